@@ -1,0 +1,8 @@
+# SPILLWAY_SANITIZE=address,undefined or thread; empty for none.
+set(SPILLWAY_SANITIZE "" CACHE STRING "Sanitizers to build with, comma-separated")
+add_library(spillway_sanitizers INTERFACE)
+if(SPILLWAY_SANITIZE)
+  target_compile_options(spillway_sanitizers INTERFACE
+    -fsanitize=${SPILLWAY_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(spillway_sanitizers INTERFACE -fsanitize=${SPILLWAY_SANITIZE})
+endif()

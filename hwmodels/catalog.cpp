@@ -1,0 +1,356 @@
+#include "hwmodels/catalog.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "sim/text.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kSchemaVersion = 1;
+const std::array<std::string, 4> kSourceKinds{"measured", "datasheet", "borrowed", "assumed"};
+
+/// Where the files of one kind live and which configuration key names them.
+struct Kind {
+  std::string_view folder;
+  std::string_view name;  // the file's "kind"
+  std::string_view key;
+};
+constexpr Kind kGpu{"hwmodels/profiles/", "gpu", "hardware"};
+constexpr Kind kEngine{"hwmodels/engines/", "engine", "engine"};
+constexpr Kind kLlm{"hwmodels/llms/", "llm", "model"};
+constexpr std::string_view kSuffix = ".json";
+
+/// Inclusive bounds, wide enough for any machine to come and narrow enough to catch a wrong unit.
+struct Range {
+  double low;
+  double high;
+  std::string_view text;
+};
+constexpr Range kBandwidth{1e6, 1e16, "between 1 MB/s and 1e16 bytes/s"};
+constexpr Range kFlops{1e9, 1e19, "between 1e9 and 1e19 FLOP/s"};
+constexpr Range kSeconds{0.0, 10.0, "between 0 and 10 s"};
+constexpr Range kEfficiency{1e-6, 1.0, "above 0 and at most 1"};
+
+std::string suggestion(std::string_view word, std::span<const std::string> allowed) {
+  const std::string near = nearest_name(word, allowed);
+  return (near.empty() ? std::string() : fmt::format("did you mean \"{}\"? ", near)) +
+         fmt::format("allowed: {}", fmt::join(allowed, ", "));
+}
+
+/// Reads one data file. Every call declares a field and records what is wrong with it; `finish` reports all of it.
+class FieldReader {
+ public:
+  FieldReader(const Kind& kind, std::string path, std::string_view content) {
+    file_.path = std::move(path);
+    file_.sha256 = sha256_hex(content);
+    try {
+      document_ = json::parse(content);
+    } catch (const json::exception& error) {
+      throw DataError(fmt::format("not a JSON document: {}", error.what()), file_.path);
+    }
+    check_header(kind.name);
+    reject_unknown(document_, kRoot, {"schema_version", "kind", "name", "stands_for", "error", "source", "values"});
+    file_.name = text(document_, kRoot, "name");
+    file_.stands_for = text(document_, kRoot, "stands_for");
+    file_.error = text(document_, kRoot, "error");
+    if (document_.contains("values") && document_["values"].is_object()) {
+      values_ = document_["values"];
+    } else {
+      fail(kValues, "must be an object that holds the fields");
+    }
+  }
+
+  double number(const char* key, const char* unit, const Range& range) {
+    return optional_number(key, unit, range, false).value_or(range.low);
+  }
+  /// Like number(), but the value may be null.
+  std::optional<double> number_or_null(const char* key, const char* unit, const Range& range) {
+    return optional_number(key, unit, range, true);
+  }
+  std::int64_t integer(const char* key, const char* unit, std::int64_t low, std::int64_t high) {
+    const json* value = field(key, unit);
+    if (value == nullptr) return low;
+    if (!value->is_number_integer() || *value < low || *value > high) {
+      fail(kValues / key / "value",
+           fmt::format("must be an integer between {} and {}, not {}", low, high, value->dump()));
+      return low;
+    }
+    return value->get<std::int64_t>();
+  }
+  bool flag(const char* key) {
+    const json* value = field(key, "bool");
+    if (value == nullptr) return false;
+    if (value->is_boolean()) return value->get<bool>();
+    fail(kValues / key / "value", fmt::format("must be true or false, not {}", value->dump()));
+    return false;
+  }
+  /// A condition between fields; judged only while the fields themselves are right.
+  void require(bool holds, const char* key, const std::string& what) {
+    if (!holds && problems_.empty()) fail(kValues / key / "value", what);
+  }
+
+  DataFile finish() {
+    reject_unknown(values_, kValues, known_);
+    if (!problems_.empty()) throw DataError(std::move(problems_));
+    return std::move(file_);
+  }
+
+ private:
+  void fail(const json::json_pointer& at, std::string what, std::string fix = {}) {
+    problems_.push_back({std::move(what), fmt::format("{} at {}", file_.path, at.to_string()), std::move(fix)});
+  }
+
+  /// Another schema version or kind has other fields, so nothing else is reported then.
+  void check_header(std::string_view kind) const {
+    if (!document_.is_object()) throw DataError("the file must hold a JSON object", file_.path);
+    const auto expect = [&](const char* key, const json& wanted) {
+      const json found = document_.value(key, json());
+      if (found == wanted) return;
+      throw DataError(fmt::format("must be {}, not {}", wanted.dump(), found.dump()),
+                      fmt::format("{} at /{}", file_.path, key));
+    };
+    expect("schema_version", kSchemaVersion);
+    expect("kind", kind);
+  }
+
+  void reject_unknown(const json& object, const json::json_pointer& at, const std::vector<std::string>& allowed) {
+    for (const auto& [key, value] : object.items()) {
+      if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
+      fail(at / key, "unknown field", suggestion(key, allowed));
+    }
+  }
+
+  std::string text(const json& object, const json::json_pointer& at, const char* key) {
+    const auto it = object.find(key);
+    if (it != object.end() && it->is_string() && !it->get_ref<const std::string&>().empty()) return *it;
+    fail(at / key, it == object.end() ? "missing" : fmt::format("must be a text, not {}", it->dump()));
+    return {};
+  }
+
+  void read_source(const json& entry, const json::json_pointer& at, Entry& row) {
+    const bool own = entry.contains("source");
+    const json::json_pointer source_at = (own ? at : kRoot) / "source";
+    const json source = own ? entry["source"] : document_.value("source", json());
+    if (!source.is_object()) return fail(at / "source", "missing: the field or the whole file needs {kind, cite}");
+    reject_unknown(source, source_at, {"kind", "cite"});
+    row.source_kind = text(source, source_at, "kind");
+    row.citation = text(source, source_at, "cite");
+    if (!row.source_kind.empty() &&
+        std::find(kSourceKinds.begin(), kSourceKinds.end(), row.source_kind) == kSourceKinds.end()) {
+      fail(source_at / "kind", fmt::format("unknown kind \"{}\"", row.source_kind),
+           suggestion(row.source_kind, kSourceKinds));
+    }
+  }
+
+  /// Checks what is common to all fields; the value, or null when there is none.
+  const json* field(const char* key, const char* unit) {
+    known_.emplace_back(key);
+    const json::json_pointer at = kValues / key;
+    const auto it = values_.find(key);
+    if (it == values_.end()) return fail(at, "missing"), nullptr;
+    if (!it->is_object()) {
+      return fail(at, fmt::format("must be an object {{value, unit, source}}, not {}", it->dump())), nullptr;
+    }
+    reject_unknown(*it, at, {"value", "unit", "source"});
+    Entry row{.key = key, .value = {}, .unit = text(*it, at, "unit"), .source_kind = {}, .citation = {}};
+    if (!row.unit.empty() && row.unit != unit) {
+      fail(at / "unit", fmt::format("must be \"{}\", not \"{}\"", unit, row.unit));
+    }
+    read_source(*it, at, row);
+    const auto value = it->find("value");
+    if (value == it->end()) return fail(at / "value", "missing"), nullptr;
+    row.value = value->is_number_float() ? fmt::format("{:.10g}", value->get<double>()) : value->dump();
+    file_.entries.push_back(std::move(row));
+    return &*value;
+  }
+
+  std::optional<double> optional_number(const char* key, const char* unit, const Range& range, bool nullable) {
+    const json* value = field(key, unit);
+    if (value == nullptr || (nullable && value->is_null())) return std::nullopt;
+    if (!value->is_number() || value->get<double>() < range.low || value->get<double>() > range.high) {
+      fail(kValues / key / "value", fmt::format("must be a number {}, not {}", range.text, value->dump()));
+      return std::nullopt;
+    }
+    return value->get<double>();
+  }
+
+  inline static const json::json_pointer kRoot{""};
+  inline static const json::json_pointer kValues{"/values"};
+
+  json document_;
+  json values_ = json::object();
+  DataFile file_;
+  std::vector<std::string> known_;
+  std::vector<Problem> problems_;
+};
+
+std::vector<std::string> names_of(const Kind& kind) {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.path.starts_with(kind.folder)) continue;
+    names.emplace_back(file.path.substr(kind.folder.size(), file.path.size() - kind.folder.size() - kSuffix.size()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::string content;
+  std::array<char, 65536> buffer{};
+  while (stream.read(buffer.data(), buffer.size()), stream.gcount() > 0) {
+    content.append(buffer.data(), static_cast<std::size_t>(stream.gcount()));
+  }
+  // A folder opens but cannot be read.
+  if (!stream.is_open() || stream.bad()) throw DataError("cannot be read", path, "check the path and its permissions");
+  return content;
+}
+
+FieldReader open(const Kind& kind, std::string_view name_or_file) {
+  if (name_or_file.find('/') != std::string_view::npos || name_or_file.ends_with(kSuffix)) {
+    std::string path(name_or_file);
+    const std::string content = read_file(path);
+    return {kind, std::move(path), content};
+  }
+  const std::string path = fmt::format("{}{}{}", kind.folder, name_or_file, kSuffix);
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (file.path == path) return {kind, path, file.content};
+  }
+  throw ConfigError(fmt::format("unknown {} \"{}\"", kind.key, name_or_file), std::string(kind.key),
+                    suggestion(name_or_file, names_of(kind)) + ", or a JSON file's path");
+}
+
+}  // namespace
+
+std::int64_t LlmModel::parameters() const { return weights_per_gpu(1).count() / dtype_bytes; }
+
+std::int64_t LlmModel::kv_heads_per_gpu(std::int64_t tensor_parallel) const {
+  return std::max<std::int64_t>(1, kv_heads / tensor_parallel);
+}
+
+Bytes LlmModel::weights_per_gpu(std::int64_t tensor_parallel) const {
+  const std::int64_t query = heads / tensor_parallel * head_dim;
+  const std::int64_t qkv = query + 2 * kv_heads_per_gpu(tensor_parallel) * head_dim;
+  const std::int64_t up = (gated_mlp ? 2 : 1) * ffn / tensor_parallel;
+  const std::int64_t down = ffn / tensor_parallel;
+  const std::int64_t norm = (biases ? 2 : 1) * hidden;
+  std::int64_t layer = hidden * (qkv + query + up + down) + 2 * norm;
+  // Biases of column-parallel layers are split; those of row-parallel layers are added once, on every GPU's copy.
+  if (biases) layer += qkv + hidden + up + hidden;
+  const std::int64_t embedding = (vocabulary + tensor_parallel - 1) / tensor_parallel * hidden;
+  const std::int64_t outside = (tied_embeddings ? 1 : 2) * embedding + learned_position_rows * hidden + norm;
+  return Bytes((layers * layer + outside) * dtype_bytes);
+}
+
+Bytes LlmModel::kv_bytes_per_token(std::int64_t kv_dtype_bytes) const {
+  return kv_bytes_per_token_per_gpu(1, kv_dtype_bytes);
+}
+
+Bytes LlmModel::kv_bytes_per_token_per_gpu(std::int64_t tensor_parallel, std::int64_t kv_dtype_bytes) const {
+  return Bytes(2 * layers * kv_heads_per_gpu(tensor_parallel) * head_dim * kv_dtype_bytes);
+}
+
+std::optional<Problem> LlmModel::tensor_parallel_problem(std::int64_t tensor_parallel) const {
+  const auto problem = [&](std::string why) {
+    return Problem{fmt::format("tensor_parallel={} does not split {}: {}", tensor_parallel, file.name, why),
+                   "tensor_parallel",
+                   {}};
+  };
+  if (tensor_parallel < 1) return problem("it must be at least 1");
+  if (heads % tensor_parallel != 0) return problem(fmt::format("it must divide the {} attention heads", heads));
+  if (ffn % tensor_parallel != 0) return problem(fmt::format("it must divide the MLP width {}", ffn));
+  if (kv_heads % tensor_parallel != 0 && tensor_parallel % kv_heads != 0) {
+    return problem(fmt::format("it must divide the {} KV heads or be a multiple of them", kv_heads));
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> gpu_names() { return names_of(kGpu); }
+std::vector<std::string> engine_names() { return names_of(kEngine); }
+std::vector<std::string> llm_names() { return names_of(kLlm); }
+
+GpuProfile load_gpu(std::string_view name_or_file) {
+  FieldReader in = open(kGpu, name_or_file);
+  GpuProfile gpu;
+  gpu.memory = Bytes(in.integer("memory", "bytes", 1, 1'000'000'000'000'000));
+  gpu.peak_flops = in.number("peak_flops", "FLOP/s", kFlops);
+  gpu.memory_bandwidth = BytesPerSecond(in.number("memory_bandwidth", "bytes/s", kBandwidth));
+  gpu.gemm_compute_efficiency = in.number("gemm_compute_efficiency", "1", kEfficiency);
+  gpu.gemm_memory_efficiency = in.number("gemm_memory_efficiency", "1", kEfficiency);
+  gpu.decode_attention_efficiency = in.number("decode_attention_efficiency", "1", kEfficiency);
+  gpu.prefill_attention_efficiency = in.number("prefill_attention_efficiency", "1", kEfficiency);
+  gpu.kernel_overhead_seconds = in.number("kernel_overhead", "s", kSeconds);
+  gpu.attention_overhead_seconds = in.number("attention_overhead", "s", kSeconds);
+  gpu.h2d.bandwidth = BytesPerSecond(in.number("h2d_bandwidth", "bytes/s", kBandwidth));
+  gpu.h2d.launch_seconds = in.number("h2d_launch", "s", kSeconds);
+  gpu.d2h.bandwidth = BytesPerSecond(in.number("d2h_bandwidth", "bytes/s", kBandwidth));
+  gpu.d2h.launch_seconds = in.number("d2h_launch", "s", kSeconds);
+  gpu.host_link_peak = BytesPerSecond(in.number("host_link_peak", "bytes/s", kBandwidth));
+  const auto latency = in.number_or_null("all_reduce_latency", "s", kSeconds);
+  const auto bus = in.number_or_null("all_reduce_bandwidth", "bytes/s", kBandwidth);
+  if (latency && bus) gpu.all_reduce = AllReduce{*latency, BytesPerSecond(*bus)};
+  in.require(gpu.h2d.bandwidth <= gpu.host_link_peak, "h2d_bandwidth", "exceeds host_link_peak");
+  in.require(gpu.d2h.bandwidth <= gpu.host_link_peak, "d2h_bandwidth", "exceeds host_link_peak");
+  in.require(latency.has_value() == bus.has_value(), "all_reduce_bandwidth",
+             "must be null exactly when all_reduce_latency is");
+  gpu.file = in.finish();
+  return gpu;
+}
+
+EngineProfile load_engine(std::string_view name_or_file) {
+  constexpr std::int64_t kMany = 1'000'000'000'000;
+  FieldReader in = open(kEngine, name_or_file);
+  EngineProfile engine;
+  engine.launch_floor_seconds = in.number("launch_floor_per_layer", "s", kSeconds);
+  engine.cuda_graph_max_tokens = in.integer("cuda_graph_max_tokens", "tokens", 0, kMany);
+  engine.cuda_graph_prefill = in.flag("cuda_graph_prefill");
+  engine.host_fixed_seconds = in.number("host_fixed", "s", kSeconds);
+  engine.host_per_sequence_seconds = in.number("host_per_sequence", "s", kSeconds);
+  engine.host_overlapped = in.flag("host_overlapped");
+  engine.non_torch_memory = Bytes(in.integer("non_torch_memory", "bytes", 0, kMany));
+  engine.non_torch_memory_tensor_parallel = Bytes(in.integer("non_torch_memory_tensor_parallel", "bytes", 0, kMany));
+  engine.activation_hidden_copies = in.integer("activation_hidden_copies", "1", 0, 100);
+  engine.sampler_bytes_per_logit = in.integer("sampler_bytes_per_logit", "bytes", 0, 100);
+  engine.gpu_memory_utilization = in.number("gpu_memory_utilization", "1", kEfficiency);
+  engine.file = in.finish();
+  return engine;
+}
+
+LlmModel load_llm(std::string_view name_or_file) {
+  // Bounds that keep every product of shapes within int64.
+  constexpr std::int64_t kMaxWidth = 1'000'000;
+  FieldReader in = open(kLlm, name_or_file);
+  LlmModel llm;
+  llm.layers = in.integer("layers", "1", 1, 1000);
+  llm.hidden = in.integer("hidden", "1", 1, kMaxWidth);
+  llm.heads = in.integer("heads", "1", 1, 1000);
+  llm.kv_heads = in.integer("kv_heads", "1", 1, 1000);
+  llm.head_dim = in.integer("head_dim", "1", 1, 1000);
+  llm.ffn = in.integer("ffn", "1", 1, kMaxWidth);
+  llm.gated_mlp = in.flag("gated_mlp");
+  llm.vocabulary = in.integer("vocabulary", "tokens", 1, 10 * kMaxWidth);
+  llm.max_positions = in.integer("max_positions", "tokens", 1, 1000 * kMaxWidth);
+  llm.tied_embeddings = in.flag("tied_embeddings");
+  llm.learned_position_rows = in.integer("learned_position_rows", "1", 0, 1000 * kMaxWidth);
+  llm.biases = in.flag("biases");
+  llm.dtype_bytes = in.integer("dtype_bytes", "bytes", 1, 8);
+  const std::int64_t published = in.integer("parameters", "1", 1, 1'000'000'000'000'000'000);
+  in.require(llm.heads % llm.kv_heads == 0, "kv_heads", fmt::format("must divide the {} heads", llm.heads));
+  const double ratio = static_cast<double>(llm.parameters()) / static_cast<double>(published);
+  in.require(ratio > 0.99 && ratio < 1.01, "parameters",
+             fmt::format("the shapes hold {} parameters, more than 1% from {}", llm.parameters(), published));
+  llm.file = in.finish();
+  return llm;
+}
+
+}  // namespace spillway::hwmodels

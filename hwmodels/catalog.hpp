@@ -1,0 +1,128 @@
+// GPUs, serving engines and language models: the JSON files of this folder, and files of the same form from a user.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/embedded_file.hpp"
+#include "sim/error.hpp"
+#include "sim/units.hpp"
+
+namespace spillway::hwmodels {
+
+/// One value of a data file, as `explain` prints it.
+struct Entry {
+  std::string key;
+  std::string value;
+  std::string unit;         // "1" for a plain number, "bool" for a flag
+  std::string source_kind;  // measured | datasheet | borrowed | assumed
+  std::string citation;
+};
+
+/// What every data file states about itself.
+struct DataFile {
+  std::string name;
+  std::string stands_for;  // hardware and kernel library, engine version, or published model
+  std::string error;       // how far off results may be, in words
+  std::string path;        // as the user gave it, or relative to the repository when embedded
+  std::string sha256;      // of the file's bytes
+  std::vector<Entry> entries;
+};
+
+/// One direction of the host link: t = launch per copy + bytes / bandwidth.
+struct HostLink {
+  BytesPerSecond bandwidth{};
+  double launch_seconds = 0.0;
+};
+
+/// t = latency + 2 (p - 1) / p * bytes / bus_bandwidth for an all-reduce of `bytes` over p GPUs (NCCL's bus bandwidth).
+struct AllReduce {
+  double latency_seconds = 0.0;
+  BytesPerSecond bus_bandwidth{};
+};
+
+/// One GPU and its kernels. Efficiencies are fractions of the datasheet's figures, in (0, 1].
+struct GpuProfile {
+  DataFile file;
+  Bytes memory{};           // total memory as CUDA reports it
+  double peak_flops = 0.0;  // dense bf16, FLOP/s
+  BytesPerSecond memory_bandwidth{};
+  double gemm_compute_efficiency = 0.0;
+  double gemm_memory_efficiency = 0.0;
+  double decode_attention_efficiency = 0.0;
+  double prefill_attention_efficiency = 0.0;
+  double kernel_overhead_seconds = 0.0;     // per GEMM or elementwise kernel
+  double attention_overhead_seconds = 0.0;  // per attention call
+  HostLink h2d{};
+  HostLink d2h{};
+  BytesPerSecond host_link_peak{};      // per direction
+  std::optional<AllReduce> all_reduce;  // empty: no figure, so no tensor parallelism
+};
+
+/// The host side of one serving engine, and what it takes from GPU memory beside weights and KV cache.
+struct EngineProfile {
+  DataFile file;
+  double launch_floor_seconds = 0.0;         // per layer, when no CUDA graph is replayed
+  std::int64_t cuda_graph_max_tokens = 0;    // iterations of up to this many tokens replay a graph; 0: always eager
+  bool cuda_graph_prefill = false;           // also iterations that hold prefill
+  double host_fixed_seconds = 0.0;           // per iteration
+  double host_per_sequence_seconds = 0.0;    // per iteration and scheduled sequence
+  bool host_overlapped = false;              // only what exceeds the GPU's time is seen
+  Bytes non_torch_memory{};                  // per GPU
+  Bytes non_torch_memory_tensor_parallel{};  // added per GPU when tensor_parallel > 1
+  std::int64_t activation_hidden_copies = 0;
+  std::int64_t sampler_bytes_per_logit = 0;
+  double gpu_memory_utilization = 0.0;  // default of the engine
+};
+
+/// A dense decoder-only transformer. Linear layers have shapes (hidden -> heads * head_dim), ..., (ffn -> hidden).
+struct LlmModel {
+  DataFile file;
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t ffn = 0;
+  bool gated_mlp = false;  // gate and up projections beside down
+  std::int64_t vocabulary = 0;
+  std::int64_t max_positions = 0;
+  bool tied_embeddings = false;            // the LM head is the embedding
+  std::int64_t learned_position_rows = 0;  // 0: rotary positions
+  bool biases = false;                     // in every linear layer and norm
+  std::int64_t dtype_bytes = 0;
+
+  [[nodiscard]] std::int64_t parameters() const;
+  /// KV heads that one of `tensor_parallel` GPUs holds: replicated when there are fewer heads than GPUs, as in vLLM.
+  [[nodiscard]] std::int64_t kv_heads_per_gpu(std::int64_t tensor_parallel) const;
+  /// Linear layers and embeddings split, norms and learned positions replicated.
+  [[nodiscard]] Bytes weights_per_gpu(std::int64_t tensor_parallel) const;
+  /// 2 * layers * kv_heads * head_dim * dtype, over all GPUs when heads are not replicated.
+  [[nodiscard]] Bytes kv_bytes_per_token(std::int64_t kv_dtype_bytes) const;
+  [[nodiscard]] Bytes kv_bytes_per_token_per_gpu(std::int64_t tensor_parallel, std::int64_t kv_dtype_bytes) const;
+  /// vLLM's rule: tensor_parallel divides heads and ffn, and either divides the KV heads or is a multiple of them.
+  /// Empty when it holds.
+  [[nodiscard]] std::optional<Problem> tensor_parallel_problem(std::int64_t tensor_parallel) const;
+};
+
+/// Names of the embedded files, sorted.
+[[nodiscard]] std::vector<std::string> gpu_names();
+[[nodiscard]] std::vector<std::string> engine_names();
+[[nodiscard]] std::vector<std::string> llm_names();
+
+/// Loads an embedded file by name, or a user's file when the argument contains '/' or ends in ".json".
+/// Throws ConfigError for an unknown name (with the nearest one), DataError with every problem of a file: unreadable,
+/// not JSON, another schema version, fields missing, unknown or of the wrong type, values that are physically
+/// impossible.
+[[nodiscard]] GpuProfile load_gpu(std::string_view name_or_file);
+[[nodiscard]] EngineProfile load_engine(std::string_view name_or_file);
+[[nodiscard]] LlmModel load_llm(std::string_view name_or_file);
+
+/// The JSON files under hwmodels/ that the build put into the binary.
+[[nodiscard]] std::span<const EmbeddedFile> embedded_files();
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,113 @@
+#include "hwmodels/kv_capacity.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+namespace spillway::hwmodels {
+namespace {
+
+/// Bounds within which every product below fits int64.
+void check_settings(const KvSettings& settings) {
+  std::vector<Problem> problems;
+  const auto expect = [&](bool holds, const char* key, const char* range) {
+    if (!holds) problems.push_back({fmt::format("{} must be {}", key, range), key, {}});
+  };
+  const auto within = [](std::int64_t value, std::int64_t most) { return value >= 1 && value <= most; };
+  const double utilization = settings.gpu_memory_utilization;
+  expect(utilization > 0.0 && utilization <= 1.0, "engine.gpu_memory_utilization", "above 0 and at most 1");
+  expect(within(settings.max_num_batched_tokens.count(), 1'000'000'000), "engine.max_num_batched_tokens", "1 to 1e9");
+  expect(within(settings.max_num_seqs, 1'000'000'000), "engine.max_num_seqs", "1 to 1e9");
+  expect(within(settings.block_tokens.count(), 1'000'000), "memory.block_tokens", "1 to 1e6");
+  expect(within(settings.kv_dtype_bytes, 8), "memory.kv_dtype", "1 to 8 bytes");
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+Bytes peak_activations(const LlmModel& llm, const EngineProfile& engine, const KvSettings& settings) {
+  const std::int64_t tokens = settings.max_num_batched_tokens.count();
+  const std::int64_t per_token =
+      engine.activation_hidden_copies * llm.hidden + (llm.gated_mlp ? 3 : 2) * llm.ffn / settings.tensor_parallel;
+  const std::int64_t forward = tokens * llm.dtype_bytes * per_token;
+  const std::int64_t sequences = std::min(settings.max_num_seqs, tokens);
+  // Logits are gathered, so that one GPU samples over the whole vocabulary; vLLM sizes all caches by the fullest GPU.
+  const std::int64_t sampler =
+      tokens * llm.dtype_bytes * llm.hidden + sequences * llm.vocabulary * engine.sampler_bytes_per_logit;
+  return Bytes(std::max(forward, sampler));
+}
+
+std::string size_text(Bytes bytes) {
+  const double gigabytes = static_cast<double>(bytes.count()) * 1e-9;
+  return std::abs(gigabytes) < 0.1 ? fmt::format("{:.2f} MB", gigabytes * 1e3) : fmt::format("{:.2f} GB", gigabytes);
+}
+
+/// The smallest larger degree that leaves room for a block; 0 when there is none.
+std::int64_t fitting_tensor_parallel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
+                                     KvSettings settings) {
+  const std::int64_t asked = settings.tensor_parallel;
+  for (const std::int64_t degree : {2, 4, 8, 16}) {
+    settings.tensor_parallel = degree;
+    if (degree > asked && !llm.tensor_parallel_problem(degree) &&
+        kv_capacity(gpu, llm, engine, settings).blocks > Blocks(0)) {
+      return degree;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+KvCapacity kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
+                       const KvSettings& settings) {
+  check_settings(settings);
+  const std::int64_t degree = settings.tensor_parallel;
+  if (const auto problem = llm.tensor_parallel_problem(degree)) throw ConfigError({*problem});
+  const std::int64_t rotary_table =
+      llm.learned_position_rows == 0 ? llm.max_positions * llm.head_dim * llm.dtype_bytes : 0;
+  KvCapacity kv;
+  kv.memory = gpu.memory;
+  kv.budget = Bytes(
+      static_cast<std::int64_t>(std::floor(static_cast<double>(gpu.memory.count()) * settings.gpu_memory_utilization)));
+  kv.weights = llm.weights_per_gpu(degree) + Bytes(rotary_table);
+  kv.activations = peak_activations(llm, engine, settings);
+  kv.non_torch = engine.non_torch_memory + (degree > 1 ? engine.non_torch_memory_tensor_parallel : Bytes(0));
+  kv.available = kv.budget - kv.weights - kv.activations - kv.non_torch;
+  kv.block_bytes = llm.kv_bytes_per_token_per_gpu(degree, settings.kv_dtype_bytes) * settings.block_tokens.count();
+  kv.blocks = Blocks(std::max(kv.available, Bytes(0)) / kv.block_bytes);
+  return kv;
+}
+
+KvCapacity fitting_kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
+                               const KvSettings& settings) {
+  const KvCapacity kv = kv_capacity(gpu, llm, engine, settings);
+  if (kv.blocks > Blocks(0)) return kv;
+  const std::string what =
+      kv.available < Bytes(0)
+          ? fmt::format("{} does not fit {} with tensor_parallel={}: {} short before any KV cache", llm.file.name,
+                        gpu.file.name, settings.tensor_parallel, size_text(Bytes(0) - kv.available))
+          : fmt::format("{} fits {} with tensor_parallel={} but leaves {}, less than one KV block of {}", llm.file.name,
+                        gpu.file.name, settings.tensor_parallel, size_text(kv.available), size_text(kv.block_bytes));
+  const std::int64_t degree = fitting_tensor_parallel(gpu, llm, engine, settings);
+  std::string fix = degree == 0
+                        ? fmt::format("no tensor_parallel of 2, 4, 8 or 16 above {} fits", settings.tensor_parallel)
+                        : fmt::format("tensor_parallel={} fits", degree);
+  if (degree != 0 && !gpu.all_reduce) fix += fmt::format(", but {} has no all-reduce figures for it", gpu.file.name);
+  throw ConfigError(fmt::format("{} ({})", what, kv_terms(kv)), "hardware", std::move(fix));
+}
+
+std::string kv_terms(const KvCapacity& kv) {
+  return fmt::format("budget {} of {} - weights {} - activations {} - outside PyTorch {} = {}; one block takes {}",
+                     size_text(kv.budget), size_text(kv.memory), size_text(kv.weights), size_text(kv.activations),
+                     size_text(kv.non_torch), size_text(kv.available), size_text(kv.block_bytes));
+}
+
+std::string kv_estimate_warning(const KvCapacity& kv, const EngineProfile& engine) {
+  return fmt::format(
+      "{} KV blocks per GPU are an estimate for {}, not calibrated (the rule's one known check came out 3.0% low); "
+      "set memory.gpu_kv to what the engine reports",
+      kv.blocks.count(), engine.file.name);
+}
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,209 @@
+#include "hwmodels/models/roofline.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace spillway::hwmodels {
+namespace {
+
+double real(std::int64_t count) { return static_cast<double>(count); }
+double total(const TimeShares& t) { return t.compute + t.memory + t.network + t.host; }
+
+/// Seconds of fixed + per_token * tokens.
+struct Line {
+  double fixed = 0.0;
+  double per_token = 0.0;
+  [[nodiscard]] double at(double tokens) const { return fixed + per_token * tokens; }
+};
+
+/// One GEMM with a fixed weight matrix and `tokens` rows.
+struct Gemm {
+  double overhead = 0.0;
+  double compute_per_token = 0.0;
+  Line memory{};
+
+  void add_to(TimeShares& shares, double tokens) const {
+    const double compute_seconds = compute_per_token * tokens;
+    const double memory_seconds = memory.at(tokens);
+    if (compute_seconds > memory_seconds) {
+      shares.compute += overhead + compute_seconds;
+    } else {
+      shares.memory += overhead + memory_seconds;
+    }
+  }
+};
+
+class Roofline final : public ExecutionModel {
+ public:
+  Roofline(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
+           std::int64_t kv_dtype_bytes)
+      : layers_(llm.layers),
+        h2d_(gpu.h2d),
+        d2h_(gpu.d2h),
+        launch_floor_(engine.launch_floor_seconds),
+        graph_tokens_(real(engine.cuda_graph_max_tokens)),
+        graph_prefill_(engine.cuda_graph_prefill),
+        host_{engine.host_fixed_seconds, engine.host_per_sequence_seconds},
+        host_overlapped_(engine.host_overlapped) {
+    set_gemms(gpu, llm, tensor_parallel);
+    set_attention(gpu, llm, tensor_parallel, kv_dtype_bytes);
+    set_elementwise(gpu, llm, tensor_parallel);
+    if (tensor_parallel > 1) set_network(*gpu.all_reduce, llm, tensor_parallel);
+  }
+
+  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(layers_); }
+
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    if (shape.empty()) return {};
+    double tokens = real(shape.decode_sequences);
+    for (const PrefillChunk& chunk : shape.chunks) tokens += real(chunk.new_tokens.count());
+    const TimeShares layer = layer_time(shape, tokens);
+    const TimeShares after = after_time(real(shape.sampled_sequences), tokens);
+    TimeShares before{.memory = embedding_.at(tokens), .network = all_reduce_.at(tokens)};
+    const double gpu = total(before) + real(layers_) * total(layer) + total(after);
+    const double host = host_.at(real(shape.decode_sequences) + static_cast<double>(shape.chunks.size()));
+    before.host = host_overlapped_ ? std::max(0.0, host - gpu) : host;
+
+    IterationTime time;
+    time.before = round_seconds(total(before));
+    time.layer = round_seconds(total(layer));
+    time.after = round_seconds(total(after));
+    time.shares.compute = before.compute + real(layers_) * layer.compute + after.compute;
+    time.shares.memory = before.memory + real(layers_) * layer.memory + after.memory;
+    time.shares.network = before.network + real(layers_) * layer.network + after.network;
+    time.shares.host = before.host + real(layers_) * layer.host + after.host;
+    return time;
+  }
+
+  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes) const override {
+    SPILLWAY_CHECK(direction == Stream::h2d || direction == Stream::d2h, "copies run on the copy streams only");
+    const HostLink& link = direction == Stream::h2d ? h2d_ : d2h_;
+    return {.launch = round_seconds(link.launch_seconds * real(copies)),
+            .transfer = round_seconds(bytes / link.bandwidth)};
+  }
+
+ private:
+  void set_gemms(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel) {
+    const double compute = gpu.gemm_compute_efficiency * gpu.peak_flops;
+    const double memory = gpu.gemm_memory_efficiency * gpu.memory_bandwidth.value();
+    const double element = real(llm.dtype_bytes);
+    const auto gemm = [&](double in, double out) {
+      return Gemm{gpu.kernel_overhead_seconds,
+                  2.0 * in * out / compute,
+                  {element * in * out / memory, element * (in + out) / memory}};
+    };
+    const double hidden = real(llm.hidden);
+    const double query = real(llm.heads / tensor_parallel * llm.head_dim);
+    const double key = real(llm.kv_heads_per_gpu(tensor_parallel) * llm.head_dim);
+    const double ffn = real(llm.ffn / tensor_parallel);
+    layer_gemms_ = {gemm(hidden, query + 2.0 * key), gemm(query, hidden),
+                    gemm(hidden, (llm.gated_mlp ? 2.0 : 1.0) * ffn), gemm(ffn, hidden)};
+    head_ = gemm(hidden, real((llm.vocabulary + tensor_parallel - 1) / tensor_parallel));
+  }
+
+  void set_attention(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel,
+                     std::int64_t kv_dtype_bytes) {
+    const double memory = gpu.decode_attention_efficiency * gpu.memory_bandwidth.value();
+    const double query = real(llm.heads / tensor_parallel * llm.head_dim);
+    const double key = real(llm.kv_heads_per_gpu(tensor_parallel) * llm.head_dim);
+    attention_overhead_ = gpu.attention_overhead_seconds;
+    kv_seconds_ = 2.0 * key * real(kv_dtype_bytes) / memory;
+    query_seconds_ = 2.0 * query * real(llm.dtype_bytes) / memory;
+    pair_seconds_ = 4.0 * query / (gpu.prefill_attention_efficiency * gpu.peak_flops);
+  }
+
+  void set_elementwise(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel) {
+    const double element = real(llm.dtype_bytes) / (gpu.gemm_memory_efficiency * gpu.memory_bandwidth.value());
+    const bool rotary = llm.learned_position_rows == 0;
+    const double hidden = real(llm.hidden);
+    const double query = real(llm.heads / tensor_parallel * llm.head_dim);
+    const double key = real(llm.kv_heads_per_gpu(tensor_parallel) * llm.head_dim);
+    const double rotated = rotary ? 2.0 * (query + key) : 0.0;
+    const double activated = (llm.gated_mlp ? 3.0 : 2.0) * real(llm.ffn / tensor_parallel);
+    elementwise_ = {(rotary ? 5.0 : 4.0) * gpu.kernel_overhead_seconds,
+                    element * (8.0 * hidden + rotated + activated + 4.0 * key)};
+    embedding_ = {gpu.kernel_overhead_seconds, element * 2.0 * hidden};
+    final_norm_ = {gpu.kernel_overhead_seconds, element * 4.0 * hidden};
+  }
+
+  void set_network(const AllReduce& link, const LlmModel& llm, std::int64_t tensor_parallel) {
+    const double others = real(tensor_parallel - 1) / real(tensor_parallel);
+    const double element = real(llm.dtype_bytes) / link.bus_bandwidth.value();
+    all_reduce_ = {link.latency_seconds, 2.0 * others * real(llm.hidden) * element};
+    gather_ = {link.latency_seconds, others * real(llm.vocabulary) * element};
+  }
+
+  [[nodiscard]] TimeShares layer_time(const BatchShape& shape, double tokens) const {
+    TimeShares layer;
+    for (const Gemm& gemm : layer_gemms_) gemm.add_to(layer, tokens);
+    layer.memory += elementwise_.at(tokens);
+    if (shape.decode_sequences > 0) {
+      layer.memory += attention_overhead_ + kv_seconds_ * real(shape.decode_context.count()) +
+                      query_seconds_ * real(shape.decode_sequences);
+    }
+    if (!shape.chunks.empty()) layer.memory += attention_overhead_;
+    for (const PrefillChunk& chunk : shape.chunks) add_prefill(layer, chunk);
+    layer.network = 2.0 * all_reduce_.at(tokens);
+    const bool graph = tokens <= graph_tokens_ && (graph_prefill_ || shape.chunks.empty());
+    if (!graph) layer.host = std::max(0.0, launch_floor_ - total(layer));
+    return layer;
+  }
+
+  void add_prefill(TimeShares& layer, const PrefillChunk& chunk) const {
+    const double fresh = real(chunk.new_tokens.count());
+    const double context = real(chunk.context.count());
+    const double compute_seconds = pair_seconds_ * (fresh * context + 0.5 * fresh * (fresh + 1.0));
+    const double memory_seconds = kv_seconds_ * (context + fresh) + query_seconds_ * fresh;
+    if (compute_seconds > memory_seconds) {
+      layer.compute += compute_seconds;
+    } else {
+      layer.memory += memory_seconds;
+    }
+  }
+
+  [[nodiscard]] TimeShares after_time(double sampled, double tokens) const {
+    TimeShares after{.memory = final_norm_.at(tokens)};
+    if (sampled > 0.0) {
+      head_.add_to(after, sampled);
+      after.network = gather_.at(sampled);
+    }
+    return after;
+  }
+
+  std::int64_t layers_;
+  HostLink h2d_;
+  HostLink d2h_;
+  double launch_floor_;
+  double graph_tokens_;
+  bool graph_prefill_;
+  Line host_;  // per sequence
+  bool host_overlapped_;
+  std::array<Gemm, 4> layer_gemms_{};  // QKV, output, up, down
+  Gemm head_{};                        // per sampled sequence
+  double attention_overhead_ = 0.0;
+  double kv_seconds_ = 0.0;     // to read one token's keys and values
+  double query_seconds_ = 0.0;  // to read one token's query and write its output
+  double pair_seconds_ = 0.0;   // arithmetic of one query-key pair over all heads
+  Line elementwise_{};
+  Line embedding_{};
+  Line final_norm_{};
+  Line all_reduce_{};
+  Line gather_{};  // per sampled sequence
+};
+
+}  // namespace
+
+std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
+                                              std::int64_t tensor_parallel, std::int64_t kv_dtype_bytes) {
+  if (const auto problem = llm.tensor_parallel_problem(tensor_parallel)) throw ConfigError({*problem});
+  if (tensor_parallel > 1 && !gpu.all_reduce) {
+    throw ConfigError(
+        fmt::format("{} has no figures for all-reduce, which tensor_parallel={} needs", gpu.file.name, tensor_parallel),
+        "tensor_parallel", "use tensor_parallel=1, or a profile with all_reduce_latency and all_reduce_bandwidth");
+  }
+  return std::make_unique<Roofline>(gpu, llm, engine, tensor_parallel, kv_dtype_bytes);
+}
+
+}  // namespace spillway::hwmodels

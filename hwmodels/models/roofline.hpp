@@ -1,0 +1,48 @@
+// Analytic execution model: every kernel takes the longer of its arithmetic and its memory traffic.
+//
+// Given   P, B        peak FLOP/s and bytes/s of the GPU; e_c, e_m, e_d, e_p its efficiencies (GEMM compute, GEMM
+//                     memory, decode attention, prefill attention)                                      GpuProfile
+//         t_k, t_a    overhead of one GEMM or elementwise kernel, of one attention call                  GpuProfile
+//         a, W        latency and bus bandwidth of an all-reduce                                         GpuProfile
+//         L, h, H, d, f, V, E   layers, hidden, heads, head_dim, ffn, vocabulary, bytes per weight         LlmModel
+//         p           tensor_parallel; q = H d / p and k = kv_heads_per_gpu d: widths of Q and of K (or V) on a GPU
+//         K           bytes per KV element
+//         F           launch floor of a layer; h_f, h_s host time per iteration and per sequence      EngineProfile
+//         S, X, C     decoding sequences, the tokens they attend to, prefill chunks (c new, x before)     BatchShape
+//         s           sequences that emit a token                                                         BatchShape
+// Computed, in seconds; n = S + sum of c, the tokens of the iteration
+//   gemm(m, i, o)  = t_k + max(2 m i o / (e_c P), E (i o + m i + m o) / (e_m B))
+//   projections    = gemm(n, h, q + 2 k) + gemm(n, q, h)                         QKV, output
+//   mlp            = gemm(n, h, g f / p) + gemm(n, f / p, h)                     up (g = 2 with a gate, else 1), down
+//   decode         = t_a + (X 2 k K + S 2 q E) / (e_d B)                         KV read once; q in, output out
+//   prefill        = t_a + sum over C of max(4 q (c x + c (c + 1) / 2) / (e_p P), ((x + c) 2 k K + c 2 q E) / (e_d B))
+//   elementwise    = r t_k + n E (8 h + 2 (q + k) [rotary] + (g + 1) f / p + 4 k) / (e_m B)
+//                    r = 5 kernels: two norms with their residual sum, rotation [rotary], activation, KV write; else 4
+//   all_reduce(b)  = a + 2 (p - 1) / p b / W, when p > 1; else 0
+//   gpu            = projections + mlp + decode [S > 0] + prefill [C not empty] + elementwise + 2 all_reduce(n h E)
+//   layer          = max(gpu, F), or gpu when a CUDA graph is replayed
+//   after          = t_k + 4 n h E / (e_m B) + head;  head = gemm(s, h, V / p) + gather [s > 0]
+//                    gather = a + (p - 1) / p s V E / W, when p > 1
+//   embedding      = t_k + 2 n h E / (e_m B) + all_reduce(n h E)
+//   host           = h_f + h_s (S + number of chunks); exposed = host, or, when overlapped,
+//                    max(0, host - (embedding + L layer + after))
+//   before         = embedding + exposed
+// Not modelled: sampling kernels, tile quantisation, skewed contexts, fused mixed-batch kernels.
+// Sources: latency study of 2026-11-20, sections 2 (GEMM), 4 (attention), 5 (whole iterations and their error).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "hwmodels/catalog.hpp"
+#include "sim/api/execution_model.hpp"
+
+namespace spillway::hwmodels {
+
+/// The model of `llm` on each of `tensor_parallel` GPUs. iteration() takes well under 100 ns without prefill. Throws
+/// ConfigError when tensor_parallel does not split the model, or exceeds 1 while the profile has no all-reduce figures.
+[[nodiscard]] std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmModel& llm,
+                                                            const EngineProfile& engine, std::int64_t tensor_parallel,
+                                                            std::int64_t kv_dtype_bytes);
+
+}  // namespace spillway::hwmodels

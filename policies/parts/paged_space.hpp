@@ -1,0 +1,35 @@
+// KV in paged blocks on the GPU, whole requests swapped to the host or recomputed: what every vLLM-like engine does.
+#pragma once
+
+#include "sim/api/scheduler.hpp"
+
+namespace spillway {
+
+struct PagedSpaceOptions {
+  /// Blocks kept free when a request is admitted or comes back (vLLM V0: int(0.01 * num_gpu_blocks)).
+  Blocks watermark{};
+  /// vLLM V0's first block manager: a decode goes on only while a block is free, even when its last one has room.
+  bool spare_block_per_decode = false;
+  /// Preempted requests move to the host when it has room, instead of being recomputed.
+  bool swap = false;
+};
+
+/// Source: vLLM's block managers (vllm/core/block_manager_v1.py and _v2.py at v0.2.0..v0.6.3; vllm/v1/core at v0.19).
+/// Every answer is O(1), or O(cached blocks) with prefix caching.
+class PagedSpace final : public OffloadPolicy {
+ public:
+  PagedSpace(const View& view, PagedSpaceOptions options) : view_(view), options_(options) {}
+  [[nodiscard]] Capabilities offers() const override { return {options_.swap, options_.swap}; }
+
+  [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override;
+  [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override;
+  [[nodiscard]] Fit decodes(std::int64_t count) const override;
+  [[nodiscard]] Fit resumes(const RequestView& request) const override;
+  [[nodiscard]] Leave preempts(const RequestView& request) const override;
+
+ private:
+  const View& view_;
+  const PagedSpaceOptions options_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,211 @@
+// vLLM as the papers compare with it: the V0 scheduler.
+//
+// Source: vllm-project/vllm v0.2.0, v0.5.3 and v0.6.3, vllm/core/scheduler.py and vllm/core/block_manager*.py. Without
+// chunked prefill a step is either all prompts or all decodes, prompts first; blocks of a whole prompt are taken at
+// admission, and a watermark of 1% stays free. On shortage the running request that arrived last is preempted.
+#include <algorithm>
+
+#include "policies/parts/fcfs_queue.hpp"
+#include "policies/parts/paged_space.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+class VllmV0Scheduler final : public Scheduler {
+ public:
+  explicit VllmV0Scheduler(const Settings& settings)
+      : token_budget_(settings.get<std::int64_t>("engine.max_num_batched_tokens")),
+        max_num_seqs_(settings.get<std::int64_t>("engine.max_num_seqs")),
+        chunked_prefill_(settings.get<bool>("engine.chunked_prefill")) {}
+
+  void arrived(const RequestView& request) override { waiting_.push_back(request.id); }
+  void ended(RequestId id, Outcome) override {
+    if (id == unfinished_prefill_) unfinished_prefill_ = kNoRequest;
+  }
+
+  void decide(const View& view, const KvSpace& kv, Decision& decision) override {
+    running_.trim(view);
+    if (chunked_prefill_) {
+      decide_chunked(view, kv, decision);
+    } else {
+      decide_prompts_first(view, kv, decision);
+    }
+  }
+
+ private:
+  /// Prompts have the step to themselves; only without any do the running requests decode.
+  void decide_prompts_first(const View& view, const KvSpace& kv, Decision& decision) {
+    Tokens budget = token_budget_;
+    if (!swapped_.head(view).valid() && admit(view, kv, decision, budget)) return decision.decodes(0);
+    if (make_room_for_decodes(view, kv, decision, budget)) swap_in(view, kv, decision, budget);
+  }
+
+  /// Decodes and the unfinished prompt, then swapped requests, then new prompts, all within one token budget.
+  void decide_chunked(const View& view, const KvSpace& kv, Decision& decision) {
+    Tokens budget = token_budget_;
+    const bool preempted = !make_room_for_decodes(view, kv, decision, budget);
+    if (!preempted) swap_in(view, kv, decision, budget);
+    decision.decodes(runnable(view));
+    budget = token_budget_ - Tokens(runnable(view));
+    if (unfinished_prefill_.valid() && budget > Tokens(0)) {
+      const RequestView request = view.request(unfinished_prefill_);
+      compute(request, std::min(request.remaining(), budget), decision, budget);
+    }
+    if (!swapped_.head(view).valid()) admit(view, kv, decision, budget);
+  }
+
+  /// Preempts the latest arrivals until the next token of every decode finds room. Returns true if none had to go.
+  bool make_room_for_decodes(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
+    bool preempted = false;
+    while (kv.decodes(runnable(view)) != Fit::now) {
+      preempt(view, kv, decision);
+      preempted = true;
+    }
+    budget -= Tokens(runnable(view));
+    return !preempted;
+  }
+
+  /// Decodes that take a token in this step, the first in order of arrival.
+  [[nodiscard]] std::int64_t runnable(const View& view) const {
+    const std::int64_t decoding = view.batch().decoding;
+    return chunked_prefill_ ? std::min(decoding, token_budget_.count()) : decoding;
+  }
+
+  void preempt(const View& view, const KvSpace& kv, Decision& decision) {
+    const RequestId victim = running_.tail(view);
+    const Leave how = kv.preempts(view.request(victim));
+    running_.pop_back();
+    decision.leave(victim, how);
+    if (victim == unfinished_prefill_) unfinished_prefill_ = kNoRequest;
+    if (how == Leave::preempt_swap) {
+      swapped_.insert_by_arrival(victim);
+    } else {
+      waiting_.push_front(victim);
+    }
+  }
+
+  void swap_in(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
+    for (RequestId head = swapped_.head(view); head.valid(); head = swapped_.head(view)) {
+      if (view.batch().running >= max_num_seqs_ || budget <= Tokens(0)) return;
+      if (kv.resumes(view.request(head)) != Fit::now) return decision.blocked(Blocked::kv_capacity);
+      swapped_.pop_front();
+      decision.resume(head);
+      running_.insert_by_arrival(head);
+      budget -= Tokens(1);
+      if (view.request(head).phase == Phase::prefilling) unfinished_prefill_ = head;
+    }
+  }
+
+  /// Waiting requests in order of arrival, each with the blocks of its whole prompt. Returns true if any was admitted.
+  bool admit(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
+    bool admitted = false;
+    const Tokens longest = chunked_prefill_ ? Tokens(INT64_MAX) : token_budget_;
+    for (RequestId head = waiting_.head(view); head.valid(); head = waiting_.head(view)) {
+      const RequestView request = view.request(head);
+      const Fit fit = kv.admits(request, request.known);
+      if (fit == Fit::never || request.known > longest) {
+        waiting_.pop_front();
+        decision.reject(head);
+        continue;
+      }
+      const Tokens tokens = chunked_prefill_ ? std::min(request.known, budget) : request.known;
+      if (fit != Fit::now) decision.blocked(Blocked::kv_capacity);
+      else if (view.batch().running >= max_num_seqs_) decision.blocked(Blocked::batch_size);
+      else if (tokens > budget || tokens <= Tokens(0)) decision.blocked(Blocked::token_budget);
+      else {
+        waiting_.pop_front();
+        decision.join(head);
+        decision.reserve(head, request.known);
+        running_.insert_by_arrival(head);
+        compute(view.request(head), std::min(view.request(head).remaining(), tokens), decision, budget);
+        admitted = true;
+        continue;
+      }
+      break;
+    }
+    return admitted;
+  }
+
+  void compute(const RequestView& request, Tokens tokens, Decision& decision, Tokens& budget) {
+    decision.chunk(request.id, tokens);
+    budget -= tokens;
+    unfinished_prefill_ = tokens < request.remaining() ? request.id : kNoRequest;
+  }
+
+  const Tokens token_budget_;
+  const std::int64_t max_num_seqs_;
+  const bool chunked_prefill_;
+  FcfsQueue waiting_;
+  FcfsQueue running_;  // by arrival: the last one is the next victim
+  FcfsQueue swapped_;  // by arrival
+  RequestId unfinished_prefill_ = kNoRequest;
+};
+
+std::string version(const Settings& settings) { return settings.get<std::string>("policy.version"); }
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "vllm-v0";
+  info.summary = "vLLM's V0 scheduler, the papers' baseline: prompts first, watermark, recompute or swap";
+  info.source = "vllm-project/vllm v0.2.0, v0.5.3, v0.6.3, vllm/core/scheduler.py; facts of v0.2.0 from code of its period";
+  info.limits =
+      "One sequence per request (no beam search); padding limits of v0.2.1-v0.3.x, LoRA and priorities are not modelled. "
+      "Where vLLM aborts because the host tier is full, the request is recomputed.";
+  info.parameters = {
+      {.name = "policy.version",
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "0.6.3",
+       .choices = {"0.2.0", "0.5.3", "0.6.3"},
+       .doc = "Release whose host overheads, token budget and block manager are modelled",
+       .source = "vLLM releases"},
+      {.name = "policy.block_manager",
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "auto",
+       .choices = {"auto", "v1", "v2"},
+       .doc = "v1: a decode goes on only while a block is free, even when its last one has room; v2 counts exactly; auto: "
+              "v1 up to 0.5.3, v2 in 0.6.3",
+       .source = "vllm/core/block_manager_v1.py (can_append_slots), block_manager_v2.py; which release defaults to which "
+                 "is assumed"},
+      {.name = "policy.watermark",
+       .type = ParameterType::real,
+       .unit = "fraction",
+       .default_value = "0.01",
+       .minimum = 0.0,
+       .maximum = 1.0,
+       .doc = "Share of the GPU blocks kept free at admission, rounded down to whole blocks",
+       .source = "vllm/core/block_manager*.py, watermark=0.01"}};
+  info.default_engine = [](const Settings& settings) { return "vllm-" + version(settings); };
+  info.engine_defaults = [](const Settings& settings) {
+    const bool chunked = settings.has("engine.chunked_prefill") && settings.get<bool>("engine.chunked_prefill");
+    const std::string unchunked = version(settings) == "0.2.0" ? "2560" : "16384";
+    return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"},
+                                              {"engine.max_num_batched_tokens", chunked ? "512" : unchunked}};
+  };
+  info.check = [](const Settings& settings) {
+    std::vector<Problem> problems;
+    if (version(settings) == "0.2.0" && settings.get<bool>("engine.chunked_prefill")) {
+      problems.push_back({"vLLM 0.2.0 has no chunked prefill (it came with 0.4)", "engine.chunked_prefill",
+                          "use policy.version=0.5.3 or 0.6.3, or engine.chunked_prefill=false"});
+    }
+    return problems;
+  };
+  info.make = [](const PolicyContext& context) {
+    const Settings& settings = context.settings;
+    const auto manager = settings.get<std::string>("policy.block_manager");
+    PagedSpaceOptions options;
+    const auto total = static_cast<double>(context.view.tier(Tier::gpu).total.count());
+    options.watermark = Blocks(static_cast<std::int64_t>(settings.get<double>("policy.watermark") * total));
+    options.spare_block_per_decode = manager == "v1" || (manager == "auto" && version(settings) != "0.6.3");
+    options.swap = settings.get<std::string>("engine.preemption") == "swap";
+    return Policy{std::make_unique<VllmV0Scheduler>(settings), std::make_unique<PagedSpace>(context.view, options)};
+  };
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway

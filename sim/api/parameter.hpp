@@ -1,0 +1,75 @@
+// One description of a parameter drives its parsing, --help, explain, the JSON Schema and the error messages.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "sim/error.hpp"
+#include "sim/units.hpp"
+
+namespace spillway {
+
+enum class ParameterType : std::uint8_t {
+  boolean,    // true | false
+  integer,    // a count; `unit` says of what
+  real,       // a plain number
+  text,       // free text: a name or a file
+  choice,     // one of `choices`
+  duration,   // "100ms"; stored as nanoseconds
+  bytes,      // "40GB"; stored as bytes
+  span        // "10%", "500req" or "60s"
+};
+
+/// A duration, a share, or a number of requests: what `warmup` takes.
+struct Span {
+  enum class Kind : std::uint8_t { none, share, requests, time } kind = Kind::none;
+  double share = 0.0;
+  std::int64_t requests = 0;
+  Duration time{};
+  bool operator==(const Span&) const = default;
+};
+
+struct Parameter {
+  std::string name;           // full key, e.g. "policy.reserve_full_input"
+  ParameterType type = ParameterType::text;
+  std::string unit;           // "tokens", "requests/s", "ns"...; "-" for a pure number or a name
+  std::string default_value;  // in the text form that a user would write; empty: unset ("null" in JSON)
+  double minimum = -std::numeric_limits<double>::infinity();  // in the stored unit, for numbers
+  double maximum = std::numeric_limits<double>::infinity();
+  bool above_minimum = false;  // the minimum itself is not allowed
+  std::vector<std::string> choices{};
+  std::string doc;
+  std::string source;  // where the parameter or its default comes from
+};
+
+/// monostate: unset.
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Duration, Bytes, Span>;
+
+/// Typed values by full key, checked against their descriptors before anyone reads them.
+class Settings {
+ public:
+  void set(const std::string& key, Value value) { values_[key] = std::move(value); }
+  [[nodiscard]] bool has(const std::string& key) const {
+    const auto it = values_.find(key);
+    return it != values_.end() && !std::holds_alternative<std::monostate>(it->second);
+  }
+  /// Throws InvariantError when the key is absent, unset or of another type: a programming error, never the user's.
+  template <class T>
+  [[nodiscard]] const T& get(const std::string& key) const {
+    const auto it = values_.find(key);
+    SPILLWAY_CHECK(it != values_.end(), "no setting " + key);
+    const T* value = std::get_if<T>(&it->second);
+    SPILLWAY_CHECK(value != nullptr, "setting " + key + " is unset or of another type");
+    return *value;
+  }
+  [[nodiscard]] const std::map<std::string, Value>& all() const { return values_; }
+
+ private:
+  std::map<std::string, Value> values_;
+};
+
+}  // namespace spillway

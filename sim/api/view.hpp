@@ -1,0 +1,87 @@
+// What a policy may see: the requests it was told of, the standing batch and the memory tiers. Read-only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "sim/request.hpp"
+#include "sim/units.hpp"
+
+namespace spillway {
+
+/// Where KV lives.
+enum class Tier : std::uint8_t { gpu, host };
+inline constexpr int kTiers = 2;
+
+enum class Phase : std::uint8_t {
+  waiting,     // holds no KV, not in the batch
+  prefilling,  // in the batch; some known tokens are not computed yet
+  decoding,    // in the batch; every known token but the last is computed
+  swapped      // KV on the host, not in the batch
+};
+
+/// One request as a policy sees it. Its true output length is not here.
+struct RequestView {
+  RequestId id{};
+  Phase phase = Phase::waiting;
+  std::uint32_t client = 0;
+  SimTime arrival{};
+  Tokens input{};
+  Tokens max_new_tokens{};  // what the client asked for
+  Tokens known{};           // input + generated so far: what must be computed before the next token
+  Tokens computed{};        // known tokens whose KV exists
+  Blocks held{};            // blocks of the tier that it lives on, shared ones included
+  [[nodiscard]] Tokens remaining() const { return known - computed; }
+};
+
+/// Sums over the standing batch, kept up to date in O(1).
+struct BatchTotals {
+  std::int64_t running = 0;   // prefilling + decoding
+  std::int64_t decoding = 0;
+  Tokens decode_context{};    // sum of the tokens that the decodes attend to in their next step
+  Blocks decode_growth{};     // blocks that the decodes need for their next token
+};
+
+struct TierState {
+  Blocks total{};
+  Blocks free{};  // allocatable now; a cached block that nobody uses is free
+};
+
+/// Contract
+///  * Always current: what the policy stages in a Decision shows here at once.
+///  * Batch order is the order in which requests joined the batch.
+///  * O(1) per call unless said otherwise; ids must be of live requests.
+class View {
+ public:
+  virtual ~View() = default;
+  [[nodiscard]] SimTime now() const { return now_; }
+  [[nodiscard]] const BatchTotals& batch() const { return batch_; }
+  [[nodiscard]] const TierState& tier(Tier t) const { return tiers_[static_cast<std::size_t>(t)]; }
+  [[nodiscard]] Tokens block_tokens() const { return block_tokens_; }
+
+  [[nodiscard]] virtual RequestView request(RequestId id) const = 0;
+  /// False once the request has ended: queues drop such ids lazily.
+  [[nodiscard]] virtual bool alive(RequestId id) const = 0;
+  /// The request that joined the batch last; kNoRequest when the batch is empty.
+  [[nodiscard]] virtual RequestId last_joined() const = 0;
+  /// Blocks that the first `decodes` decoding requests in batch order need for their next token.
+  /// O(1) for all of them, else O(decodes).
+  [[nodiscard]] virtual Blocks decode_growth(std::int64_t decodes) const = 0;
+  /// Does this decoding request need a block for its next token?
+  [[nodiscard]] virtual bool grows_next(RequestId id) const = 0;
+
+  struct CachedPrefix {
+    Tokens tokens{};       // leading known tokens whose blocks are in the prefix cache, whole blocks, < known
+    Blocks idle_blocks{};  // of these blocks, the ones nobody uses: taking them lowers `free`
+  };
+  /// O(blocks hit). Zero when prefix caching is off.
+  [[nodiscard]] virtual CachedPrefix cached_prefix(RequestId id) const = 0;
+
+ protected:
+  SimTime now_{};
+  BatchTotals batch_{};
+  std::array<TierState, kTiers> tiers_{};
+  Tokens block_tokens_{16};
+};
+
+}  // namespace spillway

@@ -1,0 +1,62 @@
+// The command line's arguments -> the resolved configuration.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "sim/cli/assemble.hpp"
+#include "traces/generators/quantile_table.hpp"
+
+namespace spillway::cli {
+namespace {
+
+/// --slo "ttft_ms<500,p99_ttft_ms<1000" stands for slo.ttft_ms=500 and slo.run=p99_ttft_ms<1000.
+std::vector<Assignment> parse_slos(const std::vector<std::string>& texts, std::vector<Problem>& problems) {
+  std::vector<Assignment> assignments;
+  std::string run;
+  for (const std::string& text : texts) {
+    const std::string where = "--slo " + text;
+    for (const Condition& condition : parse_conditions(text, where, true, problems)) {
+      if (!per_request_latency(condition.metric)) {
+        run += (run.empty() ? "" : ",") + condition.text;
+      } else if (condition.op == Condition::Op::less) {
+        assignments.push_back({"slo." + condition.metric, fmt::format("{}", condition.limit), Origin::argument, where});
+      } else {
+        problems.push_back({fmt::format("\"{}\": an SLO of single requests is an upper limit", condition.text), where,
+                            fmt::format("write {}<{}", condition.metric, condition.limit)});
+      }
+    }
+  }
+  if (!run.empty()) assignments.push_back({"slo.run", run, Origin::argument, "--slo"});
+  return assignments;
+}
+
+}  // namespace
+
+std::vector<Parameter> parameter_table() {
+  return config_parameters({hwmodels::llm_names(), hwmodels::gpu_names(), hwmodels::engine_names()},
+                           traces::workload_parameters());
+}
+
+ResolvedConfig resolve_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
+                                 std::vector<Problem> problems) {
+  std::vector<std::string> pairs;
+  std::vector<std::string> files;
+  for (const std::string& argument : arguments) {
+    const bool file = argument.find('=') == std::string::npos || std::filesystem::exists(argument);
+    (file ? files : pairs).push_back(argument);
+  }
+  if (files.size() > 1) {
+    problems.push_back({fmt::format("{} configuration files are given: {}", files.size(), fmt::join(files, ", ")),
+                        "arguments", "give one file, and key=value for what differs"});
+  }
+  std::vector<Assignment> assignments;
+  for (const std::string& file : files) {
+    if (files.size() == 1) assignments = read_config_file(file, problems);
+  }
+  for (auto& assignment : parse_arguments(pairs, problems)) assignments.push_back(std::move(assignment));
+  for (auto& assignment : parse_slos(slos, problems)) assignments.push_back(std::move(assignment));
+  return resolve_config(parameter_table(), assignments, std::move(problems));
+}
+
+}  // namespace spillway::cli

@@ -1,0 +1,266 @@
+#include "sim/cli/assemble.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "hwmodels/kv_capacity.hpp"
+#include "hwmodels/models/roofline.hpp"
+#include "sim/text.hpp"
+
+namespace spillway::cli {
+namespace {
+
+/// Runs every step although earlier ones failed, so that the user sees all problems at once.
+class Problems {
+ public:
+  explicit Problems(const ResolvedConfig& config) : config_(config) {}
+
+  /// Returns true when the step came to its end.
+  bool attempt(const std::function<void()>& step) {
+    try {
+      step();
+      return true;
+    } catch (const UserError& error) {
+      for (Problem problem : error.problems()) {
+        problem.where = config_.place(problem.where);
+        (error.code() == ExitCode::data ? data_ : config_problems_).push_back(std::move(problem));
+      }
+      return false;
+    }
+  }
+  void add(const std::string& what, const std::string& key, const std::string& fix) {
+    config_problems_.push_back({what, config_.place(key), fix});
+  }
+  void throw_if_any() {
+    if (!config_problems_.empty()) {
+      config_problems_.insert(config_problems_.end(), data_.begin(), data_.end());
+      throw ConfigError(std::move(config_problems_));
+    }
+    if (!data_.empty()) throw DataError(std::move(data_));
+  }
+
+ private:
+  const ResolvedConfig& config_;
+  std::vector<Problem> config_problems_;
+  std::vector<Problem> data_;
+};
+
+InputFile input_of(const std::string& role, const hwmodels::DataFile& file) {
+  return {role, file.path, file.sha256, file.stands_for, file.error};
+}
+
+std::string gigabytes(Bytes bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes.count()) * 1e-9); }
+
+class Assembler {
+ public:
+  explicit Assembler(ResolvedConfig config) : problems_(assembly_.config) { assembly_.config = std::move(config); }
+
+  Assembly build() {
+    const bool hardware = load_hardware();
+    problems_.attempt([&] { assembly_.workload = traces::open_workload(settings(), 0); });
+    read_slos();
+    if (hardware && size_memory()) {
+      limit_length();
+      problems_.attempt(
+          [&] { assembly_.model = hwmodels::make_roofline(gpu_, llm_, engine_, tensor_parallel(), kv_dtype_bytes()); });
+    }
+    problems_.throw_if_any();
+    describe();
+    return std::move(assembly_);
+  }
+
+ private:
+  [[nodiscard]] const Settings& settings() const { return assembly_.config.settings; }
+  [[nodiscard]] const std::string& text(const std::string& key) const { return settings().get<std::string>(key); }
+  [[nodiscard]] std::int64_t integer(const std::string& key) const { return settings().get<std::int64_t>(key); }
+  [[nodiscard]] std::int64_t tensor_parallel() const { return integer("tensor_parallel"); }
+  [[nodiscard]] std::int64_t kv_dtype_bytes() const {
+    const std::string& name = text("memory.kv_dtype");
+    if (name == "auto") return llm_.dtype_bytes;
+    return name == "fp8" ? 1 : 2;
+  }
+  void warn(std::string warning) { assembly_.warnings.push_back(std::move(warning)); }
+
+  bool load_hardware() {
+    const bool gpu = problems_.attempt([&] { gpu_ = hwmodels::load_gpu(text("hardware")); });
+    const bool llm = problems_.attempt([&] { llm_ = hwmodels::load_llm(text("model")); });
+    const bool engine = problems_.attempt([&] { engine_ = hwmodels::load_engine(text("engine")); });
+    if (engine && !settings().get<bool>("engine.overheads")) {
+      engine_.launch_floor_seconds = engine_.host_fixed_seconds = engine_.host_per_sequence_seconds = 0.0;
+    }
+    if (llm) {
+      if (const auto problem = llm_.tensor_parallel_problem(tensor_parallel())) {
+        problems_.add(problem->what, "tensor_parallel", problem->fix);
+        return false;
+      }
+    }
+    return gpu && llm && engine;
+  }
+
+  void read_slos() {
+    for (const ResolvedKey& key : assembly_.config.keys) {
+      const std::string& name = key.parameter.name;
+      const double* limit = std::get_if<double>(&key.value);
+      if (!name.starts_with("slo.") || limit == nullptr) continue;
+      const std::string metric = name.substr(4);
+      assembly_.request_slos.push_back({Condition::Op::less, metric, *limit, fmt::format("{}<{}", metric, *limit)});
+    }
+    if (!settings().has("slo.run")) return;
+    std::vector<Problem> problems;
+    assembly_.run_slos = parse_conditions(text("slo.run"), "slo.run", false, problems);
+    for (const Problem& problem : problems) problems_.add(problem.what, problem.where, problem.fix);
+  }
+
+  /// Fills the KV layout. Returns false when there is none.
+  bool size_memory() {
+    const hwmodels::KvSettings wanted{tensor_parallel(),
+                                      settings().get<double>("engine.gpu_memory_utilization"),
+                                      Tokens(integer("engine.max_num_batched_tokens")),
+                                      integer("engine.max_num_seqs"),
+                                      Tokens(integer("memory.block_tokens")),
+                                      kv_dtype_bytes()};
+    KvLayout& kv = assembly_.setup.kv;
+    const bool given = settings().has("memory.gpu_kv");
+    const bool sized = problems_.attempt([&] {
+      capacity_ = given ? hwmodels::kv_capacity(gpu_, llm_, engine_, wanted)
+                        : hwmodels::fitting_kv_capacity(gpu_, llm_, engine_, wanted);
+    });
+    if (!sized) return false;
+    kv.block_tokens = wanted.block_tokens;
+    kv.block_bytes = capacity_.block_bytes;
+    kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
+    kv.copies_per_block = llm_.layers * 2;  // vLLM copies the K and the V of each layer apart
+    assembly_.setup.kv_computed = !given;
+    assembly_.setup.weights = capacity_.weights;
+    assembly_.setup.kv_terms = hwmodels::kv_terms(capacity_);
+    if (given) return take_given_memory();
+    kv.gpu_blocks = capacity_.blocks;
+    warn(hwmodels::kv_estimate_warning(capacity_, engine_));
+    return true;
+  }
+
+  bool take_given_memory() {
+    KvLayout& kv = assembly_.setup.kv;
+    const Bytes given = settings().get<Bytes>("memory.gpu_kv");
+    kv.gpu_blocks = Blocks(given / kv.block_bytes);
+    if (kv.gpu_blocks.count() == 0) {
+      problems_.add(fmt::format("memory.gpu_kv={} is less than one KV block of {} bytes", format_bytes(given),
+                                kv.block_bytes.count()),
+                    "memory.gpu_kv", "raise it, or lower memory.block_tokens");
+      return false;
+    }
+    const Bytes total = capacity_.weights + given;
+    if (total > capacity_.memory) {
+      problems_.add(fmt::format("{} with memory.gpu_kv={} does not fit {}: weights {} + KV {} are {} more than its {}",
+                                llm_.file.name, format_bytes(given), gpu_.file.name, gigabytes(capacity_.weights),
+                                gigabytes(given), gigabytes(total - capacity_.memory), gigabytes(capacity_.memory)),
+                    "memory.gpu_kv", "lower memory.gpu_kv, raise tensor_parallel, or choose hardware with more memory");
+      return false;
+    }
+    assembly_.setup.kv_terms += "; memory.gpu_kv=" + format_bytes(given);
+    if (given > capacity_.available) {
+      warn(
+          fmt::format("memory.gpu_kv={} is more than the {} that the engine would leave for KV at "
+                      "engine.gpu_memory_utilization={}",
+                      format_bytes(given), gigabytes(std::max(capacity_.available, Bytes(0))),
+                      settings().get<double>("engine.gpu_memory_utilization")));
+    }
+    return true;
+  }
+
+  /// The longest request: the model's or the user's limit, and never more than the KV cache holds.
+  void limit_length() {
+    const Tokens capacity = assembly_.setup.kv_capacity();
+    Tokens& limit = assembly_.setup.max_model_len;
+    const Tokens model(llm_.max_positions);
+    if (!settings().has("engine.max_model_len")) {
+      limit = std::min(model, capacity);
+      if (capacity >= model) return;
+      warn(fmt::format("engine.max_model_len is lowered from the model's {} to {} tokens, all that the KV cache holds",
+                       model.count(), capacity.count()));
+      return;
+    }
+    limit = Tokens(integer("engine.max_model_len"));
+    if (limit > model) {
+      problems_.add(fmt::format("engine.max_model_len={} is more than the {} positions of {}", limit.count(),
+                                model.count(), llm_.file.name),
+                    "engine.max_model_len", fmt::format("use at most {}", model.count()));
+    } else if (limit > capacity) {
+      problems_.add(fmt::format("a request of engine.max_model_len={} tokens cannot fit: the KV cache holds {} tokens "
+                                "({} blocks of {})",
+                                limit.count(), capacity.count(), assembly_.setup.kv.gpu_blocks.count(),
+                                assembly_.setup.kv.block_tokens.count()),
+                    "engine.max_model_len",
+                    fmt::format("use at most {}, or give the KV cache more memory (memory.gpu_kv, "
+                                "engine.gpu_memory_utilization, tensor_parallel)",
+                                capacity.count()));
+    }
+  }
+
+  void describe() {
+    const traces::Workload& workload = assembly_.workload;
+    Setup& setup = assembly_.setup;
+    setup.model = llm_.file.name;
+    setup.hardware = gpu_.file.name;
+    setup.engine = engine_.file.name;
+    setup.policy = assembly_.config.policy->name;
+    setup.workload = fmt::format("{}, {}", workload.name, workload.arrival);
+    if (workload.rate) setup.workload += fmt::format(" at {:.6g} requests/s", *workload.rate);
+    setup.tensor_parallel = tensor_parallel();
+    setup.requests = workload.requests;
+    assembly_.inputs = {input_of("gpu", gpu_.file),
+                        input_of("engine", engine_.file),
+                        input_of("model", llm_.file),
+                        {"workload", workload.name, workload.sha256, workload.source_text, ""}};
+    decide_prefix_caching();
+    assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
+    if (!settings().get<bool>("engine.overheads")) warn("engine.overheads=false: the engine's host time is left out");
+    if (integer("replications") > 1 && !workload.random) {
+      warn("the workload draws nothing at random: every replication is the same run");
+    }
+  }
+
+  void decide_prefix_caching() {
+    const std::string& wanted = text("engine.prefix_caching");
+    assembly_.setup.kv.prefix_caching = wanted == "true" || (wanted == "auto" && assembly_.workload.prefix_ids);
+    if (wanted == "true" && !assembly_.workload.prefix_ids) {
+      warn("engine.prefix_caching=true, but the workload does not say which prompts share a prefix: nothing is shared");
+    }
+  }
+
+  Assembly assembly_;
+  Problems problems_;
+  hwmodels::GpuProfile gpu_;
+  hwmodels::LlmModel llm_;
+  hwmodels::EngineProfile engine_;
+  hwmodels::KvCapacity capacity_;
+};
+
+}  // namespace
+
+Assembly assemble(ResolvedConfig config) { return Assembler(std::move(config)).build(); }
+
+SimulationConfig simulation_config(const Assembly& assembly, RequestSource& source) {
+  const Settings& settings = assembly.config.settings;
+  SimulationConfig simulation;
+  simulation.model = assembly.model.get();
+  simulation.policy = assembly.config.policy;
+  simulation.settings = &settings;
+  simulation.source = &source;
+  simulation.kv = assembly.setup.kv;
+  simulation.max_model_len = assembly.setup.max_model_len;
+  if (settings.has("engine.request_timeout")) {
+    simulation.request_timeout = settings.get<Duration>("engine.request_timeout");
+  }
+  if (settings.has("until")) simulation.until = SimTime{} + settings.get<Duration>("until");
+  if (settings.has("warmup")) simulation.metrics.warmup = settings.get<Span>("warmup");
+  simulation.metrics.expected_requests = assembly.workload.requests;
+  simulation.metrics.goodput = assembly.request_slos;
+  simulation.metrics.percentiles = percentiles_of(assembly.run_slos);
+  return simulation;
+}
+
+}  // namespace spillway::cli

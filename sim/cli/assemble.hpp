@@ -1,0 +1,45 @@
+// From the configuration to everything that a run needs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hwmodels/catalog.hpp"
+#include "sim/api/execution_model.hpp"
+#include "sim/config.hpp"
+#include "sim/report/result.hpp"
+#include "traces/workload.hpp"
+
+namespace spillway::cli {
+
+/// Every key but `policy.*`, the names of models, hardware and workloads filled in.
+[[nodiscard]] std::vector<Parameter> parameter_table();
+
+/// Arguments of `run` and `config`: at most one configuration file and key=value pairs, in any order, and the texts of
+/// --slo ("ttft_ms<500,p99_ttft_ms<1000"), which stand for `slo.*` keys. Throws ConfigError with every problem found,
+/// those in `problems` included.
+[[nodiscard]] ResolvedConfig resolve_arguments(const std::vector<std::string>& arguments,
+                                               const std::vector<std::string>& slos, std::vector<Problem> problems);
+
+/// What a run is made of. `config` is moved in, so settings stay valid as long as the assembly.
+struct Assembly {
+  ResolvedConfig config;
+  std::unique_ptr<ExecutionModel> model;
+  Setup setup;
+  std::vector<InputFile> inputs;
+  std::vector<std::string> warnings;
+  traces::Workload workload;  // of replication 0
+  std::vector<Condition> request_slos;
+  std::vector<Condition> run_slos;
+};
+
+/// Loads files, sizes the KV cache and opens the workload. Throws ConfigError with every problem found (DataError when
+/// only files are at fault): a model that does not fit, a tensor_parallel that does not suit it, a KV cache that is too
+/// large or too small, a bad trace row.
+[[nodiscard]] Assembly assemble(ResolvedConfig config);
+
+/// The engine's configuration for one replication; refers to the assembly and the source.
+[[nodiscard]] SimulationConfig simulation_config(const Assembly& assembly, RequestSource& source);
+
+}  // namespace spillway::cli

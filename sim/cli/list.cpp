@@ -1,0 +1,83 @@
+#include "sim/cli/list.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "hwmodels/catalog.hpp"
+#include "sim/api/registry.hpp"
+#include "sim/cli/output.hpp"
+#include "sim/config.hpp"
+#include "sim/metrics.hpp"
+#include "traces/generators/quantile_table.hpp"
+
+namespace spillway::cli {
+namespace {
+
+std::vector<Listed> policies() {
+  std::vector<Listed> all;
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) all.push_back({info->name, info->summary});
+  return all;
+}
+
+/// Data files of hwmodels: what each one stands for.
+template <class Load>
+std::vector<Listed> data_files(const std::vector<std::string>& names, Load load) {
+  std::vector<Listed> all;
+  for (const std::string& name : names) all.push_back({name, load(name).file.stands_for});
+  return all;
+}
+
+std::vector<Listed> workloads() {
+  std::vector<Listed> all;
+  for (const std::string& name : traces::bundled_names()) {
+    const EmbeddedFile* file = traces::bundled_file(name);
+    all.push_back({name, traces::QuantileTable::parse(file->content, std::string(file->path)).summary()});
+  }
+  return all;
+}
+
+std::vector<Listed> metrics() {
+  std::vector<Listed> all;
+  for (const MetricDefinition& definition : metric_definitions()) {
+    all.push_back({definition.name, definition.definition});
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<std::string>& list_kinds() {
+  static const std::vector<std::string> kKinds{"policies", "hardware", "models", "engines", "workloads", "metrics"};
+  return kKinds;
+}
+
+std::vector<Listed> listed(const std::string& kind) {
+  if (kind == "policies") return policies();
+  if (kind == "hardware") return data_files(hwmodels::gpu_names(), hwmodels::load_gpu);
+  if (kind == "models") return data_files(hwmodels::llm_names(), hwmodels::load_llm);
+  if (kind == "engines") return data_files(hwmodels::engine_names(), hwmodels::load_engine);
+  if (kind == "workloads") return workloads();
+  if (kind == "metrics") return metrics();
+  throw ConfigError(fmt::format("there is no list of \"{}\"", kind), "list " + kind,
+                    suggestion(kind, list_kinds()) + fmt::format("lists: {}", fmt::join(list_kinds(), ", ")));
+}
+
+ExitCode list(const std::string& kind, bool json) {
+  const std::vector<Listed> all = listed(kind);
+  if (json) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const Listed& one : all) rows.push_back({{"name", one.name}, {"summary", one.summary}});
+    print_result(rows.dump(2) + "\n");
+    return ExitCode::ok;
+  }
+  std::size_t width = 0;
+  for (const Listed& one : all) width = std::max(width, one.name.size());
+  std::string text;
+  for (const Listed& one : all) text += fmt::format("{:<{}}  {}\n", one.name, width, one.summary);
+  print_result(text);
+  return ExitCode::ok;
+}
+
+}  // namespace spillway::cli

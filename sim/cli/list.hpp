@@ -1,0 +1,28 @@
+// `spillway list` and `spillway explain`: what there is, and what it is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/error.hpp"
+
+namespace spillway::cli {
+
+/// A name and one sentence on it.
+struct Listed {
+  std::string name;
+  std::string summary;
+};
+/// policies, hardware, models, engines, workloads, metrics.
+[[nodiscard]] const std::vector<std::string>& list_kinds();
+/// The things of one kind, in alphabetical order (metrics: in the order of results). Throws ConfigError for another
+/// kind.
+[[nodiscard]] std::vector<Listed> listed(const std::string& kind);
+
+/// `spillway list KIND`
+[[nodiscard]] ExitCode list(const std::string& kind, bool json);
+/// `spillway explain NAME`: everything of that name, whatever its kind. ConfigError with the nearest name when there is
+/// none.
+[[nodiscard]] ExitCode explain(const std::string& name);
+
+}  // namespace spillway::cli

@@ -1,0 +1,54 @@
+#include "sim/cli/progress.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+namespace spillway::cli {
+
+ProgressLine::ProgressLine(bool enabled, std::int64_t requests, std::int64_t replications)
+    : enabled_(enabled),
+      terminal_(::isatty(STDERR_FILENO) == 1),
+      total_(std::max<std::int64_t>(1, requests * replications)),
+      ended_(static_cast<std::size_t>(replications), 0),
+      begin_(Clock::now()),
+      shown_(begin_) {}
+
+void ProgressLine::update(std::int64_t replication, const Progress& progress) {
+  if (!enabled_) return;
+  const std::lock_guard lock(mutex_);
+  ended_[static_cast<std::size_t>(replication)] = progress.ended;
+  const std::int64_t ended = std::accumulate(ended_.begin(), ended_.end(), std::int64_t{0});
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - begin_).count();
+  if (seconds < 0.5) return;
+  if (terminal_) {
+    if (now - shown_ < std::chrono::milliseconds(100)) return;
+    shown_ = now;
+    show_line(ended, progress, seconds);
+  } else if (ended * 10 >= next_tenth_ * total_) {
+    next_tenth_ = ended * 10 / total_ + 1;
+    fmt::print(stderr, "{}% of {} requests, simulated {:.0f} s\n", ended * 100 / total_, total_,
+               to_seconds(progress.now));
+  }
+}
+
+void ProgressLine::show_line(std::int64_t ended, const Progress& progress, double seconds) {
+  const double simulated = to_seconds(progress.now);
+  const double left = ended > 0 ? seconds * static_cast<double>(total_ - ended) / static_cast<double>(ended) : 0.0;
+  fmt::print(stderr,
+             "\r{}/{} requests, {} running, {} waiting, simulated {:.0f} s ({:.0f}x real time), {:.0f} s left\x1b[K",
+             ended, total_, progress.running, progress.waiting, simulated, simulated / seconds, left);
+  std::fflush(stderr);
+  on_screen_ = true;
+}
+
+void ProgressLine::finish() {
+  if (on_screen_) fmt::print(stderr, "\r\x1b[K");
+  on_screen_ = false;
+}
+
+}  // namespace spillway::cli

@@ -1,0 +1,235 @@
+// Laying the user's values over the defaults.
+#include "sim/config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace spillway {
+namespace {
+
+/// "trace.csv", "./h100": what can only be a file. "llama-3.1-8b" and "g4dn.4xlarge" are names.
+bool looks_like_file(const std::string& text) {
+  const std::string extension = std::filesystem::path(text).extension().string();
+  return text.find('/') != std::string::npos ||
+         (extension.size() > 1 && std::isalpha(static_cast<unsigned char>(extension[1])) != 0);
+}
+
+bool readable_file(const std::string& path) {
+  std::error_code ignored;
+  return !std::filesystem::is_directory(path, ignored) && std::ifstream(path).good();
+}
+
+class Resolver {
+ public:
+  Resolver(std::vector<Parameter> table, std::vector<Problem> problems)
+      : table_(std::move(table)), problems_(std::move(problems)) {}
+
+  ResolvedConfig resolve(const std::vector<Assignment>& assignments) {
+    choose_policy(assignments);
+    for (const Assignment& assignment : assignments) take(assignment);
+    for (const Parameter& parameter : table_) add_key(parameter);
+    const bool usable = problems_.empty();
+    if (usable) apply_policy_defaults();
+    for (const ResolvedKey& key : config_.keys) check_name(key);
+    for (const ResolvedKey& key : config_.keys) config_.settings.set(key.parameter.name, key.value);
+    if (usable && config_.policy->check) {
+      for (Problem& problem : config_.policy->check(config_.settings)) {
+        problem.where = config_.place(problem.where);
+        problems_.push_back(std::move(problem));
+      }
+    }
+    if (!problems_.empty()) {
+      problems_.insert(problems_.end(), unreadable_.begin(), unreadable_.end());
+      throw ConfigError(std::move(problems_));
+    }
+    if (!unreadable_.empty()) throw DataError(std::move(unreadable_));
+    return std::move(config_);
+  }
+
+ private:
+  [[nodiscard]] const Parameter* find(const std::string& key) const {
+    const auto it = std::find_if(table_.begin(), table_.end(), [&](const Parameter& p) { return p.name == key; });
+    return it == table_.end() ? nullptr : &*it;
+  }
+
+  /// {"policy": {"name": "pie"}}: a group's own value.
+  [[nodiscard]] std::string own_key(const std::string& key) const {
+    constexpr std::string_view kName = ".name";
+    if (!key.ends_with(kName) || find(key) != nullptr) return key;
+    const std::string group = key.substr(0, key.size() - kName.size());
+    return find(group) != nullptr ? group : key;
+  }
+
+  /// The policy's own keys join the table before any other key is looked at. Which policy is known even when its
+  /// assignment is faulty: then the default, so that the other keys can be checked.
+  void choose_policy(const std::vector<Assignment>& assignments) {
+    const Parameter* policy = find("policy");
+    SPILLWAY_CHECK(policy != nullptr, "the table has no policy");
+    std::string name = policy->default_value;
+    Origin strongest = Origin::standard;
+    for (const Assignment& assignment : assignments) {
+      if (own_key(assignment.key) != "policy" || assignment.origin < strongest) continue;
+      name = assignment.text.value_or(policy->default_value);
+      strongest = assignment.origin;
+    }
+    config_.policy = PolicyRegistry::instance().find(name);
+    policy_known_ = config_.policy != nullptr;
+    if (!policy_known_) return;
+    const auto after = table_.begin() + (policy - table_.data()) + 1;
+    table_.insert(after, config_.policy->parameters.begin(), config_.policy->parameters.end());
+  }
+
+  void take(const Assignment& assignment) {
+    const std::string key = own_key(assignment.key);
+    if (find(key) == nullptr) {
+      if (policy_known_ || !key.starts_with("policy.")) report_unknown(key, assignment.where);
+      return;
+    }
+    const auto [it, added] = given_.try_emplace(key, assignment);
+    if (added) return;
+    if (it->second.origin == assignment.origin) {
+      problems_.push_back({key + " is given twice", assignment.where, "keep one; the other is at " + it->second.where});
+    } else if (it->second.origin < assignment.origin) {
+      it->second = assignment;
+    }
+  }
+
+  void report_unknown(const std::string& key, const std::string& where) {
+    std::vector<std::string> names;
+    std::vector<std::string> siblings;
+    const std::string group = key.substr(0, key.find('.'));
+    for (const Parameter& parameter : table_) {
+      names.push_back(parameter.name);
+      if (parameter.name.starts_with(group + ".")) siblings.push_back(parameter.name);
+    }
+    std::string fix = suggestion(key, names);
+    for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+      for (const Parameter& parameter : info->parameters) {
+        if (parameter.name == key) fix += fmt::format("it is a key of policy={}  ", info->name);
+      }
+    }
+    fix += siblings.empty() ? "all keys: spillway config show" : fmt::format("allowed: {}", fmt::join(siblings, ", "));
+    problems_.push_back({fmt::format("unknown key \"{}\"", key), where, fix});
+  }
+
+  /// The user's value, else the standard one. A faulty value leaves the key unset; the problem is noted.
+  void add_key(const Parameter& parameter) {
+    ResolvedKey key{.parameter = parameter, .text = parameter.default_value};
+    const auto given = given_.find(parameter.name);
+    if (given != given_.end() && given->second.text) {
+      key.text = *given->second.text;
+      key.origin = given->second.origin;
+      key.where = given->second.where;
+    }
+    if (key.origin != Origin::standard || !key.text.empty()) parse(key);
+    config_.keys.push_back(std::move(key));
+  }
+
+  void parse(ResolvedKey& key) {
+    const std::size_t before = problems_.size();
+    auto parsed = parse_value(key.parameter, key.text, key.where, problems_);
+    SPILLWAY_CHECK(key.origin > Origin::policy || problems_.size() == before,
+                   "the default of " + key.parameter.name + " is not valid");
+    if (parsed) {
+      key.value = std::move(parsed->value);
+      key.text = std::move(parsed->text);
+    }
+  }
+
+  /// Of engine.* and memory.*, the policy sees only what the user gave: the rest is its to say.
+  void apply_policy_defaults() {
+    Settings known;
+    for (const ResolvedKey& key : config_.keys) {
+      const std::string& name = key.parameter.name;
+      const bool open = name.starts_with("engine.") || name.starts_with("memory.");
+      if (!open || key.origin != Origin::standard) known.set(name, key.value);
+    }
+    std::map<std::string, std::string> defaults;
+    if (config_.policy->engine_defaults) defaults = config_.policy->engine_defaults(known);
+    if (config_.policy->default_engine) defaults["engine"] = config_.policy->default_engine(known);
+    for (const auto& [name, text] : defaults) {
+      const auto key = std::find_if(config_.keys.begin(), config_.keys.end(),
+                                    [&](const ResolvedKey& k) { return k.parameter.name == name; });
+      SPILLWAY_CHECK(key != config_.keys.end(), "policy " + config_.policy->name + " has a default for " + name);
+      if (key->origin != Origin::standard) continue;
+      key->text = text;
+      key->origin = Origin::policy;
+      parse(*key);
+    }
+  }
+
+  /// Keys that take one of the known names or a file.
+  void check_name(const ResolvedKey& key) {
+    const Parameter& parameter = key.parameter;
+    const std::string* name = std::get_if<std::string>(&key.value);
+    if (parameter.type != ParameterType::text || parameter.choices.empty() || name == nullptr) return;
+    if (std::count(parameter.choices.begin(), parameter.choices.end(), *name) > 0) return;
+    if (looks_like_file(*name)) {
+      if (readable_file(*name)) return;
+      unreadable_.push_back({fmt::format("{}: cannot read the file {}", parameter.name, *name), key.where,
+                             "check its name and its permissions"});
+      return;
+    }
+    problems_.push_back({fmt::format("unknown {} \"{}\"", parameter.name, *name), key.where,
+                         suggestion(*name, parameter.choices) +
+                             fmt::format("known: {}; or give a file", fmt::join(parameter.choices, ", "))});
+  }
+
+  std::vector<Parameter> table_;
+  std::vector<Problem> problems_;
+  std::vector<Problem> unreadable_;
+  std::map<std::string, Assignment> given_;
+  ResolvedConfig config_;
+  bool policy_known_ = false;
+};
+
+}  // namespace
+
+std::string_view origin_name(Origin origin) {
+  constexpr std::array<std::string_view, 4> kNames{"default", "policy default", "file", "argument"};
+  return kNames[static_cast<std::size_t>(origin)];
+}
+
+const ResolvedKey& ResolvedConfig::key(const std::string& name) const {
+  const auto it =
+      std::find_if(keys.begin(), keys.end(), [&](const ResolvedKey& k) { return k.parameter.name == name; });
+  SPILLWAY_CHECK(it != keys.end(), "no key " + name);
+  return *it;
+}
+
+std::string ResolvedConfig::place(const std::string& where) const {
+  const auto it =
+      std::find_if(keys.begin(), keys.end(), [&](const ResolvedKey& k) { return k.parameter.name == where; });
+  if (it == keys.end()) return where;
+  return it->where.empty() ? fmt::format("{} ({})", where, origin_name(it->origin)) : it->where;
+}
+
+ResolvedConfig resolve_config(const std::vector<Parameter>& table, const std::vector<Assignment>& assignments,
+                              std::vector<Problem> problems) {
+  return Resolver(table, std::move(problems)).resolve(assignments);
+}
+
+nlohmann::ordered_json canonical_config(const ResolvedConfig& config) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const ResolvedKey& key : config.keys) {
+    auto& slot = json[key.parameter.name];
+    if (const auto* flag = std::get_if<bool>(&key.value)) {
+      slot = *flag;
+    } else if (const auto* integer = std::get_if<std::int64_t>(&key.value)) {
+      slot = *integer;
+    } else if (const auto* real = std::get_if<double>(&key.value)) {
+      slot = *real;
+    } else if (!std::holds_alternative<std::monostate>(key.value)) {
+      slot = key.text;
+    }
+  }
+  return json;
+}
+
+}  // namespace spillway

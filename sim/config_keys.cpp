@@ -1,0 +1,185 @@
+// The table of the engine-level keys.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/config.hpp"
+
+namespace spillway {
+namespace {
+
+Parameter flag(std::string name, std::string default_value, std::string doc, std::string source) {
+  return {.name = std::move(name),
+          .type = ParameterType::boolean,
+          .unit = "-",
+          .default_value = std::move(default_value),
+          .doc = std::move(doc),
+          .source = std::move(source)};
+}
+
+Parameter count(std::string name, std::string unit, std::string default_value, double minimum, std::string doc,
+                std::string source) {
+  return {.name = std::move(name),
+          .type = ParameterType::integer,
+          .unit = std::move(unit),
+          .default_value = std::move(default_value),
+          .minimum = minimum,
+          .maximum = 1e12,
+          .doc = std::move(doc),
+          .source = std::move(source)};
+}
+
+Parameter choice(std::string name, std::string default_value, std::vector<std::string> choices, std::string doc,
+                 std::string source) {
+  return {.name = std::move(name),
+          .type = ParameterType::choice,
+          .unit = "-",
+          .default_value = std::move(default_value),
+          .choices = std::move(choices),
+          .doc = std::move(doc),
+          .source = std::move(source)};
+}
+
+Parameter name_or_file(std::string name, std::string default_value, std::vector<std::string> names, std::string doc) {
+  return {.name = std::move(name),
+          .type = ParameterType::text,
+          .unit = "-",
+          .default_value = std::move(default_value),
+          .choices = std::move(names),
+          .doc = std::move(doc),
+          .source = "Spillway"};
+}
+
+Parameter optional_time(std::string name, std::string doc, std::string source) {
+  return {.name = std::move(name),
+          .type = ParameterType::duration,
+          .unit = "ns",
+          .default_value = "",
+          .minimum = 0.0,
+          .above_minimum = true,
+          .doc = std::move(doc),
+          .source = std::move(source)};
+}
+
+Parameter optional_bytes(std::string name, std::string default_value, std::string doc) {
+  return {.name = std::move(name),
+          .type = ParameterType::bytes,
+          .unit = "bytes",
+          .default_value = std::move(default_value),
+          .minimum = 0.0,
+          .doc = std::move(doc),
+          .source = "Spillway"};
+}
+
+void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& engines) {
+  const std::string vllm = "vLLM engine argument of the same name; the default differs by policy";
+  table.push_back(
+      name_or_file("engine", "", engines,
+                   "Host side of the serving engine: a name, a file, or none for no host overhead; default: "
+                   "the policy's own engine"));
+  table.push_back(count("engine.max_num_seqs", "requests", "256", 1, "Most requests in one batch", vllm));
+  table.push_back(
+      count("engine.max_num_batched_tokens", "tokens", "2048", 1, "Most tokens computed in one iteration", vllm));
+  table.push_back(count("engine.max_model_len", "tokens", "", 1,
+                        "Longest request, prompt and answer together; default: the model's, or what the KV cache holds",
+                        "vLLM engine argument of the same name"));
+  table.push_back({.name = "engine.gpu_memory_utilization",
+                   .type = ParameterType::real,
+                   .unit = "fraction",
+                   .default_value = "0.9",
+                   .minimum = 0.0,
+                   .maximum = 1.0,
+                   .above_minimum = true,
+                   .doc = "Share of GPU memory that weights, activations and KV cache may take together",
+                   .source = "vLLM engine argument of the same name"});
+  table.push_back(flag("engine.chunked_prefill", "true",
+                       "Prompts are computed in pieces, beside decodes, within the token budget", vllm));
+  table.push_back(choice("engine.preemption", "recompute", {"recompute", "swap"},
+                         "What becomes of a preempted request's KV: dropped and computed again, or kept on the host",
+                         vllm));
+  table.push_back(choice("engine.prefix_caching", "auto", {"auto", "true", "false"},
+                         "KV blocks of equal prefixes are shared; auto: on when the workload says which prompts share "
+                         "a prefix",
+                         vllm));
+  table.push_back(
+      optional_time("engine.request_timeout", "Clients give up this long after arrival; default: never", "Spillway"));
+  table.push_back(
+      flag("engine.overheads", "true", "false ignores the engine's host overheads, as an ideal engine", "Spillway"));
+}
+
+void add_memory(std::vector<Parameter>& table) {
+  table.push_back(
+      optional_bytes("memory.gpu_kv", "",
+                     "GPU memory for KV, per GPU; default: what gpu_memory_utilization leaves beside weights "
+                     "and activations"));
+  table.push_back(optional_bytes("memory.host_kv", "4GiB", "Host memory for swapped KV, per GPU (vLLM's swap_space)"));
+  table.push_back(count("memory.block_tokens", "tokens", "16", 1, "Tokens in one KV block", "vLLM block_size"));
+  table.push_back(choice("memory.kv_dtype", "auto", {"auto", "fp16", "bf16", "fp8"},
+                         "Number format of the KV cache; auto: the model's", "vLLM kv_cache_dtype"));
+}
+
+void add_slos(std::vector<Parameter>& table) {
+  const std::vector<std::pair<std::string, std::string>> latencies{
+      {"ttft_ms", "time to first token"},
+      {"tpot_ms", "time per output token"},
+      {"e2e_ms", "end-to-end latency"},
+      {"normalised_ms_per_token", "normalised latency"},
+      {"queueing_ms_per_token", "queueing latency per token"},
+      {"compute_ms_per_token", "compute latency per token"}};
+  for (const auto& [name, meaning] : latencies) {
+    table.push_back({.name = "slo." + name,
+                     .type = ParameterType::real,
+                     .unit = name.ends_with("token") ? "ms/token" : "ms",
+                     .default_value = "",
+                     .minimum = 0.0,
+                     .above_minimum = true,
+                     .doc = "A request is good when its " + meaning + " is below this; goodput counts good requests",
+                     .source = "Spillway"});
+  }
+  table.push_back({.name = "slo.run",
+                   .type = ParameterType::text,
+                   .unit = "-",
+                   .default_value = "",
+                   .doc = "Conditions on the whole run, separated by commas, such as p99_ttft_ms<1000",
+                   .source = "Spillway"});
+}
+
+void add_run(std::vector<Parameter>& table) {
+  Parameter seed = count("seed", "-", "1", 0, "Seed of every random stream", "Spillway");
+  seed.maximum = 9007199254740992.0;  // 2^53: exact in JSON readers that know only doubles
+  table.push_back(std::move(seed));
+  Parameter replications = count("replications", "runs", "1", 1,
+                                 "Independent repetitions; metrics become means with 95% t-intervals", "Spillway");
+  replications.maximum = 10000;
+  table.push_back(std::move(replications));
+  table.push_back({.name = "warmup",
+                   .type = ParameterType::span,
+                   .unit = "share, requests or time",
+                   .default_value = "",
+                   .doc = "Requests submitted in it are not measured: 10%, 500req or 60s; default: none",
+                   .source = "Spillway"});
+  table.push_back(optional_time("until", "Simulated time at which the run ends; default: when every request has ended",
+                                "Spillway"));
+}
+
+}  // namespace
+
+std::vector<Parameter> config_parameters(const ConfigNames& names, const std::vector<Parameter>& workload) {
+  std::vector<std::string> policies;
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) policies.push_back(info->name);
+  std::vector<Parameter> table;
+  table.push_back(name_or_file("model", "llama-3.1-8b", names.models, "Language model: a name or a file"));
+  table.push_back(name_or_file("hardware", "h100-80gb-sxm", names.hardware, "GPU: a name or a profile file"));
+  Parameter parallel = count("tensor_parallel", "GPUs", "1", 1, "GPUs that share every layer of the model", "Spillway");
+  parallel.maximum = 64;
+  table.push_back(std::move(parallel));
+  table.push_back(choice("policy", "vllm", std::move(policies), "Scheduling and offloading policy", "Spillway"));
+  add_engine(table, names.engines);
+  add_memory(table);
+  table.insert(table.end(), workload.begin(), workload.end());
+  add_slos(table);
+  add_run(table);
+  return table;
+}
+
+}  // namespace spillway

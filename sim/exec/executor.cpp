@@ -1,0 +1,178 @@
+#include "sim/exec/executor.hpp"
+
+#include <string>
+
+#include "sim/error.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t kRatioLimit = std::int64_t{1} << 31;
+
+// floor and ceil of x * num / den; splitting x keeps every product below 2^62.
+Duration scale_down(Duration x, std::int64_t num, std::int64_t den) {
+  return Duration(x.count() / den * num + x.count() % den * num / den);
+}
+Duration scale_up(Duration x, std::int64_t num, std::int64_t den) {
+  return Duration(x.count() / den * num + (x.count() % den * num + den - 1) / den);
+}
+
+}  // namespace
+
+void CopyStream::issue(const Copy& copy, SimTime now) {
+  if (fifo_.full()) fifo_.set_capacity(std::max<std::size_t>(8, 2 * fifo_.capacity()));
+  fifo_.push_back(copy);
+  if (fifo_.size() == 1) start(now);
+}
+
+Copy CopyStream::complete() {
+  const Copy done = fifo_.front();
+  fifo_.pop_front();
+  free_since_ = finish_;
+  finish_ = kNever;
+  if (!fifo_.empty()) start(free_since_);
+  return done;
+}
+
+void CopyStream::start(SimTime now) {
+  started_ = timed_at_ = now;
+  launch_left_ = fifo_.front().launch;
+  transfer_left_ = fifo_.front().transfer;
+  time_rest();
+}
+
+void CopyStream::time_rest() {
+  const Duration transfer = num_ == den_ ? transfer_left_ : scale_up(transfer_left_, num_, den_);
+  finish_ = timed_at_ + launch_left_ + transfer;
+}
+
+void CopyStream::set_slowdown(std::int64_t num, std::int64_t den, SimTime now) {
+  SPILLWAY_CHECK(1 <= den && den <= num && num < kRatioLimit,
+                 "slowdown " + std::to_string(num) + "/" + std::to_string(den));
+  if (num * den_ == num_ * den) return;
+  if (!fifo_.empty()) {
+    const Duration elapsed = now - timed_at_;
+    const Duration launched = std::min(elapsed, launch_left_);
+    launch_left_ -= launched;
+    transfer_left_ -= std::min(transfer_left_, scale_down(elapsed - launched, den_, num_));
+    timed_at_ = now;
+  }
+  num_ = num;
+  den_ = den;
+  if (!fifo_.empty()) time_rest();
+}
+
+std::size_t Executor::lane(Stream stream) {
+  SPILLWAY_CHECK(stream == Stream::h2d || stream == Stream::d2h, "a copy runs on h2d or d2h");
+  return stream == Stream::h2d ? 0 : 1;
+}
+
+void Executor::issue(const Copy& copy) {
+  CopyStream& stream = copies_[lane(copy.stream)];
+  if (stream.size() == 0) charge_stall(copy.stream, stream.free_since(), now_);
+  stream.issue(copy, now_);
+}
+
+void Executor::run_copies(LayerRule* rule, SimTime until) {
+  SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
+  CopyStream& h2d = copies_[lane(Stream::h2d)];
+  CopyStream& d2h = copies_[lane(Stream::d2h)];
+  for (;;) {
+    CopyStream& next = h2d.finish() < d2h.finish() ? h2d : d2h;
+    if (next.finish() > until || next.finish() == kNever) break;
+    now_ = next.finish();
+    const Duration busy = now_ - next.started();
+    const Copy copy = next.complete();
+    use_of(copy.stream).busy += busy;
+    use_of(copy.stream).bytes += copy.bytes;
+    if (rule != nullptr) rule->at_copy_done(copy, *this);
+  }
+  if (until != kNever) now_ = until;
+}
+
+void Executor::begin(const IterationPlan& plan, SimTime start) {
+  SPILLWAY_CHECK(iteration_start_ == kNever, "an iteration begins before the one before it has finished");
+  SPILLWAY_CHECK(plan.layers >= 0 && !plan.sub_batches.empty(), "an iteration has layers and sub-batches");
+  run_copies(plan.rule, start);
+
+  // With nothing to wait for, the whole iteration is work that no event can delay; otherwise only `before` is.
+  const bool unhindered =
+      plan.rule == nullptr && std::ranges::all_of(plan.sub_batches, [](const auto& sub) { return sub.cpu.zero(); });
+  Duration work{};
+  for (const SubBatchTimes& sub : plan.sub_batches) {
+    SPILLWAY_CHECK(sub.gpu.fits(plan.layers) && sub.cpu.fits(plan.layers), "one time per layer");
+    work += sub.before;
+    if (unhindered) work += sub.gpu.total(plan.layers) + sub.after;
+  }
+  iteration_start_ = start;
+  compute_free_ = start + work;
+  use_of(Stream::compute).busy += work;
+  layer_ = unhindered ? plan.layers + 1 : 0;
+  sub_batch_ = 0;
+  at_gate_ = false;
+  cpu_done_.assign(plan.sub_batches.size(), start);
+}
+
+// Brings the state to `target`, or to `until` if that comes first; says whether it got to `target`.
+inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
+  const SimTime stop = std::min(target, until);
+  if (next_copy_done() <= stop) run_copies(rule, stop);
+  now_ = stop;
+  return target <= until;
+}
+
+// Brings the state to the start of the next GPU step; says whether that comes by `until`.
+inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
+  LayerRule* const waits_for = layer_ < plan.layers ? plan.rule : nullptr;
+  if (!at_gate_) {
+    const SimTime gate = std::max(compute_free_, cpu_done_[static_cast<std::size_t>(sub_batch_)]);
+    if (!reach(plan.rule, gate, until)) return false;
+    if (waits_for != nullptr) waits_for->at_layer_start(layer_, sub_batch_, *this);
+    at_gate_ = true;
+  }
+  while (waits_for != nullptr && !waits_for->ready(layer_, sub_batch_)) {
+    SPILLWAY_CHECK(next_copy_done() != kNever, "layer " + std::to_string(layer_) + ", sub-batch " +
+                                                   std::to_string(sub_batch_) + " waits at " +
+                                                   std::to_string(now_.ns()) + " ns with no copy in flight");
+    if (!reach(plan.rule, next_copy_done(), until)) return false;
+  }
+  at_gate_ = false;
+  return true;
+}
+
+// Starts the next GPU step now, and lines up the CPU work that follows it.
+inline void Executor::compute(const IterationPlan& plan) {
+  const auto sub = static_cast<std::size_t>(sub_batch_);
+  const SubBatchTimes& times = plan.sub_batches[sub];
+  const bool is_layer = layer_ < plan.layers;
+  const Duration work = is_layer ? times.gpu.at(layer_) : times.after;
+  use_of(Stream::compute).stall += now_ - compute_free_;
+  use_of(Stream::compute).busy += work;
+  compute_free_ = now_ + work;
+
+  const Duration attention = is_layer ? times.cpu.at(layer_) : Duration{};
+  if (attention > Duration{}) {
+    const SimTime start = std::max(compute_free_, cpu_free_);
+    charge_stall(Stream::cpu, cpu_free_, start);
+    use_of(Stream::cpu).busy += attention;
+    cpu_free_ = cpu_done_[sub] = start + attention;
+  }
+  if (++sub_batch_ == static_cast<std::int32_t>(plan.sub_batches.size())) {
+    sub_batch_ = 0;
+    ++layer_;
+  }
+}
+
+Outcome Executor::run(const IterationPlan& plan, SimTime until) {
+  SPILLWAY_CHECK(iteration_start_ != kNever, "no iteration has begun");
+  SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
+  while (layer_ <= plan.layers) {
+    if (!reach_start(plan, until)) return {false, until};
+    compute(plan);
+  }
+  if (!reach(plan.rule, compute_free_, until)) return {false, until};
+  iteration_start_ = kNever;
+  return {true, now_};
+}
+
+}  // namespace spillway

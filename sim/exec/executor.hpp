@@ -1,0 +1,181 @@
+// Executes one iteration on the four streams of a GPU and its host, as an integer scan over (layer, sub-batch).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <boost/circular_buffer.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "sim/api/layer_rule.hpp"
+#include "sim/units.hpp"
+
+namespace spillway {
+
+/// Time per layer: the same for every layer, or one per layer (the span must outlive its use). Every value >= 0.
+class LayerTimes {
+ public:
+  constexpr LayerTimes(Duration every = Duration{}) : every_(every) {}
+  constexpr LayerTimes(std::span<const Duration> each) : each_(each) {}
+
+  [[nodiscard]] Duration at(std::int32_t layer) const {
+    return each_.empty() ? every_ : each_[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] Duration total(std::int32_t layers) const {
+    return each_.empty() ? every_ * layers : std::accumulate(each_.begin(), each_.end(), Duration{});
+  }
+  [[nodiscard]] bool fits(std::int32_t layers) const {
+    return each_.empty() || each_.size() == static_cast<std::size_t>(layers);
+  }
+  [[nodiscard]] bool zero() const { return each_.empty() && every_ == Duration{}; }
+
+ private:
+  Duration every_{};
+  std::span<const Duration> each_{};
+};
+
+/// Durations of one sub-batch.
+struct SubBatchTimes {
+  Duration before{};  // compute stream, ahead of the first layer of any sub-batch
+  LayerTimes gpu{};   // compute stream, per layer
+  LayerTimes
+      cpu{};  // CPU attention, per layer, after the GPU's part of that layer; 0: none, the CPU stream is not used
+  Duration after{};  // compute stream, behind the last layer of every sub-batch and this one's CPU attention
+};
+
+/// One iteration. Holds no memory: the spans and the rule outlive the run.
+struct IterationPlan {
+  std::int32_t layers = 0;
+  std::span<const SubBatchTimes> sub_batches{};  // at least one, in the order in which the GPU takes them
+  LayerRule* rule = nullptr;                     // null: no step waits for a copy
+};
+
+/// What one stream has done, as totals since the executor was made. All integers, hence the same whether or not a run
+/// was cut; the figures of an iteration are the difference of two totals.
+struct StreamUse {
+  /// Time in which the stream worked. A copy is charged whole when it ends, compute and CPU by the iteration's finish.
+  Duration busy{};
+  /// Time within an iteration, from its start to its finish, in which the stream was idle before work that it did start
+  /// within that iteration; charged at that start. For compute, busy + stall = finish - start.
+  Duration stall{};
+  /// Bytes of the copies that ended; 0 for compute and CPU.
+  Bytes bytes{};
+
+  friend StreamUse operator-(const StreamUse& a, const StreamUse& b) {
+    return {a.busy - b.busy, a.stall - b.stall, a.bytes - b.bytes};
+  }
+  bool operator==(const StreamUse&) const = default;
+};
+
+/// A copy engine: a FIFO that moves one copy at a time, each as soon as the one before it has ended.
+///
+/// A copy takes launch + ceil(transfer * num / den), where num / den >= 1 is the link's slowdown. When the slowdown
+/// changes at t, the copy in flight is taken apart once: its work in "alone" nanoseconds loses the launch and the
+/// floor(elapsed * den / num) of transfer done since it was last timed, and the rest is timed anew from t.
+class CopyStream {
+ public:
+  /// End of the copy in flight if the slowdown stays; kNever when the stream is free.
+  [[nodiscard]] SimTime finish() const { return finish_; }
+  /// Start of the copy in flight.
+  [[nodiscard]] SimTime started() const { return started_; }
+  /// End of the last copy that ended.
+  [[nodiscard]] SimTime free_since() const { return free_since_; }
+  /// Copies in flight (at most one) and queued.
+  [[nodiscard]] std::size_t size() const { return fifo_.size(); }
+
+  void issue(const Copy& copy, SimTime now);
+  /// Ends the copy in flight at finish() and starts the next one.
+  Copy complete();
+  /// 1 <= den <= num < 2^31. An equal ratio changes nothing. O(1).
+  void set_slowdown(std::int64_t num, std::int64_t den, SimTime now);
+
+ private:
+  void start(SimTime now);
+  void time_rest();
+
+  boost::circular_buffer<Copy> fifo_;
+  SimTime finish_ = kNever;
+  SimTime started_{};
+  SimTime free_since_{};
+  SimTime timed_at_{};  // when the two below were what was left
+  Duration launch_left_{};
+  Duration transfer_left_{};  // at slowdown 1
+  std::int64_t num_ = 1;
+  std::int64_t den_ = 1;
+};
+
+/// How far a run came.
+struct Outcome {
+  bool finished = false;
+  SimTime time{};  // the iteration's finish, or the instant at which the run was cut
+};
+
+/// The executor and everything that outlives a cut or an iteration: time, position, copies in flight and queued,
+/// totals. A copy of the object is a snapshot (the rule has state of its own).
+///
+///   GPU order   every `before`, then layer by layer every sub-batch, then every `after`
+///   gate(k, s)  = max(end of the GPU step before, end of cpu(k - 1, s)); at_layer_start(k, s) is called then
+///   gpu(k, s)   starts at the first instant >= gate(k, s) at which the rule is ready(k, s)
+///   cpu(k, s)   starts at max(end of gpu(k, s), end of the CPU work before it)
+///   after(s)    starts at max(end of the GPU step before, end of cpu(last, s))
+///   finish      = the end of the last `after`; copies may still be in flight
+///
+/// Order at one instant: d2h copy done, h2d copy done, CPU done, compute done, layer start, residency check. `until` is
+/// inclusive: a cut at t has done everything that happens at t.
+///
+/// O(steps + copies) per iteration; O(sub-batches) when there is neither a rule nor CPU attention nor times per layer.
+/// Allocates only when a queue outgrows its buffer. A step that waits with no copy in flight throws InvariantError.
+class Executor final : private CopySink {
+ public:
+  /// Starts an iteration at `start` >= now(), after run_copies(plan.rule, start).
+  void begin(const IterationPlan& plan, SimTime start);
+  /// Runs the iteration begun with this plan up to its finish or `until` >= now(), whichever comes first; again after a
+  /// cut, with the same plan.
+  Outcome run(const IterationPlan& plan, SimTime until);
+  /// Between iterations: lets the copies in flight go on up to `until` >= now(), or with kNever until none is left.
+  /// `rule` may be null.
+  void run_copies(LayerRule* rule, SimTime until);
+
+  /// From now() on, the link of `stream` (h2d or d2h) moves den bytes in the time that num take when it is not shared:
+  /// 1 <= den <= num < 2^31. Initially 1/1.
+  void set_slowdown(Stream stream, std::int64_t num, std::int64_t den) {
+    copies_[lane(stream)].set_slowdown(num, den, now_);
+  }
+
+  [[nodiscard]] SimTime now() const { return now_; }
+  [[nodiscard]] const StreamUse& use(Stream stream) const { return use_[static_cast<std::size_t>(stream)]; }
+  /// Copies in flight and queued on `stream`, h2d or d2h.
+  [[nodiscard]] std::size_t pending_copies(Stream stream) const { return copies_[lane(stream)].size(); }
+  /// When the next copy ends if no slowdown changes; kNever when none is in flight.
+  [[nodiscard]] SimTime next_copy_done() const { return std::min(copies_[0].finish(), copies_[1].finish()); }
+
+ private:
+  static std::size_t lane(Stream stream);
+  StreamUse& use_of(Stream stream) { return use_[static_cast<std::size_t>(stream)]; }
+
+  void issue(const Copy& copy) override;
+  bool reach(LayerRule* rule, SimTime target, SimTime until);
+  bool reach_start(const IterationPlan& plan, SimTime until);
+  void compute(const IterationPlan& plan);
+  /// Charges the idle time of `stream` since `free_since` to work that starts at `start`.
+  void charge_stall(Stream stream, SimTime free_since, SimTime start) {
+    use_of(stream).stall += std::max(Duration{}, start - std::max(free_since, iteration_start_));
+  }
+
+  SimTime now_{};
+  std::array<CopyStream, 2> copies_{};
+  std::array<StreamUse, kStreams> use_{};
+
+  SimTime iteration_start_ = kNever;  // kNever between iterations
+  std::int32_t layer_ = 0;            // the step that computes next; layer == layers is `after`
+  std::int32_t sub_batch_ = 0;
+  bool at_gate_ = false;  // its gate has opened and at_layer_start was called
+  SimTime compute_free_{};
+  SimTime cpu_free_{};
+  std::vector<SimTime> cpu_done_{};  // per sub-batch: end of its last CPU work
+};
+
+}  // namespace spillway

@@ -1,0 +1,326 @@
+// How an instance runs an iteration and keeps the books.
+#include "sim/instance.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t kMostSilentIterations = 1'000'000;
+
+}  // namespace
+
+Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
+    : model_(*config.model),
+      kv_(config.kv),
+      max_model_len_(config.max_model_len),
+      metrics_(metrics),
+      on_request_(config.on_request),
+      members_(config.kv.block_tokens, config.kv.prefix_caching) {
+  block_tokens_ = kv_.block_tokens;
+  tiers_[0] = TierState{kv_.gpu_blocks, kv_.gpu_blocks};
+  tiers_[1] = TierState{kv_.host_blocks, kv_.host_blocks};
+  if (kv_.prefix_caching) cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks);
+  policy_ = config.policy->make(PolicyContext{*config.settings, *this});
+}
+
+// --- arrivals and departures ------------------------------------------------------------------------------------------
+
+RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTime now) {
+  advance(now);
+  now_ = now;
+  RequestSlot slot;
+  slot.arrival = now;
+  slot.serial = serial;
+  slot.client = spec.client;
+  slot.input = static_cast<std::int32_t>(spec.input.count());
+  slot.output = static_cast<std::int32_t>(spec.output.count());
+  slot.max_new = static_cast<std::int32_t>(spec.max_new_tokens.count());
+  if (cached_ && !spec.prefix_ids.empty()) {
+    if (free_prefixes_.empty()) {
+      free_prefixes_.push_back(static_cast<std::int32_t>(prefixes_.size()));
+      prefixes_.emplace_back();
+    }
+    slot.prefix = free_prefixes_.back();
+    free_prefixes_.pop_back();
+    prefixes_[static_cast<std::size_t>(slot.prefix)] = spec.prefix_ids;
+  }
+  const RequestId id = table_.add(slot);
+  totals_.peak_waiting = std::max(totals_.peak_waiting, waiting());
+  if (spec.input + spec.max_new_tokens > max_model_len_) {
+    end_request(id, Outcome::rejected, now);
+  } else {
+    policy_.scheduler->arrived(request(id));
+  }
+  return id;
+}
+
+void Instance::expire(RequestId id, SimTime now) {
+  if (!table_.alive(id)) return;
+  const std::int32_t m = table_[id].member;
+  const bool in_batch = m >= 0 && (members_[m].phase == Phase::decoding || members_[m].phase == Phase::prefilling);
+  if (busy_ && in_batch) {
+    expired_.push_back(id);
+    return;
+  }
+  advance(now);
+  now_ = now;
+  if (in_batch) {
+    finish_member(m, Outcome::timed_out, now);
+  } else {
+    end_request(id, Outcome::timed_out, now);
+    policy_.scheduler->ended(id, Outcome::timed_out);
+  }
+}
+
+void Instance::finish_member(std::int32_t m, Outcome outcome, SimTime now) {
+  if (members_[m].phase == Phase::decoding) members_.stop_decoding(m, Phase::prefilling);
+  const RequestId id = members_[m].id;
+  release_blocks(m);
+  members_.unlink(m);
+  members_[m].phase = Phase::waiting;
+  end_request(id, outcome, now);
+  policy_.scheduler->ended(id, outcome);
+}
+
+void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
+  const RequestSlot slot = table_[id];
+  if (slot.member >= 0) {
+    Member& member = members_[slot.member];
+    if (member.phase == Phase::swapped) tiers_[static_cast<std::size_t>(Tier::host)].free += Blocks(member.held);
+    record(slot, &member, outcome, now);
+    members_.destroy(slot.member);
+  } else {
+    record(slot, nullptr, outcome, now);
+  }
+  if (slot.prefix >= 0) free_prefixes_.push_back(slot.prefix);
+  table_.remove(id);
+}
+
+void Instance::record(const RequestSlot& slot, const Member* member, Outcome outcome, SimTime now) {
+  RequestRecord record;
+  record.index = slot.serial;
+  record.client = slot.client;
+  record.outcome = outcome;
+  record.arrival = slot.arrival;
+  record.end = now;
+  record.input = Tokens(slot.input);
+  record.output = Tokens(slot.output);
+  if (member != nullptr) {
+    record.first_scheduled = member->first_scheduled;
+    record.first_token = member->first_token;
+    record.computing = members_.computing(*member);
+    record.generated = Tokens(members_.known(*member) - member->input);
+    record.cached = member->cached;
+    record.preempted_recompute = member->preempted_recompute;
+    record.preempted_swap = member->preempted_swap;
+  }
+  if (outcome == Outcome::rejected && !first_rejected_) first_rejected_ = record;
+  metrics_.ended(record);
+  if (on_request_) on_request_(record);
+}
+
+void Instance::stop(SimTime now) {
+  advance(now);
+  for (const RequestId id : table_.all()) {
+    const bool given_up = std::find(expired_.begin(), expired_.end(), id) != expired_.end();
+    end_request(id, given_up ? Outcome::timed_out : Outcome::unfinished, now);
+  }
+}
+
+std::string Instance::oldest() const {
+  const std::vector<RequestId> live = table_.all();
+  return live.empty() ? "none" : "request " + std::to_string(live.front().serial);
+}
+
+// --- one iteration ----------------------------------------------------------------------------------------------------
+
+std::optional<SimTime> Instance::decide(SimTime now) {
+  SPILLWAY_CHECK(!busy_, "a decision during an iteration");
+  advance(now);
+  now_ = now;
+  // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
+  std::int64_t tries_left = 2 * table_.live() + 2;
+  while (!stage()) {
+    if (!changed_) {
+      SPILLWAY_CHECK(idle_ || table_.live() == 0,
+                     "nothing runs while " + oldest() + " waits, and the policy did not idle");
+      return std::nullopt;
+    }
+    SPILLWAY_CHECK(--tries_left > 0, "the policy preempts for ever without running anything; " + oldest() + " is stuck");
+  }
+  SPILLWAY_CHECK(++silent_iterations_ <= kMostSilentIterations,
+                 "no token in " + std::to_string(kMostSilentIterations) + " iterations; " + oldest() + " is stuck");
+  busy_ = true;
+  start_ = now;
+  ++totals_.iterations;
+  totals_.peak_batch = std::max(totals_.peak_batch, members_.size());
+  return now + run(shape());
+}
+
+bool Instance::stage() {
+  staged_decodes_ = -1;
+  chunk_members_.clear();
+  idle_ = false;
+  changed_ = false;
+  blocked_.reset();
+  refresh();
+  policy_.scheduler->decide(*this, *policy_.space, *this);
+  if (staged_decodes_ < 0) decodes(members_.decoding());
+  return staged_decodes_ > 0 || !chunk_members_.empty();
+}
+
+BatchShape Instance::shape() {
+  BatchShape shape;
+  shape.decode_sequences = staged_decodes_;
+  if (staged_decodes_ == members_.decoding()) {
+    shape.decode_context = Tokens(members_.decode_context());
+  } else {
+    visit_decodes(staged_decodes_,
+                  [&](std::int32_t m) { shape.decode_context += Tokens(members_.computed(members_[m]) + 1); });
+  }
+  shape.sampled_sequences = staged_decodes_;
+  chunks_.clear();
+  for (const std::int32_t m : chunk_members_) {
+    const Member& member = members_[m];
+    chunks_.push_back(PrefillChunk{Tokens(member.staged), Tokens(member.computed)});
+    if (member.computed + member.staged == member.known) ++shape.sampled_sequences;
+  }
+  shape.chunks = chunks_;
+  return shape;
+}
+
+Duration Instance::run(const BatchShape& batch) {
+  const IterationTime time = model_.iteration(batch);
+  // Everything that moves between tiers does so before the forward pass, both directions at once.
+  std::array<Duration, 2> copies{};
+  for (std::size_t i = 0; i < moves_.size(); ++i) {
+    if (moves_[i].count() == 0) continue;
+    const Bytes bytes = kv_.block_bytes * moves_[i].count();
+    const CopyTime copy =
+        model_.copy(i == 0 ? Stream::h2d : Stream::d2h, kv_.copies_per_block * moves_[i].count(), bytes);
+    copies[i] = copy.launch + copy.transfer;
+    (i == 0 ? totals_.moved_h2d : totals_.moved_d2h) += bytes;
+  }
+  moves_ = {};
+  account(time, model_.layers(), copies[0], copies[1]);
+  return time.before + time.layer * model_.layers() + time.after + std::max(copies[0], copies[1]);
+}
+
+void Instance::complete(SimTime now) {
+  SPILLWAY_CHECK(busy_, "an iteration completes that was not started");
+  advance(now);
+  now_ = now;
+  busy_ = false;
+  const Duration duration = now - start_;
+  if (staged_decodes_ > 0) complete_decodes(now, duration);
+  complete_chunks(now, duration);
+  for (const RequestId id : expired_) expire(id, now);
+  expired_.clear();
+}
+
+void Instance::complete_decodes(SimTime now, Duration duration) {
+  silent_iterations_ = 0;
+  if (staged_decodes_ == members_.decoding()) {
+    const auto late = static_cast<std::int64_t>(members_.late().size());
+    metrics_.token_gap(now - members_.last_step_end(), staged_decodes_ - late, now);
+    for (const std::int32_t m : members_.late()) metrics_.token_gap(now - members_[m].last_token, 1, now);
+    members_.clear_late();
+  } else {
+    // The others rest: they become late, with the time of the last token that they did emit.
+    std::vector<std::pair<std::int32_t, SimTime>> resting;
+    std::int64_t position = 0;
+    visit_decodes(members_.decoding(), [&](std::int32_t m) {
+      const SimTime last = members_.last_token(members_[m]);
+      if (position++ < staged_decodes_) {
+        metrics_.token_gap(now - last, 1, now);
+      } else {
+        resting.emplace_back(m, last);
+      }
+    });
+    members_.clear_late();
+    for (const auto& [m, last] : resting) {
+      members_.skip(m, duration);
+      members_.mark_late(m, last);
+    }
+  }
+  members_.step(duration);
+  members_.set_last_step_end(now);
+  for (const std::int32_t m : members_.finishing()) finish_member(m, Outcome::finished, now);
+}
+
+void Instance::complete_chunks(SimTime now, Duration duration) {
+  for (const std::int32_t m : chunk_members_) {
+    Member& member = members_[m];
+    member.computed += member.staged;
+    member.staged = 0;
+    member.computing += duration;
+    if (member.computed == member.known) emit_token(m, now);
+  }
+}
+
+void Instance::emit_token(std::int32_t m, SimTime now) {
+  silent_iterations_ = 0;
+  Member& member = members_[m];
+  if (member.first_token == kNever) {
+    member.first_token = now;
+  } else {
+    metrics_.token_gap(now - member.last_token, 1, now);
+  }
+  member.last_token = now;
+  ++member.known;
+  if (member.known - member.input == member.output) {
+    finish_member(m, Outcome::finished, now);
+    return;
+  }
+  members_.start_decoding(m);
+  SPILLWAY_CHECK(member.covered || members_.held(member) == member.held,
+                 "a partial reservation beyond the known tokens is not supported");
+  if (members_.last_step_end() != now) members_.mark_late(m, now);
+}
+
+// --- books ------------------------------------------------------------------------------------------------------------
+
+void Instance::advance(SimTime now) {
+  if (!measuring_ && now >= metrics_.begin()) {
+    measuring_ = true;
+    totals_ = EngineTotals{};
+    advanced_ = std::max(advanced_, metrics_.begin());
+  }
+  const double seconds = to_seconds(now - advanced_);
+  advanced_ = now;
+  if (seconds <= 0.0) return;
+  const Blocks used = tiers_[0].total - tiers_[0].free;
+  const Blocks host_used = tiers_[1].total - tiers_[1].free;
+  totals_.waiting_time += static_cast<double>(waiting()) * seconds;
+  totals_.kv_time += static_cast<double>(used.count()) * seconds;
+  totals_.host_kv_time += static_cast<double>(host_used.count()) * seconds;
+  totals_.peak_kv = std::max(totals_.peak_kv, used);
+  totals_.peak_host_kv = std::max(totals_.peak_host_kv, host_used);
+  if (busy_) {
+    totals_.busy_time += seconds;
+    totals_.batch_time += static_cast<double>(members_.size()) * seconds;
+  } else {
+    totals_.resource_time[static_cast<std::size_t>(Resource::load)] += seconds;
+  }
+}
+
+void Instance::account(const IterationTime& time, std::int32_t layers, Duration stalled_h2d, Duration stalled_d2h) {
+  const auto spend = [this](Resource resource, double seconds) {
+    totals_.resource_time[static_cast<std::size_t>(resource)] += seconds;
+  };
+  spend(stalled_h2d >= stalled_d2h ? Resource::h2d : Resource::d2h, to_seconds(std::max(stalled_h2d, stalled_d2h)));
+  if (blocked_ == Blocked::kv_capacity) {
+    // More memory would let more requests share this time, whatever it was spent on.
+    spend(Resource::kv_capacity, to_seconds(time.before + time.layer * layers + time.after));
+    return;
+  }
+  spend(Resource::compute, time.shares.compute);
+  spend(Resource::memory, time.shares.memory);
+  spend(Resource::network, time.shares.network);
+  spend(Resource::host, time.shares.host);
+}
+
+}  // namespace spillway

@@ -1,0 +1,130 @@
+// One model replica: applies a policy's decisions, charges their time, and keeps the books.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "sim/api/registry.hpp"
+#include "sim/batch.hpp"
+#include "sim/kv/block_store.hpp"
+#include "sim/metrics.hpp"
+#include "sim/request_table.hpp"
+#include "sim/simulation.hpp"
+
+namespace spillway {
+
+/// The iteration state machine. Between `decide` and `complete` an iteration is in flight; arrivals and time-outs may come
+/// meanwhile. Cost per iteration: O(requests that join, leave, finish or prefill), plus O(blocks touched) with prefix
+/// caching. Throws InvariantError when the policy breaks the contract of Decision.
+class Instance final : public View, private Decision {
+ public:
+  Instance(const SimulationConfig& config, MetricsCollector& metrics);
+
+  /// A request arrives; `serial` is its position in the workload.
+  RequestId submit(const RequestSpec& spec, std::uint32_t serial, SimTime now);
+  /// The client gives up. No effect on a request that has ended; one in the iteration in flight goes when it completes.
+  void expire(RequestId id, SimTime now);
+  [[nodiscard]] bool busy() const { return busy_; }
+  /// Asks the policy and starts an iteration; returns its end, or nothing when nothing runs.
+  [[nodiscard]] std::optional<SimTime> decide(SimTime now);
+  void complete(SimTime now);
+  /// The run ends here: everything live is unfinished.
+  void stop(SimTime now);
+
+  [[nodiscard]] std::int64_t live() const { return table_.live(); }
+  [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
+  [[nodiscard]] const EngineTotals& totals() const { return totals_; }
+  [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
+  /// The live request that arrived first, for messages.
+  [[nodiscard]] std::string oldest() const;
+
+  // View
+  [[nodiscard]] RequestView request(RequestId id) const override;
+  [[nodiscard]] bool alive(RequestId id) const override { return table_.alive(id); }
+  [[nodiscard]] RequestId last_joined() const override;
+  [[nodiscard]] Blocks decode_growth(std::int64_t decodes) const override;
+  [[nodiscard]] bool grows_next(RequestId id) const override;
+  [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override;
+
+ private:
+  // Decision
+  void join(RequestId id) override;
+  void resume(RequestId id) override;
+  void chunk(RequestId id, Tokens tokens) override;
+  void reserve(RequestId id, Tokens upto) override;
+  void leave(RequestId id, Leave why) override;
+  void reject(RequestId id) override;
+  void decodes(std::int64_t count) override;
+  void idle() override { idle_ = true; }
+  void blocked(Blocked why) override { blocked_ = why; }
+
+  // Staging
+  [[nodiscard]] std::int32_t member_in(RequestId id, Phase phase) const;
+  void grow_to(std::int32_t m, std::int64_t tokens);
+  void take_blocks(std::int32_t m, std::int64_t count);
+  void release_blocks(std::int32_t m);
+  void name_blocks(std::int32_t m, std::int64_t computed);
+  void take_cached_prefix(std::int32_t m);
+  [[nodiscard]] BlockHash block_hash(const RequestSlot& slot, BlockHash parent, std::int64_t block) const;
+  /// The first `count` decodes in batch order, applied to each. O(decoding).
+  template <class Visit>
+  void visit_decodes(std::int64_t count, Visit visit) const {
+    for (std::int32_t m = members_.first(); m >= 0 && count > 0; m = members_[m].next) {
+      if (members_[m].phase != Phase::decoding) continue;
+      visit(m);
+      --count;
+    }
+  }
+  void refresh();
+
+  // Execution
+  /// One call of the policy. False when it left nothing to run; `changed_` says whether it changed the batch.
+  [[nodiscard]] bool stage();
+  [[nodiscard]] BatchShape shape();
+  [[nodiscard]] Duration run(const BatchShape& shape);
+  void complete_decodes(SimTime now, Duration duration);
+  void complete_chunks(SimTime now, Duration duration);
+  void emit_token(std::int32_t m, SimTime now);
+  void finish_member(std::int32_t m, Outcome outcome, SimTime now);
+  void end_request(RequestId id, Outcome outcome, SimTime now);
+  void record(const RequestSlot& slot, const Member* member, Outcome outcome, SimTime now);
+  void advance(SimTime now);
+  void account(const IterationTime& time, std::int32_t layers, Duration stalled_h2d, Duration stalled_d2h);
+
+  const ExecutionModel& model_;
+  const KvLayout kv_;
+  const Tokens max_model_len_;
+  MetricsCollector& metrics_;
+  const std::function<void(const RequestRecord&)>& on_request_;
+  Policy policy_;
+
+  RequestTable table_;
+  Batch members_;
+  std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
+  std::vector<std::vector<std::uint64_t>> prefixes_;
+  std::vector<std::int32_t> free_prefixes_;
+
+  // The decision being staged, then the iteration in flight.
+  std::int64_t staged_decodes_ = -1;  // -1: not said
+  std::vector<std::int32_t> chunk_members_;
+  std::vector<PrefillChunk> chunks_;
+  std::array<Blocks, 2> moves_{};  // host -> GPU, GPU -> host
+  bool idle_ = false;
+  bool changed_ = false;
+  std::optional<Blocked> blocked_;
+  bool busy_ = false;
+  SimTime start_{};
+  std::vector<RequestId> expired_;  // in the iteration in flight
+
+  EngineTotals totals_;
+  bool measuring_ = false;
+  SimTime advanced_{};
+  std::int64_t silent_iterations_ = 0;  // since the last token
+  std::optional<RequestRecord> first_rejected_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,87 @@
+#include "sim/kv/block_store.hpp"
+
+#include <bit>
+#include <string>
+
+#include "sim/error.hpp"
+
+namespace spillway {
+
+CachedBlocks::CachedBlocks(Blocks total) {
+  const auto count = static_cast<std::size_t>(total.count());
+  blocks_.resize(count);
+  table_.assign(std::bit_ceil(2 * count + 1), -1);
+  mask_ = table_.size() - 1;
+  for (std::size_t i = 0; i < count; ++i) append(static_cast<std::int32_t>(i));
+}
+
+std::int32_t CachedBlocks::find(BlockHash hash) const {
+  for (std::size_t at = home(hash); table_[at] >= 0; at = (at + 1) & mask_) {
+    if (blocks_[index(table_[at])].hash == hash) return table_[at];
+  }
+  return -1;
+}
+
+std::int32_t CachedBlocks::allocate() {
+  const std::int32_t block = head_;
+  SPILLWAY_CHECK(block >= 0, "no free block");
+  unlink(block);
+  forget(block);
+  blocks_[index(block)].users = 1;
+  return block;
+}
+
+void CachedBlocks::share(std::int32_t block) {
+  if (blocks_[index(block)].users++ == 0) unlink(block);
+}
+
+void CachedBlocks::release(std::int32_t block) {
+  SPILLWAY_CHECK(blocks_[index(block)].users > 0, "block " + std::to_string(block) + " freed twice");
+  if (--blocks_[index(block)].users == 0) append(block);
+}
+
+void CachedBlocks::name(std::int32_t block, BlockHash hash) {
+  std::size_t at = home(hash);
+  while (table_[at] >= 0) {
+    if (blocks_[index(table_[at])].hash == hash) return;
+    at = (at + 1) & mask_;
+  }
+  table_[at] = block;
+  blocks_[index(block)].hash = hash;
+  blocks_[index(block)].named = true;
+}
+
+void CachedBlocks::unlink(std::int32_t block) {
+  const Block& b = blocks_[index(block)];
+  (b.prev >= 0 ? blocks_[index(b.prev)].next : head_) = b.next;
+  (b.next >= 0 ? blocks_[index(b.next)].prev : tail_) = b.prev;
+  --free_count_;
+}
+
+void CachedBlocks::append(std::int32_t block) {
+  Block& b = blocks_[index(block)];
+  b.prev = tail_;
+  b.next = -1;
+  (tail_ >= 0 ? blocks_[index(tail_)].next : head_) = block;
+  tail_ = block;
+  ++free_count_;
+}
+
+void CachedBlocks::forget(std::int32_t block) {
+  Block& b = blocks_[index(block)];
+  if (!b.named) return;
+  b.named = false;
+  std::size_t hole = home(b.hash);
+  while (table_[hole] != block) hole = (hole + 1) & mask_;
+  // Linear probing without tombstones: entries behind the hole move up when their home does not lie behind it.
+  for (std::size_t at = (hole + 1) & mask_; table_[at] >= 0; at = (at + 1) & mask_) {
+    const std::size_t distance = (at - home(blocks_[index(table_[at])].hash)) & mask_;
+    if (distance >= ((at - hole) & mask_)) {
+      table_[hole] = table_[at];
+      hole = at;
+    }
+  }
+  table_[hole] = -1;
+}
+
+}  // namespace spillway

@@ -1,0 +1,63 @@
+// Paged KV memory: how many blocks of each tier are taken and, with prefix caching, which block holds what.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "sim/api/view.hpp"
+#include "sim/units.hpp"
+
+namespace spillway {
+
+/// Content hash of a full block: chained, so it names the whole prefix up to the block's end.
+using BlockHash = std::uint64_t;
+[[nodiscard]] inline BlockHash chain_hash(BlockHash parent, std::uint64_t content) {
+  std::uint64_t x = parent * 0x9E3779B97F4A7C15ULL + content + 0x632BE59BD9B4E019ULL;
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31U);
+}
+
+/// GPU blocks with identity: reference counts, a content index, and an LRU list of the free ones. A free block keeps its
+/// content until it is reused, least recently freed first (vLLM's block pool). Memory is O(blocks), fixed at construction.
+class CachedBlocks {
+ public:
+  explicit CachedBlocks(Blocks total);
+
+  [[nodiscard]] Blocks free() const { return Blocks(free_count_); }
+  /// The block that holds `hash`, or -1. O(1) expected.
+  [[nodiscard]] std::int32_t find(BlockHash hash) const;
+  [[nodiscard]] bool idle(std::int32_t block) const { return blocks_[index(block)].users == 0; }
+  /// Takes the least recently freed block, dropping its content. There must be one.
+  [[nodiscard]] std::int32_t allocate();
+  /// One more user of a block found in the index.
+  void share(std::int32_t block);
+  /// One user less; the last one sends the block to the end of the free list.
+  void release(std::int32_t block);
+  /// The block is full and holds `hash`. If another block already does, this one stays unnamed.
+  void name(std::int32_t block, BlockHash hash);
+
+ private:
+  struct Block {
+    BlockHash hash = 0;
+    std::int32_t users = 0;
+    std::int32_t prev = -1;
+    std::int32_t next = -1;
+    bool named = false;
+  };
+  static std::size_t index(std::int32_t block) { return static_cast<std::size_t>(block); }
+  [[nodiscard]] std::size_t home(BlockHash hash) const { return static_cast<std::size_t>(hash) & mask_; }
+  void unlink(std::int32_t block);
+  void append(std::int32_t block);
+  void forget(std::int32_t block);
+
+  std::vector<Block> blocks_;
+  std::vector<std::int32_t> table_;  // open addressing, linear probing: block or -1
+  std::size_t mask_ = 0;
+  std::int32_t head_ = -1;
+  std::int32_t tail_ = -1;
+  std::int64_t free_count_ = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "sim/report/report.hpp"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchemaVersion = 1;
+constexpr std::array<std::string_view, kResources> kResourceNames{"load",    "kv_capacity", "compute", "memory",
+                                                                  "network", "h2d",         "d2h",     "host"};
+
+Json nullable(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+Json setup_json(const Setup& setup) {
+  return {{"model", setup.model},
+          {"hardware", setup.hardware},
+          {"engine", setup.engine},
+          {"policy", setup.policy},
+          {"workload", setup.workload},
+          {"requests", setup.requests},
+          {"tensor_parallel_gpus", setup.tensor_parallel},
+          {"weights_bytes_per_gpu", setup.weights.count()},
+          {"block_tokens", setup.kv.block_tokens.count()},
+          {"block_bytes_per_gpu", setup.kv.block_bytes.count()},
+          {"gpu_kv_blocks", setup.kv.gpu_blocks.count()},
+          {"gpu_kv_tokens", setup.kv_capacity().count()},
+          {"gpu_kv_origin", setup.kv_computed ? "computed" : "memory.gpu_kv"},
+          {"gpu_kv_terms", setup.kv_terms},
+          {"host_kv_blocks", setup.kv.host_blocks.count()},
+          {"prefix_caching", setup.kv.prefix_caching},
+          {"max_model_len_tokens", setup.max_model_len.count()}};
+}
+
+Json head(const Result& result) {
+  Json inputs = Json::array();
+  Json validity = Json::array();
+  for (const InputFile& input : result.inputs) {
+    inputs.push_back({{"role", input.role}, {"name", input.name}, {"sha256", input.sha256}});
+    if (!input.error.empty()) {
+      validity.push_back({{"role", input.role}, {"stands_for", input.stands_for}, {"error", input.error}});
+    }
+  }
+  return {{"schema_version", kSchemaVersion},
+          {"tool_version", result.tool_version},
+          {"complete", result.complete},
+          {"config", canonical_config(result.config)},
+          {"inputs", inputs},
+          {"setup", setup_json(result.setup)},
+          {"warnings", result.warnings},
+          {"validity", validity}};
+}
+
+Json counts_json(const OutcomeCounts& counts) {
+  return {{"submitted", counts.submitted},
+          {"finished", counts.finished},
+          {"rejected", counts.rejected},
+          {"timed_out", counts.timed_out},
+          {"unfinished", counts.unfinished}};
+}
+
+void check_conservation(const OutcomeCounts& counts) {
+  const std::int64_t ended = counts.finished + counts.rejected + counts.timed_out + counts.unfinished;
+  SPILLWAY_CHECK(counts.submitted == ended,
+                 fmt::format("{} requests were submitted and {} ended", counts.submitted, ended));
+}
+
+Json slo_json(const Result& result) {
+  Json requests = Json::array();
+  for (const Condition& condition : result.request_slos) requests.push_back(condition.text);
+  Json run = Json::array();
+  for (const Verdict& verdict : result.run_slos) {
+    run.push_back({{"condition", verdict.condition.text}, {"value", nullable(verdict.value)}, {"met", verdict.met}});
+  }
+  return {{"per_request", requests}, {"run", run}};
+}
+
+Json metrics_json(const std::vector<Metric>& metrics) {
+  Json json = Json::object();
+  for (const Metric& metric : metrics) {
+    Json& entry = json[metric.name];
+    entry = {{"value", nullable(metric.value)}, {"unit", metric.unit}, {"n", metric.n}};
+    if (metric.half_width) entry["half_width"] = *metric.half_width;
+    if (metric.relative_error > 0.0) entry["relative_error"] = metric.relative_error;
+  }
+  return json;
+}
+
+Json definitions_json() {
+  Json json = Json::object();
+  for (const MetricDefinition& definition : metric_definitions()) {
+    json[definition.name] = {{"unit", definition.unit}, {"definition", definition.definition}};
+    if (definition.distribution) json[definition.name]["statistics"] = "mean, median, std, min, max, pNN";
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string to_setup_json(const Result& result) { return head(result).dump(2) + "\n"; }
+
+std::string to_resolved_config(const Result& result) { return canonical_config(result.config).dump(2) + "\n"; }
+
+std::string to_json(const Result& result) {
+  const RunStatistics& run = result.statistics;
+  check_conservation(run.all);
+  check_conservation(run.measured);
+  const Bottleneck bottleneck = find_bottleneck(run);
+  Json json = head(result);
+  json["conservation"] = {{"all", counts_json(run.all)}, {"measured", counts_json(run.measured)}};
+  json["slo"] = slo_json(result);
+  json["bottleneck"] = {{"resource", kResourceNames[static_cast<std::size_t>(bottleneck.resource)]},
+                        {"share", bottleneck.share},
+                        {"sentence", bottleneck.sentence},
+                        {"advice", bottleneck.advice}};
+  json["metrics"] = metrics_json(run.metrics);
+  json["definitions"] = definitions_json();
+  return json.dump(2) + "\n";
+}
+
+}  // namespace spillway

@@ -1,0 +1,27 @@
+// Writers of a result. Each returns the whole text, ending in a newline; the figures are the same in all.
+#pragma once
+
+#include <string>
+
+#include "sim/report/result.hpp"
+
+namespace spillway {
+
+/// One screen for people: at most 100 columns and 40 lines.
+[[nodiscard]] std::string to_table(const Result& result);
+/// The set-up and the warnings alone: what --dry-run shows.
+[[nodiscard]] std::string to_setup_table(const Result& result);
+/// result.json. Floats round-trip; nothing in it depends on the machine or the time. Throws InvariantError when
+/// requests were lost (submitted is not the sum of the outcomes).
+[[nodiscard]] std::string to_json(const Result& result);
+/// The same without figures of a run.
+[[nodiscard]] std::string to_setup_json(const Result& result);
+/// name,value,unit,n: a row per metric, whatever the run; the value is empty when there is none.
+[[nodiscard]] std::string to_csv(const Result& result);
+/// One flat JSON object, numbers only, with the key names of vLLM's serving benchmark; metrics without value are
+/// absent.
+[[nodiscard]] std::string to_vllm(const Result& result);
+/// config.resolved.json: running it gives the same result.
+[[nodiscard]] std::string to_resolved_config(const Result& result);
+
+}  // namespace spillway

@@ -1,0 +1,64 @@
+// The result of a run: the one struct that every writer reads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/config.hpp"
+#include "sim/metrics.hpp"
+#include "sim/simulation.hpp"
+#include "sim/units.hpp"
+
+namespace spillway {
+
+/// A data file that the run read, and what it says about itself.
+struct InputFile {
+  std::string role;        // gpu | engine | model | workload
+  std::string name;        // path in the repository when it travels in the binary, else as the user gave it
+  std::string sha256;      // of its bytes
+  std::string stands_for;  // what it describes
+  std::string error;       // its own statement of how far off results may be; empty for a workload
+};
+
+/// What the configuration came to: figures that were computed, not given.
+struct Setup {
+  std::string model;
+  std::string hardware;
+  std::string engine;
+  std::string policy;
+  std::string workload;  // "azure-conv, poisson at 4 requests/s"
+  std::int64_t tensor_parallel = 1;
+  std::int64_t requests = 0;  // per replication
+  KvLayout kv{};
+  Bytes weights{};           // per GPU
+  bool kv_computed = false;  // false: memory.gpu_kv was given
+  std::string kv_terms;      // how the size of the KV cache came about, one line
+  Tokens max_model_len{};
+  [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.gpu_blocks.count(); }
+};
+
+/// A condition on the whole run and how it came out. No value: the metric does not exist, so the condition is not met.
+struct Verdict {
+  Condition condition;
+  std::optional<double> value{};
+  bool met = false;
+};
+
+struct Result {
+  std::string tool_version;
+  bool complete = true;  // false: interrupted
+  ResolvedConfig config;
+  Setup setup;
+  std::vector<InputFile> inputs;
+  std::vector<std::string> warnings;
+  RunStatistics statistics;
+  std::vector<Condition> request_slos;
+  std::vector<Verdict> run_slos;
+};
+
+/// How a condition on the run came out.
+[[nodiscard]] Verdict judge(const Condition& condition, const RunStatistics& statistics);
+
+}  // namespace spillway

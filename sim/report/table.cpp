@@ -1,0 +1,237 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <sstream>
+#include <string_view>
+
+#include "sim/report/report.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr std::size_t kColumns = 100;
+constexpr std::size_t kLines = 40;
+constexpr std::size_t kLabel = 13;         // width of the label in front of a line
+constexpr std::size_t kValidityLines = 3;  // of one profile; `explain` has the rest
+
+/// Four digits or so: what a reader takes in.
+std::string figure(double value) {
+  const double size = std::abs(value);
+  if (size >= 1000.0 || value == std::floor(value)) return fmt::format("{:.0f}", value);
+  if (size >= 100.0) return fmt::format("{:.1f}", value);
+  if (size >= 1.0) return fmt::format("{:.2f}", value);
+  return fmt::format("{:.3g}", value);
+}
+std::string percent(double fraction) { return figure(std::floor(fraction * 1000.0 + 0.5) / 10.0) + "%"; }
+std::string bytes(double count) {
+  constexpr std::array<std::string_view, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  while (count >= 1000.0 && unit + 1 < kUnits.size()) {
+    count /= 1000.0;
+    ++unit;
+  }
+  return fmt::format("{} {}", figure(count), kUnits[unit]);
+}
+
+/// Text of lines with a label, broken at spaces.
+class Lines {
+ public:
+  void add(std::string_view label, const std::string& text) {
+    std::string line = fmt::format("{:<{}}", label, kLabel);
+    bool empty = true;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+      if (!empty && line.size() + 1 + word.size() > kColumns) {
+        lines_.push_back(line);
+        line.assign(kLabel, ' ');
+        empty = true;
+      }
+      if (!empty) line += ' ';
+      line += word;
+      empty = false;
+    }
+    lines_.push_back(line);
+  }
+  void raw(std::string line) { lines_.push_back(std::move(line)); }
+  void blank() { lines_.emplace_back(); }
+  void append(const Lines& other) { lines_.insert(lines_.end(), other.lines_.begin(), other.lines_.end()); }
+  void shorten(std::size_t count, const std::string& more) {
+    if (lines_.size() <= count) return;
+    lines_.resize(count);
+    std::string& last = lines_.back();
+    if (last.size() + more.size() > kColumns) last.resize(last.rfind(' ', kColumns - more.size()));
+    last += more;
+  }
+  [[nodiscard]] std::size_t size() const { return lines_.size(); }
+  [[nodiscard]] std::string text() const { return fmt::format("{}\n", fmt::join(lines_, "\n")); }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+class Table {
+ public:
+  explicit Table(const Result& result) : result_(result), run_(result.statistics) {}
+
+  std::string build() {
+    setup();
+    lines_.blank();
+    requests();
+    lines_.blank();
+    latencies();
+    lines_.blank();
+    rates();
+    slos();
+    use();
+    lines_.blank();
+    const Bottleneck bottleneck = find_bottleneck(run_);
+    lines_.add("Bottleneck", bottleneck.sentence);
+    lines_.add("Try next", bottleneck.advice);
+    validity();
+    warnings(kLines);
+    return lines_.text();
+  }
+
+  std::string build_setup() {
+    setup();
+    lines_.add("Weights", bytes(static_cast<double>(result_.setup.weights.count())) + " per GPU");
+    lines_.add("KV memory", result_.setup.kv_terms);
+    validity();
+    warnings(kLines - 2);
+    lines_.blank();
+    lines_.raw("The configuration can run; nothing was run (--dry-run).");
+    return lines_.text();
+  }
+
+ private:
+  /// The metric in figures; "-" when it does not exist.
+  template <class Format>
+  [[nodiscard]] std::string show(const std::string& name, Format format) const {
+    const Metric* metric = run_.find(name);
+    return metric != nullptr && metric->value ? format(*metric->value) : "-";
+  }
+  [[nodiscard]] std::string show(const std::string& name) const { return show(name, figure); }
+
+  void setup() {
+    const Setup& setup = result_.setup;
+    const KvLayout& kv = setup.kv;
+    lines_.add("Set-up", fmt::format("{} on {} x {}, policy {}, engine {}", setup.model, setup.tensor_parallel,
+                                     setup.hardware, setup.policy, setup.engine));
+    lines_.add("Workload", fmt::format("{}, {} requests", setup.workload, setup.requests));
+    const double kv_bytes = static_cast<double>(kv.block_bytes.count()) * static_cast<double>(kv.gpu_blocks.count());
+    lines_.add("KV cache",
+               fmt::format("{} tokens in {} blocks of {} ({} per GPU), {} blocks on the host; prefix caching "
+                           "{}; longest request {} tokens",
+                           setup.kv_capacity().count(), kv.gpu_blocks.count(), kv.block_tokens.count(), bytes(kv_bytes),
+                           kv.host_blocks.count(), kv.prefix_caching ? "on" : "off", setup.max_model_len.count()));
+    const auto replications = result_.config.settings.get<std::int64_t>("replications");
+    if (replications > 1) lines_.add("", fmt::format("{} replications: means, +- 95% t-interval", replications));
+  }
+
+  void requests() {
+    const OutcomeCounts& all = run_.all;
+    std::string text = fmt::format("{} submitted = {} finished + {} rejected + {} timed out + {} unfinished",
+                                   all.submitted, all.finished, all.rejected, all.timed_out, all.unfinished);
+    if (run_.measured.submitted != all.submitted) {
+      text += fmt::format("; {} measured after warm-up", run_.measured.submitted);
+    }
+    lines_.add("Requests", text);
+    if (!result_.complete) lines_.add("", "INCOMPLETE: the run was interrupted");
+  }
+
+  void latencies() {
+    constexpr std::array<std::array<std::string_view, 2>, kLatencies> kRows{
+        {{"TTFT (ms)", "ttft_ms"},
+         {"TPOT (ms)", "tpot_ms"},
+         {"ITL (ms)", "itl_ms"},
+         {"E2E (ms)", "e2e_ms"},
+         {"Normalised (ms/token)", "normalised_ms_per_token"},
+         {"Queueing (ms/token)", "queueing_ms_per_token"},
+         {"Compute (ms/token)", "compute_ms_per_token"}}};
+    lines_.raw(fmt::format("{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}", "Latency", "mean", "p50", "p90", "p99", "max"));
+    for (const auto& [label, base] : kRows) {
+      std::string row = fmt::format("{:<22}", label);
+      for (const std::string_view statistic : {"mean", "p50", "p90", "p99", "max"}) {
+        row += fmt::format("{:>11}", show(fmt::format("{}_{}", statistic, base)));
+      }
+      const Metric* mean = run_.find(fmt::format("mean_{}", base));
+      const Metric* p99 = run_.find(fmt::format("p99_{}", base));
+      if (mean != nullptr && mean->half_width) row += fmt::format("  mean +-{}", figure(*mean->half_width));
+      if (p99 != nullptr && p99->value && p99->relative_error > 0.0) {
+        row += fmt::format("  pNN +-{}%", p99->relative_error * 100.0);
+      }
+      lines_.raw(row);
+    }
+  }
+
+  void rates() {
+    lines_.add("Throughput", fmt::format("{} requests/s, {} output tokens/s, {} total tokens/s over {} s",
+                                         show("request_throughput_per_s"), show("output_throughput_tokens_per_s"),
+                                         show("total_throughput_tokens_per_s"), show("duration_s")));
+  }
+
+  void slos() {
+    if (!result_.request_slos.empty()) {
+      std::vector<std::string> texts;
+      for (const Condition& condition : result_.request_slos) texts.push_back(condition.text);
+      lines_.add("Goodput", fmt::format("{} requests/s; {} of the requests met {}", show("goodput_requests_per_s"),
+                                        show("slo_met_fraction", percent), fmt::join(texts, ", ")));
+    }
+    for (const Verdict& verdict : result_.run_slos) {
+      lines_.add("SLO", fmt::format("{}: {} ({})", verdict.condition.text, verdict.met ? "met" : "not met",
+                                    verdict.value ? figure(*verdict.value) : "no value"));
+    }
+  }
+
+  void use() {
+    lines_.add("Batch",
+               fmt::format("mean {}, peak {} requests; waiting mean {}, peak {}", show("mean_batch_requests"),
+                           show("peak_batch_requests"), show("mean_waiting_requests"), show("peak_waiting_requests")));
+    lines_.add("Memory", fmt::format("GPU KV mean {}, peak {}; host KV mean {}, peak {}; prefix cache hits {}",
+                                     show("mean_gpu_kv_fraction", percent), show("peak_gpu_kv_fraction", percent),
+                                     show("mean_host_kv_fraction", percent), show("peak_host_kv_fraction", percent),
+                                     show("prefix_cache_hit_fraction", percent)));
+    lines_.add("Links", fmt::format("host to GPU {}, GPU to host {}; preemptions: {} recompute, {} swap",
+                                    show("moved_h2d_bytes", bytes), show("moved_d2h_bytes", bytes),
+                                    show("recompute_preemptions"), show("swap_preemptions")));
+  }
+
+  void validity() {
+    for (const InputFile& input : result_.inputs) {
+      if (input.role != "gpu" && input.role != "engine") continue;
+      Lines one;
+      one.add("Validity", input.role + ": " + input.error);
+      const std::string& name = input.role == "gpu" ? result_.setup.hardware : result_.setup.engine;
+      one.shorten(kValidityLines, fmt::format(" ... (spillway explain {})", name));
+      lines_.append(one);
+    }
+  }
+
+  /// As many as the screen has room for; the JSON has them all.
+  void warnings(std::size_t limit) {
+    const std::vector<std::string>& all = result_.warnings;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Lines one;
+      one.add("Warning", all[i]);
+      const bool last = i + 1 == all.size();
+      if (lines_.size() + one.size() + (last ? 0U : 1U) > limit) {
+        lines_.add("Warning", fmt::format("{} more in --json", all.size() - i));
+        return;
+      }
+      lines_.append(one);
+    }
+  }
+
+  const Result& result_;
+  const RunStatistics& run_;
+  Lines lines_;
+};
+
+}  // namespace
+
+std::string to_table(const Result& result) { return Table(result).build(); }
+std::string to_setup_table(const Result& result) { return Table(result).build_setup(); }
+
+}  // namespace spillway

@@ -1,0 +1,88 @@
+// Speed and memory of the whole process, start to exit, as a user's shell sees them.
+#include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Usage {
+  bool ok = false;
+  double peak_bytes = 0.0;
+};
+
+/// Runs the binary with its output thrown away.
+Usage run_process(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {SPILLWAY_BINARY, "run", "--progress", "off"});
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  const int spawned = posix_spawn(&child, SPILLWAY_BINARY, &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  Usage usage;
+  if (spawned != 0) return usage;
+  int status = 0;
+  rusage resources{};
+  if (wait4(child, &status, 0, &resources) != child) return usage;
+  usage.ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  usage.peak_bytes = static_cast<double>(resources.ru_maxrss) * 1024.0;
+  return usage;
+}
+
+void time_process(benchmark::State& state, const std::vector<std::string>& arguments, double requests) {
+  Usage usage;
+  for (auto _ : state) {
+    usage = run_process(arguments);
+    if (!usage.ok) state.SkipWithError("the run failed");
+  }
+  using benchmark::Counter;
+  state.counters["requests/s"] = Counter(requests * static_cast<double>(state.iterations()), Counter::kIsRate);
+  state.counters["peak_MB"] = usage.peak_bytes * 1e-6;
+}
+
+/// The first what-if of a new user: every default.
+void BM_FirstWhatIf(benchmark::State& state) { time_process(state, {}, 2000.0); }
+BENCHMARK(BM_FirstWhatIf)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+void BM_SharegptSaturated(benchmark::State& state) {
+  time_process(state, {"workload.trace=sharegpt", "workload.requests=1000000", "workload.rate=1000"}, 1e6);
+}
+BENCHMARK(BM_SharegptSaturated)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+/// Ten million requests below saturation: memory must not follow their number.
+void BM_TenMillionBelowSaturation(benchmark::State& state) {
+  time_process(state, {"workload.trace=sharegpt", "workload.requests=10000000", "workload.rate=25"}, 1e7);
+}
+BENCHMARK(BM_TenMillionBelowSaturation)->Unit(benchmark::kSecond)->UseRealTime()->Iterations(1);
+
+/// Four million requests at once, stopped after a minute of simulated time: nearly all of them still wait. Their cost
+/// is the difference to the same run with a thousandth of them.
+void BM_BytesPerWaitingRequest(benchmark::State& state) {
+  constexpr double kRequests = 4e6;
+  const std::vector<std::string> common{"workload.trace=sharegpt", "workload.arrival=all-at-once", "until=60s"};
+  for (auto _ : state) {
+    std::vector<std::string> many = common;
+    many.emplace_back("workload.requests=4000000");
+    std::vector<std::string> few = common;
+    few.emplace_back("workload.requests=4000");
+    const Usage large = run_process(many);
+    const Usage small = run_process(few);
+    if (!large.ok || !small.ok) state.SkipWithError("the run failed");
+    state.counters["bytes/waiting"] = (large.peak_bytes - small.peak_bytes) / (kRequests * 0.999);
+  }
+}
+BENCHMARK(BM_BytesPerWaitingRequest)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
+
+}  // namespace
+
+BENCHMARK_MAIN();

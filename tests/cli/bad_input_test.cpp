@@ -1,0 +1,182 @@
+// Every kind of bad input: the exit code, what the message says, and that nothing is left behind.
+#include <gmock/gmock.h>
+
+#include "tests/cli/command.hpp"
+
+namespace spillway::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class BadInput : public CliTest {
+ protected:
+  /// Expects that `run ARGUMENTS` ends with `code`, says each of `parts` on stderr and nothing on stdout, and leaves
+  /// the folder as it was.
+  void refused(int code, const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
+    const std::ptrdiff_t before = files_left();
+    std::vector<std::string> all{"run", "-o", "out", "--requests-out", "requests.jsonl"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Output run = spillway(all);
+    EXPECT_EQ(run.code, code) << run.err;
+    EXPECT_THAT(run.out, IsEmpty());
+    for (const std::string& part : parts) EXPECT_THAT(run.err, HasSubstr(part));
+    EXPECT_THAT(run.err, HasSubstr("error: "));
+    EXPECT_THAT(run.err, HasSubstr("\n  at "));
+    EXPECT_EQ(files_left(), before) << "something was left behind";
+  }
+  void trace(const std::string& name, const std::string& text) { write_text(file(name), text); }
+};
+
+constexpr const char* kHeader = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
+
+TEST_F(BadInput, UnknownKeyNamesTheNearest) {
+  refused(2, {"memory.block_token=16"},
+          {"unknown key \"memory.block_token\"", "argument memory.block_token=16",
+           "did you mean \"memory.block_tokens\"?", "1 error; nothing was run."});
+  trace("my.json", "{\n \"memory\": {\n  \"kv_blok\": 1\n }\n}");
+  refused(2, {"my.json"},
+          {"unknown key \"memory.kv_blok\"", "at my.json:3 (/memory/kv_blok)", "allowed: memory.gpu_kv"});
+}
+
+TEST_F(BadInput, UnknownNamesNameTheNearest) {
+  refused(2, {"policy=vlm"}, {"policy: \"vlm\" is not known", "did you mean \"vllm\"?"});
+  refused(2, {"model=llama-3.1-8c"}, {"unknown model \"llama-3.1-8c\"", "did you mean \"llama-3.1-8b\"?", "known: "});
+  refused(2, {"hardware=h100"}, {"unknown hardware \"h100\"", "did you mean \"h100-80gb-sxm\"?"});
+  refused(2, {"workload.trace=azure-con"}, {"did you mean \"azure-conv\"?"});
+  refused(2, {"engine=vllm-0.9"}, {"unknown engine", "vllm-0.19"});
+}
+
+TEST_F(BadInput, WrongUnitsAndValues) {
+  refused(2, {"memory.gpu_kv=40"}, {"\"40\" has no unit", "40GB"});
+  refused(2, {"memory.gpu_kv=40s"}, {"the unit \"s\""});
+  refused(2, {"memory.gpu_kv=-40GB"}, {"is negative"});
+  refused(2, {"until=10"}, {"has no unit", "100ms"});
+  refused(2, {"workload.rate=-3"}, {"workload.rate: -3 is out of range", "more than 0"});
+  refused(2, {"workload.rate=nan"}, {"is not a finite number"});
+  refused(2, {"seed=1.5"}, {"is not a whole number"});
+  refused(2, {"engine.chunked_prefill=perhaps"}, {"neither true nor false"});
+  refused(2, {"seed=1", "seed=2"}, {"seed is given twice"});
+}
+
+TEST_F(BadInput, ZeroRequestsAndZeroRate) {
+  refused(2, {"workload.rate=0"}, {"workload.rate: 0 is out of range"});
+  refused(2, {"workload.requests=0"}, {"workload.requests: 0 is out of range", "at least 1"});
+  trace("empty.csv", kHeader);
+  refused(3, {"workload.trace=empty.csv"}, {"empty.csv", "holds no request"});
+  trace("late.jsonl", "{\"arrival_s\": 9, \"input_tokens\": 4, \"output_tokens\": 2}\n");
+  refused(2, {"workload.trace=late.jsonl", "until=1s"}, {"no request arrives before the run ends", "raise until"});
+}
+
+TEST_F(BadInput, AllProblemsAtOnce) {
+  refused(2, {"polcy=vllm", "seed=x", "memory.gpu_kv=1", "workload.trace=none.csv"},
+          {"unknown key \"polcy\"", "seed: \"x\"", "memory.gpu_kv: \"1\"", "cannot read the file none.csv",
+           "4 errors; nothing was run."});
+  // Problems that show only when the files are read come together as well.
+  trace("bad.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,512,oops\n");
+  refused(2, {"engine.max_model_len=200000", "workload.trace=bad.csv"},
+          {"engine.max_model_len=200000 is more than the 131072 positions", "bad.csv, row 2", "2 errors"});
+}
+
+TEST_F(BadInput, UnreadableAndTruncatedFiles) {
+  refused(3, {"workload.trace=missing.csv"},
+          {"cannot read the file missing.csv", "argument workload.trace=missing.csv"});
+  trace("cut.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,512,64\n2023-11-16 18:00:01.0,51");
+  refused(3, {"workload.trace=cut.csv"}, {"at cut.csv, row 3"});
+  trace("cut.jsonl", "{\"input_tokens\": 4, \"output_tokens\": 2}\n{\"input_tokens\": 4, \"outp");
+  refused(3, {"workload.trace=cut.jsonl", "workload.rate=1"}, {"at cut.jsonl, row 2"});
+  trace("cut.json", "{\n\"seed\": 1,\n");
+  refused(2, {"cut.json"}, {"not valid JSON", "at cut.json:3"});
+  refused(2, {"missing.json"}, {"cannot read the configuration file missing.json"});
+  trace("gpu.json", "{\"schema_version\": 1, \"kind\": \"gpu\"");
+  refused(3, {"hardware=./gpu.json"}, {"gpu.json"});
+}
+
+TEST_F(BadInput, AModelThatDoesNotFit) {
+  // 70.55 billion parameters of 2 bytes = 141.1 GB; 0.9 of an H100's 85.0 GB are 76.5 GB, so about 66 GB are missing.
+  refused(
+      2, {"model=llama-3.1-70b"},
+      {"llama-3.1-70b does not fit h100-80gb-sxm with tensor_parallel=1: 66.", " GB short", "tensor_parallel=2 fits"});
+  refused(2, {"memory.gpu_kv=80GB"}, {"memory.gpu_kv=80GB does not fit h100-80gb-sxm", "more than its 8"});
+  refused(2, {"memory.gpu_kv=1MB"}, {"less than one KV block of 2097152 bytes"});
+}
+
+TEST_F(BadInput, ATensorParallelThatDoesNotSuitTheModel) {
+  refused(2, {"tensor_parallel=3"}, {"tensor_parallel", "3"});
+  refused(2, {"tensor_parallel=0"}, {"tensor_parallel: 0 is out of range"});
+}
+
+TEST_F(BadInput, ARequestLargerThanTheKvCache) {
+  // 100 MB hold floor(100,000,000 / 2,097,152) = 47 blocks = 752 tokens.
+  refused(2, {"memory.gpu_kv=100MB", "engine.max_model_len=800"}, {"the KV cache holds 752 tokens", "use at most 752"});
+  trace("large.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,900,64\n2023-11-16 18:00:01.0,700,60\n");
+  refused(3, {"memory.gpu_kv=100MB", "workload.trace=large.csv"},
+          {"all 2 requests were rejected for their size", "request 1 of large.csv is the first: 900 prompt + 64 output",
+           "the KV cache holds 752 tokens", "raise memory.gpu_kv", "nothing was written"});
+  // One of two fits: a warning, not an error.
+  trace("mixed.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,90,6\n2023-11-16 18:00:01.0,700,60\n");
+  const Output run = spillway({"run", "--json", "memory.gpu_kv=100MB", "workload.trace=mixed.csv"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("1 of 2 requests were rejected for their size: request 2 of mixed.csv"));
+}
+
+TEST_F(BadInput, APromptThatThePolicyNeverAdmits) {
+  // Without chunks a prompt must fit the token budget; the KV cache would hold it.
+  refused(3, {"policy=vllm-v0", "engine.max_num_batched_tokens=512", "workload.input_tokens=600"},
+          {"all 2000 requests were rejected", "raise engine.max_num_batched_tokens"});
+}
+
+TEST_F(BadInput, TracesWithoutTimesNeedARate) {
+  trace("plain.jsonl", "{\"input_tokens\": 4, \"output_tokens\": 2}\n");
+  refused(2, {"workload.trace=plain.jsonl"}, {"has no arrival times", "workload.rate"});
+}
+
+TEST_F(BadInput, ConditionsThatMakeNoSense) {
+  refused(2, {"--slo", "ttft<500"}, {"unknown metric \"ttft\"", "--slo ttft<500"});
+  refused(2, {"--slo", "ttft_ms>500"}, {"an SLO of single requests is an upper limit", "write ttft_ms<500"});
+  refused(2, {"--fail-if", "p99_ttft_ms=800"}, {"is not a condition", "--fail-if p99_ttft_ms=800"});
+  refused(2, {"--fail-if", "ttft_ms>800"}, {"has no statistic", "p99_ttft_ms"});
+  refused(2, {"slo.run=p99_tft_ms<1"}, {"p99_ttft_ms", "argument slo.run=p99_tft_ms<1"});
+}
+
+TEST_F(BadInput, Usage) {
+  refused(2, {"--fromat", "json"}, {"--fromat", "did you mean \"--format\"?", "spillway run --help"});
+  refused(2, {"--format", "yaml"}, {"yaml"});
+  refused(2, {"one.json", "two.json"}, {"2 configuration files are given"});
+  refused(2, {"-j", "0"}, {"--jobs"});
+  EXPECT_EQ(spillway({}).code, 2);
+  const Output list = spillway({"list", "polices"});
+  EXPECT_EQ(list.code, 2);
+  EXPECT_THAT(list.err, HasSubstr("did you mean \"policies\"?"));
+}
+
+TEST_F(BadInput, UnwritablePlacesAreKnownBeforeTheRun) {
+  trace("taken", "a file");
+  // A hundred million requests take minutes: the exit is immediate only when the place is looked at first.
+  const std::string endless = "workload.requests=100000000";
+  for (const std::vector<std::string>& place :
+       std::vector<std::vector<std::string>>{{"-o", "taken"},
+                                             {"-o", "taken/out"},
+                                             {"--requests-out", "no/such/folder/r.jsonl"},
+                                             {"--requests-out", "."}}) {
+    const Output run = spillway({"run", endless, place[0], place[1]});
+    EXPECT_EQ(run.code, 2) << place[1];
+    EXPECT_THAT(run.err, HasSubstr("nothing was run"));
+  }
+  // The folder that was made for the first file does not outlive the failure of the second.
+  EXPECT_EQ(spillway({"run", endless, "-o", "new", "--requests-out", "no/r.jsonl"}).code, 2);
+  EXPECT_EQ(files_left(), 1);
+}
+
+TEST_F(BadInput, AFullDiskIsNoSilentLoss) {
+  const Output run = spillway({"run", "-o", "out", "--requests-out", "/dev/full"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("No space left on device"));
+  EXPECT_EQ(files_left(), 0);
+  const Output standard = wait_for(start({"run", "--json"}, "/dev/full"));
+  EXPECT_EQ(standard.code, 2);
+  EXPECT_THAT(standard.err, HasSubstr("cannot write the result"));
+}
+
+}  // namespace
+}  // namespace spillway::test

@@ -1,0 +1,270 @@
+// What works: runs, files, reproducibility, gates, and the commands that tell what there is.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "tests/cli/command.hpp"
+
+namespace spillway::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+using RunCli = CliTest;
+
+std::int64_t lines_of(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+TEST_F(RunCli, TheDefaultRunFillsOneScreen) {
+  const Output run = spillway({"run"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, IsEmpty());
+  EXPECT_LE(lines_of(run.out), 40);
+  std::istringstream lines(run.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+  for (const char* part :
+       {"llama-3.1-8b on 1 x h100-80gb-sxm, policy vllm", "azure-conv, poisson at 4 requests/s, 2000 requests",
+        "2000 submitted = 2000 finished", "TTFT (ms)", "TPOT (ms)", "ITL (ms)", "E2E (ms)", "Throughput", "Memory",
+        "Links", "Bottleneck", "Try next", "Validity", "Warning"}) {
+    EXPECT_THAT(run.out, HasSubstr(part));
+  }
+  EXPECT_EQ(files_left(), 0);
+}
+
+TEST_F(RunCli, TwoRunsAndAnyNumberOfThreadsGiveTheSameBytes) {
+  const std::vector<std::string> run{"run", "--json", "workload.requests=300", "replications=4", "workload.rate=20"};
+  auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = run;
+    all.insert(all.end(), more.begin(), more.end());
+    return spillway(all);
+  };
+  const Output first = with({"-j", "1", "--requests-out", "one.jsonl"});
+  const Output second = with({"-j", "1", "--requests-out", "two.jsonl"});
+  const Output threads = with({"-j", "3", "--requests-out", "three.jsonl"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(first.out, second.out);
+  EXPECT_EQ(first.out, threads.out);
+  EXPECT_EQ(read_file(file("one.jsonl")), read_file(file("two.jsonl")));
+  EXPECT_EQ(read_file(file("one.jsonl")), read_file(file("three.jsonl")));
+  EXPECT_EQ(lines_of(read_file(file("one.jsonl"))), 1200);  // 4 replications of 300 requests
+  const json result = json::parse(first.out);
+  EXPECT_EQ(result["metrics"]["mean_ttft_ms"]["n"], 4);
+  EXPECT_GT(result["metrics"]["mean_ttft_ms"]["half_width"], 0.0);
+}
+
+TEST_F(RunCli, TheResolvedConfigurationGivesTheSameResult) {
+  const Output first = spillway({"run", "--json", "-o", "a", "policy=vllm-v0", "workload.requests=200", "warmup=10%",
+                                 "memory.gpu_kv=4000MB", "--slo", "ttft_ms<500,p99_e2e_ms<9000"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(first.out, read_file(file("a/result.json")));
+  const Output again = spillway({"run", "--json", "a/config.resolved.json", "-o", "b"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, first.out);
+  EXPECT_EQ(read_file(file("a/config.resolved.json")), read_file(file("b/config.resolved.json")));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(file("a")), std::filesystem::directory_iterator()), 2);
+
+  const json result = json::parse(first.out);
+  EXPECT_EQ(result["config"], json::parse(read_file(file("a/config.resolved.json"))));
+  EXPECT_EQ(result["config"]["slo.ttft_ms"], 500.0);
+  EXPECT_EQ(result["config"]["memory.gpu_kv"], "4GB");
+  EXPECT_EQ(result["conservation"]["all"]["submitted"], 200);
+  EXPECT_EQ(result["conservation"]["measured"]["submitted"], 180);  // 10% of 200 are warm-up
+  EXPECT_EQ(result["slo"]["run"][0]["condition"], "p99_e2e_ms<9000");
+  EXPECT_TRUE(result["metrics"].contains("goodput_requests_per_s"));
+  EXPECT_THAT(first.out, Not(HasSubstr(folder().string())));
+}
+
+TEST_F(RunCli, AGivenKvCacheIsDividedIntoBlocks) {
+  // llama-3.1-8b: 2 (K and V) * 32 layers * 8 KV heads * 128 * 2 bytes = 131,072 bytes per token, 2,097,152 per block
+  // of 16; 4 GB hold floor(1907.3) = 1907 blocks = 30,512 tokens, below the model's 131,072. 1 GiB on the host: 512
+  // blocks.
+  const Output run = spillway({"run", "--json", "--dry-run", "memory.gpu_kv=4GB", "memory.host_kv=1GiB"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  EXPECT_EQ(result["setup"]["block_bytes_per_gpu"], 2097152);
+  EXPECT_EQ(result["setup"]["gpu_kv_blocks"], 1907);
+  EXPECT_EQ(result["setup"]["gpu_kv_tokens"], 30512);
+  EXPECT_EQ(result["setup"]["max_model_len_tokens"], 30512);
+  EXPECT_EQ(result["setup"]["host_kv_blocks"], 512);
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("lowered from the model's 131072 to 30512 tokens"));
+  EXPECT_FALSE(result.contains("metrics"));
+  // With fp8 and two GPUs a GPU holds 4 KV heads of 1 byte: a quarter of the bytes.
+  const Output split =
+      spillway({"run", "--json", "--dry-run", "memory.gpu_kv=4GB", "memory.kv_dtype=fp8", "tensor_parallel=2"});
+  ASSERT_EQ(split.code, 0) << split.err;
+  EXPECT_EQ(json::parse(split.out)["setup"]["block_bytes_per_gpu"], 524288);
+}
+
+TEST_F(RunCli, DryRunShowsTheSetUpAndRunsNothing) {
+  const Output run = spillway({"run", "--dry-run", "-o", "out", "workload.requests=100000000"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("KV memory"));
+  EXPECT_THAT(run.out, HasSubstr("nothing was run"));
+  EXPECT_EQ(files_left(), 0);
+}
+
+TEST_F(RunCli, GatesExitWithFiveAndStillPrint) {
+  const Output passes = spillway({"run", "workload.requests=50", "--fail-if", "p99.9_ttft_ms>100000"});
+  EXPECT_EQ(passes.code, 0) << passes.err;
+  const Output fails = spillway({"run", "--json", "workload.requests=50", "--fail-if", "mean_ttft_ms>=0,iterations<0",
+                                 "--fail-if", "p99_e2e_ms>0"});
+  EXPECT_EQ(fails.code, 5);
+  EXPECT_EQ(json::parse(fails.out)["complete"], true);
+  EXPECT_THAT(fails.err, HasSubstr("gate: --fail-if mean_ttft_ms>=0: mean_ttft_ms is "));
+  EXPECT_THAT(fails.err, HasSubstr("gate: --fail-if p99_e2e_ms>0"));
+  EXPECT_THAT(fails.err, Not(HasSubstr("iterations")));
+  // Nothing finishes in a nanosecond, so the metric has no value: that is no pass.
+  const Output missing = spillway({"run", "until=1ns", "--fail-if", "p99_ttft_ms>800"});
+  EXPECT_EQ(missing.code, 5);
+  EXPECT_THAT(missing.err, HasSubstr("p99_ttft_ms has no value"));
+}
+
+TEST_F(RunCli, ConfigFileAndArgumentsInAnyOrder) {
+  write_text(file("my.json"), "{\"workload\": {\"requests\": 30}, // few\n \"seed\": 4}");
+  const Output before = spillway({"run", "--json", "my.json", "seed=5"});
+  const Output after = spillway({"run", "seed=5", "my.json", "--json"});
+  ASSERT_EQ(before.code, 0) << before.err;
+  EXPECT_EQ(before.out, after.out);
+  EXPECT_EQ(json::parse(after.out)["config"]["seed"], 5);
+  EXPECT_EQ(json::parse(after.out)["config"]["workload.requests"], 30);
+}
+
+TEST_F(RunCli, RequestsAreWrittenOnePerRow) {
+  ASSERT_EQ(spillway({"run", "workload.requests=40", "--requests-out", "r.jsonl"}).code, 0);
+  ASSERT_EQ(spillway({"run", "workload.requests=40", "--requests-out", "r.csv"}).code, 0);
+  std::istringstream rows(read_file(file("r.jsonl")));
+  std::set<std::int64_t> indices;
+  for (std::string line; std::getline(rows, line);) {
+    const json row = json::parse(line);
+    indices.insert(row["index"].get<std::int64_t>());
+    EXPECT_EQ(row["outcome"], "finished");
+    EXPECT_LE(row["arrival_ns"], row["first_scheduled_ns"]);
+    EXPECT_LE(row["first_scheduled_ns"], row["first_token_ns"]);
+    EXPECT_LE(row["first_token_ns"], row["end_ns"]);
+  }
+  EXPECT_EQ(indices.size(), 40U);
+  EXPECT_EQ(lines_of(read_file(file("r.csv"))), 41);  // a header
+  EXPECT_EQ(files_left(), 2);
+}
+
+TEST_F(RunCli, InterruptingGivesAPartialResult) {
+  const pid_t child = start({"run", "--json", "-o", "out", "workload.requests=100000000", "--requests-out", "r.csv"});
+  // The result's temporary file is there before the run, and so, a moment later, is the handler.
+  for (int i = 0; i < 600 && !std::filesystem::exists(file("out")); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ::kill(child, SIGINT);
+  const Output run = wait_for(child);
+  EXPECT_EQ(run.code, 130) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("interrupted: the result is marked incomplete"));
+  const json result = json::parse(run.out);
+  EXPECT_EQ(result["complete"], false);
+  EXPECT_GT(result["conservation"]["all"]["finished"], 0);
+  EXPECT_EQ(run.out, read_file(file("out/result.json")));
+  // Every submitted request has its row: finished ones and those that were live.
+  EXPECT_EQ(lines_of(read_file(file("r.csv"))) - 1, result["conservation"]["all"]["submitted"].get<std::int64_t>());
+}
+
+TEST_F(RunCli, SaturationIsSaid) {
+  const Output run = spillway({"run", "--json", "workload.rate=200", "workload.requests=3000"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(json::parse(run.out)["warnings"].dump(), HasSubstr("saturated"));
+  EXPECT_THAT(json::parse(spillway({"run", "--json"}).out)["warnings"].dump(), Not(HasSubstr("saturated")));
+}
+
+TEST_F(RunCli, TimeOutsAndTheHorizonAreCountedAndSaid) {
+  const Output run = spillway({"run", "--json", "engine.request_timeout=500ms", "until=60s"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  EXPECT_GT(result["conservation"]["all"]["timed_out"], 0);
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("timed out"));
+  EXPECT_DOUBLE_EQ(result["metrics"]["duration_s"]["value"], 60.0);
+}
+
+TEST_F(RunCli, PrefixCachingFollowsTheTrace) {
+  write_text(file("shared.jsonl"),
+             "{\"arrival_s\": 0, \"input_tokens\": 64, \"output_tokens\": 2, \"prefix_ids\": [1, 2, 3, 4]}\n"
+             "{\"arrival_s\": 9, \"input_tokens\": 64, \"output_tokens\": 2, \"prefix_ids\": [1, 2, 3, 4]}\n");
+  const auto setup = [&](const std::vector<std::string>& arguments) {
+    const Output run = spillway(arguments);
+    EXPECT_EQ(run.code, 0) << run.err;
+    return json::parse(run.out);
+  };
+  const json automatic = setup({"run", "--json", "workload.trace=./shared.jsonl"});
+  EXPECT_EQ(automatic["setup"]["prefix_caching"], true);
+  EXPECT_GT(automatic["metrics"]["prefix_cache_hit_fraction"]["value"], 0.0);
+  const json off = setup({"run", "--json", "workload.trace=./shared.jsonl", "engine.prefix_caching=false"});
+  EXPECT_EQ(off["setup"]["prefix_caching"], false);
+  EXPECT_TRUE(off["metrics"]["prefix_cache_hit_fraction"]["value"].is_null());
+  EXPECT_EQ(setup({"run", "--json", "--dry-run"})["setup"]["prefix_caching"], false);
+}
+
+TEST_F(RunCli, EveryHelpHasAnExampleAndTheExitCodes) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{},
+                                                                                       {"run"},
+                                                                                       {"list"},
+                                                                                       {"explain"},
+                                                                                       {"config"},
+                                                                                       {"config", "check"},
+                                                                                       {"config", "show"},
+                                                                                       {"config", "schema"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.push_back("--help");
+    const Output help = spillway(arguments);
+    EXPECT_EQ(help.code, 0);
+    EXPECT_THAT(help.out, HasSubstr("Example: spillway "));
+    EXPECT_THAT(help.out, HasSubstr("Exit codes: 0 ok, 2 usage"));
+    EXPECT_THAT(help.err, IsEmpty());
+  }
+  EXPECT_THAT(spillway({"run", "--help"}).out, HasSubstr("engine.max_num_batched_tokens"));
+  EXPECT_EQ(spillway({"--version"}).out.rfind("spillway ", 0), 0U);
+}
+
+TEST_F(RunCli, ListAndExplainCoverEverything) {
+  for (const char* kind : {"policies", "hardware", "models", "engines", "workloads", "metrics"}) {
+    const Output list = spillway({"list", kind, "--json"});
+    ASSERT_EQ(list.code, 0) << list.err;
+    EXPECT_EQ(lines_of(spillway({"list", kind}).out), static_cast<std::int64_t>(json::parse(list.out).size()));
+    for (const json& row : json::parse(list.out)) {
+      const Output explained = spillway({"explain", row["name"]});
+      EXPECT_EQ(explained.code, 0) << row;
+      EXPECT_THAT(explained.out, HasSubstr(row["name"].get<std::string>()));
+    }
+  }
+  EXPECT_THAT(spillway({"explain", "p99_ttft_ms"}).out, HasSubstr("queueing included"));
+  EXPECT_THAT(spillway({"explain", "memory.gpu_kv"}).out, HasSubstr("a size such as 40GB"));
+  EXPECT_THAT(spillway({"explain", "policy.version"}).out, HasSubstr("of policy vllm-v0"));
+  const Output unknown = spillway({"explain", "vlm"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean \"vllm\"?"));
+}
+
+TEST_F(RunCli, ConfigCommands) {
+  write_text(file("my.json"), "{\n  \"seed\": 4\n}");
+  const Output check = spillway({"config", "check", "my.json", "workload.rate=8"});
+  EXPECT_EQ(check.code, 0);
+  EXPECT_THAT(check.out, HasSubstr("ok: 2 keys given"));
+  const Output show = spillway({"config", "show", "my.json", "policy=vllm-v0", "--json"});
+  ASSERT_EQ(show.code, 0) << show.err;
+  const json shown = json::parse(show.out);
+  EXPECT_EQ(shown["seed"], (json{{"value", 4}, {"origin", "my.json:2 (/seed)"}}));
+  EXPECT_EQ(shown["policy"]["origin"], "argument policy=vllm-v0");
+  EXPECT_EQ(shown["engine.chunked_prefill"], (json{{"value", false}, {"origin", "policy default"}}));
+  EXPECT_EQ(shown["model"]["origin"], "default");
+  EXPECT_THAT(spillway({"config", "show"}).out, HasSubstr("llama-3.1-8b"));
+  const Output bad = spillway({"config", "check", "my.json", "model=llama-3.1-70b"});
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("tensor_parallel=2 fits"));
+  // Every key that a run has is in the schema.
+  const json schema = json::parse(spillway({"config", "schema"}).out);
+  for (const auto& [key, value] : shown.items()) EXPECT_TRUE(schema["properties"].contains(key)) << key;
+}
+
+}  // namespace
+}  // namespace spillway::test

@@ -1,0 +1,267 @@
+#include "tests/oracle/event_executor.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <set>
+#include <tuple>
+
+#include "sim/error.hpp"
+
+namespace spillway::oracle {
+namespace {
+
+__extension__ using Wide = __int128;  // no product of two int64 overflows it
+
+// In the order in which they happen at one instant.
+enum class Kind { d2h_done, h2d_done, cpu_done, compute_done, begin, layer_start, residency_check, slowdown };
+
+struct Event {
+  SimTime time{};
+  Kind kind = Kind::begin;
+  std::int64_t sequence = 0;
+  std::size_t index = 0;  // slowdown: which change
+  bool operator<(const Event& other) const {
+    return std::tie(time, kind, sequence) < std::tie(other.time, other.kind, other.sequence);
+  }
+};
+
+// One piece of work of a stream.
+struct Work {
+  Duration duration{};        // compute and CPU
+  std::int32_t layer = -1;    // compute and CPU: -1 before, `layers` after
+  std::size_t sub_batch = 0;  // compute and CPU
+  Copy copy{};                // h2d and d2h
+};
+
+// A stream works on queue.front() while `working`.
+struct StreamState {
+  std::deque<Work> queue{};
+  bool working = false;
+  SimTime started{};
+  SimTime idle_since{};
+  Event end{};
+  // Copy streams: what was left of the copy at `timed_at`, as if the link were not shared.
+  SimTime timed_at{};
+  Duration launch_left{};
+  Duration transfer_left{};
+  std::int64_t num = 1;
+  std::int64_t den = 1;
+};
+
+class EventExecutor final : private CopySink {
+ public:
+  EventExecutor(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule)
+      : iterations_(iterations), changes_(changes), rule_(rule) {
+    for (std::size_t i = 0; i < changes_.size(); ++i) schedule(changes_[i].at, Kind::slowdown, i);
+    if (!iterations_.empty()) schedule(SimTime{} + iterations_[0].gap, Kind::begin);
+  }
+
+  Result execute() {
+    while (!events_.empty()) {
+      const Event event = *events_.begin();
+      events_.erase(events_.begin());
+      now_ = event.time;
+      handle(event);
+    }
+    SPILLWAY_CHECK(result_.finishes.size() == iterations_.size(), "the event oracle is stuck");
+    result_.uses.push_back(uses_);
+    return result_;
+  }
+
+ private:
+  StreamState& state(Stream stream) { return streams_[static_cast<std::size_t>(stream)]; }
+  Use& use(Stream stream) { return uses_[static_cast<std::size_t>(stream)]; }
+  const Iteration& iteration() const { return iterations_[current_]; }
+
+  Event schedule(SimTime time, Kind kind, std::size_t index = 0) {
+    const Event event{time, kind, sequence_++, index};
+    events_.insert(event);
+    return event;
+  }
+
+  void handle(const Event& event) {
+    switch (event.kind) {
+      case Kind::d2h_done:
+        return copy_done(Stream::d2h);
+      case Kind::h2d_done:
+        return copy_done(Stream::h2d);
+      case Kind::cpu_done:
+        return cpu_done();
+      case Kind::compute_done:
+        return compute_done();
+      case Kind::begin:
+        return begin();
+      case Kind::layer_start:
+        return layer_start();
+      case Kind::residency_check:
+        return residency_check();
+      case Kind::slowdown:
+        return change_slowdown(changes_[event.index]);
+    }
+  }
+
+  void begin() {
+    running_ = true;
+    iteration_start_ = now_;
+    std::deque<Work>& gpu = state(Stream::compute).queue;
+    const auto add = [&](std::int32_t layer, auto duration_of) {
+      for (std::size_t s = 0; s < iteration().sub_batches.size(); ++s) {
+        gpu.push_back({.duration = duration_of(iteration().sub_batches[s]), .layer = layer, .sub_batch = s});
+      }
+    };
+    add(-1, [](const SubBatch& sub) { return sub.before; });
+    for (std::int32_t layer = 0; layer < iteration().layers; ++layer) {
+      add(layer, [layer](const SubBatch& sub) { return sub.gpu[static_cast<std::size_t>(layer)]; });
+    }
+    add(iteration().layers, [](const SubBatch& sub) { return sub.after; });
+    next_compute();
+  }
+
+  // The compute stream is free: looks whether its next step may be announced to the rule, or start.
+  void next_compute() {
+    const std::deque<Work>& gpu = state(Stream::compute).queue;
+    if (gpu.empty()) return finish();
+    const Work& step = gpu.front();
+    for (const Work& work : state(Stream::cpu).queue) {
+      if (work.sub_batch == step.sub_batch) return;  // asked again when that work is done
+    }
+    const bool asks_rule = rule_ != nullptr && step.layer >= 0 && step.layer < iteration().layers;
+    if (asks_rule) {
+      schedule(now_, Kind::layer_start);
+    } else {
+      start(Stream::compute);
+    }
+  }
+
+  void layer_start() {
+    const Work& step = state(Stream::compute).queue.front();
+    rule_->at_layer_start(step.layer, static_cast<std::int32_t>(step.sub_batch), *this);
+    waits_for_rule_ = true;
+    schedule(now_, Kind::residency_check);
+  }
+
+  void residency_check() {
+    if (!waits_for_rule_) return;
+    const Work& step = state(Stream::compute).queue.front();
+    if (!rule_->ready(step.layer, static_cast<std::int32_t>(step.sub_batch))) return;
+    waits_for_rule_ = false;
+    start(Stream::compute);
+  }
+
+  void issue(const Copy& copy) override {
+    state(copy.stream).queue.push_back({.copy = copy});
+    if (!state(copy.stream).working) start(copy.stream);
+  }
+
+  void copy_done(Stream stream) {
+    const Copy copy = end(stream).copy;
+    use(stream).bytes += copy.bytes;
+    if (!state(stream).queue.empty()) start(stream);
+    if (rule_ != nullptr) rule_->at_copy_done(copy, *this);
+    if (waits_for_rule_) schedule(now_, Kind::residency_check);
+  }
+
+  void compute_done() {
+    const Work step = end(Stream::compute);
+    if (step.layer >= 0 && step.layer < iteration().layers) {
+      const Duration attention = iteration().sub_batches[step.sub_batch].cpu[static_cast<std::size_t>(step.layer)];
+      if (attention > Duration{}) {
+        state(Stream::cpu).queue.push_back({.duration = attention, .layer = step.layer, .sub_batch = step.sub_batch});
+        if (!state(Stream::cpu).working) start(Stream::cpu);
+      }
+    }
+    next_compute();
+  }
+
+  void cpu_done() {
+    end(Stream::cpu);
+    if (!state(Stream::cpu).queue.empty()) start(Stream::cpu);
+    if (!state(Stream::compute).working && !waits_for_rule_) next_compute();
+  }
+
+  void finish() {
+    result_.finishes.push_back(now_);
+    result_.uses.push_back(uses_);
+    running_ = false;
+    if (++current_ < iterations_.size()) schedule(now_ + iterations_[current_].gap, Kind::begin);
+  }
+
+  void start(Stream stream) {
+    StreamState& s = state(stream);
+    s.working = true;
+    s.started = s.timed_at = now_;
+    if (running_) use(stream).stall += std::max(Duration{}, now_ - std::max(s.idle_since, iteration_start_));
+    const Work& work = s.queue.front();
+    switch (stream) {
+      case Stream::compute:
+        s.end = schedule(now_ + work.duration, Kind::compute_done);
+        return;
+      case Stream::cpu:
+        s.end = schedule(now_ + work.duration, Kind::cpu_done);
+        return;
+      case Stream::h2d:
+      case Stream::d2h:
+        s.launch_left = work.copy.launch;
+        s.transfer_left = work.copy.transfer;
+        time_copy(stream);
+    }
+  }
+
+  void time_copy(Stream stream) {
+    StreamState& s = state(stream);
+    const Wide stretched = (Wide{s.transfer_left.count()} * s.num + s.den - 1) / s.den;
+    const SimTime time = now_ + s.launch_left + Duration(static_cast<std::int64_t>(stretched));
+    s.end = schedule(time, stream == Stream::d2h ? Kind::d2h_done : Kind::h2d_done);
+  }
+
+  Work end(Stream stream) {
+    StreamState& s = state(stream);
+    const Work work = s.queue.front();
+    s.queue.pop_front();
+    s.working = false;
+    s.idle_since = now_;
+    use(stream).busy += now_ - s.started;
+    return work;
+  }
+
+  void change_slowdown(const SlowdownChange& change) {
+    StreamState& s = state(change.stream);
+    const bool same = Wide{s.num} * change.den == Wide{change.num} * s.den;
+    if (same) return;
+    if (s.working) {
+      const Duration elapsed = now_ - s.timed_at;
+      const Duration in_launch = std::min(elapsed, s.launch_left);
+      const Wide transferred = Wide{(elapsed - in_launch).count()} * s.den / s.num;
+      s.launch_left -= in_launch;
+      s.transfer_left -= Duration(static_cast<std::int64_t>(transferred));
+      s.timed_at = now_;
+      events_.erase(s.end);
+    }
+    s.num = change.num;
+    s.den = change.den;
+    if (s.working) time_copy(change.stream);
+  }
+
+  const std::vector<Iteration>& iterations_;
+  const std::vector<SlowdownChange>& changes_;
+  LayerRule* rule_;
+  std::set<Event> events_{};
+  std::int64_t sequence_ = 0;
+  SimTime now_{};
+  std::size_t current_ = 0;
+  bool running_ = false;
+  SimTime iteration_start_{};
+  bool waits_for_rule_ = false;  // at_layer_start was called, the step does not compute yet
+  std::array<StreamState, kStreams> streams_{};
+  Uses uses_{};
+  Result result_{};
+};
+
+}  // namespace
+
+Result execute(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule) {
+  return EventExecutor(iterations, changes, rule).execute();
+}
+
+}  // namespace spillway::oracle

@@ -1,0 +1,52 @@
+// A second executor for iterations, written to be obviously correct: one sorted list of events, one queue per stream.
+// It shares nothing with sim/exec/.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "sim/api/layer_rule.hpp"
+#include "sim/units.hpp"
+
+namespace spillway::oracle {
+
+struct SubBatch {
+  Duration before{};
+  std::vector<Duration> gpu{};  // one per layer
+  std::vector<Duration> cpu{};  // one per layer; 0: no CPU work
+  Duration after{};
+};
+
+/// Starts `gap` after the finish of the iteration before it; the first one at `gap`.
+struct Iteration {
+  Duration gap{};
+  std::int32_t layers = 0;
+  std::vector<SubBatch> sub_batches{};
+};
+
+/// From `at` on, after everything else that happens then, transfers on `stream` take num/den times as long as alone.
+struct SlowdownChange {
+  SimTime at{};
+  Stream stream = Stream::h2d;
+  std::int64_t num = 1;
+  std::int64_t den = 1;
+};
+
+struct Use {
+  Duration busy{};
+  Duration stall{};
+  Bytes bytes{};
+  bool operator==(const Use&) const = default;
+};
+using Uses = std::array<Use, kStreams>;
+
+struct Result {
+  std::vector<SimTime> finishes{};  // one per iteration
+  std::vector<Uses> uses{};         // totals at each finish; one more entry for the end of the last copy
+};
+
+/// Runs the iterations one after the other, then every copy that is still in flight. `rule` may be null.
+Result execute(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule);
+
+}  // namespace spillway::oracle

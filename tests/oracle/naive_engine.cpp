@@ -1,0 +1,434 @@
+#include "tests/oracle/naive_engine.hpp"
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <tuple>
+
+namespace spillway::oracle {
+namespace {
+
+struct Request {
+  RequestSpec spec;
+  RequestId id;
+  RequestRecord record;
+  Phase phase = Phase::waiting;
+  bool live = false;
+  bool in_batch = false;
+  bool runs_now = false;         // decodes in this iteration
+  std::int64_t generated = 0;
+  std::int64_t computed = 0;
+  std::int64_t staged = 0;       // prompt tokens computed in this iteration
+  std::int64_t host_blocks = 0;
+  std::vector<int> blocks;       // GPU block table
+  std::int64_t offered = 0;      // leading blocks of it that were full when last looked at
+  SimTime last_token{};
+  [[nodiscard]] std::int64_t known() const { return spec.input.count() + generated; }
+};
+
+struct Block {
+  int users = 0;
+  std::vector<std::uint64_t> content;  // the whole prefix up to its end; empty: unknown
+};
+
+void need(bool condition, const char* what) {
+  if (!condition) throw std::logic_error(what);
+}
+
+class NaiveEngine final : public View, private Decision {
+ public:
+  explicit NaiveEngine(const NaiveConfig& config) : config_(config) {
+    block_tokens_ = config.block_tokens;
+    blocks_.resize(static_cast<std::size_t>(config.gpu_blocks.count()));
+    for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) free_.push_back(b);
+    for (std::size_t i = 0; i < config.requests.size(); ++i) {
+      Request request;
+      request.spec = config.requests[i];
+      const auto n = static_cast<std::uint32_t>(i);
+      request.id = RequestId{n, n};
+      requests_.push_back(request);
+    }
+    rebuild();
+    policy_ = config.policy->make(PolicyContext{*config.settings, *this});
+  }
+
+  NaiveResult run() {
+    for (std::size_t i = 0; i < requests_.size(); ++i) at(requests_[i].spec.arrival, 3, static_cast<int>(i));
+    if (config_.until) at(*config_.until, 6, 0);
+    std::size_t arrivals_left = requests_.size();
+    while (!events_.empty()) {
+      const auto [key, target] = *events_.begin();
+      events_.erase(events_.begin());
+      now_ = std::get<0>(key);
+      const int phase = std::get<1>(key);
+      if (phase == 6) {
+        for (Request& r : requests_) {
+          const bool given_up = std::count(expired_.begin(), expired_.end(), r.id) > 0;
+          if (r.live) end(r, given_up ? Outcome::timed_out : Outcome::unfinished);
+        }
+        break;
+      }
+      if (phase == 1) complete();
+      if (phase == 2) expire(requests_[static_cast<std::size_t>(target)]);
+      if (phase == 3) {
+        arrive(requests_[static_cast<std::size_t>(target)]);
+        --arrivals_left;
+      }
+      if (phase == 4) decide();
+      if (phase != 4 && !busy_) at(now_, 4, 0);
+      const bool any = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
+      if (!any && arrivals_left == 0) break;
+    }
+    return result_;
+  }
+
+  // View, rebuilt after every change.
+  [[nodiscard]] RequestView request(RequestId id) const override {
+    const Request& r = requests_[id.slot];
+    RequestView view;
+    view.id = r.id;
+    view.phase = r.phase;
+    view.client = r.spec.client;
+    view.arrival = r.spec.arrival;
+    view.input = r.spec.input;
+    view.max_new_tokens = r.spec.max_new_tokens;
+    view.known = Tokens(r.known());
+    view.computed = Tokens(r.computed);
+    view.held = Blocks(r.phase == Phase::swapped ? r.host_blocks : static_cast<std::int64_t>(r.blocks.size()));
+    return view;
+  }
+  [[nodiscard]] bool alive(RequestId id) const override { return requests_[id.slot].live; }
+  [[nodiscard]] RequestId last_joined() const override { return order_.empty() ? kNoRequest : order_.back(); }
+  [[nodiscard]] Blocks decode_growth(std::int64_t decodes) const override {
+    if (decodes_staged_) return Blocks(0);
+    Blocks growth;
+    for (const RequestId id : decoding()) {
+      if (decodes-- <= 0) break;
+      growth += Blocks(grows_next(id) ? 1 : 0);
+    }
+    return growth;
+  }
+  [[nodiscard]] bool grows_next(RequestId id) const override {
+    const Request& r = requests_[id.slot];
+    return r.phase == Phase::decoding && (r.computed + 1) > static_cast<std::int64_t>(r.blocks.size()) * per_block();
+  }
+  [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override {
+    CachedPrefix prefix;
+    if (!config_.prefix_caching) return prefix;
+    const Request& r = requests_[id.slot];
+    for (std::int64_t b = 0; (b + 1) * per_block() < r.known(); ++b) {
+      const int block = find(content(r, b));
+      if (block < 0) break;
+      prefix.tokens += block_tokens_;
+      if (blocks_[static_cast<std::size_t>(block)].users == 0) prefix.idle_blocks += Blocks(1);
+    }
+    return prefix;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t per_block() const { return block_tokens_.count(); }
+
+  void at(SimTime time, int phase, int target) { events_.emplace(std::tuple(time, phase, sequence_++), target); }
+
+  [[nodiscard]] std::vector<RequestId> decoding() const {
+    std::vector<RequestId> ids;
+    for (const RequestId id : order_) {
+      if (requests_[id.slot].phase == Phase::decoding) ids.push_back(id);
+    }
+    return ids;
+  }
+
+  void rebuild() {
+    batch_ = BatchTotals{};
+    Blocks host_used;
+    for (const Request& r : requests_) {
+      if (r.live && r.phase == Phase::swapped) host_used += Blocks(r.host_blocks);
+      if (!r.in_batch) continue;
+      ++batch_.running;
+      if (r.phase != Phase::decoding) continue;
+      ++batch_.decoding;
+      batch_.decode_context += Tokens(r.computed + 1);
+      if (!decodes_staged_) batch_.decode_growth += Blocks(grows_next(r.id) ? 1 : 0);
+    }
+    tiers_[0] = TierState{config_.gpu_blocks, Blocks(static_cast<std::int64_t>(free_.size()))};
+    tiers_[1] = TierState{config_.host_blocks, config_.host_blocks - host_used};
+    result_.peak_gpu = std::max(result_.peak_gpu, tiers_[0].total - tiers_[0].free);
+    result_.peak_host = std::max(result_.peak_host, host_used);
+  }
+
+  // --- blocks
+  [[nodiscard]] std::vector<std::uint64_t> content(const Request& r, std::int64_t last) const {
+    std::vector<std::uint64_t> prefix;
+    for (std::int64_t b = 0; b <= last; ++b) {
+      const bool known = b < static_cast<std::int64_t>(r.spec.prefix_ids.size());
+      prefix.push_back(known ? 0 : 1);
+      prefix.push_back(known ? r.spec.prefix_ids[static_cast<std::size_t>(b)] : r.id.serial);
+    }
+    return prefix;
+  }
+  [[nodiscard]] int find(const std::vector<std::uint64_t>& content) const {
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      if (blocks_[b].content == content) return static_cast<int>(b);
+    }
+    return -1;
+  }
+  void grow(Request& r, std::int64_t tokens) {
+    while (static_cast<std::int64_t>(r.blocks.size()) * per_block() < tokens) {
+      need(!free_.empty(), "out of GPU blocks");
+      const int block = free_.front();
+      free_.pop_front();
+      blocks_[static_cast<std::size_t>(block)] = Block{1, {}};
+      r.blocks.push_back(block);
+    }
+  }
+  /// A block is offered to the index once, when it is full; a second block of the same content stays unnamed.
+  void name(Request& r, std::int64_t computed) {
+    if (!config_.prefix_caching) return;
+    for (; r.offered < computed / per_block(); ++r.offered) {
+      Block& block = blocks_[static_cast<std::size_t>(r.blocks[static_cast<std::size_t>(r.offered)])];
+      if (find(content(r, r.offered)) < 0) block.content = content(r, r.offered);
+    }
+  }
+  void release(Request& r) {
+    for (auto b = r.blocks.rbegin(); b != r.blocks.rend(); ++b) {
+      if (--blocks_[static_cast<std::size_t>(*b)].users == 0) free_.push_back(*b);
+    }
+    r.blocks.clear();
+    r.offered = 0;
+  }
+
+  // --- Decision
+  void join(RequestId id) override {
+    Request& r = requests_[id.slot];
+    need(r.live && r.phase == Phase::waiting, "join");
+    if (r.record.first_scheduled == kNever) r.record.first_scheduled = now_;
+    while (config_.prefix_caching && static_cast<std::int64_t>(r.blocks.size() + 1) * per_block() < r.known()) {
+      const int block = find(content(r, static_cast<std::int64_t>(r.blocks.size())));
+      if (block < 0) break;
+      if (blocks_[static_cast<std::size_t>(block)].users++ == 0) free_.remove(block);
+      r.blocks.push_back(block);
+    }
+    r.offered = static_cast<std::int64_t>(r.blocks.size());
+    r.computed = r.offered * per_block();
+    r.record.cached += Tokens(r.computed);
+    result_.prefix_hit += Tokens(r.computed);
+    r.phase = Phase::prefilling;
+    r.in_batch = true;
+    order_.push_back(id);
+    rebuild();
+  }
+  void resume(RequestId id) override {
+    Request& r = requests_[id.slot];
+    need(r.live && r.phase == Phase::swapped, "resume");
+    grow(r, r.host_blocks * per_block());
+    name(r, r.computed);
+    moved_[0] += r.host_blocks;
+    r.host_blocks = 0;
+    r.phase = r.generated > 0 && r.known() - r.computed == 1 ? Phase::decoding : Phase::prefilling;
+    r.in_batch = true;
+    order_.push_back(id);
+    rebuild();
+  }
+  void chunk(RequestId id, Tokens tokens) override {
+    Request& r = requests_[id.slot];
+    need(r.phase == Phase::prefilling && r.staged == 0 && r.computed + tokens.count() <= r.known(), "chunk");
+    r.staged = tokens.count();
+    grow(r, r.computed + r.staged);
+    name(r, r.computed + r.staged);
+    chunks_.push_back(id);
+    rebuild();
+  }
+  void reserve(RequestId id, Tokens upto) override {
+    grow(requests_[id.slot], upto.count());
+    rebuild();
+  }
+  void leave(RequestId id, Leave why) override {
+    Request& r = requests_[id.slot];
+    need(r.in_batch, "leave");
+    changed_ = true;
+    r.staged = 0;
+    std::erase(chunks_, id);
+    std::erase(order_, id);
+    r.in_batch = false;
+    const auto held = static_cast<std::int64_t>(r.blocks.size());
+    release(r);
+    if (why == Leave::preempt_swap) {
+      r.host_blocks = held;
+      r.phase = Phase::swapped;
+      moved_[1] += held;
+      ++r.record.preempted_swap;
+      ++result_.preempted_swap;
+    } else {
+      r.computed = 0;
+      r.phase = Phase::waiting;
+      ++r.record.preempted_recompute;
+      ++result_.preempted_recompute;
+    }
+    rebuild();
+    need(tiers_[1].free >= Blocks(0), "out of host blocks");
+  }
+  void reject(RequestId id) override {
+    changed_ = true;
+    end(requests_[id.slot], Outcome::rejected);
+  }
+  void decodes(std::int64_t count) override {
+    need(!decodes_staged_, "decodes twice");
+    std::vector<RequestId> running = decoding();
+    running.resize(static_cast<std::size_t>(count));
+    for (const RequestId id : running) {
+      Request& r = requests_[id.slot];
+      r.runs_now = true;
+      grow(r, r.computed + 1);
+    }
+    for (const RequestId id : running) name(requests_[id.slot], requests_[id.slot].computed + 1);
+    decodes_staged_ = true;
+    rebuild();
+  }
+  void idle() override {}
+  void blocked(Blocked) override {}
+
+  // --- events
+  void arrive(Request& r) {
+    r.live = true;
+    r.record.index = r.id.serial;
+    r.record.client = r.spec.client;
+    r.record.arrival = now_;
+    r.record.input = r.spec.input;
+    r.record.output = r.spec.output;
+    if (r.spec.input + r.spec.max_new_tokens > config_.max_model_len) return end(r, Outcome::rejected);
+    policy_.scheduler->arrived(request(r.id));
+    if (config_.request_timeout) at(now_ + *config_.request_timeout, 2, static_cast<int>(r.id.slot));
+  }
+  void expire(Request& r) {
+    if (!r.live) return;
+    if (busy_ && r.in_batch) {
+      expired_.push_back(r.id);
+      return;
+    }
+    leave_and_end(r, Outcome::timed_out);
+  }
+  void leave_and_end(Request& r, Outcome outcome) {
+    std::erase(order_, r.id);
+    r.in_batch = false;
+    release(r);
+    end(r, outcome);
+    policy_.scheduler->ended(r.id, outcome);
+  }
+  void end(Request& r, Outcome outcome) {
+    r.live = false;
+    r.phase = Phase::waiting;
+    r.record.outcome = outcome;
+    r.record.end = now_;
+    r.record.generated = Tokens(r.generated);
+    result_.records.push_back(r.record);
+    rebuild();
+  }
+
+  void decide() {
+    if (busy_) return;
+    moved_[0] = moved_[1] = 0;
+    do {  // until something runs, or nothing changes any more
+      decodes_staged_ = false;
+      changed_ = false;
+      chunks_.clear();
+      rebuild();
+      policy_.scheduler->decide(*this, *policy_.space, *this);
+      if (!decodes_staged_) decodes(static_cast<std::int64_t>(decoding().size()));
+    } while (changed_ && chunks_.empty() && batch_.decoding == 0);
+
+    // The standing decision as a list.
+    BatchShape shape;
+    std::vector<PrefillChunk> chunks;
+    for (const RequestId id : order_) {
+      const Request& r = requests_[id.slot];
+      if (!r.runs_now) continue;
+      ++shape.decode_sequences;
+      ++shape.sampled_sequences;
+      shape.decode_context += Tokens(r.computed + 1);
+    }
+    for (const RequestId id : chunks_) {
+      const Request& r = requests_[id.slot];
+      chunks.push_back(PrefillChunk{Tokens(r.staged), Tokens(r.computed)});
+      if (r.computed + r.staged == r.known()) ++shape.sampled_sequences;
+    }
+    shape.chunks = chunks;
+    if (shape.empty()) return;
+    ++result_.iterations;
+    const IterationTime time = config_.model->iteration(shape);
+    Duration copies;
+    for (int i = 0; i < 2; ++i) {
+      if (moved_[i] == 0) continue;
+      const Bytes bytes = config_.block_bytes * moved_[i];
+      const CopyTime copy =
+          config_.model->copy(i == 0 ? Stream::h2d : Stream::d2h, config_.copies_per_block * moved_[i], bytes);
+      copies = std::max(copies, copy.launch + copy.transfer);
+      (i == 0 ? result_.moved_h2d : result_.moved_d2h) += bytes;
+    }
+    Duration length = time.before + time.after + copies;
+    for (int layer = 0; layer < config_.model->layers(); ++layer) length += time.layer;
+    busy_ = true;
+    start_ = now_;
+    at(now_ + length, 1, 0);
+  }
+
+  void complete() {
+    busy_ = false;
+    result_.last_completion = now_;
+    const std::vector<RequestId> order = order_;
+    for (const RequestId id : order) {
+      Request& r = requests_[id.slot];
+      if (!r.runs_now) continue;
+      r.runs_now = false;
+      ++r.computed;
+      r.record.computing += now_ - start_;
+      emit(r);
+    }
+    const std::vector<RequestId> chunks = chunks_;
+    for (const RequestId id : chunks) {
+      Request& r = requests_[id.slot];
+      r.computed += r.staged;
+      r.staged = 0;
+      r.record.computing += now_ - start_;
+      if (r.computed == r.known()) emit(r);
+    }
+    rebuild();
+    for (const RequestId id : expired_) expire(requests_[id.slot]);
+    expired_.clear();
+  }
+  void emit(Request& r) {
+    if (r.record.first_token == kNever) {
+      r.record.first_token = now_;
+    } else {
+      result_.token_gaps.push_back(now_ - r.last_token);
+    }
+    r.last_token = now_;
+    ++r.generated;
+    r.phase = Phase::decoding;
+    if (r.generated == r.spec.output.count()) leave_and_end(r, Outcome::finished);
+  }
+
+  const NaiveConfig& config_;
+  Policy policy_;
+  std::vector<Request> requests_;
+  std::vector<RequestId> order_;
+  std::vector<Block> blocks_;
+  std::list<int> free_;
+  std::multimap<std::tuple<SimTime, int, std::uint64_t>, int> events_;
+  std::uint64_t sequence_ = 0;
+  bool busy_ = false;
+  bool decodes_staged_ = false;
+  bool changed_ = false;
+  SimTime start_{};
+  std::vector<RequestId> chunks_;
+  std::vector<RequestId> expired_;
+  std::int64_t moved_[2] = {0, 0};
+  NaiveResult result_;
+};
+
+}  // namespace
+
+NaiveResult run_naive(const NaiveConfig& config) { return NaiveEngine(config).run(); }
+
+}  // namespace spillway::oracle

@@ -1,0 +1,47 @@
+// The engine written plainly, as an oracle: every view is rebuilt from scratch, every standing decision is expanded into a
+// list, every token is counted one by one. Slow on purpose; it shares no bookkeeping with the engine under test.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/api/execution_model.hpp"
+#include "sim/api/registry.hpp"
+#include "sim/request.hpp"
+
+namespace spillway::oracle {
+
+struct NaiveConfig {
+  const ExecutionModel* model = nullptr;
+  const PolicyInfo* policy = nullptr;
+  const Settings* settings = nullptr;
+  std::vector<RequestSpec> requests;  // in order of arrival
+  Blocks gpu_blocks{};
+  Blocks host_blocks{};
+  Tokens block_tokens{16};
+  Bytes block_bytes{};
+  std::int64_t copies_per_block = 1;
+  bool prefix_caching = false;
+  Tokens max_model_len{};
+  std::optional<Duration> request_timeout;
+  std::optional<SimTime> until;
+};
+
+struct NaiveResult {
+  std::vector<RequestRecord> records;  // in order of ending
+  std::vector<Duration> token_gaps;    // one per token but each request's first
+  std::int64_t iterations = 0;
+  Bytes moved_h2d{};
+  Bytes moved_d2h{};
+  Tokens prefix_hit{};
+  SimTime last_completion{};
+  Blocks peak_gpu{};
+  Blocks peak_host{};
+  std::int64_t preempted_recompute = 0;
+  std::int64_t preempted_swap = 0;
+};
+
+NaiveResult run_naive(const NaiveConfig& config);
+
+}  // namespace spillway::oracle

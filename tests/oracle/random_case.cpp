@@ -1,0 +1,100 @@
+#include "tests/oracle/random_case.hpp"
+
+#include <stdexcept>
+
+namespace spillway::oracle {
+namespace {
+
+Value draw_value(const Parameter& parameter, Dice& dice) {
+  if (parameter.type == ParameterType::boolean) return dice.chance(50);
+  if (parameter.type == ParameterType::choice) {
+    return parameter.choices[static_cast<std::size_t>(
+        dice.between(0, static_cast<std::int64_t>(parameter.choices.size()) - 1))];
+  }
+  return default_value(parameter);
+}
+
+std::vector<RequestSpec> draw_requests(Dice& dice, std::int64_t scale, std::int64_t block_tokens, bool with_prefixes,
+                                       std::int64_t longest) {
+  std::vector<RequestSpec> requests;
+  const std::int64_t count = dice.between(1, 60);
+  const std::int64_t gap = dice.between(0, 3) == 0 ? 0 : dice.between(1, 4000);
+  SimTime now;
+  for (std::int64_t i = 0; i < count; ++i) {
+    RequestSpec request;
+    now = now + Duration(scale * dice.between(0, gap));
+    request.arrival = now;
+    request.input = Tokens(dice.between(1, longest));
+    request.output = Tokens(dice.chance(15) ? 1 : dice.between(1, longest));
+    request.max_new_tokens = request.output + Tokens(dice.chance(30) ? dice.between(0, longest) : 0);
+    request.client = static_cast<std::uint32_t>(dice.between(0, 3));
+    if (with_prefixes && dice.chance(80)) {
+      // Few distinct ids, so that prefixes of all lengths are shared.
+      for (std::int64_t b = 0; b < request.input.count() / block_tokens; ++b) {
+        request.prefix_ids.push_back(static_cast<std::uint64_t>(dice.between(0, 2) == 0 ? dice.between(0, 3) : 7));
+      }
+    }
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+}  // namespace
+
+Value default_value(const Parameter& parameter) {
+  const std::string& text = parameter.default_value;
+  if (text.empty()) return std::monostate{};
+  switch (parameter.type) {
+    case ParameterType::boolean: return text == "true";
+    case ParameterType::integer: return static_cast<std::int64_t>(std::stoll(text));
+    case ParameterType::real: return std::stod(text);
+    case ParameterType::text:
+    case ParameterType::choice: return text;
+    case ParameterType::duration:
+    case ParameterType::bytes:
+    case ParameterType::span: break;
+  }
+  throw std::logic_error("no default of this type is expected in " + parameter.name);
+}
+
+Settings policy_settings(const PolicyInfo& policy, const std::vector<std::pair<std::string, Value>>& overrides) {
+  Settings settings;
+  settings.set("engine.max_num_batched_tokens", std::int64_t{2048});
+  settings.set("engine.max_num_seqs", std::int64_t{256});
+  settings.set("engine.chunked_prefill", true);
+  settings.set("engine.preemption", std::string("recompute"));
+  for (const Parameter& parameter : policy.parameters) settings.set(parameter.name, default_value(parameter));
+  for (const auto& [key, value] : overrides) settings.set(key, value);
+  return settings;
+}
+
+void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale, Settings& settings,
+               NaiveConfig& config) {
+  Dice dice(seed);
+  do {
+    settings = policy_settings(
+        policy, {{"engine.max_num_batched_tokens", dice.chance(50) ? dice.between(1, 40) : dice.between(40, 2000)},
+                 {"engine.max_num_seqs", dice.between(1, 24)},
+                 {"engine.chunked_prefill", dice.chance(50)},
+                 {"engine.preemption", std::string(dice.chance(50) ? "swap" : "recompute")}});
+    for (const Parameter& parameter : policy.parameters) settings.set(parameter.name, draw_value(parameter, dice));
+  } while (policy.check && !policy.check(settings).empty());
+
+  config = NaiveConfig{};
+  config.policy = &policy;
+  config.settings = &settings;
+  config.block_tokens = Tokens(dice.between(1, 4) == 1 ? 1 : dice.between(2, 16));
+  config.gpu_blocks = Blocks(dice.between(1, 40));
+  config.host_blocks = Blocks(dice.chance(30) ? 0 : dice.between(1, 40));
+  config.block_bytes = Bytes(64 * dice.between(1, 9));
+  config.copies_per_block = dice.between(1, 6);
+  config.prefix_caching = dice.chance(40);
+  const std::int64_t capacity = config.gpu_blocks.count() * config.block_tokens.count();
+  config.max_model_len = Tokens(dice.chance(80) ? capacity : 1 + capacity / 2);
+  if (dice.chance(30)) config.request_timeout = Duration(scale * dice.between(1, 20'000));
+  if (dice.chance(20)) config.until = SimTime(scale * dice.between(1, 60'000));
+  config.requests = draw_requests(dice, scale, config.block_tokens.count(), config.prefix_caching,
+                                  dice.between(1, 2 + capacity / 2));
+}
+
+}  // namespace spillway::oracle

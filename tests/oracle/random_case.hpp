@@ -1,0 +1,88 @@
+// Random small workloads and settings for every registered policy, and an execution model made of whole numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/api/execution_model.hpp"
+#include "sim/api/registry.hpp"
+#include "sim/api/request_source.hpp"
+#include "tests/oracle/naive_engine.hpp"
+
+namespace spillway::oracle {
+
+/// splitmix64 (Steele, Lea, Flood 2014): independent of the project's own random streams.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t roll() {
+    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15ULL);
+    z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+    z = (z ^ (z >> 27U)) * 0x94D049BB133111EBULL;
+    return z ^ (z >> 31U);
+  }
+  /// Uniform in [low, high].
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(roll() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  bool chance(int percent) { return between(1, 100) <= percent; }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Durations are whole multiples of `scale` nanoseconds, so that scaling time is exact.
+class WholeModel final : public ExecutionModel {
+ public:
+  explicit WholeModel(std::int64_t scale = 1, std::int64_t layers = 3) : scale_(scale), layers_(layers) {}
+  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(layers_); }
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    std::int64_t tokens = shape.decode_sequences;
+    std::int64_t context = shape.decode_context.count();
+    for (const PrefillChunk& chunk : shape.chunks) {
+      tokens += chunk.new_tokens.count();
+      context += chunk.context.count() + chunk.new_tokens.count();
+    }
+    IterationTime time;
+    time.before = Duration(scale_ * (5 + shape.decode_sequences));
+    time.layer = Duration(scale_ * (20 + 3 * tokens + context / 8));
+    time.after = Duration(scale_ * (2 + shape.sampled_sequences));
+    time.shares.compute = to_seconds(time.before + time.layer * layers_ + time.after);
+    return time;
+  }
+  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes) const override {
+    const std::int64_t cost = direction == Stream::h2d ? 2 : 3;
+    return {Duration(scale_ * copies), Duration(scale_ * cost * bytes.count() / 64)};
+  }
+
+ private:
+  std::int64_t scale_;
+  std::int64_t layers_;
+};
+
+class ListSource final : public RequestSource {
+ public:
+  explicit ListSource(const std::vector<RequestSpec>& requests) : requests_(requests) {}
+  bool next(RequestSpec& request) override {
+    if (at_ == requests_.size()) return false;
+    request = requests_[at_++];
+    return true;
+  }
+
+ private:
+  const std::vector<RequestSpec>& requests_;
+  std::size_t at_ = 0;
+};
+
+/// The default settings of a policy, `overrides` applied on top (key -> value), engine keys included.
+Settings policy_settings(const PolicyInfo& policy, const std::vector<std::pair<std::string, Value>>& overrides);
+
+/// A value of a parameter: its default, or a random one of the values it can take.
+Value default_value(const Parameter& parameter);
+
+/// Draws settings of `policy` that its own check accepts, a memory layout and a workload.
+void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale, Settings& settings, NaiveConfig& config);
+
+}  // namespace spillway::oracle

@@ -1,0 +1,84 @@
+// A short way for tests to replay a list of requests through the engine and watch every iteration.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/simulation.hpp"
+#include "tests/oracle/random_case.hpp"
+
+namespace spillway::oracle {
+
+/// What one iteration computed, as the execution model was asked.
+struct SeenIteration {
+  std::int64_t decodes = 0;
+  std::int64_t decode_context = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> chunks;  // (new tokens, context)
+  bool operator==(const SeenIteration&) const = default;
+};
+
+/// Every iteration takes `length` nanoseconds, whatever it computes; it is written down. Copies take one nanosecond per
+/// byte and no launch time.
+class WatchingModel final : public ExecutionModel {
+ public:
+  explicit WatchingModel(Duration length = Duration(100)) : length_(length) {}
+  [[nodiscard]] std::int32_t layers() const override { return 1; }
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    SeenIteration seen{shape.decode_sequences, shape.decode_context.count(), {}};
+    for (const PrefillChunk& chunk : shape.chunks) {
+      seen.chunks.emplace_back(chunk.new_tokens.count(), chunk.context.count());
+    }
+    seen_.push_back(seen);
+    return IterationTime{Duration(0), length_, Duration(0), TimeShares{to_seconds(length_), 0.0, 0.0, 0.0}};
+  }
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes) const override {
+    return CopyTime{Duration(0), Duration(bytes.count())};
+  }
+  [[nodiscard]] const std::vector<SeenIteration>& seen() const { return seen_; }
+
+ private:
+  Duration length_;
+  mutable std::vector<SeenIteration> seen_;
+};
+
+struct Replay {
+  std::vector<RequestRecord> records;  // in order of ending
+  SimulationResult result;
+  [[nodiscard]] const RequestRecord& of(std::uint64_t index) const {
+    for (const RequestRecord& record : records) {
+      if (record.index == index) return record;
+    }
+    throw std::out_of_range("no such request");
+  }
+};
+
+inline RequestSpec request(std::int64_t arrival_ns, std::int64_t input, std::int64_t output) {
+  RequestSpec spec;
+  spec.arrival = SimTime(arrival_ns);
+  spec.input = Tokens(input);
+  spec.output = Tokens(output);
+  spec.max_new_tokens = Tokens(output);
+  return spec;
+}
+
+/// Replays `requests` under `policy` with the given memory; max_model_len is what the GPU blocks hold.
+inline Replay replay(const std::string& policy, const std::vector<std::pair<std::string, Value>>& overrides,
+                     const KvLayout& kv, const std::vector<RequestSpec>& requests, const ExecutionModel& model) {
+  const PolicyInfo* info = PolicyRegistry::instance().find(policy);
+  const Settings settings = policy_settings(*info, overrides);
+  ListSource source(requests);
+  Replay replay;
+  SimulationConfig config;
+  config.model = &model;
+  config.policy = info;
+  config.settings = &settings;
+  config.source = &source;
+  config.kv = kv;
+  config.max_model_len = Tokens(kv.gpu_blocks.count() * kv.block_tokens.count());
+  config.on_request = [&](const RequestRecord& record) { replay.records.push_back(record); };
+  replay.result = simulate(config);
+  return replay;
+}
+
+}  // namespace spillway::oracle

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that are missing for a purpose, and says first which and why. Without anything missing it
+# touches neither apt nor the network.
+#
+#   tests/packages.sh build          what building the simulator takes
+#   tests/packages.sh build test     and its tests and benchmarks
+#   tests/packages.sh lint           what .ci/run takes beyond that
+set -euo pipefail
+
+# package|the command that may stand in for it|why
+packages_for() {
+  case $1 in
+    build)
+      echo "build-essential|make|compiler and make"
+      echo "g++|g++|the C++20 compiler"
+      echo "cmake|cmake|configures the build"
+      echo "libboost-dev||statistics and containers"
+      echo "libfmt-dev||text output"
+      echo "libcli11-dev||the command line"
+      echo "nlohmann-json3-dev||configurations, profiles and results"
+      echo "libssl-dev||SHA-256 of the inputs"
+      ;;
+    test)
+      echo "libgtest-dev||tests"
+      echo "libgmock-dev||tests"
+      echo "libbenchmark-dev||benchmarks"
+      ;;
+    lint)
+      echo "git|git|lists the project's files"
+      echo "clang-format|clang-format|checks the format"
+      echo "clang-tidy|clang-tidy|checks the code"
+      ;;
+    *)
+      echo "usage: $0 build|test|lint ..." >&2
+      exit 2
+      ;;
+  esac
+}
+
+is_there() {  # package command
+  if [[ -n $2 ]] && command -v "$2" >/dev/null; then return 0; fi
+  [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+[[ $# -gt 0 ]] || packages_for ""
+wanted=$(for purpose in "$@"; do packages_for "$purpose"; done)
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "This is not Debian: please see that these are there: $(cut -d'|' -f1 <<<"$wanted" | xargs)"
+  exit 0
+fi
+
+missing=()
+while IFS='|' read -r package command reason; do
+  if ! is_there "$package" "$command"; then
+    [[ ${#missing[@]} -gt 0 ]] || echo "These Debian packages are missing and will be installed with apt-get:"
+    printf '  %-20s %s\n' "$package" "$reason"
+    missing+=("$package")
+  fi
+done <<<"$wanted"
+[[ ${#missing[@]} -gt 0 ]] || exit 0
+
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  if ! command -v sudo >/dev/null; then
+    echo "error: installing needs root or sudo; as root run: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+"${as_root[@]}" apt-get update
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}" </dev/null

@@ -1,0 +1,228 @@
+// Every registered policy, on random workloads: the engine against its naive oracle, and what must hold of any run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/simulation.hpp"
+#include "tests/oracle/naive_engine.hpp"
+#include "tests/oracle/random_case.hpp"
+
+namespace spillway {
+namespace {
+
+using oracle::NaiveConfig;
+using oracle::NaiveResult;
+using oracle::WholeModel;
+
+struct FastRun {
+  std::vector<RequestRecord> records;
+  SimulationResult result;
+};
+
+FastRun run_fast(const NaiveConfig& config) {
+  FastRun run;
+  oracle::ListSource source(config.requests);
+  SimulationConfig fast;
+  fast.model = config.model;
+  fast.policy = config.policy;
+  fast.settings = config.settings;
+  fast.source = &source;
+  fast.kv = KvLayout{config.gpu_blocks,  config.host_blocks,      config.block_tokens,
+                     config.block_bytes, config.copies_per_block, config.prefix_caching};
+  fast.max_model_len = config.max_model_len;
+  fast.request_timeout = config.request_timeout;
+  fast.until = config.until;
+  fast.on_request = [&](const RequestRecord& record) { run.records.push_back(record); };
+  run.result = simulate(fast);
+  return run;
+}
+
+std::string text(const RequestRecord& r) {
+  std::string line;
+  for (const std::int64_t value :
+       {static_cast<std::int64_t>(r.index), static_cast<std::int64_t>(r.client), static_cast<std::int64_t>(r.outcome),
+        r.arrival.ns(), r.first_scheduled.ns(), r.first_token.ns(), r.end.ns(), r.computing.count(), r.input.count(),
+        r.output.count(), r.generated.count(), r.cached.count(), std::int64_t{r.preempted_recompute},
+        std::int64_t{r.preempted_swap}}) {
+    line += std::to_string(value) + " ";
+  }
+  return line;
+}
+
+double metric(const RunStatistics& statistics, const std::string& name) {
+  const Metric* found = statistics.find(name);
+  EXPECT_NE(found, nullptr) << name;
+  return found != nullptr && found->value ? *found->value : -1.0;
+}
+
+void expect_equal(const NaiveResult& naive, const FastRun& fast) {
+  ASSERT_EQ(naive.records.size(), fast.records.size());
+  for (std::size_t i = 0; i < naive.records.size(); ++i) ASSERT_EQ(text(naive.records[i]), text(fast.records[i]));
+  const EngineTotals& totals = fast.result.statistics.engine;
+  ASSERT_EQ(naive.iterations, totals.iterations);
+  ASSERT_EQ(naive.moved_h2d, totals.moved_h2d);
+  ASSERT_EQ(naive.moved_d2h, totals.moved_d2h);
+  ASSERT_EQ(naive.prefix_hit, totals.prefix_hit);
+  ASSERT_EQ(naive.preempted_recompute, totals.preempted_recompute);
+  ASSERT_EQ(naive.preempted_swap, totals.preempted_swap);
+  // Gaps between tokens: number, mean, extremes exactly, quantiles within the sketch's error.
+  const RunStatistics& statistics = fast.result.statistics;
+  const Metric* mean = statistics.find("mean_itl_ms");
+  ASSERT_NE(mean, nullptr);
+  ASSERT_EQ(mean->n, static_cast<std::int64_t>(naive.token_gaps.size()));
+  if (naive.token_gaps.empty()) return;
+  std::vector<Duration> gaps = naive.token_gaps;
+  std::sort(gaps.begin(), gaps.end());
+  const std::int64_t sum = std::accumulate(gaps.begin(), gaps.end(), Duration{}).count();
+  ASSERT_NEAR(*mean->value, static_cast<double>(sum) / static_cast<double>(gaps.size()) * 1e-6, 1e-15);
+  ASSERT_DOUBLE_EQ(metric(statistics, "min_itl_ms"), static_cast<double>(gaps.front().count()) * 1e-6);
+  ASSERT_DOUBLE_EQ(metric(statistics, "max_itl_ms"), static_cast<double>(gaps.back().count()) * 1e-6);
+  const double position = 0.9 * static_cast<double>(gaps.size() - 1);
+  const auto rank = static_cast<std::size_t>(position);
+  const double p90 = metric(statistics, "p90_itl_ms");
+  ASSERT_GE(p90, 0.999 * static_cast<double>(gaps[rank].count()) * 1e-6);
+  ASSERT_LE(p90, 1.001 * static_cast<double>(gaps[std::min(rank + 1, gaps.size() - 1)].count()) * 1e-6);
+}
+
+/// What must hold of the requests of any run, whatever the policy.
+void expect_sound(const NaiveConfig& config, const FastRun& run) {
+  std::vector<bool> seen(config.requests.size(), false);
+  SimTime last;
+  for (const RequestRecord& r : run.records) {
+    ASSERT_FALSE(seen[r.index]) << "request " << r.index << " ended twice";
+    seen[r.index] = true;
+    ASSERT_LE(last, r.end) << "the clock went back";
+    last = r.end;
+    ASSERT_LE(r.arrival, r.end);
+    if (r.first_token != kNever) {
+      ASSERT_LE(r.arrival, r.first_scheduled);
+      ASSERT_LT(r.first_scheduled, r.first_token);
+      ASSERT_LE(r.first_token, r.end);
+    }
+    ASSERT_LE(r.computing, r.end - r.arrival);
+    ASSERT_LE(r.generated, r.output);
+    if (r.outcome == Outcome::finished) {
+      ASSERT_EQ(r.generated, r.output);
+    }
+    if (config.request_timeout && r.outcome != Outcome::timed_out && r.first_token == kNever) {
+      ASSERT_LE(r.end - r.arrival, *config.request_timeout);
+    }
+  }
+  const OutcomeCounts& all = run.result.statistics.all;
+  ASSERT_EQ(all.submitted, all.finished + all.rejected + all.timed_out + all.unfinished);
+  ASSERT_EQ(all.submitted, static_cast<std::int64_t>(run.records.size()));
+  if (!config.until) {
+    ASSERT_EQ(all.submitted, static_cast<std::int64_t>(config.requests.size()));
+  }
+}
+
+class EveryPolicy : public testing::TestWithParam<std::string> {
+ protected:
+  [[nodiscard]] const PolicyInfo& policy() const { return *PolicyRegistry::instance().find(GetParam()); }
+};
+
+constexpr std::uint64_t kCases = 6000;
+
+TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
+  const WholeModel model;
+  std::int64_t recomputed = 0;
+  std::int64_t swapped = 0;
+  std::int64_t full_gpu = 0;
+  std::int64_t full_host = 0;
+  std::int64_t cached = 0;
+  OutcomeCounts outcomes;
+  for (std::uint64_t seed = 1; seed <= kCases; ++seed) {
+    SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
+    Settings settings;
+    NaiveConfig config;
+    oracle::draw_case(seed, policy(), 1, settings, config);
+    config.model = &model;
+    const NaiveResult naive = oracle::run_naive(config);
+    const FastRun fast = run_fast(config);
+    expect_equal(naive, fast);
+    expect_sound(config, fast);
+    if (HasFatalFailure()) return;
+    recomputed += naive.preempted_recompute;
+    swapped += naive.preempted_swap;
+    full_gpu += naive.peak_gpu == config.gpu_blocks ? 1 : 0;
+    full_host += config.host_blocks > Blocks(0) && naive.peak_host == config.host_blocks ? 1 : 0;
+    cached += naive.prefix_hit.count();
+    const OutcomeCounts& all = fast.result.statistics.all;
+    outcomes.finished += all.finished;
+    outcomes.rejected += all.rejected;
+    outcomes.timed_out += all.timed_out;
+    outcomes.unfinished += all.unfinished;
+  }
+  EXPECT_GT(recomputed, 0);
+  EXPECT_GT(full_gpu, 0);
+  EXPECT_GT(cached, 0);
+  EXPECT_GT(outcomes.finished, 0);
+  EXPECT_GT(outcomes.rejected, 0);
+  EXPECT_GT(outcomes.timed_out, 0);
+  EXPECT_GT(outcomes.unfinished, 0);
+  // A policy that refuses engine.preemption=swap cannot swap, nor fill the host.
+  const Settings swap = oracle::policy_settings(policy(), {{"engine.preemption", std::string("swap")}});
+  if (policy().check && !policy().check(swap).empty()) return;
+  EXPECT_GT(swapped, 0);
+  EXPECT_GT(full_host, 0);
+}
+
+TEST_P(EveryPolicy, TwoRunsGiveTheSameRecords) {
+  const WholeModel model;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    Settings settings;
+    NaiveConfig config;
+    oracle::draw_case(seed, policy(), 1, settings, config);
+    config.model = &model;
+    const FastRun a = run_fast(config);
+    const FastRun b = run_fast(config);
+    ASSERT_EQ(a.records, b.records);
+  }
+}
+
+// All arrivals, costs, patience and horizon k times longer: every instant is k times later, nothing else changes.
+TEST_P(EveryPolicy, ScalingTimeScalesTheRun) {
+  constexpr std::int64_t kScale = 7;
+  const WholeModel model(1);
+  const WholeModel slow(kScale);
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Settings settings;
+    NaiveConfig config;
+    oracle::draw_case(seed, policy(), 1, settings, config);
+    config.model = &model;
+    const FastRun base = run_fast(config);
+    Settings slow_settings;
+    NaiveConfig slow_config;
+    oracle::draw_case(seed, policy(), kScale, slow_settings, slow_config);
+    slow_config.model = &slow;
+    const FastRun scaled = run_fast(slow_config);
+    ASSERT_EQ(base.records.size(), scaled.records.size());
+    for (std::size_t i = 0; i < base.records.size(); ++i) {
+      RequestRecord expected = base.records[i];
+      const auto stretch = [](SimTime t) { return t == kNever ? t : SimTime(t.ns() * kScale); };
+      expected.arrival = stretch(expected.arrival);
+      expected.first_scheduled = stretch(expected.first_scheduled);
+      expected.first_token = stretch(expected.first_token);
+      expected.end = stretch(expected.end);
+      expected.computing = expected.computing * kScale;
+      ASSERT_EQ(text(expected), text(scaled.records[i]));
+    }
+  }
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> list;
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) list.push_back(info->name);
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, EveryPolicy, testing::ValuesIn(names()), [](const auto& param) {
+  std::string name = param.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace spillway

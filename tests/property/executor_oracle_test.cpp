@@ -1,0 +1,415 @@
+// Random pipelines: the executor's scan against the event-by-event oracle, to the nanosecond, cut and uncut.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/exec/blocking_copies.hpp"
+#include "sim/exec/executor.hpp"
+#include "tests/oracle/event_executor.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr int kShards = 8;
+constexpr int kCasesPerShard = 13'000;
+
+/// splitmix64.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
+    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+    return z ^ (z >> 31U);
+  }
+  /// Uniform in [low, high], as far as these tests care.
+  std::int64_t in(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  std::int32_t small(std::int32_t low, std::int32_t high) { return static_cast<std::int32_t>(in(low, high)); }
+  bool chance(int percent) { return in(0, 99) < percent; }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Base of the rules below: copies of random size and a tag of their own.
+class RandomRule : public LayerRule {
+ public:
+  RandomRule(std::uint64_t seed, std::int64_t scale) : random_(seed), scale_(scale) {}
+
+ protected:
+  Copy make(Stream stream, std::int32_t layer) {
+    return {.stream = stream,
+            .layer = layer,
+            .tag = tag_++,
+            .bytes = Bytes(random_.in(0, 1000)),
+            .launch = Duration(random_.chance(50) ? random_.in(0, scale_) : 0),
+            .transfer = Duration(random_.in(0, 2 * scale_))};
+  }
+  Random random_;
+
+ private:
+  std::int64_t scale_;
+  std::int32_t tag_ = 0;
+};
+
+/// Streams one copy per layer through `depth` buffers, on into the next iteration.
+class Prefetch final : public RandomRule {
+ public:
+  Prefetch(std::uint64_t seed, std::int64_t scale) : RandomRule(seed, scale), depth_(random_.small(1, 4)) {}
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    if (sub_batch == 0) ++at_;
+    for (; issued_ < at_ + depth_; ++issued_) sink.issue(make(Stream::h2d, layer));
+  }
+  void at_copy_done(const Copy&, CopySink&) override { ++arrived_; }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return arrived_ > at_; }
+
+ private:
+  int depth_;
+  int at_ = -1;
+  int issued_ = 0;
+  int arrived_ = 0;
+};
+
+/// Layers that take turns on the host, one swap per direction at a time, decided at layer starts or at completions too.
+class Swap final : public RandomRule {
+ public:
+  Swap(std::uint64_t seed, std::int64_t scale, std::int32_t layers)
+      : RandomRule(seed, scale),
+        layers_(layers),
+        slots_(layers - random_.small(1, layers - 3)),
+        eager_(random_.chance(50)),
+        on_gpu_(static_cast<std::size_t>(layers)) {
+    std::fill_n(on_gpu_.begin(), slots_, true);
+    in_use_ = slots_;
+  }
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    if (sub_batch > 0) return;
+    coldest_ = std::exchange(current_, layer);
+    decide(sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override {
+    const bool waits = !on_gpu_[static_cast<std::size_t>(current_)];
+    const bool in = copy.stream == Stream::h2d;
+    (in ? arriving_ : leaving_) = -1;
+    if (in) on_gpu_[static_cast<std::size_t>(copy.layer)] = true;
+    if (!in) --in_use_;
+    if (waits || eager_) decide(sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t) const override {
+    return on_gpu_[static_cast<std::size_t>(layer)];
+  }
+
+ private:
+  void decide(CopySink& sink) {
+    if (leaving_ < 0 && coldest_ >= 0 && coldest_ != current_ && on_gpu_[static_cast<std::size_t>(coldest_)]) {
+      leaving_ = coldest_;
+      on_gpu_[static_cast<std::size_t>(leaving_)] = false;
+      sink.issue(make(Stream::d2h, leaving_));
+    }
+    for (std::int32_t distance = 0; arriving_ < 0 && in_use_ < slots_ && distance < layers_; ++distance) {
+      const std::int32_t layer = (current_ + distance) % layers_;
+      if (on_gpu_[static_cast<std::size_t>(layer)] || layer == leaving_) continue;
+      arriving_ = layer;
+      ++in_use_;
+      sink.issue(make(Stream::h2d, layer));
+    }
+  }
+  std::int32_t layers_;
+  std::int32_t slots_;
+  bool eager_;
+  std::vector<bool> on_gpu_;
+  std::int32_t in_use_;
+  std::int32_t current_ = -1;
+  std::int32_t coldest_ = -1;
+  std::int32_t leaving_ = -1;
+  std::int32_t arriving_ = -1;
+};
+
+class Blocking final : public RandomRule {
+ public:
+  using RandomRule::RandomRule;
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    for (int n = layer == 0 ? random_.small(0, 3) : 0; n > 0; --n) {
+      copies_.add(make(random_.chance(50) ? Stream::h2d : Stream::d2h, layer));
+    }
+    copies_.at_layer_start(layer, sub_batch, sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override { copies_.at_copy_done(copy, sink); }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
+    return copies_.ready(layer, sub_batch);
+  }
+
+ private:
+  BlockingCopies copies_;
+};
+
+/// Loads and stores beside each step, the next step only when all of them are done.
+class Synchronised final : public RandomRule {
+ public:
+  using RandomRule::RandomRule;
+  void at_layer_start(std::int32_t, std::int32_t, CopySink& sink) override {
+    wants_to_start_ = true;
+    start_if_idle(sink);
+  }
+  void at_copy_done(const Copy&, CopySink& sink) override {
+    --in_flight_;
+    if (wants_to_start_) start_if_idle(sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return !wants_to_start_; }
+
+ private:
+  void start_if_idle(CopySink& sink) {
+    if (in_flight_ > 0) return;
+    wants_to_start_ = false;
+    for (in_flight_ = 0; random_.chance(60); ++in_flight_) {
+      sink.issue(make(random_.chance(50) ? Stream::h2d : Stream::d2h, 0));
+    }
+  }
+  int in_flight_ = 0;
+  bool wants_to_start_ = false;
+};
+
+/// Each step's results leave while later steps compute, at most `window` of them at a time; some come back.
+class WriteBack final : public RandomRule {
+ public:
+  WriteBack(std::uint64_t seed, std::int64_t scale) : RandomRule(seed, scale), window_(random_.small(0, 3)) {}
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    if (!random_.chance(70)) return;
+    ++leaving_;
+    sink.issue(make(Stream::d2h, layer));
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override {
+    if (copy.stream == Stream::h2d) return;
+    --leaving_;
+    if (random_.chance(40)) sink.issue(make(Stream::h2d, copy.layer));
+  }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return leaving_ <= window_; }
+
+ private:
+  int window_;
+  int leaving_ = 0;
+};
+
+/// Anything: random copies at every call, waits for a random number of them.
+class Chaos final : public RandomRule {
+ public:
+  using RandomRule::RandomRule;
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    while (random_.chance(50)) issue(layer, sink);
+    limit_ = random_.small(0, 4);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override {
+    --in_flight_;
+    if (random_.chance(30)) issue(copy.layer, sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return in_flight_ <= limit_; }
+
+ private:
+  void issue(std::int32_t layer, CopySink& sink) {
+    ++in_flight_;
+    sink.issue(make(random_.chance(50) ? Stream::h2d : Stream::d2h, layer));
+  }
+  int in_flight_ = 0;
+  int limit_ = 0;
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+enum class Family { none, prefetch, swap, blocking, synchronised, write_back, chaos };
+constexpr int kFamilies = 7;
+
+struct Case {
+  std::uint64_t seed = 0;
+  Family family = Family::none;
+  std::int64_t scale = 1;
+  std::int32_t layers = 1;
+  std::vector<oracle::Iteration> iterations{};
+  std::vector<oracle::SlowdownChange> changes{};
+};
+
+Case make_case(std::uint64_t seed) {
+  Random random(seed);
+  Case c{.seed = seed, .family = static_cast<Family>(random.in(0, kFamilies - 1))};
+  c.scale = std::array<std::int64_t, 3>{3, 50, 1'000'000}[static_cast<std::size_t>(random.in(0, 2))];
+  c.layers = random.small(c.family == Family::swap ? 4 : 1, 9);
+  const auto sub_batches = static_cast<std::size_t>(random.in(1, 3));
+  const bool attends_on_cpu = random.chance(50);
+  std::int64_t horizon = 0;
+  for (std::int64_t n = random.in(1, 3); n > 0; --n) {
+    const auto duration = [&] { return Duration(random.chance(10) ? 0 : random.in(0, c.scale)); };
+    oracle::Iteration iteration{.gap = random.chance(50) ? Duration{} : 3 * duration(), .layers = c.layers};
+    for (std::size_t s = 0; s < sub_batches; ++s) {
+      oracle::SubBatch sub{.before = duration(), .after = duration()};
+      const bool uneven = random.chance(50);
+      for (std::int32_t k = 0; k < c.layers; ++k) {
+        sub.gpu.push_back(uneven || k == 0 ? duration() : sub.gpu[0]);
+        const bool drawn = attends_on_cpu && (uneven || k == 0);
+        sub.cpu.push_back(drawn ? duration() : attends_on_cpu ? sub.cpu[0] : Duration{});
+        horizon += (sub.gpu.back() + sub.cpu.back()).count();
+      }
+      iteration.sub_batches.push_back(std::move(sub));
+    }
+    c.iterations.push_back(std::move(iteration));
+  }
+  for (std::int64_t n = random.chance(50) ? random.in(1, 6) : 0; n > 0; --n) {
+    const std::int64_t den = random.in(1, 20);
+    c.changes.push_back({.at = SimTime(random.in(0, 2 * horizon)),
+                         .stream = random.chance(50) ? Stream::h2d : Stream::d2h,
+                         .num = random.chance(20) ? den : random.in(den, 5 * den),
+                         .den = den});
+  }
+  std::stable_sort(c.changes.begin(), c.changes.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
+  return c;
+}
+
+std::unique_ptr<LayerRule> make_rule(const Case& c) {
+  switch (c.family) {
+    case Family::none:
+      return nullptr;
+    case Family::prefetch:
+      return std::make_unique<Prefetch>(c.seed, c.scale);
+    case Family::swap:
+      return std::make_unique<Swap>(c.seed, c.scale, c.layers);
+    case Family::blocking:
+      return std::make_unique<Blocking>(c.seed, c.scale);
+    case Family::synchronised:
+      return std::make_unique<Synchronised>(c.seed, c.scale);
+    case Family::write_back:
+      return std::make_unique<WriteBack>(c.seed, c.scale);
+    case Family::chaos:
+      return std::make_unique<Chaos>(c.seed, c.scale);
+  }
+  return nullptr;
+}
+
+/// Writes down the calls that reach a rule.
+class Recorder final : public LayerRule {
+ public:
+  using Call = std::array<std::int32_t, 2>;  // layer and sub-batch, or -1 and the copy's tag
+  explicit Recorder(std::unique_ptr<LayerRule> rule) : rule_(std::move(rule)) {}
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    calls.push_back({layer, sub_batch});
+    rule_->at_layer_start(layer, sub_batch, sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override {
+    calls.push_back({-1, copy.tag});
+    rule_->at_copy_done(copy, sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
+    return rule_->ready(layer, sub_batch);
+  }
+  [[nodiscard]] LayerRule* get() { return rule_ ? this : nullptr; }
+  std::vector<Call> calls{};
+
+ private:
+  std::unique_ptr<LayerRule> rule_;
+};
+
+struct Trace {
+  oracle::Result result{};
+  std::vector<Recorder::Call> calls{};
+};
+
+Trace run_oracle(const Case& c) {
+  Recorder rule(make_rule(c));
+  Trace trace{.result = oracle::execute(c.iterations, c.changes, rule.get())};
+  trace.calls = std::move(rule.calls);
+  return trace;
+}
+
+LayerTimes layer_times(const std::vector<Duration>& times) {
+  const bool uniform = std::all_of(times.begin(), times.end(), [&](Duration time) { return time == times[0]; });
+  return uniform ? LayerTimes(times[0]) : LayerTimes(std::span(times));
+}
+
+oracle::Uses uses_of(const Executor& executor) {
+  oracle::Uses uses;
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    const StreamUse& use = executor.use(static_cast<Stream>(i));
+    uses[i] = {use.busy, use.stall, use.bytes};
+  }
+  return uses;
+}
+
+/// Runs the case, cut at its slowdown changes and at `cut_percent` of the opportunities elsewhere.
+Trace run_executor(const Case& c, int cut_percent) {
+  Recorder rule(make_rule(c));
+  Random random(c.seed + 1);
+  Executor executor;
+  Trace trace;
+  auto change = c.changes.begin();
+  const auto apply = [&] {
+    executor.set_slowdown(change->stream, change->num, change->den);
+    ++change;
+  };
+  for (const oracle::Iteration& iteration : c.iterations) {
+    std::vector<SubBatchTimes> sub_batches;
+    for (const oracle::SubBatch& sub : iteration.sub_batches) {
+      sub_batches.push_back({sub.before, layer_times(sub.gpu), layer_times(sub.cpu), sub.after});
+    }
+    const IterationPlan plan{iteration.layers, sub_batches, rule.get()};
+    const SimTime last_finish = trace.result.finishes.empty() ? SimTime{} : trace.result.finishes.back();
+    const SimTime start = last_finish + iteration.gap;
+    for (; change != c.changes.end() && change->at < start; apply()) executor.run_copies(rule.get(), change->at);
+    executor.begin(plan, start);
+    for (bool finished = false; !finished;) {
+      const SimTime next_change = change == c.changes.end() ? kNever : change->at;
+      const SimTime cut = random.chance(cut_percent) ? executor.now() + Duration(random.in(0, c.scale)) : kNever;
+      const Outcome outcome = executor.run(plan, std::min(cut, next_change));
+      EXPECT_EQ(outcome.time, executor.now());
+      finished = outcome.finished;
+      if (!finished && outcome.time == next_change) apply();
+      if (finished) trace.result.finishes.push_back(outcome.time);
+    }
+    trace.result.uses.push_back(uses_of(executor));
+  }
+  for (; change != c.changes.end(); apply()) executor.run_copies(rule.get(), change->at);
+  executor.run_copies(rule.get(), kNever);
+  trace.result.uses.push_back(uses_of(executor));
+  trace.calls = std::move(rule.calls);
+  return trace;
+}
+
+void expect_same(const Trace& trace, const Trace& expected, const std::string& what) {
+  EXPECT_EQ(trace.result.finishes, expected.result.finishes) << what;
+  EXPECT_EQ(trace.result.uses, expected.result.uses) << what;
+  EXPECT_EQ(trace.calls, expected.calls) << what;
+}
+
+class ExecutorOracle : public testing::TestWithParam<int> {};
+
+TEST_P(ExecutorOracle, RandomPipelines_AgreeToTheNanosecond) {
+  std::array<int, kStreams> stalled{};
+  for (int i = 0; i < kCasesPerShard; ++i) {
+    const Case c = make_case(static_cast<std::uint64_t>(GetParam() * kCasesPerShard + i) * 1'000'003U);
+    const std::string name =
+        "seed " + std::to_string(c.seed) + ", family " + std::to_string(static_cast<int>(c.family));
+    const Trace expected = run_oracle(c);
+    expect_same(run_executor(c, 0), expected, name);
+    expect_same(run_executor(c, 90), expected, name + ", cut");
+    if (HasFailure()) return;
+    const oracle::Uses& total = expected.result.uses.back();
+    for (std::size_t s = 0; s < stalled.size(); ++s) stalled[s] += total[s].stall > Duration{} ? 1 : 0;
+  }
+  // The cases are worth their name only if every stream often waits for another.
+  for (std::size_t s = 0; s < stalled.size(); ++s) {
+    const double share = static_cast<double>(stalled[s]) / kCasesPerShard;
+    RecordProperty("stalled_stream_" + std::to_string(s), std::to_string(share));
+    EXPECT_GE(share, 0.2) << "stream " << s;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, ExecutorOracle, testing::Range(0, kShards));
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,285 @@
+#include "sim/config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<Parameter> table() {
+  Parameter trace{
+      .name = "workload.trace", .unit = "-", .default_value = "azure-conv", .doc = "Requests", .source = "-"};
+  trace.choices = {"azure-conv", "sharegpt"};
+  const Parameter rate{.name = "workload.rate",
+                       .type = ParameterType::real,
+                       .unit = "requests/s",
+                       .default_value = "",
+                       .minimum = 0.0,
+                       .above_minimum = true,
+                       .doc = "Rate",
+                       .source = "-"};
+  return config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"none", "vllm-0.19", "vllm-0.6.3"}}, {trace, rate});
+}
+
+ResolvedConfig resolve(const std::string& file, const std::vector<std::string>& arguments = {}) {
+  std::vector<Problem> problems;
+  std::vector<Assignment> assignments = parse_config(file, "my.json", problems);
+  for (const Assignment& assignment : parse_arguments(arguments, problems)) assignments.push_back(assignment);
+  return resolve_config(table(), assignments, problems);
+}
+
+std::vector<Problem> problems_of(const std::string& file, const std::vector<std::string>& arguments = {}) {
+  try {
+    static_cast<void>(resolve(file, arguments));
+  } catch (const UserError& error) {
+    return error.problems();
+  }
+  return {};
+}
+
+const Parameter& parameter(const std::vector<Parameter>& all, const std::string& name) {
+  for (const Parameter& one : all) {
+    if (one.name == name) return one;
+  }
+  throw std::out_of_range(name);
+}
+
+TEST(Config, EveryKeyIsDescribedOnceAndItsDefaultIsValid) {
+  std::set<std::string> names;
+  for (const Parameter& one : table()) {
+    EXPECT_TRUE(names.insert(one.name).second) << one.name;
+    EXPECT_FALSE(one.doc.empty()) << one.name;
+    EXPECT_FALSE(one.source.empty()) << one.name;
+    EXPECT_FALSE(one.unit.empty()) << one.name;
+    if (one.default_value.empty()) continue;
+    std::vector<Problem> problems;
+    const auto parsed = parse_value(one, one.default_value, "", problems);
+    ASSERT_TRUE(parsed) << one.name << ": " << problems.front().what;
+    EXPECT_EQ(parsed->text, one.default_value) << one.name << ": the default is not in its canonical form";
+  }
+}
+
+TEST(Config, TheDefaultsOfTheDesign) {
+  const ResolvedConfig config = resolve("{}");
+  EXPECT_EQ(config.policy->name, "vllm");
+  EXPECT_EQ(config.settings.get<std::string>("model"), "llama-3.1-8b");
+  EXPECT_EQ(config.settings.get<std::string>("hardware"), "h100-80gb-sxm");
+  EXPECT_DOUBLE_EQ(config.settings.get<double>("engine.gpu_memory_utilization"), 0.9);
+  EXPECT_EQ(config.settings.get<std::int64_t>("seed"), 1);
+  EXPECT_EQ(config.settings.get<std::int64_t>("replications"), 1);
+  for (const char* unset : {"warmup", "until", "engine.request_timeout", "memory.gpu_kv", "slo.ttft_ms"}) {
+    EXPECT_FALSE(config.settings.has(unset)) << unset;
+  }
+}
+
+TEST(Config, FlatAndNestedFormsAreTheSame) {
+  const auto flat =
+      canonical_config(resolve(R"({"policy": "vllm-v0", "policy.version": "0.6.3", "memory.gpu_kv": "40GB",
+                                                 "engine": "none", "engine.max_num_seqs": 8})"));
+  const auto nested = canonical_config(resolve(R"({
+    // comments are allowed
+    "policy": {"name": "vllm-v0", "version": "0.6.3"},
+    "memory": {"gpu_kv": "40GB"}, /* and these too */
+    "engine": {"name": "none", "max_num_seqs": "8"}
+  })"));
+  EXPECT_EQ(flat.dump(), nested.dump());
+  EXPECT_EQ(flat["memory.gpu_kv"], "40GB");
+  EXPECT_EQ(flat["engine.max_num_seqs"], 8);
+}
+
+TEST(Config, LaterLayersWinAndKeepTheirOrigin) {
+  const ResolvedConfig config = resolve("{\n  \"seed\": 5,\n  \"replications\": 3\n}", {"seed=7"});
+  EXPECT_EQ(config.settings.get<std::int64_t>("seed"), 7);
+  EXPECT_EQ(config.key("seed").origin, Origin::argument);
+  EXPECT_EQ(config.key("seed").where, "argument seed=7");
+  EXPECT_EQ(config.key("replications").origin, Origin::file);
+  EXPECT_EQ(config.key("replications").where, "my.json:3 (/replications)");
+  EXPECT_EQ(config.key("model").origin, Origin::standard);
+  EXPECT_EQ(config.place("replications"), "my.json:3 (/replications)");
+  EXPECT_EQ(config.place("model"), "model (default)");
+  EXPECT_EQ(config.place("x.csv:3"), "x.csv:3");
+}
+
+TEST(Config, NullTakesAValueBack) {
+  const ResolvedConfig config = resolve(R"({"until": "10s", "seed": 9, "warmup": null})", {"until=null", "seed=null"});
+  EXPECT_FALSE(config.settings.has("until"));
+  EXPECT_EQ(config.settings.get<std::int64_t>("seed"), 1);
+  EXPECT_TRUE(canonical_config(config)["until"].is_null());
+}
+
+// vllm-v0 computes whole prompts, vllm chunks them: a default of the policy, between the table's and the user's.
+TEST(Config, PoliciesHaveDefaultsOfTheirOwn) {
+  const ResolvedConfig v0 = resolve(R"({"policy": "vllm-v0"})");
+  EXPECT_FALSE(v0.settings.get<bool>("engine.chunked_prefill"));
+  EXPECT_EQ(v0.key("engine.chunked_prefill").origin, Origin::policy);
+  EXPECT_EQ(v0.settings.get<std::string>("engine"), "vllm-0.6.3");
+  const ResolvedConfig chosen = resolve(R"({"policy": "vllm-v0"})", {"engine.chunked_prefill=true", "engine=none"});
+  EXPECT_TRUE(chosen.settings.get<bool>("engine.chunked_prefill"));
+  EXPECT_EQ(chosen.settings.get<std::string>("engine"), "none");
+}
+
+TEST(Config, PolicyKeysFollowTheChosenPolicy) {
+  const auto problems = problems_of(R"({"policy.version": "0.6.3"})");
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].what, "unknown key \"policy.version\"");
+  EXPECT_THAT(problems[0].fix, HasSubstr("it is a key of policy=vllm-v0"));
+}
+
+TEST(Config, PolicyChecksNameThePlaceOfTheValue) {
+  const auto problems = problems_of("{\"engine\": {\n\"preemption\": \"swap\"}}");
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_THAT(problems[0].what, HasSubstr("cannot swap"));
+  EXPECT_EQ(problems[0].where, "my.json:2 (/engine/preemption)");
+}
+
+TEST(Config, EveryProblemIsReportedAtOnceWithItsLine) {
+  const auto problems = problems_of(
+      "{\n"
+      "  \"memory\": {\n"
+      "    \"kv_dtipe\": \"fp8\",\n"
+      "    \"gpu_kv\": 40\n"
+      "  },\n"
+      "  \"seed\": -1,\n"
+      "  \"workload\": {\"trace\": \"sharegtp\"},\n"
+      "  \"warmup\": [1]\n"
+      "}",
+      {"tensor_parallel", "polizy=pie"});
+  std::vector<std::string> places;
+  for (const Problem& problem : problems) places.push_back(problem.where);
+  EXPECT_THAT(places,
+              testing::UnorderedElementsAre("my.json:3 (/memory/kv_dtipe)", "my.json:4 (/memory/gpu_kv)",
+                                            "my.json:6 (/seed)", "my.json:7 (/workload/trace)", "my.json:8 (/warmup)",
+                                            "argument tensor_parallel", "argument polizy=pie"));
+}
+
+TEST(Config, UnknownKeysNameTheNearestAndTheAllowed) {
+  const auto problems = problems_of("", {"memory.block_token=16", "max_num_seqs=4", "memory=4"});
+  ASSERT_EQ(problems.size(), 4U);  // the empty file is the fourth
+  EXPECT_THAT(problems[1].fix, HasSubstr("did you mean \"memory.block_tokens\"?"));
+  EXPECT_THAT(problems[1].fix, HasSubstr("allowed: memory.gpu_kv, memory.host_kv"));
+  EXPECT_THAT(problems[2].fix, HasSubstr("did you mean \"engine.max_num_seqs\"?"));
+  EXPECT_THAT(problems[3].fix, HasSubstr("allowed: memory.gpu_kv"));
+}
+
+TEST(Config, AKeyMayBeGivenOncePerLayer) {
+  const auto problems = problems_of("{\"seed\": 1,\n\"engine.max_num_seqs\": 4, \"engine\": {\n\"max_num_seqs\": 5}}");
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].what, "engine.max_num_seqs is given twice");
+  EXPECT_EQ(problems[0].where, "my.json:3 (/engine/max_num_seqs)");
+  EXPECT_THAT(problems[0].fix, HasSubstr("my.json:2 (/engine.max_num_seqs)"));
+  EXPECT_EQ(problems_of("{}", {"seed=1", "seed=1"}).size(), 1U);
+}
+
+TEST(Config, BrokenJsonNamesTheLine) {
+  for (const auto& [text, line] : std::vector<std::pair<std::string, std::string>>{
+           {"{\n\"seed\": 1,\n", "my.json:3"}, {"{\n\"seed\" 1}", "my.json:2"}, {"{\"seed\": nan}", "my.json:1"}}) {
+    const auto problems = problems_of(text);
+    ASSERT_FALSE(problems.empty()) << text;
+    EXPECT_THAT(problems[0].what, HasSubstr("not valid JSON")) << text;
+    EXPECT_EQ(problems[0].where, line) << text;
+  }
+  EXPECT_THAT(problems_of("[1, 2]").at(0).what, HasSubstr("the file is a list"));
+  EXPECT_THAT(problems_of("3").at(0).what, HasSubstr("not an object"));
+}
+
+struct Refusal {
+  std::string key;
+  std::string text;
+  std::string why;
+};
+class Refused : public testing::TestWithParam<Refusal> {};
+TEST_P(Refused, SaysWhyAndWhatToWrite) {
+  const auto& [key, text, why] = GetParam();
+  std::vector<Problem> problems;
+  EXPECT_FALSE(parse_value(parameter(table(), key), text, "here", problems));
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_THAT(problems[0].what, HasSubstr(key));
+  EXPECT_THAT(problems[0].what, HasSubstr(why));
+  EXPECT_EQ(problems[0].where, "here");
+  EXPECT_THAT(problems[0].fix, HasSubstr(key + " takes "));
+}
+INSTANTIATE_TEST_SUITE_P(
+    Values, Refused,
+    testing::Values(
+        Refusal{"memory.gpu_kv", "40", "has no unit"},
+        Refusal{"memory.gpu_kv", "40s", "has the unit \"s\", which is not one of B, kB"},
+        Refusal{"memory.gpu_kv", "40gb", "has the unit \"gb\""}, Refusal{"memory.gpu_kv", "-4GB", "is negative"},
+        Refusal{"memory.gpu_kv", "nanGB", "is not a finite number"}, Refusal{"memory.gpu_kv", "9e30GB", "is too large"},
+        Refusal{"memory.gpu_kv", "much", "is not a number with a unit"}, Refusal{"memory.gpu_kv", "", "is empty"},
+        Refusal{"until", "0s", "out of range"}, Refusal{"until", "10GB", "has the unit \"GB\""},
+        Refusal{"workload.rate", "nan", "is not a finite number"},
+        Refusal{"workload.rate", "inf", "is not a finite number"}, Refusal{"workload.rate", "0", "out of range"},
+        Refusal{"workload.rate", "-1", "out of range"}, Refusal{"workload.rate", "4req/s", "is followed by \"req/s\""},
+        Refusal{"engine.max_num_seqs", "2.5", "is not a whole number"}, Refusal{"engine.max_num_seqs", "0", "out of range"},
+        Refusal{"engine.max_num_seqs", "99999999999999999999", "is too large"},
+        Refusal{"engine.gpu_memory_utilization", "1.01", "out of range"},
+        Refusal{"engine.chunked_prefill", "yes", "is neither true nor false"},
+        Refusal{"engine.preemption", "swop", "is not known"}, Refusal{"warmup", "110%", "is not a share"},
+        Refusal{"warmup", "-5req", "is not a share"}, Refusal{"warmup", "2.5req", "is not a share"}));
+
+TEST(Config, SpansKeepTheirKind) {
+  const auto all = table();
+  std::vector<Problem> problems;
+  const auto span = [&](const std::string& text) {
+    return std::get<Span>(parse_value(parameter(all, "warmup"), text, "", problems)->value);
+  };
+  EXPECT_EQ(span("10%"), (Span{.kind = Span::Kind::share, .share = 0.1}));
+  EXPECT_EQ(span("500req"), (Span{.kind = Span::Kind::requests, .requests = 500}));
+  EXPECT_EQ(span("60s"), (Span{.kind = Span::Kind::time, .time = Duration(60'000'000'000)}));
+}
+
+TEST(Config, TheCanonicalFormResolvesToItself) {
+  const ResolvedConfig config =
+      resolve(R"({"memory": {"gpu_kv": "40000 MB", "host_kv": "1.5GiB"}, "warmup": "7.1 %", "until": "90s",
+                  "slo.ttft_ms": 0.1, "workload": {"rate": 3.3333333333333335}, "engine.request_timeout": "1500us"})");
+  const auto canonical = canonical_config(config);
+  EXPECT_EQ(canonical["memory.gpu_kv"], "40GB");
+  EXPECT_EQ(canonical["memory.host_kv"], "1536MiB");
+  EXPECT_EQ(canonical["warmup"], "7.1%");
+  EXPECT_EQ(canonical["slo.ttft_ms"], 0.1);
+  EXPECT_EQ(canonical["engine.request_timeout"], "1500us");
+  EXPECT_EQ(canonical.size(), config.keys.size());
+  const ResolvedConfig again = resolve(canonical.dump(2));
+  EXPECT_EQ(canonical_config(again).dump(2), canonical.dump(2));
+  for (const auto& [key, value] : config.settings.all()) EXPECT_EQ(again.settings.all().at(key), value) << key;
+}
+
+TEST(Config, AMissingFileIsADataError) {
+  try {
+    static_cast<void>(resolve("{}", {"workload.trace=no/such.csv"}));
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.problems().at(0).what, HasSubstr("no/such.csv"));
+  }
+  EXPECT_THROW(static_cast<void>(resolve("{}", {"workload.trace=no/such.csv", "seed=x"})), ConfigError);
+}
+
+TEST(Config, TheSchemaHasEveryKeyOfEveryPolicyInBothForms) {
+  const auto schema = config_schema(table());
+  EXPECT_EQ(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+  std::vector<Parameter> all = table();
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+    all.insert(all.end(), info->parameters.begin(), info->parameters.end());
+  }
+  for (const Parameter& one : all) {
+    EXPECT_TRUE(schema["properties"].contains(one.name)) << one.name;
+    const auto dot = one.name.find('.');
+    if (dot == std::string::npos) continue;
+    EXPECT_THAT(schema["properties"][one.name.substr(0, dot)].dump(), HasSubstr(one.name.substr(dot + 1)));
+  }
+  EXPECT_EQ(schema["properties"]["seed"]["minimum"], 0.0);
+  EXPECT_EQ(schema["properties"]["until"]["type"], (nlohmann::ordered_json{"string", "null"}));
+  // A group with a value of its own is a text or an object.
+  EXPECT_EQ(schema["properties"]["engine"]["anyOf"].size(), 2U);
+  EXPECT_EQ(schema["properties"]["memory"]["additionalProperties"], false);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,214 @@
+// Rules of the source tree, checked on its text: dependencies run one way, policies register themselves, and nothing in
+// the library can make a result differ from machine to machine.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kRoot = SPILLWAY_SOURCE_DIR;
+
+struct SourceLine {
+  int number = 0;
+  std::string text;  // without a // comment
+};
+using Sources = std::map<std::string, std::vector<SourceLine>>;  // by path from the root
+
+std::vector<SourceLine> read_lines(const fs::path& path) {
+  std::vector<SourceLine> lines;
+  std::ifstream file(path);
+  for (std::string text; std::getline(file, text);) {
+    lines.push_back({static_cast<int>(lines.size()) + 1, text.substr(0, text.find("//"))});
+  }
+  return lines;
+}
+
+Sources sources_below(const std::vector<std::string>& folders) {
+  Sources sources;
+  const std::set<std::string> extensions{".cpp", ".hpp", ".cu", ".cuh"};
+  for (const std::string& folder : folders) {
+    if (!fs::exists(kRoot / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+      if (!entry.is_regular_file() || !extensions.contains(entry.path().extension().string())) continue;
+      sources[entry.path().lexically_relative(kRoot).generic_string()] = read_lines(entry.path());
+    }
+  }
+  return sources;
+}
+
+const Sources& library() {
+  static const Sources kLibrary = sources_below({"sim", "policies", "hwmodels", "traces"});
+  return kLibrary;
+}
+
+std::string at(const std::string& file, const SourceLine& line) { return file + ":" + std::to_string(line.number); }
+
+/// The target of `#include "..."`; empty for any other line.
+std::string included(const SourceLine& line) {
+  static const std::regex kInclude(R"re(^\s*#\s*include\s*"([^"]+)")re");
+  std::smatch match;
+  return std::regex_search(line.text, match, kInclude) ? match[1].str() : std::string();
+}
+
+/// Calls check(file, line, target) for every quoted include.
+template <class Check>
+void for_each_include(const Sources& sources, Check check) {
+  for (const auto& [file, lines] : sources) {
+    for (const SourceLine& line : lines) {
+      if (const std::string target = included(line); !target.empty()) check(file, line, target);
+    }
+  }
+}
+
+/// sim/units.hpp -> sim/units
+std::string stem(const std::string& path) { return path.substr(0, path.rfind('.')); }
+
+/// A file's place in: units, error, text, embedded_file <- vocabulary <- sim/api <- {engine, policies, hwmodels,
+/// traces} <- sim/cli.
+struct Layer {
+  int rank = 0;
+  std::string name;
+};
+
+Layer layer_of(const std::string& path) {
+  const std::set<std::string> base{"sim/units", "sim/error", "sim/text", "sim/embedded_file"};
+  const std::set<std::string> vocabulary{"sim/clock", "sim/event_queue", "sim/random", "sim/request",
+                                         "sim/quantile_sketch"};
+  if (base.contains(stem(path))) return {0, "base"};
+  if (vocabulary.contains(stem(path))) return {1, "vocabulary"};
+  if (path.starts_with("sim/api/")) return {2, "api"};
+  if (path.starts_with("sim/cli/")) return {4, "cli"};
+  const std::string folder = path.substr(0, path.find('/'));
+  if (folder == "sim") return {3, "engine"};
+  if (folder == "policies" || folder == "hwmodels" || folder == "traces") return {3, folder};
+  return {5, folder};
+}
+
+bool may_include(const std::string& file, const std::string& target) {
+  const Layer from = layer_of(file);
+  const Layer to = layer_of(target);
+  return to.rank < from.rank || to.name == from.name;
+}
+
+TEST(Dependencies, RuleItself_AllowsDownwardOnly) {
+  EXPECT_TRUE(may_include("sim/cli/run.cpp", "policies/parts/prefix_cache.hpp"));
+  EXPECT_TRUE(may_include("policies/pie.cpp", "sim/api/scheduler.hpp"));
+  EXPECT_TRUE(may_include("sim/kv/block_store.cpp", "sim/metrics.hpp"));
+  EXPECT_FALSE(may_include("sim/units.hpp", "sim/request.hpp"));
+  EXPECT_FALSE(may_include("sim/api/view.hpp", "sim/instance.hpp"));
+  EXPECT_FALSE(may_include("policies/pie.cpp", "sim/instance.hpp"));
+  EXPECT_FALSE(may_include("sim/instance.cpp", "policies/parts/prefix_cache.hpp"));
+  EXPECT_FALSE(may_include("traces/readers/csv.cpp", "hwmodels/catalog.hpp"));
+  EXPECT_FALSE(may_include("sim/report/json.cpp", "sim/cli/run.hpp"));
+  EXPECT_FALSE(may_include("sim/cli/run.cpp", "tests/oracle/naive_engine.hpp"));
+}
+
+TEST(Dependencies, Includes_RunOneWay) {
+  ASSERT_GT(library().size(), 10U) << "no sources below " << kRoot;
+  for_each_include(library(), [](const std::string& file, const SourceLine& line, const std::string& target) {
+    EXPECT_TRUE(may_include(file, target)) << at(file, line) << ": " << layer_of(file).name << " includes " << target
+                                           << " (" << layer_of(target).name << ")";
+  });
+}
+
+TEST(Dependencies, Includes_AreNamedFromTheRoot) {
+  const auto check = [](const std::string& file, const SourceLine& line, const std::string& target) {
+    EXPECT_TRUE(fs::exists(kRoot / target)) << at(file, line) << ": no " << target << " in the repository's root";
+  };
+  for_each_include(library(), check);
+  for_each_include(sources_below({"tests"}), check);
+}
+
+TEST(Dependencies, Policies_IncludePartsButNeverEachOther) {
+  for_each_include(library(), [](const std::string& file, const SourceLine& line, const std::string& target) {
+    if (!file.starts_with("policies/") || !target.starts_with("policies/")) return;
+    EXPECT_TRUE(target.starts_with("policies/parts/") || stem(target) == stem(file))
+        << at(file, line) << ": a policy includes " << target;
+  });
+}
+
+TEST(Dependencies, NaiveOracles_ShareOnlyUnitsRequestsInterfacesAndCostModels) {
+  const std::set<std::string> shared{"sim/units", "sim/error", "sim/request"};
+  for_each_include(sources_below({"tests/oracle"}),
+                   [&](const std::string& file, const SourceLine& line, const std::string& target) {
+                     if (!file.starts_with("tests/oracle/naive_") || !target.starts_with("sim/")) return;
+                     EXPECT_TRUE(shared.contains(stem(target)) || target.starts_with("sim/api/"))
+                         << at(file, line) << ": the oracle includes " << target;
+                   });
+}
+
+TEST(Dependencies, CalibrationTool_SharesOnlyFileFormats) {
+  for_each_include(sources_below({"cuda_calibrate"}),
+                   [](const std::string& file, const SourceLine& line, const std::string& target) {
+                     for (const char* folder : {"sim/", "policies/", "hwmodels/", "traces/", "tests/"}) {
+                       EXPECT_FALSE(target.starts_with(folder)) << at(file, line) << " includes " << target;
+                     }
+                   });
+}
+
+TEST(Dependencies, EveryPolicyFile_RegistersItsName) {
+  std::set<std::string> files;
+  for (const auto& [file, lines] : library()) {
+    const fs::path path = file;
+    if (path.parent_path() == "policies" && path.extension() == ".cpp") files.insert(path.stem().string());
+  }
+  EXPECT_FALSE(files.empty());
+  for (const std::string& name : files) {
+    EXPECT_NE(PolicyRegistry::instance().find(name), nullptr)
+        << "policies/" << name << ".cpp registers no \"" << name << '"';
+  }
+}
+
+TEST(Determinism, Library_UsesNothingThatDiffersBetweenMachinesOrRuns) {
+  // Distributions, engines' defaults and shuffles differ between standard libraries; the others differ between runs.
+  const std::regex banned(
+      R"(std::\w+_distribution\b|std::default_random_engine|std::random_device|std::random_shuffle|std::shuffle|std::sample\b)"
+      R"(|\b(s?rand|drand48|gethostname|uname)\s*\(|system_clock|\bstd::hash\b|-ffast-math|march=native)");
+  for (const auto& [file, lines] : library()) {
+    for (const SourceLine& line : lines) {
+      std::smatch match;
+      EXPECT_FALSE(std::regex_search(line.text, match, banned)) << at(file, line) << ": " << match.str();
+    }
+  }
+}
+
+/// The names of variables declared in one line as unordered containers.
+std::set<std::string> unordered_names(const Sources& sources) {
+  const std::regex declaration(R"(std::unordered_\w+<.*>\s*&?\s*(\w+)\s*[;={(,)])");
+  std::set<std::string> names;
+  for (const auto& [file, lines] : sources) {
+    for (const SourceLine& line : lines) {
+      std::smatch match;
+      if (std::regex_search(line.text, match, declaration)) names.insert(match[1].str());
+    }
+  }
+  return names;
+}
+
+TEST(Determinism, UnorderedContainers_AreNeverIterated) {
+  for (const std::string& name : unordered_names(library())) {
+    const std::regex iteration("(for\\s*\\(.*:\\s*" + name + "\\s*\\))|(\\b" + name +
+                               "\\s*(\\.|->)\\s*c?begin\\s*\\()");
+    for (const auto& [file, lines] : library()) {
+      for (const SourceLine& line : lines) {
+        EXPECT_FALSE(std::regex_search(line.text, iteration))
+            << at(file, line) << ": iterates over the unordered container " << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,569 @@
+// Iterations whose times are known in closed form (docs: "pipeline" formulas of the papers), and the promises of the
+// executor: cuts, slowdowns, copies that outlive an iteration, accounting.
+#include "sim/exec/executor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "sim/error.hpp"
+#include "sim/exec/blocking_copies.hpp"
+#include "sim/units.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr Duration ns(std::int64_t count) { return Duration(count); }
+constexpr SimTime at(std::int64_t count) { return SimTime(count); }
+constexpr std::int64_t us(double count) { return static_cast<std::int64_t>(count * 1000.0); }
+
+Copy copy(Stream stream, std::int32_t layer, std::int64_t transfer, std::int64_t launch = 0) {
+  return {.stream = stream, .layer = layer, .bytes = Bytes(10), .launch = ns(launch), .transfer = ns(transfer)};
+}
+
+/// Runs one iteration from the executor's time on; returns how long it took.
+Duration iterate(Executor& executor, const IterationPlan& plan) {
+  const SimTime start = executor.now();
+  executor.begin(plan, start);
+  const Outcome outcome = executor.run(plan, kNever);
+  EXPECT_TRUE(outcome.finished);
+  return outcome.time - start;
+}
+
+Duration iterate(std::int32_t layers, std::vector<SubBatchTimes> sub_batches, LayerRule* rule) {
+  Executor executor;
+  return iterate(executor, {layers, sub_batches, rule});
+}
+
+class ReadyRule final : public LayerRule {
+ public:
+  void at_layer_start(std::int32_t, std::int32_t, CopySink&) override {}
+  void at_copy_done(const Copy&, CopySink&) override {}
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
+};
+
+/// Streams every layer's copy through `depth` buffers: the copy of layer k is issued when layer k - depth has computed.
+class Prefetch final : public LayerRule {
+ public:
+  Prefetch(std::int32_t layers, std::int32_t depth, std::int64_t transfer, std::int64_t backlog = 0)
+      : layers_(layers), depth_(depth), transfer_(transfer), backlog_(backlog) {}
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    if (layer == 0 && backlog_ > 0) sink.issue(copy(Stream::h2d, kBacklog, backlog_));
+    for (; issued_ < std::min(layers_, layer + depth_); ++issued_) sink.issue(copy(Stream::h2d, issued_, transfer_));
+  }
+  void at_copy_done(const Copy& done, CopySink&) override { arrived_ += done.layer == kBacklog ? 0 : 1; }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t) const override { return arrived_ > layer; }
+
+ private:
+  static constexpr std::int32_t kBacklog = -1;
+  std::int32_t layers_;
+  std::int32_t depth_;
+  std::int64_t transfer_;
+  std::int64_t backlog_;
+  std::int32_t issued_ = 0;
+  std::int32_t arrived_ = 0;
+};
+
+/// Layers interval, 2 * interval, ... (counted from 1) live on the host; a group's first layer fetches its last.
+class SelectN final : public LayerRule {
+ public:
+  SelectN(std::int32_t layers, std::int32_t interval, std::int64_t transfer)
+      : layers_(layers), interval_(interval), transfer_(transfer) {}
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    const std::int32_t last = layer + interval_ - 1;
+    if (layer % interval_ == 0 && last < layers_) sink.issue(copy(Stream::h2d, last, transfer_));
+  }
+  void at_copy_done(const Copy& done, CopySink&) override { arrived_ = done.layer; }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t) const override {
+    return layer % interval_ != interval_ - 1 || arrived_ == layer;
+  }
+
+ private:
+  std::int32_t layers_;
+  std::int32_t interval_;
+  std::int64_t transfer_;
+  std::int32_t arrived_ = -1;
+};
+
+/// FlexGen: every step loads and stores while it computes, then all streams are synchronised.
+class FlexGenStep final : public LayerRule {
+ public:
+  FlexGenStep(std::int64_t load, std::int64_t store) : load_(load), store_(store) {}
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    wants_to_start_ = true;
+    start_if_synchronised(layer, sink);
+  }
+  void at_copy_done(const Copy& done, CopySink& sink) override {
+    --in_flight_;
+    if (wants_to_start_) start_if_synchronised(done.layer + 1, sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return !wants_to_start_; }
+
+ private:
+  void start_if_synchronised(std::int32_t layer, CopySink& sink) {
+    if (in_flight_ > 0) return;
+    sink.issue(copy(Stream::h2d, layer, load_));
+    sink.issue(copy(Stream::d2h, layer, store_));
+    in_flight_ = 2;
+    wants_to_start_ = false;
+  }
+  std::int64_t load_;
+  std::int64_t store_;
+  int in_flight_ = 0;
+  bool wants_to_start_ = false;
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+TEST(ExecutorClosedForm, WithoutRule_IsTheSumOfTheWork) {
+  // Nothing can wait: sum of before + layers * gpu + after over the sub-batches = (3 + 4*10 + 2) + (1 + 4*20 + 5) =
+  // 131.
+  const std::vector<SubBatchTimes> uniform{{ns(3), ns(10), {}, ns(2)}, {ns(1), ns(20), {}, ns(5)}};
+  EXPECT_EQ(iterate(4, uniform, nullptr), ns(131));
+  // The same work layer by layer, through the general path: times per layer, zero CPU times, a rule that is always
+  // ready.
+  const std::vector<Duration> gpu{ns(4), ns(16), ns(9), ns(11)};  // sum 40
+  const std::vector<Duration> no_cpu(4);
+  const std::vector<SubBatchTimes> uneven{{ns(3), std::span(gpu), std::span(no_cpu), ns(2)}, uniform[1]};
+  ReadyRule ready;
+  EXPECT_EQ(iterate(4, uneven, nullptr), ns(131));
+  EXPECT_EQ(iterate(4, uneven, &ready), ns(131));
+  EXPECT_EQ(iterate(0, uniform, &ready), ns(11));
+}
+
+TEST(ExecutorClosedForm, Prefetch_FollowsThePipelineFormulas) {
+  // Layers of c, fetches of x, link backlog b: two buffers or more hide the shorter of the two behind the longer,
+  // b + x + (L-1) * max(c, x) + c; one buffer hides nothing, b + L * (c + x).
+  for (const std::int32_t layers : {1, 2, 7, 32}) {
+    for (const std::int64_t c : {1, 5, 9}) {
+      for (const std::int64_t x : {1, 5, 12}) {
+        for (const std::int64_t b : {0, 30}) {
+          for (const std::int32_t depth : {2, 3, 32}) {
+            Prefetch rule(layers, depth, x, b);
+            EXPECT_EQ(iterate(layers, {{.gpu = ns(c)}}, &rule), ns(b + x + (layers - 1) * std::max(c, x) + c));
+          }
+          Prefetch rule(layers, 1, x, b);
+          EXPECT_EQ(iterate(layers, {{.gpu = ns(c)}}, &rule), ns(b + layers * (c + x)));
+        }
+      }
+    }
+  }
+}
+
+TEST(ExecutorClosedForm, Pensieve_SwapInPipeline) {
+  // 4 layers of 1 ms, 1.5 ms of KV each, all issued at once: layers start at 1.5, 3, 4.5, 6, end at 7.0 ms. With 0.5 ms
+  // of KV the first layer waits 0.5 ms and the rest is hidden: 4.5 ms.
+  Prefetch slow(4, 4, us(1500));
+  EXPECT_EQ(iterate(4, {{.gpu = ns(us(1000))}}, &slow), ns(us(7000)));
+  Prefetch fast(4, 4, us(500));
+  EXPECT_EQ(iterate(4, {{.gpu = ns(us(1000))}}, &fast), ns(us(4500)));
+}
+
+TEST(ExecutorClosedForm, DeepSpeed_StreamsEveryLayer) {
+  // OPT-6.7B on a T4: a layer of 24 * 4096^2 bytes at 12.89 GiB/s takes 29.0923 ms; 32 of them are 0.931 s. Compute of
+  // 10 ms hides behind the transfers, except for the last layer. A bucket that prefetches nothing adds instead.
+  const Duration x = round_seconds(Bytes(24 * 4096 * 4096) / BytesPerSecond(12.89 * 1024 * 1024 * 1024));
+  EXPECT_EQ(x, ns(29'092'320));
+  Prefetch whole_layer(32, 2, x.count());
+  EXPECT_EQ(iterate(32, {{.gpu = ns(10'000'000)}}, &whole_layer), 32 * x + ns(10'000'000));
+  Prefetch none(32, 1, x.count());
+  EXPECT_EQ(iterate(32, {{.gpu = ns(10'000'000)}}, &none), 32 * (x + ns(10'000'000)));
+}
+
+TEST(ExecutorClosedForm, SelectN_GroupTime) {
+  // group = max((i-1) * t_c, t_x) + t_c; iteration = floor(L/i) groups and a tail of (L mod i) * t_c.
+  // L=32, t_c=1, t_x=4: i=2: 16 * (4+1) = 80; i=4: 8 * (4+1) = 40; i=3: 10 * (4+1) + 2 = 52.
+  const auto time = [](std::int32_t interval) {
+    SelectN rule(32, interval, 4);
+    return iterate(32, {{.gpu = ns(1)}}, &rule);
+  };
+  EXPECT_EQ(time(2), ns(80));
+  EXPECT_EQ(time(4), ns(40));
+  EXPECT_EQ(time(3), ns(52));
+  for (std::int32_t i = 2; i <= 32; ++i) {
+    EXPECT_EQ(time(i), ns(32 / i * (std::max(i - 1, 4) + 1) + 32 % i)) << "interval " << i;
+  }
+}
+
+TEST(ExecutorClosedForm, Neo_TwoSubBatchesAlternateBetweenGpuAndCpu) {
+  // GPU step (k, 0) is l0, (k, 1) is g1 = l1 + prefill + GPU attention; CPU work ca0 runs beside g1, ca1 beside the
+  // next layer's l0. l0 starts alone, then come L times max(g1, ca0) with L-1 times max(l0, ca1) between them, and ca1
+  // ends alone: NEO's L * (max(l0, ca1) + max(g1, ca0)), longer by the min(l0, ca1) that the two ends cannot overlap.
+  const std::int32_t layers = 32;
+  for (const std::int64_t l0 : {2, 7}) {
+    for (const std::int64_t g1 : {3, 8}) {
+      for (const std::int64_t ca0 : {1, 5, 9}) {
+        for (const std::int64_t ca1 : {1, 4, 11}) {
+          const std::int64_t expected = layers * (std::max(l0, ca1) + std::max(g1, ca0)) + std::min(l0, ca1) + 100 + 50;
+          EXPECT_EQ(iterate(layers, {{ns(100), ns(l0), ns(ca0), {}}, {{}, ns(g1), ns(ca1), ns(50)}}, nullptr),
+                    ns(expected));
+        }
+      }
+    }
+  }
+  // The paper's example: l0 = 11.2 ms, g1 = 2.8, ca0 = 0, ca1 = 3.2: 32 * (11.2 + 2.8) = 448.0 ms, and the last ca1
+  // has nothing left to hide behind.
+  EXPECT_EQ(iterate(32, {{{}, ns(us(11200)), {}, {}}, {{}, ns(us(2800)), ns(us(3200)), {}}}, nullptr),
+            ns(us(448'000 + 3'200)));
+}
+
+TEST(ExecutorClosedForm, FlexGen_StepIsTheMaximumOfItsStreams) {
+  // 5 layers of 3 micro-batches: each of the 15 steps lasts max(load, store, compute), the last one up to its compute;
+  // its copies are waited for by the next iteration's first step.
+  const auto expect = [](std::int64_t load, std::int64_t store, std::int64_t compute) {
+    const std::int64_t step = std::max({load, store, compute});
+    FlexGenStep rule(load, store);
+    const std::vector<SubBatchTimes> sub_batches(3, {.gpu = ns(compute)});
+    const IterationPlan plan{5, sub_batches, &rule};
+    Executor executor;
+    EXPECT_EQ(iterate(executor, plan), ns(14 * step + compute));
+    iterate(executor, plan);
+    EXPECT_EQ(executor.now(), at(29 * step + compute));
+  };
+  expect(3, 2, 7);
+  expect(9, 2, 7);
+  expect(3, 8, 7);
+  expect(8, 8, 8);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Pie: n layers, m of them on the host, one swap per direction at a time (algorithms: per-layer protocol).
+
+class Pie final : public LayerRule {
+ public:
+  struct Swap {
+    SimTime time{};
+    std::string name{};
+    auto operator<=>(const Swap&) const = default;
+  };
+
+  Pie(std::int32_t layers, std::int32_t on_host, std::int64_t swap, bool check_at_completion, const Executor& clock)
+      : on_host_(on_host),
+        swap_(swap),
+        check_at_completion_(check_at_completion),
+        clock_(clock),
+        place_(static_cast<std::size_t>(layers), Place::gpu),
+        left_at_(static_cast<std::size_t>(layers), kNever) {
+    std::fill(place_.end() - on_host, place_.end(), Place::host);
+  }
+
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    coldest_ = std::exchange(current_, layer);
+    decide(sink);
+  }
+  void at_copy_done(const Copy& done, CopySink& sink) override {
+    const bool waits = current_ >= 0 && place(current_) != Place::gpu;
+    const bool in = done.stream == Stream::h2d;
+    if (in && left_at_[static_cast<std::size_t>(done.layer)] != kNever) {
+      dwells.push_back(clock_.now() - left_at_[static_cast<std::size_t>(done.layer)]);
+    }
+    place(done.layer) = in ? Place::gpu : Place::host;
+    (in ? in_op_ : out_op_) = false;
+    if (waits || check_at_completion_) decide(sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t) const override {
+    return place_[static_cast<std::size_t>(layer)] == Place::gpu;
+  }
+
+  std::vector<Swap> swaps{};
+  std::vector<Duration> dwells{};  // from the start of a layer's way out to the end of its way in
+
+ private:
+  enum class Place { gpu, leaving, host, arriving };
+  Place& place(std::int32_t layer) { return place_[static_cast<std::size_t>(layer)]; }
+  [[nodiscard]] std::int32_t count(Place what) const {
+    return static_cast<std::int32_t>(std::count(place_.begin(), place_.end(), what));
+  }
+  /// The layer on the host that is needed soonest and how many layers ahead; -1 when there is none.
+  [[nodiscard]] std::pair<std::int32_t, std::int32_t> hottest_on_host() const {
+    const auto layers = static_cast<std::int32_t>(place_.size());
+    for (std::int32_t distance = 0; distance < layers; ++distance) {
+      const std::int32_t layer = (current_ + distance) % layers;
+      if (place_[static_cast<std::size_t>(layer)] == Place::host) return {layer, distance};
+    }
+    return {-1, layers};
+  }
+
+  void decide(CopySink& sink) {
+    const auto layers = static_cast<std::int32_t>(place_.size());
+    const std::int32_t host_used = layers - count(Place::gpu);
+    if (!out_op_ && coldest_ >= 0 && place(coldest_) == Place::gpu && host_used < on_host_ + 2) {
+      const std::int32_t distance = (coldest_ - current_ + layers) % layers;
+      if (count(Place::host) < on_host_ || hottest_on_host().second < distance) {
+        start(Stream::d2h, coldest_, sink);
+      }
+    }
+    const std::int32_t gpu_used = layers - count(Place::host);
+    const std::int32_t hottest = hottest_on_host().first;
+    if (!in_op_ && hottest >= 0 && gpu_used < layers - on_host_) start(Stream::h2d, hottest, sink);
+  }
+  void start(Stream stream, std::int32_t layer, CopySink& sink) {
+    const bool in = stream == Stream::h2d;
+    (in ? in_op_ : out_op_) = true;
+    place(layer) = in ? Place::arriving : Place::leaving;
+    if (!in) left_at_[static_cast<std::size_t>(layer)] = clock_.now();
+    swaps.push_back({clock_.now(), (in ? "in" : "out") + std::to_string(layer + 1)});
+    sink.issue(copy(stream, layer, swap_));
+  }
+
+  std::int32_t on_host_;
+  std::int64_t swap_;
+  bool check_at_completion_;
+  const Executor& clock_;
+  std::vector<Place> place_;
+  std::vector<SimTime> left_at_;
+  std::int32_t current_ = -1;
+  std::int32_t coldest_ = -1;
+  bool in_op_ = false;
+  bool out_op_ = false;
+};
+
+/// Stall of each of `tokens` iterations of Pie.
+std::vector<std::int64_t> pie_stalls(Executor& executor, Pie& rule, std::int32_t layers, std::int64_t compute,
+                                     int tokens) {
+  const SubBatchTimes times{.gpu = ns(compute)};
+  std::vector<std::int64_t> stalls;
+  for (int token = 0; token < tokens; ++token) {
+    stalls.push_back((iterate(executor, {layers, {&times, 1}, &rule}) - layers * ns(compute)).count());
+  }
+  return stalls;
+}
+
+TEST(ExecutorPie, Figure4_SwapStartTimes) {
+  // n=9, m=2, t_c=1, t_in=t_out=2: layer k of token t starts at 9(t-1) + (k-1), never late.
+  Executor executor;
+  Pie rule(9, 2, 2, false, executor);
+  EXPECT_EQ(pie_stalls(executor, rule, 9, 1, 6), std::vector<std::int64_t>(6, 0));
+  EXPECT_EQ(executor.now(), at(54));
+  const std::vector<Pie::Swap> expected{
+      {at(1), "out1"}, {at(3), "out3"},  {at(3), "in8"},  {at(5), "out5"},  {at(5), "in9"},  {at(7), "out7"},
+      {at(7), "in1"},  {at(9), "out9"},  {at(9), "in3"},  {at(11), "out2"}, {at(11), "in5"}, {at(13), "out4"},
+      {at(13), "in7"}, {at(15), "out6"}, {at(15), "in9"}, {at(17), "out8"}, {at(17), "in2"}, {at(19), "out1"},
+      {at(19), "in4"}, {at(21), "out3"}, {at(21), "in6"}, {at(23), "out5"}, {at(23), "in8"}};
+  ASSERT_GT(rule.swaps.size(), expected.size());
+  EXPECT_EQ(std::vector(rule.swaps.begin(), rule.swaps.begin() + 23), expected);
+  // From out start to in end: (m+1) * 2 + 2 = 8, for every layer.
+  ASSERT_GT(rule.dwells.size(), 20U);
+  for (const Duration dwell : rule.dwells) EXPECT_EQ(dwell, ns(8));
+}
+
+TEST(ExecutorPie, Figure4_StallsByLayersOnTheHost) {
+  // After the first rotation (8 tokens) the stalls repeat every 8 tokens; 4.5 layers leave per stall-free token.
+  const std::vector<std::vector<std::int64_t>> expected{{0, 0, 0, 0, 0, 0, 0, 0},
+                                                        {0, 0, 0, 0, 0, 0, 0, 0},
+                                                        {3, 3, 2, 2, 2, 2, 2, 2},
+                                                        {5, 5, 4, 4, 4, 4, 5, 5},
+                                                        {7, 7, 6, 6, 7, 7, 7, 7}};
+  for (std::int32_t m = 1; m <= 5; ++m) {
+    Executor executor;
+    Pie rule(9, m, 2, false, executor);
+    pie_stalls(executor, rule, 9, 1, 8);
+    const std::size_t before = rule.swaps.size();
+    const std::vector<std::int64_t> stalls = pie_stalls(executor, rule, 9, 1, 8);
+    EXPECT_EQ(stalls, expected[static_cast<std::size_t>(m - 1)]) << "m = " << m;
+    EXPECT_EQ(pie_stalls(executor, rule, 9, 1, 8), stalls) << "m = " << m;
+    if (m > 2) continue;
+    const auto outs = std::count_if(rule.swaps.begin() + static_cast<std::ptrdiff_t>(before), rule.swaps.end(),
+                                    [](const Pie::Swap& swap) { return swap.name.starts_with("out"); });
+    EXPECT_EQ(outs, 16 * 9 / 2) << "4.5 per token";
+    EXPECT_EQ(rule.dwells.back(), ns((m + 1) * 2 + 2));
+  }
+}
+
+TEST(ExecutorPie, LargestStallFreeM) {
+  // Literal mode: floor((n-1) / ceil(t_s/t_c)) - 2; completion mode may chain copies and comes closer to
+  // floor((n-1) * t_c / t_s) - 2.
+  const auto largest = [](std::int32_t layers, std::int64_t compute, std::int64_t swap, bool check_at_completion) {
+    for (std::int32_t m = layers - 3; m > 0; --m) {
+      Executor executor;
+      Pie rule(layers, m, swap, check_at_completion, executor);
+      pie_stalls(executor, rule, layers, compute, 10);
+      const std::vector<std::int64_t> stalls = pie_stalls(executor, rule, layers, compute, 20);
+      if (std::all_of(stalls.begin(), stalls.end(), [](std::int64_t stall) { return stall == 0; })) return m;
+    }
+    return std::int32_t{0};
+  };
+  EXPECT_EQ(largest(9, 1, 2, false), 2);
+  EXPECT_EQ(largest(40, 1, 2, false), 17);
+  EXPECT_EQ(largest(32, 1, 3, false), 8);
+  EXPECT_EQ(largest(40, 2, 3, false), 17);
+  EXPECT_EQ(largest(40, 2, 3, true), 23);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Copies between iterations, slowdowns, cuts, accounting.
+
+/// Issues its copies, in order, at the start of the layers they name; layer k waits until `needed[k]` have ended.
+class Script final : public LayerRule {
+ public:
+  struct Entry {
+    std::int32_t at_layer = 0;
+    Copy copy{};
+  };
+  explicit Script(std::vector<Entry> entries, std::vector<int> needed = {})
+      : entries_(std::move(entries)), needed_(std::move(needed)) {}
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    for (const Entry& entry : entries_) {
+      if (entry.at_layer == layer) sink.issue(entry.copy);
+    }
+  }
+  void at_copy_done(const Copy&, CopySink&) override { ++done; }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t) const override {
+    return needed_.empty() || done >= needed_[static_cast<std::size_t>(layer)];
+  }
+  int done = 0;
+
+ private:
+  std::vector<Entry> entries_;
+  std::vector<int> needed_;
+};
+
+TEST(Executor, BlockingCopies_HoldTheFirstLayer) {
+  // before 5; swap out 30 and 20 on one stream, swap in 40 on the other: compute waits max(50, 40), then 3 layers
+  // of 10.
+  BlockingCopies rule;
+  const SubBatchTimes times{.before = ns(5), .gpu = ns(10)};
+  const IterationPlan plan{3, {&times, 1}, &rule};
+  for (const Copy& swap : {copy(Stream::d2h, 0, 30), copy(Stream::h2d, 0, 40), copy(Stream::d2h, 0, 20)})
+    rule.add(swap);
+  Executor executor;
+  EXPECT_EQ(iterate(executor, plan), ns(5 + 50 + 30));
+  EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(35), ns(50), Bytes(0)}));
+  EXPECT_EQ(executor.use(Stream::d2h), (StreamUse{ns(50), ns(5), Bytes(20)}));
+  EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(40), ns(5), Bytes(10)}));
+  // The copies were those of one iteration.
+  EXPECT_EQ(iterate(executor, plan), ns(5 + 30));
+}
+
+TEST(Executor, PrefetchForTheNextIteration_CarriesOver) {
+  // The last layer (compute 4) prefetches the next iteration's first (10): 6 are left at the finish.
+  const auto wait_after_gap = [](std::int64_t gap) {
+    Script rule({{1, copy(Stream::h2d, 0, 10)}});
+    const SubBatchTimes times{.gpu = ns(4)};
+    Executor executor;
+    EXPECT_EQ(iterate(executor, {2, {&times, 1}, &rule}), ns(8));
+    EXPECT_EQ(executor.pending_copies(Stream::h2d), 1U);
+    EXPECT_EQ(executor.next_copy_done(), at(14));
+    EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(0), ns(4), Bytes(0)})) << "charged when it ends";
+    Script next({}, {1, 1});
+    const IterationPlan plan{2, {&times, 1}, &next};
+    executor.begin(plan, executor.now() + ns(gap));
+    const Outcome outcome = executor.run(plan, kNever);
+    EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(10), ns(4), Bytes(10)}));
+    EXPECT_EQ(next.done, 1);
+    return outcome.time - at(8 + gap) - ns(8);
+  };
+  EXPECT_EQ(wait_after_gap(0), ns(6));
+  EXPECT_EQ(wait_after_gap(4), ns(2));
+  EXPECT_EQ(wait_after_gap(9), ns(0));
+}
+
+TEST(Executor, Slowdown_StretchesOnlyTheTransferThatIsLeft) {
+  // A copy of 10 launch + 100 transfer at t=0; the layer behind it computes for 1. `changes`: (time, num, den).
+  struct Change {
+    std::int64_t time, num, den;
+  };
+  const auto finish = [](const std::vector<Change>& changes) {
+    Script rule({{0, copy(Stream::h2d, 0, 100, 10)}}, {1});
+    const SubBatchTimes times{.gpu = ns(1)};
+    const IterationPlan plan{1, {&times, 1}, &rule};
+    Executor executor;
+    executor.begin(plan, at(0));
+    for (const Change& change : changes) {
+      EXPECT_FALSE(executor.run(plan, at(change.time)).finished);
+      executor.set_slowdown(Stream::h2d, change.num, change.den);
+    }
+    return executor.run(plan, kNever).time;
+  };
+  EXPECT_EQ(finish({}), at(111));
+  EXPECT_EQ(finish({{0, 2, 1}}), at(10 + 200 + 1));
+  EXPECT_EQ(finish({{5, 3, 2}}), at(10 + 150 + 1)) << "launch is not stretched";
+  EXPECT_EQ(finish({{30, 2, 1}}), at(30 + 80 * 2 + 1)) << "20 of 100 were done";
+  EXPECT_EQ(finish({{30, 2, 1}, {100, 1, 1}}), at(100 + 45 + 1)) << "35 more were done in 70";
+  EXPECT_EQ(finish({{30, 7, 3}}), at(30 + 187 + 1)) << "80 * 7 / 3 = 186.67, rounded up";
+  EXPECT_EQ(finish({{30, 7, 3}, {35, 1, 1}}), at(35 + 78 + 1)) << "5 * 3 / 7 = 2.14 more were done, rounded down";
+  EXPECT_EQ(finish({{30, 7, 3}, {35, 14, 6}, {50, 21, 9}}), finish({{30, 7, 3}})) << "the same ratio";
+  EXPECT_EQ(finish({{110, 5, 1}}), at(111)) << "the copy has ended";
+}
+
+TEST(Executor, Cut_ChangesNothing) {
+  const auto run_with_cuts = [](std::int64_t every) {
+    Executor executor;
+    executor.set_slowdown(Stream::h2d, 7, 4);
+    Pie rule(9, 4, 5, false, executor);
+    const std::vector<SubBatchTimes> sub_batches{{ns(2), ns(3), ns(2), ns(1)}, {ns(0), ns(2), ns(4), ns(3)}};
+    const IterationPlan plan{9, sub_batches, &rule};
+    for (int token = 0; token < 4; ++token) {
+      executor.begin(plan, executor.now() + ns(3));
+      Outcome outcome = executor.run(plan, every == 0 ? kNever : executor.now());
+      while (!outcome.finished) {
+        EXPECT_EQ(executor.now(), outcome.time);
+        outcome = executor.run(plan, executor.now() + ns(every));
+      }
+      EXPECT_EQ(executor.now(), outcome.time);
+    }
+    executor.run_copies(&rule, kNever);
+    std::vector<StreamUse> uses;
+    for (const Stream s : {Stream::compute, Stream::h2d, Stream::d2h, Stream::cpu}) uses.push_back(executor.use(s));
+    return std::tuple(executor.now(), uses, rule.swaps);
+  };
+  const auto uncut = run_with_cuts(0);
+  EXPECT_GT(std::get<1>(uncut)[0].stall, ns(0));
+  for (const std::int64_t every : {1, 2, 7, 40}) EXPECT_EQ(run_with_cuts(every), uncut) << every;
+}
+
+TEST(Executor, Stall_IsIdleTimeBeforeWorkOfTheIteration) {
+  // Starts at 100. Compute: layer 0 100..110, layer 1 125..135 (it waits for the first h2d copy and for the d2h copy,
+  // from 110 on), after 138..140. CPU: 110..113, 135..138. h2d: 100..125, 125..127. d2h: 113..118, issued when layer 1
+  // could start but for its copies.
+  Script rule({{0, copy(Stream::h2d, 0, 20, 5)}, {1, copy(Stream::d2h, 1, 5)}, {1, copy(Stream::h2d, 1, 2)}}, {0, 2});
+  const SubBatchTimes times{.gpu = ns(10), .cpu = ns(3), .after = ns(2)};
+  const IterationPlan plan{2, {&times, 1}, &rule};
+  Executor executor;
+  executor.begin(plan, at(100));
+  EXPECT_EQ(executor.run(plan, kNever).time, at(140));
+  EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(22), ns(15 + 3), Bytes(0)}));
+  EXPECT_EQ(executor.use(Stream::cpu), (StreamUse{ns(6), ns(10 + 22), Bytes(0)}));
+  EXPECT_EQ(executor.use(Stream::d2h), (StreamUse{ns(5), ns(13), Bytes(10)}));
+  EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(27), ns(0), Bytes(20)}));
+}
+
+TEST(Executor, WaitWithNothingInFlight_IsADeadlock) {
+  Script rule({{2, copy(Stream::d2h, 0, 50)}}, {0, 0, 0, 2});
+  const std::vector<SubBatchTimes> sub_batches{{.gpu = ns(10)}, {.gpu = ns(5)}};
+  // Two steps of layer 2 issue a copy each: layer 3 starts. With three copies needed it never does: the copies end at
+  // 30 + 50 and 80 + 50.
+  EXPECT_EQ(iterate(4, sub_batches, &rule), ns(130 + 15));
+  Script stuck({{2, copy(Stream::d2h, 0, 50)}}, {0, 0, 0, 3});
+  try {
+    iterate(4, sub_batches, &stuck);
+    FAIL() << "no deadlock found";
+  } catch (const InvariantError& error) {
+    EXPECT_NE(std::string(error.what()).find("layer 3, sub-batch 0 waits at 130 ns"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Executor, Misuse_IsAnInvariantError) {
+  const SubBatchTimes times{.gpu = ns(10)};
+  const IterationPlan plan{2, {&times, 1}, nullptr};
+  Executor executor;
+  EXPECT_THROW(executor.run(plan, at(1)), InvariantError) << "not begun";
+  EXPECT_THROW(executor.set_slowdown(Stream::h2d, 1, 2), InvariantError) << "faster than alone";
+  EXPECT_THROW(executor.set_slowdown(Stream::cpu, 2, 1), InvariantError) << "no copy stream";
+  EXPECT_THROW(executor.begin({2, {}, nullptr}, at(0)), InvariantError) << "no sub-batch";
+  executor.begin(plan, at(5));
+  EXPECT_THROW(executor.begin(plan, at(6)), InvariantError) << "begun twice";
+  EXPECT_THROW(executor.run(plan, at(4)), InvariantError) << "back in time";
+  Script computes({{0, copy(Stream::compute, 0, 1)}});
+  EXPECT_THROW(iterate(1, {times}, &computes), InvariantError) << "a copy on the compute stream";
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,277 @@
+#include "sim/report/report.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "sim/report/atomic_file.hpp"
+#include "sim/report/requests.hpp"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::string content(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// A new folder, removed at the end of the test.
+class Folder {
+ public:
+  Folder() : path_(fs::path(testing::TempDir()) / unique()) { fs::create_directories(path_); }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  [[nodiscard]] std::ptrdiff_t entries() const {
+    return std::distance(fs::directory_iterator(path_), fs::directory_iterator());
+  }
+
+ private:
+  static std::string unique() {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    return std::string("spillway_") + test->name() + "_" + std::to_string(::getpid());
+  }
+  fs::path path_;
+};
+
+/// Two of three requests finished; goodput is zero, TPOT has no value: zero and null must stay apart.
+Result example() {
+  Result result;
+  result.tool_version = "1.2.3";
+  result.config = resolve_config(config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"vllm-0.19"}}, {}), {}, {});
+  result.setup.model = "llama-3.1-8b";
+  result.setup.hardware = "h100-80gb-sxm";
+  result.setup.engine = "vllm-0.19";
+  result.setup.policy = "vllm";
+  result.setup.workload = "azure-conv, poisson at 4 requests/s";
+  result.setup.requests = 3;
+  result.setup.kv.gpu_blocks = Blocks(100);
+  result.setup.kv.block_bytes = Bytes(2'097'152);
+  result.inputs = {{"gpu", "hwmodels/profiles/h.json", "ab12", "H100", "GEMM 7%"},
+                   {"engine", "hwmodels/engines/v.json", "cd34", "vLLM", "no host time"},
+                   {"workload", "azure-conv", "ef56", "conversations", ""}};
+  RunStatistics& run = result.statistics;
+  run.all = run.measured = {.submitted = 3, .finished = 2, .rejected = 1, .timed_out = 0, .unfinished = 0};
+  run.span = Duration(2'000'000'000);
+  run.engine.resource_time[static_cast<std::size_t>(Resource::memory)] = 1.5;
+  run.metrics = {{"mean_ttft_ms", "ms", 0.1, 2},
+                 {"max_ttft_ms", "ms", 12.345678901234567, 2},
+                 {"mean_tpot_ms", "ms", std::nullopt, 0},
+                 {"p99_itl_ms", "ms", 50.0, 9, 0.001},
+                 {"mean_e2e_ms", "ms", 1234.5, 2, 0.0, 17.25},
+                 {"duration_s", "s", 2.0, 2},
+                 {"request_throughput_per_s", "requests/s", 1.0, 2},
+                 {"goodput_requests_per_s", "requests/s", 0.0, 2}};
+  return result;
+}
+
+TEST(Report, JsonKeepsZeroAndNullApart) {
+  const auto json = nlohmann::json::parse(to_json(example()));
+  EXPECT_EQ(json["schema_version"], 1);
+  EXPECT_EQ(json["tool_version"], "1.2.3");
+  EXPECT_EQ(json["complete"], true);
+  EXPECT_EQ(json["config"]["seed"], 1);
+  EXPECT_EQ(json["metrics"]["goodput_requests_per_s"]["value"], 0.0);
+  EXPECT_TRUE(json["metrics"]["mean_tpot_ms"]["value"].is_null());
+  EXPECT_EQ(json["metrics"]["mean_tpot_ms"]["n"], 0);
+  EXPECT_EQ(json["metrics"]["mean_tpot_ms"]["unit"], "ms");
+  EXPECT_EQ(json["metrics"]["max_ttft_ms"]["value"].get<double>(), 12.345678901234567);
+  EXPECT_EQ(json["metrics"]["p99_itl_ms"]["relative_error"], 0.001);
+  EXPECT_EQ(json["metrics"]["mean_e2e_ms"]["half_width"], 17.25);
+  EXPECT_FALSE(json["metrics"]["mean_ttft_ms"].contains("half_width"));
+  EXPECT_EQ(json["conservation"]["all"]["rejected"], 1);
+  EXPECT_EQ(json["bottleneck"]["resource"], "memory");
+  EXPECT_EQ(json["bottleneck"]["share"], 0.75);     // 1.5 s of 2 s
+  EXPECT_EQ(json["setup"]["gpu_kv_tokens"], 1600);  // 100 blocks of 16
+  EXPECT_EQ(json["inputs"][0]["sha256"], "ab12");
+  EXPECT_EQ(json["validity"].size(), 2U);
+  EXPECT_THAT(json["definitions"]["ttft_ms"]["definition"].get<std::string>(), HasSubstr("queueing included"));
+}
+
+TEST(Report, LostRequestsAreABrokenInvariant) {
+  Result result = example();
+  result.statistics.all.submitted = 4;
+  EXPECT_THROW(static_cast<void>(to_json(result)), InvariantError);
+}
+
+TEST(Report, CsvHasARowPerMetricEmptyForNull) {
+  EXPECT_EQ(to_csv(example()),
+            "name,value,unit,n\n"
+            "mean_ttft_ms,0.1,ms,2\n"
+            "max_ttft_ms,12.345678901234567,ms,2\n"
+            "mean_tpot_ms,,ms,0\n"
+            "p99_itl_ms,50,ms,9\n"
+            "mean_e2e_ms,1234.5,ms,2\n"
+            "duration_s,2,s,2\n"
+            "request_throughput_per_s,1,requests/s,2\n"
+            "goodput_requests_per_s,0,requests/s,2\n");
+}
+
+TEST(Report, VllmNamesAndNumbersOnly) {
+  EXPECT_EQ(to_vllm(example()),
+            "{\"completed\":2,\"failed\":1,\"duration\":2.0,\"request_throughput\":1.0,\"request_goodput\":0.0,"
+            "\"mean_ttft_ms\":0.1,\"p99_itl_ms\":50.0,\"mean_e2el_ms\":1234.5}\n");
+}
+
+TEST(Report, TheTableIsOneScreenHoweverMuchThereIsToSay) {
+  Result result = example();
+  const std::string long_text(300, 'w');
+  for (int i = 0; i < 30; ++i)
+    result.warnings.push_back("warning " + std::to_string(i) + " about many things " + long_text);
+  for (InputFile& input : result.inputs) {
+    for (int i = 0; i < 90; ++i) input.error += " and so on";
+  }
+  for (int i = 0; i < 30; ++i) result.warnings.push_back("short");
+  std::istringstream lines(to_table(result));
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    if (line.find(long_text) == std::string::npos) {
+      EXPECT_LE(line.size(), 100U) << line;
+    }
+  }
+  EXPECT_LE(count, 40);
+  EXPECT_THAT(to_table(result), HasSubstr("more in --json"));
+  EXPECT_THAT(to_table(result), HasSubstr("(spillway explain h100-80gb-sxm)"));
+}
+
+TEST(Report, TheTableShowsWhatIsThere) {
+  Result result = example();
+  result.complete = false;
+  result.warnings = {"look here"};
+  result.request_slos = {{Condition::Op::less, "ttft_ms", 500.0, "ttft_ms<500"}};
+  result.run_slos = {judge({Condition::Op::less, "mean_tpot_ms", 9.0, "mean_tpot_ms<9"}, result.statistics),
+                     judge({Condition::Op::less, "mean_ttft_ms", 9.0, "mean_ttft_ms<9"}, result.statistics)};
+  const std::string table = to_table(result);
+  EXPECT_THAT(table, HasSubstr("3 submitted = 2 finished + 1 rejected + 0 timed out + 0 unfinished"));
+  EXPECT_THAT(table, HasSubstr("INCOMPLETE"));
+  EXPECT_THAT(table, HasSubstr("0 requests/s; - of the requests met ttft_ms<500"));
+  EXPECT_THAT(table, HasSubstr("mean_tpot_ms<9: not met (no value)"));
+  EXPECT_THAT(table, HasSubstr("mean_ttft_ms<9: met (0.1)"));
+  EXPECT_THAT(table, HasSubstr("mean +-17.25"));
+  EXPECT_THAT(table, HasSubstr("pNN +-0.1%"));
+  EXPECT_THAT(table, HasSubstr("Warning      look here"));
+}
+
+RequestRecord finished() {
+  RequestRecord record;
+  record.index = 7;
+  record.client = 3;
+  record.outcome = Outcome::finished;
+  record.arrival = SimTime(1'000'000);
+  record.first_scheduled = SimTime(2'000'000);
+  record.first_token = SimTime(6'000'000);
+  record.end = SimTime(13'000'000);
+  record.computing = Duration(9'000'000);
+  record.input = Tokens(10);
+  record.output = Tokens(3);
+  record.generated = Tokens(3);
+  return record;
+}
+
+// TTFT 6 - 1 = 5 ms, E2E 13 - 1 = 12 ms, TPOT (12 - 5) / 2 = 3.5 ms; per token: 12 / 3, (12 - 9) / 3 and 9 / 3.
+TEST(Requests, JsonLines) {
+  const Folder folder;
+  RequestsFile file(folder / "r.jsonl");
+  file.write(0, finished());
+  RequestRecord rejected;
+  rejected.outcome = Outcome::rejected;
+  rejected.end = SimTime(5);
+  file.write(0, rejected);
+  file.finish(0);
+  file.commit();
+  EXPECT_EQ(content(folder / "r.jsonl"),
+            R"({"replication":0,"index":7,"client":3,"outcome":"finished","arrival_ns":1000000,)"
+            R"("first_scheduled_ns":2000000,"first_token_ns":6000000,"end_ns":13000000,"ttft_ms":5,"tpot_ms":3.5,)"
+            R"("e2e_ms":12,"normalised_ms_per_token":4,"queueing_ms_per_token":1,"compute_ms_per_token":3,)"
+            R"("input_tokens":10,"output_tokens":3,"generated_tokens":3,"cached_tokens":0,"preempted_recompute":0,)"
+            R"("preempted_swap":0})"
+            "\n"
+            R"({"replication":0,"index":0,"client":0,"outcome":"rejected","arrival_ns":0,"first_scheduled_ns":null,)"
+            R"("first_token_ns":null,"end_ns":5,"ttft_ms":null,"tpot_ms":null,"e2e_ms":null,)"
+            R"("normalised_ms_per_token":null,"queueing_ms_per_token":null,"compute_ms_per_token":null,)"
+            R"("input_tokens":0,"output_tokens":0,"generated_tokens":0,"cached_tokens":0,"preempted_recompute":0,)"
+            R"("preempted_swap":0})"
+            "\n");
+}
+
+TEST(Requests, CsvHasTheSameColumnsEmptyForNull) {
+  const Folder folder;
+  RequestsFile file(folder / "r.csv");
+  file.write(0, finished());
+  RequestRecord rejected;
+  rejected.outcome = Outcome::rejected;
+  file.write(0, rejected);
+  file.commit();
+  const std::string csv = content(folder / "r.csv");
+  EXPECT_THAT(csv, HasSubstr("replication,index,client,outcome,arrival_ns,first_scheduled_ns,first_token_ns,end_ns,"));
+  EXPECT_THAT(csv, HasSubstr("\n0,7,3,finished,1000000,2000000,6000000,13000000,5,3.5,12,4,1,3,10,3,3,0,0,0\n"));
+  EXPECT_THAT(csv, HasSubstr("\n0,0,0,rejected,0,,,,,,,,,,0,0,0,0,0,0\n"));
+}
+
+TEST(Requests, ReplicationsAppearInOrderWhicheverEndsFirst) {
+  const Folder folder;
+  RequestsFile file(folder / "r.csv");
+  for (const std::int64_t replication : {2, 0, 1, 2, 0}) file.write(replication, finished());
+  for (const std::int64_t replication : {2, 0, 1}) file.finish(replication);
+  file.commit();
+  std::istringstream lines(content(folder / "r.csv"));
+  std::string order;
+  for (std::string line; std::getline(lines, line);) order += line.front();
+  EXPECT_EQ(order, "r00122");
+}
+
+TEST(AtomicFile, ShowsNothingBeforeItIsComplete) {
+  const Folder folder;
+  {
+    AtomicFile file(folder / "a");
+    file.write("half");
+    EXPECT_FALSE(fs::exists(folder / "a"));
+  }
+  EXPECT_EQ(folder.entries(), 0);
+  write_file(folder / "a", "old");
+  {
+    AtomicFile file(folder / "a");
+    file.write("half");
+  }
+  EXPECT_EQ(content(folder / "a"), "old");
+  write_file(folder / "a", "new");
+  EXPECT_EQ(content(folder / "a"), "new");
+  EXPECT_EQ(folder.entries(), 1);
+}
+
+TEST(AtomicFile, FollowsLinksAndLeavesDevicesAlone) {
+  const Folder folder;
+  write_file(folder / "target", "old");
+  fs::create_symlink(folder / "target", folder / "link");
+  write_file(folder / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(content(folder / "target"), "new");
+  write_file("/dev/null", "gone");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST(AtomicFile, AFullDiskAndAMissingFolderAreErrors) {
+  try {
+    write_file("/dev/full", std::string(1 << 16, 'x'));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.problems().at(0).what, HasSubstr("/dev/full: No space left on device"));
+  }
+  const Folder folder;
+  EXPECT_THROW(AtomicFile(folder / "no/such/file"), ConfigError);
+  EXPECT_THROW(AtomicFile(folder / ""), ConfigError);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,276 @@
+#include "hwmodels/models/roofline.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+
+namespace spillway::hwmodels {
+namespace {
+
+// Round figures: GEMMs reach 50 TFLOP/s and 500 GB/s, decode attention 250 GB/s, prefill attention 25 TFLOP/s.
+GpuProfile test_gpu() {
+  GpuProfile gpu;
+  gpu.file.name = "test-gpu";
+  gpu.memory = Bytes(80'000'000'000);
+  gpu.peak_flops = 100e12;
+  gpu.memory_bandwidth = BytesPerSecond(1e12);
+  gpu.gemm_compute_efficiency = 0.5;
+  gpu.gemm_memory_efficiency = 0.5;
+  gpu.decode_attention_efficiency = 0.25;
+  gpu.prefill_attention_efficiency = 0.25;
+  gpu.kernel_overhead_seconds = 1e-6;
+  gpu.attention_overhead_seconds = 2e-6;
+  gpu.h2d = {BytesPerSecond(4e9), 2e-6};
+  gpu.d2h = {BytesPerSecond(1e9), 3e-6};
+  gpu.host_link_peak = BytesPerSecond(5e9);
+  gpu.all_reduce = AllReduce{10e-6, BytesPerSecond(100e9)};
+  return gpu;
+}
+
+LlmModel test_llm() {
+  LlmModel llm;
+  llm.file.name = "test-llm";
+  llm.layers = 2;
+  llm.hidden = 1000;
+  llm.heads = 4;
+  llm.kv_heads = 2;
+  llm.head_dim = 250;  // q = 1000, k = 500
+  llm.ffn = 2000;
+  llm.gated_mlp = true;
+  llm.vocabulary = 10'000;
+  llm.max_positions = 4096;
+  llm.dtype_bytes = 2;
+  return llm;
+}
+
+EngineProfile no_engine() { return {}; }
+
+BatchShape decode(std::int64_t sequences, std::int64_t context) {
+  return {
+      .decode_sequences = sequences, .decode_context = Tokens(context), .chunks = {}, .sampled_sequences = sequences};
+}
+
+IterationTime time_of(const EngineProfile& engine, const BatchShape& shape, std::int64_t tensor_parallel = 1,
+                      std::int64_t kv_dtype_bytes = 2) {
+  return make_roofline(test_gpu(), test_llm(), engine, tensor_parallel, kv_dtype_bytes)->iteration(shape);
+}
+
+double seconds_of(const IterationTime& time, std::int64_t layers) {
+  return to_seconds(time.before + time.layer * layers + time.after);
+}
+double sum(const TimeShares& shares) { return shares.compute + shares.memory + shares.network + shares.host; }
+
+// One sequence that attends to 100 tokens. GEMMs, all memory bound, E (i o + i + o) / 0.5e12 B/s:
+//   QKV 1000 -> 2000: 4,006,000 B = 8.012 us; output 1000 -> 1000: 4.008; up and gate 1000 -> 4000: 16.020;
+//   down 2000 -> 1000: 8.012; sum 36.052 us, + 4 us of overhead
+// attention: (100 * 2 * 500 * 2 + 2 * 1000 * 2) B / 0.25e12 B/s = 0.816 us, + 2 us of overhead
+// elementwise: 2 (8 * 1000 + 2 * 1500 + 3 * 2000 + 4 * 500) B / 0.5e12 B/s = 0.076 us, + 5 us of overhead
+// layer 36.052 + 4 + 0.816 + 2 + 0.076 + 5 = 47.944 us
+// head 1000 -> 10000: 2 (1e7 + 11000) B / 0.5e12 B/s = 40.044 us, + 1; norm 8000 B / 0.5e12 B/s = 0.016 us, + 1
+// embedding 4000 B / 0.5e12 B/s = 0.008 us, + 1
+TEST(Roofline, Iteration_WhenOneSequenceDecodes_ThenEqualsTheHandDerivation) {
+  const IterationTime time = time_of(no_engine(), decode(1, 100));
+  EXPECT_EQ(time.before, Duration(1'008));
+  EXPECT_EQ(time.layer, Duration(47'944));
+  EXPECT_EQ(time.after, Duration(42'060));
+  EXPECT_EQ(time.shares.compute, 0.0);
+  EXPECT_NEAR(time.shares.memory, 138.956e-6, 1e-12);
+  EXPECT_EQ(time.shares.network, 0.0);
+  EXPECT_EQ(time.shares.host, 0.0);
+}
+
+// 1,000 new tokens after 500 computed ones, no token emitted. GEMMs, all compute bound, 2 * 1000 i o / 50e12 FLOP/s:
+//   80 + 40 + 160 + 80 = 360 us, + 4 of overhead
+// attention: 1000 * 500 + 500 * 1001 = 1,000,500 pairs of 4 * 1000 FLOP / 25e12 FLOP/s = 160.08 us, + 2 of overhead
+// elementwise: 1000 tokens of 0.076 us = 76 us, + 5 of overhead; layer 607.08 us
+// norm 16 + 1 us, embedding 8 + 1 us
+TEST(Roofline, Iteration_WhenAChunkPrefills_ThenEqualsTheHandDerivation) {
+  const std::array<PrefillChunk, 1> chunks{{{Tokens(1000), Tokens(500)}}};
+  const IterationTime time = time_of(no_engine(), {.chunks = chunks});
+  EXPECT_EQ(time.before, Duration(9'000));
+  EXPECT_EQ(time.layer, Duration(607'080));
+  EXPECT_EQ(time.after, Duration(17'000));
+  EXPECT_NEAR(time.shares.compute, 2 * 524.08e-6, 1e-12);
+  EXPECT_NEAR(time.shares.memory, 2 * 83e-6 + 26e-6, 1e-12);
+}
+
+// One new token after 10,000: (10,001 * 2000 + 4000) B / 0.25e12 B/s = 80.024 us of KV against 1.6 us of arithmetic;
+// the rest as for one decoding sequence: 36.052 + 4 + 2 + 0.076 + 5 = 47.128 us.
+TEST(Roofline, Iteration_WhenAChunkHasALongContext_ThenReadingItCounts) {
+  const std::array<PrefillChunk, 1> chunks{{{Tokens(1), Tokens(10'000)}}};
+  EXPECT_EQ(time_of(no_engine(), {.chunks = chunks}).layer, Duration(127'152));
+}
+
+// Two GPUs, half the heads and half the MLP each:
+//   QKV 1000 -> 1000: 4.008 us; output 500 -> 1000: 2.006; up and gate 1000 -> 2000: 8.012; down 1000 -> 1000: 4.008;
+//   sum 18.034, + 4; attention (100 * 1000 + 2000) B / 0.25e12 B/s = 0.408, + 2;
+//   elementwise 2 (8000 + 1500 + 3000 + 1000) B / 0.5e12 B/s = 0.054, + 5;
+//   two all-reduces of 10 us + 2 * (1/2) * 2000 B / 100e9 B/s = 10.02 us; layer 49.536 us
+// after: norm 1.016, head 1000 -> 5000: 20.024 + 1, gather 10 + (1/2) * 20000 B / 100e9 B/s = 10.1; 32.14 us
+// before: 1.008 + 10.02 us
+TEST(Roofline, Iteration_WhenTwoGpusShareTheModel_ThenAllReducesAreAdded) {
+  const IterationTime time = time_of(no_engine(), decode(1, 100), 2);
+  EXPECT_EQ(time.before, Duration(11'028));
+  EXPECT_EQ(time.layer, Duration(49'536));
+  EXPECT_EQ(time.after, Duration(32'140));
+  EXPECT_NEAR(time.shares.network, (10.02 + 2 * 20.04 + 10.1) * 1e-6, 1e-12);
+}
+
+// Four GPUs, two KV heads: each GPU holds one, as with two GPUs. KV of 100,000 tokens: 100,000 * 1000 B / 0.25e12 B/s =
+// 400 us in both cases.
+TEST(Roofline, Iteration_WhenKvHeadsAreReplicated_ThenKvTrafficStopsShrinking) {
+  const auto kv_time = [](std::int64_t tensor_parallel) {
+    return time_of(no_engine(), decode(1, 100'000), tensor_parallel).layer -
+           time_of(no_engine(), decode(1, 0), tensor_parallel).layer;
+  };
+  EXPECT_EQ(kv_time(1), Duration(800'000));
+  EXPECT_EQ(kv_time(2), Duration(400'000));
+  EXPECT_EQ(kv_time(4), Duration(400'000));
+}
+
+TEST(Roofline, Iteration_WhenKvIsEightBit_ThenHalfTheBytesAreRead) {
+  EXPECT_EQ(time_of(no_engine(), decode(1, 100'000), 1, 1).layer - time_of(no_engine(), decode(1, 0), 1, 1).layer,
+            Duration(400'000));
+}
+
+// Learned positions and no gate: 4 elementwise kernels, 2 (8000 + 2 * 2000 + 4 * 500) B / 0.5e12 B/s = 0.056 us;
+// up 1000 -> 2000: 8.012 instead of 16.020 us: 47.944 - 1 - 0.02 - 8.008 = 38.916 us.
+TEST(Roofline, Iteration_WhenTheModelIsOptLike_ThenNoRotationAndNoGate) {
+  LlmModel llm = test_llm();
+  llm.gated_mlp = false;
+  llm.learned_position_rows = 4098;
+  EXPECT_EQ(make_roofline(test_gpu(), llm, no_engine(), 1, 2)->iteration(decode(1, 100)).layer, Duration(38'916));
+}
+
+TEST(Roofline, Iteration_WhenEager_ThenALayerTakesAtLeastTheLaunchFloor) {
+  EngineProfile engine;
+  engine.launch_floor_seconds = 60e-6;
+  const IterationTime eager = time_of(engine, decode(1, 100));
+  EXPECT_EQ(eager.layer, Duration(60'000));
+  EXPECT_NEAR(eager.shares.host, 2 * 12.056e-6, 1e-12);
+  engine.launch_floor_seconds = 40e-6;  // below the GPU's 47.944 us
+  EXPECT_EQ(time_of(engine, decode(1, 100)).layer, Duration(47'944));
+}
+
+TEST(Roofline, Iteration_WhenAGraphCoversIt_ThenThereIsNoLaunchFloor) {
+  EngineProfile engine;
+  engine.launch_floor_seconds = 60e-6;
+  engine.cuda_graph_max_tokens = 1;
+  EXPECT_EQ(time_of(engine, decode(1, 100)).layer, Duration(47'944));
+  EXPECT_EQ(time_of(engine, decode(2, 200)).layer, Duration(60'000));  // beyond the captured sizes
+  const std::array<PrefillChunk, 1> chunks{{{Tokens(1), Tokens(0)}}};
+  EXPECT_EQ(time_of(engine, {.chunks = chunks}).layer, Duration(60'000));
+  engine.cuda_graph_prefill = true;
+  EXPECT_LT(time_of(engine, {.chunks = chunks}).layer, Duration(60'000));
+}
+
+// Host work of 100 us + 10 us per sequence; a chunk is a sequence too. The GPU needs 138.956 us for one of decode.
+TEST(Roofline, Iteration_WhenHostWorkIsNotOverlapped_ThenItIsAdded) {
+  EngineProfile engine;
+  engine.host_fixed_seconds = 100e-6;
+  engine.host_per_sequence_seconds = 10e-6;
+  EXPECT_EQ(time_of(engine, decode(1, 100)).before, Duration(111'008));
+  const std::array<PrefillChunk, 2> chunks{{{Tokens(1), Tokens(0)}, {Tokens(1), Tokens(0)}}};
+  const IterationTime mixed = time_of(engine, {.decode_sequences = 1, .decode_context = Tokens(1), .chunks = chunks});
+  EXPECT_NEAR(mixed.shares.host, 130e-6, 1e-12);
+}
+
+TEST(Roofline, Iteration_WhenHostWorkIsOverlapped_ThenOnlyItsExcessIsSeen) {
+  EngineProfile engine;
+  engine.host_overlapped = true;
+  engine.host_fixed_seconds = 100e-6;
+  EXPECT_EQ(time_of(engine, decode(1, 100)).before, Duration(1'008));
+  engine.host_fixed_seconds = 200e-6;  // 61.044 us more than the GPU
+  EXPECT_EQ(time_of(engine, decode(1, 100)).before, Duration(62'052));
+  EXPECT_NEAR(time_of(engine, decode(1, 100)).shares.host, 61.044e-6, 1e-12);
+}
+
+TEST(Roofline, Iteration_WhenNothingRuns_ThenTakesNoTime) {
+  EngineProfile engine;
+  engine.host_fixed_seconds = 1.0;
+  const IterationTime time = time_of(engine, {});
+  EXPECT_EQ(time.before + time.layer + time.after, Duration(0));
+}
+
+TEST(Roofline, Copy_WhenDirectionsDiffer_ThenEachHasItsLaunchAndBandwidth) {
+  const auto model = make_roofline(test_gpu(), test_llm(), no_engine(), 1, 2);
+  EXPECT_EQ(model->copy(Stream::h2d, 3, Bytes(1'000'000)).launch, Duration(6'000));
+  EXPECT_EQ(model->copy(Stream::h2d, 3, Bytes(1'000'000)).transfer, Duration(250'000));
+  EXPECT_EQ(model->copy(Stream::d2h, 1, Bytes(1'000'000)).launch, Duration(3'000));
+  EXPECT_EQ(model->copy(Stream::d2h, 1, Bytes(1'000'000)).transfer, Duration(1'000'000));
+  EXPECT_THROW(static_cast<void>(model->copy(Stream::cpu, 1, Bytes(1))), InvariantError);
+}
+
+TEST(Roofline, Copy_WhenATransferIsNotWholeNanoseconds_ThenRoundsOnceHalvesUp) {
+  const auto model = make_roofline(test_gpu(), test_llm(), no_engine(), 1, 2);
+  EXPECT_EQ(model->copy(Stream::h2d, 1, Bytes(1)).transfer, Duration(0));  // 0.25 ns
+  EXPECT_EQ(model->copy(Stream::h2d, 1, Bytes(2)).transfer, Duration(1));  // 0.5 ns
+  EXPECT_EQ(model->copy(Stream::h2d, 1, Bytes(5)).transfer, Duration(1));  // 1.25 ns
+}
+
+TEST(Roofline, Make_WhenTensorParallelIsImpossible_ThenSaysWhy) {
+  EXPECT_THROW(static_cast<void>(make_roofline(test_gpu(), test_llm(), no_engine(), 3, 2)), ConfigError);
+  GpuProfile alone = test_gpu();
+  alone.all_reduce.reset();
+  EXPECT_THROW(static_cast<void>(make_roofline(alone, test_llm(), no_engine(), 2, 2)), ConfigError);
+  EXPECT_EQ(make_roofline(alone, test_llm(), no_engine(), 1, 2)->layers(), 2);
+}
+
+/// Calls `check(model, name)` for every embedded GPU, model and engine.
+template <class Check>
+void for_every_model(Check check) {
+  for (const std::string& gpu : gpu_names()) {
+    for (const std::string& llm : llm_names()) {
+      for (const std::string& engine : engine_names()) {
+        check(*make_roofline(load_gpu(gpu), load_llm(llm), load_engine(engine), 1, 2), gpu + " " + llm + " " + engine);
+      }
+    }
+  }
+}
+
+TEST(Roofline, Shares_WhenSummed_ThenGiveTheIterationUpToRounding) {
+  const std::array<PrefillChunk, 2> chunks{{{Tokens(512), Tokens(0)}, {Tokens(100), Tokens(1500)}}};
+  for_every_model([&](const ExecutionModel& model, const std::string& name) {
+    for (const BatchShape& shape :
+         {decode(1, 10), decode(64, 64'000), BatchShape{.chunks = chunks, .sampled_sequences = 1},
+          BatchShape{
+              .decode_sequences = 32, .decode_context = Tokens(9'999), .chunks = chunks, .sampled_sequences = 33}}) {
+      const IterationTime time = model.iteration(shape);
+      const double slack = 0.5e-9 * (model.layers() + 2.01);
+      EXPECT_LE(std::abs(sum(time.shares) - seconds_of(time, model.layers())), slack) << name;
+    }
+  });
+}
+
+TEST(Roofline, Iteration_WhenThereIsMoreWork_ThenNeverTakesLess) {
+  for_every_model([](const ExecutionModel& model, const std::string& name) {
+    Duration last{};
+    for (const std::int64_t sequences : {1, 2, 7, 64, 255, 256, 257, 1024}) {
+      const IterationTime time = model.iteration(decode(sequences, 100 * sequences));
+      const Duration length = time.before + time.layer * model.layers() + time.after;
+      EXPECT_GT(length, last) << name << " sequences=" << sequences;
+      last = length;
+    }
+    last = {};
+    for (const std::int64_t tokens : {1, 16, 500, 512, 513, 2048, 8192}) {
+      const std::array<PrefillChunk, 1> chunks{{{Tokens(tokens), Tokens(1000)}}};
+      const IterationTime time = model.iteration({.chunks = chunks, .sampled_sequences = 1});
+      const Duration length = time.before + time.layer * model.layers() + time.after;
+      EXPECT_GT(length, last) << name << " tokens=" << tokens;
+      last = length;
+    }
+  });
+}
+
+// Weights of Llama-3.1-8B less the embedding, 15.01e9 B, cannot be read faster than HBM's datasheet allows: 4.48 ms on
+// H100.
+TEST(Roofline, Iteration_WhenAnEmbeddedProfileDecodes_ThenStaysAboveTheDatasheetBound) {
+  const auto model = make_roofline(load_gpu("h100-80gb-sxm"), load_llm("llama-3.1-8b"), load_engine("vllm-0.19"), 1, 2);
+  const double seconds = seconds_of(model->iteration(decode(1, 1)), model->layers());
+  EXPECT_GT(seconds, 4.48e-3);
+  EXPECT_LT(seconds, 2 * 4.48e-3);
+}
+
+}  // namespace
+}  // namespace spillway::hwmodels

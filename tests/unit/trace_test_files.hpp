@@ -1,0 +1,70 @@
+// Small trace files for tests, and what comes out of them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/api/request_source.hpp"
+#include "sim/error.hpp"
+
+namespace spillway::traces {
+
+/// A file that lives as long as the object. Its name holds the test's, so tests may run side by side.
+class TempFile {
+ public:
+  TempFile(std::string_view content, const std::string& suffix) {
+    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+    path_ = testing::TempDir() + "/spillway_" + test->test_suite_name() + "_" + test->name() + suffix;
+    std::ofstream(path_, std::ios::binary) << content;
+  }
+  ~TempFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  TempFile(const TempFile&) = delete;
+  TempFile& operator=(const TempFile&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline std::vector<RequestSpec> drain(RequestSource& source) {
+  std::vector<RequestSpec> all;
+  RequestSpec request;
+  while (source.next(request)) all.push_back(request);
+  return all;
+}
+
+/// The problems of the UserError that `action` throws, each as "what | where | fix"; "FILE" stands for `path` in them.
+/// The first line is the exit code. Empty when nothing is thrown.
+template <class Action>
+std::string problems_of(Action action, const std::string& path = {}) {
+  std::string text;
+  try {
+    action();
+  } catch (const UserError& error) {
+    text = "exit " + std::to_string(static_cast<int>(error.code()));
+    for (const Problem& problem : error.problems()) {
+      text += "\n" + problem.what + " | " + problem.where + " | " + problem.fix;
+    }
+  }
+  for (std::size_t at = path.empty() ? std::string::npos : text.find(path); at != std::string::npos;
+       at = text.find(path, at + 4)) {
+    text.replace(at, path.size(), "FILE");
+  }
+  return text;
+}
+
+/// A file of the real data, which is not part of the repository; empty when it is not there.
+inline std::string shared_trace(const std::string& name) {
+  const std::string path = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/traces/" + name;
+  return std::filesystem::exists(path) ? path : std::string();
+}
+
+}  // namespace spillway::traces

@@ -1,0 +1,334 @@
+#include "traces/workload.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "sim/text.hpp"
+#include "tests/unit/trace_test_files.hpp"
+#include "traces/generators/quantile_table.hpp"
+
+namespace spillway::traces {
+namespace {
+
+/// Settings as the configuration resolves them: the descriptors' defaults, then `changes`.
+Settings settings_with(const std::map<std::string, std::string>& changes) {
+  Settings settings;
+  settings.set("seed", std::int64_t{1});
+  settings.set("memory.block_tokens", std::int64_t{16});
+  for (const Parameter& parameter : workload_parameters()) {
+    const auto change = changes.find(parameter.name);
+    const std::string text = change == changes.end() ? parameter.default_value : change->second;
+    if (text.empty()) continue;
+    if (parameter.type == ParameterType::integer) {
+      settings.set(parameter.name, parse_integer(text).value());
+    } else if (parameter.type == ParameterType::real) {
+      settings.set(parameter.name, parse_number(text).value());
+    } else {
+      settings.set(parameter.name, text);
+    }
+  }
+  return settings;
+}
+
+Workload open(const std::map<std::string, std::string>& changes, std::int64_t replication = 0) {
+  return open_workload(settings_with(changes), replication);
+}
+
+std::vector<RequestSpec> requests_of(const std::map<std::string, std::string>& changes, std::int64_t replication = 0) {
+  const Workload workload = open(changes, replication);
+  const auto requests = drain(*workload.stream);
+  EXPECT_EQ(static_cast<std::int64_t>(requests.size()), workload.requests);
+  EXPECT_EQ(workload.stream->expected(), workload.requests);
+  return requests;
+}
+
+std::vector<std::int64_t> arrivals_of(const std::map<std::string, std::string>& changes) {
+  std::vector<std::int64_t> times;
+  for (const RequestSpec& request : requests_of(changes)) times.push_back(request.arrival.ns());
+  return times;
+}
+
+std::string problems_with(const std::map<std::string, std::string>& changes, const std::string& path = {}) {
+  return problems_of([&] { (void)open(changes); }, path);
+}
+
+constexpr const char* kTimed =
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00,100,10\n2023-11-16 18:00:01,200,20\n"
+    "2023-11-16 18:00:01,300,30\n2023-11-16 18:00:06,400,40\n";
+constexpr const char* kUntimed =
+    "{\"input_tokens\": 100, \"output_tokens\": 10, \"max_new_tokens\": 64, \"client\": 5, \"prefix_ids\": [1, 2, 3]}\n"
+    "{\"input_tokens\": 200, \"output_tokens\": 20}\n{\"input_tokens\": 300, \"output_tokens\": 30}\n";
+
+TEST(WorkloadParameters, AreDescribed) {
+  std::map<std::string, Parameter> table;
+  for (const Parameter& parameter : workload_parameters()) {
+    EXPECT_TRUE(parameter.name.starts_with("workload."));
+    EXPECT_FALSE(parameter.doc.empty()) << parameter.name;
+    EXPECT_FALSE(parameter.source.empty()) << parameter.name;
+    EXPECT_FALSE(parameter.unit.empty()) << parameter.name;
+    table[parameter.name] = parameter;
+  }
+  ASSERT_EQ(table.size(), 8U);
+  EXPECT_EQ(table["workload.trace"].choices, bundled_names());
+  EXPECT_EQ(table["workload.trace"].default_value, "azure-conv");
+  EXPECT_EQ(table["workload.requests"].minimum, 1.0) << "zero requests are refused";
+  EXPECT_TRUE(table["workload.rate"].above_minimum) << "a rate of zero is refused";
+  EXPECT_EQ(table["workload.rate"].minimum, 0.0);
+}
+
+TEST(Workload, DefaultIsAzureConvWithTwoThousandPoissonArrivals) {
+  const Workload workload = open({});
+  EXPECT_EQ(workload.name, "azure-conv");
+  EXPECT_EQ(workload.format, "quantile-table");
+  EXPECT_EQ(workload.arrival, "poisson");
+  EXPECT_EQ(workload.rate, 4.0);
+  EXPECT_EQ(workload.requests, 2000);
+  EXPECT_TRUE(workload.random);
+  EXPECT_FALSE(workload.prefix_ids);
+  EXPECT_TRUE(workload.warnings.empty());
+  EXPECT_EQ(workload.sha256, sha256_hex(bundled_file("azure-conv")->content));
+  EXPECT_TRUE(workload.source_text.starts_with("Azure/AzurePublicDataset"));
+  const auto requests = drain(*workload.stream);
+  ASSERT_EQ(requests.size(), 2000U);
+  EXPECT_EQ(requests.front().arrival, SimTime(0));
+  double gaps = 0.0;
+  double squares = 0.0;
+  for (std::size_t i = 1; i < requests.size(); ++i) {
+    const double gap = to_seconds(requests[i].arrival - requests[i - 1].arrival);
+    ASSERT_GE(gap, 0.0);
+    gaps += gap;
+    squares += gap * gap;
+    ASSERT_EQ(requests[i].max_new_tokens, requests[i].output);
+  }
+  // 1,999 gaps of mean 0.25 s: deviation of their mean 0.25 / sqrt(1999) = 0.0056; of their CV, which is 1, about
+  // 1 / sqrt(1999) = 0.022. Four of each.
+  const double mean = gaps / 1999.0;
+  EXPECT_NEAR(mean, 0.25, 0.0224);
+  EXPECT_NEAR(std::sqrt(squares / 1999.0 - mean * mean) / mean, 1.0, 0.09);
+}
+
+TEST(Workload, SameSeedSameRequests) {
+  const auto first = requests_of({});
+  const auto again = requests_of({});
+  const auto faster = requests_of({{"workload.rate", "8"}});
+  const auto other = requests_of({}, 1);
+  std::size_t same = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    ASSERT_EQ(first[i].arrival, again[i].arrival);
+    ASSERT_EQ(first[i].input, again[i].input);
+    ASSERT_EQ(first[i].output, again[i].output);
+    // Twice the rate halves every gap, up to the rounding of each.
+    ASSERT_EQ(faster[i].input, first[i].input);
+    ASSERT_NEAR(static_cast<double>(faster[i].arrival.ns()), static_cast<double>(first[i].arrival.ns()) / 2.0,
+                static_cast<double>(i));
+    if (other[i].input == first[i].input) ++same;
+  }
+  EXPECT_LT(same, 100U) << "another replication is another draw";
+}
+
+TEST(Workload, LengthsCanBeReplaced) {
+  const auto plain = requests_of({});
+  const auto fixed_input = requests_of({{"workload.input_tokens", "512"}});
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    ASSERT_EQ(fixed_input[i].input, Tokens(512));
+    ASSERT_EQ(fixed_input[i].output, plain[i].output) << "the other length stays as it was";
+  }
+  const auto drawn = requests_of({{"workload.output_tokens", "lognormal(300,0.5)"}, {"workload.requests", "50000"}});
+  double sum = 0.0;
+  for (const RequestSpec& request : drawn) {
+    ASSERT_EQ(request.max_new_tokens, request.output);
+    sum += static_cast<double>(request.output.count());
+  }
+  EXPECT_NEAR(sum / 50000.0, 300.0, 2.7);  // 4 * 150 / sqrt(50,000)
+}
+
+TEST(Workload, MaxNewTokensIsWhatClientsAskForAndCutsOutputs) {
+  const auto plain = requests_of({});
+  const auto cut = requests_of({{"workload.max_new_tokens", "128"}});
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    ASSERT_EQ(cut[i].max_new_tokens, Tokens(128));
+    ASSERT_EQ(cut[i].output, std::min(plain[i].output, Tokens(128)));
+  }
+}
+
+TEST(Workload, ConstantAndAllAtOnceArrivals) {
+  EXPECT_EQ(arrivals_of({{"workload.arrival", "constant"}, {"workload.rate", "3"}, {"workload.requests", "4"}}),
+            (std::vector<std::int64_t>{0, 333'333'333, 666'666'667, 1'000'000'000}));
+  EXPECT_EQ(arrivals_of({{"workload.arrival", "all-at-once"}, {"workload.requests", "3"}}),
+            (std::vector<std::int64_t>{0, 0, 0}));
+  const Workload all = open({{"workload.arrival", "all-at-once"}, {"workload.rate", "3"}});
+  EXPECT_FALSE(all.rate.has_value());
+  EXPECT_EQ(all.warnings, (std::vector<std::string>{"workload.rate is not used: workload.arrival is all-at-once"}));
+}
+
+TEST(Workload, AFileWithTimesIsReplayedAsItIs) {
+  const TempFile file(kTimed, ".csv");
+  const Workload workload = open({{"workload.trace", file.path()}});
+  EXPECT_EQ(workload.name, file.path());
+  EXPECT_EQ(workload.format, "azure-csv");
+  EXPECT_EQ(workload.arrival, "trace");
+  EXPECT_EQ(workload.rate, 0.5) << "three gaps in six seconds";
+  EXPECT_EQ(workload.requests, 4);
+  EXPECT_FALSE(workload.random);
+  EXPECT_EQ(workload.sha256, sha256_hex(kTimed));
+  EXPECT_TRUE(workload.warnings.empty());
+  const auto requests = drain(*workload.stream);
+  ASSERT_EQ(requests.size(), 4U);
+  EXPECT_EQ(requests[3].arrival, SimTime(6'000'000'000));
+  EXPECT_EQ(requests[3].input, Tokens(400));
+}
+
+TEST(Workload, ARateScalesTheTimesOfAFile) {
+  const TempFile file(kTimed, ".csv");
+  // Mean rate 0.5/s to 1.5/s: times are divided by 3. An explicit arrival=trace says the same as the default.
+  const std::vector<std::int64_t> expected{0, 333'333'333, 333'333'333, 2'000'000'000};
+  EXPECT_EQ(arrivals_of({{"workload.trace", file.path()}, {"workload.rate", "1.5"}}), expected);
+  EXPECT_EQ(arrivals_of({{"workload.trace", file.path()}, {"workload.rate", "1.5"}, {"workload.arrival", "trace"}}),
+            expected);
+  // Fewer requests are the first of the same stream: the rate is that of the whole file.
+  EXPECT_EQ(arrivals_of({{"workload.trace", file.path()}, {"workload.rate", "1.5"}, {"workload.requests", "2"}}),
+            (std::vector<std::int64_t>{0, 333'333'333}));
+}
+
+TEST(Workload, DrawnArrivalsOnAFileKeepItsLengths) {
+  const TempFile file(kTimed, ".csv");
+  const Workload workload = open({{"workload.trace", file.path()}, {"workload.arrival", "poisson"}});
+  EXPECT_TRUE(workload.random);
+  EXPECT_EQ(workload.rate, 0.5);
+  EXPECT_EQ(workload.warnings, (std::vector<std::string>{
+                                   "workload.rate is not set: arrivals are drawn at 0.5 requests/s, the mean rate of "
+                                   "the trace"}));
+  const auto requests = drain(*workload.stream);
+  ASSERT_EQ(requests.size(), 4U);
+  EXPECT_EQ(requests[2].input, Tokens(300));
+  EXPECT_NE(requests[1].arrival, requests[2].arrival);
+  EXPECT_EQ(arrivals_of({{"workload.trace", file.path()}, {"workload.arrival", "constant"}, {"workload.rate", "2"}}),
+            (std::vector<std::int64_t>{0, 500'000'000, 1'000'000'000, 1'500'000'000}));
+}
+
+TEST(Workload, AFileWithoutTimesNeedsARateOrAnArrival) {
+  const TempFile file(kUntimed, ".jsonl");
+  EXPECT_EQ(problems_with({{"workload.trace", file.path()}}, file.path()),
+            "exit 2\nFILE has no arrival times, so a rate or an arrival process is needed | workload.rate | "
+            "set workload.rate (requests/s) or workload.arrival, e.g. workload.rate=4");
+  EXPECT_EQ(problems_with({{"workload.trace", file.path()}, {"workload.arrival", "trace"}}, file.path()),
+            "exit 2\nFILE has no arrival times to replay | workload.arrival | use poisson, constant or all-at-once");
+  EXPECT_EQ(open({{"workload.trace", file.path()}, {"workload.rate", "2"}}).arrival, "poisson");
+  EXPECT_EQ(arrivals_of({{"workload.trace", file.path()}, {"workload.arrival", "all-at-once"}}),
+            (std::vector<std::int64_t>{0, 0, 0}));
+  const Workload drawn = open({{"workload.trace", file.path()}, {"workload.arrival", "poisson"}});
+  EXPECT_EQ(drawn.rate, 4.0);
+  EXPECT_EQ(drawn.warnings,
+            (std::vector<std::string>{"workload.rate is not set: arrivals are drawn at 4 requests/s, the default"}));
+}
+
+TEST(Workload, AFileKeepsItsClientsPrefixesAndLimits) {
+  const TempFile file(kUntimed, ".jsonl");
+  const std::map<std::string, std::string> base{{"workload.trace", file.path()}, {"workload.rate", "2"}};
+  EXPECT_TRUE(open(base).prefix_ids);
+  const auto requests = requests_of(base);
+  EXPECT_EQ(requests[0].client, 5U);
+  EXPECT_EQ(requests[0].max_new_tokens, Tokens(64));
+  EXPECT_EQ(requests[0].prefix_ids, (std::vector<std::uint64_t>{1, 2, 3}));
+  auto shorter = base;
+  shorter["workload.input_tokens"] = "40";
+  EXPECT_EQ(requests_of(shorter)[0].prefix_ids, (std::vector<std::uint64_t>{1, 2}))
+      << "40 tokens hold two whole blocks";
+  auto replaced = base;
+  replaced["workload.output_tokens"] = "7";
+  EXPECT_EQ(requests_of(replaced)[0].max_new_tokens, Tokens(7)) << "the file's limit belongs to the file's output";
+}
+
+TEST(Workload, RequestsOfAFileCanBeFewerAndNotMore) {
+  const TempFile file(kTimed, ".csv");
+  EXPECT_EQ(requests_of({{"workload.trace", file.path()}, {"workload.requests", "3"}}).size(), 3U);
+  const Workload more = open({{"workload.trace", file.path()}, {"workload.requests", "9"}});
+  EXPECT_EQ(more.requests, 4);
+  EXPECT_EQ(more.warnings, (std::vector<std::string>{"workload.requests = 9, but " + file.path() +
+                                                     " holds 4 requests: all of them are replayed"}));
+}
+
+TEST(Workload, OutputsOfZeroTokensAreTold) {
+  const TempFile file("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00,100,0\n", ".csv");
+  EXPECT_EQ(
+      open({{"workload.trace", file.path()}}).warnings,
+      (std::vector<std::string>{"1 of 1 requests in " + file.path() +
+                                " generated 0 tokens; they are replayed with 1, because their prompts were computed "
+                                "all the same"}));
+}
+
+TEST(Workload, OneInstantCannotBeScaled) {
+  const TempFile file("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00,1,1\n2023-11-16 18:00:00,1,1\n",
+                      ".csv");
+  EXPECT_FALSE(open({{"workload.trace", file.path()}}).rate.has_value());
+  EXPECT_EQ(problems_with({{"workload.trace", file.path()}, {"workload.rate", "2"}}, file.path()),
+            "exit 2\nall requests of FILE arrive at the same instant, so its times cannot be scaled to a rate | "
+            "workload.rate | draw new arrivals with workload.arrival=poisson");
+}
+
+TEST(Workload, TimesThatDoNotFitAreTold) {
+  const TempFile file(kTimed, ".csv");
+  EXPECT_EQ(
+      problems_with({{"workload.trace", file.path()}, {"workload.rate", "1e-10"}}, file.path()),
+      "exit 2\nthe last request of FILE would arrive after 3e+10 s; at most 4e+09 s fit one run | workload.rate | "
+      "use a higher rate");
+  EXPECT_EQ(problems_with({{"workload.rate", "1e-9"}}),
+            "exit 2\n2000 requests at 1e-09 requests/s last longer than 1e+08 s | workload.rate | "
+            "use a higher rate or fewer requests");
+}
+
+TEST(Workload, ATraceWithoutRequestsIsTold) {
+  const TempFile file("TIMESTAMP,ContextTokens,GeneratedTokens\n", ".csv");
+  EXPECT_EQ(problems_with({{"workload.trace", file.path()}}, file.path()),
+            "exit 3\nthe trace holds no request | FILE | check that it was copied whole");
+}
+
+TEST(Workload, AMissingFileIsTold) {
+  EXPECT_EQ(problems_with({{"workload.trace", "./nowhere"}}),
+            "exit 3\nthere is no such file | ./nowhere | check the path; it is relative to the current folder");
+}
+
+TEST(Workload, UnknownNamesAreTold) {
+  EXPECT_EQ(
+      problems_with({{"workload.trace", "azure-con"}}),
+      "exit 2\nthere is no bundled workload \"azure-con\" | workload.trace | did you mean \"azure-conv\"?  bundled: "
+      "azure-conv, sharegpt; a file in the current folder is written ./azure-con");
+}
+
+TEST(Workload, AllProblemsAreToldAtOnce) {
+  const TempFile file("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00,x,1\n", ".csv");
+  EXPECT_EQ(problems_with({{"workload.trace", file.path()},
+                           {"workload.input_tokens", "0"},
+                           {"workload.output_tokens", "many"},
+                           {"workload.max_new_tokens", "-1"}},
+                          file.path()),
+            "exit 2\n"
+            "0 tokens: a length is from 1 to 16777216 tokens | workload.input_tokens | "
+            "use a whole number of tokens (512) or lognormal(MEAN,CV), e.g. lognormal(512,0.8)\n"
+            "\"many\" is not a length | workload.output_tokens | "
+            "use a whole number of tokens (512) or lognormal(MEAN,CV), e.g. lognormal(512,0.8)\n"
+            "\"-1\" is neither \"actual\" nor a whole number of tokens from 1 to 16777216 | workload.max_new_tokens | "
+            "use actual (each request asks for what it generates) or a number such as 1024\n"
+            "\"x\" is not a whole number of tokens | FILE, row 2, column ContextTokens | correct or delete the row");
+  EXPECT_EQ(problems_with({{"workload.format", "azure-csv"}, {"workload.arrival", "trace"}}),
+            "exit 2\n"
+            "a format is for trace files, and workload.trace names a bundled workload | workload.format | "
+            "leave workload.format out\n"
+            "the bundled workloads have no arrival times | workload.arrival | "
+            "use poisson, constant or all-at-once, or a trace file with times");
+}
+
+TEST(Workload, TheRealTraceIsReplayed) {
+  const std::string path = shared_trace("azure-2023-code.csv");
+  if (path.empty()) GTEST_SKIP() << "../shared/data/traces/azure-2023-code.csv is not there";
+  const auto requests = requests_of({{"workload.trace", path}, {"workload.rate", "4"}});
+  ASSERT_EQ(requests.size(), 8819U);
+  // 8,818 gaps at 4 per second.
+  EXPECT_EQ(requests.back().arrival, SimTime(2'204'500'000'000));
+}
+
+}  // namespace
+}  // namespace spillway::traces

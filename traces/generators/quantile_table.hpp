@@ -1,0 +1,109 @@
+// Bundled workloads: request lengths as tables of quantiles, which keep a trace's shape without its rows.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/embedded_file.hpp"
+#include "sim/random.hpp"
+#include "sim/units.hpp"
+
+namespace spillway::traces {
+
+/// The JSON files of traces/generators, put into the binary by the build.
+std::span<const EmbeddedFile> embedded_files();
+
+/// A quantile function: linear between points (q, tokens), q from 0 to 1.
+class QuantileCurve {
+ public:
+  struct Point {
+    double q = 0.0;
+    double tokens = 0.0;
+  };
+  /// At least two points, first q = 0, last q = 1, q rising, tokens >= 1 and not falling: QuantileTable::parse checks
+  /// it.
+  explicit QuantileCurve(std::vector<Point> points);
+  [[nodiscard]] const std::vector<Point>& points() const { return points_; }
+  /// The value at u in [0, 1], rounded to whole tokens (halves up). O(points).
+  [[nodiscard]] Tokens at(double u) const;
+
+ private:
+  /// From `q` on, up to the next segment.
+  struct Segment {
+    double q = 0.0;
+    double tokens = 0.0;
+    double slope = 0.0;  // tokens per unit of q
+  };
+  std::vector<Point> points_;
+  std::vector<Segment> segments_;
+  std::vector<double> knots_;  // q between neighbouring segments
+};
+
+/// Input and output length of one request.
+struct Lengths {
+  Tokens input{};
+  Tokens output{};
+};
+
+/// A joint distribution of input and output lengths: a mixture of strata, independent within each. One stratum means
+/// independent lengths; many strata of the input, each with its own outputs, carry their dependence.
+///
+/// File format, schema_version 1:
+///   name, summary, source       texts
+///   published, assumed          lists of texts: which figures are known, and what was assumed between them
+///   statistics                  {"input_tokens": {"mean", "p50", "p90", "p99", "max"}, "output_tokens": {...}}
+///   strata                      [{"weight": share of the requests, "input": [[q, tokens], ...], "output": [...]}, ...]
+/// Other keys (licence, derivation) are for the reader.
+class QuantileTable {
+ public:
+  /// What the file states of the table; tests hold the strata to it.
+  struct Statistics {
+    double mean = 0.0;
+    double p50 = 0.0;
+    double p90 = 0.0;
+    double p99 = 0.0;
+    double max = 0.0;
+  };
+  struct Stratum {
+    double weight = 0.0;
+    QuantileCurve input;
+    QuantileCurve output;
+  };
+
+  /// Throws DataError with every problem of the file: `where` is `path` and a JSON pointer.
+  static QuantileTable parse(std::string_view json, const std::string& path);
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::string& summary() const { return summary_; }
+  [[nodiscard]] const std::string& source() const { return source_; }
+  [[nodiscard]] const std::vector<std::string>& published() const { return published_; }
+  [[nodiscard]] const std::vector<std::string>& assumed() const { return assumed_; }
+  [[nodiscard]] const Statistics& input() const { return input_; }
+  [[nodiscard]] const Statistics& output() const { return output_; }
+  [[nodiscard]] const std::vector<Stratum>& strata() const { return strata_; }
+
+  /// One request: three uniform draws, whatever the table. O(strata + points), no allocation.
+  [[nodiscard]] Lengths sample(RandomStream& stream) const;
+
+ private:
+  QuantileTable() = default;
+
+  std::string name_;
+  std::string summary_;
+  std::string source_;
+  std::vector<std::string> published_;
+  std::vector<std::string> assumed_;
+  Statistics input_;
+  Statistics output_;
+  std::vector<Stratum> strata_;
+  std::vector<double> knots_;  // between neighbouring strata: sum of the weights up to there
+};
+
+/// Names of the bundled workloads, in alphabetical order.
+[[nodiscard]] std::vector<std::string> bundled_names();
+/// The file of a bundled workload; nullptr when there is none of this name.
+[[nodiscard]] const EmbeddedFile* bundled_file(std::string_view name);
+
+}  // namespace spillway::traces

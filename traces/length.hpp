@@ -1,0 +1,46 @@
+// Lengths that a user states instead of taking them from a table or a trace.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/error.hpp"
+#include "sim/random.hpp"
+#include "sim/units.hpp"
+
+namespace spillway::traces {
+
+/// The longest input or output that any workload may hold: above the longest context window on offer (10 million
+/// tokens, Llama 4 Scout), and small enough that sums over a batch stay far from overflow.
+inline constexpr std::int64_t kMaxTokens = 16'777'216;
+
+/// A distribution of whole numbers of tokens, at least 1 and at most kMaxTokens.
+class LengthDistribution {
+ public:
+  /// Always `tokens`.
+  static LengthDistribution fixed(Tokens tokens);
+  /// Lognormal with this mean and coefficient of variation (standard deviation over mean):
+  ///   sigma^2 = ln(1 + cv^2),  mu = ln(mean) - sigma^2 / 2.
+  /// Rounded to whole tokens, then limited to [1, kMaxTokens]; the limits move the mean only when it is within a few
+  /// standard deviations of them.
+  static LengthDistribution lognormal(double mean, double cv);
+
+  [[nodiscard]] Tokens sample(RandomStream& stream) const;
+  /// False for a fixed length: sampling it draws nothing.
+  [[nodiscard]] bool random() const { return tokens_ == 0; }
+
+ private:
+  double mu_ = 0.0;
+  double sigma_ = 0.0;
+  std::int64_t tokens_ = 0;  // 0: lognormal
+};
+
+/// Reads "512" or "lognormal(MEAN,CV)" (MEAN in [1, kMaxTokens] tokens, CV in [0, 100]). When `text` is none of these,
+/// adds to `problems` (where: `key`) and returns nothing.
+[[nodiscard]] std::optional<LengthDistribution> parse_length(std::string_view text, const std::string& key,
+                                                             std::vector<Problem>& problems);
+
+}  // namespace spillway::traces

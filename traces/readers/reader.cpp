@@ -1,0 +1,113 @@
+#include "traces/readers/reader.hpp"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <array>
+#include <cstdio>
+#include <string_view>
+
+#include "sim/error.hpp"
+#include "sim/text.hpp"
+#include "traces/readers/azure_csv.hpp"
+#include "traces/readers/line_reader.hpp"
+#include "traces/readers/native_jsonl.hpp"
+
+namespace spillway::traces {
+namespace {
+
+struct Entry {
+  TraceFormat format;
+  bool (*recognises)(std::string_view first_line);
+  std::unique_ptr<TraceReader> (*open)(const std::string& path, Tokens block_tokens);
+};
+
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> kEntries{
+      {{"azure-csv", "CSV whose first row names TIMESTAMP, ContextTokens and GeneratedTokens (Azure's traces)"},
+       AzureCsvReader::recognises,
+       [](const std::string& path, Tokens) -> std::unique_ptr<TraceReader> {
+         return std::make_unique<AzureCsvReader>(path);
+       }},
+      {{"native-jsonl", "one JSON object per line with input_tokens and output_tokens (spillway's own)"},
+       NativeJsonlReader::recognises,
+       [](const std::string& path, Tokens block_tokens) -> std::unique_ptr<TraceReader> {
+         return std::make_unique<NativeJsonlReader>(path, block_tokens);
+       }}};
+  return kEntries;
+}
+
+const Entry& detect(const std::string& path) {
+  LineReader lines(path);
+  std::string_view line;
+  while (lines.next(line)) {
+    if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
+    for (const Entry& entry : entries()) {
+      if (entry.recognises(line)) return entry;
+    }
+    break;
+  }
+  if (line.starts_with("\x1f\x8b")) {
+    throw DataError("the file is compressed with gzip", path, "unpack it first: gunzip -k FILE");
+  }
+  std::string known;
+  for (const Entry& entry : entries()) {
+    known += fmt::format("{}{}: {}", known.empty() ? "" : "; ", entry.format.name, entry.format.doc);
+  }
+  throw DataError(fmt::format("the format cannot be told from the first line, \"{}\"", printable(line)), path,
+                  fmt::format("set workload.format, or bring the file into one of these: {}", known));
+}
+
+}  // namespace
+
+const std::vector<TraceFormat>& trace_formats() {
+  static const std::vector<TraceFormat> kFormats = [] {
+    std::vector<TraceFormat> formats;
+    for (const Entry& entry : entries()) formats.push_back(entry.format);
+    return formats;
+  }();
+  return kFormats;
+}
+
+std::vector<std::string> trace_format_choices() {
+  std::vector<std::string> choices{"auto"};
+  for (const TraceFormat& format : trace_formats()) choices.push_back(format.name);
+  return choices;
+}
+
+OpenedTrace open_trace(const std::string& path, const std::string& format, Tokens block_tokens) {
+  if (format == "auto") {
+    const Entry& entry = detect(path);
+    return {entry.format.name, entry.open(path, block_tokens)};
+  }
+  for (const Entry& entry : entries()) {
+    if (entry.format.name == format) return {format, entry.open(path, block_tokens)};
+  }
+  const std::vector<std::string> choices = trace_format_choices();
+  const std::string near = nearest_name(format, choices);
+  throw ConfigError(fmt::format("unknown trace format \"{}\"", format), "workload.format",
+                    near.empty() ? fmt::format("known formats: {}", fmt::join(choices, ", "))
+                                 : fmt::format("did you mean \"{}\"?", near));
+}
+
+std::string file_sha256(const std::string& path) {
+  check_readable(path);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  if (file == nullptr) throw DataError("the trace cannot be opened", path, "check its permissions");
+  SPILLWAY_CHECK(context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1,
+                 "SHA-256 is not available");
+  std::vector<unsigned char> buffer(std::size_t{256} << 10U);
+  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get())) {
+    SPILLWAY_CHECK(EVP_DigestUpdate(context.get(), buffer.data(), got) == 1, "SHA-256 failed");
+  }
+  if (std::ferror(file.get()) != 0) throw DataError("the trace cannot be read to its end", path, "check its disk");
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  SPILLWAY_CHECK(EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1, "SHA-256 failed");
+  std::string hex;
+  for (unsigned int i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
+  return hex;
+}
+
+}  // namespace spillway::traces

@@ -1,0 +1,36 @@
+// Opening a trace file of any known format.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/units.hpp"
+#include "traces/readers/trace_reader.hpp"
+
+namespace spillway::traces {
+
+struct TraceFormat {
+  std::string name;  // as `workload.format` takes it
+  std::string doc;   // one sentence: what its files look like
+};
+
+/// Every format that can be read, in the order in which they are tried.
+[[nodiscard]] const std::vector<TraceFormat>& trace_formats();
+/// Their names after "auto": the choices of `workload.format`.
+[[nodiscard]] std::vector<std::string> trace_format_choices();
+
+struct OpenedTrace {
+  std::string format;
+  std::unique_ptr<TraceReader> reader;
+};
+
+/// Opens a file from its start. `format` is a name of trace_formats() or "auto": then the first line that is not empty
+/// decides. `block_tokens` is the run's block size. Throws ConfigError for a format that does not exist, and DataError
+/// when the file is missing, empty, a folder or unreadable, or when its format cannot be told.
+[[nodiscard]] OpenedTrace open_trace(const std::string& path, const std::string& format, Tokens block_tokens);
+
+/// Lower-case hexadecimal SHA-256 of a file's bytes, read through a fixed buffer. Throws DataError as open_trace does.
+[[nodiscard]] std::string file_sha256(const std::string& path);
+
+}  // namespace spillway::traces

@@ -1,0 +1,74 @@
+// The table of the `workload.*` keys.
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "traces/generators/quantile_table.hpp"
+#include "traces/readers/reader.hpp"
+#include "traces/workload.hpp"
+
+namespace spillway::traces {
+namespace {
+
+Parameter key(std::string name, ParameterType type, std::string unit, std::string default_value, std::string doc) {
+  return {.name = std::move(name),
+          .type = type,
+          .unit = std::move(unit),
+          .default_value = std::move(default_value),
+          .doc = std::move(doc),
+          .source = "Spillway"};
+}
+
+}  // namespace
+
+std::vector<Parameter> workload_parameters() {
+  std::vector<Parameter> table;
+  Parameter trace = key("workload.trace", ParameterType::text, "-", "azure-conv",
+                        "Where requests come from: a bundled workload, or a trace file (its name has a / or a .)");
+  trace.choices = bundled_names();
+  table.push_back(std::move(trace));
+
+  Parameter format = key("workload.format", ParameterType::choice, "-", "auto",
+                         "Format of the trace file; auto tells it from the file's first line");
+  format.choices = trace_format_choices();
+  table.push_back(std::move(format));
+
+  Parameter requests =
+      key("workload.requests", ParameterType::integer, "requests", "",
+          fmt::format("Requests to replay; default: {} of a bundled workload, all rows of a file", kDefaultRequests));
+  requests.minimum = 1.0;
+  requests.maximum = static_cast<double>(kMaxRequests);
+  table.push_back(std::move(requests));
+
+  Parameter rate =
+      key("workload.rate", ParameterType::real, "requests/s", "",
+          fmt::format("Mean offered rate; default: {} for a bundled workload, the file's own times otherwise. "
+                      "The times of a file are scaled so that the whole file has this rate",
+                      kDefaultRate));
+  rate.minimum = 0.0;
+  rate.above_minimum = true;
+  rate.maximum = 1e9;
+  table.push_back(std::move(rate));
+
+  Parameter arrival =
+      key("workload.arrival", ParameterType::choice, "-", "",
+          "Arrival process: poisson and constant draw arrivals at workload.rate, trace takes the file's "
+          "times, all-at-once starts every request at 0; default: trace for a file with times, else poisson");
+  arrival.choices = {"poisson", "constant", "trace", "all-at-once"};
+  table.push_back(std::move(arrival));
+
+  table.push_back(key("workload.input_tokens", ParameterType::text, "tokens", "",
+                      "Replaces the input lengths: a number (512) or lognormal(MEAN,CV); default: the workload's"));
+  table.push_back(key("workload.output_tokens", ParameterType::text, "tokens", "",
+                      "Replaces the output lengths: a number (512) or lognormal(MEAN,CV); default: the workload's"));
+  Parameter max_new = key("workload.max_new_tokens", ParameterType::text, "tokens", "actual",
+                          "Output length that clients ask for: actual (what each request generates, or what the trace "
+                          "states), or a number, at which longer outputs are cut");
+  max_new.source = "Serving benchmarks set max_tokens to the recorded length (vLLM benchmarks/serve)";
+  table.push_back(std::move(max_new));
+  return table;
+}
+
+}  // namespace spillway::traces
