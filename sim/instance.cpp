@@ -157,7 +157,7 @@ std::optional<SimTime> Instance::decide(SimTime now) {
   start_ = now;
   ++totals_.iterations;
   totals_.peak_batch = std::max(totals_.peak_batch, members_.size());
-  return now + run(shape());
+  return run(shape());
 }
 
 bool Instance::stage() {
@@ -192,21 +192,41 @@ BatchShape Instance::shape() {
   return shape;
 }
 
-Duration Instance::run(const BatchShape& batch) {
-  const IterationTime time = model_.iteration(batch);
-  // Everything that moves between tiers does so before the forward pass, both directions at once.
-  std::array<Duration, 2> copies{};
+std::array<Bytes, 2> Instance::issue_moves() {
+  std::array<Bytes, 2> bytes{};
   for (std::size_t i = 0; i < moves_.size(); ++i) {
     if (moves_[i].count() == 0) continue;
-    const Bytes bytes = kv_.block_bytes * moves_[i].count();
-    const CopyTime copy =
-        model_.copy(i == 0 ? Stream::h2d : Stream::d2h, kv_.copies_per_block * moves_[i].count(), bytes);
-    copies[i] = copy.launch + copy.transfer;
-    (i == 0 ? totals_.moved_h2d : totals_.moved_d2h) += bytes;
+    const Stream stream = i == 0 ? Stream::h2d : Stream::d2h;
+    bytes[i] = kv_.block_bytes * moves_[i].count();
+    const CopyTime time = model_.copy(stream, kv_.copies_per_block * moves_[i].count(), bytes[i]);
+    copies_.add(Copy{stream, 0, 0, bytes[i], time.launch, time.transfer});
   }
+  return bytes;
+}
+
+SimTime Instance::run(const BatchShape& batch) {
+  const IterationTime time = model_.iteration(batch);
+  const SubBatchTimes sub_batch{time.before, LayerTimes(time.layer), LayerTimes(), time.after};
+  IterationPlan plan{model_.layers(), std::span(&sub_batch, 1), nullptr};
+  if (moves_ == std::array<Blocks, 2>{}) {
+    executor_.begin(plan, start_);
+    account(time, Duration(0), Resource::h2d);
+    return executor_.run(plan, kNever).time;
+  }
+  const std::array<StreamUse, 3> before{executor_.use(Stream::compute), executor_.use(Stream::h2d),
+                                        executor_.use(Stream::d2h)};
+  const std::array<Bytes, 2> bytes = issue_moves();
+  plan.rule = &copies_;
+  executor_.begin(plan, start_);
+  const SimTime end = executor_.run(plan, kNever).time;
+  const StreamUse in = executor_.use(Stream::h2d) - before[1];
+  const StreamUse out = executor_.use(Stream::d2h) - before[2];
+  SPILLWAY_CHECK(in.bytes == bytes[0] && out.bytes == bytes[1], "bytes moved differ from bytes charged on the links");
+  totals_.moved_h2d += in.bytes;
+  totals_.moved_d2h += out.bytes;
+  account(time, (executor_.use(Stream::compute) - before[0]).stall, in.busy >= out.busy ? Resource::h2d : Resource::d2h);
   moves_ = {};
-  account(time, model_.layers(), copies[0], copies[1]);
-  return time.before + time.layer * model_.layers() + time.after + std::max(copies[0], copies[1]);
+  return end;
 }
 
 void Instance::complete(SimTime now) {
@@ -307,14 +327,14 @@ void Instance::advance(SimTime now) {
   }
 }
 
-void Instance::account(const IterationTime& time, std::int32_t layers, Duration stalled_h2d, Duration stalled_d2h) {
+void Instance::account(const IterationTime& time, Duration stall, Resource link) {
   const auto spend = [this](Resource resource, double seconds) {
     totals_.resource_time[static_cast<std::size_t>(resource)] += seconds;
   };
-  spend(stalled_h2d >= stalled_d2h ? Resource::h2d : Resource::d2h, to_seconds(std::max(stalled_h2d, stalled_d2h)));
+  spend(link, to_seconds(stall));
   if (blocked_ == Blocked::kv_capacity) {
     // More memory would let more requests share this time, whatever it was spent on.
-    spend(Resource::kv_capacity, to_seconds(time.before + time.layer * layers + time.after));
+    spend(Resource::kv_capacity, to_seconds(time.before + time.layer * model_.layers() + time.after));
     return;
   }
   spend(Resource::compute, time.shares.compute);

@@ -10,6 +10,8 @@
 
 #include "sim/api/registry.hpp"
 #include "sim/batch.hpp"
+#include "sim/exec/blocking_copies.hpp"
+#include "sim/exec/executor.hpp"
 #include "sim/kv/block_store.hpp"
 #include "sim/metrics.hpp"
 #include "sim/request_table.hpp"
@@ -85,7 +87,10 @@ class Instance final : public View, private Decision {
   /// One call of the policy. False when it left nothing to run; `changed_` says whether it changed the batch.
   [[nodiscard]] bool stage();
   [[nodiscard]] BatchShape shape();
-  [[nodiscard]] Duration run(const BatchShape& shape);
+  /// Executes the iteration and returns its end.
+  [[nodiscard]] SimTime run(const BatchShape& shape);
+  /// Hands the staged moves to the executor's copy streams; returns the bytes per direction.
+  std::array<Bytes, 2> issue_moves();
   void complete_decodes(SimTime now, Duration duration);
   void complete_chunks(SimTime now, Duration duration);
   void emit_token(std::int32_t m, SimTime now);
@@ -93,7 +98,7 @@ class Instance final : public View, private Decision {
   void end_request(RequestId id, Outcome outcome, SimTime now);
   void record(const RequestSlot& slot, const Member* member, Outcome outcome, SimTime now);
   void advance(SimTime now);
-  void account(const IterationTime& time, std::int32_t layers, Duration stalled_h2d, Duration stalled_d2h);
+  void account(const IterationTime& time, Duration stall, Resource link);
 
   const ExecutionModel& model_;
   const KvLayout kv_;
@@ -113,6 +118,8 @@ class Instance final : public View, private Decision {
   std::vector<std::int32_t> chunk_members_;
   std::vector<PrefillChunk> chunks_;
   std::array<Blocks, 2> moves_{};  // host -> GPU, GPU -> host
+  BlockingCopies copies_;          // the moves, which the forward pass waits for
+  Executor executor_;
   bool idle_ = false;
   bool changed_ = false;
   std::optional<Blocked> blocked_;

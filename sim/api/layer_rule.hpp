@@ -36,12 +36,12 @@ class CopySink {
 ///    before it and this step's CPU attention of the previous layer is done, just before its residency check. Copies
 ///    issued here start no earlier than this instant.
 ///  * `at_copy_done(copy)` is called when a copy has ended, also between two iterations (a copy in flight outlives the
-///    iteration that issued it). At one instant: first every copy that ends then (d2h before h2d: space is freed before it
-///    is filled, and only then does a layer that was waited for arrive, so a rule can tell from its own state whether
-///    compute stood still when a copy ended), then the layer start, then the residency check.
-///  * `ready(layer, sub_batch)` is the residency check: may the step compute now? Asked right after at_layer_start and, while
-///    the step waits, after the last at_copy_done of an instant. It must not change the rule's state.
-///  * A rule that leaves a step waiting with no copy in flight deadlocks; the executor reports it as a broken invariant.
+///    iteration that issued it). At one instant: first every copy that ends then (d2h before h2d: space is freed before
+///    it is filled, and only then does a layer that was waited for arrive, so a rule can tell from its own state
+///    whether compute stood still when a copy ended), then the layer start, then the residency check.
+///  * `ready(layer, sub_batch)` is the residency check: may the step compute now? Asked right after at_layer_start and,
+///    while the step waits, after the last at_copy_done of an instant. It must not change the rule's state.
+///  * A rule that leaves a step waiting with no copy in flight deadlocks; the executor reports a broken invariant.
 class LayerRule {
  public:
   virtual ~LayerRule() = default;

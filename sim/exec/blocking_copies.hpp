@@ -10,8 +10,8 @@ namespace spillway {
 
 /// Issues its copies at the first layer start of the iteration, in the order in which they were added (each direction
 /// is a FIFO of its own), and holds every step until all of them are done: vLLM's swap in and out ahead of the forward
-/// pass. The copies are those of one iteration; add the next iteration's after it has begun to compute. Source: vLLM
-/// v0, Worker.execute_model: cache operations come before the model and are waited for.
+/// pass. Copies added later wait for the next iteration. No copy of another rule may be in flight. Source: vLLM v0,
+/// Worker.execute_model: cache operations come before the model and are waited for.
 class BlockingCopies final : public LayerRule {
  public:
   void add(const Copy& copy) { waiting_.push_back(copy); }

@@ -163,7 +163,7 @@ inline void Executor::compute(const IterationPlan& plan) {
   }
 }
 
-Outcome Executor::run(const IterationPlan& plan, SimTime until) {
+RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
   SPILLWAY_CHECK(iteration_start_ != kNever, "no iteration has begun");
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
   while (layer_ <= plan.layers) {

@@ -40,10 +40,9 @@ class LayerTimes {
 /// Durations of one sub-batch.
 struct SubBatchTimes {
   Duration before{};  // compute stream, ahead of the first layer of any sub-batch
-  LayerTimes gpu{};   // compute stream, per layer
-  LayerTimes
-      cpu{};  // CPU attention, per layer, after the GPU's part of that layer; 0: none, the CPU stream is not used
-  Duration after{};  // compute stream, behind the last layer of every sub-batch and this one's CPU attention
+  LayerTimes gpu{};   // compute stream
+  LayerTimes cpu{};   // CPU attention behind the GPU's part of the layer; 0: none, the CPU stream is not used
+  Duration after{};   // compute stream, behind the last layer of every sub-batch and this one's CPU attention
 };
 
 /// One iteration. Holds no memory: the spans and the rule outlive the run.
@@ -108,7 +107,7 @@ class CopyStream {
 };
 
 /// How far a run came.
-struct Outcome {
+struct RunOutcome {
   bool finished = false;
   SimTime time{};  // the iteration's finish, or the instant at which the run was cut
 };
@@ -134,7 +133,7 @@ class Executor final : private CopySink {
   void begin(const IterationPlan& plan, SimTime start);
   /// Runs the iteration begun with this plan up to its finish or `until` >= now(), whichever comes first; again after a
   /// cut, with the same plan.
-  Outcome run(const IterationPlan& plan, SimTime until);
+  RunOutcome run(const IterationPlan& plan, SimTime until);
   /// Between iterations: lets the copies in flight go on up to `until` >= now(), or with kNever until none is left.
   /// `rule` may be null.
   void run_copies(LayerRule* rule, SimTime until);

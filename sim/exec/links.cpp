@@ -17,7 +17,7 @@ LinkId Links::add_link(BytesPerSecond capacity) {
 FlowId Links::start_flow(SimTime now, const FlowSpec& spec) {
   SPILLWAY_CHECK(now_ <= now && now <= next_event_,
                  "a flow starts at " + std::to_string(now.ns()) + " ns, out of turn");
-  SPILLWAY_CHECK(!spec.route.empty() && spec.route.size() <= kMaxRoute, "a route of 1 to 4 links");
+  SPILLWAY_CHECK(!spec.route.empty() && spec.route.size() <= kMaxRoute, "a route of 1 to kMaxRoute links");
   SPILLWAY_CHECK(spec.bytes >= Bytes{} && spec.launch >= Duration{} && spec.cap.value() > 0.0, "a flow that moves");
   now_ = now;
   Flow flow{.id = static_cast<FlowId>(next_id_++),

@@ -85,7 +85,7 @@ void BM_EngineAlone(benchmark::State& state) {
   Assembly assembly = assemble(resolve_arguments(
       {"policy=vllm", "workload.trace=sharegpt", "workload.requests=300000", "workload.rate=1000"}, {}, {}));
   std::vector<RequestSpec> requests;
-  for (RequestSpec spec; assembly.workload.source->next(spec);) requests.push_back(spec);
+  for (RequestSpec spec; assembly.workload.stream->next(spec);) requests.push_back(spec);
   std::int64_t iterations = 0;
   std::int64_t served = 0;
   RunStatistics last;

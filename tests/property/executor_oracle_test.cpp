@@ -365,7 +365,7 @@ Trace run_executor(const Case& c, int cut_percent) {
     for (bool finished = false; !finished;) {
       const SimTime next_change = change == c.changes.end() ? kNever : change->at;
       const SimTime cut = random.chance(cut_percent) ? executor.now() + Duration(random.in(0, c.scale)) : kNever;
-      const Outcome outcome = executor.run(plan, std::min(cut, next_change));
+      const RunOutcome outcome = executor.run(plan, std::min(cut, next_change));
       EXPECT_EQ(outcome.time, executor.now());
       finished = outcome.finished;
       if (!finished && outcome.time == next_change) apply();

@@ -31,7 +31,7 @@ Copy copy(Stream stream, std::int32_t layer, std::int64_t transfer, std::int64_t
 Duration iterate(Executor& executor, const IterationPlan& plan) {
   const SimTime start = executor.now();
   executor.begin(plan, start);
-  const Outcome outcome = executor.run(plan, kNever);
+  const RunOutcome outcome = executor.run(plan, kNever);
   EXPECT_TRUE(outcome.finished);
   return outcome.time - start;
 }
@@ -454,7 +454,7 @@ TEST(Executor, PrefetchForTheNextIteration_CarriesOver) {
     Script next({}, {1, 1});
     const IterationPlan plan{2, {&times, 1}, &next};
     executor.begin(plan, executor.now() + ns(gap));
-    const Outcome outcome = executor.run(plan, kNever);
+    const RunOutcome outcome = executor.run(plan, kNever);
     EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(10), ns(4), Bytes(10)}));
     EXPECT_EQ(next.done, 1);
     return outcome.time - at(8 + gap) - ns(8);
@@ -501,7 +501,7 @@ TEST(Executor, Cut_ChangesNothing) {
     const IterationPlan plan{9, sub_batches, &rule};
     for (int token = 0; token < 4; ++token) {
       executor.begin(plan, executor.now() + ns(3));
-      Outcome outcome = executor.run(plan, every == 0 ? kNever : executor.now());
+      RunOutcome outcome = executor.run(plan, every == 0 ? kNever : executor.now());
       while (!outcome.finished) {
         EXPECT_EQ(executor.now(), outcome.time);
         outcome = executor.run(plan, executor.now() + ns(every));
