@@ -110,9 +110,12 @@ class VllmV0Scheduler final : public Scheduler {
         continue;
       }
       const Tokens tokens = chunked_prefill_ ? std::min(request.known, budget) : request.known;
-      if (fit != Fit::now) decision.blocked(Blocked::kv_capacity);
-      else if (view.batch().running >= max_num_seqs_) decision.blocked(Blocked::batch_size);
-      else if (tokens > budget || tokens <= Tokens(0)) decision.blocked(Blocked::token_budget);
+      if (fit != Fit::now)
+        decision.blocked(Blocked::kv_capacity);
+      else if (view.batch().running >= max_num_seqs_)
+        decision.blocked(Blocked::batch_size);
+      else if (tokens > budget || tokens <= Tokens(0))
+        decision.blocked(Blocked::token_budget);
       else {
         waiting_.pop_front();
         decision.join(head);
@@ -148,9 +151,11 @@ PolicyInfo info() {
   PolicyInfo info;
   info.name = "vllm-v0";
   info.summary = "vLLM's V0 scheduler, the papers' baseline: prompts first, watermark, recompute or swap";
-  info.source = "vllm-project/vllm v0.2.0, v0.5.3, v0.6.3, vllm/core/scheduler.py; facts of v0.2.0 from code of its period";
+  info.source =
+      "vllm-project/vllm v0.2.0, v0.5.3, v0.6.3, vllm/core/scheduler.py; facts of v0.2.0 from code of its period";
   info.limits =
-      "One sequence per request (no beam search); padding limits of v0.2.1-v0.3.x, LoRA and priorities are not modelled. "
+      "One sequence per request (no beam search); padding limits of v0.2.1-v0.3.x, LoRA and priorities are not "
+      "modelled. "
       "Where vLLM aborts because the host tier is full, the request is recomputed.";
   info.parameters = {
       {.name = "policy.version",
@@ -165,10 +170,12 @@ PolicyInfo info() {
        .unit = "-",
        .default_value = "auto",
        .choices = {"auto", "v1", "v2"},
-       .doc = "v1: a decode goes on only while a block is free, even when its last one has room; v2 counts exactly; auto: "
-              "v1 up to 0.5.3, v2 in 0.6.3",
-       .source = "vllm/core/block_manager_v1.py (can_append_slots), block_manager_v2.py; which release defaults to which "
-                 "is assumed"},
+       .doc =
+           "v1: a decode goes on only while a block is free, even when its last one has room; v2 counts exactly; auto: "
+           "v1 up to 0.5.3, v2 in 0.6.3",
+       .source =
+           "vllm/core/block_manager_v1.py (can_append_slots), block_manager_v2.py; which release defaults to which "
+           "is assumed"},
       {.name = "policy.watermark",
        .type = ParameterType::real,
        .unit = "fraction",

@@ -1,8 +1,8 @@
 // vLLM today: the V1 scheduler.
 //
-// Source: vllm-project/vllm v0.19, vllm/v1/core/sched/scheduler.py and vllm/v1/core/kv_cache_manager.py. One token budget
-// per step serves decodes and prompt pieces alike; memory is taken for the tokens of the step and for no later ones; on
-// shortage the request that was admitted last gives everything back and is computed again.
+// Source: vllm-project/vllm v0.19, vllm/v1/core/sched/scheduler.py and vllm/v1/core/kv_cache_manager.py. One token
+// budget per step serves decodes and prompt pieces alike; memory is taken for the tokens of the step and for no later
+// ones; on shortage the request that was admitted last gives everything back and is computed again.
 #include <algorithm>
 
 #include "policies/parts/fcfs_queue.hpp"
@@ -31,8 +31,8 @@ class VllmScheduler final : public Scheduler {
   }
 
  private:
-  /// Requests in the batch, in order of admission. Admission stops where the budget does, so at most one of them is still
-  /// in prefill, and it is the last. Returns false when one was preempted.
+  /// Requests in the batch, in order of admission. Admission stops where the budget does, so at most one of them is
+  /// still in prefill, and it is the last. Returns false when one was preempted.
   bool schedule_running(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
     bool preempted = false;
     const auto decodes = [&] { return std::min(view.batch().decoding, budget.count()); };
@@ -70,7 +70,8 @@ class VllmScheduler final : public Scheduler {
         continue;
       }
       if (view.batch().running >= max_num_seqs_) return decision.blocked(Blocked::batch_size);
-      if (tokens <= Tokens(0) || (!chunked_prefill_ && missing > budget)) return decision.blocked(Blocked::token_budget);
+      if (tokens <= Tokens(0) || (!chunked_prefill_ && missing > budget))
+        return decision.blocked(Blocked::token_budget);
       if (fit != Fit::now) return decision.blocked(Blocked::kv_capacity);
       waiting_.pop_front();
       decision.join(head);

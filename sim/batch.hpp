@@ -13,15 +13,15 @@ namespace spillway {
 
 /// A request that has been scheduled at least once and has not ended.
 ///
-/// While it decodes, `computed`, `computing` and `finish_step` are relative to the batch's clocks, so that a step in which
-/// nothing happens to it does not touch it: its computed tokens are computed + Batch::steps(), its computing time is
-/// computing + Batch::decode_time(). In every other phase they are plain values.
+/// While it decodes, `computed`, `computing` and `finish_step` are relative to the batch's clocks, so that a step in
+/// which nothing happens to it does not touch it: its computed tokens are computed + Batch::steps(), its computing time
+/// is computing + Batch::decode_time(). In every other phase they are plain values.
 struct Member {
   RequestId id{};
   Phase phase = Phase::waiting;
-  bool late = false;            // its last token came before the batch's last decode step
-  bool covered = false;         // holds all the blocks that it will ever need: never grows
-  std::int32_t prev = -1;       // batch order
+  bool late = false;       // its last token came before the batch's last decode step
+  bool covered = false;    // holds all the blocks that it will ever need: never grows
+  std::int32_t prev = -1;  // batch order
   std::int32_t next = -1;
   std::int32_t ring_prev = -1;  // requests that finish in the same step
   std::int32_t ring_next = -1;
@@ -29,15 +29,15 @@ struct Member {
   std::uint64_t order = 0;      // when it joined the batch
   std::int64_t input = 0;
   std::int64_t output = 0;
-  std::int64_t known = 0;       // waiting, prefilling, swapped: input + generated; decoding: unused
+  std::int64_t known = 0;  // waiting, prefilling, swapped: input + generated; decoding: unused
   std::int64_t computed = 0;
-  std::int64_t staged = 0;      // known tokens that the current iteration computes, while prefilling
+  std::int64_t staged = 0;  // known tokens that the current iteration computes, while prefilling
   std::int64_t finish_step = 0;
-  std::int64_t held = 0;        // GPU blocks (host blocks while swapped); decoding: lower bound, see Batch::held
+  std::int64_t held = 0;  // GPU blocks (host blocks while swapped); decoding: lower bound, see Batch::held
   Duration computing{};
   SimTime first_scheduled = kNever;
   SimTime first_token = kNever;
-  SimTime last_token{};         // valid when late or not decoding
+  SimTime last_token{};  // valid when late or not decoding
   Tokens cached{};
   std::int32_t preempted_recompute = 0;
   std::int32_t preempted_swap = 0;
@@ -159,7 +159,7 @@ class Batch {
   std::size_t step_class_ = 0;  // steps_ mod block
   Duration decode_time_{};
   std::int64_t decoding_ = 0;
-  std::int64_t context_ = 0;  // sum of Member::computed over decodes
+  std::int64_t context_ = 0;                // sum of Member::computed over decodes
   std::vector<std::int64_t> growth_count_;  // decodes by growth class
   std::vector<std::vector<std::int32_t>> growth_;
   std::vector<std::int32_t> ring_;  // by finish step modulo its size: first member

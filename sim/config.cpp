@@ -155,7 +155,7 @@ class Resolver {
     if (config_.policy->default_engine) defaults["engine"] = config_.policy->default_engine(known);
     for (const auto& [name, text] : defaults) {
       const auto key = std::find_if(config_.keys.begin(), config_.keys.end(),
-                                    [&](const ResolvedKey& k) { return k.parameter.name == name; });
+                                    [&wanted = name](const ResolvedKey& k) { return k.parameter.name == wanted; });
       SPILLWAY_CHECK(key != config_.keys.end(), "policy " + config_.policy->name + " has a default for " + name);
       if (key->origin != Origin::standard) continue;
       key->text = text;

@@ -11,11 +11,11 @@ namespace spillway {
 /// Exit codes of the command line; users' scripts depend on them.
 enum class ExitCode : int {
   ok = 0,
-  usage = 2,        // usage or configuration
-  data = 3,         // trace or profile data
-  partial = 4,      // a sweep failed in part
-  gate = 5,         // a gate or claim was not met
-  invariant = 70,   // a broken invariant of the simulator
+  usage = 2,       // usage or configuration
+  data = 3,        // trace or profile data
+  partial = 4,     // a sweep failed in part
+  gate = 5,        // a gate or claim was not met
+  invariant = 70,  // a broken invariant of the simulator
   interrupted = 130
 };
 
@@ -63,7 +63,8 @@ class InvariantError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-[[noreturn]] inline void broken_invariant(const char* condition, const char* file, int line, const std::string& detail) {
+[[noreturn]] inline void broken_invariant(const char* condition, const char* file, int line,
+                                          const std::string& detail) {
   throw InvariantError(std::string(file) + ":" + std::to_string(line) + ": " + condition + ": " + detail);
 }
 

@@ -48,9 +48,7 @@ class EventQueue {
   }
 
  private:
-  static bool before(const Event& a, const Event& b) {
-    return a.time != b.time ? a.time < b.time : a.order < b.order;
-  }
+  static bool before(const Event& a, const Event& b) { return a.time != b.time ? a.time < b.time : a.order < b.order; }
   void sift_down(const Event& event) {
     std::size_t hole = 0;
     for (;;) {

@@ -26,7 +26,8 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
   policy_ = config.policy->make(PolicyContext{*config.settings, *this});
 }
 
-// --- arrivals and departures ------------------------------------------------------------------------------------------
+// --- arrivals and departures
+// ------------------------------------------------------------------------------------------
 
 RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTime now) {
   advance(now);
@@ -135,7 +136,8 @@ std::string Instance::oldest() const {
   return live.empty() ? "none" : "request " + std::to_string(live.front().serial);
 }
 
-// --- one iteration ----------------------------------------------------------------------------------------------------
+// --- one iteration
+// ----------------------------------------------------------------------------------------------------
 
 std::optional<SimTime> Instance::decide(SimTime now) {
   SPILLWAY_CHECK(!busy_, "a decision during an iteration");
@@ -149,7 +151,8 @@ std::optional<SimTime> Instance::decide(SimTime now) {
                      "nothing runs while " + oldest() + " waits, and the policy did not idle");
       return std::nullopt;
     }
-    SPILLWAY_CHECK(--tries_left > 0, "the policy preempts for ever without running anything; " + oldest() + " is stuck");
+    SPILLWAY_CHECK(--tries_left > 0,
+                   "the policy preempts for ever without running anything; " + oldest() + " is stuck");
   }
   SPILLWAY_CHECK(++silent_iterations_ <= kMostSilentIterations,
                  "no token in " + std::to_string(kMostSilentIterations) + " iterations; " + oldest() + " is stuck");
@@ -224,7 +227,8 @@ SimTime Instance::run(const BatchShape& batch) {
   SPILLWAY_CHECK(in.bytes == bytes[0] && out.bytes == bytes[1], "bytes moved differ from bytes charged on the links");
   totals_.moved_h2d += in.bytes;
   totals_.moved_d2h += out.bytes;
-  account(time, (executor_.use(Stream::compute) - before[0]).stall, in.busy >= out.busy ? Resource::h2d : Resource::d2h);
+  account(time, (executor_.use(Stream::compute) - before[0]).stall,
+          in.busy >= out.busy ? Resource::h2d : Resource::d2h);
   moves_ = {};
   return end;
 }
@@ -301,7 +305,8 @@ void Instance::emit_token(std::int32_t m, SimTime now) {
   if (members_.last_step_end() != now) members_.mark_late(m, now);
 }
 
-// --- books ------------------------------------------------------------------------------------------------------------
+// --- books
+// ------------------------------------------------------------------------------------------------------------
 
 void Instance::advance(SimTime now) {
   if (!measuring_ && now >= metrics_.begin()) {

@@ -19,9 +19,9 @@
 
 namespace spillway {
 
-/// The iteration state machine. Between `decide` and `complete` an iteration is in flight; arrivals and time-outs may come
-/// meanwhile. Cost per iteration: O(requests that join, leave, finish or prefill), plus O(blocks touched) with prefix
-/// caching. Throws InvariantError when the policy breaks the contract of Decision.
+/// The iteration state machine. Between `decide` and `complete` an iteration is in flight; arrivals and time-outs may
+/// come meanwhile. Cost per iteration: O(requests that join, leave, finish or prefill), plus O(blocks touched) with
+/// prefix caching. Throws InvariantError when the policy breaks the contract of Decision.
 class Instance final : public View, private Decision {
  public:
   Instance(const SimulationConfig& config, MetricsCollector& metrics);

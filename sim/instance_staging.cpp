@@ -1,5 +1,6 @@
 // What a policy sees of an instance (View) and how it changes the standing batch (Decision).
 #include <algorithm>
+#include <ranges>
 #include <string>
 
 #include "sim/instance.hpp"
@@ -13,7 +14,8 @@ std::string name_of(RequestId id) { return "request " + std::to_string(id.serial
 
 }  // namespace
 
-// --- View -------------------------------------------------------------------------------------------------------------
+// --- View
+// -------------------------------------------------------------------------------------------------------------
 
 RequestView Instance::request(RequestId id) const {
   const RequestSlot& slot = table_[id];
@@ -34,9 +36,7 @@ RequestView Instance::request(RequestId id) const {
   return view;
 }
 
-RequestId Instance::last_joined() const {
-  return members_.last() < 0 ? kNoRequest : members_[members_.last()].id;
-}
+RequestId Instance::last_joined() const { return members_.last() < 0 ? kNoRequest : members_[members_.last()].id; }
 
 Blocks Instance::decode_growth(std::int64_t decodes) const {
   if (staged_decodes_ >= 0) return Blocks(0);
@@ -85,7 +85,8 @@ void Instance::refresh() {
   if (cached_) tiers_[at(Tier::gpu)].free = cached_->free();
 }
 
-// --- Decision ---------------------------------------------------------------------------------------------------------
+// --- Decision
+// ---------------------------------------------------------------------------------------------------------
 
 std::int32_t Instance::member_in(RequestId id, Phase phase) const {
   const std::int32_t m = table_[id].member;
@@ -111,7 +112,7 @@ void Instance::release_blocks(std::int32_t m) {
   TierState& gpu = tiers_[at(Tier::gpu)];
   if (cached_) {
     // In reverse, so that the end of a sequence is reused before its beginning.
-    for (auto block = member.blocks.rbegin(); block != member.blocks.rend(); ++block) cached_->release(*block);
+    for (const std::int32_t block : std::views::reverse(member.blocks)) cached_->release(block);
     member.blocks.clear();
     member.named = 0;
     member.chain = 0;

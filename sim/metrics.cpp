@@ -285,7 +285,8 @@ MetricsCollector::Summary MetricsCollector::summarise_exact(std::vector<double> 
   summary.std = std::sqrt(summary.std / n);
   summary.min = *std::min_element(values.begin(), values.end());
   summary.max = *std::max_element(values.begin(), values.end());
-  // Ranks in ascending order, each selected within what lies above the one before: a full sort costs three times as much.
+  // Ranks in ascending order, each selected within what lies above the one before: a full sort costs three times as
+  // much.
   auto begin = values.begin();
   const auto select = [&](std::size_t rank) {
     const auto at = values.begin() + static_cast<std::ptrdiff_t>(rank);

@@ -125,8 +125,8 @@ struct RunStatistics {
 
 /// Collects one run. O(1) per call; memory O(min(requests, exact_limit)) plus one sketch per latency beyond it.
 ///
-/// Latencies are those of finished measured requests; ITL is of every gap that ends in the measured span. Sums are kept
-/// in whole nanoseconds, so the order of calls does not show in the result.
+/// Latencies are those of finished measured requests; ITL is of every gap that ends in the measured span. What is
+/// sketched is summed in whole nanoseconds: neither how gaps are grouped into calls nor their order matters.
 class MetricsCollector {
  public:
   /// Throws ConfigError when the warm-up is a share and the number of requests is not known.

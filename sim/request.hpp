@@ -25,8 +25,8 @@ struct RequestSpec {
   Tokens output{};          // >= 1; the truth, hidden from policies
   Tokens max_new_tokens{};  // what the client asked for; >= output
   std::uint32_t client = 0;
-  /// Content identity of the input's first whole blocks (`memory.block_tokens` tokens each); equal ids at equal positions
-  /// after equal prefixes mean equal tokens. Empty: unknown, never shared.
+  /// Content identity of the input's first whole blocks (`memory.block_tokens` tokens each); equal ids at equal
+  /// positions after equal prefixes mean equal tokens. Empty: unknown, never shared.
   std::vector<std::uint64_t> prefix_ids;
 };
 
@@ -40,12 +40,12 @@ struct RequestRecord {
   SimTime arrival{};
   SimTime first_scheduled = kNever;
   SimTime first_token = kNever;
-  SimTime end = kNever;   // last token, or the instant at which it was rejected or given up
-  Duration computing{};   // total length of the iterations that it took part in
+  SimTime end = kNever;  // last token, or the instant at which it was rejected or given up
+  Duration computing{};  // total length of the iterations that it took part in
   Tokens input{};
-  Tokens output{};        // asked for by the workload
-  Tokens generated{};     // produced
-  Tokens cached{};        // prompt tokens taken from the prefix cache, all admissions together
+  Tokens output{};     // asked for by the workload
+  Tokens generated{};  // produced
+  Tokens cached{};     // prompt tokens taken from the prefix cache, all admissions together
   std::int32_t preempted_recompute = 0;
   std::int32_t preempted_swap = 0;
   bool operator==(const RequestRecord&) const = default;

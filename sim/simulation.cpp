@@ -31,8 +31,8 @@ class Simulation {
     if (over_) instance_.stop(now_);
     SimulationResult result;
     const SimTime end = over_ ? now_ : last_completion_;
-    result.statistics = metrics_.finish(end, instance_.totals(), config_.kv.gpu_blocks, config_.kv.host_blocks,
-                                        !interrupted_);
+    result.statistics =
+        metrics_.finish(end, instance_.totals(), config_.kv.gpu_blocks, config_.kv.host_blocks, !interrupted_);
     result.first_rejected = instance_.first_rejected();
     return result;
   }
@@ -42,15 +42,23 @@ class Simulation {
  private:
   void handle(Kind kind) {
     switch (kind) {
-      case kArrival: arrive(); break;
+      case kArrival:
+        arrive();
+        break;
       case kIterationDone:
         instance_.complete(now_);
         last_completion_ = now_;
         wake();
         break;
-      case kDecide: decide(); break;
-      case kExpire: expire(); break;
-      case kHorizon: over_ = true; break;
+      case kDecide:
+        decide();
+        break;
+      case kExpire:
+        expire();
+        break;
+      case kHorizon:
+        over_ = true;
+        break;
     }
   }
 
@@ -134,7 +142,8 @@ SimulationResult simulate(const SimulationConfig& config) {
   try {
     return simulation.run();
   } catch (const InvariantError& error) {
-    throw InvariantError(fmt::format("policy {} at {} ns: {}", config.policy->name, simulation.now().ns(), error.what()));
+    throw InvariantError(
+        fmt::format("policy {} at {} ns: {}", config.policy->name, simulation.now().ns(), error.what()));
   }
 }
 

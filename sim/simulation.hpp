@@ -15,13 +15,13 @@
 
 namespace spillway {
 
-/// The paged KV memory of one instance. With tensor parallelism every GPU holds its share of each block, so block counts
-/// are those of one GPU.
+/// The paged KV memory of one instance. With tensor parallelism every GPU holds its share of each block, so block
+/// counts are those of one GPU.
 struct KvLayout {
   Blocks gpu_blocks{};
   Blocks host_blocks{};
   Tokens block_tokens{16};
-  Bytes block_bytes{};               // of one block on one GPU, all layers
+  Bytes block_bytes{};                // of one block on one GPU, all layers
   std::int64_t copies_per_block = 1;  // separate host-side copies when a block moves between tiers
   bool prefix_caching = false;
 };
@@ -42,7 +42,7 @@ struct SimulationConfig {
   const Settings* settings = nullptr;  // every key of the run; the policy reads its own
   RequestSource* source = nullptr;
   KvLayout kv{};
-  Tokens max_model_len{};                    // longer requests (input + max_new_tokens) are rejected on arrival
+  Tokens max_model_len{};                     // longer requests (input + max_new_tokens) are rejected on arrival
   std::optional<Duration> request_timeout{};  // the client gives up this long after arrival
   std::optional<SimTime> until{};             // horizon; what is live then is unfinished
   MetricsConfig metrics{};

@@ -11,8 +11,8 @@
 
 namespace spillway {
 
-/// The candidate with the smallest edit distance to `word`, when that is at most a third of the word's length (at least 2);
-/// else empty. Ties go to the earlier candidate. O(word * sum of candidates).
+/// The candidate with the smallest edit distance to `word`, when that is at most a third of the word's length (at least
+/// 2); else empty. Ties go to the earlier candidate. O(word * sum of candidates).
 [[nodiscard]] std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 
 /// "40GB", "16GiB", "512 MB", "4096B" -> bytes. GB = 1e9, GiB = 2^30. A bare number has no unit and is refused; so are

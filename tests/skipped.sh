@@ -24,7 +24,7 @@ fi
 status=0
 while IFS=$'\t' read -r name reason; do
   echo "skipped: $name: $reason"
-  for word in $(tr -s '"'"'"'`(),;' ' ' <<<"$reason"); do
+  for word in $(tr -s '"'"'"'`(),;<>' ' ' <<<"$reason"); do
     path=${word%[.:]}
     if [[ $path == */* && -e $path ]]; then
       echo "error: $name was skipped although $path is there"

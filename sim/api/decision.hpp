@@ -21,9 +21,10 @@ enum class Blocked : std::uint8_t { kv_capacity, batch_size, token_budget };
 /// Contract
 ///  * The standing batch stays: each decoding request takes one token per iteration until a decision says otherwise. An
 ///    empty decision means "the same again".
-///  * Staging checks the step (phase, capacity, budget of known tokens) and throws InvariantError when it breaks a promise;
-///    its memory effects show in the View at once, so sequential rules read as in their paper. Time passes only when the
-///    engine runs the iteration, and no token is produced before.
+///  * Staging checks the step (phase, capacity, budget of known tokens) and throws InvariantError when it breaks a
+///  promise;
+///    its memory effects show in the View at once, so sequential rules read as in their paper. Time passes only when
+///    the engine runs the iteration, and no token is produced before.
 ///  * Decoding requests leave before `decodes` is staged.
 ///  * Everything staged takes part in this iteration; staging is O(1), or O(blocks touched) with prefix caching.
 class Decision {
@@ -43,8 +44,8 @@ class Decision {
   /// Ends a waiting request that can never run.
   virtual void reject(RequestId id) = 0;
 
-  /// Only the first `count` decoding requests in batch order take a token in this iteration (0: none). Without this call
-  /// all do. Allocates the blocks of their next tokens. O(1) for all or none, else O(decoding).
+  /// Only the first `count` decoding requests in batch order take a token in this iteration (0: none). Without this
+  /// call all do. Allocates the blocks of their next tokens. O(1) for all or none, else O(decoding).
   virtual void decodes(std::int64_t count) = 0;
   /// Nothing runs although requests are waiting; only an event (arrival, time-out) will wake the policy.
   virtual void idle() = 0;

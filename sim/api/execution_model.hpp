@@ -19,9 +19,9 @@ struct PrefillChunk {
 /// What one sub-batch computes in one iteration, as sums. Decoding sequences contribute one new token each.
 struct BatchShape {
   std::int64_t decode_sequences = 0;
-  Tokens decode_context{};                // sum over decoding sequences of the tokens they attend to, the new one included
+  Tokens decode_context{};  // sum over decoding sequences of the tokens they attend to, the new one included
   std::span<const PrefillChunk> chunks{};  // one entry per sequence in prefill
-  std::int64_t sampled_sequences = 0;     // sequences that emit a token: they pass the LM head
+  std::int64_t sampled_sequences = 0;      // sequences that emit a token: they pass the LM head
   [[nodiscard]] bool empty() const { return decode_sequences == 0 && chunks.empty(); }
 };
 

@@ -14,14 +14,14 @@
 namespace spillway {
 
 enum class ParameterType : std::uint8_t {
-  boolean,    // true | false
-  integer,    // a count; `unit` says of what
-  real,       // a plain number
-  text,       // free text: a name or a file
-  choice,     // one of `choices`
-  duration,   // "100ms"; stored as nanoseconds
-  bytes,      // "40GB"; stored as bytes
-  span        // "10%", "500req" or "60s"
+  boolean,   // true | false
+  integer,   // a count; `unit` says of what
+  real,      // a plain number
+  text,      // free text: a name or a file
+  choice,    // one of `choices`
+  duration,  // "100ms"; stored as nanoseconds
+  bytes,     // "40GB"; stored as bytes
+  span       // "10%", "500req" or "60s"
 };
 
 /// A duration, a share, or a number of requests: what `warmup` takes.
@@ -34,7 +34,7 @@ struct Span {
 };
 
 struct Parameter {
-  std::string name;           // full key, e.g. "policy.reserve_full_input"
+  std::string name;  // full key, e.g. "policy.reserve_full_input"
   ParameterType type = ParameterType::text;
   std::string unit;           // "tokens", "requests/s", "ns"...; "-" for a pure number or a name
   std::string default_value;  // in the text form that a user would write; empty: unset ("null" in JSON)

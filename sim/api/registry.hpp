@@ -26,10 +26,10 @@ struct Policy {
 
 /// What `list`, `explain`, `--help` and the JSON Schema say of a policy.
 struct PolicyInfo {
-  std::string name;     // as in its paper, kebab-case
-  std::string summary;  // one sentence
-  std::string source;   // paper (section), repository and version
-  std::string limits;   // what is not modelled
+  std::string name;                   // as in its paper, kebab-case
+  std::string summary;                // one sentence
+  std::string source;                 // paper (section), repository and version
+  std::string limits;                 // what is not modelled
   std::vector<Parameter> parameters;  // its `policy.*` keys
   /// The engine file (hwmodels/engines) whose host side it runs on unless `engine` says otherwise.
   std::function<std::string(const Settings&)> default_engine;

@@ -11,8 +11,8 @@ namespace spillway {
 
 /// A pull stream of requests in order of arrival. Memory does not depend on its length.
 ///
-/// Contract: `next` fills `request` (every field, prefix_ids included) and returns true, or returns false for ever after.
-/// Arrivals never decrease. Throws DataError (file, row, column) on input that cannot be read.
+/// Contract: `next` fills `request` (every field, prefix_ids included) and returns true, or returns false for ever
+/// after. Arrivals never decrease. Throws DataError (file, row, column) on input that cannot be read.
 class RequestSource {
  public:
   virtual ~RequestSource() = default;

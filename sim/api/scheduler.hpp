@@ -23,8 +23,8 @@ enum class Fit : std::uint8_t {
 class KvSpace {
  public:
   virtual ~KvSpace() = default;
-  /// May a waiting request be admitted, when blocks for its first `upto` known tokens must be there? Cached prefix blocks
-  /// count as there.
+  /// May a waiting request be admitted, when blocks for its first `upto` known tokens must be there? Cached prefix
+  /// blocks count as there.
   [[nodiscard]] virtual Fit admits(const RequestView& request, Tokens upto) const = 0;
   /// May a request in the batch grow to `upto` tokens?
   [[nodiscard]] virtual Fit grows(const RequestView& request, Tokens upto) const = 0;
@@ -51,7 +51,8 @@ class OffloadPolicy : public KvSpace {
 /// Decides who runs, once per iteration.
 ///
 /// Contract
-///  * `arrived` and `ended` come in event order and only between decisions. What the policy itself decided (leave, reject)
+///  * `arrived` and `ended` come in event order and only between decisions. What the policy itself decided (leave,
+///  reject)
 ///    is not reported back.
 ///  * `decide` sees time stand still; it stages at least one step, or leaves the standing batch as it is, or calls
 ///    Decision::idle. A decision that runs nothing while requests are waiting, without idle(), is a broken invariant.

@@ -36,10 +36,10 @@ struct RequestView {
 
 /// Sums over the standing batch, kept up to date in O(1).
 struct BatchTotals {
-  std::int64_t running = 0;   // prefilling + decoding
+  std::int64_t running = 0;  // prefilling + decoding
   std::int64_t decoding = 0;
-  Tokens decode_context{};    // sum of the tokens that the decodes attend to in their next step
-  Blocks decode_growth{};     // blocks that the decodes need for their next token
+  Tokens decode_context{};  // sum of the tokens that the decodes attend to in their next step
+  Blocks decode_growth{};   // blocks that the decodes need for their next token
 };
 
 struct TierState {

@@ -25,6 +25,7 @@ std::vector<Listed> policies() {
 template <class Load>
 std::vector<Listed> data_files(const std::vector<std::string>& names, Load load) {
   std::vector<Listed> all;
+  all.reserve(names.size());
   for (const std::string& name : names) all.push_back({name, load(name).file.stands_for});
   return all;
 }

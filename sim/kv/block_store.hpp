@@ -19,8 +19,9 @@ using BlockHash = std::uint64_t;
   return x ^ (x >> 31U);
 }
 
-/// GPU blocks with identity: reference counts, a content index, and an LRU list of the free ones. A free block keeps its
-/// content until it is reused, least recently freed first (vLLM's block pool). Memory is O(blocks), fixed at construction.
+/// GPU blocks with identity: reference counts, a content index, and an LRU list of the free ones. A free block keeps
+/// its content until it is reused, least recently freed first (vLLM's block pool). Memory is O(blocks), fixed at
+/// construction.
 class CachedBlocks {
  public:
   explicit CachedBlocks(Blocks total);

@@ -24,7 +24,7 @@ std::string figure(double value) {
   if (size >= 1.0) return fmt::format("{:.2f}", value);
   return fmt::format("{:.3g}", value);
 }
-std::string percent(double fraction) { return figure(std::floor(fraction * 1000.0 + 0.5) / 10.0) + "%"; }
+std::string percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100.0); }
 std::string bytes(double count) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
   std::size_t unit = 0;
@@ -114,6 +114,8 @@ class Table {
   }
   [[nodiscard]] std::string show(const std::string& name) const { return show(name, figure); }
 
+  [[nodiscard]] std::int64_t replications() const { return result_.config.settings.get<std::int64_t>("replications"); }
+
   void setup() {
     const Setup& setup = result_.setup;
     const KvLayout& kv = setup.kv;
@@ -126,8 +128,9 @@ class Table {
                            "{}; longest request {} tokens",
                            setup.kv_capacity().count(), kv.gpu_blocks.count(), kv.block_tokens.count(), bytes(kv_bytes),
                            kv.host_blocks.count(), kv.prefix_caching ? "on" : "off", setup.max_model_len.count()));
-    const auto replications = result_.config.settings.get<std::int64_t>("replications");
-    if (replications > 1) lines_.add("", fmt::format("{} replications: means, +- 95% t-interval", replications));
+    if (replications() > 1) {
+      lines_.add("", fmt::format("{} replications: means over them, +- is the 95% t-interval", replications()));
+    }
   }
 
   void requests() {
@@ -150,7 +153,9 @@ class Table {
          {"Normalised (ms/token)", "normalised_ms_per_token"},
          {"Queueing (ms/token)", "queueing_ms_per_token"},
          {"Compute (ms/token)", "compute_ms_per_token"}}};
-    lines_.raw(fmt::format("{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}", "Latency", "mean", "p50", "p90", "p99", "max"));
+    const bool repeated = replications() > 1;
+    lines_.raw(fmt::format("{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}{}", "Latency", "mean", "p50", "p90", "p99", "max",
+                           repeated ? "   mean +-" : ""));
     for (const auto& [label, base] : kRows) {
       std::string row = fmt::format("{:<22}", label);
       for (const std::string_view statistic : {"mean", "p50", "p90", "p99", "max"}) {
@@ -158,7 +163,7 @@ class Table {
       }
       const Metric* mean = run_.find(fmt::format("mean_{}", base));
       const Metric* p99 = run_.find(fmt::format("p99_{}", base));
-      if (mean != nullptr && mean->half_width) row += fmt::format("  mean +-{}", figure(*mean->half_width));
+      if (repeated) row += fmt::format("{:>10}", mean != nullptr && mean->half_width ? figure(*mean->half_width) : "-");
       if (p99 != nullptr && p99->value && p99->relative_error > 0.0) {
         row += fmt::format("  pNN +-{}%", p99->relative_error * 100.0);
       }

@@ -1,7 +1,7 @@
 // Tiny traces replayed under every policy; every instant of every request, in whole nanoseconds, against a file.
 //
-// A difference means that a rule changed. If that was intended, run with SPILLWAY_UPDATE_GOLDEN=1, and say in the commit
-// which rule changed and why.
+// A difference means that a rule changed. If that was intended, run with SPILLWAY_UPDATE_GOLDEN=1, and say in the
+// commit which rule changed and why.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,8 @@ struct Trace {
   std::vector<RequestSpec> requests;
 };
 
-/// Three situations that every policy meets: plenty of room, memory for about two of five requests, and shared prefixes.
+/// Three situations that every policy meets: plenty of room, memory for about two of five requests, and shared
+/// prefixes.
 std::vector<Trace> traces() {
   using oracle::request;
   const auto layout = [](std::int64_t gpu, std::int64_t host, bool caching) {
@@ -30,11 +31,17 @@ std::vector<Trace> traces() {
   const std::vector<std::pair<std::string, Value>> budget{{"engine.max_num_batched_tokens", std::int64_t{128}},
                                                           {"engine.max_num_seqs", std::int64_t{4}}};
   std::vector<Trace> list{
-      {"room", layout(100, 0, false), budget,
+      {"room",
+       layout(100, 0, false),
+       budget,
        {request(0, 100, 5), request(300, 20, 8), request(310, 300, 3), request(900, 1, 1), request(5000, 40, 2)}},
-      {"shortage", layout(12, 12, false), budget,
+      {"shortage",
+       layout(12, 12, false),
+       budget,
        {request(0, 64, 40), request(0, 80, 30), request(10, 30, 60), request(2000, 90, 20), request(2000, 16, 16)}},
-      {"prefixes", layout(40, 0, true), budget,
+      {"prefixes",
+       layout(40, 0, true),
+       budget,
        {request(0, 100, 5), request(2500, 100, 5), request(2600, 64, 4), request(6000, 120, 3)}}};
   for (RequestSpec& spec : list[2].requests) spec.prefix_ids = {1, 2, 3, 4};
   list[2].requests[2].prefix_ids = {1, 2, 9};
@@ -45,7 +52,8 @@ std::string instant(SimTime t) { return t == kNever ? "-" : std::to_string(t.ns(
 
 std::string run(const PolicyInfo& policy, bool swap) {
   const char* const outcomes[] = {"finished", "rejected", "timed_out", "unfinished"};
-  std::string text = "trace request outcome arrival scheduled first_token end computing generated cached recomputed swapped\n";
+  std::string text =
+      "trace request outcome arrival scheduled first_token end computing generated cached recomputed swapped\n";
   for (Trace& trace : traces()) {
     if (swap) trace.settings.emplace_back("engine.preemption", std::string("swap"));
     const oracle::WholeModel model;

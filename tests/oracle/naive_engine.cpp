@@ -4,6 +4,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <ranges>
 #include <stdexcept>
 #include <tuple>
 
@@ -17,13 +18,13 @@ struct Request {
   Phase phase = Phase::waiting;
   bool live = false;
   bool in_batch = false;
-  bool runs_now = false;         // decodes in this iteration
+  bool runs_now = false;  // decodes in this iteration
   std::int64_t generated = 0;
   std::int64_t computed = 0;
-  std::int64_t staged = 0;       // prompt tokens computed in this iteration
+  std::int64_t staged = 0;  // prompt tokens computed in this iteration
   std::int64_t host_blocks = 0;
-  std::vector<int> blocks;       // GPU block table
-  std::int64_t offered = 0;      // leading blocks of it that were full when last looked at
+  std::vector<int> blocks;   // GPU block table
+  std::int64_t offered = 0;  // leading blocks of it that were full when last looked at
   SimTime last_token{};
   [[nodiscard]] std::int64_t known() const { return spec.input.count() + generated; }
 };
@@ -192,8 +193,8 @@ class NaiveEngine final : public View, private Decision {
     }
   }
   void release(Request& r) {
-    for (auto b = r.blocks.rbegin(); b != r.blocks.rend(); ++b) {
-      if (--blocks_[static_cast<std::size_t>(*b)].users == 0) free_.push_back(*b);
+    for (const int b : std::views::reverse(r.blocks)) {
+      if (--blocks_[static_cast<std::size_t>(b)].users == 0) free_.push_back(b);
     }
     r.blocks.clear();
     r.offered = 0;

@@ -1,5 +1,5 @@
-// The engine written plainly, as an oracle: every view is rebuilt from scratch, every standing decision is expanded into a
-// list, every token is counted one by one. Slow on purpose; it shares no bookkeeping with the engine under test.
+// The engine written plainly, as an oracle: every view is rebuilt from scratch, every standing decision is expanded
+// into a list, every token is counted one by one. Slow on purpose; it shares no bookkeeping with the engine under test.
 #pragma once
 
 #include <cstdint>

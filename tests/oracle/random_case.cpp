@@ -8,8 +8,8 @@ namespace {
 Value draw_value(const Parameter& parameter, Dice& dice) {
   if (parameter.type == ParameterType::boolean) return dice.chance(50);
   if (parameter.type == ParameterType::choice) {
-    return parameter.choices[static_cast<std::size_t>(
-        dice.between(0, static_cast<std::int64_t>(parameter.choices.size()) - 1))];
+    return parameter
+        .choices[static_cast<std::size_t>(dice.between(0, static_cast<std::int64_t>(parameter.choices.size()) - 1))];
   }
   return default_value(parameter);
 }
@@ -45,14 +45,19 @@ Value default_value(const Parameter& parameter) {
   const std::string& text = parameter.default_value;
   if (text.empty()) return std::monostate{};
   switch (parameter.type) {
-    case ParameterType::boolean: return text == "true";
-    case ParameterType::integer: return static_cast<std::int64_t>(std::stoll(text));
-    case ParameterType::real: return std::stod(text);
+    case ParameterType::boolean:
+      return text == "true";
+    case ParameterType::integer:
+      return static_cast<std::int64_t>(std::stoll(text));
+    case ParameterType::real:
+      return std::stod(text);
     case ParameterType::text:
-    case ParameterType::choice: return text;
+    case ParameterType::choice:
+      return text;
     case ParameterType::duration:
     case ParameterType::bytes:
-    case ParameterType::span: break;
+    case ParameterType::span:
+      break;
   }
   throw std::logic_error("no default of this type is expected in " + parameter.name);
 }
@@ -93,8 +98,8 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale,
   config.max_model_len = Tokens(dice.chance(80) ? capacity : 1 + capacity / 2);
   if (dice.chance(30)) config.request_timeout = Duration(scale * dice.between(1, 20'000));
   if (dice.chance(20)) config.until = SimTime(scale * dice.between(1, 60'000));
-  config.requests = draw_requests(dice, scale, config.block_tokens.count(), config.prefix_caching,
-                                  dice.between(1, 2 + capacity / 2));
+  config.requests =
+      draw_requests(dice, scale, config.block_tokens.count(), config.prefix_caching, dice.between(1, 2 + capacity / 2));
 }
 
 }  // namespace spillway::oracle

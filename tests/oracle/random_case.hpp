@@ -83,6 +83,7 @@ Settings policy_settings(const PolicyInfo& policy, const std::vector<std::pair<s
 Value default_value(const Parameter& parameter);
 
 /// Draws settings of `policy` that its own check accepts, a memory layout and a workload.
-void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale, Settings& settings, NaiveConfig& config);
+void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale, Settings& settings,
+               NaiveConfig& config);
 
 }  // namespace spillway::oracle

@@ -47,8 +47,7 @@ class QueueSource final : public RequestSource {
 double mean_wait_us(double rho, bool exponential) {
   const PolicyInfo* policy = PolicyRegistry::instance().find("vllm");
   const Settings settings = oracle::policy_settings(
-      *policy,
-      {{"engine.max_num_seqs", std::int64_t{1}}, {"engine.max_num_batched_tokens", std::int64_t{1'000'000}}});
+      *policy, {{"engine.max_num_seqs", std::int64_t{1}}, {"engine.max_num_batched_tokens", std::int64_t{1'000'000}}});
   const ServiceModel model;
   QueueSource source(rho, exponential);
   SimulationConfig config;
@@ -68,8 +67,8 @@ double mean_wait_us(double rho, bool exponential) {
   return wait / static_cast<double>(n);
 }
 
-// M/M/1: mean wait = rho / (1 - rho) * service. M/D/1: half of it. With 400,000 customers the standard error of the mean
-// at rho = 0.7 is about 1% (autocorrelated queue), so 4% is a wide margin.
+// M/M/1: mean wait = rho / (1 - rho) * service. M/D/1: half of it. With 400,000 customers the standard error of the
+// mean at rho = 0.7 is about 1% (autocorrelated queue), so 4% is a wide margin.
 TEST(QueueingTheory, WhenOneServerAndExponentialService_ThenMM1) {
   EXPECT_NEAR(mean_wait_us(0.5, true), 1000.0, 40.0);
   EXPECT_NEAR(mean_wait_us(0.7, true), 2333.3, 93.0);

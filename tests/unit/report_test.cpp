@@ -158,9 +158,18 @@ TEST(Report, TheTableShowsWhatIsThere) {
   EXPECT_THAT(table, HasSubstr("0 requests/s; - of the requests met ttft_ms<500"));
   EXPECT_THAT(table, HasSubstr("mean_tpot_ms<9: not met (no value)"));
   EXPECT_THAT(table, HasSubstr("mean_ttft_ms<9: met (0.1)"));
-  EXPECT_THAT(table, HasSubstr("mean +-17.25"));
   EXPECT_THAT(table, HasSubstr("pNN +-0.1%"));
   EXPECT_THAT(table, HasSubstr("Warning      look here"));
+}
+
+TEST(Report, ReplicationsShowTheirInterval) {
+  Result result = example();
+  result.config.settings.set("replications", std::int64_t{3});
+  const std::string table = to_table(result);
+  EXPECT_THAT(table, HasSubstr("3 replications"));
+  EXPECT_THAT(table, HasSubstr("max   mean +-\n"));
+  EXPECT_THAT(table,
+              HasSubstr("E2E (ms)                     1234          -          -          -          -     17.25\n"));
 }
 
 RequestRecord finished() {

@@ -49,12 +49,12 @@ TEST(Vllm, SharesOneTokenBudgetAndPreemptsTheLast) {
 
 // With reserve_full_input the 100-token request (7 blocks) waits until 7 blocks are free; without, its first piece of
 // 64 - 1 tokens (4 blocks of the 5 left beside R1's 5) enters in the step after R1's prompt.
-// R1: 64 input = 4 blocks, 5 output; 10 blocks. Step 1: R1 64 tokens, budget spent. Step 2: R1 decodes (5th block): 63 left.
+// R1: 64 input = 4 blocks, 5 output; 10 blocks. Step 1: R1 64 tokens, budget spent. Step 2: R1 decodes (5th block): 63
+// left.
 TEST(Vllm, ReserveFullInput_WhenBlocksAreShort_ThenWaits) {
   for (const bool reserve : {true, false}) {
     const WatchingModel model;
-    (void)replay("vllm",
-                 {{"engine.max_num_batched_tokens", std::int64_t{64}}, {"policy.reserve_full_input", reserve}},
+    (void)replay("vllm", {{"engine.max_num_batched_tokens", std::int64_t{64}}, {"policy.reserve_full_input", reserve}},
                  blocks(10), {request(0, 64, 5), request(0, 100, 2)}, model);
     const SeenIteration alone{1, 65, {}};
     const SeenIteration shared{1, 65, {{63, 0}}};
@@ -67,7 +67,7 @@ TEST(Vllm, MaxNumSeqs_WhenReached_ThenTheNextWaits) {
   const WatchingModel model(Duration(10));
   const Replay run = replay("vllm", {{"engine.max_num_seqs", std::int64_t{2}}}, blocks(100),
                             {request(0, 10, 3), request(0, 10, 9), request(0, 10, 1)}, model);
-  EXPECT_EQ(run.of(0).end, SimTime(30));              // prompt, then two decodes
+  EXPECT_EQ(run.of(0).end, SimTime(30));  // prompt, then two decodes
   EXPECT_EQ(run.of(2).first_scheduled, SimTime(30));
   EXPECT_EQ(run.of(2).end, SimTime(40));
 }

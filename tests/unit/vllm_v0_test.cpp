@@ -23,10 +23,10 @@ Overrides prompts_first(Overrides more = {}) {
   return more;
 }
 
-// 10 blocks, watermark int(0.1) = 0. R1 64 tokens (4 blocks), R2 80 tokens (5). Iteration 1: both prompts, 1 block free.
-// Iteration 2: R1 (65 tokens) takes the last block; R2 (81) cannot append and preempts itself: 5 free, only R1 decodes.
-// R2 needs ceil(81/16) = 6 blocks: LATER until R1 ends. R1 (20 output) ends with iteration 20; R2 restarts in 21 with
-// 81 tokens, which emits its second token, and its third in 22.
+// 10 blocks, watermark int(0.1) = 0. R1 64 tokens (4 blocks), R2 80 tokens (5). Iteration 1: both prompts, 1 block
+// free. Iteration 2: R1 (65 tokens) takes the last block; R2 (81) cannot append and preempts itself: 5 free, only R1
+// decodes. R2 needs ceil(81/16) = 6 blocks: LATER until R1 ends. R1 (20 output) ends with iteration 20; R2 restarts in
+// 21 with 81 tokens, which emits its second token, and its third in 22.
 TEST(VllmV0, Preempts_WhenNoBlockIsFree_ThenTheLatestArrival) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("vllm-v0", prompts_first(), layout(10), {request(0, 64, 20), request(0, 80, 3)}, model);
@@ -42,8 +42,8 @@ TEST(VllmV0, Preempts_WhenNoBlockIsFree_ThenTheLatestArrival) {
 }
 
 // 1,000 blocks: watermark 10. A filler takes 891 or 890 blocks for a long time; a prompt of 100 blocks then sees 109 or
-// 110 free: LATER, respectively OK. (Filler: 891 * 16 - 1 tokens and one output, so it does not grow... it must stay: it
-// outputs 3 tokens, the first decode of which fits its last block.)
+// 110 free: LATER, respectively OK. (Filler: 891 * 16 - 1 tokens and one output, so it does not grow... it must stay:
+// it outputs 3 tokens, the first decode of which fits its last block.)
 TEST(VllmV0, Watermark_WhenFreeBlocksMinusPromptFallBelowIt_ThenLater) {
   for (const std::int64_t filler_blocks : {891, 890}) {
     const WatchingModel model(Duration(100));
@@ -113,9 +113,8 @@ TEST(VllmV0, ChunkedPrefill_WhenDecodesRun_ThenThePromptGetsTheRest) {
 // iteration 17 having computed 80. Iteration 18 copies R2 back and decodes it: tokens 2 and 3 in iterations 18 and 19.
 TEST(VllmV0, Swap_WhenTheHostHasRoom_ThenKvMovesThereAndBack) {
   const WatchingModel model(Duration(100));
-  const Replay run =
-      replay("vllm-v0", prompts_first({{"engine.preemption", std::string("swap")}}), layout(10, 5),
-             {request(0, 64, 17), request(0, 80, 3)}, model);
+  const Replay run = replay("vllm-v0", prompts_first({{"engine.preemption", std::string("swap")}}), layout(10, 5),
+                            {request(0, 64, 17), request(0, 80, 3)}, model);
   const auto& seen = model.seen();
   ASSERT_EQ(seen.size(), 19U);
   EXPECT_EQ(seen[1], (SeenIteration{1, 65, {}}));

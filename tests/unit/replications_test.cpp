@@ -1,0 +1,88 @@
+// Means over replications and the sentence that names the bottleneck.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sim/metrics.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+
+double value_of(const RunStatistics& statistics, const std::string& name) {
+  const Metric* metric = statistics.find(name);
+  EXPECT_NE(metric, nullptr) << name;
+  if (metric == nullptr || !metric->value) return std::nan("");
+  return *metric->value;
+}
+
+/// One request that ends at `end`; its answer has one token when its first comes at 30 ms, else two. Milliseconds.
+RunStatistics replication(std::int64_t ttft, std::int64_t end) {
+  MetricsCollector collector(MetricsConfig{});
+  RequestRecord record;
+  record.outcome = Outcome::finished;
+  record.first_scheduled = SimTime{};
+  record.first_token = SimTime(ttft * kMs);
+  record.end = SimTime(end * kMs);
+  record.generated = Tokens(ttft == 30 ? 1 : 2);
+  collector.submitted(0, SimTime{});
+  collector.ended(record);
+  EngineTotals engine;
+  engine.iterations = 2;
+  engine.peak_batch = ttft;
+  return collector.finish(SimTime(end * kMs), engine, Blocks(100), Blocks(0), true);
+}
+
+TEST(Replications, Combined_AreMeansWithTIntervals) {
+  // TTFT 10, 20, 30: mean 20, sample std 10, t(0.975, 2) = 4.302653, half-width 4.302653 * 10 / sqrt(3).
+  // TPOT 90, 80 and none (the third answer has one token): mean 85, std sqrt(50), t(0.975, 1) = 12.706205.
+  const RunStatistics s = combine_replications({replication(10, 100), replication(20, 100), replication(30, 100)});
+  EXPECT_EQ(value_of(s, "mean_ttft_ms"), 20.0);
+  EXPECT_EQ(s.find("mean_ttft_ms")->n, 3);
+  EXPECT_DOUBLE_EQ(s.find("mean_ttft_ms")->half_width.value(), 4.302653 * 10.0 / std::sqrt(3.0));
+  EXPECT_EQ(value_of(s, "mean_tpot_ms"), 85.0);
+  EXPECT_EQ(s.find("mean_tpot_ms")->n, 2);
+  EXPECT_DOUBLE_EQ(s.find("mean_tpot_ms")->half_width.value(), 12.706205 * std::sqrt(50.0) / std::sqrt(2.0));
+  EXPECT_EQ(s.find("mean_e2e_ms")->half_width, 0.0);
+  EXPECT_FALSE(s.find("mean_itl_ms")->value.has_value());
+  EXPECT_FALSE(s.find("mean_itl_ms")->half_width.has_value());
+  EXPECT_EQ(s.all.finished, 3);
+  EXPECT_EQ(s.engine.iterations, 6);
+  EXPECT_EQ(s.engine.peak_batch, 30);
+  EXPECT_EQ(s.span, Duration(300 * kMs));
+}
+
+TEST(Replications, OfOne_IsTheRunItself) {
+  const RunStatistics s = combine_replications({replication(10, 100)});
+  EXPECT_EQ(value_of(s, "mean_ttft_ms"), 10.0);
+  EXPECT_EQ(s.find("mean_ttft_ms")->n, 1);
+  EXPECT_FALSE(s.find("mean_ttft_ms")->half_width.has_value());
+  EXPECT_THROW(static_cast<void>(combine_replications({})), InvariantError);
+}
+
+TEST(Bottleneck, LargestShare_IsNamedWithItsPercentageAndAdvice) {
+  const std::array<std::string, kResources> keys{"workload.rate",       "memory.gpu_kv",   "tensor_parallel",
+                                                 "engine.max_num_seqs", "tensor_parallel", "memory.gpu_kv",
+                                                 "memory.gpu_kv",       "engine=none"};
+  for (std::size_t i = 0; i < kResources; ++i) {
+    RunStatistics s;
+    s.span = Duration(10'000 * kMs);
+    s.engine.resource_time.fill(0.5);
+    s.engine.resource_time[i] = 6.5;
+    const Bottleneck b = find_bottleneck(s);
+    EXPECT_EQ(b.resource, static_cast<Resource>(i));
+    EXPECT_EQ(b.share, 0.65);
+    EXPECT_NE(b.sentence.find("65%"), std::string::npos) << b.sentence;
+    EXPECT_NE(b.advice.find(keys[i]), std::string::npos) << b.advice;
+  }
+}
+
+TEST(Bottleneck, WithoutAnyTime_SaysSo) {
+  const Bottleneck b = find_bottleneck(RunStatistics{});
+  EXPECT_EQ(b.share, 0.0);
+  EXPECT_NE(b.sentence.find("no time"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace spillway
