@@ -19,7 +19,6 @@ struct PagedSpaceOptions {
 class PagedSpace final : public OffloadPolicy {
  public:
   PagedSpace(const View& view, PagedSpaceOptions options) : view_(view), options_(options) {}
-  [[nodiscard]] Capabilities offers() const override { return {options_.swap, options_.swap}; }
 
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override;
   [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override;

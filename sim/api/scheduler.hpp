@@ -12,10 +12,9 @@ namespace spillway {
 
 /// Answers of a KvSpace.
 enum class Fit : std::uint8_t {
-  now,          // there is room
-  after_moves,  // there would be room once the policy's own moves (OffloadPolicy::make_room) are done
-  later,        // no room until something running releases some
-  never         // more than the space can ever hold
+  now,    // there is room
+  later,  // no room until something running releases some
+  never   // more than the space can ever hold
 };
 
 /// Room for KV, as a scheduler asks for it: a scheduler never counts blocks. Every answer reflects what the current
@@ -36,17 +35,9 @@ class KvSpace {
   [[nodiscard]] virtual Leave preempts(const RequestView& request) const = 0;
 };
 
-/// What parts need of each other and offer; a combination is refused by comparing these.
-struct Capabilities {
-  bool host_tier = false;  // KV on the host
-  bool swap = false;       // whole requests move between tiers
-};
-
-/// Decides where state lives. Constructed for one run, over that run's View.
-class OffloadPolicy : public KvSpace {
- public:
-  [[nodiscard]] virtual Capabilities offers() const = 0;
-};
+/// Decides where state lives. Constructed for one run, over that run's View. Policies that move state on their own
+/// terms (split residency, changing capacity, layer rules) extend this class; a scheduler sees only the KvSpace.
+class OffloadPolicy : public KvSpace {};
 
 /// Decides who runs, once per iteration.
 ///

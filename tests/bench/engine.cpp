@@ -8,6 +8,7 @@
 #include "sim/cli/assemble.hpp"
 #include "sim/cli/replications.hpp"
 #include "sim/metrics.hpp"
+#include "tests/oracle/list_source.hpp"
 
 namespace spillway::cli {
 namespace {
@@ -20,11 +21,22 @@ RunStatistics run_once(const std::vector<std::string>& arguments) {
   return std::move(results.statistics);
 }
 
-void report(benchmark::State& state, const RunStatistics& last, std::int64_t iterations, std::int64_t requests) {
+/// Times `run`, which returns a run's statistics.
+template <class Run>
+void measure(benchmark::State& state, Run run) {
+  std::int64_t iterations = 0;
+  std::int64_t requests = 0;
+  RunStatistics last;
+  for (auto _ : state) {
+    last = run();
+    iterations += last.engine.iterations;
+    requests += last.all.finished;
+  }
   using benchmark::Counter;
   state.counters["iterations/s"] = Counter(static_cast<double>(iterations), Counter::kIsRate);
   state.counters["requests/s"] = Counter(static_cast<double>(requests), Counter::kIsRate);
   state.counters["mean_batch"] = last.engine.batch_time / last.engine.busy_time;
+  state.counters["preemptions"] = static_cast<double>(last.engine.preempted_recompute);
 }
 
 /// More traffic than the GPU can serve, ShareGPT-like lengths, at most `max_num_seqs` in the batch: the batch is full.
@@ -32,15 +44,7 @@ void saturated(benchmark::State& state, const std::string& policy) {
   const std::vector<std::string> arguments{"policy=" + policy, "workload.trace=sharegpt", "workload.requests=300000",
                                            "workload.rate=1000",
                                            "engine.max_num_seqs=" + std::to_string(state.range(0))};
-  std::int64_t iterations = 0;
-  std::int64_t requests = 0;
-  RunStatistics last;
-  for (auto _ : state) {
-    last = run_once(arguments);
-    iterations += last.engine.iterations;
-    requests += last.all.finished;
-  }
-  report(state, last, iterations, requests);
+  measure(state, [&] { return run_once(arguments); });
 }
 
 void BM_Vllm(benchmark::State& state) { saturated(state, "vllm"); }
@@ -52,33 +56,9 @@ BENCHMARK(BM_VllmV0)->Arg(128)->Arg(256)->Unit(benchmark::kMillisecond);
 void BM_VllmShortOfMemory(benchmark::State& state) {
   const std::vector<std::string> arguments{"policy=vllm", "workload.trace=sharegpt", "workload.requests=100000",
                                            "workload.rate=1000", "memory.gpu_kv=8GB"};
-  std::int64_t iterations = 0;
-  std::int64_t requests = 0;
-  RunStatistics last;
-  for (auto _ : state) {
-    last = run_once(arguments);
-    iterations += last.engine.iterations;
-    requests += last.all.finished;
-  }
-  report(state, last, iterations, requests);
-  state.counters["preemptions"] = static_cast<double>(last.engine.preempted_recompute);
+  measure(state, [&] { return run_once(arguments); });
 }
 BENCHMARK(BM_VllmShortOfMemory)->Unit(benchmark::kMillisecond);
-
-/// Requests that were drawn beforehand.
-class DrawnSource final : public RequestSource {
- public:
-  explicit DrawnSource(const std::vector<RequestSpec>& requests) : requests_(requests) {}
-  bool next(RequestSpec& request) override {
-    if (at_ == requests_.size()) return false;
-    request = requests_[at_++];
-    return true;
-  }
-
- private:
-  const std::vector<RequestSpec>& requests_;
-  std::size_t at_ = 0;
-};
 
 /// The engine alone: neither drawing requests nor reading configuration is in the time; metrics and percentiles are.
 void BM_EngineAlone(benchmark::State& state) {
@@ -86,16 +66,10 @@ void BM_EngineAlone(benchmark::State& state) {
       {"policy=vllm", "workload.trace=sharegpt", "workload.requests=300000", "workload.rate=1000"}, {}, {}));
   std::vector<RequestSpec> requests;
   for (RequestSpec spec; assembly.workload.stream->next(spec);) requests.push_back(spec);
-  std::int64_t iterations = 0;
-  std::int64_t served = 0;
-  RunStatistics last;
-  for (auto _ : state) {
-    DrawnSource source(requests);
-    last = simulate(simulation_config(assembly, source)).statistics;
-    iterations += last.engine.iterations;
-    served += last.all.finished;
-  }
-  report(state, last, iterations, served);
+  measure(state, [&] {
+    oracle::ListSource source(requests);
+    return simulate(simulation_config(assembly, source)).statistics;
+  });
 }
 BENCHMARK(BM_EngineAlone)->Unit(benchmark::kMillisecond);
 

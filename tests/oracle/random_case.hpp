@@ -8,7 +8,7 @@
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/registry.hpp"
-#include "sim/api/request_source.hpp"
+#include "tests/oracle/list_source.hpp"
 #include "tests/oracle/naive_engine.hpp"
 
 namespace spillway::oracle {
@@ -60,20 +60,6 @@ class WholeModel final : public ExecutionModel {
  private:
   std::int64_t scale_;
   std::int64_t layers_;
-};
-
-class ListSource final : public RequestSource {
- public:
-  explicit ListSource(const std::vector<RequestSpec>& requests) : requests_(requests) {}
-  bool next(RequestSpec& request) override {
-    if (at_ == requests_.size()) return false;
-    request = requests_[at_++];
-    return true;
-  }
-
- private:
-  const std::vector<RequestSpec>& requests_;
-  std::size_t at_ = 0;
 };
 
 /// The default settings of a policy, `overrides` applied on top (key -> value), engine keys included.
