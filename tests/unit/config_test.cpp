@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -152,6 +153,7 @@ TEST(Config, EveryProblemIsReportedAtOnceWithItsLine) {
       "}",
       {"tensor_parallel", "polizy=pie"});
   std::vector<std::string> places;
+  places.reserve(problems.size());
   for (const Problem& problem : problems) places.push_back(problem.where);
   EXPECT_THAT(places,
               testing::UnorderedElementsAre("my.json:3 (/memory/kv_dtipe)", "my.json:4 (/memory/gpu_kv)",
@@ -194,6 +196,9 @@ struct Refusal {
   std::string text;
   std::string why;
 };
+void PrintTo(const Refusal& refusal, std::ostream* out) {  // NOLINT(readability-identifier-naming): GoogleTest's name
+  *out << refusal.key << "=" << refusal.text;
+}
 class Refused : public testing::TestWithParam<Refusal> {};
 TEST_P(Refused, SaysWhyAndWhatToWrite) {
   const auto& [key, text, why] = GetParam();
