@@ -1,6 +1,5 @@
 // What a policy sees of an instance (View) and how it changes the standing batch (Decision).
 #include <algorithm>
-#include <ranges>
 #include <string>
 
 #include "sim/instance.hpp"
@@ -112,8 +111,7 @@ void Instance::release_blocks(std::int32_t m) {
   TierState& gpu = tiers_[at(Tier::gpu)];
   if (cached_) {
     // In reverse, so that the end of a sequence is reused before its beginning.
-    for (const std::int32_t block : std::views::reverse(member.blocks)) cached_->release(block);
-    member.blocks.clear();
+    for (; !member.blocks.empty(); member.blocks.pop_back()) cached_->release(member.blocks.back());
     member.named = 0;
     member.chain = 0;
     gpu.free = cached_->free();

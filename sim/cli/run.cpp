@@ -162,7 +162,7 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
         growth->early_seconds, growth->late_seconds));
   }
   if (results.statistics.measured.finished == 0) {
-    warnings.push_back(
+    warnings.emplace_back(
         "no measured request finished: there are no latencies; see warmup, until and "
         "engine.request_timeout");
   }

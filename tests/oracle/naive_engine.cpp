@@ -4,7 +4,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <ranges>
 #include <stdexcept>
 #include <tuple>
 
@@ -193,10 +192,10 @@ class NaiveEngine final : public View, private Decision {
     }
   }
   void release(Request& r) {
-    for (const int b : std::views::reverse(r.blocks)) {
-      if (--blocks_[static_cast<std::size_t>(b)].users == 0) free_.push_back(b);
+    for (; !r.blocks.empty(); r.blocks.pop_back()) {
+      const int last = r.blocks.back();
+      if (--blocks_[static_cast<std::size_t>(last)].users == 0) free_.push_back(last);
     }
-    r.blocks.clear();
     r.offered = 0;
   }
 
