@@ -54,12 +54,12 @@ void Batch::start_decoding(std::int32_t m) {
   context_ += member.computed;
   ++decoding_;
   enter_ring(m);
-  if (!member.covered) enter_growth(m);
+  enter_growth(m);
 }
 
 void Batch::stop_decoding(std::int32_t m, Phase phase) {
   Member& member = (*this)[m];
-  if (!member.covered) leave_growth(m);
+  leave_growth(m);
   leave_ring(m);
   context_ -= member.computed;
   --decoding_;
@@ -75,14 +75,14 @@ void Batch::stop_decoding(std::int32_t m, Phase phase) {
 
 void Batch::skip(std::int32_t m, Duration duration) {
   Member& member = (*this)[m];
-  if (!member.covered) leave_growth(m);
+  leave_growth(m);
   leave_ring(m);
   --member.computed;
   --context_;
   ++member.finish_step;
   member.computing -= duration;
   enter_ring(m);
-  if (!member.covered) enter_growth(m);
+  enter_growth(m);
 }
 
 void Batch::mark_late(std::int32_t m, SimTime when) {
@@ -127,7 +127,7 @@ void Batch::grow_ring(std::int64_t span) {
 
 void Batch::enter_growth(std::int32_t m) {
   const std::size_t c = growth_class((*this)[m]);
-  ++growth_count_[c];
+  growth_count_[c] += (*this)[m].covered ? 0 : 1;
   if (!with_identity_) return;
   (*this)[m].growth_at = static_cast<std::int32_t>(growth_[c].size());
   growth_[c].push_back(m);
@@ -135,7 +135,7 @@ void Batch::enter_growth(std::int32_t m) {
 
 void Batch::leave_growth(std::int32_t m) {
   const std::size_t c = growth_class((*this)[m]);
-  --growth_count_[c];
+  growth_count_[c] -= (*this)[m].covered ? 0 : 1;
   if (!with_identity_) return;
   const auto at = static_cast<std::size_t>((*this)[m].growth_at);
   growth_[c][at] = growth_[c].back();
@@ -150,7 +150,13 @@ std::vector<std::int32_t>& Batch::in_batch_order(const std::vector<std::int32_t>
   return scratch_;
 }
 
-std::vector<std::int32_t>& Batch::growing() { return in_batch_order(growth_[step_class_]); }
+std::vector<std::int32_t>& Batch::growing() {
+  scratch_.clear();
+  for (const std::int32_t m : growth_[step_class_]) {
+    if (!(*this)[m].covered) scratch_.push_back(m);
+  }
+  return in_batch_order(scratch_);
+}
 std::vector<std::int32_t>& Batch::filling() { return in_batch_order(growth_[next_class()]); }
 
 std::vector<std::int32_t>& Batch::finishing() {

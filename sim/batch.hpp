@@ -33,6 +33,7 @@ struct Member {
   std::int64_t computed = 0;
   std::int64_t staged = 0;  // known tokens that the current iteration computes, while prefilling
   std::int64_t finish_step = 0;
+  std::int64_t promised = 0;  // blocks of input + max_new_tokens
   std::int64_t held = 0;  // GPU blocks (host blocks while swapped); decoding: lower bound, see Batch::held
   Duration computing{};
   SimTime first_scheduled = kNever;
@@ -141,6 +142,7 @@ class Batch {
   }
   void enter_ring(std::int32_t m);
   void leave_ring(std::int32_t m);
+  // Covered members never grow; with identity they are listed all the same, because their blocks fill.
   void enter_growth(std::int32_t m);
   void leave_growth(std::int32_t m);
   void grow_ring(std::int64_t span);
@@ -161,7 +163,7 @@ class Batch {
   std::int64_t decoding_ = 0;
   std::int64_t context_ = 0;                // sum of Member::computed over decodes
   std::vector<std::int64_t> growth_count_;  // decodes by growth class
-  std::vector<std::vector<std::int32_t>> growth_;
+  std::vector<std::vector<std::int32_t>> growth_;  // with identity: decodes by growth class, covered ones too
   std::vector<std::int32_t> ring_;  // by finish step modulo its size: first member
   std::vector<std::int32_t> scratch_;
   std::vector<std::int32_t> late_;

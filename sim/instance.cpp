@@ -23,6 +23,9 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
   tiers_[0] = TierState{kv_.gpu_blocks, kv_.gpu_blocks};
   tiers_[1] = TierState{kv_.host_blocks, kv_.host_blocks};
   if (kv_.prefix_caching) cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks);
+  if (kv_.prefix_caching && kv_.host_cache_blocks > Blocks(0)) {
+    host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
+  }
   policy_ = config.policy->make(PolicyContext{*config.settings, *this});
 }
 
@@ -81,6 +84,7 @@ void Instance::finish_member(std::int32_t m, Outcome outcome, SimTime now) {
   const RequestId id = members_[m].id;
   release_blocks(m);
   members_.unlink(m);
+  promised_ -= Blocks(members_[m].promised);
   members_[m].phase = Phase::waiting;
   end_request(id, outcome, now);
   policy_.scheduler->ended(id, outcome);
@@ -143,6 +147,7 @@ std::optional<SimTime> Instance::decide(SimTime now) {
   SPILLWAY_CHECK(!busy_, "a decision during an iteration");
   advance(now);
   now_ = now;
+  if (host_) collect_stored(now);
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {
@@ -195,41 +200,60 @@ BatchShape Instance::shape() {
   return shape;
 }
 
-std::array<Bytes, 2> Instance::issue_moves() {
-  std::array<Bytes, 2> bytes{};
-  for (std::size_t i = 0; i < moves_.size(); ++i) {
-    if (moves_[i].count() == 0) continue;
-    const Stream stream = i == 0 ? Stream::h2d : Stream::d2h;
-    bytes[i] = kv_.block_bytes * moves_[i].count();
-    const CopyTime time = model_.copy(stream, kv_.copies_per_block * moves_[i].count(), bytes[i]);
-    copies_.add(Copy{stream, 0, 0, bytes[i], time.launch, time.transfer});
-  }
-  return bytes;
+Copy Instance::block_copy(Stream stream, Blocks blocks) const {
+  const Bytes bytes = kv_.block_bytes * blocks.count();
+  const CopyTime time = model_.copy(stream, kv_.copies_per_block * blocks.count(), bytes);
+  return Copy{stream, 0, 0, bytes, time.launch, time.transfer};
+}
+
+void Instance::queue_copies() {
+  const auto queue = [this](Stream stream, Blocks blocks, Bytes& moved, bool blocking) {
+    if (blocks.count() == 0) return;
+    const Copy copy = block_copy(stream, blocks);
+    moved += copy.bytes;
+    charged_[stream == Stream::h2d ? 0 : 1] += copy.bytes;
+    blocking ? copies_.add(copy) : copies_.add_background(copy);
+  };
+  queue(Stream::h2d, moves_[0], totals_.moved_h2d, true);
+  queue(Stream::d2h, moves_[1], totals_.moved_d2h, true);
+  moves_ = {};
+  if (host_) queue(Stream::d2h, host_->take_stores(), totals_.moved_d2h, false);
+}
+
+void Instance::collect_stored(SimTime now) {
+  executor_.run_copies(&copies_, now);
+  for (std::int64_t done = copies_.take_background_done(); done > 0; --done) host_->stored();
+}
+
+void Instance::store_named(SimTime now) {
+  collect_stored(now);
+  for (const BlockHash hash : named_) host_->store(hash);
+  named_.clear();
 }
 
 SimTime Instance::run(const BatchShape& batch) {
   const IterationTime time = model_.iteration(batch);
   const SubBatchTimes sub_batch{time.before, LayerTimes(time.layer), LayerTimes(), time.after};
   IterationPlan plan{model_.layers(), std::span(&sub_batch, 1), nullptr};
-  if (moves_ == std::array<Blocks, 2>{}) {
+  queue_copies();
+  if (copies_.none()) {
     executor_.begin(plan, start_);
     account(time, Duration(0), Resource::h2d);
     return executor_.run(plan, kNever).time;
   }
   const std::array<StreamUse, 3> before{executor_.use(Stream::compute), executor_.use(Stream::h2d),
                                         executor_.use(Stream::d2h)};
-  const std::array<Bytes, 2> bytes = issue_moves();
   plan.rule = &copies_;
   executor_.begin(plan, start_);
   const SimTime end = executor_.run(plan, kNever).time;
   const StreamUse in = executor_.use(Stream::h2d) - before[1];
   const StreamUse out = executor_.use(Stream::d2h) - before[2];
-  SPILLWAY_CHECK(in.bytes == bytes[0] && out.bytes == bytes[1], "bytes moved differ from bytes charged on the links");
-  totals_.moved_h2d += in.bytes;
-  totals_.moved_d2h += out.bytes;
   account(time, (executor_.use(Stream::compute) - before[0]).stall,
           in.busy >= out.busy ? Resource::h2d : Resource::d2h);
-  moves_ = {};
+  if (copies_.none()) {
+    SPILLWAY_CHECK(executor_.use(Stream::h2d).bytes == charged_[0] && executor_.use(Stream::d2h).bytes == charged_[1],
+                   "bytes moved differ from bytes charged on the links");
+  }
   return end;
 }
 
@@ -241,6 +265,7 @@ void Instance::complete(SimTime now) {
   const Duration duration = now - start_;
   if (staged_decodes_ > 0) complete_decodes(now, duration);
   complete_chunks(now, duration);
+  if (host_) store_named(now);
   for (const RequestId id : expired_) expire(id, now);
   expired_.clear();
 }

@@ -10,9 +10,10 @@
 
 #include "sim/api/registry.hpp"
 #include "sim/batch.hpp"
-#include "sim/exec/blocking_copies.hpp"
 #include "sim/exec/executor.hpp"
+#include "sim/exec/kv_copies.hpp"
 #include "sim/kv/block_store.hpp"
+#include "sim/kv/host_cache.hpp"
 #include "sim/metrics.hpp"
 #include "sim/request_table.hpp"
 #include "sim/simulation.hpp"
@@ -49,6 +50,7 @@ class Instance final : public View, private Decision {
   [[nodiscard]] bool alive(RequestId id) const override { return table_.alive(id); }
   [[nodiscard]] RequestId last_joined() const override;
   [[nodiscard]] Blocks decode_growth(std::int64_t decodes) const override;
+  [[nodiscard]] RequestId last_decoding() const override;
   [[nodiscard]] bool grows_next(RequestId id) const override;
   [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override;
 
@@ -70,7 +72,12 @@ class Instance final : public View, private Decision {
   void take_blocks(std::int32_t m, std::int64_t count);
   void release_blocks(std::int32_t m);
   void name_blocks(std::int32_t m, std::int64_t computed);
+  /// Takes the leading blocks that a cache holds: those on the GPU are shared, those on the host copied back.
   void take_cached_prefix(std::int32_t m);
+  /// Calls visit(hash, GPU block or -1 when only the host holds it) for each leading block that a cache holds, at most
+  /// up to the last known token but one.
+  template <class Visit>
+  void visit_cached_prefix(const RequestSlot& slot, std::int64_t known, Visit visit) const;
   [[nodiscard]] BlockHash block_hash(const RequestSlot& slot, BlockHash parent, std::int64_t block) const;
   /// The first `count` decodes in batch order, applied to each. O(decoding).
   template <class Visit>
@@ -89,8 +96,13 @@ class Instance final : public View, private Decision {
   [[nodiscard]] BatchShape shape();
   /// Executes the iteration and returns its end.
   [[nodiscard]] SimTime run(const BatchShape& shape);
-  /// Hands the staged moves to the executor's copy streams; returns the bytes per direction.
-  std::array<Bytes, 2> issue_moves();
+  /// Hands the staged moves, and the blocks to be kept on the host, to the copies of the next iteration.
+  void queue_copies();
+  [[nodiscard]] Copy block_copy(Stream stream, Blocks blocks) const;
+  /// Blocks whose copy to the host has ended by `now` can be found there from now on.
+  void collect_stored(SimTime now);
+  /// The blocks that the iteration filled are put down for the host.
+  void store_named(SimTime now);
   void complete_decodes(SimTime now, Duration duration);
   void complete_chunks(SimTime now, Duration duration);
   void emit_token(std::int32_t m, SimTime now);
@@ -110,6 +122,8 @@ class Instance final : public View, private Decision {
   RequestTable table_;
   Batch members_;
   std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
+  std::unique_ptr<HostCache> host_;       // only with a host tier of it
+  std::vector<BlockHash> named_;          // named in the iteration in flight; kept only with a host tier
   std::vector<std::vector<std::uint64_t>> prefixes_;
   std::vector<std::int32_t> free_prefixes_;
 
@@ -118,7 +132,9 @@ class Instance final : public View, private Decision {
   std::vector<std::int32_t> chunk_members_;
   std::vector<PrefillChunk> chunks_;
   std::array<Blocks, 2> moves_{};  // host -> GPU, GPU -> host
-  BlockingCopies copies_;          // the moves, which the forward pass waits for
+  std::array<Bytes, 2> charged_{};  // bytes handed to each copy stream so far
+  KvCopies copies_;                // the moves, which the forward pass waits for, and what goes to the host cache
+  Blocks promised_{};
   Executor executor_;
   bool idle_ = false;
   bool changed_ = false;

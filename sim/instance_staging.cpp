@@ -45,6 +45,12 @@ Blocks Instance::decode_growth(std::int64_t decodes) const {
   return growth;
 }
 
+RequestId Instance::last_decoding() const {
+  std::int32_t m = members_.last();
+  while (m >= 0 && members_[m].phase != Phase::decoding) m = members_[m].prev;
+  return m < 0 ? kNoRequest : members_[m].id;
+}
+
 bool Instance::grows_next(RequestId id) const {
   const std::int32_t m = table_[id].member;
   return m >= 0 && members_.grows_next(members_[m]);
@@ -64,22 +70,34 @@ View::CachedPrefix Instance::cached_prefix(RequestId id) const {
   if (!cached_) return prefix;
   const RequestSlot& slot = table_[id];
   const std::int64_t known = slot.member >= 0 ? members_.known(members_[slot.member]) : slot.input;
+  visit_cached_prefix(slot, known, [&](BlockHash, std::int32_t block) {
+    prefix.tokens += kv_.block_tokens;
+    if (block < 0) {
+      prefix.host_blocks += Blocks(1);
+    } else if (cached_->idle(block)) {
+      prefix.idle_blocks += Blocks(1);
+    }
+  });
+  return prefix;
+}
+
+template <class Visit>
+void Instance::visit_cached_prefix(const RequestSlot& slot, std::int64_t known, Visit visit) const {
   const std::int64_t most = quotient(known - 1, kv_.block_tokens.count());
   BlockHash hash = 0;
   for (std::int64_t b = 0; b < most; ++b) {
     hash = block_hash(slot, hash, b);
     const std::int32_t block = cached_->find(hash);
-    if (block < 0) break;
-    prefix.tokens += kv_.block_tokens;
-    if (cached_->idle(block)) prefix.idle_blocks += Blocks(1);
+    if (block < 0 && !(host_ && host_->holds(hash))) return;
+    visit(hash, block);
   }
-  return prefix;
 }
 
 void Instance::refresh() {
   batch_.running = members_.size();
   batch_.decoding = members_.decoding();
   batch_.decode_context = Tokens(members_.decode_context());
+  batch_.promised = promised_;
   batch_.decode_growth = Blocks(staged_decodes_ >= 0 ? 0 : members_.growth());
   if (cached_) tiers_[at(Tier::gpu)].free = cached_->free();
 }
@@ -134,22 +152,32 @@ void Instance::name_blocks(std::int32_t m, std::int64_t computed) {
   for (; member.named < full; ++member.named) {
     member.chain = block_hash(slot, member.chain, static_cast<std::int64_t>(member.named));
     cached_->name(member.blocks[member.named], member.chain);
+    if (host_) named_.push_back(member.chain);
   }
 }
 
 void Instance::take_cached_prefix(std::int32_t m) {
   Member& member = members_[m];
-  const RequestSlot& slot = table_[member.id];
-  const std::int64_t most = quotient(member.known - 1, kv_.block_tokens.count());
-  while (static_cast<std::int64_t>(member.named) < most) {
-    const BlockHash hash = block_hash(slot, member.chain, static_cast<std::int64_t>(member.named));
-    const std::int32_t block = cached_->find(hash);
-    if (block < 0) break;
-    cached_->share(block);
+  std::vector<std::pair<std::size_t, BlockHash>> loads;
+  visit_cached_prefix(table_[member.id], member.known, [&](BlockHash hash, std::int32_t block) {
+    if (block >= 0) {
+      cached_->share(block);
+    } else {
+      loads.emplace_back(member.blocks.size(), hash);
+    }
     member.blocks.push_back(block);
     member.chain = hash;
-    ++member.named;
+  });
+  // Only now that every block found on the GPU is in use: a new block may take the place of an unused one.
+  for (const auto& [at, hash] : loads) {
+    member.blocks[at] = cached_->allocate();
+    cached_->name(member.blocks[at], hash);
+    host_->touch(hash);
   }
+  const Blocks loaded(static_cast<std::int64_t>(loads.size()));
+  moves_[0] += loaded;
+  totals_.prefix_hit_host += kv_.block_tokens * loaded.count();
+  member.named = member.blocks.size();
   member.held = static_cast<std::int64_t>(member.blocks.size());
   member.computed = member.held * kv_.block_tokens.count();
   member.cached += Tokens(member.computed);
@@ -166,11 +194,13 @@ void Instance::join(RequestId id) {
     fresh.input = slot.input;
     fresh.output = slot.output;
     fresh.known = slot.input;
+    fresh.promised = blocks_for(Tokens(std::int64_t{slot.input} + slot.max_new), kv_.block_tokens).count();
     fresh.first_scheduled = now_;
   }
   const std::int32_t m = member_in(id, Phase::waiting);
   members_[m].phase = Phase::prefilling;
   members_.append(m);
+  promised_ += Blocks(members_[m].promised);
   if (cached_) take_cached_prefix(m);
   refresh();
 }
@@ -186,6 +216,7 @@ void Instance::resume(RequestId id) {
   if (cached_) name_blocks(m, member.computed);
   moves_[0] += Blocks(blocks);
   members_.append(m);
+  promised_ += Blocks(member.promised);
   if (member.known > member.input && member.known - member.computed == 1) {
     SPILLWAY_CHECK(staged_decodes_ < 0, name_of(id) + " resumes after the decodes were staged");
     members_.start_decoding(m);
@@ -221,14 +252,12 @@ void Instance::leave(RequestId id, Leave why) {
     members_.stop_decoding(m, Phase::prefilling);
   }
   Member& member = members_[m];
-  if (member.staged > 0) {
-    member.staged = 0;
-    std::erase(chunk_members_, m);
-  }
+  SPILLWAY_CHECK(member.staged == 0, name_of(id) + " leaves after a chunk of it was staged");
   changed_ = true;
   const std::int64_t held = member.held;
   release_blocks(m);
   members_.unlink(m);
+  promised_ -= Blocks(member.promised);
   if (why == Leave::preempt_swap) {
     TierState& host = tiers_[at(Tier::host)];
     SPILLWAY_CHECK(Blocks(held) <= host.free, name_of(id) + " does not fit the host tier");

@@ -87,7 +87,8 @@ struct EngineTotals {
   std::int64_t preempted_swap = 0;
   Bytes moved_h2d{};
   Bytes moved_d2h{};
-  Tokens prefix_hit{};        // prompt tokens taken from the prefix cache
+  Tokens prefix_hit{};        // prompt tokens taken from the prefix cache, its host tier included
+  Tokens prefix_hit_host{};   // of these, the ones copied back from the host
   Tokens prefix_asked{};      // prompt tokens of admissions with prefix caching on
   double batch_time = 0.0;    // integral of running requests over busy time, request-seconds
   double busy_time = 0.0;     // seconds in which an iteration ran

@@ -19,6 +19,7 @@ void add_engine(EngineTotals& sum, const EngineTotals& run) {
   sum.moved_h2d += run.moved_h2d;
   sum.moved_d2h += run.moved_d2h;
   sum.prefix_hit += run.prefix_hit;
+  sum.prefix_hit_host += run.prefix_hit_host;
   sum.prefix_asked += run.prefix_asked;
   sum.batch_time += run.batch_time;
   sum.busy_time += run.busy_time;

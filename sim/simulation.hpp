@@ -24,6 +24,7 @@ struct KvLayout {
   Bytes block_bytes{};                // of one block on one GPU, all layers
   std::int64_t copies_per_block = 1;  // separate host-side copies when a block moves between tiers
   bool prefix_caching = false;
+  Blocks host_cache_blocks{};  // host tier of the prefix cache; 0: none
 };
 
 /// What the progress line shows.

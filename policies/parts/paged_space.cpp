@@ -8,8 +8,12 @@ Fit PagedSpace::admits(const RequestView& request, Tokens upto) const {
   const TierState& gpu = view_.tier(Tier::gpu);
   const Blocks whole = blocks_for(upto, view_.block_tokens());
   if (gpu.total - whole < options_.watermark) return Fit::never;
+  if (options_.guarantee_completion) {
+    const Blocks at_most = blocks_for(request.input + request.max_new_tokens, view_.block_tokens());
+    if (view_.batch().promised + at_most > gpu.total) return Fit::later;
+  }
   const View::CachedPrefix cached = view_.cached_prefix(request.id);
-  const Blocks there = blocks_for(cached.tokens, view_.block_tokens());
+  const Blocks there = blocks_for(cached.tokens, view_.block_tokens()) - cached.host_blocks;
   // A cached block that nobody uses counts as free until it is taken.
   const Blocks taken = std::max(whole - there, Blocks(0)) + cached.idle_blocks;
   return gpu.free - taken >= options_.watermark ? Fit::now : Fit::later;
@@ -22,19 +26,24 @@ Fit PagedSpace::grows(const RequestView& request, Tokens upto) const {
 
 Fit PagedSpace::decodes(std::int64_t count) const {
   Blocks needed = view_.decode_growth(count);
-  if (options_.spare_block_per_decode && count > 0 && !view_.grows_next(view_.last_joined())) needed += Blocks(1);
+  if (options_.spare_block_per_decode && count > 0 && !view_.grows_next(view_.last_decoding())) needed += Blocks(1);
   return needed <= view_.tier(Tier::gpu).free ? Fit::now : Fit::later;
 }
 
 Fit PagedSpace::resumes(const RequestView& request) const {
   // The running requests' next tokens come first, and its own next token must find room too.
   const Blocks free = view_.tier(Tier::gpu).free - view_.batch().decode_growth;
-  return free - (request.held + Blocks(1)) >= options_.watermark ? Fit::now : Fit::later;
+  return free - swap_in_blocks(request) >= options_.watermark ? Fit::now : Fit::later;
+}
+
+Blocks PagedSpace::swap_in_blocks(const RequestView& request) const {
+  if (options_.exact_swap_in) return std::max(request.held, blocks_for(request.known, view_.block_tokens()));
+  return request.held + Blocks(1);
 }
 
 Leave PagedSpace::preempts(const RequestView& request) const {
   const bool room = request.held <= view_.tier(Tier::host).free;
-  const bool can_return = view_.tier(Tier::gpu).total - (request.held + Blocks(1)) >= options_.watermark;
+  const bool can_return = view_.tier(Tier::gpu).total - swap_in_blocks(request) >= options_.watermark;
   return options_.swap && room && can_return ? Leave::preempt_swap : Leave::preempt_recompute;
 }
 

@@ -12,6 +12,12 @@ struct PagedSpaceOptions {
   bool spare_block_per_decode = false;
   /// Preempted requests move to the host when it has room, instead of being recomputed.
   bool swap = false;
+  /// A swapped request comes back when the blocks of its known tokens fit (SwiftLLM); else it needs one more than it
+  /// holds (vLLM V0).
+  bool exact_swap_in = false;
+  /// A request is admitted only if it and all that run could generate max_new_tokens each (TensorRT-LLM's
+  /// GUARANTEED_NO_EVICT): then decodes always find room.
+  bool guarantee_completion = false;
 };
 
 /// Source: vLLM's block managers (vllm/core/block_manager_v1.py and _v2.py at v0.2.0..v0.6.3; vllm/v1/core at v0.19).
@@ -27,6 +33,8 @@ class PagedSpace final : public OffloadPolicy {
   [[nodiscard]] Leave preempts(const RequestView& request) const override;
 
  private:
+  [[nodiscard]] Blocks swap_in_blocks(const RequestView& request) const;
+
   const View& view_;
   const PagedSpaceOptions options_;
 };

@@ -40,6 +40,7 @@ struct BatchTotals {
   std::int64_t decoding = 0;
   Tokens decode_context{};  // sum of the tokens that the decodes attend to in their next step
   Blocks decode_growth{};   // blocks that the decodes need for their next token
+  Blocks promised{};        // blocks of input + max_new_tokens of each running request: what the batch may come to
 };
 
 struct TierState {
@@ -67,12 +68,15 @@ class View {
   /// Blocks that the first `decodes` decoding requests in batch order need for their next token.
   /// O(1) for all of them, else O(decodes).
   [[nodiscard]] virtual Blocks decode_growth(std::int64_t decodes) const = 0;
+  /// The decoding request that joined the batch last; kNoRequest when nothing decodes. O(prefills that joined later).
+  [[nodiscard]] virtual RequestId last_decoding() const = 0;
   /// Does this decoding request need a block for its next token?
   [[nodiscard]] virtual bool grows_next(RequestId id) const = 0;
 
   struct CachedPrefix {
     Tokens tokens{};       // leading known tokens whose blocks are in the prefix cache, whole blocks, < known
-    Blocks idle_blocks{};  // of these blocks, the ones nobody uses: taking them lowers `free`
+    Blocks idle_blocks{};  // of these blocks, the ones on the GPU that nobody uses: taking them lowers `free`
+    Blocks host_blocks{};  // of these blocks, the ones that only the host holds: each takes a free GPU block
   };
   /// O(blocks hit). Zero when prefix caching is off.
   [[nodiscard]] virtual CachedPrefix cached_prefix(RequestId id) const = 0;

@@ -28,6 +28,12 @@ struct Request {
   [[nodiscard]] std::int64_t known() const { return spec.input.count() + generated; }
 };
 
+/// A block of the host tier of the prefix cache.
+struct Kept {
+  std::vector<std::uint64_t> content;
+  SimTime there = kNever;  // end of its copy
+};
+
 struct Block {
   int users = 0;
   std::vector<std::uint64_t> content;  // the whole prefix up to its end; empty: unknown
@@ -110,6 +116,10 @@ class NaiveEngine final : public View, private Decision {
     }
     return growth;
   }
+  [[nodiscard]] RequestId last_decoding() const override {
+    const std::vector<RequestId> ids = decoding();
+    return ids.empty() ? kNoRequest : ids.back();
+  }
   [[nodiscard]] bool grows_next(RequestId id) const override {
     const Request& r = requests_[id.slot];
     return r.phase == Phase::decoding && (r.computed + 1) > static_cast<std::int64_t>(r.blocks.size()) * per_block();
@@ -120,9 +130,10 @@ class NaiveEngine final : public View, private Decision {
     const Request& r = requests_[id.slot];
     for (std::int64_t b = 0; (b + 1) * per_block() < r.known(); ++b) {
       const int block = find(content(r, b));
-      if (block < 0) break;
+      if (block < 0 && !on_host(content(r, b))) break;
       prefix.tokens += block_tokens_;
-      if (blocks_[static_cast<std::size_t>(block)].users == 0) prefix.idle_blocks += Blocks(1);
+      if (block < 0) prefix.host_blocks += Blocks(1);
+      if (block >= 0 && blocks_[static_cast<std::size_t>(block)].users == 0) prefix.idle_blocks += Blocks(1);
     }
     return prefix;
   }
@@ -147,6 +158,8 @@ class NaiveEngine final : public View, private Decision {
       if (r.live && r.phase == Phase::swapped) host_used += Blocks(r.host_blocks);
       if (!r.in_batch) continue;
       ++batch_.running;
+      const std::int64_t most = r.spec.input.count() + r.spec.max_new_tokens.count();
+      batch_.promised += Blocks((most + per_block() - 1) / per_block());
       if (r.phase != Phase::decoding) continue;
       ++batch_.decoding;
       batch_.decode_context += Tokens(r.computed + 1);
@@ -174,6 +187,23 @@ class NaiveEngine final : public View, private Decision {
     }
     return -1;
   }
+  [[nodiscard]] bool on_host(const std::vector<std::uint64_t>& content) const {
+    return std::any_of(host_.begin(), host_.end(),
+                       [&](const Kept& kept) { return kept.content == content && kept.there <= now_; });
+  }
+  /// Uses a block of the host tier, or keeps a new one there: the least recently used is the first of the list.
+  void keep(const std::vector<std::uint64_t>& content) {
+    for (auto kept = host_.begin(); kept != host_.end(); ++kept) {
+      if (kept->content == content) return host_.splice(host_.end(), host_, kept);
+    }
+    if (static_cast<std::int64_t>(host_.size()) == config_.host_cache_blocks.count()) {
+      if (host_.front().there > now_) return;
+      host_.pop_front();
+      ++result_.host_evictions;
+    }
+    host_.push_back(Kept{content, kNever});
+    ++put_down_;
+  }
   void grow(Request& r, std::int64_t tokens) {
     while (static_cast<std::int64_t>(r.blocks.size()) * per_block() < tokens) {
       need(!free_.empty(), "out of GPU blocks");
@@ -189,6 +219,7 @@ class NaiveEngine final : public View, private Decision {
     for (; r.offered < computed / per_block(); ++r.offered) {
       Block& block = blocks_[static_cast<std::size_t>(r.blocks[static_cast<std::size_t>(r.offered)])];
       if (find(content(r, r.offered)) < 0) block.content = content(r, r.offered);
+      named_.push_back(content(r, r.offered));
     }
   }
   void release(Request& r) {
@@ -206,9 +237,20 @@ class NaiveEngine final : public View, private Decision {
     if (r.record.first_scheduled == kNever) r.record.first_scheduled = now_;
     while (config_.prefix_caching && static_cast<std::int64_t>(r.blocks.size() + 1) * per_block() < r.known()) {
       const int block = find(content(r, static_cast<std::int64_t>(r.blocks.size())));
-      if (block < 0) break;
-      if (blocks_[static_cast<std::size_t>(block)].users++ == 0) free_.remove(block);
+      if (block < 0 && !on_host(content(r, static_cast<std::int64_t>(r.blocks.size())))) break;
+      if (block >= 0 && blocks_[static_cast<std::size_t>(block)].users++ == 0) free_.remove(block);
       r.blocks.push_back(block);
+    }
+    for (std::size_t b = 0; b < r.blocks.size(); ++b) {
+      if (r.blocks[b] >= 0) continue;
+      need(!free_.empty(), "out of GPU blocks");
+      r.blocks[b] = free_.front();
+      free_.pop_front();
+      const auto what = content(r, static_cast<std::int64_t>(b));
+      blocks_[static_cast<std::size_t>(r.blocks[b])] = Block{1, what};
+      keep(what);
+      ++moved_[0];
+      result_.prefix_hit_host += block_tokens_;
     }
     r.offered = static_cast<std::int64_t>(r.blocks.size());
     r.computed = r.offered * per_block();
@@ -357,20 +399,33 @@ class NaiveEngine final : public View, private Decision {
     if (shape.empty()) return;
     ++result_.iterations;
     const IterationTime time = config_.model->iteration(shape);
-    Duration copies;
+    // Copies are issued when the first layer starts. Moves hold it; what goes to the host cache only queues behind them.
+    const SimTime issued = now_ + time.before;
+    SimTime loaded = issued;
     for (int i = 0; i < 2; ++i) {
-      if (moved_[i] == 0) continue;
-      const Bytes bytes = config_.block_bytes * moved_[i];
-      const CopyTime copy =
-          config_.model->copy(i == 0 ? Stream::h2d : Stream::d2h, config_.copies_per_block * moved_[i], bytes);
-      copies = std::max(copies, copy.launch + copy.transfer);
-      (i == 0 ? result_.moved_h2d : result_.moved_d2h) += bytes;
+      if (moved_[i] > 0) loaded = std::max(loaded, copy_blocks(i, moved_[i], issued));
     }
-    Duration length = time.before + time.after + copies;
-    for (int layer = 0; layer < config_.model->layers(); ++layer) length += time.layer;
+    if (put_down_ > 0) {
+      const SimTime there = copy_blocks(1, put_down_, issued);
+      for (Kept& kept : host_) {
+        if (kept.there == kNever) kept.there = there;
+      }
+      put_down_ = 0;
+    }
+    SimTime end = loaded + time.after;
+    for (int layer = 0; layer < config_.model->layers(); ++layer) end = end + time.layer;
     busy_ = true;
     start_ = now_;
-    at(now_ + length, 1, 0);
+    at(end, 1, 0);
+  }
+  /// One copy of so many blocks at the end of a direction's queue; returns its end.
+  SimTime copy_blocks(int direction, std::int64_t count, SimTime issued) {
+    const Bytes bytes = config_.block_bytes * count;
+    const CopyTime copy =
+        config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, config_.copies_per_block * count, bytes);
+    (direction == 0 ? result_.moved_h2d : result_.moved_d2h) += bytes;
+    link_free_[direction] = std::max(link_free_[direction], issued) + copy.launch + copy.transfer;
+    return link_free_[direction];
   }
 
   void complete() {
@@ -394,6 +449,10 @@ class NaiveEngine final : public View, private Decision {
       if (r.computed == r.known()) emit(r);
     }
     rebuild();
+    for (const auto& content : named_) {
+      if (config_.host_cache_blocks > Blocks(0)) keep(content);
+    }
+    named_.clear();
     for (const RequestId id : expired_) expire(requests_[id.slot]);
     expired_.clear();
   }
@@ -424,6 +483,10 @@ class NaiveEngine final : public View, private Decision {
   std::vector<RequestId> chunks_;
   std::vector<RequestId> expired_;
   std::int64_t moved_[2] = {0, 0};
+  SimTime link_free_[2] = {};
+  std::list<Kept> host_;  // by use
+  std::vector<std::vector<std::uint64_t>> named_;
+  std::int64_t put_down_ = 0;
   NaiveResult result_;
 };
 

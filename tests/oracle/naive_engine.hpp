@@ -23,6 +23,7 @@ struct NaiveConfig {
   Bytes block_bytes{};
   std::int64_t copies_per_block = 1;
   bool prefix_caching = false;
+  Blocks host_cache_blocks{};
   Tokens max_model_len{};
   std::optional<Duration> request_timeout;
   std::optional<SimTime> until;
@@ -35,6 +36,8 @@ struct NaiveResult {
   Bytes moved_h2d{};
   Bytes moved_d2h{};
   Tokens prefix_hit{};
+  Tokens prefix_hit_host{};
+  std::int64_t host_evictions = 0;  // from the host tier of the prefix cache
   SimTime last_completion{};
   Blocks peak_gpu{};
   Blocks peak_host{};

@@ -29,7 +29,7 @@ FastRun run_fast(const NaiveConfig& config) {
   fast.settings = config.settings;
   fast.source = &source;
   fast.kv = KvLayout{config.gpu_blocks,  config.host_blocks,      config.block_tokens,
-                     config.block_bytes, config.copies_per_block, config.prefix_caching};
+                     config.block_bytes, config.copies_per_block, config.prefix_caching, config.host_cache_blocks};
   fast.max_model_len = config.max_model_len;
   fast.request_timeout = config.request_timeout;
   fast.until = config.until;
@@ -64,6 +64,7 @@ void expect_equal(const NaiveResult& naive, const FastRun& fast) {
   ASSERT_EQ(naive.moved_h2d, totals.moved_h2d);
   ASSERT_EQ(naive.moved_d2h, totals.moved_d2h);
   ASSERT_EQ(naive.prefix_hit, totals.prefix_hit);
+  ASSERT_EQ(naive.prefix_hit_host, totals.prefix_hit_host);
   ASSERT_EQ(naive.preempted_recompute, totals.preempted_recompute);
   ASSERT_EQ(naive.preempted_swap, totals.preempted_swap);
   // Gaps between tokens: number, mean, extremes exactly, quantiles within the sketch's error.
@@ -131,6 +132,8 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
   std::int64_t full_gpu = 0;
   std::int64_t full_host = 0;
   std::int64_t cached = 0;
+  std::int64_t from_host = 0;
+  std::int64_t host_evictions = 0;
   OutcomeCounts outcomes;
   for (std::uint64_t seed = 1; seed <= kCases; ++seed) {
     SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
@@ -148,6 +151,8 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
     full_gpu += naive.peak_gpu == config.gpu_blocks ? 1 : 0;
     full_host += config.host_blocks > Blocks(0) && naive.peak_host == config.host_blocks ? 1 : 0;
     cached += naive.prefix_hit.count();
+    from_host += naive.prefix_hit_host.count();
+    host_evictions += naive.host_evictions;
     const OutcomeCounts& all = fast.result.statistics.all;
     outcomes.finished += all.finished;
     outcomes.rejected += all.rejected;
@@ -157,6 +162,8 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
   EXPECT_GT(recomputed, 0);
   EXPECT_GT(full_gpu, 0);
   EXPECT_GT(cached, 0);
+  EXPECT_GT(from_host, 0);
+  EXPECT_GT(host_evictions, 0);
   EXPECT_GT(outcomes.finished, 0);
   EXPECT_GT(outcomes.rejected, 0);
   EXPECT_GT(outcomes.timed_out, 0);

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/exec/blocking_copies.hpp"
+#include "sim/exec/kv_copies.hpp"
 #include "sim/exec/executor.hpp"
 #include "tests/oracle/event_executor.hpp"
 
@@ -150,7 +150,7 @@ class Blocking final : public RandomRule {
   }
 
  private:
-  BlockingCopies copies_;
+  KvCopies copies_;
 };
 
 /// Loads and stores beside each step, the next step only when all of them are done.

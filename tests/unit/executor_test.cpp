@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "sim/error.hpp"
-#include "sim/exec/blocking_copies.hpp"
+#include "sim/exec/kv_copies.hpp"
 #include "sim/units.hpp"
 
 namespace spillway {
@@ -424,10 +424,10 @@ class Script final : public LayerRule {
   std::vector<int> needed_;
 };
 
-TEST(Executor, BlockingCopies_HoldTheFirstLayer) {
+TEST(Executor, KvCopies_WhenBlocking_HoldTheFirstLayer) {
   // before 5; swap out 30 and 20 on one stream, swap in 40 on the other: compute waits max(50, 40), then 3 layers
   // of 10.
-  BlockingCopies rule;
+  KvCopies rule;
   const SubBatchTimes times{.before = ns(5), .gpu = ns(10)};
   const IterationPlan plan{3, {&times, 1}, &rule};
   for (const Copy& swap : {copy(Stream::d2h, 0, 30), copy(Stream::h2d, 0, 40), copy(Stream::d2h, 0, 20)})

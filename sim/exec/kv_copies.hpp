@@ -1,0 +1,71 @@
+// Copies of KV blocks between GPU and host around an iteration.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "sim/api/layer_rule.hpp"
+
+namespace spillway {
+
+/// Issues its copies at the first layer start of the iteration, each direction as a FIFO in the order in which they
+/// were added, blocking ones first.
+///
+///  * Blocking copies hold every step until all of them are done: vLLM's swap in and out ahead of the forward pass
+///    (Worker.execute_model: cache operations come before the model and are waited for), and KV that is loaded for the
+///    prompts of this iteration.
+///  * Background copies hold nothing; they go on beside this iteration and later ones.
+///
+/// Copies added later wait for the next iteration. No copy of another rule may be in flight.
+class KvCopies final : public LayerRule {
+ public:
+  void add(Copy copy) {
+    copy.tag = kBlocking;
+    blocking_.push_back(copy);
+  }
+  void add_background(Copy copy) {
+    copy.tag = kBackground;
+    background_.push_back(copy);
+  }
+  /// Nothing waits to be issued and nothing is in flight.
+  [[nodiscard]] bool none() const {
+    return blocking_.empty() && background_.empty() && blocking_in_flight_ == 0 && background_in_flight_ == 0;
+  }
+  /// Background copies that have ended since the last call; they end in the order in which they were added.
+  [[nodiscard]] std::int64_t take_background_done() { return std::exchange(background_done_, 0); }
+
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    if (layer != 0 || sub_batch != 0) return;
+    for (const Copy& copy : blocking_) sink.issue(copy);
+    for (const Copy& copy : background_) sink.issue(copy);
+    blocking_in_flight_ += blocking_.size();
+    background_in_flight_ += background_.size();
+    blocking_.clear();
+    background_.clear();
+  }
+  void at_copy_done(const Copy& copy, CopySink& /*sink*/) override {
+    if (copy.tag == kBlocking) {
+      --blocking_in_flight_;
+    } else {
+      --background_in_flight_;
+      ++background_done_;
+    }
+  }
+  [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override {
+    return blocking_in_flight_ == 0;
+  }
+
+ private:
+  static constexpr std::int32_t kBlocking = 0;
+  static constexpr std::int32_t kBackground = 1;
+
+  std::vector<Copy> blocking_;
+  std::vector<Copy> background_;
+  std::size_t blocking_in_flight_ = 0;
+  std::size_t background_in_flight_ = 0;
+  std::int64_t background_done_ = 0;
+};
+
+}  // namespace spillway
