@@ -5,8 +5,9 @@
 // admission, and a watermark of 1% stays free. On shortage the running request that arrived last is preempted.
 #include <algorithm>
 
-#include "policies/parts/fcfs_queue.hpp"
+#include "policies/parts/admission.hpp"
 #include "policies/parts/paged_space.hpp"
+#include "policies/parts/prompt_pieces.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -20,9 +21,7 @@ class VllmV0Scheduler final : public Scheduler {
         chunked_prefill_(settings.get<bool>("engine.chunked_prefill")) {}
 
   void arrived(const RequestView& request) override { waiting_.push_back(request.id); }
-  void ended(RequestId id, Outcome) override {
-    if (id == unfinished_prefill_) unfinished_prefill_ = kNoRequest;
-  }
+  void ended(RequestId id, Outcome) override { pieces_.forget(id); }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
     running_.trim(view);
@@ -48,10 +47,11 @@ class VllmV0Scheduler final : public Scheduler {
     if (!preempted) swap_in(view, kv, decision, budget);
     decision.decodes(runnable(view));
     budget = token_budget_ - Tokens(runnable(view));
-    if (unfinished_prefill_.valid() && budget > Tokens(0)) {
-      const RequestView request = view.request(unfinished_prefill_);
-      compute(request, std::min(request.remaining(), budget), decision, budget);
-    }
+    pieces_.compute(view, decision, [&](const RequestView& request) {
+      const Tokens tokens = std::min(request.remaining(), budget);
+      budget -= tokens;
+      return tokens;
+    });
     if (!swapped_.head(view).valid()) admit(view, kv, decision, budget);
   }
 
@@ -77,7 +77,7 @@ class VllmV0Scheduler final : public Scheduler {
     const Leave how = kv.preempts(view.request(victim));
     running_.pop_back();
     decision.leave(victim, how);
-    if (victim == unfinished_prefill_) unfinished_prefill_ = kNoRequest;
+    pieces_.forget(victim);
     if (how == Leave::preempt_swap) {
       swapped_.insert_by_arrival(victim);
     } else {
@@ -93,47 +93,26 @@ class VllmV0Scheduler final : public Scheduler {
       decision.resume(head);
       running_.insert_by_arrival(head);
       budget -= Tokens(1);
-      if (view.request(head).phase == Phase::prefilling) unfinished_prefill_ = head;
+      const RequestView back = view.request(head);
+      if (back.phase == Phase::prefilling) pieces_.staged(back, Tokens(0));
     }
   }
 
   /// Waiting requests in order of arrival, each with the blocks of its whole prompt. Returns true if any was admitted.
   bool admit(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
-    bool admitted = false;
-    const Tokens longest = chunked_prefill_ ? Tokens(INT64_MAX) : token_budget_;
-    for (RequestId head = waiting_.head(view); head.valid(); head = waiting_.head(view)) {
-      const RequestView request = view.request(head);
-      const Fit fit = kv.admits(request, request.known);
-      if (fit == Fit::never || request.known > longest) {
-        waiting_.pop_front();
-        decision.reject(head);
-        continue;
-      }
-      const Tokens tokens = chunked_prefill_ ? std::min(request.known, budget) : request.known;
-      if (fit != Fit::now)
-        decision.blocked(Blocked::kv_capacity);
-      else if (view.batch().running >= max_num_seqs_)
-        decision.blocked(Blocked::batch_size);
-      else if (tokens > budget || tokens <= Tokens(0))
-        decision.blocked(Blocked::token_budget);
-      else {
-        waiting_.pop_front();
-        decision.join(head);
-        decision.reserve(head, request.known);
-        running_.insert_by_arrival(head);
-        compute(view.request(head), std::min(view.request(head).remaining(), tokens), decision, budget);
-        admitted = true;
-        continue;
-      }
-      break;
-    }
-    return admitted;
-  }
-
-  void compute(const RequestView& request, Tokens tokens, Decision& decision, Tokens& budget) {
-    decision.chunk(request.id, tokens);
-    budget -= tokens;
-    unfinished_prefill_ = tokens < request.remaining() ? request.id : kNoRequest;
+    const auto entry = [&](const RequestView& request) {
+      const bool whole_fits = request.known <= budget;
+      return Entry{.upto = request.known,
+                   .hold = true,
+                   .compute = chunked_prefill_ || whole_fits ? std::min(request.known, budget) : Tokens(0),
+                   .never = !chunked_prefill_ && request.known > token_budget_};
+    };
+    const auto joined = [&](const RequestView& request, Tokens tokens) {
+      running_.insert_by_arrival(request.id);
+      pieces_.staged(request, tokens);
+      budget -= tokens;
+    };
+    return admit_in_order(waiting_, max_num_seqs_, view, kv, decision, entry, joined);
   }
 
   const Tokens token_budget_;
@@ -142,7 +121,7 @@ class VllmV0Scheduler final : public Scheduler {
   FcfsQueue waiting_;
   FcfsQueue running_;  // by arrival: the last one is the next victim
   FcfsQueue swapped_;  // by arrival
-  RequestId unfinished_prefill_ = kNoRequest;
+  PromptPieces pieces_;
 };
 
 std::string version(const Settings& settings) { return settings.get<std::string>("policy.version"); }

@@ -5,8 +5,9 @@
 // ones; on shortage the request that was admitted last gives everything back and is computed again.
 #include <algorithm>
 
-#include "policies/parts/fcfs_queue.hpp"
+#include "policies/parts/admission.hpp"
 #include "policies/parts/paged_space.hpp"
+#include "policies/parts/prompt_pieces.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -21,9 +22,7 @@ class VllmScheduler final : public Scheduler {
         reserve_full_input_(settings.get<bool>("policy.reserve_full_input")) {}
 
   void arrived(const RequestView& request) override { waiting_.push_back(request.id); }
-  void ended(RequestId id, Outcome) override {
-    if (id == unfinished_prefill_) unfinished_prefill_ = kNoRequest;
-  }
+  void ended(RequestId id, Outcome) override { pieces_.forget(id); }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
     Tokens budget(token_budget_);
@@ -44,13 +43,16 @@ class VllmScheduler final : public Scheduler {
     decision.decodes(decoding);
     budget -= Tokens(decoding);
 
-    if (unfinished_prefill_.valid() && budget > Tokens(0)) {
-      const RequestView request = view.request(unfinished_prefill_);
+    const RequestId unfinished = pieces_.first();
+    if (unfinished.valid() && budget > Tokens(0)) {
+      const RequestView request = view.request(unfinished);
       const Tokens tokens = std::min(request.remaining(), budget);
       if (kv.grows(request, request.computed + tokens) == Fit::now) {
-        compute(request, tokens, decision, budget);
+        decision.chunk(unfinished, tokens);
+        pieces_.staged(request, tokens);
+        budget -= tokens;
       } else {
-        preempt(request.id, decision);
+        preempt(unfinished, decision);
         preempted = true;
       }
     }
@@ -58,37 +60,25 @@ class VllmScheduler final : public Scheduler {
   }
 
   void schedule_waiting(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
-    for (RequestId head = waiting_.head(view); head.valid(); head = waiting_.head(view)) {
-      const RequestView request = view.request(head);
-      const Tokens cached = view.cached_prefix(head).tokens;
+    const auto entry = [&](const RequestView& request) {
+      const Tokens cached = view.cached_prefix(request.id).tokens;
       const Tokens missing = request.known - cached;
       const Tokens tokens = std::min(missing, budget);
-      const Fit fit = kv.admits(request, reserve_full_input_ ? request.known : cached + tokens);
-      if (fit == Fit::never || (!chunked_prefill_ && request.known > Tokens(token_budget_))) {
-        waiting_.pop_front();
-        decision.reject(head);
-        continue;
-      }
-      if (view.batch().running >= max_num_seqs_) return decision.blocked(Blocked::batch_size);
-      if (tokens <= Tokens(0) || (!chunked_prefill_ && missing > budget))
-        return decision.blocked(Blocked::token_budget);
-      if (fit != Fit::now) return decision.blocked(Blocked::kv_capacity);
-      waiting_.pop_front();
-      decision.join(head);
-      compute(view.request(head), tokens, decision, budget);
-    }
-  }
-
-  void compute(const RequestView& request, Tokens tokens, Decision& decision, Tokens& budget) {
-    decision.chunk(request.id, tokens);
-    budget -= tokens;
-    unfinished_prefill_ = tokens < request.remaining() ? request.id : kNoRequest;
+      return Entry{.upto = reserve_full_input_ ? request.known : cached + tokens,
+                   .compute = chunked_prefill_ || missing <= budget ? tokens : Tokens(0),
+                   .never = !chunked_prefill_ && request.known > Tokens(token_budget_)};
+    };
+    const auto joined = [&](const RequestView& request, Tokens tokens) {
+      pieces_.staged(request, tokens);
+      budget -= tokens;
+    };
+    admit_in_order(waiting_, max_num_seqs_, view, kv, decision, entry, joined);
   }
 
   void preempt(RequestId victim, Decision& decision) {
     decision.leave(victim, Leave::preempt_recompute);
     waiting_.push_front(victim);
-    if (victim == unfinished_prefill_) unfinished_prefill_ = kNoRequest;
+    pieces_.forget(victim);
   }
 
   const std::int64_t token_budget_;
@@ -96,7 +86,7 @@ class VllmScheduler final : public Scheduler {
   const bool chunked_prefill_;
   const bool reserve_full_input_;
   FcfsQueue waiting_;
-  RequestId unfinished_prefill_ = kNoRequest;
+  PromptPieces pieces_;
 };
 
 PolicyInfo info() {

@@ -34,7 +34,7 @@ struct Member {
   std::int64_t staged = 0;  // known tokens that the current iteration computes, while prefilling
   std::int64_t finish_step = 0;
   std::int64_t promised = 0;  // blocks of input + max_new_tokens
-  std::int64_t held = 0;  // GPU blocks (host blocks while swapped); decoding: lower bound, see Batch::held
+  std::int64_t held = 0;      // GPU blocks (host blocks while swapped); decoding: lower bound, see Batch::held
   Duration computing{};
   SimTime first_scheduled = kNever;
   SimTime first_token = kNever;
@@ -161,10 +161,10 @@ class Batch {
   std::size_t step_class_ = 0;  // steps_ mod block
   Duration decode_time_{};
   std::int64_t decoding_ = 0;
-  std::int64_t context_ = 0;                // sum of Member::computed over decodes
-  std::vector<std::int64_t> growth_count_;  // decodes by growth class
+  std::int64_t context_ = 0;                       // sum of Member::computed over decodes
+  std::vector<std::int64_t> growth_count_;         // decodes by growth class
   std::vector<std::vector<std::int32_t>> growth_;  // with identity: decodes by growth class, covered ones too
-  std::vector<std::int32_t> ring_;  // by finish step modulo its size: first member
+  std::vector<std::int32_t> ring_;                 // by finish step modulo its size: first member
   std::vector<std::int32_t> scratch_;
   std::vector<std::int32_t> late_;
   SimTime last_step_end_{};

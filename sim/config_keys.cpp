@@ -113,6 +113,9 @@ void add_memory(std::vector<Parameter>& table) {
                      "GPU memory for KV, per GPU; default: what gpu_memory_utilization leaves beside weights "
                      "and activations"));
   table.push_back(optional_bytes("memory.host_kv", "4GiB", "Host memory for swapped KV, per GPU (vLLM's swap_space)"));
+  table.push_back(optional_bytes("memory.host_cache", "0GB",
+                                 "Host memory, per GPU, that keeps a copy of the prefix cache's blocks and gives them "
+                                 "back when the GPU has dropped them; 0GB: none"));
   table.push_back(count("memory.block_tokens", "tokens", "16", 1, "Tokens in one KV block", "vLLM block_size"));
   table.push_back(choice("memory.kv_dtype", "auto", {"auto", "fp16", "bf16", "fp8"},
                          "Number format of the KV cache; auto: the model's", "vLLM kv_cache_dtype"));

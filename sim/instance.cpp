@@ -15,11 +15,11 @@ constexpr std::int64_t kMostSilentIterations = 1'000'000;
 Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
     : model_(*config.model),
       kv_(config.kv),
-      max_model_len_(config.max_model_len),
       metrics_(metrics),
       on_request_(config.on_request),
       members_(config.kv.block_tokens, config.kv.prefix_caching) {
   block_tokens_ = kv_.block_tokens;
+  max_model_len_ = config.max_model_len;
   tiers_[0] = TierState{kv_.gpu_blocks, kv_.gpu_blocks};
   tiers_[1] = TierState{kv_.host_blocks, kv_.host_blocks};
   if (kv_.prefix_caching) cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks);

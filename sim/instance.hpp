@@ -114,7 +114,6 @@ class Instance final : public View, private Decision {
 
   const ExecutionModel& model_;
   const KvLayout kv_;
-  const Tokens max_model_len_;
   MetricsCollector& metrics_;
   const std::function<void(const RequestRecord&)>& on_request_;
   Policy policy_;
@@ -131,9 +130,9 @@ class Instance final : public View, private Decision {
   std::int64_t staged_decodes_ = -1;  // -1: not said
   std::vector<std::int32_t> chunk_members_;
   std::vector<PrefillChunk> chunks_;
-  std::array<Blocks, 2> moves_{};  // host -> GPU, GPU -> host
+  std::array<Blocks, 2> moves_{};   // host -> GPU, GPU -> host
   std::array<Bytes, 2> charged_{};  // bytes handed to each copy stream so far
-  KvCopies copies_;                // the moves, which the forward pass waits for, and what goes to the host cache
+  KvCopies copies_;                 // the moves, which the forward pass waits for, and what goes to the host cache
   Blocks promised_{};
   Executor executor_;
   bool idle_ = false;

@@ -59,6 +59,9 @@ std::vector<MetricDefinition> totals() {
       {"moved_d2h_bytes", "bytes", "Bytes copied from GPU to host, per GPU."},
       {"prefix_cache_hit_fraction", "fraction",
        "Prompt tokens taken from the prefix cache / prompt tokens admitted with prefix caching on."},
+      {"host_cache_hit_fraction", "fraction",
+       "Prompt tokens copied back from the host tier of the prefix cache / prompt tokens admitted with prefix caching "
+       "on; part of prefix_cache_hit_fraction."},
   };
 }
 

@@ -123,7 +123,8 @@ class Totals {
             real(e.preempted_swap),
             real(e.moved_h2d.count()),
             real(e.moved_d2h.count()),
-            ratio(real(e.prefix_hit.count()), real(e.prefix_asked.count()))};
+            ratio(real(e.prefix_hit.count()), real(e.prefix_asked.count())),
+            ratio(real(e.prefix_hit_host.count()), real(e.prefix_asked.count()))};
   }
 
   [[nodiscard]] Values time_fractions() const {

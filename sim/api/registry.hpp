@@ -31,6 +31,7 @@ struct PolicyInfo {
   std::string source;                 // paper (section), repository and version
   std::string limits;                 // what is not modelled
   std::vector<Parameter> parameters;  // its `policy.*` keys
+  bool preempts = true;               // false: it promises that a request that runs is never taken out
   /// The engine file (hwmodels/engines) whose host side it runs on unless `engine` says otherwise.
   std::function<std::string(const Settings&)> default_engine;
   /// Defaults of `engine.*` keys that differ by policy: key -> text form.

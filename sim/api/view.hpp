@@ -59,6 +59,8 @@ class View {
   [[nodiscard]] const BatchTotals& batch() const { return batch_; }
   [[nodiscard]] const TierState& tier(Tier t) const { return tiers_[static_cast<std::size_t>(t)]; }
   [[nodiscard]] Tokens block_tokens() const { return block_tokens_; }
+  /// The longest request, input + max_new_tokens; longer ones never reach the policy.
+  [[nodiscard]] Tokens max_model_len() const { return max_model_len_; }
 
   [[nodiscard]] virtual RequestView request(RequestId id) const = 0;
   /// False once the request has ended: queues drop such ids lazily.
@@ -86,6 +88,7 @@ class View {
   BatchTotals batch_{};
   std::array<TierState, kTiers> tiers_{};
   Tokens block_tokens_{16};
+  Tokens max_model_len_{};
 };
 
 }  // namespace spillway

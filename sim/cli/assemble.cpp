@@ -132,6 +132,7 @@ class Assembler {
     kv.block_tokens = wanted.block_tokens;
     kv.block_bytes = capacity_.block_bytes;
     kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
+    kv.host_cache_blocks = host_cache_blocks();
     kv.copies_per_block = llm_.layers * 2;  // vLLM copies the K and the V of each layer apart
     assembly_.setup.kv_computed = !given;
     assembly_.setup.weights = capacity_.weights;
@@ -140,6 +141,17 @@ class Assembler {
     kv.gpu_blocks = capacity_.blocks;
     warn(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;
+  }
+
+  [[nodiscard]] Blocks host_cache_blocks() {
+    const Bytes given = settings().get<Bytes>("memory.host_cache");
+    const Bytes block = assembly_.setup.kv.block_bytes;
+    if (given > Bytes(0) && given < block) {
+      problems_.add(
+          fmt::format("memory.host_cache={} is less than one KV block of {} bytes", format_bytes(given), block.count()),
+          "memory.host_cache", "raise it, or set it to 0GB for no host tier");
+    }
+    return Blocks(given / block);
   }
 
   bool take_given_memory() {
@@ -226,6 +238,12 @@ class Assembler {
   void decide_prefix_caching() {
     const std::string& wanted = text("engine.prefix_caching");
     assembly_.setup.kv.prefix_caching = wanted == "true" || (wanted == "auto" && assembly_.workload.prefix_ids);
+    if (!assembly_.setup.kv.prefix_caching && assembly_.setup.kv.host_cache_blocks > Blocks(0)) {
+      warn(
+          "memory.host_cache keeps nothing: prefix caching is off (engine.prefix_caching, and a workload that says "
+          "which prompts share a prefix)");
+      assembly_.setup.kv.host_cache_blocks = Blocks(0);
+    }
     if (wanted == "true" && !assembly_.workload.prefix_ids) {
       warn("engine.prefix_caching=true, but the workload does not say which prompts share a prefix: nothing is shared");
     }

@@ -39,11 +39,10 @@ class HostCache {
     BlockHash hash = 0;
     bool there = false;  // false: on its way
   };
-  using Entries =
-      boost::multi_index_container<Entry, boost::multi_index::indexed_by<
-                                              boost::multi_index::sequenced<>,
-                                              boost::multi_index::hashed_unique<boost::multi_index::member<
-                                                  Entry, BlockHash, &Entry::hash>>>>;  // by use, by content
+  using Entries = boost::multi_index_container<
+      Entry, boost::multi_index::indexed_by<boost::multi_index::sequenced<>,
+                                            boost::multi_index::hashed_unique<boost::multi_index::member<
+                                                Entry, BlockHash, &Entry::hash>>>>;  // by use, by content
 
   Blocks capacity_;
   Entries entries_;

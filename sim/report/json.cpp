@@ -34,6 +34,7 @@ Json setup_json(const Setup& setup) {
           {"gpu_kv_terms", setup.kv_terms},
           {"host_kv_blocks", setup.kv.host_blocks.count()},
           {"prefix_caching", setup.kv.prefix_caching},
+          {"host_cache_blocks", setup.kv.host_cache_blocks.count()},
           {"max_model_len_tokens", setup.max_model_len.count()}};
 }
 

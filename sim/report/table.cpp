@@ -123,11 +123,15 @@ class Table {
                                      setup.hardware, setup.policy, setup.engine));
     lines_.add("Workload", fmt::format("{}, {} requests", setup.workload, setup.requests));
     const double kv_bytes = static_cast<double>(kv.block_bytes.count()) * static_cast<double>(kv.gpu_blocks.count());
-    lines_.add("KV cache",
-               fmt::format("{} tokens in {} blocks of {} ({} per GPU), {} blocks on the host; prefix caching "
-                           "{}; longest request {} tokens",
-                           setup.kv_capacity().count(), kv.gpu_blocks.count(), kv.block_tokens.count(), bytes(kv_bytes),
-                           kv.host_blocks.count(), kv.prefix_caching ? "on" : "off", setup.max_model_len.count()));
+    const std::string host_cache = kv.host_cache_blocks.count() == 0
+                                       ? ""
+                                       : fmt::format(", {} blocks of it on the host", kv.host_cache_blocks.count());
+    lines_.add(
+        "KV cache",
+        fmt::format("{} tokens in {} blocks of {} ({} per GPU), {} blocks on the host; prefix caching "
+                    "{}{}; longest request {} tokens",
+                    setup.kv_capacity().count(), kv.gpu_blocks.count(), kv.block_tokens.count(), bytes(kv_bytes),
+                    kv.host_blocks.count(), kv.prefix_caching ? "on" : "off", host_cache, setup.max_model_len.count()));
     if (replications() > 1) {
       lines_.add("", fmt::format("{} replications: means over them, +- is the 95% t-interval", replications()));
     }
@@ -194,10 +198,12 @@ class Table {
     lines_.add("Batch",
                fmt::format("mean {}, peak {} requests; waiting mean {}, peak {}", show("mean_batch_requests"),
                            show("peak_batch_requests"), show("mean_waiting_requests"), show("peak_waiting_requests")));
-    lines_.add("Memory", fmt::format("GPU KV mean {}, peak {}; host KV mean {}, peak {}; prefix cache hits {}",
+    const bool host_cache = result_.setup.kv.host_cache_blocks.count() > 0;
+    lines_.add("Memory", fmt::format("GPU KV mean {}, peak {}; host KV mean {}, peak {}; prefix cache hits {}{}",
                                      show("mean_gpu_kv_fraction", percent), show("peak_gpu_kv_fraction", percent),
                                      show("mean_host_kv_fraction", percent), show("peak_host_kv_fraction", percent),
-                                     show("prefix_cache_hit_fraction", percent)));
+                                     show("prefix_cache_hit_fraction", percent),
+                                     host_cache ? ", host's share " + show("host_cache_hit_fraction", percent) : ""));
     lines_.add("Links", fmt::format("host to GPU {}, GPU to host {}; preemptions: {} recompute, {} swap",
                                     show("moved_h2d_bytes", bytes), show("moved_d2h_bytes", bytes),
                                     show("recompute_preemptions"), show("swap_preemptions")));

@@ -47,6 +47,7 @@ class NaiveEngine final : public View, private Decision {
  public:
   explicit NaiveEngine(const NaiveConfig& config) : config_(config) {
     block_tokens_ = config.block_tokens;
+    max_model_len_ = config.max_model_len;
     blocks_.resize(static_cast<std::size_t>(config.gpu_blocks.count()));
     for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) free_.push_back(b);
     for (std::size_t i = 0; i < config.requests.size(); ++i) {
@@ -399,7 +400,8 @@ class NaiveEngine final : public View, private Decision {
     if (shape.empty()) return;
     ++result_.iterations;
     const IterationTime time = config_.model->iteration(shape);
-    // Copies are issued when the first layer starts. Moves hold it; what goes to the host cache only queues behind them.
+    // Copies are issued when the first layer starts. Moves hold it; what goes to the host cache only queues behind
+    // them.
     const SimTime issued = now_ + time.before;
     SimTime loaded = issued;
     for (int i = 0; i < 2; ++i) {

@@ -1,5 +1,6 @@
 #include "tests/oracle/random_case.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace spillway::oracle {
@@ -71,6 +72,14 @@ Settings policy_settings(const PolicyInfo& policy, const std::vector<std::pair<s
   for (const Parameter& parameter : policy.parameters) settings.set(parameter.name, default_value(parameter));
   for (const auto& [key, value] : overrides) settings.set(key, value);
   return settings;
+}
+
+bool can_swap(const PolicyInfo& policy) {
+  if (!policy.check) return true;
+  const std::vector<Problem> problems =
+      policy.check(policy_settings(policy, {{"engine.preemption", std::string("swap")}}));
+  return std::none_of(problems.begin(), problems.end(),
+                      [](const Problem& problem) { return problem.where == "engine.preemption"; });
 }
 
 void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale, Settings& settings,

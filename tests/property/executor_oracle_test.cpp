@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/exec/kv_copies.hpp"
 #include "sim/exec/executor.hpp"
+#include "sim/exec/kv_copies.hpp"
 #include "tests/oracle/event_executor.hpp"
 
 namespace spillway {

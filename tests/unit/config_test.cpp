@@ -165,7 +165,7 @@ TEST(Config, UnknownKeysNameTheNearestAndTheAllowed) {
   const auto problems = problems_of("", {"memory.block_token=16", "max_num_seqs=4", "memory=4"});
   ASSERT_EQ(problems.size(), 4U);  // the empty file is the fourth
   EXPECT_THAT(problems[1].fix, HasSubstr("did you mean \"memory.block_tokens\"?"));
-  EXPECT_THAT(problems[1].fix, HasSubstr("allowed: memory.gpu_kv, memory.host_kv"));
+  EXPECT_THAT(problems[1].fix, HasSubstr("allowed: memory.gpu_kv, memory.host_kv, memory.host_cache"));
   EXPECT_THAT(problems[2].fix, HasSubstr("did you mean \"engine.max_num_seqs\"?"));
   EXPECT_THAT(problems[3].fix, HasSubstr("allowed: memory.gpu_kv"));
 }

@@ -1,0 +1,59 @@
+// How waiting requests enter the batch: first come, first served, until one does not fit.
+#pragma once
+
+#include <algorithm>
+
+#include "policies/parts/fcfs_queue.hpp"
+#include "sim/api/scheduler.hpp"
+
+namespace spillway {
+
+/// What a waiting request needs in order to enter in this iteration.
+struct Entry {
+  Tokens upto{};       // blocks of its first so many tokens must be free
+  bool hold = false;   // and are taken at once; else only those of the tokens that are computed
+  Tokens compute{};    // known tokens computed now, cached ones not counted; <= 0: the token budget is spent
+  bool never = false;  // longer than any iteration takes
+};
+
+/// Admits the head of `waiting` as long as there is a seat, tokens and memory for it; rejects heads that can never run.
+/// `entry(request)` says what a request needs; `joined(request, tokens)` is told of each one after its first `tokens`
+/// were staged. Returns true when any was admitted.
+template <class EntryOf, class Joined>
+bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& view, const KvSpace& kv,
+                    Decision& decision, EntryOf entry_of, Joined joined) {
+  bool admitted = false;
+  for (RequestId head = waiting.head(view); head.valid(); head = waiting.head(view)) {
+    const RequestView request = view.request(head);
+    const Entry entry = entry_of(request);
+    const Fit fit = entry.never ? Fit::never : kv.admits(request, entry.upto);
+    if (fit == Fit::never) {
+      waiting.pop_front();
+      decision.reject(head);
+      continue;
+    }
+    if (view.batch().running >= max_num_seqs) {
+      decision.blocked(Blocked::batch_size);
+      break;
+    }
+    if (entry.compute <= Tokens(0)) {
+      decision.blocked(Blocked::token_budget);
+      break;
+    }
+    if (fit != Fit::now) {
+      decision.blocked(Blocked::kv_capacity);
+      break;
+    }
+    waiting.pop_front();
+    decision.join(head);
+    if (entry.hold) decision.reserve(head, entry.upto);
+    const RequestView inside = view.request(head);
+    const Tokens tokens = std::min(inside.remaining(), entry.compute);
+    decision.chunk(head, tokens);
+    joined(inside, tokens);
+    admitted = true;
+  }
+  return admitted;
+}
+
+}  // namespace spillway

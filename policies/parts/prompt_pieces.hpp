@@ -1,0 +1,45 @@
+// Prompts that are computed in pieces.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "sim/api/scheduler.hpp"
+
+namespace spillway {
+
+/// The requests in the batch whose prompt is not complete yet, in order of arrival: engines with one token budget have
+/// at most one, those with budgets of a request's own may have more. O(their number) per call.
+class PromptPieces {
+ public:
+  /// `request`, as it was before its next `tokens` known tokens were staged.
+  void staged(const RequestView& request, Tokens tokens) {
+    forget(request.id);
+    if (tokens == request.remaining()) return;
+    const auto later = [&](RequestId other) { return other.serial > request.id.serial; };
+    unfinished_.insert(std::find_if(unfinished_.begin(), unfinished_.end(), later), request.id);
+  }
+  /// It left the batch or ended; no effect on a request that is not here.
+  void forget(RequestId id) { std::erase(unfinished_, id); }
+
+  /// The one that arrived first; kNoRequest when every prompt is complete.
+  [[nodiscard]] RequestId first() const { return unfinished_.empty() ? kNoRequest : unfinished_.front(); }
+
+  /// Computes the next piece of every unfinished prompt that `piece(request)` gives tokens to (at most what remains).
+  template <class Piece>
+  void compute(const View& view, Decision& decision, Piece piece) {
+    const std::vector<RequestId> before = unfinished_;
+    for (const RequestId id : before) {
+      const RequestView request = view.request(id);
+      const Tokens tokens = std::min(request.remaining(), piece(request));
+      if (tokens <= Tokens(0)) continue;
+      decision.chunk(id, tokens);
+      staged(request, tokens);
+    }
+  }
+
+ private:
+  std::vector<RequestId> unfinished_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,203 @@
+// Sarathi-Serve: stall-free batches from chunked prefills.
+//
+// Source: Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024, and
+// microsoft/sarathi-serve (96f9911), sarathi/core/scheduler/sarathi_scheduler.py. Every decode goes first and is never
+// held back by the chunk; unfinished prompts and then new ones fill up what the chunk leaves. Blocks of a whole prompt
+// are taken at admission; on shortage the running request that arrived last is computed again.
+#include <algorithm>
+#include <cmath>
+
+#include "policies/parts/admission.hpp"
+#include "policies/parts/paged_space.hpp"
+#include "policies/parts/prompt_pieces.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+/// Tokens of an iteration that a prompt may fill up, by how much of it is computed: constant, or decreasing over equal
+/// stages of the prompt, so that the growing cost of attention does not lengthen iterations.
+class ChunkSchedule {
+ public:
+  explicit ChunkSchedule(const Settings& settings)
+      : sizes_{Tokens(settings.get<std::int64_t>("engine.max_num_batched_tokens"))} {
+    if (!settings.get<bool>("policy.dynamic_chunks")) return;
+    const auto low = settings.get<std::int64_t>("policy.low_chunk");
+    const auto high = settings.get<std::int64_t>("policy.high_chunk");
+    const auto stages = settings.get<std::int64_t>("policy.chunk_stages");
+    const std::int64_t step = std::min<std::int64_t>(32, low);
+    sizes_.clear();
+    // numpy's linspace from low to high, read backwards: cast to whole tokens, then rounded half to even.
+    const double rise = stages == 1 ? 0.0 : static_cast<double>(high - low) / static_cast<double>(stages - 1);
+    for (std::int64_t stage = stages - 1; stage >= 0; --stage) {
+      const bool last = stage > 0 && stage == stages - 1;
+      const double size =
+          last ? static_cast<double>(high) : std::trunc(static_cast<double>(stage) * rise + static_cast<double>(low));
+      sizes_.emplace_back(static_cast<std::int64_t>(std::nearbyint(size / static_cast<double>(step))) * step);
+    }
+    const auto span = settings.get<std::int64_t>("policy.chunk_schedule_tokens");
+    stage_tokens_ = (span + stages - 1) / stages;
+  }
+
+  [[nodiscard]] Tokens at(Tokens computed) const {
+    const auto stage = static_cast<std::size_t>(computed.count() / stage_tokens_);
+    return sizes_[std::min(stage, sizes_.size() - 1)];
+  }
+
+ private:
+  std::vector<Tokens> sizes_;
+  std::int64_t stage_tokens_ = 1;
+};
+
+class SarathiScheduler final : public Scheduler {
+ public:
+  explicit SarathiScheduler(const Settings& settings)
+      : chunk_(settings), max_num_seqs_(settings.get<std::int64_t>("engine.max_num_seqs")) {}
+
+  void arrived(const RequestView& request) override { waiting_.push_back(request.id); }
+  void ended(RequestId id, Outcome) override { pieces_.forget(id); }
+
+  void decide(const View& view, const KvSpace& kv, Decision& decision) override {
+    running_.trim(view);
+    while (kv.decodes(view.batch().decoding) != Fit::now) preempt(running_.tail(view), decision);
+    decision.decodes(view.batch().decoding);
+
+    Tokens used(view.batch().decoding);
+    pieces_.compute(view, decision, [&](const RequestView& request) {
+      const Tokens tokens = std::min(request.remaining(), chunk_.at(request.computed) - used);
+      used += std::max(tokens, Tokens(0));
+      return tokens;
+    });
+    admit(view, kv, decision, used);
+  }
+
+ private:
+  void preempt(RequestId victim, Decision& decision) {
+    running_.pop_back();
+    decision.leave(victim, Leave::preempt_recompute);
+    waiting_.push_front(victim);
+    pieces_.forget(victim);
+  }
+
+  void admit(const View& view, const KvSpace& kv, Decision& decision, Tokens used) {
+    const auto entry = [&](const RequestView& request) {
+      const Tokens left = chunk_.at(Tokens(0)) - used;
+      return Entry{.upto = request.known, .hold = true, .compute = std::min(request.known, left)};
+    };
+    const auto joined = [&](const RequestView& request, Tokens tokens) {
+      running_.insert_by_arrival(request.id);
+      pieces_.staged(request, tokens);
+      used += tokens;
+    };
+    admit_in_order(waiting_, max_num_seqs_, view, kv, decision, entry, joined);
+  }
+
+  const ChunkSchedule chunk_;
+  const std::int64_t max_num_seqs_;
+  FcfsQueue waiting_;
+  FcfsQueue running_;  // by arrival: the last one is the next victim
+  PromptPieces pieces_;
+};
+
+constexpr const char* kScheduleSource =
+    "sarathi_scheduler.py, _compute_chunk_size_schedule; the code gives no default: assumed";
+
+std::vector<Parameter> parameters() {
+  return {
+      {.name = "policy.watermark",
+       .type = ParameterType::real,
+       .unit = "fraction",
+       .default_value = "0.01",
+       .minimum = 0.0,
+       .maximum = 1.0,
+       .doc = "Share of the GPU blocks kept free at admission, rounded down to whole blocks",
+       .source = "sarathi/core/block_space_manager, watermark=0.01"},
+      {.name = "policy.dynamic_chunks",
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "false",
+       .doc = "The chunk shrinks from policy.high_chunk to policy.low_chunk over the stages of a prompt, instead of "
+              "staying at engine.max_num_batched_tokens",
+       .source = "sarathi_scheduler.py, enable_dynamic_chunking_schedule, off by default"},
+      {.name = "policy.low_chunk",
+       .type = ParameterType::integer,
+       .unit = "tokens",
+       .default_value = "128",
+       .minimum = 1,
+       .maximum = 1e6,
+       .doc = "Chunk of a prompt's last stage, with policy.dynamic_chunks",
+       .source = kScheduleSource},
+      {.name = "policy.high_chunk",
+       .type = ParameterType::integer,
+       .unit = "tokens",
+       .default_value = "512",
+       .minimum = 1,
+       .maximum = 1e6,
+       .doc = "Chunk of a prompt's first stage, with policy.dynamic_chunks",
+       .source = kScheduleSource},
+      {.name = "policy.chunk_stages",
+       .type = ParameterType::integer,
+       .unit = "stages",
+       .default_value = "16",
+       .minimum = 1,
+       .maximum = 10000,
+       .doc = "Stages of a prompt, with policy.dynamic_chunks",
+       .source = kScheduleSource},
+      {.name = "policy.chunk_schedule_tokens",
+       .type = ParameterType::integer,
+       .unit = "tokens",
+       .default_value = "4096",
+       .minimum = 1,
+       .maximum = 1e9,
+       .doc = "Prompt tokens that the stages cover together; what lies behind stays at the last one",
+       .source = kScheduleSource}};
+}
+
+std::vector<Problem> check(const Settings& settings) {
+  std::vector<Problem> problems;
+  if (settings.get<std::string>("engine.preemption") == "swap") {
+    problems.push_back({"policy sarathi cannot swap: Sarathi-Serve always recomputes", "engine.preemption",
+                        "leave engine.preemption at recompute, or use policy=vllm-v0"});
+  }
+  if (!settings.get<bool>("engine.chunked_prefill")) {
+    problems.push_back({"policy sarathi is chunked prefill: it cannot be off", "engine.chunked_prefill",
+                        "leave it at true, or use policy=orca, which computes whole prompts beside decodes"});
+  }
+  if (settings.get<std::int64_t>("policy.low_chunk") > settings.get<std::int64_t>("policy.high_chunk")) {
+    problems.push_back({"policy.low_chunk is above policy.high_chunk: the schedule decreases", "policy.low_chunk",
+                        "lower it, or raise policy.high_chunk"});
+  }
+  return problems;
+}
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "sarathi";
+  info.summary = "Sarathi-Serve: decodes never wait, prompts fill up a fixed chunk of tokens per iteration";
+  info.source =
+      "Agrawal et al., OSDI 2024; microsoft/sarathi-serve (96f9911), sarathi/core/scheduler/sarathi_scheduler.py";
+  info.limits =
+      "One sequence per request; pipeline parallelism is not modelled. A prompt that can never fit is rejected, where "
+      "the code waits for ever. Prompt tokens beyond the schedule's stages stay at its last chunk, where the code "
+      "fails.";
+  info.parameters = parameters();
+  info.default_engine = [](const Settings&) { return "sarathi-serve"; };
+  info.engine_defaults = [](const Settings&) {
+    return std::map<std::string, std::string>{{"engine.max_num_batched_tokens", "512"}, {"engine.max_num_seqs", "128"}};
+  };
+  info.check = check;
+  info.make = [](const PolicyContext& context) {
+    PagedSpaceOptions options;
+    const auto total = static_cast<double>(context.view.tier(Tier::gpu).total.count());
+    options.watermark = Blocks(static_cast<std::int64_t>(context.settings.get<double>("policy.watermark") * total));
+    options.spare_block_per_decode = true;  // can_append_slot: a free block, whether or not the last one has room
+    return Policy{std::make_unique<SarathiScheduler>(context.settings),
+                  std::make_unique<PagedSpace>(context.view, options)};
+  };
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,130 @@
+// SwiftLLM: the small engine that NEO is built on and compared with.
+//
+// Source: interestingLSY/swiftLLM (682cf9a), swiftllm/server/scheduler.py. While nobody is swapped out, waiting prompts
+// have the step to themselves; else all running requests decode. On shortage the request at the end of the running list
+// moves to the host; when none had to move, swapped ones come back first come, first served. NEO's GPU-only base
+// (NEO-MLSys25/NEO, b55aaab) lets the decodes run along with new prompts: policy.piggyback.
+#include <algorithm>
+
+#include "policies/parts/admission.hpp"
+#include "policies/parts/paged_space.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+class SwiftLlmScheduler final : public Scheduler {
+ public:
+  explicit SwiftLlmScheduler(const Settings& settings)
+      : token_budget_(settings.get<std::int64_t>("engine.max_num_batched_tokens")),
+        max_num_seqs_(settings.get<std::int64_t>("engine.max_num_seqs")),
+        piggyback_(settings.get<bool>("policy.piggyback")) {}
+
+  void arrived(const RequestView& request) override { waiting_.push_back(request.id); }
+  void ended(RequestId, Outcome) override {}
+
+  void decide(const View& view, const KvSpace& kv, Decision& decision) override {
+    const bool nobody_swapped = !swapped_.head(view).valid();
+    if (!piggyback_ && nobody_swapped && admit(view, kv, decision, token_budget_)) return decision.decodes(0);
+
+    const bool swapped_out = swap_out(view, kv, decision);
+    if (!swapped_out) swap_in(view, kv, decision);
+    decision.decodes(view.batch().decoding);
+    if (piggyback_ && nobody_swapped && !swapped_out) {
+      admit(view, kv, decision, token_budget_ - Tokens(view.batch().decoding));
+    }
+  }
+
+ private:
+  bool admit(const View& view, const KvSpace& kv, Decision& decision, Tokens budget) {
+    const auto entry = [&](const RequestView& request) {
+      return Entry{.upto = request.known,
+                   .hold = true,
+                   .compute = request.known <= budget ? request.known : Tokens(0),
+                   .never = request.known > token_budget_};
+    };
+    return admit_in_order(waiting_, max_num_seqs_, view, kv, decision, entry,
+                          [&](const RequestView&, Tokens tokens) { budget -= tokens; });
+  }
+
+  /// The last of the batch goes, until every decode finds room for its next token. Returns true if any had to go.
+  bool swap_out(const View& view, const KvSpace& kv, Decision& decision) {
+    bool any = false;
+    while (kv.decodes(view.batch().decoding) != Fit::now) {
+      const RequestId victim = view.last_joined();
+      const Leave how = kv.preempts(view.request(victim));
+      decision.leave(victim, how);
+      (how == Leave::preempt_swap ? swapped_ : waiting_).push_front(victim);
+      any = true;
+    }
+    return any;
+  }
+
+  void swap_in(const View& view, const KvSpace& kv, Decision& decision) {
+    for (RequestId head = swapped_.head(view); head.valid(); head = swapped_.head(view)) {
+      if (view.batch().running >= max_num_seqs_) return decision.blocked(Blocked::batch_size);
+      if (kv.resumes(view.request(head)) != Fit::now) return decision.blocked(Blocked::kv_capacity);
+      swapped_.pop_front();
+      decision.resume(head);
+    }
+  }
+
+  const Tokens token_budget_;
+  const std::int64_t max_num_seqs_;
+  const bool piggyback_;
+  FcfsQueue waiting_;
+  FcfsQueue swapped_;  // in the batch order that they had
+};
+
+std::vector<Problem> check(const Settings& settings) {
+  std::vector<Problem> problems;
+  if (settings.get<std::string>("engine.preemption") != "swap") {
+    problems.push_back({"policy swiftllm always swaps: it does not recompute", "engine.preemption",
+                        "leave engine.preemption at swap, or use policy=vllm-v0"});
+  }
+  if (settings.get<bool>("engine.chunked_prefill")) {
+    problems.push_back({"policy swiftllm computes whole prompts: it has no chunked prefill", "engine.chunked_prefill",
+                        "leave it at false, or use policy=sarathi"});
+  }
+  return problems;
+}
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "swiftllm";
+  info.summary = "SwiftLLM: prompts first, swap-only preemption of the last in the batch; NEO's GPU-only base";
+  info.source = "interestingLSY/swiftLLM (682cf9a), swiftllm/server/scheduler.py; NEO-MLSys25/NEO (b55aaab)";
+  info.limits =
+      "One sequence per request. The code never looks whether the host has room: here a victim that does not fit "
+      "memory.host_kv is computed again. It waits for ever at a prompt beyond its limits: here that one is rejected. "
+      "Upstream keeps 2,048 host blocks, whatever their size: set memory.host_kv.";
+  info.parameters = {{.name = "policy.piggyback",
+                      .type = ParameterType::boolean,
+                      .unit = "-",
+                      .default_value = "false",
+                      .doc = "While nobody is swapped out, decodes run along with new prompts in one batch, instead of "
+                             "waiting for them",
+                      .source = "false: SwiftLLM upstream; true: the GPU-only base of NEO's artifact"}};
+  info.default_engine = [](const Settings&) { return "swiftllm"; };
+  info.engine_defaults = [](const Settings&) {
+    return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"},
+                                              {"engine.preemption", "swap"},
+                                              {"engine.max_num_seqs", "512"},
+                                              {"engine.max_num_batched_tokens", "32768"},
+                                              {"engine.gpu_memory_utilization", "0.97"}};
+  };
+  info.check = check;
+  info.make = [](const PolicyContext& context) {
+    PagedSpaceOptions options;
+    options.swap = true;
+    options.exact_swap_in = true;
+    return Policy{std::make_unique<SwiftLlmScheduler>(context.settings),
+                  std::make_unique<PagedSpace>(context.view, options)};
+  };
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway

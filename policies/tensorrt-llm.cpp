@@ -1,0 +1,122 @@
+// TensorRT-LLM: in-flight fused batching under one of two capacity schedulers.
+//
+// Source: NVIDIA/TensorRT-LLM v0.9, docs/source/batch_manager.md and advanced/gpt-attention.md (in-flight batching,
+// GUARANTEED_NO_EVICT, MAX_UTILIZATION, max_num_tokens). Decodes and prompts share one iteration, decodes first.
+// GUARANTEED_NO_EVICT starts a request only when every active one can run to its max_new_tokens; MAX_UTILIZATION starts
+// it as soon as its prompt fits, and pauses the latest arrivals when decodes run out of memory.
+#include <algorithm>
+
+#include "policies/parts/admission.hpp"
+#include "policies/parts/paged_space.hpp"
+#include "policies/parts/prompt_pieces.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+class TensorRtLlmScheduler final : public Scheduler {
+ public:
+  explicit TensorRtLlmScheduler(const Settings& settings)
+      : token_budget_(settings.get<std::int64_t>("engine.max_num_batched_tokens")),
+        max_num_seqs_(settings.get<std::int64_t>("engine.max_num_seqs")),
+        chunked_prefill_(settings.get<bool>("engine.chunked_prefill")) {}
+
+  void arrived(const RequestView& request) override { waiting_.push_back(request.id); }
+  void ended(RequestId id, Outcome) override { pieces_.forget(id); }
+
+  void decide(const View& view, const KvSpace& kv, Decision& decision) override {
+    running_.trim(view);
+    const auto decodes = [&] { return std::min(view.batch().decoding, token_budget_.count()); };
+    bool paused = false;
+    while (kv.decodes(decodes()) != Fit::now) {
+      pause(running_.tail(view), decision);
+      paused = true;
+    }
+    decision.decodes(decodes());
+    Tokens budget = token_budget_ - Tokens(decodes());
+    pieces_.compute(view, decision, [&](const RequestView& request) {
+      const Tokens tokens = std::min(request.remaining(), budget);
+      budget -= tokens;
+      return tokens;
+    });
+    if (!paused) admit(view, kv, decision, budget);
+  }
+
+ private:
+  /// Only under MAX_UTILIZATION: a guaranteed decode always finds room.
+  void pause(RequestId victim, Decision& decision) {
+    running_.pop_back();
+    decision.leave(victim, Leave::preempt_recompute);
+    waiting_.push_front(victim);
+    pieces_.forget(victim);
+  }
+
+  void admit(const View& view, const KvSpace& kv, Decision& decision, Tokens budget) {
+    const auto entry = [&](const RequestView& request) {
+      const bool whole_fits = request.known <= budget;
+      return Entry{.upto = request.known,
+                   .hold = true,
+                   .compute = chunked_prefill_ || whole_fits ? std::min(request.known, budget) : Tokens(0),
+                   .never = !chunked_prefill_ && request.known > token_budget_};
+    };
+    const auto joined = [&](const RequestView& request, Tokens tokens) {
+      running_.insert_by_arrival(request.id);
+      pieces_.staged(request, tokens);
+      budget -= tokens;
+    };
+    admit_in_order(waiting_, max_num_seqs_, view, kv, decision, entry, joined);
+  }
+
+  const Tokens token_budget_;
+  const std::int64_t max_num_seqs_;
+  const bool chunked_prefill_;
+  FcfsQueue waiting_;
+  FcfsQueue running_;  // by arrival: the last one is paused first
+  PromptPieces pieces_;
+};
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "tensorrt-llm";
+  info.summary = "TensorRT-LLM: in-flight fused batching, never evicting (default) or at maximum utilisation";
+  info.source = "NVIDIA/TensorRT-LLM v0.9, docs/source/batch_manager.md; defaults of its Triton backend of that time";
+  info.limits =
+      "One beam; no paged-context reuse across requests beyond engine.prefix_caching, no speculative decoding, no "
+      "pipeline parallelism. A paused request's KV is always dropped. The KV pool is sized by "
+      "engine.gpu_memory_utilization of the whole GPU, where the library takes a share of what is free after loading.";
+  info.parameters = {
+      {.name = "policy.batch_scheduler_policy",
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "guaranteed_no_evict",
+       .choices = {"guaranteed_no_evict", "max_utilization"},
+       .doc = "guaranteed_no_evict: a request starts when all active ones fit to their last token; max_utilization: "
+              "when its prompt fits, and the latest arrivals are paused on overflow",
+       .source = "batch_manager.md, the library's default; older Triton templates use max_utilization"}};
+  info.default_engine = [](const Settings&) { return "tensorrt-llm-0.9"; };
+  info.engine_defaults = [](const Settings&) {
+    return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"},
+                                              {"engine.max_num_batched_tokens", "8192"}};
+  };
+  info.check = [](const Settings& settings) {
+    std::vector<Problem> problems;
+    if (settings.get<std::string>("engine.preemption") == "swap") {
+      problems.push_back({"policy tensorrt-llm cannot swap: a paused request is computed again", "engine.preemption",
+                          "leave engine.preemption at recompute, or use policy=vllm-v0"});
+    }
+    return problems;
+  };
+  info.make = [](const PolicyContext& context) {
+    PagedSpaceOptions options;
+    options.guarantee_completion =
+        context.settings.get<std::string>("policy.batch_scheduler_policy") == "guaranteed_no_evict";
+    return Policy{std::make_unique<TensorRtLlmScheduler>(context.settings),
+                  std::make_unique<PagedSpace>(context.view, options)};
+  };
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway
