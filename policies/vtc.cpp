@@ -239,13 +239,19 @@ class VtcScheduler final : public Scheduler {
     if (!fair_) queue_.push_back(request.id);
   }
 
+  /// A client that arrives during a decode step is lifted to what the others had paid before it.
+  void iteration_ended() override {
+    if (!decoding_) return;
+    clients_.decoded();
+    pool_.decoded();
+    charge_again_ = double_charge_;
+  }
+
   void ended(RequestId id, Outcome outcome) override {
     if (!runs(id)) return;
-    const bool finished_in_decode = decoding_ && outcome == Outcome::finished;
-    step_done();
-    if (finished_in_decode && double_charge_ && !charged_twice_) {
+    if (charge_again_ && outcome == Outcome::finished) {
       clients_.pay_again();
-      charged_twice_ = true;
+      charge_again_ = false;
     }
     clients_.left(id, *client_[id.slot]);
     client_[id.slot].reset();
@@ -253,29 +259,18 @@ class VtcScheduler final : public Scheduler {
   }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
-    step_done();
-    decoding_ = false;
+    decoding_ = charge_again_ = false;
     const bool due = view.batch().running == 0 || decode_steps_ >= decodes_between_;
     if (due && build_mini_batch(view, kv, decision)) {
       decode_steps_ = 0;
       return decision.decodes(0);
     }
     decision.decodes(view.batch().decoding);
-    decoding_ = pending_ = view.batch().decoding > 0;
-    charged_twice_ = false;
+    decoding_ = view.batch().decoding > 0;
     ++decode_steps_;
   }
 
  private:
-  /// Counters and pool learn of a decode step when it is over: a client that arrives during it is lifted to what the
-  /// others had paid before.
-  void step_done() {
-    if (!pending_) return;
-    pending_ = false;
-    clients_.decoded();
-    pool_.decoded();
-  }
-
   bool build_mini_batch(const View& view, const KvSpace& kv, Decision& decision) {
     Tokens tokens;
     bool any = false;
@@ -335,8 +330,7 @@ class VtcScheduler final : public Scheduler {
   std::vector<std::optional<std::uint32_t>> client_;  // of running requests, by slot
   std::int64_t decode_steps_ = 0;                     // since the last mini-batch
   bool decoding_ = false;                             // the last iteration was a decode step
-  bool pending_ = false;                              // and it is not accounted for yet
-  bool charged_twice_ = false;
+  bool charge_again_ = false;                         // if a request finished in it
 };
 
 std::vector<Parameter> parameters() {

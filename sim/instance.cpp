@@ -262,6 +262,7 @@ void Instance::complete(SimTime now) {
   advance(now);
   now_ = now;
   busy_ = false;
+  policy_.scheduler->iteration_ended();
   const Duration duration = now - start_;
   if (staged_decodes_ > 0) complete_decodes(now, duration);
   complete_chunks(now, duration);

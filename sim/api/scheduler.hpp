@@ -51,6 +51,8 @@ class Scheduler {
  public:
   virtual ~Scheduler() = default;
   virtual void arrived(const RequestView& request) = 0;
+  /// The iteration that was decided last is over; `ended` of the requests that it finished follows.
+  virtual void iteration_ended() {}
   /// The request is gone: it finished, or its client gave up.
   virtual void ended(RequestId id, Outcome outcome) = 0;
   virtual void decide(const View& view, const KvSpace& kv, Decision& decision) = 0;

@@ -433,6 +433,7 @@ class NaiveEngine final : public View, private Decision {
   void complete() {
     busy_ = false;
     result_.last_completion = now_;
+    policy_.scheduler->iteration_ended();
     const std::vector<RequestId> order = order_;
     for (const RequestId id : order) {
       Request& r = requests_[id.slot];
