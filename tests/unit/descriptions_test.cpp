@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sim/cli/assemble.hpp"
+#include "sim/cli/environment.hpp"
 #include "sim/config.hpp"
 #include "sim/metrics.hpp"
 #include "traces/generators/quantile_table.hpp"
@@ -112,6 +113,7 @@ TEST(Descriptions, NoTwoKeysShareAVariable) {
     EXPECT_TRUE(added || it->second == one.name) << one.name << " and " << it->second << " share " << it->first;
     EXPECT_THAT(it->first, testing::MatchesRegex("SPILLWAY_[A-Z0-9_]+"));
   }
+  for (const std::string& other : cli::other_variables()) EXPECT_FALSE(keys.contains(other)) << other;
 }
 
 TEST(Descriptions, EveryPolicySaysWhatItIsItsSourceAndItsLimits) {
