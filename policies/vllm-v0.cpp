@@ -143,7 +143,7 @@ PolicyInfo info() {
        .default_value = "0.6.3",
        .choices = {"0.2.0", "0.5.3", "0.6.3"},
        .doc = "Release whose host overheads, token budget and block manager are modelled",
-       .source = "vLLM releases"},
+       .source = "The vLLM releases that papers compare with; the last one by default"},
       {.name = "policy.block_manager",
        .type = ParameterType::choice,
        .unit = "-",

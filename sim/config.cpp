@@ -192,7 +192,7 @@ class Resolver {
 }  // namespace
 
 std::string_view origin_name(Origin origin) {
-  constexpr std::array<std::string_view, 4> kNames{"default", "policy default", "file", "argument"};
+  constexpr std::array<std::string_view, 5> kNames{"default", "policy default", "file", "environment", "argument"};
   return kNames[static_cast<std::size_t>(origin)];
 }
 

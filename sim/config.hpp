@@ -29,7 +29,11 @@ struct ConfigNames {
 [[nodiscard]] std::vector<Parameter> config_parameters(const ConfigNames& names,
                                                        const std::vector<Parameter>& workload);
 
-/// "whole number of tokens, at least 1", "memory size such as 40GB", "one of recompute, swap".
+/// What a value looks like: "a whole number (tokens)", "a size such as 40GB (B, kB, ...)", "one of recompute, swap".
+[[nodiscard]] std::string describe_form(const Parameter& parameter);
+/// "at least 1, at most 64", "more than 0ns, at most 24000h"; empty for what is not a number.
+[[nodiscard]] std::string describe_range(const Parameter& parameter);
+/// Form and range in one, as error messages and the JSON Schema say it.
 [[nodiscard]] std::string describe_type(const Parameter& parameter);
 
 /// A value in the form that it is used in and in the form that a user writes; parsing `text` again gives both again.
@@ -41,14 +45,16 @@ struct ParsedValue {
 [[nodiscard]] std::optional<ParsedValue> parse_value(const Parameter& parameter, const std::string& text,
                                                      const std::string& where, std::vector<Problem>& problems);
 
-/// "did you mean "X"?  " for the candidate nearest to `word`, else for the first one that contains it ("h100",
-/// "max_num_seqs"); empty when there is neither.
+/// The candidate nearest to `word`, else the first one that contains it ("h100", "max_num_seqs"); empty when there is
+/// neither.
+[[nodiscard]] std::string suggested_name(const std::string& word, const std::vector<std::string>& candidates);
+/// "did you mean "X"?  " for that candidate; empty without one.
 [[nodiscard]] std::string suggestion(const std::string& word, const std::vector<std::string>& candidates);
 
 // --- Where values come from -----------------------------------------------------------------------------------------
 
 /// The layers, weakest first.
-enum class Origin : std::uint8_t { standard, policy, file, argument };
+enum class Origin : std::uint8_t { standard, policy, file, environment, argument };
 [[nodiscard]] std::string_view origin_name(Origin origin);
 
 /// One key as the user gave it.
@@ -56,7 +62,7 @@ struct Assignment {
   std::string key;                  // full dotted key
   std::optional<std::string> text;  // empty: null, as if the key were not there
   Origin origin = Origin::argument;
-  std::string where;  // "config.json:14 (/memory/gpu_kv)" or "argument memory.gpu_kv=40"
+  std::string where;  // "config.json:14 (/memory/gpu_kv)", "argument memory.gpu_kv=40" or "environment SPILLWAY_SEED=2"
 };
 
 /// The keys of a configuration: JSON with comments, keys flat ("engine.max_num_seqs") or as nested objects, in which
@@ -69,6 +75,17 @@ struct Assignment {
 /// `key=value` arguments; "key=null" takes back what a file says.
 [[nodiscard]] std::vector<Assignment> parse_arguments(std::span<const std::string> arguments,
                                                       std::vector<Problem>& problems);
+
+/// The environment variable of a key: SPILLWAY_MEMORY_GPU_KV for memory.gpu_kv.
+[[nodiscard]] std::string environment_variable(const std::string& key);
+/// The process's variables whose names begin with SPILLWAY_, as NAME=VALUE, sorted.
+[[nodiscard]] std::vector<std::string> spillway_environment();
+/// NAME=VALUE variables that set a key of the table or of any policy; "null" takes back what a file says. Appends a
+/// Problem for every other name that begins with SPILLWAY_, except those in `others`; empty values count as not set.
+[[nodiscard]] std::vector<Assignment> parse_environment(std::span<const std::string> variables,
+                                                        const std::vector<Parameter>& table,
+                                                        std::span<const std::string> others,
+                                                        std::vector<Problem>& problems);
 
 // --- The result -----------------------------------------------------------------------------------------------------
 

@@ -67,18 +67,6 @@ std::string number_text(const Parameter& parameter, double number) {
   }
 }
 
-/// "at least 1", "more than 0, at most 1"; empty when anything goes.
-std::string describe_range(const Parameter& parameter) {
-  std::string range;
-  if (std::isfinite(parameter.minimum)) {
-    range = (parameter.above_minimum ? "more than " : "at least ") + number_text(parameter, parameter.minimum);
-  }
-  if (std::isfinite(parameter.maximum)) {
-    range += (range.empty() ? "at most " : ", at most ") + number_text(parameter, parameter.maximum);
-  }
-  return range;
-}
-
 std::optional<ParsedValue> parse_span(const std::string& text) {
   const auto split = split_number(text);
   if (!split || !std::isfinite(split->number) || std::signbit(split->number)) return std::nullopt;
@@ -174,7 +162,7 @@ std::string fix_for(const Parameter& parameter, const std::string& text) {
 
 }  // namespace
 
-std::string suggestion(const std::string& word, const std::vector<std::string>& candidates) {
+std::string suggested_name(const std::string& word, const std::vector<std::string>& candidates) {
   std::string nearest = nearest_name(word, candidates);
   if (nearest.empty() && word.size() >= 3) {
     const auto containing = std::find_if(candidates.begin(), candidates.end(), [&](const std::string& candidate) {
@@ -182,29 +170,48 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
     });
     if (containing != candidates.end()) nearest = *containing;
   }
-  return nearest.empty() ? "" : fmt::format("did you mean \"{}\"?  ", nearest);
+  return nearest;
+}
+
+std::string suggestion(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string name = suggested_name(word, candidates);
+  return name.empty() ? "" : fmt::format("did you mean \"{}\"?  ", name);
+}
+
+std::string describe_range(const Parameter& parameter) {
+  std::string range;
+  if (std::isfinite(parameter.minimum)) {
+    range = (parameter.above_minimum ? "more than " : "at least ") + number_text(parameter, parameter.minimum);
+  }
+  if (std::isfinite(parameter.maximum)) {
+    range += (range.empty() ? "at most " : ", at most ") + number_text(parameter, parameter.maximum);
+  }
+  return range;
 }
 
 std::string describe_type(const Parameter& parameter) {
   const std::string range = describe_range(parameter);
-  const std::string suffix = range.empty() ? "" : ", " + range;
+  return describe_form(parameter) + (range.empty() ? "" : ", " + range);
+}
+
+std::string describe_form(const Parameter& parameter) {
   const std::string of = parameter.unit.empty() || parameter.unit == "-" ? "" : " (" + parameter.unit + ")";
   switch (parameter.type) {
     case ParameterType::boolean:
       return "true or false";
     case ParameterType::integer:
-      return "a whole number" + of + suffix;
+      return "a whole number" + of;
     case ParameterType::real:
-      return "a number" + of + suffix;
+      return "a number" + of;
     case ParameterType::text:
       return parameter.choices.empty() ? "text"
                                        : fmt::format("a file or one of {}", fmt::join(parameter.choices, ", "));
     case ParameterType::choice:
       return fmt::format("one of {}", fmt::join(parameter.choices, ", "));
     case ParameterType::duration:
-      return fmt::format("a time such as 100ms ({}){}", kTimeUnits, suffix);
+      return fmt::format("a time such as 100ms ({})", kTimeUnits);
     case ParameterType::bytes:
-      return fmt::format("a size such as 40GB ({}){}", kByteUnits, suffix);
+      return fmt::format("a size such as 40GB ({})", kByteUnits);
     case ParameterType::span:
       return "a share such as 10%, a number of requests such as 500req, or a time such as 60s";
   }

@@ -12,13 +12,14 @@
 namespace spillway::traces {
 namespace {
 
-Parameter key(std::string name, ParameterType type, std::string unit, std::string default_value, std::string doc) {
+Parameter key(std::string name, ParameterType type, std::string unit, std::string default_value, std::string doc,
+              std::string source) {
   return {.name = std::move(name),
           .type = type,
           .unit = std::move(unit),
           .default_value = std::move(default_value),
           .doc = std::move(doc),
-          .source = "Spillway"};
+          .source = std::move(source)};
 }
 
 }  // namespace
@@ -26,18 +27,21 @@ Parameter key(std::string name, ParameterType type, std::string unit, std::strin
 std::vector<Parameter> workload_parameters() {
   std::vector<Parameter> table;
   Parameter trace = key("workload.trace", ParameterType::text, "-", "azure-conv",
-                        "Where requests come from: a bundled workload, or a trace file (its name has a / or a .)");
+                        "Where requests come from: a bundled workload, or a trace file (its name has a / or a .)",
+                        "Spillway: by default the published lengths of a production service (explain azure-conv)");
   trace.choices = bundled_names();
   table.push_back(std::move(trace));
 
   Parameter format = key("workload.format", ParameterType::choice, "-", "auto",
-                         "Format of the trace file; auto tells it from the file's first line");
+                         "Format of the trace file; auto tells it from the file's first line",
+                         "Spillway: auto, as the formats' first lines differ");
   format.choices = trace_format_choices();
   table.push_back(std::move(format));
 
   Parameter requests =
       key("workload.requests", ParameterType::integer, "requests", "",
-          fmt::format("Requests to replay; default: {} of a bundled workload, all rows of a file", kDefaultRequests));
+          fmt::format("Requests to replay; default: {} of a bundled workload, all rows of a file", kDefaultRequests),
+          "Spillway: by default so many that 20 requests lie beyond the p99, or the whole trace");
   requests.minimum = 1.0;
   requests.maximum = static_cast<double>(kMaxRequests);
   table.push_back(std::move(requests));
@@ -46,7 +50,8 @@ std::vector<Parameter> workload_parameters() {
       key("workload.rate", ParameterType::real, "requests/s", "",
           fmt::format("Mean offered rate; default: {} for a bundled workload, the file's own times otherwise. "
                       "The times of a file are scaled so that the whole file has this rate",
-                      kDefaultRate));
+                      kDefaultRate),
+          "Spillway: by default a load that the default GPU carries with room, or the trace's own");
   rate.minimum = 0.0;
   rate.above_minimum = true;
   rate.maximum = 1e9;
@@ -55,18 +60,21 @@ std::vector<Parameter> workload_parameters() {
   Parameter arrival =
       key("workload.arrival", ParameterType::choice, "-", "",
           "Arrival process: poisson and constant draw arrivals at workload.rate, trace takes the file's "
-          "times, all-at-once starts every request at 0; default: trace for a file with times, else poisson");
+          "times, all-at-once starts every request at 0; default: trace for a file with times, else poisson",
+          "Serving benchmarks draw Poisson arrivals (vLLM benchmarks/serve, burstiness 1)");
   arrival.choices = {"poisson", "constant", "trace", "all-at-once"};
   table.push_back(std::move(arrival));
 
   table.push_back(key("workload.input_tokens", ParameterType::text, "tokens", "",
-                      "Replaces the input lengths: a number (512) or lognormal(MEAN,CV); default: the workload's"));
+                      "Replaces the input lengths: a number (512) or lognormal(MEAN,CV); default: the workload's",
+                      "Spillway: synthetic lengths in place of recorded ones; by default none are replaced"));
   table.push_back(key("workload.output_tokens", ParameterType::text, "tokens", "",
-                      "Replaces the output lengths: a number (512) or lognormal(MEAN,CV); default: the workload's"));
+                      "Replaces the output lengths: a number (512) or lognormal(MEAN,CV); default: the workload's",
+                      "Spillway: synthetic lengths in place of recorded ones; by default none are replaced"));
   Parameter max_new = key("workload.max_new_tokens", ParameterType::text, "tokens", "actual",
                           "Output length that clients ask for: actual (what each request generates, or what the trace "
-                          "states), or a number, at which longer outputs are cut");
-  max_new.source = "Serving benchmarks set max_tokens to the recorded length (vLLM benchmarks/serve)";
+                          "states), or a number, at which longer outputs are cut",
+                          "Serving benchmarks set max_tokens to the recorded length (vLLM benchmarks/serve)");
   table.push_back(std::move(max_new));
   return table;
 }

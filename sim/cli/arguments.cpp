@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "sim/cli/assemble.hpp"
+#include "sim/cli/environment.hpp"
 #include "traces/generators/quantile_table.hpp"
 
 namespace spillway::cli {
@@ -54,9 +55,13 @@ ResolvedConfig resolve_arguments(const std::vector<std::string>& arguments, cons
   for (const std::string& file : files) {
     if (files.size() == 1) assignments = read_config_file(file, problems);
   }
+  const std::vector<Parameter> table = parameter_table();
+  for (auto& assignment : parse_environment(spillway_environment(), table, other_variables(), problems)) {
+    assignments.push_back(std::move(assignment));
+  }
   for (auto& assignment : parse_arguments(pairs, problems)) assignments.push_back(std::move(assignment));
   for (auto& assignment : parse_slos(slos, problems)) assignments.push_back(std::move(assignment));
-  return resolve_config(parameter_table(), assignments, std::move(problems));
+  return resolve_config(table, assignments, std::move(problems));
 }
 
 }  // namespace spillway::cli

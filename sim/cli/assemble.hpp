@@ -17,8 +17,8 @@ namespace spillway::cli {
 [[nodiscard]] std::vector<Parameter> parameter_table();
 
 /// Arguments of `run` and `config`: at most one configuration file and key=value pairs, in any order, and the texts of
-/// --slo ("ttft_ms<500,p99_ttft_ms<1000"), which stand for `slo.*` keys. Throws ConfigError with every problem found,
-/// those in `problems` included.
+/// --slo ("ttft_ms<500,p99_ttft_ms<1000"), which stand for `slo.*` keys; and the process's SPILLWAY_* variables,
+/// between file and arguments. Throws ConfigError with every problem found, those in `problems` included.
 [[nodiscard]] ResolvedConfig resolve_arguments(const std::vector<std::string>& arguments,
                                                const std::vector<std::string>& slos, std::vector<Problem> problems);
 

@@ -1,4 +1,9 @@
+#include "sim/cli/explain.hpp"
+
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
 
 #include "hwmodels/catalog.hpp"
 #include "sim/cli/assemble.hpp"
@@ -11,26 +16,16 @@
 namespace spillway::cli {
 namespace {
 
-std::string field(std::string_view label, const std::string& text) {
-  return text.empty() ? "" : fmt::format("  {:<9} {}\n", label, text);
-}
-
-std::string explain_key(const Parameter& parameter, const std::string& owner) {
-  const std::string standard = parameter.default_value.empty() ? "unset" : parameter.default_value;
-  return fmt::format("{} (key{})\n", parameter.name, owner) + field("what", parameter.doc) +
-         field("takes", describe_type(parameter)) + field("default", standard) + field("source", parameter.source);
-}
-
-std::string explain_policy(const PolicyInfo& info) {
-  std::string text = fmt::format("{} (policy)\n", info.name) + field("what", info.summary) +
-                     field("source", info.source) + field("limits", info.limits);
-  for (const Parameter& parameter : info.parameters) text += explain_key(parameter, " of policy " + info.name);
-  return text;
+/// Times and sizes are stored in whole ns and bytes, but nobody writes them so.
+std::string unit_text(const Parameter& parameter) {
+  const bool quantity = parameter.type == ParameterType::duration || parameter.type == ParameterType::bytes;
+  return quantity ? "stored in " + parameter.unit + ", written with a unit" : parameter.unit;
 }
 
 std::string explain_data(std::string_view kind, const hwmodels::DataFile& file) {
-  std::string text = fmt::format("{} ({})\n", file.name, kind) + field("what", file.stands_for) +
-                     field("error", file.error) + field("file", file.path) + field("sha256", file.sha256);
+  std::string text = fmt::format("{} ({})\n", file.name, kind) + explain_field("what", file.stands_for) +
+                     explain_field("error", file.error) + explain_field("file", file.path) +
+                     explain_field("sha256", file.sha256);
   for (const hwmodels::Entry& entry : file.entries) {
     text += fmt::format("  {} = {}{}\n      {}: {}\n", entry.key, entry.value,
                         entry.unit == "1" || entry.unit == "bool" ? "" : " " + entry.unit, entry.source_kind,
@@ -41,9 +36,9 @@ std::string explain_data(std::string_view kind, const hwmodels::DataFile& file) 
 
 std::string explain_workload(const EmbeddedFile& file) {
   const auto table = traces::QuantileTable::parse(file.content, std::string(file.path));
-  return fmt::format("{} (workload)\n", table.name()) + field("what", table.summary()) +
-         field("source", table.source()) + field("file", std::string(file.path)) +
-         field("sha256", sha256_hex(file.content));
+  return fmt::format("{} (workload)\n", table.name()) + explain_field("what", table.summary()) +
+         explain_field("source", table.source()) + explain_field("file", std::string(file.path)) +
+         explain_field("sha256", sha256_hex(file.content));
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -64,12 +59,42 @@ std::string explain_metric(const MetricDefinition& definition) {
   const std::string statistics =
       definition.distribution
           ? fmt::format("mean_{0}, median_{0}, std_{0}, min_{0}, max_{0}, p99_{0} (any pNN)", definition.name)
-          : "";
-  return fmt::format("{} (metric)\n", definition.name) + field("what", definition.definition) +
-         field("unit", definition.unit) + field("names", statistics);
+          : definition.name + " (one figure per run)";
+  return fmt::format("{} (metric)\n", definition.name) + explain_field("what", definition.definition) +
+         explain_field("unit", definition.unit) + explain_field("names", statistics);
 }
 
+/// "did you mean", or the keys of a group such as "memory" or "policy.".
 [[noreturn]] void refuse(const std::string& name) {
+  const std::vector<std::string> names = explainable_names();
+  const std::string group = name.substr(0, name.find_last_not_of(".*") + 1) + ".";
+  std::vector<std::string> members;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(members),
+               [&](const std::string& one) { return one.starts_with(group); });
+  std::sort(members.begin(), members.end());
+  members.erase(std::unique(members.begin(), members.end()), members.end());
+  const std::string fix = members.empty() ? suggestion(name, names)
+                                          : fmt::format("explain one of the keys {}\n  ", fmt::join(members, ", "));
+  throw ConfigError(fmt::format("nothing is called \"{}\"", name), "explain " + name,
+                    fix + fmt::format("spillway list {} shows the names; spillway config show the keys",
+                                      fmt::join(list_kinds(), "|")));
+}
+
+}  // namespace
+
+std::string explain_field(std::string_view label, const std::string& text) {
+  return text.empty() ? "" : fmt::format("  {:<9} {}\n", label, text);
+}
+
+std::string explain_key(const Parameter& parameter, const std::string& owner) {
+  const std::string standard = parameter.default_value.empty() ? "unset" : parameter.default_value;
+  return fmt::format("{} (key{})\n", parameter.name, owner) + explain_field("what", parameter.doc) +
+         explain_field("takes", describe_form(parameter)) + explain_field("unit", unit_text(parameter)) +
+         explain_field("range", describe_range(parameter)) + explain_field("default", standard) +
+         explain_field("source", parameter.source) + explain_field("variable", environment_variable(parameter.name));
+}
+
+std::vector<std::string> explainable_names() {
   std::vector<std::string> names;
   for (const std::string& kind : list_kinds()) {
     for (const Listed& one : listed(kind)) names.push_back(one.name);
@@ -78,15 +103,10 @@ std::string explain_metric(const MetricDefinition& definition) {
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
     for (const Parameter& parameter : info->parameters) names.push_back(parameter.name);
   }
-  throw ConfigError(
-      fmt::format("nothing is called \"{}\"", name), "explain " + name,
-      suggestion(name, names) +
-          fmt::format("spillway list {} shows the names; spillway config show the keys", fmt::join(list_kinds(), "|")));
+  return names;
 }
 
-}  // namespace
-
-ExitCode explain(const std::string& name) {
+std::string explanation(const std::string& name) {
   std::string text;
   if (const PolicyInfo* info = PolicyRegistry::instance().find(name)) text += explain_policy(*info);
   if (contains(hwmodels::gpu_names(), name)) text += explain_data("hardware", hwmodels::load_gpu(name).file);
@@ -103,7 +123,11 @@ ExitCode explain(const std::string& name) {
     }
   }
   if (text.empty()) refuse(name);
-  print_result(text);
+  return text;
+}
+
+ExitCode explain(const std::string& name) {
+  print_result(explanation(name));
   return ExitCode::ok;
 }
 

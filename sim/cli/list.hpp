@@ -21,8 +21,11 @@ struct Listed {
 
 /// `spillway list KIND`
 [[nodiscard]] ExitCode list(const std::string& kind, bool json);
-/// `spillway explain NAME`: everything of that name, whatever its kind. ConfigError with the nearest name when there is
-/// none.
+/// Whatever `explain` knows: what list prints, every key, and the keys of every policy.
+[[nodiscard]] std::vector<std::string> explainable_names();
+/// What `spillway explain NAME` prints: everything of that name, whatever its kind. ConfigError with the nearest name,
+/// or with the keys of a group ("memory"), when there is none.
+[[nodiscard]] std::string explanation(const std::string& name);
 [[nodiscard]] ExitCode explain(const std::string& name);
 
 }  // namespace spillway::cli

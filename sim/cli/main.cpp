@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "sim/cli/completion.hpp"
 #include "sim/cli/config_command.hpp"
+#include "sim/cli/environment.hpp"
 #include "sim/cli/list.hpp"
 #include "sim/cli/output.hpp"
 #include "sim/cli/run.hpp"
@@ -25,13 +27,16 @@ void add_arguments(CLI::App& app, std::vector<std::string>& arguments) {
       ->type_name("[CONFIG.json] [key=value ...]");
 }
 
+/// The names stand in --help and in completions.
+CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& names) {
+  return option->check(CLI::IsMember(names).description(""))->type_name(fmt::format("{}", fmt::join(names, "|")));
+}
+
 void add_run(CLI::App& app, RunOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("run", "Simulate one configuration");
   add_arguments(*sub, options.arguments);
-  const CLI::IsMember formats({"table", "json", "csv", "vllm"});
-  CLI::Option* format = sub->add_option("--format", options.format, "What stdout gets: table, json, csv or vllm")
-                            ->check(formats)
-                            ->type_name("FORMAT");
+  CLI::Option* format =
+      one_of(sub->add_option("--format", options.format, "What stdout gets"), {"table", "json", "csv", "vllm"});
   sub->add_flag_callback(
          "--json", [&options] { options.format = "json"; }, "Same as --format json")
       ->excludes(format);
@@ -45,20 +50,23 @@ void add_run(CLI::App& app, RunOptions& options, Command& command) {
       ->type_name("LIST")
       ->allow_extra_args(false);
   sub->add_flag("--dry-run", options.dry_run, "Show the resolved set-up and whether it can run; run nothing");
-  sub->add_option("--progress", options.progress, "auto or off")
-      ->check(CLI::IsMember({"auto", "off"}))
-      ->type_name("MODE");
+  one_of(sub->add_option("--progress", options.progress, "Progress on stderr"), {"auto", "off"});
   sub->add_option("-j,--jobs", options.jobs, "Threads for replications")->check(CLI::Range(1, 1024))->type_name("N");
   sub->footer([] {
-    return "Example: spillway run model=llama-3.1-8b hardware=h100-80gb-sxm workload.rate=8 --slo \"ttft_ms<500\"\n\n" +
-           exit_codes_help() + "\n" + keys_help();
+    return "Example: spillway run model=llama-3.1-8b hardware=h100-80gb-sxm workload.rate=8 --slo \"ttft_ms<500\"\n"
+           "Example: spillway run my.json policy=vllm-v0 engine.preemption=swap -o out\n"
+           "Example: spillway run workload.trace=./trace.csv replications=5 -j 4 --format csv\n\n" +
+           environment_help() + "\n" + exit_codes_help() + "\n" + keys_help();
   });
-  sub->callback([&] { command = [&options] { return run(options); }; });
+  sub->callback([&options, &command, sub] {
+    apply_flag_variables(*sub, options.problems);
+    command = [&options] { return run(options); };
+  });
 }
 
 void add_list(CLI::App& app, std::string& kind, bool& json, Command& command) {
   CLI::App* sub = app.add_subcommand("list", "Names: policies, hardware, models, engines, workloads or metrics");
-  sub->add_option("kind", kind, fmt::format("{}", fmt::join(list_kinds(), " | ")))->required()->type_name("KIND");
+  sub->add_option("kind", kind, "What to list")->required()->type_name(fmt::format("{}", fmt::join(list_kinds(), "|")));
   sub->add_flag("--json", json, "As JSON");
   sub->footer([] { return "Example: spillway list policies\n\n" + exit_codes_help(); });
   sub->callback([&] { command = [&] { return list(kind, json); }; });
@@ -92,6 +100,35 @@ void add_config(CLI::App& app, std::vector<std::string>& arguments, bool& json, 
   schema->callback([&] { command = [] { return config_schema_command(); }; });
 }
 
+void add_completion(CLI::App& app, std::string& shell, Command& command) {
+  CLI::App* sub = app.add_subcommand("completion", "Print a shell's completion script");
+  sub->add_option("shell", shell, fmt::format("{}", fmt::join(completion_shells(), " or ")))
+      ->required()
+      ->type_name("SHELL");
+  sub->footer([] {
+    return "Example: spillway completion bash > ~/.local/share/bash-completion/completions/spillway\n"
+           "Example: source <(spillway completion bash)\n\n" +
+           exit_codes_help();
+  });
+  sub->callback([&] { command = [&] { return completion(shell); }; });
+}
+
+/// What the completion scripts call; no group: it is not in --help.
+void add_complete(CLI::App& app, std::string& line, std::string& breaks, Command& command) {
+  CLI::App* sub = app.add_subcommand("complete", "Print what may stand at the end of a command line")->group("");
+  sub->add_option("--breaks", breaks, "Characters after which the shell replaces text");
+  sub->add_option("line", line, "The command line up to the cursor")->required();
+  sub->footer([] { return "Example: spillway complete -- \"spillway run pol\"\n\n" + exit_codes_help(); });
+  sub->callback([&] {
+    command = [&] {
+      std::string text;
+      for (const std::string& one : completions(app, line, breaks)) text += one + "\n";
+      print_result(text);
+      return ExitCode::ok;
+    };
+  });
+}
+
 /// The app whose options the user was typing.
 const CLI::App* deepest(const CLI::App* app) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
@@ -105,16 +142,28 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   for (const CLI::Option* option : sub->get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  for (const CLI::App* command : sub->get_subcommands(nullptr)) names.push_back(command->get_name());
+  std::vector<std::string> commands;
+  for (const CLI::App* command : sub->get_subcommands(nullptr)) {
+    if (!command->get_group().empty()) commands.push_back(command->get_name());
+  }
+  names.insert(names.end(), commands.begin(), commands.end());
+  std::string what = error.what();
   std::string fix;
-  for (const std::string& word : app.remaining(true)) {
+  const std::vector<std::string> rest = app.remaining(true);
+  for (const std::string& word : rest) {
     if (fix.empty()) fix = suggestion(word, names);
+  }
+  // CLI11 takes an unknown command for an argument and then misses a command.
+  const bool no_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty();
+  if (no_command) {
+    if (!rest.empty()) what = fmt::format("unknown command \"{}\"", rest.front());
+    fix += fmt::format("commands: {}; ", fmt::join(commands, ", "));
   }
   std::string where;
   for (const CLI::App* at = sub; at != nullptr; at = at->get_parent()) {
     where = at->get_name() + (where.empty() ? "" : " " + where);
   }
-  print_problems({{error.what(), where, fix + "see " + where + " --help"}}, "nothing was run");
+  print_problems({{what, where, fix + "see " + where + " --help"}}, "nothing was run");
   return static_cast<int>(ExitCode::usage);
 }
 
@@ -128,11 +177,14 @@ int main_guarded(int argc, char** argv) {
   RunOptions options;
   std::string name;
   std::vector<std::string> arguments;
+  std::string breaks;
   bool json = false;
   add_run(app, options, command);
   add_list(app, name, json, command);
   add_explain(app, name, command);
   add_config(app, arguments, json, command);
+  add_completion(app, name, command);
+  add_complete(app, name, breaks, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

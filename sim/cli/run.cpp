@@ -231,7 +231,7 @@ ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const std:
 }  // namespace
 
 ExitCode run(const RunOptions& options) {
-  std::vector<Problem> problems;
+  std::vector<Problem> problems = options.problems;
   std::vector<Condition> gates;
   for (const std::string& gate : options.gates) {
     for (Condition& condition : parse_conditions(gate, "--fail-if " + gate, false, problems)) {

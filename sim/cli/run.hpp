@@ -18,6 +18,7 @@ struct RunOptions {
   std::string progress = "auto";
   int jobs = 1;
   bool dry_run = false;
+  std::vector<Problem> problems;  // found before: reported together with the run's own
 };
 
 /// Runs, prints the result on stdout and writes the files asked for. Throws UserError when nothing could be run; an

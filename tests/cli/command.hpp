@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace spillway::test {
@@ -50,9 +52,15 @@ class CliTest : public testing::Test {
     return std::distance(std::filesystem::directory_iterator(folder()), std::filesystem::directory_iterator());
   }
 
+  /// Sets a variable for what is started from now on. Of SPILLWAY_* nothing else is set there.
+  void set_variable(const std::string& name, const std::string& value) { variables_.emplace_back(name, value); }
+
   /// Starts the binary; `out` may be a device such as /dev/full.
   [[nodiscard]] pid_t start(std::vector<std::string> arguments, const std::string& out = {}) const {
     arguments.insert(arguments.begin(), SPILLWAY_BINARY);
+    return start_program(std::move(arguments), out);
+  }
+  [[nodiscard]] pid_t start_program(std::vector<std::string> arguments, const std::string& out = {}) const {
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -61,11 +69,12 @@ class CliTest : public testing::Test {
     const std::string work = folder().string();
     const pid_t child = ::fork();
     if (child == 0) {
+      set_environment();
       const int out_file = ::open(out_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
       const int err_file = ::open(err_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
       const bool ready =
           ::dup2(out_file, STDOUT_FILENO) >= 0 && ::dup2(err_file, STDERR_FILENO) >= 0 && ::chdir(work.c_str()) == 0;
-      if (ready) ::execv(argv[0], argv.data());
+      if (ready) ::execvp(argv[0], argv.data());
       ::_exit(127);
     }
     return child;
@@ -79,6 +88,18 @@ class CliTest : public testing::Test {
   [[nodiscard]] Output spillway(const std::vector<std::string>& arguments) const { return wait_for(start(arguments)); }
 
  private:
+  /// The variables of whoever runs the tests must not change them.
+  void set_environment() const {
+    std::vector<std::string> inherited;
+    for (char** at = environ; *at != nullptr; ++at) {
+      const std::string variable = *at;
+      if (variable.starts_with("SPILLWAY_")) inherited.push_back(variable.substr(0, variable.find('=')));
+    }
+    for (const std::string& name : inherited) ::unsetenv(name.c_str());
+    for (const auto& [name, value] : variables_) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+
+  std::vector<std::pair<std::string, std::string>> variables_;
   std::filesystem::path root_;
 };
 

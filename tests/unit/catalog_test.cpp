@@ -53,7 +53,8 @@ void expect_complete(const DataFile& file, const std::string& name) {
   EXPECT_EQ(file.sha256, sha256_hex(embedded(file.path))) << name;
   EXPECT_GE(file.entries.size(), 10U) << name;
   for (const Entry& entry : file.entries) {
-    EXPECT_FALSE(entry.value.empty() || entry.unit.empty() || entry.citation.empty()) << name << " " << entry.key;
+    EXPECT_FALSE(entry.value.empty() || entry.unit.empty() || entry.source_kind.empty() || entry.citation.empty())
+        << name << " " << entry.key;
   }
 }
 

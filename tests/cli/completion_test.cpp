@@ -1,0 +1,187 @@
+// bash completion, as bash asks for it: the script is sourced in a plain bash and its function called with the
+// variables that bash would set.
+#include <gmock/gmock.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "hwmodels/catalog.hpp"
+#include "sim/api/registry.hpp"
+#include "sim/cli/list.hpp"
+#include "tests/cli/command.hpp"
+
+namespace spillway::test {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsSupersetOf;
+using testing::Not;
+using testing::UnorderedElementsAre;
+using Words = std::vector<std::string>;
+
+class Completion : public CliTest {
+ protected:
+  void SetUp() override {
+    CliTest::SetUp();
+    if (wait_for(start_program({"bash", "-c", "true"})).code != 0) GTEST_SKIP() << "there is no bash";
+    write_text(file("script"), spillway({"completion", "bash"}).out);
+    for (const char* name : {"my.json", "other.json", "trace.csv", "with space.csv"}) write_text(file(name), "");
+    std::filesystem::create_directory(file("traces"));
+    write_text(file("traces/a.csv"), "");
+  }
+
+  /// COMPREPLY for a command line of `words`, split as bash splits them, with the cursor at the end of the last one.
+  [[nodiscard]] Words complete(const std::string& line, const Words& words, const std::string& setup = "") const {
+    std::string script = setup + "\nsource ./script || exit 9\nCOMP_WORDS=(";
+    for (const std::string& word : words) script += quoted(word) + " ";
+    script += ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_TYPE=9 COMP_KEY=9 COMP_LINE=" + quoted(line) +
+              "\nCOMP_POINT=${#COMP_LINE}\n_spillway " + quoted(SPILLWAY_BINARY) + " " + quoted(words.back()) + " " +
+              quoted(words.size() > 1 ? words[words.size() - 2] : "") +
+              "\n[[ ${#COMPREPLY[@]} -eq 0 ]] || printf '%s\\n' \"${COMPREPLY[@]}\"\n";
+    const Output shell = wait_for(start_program({"bash", "--norc", "-c", script}));
+    EXPECT_EQ(shell.code, 0) << line << ": " << shell.err;
+    EXPECT_EQ(shell.err, "") << line;
+    Words replies;
+    for (std::size_t begin = 0, end = 0; (end = shell.out.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      replies.push_back(shell.out.substr(begin, end - begin));
+    }
+    return replies;
+  }
+  static std::string quoted(const std::string& text) {
+    std::string quoted = "'";
+    for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+  }
+};
+
+Words policy_names() {
+  Words names;
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) names.push_back(info->name);
+  return names;
+}
+
+TEST_F(Completion, TheScriptIsTheOneInTheSourcesAndRegistersTheFunction) {
+  EXPECT_EQ(read_file(file("script")), read_file(SPILLWAY_SOURCE_DIR "/sim/cli/completion.bash"));
+  const Output shell = wait_for(start_program({"bash", "-c", "source ./script && complete -p spillway"}));
+  EXPECT_EQ(shell.out, "complete -F _spillway spillway\n");
+  const Output zsh = spillway({"completion", "zhs"});
+  EXPECT_EQ(zsh.code, 2);
+  EXPECT_THAT(zsh.err, testing::HasSubstr("shells: bash"));
+}
+
+TEST_F(Completion, Commands) {
+  const Words all = complete("spillway ", {"spillway", ""});
+  EXPECT_THAT(all, IsSupersetOf({"run", "list", "explain", "config", "completion"}));
+  EXPECT_THAT(all, Not(Contains("complete")));  // it is for the script alone
+  EXPECT_THAT(complete("spillway ru", {"spillway", "ru"}), ElementsAre("run"));
+  EXPECT_THAT(complete("spillway config sh", {"spillway", "config", "sh"}), ElementsAre("show"));
+  EXPECT_THAT(complete("spillway completion ", {"spillway", "completion", ""}), ElementsAre("bash"));
+  EXPECT_THAT(complete("SPILLWAY_SEED=2 spillway ru", {"spillway", "ru"}), ElementsAre("run"));
+  EXPECT_THAT(complete("spillway nothing-begins-so", {"spillway", "nothing-begins-so"}), ElementsAre());
+}
+
+TEST_F(Completion, FlagsAndTheirValues) {
+  EXPECT_THAT(complete("spillway run --", {"spillway", "run", "--"}),
+              IsSupersetOf({"--format", "--json", "--slo", "--fail-if", "--dry-run", "--progress", "--help"}));
+  EXPECT_THAT(complete("spillway list --", {"spillway", "list", "--"}), UnorderedElementsAre("--help", "--json"));
+  EXPECT_THAT(complete("spillway run --format ", {"spillway", "run", "--format", ""}),
+              UnorderedElementsAre("table", "json", "csv", "vllm"));
+  EXPECT_THAT(complete("spillway run --progress o", {"spillway", "run", "--progress", "o"}), ElementsAre("off"));
+  EXPECT_THAT(complete("spillway run --format=js", {"spillway", "run", "--format", "=", "js"}), ElementsAre("json"));
+  EXPECT_THAT(complete("spillway run -o ", {"spillway", "run", "-o", ""}), ElementsAre("traces"));
+  EXPECT_THAT(complete("spillway run --requests-out t", {"spillway", "run", "--requests-out", "t"}),
+              UnorderedElementsAre("trace.csv", "traces"));
+  // A flag's value is no operand; -j takes a number.
+  EXPECT_THAT(complete("spillway run -j ", {"spillway", "run", "-j", ""}), ElementsAre());
+  EXPECT_THAT(complete("spillway run -j 4 --json see", {"spillway", "run", "-j", "4", "--json", "see"}),
+              ElementsAre("seed="));
+}
+
+TEST_F(Completion, KeysAndConfigurationFiles) {
+  EXPECT_THAT(complete("spillway run ", {"spillway", "run", ""}),
+              IsSupersetOf({"model=", "workload.rate=", "slo.ttft_ms=", "my.json", "other.json", "traces"}));
+  EXPECT_THAT(complete("spillway config check my", {"spillway", "config", "check", "my"}), ElementsAre("my.json"));
+  EXPECT_THAT(complete("spillway run tr", {"spillway", "run", "tr"}), ElementsAre("traces"));  // no trace.csv
+  EXPECT_THAT(complete("spillway run my.json workload.ra", {"spillway", "run", "my.json", "workload.ra"}),
+              ElementsAre("workload.rate="));
+  // A key that is given already is not offered again.
+  EXPECT_THAT(complete("spillway run seed=1 see", {"spillway", "run", "seed", "=", "1", "see"}), ElementsAre());
+}
+
+TEST_F(Completion, ValuesAfterTheEqualsSign) {
+  EXPECT_THAT(complete("spillway run policy=", {"spillway", "run", "policy", "="}),
+              testing::UnorderedElementsAreArray(policy_names()));
+  EXPECT_THAT(complete("spillway run model=llama-3.1-8", {"spillway", "run", "model", "=", "llama-3.1-8"}),
+              ElementsAre("llama-3.1-8b"));
+  EXPECT_THAT(complete("spillway run hardware=", {"spillway", "run", "hardware", "="}),
+              IsSupersetOf(hwmodels::gpu_names()));
+  EXPECT_THAT(complete("spillway run engine=", {"spillway", "run", "engine", "="}),
+              IsSupersetOf(hwmodels::engine_names()));
+  EXPECT_THAT(complete("spillway run engine.preemption=s", {"spillway", "run", "engine.preemption", "=", "s"}),
+              ElementsAre("swap"));
+  EXPECT_THAT(complete("spillway run engine.overheads=", {"spillway", "run", "engine.overheads", "="}),
+              UnorderedElementsAre("true", "false"));
+  EXPECT_THAT(complete("spillway run workload.trace=tr", {"spillway", "run", "workload.trace", "=", "tr"}),
+              UnorderedElementsAre("trace.csv", "traces"));
+  EXPECT_THAT(complete("spillway run workload.trace=with", {"spillway", "run", "workload.trace", "=", "with"}),
+              ElementsAre("with space.csv"));
+  EXPECT_THAT(complete("spillway run workload.trace=traces/", {"spillway", "run", "workload.trace", "=", "traces/"}),
+              ElementsAre("traces/a.csv"));
+  EXPECT_THAT(complete("spillway run memory.gpu_kv=", {"spillway", "run", "memory.gpu_kv", "="}), ElementsAre());
+}
+
+TEST_F(Completion, KeysOfThePolicyOnTheLineElseOfAll) {
+  const auto keys = [&](const std::string& line, const Words& words) {
+    Words found = complete(line, words);
+    std::sort(found.begin(), found.end());
+    return found;
+  };
+  std::set<std::string> all;
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+    std::set<std::string> own;
+    for (const Parameter& key : info->parameters) own.insert(key.name + "=");
+    all.insert(own.begin(), own.end());
+    EXPECT_EQ(keys("spillway run policy=" + info->name + " policy.",
+                   {"spillway", "run", "policy", "=", info->name, "policy."}),
+              Words(own.begin(), own.end()));
+  }
+  EXPECT_EQ(keys("spillway run policy.", {"spillway", "run", "policy."}), Words(all.begin(), all.end()));
+}
+
+TEST_F(Completion, NamesOfListAndExplain) {
+  EXPECT_THAT(complete("spillway list ", {"spillway", "list", ""}),
+              testing::UnorderedElementsAreArray(cli::list_kinds()));
+  const Words names = complete("spillway explain ", {"spillway", "explain", ""});
+  EXPECT_THAT(names, IsSupersetOf(cli::explainable_names()));
+  EXPECT_THAT(complete("spillway explain h100", {"spillway", "explain", "h100"}), Contains("h100-80gb-sxm"));
+}
+
+TEST_F(Completion, OtherWordBreaksAndQuotes) {
+  // Without = among the breaks, the shell replaces the whole word.
+  const std::string whole = "COMP_WORDBREAKS=$' \\t\\n\"\\'><;|&('";
+  EXPECT_THAT(complete("spillway run engine.preemption=s", {"spillway", "run", "engine.preemption=s"}, whole),
+              ElementsAre("engine.preemption=swap"));
+  EXPECT_THAT(complete("spillway run workload.trace=traces/", {"spillway", "run", "workload.trace=traces/"}, whole),
+              ElementsAre("workload.trace=traces/a.csv"));
+  // In an open quote nothing breaks: it replaces what follows the quote.
+  EXPECT_THAT(complete("spillway run \"engine.preemption=s", {"spillway", "run", "\"engine.preemption=s"}),
+              ElementsAre("engine.preemption=swap"));
+  EXPECT_THAT(complete("spillway run engine.preemption='s", {"spillway", "run", "engine.preemption", "=", "'s"}),
+              ElementsAre("swap"));
+  EXPECT_THAT(complete("spillway run \"my.json\" see", {"spillway", "run", "\"my.json\"", "see"}),
+              ElementsAre("seed="));
+}
+
+TEST_F(Completion, ABinaryThatIsGoneCompletesNothing) {
+  const std::string script =
+      "source ./script; COMP_LINE='spillway ru' COMP_POINT=11; _spillway ./no-such-file ru spillway; "
+      "echo \"${#COMPREPLY[@]}\"";
+  const Output shell = wait_for(start_program({"bash", "--norc", "-c", script}));
+  EXPECT_EQ(shell.out, "0\n");
+  EXPECT_EQ(shell.err, "");
+}
+
+}  // namespace
+}  // namespace spillway::test

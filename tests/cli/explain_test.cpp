@@ -1,0 +1,148 @@
+// `explain` for everything that has a name.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hwmodels/catalog.hpp"
+#include "sim/cli/assemble.hpp"
+#include "sim/cli/list.hpp"
+#include "sim/metrics.hpp"
+#include "tests/cli/command.hpp"
+
+namespace spillway::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// The lines of an explanation that begin with `label` have a text behind it.
+void expect_field(const std::string& text, const std::string& label) {
+  EXPECT_THAT(text, testing::ContainsRegex("\n  " + label + " +[^ \n]")) << "no " << label;
+}
+
+void expect_key(const std::string& text, const Parameter& key) {
+  SCOPED_TRACE(key.name);
+  for (const char* label : {"what", "takes", "unit", "default", "source", "variable"}) expect_field(text, label);
+  EXPECT_THAT(text, HasSubstr(key.doc));
+  EXPECT_THAT(text, HasSubstr(key.unit));
+  EXPECT_THAT(text, HasSubstr(key.source));
+  EXPECT_THAT(text, HasSubstr(environment_variable(key.name) + "\n"));
+  if (!describe_range(key).empty()) {
+    EXPECT_THAT(text, HasSubstr("  range     " + describe_range(key) + "\n"));
+  }
+}
+
+TEST(Explain, EveryListedNameHasTheFieldsOfItsKind) {
+  const std::map<std::string, std::vector<std::string>> fields{
+      {"policies", {"what", "source", "limits", "engine", "defaults"}},
+      {"hardware", {"what", "error", "file", "sha256"}},
+      {"models", {"what", "error", "file", "sha256"}},
+      {"engines", {"what", "error", "file", "sha256"}},
+      {"workloads", {"what", "source", "file", "sha256"}},
+      {"metrics", {"what", "unit", "names"}}};
+  for (const std::string& kind : cli::list_kinds()) {
+    const auto labels = fields.find(kind);
+    ASSERT_NE(labels, fields.end()) << "which fields does " << kind << " need?";
+    for (const cli::Listed& one : cli::listed(kind)) {
+      SCOPED_TRACE(kind + " " + one.name);
+      EXPECT_FALSE(one.summary.empty());
+      const std::string text = cli::explanation(one.name);
+      EXPECT_THAT(text, HasSubstr(one.summary));
+      for (const std::string& label : labels->second) expect_field(text, label);
+    }
+  }
+}
+
+TEST(Explain, EveryKeyHasUnitRangeDefaultSourceAndVariable) {
+  for (const Parameter& key : cli::parameter_table()) expect_key(cli::explanation(key.name), key);
+}
+
+TEST(Explain, APolicyTellsItsKeysAndAKeyItsPolicies) {
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+    const std::string text = cli::explanation(info->name);
+    EXPECT_THAT(text, HasSubstr(info->source));
+    EXPECT_THAT(text, HasSubstr(info->limits));
+    for (const Parameter& key : info->parameters) {
+      expect_key(text, key);
+      const std::string alone = cli::explanation(key.name);
+      expect_key(alone, key);
+      EXPECT_THAT(alone, HasSubstr(key.name + " (key of policy " + info->name + ")\n"));
+    }
+  }
+}
+
+TEST(Explain, EveryDefaultOfAPolicyIsShown) {
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+    const ResolvedConfig config =
+        resolve_config(cli::parameter_table(), {{"policy", info->name, Origin::argument, "policy"}}, {});
+    const std::string text = cli::explanation(info->name);
+    for (const ResolvedKey& key : config.keys) {
+      if (key.origin != Origin::policy || key.text == key.parameter.default_value) continue;
+      const bool engine = key.parameter.name == "engine";
+      EXPECT_THAT(text, HasSubstr(engine ? "  engine    " + key.text + "\n" : key.parameter.name + "=" + key.text))
+          << info->name;
+    }
+  }
+}
+
+// vllm-v0 has one default per release, and one combination that it refuses; vllm refuses to swap.
+TEST(Explain, APolicyTellsWhatItsChoicesChangeAndWhatItRefuses) {
+  const std::string v0 = cli::explanation("vllm-v0");
+  EXPECT_THAT(v0, HasSubstr("with policy.version=0.2.0: engine=vllm-0.2.0, engine.max_num_batched_tokens=2560\n"));
+  EXPECT_THAT(v0, HasSubstr("  refuses   engine.chunked_prefill=true with policy.version=0.2.0: vLLM 0.2.0 has no"));
+  EXPECT_THAT(cli::explanation("vllm"), HasSubstr("  refuses   engine.preemption=swap: policy vllm cannot swap"));
+}
+
+TEST(Explain, EveryValueOfAFileShowsItsSource) {
+  const auto check = [](const hwmodels::DataFile& file) {
+    const std::string text = cli::explanation(file.name);
+    for (const hwmodels::Entry& entry : file.entries) {
+      EXPECT_THAT(text, HasSubstr("  " + entry.key + " = " + entry.value)) << file.name;
+      EXPECT_THAT(text, HasSubstr("      " + entry.source_kind + ": " + entry.citation + "\n")) << file.name;
+    }
+  };
+  for (const std::string& name : hwmodels::gpu_names()) check(hwmodels::load_gpu(name).file);
+  for (const std::string& name : hwmodels::llm_names()) check(hwmodels::load_llm(name).file);
+  for (const std::string& name : hwmodels::engine_names()) check(hwmodels::load_engine(name).file);
+}
+
+TEST(Explain, AMetricTellsUnitDefinitionAndNames) {
+  for (const MetricDefinition& metric : metric_definitions()) {
+    const std::string text = cli::explanation(metric.name);
+    EXPECT_THAT(text, HasSubstr("  unit      " + metric.unit + "\n"));
+    EXPECT_THAT(text, HasSubstr(metric.definition));
+    if (!metric.distribution) continue;
+    EXPECT_THAT(text, HasSubstr("p99_" + metric.name));
+    EXPECT_EQ(cli::explanation("p99_" + metric.name), text);
+  }
+}
+
+TEST(Explain, UnknownNamesAndGroupsSuggest) {
+  const auto fix = [](const std::string& name) -> std::string {
+    try {
+      return cli::explanation(name);
+    } catch (const ConfigError& error) {
+      return error.problems().at(0).fix;
+    }
+  };
+  EXPECT_THAT(fix("vlm"), HasSubstr("did you mean \"vllm\"?"));
+  EXPECT_THAT(fix("worklod.rate"), HasSubstr("did you mean \"workload.rate\"?"));
+  EXPECT_THAT(fix("h100"), HasSubstr("did you mean \"h100-80gb-sxm\"?"));
+  for (const char* group : {"memory", "memory.", "memory.*"}) EXPECT_THAT(fix(group), HasSubstr("memory.gpu_kv, "));
+  for (const char* group : {"policy.", "engine."}) EXPECT_THAT(fix(group), HasSubstr("explain one of the keys "));
+  EXPECT_THAT(fix("policy."), HasSubstr("policy.version"));
+  EXPECT_THAT(fix("engine"), HasSubstr("engine (key)\n"));
+  EXPECT_THAT(fix(""), HasSubstr("spillway list "));
+}
+
+class ExplainCommand : public CliTest {};
+TEST_F(ExplainCommand, PrintsTheExplanationAndFailsForUnknownNames) {
+  EXPECT_EQ(spillway({"explain", "vllm"}).out, cli::explanation("vllm"));
+  const Output unknown = spillway({"explain", "vlm"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean \"vllm\"?"));
+}
+
+}  // namespace
+}  // namespace spillway::test

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs a build into a temporary folder and uses it there, from another folder.
+#
+#   tests/install.sh BUILD_FOLDER [CMAKE]
+set -euo pipefail
+build=$(realpath "$1")
+cmake=${2:-cmake}
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+prefix=$place/prefix
+
+"$cmake" --install "$build" --prefix "$prefix" >/dev/null
+mkdir "$place/elsewhere"
+cd "$place/elsewhere"
+
+fail() {
+  echo "error: $1" >&2
+  exit 1
+}
+version=$("$prefix/bin/spillway" --version)
+[[ $version =~ ^spillway\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "--version prints: $version"
+"$prefix/bin/spillway" run workload.requests=10 >result.txt
+grep -q "10 submitted" result.txt || fail "run workload.requests=10 prints: $(cat result.txt)"
+
+completion=$prefix/share/bash-completion/completions/spillway
+[[ -s $completion ]] || fail "$completion is missing or empty"
+cmp "$completion" <("$prefix/bin/spillway" completion bash) || fail "the installed completion is not that of the binary"
+# Under -eu, as a careful shell would have it, and without a word.
+said=$(bash -euc 'source "$1"; complete -p spillway' bash "$completion" 2>&1)
+[[ $said == "complete -F _spillway spillway" ]] || fail "sourcing the completion says: $said"
+
+for document in README.md LICENSE CITATION.cff; do
+  [[ -s $prefix/share/doc/spillway/$document ]] || fail "share/doc/spillway/$document is missing"
+done
+echo "installed: $(cd "$prefix" && find . -type f | sort | xargs)"
