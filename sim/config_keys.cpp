@@ -129,9 +129,9 @@ void add_memory(std::vector<Parameter>& table) {
                      "vLLM num_gpu_blocks_override, in bytes; the default follows the rule of vLLM's profiling run"));
   table.push_back(optional_bytes("memory.host_kv", "4GiB", "Host memory for swapped KV, per GPU",
                                  "vLLM swap_space, 4 GiB by default"));
-  table.push_back(optional_bytes("memory.host_cache", "0GB",
+  table.push_back(optional_bytes("memory.host_cache", "0B",
                                  "Host memory, per GPU, that keeps a copy of the prefix cache's blocks and gives them "
-                                 "back when the GPU has dropped them; 0GB: none",
+                                 "back when the GPU has dropped them; 0B: none",
                                  "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
   table.push_back(count("memory.block_tokens", "tokens", "16", kMostBlockTokens, "Tokens in one KV block",
                         "vLLM block_size, 16 by default"));

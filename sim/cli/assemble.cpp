@@ -149,7 +149,7 @@ class Assembler {
     if (given > Bytes(0) && given < block) {
       problems_.add(
           fmt::format("memory.host_cache={} is less than one KV block of {} bytes", format_bytes(given), block.count()),
-          "memory.host_cache", "raise it, or set it to 0GB for no host tier");
+          "memory.host_cache", "raise it, or set it to 0B for no host tier");
     }
     return Blocks(given / block);
   }
