@@ -160,9 +160,11 @@ void Instance::take_cached_prefix(std::int32_t m) {
 
 void Instance::join(RequestId id) {
   RequestSlot& slot = table_[id];
+  fairness_.joined(slot.client_number, Tokens(slot.member < 0 ? slot.input : 0));
   if (slot.member < 0) {
     slot.member = members_.create(id);
     Member& fresh = members_[slot.member];
+    fresh.client_number = slot.client_number;
     fresh.input = slot.input;
     fresh.output = slot.output;
     fresh.known = slot.input;
@@ -186,9 +188,11 @@ void Instance::resume(RequestId id) {
   if (cached_) name_blocks(m, member.computed);
   moves_[0] += Blocks(blocks);
   members_.append(m);
+  fairness_.joined(member.client_number, Tokens(0));
   if (member.known > member.input && member.known - member.computed == 1) {
     SPILLWAY_CHECK(staged_decodes_ < 0, name_of(id) + " resumes after the decodes were staged");
     members_.start_decoding(m);
+    fairness_.started_decoding(member.client_number);
     members_.mark_late(m, member.last_token);
   }
   refresh();
@@ -219,6 +223,7 @@ void Instance::leave(RequestId id, Leave why) {
   if (members_[m].phase == Phase::decoding) {
     SPILLWAY_CHECK(staged_decodes_ < 0, name_of(id) + " leaves after the decodes were staged");
     members_.stop_decoding(m, Phase::prefilling);
+    fairness_.stopped_decoding(members_[m].client_number);
   }
   Member& member = members_[m];
   if (member.staged > 0) {
@@ -229,6 +234,7 @@ void Instance::leave(RequestId id, Leave why) {
   const std::int64_t held = member.held;
   release_blocks(m);
   members_.unlink(m);
+  fairness_.left(member.client_number);
   if (why == Leave::preempt_swap) {
     TierState& host = tiers_[at(Tier::host)];
     SPILLWAY_CHECK(Blocks(held) <= host.free, name_of(id) + " does not fit the host tier");
