@@ -25,8 +25,9 @@ struct Member {
   std::int32_t next = -1;
   std::int32_t ring_prev = -1;  // requests that finish in the same step
   std::int32_t ring_next = -1;
-  std::int32_t growth_at = -1;  // position in its growth class
-  std::uint64_t order = 0;      // when it joined the batch
+  std::int32_t growth_at = -1;      // position in its growth class
+  std::int32_t client_number = -1;  // of the FairnessMeter
+  std::uint64_t order = 0;          // when it joined the batch
   std::int64_t input = 0;
   std::int64_t output = 0;
   std::int64_t known = 0;  // waiting, prefilling, swapped: input + generated; decoding: unused

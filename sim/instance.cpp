@@ -56,6 +56,7 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTim
   if (spec.input + spec.max_new_tokens > max_model_len_) {
     end_request(id, Outcome::rejected, now);
   } else {
+    table_[id].client_number = fairness_.arrived(spec.client, now);
     policy_.scheduler->arrived(request(id));
   }
   return id;
@@ -80,26 +81,31 @@ void Instance::expire(RequestId id, SimTime now) {
 }
 
 void Instance::finish_member(std::int32_t m, Outcome outcome, SimTime now) {
-  if (members_[m].phase == Phase::decoding) members_.stop_decoding(m, Phase::prefilling);
+  if (members_[m].phase == Phase::decoding) {
+    fairness_.stopped_decoding(members_[m].client_number);
+    members_.stop_decoding(m, Phase::prefilling);
+  }
   const RequestId id = members_[m].id;
   release_blocks(m);
   members_.unlink(m);
   promised_ -= Blocks(members_[m].promised);
-  members_[m].phase = Phase::waiting;
   end_request(id, outcome, now);
   policy_.scheduler->ended(id, outcome);
 }
 
 void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
   const RequestSlot slot = table_[id];
+  bool in_batch = false;
   if (slot.member >= 0) {
     Member& member = members_[slot.member];
+    in_batch = member.phase == Phase::decoding || member.phase == Phase::prefilling;
     if (member.phase == Phase::swapped) tiers_[static_cast<std::size_t>(Tier::host)].free += Blocks(member.held);
     record(slot, &member, outcome, now);
     members_.destroy(slot.member);
   } else {
     record(slot, nullptr, outcome, now);
   }
+  if (slot.client_number >= 0) fairness_.ended(slot.client_number, in_batch, now);
   if (slot.prefix >= 0) free_prefixes_.push_back(slot.prefix);
   table_.remove(id);
 }
@@ -269,6 +275,7 @@ void Instance::complete(SimTime now) {
   if (host_) store_named(now);
   for (const RequestId id : expired_) expire(id, now);
   expired_.clear();
+  fairness_.iteration_ended();
 }
 
 void Instance::complete_decodes(SimTime now, Duration duration) {
@@ -278,6 +285,7 @@ void Instance::complete_decodes(SimTime now, Duration duration) {
     metrics_.token_gap(now - members_.last_step_end(), staged_decodes_ - late, now);
     for (const std::int32_t m : members_.late()) metrics_.token_gap(now - members_[m].last_token, 1, now);
     members_.clear_late();
+    fairness_.stepped();
   } else {
     // The others rest: they become late, with the time of the last token that they did emit.
     std::vector<std::pair<std::int32_t, SimTime>> resting;
@@ -286,6 +294,7 @@ void Instance::complete_decodes(SimTime now, Duration duration) {
       const SimTime last = members_.last_token(members_[m]);
       if (position++ < staged_decodes_) {
         metrics_.token_gap(now - last, 1, now);
+        fairness_.emitted(members_[m].client_number);
       } else {
         resting.emplace_back(m, last);
       }
@@ -314,6 +323,7 @@ void Instance::complete_chunks(SimTime now, Duration duration) {
 void Instance::emit_token(std::int32_t m, SimTime now) {
   silent_iterations_ = 0;
   Member& member = members_[m];
+  fairness_.emitted(member.client_number);
   if (member.first_token == kNever) {
     member.first_token = now;
   } else {
@@ -326,6 +336,7 @@ void Instance::emit_token(std::int32_t m, SimTime now) {
     return;
   }
   members_.start_decoding(m);
+  fairness_.started_decoding(member.client_number);
   SPILLWAY_CHECK(member.covered || members_.held(member) == member.held,
                  "a partial reservation beyond the known tokens is not supported");
   if (members_.last_step_end() != now) members_.mark_late(m, now);
@@ -339,6 +350,7 @@ void Instance::advance(SimTime now) {
     measuring_ = true;
     totals_ = EngineTotals{};
     advanced_ = std::max(advanced_, metrics_.begin());
+    fairness_.begin(metrics_.begin());
   }
   const double seconds = to_seconds(now - advanced_);
   advanced_ = now;

@@ -12,6 +12,7 @@
 #include "sim/batch.hpp"
 #include "sim/exec/executor.hpp"
 #include "sim/exec/kv_copies.hpp"
+#include "sim/fairness.hpp"
 #include "sim/kv/block_store.hpp"
 #include "sim/kv/host_cache.hpp"
 #include "sim/metrics.hpp"
@@ -41,6 +42,8 @@ class Instance final : public View, private Decision {
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
   [[nodiscard]] const EngineTotals& totals() const { return totals_; }
+  /// After `stop`, or when nothing lives.
+  [[nodiscard]] FairnessTotals fairness() const { return fairness_.totals(); }
   [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
   /// The live request that arrived first, for messages.
   [[nodiscard]] std::string oldest() const;
@@ -142,6 +145,7 @@ class Instance final : public View, private Decision {
   SimTime start_{};
   std::vector<RequestId> expired_;  // in the iteration in flight
 
+  FairnessMeter fairness_;
   EngineTotals totals_;
   bool measuring_ = false;
   SimTime advanced_{};

@@ -188,9 +188,11 @@ void Instance::take_cached_prefix(std::int32_t m) {
 
 void Instance::join(RequestId id) {
   RequestSlot& slot = table_[id];
+  fairness_.joined(slot.client_number, Tokens(slot.member < 0 ? slot.input : 0));
   if (slot.member < 0) {
     slot.member = members_.create(id);
     Member& fresh = members_[slot.member];
+    fresh.client_number = slot.client_number;
     fresh.input = slot.input;
     fresh.output = slot.output;
     fresh.known = slot.input;
@@ -217,9 +219,11 @@ void Instance::resume(RequestId id) {
   moves_[0] += Blocks(blocks);
   members_.append(m);
   promised_ += Blocks(member.promised);
+  fairness_.joined(member.client_number, Tokens(0));
   if (member.known > member.input && member.known - member.computed == 1) {
     SPILLWAY_CHECK(staged_decodes_ < 0, name_of(id) + " resumes after the decodes were staged");
     members_.start_decoding(m);
+    fairness_.started_decoding(member.client_number);
     members_.mark_late(m, member.last_token);
   }
   refresh();
@@ -250,6 +254,7 @@ void Instance::leave(RequestId id, Leave why) {
   if (members_[m].phase == Phase::decoding) {
     SPILLWAY_CHECK(staged_decodes_ < 0, name_of(id) + " leaves after the decodes were staged");
     members_.stop_decoding(m, Phase::prefilling);
+    fairness_.stopped_decoding(members_[m].client_number);
   }
   Member& member = members_[m];
   SPILLWAY_CHECK(member.staged == 0, name_of(id) + " leaves after a chunk of it was staged");
@@ -258,6 +263,7 @@ void Instance::leave(RequestId id, Leave why) {
   release_blocks(m);
   members_.unlink(m);
   promised_ -= Blocks(member.promised);
+  fairness_.left(member.client_number);
   if (why == Leave::preempt_swap) {
     TierState& host = tiers_[at(Tier::host)];
     SPILLWAY_CHECK(Blocks(held) <= host.free, name_of(id) + " does not fit the host tier");

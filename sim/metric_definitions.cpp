@@ -82,12 +82,39 @@ std::vector<MetricDefinition> time_fractions() {
   };
 }
 
+std::vector<MetricDefinition> fairness() {
+  return {
+      {"jain_index", "fraction",
+       "Jain's fairness index over clients, (sum x)^2 / (n * sum x^2), from 1/n to 1 (all equal): x is the service "
+       "that "
+       "a client got per second of the time in which it had a live request, in the measured span. Service is prompt "
+       "tokens, charged once when a request is first scheduled, plus twice the generated tokens; recomputed tokens are "
+       "none. A rate while active is compared and not total service, because a run that finishes everything gives "
+       "every "
+       "client all that it asked for, whatever the policy. Null for fewer than two clients with active time."},
+      {"max_service_difference_tokens", "tokens",
+       "Largest difference between the service counters of two clients that were backlogged (a request waited outside "
+       "the batch) at once, in weighted tokens as in jain_index. A counter grows with its client's service; when a "
+       "client becomes backlogged while others are, it is lifted to the least of theirs, as in VTC, so that idle time "
+       "earns no credit. Looked at when an iteration ends in the measured span; with n clients seen, after every "
+       "max(1, n/8)-th. Null when never two clients were backlogged at once."},
+      {"worst_client_mean_ttft_ms", "ms",
+       "Largest of the clients' mean TTFT. Finished measured requests, so a client without one is not in it; null for "
+       "fewer than two clients."},
+      {"worst_client_p99_ttft_ms", "ms",
+       "Largest of the clients' p99 TTFT. Finished measured requests, so a client without one is not in it; null for "
+       "fewer than two clients, and beyond the number of requests up to which percentiles are exact."},
+  };
+}
+
 }  // namespace
 
 const std::vector<MetricDefinition>& metric_definitions() {
   static const std::vector<MetricDefinition> kDefinitions = [] {
     std::vector<MetricDefinition> all;
-    for (const auto& part : {latencies(), totals(), time_fractions()}) all.insert(all.end(), part.begin(), part.end());
+    for (const auto& part : {latencies(), totals(), time_fractions(), fairness()}) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
     return all;
   }();
   return kDefinitions;

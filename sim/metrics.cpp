@@ -8,6 +8,7 @@ namespace spillway {
 namespace {
 
 constexpr double kNsPerMs = 1e6;
+constexpr std::size_t kFairnessMetrics = 4;
 constexpr std::size_t kSketchedTogether = 4096;  // rows per pass: one sketch at a time stays in the cache
 
 std::uint64_t requests_of_warmup(const MetricsConfig& config) {
@@ -71,7 +72,8 @@ class Totals {
     append(values, engine());
     append(values, time_fractions());
     const auto& definitions = metric_definitions();
-    SPILLWAY_CHECK(values.size() + kLatencies == definitions.size(), "metrics and their definitions differ");
+    SPILLWAY_CHECK(values.size() + kLatencies + kFairnessMetrics == definitions.size(),
+                   "metrics and their definitions differ");
     for (std::size_t i = 0; i < values.size(); ++i) {
       const MetricDefinition& definition = definitions[i + kLatencies];
       const bool needs_slo = i == kGoodput || i == kSloMet;
@@ -140,6 +142,32 @@ class Totals {
   std::int64_t good_;
 };
 
+/// The last of metric_definitions().
+void append_fairness(const FairnessTotals& fairness, RunStatistics& statistics) {
+  std::size_t next = metric_definitions().size() - kFairnessMetrics;
+  const auto add = [&](std::optional<double> value, std::int64_t n) {
+    const MetricDefinition& definition = metric_definitions()[next++];
+    statistics.metrics.push_back({definition.name, definition.unit, value, n});
+  };
+  const auto add_worst = [&](std::optional<double> ClientStatistics::*figure) {
+    std::optional<double> worst;
+    std::int64_t n = 0;
+    for (const ClientStatistics& client : statistics.clients) {
+      if (!(client.*figure)) continue;
+      worst = std::max(worst, client.*figure);  // no value is less than any
+      ++n;
+    }
+    add(worst, n);
+  };
+  const auto active = [](const ClientService& client) { return client.active.count() > 0; };
+  add(jain_index(fairness), std::count_if(fairness.clients.begin(), fairness.clients.end(), active));
+  std::optional<double> difference;
+  if (fairness.max_service_difference) difference = real(*fairness.max_service_difference);
+  add(difference, fairness.observations);
+  add_worst(&ClientStatistics::mean_ttft_ms);
+  add_worst(&ClientStatistics::p99_ttft_ms);
+}
+
 }  // namespace
 
 const Metric* RunStatistics::find(const std::string& name) const {
@@ -189,6 +217,10 @@ void MetricsCollector::ended(const RequestRecord& record) {
   count(all_, record.outcome);
   if (!is_measured(record.index, record.arrival)) return;
   count(measured_, record.outcome);
+  const std::size_t number = client_numbers_.of(record.client);
+  if (number == clients_.size()) clients_.emplace_back().client = record.client;
+  ClientRequests& client = clients_[number];
+  ++client.submitted;
   if (record.outcome != Outcome::finished) return;
   SPILLWAY_CHECK(record.arrival <= record.first_scheduled && record.first_scheduled <= record.first_token &&
                      record.first_token <= record.end && record.generated.count() >= 1,
@@ -196,7 +228,11 @@ void MetricsCollector::ended(const RequestRecord& record) {
   input_tokens_ += record.input;
   output_tokens_ += record.generated;
   const Row row{(record.first_token - record.arrival).count(), (record.end - record.arrival).count(),
-                record.computing.count(), record.generated.count()};
+                record.computing.count(), static_cast<std::int32_t>(record.generated.count()),
+                static_cast<std::uint32_t>(number)};
+  ++client.finished;
+  client.ttft += static_cast<Wide>(row.ttft);
+  client.output += record.generated;
   if (!slos_.empty() && meets_slos(row)) ++good_;
   rows_.push_back(row);
   if (rows_.size() <= rows_limit_) return;
@@ -317,9 +353,8 @@ void MetricsCollector::append_latency(Latency which, std::vector<Metric>& metric
     metrics.push_back(std::move(metric));
   };
   const auto quantile = [&](std::size_t i) { return summary.n > 0 ? summary.quantiles[i] : 0.0; };
-  const auto median = std::find(percentiles_.begin(), percentiles_.end(), 50.0) - percentiles_.begin();
   add("mean", summary.mean, 0.0);
-  add("median", quantile(static_cast<std::size_t>(median)), summary.relative_error);
+  add("median", quantile(position_of(50.0)), summary.relative_error);
   add("std", summary.std, 0.0);
   add("min", summary.min, 0.0);
   add("max", summary.max, 0.0);
@@ -328,8 +363,49 @@ void MetricsCollector::append_latency(Latency which, std::vector<Metric>& metric
   }
 }
 
+std::size_t MetricsCollector::position_of(double percent) const {
+  return static_cast<std::size_t>(std::find(percentiles_.begin(), percentiles_.end(), percent) - percentiles_.begin());
+}
+
+std::vector<ClientStatistics> MetricsCollector::client_statistics(const FairnessTotals& fairness) const {
+  std::vector<ClientStatistics> clients;
+  for (const ClientRequests& requests : clients_) {
+    ClientStatistics client{.client = requests.client,
+                            .submitted = real(requests.submitted),
+                            .finished = real(requests.finished),
+                            .output_tokens = real(requests.output.count())};
+    if (requests.finished > 0) {
+      client.mean_ttft_ms = static_cast<double>(requests.ttft) / real(requests.finished) / kNsPerMs;
+    }
+    clients.push_back(client);
+  }
+  if (sketches_.empty() && clients.size() > 1) set_client_quantiles(clients);
+  ClientNumbers numbers = client_numbers_;
+  for (const ClientService& served : fairness.clients) {
+    if (served.service == 0) continue;
+    const std::size_t number = numbers.of(served.client);
+    if (number == clients.size()) clients.push_back({.client = served.client});  // measured requests: none
+    clients[number].service_tokens = real(served.service);
+  }
+  if (clients.size() < 2) return {};
+  std::sort(clients.begin(), clients.end(),
+            [](const ClientStatistics& a, const ClientStatistics& b) { return a.client < b.client; });
+  return clients;
+}
+
+void MetricsCollector::set_client_quantiles(std::vector<ClientStatistics>& clients) const {
+  std::vector<std::vector<double>> values(clients.size());
+  for (const Row& row : rows_) values[row.client].push_back(real(row.ttft));
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    const Summary summary = summarise_exact(std::move(values[i]));
+    if (summary.n == 0) continue;
+    clients[i].p50_ttft_ms = summary.quantiles[position_of(50.0)] / kNsPerMs;
+    clients[i].p99_ttft_ms = summary.quantiles[position_of(99.0)] / kNsPerMs;
+  }
+}
+
 RunStatistics MetricsCollector::finish(SimTime end, const EngineTotals& engine, Blocks gpu_blocks, Blocks host_blocks,
-                                       bool complete) {
+                                       bool complete, const FairnessTotals& fairness) {
   const std::int64_t ended = all_.finished + all_.rejected + all_.timed_out + all_.unfinished;
   SPILLWAY_CHECK(!complete || ended == all_.submitted,
                  fmt::format("{} requests submitted, {} ended", all_.submitted, ended));
@@ -345,6 +421,8 @@ RunStatistics MetricsCollector::finish(SimTime end, const EngineTotals& engine, 
   for (int i = 0; i < kLatencies; ++i) append_latency(static_cast<Latency>(i), statistics.metrics);
   const Totals totals(statistics, input_tokens_, output_tokens_, slos_.empty() ? -1 : good_);
   for (Metric& metric : totals.metrics()) statistics.metrics.push_back(std::move(metric));
+  statistics.clients = client_statistics(fairness);
+  append_fairness(fairness, statistics);
   return statistics;
 }
 

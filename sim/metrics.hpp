@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/api/parameter.hpp"
+#include "sim/fairness.hpp"
 #include "sim/quantile_sketch.hpp"
 #include "sim/request.hpp"
 #include "sim/units.hpp"
@@ -111,6 +112,20 @@ struct OutcomeCounts {
   std::int64_t unfinished = 0;
 };
 
+/// What became of one client's requests. Over replications: means over those in which the client appears, a latency
+/// over those in which it has a value.
+struct ClientStatistics {
+  std::uint32_t client = 0;
+  double submitted = 0.0;  // measured requests, as `finished`
+  double finished = 0.0;
+  std::optional<double> mean_ttft_ms{};  // of finished measured requests
+  std::optional<double> p50_ttft_ms{};   // also without value beyond MetricsConfig::exact_limit
+  std::optional<double> p99_ttft_ms{};
+  double output_tokens = 0.0;     // of finished measured requests
+  double service_tokens = 0.0;    // weighted, in the measured span: see FairnessMeter
+  std::int64_t replications = 1;  // in which it appears
+};
+
 /// Statistics of one replication.
 struct RunStatistics {
   bool complete = true;  // false: interrupted
@@ -121,10 +136,13 @@ struct RunStatistics {
   Blocks gpu_blocks{};
   Blocks host_blocks{};
   std::vector<Metric> metrics;  // every figure, in the order in which it is written
+  /// Clients that had a measured request or were served in the measured span, ascending; empty for fewer than two.
+  std::vector<ClientStatistics> clients;
   [[nodiscard]] const Metric* find(const std::string& name) const;
 };
 
-/// Collects one run. O(1) per call; memory O(min(requests, exact_limit)) plus one sketch per latency beyond it.
+/// Collects one run. O(1) per call; memory O(min(requests, exact_limit)) plus one sketch per latency beyond it, and
+/// O(clients).
 ///
 /// Latencies are those of finished measured requests; ITL is of every gap that ends in the measured span. What is
 /// sketched is summed in whole nanoseconds: neither how gaps are grouped into calls nor their order matters.
@@ -146,7 +164,7 @@ class MetricsCollector {
   /// `end`: the last completion, or the horizon. Fills metrics, counts and span. Throws InvariantError when the run is
   /// complete and a request that was submitted has not ended.
   [[nodiscard]] RunStatistics finish(SimTime end, const EngineTotals& engine, Blocks gpu_blocks, Blocks host_blocks,
-                                     bool complete);
+                                     bool complete, const FairnessTotals& fairness = {});
 
  private:
   /// What is kept of one finished request, in nanoseconds.
@@ -154,9 +172,19 @@ class MetricsCollector {
     std::int64_t ttft = 0;
     std::int64_t e2e = 0;
     std::int64_t computing = 0;
-    std::int64_t output = 0;
+    std::int32_t output = 0;   // tokens
+    std::uint32_t client = 0;  // position in clients_
   };
+  static_assert(sizeof(Row) == 32);              // times a million while percentiles are exact
   __extension__ using Wide = unsigned __int128;  // exact sums of squared nanoseconds
+  /// Measured requests of one client.
+  struct ClientRequests {
+    std::uint32_t client = 0;
+    std::int64_t submitted = 0;
+    std::int64_t finished = 0;
+    Wide ttft = 0;  // nanoseconds, summed
+    Tokens output{};
+  };
   /// A sketched latency: quantiles to 0.1%, all else exact.
   struct Sketched {
     QuantileSketch sketch;
@@ -183,6 +211,10 @@ class MetricsCollector {
   [[nodiscard]] Summary summarise_sketch(const Sketched& sketched) const;
   [[nodiscard]] Summary summarise_exact(std::vector<double> values) const;
   void append_latency(Latency which, std::vector<Metric>& metrics) const;
+  /// Position in percentiles_ of one that is always there.
+  [[nodiscard]] std::size_t position_of(double percent) const;
+  [[nodiscard]] std::vector<ClientStatistics> client_statistics(const FairnessTotals& fairness) const;
+  void set_client_quantiles(std::vector<ClientStatistics>& clients) const;
 
   MetricsConfig config_;
   std::vector<double> percentiles_;  // ascending
@@ -198,6 +230,8 @@ class MetricsCollector {
   std::int64_t good_ = 0;
   Tokens output_tokens_{};
   Tokens input_tokens_{};
+  ClientNumbers client_numbers_;
+  std::vector<ClientRequests> clients_;  // in order of their first measured request to end
 };
 
 /// Half-width of the 95% confidence interval of the mean of `values` (Student's t); empty for fewer than two. The
@@ -206,7 +240,8 @@ class MetricsCollector {
 
 /// Mean and 95% t-interval of each metric over replications of the same configuration, as one RunStatistics; `n` is the
 /// number of replications in which the metric has a value. Counts, engine totals and span are summed, peaks are the
-/// largest. One replication is returned as it is; `runs` must not be empty.
+/// largest; clients are averaged as ClientStatistics says. One replication is returned as it is; `runs` must not be
+/// empty.
 [[nodiscard]] RunStatistics combine_replications(const std::vector<RunStatistics>& runs);
 
 /// The resource with the largest share of the span, with its share and one sentence that names it.

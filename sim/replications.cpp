@@ -1,6 +1,7 @@
 // Statistics over replications: mean and 95% t-interval of each metric.
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
+#include <map>
 
 #include "sim/metrics.hpp"
 
@@ -54,6 +55,55 @@ Metric combine_metric(const Metric& first, const std::vector<RunStatistics>& run
   return combined;
 }
 
+/// Sums of one client's figures over the replications in which it appears; latencies with their number of values.
+struct ClientSums {
+  ClientStatistics sums{.replications = 0};
+  std::array<std::int64_t, 3> values{};
+};
+using Ttft = std::optional<double> ClientStatistics::*;
+constexpr std::array<Ttft, 3> kClientLatencies{&ClientStatistics::mean_ttft_ms, &ClientStatistics::p50_ttft_ms,
+                                               &ClientStatistics::p99_ttft_ms};
+
+void add_client(ClientSums& into, const ClientStatistics& client) {
+  into.sums.client = client.client;
+  into.sums.replications += client.replications;
+  into.sums.submitted += client.submitted;
+  into.sums.finished += client.finished;
+  into.sums.output_tokens += client.output_tokens;
+  into.sums.service_tokens += client.service_tokens;
+  for (std::size_t i = 0; i < kClientLatencies.size(); ++i) {
+    const auto value = client.*kClientLatencies[i];
+    if (!value) continue;
+    auto& sum = into.sums.*kClientLatencies[i];
+    sum = sum.value_or(0.0) + *value;
+    ++into.values[i];
+  }
+}
+
+ClientStatistics mean_of(const ClientSums& client) {
+  ClientStatistics mean = client.sums;
+  const double n = static_cast<double>(mean.replications);
+  for (double* figure : {&mean.submitted, &mean.finished, &mean.output_tokens, &mean.service_tokens}) *figure /= n;
+  for (std::size_t i = 0; i < kClientLatencies.size(); ++i) {
+    auto& figure = mean.*kClientLatencies[i];
+    if (figure) *figure /= static_cast<double>(client.values[i]);
+  }
+  return mean;
+}
+
+std::vector<ClientStatistics> combine_clients(const std::vector<RunStatistics>& runs) {
+  std::map<std::uint32_t, ClientSums> sums;
+  for (const RunStatistics& run : runs) {
+    for (const ClientStatistics& client : run.clients) {
+      add_client(sums[client.client], client);
+    }
+  }
+  std::vector<ClientStatistics> clients;
+  clients.reserve(sums.size());
+  for (const auto& entry : sums) clients.push_back(mean_of(entry.second));
+  return clients;
+}
+
 }  // namespace
 
 std::optional<double> half_width_95(std::span<const double> values) {
@@ -81,6 +131,7 @@ RunStatistics combine_replications(const std::vector<RunStatistics>& runs) {
     add_engine(combined.engine, run.engine);
   }
   for (const Metric& metric : runs.front().metrics) combined.metrics.push_back(combine_metric(metric, runs));
+  combined.clients = combine_clients(runs);
   return combined;
 }
 

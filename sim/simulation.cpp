@@ -31,8 +31,8 @@ class Simulation {
     if (over_) instance_.stop(now_);
     SimulationResult result;
     const SimTime end = over_ ? now_ : last_completion_;
-    result.statistics =
-        metrics_.finish(end, instance_.totals(), config_.kv.gpu_blocks, config_.kv.host_blocks, !interrupted_);
+    result.statistics = metrics_.finish(end, instance_.totals(), config_.kv.gpu_blocks, config_.kv.host_blocks,
+                                        !interrupted_, instance_.fairness());
     result.first_rejected = instance_.first_rejected();
     return result;
   }

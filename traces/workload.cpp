@@ -37,9 +37,10 @@ Arrival arrival_of(const std::string& name) {
 struct Plan {
   std::int64_t requests = 0;
   Arrival arrival = Arrival::poisson;
-  double mean_gap_s = 0.0;  // poisson, constant
-  double time_scale = 1.0;  // trace: times of the file are multiplied by it
-  std::int64_t cap = 0;     // workload.max_new_tokens; 0: actual
+  double mean_gap_s = 0.0;   // poisson, constant
+  double time_scale = 1.0;   // trace: times of the file are multiplied by it
+  std::int64_t cap = 0;      // workload.max_new_tokens; 0: actual
+  std::int64_t clients = 0;  // workload.clients; 0: the workload's own
   std::int64_t block_tokens = 16;
   std::optional<LengthDistribution> input{};
   std::optional<LengthDistribution> output{};
@@ -70,7 +71,8 @@ class WorkloadStream final : public RequestSource {
         arrivals_(seed, replication, "workload.arrival"),
         lengths_(seed, replication, "workload.lengths"),
         inputs_(seed, replication, "workload.input_tokens"),
-        outputs_(seed, replication, "workload.output_tokens") {}
+        outputs_(seed, replication, "workload.output_tokens"),
+        clients_(seed, replication, "workload.clients") {}
 
   bool next(RequestSpec& request) override {
     if (delivered_ == plan_.requests) return false;
@@ -85,6 +87,9 @@ class WorkloadStream final : public RequestSource {
       request.prefix_ids.clear();
     }
     set_lengths(request);
+    if (plan_.clients > 0) {
+      request.client = static_cast<std::uint32_t>(clients_.uniform() * static_cast<double>(plan_.clients));
+    }
     request.arrival = arrival(request.arrival);
     ++delivered_;
     return true;
@@ -131,6 +136,7 @@ class WorkloadStream final : public RequestSource {
   RandomStream lengths_;
   RandomStream inputs_;
   RandomStream outputs_;
+  RandomStream clients_;
   std::int64_t delivered_ = 0;
   SimTime previous_{};
 };
@@ -144,6 +150,7 @@ class Builder {
     workload_.name = text("workload.trace", "azure-conv");
     SPILLWAY_CHECK(value<double>("workload.rate").value_or(1.0) > 0.0, "workload.rate is not above 0");
     SPILLWAY_CHECK(value<std::int64_t>("workload.requests").value_or(1) > 0, "workload.requests is not above 0");
+    plan_.clients = value<std::int64_t>("workload.clients").value_or(0);
     plan_.block_tokens = value<std::int64_t>("memory.block_tokens").value_or(16);
     read_lengths();
     const bool is_file = workload_.name.find_first_of("/.") != std::string::npos;
@@ -345,7 +352,8 @@ class Builder {
     workload_.arrival = kArrivalNames[static_cast<std::size_t>(plan_.arrival)];
     workload_.requests = plan_.requests;
     const auto drawn = [](const std::optional<LengthDistribution>& length) { return length && length->random(); };
-    workload_.random = table_ || plan_.arrival == Arrival::poisson || drawn(plan_.input) || drawn(plan_.output);
+    workload_.random =
+        table_ || plan_.arrival == Arrival::poisson || drawn(plan_.input) || drawn(plan_.output) || plan_.clients > 1;
     workload_.stream = std::make_unique<WorkloadStream>(plan_, std::move(table_), std::move(reader),
                                                         settings_.get<std::int64_t>("seed"), replication);
   }

@@ -19,6 +19,8 @@ inline constexpr double kDefaultRate = 4.0;
 inline constexpr std::int64_t kDefaultRequests = 2000;
 /// The most requests in one run: serial numbers have 32 bits.
 inline constexpr std::int64_t kMaxRequests = 4'000'000'000;
+/// The most clients that `workload.clients` draws from: what is kept per client stays small beside the rest.
+inline constexpr std::int64_t kMaxClients = 1'000'000;
 
 /// Descriptors of the `workload.*` keys that open_workload reads.
 [[nodiscard]] std::vector<Parameter> workload_parameters();
@@ -40,7 +42,7 @@ struct Workload {
 
 /// Opens the traffic that the settings describe.
 ///
-/// Reads workload.{trace,format,requests,rate,arrival,input_tokens,output_tokens,max_new_tokens}, seed and
+/// Reads workload.{trace,format,requests,rate,arrival,input_tokens,output_tokens,max_new_tokens,clients}, seed and
 /// memory.block_tokens; a key that is unset falls under these rules (design: "Command line"):
 ///  * A bundled name: kDefaultRequests requests, poisson, kDefaultRate. A value with '/' or '.' is a file.
 ///  * A file: all its rows, or the first `workload.requests`. With times: arrival `trace`, and `workload.rate` scales
@@ -50,11 +52,14 @@ struct Workload {
 ///    file's own mean rate, else at kDefaultRate. The first request arrives at 0.
 ///  * workload.input_tokens and output_tokens replace the lengths. Prefix ids beyond a shorter input are dropped.
 ///  * workload.max_new_tokens N is what every client asks for; outputs beyond N are cut to N, as an engine would.
+///  * workload.clients N draws every request's client from 0 to N - 1, each as likely; without it they are the file's,
+///    or all 0.
 ///
 /// A file is read once before the run: its rows are counted and checked, so a bad row stops the run before it starts.
 ///
-/// Streams: workload.arrival, workload.lengths, workload.input_tokens, workload.output_tokens. The same seed and
-/// replication draw the same lengths and, up to scale, the same arrivals at any rate.
+/// Streams: workload.arrival, workload.lengths, workload.input_tokens, workload.output_tokens, workload.clients. The
+/// same seed and replication draw the same lengths and, up to scale, the same arrivals at any rate and with any
+/// clients.
 ///
 /// Throws ConfigError with every problem of the settings and the file, or DataError when the file is all that is wrong.
 /// A Problem's `where` is the key, or the file and row.

@@ -76,6 +76,13 @@ std::vector<Parameter> workload_parameters() {
                           "states), or a number, at which longer outputs are cut",
                           "Serving benchmarks set max_tokens to the recorded length (vLLM benchmarks/serve)");
   table.push_back(std::move(max_new));
+
+  Parameter clients = key("workload.clients", ParameterType::integer, "clients", "",
+                          "Number of clients: every request's client is drawn from them, each as likely; default: the "
+                          "clients of the trace, else one");
+  clients.minimum = 1.0;
+  clients.maximum = static_cast<double>(kMaxClients);
+  table.push_back(std::move(clients));
   return table;
 }
 

@@ -47,12 +47,12 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 /// "p99_ttft_ms" and "ttft_ms" alike.
 const MetricDefinition* find_metric(const std::string& name) {
+  const MetricDefinition* found = nullptr;
   for (const MetricDefinition& definition : metric_definitions()) {
-    if (definition.name == name || (definition.distribution && name.ends_with("_" + definition.name))) {
-      return &definition;
-    }
+    if (definition.name == name) return &definition;
+    if (definition.distribution && name.ends_with("_" + definition.name)) found = &definition;
   }
-  return nullptr;
+  return found;
 }
 
 std::string explain_metric(const MetricDefinition& definition) {

@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kSchemaVersion = 1;
+constexpr std::size_t kMostClients = 1000;
 constexpr std::array<std::string_view, kResources> kResourceNames{"load",    "kv_capacity", "compute", "memory",
                                                                   "network", "h2d",         "d2h",     "host"};
 
@@ -92,6 +93,22 @@ Json metrics_json(const std::vector<Metric>& metrics) {
   return json;
 }
 
+Json clients_json(const RunStatistics& run) {
+  Json rows = Json::array();
+  for (const ClientStatistics& client : worst_clients(run, kMostClients)) {
+    rows.push_back({{"client", client.client},
+                    {"submitted_requests", client.submitted},
+                    {"finished_requests", client.finished},
+                    {"mean_ttft_ms", nullable(client.mean_ttft_ms)},
+                    {"p50_ttft_ms", nullable(client.p50_ttft_ms)},
+                    {"p99_ttft_ms", nullable(client.p99_ttft_ms)},
+                    {"output_tokens", client.output_tokens},
+                    {"service_tokens", client.service_tokens},
+                    {"replications", client.replications}});
+  }
+  return rows;
+}
+
 Json definitions_json() {
   Json json = Json::object();
   for (const MetricDefinition& definition : metric_definitions()) {
@@ -120,6 +137,10 @@ std::string to_json(const Result& result) {
                         {"sentence", bottleneck.sentence},
                         {"advice", bottleneck.advice}};
   json["metrics"] = metrics_json(run.metrics);
+  if (!run.clients.empty()) {
+    json["clients"] = clients_json(run);
+    json["clients_omitted"] = run.clients.size() - json["clients"].size();
+  }
   json["definitions"] = definitions_json();
   return json.dump(2) + "\n";
 }

@@ -11,7 +11,8 @@ namespace spillway {
 [[nodiscard]] std::string to_table(const Result& result);
 /// The set-up and the warnings alone: what --dry-run shows.
 [[nodiscard]] std::string to_setup_table(const Result& result);
-/// result.json. Floats round-trip; nothing in it depends on the machine or the time. Throws InvariantError when
+/// result.json. With at least two clients it has a row for each, worst mean TTFT first, up to 1,000, and the number of
+/// those left out. Floats round-trip; nothing in it depends on the machine or the time. Throws InvariantError when
 /// requests were lost (submitted is not the sum of the outcomes).
 [[nodiscard]] std::string to_json(const Result& result);
 /// The same without figures of a run.

@@ -1,6 +1,19 @@
 #include "sim/report/result.hpp"
 
+#include <algorithm>
+
 namespace spillway {
+
+std::vector<ClientStatistics> worst_clients(const RunStatistics& statistics, std::size_t most) {
+  std::vector<ClientStatistics> clients = statistics.clients;
+  const auto end = clients.begin() + static_cast<std::ptrdiff_t>(std::min(most, clients.size()));
+  std::partial_sort(clients.begin(), end, clients.end(), [](const ClientStatistics& a, const ClientStatistics& b) {
+    if (a.mean_ttft_ms != b.mean_ttft_ms) return a.mean_ttft_ms > b.mean_ttft_ms;  // no value is less than any
+    return a.client < b.client;
+  });
+  clients.erase(end, clients.end());
+  return clients;
+}
 
 Verdict judge(const Condition& condition, const RunStatistics& statistics) {
   Verdict verdict{.condition = condition};

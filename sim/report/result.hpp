@@ -1,6 +1,7 @@
 // The result of a run: the one struct that every writer reads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -57,6 +58,9 @@ struct Result {
   std::vector<Condition> request_slos;
   std::vector<Verdict> run_slos;
 };
+
+/// The `most` clients with the largest mean TTFT, largest first, then those without one; equal ones by number.
+[[nodiscard]] std::vector<ClientStatistics> worst_clients(const RunStatistics& statistics, std::size_t most);
 
 /// How a condition on the run came out.
 [[nodiscard]] Verdict judge(const Condition& condition, const RunStatistics& statistics);

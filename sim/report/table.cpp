@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kColumns = 100;
 constexpr std::size_t kLines = 40;
 constexpr std::size_t kLabel = 13;         // width of the label in front of a line
+constexpr std::size_t kClients = 5;        // named, of those that wait longest
 constexpr std::size_t kValidityLines = 3;  // of one profile; `explain` has the rest
 
 /// Four digits or so: what a reader takes in.
@@ -85,6 +86,7 @@ class Table {
     rates();
     slos();
     use();
+    fairness();
     lines_.blank();
     const Bottleneck bottleneck = find_bottleneck(run_);
     lines_.add("Bottleneck", bottleneck.sentence);
@@ -207,6 +209,21 @@ class Table {
     lines_.add("Links", fmt::format("host to GPU {}, GPU to host {}; preemptions: {} recompute, {} swap",
                                     show("moved_h2d_bytes", bytes), show("moved_d2h_bytes", bytes),
                                     show("recompute_preemptions"), show("swap_preemptions")));
+  }
+
+  /// Only with several clients: one line of figures and the clients that wait longest.
+  void fairness() {
+    if (run_.clients.empty()) return;
+    std::vector<std::string> worst;
+    for (const ClientStatistics& client : worst_clients(run_, kClients)) {
+      if (client.mean_ttft_ms) worst.push_back(fmt::format("{}: {}", client.client, figure(*client.mean_ttft_ms)));
+    }
+    lines_.add(
+        "Fairness",
+        fmt::format("{} clients: Jain's index {}, largest service difference {} weighted tokens; worst "
+                    "p99 TTFT {} ms; worst mean TTFT (client: ms) {}",
+                    run_.clients.size(), show("jain_index"), show("max_service_difference_tokens"),
+                    show("worst_client_p99_ttft_ms"), worst.empty() ? "-" : fmt::format("{}", fmt::join(worst, ", "))));
   }
 
   void validity() {

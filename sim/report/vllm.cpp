@@ -38,6 +38,7 @@ std::string to_vllm(const Result& result) {
     for (const Name& name : kLatencyNames) {
       if (!metric.value || !metric.name.ends_with(name.ours)) continue;
       const std::string statistic = metric.name.substr(0, metric.name.size() - name.ours.size());
+      if (statistic.find('_') != std::string::npos) continue;  // of other requests than all, as worst_client_p99
       if (statistic != "min" && statistic != "max") json[statistic + std::string(name.vllm)] = *metric.value;
     }
   }

@@ -1,6 +1,7 @@
 // Table, JSON, CSV, the vLLM export and the rows per request say the same of one run.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -73,6 +74,36 @@ TEST_F(FormatsAgree, TheVllmExportHasTheSameFigures) {
   for (const auto& [theirs, ours] : names) EXPECT_EQ(vllm.at(theirs), metrics.at(ours)["value"]) << theirs;
   EXPECT_EQ(vllm["completed"], result["conservation"]["measured"]["finished"]);
   for (const auto& [key, value] : vllm.items()) EXPECT_TRUE(value.is_number()) << key;
+}
+
+TEST_F(FormatsAgree, SeveralClientsAddMetricsAndRowsButNoVllmKeys) {
+  const auto run = [this](const std::string& format, const std::string& clients) {
+    const Output out = spillway({"run", "--format", format, "workload.rate=30", "workload.requests=400",
+                                 "workload.clients=" + clients, "--requests-out", "requests.jsonl"});
+    EXPECT_EQ(out.code, 0) << out.err;
+    return out.out;
+  };
+  EXPECT_EQ(run("vllm", "1"), run("vllm", "3")) << "the policy does not look at clients";
+  EXPECT_FALSE(json::parse(run("json", "1")).contains("clients"));
+  const json result = json::parse(run("json", "3"));
+  std::map<int, std::pair<double, int>> ttft;  // by client: sum, number
+  for (const std::string& line : split(read_file(file("requests.jsonl")), '\n')) {
+    const json row = json::parse(line);
+    auto& [sum, n] = ttft[row["client"]];
+    sum += row["ttft_ms"].get<double>();
+    ++n;
+  }
+  ASSERT_EQ(result["clients"].size(), 3U);
+  EXPECT_EQ(ttft.size(), 3U);
+  double worst = 0.0;
+  for (const json& client : result["clients"]) {
+    const auto& [sum, n] = ttft.at(client["client"]);
+    EXPECT_EQ(client["finished_requests"], n);
+    EXPECT_NEAR(client["mean_ttft_ms"], sum / n, 1e-9);
+    worst = std::max(worst, client["mean_ttft_ms"].get<double>());
+  }
+  EXPECT_EQ(result["metrics"]["worst_client_mean_ttft_ms"]["value"], worst);
+  EXPECT_THAT(run("table", "3"), HasSubstr("Fairness     3 clients: Jain's index "));
 }
 
 TEST_F(FormatsAgree, TheTableRoundsTheSameFigures) {

@@ -4,6 +4,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <tuple>
 
@@ -88,6 +89,7 @@ class NaiveEngine final : public View, private Decision {
       const bool any = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
       if (!any && arrivals_left == 0) break;
     }
+    sum_up_fairness();
     return result_;
   }
 
@@ -235,7 +237,10 @@ class NaiveEngine final : public View, private Decision {
   void join(RequestId id) override {
     Request& r = requests_[id.slot];
     need(r.live && r.phase == Phase::waiting, "join");
-    if (r.record.first_scheduled == kNever) r.record.first_scheduled = now_;
+    if (r.record.first_scheduled == kNever) {
+      r.record.first_scheduled = now_;
+      serve(r, r.spec.input.count());
+    }
     while (config_.prefix_caching && static_cast<std::int64_t>(r.blocks.size() + 1) * per_block() < r.known()) {
       const int block = find(content(r, static_cast<std::int64_t>(r.blocks.size())));
       if (block < 0 && !on_host(content(r, static_cast<std::int64_t>(r.blocks.size())))) break;
@@ -290,6 +295,7 @@ class NaiveEngine final : public View, private Decision {
   void leave(RequestId id, Leave why) override {
     Request& r = requests_[id.slot];
     need(r.in_batch, "leave");
+    const bool was_backlogged = backlogged(r.spec.client);
     changed_ = true;
     r.staged = 0;
     std::erase(chunks_, id);
@@ -309,6 +315,7 @@ class NaiveEngine final : public View, private Decision {
       ++r.record.preempted_recompute;
       ++result_.preempted_recompute;
     }
+    if (!was_backlogged) lift(r.spec.client);
     rebuild();
     need(tiers_[1].free >= Blocks(0), "out of host blocks");
   }
@@ -334,6 +341,7 @@ class NaiveEngine final : public View, private Decision {
 
   // --- events
   void arrive(Request& r) {
+    const bool was_backlogged = backlogged(r.spec.client);
     r.live = true;
     r.record.index = r.id.serial;
     r.record.client = r.spec.client;
@@ -341,6 +349,8 @@ class NaiveEngine final : public View, private Decision {
     r.record.input = r.spec.input;
     r.record.output = r.spec.output;
     if (r.spec.input + r.spec.max_new_tokens > config_.max_model_len) return end(r, Outcome::rejected);
+    seen_.insert(r.spec.client);
+    if (!was_backlogged) lift(r.spec.client);
     policy_.scheduler->arrived(request(r.id));
     if (config_.request_timeout) at(now_ + *config_.request_timeout, 2, static_cast<int>(r.id.slot));
   }
@@ -458,6 +468,7 @@ class NaiveEngine final : public View, private Decision {
     named_.clear();
     for (const RequestId id : expired_) expire(requests_[id.slot]);
     expired_.clear();
+    observe_fairness();
   }
   void emit(Request& r) {
     if (r.record.first_token == kNever) {
@@ -467,8 +478,80 @@ class NaiveEngine final : public View, private Decision {
     }
     r.last_token = now_;
     ++r.generated;
+    serve(r, 2);
     r.phase = Phase::decoding;
     if (r.generated == r.spec.output.count()) leave_and_end(r, Outcome::finished);
+  }
+
+  // --- fairness: every token is an entry of a list, every figure is summed from it anew
+  struct Service {
+    std::uint32_t client = 0;
+    SimTime when{};
+    std::int64_t tokens = 0;  // weighted
+  };
+  void serve(const Request& r, std::int64_t tokens) { served_.push_back({r.spec.client, now_, tokens}); }
+  [[nodiscard]] bool backlogged(std::uint32_t client) const {
+    return std::any_of(requests_.begin(), requests_.end(), [&](const Request& r) {
+      return r.spec.client == client && r.live && (r.phase == Phase::waiting || r.phase == Phase::swapped);
+    });
+  }
+  [[nodiscard]] std::int64_t counter(std::uint32_t client) const {
+    std::int64_t sum = 0;
+    for (const Service& service : served_) sum += service.client == client ? service.tokens : 0;
+    for (const auto& [lifted, tokens] : lifts_) sum += lifted == client ? tokens : 0;
+    return sum;
+  }
+  [[nodiscard]] std::vector<std::int64_t> backlogged_counters(std::optional<std::uint32_t> but) const {
+    std::vector<std::int64_t> counters;
+    for (const std::uint32_t client : seen_) {
+      if (client != but && backlogged(client)) counters.push_back(counter(client));
+    }
+    return counters;
+  }
+  /// The client has just become backlogged.
+  void lift(std::uint32_t client) {
+    const std::vector<std::int64_t> others = backlogged_counters(client);
+    if (others.empty()) return;
+    const std::int64_t least = *std::min_element(others.begin(), others.end());
+    if (counter(client) < least) lifts_.emplace_back(client, least - counter(client));
+  }
+  void observe_fairness() {
+    ++iterations_since_observation_;
+    if (iterations_since_observation_ < std::max<std::size_t>(1, seen_.size() / 8)) return;
+    iterations_since_observation_ = 0;
+    if (now_ < config_.measured_from) return;
+    const std::vector<std::int64_t> counters = backlogged_counters(std::nullopt);
+    if (counters.size() < 2) return;
+    ++result_.service_observations;
+    const auto [least, most] = std::minmax_element(counters.begin(), counters.end());
+    result_.max_service_difference = std::max(result_.max_service_difference.value_or(0), *most - *least);
+  }
+  /// Nanoseconds from measured_from on in which the client had a request that was neither ended nor yet to come.
+  [[nodiscard]] std::int64_t active(std::uint32_t client) const {
+    std::int64_t total = 0;
+    SimTime covered = config_.measured_from;
+    for (const Request& r : requests_) {  // in order of arrival
+      if (r.spec.client != client || r.record.end == kNever || r.record.end <= covered) continue;
+      total += (r.record.end - std::max(covered, r.record.arrival)).count();
+      covered = r.record.end;
+    }
+    return total;
+  }
+  void sum_up_fairness() {
+    for (const Service& service : served_) {
+      if (service.when >= config_.measured_from) result_.service[service.client] += service.tokens;
+    }
+    double n = 0.0;
+    double sum = 0.0;
+    double squares = 0.0;
+    for (const std::uint32_t client : seen_) {
+      if (active(client) == 0) continue;
+      const double rate = static_cast<double>(result_.service[client]) / static_cast<double>(active(client));
+      n += 1.0;
+      sum += rate;
+      squares += rate * rate;
+    }
+    if (n >= 2.0 && squares > 0.0) result_.jain_index = sum * sum / (n * squares);
   }
 
   const NaiveConfig& config_;
@@ -490,6 +573,10 @@ class NaiveEngine final : public View, private Decision {
   std::list<Kept> host_;  // by use
   std::vector<std::vector<std::uint64_t>> named_;
   std::int64_t put_down_ = 0;
+  std::vector<Service> served_;
+  std::vector<std::pair<std::uint32_t, std::int64_t>> lifts_;
+  std::set<std::uint32_t> seen_;  // clients with a request that was not rejected on arrival
+  std::size_t iterations_since_observation_ = 0;
   NaiveResult result_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct NaiveConfig {
   Tokens max_model_len{};
   std::optional<Duration> request_timeout;
   std::optional<SimTime> until;
+  SimTime measured_from{};  // for the figures of fairness alone
 };
 
 struct NaiveResult {
@@ -43,6 +45,11 @@ struct NaiveResult {
   Blocks peak_host{};
   std::int64_t preempted_recompute = 0;
   std::int64_t preempted_swap = 0;
+  // Fairness, from measured_from on
+  std::map<std::uint32_t, std::int64_t> service;  // by client, weighted tokens
+  std::optional<double> jain_index;
+  std::optional<std::int64_t> max_service_difference;
+  std::int64_t service_observations = 0;
 };
 
 NaiveResult run_naive(const NaiveConfig& config);

@@ -20,6 +20,8 @@ std::vector<RequestSpec> draw_requests(Dice& dice, std::int64_t scale, std::int6
   std::vector<RequestSpec> requests;
   const std::int64_t count = dice.between(1, 60);
   const std::int64_t gap = dice.between(0, 3) == 0 ? 0 : dice.between(1, 4000);
+  // Few clients that meet often, or many of which each comes seldom.
+  const std::int64_t clients = count > 40 ? 40 : 4;
   SimTime now;
   for (std::int64_t i = 0; i < count; ++i) {
     RequestSpec request;
@@ -28,7 +30,7 @@ std::vector<RequestSpec> draw_requests(Dice& dice, std::int64_t scale, std::int6
     request.input = Tokens(dice.between(1, longest));
     request.output = Tokens(dice.chance(15) ? 1 : dice.between(1, longest));
     request.max_new_tokens = request.output + Tokens(dice.chance(30) ? dice.between(0, longest) : 0);
-    request.client = static_cast<std::uint32_t>(dice.between(0, 3));
+    request.client = static_cast<std::uint32_t>(dice.between(0, clients - 1));
     if (with_prefixes && dice.chance(80)) {
       // Few distinct ids, so that prefixes of all lengths are shared.
       for (std::int64_t b = 0; b < request.input.count() / block_tokens; ++b) {

@@ -7,6 +7,7 @@
 #include "sim/simulation.hpp"
 #include "tests/oracle/naive_engine.hpp"
 #include "tests/oracle/random_case.hpp"
+#include "tests/oracle/resting_policy.hpp"
 
 namespace spillway {
 namespace {
@@ -20,7 +21,7 @@ struct FastRun {
   SimulationResult result;
 };
 
-FastRun run_fast(const NaiveConfig& config) {
+FastRun run_fast(const NaiveConfig& config, Duration warmup = Duration(0)) {
   FastRun run;
   oracle::ListSource source(config.requests);
   SimulationConfig fast;
@@ -33,6 +34,10 @@ FastRun run_fast(const NaiveConfig& config) {
   fast.max_model_len = config.max_model_len;
   fast.request_timeout = config.request_timeout;
   fast.until = config.until;
+  if (warmup > Duration(0)) {
+    fast.metrics.warmup.kind = Span::Kind::time;
+    fast.metrics.warmup.time = warmup;
+  }
   fast.on_request = [&](const RequestRecord& record) { run.records.push_back(record); };
   run.result = simulate(fast);
   return run;
@@ -56,6 +61,27 @@ double metric(const RunStatistics& statistics, const std::string& name) {
   return found != nullptr && found->value ? *found->value : -1.0;
 }
 
+void expect_same_fairness(const NaiveResult& naive, const FastRun& fast) {
+  const RunStatistics& statistics = fast.result.statistics;
+  const Metric* jain = statistics.find("jain_index");
+  const Metric* difference = statistics.find("max_service_difference_tokens");
+  ASSERT_NE(jain, nullptr);
+  ASSERT_NE(difference, nullptr);
+  ASSERT_EQ(naive.jain_index.has_value(), jain->value.has_value());
+  if (naive.jain_index) {
+    ASSERT_NEAR(*naive.jain_index, *jain->value, 1e-12 * *naive.jain_index);
+  }
+  ASSERT_EQ(naive.service_observations, difference->n);
+  ASSERT_EQ(naive.max_service_difference.has_value(), difference->value.has_value());
+  if (naive.max_service_difference) {
+    ASSERT_EQ(static_cast<double>(*naive.max_service_difference), *difference->value);
+  }
+  for (const ClientStatistics& client : statistics.clients) {
+    const auto served = naive.service.find(client.client);
+    ASSERT_EQ(client.service_tokens, served == naive.service.end() ? 0.0 : static_cast<double>(served->second));
+  }
+}
+
 void expect_equal(const NaiveResult& naive, const FastRun& fast) {
   ASSERT_EQ(naive.records.size(), fast.records.size());
   for (std::size_t i = 0; i < naive.records.size(); ++i) ASSERT_EQ(text(naive.records[i]), text(fast.records[i]));
@@ -67,6 +93,7 @@ void expect_equal(const NaiveResult& naive, const FastRun& fast) {
   ASSERT_EQ(naive.prefix_hit_host, totals.prefix_hit_host);
   ASSERT_EQ(naive.preempted_recompute, totals.preempted_recompute);
   ASSERT_EQ(naive.preempted_swap, totals.preempted_swap);
+  expect_same_fairness(naive, fast);
   // Gaps between tokens: number, mean, extremes exactly, quantiles within the sketch's error.
   const RunStatistics& statistics = fast.result.statistics;
   const Metric* mean = statistics.find("mean_itl_ms");
@@ -178,6 +205,25 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
   EXPECT_GT(full_host, 0);
 }
 
+TEST_P(EveryPolicy, FairnessIsThatOfTheMeasuredSpan) {
+  const WholeModel model;
+  std::int64_t observed = 0;
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
+    Settings settings;
+    NaiveConfig config;
+    oracle::draw_case(seed, policy(), 1, settings, config);
+    config.model = &model;
+    const Duration warmup(static_cast<std::int64_t>(1 + seed * 97 % 20'000));
+    config.measured_from = SimTime{} + warmup;
+    const NaiveResult naive = oracle::run_naive(config);
+    expect_same_fairness(naive, run_fast(config, warmup));
+    if (HasFatalFailure()) return;
+    observed += naive.service_observations;
+  }
+  EXPECT_GT(observed, 0);
+}
+
 TEST_P(EveryPolicy, TwoRunsGiveTheSameRecords) {
   const WholeModel model;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
@@ -220,6 +266,27 @@ TEST_P(EveryPolicy, ScalingTimeScalesTheRun) {
       ASSERT_EQ(text(expected), text(scaled.records[i]));
     }
   }
+}
+
+// No registered policy lets some decodes rest while others take a step.
+TEST(RestingDecodes, MatchTheNaiveEngine) {
+  const WholeModel model;
+  const PolicyInfo policy = oracle::resting_policy();
+  std::int64_t recomputed = 0;
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+    SCOPED_TRACE(seed);
+    Settings settings;
+    NaiveConfig config;
+    oracle::draw_case(seed, policy, 1, settings, config);
+    config.model = &model;
+    const NaiveResult naive = oracle::run_naive(config);
+    const FastRun fast = run_fast(config);
+    expect_equal(naive, fast);
+    expect_sound(config, fast);
+    if (HasFatalFailure()) return;
+    recomputed += naive.preempted_recompute;
+  }
+  EXPECT_GT(recomputed, 0);
 }
 
 std::vector<std::string> names() {

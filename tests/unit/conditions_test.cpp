@@ -34,6 +34,17 @@ TEST(Conditions, List_WithEveryOperatorAndSpaces_IsParsed) {
   EXPECT_EQ(conditions[3].op, Condition::Op::greater_equal);
 }
 
+TEST(Conditions, OfFairness_AreOnTheRun) {
+  std::vector<Problem> problems;
+  const auto conditions =
+      parse("max_service_difference_tokens>1000,jain_index<0.9,worst_client_p99_ttft_ms>5", false, problems);
+  EXPECT_TRUE(problems.empty());
+  ASSERT_EQ(conditions.size(), 3U);
+  EXPECT_EQ(conditions[0].metric, "max_service_difference_tokens");
+  EXPECT_EQ(conditions[2].metric, "worst_client_p99_ttft_ms");
+  EXPECT_TRUE(percentiles_of(conditions).empty());
+}
+
 TEST(Conditions, Holds_AtTheLimit_OnlyForTheInclusiveOperators) {
   std::vector<Problem> problems;
   const auto conditions = parse("ttft_ms<5,ttft_ms<=5,ttft_ms>5,ttft_ms>=5", true, problems);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -328,6 +329,61 @@ TEST(Metrics, EngineSums_BecomeMeansAndFractions) {
   EXPECT_EQ(value_of(s, "load_time_fraction"), 0.6);
   EXPECT_EQ(value_of(s, "memory_time_fraction"), 0.4);
   EXPECT_EQ(value_of(s, "network_time_fraction"), 0.0);
+}
+
+// Client 4: TTFT 10 and 30 ms, mean 20, p99 at rank 0.99: 10 + 0.99 * 20. Client 2: 50 ms. Client 9 finished nothing.
+TEST(Metrics, Clients_AreListedInOrderWithTheirOwnLatencies) {
+  MetricsCollector collector(MetricsConfig{});
+  std::uint64_t index = 0;
+  for (const auto& [client, ttft] : {std::pair{4U, 10}, std::pair{2U, 50}, std::pair{4U, 30}, std::pair{9U, 70}}) {
+    RequestRecord record = finished(index++, 0, ttft, 100, 5);
+    record.client = client;
+    if (client == 9) record.outcome = Outcome::timed_out;
+    feed(collector, record);
+  }
+  const FairnessTotals fairness{
+      .max_service_difference = 12, .observations = 3, .clients = {{4, 60, Duration(2)}, {11, 30, Duration(1)}}};
+  const RunStatistics s = collector.finish(at_ms(100), {}, Blocks(1), Blocks(0), true, fairness);
+  ASSERT_EQ(s.clients.size(), 4U);
+  EXPECT_EQ(s.clients[0].client, 2U);
+  EXPECT_EQ(s.clients[0].p99_ttft_ms, 50.0);
+  EXPECT_EQ(s.clients[0].service_tokens, 0.0);
+  EXPECT_EQ(s.clients[1].client, 4U);
+  EXPECT_EQ(s.clients[1].submitted, 2.0);
+  EXPECT_EQ(s.clients[1].mean_ttft_ms, 20.0);
+  EXPECT_EQ(s.clients[1].p50_ttft_ms, 20.0);
+  EXPECT_DOUBLE_EQ(s.clients[1].p99_ttft_ms.value(), 29.8);
+  EXPECT_EQ(s.clients[1].output_tokens, 10.0);
+  EXPECT_EQ(s.clients[1].service_tokens, 60.0);
+  EXPECT_EQ(s.clients[2].client, 9U);
+  EXPECT_EQ(s.clients[2].submitted, 1.0);
+  EXPECT_EQ(s.clients[2].finished, 0.0);
+  EXPECT_FALSE(s.clients[2].mean_ttft_ms.has_value());
+  EXPECT_EQ(s.clients[3].client, 11U) << "served in the span, its request was submitted in the warm-up";
+  EXPECT_EQ(s.clients[3].submitted, 0.0);
+  EXPECT_EQ(value_of(s, "worst_client_mean_ttft_ms"), 50.0);
+  EXPECT_EQ(value_of(s, "worst_client_p99_ttft_ms"), 50.0);
+  EXPECT_EQ(s.find("worst_client_mean_ttft_ms")->n, 2);
+  EXPECT_EQ(value_of(s, "jain_index"), 1.0);
+  EXPECT_EQ(value_of(s, "max_service_difference_tokens"), 12.0);
+  EXPECT_EQ(s.find("max_service_difference_tokens")->n, 3);
+}
+
+TEST(Metrics, ClientsBeyondTheExactLimit_HaveMeansAndNoQuantiles) {
+  MetricsConfig config;
+  config.exact_limit = 3;
+  MetricsCollector collector(config);
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    RequestRecord record = finished(i, 0, 10 + 10 * static_cast<std::int64_t>(i), 100, 5);
+    record.client = static_cast<std::uint32_t>(i % 2);
+    feed(collector, record);
+  }
+  const RunStatistics s = finish(collector, 100);
+  ASSERT_EQ(s.clients.size(), 2U);
+  EXPECT_EQ(s.clients[1].mean_ttft_ms, 30.0);  // 20 and 40
+  EXPECT_FALSE(s.clients[1].p50_ttft_ms.has_value());
+  EXPECT_EQ(value_of(s, "worst_client_mean_ttft_ms"), 30.0);
+  EXPECT_FALSE(s.find("worst_client_p99_ttft_ms")->value.has_value());
 }
 
 TEST(Metrics, Names_AreUniqueAndDefined) {

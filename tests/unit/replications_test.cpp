@@ -53,6 +53,28 @@ TEST(Replications, Combined_AreMeansWithTIntervals) {
   EXPECT_EQ(s.span, Duration(300 * kMs));
 }
 
+// Client 1 appears in both runs, client 2 in the first, where it finishes nothing, client 3 in the second.
+TEST(Replications, Clients_AreAveragedOverTheRunsInWhichTheyAppear) {
+  RunStatistics first;
+  first.clients = {{.client = 1, .submitted = 4, .finished = 4, .mean_ttft_ms = 10.0, .service_tokens = 100},
+                   {.client = 2, .submitted = 2, .finished = 0, .service_tokens = 30}};
+  RunStatistics second;
+  second.clients = {{.client = 1, .submitted = 7, .finished = 6, .service_tokens = 50},
+                    {.client = 3, .submitted = 1, .finished = 1, .mean_ttft_ms = 8.0, .p99_ttft_ms = 9.0}};
+  const RunStatistics s = combine_replications({first, second});
+  ASSERT_EQ(s.clients.size(), 3U);
+  EXPECT_EQ(s.clients[0].client, 1U);
+  EXPECT_EQ(s.clients[0].replications, 2);
+  EXPECT_EQ(s.clients[0].submitted, 5.5);
+  EXPECT_EQ(s.clients[0].finished, 5.0);
+  EXPECT_EQ(s.clients[0].mean_ttft_ms, 10.0) << "one run has a value";
+  EXPECT_EQ(s.clients[0].service_tokens, 75.0);
+  EXPECT_EQ(s.clients[1].submitted, 2.0);
+  EXPECT_EQ(s.clients[1].replications, 1);
+  EXPECT_FALSE(s.clients[1].mean_ttft_ms.has_value());
+  EXPECT_EQ(s.clients[2].p99_ttft_ms, 9.0);
+}
+
 TEST(Replications, OfOne_IsTheRunItself) {
   const RunStatistics s = combine_replications({replication(10, 100)});
   EXPECT_EQ(value_of(s, "mean_ttft_ms"), 10.0);

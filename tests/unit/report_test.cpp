@@ -76,6 +76,19 @@ Result example() {
   return result;
 }
 
+/// `count` clients; client c waits c ms for its first token, client 0 finishes nothing.
+Result with_clients(std::uint32_t count) {
+  Result result = example();
+  for (std::uint32_t c = 0; c < count; ++c) {
+    ClientStatistics client{.client = c, .submitted = 2.0, .finished = c == 0 ? 0.0 : 1.0, .service_tokens = 7.0};
+    if (c > 0) client.mean_ttft_ms = client.p99_ttft_ms = static_cast<double>(c);
+    result.statistics.clients.push_back(client);
+  }
+  result.statistics.metrics.push_back({"jain_index", "fraction", 0.75, 2});
+  result.statistics.metrics.push_back({"worst_client_p99_ttft_ms", "ms", 3.0, 2});
+  return result;
+}
+
 TEST(Report, JsonKeepsZeroAndNullApart) {
   const auto json = nlohmann::json::parse(to_json(example()));
   EXPECT_EQ(json["schema_version"], 1);
@@ -125,7 +138,9 @@ TEST(Report, VllmNamesAndNumbersOnly) {
 }
 
 TEST(Report, TheTableIsOneScreenHoweverMuchThereIsToSay) {
-  Result result = example();
+  Result result = with_clients(8);
+  result.request_slos = {{Condition::Op::less, "ttft_ms", 500.0, "ttft_ms<500"}};
+  result.run_slos = {judge({Condition::Op::less, "mean_ttft_ms", 9.0, "mean_ttft_ms<9"}, result.statistics)};
   const std::string long_text(300, 'w');
   for (int i = 0; i < 30; ++i)
     result.warnings.push_back("warning " + std::to_string(i) + " about many things " + long_text);
@@ -161,6 +176,37 @@ TEST(Report, TheTableShowsWhatIsThere) {
   EXPECT_THAT(table, HasSubstr("pNN +-0.1%"));
   EXPECT_THAT(table, HasSubstr("Warning      look here"));
 }
+
+TEST(Report, ClientsAreListedWorstFirst) {
+  const auto json = nlohmann::json::parse(to_json(with_clients(4)));
+  ASSERT_EQ(json["clients"].size(), 4U);
+  EXPECT_EQ(json["clients_omitted"], 0);
+  EXPECT_EQ(json["clients"][0]["client"], 3);
+  EXPECT_EQ(json["clients"][0]["mean_ttft_ms"], 3.0);
+  EXPECT_EQ(json["clients"][0]["submitted_requests"], 2.0);
+  EXPECT_EQ(json["clients"][0]["service_tokens"], 7.0);
+  EXPECT_EQ(json["clients"][0]["replications"], 1);
+  EXPECT_EQ(json["clients"][3]["client"], 0) << "without a mean: last";
+  EXPECT_TRUE(json["clients"][3]["mean_ttft_ms"].is_null());
+  EXPECT_FALSE(nlohmann::json::parse(to_json(example())).contains("clients"));
+  EXPECT_FALSE(nlohmann::json::parse(to_json(example())).contains("clients_omitted"));
+}
+
+TEST(Report, ManyClientsAreCutAndCounted) {
+  const auto json = nlohmann::json::parse(to_json(with_clients(1203)));
+  EXPECT_EQ(json["clients"].size(), 1000U);
+  EXPECT_EQ(json["clients_omitted"], 203);
+  EXPECT_EQ(json["clients"][999]["client"], 203);
+}
+
+TEST(Report, TheTableNamesTheWorstClients) {
+  const std::string table = to_table(with_clients(8));
+  EXPECT_THAT(table, HasSubstr("Fairness     8 clients: Jain's index 0.75, largest service difference - weighted"));
+  EXPECT_THAT(table, HasSubstr("7: 7, 6: 6, 5: 5, 4: 4, 3: 3\n"));
+  EXPECT_THAT(to_table(example()), testing::Not(HasSubstr("Fairness")));
+}
+
+TEST(Report, TheVllmExportHasNothingOfSingleClients) { EXPECT_EQ(to_vllm(with_clients(3)), to_vllm(example())); }
 
 TEST(Report, ReplicationsShowTheirInterval) {
   Result result = example();

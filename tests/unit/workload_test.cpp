@@ -71,12 +71,14 @@ TEST(WorkloadParameters, AreDescribed) {
     EXPECT_FALSE(parameter.unit.empty()) << parameter.name;
     table[parameter.name] = parameter;
   }
-  ASSERT_EQ(table.size(), 8U);
+  ASSERT_EQ(table.size(), 9U);
   EXPECT_EQ(table["workload.trace"].choices, bundled_names());
   EXPECT_EQ(table["workload.trace"].default_value, "azure-conv");
   EXPECT_EQ(table["workload.requests"].minimum, 1.0) << "zero requests are refused";
   EXPECT_TRUE(table["workload.rate"].above_minimum) << "a rate of zero is refused";
   EXPECT_EQ(table["workload.rate"].minimum, 0.0);
+  EXPECT_EQ(table["workload.clients"].minimum, 1.0);
+  EXPECT_EQ(table["workload.clients"].maximum, 1e6);
 }
 
 TEST(Workload, DefaultIsAzureConvWithTwoThousandPoissonArrivals) {
@@ -152,6 +154,41 @@ TEST(Workload, MaxNewTokensIsWhatClientsAskForAndCutsOutputs) {
     ASSERT_EQ(cut[i].max_new_tokens, Tokens(128));
     ASSERT_EQ(cut[i].output, std::min(plain[i].output, Tokens(128)));
   }
+}
+
+TEST(Workload, ClientsAreDrawnEachAsLikelyAndChangeNothingElse) {
+  const auto plain = requests_of({});
+  const auto drawn = requests_of({{"workload.clients", "4"}});
+  const auto again = requests_of({{"workload.clients", "4"}}, 1);
+  std::map<std::uint32_t, int> counts;
+  std::size_t same = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    ASSERT_EQ(plain[i].client, 0U);
+    ASSERT_EQ(drawn[i].arrival, plain[i].arrival);
+    ASSERT_EQ(drawn[i].input, plain[i].input);
+    ASSERT_EQ(drawn[i].output, plain[i].output);
+    ++counts[drawn[i].client];
+    if (drawn[i].client == again[i].client) ++same;
+  }
+  ASSERT_EQ(counts.size(), 4U);
+  EXPECT_EQ(counts.rbegin()->first, 3U);
+  // 2,000 draws of probability 1/4: 500, deviation sqrt(375) = 19. Four of them. As many agree with the next
+  // replication.
+  for (const auto& [client, count] : counts) EXPECT_NEAR(count, 500, 78) << client;
+  EXPECT_NEAR(static_cast<double>(same), 500.0, 78.0);
+}
+
+TEST(Workload, DrawnClientsReplaceThoseOfAFile) {
+  const TempFile file(kUntimed, ".jsonl");
+  std::map<std::string, std::string> changes{{"workload.trace", file.path()}, {"workload.arrival", "all-at-once"}};
+  EXPECT_FALSE(open(changes).random);
+  EXPECT_EQ(requests_of(changes)[0].client, 5U);
+  changes["workload.clients"] = "1";
+  EXPECT_FALSE(open(changes).random);
+  EXPECT_EQ(requests_of(changes)[0].client, 0U);
+  changes["workload.clients"] = "1000000";
+  EXPECT_TRUE(open(changes).random);
+  EXPECT_LT(requests_of(changes)[0].client, 1'000'000U);
 }
 
 TEST(Workload, ConstantAndAllAtOnceArrivals) {

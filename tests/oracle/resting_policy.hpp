@@ -1,0 +1,68 @@
+// A policy for tests alone, in which decoding requests rest: no published policy needs all that a Decision allows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "policies/parts/fcfs_queue.hpp"
+#include "policies/parts/paged_space.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway::oracle {
+
+/// First come, first served, whole prompts; each iteration a different number of the decoding requests, the first in
+/// batch order, takes a step. On shortage the request that joined last is preempted.
+class RestingScheduler final : public Scheduler {
+ public:
+  explicit RestingScheduler(const Settings& settings)
+      : max_num_seqs_(settings.get<std::int64_t>("engine.max_num_seqs")) {}
+
+  void arrived(const RequestView& request) override { waiting_.push_back(request.id); }
+  void ended(RequestId, Outcome) override {}
+  void decide(const View& view, const KvSpace& kv, Decision& decision) override {
+    bool preempted = false;
+    for (; view.batch().decoding > 0 && kv.decodes(1) != Fit::now; preempted = true) {
+      const RequestId victim = view.last_joined();
+      decision.leave(victim, Leave::preempt_recompute);
+      waiting_.push_front(victim);
+    }
+    if (const std::int64_t decoding = view.batch().decoding; decoding > 0) {
+      std::int64_t steps = 1 + turn_++ % decoding;
+      while (kv.decodes(steps) != Fit::now) --steps;
+      decision.decodes(steps);
+    }
+    if (!preempted) admit(view, kv, decision);
+  }
+
+ private:
+  void admit(const View& view, const KvSpace& kv, Decision& decision) {
+    for (RequestId head = waiting_.head(view); head.valid(); head = waiting_.head(view)) {
+      const RequestView request = view.request(head);
+      const Fit fit = kv.admits(request, request.known);
+      if (fit == Fit::later || view.batch().running >= max_num_seqs_) return;
+      waiting_.pop_front();
+      if (fit == Fit::never) {
+        decision.reject(head);
+        continue;
+      }
+      decision.join(head);
+      decision.chunk(head, view.request(head).remaining());
+    }
+  }
+
+  const std::int64_t max_num_seqs_;
+  FcfsQueue waiting_;
+  std::int64_t turn_ = 0;
+};
+
+inline PolicyInfo resting_policy() {
+  PolicyInfo info;
+  info.name = "resting";
+  info.make = [](const PolicyContext& context) {
+    return Policy{std::make_unique<RestingScheduler>(context.settings),
+                  std::make_unique<PagedSpace>(context.view, PagedSpaceOptions{})};
+  };
+  return info;
+}
+
+}  // namespace spillway::oracle
