@@ -79,7 +79,8 @@ std::vector<Parameter> workload_parameters() {
 
   Parameter clients = key("workload.clients", ParameterType::integer, "clients", "",
                           "Number of clients: every request's client is drawn from them, each as likely; default: the "
-                          "clients of the trace, else one");
+                          "clients of the trace, else one",
+                          "Spillway: so that fairness can be tried on lengths whose source names no clients");
   clients.minimum = 1.0;
   clients.maximum = static_cast<double>(kMaxClients);
   table.push_back(std::move(clients));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "hwmodels/catalog.hpp"
 #include "sim/cli/assemble.hpp"
@@ -72,7 +73,6 @@ std::string explain_metric(const MetricDefinition& definition) {
   std::copy_if(names.begin(), names.end(), std::back_inserter(members),
                [&](const std::string& one) { return one.starts_with(group); });
   std::sort(members.begin(), members.end());
-  members.erase(std::unique(members.begin(), members.end()), members.end());
   const std::string fix = members.empty() ? suggestion(name, names)
                                           : fmt::format("explain one of the keys {}\n  ", fmt::join(members, ", "));
   throw ConfigError(fmt::format("nothing is called \"{}\"", name), "explain " + name,
@@ -103,6 +103,9 @@ std::vector<std::string> explainable_names() {
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
     for (const Parameter& parameter : info->parameters) names.push_back(parameter.name);
   }
+  // A policy and its engine may share a name, several policies a key.
+  std::set<std::string> seen;
+  std::erase_if(names, [&seen](const std::string& name) { return !seen.insert(name).second; });
   return names;
 }
 
