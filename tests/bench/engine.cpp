@@ -36,6 +36,10 @@ void measure(benchmark::State& state, Run run) {
   state.counters["iterations/s"] = Counter(static_cast<double>(iterations), Counter::kIsRate);
   state.counters["requests/s"] = Counter(static_cast<double>(requests), Counter::kIsRate);
   state.counters["mean_batch"] = last.engine.batch_time / last.engine.busy_time;
+  if (last.engine.prefix_asked > Tokens(0)) {
+    state.counters["prefix_hits"] =
+        static_cast<double>(last.engine.prefix_hit.count()) / static_cast<double>(last.engine.prefix_asked.count());
+  }
   state.counters["preemptions"] = static_cast<double>(last.engine.preempted_recompute);
 }
 
@@ -48,11 +52,41 @@ void saturated(benchmark::State& state, const std::string& policy) {
 }
 
 void BM_Vllm(benchmark::State& state) { saturated(state, "vllm"); }
-void BM_VllmV0(benchmark::State& state) { saturated(state, "vllm-v0"); }
-BENCHMARK(BM_Vllm)->Arg(32)->Arg(128)->Arg(256)->Arg(1024)->Unit(benchmark::kMillisecond);
-BENCHMARK(BM_VllmV0)->Arg(128)->Arg(256)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Vllm)->Arg(32)->Arg(256)->Arg(1024)->Unit(benchmark::kMillisecond);
 
-/// The same with memory for a fraction of the batch: admission, preemption and recomputation all the time.
+/// Every policy at a batch of 128, the requests of 16 clients.
+void BM_Policy(benchmark::State& state, const std::string& policy) {
+  measure(state, [&] {
+    std::vector<std::string> arguments{
+        "policy=" + policy,    "workload.trace=sharegpt", "workload.requests=200000", "workload.rate=1000",
+        "workload.clients=16", "engine.max_num_seqs=128", "engine.max_model_len=4096"};
+    return run_once(arguments);
+  });
+}
+
+/// Every policy at a batch of 128 with prefix caching, its host tier included: every block has a content, half of the
+/// prompts begin with one of 64 prefixes, and the GPU's blocks are reused all the time.
+void BM_PolicyPrefixes(benchmark::State& state, const std::string& policy) {
+  Assembly assembly =
+      assemble(resolve_arguments({"policy=" + policy, "workload.trace=sharegpt", "workload.requests=100000",
+                                  "workload.rate=1000", "workload.clients=16", "engine.max_num_seqs=128",
+                                  "engine.max_model_len=4096", "memory.block_tokens=16", "memory.gpu_kv=20GB"},
+                                 {}, {}));
+  assembly.setup.kv.prefix_caching = true;
+  assembly.setup.kv.host_cache_blocks = Blocks(20'000);
+  std::vector<RequestSpec> requests;
+  for (RequestSpec spec; assembly.workload.stream->next(spec);) {
+    const std::uint64_t prefix = requests.size() % 128;
+    for (std::int64_t b = 0; prefix < 64 && b < spec.input.count() / 16; ++b) spec.prefix_ids.push_back(prefix);
+    requests.push_back(spec);
+  }
+  measure(state, [&] {
+    oracle::ListSource source(requests);
+    return simulate(simulation_config(assembly, source)).statistics;
+  });
+}
+
+/// Memory for a fraction of the batch: admission, preemption and recomputation all the time.
 void BM_VllmShortOfMemory(benchmark::State& state) {
   const std::vector<std::string> arguments{"policy=vllm", "workload.trace=sharegpt", "workload.requests=100000",
                                            "workload.rate=1000", "memory.gpu_kv=8GB"};
@@ -76,4 +110,17 @@ BENCHMARK(BM_EngineAlone)->Unit(benchmark::kMillisecond);
 }  // namespace
 }  // namespace spillway::cli
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  for (const spillway::PolicyInfo* info : spillway::PolicyRegistry::instance().all()) {
+    benchmark::RegisterBenchmark(("BM_Policy/" + info->name).c_str(), spillway::cli::BM_Policy, info->name)
+        ->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark(("BM_PolicyPrefixes/" + info->name).c_str(), spillway::cli::BM_PolicyPrefixes,
+                                 info->name)
+        ->Unit(benchmark::kMillisecond);
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
