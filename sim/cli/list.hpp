@@ -21,8 +21,8 @@ struct Listed {
 
 /// `spillway list KIND`
 [[nodiscard]] ExitCode list(const std::string& kind, bool json);
-/// `spillway explain NAME`: everything of that name, whatever its kind. ConfigError with the nearest name when there is
-/// none.
+/// `spillway explain NAME`: everything of that name, whatever its kind; else the model in the file or folder of that
+/// name. ConfigError with the nearest name when there is none; DataError when the file is no model that is understood.
 [[nodiscard]] ExitCode explain(const std::string& name);
 
 }  // namespace spillway::cli
