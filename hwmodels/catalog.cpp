@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hwmodels/hf_config.hpp"
 #include "sim/text.hpp"
 
 namespace spillway::hwmodels {
@@ -216,8 +219,12 @@ std::string read_file(const std::string& path) {
   return content;
 }
 
+bool is_path(std::string_view name_or_file) {
+  return name_or_file.find('/') != std::string_view::npos || name_or_file.ends_with(kSuffix);
+}
+
 FieldReader open(const Kind& kind, std::string_view name_or_file) {
-  if (name_or_file.find('/') != std::string_view::npos || name_or_file.ends_with(kSuffix)) {
+  if (is_path(name_or_file)) {
     std::string path(name_or_file);
     const std::string content = read_file(path);
     return {kind, std::move(path), content};
@@ -230,26 +237,110 @@ FieldReader open(const Kind& kind, std::string_view name_or_file) {
                     suggestion(name_or_file, names_of(kind)) + ", or a JSON file's path");
 }
 
+/// Our own form.
+LlmModel read_llm(FieldReader in) {
+  // Bounds that keep every product of shapes within int64.
+  constexpr std::int64_t kMaxWidth = 1'000'000;
+  LlmModel llm;
+  llm.layers = in.integer("layers", "1", 1, 1000);
+  llm.hidden = in.integer("hidden", "1", 1, kMaxWidth);
+  llm.heads = in.integer("heads", "1", 1, 1000);
+  llm.kv_heads = in.integer("kv_heads", "1", 1, 1000);
+  llm.head_dim = in.integer("head_dim", "1", 1, 1000);
+  llm.ffn = in.integer("ffn", "1", 1, kMaxWidth);
+  llm.gated_mlp = in.flag("gated_mlp");
+  llm.vocabulary = in.integer("vocabulary", "tokens", 1, 10 * kMaxWidth);
+  llm.max_positions = in.integer("max_positions", "tokens", 1, 1000 * kMaxWidth);
+  llm.tied_embeddings = in.flag("tied_embeddings");
+  llm.learned_position_rows = in.integer("learned_position_rows", "1", 0, 1000 * kMaxWidth);
+  const bool biases = in.flag("biases");
+  llm.biases = {.qkv = biases, .output = biases, .mlp = biases, .head = false};
+  llm.norm_vectors = biases ? 2 : 1;
+  llm.dtype_bytes = in.integer("dtype_bytes", "bytes", 1, 8);
+  const std::int64_t published = in.integer("parameters", "1", 1, 1'000'000'000'000'000'000);
+  in.require(llm.heads % llm.kv_heads == 0, "kv_heads", fmt::format("must divide the {} heads", llm.heads));
+  const double ratio = static_cast<double>(llm.parameters()) / static_cast<double>(published);
+  in.require(ratio > 0.99 && ratio < 1.01, "parameters",
+             fmt::format("the shapes hold {} parameters, more than 1% from {}", llm.parameters(), published));
+  llm.file = in.finish();
+  return llm;
+}
+
+/// A folder stands for the config.json in it. Empty when the argument is the name of an embedded model.
+std::optional<std::string> model_path(std::string_view name_or_file) {
+  const std::filesystem::path path(name_or_file);
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) {
+    const bool embedded = std::ranges::count(names_of(kLlm), name_or_file) > 0;
+    if (!embedded) return (path / "config.json").string();
+  }
+  return is_path(name_or_file) ? std::optional(path.string()) : std::nullopt;
+}
+
 }  // namespace
 
-std::int64_t LlmModel::parameters() const { return weights_per_gpu(1).count() / dtype_bytes; }
+Bytes QuantizedLinear::bytes(const Matrix& matrix) const {
+  const auto groups = [](std::int64_t size, std::int64_t group) { return group == 0 ? 1 : (size + group - 1) / group; };
+  const std::int64_t scales = groups(matrix.inputs, group_inputs) * groups(matrix.outputs, group_outputs);
+  const double stored = static_cast<double>(matrix.inputs * matrix.outputs) * static_cast<double>(bits) +
+                        static_cast<double>(scales) * group_bits;
+  return Bytes(static_cast<std::int64_t>(std::ceil(stored / 8.0)));
+}
+
+std::array<Matrix, 4> LlmModel::layer_matrices(std::int64_t tensor_parallel) const {
+  const std::int64_t query = heads / tensor_parallel * head_dim;
+  const std::int64_t key = kv_heads_per_gpu(tensor_parallel) * head_dim;
+  const std::int64_t width = ffn / tensor_parallel;
+  return {{{hidden, query + 2 * key}, {query, hidden}, {hidden, (gated_mlp ? 2 : 1) * width}, {width, hidden}}};
+}
+
+Matrix LlmModel::head_matrix(std::int64_t tensor_parallel) const {
+  return {hidden, (vocabulary + tensor_parallel - 1) / tensor_parallel};
+}
+
+Bytes LlmModel::linear_bytes(const Matrix& matrix) const {
+  return quantized ? quantized->bytes(matrix) : Bytes(matrix.inputs * matrix.outputs * dtype_bytes);
+}
+
+Bytes LlmModel::head_bytes(const Matrix& matrix) const {
+  const bool quantised = quantized && quantized->head && !tied_embeddings;
+  return quantised ? quantized->bytes(matrix) : Bytes(matrix.inputs * matrix.outputs * dtype_bytes);
+}
+
+std::int64_t LlmModel::rotated_dim() const { return learned_position_rows > 0 ? 0 : rotary_dim.value_or(head_dim); }
+
+std::int64_t LlmModel::vector_parameters(std::int64_t tensor_parallel) const {
+  const auto matrices = layer_matrices(tensor_parallel);
+  const Matrix head = head_matrix(tensor_parallel);
+  const std::int64_t norm = norm_vectors * hidden;
+  std::int64_t layer = layer_norms * norm;
+  if (qk_norm == QkNorm::shared) layer += 2 * head_dim;
+  if (qk_norm == QkNorm::per_head) layer += (heads + kv_heads) * head_dim;
+  // Biases of column-parallel layers are split; those of row-parallel layers are added once, on every GPU's copy.
+  if (biases.qkv) layer += matrices[0].outputs;
+  if (biases.output) layer += hidden;
+  if (biases.mlp) layer += matrices[2].outputs + hidden;
+  return layers * layer + outer_norms * norm + learned_position_rows * hidden + (biases.head ? head.outputs : 0);
+}
+
+std::int64_t LlmModel::parameters() const {
+  std::int64_t layer = 0;
+  for (const Matrix& matrix : layer_matrices(1)) layer += matrix.inputs * matrix.outputs;
+  return layers * layer + (tied_embeddings ? 1 : 2) * vocabulary * hidden + vector_parameters(1);
+}
 
 std::int64_t LlmModel::kv_heads_per_gpu(std::int64_t tensor_parallel) const {
   return std::max<std::int64_t>(1, kv_heads / tensor_parallel);
 }
 
 Bytes LlmModel::weights_per_gpu(std::int64_t tensor_parallel) const {
-  const std::int64_t query = heads / tensor_parallel * head_dim;
-  const std::int64_t qkv = query + 2 * kv_heads_per_gpu(tensor_parallel) * head_dim;
-  const std::int64_t up = (gated_mlp ? 2 : 1) * ffn / tensor_parallel;
-  const std::int64_t down = ffn / tensor_parallel;
-  const std::int64_t norm = (biases ? 2 : 1) * hidden;
-  std::int64_t layer = hidden * (qkv + query + up + down) + 2 * norm;
-  // Biases of column-parallel layers are split; those of row-parallel layers are added once, on every GPU's copy.
-  if (biases) layer += qkv + hidden + up + hidden;
-  const std::int64_t embedding = (vocabulary + tensor_parallel - 1) / tensor_parallel * hidden;
-  const std::int64_t outside = (tied_embeddings ? 1 : 2) * embedding + learned_position_rows * hidden + norm;
-  return Bytes((layers * layer + outside) * dtype_bytes);
+  const Matrix head = head_matrix(tensor_parallel);
+  Bytes layer{};
+  for (const Matrix& matrix : layer_matrices(tensor_parallel)) layer += linear_bytes(matrix);
+  // The embedding has the shape of the LM head, but is looked up, not multiplied with: it is never quantised.
+  const Bytes embedding(head.inputs * head.outputs * dtype_bytes);
+  return layer * layers + embedding + (tied_embeddings ? Bytes(0) : head_bytes(head)) +
+         Bytes(vector_parameters(tensor_parallel) * dtype_bytes);
 }
 
 Bytes LlmModel::kv_bytes_per_token(std::int64_t kv_dtype_bytes) const {
@@ -271,6 +362,13 @@ std::optional<Problem> LlmModel::tensor_parallel_problem(std::int64_t tensor_par
   if (ffn % tensor_parallel != 0) return problem(fmt::format("it must divide the MLP width {}", ffn));
   if (kv_heads % tensor_parallel != 0 && tensor_parallel % kv_heads != 0) {
     return problem(fmt::format("it must divide the {} KV heads or be a multiple of them", kv_heads));
+  }
+  if (tensor_parallel == 1 || !quantized || quantized->split_inputs == 0) return std::nullopt;
+  for (const Matrix& matrix : layer_matrices(tensor_parallel)) {
+    if (matrix.inputs % quantized->split_inputs == 0) continue;
+    return problem(
+        fmt::format("a GPU's {} inputs of a linear layer are no multiple of the {} weights that share a scale",
+                    matrix.inputs, quantized->split_inputs));
   }
   return std::nullopt;
 }
@@ -327,30 +425,12 @@ EngineProfile load_engine(std::string_view name_or_file) {
 }
 
 LlmModel load_llm(std::string_view name_or_file) {
-  // Bounds that keep every product of shapes within int64.
-  constexpr std::int64_t kMaxWidth = 1'000'000;
-  FieldReader in = open(kLlm, name_or_file);
-  LlmModel llm;
-  llm.layers = in.integer("layers", "1", 1, 1000);
-  llm.hidden = in.integer("hidden", "1", 1, kMaxWidth);
-  llm.heads = in.integer("heads", "1", 1, 1000);
-  llm.kv_heads = in.integer("kv_heads", "1", 1, 1000);
-  llm.head_dim = in.integer("head_dim", "1", 1, 1000);
-  llm.ffn = in.integer("ffn", "1", 1, kMaxWidth);
-  llm.gated_mlp = in.flag("gated_mlp");
-  llm.vocabulary = in.integer("vocabulary", "tokens", 1, 10 * kMaxWidth);
-  llm.max_positions = in.integer("max_positions", "tokens", 1, 1000 * kMaxWidth);
-  llm.tied_embeddings = in.flag("tied_embeddings");
-  llm.learned_position_rows = in.integer("learned_position_rows", "1", 0, 1000 * kMaxWidth);
-  llm.biases = in.flag("biases");
-  llm.dtype_bytes = in.integer("dtype_bytes", "bytes", 1, 8);
-  const std::int64_t published = in.integer("parameters", "1", 1, 1'000'000'000'000'000'000);
-  in.require(llm.heads % llm.kv_heads == 0, "kv_heads", fmt::format("must divide the {} heads", llm.heads));
-  const double ratio = static_cast<double>(llm.parameters()) / static_cast<double>(published);
-  in.require(ratio > 0.99 && ratio < 1.01, "parameters",
-             fmt::format("the shapes hold {} parameters, more than 1% from {}", llm.parameters(), published));
-  llm.file = in.finish();
-  return llm;
+  const auto path = model_path(name_or_file);
+  if (!path) return read_llm(open(kLlm, name_or_file));
+  const std::string content = read_file(*path);
+  const json document = json::parse(content, nullptr, false);
+  const bool own = document.is_object() && (document.contains("schema_version") || document.contains("kind"));
+  return own ? read_llm({kLlm, *path, content}) : read_hf_config(*path, content);
 }
 
 }  // namespace spillway::hwmodels

@@ -1,6 +1,7 @@
 // GPUs, serving engines and language models: the JSON files of this folder, and files of the same form from a user.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -31,6 +32,7 @@ struct DataFile {
   std::string path;        // as the user gave it, or relative to the repository when embedded
   std::string sha256;      // of the file's bytes
   std::vector<Entry> entries;
+  std::vector<std::string> warnings;  // what was assumed or left out; every result repeats them
 };
 
 /// One direction of the host link: t = launch per copy + bytes / bandwidth.
@@ -79,6 +81,40 @@ struct EngineProfile {
   double gpu_memory_utilization = 0.0;  // default of the engine
 };
 
+/// The weights of one linear layer, or of several that one kernel multiplies with.
+struct Matrix {
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+};
+
+/// Which linear layers add a bias vector.
+struct Biases {
+  bool qkv = false;
+  bool output = false;  // of attention
+  bool mlp = false;     // up, gate and down
+  bool head = false;    // of the LM head
+
+  bool operator==(const Biases&) const = default;
+};
+
+/// Norms of queries and keys before attention: none, one weight vector for all heads, or one for each head.
+enum class QkNorm { none, shared, per_head };
+
+/// How quantised linear layers lie in GPU memory. A matrix takes
+///   bits inputs outputs / 8 + ceil(inputs / group_inputs) ceil(outputs / group_outputs) group_bits / 8 bytes,
+/// rounded up. hf_quantization.hpp has the figures of each method.
+struct QuantizedLinear {
+  std::string method;              // as the checkpoint names it
+  std::int64_t bits = 0;           // per weight
+  std::int64_t group_inputs = 0;   // 0: all inputs share a scale
+  std::int64_t group_outputs = 0;  // 0: all outputs share a scale
+  double group_bits = 0.0;         // of scale and zero point; not whole when scales are quantised themselves
+  std::int64_t split_inputs = 0;   // each GPU's share of the inputs must be a multiple of it; 0: any share will do
+  bool head = false;               // the LM head is quantised too, when it is a matrix of its own
+
+  [[nodiscard]] Bytes bytes(const Matrix& matrix) const;
+};
+
 /// A dense decoder-only transformer. Linear layers have shapes (hidden -> heads * head_dim), ..., (ffn -> hidden).
 struct LlmModel {
   DataFile file;
@@ -92,11 +128,29 @@ struct LlmModel {
   std::int64_t vocabulary = 0;
   std::int64_t max_positions = 0;
   bool tied_embeddings = false;            // the LM head is the embedding
-  std::int64_t learned_position_rows = 0;  // 0: rotary positions
-  bool biases = false;                     // in every linear layer and norm
-  std::int64_t dtype_bytes = 0;
+  std::int64_t learned_position_rows = 0;  // 0: rotary positions, or ALiBi when rotary_dim is 0
+  std::optional<std::int64_t> rotary_dim;  // rotated part of head_dim; empty: all of it, or none with learned positions
+  Biases biases;
+  std::int64_t layer_norms = 2;   // per layer, each over `hidden`
+  std::int64_t outer_norms = 1;   // beside the layers: the last one, and that of the embedding where there is one
+  std::int64_t norm_vectors = 1;  // per norm: 2 with a bias, 1 without, 0 without weights
+  QkNorm qk_norm = QkNorm::none;
+  std::int64_t dtype_bytes = 0;  // of activations, embeddings, norms, biases, and of linear layers unless quantised
+  std::optional<QuantizedLinear> quantized;
+  std::optional<std::int64_t> kv_cache_bytes;  // per element, when the checkpoint asks for another than dtype_bytes
 
+  /// How many numbers the model has learned, however they are stored.
   [[nodiscard]] std::int64_t parameters() const;
+  /// The linear layers of one layer on each GPU: QKV, output, up (with the gate), down.
+  [[nodiscard]] std::array<Matrix, 4> layer_matrices(std::int64_t tensor_parallel) const;
+  /// The LM head on each GPU: its share of the vocabulary, rounded up.
+  [[nodiscard]] Matrix head_matrix(std::int64_t tensor_parallel) const;
+  /// Bytes of a linear layer's weights, quantised or not, without its bias.
+  [[nodiscard]] Bytes linear_bytes(const Matrix& matrix) const;
+  /// The same for the LM head, which only some quantised checkpoints quantise, and never one tied to the embedding.
+  [[nodiscard]] Bytes head_bytes(const Matrix& matrix) const;
+  /// How much of each head is rotated: 0 with learned positions and with ALiBi.
+  [[nodiscard]] std::int64_t rotated_dim() const;
   /// KV heads that one of `tensor_parallel` GPUs holds: replicated when there are fewer heads than GPUs, as in vLLM.
   [[nodiscard]] std::int64_t kv_heads_per_gpu(std::int64_t tensor_parallel) const;
   /// Linear layers and embeddings split, norms and learned positions replicated.
@@ -104,9 +158,14 @@ struct LlmModel {
   /// 2 * layers * kv_heads * head_dim * dtype, over all GPUs when heads are not replicated.
   [[nodiscard]] Bytes kv_bytes_per_token(std::int64_t kv_dtype_bytes) const;
   [[nodiscard]] Bytes kv_bytes_per_token_per_gpu(std::int64_t tensor_parallel, std::int64_t kv_dtype_bytes) const;
-  /// vLLM's rule: tensor_parallel divides heads and ffn, and either divides the KV heads or is a multiple of them.
+  /// vLLM's rule: tensor_parallel divides heads and ffn, and either divides the KV heads or is a multiple of them; and
+  /// no group of quantised weights is cut.
   /// Empty when it holds.
   [[nodiscard]] std::optional<Problem> tensor_parallel_problem(std::int64_t tensor_parallel) const;
+
+ private:
+  /// Norms, biases and learned positions on each GPU: all that is neither a linear layer nor the embedding.
+  [[nodiscard]] std::int64_t vector_parameters(std::int64_t tensor_parallel) const;
 };
 
 /// Names of the embedded files, sorted.
@@ -114,10 +173,10 @@ struct LlmModel {
 [[nodiscard]] std::vector<std::string> engine_names();
 [[nodiscard]] std::vector<std::string> llm_names();
 
-/// Loads an embedded file by name, or a user's file when the argument contains '/' or ends in ".json".
-/// Throws ConfigError for an unknown name (with the nearest one), DataError with every problem of a file: unreadable,
-/// not JSON, another schema version, fields missing, unknown or of the wrong type, values that are physically
-/// impossible.
+/// Loads an embedded file by name, or a user's file when the argument contains '/' or ends in ".json". load_llm() takes
+/// a Hugging Face config.json as well, told from our own form by its content, or the folder that holds one. Throws
+/// ConfigError for an unknown name (with the nearest one), DataError with every problem of a file: unreadable, not
+/// JSON, another schema version, fields missing, unknown or of the wrong type, values that are physically impossible.
 [[nodiscard]] GpuProfile load_gpu(std::string_view name_or_file);
 [[nodiscard]] EngineProfile load_engine(std::string_view name_or_file);
 [[nodiscard]] LlmModel load_llm(std::string_view name_or_file);

@@ -64,8 +64,7 @@ KvCapacity kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineP
   check_settings(settings);
   const std::int64_t degree = settings.tensor_parallel;
   if (const auto problem = llm.tensor_parallel_problem(degree)) throw ConfigError({*problem});
-  const std::int64_t rotary_table =
-      llm.learned_position_rows == 0 ? llm.max_positions * llm.head_dim * llm.dtype_bytes : 0;
+  const std::int64_t rotary_table = llm.max_positions * llm.rotated_dim() * llm.dtype_bytes;
   KvCapacity kv;
   kv.memory = gpu.memory;
   kv.budget = Bytes(

@@ -1,15 +1,15 @@
 // How many KV-cache blocks a GPU holds, computed as vLLM sizes its cache.
 //
 //   available = memory * utilisation - weights - activations - non_torch;  blocks = floor(available / block_bytes)
-//   weights     = the model's share per GPU, and the table of a rotary embedding (max_positions * head_dim)
+//   weights     = the model's share per GPU, and the table of a rotary embedding (max_positions * rotated_dim)
 //   activations = the peak of the profiling run, max(forward, sampler), where T = max_num_batched_tokens
 //     forward   = T E (copies * hidden + (g + 1) ffn / tensor_parallel), g = 2 with a gated MLP, else 1: the residual
 //                 stream, the MLP's input and its intermediates, which exceed those of attention in all known models
 //     sampler   = T E hidden + min(max_num_seqs, T) * vocabulary * bytes_per_logit: the last hidden states, the logits
 //                 and what sorting them for top-k and top-p takes
 //   non_torch   = what lives outside PyTorch's allocator and vLLM subtracts; more with tensor parallelism
-// E is the bytes per weight; copies, bytes_per_logit and non_torch come from the EngineProfile, where all are
-// "assumed".
+// E is the bytes per activation, dtype_bytes; copies, bytes_per_logit and non_torch come from the EngineProfile, where
+// all are "assumed".
 //
 // Check: vLLM 0.19.0, Llama-3.1-8B, RTX 4090 of 25,250,627,584 bytes, utilisation 0.9, T = 2048, 256 sequences. The
 // rule gives 2,511 blocks of 16 tokens, the engine reported 2,588 (casys-kaist/LLMServingSim engine log): -3.0%.

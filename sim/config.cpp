@@ -20,10 +20,12 @@ bool looks_like_file(const std::string& text) {
          (extension.size() > 1 && std::isalpha(static_cast<unsigned char>(extension[1])) != 0);
 }
 
-bool readable_file(const std::string& path) {
+bool is_folder(const std::string& path) {
   std::error_code ignored;
-  return !std::filesystem::is_directory(path, ignored) && std::ifstream(path).good();
+  return std::filesystem::is_directory(path, ignored);
 }
+
+bool readable_file(const std::string& path) { return !is_folder(path) && std::ifstream(path).good(); }
 
 class Resolver {
  public:
@@ -170,6 +172,7 @@ class Resolver {
     const std::string* name = std::get_if<std::string>(&key.value);
     if (parameter.type != ParameterType::text || parameter.choices.empty() || name == nullptr) return;
     if (std::count(parameter.choices.begin(), parameter.choices.end(), *name) > 0) return;
+    if (parameter.takes_folder && is_folder(*name)) return;
     if (looks_like_file(*name)) {
       if (readable_file(*name)) return;
       unreadable_.push_back({fmt::format("{}: cannot read the file {}", parameter.name, *name), key.where,
@@ -178,7 +181,8 @@ class Resolver {
     }
     problems_.push_back({fmt::format("unknown {} \"{}\"", parameter.name, *name), key.where,
                          suggestion(*name, parameter.choices) +
-                             fmt::format("known: {}; or give a file", fmt::join(parameter.choices, ", "))});
+                             fmt::format("known: {}; or give a file{}", fmt::join(parameter.choices, ", "),
+                                         parameter.takes_folder ? " or its folder" : "")});
   }
 
   std::vector<Parameter> table_;

@@ -195,8 +195,11 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
   std::vector<std::string> policies;
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) policies.push_back(info->name);
   std::vector<Parameter> table;
-  table.push_back(name_or_file("model", "llama-3.1-8b", names.models, "Language model: a name or a file",
-                               "Spillway: by default a widely served model that fits one GPU of the default hardware"));
+  Parameter model = name_or_file("model", "llama-3.1-8b", names.models,
+                                 "Language model: a name, a file, or a folder with a Hugging Face config.json",
+                                 "Spillway: by default a widely served model that fits one GPU of the default hardware");
+  model.takes_folder = true;
+  table.push_back(std::move(model));
   table.push_back(name_or_file("hardware", "h100-80gb-sxm", names.hardware, "GPU: a name or a profile file",
                                "Spillway: by default the GPU whose profile is best supported by measurements"));
   table.push_back(count("tensor_parallel", "GPUs", "1", 64, "GPUs that share every layer of the model",

@@ -89,18 +89,18 @@ class Roofline final : public ExecutionModel {
     const double compute = gpu.gemm_compute_efficiency * gpu.peak_flops;
     const double memory = gpu.gemm_memory_efficiency * gpu.memory_bandwidth.value();
     const double element = real(llm.dtype_bytes);
-    const auto gemm = [&](double in, double out) {
+    const auto gemm = [&](const Matrix& matrix, Bytes weights) {
+      const double in = real(matrix.inputs);
+      const double out = real(matrix.outputs);
       return Gemm{gpu.kernel_overhead_seconds,
                   2.0 * in * out / compute,
-                  {element * in * out / memory, element * (in + out) / memory}};
+                  {real(weights.count()) / memory, element * (in + out) / memory}};
     };
-    const double hidden = real(llm.hidden);
-    const double query = real(llm.heads / tensor_parallel * llm.head_dim);
-    const double key = real(llm.kv_heads_per_gpu(tensor_parallel) * llm.head_dim);
-    const double ffn = real(llm.ffn / tensor_parallel);
-    layer_gemms_ = {gemm(hidden, query + 2.0 * key), gemm(query, hidden),
-                    gemm(hidden, (llm.gated_mlp ? 2.0 : 1.0) * ffn), gemm(ffn, hidden)};
-    head_ = gemm(hidden, real((llm.vocabulary + tensor_parallel - 1) / tensor_parallel));
+    const auto matrices = llm.layer_matrices(tensor_parallel);
+    std::transform(matrices.begin(), matrices.end(), layer_gemms_.begin(),
+                   [&](const Matrix& matrix) { return gemm(matrix, llm.linear_bytes(matrix)); });
+    const Matrix head = llm.head_matrix(tensor_parallel);
+    head_ = gemm(head, llm.head_bytes(head));
   }
 
   void set_attention(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel,
@@ -116,14 +116,16 @@ class Roofline final : public ExecutionModel {
 
   void set_elementwise(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel) {
     const double element = real(llm.dtype_bytes) / (gpu.gemm_memory_efficiency * gpu.memory_bandwidth.value());
-    const bool rotary = llm.learned_position_rows == 0;
     const double hidden = real(llm.hidden);
     const double query = real(llm.heads / tensor_parallel * llm.head_dim);
     const double key = real(llm.kv_heads_per_gpu(tensor_parallel) * llm.head_dim);
-    const double rotated = rotary ? 2.0 * (query + key) : 0.0;
+    const double rotated = 2.0 * (query + key) * real(llm.rotated_dim()) / real(llm.head_dim);
+    const double norms = real(llm.layer_norms);
+    const bool qk_norm = llm.qk_norm != QkNorm::none;
+    const double kernels = norms + 2.0 + (llm.rotated_dim() > 0 ? 1.0 : 0.0) + (qk_norm ? 2.0 : 0.0);
     const double activated = (llm.gated_mlp ? 3.0 : 2.0) * real(llm.ffn / tensor_parallel);
-    elementwise_ = {(rotary ? 5.0 : 4.0) * gpu.kernel_overhead_seconds,
-                    element * (8.0 * hidden + rotated + activated + 4.0 * key)};
+    const double normed = 4.0 * norms * hidden + (qk_norm ? 2.0 * (query + key) : 0.0);
+    elementwise_ = {kernels * gpu.kernel_overhead_seconds, element * (normed + rotated + activated + 4.0 * key)};
     embedding_ = {gpu.kernel_overhead_seconds, element * 2.0 * hidden};
     final_norm_ = {gpu.kernel_overhead_seconds, element * 4.0 * hidden};
   }

@@ -4,20 +4,25 @@
 //                     memory, decode attention, prefill attention)                                      GpuProfile
 //         t_k, t_a    overhead of one GEMM or elementwise kernel, of one attention call                  GpuProfile
 //         a, W        latency and bus bandwidth of an all-reduce                                         GpuProfile
-//         L, h, H, d, f, V, E   layers, hidden, heads, head_dim, ffn, vocabulary, bytes per weight         LlmModel
-//         p           tensor_parallel; q = H d / p and k = kv_heads_per_gpu d: widths of Q and of K (or V) on a GPU
-//         K           bytes per KV element
-//         F           launch floor of a layer; h_f, h_s host time per iteration and per sequence      EngineProfile
+//         L, h, H, d, f, V, E   layers, hidden, heads, head_dim, ffn, vocabulary, bytes per activation     LlmModel
+//         b(i, o)     bytes of a linear layer's weights: E i o, or fewer when quantised (the LM head: only if it is
+//         too) l, d'       norms per layer, rotated part of a head (0: learned positions or ALiBi) LlmModel p
+//         tensor_parallel; q = H d / p and k = kv_heads_per_gpu d: widths of Q and of K (or V) on a GPU K bytes per KV
+//         element F           launch floor of a layer; h_f, h_s host time per iteration and per sequence EngineProfile
 //         S, X, C     decoding sequences, the tokens they attend to, prefill chunks (c new, x before)     BatchShape
 //         s           sequences that emit a token                                                         BatchShape
 // Computed, in seconds; n = S + sum of c, the tokens of the iteration
-//   gemm(m, i, o)  = t_k + max(2 m i o / (e_c P), E (i o + m i + m o) / (e_m B))
+//   gemm(m, i, o)  = t_k + max(2 m i o / (e_c P), (b(i, o) + E (m i + m o)) / (e_m B))
+//                    Quantised weights save traffic only: arithmetic runs at the bf16 peak, as in kernels that
+//                    dequantise on the fly (Marlin, bitsandbytes). For fp8 or int8 tensor cores it is too slow when
+//                    compute bound.
 //   projections    = gemm(n, h, q + 2 k) + gemm(n, q, h)                         QKV, output
 //   mlp            = gemm(n, h, g f / p) + gemm(n, f / p, h)                     up (g = 2 with a gate, else 1), down
 //   decode         = t_a + (X 2 k K + S 2 q E) / (e_d B)                         KV read once; q in, output out
 //   prefill        = t_a + sum over C of max(4 q (c x + c (c + 1) / 2) / (e_p P), ((x + c) 2 k K + c 2 q E) / (e_d B))
-//   elementwise    = r t_k + n E (8 h + 2 (q + k) [rotary] + (g + 1) f / p + 4 k) / (e_m B)
-//                    r = 5 kernels: two norms with their residual sum, rotation [rotary], activation, KV write; else 4
+//   elementwise    = r t_k + n E (4 l h + 2 (q + k) [q/k norms] + 2 (q + k) d' / d + (g + 1) f / p + 4 k) / (e_m B)
+//                    r = l + 2 kernels: norms with their residual sum, activation, KV write; + 1 for a rotation, + 2
+//                    for q/k norms
 //   all_reduce(b)  = a + 2 (p - 1) / p b / W, when p > 1; else 0
 //   gpu            = projections + mlp + decode [S > 0] + prefill [C not empty] + elementwise + 2 all_reduce(n h E)
 //   layer          = max(gpu, F), or gpu when a CUDA graph is replayed

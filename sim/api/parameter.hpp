@@ -42,6 +42,7 @@ struct Parameter {
   double maximum = std::numeric_limits<double>::infinity();
   bool above_minimum = false;  // the minimum itself is not allowed
   std::vector<std::string> choices{};
+  bool takes_folder = false;  // where a file will do: the folder that holds it, too
   std::string doc;
   std::string source;  // where the parameter or its default comes from
 };

@@ -79,7 +79,7 @@ class Assembler {
   [[nodiscard]] std::int64_t tensor_parallel() const { return integer("tensor_parallel"); }
   [[nodiscard]] std::int64_t kv_dtype_bytes() const {
     const std::string& name = text("memory.kv_dtype");
-    if (name == "auto") return llm_.dtype_bytes;
+    if (name == "auto") return llm_.kv_cache_bytes.value_or(llm_.dtype_bytes);
     return name == "fp8" ? 1 : 2;
   }
   void warn(std::string warning) { assembly_.warnings.push_back(std::move(warning)); }
@@ -228,6 +228,7 @@ class Assembler {
                         input_of("model", llm_.file),
                         {"workload", workload.name, workload.sha256, workload.source_text, ""}};
     decide_prefix_caching();
+    for (const std::string& warning : llm_.file.warnings) warn(warning);
     assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
     if (!settings().get<bool>("engine.overheads")) warn("engine.overheads=false: the engine's host time is left out");
     if (integer("replications") > 1 && !workload.random) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <set>
 
@@ -32,7 +33,17 @@ std::string explain_data(std::string_view kind, const hwmodels::DataFile& file) 
                         entry.unit == "1" || entry.unit == "bool" ? "" : " " + entry.unit, entry.source_kind,
                         entry.citation);
   }
+  for (const std::string& warning : file.warnings) text += explain_field("warning", warning);
   return text;
+}
+
+/// A user's model: its file, or the folder that holds its config.json. Empty when there is no such file.
+std::string explain_model_file(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::exists(path, none)) return "";
+  // With a folder before it, no name of a file is taken for the name of a model.
+  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
+  return explain_data("model", hwmodels::load_llm(file).file);
 }
 
 std::string explain_workload(const EmbeddedFile& file) {
@@ -125,6 +136,7 @@ std::string explanation(const std::string& name) {
       if (parameter.name == name) text += explain_key(parameter, " of policy " + info->name);
     }
   }
+  if (text.empty()) text = explain_model_file(name);
   if (text.empty()) refuse(name);
   return text;
 }

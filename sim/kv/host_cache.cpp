@@ -6,25 +6,16 @@
 
 namespace spillway {
 
-bool HostCache::holds(BlockHash hash) const {
-  const auto& by_content = entries_.get<1>();
-  const auto found = by_content.find(hash);
-  return found != by_content.end() && found->there;
-}
-
-void HostCache::touch(BlockHash hash) {
-  const auto found = entries_.get<1>().find(hash);
-  if (found != entries_.get<1>().end()) entries_.relocate(entries_.end(), entries_.project<0>(found));
-}
-
 void HostCache::store(BlockHash hash) {
-  if (entries_.get<1>().count(hash) > 0) return touch(hash);
-  if (static_cast<std::int64_t>(entries_.size()) >= capacity_.count()) {
-    if (!entries_.front().there) return;
-    entries_.pop_front();
+  const std::int32_t present = blocks_.find(hash);
+  if (present >= 0) {
+    if (blocks_.idle(present)) use(present);
+    return;
   }
-  entries_.push_back(Entry{hash, false});
-  on_the_way_.push_back(hash);
+  if (blocks_.free() == Blocks(0)) return;
+  const std::int32_t block = blocks_.allocate();
+  blocks_.name(block, hash);
+  on_the_way_.push_back(block);
   ++put_down_;
 }
 
@@ -36,8 +27,7 @@ Blocks HostCache::take_stores() {
 void HostCache::stored() {
   SPILLWAY_CHECK(!copies_.empty(), "a copy to the host cache ended that was never begun");
   for (std::int64_t left = copies_.front(); left > 0; --left) {
-    auto& by_content = entries_.get<1>();
-    by_content.modify(by_content.find(on_the_way_.front()), [](Entry& entry) { entry.there = true; });
+    blocks_.release(on_the_way_.front());
     on_the_way_.pop_front();
   }
   copies_.pop_front();

@@ -1,10 +1,6 @@
 // The host tier of the prefix cache: full KV blocks that outlive the GPU's.
 #pragma once
 
-#include <boost/multi_index/hashed_index.hpp>
-#include <boost/multi_index/member.hpp>
-#include <boost/multi_index/sequenced_index.hpp>
-#include <boost/multi_index_container.hpp>
 #include <cstdint>
 #include <deque>
 
@@ -15,19 +11,22 @@ namespace spillway {
 
 /// Blocks by content, the least recently used first out. A block is written through: it is copied once, after the
 /// iteration that filled it, while later iterations run, from a staging buffer, so that the GPU may reuse its place
-/// meanwhile. It can be found when its copy has ended, and counts as used when it is stored or loaded.
+/// meanwhile. It can be found when its copy has ended; arriving, being stored again and being loaded count as use.
 /// Source: the shape of vLLM's native KV offloading (vllm/v1/kv_offload, LRU) and LMCache's local CPU backend.
 ///
-/// All O(1) expected; memory O(blocks stored).
+/// All O(1) expected; memory O(capacity), fixed at construction.
 class HostCache {
  public:
-  explicit HostCache(Blocks capacity) : capacity_(capacity) {}
+  explicit HostCache(Blocks capacity) : blocks_(capacity) {}
 
-  [[nodiscard]] bool holds(BlockHash hash) const;
+  [[nodiscard]] bool holds(BlockHash hash) const {
+    const std::int32_t block = blocks_.find(hash);
+    return block >= 0 && blocks_.idle(block);
+  }
   /// A block that it holds is used.
-  void touch(BlockHash hash);
+  void touch(BlockHash hash) { use(blocks_.find(hash)); }
   /// Puts a block down for the next copy; the least recently used one makes room. One that is there already is only
-  /// used. Nothing happens while the least recently used one is itself on its way.
+  /// used. Nothing happens while all the room is taken by blocks on their way.
   void store(BlockHash hash);
   /// Blocks put down since the last call, which now go to the host in one copy.
   [[nodiscard]] Blocks take_stores();
@@ -35,20 +34,15 @@ class HostCache {
   void stored();
 
  private:
-  struct Entry {
-    BlockHash hash = 0;
-    bool there = false;  // false: on its way
-  };
-  using Entries = boost::multi_index_container<
-      Entry, boost::multi_index::indexed_by<boost::multi_index::sequenced<>,
-                                            boost::multi_index::hashed_unique<boost::multi_index::member<
-                                                Entry, BlockHash, &Entry::hash>>>>;  // by use, by content
+  void use(std::int32_t block) {
+    blocks_.share(block);
+    blocks_.release(block);
+  }
 
-  Blocks capacity_;
-  Entries entries_;
-  std::deque<BlockHash> on_the_way_;  // in the order of their copies
-  std::deque<std::int64_t> copies_;   // blocks of each copy
-  std::int64_t put_down_ = 0;         // blocks at the end of on_the_way_ that no copy has taken yet
+  CachedBlocks blocks_;                  // a block on its way is in use, so nothing takes its place
+  std::deque<std::int32_t> on_the_way_;  // in the order of their copies
+  std::deque<std::int64_t> copies_;      // blocks of each copy
+  std::int64_t put_down_ = 0;            // blocks at the end of on_the_way_ that no copy has taken yet
 };
 
 }  // namespace spillway

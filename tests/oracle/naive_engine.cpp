@@ -33,6 +33,7 @@ struct Request {
 struct Kept {
   std::vector<std::uint64_t> content;
   SimTime there = kNever;  // end of its copy
+  bool found = false;      // it can be found from then on
 };
 
 struct Block {
@@ -192,20 +193,36 @@ class NaiveEngine final : public View, private Decision {
   }
   [[nodiscard]] bool on_host(const std::vector<std::uint64_t>& content) const {
     return std::any_of(host_.begin(), host_.end(),
-                       [&](const Kept& kept) { return kept.content == content && kept.there <= now_; });
+                       [&](const Kept& kept) { return kept.content == content && kept.found; });
   }
   /// Uses a block of the host tier, or keeps a new one there: the least recently used is the first of the list.
   void keep(const std::vector<std::uint64_t>& content) {
     for (auto kept = host_.begin(); kept != host_.end(); ++kept) {
-      if (kept->content == content) return host_.splice(host_.end(), host_, kept);
+      if (kept->content != content) continue;
+      if (kept->found) host_.splice(host_.end(), host_, kept);
+      return;
     }
     if (static_cast<std::int64_t>(host_.size()) == config_.host_cache_blocks.count()) {
-      if (host_.front().there > now_) return;
-      host_.pop_front();
+      const auto oldest = std::find_if(host_.begin(), host_.end(), [](const Kept& kept) { return kept.found; });
+      if (oldest == host_.end()) return;
+      host_.erase(oldest);
       ++result_.host_evictions;
     }
-    host_.push_back(Kept{content, kNever});
+    host_.push_back(Kept{content});
     ++put_down_;
+  }
+  /// Copies to the host that have ended, in their order: each block becomes the one that was used last.
+  void collect() {
+    std::list<Kept> arrived;
+    for (auto kept = host_.begin(); kept != host_.end();) {
+      const auto next = std::next(kept);
+      if (!kept->found && kept->there <= now_) {
+        kept->found = true;
+        arrived.splice(arrived.end(), host_, kept);
+      }
+      kept = next;
+    }
+    host_.splice(host_.end(), arrived);
   }
   void grow(Request& r, std::int64_t tokens) {
     while (static_cast<std::int64_t>(r.blocks.size()) * per_block() < tokens) {
@@ -381,6 +398,7 @@ class NaiveEngine final : public View, private Decision {
 
   void decide() {
     if (busy_) return;
+    collect();
     moved_[0] = moved_[1] = 0;
     do {  // until something runs, or nothing changes any more
       decodes_staged_ = false;
@@ -462,6 +480,7 @@ class NaiveEngine final : public View, private Decision {
       if (r.computed == r.known()) emit(r);
     }
     rebuild();
+    collect();
     for (const auto& content : named_) {
       if (config_.host_cache_blocks > Blocks(0)) keep(content);
     }

@@ -143,6 +143,37 @@ TEST(Roofline, Iteration_WhenTheModelIsOptLike_ThenNoRotationAndNoGate) {
   EXPECT_EQ(make_roofline(test_gpu(), llm, no_engine(), 1, 2)->iteration(decode(1, 100)).layer, Duration(38'916));
 }
 
+// Against 47.944 us: two norms more take 2 us and 2 * 8 * 1000 B / 0.5e12 B/s = 0.032; norms of queries and keys 2 us
+// and 2 * 2 * 1500 B = 0.012; half the rotation saves 2 * 1500 B = 0.006, all of it 1 us and 0.012.
+TEST(Roofline, Iteration_WhenNormsAndRotationDiffer_ThenElementwiseWorkDoes) {
+  const auto layer = [](const LlmModel& llm) {
+    return make_roofline(test_gpu(), llm, no_engine(), 1, 2)->iteration(decode(1, 100)).layer;
+  };
+  LlmModel llm = test_llm();
+  llm.layer_norms = 4;
+  EXPECT_EQ(layer(llm), Duration(49'976));
+  llm = test_llm();
+  llm.qk_norm = QkNorm::shared;
+  EXPECT_EQ(layer(llm), Duration(49'956));
+  llm = test_llm();
+  llm.rotary_dim = 125;
+  EXPECT_EQ(layer(llm), Duration(47'938));
+  llm.rotary_dim = 0;
+  EXPECT_EQ(layer(llm), Duration(46'932));
+}
+
+// One byte per weight and none for scales: (2 + 1 + 4 + 2) * 1e6 B less in the layer, 18 us at 0.5e12 B/s; the head as
+// it is.
+TEST(Roofline, Iteration_WhenWeightsAreQuantised_ThenFewerBytesAreRead) {
+  LlmModel llm = test_llm();
+  llm.quantized = QuantizedLinear{.method = "test", .bits = 8};
+  const IterationTime time = make_roofline(test_gpu(), llm, no_engine(), 1, 2)->iteration(decode(1, 100));
+  EXPECT_EQ(time.layer, Duration(47'944 - 18'000));
+  EXPECT_EQ(time.after, Duration(42'060));
+  llm.quantized->head = true;  // 1e7 B less
+  EXPECT_EQ(make_roofline(test_gpu(), llm, no_engine(), 1, 2)->iteration(decode(1, 100)).after, Duration(22'060));
+}
+
 TEST(Roofline, Iteration_WhenEager_ThenALayerTakesAtLeastTheLaunchFloor) {
   EngineProfile engine;
   engine.launch_floor_seconds = 60e-6;

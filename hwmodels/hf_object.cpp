@@ -1,0 +1,108 @@
+#include "hwmodels/hf_object.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway::hwmodels {
+
+using nlohmann::json;
+
+namespace {
+
+bool says_something(const json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number()) return value != 0;
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
+  return !value.empty();  // true for null as well as for an empty list or object
+}
+
+/// Compared as what it is: a cast would turn 2^64 - 1 into -1.
+bool within(const json& value, std::int64_t low, std::int64_t high) {
+  if (value.is_number_unsigned()) {
+    const auto size = value.get<std::uint64_t>();
+    return high >= 0 && size <= static_cast<std::uint64_t>(high) &&
+           (low <= 0 || size >= static_cast<std::uint64_t>(low));
+  }
+  return value.is_number_integer() && value.get<std::int64_t>() >= low && value.get<std::int64_t>() <= high;
+}
+
+}  // namespace
+
+std::string shown(const json& value) {
+  constexpr std::size_t kMost = 60;
+  const std::string text = value.dump(-1, ' ', true);  // in ASCII, so that a cut splits no character
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+}
+
+const json* HfObject::find(std::string_view name) {
+  understood(name);
+  const auto it = object_.find(name);
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+bool HfObject::is_set(std::string_view name) const {
+  const auto it = object_.find(name);
+  return it != object_.end() && says_something(*it);
+}
+
+std::optional<std::int64_t> HfObject::integer(std::string_view name, std::int64_t low, std::int64_t high, Null null) {
+  understood(name);
+  const auto it = object_.find(name);
+  if (it == object_.end() || (it->is_null() && null == Null::absent)) return std::nullopt;
+  if (within(*it, low, high)) return it->get<std::int64_t>();
+  fail(name, fmt::format("must be an integer between {} and {}, not {}", low, high, shown(*it)));
+  return std::nullopt;
+}
+
+std::optional<double> HfObject::number(std::string_view name, double low, double high) {
+  const json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_number() && value->get<double>() >= low && value->get<double>() <= high) return value->get<double>();
+  fail(name, fmt::format("must be a number between {} and {}, not {}", low, high, shown(*value)));
+  return std::nullopt;
+}
+
+std::optional<bool> HfObject::flag(std::string_view name) {
+  const json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_boolean()) return value->get<bool>();
+  fail(name, fmt::format("must be true or false, not {}", shown(*value)));
+  return std::nullopt;
+}
+
+std::optional<std::string> HfObject::text(std::string_view name) {
+  const json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) return value->get<std::string>();
+  fail(name, fmt::format("must be a text, not {}", shown(*value)));
+  return std::nullopt;
+}
+
+void HfObject::fail(std::string_view name, std::string what, std::string fix) {
+  fail(pointer(name), std::move(what), std::move(fix));
+}
+
+void HfObject::fail(const json::json_pointer& at, std::string what, std::string fix) {
+  findings_.problems.push_back(
+      {std::move(what), fmt::format("{} at {}", findings_.file, at.to_string()), std::move(fix)});
+}
+
+void HfObject::understood(std::string_view names) {
+  while (!names.empty()) {
+    const std::size_t length = std::min(names.find(' '), names.size());
+    understood_.emplace(names.substr(0, length));
+    names.remove_prefix(std::min(length + 1, names.size()));
+  }
+}
+
+void HfObject::warn_of_the_rest() const {
+  for (const auto& [name, value] : object_.items()) {
+    if (understood_.contains(name) || !says_something(value)) continue;
+    findings_.warnings.push_back(
+        fmt::format("{} at {} is not understood and was ignored", findings_.file, pointer(name).to_string()));
+  }
+}
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,70 @@
+// One JSON object of a Hugging Face configuration, read field by field. What is wrong is recorded, not thrown, so that
+// the user sees all of it at once; what nobody asked for can be listed afterwards.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sim/error.hpp"
+
+namespace spillway::hwmodels {
+
+/// What the readers of one file have found.
+struct HfFindings {
+  std::string file;
+  std::vector<Problem> problems;
+  std::vector<std::string> warnings;
+};
+
+/// Whether JSON's null counts as a field that is not there, or as a value of the wrong type.
+enum class Null { absent, refused };
+
+class HfObject {
+ public:
+  /// `object` must be a JSON object; it and `findings` must outlive this. `at` is its JSON pointer in the file.
+  HfObject(const nlohmann::json& object, nlohmann::json::json_pointer at, HfFindings& findings)
+      : object_(object), at_(std::move(at)), findings_(findings) {}
+
+  /// The field, or null when it is absent or JSON's null. Counts it as understood.
+  const nlohmann::json* find(std::string_view name);
+  /// Whether the field is there and says something: not null, false, 0, or an empty text, list or object.
+  [[nodiscard]] bool is_set(std::string_view name) const;
+  [[nodiscard]] bool contains(std::string_view name) const { return object_.contains(name); }
+
+  // Empty when the field is absent, and when it is of another type or out of range, which is recorded as a problem.
+  std::optional<std::int64_t> integer(std::string_view name, std::int64_t low, std::int64_t high,
+                                      Null null = Null::absent);
+  std::optional<double> number(std::string_view name, double low, double high);
+  std::optional<bool> flag(std::string_view name);
+  std::optional<std::string> text(std::string_view name);
+
+  /// Records a problem with a field, or with an element of it.
+  void fail(std::string_view name, std::string what, std::string fix = {});
+  void fail(const nlohmann::json::json_pointer& at, std::string what, std::string fix = {});
+  /// Counts fields as understood; `names` has a space between them.
+  void understood(std::string_view names);
+
+  [[nodiscard]] const nlohmann::json& document() const { return object_; }
+  [[nodiscard]] nlohmann::json::json_pointer pointer(std::string_view name) const { return at_ / std::string(name); }
+  [[nodiscard]] HfFindings& findings() const { return findings_; }
+
+  /// Warns of every field that says something and that nobody has asked for.
+  void warn_of_the_rest() const;
+
+ private:
+  const nlohmann::json& object_;
+  nlohmann::json::json_pointer at_;
+  HfFindings& findings_;
+  std::set<std::string, std::less<>> understood_;
+};
+
+/// JSON text, cut when it is long.
+[[nodiscard]] std::string shown(const nlohmann::json& value);
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,290 @@
+#include "hwmodels/hf_quantization.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "sim/text.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMostGroup = 1'000'000;
+constexpr double kHalf = 16.0;    // bits of an fp16 or bf16 scale
+constexpr double kSingle = 32.0;  // bits of an fp32 scale
+
+/// Which fields leave layers out, and which say nothing about size.
+constexpr auto kIgnoreFields =
+    std::to_array<std::string_view>({"modules_to_not_convert", "ignored_layers", "llm_int8_skip_modules"});
+/// Parts of module names: norms and embeddings, and what only multimodal models have, which quantisers list for all.
+constexpr auto kNeverQuantised =
+    std::to_array<std::string_view>({"norm", "embed", "projector", "merger", "modality_projection", "vis", "audio"});
+constexpr std::string_view kHarmless =
+    "_load_in_4bit _load_in_8bit activation_scheme backend batch_size block_name_to_quantize "
+    "bnb_4bit_compute_dtype bnb_4bit_quant_storage cache_block_outputs checkpoint_format damp_auto_increment "
+    "damp_percent dataset desc_act disable_exllama do_fuse exllama_config fmt fuse_max_seq_len "
+    "global_compression_ratio group_count is_marlin_format kv_cache_scheme llm_int8_enable_fp32_cpu_offload "
+    "llm_int8_has_fp16_weight llm_int8_threshold max_input_length meta model_file_base_name model_name_or_path "
+    "model_seqlen module_name_preceding_first_block mse observed_modules pack_dtype pad_token_id quant_method "
+    "quantization_status quantizer static_groups sym tokenizer true_sequential use_cuda_fp16 use_exllama version "
+    "zero_point";
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+bool has_any(std::string_view text, std::span<const std::string_view> parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return contains(text, part); });
+}
+
+/// One quantization_config.
+class Reader {
+ public:
+  Reader(HfObject& config, LlmModel& llm) : in_(config), llm_(llm) {}
+
+  void read() {
+    const std::string method = method_name();
+    const std::array<std::pair<std::string_view, void (Reader::*)()>, 5> readers{
+        {{"gptq", &Reader::read_gptq},
+         {"awq", &Reader::read_awq},
+         {"fp8", &Reader::read_fp8},
+         {"compressed-tensors", &Reader::read_compressed},
+         {"bitsandbytes", &Reader::read_bitsandbytes}}};
+    const auto* row =
+        std::find_if(readers.begin(), readers.end(), [&](const auto& one) { return one.first == method; });
+    if (row == readers.end()) return refuse_method(method);
+    linear_.method = method;
+    (this->*row->second)();
+    for (const std::string_view field : kIgnoreFields) {
+      if (read_ignored(field)) linear_.head = false;
+    }
+    read_kv_cache();
+    in_.understood(kHarmless);
+    in_.warn_of_the_rest();
+    llm_.quantized = linear_;
+  }
+
+ private:
+  std::string method_name() {
+    if (const auto method = in_.text("quant_method")) return *method;
+    // Before 2023-08 the one library there was left its name out.
+    return in_.contains("load_in_4bit") || in_.contains("load_in_8bit") ? "bitsandbytes" : "";
+  }
+
+  void refuse_method(const std::string& method) {
+    static const std::vector<std::string> kMethods{"awq", "bitsandbytes", "compressed-tensors", "fp8", "gptq"};
+    if (method.empty() && in_.document().contains("quant_method") && !in_.document()["quant_method"].is_null()) {
+      if (!in_.document()["quant_method"].is_string()) return;  // its type has been refused
+    }
+    const std::string near = nearest_name(method, kMethods);
+    in_.fail("quant_method", method.empty() ? "missing" : fmt::format("quantisation by \"{}\" is not modelled", method),
+             (near.empty() ? std::string() : fmt::format("did you mean \"{}\"? ", near)) +
+                 fmt::format("known: {}", fmt::join(kMethods, ", ")));
+  }
+
+  /// The field under its usual or its older name, or `absent`. Records a problem when it is none of `allowed`.
+  std::int64_t bits(std::string_view name, std::string_view older, std::int64_t absent,
+                    const std::vector<std::int64_t>& allowed) {
+    const std::string_view used = !older.empty() && in_.contains(older) ? older : name;
+    const std::int64_t value = in_.integer(used, 1, 64).value_or(absent);
+    if (value == 0 && in_.contains(used)) return value;  // refused already
+    if (std::find(allowed.begin(), allowed.end(), value) == allowed.end()) {
+      in_.fail(used, value == 0 ? "missing" : fmt::format("{} bits are not modelled for {}", value, linear_.method),
+               fmt::format("known: {}", fmt::join(allowed, ", ")));
+    }
+    return value;
+  }
+
+  /// 0 stands for all inputs, which the files write as -1.
+  std::int64_t group_size(HfObject& from, std::string_view name, std::int64_t absent) {
+    const std::int64_t size = from.integer(name, -1, kMostGroup).value_or(absent);
+    if (size == 0) from.fail(name, "must be a number of weights, or -1 for all inputs, not 0");
+    return std::max<std::int64_t>(size, 0);
+  }
+
+  void set_groups(std::int64_t inputs, std::int64_t outputs, double bits) {
+    linear_.group_inputs = inputs;
+    linear_.group_outputs = outputs;
+    linear_.group_bits = bits;
+    linear_.split_inputs = inputs;
+  }
+
+  void refuse_when_set(std::string_view name, std::string_view why) {
+    in_.understood(name);
+    if (in_.is_set(name)) in_.fail(name, fmt::format("{}, which is not modelled", why));
+  }
+
+  void read_gptq() {
+    linear_.bits = bits("bits", "", 0, {2, 3, 4, 8});
+    set_groups(group_size(in_, "group_size", 128), 1, kHalf + static_cast<double>(linear_.bits));
+    linear_.head = in_.flag("lm_head").value_or(false);
+    refuse_when_set("dynamic", "gives some layers other bits");
+    refuse_when_set("modules_in_block_to_quantize", "quantises some layers only");
+  }
+
+  void read_awq() {
+    linear_.bits = bits("bits", "w_bit", 4, {4});
+    const std::string_view group = in_.contains("q_group_size") ? "q_group_size" : "group_size";
+    set_groups(group_size(in_, group, 128), 1, kHalf + static_cast<double>(linear_.bits));
+  }
+
+  void read_fp8() {
+    linear_.bits = 8;
+    set_groups(0, 0, kSingle);
+    if (const json* block = in_.find("weight_block_size")) {
+      if (const auto shape = block_shape(*block)) {
+        set_groups((*shape)[1], (*shape)[0], kSingle);
+      } else {
+        in_.fail("weight_block_size", fmt::format("must be [rows, columns], not {}", shown(*block)));
+      }
+    }
+  }
+
+  void read_bitsandbytes() {
+    const bool four = in_.flag("load_in_4bit").value_or(false);
+    const bool eight = in_.flag("load_in_8bit").value_or(false);
+    const std::string type = in_.text("bnb_4bit_quant_type").value_or("fp4");
+    const bool twice = in_.flag("bnb_4bit_use_double_quant").value_or(false);
+    if (four == eight) return in_.fail("load_in_4bit", "exactly one of load_in_4bit and load_in_8bit must be true");
+    linear_.bits = four ? 4 : 8;
+    if (eight) return set_groups(0, 1, kSingle);
+    if (type != "nf4" && type != "fp4") {
+      in_.fail("bnb_4bit_quant_type", fmt::format("\"{}\" is not modelled", type), "known: fp4, nf4");
+    }
+    set_groups(64, 1, twice ? 8.0 + kSingle / 256.0 : kSingle);
+    linear_.split_inputs = 0;  // quantised after loading, each share for itself
+  }
+
+  void read_compressed() {
+    const auto format = in_.text("format");
+    if (format && (contains(*format, "marlin") || contains(*format, "sparse") || contains(*format, "fp4"))) {
+      in_.fail("format", fmt::format("\"{}\" is not modelled", *format),
+               "known: pack-quantized, int-quantized, float-quantized, naive-quantized");
+    }
+    if (const json* sparsity = in_.find("sparsity_config")) {
+      if (sparsity->is_object() && !sparsity->empty() && sparsity->value("format", json()) != "dense") {
+        in_.fail("sparsity_config", "sparse weights are not modelled");
+      }
+    }
+    const json* groups = in_.find("config_groups");
+    if (groups == nullptr || !groups->is_object() || groups->empty()) {
+      return in_.fail("config_groups", groups == nullptr
+                                           ? std::string("missing")
+                                           : fmt::format("must be an object of groups, not {}", shown(*groups)));
+    }
+    linear_.head = !read_ignored("ignore");
+    read_groups(*groups);
+  }
+
+  void read_groups(const json& groups) {
+    const json& first = groups.begin().value();
+    for (const auto& [name, group] : groups.items()) {
+      const auto at = in_.pointer("config_groups") / name;
+      if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object()) {
+        in_.fail(at / "weights", "must be an object that says how weights are stored");
+      } else if (&group != &first && (!first.is_object() || group["weights"] != first.value("weights", json()))) {
+        in_.fail(at, "stores other layers in another way, which is not modelled");
+      } else if (!quantises_all_linear_layers(group)) {
+        in_.fail(at / "targets",
+                 fmt::format("must name all layers as \"Linear\", not {}", shown(group.value("targets", json()))));
+      } else if (&group == &first) {
+        HfObject weights(group["weights"], at / "weights", in_.findings());
+        read_weights(weights, group.contains("input_activations") && !group["input_activations"].is_null());
+      }
+    }
+  }
+
+  static bool quantises_all_linear_layers(const json& group) {
+    const json targets = group.value("targets", json::array());
+    return std::find(targets.begin(), targets.end(), "Linear") != targets.end();
+  }
+
+  void read_weights(HfObject& weights, bool activations_too) {
+    const auto bits = weights.integer("num_bits", 1, 64);
+    linear_.bits = bits.value_or(0);
+    const bool refused = !bits && weights.contains("num_bits");
+    if (!refused && linear_.bits != 4 && linear_.bits != 8) {
+      weights.fail("num_bits", fmt::format("{} bits are not modelled for compressed-tensors", linear_.bits),
+                   "known: 4, 8");
+    }
+    const bool symmetric = weights.flag("symmetric").value_or(true);
+    const double scale = (activations_too ? kSingle : kHalf) + (symmetric ? 0.0 : static_cast<double>(linear_.bits));
+    const std::int64_t group = group_size(weights, "group_size", -1);
+    const std::string strategy = weights.text("strategy")
+                                     .value_or(group > 0                        ? "group"
+                                               : weights.contains("group_size") ? "channel"
+                                                                                : "tensor");
+    if (strategy == "tensor") return set_groups(0, 0, scale);
+    if (strategy == "channel") return set_groups(0, 1, scale);
+    if (strategy == "group") return set_groups(group, 1, scale);
+    const json* block = weights.find("block_structure");
+    const auto shape = block == nullptr ? std::nullopt : block_shape(*block);
+    if (strategy == "block" && shape) return set_groups((*shape)[1], (*shape)[0], scale);
+    if (strategy == "block") return weights.fail("block_structure", "must be [rows, columns]");
+    weights.fail("strategy", fmt::format("\"{}\" is not modelled", strategy), "known: tensor, channel, group, block");
+  }
+
+  /// [rows, columns]: outputs and inputs of a block. Empty when it is something else.
+  static std::optional<std::array<std::int64_t, 2>> block_shape(const json& value) {
+    const auto is_size = [](const json& size) { return size.is_number_integer() && size >= 1 && size <= kMostGroup; };
+    if (!value.is_array() || value.size() != 2 || !is_size(value[0]) || !is_size(value[1])) return std::nullopt;
+    return std::array{value[0].get<std::int64_t>(), value[1].get<std::int64_t>()};
+  }
+
+  /// A list of modules that stay as they are. Returns whether the LM head is among them. A linear layer that stays
+  /// would need a size of its own.
+  bool read_ignored(std::string_view field) {
+    const json* list = in_.find(field);
+    if (list == nullptr) return false;
+    if (!list->is_array()) {
+      in_.fail(field, fmt::format("must be a list of module names, not {}", shown(*list)));
+      return false;
+    }
+    bool head = false;
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      const std::string name = (*list)[i].is_string() ? (*list)[i].get<std::string>() : std::string();
+      const bool is_head = contains(name, "lm_head") || contains(name, "embed_out");
+      head = head || is_head;
+      if (is_head || has_any(name, kNeverQuantised)) continue;
+      in_.fail(
+          in_.pointer(field) / i,
+          fmt::format("{} stays unquantised while other layers are not, which is not modelled", shown((*list)[i])));
+      break;  // such lists name hundreds of layers
+    }
+    return head;
+  }
+
+  void read_kv_cache() {
+    const json* scheme = in_.find("kv_cache_scheme");
+    if (scheme == nullptr) return;
+    if (!scheme->is_object() || scheme->value("num_bits", json()) != 8) {
+      return in_.fail("kv_cache_scheme", fmt::format("must be an object with num_bits 8, not {}", shown(*scheme)));
+    }
+    llm_.kv_cache_bytes = 1;
+  }
+
+  HfObject& in_;
+  LlmModel& llm_;
+  QuantizedLinear linear_;
+};
+
+}  // namespace
+
+void read_quantization(HfObject& root, LlmModel& llm) {
+  const std::string_view field = !root.contains("quantization_config") && root.contains("compression_config")
+                                     ? "compression_config"
+                                     : "quantization_config";
+  const json* config = root.find(field);
+  if (config == nullptr) return;
+  if (!config->is_object()) {
+    return root.fail(field, fmt::format("must be an object, not {}", shown(*config)));
+  }
+  HfObject in(*config, root.pointer(field), root.findings());
+  Reader(in, llm).read();
+}
+
+}  // namespace spillway::hwmodels

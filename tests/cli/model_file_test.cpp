@@ -1,0 +1,125 @@
+// A user's own model: a Hugging Face config.json, from the command line.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/command.hpp"
+
+namespace spillway::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// A made-up Llama: 2 * 1000 * 512 + 4 (4 * 512^2 + 3 * 512 * 1408 + 2 * 512) + 512 = 13,873,664 parameters.
+class ModelFile : public CliTest {
+ protected:
+  static json tiny() {
+    return {{"architectures", {"LlamaForCausalLM"}},
+            {"model_type", "llama"},
+            {"hidden_size", 512},
+            {"intermediate_size", 1408},
+            {"num_attention_heads", 8},
+            {"num_hidden_layers", 4},
+            {"max_position_embeddings", 2048},
+            {"vocab_size", 1000},
+            {"torch_dtype", "bfloat16"}};
+  }
+  void write_config(const json& config) const {
+    std::filesystem::create_directories(file("tiny-llama"));
+    write_text(file("tiny-llama/config.json"), config.dump(1));
+  }
+};
+
+TEST_F(ModelFile, RunsFromAFileAndFromItsFolder) {
+  write_config(tiny());
+  const Output file = spillway({"run", "--json", "--dry-run", "model=tiny-llama/config.json"});
+  ASSERT_EQ(file.code, 0) << file.err;
+  const json result = json::parse(file.out);
+  EXPECT_EQ(result["setup"]["model"], "tiny-llama");
+  EXPECT_EQ(result["setup"]["max_model_len_tokens"], 2048);
+  const Output folder = spillway({"run", "--json", "--dry-run", "model=tiny-llama"});
+  ASSERT_EQ(folder.code, 0) << folder.err;
+  EXPECT_EQ(json::parse(folder.out)["setup"], result["setup"]);
+  const Output run = spillway({"run", "--json", "model=tiny-llama", "workload.requests=20"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(json::parse(run.out)["complete"], true);
+}
+
+TEST_F(ModelFile, WarningsReachTheResult) {
+  json config = tiny();
+  config["torch_dtype"] = "float32";
+  config["new_feature"] = 3;
+  write_config(config);
+  const Output run = spillway({"run", "--json", "--dry-run", "model=tiny-llama"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(json::parse(run.out)["warnings"].dump(),
+              AllOf(HasSubstr("tiny-llama/config.json at /new_feature is not understood and was ignored"),
+                    HasSubstr("float32 weights are taken as 2 bytes each")));
+}
+
+// fp8 KV asked for by the checkpoint: blocks of half the size, unless the user says otherwise.
+TEST_F(ModelFile, KvCacheTakesTheCheckpointsType) {
+  json config = tiny();
+  const auto capacity = [&](const std::string& kv_dtype) {
+    write_config(config);
+    const Output run = spillway({"run", "--json", "--dry-run", "model=tiny-llama", "memory.gpu_kv=1GB", kv_dtype});
+    EXPECT_EQ(run.code, 0) << run.err;
+    return json::parse(run.out)["setup"]["gpu_kv_blocks"].get<std::int64_t>();
+  };
+  // 2 * 4 layers * 8 heads * 64 * 2 bytes * 16 tokens = 131,072 bytes per block.
+  EXPECT_EQ(capacity("memory.kv_dtype=auto"), 7629);
+  config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"},
+      {"ignore", {"lm_head"}},
+      {"kv_cache_scheme", {{"num_bits", 8}}},
+      {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", {{"num_bits", 8}}}}}}}};
+  EXPECT_EQ(capacity("memory.kv_dtype=auto"), 15'258);
+  EXPECT_EQ(capacity("memory.kv_dtype=fp16"), 7629);
+}
+
+TEST_F(ModelFile, AMixtureOfExpertsIsRefusedByItsField) {
+  json config = tiny();
+  config["architectures"] = {"MixtralForCausalLM"};
+  config["num_local_experts"] = 8;
+  write_config(config);
+  const Output run = spillway({"run", "model=tiny-llama/config.json"});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.out, IsEmpty());
+  EXPECT_THAT(run.err, AllOf(HasSubstr("\"MixtralForCausalLM\" is not an architecture that is understood"),
+                             HasSubstr("at tiny-llama/config.json at /architectures/0"),
+                             HasSubstr("mixture-of-experts models are not modelled"),
+                             HasSubstr("at tiny-llama/config.json at /num_local_experts"),
+                             HasSubstr("2 errors; nothing was run.")));
+}
+
+TEST_F(ModelFile, ExplainPrintsEveryValueWithItsSource) {
+  json config = tiny();
+  config["sliding_window"] = 1024;
+  write_config(config);
+  for (const char* name : {"tiny-llama", "tiny-llama/config.json"}) {
+    const Output explained = spillway({"explain", name});
+    ASSERT_EQ(explained.code, 0) << explained.err;
+    EXPECT_THAT(explained.out, AllOf(HasSubstr("tiny-llama (model)"), HasSubstr("hidden = 512\n"),
+                                     HasSubstr("config.json: hidden_size"), HasSubstr("parameters = 13873664"),
+                                     HasSubstr("max_positions = 1024 tokens"), HasSubstr("lowered from 2048 to 1024")));
+  }
+}
+
+TEST_F(ModelFile, ExplainTakesOurOwnFormAndPrefersNames) {
+  std::filesystem::copy_file(std::filesystem::path(SPILLWAY_SOURCE_DIR) / "hwmodels/llms/opt-13b.json",
+                             file("mine.json"));
+  EXPECT_THAT(spillway({"explain", "mine.json"}).out, HasSubstr("opt-13b (model)"));
+  std::filesystem::create_directories(file("vllm"));  // a folder that happens to have the name of a policy
+  EXPECT_THAT(spillway({"explain", "vllm"}).out, AllOf(HasSubstr("vllm (policy)"), Not(HasSubstr("(model)"))));
+  write_text(file("notes.txt"), "no model");
+  const Output refused = spillway({"explain", "notes.txt"});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("not a JSON document"));
+}
+
+}  // namespace
+}  // namespace spillway::test
