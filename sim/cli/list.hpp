@@ -23,9 +23,9 @@ struct Listed {
 [[nodiscard]] ExitCode list(const std::string& kind, bool json);
 /// Whatever `explain` knows: what list prints, every key, and the keys of every policy.
 [[nodiscard]] std::vector<std::string> explainable_names();
-/// What `spillway explain NAME` prints: everything of that name, whatever its kind; else the model in the file or folder of
-/// that name. ConfigError with the nearest name, or with the keys of a group ("memory"), when there is none; DataError
-/// when the file is no model that is understood.
+/// What `spillway explain NAME` prints: everything of that name, whatever its kind; else the model in the file or
+/// folder of that name. ConfigError with the nearest name, or with the keys of a group ("memory"), when there is none;
+/// DataError when the file is no model that is understood.
 [[nodiscard]] std::string explanation(const std::string& name);
 [[nodiscard]] ExitCode explain(const std::string& name);
 

@@ -205,6 +205,38 @@ TEST_F(RunCli, PrefixCachingFollowsTheTrace) {
   EXPECT_EQ(setup({"run", "--json", "--dry-run"})["setup"]["prefix_caching"], false);
 }
 
+TEST_F(RunCli, TheHostTierOfThePrefixCache) {
+  // Blocks of llama-3.1-8b are 2 MiB: 140 of them on the GPU. A prompt of 128 blocks comes again after another one that
+  // takes all its blocks: only the host still has them. (A short prefix would not pay: each block is 64 copies.)
+  std::string trace;
+  for (const int first : {0, 128, 0}) {
+    std::string ids;
+    for (int id = first; id < first + 128; ++id) ids += (ids.empty() ? "" : ", ") + std::to_string(id);
+    trace += "{\"arrival_s\": " + std::to_string(9 * std::count(trace.begin(), trace.end(), '\n')) +
+             ", \"input_tokens\": 2060, \"output_tokens\": 2, \"prefix_ids\": [" + ids + "]}\n";
+  }
+  write_text(file("shared.jsonl"), trace);
+  const auto with = [&](const std::string& host_cache) {
+    const Output run = spillway({"run", "--json", "workload.trace=./shared.jsonl", "memory.gpu_kv=280MiB", host_cache});
+    EXPECT_EQ(run.code, 0) << run.err;
+    return json::parse(run.out);
+  };
+  const json none = with("memory.host_cache=0B");
+  const json some = with("memory.host_cache=1GiB");
+  EXPECT_EQ(some["setup"]["host_cache_blocks"], 512);
+  EXPECT_EQ(none["metrics"]["host_cache_hit_fraction"]["value"], 0.0);
+  EXPECT_GT(some["metrics"]["host_cache_hit_fraction"]["value"], 0.0);
+  EXPECT_LT(some["metrics"]["mean_ttft_ms"]["value"], none["metrics"]["mean_ttft_ms"]["value"]);
+
+  const Output table = spillway({"run", "workload.trace=./shared.jsonl", "memory.host_cache=1GiB"});
+  EXPECT_THAT(table.out, HasSubstr("512 blocks of it on the host"));
+  const Output off = spillway({"run", "memory.host_cache=1GiB", "workload.requests=5"});
+  EXPECT_THAT(off.out, HasSubstr("memory.host_cache keeps nothing"));
+  const Output small = spillway({"run", "memory.host_cache=1MB", "workload.requests=5"});
+  EXPECT_EQ(small.code, 2);
+  EXPECT_THAT(small.err, HasSubstr("less than one KV block of 2097152 bytes"));
+}
+
 TEST_F(RunCli, EveryHelpHasAnExampleAndTheExitCodes) {
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{},
                                                                                        {"run"},

@@ -1,0 +1,165 @@
+// The host tier of the prefix cache: what it keeps, and that a hit shows in time.
+#include "sim/kv/host_cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/oracle/replay.hpp"
+
+namespace spillway {
+namespace {
+
+using oracle::replay;
+using oracle::Replay;
+using oracle::request;
+using oracle::SeenIteration;
+using oracle::WatchingModel;
+
+/// Stores `hash`, copy and all.
+void keep(HostCache& cache, BlockHash hash) {
+  cache.store(hash);
+  if (cache.take_stores() > Blocks(0)) cache.stored();
+}
+
+TEST(HostCache, Block_WhenItsCopyHasEnded_ThenFound) {
+  HostCache cache(Blocks(4));
+  cache.store(1);
+  cache.store(2);
+  EXPECT_EQ(cache.take_stores(), Blocks(2));
+  cache.store(3);
+  EXPECT_EQ(cache.take_stores(), Blocks(1));
+  EXPECT_FALSE(cache.holds(1));
+  cache.stored();  // of the first copy
+  EXPECT_TRUE(cache.holds(1));
+  EXPECT_TRUE(cache.holds(2));
+  EXPECT_FALSE(cache.holds(3));
+  cache.stored();
+  EXPECT_TRUE(cache.holds(3));
+}
+
+// Three fit. Of 1, 2, 3 the first is loaded and the second stored again: the third is the least recently used.
+TEST(HostCache, Room_IsMadeByTheLeastRecentlyUsed) {
+  HostCache cache(Blocks(3));
+  for (const BlockHash hash : {1U, 2U, 3U}) keep(cache, hash);
+  cache.touch(1);
+  keep(cache, 2);
+  keep(cache, 4);
+  EXPECT_TRUE(cache.holds(1));
+  EXPECT_TRUE(cache.holds(2));
+  EXPECT_FALSE(cache.holds(3));
+  EXPECT_TRUE(cache.holds(4));
+}
+
+TEST(HostCache, Block_IsCopiedOnce) {
+  HostCache cache(Blocks(3));
+  cache.store(1);
+  cache.store(1);  // on its way
+  EXPECT_EQ(cache.take_stores(), Blocks(1));
+  cache.stored();
+  cache.store(1);  // there
+  EXPECT_EQ(cache.take_stores(), Blocks(0));
+}
+
+TEST(HostCache, Room_WhenAllIsOnItsWay_ThenNothingIsStored) {
+  HostCache cache(Blocks(1));
+  cache.store(1);
+  cache.store(2);
+  EXPECT_EQ(cache.take_stores(), Blocks(1));
+  cache.stored();
+  EXPECT_TRUE(cache.holds(1));
+  EXPECT_FALSE(cache.holds(2));
+}
+
+/// One prompt token computed takes 1,000 ns, an iteration at least 1 ns; a block's copy takes 2,000 ns.
+class TokenTimeModel final : public ExecutionModel {
+ public:
+  [[nodiscard]] std::int32_t layers() const override { return 1; }
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    std::int64_t tokens = 0;
+    for (const PrefillChunk& chunk : shape.chunks) tokens += chunk.new_tokens.count();
+    return IterationTime{Duration(0), Duration(1 + 1000 * tokens), Duration(0), TimeShares{}};
+  }
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes) const override {
+    return CopyTime{Duration(0), Duration(bytes.count())};
+  }
+};
+
+KvLayout layout(std::int64_t gpu, std::int64_t host_cache) {
+  return KvLayout{Blocks(gpu), Blocks(0), Tokens(16), Bytes(2000), 1, true, Blocks(host_cache)};
+}
+
+RequestSpec prompt(std::int64_t arrival, std::vector<std::uint64_t> ids) {
+  RequestSpec spec = request(arrival, static_cast<std::int64_t>(ids.size()) * 16 + 1, 1);
+  spec.prefix_ids = std::move(ids);
+  return spec;
+}
+
+// 5 GPU blocks, prompts of 4 blocks and one token: A, then B, which takes A's place, then A again.
+//   1  t = 0        A computes 65 tokens: 65,001 ns. Its 4 full blocks go to the host with the next iteration.
+//   2  t = 100,000  B the same, over A's blocks; A's copy runs beside it: 8,000 ns. B's 4 blocks are put down.
+//   3  t = 200,000  A again. Without a host tier: 65,001 ns. With it 4 blocks are loaded, 8,000 ns, and one token is
+//      computed, 1,001 ns: 9,001 ns.
+// So the higher hit rate is worth exactly 56,000 ns of the third request's TTFT, and of nothing else.
+TEST(HostCacheRun, AHit_ShowsInTimeToFirstToken) {
+  const TokenTimeModel model;
+  const std::vector<RequestSpec> requests{prompt(0, {1, 2, 3, 4}), prompt(100'000, {5, 6, 7, 8}),
+                                          prompt(200'000, {1, 2, 3, 4})};
+  const Replay without = replay("vllm", {}, layout(5, 0), requests, model);
+  const Replay with = replay("vllm", {}, layout(5, 100), requests, model);
+  for (const std::uint64_t index : {0U, 1U}) {
+    EXPECT_EQ(without.of(index).end - without.of(index).arrival, Duration(65'001));
+    EXPECT_EQ(with.of(index).end - with.of(index).arrival, Duration(65'001));
+  }
+  EXPECT_EQ(without.of(2).end - without.of(2).arrival, Duration(65'001));
+  EXPECT_EQ(with.of(2).end - with.of(2).arrival, Duration(9'001));
+  EXPECT_EQ(without.of(2).cached, Tokens(0));
+  EXPECT_EQ(with.of(2).cached, Tokens(64));
+
+  const RunStatistics& statistics = with.result.statistics;
+  EXPECT_EQ(statistics.engine.prefix_hit_host, Tokens(64));
+  EXPECT_DOUBLE_EQ(*statistics.find("prefix_cache_hit_fraction")->value, 64.0 / 195.0);
+  EXPECT_DOUBLE_EQ(*statistics.find("host_cache_hit_fraction")->value, 64.0 / 195.0);
+  EXPECT_EQ(statistics.engine.moved_h2d, Bytes(8'000));
+  // A's blocks with iteration 2, B's with iteration 3; A's again are there already.
+  EXPECT_EQ(statistics.engine.moved_d2h, Bytes(16'000));
+}
+
+// A block that the GPU still holds is not loaded, although the host has it too.
+TEST(HostCacheRun, AHitOnTheGpu_IsNotLoaded) {
+  const TokenTimeModel model;
+  const Replay run =
+      replay("vllm", {}, layout(20, 100), {prompt(0, {1, 2}), prompt(100'000, {7}), prompt(200'000, {1, 2})}, model);
+  EXPECT_EQ(run.of(2).cached, Tokens(32));
+  EXPECT_EQ(run.result.statistics.engine.prefix_hit_host, Tokens(0));
+  EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(0));
+}
+
+// A prefix partly on the GPU, partly on the host. 5 GPU blocks, used in the order in which they were freed; a request
+// frees its table from the end. A fills blocks 0, 1, 2 with {1, 2, 3} and uses 3 for its last token; then the order is
+// 4, 3, 2, 1, 0. B ({9} and a token) takes 4 and 3 and frees 3, 4: 2, 1, 0, 3, 4. C ({8} and a token) takes 2 and 1. So
+// A again finds {1} on the GPU and loads {2, 3} in 4,000 ns, and computes one token.
+TEST(HostCacheRun, AHit_MayBeOnBothTiers) {
+  const TokenTimeModel model;
+  const Replay run =
+      replay("vllm", {}, layout(5, 100),
+             {prompt(0, {1, 2, 3}), prompt(100'000, {9}), prompt(200'000, {8}), prompt(300'000, {1, 2, 3})}, model);
+  EXPECT_EQ(run.of(3).cached, Tokens(48));
+  EXPECT_EQ(run.result.statistics.engine.prefix_hit_host, Tokens(32));
+  EXPECT_EQ(run.of(3).end - run.of(3).arrival, Duration(4'000 + 1'001));
+}
+
+// Copies to the host go on beside later iterations: nothing waits for them. With a slow link (2,000 ns per block, 4
+// blocks from each of 10 different prompts that follow one another every 100 ns of queueing) the run is as long as
+// without.
+TEST(HostCacheRun, Stores_DelayNoIteration) {
+  const TokenTimeModel model;
+  std::vector<RequestSpec> requests;
+  for (std::uint64_t i = 0; i < 10; ++i)
+    requests.push_back(prompt(static_cast<std::int64_t>(i) * 100, {4 * i, 4 * i + 1}));
+  const Replay without = replay("vllm", {}, layout(200, 0), requests, model);
+  const Replay with = replay("vllm", {}, layout(200, 100), requests, model);
+  for (std::uint64_t i = 0; i < 10; ++i) EXPECT_EQ(with.of(i).end, without.of(i).end);
+  EXPECT_GT(with.result.statistics.engine.moved_d2h, Bytes(0));
+}
+
+}  // namespace
+}  // namespace spillway

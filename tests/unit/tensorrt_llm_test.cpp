@@ -1,0 +1,118 @@
+// algorithms of TensorRT-LLM's two capacity schedulers, step by step.
+#include <gtest/gtest.h>
+
+#include "tests/oracle/replay.hpp"
+
+namespace spillway {
+namespace {
+
+using oracle::replay;
+using oracle::Replay;
+using oracle::request;
+using oracle::SeenIteration;
+using oracle::WatchingModel;
+
+using Overrides = std::vector<std::pair<std::string, Value>>;
+
+KvLayout layout(std::int64_t gpu) { return KvLayout{Blocks(gpu), Blocks(0), Tokens(16), Bytes(1000), 1, false}; }
+
+Overrides under(const std::string& policy, const Overrides& more = {}) {
+  Overrides all{{"policy.batch_scheduler_policy", policy}, {"engine.chunked_prefill", false}};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// 10 blocks. R1 and R2: 60 in + 20 out = 80 tokens = 5 blocks each when they end: 10 in all, both start. R3 (16 + 1: 2
+// blocks) would fit now (each holds 4), but not if both run to their end: it waits until R1 is gone after step 20,
+// while R2 has one token to go, beside which it is computed whole.
+TEST(TensorRtLlm, GuaranteedNoEvict_StartsOnlyWhatIsSureToFinish) {
+  const WatchingModel model(Duration(100));
+  const Replay run = replay("tensorrt-llm", under("guaranteed_no_evict"), layout(10),
+                            {request(0, 60, 20), request(0, 59, 21), request(0, 16, 1)}, model);
+  EXPECT_EQ(model.seen()[0], (SeenIteration{0, 0, {{60, 0}, {59, 0}}}));
+  EXPECT_EQ(run.of(2).first_scheduled, SimTime(2000));
+  EXPECT_EQ(model.seen()[20], (SeenIteration{1, 59 + 20, {{16, 0}}}));
+  EXPECT_EQ(run.result.statistics.engine.preempted_recompute, 0);
+}
+
+// Blocks are taken as tokens come, not reserved: in step 1 R1 and R2 hold 4 blocks each, never 10.
+TEST(TensorRtLlm, GuaranteedNoEvict_TakesBlocksAsTokensCome) {
+  const WatchingModel model(Duration(100));
+  const Replay run =
+      replay("tensorrt-llm", under("guaranteed_no_evict"), layout(10), {request(0, 60, 2), request(0, 59, 2)}, model);
+  EXPECT_EQ(run.result.statistics.engine.peak_kv, Blocks(8));
+}
+
+// What counts is what the clients asked for: with max_new_tokens = 100 R1 may come to 160 tokens, all 10 blocks.
+TEST(TensorRtLlm, GuaranteedNoEvict_CountsMaxNewTokens) {
+  const WatchingModel model(Duration(100));
+  RequestSpec asks_much = request(0, 60, 2);
+  asks_much.max_new_tokens = Tokens(100);
+  for (const std::string policy : {"guaranteed_no_evict", "max_utilization"}) {
+    const Replay run = replay("tensorrt-llm", under(policy), layout(10), {asks_much, request(0, 16, 1)}, model);
+    EXPECT_EQ(run.of(1).first_scheduled, SimTime(policy == "max_utilization" ? 0 : 200));
+  }
+}
+
+// MAX_UTILIZATION, 10 blocks. R1 (64) and R2 (80) take 4 + 5 in step 1. Step 2: R1 (65 tokens) takes the tenth block
+// and R2 (81) finds none: it is paused; R1 alone decodes, and nothing is admitted in this step. R2 (81 known tokens: 6
+// blocks; 5 are free) waits until R1 (4 outputs) has ended with step 4, and is computed again in step 5.
+TEST(TensorRtLlm, MaxUtilization_PausesTheLatestArrival) {
+  const WatchingModel model(Duration(100));
+  const Replay run =
+      replay("tensorrt-llm", under("max_utilization"), layout(10), {request(0, 64, 4), request(0, 80, 3)}, model);
+  const auto& seen = model.seen();
+  ASSERT_EQ(seen.size(), 6U);
+  EXPECT_EQ(seen[0], (SeenIteration{0, 0, {{64, 0}, {80, 0}}}));
+  EXPECT_EQ(seen[1], (SeenIteration{1, 65, {}}));
+  EXPECT_EQ(seen[3], (SeenIteration{1, 67, {}}));
+  EXPECT_EQ(seen[4], (SeenIteration{0, 0, {{81, 0}}}));
+  EXPECT_EQ(run.of(1).preempted_recompute, 1);
+}
+
+// Under the same load GUARANTEED_NO_EVICT does not start R2 beside R1: 64 + 4 = 68 tokens and 80 + 3 = 83 need 5 + 6.
+TEST(TensorRtLlm, GuaranteedNoEvict_WhenBothMayNotFinish_ThenTheSecondWaits) {
+  const WatchingModel model(Duration(100));
+  const Replay run =
+      replay("tensorrt-llm", under("guaranteed_no_evict"), layout(10), {request(0, 64, 4), request(0, 80, 3)}, model);
+  EXPECT_EQ(run.of(1).first_scheduled, SimTime(400));
+  EXPECT_EQ(run.of(1).preempted_recompute, 0);
+}
+
+// The paused R2 heads the queue: R3 (1 block), which arrived during step 1 and would fit from step 3 on, stays behind
+// it until both join in step 5.
+TEST(TensorRtLlm, MaxUtilization_APausedRequestHeadsTheQueue) {
+  const WatchingModel model(Duration(100));
+  const Replay run = replay("tensorrt-llm", under("max_utilization"), layout(10),
+                            {request(0, 64, 4), request(0, 80, 3), request(50, 16, 1)}, model);
+  EXPECT_EQ(model.seen()[4], (SeenIteration{0, 0, {{81, 0}, {16, 0}}}));
+  EXPECT_EQ(run.of(2).first_scheduled, SimTime(400));
+}
+
+// max_num_tokens 100: R1 (60) and 40 tokens left, R2 (50) does not fit whole and waits for step 2, beside R1's decode.
+// A prompt of 101 can never be computed and is rejected; with chunked context nothing is.
+TEST(TensorRtLlm, TokenBudget_WhenAPromptDoesNotFitWhole_ThenItWaits) {
+  const Overrides budget{{"engine.max_num_batched_tokens", std::int64_t{100}}};
+  const WatchingModel model(Duration(100));
+  const Replay run = replay("tensorrt-llm", under("max_utilization", budget), layout(100),
+                            {request(0, 60, 2), request(0, 50, 1), request(0, 101, 1)}, model);
+  EXPECT_EQ(model.seen()[0], (SeenIteration{0, 0, {{60, 0}}}));
+  EXPECT_EQ(model.seen()[1], (SeenIteration{1, 61, {{50, 0}}}));
+  EXPECT_EQ(run.of(2).outcome, Outcome::rejected);
+}
+
+TEST(TensorRtLlm, ChunkedContext_FillsTheTokenBudget) {
+  const WatchingModel model(Duration(100));
+  const Replay run = replay("tensorrt-llm",
+                            under("max_utilization", {{"engine.chunked_prefill", true},
+                                                      {"engine.max_num_batched_tokens", std::int64_t{100}}}),
+                            layout(100), {request(0, 60, 2), request(0, 50, 1), request(0, 101, 1)}, model);
+  // Step 1: 60 + 40 of R2. Step 2: R1's decode, R2's other 10, R3 gets 89. Step 3: its last 12.
+  EXPECT_EQ(model.seen()[0], (SeenIteration{0, 0, {{60, 0}, {40, 0}}}));
+  EXPECT_EQ(model.seen()[1], (SeenIteration{1, 61, {{10, 40}, {89, 0}}}));
+  EXPECT_EQ(model.seen()[2], (SeenIteration{0, 0, {{12, 89}}}));
+  EXPECT_EQ(run.of(2).outcome, Outcome::finished);
+}
+
+}  // namespace
+}  // namespace spillway
