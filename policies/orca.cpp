@@ -60,6 +60,7 @@ PolicyInfo info() {
   info.source =
       "Yu et al., OSDI 2022, section 4.2 and Algorithm 1; port in microsoft/sarathi-serve (96f9911), orca_scheduler.py";
   info.limits =
+      "With max_model_len reserved and a model of long context few requests fit: set engine.max_model_len. "
       "No token budget: engine.max_num_batched_tokens sizes the activation memory only. policy.batching=request "
       "returns each answer when it is complete and does not compute padding, unlike FasterTransformer.";
   info.parameters = {

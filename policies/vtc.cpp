@@ -193,14 +193,15 @@ PolicyInfo info() {
       "All clients weigh the same; adapters cost neither time nor memory. Fairness needs a workload that names "
       "clients: "
       "with one it is first come, first served. A prompt that can never be admitted is rejected, where the code waits "
-      "for ever.";
+      "for ever. S-LoRA takes up to max(pool / 6, longest request) prompt tokens at once; here a fixed number stands "
+      "in.";
   info.parameters = parameters();
   info.preempts = false;
   info.default_engine = [](const Settings&) { return "s-lora"; };
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"},
                                               {"engine.max_num_seqs", "1000"},
-                                              {"engine.max_num_batched_tokens", "3072"},
+                                              {"engine.max_num_batched_tokens", "16384"},
                                               {"memory.block_tokens", "1"}};
   };
   info.check = check;

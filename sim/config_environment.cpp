@@ -29,6 +29,7 @@ Problem unknown_variable(const std::string& name, const std::string& where,
                          const std::map<std::string, std::string>& keys, std::span<const std::string> others) {
   // Without the prefix that all share: else names that have little in common would look near.
   std::vector<std::string> names;
+  names.reserve(keys.size() + others.size());
   for (const auto& [variable, key] : keys) names.push_back(variable.substr(kPrefix.size()));
   for (const std::string& other : others) names.push_back(other.substr(kPrefix.size()));
   const std::string nearest = suggested_name(name.substr(kPrefix.size()), names);

@@ -112,13 +112,19 @@ std::string rejection(const Assembly& assembly, const RequestRecord& first) {
       setup.kv_capacity().count());
 }
 
+/// Does the policy take prompts in pieces, if asked to?
+bool can_chunk(const Assembly& assembly) {
+  if (!assembly.config.policy->check) return true;
+  Settings settings = assembly.config.settings;
+  settings.set("engine.chunked_prefill", true);
+  return assembly.config.policy->check(settings).empty();
+}
+
 std::string rejection_fix(const Assembly& assembly, const RequestRecord& first) {
   const Setup& setup = assembly.setup;
   if (first.input + first.output <= std::min(setup.max_model_len, setup.kv_capacity())) {
-    return fmt::format(
-        "policy {} never admits such a prompt: raise engine.max_num_batched_tokens, or set "
-        "engine.chunked_prefill=true",
-        setup.policy);
+    return fmt::format("policy {} never admits such a prompt: raise engine.max_num_batched_tokens{}", setup.policy,
+                       can_chunk(assembly) ? ", or set engine.chunked_prefill=true" : "");
   }
   if (setup.max_model_len < setup.kv_capacity()) {
     return "raise engine.max_model_len, or use a model with a longer context";
