@@ -7,9 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "policies/parts/admission.hpp"
+#include "policies/parts/arrival_order.hpp"
 #include "policies/parts/paged_space.hpp"
-#include "policies/parts/prompt_pieces.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -54,49 +53,28 @@ class SarathiScheduler final : public Scheduler {
   explicit SarathiScheduler(const Settings& settings)
       : chunk_(settings), max_num_seqs_(settings.get<std::int64_t>("engine.max_num_seqs")) {}
 
-  void arrived(const RequestView& request) override { waiting_.push_back(request.id); }
-  void ended(RequestId id, Outcome) override { pieces_.forget(id); }
+  void arrived(const RequestView& request) override { order_.waiting.push_back(request.id); }
+  void ended(RequestId id, Outcome) override { order_.pieces.forget(id); }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
-    running_.trim(view);
-    while (kv.decodes(view.batch().decoding) != Fit::now) preempt(running_.tail(view), decision);
+    order_.make_room(view, kv, decision, [&] { return view.batch().decoding; });
     decision.decodes(view.batch().decoding);
 
     Tokens used(view.batch().decoding);
-    pieces_.compute(view, decision, [&](const RequestView& request) {
+    order_.pieces.compute(view, decision, [&](const RequestView& request) {
       const Tokens tokens = std::min(request.remaining(), chunk_.at(request.computed) - used);
       used += std::max(tokens, Tokens(0));
       return tokens;
     });
-    admit(view, kv, decision, used);
+    Tokens left = chunk_.at(Tokens(0)) - used;
+    order_.admit(max_num_seqs_, view, kv, decision, left,
+                 [&](const RequestView& request) { return prompt_entry(request, left, left, /*pieces=*/true); });
   }
 
  private:
-  void preempt(RequestId victim, Decision& decision) {
-    running_.pop_back();
-    decision.leave(victim, Leave::preempt_recompute);
-    waiting_.push_front(victim);
-    pieces_.forget(victim);
-  }
-
-  void admit(const View& view, const KvSpace& kv, Decision& decision, Tokens used) {
-    const auto entry = [&](const RequestView& request) {
-      const Tokens left = chunk_.at(Tokens(0)) - used;
-      return Entry{.upto = request.known, .hold = true, .compute = std::min(request.known, left)};
-    };
-    const auto joined = [&](const RequestView& request, Tokens tokens) {
-      running_.insert_by_arrival(request.id);
-      pieces_.staged(request, tokens);
-      used += tokens;
-    };
-    admit_in_order(waiting_, max_num_seqs_, view, kv, decision, entry, joined);
-  }
-
   const ChunkSchedule chunk_;
   const std::int64_t max_num_seqs_;
-  FcfsQueue waiting_;
-  FcfsQueue running_;  // by arrival: the last one is the next victim
-  PromptPieces pieces_;
+  ArrivalOrder order_;
 };
 
 constexpr const char* kScheduleSource =
@@ -104,14 +82,7 @@ constexpr const char* kScheduleSource =
 
 std::vector<Parameter> parameters() {
   return {
-      {.name = "policy.watermark",
-       .type = ParameterType::real,
-       .unit = "fraction",
-       .default_value = "0.01",
-       .minimum = 0.0,
-       .maximum = 1.0,
-       .doc = "Share of the GPU blocks kept free at admission, rounded down to whole blocks",
-       .source = "sarathi/core/block_space_manager, watermark=0.01"},
+      watermark_parameter("sarathi/core/block_space_manager, watermark=0.01"),
       {.name = "policy.dynamic_chunks",
        .type = ParameterType::boolean,
        .unit = "-",
@@ -188,8 +159,7 @@ PolicyInfo info() {
   info.check = check;
   info.make = [](const PolicyContext& context) {
     PagedSpaceOptions options;
-    const auto total = static_cast<double>(context.view.tier(Tier::gpu).total.count());
-    options.watermark = Blocks(static_cast<std::int64_t>(context.settings.get<double>("policy.watermark") * total));
+    options.watermark = watermark_blocks(context);
     options.spare_block_per_decode = true;  // can_append_slot: a free block, whether or not the last one has room
     return Policy{std::make_unique<SarathiScheduler>(context.settings),
                   std::make_unique<PagedSpace>(context.view, options)};

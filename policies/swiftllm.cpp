@@ -38,10 +38,7 @@ class SwiftLlmScheduler final : public Scheduler {
  private:
   bool admit(const View& view, const KvSpace& kv, Decision& decision, Tokens budget) {
     const auto entry = [&](const RequestView& request) {
-      return Entry{.upto = request.known,
-                   .hold = true,
-                   .compute = request.known <= budget ? request.known : Tokens(0),
-                   .never = request.known > token_budget_};
+      return prompt_entry(request, budget, token_budget_, /*pieces=*/false);
     };
     return admit_in_order(waiting_, max_num_seqs_, view, kv, decision, entry,
                           [&](const RequestView&, Tokens tokens) { budget -= tokens; });

@@ -6,9 +6,8 @@
 // it as soon as its prompt fits, and pauses the latest arrivals when decodes run out of memory.
 #include <algorithm>
 
-#include "policies/parts/admission.hpp"
+#include "policies/parts/arrival_order.hpp"
 #include "policies/parts/paged_space.hpp"
-#include "policies/parts/prompt_pieces.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -21,58 +20,27 @@ class TensorRtLlmScheduler final : public Scheduler {
         max_num_seqs_(settings.get<std::int64_t>("engine.max_num_seqs")),
         chunked_prefill_(settings.get<bool>("engine.chunked_prefill")) {}
 
-  void arrived(const RequestView& request) override { waiting_.push_back(request.id); }
-  void ended(RequestId id, Outcome) override { pieces_.forget(id); }
+  void arrived(const RequestView& request) override { order_.waiting.push_back(request.id); }
+  void ended(RequestId id, Outcome) override { order_.pieces.forget(id); }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
-    running_.trim(view);
     const auto decodes = [&] { return std::min(view.batch().decoding, token_budget_.count()); };
-    bool paused = false;
-    while (kv.decodes(decodes()) != Fit::now) {
-      pause(running_.tail(view), decision);
-      paused = true;
-    }
+    // Only under MAX_UTILIZATION does anyone have to pause: a guaranteed decode always finds room.
+    const bool paused = order_.make_room(view, kv, decision, decodes);
     decision.decodes(decodes());
     Tokens budget = token_budget_ - Tokens(decodes());
-    pieces_.compute(view, decision, [&](const RequestView& request) {
-      const Tokens tokens = std::min(request.remaining(), budget);
-      budget -= tokens;
-      return tokens;
+    order_.continue_prompts(view, decision, budget);
+    if (paused) return;
+    order_.admit(max_num_seqs_, view, kv, decision, budget, [&](const RequestView& request) {
+      return prompt_entry(request, budget, token_budget_, chunked_prefill_);
     });
-    if (!paused) admit(view, kv, decision, budget);
   }
 
  private:
-  /// Only under MAX_UTILIZATION: a guaranteed decode always finds room.
-  void pause(RequestId victim, Decision& decision) {
-    running_.pop_back();
-    decision.leave(victim, Leave::preempt_recompute);
-    waiting_.push_front(victim);
-    pieces_.forget(victim);
-  }
-
-  void admit(const View& view, const KvSpace& kv, Decision& decision, Tokens budget) {
-    const auto entry = [&](const RequestView& request) {
-      const bool whole_fits = request.known <= budget;
-      return Entry{.upto = request.known,
-                   .hold = true,
-                   .compute = chunked_prefill_ || whole_fits ? std::min(request.known, budget) : Tokens(0),
-                   .never = !chunked_prefill_ && request.known > token_budget_};
-    };
-    const auto joined = [&](const RequestView& request, Tokens tokens) {
-      running_.insert_by_arrival(request.id);
-      pieces_.staged(request, tokens);
-      budget -= tokens;
-    };
-    admit_in_order(waiting_, max_num_seqs_, view, kv, decision, entry, joined);
-  }
-
   const Tokens token_budget_;
   const std::int64_t max_num_seqs_;
   const bool chunked_prefill_;
-  FcfsQueue waiting_;
-  FcfsQueue running_;  // by arrival: the last one is paused first
-  PromptPieces pieces_;
+  ArrivalOrder order_;
 };
 
 PolicyInfo info() {

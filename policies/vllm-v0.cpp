@@ -5,9 +5,8 @@
 // admission, and a watermark of 1% stays free. On shortage the running request that arrived last is preempted.
 #include <algorithm>
 
-#include "policies/parts/admission.hpp"
+#include "policies/parts/arrival_order.hpp"
 #include "policies/parts/paged_space.hpp"
-#include "policies/parts/prompt_pieces.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -20,11 +19,10 @@ class VllmV0Scheduler final : public Scheduler {
         max_num_seqs_(settings.get<std::int64_t>("engine.max_num_seqs")),
         chunked_prefill_(settings.get<bool>("engine.chunked_prefill")) {}
 
-  void arrived(const RequestView& request) override { waiting_.push_back(request.id); }
-  void ended(RequestId id, Outcome) override { pieces_.forget(id); }
+  void arrived(const RequestView& request) override { order_.waiting.push_back(request.id); }
+  void ended(RequestId id, Outcome) override { order_.pieces.forget(id); }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
-    running_.trim(view);
     if (chunked_prefill_) {
       decide_chunked(view, kv, decision);
     } else {
@@ -36,34 +34,22 @@ class VllmV0Scheduler final : public Scheduler {
   /// Prompts have the step to themselves; only without any do the running requests decode.
   void decide_prompts_first(const View& view, const KvSpace& kv, Decision& decision) {
     Tokens budget = token_budget_;
-    if (!swapped_.head(view).valid() && admit(view, kv, decision, budget)) return decision.decodes(0);
-    if (make_room_for_decodes(view, kv, decision, budget)) swap_in(view, kv, decision, budget);
+    if (!order_.swapped.head(view).valid() && admit(view, kv, decision, budget)) return decision.decodes(0);
+    if (make_room(view, kv, decision)) return;
+    swap_in(view, kv, decision);
   }
 
   /// Decodes and the unfinished prompt, then swapped requests, then new prompts, all within one token budget.
   void decide_chunked(const View& view, const KvSpace& kv, Decision& decision) {
-    Tokens budget = token_budget_;
-    const bool preempted = !make_room_for_decodes(view, kv, decision, budget);
-    if (!preempted) swap_in(view, kv, decision, budget);
+    if (!make_room(view, kv, decision)) swap_in(view, kv, decision);
     decision.decodes(runnable(view));
-    budget = token_budget_ - Tokens(runnable(view));
-    pieces_.compute(view, decision, [&](const RequestView& request) {
-      const Tokens tokens = std::min(request.remaining(), budget);
-      budget -= tokens;
-      return tokens;
-    });
-    if (!swapped_.head(view).valid()) admit(view, kv, decision, budget);
+    Tokens budget = token_budget_ - Tokens(runnable(view));
+    order_.continue_prompts(view, decision, budget);
+    if (!order_.swapped.head(view).valid()) admit(view, kv, decision, budget);
   }
 
-  /// Preempts the latest arrivals until the next token of every decode finds room. Returns true if none had to go.
-  bool make_room_for_decodes(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
-    bool preempted = false;
-    while (kv.decodes(runnable(view)) != Fit::now) {
-      preempt(view, kv, decision);
-      preempted = true;
-    }
-    budget -= Tokens(runnable(view));
-    return !preempted;
+  bool make_room(const View& view, const KvSpace& kv, Decision& decision) {
+    return order_.make_room(view, kv, decision, [&] { return runnable(view); });
   }
 
   /// Decodes that take a token in this step, the first in order of arrival.
@@ -72,56 +58,27 @@ class VllmV0Scheduler final : public Scheduler {
     return chunked_prefill_ ? std::min(decoding, token_budget_.count()) : decoding;
   }
 
-  void preempt(const View& view, const KvSpace& kv, Decision& decision) {
-    const RequestId victim = running_.tail(view);
-    const Leave how = kv.preempts(view.request(victim));
-    running_.pop_back();
-    decision.leave(victim, how);
-    pieces_.forget(victim);
-    if (how == Leave::preempt_swap) {
-      swapped_.insert_by_arrival(victim);
-    } else {
-      waiting_.push_front(victim);
-    }
-  }
-
-  void swap_in(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
-    for (RequestId head = swapped_.head(view); head.valid(); head = swapped_.head(view)) {
+  void swap_in(const View& view, const KvSpace& kv, Decision& decision) {
+    Tokens budget = token_budget_ - Tokens(runnable(view));
+    for (RequestId head = order_.swapped.head(view); head.valid(); head = order_.swapped.head(view)) {
       if (view.batch().running >= max_num_seqs_ || budget <= Tokens(0)) return;
       if (kv.resumes(view.request(head)) != Fit::now) return decision.blocked(Blocked::kv_capacity);
-      swapped_.pop_front();
-      decision.resume(head);
-      running_.insert_by_arrival(head);
+      order_.resume(head, view, decision);
       budget -= Tokens(1);
-      const RequestView back = view.request(head);
-      if (back.phase == Phase::prefilling) pieces_.staged(back, Tokens(0));
     }
   }
 
   /// Waiting requests in order of arrival, each with the blocks of its whole prompt. Returns true if any was admitted.
   bool admit(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
-    const auto entry = [&](const RequestView& request) {
-      const bool whole_fits = request.known <= budget;
-      return Entry{.upto = request.known,
-                   .hold = true,
-                   .compute = chunked_prefill_ || whole_fits ? std::min(request.known, budget) : Tokens(0),
-                   .never = !chunked_prefill_ && request.known > token_budget_};
-    };
-    const auto joined = [&](const RequestView& request, Tokens tokens) {
-      running_.insert_by_arrival(request.id);
-      pieces_.staged(request, tokens);
-      budget -= tokens;
-    };
-    return admit_in_order(waiting_, max_num_seqs_, view, kv, decision, entry, joined);
+    return order_.admit(max_num_seqs_, view, kv, decision, budget, [&](const RequestView& request) {
+      return prompt_entry(request, budget, token_budget_, chunked_prefill_);
+    });
   }
 
   const Tokens token_budget_;
   const std::int64_t max_num_seqs_;
   const bool chunked_prefill_;
-  FcfsQueue waiting_;
-  FcfsQueue running_;  // by arrival: the last one is the next victim
-  FcfsQueue swapped_;  // by arrival
-  PromptPieces pieces_;
+  ArrivalOrder order_;
 };
 
 std::string version(const Settings& settings) { return settings.get<std::string>("policy.version"); }
@@ -155,14 +112,7 @@ PolicyInfo info() {
        .source =
            "vllm/core/block_manager_v1.py (can_append_slots), block_manager_v2.py; which release defaults to which "
            "is assumed"},
-      {.name = "policy.watermark",
-       .type = ParameterType::real,
-       .unit = "fraction",
-       .default_value = "0.01",
-       .minimum = 0.0,
-       .maximum = 1.0,
-       .doc = "Share of the GPU blocks kept free at admission, rounded down to whole blocks",
-       .source = "vllm/core/block_manager*.py, watermark=0.01"}};
+      watermark_parameter("vllm/core/block_manager*.py, watermark=0.01")};
   info.default_engine = [](const Settings& settings) { return "vllm-" + version(settings); };
   info.engine_defaults = [](const Settings& settings) {
     const bool chunked = settings.has("engine.chunked_prefill") && settings.get<bool>("engine.chunked_prefill");
@@ -182,8 +132,7 @@ PolicyInfo info() {
     const Settings& settings = context.settings;
     const auto manager = settings.get<std::string>("policy.block_manager");
     PagedSpaceOptions options;
-    const auto total = static_cast<double>(context.view.tier(Tier::gpu).total.count());
-    options.watermark = Blocks(static_cast<std::int64_t>(settings.get<double>("policy.watermark") * total));
+    options.watermark = watermark_blocks(context);
     options.spare_block_per_decode = manager == "v1" || (manager == "auto" && version(settings) != "0.6.3");
     options.swap = settings.get<std::string>("engine.preemption") == "swap";
     return Policy{std::make_unique<VllmV0Scheduler>(settings), std::make_unique<PagedSpace>(context.view, options)};

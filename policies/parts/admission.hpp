@@ -16,6 +16,16 @@ struct Entry {
   bool never = false;  // longer than any iteration takes
 };
 
+/// An engine that takes the blocks of a whole prompt at once and computes it whole within the iteration's `budget`, or
+/// in pieces where it cuts prompts; without, a prompt longer than the `most` tokens of an iteration can never run.
+[[nodiscard]] inline Entry prompt_entry(const RequestView& request, Tokens budget, Tokens most, bool pieces) {
+  const bool fits = pieces || request.known <= budget;
+  return Entry{.upto = request.known,
+               .hold = true,
+               .compute = fits ? std::min(request.known, budget) : Tokens(0),
+               .never = !pieces && request.known > most};
+}
+
 /// Admits the head of `waiting` as long as there is a seat, tokens and memory for it; rejects heads that can never run.
 /// `entry(request)` says what a request needs; `joined(request, tokens)` is told of each one after its first `tokens`
 /// were staged. Returns true when any was admitted.

@@ -1,8 +1,25 @@
 #include "policies/parts/paged_space.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace spillway {
+
+Parameter watermark_parameter(std::string source) {
+  return {.name = "policy.watermark",
+          .type = ParameterType::real,
+          .unit = "fraction",
+          .default_value = "0.01",
+          .minimum = 0.0,
+          .maximum = 1.0,
+          .doc = "Share of the GPU blocks kept free at admission, rounded down to whole blocks",
+          .source = std::move(source)};
+}
+
+Blocks watermark_blocks(const PolicyContext& context) {
+  const auto total = static_cast<double>(context.view.tier(Tier::gpu).total.count());
+  return Blocks(static_cast<std::int64_t>(context.settings.get<double>("policy.watermark") * total));
+}
 
 Fit PagedSpace::admits(const RequestView& request, Tokens upto) const {
   const TierState& gpu = view_.tier(Tier::gpu);

@@ -1,6 +1,7 @@
 // KV in paged blocks on the GPU, whole requests swapped to the host or recomputed: what every vLLM-like engine does.
 #pragma once
 
+#include "sim/api/registry.hpp"
 #include "sim/api/scheduler.hpp"
 
 namespace spillway {
@@ -19,6 +20,10 @@ struct PagedSpaceOptions {
   /// GUARANTEED_NO_EVICT): then decodes always find room.
   bool guarantee_completion = false;
 };
+
+/// `policy.watermark` of engines that keep a share of the GPU's blocks free, and the blocks that it comes to.
+[[nodiscard]] Parameter watermark_parameter(std::string source);
+[[nodiscard]] Blocks watermark_blocks(const PolicyContext& context);
 
 /// Source: vLLM's block managers (vllm/core/block_manager_v1.py and _v2.py at v0.2.0..v0.6.3; vllm/v1/core at v0.19).
 /// Every answer is O(1), or O(cached blocks) with prefix caching.

@@ -1,21 +1,11 @@
 // algorithms of Orca's scheduler, step by step.
-#include <gtest/gtest.h>
-
-#include "tests/oracle/replay.hpp"
+#include "tests/unit/policy_test.hpp"
 
 namespace spillway {
 namespace {
 
-using oracle::replay;
-using oracle::Replay;
-using oracle::request;
-using oracle::SeenIteration;
-using oracle::WatchingModel;
-
-using Overrides = std::vector<std::pair<std::string, Value>>;
-
 /// max_model_len is what the blocks hold: 160 tokens.
-KvLayout ten_blocks() { return KvLayout{Blocks(10), Blocks(0), Tokens(16), Bytes(1000), 1, false}; }
+KvLayout ten_blocks() { return layout(10); }
 
 Overrides reserve(const std::string& what, Overrides more = {}) {
   more.emplace_back("policy.reserve", what);

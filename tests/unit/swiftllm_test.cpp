@@ -1,23 +1,8 @@
 // algorithms of SwiftLLM's scheduler, step by step, upstream and with piggybacked decodes.
-#include <gtest/gtest.h>
-
-#include "tests/oracle/replay.hpp"
+#include "tests/unit/policy_test.hpp"
 
 namespace spillway {
 namespace {
-
-using oracle::replay;
-using oracle::Replay;
-using oracle::request;
-using oracle::SeenIteration;
-using oracle::WatchingModel;
-
-using Overrides = std::vector<std::pair<std::string, Value>>;
-
-/// Blocks of 16 tokens and 1000 bytes, which a copy moves in 1,000 ns.
-KvLayout layout(std::int64_t gpu, std::int64_t host) {
-  return KvLayout{Blocks(gpu), Blocks(host), Tokens(16), Bytes(1000), 1, false};
-}
 
 Overrides swift(bool piggyback, Overrides more = {}) {
   more.emplace_back("policy.piggyback", piggyback);

@@ -1,20 +1,8 @@
 // algorithms of TensorRT-LLM's two capacity schedulers, step by step.
-#include <gtest/gtest.h>
-
-#include "tests/oracle/replay.hpp"
+#include "tests/unit/policy_test.hpp"
 
 namespace spillway {
 namespace {
-
-using oracle::replay;
-using oracle::Replay;
-using oracle::request;
-using oracle::SeenIteration;
-using oracle::WatchingModel;
-
-using Overrides = std::vector<std::pair<std::string, Value>>;
-
-KvLayout layout(std::int64_t gpu) { return KvLayout{Blocks(gpu), Blocks(0), Tokens(16), Bytes(1000), 1, false}; }
 
 Overrides under(const std::string& policy, const Overrides& more = {}) {
   Overrides all{{"policy.batch_scheduler_policy", policy}, {"engine.chunked_prefill", false}};

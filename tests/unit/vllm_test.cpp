@@ -1,16 +1,8 @@
 // algorithms of vLLM's V1 scheduler, step by step.
-#include <gtest/gtest.h>
-
-#include "tests/oracle/replay.hpp"
+#include "tests/unit/policy_test.hpp"
 
 namespace spillway {
 namespace {
-
-using oracle::replay;
-using oracle::Replay;
-using oracle::request;
-using oracle::SeenIteration;
-using oracle::WatchingModel;
 
 KvLayout blocks(std::int64_t gpu) { return KvLayout{Blocks(gpu), Blocks(0), Tokens(16), Bytes(16), 1, false}; }
 

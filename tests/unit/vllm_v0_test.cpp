@@ -1,22 +1,8 @@
 // algorithms of vLLM's V0 scheduler, step by step.
-#include <gtest/gtest.h>
-
-#include "tests/oracle/replay.hpp"
+#include "tests/unit/policy_test.hpp"
 
 namespace spillway {
 namespace {
-
-using oracle::replay;
-using oracle::Replay;
-using oracle::request;
-using oracle::SeenIteration;
-using oracle::WatchingModel;
-
-using Overrides = std::vector<std::pair<std::string, Value>>;
-
-KvLayout layout(std::int64_t gpu, std::int64_t host = 0) {
-  return KvLayout{Blocks(gpu), Blocks(host), Tokens(16), Bytes(1000), 1, false};
-}
 
 Overrides prompts_first(Overrides more = {}) {
   more.emplace_back("engine.chunked_prefill", false);

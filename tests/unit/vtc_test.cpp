@@ -1,23 +1,14 @@
 // algorithms of VTC on S-LoRA's engine: counters, admission, and the scheduler step by step.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
 #include "policies/parts/token_counters.hpp"
 #include "policies/parts/token_pool.hpp"
-#include "tests/oracle/replay.hpp"
+#include "tests/unit/policy_test.hpp"
 
 namespace spillway {
 namespace {
 
 using oracle::Dice;
-using oracle::replay;
-using oracle::Replay;
-using oracle::request;
-using oracle::SeenIteration;
-using oracle::WatchingModel;
-
-using Overrides = std::vector<std::pair<std::string, Value>>;
 
 /// A view of an instance in which every request is alive.
 class PlainView final : public View {

@@ -1,0 +1,78 @@
+// Engines that keep what runs in order of arrival: vLLM V0 and those that grew out of it.
+#pragma once
+
+#include "policies/parts/admission.hpp"
+#include "policies/parts/fcfs_queue.hpp"
+#include "policies/parts/prompt_pieces.hpp"
+#include "sim/api/scheduler.hpp"
+
+namespace spillway {
+
+/// The waiting, the running and the swapped requests, each in order of arrival. On shortage the running request that
+/// arrived last goes: back to the head of the queue, or to the host when the space says so.
+class ArrivalOrder {
+ public:
+  FcfsQueue waiting;
+  FcfsQueue swapped;
+  PromptPieces pieces;  // of the running ones, those whose prompt is not complete
+
+  /// Takes out latest arrivals until the next token of `decodes()` requests finds room. True if any had to go.
+  template <class Decodes>
+  bool make_room(const View& view, const KvSpace& kv, Decision& decision, Decodes decodes) {
+    running_.trim(view);
+    bool any = false;
+    while (kv.decodes(decodes()) != Fit::now) {
+      preempt(view, kv, decision);
+      any = true;
+    }
+    return any;
+  }
+
+  /// As admit_in_order; every piece that is staged is taken off `budget`.
+  template <class EntryOf>
+  bool admit(std::int64_t max_num_seqs, const View& view, const KvSpace& kv, Decision& decision, Tokens& budget,
+             EntryOf entry) {
+    return admit_in_order(waiting, max_num_seqs, view, kv, decision, entry,
+                          [&](const RequestView& request, Tokens tokens) {
+                            running_.insert_by_arrival(request.id);
+                            pieces.staged(request, tokens);
+                            budget -= tokens;
+                          });
+  }
+
+  /// Goes on with the prompts that are not complete, within the budget.
+  void continue_prompts(const View& view, Decision& decision, Tokens& budget) {
+    pieces.compute(view, decision, [&](const RequestView& request) {
+      const Tokens tokens = std::min(request.remaining(), budget);
+      budget -= tokens;
+      return tokens;
+    });
+  }
+
+  /// The first of the swapped requests runs again.
+  void resume(RequestId id, const View& view, Decision& decision) {
+    swapped.pop_front();
+    decision.resume(id);
+    running_.insert_by_arrival(id);
+    const RequestView back = view.request(id);
+    if (back.phase == Phase::prefilling) pieces.staged(back, Tokens(0));
+  }
+
+ private:
+  void preempt(const View& view, const KvSpace& kv, Decision& decision) {
+    const RequestId victim = running_.tail(view);
+    const Leave how = kv.preempts(view.request(victim));
+    running_.pop_back();
+    decision.leave(victim, how);
+    pieces.forget(victim);
+    if (how == Leave::preempt_swap) {
+      swapped.insert_by_arrival(victim);
+    } else {
+      waiting.push_front(victim);
+    }
+  }
+
+  FcfsQueue running_;
+};
+
+}  // namespace spillway
