@@ -21,12 +21,12 @@ struct Trace {
   std::vector<RequestSpec> requests;
 };
 
-/// Three situations that every policy meets: plenty of room, memory for about two of five requests, and shared
-/// prefixes.
+/// Four situations that every policy meets: plenty of room, memory for about two of five requests, shared prefixes, and
+/// prefixes that only the host still holds.
 std::vector<Trace> traces() {
   using oracle::request;
-  const auto layout = [](std::int64_t gpu, std::int64_t host, bool caching) {
-    return KvLayout{Blocks(gpu), Blocks(host), Tokens(16), Bytes(640), 2, caching};
+  const auto layout = [](std::int64_t gpu, std::int64_t host, bool caching, std::int64_t host_cache = 0) {
+    return KvLayout{Blocks(gpu), Blocks(host), Tokens(16), Bytes(640), 2, caching, Blocks(host_cache)};
   };
   const std::vector<std::pair<std::string, Value>> budget{{"engine.max_num_batched_tokens", std::int64_t{128}},
                                                           {"engine.max_num_seqs", std::int64_t{4}}};
@@ -42,9 +42,15 @@ std::vector<Trace> traces() {
       {"prefixes",
        layout(40, 0, true),
        budget,
-       {request(0, 100, 5), request(2500, 100, 5), request(2600, 64, 4), request(6000, 120, 3)}}};
+       {request(0, 100, 5), request(2500, 100, 5), request(2600, 64, 4), request(6000, 120, 3)}},
+      {"host-cache",
+       layout(8, 0, true, 20),
+       budget,
+       {request(0, 100, 5), request(20000, 100, 5), request(40000, 100, 5), request(60000, 64, 4)}}};
   for (RequestSpec& spec : list[2].requests) spec.prefix_ids = {1, 2, 3, 4};
   list[2].requests[2].prefix_ids = {1, 2, 9};
+  for (RequestSpec& spec : list[3].requests) spec.prefix_ids = {1, 2, 3, 4};
+  list[3].requests[1].prefix_ids = {5, 6, 7, 8};
   return list;
 }
 
@@ -85,8 +91,8 @@ void expect_golden(const std::string& name, const std::string& text) {
 TEST(Golden, EveryPolicy) {
   for (const PolicyInfo* policy : PolicyRegistry::instance().all()) {
     SCOPED_TRACE(policy->name);
-    expect_golden(policy->name, run(*policy, false));
-    if (oracle::can_swap(*policy)) expect_golden(policy->name + ".swap", run(*policy, true));
+    if (oracle::accepts_preemption(*policy, "recompute")) expect_golden(policy->name, run(*policy, false));
+    if (oracle::accepts_preemption(*policy, "swap")) expect_golden(policy->name + ".swap", run(*policy, true));
   }
 }
 

@@ -76,10 +76,9 @@ Settings policy_settings(const PolicyInfo& policy, const std::vector<std::pair<s
   return settings;
 }
 
-bool can_swap(const PolicyInfo& policy) {
+bool accepts_preemption(const PolicyInfo& policy, const std::string& how) {
   if (!policy.check) return true;
-  const std::vector<Problem> problems =
-      policy.check(policy_settings(policy, {{"engine.preemption", std::string("swap")}}));
+  const std::vector<Problem> problems = policy.check(policy_settings(policy, {{"engine.preemption", how}}));
   return std::none_of(problems.begin(), problems.end(),
                       [](const Problem& problem) { return problem.where == "engine.preemption"; });
 }

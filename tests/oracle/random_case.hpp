@@ -65,8 +65,8 @@ class WholeModel final : public ExecutionModel {
 /// The default settings of a policy, `overrides` applied on top (key -> value), engine keys included.
 Settings policy_settings(const PolicyInfo& policy, const std::vector<std::pair<std::string, Value>>& overrides);
 
-/// Does the policy's check accept engine.preemption=swap?
-bool can_swap(const PolicyInfo& policy);
+/// Does the policy's check accept engine.preemption=`how`?
+bool accepts_preemption(const PolicyInfo& policy, const std::string& how);
 
 /// A value of a parameter: its default, or a random one of the values it can take.
 Value default_value(const Parameter& parameter);
