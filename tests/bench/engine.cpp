@@ -51,11 +51,11 @@ void saturated(benchmark::State& state, const std::string& policy) {
   measure(state, [&] { return run_once(arguments); });
 }
 
-void BM_Vllm(benchmark::State& state) { saturated(state, "vllm"); }
-BENCHMARK(BM_Vllm)->Arg(32)->Arg(256)->Arg(1024)->Unit(benchmark::kMillisecond);
+void vllm(benchmark::State& state) { saturated(state, "vllm"); }
+BENCHMARK(vllm)->Arg(32)->Arg(256)->Arg(1024)->Unit(benchmark::kMillisecond);
 
 /// Every policy at a batch of 128, the requests of 16 clients.
-void BM_Policy(benchmark::State& state, const std::string& policy) {
+void policy(benchmark::State& state, const std::string& policy) {
   measure(state, [&] {
     std::vector<std::string> arguments{
         "policy=" + policy,    "workload.trace=sharegpt", "workload.requests=200000", "workload.rate=1000",
@@ -66,7 +66,7 @@ void BM_Policy(benchmark::State& state, const std::string& policy) {
 
 /// Every policy at a batch of 128 with prefix caching, its host tier included: every block has a content, half of the
 /// prompts begin with one of 64 prefixes, and the GPU's blocks are reused all the time.
-void BM_PolicyPrefixes(benchmark::State& state, const std::string& policy) {
+void policy_prefixes(benchmark::State& state, const std::string& policy) {
   Assembly assembly =
       assemble(resolve_arguments({"policy=" + policy, "workload.trace=sharegpt", "workload.requests=100000",
                                   "workload.rate=1000", "workload.clients=16", "engine.max_num_seqs=128",
@@ -87,15 +87,15 @@ void BM_PolicyPrefixes(benchmark::State& state, const std::string& policy) {
 }
 
 /// Memory for a fraction of the batch: admission, preemption and recomputation all the time.
-void BM_VllmShortOfMemory(benchmark::State& state) {
+void vllm_short_of_memory(benchmark::State& state) {
   const std::vector<std::string> arguments{"policy=vllm", "workload.trace=sharegpt", "workload.requests=100000",
                                            "workload.rate=1000", "memory.gpu_kv=8GB"};
   measure(state, [&] { return run_once(arguments); });
 }
-BENCHMARK(BM_VllmShortOfMemory)->Unit(benchmark::kMillisecond);
+BENCHMARK(vllm_short_of_memory)->Unit(benchmark::kMillisecond);
 
 /// The engine alone: neither drawing requests nor reading configuration is in the time; metrics and percentiles are.
-void BM_EngineAlone(benchmark::State& state) {
+void engine_alone(benchmark::State& state) {
   Assembly assembly = assemble(resolve_arguments(
       {"policy=vllm", "workload.trace=sharegpt", "workload.requests=300000", "workload.rate=1000"}, {}, {}));
   std::vector<RequestSpec> requests;
@@ -105,17 +105,16 @@ void BM_EngineAlone(benchmark::State& state) {
     return simulate(simulation_config(assembly, source)).statistics;
   });
 }
-BENCHMARK(BM_EngineAlone)->Unit(benchmark::kMillisecond);
+BENCHMARK(engine_alone)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace spillway::cli
 
 int main(int argc, char** argv) {
   for (const spillway::PolicyInfo* info : spillway::PolicyRegistry::instance().all()) {
-    benchmark::RegisterBenchmark(("BM_Policy/" + info->name).c_str(), spillway::cli::BM_Policy, info->name)
+    benchmark::RegisterBenchmark(("policy/" + info->name).c_str(), spillway::cli::policy, info->name)
         ->Unit(benchmark::kMillisecond);
-    benchmark::RegisterBenchmark(("BM_PolicyPrefixes/" + info->name).c_str(), spillway::cli::BM_PolicyPrefixes,
-                                 info->name)
+    benchmark::RegisterBenchmark(("policy_prefixes/" + info->name).c_str(), spillway::cli::policy_prefixes, info->name)
         ->Unit(benchmark::kMillisecond);
   }
   benchmark::Initialize(&argc, argv);

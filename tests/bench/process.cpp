@@ -51,23 +51,23 @@ void time_process(benchmark::State& state, const std::vector<std::string>& argum
 }
 
 /// The first what-if of a new user: every default.
-void BM_FirstWhatIf(benchmark::State& state) { time_process(state, {}, 2000.0); }
-BENCHMARK(BM_FirstWhatIf)->Unit(benchmark::kMillisecond)->UseRealTime();
+void first_what_if(benchmark::State& state) { time_process(state, {}, 2000.0); }
+BENCHMARK(first_what_if)->Unit(benchmark::kMillisecond)->UseRealTime();
 
-void BM_SharegptSaturated(benchmark::State& state) {
+void sharegpt_saturated(benchmark::State& state) {
   time_process(state, {"workload.trace=sharegpt", "workload.requests=1000000", "workload.rate=1000"}, 1e6);
 }
-BENCHMARK(BM_SharegptSaturated)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(sharegpt_saturated)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 /// Ten million requests below saturation: memory must not follow their number.
-void BM_TenMillionBelowSaturation(benchmark::State& state) {
+void ten_million_below_saturation(benchmark::State& state) {
   time_process(state, {"workload.trace=sharegpt", "workload.requests=10000000", "workload.rate=25"}, 1e7);
 }
-BENCHMARK(BM_TenMillionBelowSaturation)->Unit(benchmark::kSecond)->UseRealTime()->Iterations(1);
+BENCHMARK(ten_million_below_saturation)->Unit(benchmark::kSecond)->UseRealTime()->Iterations(1);
 
 /// Four million requests at once, stopped after a minute of simulated time: nearly all of them still wait. Their cost
 /// is the difference to the same run with a thousandth of them.
-void BM_BytesPerWaitingRequest(benchmark::State& state) {
+void bytes_per_waiting_request(benchmark::State& state) {
   constexpr double kRequests = 4e6;
   const std::vector<std::string> common{"workload.trace=sharegpt", "workload.arrival=all-at-once", "until=60s"};
   for (auto _ : state) {
@@ -81,7 +81,7 @@ void BM_BytesPerWaitingRequest(benchmark::State& state) {
     state.counters["bytes/waiting"] = (large.peak_bytes - small.peak_bytes) / (kRequests * 0.999);
   }
 }
-BENCHMARK(BM_BytesPerWaitingRequest)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
+BENCHMARK(bytes_per_waiting_request)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
 
 }  // namespace
 

@@ -62,6 +62,7 @@ class CliTest : public testing::Test {
   }
   [[nodiscard]] pid_t start_program(std::vector<std::string> arguments, const std::string& out = {}) const {
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     const std::string out_path = out.empty() ? (root_ / "out").string() : out;

@@ -249,7 +249,7 @@ TEST_F(RunCli, EveryHelpHasAnExampleAndTheExitCodes) {
                                                                                        {"completion"},
                                                                                        {"complete"}}) {
     std::vector<std::string> arguments = command;
-    arguments.push_back("--help");
+    arguments.emplace_back("--help");
     const Output help = spillway(arguments);
     EXPECT_EQ(help.code, 0);
     EXPECT_THAT(help.out, HasSubstr("Example: spillway "));
