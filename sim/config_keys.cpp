@@ -195,9 +195,10 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
   std::vector<std::string> policies;
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) policies.push_back(info->name);
   std::vector<Parameter> table;
-  Parameter model = name_or_file("model", "llama-3.1-8b", names.models,
-                                 "Language model: a name, a file, or a folder with a Hugging Face config.json",
-                                 "Spillway: by default a widely served model that fits one GPU of the default hardware");
+  Parameter model =
+      name_or_file("model", "llama-3.1-8b", names.models,
+                   "Language model: a name, a file, or a folder with a Hugging Face config.json",
+                   "Spillway: by default a widely served model that fits one GPU of the default hardware");
   model.takes_folder = true;
   table.push_back(std::move(model));
   table.push_back(name_or_file("hardware", "h100-80gb-sxm", names.hardware, "GPU: a name or a profile file",

@@ -135,6 +135,7 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
 
 void Instance::stop(SimTime now) {
   advance(now);
+  count_idle_time();
   for (const RequestId id : table_.all()) {
     const bool given_up = std::find(expired_.begin(), expired_.end(), id) != expired_.end();
     end_request(id, given_up ? Outcome::timed_out : Outcome::unfinished, now);
@@ -167,6 +168,7 @@ std::optional<SimTime> Instance::decide(SimTime now) {
   }
   SPILLWAY_CHECK(++silent_iterations_ <= kMostSilentIterations,
                  "no token in " + std::to_string(kMostSilentIterations) + " iterations; " + oldest() + " is stuck");
+  count_idle_time();
   busy_ = true;
   start_ = now;
   ++totals_.iterations;
@@ -206,24 +208,22 @@ BatchShape Instance::shape() {
   return shape;
 }
 
-Copy Instance::block_copy(Stream stream, Blocks blocks) const {
-  const Bytes bytes = kv_.block_bytes * blocks.count();
-  const CopyTime time = model_.copy(stream, kv_.copies_per_block * blocks.count(), bytes);
-  return Copy{stream, 0, 0, bytes, time.launch, time.transfer};
-}
-
 void Instance::queue_copies() {
-  const auto queue = [this](Stream stream, Blocks blocks, Bytes& moved, bool blocking) {
+  const auto queue = [this](Stream stream, Blocks blocks, std::int64_t copies_per_block, bool blocking) {
     if (blocks.count() == 0) return;
-    const Copy copy = block_copy(stream, blocks);
-    moved += copy.bytes;
-    charged_[stream == Stream::h2d ? 0 : 1] += copy.bytes;
+    const Bytes bytes = kv_.block_bytes * blocks.count();
+    const CopyTime time = model_.copy(stream, copies_per_block * blocks.count(), bytes);
+    const Copy copy{stream, 0, 0, bytes, time.launch, time.transfer};
+    (stream == Stream::h2d ? totals_.moved_h2d : totals_.moved_d2h) += bytes;
+    charged_[stream == Stream::h2d ? 0 : 1] += bytes;
     blocking ? copies_.add(copy) : copies_.add_background(copy);
   };
-  queue(Stream::h2d, moves_[0], totals_.moved_h2d, true);
-  queue(Stream::d2h, moves_[1], totals_.moved_d2h, true);
+  queue(Stream::h2d, moves_[0], kv_.copies_per_block, true);
+  queue(Stream::d2h, moves_[1], kv_.copies_per_block, true);
   moves_ = {};
-  if (host_) queue(Stream::d2h, host_->take_stores(), totals_.moved_d2h, false);
+  if (!host_) return;
+  queue(Stream::h2d, std::exchange(loads_, Blocks(0)), kv_.host_cache_copies_per_block, true);
+  queue(Stream::d2h, host_->take_stores(), kv_.host_cache_copies_per_block, false);
 }
 
 void Instance::collect_stored(SimTime now) {
@@ -242,24 +242,12 @@ SimTime Instance::run(const BatchShape& batch) {
   const SubBatchTimes sub_batch{time.before, LayerTimes(time.layer), LayerTimes(), time.after};
   IterationPlan plan{model_.layers(), std::span(&sub_batch, 1), nullptr};
   queue_copies();
-  if (copies_.none()) {
-    executor_.begin(plan, start_);
-    account(time, Duration(0), Resource::h2d);
-    return executor_.run(plan, kNever).time;
-  }
-  const std::array<StreamUse, 3> before{executor_.use(Stream::compute), executor_.use(Stream::h2d),
-                                        executor_.use(Stream::d2h)};
-  plan.rule = &copies_;
+  if (!copies_.none()) plan.rule = &copies_;
+  const Duration stalled = executor_.use(Stream::compute).stall;
   executor_.begin(plan, start_);
   const SimTime end = executor_.run(plan, kNever).time;
-  const StreamUse in = executor_.use(Stream::h2d) - before[1];
-  const StreamUse out = executor_.use(Stream::d2h) - before[2];
-  account(time, (executor_.use(Stream::compute) - before[0]).stall,
-          in.busy >= out.busy ? Resource::h2d : Resource::d2h);
-  if (copies_.none()) {
-    SPILLWAY_CHECK(executor_.use(Stream::h2d).bytes == charged_[0] && executor_.use(Stream::d2h).bytes == charged_[1],
-                   "bytes moved differ from bytes charged on the links");
-  }
+  const Duration stall = executor_.use(Stream::compute).stall - stalled;
+  account(time, end - start_, stall, copies_.held_by() == Stream::h2d ? Resource::h2d : Resource::d2h);
   return end;
 }
 
@@ -349,6 +337,7 @@ void Instance::advance(SimTime now) {
   if (!measuring_ && now >= metrics_.begin()) {
     measuring_ = true;
     totals_ = EngineTotals{};
+    idle_time_ = IdleTime{};
     advanced_ = std::max(advanced_, metrics_.begin());
     fairness_.begin(metrics_.begin());
   }
@@ -357,22 +346,40 @@ void Instance::advance(SimTime now) {
   if (seconds <= 0.0) return;
   const Blocks used = tiers_[0].total - tiers_[0].free;
   const Blocks host_used = tiers_[1].total - tiers_[1].free;
-  totals_.waiting_time += static_cast<double>(waiting()) * seconds;
-  totals_.kv_time += static_cast<double>(used.count()) * seconds;
-  totals_.host_kv_time += static_cast<double>(host_used.count()) * seconds;
   totals_.peak_kv = std::max(totals_.peak_kv, used);
   totals_.peak_host_kv = std::max(totals_.peak_host_kv, host_used);
-  if (busy_) {
-    totals_.busy_time += seconds;
-    totals_.batch_time += static_cast<double>(members_.size()) * seconds;
-  } else {
-    totals_.resource_time[static_cast<std::size_t>(Resource::load)] += seconds;
+  const double waiting_time = static_cast<double>(waiting()) * seconds;
+  const double kv_time = static_cast<double>(used.count()) * seconds;
+  const double host_kv_time = static_cast<double>(host_used.count()) * seconds;
+  if (!busy_) {
+    idle_time_.seconds += seconds;
+    idle_time_.waiting += waiting_time;
+    idle_time_.kv += kv_time;
+    idle_time_.host_kv += host_kv_time;
+    return;
   }
+  totals_.waiting_time += waiting_time;
+  totals_.kv_time += kv_time;
+  totals_.host_kv_time += host_kv_time;
+  totals_.busy_time += seconds;
+  totals_.batch_time += static_cast<double>(members_.size()) * seconds;
+  for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * seconds;
 }
 
-void Instance::account(const IterationTime& time, Duration stall, Resource link) {
-  const auto spend = [this](Resource resource, double seconds) {
-    totals_.resource_time[static_cast<std::size_t>(resource)] += seconds;
+void Instance::count_idle_time() {
+  totals_.resource_time[static_cast<std::size_t>(Resource::load)] += idle_time_.seconds;
+  totals_.waiting_time += idle_time_.waiting;
+  totals_.kv_time += idle_time_.kv;
+  totals_.host_kv_time += idle_time_.host_kv;
+  idle_time_ = IdleTime{};
+}
+
+void Instance::account(const IterationTime& time, Duration length, Duration stall, Resource link) {
+  spending_.fill(0.0);
+  const double seconds = to_seconds(length);
+  if (seconds <= 0.0) return;
+  const auto spend = [&](Resource resource, double share) {
+    spending_[static_cast<std::size_t>(resource)] += share / seconds;
   };
   spend(link, to_seconds(stall));
   if (blocked_ == Blocked::kv_capacity) {
@@ -384,6 +391,12 @@ void Instance::account(const IterationTime& time, Duration stall, Resource link)
   spend(Resource::memory, time.shares.memory);
   spend(Resource::network, time.shares.network);
   spend(Resource::host, time.shares.host);
+}
+
+void Instance::settle_links() {
+  executor_.run_copies(&copies_, kNever);
+  SPILLWAY_CHECK(executor_.use(Stream::h2d).bytes == charged_[0] && executor_.use(Stream::d2h).bytes == charged_[1],
+                 "bytes moved differ from bytes charged on the links");
 }
 
 }  // namespace spillway

@@ -41,7 +41,10 @@ class Instance final : public View, private Decision {
 
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
-  [[nodiscard]] const EngineTotals& totals() const { return totals_; }
+  /// Of the measured span up to the last completion (or to `stop`); all zero when none was measured.
+  [[nodiscard]] EngineTotals totals() const { return measuring_ ? totals_ : EngineTotals{}; }
+  /// The run is over: what is still on a link arrives, and must be what was charged.
+  void settle_links();
   /// After `stop`, or when nothing lives.
   [[nodiscard]] FairnessTotals fairness() const { return fairness_.totals(); }
   [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
@@ -58,6 +61,15 @@ class Instance final : public View, private Decision {
   [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override;
 
  private:
+  /// Integrals over time in which nothing runs: they count only once another iteration follows, for the measured span
+  /// ends with the last completion.
+  struct IdleTime {
+    double seconds = 0.0;
+    double waiting = 0.0;
+    double kv = 0.0;
+    double host_kv = 0.0;
+  };
+
   // Decision
   void join(RequestId id) override;
   void resume(RequestId id) override;
@@ -101,7 +113,6 @@ class Instance final : public View, private Decision {
   [[nodiscard]] SimTime run(const BatchShape& shape);
   /// Hands the staged moves, and the blocks to be kept on the host, to the copies of the next iteration.
   void queue_copies();
-  [[nodiscard]] Copy block_copy(Stream stream, Blocks blocks) const;
   /// Blocks whose copy to the host has ended by `now` can be found there from now on.
   void collect_stored(SimTime now);
   /// The blocks that the iteration filled are put down for the host.
@@ -113,7 +124,9 @@ class Instance final : public View, private Decision {
   void end_request(RequestId id, Outcome outcome, SimTime now);
   void record(const RequestSlot& slot, const Member* member, Outcome outcome, SimTime now);
   void advance(SimTime now);
-  void account(const IterationTime& time, Duration stall, Resource link);
+  /// Notes what the iteration of `length` that starts now spends its time on.
+  void account(const IterationTime& time, Duration length, Duration stall, Resource link);
+  void count_idle_time();
 
   const ExecutionModel& model_;
   const KvLayout kv_;
@@ -134,6 +147,7 @@ class Instance final : public View, private Decision {
   std::vector<std::int32_t> chunk_members_;
   std::vector<PrefillChunk> chunks_;
   std::array<Blocks, 2> moves_{};   // host -> GPU, GPU -> host
+  Blocks loads_{};                  // host cache -> GPU
   std::array<Bytes, 2> charged_{};  // bytes handed to each copy stream so far
   KvCopies copies_;                 // the moves, which the forward pass waits for, and what goes to the host cache
   Blocks promised_{};
@@ -149,7 +163,9 @@ class Instance final : public View, private Decision {
   EngineTotals totals_;
   bool measuring_ = false;
   SimTime advanced_{};
-  std::int64_t silent_iterations_ = 0;  // since the last token
+  std::array<double, kResources> spending_{};  // of the iteration in flight, shares of its length
+  IdleTime idle_time_;                         // since the last completion
+  std::int64_t silent_iterations_ = 0;         // since the last token
   std::optional<RequestRecord> first_rejected_;
 };
 

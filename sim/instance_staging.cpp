@@ -175,7 +175,7 @@ void Instance::take_cached_prefix(std::int32_t m) {
     host_->touch(hash);
   }
   const Blocks loaded(static_cast<std::int64_t>(loads.size()));
-  moves_[0] += loaded;
+  loads_ += loaded;
   totals_.prefix_hit_host += kv_.block_tokens * loaded.count();
   member.named = member.blocks.size();
   member.held = static_cast<std::int64_t>(member.blocks.size());

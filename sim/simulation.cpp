@@ -29,6 +29,7 @@ class Simulation {
     SPILLWAY_CHECK(over_ || instance_.live() == 0,
                    "no event is left and " + instance_.oldest() + " still waits: the policy idles for ever");
     if (over_) instance_.stop(now_);
+    instance_.settle_links();
     SimulationResult result;
     const SimTime end = over_ ? now_ : last_completion_;
     result.statistics = metrics_.finish(end, instance_.totals(), config_.kv.gpu_blocks, config_.kv.host_blocks,

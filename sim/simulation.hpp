@@ -25,6 +25,8 @@ struct KvLayout {
   std::int64_t copies_per_block = 1;  // separate host-side copies when a block moves between tiers
   bool prefix_caching = false;
   Blocks host_cache_blocks{};  // host tier of the prefix cache; 0: none
+  /// Of a block that moves between GPU and host cache. 1: the layers of a block lie side by side (vLLM since 0.12).
+  std::int64_t host_cache_copies_per_block = 1;
 };
 
 /// What the progress line shows.

@@ -18,7 +18,8 @@ namespace spillway {
 ///    prompts of this iteration.
 ///  * Background copies hold nothing; they go on beside this iteration and later ones.
 ///
-/// Copies added later wait for the next iteration. No copy of another rule may be in flight.
+/// A direction is one FIFO: a swap-out also waits for the background copies that were issued before it. Copies added
+/// later wait for the next iteration. No copy of another rule may be in flight.
 class KvCopies final : public LayerRule {
  public:
   void add(Copy copy) {
@@ -33,6 +34,8 @@ class KvCopies final : public LayerRule {
   [[nodiscard]] bool none() const {
     return blocking_.empty() && background_.empty() && blocking_in_flight_ == 0 && background_in_flight_ == 0;
   }
+  /// Direction of the blocking copy that ended last: the one that steps waited for.
+  [[nodiscard]] Stream held_by() const { return held_by_; }
   /// Background copies that have ended since the last call; they end in the order in which they were added.
   [[nodiscard]] std::int64_t take_background_done() { return std::exchange(background_done_, 0); }
 
@@ -48,6 +51,7 @@ class KvCopies final : public LayerRule {
   void at_copy_done(const Copy& copy, CopySink& /*sink*/) override {
     if (copy.tag == kBlocking) {
       --blocking_in_flight_;
+      held_by_ = copy.stream;
     } else {
       --background_in_flight_;
       ++background_done_;
@@ -66,6 +70,7 @@ class KvCopies final : public LayerRule {
   std::size_t blocking_in_flight_ = 0;
   std::size_t background_in_flight_ = 0;
   std::int64_t background_done_ = 0;
+  Stream held_by_ = Stream::h2d;
 };
 
 }  // namespace spillway

@@ -272,7 +272,7 @@ class NaiveEngine final : public View, private Decision {
       const auto what = content(r, static_cast<std::int64_t>(b));
       blocks_[static_cast<std::size_t>(r.blocks[b])] = Block{1, what};
       keep(what);
-      ++moved_[0];
+      ++loaded_;
       result_.prefix_hit_host += block_tokens_;
     }
     r.offered = static_cast<std::int64_t>(r.blocks.size());
@@ -399,7 +399,7 @@ class NaiveEngine final : public View, private Decision {
   void decide() {
     if (busy_) return;
     collect();
-    moved_[0] = moved_[1] = 0;
+    moved_[0] = moved_[1] = loaded_ = 0;
     do {  // until something runs, or nothing changes any more
       decodes_staged_ = false;
       changed_ = false;
@@ -433,10 +433,13 @@ class NaiveEngine final : public View, private Decision {
     const SimTime issued = now_ + time.before;
     SimTime loaded = issued;
     for (int i = 0; i < 2; ++i) {
-      if (moved_[i] > 0) loaded = std::max(loaded, copy_blocks(i, moved_[i], issued));
+      if (moved_[i] > 0) loaded = std::max(loaded, copy_blocks(i, moved_[i], config_.copies_per_block, issued));
+    }
+    if (loaded_ > 0) {
+      loaded = std::max(loaded, copy_blocks(0, loaded_, config_.host_cache_copies_per_block, issued));
     }
     if (put_down_ > 0) {
-      const SimTime there = copy_blocks(1, put_down_, issued);
+      const SimTime there = copy_blocks(1, put_down_, config_.host_cache_copies_per_block, issued);
       for (Kept& kept : host_) {
         if (kept.there == kNever) kept.there = there;
       }
@@ -449,10 +452,10 @@ class NaiveEngine final : public View, private Decision {
     at(end, 1, 0);
   }
   /// One copy of so many blocks at the end of a direction's queue; returns its end.
-  SimTime copy_blocks(int direction, std::int64_t count, SimTime issued) {
+  SimTime copy_blocks(int direction, std::int64_t count, std::int64_t copies_per_block, SimTime issued) {
     const Bytes bytes = config_.block_bytes * count;
     const CopyTime copy =
-        config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, config_.copies_per_block * count, bytes);
+        config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, copies_per_block * count, bytes);
     (direction == 0 ? result_.moved_h2d : result_.moved_d2h) += bytes;
     link_free_[direction] = std::max(link_free_[direction], issued) + copy.launch + copy.transfer;
     return link_free_[direction];
@@ -592,6 +595,7 @@ class NaiveEngine final : public View, private Decision {
   std::list<Kept> host_;  // by use
   std::vector<std::vector<std::uint64_t>> named_;
   std::int64_t put_down_ = 0;
+  std::int64_t loaded_ = 0;
   std::vector<Service> served_;
   std::vector<std::pair<std::uint32_t, std::int64_t>> lifts_;
   std::set<std::uint32_t> seen_;  // clients with a request that was not rejected on arrival

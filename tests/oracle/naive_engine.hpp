@@ -25,6 +25,7 @@ struct NaiveConfig {
   std::int64_t copies_per_block = 1;
   bool prefix_caching = false;
   Blocks host_cache_blocks{};
+  std::int64_t host_cache_copies_per_block = 1;
   Tokens max_model_len{};
   std::optional<Duration> request_timeout;
   std::optional<SimTime> until;

@@ -105,6 +105,7 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale,
   config.copies_per_block = dice.between(1, 6);
   config.prefix_caching = dice.chance(50);
   if (config.prefix_caching && dice.chance(60)) config.host_cache_blocks = Blocks(dice.between(1, 60));
+  config.host_cache_copies_per_block = dice.between(1, 3);
   const std::int64_t capacity = config.gpu_blocks.count() * config.block_tokens.count();
   config.max_model_len = Tokens(dice.chance(80) ? capacity : 1 + capacity / 2);
   if (dice.chance(30)) config.request_timeout = Duration(scale * dice.between(1, 20'000));
