@@ -8,6 +8,7 @@
 
 #include "policies/parts/admission.hpp"
 #include "policies/parts/paged_space.hpp"
+#include "policies/parts/refusals.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -42,14 +43,9 @@ class OrcaScheduler final : public Scheduler {
 
 std::vector<Problem> check(const Settings& settings) {
   std::vector<Problem> problems;
-  if (settings.get<std::string>("engine.preemption") == "swap") {
-    problems.push_back(
-        {"policy orca never preempts, so it cannot swap", "engine.preemption", "leave engine.preemption at recompute"});
-  }
-  if (settings.get<bool>("engine.chunked_prefill")) {
-    problems.push_back({"policy orca computes whole prompts: it has no chunked prefill", "engine.chunked_prefill",
-                        "leave it at false, or use policy=sarathi"});
-  }
+  refuse_swap(settings, "policy orca never preempts, so it cannot swap", "leave engine.preemption at recompute",
+              problems);
+  refuse_chunked_prefill(settings, "orca", problems);
   return problems;
 }
 

@@ -9,6 +9,7 @@
 
 #include "policies/parts/arrival_order.hpp"
 #include "policies/parts/paged_space.hpp"
+#include "policies/parts/refusals.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -126,10 +127,8 @@ std::vector<Parameter> parameters() {
 
 std::vector<Problem> check(const Settings& settings) {
   std::vector<Problem> problems;
-  if (settings.get<std::string>("engine.preemption") == "swap") {
-    problems.push_back({"policy sarathi cannot swap: Sarathi-Serve always recomputes", "engine.preemption",
-                        "leave engine.preemption at recompute, or use policy=vllm-v0"});
-  }
+  refuse_swap(settings, "policy sarathi cannot swap: Sarathi-Serve always recomputes",
+              "leave engine.preemption at recompute, or use policy=vllm-v0", problems);
   if (!settings.get<bool>("engine.chunked_prefill")) {
     problems.push_back({"policy sarathi is chunked prefill: it cannot be off", "engine.chunked_prefill",
                         "leave it at true, or use policy=orca, which computes whole prompts beside decodes"});
@@ -150,7 +149,7 @@ PolicyInfo info() {
   info.limits =
       "One sequence per request; pipeline parallelism is not modelled. A prompt that can never fit is rejected, where "
       "the code waits for ever. Prompt tokens beyond the schedule's stages stay at its last chunk, where the code "
-      "fails.";
+      "fails; a late stage whose chunk the decodes use up waits, even behind newer prompts.";
   info.parameters = parameters();
   info.default_engine = [](const Settings&) { return "sarathi-serve"; };
   info.engine_defaults = [](const Settings&) {

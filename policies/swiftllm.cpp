@@ -8,6 +8,7 @@
 
 #include "policies/parts/admission.hpp"
 #include "policies/parts/paged_space.hpp"
+#include "policies/parts/refusals.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -79,10 +80,7 @@ std::vector<Problem> check(const Settings& settings) {
     problems.push_back({"policy swiftllm always swaps: it does not recompute", "engine.preemption",
                         "leave engine.preemption at swap, or use policy=vllm-v0"});
   }
-  if (settings.get<bool>("engine.chunked_prefill")) {
-    problems.push_back({"policy swiftllm computes whole prompts: it has no chunked prefill", "engine.chunked_prefill",
-                        "leave it at false, or use policy=sarathi"});
-  }
+  refuse_chunked_prefill(settings, "swiftllm", problems);
   return problems;
 }
 
@@ -93,7 +91,8 @@ PolicyInfo info() {
   info.source = "interestingLSY/swiftLLM (682cf9a), swiftllm/server/scheduler.py; NEO-MLSys25/NEO (b55aaab)";
   info.limits =
       "One sequence per request. The code never looks whether the host has room: here a victim that does not fit "
-      "memory.host_kv is computed again. It waits for ever at a prompt beyond its limits: here that one is rejected. "
+      "memory.host_kv is computed again, or ends as rejected when it has outgrown the token limit. It waits for ever "
+      "at a prompt beyond its limits: here that one is rejected. "
       "Upstream keeps 2,048 host blocks, whatever their size: set memory.host_kv.";
   info.parameters = {{.name = "policy.piggyback",
                       .type = ParameterType::boolean,

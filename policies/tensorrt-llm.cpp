@@ -8,6 +8,7 @@
 
 #include "policies/parts/arrival_order.hpp"
 #include "policies/parts/paged_space.hpp"
+#include "policies/parts/refusals.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -24,7 +25,8 @@ class TensorRtLlmScheduler final : public Scheduler {
   void ended(RequestId id, Outcome) override { order_.pieces.forget(id); }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
-    const auto decodes = [&] { return std::min(view.batch().decoding, token_budget_.count()); };
+    // A request decodes after an iteration that held a token of it, so decodes never exceed the token budget.
+    const auto decodes = [&] { return view.batch().decoding; };
     // Only under MAX_UTILIZATION does anyone have to pause: a guaranteed decode always finds room.
     const bool paused = order_.make_room(view, kv, decision, decodes);
     decision.decodes(decodes());
@@ -50,7 +52,8 @@ PolicyInfo info() {
   info.source = "NVIDIA/TensorRT-LLM v0.9, docs/source/batch_manager.md; defaults of its Triton backend of that time";
   info.limits =
       "One beam; no paged-context reuse across requests beyond engine.prefix_caching, no speculative decoding, no "
-      "pipeline parallelism. A paused request's KV is always dropped. The KV pool is sized by "
+      "pipeline parallelism. A paused request's KV is always dropped, and when its "
+      "prompt and answer so far have outgrown the token budget, it ends as rejected. The KV pool is sized by "
       "engine.gpu_memory_utilization of the whole GPU, where the library takes a share of what is free after loading.";
   info.parameters = {
       {.name = "policy.batch_scheduler_policy",
@@ -68,10 +71,8 @@ PolicyInfo info() {
   };
   info.check = [](const Settings& settings) {
     std::vector<Problem> problems;
-    if (settings.get<std::string>("engine.preemption") == "swap") {
-      problems.push_back({"policy tensorrt-llm cannot swap: a paused request is computed again", "engine.preemption",
-                          "leave engine.preemption at recompute, or use policy=vllm-v0"});
-    }
+    refuse_swap(settings, "policy tensorrt-llm cannot swap: a paused request is computed again",
+                "leave engine.preemption at recompute, or use policy=vllm-v0", problems);
     return problems;
   };
   info.make = [](const PolicyContext& context) {

@@ -45,7 +45,7 @@ class VllmV0Scheduler final : public Scheduler {
     decision.decodes(runnable(view));
     Tokens budget = token_budget_ - Tokens(runnable(view));
     order_.continue_prompts(view, decision, budget);
-    if (!order_.swapped.head(view).valid()) admit(view, kv, decision, budget);
+    admit(view, kv, decision, budget);
   }
 
   bool make_room(const View& view, const KvSpace& kv, Decision& decision) {

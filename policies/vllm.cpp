@@ -8,6 +8,7 @@
 #include "policies/parts/admission.hpp"
 #include "policies/parts/paged_space.hpp"
 #include "policies/parts/prompt_pieces.hpp"
+#include "policies/parts/refusals.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -107,10 +108,8 @@ PolicyInfo info() {
   info.default_engine = [](const Settings&) { return "vllm-0.19"; };
   info.check = [](const Settings& settings) {
     std::vector<Problem> problems;
-    if (settings.get<std::string>("engine.preemption") == "swap") {
-      problems.push_back({"policy vllm cannot swap: vLLM's V1 scheduler always recomputes", "engine.preemption",
-                          "leave engine.preemption at recompute, or use policy=vllm-v0"});
-    }
+    refuse_swap(settings, "policy vllm cannot swap: vLLM's V1 scheduler always recomputes",
+                "leave engine.preemption at recompute, or use policy=vllm-v0", problems);
     return problems;
   };
   info.make = [](const PolicyContext& context) {

@@ -5,11 +5,12 @@
 // token that it is given; the client that has paid least comes next. A batch decodes ten times, then new prompts have
 // an iteration to themselves, as many as are sure to fit to their last token; so nothing is ever preempted.
 //
-// Cost: O(clients + running) per request that is admitted or does not fit.
+// Cost: O(running + log clients) per request that arrives, is admitted or does not fit.
 #include <optional>
 #include <vector>
 
 #include "policies/parts/fcfs_queue.hpp"
+#include "policies/parts/refusals.hpp"
 #include "policies/parts/token_counters.hpp"
 #include "policies/parts/token_pool.hpp"
 #include "sim/api/registry.hpp"
@@ -19,9 +20,8 @@ namespace {
 
 class VtcScheduler final : public Scheduler {
  public:
-  VtcScheduler(const Settings& settings, const View& view, TokenPool& pool)
-      : view_(view),
-        pool_(pool),
+  VtcScheduler(const Settings& settings, TokenPool& pool)
+      : pool_(pool),
         clients_(Prices{settings.get<std::string>("policy.cost") == "profile"},
                  settings.get<std::string>("policy.lift") == "last-left"),
         batch_tokens_(settings.get<std::int64_t>("engine.max_num_batched_tokens")),
@@ -31,8 +31,12 @@ class VtcScheduler final : public Scheduler {
         double_charge_(settings.get<bool>("policy.double_charge")) {}
 
   void arrived(const RequestView& request) override {
-    if (fair_) clients_.arrived(view_, request);
-    if (!fair_) queue_.push_back(request.id);
+    remember(request);
+    if (fair_) {
+      clients_.arrived(request);
+    } else {
+      queue_.push_back(request.id);
+    }
   }
 
   /// A client that arrives during a decode step is lifted to what the others had paid before it.
@@ -40,17 +44,20 @@ class VtcScheduler final : public Scheduler {
     if (!decoding_) return;
     clients_.decoded();
     pool_.decoded();
-    charge_again_ = double_charge_;
+    charge_again_ = fair_ && double_charge_;
   }
 
   void ended(RequestId id, Outcome outcome) override {
-    if (!runs(id)) return;
+    const Known& request = known_[id.slot];
+    if (!request.runs) {
+      if (fair_) clients_.dropped(request.client);
+      return;
+    }
     if (charge_again_ && outcome == Outcome::finished) {
       clients_.pay_again();
       charge_again_ = false;
     }
-    clients_.left(id, *client_[id.slot]);
-    client_[id.slot].reset();
+    if (fair_) clients_.left(id, request.client);
     pool_.left(id);
   }
 
@@ -101,20 +108,30 @@ class VtcScheduler final : public Scheduler {
   void join(const View& view, const RequestView& request, Decision& decision) {
     decision.join(request.id);
     decision.chunk(request.id, view.request(request.id).remaining());
-    if (client_.size() <= request.id.slot) client_.resize(request.id.slot + 1);
-    client_[request.id.slot] = request.client;
-    clients_.joined(request);
+    known_[request.id.slot].runs = true;
+    if (fair_) clients_.joined(request);
     pool_.joined(request);
   }
 
   [[nodiscard]] RequestId next(const View& view) { return fair_ ? clients_.next(view) : queue_.head(view); }
   void pop(const RequestView& request) {
-    if (fair_) clients_.pop(request.client);
-    if (!fair_) queue_.pop_front();
+    if (fair_) {
+      clients_.pop(request.client);
+    } else {
+      queue_.pop_front();
+    }
   }
-  [[nodiscard]] bool runs(RequestId id) const { return id.slot < client_.size() && client_[id.slot].has_value(); }
+  void remember(const RequestView& request) {
+    if (known_.size() <= request.id.slot) known_.resize(request.id.slot + 1);
+    known_[request.id.slot] = Known{request.client, false};
+  }
 
-  const View& view_;
+  /// What is kept of a live request, which cannot be asked for once it has ended.
+  struct Known {
+    std::uint32_t client = 0;
+    bool runs = false;
+  };
+
   TokenPool& pool_;
   TokenCounters clients_;
   FcfsQueue queue_;  // policy.order=fcfs
@@ -123,10 +140,10 @@ class VtcScheduler final : public Scheduler {
   const std::int64_t decodes_between_;
   const bool fair_;
   const bool double_charge_;
-  std::vector<std::optional<std::uint32_t>> client_;  // of running requests, by slot
-  std::int64_t decode_steps_ = 0;                     // since the last mini-batch
-  bool decoding_ = false;                             // the last iteration was a decode step
-  bool charge_again_ = false;                         // if a request finished in it
+  std::vector<Known> known_;       // live requests, by slot
+  std::int64_t decode_steps_ = 0;  // since the last mini-batch
+  bool decoding_ = false;          // the last iteration was a decode step
+  bool charge_again_ = false;      // if a request finished in it
 };
 
 std::vector<Parameter> parameters() {
@@ -173,14 +190,9 @@ std::vector<Parameter> parameters() {
 
 std::vector<Problem> check(const Settings& settings) {
   std::vector<Problem> problems;
-  if (settings.get<std::string>("engine.preemption") == "swap") {
-    problems.push_back(
-        {"policy vtc never preempts, so it cannot swap", "engine.preemption", "leave engine.preemption at recompute"});
-  }
-  if (settings.get<bool>("engine.chunked_prefill")) {
-    problems.push_back({"policy vtc computes whole prompts: it has no chunked prefill", "engine.chunked_prefill",
-                        "leave it at false"});
-  }
+  refuse_swap(settings, "policy vtc never preempts, so it cannot swap", "leave engine.preemption at recompute",
+              problems);
+  refuse_chunked_prefill(settings, "vtc", problems);
   return problems;
 }
 
@@ -207,7 +219,7 @@ PolicyInfo info() {
   info.check = check;
   info.make = [](const PolicyContext& context) {
     auto pool = std::make_unique<TokenPool>(context.view);
-    auto scheduler = std::make_unique<VtcScheduler>(context.settings, context.view, *pool);
+    auto scheduler = std::make_unique<VtcScheduler>(context.settings, *pool);
     return Policy{std::move(scheduler), std::move(pool)};
   };
   return info;

@@ -101,7 +101,8 @@ class Batch {
   [[nodiscard]] std::int64_t decode_context() const { return context_ + decoding_ * (steps_ + 1); }
   /// Decodes that need a block for their next token.
   [[nodiscard]] std::int64_t growth() const { return growth_count_[step_class_]; }
-  /// These decodes, in batch order; only with identity. O(k log k).
+  /// These decodes, in batch order; only with identity. O(m log m) in the m decodes whose last block is full, about one
+  /// in `block_tokens` of all.
   [[nodiscard]] std::vector<std::int32_t>& growing();
   /// Decodes whose next token fills a block, in batch order; only with identity.
   [[nodiscard]] std::vector<std::int32_t>& filling();

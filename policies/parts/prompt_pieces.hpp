@@ -28,13 +28,15 @@ class PromptPieces {
   /// Computes the next piece of every unfinished prompt that `piece(request)` gives tokens to (at most what remains).
   template <class Piece>
   void compute(const View& view, Decision& decision, Piece piece) {
-    const std::vector<RequestId> before = unfinished_;
-    for (const RequestId id : before) {
-      const RequestView request = view.request(id);
+    for (std::size_t i = 0; i < unfinished_.size();) {
+      const RequestView request = view.request(unfinished_[i]);
       const Tokens tokens = std::min(request.remaining(), piece(request));
-      if (tokens <= Tokens(0)) continue;
-      decision.chunk(id, tokens);
-      staged(request, tokens);
+      if (tokens > Tokens(0)) decision.chunk(request.id, tokens);
+      if (tokens == request.remaining()) {
+        unfinished_.erase(unfinished_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
     }
   }
 

@@ -1,10 +1,10 @@
 // Virtual token counters: what each client has paid for the tokens that it was given.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <deque>
+#include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sim/api/view.hpp"
@@ -24,52 +24,36 @@ struct Prices {
   }
 };
 
-/// The clients, in the order in which they were first seen: who waits, and what each has paid. O(clients) per call that
-/// compares them, else O(running requests of one client).
+/// The clients, in the order in which they were first seen: who waits, and what each has paid. Tokens are paid for step
+/// by step; counters are settled when they are looked at.
 ///
 /// Source: Sheng et al., OSDI 2024, Algorithm 2; VTC-artifact (192c2e2), slora/server/router/vtc_req_queue.py.
+///
+/// A counter moves only while its client runs, so the waiting clients that do not run stay sorted. Per call: O(clients
+/// that run + log clients that wait), times the running requests of a client with the profile's prices.
 class TokenCounters {
  public:
-  /// `lifts_to_last_left`: also when nobody waits (VTC, Algorithm 2).
+  /// `lifts_to_last_left`: a lift also when nobody waits (VTC, Algorithm 2).
   TokenCounters(Prices prices, bool lifts_to_last_left) : prices_(prices), lifts_to_last_left_(lifts_to_last_left) {}
 
-  void arrived(const View& view, const RequestView& request) {
-    const std::size_t c = index(request.client);
-    const bool was_empty = !waits(c, view);
-    clients_[c].waiting.push_back(request.id);
-    if (was_empty) lift(c, view);
-  }
+  /// A request queues up behind its client's others. The first one lifts the client's counter: who comes back starts
+  /// level with the poorest of the others that wait, for idling earns nothing.
+  void arrived(const RequestView& request);
+  /// A request that queued ended without having run.
+  void dropped(std::uint32_t client);
   /// The first request of the client that waits and has paid least, the one first seen among equals; or kNoRequest.
-  [[nodiscard]] RequestId next(const View& view) {
-    std::size_t best = clients_.size();
-    for (std::size_t c = 0; c < clients_.size(); ++c) {
-      if (waits(c, view) && (best == clients_.size() || counter(c) < counter(best))) best = c;
-    }
-    return best == clients_.size() ? kNoRequest : clients_[best].waiting.front();
-  }
-  /// The first request of a client leaves its queue.
-  void pop(std::uint32_t client) {
-    const std::size_t c = index(client);
-    clients_[c].waiting.pop_front();
-    if (clients_[c].waiting.empty()) last_left_ = c;
-  }
-  void joined(const RequestView& request) {
-    Client& client = settled(index(request.client));
-    client.counter += prices_.prompt(request.input.count());
-    // The prompt's iteration gives its first token, and the first decode step the second.
-    client.running.push_back({request.id, request.input.count(), steps_ - 1});
-  }
-  void left(RequestId id, std::uint32_t client) {
-    std::erase_if(settled(index(client)).running, [&](const Running& request) { return request.id == id; });
-  }
-  /// Everyone who runs has taken a token and owes for it. O(1): counters are settled when they are looked at.
+  [[nodiscard]] RequestId next(const View& view);
+  /// That request leaves its client's queue.
+  void pop(std::uint32_t client);
+  /// It runs: the client pays for its prompt.
+  void joined(const RequestView& request);
+  void left(RequestId id, std::uint32_t client);
+  /// Everyone who runs has taken a token and owes for it. O(1).
   void decoded() { ++steps_; }
   /// Everyone who runs pays once more for the last step.
-  void pay_again() {
-    for (std::size_t c = 0; c < clients_.size(); ++c) settled(c).counter += step_price(clients_[c], steps_);
-  }
+  void pay_again();
   /// What a client has paid, lifts included; 0 for one never seen.
-  [[nodiscard]] double paid(std::uint32_t client) { return counter(index(client)); }
+  [[nodiscard]] double paid(std::uint32_t client) { return settled(index(client)).counter; }
 
  private:
   struct Running {
@@ -78,61 +62,37 @@ class TokenCounters {
     std::int64_t first_step = 0;  // it has steps - first_step tokens
   };
   struct Client {
-    std::deque<RequestId> waiting;
+    std::vector<RequestId> queue;  // from `head` on; requests that ended are dropped when they come to the head
+    std::size_t head = 0;
+    std::int64_t waiting = 0;  // requests of it that are alive
     std::vector<Running> running;
+    std::size_t runs_at = 0;   // its place in running_, while it runs
     double counter = 0.0;      // what it has paid up to ...
     std::int64_t settled = 0;  // ... this decode step
   };
+  static constexpr std::size_t kNobody = SIZE_MAX;
 
-  std::size_t index(std::uint32_t name) {
-    const auto [at, fresh] = by_name_.try_emplace(name, clients_.size());
-    if (fresh) clients_.emplace_back();
-    return at->second;
-  }
-  /// Forgets requests whose clients gave up.
-  [[nodiscard]] bool waits(std::size_t c, const View& view) {
-    std::deque<RequestId>& waiting = clients_[c].waiting;
-    while (!waiting.empty() && !view.alive(waiting.front())) {
-      waiting.pop_front();
-      if (waiting.empty()) last_left_ = c;
-    }
-    return !waiting.empty();
-  }
-  [[nodiscard]] double step_price(const Client& client, std::int64_t step) const {
-    if (!prices_.profile) return prices_.token(0, 1) * static_cast<double>(client.running.size());
-    double price = 0.0;
-    for (const Running& request : client.running) price += prices_.token(request.input, step - request.first_step);
-    return price;
-  }
-  Client& settled(std::size_t c) {
-    Client& client = clients_[c];
-    if (!prices_.profile) {
-      client.counter += step_price(client, steps_) * static_cast<double>(steps_ - client.settled);
-    } else {
-      for (std::int64_t step = client.settled + 1; step <= steps_; ++step) client.counter += step_price(client, step);
-    }
-    client.settled = steps_;
-    return client;
-  }
-  [[nodiscard]] double counter(std::size_t c) { return settled(c).counter; }
-
-  /// A client that comes back starts level with the poorest of the others that wait: idling earns nothing.
-  void lift(std::size_t c, const View& view) {
-    std::size_t level = clients_.size();
-    for (std::size_t other = 0; other < clients_.size(); ++other) {
-      if (other == c || !waits(other, view)) continue;
-      if (level == clients_.size() || counter(other) < counter(level)) level = other;
-    }
-    if (level == clients_.size() && lifts_to_last_left_ && last_left_ < clients_.size()) level = last_left_;
-    if (level < clients_.size()) settled(c).counter = std::max(counter(c), counter(level));
-  }
+  std::size_t index(std::uint32_t name);
+  [[nodiscard]] double step_price(const Client& client, std::int64_t step) const;
+  Client& settled(std::size_t c);
+  /// The one that has paid less, of equals the one that was seen first.
+  [[nodiscard]] std::size_t poorer(std::size_t a, std::size_t b);
+  /// The poorest client that waits; kNobody when none does.
+  [[nodiscard]] std::size_t poorest();
+  void one_waits_less(std::size_t c);
+  /// A client is in resting_ while it waits and does not run: taken out before its counter or its state changes, and
+  /// put back after.
+  void take_out(std::size_t c);
+  void put_back(std::size_t c);
 
   const Prices prices_;
   const bool lifts_to_last_left_;
   std::vector<Client> clients_;
   std::unordered_map<std::uint32_t, std::size_t> by_name_;  // only looked up
+  std::set<std::pair<double, std::size_t>> resting_;        // (counter, client)
+  std::vector<std::size_t> running_;                        // clients with a running request, in no order
   std::int64_t steps_ = 0;
-  std::size_t last_left_ = SIZE_MAX;  // the client whose queue became empty last
+  std::size_t last_left_ = kNobody;  // the client whose queue became empty last
 };
 
 }  // namespace spillway

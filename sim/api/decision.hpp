@@ -22,9 +22,8 @@ enum class Blocked : std::uint8_t { kv_capacity, batch_size, token_budget };
 ///  * The standing batch stays: each decoding request takes one token per iteration until a decision says otherwise. An
 ///    empty decision means "the same again".
 ///  * Staging checks the step (phase, capacity, budget of known tokens) and throws InvariantError when it breaks a
-///  promise;
-///    its memory effects show in the View at once, so sequential rules read as in their paper. Time passes only when
-///    the engine runs the iteration, and no token is produced before.
+///    promise; its memory effects show in the View at once, so sequential rules read as in their paper. Time passes
+///    only when the engine runs the iteration, and no token is produced before.
 ///  * Decoding requests leave before `decodes` is staged, prefilling ones before a chunk of theirs is.
 ///  * Everything staged takes part in this iteration; staging is O(1), or O(blocks touched) with prefix caching.
 class Decision {

@@ -43,8 +43,7 @@ class OffloadPolicy : public KvSpace {};
 ///
 /// Contract
 ///  * `arrived` and `ended` come in event order and only between decisions. What the policy itself decided (leave,
-///  reject)
-///    is not reported back.
+///    reject) is not reported back.
 ///  * `decide` sees time stand still; it stages at least one step, or leaves the standing batch as it is, or calls
 ///    Decision::idle. A decision that runs nothing while requests are waiting, without idle(), is a broken invariant.
 class Scheduler {

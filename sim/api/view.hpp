@@ -49,7 +49,8 @@ struct TierState {
 };
 
 /// Contract
-///  * Always current: what the policy stages in a Decision shows here at once.
+///  * Current within a decision: what the policy stages shows here at once. In Scheduler::arrived, iteration_ended and
+///    ended the sums over the batch may still be those of the last decision.
 ///  * Batch order is the order in which requests joined the batch.
 ///  * O(1) per call unless said otherwise; ids must be of live requests.
 class View {

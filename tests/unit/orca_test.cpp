@@ -28,8 +28,8 @@ TEST(Orca, Reserve_WhenMaxModelLen_ThenOneFillsTheMemory) {
   EXPECT_EQ(run.result.statistics.engine.peak_kv, Blocks(10));
 }
 
-// Reserving each request's own maximum: R1 60 + 20 = 80 tokens = 5 blocks, R2 the same, R3 waits although 160 - 61 - 61
-// tokens are unused. R1 ends with step 20 and R3 joins in step 21, whole, beside R2's decode (R2 has 22 outputs).
+// Reserving each request's own maximum: R1 60 + 20 = 80 tokens = 5 blocks, R2 the same, R3 waits although only 118 of
+// 160 tokens are used. R1 ends with step 20 and R3 joins in step 21, whole, beside R2's decode (R2 has 22 outputs).
 TEST(Orca, Reserve_WhenMaxTokens_ThenUnusedMemoryStaysReserved) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("orca", reserve("max_tokens"), ten_blocks(),

@@ -48,15 +48,15 @@ TEST(TokenCounters, LiftAdmitAndDecode) {
   const PlainView view(1000, 1);
   TokenCounters counters(Prices{}, false);
   const RequestView before = waiting(0, 1, 100);
-  counters.arrived(view, before);
+  counters.arrived(before);
   admit(counters, before);
   counters.left(before.id, 1);
   EXPECT_EQ(counters.paid(1), 100.0);
 
   const RequestView first = waiting(1, 1, 10);
   const RequestView second = waiting(2, 2, 10);
-  counters.arrived(view, first);
-  counters.arrived(view, second);
+  counters.arrived(first);
+  counters.arrived(second);
   EXPECT_EQ(counters.paid(2), 100.0);
   admit(counters, first);
   admit(counters, second);
@@ -75,18 +75,18 @@ TEST(TokenCounters, Lift_IsToThePoorestThatWaits) {
   for (const auto& [client, paid] : std::vector<std::pair<std::uint32_t, std::int64_t>>{{1, 50}, {2, 30}, {3, 40}}) {
     const RequestView request = waiting(id++, client, paid);
     // Each one arrives while nobody waits, so none is lifted.
-    counters.arrived(view, request);
+    counters.arrived(request);
     admit(counters, request);
     counters.left(request.id, client);
   }
-  counters.arrived(view, waiting(10, 1, 5));  // nobody waits: stays at 50
+  counters.arrived(waiting(10, 1, 5));  // nobody waits: stays at 50
   EXPECT_EQ(counters.paid(1), 50.0);
-  counters.arrived(view, waiting(11, 4, 5));  // only client 1 waits, at 50
+  counters.arrived(waiting(11, 4, 5));  // only client 1 waits, at 50
   EXPECT_EQ(counters.paid(4), 50.0);
-  counters.arrived(view, waiting(12, 2, 5));  // at 30, clients 1 and 4 wait at 50
+  counters.arrived(waiting(12, 2, 5));  // at 30, clients 1 and 4 wait at 50
   EXPECT_EQ(counters.paid(2), 50.0);
-  EXPECT_EQ(counters.paid(3), 40.0);          // it does not wait
-  counters.arrived(view, waiting(13, 2, 5));  // its queue is not empty: no second lift
+  EXPECT_EQ(counters.paid(3), 40.0);    // it does not wait
+  counters.arrived(waiting(13, 2, 5));  // its queue is not empty: no second lift
   EXPECT_EQ(counters.paid(2), 50.0);
 }
 
@@ -97,10 +97,10 @@ TEST(TokenCounters, Lift_WhenNobodyWaits) {
     const PlainView view(1000, 1);
     TokenCounters counters(Prices{}, paper);
     const RequestView first = waiting(0, 1, 70);
-    counters.arrived(view, first);
+    counters.arrived(first);
     admit(counters, first);
     counters.decoded();
-    counters.arrived(view, waiting(1, 2, 5));
+    counters.arrived(waiting(1, 2, 5));
     EXPECT_EQ(counters.paid(2), paper ? 72.0 : 0.0);
   }
 }
@@ -112,7 +112,7 @@ TEST(TokenCounters, Next_IsOfThePoorestClient) {
   const RequestView a1 = waiting(0, 7, 10);
   const RequestView a2 = waiting(1, 7, 10);
   const RequestView b = waiting(2, 3, 4);
-  for (const RequestView& request : {a1, a2, b}) counters.arrived(view, request);
+  for (const RequestView& request : {a1, a2, b}) counters.arrived(request);
   EXPECT_EQ(counters.next(view), a1.id);  // both at 0: client 7 came first
   admit(counters, a1);                    // 10 and 0
   EXPECT_EQ(counters.next(view), b.id);
@@ -129,7 +129,7 @@ TEST(TokenCounters, Profile_PaysWhatTokensAdd) {
   const PlainView view(1000, 1);
   TokenCounters counters(Prices{true}, false);
   const RequestView request = waiting(0, 1, 10);
-  counters.arrived(view, request);
+  counters.arrived(request);
   admit(counters, request);
   EXPECT_NEAR(counters.paid(1), 3.24620364, 1e-12);
   counters.decoded();
@@ -142,7 +142,7 @@ TEST(TokenCounters, PayAgain_ChargesTheLastStepTwice) {
   const PlainView view(1000, 1);
   TokenCounters counters(Prices{}, false);
   for (const RequestView& request : {waiting(0, 1, 10), waiting(1, 1, 10), waiting(2, 2, 10)}) {
-    counters.arrived(view, request);
+    counters.arrived(request);
     admit(counters, request);
   }
   counters.decoded();

@@ -1,0 +1,23 @@
+// Settings that several policies refuse, each for its own reason.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+
+inline void refuse_swap(const Settings& settings, const std::string& why, const std::string& fix,
+                        std::vector<Problem>& problems) {
+  if (settings.get<std::string>("engine.preemption") == "swap") problems.push_back({why, "engine.preemption", fix});
+}
+
+inline void refuse_chunked_prefill(const Settings& settings, const std::string& policy,
+                                   std::vector<Problem>& problems) {
+  if (!settings.get<bool>("engine.chunked_prefill")) return;
+  problems.push_back({"policy " + policy + " computes whole prompts: it has no chunked prefill",
+                      "engine.chunked_prefill", "leave it at false, or use policy=sarathi"});
+}
+
+}  // namespace spillway
