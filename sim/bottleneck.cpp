@@ -30,9 +30,8 @@ constexpr std::array<Verdict, kResources> kVerdicts{{
     {"Communication between GPUs limits: it took {} of the time.",
      "Lower tensor_parallel, or try hardware whose GPUs have faster links."},
     {"The host-to-GPU link limits: computing waited for it for {} of the time.",
-     "Raise memory.gpu_kv so that less has to come back, try engine.preemption=recompute or another policy, or "
-     "hardware "
-     "with a faster link."},
+     "Raise memory.gpu_kv so that less has to come back, lower memory.host_cache, try "
+     "engine.preemption=recompute or another policy, or hardware with a faster link."},
     {"The GPU-to-host link limits: computing waited for it for {} of the time.",
      "Raise memory.gpu_kv so that less has to leave, try engine.preemption=recompute or another policy, or hardware "
      "with a "
@@ -60,6 +59,14 @@ Bottleneck find_bottleneck(const RunStatistics& statistics) {
   bottleneck.sentence =
       fmt::format(fmt::runtime(kVerdicts[index].sentence), fmt::format("{:.0f}%", bottleneck.share * 100.0));
   bottleneck.advice = kVerdicts[index].advice;
+  const OutcomeCounts& measured = statistics.measured;
+  const std::int64_t lost = measured.timed_out + measured.rejected;
+  if (bottleneck.resource == Resource::load && lost * 10 > measured.submitted) {
+    bottleneck.advice = fmt::format(
+        "{} of {} requests timed out or were rejected, so the load is light only for want of work: see the warnings, "
+        "engine.request_timeout and engine.max_model_len first.",
+        lost, measured.submitted);
+  }
   return bottleneck;
 }
 

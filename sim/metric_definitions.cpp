@@ -91,7 +91,9 @@ std::vector<MetricDefinition> fairness() {
        "tokens, charged once when a request is first scheduled, plus twice the generated tokens; recomputed tokens are "
        "none. A rate while active is compared and not total service, because a run that finishes everything gives "
        "every "
-       "client all that it asked for, whatever the policy. Null for fewer than two clients with active time."},
+       "client all that it asked for, whatever the policy. Null for fewer than two clients with active time. The shape "
+       "of the requests moves it too: compare it between "
+       "policies on the same traffic only."},
       {"max_service_difference_tokens", "tokens",
        "Largest difference between the service counters of two clients that were backlogged (a request waited outside "
        "the batch) at once, in weighted tokens as in jain_index. A counter grows with its client's service; when a "

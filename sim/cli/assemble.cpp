@@ -151,6 +151,16 @@ class Assembler {
           fmt::format("memory.host_cache={} is less than one KV block of {} bytes", format_bytes(given), block.count()),
           "memory.host_cache", "raise it, or set it to 0B for no host tier");
     }
+    // 50 bytes are kept of each block, used or not.
+    constexpr std::int64_t kMost = 16'000'000;
+    if (given / block > kMost) {
+      problems_.add(
+          fmt::format("memory.host_cache={} holds {} KV blocks of {} bytes, more than the {} that a run keeps "
+                      "track of",
+                      format_bytes(given), given / block, block.count(), kMost),
+          "memory.host_cache", "lower it, or raise memory.block_tokens");
+      return Blocks(0);
+    }
     return Blocks(given / block);
   }
 
@@ -188,6 +198,7 @@ class Assembler {
     const Tokens capacity = assembly_.setup.kv_capacity();
     Tokens& limit = assembly_.setup.max_model_len;
     const Tokens model(llm_.max_positions);
+    assembly_.setup.model_positions = model;
     if (!settings().has("engine.max_model_len")) {
       limit = std::min(model, capacity);
       if (capacity >= model) return;

@@ -121,17 +121,22 @@ bool can_chunk(const Assembly& assembly) {
 }
 
 std::string rejection_fix(const Assembly& assembly, const RequestRecord& first) {
+  const std::string more_memory =
+      "give the KV cache more memory: raise memory.gpu_kv, engine.gpu_memory_utilization or tensor_parallel, or choose "
+      "hardware with more memory";
   const Setup& setup = assembly.setup;
+  const Settings& settings = assembly.config.settings;
   if (first.input + first.output <= std::min(setup.max_model_len, setup.kv_capacity())) {
-    return fmt::format("policy {} never admits such a prompt: raise engine.max_num_batched_tokens{}", setup.policy,
-                       can_chunk(assembly) ? ", or set engine.chunked_prefill=true" : "");
+    const bool chunked = settings.get<bool>("engine.chunked_prefill");
+    if (!chunked && first.input.count() > settings.get<std::int64_t>("engine.max_num_batched_tokens")) {
+      return fmt::format("policy {} never admits such a prompt: raise engine.max_num_batched_tokens{}", setup.policy,
+                         can_chunk(assembly) ? ", or set engine.chunked_prefill=true" : "");
+    }
+    return fmt::format("policy {} never admits a request of this size: {}{}", setup.policy,
+                       settings.has("policy.watermark") ? "lower policy.watermark, or " : "", more_memory);
   }
-  if (setup.max_model_len < setup.kv_capacity()) {
-    return "raise engine.max_model_len, or use a model with a longer context";
-  }
-  return "give the KV cache more memory: raise memory.gpu_kv, engine.gpu_memory_utilization or tensor_parallel, or "
-         "choose "
-         "hardware with more memory";
+  if (setup.max_model_len == setup.model_positions) return "use a model with a longer context";
+  return setup.max_model_len < setup.kv_capacity() ? "raise engine.max_model_len" : more_memory;
 }
 
 void refuse_empty_run(const Assembly& assembly, const ReplicationResults& results) {

@@ -36,6 +36,7 @@ struct Setup {
   Bytes weights{};           // per GPU
   bool kv_computed = false;  // false: memory.gpu_kv was given
   std::string kv_terms;      // how the size of the KV cache came about, one line
+  Tokens model_positions{};  // the longest request that the model itself takes
   Tokens max_model_len{};
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.gpu_blocks.count(); }
 };

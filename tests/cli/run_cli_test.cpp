@@ -207,7 +207,8 @@ TEST_F(RunCli, PrefixCachingFollowsTheTrace) {
 
 TEST_F(RunCli, TheHostTierOfThePrefixCache) {
   // Blocks of llama-3.1-8b are 2 MiB: 140 of them on the GPU. A prompt of 128 blocks comes again after another one that
-  // takes all its blocks: only the host still has them. (A short prefix would not pay: each block is 64 copies.)
+  // takes all its blocks: only the host still has them. (A short prefix would not pay: reading the weights takes as
+  // long.)
   std::string trace;
   for (const int first : {0, 128, 0}) {
     std::string ids;
