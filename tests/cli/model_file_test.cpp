@@ -96,6 +96,20 @@ TEST_F(ModelFile, AMixtureOfExpertsIsRefusedByItsField) {
                              HasSubstr("2 errors; nothing was run.")));
 }
 
+TEST_F(ModelFile, ALimitThatTheWindowSetsIsCalledSo) {
+  json config = tiny();
+  write_config(config);
+  EXPECT_THAT(spillway({"run", "model=tiny-llama", "engine.max_model_len=4000"}).err,
+              HasSubstr("engine.max_model_len=4000 is more than the 2048 positions of tiny-llama"));
+  config["sliding_window"] = 1024;
+  write_config(config);
+  const Output run = spillway({"run", "model=tiny-llama", "engine.max_model_len=2000"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("engine.max_model_len=2000 is more than the sliding window of 1024 tokens of "
+                                       "tiny-llama\n"),
+                             HasSubstr("use at most 1024")));
+}
+
 TEST_F(ModelFile, ExplainPrintsEveryValueWithItsSource) {
   json config = tiny();
   config["sliding_window"] = 1024;
