@@ -172,10 +172,11 @@ bool is_hub_name(std::string_view text) {
          std::count(text.begin(), text.end(), '/') <= 1 && std::all_of(text.begin(), text.end(), allowed);
 }
 
+/// The folder of a config.json, whichever way the path is written: "." and "config.json" have a folder, too.
 std::string name_of_file(const std::filesystem::path& path) {
-  const std::string folder = path.parent_path().filename().string();
-  const bool telling = path.filename() == "config.json" && !folder.empty() && folder != "." && folder != "..";
-  return telling ? folder : path.stem().string();
+  std::error_code none;
+  const std::string folder = std::filesystem::absolute(path, none).lexically_normal().parent_path().filename().string();
+  return path.filename() == "config.json" && !folder.empty() ? folder : path.stem().string();
 }
 
 /// Biases by name, for `explain`.
@@ -591,10 +592,11 @@ json parse(const std::string& path, std::string_view content) {
   try {
     document = json::parse(content, not_too_deep);
   } catch (const json::exception& error) {
-    throw DataError(fmt::format("not a JSON document: {}", error.what()), path);
+    throw DataError(fmt::format("not a JSON document: {}", json_fault(error)), path);
   }
   if (!document.is_object()) {
-    throw DataError(fmt::format("must hold a JSON object, not an {}", document.type_name()), path);
+    const std::string article = document.is_null() ? "" : document.is_array() ? "an " : "a ";
+    throw DataError(fmt::format("must hold a JSON object, not {}{}", article, document.type_name()), path);
   }
   return document;
 }

@@ -352,7 +352,12 @@ TEST(HfConfig, Name_WhenTheFileNamesAHubModel_ThenThatIsIt) {
     config["_name_or_path"] = local;
     EXPECT_EQ(read(config).file.name, "my-model") << local;
   }
-  EXPECT_EQ(read_hf_config("config.json", config.dump()).file.name, "config");
+  const std::filesystem::path here = std::filesystem::current_path();
+  EXPECT_EQ(read_hf_config("config.json", config.dump()).file.name, here.filename().string());
+  EXPECT_EQ(read_hf_config("./config.json", config.dump()).file.name, here.filename().string());
+  EXPECT_EQ(read_hf_config("../config.json", config.dump()).file.name, here.parent_path().filename().string());
+  EXPECT_EQ(read_hf_config("a/b/../config.json", config.dump()).file.name, "a");
+  EXPECT_EQ(read_hf_config("/config.json", config.dump()).file.name, "config");
   EXPECT_EQ(read_hf_config("./tiny.json", config.dump()).file.name, "tiny");
 }
 
@@ -390,6 +395,18 @@ TEST(HfConfig, UnknownFields_WhenTheySaySomething_ThenAreWarnedOf) {
   EXPECT_THAT(warnings, HasSubstr("config.json at /new_feature is not understood and was ignored"));
   EXPECT_THAT(warnings, HasSubstr("config.json at /other~1feature is not understood and was ignored"));
   EXPECT_EQ(lines_of(warnings), 2);
+}
+
+TEST(HfConfig, UnknownFields_WhenThereAreMany_ThenTenAreNamedAndTheRestCounted) {
+  json config = llama();
+  for (int i = 0; i < 10; ++i) config["new_" + std::to_string(i)] = 1;
+  EXPECT_EQ(lines_of(warnings_of(config)), 10);
+  config["new_a"] = 1;
+  EXPECT_EQ(lines_of(warnings_of(config)), 11);
+  EXPECT_THAT(warnings_of(config), HasSubstr("config.json: 1 more field is not understood and was ignored"));
+  config["new_b"] = 1;
+  EXPECT_EQ(lines_of(warnings_of(config)), 11);
+  EXPECT_THAT(warnings_of(config), HasSubstr("config.json: 2 more fields are not understood and were ignored"));
 }
 
 // ---- Positions
@@ -924,6 +941,9 @@ TEST(HfConfig, Refusal_WhenItIsAnotherFile_ThenSaysWhatItLooksLike) {
 TEST(HfConfig, Refusal_WhenItIsNoObject_ThenSaysSo) {
   EXPECT_THAT(problems_of(std::string()), HasSubstr("the file is empty | models/my-model/config.json"));
   EXPECT_THAT(problems_of(std::string("[1, 2]")), HasSubstr("must hold a JSON object, not an array"));
+  EXPECT_THAT(problems_of(std::string("null")), HasSubstr("must hold a JSON object, not null"));
+  EXPECT_THAT(problems_of(std::string("3")), HasSubstr("must hold a JSON object, not a number"));
+  EXPECT_THAT(problems_of(std::string("{\n,")), HasSubstr("not a JSON document: parse error at line 2, column 1: "));
   EXPECT_THAT(problems_of(std::string("llama")), HasSubstr("not a JSON document"));
   EXPECT_THAT(problems_of(std::string("\xff\xfe{}")), HasSubstr("not a JSON document"));
   EXPECT_THAT(problems_of("{\"hidden_size\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}"),
