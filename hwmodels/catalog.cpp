@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "hwmodels/hf_config.hpp"
+#include "hwmodels/hf_object.hpp"
 #include "sim/text.hpp"
 
 namespace spillway::hwmodels {
@@ -32,6 +33,7 @@ constexpr Kind kGpu{"hwmodels/profiles/", "gpu", "hardware"};
 constexpr Kind kEngine{"hwmodels/engines/", "engine", "engine"};
 constexpr Kind kLlm{"hwmodels/llms/", "llm", "model"};
 constexpr std::string_view kSuffix = ".json";
+constexpr std::size_t kMostBytes = 16'000'000;  // of one file
 
 /// Inclusive bounds, wide enough for any machine to come and narrow enough to catch a wrong unit.
 struct Range {
@@ -59,7 +61,7 @@ class FieldReader {
     try {
       document_ = json::parse(content);
     } catch (const json::exception& error) {
-      throw DataError(fmt::format("not a JSON document: {}", error.what()), file_.path);
+      throw DataError(fmt::format("not a JSON document: {}", json_fault(error)), file_.path);
     }
     check_header(kind.name);
     reject_unknown(document_, kRoot, {"schema_version", "kind", "name", "stands_for", "error", "source", "values"});
@@ -207,12 +209,26 @@ std::vector<std::string> names_of(const Kind& kind) {
   return names;
 }
 
+/// Devices and pipes may have no end; opening a pipe waits for a writer.
+void check_regular(const std::string& path) {
+  std::error_code none;
+  const auto status = std::filesystem::status(path, none);
+  const bool opens = std::filesystem::is_regular_file(status) || std::filesystem::is_directory(status);
+  if (opens || !std::filesystem::exists(status)) return;
+  throw DataError("is not a regular file", path, "write it to a file first and name that");
+}
+
 std::string read_file(const std::string& path) {
+  check_regular(path);
   std::ifstream stream(path, std::ios::binary);
   std::string content;
   std::array<char, 65536> buffer{};
   while (stream.read(buffer.data(), buffer.size()), stream.gcount() > 0) {
     content.append(buffer.data(), static_cast<std::size_t>(stream.gcount()));
+    if (content.size() > kMostBytes) {
+      throw DataError(fmt::format("is larger than {} MB, as no such file is", kMostBytes / 1'000'000), path,
+                      "check that it is the file that you mean");
+    }
   }
   // A folder opens but cannot be read.
   if (!stream.is_open() || stream.bad()) throw DataError("cannot be read", path, "check the path and its permissions");
@@ -266,13 +282,22 @@ LlmModel read_llm(FieldReader in) {
   return llm;
 }
 
+/// "./a/./b/" -> "a/b". Other than lexically_normal(), it leaves "..", which may follow a link.
+std::filesystem::path without_dots(const std::filesystem::path& path) {
+  std::filesystem::path shorter;
+  for (const std::filesystem::path& step : path) {
+    if (step != "." && !step.empty()) shorter /= step;
+  }
+  return shorter;
+}
+
 /// A folder stands for the config.json in it. Empty when the argument is the name of an embedded model.
 std::optional<std::string> model_path(std::string_view name_or_file) {
   const std::filesystem::path path(name_or_file);
   std::error_code none;
   if (std::filesystem::is_directory(path, none)) {
     const bool embedded = std::ranges::count(names_of(kLlm), name_or_file) > 0;
-    if (!embedded) return (path / "config.json").string();
+    if (!embedded) return without_dots(path / "config.json").string();
   }
   return is_path(name_or_file) ? std::optional(path.string()) : std::nullopt;
 }

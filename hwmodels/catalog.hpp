@@ -127,6 +127,7 @@ struct LlmModel {
   bool gated_mlp = false;  // gate and up projections beside down
   std::int64_t vocabulary = 0;
   std::int64_t max_positions = 0;
+  std::int64_t sliding_window = 0;         // tokens that max_positions was lowered to; 0: no window lowers it
   bool tied_embeddings = false;            // the LM head is the embedding
   std::int64_t learned_position_rows = 0;  // 0: rotary positions, or ALiBi when rotary_dim is 0
   std::optional<std::int64_t> rotary_dim;  // rotated part of head_dim; empty: all of it, or none with learned positions

@@ -69,8 +69,9 @@ struct HfArchitecture {
   double rotary_fraction_absent = 1.0;
   HfShape rotary_dim{""};  // the same as a width; 0: by fraction
 
-  std::int64_t window = 0;  // default of sliding_window; 0: none
-  bool window_used = true;  // default of use_sliding_window
+  std::int64_t window = 0;       // default of sliding_window; 0: none
+  bool window_used = true;       // default of use_sliding_window
+  std::int64_t full_layers = 0;  // default of max_window_layers, the first layer with a window; 0: no such field
   HfSpecial special = HfSpecial::none;
 };
 

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "hwmodels/hf_architectures.hpp"
@@ -121,6 +122,47 @@ bool same_but_for_case(std::string_view a, std::string_view b) {
   });
 }
 
+/// Families of their own whose names are near those that are understood, in small letters and without '_'.
+constexpr auto kOtherFamilies = std::to_array<std::string_view>(
+    {"bloomz", "gemma3n", "gemma3ntext", "gptneo", "internlm2ve", "llamba", "llava", "ministral", "mixtral", "olmoe",
+     "phi3v", "phimoe", "qwen2moe", "qwen2vl", "qwen3moe", "qwen3vl"});
+
+/// "LlamaForCausalLM" and "llama" -> "llama": what tells one class or model_type from another.
+std::string stem_of(std::string_view name) {
+  for (const std::string_view suffix : {"ForCausalLM", "LMHeadModel"}) {
+    if (name.size() > suffix.size() && name.ends_with(suffix)) name.remove_suffix(suffix.size());
+  }
+  std::string stem;
+  for (const char c : name) {
+    if (c != '_') stem += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return stem;
+}
+
+std::string digits_of(std::string_view text) {
+  std::string digits;
+  std::copy_if(text.begin(), text.end(), std::back_inserter(digits), [](char c) { return c >= '0' && c <= '9'; });
+  return digits;
+}
+
+/// The name that `name` is a misspelling of; empty when it may well be another model. Another number is another
+/// version.
+std::string meant_architecture(std::string_view name, const std::vector<std::string>& known) {
+  const std::string stem = stem_of(name);
+  if (std::find(kOtherFamilies.begin(), kOtherFamilies.end(), stem) != kOtherFamilies.end()) return {};
+  std::string nearest;
+  std::size_t best = std::min<std::size_t>(2, stem.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    if (digits_of(candidate) != digits_of(name)) continue;
+    // The ending may be misspelt, too.
+    const std::size_t distance = std::min(edit_distance(stem, stem_of(candidate)), edit_distance(name, candidate));
+    if (distance >= best) continue;
+    best = distance;
+    nearest = candidate;
+  }
+  return nearest;
+}
+
 /// The name of a model on the hub, "organisation/model" or "model", and no path on somebody's disk.
 bool is_hub_name(std::string_view text) {
   const auto allowed = [](char c) {
@@ -130,10 +172,11 @@ bool is_hub_name(std::string_view text) {
          std::count(text.begin(), text.end(), '/') <= 1 && std::all_of(text.begin(), text.end(), allowed);
 }
 
+/// The folder of a config.json, whichever way the path is written: "." and "config.json" have a folder, too.
 std::string name_of_file(const std::filesystem::path& path) {
-  const std::string folder = path.parent_path().filename().string();
-  const bool telling = path.filename() == "config.json" && !folder.empty() && folder != "." && folder != "..";
-  return telling ? folder : path.stem().string();
+  std::error_code none;
+  const std::string folder = std::filesystem::absolute(path, none).lexically_normal().parent_path().filename().string();
+  return path.filename() == "config.json" && !folder.empty() ? folder : path.stem().string();
 }
 
 /// Biases by name, for `explain`.
@@ -210,7 +253,7 @@ class Reader {
     std::vector<std::string> known;
     known.reserve(rows.size());
     for (const HfArchitecture& one : rows) known.emplace_back(key(one));
-    const std::string near = nearest_name(name, known);
+    const std::string near = meant_architecture(name, known);
     root_.fail(listed ? root_.pointer("architectures") / 0 : root_.pointer("model_type"),
                fmt::format("\"{}\" is not an architecture that is understood", name),
                (near.empty() ? std::string() : fmt::format("did you mean \"{}\"? ", near)) +
@@ -235,7 +278,8 @@ class Reader {
     if (!types->is_array()) {
       return root_.fail("layer_types", fmt::format("must be a list, not {}", shown(*types)));
     }
-    only_full_attention_ = !types->empty();
+    has_layer_types_ = !types->empty();
+    only_full_attention_ = has_layer_types_;
     for (std::size_t i = 0; i < types->size(); ++i) {
       if ((*types)[i] == "full_attention") continue;
       only_full_attention_ = false;
@@ -419,15 +463,23 @@ class Reader {
                   fmt::format("config.json: {}, {} of factor {}", field, type, factor));
   }
 
+  /// Qwen's rule: without layer_types, the first max_window_layers attend to everything.
+  bool no_layer_has_a_window(const HfArchitecture& row) {
+    if (has_layer_types_) return only_full_attention_;
+    if (row.full_layers == 0) return false;
+    return root_.integer("max_window_layers", 0, kMostPositions).value_or(row.full_layers) >= llm_.layers;
+  }
+
   void apply_window(const HfArchitecture& row) {
     std::int64_t window = row.window;
     if (root_.contains("sliding_window")) window = root_.integer("sliding_window", 0, kMostPositions).value_or(0);
-    const bool on = root_.flag("use_sliding_window").value_or(row.window_used) && !only_full_attention_;
-    if (!on || window == 0 || window >= llm_.max_positions) return;
+    const bool on = root_.flag("use_sliding_window").value_or(row.window_used);
+    if (!on || no_layer_has_a_window(row) || window == 0 || window >= llm_.max_positions) return;
     findings_.warnings.push_back(
         fmt::format("{}: the longest request is lowered from {} to {} tokens, the model's sliding window: attention "
                     "over a window is not modelled",
                     findings_.file, llm_.max_positions, window));
+    llm_.sliding_window = window;
     set_positions(window, root_.contains("sliding_window")
                               ? std::string("config.json: sliding_window")
                               : fmt::format("transformers default of {}: sliding_window", row.name));
@@ -525,6 +577,7 @@ class Reader {
   HfObject root_;
   LlmModel llm_;
   const HfArchitecture* architecture_ = nullptr;
+  bool has_layer_types_ = false;
   bool only_full_attention_ = false;
 };
 
@@ -539,10 +592,11 @@ json parse(const std::string& path, std::string_view content) {
   try {
     document = json::parse(content, not_too_deep);
   } catch (const json::exception& error) {
-    throw DataError(fmt::format("not a JSON document: {}", error.what()), path);
+    throw DataError(fmt::format("not a JSON document: {}", json_fault(error)), path);
   }
   if (!document.is_object()) {
-    throw DataError(fmt::format("must hold a JSON object, not an {}", document.type_name()), path);
+    const std::string article = document.is_null() ? "" : document.is_array() ? "an " : "a ";
+    throw DataError(fmt::format("must hold a JSON object, not {}{}", article, document.type_name()), path);
   }
   return document;
 }

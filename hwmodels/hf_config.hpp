@@ -5,8 +5,8 @@
 //              class in transformers, with a warning when that default is a plain number.
 // Longest text as vLLM derives it: max_position_embeddings; times rope_scaling.factor for the linear and dynamic types,
 //              original_max_position_embeddings * factor for yarn; as it is for llama3, longrope and su, and for
-//              Gemma 3. A sliding window in force caps it, with a warning, since attention is modelled over the whole
-//              context.
+//              Gemma 3. A sliding window that any layer uses caps it, with a warning, since attention is modelled over
+//              the whole context.
 // Element size 2 bytes for bfloat16 and float16; float32 is served in 2 bytes too, as vLLM's dtype=auto does, with a
 //              warning; so is a file that does not say.
 // Quantised    linear layers by quantization_config (hf_quantization.hpp).

@@ -30,6 +30,12 @@ bool within(const json& value, std::int64_t low, std::int64_t high) {
 
 }  // namespace
 
+std::string json_fault(const json::exception& error) {
+  const std::string_view text = error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
+  const std::size_t end = text.find("] ");
+  return std::string(text.starts_with("[json.exception.") && end != text.npos ? text.substr(end + 2) : text);
+}
+
 std::string shown(const json& value) {
   constexpr std::size_t kMost = 60;
   const std::string text = value.dump(-1, ' ', true);  // in ASCII, so that a cut splits no character
@@ -98,11 +104,17 @@ void HfObject::understood(std::string_view names) {
 }
 
 void HfObject::warn_of_the_rest() const {
+  constexpr std::int64_t kNamed = 10;
+  std::int64_t count = 0;
   for (const auto& [name, value] : object_.items()) {
-    if (understood_.contains(name) || !says_something(value)) continue;
+    if (understood_.contains(name) || !says_something(value) || ++count > kNamed) continue;
     findings_.warnings.push_back(
         fmt::format("{} at {} is not understood and was ignored", findings_.file, pointer(name).to_string()));
   }
+  if (count <= kNamed) return;
+  findings_.warnings.push_back(fmt::format("{}: {} more field{} not understood and {} ignored", findings_.file,
+                                           count - kNamed, count - kNamed == 1 ? " is" : "s are",
+                                           count - kNamed == 1 ? "was" : "were"));
 }
 
 }  // namespace spillway::hwmodels

@@ -54,7 +54,7 @@ class HfObject {
   [[nodiscard]] nlohmann::json::json_pointer pointer(std::string_view name) const { return at_ / std::string(name); }
   [[nodiscard]] HfFindings& findings() const { return findings_; }
 
-  /// Warns of every field that says something and that nobody has asked for.
+  /// Warns of the fields that say something and that nobody has asked for: the first ten, and how many there are more.
   void warn_of_the_rest() const;
 
  private:
@@ -63,6 +63,9 @@ class HfObject {
   HfFindings& findings_;
   std::set<std::string, std::less<>> understood_;
 };
+
+/// What the parser says, without its own name for the error.
+[[nodiscard]] std::string json_fault(const nlohmann::json::exception& error);
 
 /// JSON text, cut when it is long.
 [[nodiscard]] std::string shown(const nlohmann::json& value);

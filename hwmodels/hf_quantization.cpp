@@ -8,8 +8,6 @@
 #include <span>
 #include <utility>
 
-#include "sim/text.hpp"
-
 namespace spillway::hwmodels {
 namespace {
 
@@ -80,10 +78,8 @@ class Reader {
     if (method.empty() && in_.document().contains("quant_method") && !in_.document()["quant_method"].is_null()) {
       if (!in_.document()["quant_method"].is_string()) return;  // its type has been refused
     }
-    const std::string near = nearest_name(method, kMethods);
     in_.fail("quant_method", method.empty() ? "missing" : fmt::format("quantisation by \"{}\" is not modelled", method),
-             (near.empty() ? std::string() : fmt::format("did you mean \"{}\"? ", near)) +
-                 fmt::format("known: {}", fmt::join(kMethods, ", ")));
+             fmt::format("known: {}", fmt::join(kMethods, ", ")));
   }
 
   /// The field under its usual or its older name, or `absent`. Records a problem when it is none of `allowed`.

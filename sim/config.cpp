@@ -25,7 +25,13 @@ bool is_folder(const std::string& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
-bool readable_file(const std::string& path) { return !is_folder(path) && std::ifstream(path).good(); }
+/// A pipe is not opened, as that waits for a writer: whoever reads the file says what is wrong with it.
+bool readable_file(const std::string& path) {
+  std::error_code ignored;
+  const auto type = std::filesystem::status(path, ignored).type();
+  const bool special = type == std::filesystem::file_type::fifo || type == std::filesystem::file_type::socket;
+  return special || (!is_folder(path) && std::ifstream(path).good());
+}
 
 class Resolver {
  public:

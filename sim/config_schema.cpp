@@ -18,6 +18,17 @@ void add_range(Json& schema, const Parameter& parameter) {
   if (std::isfinite(parameter.maximum)) schema["maximum"] = parameter.maximum;
 }
 
+/// The texts, and what a file may hold in their place: true for "true", 2 for "2".
+Json choices_of(const Parameter& parameter) {
+  Json choices = parameter.choices;
+  for (const std::string& choice : parameter.choices) {
+    const Json plain = Json::parse(choice, nullptr, false);
+    if (plain.is_boolean() || plain.is_number()) choices.push_back(plain);
+  }
+  choices.push_back(nullptr);
+  return choices;
+}
+
 /// null means "not given" everywhere.
 Json schema_of(const Parameter& parameter) {
   Json schema;
@@ -34,12 +45,15 @@ Json schema_of(const Parameter& parameter) {
       add_range(schema, parameter);
       break;
     case ParameterType::text:
-      schema["type"] = {"string", "null"};
-      if (!parameter.choices.empty()) schema["examples"] = parameter.choices;
+      if (parameter.choices.empty()) {
+        schema["type"] = {"string", "number", "null"};  // a length, for example, is a number or the name of a law
+      } else {
+        schema["type"] = {"string", "null"};
+        schema["examples"] = parameter.choices;
+      }
       break;
     case ParameterType::choice:
-      schema["enum"] = parameter.choices;
-      schema["enum"].push_back(nullptr);
+      schema["enum"] = choices_of(parameter);
       break;
     case ParameterType::duration:
       schema["type"] = {"string", "null"};

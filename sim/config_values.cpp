@@ -45,13 +45,69 @@ std::string quantity_fault(const std::string& text, std::string_view units) {
   return "is too large";
 }
 
+/// A decimal number as it is written: digits * 10^exponent, without zeros at either end of the digits.
+struct Decimal {
+  bool negative = false;
+  std::string digits;
+  std::int64_t exponent = 0;
+};
+std::optional<Decimal> parse_decimal(std::string_view text) {
+  constexpr std::int64_t kFar = 1'000'000'000;
+  Decimal decimal;
+  decimal.negative = text.starts_with('-');
+  if (decimal.negative) text.remove_prefix(1);
+  const std::size_t mark = std::min(text.find_first_of("eE"), text.size());
+  if (mark != text.size()) {
+    std::string_view written = text.substr(mark + 1);
+    if (written.starts_with('+') && !written.starts_with("+-")) written.remove_prefix(1);
+    const auto exponent = parse_integer(written);
+    if (!exponent) return std::nullopt;
+    decimal.exponent = std::clamp(*exponent, -kFar, kFar);
+  }
+  bool behind_point = false;
+  for (const char c : text.substr(0, mark)) {
+    const bool point = c == '.' && !behind_point;
+    if (!point && (c < '0' || c > '9')) return std::nullopt;
+    behind_point = behind_point || point;
+    if (point) continue;
+    decimal.digits += c;
+    if (behind_point) --decimal.exponent;
+  }
+  if (decimal.digits.empty()) return std::nullopt;
+  decimal.digits.erase(0, std::min(decimal.digits.find_first_not_of('0'), decimal.digits.size()));
+  while (decimal.digits.ends_with('0')) {
+    decimal.digits.pop_back();
+    ++decimal.exponent;
+  }
+  if (decimal.digits.empty()) decimal.exponent = 0;
+  return decimal;
+}
+
+/// 16, 16.0 and 1.6e1 are the same whole number; nothing is rounded.
+std::optional<std::int64_t> parse_whole(const std::string& text) {
+  if (const auto plain = parse_integer(text)) return plain;
+  const auto decimal = parse_decimal(text);
+  constexpr std::int64_t kMostZeros = 18;  // in 64 bits
+  if (!decimal || decimal->exponent < 0 || decimal->exponent > kMostZeros) return std::nullopt;
+  if (decimal->digits.empty()) return 0;
+  return parse_integer((decimal->negative ? "-" : "") + decimal->digits +
+                       std::string(static_cast<std::size_t>(decimal->exponent), '0'));
+}
+
+std::string whole_number_fault(const Decimal& decimal) {
+  if (decimal.exponent < 0) return "is not a whole number";
+  return decimal.negative ? "is too small" : "is too large";
+}
+
 std::string number_fault(const Parameter& parameter, const std::string& text) {
   const bool integer = parameter.type == ParameterType::integer;
+  const auto decimal = parse_decimal(text);
+  if (integer && decimal) return whole_number_fault(*decimal);
   const auto split = split_number(text);
   if (!split) return integer ? "is not a whole number" : "is not a number";
   if (!std::isfinite(split->number)) return "is not a finite number";
   if (!split->rest.empty()) return fmt::format("is followed by \"{}\": write the number alone", split->rest);
-  return split->number == std::floor(split->number) ? "is too large" : "is not a whole number";
+  return integer ? "is not a whole number" : "is not a number";
 }
 
 /// A number in the parameter's stored unit, as a user would write it.
@@ -96,7 +152,7 @@ std::optional<ParsedValue> parse_typed(const Parameter& parameter, const std::st
       if (text == "false") return ParsedValue{false, text};
       return std::nullopt;
     case ParameterType::integer:
-      if (const auto number = parse_integer(text)) return ParsedValue{*number, fmt::format("{}", *number)};
+      if (const auto number = parse_whole(text)) return ParsedValue{*number, fmt::format("{}", *number)};
       return std::nullopt;
     case ParameterType::real:
       if (const auto number = parse_number(text)) return ParsedValue{*number, fmt::format("{}", *number)};

@@ -66,26 +66,29 @@ std::string with_unit(std::int64_t count, std::span<const Unit> units, std::span
 
 }  // namespace
 
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j < row.size(); ++j) {
+      const std::size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row.back();
+}
+
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates) {
   std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
   std::string nearest;
-  std::vector<std::size_t> row;
   for (const std::string& candidate : candidates) {
-    row.resize(candidate.size() + 1);
-    for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= word.size(); ++i) {
-      std::size_t diagonal = row[0];
-      row[0] = i;
-      for (std::size_t j = 1; j < row.size(); ++j) {
-        const std::size_t substitute = diagonal + (word[i - 1] == candidate[j - 1] ? 0U : 1U);
-        diagonal = row[j];
-        row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
-      }
-    }
-    if (row.back() < best) {
-      best = row.back();
-      nearest = candidate;
-    }
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance >= best) continue;
+    best = distance;
+    nearest = candidate;
   }
   return nearest;
 }

@@ -208,9 +208,11 @@ class Assembler {
     }
     limit = Tokens(integer("engine.max_model_len"));
     if (limit > model) {
-      problems_.add(fmt::format("engine.max_model_len={} is more than the {} positions of {}", limit.count(),
-                                model.count(), llm_.file.name),
-                    "engine.max_model_len", fmt::format("use at most {}", model.count()));
+      const std::string most = llm_.sliding_window > 0 ? fmt::format("sliding window of {} tokens", model.count())
+                                                       : fmt::format("{} positions", model.count());
+      problems_.add(
+          fmt::format("engine.max_model_len={} is more than the {} of {}", limit.count(), most, llm_.file.name),
+          "engine.max_model_len", fmt::format("use at most {}", model.count()));
     } else if (limit > capacity) {
       problems_.add(fmt::format("a request of engine.max_model_len={} tokens cannot fit: the KV cache holds {} tokens "
                                 "({} blocks of {})",

@@ -190,6 +190,7 @@ class Candidates {
       }
     } else if (type == "NAME") {
       add_all(explainable_names(), prefix);
+      add_files("json", prefix);  // a model's file, or its folder
     } else if (type == "SHELL") {
       add_all(completion_shells(), prefix);
     } else if (type == "FILE" || type == "DIR") {

@@ -7,6 +7,7 @@
 
 #include "sim/cli/assemble.hpp"
 #include "sim/cli/output.hpp"
+#include "sim/printable.hpp"
 
 namespace spillway::cli {
 namespace {
@@ -22,7 +23,7 @@ ExitCode config_check(const std::vector<std::string>& arguments) {
   const Assembly assembly = assemble(resolve_arguments(arguments, {}, {}));
   const auto given = std::count_if(assembly.config.keys.begin(), assembly.config.keys.end(),
                                    [](const ResolvedKey& key) { return key.origin > Origin::policy; });
-  for (const std::string& warning : assembly.warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : assembly.warnings) fmt::print(stderr, "warning: {}\n", printable(warning));
   print_result(fmt::format("ok: {} keys given, {} at their defaults\n", given,
                            static_cast<std::ptrdiff_t>(assembly.config.keys.size()) - given));
   return ExitCode::ok;
@@ -45,7 +46,8 @@ ExitCode config_show(const std::vector<std::string>& arguments, bool json) {
   std::string text;
   for (const ResolvedKey& key : config.keys) {
     const bool unset = std::holds_alternative<std::monostate>(key.value);
-    text += fmt::format("{:<34} {:<22} {}\n", key.parameter.name, unset ? "null" : key.text, origin(key));
+    text += fmt::format("{:<34} {:<22} {}\n", key.parameter.name, unset ? "null" : printable(key.text),
+                        printable(origin(key)));
   }
   print_result(text);
   return ExitCode::ok;

@@ -12,6 +12,7 @@
 #include "sim/cli/list.hpp"
 #include "sim/cli/output.hpp"
 #include "sim/metrics.hpp"
+#include "sim/printable.hpp"
 #include "sim/text.hpp"
 #include "traces/generators/quantile_table.hpp"
 
@@ -25,25 +26,33 @@ std::string unit_text(const Parameter& parameter) {
 }
 
 std::string explain_data(std::string_view kind, const hwmodels::DataFile& file) {
-  std::string text = fmt::format("{} ({})\n", file.name, kind) + explain_field("what", file.stands_for) +
-                     explain_field("error", file.error) + explain_field("file", file.path) +
-                     explain_field("sha256", file.sha256);
+  std::string text = fmt::format("{} ({})\n", printable(file.name), kind) +
+                     explain_field("what", printable(file.stands_for)) + explain_field("error", printable(file.error)) +
+                     explain_field("file", printable(file.path)) + explain_field("sha256", file.sha256);
   for (const hwmodels::Entry& entry : file.entries) {
-    text += fmt::format("  {} = {}{}\n      {}: {}\n", entry.key, entry.value,
+    text += fmt::format("  {} = {}{}\n      {}: {}\n", entry.key, printable(entry.value),
                         entry.unit == "1" || entry.unit == "bool" ? "" : " " + entry.unit, entry.source_kind,
-                        entry.citation);
+                        printable(entry.citation));
   }
-  for (const std::string& warning : file.warnings) text += explain_field("warning", warning);
+  for (const std::string& warning : file.warnings) text += explain_field("warning", printable(warning));
   return text;
 }
 
-/// A user's model: its file, or the folder that holds its config.json. Empty when there is no such file.
-std::string explain_model_file(const std::string& path) {
+/// No name of a policy, a key or a model is written so.
+bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".json"); }
+
+/// A user's model: its file, or the folder that holds its config.json. Empty when there is no such file and `name` does
+/// not look like one.
+std::string explain_model_file(const std::string& name) {
   std::error_code none;
-  if (!std::filesystem::exists(path, none)) return "";
+  const bool folder = std::filesystem::is_directory(name, none);
+  if (!folder && !std::filesystem::exists(name, none)) {
+    if (!is_path(name)) return "";
+    throw DataError(fmt::format("cannot read the file {}", name), "explain " + name,
+                    "check its name and its permissions");
+  }
   // With a folder before it, no name of a file is taken for the name of a model.
-  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
-  return explain_data("model", hwmodels::load_llm(file).file);
+  return explain_data("model", hwmodels::load_llm(folder || is_path(name) ? name : "./" + name).file);
 }
 
 std::string explain_workload(const EmbeddedFile& file) {
@@ -76,16 +85,38 @@ std::string explain_metric(const MetricDefinition& definition) {
          explain_field("unit", definition.unit) + explain_field("names", statistics);
 }
 
-/// "did you mean", or the keys of a group such as "memory" or "policy.".
-[[noreturn]] void refuse(const std::string& name) {
-  const std::vector<std::string> names = explainable_names();
-  const std::string group = name.substr(0, name.find_last_not_of(".*") + 1) + ".";
+std::string with_prefix(const std::vector<std::string>& names, const std::string& prefix) {
   std::vector<std::string> members;
   std::copy_if(names.begin(), names.end(), std::back_inserter(members),
-               [&](const std::string& one) { return one.starts_with(group); });
+               [&](const std::string& one) { return one.starts_with(prefix); });
   std::sort(members.begin(), members.end());
-  const std::string fix = members.empty() ? suggestion(name, names)
-                                          : fmt::format("explain one of the keys {}\n  ", fmt::join(members, ", "));
+  return fmt::format("{}", fmt::join(members, ", "));
+}
+
+/// What a group such as "memory", "policy." or "llama-3" holds: "explain one of the keys memory.block_tokens, ...".
+std::string members_of(const std::string& group) {
+  std::string texts;
+  const auto add = [&](const std::string& kind, const std::vector<std::string>& names) {
+    const std::string members = with_prefix(names, group);
+    if (!members.empty()) texts += fmt::format("{}{} {}", texts.empty() ? "" : ", or the ", kind, members);
+  };
+  std::vector<std::string> names = explainable_names();
+  for (const std::string& kind : list_kinds()) {
+    std::vector<std::string> ones;
+    for (const Listed& one : listed(kind)) {
+      ones.push_back(one.name);
+      std::erase(names, one.name);
+    }
+    add(kind == "hardware" ? "GPUs" : kind, ones);
+  }
+  add("keys", names);
+  return texts.empty() ? "" : fmt::format("explain one of the {}; ", texts);
+}
+
+/// "did you mean", or the members of a group.
+[[noreturn]] void refuse(const std::string& name) {
+  const std::string members = members_of(name.substr(0, name.find_last_not_of(".*") + 1) + ".");
+  const std::string fix = members.empty() ? suggestion(name, explainable_names()) : members;
   throw ConfigError(fmt::format("nothing is called \"{}\"", name), "explain " + name,
                     fix + fmt::format("spillway list {} shows the names; spillway config show the keys",
                                       fmt::join(list_kinds(), "|")));

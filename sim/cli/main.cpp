@@ -15,6 +15,7 @@
 #include "sim/cli/run.hpp"
 #include "sim/config.hpp"
 #include "sim/error.hpp"
+#include "sim/printable.hpp"
 
 namespace spillway::cli {
 namespace {
@@ -206,7 +207,8 @@ int main(int argc, char** argv) {
     spillway::cli::print_problems(error.problems(), "nothing was run");
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "internal error: {}\n  This is a defect of Spillway; nothing was written.\n", error.what());
+    fmt::print(stderr, "internal error: {}\n  This is a defect of Spillway; nothing was written.\n",
+               spillway::printable(error.what()));
     return static_cast<int>(spillway::ExitCode::invariant);
   }
 }

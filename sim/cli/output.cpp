@@ -6,15 +6,17 @@
 #include <cstdio>
 #include <cstring>
 
+#include "sim/printable.hpp"
+
 namespace spillway::cli {
 
 std::string_view tool_version() { return SPILLWAY_VERSION; }
 
 void print_problems(const std::vector<Problem>& problems, std::string_view outcome) {
   for (const Problem& problem : problems) {
-    fmt::print(stderr, "error: {}\n", problem.what);
-    if (!problem.where.empty()) fmt::print(stderr, "  at {}\n", problem.where);
-    if (!problem.fix.empty()) fmt::print(stderr, "  {}\n", problem.fix);
+    fmt::print(stderr, "error: {}\n", printable(problem.what));
+    if (!problem.where.empty()) fmt::print(stderr, "  at {}\n", printable(problem.where));
+    if (!problem.fix.empty()) fmt::print(stderr, "  {}\n", printable(problem.fix));
   }
   fmt::print(stderr, "{} error{}; {}.\n", problems.size(), problems.size() == 1 ? "" : "s", outcome);
 }

@@ -11,7 +11,7 @@ namespace spillway::cli {
 
 [[nodiscard]] std::string_view tool_version();
 
-/// "error: WHAT", "  at WHERE", "  FIX" for each, then "N errors; `outcome`." On stderr.
+/// "error: WHAT", "  at WHERE", "  FIX" for each, then "N errors; `outcome`." On stderr, control characters escaped.
 void print_problems(const std::vector<Problem>& problems, std::string_view outcome);
 
 /// Writes to stdout. Throws ConfigError when it cannot be written: a full disk is no silent loss.

@@ -24,12 +24,13 @@ namespace {
 std::atomic<bool> g_stop{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
 
-/// The first Ctrl-C ends the run cleanly; the second one kills.
+/// The first Ctrl-C ends the run cleanly; the second one kills. So does SIGTERM, which a batch system sends first.
 void stop_on_interrupt() {
   struct sigaction action {};
   action.sa_handler = [](int) { g_stop.store(true); };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
 }
 
 std::string render(const Result& result, const std::string& format) {

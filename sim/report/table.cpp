@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "sim/printable.hpp"
 #include "sim/report/report.hpp"
 
 namespace spillway {
@@ -42,7 +43,7 @@ class Lines {
   void add(std::string_view label, const std::string& text) {
     std::string line = fmt::format("{:<{}}", label, kLabel);
     bool empty = true;
-    std::istringstream words(text);
+    std::istringstream words(printable(text));
     for (std::string word; words >> word;) {
       if (!empty && line.size() + 1 + word.size() > kColumns) {
         lines_.push_back(line);

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -27,12 +29,20 @@ constexpr std::array<Name, 4> kLatencyNames{
 
 std::string to_vllm(const Result& result) {
   const RunStatistics& run = result.statistics;
+  const bool one_run = result.config.settings.get<std::int64_t>("replications") == 1;  // else counts are means
   nlohmann::ordered_json json;
   json["completed"] = run.measured.finished;
   json["failed"] = run.measured.submitted - run.measured.finished;
   for (const Name& name : kTotals) {
     const Metric* metric = run.find(std::string(name.ours));
-    if (metric != nullptr && metric->value) json[std::string(name.vllm)] = *metric->value;
+    if (metric == nullptr || !metric->value) continue;
+    const double value = *metric->value;
+    auto& slot = json[std::string(name.vllm)];
+    if (one_run && name.ours.ends_with("put_tokens") && value == std::floor(value)) {
+      slot = static_cast<std::int64_t>(value);
+    } else {
+      slot = value;
+    }
   }
   for (const Metric& metric : run.metrics) {
     for (const Name& name : kLatencyNames) {

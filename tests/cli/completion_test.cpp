@@ -156,6 +156,9 @@ TEST_F(Completion, NamesOfListAndExplain) {
   const Words names = complete("spillway explain ", {"spillway", "explain", ""});
   EXPECT_THAT(names, IsSupersetOf(cli::explainable_names()));
   EXPECT_THAT(complete("spillway explain h100", {"spillway", "explain", "h100"}), Contains("h100-80gb-sxm"));
+  // A model's file, or its folder.
+  EXPECT_THAT(complete("spillway explain my", {"spillway", "explain", "my"}), ElementsAre("my.json"));
+  EXPECT_THAT(complete("spillway explain ./tr", {"spillway", "explain", "./tr"}), ElementsAre("./traces"));
 }
 
 TEST_F(Completion, OtherWordBreaksAndQuotes) {

@@ -74,6 +74,10 @@ TEST_F(FormatsAgree, TheVllmExportHasTheSameFigures) {
   for (const auto& [theirs, ours] : names) EXPECT_EQ(vllm.at(theirs), metrics.at(ours)["value"]) << theirs;
   EXPECT_EQ(vllm["completed"], result["conservation"]["measured"]["finished"]);
   for (const auto& [key, value] : vllm.items()) EXPECT_TRUE(value.is_number()) << key;
+  for (const char* count : {"completed", "failed", "total_input_tokens", "total_output_tokens"}) {
+    EXPECT_TRUE(vllm.at(count).is_number_integer()) << count;
+  }
+  EXPECT_TRUE(vllm.at("duration").is_number_float());
 }
 
 TEST_F(FormatsAgree, SeveralClientsAddMetricsAndRowsButNoVllmKeys) {

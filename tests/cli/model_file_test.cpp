@@ -1,5 +1,6 @@
 // A user's own model: a Hugging Face config.json, from the command line.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 
@@ -96,6 +97,20 @@ TEST_F(ModelFile, AMixtureOfExpertsIsRefusedByItsField) {
                              HasSubstr("2 errors; nothing was run.")));
 }
 
+TEST_F(ModelFile, ALimitThatTheWindowSetsIsCalledSo) {
+  json config = tiny();
+  write_config(config);
+  EXPECT_THAT(spillway({"run", "model=tiny-llama", "engine.max_model_len=4000"}).err,
+              HasSubstr("engine.max_model_len=4000 is more than the 2048 positions of tiny-llama"));
+  config["sliding_window"] = 1024;
+  write_config(config);
+  const Output run = spillway({"run", "model=tiny-llama", "engine.max_model_len=2000"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("engine.max_model_len=2000 is more than the sliding window of 1024 tokens of "
+                                       "tiny-llama\n"),
+                             HasSubstr("use at most 1024")));
+}
+
 TEST_F(ModelFile, ExplainPrintsEveryValueWithItsSource) {
   json config = tiny();
   config["sliding_window"] = 1024;
@@ -119,6 +134,83 @@ TEST_F(ModelFile, ExplainTakesOurOwnFormAndPrefersNames) {
   const Output refused = spillway({"explain", "notes.txt"});
   EXPECT_EQ(refused.code, 3);
   EXPECT_THAT(refused.err, HasSubstr("not a JSON document"));
+}
+
+TEST_F(ModelFile, ExplainReportsAFileAsRunDoes) {
+  for (const char* name : {"nosuch.json", "./loop/config.json", "no/folder"}) {
+    const Output refused = spillway({"explain", name});
+    EXPECT_EQ(refused.code, 3) << name;
+    EXPECT_THAT(refused.err,
+                AllOf(HasSubstr(std::string("cannot read the file ") + name),
+                      HasSubstr("check its name and its permissions"), Not(HasSubstr("nothing is called"))));
+  }
+  std::filesystem::create_directory(file("loop"));
+  std::filesystem::create_symlink("config.json", file("loop/config.json"));
+  EXPECT_THAT(spillway({"explain", "./loop/config.json"}).err, HasSubstr("cannot read the file ./loop/config.json"));
+  const Output models = spillway({"explain", "llama-3"});
+  EXPECT_EQ(models.code, 2);
+  EXPECT_THAT(models.err, AllOf(HasSubstr("explain one of the models llama-3.1-70b, llama-3.1-8b; spillway list"),
+                                Not(HasSubstr("keys llama"))));
+}
+
+// The name is that of the folder, from within it as well, and no path is longer than what the user wrote.
+TEST_F(ModelFile, IsNamedByItsFolderFromWithin) {
+  write_text(file("config.json"), tiny().dump());
+  const std::string name = folder().filename().string();
+  for (const char* model : {".", "./", "config.json", "./config.json"}) {
+    const Output run = spillway({"run", "--json", "--dry-run", std::string("model=") + model});
+    ASSERT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(json::parse(run.out)["setup"]["model"], name) << model;
+    EXPECT_THAT(run.out, Not(HasSubstr("././"))) << model;
+    const Output explained = spillway({"explain", model});
+    EXPECT_THAT(explained.out, AllOf(HasSubstr(name + " (model)"), Not(HasSubstr("././")))) << explained.err;
+  }
+}
+
+TEST_F(ModelFile, ControlCharactersDoNotReachTheTerminal) {
+  const std::string escape = "\x1b";
+  const auto has_none = AllOf(Not(HasSubstr(escape)), Not(HasSubstr("\x07")), Not(HasSubstr("\xc2\x9b")));
+  json config = tiny();
+  config["new" + escape + "[31m\xc2\x9b" + "1m"] = 1;
+  config["_name_or_path"] = "";
+  write_config(config);
+  const Output check = spillway({"config", "check", "model=tiny-llama"});
+  EXPECT_EQ(check.code, 0);
+  EXPECT_THAT(check.err, AllOf(HasSubstr("/new\\x1b[31m\\u009b1m is not understood"), has_none));
+  EXPECT_THAT(spillway({"run", "--dry-run", "model=tiny-llama"}).out, AllOf(HasSubstr("\\x1b[31m"), has_none));
+  EXPECT_THAT(spillway({"explain", "tiny-llama"}).out, AllOf(HasSubstr("\\x1b[31m"), has_none));
+  // JSON has a way of its own to write them.
+  const Output run = spillway({"run", "--json", "--dry-run", "model=tiny-llama"});
+  EXPECT_THAT(run.out, Not(HasSubstr(escape)));
+  bool found = false;
+  const json warnings = json::parse(run.out)["warnings"];
+  for (const json& warning : warnings) {
+    found = found || warning.get<std::string>().find("/new" + escape + "[31m") != std::string::npos;
+  }
+  EXPECT_TRUE(found);
+  config["torch_dtype"] = escape + "]0;title\x07";
+  write_config(config);
+  EXPECT_THAT(spillway({"run", "model=tiny-llama"}).err, AllOf(HasSubstr("\"\\x1b]0;title\\x07\""), has_none));
+  set_variable("SPILLWAY_WORKLOAD_FORMAT", escape + "[2J\n");
+  const Output refused = spillway({"config", "show"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("\\x1b[2J\\n"), has_none));
+}
+
+TEST_F(ModelFile, WhatIsNoPlainFileIsRefused) {
+  ASSERT_EQ(::mkfifo(file("pipe.json").c_str(), 0600), 0);
+  for (const char* model : {"pipe.json", "/dev/zero", "/dev/null"}) {
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"run", std::string("model=") + model}, std::vector<std::string>{"explain", model}}) {
+      const Output refused = spillway(command);
+      EXPECT_EQ(refused.code, 3) << model;
+      EXPECT_THAT(refused.err, AllOf(HasSubstr("is not a regular file"), HasSubstr(model)));
+    }
+  }
+  write_text(file("large.json"), std::string(16'000'001, ' '));
+  const Output refused = spillway({"run", "model=large.json"});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("is larger than 16 MB"));
 }
 
 }  // namespace

@@ -171,6 +171,19 @@ TEST_F(RunCli, InterruptingGivesAPartialResult) {
   EXPECT_EQ(lines_of(read_file(file("r.csv"))) - 1, result["conservation"]["all"]["submitted"].get<std::int64_t>());
 }
 
+TEST_F(RunCli, TerminatingGivesAPartialResult) {
+  const pid_t child = start({"run", "--json", "-o", "out", "workload.requests=100000000"});
+  for (int i = 0; i < 600 && !std::filesystem::exists(file("out")); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ::kill(child, SIGTERM);
+  const Output run = wait_for(child);
+  EXPECT_EQ(run.code, 130) << run.err;
+  EXPECT_EQ(json::parse(run.out)["complete"], false);
+  EXPECT_EQ(run.out, read_file(file("out/result.json")));
+}
+
 TEST_F(RunCli, SaturationIsSaid) {
   const Output run = spillway({"run", "--json", "workload.rate=200", "workload.requests=3000"});
   ASSERT_EQ(run.code, 0) << run.err;

@@ -25,7 +25,10 @@ std::vector<Parameter> table() {
                        .above_minimum = true,
                        .doc = "Rate",
                        .source = "-"};
-  return config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"none", "vllm-0.19", "vllm-0.6.3"}}, {trace, rate});
+  const Parameter length{
+      .name = "workload.input_tokens", .unit = "tokens", .default_value = "", .doc = "Lengths", .source = "-"};
+  return config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"none", "vllm-0.19", "vllm-0.6.3"}},
+                           {trace, rate, length});
 }
 
 ResolvedConfig resolve(const std::string& file, const std::vector<std::string>& arguments = {}) {
@@ -210,10 +213,46 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"engine.max_num_seqs", "2.5", "is not a whole number"},
         Refusal{"engine.max_num_seqs", "0", "out of range"}, Refusal{"engine.max_num_seqs", "1000001", "out of range"},
         Refusal{"engine.max_num_seqs", "99999999999999999999", "is too large"},
+        Refusal{"engine.max_num_seqs", "9223372036854775808", "is too large"},
+        Refusal{"engine.max_num_seqs", "1e400", "is too large"},
+        Refusal{"engine.max_num_seqs", "-1e40", "is too small"}, Refusal{"engine.max_num_seqs", "1e7", "out of range"},
+        Refusal{"engine.max_num_seqs", "16.00000000000000000001", "is not a whole number"},
+        Refusal{"engine.max_num_seqs", "1e-1", "is not a whole number"},
+        Refusal{"engine.max_num_seqs", "1e", "is followed by \"e\""},
+        Refusal{"engine.max_num_seqs", ".", "is not a whole number"},
+        Refusal{"engine.max_num_seqs", "1e+-1", "is followed by \"e+-1\""},
+        Refusal{"engine.max_num_seqs", "1.2.3", "is followed by \".3\""},
         Refusal{"engine.gpu_memory_utilization", "1.01", "out of range"},
         Refusal{"engine.chunked_prefill", "yes", "is neither true nor false"},
         Refusal{"engine.preemption", "swop", "is not known"}, Refusal{"warmup", "110%", "is not a share"},
         Refusal{"warmup", "-5req", "is not a share"}, Refusal{"warmup", "2.5req", "is not a share"}));
+
+TEST(Config, WholeNumbersMayHaveAPointOrAnExponent) {
+  const auto all = table();
+  std::vector<Problem> problems;
+  for (const auto& [text, number] :
+       std::vector<std::pair<std::string, std::int64_t>>{{"16.0", 16},
+                                                         {"1e2", 100},
+                                                         {"1E+2", 100},
+                                                         {"1.6e1", 16},
+                                                         {"1600e-2", 16},
+                                                         {"0.0", 0},
+                                                         {"-0.0", 0},
+                                                         {"0e99", 0},
+                                                         {"007", 7},
+                                                         {"9007199254740991.0", 9'007'199'254'740'991}}) {
+    const auto parsed = parse_value(parameter(all, "seed"), text, "", problems);
+    ASSERT_TRUE(parsed) << text << ": " << problems.at(0).what;
+    EXPECT_EQ(std::get<std::int64_t>(parsed->value), number) << text;
+    EXPECT_EQ(parsed->text, std::to_string(number));
+  }
+  const ResolvedConfig config = resolve(R"({"seed": 2.0, "memory.block_tokens": 16.0})", {"engine.max_num_seqs=1e2"});
+  EXPECT_EQ(config.settings.get<std::int64_t>("seed"), 2);
+  EXPECT_EQ(config.settings.get<std::int64_t>("memory.block_tokens"), 16);
+  EXPECT_EQ(config.settings.get<std::int64_t>("engine.max_num_seqs"), 100);
+  // 2^53 + 1 is no double; it is not rounded into the range.
+  EXPECT_FALSE(parse_value(parameter(all, "seed"), "9.007199254740994e15", "", problems));
+}
 
 TEST(Config, SpansKeepTheirKind) {
   const auto all = table();
@@ -267,6 +306,13 @@ TEST(Config, TheSchemaHasEveryKeyOfEveryPolicyInBothForms) {
   }
   EXPECT_EQ(schema["properties"]["seed"]["minimum"], 0.0);
   EXPECT_EQ(schema["properties"]["until"]["type"], (nlohmann::ordered_json{"string", "null"}));
+  // What a file may write as another type than text.
+  using Json = nlohmann::ordered_json;
+  EXPECT_EQ(schema["properties"]["engine.prefix_caching"]["enum"],
+            (Json{"auto", "true", "false", true, false, nullptr}));
+  EXPECT_EQ(schema["properties"]["engine.preemption"]["enum"], (Json{"recompute", "swap", nullptr}));
+  EXPECT_EQ(schema["properties"]["workload.input_tokens"]["type"], (Json{"string", "number", "null"}));
+  EXPECT_EQ(schema["properties"]["model"]["type"], (Json{"string", "null"}));
   // A group with a value of its own is a text or an object.
   EXPECT_EQ(schema["properties"]["engine"]["anyOf"].size(), 2U);
   EXPECT_EQ(schema["properties"]["memory"]["additionalProperties"], false);

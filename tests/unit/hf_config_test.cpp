@@ -352,7 +352,12 @@ TEST(HfConfig, Name_WhenTheFileNamesAHubModel_ThenThatIsIt) {
     config["_name_or_path"] = local;
     EXPECT_EQ(read(config).file.name, "my-model") << local;
   }
-  EXPECT_EQ(read_hf_config("config.json", config.dump()).file.name, "config");
+  const std::filesystem::path here = std::filesystem::current_path();
+  EXPECT_EQ(read_hf_config("config.json", config.dump()).file.name, here.filename().string());
+  EXPECT_EQ(read_hf_config("./config.json", config.dump()).file.name, here.filename().string());
+  EXPECT_EQ(read_hf_config("../config.json", config.dump()).file.name, here.parent_path().filename().string());
+  EXPECT_EQ(read_hf_config("a/b/../config.json", config.dump()).file.name, "a");
+  EXPECT_EQ(read_hf_config("/config.json", config.dump()).file.name, "config");
   EXPECT_EQ(read_hf_config("./tiny.json", config.dump()).file.name, "tiny");
 }
 
@@ -390,6 +395,18 @@ TEST(HfConfig, UnknownFields_WhenTheySaySomething_ThenAreWarnedOf) {
   EXPECT_THAT(warnings, HasSubstr("config.json at /new_feature is not understood and was ignored"));
   EXPECT_THAT(warnings, HasSubstr("config.json at /other~1feature is not understood and was ignored"));
   EXPECT_EQ(lines_of(warnings), 2);
+}
+
+TEST(HfConfig, UnknownFields_WhenThereAreMany_ThenTenAreNamedAndTheRestCounted) {
+  json config = llama();
+  for (int i = 0; i < 10; ++i) config["new_" + std::to_string(i)] = 1;
+  EXPECT_EQ(lines_of(warnings_of(config)), 10);
+  config["new_a"] = 1;
+  EXPECT_EQ(lines_of(warnings_of(config)), 11);
+  EXPECT_THAT(warnings_of(config), HasSubstr("config.json: 1 more field is not understood and was ignored"));
+  config["new_b"] = 1;
+  EXPECT_EQ(lines_of(warnings_of(config)), 11);
+  EXPECT_THAT(warnings_of(config), HasSubstr("config.json: 2 more fields are not understood and were ignored"));
 }
 
 // ---- Positions
@@ -432,15 +449,31 @@ TEST(HfConfig, MaxPositions_WhenScalingIsNotUnderstood_ThenRefuses) {
 TEST(HfConfig, SlidingWindow_WhenInForce_ThenCapsThePositions) {
   json mistral = json::parse(model("mistralai/Mistral-7B-v0.1").config);
   EXPECT_THAT(warnings_of(mistral), HasSubstr("lowered from 32768 to 4096 tokens, the model's sliding window"));
+  EXPECT_EQ(read(mistral).sliding_window, 4096);
+  mistral["max_window_layers"] = 99;  // not a field of this class
+  EXPECT_EQ(read(mistral).max_positions, 4096);
   mistral["sliding_window"] = nullptr;  // as in v0.2
   EXPECT_EQ(read(mistral).max_positions, 32'768);
+  EXPECT_EQ(read(mistral).sliding_window, 0);
   mistral.erase("sliding_window");  // the class has one of 4096
   EXPECT_EQ(read(mistral).max_positions, 4096);
   json qwen = json::parse(model("Qwen/Qwen2.5-7B").config);
   qwen["sliding_window"] = 4096;
   EXPECT_EQ(read(qwen).max_positions, 131'072);
   qwen["use_sliding_window"] = true;
+  // 28 layers, and the first with a window would be the 29th.
+  EXPECT_EQ(read(qwen).max_positions, 131'072);
+  EXPECT_EQ(read(qwen).sliding_window, 0);
+  EXPECT_THAT(warnings_of(qwen), IsEmpty());
+  qwen["max_window_layers"] = 27;
   EXPECT_EQ(read(qwen).max_positions, 4096);
+  EXPECT_EQ(read(qwen).sliding_window, 4096);
+  qwen.erase("max_window_layers");  // the class has 28
+  EXPECT_EQ(read(qwen).max_positions, 131'072);
+  qwen["num_hidden_layers"] = 29;
+  EXPECT_EQ(read(qwen).max_positions, 4096);
+  qwen["num_hidden_layers"] = 28;
+  // layer_types decide alone.
   qwen["layer_types"] = {"full_attention", "full_attention"};
   EXPECT_EQ(read(qwen).max_positions, 131'072);
   qwen["layer_types"] = {"full_attention", "sliding_attention"};
@@ -691,7 +724,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadQuantization{"unknown_method", R"({"quant_method": "aqlm"})",
                         "quantisation by \"aqlm\" is not modelled | models/my-model/config.json at "
                         "/quantization_config/quant_method | known: awq, bitsandbytes"},
-        BadQuantization{"near_method", R"({"quant_method": "gptqq"})", "did you mean \"gptq\"?"},
+        // Methods have short names that are near each other and have nothing in common.
+        BadQuantization{"near_method", R"({"quant_method": "hqq"})",
+                        "/quantization_config/quant_method | known: awq, bitsandbytes"},
         BadQuantization{"method_no_text", R"({"quant_method": 4})", "must be a text, not 4"},
         BadQuantization{"gptq_bits", R"({"quant_method": "gptq", "bits": 5})",
                         "5 bits are not modelled for gptq | models/my-model/config.json at /quantization_config/bits"},
@@ -806,6 +841,39 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"window", R"({"sliding_window": "all"})", "at /sliding_window"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
+TEST(HfConfig, Refusal_WhenTheArchitectureIsMisspelt_ThenTheRightNameIsSuggested) {
+  const auto meant = [](const std::string& field, const json& value) {
+    json config = llama();
+    config.erase("architectures");
+    config[field] = value;
+    const std::string problems = problems_of(config);
+    EXPECT_THAT(problems, HasSubstr("is not an architecture that is understood"));
+    const std::size_t begin = problems.find("did you mean \"");
+    if (begin == std::string::npos) return std::string();
+    const std::size_t name = begin + std::string("did you mean \"").size();
+    return problems.substr(name, problems.find('"', name) - name);
+  };
+  const auto of_class = [&](const char* name) { return meant("architectures", json::array({name})); };
+  const auto of_type = [&](const char* name) { return meant("model_type", name); };
+  EXPECT_EQ(of_class("LamaForCausalLM"), "LlamaForCausalLM");
+  EXPECT_EQ(of_class("LlamaForCasualLM"), "LlamaForCausalLM");
+  EXPECT_EQ(of_class("llama"), "LlamaForCausalLM");
+  EXPECT_EQ(of_class("Mistrall2ForCausalLM"), "");
+  EXPECT_EQ(of_class("MistrallForCausalLM"), "MistralForCausalLM");
+  EXPECT_EQ(of_class("GPT2LMHeadModell"), "GPT2LMHeadModel");
+  EXPECT_EQ(of_type("lllama"), "llama");
+  EXPECT_EQ(of_type("gptneox"), "gpt_neox");
+  // Models of their own, however near their names.
+  for (const char* name : {"MambaForCausalLM", "MixtralForCausalLM", "MinistralForCausalLM", "OlmoeForCausalLM",
+                           "GPTNeoForCausalLM", "Llama4ForCausalLM", "Phi3VForCausalLM", "Qwen2MoeForCausalLM",
+                           "Qwen4ForCausalLM", "T5ForConditionalGeneration", "QWenLMHeadModel", "DbrxForCausalLM"}) {
+    EXPECT_EQ(of_class(name), "") << name;
+  }
+  for (const char* name : {"mixtral", "mamba", "llava", "gemma3n_text", "gpt_neo", "olmoe", "mpnet", "glm", "xlm"}) {
+    EXPECT_EQ(of_type(name), "") << name;
+  }
+}
+
 TEST(HfConfig, Refusal_WhenMuchIsWrong_ThenAllIsReportedAtOnce) {
   json config = llama();
   config["num_local_experts"] = 8;
@@ -873,6 +941,9 @@ TEST(HfConfig, Refusal_WhenItIsAnotherFile_ThenSaysWhatItLooksLike) {
 TEST(HfConfig, Refusal_WhenItIsNoObject_ThenSaysSo) {
   EXPECT_THAT(problems_of(std::string()), HasSubstr("the file is empty | models/my-model/config.json"));
   EXPECT_THAT(problems_of(std::string("[1, 2]")), HasSubstr("must hold a JSON object, not an array"));
+  EXPECT_THAT(problems_of(std::string("null")), HasSubstr("must hold a JSON object, not null"));
+  EXPECT_THAT(problems_of(std::string("3")), HasSubstr("must hold a JSON object, not a number"));
+  EXPECT_THAT(problems_of(std::string("{\n,")), HasSubstr("not a JSON document: parse error at line 2, column 1: "));
   EXPECT_THAT(problems_of(std::string("llama")), HasSubstr("not a JSON document"));
   EXPECT_THAT(problems_of(std::string("\xff\xfe{}")), HasSubstr("not a JSON document"));
   EXPECT_THAT(problems_of("{\"hidden_size\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}"),

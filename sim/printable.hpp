@@ -1,0 +1,35 @@
+// Text from files and from the environment, on its way to a terminal.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+namespace spillway {
+
+/// `text` with control characters written out, so that no file can move the cursor or rename the window: \x1b for
+/// escape, \n for a new line, \u009b for the 8-bit forms of the same commands.
+[[nodiscard]] inline std::string printable(std::string_view text) {
+  std::string shown;
+  shown.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0U;
+    if (c == '\n') {
+      shown += "\\n";
+    } else if (c == '\t') {
+      shown += "\\t";
+    } else if (c < 0x20U || c == 0x7fU) {
+      shown += fmt::format("\\x{:02x}", c);
+    } else if (c == 0xc2U && next >= 0x80U && next < 0xa0U) {  // U+0080 to U+009F in UTF-8
+      shown += fmt::format("\\u{:04x}", next);
+      ++i;
+    } else {
+      shown += text[i];
+    }
+  }
+  return shown;
+}
+
+}  // namespace spillway
