@@ -67,6 +67,9 @@ class RandomStream {
   double exponential(double mean) { return -mean * portable_log(1.0 - uniform()); }
   /// Standard normal by Marsaglia's polar method; every second call returns the pair's other half.
   double normal();
+  /// Gamma with this shape (> 0) and scale 1, mean `shape`: Marsaglia and Tsang, ACM TOMS 26(3), 2000. A varying number
+  /// of draws. Below a shape of 0.05 results may be too small for a double and come out as 0.
+  double gamma(double shape);
   /// e^N(mu, sigma^2).
   double lognormal(double mu, double sigma) { return portable_exp(mu + sigma * normal()); }
 

@@ -28,19 +28,28 @@ class LengthDistribution {
   /// standard deviations of them.
   static LengthDistribution lognormal(double mean, double cv);
 
+  /// Every whole number from `middle` - h to `middle` + h, each as likely: h is `spread` * `middle`, rounded down.
+  /// `spread` in [0, 1).
+  static LengthDistribution uniform(Tokens middle, double spread);
+
   [[nodiscard]] Tokens sample(RandomStream& stream) const;
   /// False for a fixed length: sampling it draws nothing.
-  [[nodiscard]] bool random() const { return tokens_ == 0; }
+  [[nodiscard]] bool random() const { return kind_ != Kind::fixed; }
 
  private:
+  enum class Kind : std::uint8_t { fixed, lognormal, uniform };
+  Kind kind_ = Kind::fixed;
   double mu_ = 0.0;
   double sigma_ = 0.0;
-  std::int64_t tokens_ = 0;  // 0: lognormal
+  std::int64_t least_ = 0;   // fixed: the length
+  std::int64_t values_ = 1;  // uniform: how many lengths there are from least_ on
 };
 
-/// Reads "512" or "lognormal(MEAN,CV)" (MEAN in [1, kMaxTokens] tokens, CV in [0, 100]). When `text` is none of these,
-/// adds to `problems` (where: `key`) and returns nothing.
+/// Reads "512", "uniform(MIDDLE,SPREAD)" (MIDDLE a whole number in [1, kMaxTokens / 2] tokens, SPREAD in [0, 1)) or
+/// "lognormal(MEAN,CV)" (MEAN in [1, kMaxTokens] tokens, CV in [0, 100]). With `spread`, a number is the MIDDLE of
+/// uniform(MIDDLE,spread). When `text` is none of these, adds to `problems` (where: `key`) and returns nothing.
 [[nodiscard]] std::optional<LengthDistribution> parse_length(std::string_view text, const std::string& key,
-                                                             std::vector<Problem>& problems);
+                                                             std::vector<Problem>& problems,
+                                                             std::optional<double> spread = {});
 
 }  // namespace spillway::traces

@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <string_view>
+#include <initializer_list>
 #include <utility>
 
 #include "sim/error.hpp"
 #include "sim/random.hpp"
 #include "sim/text.hpp"
+#include "traces/arrivals.hpp"
 #include "traces/generators/quantile_table.hpp"
 #include "traces/length.hpp"
 #include "traces/readers/reader.hpp"
@@ -23,22 +23,13 @@ constexpr double kMaxSpanSeconds = 4e9;
 /// An exponential draw is at most 36.8 means, so this bound on the mean span keeps drawn arrivals below
 /// kMaxSpanSeconds.
 constexpr double kMaxMeanSpanSeconds = 1e8;
-
-enum class Arrival : std::uint8_t { poisson, constant, trace, all_at_once };
-constexpr std::array<std::string_view, 4> kArrivalNames{"poisson", "constant", "trace", "all-at-once"};
-
-Arrival arrival_of(const std::string& name) {
-  const auto it = std::find(kArrivalNames.begin(), kArrivalNames.end(), name);
-  SPILLWAY_CHECK(it != kArrivalNames.end(), "workload.arrival is not one of its choices: " + name);
-  return static_cast<Arrival>(it - kArrivalNames.begin());
-}
+/// What can take the place of arrival times.
+constexpr const char* kDrawn = "poisson, gamma, constant, burst or all-at-once";
 
 /// Everything that the stream needs, decided before its first request.
 struct Plan {
   std::int64_t requests = 0;
-  Arrival arrival = Arrival::poisson;
-  double mean_gap_s = 0.0;   // poisson, constant
-  double time_scale = 1.0;   // trace: times of the file are multiplied by it
+  ArrivalPlan arrival{};
   std::int64_t cap = 0;      // workload.max_new_tokens; 0: actual
   std::int64_t clients = 0;  // workload.clients; 0: the workload's own
   std::int64_t block_tokens = 16;
@@ -68,7 +59,7 @@ class WorkloadStream final : public RequestSource {
       : plan_(plan),
         table_(std::move(table)),
         file_(std::move(file)),
-        arrivals_(seed, replication, "workload.arrival"),
+        arrivals_(plan.arrival, seed, replication),
         lengths_(seed, replication, "workload.lengths"),
         inputs_(seed, replication, "workload.input_tokens"),
         outputs_(seed, replication, "workload.output_tokens"),
@@ -90,7 +81,7 @@ class WorkloadStream final : public RequestSource {
     if (plan_.clients > 0) {
       request.client = static_cast<std::uint32_t>(clients_.uniform() * static_cast<double>(plan_.clients));
     }
-    request.arrival = arrival(request.arrival);
+    request.arrival = arrivals_.next(request.arrival);
     ++delivered_;
     return true;
   }
@@ -113,32 +104,15 @@ class WorkloadStream final : public RequestSource {
     }
   }
 
-  SimTime arrival(SimTime of_trace) {
-    switch (plan_.arrival) {
-      case Arrival::poisson:
-        if (delivered_ > 0) previous_ = previous_ + round_seconds(arrivals_.exponential(plan_.mean_gap_s));
-        return previous_;
-      case Arrival::constant:  // from the index, so that rounding does not add up
-        return SimTime() + round_seconds(static_cast<double>(delivered_) * plan_.mean_gap_s);
-      case Arrival::trace:
-        if (plan_.time_scale == 1.0) return of_trace;
-        return SimTime() + round_seconds(to_seconds(of_trace) * plan_.time_scale);
-      case Arrival::all_at_once:
-        break;
-    }
-    return SimTime();
-  }
-
   Plan plan_;
   std::optional<QuantileTable> table_;
   std::unique_ptr<RequestSource> file_;
-  RandomStream arrivals_;
+  ArrivalClock arrivals_;
   RandomStream lengths_;
   RandomStream inputs_;
   RandomStream outputs_;
   RandomStream clients_;
   std::int64_t delivered_ = 0;
-  SimTime previous_{};
 };
 
 /// Reads the settings, collects what is wrong with them and builds the workload.
@@ -152,8 +126,10 @@ class Builder {
     SPILLWAY_CHECK(value<std::int64_t>("workload.requests").value_or(1) > 0, "workload.requests is not above 0");
     plan_.clients = value<std::int64_t>("workload.clients").value_or(0);
     plan_.block_tokens = value<std::int64_t>("memory.block_tokens").value_or(16);
-    read_lengths();
+    read_arrival();
     const bool is_file = workload_.name.find_first_of("/.") != std::string::npos;
+    if (!is_file) open_table();
+    read_lengths();
     if (is_file) {
       open_file();
     } else {
@@ -181,12 +157,43 @@ class Builder {
   }
   void warn(std::string warning) { workload_.warnings.push_back(std::move(warning)); }
 
+  /// The keys that belong to one arrival process: a figure that would change nothing is refused.
+  void read_arrival() {
+    const std::string chosen = text("workload.arrival", "");
+    const auto only_for = [&](const char* process, std::initializer_list<const char*> keys) {
+      for (const char* key : keys) {
+        if (chosen == process || !settings_.has(key)) continue;
+        problem(key,
+                fmt::format("{} is for workload.arrival={}{}", key, process,
+                            chosen.empty() ? "" : fmt::format(", and it is {}", chosen)),
+                fmt::format("set workload.arrival={}, or leave {} out", process, key));
+      }
+    };
+    only_for("gamma", {"workload.cv"});
+    only_for("burst", {"workload.burst_after", "workload.burst_factor", "workload.burst_time"});
+    ArrivalPlan& plan = plan_.arrival;
+    if (chosen == "gamma" && !settings_.has("workload.cv")) {
+      problem("workload.cv", "workload.arrival=gamma needs the variation of the gaps",
+              "set workload.cv, e.g. workload.cv=2 (1 is poisson)");
+    }
+    if (chosen == "burst" && !settings_.has("workload.burst_after")) {
+      problem("workload.burst_after", "workload.arrival=burst needs the number of prompts before the burst",
+              "set workload.burst_after, e.g. workload.burst_after=25");
+    }
+    plan.cv = value<double>("workload.cv").value_or(plan.cv);
+    plan.burst_after = value<std::int64_t>("workload.burst_after").value_or(0);
+    plan.burst_factor = value<double>("workload.burst_factor").value_or(kDefaultBurstFactor);
+    plan.burst_time = value<Duration>("workload.burst_time").value_or(kDefaultBurstTime);
+    SPILLWAY_CHECK(plan.cv > 0.0 && plan.burst_factor > 0.0, "workload.cv or burst_factor is not above 0");
+  }
+
   void read_lengths() {
+    const std::optional<double> spread = table_ ? table_->spread() : std::nullopt;
     if (const auto given = value<std::string>("workload.input_tokens")) {
-      plan_.input = parse_length(*given, "workload.input_tokens", config_problems_);
+      plan_.input = parse_length(*given, "workload.input_tokens", config_problems_, spread);
     }
     if (const auto given = value<std::string>("workload.output_tokens")) {
-      plan_.output = parse_length(*given, "workload.output_tokens", config_problems_);
+      plan_.output = parse_length(*given, "workload.output_tokens", config_problems_, spread);
     }
     const std::string cap = text("workload.max_new_tokens", "actual");
     if (cap == "actual") return;
@@ -200,16 +207,9 @@ class Builder {
             "use actual (each request asks for what it generates) or a number such as 1024");
   }
 
-  void open_bundled() {
+  /// The table of a bundled workload.
+  void open_table() {
     const EmbeddedFile* file = bundled_file(workload_.name);
-    if (text("workload.format", "auto") != "auto") {
-      problem("workload.format", "a format is for trace files, and workload.trace names a bundled workload",
-              "leave workload.format out");
-    }
-    if (text("workload.arrival", "poisson") == "trace") {
-      problem("workload.arrival", "the bundled workloads have no arrival times",
-              "use poisson, constant or all-at-once, or a trace file with times");
-    }
     if (file == nullptr) {
       const std::vector<std::string> names = bundled_names();
       const std::string near = nearest_name(workload_.name, names);
@@ -223,8 +223,20 @@ class Builder {
     workload_.format = "quantile-table";
     workload_.source_text = table_->source();
     workload_.sha256 = sha256_hex(file->content);
+  }
+
+  void open_bundled() {
+    if (text("workload.format", "auto") != "auto") {
+      problem("workload.format", "a format is for trace files, and workload.trace names a bundled workload",
+              "leave workload.format out");
+    }
+    const std::string arrival = text("workload.arrival", "poisson");
+    if (arrival == "trace") {
+      problem("workload.arrival", "the bundled workloads have no arrival times",
+              fmt::format("use {}, or a trace file with times", kDrawn));
+    }
     plan_.requests = value<std::int64_t>("workload.requests").value_or(kDefaultRequests);
-    plan_.arrival = arrival_of(text("workload.arrival", "poisson"));
+    plan_.arrival.process = arrival_of(arrival);
     draw_arrivals(value<double>("workload.rate").value_or(kDefaultRate));
   }
 
@@ -294,13 +306,13 @@ class Builder {
     }
     if (!facts.has_times && arrival == "trace") {
       problem("workload.arrival", fmt::format("{} has no arrival times to replay", workload_.name),
-              "use poisson, constant or all-at-once");
+              fmt::format("use {}", kDrawn));
       return;
     }
-    plan_.arrival = arrival_of(arrival.value_or(facts.has_times ? "trace" : "poisson"));
-    if (plan_.arrival != Arrival::trace) {
+    plan_.arrival.process = arrival_of(arrival.value_or(facts.has_times ? "trace" : "poisson"));
+    if (plan_.arrival.process != Arrival::trace) {
       draw_arrivals(rate.value_or(facts.rate().value_or(kDefaultRate)));
-      const bool drawn = plan_.arrival != Arrival::all_at_once;
+      const bool drawn = plan_.arrival.process != Arrival::all_at_once;
       if (drawn && !rate) {
         warn(fmt::format("workload.rate is not set: arrivals are drawn at {} requests/s, {}", *workload_.rate,
                          facts.rate() ? "the mean rate of the trace" : "the default"));
@@ -309,7 +321,7 @@ class Builder {
     }
     workload_.rate = facts.rate();
     if (rate && facts.rows > 1) rescale(facts, *rate);
-    const double seconds = to_seconds(facts.last) * plan_.time_scale;
+    const double seconds = to_seconds(facts.last) * plan_.arrival.time_scale;
     if (seconds <= kMaxSpanSeconds) return;
     problem(rate ? "workload.rate" : "workload.trace",
             fmt::format("the last request of {} would arrive after {:.3g} s; at most {:.0g} s fit one run",
@@ -327,21 +339,29 @@ class Builder {
               "draw new arrivals with workload.arrival=poisson");
       return;
     }
-    plan_.time_scale = *own / rate;
+    plan_.arrival.time_scale = *own / rate;
     workload_.rate = rate;
   }
 
   void draw_arrivals(double rate) {
-    if (plan_.arrival == Arrival::all_at_once) {
+    if (plan_.arrival.process == Arrival::all_at_once) {
       if (settings_.has("workload.rate")) warn("workload.rate is not used: workload.arrival is all-at-once");
       return;
     }
-    plan_.mean_gap_s = 1.0 / rate;
+    plan_.arrival.mean_gap_s = 1.0 / rate;
     workload_.rate = rate;
-    if (!(static_cast<double>(plan_.requests) / rate <= kMaxMeanSpanSeconds)) {
+    const ArrivalPlan& plan = plan_.arrival;
+    if (plan.process == Arrival::burst && plan.burst_after >= plan_.requests) {
+      warn(fmt::format("workload.burst_after = {}, but there are {} requests: the burst changes nothing",
+                       plan.burst_after, plan_.requests));
+    }
+    // A gamma gap can be as many times longer as its square of CV is above that of an exponential one.
+    const bool wide = plan.process == Arrival::gamma && plan.cv > 1.0;
+    const double limit = wide ? kMaxMeanSpanSeconds / (plan.cv * plan.cv) : kMaxMeanSpanSeconds;
+    if (!(static_cast<double>(plan_.requests) / rate <= limit)) {
       problem("workload.rate",
-              fmt::format("{} requests at {} requests/s last longer than {:.0g} s", plan_.requests, rate,
-                          kMaxMeanSpanSeconds),
+              fmt::format("{} requests at {} requests/s last longer than {:.2g} s{}", plan_.requests, rate, limit,
+                          wide ? fmt::format(", the most at a CV of {:.6g}", plan.cv) : ""),
               "use a higher rate or fewer requests");
     }
   }
@@ -349,11 +369,12 @@ class Builder {
   void finish(std::int64_t replication) {
     std::unique_ptr<RequestSource> reader;
     if (!table_) reader = open_trace(workload_.name, workload_.format, Tokens(plan_.block_tokens)).reader;
-    workload_.arrival = kArrivalNames[static_cast<std::size_t>(plan_.arrival)];
+    workload_.arrival = name_of(plan_.arrival.process);
+    workload_.arrival_details = plan_.arrival.details();
     workload_.requests = plan_.requests;
     const auto drawn = [](const std::optional<LengthDistribution>& length) { return length && length->random(); };
     workload_.random =
-        table_ || plan_.arrival == Arrival::poisson || drawn(plan_.input) || drawn(plan_.output) || plan_.clients > 1;
+        table_ || plan_.arrival.random() || drawn(plan_.input) || drawn(plan_.output) || plan_.clients > 1;
     workload_.stream = std::make_unique<WorkloadStream>(plan_, std::move(table_), std::move(reader),
                                                         settings_.get<std::int64_t>("seed"), replication);
   }

@@ -21,6 +21,9 @@ inline constexpr std::int64_t kDefaultRequests = 2000;
 inline constexpr std::int64_t kMaxRequests = 4'000'000'000;
 /// The most clients that `workload.clients` draws from: what is kept per client stays small beside the rest.
 inline constexpr std::int64_t kMaxClients = 1'000'000;
+/// The burst that Aqua tries its policy on: after some prompts at the stable rate, twice that rate for a minute.
+inline constexpr double kDefaultBurstFactor = 2.0;
+inline constexpr Duration kDefaultBurstTime{60'000'000'000};
 
 /// Descriptors of the `workload.*` keys that open_workload reads.
 [[nodiscard]] std::vector<Parameter> workload_parameters();
@@ -30,8 +33,10 @@ struct Workload {
   std::string format;            // "quantile-table" for bundled ones, else a name of trace_formats()
   std::string source_text;       // where its requests come from, one sentence
   std::string sha256;            // of the bundled table or of the file
-  std::string arrival;           // poisson | constant | trace | all-at-once: what was chosen
-  std::optional<double> rate{};  // offered requests/s of that arrival; empty when all arrivals fall on one instant
+  std::string arrival;           // one of arrival_names(): what was chosen
+  std::string arrival_details;   // "CV 2" of gamma, the burst of burst, else empty
+  std::optional<double> rate{};  // offered requests/s of that arrival (burst: outside the burst); empty when all
+                                 // arrivals fall on one instant
   std::int64_t requests = 0;     // that the stream holds, exactly
   bool prefix_ids = false;       // some request says which prompts share its prefix
   bool random = false;           // false: every replication delivers the same requests
@@ -42,15 +47,19 @@ struct Workload {
 
 /// Opens the traffic that the settings describe.
 ///
-/// Reads workload.{trace,format,requests,rate,arrival,input_tokens,output_tokens,max_new_tokens,clients}, seed and
-/// memory.block_tokens; a key that is unset falls under these rules (design: "Command line"):
+/// Reads workload.{trace,format,requests,rate,arrival,cv,burst_after,burst_factor,burst_time,input_tokens,
+/// output_tokens,max_new_tokens,clients}, seed and memory.block_tokens; a key that is unset falls under these rules
+/// (design: "Command line"):
 ///  * A bundled name: kDefaultRequests requests, poisson, kDefaultRate. A value with '/' or '.' is a file.
 ///  * A file: all its rows, or the first `workload.requests`. With times: arrival `trace`, and `workload.rate` scales
 ///    them so that the whole file has that mean rate, (rows - 1) / (last - first). Without times `workload.rate` or
 ///    `workload.arrival` must be given; a rate alone means poisson.
-///  * poisson and constant on a file keep its lengths and order and draw new arrivals, at `workload.rate`, else at the
+///  * poisson, gamma, constant and burst on a file keep its lengths and order and draw new arrivals, at
+///  `workload.rate`, else at the
 ///    file's own mean rate, else at kDefaultRate. The first request arrives at 0.
-///  * workload.input_tokens and output_tokens replace the lengths. Prefix ids beyond a shorter input are dropped.
+///  * workload.cv is for gamma, which needs it; workload.burst_* are for burst, which needs burst_after.
+///  * workload.input_tokens and output_tokens replace the lengths; with `uniform` a number is the middle. Prefix ids
+///  beyond a shorter input are dropped.
 ///  * workload.max_new_tokens N is what every client asks for; outputs beyond N are cut to N, as an engine would.
 ///  * workload.clients N draws every request's client from 0 to N - 1, each as likely; without it they are the file's,
 ///    or all 0.
@@ -64,7 +73,8 @@ struct Workload {
 /// Throws ConfigError with every problem of the settings and the file, or DataError when the file is all that is wrong.
 /// A Problem's `where` is the key, or the file and row.
 ///
-/// Cost of stream->next for a bundled workload: 70 ns on a 2.5 GHz Xeon, 145 ns with a lognormal length; no allocation.
+/// Cost of stream->next for a bundled workload: 70 ns on a 2.5 GHz Xeon, 145 ns with a lognormal length, some
+/// 200 ns more with gamma arrivals; no allocation.
 [[nodiscard]] Workload open_workload(const Settings& settings, std::int64_t replication);
 
 }  // namespace spillway::traces

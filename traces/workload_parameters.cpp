@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "traces/arrivals.hpp"
 #include "traces/generators/quantile_table.hpp"
 #include "traces/readers/reader.hpp"
 #include "traces/workload.hpp"
@@ -20,6 +22,56 @@ Parameter key(std::string name, ParameterType type, std::string unit, std::strin
           .default_value = std::move(default_value),
           .doc = std::move(doc),
           .source = std::move(source)};
+}
+
+constexpr const char* kLengthSource =
+    "Spillway: synthetic lengths in place of recorded ones; by default none are replaced";
+
+std::string length_doc(std::string_view side) {
+  return fmt::format(
+      "Replaces the {} lengths: a number (512; of the workload uniform: the middle), "
+      "uniform(MIDDLE,SPREAD), e.g. uniform(512,0.1), or lognormal(MEAN,CV); default: the workload's",
+      side);
+}
+
+Parameter number(std::string name, ParameterType type, std::string unit, double minimum, double maximum,
+                 std::string doc, std::string source) {
+  Parameter parameter = key(std::move(name), type, std::move(unit), "", std::move(doc), std::move(source));
+  parameter.minimum = minimum;
+  parameter.maximum = maximum;
+  return parameter;
+}
+
+void add_arrival(std::vector<Parameter>& table) {
+  Parameter arrival =
+      key("workload.arrival", ParameterType::choice, "-", "",
+          "Arrival process: poisson, gamma (of workload.cv), constant and burst (of workload.burst_*) draw arrivals at "
+          "workload.rate, trace takes the file's times, all-at-once starts every request at 0; default: trace for a "
+          "file with times, else poisson",
+          "Serving benchmarks draw Poisson arrivals (vLLM benchmarks/serve, burstiness 1)");
+  arrival.choices = arrival_names();
+  table.push_back(std::move(arrival));
+
+  table.push_back(number("workload.cv", ParameterType::real, "-", 0.01, 100.0,
+                         "gamma: standard deviation of the gaps between arrivals over their mean; 1 is poisson. Needed "
+                         "with gamma, refused without",
+                         "vLLM benchmarks/serve, whose burstiness is 1 / cv^2; services show from 1.1 to 13"));
+  table.push_back(number("workload.burst_after", ParameterType::integer, "prompts", 1.0,
+                         static_cast<double>(kMaxRequests),
+                         "burst: the rate changes with the arrival of this prompt, counted from 1. Needed with burst, "
+                         "refused without",
+                         "Aqua's burst (section 9.3) begins after 25 prompts at the stable rate"));
+  Parameter factor = number(
+      "workload.burst_factor", ParameterType::real, "-", 0.0, 1000.0,
+      fmt::format("burst: rate in the burst over workload.rate; default: {}. Below 1: a lull", kDefaultBurstFactor),
+      "Aqua's burst (section 9.3) doubles the rate");
+  factor.above_minimum = true;
+  table.push_back(std::move(factor));
+  Parameter time = number("workload.burst_time", ParameterType::duration, "ns", 0.0, 1e17,
+                          "burst: how long it lasts, then the rate is workload.rate again; default: 60s",
+                          "Aqua's burst (section 9.3) lasts 60 s");
+  time.above_minimum = true;
+  table.push_back(std::move(time));
 }
 
 }  // namespace
@@ -46,31 +98,22 @@ std::vector<Parameter> workload_parameters() {
   requests.maximum = static_cast<double>(kMaxRequests);
   table.push_back(std::move(requests));
 
-  Parameter rate =
-      key("workload.rate", ParameterType::real, "requests/s", "",
-          fmt::format("Mean offered rate; default: {} for a bundled workload, the file's own times otherwise. "
-                      "The times of a file are scaled so that the whole file has this rate",
-                      kDefaultRate),
-          "Spillway: by default a load that the default GPU carries with room, or the trace's own");
+  Parameter rate = key("workload.rate", ParameterType::real, "requests/s", "",
+                       fmt::format("Mean offered rate (burst: outside the burst); default: {} for a bundled workload, "
+                                   "the file's own times otherwise. "
+                                   "The times of a file are scaled so that the whole file has this rate",
+                                   kDefaultRate),
+                       "Spillway: by default a load that the default GPU carries with room, or the trace's own");
   rate.minimum = 0.0;
   rate.above_minimum = true;
   rate.maximum = 1e9;
   table.push_back(std::move(rate));
 
-  Parameter arrival =
-      key("workload.arrival", ParameterType::choice, "-", "",
-          "Arrival process: poisson and constant draw arrivals at workload.rate, trace takes the file's "
-          "times, all-at-once starts every request at 0; default: trace for a file with times, else poisson",
-          "Serving benchmarks draw Poisson arrivals (vLLM benchmarks/serve, burstiness 1)");
-  arrival.choices = {"poisson", "constant", "trace", "all-at-once"};
-  table.push_back(std::move(arrival));
+  add_arrival(table);
 
-  table.push_back(key("workload.input_tokens", ParameterType::text, "tokens", "",
-                      "Replaces the input lengths: a number (512) or lognormal(MEAN,CV); default: the workload's",
-                      "Spillway: synthetic lengths in place of recorded ones; by default none are replaced"));
-  table.push_back(key("workload.output_tokens", ParameterType::text, "tokens", "",
-                      "Replaces the output lengths: a number (512) or lognormal(MEAN,CV); default: the workload's",
-                      "Spillway: synthetic lengths in place of recorded ones; by default none are replaced"));
+  table.push_back(key("workload.input_tokens", ParameterType::text, "tokens", "", length_doc("input"), kLengthSource));
+  table.push_back(
+      key("workload.output_tokens", ParameterType::text, "tokens", "", length_doc("output"), kLengthSource));
   Parameter max_new = key("workload.max_new_tokens", ParameterType::text, "tokens", "actual",
                           "Output length that clients ask for: actual (what each request generates, or what the trace "
                           "states), or a number, at which longer outputs are cut",

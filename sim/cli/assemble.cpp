@@ -233,6 +233,7 @@ class Assembler {
     setup.engine = engine_.file.name;
     setup.policy = assembly_.config.policy->name;
     setup.workload = fmt::format("{}, {}", workload.name, workload.arrival);
+    if (!workload.arrival_details.empty()) setup.workload += fmt::format(" ({})", workload.arrival_details);
     if (workload.rate) setup.workload += fmt::format(" at {:.6g} requests/s", *workload.rate);
     setup.tensor_parallel = tensor_parallel();
     setup.requests = workload.requests;

@@ -55,11 +55,24 @@ std::string explain_model_file(const std::string& name) {
   return explain_data("model", hwmodels::load_llm(folder || is_path(name) ? name : "./" + name).file);
 }
 
+std::string lengths_text(const traces::QuantileTable::Statistics& one) {
+  return fmt::format("mean {}, p50 {}, p90 {}, p99 {}, max {} tokens", one.mean, one.p50, one.p90, one.p99, one.max);
+}
+
 std::string explain_workload(const EmbeddedFile& file) {
   const auto table = traces::QuantileTable::parse(file.content, std::string(file.path));
-  return fmt::format("{} (workload)\n", table.name()) + explain_field("what", table.summary()) +
-         explain_field("source", table.source()) + explain_field("file", std::string(file.path)) +
-         explain_field("sha256", sha256_hex(file.content));
+  std::string text = fmt::format("{} (workload)\n", table.name()) + explain_field("what", table.summary()) +
+                     explain_field("source", table.source()) + explain_field("licence", table.licence()) +
+                     explain_field("rows", table.requests() ? fmt::format("{}", *table.requests()) : "") +
+                     explain_field("input", lengths_text(table.input())) +
+                     explain_field("output", lengths_text(table.output()));
+  if (table.rank_correlation()) {
+    text += explain_field("both", fmt::format("rank correlation of input and output {}", *table.rank_correlation()));
+  }
+  text += explain_field("derived", table.derivation());
+  for (const std::string& one : table.published()) text += explain_field("published", one);
+  for (const std::string& one : table.assumed()) text += explain_field("assumed", one);
+  return text + explain_field("file", std::string(file.path)) + explain_field("sha256", sha256_hex(file.content));
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {

@@ -34,7 +34,10 @@ std::vector<Listed> workloads() {
   std::vector<Listed> all;
   for (const std::string& name : traces::bundled_names()) {
     const EmbeddedFile* file = traces::bundled_file(name);
-    all.push_back({name, traces::QuantileTable::parse(file->content, std::string(file->path)).summary()});
+    const auto table = traces::QuantileTable::parse(file->content, std::string(file->path));
+    all.push_back({name, table.summary(),
+                   fmt::format("tokens in / out: mean {} / {}, p99 {} / {}; source: {}", table.input().mean,
+                               table.output().mean, table.input().p99, table.output().p99, table.source())});
   }
   return all;
 }
@@ -69,14 +72,19 @@ ExitCode list(const std::string& kind, bool json) {
   const std::vector<Listed> all = listed(kind);
   if (json) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    for (const Listed& one : all) rows.push_back({{"name", one.name}, {"summary", one.summary}});
+    for (const Listed& one : all) {
+      rows.push_back({{"name", one.name}, {"summary", one.summary}});
+      if (!one.details.empty()) rows.back()["details"] = one.details;
+    }
     print_result(rows.dump(2) + "\n");
     return ExitCode::ok;
   }
   std::size_t width = 0;
   for (const Listed& one : all) width = std::max(width, one.name.size());
   std::string text;
-  for (const Listed& one : all) text += fmt::format("{:<{}}  {}\n", one.name, width, one.summary);
+  for (const Listed& one : all) {
+    text += fmt::format("{:<{}}  {}{}\n", one.name, width, one.summary, one.details.empty() ? "" : "  " + one.details);
+  }
   print_result(text);
   return ExitCode::ok;
 }

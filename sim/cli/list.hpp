@@ -12,6 +12,7 @@ namespace spillway::cli {
 struct Listed {
   std::string name;
   std::string summary;
+  std::string details{};  // workloads: statistics and source
 };
 /// policies, hardware, models, engines, workloads, metrics.
 [[nodiscard]] const std::vector<std::string>& list_kinds();

@@ -59,6 +59,18 @@ TEST_F(BadInput, WrongUnitsAndValues) {
   refused(2, {"seed=1", "seed=2"}, {"seed is given twice"});
 }
 
+TEST_F(BadInput, ArrivalsThatCannotBe) {
+  refused(2, {"workload.arrival=gama"}, {"workload.arrival: \"gama\" is not known", "did you mean \"gamma\"?"});
+  refused(2, {"workload.arrival=gamma"}, {"workload.arrival=gamma needs", "set workload.cv"});
+  refused(2, {"workload.arrival=gamma", "workload.cv=0"}, {"workload.cv: 0 is out of range", "at least 0.01"});
+  refused(2, {"workload.arrival=gamma", "workload.cv=-1"}, {"workload.cv: -1 is out of range"});
+  refused(2, {"workload.cv=2"}, {"workload.cv is for workload.arrival=gamma", "leave workload.cv out"});
+  refused(2, {"workload.arrival=burst"}, {"needs the number of prompts before the burst", "workload.burst_after=25"});
+  refused(2, {"workload.arrival=burst", "workload.burst_after=0"}, {"workload.burst_after: 0 is out of range"});
+  refused(2, {"workload.arrival=burst", "workload.burst_after=5", "workload.burst_time=60"}, {"has no unit"});
+  refused(2, {"workload.arrival=burst", "workload.burst_after=5", "workload.burst_factor=0"}, {"more than 0"});
+}
+
 TEST_F(BadInput, ZeroRequestsAndZeroRate) {
   refused(2, {"workload.rate=0"}, {"workload.rate: 0 is out of range"});
   refused(2, {"workload.requests=0"}, {"workload.requests: 0 is out of range", "at least 1"});

@@ -39,7 +39,7 @@ TEST(Explain, EveryListedNameHasTheFieldsOfItsKind) {
       {"hardware", {"what", "error", "file", "sha256"}},
       {"models", {"what", "error", "file", "sha256"}},
       {"engines", {"what", "error", "file", "sha256"}},
-      {"workloads", {"what", "source", "file", "sha256"}},
+      {"workloads", {"what", "source", "licence", "input", "output", "both", "published", "assumed", "file", "sha256"}},
       {"metrics", {"what", "unit", "names"}}};
   for (const std::string& kind : cli::list_kinds()) {
     const auto labels = fields.find(kind);

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace spillway::traces {
@@ -72,8 +74,54 @@ TEST(Length, WithoutVariationLognormalIsItsMean) {
   for (int i = 0; i < 10; ++i) EXPECT_EQ(length.sample(stream), Tokens(512));
 }
 
+std::map<std::int64_t, int> counts_of(const LengthDistribution& length, int draws) {
+  RandomStream stream(1, 0, "x");
+  std::map<std::int64_t, int> counts;
+  for (int i = 0; i < draws; ++i) ++counts[length.sample(stream).count()];
+  return counts;
+}
+
+TEST(Length, UniformTakesEveryLengthOfItsRangeAsOften) {
+  std::vector<Problem> problems;
+  const auto length = parse_length("uniform(200, 0.1)", "workload.input_tokens", problems);
+  ASSERT_TRUE(length.has_value());
+  EXPECT_TRUE(length->random());
+  const auto counts = counts_of(*length, 410'000);
+  ASSERT_EQ(counts.size(), 41U);
+  EXPECT_EQ(counts.begin()->first, 180);
+  EXPECT_EQ(counts.rbegin()->first, 220);
+  // 10,000 each, deviation 99: five of them, as there are 41.
+  for (const auto& [tokens, count] : counts) EXPECT_NEAR(count, 10'000, 494) << tokens;
+}
+
+TEST(Length, UniformHasWholeEnds) {
+  const auto ends = [](std::int64_t middle, double spread) {
+    const auto counts = counts_of(LengthDistribution::uniform(Tokens(middle), spread), 2000);
+    return std::pair(counts.begin()->first, counts.rbegin()->first);
+  };
+  EXPECT_EQ(ends(5, 0.1), std::pair(std::int64_t{5}, std::int64_t{5}));
+  EXPECT_EQ(ends(100, 0.29), std::pair(std::int64_t{71}, std::int64_t{129})) << "0.29 * 100 is just below 29";
+  EXPECT_EQ(ends(3, 0.9999999999), std::pair(std::int64_t{1}, std::int64_t{5})) << "never 0 tokens";
+  EXPECT_EQ(ends(200, 0.0), std::pair(std::int64_t{200}, std::int64_t{200}));
+}
+
+TEST(Length, WithASpreadANumberIsTheMiddle) {
+  std::vector<Problem> problems;
+  const auto length = parse_length("1000", "workload.input_tokens", problems, 0.1);
+  ASSERT_TRUE(length.has_value());
+  const auto counts = counts_of(*length, 20'000);
+  EXPECT_EQ(counts.begin()->first, 900);
+  EXPECT_EQ(counts.rbegin()->first, 1100);
+  EXPECT_TRUE(problems.empty());
+  EXPECT_FALSE(parse_length("8388609", "workload.input_tokens", problems, 0.1).has_value());
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].what, "8388609 tokens: a length is from 1 to 8388608 tokens");
+}
+
 TEST(Length, RefusesWhatIsNoLength) {
-  const std::string fix = "use a whole number of tokens (512) or lognormal(MEAN,CV), e.g. lognormal(512,0.8)";
+  const std::string fix =
+      "use a whole number of tokens (512), uniform(MIDDLE,SPREAD), e.g. uniform(512,0.1), or lognormal(MEAN,CV), e.g. "
+      "lognormal(512,0.8)";
   struct Case {
     std::string text;
     std::string what;
@@ -91,6 +139,13 @@ TEST(Length, RefusesWhatIsNoLength) {
       {"lognormal(nan,1)", "\"lognormal(nan,1)\": MEAN must be a number from 1 to 16777216 tokens"},
       {"lognormal(512)", "\"lognormal(512)\": CV (standard deviation over mean) must be a number from 0 to 100"},
       {"lognormal(512,-1)", "\"lognormal(512,-1)\": CV (standard deviation over mean) must be a number from 0 to 100"},
+      {"uniform", "\"uniform\" is not a length"},
+      {"uniform(0,0.1)", "\"uniform(0,0.1)\": MIDDLE must be a whole number from 1 to 8388608 tokens"},
+      {"uniform(8388609,0.1)", "\"uniform(8388609,0.1)\": MIDDLE must be a whole number from 1 to 8388608 tokens"},
+      {"uniform(200.5,0.1)", "\"uniform(200.5,0.1)\": MIDDLE must be a whole number from 1 to 8388608 tokens"},
+      {"uniform(200)", "\"uniform(200)\": SPREAD must be a share of the middle, from 0 to below 1"},
+      {"uniform(200,1)", "\"uniform(200,1)\": SPREAD must be a share of the middle, from 0 to below 1"},
+      {"uniform(200,-0.1)", "\"uniform(200,-0.1)\": SPREAD must be a share of the middle, from 0 to below 1"},
       {"lognormal(5,1,2)", "\"lognormal(5,1,2)\": CV (standard deviation over mean) must be a number from 0 to 100"}};
   for (const Case& c : cases) {
     const auto problems = problems_of_length(c.text);

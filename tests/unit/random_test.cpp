@@ -142,6 +142,32 @@ TEST(RandomStream, LognormalHasItsMedianAndMean) {
   EXPECT_NEAR(below_median, 500000, 2000);
 }
 
+// The same method in python with math.log and math.exp, stream (1, 0, "x").
+TEST(RandomStream, GammaIsThatOfAnotherProgram) {
+  RandomStream below(1, 0, "x");
+  for (const double expected : {0.4940837737120315, 0.18344482197145434, 0.09796750529793839, 0.09654774956422245}) {
+    EXPECT_NEAR(below.gamma(0.25), expected, 1e-14);
+  }
+  RandomStream above(1, 0, "x");
+  for (const double expected : {4.1115494857930015, 2.6385074279675806, 2.632101077543942, 1.9409868242760155}) {
+    EXPECT_NEAR(above.gamma(4.0), expected, 1e-14);
+  }
+}
+
+TEST(RandomStream, GammaIsFiniteAtTheEdges) {
+  for (const double shape : {1e-4, 0.999, 1.0, 1e4}) {
+    RandomStream stream(1, 0, "x");
+    double sum = 0.0;
+    constexpr int kDraws = 100'000;
+    for (int i = 0; i < kDraws; ++i) {
+      const double x = stream.gamma(shape);
+      ASSERT_TRUE(std::isfinite(x) && x >= 0.0) << shape;
+      sum += x;
+    }
+    EXPECT_NEAR(sum / kDraws, shape, 4.0 * std::sqrt(shape / kDraws)) << "four deviations of the mean";
+  }
+}
+
 TEST(PortableLog, IsWithinTwoUlpEverywhere) {
   RandomStream stream(1, 0, "log");
   std::int64_t worst = 0;

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
+#include <variant>
 
+#include "sim/config.hpp"
 #include "sim/text.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/generators/quantile_table.hpp"
@@ -26,6 +29,9 @@ Settings settings_with(const std::map<std::string, std::string>& changes) {
       settings.set(parameter.name, parse_integer(text).value());
     } else if (parameter.type == ParameterType::real) {
       settings.set(parameter.name, parse_number(text).value());
+    } else if (parameter.type == ParameterType::duration) {
+      std::vector<Problem> problems;
+      settings.set(parameter.name, std::get<Duration>(parse_value(parameter, text, "", problems).value().value));
     } else {
       settings.set(parameter.name, text);
     }
@@ -71,7 +77,7 @@ TEST(WorkloadParameters, AreDescribed) {
     EXPECT_FALSE(parameter.unit.empty()) << parameter.name;
     table[parameter.name] = parameter;
   }
-  ASSERT_EQ(table.size(), 9U);
+  ASSERT_EQ(table.size(), 13U);
   EXPECT_EQ(table["workload.trace"].choices, bundled_names());
   EXPECT_EQ(table["workload.trace"].default_value, "azure-conv");
   EXPECT_EQ(table["workload.requests"].minimum, 1.0) << "zero requests are refused";
@@ -201,6 +207,87 @@ TEST(Workload, ConstantAndAllAtOnceArrivals) {
   EXPECT_EQ(all.warnings, (std::vector<std::string>{"workload.rate is not used: workload.arrival is all-at-once"}));
 }
 
+TEST(Workload, UniformTakesItsLengthsAsMiddles) {
+  const auto requests = requests_of({{"workload.trace", "uniform"},
+                                     {"workload.input_tokens", "2000"},
+                                     {"workload.output_tokens", "50"},
+                                     {"workload.requests", "20000"}});
+  const auto [least_in, most_in] = std::minmax_element(
+      requests.begin(), requests.end(), [](const RequestSpec& a, const RequestSpec& b) { return a.input < b.input; });
+  const auto [least_out, most_out] = std::minmax_element(
+      requests.begin(), requests.end(), [](const RequestSpec& a, const RequestSpec& b) { return a.output < b.output; });
+  // 401 inputs: one that 20,000 draws miss has probability e^-50.
+  EXPECT_EQ(least_in->input, Tokens(1800));
+  EXPECT_EQ(most_in->input, Tokens(2200));
+  EXPECT_EQ(least_out->output, Tokens(45));
+  EXPECT_EQ(most_out->output, Tokens(55));
+  // Any workload takes the same in full, and `uniform` other distributions.
+  EXPECT_EQ(requests_of({{"workload.input_tokens", "uniform(2000,0.1)"}})[5].input, requests[5].input);
+  EXPECT_EQ(requests_of({{"workload.trace", "uniform"}, {"workload.input_tokens", "uniform(70,0)"}})[5].input,
+            Tokens(70));
+}
+
+TEST(Workload, GammaArrivalsHaveTheirRateAndCv) {
+  const std::map<std::string, std::string> changes{
+      {"workload.arrival", "gamma"}, {"workload.cv", "2"}, {"workload.rate", "8"}, {"workload.requests", "100000"}};
+  const Workload workload = open(changes);
+  EXPECT_EQ(workload.arrival, "gamma");
+  EXPECT_EQ(workload.arrival_details, "CV 2");
+  EXPECT_EQ(workload.rate, 8.0);
+  EXPECT_TRUE(workload.random);
+  const auto times = arrivals_of(changes);
+  // Mean gap 0.125 s to four deviations, 4 * 2 / sqrt(99,999) of it.
+  EXPECT_NEAR(static_cast<double>(times.back()) / 99'999.0 * 1e-9, 0.125, 0.125 * 0.0253);
+  EXPECT_EQ(open({{"workload.arrival", "gamma"}, {"workload.cv", "2"}}).rate, 4.0) << "the default rate, as of poisson";
+}
+
+TEST(Workload, ABurstIsAquasByDefault) {
+  const Workload workload = open({{"workload.arrival", "burst"}, {"workload.burst_after", "25"}});
+  EXPECT_EQ(workload.arrival, "burst");
+  EXPECT_EQ(workload.arrival_details, "x2 for 60 s after 25 prompts");
+  EXPECT_EQ(workload.rate, 4.0);
+  EXPECT_TRUE(workload.random);
+  EXPECT_TRUE(workload.warnings.empty());
+  const Workload other = open({{"workload.arrival", "burst"},
+                               {"workload.burst_after", "25"},
+                               {"workload.burst_factor", "3.5"},
+                               {"workload.burst_time", "90s"},
+                               {"workload.requests", "25"}});
+  EXPECT_EQ(other.arrival_details, "x3.5 for 90 s after 25 prompts");
+  EXPECT_EQ(
+      other.warnings,
+      (std::vector<std::string>{"workload.burst_after = 25, but there are 25 requests: the burst changes nothing"}));
+}
+
+TEST(Workload, KeysOfOneArrivalProcessAreNeededThereAndRefusedElsewhere) {
+  EXPECT_EQ(problems_with({{"workload.arrival", "gamma"}, {"workload.burst_time", "5s"}}),
+            "exit 2\n"
+            "workload.burst_time is for workload.arrival=burst, and it is gamma | workload.burst_time | "
+            "set workload.arrival=burst, or leave workload.burst_time out\n"
+            "workload.arrival=gamma needs the variation of the gaps | workload.cv | "
+            "set workload.cv, e.g. workload.cv=2 (1 is poisson)");
+  EXPECT_EQ(problems_with({{"workload.arrival", "poisson"}, {"workload.cv", "2"}}),
+            "exit 2\nworkload.cv is for workload.arrival=gamma, and it is poisson | workload.cv | "
+            "set workload.arrival=gamma, or leave workload.cv out");
+  EXPECT_EQ(problems_with({{"workload.cv", "2"}}),
+            "exit 2\nworkload.cv is for workload.arrival=gamma | workload.cv | "
+            "set workload.arrival=gamma, or leave workload.cv out");
+  EXPECT_EQ(problems_with({{"workload.arrival", "burst"}, {"workload.burst_factor", "3"}}),
+            "exit 2\nworkload.arrival=burst needs the number of prompts before the burst | workload.burst_after | "
+            "set workload.burst_after, e.g. workload.burst_after=25");
+}
+
+TEST(Workload, GammaOnAFileKeepsItsLengths) {
+  const TempFile file(kUntimed, ".jsonl");
+  const std::map<std::string, std::string> changes{
+      {"workload.trace", file.path()}, {"workload.arrival", "gamma"}, {"workload.cv", "3"}};
+  const Workload workload = open(changes);
+  EXPECT_TRUE(workload.random);
+  EXPECT_EQ(workload.warnings,
+            (std::vector<std::string>{"workload.rate is not set: arrivals are drawn at 4 requests/s, the default"}));
+  EXPECT_EQ(requests_of(changes)[2].input, Tokens(300));
+}
+
 TEST(Workload, AFileWithTimesIsReplayedAsItIs) {
   const TempFile file(kTimed, ".csv");
   const Workload workload = open({{"workload.trace", file.path()}});
@@ -252,7 +339,8 @@ TEST(Workload, AFileWithoutTimesNeedsARateOrAnArrival) {
             "exit 2\nFILE has no arrival times, so a rate or an arrival process is needed | workload.rate | "
             "set workload.rate (requests/s) or workload.arrival, e.g. workload.rate=4");
   EXPECT_EQ(problems_with({{"workload.trace", file.path()}, {"workload.arrival", "trace"}}, file.path()),
-            "exit 2\nFILE has no arrival times to replay | workload.arrival | use poisson, constant or all-at-once");
+            "exit 2\nFILE has no arrival times to replay | workload.arrival | use poisson, gamma, constant, burst or "
+            "all-at-once");
   EXPECT_EQ(open({{"workload.trace", file.path()}, {"workload.rate", "2"}}).arrival, "poisson");
   EXPECT_EQ(arrivals_of({{"workload.trace", file.path()}, {"workload.arrival", "all-at-once"}}),
             (std::vector<std::int64_t>{0, 0, 0}));
@@ -315,6 +403,9 @@ TEST(Workload, TimesThatDoNotFitAreTold) {
   EXPECT_EQ(problems_with({{"workload.rate", "1e-9"}}),
             "exit 2\n2000 requests at 1e-09 requests/s last longer than 1e+08 s | workload.rate | "
             "use a higher rate or fewer requests");
+  EXPECT_EQ(problems_with({{"workload.rate", "1e-3"}, {"workload.arrival", "gamma"}, {"workload.cv", "10"}}),
+            "exit 2\n2000 requests at 0.001 requests/s last longer than 1e+06 s, the most at a CV of 10 | "
+            "workload.rate | use a higher rate or fewer requests");
 }
 
 TEST(Workload, ATraceWithoutRequestsIsTold) {
@@ -332,7 +423,8 @@ TEST(Workload, UnknownNamesAreTold) {
   EXPECT_EQ(
       problems_with({{"workload.trace", "azure-con"}}),
       "exit 2\nthere is no bundled workload \"azure-con\" | workload.trace | did you mean \"azure-conv\"?  bundled: "
-      "azure-conv, sharegpt; a file in the current folder is written ./azure-con");
+      "alpaca, arxiv, azure-code, azure-conv, osc, sharegpt, sharegpt-real, uniform; a file in the current folder is "
+      "written ./azure-con");
 }
 
 TEST(Workload, AllProblemsAreToldAtOnce) {
@@ -344,9 +436,11 @@ TEST(Workload, AllProblemsAreToldAtOnce) {
                           file.path()),
             "exit 2\n"
             "0 tokens: a length is from 1 to 16777216 tokens | workload.input_tokens | "
-            "use a whole number of tokens (512) or lognormal(MEAN,CV), e.g. lognormal(512,0.8)\n"
+            "use a whole number of tokens (512), uniform(MIDDLE,SPREAD), e.g. uniform(512,0.1), or lognormal(MEAN,CV), "
+            "e.g. lognormal(512,0.8)\n"
             "\"many\" is not a length | workload.output_tokens | "
-            "use a whole number of tokens (512) or lognormal(MEAN,CV), e.g. lognormal(512,0.8)\n"
+            "use a whole number of tokens (512), uniform(MIDDLE,SPREAD), e.g. uniform(512,0.1), or lognormal(MEAN,CV), "
+            "e.g. lognormal(512,0.8)\n"
             "\"-1\" is neither \"actual\" nor a whole number of tokens from 1 to 16777216 | workload.max_new_tokens | "
             "use actual (each request asks for what it generates) or a number such as 1024\n"
             "\"x\" is not a whole number of tokens | FILE, row 2, column ContextTokens | correct or delete the row");
@@ -355,7 +449,7 @@ TEST(Workload, AllProblemsAreToldAtOnce) {
             "a format is for trace files, and workload.trace names a bundled workload | workload.format | "
             "leave workload.format out\n"
             "the bundled workloads have no arrival times | workload.arrival | "
-            "use poisson, constant or all-at-once, or a trace file with times");
+            "use poisson, gamma, constant, burst or all-at-once, or a trace file with times");
 }
 
 TEST(Workload, TheRealTraceIsReplayed) {

@@ -17,6 +17,9 @@ namespace {
 using Json = nlohmann::json;
 using Point = QuantileCurve::Point;
 
+/// The least value that is rounded to a token.
+constexpr double kMinPoint = 0.5;
+
 /// How many of the rising `knots` are at most u. Without a branch to mispredict: with a dozen knots that beats a
 /// search.
 std::size_t count_up_to(const std::vector<double>& knots, double u) {
@@ -60,6 +63,11 @@ class TableFile {
     return {};
   }
 
+  /// Empty when the file does not say.
+  std::string optional_text(const Json& object, const std::string& key) {
+    return object.is_object() && object.contains(key) ? text(object, key) : std::string();
+  }
+
   std::vector<std::string> texts(const Json& object, const std::string& key) {
     const Json* value = member(object, "", key);
     if (value == nullptr) return {};
@@ -78,6 +86,11 @@ class TableFile {
     const std::string pointer = "/statistics/" + key;
     return {number(*one, pointer, "mean"), number(*one, pointer, "p50"), number(*one, pointer, "p90"),
             number(*one, pointer, "p99"), number(*one, pointer, "max")};
+  }
+
+  std::optional<double> optional_number(const Json& object, const std::string& pointer, const std::string& key) {
+    if (!object.is_object() || !object.contains(key)) return std::nullopt;
+    return number(object, pointer, key);
   }
 
   std::optional<QuantileCurve> curve(const Json& stratum, const std::string& stratum_pointer, const std::string& key) {
@@ -102,8 +115,8 @@ class TableFile {
       problem("must run from q = 0 to q = 1", pointer);
       return std::nullopt;
     }
-    if (points.front().tokens < 1.0 || points.back().tokens > static_cast<double>(kMaxTokens)) {
-      problem(fmt::format("tokens must be from 1 to {}", kMaxTokens), pointer);
+    if (points.front().tokens < kMinPoint || points.back().tokens > static_cast<double>(kMaxTokens)) {
+      problem(fmt::format("tokens must be from {} to {}", kMinPoint, kMaxTokens), pointer);
       return std::nullopt;
     }
     return QuantileCurve(std::move(points));
@@ -145,10 +158,19 @@ QuantileTable QuantileTable::parse(std::string_view json, const std::string& pat
   table.name_ = file.text(root, "name");
   table.summary_ = file.text(root, "summary");
   table.source_ = file.text(root, "source");
+  table.licence_ = file.optional_text(root, "licence");
+  table.derivation_ = file.optional_text(root, "derivation");
   table.published_ = file.texts(root, "published");
   table.assumed_ = file.texts(root, "assumed");
   table.input_ = file.statistics(root, "input_tokens");
   table.output_ = file.statistics(root, "output_tokens");
+  const Json statistics = root.is_object() ? root.value("statistics", Json()) : Json();
+  table.requests_ = file.optional_number(statistics, "/statistics", "requests");
+  table.rank_correlation_ = file.optional_number(statistics, "/statistics", "rank_correlation");
+  table.spread_ = file.optional_number(root, "", "spread");
+  if (table.spread_ && !(*table.spread_ > 0.0 && *table.spread_ < 1.0)) {
+    file.problem("must be above 0 and below 1", "/spread");
+  }
   double total = 0.0;
   const Json* strata = file.member(root, "", "strata");
   for (std::size_t i = 0; strata != nullptr && i < strata->size(); ++i) {

@@ -1,6 +1,7 @@
 // Bundled workloads: request lengths as tables of quantiles, which keep a trace's shape without its rows.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,18 +16,19 @@ namespace spillway::traces {
 /// The JSON files of traces/generators, put into the binary by the build.
 std::span<const EmbeddedFile> embedded_files();
 
-/// A quantile function: linear between points (q, tokens), q from 0 to 1.
+/// A quantile function: linear between points (q, tokens), q from 0 to 1. Values are rounded, so a curve that begins
+/// half a token below its least length and ends half a token above its largest gives both their full share.
 class QuantileCurve {
  public:
   struct Point {
     double q = 0.0;
     double tokens = 0.0;
   };
-  /// At least two points, first q = 0, last q = 1, q rising, tokens >= 1 and not falling: QuantileTable::parse checks
+  /// At least two points, first q = 0, last q = 1, q rising, tokens >= 0.5 and not falling: QuantileTable::parse checks
   /// it.
   explicit QuantileCurve(std::vector<Point> points);
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }
-  /// The value at u in [0, 1], rounded to whole tokens (halves up). O(points).
+  /// The value at u in [0, 1), rounded to whole tokens (halves up). O(points).
   [[nodiscard]] Tokens at(double u) const;
 
  private:
@@ -53,12 +55,16 @@ struct Lengths {
 /// File format, schema_version 1:
 ///   name, summary, source       texts
 ///   published, assumed          lists of texts: which figures are known, and what was assumed between them
-///   statistics                  {"input_tokens": {"mean", "p50", "p90", "p99", "max"}, "output_tokens": {...}}
+///   statistics                  {"requests": rows that the table is derived from (may be left out),
+///                                "rank_correlation": Spearman's, of input and output (may be left out),
+///                                "input_tokens": {"mean", "p50", "p90", "p99", "max"}, "output_tokens": {...}}
+///   licence, derivation         texts, may be left out
+///   spread                      a share below 1, may be left out: a number in workload.input_tokens or output_tokens
+///                               is then the middle of lengths uniform within this share of it
 ///   strata                      [{"weight": share of the requests, "input": [[q, tokens], ...], "output": [...]}, ...]
-/// Other keys (licence, derivation) are for the reader.
 class QuantileTable {
  public:
-  /// What the file states of the table; tests hold the strata to it.
+  /// What the file states of one side of the table; tests hold the strata to it.
   struct Statistics {
     double mean = 0.0;
     double p50 = 0.0;
@@ -78,10 +84,18 @@ class QuantileTable {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::string& summary() const { return summary_; }
   [[nodiscard]] const std::string& source() const { return source_; }
+  [[nodiscard]] const std::string& licence() const { return licence_; }
+  [[nodiscard]] const std::string& derivation() const { return derivation_; }
   [[nodiscard]] const std::vector<std::string>& published() const { return published_; }
   [[nodiscard]] const std::vector<std::string>& assumed() const { return assumed_; }
   [[nodiscard]] const Statistics& input() const { return input_; }
   [[nodiscard]] const Statistics& output() const { return output_; }
+  /// Rows that the table is derived from; empty where no rows were at hand.
+  [[nodiscard]] std::optional<double> requests() const { return requests_; }
+  /// Spearman's rank correlation of input and output, as the file states it.
+  [[nodiscard]] std::optional<double> rank_correlation() const { return rank_correlation_; }
+  /// Set where a stated length is the middle of a uniform one.
+  [[nodiscard]] std::optional<double> spread() const { return spread_; }
   [[nodiscard]] const std::vector<Stratum>& strata() const { return strata_; }
 
   /// One request: three uniform draws, whatever the table. O(strata + points), no allocation.
@@ -93,10 +107,15 @@ class QuantileTable {
   std::string name_;
   std::string summary_;
   std::string source_;
+  std::string licence_;
+  std::string derivation_;
   std::vector<std::string> published_;
   std::vector<std::string> assumed_;
   Statistics input_;
   Statistics output_;
+  std::optional<double> requests_;
+  std::optional<double> rank_correlation_;
+  std::optional<double> spread_;
   std::vector<Stratum> strata_;
   std::vector<double> knots_;  // between neighbouring strata: sum of the weights up to there
 };
