@@ -250,12 +250,6 @@ TEST(OpenTrace, UnknownFormatsAreTold) {
       "exit 2\nunknown trace format \"parquet\" | workload.format | known formats: auto, azure-csv, native-jsonl");
 }
 
-TEST(OpenTrace, CompressedFilesAreTold) {
-  const TempFile file("\x1f\x8b\x08\x01rest", ".csv");
-  EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "auto", Tokens(16)); }, file.path()),
-            "exit 3\nthe file is compressed with gzip | FILE | unpack it first: gunzip -k FILE");
-}
-
 TEST(FileSha256, IsThatOfItsBytes) {
   // FIPS 180-2, appendix B.1: SHA-256("abc").
   const TempFile file("abc", ".txt");

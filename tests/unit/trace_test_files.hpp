@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -33,6 +34,23 @@ class TempFile {
  private:
   std::string path_;
 };
+
+/// `text` as one member of a gzip file (RFC 1952).
+inline std::string gzipped(std::string_view text) {
+  z_stream stream{};
+  constexpr int kOnlyGzip = 16;
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, kOnlyGzip + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string packed(deflateBound(&stream, text.size()) + 32, '\0');
+  std::string source(text);
+  stream.next_in = reinterpret_cast<Bytef*>(source.data());
+  stream.avail_in = static_cast<uInt>(source.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  packed.resize(stream.total_out);
+  (void)deflateEnd(&stream);
+  return packed;
+}
 
 inline std::vector<RequestSpec> drain(RequestSource& source) {
   std::vector<RequestSpec> all;

@@ -47,9 +47,6 @@ const Entry& detect(const std::string& path) {
     }
     break;
   }
-  if (line.starts_with("\x1f\x8b")) {
-    throw DataError("the file is compressed with gzip", path, "unpack it first: gunzip -k FILE");
-  }
   std::string known;
   for (const Entry& entry : entries()) {
     known += fmt::format("{}{}: {}", known.empty() ? "" : "; ", entry.format.name, entry.format.doc);
