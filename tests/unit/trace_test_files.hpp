@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,29 @@ inline std::vector<RequestSpec> drain(RequestSource& source) {
   RequestSpec request;
   while (source.next(request)) all.push_back(request);
   return all;
+}
+
+/// What a count by other means can be compared with.
+struct Totals {
+  std::int64_t requests = 0;
+  std::int64_t input = 0;
+  std::int64_t output = 0;
+  bool operator==(const Totals&) const = default;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Totals& totals) {
+  return out << totals.requests << " requests, " << totals.input << " in, " << totals.output << " out";
+}
+
+inline Totals totals_of(RequestSource& source) {
+  Totals totals;
+  RequestSpec request;
+  while (source.next(request)) {
+    ++totals.requests;
+    totals.input += request.input.count();
+    totals.output += request.output.count();
+  }
+  return totals;
 }
 
 /// The problems of the UserError that `action` throws, each as "what | where | fix"; "FILE" stands for `path` in them.

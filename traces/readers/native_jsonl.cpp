@@ -17,14 +17,13 @@ namespace {
 enum Key : std::size_t { kArrival, kInput, kOutput, kMaxNew, kClient, kPrefixIds, kPrefixBlock, kKeys };
 constexpr std::array<std::string_view, kKeys> kNames{
     "arrival_s", "input_tokens", "output_tokens", "max_new_tokens", "client", "prefix_ids", "prefix_block_tokens"};
-constexpr double kMaxSeconds = 1e8;
 constexpr const char* kRest = "the rest of the value";
 constexpr const char* kCorrect = "correct or delete the row";
 constexpr const char* kCutOff = "complete or delete the row; a file that was cut off while being copied ends like this";
 
 bool ends_word(char c) { return c == ',' || c == '}' || c == ']' || c == ':' || c == ' ' || c == '\t'; }
 
-bool possible(double arrival_s) { return arrival_s >= 0.0 && arrival_s <= kMaxSeconds; }
+bool possible(double arrival_s) { return arrival_s >= 0.0 && arrival_s <= kMaxTraceSeconds; }
 
 std::size_t key_index(std::string_view name) {
   std::size_t key = 0;
@@ -237,7 +236,7 @@ void NativeJsonlReader::read_number(std::size_t key, std::string_view word) {
       row_.arrival_s = parse_number(word);
       if (!row_.arrival_s || !possible(*row_.arrival_s)) {
         complaint = fmt::format("{} is not a number of seconds from 0 to {:.0f} since the start of the run",
-                                printable(word), kMaxSeconds);
+                                printable(word), kMaxTraceSeconds);
       }
       break;
     case kInput:
@@ -321,23 +320,13 @@ void NativeJsonlReader::check_arrival() {
 }
 
 void NativeJsonlReader::check_client() {
-  if (!row_.client && !row_.client_name) {
-    client_ = 0;
-    return;
-  }
-  const Clients kind = row_.client ? Clients::numbers : Clients::names;
-  if (clients_ == Clients::unknown) clients_ = kind;
-  if (kind != clients_) {
+  client_ = 0;
+  const bool one_kind = row_.client        ? clients_.number(static_cast<std::uint32_t>(*row_.client), client_)
+                        : row_.client_name ? clients_.name(*row_.client_name, client_)
+                                           : true;
+  if (!one_kind) {
     bad(kNames[kClient], "some rows name the client by a number and some by a text", "use one kind in the whole file");
-    return;
   }
-  if (row_.client) {
-    client_ = static_cast<std::uint32_t>(*row_.client);
-    return;
-  }
-  const auto [entry, added] = client_numbers_.try_emplace(std::string(*row_.client_name),
-                                                          static_cast<std::uint32_t>(client_numbers_.size() + 1));
-  client_ = entry->second;
 }
 
 void NativeJsonlReader::check_prefix() {

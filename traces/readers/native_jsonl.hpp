@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "traces/readers/line_reader.hpp"
+#include "traces/readers/row_checks.hpp"
 #include "traces/readers/trace_reader.hpp"
 
 namespace spillway::traces {
@@ -86,8 +86,7 @@ class NativeJsonlReader final : public TraceReader {
   bool has_times_ = false;
   std::int64_t previous_ns_ = 0;
   std::uint32_t client_ = 0;
-  enum class Clients : std::uint8_t { unknown, numbers, names } clients_ = Clients::unknown;
-  std::unordered_map<std::string, std::uint32_t> client_numbers_;
+  ClientNames clients_;
 };
 
 }  // namespace spillway::traces

@@ -6,12 +6,16 @@
 #include <array>
 #include <cstdio>
 #include <string_view>
+#include <type_traits>
 
 #include "sim/error.hpp"
 #include "sim/text.hpp"
 #include "traces/readers/azure_csv.hpp"
+#include "traces/readers/burstgpt_csv.hpp"
 #include "traces/readers/line_reader.hpp"
+#include "traces/readers/native_csv.hpp"
 #include "traces/readers/native_jsonl.hpp"
+#include "traces/readers/vidur_csv.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -22,18 +26,30 @@ struct Entry {
   std::unique_ptr<TraceReader> (*open)(const std::string& path, Tokens block_tokens);
 };
 
+template <class Reader>
+std::unique_ptr<TraceReader> open_reader(const std::string& path, Tokens block_tokens) {
+  if constexpr (std::is_constructible_v<Reader, const std::string&, Tokens>) {
+    return std::make_unique<Reader>(path, block_tokens);
+  } else {
+    return std::make_unique<Reader>(path);
+  }
+}
+
+template <class Reader>
+Entry entry(const char* name, const char* doc) {
+  return {{name, doc}, Reader::recognises, open_reader<Reader>};
+}
+
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> kEntries{
-      {{"azure-csv", "CSV whose first row names TIMESTAMP, ContextTokens and GeneratedTokens (Azure's traces)"},
-       AzureCsvReader::recognises,
-       [](const std::string& path, Tokens) -> std::unique_ptr<TraceReader> {
-         return std::make_unique<AzureCsvReader>(path);
-       }},
-      {{"native-jsonl", "one JSON object per line with input_tokens and output_tokens (spillway's own)"},
-       NativeJsonlReader::recognises,
-       [](const std::string& path, Tokens block_tokens) -> std::unique_ptr<TraceReader> {
-         return std::make_unique<NativeJsonlReader>(path, block_tokens);
-       }}};
+      entry<AzureCsvReader>("azure-csv",
+                            "CSV whose first row names TIMESTAMP, ContextTokens and GeneratedTokens (Azure's traces)"),
+      entry<BurstGptCsvReader>("burstgpt-csv",
+                               "CSV whose first row names Timestamp, Request tokens and Response tokens (BurstGPT)"),
+      entry<VidurCsvReader>("vidur-csv", "CSV whose first row names num_prefill_tokens and num_decode_tokens (Vidur)"),
+      entry<NativeCsvReader>("native-csv", "CSV whose first row names input_tokens and output_tokens (spillway's own)"),
+      entry<NativeJsonlReader>("native-jsonl",
+                               "one JSON object per line with input_tokens and output_tokens (spillway's own)")};
   return kEntries;
 }
 
