@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "traces/readers/line_reader.hpp"
 #include "traces/readers/reader.hpp"
 
 namespace {
@@ -135,6 +136,45 @@ void native_jsonl(benchmark::State& state) {
   });
 }
 BENCHMARK(native_jsonl)->Unit(benchmark::kMillisecond);
+
+/// The lines of a real file as they are, but for the time behind `key`, to which each copy adds the span of the file.
+void tile_lines(benchmark::State& state, const std::string& source, const std::string& key, std::int64_t span,
+                std::int64_t block_tokens) {
+  const std::string path = shared_trace(source);
+  if (!fs::exists(path)) {
+    state.SkipWithError(("../shared/data/traces/" + source + " is not there").c_str());
+    return;
+  }
+  struct Line {
+    std::string before;
+    std::int64_t time = 0;
+    std::string after;
+  };
+  std::vector<Line> lines;
+  traces::LineReader reader(path);
+  for (std::string_view line; reader.next(line);) {
+    const std::size_t at = line.find(key) + key.size();
+    const std::size_t end = line.find(',', at);
+    lines.push_back({std::string(line.substr(0, at)), std::stoll(std::string(line.substr(at, end - at))),
+                     std::string(line.substr(end)) + "\n"});
+  }
+  const TiledFile file(source, "", [&](int copy) {
+    std::string text;
+    for (const Line& line : lines) text += line.before + std::to_string(line.time + copy * span) + line.after;
+    return text;
+  });
+  read_all(state, file.path(), block_tokens);
+}
+
+void mooncake_jsonl(benchmark::State& state) {
+  tile_lines(state, "mooncake-synthetic.jsonl", "\"timestamp\": ", 2'000'000, state.range(0));
+}
+BENCHMARK(mooncake_jsonl)->Arg(512)->Arg(16)->Unit(benchmark::kMillisecond);
+
+void llmservingsim_jsonl(benchmark::State& state) {
+  tile_lines(state, "sharegpt-llama31-8b-300.jsonl.gz", "\"arrival_time_ns\": ", 30'000'000'000, 16);
+}
+BENCHMARK(llmservingsim_jsonl)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

@@ -246,7 +246,7 @@ TEST(OpenTrace, UnknownFormatsAreTold) {
   }
   EXPECT_EQ(
       problems_of([&] { (void)open_trace(file.path(), "auto", Tokens(16)); }, file.path()),
-      "exit 3\nthe format cannot be told from the first line, \" a;b?;c\" | FILE | set workload.format, or bring the "
+      "exit 3\nthe format cannot be told from the first line, \"a;b?;c\" | FILE | set workload.format, or bring the "
       "file into one of these: " +
           formats);
   EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "azure-cvs", Tokens(16)); }),

@@ -97,7 +97,7 @@ std::optional<std::int64_t> parse_stamp(std::string_view text) {
   return seconds ? std::optional(*minute + *seconds) : std::nullopt;
 }
 
-bool AzureCsvReader::recognises(std::string_view first_line) { return names_columns(first_line, kColumnNames, 2); }
+bool AzureCsvReader::recognises(std::string_view head) { return names_columns(head, kColumnNames, 2); }
 
 AzureCsvReader::AzureCsvReader(const std::string& path) : CsvReader(path, {.columns = kColumnNames, .fix = kFix}) {}
 

@@ -29,7 +29,7 @@ class AzureCsvReader final : public CsvReader {
   [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
 
   /// Does the first line of a file name these columns (two of the three at least)?
-  static bool recognises(std::string_view first_line);
+  static bool recognises(std::string_view head);
 
  private:
   void parse(RequestSpec& request) override;

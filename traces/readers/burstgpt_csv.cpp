@@ -11,8 +11,8 @@ constexpr const char* kFix = "the first row must name the columns Timestamp, Req
 
 }  // namespace
 
-bool BurstGptCsvReader::recognises(std::string_view first_line) {
-  return names_columns(first_line, std::span(kColumnNames).first(kTime), 1);
+bool BurstGptCsvReader::recognises(std::string_view head) {
+  return names_columns(head, std::span(kColumnNames).first(kTime), 1);
 }
 
 BurstGptCsvReader::BurstGptCsvReader(const std::string& path)

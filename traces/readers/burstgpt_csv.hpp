@@ -30,7 +30,7 @@ class BurstGptCsvReader final : public CsvReader {
   [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
 
   /// Does the first line of a file name one of the two lengths at least?
-  static bool recognises(std::string_view first_line);
+  static bool recognises(std::string_view head);
 
  private:
   void parse(RequestSpec& request) override;

@@ -45,8 +45,9 @@ bool next_field(std::string_view& rest, std::string_view& field) {
 
 }  // namespace
 
-bool names_columns(std::string_view first_line, std::span<const CsvColumn> columns, int least) {
+bool names_columns(std::string_view text, std::span<const CsvColumn> columns, int least) {
   int found = 0;
+  std::string_view first_line = text.substr(0, text.find_first_of("\r\n"));
   std::string_view field;
   while (next_field(first_line, field)) {
     for (const CsvColumn& column : columns) found += bare(field) == column.name ? 1 : 0;

@@ -24,8 +24,8 @@ struct CsvFormat {
   bool others_allowed = true;  // false: a column of another name is an error, so that no slip of the pen is ignored
 };
 
-/// Does the first line of a file name at least `least` of these columns?
-[[nodiscard]] bool names_columns(std::string_view first_line, std::span<const CsvColumn> columns, int least);
+/// Does the first line of a text name at least `least` of these columns?
+[[nodiscard]] bool names_columns(std::string_view text, std::span<const CsvColumn> columns, int least);
 
 /// Reads CSV whose first row names the columns, in any order. Fields may stand in double quotes; blanks around them do
 /// not count. Rows are numbered as lines of the file, the first row included; empty lines are skipped. A bad row is

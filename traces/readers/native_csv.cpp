@@ -18,8 +18,8 @@ constexpr const char* kFix =
 
 }  // namespace
 
-bool NativeCsvReader::recognises(std::string_view first_line) {
-  return names_columns(first_line, std::span(kColumnNames).first(kArrival), 1);
+bool NativeCsvReader::recognises(std::string_view head) {
+  return names_columns(head, std::span(kColumnNames).first(kArrival), 1);
 }
 
 NativeCsvReader::NativeCsvReader(const std::string& path)

@@ -30,7 +30,7 @@ class NativeCsvReader final : public CsvReader {
   [[nodiscard]] bool has_times() const override;
 
   /// Does the first line of a file name one of the first two columns at least?
-  static bool recognises(std::string_view first_line);
+  static bool recognises(std::string_view head);
 
  private:
   void parse(RequestSpec& request) override;

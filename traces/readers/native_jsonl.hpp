@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "traces/readers/json_cursor.hpp"
 #include "traces/readers/line_reader.hpp"
 #include "traces/readers/row_checks.hpp"
 #include "traces/readers/trace_reader.hpp"
@@ -45,8 +46,8 @@ class NativeJsonlReader final : public TraceReader {
   [[nodiscard]] bool has_times() const override { return has_times_; }
   [[nodiscard]] std::int64_t row() const override { return lines_.row(); }
 
-  /// Does the first line of a file begin a JSON object?
-  static bool recognises(std::string_view first_line);
+  /// Does the start of a file begin a JSON object?
+  static bool recognises(std::string_view head);
 
  private:
   /// One line's values as they stand there.
@@ -62,12 +63,10 @@ class NativeJsonlReader final : public TraceReader {
     std::uint32_t keys_seen = 0;
     void clear();
   };
-  class Cursor;
 
   bool read_row();
   bool scan(std::string_view line);
-  std::string_view scan_value(Cursor& cursor, std::size_t key);
-  std::string_view scan_ids(Cursor& cursor);
+  std::string_view scan_value(JsonCursor& cursor, std::size_t key);
   void read_number(std::size_t key, std::string_view word);
   bool check();
   void check_arrival();

@@ -12,8 +12,8 @@ constexpr const char* kFix = "the first row must name the columns num_prefill_to
 
 }  // namespace
 
-bool VidurCsvReader::recognises(std::string_view first_line) {
-  return names_columns(first_line, std::span(kColumnNames).first(kArrival), 1);
+bool VidurCsvReader::recognises(std::string_view head) {
+  return names_columns(head, std::span(kColumnNames).first(kArrival), 1);
 }
 
 VidurCsvReader::VidurCsvReader(const std::string& path) : CsvReader(path, {.columns = kColumnNames, .fix = kFix}) {}
