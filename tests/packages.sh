@@ -19,6 +19,7 @@ packages_for() {
       echo "libcli11-dev||the command line"
       echo "nlohmann-json3-dev||configurations, profiles and results"
       echo "libssl-dev||SHA-256 of the inputs"
+      echo "zlib1g-dev||traces that are compressed with gzip"
       ;;
     test)
       echo "libgtest-dev||tests"

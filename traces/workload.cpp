@@ -264,8 +264,8 @@ class Builder {
     }
     if (facts.zero_outputs > 0) {
       warn(fmt::format(
-          "{} of {} requests in {} generated 0 tokens; they are replayed with 1, because their prompts were "
-          "computed all the same",
+          "{} of {} requests in {} generated 0 tokens; they are replayed with 1, so that the load of their prompts is "
+          "kept",
           facts.zero_outputs, facts.rows, workload_.name));
     }
     choose_arrival(facts);

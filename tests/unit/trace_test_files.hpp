@@ -2,9 +2,11 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <filesystem>
 #include <fstream>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,11 +36,51 @@ class TempFile {
   std::string path_;
 };
 
+/// `text` as one member of a gzip file (RFC 1952).
+inline std::string gzipped(std::string_view text) {
+  z_stream stream{};
+  constexpr int kOnlyGzip = 16;
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, kOnlyGzip + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string packed(deflateBound(&stream, text.size()) + 32, '\0');
+  std::string source(text);
+  stream.next_in = reinterpret_cast<Bytef*>(source.data());
+  stream.avail_in = static_cast<uInt>(source.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  packed.resize(stream.total_out);
+  (void)deflateEnd(&stream);
+  return packed;
+}
+
 inline std::vector<RequestSpec> drain(RequestSource& source) {
   std::vector<RequestSpec> all;
   RequestSpec request;
   while (source.next(request)) all.push_back(request);
   return all;
+}
+
+/// What a count by other means can be compared with.
+struct Totals {
+  std::int64_t requests = 0;
+  std::int64_t input = 0;
+  std::int64_t output = 0;
+  bool operator==(const Totals&) const = default;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Totals& totals) {
+  return out << totals.requests << " requests, " << totals.input << " in, " << totals.output << " out";
+}
+
+inline Totals totals_of(RequestSource& source) {
+  Totals totals;
+  RequestSpec request;
+  while (source.next(request)) {
+    ++totals.requests;
+    totals.input += request.input.count();
+    totals.output += request.output.count();
+  }
+  return totals;
 }
 
 /// The problems of the UserError that `action` throws, each as "what | where | fix"; "FILE" stands for `path` in them.

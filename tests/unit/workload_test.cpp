@@ -381,8 +381,8 @@ TEST(Workload, OutputsOfZeroTokensAreTold) {
   EXPECT_EQ(
       open({{"workload.trace", file.path()}}).warnings,
       (std::vector<std::string>{"1 of 1 requests in " + file.path() +
-                                " generated 0 tokens; they are replayed with 1, because their prompts were computed "
-                                "all the same"}));
+                                " generated 0 tokens; they are replayed with 1, so that the load of their prompts is "
+                                "kept"}));
 }
 
 TEST(Workload, OneInstantCannotBeScaled) {

@@ -2,45 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cstring>
-#include <utility>
-#include <vector>
-
-#include "sim/text.hpp"
-#include "traces/length.hpp"
+#include <array>
 
 namespace spillway::traces {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames{"TIMESTAMP", "ContextTokens", "GeneratedTokens"};
-
-std::string_view bare(std::string_view field) {
-  while (!field.empty() && field.front() == ' ') field.remove_prefix(1);
-  while (!field.empty() && field.back() == ' ') field.remove_suffix(1);
-  if (field.size() >= 2 && field.front() == '"' && field.back() == '"') field = field.substr(1, field.size() - 2);
-  return field;
-}
-
-/// Takes the next field off `rest`, without its comma; a comma within double quotes does not end it. False once there
-/// is none: `rest` is then null.
-bool next_field(std::string_view& rest, std::string_view& field) {
-  if (rest.data() == nullptr) return false;
-  std::size_t from = 0;
-  if (!rest.empty() && rest.front() == '"') {
-    const std::size_t close = rest.find('"', 1);
-    from = close == std::string_view::npos ? rest.size() : close;
-  }
-  const void* comma = from < rest.size() ? std::memchr(rest.data() + from, ',', rest.size() - from) : nullptr;
-  if (comma == nullptr) {
-    field = std::exchange(rest, {});
-    return true;
-  }
-  const auto length = static_cast<std::size_t>(static_cast<const char*>(comma) - rest.data());
-  field = rest.substr(0, length);
-  rest.remove_prefix(length + 1);
-  return true;
-}
+enum Column : std::size_t { kTime, kInput, kOutput, kColumns };
+constexpr std::array<CsvColumn, kColumns> kColumnNames{{{"TIMESTAMP"}, {"ContextTokens"}, {"GeneratedTokens"}}};
+constexpr const char* kFix = "the first row must name the columns TIMESTAMP, ContextTokens and GeneratedTokens";
 
 /// The `Count` decimal digits from text[at] on as a number; -1 when one is not a digit or the text ends before.
 template <std::size_t Count>
@@ -128,72 +97,9 @@ std::optional<std::int64_t> parse_stamp(std::string_view text) {
   return seconds ? std::optional(*minute + *seconds) : std::nullopt;
 }
 
-bool AzureCsvReader::recognises(std::string_view first_line) {
-  int found = 0;
-  std::string_view field;
-  while (next_field(first_line, field)) {
-    for (const std::string_view name : kNames) found += bare(field) == name ? 1 : 0;
-  }
-  return found >= 2;
-}
+bool AzureCsvReader::recognises(std::string_view head) { return names_columns(head, kColumnNames, 2); }
 
-AzureCsvReader::AzureCsvReader(const std::string& path) : lines_(path), bad_(path) { read_header(); }
-
-void AzureCsvReader::read_header() {
-  constexpr const char* kFix = "the first row must name the columns TIMESTAMP, ContextTokens and GeneratedTokens";
-  std::string_view line;
-  if (!lines_.next(line)) throw DataError("the file holds no row", lines_.path(), kFix);
-  std::vector<std::string> names;
-  std::string_view field;
-  while (next_field(line, field)) names.emplace_back(bare(field));
-  width_ = names.size();
-  for (std::size_t column = 0; column < kColumns; ++column) {
-    const std::string wanted(kNames[column]);
-    std::size_t found = 0;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      if (names[i] != wanted) continue;
-      position_[column] = i;
-      ++found;
-    }
-    if (found == 1) continue;
-    const std::string near = nearest_name(wanted, names);
-    bad_.add(lines_.row(), "",
-             found > 1      ? fmt::format("column {} appears {} times", wanted, found)
-             : near.empty() ? fmt::format("column {} is missing", wanted)
-                            : fmt::format("column {} is missing; there is a column \"{}\"", wanted, near),
-             kFix);
-  }
-  bad_.raise();
-}
-
-bool AzureCsvReader::split(std::string_view line, Fields& fields) {
-  std::size_t i = 0;
-  std::string_view field;
-  for (; next_field(line, field); ++i) {
-    for (std::size_t column = 0; column < kColumns; ++column) {
-      if (position_[column] == i) fields[column] = bare(field);
-    }
-  }
-  if (i == width_) return true;
-  bad_.add(lines_.row(), "", fmt::format("the row has {} columns where the first row has {}", i, width_),
-           i < width_ ? "complete or delete the row; a file that was cut off while being copied ends like this"
-                      : "put fields that hold a comma in double quotes");
-  return false;
-}
-
-std::optional<std::int64_t> AzureCsvReader::count(std::string_view field, Column column, std::int64_t least) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-  const bool number = error == std::errc() && end == field.data() + field.size();
-  if (number && value >= least && value <= kMaxTokens) return value;
-  const std::string part = fmt::format("column {}", kNames[column]);
-  bad_.add(lines_.row(), part,
-           field.empty() ? "the field is empty"
-           : !number     ? fmt::format("\"{}\" is not a whole number of tokens", printable(field))
-                         : fmt::format("{} tokens: from {} to {} are possible", value, least, kMaxTokens),
-           "correct or delete the row");
-  return std::nullopt;
-}
+AzureCsvReader::AzureCsvReader(const std::string& path) : CsvReader(path, {.columns = kColumnNames, .fix = kFix}) {}
 
 std::optional<std::int64_t> AzureCsvReader::stamp_of(std::string_view field) {
   const bool same_minute = field.size() > kMinutePart && field.substr(0, kMinutePart) == minute_text_;
@@ -207,48 +113,21 @@ std::optional<std::int64_t> AzureCsvReader::stamp_of(std::string_view field) {
   return seconds ? std::optional(minute_ + *seconds) : std::nullopt;
 }
 
-bool AzureCsvReader::parse(const Fields& fields, RequestSpec& request) {
-  const auto stamp = stamp_of(fields[kTime]);
+void AzureCsvReader::parse(RequestSpec& request) {
+  const auto stamp = stamp_of(field(kTime));
   if (!stamp) {
-    bad_.add(lines_.row(), fmt::format("column {}", kNames[kTime]),
-             fmt::format("\"{}\" is not a time stamp", printable(fields[kTime])),
-             "write it as 2023-11-16 18:17:03.9799600 or 2024-05-10 00:00:00.009930+00:00");
+    bad(kTime, fmt::format("\"{}\" is not a time stamp", printable(field(kTime))),
+        "write it as 2023-11-16 18:17:03.9799600 or 2024-05-10 00:00:00.009930+00:00");
   }
-  const auto input = count(fields[kInput], kInput, 1);
-  const auto output = count(fields[kOutput], kOutput, 0);
-  if (stamp && started_ && *stamp < previous_stamp_) {
-    bad_.add(lines_.row(), fmt::format("column {}", kNames[kTime]),
-             fmt::format("\"{}\" is earlier than the row before", printable(fields[kTime])),
-             "sort the rows by TIMESTAMP");
-  }
-  if (stamp) {
-    if (!started_) first_stamp_ = *stamp;
-    started_ = true;
-    previous_stamp_ = *stamp;
-  }
-  if (bad_.has(lines_.row())) return false;
+  const auto input = tokens(kInput, 1);
+  const auto output = tokens(kOutput, 0);
+  if (stamp && !order_.accept(*stamp)) bad_order(kTime);
+  if (is_bad()) return;
   if (*output == 0) ++zero_outputs_;
-  request.arrival = SimTime(*stamp - first_stamp_);
+  request.arrival = SimTime(*stamp - order_.first());
   request.input = Tokens(*input);
   request.output = Tokens(*output == 0 ? 1 : *output);
   request.max_new_tokens = request.output;
-  request.client = 0;
-  request.prefix_ids.clear();
-  return true;
-}
-
-bool AzureCsvReader::next(RequestSpec& request) {
-  std::string_view line;
-  Fields fields;
-  while (!ended_ && lines_.next(line)) {
-    if (line.empty()) continue;
-    const bool good = split(line, fields) && parse(fields, request);
-    if (good && !bad_.any()) return true;
-    if (bad_.full()) break;
-  }
-  ended_ = true;
-  bad_.raise();
-  return false;
 }
 
 }  // namespace spillway::traces

@@ -2,47 +2,35 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sim/error.hpp"
+#include "traces/readers/input_file.hpp"
 
 namespace spillway::traces {
 
-/// Text of a file as a message can show it: at most 60 characters, with ? for each byte that is not printable ASCII.
-[[nodiscard]] std::string printable(std::string_view text);
-
-/// Throws DataError unless `path` is a regular file that holds at least one byte. A pipe is refused because a trace is
-/// read more than once.
-void check_readable(const std::string& path);
-
-/// Reads line by line. Ends of line are LF or CRLF, the last line needs none, and a UTF-8 byte-order mark is skipped.
-/// Memory: a window of 256 KiB, which grows only for a line that is longer, up to kMaxLine.
+/// Reads line by line, through gzip where the file is compressed. Ends of line are LF or CRLF, and the last line needs
+/// none. Memory: a window of 256 KiB, which grows only for a line that is longer, up to kMaxLine, beside InputFile's.
 class LineReader {
  public:
   static constexpr std::size_t kMaxLine = std::size_t{64} << 20U;
 
-  /// Throws DataError as check_readable does.
+  /// Throws DataError as InputFile does.
   explicit LineReader(std::string path);
   /// The next line without its end; valid until the next call. False at the end of the file. Throws DataError when the
   /// file cannot be read on or a line is longer than kMaxLine.
   bool next(std::string_view& line);
   /// Number of the line last returned, from 1.
   [[nodiscard]] std::int64_t row() const { return row_; }
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { (void)std::fclose(file); }
-  };
   void refill();
   bool take(std::size_t length, std::size_t skip, std::string_view& line);
 
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  InputFile file_;
   std::vector<char> window_;
   std::size_t begin_ = 0;  // unread bytes are window_[begin_, end_)
   std::size_t end_ = 0;

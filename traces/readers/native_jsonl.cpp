@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
-#include "sim/random.hpp"
 #include "sim/text.hpp"
 #include "traces/length.hpp"
+#include "traces/readers/prefix_blocks.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -17,14 +16,10 @@ namespace {
 enum Key : std::size_t { kArrival, kInput, kOutput, kMaxNew, kClient, kPrefixIds, kPrefixBlock, kKeys };
 constexpr std::array<std::string_view, kKeys> kNames{
     "arrival_s", "input_tokens", "output_tokens", "max_new_tokens", "client", "prefix_ids", "prefix_block_tokens"};
-constexpr double kMaxSeconds = 1e8;
 constexpr const char* kRest = "the rest of the value";
 constexpr const char* kCorrect = "correct or delete the row";
-constexpr const char* kCutOff = "complete or delete the row; a file that was cut off while being copied ends like this";
 
-bool ends_word(char c) { return c == ',' || c == '}' || c == ']' || c == ':' || c == ' ' || c == '\t'; }
-
-bool possible(double arrival_s) { return arrival_s >= 0.0 && arrival_s <= kMaxSeconds; }
+bool possible(double arrival_s) { return arrival_s >= 0.0 && arrival_s <= kMaxTraceSeconds; }
 
 std::size_t key_index(std::string_view name) {
   std::size_t key = 0;
@@ -32,76 +27,7 @@ std::size_t key_index(std::string_view name) {
   return key;
 }
 
-/// Block `part` of an id that covers several. Any fixed scrambling does, as long as distinct (id, part) stay distinct
-/// but for chance.
-std::uint64_t split_id(std::uint64_t id, std::uint64_t part) {
-  std::uint64_t state = id;
-  state = split_mix(state) + part;
-  return split_mix(state);
-}
-
 }  // namespace
-
-/// A position in one line of JSON.
-class NativeJsonlReader::Cursor {
- public:
-  explicit Cursor(std::string_view line) : line_(line) {}
-  [[nodiscard]] std::size_t column() const { return at_ + 1; }
-  [[nodiscard]] bool at_end() const { return at_ >= line_.size(); }
-
-  char peek() {
-    while (at_ < line_.size() && (line_[at_] == ' ' || line_[at_] == '\t')) ++at_;
-    return at_ < line_.size() ? line_[at_] : '\0';
-  }
-  /// The next character for a message.
-  [[nodiscard]] std::string shown() const { return printable(line_.substr(at_, 1)); }
-  bool take(char wanted) {
-    if (peek() != wanted || at_end()) return false;
-    ++at_;
-    return true;
-  }
-  /// A string without its quotes, escapes left as written; the cursor stands on its opening quote. Empty when it has no
-  /// end.
-  std::optional<std::string_view> string() {
-    const std::size_t start = ++at_;
-    while (at_ < line_.size() && line_[at_] != '"') at_ += line_[at_] == '\\' ? 2U : 1U;
-    if (at_end()) return std::nullopt;
-    return line_.substr(start, at_++ - start);
-  }
-  /// A number, true, false or null, or whatever else stands up to the next delimiter.
-  std::string_view word() {
-    (void)peek();
-    const std::size_t start = at_;
-    while (at_ < line_.size() && !ends_word(line_[at_])) ++at_;
-    return line_.substr(start, at_ - start);
-  }
-  /// Passes any value by; false when the line ends within it.
-  bool skip_value() {
-    std::size_t depth = 0;
-    do {
-      const char c = peek();
-      if (at_end()) return false;
-      if (c == '"') {
-        if (!string()) return false;
-      } else if (c == '{' || c == '[') {
-        ++depth;
-        ++at_;
-      } else if (depth > 0 && (c == '}' || c == ']')) {
-        --depth;
-        ++at_;
-      } else if (depth > 0 && (c == ',' || c == ':')) {
-        ++at_;
-      } else if (word().empty()) {
-        return true;  // a delimiter where a value should be: the caller's complaint
-      }
-    } while (depth > 0);
-    return true;
-  }
-
- private:
-  std::string_view line_;
-  std::size_t at_ = 0;
-};
 
 void NativeJsonlReader::Row::clear() {
   arrival_s.reset();
@@ -115,10 +41,7 @@ void NativeJsonlReader::Row::clear() {
   keys_seen = 0;
 }
 
-bool NativeJsonlReader::recognises(std::string_view first_line) {
-  const std::size_t at = first_line.find_first_not_of(" \t");
-  return at != std::string_view::npos && first_line[at] == '{';
-}
+bool NativeJsonlReader::recognises(std::string_view head) { return head.starts_with('{'); }
 
 NativeJsonlReader::NativeJsonlReader(const std::string& path, Tokens block_tokens)
     : lines_(path), bad_(path), block_tokens_(block_tokens.count()) {
@@ -156,61 +79,32 @@ bool NativeJsonlReader::next(RequestSpec& request) {
 
 bool NativeJsonlReader::scan(std::string_view line) {
   row_.clear();
-  Cursor cursor(line);
-  const auto broken = [&](std::string_view wanted) {
-    const std::string part = fmt::format("column {}", cursor.column());
-    if (cursor.at_end()) {
-      bad_.add(lines_.row(), part, fmt::format("the line ends where {} should be", wanted), kCutOff);
-    } else {
-      bad_.add(lines_.row(), part, fmt::format("'{}' stands where {} should be", cursor.shown(), wanted),
-               "write one JSON object per line");
-    }
-    return false;
-  };
-  if (!cursor.take('{')) return broken("'{'");
-  if (cursor.take('}')) return cursor.peek() == '\0' || broken("the end of the line");
-  do {
-    if (cursor.peek() != '"') return broken("a key in double quotes");
-    const auto name = cursor.string();
-    if (!name) return broken("the key's closing quote");
-    if (!cursor.take(':')) return broken("':'");
-    const std::size_t key = key_index(*name);
-    if (key == kKeys) {
-      const std::vector<std::string> names(kNames.begin(), kNames.end());
-      const std::string near = nearest_name(*name, names);
-      bad("", fmt::format("unknown key \"{}\"", printable(*name)),
-          near.empty() ? fmt::format("known keys: {}", fmt::join(names, ", "))
-                       : fmt::format("did you mean \"{}\"?", near));
-      if (!cursor.skip_value()) return broken(kRest);
-    } else if (const std::string_view wanted = scan_value(cursor, key); !wanted.empty()) {
-      return broken(wanted);
-    }
-  } while (cursor.take(','));
-  if (!cursor.take('}')) return broken("',' or '}'");
-  if (cursor.peek() != '\0' || !cursor.at_end()) return broken("the end of the line");
-  return true;
+  JsonCursor cursor(line);
+  const std::string_view wanted = scan_object(cursor, [&](std::string_view name) -> std::string_view {
+    const std::size_t key = key_index(name);
+    if (key != kKeys) return scan_value(cursor, key);
+    const std::vector<std::string> names(kNames.begin(), kNames.end());
+    const std::string near = nearest_name(name, names);
+    bad("", fmt::format("unknown key \"{}\"", printable(name)),
+        near.empty() ? fmt::format("known keys: {}", fmt::join(names, ", "))
+                     : fmt::format("did you mean \"{}\"?", near));
+    return cursor.skip_value() ? "" : kRest;
+  });
+  if (!wanted.empty()) add_broken(bad_, lines_.row(), "", cursor, wanted);
+  return wanted.empty();
 }
-
-namespace {
-
-/// A whole number in [least, most]. When `word` is none, `complaint` says so.
-template <class T>
-std::optional<T> whole_number(std::string_view word, T least, T most, std::string& complaint) {
-  T value{};
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error == std::errc() && end == word.data() + word.size() && value >= least && value <= most) return value;
-  complaint = fmt::format("{} is not a whole number from {} to {}", printable(word), least, most);
-  return std::nullopt;
-}
-
-}  // namespace
 
 /// Reads the value of a known key. Empty, or what should stand at the cursor.
-std::string_view NativeJsonlReader::scan_value(Cursor& cursor, std::size_t key) {
+std::string_view NativeJsonlReader::scan_value(JsonCursor& cursor, std::size_t key) {
   if ((row_.keys_seen >> key & 1U) != 0) bad(kNames[key], "the key appears twice", kCorrect);
   row_.keys_seen |= 1U << key;
   const char first = cursor.peek();
-  if (key == kPrefixIds && first == '[') return scan_ids(cursor);
+  if (key == kPrefixIds && first == '[') {
+    std::string complaint;
+    const std::string_view wanted = cursor.ids(row_.prefix_ids, complaint);
+    if (!complaint.empty()) bad(kNames[kPrefixIds], std::move(complaint), kCorrect);
+    return wanted;
+  }
   if (key == kClient && first == '"') {
     row_.client_name = cursor.string();
     return row_.client_name ? "" : "the text's closing quote";
@@ -237,7 +131,7 @@ void NativeJsonlReader::read_number(std::size_t key, std::string_view word) {
       row_.arrival_s = parse_number(word);
       if (!row_.arrival_s || !possible(*row_.arrival_s)) {
         complaint = fmt::format("{} is not a number of seconds from 0 to {:.0f} since the start of the run",
-                                printable(word), kMaxSeconds);
+                                printable(word), kMaxTraceSeconds);
       }
       break;
     case kInput:
@@ -259,29 +153,6 @@ void NativeJsonlReader::read_number(std::size_t key, std::string_view word) {
       complaint = fmt::format("{} is not a list of whole numbers", printable(word));
   }
   if (!complaint.empty()) bad(kNames[key], std::move(complaint), kCorrect);
-}
-
-/// Reads the list; the cursor stands on its bracket. Empty, or what should stand at the cursor.
-std::string_view NativeJsonlReader::scan_ids(Cursor& cursor) {
-  (void)cursor.take('[');
-  if (cursor.take(']')) return {};
-  std::string first_complaint;
-  do {
-    const char first = cursor.peek();
-    std::string complaint;
-    if (first == '"' || first == '{' || first == '[') {
-      if (!cursor.skip_value()) return kRest;
-      complaint = "an element is not a whole number";
-    } else {
-      const std::string_view word = cursor.word();
-      if (word.empty()) return "a whole number";
-      const auto id = whole_number<std::uint64_t>(word, 0, UINT64_MAX, complaint);
-      if (id) row_.prefix_ids.push_back(*id);
-    }
-    if (first_complaint.empty()) first_complaint = std::move(complaint);
-  } while (cursor.take(','));
-  if (!first_complaint.empty()) bad(kNames[kPrefixIds], std::move(first_complaint), kCorrect);
-  return cursor.take(']') ? "" : "',' or ']'";
 }
 
 /// Checks what one value alone does not show, and takes note of the row's time and client. True when the row is good.
@@ -321,23 +192,13 @@ void NativeJsonlReader::check_arrival() {
 }
 
 void NativeJsonlReader::check_client() {
-  if (!row_.client && !row_.client_name) {
-    client_ = 0;
-    return;
-  }
-  const Clients kind = row_.client ? Clients::numbers : Clients::names;
-  if (clients_ == Clients::unknown) clients_ = kind;
-  if (kind != clients_) {
+  client_ = 0;
+  const bool one_kind = row_.client        ? clients_.number(static_cast<std::uint32_t>(*row_.client), client_)
+                        : row_.client_name ? clients_.name(*row_.client_name, client_)
+                                           : true;
+  if (!one_kind) {
     bad(kNames[kClient], "some rows name the client by a number and some by a text", "use one kind in the whole file");
-    return;
   }
-  if (row_.client) {
-    client_ = static_cast<std::uint32_t>(*row_.client);
-    return;
-  }
-  const auto [entry, added] = client_numbers_.try_emplace(std::string(*row_.client_name),
-                                                          static_cast<std::uint32_t>(client_numbers_.size() + 1));
-  client_ = entry->second;
 }
 
 void NativeJsonlReader::check_prefix() {
@@ -362,14 +223,8 @@ void NativeJsonlReader::fill(RequestSpec& request) {
   request.output = Tokens(*row_.output);
   request.max_new_tokens = Tokens(row_.max_new_tokens.value_or(*row_.output));
   request.client = client_;
-  request.prefix_ids.clear();
-  const std::int64_t parts = row_.prefix_block_tokens.value_or(block_tokens_) / block_tokens_;
-  const auto whole_blocks = static_cast<std::size_t>(*row_.input / block_tokens_);
-  for (const std::uint64_t id : row_.prefix_ids) {
-    for (std::int64_t part = 0; part < parts && request.prefix_ids.size() < whole_blocks; ++part) {
-      request.prefix_ids.push_back(parts == 1 ? id : split_id(id, static_cast<std::uint64_t>(part)));
-    }
-  }
+  split_ids(row_.prefix_ids, row_.prefix_block_tokens.value_or(block_tokens_) / block_tokens_,
+            *row_.input / block_tokens_, request.prefix_ids);
 }
 
 }  // namespace spillway::traces

@@ -5,10 +5,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "traces/readers/json_cursor.hpp"
 #include "traces/readers/line_reader.hpp"
+#include "traces/readers/row_checks.hpp"
 #include "traces/readers/trace_reader.hpp"
 
 namespace spillway::traces {
@@ -45,8 +46,8 @@ class NativeJsonlReader final : public TraceReader {
   [[nodiscard]] bool has_times() const override { return has_times_; }
   [[nodiscard]] std::int64_t row() const override { return lines_.row(); }
 
-  /// Does the first line of a file begin a JSON object?
-  static bool recognises(std::string_view first_line);
+  /// Does the start of a file begin a JSON object?
+  static bool recognises(std::string_view head);
 
  private:
   /// One line's values as they stand there.
@@ -62,12 +63,10 @@ class NativeJsonlReader final : public TraceReader {
     std::uint32_t keys_seen = 0;
     void clear();
   };
-  class Cursor;
 
   bool read_row();
   bool scan(std::string_view line);
-  std::string_view scan_value(Cursor& cursor, std::size_t key);
-  std::string_view scan_ids(Cursor& cursor);
+  std::string_view scan_value(JsonCursor& cursor, std::size_t key);
   void read_number(std::size_t key, std::string_view word);
   bool check();
   void check_arrival();
@@ -86,8 +85,7 @@ class NativeJsonlReader final : public TraceReader {
   bool has_times_ = false;
   std::int64_t previous_ns_ = 0;
   std::uint32_t client_ = 0;
-  enum class Clients : std::uint8_t { unknown, numbers, names } clients_ = Clients::unknown;
-  std::unordered_map<std::string, std::uint32_t> client_numbers_;
+  ClientNames clients_;
 };
 
 }  // namespace spillway::traces

@@ -6,50 +6,76 @@
 #include <array>
 #include <cstdio>
 #include <string_view>
+#include <type_traits>
 
 #include "sim/error.hpp"
 #include "sim/text.hpp"
 #include "traces/readers/azure_csv.hpp"
-#include "traces/readers/line_reader.hpp"
+#include "traces/readers/burstgpt_csv.hpp"
+#include "traces/readers/input_file.hpp"
+#include "traces/readers/llmservingsim_jsonl.hpp"
+#include "traces/readers/mooncake_jsonl.hpp"
+#include "traces/readers/native_csv.hpp"
 #include "traces/readers/native_jsonl.hpp"
+#include "traces/readers/vidur_csv.hpp"
 
 namespace spillway::traces {
 namespace {
 
 struct Entry {
   TraceFormat format;
-  bool (*recognises)(std::string_view first_line);
+  bool (*recognises)(std::string_view head);
   std::unique_ptr<TraceReader> (*open)(const std::string& path, Tokens block_tokens);
 };
 
+template <class Reader>
+std::unique_ptr<TraceReader> open_reader(const std::string& path, Tokens block_tokens) {
+  if constexpr (std::is_constructible_v<Reader, const std::string&, Tokens>) {
+    return std::make_unique<Reader>(path, block_tokens);
+  } else {
+    return std::make_unique<Reader>(path);
+  }
+}
+
+template <class Reader>
+Entry entry(const char* name, const char* doc) {
+  return {{name, doc}, Reader::recognises, open_reader<Reader>};
+}
+
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> kEntries{
-      {{"azure-csv", "CSV whose first row names TIMESTAMP, ContextTokens and GeneratedTokens (Azure's traces)"},
-       AzureCsvReader::recognises,
-       [](const std::string& path, Tokens) -> std::unique_ptr<TraceReader> {
-         return std::make_unique<AzureCsvReader>(path);
-       }},
-      {{"native-jsonl", "one JSON object per line with input_tokens and output_tokens (spillway's own)"},
-       NativeJsonlReader::recognises,
-       [](const std::string& path, Tokens block_tokens) -> std::unique_ptr<TraceReader> {
-         return std::make_unique<NativeJsonlReader>(path, block_tokens);
-       }}};
+      entry<AzureCsvReader>("azure-csv",
+                            "CSV whose first row names TIMESTAMP, ContextTokens and GeneratedTokens (Azure's traces)"),
+      entry<BurstGptCsvReader>("burstgpt-csv",
+                               "CSV whose first row names Timestamp, Request tokens and Response tokens (BurstGPT)"),
+      entry<VidurCsvReader>("vidur-csv", "CSV whose first row names num_prefill_tokens and num_decode_tokens (Vidur)"),
+      entry<NativeCsvReader>("native-csv", "CSV whose first row names input_tokens and output_tokens (spillway's own)"),
+      entry<MooncakeJsonlReader>(
+          "mooncake-jsonl",
+          "one JSON object per line with timestamp, input_length, output_length and hash_ids (Mooncake)"),
+      entry<LlmServingSimJsonlReader>(
+          "llmservingsim-jsonl",
+          "one JSON object per line with input_toks, output_toks and arrival_time_ns (LLMServingSim)"),
+      entry<NativeJsonlReader>("native-jsonl",
+                               "one JSON object per line with input_tokens and output_tokens (spillway's own)")};
   return kEntries;
 }
 
+/// The text of a file from the first character that is not blank, 64 KiB of it at most.
+std::string head_of(const std::string& path) {
+  InputFile file(path);
+  std::string head(std::size_t{64} << 10U, '\0');
+  head.resize(file.read(head.data(), head.size()));
+  head.erase(0, head.find_first_not_of(" \t\r\n"));
+  return head;
+}
+
 const Entry& detect(const std::string& path) {
-  LineReader lines(path);
-  std::string_view line;
-  while (lines.next(line)) {
-    if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
-    for (const Entry& entry : entries()) {
-      if (entry.recognises(line)) return entry;
-    }
-    break;
+  const std::string head = head_of(path);
+  for (const Entry& entry : entries()) {
+    if (entry.recognises(head)) return entry;
   }
-  if (line.starts_with("\x1f\x8b")) {
-    throw DataError("the file is compressed with gzip", path, "unpack it first: gunzip -k FILE");
-  }
+  const std::string_view line = std::string_view(head).substr(0, head.find_first_of("\r\n"));
   std::string known;
   for (const Entry& entry : entries()) {
     known += fmt::format("{}{}: {}", known.empty() ? "" : "; ", entry.format.name, entry.format.doc);

@@ -25,9 +25,10 @@ struct OpenedTrace {
   std::unique_ptr<TraceReader> reader;
 };
 
-/// Opens a file from its start. `format` is a name of trace_formats() or "auto": then the first line that is not empty
-/// decides. `block_tokens` is the run's block size. Throws ConfigError for a format that does not exist, and DataError
-/// when the file is missing, empty, a folder or unreadable, or when its format cannot be told.
+/// Opens a file from its start. `format` is a name of trace_formats() or "auto": then the first line that is not blank
+/// decides, or the keys of the first JSON object. Any format may be compressed with gzip. `block_tokens` is the run's
+/// block size. Throws ConfigError for a format that does not exist, and DataError when the file is missing, empty, a
+/// folder or unreadable, or when its format cannot be told.
 [[nodiscard]] OpenedTrace open_trace(const std::string& path, const std::string& format, Tokens block_tokens);
 
 /// Lower-case hexadecimal SHA-256 of a file's bytes, read through a fixed buffer. Throws DataError as open_trace does.

@@ -1,0 +1,181 @@
+// Speed of the readers of traces, alone: rows per second of one core. Real files are tiled into a temporary file, their
+// times shifted with each copy, until it is large beside the caches; formats whose file is not there are skipped.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "traces/readers/line_reader.hpp"
+#include "traces/readers/reader.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace traces = spillway::traces;
+using spillway::Tokens;
+
+constexpr std::uintmax_t kBytes = std::uintmax_t{64} << 20U;
+
+/// A file that is removed at the end of the program.
+class TiledFile {
+ public:
+  TiledFile(const std::string& name, const std::string& header, const std::function<std::string(int)>& copy)
+      : path_((fs::temp_directory_path() / fmt::format("spillway_bench_{}_{}", getpid(), name)).string()) {
+    std::ofstream file(path_, std::ios::binary);
+    file << header;
+    for (int i = 0; static_cast<std::uintmax_t>(file.tellp()) < kBytes; ++i) file << copy(i);
+  }
+  ~TiledFile() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  TiledFile(const TiledFile&) = delete;
+  TiledFile& operator=(const TiledFile&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string shared_trace(const std::string& name) {
+  return std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/traces/" + name;
+}
+
+std::vector<spillway::RequestSpec> requests_of(const std::string& path) {
+  std::vector<spillway::RequestSpec> all;
+  if (!fs::exists(path)) return all;
+  const traces::OpenedTrace trace = traces::open_trace(path, "auto", Tokens(512));
+  spillway::RequestSpec request;
+  while (trace.reader->next(request)) all.push_back(request);
+  return all;
+}
+
+void read_all(benchmark::State& state, const std::string& path, std::int64_t block_tokens) {
+  std::int64_t rows = 0;
+  for (auto _ : state) {
+    const traces::OpenedTrace trace = traces::open_trace(path, "auto", Tokens(block_tokens));
+    spillway::RequestSpec request;
+    while (trace.reader->next(request)) ++rows;
+  }
+  using benchmark::Counter;
+  state.counters["rows/s"] = Counter(static_cast<double>(rows), Counter::kIsRate);
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(fs::file_size(path)));
+}
+
+/// The requests of a real file in any layout: `row` writes one of them, at an arrival in seconds.
+void tile(benchmark::State& state, const std::string& source, const std::string& header,
+          const std::function<std::string(const spillway::RequestSpec&, double)>& row, std::int64_t block_tokens = 16) {
+  const auto requests = requests_of(shared_trace(source));
+  if (requests.empty()) {
+    state.SkipWithError(("../shared/data/traces/" + source + " is not there").c_str());
+    return;
+  }
+  const double span = spillway::to_seconds(requests.back().arrival) + 1.0;
+  const TiledFile file(source, header, [&](int copy) {
+    std::string text;
+    for (const auto& request : requests) text += row(request, copy * span + spillway::to_seconds(request.arrival));
+    return text;
+  });
+  read_all(state, file.path(), block_tokens);
+}
+
+constexpr const char* kAzure = "azure-2023-code.csv";
+
+std::string azure_row(const spillway::RequestSpec& request, double arrival) {
+  const auto second = static_cast<std::int64_t>(arrival);
+  const auto part = static_cast<std::int64_t>((arrival - static_cast<double>(second)) * 1e7);
+  return fmt::format("2023-{:02}-{:02} {:02}:{:02}:{:02}.{:07},{},{}\r\n", second / 2419200 % 12 + 1,
+                     second / 86400 % 28 + 1, second / 3600 % 24, second / 60 % 60, second % 60, part,
+                     request.input.count(), request.output.count());
+}
+void azure_csv(benchmark::State& state) {
+  tile(state, kAzure, "TIMESTAMP,ContextTokens,GeneratedTokens\r\n", azure_row);
+}
+BENCHMARK(azure_csv)->Unit(benchmark::kMillisecond);
+
+void burstgpt_csv(benchmark::State& state) {
+  tile(state, kAzure, "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n",
+       [](const auto& request, double arrival) {
+         const std::int64_t input = request.input.count();
+         const std::int64_t output = request.output.count();
+         return fmt::format("{:.0f},ChatGPT,{},{},{},Conversation log\n", arrival, input, output, input + output);
+       });
+}
+BENCHMARK(burstgpt_csv)->Unit(benchmark::kMillisecond);
+
+void vidur_csv(benchmark::State& state) {
+  tile(state, "arxiv-lengths-5000.csv", "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n",
+       [](const auto& request, double) {
+         const std::int64_t input = request.input.count();
+         const std::int64_t output = request.output.count();
+         return fmt::format("{},{},{},{}\n", input, output, input + output,
+                            static_cast<double>(input) / static_cast<double>(output));
+       });
+}
+BENCHMARK(vidur_csv)->Unit(benchmark::kMillisecond);
+
+void native_csv(benchmark::State& state) {
+  tile(state, kAzure, "arrival_s,input_tokens,output_tokens,client,max_new_tokens\n",
+       [](const auto& request, double arrival) {
+         return fmt::format("{:.7f},{},{},{},{}\n", arrival, request.input.count(), request.output.count(),
+                            request.input.count() % 10, request.output.count());
+       });
+}
+BENCHMARK(native_csv)->Unit(benchmark::kMillisecond);
+
+void native_jsonl(benchmark::State& state) {
+  tile(state, kAzure, "", [](const auto& request, double arrival) {
+    return fmt::format("{{\"arrival_s\": {:.7f}, \"input_tokens\": {}, \"output_tokens\": {}}}\n", arrival,
+                       request.input.count(), request.output.count());
+  });
+}
+BENCHMARK(native_jsonl)->Unit(benchmark::kMillisecond);
+
+/// The lines of a real file as they are, but for the time behind `key`, to which each copy adds the span of the file.
+void tile_lines(benchmark::State& state, const std::string& source, const std::string& key, std::int64_t span,
+                std::int64_t block_tokens) {
+  const std::string path = shared_trace(source);
+  if (!fs::exists(path)) {
+    state.SkipWithError(("../shared/data/traces/" + source + " is not there").c_str());
+    return;
+  }
+  struct Line {
+    std::string before;
+    std::int64_t time = 0;
+    std::string after;
+  };
+  std::vector<Line> lines;
+  traces::LineReader reader(path);
+  for (std::string_view line; reader.next(line);) {
+    const std::size_t at = line.find(key) + key.size();
+    const std::size_t end = line.find(',', at);
+    lines.push_back({std::string(line.substr(0, at)), std::stoll(std::string(line.substr(at, end - at))),
+                     std::string(line.substr(end)) + "\n"});
+  }
+  const TiledFile file(source, "", [&](int copy) {
+    std::string text;
+    for (const Line& line : lines) text += line.before + std::to_string(line.time + copy * span) + line.after;
+    return text;
+  });
+  read_all(state, file.path(), block_tokens);
+}
+
+void mooncake_jsonl(benchmark::State& state) {
+  tile_lines(state, "mooncake-synthetic.jsonl", "\"timestamp\": ", 2'000'000, state.range(0));
+}
+BENCHMARK(mooncake_jsonl)->Arg(512)->Arg(16)->Unit(benchmark::kMillisecond);
+
+void llmservingsim_jsonl(benchmark::State& state) {
+  tile_lines(state, "sharegpt-llama31-8b-300.jsonl.gz", "\"arrival_time_ns\": ", 30'000'000'000, 16);
+}
+BENCHMARK(llmservingsim_jsonl)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();

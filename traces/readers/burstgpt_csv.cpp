@@ -1,0 +1,34 @@
+#include "traces/readers/burstgpt_csv.hpp"
+
+#include <array>
+
+namespace spillway::traces {
+namespace {
+
+enum Column : std::size_t { kInput, kOutput, kTime, kColumns };
+constexpr std::array<CsvColumn, kColumns> kColumnNames{{{"Request tokens"}, {"Response tokens"}, {"Timestamp"}}};
+constexpr const char* kFix = "the first row must name the columns Timestamp, Request tokens and Response tokens";
+
+}  // namespace
+
+bool BurstGptCsvReader::recognises(std::string_view head) {
+  return names_columns(head, std::span(kColumnNames).first(kTime), 1);
+}
+
+BurstGptCsvReader::BurstGptCsvReader(const std::string& path)
+    : CsvReader(path, {.columns = kColumnNames, .fix = kFix}) {}
+
+void BurstGptCsvReader::parse(RequestSpec& request) {
+  const auto time = seconds(kTime);
+  const auto input = tokens(kInput, 1);
+  const auto output = tokens(kOutput, 0);
+  if (time && !order_.accept(*time)) bad_order(kTime);
+  if (is_bad()) return;
+  if (*output == 0) ++zero_outputs_;
+  request.arrival = SimTime(*time - order_.first());
+  request.input = Tokens(*input);
+  request.output = Tokens(*output == 0 ? 1 : *output);
+  request.max_new_tokens = request.output;
+}
+
+}  // namespace spillway::traces

@@ -1,0 +1,165 @@
+#include "traces/readers/csv_reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include "sim/text.hpp"
+#include "traces/length.hpp"
+#include "traces/readers/row_checks.hpp"
+
+namespace spillway::traces {
+namespace {
+
+constexpr const char* kCorrect = "correct or delete the row";
+
+std::string_view bare(std::string_view field) {
+  while (!field.empty() && field.front() == ' ') field.remove_prefix(1);
+  while (!field.empty() && field.back() == ' ') field.remove_suffix(1);
+  if (field.size() >= 2 && field.front() == '"' && field.back() == '"') field = field.substr(1, field.size() - 2);
+  return field;
+}
+
+/// Takes the next field off `rest`, without its comma; a comma within double quotes does not end it. False once there
+/// is none: `rest` is then null.
+bool next_field(std::string_view& rest, std::string_view& field) {
+  if (rest.data() == nullptr) return false;
+  std::size_t from = 0;
+  if (!rest.empty() && rest.front() == '"') {
+    const std::size_t close = rest.find('"', 1);
+    from = close == std::string_view::npos ? rest.size() : close;
+  }
+  const void* comma = from < rest.size() ? std::memchr(rest.data() + from, ',', rest.size() - from) : nullptr;
+  if (comma == nullptr) {
+    field = std::exchange(rest, {});
+    return true;
+  }
+  const auto length = static_cast<std::size_t>(static_cast<const char*>(comma) - rest.data());
+  field = rest.substr(0, length);
+  rest.remove_prefix(length + 1);
+  return true;
+}
+
+}  // namespace
+
+bool names_columns(std::string_view text, std::span<const CsvColumn> columns, int least) {
+  int found = 0;
+  std::string_view first_line = text.substr(0, text.find_first_of("\r\n"));
+  std::string_view field;
+  while (next_field(first_line, field)) {
+    for (const CsvColumn& column : columns) found += bare(field) == column.name ? 1 : 0;
+  }
+  return found >= least;
+}
+
+CsvReader::CsvReader(const std::string& path, const CsvFormat& format)
+    : lines_(path), bad_(path), columns_(format.columns), fields_(columns_.size()), present_(columns_.size()) {
+  read_header(format);
+}
+
+void CsvReader::read_header(const CsvFormat& format) {
+  std::string_view line;
+  do {
+    if (!lines_.next(line)) throw DataError("the file holds no row", lines_.path(), format.fix);
+  } while (line.find_first_not_of(" \t") == std::string_view::npos);
+  std::vector<std::string> names;
+  std::string_view field;
+  while (next_field(line, field)) names.emplace_back(bare(field));
+  column_at_.assign(names.size(), columns_.size());
+  for (std::size_t i = 0; i < columns_.size(); ++i) find(columns_[i], i, names, format.fix);
+  for (std::size_t i = 0; i < names.size() && !format.others_allowed; ++i) {
+    if (column_at_[i] != columns_.size()) continue;
+    std::vector<std::string> known;
+    for (const CsvColumn& column : columns_) known.emplace_back(column.name);
+    const std::string near = nearest_name(names[i], known);
+    bad_.add(lines_.row(), "", fmt::format("unknown column \"{}\"", printable(names[i])),
+             near.empty() ? std::string(format.fix) : fmt::format("did you mean \"{}\"?", near));
+  }
+  bad_.raise();
+}
+
+void CsvReader::find(const CsvColumn& column, std::size_t index, const std::vector<std::string>& names,
+                     const char* fix) {
+  const auto times = std::count(names.begin(), names.end(), column.name);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == column.name) column_at_[i] = index;
+  }
+  present_[index] = times > 0 ? 1 : 0;
+  if (times == 1 || (times == 0 && !column.required)) return;
+  std::vector<std::string> others;  // a column that is wanted for itself is not a misspelt other
+  for (const std::string& name : names) {
+    if (!names_columns(name, columns_, 1)) others.push_back(name);
+  }
+  const std::string near = nearest_name(column.name, others);
+  bad_.add(lines_.row(), "",
+           times > 1      ? fmt::format("column {} appears {} times", column.name, times)
+           : near.empty() ? fmt::format("column {} is missing", column.name)
+                          : fmt::format("column {} is missing; there is a column \"{}\"", column.name, near),
+           fix);
+}
+
+bool CsvReader::split(std::string_view line) {
+  std::size_t i = 0;
+  std::string_view field;
+  for (; next_field(line, field); ++i) {
+    if (i < column_at_.size() && column_at_[i] < fields_.size()) fields_[column_at_[i]] = bare(field);
+  }
+  if (i == column_at_.size()) return true;
+  bad_.add(lines_.row(), "", fmt::format("the row has {} columns where the first row has {}", i, column_at_.size()),
+           i < column_at_.size()
+               ? "complete or delete the row; a file that was cut off while being copied ends like this"
+               : "put fields that hold a comma in double quotes");
+  return false;
+}
+
+bool CsvReader::next(RequestSpec& request) {
+  std::string_view line;
+  while (!ended_ && lines_.next(line)) {
+    if (line.empty()) continue;
+    request.client = 0;
+    request.prefix_ids.clear();
+    if (split(line)) parse(request);
+    if (!bad_.any()) return true;
+    if (bad_.full()) break;  // rows after a bad one are looked through for more, and count as bad with it
+  }
+  ended_ = true;
+  bad_.raise();
+  return false;
+}
+
+std::optional<std::int64_t> CsvReader::tokens(std::size_t column, std::int64_t least) {
+  const std::string_view text = field(column);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool number = error == std::errc() && end == text.data() + text.size();
+  if (number && value >= least && value <= kMaxTokens) return value;
+  bad(column,
+      text.empty() ? "the field is empty"
+      : !number    ? fmt::format("\"{}\" is not a whole number of tokens", printable(text))
+                   : fmt::format("{} tokens: from {} to {} are possible", value, least, kMaxTokens),
+      kCorrect);
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> CsvReader::seconds(std::size_t column) {
+  const auto value = parse_number(field(column));
+  if (value && *value >= 0.0 && *value <= kMaxTraceSeconds) return round_seconds(*value).count();
+  bad(column,
+      fmt::format("\"{}\" is not a number of seconds from 0 to {:.0f}", printable(field(column)), kMaxTraceSeconds),
+      kCorrect);
+  return std::nullopt;
+}
+
+void CsvReader::bad(std::size_t column, std::string what, std::string fix) {
+  bad_.add(lines_.row(), fmt::format("column {}", columns_[column].name), std::move(what), std::move(fix));
+}
+
+void CsvReader::bad_order(std::size_t column) {
+  bad(column, fmt::format("\"{}\" is earlier than the row before", printable(field(column))),
+      fmt::format("sort the rows by {}", columns_[column].name));
+}
+
+}  // namespace spillway::traces

@@ -1,0 +1,73 @@
+// What the readers of CSV formats share: rows, named columns, and their complaints.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/readers/line_reader.hpp"
+#include "traces/readers/trace_reader.hpp"
+
+namespace spillway::traces {
+
+struct CsvColumn {
+  std::string_view name;
+  bool required = true;
+};
+
+struct CsvFormat {
+  std::span<const CsvColumn> columns;
+  const char* fix;             // what the first row must look like
+  bool others_allowed = true;  // false: a column of another name is an error, so that no slip of the pen is ignored
+};
+
+/// Does the first line of a text name at least `least` of these columns?
+[[nodiscard]] bool names_columns(std::string_view text, std::span<const CsvColumn> columns, int least);
+
+/// Reads CSV whose first row names the columns, in any order. Fields may stand in double quotes; blanks around them do
+/// not count. Rows are numbered as lines of the file, the first row included; empty lines are skipped. A bad row is
+/// reported together with those after it, up to ten.
+class CsvReader : public TraceReader {
+ public:
+  bool next(RequestSpec& request) final;
+  [[nodiscard]] std::int64_t row() const final { return lines_.row(); }
+
+ protected:
+  /// Reads the first row. Throws DataError when the file cannot be read, a required column is missing, or one appears
+  /// twice. `format.columns` must outlive the reader.
+  CsvReader(const std::string& path, const CsvFormat& format);
+
+  /// Makes a request of the row at hand, or calls bad. The request comes without client and prefix ids.
+  virtual void parse(RequestSpec& request) = 0;
+
+  /// Columns are named by their position in the format's list.
+  [[nodiscard]] bool has(std::size_t column) const { return present_[column] != 0; }
+  [[nodiscard]] std::string_view field(std::size_t column) const { return fields_[column]; }
+  /// The field as a number of tokens from `least` to kMaxTokens, or a complaint and nothing.
+  std::optional<std::int64_t> tokens(std::size_t column, std::int64_t least);
+  /// The field as seconds from 0 to kMaxTraceSeconds, in whole nanoseconds, or a complaint and nothing.
+  std::optional<std::int64_t> seconds(std::size_t column);
+  void bad(std::size_t column, std::string what, std::string fix);
+  /// Complains about a time that goes back.
+  void bad_order(std::size_t column);
+  /// Has the row at hand been complained about?
+  [[nodiscard]] bool is_bad() const { return bad_.has(lines_.row()); }
+
+ private:
+  void read_header(const CsvFormat& format);
+  void find(const CsvColumn& column, std::size_t index, const std::vector<std::string>& names, const char* fix);
+  bool split(std::string_view line);
+
+  LineReader lines_;
+  BadRows bad_;
+  std::span<const CsvColumn> columns_;
+  std::vector<std::string_view> fields_;  // of the row at hand, by column
+  std::vector<std::size_t> column_at_;    // by position in a row; columns_.size(): not of interest
+  std::vector<char> present_;             // by column
+  bool ended_ = false;
+};
+
+}  // namespace spillway::traces

@@ -1,0 +1,101 @@
+// A position in a piece of JSON: what the readers of JSON formats scan with. It builds no tree and copies nothing.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/readers/line_reader.hpp"
+
+namespace spillway::traces {
+
+class JsonCursor {
+ public:
+  explicit JsonCursor(std::string_view text) : text_(text) {}
+  [[nodiscard]] std::size_t column() const { return at_ + 1; }
+  [[nodiscard]] bool at_end() const { return at_ >= text_.size(); }
+
+  /// The next character that is not white space, which the cursor then stands on; 0 at the end.
+  char peek() {
+    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
+    return at_ < text_.size() ? text_[at_] : '\0';
+  }
+  /// The character at the cursor for a message.
+  [[nodiscard]] std::string shown() const { return printable(text_.substr(at_, 1)); }
+  bool take(char wanted) {
+    if (peek() != wanted || at_end()) return false;
+    ++at_;
+    return true;
+  }
+  /// A string without its quotes, escapes left as written; the cursor stands on its opening quote. Empty when it has no
+  /// end.
+  std::optional<std::string_view> string() {
+    const std::size_t start = ++at_;
+    while (at_ < text_.size() && text_[at_] != '"') at_ += text_[at_] == '\\' ? 2U : 1U;
+    if (at_end()) return std::nullopt;
+    return text_.substr(start, at_++ - start);
+  }
+  /// A number, true, false or null, or whatever else stands up to the next delimiter.
+  std::string_view word() {
+    (void)peek();
+    const std::size_t start = at_;
+    while (at_ < text_.size() && !ends_word(text_[at_])) ++at_;
+    return text_.substr(start, at_ - start);
+  }
+  /// Passes any value by; false when the text ends within it.
+  bool skip_value();
+  /// Reads a list of whole numbers below 2^64; the cursor stands on its bracket. Returns what should stand at the
+  /// cursor when the text is broken, else nothing; `complaint` then says what is wrong with the first element that is
+  /// none.
+  std::string_view ids(std::vector<std::uint64_t>& ids, std::string& complaint);
+
+ private:
+  static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+  static bool ends_word(char c) { return c == ',' || c == '}' || c == ']' || c == ':' || is_space(c); }
+  bool plain_ids(std::vector<std::uint64_t>& ids);
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+/// A whole number in [least, most]. When `word` is none, `complaint` says so.
+template <class T>
+std::optional<T> whole_number(std::string_view word, T least, T most, std::string& complaint) {
+  T value{};
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error == std::errc() && end == word.data() + word.size() && value >= least && value <= most) return value;
+  complaint = printable(word) + " is not a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  return std::nullopt;
+}
+
+/// Scans an object that is all of the text: `on_key(key)` is called with the cursor on the key's value and takes it; it
+/// returns what should stand at the cursor when the value is broken, else nothing. So does scan_object itself.
+template <class OnKey>
+std::string_view scan_object(JsonCursor& cursor, OnKey on_key) {
+  if (!cursor.take('{')) return "'{'";
+  if (!cursor.take('}')) {
+    do {
+      if (cursor.peek() != '"') return "a key in double quotes";
+      const auto key = cursor.string();
+      if (!key) return "the key's closing quote";
+      if (!cursor.take(':')) return "':'";
+      if (const std::string_view wanted = on_key(*key); !wanted.empty()) return wanted;
+    } while (cursor.take(','));
+    if (!cursor.take('}')) return "',' or '}'";
+  }
+  return cursor.peek() == '\0' && cursor.at_end() ? "" : "the end of the line";
+}
+
+/// Complains that `wanted` does not stand at the cursor; `part` says where in the row the text is, and may be empty.
+void add_broken(BadRows& bad, std::int64_t row, const std::string& part, const JsonCursor& cursor,
+                std::string_view wanted);
+
+/// Does the first object of a text, which may stand in a list, have at least `least` of these keys? The text may be cut
+/// off anywhere.
+[[nodiscard]] bool first_object_has(std::string_view text, std::span<const std::string_view> keys, int least);
+
+}  // namespace spillway::traces

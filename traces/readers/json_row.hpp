@@ -1,0 +1,85 @@
+// What the readers of foreign JSON formats share: the values of an object by name, and their complaints.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/readers/json_cursor.hpp"
+#include "traces/readers/line_reader.hpp"
+#include "traces/readers/trace_reader.hpp"
+
+namespace spillway::traces {
+
+struct JsonField {
+  enum class Kind : std::uint8_t { whole, real, ids };  // ids: a list of whole numbers below 2^64
+  std::string_view name;
+  Kind kind = Kind::whole;
+  std::int64_t least = 0;  // of whole and real
+  std::int64_t most = 0;
+  bool required = true;
+};
+
+/// One object's values. Keys that are not among the fields are passed by, as these formats carry more than a request.
+class JsonRow {
+ public:
+  /// `fields` must outlive the row.
+  explicit JsonRow(std::span<const JsonField> fields) : fields_(fields), values_(fields.size()) {}
+
+  /// Reads an object. When it is bad, adds what is wrong to `bad`; `part` says where in the row the object stands, and
+  /// may be empty.
+  void read(std::string_view text, std::int64_t row, const std::string& part, BadRows& bad);
+
+  /// Values by the position of their field in the list.
+  [[nodiscard]] bool has(std::size_t field) const { return values_[field].present; }
+  [[nodiscard]] std::int64_t whole(std::size_t field) const { return values_[field].whole; }
+  [[nodiscard]] double real(std::size_t field) const { return values_[field].real; }
+  [[nodiscard]] std::span<const std::uint64_t> ids(std::size_t field) const { return values_[field].ids; }
+  void complain(std::size_t field, std::string what, std::string fix);
+
+ private:
+  struct Value {
+    bool seen = false;
+    bool present = false;  // and neither null nor bad
+    std::int64_t whole = 0;
+    double real = 0.0;
+    std::vector<std::uint64_t> ids;
+  };
+  std::string_view scan_value(JsonCursor& cursor, std::size_t field);
+  void read_number(std::size_t field, std::string_view word);
+
+  std::span<const JsonField> fields_;
+  std::vector<Value> values_;
+  std::int64_t row_ = 0;  // where the object at hand stands, for complaints
+  std::string part_;
+  BadRows* bad_ = nullptr;
+};
+
+/// Reads one object per line. Rows are numbered as lines of the file; empty lines are skipped. A bad row is reported
+/// together with those after it, up to ten.
+class JsonlReader : public TraceReader {
+ public:
+  bool next(RequestSpec& request) final;
+  [[nodiscard]] std::int64_t row() const final { return lines_.row(); }
+
+ protected:
+  /// Throws DataError when the file cannot be read. `fields` must outlive the reader.
+  JsonlReader(const std::string& path, std::span<const JsonField> fields) : lines_(path), bad_(path), row_(fields) {}
+
+  /// Makes a request of an object whose values are all good, or complains. The request comes without client, and
+  /// with the prefix ids of the row before: overwriting them is quicker than starting anew.
+  virtual void parse(JsonRow& row, RequestSpec& request) = 0;
+  /// Has the row at hand been complained about?
+  [[nodiscard]] bool is_bad() const { return bad_.has(lines_.row()); }
+
+ private:
+  LineReader lines_;
+  BadRows bad_;
+  JsonRow row_;
+  bool ended_ = false;
+};
+
+}  // namespace spillway::traces

@@ -1,0 +1,50 @@
+// Mooncake's traces: lengths, times and the identities of prefix blocks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "traces/readers/json_row.hpp"
+#include "traces/readers/row_checks.hpp"
+
+namespace spillway::traces {
+
+/// Reads lines such as
+///   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353, 2354]}
+/// Source: kvcache-ai/Mooncake, FAST25-release/traces, and section 4 of the paper (Qin et al., FAST 2025).
+///
+///   timestamp      real, 0 to 10^11, ms since the start of the trace, which is that of the run; must not go back
+///   input_length   whole, 1 to 16777216 tokens
+///   output_length  whole, 0 to 16777216 tokens; 0 counts as 1, see zero_outputs
+///   hash_ids       ids of the prompt's blocks of 512 tokens, of which the last may be partial; equal ids at equal
+///                  positions mean equal content up to there. Fewer than the prompt has: the rest is not shared
+///
+/// Each id becomes 512 / memory.block_tokens ids, cut to the whole blocks of the input. Other keys are ignored; rows
+/// and errors: see JsonlReader. Files of the same keys but other units (blocks of 16 tokens, seconds) show by ids in
+/// excess of the prompt. Measured: 0.8 million rows/s of 30 hash ids with blocks of 512 tokens, 0.5 million with blocks
+/// of 16 (490 ids per request), on one core of a 2.5 GHz Xeon.
+class MooncakeJsonlReader final : public JsonlReader {
+ public:
+  /// Tokens that one hash id stands for.
+  static constexpr std::int64_t kBlockTokens = 512;
+
+  /// `block_tokens`: the run's block size. Throws ConfigError when 512 is not a multiple of it, DataError when the file
+  /// cannot be read.
+  MooncakeJsonlReader(const std::string& path, Tokens block_tokens);
+
+  [[nodiscard]] bool has_times() const override { return true; }
+  [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
+
+  /// Has the first object of a file two of input_length, output_length and hash_ids?
+  static bool recognises(std::string_view head);
+
+ private:
+  void parse(JsonRow& row, RequestSpec& request) override;
+
+  std::int64_t block_tokens_;
+  ArrivalOrder order_;
+  std::int64_t zero_outputs_ = 0;
+};
+
+}  // namespace spillway::traces

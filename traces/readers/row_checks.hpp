@@ -1,0 +1,59 @@
+// What the rows of a trace must keep among themselves, whatever their format.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace spillway::traces {
+
+/// The latest time since the start of a run that a trace may state: three years in seconds, far below the clock's end.
+inline constexpr double kMaxTraceSeconds = 1e8;
+
+/// Arrival times in the order of the rows.
+class ArrivalOrder {
+ public:
+  /// Takes note of a row's time; false when it is before that of the row before.
+  bool accept(std::int64_t ns) {
+    const bool forward = !started_ || ns >= last_;
+    if (!started_) first_ = ns;
+    started_ = true;
+    last_ = ns;
+    return forward;
+  }
+  [[nodiscard]] std::int64_t first() const { return first_; }
+  [[nodiscard]] std::int64_t last() const { return last_; }
+
+ private:
+  bool started_ = false;
+  std::int64_t first_ = 0;
+  std::int64_t last_ = 0;
+};
+
+/// Clients of a file that names them by numbers, or by texts, which are numbered from 1 in order of appearance. Memory:
+/// the distinct texts.
+class ClientNames {
+ public:
+  [[nodiscard]] bool numbered() const { return kind_ == Kind::numbers; }
+  [[nodiscard]] bool named() const { return kind_ == Kind::names; }
+  /// Both return false when the file named clients in the other way before.
+  bool number(std::uint32_t number, std::uint32_t& client) {
+    if (kind_ == Kind::names) return false;
+    kind_ = Kind::numbers;
+    client = number;
+    return true;
+  }
+  bool name(std::string_view name, std::uint32_t& client) {
+    if (kind_ == Kind::numbers) return false;
+    kind_ = Kind::names;
+    client = numbers_.try_emplace(std::string(name), static_cast<std::uint32_t>(numbers_.size() + 1)).first->second;
+    return true;
+  }
+
+ private:
+  enum class Kind : std::uint8_t { unknown, numbers, names } kind_ = Kind::unknown;
+  std::unordered_map<std::string, std::uint32_t> numbers_;
+};
+
+}  // namespace spillway::traces

@@ -1,0 +1,37 @@
+#include "traces/readers/vidur_csv.hpp"
+
+#include <array>
+
+namespace spillway::traces {
+namespace {
+
+enum Column : std::size_t { kInput, kOutput, kArrival, kColumns };
+constexpr std::array<CsvColumn, kColumns> kColumnNames{
+    {{"num_prefill_tokens"}, {"num_decode_tokens"}, {"arrived_at", false}}};
+constexpr const char* kFix = "the first row must name the columns num_prefill_tokens and num_decode_tokens";
+
+}  // namespace
+
+bool VidurCsvReader::recognises(std::string_view head) {
+  return names_columns(head, std::span(kColumnNames).first(kArrival), 1);
+}
+
+VidurCsvReader::VidurCsvReader(const std::string& path) : CsvReader(path, {.columns = kColumnNames, .fix = kFix}) {}
+
+bool VidurCsvReader::has_times() const { return has(kArrival); }
+
+void VidurCsvReader::parse(RequestSpec& request) {
+  const auto input = tokens(kInput, 1);
+  const auto output = tokens(kOutput, 1);
+  if (has(kArrival)) {
+    const auto arrival = seconds(kArrival);
+    if (arrival && !order_.accept(*arrival)) bad_order(kArrival);
+  }
+  if (is_bad()) return;
+  request.arrival = SimTime(order_.last());
+  request.input = Tokens(*input);
+  request.output = Tokens(*output);
+  request.max_new_tokens = request.output;
+}
+
+}  // namespace spillway::traces
