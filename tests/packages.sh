@@ -19,6 +19,8 @@ packages_for() {
       echo "libcli11-dev||the command line"
       echo "nlohmann-json3-dev||configurations, profiles and results"
       echo "libssl-dev||SHA-256 of the inputs"
+      echo "libpcre2-dev||tokens of text, GPT-2"
+      echo "libsentencepiece-dev||tokens of text, SentencePiece"
       ;;
     test)
       echo "libgtest-dev||tests"
