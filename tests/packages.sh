@@ -20,6 +20,8 @@ packages_for() {
       echo "nlohmann-json3-dev||configurations, profiles and results"
       echo "libssl-dev||SHA-256 of the inputs"
       echo "zlib1g-dev||traces that are compressed with gzip"
+      echo "libpcre2-dev||tokens of text, GPT-2"
+      echo "libsentencepiece-dev||tokens of text, SentencePiece"
       ;;
     test)
       echo "libgtest-dev||tests"

@@ -1,0 +1,12 @@
+// The files that tokenizers are read from.
+#pragma once
+
+#include <string>
+
+namespace spillway::traces {
+
+/// The whole content, at least one byte. Throws DataError when `path` is not a regular file that can be read, or is
+/// empty.
+[[nodiscard]] std::string read_tokenizer_file(const std::string& path);
+
+}  // namespace spillway::traces

@@ -1,0 +1,18 @@
+// UTF-8 that may be broken.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace spillway::traces {
+
+/// `text` itself when it is UTF-8; else `buffer`, which is overwritten with the text where each maximal subpart of a
+/// character that is broken off, and each byte that can begin none, is one U+FFFD. Source: The Unicode Standard, 3.9,
+/// tables 3-7 and 3-8; Python's errors="replace" does the same. O(bytes).
+[[nodiscard]] std::string_view repaired_utf8(std::string_view text, std::string& buffer);
+
+/// Number of code points in valid UTF-8.
+[[nodiscard]] std::int64_t code_points(std::string_view utf8);
+
+}  // namespace spillway::traces
