@@ -48,6 +48,7 @@ struct Workload {
 ///  * A file: all its rows, or the first `workload.requests`. With times: arrival `trace`, and `workload.rate` scales
 ///    them so that the whole file has that mean rate, (rows - 1) / (last - first). Without times `workload.rate` or
 ///    `workload.arrival` must be given; a rate alone means poisson.
+///    Without input lengths `workload.input_tokens` must be given.
 ///  * poisson and constant on a file keep its lengths and order and draw new arrivals, at `workload.rate`, else at the
 ///    file's own mean rate, else at kDefaultRate. The first request arrives at 0.
 ///  * workload.input_tokens and output_tokens replace the lengths. Prefix ids beyond a shorter input are dropped.
