@@ -37,7 +37,7 @@ struct Workload {
   bool random = false;           // false: every replication delivers the same requests
   std::vector<std::string> warnings;
   std::unique_ptr<RequestSource> stream;  // `requests` requests, arrivals in whole ns, the first at 0 unless a trace
-                                          // with its own clock (native-jsonl) starts later
+                                          // whose clock is the run's starts later
 };
 
 /// Opens the traffic that the settings describe.
