@@ -43,6 +43,7 @@ struct FileFacts {
   SimTime first{};
   SimTime last{};
   bool has_times = false;
+  bool has_inputs = true;
   bool prefix_ids = false;
   std::int64_t zero_outputs = 0;
   /// Mean requests/s; empty when there are no times or no two different ones.
@@ -268,6 +269,10 @@ class Builder {
           "kept",
           facts.zero_outputs, facts.rows, workload_.name));
     }
+    if (!facts.has_inputs && !value<std::string>("workload.input_tokens")) {
+      problem("workload.input_tokens", fmt::format("{} states output lengths only", workload_.name),
+              "set the lengths of its prompts, e.g. workload.input_tokens=64 or lognormal(64,1)");
+    }
     choose_arrival(facts);
   }
 
@@ -284,6 +289,7 @@ class Builder {
     }
     workload_.format = trace.format;
     facts.has_times = trace.reader->has_times();
+    facts.has_inputs = trace.reader->has_inputs();
     facts.zero_outputs = trace.reader->zero_outputs();
     if (facts.rows == 0) {
       throw DataError("the trace holds no request", workload_.name, "check that it was copied whole");

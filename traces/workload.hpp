@@ -42,7 +42,7 @@ struct Workload {
   bool random = false;           // false: every replication delivers the same requests
   std::vector<std::string> warnings;
   std::unique_ptr<RequestSource> stream;  // `requests` requests, arrivals in whole ns, the first at 0 unless a trace
-                                          // with its own clock (native-jsonl) starts later
+                                          // whose clock is the run's starts later
 };
 
 /// Opens the traffic that the settings describe.
@@ -54,12 +54,13 @@ struct Workload {
 ///  * A file: all its rows, or the first `workload.requests`. With times: arrival `trace`, and `workload.rate` scales
 ///    them so that the whole file has that mean rate, (rows - 1) / (last - first). Without times `workload.rate` or
 ///    `workload.arrival` must be given; a rate alone means poisson.
+///    Without input lengths `workload.input_tokens` must be given.
 ///  * poisson, gamma, constant and burst on a file keep its lengths and order and draw new arrivals, at
-///  `workload.rate`, else at the
-///    file's own mean rate, else at kDefaultRate. The first request arrives at 0.
+///  `workload.rate`,
+///    else at the file's own mean rate, else at kDefaultRate. The first request arrives at 0.
 ///  * workload.cv is for gamma, which needs it; workload.burst_* are for burst, which needs burst_after.
 ///  * workload.input_tokens and output_tokens replace the lengths; with `uniform` a number is the middle. Prefix ids
-///  beyond a shorter input are dropped.
+///    beyond a shorter input are dropped.
 ///  * workload.max_new_tokens N is what every client asks for; outputs beyond N are cut to N, as an engine would.
 ///  * workload.clients N draws every request's client from 0 to N - 1, each as likely; without it they are the file's,
 ///    or all 0.

@@ -85,8 +85,8 @@ std::vector<Parameter> workload_parameters() {
   table.push_back(std::move(trace));
 
   Parameter format = key("workload.format", ParameterType::choice, "-", "auto",
-                         "Format of the trace file; auto tells it from the file's first line",
-                         "Spillway: auto, as the formats' first lines differ");
+                         "Format of the trace file; auto tells it from the start of the file",
+                         "Spillway: auto, as the formats differ in their first line or keys");
   format.choices = trace_format_choices();
   table.push_back(std::move(format));
 

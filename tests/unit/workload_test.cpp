@@ -350,6 +350,20 @@ TEST(Workload, AFileWithoutTimesNeedsARateOrAnArrival) {
             (std::vector<std::string>{"workload.rate is not set: arrivals are drawn at 4 requests/s, the default"}));
 }
 
+TEST(Workload, AFileWithoutInputLengthsNeedsThem) {
+  const TempFile file("[{\"L_gt\": 160}, {\"L_gt\": 49}]", ".json");
+  EXPECT_EQ(problems_with({{"workload.trace", file.path()}}, file.path()),
+            "exit 2\nFILE states output lengths only | workload.input_tokens | set the lengths of its prompts, e.g. "
+            "workload.input_tokens=64 or lognormal(64,1)\n"
+            "FILE has no arrival times, so a rate or an arrival process is needed | workload.rate | "
+            "set workload.rate (requests/s) or workload.arrival, e.g. workload.rate=4");
+  const auto requests =
+      requests_of({{"workload.trace", file.path()}, {"workload.rate", "2"}, {"workload.input_tokens", "64"}});
+  ASSERT_EQ(requests.size(), 2U);
+  EXPECT_EQ(requests[0].input, Tokens(64));
+  EXPECT_EQ(requests[0].output, Tokens(160));
+}
+
 TEST(Workload, AFileKeepsItsClientsPrefixesAndLimits) {
   const TempFile file(kUntimed, ".jsonl");
   const std::map<std::string, std::string> base{{"workload.trace", file.path()}, {"workload.rate", "2"}};

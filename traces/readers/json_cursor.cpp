@@ -72,7 +72,7 @@ void add_broken(BadRows& bad, std::int64_t row, const std::string& part, const J
             "complete or delete the row; a file that was cut off while being copied ends like this");
   } else {
     bad.add(row, where, fmt::format("'{}' stands where {} should be", cursor.shown(), wanted),
-            "write one JSON object per line");
+            part.empty() ? "write one JSON object per line" : "correct or delete the item");
   }
 }
 

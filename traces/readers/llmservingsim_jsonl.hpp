@@ -23,7 +23,7 @@ namespace spillway::traces {
 ///                    prefix id that depends on its tokens and all before them
 ///
 /// Other keys are ignored, output_tok_ids among them; rows and errors: see JsonlReader. Memory beside it: one prompt.
-/// Measured: 260 MB/s on one core of a 2.5 GHz Xeon, whatever the rows' lengths.
+/// Measured: 210 MB/s on one core of a 2.5 GHz Xeon, whatever the rows' lengths.
 class LlmServingSimJsonlReader final : public JsonlReader {
  public:
   /// `block_tokens`: the run's block size. Throws DataError when the file cannot be read.

@@ -13,6 +13,7 @@
 #include "traces/readers/azure_csv.hpp"
 #include "traces/readers/burstgpt_csv.hpp"
 #include "traces/readers/input_file.hpp"
+#include "traces/readers/lengths_json.hpp"
 #include "traces/readers/llmservingsim_jsonl.hpp"
 #include "traces/readers/mooncake_jsonl.hpp"
 #include "traces/readers/native_csv.hpp"
@@ -56,6 +57,8 @@ const std::vector<Entry>& entries() {
       entry<LlmServingSimJsonlReader>(
           "llmservingsim-jsonl",
           "one JSON object per line with input_toks, output_toks and arrival_time_ns (LLMServingSim)"),
+      entry<LengthsJsonReader>(
+          "lengths-json", "a JSON list of objects with prompt and max_tokens, or with L_gt (output lengths alone)"),
       entry<NativeJsonlReader>("native-jsonl",
                                "one JSON object per line with input_tokens and output_tokens (spillway's own)")};
   return kEntries;

@@ -12,6 +12,8 @@ class TraceReader : public RequestSource {
  public:
   /// Do its requests have arrival times? Without, every arrival is 0.
   [[nodiscard]] virtual bool has_times() const = 0;
+  /// Do its requests have input lengths? Without, every input is 1 and must be replaced.
+  [[nodiscard]] virtual bool has_inputs() const { return true; }
   /// Requests delivered so far whose output of 0 tokens was raised to 1.
   [[nodiscard]] virtual std::int64_t zero_outputs() const { return 0; }
   /// Line of the file that the last request came from, from 1.

@@ -1,0 +1,47 @@
+// The objects of one JSON array of any size, one after the other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "traces/readers/input_file.hpp"
+#include "traces/readers/line_reader.hpp"
+
+namespace spillway::traces {
+
+/// Reads a file that is a list of objects, `[{...}, {...}]`, on as many lines as it likes. Memory: a window of 64 KiB
+/// and one object, of kMaxObject at most. It finds where objects begin and end; what is in them is the caller's to
+/// check.
+class JsonArray {
+ public:
+  static constexpr std::size_t kMaxObject = std::size_t{64} << 20U;
+
+  /// Throws DataError as InputFile does.
+  explicit JsonArray(std::string path);
+  /// The next object's text; valid until the next call. False at the end of the list, or when the list is broken: that
+  /// is then among `bad`.
+  bool next(std::string_view& object, BadRows& bad);
+  /// Line on which the object last returned begins, from 1.
+  [[nodiscard]] std::int64_t row() const { return begin_; }
+  /// Number of the object last returned, from 1.
+  [[nodiscard]] std::int64_t item() const { return item_; }
+
+ private:
+  bool fill();
+  int peek();
+  bool take_object();
+  bool broken(BadRows& bad, const char* wanted);
+
+  InputFile file_;
+  std::string window_;
+  std::size_t at_ = 0;  // unread bytes are window_[at_, window_.size())
+  std::string object_;
+  std::int64_t line_ = 1;
+  std::int64_t begin_ = 0;
+  std::int64_t item_ = 0;
+  bool started_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace spillway::traces
