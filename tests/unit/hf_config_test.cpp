@@ -27,6 +27,7 @@ struct Published {
   std::int64_t max_positions;
   std::int64_t rotated_dim;
 };
+// NOLINTNEXTLINE(readability-identifier-naming): the name that GoogleTest calls
 void PrintTo(const Published& model, std::ostream* stream) { *stream << model.name; }
 
 // V h embedding; a layer: q + k + v + o, MLP, norms, biases.
@@ -705,6 +706,7 @@ struct BadQuantization {
   const char* config;
   const char* expected;  // "what | where" in part
 };
+// NOLINTNEXTLINE(readability-identifier-naming): the name that GoogleTest calls
 void PrintTo(const BadQuantization& bad, std::ostream* stream) { *stream << bad.name; }
 class HfBadQuantization : public testing::TestWithParam<BadQuantization> {};
 
@@ -788,6 +790,7 @@ struct BadConfig {
   const char* patch;     // merged into Llama-2-7B's config; null removes a field
   const char* expected;  // in part
 };
+// NOLINTNEXTLINE(readability-identifier-naming): the name that GoogleTest calls
 void PrintTo(const BadConfig& bad, std::ostream* stream) { *stream << bad.name; }
 class HfBadConfig : public testing::TestWithParam<BadConfig> {};
 
