@@ -16,6 +16,7 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
     : model_(*config.model),
       kv_(config.kv),
       metrics_(metrics),
+      source_(*config.source),
       on_request_(config.on_request),
       members_(config.kv.block_tokens, config.kv.prefix_caching) {
   block_tokens_ = kv_.block_tokens;
@@ -42,15 +43,7 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTim
   slot.input = static_cast<std::int32_t>(spec.input.count());
   slot.output = static_cast<std::int32_t>(spec.output.count());
   slot.max_new = static_cast<std::int32_t>(spec.max_new_tokens.count());
-  if (cached_ && !spec.prefix_ids.empty()) {
-    if (free_prefixes_.empty()) {
-      free_prefixes_.push_back(static_cast<std::int32_t>(prefixes_.size()));
-      prefixes_.emplace_back();
-    }
-    slot.prefix = free_prefixes_.back();
-    free_prefixes_.pop_back();
-    prefixes_[static_cast<std::size_t>(slot.prefix)] = spec.prefix_ids;
-  }
+  slot.details = keep_details(spec);
   const RequestId id = table_.add(slot);
   totals_.peak_waiting = std::max(totals_.peak_waiting, waiting());
   if (spec.input + spec.max_new_tokens > max_model_len_) {
@@ -60,6 +53,22 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTim
     policy_.scheduler->arrived(request(id));
   }
   return id;
+}
+
+std::int32_t Instance::keep_details(const RequestSpec& spec) {
+  const bool shares = cached_ && !spec.prefix_ids.empty();
+  if (!shares && spec.traits == RequestTraits()) return -1;
+  if (free_details_.empty()) {
+    free_details_.push_back(static_cast<std::int32_t>(details_.size()));
+    details_.emplace_back();
+  }
+  const std::int32_t index = free_details_.back();
+  free_details_.pop_back();
+  Details& details = details_[static_cast<std::size_t>(index)];
+  details.traits = spec.traits;
+  details.prefix_ids.clear();
+  if (shares) details.prefix_ids = spec.prefix_ids;
+  return index;
 }
 
 void Instance::expire(RequestId id, SimTime now) {
@@ -106,7 +115,7 @@ void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
     record(slot, nullptr, outcome, now);
   }
   if (slot.client_number >= 0) fairness_.ended(slot.client_number, in_batch, now);
-  if (slot.prefix >= 0) free_prefixes_.push_back(slot.prefix);
+  if (slot.details >= 0) free_details_.push_back(slot.details);
   table_.remove(id);
 }
 
@@ -119,6 +128,7 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
   record.end = now;
   record.input = Tokens(slot.input);
   record.output = Tokens(slot.output);
+  if (slot.details >= 0) record.traits = details_[static_cast<std::size_t>(slot.details)].traits;
   if (member != nullptr) {
     record.first_scheduled = member->first_scheduled;
     record.first_token = member->first_token;
@@ -131,6 +141,7 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
   if (outcome == Outcome::rejected && !first_rejected_) first_rejected_ = record;
   metrics_.ended(record);
   if (on_request_) on_request_(record);
+  source_.ended(record);
 }
 
 void Instance::stop(SimTime now) {

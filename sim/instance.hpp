@@ -121,6 +121,8 @@ class Instance final : public View, private Decision {
   void complete_chunks(SimTime now, Duration duration);
   void emit_token(std::int32_t m, SimTime now);
   void finish_member(std::int32_t m, Outcome outcome, SimTime now);
+  /// Index of the details of a request that just arrived; -1: it has none worth keeping.
+  [[nodiscard]] std::int32_t keep_details(const RequestSpec& spec);
   void end_request(RequestId id, Outcome outcome, SimTime now);
   void record(const RequestSlot& slot, const Member* member, Outcome outcome, SimTime now);
   void advance(SimTime now);
@@ -131,6 +133,7 @@ class Instance final : public View, private Decision {
   const ExecutionModel& model_;
   const KvLayout kv_;
   MetricsCollector& metrics_;
+  RequestSource& source_;
   const std::function<void(const RequestRecord&)>& on_request_;
   Policy policy_;
 
@@ -139,8 +142,13 @@ class Instance final : public View, private Decision {
   std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
   std::unique_ptr<HostCache> host_;       // only with a host tier of it
   std::vector<BlockHash> named_;          // named in the iteration in flight; kept only with a host tier
-  std::vector<std::vector<std::uint64_t>> prefixes_;
-  std::vector<std::int32_t> free_prefixes_;
+  /// What few workloads say of a request.
+  struct Details {
+    std::vector<std::uint64_t> prefix_ids;
+    RequestTraits traits;
+  };
+  std::vector<Details> details_;
+  std::vector<std::int32_t> free_details_;
 
   // The decision being staged, then the iteration in flight.
   std::int64_t staged_decodes_ = -1;  // -1: not said

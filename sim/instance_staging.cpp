@@ -58,8 +58,8 @@ bool Instance::grows_next(RequestId id) const {
 
 BlockHash Instance::block_hash(const RequestSlot& slot, BlockHash parent, std::int64_t block) const {
   constexpr std::uint64_t kPrivate = 0xD1B54A32D192ED03ULL;  // content that no other request shares
-  if (slot.prefix >= 0) {
-    const auto& ids = prefixes_[static_cast<std::size_t>(slot.prefix)];
+  if (slot.details >= 0) {
+    const auto& ids = details_[static_cast<std::size_t>(slot.details)].prefix_ids;
     if (block < static_cast<std::int64_t>(ids.size())) return chain_hash(parent, ids[static_cast<std::size_t>(block)]);
   }
   return chain_hash(chain_hash(parent, kPrivate), slot.serial);

@@ -18,6 +18,23 @@ struct RequestId {
 };
 inline constexpr RequestId kNoRequest{};
 
+/// Limits that a workload sets for one request, in place of the run's slo.* keys. 0: none.
+struct RequestSlo {
+  Duration ttft{};
+  Duration tpot{};
+  Duration e2e{};
+  bool operator==(const RequestSlo&) const = default;
+};
+
+/// What a workload may say of a request beside its lengths.
+struct RequestTraits {
+  std::int64_t conversation = -1;   // conversations are numbered from 0 as they start; -1: in none
+  std::int32_t turn = 0;            // in its conversation, from 1; 0: in none
+  std::uint32_t service_class = 0;  // 0: none named
+  RequestSlo slo{};
+  bool operator==(const RequestTraits&) const = default;
+};
+
 /// One request as a workload delivers it.
 struct RequestSpec {
   SimTime arrival{};
@@ -25,8 +42,10 @@ struct RequestSpec {
   Tokens output{};          // >= 1; the truth, hidden from policies
   Tokens max_new_tokens{};  // what the client asked for; >= output
   std::uint32_t client = 0;
-  /// Content identity of the input's first whole blocks (`memory.block_tokens` tokens each); equal ids at equal
-  /// positions after equal prefixes mean equal tokens. Empty: unknown, never shared.
+  RequestTraits traits{};
+  /// Content identity of the request's first whole blocks (`memory.block_tokens` tokens each): of its input, and, where
+  /// another request's input repeats its output, of that too. Equal ids at equal positions after equal prefixes mean
+  /// equal tokens. Empty: unknown, never shared.
   std::vector<std::uint64_t> prefix_ids;
 };
 
@@ -48,6 +67,7 @@ struct RequestRecord {
   Tokens cached{};     // prompt tokens taken from the prefix cache, all admissions together
   std::int32_t preempted_recompute = 0;
   std::int32_t preempted_swap = 0;
+  RequestTraits traits{};
   bool operator==(const RequestRecord&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <deque>
+#include <vector>
 
 #include "sim/event_queue.hpp"
 #include "sim/instance.hpp"
@@ -18,13 +19,15 @@ class Simulation {
       : config_(config), metrics_(config.metrics), instance_(config, metrics_) {}
 
   SimulationResult run() {
-    pull();
+    expect();
     if (config_.until) queue_.push(*config_.until, EventPhase::observation, kHorizon);
     while (!queue_.empty() && !over_) {
       const Event event = queue_.pop();
       now_ = event.time;
       handle(static_cast<Kind>(event.kind));
-      if (!pending_arrival_ && instance_.live() == 0) break;  // a horizon still to come changes nothing
+      expect();
+      // A horizon still to come changes nothing.
+      if (instance_.live() == 0 && expected_.empty()) break;
     }
     SPILLWAY_CHECK(over_ || instance_.live() == 0,
                    "no event is left and " + instance_.oldest() + " still waits: the policy idles for ever");
@@ -63,14 +66,20 @@ class Simulation {
     }
   }
 
-  void pull() {
-    pending_arrival_ = config_.source->next(spec_);
-    if (!pending_arrival_) return;
-    SPILLWAY_CHECK(spec_.arrival >= now_, "the request source went back in time");
-    queue_.push(spec_.arrival, EventPhase::arrival, kArrival);
+  /// Sees to it that there is an event for the next arrival. An event for a later one stays in the queue, and serves
+  /// whatever arrives then.
+  void expect() {
+    const SimTime next = config_.source->next_arrival();
+    if (next == kNever || (!expected_.empty() && next >= expected_.back())) return;
+    SPILLWAY_CHECK(next >= now_, "the request source went back in time");
+    expected_.push_back(next);
+    queue_.push(next, EventPhase::arrival, kArrival);
   }
 
   void arrive() {
+    expected_.pop_back();
+    if (config_.source->next_arrival() != now_) return;
+    config_.source->next(spec_);
     metrics_.submitted(static_cast<std::uint64_t>(submitted_), now_);
     const RequestId id = instance_.submit(spec_, static_cast<std::uint32_t>(submitted_), now_);
     ++submitted_;
@@ -79,7 +88,6 @@ class Simulation {
       if (deadlines_.empty()) queue_.push(now_ + *config_.request_timeout, EventPhase::timer, kExpire);
       deadlines_.push_back(id);
     }
-    pull();
     wake();
   }
 
@@ -127,7 +135,7 @@ class Simulation {
   SimTime now_{};
   SimTime last_completion_{};
   RequestSpec spec_;
-  bool pending_arrival_ = false;
+  std::vector<SimTime> expected_;  // of the arrival events in the queue, each earlier than the one before
   bool decision_pending_ = false;
   bool over_ = false;
   bool interrupted_ = false;

@@ -13,6 +13,7 @@
 #include "traces/arrivals.hpp"
 #include "traces/generators/quantile_table.hpp"
 #include "traces/length.hpp"
+#include "traces/readers/prefix_blocks.hpp"
 #include "traces/readers/reader.hpp"
 
 namespace spillway::traces {
@@ -55,7 +56,7 @@ struct FileFacts {
 
 class WorkloadStream final : public RequestSource {
  public:
-  WorkloadStream(const Plan& plan, std::optional<QuantileTable> table, std::unique_ptr<RequestSource> file,
+  WorkloadStream(const Plan& plan, std::optional<QuantileTable> table, std::unique_ptr<TraceReader> file,
                  std::int64_t seed, std::int64_t replication)
       : plan_(plan),
         table_(std::move(table)),
@@ -66,12 +67,31 @@ class WorkloadStream final : public RequestSource {
         outputs_(seed, replication, "workload.output_tokens"),
         clients_(seed, replication, "workload.clients") {}
 
-  bool next(RequestSpec& request) override {
-    if (delivered_ == plan_.requests) return false;
+  [[nodiscard]] SimTime next_arrival() override {
+    if (!ready_ && delivered_ < plan_.requests) ready_ = prepare(ahead_);
+    return ready_ ? ahead_.arrival : kNever;
+  }
+  void next(RequestSpec& request) override {
+    (void)next_arrival();
+    std::swap(request, ahead_);
+    ready_ = false;
+    ++delivered_;
+  }
+  [[nodiscard]] std::int64_t expected() const override { return plan_.requests; }
+
+ private:
+  bool prepare(RequestSpec& request) {
     if (file_ != nullptr) {
-      if (!file_->next(request)) return false;
+      if (!file_->next(row_)) return false;
+      request.arrival = row_.arrival == kNever ? SimTime() : row_.arrival;
+      request.input = row_.input;
+      request.output = row_.output;
+      request.max_new_tokens = row_.max_new_tokens;
+      request.client = row_.client;
+      block_ids(row_, row_.input, Tokens(plan_.block_tokens), request.prefix_ids);
     } else {
       const Lengths lengths = table_->sample(lengths_);
+      request.arrival = SimTime();
       request.input = lengths.input;
       request.output = lengths.output;
       request.max_new_tokens = lengths.output;
@@ -83,12 +103,8 @@ class WorkloadStream final : public RequestSource {
       request.client = static_cast<std::uint32_t>(clients_.uniform() * static_cast<double>(plan_.clients));
     }
     request.arrival = arrivals_.next(request.arrival);
-    ++delivered_;
     return true;
   }
-  [[nodiscard]] std::int64_t expected() const override { return plan_.requests; }
-
- private:
   void set_lengths(RequestSpec& request) {
     if (plan_.input) {
       request.input = plan_.input->sample(inputs_);
@@ -107,7 +123,10 @@ class WorkloadStream final : public RequestSource {
 
   Plan plan_;
   std::optional<QuantileTable> table_;
-  std::unique_ptr<RequestSource> file_;
+  std::unique_ptr<TraceReader> file_;
+  TraceRow row_;
+  RequestSpec ahead_;
+  bool ready_ = false;
   ArrivalClock arrivals_;
   RandomStream lengths_;
   RandomStream inputs_;
@@ -278,13 +297,13 @@ class Builder {
 
   /// Reads the whole file once.
   FileFacts survey() {
-    const OpenedTrace trace = open_trace(workload_.name, text("workload.format", "auto"), Tokens(plan_.block_tokens));
+    const OpenedTrace trace = open_trace(workload_.name, text("workload.format", "auto"));
     FileFacts facts;
-    RequestSpec request;
-    while (trace.reader->next(request)) {
-      if (facts.rows == 0) facts.first = request.arrival;
-      facts.last = request.arrival;
-      facts.prefix_ids = facts.prefix_ids || !request.prefix_ids.empty();
+    TraceRow row;
+    while (trace.reader->next(row)) {
+      if (facts.rows == 0) facts.first = row.arrival;
+      facts.last = row.arrival;
+      facts.prefix_ids = facts.prefix_ids || !row.prefix_ids.empty();
       ++facts.rows;
     }
     workload_.format = trace.format;
@@ -373,8 +392,8 @@ class Builder {
   }
 
   void finish(std::int64_t replication) {
-    std::unique_ptr<RequestSource> reader;
-    if (!table_) reader = open_trace(workload_.name, workload_.format, Tokens(plan_.block_tokens)).reader;
+    std::unique_ptr<TraceReader> reader;
+    if (!table_) reader = open_trace(workload_.name, workload_.format).reader;
     workload_.arrival = name_of(plan_.arrival.process);
     workload_.arrival_details = plan_.arrival.details();
     workload_.requests = plan_.requests;

@@ -11,12 +11,22 @@ namespace spillway {
 
 /// A pull stream of requests in order of arrival. Memory does not depend on its length.
 ///
-/// Contract: `next` fills `request` (every field, prefix_ids included) and returns true, or returns false for ever
-/// after. Arrivals never decrease. Throws DataError (file, row, column) on input that cannot be read.
+/// A request may depend on what became of an earlier one, as the next turn of a conversation does. So the engine tells
+/// the source of every request that ends, and asks again when the next one arrives: that may then be earlier than it
+/// was.
+///
+/// Contract: arrivals never decrease, and never lie before an end that the source was told of. The n-th request
+/// delivered (from 0) has index n in `ended`. Throws DataError (file, row, column) on input that cannot be read.
 class RequestSource {
  public:
   virtual ~RequestSource() = default;
-  virtual bool next(RequestSpec& request) = 0;
+  /// Arrival of the next request as far as it is known now; kNever when none is known, which is for ever once every
+  /// request that was delivered has ended. O(1).
+  [[nodiscard]] virtual SimTime next_arrival() = 0;
+  /// Delivers that request, every field of it. To be called only when there is one.
+  virtual void next(RequestSpec& request) = 0;
+  /// A request that was delivered has ended, in whatever way.
+  virtual void ended(const RequestRecord& record) { (void)record; }
   /// Requests in the whole stream when that is known before reading it, else -1: for progress only.
   [[nodiscard]] virtual std::int64_t expected() const { return -1; }
 };

@@ -75,7 +75,8 @@ void policy_prefixes(benchmark::State& state, const std::string& policy) {
   assembly.setup.kv.prefix_caching = true;
   assembly.setup.kv.host_cache_blocks = Blocks(20'000);
   std::vector<RequestSpec> requests;
-  for (RequestSpec spec; assembly.workload.stream->next(spec);) {
+  for (RequestSpec spec; assembly.workload.stream->next_arrival() != kNever;) {
+    assembly.workload.stream->next(spec);
     const std::uint64_t prefix = requests.size() % 128;
     for (std::int64_t b = 0; prefix < 64 && b < spec.input.count() / 16; ++b) spec.prefix_ids.push_back(prefix);
     requests.push_back(spec);
@@ -99,7 +100,9 @@ void engine_alone(benchmark::State& state) {
   Assembly assembly = assemble(resolve_arguments(
       {"policy=vllm", "workload.trace=sharegpt", "workload.requests=300000", "workload.rate=1000"}, {}, {}));
   std::vector<RequestSpec> requests;
-  for (RequestSpec spec; assembly.workload.stream->next(spec);) requests.push_back(spec);
+  for (RequestSpec spec; assembly.workload.stream->next_arrival() != kNever; requests.push_back(spec)) {
+    assembly.workload.stream->next(spec);
+  }
   measure(state, [&] {
     oracle::ListSource source(requests);
     return simulate(simulation_config(assembly, source)).statistics;

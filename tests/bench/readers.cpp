@@ -47,20 +47,20 @@ std::string shared_trace(const std::string& name) {
   return std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/traces/" + name;
 }
 
-std::vector<spillway::RequestSpec> requests_of(const std::string& path) {
-  std::vector<spillway::RequestSpec> all;
+std::vector<traces::TraceRow> requests_of(const std::string& path) {
+  std::vector<traces::TraceRow> all;
   if (!fs::exists(path)) return all;
-  const traces::OpenedTrace trace = traces::open_trace(path, "auto", Tokens(512));
-  spillway::RequestSpec request;
+  const traces::OpenedTrace trace = traces::open_trace(path, "auto");
+  traces::TraceRow request;
   while (trace.reader->next(request)) all.push_back(request);
   return all;
 }
 
-void read_all(benchmark::State& state, const std::string& path, std::int64_t block_tokens) {
+void read_all(benchmark::State& state, const std::string& path) {
   std::int64_t rows = 0;
   for (auto _ : state) {
-    const traces::OpenedTrace trace = traces::open_trace(path, "auto", Tokens(block_tokens));
-    spillway::RequestSpec request;
+    const traces::OpenedTrace trace = traces::open_trace(path, "auto");
+    traces::TraceRow request;
     while (trace.reader->next(request)) ++rows;
   }
   using benchmark::Counter;
@@ -70,7 +70,7 @@ void read_all(benchmark::State& state, const std::string& path, std::int64_t blo
 
 /// The requests of a real file in any layout: `row` writes one of them, at an arrival in seconds.
 void tile(benchmark::State& state, const std::string& source, const std::string& header,
-          const std::function<std::string(const spillway::RequestSpec&, double)>& row, std::int64_t block_tokens = 16) {
+          const std::function<std::string(const traces::TraceRow&, double)>& row) {
   const auto requests = requests_of(shared_trace(source));
   if (requests.empty()) {
     state.SkipWithError(("../shared/data/traces/" + source + " is not there").c_str());
@@ -82,12 +82,12 @@ void tile(benchmark::State& state, const std::string& source, const std::string&
     for (const auto& request : requests) text += row(request, copy * span + spillway::to_seconds(request.arrival));
     return text;
   });
-  read_all(state, file.path(), block_tokens);
+  read_all(state, file.path());
 }
 
 constexpr const char* kAzure = "azure-2023-code.csv";
 
-std::string azure_row(const spillway::RequestSpec& request, double arrival) {
+std::string azure_row(const traces::TraceRow& request, double arrival) {
   const auto second = static_cast<std::int64_t>(arrival);
   const auto part = static_cast<std::int64_t>((arrival - static_cast<double>(second)) * 1e7);
   return fmt::format("2023-{:02}-{:02} {:02}:{:02}:{:02}.{:07},{},{}\r\n", second / 2419200 % 12 + 1,
@@ -138,8 +138,7 @@ void native_jsonl(benchmark::State& state) {
 BENCHMARK(native_jsonl)->Unit(benchmark::kMillisecond);
 
 /// The lines of a real file as they are, but for the time behind `key`, to which each copy adds the span of the file.
-void tile_lines(benchmark::State& state, const std::string& source, const std::string& key, std::int64_t span,
-                std::int64_t block_tokens) {
+void tile_lines(benchmark::State& state, const std::string& source, const std::string& key, std::int64_t span) {
   const std::string path = shared_trace(source);
   if (!fs::exists(path)) {
     state.SkipWithError(("../shared/data/traces/" + source + " is not there").c_str());
@@ -163,16 +162,16 @@ void tile_lines(benchmark::State& state, const std::string& source, const std::s
     for (const Line& line : lines) text += line.before + std::to_string(line.time + copy * span) + line.after;
     return text;
   });
-  read_all(state, file.path(), block_tokens);
+  read_all(state, file.path());
 }
 
 void mooncake_jsonl(benchmark::State& state) {
-  tile_lines(state, "mooncake-synthetic.jsonl", "\"timestamp\": ", 2'000'000, state.range(0));
+  tile_lines(state, "mooncake-synthetic.jsonl", "\"timestamp\": ", 2'000'000);
 }
-BENCHMARK(mooncake_jsonl)->Arg(512)->Arg(16)->Unit(benchmark::kMillisecond);
+BENCHMARK(mooncake_jsonl)->Unit(benchmark::kMillisecond);
 
 void llmservingsim_jsonl(benchmark::State& state) {
-  tile_lines(state, "sharegpt-llama31-8b-300.jsonl.gz", "\"arrival_time_ns\": ", 30'000'000'000, 16);
+  tile_lines(state, "sharegpt-llama31-8b-300.jsonl.gz", "\"arrival_time_ns\": ", 30'000'000'000);
 }
 BENCHMARK(llmservingsim_jsonl)->Unit(benchmark::kMillisecond);
 

@@ -12,11 +12,8 @@ namespace spillway::oracle {
 class ListSource final : public RequestSource {
  public:
   explicit ListSource(const std::vector<RequestSpec>& requests) : requests_(requests) {}
-  bool next(RequestSpec& request) override {
-    if (at_ == requests_.size()) return false;
-    request = requests_[at_++];
-    return true;
-  }
+  [[nodiscard]] SimTime next_arrival() override { return at_ < requests_.size() ? requests_[at_].arrival : kNever; }
+  void next(RequestSpec& request) override { request = requests_[at_++]; }
 
  private:
   const std::vector<RequestSpec>& requests_;

@@ -66,7 +66,7 @@ TEST(AzureCsv, ReadsTheFormatOf2023) {
   EXPECT_TRUE(requests[0].prefix_ids.empty());
   EXPECT_EQ(requests[1].arrival, SimTime(52'000'100));  // 4.0319601 - 3.9799600 = 0.0520001 s
   EXPECT_EQ(requests[1].input, Tokens(3180));
-  RequestSpec request;
+  TraceRow request;
   EXPECT_FALSE(reader.next(request)) << "the end is for ever";
 }
 
@@ -119,7 +119,7 @@ TEST(AzureCsv, RowsAcrossWindowsAreWhole) {
   const auto requests = drain(reader);
   ASSERT_EQ(requests.size(), 40'000U);
   for (std::int64_t i = 0; i < 40'000; ++i) {
-    const RequestSpec& request = requests[static_cast<std::size_t>(i)];
+    const TraceRow& request = requests[static_cast<std::size_t>(i)];
     ASSERT_EQ(request.arrival, SimTime(i * 1'000'000));
     ASSERT_EQ(request.input, Tokens(i + 1));
     ASSERT_EQ(request.output, Tokens(i % 7 + 1));
@@ -205,7 +205,7 @@ TEST(AzureCsv, MissingColumnsAreTold) {
 
 TEST(AzureCsv, TheSampleIsReadByDetection) {
   const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/azure.csv", "auto", Tokens(16));
+      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/azure.csv", "auto");
   EXPECT_EQ(trace.format, "azure-csv");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 10U);
@@ -217,17 +217,17 @@ TEST(AzureCsv, TheSampleIsReadByDetection) {
 TEST(AzureCsv, TheRealTraceHasItsPublishedStatistics) {
   const std::string path = shared_trace("azure-2023-code.csv");
   if (path.empty()) GTEST_SKIP() << "../shared/data/traces/azure-2023-code.csv is not there";
-  const OpenedTrace trace = open_trace(path, "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(path, "auto");
   EXPECT_EQ(trace.format, "azure-csv");
   const auto requests = drain(*trace.reader);
   // shared/data/README.md: 8,819 requests; in 2,047.8 / 1,469 / 5,194 / 7,436 / 7,437 (mean, p50, p90, p99, max);
   // out 27.88 / 13 / 55 / 252 / 1,899.
   ASSERT_EQ(requests.size(), 8819U);
   EXPECT_EQ(trace.reader->zero_outputs(), 0);
-  const auto expect = [&](Tokens RequestSpec::*member, double mean, double tolerance, const std::vector<double>& at) {
+  const auto expect = [&](Tokens TraceRow::*member, double mean, double tolerance, const std::vector<double>& at) {
     std::vector<double> values;
     double sum = 0.0;
-    for (const RequestSpec& request : requests) {
+    for (const TraceRow& request : requests) {
       values.push_back(static_cast<double>((request.*member).count()));
       sum += values.back();
     }
@@ -239,8 +239,8 @@ TEST(AzureCsv, TheRealTraceHasItsPublishedStatistics) {
     EXPECT_EQ(values[8730], at[2]);
     EXPECT_EQ(values[8818], at[3]);
   };
-  expect(&RequestSpec::input, 2047.8, 0.05, {1469, 5194, 7436, 7437});
-  expect(&RequestSpec::output, 27.88, 0.005, {13, 55, 252, 1899});
+  expect(&TraceRow::input, 2047.8, 0.05, {1469, 5194, 7436, 7437});
+  expect(&TraceRow::output, 27.88, 0.005, {13, 55, 252, 1899});
   // First stamp 18:17:03.9799600, last 19:14:19.9280160: 57 min 15.9480560 s.
   EXPECT_EQ(requests.front().arrival, SimTime(0));
   EXPECT_EQ(requests.back().arrival, SimTime(3'435'948'056'000));

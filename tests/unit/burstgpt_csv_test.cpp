@@ -24,7 +24,7 @@ std::string problems_in(const std::string& content) {
 TEST(BurstGptCsv, ReadsTheFirstLayout) {
   const TempFile file(
       std::string(kHeader) + "5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,230,1317,API log\n", ".csv");
-  const OpenedTrace trace = open_trace(file.path(), "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(file.path(), "auto");
   EXPECT_EQ(trace.format, "burstgpt-csv");
   EXPECT_TRUE(trace.reader->has_times());
   const auto requests = drain(*trace.reader);
@@ -41,7 +41,7 @@ TEST(BurstGptCsv, ReadsTheNewerLayout) {
       "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
       "5.5,a1,2.25,GPT-4,10,20,30,\"Conversation log, new\"\n6.125,,0.5,GPT-4,11,21,32,API log\n",
       ".csv");
-  const OpenedTrace trace = open_trace(file.path(), "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(file.path(), "auto");
   EXPECT_EQ(trace.format, "burstgpt-csv");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 2U);
@@ -95,7 +95,7 @@ TEST(BurstGptCsv, AMissingColumnIsTold) {
 
 TEST(BurstGptCsv, TheSampleIsReadByDetection) {
   const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/burstgpt.csv", "auto", Tokens(16));
+      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/burstgpt.csv", "auto");
   EXPECT_EQ(trace.format, "burstgpt-csv");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 4U);

@@ -118,10 +118,10 @@ TEST(OpenTrace, ReadsThroughGzip) {
   const std::string text = rows(3000);
   const TempFile plain(text, ".csv");
   const TempFile packed(gzipped(text), ".csv.gz");
-  const OpenedTrace trace = open_trace(packed.path(), "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(packed.path(), "auto");
   EXPECT_EQ(trace.format, "azure-csv");
   const auto requests = drain(*trace.reader);
-  const auto expected = drain(*open_trace(plain.path(), "auto", Tokens(16)).reader);
+  const auto expected = drain(*open_trace(plain.path(), "auto").reader);
   ASSERT_EQ(requests.size(), 3000U);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     ASSERT_EQ(requests[i].arrival, expected[i].arrival);

@@ -54,7 +54,7 @@ TEST(LengthsJson, ItemsAcrossWindowsAreWhole) {
     content += fmt::format("{}{{\"prompt\": {}, \"max_tokens\": {}}}", i == 0 ? "" : ", ", i + 1, i % 7 + 1);
   }
   const TempFile file(content + "]", ".json");
-  const OpenedTrace trace = open_trace(file.path(), "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(file.path(), "auto");
   EXPECT_EQ(trace.format, "lengths-json");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 20'000U);
@@ -137,10 +137,10 @@ TEST(LengthsJson, AnObjectWithoutEndIsTold) {
 
 TEST(LengthsJson, TheSamplesAreReadByDetection) {
   const std::string samples = std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/";
-  const OpenedTrace lengths = open_trace(samples + "lengths.json", "auto", Tokens(16));
+  const OpenedTrace lengths = open_trace(samples + "lengths.json", "auto");
   EXPECT_EQ(lengths.format, "lengths-json");
   EXPECT_EQ(totals_of(*lengths.reader), (Totals{3, 987, 133}));
-  const OpenedTrace outputs = open_trace(samples + "output-lengths.json", "auto", Tokens(16));
+  const OpenedTrace outputs = open_trace(samples + "output-lengths.json", "auto");
   EXPECT_EQ(outputs.format, "lengths-json");
   EXPECT_FALSE(outputs.reader->has_inputs());
   EXPECT_EQ(totals_of(*outputs.reader).output, 615);
@@ -149,7 +149,7 @@ TEST(LengthsJson, TheSamplesAreReadByDetection) {
 TEST(LengthsJson, TheRealListOfPromptsHasItsTotals) {
   const std::string path = shared_trace("osc-lengths.json");
   if (path.empty()) GTEST_SKIP() << "../shared/data/traces/osc-lengths.json is not there";
-  const OpenedTrace trace = open_trace(path, "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(path, "auto");
   EXPECT_EQ(trace.format, "lengths-json");
   // python3: d = json.load(open(f)); len(d), sum(x['prompt'] for x in d), sum(x['max_tokens'] for x in d)
   EXPECT_EQ(totals_of(*trace.reader), (Totals{2000, 745'046, 90'618}));
@@ -158,7 +158,7 @@ TEST(LengthsJson, TheRealListOfPromptsHasItsTotals) {
 TEST(LengthsJson, TheRealListOfOutputsHasItsTotals) {
   const std::string path = shared_trace("alpaca-10k-output-lengths.json");
   if (path.empty()) GTEST_SKIP() << "../shared/data/traces/alpaca-10k-output-lengths.json is not there";
-  const OpenedTrace trace = open_trace(path, "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(path, "auto");
   EXPECT_EQ(trace.format, "lengths-json");
   EXPECT_FALSE(trace.reader->has_inputs());
   // python3: d = json.load(open(f)); len(d), sum(x['L_gt'] for x in d)

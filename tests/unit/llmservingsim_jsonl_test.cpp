@@ -10,17 +10,17 @@
 namespace spillway::traces {
 namespace {
 
-std::vector<RequestSpec> read(const std::string& content, std::int64_t block_tokens) {
+std::vector<TraceRow> read(const std::string& content, std::int64_t block_tokens) {
   const TempFile file(content, ".jsonl");
-  LlmServingSimJsonlReader reader(file.path(), Tokens(block_tokens));
-  return drain(reader);
+  LlmServingSimJsonlReader reader(file.path());
+  return drain(reader, block_tokens);
 }
 
 std::string problems_in(const std::string& content) {
   const TempFile file(content, ".jsonl");
   return problems_of(
       [&] {
-        LlmServingSimJsonlReader reader(file.path(), Tokens(16));
+        LlmServingSimJsonlReader reader(file.path());
         (void)drain(reader);
       },
       file.path());
@@ -51,7 +51,7 @@ TEST(LlmServingSimJsonl, BlocksAreEqualWhenAllTokensUpToThemAre) {
   EXPECT_EQ(requests[0].prefix_ids[1], requests[1].prefix_ids[1]);
   // 3 blocks of row 1, the last of row 2, and all of rows 3 and 4: the same tokens after others are another block.
   std::set<std::uint64_t> distinct;
-  for (const RequestSpec& request : requests) distinct.insert(request.prefix_ids.begin(), request.prefix_ids.end());
+  for (const TraceRow& request : requests) distinct.insert(request.prefix_ids.begin(), request.prefix_ids.end());
   EXPECT_EQ(distinct.size(), 10U);
 }
 
@@ -86,9 +86,9 @@ TEST(LlmServingSimJsonl, EveryBadValueIsTold) {
 
 TEST(LlmServingSimJsonl, TheSampleIsReadByDetection) {
   const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/llmservingsim.jsonl", "auto", Tokens(16));
+      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/llmservingsim.jsonl", "auto");
   EXPECT_EQ(trace.format, "llmservingsim-jsonl");
-  const auto requests = drain(*trace.reader);
+  const auto requests = drain(*trace.reader, 16);
   ASSERT_EQ(requests.size(), 4U);
   EXPECT_EQ(requests[0].prefix_ids, requests[1].prefix_ids) << "they part after 32 tokens";
   EXPECT_EQ(requests[0].prefix_ids, requests[3].prefix_ids);
@@ -99,17 +99,17 @@ TEST(LlmServingSimJsonl, TheSampleIsReadByDetection) {
 TEST(LlmServingSimJsonl, TheRealTraceHasItsTotalsAndItsReuse) {
   const std::string path = shared_trace("sharegpt-llama31-8b-300.jsonl.gz");
   if (path.empty()) GTEST_SKIP() << "../shared/data/traces/sharegpt-llama31-8b-300.jsonl.gz is not there";
-  const OpenedTrace trace = open_trace(path, "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(path, "auto");
   EXPECT_EQ(trace.format, "llmservingsim-jsonl");
   // zcat F | python3: len(rows), sum of input_toks and of output_toks
   EXPECT_EQ(totals_of(*trace.reader), (Totals{300, 257'239, 195'753}));
-  const auto requests = drain(*open_trace(path, "auto", Tokens(16)).reader);
+  const auto requests = drain(*open_trace(path, "auto").reader, 16);
   EXPECT_EQ(requests.back().arrival, SimTime(29'183'763'203));
   // python3: of the tuples tuple(ids[:(i + 1) * 16]) for i in range(len(ids) // 16) over all rows, 14,722 of 15,942
   // differ.
   std::int64_t blocks = 0;
   std::set<std::uint64_t> distinct;
-  for (const RequestSpec& request : requests) {
+  for (const TraceRow& request : requests) {
     blocks += static_cast<std::int64_t>(request.prefix_ids.size());
     distinct.insert(request.prefix_ids.begin(), request.prefix_ids.end());
   }

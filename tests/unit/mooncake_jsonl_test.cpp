@@ -13,17 +13,17 @@
 namespace spillway::traces {
 namespace {
 
-std::vector<RequestSpec> read(const std::string& content, std::int64_t block_tokens) {
+std::vector<TraceRow> read(const std::string& content, std::int64_t block_tokens) {
   const TempFile file(content, ".jsonl");
-  MooncakeJsonlReader reader(file.path(), Tokens(block_tokens));
-  return drain(reader);
+  MooncakeJsonlReader reader(file.path());
+  return drain(reader, block_tokens);
 }
 
-std::string problems_in(const std::string& content, std::int64_t block_tokens = 16) {
+std::string problems_in(const std::string& content) {
   const TempFile file(content, ".jsonl");
   return problems_of(
       [&] {
-        MooncakeJsonlReader reader(file.path(), Tokens(block_tokens));
+        MooncakeJsonlReader reader(file.path());
         (void)drain(reader);
       },
       file.path());
@@ -84,12 +84,19 @@ TEST(MooncakeJsonl, AnIdBecomesTheRunsBlocks) {
   EXPECT_EQ(requests[2].prefix_ids.size(), 32U) << "what no id names is not shared";
 }
 
-TEST(MooncakeJsonl, BlocksMustDivide512) {
-  EXPECT_EQ(problems_in("{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": [5]}\n", 24),
-            "exit 2\nFILE names its prefixes in blocks of 512 tokens, which blocks of 24 tokens do not divide | "
-            "memory.block_tokens | use a divisor of 512, such as 16");
-  EXPECT_NE(problems_in("{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": [5]}\n", 1024),
-            "");
+TEST(MooncakeJsonl, BlocksOfAnySizeAreNamed) {
+  const std::string rows =
+      "{\"timestamp\": 0, \"input_length\": 1536, \"output_length\": 1, \"hash_ids\": [5, 6, 7]}\n"
+      "{\"timestamp\": 0, \"input_length\": 1536, \"output_length\": 1, \"hash_ids\": [5, 6, 8]}\n";
+  // Both share 1,024 tokens: 42 of the 64 whole blocks of 24 tokens, and 1 of the 1 whole block of 1,024.
+  const auto small = read(rows, 24);
+  ASSERT_EQ(small[0].prefix_ids.size(), 64U);
+  for (std::size_t b = 0; b < 64; ++b) {
+    EXPECT_EQ(small[0].prefix_ids[b] == small[1].prefix_ids[b], b < 42) << "block " << b;
+  }
+  const auto large = read(rows, 1024);
+  ASSERT_EQ(large[0].prefix_ids.size(), 1U);
+  EXPECT_EQ(large[0].prefix_ids, large[1].prefix_ids);
 }
 
 TEST(MooncakeJsonl, EveryBadValueIsTold) {
@@ -135,14 +142,14 @@ TEST(MooncakeJsonl, NestedRubbishNeitherCrashesNorPasses) {
 
 TEST(MooncakeJsonl, TheSampleIsReadByDetection) {
   const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/mooncake.jsonl", "auto", Tokens(256));
+      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/mooncake.jsonl", "auto");
   EXPECT_EQ(trace.format, "mooncake-jsonl");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 4U);
   EXPECT_EQ(requests[1].arrival, SimTime(150'000'000));
   // 1,300 / 1,100 / 500 / 1,800 tokens are 5 / 4 / 1 / 7 whole blocks of 256; rows 2 and 4 repeat 4 and 5 of row 1.
   ReuseCounter counter;
-  for (const RequestSpec& request : requests) counter.add(request.prefix_ids);
+  for (const TraceRow& request : requests) counter.add(request.prefix_ids);
   EXPECT_EQ(counter.reuse(), (Reuse{17, 9}));
 }
 
@@ -151,7 +158,7 @@ TEST(MooncakeJsonl, TheRealTraceHasItsTotalsAndItsReuse) {
   if (path.empty()) GTEST_SKIP() << "../shared/data/traces/mooncake-synthetic.jsonl is not there";
   // python3: rows = [json.loads(l) for l in open(f)]; len(rows), sum(r['input_length'] ...), sum(r['output_length']
   // ...)
-  const OpenedTrace trace = open_trace(path, "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(path, "auto");
   EXPECT_EQ(trace.format, "mooncake-jsonl");
   EXPECT_EQ(totals_of(*trace.reader), (Totals{3993, 61'194'628, 595'432}));
   // Upper bound of reuse: all 121,877 hash ids of the file, counted without the reader, are 64.0% repetitions.
@@ -166,7 +173,7 @@ TEST(MooncakeJsonl, TheRealTraceHasItsTotalsAndItsReuse) {
   // = 16.
   const auto reuse_of = [&](std::int64_t block_tokens) {
     ReuseCounter counter;
-    for (const RequestSpec& request : drain(*open_trace(path, "auto", Tokens(block_tokens)).reader)) {
+    for (const TraceRow& request : drain(*open_trace(path, "auto").reader, block_tokens)) {
       counter.add(request.prefix_ids);
     }
     return counter.reuse();

@@ -8,7 +8,7 @@
 namespace spillway::traces {
 namespace {
 
-std::vector<RequestSpec> read(const std::string& content) {
+std::vector<TraceRow> read(const std::string& content) {
   const TempFile file(content, ".csv");
   NativeCsvReader reader(file.path());
   return drain(reader);
@@ -99,11 +99,11 @@ TEST(NativeCsv, UnknownColumnsAreTold) {
 
 TEST(NativeCsv, TheSampleIsThatOfTheNativeJsonlWithoutPrefixes) {
   const std::string samples = std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/";
-  const OpenedTrace trace = open_trace(samples + "native.csv", "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(samples + "native.csv", "auto");
   EXPECT_EQ(trace.format, "native-csv");
   EXPECT_TRUE(trace.reader->has_times());
   const auto requests = drain(*trace.reader);
-  const auto expected = drain(*open_trace(samples + "native.jsonl", "auto", Tokens(16)).reader);
+  const auto expected = drain(*open_trace(samples + "native.jsonl", "auto").reader);
   ASSERT_GE(requests.size(), 5U);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(requests[i].arrival, expected[i].arrival);

@@ -11,17 +11,17 @@
 namespace spillway::traces {
 namespace {
 
-std::vector<RequestSpec> read(const std::string& content, std::int64_t block_tokens = 16) {
+std::vector<TraceRow> read(const std::string& content, std::int64_t block_tokens = 16) {
   const TempFile file(content, ".jsonl");
-  NativeJsonlReader reader(file.path(), Tokens(block_tokens));
-  return drain(reader);
+  NativeJsonlReader reader(file.path());
+  return drain(reader, block_tokens);
 }
 
 std::string problems_in(const std::string& content) {
   const TempFile file(content, ".jsonl");
   return problems_of(
       [&] {
-        NativeJsonlReader reader(file.path(), Tokens(16));
+        NativeJsonlReader reader(file.path());
         (void)drain(reader);
       },
       file.path());
@@ -62,7 +62,7 @@ TEST(NativeJsonl, ArrivalTimesAreExactToTheNanosecond) {
 TEST(NativeJsonl, TimesMayBeLeftOut) {
   const TempFile file("{\"input_tokens\": 8, \"output_tokens\": 9}\n{\"input_tokens\": 7, \"output_tokens\": 1}\n",
                       ".jsonl");
-  NativeJsonlReader reader(file.path(), Tokens(16));
+  NativeJsonlReader reader(file.path());
   EXPECT_FALSE(reader.has_times());
   const auto requests = drain(reader);
   ASSERT_EQ(requests.size(), 2U);
@@ -209,7 +209,7 @@ TEST(NativeJsonl, NestedRubbishNeitherCrashesNorPasses) {
 
 TEST(NativeJsonl, TheSampleIsReadByDetection) {
   const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/native.jsonl", "auto", Tokens(16));
+      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/native.jsonl", "auto");
   EXPECT_EQ(trace.format, "native-jsonl");
   EXPECT_TRUE(trace.reader->has_times());
   const auto requests = drain(*trace.reader);
@@ -224,7 +224,7 @@ TEST(NativeJsonl, TheSampleIsReadByDetection) {
 
 TEST(OpenTrace, UnusableFilesAreTold) {
   const auto open = [](const std::string& path, const std::string& format) {
-    return problems_of([&] { (void)open_trace(path, format, Tokens(16)); }, path);
+    return problems_of([&] { (void)open_trace(path, format); }, path);
   };
   EXPECT_EQ(open("/nowhere/a.csv", "auto"),
             "exit 3\nthere is no such file | FILE | check the path; it is relative to the current folder");
@@ -245,13 +245,13 @@ TEST(OpenTrace, UnknownFormatsAreTold) {
     names += ", " + format.name;
   }
   EXPECT_EQ(
-      problems_of([&] { (void)open_trace(file.path(), "auto", Tokens(16)); }, file.path()),
+      problems_of([&] { (void)open_trace(file.path(), "auto"); }, file.path()),
       "exit 3\nthe format cannot be told from the first line, \"a;b?;c\" | FILE | set workload.format, or bring the "
       "file into one of these: " +
           formats);
-  EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "azure-cvs", Tokens(16)); }),
+  EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "azure-cvs"); }),
             "exit 2\nunknown trace format \"azure-cvs\" | workload.format | did you mean \"azure-csv\"?");
-  EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "parquet", Tokens(16)); }),
+  EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "parquet"); }),
             "exit 2\nunknown trace format \"parquet\" | workload.format | known formats: " + names);
 }
 

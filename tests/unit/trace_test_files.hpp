@@ -13,6 +13,8 @@
 
 #include "sim/api/request_source.hpp"
 #include "sim/error.hpp"
+#include "traces/readers/prefix_blocks.hpp"
+#include "traces/readers/trace_reader.hpp"
 
 namespace spillway::traces {
 
@@ -53,10 +55,28 @@ inline std::string gzipped(std::string_view text) {
   return packed;
 }
 
+inline std::vector<TraceRow> drain(TraceReader& reader) {
+  std::vector<TraceRow> all;
+  TraceRow row;
+  while (reader.next(row)) all.push_back(row);
+  return all;
+}
+
+/// With the ids of blocks of `block_tokens` tokens in place of the file's.
+inline std::vector<TraceRow> drain(TraceReader& reader, std::int64_t block_tokens) {
+  std::vector<TraceRow> all = drain(reader);
+  std::vector<std::uint64_t> blocks;
+  for (TraceRow& row : all) {
+    block_ids(row, row.input, Tokens(block_tokens), blocks);
+    row.prefix_ids = blocks;
+  }
+  return all;
+}
+
+/// Every request of a source whose arrivals depend on nothing.
 inline std::vector<RequestSpec> drain(RequestSource& source) {
   std::vector<RequestSpec> all;
-  RequestSpec request;
-  while (source.next(request)) all.push_back(request);
+  while (source.next_arrival() != kNever) source.next(all.emplace_back());
   return all;
 }
 
@@ -72,10 +92,10 @@ inline std::ostream& operator<<(std::ostream& out, const Totals& totals) {
   return out << totals.requests << " requests, " << totals.input << " in, " << totals.output << " out";
 }
 
-inline Totals totals_of(RequestSource& source) {
+inline Totals totals_of(TraceReader& reader) {
   Totals totals;
-  RequestSpec request;
-  while (source.next(request)) {
+  TraceRow request;
+  while (reader.next(request)) {
     ++totals.requests;
     totals.input += request.input.count();
     totals.output += request.output.count();

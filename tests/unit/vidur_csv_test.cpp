@@ -79,7 +79,7 @@ TEST(VidurCsv, AMissingColumnIsTold) {
 
 TEST(VidurCsv, TheSampleIsReadByDetection) {
   const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/vidur.csv", "auto", Tokens(16));
+      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/vidur.csv", "auto");
   EXPECT_EQ(trace.format, "vidur-csv");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 4U);
@@ -90,7 +90,7 @@ TEST(VidurCsv, TheSampleIsReadByDetection) {
 TEST(VidurCsv, TheRealFileHasItsTotals) {
   const std::string path = shared_trace("arxiv-lengths-5000.csv");
   if (path.empty()) GTEST_SKIP() << "../shared/data/traces/arxiv-lengths-5000.csv is not there";
-  const OpenedTrace trace = open_trace(path, "auto", Tokens(16));
+  const OpenedTrace trace = open_trace(path, "auto");
   EXPECT_EQ(trace.format, "vidur-csv");
   // awk -F, 'NR>1{n++; i+=$1; o+=$2} END{print n, i, o}': 5000 12826408 1526744
   EXPECT_EQ(totals_of(*trace.reader), (Totals{5000, 12'826'408, 1'526'744}));

@@ -99,7 +99,8 @@ std::optional<std::int64_t> parse_stamp(std::string_view text) {
 
 bool AzureCsvReader::recognises(std::string_view head) { return names_columns(head, kColumnNames, 2); }
 
-AzureCsvReader::AzureCsvReader(const std::string& path) : CsvReader(path, {.columns = kColumnNames, .fix = kFix}) {}
+AzureCsvReader::AzureCsvReader(const std::string& path, const ReaderOptions& options)
+    : CsvReader(path, {.columns = kColumnNames, .fix = kFix}, options) {}
 
 std::optional<std::int64_t> AzureCsvReader::stamp_of(std::string_view field) {
   const bool same_minute = field.size() > kMinutePart && field.substr(0, kMinutePart) == minute_text_;
@@ -113,7 +114,7 @@ std::optional<std::int64_t> AzureCsvReader::stamp_of(std::string_view field) {
   return seconds ? std::optional(minute_ + *seconds) : std::nullopt;
 }
 
-void AzureCsvReader::parse(RequestSpec& request) {
+void AzureCsvReader::parse(TraceRow& row) {
   const auto stamp = stamp_of(field(kTime));
   if (!stamp) {
     bad(kTime, fmt::format("\"{}\" is not a time stamp", printable(field(kTime))),
@@ -124,10 +125,10 @@ void AzureCsvReader::parse(RequestSpec& request) {
   if (stamp && !order_.accept(*stamp)) bad_order(kTime);
   if (is_bad()) return;
   if (*output == 0) ++zero_outputs_;
-  request.arrival = SimTime(*stamp - order_.first());
-  request.input = Tokens(*input);
-  request.output = Tokens(*output == 0 ? 1 : *output);
-  request.max_new_tokens = request.output;
+  row.arrival = SimTime(*stamp - order_.first());
+  row.input = Tokens(*input);
+  row.output = Tokens(*output == 0 ? 1 : *output);
+  row.max_new_tokens = row.output;
 }
 
 }  // namespace spillway::traces

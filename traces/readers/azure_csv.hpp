@@ -23,7 +23,7 @@ namespace spillway::traces {
 class AzureCsvReader final : public CsvReader {
  public:
   /// Throws DataError as CsvReader does.
-  explicit AzureCsvReader(const std::string& path);
+  explicit AzureCsvReader(const std::string& path, const ReaderOptions& options = {});
 
   [[nodiscard]] bool has_times() const override { return true; }
   [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
@@ -32,7 +32,7 @@ class AzureCsvReader final : public CsvReader {
   static bool recognises(std::string_view head);
 
  private:
-  void parse(RequestSpec& request) override;
+  void parse(TraceRow& row) override;
   std::optional<std::int64_t> stamp_of(std::string_view field);
 
   std::string minute_text_;  // of the last stamp: rows of a busy trace share it, and need not have it parsed again

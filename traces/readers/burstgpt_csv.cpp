@@ -15,20 +15,20 @@ bool BurstGptCsvReader::recognises(std::string_view head) {
   return names_columns(head, std::span(kColumnNames).first(kTime), 1);
 }
 
-BurstGptCsvReader::BurstGptCsvReader(const std::string& path)
-    : CsvReader(path, {.columns = kColumnNames, .fix = kFix}) {}
+BurstGptCsvReader::BurstGptCsvReader(const std::string& path, const ReaderOptions& options)
+    : CsvReader(path, {.columns = kColumnNames, .fix = kFix}, options) {}
 
-void BurstGptCsvReader::parse(RequestSpec& request) {
+void BurstGptCsvReader::parse(TraceRow& row) {
   const auto time = seconds(kTime);
   const auto input = tokens(kInput, 1);
   const auto output = tokens(kOutput, 0);
   if (time && !order_.accept(*time)) bad_order(kTime);
   if (is_bad()) return;
   if (*output == 0) ++zero_outputs_;
-  request.arrival = SimTime(*time - order_.first());
-  request.input = Tokens(*input);
-  request.output = Tokens(*output == 0 ? 1 : *output);
-  request.max_new_tokens = request.output;
+  row.arrival = SimTime(*time - order_.first());
+  row.input = Tokens(*input);
+  row.output = Tokens(*output == 0 ? 1 : *output);
+  row.max_new_tokens = row.output;
 }
 
 }  // namespace spillway::traces

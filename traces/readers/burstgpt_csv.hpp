@@ -24,7 +24,7 @@ namespace spillway::traces {
 class BurstGptCsvReader final : public CsvReader {
  public:
   /// Throws DataError as CsvReader does.
-  explicit BurstGptCsvReader(const std::string& path);
+  explicit BurstGptCsvReader(const std::string& path, const ReaderOptions& options = {});
 
   [[nodiscard]] bool has_times() const override { return true; }
   [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
@@ -33,7 +33,7 @@ class BurstGptCsvReader final : public CsvReader {
   static bool recognises(std::string_view head);
 
  private:
-  void parse(RequestSpec& request) override;
+  void parse(TraceRow& row) override;
 
   ArrivalOrder order_;
   std::int64_t zero_outputs_ = 0;

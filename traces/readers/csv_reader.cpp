@@ -55,8 +55,12 @@ bool names_columns(std::string_view text, std::span<const CsvColumn> columns, in
   return found >= least;
 }
 
-CsvReader::CsvReader(const std::string& path, const CsvFormat& format)
-    : lines_(path), bad_(path), columns_(format.columns), fields_(columns_.size()), present_(columns_.size()) {
+CsvReader::CsvReader(const std::string& path, const CsvFormat& format, const ReaderOptions& options)
+    : lines_(path),
+      bad_(path, options.skip_bad_rows),
+      columns_(format.columns),
+      fields_(columns_.size()),
+      present_(columns_.size()) {
   read_header(format);
 }
 
@@ -69,20 +73,21 @@ void CsvReader::read_header(const CsvFormat& format) {
   std::string_view field;
   while (next_field(line, field)) names.emplace_back(bare(field));
   column_at_.assign(names.size(), columns_.size());
-  for (std::size_t i = 0; i < columns_.size(); ++i) find(columns_[i], i, names, format.fix);
+  BadRows bad(lines_.path());  // the first row cannot be skipped
+  for (std::size_t i = 0; i < columns_.size(); ++i) find(columns_[i], i, names, format.fix, bad);
   for (std::size_t i = 0; i < names.size() && !format.others_allowed; ++i) {
     if (column_at_[i] != columns_.size()) continue;
     std::vector<std::string> known;
     for (const CsvColumn& column : columns_) known.emplace_back(column.name);
     const std::string near = nearest_name(names[i], known);
-    bad_.add(lines_.row(), "", fmt::format("unknown column \"{}\"", printable(names[i])),
-             near.empty() ? std::string(format.fix) : fmt::format("did you mean \"{}\"?", near));
+    bad.add(lines_.row(), "", fmt::format("unknown column \"{}\"", printable(names[i])),
+            near.empty() ? std::string(format.fix) : fmt::format("did you mean \"{}\"?", near));
   }
-  bad_.raise();
+  bad.raise();
 }
 
-void CsvReader::find(const CsvColumn& column, std::size_t index, const std::vector<std::string>& names,
-                     const char* fix) {
+void CsvReader::find(const CsvColumn& column, std::size_t index, const std::vector<std::string>& names, const char* fix,
+                     BadRows& bad) {
   const auto times = std::count(names.begin(), names.end(), column.name);
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (names[i] == column.name) column_at_[i] = index;
@@ -94,11 +99,11 @@ void CsvReader::find(const CsvColumn& column, std::size_t index, const std::vect
     if (!names_columns(name, columns_, 1)) others.push_back(name);
   }
   const std::string near = nearest_name(column.name, others);
-  bad_.add(lines_.row(), "",
-           times > 1      ? fmt::format("column {} appears {} times", column.name, times)
-           : near.empty() ? fmt::format("column {} is missing", column.name)
-                          : fmt::format("column {} is missing; there is a column \"{}\"", column.name, near),
-           fix);
+  bad.add(lines_.row(), "",
+          times > 1      ? fmt::format("column {} appears {} times", column.name, times)
+          : near.empty() ? fmt::format("column {} is missing", column.name)
+                         : fmt::format("column {} is missing; there is a column \"{}\"", column.name, near),
+          fix);
 }
 
 bool CsvReader::split(std::string_view line) {
@@ -115,15 +120,15 @@ bool CsvReader::split(std::string_view line) {
   return false;
 }
 
-bool CsvReader::next(RequestSpec& request) {
+bool CsvReader::next(TraceRow& row) {
   std::string_view line;
   while (!ended_ && lines_.next(line)) {
     if (line.empty()) continue;
-    request.client = 0;
-    request.prefix_ids.clear();
-    if (split(line)) parse(request);
-    if (!bad_.any()) return true;
-    if (bad_.full()) break;  // rows after a bad one are looked through for more, and count as bad with it
+    row.clear();
+    bad_.begin();
+    if (split(line)) parse(row);
+    if (bad_.accepts()) return true;
+    if (bad_.full()) break;
   }
   ended_ = true;
   bad_.raise();
@@ -158,7 +163,7 @@ void CsvReader::bad(std::size_t column, std::string what, std::string fix) {
 }
 
 void CsvReader::bad_order(std::size_t column) {
-  bad(column, fmt::format("\"{}\" is earlier than the row before", printable(field(column))),
+  bad(column, fmt::format("\"{}\" is {}", printable(field(column)), kTooEarly),
       fmt::format("sort the rows by {}", columns_[column].name));
 }
 

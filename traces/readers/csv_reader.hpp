@@ -32,16 +32,18 @@ struct CsvFormat {
 /// reported together with those after it, up to ten.
 class CsvReader : public TraceReader {
  public:
-  bool next(RequestSpec& request) final;
+  bool next(TraceRow& row) final;
   [[nodiscard]] std::int64_t row() const final { return lines_.row(); }
+  [[nodiscard]] std::int64_t skipped() const final { return bad_.skipped(); }
+  [[nodiscard]] std::string first_skipped() const final { return bad_.first_skipped(); }
 
  protected:
   /// Reads the first row. Throws DataError when the file cannot be read, a required column is missing, or one appears
   /// twice. `format.columns` must outlive the reader.
-  CsvReader(const std::string& path, const CsvFormat& format);
+  CsvReader(const std::string& path, const CsvFormat& format, const ReaderOptions& options);
 
-  /// Makes a request of the row at hand, or calls bad. The request comes without client and prefix ids.
-  virtual void parse(RequestSpec& request) = 0;
+  /// Fills `row`, which says nothing yet, from the row at hand, or calls bad.
+  virtual void parse(TraceRow& row) = 0;
 
   /// Columns are named by their position in the format's list.
   [[nodiscard]] bool has(std::size_t column) const { return present_[column] != 0; }
@@ -54,11 +56,12 @@ class CsvReader : public TraceReader {
   /// Complains about a time that goes back.
   void bad_order(std::size_t column);
   /// Has the row at hand been complained about?
-  [[nodiscard]] bool is_bad() const { return bad_.has(lines_.row()); }
+  [[nodiscard]] bool is_bad() const { return bad_.is_bad(); }
 
  private:
   void read_header(const CsvFormat& format);
-  void find(const CsvColumn& column, std::size_t index, const std::vector<std::string>& names, const char* fix);
+  void find(const CsvColumn& column, std::size_t index, const std::vector<std::string>& names, const char* fix,
+            BadRows& bad);
   bool split(std::string_view line);
 
   LineReader lines_;

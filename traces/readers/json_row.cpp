@@ -90,15 +90,16 @@ void JsonRow::read_number(std::size_t index, std::string_view word) {
   if (!complaint.empty()) complain(index, std::move(complaint), kCorrect);
 }
 
-bool JsonlReader::next(RequestSpec& request) {
+bool JsonlReader::next(TraceRow& row) {
   std::string_view line;
   while (!ended_ && lines_.next(line)) {
     if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
-    request.client = 0;
-    row_.read(line, lines_.row(), {}, bad_);
-    if (!is_bad()) parse(row_, request);
-    if (!bad_.any()) return true;
-    if (bad_.full()) break;  // rows after a bad one are looked through for more, and count as bad with it
+    row.clear();
+    bad_.begin();
+    values_.read(line, lines_.row(), {}, bad_);
+    if (!is_bad()) parse(values_, row);
+    if (bad_.accepts()) return true;
+    if (bad_.full()) break;
   }
   ended_ = true;
   bad_.raise();

@@ -62,23 +62,25 @@ class JsonRow {
 /// together with those after it, up to ten.
 class JsonlReader : public TraceReader {
  public:
-  bool next(RequestSpec& request) final;
+  bool next(TraceRow& row) final;
   [[nodiscard]] std::int64_t row() const final { return lines_.row(); }
+  [[nodiscard]] std::int64_t skipped() const final { return bad_.skipped(); }
+  [[nodiscard]] std::string first_skipped() const final { return bad_.first_skipped(); }
 
  protected:
   /// Throws DataError when the file cannot be read. `fields` must outlive the reader.
-  JsonlReader(const std::string& path, std::span<const JsonField> fields) : lines_(path), bad_(path), row_(fields) {}
+  JsonlReader(const std::string& path, std::span<const JsonField> fields, const ReaderOptions& options)
+      : lines_(path), bad_(path, options.skip_bad_rows), values_(fields) {}
 
-  /// Makes a request of an object whose values are all good, or complains. The request comes without client, and
-  /// with the prefix ids of the row before: overwriting them is quicker than starting anew.
-  virtual void parse(JsonRow& row, RequestSpec& request) = 0;
+  /// Fills `row`, which says nothing yet, from an object whose values are all good, or complains.
+  virtual void parse(JsonRow& values, TraceRow& row) = 0;
   /// Has the row at hand been complained about?
-  [[nodiscard]] bool is_bad() const { return bad_.has(lines_.row()); }
+  [[nodiscard]] bool is_bad() const { return bad_.is_bad(); }
 
  private:
   LineReader lines_;
   BadRows bad_;
-  JsonRow row_;
+  JsonRow values_;
   bool ended_ = false;
 };
 

@@ -22,19 +22,21 @@ bool LengthsJsonReader::recognises(std::string_view head) {
   return head.starts_with('[') && first_object_has(head, kTelling, 1);
 }
 
-LengthsJsonReader::LengthsJsonReader(const std::string& path) : items_(path), bad_(path), row_(kFieldList) {
+LengthsJsonReader::LengthsJsonReader(const std::string& path, const ReaderOptions& options)
+    : items_(path), bad_(path, options.skip_bad_rows), values_(kFieldList) {
   pending_ = read_item();
 }
 
-/// Takes items up to the next good one; false at the end of the list or after too many bad ones. Once an item was bad
-/// none counts as good, but the rest is looked through for more.
+/// Takes items up to the next one that may be delivered; false at the end of the list or after too many bad ones.
 bool LengthsJsonReader::read_item() {
   std::string_view object;
-  while (!ended_ && items_.next(object, bad_)) {
-    row_.read(object, items_.row(), fmt::format("item {}", items_.item()), bad_);
-    if (items_.item() == 1) has_inputs_ = row_.has(kPrompt) || !row_.has(kTruth);
+  while (!ended_) {
+    bad_.begin();
+    if (!items_.next(object, bad_)) break;
+    values_.read(object, items_.row(), fmt::format("item {}", items_.item()), bad_);
+    if (items_.item() == 1) has_inputs_ = values_.has(kPrompt) || !values_.has(kTruth);
     check();
-    if (!bad_.any()) return true;
+    if (bad_.accepts()) return true;
     if (bad_.full()) break;
   }
   ended_ = true;
@@ -43,9 +45,9 @@ bool LengthsJsonReader::read_item() {
 
 void LengthsJsonReader::check() {
   const auto need = [&](Field field) {
-    if (row_.has(field) || bad_.has(items_.row())) return;
-    row_.complain(field, "the key is missing or null",
-                  has_inputs_ ? "give every item a prompt and a max_tokens" : "give every item an L_gt");
+    if (values_.has(field) || bad_.is_bad()) return;
+    values_.complain(field, "the key is missing or null",
+                     has_inputs_ ? "give every item a prompt and a max_tokens" : "give every item an L_gt");
   };
   if (has_inputs_) {
     need(kPrompt);
@@ -55,17 +57,15 @@ void LengthsJsonReader::check() {
   }
 }
 
-bool LengthsJsonReader::next(RequestSpec& request) {
+bool LengthsJsonReader::next(TraceRow& row) {
   if (!std::exchange(pending_, false) && !read_item()) {
     bad_.raise();
     return false;
   }
-  request.arrival = SimTime();
-  request.input = Tokens(has_inputs_ ? row_.whole(kPrompt) : 1);
-  request.output = Tokens(row_.whole(has_inputs_ ? kLimit : kTruth));
-  request.max_new_tokens = request.output;
-  request.client = 0;
-  request.prefix_ids.clear();
+  row.clear();
+  row.input = Tokens(has_inputs_ ? values_.whole(kPrompt) : 1);
+  row.output = Tokens(values_.whole(has_inputs_ ? kLimit : kTruth));
+  row.max_new_tokens = row.output;
   return true;
 }
 

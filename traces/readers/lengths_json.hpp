@@ -25,12 +25,14 @@ namespace spillway::traces {
 class LengthsJsonReader final : public TraceReader {
  public:
   /// Reads the first item. Throws DataError when the file cannot be read.
-  explicit LengthsJsonReader(const std::string& path);
+  explicit LengthsJsonReader(const std::string& path, const ReaderOptions& options = {});
 
-  bool next(RequestSpec& request) override;
+  bool next(TraceRow& row) override;
   [[nodiscard]] bool has_times() const override { return false; }
   [[nodiscard]] bool has_inputs() const override { return has_inputs_; }
   [[nodiscard]] std::int64_t row() const override { return items_.row(); }
+  [[nodiscard]] std::int64_t skipped() const override { return bad_.skipped(); }
+  [[nodiscard]] std::string first_skipped() const override { return bad_.first_skipped(); }
 
   /// Is a file a list whose first object has max_tokens or L_gt?
   static bool recognises(std::string_view head);
@@ -41,9 +43,9 @@ class LengthsJsonReader final : public TraceReader {
 
   JsonArray items_;
   BadRows bad_;
-  JsonRow row_;
+  JsonRow values_;
   bool has_inputs_ = true;
-  bool pending_ = false;  // row_ holds the first item, not yet delivered
+  bool pending_ = false;  // values_ holds the first item, not yet delivered
   bool ended_ = false;
 };
 

@@ -54,15 +54,19 @@ bool LineReader::next(std::string_view& line) {
 }
 
 void BadRows::add(std::int64_t row, const std::string& part, std::string what, std::string fix) {
-  if (!has(row)) ++rows_;
-  last_row_ = row;
+  if (!std::exchange(is_bad_, true)) ++rows_;
+  if (skip_ && !problems_.empty()) return;
   std::string where = fmt::format("{}, row {}", path_, row);
   if (!part.empty()) where += ", " + part;
   problems_.push_back({std::move(what), std::move(where), std::move(fix)});
 }
 
 void BadRows::raise() {
-  if (any()) throw DataError(std::exchange(problems_, {}));
+  if (!skip_ && rows_ > 0) throw DataError(std::exchange(problems_, {}));
+}
+
+std::string BadRows::first_skipped() const {
+  return skipped() > 0 ? fmt::format("{}: {}", problems_.front().where, problems_.front().what) : std::string();
 }
 
 }  // namespace spillway::traces

@@ -38,25 +38,35 @@ class LineReader {
   std::int64_t row_ = 0;
 };
 
-/// What is wrong with a file's rows: up to the first kLimit bad ones.
+/// What is wrong with a file's rows. Normally one bad row spoils the file: the rest is looked through for more, up to
+/// kLimit bad ones, and all are reported. With `skip` bad rows are only counted.
 class BadRows {
  public:
   static constexpr std::int64_t kLimit = 10;
 
-  explicit BadRows(std::string path) : path_(std::move(path)) {}
-  /// `part` says where in the row, e.g. "column TIMESTAMP"; may be empty.
+  explicit BadRows(std::string path, bool skip = false) : path_(std::move(path)), skip_(skip) {}
+  /// Another row is looked at from now on.
+  void begin() { is_bad_ = false; }
+  /// Complains about the row at hand; `part` says where in the row, e.g. "column TIMESTAMP", and may be empty.
   void add(std::int64_t row, const std::string& part, std::string what, std::string fix);
-  [[nodiscard]] bool any() const { return rows_ > 0; }
-  [[nodiscard]] bool full() const { return rows_ >= kLimit; }
-  [[nodiscard]] bool has(std::int64_t row) const { return rows_ > 0 && last_row_ == row; }
-  /// Throws DataError with all of them when there are any.
+  /// Has the row at hand been complained about?
+  [[nodiscard]] bool is_bad() const { return is_bad_; }
+  /// May the row at hand be delivered?
+  [[nodiscard]] bool accepts() const { return skip_ ? !is_bad_ : rows_ == 0; }
+  /// Is there no use in looking further?
+  [[nodiscard]] bool full() const { return !skip_ && rows_ >= kLimit; }
+  /// Throws DataError with all that is bad, if anything is and it is not skipped.
   void raise();
+  /// Rows that were skipped, and the first complaint about them.
+  [[nodiscard]] std::int64_t skipped() const { return skip_ ? rows_ : 0; }
+  [[nodiscard]] std::string first_skipped() const;
 
  private:
   std::string path_;
+  bool skip_;
   std::vector<Problem> problems_;
   std::int64_t rows_ = 0;
-  std::int64_t last_row_ = 0;
+  bool is_bad_ = false;
 };
 
 }  // namespace spillway::traces

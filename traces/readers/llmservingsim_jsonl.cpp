@@ -5,7 +5,6 @@
 #include <array>
 
 #include "traces/length.hpp"
-#include "traces/readers/prefix_blocks.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -24,25 +23,26 @@ bool LlmServingSimJsonlReader::recognises(std::string_view head) {
   return head.starts_with('{') && first_object_has(head, kTelling, 1);
 }
 
-LlmServingSimJsonlReader::LlmServingSimJsonlReader(const std::string& path, Tokens block_tokens)
-    : JsonlReader(path, kFieldList), block_tokens_(block_tokens.count()) {}
+LlmServingSimJsonlReader::LlmServingSimJsonlReader(const std::string& path, const ReaderOptions& options)
+    : JsonlReader(path, kFieldList, options) {}
 
-void LlmServingSimJsonlReader::parse(JsonRow& row, RequestSpec& request) {
-  const std::int64_t ns = row.whole(kArrival);
+void LlmServingSimJsonlReader::parse(JsonRow& values, TraceRow& row) {
+  const std::int64_t ns = values.whole(kArrival);
   if (!order_.accept(ns)) {
-    row.complain(kArrival, fmt::format("{} ns is earlier than the row before", ns), "sort the rows by arrival_time_ns");
+    values.complain(kArrival, fmt::format("{} ns is {}", ns, kTooEarly), "sort the rows by arrival_time_ns");
   }
-  const auto ids = row.ids(kInputIds);
-  if (row.has(kInputIds) && static_cast<std::int64_t>(ids.size()) != row.whole(kInput)) {
-    row.complain(kInputIds, fmt::format("{} token ids where input_toks = {}", ids.size(), row.whole(kInput)),
-                 "correct or delete the row");
+  const auto ids = values.ids(kInputIds);
+  if (values.has(kInputIds) && static_cast<std::int64_t>(ids.size()) != values.whole(kInput)) {
+    values.complain(kInputIds, fmt::format("{} token ids where input_toks = {}", ids.size(), values.whole(kInput)),
+                    "correct or delete the row");
   }
   if (is_bad()) return;
-  request.arrival = SimTime(ns);
-  request.input = Tokens(row.whole(kInput));
-  request.output = Tokens(row.whole(kOutput));
-  request.max_new_tokens = request.output;
-  chain_ids(ids, static_cast<std::size_t>(block_tokens_), request.prefix_ids);
+  row.arrival = SimTime(ns);
+  row.input = Tokens(values.whole(kInput));
+  row.output = Tokens(values.whole(kOutput));
+  row.max_new_tokens = row.output;
+  row.prefix_ids.assign(ids.begin(), ids.end());
+  row.prefix_id_tokens = 1;
 }
 
 }  // namespace spillway::traces

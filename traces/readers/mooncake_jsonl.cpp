@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "traces/length.hpp"
-#include "traces/readers/prefix_blocks.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -26,35 +25,30 @@ bool MooncakeJsonlReader::recognises(std::string_view head) {
   return head.starts_with('{') && first_object_has(head, kTelling, 2);
 }
 
-MooncakeJsonlReader::MooncakeJsonlReader(const std::string& path, Tokens block_tokens)
-    : JsonlReader(path, kFieldList), block_tokens_(block_tokens.count()) {
-  if (kBlockTokens % block_tokens_ == 0) return;
-  throw ConfigError(fmt::format("{} names its prefixes in blocks of {} tokens, which blocks of {} tokens do not divide",
-                                path, kBlockTokens, block_tokens_),
-                    "memory.block_tokens", fmt::format("use a divisor of {}, such as 16", kBlockTokens));
-}
+MooncakeJsonlReader::MooncakeJsonlReader(const std::string& path, const ReaderOptions& options)
+    : JsonlReader(path, kFieldList, options) {}
 
-void MooncakeJsonlReader::parse(JsonRow& row, RequestSpec& request) {
-  const auto ns = static_cast<std::int64_t>(std::floor(row.real(kTime) * 1e6 + 0.5));
+void MooncakeJsonlReader::parse(JsonRow& values, TraceRow& row) {
+  const auto ns = static_cast<std::int64_t>(std::floor(values.real(kTime) * 1e6 + 0.5));
   if (!order_.accept(ns)) {
-    row.complain(kTime, fmt::format("{} ms is earlier than the row before", row.real(kTime)),
-                 "sort the rows by timestamp");
+    values.complain(kTime, fmt::format("{} ms is {}", values.real(kTime), kTooEarly), "sort the rows by timestamp");
   }
-  const std::int64_t input = row.whole(kInput);
+  const std::int64_t input = values.whole(kInput);
   const std::int64_t blocks = (input + kBlockTokens - 1) / kBlockTokens;
-  const auto ids = static_cast<std::int64_t>(row.ids(kIds).size());
+  const auto ids = static_cast<std::int64_t>(values.ids(kIds).size());
   if (ids > blocks) {
-    row.complain(
+    values.complain(
         kIds, fmt::format("{} ids where a prompt of {} tokens has {} blocks of {}", ids, input, blocks, kBlockTokens),
         "only ids of 512-token blocks can be read; bring other sizes into native-jsonl with prefix_block_tokens");
   }
   if (is_bad()) return;
-  if (row.whole(kOutput) == 0) ++zero_outputs_;
-  request.arrival = SimTime(ns);
-  request.input = Tokens(input);
-  request.output = Tokens(std::max<std::int64_t>(row.whole(kOutput), 1));
-  request.max_new_tokens = request.output;
-  split_ids(row.ids(kIds), kBlockTokens / block_tokens_, input / block_tokens_, request.prefix_ids);
+  if (values.whole(kOutput) == 0) ++zero_outputs_;
+  row.arrival = SimTime(ns);
+  row.input = Tokens(input);
+  row.output = Tokens(std::max<std::int64_t>(values.whole(kOutput), 1));
+  row.max_new_tokens = row.output;
+  row.prefix_ids.assign(values.ids(kIds).begin(), values.ids(kIds).end());
+  row.prefix_id_tokens = kBlockTokens;
 }
 
 }  // namespace spillway::traces

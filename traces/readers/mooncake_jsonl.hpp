@@ -20,7 +20,7 @@ namespace spillway::traces {
 ///   hash_ids       ids of the prompt's blocks of 512 tokens, of which the last may be partial; equal ids at equal
 ///                  positions mean equal content up to there. Fewer than the prompt has: the rest is not shared
 ///
-/// Each id becomes 512 / memory.block_tokens ids, cut to the whole blocks of the input. Other keys are ignored; rows
+/// Other keys are ignored; rows
 /// and errors: see JsonlReader. Files of the same keys but other units (blocks of 16 tokens, seconds) show by ids in
 /// excess of the prompt. Measured: 1.1 million rows/s of 30 hash ids with blocks of 512 tokens, 0.66 million with
 /// blocks of 16 (957 ids per request), on one core of a 2.5 GHz Xeon.
@@ -29,9 +29,8 @@ class MooncakeJsonlReader final : public JsonlReader {
   /// Tokens that one hash id stands for.
   static constexpr std::int64_t kBlockTokens = 512;
 
-  /// `block_tokens`: the run's block size. Throws ConfigError when 512 is not a multiple of it, DataError when the file
-  /// cannot be read.
-  MooncakeJsonlReader(const std::string& path, Tokens block_tokens);
+  /// Throws DataError when the file cannot be read.
+  explicit MooncakeJsonlReader(const std::string& path, const ReaderOptions& options = {});
 
   [[nodiscard]] bool has_times() const override { return true; }
   [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
@@ -40,9 +39,8 @@ class MooncakeJsonlReader final : public JsonlReader {
   static bool recognises(std::string_view head);
 
  private:
-  void parse(JsonRow& row, RequestSpec& request) override;
+  void parse(JsonRow& values, TraceRow& row) override;
 
-  std::int64_t block_tokens_;
   ArrivalOrder order_;
   std::int64_t zero_outputs_ = 0;
 };

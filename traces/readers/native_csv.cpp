@@ -22,8 +22,8 @@ bool NativeCsvReader::recognises(std::string_view head) {
   return names_columns(head, std::span(kColumnNames).first(kArrival), 1);
 }
 
-NativeCsvReader::NativeCsvReader(const std::string& path)
-    : CsvReader(path, {.columns = kColumnNames, .fix = kFix, .others_allowed = false}) {}
+NativeCsvReader::NativeCsvReader(const std::string& path, const ReaderOptions& options)
+    : CsvReader(path, {.columns = kColumnNames, .fix = kFix, .others_allowed = false}, options) {}
 
 bool NativeCsvReader::has_times() const { return has(kArrival); }
 
@@ -53,20 +53,20 @@ void NativeCsvReader::read_client(std::uint32_t& client) {
   }
 }
 
-void NativeCsvReader::parse(RequestSpec& request) {
+void NativeCsvReader::parse(TraceRow& row) {
   const auto input = tokens(kInput, 1);
   const auto output = tokens(kOutput, 1);
   const auto max_new = limit(output);
   if (has(kArrival)) {
     const auto arrival = seconds(kArrival);
     if (arrival && !order_.accept(*arrival)) bad_order(kArrival);
+    if (arrival) row.arrival = SimTime(*arrival);
   }
-  if (has(kClient)) read_client(request.client);
+  if (has(kClient)) read_client(row.client);
   if (is_bad()) return;
-  request.arrival = SimTime(order_.last());
-  request.input = Tokens(*input);
-  request.output = Tokens(*output);
-  request.max_new_tokens = Tokens(*max_new);
+  row.input = Tokens(*input);
+  row.output = Tokens(*output);
+  row.max_new_tokens = Tokens(*max_new);
 }
 
 }  // namespace spillway::traces

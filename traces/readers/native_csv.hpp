@@ -25,7 +25,7 @@ namespace spillway::traces {
 class NativeCsvReader final : public CsvReader {
  public:
   /// Throws DataError as CsvReader does.
-  explicit NativeCsvReader(const std::string& path);
+  explicit NativeCsvReader(const std::string& path, const ReaderOptions& options = {});
 
   [[nodiscard]] bool has_times() const override;
 
@@ -33,7 +33,7 @@ class NativeCsvReader final : public CsvReader {
   static bool recognises(std::string_view head);
 
  private:
-  void parse(RequestSpec& request) override;
+  void parse(TraceRow& row) override;
   /// The limit that the client asked for, or a complaint and nothing.
   std::optional<std::int64_t> limit(std::optional<std::int64_t> output);
   void read_client(std::uint32_t& client);

@@ -8,7 +8,6 @@
 
 #include "sim/text.hpp"
 #include "traces/length.hpp"
-#include "traces/readers/prefix_blocks.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -43,37 +42,37 @@ void NativeJsonlReader::Row::clear() {
 
 bool NativeJsonlReader::recognises(std::string_view head) { return head.starts_with('{'); }
 
-NativeJsonlReader::NativeJsonlReader(const std::string& path, Tokens block_tokens)
-    : lines_(path), bad_(path), block_tokens_(block_tokens.count()) {
+NativeJsonlReader::NativeJsonlReader(const std::string& path, const ReaderOptions& options)
+    : lines_(path), bad_(path, options.skip_bad_rows) {
   pending_ = read_row();
-  if (!bad_.any()) has_times_ = row_.arrival_s.has_value();
+  if (pending_) has_times_ = row_.arrival_s.has_value();
 }
 
 void NativeJsonlReader::bad(std::string_view key, std::string what, std::string fix) {
   bad_.add(lines_.row(), key.empty() ? std::string() : fmt::format("key \"{}\"", key), std::move(what), std::move(fix));
 }
 
-/// Reads lines up to the next good row; false at the end of the file or after too many bad ones. Once a row was bad no
-/// row counts as good, but the rest is looked through for more.
+/// Reads lines up to the next row that may be delivered; false at the end of the file or after too many bad ones.
 bool NativeJsonlReader::read_row() {
   std::string_view line;
   while (!ended_ && lines_.next(line)) {
     if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
-    const bool good = scan(line) && check();
-    if (good && !bad_.any()) return true;
+    bad_.begin();
+    if (scan(line)) check();
+    if (bad_.accepts()) return true;
     if (bad_.full()) break;
   }
   ended_ = true;
   return false;
 }
 
-bool NativeJsonlReader::next(RequestSpec& request) {
+bool NativeJsonlReader::next(TraceRow& row) {
   const bool have = std::exchange(pending_, false) || read_row();
   if (!have) {
     bad_.raise();
     return false;
   }
-  fill(request);
+  fill(row);
   return true;
 }
 
@@ -155,8 +154,8 @@ void NativeJsonlReader::read_number(std::size_t key, std::string_view word) {
   if (!complaint.empty()) bad(kNames[key], std::move(complaint), kCorrect);
 }
 
-/// Checks what one value alone does not show, and takes note of the row's time and client. True when the row is good.
-bool NativeJsonlReader::check() {
+/// Checks what one value alone does not show, and takes note of the row's time and client.
+void NativeJsonlReader::check() {
   for (const Key key : {kInput, kOutput}) {
     if ((row_.keys_seen >> key & 1U) == 0) bad("", fmt::format("key \"{}\" is missing", kNames[key]), kCorrect);
   }
@@ -170,25 +169,21 @@ bool NativeJsonlReader::check() {
   check_client();
   check_prefix();
   started_ = true;
-  return !bad_.has(lines_.row());
 }
 
 void NativeJsonlReader::check_arrival() {
   const bool timed = row_.arrival_s.has_value();
   if (!started_) has_times_ = timed;
-  if (timed != has_times_ && !bad_.has(lines_.row())) {
+  if (timed != has_times_ && !bad_.is_bad()) {
     bad(kNames[kArrival],
         timed ? "the row has an arrival time and the rows before have none"
               : "the row has no arrival time and the rows before have one",
         "give every row an arrival_s, or none");
   }
   if (!timed || !possible(*row_.arrival_s)) return;
-  const std::int64_t ns = round_seconds(*row_.arrival_s).count();
-  if (started_ && ns < previous_ns_) {
-    bad(kNames[kArrival], fmt::format("{} s is earlier than the row before", *row_.arrival_s),
-        "sort the rows by arrival_s");
+  if (!order_.accept(round_seconds(*row_.arrival_s).count())) {
+    bad(kNames[kArrival], fmt::format("{} s is {}", *row_.arrival_s, kTooEarly), "sort the rows by arrival_s");
   }
-  previous_ns_ = ns;
 }
 
 void NativeJsonlReader::check_client() {
@@ -202,13 +197,8 @@ void NativeJsonlReader::check_client() {
 }
 
 void NativeJsonlReader::check_prefix() {
-  const std::int64_t per_id = row_.prefix_block_tokens.value_or(block_tokens_);
-  if (per_id % block_tokens_ != 0) {
-    bad(kNames[kPrefixBlock], fmt::format("{} is not a multiple of memory.block_tokens = {}", per_id, block_tokens_),
-        fmt::format("set memory.block_tokens to a divisor of {}", per_id));
-    return;
-  }
   if (!row_.input) return;
+  const std::int64_t per_id = row_.prefix_block_tokens.value_or(1);  // a block holds one token at least
   const std::int64_t most = (*row_.input + per_id - 1) / per_id;
   const auto ids = static_cast<std::int64_t>(row_.prefix_ids.size());
   if (ids <= most) return;
@@ -217,14 +207,15 @@ void NativeJsonlReader::check_prefix() {
       "check prefix_block_tokens");
 }
 
-void NativeJsonlReader::fill(RequestSpec& request) {
-  request.arrival = SimTime(previous_ns_);
-  request.input = Tokens(*row_.input);
-  request.output = Tokens(*row_.output);
-  request.max_new_tokens = Tokens(row_.max_new_tokens.value_or(*row_.output));
-  request.client = client_;
-  split_ids(row_.prefix_ids, row_.prefix_block_tokens.value_or(block_tokens_) / block_tokens_,
-            *row_.input / block_tokens_, request.prefix_ids);
+void NativeJsonlReader::fill(TraceRow& row) {
+  row.clear();
+  if (row_.arrival_s) row.arrival = SimTime() + round_seconds(*row_.arrival_s);
+  row.input = Tokens(*row_.input);
+  row.output = Tokens(*row_.output);
+  row.max_new_tokens = Tokens(row_.max_new_tokens.value_or(*row_.output));
+  row.client = client_;
+  row.prefix_ids = row_.prefix_ids;
+  row.prefix_id_tokens = row_.prefix_block_tokens.value_or(0);
 }
 
 }  // namespace spillway::traces

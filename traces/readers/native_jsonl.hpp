@@ -29,7 +29,7 @@ namespace spillway::traces {
 ///                                                 numbered from 1 in order of appearance and compared as written
 ///   prefix_ids           list of whole < 2^64     content of the prompt's first blocks: equal ids at equal positions
 ///                                                 after equal prefixes mean equal tokens; the last may be partial
-///   prefix_block_tokens  whole                    tokens per id, a multiple of memory.block_tokens (the default)
+///   prefix_block_tokens  whole                    tokens per id; by default an id is a block of the run
 ///
 /// Keys but the first two are optional, and null means absent. An unknown or repeated key is an error. Empty lines are
 /// skipped; rows are numbered as lines of the file. An id that covers n > 1 blocks of the run is split into n ids that
@@ -38,13 +38,14 @@ namespace spillway::traces {
 /// one core of a 2.5 GHz Xeon.
 class NativeJsonlReader final : public TraceReader {
  public:
-  /// `block_tokens`: the run's block size, at least 1. Throws DataError when the file cannot be read; its first row is
-  /// read here, to know whether the file has times.
-  NativeJsonlReader(const std::string& path, Tokens block_tokens);
+  /// Throws DataError when the file cannot be read; its first row is read here, to know whether the file has times.
+  explicit NativeJsonlReader(const std::string& path, const ReaderOptions& options = {});
 
-  bool next(RequestSpec& request) override;
+  bool next(TraceRow& row) override;
   [[nodiscard]] bool has_times() const override { return has_times_; }
   [[nodiscard]] std::int64_t row() const override { return lines_.row(); }
+  [[nodiscard]] std::int64_t skipped() const override { return bad_.skipped(); }
+  [[nodiscard]] std::string first_skipped() const override { return bad_.first_skipped(); }
 
   /// Does the start of a file begin a JSON object?
   static bool recognises(std::string_view head);
@@ -68,22 +69,21 @@ class NativeJsonlReader final : public TraceReader {
   bool scan(std::string_view line);
   std::string_view scan_value(JsonCursor& cursor, std::size_t key);
   void read_number(std::size_t key, std::string_view word);
-  bool check();
+  void check();
   void check_arrival();
   void check_client();
   void check_prefix();
-  void fill(RequestSpec& request);
+  void fill(TraceRow& row);
   void bad(std::string_view key, std::string what, std::string fix);
 
   LineReader lines_;
   BadRows bad_;
-  std::int64_t block_tokens_;
   Row row_;
   bool pending_ = false;  // row_ holds the first row, not yet delivered
   bool started_ = false;
   bool ended_ = false;
   bool has_times_ = false;
-  std::int64_t previous_ns_ = 0;
+  ArrivalOrder order_;
   std::uint32_t client_ = 0;
   ClientNames clients_;
 };

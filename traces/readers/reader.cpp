@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdio>
 #include <string_view>
-#include <type_traits>
 
 #include "sim/error.hpp"
 #include "sim/text.hpp"
@@ -26,16 +25,12 @@ namespace {
 struct Entry {
   TraceFormat format;
   bool (*recognises)(std::string_view head);
-  std::unique_ptr<TraceReader> (*open)(const std::string& path, Tokens block_tokens);
+  std::unique_ptr<TraceReader> (*open)(const std::string& path, const ReaderOptions& options);
 };
 
 template <class Reader>
-std::unique_ptr<TraceReader> open_reader(const std::string& path, Tokens block_tokens) {
-  if constexpr (std::is_constructible_v<Reader, const std::string&, Tokens>) {
-    return std::make_unique<Reader>(path, block_tokens);
-  } else {
-    return std::make_unique<Reader>(path);
-  }
+std::unique_ptr<TraceReader> open_reader(const std::string& path, const ReaderOptions& options) {
+  return std::make_unique<Reader>(path, options);
 }
 
 template <class Reader>
@@ -104,13 +99,13 @@ std::vector<std::string> trace_format_choices() {
   return choices;
 }
 
-OpenedTrace open_trace(const std::string& path, const std::string& format, Tokens block_tokens) {
+OpenedTrace open_trace(const std::string& path, const std::string& format, const ReaderOptions& options) {
   if (format == "auto") {
     const Entry& entry = detect(path);
-    return {entry.format.name, entry.open(path, block_tokens)};
+    return {entry.format.name, entry.open(path, options)};
   }
   for (const Entry& entry : entries()) {
-    if (entry.format.name == format) return {format, entry.open(path, block_tokens)};
+    if (entry.format.name == format) return {format, entry.open(path, options)};
   }
   const std::vector<std::string> choices = trace_format_choices();
   const std::string near = nearest_name(format, choices);

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "sim/units.hpp"
 #include "traces/readers/trace_reader.hpp"
 
 namespace spillway::traces {
@@ -26,10 +25,11 @@ struct OpenedTrace {
 };
 
 /// Opens a file from its start. `format` is a name of trace_formats() or "auto": then the first line that is not blank
-/// decides, or the keys of the first JSON object. Any format may be compressed with gzip. `block_tokens` is the run's
-/// block size. Throws ConfigError for a format that does not exist, and DataError when the file is missing, empty, a
-/// folder or unreadable, or when its format cannot be told.
-[[nodiscard]] OpenedTrace open_trace(const std::string& path, const std::string& format, Tokens block_tokens);
+/// decides, or the keys of the first JSON object. Any format may be compressed with gzip. Throws ConfigError for a
+/// format that does not exist, and DataError when the file is missing, empty, a folder or unreadable, or when its
+/// format cannot be told.
+[[nodiscard]] OpenedTrace open_trace(const std::string& path, const std::string& format,
+                                     const ReaderOptions& options = {});
 
 /// Lower-case hexadecimal SHA-256 of a file's bytes, read through a fixed buffer. Throws DataError as open_trace does.
 [[nodiscard]] std::string file_sha256(const std::string& path);

@@ -1,34 +1,39 @@
 // What the rows of a trace must keep among themselves, whatever their format.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+
+#include "traces/readers/trace_reader.hpp"
 
 namespace spillway::traces {
 
 /// The latest time since the start of a run that a trace may state: three years in seconds, far below the clock's end.
 inline constexpr double kMaxTraceSeconds = 1e8;
 
+/// Why ArrivalOrder does not accept a time.
+inline constexpr const char* kTooEarly = "earlier than a row before by more than 1 s";
+
 /// Arrival times in the order of the rows.
 class ArrivalOrder {
  public:
-  /// Takes note of a row's time; false when it is before that of the row before.
+  /// Takes note of a row's time; false when it is before the latest so far by more than kReorderWindow.
   bool accept(std::int64_t ns) {
-    const bool forward = !started_ || ns >= last_;
-    if (!started_) first_ = ns;
+    if (!started_) first_ = latest_ = ns;
     started_ = true;
-    last_ = ns;
-    return forward;
+    if (ns < latest_ - kReorderWindow.count()) return false;
+    latest_ = std::max(latest_, ns);
+    return true;
   }
   [[nodiscard]] std::int64_t first() const { return first_; }
-  [[nodiscard]] std::int64_t last() const { return last_; }
 
  private:
   bool started_ = false;
   std::int64_t first_ = 0;
-  std::int64_t last_ = 0;
+  std::int64_t latest_ = 0;
 };
 
 /// Clients of a file that names them by numbers, or by texts, which are numbered from 1 in order of appearance. Memory:

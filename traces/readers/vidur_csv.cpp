@@ -16,22 +16,23 @@ bool VidurCsvReader::recognises(std::string_view head) {
   return names_columns(head, std::span(kColumnNames).first(kArrival), 1);
 }
 
-VidurCsvReader::VidurCsvReader(const std::string& path) : CsvReader(path, {.columns = kColumnNames, .fix = kFix}) {}
+VidurCsvReader::VidurCsvReader(const std::string& path, const ReaderOptions& options)
+    : CsvReader(path, {.columns = kColumnNames, .fix = kFix}, options) {}
 
 bool VidurCsvReader::has_times() const { return has(kArrival); }
 
-void VidurCsvReader::parse(RequestSpec& request) {
+void VidurCsvReader::parse(TraceRow& row) {
   const auto input = tokens(kInput, 1);
   const auto output = tokens(kOutput, 1);
   if (has(kArrival)) {
     const auto arrival = seconds(kArrival);
     if (arrival && !order_.accept(*arrival)) bad_order(kArrival);
+    if (arrival) row.arrival = SimTime(*arrival);
   }
   if (is_bad()) return;
-  request.arrival = SimTime(order_.last());
-  request.input = Tokens(*input);
-  request.output = Tokens(*output);
-  request.max_new_tokens = request.output;
+  row.input = Tokens(*input);
+  row.output = Tokens(*output);
+  row.max_new_tokens = row.output;
 }
 
 }  // namespace spillway::traces

@@ -20,7 +20,7 @@ namespace spillway::traces {
 class VidurCsvReader final : public CsvReader {
  public:
   /// Throws DataError as CsvReader does.
-  explicit VidurCsvReader(const std::string& path);
+  explicit VidurCsvReader(const std::string& path, const ReaderOptions& options = {});
 
   [[nodiscard]] bool has_times() const override;
 
@@ -28,7 +28,7 @@ class VidurCsvReader final : public CsvReader {
   static bool recognises(std::string_view head);
 
  private:
-  void parse(RequestSpec& request) override;
+  void parse(TraceRow& row) override;
 
   ArrivalOrder order_;
 };
