@@ -56,12 +56,6 @@ std::vector<std::string> all_names() {
   return names;
 }
 
-std::string trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
-}
-
 /// Splits "name <= limit"; empty with a Problem when it is not of that form.
 std::optional<Condition> parse_form(const std::string& text, const std::string& where, std::vector<Problem>& problems) {
   Condition condition;
@@ -79,7 +73,7 @@ std::optional<Condition> parse_form(const std::string& text, const std::string& 
     condition.op = equal ? Condition::Op::greater_equal : Condition::Op::greater;
   }
   condition.metric = trimmed(std::string_view(text).substr(0, at));
-  const std::string limit = trimmed(std::string_view(text).substr(at + (equal ? 2 : 1)));
+  const std::string limit(trimmed(std::string_view(text).substr(at + (equal ? 2 : 1))));
   const auto number = parse_number(limit);
   if (!number) {
     problems.push_back({fmt::format("the limit \"{}\" in \"{}\" is not a number", limit, text), where,
@@ -140,7 +134,7 @@ std::vector<Condition> parse_conditions(const std::string& text, const std::stri
   std::size_t from = 0;
   while (from <= text.size()) {
     const std::size_t to = std::min(text.find(',', from), text.size());
-    auto condition = parse_form(trimmed(std::string_view(text).substr(from, to - from)), where, problems);
+    auto condition = parse_form(std::string(trimmed(std::string_view(text).substr(from, to - from))), where, problems);
     from = to + 1;
     if (!condition) continue;
     const auto run_level = run_metric(condition->metric);

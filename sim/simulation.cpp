@@ -79,7 +79,7 @@ class Simulation {
   void arrive() {
     expected_.pop_back();
     if (config_.source->next_arrival() != now_) return;
-    config_.source->next(spec_);
+    if (!config_.source->next(spec_)) return;
     metrics_.submitted(static_cast<std::uint64_t>(submitted_), now_);
     const RequestId id = instance_.submit(spec_, static_cast<std::uint32_t>(submitted_), now_);
     ++submitted_;

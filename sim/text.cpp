@@ -29,12 +29,6 @@ constexpr std::array<Unit, 10> kByteUnits{{{"B", 1.0},
 constexpr std::array<Unit, 7> kTimeUnits{
     {{"ns", 1.0}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}, {"d", 86400e9}}};
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
 /// number + unit -> number * factor; the unit is required, the number finite and not negative.
 std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units) {
   text = trimmed(text);
@@ -65,6 +59,20 @@ std::string with_unit(std::int64_t count, std::span<const Unit> units, std::span
 }
 
 }  // namespace
+
+std::string_view trimmed(std::string_view text) {
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::optional<std::string_view> call_arguments(std::string_view name, std::string_view text) {
+  if (!text.starts_with(name) || !text.ends_with(')')) return std::nullopt;
+  text.remove_prefix(name.size());
+  if (!text.starts_with('(')) return std::nullopt;
+  return text.substr(1, text.size() - 2);
+}
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);

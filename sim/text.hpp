@@ -17,6 +17,11 @@ namespace spillway {
 /// 2); else empty. Ties go to the earlier candidate. O(word * sum of candidates).
 [[nodiscard]] std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 
+/// Without the blanks and tabs around it.
+[[nodiscard]] std::string_view trimmed(std::string_view text);
+/// What is between the brackets of "NAME(...)"; empty when the text has another form.
+[[nodiscard]] std::optional<std::string_view> call_arguments(std::string_view name, std::string_view text);
+
 /// "40GB", "16GiB", "512 MB", "4096B" -> bytes. GB = 1e9, GiB = 2^30. A bare number has no unit and is refused; so are
 /// NaN, infinities, negative values and more than 2^62. Empty when refused.
 [[nodiscard]] std::optional<Bytes> parse_bytes(std::string_view text);

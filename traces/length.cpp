@@ -18,12 +18,6 @@ constexpr const char* kForms =
     "use a whole number of tokens (512), uniform(MIDDLE,SPREAD), e.g. uniform(512,0.1), or lognormal(MEAN,CV), e.g. "
     "lognormal(512,0.8)";
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
 /// "A,B" at its first comma; B is empty without one.
 std::pair<std::string_view, std::string_view> two_arguments(std::string_view arguments) {
   const std::size_t comma = std::min(arguments.find(','), arguments.size());
@@ -69,14 +63,6 @@ std::optional<LengthDistribution> parse_uniform(std::string_view arguments, cons
   return LengthDistribution::uniform(Tokens(middle), spread);
 }
 
-/// What is between the brackets of "NAME(...)".
-std::optional<std::string_view> arguments_of(std::string_view name, std::string_view text) {
-  if (!text.starts_with(name) || !text.ends_with(')')) return std::nullopt;
-  text.remove_prefix(name.size());
-  if (!text.starts_with('(')) return std::nullopt;
-  return text.substr(1, text.size() - 2);
-}
-
 }  // namespace
 
 LengthDistribution LengthDistribution::fixed(Tokens tokens) {
@@ -119,8 +105,9 @@ std::optional<LengthDistribution> parse_length(std::string_view text, const std:
                                                std::vector<Problem>& problems, std::optional<double> spread) {
   const std::string_view value = trimmed(text);
   const std::string whole(value);
-  if (const auto arguments = arguments_of("lognormal", value)) return parse_lognormal(*arguments, whole, key, problems);
-  if (const auto arguments = arguments_of("uniform", value)) return parse_uniform(*arguments, whole, key, problems);
+  if (const auto arguments = call_arguments("lognormal", value))
+    return parse_lognormal(*arguments, whole, key, problems);
+  if (const auto arguments = call_arguments("uniform", value)) return parse_uniform(*arguments, whole, key, problems);
   const auto tokens = parse_integer(value);
   if (!tokens) {
     problems.push_back({fmt::format("\"{}\" is not a length", whole), key, kForms});

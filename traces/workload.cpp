@@ -8,13 +8,9 @@
 #include <utility>
 
 #include "sim/error.hpp"
-#include "sim/random.hpp"
 #include "sim/text.hpp"
-#include "traces/arrivals.hpp"
-#include "traces/generators/quantile_table.hpp"
-#include "traces/length.hpp"
-#include "traces/readers/prefix_blocks.hpp"
 #include "traces/readers/reader.hpp"
+#include "traces/workload_stream.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -27,128 +23,95 @@ constexpr double kMaxMeanSpanSeconds = 1e8;
 /// What can take the place of arrival times.
 constexpr const char* kDrawn = "poisson, gamma, constant, burst or all-at-once";
 
-/// Everything that the stream needs, decided before its first request.
-struct Plan {
-  std::int64_t requests = 0;
-  ArrivalPlan arrival{};
-  std::int64_t cap = 0;      // workload.max_new_tokens; 0: actual
-  std::int64_t clients = 0;  // workload.clients; 0: the workload's own
-  std::int64_t block_tokens = 16;
-  std::optional<LengthDistribution> input{};
-  std::optional<LengthDistribution> output{};
-};
-
 /// What a first pass over a file finds.
 struct FileFacts {
   std::int64_t rows = 0;
-  SimTime first{};
+  SimTime first{};  // earliest and latest of the stated times
   SimTime last{};
+  std::int64_t timed = 0;  // rows that state a time
+  bool sorted = true;
   bool has_times = false;
   bool has_inputs = true;
   bool prefix_ids = false;
+  std::int64_t conversations = 0;  // that begin, as far as neighbouring rows show
+  std::int64_t turns = 0;          // rows of conversations
+  std::int64_t unnumbered = 0;     // of these, without the number of the turn
+  std::int64_t later_turns = 0;    // behind the turn before, or numbered so
+  std::int64_t later_timed = 0;    // of these, with an arrival of their own
+  std::int64_t later_think = 0;    // of these, with a think time
+  std::int64_t torn_row = 0;       // first row of a later turn that is not behind the turn before; 0: none
   std::int64_t zero_outputs = 0;
+  std::int64_t skipped = 0;
+  std::string first_skipped;
+  std::vector<std::string> warnings;
+  std::vector<std::string> files;
   /// Mean requests/s; empty when there are no times or no two different ones.
   [[nodiscard]] std::optional<double> rate() const {
-    if (!has_times || !(last > first)) return std::nullopt;
+    if (timed == 0 || !(last > first)) return std::nullopt;
     return static_cast<double>(rows - 1) / to_seconds(last - first);
+  }
+  [[nodiscard]] double mean_turns() const {
+    const std::int64_t starts = rows - later_turns;
+    return starts > 0 ? static_cast<double>(rows) / static_cast<double>(starts) : 1.0;
   }
 };
 
-class WorkloadStream final : public RequestSource {
+/// Counts one row after the other.
+class Survey {
  public:
-  WorkloadStream(const Plan& plan, std::optional<QuantileTable> table, std::unique_ptr<TraceReader> file,
-                 std::int64_t seed, std::int64_t replication)
-      : plan_(plan),
-        table_(std::move(table)),
-        file_(std::move(file)),
-        arrivals_(plan.arrival, seed, replication),
-        lengths_(seed, replication, "workload.lengths"),
-        inputs_(seed, replication, "workload.input_tokens"),
-        outputs_(seed, replication, "workload.output_tokens"),
-        clients_(seed, replication, "workload.clients") {}
-
-  [[nodiscard]] SimTime next_arrival() override {
-    if (!ready_ && delivered_ < plan_.requests) ready_ = prepare(ahead_);
-    return ready_ ? ahead_.arrival : kNever;
+  void add(const TraceRow& row, std::int64_t line) {
+    if (row.arrival != kNever) {
+      facts_.sorted = facts_.sorted && (facts_.timed == 0 || row.arrival >= facts_.last);
+      facts_.first = facts_.timed == 0 ? row.arrival : std::min(facts_.first, row.arrival);
+      facts_.last = facts_.timed == 0 ? row.arrival : std::max(facts_.last, row.arrival);
+      ++facts_.timed;
+    }
+    facts_.prefix_ids = facts_.prefix_ids || !row.prefix_ids.empty();
+    if (row.conversation) add_turn(row, line);
+    conversation_ = row.conversation;
+    turn_ = row.turn;
+    ++facts_.rows;
   }
-  void next(RequestSpec& request) override {
-    (void)next_arrival();
-    std::swap(request, ahead_);
-    ready_ = false;
-    ++delivered_;
-  }
-  [[nodiscard]] std::int64_t expected() const override { return plan_.requests; }
+  [[nodiscard]] FileFacts& facts() { return facts_; }
 
  private:
-  bool prepare(RequestSpec& request) {
-    if (file_ != nullptr) {
-      if (!file_->next(row_)) return false;
-      request.arrival = row_.arrival == kNever ? SimTime() : row_.arrival;
-      request.input = row_.input;
-      request.output = row_.output;
-      request.max_new_tokens = row_.max_new_tokens;
-      request.client = row_.client;
-      block_ids(row_, row_.input, Tokens(plan_.block_tokens), request.prefix_ids);
-    } else {
-      const Lengths lengths = table_->sample(lengths_);
-      request.arrival = SimTime();
-      request.input = lengths.input;
-      request.output = lengths.output;
-      request.max_new_tokens = lengths.output;
-      request.client = 0;
-      request.prefix_ids.clear();
+  void add_turn(const TraceRow& row, std::int64_t line) {
+    ++facts_.turns;
+    facts_.unnumbered += row.turn == 0 ? 1 : 0;
+    const bool goes_on = conversation_ == row.conversation && (row.turn == 0 || row.turn > turn_);
+    if (!goes_on && row.turn <= 1) {
+      ++facts_.conversations;
+      return;
     }
-    set_lengths(request);
-    if (plan_.clients > 0) {
-      request.client = static_cast<std::uint32_t>(clients_.uniform() * static_cast<double>(plan_.clients));
-    }
-    request.arrival = arrivals_.next(request.arrival);
-    return true;
-  }
-  void set_lengths(RequestSpec& request) {
-    if (plan_.input) {
-      request.input = plan_.input->sample(inputs_);
-      const auto blocks = static_cast<std::size_t>(request.input.count() / plan_.block_tokens);
-      if (request.prefix_ids.size() > blocks) request.prefix_ids.resize(blocks);
-    }
-    if (plan_.output) {
-      request.output = plan_.output->sample(outputs_);
-      request.max_new_tokens = request.output;
-    }
-    if (plan_.cap > 0) {
-      request.output = std::min(request.output, Tokens(plan_.cap));
-      request.max_new_tokens = Tokens(plan_.cap);
-    }
+    ++facts_.later_turns;
+    facts_.later_timed += row.arrival != kNever ? 1 : 0;
+    facts_.later_think += row.think ? 1 : 0;
+    if (!goes_on && facts_.torn_row == 0) facts_.torn_row = line;
   }
 
-  Plan plan_;
-  std::optional<QuantileTable> table_;
-  std::unique_ptr<TraceReader> file_;
-  TraceRow row_;
-  RequestSpec ahead_;
-  bool ready_ = false;
-  ArrivalClock arrivals_;
-  RandomStream lengths_;
-  RandomStream inputs_;
-  RandomStream outputs_;
-  RandomStream clients_;
-  std::int64_t delivered_ = 0;
+  FileFacts facts_;
+  std::optional<std::uint64_t> conversation_;
+  std::int32_t turn_ = 0;
 };
 
 /// Reads the settings, collects what is wrong with them and builds the workload.
 class Builder {
  public:
-  explicit Builder(const Settings& settings) : settings_(settings) {}
+  Builder(const Settings& settings, Tokens context_limit) : settings_(settings), context_limit_(context_limit) {}
 
   Workload build(std::int64_t replication) {
     workload_.name = text("workload.trace", "azure-conv");
     SPILLWAY_CHECK(value<double>("workload.rate").value_or(1.0) > 0.0, "workload.rate is not above 0");
     SPILLWAY_CHECK(value<std::int64_t>("workload.requests").value_or(1) > 0, "workload.requests is not above 0");
-    plan_.clients = value<std::int64_t>("workload.clients").value_or(0);
-    plan_.block_tokens = value<std::int64_t>("memory.block_tokens").value_or(16);
+    plan_.block_tokens = Tokens(value<std::int64_t>("memory.block_tokens").value_or(16));
+    read_clients();
     read_arrival();
+    read_conversations();
     const bool is_file = workload_.name.find_first_of("/.") != std::string::npos;
-    if (!is_file) open_table();
+    if (!is_file) {
+      open_table();
+      refuse_for_bundled();
+    }
     read_lengths();
     if (is_file) {
       open_file();
@@ -207,6 +170,68 @@ class Builder {
     SPILLWAY_CHECK(plan.cv > 0.0 && plan.burst_factor > 0.0, "workload.cv or burst_factor is not above 0");
   }
 
+  /// "70/20/10" -> shares of as many clients.
+  void read_clients() {
+    plan_.clients = value<std::int64_t>("workload.clients").value_or(0);
+    const auto shares = value<std::string>("workload.client_shares");
+    if (!shares) return;
+    constexpr const char* kFix = "write a share for each client, e.g. 70/20/10";
+    double sum = 0.0;
+    for (std::size_t from = 0; from <= shares->size();) {
+      const std::size_t to = std::min(shares->find('/', from), shares->size());
+      const auto share = parse_number(trimmed(std::string_view(*shares).substr(from, to - from)));
+      if (!share || !(*share > 0.0)) {
+        problem("workload.client_shares", fmt::format("\"{}\" is not a list of numbers above 0", *shares), kFix);
+        return;
+      }
+      plan_.client_shares.push_back(*share);
+      sum += *share;
+      from = to + 1;
+    }
+    for (double& share : plan_.client_shares) share /= sum;
+    const auto clients = static_cast<std::int64_t>(plan_.client_shares.size());
+    if (plan_.clients > 0 && plan_.clients != clients) {
+      problem("workload.client_shares", fmt::format("{} shares for workload.clients={}", clients, plan_.clients), kFix);
+    }
+    plan_.clients = clients;
+  }
+
+  void read_conversations() {
+    plan_.conversations = value<bool>("workload.conversations").value_or(true);
+    plan_.drop_history = value<double>("workload.drop_history").value_or(0.0);
+    const auto context = value<std::int64_t>("workload.max_context");
+    plan_.max_context = context ? Tokens(*context) : context_limit_;
+    if (const auto think = value<std::string>("workload.think_time")) {
+      think_ = parse_think_time(*think, "workload.think_time", config_problems_);
+      think_given_ = true;
+    }
+  }
+
+  /// Keys that speak of conversations, on a workload that has none, would change nothing.
+  void refuse_without_conversations(const char* why) {
+    for (const char* key : {"workload.think_time", "workload.max_context", "workload.drop_history"}) {
+      if (settings_.has(key))
+        problem(key, fmt::format("{}, so {} changes nothing", why, key), fmt::format("leave {} out", key));
+    }
+  }
+
+  /// How conversations of the workload are played, once it is known what they state.
+  void choose_think_time(const std::string& default_text, bool stated) {
+    if (think_given_) {
+      if (!think_) return;
+      plan_.think = *think_;
+      if (plan_.think.from_trace() && !stated) {
+        problem("workload.think_time",
+                fmt::format("{} does not state the think time of every later turn", workload_.name),
+                "draw them, e.g. workload.think_time=exponential(60s)");
+      }
+      return;
+    }
+    if (stated) return;  // the trace's
+    plan_.think = *parse_think_time(default_text, "workload.think_time", config_problems_);
+    workload_.think_time = default_text;
+  }
+
   void read_lengths() {
     const std::optional<double> spread = table_ ? table_->spread() : std::nullopt;
     if (const auto given = value<std::string>("workload.input_tokens")) {
@@ -219,7 +244,7 @@ class Builder {
     if (cap == "actual") return;
     const auto tokens = parse_integer(cap);
     if (tokens && *tokens >= 1 && *tokens <= kMaxTokens) {
-      plan_.cap = *tokens;
+      plan_.max_new_tokens = *tokens;
       return;
     }
     problem("workload.max_new_tokens",
@@ -246,10 +271,6 @@ class Builder {
   }
 
   void open_bundled() {
-    if (text("workload.format", "auto") != "auto") {
-      problem("workload.format", "a format is for trace files, and workload.trace names a bundled workload",
-              "leave workload.format out");
-    }
     const std::string arrival = text("workload.arrival", "poisson");
     if (arrival == "trace") {
       problem("workload.arrival", "the bundled workloads have no arrival times",
@@ -257,7 +278,33 @@ class Builder {
     }
     plan_.requests = value<std::int64_t>("workload.requests").value_or(kDefaultRequests);
     plan_.arrival.process = arrival_of(arrival);
+    plan_.conversations = plan_.conversations && table_ && table_->mean_turns();
+    if (plan_.conversations) {
+      plan_.mean_turns = *table_->mean_turns();
+      choose_think_time(table_->think_time().empty() ? kDefaultThinkTime : table_->think_time(), false);
+      workload_.prefix_ids = true;
+      workload_.conversations = true;
+    } else if (config_problems_.empty()) {
+      refuse_without_conversations(table_->mean_turns() ? "workload.conversations=false"
+                                                        : "the workload has no conversations");
+    }
     draw_arrivals(value<double>("workload.rate").value_or(kDefaultRate));
+  }
+
+  void refuse_for_bundled() {
+    if (text("workload.format", "auto") != "auto") {
+      problem("workload.format", "a format is for trace files, and workload.trace names a bundled workload",
+              "leave workload.format out");
+    }
+    if (text("workload.tokenizer", "estimate") != "estimate") {
+      problem("workload.tokenizer",
+              "a tokenizer is for trace files that hold texts, and workload.trace names a bundled "
+              "workload",
+              "leave workload.tokenizer out");
+    }
+    if (value<bool>("workload.skip_bad_rows").value_or(false)) {
+      problem("workload.skip_bad_rows", "a bundled workload has no bad rows to skip", "leave it out");
+    }
   }
 
   void open_file() {
@@ -274,6 +321,14 @@ class Builder {
     }
     workload_.source_text = fmt::format("trace file {}, {} requests", workload_.name, facts.rows);
     workload_.prefix_ids = facts.prefix_ids;
+    workload_.skipped_rows = facts.skipped;
+    workload_.warnings.insert(workload_.warnings.end(), facts.warnings.begin(), facts.warnings.end());
+    plan_.sorted = facts.sorted;
+    if (facts.timed > 0) plan_.origin = std::min(facts.first, SimTime());
+    if (facts.skipped > 0) {
+      warn(fmt::format("{} of {} rows of {} were skipped because they are no requests; the first: {}", facts.skipped,
+                       facts.skipped + facts.rows, workload_.name, facts.first_skipped));
+    }
     plan_.requests = facts.rows;
     if (const auto wanted = value<std::int64_t>("workload.requests")) {
       plan_.requests = std::min(facts.rows, *wanted);
@@ -292,24 +347,35 @@ class Builder {
       problem("workload.input_tokens", fmt::format("{} states output lengths only", workload_.name),
               "set the lengths of its prompts, e.g. workload.input_tokens=64 or lognormal(64,1)");
     }
+    choose_conversations(facts);
     choose_arrival(facts);
+  }
+
+  [[nodiscard]] ReaderOptions reader_options() const {
+    return {.tokenizer = text("workload.tokenizer", "estimate"),
+            .skip_bad_rows = value<bool>("workload.skip_bad_rows").value_or(false)};
   }
 
   /// Reads the whole file once.
   FileFacts survey() {
-    const OpenedTrace trace = open_trace(workload_.name, text("workload.format", "auto"));
-    FileFacts facts;
+    const OpenedTrace trace = open_trace(workload_.name, text("workload.format", "auto"), reader_options());
+    Survey survey;
     TraceRow row;
-    while (trace.reader->next(row)) {
-      if (facts.rows == 0) facts.first = row.arrival;
-      facts.last = row.arrival;
-      facts.prefix_ids = facts.prefix_ids || !row.prefix_ids.empty();
-      ++facts.rows;
-    }
+    while (trace.reader->next(row)) survey.add(row, trace.reader->row());
     workload_.format = trace.format;
+    FileFacts& facts = survey.facts();
     facts.has_times = trace.reader->has_times();
     facts.has_inputs = trace.reader->has_inputs();
     facts.zero_outputs = trace.reader->zero_outputs();
+    facts.skipped = trace.reader->skipped();
+    facts.first_skipped = trace.reader->first_skipped();
+    facts.warnings = trace.reader->warnings();
+    facts.files = trace.reader->files();
+    for (const std::string& file : facts.files) workload_.files.push_back({file, file_sha256(file)});
+    if (facts.rows == 0 && facts.skipped > 0) {
+      throw DataError(fmt::format("all {} rows are bad; the first: {}", facts.skipped, facts.first_skipped),
+                      workload_.name, "check workload.format");
+    }
     if (facts.rows == 0) {
       throw DataError("the trace holds no request", workload_.name, "check that it was copied whole");
     }
@@ -318,6 +384,53 @@ class Builder {
                       workload_.name, "split it");
     }
     return facts;
+  }
+
+  /// How the file's conversations are played. A log has later turns at times of their own, in order of time; otherwise
+  /// a conversation's rows stand together and say nothing of when later turns come, or how long after the answer.
+  void choose_conversations(const FileFacts& facts) {
+    // A log need not number turns, and those of one conversation seldom stand together in it.
+    const bool log = facts.later_timed > 0 || (facts.unnumbered > 0 && facts.timed == facts.rows);
+    plan_.conversations = plan_.conversations && (facts.later_turns > 0 || log);
+    if (!plan_.conversations) {
+      refuse_without_conversations(facts.later_turns > 0 ? "workload.conversations=false"
+                                                         : "the trace has no conversations of several turns");
+      return;
+    }
+    workload_.conversations = true;
+    workload_.prefix_ids = true;
+    plan_.mean_turns = facts.mean_turns();
+    const bool keeps_times = text("workload.arrival", "trace") == "trace";
+    plan_.whole_conversations = !log || !keeps_times;
+    if (!plan_.whole_conversations) {
+      if (think_ && !think_->from_trace()) {
+        problem(
+            "workload.think_time",
+            fmt::format("{} has times of its own for later turns: they come then, or when the turn before is answered",
+                        workload_.name),
+            "leave it out, or draw new arrivals with workload.arrival=poisson");
+      }
+      if (facts.later_timed < facts.later_turns) {
+        data_problems_.push_back(
+            {fmt::format("{} of {} later turns state an arrival time", facts.later_timed, facts.later_turns),
+             workload_.name, "give all later turns a time, or none"});
+      }
+      return;
+    }
+    if (facts.torn_row > 0) {
+      data_problems_.push_back(
+          {"a later turn does not follow the turn before it, so its conversation cannot be known when it starts",
+           fmt::format("{}, row {}", workload_.name, facts.torn_row),
+           facts.has_times ? "sort the rows by conversation and turn, or keep the times of the trace"
+                           : "sort the rows by conversation and turn"});
+      return;
+    }
+    const bool stated = facts.later_think == facts.later_turns;
+    choose_think_time(kDefaultThinkTime, stated);
+    if (!think_given_ && !stated) {
+      warn(fmt::format("workload.think_time is not set: the time from an answer to the next turn is {}",
+                       kDefaultThinkTime));
+    }
   }
 
   void choose_arrival(const FileFacts& facts) {
@@ -373,7 +486,8 @@ class Builder {
       if (settings_.has("workload.rate")) warn("workload.rate is not used: workload.arrival is all-at-once");
       return;
     }
-    plan_.arrival.mean_gap_s = 1.0 / rate;
+    // The arrivals drawn are those of conversations, of which each brings mean_turns requests.
+    plan_.arrival.mean_gap_s = plan_.mean_turns / rate;
     workload_.rate = rate;
     const ArrivalPlan& plan = plan_.arrival;
     if (plan.process == Arrival::burst && plan.burst_after >= plan_.requests) {
@@ -393,19 +507,24 @@ class Builder {
 
   void finish(std::int64_t replication) {
     std::unique_ptr<TraceReader> reader;
-    if (!table_) reader = open_trace(workload_.name, workload_.format).reader;
+    if (!table_) reader = open_trace(workload_.name, workload_.format, reader_options()).reader;
     workload_.arrival = name_of(plan_.arrival.process);
     workload_.arrival_details = plan_.arrival.details();
     workload_.requests = plan_.requests;
     const auto drawn = [](const std::optional<LengthDistribution>& length) { return length && length->random(); };
-    workload_.random =
-        table_ || plan_.arrival.random() || drawn(plan_.input) || drawn(plan_.output) || plan_.clients > 1;
+    workload_.random = table_ || plan_.arrival.random() || drawn(plan_.input) || drawn(plan_.output) ||
+                       plan_.clients > 1 || (plan_.conversations && (plan_.think.random() || plan_.drop_history > 0.0));
+    if (plan_.conversations && think_given_) workload_.think_time = text("workload.think_time", "");
+    workload_.mean_turns = plan_.mean_turns;
     workload_.stream = std::make_unique<WorkloadStream>(plan_, std::move(table_), std::move(reader),
                                                         settings_.get<std::int64_t>("seed"), replication);
   }
 
   const Settings& settings_;
-  Plan plan_;
+  Tokens context_limit_;
+  StreamPlan plan_;
+  std::optional<ThinkTime> think_;  // workload.think_time
+  bool think_given_ = false;
   Workload workload_;
   std::optional<QuantileTable> table_;
   std::vector<Problem> config_problems_;
@@ -414,8 +533,8 @@ class Builder {
 
 }  // namespace
 
-Workload open_workload(const Settings& settings, std::int64_t replication) {
-  return Builder(settings).build(replication);
+Workload open_workload(const Settings& settings, std::int64_t replication, Tokens context_limit) {
+  return Builder(settings, context_limit).build(replication);
 }
 
 }  // namespace spillway::traces

@@ -9,6 +9,7 @@
 
 #include "sim/api/parameter.hpp"
 #include "sim/api/request_source.hpp"
+#include "traces/length.hpp"
 
 namespace spillway::traces {
 
@@ -25,21 +26,35 @@ inline constexpr std::int64_t kMaxClients = 1'000'000;
 inline constexpr double kDefaultBurstFactor = 2.0;
 inline constexpr Duration kDefaultBurstTime{60'000'000'000};
 
+/// Think times of conversations whose source says nothing of them: Pensieve (section 6.1) and the systems compared with
+/// it draw them so. Real ones have a longer tail.
+inline constexpr const char* kDefaultThinkTime = "exponential(60s)";
+
 /// Descriptors of the `workload.*` keys that open_workload reads.
 [[nodiscard]] std::vector<Parameter> workload_parameters();
 
+struct WorkloadFile {
+  std::string path;
+  std::string sha256;
+};
+
 struct Workload {
-  std::string name;              // bundled name, or the file as the user named it
-  std::string format;            // "quantile-table" for bundled ones, else a name of trace_formats()
-  std::string source_text;       // where its requests come from, one sentence
-  std::string sha256;            // of the bundled table or of the file
-  std::string arrival;           // one of arrival_names(): what was chosen
-  std::string arrival_details;   // "CV 2" of gamma, the burst of burst, else empty
-  std::optional<double> rate{};  // offered requests/s of that arrival (burst: outside the burst); empty when all
-                                 // arrivals fall on one instant
-  std::int64_t requests = 0;     // that the stream holds, exactly
-  bool prefix_ids = false;       // some request says which prompts share its prefix
-  bool random = false;           // false: every replication delivers the same requests
+  std::string name;                   // bundled name, or the file as the user named it
+  std::string format;                 // "quantile-table" for bundled ones, else a name of trace_formats()
+  std::string source_text;            // where its requests come from, one sentence
+  std::string sha256;                 // of the bundled table or of the file
+  std::string arrival;                // one of arrival_names(): what was chosen
+  std::string arrival_details;        // "CV 2" of gamma, the burst of burst, else empty
+  std::optional<double> rate{};       // offered requests/s of that arrival (burst: outside the burst); empty when all
+                                      // arrivals fall on one instant
+  std::int64_t requests = 0;          // that the stream holds, exactly
+  bool prefix_ids = false;            // some request says which prompts share its prefix
+  bool conversations = false;         // later turns wait for the answer to the turn before
+  double mean_turns = 1.0;            // of a conversation, requests alone counting as one
+  std::string think_time;             // as the user or the workload states it; empty: the trace's, or no conversations
+  std::int64_t skipped_rows = 0;      // of the file, because they are no requests
+  std::vector<WorkloadFile> files{};  // beside the trace, on which the requests depend: the tokenizer's
+  bool random = false;                // false: every replication delivers the same requests
   std::vector<std::string> warnings;
   std::unique_ptr<RequestSource> stream;  // `requests` requests, arrivals in whole ns, the first at 0 unless a trace
                                           // whose clock is the run's starts later
@@ -47,8 +62,7 @@ struct Workload {
 
 /// Opens the traffic that the settings describe.
 ///
-/// Reads workload.{trace,format,requests,rate,arrival,cv,burst_after,burst_factor,burst_time,input_tokens,
-/// output_tokens,max_new_tokens,clients}, seed and memory.block_tokens; a key that is unset falls under these rules
+/// Reads every key of workload_parameters(), seed and memory.block_tokens; a key that is unset falls under these rules
 /// (design: "Command line"):
 ///  * A bundled name: kDefaultRequests requests, poisson, kDefaultRate. A value with '/' or '.' is a file.
 ///  * A file: all its rows, or the first `workload.requests`. With times: arrival `trace`, and `workload.rate` scales
@@ -62,20 +76,24 @@ struct Workload {
 ///  * workload.input_tokens and output_tokens replace the lengths; with `uniform` a number is the middle. Prefix ids
 ///    beyond a shorter input are dropped.
 ///  * workload.max_new_tokens N is what every client asks for; outputs beyond N are cut to N, as an engine would.
-///  * workload.clients N draws every request's client from 0 to N - 1, each as likely; without it they are the file's,
-///    or all 0.
+///  * workload.clients N draws every request's client from 0 to N - 1, each as likely, or with the shares of
+///    workload.client_shares; without them they are the file's, or all 0. A conversation has one client.
+///  * Conversations (of chat workloads, and of files that name them) start as the arrival process says, at rate / mean
+///    turns; how later turns come is said at WorkloadStream, how long their prompts are at TurnPlanner. A prompt and
+///    its answer are at most workload.max_context long, by default `context_limit`. workload.conversations=false plays
+///    every turn as a request alone, its prompt as the workload has it.
 ///
 /// A file is read once before the run: its rows are counted and checked, so a bad row stops the run before it starts.
 ///
-/// Streams: workload.arrival, workload.lengths, workload.input_tokens, workload.output_tokens, workload.clients. The
-/// same seed and replication draw the same lengths and, up to scale, the same arrivals at any rate and with any
-/// clients.
+/// Streams: workload.arrival and those of TurnPlanner. The same seed and replication draw the same lengths and, up to
+/// scale, the same arrivals at any rate and with any clients.
 ///
 /// Throws ConfigError with every problem of the settings and the file, or DataError when the file is all that is wrong.
 /// A Problem's `where` is the key, or the file and row.
 ///
 /// Cost of stream->next for a bundled workload: 70 ns on a 2.5 GHz Xeon, 145 ns with a lognormal length, some
 /// 200 ns more with gamma arrivals; no allocation.
-[[nodiscard]] Workload open_workload(const Settings& settings, std::int64_t replication);
+[[nodiscard]] Workload open_workload(const Settings& settings, std::int64_t replication,
+                                     Tokens context_limit = Tokens(kMaxTokens));
 
 }  // namespace spillway::traces

@@ -74,6 +74,31 @@ void add_arrival(std::vector<Parameter>& table) {
   table.push_back(std::move(time));
 }
 
+void add_conversations(std::vector<Parameter>& table) {
+  table.push_back(
+      key("workload.conversations", ParameterType::boolean, "-", "true",
+          "Play conversations: a turn comes only after the answer to the turn before, and its prompt repeats "
+          "what was said; false: every turn is a request alone",
+          "Spillway: true, as no client sends a turn before it has read the answer"));
+  table.push_back(
+      key("workload.think_time", ParameterType::text, "-", "",
+          fmt::format("Time from an answer to the next turn of the conversation: exponential(MEAN), a duration alone "
+                      "(the same), lognormal(MEAN,CV), constant(TIME), or trace (as the file states); default: "
+                      "the workload's, else {}",
+                      kDefaultThinkTime),
+          "Pensieve (section 6.1) draws it exponentially with a mean of 60 s; real ones have a longer tail"));
+  table.push_back(
+      number("workload.max_context", ParameterType::integer, "tokens", 2.0, static_cast<double>(kMaxTokens),
+             "Longest prompt and answer together of a turn: of a longer context the client leaves out the oldest "
+             "part; default: engine.max_model_len",
+             "Pensieve (section 6.1) caps conversations at 16,384 tokens"));
+  table.push_back(
+      number("workload.drop_history", ParameterType::real, "-", 0.0, 1.0,
+             "Share of the later turns before which the client drops what was said so far; default: 0 beside "
+             "what a trace shows",
+             "Spillway: 0; in real conversations prompts shrink before a quarter of the later turns"));
+}
+
 }  // namespace
 
 std::vector<Parameter> workload_parameters() {
@@ -89,6 +114,17 @@ std::vector<Parameter> workload_parameters() {
                          "Spillway: auto, as the formats differ in their first line or keys");
   format.choices = trace_format_choices();
   table.push_back(std::move(format));
+
+  table.push_back(
+      key("workload.tokenizer", ParameterType::text, "-", "estimate",
+          "Tokenizer for trace files that hold texts: estimate (4 characters per token, with a warning), "
+          "gpt2:FOLDER (with encoder.json and merges.txt) or FILE.model (SentencePiece)",
+          "Spillway: by default the rule of thumb of 4 characters, as no tokenizer comes with the program"));
+  table.push_back(
+      key("workload.skip_bad_rows", ParameterType::boolean, "-", "false",
+          "Leave rows of the trace file out that are no requests, count them and say so; false: a bad row is "
+          "an error. The flag --skip-bad-rows sets it",
+          "Spillway: false, as rows that are left out silently change the load"));
 
   Parameter requests =
       key("workload.requests", ParameterType::integer, "requests", "",
@@ -127,6 +163,10 @@ std::vector<Parameter> workload_parameters() {
   clients.minimum = 1.0;
   clients.maximum = static_cast<double>(kMaxClients);
   table.push_back(std::move(clients));
+  table.push_back(key("workload.client_shares", ParameterType::text, "-", "",
+                      "Shares of the requests that clients 0, 1, ... send, e.g. 70/20/10; default: each as likely",
+                      "Spillway: so that unequal clients can be tried, as in VTC (section 5.2)"));
+  add_conversations(table);
   return table;
 }
 

@@ -20,13 +20,16 @@ namespace spillway {
 class RequestSource {
  public:
   virtual ~RequestSource() = default;
-  /// Arrival of the next request as far as it is known now; kNever when none is known, which is for ever once every
-  /// request that was delivered has ended. O(1).
+  /// When to call next, as far as it is known now; kNever when no request is known, which is for ever once every
+  /// request that was delivered has ended.
   [[nodiscard]] virtual SimTime next_arrival() = 0;
-  /// Delivers that request, every field of it. To be called only when there is one.
-  virtual void next(RequestSpec& request) = 0;
+  /// Delivers the request that arrives at next_arrival(), every field of it; to be called only when there is such a
+  /// time. False when no request comes of it after all, as with a turn whose conversation is not that far.
+  virtual bool next(RequestSpec& request) = 0;
   /// A request that was delivered has ended, in whatever way.
   virtual void ended(const RequestRecord& record) { (void)record; }
+  /// Requests that will never come, because one that they follow was not answered.
+  [[nodiscard]] virtual std::int64_t unsent() const { return 0; }
   /// Requests in the whole stream when that is known before reading it, else -1: for progress only.
   [[nodiscard]] virtual std::int64_t expected() const { return -1; }
 };

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <vector>
 
 #include "sim/api/request_source.hpp"
+#include "tests/oracle/naive_engine.hpp"
 
 namespace spillway::oracle {
 
@@ -13,11 +15,44 @@ class ListSource final : public RequestSource {
  public:
   explicit ListSource(const std::vector<RequestSpec>& requests) : requests_(requests) {}
   [[nodiscard]] SimTime next_arrival() override { return at_ < requests_.size() ? requests_[at_].arrival : kNever; }
-  void next(RequestSpec& request) override { request = requests_[at_++]; }
+  bool next(RequestSpec& request) override {
+    request = requests_[at_++];
+    return true;
+  }
 
  private:
   const std::vector<RequestSpec>& requests_;
   std::size_t at_ = 0;
+};
+
+/// Delivers the requests of a list of which some follow others (see Follows); the list must outlive it. Of requests
+/// that come at one instant those that follow nothing are first, then those that were known first.
+class FollowingSource final : public RequestSource {
+ public:
+  FollowingSource(const std::vector<RequestSpec>& requests, const std::vector<Follows>& follows)
+      : requests_(requests), follows_(follows) {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (follows[i].after < 0) coming_.emplace(requests[i].arrival, i);
+    }
+  }
+  [[nodiscard]] SimTime next_arrival() override { return coming_.empty() ? kNever : coming_.begin()->first; }
+  bool next(RequestSpec& request) override {
+    request = requests_[coming_.begin()->second];
+    request.arrival = coming_.begin()->first;
+    coming_.erase(coming_.begin());
+    return true;
+  }
+  void ended(const RequestRecord& record) override {
+    if (record.outcome != Outcome::finished) return;
+    for (std::size_t i = 0; i < follows_.size(); ++i) {
+      if (follows_[i].after == record.traits.conversation) coming_.emplace(record.end + follows_[i].think, i);
+    }
+  }
+
+ private:
+  const std::vector<RequestSpec>& requests_;
+  const std::vector<Follows>& follows_;
+  std::multimap<SimTime, std::size_t> coming_;  // equal times in order of insertion
 };
 
 }  // namespace spillway::oracle

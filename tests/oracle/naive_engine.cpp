@@ -52,21 +52,15 @@ class NaiveEngine final : public View, private Decision {
     max_model_len_ = config.max_model_len;
     blocks_.resize(static_cast<std::size_t>(config.gpu_blocks.count()));
     for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) free_.push_back(b);
-    for (std::size_t i = 0; i < config.requests.size(); ++i) {
-      Request request;
-      request.spec = config.requests[i];
-      const auto n = static_cast<std::uint32_t>(i);
-      request.id = RequestId{n, n};
-      requests_.push_back(request);
-    }
     rebuild();
     policy_ = config.policy->make(PolicyContext{*config.settings, *this});
   }
 
   NaiveResult run() {
-    for (std::size_t i = 0; i < requests_.size(); ++i) at(requests_[i].spec.arrival, 3, static_cast<int>(i));
+    for (std::size_t i = 0; i < config_.requests.size(); ++i) {
+      if (config_.follows[i].after < 0) to_arrive(config_.requests[i].arrival, i);
+    }
     if (config_.until) at(*config_.until, 6, 0);
-    std::size_t arrivals_left = requests_.size();
     while (!events_.empty()) {
       const auto [key, target] = *events_.begin();
       events_.erase(events_.begin());
@@ -82,13 +76,18 @@ class NaiveEngine final : public View, private Decision {
       if (phase == 1) complete();
       if (phase == 2) expire(requests_[static_cast<std::size_t>(target)]);
       if (phase == 3) {
-        arrive(requests_[static_cast<std::size_t>(target)]);
-        --arrivals_left;
+        --arrivals_left_;
+        const auto n = static_cast<std::uint32_t>(requests_.size());
+        Request& r = requests_.emplace_back();
+        r.spec = config_.requests[static_cast<std::size_t>(target)];
+        r.spec.arrival = now_;
+        r.id = RequestId{n, n};
+        arrive(r);
       }
       if (phase == 4) decide();
       if (phase != 4 && !busy_) at(now_, 4, 0);
       const bool any = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
-      if (!any && arrivals_left == 0) break;
+      if (!any && arrivals_left_ == 0) break;
     }
     sum_up_fairness();
     return result_;
@@ -145,6 +144,10 @@ class NaiveEngine final : public View, private Decision {
  private:
   [[nodiscard]] std::int64_t per_block() const { return block_tokens_.count(); }
 
+  void to_arrive(SimTime time, std::size_t position) {
+    at(time, 3, static_cast<int>(position));
+    ++arrivals_left_;
+  }
   void at(SimTime time, int phase, int target) { events_.emplace(std::tuple(time, phase, sequence_++), target); }
 
   [[nodiscard]] std::vector<RequestId> decoding() const {
@@ -365,6 +368,7 @@ class NaiveEngine final : public View, private Decision {
     r.record.arrival = now_;
     r.record.input = r.spec.input;
     r.record.output = r.spec.output;
+    r.record.traits = r.spec.traits;
     if (r.spec.input + r.spec.max_new_tokens > config_.max_model_len) return end(r, Outcome::rejected);
     seen_.insert(r.spec.client);
     if (!was_backlogged) lift(r.spec.client);
@@ -393,6 +397,10 @@ class NaiveEngine final : public View, private Decision {
     r.record.end = now_;
     r.record.generated = Tokens(r.generated);
     result_.records.push_back(r.record);
+    for (std::size_t i = 0; i < config_.follows.size() && outcome == Outcome::finished; ++i) {
+      const Follows& follows = config_.follows[i];
+      if (follows.after == r.spec.traits.conversation) to_arrive(now_ + follows.think, i);
+    }
     rebuild();
   }
 
@@ -584,6 +592,7 @@ class NaiveEngine final : public View, private Decision {
   std::list<int> free_;
   std::multimap<std::tuple<SimTime, int, std::uint64_t>, int> events_;
   std::uint64_t sequence_ = 0;
+  std::int64_t arrivals_left_ = 0;  // that are known
   bool busy_ = false;
   bool decodes_staged_ = false;
   bool changed_ = false;

@@ -13,11 +13,18 @@
 
 namespace spillway::oracle {
 
+/// A request that comes when another one is answered; its own arrival then says nothing.
+struct Follows {
+  std::int64_t after = -1;  // position in the list, before its own; -1: it comes at its arrival
+  Duration think{};         // from that request's last token
+};
+
 struct NaiveConfig {
   const ExecutionModel* model = nullptr;
   const PolicyInfo* policy = nullptr;
   const Settings* settings = nullptr;
-  std::vector<RequestSpec> requests;  // in order of arrival
+  std::vector<RequestSpec> requests;  // in order of arrival; traits.conversation is the position
+  std::vector<Follows> follows;       // of each request
   Blocks gpu_blocks{};
   Blocks host_blocks{};
   Tokens block_tokens{16};

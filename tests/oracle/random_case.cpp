@@ -33,13 +33,28 @@ std::vector<RequestSpec> draw_requests(Dice& dice, std::int64_t scale, std::int6
     request.client = static_cast<std::uint32_t>(dice.between(0, clients - 1));
     if (with_prefixes && dice.chance(80)) {
       // Few distinct ids, so that prefixes of all lengths are shared.
-      for (std::int64_t b = 0; b < request.input.count() / block_tokens; ++b) {
+      // As in a conversation, the answer may be named too.
+      const Tokens named = request.input + (dice.chance(30) ? request.output : Tokens(0));
+      for (std::int64_t b = 0; b < named.count() / block_tokens; ++b) {
         request.prefix_ids.push_back(static_cast<std::uint64_t>(dice.between(0, 2) == 0 ? dice.between(0, 3) : 7));
       }
     }
     requests.push_back(request);
   }
   return requests;
+}
+
+/// In two cases of five about half of the requests follow an earlier one, at once or after some time.
+std::vector<Follows> draw_follows(Dice& dice, std::int64_t scale, std::vector<RequestSpec>& requests) {
+  std::vector<Follows> follows(requests.size());
+  const bool some = dice.chance(40);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].traits.conversation = static_cast<std::int64_t>(i);
+    if (!some || i == 0 || dice.chance(50)) continue;
+    follows[i].after = dice.between(0, static_cast<std::int64_t>(i) - 1);
+    if (!dice.chance(30)) follows[i].think = Duration(scale * dice.between(0, 2000));
+  }
+  return follows;
 }
 
 }  // namespace
@@ -112,6 +127,7 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale,
   if (dice.chance(20)) config.until = SimTime(scale * dice.between(1, 60'000));
   config.requests =
       draw_requests(dice, scale, config.block_tokens.count(), config.prefix_caching, dice.between(1, 2 + capacity / 2));
+  config.follows = draw_follows(dice, scale, config.requests);
 }
 
 }  // namespace spillway::oracle

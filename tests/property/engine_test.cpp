@@ -23,7 +23,7 @@ struct FastRun {
 
 FastRun run_fast(const NaiveConfig& config, Duration warmup = Duration(0)) {
   FastRun run;
-  oracle::ListSource source(config.requests);
+  oracle::FollowingSource source(config.requests, config.follows);
   SimulationConfig fast;
   fast.model = config.model;
   fast.policy = config.policy;
@@ -50,7 +50,7 @@ std::string text(const RequestRecord& r) {
        {static_cast<std::int64_t>(r.index), static_cast<std::int64_t>(r.client), static_cast<std::int64_t>(r.outcome),
         r.arrival.ns(), r.first_scheduled.ns(), r.first_token.ns(), r.end.ns(), r.computing.count(), r.input.count(),
         r.output.count(), r.generated.count(), r.cached.count(), std::int64_t{r.preempted_recompute},
-        std::int64_t{r.preempted_swap}}) {
+        std::int64_t{r.preempted_swap}, r.traits.conversation}) {
     line += std::to_string(value) + " ";
   }
   return line;
@@ -115,10 +115,30 @@ void expect_equal(const NaiveResult& naive, const FastRun& fast) {
 }
 
 /// What must hold of the requests of any run, whatever the policy.
+/// Requests that come at their time or after one that was answered.
+std::int64_t answerable(const NaiveConfig& config, const std::vector<RequestRecord>& records) {
+  std::vector<bool> answered(config.requests.size(), false);
+  for (const RequestRecord& r : records) {
+    if (r.outcome == Outcome::finished) answered[static_cast<std::size_t>(r.traits.conversation)] = true;
+  }
+  return std::count_if(config.follows.begin(), config.follows.end(), [&](const oracle::Follows& follows) {
+    return follows.after < 0 || answered[static_cast<std::size_t>(follows.after)];
+  });
+}
+
 void expect_sound(const NaiveConfig& config, const FastRun& run) {
   std::vector<bool> seen(config.requests.size(), false);
   SimTime last;
+  std::vector<SimTime> answered(config.requests.size(), kNever);
   for (const RequestRecord& r : run.records) {
+    const auto position = static_cast<std::size_t>(r.traits.conversation);
+    const oracle::Follows& follows = config.follows[position];
+    if (follows.after >= 0) {
+      const SimTime answer = answered[static_cast<std::size_t>(follows.after)];
+      ASSERT_NE(answer, kNever) << "it came before the answer";
+      ASSERT_EQ(r.arrival, answer + follows.think);
+    }
+    if (r.outcome == Outcome::finished) answered[position] = r.end;
     ASSERT_FALSE(seen[r.index]) << "request " << r.index << " ended twice";
     seen[r.index] = true;
     ASSERT_LE(last, r.end) << "the clock went back";
@@ -146,7 +166,7 @@ void expect_sound(const NaiveConfig& config, const FastRun& run) {
   ASSERT_EQ(all.submitted, all.finished + all.rejected + all.timed_out + all.unfinished);
   ASSERT_EQ(all.submitted, static_cast<std::int64_t>(run.records.size()));
   if (!config.until) {
-    ASSERT_EQ(all.submitted, static_cast<std::int64_t>(config.requests.size()));
+    ASSERT_EQ(all.submitted, answerable(config, run.records));
   }
 }
 

@@ -28,13 +28,14 @@ class QueueSource final : public RequestSource {
   [[nodiscard]] SimTime next_arrival() override {
     return count_ < 400'000 ? SimTime(round_seconds(now_).count()) : kNever;
   }
-  void next(RequestSpec& request) override {
+  bool next(RequestSpec& request) override {
     ++count_;
     request.arrival = SimTime(round_seconds(now_).count());
     now_ += arrivals_.exponential(1000e-6 / rho_);
     const double service = exponential_ ? services_.exponential(1000.0) : 1000.0;
     request.input = Tokens(1 + static_cast<std::int64_t>(service - 0.5));
     request.output = request.max_new_tokens = Tokens(1);
+    return true;
   }
 
  private:

@@ -1,0 +1,57 @@
+// Rows of a log whose times go back a little, in order of time.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "traces/readers/trace_reader.hpp"
+
+namespace spillway::traces {
+
+/// Delivers a reader's rows by time, rows of equal time in their order; a row without a time stays behind the row
+/// before it. Memory: the rows of one kReorderWindow.
+class SortedRows {
+ public:
+  explicit SortedRows(std::unique_ptr<TraceReader> reader) : reader_(std::move(reader)) {}
+
+  bool next(TraceRow& row) {
+    while (!ended_ && (waiting_.empty() || waiting_.front().time + kReorderWindow >= latest_)) read();
+    if (waiting_.empty()) return false;
+    std::pop_heap(waiting_.begin(), waiting_.end(), later);
+    std::swap(row, waiting_.back().row);
+    waiting_.pop_back();
+    return true;
+  }
+
+ private:
+  struct Waiting {
+    SimTime time{};
+    std::int64_t sequence = 0;
+    TraceRow row;
+  };
+  static bool later(const Waiting& a, const Waiting& b) {
+    return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
+  }
+  void read() {
+    Waiting next;
+    ended_ = !reader_->next(next.row);
+    if (ended_) return;
+    if (next.row.arrival != kNever) last_ = next.row.arrival;
+    next.time = last_;
+    next.sequence = rows_++;
+    latest_ = std::max(latest_, last_);
+    waiting_.push_back(std::move(next));
+    std::push_heap(waiting_.begin(), waiting_.end(), later);
+  }
+
+  std::unique_ptr<TraceReader> reader_;
+  std::vector<Waiting> waiting_;  // a heap, the earliest on top
+  SimTime last_{INT64_MIN / 2};
+  SimTime latest_{INT64_MIN / 2};
+  std::int64_t rows_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace spillway::traces

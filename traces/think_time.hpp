@@ -1,0 +1,49 @@
+// How long a user thinks before the next turn of a conversation.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/error.hpp"
+#include "sim/random.hpp"
+#include "sim/units.hpp"
+
+namespace spillway::traces {
+
+/// The longest mean, and the longest single, think time: a year, so that sums stay far from the clock's end.
+inline constexpr double kMaxThinkSeconds = 31'536'000.0;
+
+/// A distribution of think times, each from the end of a response to the arrival of the next turn.
+class ThinkTime {
+ public:
+  /// As the trace states them.
+  static ThinkTime of_trace();
+  static ThinkTime constant(double seconds);
+  static ThinkTime exponential(double mean_seconds);
+  /// With this mean and coefficient of variation: sigma^2 = ln(1 + cv^2), mu = ln(mean) - sigma^2 / 2.
+  static ThinkTime lognormal(double mean_seconds, double cv);
+
+  [[nodiscard]] bool from_trace() const { return kind_ == Kind::of_trace; }
+  /// False when all think times are equal or the trace's: sampling then draws nothing.
+  [[nodiscard]] bool random() const { return kind_ == Kind::exponential || kind_ == Kind::lognormal; }
+  /// At most kMaxThinkSeconds, in whole nanoseconds; 0 when the trace states them.
+  [[nodiscard]] Duration sample(RandomStream& stream) const;
+
+ private:
+  enum class Kind : std::uint8_t { of_trace, constant, exponential, lognormal };
+  Kind kind_ = Kind::of_trace;
+  double mean_s_ = 0.0;
+  double mu_ = 0.0;
+  double sigma_ = 0.0;
+};
+
+/// Reads "trace", "constant(10s)", "exponential(60s)", a duration alone ("60s": exponential with this mean) or
+/// "lognormal(MEAN,CV)", e.g. "lognormal(120s,2)" (CV in [0, 100]). When `text` is none of these, adds to `problems`
+/// (where: `key`) and returns nothing.
+[[nodiscard]] std::optional<ThinkTime> parse_think_time(std::string_view text, const std::string& key,
+                                                        std::vector<Problem>& problems);
+
+}  // namespace spillway::traces

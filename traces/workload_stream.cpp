@@ -1,0 +1,133 @@
+#include "traces/workload_stream.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/error.hpp"
+
+namespace spillway::traces {
+
+WorkloadStream::WorkloadStream(const StreamPlan& plan, std::optional<QuantileTable> table,
+                               std::unique_ptr<TraceReader> file, std::int64_t seed, std::int64_t replication)
+    : planner_(plan, std::move(table), std::move(file), seed, replication),
+      arrivals_(plan.arrival, seed, replication),
+      requests_(plan.requests),
+      block_tokens_(plan.block_tokens),
+      whole_conversations_(plan.whole_conversations) {}
+
+bool WorkloadStream::look_ahead() {
+  if (ahead_ready_) return true;
+  ahead_ready_ = planner_.next(ahead_);
+  if (ahead_ready_) ahead_time_ = arrivals_.next(ahead_.turns.front().request.arrival);
+  return ahead_ready_;
+}
+
+SimTime WorkloadStream::next_arrival() {
+  const SimTime start = look_ahead() ? ahead_time_ : kNever;
+  return due_.empty() ? start : std::min(start, due_.top().time);
+}
+
+bool WorkloadStream::next(RequestSpec& request) {
+  const bool start = look_ahead() && (due_.empty() || ahead_time_ < due_.top().time);
+  if (start) return take_ahead(request);
+  SPILLWAY_CHECK(!due_.empty(), "no request is to come");
+  take_due(request);
+  return true;
+}
+
+bool WorkloadStream::take_ahead(RequestSpec& request) {
+  ahead_ready_ = false;
+  if (!whole_conversations_ && ahead_.conversation >= 0) return take_log_row(request);
+  deliver(ahead_.turns.front(), ahead_time_, request);
+  if (ahead_.turns.size() < 2) return true;
+  Conversation& conversation = conversations_[ahead_.conversation];
+  conversation.waits = true;
+  for (std::size_t t = 1; t < ahead_.turns.size(); ++t) conversation.turns.push_back(std::move(ahead_.turns[t]));
+  return true;
+}
+
+/// The time of a log's row has come: it is sent, or put where it waits.
+bool WorkloadStream::take_log_row(RequestSpec& request) {
+  const auto [it, is_new] = conversations_.try_emplace(ahead_.conversation);
+  Conversation& conversation = it->second;
+  if (conversation.over) {
+    ++unsent_;
+    return false;
+  }
+  PlannedTurn& turn = ahead_.turns.front();
+  if (!is_new && (conversation.waits || conversation.answered + turn.think > ahead_time_)) {
+    turn.request.arrival = ahead_time_;
+    conversation.turns.push_back(std::move(turn));
+    if (!conversation.waits) {
+      idle_.erase(conversation.idle);
+      schedule(ahead_.conversation, conversation);
+    }
+    return false;
+  }
+  if (!is_new) idle_.erase(conversation.idle);
+  conversation.waits = true;
+  deliver(turn, ahead_time_, request);
+  return true;
+}
+
+void WorkloadStream::take_due(RequestSpec& request) {
+  const Due due = due_.top();
+  due_.pop();
+  Conversation& conversation = conversations_.at(due.conversation);
+  deliver(conversation.turns.front(), due.time, request);
+  conversation.turns.pop_front();
+  if (whole_conversations_ && conversation.turns.empty()) conversations_.erase(due.conversation);
+}
+
+void WorkloadStream::deliver(PlannedTurn& turn, SimTime arrival, RequestSpec& request) {
+  std::swap(request, turn.request);
+  request.arrival = arrival;
+  const std::int64_t blocks = (request.input + request.output) / block_tokens_;
+  for (std::size_t part = 0; part < turn.content.size(); ++part) {
+    const auto& [from, name] = turn.content[part];
+    const std::int64_t to = part + 1 < turn.content.size() ? turn.content[part + 1].first : blocks;
+    for (std::int64_t b = from; b < std::min(to, blocks); ++b) {
+      request.prefix_ids.push_back(name + static_cast<std::uint64_t>(b));
+    }
+  }
+}
+
+void WorkloadStream::schedule(std::int64_t number, Conversation& conversation) {
+  const PlannedTurn& turn = conversation.turns.front();
+  const SimTime ready = conversation.answered + turn.think;
+  conversation.waits = true;
+  due_.push({whole_conversations_ ? ready : std::max(turn.request.arrival, ready), scheduled_++, number});
+}
+
+/// A conversation of a log waits for nothing: it is kept, as more of its rows may come.
+void WorkloadStream::rest(std::int64_t number, Conversation& conversation) {
+  conversation.waits = false;
+  conversation.idle = idle_.insert(idle_.end(), number);
+  if (idle_.size() <= TurnPlanner::kKnown) return;
+  conversations_.erase(idle_.front());
+  idle_.pop_front();
+}
+
+void WorkloadStream::ended(const RequestRecord& record) {
+  const std::int64_t number = record.traits.conversation;
+  const auto found = number < 0 ? conversations_.end() : conversations_.find(number);
+  if (found == conversations_.end()) return;
+  Conversation& conversation = found->second;
+  conversation.answered = record.end;
+  if (record.outcome != Outcome::finished) {
+    unsent_ += record.outcome == Outcome::unfinished ? 0 : static_cast<std::int64_t>(conversation.turns.size());
+    conversation.turns.clear();
+    conversation.over = true;
+    if (whole_conversations_) {
+      conversations_.erase(found);
+    } else {
+      rest(number, conversation);
+    }
+  } else if (!conversation.turns.empty()) {
+    schedule(number, conversation);
+  } else if (!whole_conversations_) {
+    rest(number, conversation);
+  }
+}
+
+}  // namespace spillway::traces

@@ -1,0 +1,81 @@
+// The requests of a workload in the order in which they come, later turns once the turn before is answered.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <unordered_map>
+#include <vector>
+
+#include "sim/api/request_source.hpp"
+#include "traces/turn_planner.hpp"
+
+namespace spillway::traces {
+
+/// Delivers what a TurnPlanner plans.
+///
+///  * A request alone, or the first turn of a conversation, arrives when the arrival process says.
+///  * A later turn of a whole conversation arrives its think time after the end of the answer before.
+///  * A row of a log arrives at its time, but not before the turn before is answered and its think time, if the row
+///    states one, is over.
+///  * A turn that is not answered (rejected, timed out) ends its conversation: see unsent.
+///
+/// Memory: the turns to come of the conversations that have started; of a log, the rows whose time has come while their
+/// conversation waits for an answer, and 100 bytes for each of the last TurnPlanner::kKnown conversations. Cost: O(log
+/// conversations) per turn, and O(blocks of the context) to name its content.
+class WorkloadStream final : public RequestSource {
+ public:
+  WorkloadStream(const StreamPlan& plan, std::optional<QuantileTable> table, std::unique_ptr<TraceReader> file,
+                 std::int64_t seed, std::int64_t replication);
+
+  [[nodiscard]] SimTime next_arrival() override;
+  bool next(RequestSpec& request) override;
+  void ended(const RequestRecord& record) override;
+  [[nodiscard]] std::int64_t expected() const override { return requests_; }
+  [[nodiscard]] std::int64_t unsent() const override { return unsent_; }
+
+ private:
+  struct Conversation {
+    std::deque<PlannedTurn> turns;             // to come
+    bool waits = false;                        // for an answer, or for the time of its next turn
+    bool over = false;                         // a turn was not answered
+    SimTime answered{};                        // end of the last answer
+    std::list<std::int64_t>::iterator idle{};  // position in idle_; valid for a log's that does not wait
+  };
+  struct Due {
+    SimTime time{};
+    std::int64_t sequence = 0;
+    std::int64_t conversation = 0;
+    /// Of a priority queue whose top is the earliest.
+    bool operator<(const Due& other) const {
+      return time != other.time ? time > other.time : sequence > other.sequence;
+    }
+  };
+
+  bool look_ahead();
+  bool take_ahead(RequestSpec& request);
+  bool take_log_row(RequestSpec& request);
+  void take_due(RequestSpec& request);
+  void schedule(std::int64_t number, Conversation& conversation);
+  void rest(std::int64_t number, Conversation& conversation);
+  void deliver(PlannedTurn& turn, SimTime arrival, RequestSpec& request);
+
+  TurnPlanner planner_;
+  ArrivalClock arrivals_;
+  std::int64_t requests_;
+  Tokens block_tokens_;
+  bool whole_conversations_;
+  PlannedTurns ahead_;
+  SimTime ahead_time_{};
+  bool ahead_ready_ = false;
+  std::unordered_map<std::int64_t, Conversation> conversations_;  // by number
+  std::priority_queue<Due> due_;
+  std::list<std::int64_t> idle_;  // conversations of a log that wait for nothing, the longest first
+  std::int64_t scheduled_ = 0;
+  std::int64_t unsent_ = 0;
+};
+
+}  // namespace spillway::traces
