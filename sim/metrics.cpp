@@ -233,7 +233,8 @@ void MetricsCollector::ended(const RequestRecord& record) {
   ++client.finished;
   client.ttft += static_cast<Wide>(row.ttft);
   client.output += record.generated;
-  if (!slos_.empty() && meets_slos(row)) ++good_;
+  requests_have_slos_ = requests_have_slos_ || record.traits.slo != RequestSlo();
+  if (meets_slos(row, record.traits.slo)) ++good_;
   rows_.push_back(row);
   if (rows_.size() <= rows_limit_) return;
   sketch_rows();
@@ -273,8 +274,20 @@ void MetricsCollector::sketch_rows() {
   rows_.clear();
 }
 
-bool MetricsCollector::meets_slos(const Row& row) const {
+bool MetricsCollector::meets_slos(const Row& row, const RequestSlo& own) const {
+  const std::array<std::pair<Latency, Duration>, 3> limits{
+      {{Latency::ttft, own.ttft}, {Latency::tpot, own.tpot}, {Latency::e2e, own.e2e}}};
+  const auto limited = [&](Latency which) {
+    return std::any_of(limits.begin(), limits.end(),
+                       [&](const auto& limit) { return limit.first == which && limit.second > Duration(0); });
+  };
+  for (const auto& [which, limit] : limits) {
+    if (limit == Duration(0)) continue;
+    const auto value = latency_ns(row, which);
+    if (value && !(*value < static_cast<double>(limit.count()))) return false;
+  }
   return std::all_of(slos_.begin(), slos_.end(), [&](const auto& slo) {
+    if (limited(slo.first)) return true;
     const auto value = latency_ns(row, slo.first);
     return !value || slo.second.holds(*value / kNsPerMs);
   });
@@ -419,7 +432,7 @@ RunStatistics MetricsCollector::finish(SimTime end, const EngineTotals& engine, 
   statistics.gpu_blocks = gpu_blocks;
   statistics.host_blocks = host_blocks;
   for (int i = 0; i < kLatencies; ++i) append_latency(static_cast<Latency>(i), statistics.metrics);
-  const Totals totals(statistics, input_tokens_, output_tokens_, slos_.empty() ? -1 : good_);
+  const Totals totals(statistics, input_tokens_, output_tokens_, slos_.empty() && !requests_have_slos_ ? -1 : good_);
   for (Metric& metric : totals.metrics()) statistics.metrics.push_back(std::move(metric));
   statistics.clients = client_statistics(fairness);
   append_fairness(fairness, statistics);

@@ -76,7 +76,7 @@ struct Condition {
 struct MetricsConfig {
   Span warmup{};
   std::int64_t expected_requests = -1;   // for a warm-up given as a share
-  std::vector<Condition> goodput{};      // SLOs; those on single requests define goodput
+  std::vector<Condition> goodput{};      // SLOs; those on single requests define goodput, unless one has its own
   std::vector<double> percentiles{};     // in percent, beyond 50, 90, 95 and 99
   std::int64_t exact_limit = 1'000'000;  // finished requests whose latencies are kept; beyond it they are sketched
 };
@@ -206,7 +206,7 @@ class MetricsCollector {
   [[nodiscard]] bool is_measured(std::uint64_t index, SimTime arrival) const;
   [[nodiscard]] static std::optional<double> latency_ns(const Row& row, Latency which);
   void sketch_rows();  // moves rows_ into the sketches
-  [[nodiscard]] bool meets_slos(const Row& row) const;
+  [[nodiscard]] bool meets_slos(const Row& row, const RequestSlo& own) const;
   [[nodiscard]] Summary summarise(Latency which) const;
   [[nodiscard]] Summary summarise_sketch(const Sketched& sketched) const;
   [[nodiscard]] Summary summarise_exact(std::vector<double> values) const;
@@ -228,6 +228,7 @@ class MetricsCollector {
   std::vector<Sketched> sketches_;  // one per latency; empty while exact
   Sketched itl_;
   std::int64_t good_ = 0;
+  bool requests_have_slos_ = false;
   Tokens output_tokens_{};
   Tokens input_tokens_{};
   ClientNumbers client_numbers_;

@@ -60,13 +60,13 @@ class Assembler {
 
   Assembly build() {
     const bool hardware = load_hardware();
-    problems_.attempt([&] { assembly_.workload = traces::open_workload(settings(), 0); });
     read_slos();
     if (hardware && size_memory()) {
       limit_length();
       problems_.attempt(
           [&] { assembly_.model = hwmodels::make_roofline(gpu_, llm_, engine_, tensor_parallel(), kv_dtype_bytes()); });
     }
+    problems_.attempt([&] { assembly_.workload = open_workload(assembly_, 0); });
     problems_.throw_if_any();
     describe();
     return std::move(assembly_);
@@ -235,12 +235,20 @@ class Assembler {
     setup.workload = fmt::format("{}, {}", workload.name, workload.arrival);
     if (!workload.arrival_details.empty()) setup.workload += fmt::format(" ({})", workload.arrival_details);
     if (workload.rate) setup.workload += fmt::format(" at {:.6g} requests/s", *workload.rate);
+    if (workload.conversations) {
+      setup.workload += fmt::format(", conversations of {:.3g} turns, think time {}", workload.mean_turns,
+                                    workload.think_time.empty() ? "of the trace" : workload.think_time);
+    }
+    setup.skipped_rows = workload.skipped_rows;
     setup.tensor_parallel = tensor_parallel();
     setup.requests = workload.requests;
     assembly_.inputs = {input_of("gpu", gpu_.file),
                         input_of("engine", engine_.file),
                         input_of("model", llm_.file),
                         {"workload", workload.name, workload.sha256, workload.source_text, ""}};
+    for (const traces::WorkloadFile& file : workload.files) {
+      assembly_.inputs.push_back({"tokenizer", file.path, file.sha256, "how texts are cut into tokens", ""});
+    }
     decide_prefix_caching();
     for (const std::string& warning : llm_.file.warnings) warn(warning);
     assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
@@ -273,6 +281,12 @@ class Assembler {
 };
 
 }  // namespace
+
+traces::Workload open_workload(const Assembly& assembly, std::int64_t replication) {
+  const Tokens longest = assembly.setup.max_model_len;
+  return traces::open_workload(assembly.config.settings, replication,
+                               longest > Tokens(0) ? longest : Tokens(traces::kMaxTokens));
+}
 
 Assembly assemble(ResolvedConfig config) { return Assembler(std::move(config)).build(); }
 

@@ -39,6 +39,9 @@ struct Assembly {
 /// large or too small, a bad trace row.
 [[nodiscard]] Assembly assemble(ResolvedConfig config);
 
+/// The traffic of one replication; conversations are cut to what the engine takes.
+[[nodiscard]] traces::Workload open_workload(const Assembly& assembly, std::int64_t replication);
+
 /// The engine's configuration for one replication; refers to the assembly and the source.
 [[nodiscard]] SimulationConfig simulation_config(const Assembly& assembly, RequestSource& source);
 

@@ -50,6 +50,9 @@ void add_run(CLI::App& app, RunOptions& options, Command& command) {
   sub->add_option("--fail-if", options.gates, "Exit 5 when a metric is so, e.g. p99_ttft_ms>800")
       ->type_name("LIST")
       ->allow_extra_args(false);
+  sub->add_flag_callback(
+      "--skip-bad-rows", [&options] { options.arguments.emplace_back("workload.skip_bad_rows=true"); },
+      "Leave rows of the trace out that are no requests, and count them");
   sub->add_flag("--dry-run", options.dry_run, "Show the resolved set-up and whether it can run; run nothing");
   one_of(sub->add_option("--progress", options.progress, "Progress on stderr"), {"auto", "off"});
   sub->add_option("-j,--jobs", options.jobs, "Threads for replications")->check(CLI::Range(1, 1024))->type_name("N");

@@ -40,13 +40,14 @@ namespace {
 struct Slot {
   std::optional<SimulationResult> result;
   std::optional<QueueGrowth> growth;
+  std::int64_t unsent = 0;
   std::exception_ptr error;
 };
 
 void run_one(Assembly& assembly, std::int64_t replication, const std::vector<double>& percentiles,
              const ReplicationHooks& hooks, Slot& slot) {
   traces::Workload own;  // replication 0 was opened, and so checked, by assemble
-  if (replication > 0) own = traces::open_workload(assembly.config.settings, replication);
+  if (replication > 0) own = open_workload(assembly, replication);
   RequestSource& source = replication > 0 ? *own.stream : *assembly.workload.stream;
   SimulationConfig config = simulation_config(assembly, source);
   config.metrics.percentiles.insert(config.metrics.percentiles.end(), percentiles.begin(), percentiles.end());
@@ -60,6 +61,7 @@ void run_one(Assembly& assembly, std::int64_t replication, const std::vector<dou
     config.on_progress = [&](const Progress& progress) { hooks.on_progress(replication, progress); };
   }
   slot.result = simulate(config);
+  slot.unsent = source.unsent();
   if (hooks.on_done) hooks.on_done(replication);
 }
 
@@ -95,6 +97,7 @@ ReplicationResults run_replications(Assembly& assembly, std::int64_t replication
     if (!slot.result) continue;
     if (!results.first_rejected) results.first_rejected = slot.result->first_rejected;
     results.growth.merge(*slot.growth);
+    results.unsent += slot.unsent;
     statistics.push_back(std::move(slot.result->statistics));
   }
   results.statistics = combine_replications(statistics);

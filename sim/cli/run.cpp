@@ -162,6 +162,11 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
     warnings.push_back(
         fmt::format("{} of {} requests timed out and are not in the latencies", all.timed_out, all.submitted));
   }
+  if (results.unsent > 0) {
+    warnings.push_back(
+        fmt::format("{} later turns were never sent, because an earlier turn of their conversation was not answered",
+                    results.unsent));
+  }
   if (all.unfinished > 0) {
     warnings.push_back(fmt::format("{} of {} requests were unfinished at the end and are not in the latencies",
                                    all.unfinished, all.submitted));
@@ -228,6 +233,7 @@ ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const std:
   Result result = make_result(assembly);
   add_warnings(assembly, results, result.warnings);
   result.complete = results.complete;
+  result.unsent = results.unsent;
   result.statistics = std::move(results.statistics);
   for (const Condition& condition : assembly.run_slos) result.run_slos.push_back(judge(condition, result.statistics));
   result.config = std::move(assembly.config);

@@ -25,6 +25,7 @@ Json setup_json(const Setup& setup) {
           {"policy", setup.policy},
           {"workload", setup.workload},
           {"requests", setup.requests},
+          {"skipped_rows", setup.skipped_rows},
           {"tensor_parallel_gpus", setup.tensor_parallel},
           {"weights_bytes_per_gpu", setup.weights.count()},
           {"block_tokens", setup.kv.block_tokens.count()},
@@ -130,7 +131,8 @@ std::string to_json(const Result& result) {
   check_conservation(run.measured);
   const Bottleneck bottleneck = find_bottleneck(run);
   Json json = head(result);
-  json["conservation"] = {{"all", counts_json(run.all)}, {"measured", counts_json(run.measured)}};
+  json["conservation"] = {
+      {"all", counts_json(run.all)}, {"measured", counts_json(run.measured)}, {"unsent", result.unsent}};
   json["slo"] = slo_json(result);
   json["bottleneck"] = {{"resource", kResourceNames[static_cast<std::size_t>(bottleneck.resource)]},
                         {"share", bottleneck.share},

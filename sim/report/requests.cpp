@@ -31,6 +31,9 @@ class RowWriter {
     begin(key);
     fmt::format_to(std::back_inserter(out_), "{}", value);
   }
+  void number_or_null(std::string_view key, std::int64_t value, bool exists) {
+    exists ? number(key, value) : null(key);
+  }
   void time(std::string_view key, SimTime value) {
     if (value == kNever) return null(key);
     number(key, value.ns());
@@ -66,7 +69,7 @@ class RowWriter {
 constexpr std::string_view kCsvHeader =
     "replication,index,client,outcome,arrival_ns,first_scheduled_ns,first_token_ns,end_ns,ttft_ms,tpot_ms,e2e_ms,"
     "normalised_ms_per_token,queueing_ms_per_token,compute_ms_per_token,input_tokens,output_tokens,generated_tokens,"
-    "cached_tokens,preempted_recompute,preempted_swap\n";
+    "cached_tokens,preempted_recompute,preempted_swap,conversation,turn,class\n";
 
 /// Latencies as the metrics define them; all but TTFT are those of finished requests.
 void write_latencies(RowWriter& row, const RequestRecord& record) {
@@ -106,6 +109,9 @@ void append_row(std::string& out, bool csv, std::int64_t replication, const Requ
   row.number("cached_tokens", record.cached.count());
   row.number("preempted_recompute", record.preempted_recompute);
   row.number("preempted_swap", record.preempted_swap);
+  row.number_or_null("conversation", record.traits.conversation, record.traits.conversation >= 0);
+  row.number_or_null("turn", record.traits.turn, record.traits.turn > 0);
+  row.number_or_null("class", record.traits.service_class, record.traits.service_class > 0);
   row.end();
 }
 

@@ -16,7 +16,7 @@ namespace spillway {
 
 /// A data file that the run read, and what it says about itself.
 struct InputFile {
-  std::string role;        // gpu | engine | model | workload
+  std::string role;        // gpu | engine | model | workload | tokenizer
   std::string name;        // path in the repository when it travels in the binary, else as the user gave it
   std::string sha256;      // of its bytes
   std::string stands_for;  // what it describes
@@ -31,7 +31,8 @@ struct Setup {
   std::string policy;
   std::string workload;  // "azure-conv, poisson at 4 requests/s"
   std::int64_t tensor_parallel = 1;
-  std::int64_t requests = 0;  // per replication
+  std::int64_t requests = 0;      // per replication
+  std::int64_t skipped_rows = 0;  // of the trace, because they are no requests
   KvLayout kv{};
   Bytes weights{};           // per GPU
   bool kv_computed = false;  // false: memory.gpu_kv was given
@@ -55,6 +56,7 @@ struct Result {
   Setup setup;
   std::vector<InputFile> inputs;
   std::vector<std::string> warnings;
+  std::int64_t unsent = 0;  // later turns of conversations in which a turn was not answered
   RunStatistics statistics;
   std::vector<Condition> request_slos;
   std::vector<Verdict> run_slos;
