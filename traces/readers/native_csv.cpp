@@ -40,7 +40,9 @@ bool NativeCsvReader::recognises(std::string_view head) {
 }
 
 NativeCsvReader::NativeCsvReader(const std::string& path, const ReaderOptions& options)
-    : CsvReader(path, {.columns = kColumnNames, .fix = kFix, .others_allowed = false}, options) {}
+    : CsvReader(path, {.columns = kColumnNames, .fix = kFix, .others_allowed = false}, options) {
+  for (std::size_t i = 0; i < NativeFields::kFields; ++i) has_extras_ = has_extras_ || has(kFirstField + i);
+}
 
 bool NativeCsvReader::has_times() const { return has(kArrival); }
 
@@ -103,10 +105,7 @@ void NativeCsvReader::read_prefix(std::optional<std::int64_t> input, TraceRow& r
   }
 }
 
-void NativeCsvReader::parse(TraceRow& row) {
-  const auto input = tokens(kInput, 1);
-  const auto output = tokens(kOutput, 1);
-  const auto max_new = limit(output);
+void NativeCsvReader::read_extras(TraceRow& row) {
   for (std::size_t i = 0; i < NativeFields::kFields; ++i) {
     const std::size_t column = kFirstField + i;
     if (!has(column) || field(column).empty()) continue;
@@ -115,9 +114,16 @@ void NativeCsvReader::parse(TraceRow& row) {
   }
   extras_.check(row,
                 [this](NativeFields::Field at, std::string what) { bad(kFirstField + at, std::move(what), kCorrect); });
+}
+
+void NativeCsvReader::parse(TraceRow& row) {
+  const auto input = tokens(kInput, 1);
+  const auto output = tokens(kOutput, 1);
+  const auto max_new = limit(output);
+  if (has_extras_) read_extras(row);
   if (has(kArrival)) read_arrival(row);
   if (has(kClient)) read_client(row.client);
-  read_prefix(input, row);
+  if (has(kPrefix) || has(kPrefixTokens)) read_prefix(input, row);
   if (is_bad()) return;
   row.input = Tokens(*input);
   row.output = Tokens(*output);

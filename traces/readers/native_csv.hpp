@@ -60,12 +60,14 @@ class NativeCsvReader final : public CsvReader {
   /// The limit that the client asked for, or a complaint and nothing.
   std::optional<std::int64_t> limit(std::optional<std::int64_t> output);
   void read_client(std::uint32_t& client);
+  void read_extras(TraceRow& row);
   void read_arrival(TraceRow& row);
   void read_prefix(std::optional<std::int64_t> input, TraceRow& row);
 
   ArrivalOrder order_;
   ClientNames clients_;
   NativeFields extras_;
+  bool has_extras_ = false;  // the file has a column of theirs
 };
 
 }  // namespace spillway::traces
