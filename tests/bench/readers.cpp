@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "traces/readers/line_reader.hpp"
+#include "traces/readers/native_binary.hpp"
 #include "traces/readers/reader.hpp"
 
 namespace {
@@ -30,6 +31,10 @@ class TiledFile {
     std::ofstream file(path_, std::ios::binary);
     file << header;
     for (int i = 0; static_cast<std::uintmax_t>(file.tellp()) < kBytes; ++i) file << copy(i);
+  }
+  TiledFile(const std::string& name, const std::string& content)
+      : path_((fs::temp_directory_path() / fmt::format("spillway_bench_{}_{}", getpid(), name)).string()) {
+    std::ofstream(path_, std::ios::binary) << content;
   }
   ~TiledFile() {
     std::error_code ignored;
@@ -136,6 +141,33 @@ void native_jsonl(benchmark::State& state) {
   });
 }
 BENCHMARK(native_jsonl)->Unit(benchmark::kMillisecond);
+
+/// A real file's requests in the binary format, tiled like the others.
+void native_binary(benchmark::State& state) {
+  const auto requests = requests_of(shared_trace(kAzure));
+  if (requests.empty()) {
+    state.SkipWithError((std::string("../shared/data/traces/") + kAzure + " is not there").c_str());
+    return;
+  }
+  const spillway::Duration span =
+      requests.back().arrival - requests.front().arrival + spillway::Duration(1'000'000'000);
+  const auto copies = static_cast<std::int64_t>(kBytes / (requests.size() * 8));
+  traces::TraceFacts facts;
+  facts.has_times = true;
+  facts.rows = copies * static_cast<std::int64_t>(requests.size());
+  std::string bytes;
+  traces::NativeBinaryWriter writer(facts, [&](std::string_view part) { bytes += part; });
+  for (std::int64_t copy = 0; copy < copies; ++copy) {
+    for (traces::TraceRow request : requests) {
+      request.arrival = request.arrival + span * copy;
+      writer.add(request);
+    }
+  }
+  writer.finish();
+  const TiledFile file("native.bin", bytes);
+  read_all(state, file.path());
+}
+BENCHMARK(native_binary)->Unit(benchmark::kMillisecond);
 
 /// The lines of a real file as they are, but for the time behind `key`, to which each copy adds the span of the file.
 void tile_lines(benchmark::State& state, const std::string& source, const std::string& key, std::int64_t span) {

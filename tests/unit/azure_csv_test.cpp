@@ -97,6 +97,21 @@ TEST(AzureCsv, ColumnsStandInAnyOrderAndOthersAreIgnored) {
   EXPECT_EQ(reader.row(), 4) << "rows are lines of the file, the empty one included";
 }
 
+TEST(AzureCsv, TimesMayGoBackByASecond) {
+  // The third row is 1 s before the latest, the fourth 1.0000001 s.
+  const std::string rows =
+      std::string(kHeader) + "2023-11-16 18:00:00,50,5\n2023-11-16 18:00:02,50,5\n" + "2023-11-16 18:00:01,50,5\n";
+  const TempFile file(rows, ".csv");
+  AzureCsvReader reader(file.path());
+  const auto requests = drain(reader);
+  ASSERT_EQ(requests.size(), 3U);
+  EXPECT_EQ(requests[1].arrival, SimTime(2'000'000'000));
+  EXPECT_EQ(requests[2].arrival, SimTime(1'000'000'000)) << "rows are delivered in the order of the file";
+  EXPECT_EQ(problems_in(rows + "2023-11-16 18:00:00.9999999,50,5\n"),
+            "exit 3\n\"2023-11-16 18:00:00.9999999\" is earlier than a row before by more than 1 s | FILE, row 5, "
+            "column TIMESTAMP | sort the rows by TIMESTAMP");
+}
+
 TEST(AzureCsv, OutputOfZeroTokensCountsAsOne) {
   const TempFile file(std::string(kHeader) + "2023-11-16 18:00:00,50,0\n2023-11-16 18:00:01,60,3\n", ".csv");
   AzureCsvReader reader(file.path());
@@ -154,7 +169,7 @@ TEST(AzureCsv, EveryBadFieldIsTold) {
                                          "2023-11-16 18:00:01,-5,5\n"
                                          "2023-11-16 18:00:02,NaN,\n"
                                          "yesterday,0,1e3\n"
-                                         "2023-11-16 18:00:01.5,50,99999999\n"
+                                         "2023-11-16 18:00:00.5,50,99999999\n"
                                          "2023-11-16 18:00:03,50\n"),
       "exit 3\n"
       "-5 tokens: from 1 to 16777216 are possible | FILE, row 3, column ContextTokens | correct or delete the row\n"
@@ -166,7 +181,7 @@ TEST(AzureCsv, EveryBadFieldIsTold) {
       "\"1e3\" is not a whole number of tokens | FILE, row 5, column GeneratedTokens | correct or delete the row\n"
       "99999999 tokens: from 0 to 16777216 are possible | FILE, row 6, column GeneratedTokens | "
       "correct or delete the row\n"
-      "\"2023-11-16 18:00:01.5\" is earlier than the row before | FILE, row 6, column TIMESTAMP | "
+      "\"2023-11-16 18:00:00.5\" is earlier than a row before by more than 1 s | FILE, row 6, column TIMESTAMP | "
       "sort the rows by TIMESTAMP\n"
       "the row has 2 columns where the first row has 3 | FILE, row 7 | "
       "complete or delete the row; a file that was cut off while being copied ends like this");
@@ -188,6 +203,19 @@ TEST(AzureCsv, TheFirstTenBadRowsAreTold) {
   EXPECT_EQ(problems.find("row 23,"), std::string::npos);
 }
 
+TEST(AzureCsv, BadRowsAreSkippedAndCounted) {
+  std::string content = kHeader;
+  for (int i = 0; i < 100; ++i) content += i % 2 == 0 ? "2023-11-16 18:00:00,5,6\n" : "2023-11-16 18:00:00,x,y\n";
+  const TempFile file(content + "2023-11-16 18:00:09,7", ".csv");
+  AzureCsvReader reader(file.path(), {.skip_bad_rows = true});
+  EXPECT_EQ(reader.skipped(), 0);
+  EXPECT_EQ(reader.first_skipped(), "");
+  EXPECT_EQ(totals_of(reader), (Totals{50, 250, 300}));
+  EXPECT_EQ(reader.skipped(), 51) << "rows, not what is wrong with them";
+  EXPECT_EQ(reader.first_skipped(),
+            file.path() + ", row 3, column ContextTokens: \"x\" is not a whole number of tokens");
+}
+
 TEST(AzureCsv, AnUnprintableFieldDoesNotReachTheTerminal) {
   EXPECT_EQ(problems_in(std::string(kHeader) + "2023-11-16 18:00:00,\x1b[31m\xff,5\n"),
             "exit 3\n\"?[31m?\" is not a whole number of tokens | FILE, row 2, column ContextTokens | "
@@ -204,8 +232,7 @@ TEST(AzureCsv, MissingColumnsAreTold) {
 }
 
 TEST(AzureCsv, TheSampleIsReadByDetection) {
-  const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/azure.csv", "auto");
+  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/azure.csv", "auto");
   EXPECT_EQ(trace.format, "azure-csv");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 10U);

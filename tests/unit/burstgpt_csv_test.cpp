@@ -60,15 +60,26 @@ TEST(BurstGptCsv, AFailedRequestCountsAsOneToken) {
   EXPECT_EQ(reader.zero_outputs(), 1);
 }
 
+TEST(BurstGptCsv, TimesMayGoBackByASecond) {
+  const TempFile file(std::string(kHeader) + "5,m,1,1,2,x\n7.5,m,2,1,3,x\n6.5,m,3,1,4,x\n", ".csv");
+  BurstGptCsvReader reader(file.path());
+  const auto requests = drain(reader);
+  ASSERT_EQ(requests.size(), 3U);
+  EXPECT_EQ(requests[1].arrival, SimTime(2'500'000'000));
+  EXPECT_EQ(requests[2].arrival, SimTime(1'500'000'000));
+  EXPECT_EQ(requests[2].input, Tokens(3));
+}
+
 TEST(BurstGptCsv, EveryBadFieldIsTold) {
   EXPECT_EQ(problems_in(std::string(kHeader) + "5,m,1,1,2,x\n"
-                                               "4,m,1,1,2,x\n"
+                                               "3.5,m,1,1,2,x\n"
                                                "-6,m,0,-1,2,x\n"
                                                "NaN,m,1e2,16777217,2,x\n"
                                                "2023-11-16 18:00:00,m,1,1,2,x\n"
                                                "7,m,1"),
             "exit 3\n"
-            "\"4\" is earlier than the row before | FILE, row 3, column Timestamp | sort the rows by Timestamp\n"
+            "\"3.5\" is earlier than a row before by more than 1 s | FILE, row 3, column Timestamp | sort the rows by "
+            "Timestamp\n"
             "\"-6\" is not a number of seconds from 0 to 100000000 | FILE, row 4, column Timestamp | "
             "correct or delete the row\n"
             "0 tokens: from 1 to 16777216 are possible | FILE, row 4, column Request tokens | "
@@ -94,8 +105,7 @@ TEST(BurstGptCsv, AMissingColumnIsTold) {
 }
 
 TEST(BurstGptCsv, TheSampleIsReadByDetection) {
-  const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/burstgpt.csv", "auto");
+  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/burstgpt.csv", "auto");
   EXPECT_EQ(trace.format, "burstgpt-csv");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 4U);

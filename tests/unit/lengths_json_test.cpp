@@ -30,7 +30,7 @@ TEST(LengthsJson, ReadsPromptsAndLimits) {
   EXPECT_EQ(requests[0].input, Tokens(269));
   EXPECT_EQ(requests[0].output, Tokens(42));
   EXPECT_EQ(requests[0].max_new_tokens, Tokens(42));
-  EXPECT_EQ(requests[0].arrival, SimTime(0));
+  EXPECT_EQ(requests[0].arrival, kNever) << "the file states no times";
   EXPECT_EQ(requests[1].input, Tokens(270));
   EXPECT_EQ(requests[1].output, Tokens(52));
   EXPECT_EQ(reader.row(), 5) << "the line on which the item begins";
@@ -89,6 +89,27 @@ TEST(LengthsJson, EveryBadValueIsTold) {
             "the key is missing or null | FILE, row 6, item 6, key \"prompt\" | "
             "give every item a prompt and a max_tokens\n"
             "'8' stands where ':' should be | FILE, row 7, item 7, column 11 | correct or delete the item");
+}
+
+TEST(LengthsJson, BadItemsAreSkippedAndCounted) {
+  std::string content = "[";
+  for (int i = 0; i < 30; ++i) {
+    content += "{\"prompt\": -8, \"max_tokens\": 0},\n{\"prompt\": 8, \"max_tokens\": 3},\n";
+  }
+  const TempFile whole(content + "{\"prompt\": 9, \"max_tokens\": 5}]", ".json");
+  LengthsJsonReader reader(whole.path(), {.skip_bad_rows = true});
+  EXPECT_EQ(totals_of(reader), (Totals{31, 249, 95}));
+  EXPECT_EQ(reader.skipped(), 30) << "items, not what is wrong with them";
+  EXPECT_EQ(reader.first_skipped(),
+            whole.path() + ", row 1, item 1, key \"prompt\": -8 is not a whole number from 1 to 16777216");
+}
+
+TEST(LengthsJson, WhatIsBehindABreakInTheListIsSkipped) {
+  const TempFile file("[{\"L_gt\": 8}, {\"L_gt\": 9} {\"L_gt\": 7}, {\"L_gt\": 6}]", ".json");
+  LengthsJsonReader reader(file.path(), {.skip_bad_rows = true});
+  EXPECT_EQ(totals_of(reader).output, 17);
+  EXPECT_EQ(reader.skipped(), 1);
+  EXPECT_EQ(reader.first_skipped(), file.path() + ", row 1, after item 2: '{' stands where ',' or ']' should be");
 }
 
 TEST(LengthsJson, OutputsAreInEveryItemOrInNone) {

@@ -55,16 +55,28 @@ TEST(LlmServingSimJsonl, BlocksAreEqualWhenAllTokensUpToThemAre) {
   EXPECT_EQ(distinct.size(), 10U);
 }
 
+TEST(LlmServingSimJsonl, TimesMayGoBackByASecond) {
+  const auto requests = read(
+      "{\"input_toks\": 2, \"output_toks\": 1, \"arrival_time_ns\": 1000000009}\n"
+      "{\"input_toks\": 3, \"output_toks\": 1, \"arrival_time_ns\": 9}\n",
+      16);
+  ASSERT_EQ(requests.size(), 2U);
+  EXPECT_EQ(requests[1].arrival, SimTime(9));
+  EXPECT_EQ(requests[1].input, Tokens(3));
+}
+
 TEST(LlmServingSimJsonl, EveryBadValueIsTold) {
   EXPECT_EQ(
-      problems_in("{\"input_toks\": 2, \"output_toks\": 1, \"arrival_time_ns\": 9, \"input_tok_ids\": [1, 2]}\n"
-                  "{\"input_toks\": 2, \"output_toks\": 1, \"arrival_time_ns\": 8, \"input_tok_ids\": [1]}\n"
-                  "{\"input_toks\": -2, \"output_toks\": 0, \"arrival_time_ns\": 1.5, \"input_tok_ids\": [1.5]}\n"
-                  "{\"input_toks\": 99999999, \"output_toks\": NaN, \"arrival_time_ns\": -1, \"input_tok_ids\": {}}\n"
-                  "{\"input_toks\": 2}\n"
-                  "{\"input_toks\": 2, \"output_toks\": 1, \"arriv"),
+      problems_in(
+          "{\"input_toks\": 2, \"output_toks\": 1, \"arrival_time_ns\": 1000000009, \"input_tok_ids\": [1, 2]}\n"
+          "{\"input_toks\": 2, \"output_toks\": 1, \"arrival_time_ns\": 8, \"input_tok_ids\": [1]}\n"
+          "{\"input_toks\": -2, \"output_toks\": 0, \"arrival_time_ns\": 1.5, \"input_tok_ids\": [1.5]}\n"
+          "{\"input_toks\": 99999999, \"output_toks\": NaN, \"arrival_time_ns\": -1, \"input_tok_ids\": {}}\n"
+          "{\"input_toks\": 2}\n"
+          "{\"input_toks\": 2, \"output_toks\": 1, \"arriv"),
       "exit 3\n"
-      "8 ns is earlier than the row before | FILE, row 2, key \"arrival_time_ns\" | sort the rows by arrival_time_ns\n"
+      "8 ns is earlier than a row before by more than 1 s | FILE, row 2, key \"arrival_time_ns\" | "
+      "sort the rows by arrival_time_ns\n"
       "1 token ids where input_toks = 2 | FILE, row 2, key \"input_tok_ids\" | correct or delete the row\n"
       "-2 is not a whole number from 1 to 16777216 | FILE, row 3, key \"input_toks\" | correct or delete the row\n"
       "0 is not a whole number from 1 to 16777216 | FILE, row 3, key \"output_toks\" | correct or delete the row\n"

@@ -99,16 +99,42 @@ TEST(MooncakeJsonl, BlocksOfAnySizeAreNamed) {
   EXPECT_EQ(large[0].prefix_ids, large[1].prefix_ids);
 }
 
+TEST(MooncakeJsonl, TimesMayGoBackByASecond) {
+  const auto requests = read(
+      "{\"timestamp\": 1005, \"input_length\": 8, \"output_length\": 1, \"hash_ids\": [1]}\n"
+      "{\"timestamp\": 5, \"input_length\": 9, \"output_length\": 1, \"hash_ids\": [1]}\n",
+      512);
+  ASSERT_EQ(requests.size(), 2U);
+  EXPECT_EQ(requests[1].arrival, SimTime(5'000'000));
+  EXPECT_EQ(requests[1].input, Tokens(9));
+}
+
+TEST(MooncakeJsonl, BadRowsAreSkippedAndCounted) {
+  std::string content;
+  for (int i = 0; i < 30; ++i) {
+    content +=
+        "{\"timestamp\": 5, \"input_length\": 8, \"output_length\": 3, \"hash_ids\": [1]}\n"
+        "{\"timestamp\": 5, \"input_length\": -8, \"output_length\": \"3\", \"hash_ids\": [1]}\n";
+  }
+  const TempFile file(content + "{\"timestamp\": 5, \"input_le", ".jsonl");
+  MooncakeJsonlReader reader(file.path(), {.skip_bad_rows = true});
+  EXPECT_EQ(totals_of(reader), (Totals{30, 240, 90}));
+  EXPECT_EQ(reader.skipped(), 31) << "rows, not what is wrong with them";
+  EXPECT_EQ(reader.first_skipped(),
+            file.path() + ", row 2, key \"input_length\": -8 is not a whole number from 1 to 16777216");
+}
+
 TEST(MooncakeJsonl, EveryBadValueIsTold) {
   EXPECT_EQ(
-      problems_in("{\"timestamp\": 5, \"input_length\": 8, \"output_length\": 1, \"hash_ids\": [1]}\n"
+      problems_in("{\"timestamp\": 1005, \"input_length\": 8, \"output_length\": 1, \"hash_ids\": [1]}\n"
                   "{\"timestamp\": 4, \"input_length\": 8, \"output_length\": 1, \"hash_ids\": [1, 2]}\n"
                   "{\"timestamp\": NaN, \"input_length\": -8, \"output_length\": 16777217, \"hash_ids\": [1, -2]}\n"
                   "{\"timestamp\": -1, \"input_length\": 0, \"output_length\": \"9\", \"hash_ids\": null}\n"
                   "{\"input_length\": 8, \"input_length\": 8}\n"
                   "{\"timestamp\": 5, \"input_length\": 8, \"output_length\": 1, \"hash_ids\": [1"),
       "exit 3\n"
-      "4 ms is earlier than the row before | FILE, row 2, key \"timestamp\" | sort the rows by timestamp\n"
+      "4 ms is earlier than a row before by more than 1 s | FILE, row 2, key \"timestamp\" | sort the rows by "
+      "timestamp\n"
       "2 ids where a prompt of 8 tokens has 1 blocks of 512 | FILE, row 2, key \"hash_ids\" | only ids of 512-token "
       "blocks can be read; bring other sizes into native-jsonl with prefix_block_tokens\n"
       "NaN is not a number from 0 to 100000000000 | FILE, row 3, key \"timestamp\" | correct or delete the row\n"
@@ -141,8 +167,7 @@ TEST(MooncakeJsonl, NestedRubbishNeitherCrashesNorPasses) {
 }
 
 TEST(MooncakeJsonl, TheSampleIsReadByDetection) {
-  const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/mooncake.jsonl", "auto");
+  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/mooncake.jsonl", "auto");
   EXPECT_EQ(trace.format, "mooncake-jsonl");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 4U);

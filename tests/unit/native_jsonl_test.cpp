@@ -66,7 +66,7 @@ TEST(NativeJsonl, TimesMayBeLeftOut) {
   EXPECT_FALSE(reader.has_times());
   const auto requests = drain(reader);
   ASSERT_EQ(requests.size(), 2U);
-  EXPECT_EQ(requests[1].arrival, SimTime(0));
+  EXPECT_EQ(requests[1].arrival, kNever);
 }
 
 TEST(NativeJsonl, ClientNamesAreNumberedInOrderOfAppearance) {
@@ -107,10 +107,84 @@ TEST(NativeJsonl, IdsOfTheRunsOwnBlocksAreKept) {
   EXPECT_EQ(requests[0].prefix_ids, (std::vector<std::uint64_t>{7, 8})) << "the third block is not whole";
 }
 
+TEST(NativeJsonl, IdsOfAnySizeAreCutIntoBlocks) {
+  // 24 tokens per id over blocks of 16: both are multiples of 8, so a block is two pieces of 8, hashed together.
+  const std::string row = ", \"output_tokens\": 1, \"prefix_block_tokens\": 24, \"prefix_ids\": ";
+  const auto requests = read("{\"input_tokens\": 72" + row + "[7, 8, 9]}\n{\"input_tokens\": 72" + row +
+                             "[7, 5, 9]}\n{\"input_tokens\": 47" + row + "[7, 8]}\n");
+  ASSERT_EQ(requests.size(), 3U);
+  ASSERT_EQ(requests[0].prefix_ids.size(), 4U) << "72 tokens are 4 whole blocks";
+  EXPECT_EQ(requests[0].prefix_ids[0], requests[1].prefix_ids[0]) << "tokens 0 to 15 are of id 7 alone";
+  EXPECT_NE(requests[0].prefix_ids[1], requests[1].prefix_ids[1]) << "tokens 24 to 31 are of the second id";
+  EXPECT_NE(requests[0].prefix_ids[3], requests[1].prefix_ids[3]) << "equal ids after different ones are not equal";
+  ASSERT_EQ(requests[2].prefix_ids.size(), 2U);
+  EXPECT_EQ(requests[2].prefix_ids[1], requests[0].prefix_ids[1]);
+}
+
+TEST(NativeJsonl, TimesMayGoBackByOneSecond) {
+  const std::string rest = ", \"input_tokens\": 1, \"output_tokens\": 1}\n";
+  const auto requests = read("{\"arrival_s\": 5" + rest + "{\"arrival_s\": 4" + rest + "{\"arrival_s\": 4.5" + rest);
+  ASSERT_EQ(requests.size(), 3U);
+  EXPECT_EQ(requests[1].arrival, SimTime(4'000'000'000)) << "in the order of the file";
+  EXPECT_EQ(problems_in("{\"arrival_s\": 5" + rest + "{\"arrival_s\": 4.5" + rest + "{\"arrival_s\": 3.5" + rest),
+            "exit 3\n3.5 s is earlier than a row before by more than 1 s | FILE, row 3, key \"arrival_s\" | "
+            "sort the rows by arrival_s");
+}
+
+TEST(NativeJsonl, ReadsConversationsClassesAndLimits) {
+  const TempFile file(
+      "{\"arrival_s\": 1, \"input_tokens\": 8, \"output_tokens\": 9, \"conversation\": \"a\\u0062\", \"turn\": 1, "
+      "\"class\": \"chat\", \"slo_ttft_ms\": 500, \"slo_tpot_ms\": 0.5}\n"
+      "{\"input_tokens\": 20, \"output_tokens\": 9, \"conversation\": \"ab\", \"turn\": 2, \"think_s\": 0.25, "
+      "\"class\": null, \"slo_e2e_ms\": 1e3}\n"
+      "{\"arrival_s\": 1, \"input_tokens\": 8, \"output_tokens\": 9, \"conversation\": 18446744073709551615, "
+      "\"class\": 7}\n",
+      ".jsonl");
+  NativeJsonlReader reader(file.path());
+  EXPECT_TRUE(reader.has_times());
+  const auto requests = drain(reader);
+  ASSERT_EQ(requests.size(), 3U);
+  EXPECT_EQ(requests[0].conversation, name_id("ab"));
+  EXPECT_EQ(requests[0].turn, 1);
+  EXPECT_EQ(requests[0].think, std::nullopt);
+  EXPECT_EQ(requests[0].service_class, 1U);
+  EXPECT_EQ(requests[0].slo, (RequestSlo{Duration(500'000'000), Duration(500'000), Duration()}));
+  EXPECT_EQ(requests[1].arrival, kNever) << "it comes when turn 1 is answered";
+  EXPECT_EQ(requests[1].conversation, requests[0].conversation) << "an escape is another way to write it";
+  EXPECT_EQ(requests[1].turn, 2);
+  EXPECT_EQ(requests[1].think, Duration(250'000'000));
+  EXPECT_EQ(requests[1].service_class, 0U);
+  EXPECT_EQ(requests[1].slo, (RequestSlo{Duration(), Duration(), Duration(1'000'000'000)}));
+  EXPECT_EQ(requests[2].conversation, UINT64_MAX);
+  EXPECT_EQ(requests[2].turn, 0);
+  EXPECT_EQ(requests[2].slo, RequestSlo()) << "nothing is left of the row before";
+  EXPECT_EQ(reader.class_names(), (std::vector<std::string>{"chat", "7"}));
+}
+
+TEST(NativeJsonl, BadConversationsClassesAndLimitsAreTold) {
+  const std::string head = "{\"input_tokens\": 8, \"output_tokens\": 9, ";
+  const std::string fix = " | correct or delete the row";
+  EXPECT_EQ(problems_in(head + "\"turn\": 2, \"think_s\": 1}\n" + head + "\"conversation\": -1, \"turn\": \"1\"}\n" +
+                        head + "\"conversation\": \"\", \"class\": true}\n" + head +
+                        "\"conversation\": \"a\", \"turn\": 3, \"slo_e2e_ms\": -5}\n" + head +
+                        "\"conversation\": \"a\", \"turn\": 3, \"class\": \"\\q\"}\n"),
+            "exit 3\n"
+            "a turn needs a conversation that it is a turn of | FILE, row 1, key \"turn\"" +
+                fix + "\na think time needs a conversation in whose pause it is | FILE, row 1, key \"think_s\"" + fix +
+                "\n-1 is not a whole number from 0 to 18446744073709551615 | FILE, row 2, key \"conversation\"" + fix +
+                "\nthe value must be a number | FILE, row 2, key \"turn\"" + fix +
+                "\nthe text is empty | FILE, row 3, key \"conversation\"" + fix +
+                "\ntrue is not a whole number from 0 to 18446744073709551615 | FILE, row 3, key \"class\"" + fix +
+                "\n\"-5\" is not a number of milliseconds above 0, at most 100000000000 | FILE, row 4, key "
+                "\"slo_e2e_ms\"" +
+                fix + "\nthe text has an escape that JSON does not know | FILE, row 5, key \"class\"" + fix +
+                "\nturn 3 of the conversation follows turn 3 | FILE, row 5, key \"turn\"" + fix);
+}
+
 TEST(NativeJsonl, EveryBadValueIsTold) {
   EXPECT_EQ(
       problems_in(
-          "{\"arrival_s\": 1, \"input_tokens\": 8, \"output_tokens\": 9}\n"
+          "{\"arrival_s\": 2.75, \"input_tokens\": 8, \"output_tokens\": 9}\n"
           "{\"arrival_s\": NaN, \"input_tokens\": -8, \"output_tokens\": 0}\n"
           "{\"arrival_s\": 2, \"input_tokens\": 8.5, \"outptu_tokens\": 9}\n"
           "{\"arrival_s\": 1.5, \"input_tokens\": \"8\", \"output_tokens\": 9, \"max_new_tokens\": 8}\n"
@@ -129,15 +203,16 @@ TEST(NativeJsonl, EveryBadValueIsTold) {
       "the value must be a number | FILE, row 4, key \"input_tokens\" | correct or delete the row\n"
       "8 is below output_tokens = 9: a request cannot generate more than it asked for | FILE, row 4, key "
       "\"max_new_tokens\" | correct or delete the row\n"
-      "1.5 s is earlier than the row before | FILE, row 4, key \"arrival_s\" | sort the rows by arrival_s\n"
+      "1.5 s is earlier than a row before by more than 1 s | FILE, row 4, key \"arrival_s\" | sort the rows by "
+      "arrival_s\n"
       "null is not a whole number from 1 to 16777216 | FILE, row 5, key \"input_tokens\" | correct or delete the row\n"
       "4294967296 is not a whole number from 0 to 4294967295 | FILE, row 5, key \"client\" | correct or delete the "
       "row\n"
       "unknown key \"colour\" | FILE, row 5 | known keys: arrival_s, input_tokens, output_tokens, max_new_tokens, "
       "client, "
-      "prefix_ids, prefix_block_tokens\n"
+      "prefix_ids, prefix_block_tokens, conversation, turn, think_s, class, slo_ttft_ms, slo_tpot_ms, slo_e2e_ms\n"
       "the row has no arrival time and the rows before have one | FILE, row 6, key \"arrival_s\" | "
-      "give every row an arrival_s, or none\n"
+      "give every row an arrival_s, or none; turns from the second on may always leave it out\n"
       "1e9 is not a number of seconds from 0 to 100000000 since the start of the run | FILE, row 7, key \"arrival_s\" "
       "| "
       "correct or delete the row\n"
@@ -148,17 +223,15 @@ TEST(NativeJsonl, EveryBadValueIsTold) {
 TEST(NativeJsonl, BadPrefixesAreTold) {
   const std::string head = "{\"input_tokens\": 40, \"output_tokens\": 9, \"prefix_ids\": ";
   EXPECT_EQ(problems_in(head + "[1, -2, \"x\"]}\n" + head + "[\"x\", 1]}\n" + head + "7}\n" + head + "{}}\n" + head +
-                        "[1, 2, 3, 4]}\n" + head + "[1], \"prefix_block_tokens\": 24}\n"),
+                        "[1, 2, 3, 4]}\n" + head + "[1, 2, 3], \"prefix_block_tokens\": 24}\n"),
             "exit 3\n"
             "-2 is not a whole number from 0 to 18446744073709551615 | FILE, row 1, key \"prefix_ids\" | "
             "correct or delete the row\n"
             "an element is not a whole number | FILE, row 2, key \"prefix_ids\" | correct or delete the row\n"
             "7 is not a list of whole numbers | FILE, row 3, key \"prefix_ids\" | correct or delete the row\n"
             "the value must be a list of whole numbers | FILE, row 4, key \"prefix_ids\" | correct or delete the row\n"
-            "4 ids of 16 tokens each are more than the prompt of 40 tokens holds | FILE, row 5, key \"prefix_ids\" | "
-            "check prefix_block_tokens\n"
-            "24 is not a multiple of memory.block_tokens = 16 | FILE, row 6, key \"prefix_block_tokens\" | "
-            "set memory.block_tokens to a divisor of 24");
+            "3 ids of 24 tokens each are more than the prompt of 40 tokens holds | FILE, row 6, key \"prefix_ids\" | "
+            "check prefix_block_tokens");
 }
 
 TEST(NativeJsonl, BrokenLinesAreTold) {
@@ -208,12 +281,11 @@ TEST(NativeJsonl, NestedRubbishNeitherCrashesNorPasses) {
 }
 
 TEST(NativeJsonl, TheSampleIsReadByDetection) {
-  const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/native.jsonl", "auto");
+  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/native.jsonl", "auto");
   EXPECT_EQ(trace.format, "native-jsonl");
   EXPECT_TRUE(trace.reader->has_times());
-  const auto requests = drain(*trace.reader);
-  ASSERT_EQ(requests.size(), 6U);
+  const auto requests = drain(*trace.reader, 16);
+  ASSERT_EQ(requests.size(), 7U);
   // 256-token ids over blocks of 16 are 16 blocks each; the first two ids of rows 1 and 3 are equal.
   EXPECT_EQ(requests[0].prefix_ids.size(), 48U);
   EXPECT_TRUE(

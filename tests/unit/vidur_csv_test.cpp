@@ -26,7 +26,7 @@ TEST(VidurCsv, ReadsLengthsWithoutTimes) {
   EXPECT_FALSE(reader.has_times());
   const auto requests = drain(reader);
   ASSERT_EQ(requests.size(), 2U);
-  EXPECT_EQ(requests[0].arrival, SimTime(0));
+  EXPECT_EQ(requests[0].arrival, kNever) << "the file states no times";
   EXPECT_EQ(requests[0].input, Tokens(3772));
   EXPECT_EQ(requests[0].output, Tokens(54));
   EXPECT_EQ(requests[0].max_new_tokens, Tokens(54));
@@ -44,9 +44,18 @@ TEST(VidurCsv, ReadsArrivalsWhereThereAreSome) {
   EXPECT_EQ(requests[2].arrival, SimTime(1'250'000'000));
 }
 
+TEST(VidurCsv, TimesMayGoBackByASecond) {
+  const TempFile file("arrived_at,num_prefill_tokens,num_decode_tokens\n0.5,10,20\n2,11,21\n1,12,22\n", ".csv");
+  VidurCsvReader reader(file.path());
+  const auto requests = drain(reader);
+  ASSERT_EQ(requests.size(), 3U);
+  EXPECT_EQ(requests[2].arrival, SimTime(1'000'000'000));
+  EXPECT_EQ(requests[2].input, Tokens(12));
+}
+
 TEST(VidurCsv, EveryBadFieldIsTold) {
   EXPECT_EQ(problems_in("num_prefill_tokens,num_decode_tokens,arrived_at\n"
-                        "-1,5,2\n"
+                        "-1,5,2.5\n"
                         "5,0,1\n"
                         "nan,20000000,nan\n"
                         "5,6.5,-1\n"
@@ -56,7 +65,8 @@ TEST(VidurCsv, EveryBadFieldIsTold) {
             "correct or delete the row\n"
             "0 tokens: from 1 to 16777216 are possible | FILE, row 3, column num_decode_tokens | "
             "correct or delete the row\n"
-            "\"1\" is earlier than the row before | FILE, row 3, column arrived_at | sort the rows by arrived_at\n"
+            "\"1\" is earlier than a row before by more than 1 s | FILE, row 3, column arrived_at | sort the rows by "
+            "arrived_at\n"
             "\"nan\" is not a whole number of tokens | FILE, row 4, column num_prefill_tokens | "
             "correct or delete the row\n"
             "20000000 tokens: from 1 to 16777216 are possible | FILE, row 4, column num_decode_tokens | "
@@ -78,8 +88,7 @@ TEST(VidurCsv, AMissingColumnIsTold) {
 }
 
 TEST(VidurCsv, TheSampleIsReadByDetection) {
-  const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/vidur.csv", "auto");
+  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/vidur.csv", "auto");
   EXPECT_EQ(trace.format, "vidur-csv");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 4U);

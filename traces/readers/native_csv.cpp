@@ -3,18 +3,35 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
+#include "sim/random.hpp"
 #include "sim/text.hpp"
 
 namespace spillway::traces {
 namespace {
 
-enum Column : std::size_t { kInput, kOutput, kArrival, kMaxNew, kClient, kColumns };
-constexpr std::array<CsvColumn, kColumns> kColumnNames{
-    {{"input_tokens"}, {"output_tokens"}, {"arrival_s", false}, {"max_new_tokens", false}, {"client", false}}};
+enum Column : std::size_t { kInput, kOutput, kArrival, kMaxNew, kClient, kPrefix, kPrefixTokens };
+constexpr std::size_t kFirstField = kPrefixTokens + 1;  // NativeFields's follow
+constexpr std::size_t kColumns = kFirstField + NativeFields::kFields;
+constexpr std::array<CsvColumn, kColumns> kColumnNames{{{"input_tokens"},
+                                                        {"output_tokens"},
+                                                        {"arrival_s", false},
+                                                        {"max_new_tokens", false},
+                                                        {"client", false},
+                                                        {"prefix", false},
+                                                        {"prefix_tokens", false},
+                                                        {NativeFields::kNames[0], false},
+                                                        {NativeFields::kNames[1], false},
+                                                        {NativeFields::kNames[2], false},
+                                                        {NativeFields::kNames[3], false},
+                                                        {NativeFields::kNames[4], false},
+                                                        {NativeFields::kNames[5], false},
+                                                        {NativeFields::kNames[6], false}}};
 constexpr const char* kFix =
-    "the first row must name the columns input_tokens and output_tokens, and may name arrival_s, max_new_tokens and "
-    "client";
+    "the first row must name the columns input_tokens and output_tokens, and may name arrival_s, max_new_tokens, "
+    "client, conversation, turn, think_s, class, slo_ttft_ms, slo_tpot_ms, slo_e2e_ms, prefix and prefix_tokens";
+constexpr const char* kCorrect = "correct or delete the row";
 
 }  // namespace
 
@@ -23,7 +40,9 @@ bool NativeCsvReader::recognises(std::string_view head) {
 }
 
 NativeCsvReader::NativeCsvReader(const std::string& path, const ReaderOptions& options)
-    : CsvReader(path, {.columns = kColumnNames, .fix = kFix, .others_allowed = false}, options) {}
+    : CsvReader(path, {.columns = kColumnNames, .fix = kFix, .others_allowed = false}, options) {
+  for (std::size_t i = 0; i < NativeFields::kFields; ++i) has_extras_ = has_extras_ || has(kFirstField + i);
+}
 
 bool NativeCsvReader::has_times() const { return has(kArrival); }
 
@@ -33,7 +52,7 @@ std::optional<std::int64_t> NativeCsvReader::limit(std::optional<std::int64_t> o
   if (!asked || !output || *asked >= *output) return asked;
   bad(kMaxNew,
       fmt::format("{} is below output_tokens = {}: a request cannot generate more than it asked for", *asked, *output),
-      "correct or delete the row");
+      kCorrect);
   return std::nullopt;
 }
 
@@ -53,16 +72,58 @@ void NativeCsvReader::read_client(std::uint32_t& client) {
   }
 }
 
+void NativeCsvReader::read_arrival(TraceRow& row) {
+  if (field(kArrival).empty() && NativeFields::may_follow(row)) return;
+  const auto arrival = seconds(kArrival);
+  if (!arrival) return;
+  if (!order_.accept(*arrival)) bad_order(kArrival);
+  row.arrival = SimTime(*arrival);
+}
+
+void NativeCsvReader::read_prefix(std::optional<std::int64_t> input, TraceRow& row) {
+  const std::string_view name = has(kPrefix) ? field(kPrefix) : std::string_view();
+  const std::string_view length = has(kPrefixTokens) ? field(kPrefixTokens) : std::string_view();
+  if (name.empty() && length.empty()) return;
+  if (name.empty() || length.empty()) {
+    bad(name.empty() ? kPrefixTokens : kPrefix,
+        name.empty() ? "there is no prefix of that length" : "the prefix has no length",
+        "state prefix and prefix_tokens, or neither");
+    return;
+  }
+  const auto count = tokens(kPrefixTokens, 1);
+  if (!count || !input) return;
+  if (*count > *input) {
+    bad(kPrefixTokens, fmt::format("{} is above input_tokens = {}, of which it is a part", *count, *input), kCorrect);
+    return;
+  }
+  row.prefix_id_tokens = kPrefixPieceTokens;
+  const std::uint64_t prefix = name_id(name);
+  for (std::int64_t i = 0; i < *count / kPrefixPieceTokens; ++i) {
+    std::uint64_t state = prefix;
+    state = split_mix(state) + static_cast<std::uint64_t>(i);
+    row.prefix_ids.push_back(split_mix(state));
+  }
+}
+
+void NativeCsvReader::read_extras(TraceRow& row) {
+  for (std::size_t i = 0; i < NativeFields::kFields; ++i) {
+    const std::size_t column = kFirstField + i;
+    if (!has(column) || field(column).empty()) continue;
+    std::string complaint = extras_.read(static_cast<NativeFields::Field>(i), field(column), row);
+    if (!complaint.empty()) bad(column, std::move(complaint), kCorrect);
+  }
+  extras_.check(row,
+                [this](NativeFields::Field at, std::string what) { bad(kFirstField + at, std::move(what), kCorrect); });
+}
+
 void NativeCsvReader::parse(TraceRow& row) {
   const auto input = tokens(kInput, 1);
   const auto output = tokens(kOutput, 1);
   const auto max_new = limit(output);
-  if (has(kArrival)) {
-    const auto arrival = seconds(kArrival);
-    if (arrival && !order_.accept(*arrival)) bad_order(kArrival);
-    if (arrival) row.arrival = SimTime(*arrival);
-  }
+  if (has_extras_) read_extras(row);
+  if (has(kArrival)) read_arrival(row);
   if (has(kClient)) read_client(row.client);
+  if (has(kPrefix) || has(kPrefixTokens)) read_prefix(input, row);
   if (is_bad()) return;
   row.input = Tokens(*input);
   row.output = Tokens(*output);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "sim/text.hpp"
@@ -12,11 +13,37 @@
 namespace spillway::traces {
 namespace {
 
-enum Key : std::size_t { kArrival, kInput, kOutput, kMaxNew, kClient, kPrefixIds, kPrefixBlock, kKeys };
-constexpr std::array<std::string_view, kKeys> kNames{
-    "arrival_s", "input_tokens", "output_tokens", "max_new_tokens", "client", "prefix_ids", "prefix_block_tokens"};
+enum Key : std::size_t { kArrival, kInput, kOutput, kMaxNew, kClient, kPrefixIds, kPrefixBlock };
+constexpr std::size_t kFirstField = kPrefixBlock + 1;  // NativeFields's follow
+constexpr std::size_t kKeys = kFirstField + NativeFields::kFields;
+constexpr std::array<std::string_view, kKeys> kNames{"arrival_s",
+                                                     "input_tokens",
+                                                     "output_tokens",
+                                                     "max_new_tokens",
+                                                     "client",
+                                                     "prefix_ids",
+                                                     "prefix_block_tokens",
+                                                     NativeFields::kNames[0],
+                                                     NativeFields::kNames[1],
+                                                     NativeFields::kNames[2],
+                                                     NativeFields::kNames[3],
+                                                     NativeFields::kNames[4],
+                                                     NativeFields::kNames[5],
+                                                     NativeFields::kNames[6]};
 constexpr const char* kRest = "the rest of the value";
 constexpr const char* kCorrect = "correct or delete the row";
+
+NativeFields::Field field_of(std::size_t key) { return static_cast<NativeFields::Field>(key - kFirstField); }
+bool takes_text(std::size_t key) {
+  return key == kClient || (key >= kFirstField && NativeFields::takes_text(field_of(key)));
+}
+
+/// A text as it is meant, from how it is written between its quotes; nothing when an escape is none of JSON's.
+std::optional<std::string> unescaped(std::string_view written) {
+  if (written.find('\\') == std::string_view::npos) return std::string(written);
+  const auto value = nlohmann::json::parse(fmt::format("\"{}\"", written), nullptr, false);
+  return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
+}
 
 bool possible(double arrival_s) { return arrival_s >= 0.0 && arrival_s <= kMaxTraceSeconds; }
 
@@ -37,6 +64,7 @@ void NativeJsonlReader::Row::clear() {
   client_name.reset();
   prefix_block_tokens.reset();
   prefix_ids.clear();
+  fields.clear();
   keys_seen = 0;
 }
 
@@ -104,14 +132,11 @@ std::string_view NativeJsonlReader::scan_value(JsonCursor& cursor, std::size_t k
     if (!complaint.empty()) bad(kNames[kPrefixIds], std::move(complaint), kCorrect);
     return wanted;
   }
-  if (key == kClient && first == '"') {
-    row_.client_name = cursor.string();
-    return row_.client_name ? "" : "the text's closing quote";
-  }
+  if (first == '"' && takes_text(key)) return scan_text(cursor, key);
   if (first == '"' || first == '{' || first == '[') {
     if (!cursor.skip_value()) return kRest;
     const char* wanted = key == kPrefixIds ? "a list of whole numbers"
-                         : key == kClient  ? "a number or a text"
+                         : takes_text(key) ? "a number or a text"
                                            : "a number";
     bad(kNames[key], fmt::format("the value must be {}", wanted), kCorrect);
     return {};
@@ -120,6 +145,22 @@ std::string_view NativeJsonlReader::scan_value(JsonCursor& cursor, std::size_t k
   if (word.empty()) return "a value";
   const bool required = key == kInput || key == kOutput;
   if (word != "null" || required) read_number(key, word);
+  return {};
+}
+
+/// Reads the text of a client, a conversation or a class.
+std::string_view NativeJsonlReader::scan_text(JsonCursor& cursor, std::size_t key) {
+  const auto written = cursor.string();
+  if (!written) return "the text's closing quote";
+  if (key == kClient) {
+    row_.client_name = written;
+    return {};
+  }
+  const auto text = unescaped(*written);
+  std::string complaint = !text           ? "the text has an escape that JSON does not know"
+                          : text->empty() ? "the text is empty"
+                                          : extras_.read(field_of(key), *text, row_.fields);
+  if (!complaint.empty()) bad(kNames[key], std::move(complaint), kCorrect);
   return {};
 }
 
@@ -148,8 +189,12 @@ void NativeJsonlReader::read_number(std::size_t key, std::string_view word) {
     case kClient:
       row_.client = whole_number<std::int64_t>(word, 0, UINT32_MAX, complaint);
       break;
-    default:
+    case kPrefixIds:
       complaint = fmt::format("{} is not a list of whole numbers", printable(word));
+      break;
+    default:
+      if (takes_text(key)) (void)whole_number<std::uint64_t>(word, 0, UINT64_MAX, complaint);
+      if (complaint.empty()) complaint = extras_.read(field_of(key), word, row_.fields);
   }
   if (!complaint.empty()) bad(kNames[key], std::move(complaint), kCorrect);
 }
@@ -165,6 +210,9 @@ void NativeJsonlReader::check() {
                     *row_.max_new_tokens, *row_.output),
         kCorrect);
   }
+  extras_.check(row_.fields, [this](NativeFields::Field field, std::string what) {
+    bad(kNames[kFirstField + field], std::move(what), kCorrect);
+  });
   check_arrival();
   check_client();
   check_prefix();
@@ -174,11 +222,12 @@ void NativeJsonlReader::check() {
 void NativeJsonlReader::check_arrival() {
   const bool timed = row_.arrival_s.has_value();
   if (!started_) has_times_ = timed;
-  if (timed != has_times_ && !bad_.is_bad()) {
+  const bool follows = !timed && NativeFields::may_follow(row_.fields);
+  if (timed != has_times_ && !follows && !bad_.is_bad()) {
     bad(kNames[kArrival],
         timed ? "the row has an arrival time and the rows before have none"
               : "the row has no arrival time and the rows before have one",
-        "give every row an arrival_s, or none");
+        "give every row an arrival_s, or none; turns from the second on may always leave it out");
   }
   if (!timed || !possible(*row_.arrival_s)) return;
   if (!order_.accept(round_seconds(*row_.arrival_s).count())) {
@@ -214,6 +263,11 @@ void NativeJsonlReader::fill(TraceRow& row) {
   row.output = Tokens(*row_.output);
   row.max_new_tokens = Tokens(row_.max_new_tokens.value_or(*row_.output));
   row.client = client_;
+  row.service_class = row_.fields.service_class;
+  row.conversation = row_.fields.conversation;
+  row.turn = row_.fields.turn;
+  row.think = row_.fields.think;
+  row.slo = row_.fields.slo;
   row.prefix_ids = row_.prefix_ids;
   row.prefix_id_tokens = row_.prefix_block_tokens.value_or(0);
 }

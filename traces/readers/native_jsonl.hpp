@@ -9,6 +9,7 @@
 
 #include "traces/readers/json_cursor.hpp"
 #include "traces/readers/line_reader.hpp"
+#include "traces/readers/native_fields.hpp"
 #include "traces/readers/row_checks.hpp"
 #include "traces/readers/trace_reader.hpp"
 
@@ -20,22 +21,31 @@ namespace spillway::traces {
 /// (on one line each; traces/samples/native.jsonl shows them all).
 ///
 ///   key                  value                    meaning
-///   input_tokens         whole, 1 to 16777216     length of the prompt
-///   output_tokens        whole, 1 to 16777216     tokens that the request generates when nothing stops it
-///   arrival_s            real, 0 to 100 million   seconds since the start of the run; in all rows or in none; must not
-///                                                 fall. Exact to the nanosecond up to 52 days, to 8 ns beyond
+///   input_tokens         whole, 1 to 16777216     length of the whole prompt; of a later turn the history is part of
+///   it output_tokens        whole, 1 to 16777216     tokens that the request generates when nothing stops it arrival_s
+///   real, 0 to 100 million   seconds since the start of the run, at most 1 s before an earlier
+///                                                 row's; in all rows or in none, but a turn >= 2 may always leave it
+///                                                 out: it comes when the turn before is answered.
+///                                                 Exact to the nanosecond up to 52 days, to 8 ns beyond
 ///   max_new_tokens       whole, >= output_tokens  what the client asks for; without it, output_tokens
 ///   client               whole < 2^32, or text    who sends it; without it, client 0. One kind per file; texts are
 ///                                                 numbered from 1 in order of appearance and compared as written
-///   prefix_ids           list of whole < 2^64     content of the prompt's first blocks: equal ids at equal positions
-///                                                 after equal prefixes mean equal tokens; the last may be partial
+///   conversation         whole < 2^64, or text    the conversation that the request is a turn of; a text is kept as a
+///                                                 hash
+///   turn                 whole >= 1               its turn; must rise where rows of a conversation follow one another
+///   think_s              real, 0 to 100 million   seconds from the end of the answer before to this request
+///   class                whole, 1 to 1000 | text  service class. One kind per file, which the first class decides;
+///                                                 texts are numbered from 1 in order of appearance: see class_names
+///   slo_ttft_ms          real > 0                 limit of this request's TTFT, in place of the run's; likewise
+///   slo_tpot_ms, slo_e2e_ms                       of its TPOT and its E2E
+///   prefix_ids           list of whole < 2^64     content of the prompt's first pieces: equal ids at equal positions
+///                                                 after equal ids mean equal tokens; the last piece may be partial
 ///   prefix_block_tokens  whole                    tokens per id; by default an id is a block of the run
 ///
-/// Keys but the first two are optional, and null means absent. An unknown or repeated key is an error. Empty lines are
-/// skipped; rows are numbered as lines of the file. An id that covers n > 1 blocks of the run is split into n ids that
-/// depend on it and on the position within it alone. A bad row is reported together with those after it, up to ten.
-/// Memory: a window of the file, one row, and the distinct client names. Measured: 3.3 million rows/s of three keys on
-/// one core of a 2.5 GHz Xeon.
+/// Keys but the first two are optional, and null means absent. `turn` and `think_s` need a `conversation`. An unknown
+/// or repeated key is an error. Empty lines are skipped; rows are numbered as lines of the file. A bad row is reported
+/// together with those after it, up to ten. Memory: a window of the file, one row, and the distinct names of clients
+/// and classes. Measured: 3.3 million rows/s of three keys on one core of a 2.5 GHz Xeon.
 class NativeJsonlReader final : public TraceReader {
  public:
   /// Throws DataError when the file cannot be read; its first row is read here, to know whether the file has times.
@@ -46,6 +56,7 @@ class NativeJsonlReader final : public TraceReader {
   [[nodiscard]] std::int64_t row() const override { return lines_.row(); }
   [[nodiscard]] std::int64_t skipped() const override { return bad_.skipped(); }
   [[nodiscard]] std::string first_skipped() const override { return bad_.first_skipped(); }
+  [[nodiscard]] std::vector<std::string> class_names() const override { return extras_.class_names(); }
 
   /// Does the start of a file begin a JSON object?
   static bool recognises(std::string_view head);
@@ -61,6 +72,7 @@ class NativeJsonlReader final : public TraceReader {
     std::optional<std::string_view> client_name;
     std::optional<std::int64_t> prefix_block_tokens;
     std::vector<std::uint64_t> prefix_ids;
+    TraceRow fields;  // those of NativeFields
     std::uint32_t keys_seen = 0;
     void clear();
   };
@@ -68,6 +80,7 @@ class NativeJsonlReader final : public TraceReader {
   bool read_row();
   bool scan(std::string_view line);
   std::string_view scan_value(JsonCursor& cursor, std::size_t key);
+  std::string_view scan_text(JsonCursor& cursor, std::size_t key);
   void read_number(std::size_t key, std::string_view word);
   void check();
   void check_arrival();
@@ -86,6 +99,7 @@ class NativeJsonlReader final : public TraceReader {
   ArrivalOrder order_;
   std::uint32_t client_ = 0;
   ClientNames clients_;
+  NativeFields extras_;
 };
 
 }  // namespace spillway::traces

@@ -15,6 +15,7 @@
 #include "traces/readers/lengths_json.hpp"
 #include "traces/readers/llmservingsim_jsonl.hpp"
 #include "traces/readers/mooncake_jsonl.hpp"
+#include "traces/readers/native_binary.hpp"
 #include "traces/readers/native_csv.hpp"
 #include "traces/readers/native_jsonl.hpp"
 #include "traces/readers/vidur_csv.hpp"
@@ -55,7 +56,8 @@ const std::vector<Entry>& entries() {
       entry<LengthsJsonReader>(
           "lengths-json", "a JSON list of objects with prompt and max_tokens, or with L_gt (output lengths alone)"),
       entry<NativeJsonlReader>("native-jsonl",
-                               "one JSON object per line with input_tokens and output_tokens (spillway's own)")};
+                               "one JSON object per line with input_tokens and output_tokens (spillway's own)"),
+      entry<NativeBinaryReader>("native-binary", "what spillway trace convert writes for fast reading")};
   return kEntries;
 }
 
