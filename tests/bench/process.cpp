@@ -20,6 +20,7 @@ struct Usage {
 Usage run_process(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {SPILLWAY_BINARY, "run", "--progress", "off"});
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;

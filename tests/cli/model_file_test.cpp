@@ -207,7 +207,9 @@ TEST_F(ModelFile, WhatIsNoPlainFileIsRefused) {
       EXPECT_THAT(refused.err, AllOf(HasSubstr("is not a regular file"), HasSubstr(model)));
     }
   }
-  write_text(file("large.json"), std::string(16'000'001, ' '));
+  std::string large;
+  large.resize(16'000'001, ' ');
+  write_text(file("large.json"), large);
   const Output refused = spillway({"run", "model=large.json"});
   EXPECT_EQ(refused.code, 3);
   EXPECT_THAT(refused.err, HasSubstr("is larger than 16 MB"));

@@ -31,6 +31,7 @@ ArrivalPlan burst_plan(double rate, std::int64_t after, double factor, Duration 
 std::vector<std::int64_t> arrivals_of(const ArrivalPlan& plan, int count, std::int64_t replication = 0) {
   ArrivalClock clock(plan, 1, replication);
   std::vector<std::int64_t> times;
+  times.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) times.push_back(clock.next(SimTime()).ns());
   return times;
 }

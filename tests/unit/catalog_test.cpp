@@ -23,7 +23,7 @@ std::string embedded(const std::string& path) {
 /// A file of the running test's own; its path.
 std::string temporary_file(const std::string& content) {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path = testing::TempDir() + "spillway_catalog_" + test->name() + ".json";
+  std::string path = testing::TempDir() + "spillway_catalog_" + test->name() + ".json";
   std::ofstream(path, std::ios::binary) << content;
   return path;
 }

@@ -168,7 +168,7 @@ TEST(ExecutorClosedForm, Pensieve_SwapInPipeline) {
 TEST(ExecutorClosedForm, DeepSpeed_StreamsEveryLayer) {
   // OPT-6.7B on a T4: a layer of 24 * 4096^2 bytes at 12.89 GiB/s takes 29.0923 ms; 32 of them are 0.931 s. Compute of
   // 10 ms hides behind the transfers, except for the last layer. A bucket that prefetches nothing adds instead.
-  const Duration x = round_seconds(Bytes(24 * 4096 * 4096) / BytesPerSecond(12.89 * 1024 * 1024 * 1024));
+  const Duration x = round_seconds(Bytes(24L * 4096 * 4096) / BytesPerSecond(12.89 * 1024 * 1024 * 1024));
   EXPECT_EQ(x, ns(29'092'320));
   Prefetch whole_layer(32, 2, x.count());
   EXPECT_EQ(iterate(32, {{.gpu = ns(10'000'000)}}, &whole_layer), 32 * x + ns(10'000'000));
@@ -329,6 +329,7 @@ std::vector<std::int64_t> pie_stalls(Executor& executor, Pie& rule, std::int32_t
                                      int tokens) {
   const SubBatchTimes times{.gpu = ns(compute)};
   std::vector<std::int64_t> stalls;
+  stalls.reserve(static_cast<std::size_t>(tokens));
   for (int token = 0; token < tokens; ++token) {
     stalls.push_back((iterate(executor, {layers, {&times, 1}, &rule}) - layers * ns(compute)).count());
   }

@@ -11,8 +11,6 @@ namespace {
 using oracle::replay;
 using oracle::Replay;
 using oracle::request;
-using oracle::SeenIteration;
-using oracle::WatchingModel;
 
 /// Stores `hash`, copy and all.
 void keep(HostCache& cache, BlockHash hash) {

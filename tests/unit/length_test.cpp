@@ -51,7 +51,7 @@ TEST(Length, LognormalHasItsMeanAndVariation) {
   // are below 400, to four deviations of 316.
   EXPECT_NEAR(mean, 512.0, 2.6);
   EXPECT_NEAR(deviation / mean, 0.8, 0.016);
-  EXPECT_NEAR(below_median, kDraws / 2, 1265);
+  EXPECT_NEAR(below_median, 0.5 * kDraws, 1265);
 }
 
 TEST(Length, LognormalStaysWithinItsBounds) {

@@ -29,6 +29,8 @@ Settings settings_with(const std::map<std::string, std::string>& changes) {
       settings.set(parameter.name, parse_integer(text).value());
     } else if (parameter.type == ParameterType::real) {
       settings.set(parameter.name, parse_number(text).value());
+    } else if (parameter.type == ParameterType::boolean) {
+      settings.set(parameter.name, text == "true");
     } else if (parameter.type == ParameterType::duration) {
       std::vector<Problem> problems;
       settings.set(parameter.name, std::get<Duration>(parse_value(parameter, text, "", problems).value().value));
@@ -45,7 +47,7 @@ Workload open(const std::map<std::string, std::string>& changes, std::int64_t re
 
 std::vector<RequestSpec> requests_of(const std::map<std::string, std::string>& changes, std::int64_t replication = 0) {
   const Workload workload = open(changes, replication);
-  const auto requests = drain(*workload.stream);
+  auto requests = drain(*workload.stream);
   EXPECT_EQ(static_cast<std::int64_t>(requests.size()), workload.requests);
   EXPECT_EQ(workload.stream->expected(), workload.requests);
   return requests;
@@ -77,7 +79,7 @@ TEST(WorkloadParameters, AreDescribed) {
     EXPECT_FALSE(parameter.unit.empty()) << parameter.name;
     table[parameter.name] = parameter;
   }
-  ASSERT_EQ(table.size(), 13U);
+  ASSERT_EQ(table.size(), 20U);
   EXPECT_EQ(table["workload.trace"].choices, bundled_names());
   EXPECT_EQ(table["workload.trace"].default_value, "azure-conv");
   EXPECT_EQ(table["workload.requests"].minimum, 1.0) << "zero requests are refused";
