@@ -169,7 +169,7 @@ TEST(MooncakeJsonl, NestedRubbishNeitherCrashesNorPasses) {
 TEST(MooncakeJsonl, TheSampleIsReadByDetection) {
   const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/mooncake.jsonl", "auto");
   EXPECT_EQ(trace.format, "mooncake-jsonl");
-  const auto requests = drain(*trace.reader);
+  const auto requests = drain(*trace.reader, 256);
   ASSERT_EQ(requests.size(), 4U);
   EXPECT_EQ(requests[1].arrival, SimTime(150'000'000));
   // 1,300 / 1,100 / 500 / 1,800 tokens are 5 / 4 / 1 / 7 whole blocks of 256; rows 2 and 4 repeat 4 and 5 of row 1.
