@@ -1,5 +1,6 @@
-// Speed of the readers of traces, alone: rows per second of one core. Real files are tiled into a temporary file, their
-// times shifted with each copy, until it is large beside the caches; formats whose file is not there are skipped.
+// Speed of the readers of traces, alone: rows and bytes per second of one core. Real files are tiled into a temporary
+// file, their times shifted with each copy, until it is large beside the caches; formats whose file is not there are
+// skipped. Texts are counted with the estimate and, where it says so, with the tokens of GPT-2.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -7,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,10 +64,10 @@ std::vector<traces::TraceRow> requests_of(const std::string& path) {
   return all;
 }
 
-void read_all(benchmark::State& state, const std::string& path) {
+void read_all(benchmark::State& state, const std::string& path, const traces::ReaderOptions& options = {}) {
   std::int64_t rows = 0;
   for (auto _ : state) {
-    const traces::OpenedTrace trace = traces::open_trace(path, "auto");
+    const traces::OpenedTrace trace = traces::open_trace(path, "auto", options);
     traces::TraceRow request;
     while (trace.reader->next(request)) ++rows;
   }
@@ -206,6 +209,70 @@ void llmservingsim_jsonl(benchmark::State& state) {
   tile_lines(state, "sharegpt-llama31-8b-300.jsonl.gz", "\"arrival_time_ns\": ", 30'000'000'000);
 }
 BENCHMARK(llmservingsim_jsonl)->Unit(benchmark::kMillisecond);
+
+void turns_csv(benchmark::State& state) {
+  std::uint64_t conversation = 0;
+  tile(state, "sharegpt-turns-1000.csv", "conv_id,turn,prompt_tokens_cumulative,new_input_tokens,output_tokens\n",
+       [&](const traces::TraceRow& row, double) {
+         conversation += row.turn == 1 ? 1 : 0;
+         return fmt::format("{},{},{},{},{}\n", conversation, row.turn - 1, row.input.count(), row.input.count() / 2,
+                            row.output.count());
+       });
+}
+BENCHMARK(turns_csv)->Unit(benchmark::kMillisecond);
+
+/// The items of a real JSON list, over and over.
+void tile_items(benchmark::State& state, const std::string& source, const std::string& tokenizer) {
+  std::ifstream file(shared_trace(source), std::ios::binary);
+  std::string items(std::istreambuf_iterator<char>(file), {});
+  const std::size_t end = items.rfind(']');
+  if (end == std::string::npos) {
+    state.SkipWithError(("../shared/data/traces/" + source + " is not there").c_str());
+    return;
+  }
+  items.resize(end);
+  items.erase(0, items.find('[') + 1);
+  const TiledFile tiled(source, "[", [&](int copy) { return (copy == 0 ? "" : ",\n") + items; });
+  std::ofstream(tiled.path(), std::ios::binary | std::ios::app) << "]";
+  read_all(state, tiled.path(), {.tokenizer = tokenizer});
+}
+
+std::string gpt2() { return std::string("gpt2:") + SPILLWAY_SOURCE_DIR + "/../shared/data/tokenizers"; }
+
+void sharegpt_json(benchmark::State& state) { tile_items(state, "sharegpt-text-120.json", "estimate"); }
+BENCHMARK(sharegpt_json)->Unit(benchmark::kMillisecond);
+void sharegpt_json_gpt2(benchmark::State& state) { tile_items(state, "sharegpt-text-120.json", gpt2()); }
+BENCHMARK(sharegpt_json_gpt2)->Unit(benchmark::kMillisecond);
+
+void alpaca_json(benchmark::State& state) { tile_items(state, "alpaca-text-200.json", "estimate"); }
+BENCHMARK(alpaca_json)->Unit(benchmark::kMillisecond);
+void alpaca_json_gpt2(benchmark::State& state) { tile_items(state, "alpaca-text-200.json", gpt2()); }
+BENCHMARK(alpaca_json_gpt2)->Unit(benchmark::kMillisecond);
+
+/// The conversations of ShareGPT in the layout of UltraChat, an answer that none asks for left out.
+void tile_chats(benchmark::State& state, const std::string& tokenizer) {
+  std::ifstream file(shared_trace("sharegpt-text-120.json"));
+  if (!file) {
+    state.SkipWithError("../shared/data/traces/sharegpt-text-120.json is not there");
+    return;
+  }
+  std::string lines;
+  for (const auto& item : nlohmann::json::parse(file)) {
+    nlohmann::json texts = nlohmann::json::array();
+    for (const auto& message : item.at("conversations")) {
+      if (texts.empty() && message.at("from") == "gpt") continue;
+      texts.push_back(message.at("value"));
+    }
+    lines += nlohmann::json{{"id", item.at("id")}, {"data", texts}}.dump() + "\n";
+  }
+  const TiledFile tiled("ultrachat.jsonl", "", [&](int) { return lines; });
+  read_all(state, tiled.path(), {.tokenizer = tokenizer});
+}
+
+void ultrachat_jsonl(benchmark::State& state) { tile_chats(state, "estimate"); }
+BENCHMARK(ultrachat_jsonl)->Unit(benchmark::kMillisecond);
+void ultrachat_jsonl_gpt2(benchmark::State& state) { tile_chats(state, gpt2()); }
+BENCHMARK(ultrachat_jsonl_gpt2)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace spillway::traces {
@@ -34,35 +35,52 @@ int JsonArray::peek() {
   return kEnd;
 }
 
+/// Takes the rest of a text up to its closing quote, or to the end of the window: false.
+bool JsonArray::take_text() {
+  const std::size_t quote = window_.find('"', at_);
+  const std::size_t end = quote == std::string::npos ? window_.size() : quote + 1;
+  object_.append(window_, at_, end - at_);
+  at_ = end;
+  if (quote == std::string::npos) return false;
+  // A quote behind an odd number of backslashes belongs to the text; they end at its opening quote at the latest.
+  const std::size_t last = object_.size() - 1;
+  std::size_t slash = last;
+  while (object_[slash - 1] == '\\') --slash;
+  return (last - slash) % 2 == 0;
+}
+
+/// Takes what is no text up to an opening quote, the end of the object or that of the window.
+JsonArray::Stop JsonArray::take_structure() {
+  const std::size_t start = at_;
+  Stop stop = Stop::window;
+  while (stop == Stop::window && at_ < window_.size()) {
+    const char c = window_[at_++];
+    if (c == '"') {
+      stop = Stop::text;
+    } else if (c == '{' || c == '[') {
+      ++depth_;
+    } else if ((c == '}' || c == ']') && --depth_ == 0) {
+      stop = Stop::object;
+    }
+  }
+  object_.append(window_, start, at_ - start);
+  return stop;
+}
+
 /// Takes the object that begins at hand; false when the file, or the room for it, ends within it.
 bool JsonArray::take_object() {
   object_.clear();
-  std::int64_t depth = 0;
-  bool quoted = false;
-  bool escaped = false;
-  while (fill() && object_.size() < kMaxObject) {
-    const std::size_t start = at_;
-    bool whole = false;
-    while (at_ < window_.size() && !whole) {
-      const char c = window_[at_++];
-      line_ += c == '\n' ? 1 : 0;
-      if (escaped) {
-        escaped = false;
-      } else if (quoted) {
-        escaped = c == '\\';
-        quoted = c != '"';
-      } else if (c == '"') {
-        quoted = true;
-      } else if (c == '{' || c == '[') {
-        ++depth;
-      } else if (c == '}' || c == ']') {
-        whole = --depth == 0;
-      }
+  depth_ = 0;
+  Stop stop = Stop::window;
+  while (stop != Stop::object && fill() && object_.size() < kMaxObject) {
+    if (stop == Stop::window) {
+      stop = take_structure();
+    } else if (take_text()) {
+      stop = Stop::window;
     }
-    object_.append(window_, start, at_ - start);
-    if (whole) return true;
   }
-  return false;
+  line_ += std::count(object_.begin(), object_.end(), '\n');
+  return stop == Stop::object;
 }
 
 bool JsonArray::broken(BadRows& bad, const char* wanted) {

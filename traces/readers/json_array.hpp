@@ -30,6 +30,9 @@ class JsonArray {
  private:
   bool fill();
   int peek();
+  enum class Stop : std::uint8_t { window, text, object };  // where a part of an object ends
+  bool take_text();
+  Stop take_structure();
   bool take_object();
   bool broken(BadRows& bad, const char* wanted);
 
@@ -37,6 +40,7 @@ class JsonArray {
   std::string window_;
   std::size_t at_ = 0;  // unread bytes are window_[at_, window_.size())
   std::string object_;
+  std::int64_t depth_ = 0;  // of brackets that are open in object_
   std::int64_t line_ = 1;
   std::int64_t begin_ = 0;
   std::int64_t item_ = 0;

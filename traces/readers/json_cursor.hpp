@@ -35,7 +35,7 @@ class JsonCursor {
   /// end.
   std::optional<std::string_view> string() {
     const std::size_t start = ++at_;
-    while (at_ < text_.size() && text_[at_] != '"') at_ += text_[at_] == '\\' ? 2U : 1U;
+    at_ = closing_quote(start);
     if (at_end()) return std::nullopt;
     return text_.substr(start, at_++ - start);
   }
@@ -54,6 +54,19 @@ class JsonCursor {
   std::string_view ids(std::vector<std::uint64_t>& ids, std::string& complaint);
 
  private:
+  /// Position of the quote that closes a string whose text begins at `start`; the text's size when there is none. Texts
+  /// may be long, so quotes are searched for and backslashes are looked at only before them: an odd number of them
+  /// makes a quote part of the string.
+  [[nodiscard]] std::size_t closing_quote(std::size_t start) const {
+    std::size_t quote = text_.find('"', start);
+    while (quote != std::string_view::npos) {
+      std::size_t slash = quote;
+      while (slash > start && text_[slash - 1] == '\\') --slash;
+      if ((quote - slash) % 2 == 0) return quote;
+      quote = text_.find('"', quote + 1);
+    }
+    return text_.size();
+  }
   static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
   static bool ends_word(char c) { return c == ',' || c == '}' || c == ']' || c == ':' || is_space(c); }
   bool plain_ids(std::vector<std::uint64_t>& ids);
@@ -72,10 +85,10 @@ std::optional<T> whole_number(std::string_view word, T least, T most, std::strin
   return std::nullopt;
 }
 
-/// Scans an object that is all of the text: `on_key(key)` is called with the cursor on the key's value and takes it; it
-/// returns what should stand at the cursor when the value is broken, else nothing. So does scan_object itself.
+/// Scans the object at the cursor: `on_key(key)` is called with the cursor on the key's value and takes it; it returns
+/// what should stand at the cursor when the value is broken, else nothing. So does scan_members itself.
 template <class OnKey>
-std::string_view scan_object(JsonCursor& cursor, OnKey on_key) {
+std::string_view scan_members(JsonCursor& cursor, OnKey on_key) {
   if (!cursor.take('{')) return "'{'";
   if (!cursor.take('}')) {
     do {
@@ -87,6 +100,24 @@ std::string_view scan_object(JsonCursor& cursor, OnKey on_key) {
     } while (cursor.take(','));
     if (!cursor.take('}')) return "',' or '}'";
   }
+  return {};
+}
+
+/// Scans a list in the same way: `on_element()` is called with the cursor on each element.
+template <class OnElement>
+std::string_view scan_elements(JsonCursor& cursor, OnElement on_element) {
+  if (!cursor.take('[')) return "'['";
+  if (cursor.take(']')) return {};
+  do {
+    if (const std::string_view wanted = on_element(); !wanted.empty()) return wanted;
+  } while (cursor.take(','));
+  return cursor.take(']') ? "" : "',' or ']'";
+}
+
+/// Scans an object that is all of the text, as scan_members does.
+template <class OnKey>
+std::string_view scan_object(JsonCursor& cursor, OnKey on_key) {
+  if (const std::string_view wanted = scan_members(cursor, on_key); !wanted.empty()) return wanted;
   return cursor.peek() == '\0' && cursor.at_end() ? "" : "the end of the line";
 }
 

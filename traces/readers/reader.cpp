@@ -9,6 +9,7 @@
 
 #include "sim/error.hpp"
 #include "sim/text.hpp"
+#include "traces/readers/alpaca_json.hpp"
 #include "traces/readers/azure_csv.hpp"
 #include "traces/readers/burstgpt_csv.hpp"
 #include "traces/readers/input_file.hpp"
@@ -18,6 +19,9 @@
 #include "traces/readers/native_binary.hpp"
 #include "traces/readers/native_csv.hpp"
 #include "traces/readers/native_jsonl.hpp"
+#include "traces/readers/sharegpt_json.hpp"
+#include "traces/readers/turns_csv.hpp"
+#include "traces/readers/ultrachat_jsonl.hpp"
 #include "traces/readers/vidur_csv.hpp"
 
 namespace spillway::traces {
@@ -46,6 +50,9 @@ const std::vector<Entry>& entries() {
       entry<BurstGptCsvReader>("burstgpt-csv",
                                "CSV whose first row names Timestamp, Request tokens and Response tokens (BurstGPT)"),
       entry<VidurCsvReader>("vidur-csv", "CSV whose first row names num_prefill_tokens and num_decode_tokens (Vidur)"),
+      entry<TurnsCsvReader>("turns-csv",
+                            "CSV whose first row names conv_id, turn, prompt_tokens_cumulative, new_input_tokens and "
+                            "output_tokens (lengths of chats, turn by turn)"),
       entry<NativeCsvReader>("native-csv", "CSV whose first row names input_tokens and output_tokens (spillway's own)"),
       entry<MooncakeJsonlReader>(
           "mooncake-jsonl",
@@ -55,6 +62,11 @@ const std::vector<Entry>& entries() {
           "one JSON object per line with input_toks, output_toks and arrival_time_ns (LLMServingSim)"),
       entry<LengthsJsonReader>(
           "lengths-json", "a JSON list of objects with prompt and max_tokens, or with L_gt (output lengths alone)"),
+      entry<ShareGptJsonReader>(
+          "sharegpt-json", "a JSON list of objects with conversations, lists of from and value (texts of ShareGPT)"),
+      entry<AlpacaJsonReader>("alpaca-json",
+                              "a JSON list of objects with instruction, input and output (texts of Alpaca)"),
+      entry<UltraChatJsonlReader>("ultrachat-jsonl", "one JSON object per line with data, a list of texts (UltraChat)"),
       entry<NativeJsonlReader>("native-jsonl",
                                "one JSON object per line with input_tokens and output_tokens (spillway's own)"),
       entry<NativeBinaryReader>("native-binary", "what spillway trace convert writes for fast reading")};
