@@ -20,6 +20,9 @@ using Point = QuantileCurve::Point;
 /// The least value that is rounded to a token.
 constexpr double kMinPoint = 0.5;
 
+/// Above it a conversation would not end within a run, and 1 - 1/mean would lose its digits.
+constexpr double kMaxMeanTurns = 1e6;
+
 /// How many of the rising `knots` are at most u. Without a branch to mispredict: with a dozen knots that beats a
 /// search.
 std::size_t count_up_to(const std::vector<double>& knots, double u) {
@@ -93,6 +96,21 @@ class TableFile {
     return number(object, pointer, key);
   }
 
+  std::optional<double> mean_turns(const Json& root) {
+    if (!root.is_object() || !root.contains("turns")) return std::nullopt;
+    const std::string pointer = "/turns";
+    const Json& turns = root["turns"];
+    const Json* distribution = member(turns, pointer, "distribution");
+    if (distribution != nullptr && *distribution != "geometric") {
+      problem("must be \"geometric\"", pointer + "/distribution");
+    }
+    const Json* mean = member(turns, pointer, "mean");
+    if (mean == nullptr) return std::nullopt;
+    if (mean->is_number() && *mean >= 1.0 && *mean <= kMaxMeanTurns) return mean->get<double>();
+    problem(fmt::format("must be a number from 1 to {}", kMaxMeanTurns), pointer + "/mean");
+    return std::nullopt;
+  }
+
   std::optional<QuantileCurve> curve(const Json& stratum, const std::string& stratum_pointer, const std::string& key) {
     const Json* list = member(stratum, stratum_pointer, key);
     if (list == nullptr) return std::nullopt;
@@ -147,7 +165,7 @@ QuantileTable QuantileTable::parse(std::string_view json, const std::string& pat
   Json root;
   try {
     root = Json::parse(json);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {  // a number too large for a double is not a parse_error
     throw DataError(fmt::format("the file is not JSON: {}", error.what()), path, "check that it was copied whole");
   }
   TableFile file(path);
@@ -171,6 +189,10 @@ QuantileTable QuantileTable::parse(std::string_view json, const std::string& pat
   if (table.spread_ && !(*table.spread_ > 0.0 && *table.spread_ < 1.0)) {
     file.problem("must be above 0 and below 1", "/spread");
   }
+  table.mean_turns_ = file.mean_turns(root);
+  table.think_time_ = file.optional_text(root, "think_time");
+  if (!table.think_time_.empty() && !root.contains("turns"))
+    file.problem("has no use without \"turns\"", "/think_time");
   double total = 0.0;
   const Json* strata = file.member(root, "", "strata");
   for (std::size_t i = 0; strata != nullptr && i < strata->size(); ++i) {
@@ -194,6 +216,13 @@ Lengths QuantileTable::sample(RandomStream& stream) const {
   const Tokens input = stratum.input.at(stream.uniform());
   const Tokens output = stratum.output.at(stream.uniform());
   return {input, output};
+}
+
+std::int64_t QuantileTable::sample_turns(RandomStream& stream) const {
+  const double u = stream.uniform();
+  // A mean of 1 divides by ln 0 = -infinity, which gives 0.
+  const double others = portable_log(1.0 - u) / portable_log(1.0 - 1.0 / mean_turns_.value_or(1.0));
+  return 1 + static_cast<std::int64_t>(others);
 }
 
 namespace {

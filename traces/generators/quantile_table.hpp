@@ -1,6 +1,7 @@
 // Bundled workloads: request lengths as tables of quantiles, which keep a trace's shape without its rows.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,7 +44,7 @@ class QuantileCurve {
   std::vector<double> knots_;  // q between neighbouring segments
 };
 
-/// Input and output length of one request.
+/// Input and output length of one request, or of one turn of a conversation without the turns before it.
 struct Lengths {
   Tokens input{};
   Tokens output{};
@@ -61,6 +62,11 @@ struct Lengths {
 ///   licence, derivation         texts, may be left out
 ///   spread                      a share below 1, may be left out: a number in workload.input_tokens or output_tokens
 ///                               is then the middle of lengths uniform within this share of it
+///   turns                       {"distribution": "geometric", "mean": from 1 to 1,000,000}, may be left out: requests
+///                               come in conversations of so many turns; lengths are then those of one turn, its new
+///                               input (without the turns before it) and its answer
+///   think_time                  a text such as "exponential(60s)", may be left out and needs turns: the time from the
+///                               end of an answer to the conversation's next turn
 ///   strata                      [{"weight": share of the requests, "input": [[q, tokens], ...], "output": [...]}, ...]
 class QuantileTable {
  public:
@@ -96,10 +102,18 @@ class QuantileTable {
   [[nodiscard]] std::optional<double> rank_correlation() const { return rank_correlation_; }
   /// Set where a stated length is the middle of a uniform one.
   [[nodiscard]] std::optional<double> spread() const { return spread_; }
+  /// Turns of a conversation, on average; empty where requests stand alone.
+  [[nodiscard]] std::optional<double> mean_turns() const { return mean_turns_; }
+  /// The distribution of think times as the file states it; empty where it states none.
+  [[nodiscard]] const std::string& think_time() const { return think_time_; }
   [[nodiscard]] const std::vector<Stratum>& strata() const { return strata_; }
 
   /// One request: three uniform draws, whatever the table. O(strata + points), no allocation.
   [[nodiscard]] Lengths sample(RandomStream& stream) const;
+  /// Turns of one conversation: geometric on 1, 2, ... with mean m = mean_turns() (1 where requests stand alone), which
+  /// is P(turns > k) = (1 - 1/m)^k, by inversion of one uniform draw u: 1 + floor(ln(1 - u) / ln(1 - 1/m)). At most
+  /// 36.8 m + 1.
+  [[nodiscard]] std::int64_t sample_turns(RandomStream& stream) const;
 
  private:
   QuantileTable() = default;
@@ -116,6 +130,8 @@ class QuantileTable {
   std::optional<double> requests_;
   std::optional<double> rank_correlation_;
   std::optional<double> spread_;
+  std::optional<double> mean_turns_;
+  std::string think_time_;
   std::vector<Stratum> strata_;
   std::vector<double> knots_;  // between neighbouring strata: sum of the weights up to there
 };
