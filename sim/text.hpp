@@ -14,7 +14,7 @@ namespace spillway {
 /// How many characters to insert, remove or replace to turn one into the other. O(a * b).
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 /// The candidate with the smallest edit distance to `word`, when that is at most a third of the word's length (at least
-/// 2); else empty. Ties go to the earlier candidate. O(word * sum of candidates).
+/// 2); else empty. Ties go to the earlier candidate. O(word * sum of those candidates that are nearly as long).
 [[nodiscard]] std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 
 /// Without the blanks and tabs around it.

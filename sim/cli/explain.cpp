@@ -69,7 +69,11 @@ std::string explain_workload(const EmbeddedFile& file) {
   if (table.rank_correlation()) {
     text += explain_field("both", fmt::format("rank correlation of input and output {}", *table.rank_correlation()));
   }
-  text += explain_field("derived", table.derivation());
+  if (table.mean_turns()) {
+    text += explain_field("turns", fmt::format("geometric, mean {} per conversation; the lengths above are of one turn",
+                                               *table.mean_turns()));
+  }
+  text += explain_field("think", table.think_time()) + explain_field("derived", table.derivation());
   for (const std::string& one : table.published()) text += explain_field("published", one);
   for (const std::string& one : table.assumed()) text += explain_field("assumed", one);
   return text + explain_field("file", std::string(file.path)) + explain_field("sha256", sha256_hex(file.content));

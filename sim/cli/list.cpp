@@ -35,9 +35,11 @@ std::vector<Listed> workloads() {
   for (const std::string& name : traces::bundled_names()) {
     const EmbeddedFile* file = traces::bundled_file(name);
     const auto table = traces::QuantileTable::parse(file->content, std::string(file->path));
+    const std::string turns =
+        table.mean_turns() ? fmt::format(" a turn; turns: mean {}", *table.mean_turns()) : std::string();
     all.push_back({name, table.summary(),
-                   fmt::format("tokens in / out: mean {} / {}, p99 {} / {}; source: {}", table.input().mean,
-                               table.output().mean, table.input().p99, table.output().p99, table.source())});
+                   fmt::format("tokens in / out: mean {} / {}, p99 {} / {}{}; source: {}", table.input().mean,
+                               table.output().mean, table.input().p99, table.output().p99, turns, table.source())});
   }
   return all;
 }

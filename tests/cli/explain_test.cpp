@@ -54,6 +54,14 @@ TEST(Explain, EveryListedNameHasTheFieldsOfItsKind) {
   }
 }
 
+TEST(Explain, AWorkloadOfConversationsTellsItsTurnsAndThinkTime) {
+  const std::string text = cli::explanation("ultrachat-chat");
+  EXPECT_THAT(text,
+              HasSubstr("  turns     geometric, mean 3.86 per conversation; the lengths above are of one turn\n"));
+  EXPECT_THAT(text, HasSubstr("  think     exponential(60s)\n"));
+  EXPECT_THAT(cli::explanation("sharegpt-real"), testing::Not(HasSubstr("  turns ")));
+}
+
 TEST(Explain, EveryKeyHasUnitRangeDefaultSourceAndVariable) {
   for (const Parameter& key : cli::parameter_table()) expect_key(cli::explanation(key.name), key);
 }

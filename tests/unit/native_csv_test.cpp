@@ -1,5 +1,6 @@
 #include "traces/readers/native_csv.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -261,6 +262,18 @@ TEST(NativeCsv, TheSampleIsThatOfTheNativeJsonlButForPrefixes) {
     EXPECT_EQ(requests[i], expected[i]) << i;
   }
   EXPECT_EQ(trace.reader->class_names(), other.reader->class_names());
+}
+
+// Found by fuzzing: a line of commas that was taken for the first row gave a complaint for each of them.
+TEST(NativeCsv, AFirstRowOfThousandsOfColumnsIsRefusedInAFewWords) {
+  const TempFile commas("input_tokens,output_tokens" + std::string(1000, ',') + "\n1,1\n", ".csv");
+  EXPECT_THAT(problems_of([&] { NativeCsvReader reader(commas.path()); }, commas.path()),
+              testing::StartsWith("exit 3\nthe first row has more than 1000 columns | FILE, row 1 | "));
+  std::string names = "input_tokens,output_tokens";
+  for (int i = 0; i < 500; ++i) names += ",unknown" + std::to_string(i);
+  const TempFile wide(names + "\n", ".csv");
+  const std::string problems = problems_of([&] { NativeCsvReader reader(wide.path()); });
+  EXPECT_EQ(std::count(problems.begin(), problems.end(), '\n'), 10);
 }
 
 }  // namespace

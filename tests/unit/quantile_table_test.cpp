@@ -93,7 +93,7 @@ void expect_statistics(const QuantileTable& table, Member member, const Quantile
 
 TEST(QuantileTable, BundledNamesAreThoseOfTheFiles) {
   EXPECT_EQ(bundled_names(), (std::vector<std::string>{"alpaca", "arxiv", "azure-code", "azure-conv", "osc", "sharegpt",
-                                                       "sharegpt-real", "uniform"}));
+                                                       "sharegpt-chat", "sharegpt-real", "ultrachat-chat", "uniform"}));
   for (const std::string& name : bundled_names()) EXPECT_EQ(bundled(name).name(), name);
   EXPECT_EQ(bundled_file("azure"), nullptr);
 }
@@ -126,6 +126,45 @@ TEST(QuantileTable, ShareGptHasThePublishedMeans) {
   EXPECT_DOUBLE_EQ(table.input().mean, 161.31);
   EXPECT_DOUBLE_EQ(table.output().mean, 337.99);
   EXPECT_GE(table.strata().size(), 8U);
+}
+
+TEST(QuantileTable, ConversationsHaveThePublishedMeans) {
+  const QuantileTable share = bundled("sharegpt-chat");
+  EXPECT_DOUBLE_EQ(share.input().mean, 37.77);
+  EXPECT_DOUBLE_EQ(share.output().mean, 204.58);
+  EXPECT_EQ(share.mean_turns(), 5.56);
+  const QuantileTable ultra = bundled("ultrachat-chat");
+  EXPECT_DOUBLE_EQ(ultra.input().mean, 51.78);
+  EXPECT_DOUBLE_EQ(ultra.output().mean, 257.81);
+  EXPECT_EQ(ultra.mean_turns(), 3.86);
+  for (const std::string& name : bundled_names()) {
+    const QuantileTable table = bundled(name);
+    EXPECT_EQ(table.mean_turns().has_value(), name.ends_with("-chat")) << name;
+    EXPECT_EQ(table.think_time(), name.ends_with("-chat") ? "exponential(60s)" : "") << name;
+  }
+}
+
+// Their shape is sharegpt-real's: one factor for all its inputs and one for all its outputs, never below half a token.
+TEST(QuantileTable, ConversationsAreShareGptsTurnsScaled) {
+  const QuantileTable real = bundled("sharegpt-real");
+  for (const std::string name : {"sharegpt-chat", "ultrachat-chat"}) {
+    SCOPED_TRACE(name);
+    const QuantileTable table = bundled(name);
+    ASSERT_EQ(table.strata().size(), real.strata().size());
+    for (const Member member : {&Stratum::input, &Stratum::output}) {
+      const double factor = max_of(table, member) / max_of(real, member);
+      for (std::size_t i = 0; i < real.strata().size(); ++i) {
+        EXPECT_EQ(table.strata()[i].weight, real.strata()[i].weight);
+        const auto& points = (table.strata()[i].*member).points();
+        const auto& unscaled = (real.strata()[i].*member).points();
+        ASSERT_EQ(points.size(), unscaled.size());
+        for (std::size_t at = 0; at < points.size(); ++at) {
+          EXPECT_EQ(points[at].q, unscaled[at].q);
+          EXPECT_NEAR(points[at].tokens, std::max(0.5, factor * unscaled[at].tokens), 0.0005);
+        }
+      }
+    }
+  }
 }
 
 TEST(QuantileTable, StatedStatisticsFollowFromTheStrata) {
@@ -252,6 +291,64 @@ TEST(QuantileTable, SamplesFollowTheirCurves) {
   }
 }
 
+TEST(QuantileTable, OneSeedDrawsOneSequence) {
+  for (const std::string& name : bundled_names()) {
+    const QuantileTable table = bundled(name);
+    RandomStream a(3, 1, "test");
+    RandomStream b(3, 1, "test");
+    for (int i = 0; i < 1000; ++i) {
+      const Lengths one = table.sample(a);
+      const Lengths other = table.sample(b);
+      ASSERT_EQ(one.input, other.input) << name;
+      ASSERT_EQ(one.output, other.output) << name;
+      ASSERT_EQ(table.sample_turns(a), table.sample_turns(b)) << name;
+    }
+    EXPECT_EQ(a.next_u64(), b.next_u64());
+  }
+}
+
+TEST(QuantileTable, TurnsAreGeometricWithTheStatedMean) {
+  constexpr int kDraws = 200'000;
+  for (const std::string name : {"sharegpt-chat", "ultrachat-chat"}) {
+    SCOPED_TRACE(name);
+    const QuantileTable table = bundled(name);
+    const double mean = table.mean_turns().value_or(0.0);
+    RandomStream stream(1, 0, "test");
+    std::vector<std::int64_t> turns;
+    for (int i = 0; i < kDraws; ++i) turns.push_back(table.sample_turns(stream));
+    // The variance of a geometric number on 1, 2, ... is m (m - 1).
+    EXPECT_NEAR(mean_of(turns), mean, 4.0 * std::sqrt(mean * (mean - 1.0) / kDraws));
+    std::sort(turns.begin(), turns.end());
+    EXPECT_EQ(turns.front(), 1);
+    // P(turns <= k) = 1 - (1 - 1/m)^k; the Kolmogorov-Smirnov bound holds for whole numbers too, being too wide there.
+    double worst = 0.0;
+    for (std::size_t i = 0; i + 1 < turns.size(); ++i) {
+      if (turns[i] == turns[i + 1]) continue;
+      const double share = 1.0 - std::pow(1.0 - 1.0 / mean, static_cast<double>(turns[i]));
+      worst = std::max(worst, std::abs(share - static_cast<double>(i + 1) / kDraws));
+    }
+    EXPECT_LE(worst, ks_bound(kDraws));
+  }
+}
+
+TEST(QuantileTable, TurnsTakeOneDrawByTheFormula) {
+  const QuantileTable table = bundled("sharegpt-chat");
+  RandomStream turns(5, 0, "test");
+  RandomStream uniforms(5, 0, "test");
+  for (int i = 0; i < 10'000; ++i) {
+    const double u = uniforms.uniform();
+    ASSERT_EQ(table.sample_turns(turns),
+              1 + static_cast<std::int64_t>(std::floor(std::log(1.0 - u) / std::log(1.0 - 1.0 / 5.56))));
+  }
+  // Where requests stand alone there is one turn, and the draw is taken all the same.
+  const QuantileTable alone = bundled("alpaca");
+  for (int i = 0; i < 1000; ++i) {
+    (void)uniforms.uniform();
+    ASSERT_EQ(alone.sample_turns(turns), 1);
+  }
+  EXPECT_EQ(turns.next_u64(), uniforms.next_u64());
+}
+
 // A python port of split_mix and xoshiro256** reads the JSON files and samples stream (1, 0, "workload.lengths").
 TEST(QuantileTable, FirstRowsAreThoseOfAnotherProgram) {
   const std::map<std::string, std::vector<std::pair<int, int>>> expected{
@@ -261,7 +358,9 @@ TEST(QuantileTable, FirstRowsAreThoseOfAnotherProgram) {
       {"azure-conv", {{332, 12}, {97, 183}, {1158, 343}, {1178, 40}}},
       {"osc", {{483, 34}, {236, 45}, {393, 49}, {394, 37}}},
       {"sharegpt", {{272, 16}, {18, 356}, {86, 515}, {86, 103}}},
+      {"sharegpt-chat", {{33, 15}, {1, 151}, {9, 290}, {9, 73}}},
       {"sharegpt-real", {{137, 33}, {4, 331}, {38, 637}, {38, 160}}},
+      {"ultrachat-chat", {{46, 19}, {1, 190}, {13, 366}, {13, 92}}},
       {"uniform", {{190, 90}, {183, 101}, {205, 104}, {205, 92}}}};
   for (const auto& [name, rows] : expected) {
     const QuantileTable table = bundled(name);
@@ -354,6 +453,38 @@ TEST(QuantileTable, EveryProblemOfAFileIsTold) {
             "must be a pair [q, tokens] | t.json at /strata/1/output/1 | \n"
             "the weights add up to 0.5, not 1 | t.json at /strata | ");
   EXPECT_TRUE(parse("{\"schema_version\"").starts_with("exit 3\nthe file is not JSON: "));
+}
+
+TEST(QuantileTable, ProblemsOfTurnsAreTold) {
+  const auto problems = [](const std::string& members) {
+    return problems_of([&] {
+      (void)QuantileTable::parse(R"({"schema_version": 1, "name": "n", "summary": "s", "source": "s", "published": [],
+        "assumed": [],
+        "statistics": {"input_tokens": {"mean": 0, "p50": 0, "p90": 0, "p99": 0, "max": 0},
+                       "output_tokens": {"mean": 0, "p50": 0, "p90": 0, "p99": 0, "max": 0}},
+        "strata": [{"weight": 1, "input": [[0, 10], [1, 10]], "output": [[0, 20], [1, 20]]}], )" +
+                                     members + "}",
+                                 "t.json");
+    });
+  };
+  EXPECT_EQ(problems(R"("turns": {"distribution": "geometric", "mean": 1}, "think_time": "constant")"), "");
+  EXPECT_EQ(problems(R"("turns": {"distribution": "poisson", "mean": 0.5}, "think_time": 60)"),
+            "exit 3\n"
+            "must be \"geometric\" | t.json at /turns/distribution | \n"
+            "must be a number from 1 to 1000000 | t.json at /turns/mean | \n"
+            "must be a text | t.json at /think_time | ");
+  EXPECT_EQ(problems(R"("turns": {"distribution": 1, "mean": "5"})"),
+            "exit 3\n"
+            "must be \"geometric\" | t.json at /turns/distribution | \n"
+            "must be a number from 1 to 1000000 | t.json at /turns/mean | ");
+  EXPECT_EQ(problems(R"("turns": 5)"),
+            "exit 3\n"
+            "\"distribution\" is missing | t.json at /turns | \n"
+            "\"mean\" is missing | t.json at /turns | ");
+  EXPECT_EQ(problems(R"("turns": {"distribution": "geometric", "mean": 1000001})"),
+            "exit 3\nmust be a number from 1 to 1000000 | t.json at /turns/mean | ");
+  EXPECT_TRUE(problems(R"("turns": {"distribution": "geometric", "mean": 1e999})").starts_with("exit 3\n"));
+  EXPECT_EQ(problems(R"("think_time": "constant")"), "exit 3\nhas no use without \"turns\" | t.json at /think_time | ");
 }
 
 /// The pairs that traces/generators/sharegpt.json says it is derived from, sorted.
@@ -453,6 +584,10 @@ const std::vector<Derived>& derived() {
       {"arxiv", "arxiv-lengths-5000.csv", [](const std::string& path) { return csv_columns(path, 0, 1); }, 1, 1, true},
       {"sharegpt-real", "sharegpt-turns-1000.csv", [](const std::string& path) { return csv_columns(path, 3, 4); }, 1,
        1, true},
+      {"sharegpt-chat", "sharegpt-turns-1000.csv", [](const std::string& path) { return csv_columns(path, 3, 4); },
+       37.77 / 155.68, 204.58 / 449.09, true},
+      {"ultrachat-chat", "sharegpt-turns-1000.csv", [](const std::string& path) { return csv_columns(path, 3, 4); },
+       51.78 / 155.68, 257.81 / 449.09, true},
       {"sharegpt", "sharegpt-turns-1000.csv", sharegpt_first_turns, 161.31 / 140.55625, 337.99 / 485.426875, true},
       {"alpaca", "alpaca-10k-output-lengths.json",
        [](const std::string& path) { return json_members(path, "L_gt", "L_gt"); }, 1, 58.45 / 65.61877, false}};
@@ -504,9 +639,10 @@ TEST(QuantileTable, DrawnLengthsAreThoseOfTheData) {
     const Draws data = scaled(one.read(path), one);
     const Draws draws = draw(table, kDraws);
     EXPECT_EQ(table.requests(), static_cast<double>(data.lengths[0].size()));
-    // 0.01 of the table's straight lines (sharegpt, of coarser knots and scaled by more than whole tokens: 0.025), and
-    // what chance adds to a sample.
-    const double bound = ks_bound(kDraws) + (std::string(one.name) == "sharegpt" ? 0.025 : 0.01);
+    // 0.01 of the table's straight lines (0.025 where the lengths are scaled, as the table scales before it rounds to
+    // whole tokens and the rows here are rounded twice), and what chance adds to a sample.
+    const bool is_scaled = one.input_of_data && one.output_factor != 1.0;
+    const double bound = ks_bound(kDraws) + (is_scaled ? 0.025 : 0.01);
     EXPECT_LE(ks_distance(draws.lengths[1], data.lengths[1]), bound);
     EXPECT_NEAR(table.output().mean, mean_of(data.lengths[1]), 0.005 * table.output().mean);
     if (!one.input_of_data) continue;
@@ -533,7 +669,9 @@ TEST(QuantileTable, KnotsAreThoseOfTheData) {
   int seen = 0;
   for (const Derived& one : derived()) {
     const std::string path = shared_trace(one.file);
-    if (path.empty() || std::string(one.name) == "sharegpt") continue;  // its knots: ShareGptStrataAreThoseOfTheData
+    // Those of sharegpt: ShareGptStrataAreThoseOfTheData, of conversations: ConversationsAreShareGptsTurnsScaled.
+    const std::string_view name(one.name);
+    if (path.empty() || name == "sharegpt" || name.ends_with("-chat")) continue;
     SCOPED_TRACE(one.name);
     ++seen;
     Pairs pairs = one.read(path);

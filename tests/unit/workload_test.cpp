@@ -439,8 +439,8 @@ TEST(Workload, UnknownNamesAreTold) {
   EXPECT_EQ(
       problems_with({{"workload.trace", "azure-con"}}),
       "exit 2\nthere is no bundled workload \"azure-con\" | workload.trace | did you mean \"azure-conv\"?  bundled: "
-      "alpaca, arxiv, azure-code, azure-conv, osc, sharegpt, sharegpt-real, uniform; a file in the current folder is "
-      "written ./azure-con");
+      "alpaca, arxiv, azure-code, azure-conv, osc, sharegpt, sharegpt-chat, sharegpt-real, ultrachat-chat, uniform; a "
+      "file in the current folder is written ./azure-con");
 }
 
 TEST(Workload, AllProblemsAreToldAtOnce) {

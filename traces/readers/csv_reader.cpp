@@ -71,7 +71,13 @@ void CsvReader::read_header(const CsvFormat& format) {
   } while (line.find_first_not_of(" \t") == std::string_view::npos);
   std::vector<std::string> names;
   std::string_view field;
-  while (next_field(line, field)) names.emplace_back(bare(field));
+  while (next_field(line, field)) {
+    if (names.size() == kMaxColumns) {
+      throw DataError(fmt::format("the first row has more than {} columns", kMaxColumns),
+                      fmt::format("{}, row {}", lines_.path(), lines_.row()), format.fix);
+    }
+    names.emplace_back(bare(field));
+  }
   column_at_.assign(names.size(), columns_.size());
   BadRows bad(lines_.path());  // the first row cannot be skipped
   for (std::size_t i = 0; i < columns_.size(); ++i) find(columns_[i], i, names, format.fix, bad);

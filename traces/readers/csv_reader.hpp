@@ -32,14 +32,17 @@ struct CsvFormat {
 /// reported together with those after it, up to ten.
 class CsvReader : public TraceReader {
  public:
+  /// The most that a file may have: far more than any format, and few enough to be kept and looked through.
+  static constexpr std::size_t kMaxColumns = 1000;
+
   bool next(TraceRow& row) final;
   [[nodiscard]] std::int64_t row() const final { return lines_.row(); }
   [[nodiscard]] std::int64_t skipped() const final { return bad_.skipped(); }
   [[nodiscard]] std::string first_skipped() const final { return bad_.first_skipped(); }
 
  protected:
-  /// Reads the first row. Throws DataError when the file cannot be read, a required column is missing, or one appears
-  /// twice. `format.columns` must outlive the reader.
+  /// Reads the first row. Throws DataError when the file cannot be read, a required column is missing, one appears
+  /// twice, or there are more than kMaxColumns. `format.columns` must outlive the reader.
   CsvReader(const std::string& path, const CsvFormat& format, const ReaderOptions& options);
 
   /// Fills `row`, which says nothing yet, from the row at hand, or calls bad.

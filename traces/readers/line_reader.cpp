@@ -54,8 +54,8 @@ bool LineReader::next(std::string_view& line) {
 }
 
 void BadRows::add(std::int64_t row, const std::string& part, std::string what, std::string fix) {
-  if (!std::exchange(is_bad_, true)) ++rows_;
-  if (skip_ && !problems_.empty()) return;
+  if (in_row_++ == 0) ++rows_;
+  if (in_row_ > kLimit || (skip_ && !problems_.empty())) return;
   std::string where = fmt::format("{}, row {}", path_, row);
   if (!part.empty()) where += ", " + part;
   problems_.push_back({std::move(what), std::move(where), std::move(fix)});

@@ -39,20 +39,20 @@ class LineReader {
 };
 
 /// What is wrong with a file's rows. Normally one bad row spoils the file: the rest is looked through for more, up to
-/// kLimit bad ones, and all are reported. With `skip` bad rows are only counted.
+/// kLimit bad ones, and all are reported, each with its first kLimit complaints. With `skip` bad rows are only counted.
 class BadRows {
  public:
   static constexpr std::int64_t kLimit = 10;
 
   explicit BadRows(std::string path, bool skip = false) : path_(std::move(path)), skip_(skip) {}
   /// Another row is looked at from now on.
-  void begin() { is_bad_ = false; }
+  void begin() { in_row_ = 0; }
   /// Complains about the row at hand; `part` says where in the row, e.g. "column TIMESTAMP", and may be empty.
   void add(std::int64_t row, const std::string& part, std::string what, std::string fix);
   /// Has the row at hand been complained about?
-  [[nodiscard]] bool is_bad() const { return is_bad_; }
+  [[nodiscard]] bool is_bad() const { return in_row_ > 0; }
   /// May the row at hand be delivered?
-  [[nodiscard]] bool accepts() const { return skip_ ? !is_bad_ : rows_ == 0; }
+  [[nodiscard]] bool accepts() const { return skip_ ? !is_bad() : rows_ == 0; }
   /// Is there no use in looking further?
   [[nodiscard]] bool full() const { return !skip_ && rows_ >= kLimit; }
   /// Throws DataError with all that is bad, if anything is and it is not skipped.
@@ -66,7 +66,7 @@ class BadRows {
   bool skip_;
   std::vector<Problem> problems_;
   std::int64_t rows_ = 0;
-  bool is_bad_ = false;
+  std::int64_t in_row_ = 0;  // complaints about the row at hand
 };
 
 }  // namespace spillway::traces

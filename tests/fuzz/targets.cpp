@@ -1,0 +1,208 @@
+#include "tests/fuzz/targets.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "hwmodels/catalog.hpp"
+#include "sim/cli/assemble.hpp"
+#include "sim/error.hpp"
+#include "traces/length.hpp"
+#include "traces/readers/reader.hpp"
+
+namespace spillway::fuzz {
+namespace {
+
+using traces::TraceRow;
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw Failure(what);
+}
+
+/// All that a user sees of a refusal.
+std::string text_of(const UserError& error) {
+  require(error.code() == ExitCode::usage || error.code() == ExitCode::data,
+          fmt::format("a UserError of exit code {}", static_cast<int>(error.code())));
+  require(!error.problems().empty(), "a UserError without problems");
+  std::string text = fmt::format("exit {}", static_cast<int>(error.code()));
+  for (const Problem& problem : error.problems()) {
+    require(!problem.what.empty() && !problem.where.empty(), "a problem without text or place");
+    text += fmt::format("\n{} | {} | {}", problem.what, problem.where, problem.fix);
+  }
+  return text;
+}
+
+/// What one reading of a file gives.
+struct Reading {
+  std::string format;
+  std::vector<TraceRow> rows;
+  std::int64_t skipped = 0;
+  std::string error;  // empty: it came to its end
+
+  bool operator==(const Reading&) const = default;
+};
+
+void check_row(const TraceRow& row, const traces::TraceReader& reader) {
+  const auto is_length = [](Tokens tokens) { return tokens >= Tokens(1) && tokens <= Tokens(traces::kMaxTokens); };
+  require(is_length(row.input), fmt::format("input of {} tokens", row.input.count()));
+  require(is_length(row.output), fmt::format("output of {} tokens", row.output.count()));
+  require(is_length(row.max_new_tokens) && row.max_new_tokens >= row.output,
+          fmt::format("max_new_tokens {} for an output of {}", row.max_new_tokens.count(), row.output.count()));
+  require(reader.has_inputs() || row.input == Tokens(1), "a length in a trace without inputs");
+  require(reader.has_times() || row.arrival == kNever, "a time in a trace without times");
+  require(row.turn >= 0, fmt::format("turn {}", row.turn));
+  require(!row.think || *row.think >= Duration(0), "a think time below 0");
+  require(row.prefix_id_tokens >= 0, fmt::format("prefix_id_tokens {}", row.prefix_id_tokens));
+  const std::size_t classes = reader.class_names().size();
+  require(classes == 0 || row.service_class <= classes, fmt::format("service class {} has no name", row.service_class));
+}
+
+Reading read(const std::string& path, const std::string& format, bool skip_bad_rows) {
+  Reading reading;
+  try {
+    traces::ReaderOptions options;
+    options.skip_bad_rows = skip_bad_rows;
+    const traces::OpenedTrace trace = traces::open_trace(path, format, options);
+    traces::TraceReader& reader = *trace.reader;
+    reading.format = trace.format;
+    TraceRow row;
+    std::optional<SimTime> latest;
+    std::int64_t line = 0;
+    while (reader.next(row)) {
+      check_row(row, reader);
+      if (row.arrival != kNever) {
+        require(!latest || row.arrival >= *latest - traces::kReorderWindow, "a time before the window");
+        latest = std::max(latest.value_or(row.arrival), row.arrival);
+      }
+      require(reader.row() >= std::max<std::int64_t>(line, 1), "row numbers that go back");
+      line = reader.row();
+      reading.rows.push_back(row);
+    }
+    for (int again = 0; again < 3; ++again) require(!reader.next(row), "a row after the end");
+    reading.skipped = reader.skipped();
+    require(skip_bad_rows || reading.skipped == 0, "rows skipped although they are not to be");
+    require((reading.skipped > 0) == !reader.first_skipped().empty(), "skipped rows and the first complaint disagree");
+    require(reader.zero_outputs() >= 0 && reader.zero_outputs() <= static_cast<std::int64_t>(reading.rows.size()),
+            fmt::format("{} zero outputs", reader.zero_outputs()));
+    (void)reader.warnings();
+    (void)reader.files();
+  } catch (const UserError& error) {
+    reading.error = text_of(error);
+  }
+  return reading;
+}
+
+Outcome check_trace(const std::string& path, const std::string& format) {
+  const Reading strict = read(path, format, false);
+  require(read(path, format, false) == strict, "two readings differ");
+  const Reading lenient = read(path, format, true);
+  require(read(path, format, true) == lenient, "two readings that skip bad rows differ");
+  if (strict.error.empty()) require(lenient == strict, "skipping bad rows changes a trace that has none");
+  if (!strict.error.empty() && lenient.error.empty()) {
+    require(lenient.skipped > 0, "nothing was skipped of a trace that is refused: " + strict.error);
+  }
+  if (format == "auto" && !strict.format.empty()) {
+    require(read(path, strict.format, false) == strict, "the format that was found reads otherwise when it is set");
+  }
+  return strict.error.empty() ? Outcome::accepted : Outcome::refused;
+}
+
+/// What `spillway config check FILE` does, without printing.
+Outcome check_config(const std::string& path) {
+  try {
+    ResolvedConfig config = cli::resolve_arguments({path}, {}, {});
+    const std::string canonical = canonical_config(config).dump();
+    std::vector<Problem> problems;
+    const std::vector<Assignment> assignments = parse_config(canonical, "canonical", problems);
+    const ResolvedConfig again = resolve_config(cli::parameter_table(), assignments, std::move(problems));
+    require(canonical_config(again).dump() == canonical, "the canonical form does not resolve to itself");
+    (void)cli::assemble(std::move(config));
+    return Outcome::accepted;
+  } catch (const UserError& error) {
+    (void)text_of(error);
+    return Outcome::refused;
+  }
+}
+
+/// Reads a file with one of the loaders of hwmodels.
+template <class Load>
+std::function<Outcome(const std::string&)> check_with(Load load) {
+  return [load](const std::string& path) {
+    try {
+      (void)load(path);
+      return Outcome::accepted;
+    } catch (const UserError& error) {
+      (void)text_of(error);
+      return Outcome::refused;
+    }
+  };
+}
+
+std::vector<std::filesystem::path> files_of(const std::string& folder) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::string content_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// A configuration may name a sample as @samples@/FILE, as its own place is not known beforehand.
+std::string with_samples(std::string text, const std::string& folder) {
+  constexpr std::string_view kMark = "@samples@";
+  for (std::size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark)) {
+    text.replace(at, kMark.size(), folder);
+  }
+  return text;
+}
+
+/// Every key with its default, for every policy: keys that no file of ours mentions are covered, too.
+std::vector<std::string> canonical_configs() {
+  std::vector<std::string> texts;
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+    texts.push_back(canonical_config(cli::resolve_arguments({"policy=" + info->name}, {}, {})).dump(1));
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::vector<Target> all_targets() {
+  const std::string source = SPILLWAY_SOURCE_DIR;
+  const std::string samples = source + "/traces/samples";
+  std::vector<Target> targets;
+  for (const std::string& format : traces::trace_format_choices()) {
+    targets.push_back({format, "readers", {}, [format](const std::string& path) { return check_trace(path, format); }});
+  }
+  for (const auto& path : files_of(samples)) {
+    const std::string format = traces::open_trace(path.string(), "auto").format;
+    for (Target& target : targets) {
+      if (target.name == format || target.name == "auto") target.samples.push_back(content_of(path));
+    }
+  }
+  Target config{"config", "settings", canonical_configs(), check_config};
+  for (const auto& path : files_of(source + "/tests/fuzz/configs")) {
+    config.samples.push_back(with_samples(content_of(path), samples));
+  }
+  targets.push_back(std::move(config));
+  const auto add = [&](const char* name, const auto& load, std::initializer_list<const char*> folders) {
+    Target& target = targets.emplace_back(Target{name, "settings", {}, check_with(load)});
+    for (const char* folder : folders) {
+      for (const auto& path : files_of(source + folder)) target.samples.push_back(content_of(path));
+    }
+  };
+  add("model", hwmodels::load_llm, {"/hwmodels/llms", "/tests/fuzz/models"});
+  add("hardware", hwmodels::load_gpu, {"/hwmodels/profiles"});
+  add("engine", hwmodels::load_engine, {"/hwmodels/engines"});
+  return targets;
+}
+
+}  // namespace spillway::fuzz

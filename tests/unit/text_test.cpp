@@ -1,0 +1,34 @@
+#include "sim/text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+TEST(Text, NearestNameIsTheOneAtTheSmallestDistance) {
+  const std::vector<std::string> names{"arrival", "rate", "requests", "cv"};
+  EXPECT_EQ(nearest_name("arival", names), "arrival");
+  EXPECT_EQ(nearest_name("request", names), "requests");
+  EXPECT_EQ(nearest_name("rat", names), "rate");
+  EXPECT_EQ(nearest_name("", names), "cv") << "two letters may be missing";
+  EXPECT_EQ(nearest_name("c", std::vector<std::string>{"cvwx"}), "") << "three may not";
+  // A distance of a third of the word will do, by length as by letters.
+  EXPECT_EQ(nearest_name("abcdefghi", std::vector<std::string>{"abcdef"}), "abcdef");
+  EXPECT_EQ(nearest_name("abcdefghi", std::vector<std::string>{"abcde"}), "");
+}
+
+// Found by fuzzing: each candidate used to be compared with the whole word.
+TEST(Text, NoNameIsSoughtNearAWordOfMegabytes) {
+  const std::vector<std::string> names(50, "engine.max_num_batched_tokens");
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(nearest_name(std::string(std::size_t{16} << 20U, 'a'), names), "");
+  // Comparing would take 50 * 29 * 16 Mi steps, some 30 s.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+}  // namespace
+}  // namespace spillway
