@@ -237,6 +237,9 @@ void tile_items(benchmark::State& state, const std::string& source, const std::s
   read_all(state, tiled.path(), {.tokenizer = tokenizer});
 }
 
+void lengths_json(benchmark::State& state) { tile_items(state, "alpaca-10k-output-lengths.json", "estimate"); }
+BENCHMARK(lengths_json)->Unit(benchmark::kMillisecond);
+
 std::string gpt2() { return std::string("gpt2:") + SPILLWAY_SOURCE_DIR + "/../shared/data/tokenizers"; }
 
 void sharegpt_json(benchmark::State& state) { tile_items(state, "sharegpt-text-120.json", "estimate"); }

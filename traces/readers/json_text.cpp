@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cstdint>
 
-#include "sim/printable.hpp"
+#include "traces/readers/input_file.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "sim/printable.hpp"
+#include "traces/readers/input_file.hpp"
 #include "traces/readers/json_text.hpp"
 
 namespace spillway::traces {

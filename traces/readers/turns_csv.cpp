@@ -5,8 +5,8 @@
 #include <array>
 #include <limits>
 
-#include "sim/printable.hpp"
 #include "sim/text.hpp"
+#include "traces/readers/input_file.hpp"
 
 namespace spillway::traces {
 namespace {
