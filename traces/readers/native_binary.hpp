@@ -54,8 +54,8 @@ class NativeBinaryWriter final : public TraceWriter {
 };
 
 /// Reads that format. Nothing of a block is delivered unless its checksum holds, and a file without its end is refused.
-/// Memory: a block (64 KiB, or one row with all its ids) and the ids of one row. Measured: 31 million plain rows/s
-/// on one core of a 2.5 GHz Xeon.
+/// Memory: a block (64 KiB, or one row with all its ids) and the ids of one row. Measured: 19 to 34 million plain
+/// rows/s on one core of a 2.5 GHz Xeon.
 class NativeBinaryReader final : public TraceReader {
  public:
   /// Reads the head. Throws DataError when the file cannot be read, is of another version, or is cut off or corrupt
