@@ -13,9 +13,11 @@
 #include "sim/cli/list.hpp"
 #include "sim/cli/output.hpp"
 #include "sim/cli/run.hpp"
+#include "sim/cli/trace_command.hpp"
 #include "sim/config.hpp"
 #include "sim/error.hpp"
 #include "sim/printable.hpp"
+#include "traces/trace_writer.hpp"
 
 namespace spillway::cli {
 namespace {
@@ -106,6 +108,57 @@ void add_config(CLI::App& app, std::vector<std::string>& arguments, bool& json, 
   schema->callback([&] { command = [] { return config_schema_command(); }; });
 }
 
+void add_trace_output(CLI::App& sub, TraceOptions& options) {
+  sub.add_option("-o,--out", options.out, "File to write; .bin, .csv or .jsonl chooses the format")
+      ->required()
+      ->type_name("FILE");
+  one_of(sub.add_option("--format", options.format, "Format to write, whatever the file's name"),
+         traces::written_formats());
+}
+
+void add_trace(CLI::App& app, TraceOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("trace", "Look at, convert or write traces");
+  sub->require_subcommand(1);
+  sub->footer([] { return "Example: spillway trace info trace.csv\n\n" + exit_codes_help(); });
+  const auto add_skip = [&options](CLI::App& to) {
+    to.add_flag("--skip-bad-rows", options.skip_bad_rows, "Leave out rows that are no request, and count them");
+  };
+
+  CLI::App* info = sub->add_subcommand("info", "What a trace holds: lengths, arrivals, conversations, shared prefixes");
+  info->add_option("trace", options.input, "A trace file, or a bundled workload")->required()->type_name("FILE");
+  add_arguments(*info, options.arguments);
+  info->add_flag("--json", options.json, "As JSON");
+  add_skip(*info);
+  info->footer([] {
+    return "Example: spillway trace info trace.csv --json\n"
+           "Example: spillway trace info sharegpt workload.requests=10000\n\n" +
+           exit_codes_help();
+  });
+  info->callback([&] { command = [&] { return trace_info(options); }; });
+
+  CLI::App* convert = sub->add_subcommand("convert", "Write a trace file in one of Spillway's own formats");
+  convert->add_option("trace", options.input, "A trace file")->required()->type_name("FILE");
+  add_arguments(*convert, options.arguments);
+  add_trace_output(*convert, options);
+  add_skip(*convert);
+  convert->footer([] {
+    return "Example: spillway trace convert trace.csv.gz -o trace.bin\n"
+           "Example: spillway trace convert log.txt workload.format=azure-csv -o trace.jsonl\n\n" +
+           exit_codes_help();
+  });
+  convert->callback([&] { command = [&] { return trace_convert(options); }; });
+
+  CLI::App* synth = sub->add_subcommand("synth", "Write the requests that a run with these settings would see");
+  add_arguments(*synth, options.arguments);
+  add_trace_output(*synth, options);
+  synth->footer([] {
+    return "Example: spillway trace synth workload.trace=sharegpt workload.rate=8 seed=3 -o sharegpt.jsonl\n"
+           "Example: spillway trace synth workload.input_tokens=\"lognormal(1500,0.8)\" -o long.csv\n\n" +
+           exit_codes_help();
+  });
+  synth->callback([&] { command = [&] { return trace_synth(options); }; });
+}
+
 void add_completion(CLI::App& app, std::string& shell, Command& command) {
   CLI::App* sub = app.add_subcommand("completion", "Print a shell's completion script");
   sub->add_option("shell", shell, fmt::format("{}", fmt::join(completion_shells(), " or ")))
@@ -185,10 +238,12 @@ int main_guarded(int argc, char** argv) {
   std::vector<std::string> arguments;
   std::string breaks;
   bool json = false;
+  TraceOptions trace_options;
   add_run(app, options, command);
   add_list(app, name, json, command);
   add_explain(app, name, command);
   add_config(app, arguments, json, command);
+  add_trace(app, trace_options, command);
   add_completion(app, name, command);
   add_complete(app, name, breaks, command);
   try {

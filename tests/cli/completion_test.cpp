@@ -77,6 +77,11 @@ TEST_F(Completion, Commands) {
   EXPECT_THAT(all, Not(Contains("complete")));  // it is for the script alone
   EXPECT_THAT(complete("spillway ru", {"spillway", "ru"}), ElementsAre("run"));
   EXPECT_THAT(complete("spillway config sh", {"spillway", "config", "sh"}), ElementsAre("show"));
+  EXPECT_THAT(complete("spillway trace ", {"spillway", "trace", ""}), UnorderedElementsAre("info", "convert", "synth"));
+  EXPECT_THAT(complete("spillway trace convert tr", {"spillway", "trace", "convert", "tr"}), Contains("trace.csv"));
+  EXPECT_THAT(
+      complete("spillway trace synth --format native-b", {"spillway", "trace", "synth", "--format", "native-b"}),
+      ElementsAre("native-binary"));
   EXPECT_THAT(complete("spillway completion ", {"spillway", "completion", ""}), ElementsAre("bash"));
   EXPECT_THAT(complete("SPILLWAY_SEED=2 spillway ru", {"spillway", "ru"}), ElementsAre("run"));
   EXPECT_THAT(complete("spillway nothing-begins-so", {"spillway", "nothing-begins-so"}), ElementsAre());

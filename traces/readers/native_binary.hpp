@@ -26,10 +26,10 @@ namespace spillway::traces {
 ///   blocks  u32 bytes of the payload, u32 rows, u32 CRC-32 of these eight bytes and the payload, payload
 ///   end     a block without rows; its payload is the number of rows of the file, as u64
 ///
-/// A row is a varint of the bits in native_binary.cpp, then varints: arrival (ns, signed, since the last one stated),
-/// input, output, and what the bits tell of, in their order. Prefix ids: tokens per id, how many ids, how many of them
-/// the row shares with the last row that had any, then each id after them as a signed difference to the one before.
-/// Rows of plain traces take 8 to 10 bytes.
+/// A row is a varint of the bits in native_binary_code.hpp, then varints: arrival (ns, signed, since the last one
+/// stated), input, output, and what the bits tell of, in their order. Prefix ids: tokens per id, how many ids, how many
+/// of them the row shares with the last row that had any, then each id after them as a signed difference to the one
+/// before. Rows of plain traces take 8 to 10 bytes.
 class NativeBinaryWriter final : public TraceWriter {
  public:
   NativeBinaryWriter(const TraceFacts& facts, ByteSink sink);
@@ -54,8 +54,8 @@ class NativeBinaryWriter final : public TraceWriter {
 };
 
 /// Reads that format. Nothing of a block is delivered unless its checksum holds, and a file without its end is refused.
-/// Memory: a block (64 KiB, or one row with all its ids) and the ids of one row. Measured: 31 million plain rows/s
-/// on one core of a 2.5 GHz Xeon.
+/// Memory: a block (64 KiB, or one row with all its ids) and the ids of one row. Measured: 19 to 34 million plain
+/// rows/s on one core of a 2.5 GHz Xeon.
 class NativeBinaryReader final : public TraceReader {
  public:
   /// Reads the head. Throws DataError when the file cannot be read, is of another version, or is cut off or corrupt
