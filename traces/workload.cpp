@@ -10,6 +10,7 @@
 #include "sim/error.hpp"
 #include "sim/text.hpp"
 #include "traces/readers/reader.hpp"
+#include "traces/workload_rows.hpp"
 #include "traces/workload_stream.hpp"
 
 namespace spillway::traces {
@@ -100,6 +101,23 @@ class Builder {
   Builder(const Settings& settings, Tokens context_limit) : settings_(settings), context_limit_(context_limit) {}
 
   Workload build(std::int64_t replication) {
+    prepare();
+    auto reader = open_reader();
+    workload_.stream = std::make_unique<WorkloadStream>(plan_, std::move(table_), std::move(reader),
+                                                        settings_.get<std::int64_t>("seed"), replication);
+    return std::move(workload_);
+  }
+
+  std::unique_ptr<TraceReader> build_rows(std::int64_t replication) {
+    prepare();
+    auto reader = open_reader();
+    return std::make_unique<WorkloadRows>(plan_, std::move(table_), std::move(reader),
+                                          settings_.get<std::int64_t>("seed"), replication);
+  }
+
+ private:
+  /// Decides everything but the replication.
+  void prepare() {
     workload_.name = text("workload.trace", "azure-conv");
     SPILLWAY_CHECK(value<double>("workload.rate").value_or(1.0) > 0.0, "workload.rate is not above 0");
     SPILLWAY_CHECK(value<std::int64_t>("workload.requests").value_or(1) > 0, "workload.requests is not above 0");
@@ -123,11 +141,8 @@ class Builder {
       throw ConfigError(std::move(config_problems_));
     }
     if (!data_problems_.empty()) throw DataError(std::move(data_problems_));
-    finish(replication);
-    return std::move(workload_);
+    finish();
   }
-
- private:
   template <class T>
   [[nodiscard]] std::optional<T> value(const std::string& key) const {
     return settings_.has(key) ? std::optional<T>(settings_.get<T>(key)) : std::nullopt;
@@ -505,9 +520,11 @@ class Builder {
     }
   }
 
-  void finish(std::int64_t replication) {
-    std::unique_ptr<TraceReader> reader;
-    if (!table_) reader = open_trace(workload_.name, workload_.format, reader_options()).reader;
+  [[nodiscard]] std::unique_ptr<TraceReader> open_reader() const {
+    return table_ ? nullptr : open_trace(workload_.name, workload_.format, reader_options()).reader;
+  }
+
+  void finish() {
     workload_.arrival = name_of(plan_.arrival.process);
     workload_.arrival_details = plan_.arrival.details();
     workload_.requests = plan_.requests;
@@ -516,8 +533,6 @@ class Builder {
                        plan_.clients > 1 || (plan_.conversations && (plan_.think.random() || plan_.drop_history > 0.0));
     if (plan_.conversations && think_given_) workload_.think_time = text("workload.think_time", "");
     workload_.mean_turns = plan_.mean_turns;
-    workload_.stream = std::make_unique<WorkloadStream>(plan_, std::move(table_), std::move(reader),
-                                                        settings_.get<std::int64_t>("seed"), replication);
   }
 
   const Settings& settings_;
@@ -535,6 +550,11 @@ class Builder {
 
 Workload open_workload(const Settings& settings, std::int64_t replication, Tokens context_limit) {
   return Builder(settings, context_limit).build(replication);
+}
+
+std::unique_ptr<TraceReader> open_workload_rows(const Settings& settings, std::int64_t replication,
+                                                Tokens context_limit) {
+  return Builder(settings, context_limit).build_rows(replication);
 }
 
 }  // namespace spillway::traces

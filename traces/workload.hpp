@@ -10,6 +10,7 @@
 #include "sim/api/parameter.hpp"
 #include "sim/api/request_source.hpp"
 #include "traces/length.hpp"
+#include "traces/readers/trace_reader.hpp"
 
 namespace spillway::traces {
 
@@ -95,5 +96,9 @@ struct Workload {
 /// 200 ns more with gamma arrivals; no allocation.
 [[nodiscard]] Workload open_workload(const Settings& settings, std::int64_t replication,
                                      Tokens context_limit = Tokens(kMaxTokens));
+
+/// The same requests as the rows of a trace, without anybody to answer them: see WorkloadRows. Throws as open_workload.
+[[nodiscard]] std::unique_ptr<TraceReader> open_workload_rows(const Settings& settings, std::int64_t replication,
+                                                              Tokens context_limit = Tokens(kMaxTokens));
 
 }  // namespace spillway::traces

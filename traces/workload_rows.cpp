@@ -1,41 +1,40 @@
 #include "traces/workload_rows.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <utility>
-
-#include "sim/error.hpp"
 
 namespace spillway::traces {
 
-WorkloadRows::WorkloadRows(Workload workload, Tokens block_tokens)
-    : workload_(std::move(workload)), block_tokens_(block_tokens) {}
+WorkloadRows::WorkloadRows(const StreamPlan& plan, std::optional<QuantileTable> table,
+                           std::unique_ptr<TraceReader> file, std::int64_t seed, std::int64_t replication)
+    : planner_(plan, std::move(table), std::move(file), seed, replication),
+      arrivals_(plan.arrival, seed, replication),
+      block_tokens_(plan.block_tokens),
+      whole_conversations_(plan.whole_conversations) {}
 
 bool WorkloadRows::next(TraceRow& row) {
-  if (workload_.stream->next_arrival() == kNever) {
-    if (delivered_ == workload_.requests) return false;
-    throw ConfigError(
-        fmt::format("request {} of {} comes only when an earlier one is answered, and nothing is run here",
-                    delivered_ + 1, workload_.requests),
-        "workload.trace", "use a workload whose requests all have arrival times");
+  if (at_ == planned_.turns.size()) {
+    at_ = 0;
+    if (!planner_.next(planned_)) return false;
   }
-  workload_.stream->next(request_);
-  ++delivered_;
+  const PlannedTurn& turn = planned_.turns[at_];
+  const RequestSpec& request = turn.request;
   row.clear();
-  row.arrival = request_.arrival;
-  row.input = request_.input;
-  row.output = request_.output;
-  row.max_new_tokens = request_.max_new_tokens;
-  row.client = request_.client;
-  row.service_class = request_.traits.service_class;
-  row.slo = request_.traits.slo;
-  if (request_.prefix_ids.empty()) return true;
-  const auto blocks = static_cast<std::size_t>(request_.input / block_tokens_);  // ids may go on into the answer
-  const auto end =
-      request_.prefix_ids.begin() + static_cast<std::ptrdiff_t>(std::min(blocks, request_.prefix_ids.size()));
-  row.prefix_ids.assign(request_.prefix_ids.begin(), end);
-  row.prefix_id_tokens = block_tokens_.count();
+  if (at_ == 0) row.arrival = arrivals_.next(request.arrival);
+  row.input = request.input;
+  row.output = request.output;
+  row.max_new_tokens = request.max_new_tokens;
+  row.client = request.client;
+  row.service_class = request.traits.service_class;
+  row.slo = request.traits.slo;
+  if (planned_.conversation >= 0) {
+    row.conversation = static_cast<std::uint64_t>(planned_.conversation);
+    row.turn = request.traits.turn;
+    if (row.turn > 1 && (whole_conversations_ || turn.think > Duration(0))) row.think = turn.think;
+  }
+  row.prefix_ids = request.prefix_ids;
+  if (!row.prefix_ids.empty()) row.prefix_id_tokens = block_tokens_.count();
+  ++at_;
+  ++delivered_;
   return true;
 }
 

@@ -2,32 +2,39 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "sim/units.hpp"
 #include "traces/readers/trace_reader.hpp"
-#include "traces/workload.hpp"
+#include "traces/turn_planner.hpp"
 
 namespace spillway::traces {
 
-/// Reads the stream of a workload whose arrivals depend on no answer. Ids are those of the whole blocks of a run, so
-/// that a run with other blocks can cut them anew. O(1) memory.
+/// Writes down what a TurnPlanner plans: a request alone and the first turn of a conversation with its arrival, the
+/// later turns behind it with their think times; those of a log with their times. Ids are those of the whole blocks of
+/// a run, so that a run with other blocks can cut them anew. Memory: that of the planner, and one conversation.
+///
+/// A run on such rows has the same requests at the same times. What a prompt repeats is told from the lengths, as in
+/// any trace: a history that was dropped or cut goes unnoticed where the prompt is long enough to hold it.
 class WorkloadRows final : public TraceReader {
  public:
-  /// `block_tokens` is the run's memory.block_tokens.
-  WorkloadRows(Workload workload, Tokens block_tokens);
+  /// As WorkloadStream.
+  WorkloadRows(const StreamPlan& plan, std::optional<QuantileTable> table, std::unique_ptr<TraceReader> file,
+               std::int64_t seed, std::int64_t replication);
 
-  /// Throws ConfigError when the stream waits for an answer: nothing answers here.
   bool next(TraceRow& row) override;
   [[nodiscard]] bool has_times() const override { return true; }
   [[nodiscard]] std::int64_t row() const override { return delivered_; }
-  [[nodiscard]] std::vector<std::string> warnings() const override { return workload_.warnings; }
 
  private:
-  Workload workload_;
+  TurnPlanner planner_;
+  ArrivalClock arrivals_;
   Tokens block_tokens_;
-  RequestSpec request_;
+  bool whole_conversations_;
+  PlannedTurns planned_;
+  std::size_t at_ = 0;
   std::int64_t delivered_ = 0;
 };
 

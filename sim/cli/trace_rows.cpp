@@ -7,19 +7,20 @@
 #include <utility>
 
 #include "traces/readers/reader.hpp"
-#include "traces/workload_rows.hpp"
+#include "traces/workload.hpp"
 
 namespace spillway::cli {
 namespace {
 
-/// Opens the workload; what is wrong is told where the settings come from.
-traces::Workload opened(const ResolvedConfig& config) {
+/// What `open` opens; what is wrong is told where the settings come from.
+template <class Open>
+auto placing_problems(const ResolvedConfig& config, Open open) {
   const auto placed = [&config](std::vector<Problem> problems) {
     for (Problem& problem : problems) problem.where = config.place(problem.where);
     return problems;
   };
   try {
-    return traces::open_workload(config.settings, 0);
+    return open(config.settings);
   } catch (const ConfigError& error) {
     throw ConfigError(placed(error.problems()));
   } catch (const DataError& error) {
@@ -50,11 +51,12 @@ TraceRows rows_of_file(const std::string& path, const ResolvedConfig& config, bo
 }
 
 TraceRows rows_of_workload(ResolvedConfig config) {
-  const traces::Workload workload = opened(config);
+  const traces::Workload workload =
+      placing_problems(config, [](const Settings& settings) { return traces::open_workload(settings, 0); });
   const auto shared = std::make_shared<const ResolvedConfig>(std::move(config));
   return {workload.name, workload.format, workload.sha256, [shared] {
-            const Tokens block(shared->settings.get<std::int64_t>("memory.block_tokens"));
-            return std::make_unique<traces::WorkloadRows>(opened(*shared), block);
+            return placing_problems(*shared,
+                                    [](const Settings& settings) { return traces::open_workload_rows(settings, 0); });
           }};
 }
 
