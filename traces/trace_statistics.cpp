@@ -90,13 +90,13 @@ void TraceStatistics::take_gaps_until(std::int64_t ns) {
 void TraceStatistics::finish() { take_gaps_until(INT64_MAX); }
 
 void TraceStatistics::add_conversation(std::uint64_t conversation) {
-  auto at = turns_.find(conversation);
-  if (at == turns_.end()) {
-    if (turns_.size() >= kMostNames) {
+  auto at = turns_by_conversation_.find(conversation);
+  if (at == turns_by_conversation_.end()) {
+    if (turns_by_conversation_.size() >= kMostNames) {
       conversations_cut_ = true;
       return;
     }
-    at = turns_.emplace(conversation, 0).first;
+    at = turns_by_conversation_.emplace(conversation, 0).first;
   }
   ++conversation_rows_;
   const std::int64_t had = at->second++;

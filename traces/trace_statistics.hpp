@@ -86,7 +86,7 @@ class TraceStatistics {
   /// Rows that are part of a conversation; how many conversations, and how many of those have n of the rows, by n. Of
   /// more than kMostNames conversations the later ones are not looked at.
   [[nodiscard]] std::int64_t conversation_rows() const { return conversation_rows_; }
-  [[nodiscard]] std::int64_t conversations() const { return static_cast<std::int64_t>(turns_.size()); }
+  [[nodiscard]] std::int64_t conversations() const { return static_cast<std::int64_t>(turns_by_conversation_.size()); }
   [[nodiscard]] const std::map<std::int64_t, std::int64_t>& turns() const { return turn_counts_; }
   [[nodiscard]] bool conversations_cut() const { return conversations_cut_; }
   /// Nanoseconds.
@@ -125,7 +125,7 @@ class TraceStatistics {
   double gap_mean_ = 0.0;
   double gap_squares_ = 0.0;
 
-  std::unordered_map<std::uint64_t, std::int64_t> turns_;  // rows by conversation
+  std::unordered_map<std::uint64_t, std::int64_t> turns_by_conversation_;  // rows by conversation
   std::map<std::int64_t, std::int64_t> turn_counts_;
   std::int64_t conversation_rows_ = 0;
   bool conversations_cut_ = false;

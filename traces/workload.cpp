@@ -112,7 +112,8 @@ class Builder {
     prepare();
     auto reader = open_reader();
     return std::make_unique<WorkloadRows>(plan_, std::move(table_), std::move(reader),
-                                          settings_.get<std::int64_t>("seed"), replication);
+                                          settings_.get<std::int64_t>("seed"), replication,
+                                          std::move(workload_.warnings));
   }
 
  private:

@@ -5,11 +5,13 @@
 namespace spillway::traces {
 
 WorkloadRows::WorkloadRows(const StreamPlan& plan, std::optional<QuantileTable> table,
-                           std::unique_ptr<TraceReader> file, std::int64_t seed, std::int64_t replication)
+                           std::unique_ptr<TraceReader> file, std::int64_t seed, std::int64_t replication,
+                           std::vector<std::string> warnings)
     : planner_(plan, std::move(table), std::move(file), seed, replication),
       arrivals_(plan.arrival, seed, replication),
       block_tokens_(plan.block_tokens),
-      whole_conversations_(plan.whole_conversations) {}
+      whole_conversations_(plan.whole_conversations),
+      warnings_(std::move(warnings)) {}
 
 bool WorkloadRows::next(TraceRow& row) {
   if (at_ == planned_.turns.size()) {

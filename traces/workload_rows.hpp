@@ -20,13 +20,14 @@ namespace spillway::traces {
 /// any trace: a history that was dropped or cut goes unnoticed where the prompt is long enough to hold it.
 class WorkloadRows final : public TraceReader {
  public:
-  /// As WorkloadStream.
+  /// As WorkloadStream; `warnings` are the workload's.
   WorkloadRows(const StreamPlan& plan, std::optional<QuantileTable> table, std::unique_ptr<TraceReader> file,
-               std::int64_t seed, std::int64_t replication);
+               std::int64_t seed, std::int64_t replication, std::vector<std::string> warnings);
 
   bool next(TraceRow& row) override;
   [[nodiscard]] bool has_times() const override { return true; }
   [[nodiscard]] std::int64_t row() const override { return delivered_; }
+  [[nodiscard]] std::vector<std::string> warnings() const override { return warnings_; }
 
  private:
   TurnPlanner planner_;
@@ -36,6 +37,7 @@ class WorkloadRows final : public TraceReader {
   PlannedTurns planned_;
   std::size_t at_ = 0;
   std::int64_t delivered_ = 0;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace spillway::traces

@@ -8,7 +8,6 @@
 #include "sim/error.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/generators/quantile_table.hpp"
-#include "traces/workload_rows.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -115,61 +114,6 @@ TEST(QuantileOf, InterpolatesBetweenRanks) {
   EXPECT_EQ(quantile_of(counts, 0.5), 1.0);
   EXPECT_DOUBLE_EQ(quantile_of(counts, 0.75), 1.0 + 9.0 * 0.25);
   EXPECT_EQ(quantile_of(counts, 1.0), 10.0);
-}
-
-/// Requests that say everything; the last may wait for an answer.
-class MadeSource final : public RequestSource {
- public:
-  explicit MadeSource(bool waits) : waits_(waits) {}
-  [[nodiscard]] SimTime next_arrival() override {
-    return delivered_ == (waits_ ? 1 : 2) ? kNever : SimTime(delivered_);
-  }
-  void next(RequestSpec& request) override {
-    request.arrival = SimTime(delivered_++);
-    request.input = Tokens(40);
-    request.output = Tokens(5);
-    request.max_new_tokens = Tokens(64);
-    request.client = 3;
-    request.traits.service_class = 2;
-    request.traits.slo.ttft = Duration(7);
-    request.prefix_ids = {1, 2, 3};  // the third block is part of the answer
-  }
-
- private:
-  bool waits_;
-  std::int64_t delivered_ = 0;
-};
-
-Workload made(bool waits) {
-  Workload workload;
-  workload.requests = 2;
-  workload.warnings = {"made"};
-  workload.stream = std::make_unique<MadeSource>(waits);
-  return workload;
-}
-
-TEST(WorkloadRows, AreTheRequestsOfTheRun) {
-  WorkloadRows reader(made(false), Tokens(16));
-  const auto rows = drain(reader);
-  ASSERT_EQ(rows.size(), 2U);
-  TraceRow expected = row_of(40, 5);
-  expected.arrival = SimTime(1);
-  expected.max_new_tokens = Tokens(64);
-  expected.client = 3;
-  expected.service_class = 2;
-  expected.slo.ttft = Duration(7);
-  expected.prefix_ids = {1, 2};
-  expected.prefix_id_tokens = 16;
-  EXPECT_EQ(rows[1], expected);
-  EXPECT_TRUE(reader.has_times());
-  EXPECT_EQ(reader.warnings(), std::vector<std::string>{"made"});
-}
-
-TEST(WorkloadRows, AStreamThatWaitsForAnAnswerIsTold) {
-  WorkloadRows reader(made(true), Tokens(16));
-  EXPECT_EQ(problems_of([&] { (void)drain(reader); }),
-            "exit 2\nrequest 2 of 2 comes only when an earlier one is answered, and nothing is run here | "
-            "workload.trace | use a workload whose requests all have arrival times");
 }
 
 }  // namespace
