@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -65,6 +67,31 @@ void ten_million_below_saturation(benchmark::State& state) {
   time_process(state, {"workload.trace=sharegpt", "workload.requests=10000000", "workload.rate=25"}, 1e7);
 }
 BENCHMARK(ten_million_below_saturation)->Unit(benchmark::kSecond)->UseRealTime()->Iterations(1);
+
+/// A CSV of ten million rows, tiled from a real one: read twice, once to check it, without being held.
+void ten_million_rows_of_a_file(benchmark::State& state) {
+  const std::filesystem::path source =
+      std::filesystem::path(SPILLWAY_SOURCE_DIR) / "../shared/data/traces/azure-2023-code.csv";
+  if (!std::filesystem::exists(source)) {
+    state.SkipWithError("../shared/data/traces/azure-2023-code.csv is not there");
+    return;
+  }
+  const std::filesystem::path tiled =
+      std::filesystem::temp_directory_path() / ("spillway_bench_" + std::to_string(getpid()) + ".csv");
+  {
+    std::vector<std::string> lengths;
+    std::ifstream rows(source);
+    std::string row;
+    std::getline(rows, row);
+    while (std::getline(rows, row)) lengths.push_back(row.substr(row.find(','), row.find('\r') - row.find(',')));
+    std::ofstream file(tiled);
+    file << "arrival_s,input_tokens,output_tokens\n";
+    for (std::size_t i = 0; i < 10'000'000; ++i) file << i / 4 << lengths[i % lengths.size()] << '\n';
+  }
+  time_process(state, {"workload.trace=" + tiled.string()}, 1e7);
+  std::filesystem::remove(tiled);
+}
+BENCHMARK(ten_million_rows_of_a_file)->Unit(benchmark::kSecond)->UseRealTime()->Iterations(1);
 
 /// Four million requests at once, stopped after a minute of simulated time: nearly all of them still wait. Their cost
 /// is the difference to the same run with a thousandth of them.

@@ -468,6 +468,188 @@ TEST(Workload, AllProblemsAreToldAtOnce) {
             "use poisson, gamma, constant, burst or all-at-once, or a trace file with times");
 }
 
+// --- conversations
+
+constexpr const char* kChats =
+    "input_tokens,output_tokens,conversation,turn,think_s\n100,50,a,1,\n200,50,a,2,5\n300,20,a,3,2\n80,10,b,1,\n"
+    "120,10,b,2,1\n";
+
+TEST(WorkloadConversations, ChatWorkloadsAreConversationsWithTheirOwnThinkTime) {
+  const Workload workload = open({{"workload.trace", "sharegpt-chat"}, {"workload.rate", "2"}});
+  EXPECT_TRUE(workload.conversations);
+  EXPECT_TRUE(workload.prefix_ids) << "so that prefix caching is on by default";
+  EXPECT_EQ(workload.mean_turns, 5.56);
+  EXPECT_EQ(workload.think_time, "exponential(60s)");
+  EXPECT_TRUE(workload.warnings.empty());
+}
+
+// First turns come at rate / mean turns = 4 / 5.56 per second: the mean of n exponential gaps of 1.39 s, to four
+// deviations of 1.39 / sqrt(n).
+TEST(WorkloadConversations, ConversationsStartAtTheRateOverTheirTurns) {
+  const auto rows = [] {
+    const auto reader = open_workload_rows(
+        settings_with({{"workload.trace", "sharegpt-chat"}, {"workload.requests", "50000"}, {"workload.rate", "4"}}),
+        0);
+    return drain(*reader);
+  }();
+  ASSERT_EQ(rows.size(), 50'000U);
+  std::vector<SimTime> starts;
+  double thinks = 0.0;
+  for (const TraceRow& row : rows) {
+    if (row.turn == 1) starts.push_back(row.arrival);
+    if (row.turn > 1) thinks += to_seconds(row.think.value());
+  }
+  const auto gaps = static_cast<double>(starts.size() - 1);
+  const double mean = to_seconds(starts.back() - starts.front()) / gaps;
+  EXPECT_NEAR(mean, 1.39, 4 * 1.39 / std::sqrt(gaps));
+  const auto later = static_cast<double>(rows.size() - starts.size());
+  EXPECT_NEAR(thinks / later, 60.0, 4 * 60.0 / std::sqrt(later));
+}
+
+TEST(WorkloadConversations, AFileOfTurnsStatesItsThinkTimes) {
+  const TempFile file(kChats, ".csv");
+  const Workload workload = open({{"workload.trace", file.path()}, {"workload.rate", "5"}});
+  EXPECT_TRUE(workload.conversations);
+  EXPECT_EQ(workload.mean_turns, 2.5);
+  EXPECT_EQ(workload.think_time, "");
+  EXPECT_TRUE(workload.warnings.empty());
+  const Workload drawn =
+      open({{"workload.trace", file.path()}, {"workload.rate", "5"}, {"workload.think_time", "10s"}});
+  EXPECT_EQ(drawn.think_time, "10s");
+  const Workload alone =
+      open({{"workload.trace", file.path()}, {"workload.rate", "5"}, {"workload.conversations", "false"}});
+  EXPECT_FALSE(alone.conversations);
+  EXPECT_EQ(drain(*alone.stream).size(), 5U) << "no turn waits for an answer";
+}
+
+TEST(WorkloadConversations, ThinkTimesThatNobodyStatesAreTold) {
+  const TempFile file("input_tokens,output_tokens,conversation,turn\n100,50,a,1\n200,50,a,2\n", ".csv");
+  const Workload workload = open({{"workload.trace", file.path()}, {"workload.rate", "5"}});
+  EXPECT_EQ(workload.think_time, "exponential(60s)");
+  ASSERT_EQ(workload.warnings.size(), 1U);
+  EXPECT_EQ(workload.warnings[0],
+            "workload.think_time is not set: the time from an answer to the next turn is exponential(60s)");
+  EXPECT_EQ(problems_with({{"workload.trace", file.path()}, {"workload.rate", "5"}, {"workload.think_time", "trace"}},
+                          file.path()),
+            "exit 2\nFILE does not state the think time of every later turn | workload.think_time | "
+            "draw them, e.g. workload.think_time=exponential(60s)");
+}
+
+TEST(WorkloadConversations, KeysThatWouldChangeNothingAreRefused) {
+  EXPECT_EQ(problems_with({{"workload.think_time", "10s"}, {"workload.max_context", "100"}}),
+            "exit 2\nthe workload has no conversations, so workload.think_time changes nothing | workload.think_time | "
+            "leave workload.think_time out\n"
+            "the workload has no conversations, so workload.max_context changes nothing | workload.max_context | "
+            "leave workload.max_context out");
+  EXPECT_EQ(
+      problems_with(
+          {{"workload.trace", "sharegpt-chat"}, {"workload.conversations", "false"}, {"workload.drop_history", "0.5"}}),
+      "exit 2\nworkload.conversations=false, so workload.drop_history changes nothing | workload.drop_history | "
+      "leave workload.drop_history out");
+  const TempFile file(kTimed, ".csv");
+  EXPECT_EQ(problems_with({{"workload.trace", file.path()}, {"workload.think_time", "10s"}}),
+            "exit 2\nthe trace has no conversations of several turns, so workload.think_time changes nothing | "
+            "workload.think_time | leave workload.think_time out");
+  EXPECT_EQ(problems_with({{"workload.tokenizer", "x.model"}, {"workload.skip_bad_rows", "true"}}),
+            "exit 2\na tokenizer is for trace files that hold texts, and workload.trace names a bundled workload | "
+            "workload.tokenizer | leave workload.tokenizer out\n"
+            "a bundled workload has no bad rows to skip | workload.skip_bad_rows | leave it out");
+}
+
+TEST(WorkloadConversations, TurnsThatDoNotStandTogetherAreTold) {
+  const TempFile torn("input_tokens,output_tokens,conversation,turn\n100,50,a,1\n80,10,b,1\n200,50,a,2\n120,10,b,2\n",
+                      ".csv");
+  EXPECT_EQ(
+      problems_with({{"workload.trace", torn.path()}, {"workload.rate", "5"}}, torn.path()),
+      "exit 3\na later turn does not follow the turn before it, so its conversation cannot be known when it starts "
+      "| FILE, row 4 | sort the rows by conversation and turn");
+}
+
+TEST(WorkloadConversations, ALogKeepsItsTimes) {
+  const TempFile log(
+      "arrival_s,input_tokens,output_tokens,conversation,turn\n0,100,50,a,1\n1,80,10,b,1\n2,200,50,a,2\n"
+      "3,120,10,b,2\n",
+      ".csv");
+  const Workload workload = open({{"workload.trace", log.path()}});
+  EXPECT_TRUE(workload.conversations);
+  EXPECT_EQ(workload.think_time, "");
+  EXPECT_EQ(workload.arrival, "trace");
+  EXPECT_TRUE(workload.warnings.empty());
+  EXPECT_EQ(problems_with({{"workload.trace", log.path()}, {"workload.think_time", "10s"}}, log.path()),
+            "exit 2\nFILE has times of its own for later turns: they come then, or when the turn before is answered | "
+            "workload.think_time | leave it out, or draw new arrivals with workload.arrival=poisson");
+}
+
+TEST(WorkloadConversations, AContextIsAtMostWhatTheEngineTakes) {
+  const Settings settings = settings_with({{"workload.trace", "sharegpt-chat"}});
+  for (const std::int64_t limit : {300L, 2000L}) {
+    const auto reader = open_workload_rows(settings, 0, Tokens(limit));
+    std::int64_t longest = 0;
+    for (const TraceRow& row : drain(*reader)) {
+      const std::int64_t length = (row.input + row.max_new_tokens).count();
+      if (row.max_new_tokens.count() < limit) longest = std::max(longest, length);
+    }
+    EXPECT_EQ(longest, limit);
+  }
+}
+
+// --- clients by share, rows that are skipped
+
+TEST(Workload, ClientsSendTheirShares) {
+  std::map<std::uint32_t, double> sent;
+  for (const RequestSpec& request :
+       requests_of({{"workload.client_shares", "70/20/10"}, {"workload.requests", "100000"}})) {
+    sent[request.client] += 1e-5;
+  }
+  // Four deviations of sqrt(p (1 - p) / 100,000).
+  EXPECT_NEAR(sent[0], 0.7, 0.0058);
+  EXPECT_NEAR(sent[1], 0.2, 0.0051);
+  EXPECT_NEAR(sent[2], 0.1, 0.0038);
+  EXPECT_EQ(sent.size(), 3U);
+  EXPECT_EQ(problems_with({{"workload.client_shares", "70/x"}}),
+            "exit 2\n\"70/x\" is not a list of numbers above 0 | workload.client_shares | "
+            "write a share for each client, e.g. 70/20/10");
+  EXPECT_EQ(problems_with({{"workload.client_shares", "1/1"}, {"workload.clients", "3"}}),
+            "exit 2\n2 shares for workload.clients=3 | workload.client_shares | "
+            "write a share for each client, e.g. 70/20/10");
+}
+
+TEST(Workload, SkippedRowsAreCountedAndTold) {
+  const TempFile file(std::string(kTimed) + "2023-11-16 18:00:07,-1,40\nnonsense\n2023-11-16 18:00:08,500,50\n",
+                      ".csv");
+  EXPECT_NE(problems_with({{"workload.trace", file.path()}}), "");
+  Workload workload = open({{"workload.trace", file.path()}, {"workload.skip_bad_rows", "true"}});
+  EXPECT_EQ(workload.skipped_rows, 2);
+  EXPECT_EQ(workload.requests, 5);
+  ASSERT_EQ(workload.warnings.size(), 1U);
+  EXPECT_EQ(workload.warnings[0], "2 of 7 rows of " + file.path() +
+                                      " were skipped because they are no requests; the first: " + file.path() +
+                                      ", row 6, column ContextTokens: -1 tokens: from 1 to 16777216 are possible");
+  const auto requests = drain(*workload.stream);
+  ASSERT_EQ(requests.size(), 5U);
+  EXPECT_EQ(requests.back().input, Tokens(500));
+  const TempFile hopeless("TIMESTAMP,ContextTokens,GeneratedTokens\nx,1,1\n", ".csv");
+  EXPECT_EQ(problems_with({{"workload.trace", hopeless.path()}, {"workload.skip_bad_rows", "true"}}, hopeless.path()),
+            "exit 3\nall 1 rows are bad; the first: FILE, row 2, column TIMESTAMP: \"x\" is not a time stamp | FILE | "
+            "check workload.format");
+}
+
+TEST(Workload, TimesThatGoBackALittleAreSorted) {
+  const TempFile file("arrival_s,input_tokens,output_tokens\n5,1,1\n4.5,2,1\n5.2,3,1\n4.4,4,1\n9,5,1\n8.1,6,1\n",
+                      ".csv");
+  const auto requests = requests_of({{"workload.trace", file.path()}});
+  std::vector<std::pair<std::int64_t, std::int64_t>> got;
+  for (const RequestSpec& request : requests) got.emplace_back(request.arrival.ns() / 1'000'000, request.input.count());
+  EXPECT_EQ(got, (std::vector<std::pair<std::int64_t, std::int64_t>>{
+                     {4400, 4}, {4500, 2}, {5000, 1}, {5200, 3}, {8100, 6}, {9000, 5}}));
+  const TempFile azure("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:01,1,1\n2023-11-16 18:00:00.5,2,1\n",
+                       ".csv");
+  const auto shifted = requests_of({{"workload.trace", azure.path()}});
+  EXPECT_EQ(shifted[0].arrival, SimTime(0)) << "the earliest row starts the run";
+  EXPECT_EQ(shifted[0].input, Tokens(2));
+  EXPECT_EQ(shifted[1].arrival, SimTime(500'000'000));
+}
+
 TEST(Workload, TheRealTraceIsReplayed) {
   const std::string path = shared_trace("azure-2023-code.csv");
   if (path.empty()) GTEST_SKIP() << "../shared/data/traces/azure-2023-code.csv is not there";
