@@ -29,7 +29,7 @@ void append_texts(std::string& out, const std::vector<std::string>& texts) {
 }
 template <class T>
 void append_fixed(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>(value >> (8U * i) & 0xffU);
+  for (std::size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>(std::uint64_t{value} >> (8U * i) & 0xffU);
 }
 
 std::uint64_t said_bits(const TraceFacts::Said& said) {
