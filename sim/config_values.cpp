@@ -8,6 +8,7 @@
 
 #include "sim/config.hpp"
 #include "sim/text.hpp"
+#include "sim/utf8.hpp"
 
 namespace spillway {
 namespace {
@@ -158,7 +159,7 @@ std::optional<ParsedValue> parse_typed(const Parameter& parameter, const std::st
       if (const auto number = parse_number(text)) return ParsedValue{*number, fmt::format("{}", *number)};
       return std::nullopt;
     case ParameterType::text:
-      if (!text.empty()) return ParsedValue{text, text};
+      if (!text.empty() && valid_utf8(text) == text.size()) return ParsedValue{text, text};
       return std::nullopt;
     case ParameterType::choice:
       if (std::count(parameter.choices.begin(), parameter.choices.end(), text) > 0) return ParsedValue{text, text};
@@ -190,8 +191,9 @@ std::string fault(const Parameter& parameter, const std::string& text) {
       return quantity_fault(text, kByteUnits);
     case ParameterType::choice:
       return "is not known";
-    case ParameterType::span:
     case ParameterType::text:
+      return "is not UTF-8, in which results are written";
+    case ParameterType::span:
       break;
   }
   return "is not a share below 100%, a number of requests or a time";

@@ -221,6 +221,7 @@ void MetricsCollector::ended(const RequestRecord& record) {
   if (number == clients_.size()) clients_.emplace_back().client = record.client;
   ClientRequests& client = clients_[number];
   ++client.submitted;
+  requests_have_slos_ = requests_have_slos_ || record.traits.slo != RequestSlo();
   if (record.outcome != Outcome::finished) return;
   SPILLWAY_CHECK(record.arrival <= record.first_scheduled && record.first_scheduled <= record.first_token &&
                      record.first_token <= record.end && record.generated.count() >= 1,
@@ -233,7 +234,6 @@ void MetricsCollector::ended(const RequestRecord& record) {
   ++client.finished;
   client.ttft += static_cast<Wide>(row.ttft);
   client.output += record.generated;
-  requests_have_slos_ = requests_have_slos_ || record.traits.slo != RequestSlo();
   if (meets_slos(row, record.traits.slo)) ++good_;
   rows_.push_back(row);
   if (rows_.size() <= rows_limit_) return;

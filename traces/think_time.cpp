@@ -74,8 +74,9 @@ std::optional<ThinkTime> parse_think_time(std::string_view text, const std::stri
         comma == std::string_view::npos ? std::nullopt : parse_number(trimmed(arguments->substr(comma + 1)));
     if (mean && cv && *cv >= 0.0 && *cv <= kMaxCv) return ThinkTime::lognormal(*mean, *cv);
   }
-  problems.push_back(
-      {fmt::format("\"{}\" is not a think time of at most {:.0f} s", value, kMaxThinkSeconds), key, kForms});
+  problems.push_back({fmt::format("\"{}\" is not a think time (means and times up to {:.0f} s, CV up to {:.0f})", value,
+                                  kMaxThinkSeconds, kMaxCv),
+                      key, kForms});
   return std::nullopt;
 }
 

@@ -13,7 +13,7 @@
 
 namespace spillway::traces {
 
-/// The longest mean, and the longest single, think time: a year, so that sums stay far from the clock's end.
+/// The longest mean, and the longest single, think time: a year.
 inline constexpr double kMaxThinkSeconds = 31'536'000.0;
 
 /// A distribution of think times, each from the end of a response to the arrival of the next turn.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/random.hpp"
+#include "traces/history.hpp"
 #include "traces/readers/prefix_blocks.hpp"
 
 namespace spillway::traces {
@@ -56,7 +57,7 @@ void TraceStatistics::add(const TraceRow& row) {
   add_length(row.input, input_, input_histogram_);
   add_length(row.output, output_, output_histogram_);
   if (row.arrival != kNever) add_arrival(row.arrival);
-  if (row.conversation) add_conversation(*row.conversation);
+  if (row.conversation) add_turn(row);
   if (row.think) think_.add(row.think->count());
   if (!clients_cut()) clients_.insert(row.client);
   if (classes_.size() < kMostNames || classes_.contains(row.service_class)) ++classes_[row.service_class];
@@ -89,19 +90,26 @@ void TraceStatistics::take_gaps_until(std::int64_t ns) {
 
 void TraceStatistics::finish() { take_gaps_until(INT64_MAX); }
 
-void TraceStatistics::add_conversation(std::uint64_t conversation) {
-  auto at = turns_by_conversation_.find(conversation);
+void TraceStatistics::add_turn(const TraceRow& row) {
+  const bool full = turns_by_conversation_.size() >= kMostNames;
+  const auto at = full ? turns_by_conversation_.find(*row.conversation)
+                       : turns_by_conversation_.try_emplace(*row.conversation).first;
   if (at == turns_by_conversation_.end()) {
-    if (turns_by_conversation_.size() >= kMostNames) {
-      conversations_cut_ = true;
-      return;
-    }
-    at = turns_by_conversation_.emplace(conversation, 0).first;
+    conversations_cut_ = true;
+    return;
   }
   ++conversation_rows_;
-  const std::int64_t had = at->second++;
-  if (had > 0 && --turn_counts_[had] == 0) turn_counts_.erase(had);
+  Conversation& conversation = at->second;
+  const std::int64_t had = conversation.rows++;
+  if (had > 0) {
+    const Tokens repeated = traces::repeated_tokens(row.input, conversation.prompt, conversation.answer);
+    repeated_ += repeated;
+    dropped_histories_ += repeated == Tokens(0) ? 1 : 0;
+    if (--turn_counts_[had] == 0) turn_counts_.erase(had);
+  }
   ++turn_counts_[had + 1];
+  conversation.prompt = row.input;
+  conversation.answer = row.output;
 }
 
 void TraceStatistics::add_blocks(const TraceRow& row) {

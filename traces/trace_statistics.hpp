@@ -89,6 +89,10 @@ class TraceStatistics {
   [[nodiscard]] std::int64_t conversations() const { return static_cast<std::int64_t>(turns_by_conversation_.size()); }
   [[nodiscard]] const std::map<std::int64_t, std::int64_t>& turns() const { return turn_counts_; }
   [[nodiscard]] bool conversations_cut() const { return conversations_cut_; }
+  /// Prompt tokens that later turns repeat of the turn before, as repeated_tokens tells it; and the later turns that
+  /// repeat nothing, because history was dropped.
+  [[nodiscard]] Tokens repeated_tokens() const { return repeated_; }
+  [[nodiscard]] std::int64_t dropped_histories() const { return dropped_histories_; }
   /// Nanoseconds.
   [[nodiscard]] const ValueSummary& think() const { return think_; }
 
@@ -108,7 +112,7 @@ class TraceStatistics {
  private:
   void add_arrival(SimTime arrival);
   void take_gaps_until(std::int64_t ns);
-  void add_conversation(std::uint64_t conversation);
+  void add_turn(const TraceRow& row);
   void add_blocks(const TraceRow& row);
 
   ValueSummary input_;
@@ -125,10 +129,17 @@ class TraceStatistics {
   double gap_mean_ = 0.0;
   double gap_squares_ = 0.0;
 
-  std::unordered_map<std::uint64_t, std::int64_t> turns_by_conversation_;  // rows by conversation
+  struct Conversation {
+    std::int64_t rows = 0;
+    Tokens prompt{};  // of the last one
+    Tokens answer{};
+  };
+  std::unordered_map<std::uint64_t, Conversation> turns_by_conversation_;
   std::map<std::int64_t, std::int64_t> turn_counts_;
   std::int64_t conversation_rows_ = 0;
   bool conversations_cut_ = false;
+  Tokens repeated_{};
+  std::int64_t dropped_histories_ = 0;
   ValueSummary think_;
 
   IdSet clients_;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/error.hpp"
+#include "traces/history.hpp"
 #include "traces/readers/prefix_blocks.hpp"
 
 namespace spillway::traces {
@@ -23,7 +23,9 @@ TurnPlanner::TurnPlanner(const StreamPlan& plan, std::optional<QuantileTable> ta
 }
 
 bool TurnPlanner::read_row() {
-  if (!row_ready_) row_ready_ = sorted_ ? sorted_->next(row_) : file_->next(row_);
+  if (row_ready_) return true;
+  row_ready_ = sorted_ ? sorted_->next(row_) : file_->next(row_);
+  if (row_ready_ && row_.arrival != kNever) time_ = row_.arrival - (plan_.origin - SimTime());
   return row_ready_;
 }
 
@@ -113,17 +115,10 @@ TurnPlanner::Context& TurnPlanner::context_of(std::uint64_t conversation) {
 
 /// Plans the row at hand, which is the next turn of `context`.
 void TurnPlanner::plan_row(Context& context, PlannedTurns& planned) {
-  const Tokens said = context.prompt_said + context.answer_said;
-  Tokens repeated;
-  Tokens fresh = row_.input;
-  if (context.turns > 0 && row_.input > said) {
-    repeated = context.prompt + context.answer;
-    fresh = row_.input - said;
-  } else if (context.turns > 0 && row_.input >= context.prompt_said) {
-    repeated = context.prompt;
-    fresh = row_.input - context.prompt_said;
-  }
-  plan_turn(context, repeated, fresh, planned);
+  const Tokens said = repeated_tokens(row_.input, context.prompt_said, context.answer_said);
+  Tokens repeated;  // the same, as played
+  if (said > Tokens(0)) repeated = said == context.prompt_said ? context.prompt : context.prompt + context.answer;
+  plan_turn(context, repeated, row_.input - said, planned);
   context.prompt_said = row_.input;
   context.answer_said = row_.output;
   row_ready_ = false;
@@ -138,7 +133,7 @@ void TurnPlanner::plan_turn(Context& context, Tokens repeated, Tokens fresh, Pla
   }
   PlannedTurn& turn = planned.turns.emplace_back();
   RequestSpec& request = turn.request;
-  request.arrival = row_.arrival == kNever ? SimTime() : SimTime((row_.arrival - plan_.origin).count());
+  request.arrival = time_;  // a turn that states no time but is played alone comes with the row before
   request.client = context.client;
   request.output = row_.output;
   request.max_new_tokens = row_.max_new_tokens;
@@ -153,10 +148,7 @@ void TurnPlanner::plan_turn(Context& context, Tokens repeated, Tokens fresh, Pla
   if (context.number >= 0) {
     request.traits.conversation = context.number;
     request.traits.turn = ++context.turns;
-    if (request.input + request.max_new_tokens > plan_.max_context) {
-      request.input = std::max(plan_.max_context - request.max_new_tokens, Tokens(1));
-      repeated = Tokens();
-    }
+    fit_context(request, repeated, fresh);
     if (later && plan_.whole_conversations && !plan_.think.from_trace()) {
       turn.think = plan_.think.sample(thinks_);
     } else if (later) {
@@ -173,15 +165,31 @@ void TurnPlanner::plan_turn(Context& context, Tokens repeated, Tokens fresh, Pla
   ++planned_;
 }
 
+void TurnPlanner::fit_context(RequestSpec& request, Tokens& repeated, Tokens fresh) {
+  const Tokens most = plan_.max_context;
+  const Tokens input = request.input;
+  const Tokens output = request.output;
+  if (plan_.strict_context) {
+    request.max_new_tokens = std::min(request.max_new_tokens, most - Tokens(1));
+    request.output = std::min(request.output, request.max_new_tokens);
+  }
+  if (input + request.max_new_tokens > most) {
+    request.input = std::max(most - request.max_new_tokens, plan_.strict_context ? Tokens(1) : fresh);
+    if (request.input < input) repeated = Tokens();
+  }
+  shortened_ += request.input < input || request.output < output ? 1 : 0;
+}
+
 /// Content goes on under its name as long as a turn repeats all of the one before.
 void TurnPlanner::set_content(Context& context, Tokens repeated) {
   auto& content = context.content;
   if (!content.empty() && repeated == context.prompt + context.answer) return;
   const std::int64_t kept = repeated / plan_.block_tokens;
   while (!content.empty() && content.back().first >= kept) content.pop_back();
+  if (content.size() > kMostSeams) content.clear();
   std::uint64_t name = static_cast<std::uint64_t>(context.number);
   name = split_mix(name) ^ context.parts++;
-  content.emplace_back(kept, split_mix(name));
+  content.emplace_back(content.empty() ? 0 : kept, split_mix(name));
 }
 
 }  // namespace spillway::traces

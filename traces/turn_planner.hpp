@@ -39,6 +39,7 @@ struct StreamPlan {
   double mean_turns = 1.0;         // of a conversation
   ThinkTime think{};               // of whole conversations
   Tokens max_context{kMaxTokens};  // longest prompt and answer together of a turn
+  bool strict_context = false;     // clients also cut what is new in a prompt, and the answer that they ask for
   double drop_history = 0.0;       // share of the later turns before which the client drops what was said
 };
 
@@ -46,7 +47,7 @@ struct StreamPlan {
 struct PlannedTurn {
   RequestSpec request;  // arrival: not before; prefix_ids: as the file states them
   Duration think{};     // from the end of the answer before
-  /// Where content begins that no other turn has: from this block on, under this name. Empty: nothing is repeated.
+  /// Where content begins that no turn before has: from this block on, under this name. Empty: nothing is repeated.
   std::vector<std::pair<std::int64_t, std::uint64_t>> content;
 };
 
@@ -62,14 +63,18 @@ struct PlannedTurns {
 /// A prompt is what it repeats of the turns before and what is new in it. It repeats all that was said and answered,
 /// as the run plays it: where lengths are replaced, the context adds up to another length than in the file. A row
 /// whose prompt is shorter than the one before has dropped the history; one that is not, but leaves no room for the
-/// answer before, repeats the prompt alone. A prompt that is too long for max_context loses its oldest part, and then
-/// begins with nothing that a prefix cache has seen.
+/// answer before, repeats the prompt alone. A prompt that is too long for max_context loses the oldest part of what
+/// it repeats, and then begins with nothing that a prefix cache has seen. With strict_context it goes on with what is
+/// new, and answers are shorter than the context, so that every turn fits.
 ///
 /// Memory: one conversation; of a log, the last kKnown conversations to have a row. An older one that comes back counts
 /// as another conversation.
 class TurnPlanner {
  public:
-  static constexpr std::size_t kKnown = 65'536;
+  static constexpr std::size_t kKnown = 32'768;
+  /// Turns that repeat a prompt but not its answer leave a seam in the content. Of a conversation with more seams than
+  /// this the next turn counts as new content.
+  static constexpr std::size_t kMostSeams = 64;
 
   /// Exactly one of `table` and `file` is there. Streams: workload.lengths, workload.input_tokens,
   /// workload.output_tokens, workload.clients, workload.turns, workload.think_time, workload.drop_history.
@@ -77,6 +82,8 @@ class TurnPlanner {
               std::int64_t seed, std::int64_t replication);
   /// The next turns, or false for ever after plan.requests of them. Throws DataError from the file.
   bool next(PlannedTurns& planned);
+  /// Turns so far whose prompt or answer was cut to fit max_context.
+  [[nodiscard]] std::int64_t shortened() const { return shortened_; }
 
  private:
   /// Where a conversation stands.
@@ -101,6 +108,7 @@ class TurnPlanner {
   void plan_whole_conversation(PlannedTurns& planned);
   void plan_row(Context& context, PlannedTurns& planned);
   void plan_turn(Context& context, Tokens repeated, Tokens fresh, PlannedTurns& planned);
+  void fit_context(RequestSpec& request, Tokens& repeated, Tokens fresh);
   void set_content(Context& context, Tokens repeated);
   void start(Context& context, bool conversation);
   Context& context_of(std::uint64_t conversation);
@@ -119,7 +127,9 @@ class TurnPlanner {
   RandomStream turns_;
   RandomStream thinks_;
   RandomStream drops_;
+  SimTime time_{};  // of the last row that states one
   std::int64_t planned_ = 0;
+  std::int64_t shortened_ = 0;
   std::int64_t conversations_ = 0;
   Context alone_;                                   // of a request, or of the conversation at hand
   std::unordered_map<std::uint64_t, Known> known_;  // conversations of a log

@@ -10,6 +10,7 @@
 #include "sim/error.hpp"
 #include "sim/text.hpp"
 #include "traces/readers/reader.hpp"
+#include "traces/trace_statistics.hpp"
 #include "traces/workload_rows.hpp"
 #include "traces/workload_stream.hpp"
 
@@ -49,7 +50,8 @@ struct FileFacts {
   /// Mean requests/s; empty when there are no times or no two different ones.
   [[nodiscard]] std::optional<double> rate() const {
     if (timed == 0 || !(last > first)) return std::nullopt;
-    return static_cast<double>(rows - 1) / to_seconds(last - first);
+    const double per_timed = static_cast<double>(rows) / static_cast<double>(timed);  // turns that come after an answer
+    return static_cast<double>(timed - 1) * per_timed / to_seconds(last - first);
   }
   [[nodiscard]] double mean_turns() const {
     const std::int64_t starts = rows - later_turns;
@@ -80,19 +82,25 @@ class Survey {
     ++facts_.turns;
     facts_.unnumbered += row.turn == 0 ? 1 : 0;
     const bool goes_on = conversation_ == row.conversation && (row.turn == 0 || row.turn > turn_);
-    if (!goes_on && row.turn <= 1) {
+    const bool returns = !goes_on && row.turn != 1 && was_there(*row.conversation);
+    if (!goes_on && !returns) {  // a first turn, or the first that the file has
+      if (row.turn == 1 && known_.size() < kMostKnown) (void)known_.insert(*row.conversation);
       ++facts_.conversations;
       return;
     }
     ++facts_.later_turns;
     facts_.later_timed += row.arrival != kNever ? 1 : 0;
     facts_.later_think += row.think ? 1 : 0;
-    if (!goes_on && facts_.torn_row == 0) facts_.torn_row = line;
+    if (returns && facts_.torn_row == 0) facts_.torn_row = line;
   }
+  static constexpr std::size_t kMostKnown = 1'000'000;  // 32 MB
+  /// Had the conversation a row before? Of more conversations than are known the later ones count as new.
+  bool was_there(std::uint64_t conversation) { return known_.size() < kMostKnown && !known_.insert(conversation); }
 
   FileFacts facts_;
   std::optional<std::uint64_t> conversation_;
   std::int32_t turn_ = 0;
+  IdSet known_;
 };
 
 /// Reads the settings, collects what is wrong with them and builds the workload.
@@ -204,6 +212,10 @@ class Builder {
       sum += *share;
       from = to + 1;
     }
+    if (!std::isfinite(sum)) {
+      problem("workload.client_shares", "the shares add up to more than a number holds", kFix);
+      return;
+    }
     for (double& share : plan_.client_shares) share /= sum;
     const auto clients = static_cast<std::int64_t>(plan_.client_shares.size());
     if (plan_.clients > 0 && plan_.clients != clients) {
@@ -217,6 +229,7 @@ class Builder {
     plan_.drop_history = value<double>("workload.drop_history").value_or(0.0);
     const auto context = value<std::int64_t>("workload.max_context");
     plan_.max_context = context ? Tokens(*context) : context_limit_;
+    plan_.strict_context = context.has_value();
     if (const auto think = value<std::string>("workload.think_time")) {
       think_ = parse_think_time(*think, "workload.think_time", config_problems_);
       think_given_ = true;
@@ -229,6 +242,16 @@ class Builder {
       if (settings_.has(key))
         problem(key, fmt::format("{}, so {} changes nothing", why, key), fmt::format("leave {} out", key));
     }
+  }
+
+  /// Prompts are cut so that the answer that is asked for fits behind them: something must be left.
+  void check_context() {
+    if (plan_.max_new_tokens < plan_.max_context.count()) return;
+    problem("workload.max_new_tokens",
+            fmt::format("answers of up to {} tokens leave no room for a prompt in a context of {} tokens",
+                        plan_.max_new_tokens, plan_.max_context.count()),
+            settings_.has("workload.max_context") ? "lower it, or raise workload.max_context"
+                                                  : "lower it, or use a model with a longer context");
   }
 
   /// How conversations of the workload are played, once it is known what they state.
@@ -297,6 +320,7 @@ class Builder {
     plan_.conversations = plan_.conversations && table_ && table_->mean_turns();
     if (plan_.conversations) {
       plan_.mean_turns = *table_->mean_turns();
+      check_context();
       choose_think_time(table_->think_time().empty() ? kDefaultThinkTime : table_->think_time(), false);
       workload_.prefix_ids = true;
       workload_.conversations = true;
@@ -339,7 +363,6 @@ class Builder {
     workload_.prefix_ids = facts.prefix_ids;
     workload_.skipped_rows = facts.skipped;
     workload_.warnings.insert(workload_.warnings.end(), facts.warnings.begin(), facts.warnings.end());
-    plan_.sorted = facts.sorted;
     if (facts.timed > 0) plan_.origin = std::min(facts.first, SimTime());
     if (facts.skipped > 0) {
       warn(fmt::format("{} of {} rows of {} were skipped because they are no requests; the first: {}", facts.skipped,
@@ -365,6 +388,7 @@ class Builder {
     }
     choose_conversations(facts);
     choose_arrival(facts);
+    plan_.sorted = facts.sorted || plan_.arrival.process != Arrival::trace;
   }
 
   [[nodiscard]] ReaderOptions reader_options() const {
@@ -382,6 +406,11 @@ class Builder {
     FileFacts& facts = survey.facts();
     facts.has_times = trace.reader->has_times();
     facts.has_inputs = trace.reader->has_inputs();
+    if (!trace.reader->has_texts() && text("workload.tokenizer", "estimate") != "estimate") {
+      problem("workload.tokenizer",
+              fmt::format("{} states lengths in tokens, and holds no texts to be cut", workload_.name),
+              "leave workload.tokenizer out");
+    }
     facts.zero_outputs = trace.reader->zero_outputs();
     facts.skipped = trace.reader->skipped();
     facts.first_skipped = trace.reader->first_skipped();
@@ -416,15 +445,17 @@ class Builder {
     workload_.conversations = true;
     workload_.prefix_ids = true;
     plan_.mean_turns = facts.mean_turns();
+    check_context();
     const bool keeps_times = text("workload.arrival", "trace") == "trace";
     plan_.whole_conversations = !log || !keeps_times;
     if (!plan_.whole_conversations) {
       if (think_ && !think_->from_trace()) {
-        problem(
-            "workload.think_time",
-            fmt::format("{} has times of its own for later turns: they come then, or when the turn before is answered",
-                        workload_.name),
-            "leave it out, or draw new arrivals with workload.arrival=poisson");
+        problem("workload.think_time",
+                fmt::format(
+                    "{} has times of its own for later turns: they come then, or once the turn before is answered and "
+                    "thought about",
+                    workload_.name),
+                "leave it out, or draw new arrivals with workload.arrival=poisson");
       }
       if (facts.later_timed < facts.later_turns) {
         data_problems_.push_back(
@@ -506,9 +537,10 @@ class Builder {
     plan_.arrival.mean_gap_s = plan_.mean_turns / rate;
     workload_.rate = rate;
     const ArrivalPlan& plan = plan_.arrival;
-    if (plan.process == Arrival::burst && plan.burst_after >= plan_.requests) {
-      warn(fmt::format("workload.burst_after = {}, but there are {} requests: the burst changes nothing",
-                       plan.burst_after, plan_.requests));
+    const double starts = static_cast<double>(plan_.requests) / plan_.mean_turns;
+    if (plan.process == Arrival::burst && !(static_cast<double>(plan.burst_after) < starts)) {
+      warn(fmt::format("workload.burst_after = {}, but there are {:.0f} {}: the burst changes nothing",
+                       plan.burst_after, starts, plan_.conversations ? "conversations" : "requests"));
     }
     // A gamma gap can be as many times longer as its square of CV is above that of an exponential one.
     const bool wide = plan.process == Arrival::gamma && plan.cv > 1.0;

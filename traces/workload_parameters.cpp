@@ -56,11 +56,12 @@ void add_arrival(std::vector<Parameter>& table) {
                          "gamma: standard deviation of the gaps between arrivals over their mean; 1 is poisson. Needed "
                          "with gamma, refused without",
                          "vLLM benchmarks/serve, whose burstiness is 1 / cv^2; services show from 1.1 to 13"));
-  table.push_back(number("workload.burst_after", ParameterType::integer, "prompts", 1.0,
-                         static_cast<double>(kMaxRequests),
-                         "burst: the rate changes with the arrival of this prompt, counted from 1. Needed with burst, "
-                         "refused without",
-                         "Aqua's burst (section 9.3) begins after 25 prompts at the stable rate"));
+  table.push_back(
+      number("workload.burst_after", ParameterType::integer, "prompts", 1.0, static_cast<double>(kMaxRequests),
+             "burst: the rate changes with the arrival of this prompt, counted from 1; of conversations only the "
+             "first turns count. Needed with burst, "
+             "refused without",
+             "Aqua's burst (section 9.3) begins after 25 prompts at the stable rate"));
   Parameter factor = number(
       "workload.burst_factor", ParameterType::real, "-", 0.0, 1000.0,
       fmt::format("burst: rate in the burst over workload.rate; default: {}. Below 1: a lull", kDefaultBurstFactor),

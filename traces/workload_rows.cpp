@@ -11,7 +11,18 @@ WorkloadRows::WorkloadRows(const StreamPlan& plan, std::optional<QuantileTable> 
       arrivals_(plan.arrival, seed, replication),
       block_tokens_(plan.block_tokens),
       whole_conversations_(plan.whole_conversations),
+      drops_history_(plan.drop_history > 0.0),
       warnings_(std::move(warnings)) {}
+
+std::vector<std::string> WorkloadRows::warnings() const {
+  std::vector<std::string> warnings = warnings_;
+  if (drops_history_ || planner_.shortened() > 0) {
+    warnings.emplace_back(
+        "histories were dropped or cut, which lengths alone do not always show: a run on these rows may find more in "
+        "its prefix cache than the run that they come from");
+  }
+  return warnings;
+}
 
 bool WorkloadRows::next(TraceRow& row) {
   if (at_ == planned_.turns.size()) {

@@ -6,6 +6,17 @@
 #include "sim/error.hpp"
 
 namespace spillway::traces {
+namespace {
+
+/// Think times of a year add up to more than the clock holds after some hundred turns: none goes beyond this instant,
+/// 250 years after the start.
+constexpr SimTime kLatest{7'900'000'000'000'000'000};
+
+SimTime after(SimTime answered, Duration think) {
+  return answered >= kLatest || think > kLatest - answered ? std::max(answered, kLatest) : answered + think;
+}
+
+}  // namespace
 
 WorkloadStream::WorkloadStream(const StreamPlan& plan, std::optional<QuantileTable> table,
                                std::unique_ptr<TraceReader> file, std::int64_t seed, std::int64_t replication)
@@ -42,7 +53,8 @@ bool WorkloadStream::take_ahead(RequestSpec& request) {
   if (ahead_.turns.size() < 2) return true;
   Conversation& conversation = conversations_[ahead_.conversation];
   conversation.waits = true;
-  for (std::size_t t = 1; t < ahead_.turns.size(); ++t) conversation.turns.push_back(std::move(ahead_.turns[t]));
+  conversation.turns = std::move(ahead_.turns);
+  conversation.next = 1;
   return true;
 }
 
@@ -55,7 +67,7 @@ bool WorkloadStream::take_log_row(RequestSpec& request) {
     return false;
   }
   PlannedTurn& turn = ahead_.turns.front();
-  if (!is_new && (conversation.waits || conversation.answered + turn.think > ahead_time_)) {
+  if (!is_new && (conversation.waits || after(conversation.answered, turn.think) > ahead_time_)) {
     turn.request.arrival = ahead_time_;
     conversation.turns.push_back(std::move(turn));
     if (!conversation.waits) {
@@ -74,9 +86,14 @@ void WorkloadStream::take_due(RequestSpec& request) {
   const Due due = due_.top();
   due_.pop();
   Conversation& conversation = conversations_.at(due.conversation);
-  deliver(conversation.turns.front(), due.time, request);
-  conversation.turns.pop_front();
-  if (whole_conversations_ && conversation.turns.empty()) conversations_.erase(due.conversation);
+  deliver(conversation.turns[conversation.next++], due.time, request);
+  if (conversation.has_more()) return;
+  if (whole_conversations_) {
+    conversations_.erase(due.conversation);
+  } else {
+    conversation.turns.clear();
+    conversation.next = 0;
+  }
 }
 
 void WorkloadStream::deliver(PlannedTurn& turn, SimTime arrival, RequestSpec& request) {
@@ -93,8 +110,8 @@ void WorkloadStream::deliver(PlannedTurn& turn, SimTime arrival, RequestSpec& re
 }
 
 void WorkloadStream::schedule(std::int64_t number, Conversation& conversation) {
-  const PlannedTurn& turn = conversation.turns.front();
-  const SimTime ready = conversation.answered + turn.think;
+  const PlannedTurn& turn = conversation.turns[conversation.next];
+  const SimTime ready = after(conversation.answered, turn.think);
   conversation.waits = true;
   due_.push({whole_conversations_ ? ready : std::max(turn.request.arrival, ready), scheduled_++, number});
 }
@@ -115,15 +132,17 @@ void WorkloadStream::ended(const RequestRecord& record) {
   Conversation& conversation = found->second;
   conversation.answered = record.end;
   if (record.outcome != Outcome::finished) {
-    unsent_ += record.outcome == Outcome::unfinished ? 0 : static_cast<std::int64_t>(conversation.turns.size());
+    const auto lost = static_cast<std::int64_t>(conversation.turns.size() - conversation.next);
+    unsent_ += record.outcome == Outcome::unfinished ? 0 : lost;
     conversation.turns.clear();
+    conversation.next = 0;
     conversation.over = true;
     if (whole_conversations_) {
       conversations_.erase(found);
     } else {
       rest(number, conversation);
     }
-  } else if (!conversation.turns.empty()) {
+  } else if (conversation.has_more()) {
     schedule(number, conversation);
   } else if (!whole_conversations_) {
     rest(number, conversation);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <memory>
 #include <optional>
@@ -24,8 +23,8 @@ namespace spillway::traces {
 ///  * A turn that is not answered (rejected, timed out) ends its conversation: see unsent.
 ///
 /// Memory: the turns to come of the conversations that have started; of a log, the rows whose time has come while their
-/// conversation waits for an answer, and 100 bytes for each of the last TurnPlanner::kKnown conversations. Cost: O(log
-/// conversations) per turn, and O(blocks of the context) to name its content.
+/// conversation waits for an answer, and some 300 bytes for each of the last TurnPlanner::kKnown conversations. Cost:
+/// O(log conversations) per turn, and O(blocks of the context) to name its content.
 class WorkloadStream final : public RequestSource {
  public:
   WorkloadStream(const StreamPlan& plan, std::optional<QuantileTable> table, std::unique_ptr<TraceReader> file,
@@ -36,14 +35,17 @@ class WorkloadStream final : public RequestSource {
   void ended(const RequestRecord& record) override;
   [[nodiscard]] std::int64_t expected() const override { return requests_; }
   [[nodiscard]] std::int64_t unsent() const override { return unsent_; }
+  [[nodiscard]] std::int64_t shortened() const override { return planner_.shortened(); }
 
  private:
   struct Conversation {
-    std::deque<PlannedTurn> turns;             // to come
+    std::vector<PlannedTurn> turns;  // from `next` on to come
+    std::size_t next = 0;
     bool waits = false;                        // for an answer, or for the time of its next turn
     bool over = false;                         // a turn was not answered
     SimTime answered{};                        // end of the last answer
     std::list<std::int64_t>::iterator idle{};  // position in idle_; valid for a log's that does not wait
+    [[nodiscard]] bool has_more() const { return next < turns.size(); }
   };
   struct Due {
     SimTime time{};

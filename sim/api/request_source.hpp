@@ -30,6 +30,8 @@ class RequestSource {
   virtual void ended(const RequestRecord& record) { (void)record; }
   /// Requests that will never come, because one that they follow was not answered.
   [[nodiscard]] virtual std::int64_t unsent() const { return 0; }
+  /// Requests so far whose prompt or answer was cut to the longest context that a client sends.
+  [[nodiscard]] virtual std::int64_t shortened() const { return 0; }
   /// Requests in the whole stream when that is known before reading it, else -1: for progress only.
   [[nodiscard]] virtual std::int64_t expected() const { return -1; }
 };

@@ -41,6 +41,7 @@ struct Slot {
   std::optional<SimulationResult> result;
   std::optional<QueueGrowth> growth;
   std::int64_t unsent = 0;
+  std::int64_t shortened = 0;
   std::exception_ptr error;
 };
 
@@ -62,6 +63,7 @@ void run_one(Assembly& assembly, std::int64_t replication, const std::vector<dou
   }
   slot.result = simulate(config);
   slot.unsent = source.unsent();
+  slot.shortened = source.shortened();
   if (hooks.on_done) hooks.on_done(replication);
 }
 
@@ -98,6 +100,7 @@ ReplicationResults run_replications(Assembly& assembly, std::int64_t replication
     if (!results.first_rejected) results.first_rejected = slot.result->first_rejected;
     results.growth.merge(*slot.growth);
     results.unsent += slot.unsent;
+    results.shortened += slot.shortened;
     statistics.push_back(std::move(slot.result->statistics));
   }
   results.statistics = combine_replications(statistics);

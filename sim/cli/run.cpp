@@ -14,6 +14,7 @@
 #include "sim/cli/output.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/cli/replications.hpp"
+#include "sim/printable.hpp"
 #include "sim/report/atomic_file.hpp"
 #include "sim/report/report.hpp"
 #include "sim/report/requests.hpp"
@@ -167,6 +168,16 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
         fmt::format("{} later turns were never sent, because an earlier turn of their conversation was not answered",
                     results.unsent));
   }
+  if (results.shortened > 0) {
+    warnings.push_back(fmt::format(
+        "{} of {} turns were cut, the oldest part of the context first, so that prompt and answer fit {} ({} tokens)",
+        results.shortened, all.submitted + results.unsent,
+        assembly.config.settings.has("workload.max_context") ? "workload.max_context"
+                                                             : "the longest request that can run",
+        assembly.config.settings.has("workload.max_context")
+            ? assembly.config.settings.get<std::int64_t>("workload.max_context")
+            : assembly.setup.max_model_len.count()));
+  }
   if (all.unfinished > 0) {
     warnings.push_back(fmt::format("{} of {} requests were unfinished at the end and are not in the latencies",
                                    all.unfinished, all.submitted));
@@ -209,6 +220,13 @@ bool gates_hold(const std::vector<Condition>& gates, const RunStatistics& statis
   return hold;
 }
 
+/// The formats that hold figures alone say nothing of rows that were left out.
+void print_skipped(const traces::Workload& workload) {
+  if (workload.skipped_rows == 0) return;
+  fmt::print(stderr, "warning: {} rows of {} were skipped because they are no requests\n", workload.skipped_rows,
+             printable(workload.name));
+}
+
 ReplicationResults simulate_all(Assembly& assembly, const RunOptions& options, const std::vector<Condition>& gates,
                                 OutputFiles& files) {
   const auto replications = assembly.config.settings.get<std::int64_t>("replications");
@@ -238,6 +256,7 @@ ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const std:
   for (const Condition& condition : assembly.run_slos) result.run_slos.push_back(judge(condition, result.statistics));
   result.config = std::move(assembly.config);
   files.commit(result);
+  if (options.format == "csv" || options.format == "vllm") print_skipped(assembly.workload);
   print_result(render(result, options.format));
   if (!result.complete) {
     fmt::print(stderr, "interrupted: the result is marked incomplete\n");

@@ -29,6 +29,11 @@ double share(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
+double repeated_share(const TraceStatistics& statistics) {
+  const double input = statistics.input().mean() * static_cast<double>(statistics.input().count());
+  return static_cast<double>(statistics.repeated_tokens().count()) / input;
+}
+
 // --- Table ----------------------------------------------------------------------------------------------------------
 
 class Table {
@@ -86,6 +91,12 @@ class Table {
     line("  turns",
          fmt::format("mean {:.3g}, p50 {:.4g}, p90 {:.4g}, max {}", mean_turns(statistics_),
                      traces::quantile_of(turns, 0.5), traces::quantile_of(turns, 0.9), turns.rbegin()->first));
+    if (statistics_.conversation_rows() > statistics_.conversations()) {
+      line("  history",
+           fmt::format("{:.3g}% of the prompt tokens repeat the turn before; {} of {} later turns dropped it",
+                       100.0 * repeated_share(statistics_), statistics_.dropped_histories(),
+                       statistics_.conversation_rows() - statistics_.conversations()));
+    }
     const ValueSummary& think = statistics_.think();
     if (think.count() == 0) return line("  think time", "not stated");
     line("  think time", fmt::format("mean {:.4g} s, p50 {:.4g} s, p90 {:.4g} s, max {:.4g} s (stated by {})",
@@ -193,6 +204,8 @@ ordered_json conversations_json(const TraceStatistics& statistics) {
   return {{"count", statistics.conversations()},
           {"complete", !statistics.conversations_cut()},
           {"requests", statistics.conversation_rows()},
+          {"repeated_share_of_input", repeated_share(statistics)},
+          {"dropped_histories", statistics.dropped_histories()},
           {"turns",
            {{"mean", mean_turns(statistics)},
             {"p50", traces::quantile_of(turns, 0.5)},

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "traces/readers/reader.hpp"
+#include "traces/readers/shifted_rows.hpp"
 #include "traces/workload.hpp"
 
 namespace spillway::cli {
@@ -45,9 +46,14 @@ TraceRows rows_of_file(const std::string& path, const ResolvedConfig& config, bo
   traces::ReaderOptions options;
   options.tokenizer = text("workload.tokenizer", options.tokenizer);
   options.skip_bad_rows = skip_bad_rows;
-  const std::string format = traces::open_trace(path, text("workload.format", "auto"), options).format;
-  return {path, format, traces::file_sha256(path),
-          [path, format, options] { return traces::open_trace(path, format, options).reader; }};
+  const traces::OpenedTrace trace = traces::open_trace(path, text("workload.format", "auto"), options);
+  const Duration shift = traces::time_before_start(*trace.reader);
+  return {path, trace.format, traces::file_sha256(path),
+          [path, format = trace.format, options, shift]() -> std::unique_ptr<traces::TraceReader> {
+            auto reader = traces::open_trace(path, format, options).reader;
+            if (shift == Duration(0)) return reader;
+            return std::make_unique<traces::ShiftedRows>(std::move(reader), shift);
+          }};
 }
 
 TraceRows rows_of_workload(ResolvedConfig config) {

@@ -169,7 +169,7 @@ TEST(AzureCsv, EveryBadFieldIsTold) {
                                          "2023-11-16 18:00:01,-5,5\n"
                                          "2023-11-16 18:00:02,NaN,\n"
                                          "yesterday,0,1e3\n"
-                                         "2023-11-16 18:00:00.5,50,99999999\n"
+                                         "2023-11-16 17:59:58.5,50,99999999\n"
                                          "2023-11-16 18:00:03,50\n"),
       "exit 3\n"
       "-5 tokens: from 1 to 16777216 are possible | FILE, row 3, column ContextTokens | correct or delete the row\n"
@@ -181,7 +181,7 @@ TEST(AzureCsv, EveryBadFieldIsTold) {
       "\"1e3\" is not a whole number of tokens | FILE, row 5, column GeneratedTokens | correct or delete the row\n"
       "99999999 tokens: from 0 to 16777216 are possible | FILE, row 6, column GeneratedTokens | "
       "correct or delete the row\n"
-      "\"2023-11-16 18:00:00.5\" is earlier than a row before by more than 1 s | FILE, row 6, column TIMESTAMP | "
+      "\"2023-11-16 17:59:58.5\" is earlier than a row before by more than 1 s | FILE, row 6, column TIMESTAMP | "
       "sort the rows by TIMESTAMP\n"
       "the row has 2 columns where the first row has 3 | FILE, row 7 | "
       "complete or delete the row; a file that was cut off while being copied ends like this");

@@ -254,6 +254,47 @@ TEST(Conversations, AContextThatIsTooLongLosesItsOldestPart) {
   EXPECT_EQ(shared_blocks(requests[2], requests[3]), 0);
 }
 
+// At most 30: of 60 new tokens the last 25 fit in front of an answer of 5; an answer of 40 is cut to 29.
+TEST(Conversations, AStrictContextCutsWhatIsNewAndTheAnswerToo) {
+  const std::vector<TraceRow> rows{at(0, turn(7, 1, 60, 5)), turn(7, 2, 75, 40, 0), turn(7, 3, 500, 5, 0)};
+  StreamPlan plan = plan_for(rows.size());
+  plan.max_context = Tokens(30);
+  plan.strict_context = true;
+  auto stream = stream_of(plan, rows);
+  const auto requests = play(stream, 1);
+  EXPECT_EQ(inputs_of(requests), (std::vector<std::int64_t>{25, 1, 25}));
+  EXPECT_EQ(requests[1].output, Tokens(29));
+  EXPECT_EQ(requests[1].max_new_tokens, Tokens(29));
+  EXPECT_EQ(stream.shortened(), 3);
+}
+
+TEST(Conversations, AThinkTimeBeyondTheClockEndsWithIt) {
+  std::vector<TraceRow> rows{at(0, turn(7, 1, 10, 5))};
+  for (std::int32_t t = 2; t < 400; ++t) rows.push_back(turn(7, t, 10 * t, 5, 100'000'000'000'000'000));
+  auto stream = stream_of(plan_for(rows.size()), rows);
+  const auto requests = play(stream, 1'000'000'000);
+  ASSERT_EQ(requests.size(), rows.size());
+  for (std::size_t i = 1; i < requests.size(); ++i) ASSERT_GE(requests[i].arrival, requests[i - 1].arrival);
+  EXPECT_GE(requests.back().arrival, SimTime(7'900'000'000'000'000'000));
+}
+
+TEST(SortedRows, NeverPutATurnBeforeAnEarlierOne) {
+  const std::vector<TraceRow> rows{at(500'000'000, turn(1, 1, 100, 5)), at(450'000'000, row(1, 1)),
+                                   at(400'000'000, turn(1, 2, 300, 5)), at(3'000'000'000, row(1, 1))};
+  SortedRows sorted(std::make_unique<ListReader>(rows));
+  std::vector<std::pair<std::int64_t, std::int64_t>> got;
+  for (TraceRow next; sorted.next(next);) got.emplace_back(next.arrival.ns() / 1'000'000, next.input.count());
+  EXPECT_EQ(got, (std::vector<std::pair<std::int64_t, std::int64_t>>{{450, 1}, {500, 100}, {500, 300}, {3000, 1}}));
+}
+
+TEST(Conversations, ATurnPlayedAloneWithoutATimeComesWithTheRowBefore) {
+  const std::vector<TraceRow> rows{at(7, turn(7, 1, 10, 5)), turn(7, 2, 20, 5, 50), at(9, row(1, 1))};
+  StreamPlan plan = plan_for(rows.size());
+  plan.conversations = false;
+  auto stream = stream_of(plan, rows);
+  EXPECT_EQ(arrivals_of(play(stream, 1)), (std::vector<std::int64_t>{7, 7, 9}));
+}
+
 TEST(Conversations, AClientMayDropTheHistory) {
   std::vector<TraceRow> rows;
   for (std::uint64_t c = 0; c < 4000; ++c) {

@@ -75,7 +75,7 @@ void for_each_include(const Sources& sources, Check check) {
 /// sim/units.hpp -> sim/units
 std::string stem(const std::string& path) { return path.substr(0, path.rfind('.')); }
 
-/// A file's place in: units, error, text, embedded_file <- vocabulary <- sim/api <- {engine, policies, hwmodels,
+/// A file's place in: units, error, text, utf8, embedded_file <- vocabulary <- sim/api <- {engine, policies, hwmodels,
 /// traces} <- sim/cli.
 struct Layer {
   int rank = 0;
@@ -83,7 +83,7 @@ struct Layer {
 };
 
 Layer layer_of(const std::string& path) {
-  const std::set<std::string> base{"sim/units", "sim/error", "sim/text", "sim/embedded_file"};
+  const std::set<std::string> base{"sim/units", "sim/error", "sim/text", "sim/utf8", "sim/embedded_file"};
   const std::set<std::string> vocabulary{"sim/clock", "sim/event_queue", "sim/random", "sim/request",
                                          "sim/quantile_sketch"};
   if (base.contains(stem(path))) return {0, "base"};

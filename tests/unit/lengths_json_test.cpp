@@ -109,7 +109,7 @@ TEST(LengthsJson, WhatIsBehindABreakInTheListIsSkipped) {
   LengthsJsonReader reader(file.path(), {.skip_bad_rows = true});
   EXPECT_EQ(totals_of(reader).output, 17);
   EXPECT_EQ(reader.skipped(), 1);
-  EXPECT_EQ(reader.first_skipped(), file.path() + ", row 1, after item 2: '{' stands where ',' or ']' should be");
+  EXPECT_EQ(reader.first_skipped(), file.path() + ", row 1, after item 2, byte 27: '{' stands where ',' or ']' should be");
 }
 
 TEST(LengthsJson, OutputsAreInEveryItemOrInNone) {
@@ -119,19 +119,20 @@ TEST(LengthsJson, OutputsAreInEveryItemOrInNone) {
 
 TEST(LengthsJson, BrokenListsAreTold) {
   const std::string fix = " | write one list of objects: [{...}, {...}]";
-  const std::string cut = " | it was cut off while being copied, or written only in part";
+  const std::string cut = " | copy the file again: it was cut off, or written only in part";
   const std::string item = "{\"L_gt\": 8}";
-  EXPECT_EQ(problems_in(item), "exit 3\n'{' stands where '[' should be | FILE, row 1" + fix);
-  EXPECT_EQ(problems_in("[1]"), "exit 3\n'1' stands where '{' should be | FILE, row 1" + fix);
+  EXPECT_EQ(problems_in(item), "exit 3\n'{' stands where '[' should be | FILE, row 1, byte 1" + fix);
+  EXPECT_EQ(problems_in("[1]"), "exit 3\n'1' stands where '{' should be | FILE, row 1, byte 2" + fix);
   EXPECT_EQ(problems_in("[" + item + "\n" + item + "]"),
-            "exit 3\n'{' stands where ',' or ']' should be | FILE, row 2, after item 1" + fix);
-  EXPECT_EQ(problems_in("[" + item + ",]"), "exit 3\n']' stands where '{' should be | FILE, row 1, after item 1" + fix);
+            "exit 3\n'{' stands where ',' or ']' should be | FILE, row 2, after item 1, byte 14" + fix);
+  EXPECT_EQ(problems_in("[" + item + ",]"),
+            "exit 3\n']' stands where '{' should be | FILE, row 1, after item 1, byte 14" + fix);
   EXPECT_EQ(problems_in("[" + item + "]\n]"),
-            "exit 3\n']' stands where the end of the file should be | FILE, row 2, after item 1" + fix);
+            "exit 3\n']' stands where the end of the file should be | FILE, row 2, after item 1, byte 15" + fix);
   EXPECT_EQ(problems_in("[" + item + ",\n"),
-            "exit 3\nthe file ends where '{' should be | FILE, row 2, after item 1" + cut);
+            "exit 3\nthe file ends where '{' should be | FILE, row 2, after item 1, byte 15" + cut);
   EXPECT_EQ(problems_in("[" + item + ",\n{\"L_gt\": \"}"),
-            "exit 3\nthe file ends where the rest of an object should be | FILE, row 2, after item 1" + cut);
+            "exit 3\nthe file ends where the rest of an object should be | FILE, row 2, after item 1, byte 26" + cut);
 }
 
 TEST(LengthsJson, NestedRubbishNeitherCrashesNorPasses) {

@@ -213,8 +213,8 @@ TEST(ShareGptJson, AFileThatWasCutOffIsTold) {
     (void)problems_in(changed);
   }
   EXPECT_EQ(problems_in(whole.substr(0, whole.size() - 20)),
-            "exit 3\nthe file ends where the rest of an object should be | FILE, row 2, after item 1 | it was cut off "
-            "while being copied, or written only in part");
+            "exit 3\nthe file ends where the rest of an object should be | FILE, row 2, after item 1, byte " +
+                std::to_string(whole.size() - 19) + " | copy the file again: it was cut off, or written only in part");
 }
 
 TEST(ShareGptJson, BadItemsAreSkippedAsAWhole) {

@@ -15,7 +15,7 @@
 
 #include "sim/error.hpp"
 #include "tests/unit/trace_test_files.hpp"
-#include "traces/tokenizers/utf8.hpp"
+#include "sim/utf8.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -55,13 +55,13 @@ TEST(VidurCsv, TimesMayGoBackByASecond) {
 
 TEST(VidurCsv, EveryBadFieldIsTold) {
   EXPECT_EQ(problems_in("num_prefill_tokens,num_decode_tokens,arrived_at\n"
-                        "-1,5,2.5\n"
-                        "5,0,1\n"
+                        "5,5,2.5\n"
+                        "-1,0,1\n"
                         "nan,20000000,nan\n"
                         "5,6.5,-1\n"
                         "5,\n"),
             "exit 3\n"
-            "-1 tokens: from 1 to 16777216 are possible | FILE, row 2, column num_prefill_tokens | "
+            "-1 tokens: from 1 to 16777216 are possible | FILE, row 3, column num_prefill_tokens | "
             "correct or delete the row\n"
             "0 tokens: from 1 to 16777216 are possible | FILE, row 3, column num_decode_tokens | "
             "correct or delete the row\n"

@@ -576,21 +576,45 @@ TEST(WorkloadConversations, ALogKeepsItsTimes) {
   EXPECT_EQ(workload.arrival, "trace");
   EXPECT_TRUE(workload.warnings.empty());
   EXPECT_EQ(problems_with({{"workload.trace", log.path()}, {"workload.think_time", "10s"}}, log.path()),
-            "exit 2\nFILE has times of its own for later turns: they come then, or when the turn before is answered | "
+            "exit 2\nFILE has times of its own for later turns: they come then, or once the turn before is answered "
+            "and thought about | "
             "workload.think_time | leave it out, or draw new arrivals with workload.arrival=poisson");
 }
 
-TEST(WorkloadConversations, AContextIsAtMostWhatTheEngineTakes) {
-  const Settings settings = settings_with({{"workload.trace", "sharegpt-chat"}});
-  for (const std::int64_t limit : {300L, 2000L}) {
-    const auto reader = open_workload_rows(settings, 0, Tokens(limit));
+TEST(WorkloadConversations, AContextIsAtMostWhatTheUserAllows) {
+  for (const char* limit : {"300", "2000"}) {
+    const auto reader =
+        open_workload_rows(settings_with({{"workload.trace", "sharegpt-chat"}, {"workload.max_context", limit}}), 0);
     std::int64_t longest = 0;
     for (const TraceRow& row : drain(*reader)) {
-      const std::int64_t length = (row.input + row.max_new_tokens).count();
-      if (row.max_new_tokens.count() < limit) longest = std::max(longest, length);
+      longest = std::max(longest, (row.input + row.max_new_tokens).count());
     }
-    EXPECT_EQ(longest, limit);
+    EXPECT_EQ(std::to_string(longest), limit);
+    EXPECT_EQ(reader->warnings().size(), 1U) << "of histories that were cut";
   }
+  EXPECT_EQ(
+      problems_with(
+          {{"workload.trace", "sharegpt-chat"}, {"workload.max_context", "512"}, {"workload.max_new_tokens", "512"}}),
+      "exit 2\nanswers of up to 512 tokens leave no room for a prompt in a context of 512 tokens | "
+      "workload.max_new_tokens | lower it, or raise workload.max_context");
+}
+
+TEST(WorkloadConversations, WhatTheEngineTakesCutsOnlyTheHistory) {
+  const Settings settings = settings_with({{"workload.trace", "sharegpt-chat"}});
+  const auto whole = drain(*open_workload_rows(settings, 0));
+  const auto cut = drain(*open_workload_rows(settings, 0, Tokens(600)));
+  ASSERT_EQ(whole.size(), cut.size());
+  std::int64_t shorter = 0;
+  Tokens before;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const Tokens fresh = whole[i].turn == 1 ? whole[i].input : whole[i].input - before;
+    before = whole[i].input + whole[i].output;
+    ASSERT_GE(cut[i].input, fresh) << i << ": what is new is sent whole";
+    ASSERT_EQ(cut[i].output, whole[i].output);
+    if (cut[i].input > fresh) ASSERT_LE(cut[i].input + cut[i].output, Tokens(600)) << i;
+    shorter += cut[i].input < whole[i].input ? 1 : 0;
+  }
+  EXPECT_GT(shorter, 500);
 }
 
 // --- clients by share, rows that are skipped

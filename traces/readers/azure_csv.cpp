@@ -122,8 +122,9 @@ void AzureCsvReader::parse(TraceRow& row) {
   }
   const auto input = tokens(kInput, 1);
   const auto output = tokens(kOutput, 0);
-  if (stamp && !order_.accept(*stamp)) bad_order(kTime);
+  if (stamp && !order_.fits(*stamp)) bad_order(kTime);
   if (is_bad()) return;
+  order_.note(*stamp);
   if (*output == 0) ++zero_outputs_;
   row.arrival = SimTime(*stamp - order_.first());
   row.input = Tokens(*input);

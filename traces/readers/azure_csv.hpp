@@ -15,7 +15,7 @@ namespace spillway::traces {
 /// (`2024-05-10 00:00:00.009930+00:00`). Source: Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and 2024.md.
 ///
 ///  * Columns stand in any order and others are ignored; see CsvReader for rows and fields.
-///  * Stamps keep all their digits (up to nanoseconds) and must not go back; the first request arrives at t = 0.
+///  * Stamps keep all their digits (up to nanoseconds) and the first row's is t = 0.
 ///  * A request that generated 0 tokens (cancelled, or stopped by its first token) counts as output 1: the service
 ///    computed its prompt all the same, which is what yields the first token, so dropping the row would lose load. See
 ///    zero_outputs.

@@ -1,12 +1,16 @@
 #include "traces/readers/burstgpt_csv.hpp"
 
 #include <array>
+#include <string_view>
+
+#include "traces/readers/native_fields.hpp"
 
 namespace spillway::traces {
 namespace {
 
-enum Column : std::size_t { kInput, kOutput, kTime, kColumns };
-constexpr std::array<CsvColumn, kColumns> kColumnNames{{{"Request tokens"}, {"Response tokens"}, {"Timestamp"}}};
+enum Column : std::size_t { kInput, kOutput, kTime, kSession, kColumns };
+constexpr std::array<CsvColumn, kColumns> kColumnNames{
+    {{"Request tokens"}, {"Response tokens"}, {"Timestamp"}, {"Session ID", false}}};
 constexpr const char* kFix = "the first row must name the columns Timestamp, Request tokens and Response tokens";
 
 }  // namespace
@@ -22,8 +26,12 @@ void BurstGptCsvReader::parse(TraceRow& row) {
   const auto time = seconds(kTime);
   const auto input = tokens(kInput, 1);
   const auto output = tokens(kOutput, 0);
-  if (time && !order_.accept(*time)) bad_order(kTime);
+  if (time && !order_.fits(*time)) bad_order(kTime);
   if (is_bad()) return;
+  order_.note(*time);
+  if (const std::string_view session = has(kSession) ? field(kSession) : ""; !session.empty() && session != "-1") {
+    row.conversation = name_id(session);
+  }
   if (*output == 0) ++zero_outputs_;
   row.arrival = SimTime(*time - order_.first());
   row.input = Tokens(*input);

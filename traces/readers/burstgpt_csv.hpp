@@ -11,14 +11,16 @@
 namespace spillway::traces {
 
 /// Reads `Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type` and the newer files with
-/// `Session ID,Elapsed time` after Timestamp: it takes Timestamp and the two lengths, and ignores the others. Source:
+/// `Session ID,Elapsed time` after Timestamp: it takes Timestamp, the two lengths and
+/// Session ID, and ignores the others. Source:
 /// HPMLL/BurstGPT, README (Wang et al., "BurstGPT: A Real-World Workload Dataset to Optimize LLM Serving Systems").
 ///
-///  * Timestamps are seconds since the midnight before the trace, with or without decimals, 0 to 100 million; they must
-///    not go back. The first request arrives at t = 0.
+///  * Timestamps are seconds since the midnight before the trace, with or without decimals, 0 to 100 million; the first
+///    row's is t = 0.
 ///  * `Response tokens` of 0 is a request that failed. It counts as output 1, as in Azure's traces: the service had its
 ///    prompt to take, so the load is kept; see zero_outputs. The publishers offer files without these rows
 ///    (BurstGPT_without_fails) for those who want to leave them out.
+///  * Requests of one session are turns of a conversation, in their order; "-1" and nothing are no session.
 ///  * Rows, fields and errors: see CsvReader.
 /// Measured: 7.9 million rows/s on one core of a 2.5 GHz Xeon.
 class BurstGptCsvReader final : public CsvReader {

@@ -20,6 +20,7 @@ bool JsonArray::fill() {
   if (at_ < window_.size()) return true;
   window_.resize(kWindow);
   window_.resize(file_.read(window_.data(), kWindow));
+  read_ += static_cast<std::int64_t>(window_.size());
   at_ = 0;
   return !window_.empty();
 }
@@ -85,10 +86,13 @@ bool JsonArray::take_object() {
 
 bool JsonArray::broken(BadRows& bad, const char* wanted) {
   ended_ = true;
-  const std::string part = item_ > 0 ? fmt::format("after item {}", item_) : std::string();
-  if (peek() == kEnd) {
+  const bool at_end = peek() == kEnd;
+  const std::int64_t byte = read_ - static_cast<std::int64_t>(window_.size() - at_) + 1;
+  const std::string part =
+      (item_ > 0 ? fmt::format("after item {}, ", item_) : std::string()) + fmt::format("byte {}", byte);
+  if (at_end) {
     bad.add(line_, part, fmt::format("the file ends where {} should be", wanted),
-            "it was cut off while being copied, or written only in part");
+            "copy the file again: it was cut off, or written only in part");
   } else {
     bad.add(line_, part, fmt::format("'{}' stands where {} should be", printable({&window_[at_], 1}), wanted),
             "write one list of objects: [{...}, {...}]");

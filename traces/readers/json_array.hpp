@@ -38,7 +38,8 @@ class JsonArray {
 
   InputFile file_;
   std::string window_;
-  std::size_t at_ = 0;  // unread bytes are window_[at_, window_.size())
+  std::size_t at_ = 0;     // unread bytes are window_[at_, window_.size())
+  std::int64_t read_ = 0;  // bytes of the text so far, the window's included
   std::string object_;
   std::int64_t depth_ = 0;  // of brackets that are open in object_
   std::int64_t line_ = 1;

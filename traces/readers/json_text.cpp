@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdint>
 
+#include "sim/utf8.hpp"
 #include "traces/readers/input_file.hpp"
 
 namespace spillway::traces {
@@ -91,6 +92,11 @@ bool take_escape(std::string_view& rest, std::string& text) {
 }  // namespace
 
 std::optional<std::string_view> json_text(std::string_view written, std::string& buffer, std::string& complaint) {
+  if (const std::size_t valid = valid_utf8(written); valid < written.size()) {
+    complaint = fmt::format("byte {} of the text, 0x{:02X}, is not UTF-8 (iconv -f LATIN1 -t UTF-8 converts Latin-1)",
+                            valid + 1, static_cast<unsigned char>(written[valid]));
+    return std::nullopt;
+  }
   std::size_t slash = written.find('\\');
   if (slash == std::string_view::npos) return written;
   buffer.clear();

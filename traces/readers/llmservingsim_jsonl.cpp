@@ -28,7 +28,7 @@ LlmServingSimJsonlReader::LlmServingSimJsonlReader(const std::string& path, cons
 
 void LlmServingSimJsonlReader::parse(JsonRow& values, TraceRow& row) {
   const std::int64_t ns = values.whole(kArrival);
-  if (!order_.accept(ns)) {
+  if (!order_.fits(ns)) {
     values.complain(kArrival, fmt::format("{} ns is {}", ns, kTooEarly), "sort the rows by arrival_time_ns");
   }
   const auto ids = values.ids(kInputIds);
@@ -37,6 +37,7 @@ void LlmServingSimJsonlReader::parse(JsonRow& values, TraceRow& row) {
                     "correct or delete the row");
   }
   if (is_bad()) return;
+  order_.note(ns);
   row.arrival = SimTime(ns);
   row.input = Tokens(values.whole(kInput));
   row.output = Tokens(values.whole(kOutput));

@@ -30,7 +30,7 @@ MooncakeJsonlReader::MooncakeJsonlReader(const std::string& path, const ReaderOp
 
 void MooncakeJsonlReader::parse(JsonRow& values, TraceRow& row) {
   const auto ns = static_cast<std::int64_t>(std::floor(values.real(kTime) * 1e6 + 0.5));
-  if (!order_.accept(ns)) {
+  if (!order_.fits(ns)) {
     values.complain(kTime, fmt::format("{} ms is {}", values.real(kTime), kTooEarly), "sort the rows by timestamp");
   }
   const std::int64_t input = values.whole(kInput);
@@ -42,6 +42,7 @@ void MooncakeJsonlReader::parse(JsonRow& values, TraceRow& row) {
         "only ids of 512-token blocks can be read; bring other sizes into native-jsonl with prefix_block_tokens");
   }
   if (is_bad()) return;
+  order_.note(ns);
   if (values.whole(kOutput) == 0) ++zero_outputs_;
   row.arrival = SimTime(ns);
   row.input = Tokens(input);

@@ -220,7 +220,8 @@ bool NativeBinaryReader::decode(TraceRow& row) {
   if ((bits & kArrival) != 0) {
     if (!number(0, UINT64_MAX)) return false;
     const auto ns = static_cast<std::int64_t>(static_cast<std::uint64_t>(arrival_.ns()) + unfold(value));
-    if (ns < 0 || ns == kNever.ns() || !order_.accept(ns)) return false;
+    if (ns < 0 || ns == kNever.ns() || !order_.fits(ns)) return false;
+    order_.note(ns);
     row.arrival = arrival_ = SimTime(ns);
   }
   if (!number(1, kMaxTokens)) return false;
@@ -246,7 +247,7 @@ bool NativeBinaryReader::decode(TraceRow& row) {
     row.turn = static_cast<std::int32_t>(value);
   }
   if ((bits & kThink) != 0) {
-    if (!number(0, INT64_MAX)) return false;
+    if (!number(0, static_cast<std::uint64_t>(kMaxTraceSeconds * 1e9))) return false;
     row.think = Duration(static_cast<std::int64_t>(value));
   }
   if ((bits & kPrefix) != 0 && !decode_prefix(row)) return false;

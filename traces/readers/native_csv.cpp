@@ -76,7 +76,7 @@ void NativeCsvReader::read_arrival(TraceRow& row) {
   if (field(kArrival).empty() && NativeFields::may_follow(row)) return;
   const auto arrival = seconds(kArrival);
   if (!arrival) return;
-  if (!order_.accept(*arrival)) bad_order(kArrival);
+  if (!order_.fits(*arrival)) bad_order(kArrival);
   row.arrival = SimTime(*arrival);
 }
 
@@ -125,6 +125,7 @@ void NativeCsvReader::parse(TraceRow& row) {
   if (has(kClient)) read_client(row.client);
   if (has(kPrefix) || has(kPrefixTokens)) read_prefix(input, row);
   if (is_bad()) return;
+  if (row.arrival != kNever) order_.note(row.arrival.ns());
   row.input = Tokens(*input);
   row.output = Tokens(*output);
   row.max_new_tokens = Tokens(*max_new);

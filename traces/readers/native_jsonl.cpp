@@ -216,7 +216,9 @@ void NativeJsonlReader::check() {
   check_arrival();
   check_client();
   check_prefix();
+  if (bad_.is_bad()) return;
   started_ = true;
+  if (row_.arrival_s) order_.note(round_seconds(*row_.arrival_s).count());
 }
 
 void NativeJsonlReader::check_arrival() {
@@ -230,7 +232,7 @@ void NativeJsonlReader::check_arrival() {
         "give every row an arrival_s, or none; turns from the second on may always leave it out");
   }
   if (!timed || !possible(*row_.arrival_s)) return;
-  if (!order_.accept(round_seconds(*row_.arrival_s).count())) {
+  if (!order_.fits(round_seconds(*row_.arrival_s).count())) {
     bad(kNames[kArrival], fmt::format("{} s is {}", *row_.arrival_s, kTooEarly), "sort the rows by arrival_s");
   }
 }

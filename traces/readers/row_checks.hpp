@@ -20,13 +20,13 @@ inline constexpr const char* kTooEarly = "earlier than a row before by more than
 /// Arrival times in the order of the rows.
 class ArrivalOrder {
  public:
-  /// Takes note of a row's time; false when it is before the latest so far by more than kReorderWindow.
-  bool accept(std::int64_t ns) {
+  /// False when a row's time is before the latest so far by more than kReorderWindow.
+  [[nodiscard]] bool fits(std::int64_t ns) const { return !started_ || ns >= latest_ - kReorderWindow.count(); }
+  /// Takes note of the time of a row that is good.
+  void note(std::int64_t ns) {
     if (!started_) first_ = latest_ = ns;
     started_ = true;
-    if (ns < latest_ - kReorderWindow.count()) return false;
     latest_ = std::max(latest_, ns);
-    return true;
   }
   [[nodiscard]] std::int64_t first() const { return first_; }
 

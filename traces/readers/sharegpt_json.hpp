@@ -36,6 +36,7 @@ class ShareGptJsonReader final : public TraceReader {
 
   bool next(TraceRow& row) override;
   [[nodiscard]] bool has_times() const override { return false; }
+  [[nodiscard]] bool has_texts() const override { return true; }
   [[nodiscard]] std::int64_t row() const override { return items_.row(); }
   [[nodiscard]] std::int64_t skipped() const override { return bad_.skipped(); }
   [[nodiscard]] std::string first_skipped() const override { return bad_.first_skipped(); }

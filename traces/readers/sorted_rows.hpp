@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -11,7 +12,8 @@
 namespace spillway::traces {
 
 /// Delivers a reader's rows by time, rows of equal time in their order; a row without a time stays behind the row
-/// before it. Memory: the rows of one kReorderWindow.
+/// before it, and a turn is never put before an earlier one of its conversation: it then takes that one's time.
+/// Memory: the rows of one kReorderWindow.
 class SortedRows {
  public:
   explicit SortedRows(std::unique_ptr<TraceReader> reader) : reader_(std::move(reader)) {}
@@ -21,7 +23,12 @@ class SortedRows {
     if (waiting_.empty()) return false;
     std::pop_heap(waiting_.begin(), waiting_.end(), later);
     std::swap(row, waiting_.back().row);
+    const SimTime time = waiting_.back().time;
     waiting_.pop_back();
+    if (row.conversation) {
+      const auto found = conversations_.find(*row.conversation);
+      if (found != conversations_.end() && found->second <= time) conversations_.erase(found);
+    }
     return true;
   }
 
@@ -40,6 +47,11 @@ class SortedRows {
     if (ended_) return;
     if (next.row.arrival != kNever) last_ = next.row.arrival;
     next.time = last_;
+    if (next.row.conversation) {
+      SimTime& latest = conversations_.try_emplace(*next.row.conversation, last_).first->second;
+      next.time = latest = std::max(latest, last_);
+      if (next.row.arrival != kNever) next.row.arrival = next.time;
+    }
     next.sequence = rows_++;
     latest_ = std::max(latest_, last_);
     waiting_.push_back(std::move(next));
@@ -47,7 +59,8 @@ class SortedRows {
   }
 
   std::unique_ptr<TraceReader> reader_;
-  std::vector<Waiting> waiting_;  // a heap, the earliest on top
+  std::vector<Waiting> waiting_;                              // a heap, the earliest on top
+  std::unordered_map<std::uint64_t, SimTime> conversations_;  // latest time of those that wait
   SimTime last_{INT64_MIN / 2};
   SimTime latest_{INT64_MIN / 2};
   std::int64_t rows_ = 0;

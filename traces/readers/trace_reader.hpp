@@ -55,8 +55,9 @@ inline constexpr Duration kReorderWindow{1'000'000'000};
 /// Rows of one file in its order, through a window of memory that does not depend on the file's size.
 ///
 /// Contract: `next` fills every field of `row` and returns true, or returns false for ever after. Rows are good: their
-/// lengths are within [1, kMaxTokens], max_new_tokens >= output, times go back by at most kReorderWindow. Throws
-/// DataError (file, row, column) on what cannot be read, except for rows that are skipped.
+/// lengths are within [1, kMaxTokens], max_new_tokens >= output, times go back by at most kReorderWindow (and so may
+/// lie that much before a start that the first row sets). Throws DataError (file, row, column) on what cannot be read,
+/// except for rows that are skipped.
 class TraceReader {
  public:
   TraceReader() = default;
@@ -70,6 +71,8 @@ class TraceReader {
   [[nodiscard]] virtual bool has_times() const = 0;
   /// Do its requests have input lengths? Without, every input is 1 and must be replaced.
   [[nodiscard]] virtual bool has_inputs() const { return true; }
+  /// Are its lengths counted in texts, by the tokenizer?
+  [[nodiscard]] virtual bool has_texts() const { return false; }
   /// Requests delivered so far whose output of 0 tokens was raised to 1.
   [[nodiscard]] virtual std::int64_t zero_outputs() const { return 0; }
   /// Line of the file that the last row came from, from 1.

@@ -26,10 +26,11 @@ void VidurCsvReader::parse(TraceRow& row) {
   const auto output = tokens(kOutput, 1);
   if (has(kArrival)) {
     const auto arrival = seconds(kArrival);
-    if (arrival && !order_.accept(*arrival)) bad_order(kArrival);
+    if (arrival && !order_.fits(*arrival)) bad_order(kArrival);
     if (arrival) row.arrival = SimTime(*arrival);
   }
   if (is_bad()) return;
+  if (has(kArrival)) order_.note(row.arrival.ns());
   row.input = Tokens(*input);
   row.output = Tokens(*output);
   row.max_new_tokens = row.output;

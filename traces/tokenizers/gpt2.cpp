@@ -14,7 +14,7 @@
 
 #include "sim/error.hpp"
 #include "traces/tokenizers/byte_pairs.hpp"
-#include "traces/tokenizers/utf8.hpp"
+#include "sim/utf8.hpp"
 
 namespace spillway::traces {
 namespace {

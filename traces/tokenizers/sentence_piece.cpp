@@ -7,7 +7,7 @@
 
 #include "sim/error.hpp"
 #include "traces/tokenizers/tokenizer_file.hpp"
-#include "traces/tokenizers/utf8.hpp"
+#include "sim/utf8.hpp"
 
 namespace spillway::traces {
 namespace {

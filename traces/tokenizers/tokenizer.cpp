@@ -10,7 +10,7 @@
 #include "traces/readers/line_reader.hpp"
 #include "traces/tokenizers/gpt2.hpp"
 #include "traces/tokenizers/sentence_piece.hpp"
-#include "traces/tokenizers/utf8.hpp"
+#include "sim/utf8.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -1,9 +1,9 @@
-#include "traces/tokenizers/utf8.hpp"
+#include "sim/utf8.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-namespace spillway::traces {
+namespace spillway {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
@@ -46,8 +46,10 @@ Unit first_unit(std::string_view text) {
   return {lead.length, true};
 }
 
-/// Bytes of valid UTF-8 at the start of `text`; most text is ASCII, which eight bytes at a time are looked at for.
-std::size_t valid_prefix(std::string_view text) {
+}  // namespace
+
+std::size_t valid_utf8(std::string_view text) {
+  // Most text is ASCII, which eight bytes at a time are looked at for.
   constexpr std::uint64_t kHighBits = 0x8080808080808080U;
   std::size_t at = 0;
   while (at < text.size()) {
@@ -64,10 +66,8 @@ std::size_t valid_prefix(std::string_view text) {
   return at;
 }
 
-}  // namespace
-
 std::string_view repaired_utf8(std::string_view text, std::string& buffer) {
-  std::size_t valid = valid_prefix(text);
+  std::size_t valid = valid_utf8(text);
   if (valid == text.size()) return text;
   buffer.clear();
   while (true) {
@@ -76,7 +76,7 @@ std::string_view repaired_utf8(std::string_view text, std::string& buffer) {
     if (text.empty()) return buffer;
     buffer += kReplacement;
     text.remove_prefix(first_unit(text).length);
-    valid = valid_prefix(text);
+    valid = valid_utf8(text);
   }
 }
 
@@ -85,4 +85,4 @@ std::int64_t code_points(std::string_view utf8) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }
 
-}  // namespace spillway::traces
+}  // namespace spillway

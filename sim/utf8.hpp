@@ -5,14 +5,17 @@
 #include <string>
 #include <string_view>
 
-namespace spillway::traces {
+namespace spillway {
 
 /// `text` itself when it is UTF-8; else `buffer`, which is overwritten with the text where each maximal subpart of a
 /// character that is broken off, and each byte that can begin none, is one U+FFFD. Source: The Unicode Standard, 3.9,
 /// tables 3-7 and 3-8; Python's errors="replace" does the same. O(bytes).
 [[nodiscard]] std::string_view repaired_utf8(std::string_view text, std::string& buffer);
 
+/// Bytes of valid UTF-8 at the start of `text`: all of them when it is UTF-8. O(bytes).
+[[nodiscard]] std::size_t valid_utf8(std::string_view text);
+
 /// Number of code points in valid UTF-8.
 [[nodiscard]] std::int64_t code_points(std::string_view utf8);
 
-}  // namespace spillway::traces
+}  // namespace spillway
