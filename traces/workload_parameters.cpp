@@ -90,8 +90,9 @@ void add_conversations(std::vector<Parameter>& table) {
           "Pensieve (section 6.1) draws it exponentially with a mean of 60 s; real ones have a longer tail"));
   table.push_back(
       number("workload.max_context", ParameterType::integer, "tokens", 2.0, static_cast<double>(kMaxTokens),
-             "Longest prompt and answer together of a turn: of a longer context the client leaves out the oldest "
-             "part; default: engine.max_model_len",
+             "Longest prompt and answer together of a turn: clients leave out the oldest part of a longer context, "
+             "then of what is new, and ask for shorter answers; default: the longest request that can run, to which "
+             "only the history is cut",
              "Pensieve (section 6.1) caps conversations at 16,384 tokens"));
   table.push_back(
       number("workload.drop_history", ParameterType::real, "-", 0.0, 1.0,
