@@ -109,7 +109,8 @@ TEST(LengthsJson, WhatIsBehindABreakInTheListIsSkipped) {
   LengthsJsonReader reader(file.path(), {.skip_bad_rows = true});
   EXPECT_EQ(totals_of(reader).output, 17);
   EXPECT_EQ(reader.skipped(), 1);
-  EXPECT_EQ(reader.first_skipped(), file.path() + ", row 1, after item 2, byte 27: '{' stands where ',' or ']' should be");
+  EXPECT_EQ(reader.first_skipped(),
+            file.path() + ", row 1, after item 2, byte 27: '{' stands where ',' or ']' should be");
 }
 
 TEST(LengthsJson, OutputsAreInEveryItemOrInNone) {
