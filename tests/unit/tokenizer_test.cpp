@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "sim/error.hpp"
-#include "tests/unit/trace_test_files.hpp"
 #include "sim/utf8.hpp"
+#include "tests/unit/trace_test_files.hpp"
 
 namespace spillway::traces {
 namespace {
