@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "sim/error.hpp"
-#include "traces/tokenizers/byte_pairs.hpp"
 #include "sim/utf8.hpp"
+#include "traces/tokenizers/byte_pairs.hpp"
 
 namespace spillway::traces {
 namespace {

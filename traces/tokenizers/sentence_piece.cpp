@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "sim/error.hpp"
-#include "traces/tokenizers/tokenizer_file.hpp"
 #include "sim/utf8.hpp"
+#include "traces/tokenizers/tokenizer_file.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "sim/error.hpp"
 #include "sim/text.hpp"
+#include "sim/utf8.hpp"
 #include "traces/readers/line_reader.hpp"
 #include "traces/tokenizers/gpt2.hpp"
 #include "traces/tokenizers/sentence_piece.hpp"
-#include "sim/utf8.hpp"
 
 namespace spillway::traces {
 namespace {
