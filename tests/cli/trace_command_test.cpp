@@ -14,7 +14,6 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 class TraceCommand : public CliTest {
  protected:

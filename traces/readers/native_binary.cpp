@@ -63,7 +63,7 @@ class FactsCursor {
     const std::uint64_t size = number();
     good_ = good_ && size <= static_cast<std::uint64_t>(end_ - at_);
     if (!good_) return {};
-    const std::string text(reinterpret_cast<const char*>(at_), size);
+    std::string text(reinterpret_cast<const char*>(at_), size);
     at_ += size;
     return text;
   }
