@@ -1,0 +1,196 @@
+// What was measured on a GPU or its host: rows of kernels, copies, layers and iterations, each with its place in a file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spillway::hwmodels {
+
+/// The kinds of things that are timed. The names are those of `calibrate check`.
+enum class Op : std::uint8_t {
+  gemm,
+  decode_attention,
+  prefill_attention,
+  mixed_attention,
+  elementwise,
+  all_reduce,
+  copy_h2d,
+  copy_d2h,
+  cpu_attention,
+  host,
+  layer,
+  iteration,
+};
+[[nodiscard]] std::string_view op_name(Op op);
+/// Empty for a word that names none.
+[[nodiscard]] std::optional<Op> op_named(std::string_view name);
+[[nodiscard]] std::span<const Op> all_ops();
+
+/// Where a row stands.
+struct RowPlace {
+  std::int32_t file = 0;  // index in Measurements::files
+  std::int64_t row = 0;   // line of a text file, the first being 1; index in `measurements` of a JSON file
+};
+
+/// y[m][n] = x[m][k] w[n][k]; 2 m n k FLOPs.
+struct GemmRow {
+  std::int64_t m = 0;  // tokens
+  std::int64_t n = 0;  // outputs
+  std::int64_t k = 0;  // inputs
+  std::int64_t dtype_bytes = 2;
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
+/// `batch` equal sequences, each with `new_tokens` queries that attend causally to `context` earlier tokens and to
+/// themselves. Decode when new_tokens = 1 and context > 0, else prefill.
+struct AttentionRow {
+  std::int64_t batch = 0;
+  std::int64_t q_heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t new_tokens = 0;
+  std::int64_t context = 0;
+  double seconds = 0.0;
+  RowPlace place{};
+  [[nodiscard]] bool decode() const { return new_tokens == 1 && context > 0; }
+};
+
+/// One call over at most one prefill chunk and `decodes` decoding sequences; heads are those of the model of the file.
+struct MixedRow {
+  std::int64_t chunk = 0;           // new tokens of the prefill; 0: none
+  std::int64_t chunk_context = 0;   // tokens of its sequence before the chunk
+  std::int64_t decodes = 0;         // sequences
+  std::int64_t decode_context = 0;  // tokens of each of them
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
+/// A kernel that only moves data: norms, activations, rotations, sums, embedding look-ups.
+struct ElementwiseRow {
+  std::string kernel;       // as the file names it
+  std::int64_t tokens = 0;  // rows
+  double bytes = 0.0;       // read and written, all tokens together
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
+struct AllReduceRow {
+  std::int64_t ranks = 0;
+  std::int64_t bytes = 0;  // of one rank's buffer
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
+/// How bytes are moved between host and GPU, or between GPUs.
+enum class CopyMechanism : std::uint8_t {
+  single,   // one DMA of contiguous bytes
+  many,     // a loop of asynchronous DMAs, one per block
+  batched,  // one call with many descriptors (cuMemcpyBatchAsync)
+  kernel,   // SMs read and write the scattered blocks themselves
+  gather,   // a kernel gathers the blocks into one buffer, then one DMA (or DMA, then scatter)
+  peer,     // between GPUs
+};
+[[nodiscard]] std::string_view mechanism_name(CopyMechanism mechanism);
+[[nodiscard]] std::optional<CopyMechanism> mechanism_named(std::string_view name);
+
+/// `copies` blocks of `block_bytes` each, timed together.
+struct CopyRow {
+  bool to_device = true;  // H2D; else D2H
+  CopyMechanism mechanism = CopyMechanism::many;
+  bool duplex = false;  // while the other direction is busy too
+  std::int64_t block_bytes = 0;
+  std::int64_t copies = 1;
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
+/// Decode attention on the CPU: KV bytes read for `batch` sequences of `context` tokens each.
+struct CpuAttentionRow {
+  std::int64_t threads = 0;
+  std::int64_t batch = 0;
+  std::int64_t context = 0;
+  double kv_bytes = 0.0;
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
+/// Host time of one iteration that the GPU waits for.
+struct HostRow {
+  std::int64_t sequences = 0;
+  std::int64_t tensor_parallel = 1;
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
+/// One kernel of one model, by the tokens of the iteration or, for `per_sequence`, by the sequences that are sampled.
+struct LayerRow {
+  std::string kernel;  // qkv_proj, o_proj, gate_up_proj, down_proj, act_fn, layernorm, rotary_emb, embedding,
+                       // final_layernorm, lm_head, sampler
+  bool per_sequence = false;
+  std::int64_t count = 0;  // tokens or sequences
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
+/// A whole iteration as an engine logged it.
+struct IterationRow {
+  std::int64_t tokens = 0;   // computed in the iteration, all sequences together
+  std::int64_t context = 0;  // KV tokens that they attend to, all sequences together
+  double chunk_pairs = 0.0;  // sum over prefill chunks of new tokens times (context + half of the new tokens)
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
+/// A file that rows came from.
+struct MeasurementFile {
+  std::string path;
+  std::string sha256;  // of its bytes as they lie on disk
+  std::string format;  // ops-gemm-csv, ops-attention-csv, vidur-mlp-csv, ...
+  std::int64_t rows = 0;
+  std::vector<std::string> notes;  // rows that were merged or left out, and why
+};
+
+/// What a measuring tool says about the GPU; null where it says nothing.
+struct MeasuredDevice {
+  std::optional<std::string> name;
+  std::optional<std::int64_t> memory_bytes;
+  std::optional<std::int64_t> sm_count;
+  std::optional<std::int64_t> l2_bytes;
+};
+
+struct Measurements {
+  std::vector<MeasurementFile> files;
+  MeasuredDevice device;
+  std::vector<GemmRow> gemm;
+  std::vector<AttentionRow> attention;  // decode and prefill
+  std::vector<MixedRow> mixed;
+  std::vector<ElementwiseRow> elementwise;
+  std::vector<AllReduceRow> all_reduce;
+  std::vector<CopyRow> copies;
+  std::vector<CpuAttentionRow> cpu_attention;
+  std::vector<HostRow> host;
+  std::vector<LayerRow> layers;
+  std::vector<IterationRow> iterations;
+};
+
+/// What `read_measurements` takes: a file, and optionally the one op to take from it.
+struct MeasurementInput {
+  std::string path;
+  std::optional<Op> only;
+};
+
+/// Reads files whose kind is told by their header (CSV, plain or gzip) or by "kind": "measurements" (JSON).
+/// Throws DataError with every problem of every file, naming line and column: unreadable, unknown header, a missing
+/// column, a field that is no number, a count below 1, a latency that is not above 0, no row at all, another schema
+/// version, an unknown unit. Units are those of the header (latency_us, time_us; Vidur's files are in ms).
+[[nodiscard]] Measurements read_measurements(std::span<const MeasurementInput> inputs);
+
+/// "gemm.csv.gz line 12".
+[[nodiscard]] std::string place_text(const Measurements& measurements, const RowPlace& place);
+
+}  // namespace spillway::hwmodels
