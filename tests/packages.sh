@@ -20,6 +20,7 @@ packages_for() {
       echo "nlohmann-json3-dev||configurations, profiles and results"
       echo "libssl-dev||SHA-256 of the inputs"
       echo "zlib1g-dev||traces that are compressed with gzip"
+      echo "libeigen3-dev||fits of latency models to measurements"
       echo "libpcre2-dev||tokens of text, GPT-2"
       echo "libsentencepiece-dev||tokens of text, SentencePiece"
       ;;

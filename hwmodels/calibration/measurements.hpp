@@ -1,4 +1,5 @@
-// What was measured on a GPU or its host: rows of kernels, copies, layers and iterations, each with its place in a file.
+// What was measured on a GPU or its host: rows of kernels, copies, layers and iterations, each with its place in a
+// file.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "sim/api/execution_model.hpp"
 
 namespace spillway::hwmodels {
 
@@ -86,15 +89,6 @@ struct AllReduceRow {
   RowPlace place{};
 };
 
-/// How bytes are moved between host and GPU, or between GPUs.
-enum class CopyMechanism : std::uint8_t {
-  single,   // one DMA of contiguous bytes
-  many,     // a loop of asynchronous DMAs, one per block
-  batched,  // one call with many descriptors (cuMemcpyBatchAsync)
-  kernel,   // SMs read and write the scattered blocks themselves
-  gather,   // a kernel gathers the blocks into one buffer, then one DMA (or DMA, then scatter)
-  peer,     // between GPUs
-};
 [[nodiscard]] std::string_view mechanism_name(CopyMechanism mechanism);
 [[nodiscard]] std::optional<CopyMechanism> mechanism_named(std::string_view name);
 

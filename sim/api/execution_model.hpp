@@ -47,6 +47,16 @@ struct CopyTime {
   Duration transfer{};
 };
 
+/// How bytes are moved between host and GPU, or between GPUs.
+enum class CopyMechanism : std::uint8_t {
+  single,   // one DMA of contiguous bytes
+  many,     // a loop of asynchronous DMAs, one per block
+  batched,  // one call with many descriptors (cuMemcpyBatchAsync)
+  kernel,   // SMs read and write the scattered blocks themselves
+  gather,   // a kernel gathers the blocks into one buffer, then one DMA (or DMA, then scatter)
+  peer,     // between GPUs
+};
+
 /// Predicts durations for one model on one GPU (per tensor-parallel rank) under one engine.
 ///
 /// Contract

@@ -1,0 +1,194 @@
+#include "hwmodels/calibration/kernel_fits.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "hwmodels/models/exact_math.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+// Rows that the first stage looks at: more take longer and move its handful of parameters by less than their noise.
+constexpr std::size_t kParameterRows = 1200;
+
+double real(std::int64_t count) { return static_cast<double>(count); }
+
+/// Every n-th row, so that at most kParameterRows are left.
+template <class Row>
+std::vector<Row> thinned(std::span<const Row> rows) {
+  const std::size_t step = (rows.size() + kParameterRows - 1) / kParameterRows;
+  std::vector<Row> kept;
+  for (std::size_t i = 0; i < rows.size(); i += step) kept.push_back(rows[i]);
+  return kept;
+}
+
+/// The variant with the smallest loss.
+template <class Model>
+struct Best {
+  std::optional<Model> model;
+  double loss = std::numeric_limits<double>::infinity();
+  void offer(Model candidate, double candidate_loss) {
+    if (candidate_loss >= loss && model) return;
+    model = std::move(candidate);
+    loss = candidate_loss;
+  }
+};
+
+/// Calls `visit(row, time)` with the kernel of each row's shape, built once for the rows that follow one another.
+template <class Row, class Key, class Build, class Visit>
+void by_shape(std::span<const Row> rows, const Key& key, const Build& build, const Visit& visit) {
+  std::map<decltype(key(rows[0])), std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < rows.size(); ++i) groups[key(rows[i])].push_back(i);
+  for (const auto& [shape, members] : groups) {
+    const auto kernel = build(rows[members.front()]);
+    for (const std::size_t i : members) visit(i, kernel);
+  }
+}
+
+auto gemm_key(const GemmRow& row) { return std::tuple(row.n, row.k); }
+auto heads_key(const AttentionRow& row) { return std::tuple(row.q_heads, row.kv_heads, row.head_dim); }
+
+GemmTime gemm_time(const GemmModel& model, const GemmRow& row) {
+  const double element = real(row.dtype_bytes);
+  return {model, row.n, row.k, element * real(row.n) * real(row.k), element};
+}
+
+AttentionShape shape_of(const AttentionRow& row) { return {row.q_heads, row.kv_heads, row.head_dim, 2.0, 2.0}; }
+
+KernelTime decode_time(const DecodeAttentionTime& kernel, const AttentionRow& row) {
+  const double each = real(row.context + row.new_tokens);
+  return kernel.at(real(row.batch), real(row.batch) * each, each);
+}
+
+KernelTime prefill_time(const PrefillAttentionTime& kernel, const AttentionRow& row) {
+  const std::vector<PrefillChunk> chunks(static_cast<std::size_t>(row.batch),
+                                         {Tokens(row.new_tokens), Tokens(row.context)});
+  return kernel.at(chunks);
+}
+
+template <class Row, class Key, class Build, class Time>
+std::vector<double> ratios_of(std::span<const Row> rows, const Key& key, const Build& build, const Time& time) {
+  std::vector<double> ratios(rows.size());
+  by_shape(rows, key, build,
+           [&](std::size_t i, const auto& kernel) { ratios[i] = time(kernel, rows[i]).seconds / rows[i].seconds; });
+  return ratios;
+}
+
+std::vector<double> logs_of_inverse(std::vector<double> ratios) {
+  std::transform(ratios.begin(), ratios.end(), ratios.begin(), [](double ratio) { return -std::log(ratio); });
+  return ratios;
+}
+
+/// Fits one variant: `with` makes a model of the parameters, `ratios` predicts the rows with it.
+template <class Model, class Row, class With, class Ratios>
+void try_variant(Best<Model>& best, const std::vector<double>& start, const std::vector<Row>& rows, const With& with,
+                 const Ratios& ratios) {
+  const FittedParameters fitted =
+      fit_positive(start, rows.size(), [&](std::span<const double> parameters, std::span<double> log_ratios) {
+        const std::vector<double> predicted = ratios(with(parameters), rows);
+        std::transform(predicted.begin(), predicted.end(), log_ratios.begin(), [](double r) { return std::log(r); });
+      });
+  best.offer(with(fitted.values), fitted.loss);
+}
+
+template <class Row, class Point>
+std::vector<ResidualPoint> points_of(std::span<const Row> rows, const Point& point) {
+  std::vector<ResidualPoint> points;
+  points.reserve(rows.size());
+  for (const Row& row : rows) points.push_back(point(row));
+  return points;
+}
+
+// Lengths and noise: the best of a handful of settings in cross-validation over whole (n, k) and (heads, KV heads)
+// series of A100, H100 and H200 tables; neighbouring settings differ by less than half a point of median error.
+const SurfaceShape kGemmSurface{{1.5, 1.0}, {1.5, 1.5}, 0.3, 600};
+const SurfaceShape kDecodeSurface{{3.0, 3.0}, {4.0, 4.0}, 0.05, 600};
+const SurfaceShape kPrefillSurface{{3.0, 3.0}, {3.0, 3.0}, 0.1, 600};
+
+}  // namespace
+
+std::vector<double> gemm_ratios(const GemmModel& model, std::span<const GemmRow> rows) {
+  return ratios_of(
+      rows, gemm_key, [&](const GemmRow& row) { return gemm_time(model, row); },
+      [](const GemmTime& kernel, const GemmRow& row) { return kernel.at(row.m); });
+}
+
+std::vector<double> decode_ratios(const DecodeAttentionModel& model, std::span<const AttentionRow> rows) {
+  return ratios_of(
+      rows, heads_key, [&](const AttentionRow& row) { return DecodeAttentionTime(model, shape_of(row)); }, decode_time);
+}
+
+std::vector<double> prefill_ratios(const PrefillAttentionModel& model, std::span<const AttentionRow> rows) {
+  return ratios_of(
+      rows, heads_key, [&](const AttentionRow& row) { return PrefillAttentionTime(model, shape_of(row)); },
+      prefill_time);
+}
+
+GemmModel fit_gemm(std::span<const GemmRow> rows, const FitHints& hints) {
+  const std::vector<GemmRow> few = thinned(rows);
+  Best<GemmModel> best;
+  for (const double norm : kNormExponents) {
+    try_variant(
+        best, {3e-6, 0.8 * hints.flops, 0.85 * hints.bandwidth, 0.1, 64.0, 0.5}, few,
+        [&](std::span<const double> p) {
+          return GemmModel{hints.sm_count, p[0], p[1], p[2], p[3], p[4], p[5], norm, {}};
+        },
+        gemm_ratios);
+  }
+  GemmModel model = *best.model;
+  const auto points = points_of(rows, [](const GemmRow& row) { return gemm_point(row.m, row.n, row.k); });
+  model.residual = fit_residual(points, logs_of_inverse(gemm_ratios(model, rows)), kGemmSurface);
+  return model;
+}
+
+DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, const FitHints& hints) {
+  const std::vector<AttentionRow> few = thinned(rows);
+  Best<DecodeAttentionModel> best;
+  for (const bool grouped_only : {false, true}) {
+    for (const double norm : kNormExponents) {
+      try_variant(
+          best, {8e-6, 1e-10, 0.9 * hints.bandwidth, 1e-6, 2e-9, 0.05, 2e-6}, few,
+          [&](std::span<const double> p) {
+            return DecodeAttentionModel{hints.sm_count, p[0], p[1], p[2],         p[3], p[4],
+                                        p[5],           p[6], norm, grouped_only, {}};
+          },
+          decode_ratios);
+    }
+  }
+  DecodeAttentionModel model = *best.model;
+  const auto points = points_of(rows, [](const AttentionRow& row) {
+    return decode_point(real(row.batch), real(row.context + row.new_tokens), row.q_heads, row.kv_heads);
+  });
+  model.residual = fit_residual(points, logs_of_inverse(decode_ratios(model, rows)), kDecodeSurface);
+  return model;
+}
+
+PrefillAttentionModel fit_prefill_attention(std::span<const AttentionRow> rows, const FitHints& hints) {
+  const std::vector<AttentionRow> few = thinned(rows);
+  const double tile = 4.0 * 128 * 128 * 128 * real(hints.sm_count) / (0.65 * hints.flops);
+  Best<PrefillAttentionModel> best;
+  for (const bool packed : {false, true}) {
+    for (const double norm : kNormExponents) {
+      try_variant(
+          best, {9e-6, 0.6 * hints.bandwidth, tile, 1e-6, 1.0}, few,
+          [&](std::span<const double> p) {
+            return PrefillAttentionModel{hints.sm_count, p[0], p[1], p[2], p[3], p[4], norm, packed, {}};
+          },
+          prefill_ratios);
+    }
+  }
+  PrefillAttentionModel model = *best.model;
+  const auto points = points_of(rows, [](const AttentionRow& row) {
+    return prefill_point(real(row.batch), real(row.new_tokens), row.q_heads, row.kv_heads);
+  });
+  model.residual = fit_residual(points, logs_of_inverse(prefill_ratios(model, rows)), kPrefillSurface);
+  return model;
+}
+
+}  // namespace spillway::hwmodels

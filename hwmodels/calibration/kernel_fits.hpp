@@ -1,0 +1,34 @@
+// Fits of the kernel models of hwmodels/models/ to measured rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hwmodels/calibration/least_squares.hpp"
+#include "hwmodels/calibration/measurements.hpp"
+#include "hwmodels/models/attention.hpp"
+#include "hwmodels/models/gemm.hpp"
+
+namespace spillway::hwmodels {
+
+/// Where the fits start, and what no fit finds: taken from the datasheet where there is one.
+struct FitHints {
+  std::int64_t sm_count = 132;
+  double flops = 5e14;      // FLOP/s
+  double bandwidth = 2e12;  // bytes/s
+};
+
+/// A fit in two stages, so that a held-out series can be predicted without repeating the slow first stage on all rows:
+/// parameters by robust least squares, then the residual surface. Every function needs at least one row.
+[[nodiscard]] GemmModel fit_gemm(std::span<const GemmRow> rows, const FitHints& hints);
+[[nodiscard]] DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, const FitHints& hints);
+[[nodiscard]] PrefillAttentionModel fit_prefill_attention(std::span<const AttentionRow> rows, const FitHints& hints);
+
+/// Predicted / measured of each row.
+[[nodiscard]] std::vector<double> gemm_ratios(const GemmModel& model, std::span<const GemmRow> rows);
+[[nodiscard]] std::vector<double> decode_ratios(const DecodeAttentionModel& model, std::span<const AttentionRow> rows);
+[[nodiscard]] std::vector<double> prefill_ratios(const PrefillAttentionModel& model,
+                                                 std::span<const AttentionRow> rows);
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,55 @@
+// Fits of positive parameters and of residual surfaces.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "hwmodels/models/residual_surface.hpp"
+
+namespace spillway::hwmodels {
+
+/// How far predictions are from measurements; fractions, of predicted / measured - 1.
+struct ErrorSummary {
+  std::int64_t n = 0;
+  double median = 0.0;  // of the absolute value
+  double p95 = 0.0;     // of the absolute value, interpolated as numpy does
+  double bias = 0.0;    // mean, signed
+};
+/// Of predicted / measured, in any order. All zero when there is none.
+[[nodiscard]] ErrorSummary summarise(std::vector<double> ratios);
+
+/// Writes log(predicted / measured) of every row for these parameters.
+using LogRatios = std::function<void(std::span<const double> parameters, std::span<double> log_ratios)>;
+
+struct FittedParameters {
+  std::vector<double> values;
+  double loss = 0.0;
+};
+
+/// Minimises sum over rows of rho(log ratio) + sum over parameters of (0.03 log(p / start))^2 by Levenberg-Marquardt in
+/// log p, where rho(x) = 2 s^2 (sqrt(1 + (x / s)^2) - 1) with s = 0.1: least squares for errors up to 10%, absolute
+/// deviations beyond, so that a few odd kernels do not bend the rest. The second sum keeps a parameter that the rows
+/// say nothing about where it started. `start` is positive.
+[[nodiscard]] FittedParameters fit_positive(const std::vector<double>& start, std::size_t rows,
+                                            const LogRatios& log_ratios);
+
+/// Lengths of a residual surface in octaves, the noise of one measurement relative to the spread of the surface, and
+/// how many points it may keep.
+struct SurfaceShape {
+  std::array<double, 2> work_lengths{};
+  std::array<double, 2> shape_lengths{};
+  double noise_variance = 0.1;
+  std::size_t most_anchors = 600;
+};
+
+/// Gaussian-process regression of log(measured / modelled) at `points`. With more points than `most_anchors` it keeps
+/// those that farthest-point sampling finds and regresses all points on them (subset of regressors). O(points
+/// anchors^2) time, O(points anchors) memory.
+[[nodiscard]] ResidualSurface fit_residual(std::span<const ResidualPoint> points, std::span<const double> log_ratios,
+                                           const SurfaceShape& shape);
+
+}  // namespace spillway::hwmodels

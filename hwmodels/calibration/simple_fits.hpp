@@ -1,0 +1,35 @@
+// Fits of the lines and curves of simple_kernels.hpp to measured rows.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "hwmodels/calibration/measurements.hpp"
+#include "hwmodels/models/simple_kernels.hpp"
+
+namespace spillway::hwmodels {
+
+/// Fits, each by relative least squares (errors count as fractions of what was measured). Every one needs at least as
+/// many rows as parameters, and refuses with DataError rows that leave a parameter open (all of one size).
+[[nodiscard]] ElementwiseModel fit_elementwise(std::span<const ElementwiseRow> rows);
+/// Knots at the measured sizes, at most 32 for each number of ranks, spread evenly on a log scale.
+[[nodiscard]] AllReduceModel fit_all_reduce(std::span<const AllReduceRow> rows);
+/// One model for each direction and mechanism in the rows; duplex rows are left out. The small curve holds the measured
+/// sizes below 64 KiB (up to 64 KiB for batched copies, whose descriptors have a cliff that no line follows).
+[[nodiscard]] std::vector<CopyModel> fit_copies(std::span<const CopyRow> rows);
+[[nodiscard]] CpuAttentionModel fit_cpu_attention(std::span<const CpuAttentionRow> rows);
+[[nodiscard]] HostModel fit_host(std::span<const HostRow> rows);
+[[nodiscard]] LayerTables tabulate_layers(std::span<const LayerRow> layers, std::span<const MixedRow> attention);
+[[nodiscard]] IterationModel fit_iterations(std::span<const IterationRow> rows);
+
+/// Predicted / measured of each row (copies: without duplex rows and those of a mechanism that has no model).
+[[nodiscard]] std::vector<double> ratios(const ElementwiseModel& model, std::span<const ElementwiseRow> rows);
+[[nodiscard]] std::vector<double> ratios(const AllReduceModel& model, std::span<const AllReduceRow> rows);
+[[nodiscard]] std::vector<double> ratios(std::span<const CopyModel> models, std::span<const CopyRow> rows);
+[[nodiscard]] std::vector<double> ratios(const CpuAttentionModel& model, std::span<const CpuAttentionRow> rows);
+[[nodiscard]] std::vector<double> ratios(const HostModel& model, std::span<const HostRow> rows);
+[[nodiscard]] std::vector<double> ratios(const LayerTables& tables, std::span<const LayerRow> rows);
+[[nodiscard]] std::vector<double> ratios(const LayerTables& tables, std::span<const MixedRow> rows);
+[[nodiscard]] std::vector<double> ratios(const IterationModel& model, std::span<const IterationRow> rows);
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,111 @@
+#include "hwmodels/models/attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hwmodels/models/exact_math.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+constexpr double kTile = 128.0;  // rows of queries, and of keys, that a block works on at a time
+constexpr double kFittedHeadDim = 128.0;
+
+double real(std::int64_t count) { return static_cast<double>(count); }
+double group(const AttentionShape& shape) { return real(shape.q_heads) / real(shape.kv_heads); }
+double kv_bytes(const AttentionShape& shape) {
+  return 2.0 * real(shape.kv_heads * shape.head_dim) * shape.kv_element_bytes;
+}
+double query_bytes(const AttentionShape& shape) {
+  return 2.0 * real(shape.q_heads * shape.head_dim) * shape.element_bytes;
+}
+
+}  // namespace
+
+ResidualPoint decode_point(double sequences, double context, std::int64_t q_heads, std::int64_t kv_heads) {
+  return {{log2_line(sequences), log2_line(context)},
+          {log2_line(real(kv_heads)), log2_line(real(q_heads) / real(kv_heads))}};
+}
+
+ResidualPoint prefill_point(double sequences, double chunk, std::int64_t q_heads, std::int64_t kv_heads) {
+  return {{log2_line(sequences), log2_line(chunk)},
+          {log2_line(real(q_heads)), log2_line(real(q_heads) / real(kv_heads))}};
+}
+
+DecodeAttentionTime::DecodeAttentionTime(const DecodeAttentionModel& model, const AttentionShape& shape)
+    : launch_(model.launch_seconds),
+      heads_seconds_(model.head_seconds * real(shape.q_heads)),
+      blocks_per_sm_(real(shape.kv_heads) / real(model.sm_count)),
+      block_seconds_(model.block_seconds),
+      token_seconds_(model.token_seconds * (1.0 + model.group_growth * group(shape)) * real(shape.head_dim) /
+                     kFittedHeadDim),
+      split_seconds_(model.split_seconds),
+      kv_seconds_(kv_bytes(shape) / model.bandwidth),
+      query_seconds_(query_bytes(shape) / model.bandwidth),
+      norm_exponent_(model.norm_exponent),
+      split_doublings_(model.splits_grouped_heads_only && shape.q_heads == shape.kv_heads ? 0 : kSplitDoublings),
+      residual_(ResidualSlice(model.residual, decode_point(1.0, 1.0, shape.q_heads, shape.kv_heads).shape)) {}
+
+KernelTime DecodeAttentionTime::modelled(double sequences, double context, double longest) const {
+  const double mean_seconds = context / sequences * token_seconds_;
+  const double tail_seconds = longest * token_seconds_ - mean_seconds;
+  double waves = sequences * blocks_per_sm_;
+  double share = 1.0;  // of the sequence in one split
+  double chain = std::max(1.0, waves) * (block_seconds_ + mean_seconds) + tail_seconds;
+  for (int i = 1; i <= split_doublings_; ++i) {
+    waves *= 2.0;
+    share *= 0.5;
+    chain = std::min(chain, std::max(1.0, waves) * (block_seconds_ + share * mean_seconds) + share * tail_seconds +
+                                split_seconds_ * (1.0 + i));
+  }
+  const double memory = kv_seconds_ * context + query_seconds_ * sequences;
+  return {launch_ + heads_seconds_ * sequences + p_norm(chain, memory, norm_exponent_), false};
+}
+
+KernelTime DecodeAttentionTime::at(double sequences, double context, double longest) const {
+  KernelTime time = modelled(sequences, context, longest);
+  time.seconds *= residual_.ratio(log2_line(sequences), log2_line(context / sequences));
+  return time;
+}
+
+PrefillAttentionTime::PrefillAttentionTime(const PrefillAttentionModel& model, const AttentionShape& shape)
+    : launch_(model.launch_seconds),
+      blocks_(real(model.packs_groups ? shape.kv_heads : shape.q_heads) / real(model.sm_count)),
+      rows_per_token_(model.packs_groups ? group(shape) : 1.0),
+      tile_seconds_(model.tile_seconds * real(shape.head_dim) / kFittedHeadDim),
+      block_seconds_(model.block_seconds),
+      longest_weight_(model.longest_weight),
+      kv_seconds_(kv_bytes(shape) / model.bandwidth),
+      query_seconds_(query_bytes(shape) / model.bandwidth),
+      norm_exponent_(model.norm_exponent),
+      residual_(ResidualSlice(model.residual, prefill_point(1.0, 1.0, shape.q_heads, shape.kv_heads).shape)) {}
+
+void PrefillAttentionTime::add(Work& work, double sequences, double fresh, double context,
+                               double longest_context) const {
+  const double last = std::ceil((longest_context + fresh) / kTile);
+  const double mean = std::min(last, std::max(1.0, (context + 0.5 * fresh) / kTile + 0.5));
+  const double blocks = sequences * blocks_ * std::ceil(fresh * rows_per_token_ / kTile);
+  work.blocks_seconds += blocks * (mean * tile_seconds_ + block_seconds_);
+  work.longest_seconds = std::max(work.longest_seconds, last * tile_seconds_ + block_seconds_);
+  work.memory_seconds += sequences * (kv_seconds_ * (context + fresh) + query_seconds_ * fresh);
+  work.tokens += sequences * fresh;
+  work.token_chunks += sequences * fresh * fresh;
+}
+
+KernelTime PrefillAttentionTime::at(std::span<const PrefillChunk> chunks, double decodes, double decode_context,
+                                    double decode_longest) const {
+  Work work;
+  for (const PrefillChunk& chunk : chunks) {
+    const double context = real(chunk.context.count());
+    add(work, 1.0, real(chunk.new_tokens.count()), context, context);
+  }
+  // The new token of a decode is among the tokens it attends to.
+  if (decodes > 0.0) add(work, decodes, 1.0, decode_context / decodes - 1.0, decode_longest - 1.0);
+  const double chunk = work.token_chunks / work.tokens;
+  const double arithmetic = p_norm(work.blocks_seconds, longest_weight_ * work.longest_seconds, norm_exponent_);
+  const double seconds = launch_ + p_norm(arithmetic, work.memory_seconds, norm_exponent_);
+  return {seconds * residual_.ratio(log2_line(work.tokens / chunk), log2_line(chunk)),
+          arithmetic > work.memory_seconds};
+}
+
+}  // namespace spillway::hwmodels

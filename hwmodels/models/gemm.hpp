@@ -1,0 +1,80 @@
+// Time of a matrix multiplication y[m][n] = x[m][k] w[n][k].
+//
+// Given     m, n, k                tokens, outputs, inputs
+//           W, E                   bytes of the weights, bytes per element of x and y                     GemmTime
+//           t0, P, B               launch, FLOP/s of a full wave, bytes/s of memory                        GemmModel
+//           a, u, r, p             loss at tile edges, prologue, cost of a split, exponent                 GemmModel
+//           SM                     streaming multiprocessors                                              GemmModel
+//           T                      tiles of M x N outputs: 64x64 64x128 128x64 128x128 64x256 128x256 256x128
+//           S                      splits of k: 1, 2, 4, 8
+// Computed, in seconds
+//   waves(T, s)   = ceil(ceil(m / M) ceil(n / N) s / SM)
+//   tile(T, s)    = 2 M N (ceil(k / s) + u) (1 + 64 a (1 / M + 1 / N)) SM / P
+//   compute       = min over T, s of waves tile + [s > 1] r 4 m n s / B       (partial sums are written and read)
+//   memory        = (W + E (m k + m n)) / B
+//   seconds       = (t0 + (compute^p + memory^p)^(1/p)) * residual(m; n, k)
+//
+// cuBLAS picks tile and split by heuristics of its own; the smallest modelled time stands for its choice. The jumps at
+// multiples of a tile or of a wave are kept, because they are most of what a smooth model gets wrong (latency study of
+// 2026-11-20, section 2).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "hwmodels/models/residual_surface.hpp"
+
+namespace spillway::hwmodels {
+
+/// Seconds of one kernel, and what bounds it.
+struct KernelTime {
+  double seconds = 0.0;
+  bool compute_bound = false;
+};
+
+/// Parameters of all matrix multiplications in one number format on one GPU and kernel library.
+struct GemmModel {
+  std::int64_t sm_count = 0;
+  double launch_seconds = 0.0;
+  double flops = 0.0;      // FLOP/s that full waves reach
+  double bandwidth = 0.0;  // bytes/s that large matrices reach
+  double edge_loss = 0.0;  // of a 64 x 64 tile: twice this fraction more time than the largest would take
+  double prologue = 0.0;   // columns of k that starting a tile costs
+  double split_cost = 0.0;
+  double norm_exponent = 4.0;  // p, one of kNormExponents
+  ResidualSurface residual;
+};
+
+/// Where a multiplication lies on the residual surface.
+[[nodiscard]] ResidualPoint gemm_point(std::int64_t m, std::int64_t n, std::int64_t k);
+
+/// The time of one weight matrix, by tokens.
+class GemmTime {
+ public:
+  GemmTime() = default;
+  GemmTime(const GemmModel& model, std::int64_t n, std::int64_t k, double weight_bytes, double element_bytes);
+
+  /// m >= 1. About half a microsecond: callers keep the result.
+  [[nodiscard]] KernelTime at(std::int64_t m) const;
+  /// Without the residual.
+  [[nodiscard]] KernelTime modelled(std::int64_t m) const;
+
+ private:
+  struct Candidate {
+    std::int32_t rows = 0;     // M
+    std::int64_t columns = 0;  // ceil(n / N) s
+    double wave_seconds = 0.0;
+    double split_seconds = 0.0;  // per token
+  };
+  static constexpr std::size_t kCandidates = 28;
+
+  double launch_ = 0.0;
+  std::int64_t sm_count_ = 1;
+  double fixed_memory_ = 0.0;
+  double memory_per_token_ = 0.0;
+  double norm_exponent_ = 1.0;
+  std::array<Candidate, kCandidates> candidates_{};
+  ResidualSlice residual_;
+};
+
+}  // namespace spillway::hwmodels

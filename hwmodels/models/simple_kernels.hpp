@@ -1,0 +1,91 @@
+// Time of what is described by a line or a measured curve: elementwise kernels, all-reduces, copies, CPU attention,
+// host work, whole layers and iterations.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/api/execution_model.hpp"
+
+namespace spillway::hwmodels {
+
+/// Measured points of a curve, joined by straight lines; beyond the ends the line through the last two points goes on,
+/// but never below 0 nor below the first point's value at its left. At least one point; sizes strictly ascending.
+struct Curve {
+  struct Point {
+    double size = 0.0;
+    double seconds = 0.0;
+    bool operator==(const Point&) const = default;
+  };
+  std::vector<Point> points;
+  /// O(log points).
+  [[nodiscard]] double at(double size) const;
+};
+
+/// t = launch + bytes / bandwidth of norms, activations, rotations, sums, look-ups.
+struct ElementwiseModel {
+  double launch_seconds = 0.0;
+  double bandwidth = 0.0;  // bytes/s
+};
+
+/// Seconds by the bytes of one rank's buffer, for each number of ranks that was measured.
+struct AllReduceModel {
+  std::map<std::int64_t, Curve> by_ranks;
+  /// For a number of ranks that was not measured: the nearest measured one above (else the largest), at a size scaled
+  /// so that each rank moves the same bytes, 2 (p - 1) / p each.
+  [[nodiscard]] double seconds(std::int64_t ranks, double bytes) const;
+};
+
+/// t per copy = launch + bytes / bandwidth, or the measured curve up to its last point.
+struct CopyModel {
+  bool to_device = true;
+  CopyMechanism mechanism = CopyMechanism::many;
+  double launch_seconds = 0.0;
+  double bandwidth = 0.0;  // bytes/s
+  Curve small;             // seconds of one copy by its bytes; may hold no point
+
+  /// Of one copy of so many bytes.
+  [[nodiscard]] double seconds(double block_bytes) const;
+};
+
+/// KV bytes / min(threads * per_thread, total) + launch.
+struct CpuAttentionModel {
+  double launch_seconds = 0.0;
+  double bandwidth_per_thread = 0.0;  // bytes/s
+  double bandwidth = 0.0;             // bytes/s of all threads together
+};
+
+/// fixed + per_sequence * sequences.
+struct HostModel {
+  double fixed_seconds = 0.0;
+  double per_sequence_seconds = 0.0;
+};
+
+/// Measured kernels of one model, as an engine's profiler logs them.
+struct LayerTables {
+  std::string model;                          // which the tables were measured on; empty when no file says so
+  std::map<std::string, Curve> per_token;     // kernel -> seconds by tokens
+  std::map<std::string, Curve> per_sequence;  // kernel -> seconds by sampled sequences
+  /// Attention on a grid over (chunk, chunk context, decodes, decode context), each axis ascending and starting at 0;
+  /// seconds row by row, the last axis fastest. What was not measured (for instance nothing to do at all) is negative.
+  std::vector<double> chunk_axis;
+  std::vector<double> chunk_context_axis;
+  std::vector<double> decodes_axis;
+  std::vector<double> decode_context_axis;
+  std::vector<double> attention_seconds;
+
+  /// Multilinear between grid points; beyond the grid the last cell goes on linearly. O(16).
+  [[nodiscard]] double attention(double chunk, double chunk_context, double decodes, double decode_context) const;
+};
+
+/// a + b tokens + c context + d chunk pairs, from an engine's log of whole iterations.
+struct IterationModel {
+  double fixed_seconds = 0.0;
+  double token_seconds = 0.0;
+  double context_seconds = 0.0;
+  double pair_seconds = 0.0;
+};
+
+}  // namespace spillway::hwmodels
