@@ -4,36 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "sim/embedded_file.hpp"
+#include "hwmodels/data_file.hpp"
 #include "sim/error.hpp"
 #include "sim/units.hpp"
 
 namespace spillway::hwmodels {
-
-/// One value of a data file, as `explain` prints it.
-struct Entry {
-  std::string key;
-  std::string value;
-  std::string unit;         // "1" for a plain number, "bool" for a flag
-  std::string source_kind;  // measured | datasheet | borrowed | assumed
-  std::string citation;
-};
-
-/// What every data file states about itself.
-struct DataFile {
-  std::string name;
-  std::string stands_for;  // hardware and kernel library, engine version, or published model
-  std::string error;       // how far off results may be, in words
-  std::string path;        // as the user gave it, or relative to the repository when embedded
-  std::string sha256;      // of the file's bytes
-  std::vector<Entry> entries;
-  std::vector<std::string> warnings;  // what was assumed or left out; every result repeats them
-};
 
 /// One direction of the host link: t = launch per copy + bytes / bandwidth.
 struct HostLink {
@@ -181,8 +160,5 @@ struct LlmModel {
 [[nodiscard]] GpuProfile load_gpu(std::string_view name_or_file);
 [[nodiscard]] EngineProfile load_engine(std::string_view name_or_file);
 [[nodiscard]] LlmModel load_llm(std::string_view name_or_file);
-
-/// The JSON files under hwmodels/ that the build put into the binary.
-[[nodiscard]] std::span<const EmbeddedFile> embedded_files();
 
 }  // namespace spillway::hwmodels
