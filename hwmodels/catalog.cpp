@@ -37,7 +37,8 @@ LlmModel read_llm(FieldReader in) {
   llm.tied_embeddings = in.flag("tied_embeddings");
   llm.learned_position_rows = in.integer("learned_position_rows", "1", 0, 1000 * kMaxWidth);
   const bool biases = in.flag("biases");
-  llm.biases = {.qkv = biases, .output = biases, .mlp = biases, .head = false};
+  const bool qkv_biases = in.optional_flag("qkv_biases");
+  llm.biases = {.qkv = biases || qkv_biases, .output = biases, .mlp = biases, .head = false};
   llm.norm_vectors = biases ? 2 : 1;
   llm.dtype_bytes = in.integer("dtype_bytes", "bytes", 1, 8);
   const std::int64_t published = in.integer("parameters", "1", 1, 1'000'000'000'000'000'000);
@@ -189,8 +190,18 @@ GpuProfile load_gpu(std::string_view name_or_file) {
   const auto latency = in.number_or_null("all_reduce_latency", "s", kSeconds);
   const auto bus = in.number_or_null("all_reduce_bandwidth", "bytes/s", kBandwidth);
   if (latency && bus) gpu.all_reduce = AllReduce{*latency, BytesPerSecond(*bus)};
+  const auto h2d_duplex = in.number_or_null("h2d_bandwidth_duplex", "bytes/s", kBandwidth);
+  const auto d2h_duplex = in.number_or_null("d2h_bandwidth_duplex", "bytes/s", kBandwidth);
+  if (h2d_duplex) gpu.h2d_bandwidth_duplex = BytesPerSecond(*h2d_duplex);
+  if (d2h_duplex) gpu.d2h_bandwidth_duplex = BytesPerSecond(*d2h_duplex);
+  gpu.sm_count = in.integer("sm_count", "1", 1, 100'000);
+  gpu.l2_cache = Bytes(in.integer("l2_cache", "bytes", 1, 1'000'000'000'000));
   in.require(gpu.h2d.bandwidth <= gpu.host_link_peak, "h2d_bandwidth", "exceeds host_link_peak");
   in.require(gpu.d2h.bandwidth <= gpu.host_link_peak, "d2h_bandwidth", "exceeds host_link_peak");
+  in.require(gpu.h2d_bandwidth_duplex.value_or(gpu.h2d.bandwidth) <= gpu.h2d.bandwidth, "h2d_bandwidth_duplex",
+             "exceeds h2d_bandwidth, which the direction reaches alone");
+  in.require(gpu.d2h_bandwidth_duplex.value_or(gpu.d2h.bandwidth) <= gpu.d2h.bandwidth, "d2h_bandwidth_duplex",
+             "exceeds d2h_bandwidth, which the direction reaches alone");
   in.require(latency.has_value() == bus.has_value(), "all_reduce_bandwidth",
              "must be null exactly when all_reduce_latency is");
   gpu.file = in.finish();

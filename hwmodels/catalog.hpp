@@ -30,7 +30,7 @@ struct AllReduce {
 struct GpuProfile {
   DataFile file;
   Bytes memory{};           // total memory as CUDA reports it
-  double peak_flops = 0.0;  // dense bf16, FLOP/s
+  double peak_flops = 0.0;  // dense bf16, or fp16 where a GPU has no bf16, FLOP/s
   BytesPerSecond memory_bandwidth{};
   double gemm_compute_efficiency = 0.0;
   double gemm_memory_efficiency = 0.0;
@@ -40,8 +40,13 @@ struct GpuProfile {
   double attention_overhead_seconds = 0.0;  // per attention call
   HostLink h2d{};
   HostLink d2h{};
-  BytesPerSecond host_link_peak{};      // per direction
+  BytesPerSecond host_link_peak{};  // per direction
+  // Of each direction while the other one is busy too; empty: no figure.
+  std::optional<BytesPerSecond> h2d_bandwidth_duplex;
+  std::optional<BytesPerSecond> d2h_bandwidth_duplex;
   std::optional<AllReduce> all_reduce;  // empty: no figure, so no tensor parallelism
+  std::int64_t sm_count = 0;            // streaming multiprocessors that CUDA offers
+  Bytes l2_cache{};
 };
 
 /// The host side of one serving engine, and what it takes from GPU memory beside weights and KV cache.

@@ -84,6 +84,12 @@ bool FieldReader::flag(const char* key) {
   return false;
 }
 
+bool FieldReader::optional_flag(const char* key) {
+  if (values_.contains(key)) return flag(key);
+  known_.emplace_back(key);
+  return false;
+}
+
 void FieldReader::require(bool holds, const char* key, const std::string& what) {
   if (!holds && problems_.empty()) fail(kValues / key / "value", what);
 }

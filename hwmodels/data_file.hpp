@@ -67,6 +67,8 @@ class FieldReader {
   std::optional<double> number_or_null(const char* key, const char* unit, const Range& range);
   std::int64_t integer(const char* key, const char* unit, std::int64_t low, std::int64_t high);
   bool flag(const char* key);
+  /// Like flag(), but false when the file leaves the field out.
+  bool optional_flag(const char* key);
   /// A condition between fields; judged only while the fields themselves are right.
   void require(bool holds, const char* key, const std::string& what);
 
