@@ -1,257 +1,24 @@
 #include "hwmodels/catalog.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "hwmodels/hf_config.hpp"
-#include "hwmodels/hf_object.hpp"
-#include "sim/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kSchemaVersion = 1;
-const std::array<std::string, 4> kSourceKinds{"measured", "datasheet", "borrowed", "assumed"};
-
-/// Where the files of one kind live and which configuration key names them.
-struct Kind {
-  std::string_view folder;
-  std::string_view name;  // the file's "kind"
-  std::string_view key;
-};
 constexpr Kind kGpu{"hwmodels/profiles/", "gpu", "hardware"};
 constexpr Kind kEngine{"hwmodels/engines/", "engine", "engine"};
 constexpr Kind kLlm{"hwmodels/llms/", "llm", "model"};
-constexpr std::string_view kSuffix = ".json";
-constexpr std::size_t kMostBytes = 16'000'000;  // of one file
-
-/// Inclusive bounds, wide enough for any machine to come and narrow enough to catch a wrong unit.
-struct Range {
-  double low;
-  double high;
-  std::string_view text;
-};
-constexpr Range kBandwidth{1e6, 1e16, "between 1 MB/s and 1e16 bytes/s"};
-constexpr Range kFlops{1e9, 1e19, "between 1e9 and 1e19 FLOP/s"};
-constexpr Range kSeconds{0.0, 10.0, "between 0 and 10 s"};
-constexpr Range kEfficiency{1e-6, 1.0, "above 0 and at most 1"};
-
-std::string suggestion(std::string_view word, std::span<const std::string> allowed) {
-  const std::string near = nearest_name(word, allowed);
-  return (near.empty() ? std::string() : fmt::format("did you mean \"{}\"? ", near)) +
-         fmt::format("allowed: {}", fmt::join(allowed, ", "));
-}
-
-/// Reads one data file. Every call declares a field and records what is wrong with it; `finish` reports all of it.
-class FieldReader {
- public:
-  FieldReader(const Kind& kind, std::string path, std::string_view content) {
-    file_.path = std::move(path);
-    file_.sha256 = sha256_hex(content);
-    try {
-      document_ = json::parse(content);
-    } catch (const json::exception& error) {
-      throw DataError(fmt::format("not a JSON document: {}", json_fault(error)), file_.path);
-    }
-    check_header(kind.name);
-    reject_unknown(document_, kRoot, {"schema_version", "kind", "name", "stands_for", "error", "source", "values"});
-    file_.name = text(document_, kRoot, "name");
-    file_.stands_for = text(document_, kRoot, "stands_for");
-    file_.error = text(document_, kRoot, "error");
-    if (document_.contains("values") && document_["values"].is_object()) {
-      values_ = document_["values"];
-    } else {
-      fail(kValues, "must be an object that holds the fields");
-    }
-  }
-
-  double number(const char* key, const char* unit, const Range& range) {
-    return optional_number(key, unit, range, false).value_or(range.low);
-  }
-  /// Like number(), but the value may be null.
-  std::optional<double> number_or_null(const char* key, const char* unit, const Range& range) {
-    return optional_number(key, unit, range, true);
-  }
-  std::int64_t integer(const char* key, const char* unit, std::int64_t low, std::int64_t high) {
-    const json* value = field(key, unit);
-    if (value == nullptr) return low;
-    if (!value->is_number_integer() || *value < low || *value > high) {
-      fail(kValues / key / "value",
-           fmt::format("must be an integer between {} and {}, not {}", low, high, value->dump()));
-      return low;
-    }
-    return value->get<std::int64_t>();
-  }
-  bool flag(const char* key) {
-    const json* value = field(key, "bool");
-    if (value == nullptr) return false;
-    if (value->is_boolean()) return value->get<bool>();
-    fail(kValues / key / "value", fmt::format("must be true or false, not {}", value->dump()));
-    return false;
-  }
-  /// A condition between fields; judged only while the fields themselves are right.
-  void require(bool holds, const char* key, const std::string& what) {
-    if (!holds && problems_.empty()) fail(kValues / key / "value", what);
-  }
-
-  DataFile finish() {
-    reject_unknown(values_, kValues, known_);
-    if (!problems_.empty()) throw DataError(std::move(problems_));
-    return std::move(file_);
-  }
-
- private:
-  void fail(const json::json_pointer& at, std::string what, std::string fix = {}) {
-    problems_.push_back({std::move(what), fmt::format("{} at {}", file_.path, at.to_string()), std::move(fix)});
-  }
-
-  /// Another schema version or kind has other fields, so nothing else is reported then.
-  void check_header(std::string_view kind) const {
-    if (!document_.is_object()) throw DataError("the file must hold a JSON object", file_.path);
-    const auto expect = [&](const char* key, const json& wanted) {
-      const json found = document_.value(key, json());
-      if (found == wanted) return;
-      throw DataError(fmt::format("must be {}, not {}", wanted.dump(), found.dump()),
-                      fmt::format("{} at /{}", file_.path, key));
-    };
-    expect("schema_version", kSchemaVersion);
-    expect("kind", kind);
-  }
-
-  void reject_unknown(const json& object, const json::json_pointer& at, const std::vector<std::string>& allowed) {
-    for (const auto& [key, value] : object.items()) {
-      if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
-      fail(at / key, "unknown field", suggestion(key, allowed));
-    }
-  }
-
-  std::string text(const json& object, const json::json_pointer& at, const char* key) {
-    const auto it = object.find(key);
-    if (it != object.end() && it->is_string() && !it->get_ref<const std::string&>().empty()) return *it;
-    fail(at / key, it == object.end() ? "missing" : fmt::format("must be a text, not {}", it->dump()));
-    return {};
-  }
-
-  void read_source(const json& entry, const json::json_pointer& at, Entry& row) {
-    const bool own = entry.contains("source");
-    const json::json_pointer source_at = (own ? at : kRoot) / "source";
-    const json source = own ? entry["source"] : document_.value("source", json());
-    if (!source.is_object()) return fail(at / "source", "missing: the field or the whole file needs {kind, cite}");
-    reject_unknown(source, source_at, {"kind", "cite"});
-    row.source_kind = text(source, source_at, "kind");
-    row.citation = text(source, source_at, "cite");
-    if (!row.source_kind.empty() &&
-        std::find(kSourceKinds.begin(), kSourceKinds.end(), row.source_kind) == kSourceKinds.end()) {
-      fail(source_at / "kind", fmt::format("unknown kind \"{}\"", row.source_kind),
-           suggestion(row.source_kind, kSourceKinds));
-    }
-  }
-
-  /// Checks what is common to all fields; the value, or null when there is none.
-  const json* field(const char* key, const char* unit) {
-    known_.emplace_back(key);
-    const json::json_pointer at = kValues / key;
-    const auto it = values_.find(key);
-    if (it == values_.end()) return fail(at, "missing"), nullptr;
-    if (!it->is_object()) {
-      return fail(at, fmt::format("must be an object {{value, unit, source}}, not {}", it->dump())), nullptr;
-    }
-    reject_unknown(*it, at, {"value", "unit", "source"});
-    Entry row{.key = key, .value = {}, .unit = text(*it, at, "unit"), .source_kind = {}, .citation = {}};
-    if (!row.unit.empty() && row.unit != unit) {
-      fail(at / "unit", fmt::format("must be \"{}\", not \"{}\"", unit, row.unit));
-    }
-    read_source(*it, at, row);
-    const auto value = it->find("value");
-    if (value == it->end()) return fail(at / "value", "missing"), nullptr;
-    row.value = value->is_number_float() ? fmt::format("{:.10g}", value->get<double>()) : value->dump();
-    file_.entries.push_back(std::move(row));
-    return &*value;
-  }
-
-  std::optional<double> optional_number(const char* key, const char* unit, const Range& range, bool nullable) {
-    const json* value = field(key, unit);
-    if (value == nullptr || (nullable && value->is_null())) return std::nullopt;
-    if (!value->is_number() || value->get<double>() < range.low || value->get<double>() > range.high) {
-      fail(kValues / key / "value", fmt::format("must be a number {}, not {}", range.text, value->dump()));
-      return std::nullopt;
-    }
-    return value->get<double>();
-  }
-
-  inline static const json::json_pointer kRoot{""};
-  inline static const json::json_pointer kValues{"/values"};
-
-  json document_;
-  json values_ = json::object();
-  DataFile file_;
-  std::vector<std::string> known_;
-  std::vector<Problem> problems_;
-};
-
-std::vector<std::string> names_of(const Kind& kind) {
-  std::vector<std::string> names;
-  for (const EmbeddedFile& file : embedded_files()) {
-    if (!file.path.starts_with(kind.folder)) continue;
-    names.emplace_back(file.path.substr(kind.folder.size(), file.path.size() - kind.folder.size() - kSuffix.size()));
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-/// Devices and pipes may have no end; opening a pipe waits for a writer.
-void check_regular(const std::string& path) {
-  std::error_code none;
-  const auto status = std::filesystem::status(path, none);
-  const bool opens = std::filesystem::is_regular_file(status) || std::filesystem::is_directory(status);
-  if (opens || !std::filesystem::exists(status)) return;
-  throw DataError("is not a regular file", path, "write it to a file first and name that");
-}
-
-std::string read_file(const std::string& path) {
-  check_regular(path);
-  std::ifstream stream(path, std::ios::binary);
-  std::string content;
-  std::array<char, 65536> buffer{};
-  while (stream.read(buffer.data(), buffer.size()), stream.gcount() > 0) {
-    content.append(buffer.data(), static_cast<std::size_t>(stream.gcount()));
-    if (content.size() > kMostBytes) {
-      throw DataError(fmt::format("is larger than {} MB, as no such file is", kMostBytes / 1'000'000), path,
-                      "check that it is the file that you mean");
-    }
-  }
-  // A folder opens but cannot be read.
-  if (!stream.is_open() || stream.bad()) throw DataError("cannot be read", path, "check the path and its permissions");
-  return content;
-}
-
-bool is_path(std::string_view name_or_file) {
-  return name_or_file.find('/') != std::string_view::npos || name_or_file.ends_with(kSuffix);
-}
-
-FieldReader open(const Kind& kind, std::string_view name_or_file) {
-  if (is_path(name_or_file)) {
-    std::string path(name_or_file);
-    const std::string content = read_file(path);
-    return {kind, std::move(path), content};
-  }
-  const std::string path = fmt::format("{}{}{}", kind.folder, name_or_file, kSuffix);
-  for (const EmbeddedFile& file : embedded_files()) {
-    if (file.path == path) return {kind, path, file.content};
-  }
-  throw ConfigError(fmt::format("unknown {} \"{}\"", kind.key, name_or_file), std::string(kind.key),
-                    suggestion(name_or_file, names_of(kind)) + ", or a JSON file's path");
-}
 
 /// Our own form.
 LlmModel read_llm(FieldReader in) {
@@ -270,7 +37,8 @@ LlmModel read_llm(FieldReader in) {
   llm.tied_embeddings = in.flag("tied_embeddings");
   llm.learned_position_rows = in.integer("learned_position_rows", "1", 0, 1000 * kMaxWidth);
   const bool biases = in.flag("biases");
-  llm.biases = {.qkv = biases, .output = biases, .mlp = biases, .head = false};
+  const bool qkv_biases = in.optional_flag("qkv_biases");
+  llm.biases = {.qkv = biases || qkv_biases, .output = biases, .mlp = biases, .head = false};
   llm.norm_vectors = biases ? 2 : 1;
   llm.dtype_bytes = in.integer("dtype_bytes", "bytes", 1, 8);
   const std::int64_t published = in.integer("parameters", "1", 1, 1'000'000'000'000'000'000);
@@ -403,7 +171,7 @@ std::vector<std::string> engine_names() { return names_of(kEngine); }
 std::vector<std::string> llm_names() { return names_of(kLlm); }
 
 GpuProfile load_gpu(std::string_view name_or_file) {
-  FieldReader in = open(kGpu, name_or_file);
+  FieldReader in = open_data_file(kGpu, name_or_file);
   GpuProfile gpu;
   gpu.memory = Bytes(in.integer("memory", "bytes", 1, 1'000'000'000'000'000));
   gpu.peak_flops = in.number("peak_flops", "FLOP/s", kFlops);
@@ -422,8 +190,18 @@ GpuProfile load_gpu(std::string_view name_or_file) {
   const auto latency = in.number_or_null("all_reduce_latency", "s", kSeconds);
   const auto bus = in.number_or_null("all_reduce_bandwidth", "bytes/s", kBandwidth);
   if (latency && bus) gpu.all_reduce = AllReduce{*latency, BytesPerSecond(*bus)};
+  const auto h2d_duplex = in.number_or_null("h2d_bandwidth_duplex", "bytes/s", kBandwidth);
+  const auto d2h_duplex = in.number_or_null("d2h_bandwidth_duplex", "bytes/s", kBandwidth);
+  if (h2d_duplex) gpu.h2d_bandwidth_duplex = BytesPerSecond(*h2d_duplex);
+  if (d2h_duplex) gpu.d2h_bandwidth_duplex = BytesPerSecond(*d2h_duplex);
+  gpu.sm_count = in.integer("sm_count", "1", 1, 100'000);
+  gpu.l2_cache = Bytes(in.integer("l2_cache", "bytes", 1, 1'000'000'000'000));
   in.require(gpu.h2d.bandwidth <= gpu.host_link_peak, "h2d_bandwidth", "exceeds host_link_peak");
   in.require(gpu.d2h.bandwidth <= gpu.host_link_peak, "d2h_bandwidth", "exceeds host_link_peak");
+  in.require(gpu.h2d_bandwidth_duplex.value_or(gpu.h2d.bandwidth) <= gpu.h2d.bandwidth, "h2d_bandwidth_duplex",
+             "exceeds h2d_bandwidth, which the direction reaches alone");
+  in.require(gpu.d2h_bandwidth_duplex.value_or(gpu.d2h.bandwidth) <= gpu.d2h.bandwidth, "d2h_bandwidth_duplex",
+             "exceeds d2h_bandwidth, which the direction reaches alone");
   in.require(latency.has_value() == bus.has_value(), "all_reduce_bandwidth",
              "must be null exactly when all_reduce_latency is");
   gpu.file = in.finish();
@@ -432,7 +210,7 @@ GpuProfile load_gpu(std::string_view name_or_file) {
 
 EngineProfile load_engine(std::string_view name_or_file) {
   constexpr std::int64_t kMany = 1'000'000'000'000;
-  FieldReader in = open(kEngine, name_or_file);
+  FieldReader in = open_data_file(kEngine, name_or_file);
   EngineProfile engine;
   engine.launch_floor_seconds = in.number("launch_floor_per_layer", "s", kSeconds);
   engine.cuda_graph_max_tokens = in.integer("cuda_graph_max_tokens", "tokens", 0, kMany);
@@ -451,7 +229,7 @@ EngineProfile load_engine(std::string_view name_or_file) {
 
 LlmModel load_llm(std::string_view name_or_file) {
   const auto path = model_path(name_or_file);
-  if (!path) return read_llm(open(kLlm, name_or_file));
+  if (!path) return read_llm(open_data_file(kLlm, name_or_file));
   const std::string content = read_file(*path);
   const json document = json::parse(content, nullptr, false);
   const bool own = document.is_object() && (document.contains("schema_version") || document.contains("kind"));

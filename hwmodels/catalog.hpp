@@ -4,36 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "sim/embedded_file.hpp"
+#include "hwmodels/data_file.hpp"
 #include "sim/error.hpp"
 #include "sim/units.hpp"
 
 namespace spillway::hwmodels {
-
-/// One value of a data file, as `explain` prints it.
-struct Entry {
-  std::string key;
-  std::string value;
-  std::string unit;         // "1" for a plain number, "bool" for a flag
-  std::string source_kind;  // measured | datasheet | borrowed | assumed
-  std::string citation;
-};
-
-/// What every data file states about itself.
-struct DataFile {
-  std::string name;
-  std::string stands_for;  // hardware and kernel library, engine version, or published model
-  std::string error;       // how far off results may be, in words
-  std::string path;        // as the user gave it, or relative to the repository when embedded
-  std::string sha256;      // of the file's bytes
-  std::vector<Entry> entries;
-  std::vector<std::string> warnings;  // what was assumed or left out; every result repeats them
-};
 
 /// One direction of the host link: t = launch per copy + bytes / bandwidth.
 struct HostLink {
@@ -51,7 +30,7 @@ struct AllReduce {
 struct GpuProfile {
   DataFile file;
   Bytes memory{};           // total memory as CUDA reports it
-  double peak_flops = 0.0;  // dense bf16, FLOP/s
+  double peak_flops = 0.0;  // dense bf16, or fp16 where a GPU has no bf16, FLOP/s
   BytesPerSecond memory_bandwidth{};
   double gemm_compute_efficiency = 0.0;
   double gemm_memory_efficiency = 0.0;
@@ -61,8 +40,13 @@ struct GpuProfile {
   double attention_overhead_seconds = 0.0;  // per attention call
   HostLink h2d{};
   HostLink d2h{};
-  BytesPerSecond host_link_peak{};      // per direction
+  BytesPerSecond host_link_peak{};  // per direction
+  // Of each direction while the other one is busy too; empty: no figure.
+  std::optional<BytesPerSecond> h2d_bandwidth_duplex;
+  std::optional<BytesPerSecond> d2h_bandwidth_duplex;
   std::optional<AllReduce> all_reduce;  // empty: no figure, so no tensor parallelism
+  std::int64_t sm_count = 0;            // streaming multiprocessors that CUDA offers
+  Bytes l2_cache{};
 };
 
 /// The host side of one serving engine, and what it takes from GPU memory beside weights and KV cache.
@@ -181,8 +165,5 @@ struct LlmModel {
 [[nodiscard]] GpuProfile load_gpu(std::string_view name_or_file);
 [[nodiscard]] EngineProfile load_engine(std::string_view name_or_file);
 [[nodiscard]] LlmModel load_llm(std::string_view name_or_file);
-
-/// The JSON files under hwmodels/ that the build put into the binary.
-[[nodiscard]] std::span<const EmbeddedFile> embedded_files();
 
 }  // namespace spillway::hwmodels

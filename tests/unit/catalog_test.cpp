@@ -66,8 +66,15 @@ TEST(Catalog, EmbeddedFiles_WhenLoaded_ThenAreCompleteAndNamedAsTheirFile) {
 
 TEST(Catalog, Names_WhenListed_ThenHoldThePromisedOnes) {
   const auto gpus = gpu_names();
-  for (const char* name : {"a100-80gb-sxm", "a10-24gb", "gh200-96gb", "h100-80gb-sxm"}) {
+  for (const char* name : {"gh200-96gb", "h100-80gb-sxm", "h200-141gb", "a100-80gb-sxm", "a100-80gb-pcie", "a10-24gb",
+                           "a10g-24gb", "t4-16gb", "rtx4090-24gb"}) {
     EXPECT_NE(std::find(gpus.begin(), gpus.end(), name), gpus.end()) << name;
+  }
+  const auto llms = llm_names();
+  for (const char* name :
+       {"opt-6.7b", "opt-13b", "opt-30b", "opt-66b", "llama-13b", "llama-2-7b", "llama-2-13b", "llama-2-70b",
+        "llama-2-13b-kv10", "llama-3.1-8b", "llama-3.1-70b", "qwen1.5-7b", "yi-34b-200k"}) {
+    EXPECT_NE(std::find(llms.begin(), llms.end(), name), llms.end()) << name;
   }
   const auto engines = engine_names();
   for (const char* name : {"none", "vllm-0.19", "vllm-0.2.0", "vllm-0.5.3", "vllm-0.6.3"}) {
@@ -85,14 +92,20 @@ TEST(Catalog, Engines_WhenLoaded_ThenEagerAndGraphEnginesDiffer) {
 
 // 2 * layers * kv_heads * head_dim * 2 bytes, the figures that the papers print.
 TEST(LlmModel, KvBytesPerToken_WhenSixteenBit_ThenMatchThePublishedFigures) {
-  EXPECT_EQ(load_llm("opt-13b").kv_bytes_per_token(2), Bytes(819'200));        // 2 * 40 * 40 * 128 * 2
-  EXPECT_EQ(load_llm("opt-30b").kv_bytes_per_token(2), Bytes(1'376'256));      // 2 * 48 * 56 * 128 * 2
-  EXPECT_EQ(load_llm("llama-2-7b").kv_bytes_per_token(2), Bytes(524'288));     // 2 * 32 * 32 * 128 * 2
-  EXPECT_EQ(load_llm("llama-2-13b").kv_bytes_per_token(2), Bytes(819'200));    // 2 * 40 * 40 * 128 * 2
-  EXPECT_EQ(load_llm("llama-2-70b").kv_bytes_per_token(2), Bytes(327'680));    // 2 * 80 * 8 * 128 * 2
-  EXPECT_EQ(load_llm("llama-3.1-8b").kv_bytes_per_token(2), Bytes(131'072));   // 2 * 32 * 8 * 128 * 2
-  EXPECT_EQ(load_llm("llama-3.1-70b").kv_bytes_per_token(2), Bytes(327'680));  // 2 * 80 * 8 * 128 * 2
-  EXPECT_EQ(load_llm("llama-3.1-8b").kv_bytes_per_token(1), Bytes(65'536));    // fp8
+  EXPECT_EQ(load_llm("opt-13b").kv_bytes_per_token(2), Bytes(819'200));           // 2 * 40 * 40 * 128 * 2
+  EXPECT_EQ(load_llm("opt-30b").kv_bytes_per_token(2), Bytes(1'376'256));         // 2 * 48 * 56 * 128 * 2
+  EXPECT_EQ(load_llm("llama-2-7b").kv_bytes_per_token(2), Bytes(524'288));        // 2 * 32 * 32 * 128 * 2
+  EXPECT_EQ(load_llm("llama-2-13b").kv_bytes_per_token(2), Bytes(819'200));       // 2 * 40 * 40 * 128 * 2
+  EXPECT_EQ(load_llm("llama-2-70b").kv_bytes_per_token(2), Bytes(327'680));       // 2 * 80 * 8 * 128 * 2
+  EXPECT_EQ(load_llm("llama-3.1-8b").kv_bytes_per_token(2), Bytes(131'072));      // 2 * 32 * 8 * 128 * 2
+  EXPECT_EQ(load_llm("llama-3.1-70b").kv_bytes_per_token(2), Bytes(327'680));     // 2 * 80 * 8 * 128 * 2
+  EXPECT_EQ(load_llm("llama-3.1-8b").kv_bytes_per_token(1), Bytes(65'536));       // fp8
+  EXPECT_EQ(load_llm("opt-66b").kv_bytes_per_token(2), Bytes(2'359'296));         // 2 * 64 * 72 * 128 * 2
+  EXPECT_EQ(load_llm("llama-13b").kv_bytes_per_token(2), Bytes(819'200));         // 2 * 40 * 40 * 128 * 2
+  EXPECT_EQ(load_llm("llama-2-13b-kv10").kv_bytes_per_token(2), Bytes(204'800));  // 2 * 40 * 10 * 128 * 2
+  EXPECT_EQ(load_llm("yi-34b-200k").kv_bytes_per_token(2), Bytes(245'760));       // 2 * 60 * 8 * 128 * 2
+  EXPECT_EQ(load_llm("opt-6.7b").kv_bytes_per_token(2), Bytes(524'288));          // 2 * 32 * 32 * 128 * 2
+  EXPECT_EQ(load_llm("qwen1.5-7b").kv_bytes_per_token(2), Bytes(524'288));        // 2 * 32 * 32 * 128 * 2
   EXPECT_EQ(load_llm("llama-2-70b").kv_bytes_per_token_per_gpu(4, 2), Bytes(81'920));
 }
 
@@ -107,6 +120,15 @@ TEST(LlmModel, Parameters_WhenCountedByHand_ThenAreExact) {
   // 2 * 128256 * 4096 + 32 (4096 * 6144 + 4096^2 + 3 * 4096 * 14336 + 8192) + 4096
   EXPECT_EQ(load_llm("llama-3.1-8b").parameters(), 8'030'261'248);
   EXPECT_EQ(load_llm("llama-3.1-70b").parameters(), 70'553'706'496);
+  EXPECT_EQ(load_llm("opt-6.7b").parameters(), 6'658'473'984);
+  EXPECT_EQ(load_llm("opt-66b").parameters(), 65'719'701'504);
+  EXPECT_EQ(load_llm("llama-13b").parameters(), 13'015'864'320);
+  // Llama-2-13B without 30 of the 40 heads of K and V: 13,015,864,320 - 40 * 2 * 30 * 128 * 5120.
+  EXPECT_EQ(load_llm("llama-2-13b-kv10").parameters(), 11'443'000'320);
+  // 2 * 151936 * 4096 + 32 (4 * 4096^2 + 3 * 4096 * 11008 + 3 * 4096 + 2 * 4096) + 4096: QKV alone has biases.
+  EXPECT_EQ(load_llm("qwen1.5-7b").parameters(), 7'721'324'544);
+  // 2 * 64000 * 7168 + 60 (7168 * (7168 + 2 * 1024) + 7168^2 + 3 * 7168 * 20480 + 2 * 7168) + 7168
+  EXPECT_EQ(load_llm("yi-34b-200k").parameters(), 34'388'917'248);
 }
 
 TEST(LlmModel, WeightsPerGpu_WhenSplitInTwo_ThenOnlyNormsAreReplicated) {
@@ -235,6 +257,38 @@ TEST(Catalog, LoadGpu_WhenAchievedExceedsPeak_ThenRefuses) {
   document["values"]["h2d_bandwidth"]["value"] = 64e9;  // PCIe 5.0 x16 carries 63
   EXPECT_TRUE(
       mentions(data_problems(load_gpu, document.dump()), "/values/h2d_bandwidth/value", "exceeds host_link_peak"));
+}
+
+TEST(Catalog, LoadGpu_WhenADuplexFigureExceedsItsDirection_ThenRefuses) {
+  json document = h100();
+  document["values"]["h2d_bandwidth_duplex"]["value"] = 53e9;  // alone 52.4
+  EXPECT_TRUE(mentions(data_problems(load_gpu, document.dump()), "/values/h2d_bandwidth_duplex/value",
+                       "exceeds h2d_bandwidth"));
+  document["values"]["h2d_bandwidth_duplex"]["value"] = nullptr;
+  document["values"]["d2h_bandwidth_duplex"]["value"] = 51e9;  // alone 50.9
+  EXPECT_TRUE(mentions(data_problems(load_gpu, document.dump()), "/values/d2h_bandwidth_duplex/value",
+                       "exceeds d2h_bandwidth"));
+  document["values"]["d2h_bandwidth_duplex"]["value"] = nullptr;
+  const GpuProfile gpu = load_gpu(temporary_file(document.dump()));
+  EXPECT_FALSE(gpu.h2d_bandwidth_duplex.has_value());
+  EXPECT_FALSE(gpu.d2h_bandwidth_duplex.has_value());
+}
+
+// Both directions together never carry much less than the faster one alone: even the GH200, whose LPDDR5X they share.
+TEST(Catalog, Gpus_WhenLoaded_ThenHoldSmsCacheAndDuplexFigures) {
+  for (const std::string& name : gpu_names()) {
+    const GpuProfile gpu = load_gpu(name);
+    EXPECT_GE(gpu.sm_count, 40) << name;
+    EXPECT_GE(gpu.l2_cache, Bytes(4 << 20)) << name;
+    ASSERT_TRUE(gpu.h2d_bandwidth_duplex && gpu.d2h_bandwidth_duplex) << name;
+    EXPECT_GT(gpu.h2d_bandwidth_duplex->value() + gpu.d2h_bandwidth_duplex->value(),
+              0.9 * std::max(gpu.h2d.bandwidth, gpu.d2h.bandwidth).value())
+        << name;
+  }
+  EXPECT_EQ(load_gpu("gh200-96gb").h2d_bandwidth_duplex, BytesPerSecond(176.9e9));
+  EXPECT_EQ(load_gpu("gh200-96gb").d2h_bandwidth_duplex, BytesPerSecond(187.3e9));
+  EXPECT_EQ(load_gpu("h200-141gb").sm_count, 132);
+  EXPECT_EQ(load_gpu("rtx4090-24gb").l2_cache, Bytes(72 * 1024 * 1024));
 }
 
 TEST(Catalog, LoadGpu_WhenOnlyHalfOfTheAllReduceIsKnown_ThenRefuses) {

@@ -1,0 +1,118 @@
+// The JSON files of this folder in general: finding one by name, and reading it field by field. Every file states its
+// schema version, its kind, what it stands for and how far off it may be; every field its value, unit and source.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/embedded_file.hpp"
+#include "sim/error.hpp"
+
+namespace spillway::hwmodels {
+
+/// One value of a data file, as `explain` prints it.
+struct Entry {
+  std::string key;
+  std::string value;
+  std::string unit;         // "1" for a plain number, "bool" for a flag
+  std::string source_kind;  // measured | datasheet | borrowed | assumed
+  std::string citation;
+};
+
+/// What every data file states about itself.
+struct DataFile {
+  std::string name;
+  std::string stands_for;  // hardware and kernel library, engine version, or published model
+  std::string error;       // how far off results may be, in words
+  std::string path;        // as the user gave it, or relative to the repository when embedded
+  std::string sha256;      // of the file's bytes
+  std::vector<Entry> entries;
+  std::vector<std::string> warnings;  // what was assumed or left out; every result repeats them
+};
+
+/// A kind of data file: where its embedded ones live, and which configuration key names them.
+struct Kind {
+  std::string_view folder;  // ends with '/'
+  std::string_view name;    // the file's "kind"
+  std::string_view key;
+  std::span<const std::string_view> sections{};  // what the root may hold beside the header and `values`
+};
+
+/// Inclusive bounds, wide enough for any machine to come and narrow enough to catch a wrong unit.
+struct Range {
+  double low;
+  double high;
+  std::string_view text;
+};
+inline constexpr Range kBandwidth{1e6, 1e16, "between 1 MB/s and 1e16 bytes/s"};
+inline constexpr Range kFlops{1e9, 1e19, "between 1e9 and 1e19 FLOP/s"};
+inline constexpr Range kSeconds{0.0, 10.0, "between 0 and 10 s"};
+inline constexpr Range kEfficiency{1e-6, 1.0, "above 0 and at most 1"};
+
+/// Reads one data file. Every call declares a field of `values` and records what is wrong with it; finish() reports all
+/// of it. A field that is wrong reads as the low end of its range, as false or as empty.
+class FieldReader {
+ public:
+  /// `path` is what messages call the file. Throws DataError when `content` is not JSON, or is of another kind or
+  /// schema version, which has other fields.
+  FieldReader(const Kind& kind, std::string path, std::string_view content);
+
+  double number(const char* key, const char* unit, const Range& range);
+  /// Like number(), but the value may be null.
+  std::optional<double> number_or_null(const char* key, const char* unit, const Range& range);
+  std::int64_t integer(const char* key, const char* unit, std::int64_t low, std::int64_t high);
+  bool flag(const char* key);
+  /// Like flag(), but false when the file leaves the field out.
+  bool optional_flag(const char* key);
+  /// A condition between fields; judged only while the fields themselves are right.
+  void require(bool holds, const char* key, const std::string& what);
+
+  /// A section of the file's kind, or null when the file has none.
+  [[nodiscard]] const nlohmann::json* section(std::string_view name) const;
+  /// Records a problem at a place of the file.
+  void fail(const nlohmann::json::json_pointer& at, std::string what, std::string fix = {});
+
+  /// What the file says about itself. Throws DataError with all problems.
+  DataFile finish();
+
+ private:
+  void check_header(std::string_view kind) const;
+  void reject_unknown(const nlohmann::json& object, const nlohmann::json::json_pointer& at,
+                      const std::vector<std::string>& allowed);
+  std::string text(const nlohmann::json& object, const nlohmann::json::json_pointer& at, const char* key);
+  void read_source(const nlohmann::json& entry, const nlohmann::json::json_pointer& at, Entry& row);
+  const nlohmann::json* field(const char* key, const char* unit);
+  std::optional<double> optional_number(const char* key, const char* unit, const Range& range, bool nullable);
+
+  nlohmann::json document_;
+  nlohmann::json values_ = nlohmann::json::object();
+  DataFile file_;
+  std::vector<std::string> known_;
+  std::vector<Problem> problems_;
+};
+
+/// The JSON files under hwmodels/ that the build put into the binary.
+[[nodiscard]] std::span<const EmbeddedFile> embedded_files();
+
+/// Names of the embedded files of a kind, sorted.
+[[nodiscard]] std::vector<std::string> names_of(const Kind& kind);
+
+/// Whether an argument is a file's path, not the name of an embedded file: it contains '/' or ends in ".json".
+[[nodiscard]] bool is_path(std::string_view name_or_file);
+
+/// The bytes of a user's file. Throws DataError when it cannot be read, is no regular file, or exceeds 16 MB.
+[[nodiscard]] std::string read_file(const std::string& path);
+
+/// Opens an embedded file by name, or a user's file by path. Throws ConfigError for an unknown name, with the nearest
+/// one, and DataError as read_file() and FieldReader do.
+[[nodiscard]] FieldReader open_data_file(const Kind& kind, std::string_view name_or_file);
+
+/// "did you mean "X"? allowed: X, Y".
+[[nodiscard]] std::string nearest_and_all(std::string_view word, std::span<const std::string> allowed);
+
+}  // namespace spillway::hwmodels
