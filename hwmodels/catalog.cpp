@@ -16,7 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Kind kGpu{"hwmodels/profiles/", "gpu", "hardware"};
 constexpr Kind kEngine{"hwmodels/engines/", "engine", "engine"};
 constexpr Kind kLlm{"hwmodels/llms/", "llm", "model"};
 
@@ -166,47 +165,8 @@ std::optional<Problem> LlmModel::tensor_parallel_problem(std::int64_t tensor_par
   return std::nullopt;
 }
 
-std::vector<std::string> gpu_names() { return names_of(kGpu); }
 std::vector<std::string> engine_names() { return names_of(kEngine); }
 std::vector<std::string> llm_names() { return names_of(kLlm); }
-
-GpuProfile load_gpu(std::string_view name_or_file) {
-  FieldReader in = open_data_file(kGpu, name_or_file);
-  GpuProfile gpu;
-  gpu.memory = Bytes(in.integer("memory", "bytes", 1, 1'000'000'000'000'000));
-  gpu.peak_flops = in.number("peak_flops", "FLOP/s", kFlops);
-  gpu.memory_bandwidth = BytesPerSecond(in.number("memory_bandwidth", "bytes/s", kBandwidth));
-  gpu.gemm_compute_efficiency = in.number("gemm_compute_efficiency", "1", kEfficiency);
-  gpu.gemm_memory_efficiency = in.number("gemm_memory_efficiency", "1", kEfficiency);
-  gpu.decode_attention_efficiency = in.number("decode_attention_efficiency", "1", kEfficiency);
-  gpu.prefill_attention_efficiency = in.number("prefill_attention_efficiency", "1", kEfficiency);
-  gpu.kernel_overhead_seconds = in.number("kernel_overhead", "s", kSeconds);
-  gpu.attention_overhead_seconds = in.number("attention_overhead", "s", kSeconds);
-  gpu.h2d.bandwidth = BytesPerSecond(in.number("h2d_bandwidth", "bytes/s", kBandwidth));
-  gpu.h2d.launch_seconds = in.number("h2d_launch", "s", kSeconds);
-  gpu.d2h.bandwidth = BytesPerSecond(in.number("d2h_bandwidth", "bytes/s", kBandwidth));
-  gpu.d2h.launch_seconds = in.number("d2h_launch", "s", kSeconds);
-  gpu.host_link_peak = BytesPerSecond(in.number("host_link_peak", "bytes/s", kBandwidth));
-  const auto latency = in.number_or_null("all_reduce_latency", "s", kSeconds);
-  const auto bus = in.number_or_null("all_reduce_bandwidth", "bytes/s", kBandwidth);
-  if (latency && bus) gpu.all_reduce = AllReduce{*latency, BytesPerSecond(*bus)};
-  const auto h2d_duplex = in.number_or_null("h2d_bandwidth_duplex", "bytes/s", kBandwidth);
-  const auto d2h_duplex = in.number_or_null("d2h_bandwidth_duplex", "bytes/s", kBandwidth);
-  if (h2d_duplex) gpu.h2d_bandwidth_duplex = BytesPerSecond(*h2d_duplex);
-  if (d2h_duplex) gpu.d2h_bandwidth_duplex = BytesPerSecond(*d2h_duplex);
-  gpu.sm_count = in.integer("sm_count", "1", 1, 100'000);
-  gpu.l2_cache = Bytes(in.integer("l2_cache", "bytes", 1, 1'000'000'000'000));
-  in.require(gpu.h2d.bandwidth <= gpu.host_link_peak, "h2d_bandwidth", "exceeds host_link_peak");
-  in.require(gpu.d2h.bandwidth <= gpu.host_link_peak, "d2h_bandwidth", "exceeds host_link_peak");
-  in.require(gpu.h2d_bandwidth_duplex.value_or(gpu.h2d.bandwidth) <= gpu.h2d.bandwidth, "h2d_bandwidth_duplex",
-             "exceeds h2d_bandwidth, which the direction reaches alone");
-  in.require(gpu.d2h_bandwidth_duplex.value_or(gpu.d2h.bandwidth) <= gpu.d2h.bandwidth, "d2h_bandwidth_duplex",
-             "exceeds d2h_bandwidth, which the direction reaches alone");
-  in.require(latency.has_value() == bus.has_value(), "all_reduce_bandwidth",
-             "must be null exactly when all_reduce_latency is");
-  gpu.file = in.finish();
-  return gpu;
-}
 
 EngineProfile load_engine(std::string_view name_or_file) {
   constexpr std::int64_t kMany = 1'000'000'000'000;

@@ -3,12 +3,14 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "hwmodels/data_file.hpp"
+#include "hwmodels/fitted.hpp"
 #include "sim/error.hpp"
 #include "sim/units.hpp"
 
@@ -47,6 +49,12 @@ struct GpuProfile {
   std::optional<AllReduce> all_reduce;  // empty: no figure, so no tensor parallelism
   std::int64_t sm_count = 0;            // streaming multiprocessors that CUDA offers
   Bytes l2_cache{};
+  FittedKernels fitted;              // empty: only the analytic model
+  std::string fitted_from;           // the profile that lends the kernels; empty: its own
+  std::vector<std::string> unknown;  // fields that the file leaves null, all_reduce and duplex figures aside
+
+  /// Throws ConfigError that names the first of these fields which the file leaves null, and what needs it.
+  void need(std::initializer_list<std::string_view> fields, std::string_view purpose) const;
 };
 
 /// The host side of one serving engine, and what it takes from GPU memory beside weights and KV cache.

@@ -66,14 +66,12 @@ std::optional<double> FieldReader::number_or_null(const char* key, const char* u
 }
 
 std::int64_t FieldReader::integer(const char* key, const char* unit, std::int64_t low, std::int64_t high) {
-  const json* value = field(key, unit);
-  if (value == nullptr) return low;
-  if (!value->is_number_integer() || *value < low || *value > high) {
-    fail(kValues / key / "value",
-         fmt::format("must be an integer between {} and {}, not {}", low, high, value->dump()));
-    return low;
-  }
-  return value->get<std::int64_t>();
+  return optional_integer(key, unit, low, high, false).value_or(low);
+}
+
+std::optional<std::int64_t> FieldReader::integer_or_null(const char* key, const char* unit, std::int64_t low,
+                                                         std::int64_t high) {
+  return optional_integer(key, unit, low, high, true);
 }
 
 bool FieldReader::flag(const char* key) {
@@ -101,6 +99,13 @@ const json* FieldReader::section(std::string_view name) const {
 
 void FieldReader::fail(const json::json_pointer& at, std::string what, std::string fix) {
   problems_.push_back({std::move(what), fmt::format("{} at {}", file_.path, at.to_string()), std::move(fix)});
+}
+
+void FieldReader::adopt(std::vector<Problem> problems) {
+  for (Problem& problem : problems) {
+    problem.where = fmt::format("{} at {}", file_.path, problem.where);
+    problems_.push_back(std::move(problem));
+  }
 }
 
 DataFile FieldReader::finish() {
@@ -172,6 +177,18 @@ const json* FieldReader::field(const char* key, const char* unit) {
   row.value = value->is_number_float() ? fmt::format("{:.10g}", value->get<double>()) : value->dump();
   file_.entries.push_back(std::move(row));
   return &*value;
+}
+
+std::optional<std::int64_t> FieldReader::optional_integer(const char* key, const char* unit, std::int64_t low,
+                                                          std::int64_t high, bool nullable) {
+  const json* value = field(key, unit);
+  if (value == nullptr || (nullable && value->is_null())) return std::nullopt;
+  if (!value->is_number_integer() || *value < low || *value > high) {
+    fail(kValues / key / "value",
+         fmt::format("must be an integer between {} and {}, not {}", low, high, value->dump()));
+    return std::nullopt;
+  }
+  return value->get<std::int64_t>();
 }
 
 std::optional<double> FieldReader::optional_number(const char* key, const char* unit, const Range& range,

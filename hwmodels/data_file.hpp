@@ -66,6 +66,8 @@ class FieldReader {
   /// Like number(), but the value may be null.
   std::optional<double> number_or_null(const char* key, const char* unit, const Range& range);
   std::int64_t integer(const char* key, const char* unit, std::int64_t low, std::int64_t high);
+  /// Like integer(), but the value may be null.
+  std::optional<std::int64_t> integer_or_null(const char* key, const char* unit, std::int64_t low, std::int64_t high);
   bool flag(const char* key);
   /// Like flag(), but false when the file leaves the field out.
   bool optional_flag(const char* key);
@@ -77,6 +79,9 @@ class FieldReader {
   /// Records a problem at a place of the file.
   void fail(const nlohmann::json::json_pointer& at, std::string what, std::string fix = {});
 
+  /// Records problems found in a section; their places are JSON pointers.
+  void adopt(std::vector<Problem> problems);
+
   /// What the file says about itself. Throws DataError with all problems.
   DataFile finish();
 
@@ -87,6 +92,8 @@ class FieldReader {
   std::string text(const nlohmann::json& object, const nlohmann::json::json_pointer& at, const char* key);
   void read_source(const nlohmann::json& entry, const nlohmann::json::json_pointer& at, Entry& row);
   const nlohmann::json* field(const char* key, const char* unit);
+  std::optional<std::int64_t> optional_integer(const char* key, const char* unit, std::int64_t low, std::int64_t high,
+                                               bool nullable);
   std::optional<double> optional_number(const char* key, const char* unit, const Range& range, bool nullable);
 
   nlohmann::json document_;

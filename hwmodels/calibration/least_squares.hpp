@@ -3,22 +3,15 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
+#include "hwmodels/error_summary.hpp"
 #include "hwmodels/models/residual_surface.hpp"
 
 namespace spillway::hwmodels {
 
-/// How far predictions are from measurements; fractions, of predicted / measured - 1.
-struct ErrorSummary {
-  std::int64_t n = 0;
-  double median = 0.0;  // of the absolute value
-  double p95 = 0.0;     // of the absolute value, interpolated as numpy does
-  double bias = 0.0;    // mean, signed
-};
 /// Of predicted / measured, in any order. All zero when there is none.
 [[nodiscard]] ErrorSummary summarise(std::vector<double> ratios);
 

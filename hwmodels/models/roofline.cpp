@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 
+#include "hwmodels/models/elementwise_bytes.hpp"
+#include "hwmodels/models/engine_side.hpp"
+
 namespace spillway::hwmodels {
 namespace {
 
 double real(std::int64_t count) { return static_cast<double>(count); }
-double total(const TimeShares& t) { return t.compute + t.memory + t.network + t.host; }
 
 /// Seconds of fixed + per_token * tokens.
 struct Line {
@@ -39,49 +41,25 @@ class Roofline final : public ExecutionModel {
  public:
   Roofline(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
            std::int64_t kv_dtype_bytes)
-      : layers_(llm.layers),
-        h2d_(gpu.h2d),
-        d2h_(gpu.d2h),
-        launch_floor_(engine.launch_floor_seconds),
-        graph_tokens_(real(engine.cuda_graph_max_tokens)),
-        graph_prefill_(engine.cuda_graph_prefill),
-        host_{engine.host_fixed_seconds, engine.host_per_sequence_seconds},
-        host_overlapped_(engine.host_overlapped) {
+      : engine_(gpu, engine, llm.layers) {
     set_gemms(gpu, llm, tensor_parallel);
     set_attention(gpu, llm, tensor_parallel, kv_dtype_bytes);
     set_elementwise(gpu, llm, tensor_parallel);
     if (tensor_parallel > 1) set_network(*gpu.all_reduce, llm, tensor_parallel);
   }
 
-  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(layers_); }
+  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
 
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
-    double tokens = real(shape.decode_sequences);
-    for (const PrefillChunk& chunk : shape.chunks) tokens += real(chunk.new_tokens.count());
-    const TimeShares layer = layer_time(shape, tokens);
-    const TimeShares after = after_time(real(shape.sampled_sequences), tokens);
-    TimeShares before{.memory = embedding_.at(tokens), .network = all_reduce_.at(tokens)};
-    const double gpu = total(before) + real(layers_) * total(layer) + total(after);
-    const double host = host_.at(real(shape.decode_sequences) + static_cast<double>(shape.chunks.size()));
-    before.host = host_overlapped_ ? std::max(0.0, host - gpu) : host;
-
-    IterationTime time;
-    time.before = round_seconds(total(before));
-    time.layer = round_seconds(total(layer));
-    time.after = round_seconds(total(after));
-    time.shares.compute = before.compute + real(layers_) * layer.compute + after.compute;
-    time.shares.memory = before.memory + real(layers_) * layer.memory + after.memory;
-    time.shares.network = before.network + real(layers_) * layer.network + after.network;
-    time.shares.host = before.host + real(layers_) * layer.host + after.host;
-    return time;
+    const double tokens = tokens_of(shape);
+    return engine_.iteration(shape, tokens, {.memory = embedding_.at(tokens), .network = all_reduce_.at(tokens)},
+                             layer_time(shape, tokens), after_time(real(shape.sampled_sequences), tokens));
   }
 
-  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes) const override {
-    SPILLWAY_CHECK(direction == Stream::h2d || direction == Stream::d2h, "copies run on the copy streams only");
-    const HostLink& link = direction == Stream::h2d ? h2d_ : d2h_;
-    return {.launch = round_seconds(link.launch_seconds * real(copies)),
-            .transfer = round_seconds(bytes / link.bandwidth)};
+  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
+                              CopyMechanism mechanism) const override {
+    return engine_.copy(direction, copies, bytes, mechanism);
   }
 
  private:
@@ -117,15 +95,9 @@ class Roofline final : public ExecutionModel {
   void set_elementwise(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel) {
     const double element = real(llm.dtype_bytes) / (gpu.gemm_memory_efficiency * gpu.memory_bandwidth.value());
     const double hidden = real(llm.hidden);
-    const double query = real(llm.heads / tensor_parallel * llm.head_dim);
-    const double key = real(llm.kv_heads_per_gpu(tensor_parallel) * llm.head_dim);
-    const double rotated = 2.0 * (query + key) * real(llm.rotated_dim()) / real(llm.head_dim);
-    const double norms = real(llm.layer_norms);
-    const bool qk_norm = llm.qk_norm != QkNorm::none;
-    const double kernels = norms + 2.0 + (llm.rotated_dim() > 0 ? 1.0 : 0.0) + (qk_norm ? 2.0 : 0.0);
-    const double activated = (llm.gated_mlp ? 3.0 : 2.0) * real(llm.ffn / tensor_parallel);
-    const double normed = 4.0 * norms * hidden + (qk_norm ? 2.0 * (query + key) : 0.0);
-    elementwise_ = {kernels * gpu.kernel_overhead_seconds, element * (normed + rotated + activated + 4.0 * key)};
+    const ElementwiseWork work = elementwise_work(llm, tensor_parallel);
+    elementwise_ = {work.kernels * gpu.kernel_overhead_seconds,
+                    work.bytes_per_token / (gpu.gemm_memory_efficiency * gpu.memory_bandwidth.value())};
     embedding_ = {gpu.kernel_overhead_seconds, element * 2.0 * hidden};
     final_norm_ = {gpu.kernel_overhead_seconds, element * 4.0 * hidden};
   }
@@ -148,8 +120,6 @@ class Roofline final : public ExecutionModel {
     if (!shape.chunks.empty()) layer.memory += attention_overhead_;
     for (const PrefillChunk& chunk : shape.chunks) add_prefill(layer, chunk);
     layer.network = 2.0 * all_reduce_.at(tokens);
-    const bool graph = tokens <= graph_tokens_ && (graph_prefill_ || shape.chunks.empty());
-    if (!graph) layer.host = std::max(0.0, launch_floor_ - total(layer));
     return layer;
   }
 
@@ -174,14 +144,7 @@ class Roofline final : public ExecutionModel {
     return after;
   }
 
-  std::int64_t layers_;
-  HostLink h2d_;
-  HostLink d2h_;
-  double launch_floor_;
-  double graph_tokens_;
-  bool graph_prefill_;
-  Line host_;  // per sequence
-  bool host_overlapped_;
+  EngineSide engine_;
   std::array<Gemm, 4> layer_gemms_{};  // QKV, output, up, down
   Gemm head_{};                        // per sampled sequence
   double attention_overhead_ = 0.0;
@@ -200,6 +163,9 @@ class Roofline final : public ExecutionModel {
 std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                               std::int64_t tensor_parallel, std::int64_t kv_dtype_bytes) {
   if (const auto problem = llm.tensor_parallel_problem(tensor_parallel)) throw ConfigError({*problem});
+  gpu.need({"peak_flops", "memory_bandwidth", "gemm_compute_efficiency", "gemm_memory_efficiency",
+            "decode_attention_efficiency", "prefill_attention_efficiency", "kernel_overhead", "attention_overhead"},
+           "latency_model=roofline");
   if (tensor_parallel > 1 && !gpu.all_reduce) {
     throw ConfigError(
         fmt::format("{} has no figures for all-reduce, which tensor_parallel={} needs", gpu.file.name, tensor_parallel),

@@ -25,13 +25,10 @@
 //                    for q/k norms
 //   all_reduce(b)  = a + 2 (p - 1) / p b / W, when p > 1; else 0
 //   gpu            = projections + mlp + decode [S > 0] + prefill [C not empty] + elementwise + 2 all_reduce(n h E)
-//   layer          = max(gpu, F), or gpu when a CUDA graph is replayed
 //   after          = t_k + 4 n h E / (e_m B) + head;  head = gemm(s, h, V / p) + gather [s > 0]
 //                    gather = a + (p - 1) / p s V E / W, when p > 1
 //   embedding      = t_k + 2 n h E / (e_m B) + all_reduce(n h E)
-//   host           = h_f + h_s (S + number of chunks); exposed = host, or, when overlapped,
-//                    max(0, host - (embedding + L layer + after))
-//   before         = embedding + exposed
+// The launch floor of a layer and the engine's host time come on top: engine_side.hpp.
 // Not modelled: sampling kernels, tile quantisation, skewed contexts, fused mixed-batch kernels.
 // Sources: latency study of 2026-11-20, sections 2 (GEMM), 4 (attention), 5 (whole iterations and their error).
 #pragma once

@@ -20,6 +20,7 @@ struct PrefillChunk {
 struct BatchShape {
   std::int64_t decode_sequences = 0;
   Tokens decode_context{};  // sum over decoding sequences of the tokens they attend to, the new one included
+  Tokens decode_longest{};  // the largest of these; 0: unknown, so taken as their mean
   std::span<const PrefillChunk> chunks{};  // one entry per sequence in prefill
   std::int64_t sampled_sequences = 0;      // sequences that emit a token: they pass the LM head
   [[nodiscard]] bool empty() const { return decode_sequences == 0 && chunks.empty(); }
@@ -61,14 +62,16 @@ enum class CopyMechanism : std::uint8_t {
 ///
 /// Contract
 ///  * Pure: the same arguments give the same value, on every machine (IEEE + - * / sqrt only).
-///  * Every returned duration is >= 0 and rounded once to whole nanoseconds. O(chunks) per call, no allocation.
+///  * Every returned duration is >= 0 and rounded once to whole nanoseconds. O(chunks) per call.
+///  * A model may keep what it has computed, so two threads must not share one.
 class ExecutionModel {
  public:
   virtual ~ExecutionModel() = default;
   [[nodiscard]] virtual std::int32_t layers() const = 0;
   [[nodiscard]] virtual IterationTime iteration(const BatchShape& shape) const = 0;
   /// `copies` separate host-side copies of `bytes` in total, one direction (Stream::h2d or Stream::d2h).
-  [[nodiscard]] virtual CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes) const = 0;
+  [[nodiscard]] virtual CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
+                                      CopyMechanism mechanism) const = 0;
 };
 
 }  // namespace spillway

@@ -1,0 +1,594 @@
+#include "hwmodels/calibration/calibration.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "hwmodels/calibration/simple_fits.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+constexpr std::size_t kFolds = 5;
+// SMs of the data-centre and consumer GPUs that serve models today, T4 to B200.
+constexpr std::array<std::int64_t, 12> kKnownSmCounts{40, 58, 68, 72, 80, 84, 108, 114, 128, 132, 142, 148};
+
+double real(std::int64_t count) { return static_cast<double>(count); }
+
+template <class Row>
+std::vector<Row> decodes_of(const std::vector<Row>& rows, bool decode) {
+  std::vector<Row> kept;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(kept),
+               [&](const Row& row) { return row.decode() == decode; });
+  return kept;
+}
+
+/// A fold of each row: rows with equal keys share one. Keys are dealt out in an order that has nothing to do with their
+/// size, so that no fold holds a whole corner of the range.
+template <class Row, class Key>
+std::vector<std::size_t> folds_of(const std::vector<Row>& rows, const Key& key) {
+  std::map<decltype(key(rows[0])), std::size_t> fold;
+  for (const Row& row : rows) fold[key(row)] = 0;
+  std::vector<std::pair<std::uint64_t, std::size_t*>> order;
+  std::uint64_t state = 0;
+  for (auto& [k, value] : fold) {
+    state += 0x9E37'79B9'7F4A'7C15U;  // SplitMix64
+    std::uint64_t z = state;
+    z = (z ^ (z >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
+    z = (z ^ (z >> 27U)) * 0x94D0'49BB'1331'11EBU;
+    order.emplace_back(z ^ (z >> 31U), &value);
+  }
+  std::sort(order.begin(), order.end());
+  for (std::size_t i = 0; i < order.size(); ++i) *order[i].second = i % kFolds;
+  std::vector<std::size_t> folds;
+  folds.reserve(rows.size());
+  for (const Row& row : rows) folds.push_back(fold[key(row)]);
+  return folds;
+}
+
+/// Predicted / measured of every row by a model that was fitted without its fold. Folds that leave too little to fit
+/// are passed over.
+template <class Row, class Fit, class Ratios>
+std::vector<double> held_out_ratios(const std::vector<Row>& rows, const std::vector<std::size_t>& folds,
+                                    std::size_t fewest, const Fit& fit, const Ratios& ratios) {
+  std::vector<double> all;
+  for (std::size_t fold = 0; fold < kFolds; ++fold) {
+    std::vector<Row> fitted;
+    std::vector<Row> held;
+    for (std::size_t i = 0; i < rows.size(); ++i) (folds[i] == fold ? held : fitted).push_back(rows[i]);
+    if (held.empty() || fitted.size() < fewest) continue;
+    const std::vector<double> some = ratios(fit(fitted), held);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+template <class Row, class Value>
+MeasuredRange range_of(const char* quantity, const std::vector<Row>& rows, const Value& value) {
+  MeasuredRange range{quantity, std::numeric_limits<double>::infinity(), 0.0};
+  for (const Row& row : rows) {
+    range.low = std::min(range.low, static_cast<double>(value(row)));
+    range.high = std::max(range.high, static_cast<double>(value(row)));
+  }
+  return range;
+}
+
+template <class Row>
+std::string citation(const Measurements& measurements, const std::vector<Row>& rows) {
+  std::map<std::int32_t, std::int64_t> counts;
+  for (const Row& row : rows) ++counts[row.place.file];
+  std::string text;
+  for (const auto& [file, count] : counts) {
+    const MeasurementFile& from = measurements.files.at(static_cast<std::size_t>(file));
+    const std::string name = from.path.substr(from.path.find_last_of('/') + 1);
+    text += fmt::format("{}{} ({} rows, sha256 {})", text.empty() ? "" : "; ", name, count, from.sha256.substr(0, 12));
+  }
+  return text;
+}
+
+[[noreturn]] void too_few(std::string_view op, std::size_t rows, std::size_t fewest, const std::string& where) {
+  throw DataError(fmt::format("{} rows of {} are too few to fit: it takes at least {}", rows, op, fewest), where,
+                  "measure more shapes, or leave the file out");
+}
+
+class Calibration {
+ public:
+  Calibration(const Measurements& measurements, const CalibrationContext& context,
+              const std::function<void(std::string_view)>& progress)
+      : in_(measurements), context_(context), progress_(progress) {}
+
+  FittedKernels run() {
+    set_hints();
+    fit_gemms();
+    fit_attention();
+    fit_lines();
+    fit_curves();
+    return std::move(out_);
+  }
+
+ private:
+  void begin(Op op) const {
+    if (progress_) progress_(op_name(op));
+  }
+
+  template <class Row>
+  void enough(Op op, const std::vector<Row>& rows, std::size_t fewest) const {
+    if (rows.size() < fewest) too_few(op_name(op), rows.size(), fewest, place_text(in_, rows.front().place));
+  }
+
+  template <class Row>
+  FitRecord record(const std::vector<Row>& rows, std::vector<double> held_out, std::string by,
+                   std::vector<MeasuredRange> ranges) const {
+    return {"measured",    citation(in_, rows), summarise(std::move(held_out)),
+            std::move(by), std::nullopt,        std::move(ranges)};
+  }
+
+  /// The analytic model's error, where the base states all that it takes.
+  template <class Row>
+  std::optional<ErrorSummary> roofline(const std::vector<Row>& rows) const {
+    if (context_.base == nullptr || !context_.base->unknown.empty()) return std::nullopt;
+    return summarise(roofline_ratios(*context_.base, rows));
+  }
+
+  void set_hints() {
+    const GpuProfile* base = context_.base;
+    if (base != nullptr && base->peak_flops > 0.0) hints_.flops = base->peak_flops;
+    if (base != nullptr && base->memory_bandwidth.value() > 0.0) hints_.bandwidth = base->memory_bandwidth.value();
+    if (base != nullptr && base->sm_count > 0) {
+      hints_.sm_count = base->sm_count;
+    } else if (in_.device.sm_count) {
+      hints_.sm_count = *in_.device.sm_count;
+    } else if (!in_.gemm.empty()) {
+      guess_from_gemm();
+    }
+  }
+
+  /// Peak figures from the fastest rows, and the SM count whose waves explain the rows best.
+  void guess_from_gemm() {
+    begin(Op::gemm);
+    double flops = 0.0;
+    double bandwidth = 0.0;
+    for (const GemmRow& row : in_.gemm) {
+      const double weights = real(row.n) * real(row.k);
+      flops = std::max(flops, 2.0 * real(row.m) * weights / row.seconds);
+      bandwidth = std::max(bandwidth, weights * real(row.dtype_bytes) / row.seconds);
+    }
+    hints_.flops = 1.2 * flops;
+    hints_.bandwidth = 1.1 * bandwidth;
+    double least = std::numeric_limits<double>::infinity();
+    std::int64_t best = hints_.sm_count;
+    for (const std::int64_t count : kKnownSmCounts) {
+      FitHints hints = hints_;
+      hints.sm_count = count;
+      GemmModel model = fit_gemm(in_.gemm, hints);
+      model.residual = {};
+      const double error = summarise(gemm_ratios(model, in_.gemm)).median;
+      if (error < least) best = count;
+      least = std::min(least, error);
+    }
+    hints_.sm_count = best;
+  }
+
+  void fit_gemms() {
+    std::set<std::int64_t> formats;
+    for (const GemmRow& row : in_.gemm) formats.insert(row.dtype_bytes);
+    for (const std::int64_t format : formats) {
+      begin(Op::gemm);
+      std::vector<GemmRow> rows;
+      std::copy_if(in_.gemm.begin(), in_.gemm.end(), std::back_inserter(rows),
+                   [&](const GemmRow& row) { return row.dtype_bytes == format; });
+      constexpr std::size_t kFewest = 24;
+      enough(Op::gemm, rows, kFewest);
+      const auto fit = [&](const std::vector<GemmRow>& some) { return fit_gemm(some, hints_); };
+      const auto ratios = [](const GemmModel& model, const std::vector<GemmRow>& some) {
+        return gemm_ratios(model, some);
+      };
+      const auto folds = folds_of(rows, [](const GemmRow& row) { return std::tuple(row.n, row.k); });
+      FitRecord about = record(rows, held_out_ratios(rows, folds, kFewest, fit, ratios), "whole (n, k) series",
+                               {range_of("m", rows, [](const GemmRow& r) { return r.m; }),
+                                range_of("n", rows, [](const GemmRow& r) { return r.n; }),
+                                range_of("k", rows, [](const GemmRow& r) { return r.k; })});
+      if (format == 2) about.roofline = roofline(rows);
+      out_.gemm.push_back({format, fit(rows), std::move(about)});
+    }
+  }
+
+  template <class Fit, class Ratios>
+  auto fit_heads(Op op, const std::vector<AttentionRow>& rows, const Fit& fit, const Ratios& ratios) {
+    begin(op);
+    constexpr std::size_t kFewest = 16;
+    enough(op, rows, kFewest);
+    const auto folds = folds_of(rows, [](const AttentionRow& row) { return std::tuple(row.q_heads, row.kv_heads); });
+    FitRecord about = record(rows, held_out_ratios(rows, folds, kFewest, fit, ratios), "whole (heads, KV heads) series",
+                             {range_of("batch", rows, [](const AttentionRow& r) { return r.batch; }),
+                              range_of("new_tokens", rows, [](const AttentionRow& r) { return r.new_tokens; }),
+                              range_of("context", rows, [](const AttentionRow& r) { return r.context; }),
+                              range_of("q_heads", rows, [](const AttentionRow& r) { return r.q_heads; }),
+                              range_of("kv_heads", rows, [](const AttentionRow& r) { return r.kv_heads; })});
+    about.roofline = roofline(rows);
+    using Model = decltype(fit(rows));
+    return Fitted<Model>{fit(rows), std::move(about)};
+  }
+
+  void fit_attention() {
+    const std::vector<AttentionRow> decode = decodes_of(in_.attention, true);
+    const std::vector<AttentionRow> prefill = decodes_of(in_.attention, false);
+    if (!decode.empty()) {
+      out_.decode_attention = fit_heads(
+          Op::decode_attention, decode, [&](const auto& rows) { return fit_decode_attention(rows, hints_); },
+          [](const DecodeAttentionModel& model, const auto& rows) { return decode_ratios(model, rows); });
+    }
+    if (!prefill.empty()) {
+      out_.prefill_attention = fit_heads(
+          Op::prefill_attention, prefill, [&](const auto& rows) { return fit_prefill_attention(rows, hints_); },
+          [](const PrefillAttentionModel& model, const auto& rows) { return prefill_ratios(model, rows); });
+    }
+  }
+
+  template <class Row, class Fit, class Key>
+  auto fit_folds(Op op, const std::vector<Row>& rows, std::size_t fewest, const Fit& fit, const Key& key,
+                 std::string by, std::vector<MeasuredRange> ranges) {
+    begin(op);
+    enough(op, rows, fewest);
+    const auto predict = [](const auto& model, const std::vector<Row>& some) { return ratios(model, some); };
+    std::vector<double> held_out = held_out_ratios(rows, folds_of(rows, key), fewest, fit, predict);
+    using Model = decltype(fit(rows));
+    return Fitted<Model>{fit(rows), record(rows, std::move(held_out), std::move(by), std::move(ranges))};
+  }
+
+  void fit_lines() {
+    if (!in_.elementwise.empty()) {
+      out_.elementwise = fit_folds(
+          Op::elementwise, in_.elementwise, 4, [](const auto& rows) { return fit_elementwise(rows); },
+          [](const ElementwiseRow& row) { return std::tuple(row.kernel, row.place.file); }, "whole kernels",
+          {range_of("bytes", in_.elementwise, [](const ElementwiseRow& r) { return r.bytes; })});
+      out_.elementwise->record.roofline = roofline(in_.elementwise);
+    }
+    const auto each = [](const auto& row) { return std::tuple(row.place.file, row.place.row); };
+    if (!in_.cpu_attention.empty()) {
+      out_.cpu_attention = fit_folds(
+          Op::cpu_attention, in_.cpu_attention, 5, [](const auto& rows) { return fit_cpu_attention(rows); },
+          [](const CpuAttentionRow& row) { return std::tuple(row.threads, row.batch); },
+          "whole (threads, batch) series",
+          {range_of("threads", in_.cpu_attention, [](const CpuAttentionRow& r) { return r.threads; }),
+           range_of("kv_bytes", in_.cpu_attention, [](const CpuAttentionRow& r) { return r.kv_bytes; })});
+    }
+    if (!in_.host.empty()) {
+      out_.host = fit_folds(
+          Op::host, in_.host, 3, [](const auto& rows) { return fit_host(rows); },
+          [](const HostRow& row) { return std::tuple(row.sequences, row.tensor_parallel); },
+          "whole (sequences, tensor_parallel) series",
+          {range_of("sequences", in_.host, [](const HostRow& r) { return r.sequences; })});
+    }
+    if (!in_.iterations.empty()) {
+      out_.iteration =
+          fit_folds(Op::iteration, in_.iterations, 4, [](const auto& rows) { return fit_iterations(rows); }, each,
+                    "every fifth iteration",
+                    {range_of("tokens", in_.iterations, [](const IterationRow& r) { return r.tokens; }),
+                     range_of("context", in_.iterations, [](const IterationRow& r) { return r.context; })});
+    }
+  }
+
+  /// Of one curve, the error of every second size when it is predicted from the others. The ends stay, as no curve is
+  /// judged beyond what was measured.
+  template <class Row, class Size>
+  static std::pair<std::vector<Row>, std::vector<Row>> every_second(const std::vector<Row>& rows, const Size& size) {
+    std::set<double> sizes;
+    for (const Row& row : rows) sizes.insert(size(row));
+    std::set<double> held;
+    std::size_t index = 0;
+    for (const double s : sizes) {
+      if (index % 2 == 1 && index + 1 < sizes.size()) held.insert(s);
+      ++index;
+    }
+    std::pair<std::vector<Row>, std::vector<Row>> split;
+    for (const Row& row : rows) (held.contains(size(row)) ? split.second : split.first).push_back(row);
+    return split;
+  }
+
+  void fit_curves() {
+    if (!in_.all_reduce.empty()) fit_reductions();
+    if (!in_.copies.empty()) fit_links();
+    if (!in_.layers.empty() || !in_.mixed.empty()) fit_tables();
+  }
+
+  void fit_reductions() {
+    begin(Op::all_reduce);
+    std::vector<double> held_out;
+    std::map<std::int64_t, std::vector<AllReduceRow>> by_ranks;
+    for (const AllReduceRow& row : in_.all_reduce) by_ranks[row.ranks].push_back(row);
+    for (const auto& [ranks, rows] : by_ranks) {
+      const auto [fitted, held] = every_second(rows, [](const AllReduceRow& row) { return real(row.bytes); });
+      if (held.empty()) continue;
+      const std::vector<double> some = ratios(fit_all_reduce(fitted), held);
+      held_out.insert(held_out.end(), some.begin(), some.end());
+    }
+    FitRecord about = record(in_.all_reduce, std::move(held_out), "every second size",
+                             {range_of("ranks", in_.all_reduce, [](const AllReduceRow& r) { return r.ranks; }),
+                              range_of("bytes", in_.all_reduce, [](const AllReduceRow& r) { return r.bytes; })});
+    if (context_.base != nullptr && context_.base->all_reduce) {
+      about.roofline = summarise(roofline_ratios(*context_.base, in_.all_reduce));
+    }
+    out_.all_reduce = Fitted<AllReduceModel>{fit_all_reduce(in_.all_reduce), std::move(about)};
+  }
+
+  void fit_links() {
+    begin(Op::copy_h2d);
+    std::map<std::tuple<bool, CopyMechanism>, std::vector<CopyRow>> kinds;
+    for (const CopyRow& row : in_.copies) {
+      if (!row.duplex) kinds[{row.to_device, row.mechanism}].push_back(row);
+    }
+    for (const auto& [kind, rows] : kinds) {
+      const auto [fitted, held] = every_second(rows, [](const CopyRow& row) { return real(row.block_bytes); });
+      std::vector<double> held_out;
+      if (!held.empty()) held_out = ratios(fit_copies(fitted), held);
+      FitRecord about = record(rows, std::move(held_out), "every second block size",
+                               {range_of("block_bytes", rows, [](const CopyRow& r) { return r.block_bytes; })});
+      if (context_.base != nullptr && context_.base->unknown.empty()) {
+        about.roofline = summarise(roofline_ratios(*context_.base, rows));
+      }
+      for (CopyModel& model : fit_copies(rows)) out_.copies.push_back({std::move(model), about});
+    }
+  }
+
+  void fit_tables() {
+    begin(Op::layer);
+    FitRecord about{"measured", {}, {}, "every second size of each kernel", std::nullopt, {}};
+    std::vector<double> held_out;
+    std::map<std::tuple<std::string, bool>, std::vector<LayerRow>> kernels;
+    for (const LayerRow& row : in_.layers) kernels[{row.kernel, row.per_sequence}].push_back(row);
+    std::vector<LayerRow> fitted;
+    std::vector<LayerRow> held;
+    for (const auto& [kernel, rows] : kernels) {
+      const auto [some, others] = every_second(rows, [](const LayerRow& row) { return real(row.count); });
+      fitted.insert(fitted.end(), some.begin(), some.end());
+      held.insert(held.end(), others.begin(), others.end());
+    }
+    if (!held.empty()) held_out = ratios(tabulate_layers(fitted, {}), held);
+    about.held_out = summarise(std::move(held_out));
+    about.citation = citation(in_, in_.layers);
+    if (!in_.mixed.empty()) {
+      about.citation += (about.citation.empty() ? "" : "; ") + citation(in_, in_.mixed);
+      about.ranges = {range_of("chunk", in_.mixed, [](const MixedRow& r) { return r.chunk; }),
+                      range_of("decodes", in_.mixed, [](const MixedRow& r) { return r.decodes; }),
+                      range_of("context", in_.mixed,
+                               [](const MixedRow& r) { return std::max(r.decode_context, r.chunk_context); })};
+    }
+    if (!in_.layers.empty()) {
+      about.ranges.push_back(range_of("tokens", in_.layers, [](const LayerRow& r) { return r.count; }));
+    }
+    LayerTables tables = tabulate_layers(in_.layers, in_.mixed);
+    tables.model = context_.layer_model;
+    out_.layers = Fitted<LayerTables>{std::move(tables), std::move(about)};
+  }
+
+  const Measurements& in_;
+  const CalibrationContext& context_;
+  const std::function<void(std::string_view)>& progress_;
+  FitHints hints_;
+  FittedKernels out_;
+};
+
+bool inside(const FitRecord& record, const char* quantity, double value) {
+  const auto it = std::find_if(record.ranges.begin(), record.ranges.end(),
+                               [&](const MeasuredRange& range) { return range.quantity == quantity; });
+  return it == record.ranges.end() || (value >= it->low && value <= it->high);
+}
+
+/// Collects the lines of a check.
+class Checker {
+ public:
+  explicit Checker(const Measurements& measurements) : in_(measurements) {}
+
+  /// `ratios` in the order of `rows`; `within` says whether a row lies in the measured range.
+  template <class Row, class Within>
+  void add(std::string op, const std::vector<Row>& rows, const std::vector<double>& ratios, const Within& within) {
+    if (rows.empty()) return;
+    CheckLine line{std::move(op), summarise(ratios), 0, {}};
+    std::vector<std::size_t> order(rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      order[i] = i;
+      if (!within(rows[i])) ++line.outside;
+    }
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return std::tuple(-std::abs(std::log(ratios[a])), a) < std::tuple(-std::abs(std::log(ratios[b])), b);
+    });
+    constexpr std::size_t kWorst = 3;
+    for (std::size_t i = 0; i < std::min(kWorst, order.size()); ++i) {
+      const Row& row = rows[order[i]];
+      const double micros = row.seconds * 1e6;
+      line.worst.push_back(fmt::format("{}: measured {:.4g} us, predicted {:.4g} us", place_text(in_, row.place),
+                                       micros, micros * ratios[order[i]]));
+    }
+    report_.lines.push_back(std::move(line));
+  }
+  void skip(std::string_view op, std::size_t rows, std::string_view why) {
+    if (rows > 0) report_.skipped.push_back(fmt::format("{} rows of {}: {}", rows, op, why));
+  }
+  CheckReport finish() { return std::move(report_); }
+
+ private:
+  const Measurements& in_;
+  CheckReport report_;
+};
+
+template <class Row>
+std::vector<Row> copies_of(const std::vector<Row>& rows, bool to_device) {
+  std::vector<Row> kept;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(kept),
+               [&](const Row& row) { return row.to_device == to_device && !row.duplex; });
+  return kept;
+}
+
+constexpr std::string_view kNoModel = "the profile has no fit for them";
+
+}  // namespace
+
+FittedKernels calibrate(const Measurements& measurements, const CalibrationContext& context,
+                        const std::function<void(std::string_view)>& progress) {
+  return Calibration(measurements, context, progress).run();
+}
+
+CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
+  const FittedKernels& kernels = profile.fitted;
+  Checker check(in);
+  std::map<std::int64_t, std::vector<GemmRow>> formats;
+  for (const GemmRow& row : in.gemm) formats[row.dtype_bytes].push_back(row);
+  for (const auto& [format, rows] : formats) {
+    const auto gemm = std::find_if(kernels.gemm.begin(), kernels.gemm.end(),
+                                   [&](const FittedGemm& g) { return g.dtype_bytes == format; });
+    if (gemm == kernels.gemm.end()) {
+      check.skip(fmt::format("gemm in {}-byte numbers", format), rows.size(), kNoModel);
+      continue;
+    }
+    check.add("gemm" + (format == 2 ? std::string() : fmt::format(" {}-byte", format)), rows,
+              gemm_ratios(gemm->model, rows), [&](const GemmRow& r) {
+                return inside(gemm->record, "m", real(r.m)) && inside(gemm->record, "n", real(r.n)) &&
+                       inside(gemm->record, "k", real(r.k));
+              });
+  }
+  const auto attention = [&](Op op, const auto& fitted, const auto& predict) {
+    const std::vector<AttentionRow> rows = decodes_of(in.attention, op == Op::decode_attention);
+    if (!fitted) return check.skip(op_name(op), rows.size(), kNoModel);
+    check.add(std::string(op_name(op)), rows, predict(fitted->model, rows), [&](const AttentionRow& r) {
+      return inside(fitted->record, "batch", real(r.batch)) && inside(fitted->record, "context", real(r.context)) &&
+             inside(fitted->record, "new_tokens", real(r.new_tokens)) &&
+             inside(fitted->record, "q_heads", real(r.q_heads)) && inside(fitted->record, "kv_heads", real(r.kv_heads));
+    });
+  };
+  attention(Op::decode_attention, kernels.decode_attention,
+            [](const auto& model, const auto& rows) { return decode_ratios(model, rows); });
+  attention(Op::prefill_attention, kernels.prefill_attention,
+            [](const auto& model, const auto& rows) { return prefill_ratios(model, rows); });
+  const auto simple = [&](Op op, const auto& fitted, const auto& rows, const char* quantity, const auto& value) {
+    if (!fitted) return check.skip(op_name(op), rows.size(), kNoModel);
+    check.add(std::string(op_name(op)), rows, ratios(fitted->model, rows),
+              [&](const auto& row) { return inside(fitted->record, quantity, static_cast<double>(value(row))); });
+  };
+  if (kernels.layers && !kernels.layers->model.attention_seconds.empty()) {
+    simple(Op::mixed_attention, kernels.layers, in.mixed, "decodes", [](const MixedRow& r) { return r.decodes; });
+  } else {
+    check.skip(op_name(Op::mixed_attention), in.mixed.size(), kNoModel);
+  }
+  simple(Op::elementwise, kernels.elementwise, in.elementwise, "bytes", [](const auto& r) { return r.bytes; });
+  simple(Op::all_reduce, kernels.all_reduce, in.all_reduce, "bytes", [](const auto& r) { return r.bytes; });
+  for (const bool to_device : {true, false}) {
+    std::vector<CopyModel> models;
+    for (const Fitted<CopyModel>& copy : kernels.copies) models.push_back(copy.model);
+    std::vector<CopyRow> known;
+    std::size_t unknown = 0;
+    for (const CopyRow& row : copies_of(in.copies, to_device)) {
+      const bool modelled = std::any_of(models.begin(), models.end(), [&](const CopyModel& model) {
+        return model.to_device == row.to_device && model.mechanism == row.mechanism;
+      });
+      if (modelled) {
+        known.push_back(row);
+      } else {
+        ++unknown;
+      }
+    }
+    const std::string op(op_name(to_device ? Op::copy_h2d : Op::copy_d2h));
+    check.add(op, known, ratios(models, known), [](const CopyRow&) { return true; });
+    check.skip(op, unknown, kNoModel);
+  }
+  simple(Op::cpu_attention, kernels.cpu_attention, in.cpu_attention, "kv_bytes",
+         [](const auto& r) { return r.kv_bytes; });
+  simple(Op::host, kernels.host, in.host, "sequences", [](const auto& r) { return r.sequences; });
+  simple(Op::layer, kernels.layers, in.layers, "tokens", [](const auto& r) { return r.count; });
+  simple(Op::iteration, kernels.iteration, in.iterations, "tokens", [](const auto& r) { return r.tokens; });
+  return check.finish();
+}
+
+CheckReport check_roofline(const GpuProfile& profile, const Measurements& in) {
+  Checker check(in);
+  const auto always = [](const auto&) { return true; };
+  std::vector<GemmRow> gemm;
+  std::copy_if(in.gemm.begin(), in.gemm.end(), std::back_inserter(gemm),
+               [](const GemmRow& row) { return row.dtype_bytes == 2; });
+  const auto add = [&](Op op, const auto& rows) {
+    check.add(std::string(op_name(op)), rows, roofline_ratios(profile, rows), always);
+  };
+  add(Op::gemm, gemm);
+  add(Op::decode_attention, decodes_of(in.attention, true));
+  add(Op::prefill_attention, decodes_of(in.attention, false));
+  add(Op::elementwise, in.elementwise);
+  if (profile.all_reduce) add(Op::all_reduce, in.all_reduce);
+  add(Op::copy_h2d, copies_of(in.copies, true));
+  add(Op::copy_d2h, copies_of(in.copies, false));
+  constexpr std::string_view kNone = "the analytic model has no term for them";
+  check.skip("gemm in other than 2-byte numbers", in.gemm.size() - gemm.size(), kNone);
+  check.skip(op_name(Op::mixed_attention), in.mixed.size(), kNone);
+  check.skip(op_name(Op::cpu_attention), in.cpu_attention.size(), kNone);
+  check.skip(op_name(Op::host), in.host.size(), kNone);
+  check.skip(op_name(Op::layer), in.layers.size(), kNone);
+  check.skip(op_name(Op::iteration), in.iterations.size(), kNone);
+  return check.finish();
+}
+
+namespace {
+
+template <class Row, class Seconds>
+std::vector<double> each_ratio(std::span<const Row> rows, const Seconds& seconds) {
+  std::vector<double> ratios;
+  ratios.reserve(rows.size());
+  for (const Row& row : rows) ratios.push_back(seconds(row) / row.seconds);
+  return ratios;
+}
+
+}  // namespace
+
+std::vector<double> roofline_ratios(const GpuProfile& gpu, std::span<const GemmRow> rows) {
+  return each_ratio(rows, [&](const GemmRow& row) {
+    const double m = real(row.m);
+    const double n = real(row.n);
+    const double k = real(row.k);
+    const double compute = 2.0 * m * n * k / (gpu.gemm_compute_efficiency * gpu.peak_flops);
+    const double bytes = real(row.dtype_bytes) * (n * k + m * k + m * n);
+    const double memory = bytes / (gpu.gemm_memory_efficiency * gpu.memory_bandwidth.value());
+    return gpu.kernel_overhead_seconds + std::max(compute, memory);
+  });
+}
+
+std::vector<double> roofline_ratios(const GpuProfile& gpu, std::span<const AttentionRow> rows) {
+  return each_ratio(rows, [&](const AttentionRow& row) {
+    const double fresh = real(row.new_tokens);
+    const double context = real(row.context);
+    const double batch = real(row.batch);
+    const double kv = 4.0 * real(row.kv_heads * row.head_dim) * (context + fresh);  // 2 bytes, K and V
+    const double query = 4.0 * real(row.q_heads * row.head_dim) * fresh;            // 2 bytes, in and out
+    const double memory = batch * (kv + query) / (gpu.decode_attention_efficiency * gpu.memory_bandwidth.value());
+    if (row.decode()) return gpu.attention_overhead_seconds + memory;
+    const double pairs = batch * (fresh * context + 0.5 * fresh * (fresh + 1.0));
+    const double compute =
+        4.0 * real(row.q_heads * row.head_dim) * pairs / (gpu.prefill_attention_efficiency * gpu.peak_flops);
+    return gpu.attention_overhead_seconds + std::max(compute, memory);
+  });
+}
+
+std::vector<double> roofline_ratios(const GpuProfile& gpu, std::span<const ElementwiseRow> rows) {
+  return each_ratio(rows, [&](const ElementwiseRow& row) {
+    return gpu.kernel_overhead_seconds + row.bytes / (gpu.gemm_memory_efficiency * gpu.memory_bandwidth.value());
+  });
+}
+
+std::vector<double> roofline_ratios(const GpuProfile& gpu, std::span<const CopyRow> rows) {
+  return each_ratio(rows, [&](const CopyRow& row) {
+    const HostLink& link = row.to_device ? gpu.h2d : gpu.d2h;
+    return real(row.copies) * (link.launch_seconds + real(row.block_bytes) / link.bandwidth.value());
+  });
+}
+
+std::vector<double> roofline_ratios(const GpuProfile& gpu, std::span<const AllReduceRow> rows) {
+  return each_ratio(rows, [&](const AllReduceRow& row) {
+    const double moved = 2.0 * real(row.ranks - 1) / real(row.ranks) * real(row.bytes);
+    return gpu.all_reduce->latency_seconds + moved / gpu.all_reduce->bus_bandwidth.value();
+  });
+}
+
+}  // namespace spillway::hwmodels

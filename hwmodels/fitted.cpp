@@ -1,0 +1,104 @@
+#include "hwmodels/fitted.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "hwmodels/calibration/measurements.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+template <class Model>
+void lend(Fitted<Model>& fitted, const std::string& lender) {
+  fitted.record.source_kind = "borrowed";
+  fitted.record.citation =
+      fmt::format("{}, scaled by the datasheets' figures; its error is that of {}", lender, lender);
+}
+
+}  // namespace
+
+bool FittedKernels::empty() const { return fit_lines(*this).empty(); }
+
+std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
+  std::vector<FitLine> lines;
+  const auto add = [&](Op op, const auto& fitted) {
+    if (fitted) lines.push_back({std::string(op_name(op)), &fitted->record});
+  };
+  for (const FittedGemm& gemm : kernels.gemm) {
+    const std::string suffix = gemm.dtype_bytes == 2 ? "" : fmt::format(" {}-byte", gemm.dtype_bytes);
+    lines.push_back({std::string(op_name(Op::gemm)) + suffix, &gemm.record});
+  }
+  add(Op::decode_attention, kernels.decode_attention);
+  add(Op::prefill_attention, kernels.prefill_attention);
+  add(Op::mixed_attention, kernels.mixed_attention);
+  add(Op::elementwise, kernels.elementwise);
+  add(Op::all_reduce, kernels.all_reduce);
+  for (const Fitted<CopyModel>& copy : kernels.copies) {
+    lines.push_back({fmt::format("{} {}", op_name(copy.model.to_device ? Op::copy_h2d : Op::copy_d2h),
+                                 mechanism_name(copy.model.mechanism)),
+                     &copy.record});
+  }
+  add(Op::cpu_attention, kernels.cpu_attention);
+  add(Op::host, kernels.host);
+  add(Op::layer, kernels.layers);
+  add(Op::iteration, kernels.iteration);
+  return lines;
+}
+
+std::string error_text(const FittedKernels& kernels) {
+  std::string text;
+  for (const FitLine& line : fit_lines(kernels)) {
+    if (line.record->held_out.n == 0) continue;
+    text += fmt::format("{}{} {:.1f}% / {:.1f}% (n = {}{})", text.empty() ? "" : ", ", line.op,
+                        100.0 * line.record->held_out.median, 100.0 * line.record->held_out.p95,
+                        line.record->held_out.n, line.record->source_kind == "borrowed" ? ", of the lender" : "");
+  }
+  return text.empty() ? "fitted, but no row was held out to judge it"
+                      : "median / p95 of |simulated/measured - 1| on held-out rows: " + text;
+}
+
+FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_name, const ScalingFacts& from,
+                       const ScalingFacts& to) {
+  const double flops = to.peak_flops / from.peak_flops;
+  const double bandwidth = to.memory_bandwidth / from.memory_bandwidth;
+  const double sms = static_cast<double>(to.sm_count) / static_cast<double>(from.sm_count);
+  const bool same_grid = to.sm_count == from.sm_count;
+  FittedKernels kernels;
+  kernels.gemm = lender.gemm;
+  for (FittedGemm& gemm : kernels.gemm) {
+    gemm.model.sm_count = to.sm_count;
+    gemm.model.flops *= flops;
+    gemm.model.bandwidth *= bandwidth;
+    if (!same_grid) gemm.model.residual = {};
+    Fitted<GemmModel> entry{{}, gemm.record};
+    lend(entry, lender_name);
+    gemm.record = entry.record;
+  }
+  kernels.decode_attention = lender.decode_attention;
+  if (kernels.decode_attention) {
+    DecodeAttentionModel& model = kernels.decode_attention->model;
+    model.sm_count = to.sm_count;
+    model.bandwidth *= bandwidth;
+    model.token_seconds *= sms / bandwidth;  // a block's share of the bandwidth
+    if (!same_grid) model.residual = {};
+    lend(*kernels.decode_attention, lender_name);
+  }
+  kernels.prefill_attention = lender.prefill_attention;
+  if (kernels.prefill_attention) {
+    PrefillAttentionModel& model = kernels.prefill_attention->model;
+    model.sm_count = to.sm_count;
+    model.bandwidth *= bandwidth;
+    model.tile_seconds *= sms / flops;  // a block's share of the arithmetic
+    if (!same_grid) model.residual = {};
+    lend(*kernels.prefill_attention, lender_name);
+  }
+  kernels.elementwise = lender.elementwise;
+  if (kernels.elementwise) {
+    kernels.elementwise->model.bandwidth *= bandwidth;
+    lend(*kernels.elementwise, lender_name);
+  }
+  return kernels;
+}
+
+}  // namespace spillway::hwmodels

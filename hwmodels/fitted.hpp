@@ -1,0 +1,101 @@
+// What a calibration found: kernel models with their held-out error, as the section "fitted" of a GPU profile.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hwmodels/error_summary.hpp"
+#include "hwmodels/models/attention.hpp"
+#include "hwmodels/models/gemm.hpp"
+#include "hwmodels/models/simple_kernels.hpp"
+#include "sim/error.hpp"
+
+namespace spillway::hwmodels {
+
+/// What was measured of one quantity, from the smallest to the largest.
+struct MeasuredRange {
+  std::string quantity;  // tokens, batch, context, ...
+  double low = 0.0;
+  double high = 0.0;
+};
+
+/// Where a fit comes from and how good it is.
+struct FitRecord {
+  std::string source_kind;               // measured | borrowed
+  std::string citation;                  // files with their rows, or the profile that lends it
+  ErrorSummary held_out;                 // on rows that were not fitted; n = 0: nothing could be held out
+  std::string held_out_by;               // what was held out: "whole (n, k) series", ...
+  std::optional<ErrorSummary> roofline;  // the analytic model on all rows, where the profile has its figures
+  std::vector<MeasuredRange> ranges;
+};
+
+template <class Model>
+struct Fitted {
+  Model model;
+  FitRecord record;
+};
+
+/// All matrix multiplications in one number format.
+struct FittedGemm {
+  std::int64_t dtype_bytes = 2;
+  GemmModel model;
+  FitRecord record;
+};
+
+/// Whether an engine's attention kernel takes prefill and decodes in one launch, and the time that this takes.
+struct MixedAttentionModel {
+  bool fused = false;
+};
+
+struct FittedKernels {
+  std::vector<FittedGemm> gemm;  // by dtype_bytes
+  std::optional<Fitted<DecodeAttentionModel>> decode_attention;
+  std::optional<Fitted<PrefillAttentionModel>> prefill_attention;
+  std::optional<Fitted<MixedAttentionModel>> mixed_attention;  // empty: two launches
+  std::optional<Fitted<ElementwiseModel>> elementwise;
+  std::optional<Fitted<AllReduceModel>> all_reduce;
+  std::vector<Fitted<CopyModel>> copies;
+  std::optional<Fitted<CpuAttentionModel>> cpu_attention;
+  std::optional<Fitted<HostModel>> host;
+  std::optional<Fitted<LayerTables>> layers;
+  std::optional<Fitted<IterationModel>> iteration;
+
+  /// The kernels of a transformer layer: matrix multiplications and both kinds of attention.
+  [[nodiscard]] bool complete() const { return !gemm.empty() && decode_attention && prefill_attention; }
+  [[nodiscard]] bool empty() const;
+};
+
+/// One line of an error table.
+struct FitLine {
+  std::string op;  // as `calibrate check` names it, with what tells several of one op apart: "gemm", "copy_h2d many"
+  const FitRecord* record = nullptr;
+};
+/// In the order of Op; the pointers live as long as `kernels`.
+[[nodiscard]] std::vector<FitLine> fit_lines(const FittedKernels& kernels);
+/// "GEMM 4.4% / 18.5%, decode attention ..." for a result.
+[[nodiscard]] std::string error_text(const FittedKernels& kernels);
+
+/// The JSON form. Reading appends every problem (missing, unknown or mistyped field, a value that no machine can have)
+/// with its JSON pointer below `where`, and then returns what it could read.
+[[nodiscard]] nlohmann::json to_json(const FittedKernels& kernels);
+[[nodiscard]] FittedKernels read_fitted(const nlohmann::json& section, const std::string& where,
+                                        std::vector<Problem>& problems);
+
+/// Datasheet figures by which kernels are lent from one GPU to another.
+struct ScalingFacts {
+  std::int64_t sm_count = 0;
+  double peak_flops = 0.0;
+  double memory_bandwidth = 0.0;
+};
+/// The kernels of `lender` as they would run on another GPU: arithmetic in proportion to the peak, traffic to the
+/// memory bandwidth, launches unchanged. Residuals are kept between GPUs with the same number of SMs and dropped
+/// otherwise, where tiles fall into other waves. Only GEMM, attention and elementwise kernels are lent: links, hosts
+/// and tables belong to the machine they were measured on. Every record says that it is borrowed.
+[[nodiscard]] FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_name,
+                                     const ScalingFacts& from, const ScalingFacts& to);
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,124 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "hwmodels/catalog.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, 2> kSections{"fitted", "measurements"};
+constexpr Kind kGpu{"hwmodels/profiles/", "gpu", "hardware", kSections};
+constexpr const char* kLender = "borrowed_from";
+
+/// Reads fields that may be null, and notes which are.
+class Nullable {
+ public:
+  Nullable(FieldReader& in, std::vector<std::string>& unknown) : in_(in), unknown_(unknown) {}
+  double number(const char* key, const char* unit, const Range& range) {
+    const auto value = in_.number_or_null(key, unit, range);
+    if (!value) unknown_.emplace_back(key);
+    return value.value_or(0.0);
+  }
+  BytesPerSecond bandwidth(const char* key) { return BytesPerSecond(number(key, "bytes/s", kBandwidth)); }
+  std::int64_t integer(const char* key, const char* unit, std::int64_t low, std::int64_t high) {
+    const auto value = in_.integer_or_null(key, unit, low, high);
+    if (!value) unknown_.emplace_back(key);
+    return value.value_or(0);
+  }
+
+ private:
+  FieldReader& in_;
+  std::vector<std::string>& unknown_;
+};
+
+ScalingFacts facts_of(const GpuProfile& gpu) { return {gpu.sm_count, gpu.peak_flops, gpu.memory_bandwidth.value()}; }
+
+void read_kernels(FieldReader& in, GpuProfile& gpu) {
+  const json* section = in.section("fitted");
+  if (section == nullptr) return;
+  if (!section->is_object() || !section->contains(kLender)) {
+    std::vector<Problem> problems;
+    gpu.fitted = read_fitted(*section, "/fitted", problems);
+    return in.adopt(std::move(problems));
+  }
+  const json& lender = (*section)[kLender];
+  const std::string at = fmt::format("/fitted/{}", kLender);
+  if (section->size() > 1) in.adopt({{"must stand alone: kernels are fitted or borrowed", at, {}}});
+  if (!lender.is_string() || find_embedded(kGpu, lender.get<std::string>()) == nullptr) {
+    return in.adopt({{fmt::format("must be the name of a GPU, not {}", lender.dump()), at,
+                      lender.is_string() ? nearest_and_all(lender.get<std::string>(), gpu_names()) : std::string()}});
+  }
+  if (!gpu.unknown.empty()) {
+    return in.adopt({{fmt::format("scaling borrowed kernels takes {}, which is null", gpu.unknown.front()), at, {}}});
+  }
+  const GpuProfile from = load_gpu(lender.get<std::string>());
+  if (!from.fitted_from.empty() || !from.fitted.complete()) {
+    return in.adopt({{fmt::format("{} has no fitted kernels of its own to lend", from.file.name), at, {}}});
+  }
+  gpu.fitted = borrowed(from.fitted, from.file.name, facts_of(from), facts_of(gpu));
+  gpu.fitted_from = from.file.name;
+}
+
+}  // namespace
+
+void GpuProfile::need(std::initializer_list<std::string_view> fields, std::string_view purpose) const {
+  for (const std::string_view field : fields) {
+    if (std::find(unknown.begin(), unknown.end(), field) == unknown.end()) continue;
+    throw ConfigError(fmt::format("{} does not state {}, which {} takes", file.name, field, purpose), "hardware",
+                      fmt::format("set {} in {}, or fit the profile again with --base NAME for the datasheet's figures",
+                                  field, file.path));
+  }
+}
+
+std::vector<std::string> gpu_names() { return names_of(kGpu); }
+
+GpuProfile load_gpu(std::string_view name_or_file) {
+  FieldReader in = open_data_file(kGpu, name_or_file);
+  GpuProfile gpu;
+  Nullable fields(in, gpu.unknown);
+  gpu.memory = Bytes(fields.integer("memory", "bytes", 1, 1'000'000'000'000'000));
+  gpu.peak_flops = fields.number("peak_flops", "FLOP/s", kFlops);
+  gpu.memory_bandwidth = fields.bandwidth("memory_bandwidth");
+  gpu.gemm_compute_efficiency = fields.number("gemm_compute_efficiency", "1", kEfficiency);
+  gpu.gemm_memory_efficiency = fields.number("gemm_memory_efficiency", "1", kEfficiency);
+  gpu.decode_attention_efficiency = fields.number("decode_attention_efficiency", "1", kEfficiency);
+  gpu.prefill_attention_efficiency = fields.number("prefill_attention_efficiency", "1", kEfficiency);
+  gpu.kernel_overhead_seconds = fields.number("kernel_overhead", "s", kSeconds);
+  gpu.attention_overhead_seconds = fields.number("attention_overhead", "s", kSeconds);
+  gpu.h2d.bandwidth = fields.bandwidth("h2d_bandwidth");
+  gpu.h2d.launch_seconds = fields.number("h2d_launch", "s", kSeconds);
+  gpu.d2h.bandwidth = fields.bandwidth("d2h_bandwidth");
+  gpu.d2h.launch_seconds = fields.number("d2h_launch", "s", kSeconds);
+  gpu.host_link_peak = fields.bandwidth("host_link_peak");
+  const auto latency = in.number_or_null("all_reduce_latency", "s", kSeconds);
+  const auto bus = in.number_or_null("all_reduce_bandwidth", "bytes/s", kBandwidth);
+  if (latency && bus) gpu.all_reduce = AllReduce{*latency, BytesPerSecond(*bus)};
+  const auto h2d_duplex = in.number_or_null("h2d_bandwidth_duplex", "bytes/s", kBandwidth);
+  const auto d2h_duplex = in.number_or_null("d2h_bandwidth_duplex", "bytes/s", kBandwidth);
+  if (h2d_duplex) gpu.h2d_bandwidth_duplex = BytesPerSecond(*h2d_duplex);
+  if (d2h_duplex) gpu.d2h_bandwidth_duplex = BytesPerSecond(*d2h_duplex);
+  gpu.sm_count = fields.integer("sm_count", "1", 1, 100'000);
+  gpu.l2_cache = Bytes(fields.integer("l2_cache", "bytes", 1, 1'000'000'000'000));
+  const auto within_peak = [&](BytesPerSecond bandwidth, const char* key) {
+    in.require(gpu.host_link_peak.value() == 0.0 || bandwidth <= gpu.host_link_peak, key, "exceeds host_link_peak");
+  };
+  within_peak(gpu.h2d.bandwidth, "h2d_bandwidth");
+  within_peak(gpu.d2h.bandwidth, "d2h_bandwidth");
+  in.require(gpu.h2d_bandwidth_duplex.value_or(gpu.h2d.bandwidth) <= gpu.h2d.bandwidth, "h2d_bandwidth_duplex",
+             "exceeds h2d_bandwidth, which the direction reaches alone");
+  in.require(gpu.d2h_bandwidth_duplex.value_or(gpu.d2h.bandwidth) <= gpu.d2h.bandwidth, "d2h_bandwidth_duplex",
+             "exceeds d2h_bandwidth, which the direction reaches alone");
+  in.require(latency.has_value() == bus.has_value(), "all_reduce_bandwidth",
+             "must be null exactly when all_reduce_latency is");
+  read_kernels(in, gpu);
+  gpu.file = in.finish();
+  return gpu;
+}
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,27 @@
+// Kernels of a layer that only move data, and the bytes they move.
+#pragma once
+
+#include "hwmodels/catalog.hpp"
+
+namespace spillway::hwmodels {
+
+/// Per layer: norms with their residual sum, activation, KV write; a rotation; query and key norms.
+struct ElementwiseWork {
+  double kernels = 0.0;
+  double bytes_per_token = 0.0;
+};
+
+[[nodiscard]] inline ElementwiseWork elementwise_work(const LlmModel& llm, std::int64_t tensor_parallel) {
+  const auto real = [](std::int64_t count) { return static_cast<double>(count); };
+  const double query = real(llm.heads / tensor_parallel * llm.head_dim);
+  const double key = real(llm.kv_heads_per_gpu(tensor_parallel) * llm.head_dim);
+  const double rotated = 2.0 * (query + key) * real(llm.rotated_dim()) / real(llm.head_dim);
+  const double norms = real(llm.layer_norms);
+  const bool qk_norm = llm.qk_norm != QkNorm::none;
+  const double activated = (llm.gated_mlp ? 3.0 : 2.0) * real(llm.ffn / tensor_parallel);
+  const double normed = 4.0 * norms * real(llm.hidden) + (qk_norm ? 2.0 * (query + key) : 0.0);
+  return {norms + 2.0 + (llm.rotated_dim() > 0 ? 1.0 : 0.0) + (qk_norm ? 2.0 : 0.0),
+          real(llm.dtype_bytes) * (normed + rotated + activated + 4.0 * key)};
+}
+
+}  // namespace spillway::hwmodels

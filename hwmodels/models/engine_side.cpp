@@ -1,0 +1,62 @@
+#include "hwmodels/models/engine_side.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+double total(const TimeShares& t) { return t.compute + t.memory + t.network + t.host; }
+
+}  // namespace
+
+EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers)
+    : layers_(layers),
+      h2d_(gpu.h2d),
+      d2h_(gpu.d2h),
+      launch_floor_(engine.launch_floor_seconds),
+      graph_tokens_(static_cast<double>(engine.cuda_graph_max_tokens)),
+      graph_prefill_(engine.cuda_graph_prefill),
+      host_fixed_(engine.host_fixed_seconds),
+      host_per_sequence_(engine.host_per_sequence_seconds),
+      host_overlapped_(engine.host_overlapped) {
+  for (const Fitted<CopyModel>& copy : gpu.fitted.copies) copies_.push_back(copy.model);
+}
+
+IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
+                                    const TimeShares& after) const {
+  const auto layers = static_cast<double>(layers_);
+  const bool graph = tokens <= graph_tokens_ && (graph_prefill_ || shape.chunks.empty());
+  if (!graph) layer.host += std::max(0.0, launch_floor_ - total(layer));
+  const double gpu = total(before) + layers * total(layer) + total(after);
+  const double sequences = static_cast<double>(shape.decode_sequences) + static_cast<double>(shape.chunks.size());
+  const double host = host_fixed_ + host_per_sequence_ * sequences;
+  before.host += host_overlapped_ ? std::max(0.0, host - gpu) : host;
+
+  IterationTime time;
+  time.before = round_seconds(total(before));
+  time.layer = round_seconds(total(layer));
+  time.after = round_seconds(total(after));
+  time.shares.compute = before.compute + layers * layer.compute + after.compute;
+  time.shares.memory = before.memory + layers * layer.memory + after.memory;
+  time.shares.network = before.network + layers * layer.network + after.network;
+  time.shares.host = before.host + layers * layer.host + after.host;
+  return time;
+}
+
+CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const {
+  SPILLWAY_CHECK(direction == Stream::h2d || direction == Stream::d2h, "copies run on the copy streams only");
+  const bool to_device = direction == Stream::h2d;
+  const auto count = static_cast<double>(copies);
+  const auto fitted = std::find_if(copies_.begin(), copies_.end(), [&](const CopyModel& model) {
+    return model.to_device == to_device && model.mechanism == mechanism;
+  });
+  if (fitted == copies_.end()) {
+    const HostLink& link = to_device ? h2d_ : d2h_;
+    return {.launch = round_seconds(link.launch_seconds * count), .transfer = round_seconds(bytes / link.bandwidth)};
+  }
+  const double all_bytes = static_cast<double>(bytes.count());
+  const double transfer = all_bytes / fitted->bandwidth;
+  const double seconds = count * fitted->seconds(count > 0.0 ? all_bytes / count : 0.0);
+  return {.launch = round_seconds(std::max(0.0, seconds - transfer)),
+          .transfer = round_seconds(std::min(seconds, transfer))};
+}
+
+}  // namespace spillway::hwmodels

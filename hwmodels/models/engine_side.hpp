@@ -1,0 +1,53 @@
+// What every execution model adds to its kernels: the engine's host side, and the host link.
+//
+// Given     F, G        launch floor of a layer; iterations of up to G tokens replay a CUDA graph       EngineProfile
+//           h_f, h_s    host time per iteration and per sequence                                        EngineProfile
+//           before, layer, after   GPU time of the three parts of an iteration; L layers
+// Computed
+//   layer'   = max(layer, F), or layer when a graph is replayed
+//   host     = h_f + h_s * sequences; seen is all of it, or, when the engine overlaps it,
+//              max(0, host - (before + L layer' + after))
+//   before'  = before + seen
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "hwmodels/catalog.hpp"
+#include "sim/api/execution_model.hpp"
+
+namespace spillway::hwmodels {
+
+class EngineSide {
+ public:
+  EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers);
+
+  [[nodiscard]] std::int64_t layers() const { return layers_; }
+  /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them.
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
+                                        const TimeShares& after) const;
+  /// By the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the direction.
+  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
+
+ private:
+  std::int64_t layers_;
+  HostLink h2d_;
+  HostLink d2h_;
+  std::vector<CopyModel> copies_;
+  double launch_floor_;
+  double graph_tokens_;
+  bool graph_prefill_;
+  double host_fixed_;
+  double host_per_sequence_;
+  bool host_overlapped_;
+};
+
+/// All tokens that a sub-batch computes.
+[[nodiscard]] inline double tokens_of(const BatchShape& shape) {
+  auto tokens = static_cast<double>(shape.decode_sequences);
+  for (const PrefillChunk& chunk : shape.chunks) tokens += static_cast<double>(chunk.new_tokens.count());
+  return tokens;
+}
+
+}  // namespace spillway::hwmodels

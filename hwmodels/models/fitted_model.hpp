@@ -1,0 +1,36 @@
+// Execution model from fitted kernels: every kernel of an iteration by its own model, summed.
+//
+// Given   kernels of a GPU profile (GEMM, decode and prefill attention; elementwise, all-reduce where fitted), an LLM
+//         on tensor_parallel = p GPUs, KV element size; L, h, H, d, f, V, E as in roofline.hpp
+// Computed, in seconds; n tokens, s sampled sequences
+//   layer      = gemm(n; QKV) + gemm(n; output) + gemm(n; up) + gemm(n; down) + attention + elementwise(n)
+//                + 2 all_reduce(n h E)
+//   attention  = decode(S, X, x) + prefill(C), or one fused call of both where the profile says so (attention.hpp)
+//   elementwise= r t_e + bytes(n) / B_e: kernels and bytes as in roofline.hpp; where the profile has no fit, t_k and
+//                the GEMMs' bandwidth
+//   embedding  = elementwise of 2 n h E bytes + all_reduce(n h E)
+//   after      = final norm + gemm(s; LM head) + gather(s) + sampling(s)
+//   sampling   = 3 t_e + 12 s V / p / B_e: logits to fp32, softmax, draw (2 + 4, 4, 2 bytes per logit; assumed)
+//   gather     = all_reduce of s V E bytes, halved: an all-gather moves half as much
+// Quantised weights move fewer bytes and are multiplied as the unquantised ones. What depends on n or s alone is kept
+// after the first time, so that a decode iteration costs one attention evaluation.
+//
+// Source of the form and of its error: latency study of 2026-11-20, sections 2-5.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "hwmodels/catalog.hpp"
+#include "sim/api/execution_model.hpp"
+
+namespace spillway::hwmodels {
+
+/// Throws ConfigError when tensor_parallel does not split the model, exceeds 1 without all-reduce figures, or the
+/// profile lacks one of the kernels of a layer.
+[[nodiscard]] std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const LlmModel& llm,
+                                                                const EngineProfile& engine,
+                                                                std::int64_t tensor_parallel,
+                                                                std::int64_t kv_dtype_bytes);
+
+}  // namespace spillway::hwmodels
