@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hwmodels/gpu_profile.hpp"
 #include "hwmodels/hf_config.hpp"
 
 namespace spillway::hwmodels {
@@ -16,6 +17,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr Kind kServer{"hwmodels/servers/", "server", "hardware"};
+constexpr Kind kHost{"hwmodels/hosts/", "host", "host"};
 constexpr Kind kEngine{"hwmodels/engines/", "engine", "engine"};
 constexpr Kind kLlm{"hwmodels/llms/", "llm", "model"};
 
@@ -67,6 +70,62 @@ std::optional<std::string> model_path(std::string_view name_or_file) {
     if (!embedded) return without_dots(path / "config.json").string();
   }
   return is_path(name_or_file) ? std::optional(path.string()) : std::nullopt;
+}
+
+std::optional<BytesPerSecond> bandwidth_or_null(FieldReader& in, const char* key) {
+  const auto value = in.number_or_null(key, "bytes/s", kBandwidth);
+  return value ? std::optional(BytesPerSecond(*value)) : std::nullopt;
+}
+
+/// The GPU or host that a server's file names: a name as it is, a path relative to the folder of that file.
+std::string read_part(FieldReader& in, const char* key, const Kind& kind, std::string_view server_path) {
+  std::string part = in.name(key);
+  if (part.empty()) return part;
+  if (is_path(part)) {
+    std::string path = (std::filesystem::path(server_path).parent_path() / part).string();
+    std::error_code none;
+    if (!std::filesystem::exists(path, none)) in.fail(key, fmt::format("there is no file {}", path));
+    return path;
+  }
+  if (find_embedded(kind, part) == nullptr) {
+    in.fail(key, fmt::format("there is no {} \"{}\"", kind.name, part),
+            nearest_and_all(part, names_of(kind)) + ", or a JSON file's path");
+  }
+  return part;
+}
+
+ServerProfile read_server(FieldReader in, std::string_view path) {
+  ServerProfile server;
+  server.gpu = read_part(in, "gpu", kGpu, path);
+  server.gpus = in.integer("gpus", "1", 1, 1000);
+  server.host = read_part(in, "host", kHost, path);
+  server.h2d_aggregate = bandwidth_or_null(in, "h2d_aggregate");
+  server.d2h_aggregate = bandwidth_or_null(in, "d2h_aggregate");
+  server.host_shared_bandwidth = bandwidth_or_null(in, "host_shared_bandwidth");
+  const auto peer = bandwidth_or_null(in, "peer_bandwidth");
+  const auto launch = in.number_or_null("peer_launch", "s", kSeconds);
+  if (peer && launch) server.peer = HostLink{*peer, *launch};
+  in.require(peer.has_value() == launch.has_value(), "peer_launch", "must be null exactly when peer_bandwidth is");
+  in.require(!server.peer || server.gpus > 1, "peer_bandwidth", "must be null: there is one GPU");
+  server.file = in.finish();
+  return server;
+}
+
+Hardware with_parts(ServerProfile server) {
+  Hardware hardware;
+  std::vector<Problem> problems;
+  const auto attempt = [&](const auto& step) {
+    try {
+      step();
+    } catch (const DataError& error) {
+      problems.insert(problems.end(), error.problems().begin(), error.problems().end());
+    }
+  };
+  attempt([&] { hardware.gpu = load_gpu(server.gpu); });
+  attempt([&] { hardware.host = load_host(server.host); });
+  if (!problems.empty()) throw DataError(std::move(problems));
+  hardware.server = std::move(server);
+  return hardware;
 }
 
 }  // namespace
@@ -165,8 +224,58 @@ std::optional<Problem> LlmModel::tensor_parallel_problem(std::int64_t tensor_par
   return std::nullopt;
 }
 
+std::vector<std::string> server_names() { return names_of(kServer); }
+std::vector<std::string> host_names() { return names_of(kHost); }
 std::vector<std::string> engine_names() { return names_of(kEngine); }
 std::vector<std::string> llm_names() { return names_of(kLlm); }
+
+std::vector<std::string> hardware_names() {
+  std::vector<std::string> names = gpu_names();
+  for (std::string& name : server_names()) names.push_back(std::move(name));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+HostProfile load_host(std::string_view name_or_file) {
+  FieldReader in = open_data_file(kHost, name_or_file);
+  HostProfile host;
+  host.cores = in.integer("cores", "1", 1, 100'000);
+  host.threads = in.integer("threads", "1", 1, 1'000'000);
+  host.dram = Bytes(in.integer("dram", "bytes", 1, 1'000'000'000'000'000));
+  host.dram_bandwidth = BytesPerSecond(in.number("dram_bandwidth", "bytes/s", kBandwidth));
+  host.dram_bandwidth_per_thread = bandwidth_or_null(in, "dram_bandwidth_per_thread");
+  host.dram_peak = bandwidth_or_null(in, "dram_peak");
+  host.cpu_attention_efficiency = in.number("cpu_attention_efficiency", "1", kEfficiency);
+  in.require(host.threads >= host.cores, "threads", fmt::format("must be at least the {} cores", host.cores));
+  in.require(!host.dram_peak || host.dram_bandwidth <= *host.dram_peak, "dram_bandwidth", "exceeds dram_peak");
+  in.require(!host.dram_bandwidth_per_thread || *host.dram_bandwidth_per_thread <= host.dram_bandwidth,
+             "dram_bandwidth_per_thread", "exceeds dram_bandwidth, which all threads reach together");
+  host.file = in.finish();
+  return host;
+}
+
+ServerProfile load_server(std::string_view name_or_file) {
+  const std::string_view path = is_path(name_or_file) ? name_or_file : std::string_view();
+  return read_server(open_data_file(kServer, name_or_file), path);
+}
+
+Hardware load_hardware(std::string_view name_or_file) {
+  if (!is_path(name_or_file)) {
+    if (find_embedded(kServer, name_or_file) != nullptr) return with_parts(load_server(name_or_file));
+    if (find_embedded(kGpu, name_or_file) != nullptr) return {.gpu = load_gpu(name_or_file), .server = {}, .host = {}};
+    throw ConfigError(fmt::format("unknown {} \"{}\"", kGpu.key, name_or_file), std::string(kGpu.key),
+                      nearest_and_all(name_or_file, hardware_names()) + ", or a JSON file's path");
+  }
+  const std::string path(name_or_file);
+  const std::string content = read_file(path);
+  const json document = json::parse(content, nullptr, false);
+  // What is no document of ours is reported as a GPU's file would be.
+  const json kind = document.is_object() ? document.value("kind", json(kGpu.name)) : json(kGpu.name);
+  if (kind == kServer.name) return with_parts(read_server({kServer, path, content}, path));
+  if (kind == kGpu.name) return {.gpu = read_gpu({kGpu, path, content}), .server = {}, .host = {}};
+  throw DataError(fmt::format("must be \"{}\" or \"{}\", not {}", kGpu.name, kServer.name, kind.dump()),
+                  fmt::format("{} at /kind", path));
+}
 
 EngineProfile load_engine(std::string_view name_or_file) {
   constexpr std::int64_t kMany = 1'000'000'000'000;

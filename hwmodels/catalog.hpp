@@ -1,4 +1,5 @@
-// GPUs, serving engines and language models: the JSON files of this folder, and files of the same form from a user.
+// GPUs, servers and their hosts, serving engines and language models: the JSON files of this folder, and files of the
+// same form from a user.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@
 
 namespace spillway::hwmodels {
 
-/// One direction of the host link: t = launch per copy + bytes / bandwidth.
+/// One direction of a link: t = launch per copy + bytes / bandwidth.
 struct HostLink {
   BytesPerSecond bandwidth{};
   double launch_seconds = 0.0;
@@ -55,6 +56,42 @@ struct GpuProfile {
 
   /// Throws ConfigError that names the first of these fields which the file leaves null, and what needs it.
   void need(std::initializer_list<std::string_view> fields, std::string_view purpose) const;
+};
+
+/// CPU and memory of a server. Where it is a share of a larger machine, the file says so.
+struct HostProfile {
+  DataFile file;
+  std::int64_t cores = 0;    // physical
+  std::int64_t threads = 0;  // all hardware threads of these cores
+  Bytes dram{};
+  BytesPerSecond dram_bandwidth{};                          // reading, all threads together
+  std::optional<BytesPerSecond> dram_bandwidth_per_thread;  // one thread alone; empty: no figure
+  std::optional<BytesPerSecond> dram_peak;                  // of the memory channels; empty: no figure
+  double cpu_attention_efficiency = 0.0;                    // share of dram_bandwidth, in (0, 1]
+};
+
+/// GPUs of one kind, their host and the links between them. The limits hold beside those of each GPU's own links;
+/// empty: no figure, so no further limit.
+struct ServerProfile {
+  DataFile file;
+  std::string gpu;  // a name of gpu_names(), or a file
+  std::int64_t gpus = 0;
+  std::string host;                             // a name of host_names(), or a file
+  std::optional<BytesPerSecond> h2d_aggregate;  // of all GPUs together
+  std::optional<BytesPerSecond> d2h_aggregate;
+  std::optional<BytesPerSecond> host_shared_bandwidth;  // of both directions of all GPUs together
+  std::optional<HostLink> peer;                         // from one GPU to another; empty: no direct copies
+};
+
+/// What `hardware=` names. A GPU alone stands for as many of them as a run asks for, on a host that nothing is known
+/// of.
+struct Hardware {
+  GpuProfile gpu;
+  std::optional<ServerProfile> server;
+  std::optional<HostProfile> host;  // there when `server` is
+
+  /// The file that was named.
+  [[nodiscard]] const DataFile& file() const { return server ? server->file : gpu.file; }
 };
 
 /// The host side of one serving engine, and what it takes from GPU memory beside weights and KV cache.
@@ -163,6 +200,10 @@ struct LlmModel {
 
 /// Names of the embedded files, sorted.
 [[nodiscard]] std::vector<std::string> gpu_names();
+[[nodiscard]] std::vector<std::string> server_names();
+[[nodiscard]] std::vector<std::string> host_names();
+/// What load_hardware() knows: GPUs and servers.
+[[nodiscard]] std::vector<std::string> hardware_names();
 [[nodiscard]] std::vector<std::string> engine_names();
 [[nodiscard]] std::vector<std::string> llm_names();
 
@@ -171,7 +212,13 @@ struct LlmModel {
 /// ConfigError for an unknown name (with the nearest one), DataError with every problem of a file: unreadable, not
 /// JSON, another schema version, fields missing, unknown or of the wrong type, values that are physically impossible.
 [[nodiscard]] GpuProfile load_gpu(std::string_view name_or_file);
+[[nodiscard]] HostProfile load_host(std::string_view name_or_file);
 [[nodiscard]] EngineProfile load_engine(std::string_view name_or_file);
 [[nodiscard]] LlmModel load_llm(std::string_view name_or_file);
+
+/// Likewise. A GPU or host that the file names must exist; where it names a file, that file lies relative to it.
+[[nodiscard]] ServerProfile load_server(std::string_view name_or_file);
+/// A GPU or a server with its GPU and host; a user's file is told by its "kind".
+[[nodiscard]] Hardware load_hardware(std::string_view name_or_file);
 
 }  // namespace spillway::hwmodels

@@ -78,7 +78,7 @@ bool FieldReader::flag(const char* key) {
   const json* value = field(key, "bool");
   if (value == nullptr) return false;
   if (value->is_boolean()) return value->get<bool>();
-  fail(kValues / key / "value", fmt::format("must be true or false, not {}", value->dump()));
+  fail(key, fmt::format("must be true or false, not {}", value->dump()));
   return false;
 }
 
@@ -88,13 +88,25 @@ bool FieldReader::optional_flag(const char* key) {
   return false;
 }
 
+std::string FieldReader::name(const char* key) {
+  const json* value = field(key, "name");
+  if (value == nullptr) return {};
+  if (value->is_string() && !value->get_ref<const std::string&>().empty()) return *value;
+  fail(key, fmt::format("must be a name, not {}", value->dump()));
+  return {};
+}
+
 void FieldReader::require(bool holds, const char* key, const std::string& what) {
-  if (!holds && problems_.empty()) fail(kValues / key / "value", what);
+  if (!holds && problems_.empty()) fail(key, what);
 }
 
 const json* FieldReader::section(std::string_view name) const {
   const auto it = document_.find(name);
   return it == document_.end() ? nullptr : &*it;
+}
+
+void FieldReader::fail(const char* key, std::string what, std::string fix) {
+  fail(kValues / key / "value", std::move(what), std::move(fix));
 }
 
 void FieldReader::fail(const json::json_pointer& at, std::string what, std::string fix) {
@@ -174,7 +186,9 @@ const json* FieldReader::field(const char* key, const char* unit) {
   read_source(*it, at, row);
   const auto value = it->find("value");
   if (value == it->end()) return fail(at / "value", "missing"), nullptr;
-  row.value = value->is_number_float() ? fmt::format("{:.10g}", value->get<double>()) : value->dump();
+  row.value = value->is_string()         ? value->get<std::string>()
+              : value->is_number_float() ? fmt::format("{:.10g}", value->get<double>())
+                                         : value->dump();
   file_.entries.push_back(std::move(row));
   return &*value;
 }
@@ -196,7 +210,7 @@ std::optional<double> FieldReader::optional_number(const char* key, const char* 
   const json* value = field(key, unit);
   if (value == nullptr || (nullable && value->is_null())) return std::nullopt;
   if (!value->is_number() || value->get<double>() < range.low || value->get<double>() > range.high) {
-    fail(kValues / key / "value", fmt::format("must be a number {}, not {}", range.text, value->dump()));
+    fail(key, fmt::format("must be a number {}, not {}", range.text, value->dump()));
     return std::nullopt;
   }
   return value->get<double>();
@@ -233,15 +247,22 @@ std::string read_file(const std::string& path) {
   return content;
 }
 
+const EmbeddedFile* find_embedded(const Kind& kind, std::string_view name) {
+  const std::string path = fmt::format("{}{}{}", kind.folder, name, kSuffix);
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (file.path == path) return &file;
+  }
+  return nullptr;
+}
+
 FieldReader open_data_file(const Kind& kind, std::string_view name_or_file) {
   if (is_path(name_or_file)) {
     std::string path(name_or_file);
     const std::string content = read_file(path);
     return {kind, std::move(path), content};
   }
-  const std::string path = fmt::format("{}{}{}", kind.folder, name_or_file, kSuffix);
-  for (const EmbeddedFile& file : embedded_files()) {
-    if (file.path == path) return {kind, path, file.content};
+  if (const EmbeddedFile* file = find_embedded(kind, name_or_file)) {
+    return {kind, std::string(file->path), file->content};
   }
   throw ConfigError(fmt::format("unknown {} \"{}\"", kind.key, name_or_file), std::string(kind.key),
                     nearest_and_all(name_or_file, names_of(kind)) + ", or a JSON file's path");

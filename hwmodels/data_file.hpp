@@ -19,7 +19,7 @@ namespace spillway::hwmodels {
 struct Entry {
   std::string key;
   std::string value;
-  std::string unit;         // "1" for a plain number, "bool" for a flag
+  std::string unit;         // "1" for a plain number, "bool" for a flag, "name" for that of another data file
   std::string source_kind;  // measured | datasheet | borrowed | assumed
   std::string citation;
 };
@@ -71,11 +71,15 @@ class FieldReader {
   bool flag(const char* key);
   /// Like flag(), but false when the file leaves the field out.
   bool optional_flag(const char* key);
+  /// The name of another data file, not empty.
+  std::string name(const char* key);
   /// A condition between fields; judged only while the fields themselves are right.
   void require(bool holds, const char* key, const std::string& what);
 
   /// A section of the file's kind, or null when the file has none.
   [[nodiscard]] const nlohmann::json* section(std::string_view name) const;
+  /// Records a problem with the value of a field.
+  void fail(const char* key, std::string what, std::string fix = {});
   /// Records a problem at a place of the file.
   void fail(const nlohmann::json::json_pointer& at, std::string what, std::string fix = {});
 
@@ -114,6 +118,9 @@ class FieldReader {
 
 /// The bytes of a user's file. Throws DataError when it cannot be read, is no regular file, or exceeds 16 MB.
 [[nodiscard]] std::string read_file(const std::string& path);
+
+/// The embedded file of a kind; null when none has that name.
+[[nodiscard]] const EmbeddedFile* find_embedded(const Kind& kind, std::string_view name);
 
 /// Opens an embedded file by name, or a user's file by path. Throws ConfigError for an unknown name, with the nearest
 /// one, and DataError as read_file() and FieldReader do.

@@ -1,19 +1,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "hwmodels/catalog.hpp"
+#include "hwmodels/gpu_profile.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 2> kSections{"fitted", "measurements"};
-constexpr Kind kGpu{"hwmodels/profiles/", "gpu", "hardware", kSections};
 constexpr const char* kLender = "borrowed_from";
 
 /// Reads fields that may be null, and notes which are.
@@ -78,8 +75,9 @@ void GpuProfile::need(std::initializer_list<std::string_view> fields, std::strin
 
 std::vector<std::string> gpu_names() { return names_of(kGpu); }
 
-GpuProfile load_gpu(std::string_view name_or_file) {
-  FieldReader in = open_data_file(kGpu, name_or_file);
+GpuProfile load_gpu(std::string_view name_or_file) { return read_gpu(open_data_file(kGpu, name_or_file)); }
+
+GpuProfile read_gpu(FieldReader in) {
   GpuProfile gpu;
   Nullable fields(in, gpu.unknown);
   gpu.memory = Bytes(fields.integer("memory", "bytes", 1, 1'000'000'000'000'000));

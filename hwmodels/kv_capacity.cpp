@@ -49,7 +49,7 @@ std::int64_t fitting_tensor_parallel(const GpuProfile& gpu, const LlmModel& llm,
   const std::int64_t asked = settings.tensor_parallel;
   for (const std::int64_t degree : {2, 4, 8, 16}) {
     settings.tensor_parallel = degree;
-    if (degree > asked && !llm.tensor_parallel_problem(degree) &&
+    if (degree > asked && degree <= settings.most_tensor_parallel && !llm.tensor_parallel_problem(degree) &&
         kv_capacity(gpu, llm, engine, settings).blocks > Blocks(0)) {
       return degree;
     }
@@ -89,9 +89,13 @@ KvCapacity fitting_kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const
           : fmt::format("{} fits {} with tensor_parallel={} but leaves {}, less than one KV block of {}", llm.file.name,
                         gpu.file.name, settings.tensor_parallel, size_text(kv.available), size_text(kv.block_bytes));
   const std::int64_t degree = fitting_tensor_parallel(gpu, llm, engine, settings);
-  std::string fix = degree == 0
-                        ? fmt::format("no tensor_parallel of 2, 4, 8 or 16 above {} fits", settings.tensor_parallel)
-                        : fmt::format("tensor_parallel={} fits", degree);
+  std::string fix = fmt::format("tensor_parallel={} fits", degree);
+  if (degree == 0 && settings.most_tensor_parallel < 16) {
+    fix = fmt::format("no tensor_parallel above {} fits within the {} GPU{} of the server", settings.tensor_parallel,
+                      settings.most_tensor_parallel, settings.most_tensor_parallel == 1 ? "" : "s");
+  } else if (degree == 0) {
+    fix = fmt::format("no tensor_parallel of 2, 4, 8 or 16 above {} fits", settings.tensor_parallel);
+  }
   if (degree != 0 && !gpu.all_reduce) fix += fmt::format(", but {} has no all-reduce figures for it", gpu.file.name);
   throw ConfigError(fmt::format("{} ({})", what, kv_terms(kv)), "hardware", std::move(fix));
 }

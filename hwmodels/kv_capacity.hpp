@@ -33,6 +33,7 @@ struct KvSettings {
   std::int64_t max_num_seqs = 256;
   Tokens block_tokens{16};
   std::int64_t kv_dtype_bytes = 2;
+  std::int64_t most_tensor_parallel = 16;  // GPUs of the server: what advice stays within
 };
 
 /// Every term, per GPU.
@@ -52,7 +53,7 @@ struct KvCapacity {
                                      const KvSettings& settings);
 
 /// Like kv_capacity, but throws ConfigError as well when not one block fits: by how much, and the smallest
-/// tensor_parallel of 2, 4, 8 and 16 that would fit, or that none does.
+/// tensor_parallel of 2, 4, 8 and 16, within most_tensor_parallel, that would fit, or that none does.
 [[nodiscard]] KvCapacity fitting_kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                              const KvSettings& settings);
 

@@ -201,8 +201,10 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                    "Spillway: by default a widely served model that fits one GPU of the default hardware");
   model.takes_folder = true;
   table.push_back(std::move(model));
-  table.push_back(name_or_file("hardware", "h100-80gb-sxm", names.hardware, "GPU: a name or a profile file",
-                               "Spillway: by default the GPU whose profile is best supported by measurements"));
+  table.push_back(
+      name_or_file("hardware", "h100-80gb-sxm", names.hardware,
+                   "GPU or server: a name or a file; of a GPU there are as many as tensor_parallel asks for",
+                   "Spillway: by default the GPU whose profile is best supported by measurements"));
   table.push_back(count("tensor_parallel", "GPUs", "1", 64, "GPUs that share every layer of the model",
                         "vLLM tensor_parallel_size, 1 by default"));
   table.push_back(choice("policy", "vllm", std::move(policies), "Scheduling and offloading policy",

@@ -35,7 +35,7 @@ std::vector<Assignment> parse_slos(const std::vector<std::string>& texts, std::v
 }  // namespace
 
 std::vector<Parameter> parameter_table() {
-  return config_parameters({hwmodels::llm_names(), hwmodels::gpu_names(), hwmodels::engine_names()},
+  return config_parameters({hwmodels::llm_names(), hwmodels::hardware_names(), hwmodels::engine_names()},
                            traces::workload_parameters());
 }
 

@@ -63,8 +63,9 @@ class Assembler {
     read_slos();
     if (hardware && size_memory()) {
       limit_length();
-      problems_.attempt(
-          [&] { assembly_.model = hwmodels::make_roofline(gpu_, llm_, engine_, tensor_parallel(), kv_dtype_bytes()); });
+      problems_.attempt([&] {
+        assembly_.model = hwmodels::make_roofline(hardware_.gpu, llm_, engine_, tensor_parallel(), kv_dtype_bytes());
+      });
     }
     problems_.attempt([&] { assembly_.workload = open_workload(assembly_, 0); });
     problems_.throw_if_any();
@@ -85,19 +86,42 @@ class Assembler {
   void warn(std::string warning) { assembly_.warnings.push_back(std::move(warning)); }
 
   bool load_hardware() {
-    const bool gpu = problems_.attempt([&] { gpu_ = hwmodels::load_gpu(text("hardware")); });
+    const bool hardware = problems_.attempt([&] { hardware_ = hwmodels::load_hardware(text("hardware")); });
     const bool llm = problems_.attempt([&] { llm_ = hwmodels::load_llm(text("model")); });
     const bool engine = problems_.attempt([&] { engine_ = hwmodels::load_engine(text("engine")); });
     if (engine && !settings().get<bool>("engine.overheads")) {
       engine_.launch_floor_seconds = engine_.host_fixed_seconds = engine_.host_per_sequence_seconds = 0.0;
     }
+    const bool enough = !hardware || enough_gpus();
     if (llm) {
       if (const auto problem = llm_.tensor_parallel_problem(tensor_parallel())) {
         problems_.add(problem->what, "tensor_parallel", problem->fix);
         return false;
       }
     }
-    return gpu && llm && engine;
+    return hardware && enough && llm && engine;
+  }
+
+  bool enough_gpus() {
+    if (!hardware_.server || tensor_parallel() <= hardware_.server->gpus) return true;
+    const std::int64_t gpus = hardware_.server->gpus;
+    problems_.add(fmt::format("tensor_parallel={} is more than the {} GPU{} of {}", tensor_parallel(), gpus,
+                              gpus == 1 ? "" : "s", hardware_.file().name),
+                  "tensor_parallel",
+                  fmt::format("use at most {}, or hardware={}, which stands for as many as it takes", gpus,
+                              hardware_.gpu.file.name));
+    return false;
+  }
+
+  /// Swap space and prefix cache of all GPUs against what the host has at all; the rest of it is not modelled.
+  void check_host_memory() {
+    if (!hardware_.host) return;
+    const Bytes wanted =
+        (settings().get<Bytes>("memory.host_kv") + settings().get<Bytes>("memory.host_cache")) * tensor_parallel();
+    if (wanted <= hardware_.host->dram) return;
+    warn(fmt::format("memory.host_kv and memory.host_cache come to {} for {} GPU{}, more than the {} of DRAM of {}",
+                     gigabytes(wanted), tensor_parallel(), tensor_parallel() == 1 ? "" : "s",
+                     gigabytes(hardware_.host->dram), hardware_.host->file.name));
   }
 
   void read_slos() {
@@ -116,17 +140,19 @@ class Assembler {
 
   /// Fills the KV layout. Returns false when there is none.
   bool size_memory() {
-    const hwmodels::KvSettings wanted{tensor_parallel(),
-                                      settings().get<double>("engine.gpu_memory_utilization"),
-                                      Tokens(integer("engine.max_num_batched_tokens")),
-                                      integer("engine.max_num_seqs"),
-                                      Tokens(integer("memory.block_tokens")),
-                                      kv_dtype_bytes()};
+    const hwmodels::KvSettings wanted{
+        tensor_parallel(),
+        settings().get<double>("engine.gpu_memory_utilization"),
+        Tokens(integer("engine.max_num_batched_tokens")),
+        integer("engine.max_num_seqs"),
+        Tokens(integer("memory.block_tokens")),
+        kv_dtype_bytes(),
+        hardware_.server ? hardware_.server->gpus : hwmodels::KvSettings{}.most_tensor_parallel};
     KvLayout& kv = assembly_.setup.kv;
     const bool given = settings().has("memory.gpu_kv");
     const bool sized = problems_.attempt([&] {
-      capacity_ = given ? hwmodels::kv_capacity(gpu_, llm_, engine_, wanted)
-                        : hwmodels::fitting_kv_capacity(gpu_, llm_, engine_, wanted);
+      capacity_ = given ? hwmodels::kv_capacity(hardware_.gpu, llm_, engine_, wanted)
+                        : hwmodels::fitting_kv_capacity(hardware_.gpu, llm_, engine_, wanted);
     });
     if (!sized) return false;
     kv.block_tokens = wanted.block_tokens;
@@ -176,10 +202,11 @@ class Assembler {
     }
     const Bytes total = capacity_.weights + given;
     if (total > capacity_.memory) {
-      problems_.add(fmt::format("{} with memory.gpu_kv={} does not fit {}: weights {} + KV {} are {} more than its {}",
-                                llm_.file.name, format_bytes(given), gpu_.file.name, gigabytes(capacity_.weights),
-                                gigabytes(given), gigabytes(total - capacity_.memory), gigabytes(capacity_.memory)),
-                    "memory.gpu_kv", "lower memory.gpu_kv, raise tensor_parallel, or choose hardware with more memory");
+      problems_.add(
+          fmt::format("{} with memory.gpu_kv={} does not fit {}: weights {} + KV {} are {} more than its {}",
+                      llm_.file.name, format_bytes(given), hardware_.gpu.file.name, gigabytes(capacity_.weights),
+                      gigabytes(given), gigabytes(total - capacity_.memory), gigabytes(capacity_.memory)),
+          "memory.gpu_kv", "lower memory.gpu_kv, raise tensor_parallel, or choose hardware with more memory");
       return false;
     }
     assembly_.setup.kv_terms += "; memory.gpu_kv=" + format_bytes(given);
@@ -229,7 +256,8 @@ class Assembler {
     const traces::Workload& workload = assembly_.workload;
     Setup& setup = assembly_.setup;
     setup.model = llm_.file.name;
-    setup.hardware = gpu_.file.name;
+    setup.hardware = hardware_.file().name;
+    setup.gpu = hardware_.gpu.file.name;
     setup.engine = engine_.file.name;
     setup.policy = assembly_.config.policy->name;
     setup.workload = fmt::format("{}, {}", workload.name, workload.arrival);
@@ -242,13 +270,16 @@ class Assembler {
     setup.skipped_rows = workload.skipped_rows;
     setup.tensor_parallel = tensor_parallel();
     setup.requests = workload.requests;
-    assembly_.inputs = {input_of("gpu", gpu_.file),
-                        input_of("engine", engine_.file),
-                        input_of("model", llm_.file),
-                        {"workload", workload.name, workload.sha256, workload.source_text, ""}};
+    assembly_.inputs = {input_of("gpu", hardware_.gpu.file)};
+    if (hardware_.server) assembly_.inputs.push_back(input_of("server", hardware_.server->file));
+    if (hardware_.host) assembly_.inputs.push_back(input_of("host", hardware_.host->file));
+    assembly_.inputs.push_back(input_of("engine", engine_.file));
+    assembly_.inputs.push_back(input_of("model", llm_.file));
+    assembly_.inputs.push_back({"workload", workload.name, workload.sha256, workload.source_text, ""});
     for (const traces::WorkloadFile& file : workload.files) {
       assembly_.inputs.push_back({"tokenizer", file.path, file.sha256, "how texts are cut into tokens", ""});
     }
+    check_host_memory();
     decide_prefix_caching();
     for (const std::string& warning : llm_.file.warnings) warn(warning);
     assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
@@ -274,7 +305,7 @@ class Assembler {
 
   Assembly assembly_;
   Problems problems_;
-  hwmodels::GpuProfile gpu_;
+  hwmodels::Hardware hardware_;
   hwmodels::LlmModel llm_;
   hwmodels::EngineProfile engine_;
   hwmodels::KvCapacity capacity_;

@@ -26,13 +26,14 @@ std::string unit_text(const Parameter& parameter) {
 }
 
 std::string explain_data(std::string_view kind, const hwmodels::DataFile& file) {
+  static const std::set<std::string> kBare{"1", "bool", "name"};
   std::string text = fmt::format("{} ({})\n", printable(file.name), kind) +
                      explain_field("what", printable(file.stands_for)) + explain_field("error", printable(file.error)) +
                      explain_field("file", printable(file.path)) + explain_field("sha256", file.sha256);
   for (const hwmodels::Entry& entry : file.entries) {
-    text += fmt::format("  {} = {}{}\n      {}: {}\n", entry.key, printable(entry.value),
-                        entry.unit == "1" || entry.unit == "bool" ? "" : " " + entry.unit, entry.source_kind,
-                        printable(entry.citation));
+    text +=
+        fmt::format("  {} = {}{}\n      {}: {}\n", entry.key, printable(entry.value),
+                    kBare.contains(entry.unit) ? "" : " " + entry.unit, entry.source_kind, printable(entry.citation));
   }
   for (const std::string& warning : file.warnings) text += explain_field("warning", printable(warning));
   return text;
@@ -124,8 +125,10 @@ std::string members_of(const std::string& group) {
       ones.push_back(one.name);
       std::erase(names, one.name);
     }
-    add(kind == "hardware" ? "GPUs" : kind, ones);
+    add(kind == "hardware" ? "GPUs and servers" : kind, ones);
   }
+  for (const std::string& one : hwmodels::host_names()) std::erase(names, one);
+  add("hosts", hwmodels::host_names());
   add("keys", names);
   return texts.empty() ? "" : fmt::format("explain one of the {}; ", texts);
 }
@@ -158,6 +161,7 @@ std::vector<std::string> explainable_names() {
   for (const std::string& kind : list_kinds()) {
     for (const Listed& one : listed(kind)) names.push_back(one.name);
   }
+  for (const std::string& name : hwmodels::host_names()) names.push_back(name);
   for (const Parameter& parameter : parameter_table()) names.push_back(parameter.name);
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
     for (const Parameter& parameter : info->parameters) names.push_back(parameter.name);
@@ -171,7 +175,9 @@ std::vector<std::string> explainable_names() {
 std::string explanation(const std::string& name) {
   std::string text;
   if (const PolicyInfo* info = PolicyRegistry::instance().find(name)) text += explain_policy(*info);
-  if (contains(hwmodels::gpu_names(), name)) text += explain_data("hardware", hwmodels::load_gpu(name).file);
+  if (contains(hwmodels::gpu_names(), name)) text += explain_data("GPU", hwmodels::load_gpu(name).file);
+  if (contains(hwmodels::server_names(), name)) text += explain_data("server", hwmodels::load_server(name).file);
+  if (contains(hwmodels::host_names(), name)) text += explain_data("host of a server", hwmodels::load_host(name).file);
   if (contains(hwmodels::llm_names(), name)) text += explain_data("model", hwmodels::load_llm(name).file);
   if (contains(hwmodels::engine_names(), name)) text += explain_data("engine", hwmodels::load_engine(name).file);
   if (const EmbeddedFile* file = traces::bundled_file(name)) text += explain_workload(*file);

@@ -30,6 +30,15 @@ std::vector<Listed> data_files(const std::vector<std::string>& names, Load load)
   return all;
 }
 
+std::vector<Listed> hardware() {
+  std::vector<Listed> all;
+  for (const std::string& name : hwmodels::hardware_names()) {
+    const hwmodels::Hardware one = hwmodels::load_hardware(name);
+    all.push_back({.name = name, .summary = one.file().stands_for, .kind = one.server ? "server" : "GPU"});
+  }
+  return all;
+}
+
 std::vector<Listed> workloads() {
   std::vector<Listed> all;
   for (const std::string& name : traces::bundled_names()) {
@@ -61,7 +70,7 @@ const std::vector<std::string>& list_kinds() {
 
 std::vector<Listed> listed(const std::string& kind) {
   if (kind == "policies") return policies();
-  if (kind == "hardware") return data_files(hwmodels::gpu_names(), hwmodels::load_gpu);
+  if (kind == "hardware") return hardware();
   if (kind == "models") return data_files(hwmodels::llm_names(), hwmodels::load_llm);
   if (kind == "engines") return data_files(hwmodels::engine_names(), hwmodels::load_engine);
   if (kind == "workloads") return workloads();
@@ -77,15 +86,22 @@ ExitCode list(const std::string& kind, bool json) {
     for (const Listed& one : all) {
       rows.push_back({{"name", one.name}, {"summary", one.summary}});
       if (!one.details.empty()) rows.back()["details"] = one.details;
+      if (!one.kind.empty()) rows.back()["kind"] = one.kind;
     }
     print_result(rows.dump(2) + "\n");
     return ExitCode::ok;
   }
   std::size_t width = 0;
-  for (const Listed& one : all) width = std::max(width, one.name.size());
+  std::size_t kind_width = 0;
+  for (const Listed& one : all) {
+    width = std::max(width, one.name.size());
+    kind_width = std::max(kind_width, one.kind.size());
+  }
   std::string text;
   for (const Listed& one : all) {
-    text += fmt::format("{:<{}}  {}{}\n", one.name, width, one.summary, one.details.empty() ? "" : "  " + one.details);
+    const std::string column = kind_width == 0 ? std::string() : fmt::format("  {:<{}}", one.kind, kind_width);
+    text += fmt::format("{:<{}}{}  {}{}\n", one.name, width, column, one.summary,
+                        one.details.empty() ? "" : "  " + one.details);
   }
   print_result(text);
   return ExitCode::ok;

@@ -13,6 +13,7 @@ struct Listed {
   std::string name;
   std::string summary;
   std::string details{};  // workloads: statistics and source
+  std::string kind{};     // hardware: GPU or server
 };
 /// policies, hardware, models, engines, workloads, metrics.
 [[nodiscard]] const std::vector<std::string>& list_kinds();

@@ -79,7 +79,8 @@ void add_list(CLI::App& app, std::string& kind, bool& json, Command& command) {
 }
 
 void add_explain(CLI::App& app, std::string& name, Command& command) {
-  CLI::App* sub = app.add_subcommand("explain", "What a policy, metric, key, GPU, model, engine or workload is");
+  CLI::App* sub =
+      app.add_subcommand("explain", "What a policy, metric, key, GPU, server, model, engine or workload is");
   sub->add_option("name", name, "Any name that list or config show prints, or a model's file")
       ->required()
       ->type_name("NAME");

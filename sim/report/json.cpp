@@ -21,6 +21,7 @@ Json nullable(const std::optional<double>& value) { return value ? Json(*value) 
 Json setup_json(const Setup& setup) {
   return {{"model", setup.model},
           {"hardware", setup.hardware},
+          {"gpu", setup.gpu},
           {"engine", setup.engine},
           {"policy", setup.policy},
           {"workload", setup.workload},

@@ -16,7 +16,7 @@ namespace spillway {
 
 /// A data file that the run read, and what it says about itself.
 struct InputFile {
-  std::string role;        // gpu | engine | model | workload | tokenizer
+  std::string role;        // gpu | server | host | engine | model | workload | tokenizer
   std::string name;        // path in the repository when it travels in the binary, else as the user gave it
   std::string sha256;      // of its bytes
   std::string stands_for;  // what it describes
@@ -26,7 +26,8 @@ struct InputFile {
 /// What the configuration came to: figures that were computed, not given.
 struct Setup {
   std::string model;
-  std::string hardware;
+  std::string hardware;  // as it was named: a GPU or a server
+  std::string gpu;
   std::string engine;
   std::string policy;
   std::string workload;  // "azure-conv, poisson at 4 requests/s"

@@ -122,8 +122,9 @@ class Table {
   void setup() {
     const Setup& setup = result_.setup;
     const KvLayout& kv = setup.kv;
-    lines_.add("Set-up", fmt::format("{} on {} x {}, policy {}, engine {}", setup.model, setup.tensor_parallel,
-                                     setup.hardware, setup.policy, setup.engine));
+    const std::string server = setup.hardware == setup.gpu ? std::string() : " of " + setup.hardware;
+    lines_.add("Set-up", fmt::format("{} on {} x {}{}, policy {}, engine {}", setup.model, setup.tensor_parallel,
+                                     setup.gpu, server, setup.policy, setup.engine));
     lines_.add("Workload", fmt::format("{}, {} requests", setup.workload, setup.requests));
     const double kv_bytes = static_cast<double>(kv.block_bytes.count()) * static_cast<double>(kv.gpu_blocks.count());
     const std::string host_cache = kv.host_cache_blocks.count() == 0
@@ -232,7 +233,7 @@ class Table {
       if (input.role != "gpu" && input.role != "engine") continue;
       Lines one;
       one.add("Validity", input.role + ": " + input.error);
-      const std::string& name = input.role == "gpu" ? result_.setup.hardware : result_.setup.engine;
+      const std::string& name = input.role == "gpu" ? result_.setup.gpu : result_.setup.engine;
       one.shorten(kValidityLines, fmt::format(" ... (spillway explain {})", name));
       lines_.append(one);
     }

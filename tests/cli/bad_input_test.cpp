@@ -42,6 +42,7 @@ TEST_F(BadInput, UnknownKeyNamesTheNearest) {
 TEST_F(BadInput, UnknownNamesNameTheNearest) {
   refused(2, {"policy=vlm"}, {"policy: \"vlm\" is not known", "did you mean \"vllm\"?"});
   refused(2, {"model=llama-3.1-8c"}, {"unknown model \"llama-3.1-8c\"", "did you mean \"llama-3.1-8b\"?", "known: "});
+  refused(2, {"hardware=hgx"}, {"unknown hardware \"hgx\"", "did you mean \"hgx-h100-8\"?"});
   refused(2, {"hardware=h100"}, {"unknown hardware \"h100\"", "did you mean \"h100-80gb-sxm\"?"});
   refused(2, {"workload.trace=azure-con"}, {"did you mean \"azure-conv\"?"});
   refused(2, {"engine=vllm-0.9"}, {"unknown engine", "vllm-0.19"});
@@ -109,6 +110,13 @@ TEST_F(BadInput, AModelThatDoesNotFit) {
   refused(
       2, {"model=llama-3.1-70b"},
       {"llama-3.1-70b does not fit h100-80gb-sxm with tensor_parallel=1: 66.", " GB short", "tensor_parallel=2 fits"});
+  // A server has the GPUs that it has: no advice beyond them.
+  refused(2, {"model=llama-2-13b", "hardware=g5.4xlarge"},
+          {"llama-2-13b does not fit a10g-24gb", "no tensor_parallel above 1 fits within the 1 GPU of the server"});
+  refused(2, {"hardware=g5.4xlarge", "tensor_parallel=2"},
+          {"tensor_parallel=2 is more than the 1 GPU of g5.4xlarge", "use at most 1, or hardware=a10g-24gb"});
+  refused(2, {"hardware=hgx-h100-8", "tensor_parallel=16"},
+          {"tensor_parallel=16 is more than the 8 GPUs of hgx-h100-8", "use at most 8"});
   refused(2, {"memory.gpu_kv=80GB"}, {"memory.gpu_kv=80GB does not fit h100-80gb-sxm", "more than its 8"});
   refused(2, {"memory.gpu_kv=1MB"}, {"less than one KV block of 2097152 bytes"});
 }

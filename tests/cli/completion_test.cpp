@@ -121,7 +121,7 @@ TEST_F(Completion, ValuesAfterTheEqualsSign) {
   EXPECT_THAT(complete("spillway run model=llama-3.1-8", {"spillway", "run", "model", "=", "llama-3.1-8"}),
               ElementsAre("llama-3.1-8b"));
   EXPECT_THAT(complete("spillway run hardware=", {"spillway", "run", "hardware", "="}),
-              IsSupersetOf(hwmodels::gpu_names()));
+              IsSupersetOf(hwmodels::hardware_names()));
   EXPECT_THAT(complete("spillway run engine=", {"spillway", "run", "engine", "="}),
               IsSupersetOf(hwmodels::engine_names()));
   EXPECT_THAT(complete("spillway run engine.preemption=s", {"spillway", "run", "engine.preemption", "=", "s"}),

@@ -111,6 +111,8 @@ TEST(Explain, EveryValueOfAFileShowsItsSource) {
     }
   };
   for (const std::string& name : hwmodels::gpu_names()) check(hwmodels::load_gpu(name).file);
+  for (const std::string& name : hwmodels::server_names()) check(hwmodels::load_server(name).file);
+  for (const std::string& name : hwmodels::host_names()) check(hwmodels::load_host(name).file);
   for (const std::string& name : hwmodels::llm_names()) check(hwmodels::load_llm(name).file);
   for (const std::string& name : hwmodels::engine_names()) check(hwmodels::load_engine(name).file);
 }
@@ -137,6 +139,9 @@ TEST(Explain, UnknownNamesAndGroupsSuggest) {
   EXPECT_THAT(fix("vlm"), HasSubstr("did you mean \"vllm\"?"));
   EXPECT_THAT(fix("worklod.rate"), HasSubstr("did you mean \"workload.rate\"?"));
   EXPECT_THAT(fix("h100"), HasSubstr("did you mean \"h100-80gb-sxm\"?"));
+  EXPECT_THAT(fix("g5.4xlrage"), HasSubstr("did you mean \"g5.4xlarge\"?"));
+  EXPECT_THAT(fix("grace"), HasSubstr("did you mean \"grace-480gb\"?"));
+  EXPECT_THAT(fix("g5"), HasSubstr("explain one of the GPUs and servers g5.16xlarge, g5.2xlarge, "));
   for (const char* group : {"memory", "memory.", "memory.*"}) EXPECT_THAT(fix(group), HasSubstr("memory.gpu_kv, "));
   for (const char* group : {"policy.", "engine."}) EXPECT_THAT(fix(group), HasSubstr("explain one of the keys "));
   EXPECT_THAT(fix("policy."), HasSubstr("policy.version"));

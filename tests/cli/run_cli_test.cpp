@@ -304,6 +304,38 @@ TEST_F(RunCli, ListAndExplainCoverEverything) {
   }
 }
 
+TEST_F(RunCli, AServerBringsItsGpuAndHost) {
+  const Output table = spillway({"run", "hardware=hgx-h100-8", "tensor_parallel=2", "--dry-run"});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("llama-3.1-8b on 2 x h100-80gb-sxm of hgx-h100-8, policy vllm"));
+  // 600 GB on each of 4 GPUs are 2,400 GB; the host has 2 TiB = 2,199.02 GB.
+  const Output warned =
+      spillway({"run", "hardware=hgx-h100-8", "tensor_parallel=4", "memory.host_kv=600GB", "--dry-run", "--json"});
+  ASSERT_EQ(warned.code, 0) << warned.err;
+  const json result = json::parse(warned.out);
+  EXPECT_EQ(result["setup"]["hardware"], "hgx-h100-8");
+  EXPECT_EQ(result["setup"]["gpu"], "h100-80gb-sxm");
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("come to 2400.00 GB for 4 GPUs, more than the 2199.02 GB of DRAM"));
+  EXPECT_EQ(result["inputs"][0]["name"], "hwmodels/profiles/h100-80gb-sxm.json");
+  EXPECT_EQ(result["inputs"][1]["role"], "server");
+  EXPECT_EQ(result["inputs"][1]["name"], "hwmodels/servers/hgx-h100-8.json");
+  EXPECT_EQ(result["inputs"][2]["role"], "host");
+  EXPECT_EQ(result["inputs"][2]["name"], "hwmodels/hosts/hgx-h100-host.json");
+  const Output fits =
+      spillway({"run", "hardware=hgx-h100-8", "tensor_parallel=4", "memory.host_kv=500GB", "--dry-run", "--json"});
+  EXPECT_THAT(json::parse(fits.out)["warnings"].dump(), Not(HasSubstr("of DRAM")));
+}
+
+TEST_F(RunCli, ListOfHardwareTellsGpusFromServers) {
+  const std::string list = spillway({"list", "hardware"}).out;
+  EXPECT_THAT(list, testing::ContainsRegex("\nh100-80gb-sxm +GPU +NVIDIA H100"));
+  EXPECT_THAT(list, testing::ContainsRegex("\nhgx-h100-8 +server +Eight H100"));
+  for (const json& row : json::parse(spillway({"list", "hardware", "--json"}).out)) {
+    EXPECT_EQ(row["kind"], row["name"].get<std::string>().find("gb") == std::string::npos ? "server" : "GPU") << row;
+  }
+  EXPECT_FALSE(json::parse(spillway({"list", "models", "--json"}).out)[0].contains("kind"));
+}
+
 TEST_F(RunCli, ConfigCommands) {
   write_text(file("my.json"), "{\n  \"seed\": 4\n}");
   const Output check = spillway({"config", "check", "my.json", "workload.rate=8"});

@@ -200,7 +200,8 @@ std::vector<Target> all_targets() {
     }
   };
   add("model", hwmodels::load_llm, {"/hwmodels/llms", "/tests/fuzz/models"});
-  add("hardware", hwmodels::load_gpu, {"/hwmodels/profiles"});
+  add("hardware", hwmodels::load_hardware, {"/hwmodels/profiles", "/hwmodels/servers"});
+  add("host", hwmodels::load_host, {"/hwmodels/hosts"});
   add("engine", hwmodels::load_engine, {"/hwmodels/engines"});
   return targets;
 }

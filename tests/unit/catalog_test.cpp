@@ -46,12 +46,12 @@ bool mentions(const std::vector<Problem>& problems, const std::string& pointer, 
   });
 }
 
-void expect_complete(const DataFile& file, const std::string& name) {
+void expect_complete(const DataFile& file, const std::string& name, std::size_t entries = 10) {
   EXPECT_EQ(file.name, name);
   EXPECT_FALSE(file.stands_for.empty()) << name;
   EXPECT_FALSE(file.error.empty()) << name;
   EXPECT_EQ(file.sha256, sha256_hex(embedded(file.path))) << name;
-  EXPECT_GE(file.entries.size(), 10U) << name;
+  EXPECT_GE(file.entries.size(), entries) << name;
   for (const Entry& entry : file.entries) {
     EXPECT_FALSE(entry.value.empty() || entry.unit.empty() || entry.source_kind.empty() || entry.citation.empty())
         << name << " " << entry.key;
@@ -60,6 +60,8 @@ void expect_complete(const DataFile& file, const std::string& name) {
 
 TEST(Catalog, EmbeddedFiles_WhenLoaded_ThenAreCompleteAndNamedAsTheirFile) {
   for (const std::string& name : gpu_names()) expect_complete(load_gpu(name).file, name);
+  for (const std::string& name : server_names()) expect_complete(load_server(name).file, name, 8);
+  for (const std::string& name : host_names()) expect_complete(load_host(name).file, name, 7);
   for (const std::string& name : engine_names()) expect_complete(load_engine(name).file, name);
   for (const std::string& name : llm_names()) expect_complete(load_llm(name).file, name);
 }
@@ -69,6 +71,11 @@ TEST(Catalog, Names_WhenListed_ThenHoldThePromisedOnes) {
   for (const char* name : {"gh200-96gb", "h100-80gb-sxm", "h200-141gb", "a100-80gb-sxm", "a100-80gb-pcie", "a10-24gb",
                            "a10g-24gb", "t4-16gb", "rtx4090-24gb"}) {
     EXPECT_NE(std::find(gpus.begin(), gpus.end(), name), gpus.end()) << name;
+  }
+  const auto servers = server_names();
+  for (const char* name : {"g4dn.4xlarge", "g5.2xlarge", "g5.4xlarge", "g5.8xlarge", "g5.16xlarge", "hgx-h100-8",
+                           "a100-nvlink-2", "a10-pcie-4"}) {
+    EXPECT_NE(std::find(servers.begin(), servers.end(), name), servers.end()) << name;
   }
   const auto llms = llm_names();
   for (const char* name :
@@ -304,6 +311,162 @@ TEST(Catalog, LoadGpu_WhenFileIsOfAnotherKind_ThenSaysSo) {
   const auto problems = data_problems(load_gpu, content);
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_TRUE(mentions(problems, "/kind", "must be \"gpu\", not \"llm\""));
+}
+
+// hardware= must know which of the two a name means.
+TEST(Catalog, HardwareNames_WhenListed_ThenAreGpusAndServersOnce) {
+  const auto names = hardware_names();
+  EXPECT_EQ(names.size(), gpu_names().size() + server_names().size());
+  EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  for (const std::string& name : names) EXPECT_EQ(load_hardware(name).file().name, name);
+}
+
+TEST(Catalog, LoadHardware_WhenGivenAGpu_ThenKnowsNoServer) {
+  const Hardware hardware = load_hardware("h100-80gb-sxm");
+  EXPECT_EQ(hardware.gpu.file.name, "h100-80gb-sxm");
+  EXPECT_FALSE(hardware.server.has_value());
+  EXPECT_FALSE(hardware.host.has_value());
+}
+
+TEST(Catalog, LoadHardware_WhenGivenAServer_ThenBringsGpuHostAndLinks) {
+  const Hardware hgx = load_hardware("hgx-h100-8");
+  EXPECT_EQ(hgx.gpu.file.name, "h100-80gb-sxm");
+  ASSERT_TRUE(hgx.server && hgx.host && hgx.server->peer);
+  EXPECT_EQ(hgx.server->gpus, 8);
+  // Eight links of 52.4 GB/s would be 419.2.
+  EXPECT_EQ(hgx.server->h2d_aggregate, BytesPerSecond(278e9));
+  EXPECT_EQ(hgx.server->peer->bandwidth, BytesPerSecond(342e9));
+  EXPECT_EQ(load_server("a10-pcie-4").h2d_aggregate, BytesPerSecond(24e9));
+  EXPECT_EQ(load_server("a10-pcie-4").gpus, 4);
+  EXPECT_FALSE(load_server("a10-pcie-4").peer.has_value());
+  EXPECT_EQ(load_server("g4dn.4xlarge").gpu, "t4-16gb");
+  EXPECT_EQ(load_server("a100-nvlink-2").gpus, 2);
+}
+
+// NEO's README: g5.nxlarge has 2n cores and 16n GiB. Its 48-core socket reads 0.85 * 204.8 = 174.08 GB/s, of which 2n
+// cores are given 174.08 * 2n / 48.
+TEST(Catalog, G5Hosts_WhenLoaded_ThenGrowWithTheInstance) {
+  for (const std::int64_t n : {2, 4, 8, 16}) {
+    const Hardware g5 = load_hardware("g5." + std::to_string(n) + "xlarge");
+    EXPECT_EQ(g5.gpu.file.name, "a10g-24gb");
+    ASSERT_TRUE(g5.host.has_value());
+    EXPECT_EQ(g5.host->cores, 2 * n);
+    EXPECT_EQ(g5.host->threads, 4 * n);
+    EXPECT_EQ(g5.host->dram, Bytes(16 * n * 1024 * 1024 * 1024));
+    EXPECT_NEAR(g5.host->dram_bandwidth.value(), 174.08e9 * 2.0 * static_cast<double>(n) / 48.0, 0.05e9);
+  }
+}
+
+json g5_server() { return json::parse(embedded("hwmodels/servers/g5.4xlarge.json")); }
+json grace_host() { return json::parse(embedded("hwmodels/hosts/grace-480gb.json")); }
+
+TEST(Catalog, LoadServer_WhenGpuOrHostDoNotExist_ThenNamesTheFieldsAndTheNearest) {
+  json document = g5_server();
+  document["values"]["gpu"]["value"] = "a10g-42gb";
+  document["values"]["host"]["value"] = "./nowhere.json";
+  document["values"]["gpus"]["value"] = 0;
+  const auto problems = data_problems(load_server, document.dump());
+  EXPECT_TRUE(mentions(problems, "/values/gpu/value", "there is no gpu \"a10g-42gb\""));
+  EXPECT_EQ(problems.at(0).fix.find("did you mean \"a10g-24gb\"? allowed: a10-24gb"), 0U);
+  EXPECT_TRUE(mentions(problems, "/values/host/value", "there is no file"));
+  EXPECT_TRUE(mentions(problems, "/values/gpus/value", "between 1 and 1000, not 0"));
+  EXPECT_EQ(problems.size(), 3U);
+  document = g5_server();
+  document["values"]["gpu"]["value"] = 4;
+  document["values"]["host"]["unit"] = "1";
+  const auto types = data_problems(load_server, document.dump());
+  EXPECT_TRUE(mentions(types, "/values/gpu/value", "must be a name, not 4"));
+  EXPECT_TRUE(mentions(types, "/values/host/unit", "must be \"name\", not \"1\""));
+  EXPECT_EQ(types.size(), 2U);
+}
+
+TEST(Catalog, LoadServer_WhenValuesAreImpossible_ThenRefuses) {
+  json document = g5_server();
+  document["values"]["h2d_aggregate"]["value"] = 25;  // 25 GB/s without its unit
+  document["values"]["peer_launch"]["value"] = -1e-6;
+  const auto problems = data_problems(load_server, document.dump());
+  EXPECT_TRUE(mentions(problems, "/values/h2d_aggregate/value", "not 25"));
+  EXPECT_TRUE(mentions(problems, "/values/peer_launch/value", "between 0 and 10 s"));
+  EXPECT_EQ(problems.size(), 2U);
+  document = g5_server();
+  document["values"]["peer_launch"]["value"] = 1e-5;
+  EXPECT_TRUE(mentions(data_problems(load_server, document.dump()), "/values/peer_launch/value", "null exactly"));
+  document["values"]["peer_bandwidth"]["value"] = 25e9;
+  EXPECT_TRUE(mentions(data_problems(load_server, document.dump()), "/values/peer_bandwidth/value", "one GPU"));
+  document["schema_version"] = 2;
+  EXPECT_TRUE(mentions(data_problems(load_server, document.dump()), "/schema_version", "must be 1, not 2"));
+}
+
+TEST(Catalog, LoadHost_WhenValuesAreImpossible_ThenRefuses) {
+  json document = grace_host();
+  document["values"]["cores"]["value"] = 0;
+  document["values"]["dram"]["unit"] = "GB";
+  document["values"]["cpu_attention_efficiency"]["value"] = 1.5;
+  const auto problems = data_problems(load_host, document.dump());
+  EXPECT_TRUE(mentions(problems, "/values/cores/value", "not 0"));
+  EXPECT_TRUE(mentions(problems, "/values/dram/unit", "must be \"bytes\", not \"GB\""));
+  EXPECT_TRUE(mentions(problems, "/values/cpu_attention_efficiency/value", "at most 1, not 1.5"));
+  EXPECT_EQ(problems.size(), 3U);
+  const auto with = [](const char* key, const json& value) {
+    json changed = grace_host();
+    changed["values"][key]["value"] = value;
+    return data_problems(load_host, changed.dump());
+  };
+  EXPECT_TRUE(mentions(with("threads", 71), "/values/threads/value", "at least the 72 cores"));
+  EXPECT_TRUE(mentions(with("dram_bandwidth", 385e9), "/values/dram_bandwidth/value", "exceeds dram_peak"));
+  EXPECT_TRUE(mentions(with("dram_bandwidth_per_thread", 349e9), "/values/dram_bandwidth_per_thread/value",
+                       "exceeds dram_bandwidth"));
+  EXPECT_TRUE(with("dram_bandwidth_per_thread", 30e9).empty());
+}
+
+TEST(Catalog, LoadHardware_WhenGivenAFile_ThenItsKindDecides) {
+  EXPECT_FALSE(load_hardware(temporary_file(h100().dump())).server.has_value());
+  const Hardware server = load_hardware(temporary_file(g5_server().dump()));
+  ASSERT_TRUE(server.server.has_value());
+  EXPECT_EQ(server.host->file.name, "g5.4xlarge-host");
+  EXPECT_TRUE(mentions(data_problems(load_hardware, grace_host().dump()), "/kind",
+                       "must be \"gpu\" or \"server\", not \"host\""));
+  EXPECT_EQ(data_problems(load_hardware, "[1").size(), 1U);
+  EXPECT_THROW(static_cast<void>(load_hardware("/nonexistent/server.json")), DataError);
+}
+
+// A user's server beside the user's own GPU and host.
+TEST(Catalog, LoadServer_WhenItNamesFiles_ThenTheyLieBesideIt) {
+  json gpu = h100();
+  gpu["name"] = "my-gpu";
+  std::ofstream(testing::TempDir() + "spillway_my_gpu.json") << gpu;
+  json host = grace_host();
+  host["name"] = "my-host";
+  std::ofstream(testing::TempDir() + "spillway_my_host.json") << host;
+  json document = g5_server();
+  document["values"]["gpu"]["value"] = "spillway_my_gpu.json";
+  document["values"]["host"]["value"] = "./spillway_my_host.json";
+  const Hardware hardware = load_hardware(temporary_file(document.dump()));
+  EXPECT_EQ(hardware.gpu.file.name, "my-gpu");
+  EXPECT_EQ(hardware.host->file.name, "my-host");
+  // What is wrong with both is said at once.
+  gpu["schema_version"] = 2;
+  std::ofstream(testing::TempDir() + "spillway_my_gpu.json") << gpu;
+  host["kind"] = "gpu";
+  std::ofstream(testing::TempDir() + "spillway_my_host.json") << host;
+  const auto problems = data_problems(load_hardware, document.dump());
+  EXPECT_TRUE(mentions(problems, "/schema_version", "must be 1, not 2"));
+  EXPECT_TRUE(mentions(problems, "/kind", "must be \"host\""));
+  EXPECT_EQ(problems.size(), 2U);
+}
+
+TEST(Catalog, LoadHardware_WhenNameIsNearlyRight_ThenSuggestsGpusAndServers) {
+  for (const auto& [wrong, right] : {std::pair{"hgx-h100", "hgx-h100-8"}, std::pair{"t4-61gb", "t4-16gb"}}) {
+    try {
+      static_cast<void>(load_hardware(wrong));
+      FAIL();
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.problems().at(0).where, "hardware");
+      EXPECT_EQ(error.problems().at(0).fix.find(std::string("did you mean \"") + right), 0U)
+          << error.problems().at(0).fix;
+    }
+  }
 }
 
 TEST(Catalog, LoadLlm_WhenShapesAreImpossible_ThenRefuses) {

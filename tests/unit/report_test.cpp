@@ -52,6 +52,7 @@ Result example() {
   result.config = resolve_config(config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"vllm-0.19"}}, {}), {}, {});
   result.setup.model = "llama-3.1-8b";
   result.setup.hardware = "h100-80gb-sxm";
+  result.setup.gpu = "h100-80gb-sxm";
   result.setup.engine = "vllm-0.19";
   result.setup.policy = "vllm";
   result.setup.workload = "azure-conv, poisson at 4 requests/s";
