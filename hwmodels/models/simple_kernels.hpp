@@ -28,13 +28,15 @@ struct Curve {
 struct ElementwiseModel {
   double launch_seconds = 0.0;
   double bandwidth = 0.0;  // bytes/s
+  [[nodiscard]] double seconds(double bytes) const;
 };
 
 /// Seconds by the bytes of one rank's buffer, for each number of ranks that was measured.
 struct AllReduceModel {
   std::map<std::int64_t, Curve> by_ranks;
   /// For a number of ranks that was not measured: the nearest measured one above (else the largest), at a size scaled
-  /// so that each rank moves the same bytes, 2 (p - 1) / p each.
+  /// so that each rank moves the same bytes, 2 (p - 1) / p each. One rank has nothing to sum and takes no time.
+  /// `by_ranks` holds at least one curve, all of 2 ranks or more. O(log points).
   [[nodiscard]] double seconds(std::int64_t ranks, double bytes) const;
 };
 
@@ -44,7 +46,9 @@ struct CopyModel {
   CopyMechanism mechanism = CopyMechanism::many;
   double launch_seconds = 0.0;
   double bandwidth = 0.0;  // bytes/s
-  Curve small;             // seconds of one copy by its bytes; may hold no point
+  // Seconds of one copy by its bytes; may hold no point. Its last point lies on the line where larger sizes were
+  // measured, so that time has no step between the two.
+  Curve small;
 
   /// Of one copy of so many bytes.
   [[nodiscard]] double seconds(double block_bytes) const;
@@ -55,12 +59,14 @@ struct CpuAttentionModel {
   double launch_seconds = 0.0;
   double bandwidth_per_thread = 0.0;  // bytes/s
   double bandwidth = 0.0;             // bytes/s of all threads together
+  [[nodiscard]] double seconds(std::int64_t threads, double kv_bytes) const;
 };
 
 /// fixed + per_sequence * sequences.
 struct HostModel {
   double fixed_seconds = 0.0;
   double per_sequence_seconds = 0.0;
+  [[nodiscard]] double seconds(std::int64_t sequences) const;
 };
 
 /// Measured kernels of one model, as an engine's profiler logs them.
@@ -68,15 +74,18 @@ struct LayerTables {
   std::string model;                          // which the tables were measured on; empty when no file says so
   std::map<std::string, Curve> per_token;     // kernel -> seconds by tokens
   std::map<std::string, Curve> per_sequence;  // kernel -> seconds by sampled sequences
-  /// Attention on a grid over (chunk, chunk context, decodes, decode context), each axis ascending and starting at 0;
-  /// seconds row by row, the last axis fastest. What was not measured (for instance nothing to do at all) is negative.
+  /// Attention on a grid over (chunk, chunk context, decodes, decode context), each axis ascending, those of the two
+  /// counts starting at 0; seconds row by row, the last axis fastest. Where a count is 0, its context changes nothing.
+  /// Where both are, nothing was measured and the value is negative.
   std::vector<double> chunk_axis;
   std::vector<double> chunk_context_axis;
   std::vector<double> decodes_axis;
   std::vector<double> decode_context_axis;
   std::vector<double> attention_seconds;
 
-  /// Multilinear between grid points; beyond the grid the last cell goes on linearly. O(16).
+  /// Multilinear between grid points; beyond the grid the last cell goes on linearly, never below 0. A context or a
+  /// count (other than 0) below the smallest measured one counts as that: the first tile of a kernel costs the same
+  /// however full it is, and between none and some the kernel changes. Nothing to do takes no time. O(16 + log points).
   [[nodiscard]] double attention(double chunk, double chunk_context, double decodes, double decode_context) const;
 };
 
@@ -86,6 +95,7 @@ struct IterationModel {
   double token_seconds = 0.0;
   double context_seconds = 0.0;
   double pair_seconds = 0.0;
+  [[nodiscard]] double seconds(double tokens, double context, double chunk_pairs) const;
 };
 
 }  // namespace spillway::hwmodels
