@@ -43,6 +43,7 @@ std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
   add(Op::host, kernels.host);
   add(Op::layer, kernels.layers);
   add(Op::iteration, kernels.iteration);
+  if (kernels.decode_iteration) lines.push_back({std::string(kDecodeIteration), &*kernels.decode_iteration});
   return lines;
 }
 
@@ -92,6 +93,11 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
     model.tile_seconds *= sms / flops;  // a block's share of the arithmetic
     if (!same_grid) model.residual = {};
     lend(*kernels.prefill_attention, lender_name);
+  }
+  kernels.decode_iteration = lender.decode_iteration;
+  if (kernels.decode_iteration) {
+    kernels.decode_iteration->source_kind = "borrowed";
+    kernels.decode_iteration->citation = lender_name;
   }
   kernels.elementwise = lender.elementwise;
   if (kernels.elementwise) {

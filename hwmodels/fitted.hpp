@@ -63,11 +63,16 @@ struct FittedKernels {
   std::optional<Fitted<HostModel>> host;
   std::optional<Fitted<LayerTables>> layers;
   std::optional<Fitted<IterationModel>> iteration;
+  /// Error of whole decode iterations put together from held-out kernels; no model of its own.
+  std::optional<FitRecord> decode_iteration;
 
   /// The kernels of a transformer layer: matrix multiplications and both kinds of attention.
   [[nodiscard]] bool complete() const { return !gemm.empty() && decode_attention && prefill_attention; }
   [[nodiscard]] bool empty() const;
 };
+
+/// The line of an error table that sums up a layer's kernels.
+inline constexpr std::string_view kDecodeIteration = "decode_iteration";
 
 /// One line of an error table.
 struct FitLine {

@@ -510,6 +510,9 @@ json to_json(const FittedKernels& kernels) {
     object["seconds_by_sequences"] = curves_json(kernels.layers->model.per_sequence, same);
     put(Op::layer, std::move(object));
   }
+  if (kernels.decode_iteration) {
+    write_record(section[std::string(kDecodeIteration)], *kernels.decode_iteration);
+  }
   if (kernels.iteration) put(Op::iteration, entry_json(*kernels.iteration, kDescribeIteration));
   return section;
 }
@@ -544,6 +547,11 @@ FittedKernels read_fitted(const json& section, const std::string& where, std::ve
   read_optional(io, Op::host, kernels.host, kDescribeHost);
   read_optional(io, Op::layer, kernels.layers, [](Reader& in, LayerTables& tables) { tables = read_layers(in); });
   read_optional(io, Op::iteration, kernels.iteration, kDescribeIteration);
+  if (const json* object = io.find(std::string(kDecodeIteration).c_str(), true)) {
+    Reader inner(*object, io.place(std::string(kDecodeIteration)), problems);
+    kernels.decode_iteration = read_record(inner);
+    inner.finish();
+  }
   io.finish();
   return kernels;
 }

@@ -1,10 +1,10 @@
+#include "hwmodels/gpu_profile.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
-
-#include "hwmodels/gpu_profile.hpp"
 
 namespace spillway::hwmodels {
 namespace {

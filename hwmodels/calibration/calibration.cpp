@@ -19,6 +19,10 @@ constexpr std::size_t kFolds = 5;
 // SMs of the data-centre and consumer GPUs that serve models today, T4 to B200.
 constexpr std::array<std::int64_t, 12> kKnownSmCounts{40, 58, 68, 72, 80, 84, 108, 114, 128, 132, 142, 148};
 
+// Whose decode iterations are put together from held-out kernels: 7B to 70B, with and without grouped heads.
+constexpr std::array<std::pair<std::string_view, std::int64_t>, 5> kIterationModels{
+    {{"llama-3.1-8b", 1}, {"llama-2-13b", 1}, {"opt-30b", 1}, {"llama-3.1-70b", 4}, {"yi-34b-200k", 2}}};
+
 double real(std::int64_t count) { return static_cast<double>(count); }
 
 template <class Row>
@@ -52,21 +56,30 @@ std::vector<std::size_t> folds_of(const std::vector<Row>& rows, const Key& key) 
   return folds;
 }
 
-/// Predicted / measured of every row by a model that was fitted without its fold. Folds that leave too little to fit
-/// are passed over.
+/// Predicted / measured of every row by a model that was fitted without its fold; 0 where the other folds leave too
+/// little to fit.
 template <class Row, class Fit, class Ratios>
 std::vector<double> held_out_ratios(const std::vector<Row>& rows, const std::vector<std::size_t>& folds,
                                     std::size_t fewest, const Fit& fit, const Ratios& ratios) {
-  std::vector<double> all;
+  std::vector<double> all(rows.size());
   for (std::size_t fold = 0; fold < kFolds; ++fold) {
     std::vector<Row> fitted;
     std::vector<Row> held;
     for (std::size_t i = 0; i < rows.size(); ++i) (folds[i] == fold ? held : fitted).push_back(rows[i]);
     if (held.empty() || fitted.size() < fewest) continue;
     const std::vector<double> some = ratios(fit(fitted), held);
-    all.insert(all.end(), some.begin(), some.end());
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (folds[i] == fold) all[i] = some[next++];
+    }
   }
   return all;
+}
+
+/// Of the rows that were predicted.
+ErrorSummary summary_of(std::vector<double> ratios) {
+  std::erase(ratios, 0.0);
+  return summarise(std::move(ratios));
 }
 
 template <class Row, class Value>
@@ -107,6 +120,7 @@ class Calibration {
     set_hints();
     fit_gemms();
     fit_attention();
+    judge_iterations();
     fit_lines();
     fit_curves();
     return std::move(out_);
@@ -125,7 +139,7 @@ class Calibration {
   template <class Row>
   FitRecord record(const std::vector<Row>& rows, std::vector<double> held_out, std::string by,
                    std::vector<MeasuredRange> ranges) const {
-    return {"measured",    citation(in_, rows), summarise(std::move(held_out)),
+    return {"measured",    citation(in_, rows), summary_of(std::move(held_out)),
             std::move(by), std::nullopt,        std::move(ranges)};
   }
 
@@ -190,7 +204,9 @@ class Calibration {
         return gemm_ratios(model, some);
       };
       const auto folds = folds_of(rows, [](const GemmRow& row) { return std::tuple(row.n, row.k); });
-      FitRecord about = record(rows, held_out_ratios(rows, folds, kFewest, fit, ratios), "whole (n, k) series",
+      std::vector<double> held_out = held_out_ratios(rows, folds, kFewest, fit, ratios);
+      if (format == 2) held_out_gemm_ = {rows, held_out};
+      FitRecord about = record(rows, std::move(held_out), "whole (n, k) series",
                                {range_of("m", rows, [](const GemmRow& r) { return r.m; }),
                                 range_of("n", rows, [](const GemmRow& r) { return r.n; }),
                                 range_of("k", rows, [](const GemmRow& r) { return r.k; })});
@@ -205,7 +221,9 @@ class Calibration {
     constexpr std::size_t kFewest = 16;
     enough(op, rows, kFewest);
     const auto folds = folds_of(rows, [](const AttentionRow& row) { return std::tuple(row.q_heads, row.kv_heads); });
-    FitRecord about = record(rows, held_out_ratios(rows, folds, kFewest, fit, ratios), "whole (heads, KV heads) series",
+    std::vector<double> held_out = held_out_ratios(rows, folds, kFewest, fit, ratios);
+    if (op == Op::decode_attention) held_out_decode_ = {rows, held_out};
+    FitRecord about = record(rows, std::move(held_out), "whole (heads, KV heads) series",
                              {range_of("batch", rows, [](const AttentionRow& r) { return r.batch; }),
                               range_of("new_tokens", rows, [](const AttentionRow& r) { return r.new_tokens; }),
                               range_of("context", rows, [](const AttentionRow& r) { return r.context; }),
@@ -229,6 +247,65 @@ class Calibration {
           Op::prefill_attention, prefill, [&](const auto& rows) { return fit_prefill_attention(rows, hints_); },
           [](const PrefillAttentionModel& model, const auto& rows) { return prefill_ratios(model, rows); });
     }
+  }
+
+  /// Whole decode iterations put together from held-out kernels: 32 layers of four multiplications and one attention
+  /// call, for the shapes of five models at every batch and context that both were measured at. A shape that was not
+  /// measured is replaced by the nearest one that was, in the sum of what was measured as in that of what is predicted.
+  void judge_iterations() {
+    const auto& [gemm, gemm_ratio] = held_out_gemm_;
+    const auto& [decode, decode_ratio] = held_out_decode_;
+    if (gemm.empty() || decode.empty()) return;
+    std::map<std::tuple<std::int64_t, std::int64_t>, std::map<std::int64_t, std::size_t>> by_shape;
+    for (std::size_t i = 0; i < gemm.size(); ++i) {
+      if (gemm_ratio[i] > 0.0) by_shape[{gemm[i].n, gemm[i].k}][gemm[i].m] = i;
+    }
+    const auto octaves = [](std::int64_t a, std::int64_t b) { return std::abs(std::log2(real(a) / real(b))); };
+    const auto nearest = [&](const Matrix& matrix) {
+      return std::min_element(by_shape.begin(), by_shape.end(), [&](const auto& a, const auto& b) {
+        const auto distance = [&](const auto& key) {
+          return octaves(std::get<0>(key), matrix.outputs) + octaves(std::get<1>(key), matrix.inputs);
+        };
+        return distance(a.first) < distance(b.first);
+      });
+    };
+    std::vector<double> sums;
+    for (const auto& [name, tensor_parallel] : kIterationModels) {
+      const LlmModel llm = load_llm(name);
+      const auto matrices = llm.layer_matrices(tensor_parallel);
+      const std::int64_t heads = llm.heads / tensor_parallel;
+      const std::int64_t kv_heads = llm.kv_heads_per_gpu(tensor_parallel);
+      const auto apart = [&](std::size_t i) {
+        return octaves(decode[i].q_heads, heads) + octaves(decode[i].kv_heads, kv_heads);
+      };
+      // For each batch and context the measured heads nearest to the model's.
+      std::map<std::tuple<std::int64_t, std::int64_t>, std::size_t> calls;
+      for (std::size_t i = 0; i < decode.size(); ++i) {
+        if (decode_ratio[i] <= 0.0) continue;
+        const auto [it, fresh] = calls.try_emplace({decode[i].batch, decode[i].context}, i);
+        if (!fresh && apart(i) < apart(it->second)) it->second = i;
+      }
+      for (const auto& [call, i] : calls) {
+        double measured = decode[i].seconds;
+        double predicted = decode[i].seconds * decode_ratio[i];
+        bool whole = true;
+        for (const Matrix& matrix : matrices) {
+          const auto& by_tokens = nearest(matrix)->second;
+          const auto at = by_tokens.find(std::get<0>(call));
+          whole = whole && at != by_tokens.end();
+          if (!whole) break;
+          measured += gemm[at->second].seconds;
+          predicted += gemm[at->second].seconds * gemm_ratio[at->second];
+        }
+        if (whole) sums.push_back(predicted / measured);  // 32 equal layers cancel
+      }
+    }
+    out_.decode_iteration = FitRecord{"measured",
+                                      "sums of the held-out kernels of gemm and decode_attention, five model shapes",
+                                      summarise(std::move(sums)),
+                                      "whole (n, k) and (heads, KV heads) series",
+                                      std::nullopt,
+                                      {}};
   }
 
   template <class Row, class Fit, class Key>
@@ -351,7 +428,7 @@ class Calibration {
       held.insert(held.end(), others.begin(), others.end());
     }
     if (!held.empty()) held_out = ratios(tabulate_layers(fitted, {}), held);
-    about.held_out = summarise(std::move(held_out));
+    about.held_out = summary_of(std::move(held_out));
     about.citation = citation(in_, in_.layers);
     if (!in_.mixed.empty()) {
       about.citation += (about.citation.empty() ? "" : "; ") + citation(in_, in_.mixed);
@@ -373,6 +450,9 @@ class Calibration {
   const std::function<void(std::string_view)>& progress_;
   FitHints hints_;
   FittedKernels out_;
+  // Rows and their held-out predicted / measured.
+  std::pair<std::vector<GemmRow>, std::vector<double>> held_out_gemm_;
+  std::pair<std::vector<AttentionRow>, std::vector<double>> held_out_decode_;
 };
 
 bool inside(const FitRecord& record, const char* quantity, double value) {

@@ -1,0 +1,161 @@
+#include "hwmodels/calibration/profile_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "hwmodels/gpu_profile.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+/// The base's document; without a base that of any GPU, every value null.
+ordered_json document_of(const std::string& base) {
+  if (is_path(base)) return ordered_json::parse(read_file(base));
+  const std::string name = base.empty() ? gpu_names().front() : base;
+  ordered_json document = ordered_json::parse(find_embedded(kGpu, name)->content);
+  if (!base.empty()) return document;
+  document.erase("fitted");
+  for (auto& [key, entry] : document["values"].items()) {
+    entry["value"] = nullptr;
+    entry["source"] = {{"kind", "assumed"}, {"cite", "no measured file states it"}};
+  }
+  return document;
+}
+
+ordered_json measured_source(const std::string& cite) { return {{"kind", "measured"}, {"cite", cite}}; }
+
+void set_value(ordered_json& values, const char* key, const ordered_json& value, const std::string& cite) {
+  values[key]["value"] = value;
+  values[key]["source"] = measured_source(cite);
+}
+
+/// `base` with what `fresh` holds in its place.
+FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
+  const auto take = [](auto& old, const auto& found) {
+    if (found) old = found;
+  };
+  if (!fresh.gemm.empty()) base.gemm = fresh.gemm;
+  take(base.decode_attention, fresh.decode_attention);
+  take(base.prefill_attention, fresh.prefill_attention);
+  take(base.mixed_attention, fresh.mixed_attention);
+  take(base.elementwise, fresh.elementwise);
+  take(base.all_reduce, fresh.all_reduce);
+  if (!fresh.copies.empty()) base.copies = fresh.copies;
+  take(base.cpu_attention, fresh.cpu_attention);
+  take(base.host, fresh.host);
+  take(base.layers, fresh.layers);
+  take(base.iteration, fresh.iteration);
+  take(base.decode_iteration, fresh.decode_iteration);
+  return base;
+}
+
+/// The link that the analytic model and single values show: the loop of copies, else the single one.
+const Fitted<CopyModel>* link_of(const FittedKernels& fitted, bool to_device) {
+  const Fitted<CopyModel>* link = nullptr;
+  for (const Fitted<CopyModel>& copy : fitted.copies) {
+    if (copy.model.to_device != to_device) continue;
+    if (copy.model.mechanism == CopyMechanism::many) return &copy;
+    if (copy.model.mechanism == CopyMechanism::single) link = &copy;
+  }
+  return link;
+}
+
+template <class Row, class... Members>
+ordered_json rows_json(const std::vector<Row>& rows, std::vector<std::string> columns, Members... members) {
+  ordered_json table = ordered_json::array();
+  for (const Row& row : rows) table.push_back(ordered_json::array({row.*members...}));
+  return {{"columns", std::move(columns)}, {"rows", std::move(table)}};
+}
+
+ordered_json all_rows(const Measurements& in) {
+  ordered_json rows = ordered_json::object();
+  const auto put = [&](const char* key, bool any, ordered_json table) {
+    if (any) rows[key] = std::move(table);
+  };
+  put("gemm", !in.gemm.empty(),
+      rows_json(in.gemm, {"m", "n", "k", "dtype_bytes", "seconds"}, &GemmRow::m, &GemmRow::n, &GemmRow::k,
+                &GemmRow::dtype_bytes, &GemmRow::seconds));
+  put("attention", !in.attention.empty(),
+      rows_json(in.attention, {"batch", "q_heads", "kv_heads", "head_dim", "new_tokens", "context", "seconds"},
+                &AttentionRow::batch, &AttentionRow::q_heads, &AttentionRow::kv_heads, &AttentionRow::head_dim,
+                &AttentionRow::new_tokens, &AttentionRow::context, &AttentionRow::seconds));
+  put("mixed_attention", !in.mixed.empty(),
+      rows_json(in.mixed, {"chunk", "chunk_context", "decodes", "decode_context", "seconds"}, &MixedRow::chunk,
+                &MixedRow::chunk_context, &MixedRow::decodes, &MixedRow::decode_context, &MixedRow::seconds));
+  put("elementwise", !in.elementwise.empty(),
+      rows_json(in.elementwise, {"kernel", "tokens", "bytes", "seconds"}, &ElementwiseRow::kernel,
+                &ElementwiseRow::tokens, &ElementwiseRow::bytes, &ElementwiseRow::seconds));
+  put("all_reduce", !in.all_reduce.empty(),
+      rows_json(in.all_reduce, {"ranks", "bytes", "seconds"}, &AllReduceRow::ranks, &AllReduceRow::bytes,
+                &AllReduceRow::seconds));
+  put("layer", !in.layers.empty(),
+      rows_json(in.layers, {"kernel", "per_sequence", "count", "seconds"}, &LayerRow::kernel, &LayerRow::per_sequence,
+                &LayerRow::count, &LayerRow::seconds));
+  put("iteration", !in.iterations.empty(),
+      rows_json(in.iterations, {"tokens", "context", "chunk_pairs", "seconds"}, &IterationRow::tokens,
+                &IterationRow::context, &IterationRow::chunk_pairs, &IterationRow::seconds));
+  put("host", !in.host.empty(),
+      rows_json(in.host, {"sequences", "tensor_parallel", "seconds"}, &HostRow::sequences, &HostRow::tensor_parallel,
+                &HostRow::seconds));
+  put("cpu_attention", !in.cpu_attention.empty(),
+      rows_json(in.cpu_attention, {"threads", "batch", "context", "kv_bytes", "seconds"}, &CpuAttentionRow::threads,
+                &CpuAttentionRow::batch, &CpuAttentionRow::context, &CpuAttentionRow::kv_bytes,
+                &CpuAttentionRow::seconds));
+  if (!in.copies.empty()) {
+    ordered_json table = ordered_json::array();
+    for (const CopyRow& row : in.copies) {
+      table.push_back({row.to_device ? "h2d" : "d2h", std::string(mechanism_name(row.mechanism)), row.duplex,
+                       row.block_bytes, row.copies, row.seconds});
+    }
+    rows["copies"] = {{"columns", {"direction", "mechanism", "duplex", "block_bytes", "copies", "seconds"}},
+                      {"rows", std::move(table)}};
+  }
+  return rows;
+}
+
+ordered_json measurements_json(const Measurements& in, bool with_rows) {
+  ordered_json files = ordered_json::array();
+  for (const MeasurementFile& file : in.files) {
+    files.push_back({{"name", file.path.substr(file.path.find_last_of('/') + 1)},
+                     {"sha256", file.sha256},
+                     {"format", file.format},
+                     {"rows", file.rows},
+                     {"notes", file.notes}});
+  }
+  ordered_json section = {{"files", std::move(files)}};
+  if (with_rows) section["rows"] = all_rows(in);
+  return section;
+}
+
+}  // namespace
+
+std::string profile_text(const ProfileText& text, const Measurements& measurements, const FittedKernels& fitted) {
+  ordered_json document = document_of(text.base);
+  FittedKernels kernels = fitted;
+  if (!text.base.empty()) kernels = merged(load_gpu(text.base).fitted, fitted);
+  document["name"] = text.name;
+  document["stands_for"] = text.stands_for;
+  document["error"] = error_text(kernels);
+  ordered_json& values = document["values"];
+  const MeasuredDevice& device = measurements.device;
+  const std::string tool = "stated by the measuring tool";
+  if (device.memory_bytes) set_value(values, "memory", *device.memory_bytes, tool);
+  if (device.sm_count) set_value(values, "sm_count", *device.sm_count, tool);
+  if (device.l2_bytes) set_value(values, "l2_cache", *device.l2_bytes, tool);
+  for (const bool to_device : {true, false}) {
+    const Fitted<CopyModel>* link = link_of(fitted, to_device);
+    if (link == nullptr) continue;
+    set_value(values, to_device ? "h2d_bandwidth" : "d2h_bandwidth", link->model.bandwidth, link->record.citation);
+    set_value(values, to_device ? "h2d_launch" : "d2h_launch", link->model.launch_seconds, link->record.citation);
+  }
+  document["fitted"] = ordered_json(to_json(kernels));
+  document["measurements"] = measurements_json(measurements, text.with_measurements);
+  return document.dump() + "\n";
+}
+
+}  // namespace spillway::hwmodels

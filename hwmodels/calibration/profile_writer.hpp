@@ -1,0 +1,23 @@
+// A GPU profile as a file.
+#pragma once
+
+#include <string>
+
+#include "hwmodels/calibration/measurements.hpp"
+#include "hwmodels/fitted.hpp"
+
+namespace spillway::hwmodels {
+
+struct ProfileText {
+  std::string name;
+  std::string stands_for;         // GPU and kernel library
+  std::string base;               // name or file whose facts and other fits are taken over; empty: facts are null
+  bool with_measurements = true;  // keep the rows beside the fits
+};
+
+/// The JSON text of a profile. What `fitted` holds replaces what the base had; facts that the measuring tool states
+/// (memory, SMs, L2) and the links that were fitted replace the base's values. Throws as load_gpu() does for the base.
+[[nodiscard]] std::string profile_text(const ProfileText& text, const Measurements& measurements,
+                                       const FittedKernels& fitted);
+
+}  // namespace spillway::hwmodels
