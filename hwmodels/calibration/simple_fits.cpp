@@ -228,19 +228,18 @@ class Grid {
     }
   }
 
+  /// Stops at the first missing point: rows on no grid at all may span one of billions.
   void tabulate(LayerTables& tables) const {
-    std::vector<Point> missing;
     for_each_point([&](const Point& point) {
       const auto seconds = at(point);
-      if (!seconds) missing.push_back(point);
-      tables.attention_seconds.push_back(seconds.value_or(0.0));
+      if (!seconds) {
+        throw DataError(fmt::format("attention is not measured at {}: every combination of the values that occur is "
+                                    "needed",
+                                    text(point)),
+                        "attention rows", "measure it, or leave out the rows with the value that is not combined");
+      }
+      tables.attention_seconds.push_back(*seconds);
     });
-    if (!missing.empty()) {
-      throw DataError(fmt::format("attention is not measured at {} ({} points of the grid are missing): every "
-                                  "combination of the values that occur is needed",
-                                  text(missing.front()), missing.size()),
-                      "attention rows", "measure it, or leave out the rows with the value that is not combined");
-    }
     std::array<std::vector<double>*, 4> into{&tables.chunk_axis, &tables.chunk_context_axis, &tables.decodes_axis,
                                              &tables.decode_context_axis};
     for (std::size_t i = 0; i < 4; ++i) into[i]->assign(axes_[i].begin(), axes_[i].end());
