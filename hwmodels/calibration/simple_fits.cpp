@@ -445,18 +445,23 @@ LayerTables tabulate_layers(std::span<const LayerRow> layers, std::span<const Mi
 }
 
 IterationModel fit_iterations(std::span<const IterationRow> rows) {
+  // A log of decodes alone says nothing about chunks.
+  const bool chunks =
+      std::any_of(rows.begin(), rows.end(), [](const IterationRow& row) { return row.chunk_pairs > 0.0; });
   std::vector<Equation> equations;
   for (const IterationRow& row : rows) {
-    equations.push_back({{1.0, real(row.tokens), real(row.context), row.chunk_pairs}, row.seconds});
+    equations.push_back({{1.0, real(row.tokens), real(row.context)}, row.seconds});
+    if (chunks) equations.back().factors.push_back(row.chunk_pairs);
   }
   const auto fitted = relative_fit(equations);
   if (!fitted) {
-    throw DataError(fmt::format("fixed time and those of tokens, context and chunk pairs need at least 4 rows in which "
-                                "these vary independently; there are {}",
-                                rows.size()),
-                    "iteration rows", "log decode and prefill iterations of several sizes");
+    throw DataError(
+        fmt::format("fixed time and those of tokens, context and chunk pairs need at least as many rows, in "
+                    "which these vary independently; there are {}",
+                    rows.size()),
+        "iteration rows", "log decode and prefill iterations of several sizes");
   }
-  return {(*fitted)[0], (*fitted)[1], (*fitted)[2], (*fitted)[3]};
+  return {(*fitted)[0], (*fitted)[1], (*fitted)[2], chunks ? (*fitted)[3] : 0.0};
 }
 
 std::vector<double> ratios(const ElementwiseModel& model, std::span<const ElementwiseRow> rows) {

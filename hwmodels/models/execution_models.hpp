@@ -1,0 +1,43 @@
+// The execution models by name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hwmodels/catalog.hpp"
+#include "sim/api/execution_model.hpp"
+
+namespace spillway::hwmodels {
+
+/// What `latency_model` may be: auto, and the models there are.
+///   fitted      kernels of the profile, each with a held-out error (fitted_model.hpp)
+///   tables      an engine's measured layers of one model (logged_models.hpp)
+///   iterations  a line through an engine's logged iterations (logged_models.hpp)
+///   roofline    datasheet figures and efficiencies (roofline.hpp)
+///   auto        tables when the profile has them for this model and tensor_parallel=1, else fitted, else iterations,
+///   else
+///               roofline
+[[nodiscard]] std::vector<std::string> latency_model_names();
+
+struct ExecutionSetting {
+  std::string_view latency_model = "auto";
+  std::int64_t tensor_parallel = 1;
+  std::int64_t kv_dtype_bytes = 2;
+};
+
+/// Which of the models auto stands for here; other names stand for themselves.
+[[nodiscard]] std::string resolved_latency_model(const GpuProfile& gpu, const LlmModel& llm,
+                                                 const ExecutionSetting& setting);
+
+/// Throws ConfigError as the model's own factory does.
+[[nodiscard]] std::unique_ptr<ExecutionModel> make_execution_model(const GpuProfile& gpu, const LlmModel& llm,
+                                                                   const EngineProfile& engine,
+                                                                   const ExecutionSetting& setting);
+
+/// How far results of this model may be off, for the result's validity.
+[[nodiscard]] std::string validity_text(const GpuProfile& gpu, std::string_view latency_model);
+
+}  // namespace spillway::hwmodels

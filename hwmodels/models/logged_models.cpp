@@ -1,0 +1,183 @@
+#include "hwmodels/models/logged_models.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "hwmodels/models/engine_side.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+double real(std::int64_t count) { return static_cast<double>(count); }
+
+/// The chunks of an iteration as one: all new tokens, and the mean over them of what their sequence had before.
+struct MergedChunk {
+  double tokens = 0.0;
+  double context = 0.0;
+};
+
+MergedChunk merged(std::span<const PrefillChunk> chunks) {
+  MergedChunk all;
+  double pairs = 0.0;
+  for (const PrefillChunk& chunk : chunks) {
+    const double fresh = real(chunk.new_tokens.count());
+    all.tokens += fresh;
+    pairs += fresh * real(chunk.context.count());
+  }
+  if (all.tokens > 0.0) all.context = pairs / all.tokens;
+  return all;
+}
+
+class TableModel final : public ExecutionModel {
+ public:
+  TableModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine)
+      : engine_(gpu, engine, llm.layers), tables_(gpu.fitted.layers->model), norms_(real(llm.layer_norms)) {}
+
+  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
+
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    if (shape.empty()) return {};
+    const double tokens = tokens_of(shape);
+    const ByTokens& fixed = by_tokens(tokens);
+    TimeShares layer = fixed.layer;
+    const MergedChunk chunk = merged(shape.chunks);
+    const double decodes = real(shape.decode_sequences);
+    const double context = decodes > 0.0 ? real(shape.decode_context.count()) / decodes : 0.0;
+    layer.memory += tables_.attention(chunk.tokens, chunk.context, decodes, context);
+    TimeShares after{.memory = fixed.final_norm};
+    if (shape.sampled_sequences > 0) {
+      for (const char* kernel : {"lm_head", "sampler"}) {
+        after.memory += at(tables_.per_sequence, kernel, real(shape.sampled_sequences));
+      }
+    }
+    return engine_.iteration(shape, tokens, {.memory = fixed.embedding}, layer, after);
+  }
+
+  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
+                              CopyMechanism mechanism) const override {
+    return engine_.copy(direction, copies, bytes, mechanism);
+  }
+
+ private:
+  /// What the number of tokens determines.
+  struct ByTokens {
+    TimeShares layer{};
+    double embedding = 0.0;
+    double final_norm = 0.0;
+  };
+
+  static double at(const std::map<std::string, Curve>& curves, const char* kernel, double size) {
+    const auto it = curves.find(kernel);
+    return it == curves.end() ? 0.0 : it->second.at(size);
+  }
+
+  /// Kept from the last call: decode iterations repeat their number of tokens.
+  const ByTokens& by_tokens(double tokens) const {
+    if (tokens == last_tokens_) return last_;
+    last_tokens_ = tokens;
+    last_ = {};
+    for (const char* kernel : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {
+      const double seconds = at(tables_.per_token, kernel, tokens);
+      // A multiplication that takes half as long again for twice the tokens is no longer bound by its weights.
+      const bool compute_bound = at(tables_.per_token, kernel, 2.0 * tokens) > 1.5 * seconds;
+      (compute_bound ? last_.layer.compute : last_.layer.memory) += seconds;
+    }
+    last_.layer.memory += norms_ * at(tables_.per_token, "layernorm", tokens) +
+                          at(tables_.per_token, "rotary_emb", tokens) + at(tables_.per_token, "act_fn", tokens);
+    last_.embedding = at(tables_.per_token, "embedding", tokens);
+    last_.final_norm = at(tables_.per_token, "final_layernorm", tokens);
+    return last_;
+  }
+
+  EngineSide engine_;
+  LayerTables tables_;
+  double norms_;
+  mutable double last_tokens_ = -1.0;
+  mutable ByTokens last_{};
+};
+
+class LoggedIterations final : public ExecutionModel {
+ public:
+  LoggedIterations(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine)
+      : engine_(gpu, without_host(engine), llm.layers), model_(gpu.fitted.iteration->model) {}
+
+  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
+
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    if (shape.empty()) return {};
+    const double tokens = tokens_of(shape);
+    double context = real(shape.decode_context.count());
+    double pairs = 0.0;
+    for (const PrefillChunk& chunk : shape.chunks) {
+      const double fresh = real(chunk.new_tokens.count());
+      const double before = real(chunk.context.count());
+      context += before + fresh;
+      pairs += fresh * (before + 0.5 * fresh);
+    }
+    const double layers = real(engine_.layers());
+    const TimeShares layer{
+        .compute = model_.pair_seconds * pairs / layers,
+        .memory = (model_.fixed_seconds + model_.token_seconds * tokens + model_.context_seconds * context) / layers};
+    return engine_.iteration(shape, tokens, {}, layer, {});
+  }
+
+  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
+                              CopyMechanism mechanism) const override {
+    return engine_.copy(direction, copies, bytes, mechanism);
+  }
+
+ private:
+  static EngineProfile without_host(EngineProfile engine) {
+    engine.launch_floor_seconds = engine.host_fixed_seconds = engine.host_per_sequence_seconds = 0.0;
+    return engine;
+  }
+
+  EngineSide engine_;
+  IterationModel model_;
+};
+
+}  // namespace
+
+std::unique_ptr<ExecutionModel> make_table_model(const GpuProfile& gpu, const LlmModel& llm,
+                                                 const EngineProfile& engine, std::int64_t tensor_parallel) {
+  if (!gpu.fitted.layers) {
+    throw ConfigError(fmt::format("{} holds no layer tables, which latency_model=tables takes", gpu.file.name),
+                      "latency_model", "use latency_model=auto, or fit dense.csv, attention.csv and per_sequence.csv");
+  }
+  const LayerTables& tables = gpu.fitted.layers->model;
+  for (const char* kernel : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {
+    if (tables.per_token.contains(kernel)) continue;
+    throw ConfigError(fmt::format("the layer tables of {} lack {}", gpu.file.name, kernel), "latency_model",
+                      "fit the engine's dense.csv as well");
+  }
+  if (tables.attention_seconds.empty()) {
+    throw ConfigError(fmt::format("the layer tables of {} lack attention", gpu.file.name), "latency_model",
+                      "fit the engine's attention.csv as well");
+  }
+  if (!tables.model.empty() && tables.model != llm.file.name) {
+    throw ConfigError(fmt::format("the layer tables of {} were measured on {}, not on {}", gpu.file.name, tables.model,
+                                  llm.file.name),
+                      "model", fmt::format("use model={}, or another latency_model", tables.model));
+  }
+  if (tensor_parallel != 1) {
+    throw ConfigError(
+        fmt::format("the layer tables of {} are of one GPU, not of tensor_parallel={}", gpu.file.name, tensor_parallel),
+        "tensor_parallel", "use tensor_parallel=1, or another latency_model");
+  }
+  return std::make_unique<TableModel>(gpu, llm, engine);
+}
+
+std::unique_ptr<ExecutionModel> make_iteration_model(const GpuProfile& gpu, const LlmModel& llm,
+                                                     const EngineProfile& engine) {
+  if (!gpu.fitted.iteration) {
+    throw ConfigError(
+        fmt::format("{} holds no fit of logged iterations, which latency_model=iterations takes", gpu.file.name),
+        "latency_model", "use latency_model=auto, or fit a log of tokens, context and time_ms");
+  }
+  return std::make_unique<LoggedIterations>(gpu, llm, engine);
+}
+
+}  // namespace spillway::hwmodels

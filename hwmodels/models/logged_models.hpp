@@ -1,0 +1,35 @@
+// Execution models straight from an engine's logs: measured layers of one model, or whole iterations.
+//
+// Layer tables (latency_model=tables), in seconds; n tokens, s sampled sequences; every name is a table by tokens,
+// lm_head and sampler by sequences
+//   layer      = layer_norms layernorm(n) + qkv_proj(n) + rotary_emb(n) + attention + o_proj(n) + gate_up_proj(n)
+//                + act_fn(n) + down_proj(n)
+//   attention  = the measured grid at (sum of chunks, mean context of their tokens, decodes, mean context of decodes);
+//                the longest context does not count: the tables have equal ones
+//   embedding  = embedding(n);  after = final_layernorm(n) + lm_head(s) + sampler(s)
+// A kernel without a table takes no time; qkv_proj, o_proj, gate_up_proj, down_proj and the attention grid must be
+// there.
+//
+// Whole iterations (latency_model=iterations)
+//   iteration  = a + b n + c X + d sum over chunks of c_i (x_i + c_i / 2), spread evenly over the layers; X is what all
+//                sequences attend to. It was logged with the engine's host side in it, so none is added.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "hwmodels/catalog.hpp"
+#include "sim/api/execution_model.hpp"
+
+namespace spillway::hwmodels {
+
+/// Throws ConfigError when a table is missing, when tensor_parallel is not 1 (the tables are of one GPU), or when the
+/// tables were measured on another model.
+[[nodiscard]] std::unique_ptr<ExecutionModel> make_table_model(const GpuProfile& gpu, const LlmModel& llm,
+                                                               const EngineProfile& engine,
+                                                               std::int64_t tensor_parallel);
+/// Throws ConfigError when the profile holds no fit of iterations. tensor_parallel is that of the logged engine.
+[[nodiscard]] std::unique_ptr<ExecutionModel> make_iteration_model(const GpuProfile& gpu, const LlmModel& llm,
+                                                                   const EngineProfile& engine);
+
+}  // namespace spillway::hwmodels
