@@ -1,4 +1,5 @@
-// What was measured on a GPU or its host: rows of kernels, copies, layers and iterations, each with its place in a file.
+// What was measured on a GPU or its host: rows of kernels, copies, layers and iterations, each with its place in a
+// file.
 #pragma once
 
 #include <cstdint>
