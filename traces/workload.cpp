@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sim/error.hpp"
+#include "sim/io/file_reader.hpp"
 #include "sim/text.hpp"
 #include "traces/readers/reader.hpp"
 #include "traces/trace_statistics.hpp"

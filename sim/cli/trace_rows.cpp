@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "sim/io/file_reader.hpp"
 #include "traces/readers/reader.hpp"
 #include "traces/readers/shifted_rows.hpp"
 #include "traces/workload.hpp"
@@ -48,7 +49,7 @@ TraceRows rows_of_file(const std::string& path, const ResolvedConfig& config, bo
   options.skip_bad_rows = skip_bad_rows;
   const traces::OpenedTrace trace = traces::open_trace(path, text("workload.format", "auto"), options);
   const Duration shift = traces::time_before_start(*trace.reader);
-  return {path, trace.format, traces::file_sha256(path),
+  return {path, trace.format, file_sha256(path),
           [path, format = trace.format, options, shift]() -> std::unique_ptr<traces::TraceReader> {
             auto reader = traces::open_trace(path, format, options).reader;
             if (shift == Duration(0)) return reader;

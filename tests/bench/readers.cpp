@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "traces/readers/line_reader.hpp"
+#include "sim/io/line_reader.hpp"
 #include "traces/readers/native_binary.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -185,7 +185,7 @@ void tile_lines(benchmark::State& state, const std::string& source, const std::s
     std::string after;
   };
   std::vector<Line> lines;
-  traces::LineReader reader(path);
+  spillway::LineReader reader(path);
   for (std::string_view line; reader.next(line);) {
     const std::size_t at = line.find(key) + key.size();
     const std::size_t end = line.find(',', at);

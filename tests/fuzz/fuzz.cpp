@@ -235,8 +235,9 @@ int main(int argc, char** argv) {
   auto* seconds = app.add_option("--seconds", options.seconds, "how long [60]")->check(CLI::PositiveNumber);
   app.add_option("--inputs", options.inputs, "how many instead")->check(CLI::PositiveNumber)->excludes(seconds);
   app.add_option("--seed", options.seed, "of the mutations [1]");
-  app.add_option("--only", options.only,
-                 "readers, settings, or one target: auto, a trace format, config, model, hardware, host, engine");
+  app.add_option(
+      "--only", options.only,
+      "readers, settings, or one target: auto, a trace format, config, model, hardware, host, engine, measurements");
   app.add_option("--replay", options.replay, "feed this file, unchanged")->check(CLI::ExistingFile);
   app.add_option("--out", options.out, "folder for an input that fails [.]")->check(CLI::ExistingDirectory);
   CLI11_PARSE(app, argc, argv)

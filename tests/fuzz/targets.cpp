@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "hwmodels/calibration/consistency.hpp"
 #include "hwmodels/catalog.hpp"
 #include "sim/cli/assemble.hpp"
 #include "sim/error.hpp"
@@ -143,6 +145,20 @@ std::function<Outcome(const std::string&)> check_with(Load load) {
   };
 }
 
+/// Measurements must be read twice alike, have places that can be told, and be judged without a slip.
+void check_measurements(const std::string& path) {
+  const std::vector<hwmodels::MeasurementInput> input{{path, std::nullopt}};
+  const hwmodels::Measurements rows = hwmodels::read_measurements(input);
+  require(hwmodels::read_measurements(input).files.at(0).rows == rows.files.at(0).rows, "two readings differ");
+  require(rows.files.at(0).rows > 0, "a file without rows is accepted");
+  for (const hwmodels::GemmRow& row : rows.gemm) {
+    require(std::isfinite(row.seconds) && row.seconds > 0.0, "a time that is none");
+  }
+  for (const Problem& problem : hwmodels::inconsistencies(rows, {})) {
+    require(!problem.what.empty() && !problem.where.empty(), "a problem without text or place");
+  }
+}
+
 std::vector<std::filesystem::path> files_of(const std::string& folder) {
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
@@ -203,6 +219,7 @@ std::vector<Target> all_targets() {
   add("hardware", hwmodels::load_hardware, {"/hwmodels/profiles", "/hwmodels/servers"});
   add("host", hwmodels::load_host, {"/hwmodels/hosts"});
   add("engine", hwmodels::load_engine, {"/hwmodels/engines"});
+  add("measurements", check_measurements, {"/tests/fuzz/measurements"});
   return targets;
 }
 

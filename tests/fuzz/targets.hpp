@@ -27,8 +27,8 @@ struct Target {
 };
 
 /// All of them: each trace format of traces::trace_formats(), "auto" for finding the format out, and "config" for
-/// `spillway config check FILE`. Samples are the files of traces/samples (by the format that they are found to have)
-/// and of tests/fuzz/configs, read now.
+/// `spillway config check FILE`, the catalogue's loaders and the readers of measurements. Samples are the files of
+/// traces/samples (by the format that they are found to have), of the catalogue's folders and of tests/fuzz, read now.
 ///
 /// A reader is held to the contract of TraceReader with bad rows refused and skipped: rows within their limits, `next`
 /// false for ever after the end, two readings of a file equal, nothing skipped where nothing is bad. A configuration

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "sim/io/file_reader.hpp"
 #include "sim/random.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/length.hpp"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "sim/io/file_reader.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 

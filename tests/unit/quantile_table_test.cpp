@@ -12,6 +12,7 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/io/file_reader.hpp"
 #include "sim/text.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"

@@ -117,7 +117,7 @@ std::optional<std::int64_t> AzureCsvReader::stamp_of(std::string_view field) {
 void AzureCsvReader::parse(TraceRow& row) {
   const auto stamp = stamp_of(field(kTime));
   if (!stamp) {
-    bad(kTime, fmt::format("\"{}\" is not a time stamp", printable(field(kTime))),
+    bad(kTime, fmt::format("\"{}\" is not a time stamp", excerpt(field(kTime))),
         "write it as 2023-11-16 18:17:03.9799600 or 2024-05-10 00:00:00.009930+00:00");
   }
   const auto input = tokens(kInput, 1);

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <utility>
 
+#include "sim/io/csv_fields.hpp"
 #include "sim/text.hpp"
 #include "traces/length.hpp"
 #include "traces/readers/row_checks.hpp"
@@ -16,33 +16,6 @@ namespace {
 
 constexpr const char* kCorrect = "correct or delete the row";
 
-std::string_view bare(std::string_view field) {
-  while (!field.empty() && field.front() == ' ') field.remove_prefix(1);
-  while (!field.empty() && field.back() == ' ') field.remove_suffix(1);
-  if (field.size() >= 2 && field.front() == '"' && field.back() == '"') field = field.substr(1, field.size() - 2);
-  return field;
-}
-
-/// Takes the next field off `rest`, without its comma; a comma within double quotes does not end it. False once there
-/// is none: `rest` is then null.
-bool next_field(std::string_view& rest, std::string_view& field) {
-  if (rest.data() == nullptr) return false;
-  std::size_t from = 0;
-  if (!rest.empty() && rest.front() == '"') {
-    const std::size_t close = rest.find('"', 1);
-    from = close == std::string_view::npos ? rest.size() : close;
-  }
-  const void* comma = from < rest.size() ? std::memchr(rest.data() + from, ',', rest.size() - from) : nullptr;
-  if (comma == nullptr) {
-    field = std::exchange(rest, {});
-    return true;
-  }
-  const auto length = static_cast<std::size_t>(static_cast<const char*>(comma) - rest.data());
-  field = rest.substr(0, length);
-  rest.remove_prefix(length + 1);
-  return true;
-}
-
 }  // namespace
 
 bool names_columns(std::string_view text, std::span<const CsvColumn> columns, int least) {
@@ -50,7 +23,7 @@ bool names_columns(std::string_view text, std::span<const CsvColumn> columns, in
   std::string_view first_line = text.substr(0, text.find_first_of("\r\n"));
   std::string_view field;
   while (next_field(first_line, field)) {
-    for (const CsvColumn& column : columns) found += bare(field) == column.name ? 1 : 0;
+    for (const CsvColumn& column : columns) found += bare_field(field) == column.name ? 1 : 0;
   }
   return found >= least;
 }
@@ -76,7 +49,7 @@ void CsvReader::read_header(const CsvFormat& format) {
       throw DataError(fmt::format("the first row has more than {} columns", kMaxColumns),
                       fmt::format("{}, row {}", lines_.path(), lines_.row()), format.fix);
     }
-    names.emplace_back(bare(field));
+    names.emplace_back(bare_field(field));
   }
   column_at_.assign(names.size(), columns_.size());
   BadRows bad(lines_.path());  // the first row cannot be skipped
@@ -86,7 +59,7 @@ void CsvReader::read_header(const CsvFormat& format) {
     std::vector<std::string> known;
     for (const CsvColumn& column : columns_) known.emplace_back(column.name);
     const std::string near = nearest_name(names[i], known);
-    bad.add(lines_.row(), "", fmt::format("unknown column \"{}\"", printable(names[i])),
+    bad.add(lines_.row(), "", fmt::format("unknown column \"{}\"", excerpt(names[i])),
             near.empty() ? std::string(format.fix) : fmt::format("did you mean \"{}\"?", near));
   }
   bad.raise();
@@ -116,7 +89,7 @@ bool CsvReader::split(std::string_view line) {
   std::size_t i = 0;
   std::string_view field;
   for (; next_field(line, field); ++i) {
-    if (i < column_at_.size() && column_at_[i] < fields_.size()) fields_[column_at_[i]] = bare(field);
+    if (i < column_at_.size() && column_at_[i] < fields_.size()) fields_[column_at_[i]] = bare_field(field);
   }
   if (i == column_at_.size()) return true;
   bad_.add(lines_.row(), "", fmt::format("the row has {} columns where the first row has {}", i, column_at_.size()),
@@ -149,7 +122,7 @@ std::optional<std::int64_t> CsvReader::tokens(std::size_t column, std::int64_t l
   if (number && value >= least && value <= kMaxTokens) return value;
   bad(column,
       text.empty() ? "the field is empty"
-      : !number    ? fmt::format("\"{}\" is not a whole number of tokens", printable(text))
+      : !number    ? fmt::format("\"{}\" is not a whole number of tokens", excerpt(text))
                    : fmt::format("{} tokens: from {} to {} are possible", value, least, kMaxTokens),
       kCorrect);
   return std::nullopt;
@@ -159,7 +132,7 @@ std::optional<std::int64_t> CsvReader::seconds(std::size_t column) {
   const auto value = parse_number(field(column));
   if (value && *value >= 0.0 && *value <= kMaxTraceSeconds) return round_seconds(*value).count();
   bad(column,
-      fmt::format("\"{}\" is not a number of seconds from 0 to {:.0f}", printable(field(column)), kMaxTraceSeconds),
+      fmt::format("\"{}\" is not a number of seconds from 0 to {:.0f}", excerpt(field(column)), kMaxTraceSeconds),
       kCorrect);
   return std::nullopt;
 }
@@ -169,7 +142,7 @@ void CsvReader::bad(std::size_t column, std::string what, std::string fix) {
 }
 
 void CsvReader::bad_order(std::size_t column) {
-  bad(column, fmt::format("\"{}\" is {}", printable(field(column)), kTooEarly),
+  bad(column, fmt::format("\"{}\" is {}", excerpt(field(column)), kTooEarly),
       fmt::format("sort the rows by {}", columns_[column].name));
 }
 

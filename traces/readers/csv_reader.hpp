@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "traces/readers/line_reader.hpp"
+#include "sim/io/line_reader.hpp"
 #include "traces/readers/trace_reader.hpp"
 
 namespace spillway::traces {

@@ -94,7 +94,7 @@ bool JsonArray::broken(BadRows& bad, const char* wanted) {
     bad.add(line_, part, fmt::format("the file ends where {} should be", wanted),
             "copy the file again: it was cut off, or written only in part");
   } else {
-    bad.add(line_, part, fmt::format("'{}' stands where {} should be", printable({&window_[at_], 1}), wanted),
+    bad.add(line_, part, fmt::format("'{}' stands where {} should be", excerpt({&window_[at_], 1}), wanted),
             "write one list of objects: [{...}, {...}]");
   }
   return false;

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "traces/readers/input_file.hpp"
-#include "traces/readers/line_reader.hpp"
+#include "sim/io/file_reader.hpp"
+#include "sim/io/line_reader.hpp"
 
 namespace spillway::traces {
 
@@ -17,7 +17,7 @@ class JsonArray {
  public:
   static constexpr std::size_t kMaxObject = std::size_t{64} << 20U;
 
-  /// Throws DataError as InputFile does.
+  /// Throws DataError as FileReader does.
   explicit JsonArray(std::string path);
   /// The next object's text; valid until the next call. False at the end of the list, or when the list is broken: that
   /// is then among `bad`.
@@ -36,7 +36,7 @@ class JsonArray {
   bool take_object();
   bool broken(BadRows& bad, const char* wanted);
 
-  InputFile file_;
+  FileReader file_;
   std::string window_;
   std::size_t at_ = 0;     // unread bytes are window_[at_, window_.size())
   std::int64_t read_ = 0;  // bytes of the text so far, the window's included

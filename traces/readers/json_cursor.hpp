@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "traces/readers/line_reader.hpp"
+#include "sim/io/line_reader.hpp"
 
 namespace spillway::traces {
 
@@ -26,7 +26,7 @@ class JsonCursor {
     return at_ < text_.size() ? text_[at_] : '\0';
   }
   /// The character at the cursor for a message.
-  [[nodiscard]] std::string shown() const { return printable(text_.substr(at_, 1)); }
+  [[nodiscard]] std::string shown() const { return excerpt(text_.substr(at_, 1)); }
   bool take(char wanted) {
     if (peek() != wanted || at_end()) return false;
     ++at_;
@@ -86,7 +86,7 @@ std::optional<T> whole_number(std::string_view word, T least, T most, std::strin
   T value{};
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (error == std::errc() && end == word.data() + word.size() && value >= least && value <= most) return value;
-  complaint = printable(word) + " is not a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  complaint = excerpt(word) + " is not a whole number from " + std::to_string(least) + " to " + std::to_string(most);
   return std::nullopt;
 }
 

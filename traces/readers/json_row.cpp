@@ -82,10 +82,10 @@ void JsonRow::read_number(std::size_t index, std::string_view word) {
     value.present = number && *number >= static_cast<double>(field.least) && *number <= static_cast<double>(field.most);
     value.real = number.value_or(0.0);
     if (!value.present) {
-      complaint = fmt::format("{} is not a number from {} to {}", printable(word), field.least, field.most);
+      complaint = fmt::format("{} is not a number from {} to {}", excerpt(word), field.least, field.most);
     }
   } else {
-    complaint = fmt::format("{} is not a list of whole numbers", printable(word));
+    complaint = fmt::format("{} is not a list of whole numbers", excerpt(word));
   }
   if (!complaint.empty()) complain(index, std::move(complaint), kCorrect);
 }

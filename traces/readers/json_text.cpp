@@ -5,8 +5,8 @@
 #include <charconv>
 #include <cstdint>
 
+#include "sim/io/file_reader.hpp"
 #include "sim/utf8.hpp"
-#include "traces/readers/input_file.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -105,7 +105,7 @@ std::optional<std::string_view> json_text(std::string_view written, std::string&
     written.remove_prefix(slash);
     if (!take_escape(written, buffer)) {
       complaint = fmt::format("\"{}\" is no escape of JSON",
-                              printable(written.substr(0, written.starts_with("\\u") ? kUnicode : 2)));
+                              excerpt(written.substr(0, written.starts_with("\\u") ? kUnicode : 2)));
       return std::nullopt;
     }
     slash = written.find('\\');

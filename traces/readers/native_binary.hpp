@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "traces/readers/input_file.hpp"
+#include "sim/io/file_reader.hpp"
 #include "traces/readers/row_checks.hpp"
 #include "traces/readers/trace_reader.hpp"
 #include "traces/trace_writer.hpp"
@@ -90,7 +90,7 @@ class NativeBinaryReader final : public TraceReader {
   void take(std::string& bytes, std::size_t size);
   [[noreturn]] void corrupt(std::string what) const;
 
-  InputFile file_;
+  FileReader file_;
   std::uint64_t at_ = 0;           // bytes taken
   std::uint64_t block_begin_ = 0;  // where the head or block at hand begins
   TraceFacts facts_;

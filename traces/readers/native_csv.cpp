@@ -66,8 +66,7 @@ void NativeCsvReader::read_client(std::uint32_t& client) {
   } else if (is_number) {
     (void)clients_.number(static_cast<std::uint32_t>(*number), client);
   } else {
-    bad(kClient,
-        fmt::format("\"{}\" is not a number below 2^32, as the clients of the rows before are", printable(text)),
+    bad(kClient, fmt::format("\"{}\" is not a number below 2^32, as the clients of the rows before are", excerpt(text)),
         "name all clients by numbers, or all by texts");
   }
 }

@@ -25,7 +25,7 @@ std::string read_limit(std::string_view text, Duration& limit) {
   const auto value = parse_number(text);
   const double ns = value ? std::floor(*value * 1e6 + 0.5) : 0.0;
   if (!(ns >= 1.0 && ns <= kMaxTraceSeconds * 1e9)) {
-    return fmt::format("\"{}\" is not a number of milliseconds above 0, at most {:.0f}", printable(text),
+    return fmt::format("\"{}\" is not a number of milliseconds above 0, at most {:.0f}", excerpt(text),
                        kMaxTraceSeconds * 1e3);
   }
   limit = Duration(static_cast<std::int64_t>(ns));
@@ -52,7 +52,7 @@ std::string NativeFields::read(Field field, std::string_view text, TraceRow& row
     case kThink: {
       const auto value = parse_number(text);
       if (!value || !(*value >= 0.0 && *value <= kMaxTraceSeconds)) {
-        return fmt::format("\"{}\" is not a number of seconds from 0 to {:.0f}", printable(text), kMaxTraceSeconds);
+        return fmt::format("\"{}\" is not a number of seconds from 0 to {:.0f}", excerpt(text), kMaxTraceSeconds);
       }
       row.think = round_seconds(*value);
       break;
@@ -79,7 +79,7 @@ std::string NativeFields::read_class(std::string_view text, std::uint32_t& servi
     return {};
   }
   if (names_.empty() && (numbered_ || number)) {
-    return fmt::format("\"{}\" is not a number from 1 to {}{}", printable(text), kMaxClasses,
+    return fmt::format("\"{}\" is not a number from 1 to {}{}", excerpt(text), kMaxClasses,
                        numbered_ ? ", as the classes of the rows before are" : "");
   }
   std::string name(text);  // "7" among names is a name
@@ -89,7 +89,7 @@ std::string NativeFields::read_class(std::string_view text, std::uint32_t& servi
     return {};
   }
   if (names_.size() == kMaxClasses) {
-    return fmt::format("\"{}\" is one class more than the {} that a file may name", printable(text), kMaxClasses);
+    return fmt::format("\"{}\" is one class more than the {} that a file may name", excerpt(text), kMaxClasses);
   }
   names_.push_back(name);
   service_class = static_cast<std::uint32_t>(names_.size());

@@ -112,7 +112,7 @@ bool NativeJsonlReader::scan(std::string_view line) {
     if (key != kKeys) return scan_value(cursor, key);
     const std::vector<std::string> names(kNames.begin(), kNames.end());
     const std::string near = nearest_name(name, names);
-    bad("", fmt::format("unknown key \"{}\"", printable(name)),
+    bad("", fmt::format("unknown key \"{}\"", excerpt(name)),
         near.empty() ? fmt::format("known keys: {}", fmt::join(names, ", "))
                      : fmt::format("did you mean \"{}\"?", near));
     return cursor.skip_value() ? "" : kRest;
@@ -171,7 +171,7 @@ void NativeJsonlReader::read_number(std::size_t key, std::string_view word) {
       row_.arrival_s = parse_number(word);
       if (!row_.arrival_s || !possible(*row_.arrival_s)) {
         complaint = fmt::format("{} is not a number of seconds from 0 to {:.0f} since the start of the run",
-                                printable(word), kMaxTraceSeconds);
+                                excerpt(word), kMaxTraceSeconds);
       }
       break;
     case kInput:
@@ -190,7 +190,7 @@ void NativeJsonlReader::read_number(std::size_t key, std::string_view word) {
       row_.client = whole_number<std::int64_t>(word, 0, UINT32_MAX, complaint);
       break;
     case kPrefixIds:
-      complaint = fmt::format("{} is not a list of whole numbers", printable(word));
+      complaint = fmt::format("{} is not a list of whole numbers", excerpt(word));
       break;
     default:
       if (takes_text(key)) (void)whole_number<std::uint64_t>(word, 0, UINT64_MAX, complaint);

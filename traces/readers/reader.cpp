@@ -1,18 +1,17 @@
 #include "traces/readers/reader.hpp"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <array>
 #include <cstdio>
 #include <string_view>
 
 #include "sim/error.hpp"
+#include "sim/io/file_reader.hpp"
 #include "sim/text.hpp"
 #include "traces/readers/alpaca_json.hpp"
 #include "traces/readers/azure_csv.hpp"
 #include "traces/readers/burstgpt_csv.hpp"
-#include "traces/readers/input_file.hpp"
 #include "traces/readers/lengths_json.hpp"
 #include "traces/readers/llmservingsim_jsonl.hpp"
 #include "traces/readers/mooncake_jsonl.hpp"
@@ -75,7 +74,7 @@ const std::vector<Entry>& entries() {
 
 /// The text of a file from the first character that is not blank, 64 KiB of it at most.
 std::string head_of(const std::string& path) {
-  InputFile file(path);
+  FileReader file(path);
   std::string head(std::size_t{64} << 10U, '\0');
   head.resize(file.read(head.data(), head.size()));
   head.erase(0, head.find_first_not_of(" \t\r\n"));
@@ -92,7 +91,7 @@ const Entry& detect(const std::string& path) {
   for (const Entry& entry : entries()) {
     known += fmt::format("{}{}: {}", known.empty() ? "" : "; ", entry.format.name, entry.format.doc);
   }
-  throw DataError(fmt::format("the format cannot be told from the first line, \"{}\"", printable(line)), path,
+  throw DataError(fmt::format("the format cannot be told from the first line, \"{}\"", excerpt(line)), path,
                   fmt::format("set workload.format, or bring the file into one of these: {}", known));
 }
 
@@ -126,26 +125,6 @@ OpenedTrace open_trace(const std::string& path, const std::string& format, const
   throw ConfigError(fmt::format("unknown trace format \"{}\"", format), "workload.format",
                     near.empty() ? fmt::format("known formats: {}", fmt::join(choices, ", "))
                                  : fmt::format("did you mean \"{}\"?", near));
-}
-
-std::string file_sha256(const std::string& path) {
-  check_readable(path);
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  if (file == nullptr) throw DataError("the trace cannot be opened", path, "check its permissions");
-  SPILLWAY_CHECK(context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1,
-                 "SHA-256 is not available");
-  std::vector<unsigned char> buffer(std::size_t{256} << 10U);
-  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get())) {
-    SPILLWAY_CHECK(EVP_DigestUpdate(context.get(), buffer.data(), got) == 1, "SHA-256 failed");
-  }
-  if (std::ferror(file.get()) != 0) throw DataError("the trace cannot be read to its end", path, "check its disk");
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  SPILLWAY_CHECK(EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1, "SHA-256 failed");
-  std::string hex;
-  for (unsigned int i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
 }
 
 }  // namespace spillway::traces

@@ -31,7 +31,4 @@ struct OpenedTrace {
 [[nodiscard]] OpenedTrace open_trace(const std::string& path, const std::string& format,
                                      const ReaderOptions& options = {});
 
-/// Lower-case hexadecimal SHA-256 of a file's bytes, read through a fixed buffer. Throws DataError as open_trace does.
-[[nodiscard]] std::string file_sha256(const std::string& path);
-
 }  // namespace spillway::traces

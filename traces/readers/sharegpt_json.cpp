@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "traces/readers/input_file.hpp"
+#include "sim/io/file_reader.hpp"
 #include "traces/readers/json_text.hpp"
 
 namespace spillway::traces {
@@ -128,7 +128,7 @@ void ShareGptJsonReader::add_message(std::optional<std::string_view> from, std::
   const auto speaker = speaker_of(*from);
   if (!speaker) {
     complain(kFrom, fmt::format("\"{}\" is none of human, user, gpt, assistant, system, chatgpt, bing and bard",
-                                printable(*from)));
+                                excerpt(*from)));
     return;
   }
   std::string what;

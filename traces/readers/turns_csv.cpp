@@ -5,8 +5,8 @@
 #include <array>
 #include <limits>
 
+#include "sim/io/file_reader.hpp"
 #include "sim/text.hpp"
-#include "traces/readers/input_file.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -49,7 +49,7 @@ void TurnsCsvReader::parse(TraceRow& row) {
 std::optional<std::int64_t> TurnsCsvReader::whole(std::size_t column, std::int64_t most) {
   const auto value = parse_integer(field(column));
   if (value && *value >= 0 && *value <= most) return value;
-  bad(column, fmt::format("\"{}\" is not a whole number from 0 to {}", printable(field(column)), most),
+  bad(column, fmt::format("\"{}\" is not a whole number from 0 to {}", excerpt(field(column)), most),
       "correct or delete the row");
   return std::nullopt;
 }

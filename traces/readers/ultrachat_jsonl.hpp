@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/io/line_reader.hpp"
 #include "traces/readers/conversation_texts.hpp"
 #include "traces/readers/json_cursor.hpp"
-#include "traces/readers/line_reader.hpp"
 
 namespace spillway::traces {
 

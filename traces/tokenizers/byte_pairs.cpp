@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "sim/error.hpp"
-#include "traces/readers/line_reader.hpp"
+#include "sim/io/line_reader.hpp"
 #include "traces/tokenizers/tokenizer_file.hpp"
 
 namespace spillway::traces {
@@ -95,15 +95,15 @@ void BytePairs::Files::read_vocabulary(const std::string& path) {
   try {
     document = nlohmann::json::parse(content);
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("the vocabulary is not JSON: {}", printable(error.what())), path,
+    throw DataError(fmt::format("the vocabulary is not JSON: {}", excerpt(error.what())), path,
                     "check that it was copied whole");
   }
   constexpr const char* kFix = "name the encoder.json (or vocab.json) of GPT-2: one object of token: id";
   if (!document.is_object()) throw DataError("the vocabulary is not a JSON object", path, kFix);
   for (const auto& [token, id] : document.items()) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= kNone) {
-      throw DataError(fmt::format("the id of token \"{}\" is not a whole number below 2^32 - 1", printable(token)),
-                      path, kFix);
+      throw DataError(fmt::format("the id of token \"{}\" is not a whole number below 2^32 - 1", excerpt(token)), path,
+                      kFix);
     }
     tokens_[token] = {id.get<std::uint32_t>()};
     ids_.push_back(id.get<std::uint32_t>());
@@ -153,14 +153,14 @@ void BytePairs::Files::read_merge(std::string_view line) {
   const std::size_t blank = line.find(' ');
   if (blank == std::string_view::npos || blank == 0 || blank + 1 == line.size() ||
       line.find(' ', blank + 1) != std::string_view::npos) {
-    return bad(fmt::format("\"{}\" is not two tokens with one blank between them", printable(line)));
+    return bad(fmt::format("\"{}\" is not two tokens with one blank between them", excerpt(line)));
   }
   const Token* left = part(line.substr(0, blank));
   const Token* right = part(line.substr(blank + 1));
   if (left == nullptr || right == nullptr) return;
   const auto made = tokens_.find(std::string(line.substr(0, blank)) + std::string(line.substr(blank + 1)));
-  if (made == tokens_.end()) return bad(fmt::format("\"{}\" makes a token that the vocabulary lacks", printable(line)));
-  if (made->second.made) return bad(fmt::format("\"{}\" makes a token that is there already", printable(line)));
+  if (made == tokens_.end()) return bad(fmt::format("\"{}\" makes a token that the vocabulary lacks", excerpt(line)));
+  if (made->second.made) return bad(fmt::format("\"{}\" makes a token that is there already", excerpt(line)));
   made->second.made = true;
   target_.merges_.insert(left->id, right->id, {rank_++, made->second.id});
 }
@@ -169,7 +169,7 @@ void BytePairs::Files::read_merge(std::string_view line) {
 BytePairs::Files::Token* BytePairs::Files::part(std::string_view symbol) {
   const auto found = tokens_.find(std::string(symbol));
   if (found != tokens_.end() && found->second.made) return &found->second;
-  bad(fmt::format("\"{}\" is no byte, and no earlier line makes it", printable(symbol)));
+  bad(fmt::format("\"{}\" is no byte, and no earlier line makes it", excerpt(symbol)));
   return nullptr;
 }
 

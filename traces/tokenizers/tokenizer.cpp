@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "sim/error.hpp"
+#include "sim/io/line_reader.hpp"
 #include "sim/text.hpp"
 #include "sim/utf8.hpp"
-#include "traces/readers/line_reader.hpp"
 #include "traces/tokenizers/gpt2.hpp"
 #include "traces/tokenizers/sentence_piece.hpp"
 
@@ -52,9 +52,9 @@ std::string nearest_form(const std::string& spec) {
 
 [[noreturn]] void unknown(const std::string& spec) {
   const std::string near = nearest_form(spec);
-  throw ConfigError(fmt::format("unknown tokenizer \"{}\"", printable(spec)), "workload.tokenizer",
+  throw ConfigError(fmt::format("unknown tokenizer \"{}\"", excerpt(spec)), "workload.tokenizer",
                     near.empty() ? fmt::format("known forms: {}", kForms)
-                                 : fmt::format("did you mean \"{}\"? known forms: {}", printable(near), kForms));
+                                 : fmt::format("did you mean \"{}\"? known forms: {}", excerpt(near), kForms));
 }
 
 }  // namespace

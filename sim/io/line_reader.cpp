@@ -1,18 +1,21 @@
-#include "traces/readers/line_reader.hpp"
+#include "sim/io/line_reader.hpp"
 
 #include <fmt/format.h>
 
 #include <cstring>
 #include <utility>
 
-namespace spillway::traces {
+namespace spillway {
 namespace {
 
 constexpr std::size_t kWindow = std::size_t{256} << 10U;
 
 }  // namespace
 
-LineReader::LineReader(std::string path) : file_(std::move(path)), window_(kWindow) { refill(); }
+LineReader::LineReader(std::string path, const FileWords& words)
+    : file_(std::move(path), words), words_(words), window_(kWindow) {
+  refill();
+}
 
 void LineReader::refill() {
   std::memmove(window_.data(), window_.data() + begin_, end_ - begin_);
@@ -22,7 +25,7 @@ void LineReader::refill() {
     if (window_.size() >= kMaxLine) {
       throw DataError(fmt::format("the line is longer than {} MiB", kMaxLine >> 20U),
                       fmt::format("{}, row {}", path(), row_ + 1),
-                      "check that this is a text file with one request per line");
+                      fmt::format("check that this is a text file with one {} per line", words_.line));
     }
     window_.resize(window_.size() * 2);
   }
@@ -69,4 +72,4 @@ std::string BadRows::first_skipped() const {
   return skipped() > 0 ? fmt::format("{}: {}", problems_.front().where, problems_.front().what) : std::string();
 }
 
-}  // namespace spillway::traces
+}  // namespace spillway

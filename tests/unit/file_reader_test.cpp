@@ -1,4 +1,4 @@
-#include "traces/readers/input_file.hpp"
+#include "sim/io/file_reader.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 /// All of a file's text, taken in pieces of an odd size.
 std::string text_of(const std::string& path) {
-  InputFile file(path);
+  FileReader file(path);
   std::string text;
   std::string piece(1009, '\0');
   while (const std::size_t got = file.read(piece.data(), piece.size())) text.append(piece, 0, got);
@@ -32,26 +32,26 @@ std::string rows(int count) {
   return text;
 }
 
-TEST(InputFile, GzipIsUnpacked) {
+TEST(FileReader, GzipIsUnpacked) {
   const std::string text = rows(3000);
   const TempFile file(gzipped(text), ".gz");
   EXPECT_EQ(text_of(file.path()), text);
 }
 
-TEST(InputFile, TheNameDoesNotMatter) {
+TEST(FileReader, TheNameDoesNotMatter) {
   const TempFile plain("abc\n", ".gz");
   EXPECT_EQ(text_of(plain.path()), "abc\n");
   const TempFile packed(gzipped("abc\n"), ".csv");
   EXPECT_EQ(text_of(packed.path()), "abc\n");
 }
 
-TEST(InputFile, MembersFollowOneAnother) {
+TEST(FileReader, MembersFollowOneAnother) {
   // cat a.gz b.gz > c.gz is a gzip file too; an empty member and zeros at the end change nothing.
   const TempFile file(gzipped("one\n") + gzipped("") + gzipped("two\n") + std::string(700'000, '\0'), ".gz");
   EXPECT_EQ(text_of(file.path()), "one\ntwo\n");
 }
 
-TEST(InputFile, ATruncatedFileIsTold) {
+TEST(FileReader, ATruncatedFileIsTold) {
   const std::string packed = gzipped(rows(50));
   for (std::size_t length = 2; length < packed.size(); ++length) {
     ASSERT_EQ(problems_in(packed.substr(0, length)),
@@ -61,7 +61,7 @@ TEST(InputFile, ATruncatedFileIsTold) {
   }
 }
 
-TEST(InputFile, ACorruptFileIsTold) {
+TEST(FileReader, ACorruptFileIsTold) {
   const std::string packed = gzipped(rows(50));
   const std::string fix = " | copy the file again; gunzip -t FILE checks it";
   // Byte 2 of the header is the method, of which 8 is the only one (the flags in byte 3 are read with it); behind the
@@ -85,7 +85,7 @@ TEST(InputFile, ACorruptFileIsTold) {
           fix);
 }
 
-TEST(InputFile, OtherEncodingsAreTold) {
+TEST(FileReader, OtherEncodingsAreTold) {
   const std::string told =
       "exit 3\nthe text is not UTF-8 but UTF-16 or UTF-32 | FILE | convert it: iconv -t UTF-8 FILE > NEW";
   using namespace std::string_literals;
@@ -96,7 +96,7 @@ TEST(InputFile, OtherEncodingsAreTold) {
   EXPECT_EQ(problems_in(gzipped("\xFF\xFET\0I\0"s)), told);
 }
 
-TEST(InputFile, AMarkOfUtf8IsSkipped) {
+TEST(FileReader, AMarkOfUtf8IsSkipped) {
   const TempFile plain(
       "\xEF\xBB\xBF"
       "abc",
@@ -108,7 +108,7 @@ TEST(InputFile, AMarkOfUtf8IsSkipped) {
   EXPECT_EQ(text_of(packed.path()), "abc");
 }
 
-TEST(InputFile, NothingInsideIsTold) {
+TEST(FileReader, NothingInsideIsTold) {
   EXPECT_EQ(problems_in(gzipped("")),
             "exit 3\nthe file is empty once unpacked | FILE | check that it was copied whole");
   EXPECT_EQ(problems_in(""), "exit 3\nthe file is empty | FILE | check that it was copied whole");

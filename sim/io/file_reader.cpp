@@ -1,6 +1,7 @@
-#include "traces/readers/input_file.hpp"
+#include "sim/io/file_reader.hpp"
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -12,26 +13,26 @@
 #include <utility>
 #include <vector>
 
-namespace spillway::traces {
+namespace spillway {
 namespace {
 
 constexpr std::string_view kGzip = "\x1f\x8b";
 
-[[noreturn]] void cannot_read(const std::string& path, int error) {
-  throw DataError(fmt::format("the trace cannot be read: {}", std::generic_category().message(error)), path,
+[[noreturn]] void cannot_read(const std::string& path, const FileWords& words, int error) {
+  throw DataError(fmt::format("the {} cannot be read: {}", words.file, std::generic_category().message(error)), path,
                   "check its permissions and the disk it is on");
 }
 
-std::size_t read_from(std::FILE* file, const std::string& path, char* to, std::size_t room) {
+std::size_t read_from(std::FILE* file, const std::string& path, const FileWords& words, char* to, std::size_t room) {
   errno = 0;
   const std::size_t got = std::fread(to, 1, room, file);
-  if (got < room && std::ferror(file) != 0) cannot_read(path, errno);
+  if (got < room && std::ferror(file) != 0) cannot_read(path, words, errno);
   return got;
 }
 
 }  // namespace
 
-std::string printable(std::string_view text) {
+std::string excerpt(std::string_view text) {
   std::string shown(text.substr(0, 60));
   for (char& c : shown) {
     if (c < ' ' || c > '~') c = '?';
@@ -39,28 +40,53 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-void check_readable(const std::string& path) {
+void check_readable(const std::string& path, const FileWords& words) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) {
     throw DataError("there is no such file", path, "check the path; it is relative to the current folder");
   }
   if (status.type() == std::filesystem::file_type::directory) {
-    throw DataError("this is a folder, not a trace", path, "name one file in it");
+    throw DataError(fmt::format("this is a folder, not a {}", words.file), path, "name one file in it");
   }
-  if (status.type() == std::filesystem::file_type::none) cannot_read(path, error.value());
+  if (status.type() == std::filesystem::file_type::none) cannot_read(path, words, error.value());
   if (status.type() != std::filesystem::file_type::regular) {
-    throw DataError("this is not a regular file, and a trace is read more than once", path,
+    throw DataError(fmt::format("this is not a regular file, and a {} is read more than once", words.file), path,
                     "write it to a file first and name that");
   }
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (!error && size == 0) throw DataError("the file is empty", path, "check that it was copied whole");
 }
 
+std::string file_sha256(const std::string& path, const FileWords& words) {
+  check_readable(path, words);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  if (file == nullptr) {
+    throw DataError(fmt::format("the {} cannot be opened", words.file), path, "check its permissions");
+  }
+  SPILLWAY_CHECK(context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1,
+                 "SHA-256 is not available");
+  std::vector<unsigned char> buffer(std::size_t{256} << 10U);
+  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get())) {
+    SPILLWAY_CHECK(EVP_DigestUpdate(context.get(), buffer.data(), got) == 1, "SHA-256 failed");
+  }
+  if (std::ferror(file.get()) != 0) {
+    throw DataError(fmt::format("the {} cannot be read to its end", words.file), path, "check its disk");
+  }
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  SPILLWAY_CHECK(EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1, "SHA-256 failed");
+  std::string hex;
+  for (unsigned int i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
+  return hex;
+}
+
 /// The members of a gzip file, unpacked one after the other.
-class InputFile::Unpacker {
+class FileReader::Unpacker {
  public:
-  Unpacker(std::FILE* file, const std::string& path) : file_(file), path_(path), packed_(kPacked) {
+  Unpacker(std::FILE* file, const std::string& path, const FileWords& words)
+      : file_(file), path_(path), words_(words), packed_(kPacked) {
     constexpr int kOnlyGzip = 16;  // added to the window's size: zlib then takes gzip's header and checks its sums
     SPILLWAY_CHECK(inflateInit2(&stream_, kOnlyGzip + MAX_WBITS) == Z_OK, "zlib is not available");
   }
@@ -80,7 +106,7 @@ class InputFile::Unpacker {
   /// Sees to it that packed bytes are at hand; false at the end of the file.
   bool feed() {
     if (stream_.avail_in > 0) return true;
-    const std::size_t got = read_from(file_, path_, packed_.data(), packed_.size());
+    const std::size_t got = read_from(file_, path_, words_, packed_.data(), packed_.size());
     fed_ += got;
     stream_.next_in = reinterpret_cast<Bytef*>(packed_.data());
     stream_.avail_in = static_cast<uInt>(got);
@@ -124,6 +150,7 @@ class InputFile::Unpacker {
 
   std::FILE* file_;
   std::string path_;
+  FileWords words_;
   std::vector<char> packed_;
   z_stream stream_{};
   std::uint64_t fed_ = 0;  // bytes of the file taken so far
@@ -131,25 +158,25 @@ class InputFile::Unpacker {
   bool within_member_ = false;
 };
 
-InputFile::InputFile(std::string path) : path_(std::move(path)) {
-  check_readable(path_);
+FileReader::FileReader(std::string path, const FileWords& words) : path_(std::move(path)), words_(words) {
+  check_readable(path_, words_);
   file_.reset(std::fopen(path_.c_str(), "rb"));
-  if (file_ == nullptr) cannot_read(path_, errno);
+  if (file_ == nullptr) cannot_read(path_, words_, errno);
   (void)std::setvbuf(file_.get(), nullptr, _IONBF, 0);  // the callers' windows are the buffer
   std::array<char, kGzip.size()> magic{};
-  const std::size_t got = read_from(file_.get(), path_, magic.data(), magic.size());
-  if (std::fseek(file_.get(), 0, SEEK_SET) != 0) cannot_read(path_, errno);
-  if (std::string_view(magic.data(), got) == kGzip) unpacker_ = std::make_unique<Unpacker>(file_.get(), path_);
+  const std::size_t got = read_from(file_.get(), path_, words_, magic.data(), magic.size());
+  if (std::fseek(file_.get(), 0, SEEK_SET) != 0) cannot_read(path_, words_, errno);
+  if (std::string_view(magic.data(), got) == kGzip) unpacker_ = std::make_unique<Unpacker>(file_.get(), path_, words_);
   look_at_start();
 }
 
-InputFile::~InputFile() = default;
-InputFile::InputFile(InputFile&&) noexcept = default;
-InputFile& InputFile::operator=(InputFile&&) noexcept = default;
+FileReader::~FileReader() = default;
+FileReader::FileReader(FileReader&&) noexcept = default;
+FileReader& FileReader::operator=(FileReader&&) noexcept = default;
 
 /// Skips a UTF-8 byte-order mark and refuses other encodings. The JSON and CSV formats all begin with ASCII, so a zero
 /// in the first four bytes gives UTF-16 and UTF-32 away even without a mark.
-void InputFile::look_at_start() {
+void FileReader::look_at_start() {
   std::array<char, 4> bytes{};
   const std::size_t got = read_raw(bytes.data(), bytes.size());
   const std::string_view start(bytes.data(), got);
@@ -162,15 +189,15 @@ void InputFile::look_at_start() {
   start_ = start.substr(start.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
 }
 
-std::size_t InputFile::read_raw(char* to, std::size_t room) {
-  return unpacker_ != nullptr ? unpacker_->read(to, room) : read_from(file_.get(), path_, to, room);
+std::size_t FileReader::read_raw(char* to, std::size_t room) {
+  return unpacker_ != nullptr ? unpacker_->read(to, room) : read_from(file_.get(), path_, words_, to, room);
 }
 
-std::size_t InputFile::read(char* to, std::size_t room) {
+std::size_t FileReader::read(char* to, std::size_t room) {
   const std::size_t early = std::min(room, start_.size());
   std::memcpy(to, start_.data(), early);
   start_.erase(0, early);
   return early + (early < room ? read_raw(to + early, room - early) : 0);
 }
 
-}  // namespace spillway::traces
+}  // namespace spillway

@@ -1,4 +1,4 @@
-// Bytes of a trace file, unpacked on the way when it is compressed with gzip.
+// Bytes of a trace or of another file of rows, unpacked on the way when it is compressed with gzip.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,36 @@
 
 #include "sim/error.hpp"
 
-namespace spillway::traces {
+namespace spillway {
 
 /// Text of a file as a message can show it: at most 60 characters, with ? for each byte that is not printable ASCII.
-[[nodiscard]] std::string printable(std::string_view text);
+[[nodiscard]] std::string excerpt(std::string_view text);
 
-/// Throws DataError unless `path` is a regular file that holds at least one byte. A pipe is refused because a trace is
+/// What messages call the file and that of which each line holds one.
+struct FileWords {
+  std::string_view file = "trace";
+  std::string_view line = "request";
+};
+
+/// Throws DataError unless `path` is a regular file that holds at least one byte. A pipe is refused because a file is
 /// read more than once.
-void check_readable(const std::string& path);
+void check_readable(const std::string& path, const FileWords& words = {});
+
+/// Lower-case hexadecimal SHA-256 of a file's bytes as they lie on disk, read through a fixed buffer. Throws DataError
+/// as check_readable does.
+[[nodiscard]] std::string file_sha256(const std::string& path, const FileWords& words = {});
 
 /// Reads a file from its start to its end, once. A file that begins with the two bytes of gzip (RFC 1952), whatever its
 /// name, is unpacked with zlib: all its members one after the other, and zeros behind the last (padding of tapes) are
 /// passed by, as gzip does. A UTF-8 byte-order mark in front of the text is skipped. Memory: a window of 256 KiB for a
 /// compressed file, none for another.
-class InputFile {
+class FileReader {
  public:
   /// Throws DataError as check_readable does, when the text is UTF-16 or UTF-32, and as read does.
-  explicit InputFile(std::string path);
-  ~InputFile();
-  InputFile(InputFile&&) noexcept;
-  InputFile& operator=(InputFile&&) noexcept;
+  explicit FileReader(std::string path, const FileWords& words = {});
+  ~FileReader();
+  FileReader(FileReader&&) noexcept;
+  FileReader& operator=(FileReader&&) noexcept;
 
   /// The next bytes of the text, `room` of them unless it ends before; then 0 for ever. Throws DataError when the disk
   /// fails, or when gzip's data is corrupt or cut off (with the byte of the file, from 0).
@@ -45,9 +55,10 @@ class InputFile {
   std::size_t read_raw(char* to, std::size_t room);
 
   std::string path_;
+  FileWords words_;
   std::unique_ptr<std::FILE, Close> file_;
   std::unique_ptr<Unpacker> unpacker_;  // null: the file is plain text
   std::string start_;                   // first bytes of the text, read ahead to look for a mark
 };
 
-}  // namespace spillway::traces
+}  // namespace spillway

@@ -7,18 +7,18 @@
 #include <vector>
 
 #include "sim/error.hpp"
-#include "traces/readers/input_file.hpp"
+#include "sim/io/file_reader.hpp"
 
-namespace spillway::traces {
+namespace spillway {
 
 /// Reads line by line, through gzip where the file is compressed. Ends of line are LF or CRLF, and the last line needs
-/// none. Memory: a window of 256 KiB, which grows only for a line that is longer, up to kMaxLine, beside InputFile's.
+/// none. Memory: a window of 256 KiB, which grows only for a line that is longer, up to kMaxLine, beside FileReader's.
 class LineReader {
  public:
   static constexpr std::size_t kMaxLine = std::size_t{64} << 20U;
 
-  /// Throws DataError as InputFile does.
-  explicit LineReader(std::string path);
+  /// Throws DataError as FileReader does.
+  explicit LineReader(std::string path, const FileWords& words = {});
   /// The next line without its end; valid until the next call. False at the end of the file. Throws DataError when the
   /// file cannot be read on or a line is longer than kMaxLine.
   bool next(std::string_view& line);
@@ -30,7 +30,8 @@ class LineReader {
   void refill();
   bool take(std::size_t length, std::size_t skip, std::string_view& line);
 
-  InputFile file_;
+  FileReader file_;
+  FileWords words_;
   std::vector<char> window_;
   std::size_t begin_ = 0;  // unread bytes are window_[begin_, end_)
   std::size_t end_ = 0;
@@ -69,4 +70,4 @@ class BadRows {
   std::int64_t in_row_ = 0;  // complaints about the row at hand
 };
 
-}  // namespace spillway::traces
+}  // namespace spillway

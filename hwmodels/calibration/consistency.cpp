@@ -1,0 +1,258 @@
+#include "hwmodels/calibration/consistency.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "hwmodels/calibration/measurement_rows.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+constexpr std::size_t kShown = 20;  // problems of a kind
+constexpr double kSameTime = 1e-6;
+// No GPU, host or link of 2026 reaches these; the largest cache is 256 MiB.
+constexpr double kAnyBandwidth = 2.5e13;
+constexpr double kAnyFlops = 1e16;
+constexpr double kAnyLink = 2e12;
+constexpr double kAnyL2 = 512e6;
+
+// What makes two rows measurements of the same thing.
+auto key_of(const GemmRow& r) { return std::tuple(r.m, r.n, r.k, r.dtype_bytes); }
+auto key_of(const AttentionRow& r) {
+  return std::tuple(r.batch, r.q_heads, r.kv_heads, r.head_dim, r.new_tokens, r.context);
+}
+auto key_of(const MixedRow& r) { return std::tuple(r.chunk, r.chunk_context, r.decodes, r.decode_context); }
+auto key_of(const ElementwiseRow& r) { return std::tuple(r.kernel, r.tokens, r.bytes); }
+auto key_of(const AllReduceRow& r) { return std::tuple(r.ranks, r.bytes); }
+auto key_of(const CopyRow& r) { return std::tuple(r.to_device, r.mechanism, r.duplex, r.block_bytes, r.copies); }
+auto key_of(const CpuAttentionRow& r) { return std::tuple(r.threads, r.batch, r.context, r.kv_bytes); }
+auto key_of(const HostRow& r) { return std::tuple(r.sequences, r.tensor_parallel); }
+auto key_of(const LayerRow& r) { return std::tuple(r.kernel, r.per_sequence, r.count); }
+
+std::string text_of(const GemmRow& r) { return fmt::format("GEMM m={} n={} k={}", r.m, r.n, r.k); }
+std::string text_of(const AttentionRow& r) {
+  return fmt::format("{} attention of {} x {} tokens behind {} ({} query, {} KV heads of {})",
+                     r.decode() ? "decode" : "prefill", r.batch, r.new_tokens, r.context, r.q_heads, r.kv_heads,
+                     r.head_dim);
+}
+std::string text_of(const MixedRow& r) {
+  return fmt::format("mixed attention of {} tokens behind {} and {} decodes behind {}", r.chunk, r.chunk_context,
+                     r.decodes, r.decode_context);
+}
+std::string text_of(const ElementwiseRow& r) {
+  return fmt::format("{} of {} tokens, {:g} bytes", excerpt(r.kernel), r.tokens, r.bytes);
+}
+std::string text_of(const AllReduceRow& r) { return fmt::format("all-reduce of {} bytes, {} ranks", r.bytes, r.ranks); }
+std::string text_of(const CopyRow& r) {
+  return fmt::format("{} of {} x {} bytes, {}{}", op_name(op_of(r)), r.copies, r.block_bytes,
+                     mechanism_name(r.mechanism), r.duplex ? ", duplex" : "");
+}
+std::string text_of(const CpuAttentionRow& r) {
+  return fmt::format("CPU attention of {} x {} tokens, {} threads", r.batch, r.context, r.threads);
+}
+std::string text_of(const HostRow& r) {
+  return fmt::format("host time of {} sequences, {} GPUs", r.sequences, r.tensor_parallel);
+}
+std::string text_of(const LayerRow& r) {
+  return fmt::format("{} of {} {}", r.kernel, r.count, r.per_sequence ? "sequences" : "tokens");
+}
+
+double product(std::initializer_list<std::int64_t> factors) {
+  double all = 1.0;
+  for (const std::int64_t factor : factors) all *= static_cast<double>(factor);
+  return all;
+}
+
+std::string micro(double seconds) { return fmt::format("{:.6g} us", seconds * 1e6); }
+
+/// A limit, and where it comes from.
+struct Limit {
+  double value;
+  std::string source;
+};
+
+class Checker {
+ public:
+  Checker(const Measurements& measurements, const DeviceLimits& limits)
+      : all_(measurements),
+        flops_(limit(limits.peak_flops, kAnyFlops, limits.name, "FLOP/s")),
+        bandwidth_(limit(limits.memory_bandwidth, kAnyBandwidth, limits.name, "B/s of memory bandwidth")),
+        link_(limit(limits.link_peak, kAnyLink, limits.name, "B/s of the host link")),
+        l2_(limits.l2_bytes.value_or(kAnyL2)),
+        l2_text_(limits.l2_bytes ? fmt::format("the L2 of {:g} bytes", l2_)
+                                 : fmt::format("{:g} bytes, more L2 than any GPU of 2026 has", l2_)) {}
+
+  std::vector<Problem> run() {
+    repeated(all_.gemm);
+    repeated(all_.attention);
+    repeated(all_.mixed);
+    repeated(all_.elementwise);
+    repeated(all_.all_reduce);
+    repeated(all_.copies);
+    repeated(all_.cpu_attention);
+    repeated(all_.host);
+    repeated(all_.layers);
+    for (const GemmRow& row : all_.gemm) check(row);
+    for (const AttentionRow& row : all_.attention) check(row);
+    for (const ElementwiseRow& row : all_.elementwise) check(row);
+    for (const CopyRow& row : all_.copies) check(row);
+    for (const AllReduceRow& row : all_.all_reduce) {
+      const double ranks = static_cast<double>(row.ranks);
+      any_link(row, "all-reduce", 2.0 * (ranks - 1.0) / ranks * static_cast<double>(row.bytes));
+    }
+    for (const CpuAttentionRow& row : all_.cpu_attention) any_link(row, "CPU attention", row.kv_bytes);
+    return finish();
+  }
+
+ private:
+  static Limit limit(const std::optional<double>& known, double any, const std::string& name, const char* unit) {
+    if (!known) return {any, fmt::format("{:.4g} {}, more than any machine of 2026 has", any, unit)};
+    return {*known, fmt::format("{:.4g} {} of {}", *known, unit, name.empty() ? "the datasheet" : name)};
+  }
+
+  struct Kind {
+    std::string name;
+    std::vector<Problem> shown;
+    std::size_t count = 0;
+    std::string first;  // place
+  };
+
+  template <class Row>
+  void add(const char* kind, const Row& row, std::string what, std::string fix) {
+    auto it = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& one) { return one.name == kind; });
+    if (it == kinds_.end()) it = kinds_.insert(kinds_.end(), Kind{kind, {}, 0, place_text(all_, row.place)});
+    if (it->count++ >= kShown) return;
+    it->shown.push_back(
+        {fmt::format("{}: {}: {}", kind, text_of(row), what), place_text(all_, row.place), std::move(fix)});
+  }
+
+  std::vector<Problem> finish() {
+    std::vector<Problem> problems;
+    for (Kind& kind : kinds_) {
+      const std::size_t more = kind.count - kind.shown.size();
+      std::move(kind.shown.begin(), kind.shown.end(), std::back_inserter(problems));
+      if (more > 0) problems.push_back({fmt::format("{}: and {} more", kind.name, more), kind.first, {}});
+    }
+    return problems;
+  }
+
+  template <class Row>
+  void repeated(const std::vector<Row>& rows) {
+    std::map<decltype(key_of(std::declval<Row>())), const Row*> first;
+    for (const Row& row : rows) {
+      const auto [it, is_new] = first.emplace(key_of(row), &row);
+      if (is_new) continue;
+      const Row& other = *it->second;
+      const std::string where = place_text(all_, other.place);
+      if (std::abs(row.seconds - other.seconds) <= kSameTime * other.seconds) {
+        add("duplicate", row, fmt::format("{}, as at {}", micro(row.seconds), where), "delete one of the rows");
+      } else {
+        add("contradictory", row, fmt::format("{}, but {} at {}", micro(row.seconds), micro(other.seconds), where),
+            "keep the row that was measured as an engine would run it");
+      }
+    }
+  }
+
+  template <class Row>
+  void compute(const Row& row, double flops, double peak, const std::string& source) {
+    const double rate = flops / row.seconds;
+    if (rate <= peak) return;
+    add("above the peak", row, fmt::format("{:.4g} FLOP/s in {} are above {}", rate, micro(row.seconds), source),
+        "check the unit of the time and the shape; delete the row if they are right");
+  }
+
+  /// Bytes that an engine reads from the memory for every call: weights, or KV.
+  template <class Row>
+  void streamed(const Row& row, const char* what, double bytes) {
+    const double rate = bytes / row.seconds;
+    if (rate <= bandwidth_.value) return;
+    if (bytes <= l2_) {
+      add("L2-resident", row,
+          fmt::format(
+              "{:.4g} bytes of {} in {} are {:.4g} B/s, above {}: they fit {}, so they were read from the cache", bytes,
+              what, micro(row.seconds), rate, bandwidth_.source, l2_text_),
+          "an engine reads them from memory: measure with a cold cache, or delete the row");
+    } else {
+      above_bandwidth(row, fmt::format("{:.4g} bytes of {}", bytes, what), rate);
+    }
+  }
+
+  template <class Row>
+  void above_bandwidth(const Row& row, const std::string& what, double rate) {
+    add("above the bandwidth", row,
+        fmt::format("{} in {} are {:.4g} B/s, above {}", what, micro(row.seconds), rate, bandwidth_.source),
+        "check the unit of the time and the shape; delete the row if they are right");
+  }
+
+  /// What the L2 cannot have held.
+  template <class Row>
+  void beyond_l2(const Row& row, double bytes) {
+    const double rate = (bytes - l2_) / row.seconds;
+    if (rate > bandwidth_.value)
+      above_bandwidth(row, fmt::format("{:.4g} bytes beyond {}", bytes - l2_, l2_text_), rate);
+  }
+
+  void check(const GemmRow& row) {
+    const double faster = row.dtype_bytes == 1 ? 2.0 : 1.0;
+    compute(row, 2.0 * product({row.m, row.n, row.k}), faster * flops_.value,
+            row.dtype_bytes == 1 ? "twice the " + flops_.source : flops_.source);
+    const double weights = product({row.n, row.k, row.dtype_bytes});
+    streamed(row, "weights", weights);
+    // Weights that alone are too fast have been told.
+    if (weights <= bandwidth_.value * row.seconds) {
+      beyond_l2(row, weights + product({row.m, row.k, row.dtype_bytes}) + product({row.m, row.n, row.dtype_bytes}));
+    }
+  }
+
+  void check(const AttentionRow& row) {
+    if (row.decode()) {
+      return streamed(row, "KV", 4.0 * product({row.batch, row.context, row.kv_heads, row.head_dim}));
+    }
+    const double length = static_cast<double>(row.new_tokens);
+    const double pairs = length * static_cast<double>(row.context) + length * (length + 1.0) / 2.0;
+    compute(row, 4.0 * product({row.batch, row.q_heads, row.head_dim}) * pairs, flops_.value, flops_.source);
+  }
+
+  void check(const ElementwiseRow& row) { beyond_l2(row, row.bytes); }
+
+  void check(const CopyRow& row) {
+    const double bytes = product({row.block_bytes, row.copies});
+    if (row.mechanism == CopyMechanism::peer) return any_link(row, "copy", bytes);
+    if (bytes / row.seconds > link_.value)
+      too_fast("above the link's peak", row, "copy", bytes / row.seconds, link_.source);
+  }
+
+  template <class Row>
+  void any_link(const Row& row, const char* what, double bytes) {
+    if (bytes / row.seconds <= kAnyLink) return;
+    too_fast("faster than any machine", row, what, bytes / row.seconds,
+             fmt::format("{:.4g} B/s, more than any machine of 2026 has", kAnyLink));
+  }
+
+  template <class Row>
+  void too_fast(const char* kind, const Row& row, const char* what, double rate, const std::string& source) {
+    add(kind, row, fmt::format("{} at {:.4g} B/s is above {}", what, rate, source),
+        "check the unit of the time and the bytes; delete the row if they are right");
+  }
+
+  const Measurements& all_;
+  Limit flops_;
+  Limit bandwidth_;
+  Limit link_;
+  double l2_;
+  std::string l2_text_;
+  std::vector<Kind> kinds_;  // in the order in which they turned up
+};
+
+}  // namespace
+
+std::vector<Problem> inconsistencies(const Measurements& measurements, const DeviceLimits& limits) {
+  return Checker(measurements, limits).run();
+}
+
+}  // namespace spillway::hwmodels

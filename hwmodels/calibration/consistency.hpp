@@ -1,0 +1,39 @@
+// Measurements that cannot be true: rows that contradict each other, and rows that beat the hardware.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hwmodels/calibration/measurements.hpp"
+#include "sim/error.hpp"
+
+namespace spillway::hwmodels {
+
+/// What a datasheet says of one GPU; null where it is not known. Limits that no GPU of 2026 reaches then take its
+/// place.
+struct DeviceLimits {
+  std::optional<double> peak_flops;        // FLOP/s, dense, of 16-bit values; 8-bit ones may have twice as much
+  std::optional<double> memory_bandwidth;  // bytes/s
+  std::optional<double> l2_bytes;
+  std::optional<double> link_peak;  // bytes/s, host link, one direction
+  std::string name;                 // as messages call the GPU
+};
+
+/// All that cannot be true, at most 20 problems of a kind and then how many there are more:
+/// - rows of one key: "duplicate" when their times agree within 1e-6, else "contradictory"; iterations are not judged
+/// so,
+///   as a log has many of one size;
+/// - GEMM or prefill attention (causal, without padding) above the peak FLOP/s;
+/// - GEMM weights, or the KV of decode attention, read faster than the memory's bandwidth: "L2-resident" when they fit
+///   the L2, in which case an engine, whose other layers evict them, would be slower; else impossible. KV is taken as
+///   of 16 bit. Activations may come from the L2: of all bytes of a GEMM only what exceeds it is held against the
+///   bandwidth;
+/// - elementwise kernels that move more than the bandwidth beyond what the L2 holds: a kernel whose working set is
+/// little
+///   larger finds most of it there (measured: 1.04 of an A100's bandwidth for a sum of two tensors of 1.01 L2 in all);
+/// - host copies above the link's peak; copies between GPUs, all-reduce (bus bandwidth, 2 (p - 1) / p bytes / time) and
+///   CPU attention above 2e12 bytes/s, whatever the hardware.
+[[nodiscard]] std::vector<Problem> inconsistencies(const Measurements& measurements, const DeviceLimits& limits);
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,126 @@
+// From paths to rows: what kind a file is of, what is taken from it, and what is wrong with all of them.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include "hwmodels/calibration/csv_table.hpp"
+#include "hwmodels/calibration/measurement_json.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+bool is_json(const std::string& path) {
+  FileReader file(path, kMeasurementWords);
+  std::array<char, 4096> start{};
+  const std::string_view text(start.data(), file.read(start.data(), start.size()));
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && (text[first] == '{' || text[first] == '[');
+}
+
+/// Reads all rows of a file; returns its format.
+std::string read_part(const std::string& path, std::int32_t file, FilePart& part, Complaints& complaints) {
+  if (is_json(path)) {
+    read_json(path, file, part, complaints);
+    return "measurements-json";
+  }
+  LineReader lines(path, kMeasurementWords);
+  CsvTable table(lines, file, complaints);
+  if (table.format() == nullptr) return {};
+  table.format()->read(table, part);
+  return std::string(table.format()->name);
+}
+
+/// Number of rows, by op.
+std::array<std::int64_t, 12> counts_of(const Measurements& rows) {
+  std::array<std::int64_t, 12> counts{};
+  visit_rows(rows, rows, [&](const auto& some, const auto&) {
+    for (const auto& row : some) ++counts.at(static_cast<std::size_t>(op_of(row)));
+  });
+  return counts;
+}
+
+std::int64_t total(const std::array<std::int64_t, 12>& counts) {
+  std::int64_t sum = 0;
+  for (const std::int64_t count : counts) sum += count;
+  return sum;
+}
+
+void keep_only(Op op, FilePart& part, Complaints& complaints) {
+  const auto counts = counts_of(part.rows);
+  visit_rows(part.rows, part.rows,
+             [&](auto& rows, const auto&) { std::erase_if(rows, [&](const auto& row) { return op_of(row) != op; }); });
+  const std::int64_t kept = counts.at(static_cast<std::size_t>(op));
+  std::vector<std::string> held;
+  for (const Op one : all_ops()) {
+    const std::int64_t count = counts.at(static_cast<std::size_t>(one));
+    if (one != op && count > 0) held.push_back(fmt::format("{} of {}", count, op_name(one)));
+  }
+  if (kept == 0) {
+    complaints.add("", fmt::format("the file holds no row of {}", op_name(op)),
+                   fmt::format("it holds {}", fmt::join(held, ", ")));
+  } else if (!held.empty()) {
+    part.notes.push_back(fmt::format("only {} was asked for; left out: {}", op_name(op), fmt::join(held, ", ")));
+  }
+}
+
+/// Facts of one device; files that contradict each other are of two.
+void merge_device(const MeasuredDevice& from, MeasuredDevice& to, Complaints& complaints) {
+  const auto merge = [&](const auto& value, auto& known, const char* key) {
+    if (!value) return;
+    if (!known) known = value;
+    if (*known == *value) return;
+    complaints.add(fmt::format(" at /provenance/device/{}", key),
+                   fmt::format("{} here, but {} in a file before", *value, *known), "give the files of one GPU");
+  };
+  merge(from.name, to.name, "name");
+  merge(from.memory_bytes, to.memory_bytes, "memory_bytes");
+  merge(from.sm_count, to.sm_count, "sm_count");
+  merge(from.l2_bytes, to.l2_bytes, "l2_bytes");
+}
+
+void read_input(const MeasurementInput& input, Measurements& all, std::vector<Problem>& problems) {
+  Complaints complaints(input.path);
+  FilePart part;
+  MeasurementFile file{input.path, {}, {}, 0, {}};
+  const auto index = static_cast<std::int32_t>(all.files.size());
+  try {
+    file.format = read_part(input.path, index, part, complaints);
+    file.sha256 = file_sha256(input.path, kMeasurementWords);
+  } catch (const DataError& error) {
+    for (const Problem& problem : complaints.problems()) problems.push_back(problem);
+    problems.insert(problems.end(), error.problems().begin(), error.problems().end());
+    return;
+  }
+  if (!complaints.any()) {
+    if (total(counts_of(part.rows)) == 0) {
+      complaints.add("", "the file holds no measurement",
+                     part.notes.empty() ? std::string("check that it was copied whole")
+                                        : fmt::format("{}", fmt::join(part.notes, "; ")));
+    } else if (input.only) {
+      keep_only(*input.only, part, complaints);
+    }
+    merge_device(part.rows.device, all.device, complaints);
+  }
+  for (const Problem& problem : complaints.problems()) problems.push_back(problem);
+  file.rows = total(counts_of(part.rows));
+  file.notes = std::move(part.notes);
+  all.files.push_back(std::move(file));
+  visit_rows(part.rows, all, [](auto& from, auto& to) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  });
+}
+
+}  // namespace
+
+Measurements read_measurements(std::span<const MeasurementInput> inputs) {
+  Measurements all;
+  std::vector<Problem> problems;
+  for (const MeasurementInput& input : inputs) read_input(input, all, problems);
+  if (!problems.empty()) throw DataError(std::move(problems));
+  return all;
+}
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,333 @@
+#include "hwmodels/calibration/measurement_json.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "hwmodels/hf_object.hpp"
+#include "sim/text.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kSchemaVersion = 1;
+constexpr std::size_t kMostBytes = std::size_t{64} << 20U;
+constexpr const char* kCorrect = "correct or delete the entry";
+constexpr std::string_view kOwnKernel = "spillway";
+
+/// The keys of an entry beside those that all ops have.
+const std::vector<std::string>& keys_of(Op op) {
+  static const std::map<Op, std::vector<std::string>> kKeys = [] {
+    const std::vector<std::string> attention{"batch", "q_heads", "kv_heads", "head_dim", "new_tokens", "context"};
+    const std::vector<std::string> copies{"mechanism", "block_bytes", "copies", "duplex"};
+    return std::map<Op, std::vector<std::string>>{
+        {Op::gemm, {"m", "n", "k", "dtype"}},
+        {Op::decode_attention, attention},
+        {Op::prefill_attention, attention},
+        {Op::mixed_attention, {"chunk", "chunk_context", "decodes", "decode_context"}},
+        {Op::elementwise, {"tokens", "bytes"}},
+        {Op::all_reduce, {"ranks", "bytes"}},
+        {Op::copy_h2d, copies},
+        {Op::copy_d2h, copies},
+        {Op::cpu_attention, {"threads", "batch", "context", "kv_bytes"}},
+        {Op::host, {"sequences", "tensor_parallel"}},
+        {Op::layer, {"per_sequence", "count"}},
+        {Op::iteration, {"tokens", "context", "chunk_pairs"}}};
+  }();
+  return kKeys.at(op);
+}
+
+/// A value as a message can show it.
+std::string shown(const json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  return excerpt(value.dump(-1, ' ', true, json::error_handler_t::replace));
+}
+
+class JsonRow : public RowSource {
+ public:
+  JsonRow(const json& entry, std::int64_t index, std::int32_t file, Complaints& complaints)
+      : entry_(entry), index_(index), file_(file), complaints_(complaints) {}
+
+  [[nodiscard]] RowPlace place() const override { return {file_, index_}; }
+  [[nodiscard]] bool has(std::string_view name) const override { return entry_.contains(name); }
+  /// Does the entry say so, in a text?
+  [[nodiscard]] bool is(std::string_view name, std::string_view text) const {
+    const auto it = entry_.find(name);
+    return it != entry_.end() && it->is_string() && it->get_ref<const std::string&>() == text;
+  }
+
+  std::optional<std::string> word(std::string_view name) override {
+    const json* value = find(name);
+    if (value == nullptr) return std::nullopt;
+    if (value->is_string() && !value->get_ref<const std::string&>().empty()) return value->get<std::string>();
+    bad(name, fmt::format("{} is not a text", shown(*value)), kCorrect);
+    return std::nullopt;
+  }
+
+  std::optional<bool> flag(std::string_view name) override {
+    const json* value = find(name);
+    if (value == nullptr) return std::nullopt;
+    if (value->is_boolean()) return value->get<bool>();
+    bad(name, fmt::format("{} is neither true nor false", shown(*value)), kCorrect);
+    return std::nullopt;
+  }
+
+  std::optional<double> seconds() override {
+    static const std::map<std::string, double, std::less<>> kUnits{{"us", 1e-6}, {"ms", 1e-3}, {"s", 1.0}};
+    const auto unit = word("unit");
+    const auto scale = unit ? kUnits.find(*unit) : kUnits.end();
+    if (unit && scale == kUnits.end()) {
+      bad("unit", fmt::format("unknown unit \"{}\"", excerpt(*unit)), "allowed: us, ms, s");
+    }
+    const auto median = number("median");
+    const bool ordered = !median || check_spread(*median);
+    if (!median || scale == kUnits.end() || !ordered) return std::nullopt;
+    return duration("median", *median * scale->second);
+  }
+
+  void bad(std::string_view name, std::string what, std::string fix) override {
+    complaints_.add(fmt::format(" at /measurements/{}/{}", index_, excerpt(name)), std::move(what), std::move(fix));
+  }
+
+ protected:
+  std::optional<std::int64_t> integer(std::string_view name) override {
+    const json* value = find(name);
+    if (value == nullptr) return std::nullopt;
+    const bool fits = value->is_number_unsigned() ? value->get<std::uint64_t>() <= std::uint64_t{INT64_MAX}
+                                                  : value->is_number_integer();
+    if (fits) return value->get<std::int64_t>();
+    bad(name, fmt::format("{} is not a whole number", shown(*value)), kCorrect);
+    return std::nullopt;
+  }
+
+  std::optional<double> number(std::string_view name) override {
+    const json* value = find(name);
+    if (value == nullptr) return std::nullopt;
+    if (value->is_number()) return value->get<double>();
+    bad(name, fmt::format("{} is not a number", shown(*value)), kCorrect);
+    return std::nullopt;
+  }
+
+ private:
+  const json* find(std::string_view name) {
+    const auto it = entry_.find(name);
+    if (it != entry_.end()) return &*it;
+    bad(name, fmt::format("{} is missing", name), kCorrect);
+    return nullptr;
+  }
+
+  /// p10 and p90 lie around the median.
+  bool check_spread(double median) {
+    bool holds = true;
+    for (const char* name : {"p10", "p90"}) {
+      if (!has(name)) continue;
+      const auto value = number(name);
+      const bool below = std::string_view(name) == "p10";
+      if (value && (below ? *value <= median : *value >= median)) continue;
+      if (value) bad(name, fmt::format("{} is {} the median, {}", *value, below ? "above" : "below", median), kCorrect);
+      holds = false;
+    }
+    return holds;
+  }
+
+  const json& entry_;
+  std::int64_t index_;
+  std::int32_t file_;
+  Complaints& complaints_;
+};
+
+class JsonReader {
+ public:
+  JsonReader(const std::string& path, std::int32_t file, FilePart& part, Complaints& complaints)
+      : file_(file), part_(part), complaints_(complaints) {
+    try {
+      document_ = json::parse(read_text(path));
+    } catch (const json::exception& error) {
+      complaints_.add("", fmt::format("not a JSON document: {}", json_fault(error)), "check that it was copied whole");
+    }
+  }
+
+  void read() {
+    if (complaints_.any()) return;
+    if (!document_.is_object()) return complaints_.add("", "the file must hold a JSON object", {});
+    if (!expect("schema_version", kSchemaVersion) || !expect("kind", "measurements")) return;
+    read_device();
+    const auto list = document_.find("measurements");
+    if (list == document_.end() || !list->is_array()) {
+      return complaints_.add(" at /measurements", "must be a list of measurements", {});
+    }
+    for (std::size_t i = 0; i < list->size(); ++i) read_entry((*list)[i], static_cast<std::int64_t>(i));
+    if (own_ > 0) {
+      part_.notes.push_back(fmt::format(
+          "{} attention measurements of kernel \"{}\" were left out: no engine runs that kernel", own_, kOwnKernel));
+    }
+  }
+
+ private:
+  static std::string read_text(const std::string& path) {
+    FileReader file(path, kMeasurementWords);
+    std::string text;
+    std::array<char, 65536> buffer{};
+    while (const std::size_t got = file.read(buffer.data(), buffer.size())) {
+      text.append(buffer.data(), got);
+      if (text.size() > kMostBytes) {
+        throw DataError(fmt::format("the text is longer than {} MiB, as no file of measurements is", kMostBytes >> 20U),
+                        path, "check that it is the file that you mean");
+      }
+    }
+    return text;
+  }
+
+  /// Another version or kind has other fields, so nothing else is reported then.
+  bool expect(const char* key, const json& wanted) {
+    const auto it = document_.find(key);
+    if (it != document_.end() && *it == wanted) return true;
+    complaints_.add(fmt::format(" at /{}", key),
+                    it == document_.end() ? fmt::format("must be {}, but is missing", wanted.dump())
+                                          : fmt::format("must be {}, not {}", wanted.dump(), shown(*it)),
+                    {});
+    return false;
+  }
+
+  void read_device() {
+    const auto provenance = document_.find("provenance");
+    if (provenance == document_.end() || !provenance->is_object()) {
+      return complaints_.add(" at /provenance", "must be an object that says where the measurements come from", {});
+    }
+    const auto device = provenance->find("device");
+    if (device == provenance->end()) return;
+    if (!device->is_object()) return complaints_.add(" at /provenance/device", "must be an object", {});
+    MeasuredDevice& to = part_.rows.device;
+    if (const auto name = device->find("name"); name != device->end() && !name->is_null()) {
+      if (name->is_string()) {
+        to.name = name->get<std::string>();
+      } else {
+        complaints_.add(" at /provenance/device/name", fmt::format("{} is not a text", shown(*name)), {});
+      }
+    }
+    to.memory_bytes = device_count(*device, "memory_bytes");
+    to.sm_count = device_count(*device, "sm_count");
+    to.l2_bytes = device_count(*device, "l2_bytes");
+  }
+
+  std::optional<std::int64_t> device_count(const json& device, const char* key) {
+    const auto it = device.find(key);
+    if (it == device.end() || it->is_null()) return std::nullopt;
+    constexpr std::int64_t kMost = 1'000'000'000'000'000;
+    if (it->is_number_integer() && *it >= 1 && *it <= kMost) return it->get<std::int64_t>();
+    complaints_.add(fmt::format(" at /provenance/device/{}", key),
+                    fmt::format("{} is not a whole number from 1 to {}", shown(*it), kMost), {});
+    return std::nullopt;
+  }
+
+  void read_entry(const json& entry, std::int64_t index) {
+    if (!entry.is_object()) {
+      return complaints_.add(fmt::format(" at /measurements/{}", index), "a measurement must be an object", kCorrect);
+    }
+    JsonRow row(entry, index, file_, complaints_);
+    const auto name = row.word("op");
+    if (!name) return;
+    const auto op = op_named(*name);
+    if (!op) {
+      std::vector<std::string> allowed;
+      for (const Op one : all_ops()) allowed.emplace_back(op_name(one));
+      return row.bad("op", fmt::format("unknown op \"{}\"", excerpt(*name)), allowed_text(*name, allowed));
+    }
+    check_keys(entry, *op, row);
+    add(*op, row);
+  }
+
+  /// An optional key that is misspelt would silently be its default.
+  static void check_keys(const json& entry, Op op, JsonRow& row) {
+    std::vector<std::string> known{"op", "unit", "median", "p10", "p90", "n", "samples", "kernel"};
+    known.insert(known.end(), keys_of(op).begin(), keys_of(op).end());
+    for (const auto& [key, value] : entry.items()) {
+      const std::string meant = slip_of(key, known);
+      if (!meant.empty()) row.bad(key, "unknown key", fmt::format("did you mean \"{}\"?", meant));
+    }
+    for (const char* count : {"n", "samples"}) {
+      if (entry.contains(count)) (void)row.count(count);
+    }
+    if (entry.contains("kernel")) (void)row.word("kernel");
+  }
+
+  void add(Op op, JsonRow& row) {
+    Measurements& to = part_.rows;
+    const auto keep = [](auto& rows, auto&& one) {
+      if (one) rows.push_back(std::move(*one));
+    };
+    switch (op) {
+      case Op::gemm:
+        return keep(to.gemm, gemm_row(row));
+      case Op::decode_attention:
+      case Op::prefill_attention:
+        return add_attention(op, row);
+      case Op::mixed_attention: {
+        auto mixed = mixed_row(row, {"chunk", "chunk_context", "decodes", "decode_context"});
+        return is_own(row) ? void(++own_) : keep(to.mixed, std::move(mixed));
+      }
+      case Op::elementwise:
+        return keep(to.elementwise, elementwise_row(row));
+      case Op::all_reduce:
+        return keep(to.all_reduce, all_reduce_row(row));
+      case Op::copy_h2d:
+      case Op::copy_d2h:
+        return keep(to.copies, copy_row(row, op == Op::copy_h2d, false));
+      case Op::cpu_attention:
+        return keep(to.cpu_attention, cpu_attention_row(row));
+      case Op::host: {
+        const auto sequences = row.count("sequences");
+        const auto gpus = row.has("tensor_parallel") ? row.count("tensor_parallel") : std::optional<std::int64_t>(1);
+        const auto seconds = row.seconds();
+        if (sequences && gpus && seconds) to.host.push_back({*sequences, *gpus, *seconds, row.place()});
+        return;
+      }
+      case Op::layer: {
+        const auto per_sequence = row.has("per_sequence") ? row.flag("per_sequence") : std::optional(false);
+        return keep(to.layers, layer_row(row, "kernel", "count", per_sequence.value_or(false)));
+      }
+      case Op::iteration:
+        return keep(to.iterations, iteration_row(row));
+    }
+  }
+
+  static bool is_own(const JsonRow& row) { return row.is("kernel", kOwnKernel); }
+
+  void add_attention(Op op, JsonRow& row) {
+    const auto attention = attention_row(row);
+    if (!attention) return;
+    if (op_of(*attention) != op) {
+      return row.bad(op == Op::decode_attention && attention->new_tokens == 1 ? "context" : "new_tokens",
+                     fmt::format("{} new tokens behind {} are {}", attention->new_tokens, attention->context,
+                                 op_name(op_of(*attention))),
+                     "decode has 1 new token and context, all else is prefill");
+    }
+    if (is_own(row)) {
+      ++own_;
+    } else {
+      part_.rows.attention.push_back(*attention);
+    }
+  }
+
+  json document_;
+  std::int32_t file_;
+  FilePart& part_;
+  Complaints& complaints_;
+  std::int64_t own_ = 0;
+};
+
+}  // namespace
+
+void read_json(const std::string& path, std::int32_t file, FilePart& part, Complaints& complaints) {
+  JsonReader(path, file, part, complaints).read();
+}
+
+}  // namespace spillway::hwmodels

@@ -1,0 +1,244 @@
+#include "hwmodels/calibration/measurement_rows.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "sim/text.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+constexpr const char* kCorrect = "correct or delete the row";
+constexpr double kMostWork = 1e18;  // multiplications of one call: a thousand seconds of the fastest GPU
+
+/// Bytes of a value, by the names that measuring tools use.
+struct Dtype {
+  std::string_view name;
+  std::int64_t bytes;
+};
+constexpr std::array<Dtype, 5> kDtypes{{{"bf16", 2}, {"fp16", 2}, {"fp8", 1}, {"int8", 1}, {"fp32", 4}}};
+
+const std::vector<std::string>& layer_names() {
+  static const std::vector<std::string> kNames{"qkv_proj",        "o_proj",    "gate_up_proj", "down_proj",
+                                               "act_fn",          "layernorm", "rotary_emb",   "embedding",
+                                               "final_layernorm", "lm_head",   "sampler"};
+  return kNames;
+}
+
+double product(std::initializer_list<std::int64_t> factors) {
+  double all = 1.0;
+  for (const std::int64_t factor : factors) all *= static_cast<double>(factor);
+  return all;
+}
+
+std::optional<std::int64_t> dtype_bytes(RowSource& row) {
+  const bool first = row.has("dtype");
+  if (!first && !row.has("gemm_dtype")) return 2;
+  const std::string_view name = first ? "dtype" : "gemm_dtype";
+  if (first && row.has("gemm_dtype")) {
+    row.bad("gemm_dtype", "dtype and gemm_dtype both give the type", "keep one of them");
+    return std::nullopt;
+  }
+  const auto word = row.word(name);
+  if (!word) return std::nullopt;
+  std::vector<std::string> allowed;
+  for (const Dtype& dtype : kDtypes) {
+    if (*word == dtype.name) return dtype.bytes;
+    allowed.emplace_back(dtype.name);
+  }
+  row.bad(name, fmt::format("unknown type \"{}\"", excerpt(*word)), allowed_text(*word, allowed));
+  return std::nullopt;
+}
+
+}  // namespace
+
+void Complaints::add(const std::string& part, std::string what, std::string fix) {
+  if (count_++ < kShown) shown_.push_back({std::move(what), path_ + part, std::move(fix)});
+}
+
+std::vector<Problem> Complaints::problems() const {
+  std::vector<Problem> all = shown_;
+  if (count_ > shown_.size()) {
+    all.push_back({fmt::format("and {} more", count_ - shown_.size()), path_, "correct these first"});
+  }
+  return all;
+}
+
+std::optional<std::int64_t> RowSource::count(std::string_view name, std::int64_t least) {
+  const auto value = integer(name);
+  if (!value || (*value >= least && *value <= kMostCount)) return value;
+  bad(name, fmt::format("{} is not from {} to {}", *value, least, kMostCount), kCorrect);
+  return std::nullopt;
+}
+
+std::optional<double> RowSource::amount(std::string_view name, double least, double most) {
+  const auto value = number(name);
+  if (!value || (*value >= least && *value <= most)) return value;
+  bad(name, fmt::format("{} is not from {} to {}", *value, least, most), kCorrect);
+  return std::nullopt;
+}
+
+std::optional<double> RowSource::duration(std::string_view name, double seconds) {
+  if (seconds >= kLeastSeconds && seconds <= kMostSeconds) return seconds;
+  if (seconds <= 0.0) {
+    bad(name, fmt::format("a time must be above 0, not {}", seconds), kCorrect);
+  } else {
+    bad(name, fmt::format("{} s is {} than anything that is measured", seconds, seconds < 1.0 ? "shorter" : "longer"),
+        "the unit is probably wrong");
+  }
+  return std::nullopt;
+}
+
+std::optional<GemmRow> gemm_row(RowSource& row) {
+  const auto m = row.count("m");
+  const auto n = row.count("n");
+  const auto k = row.count("k");
+  const auto bytes = dtype_bytes(row);
+  const auto seconds = row.seconds();
+  if (!m || !n || !k || !bytes || !seconds) return std::nullopt;
+  if (product({*m, *n, *k}) > kMostWork) {
+    row.bad("m", fmt::format("m n k of {} x {} x {} is above {:g}", *m, *n, *k, kMostWork), kCorrect);
+    return std::nullopt;
+  }
+  return GemmRow{*m, *n, *k, *bytes, *seconds, row.place()};
+}
+
+std::optional<AttentionRow> attention_row(RowSource& row) {
+  const auto batch = row.count("batch");
+  const auto q_heads = row.count("q_heads");
+  const auto kv_heads = row.count("kv_heads");
+  const auto head_dim = row.count("head_dim");
+  const auto new_tokens = row.count("new_tokens");
+  const auto context = row.count("context", 0);
+  const auto seconds = row.seconds();
+  if (!batch || !q_heads || !kv_heads || !head_dim || !new_tokens || !context || !seconds) return std::nullopt;
+  if (*q_heads % *kv_heads != 0) {
+    row.bad("q_heads", fmt::format("{} query heads are no multiple of {} KV heads", *q_heads, *kv_heads), kCorrect);
+    return std::nullopt;
+  }
+  const std::int64_t length = *new_tokens + *context;
+  if (product({*batch, *q_heads, *head_dim, *new_tokens, length}) > kMostWork ||
+      product({*batch, *kv_heads, *head_dim, length}) > RowSource::kMostBytes) {
+    row.bad("batch", fmt::format("{} sequences of {} tokens are more than any GPU holds", *batch, length), kCorrect);
+    return std::nullopt;
+  }
+  return AttentionRow{*batch, *q_heads, *kv_heads, *head_dim, *new_tokens, *context, *seconds, row.place()};
+}
+
+std::optional<AllReduceRow> all_reduce_row(RowSource& row) {
+  const auto ranks = row.count("ranks", 2);
+  const auto bytes = row.count("bytes");
+  const auto seconds = row.seconds();
+  if (!ranks || !bytes || !seconds) return std::nullopt;
+  return AllReduceRow{*ranks, *bytes, *seconds, row.place()};
+}
+
+std::optional<ElementwiseRow> elementwise_row(RowSource& row) {
+  auto kernel = row.word("kernel");
+  const auto tokens = row.count("tokens");
+  const auto bytes = row.amount("bytes", 1.0, RowSource::kMostBytes);
+  const auto seconds = row.seconds();
+  if (!kernel || !tokens || !bytes || !seconds) return std::nullopt;
+  return ElementwiseRow{std::move(*kernel), *tokens, *bytes, *seconds, row.place()};
+}
+
+std::optional<CopyRow> copy_row(RowSource& row, bool to_device, bool by_bandwidth) {
+  constexpr double kGigabyte = 1e9;
+  const auto word = row.word("mechanism");
+  const auto mechanism = word ? mechanism_named(*word) : std::nullopt;
+  if (word && !mechanism) {
+    std::vector<std::string> allowed;
+    for (int i = 0; i <= static_cast<int>(CopyMechanism::peer); ++i) {
+      allowed.emplace_back(mechanism_name(static_cast<CopyMechanism>(i)));
+    }
+    row.bad("mechanism", fmt::format("unknown mechanism \"{}\"", excerpt(*word)), allowed_text(*word, allowed));
+  }
+  const auto block_bytes = row.count("block_bytes");
+  const auto copies = row.count("copies");
+  const auto duplex = row.has("duplex") ? row.flag("duplex") : std::optional(false);
+  const auto given = by_bandwidth ? row.amount("bandwidth_gb_s", 1e-9, 1e9) : row.seconds();
+  if (!mechanism || !block_bytes || !copies || !duplex || !given) return std::nullopt;
+  const double bytes = product({*block_bytes, *copies});
+  const double seconds = by_bandwidth ? bytes / (*given * kGigabyte) : *given;
+  if (bytes > RowSource::kMostBytes || seconds > RowSource::kMostSeconds || seconds < RowSource::kLeastSeconds) {
+    row.bad("copies", fmt::format("{} copies of {} bytes in {} s are not possible", *copies, *block_bytes, seconds),
+            kCorrect);
+    return std::nullopt;
+  }
+  return CopyRow{to_device, *mechanism, *duplex, *block_bytes, *copies, seconds, row.place()};
+}
+
+std::optional<CpuAttentionRow> cpu_attention_row(RowSource& row) {
+  const auto threads = row.count("threads");
+  const auto batch = row.count("batch");
+  const auto context = row.count("context");
+  const auto bytes = row.amount("kv_bytes", 1.0, RowSource::kMostBytes);
+  const auto seconds = row.seconds();
+  if (!threads || !batch || !context || !bytes || !seconds) return std::nullopt;
+  return CpuAttentionRow{*threads, *batch, *context, *bytes, *seconds, row.place()};
+}
+
+std::optional<IterationRow> iteration_row(RowSource& row) {
+  const auto tokens = row.count("tokens");
+  const auto context = row.count("context", 0);
+  const auto pairs = row.has("chunk_pairs") ? row.amount("chunk_pairs", 0.0, kMostWork) : std::optional(0.0);
+  const auto seconds = row.seconds();
+  if (!tokens || !context || !pairs || !seconds) return std::nullopt;
+  return IterationRow{*tokens, *context, *pairs, *seconds, row.place()};
+}
+
+std::optional<MixedRow> mixed_row(RowSource& row, const MixedNames& names) {
+  const auto chunk = row.count(names.chunk, 0);
+  const auto chunk_context = row.count(names.chunk_context, 0);
+  const auto decodes = row.count(names.decodes, 0);
+  const auto decode_context = row.count(names.decode_context, 0);
+  const auto seconds = row.seconds();
+  if (!chunk || !chunk_context || !decodes || !decode_context || !seconds) return std::nullopt;
+  const auto refuse = [&](std::string_view name, std::string what) {
+    row.bad(name, std::move(what), kCorrect);
+    return std::nullopt;
+  };
+  if (*chunk == 0 && *decodes == 0) return refuse(names.chunk, "the call has neither a prefill nor a decode");
+  if (*chunk == 0 && *chunk_context > 0) return refuse(names.chunk_context, "context of a prefill that is not there");
+  if (*decodes == 0 && *decode_context > 0)
+    return refuse(names.decode_context, "context of decodes that are not there");
+  if (*decodes > 0 && *decode_context == 0) return refuse(names.decode_context, "decodes without context");
+  const double pairs = product({*chunk, *chunk + *chunk_context}) + product({*decodes, *decode_context});
+  if (pairs > RowSource::kMostBytes) return refuse(names.chunk, "more tokens than any GPU holds");
+  return MixedRow{*chunk, *chunk_context, *decodes, *decode_context, *seconds, row.place()};
+}
+
+std::optional<LayerRow> layer_row(RowSource& row, std::string_view kernel, std::string_view count, bool per_sequence) {
+  auto name = row.word(kernel);
+  const std::vector<std::string>& known = layer_names();
+  if (name && std::find(known.begin(), known.end(), *name) == known.end()) {
+    row.bad(kernel, fmt::format("unknown layer \"{}\"", excerpt(*name)), allowed_text(*name, known));
+    name.reset();
+  }
+  const auto number = row.count(count);
+  const auto seconds = row.seconds();
+  if (!name || !number || !seconds) return std::nullopt;
+  return LayerRow{std::move(*name), per_sequence, *number, *seconds, row.place()};
+}
+
+std::string allowed_text(std::string_view word, const std::vector<std::string>& allowed) {
+  const std::string near = nearest_name(word, allowed);
+  return (near.empty() ? std::string() : fmt::format("did you mean \"{}\"? ", near)) +
+         fmt::format("allowed: {}", fmt::join(allowed, ", "));
+}
+
+std::string slip_of(std::string_view name, const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), name) != known.end()) return {};
+  for (const std::string& one : known) {
+    const std::size_t longer = std::max(one.size(), name.size());
+    if (one.size() < 4 || longer - std::min(one.size(), name.size()) > 1) continue;
+    if (edit_distance(name, one) == 1) return one;
+  }
+  return {};
+}
+
+}  // namespace spillway::hwmodels

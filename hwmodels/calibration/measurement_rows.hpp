@@ -1,0 +1,140 @@
+// What the readers of measurement files share: one row, whatever the notation it is written in, the rules that its
+// fields keep, and the complaints about a file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hwmodels/calibration/measurements.hpp"
+#include "sim/error.hpp"
+#include "sim/io/file_reader.hpp"
+
+namespace spillway::hwmodels {
+
+inline constexpr FileWords kMeasurementWords{"measurement file", "measurement"};
+
+/// What is wrong with one file. All of it is counted, and the first kShown are told.
+class Complaints {
+ public:
+  static constexpr std::size_t kShown = 20;
+
+  explicit Complaints(std::string path) : path_(std::move(path)) {}
+  /// `part` follows the path: " line 3, column m", " at /measurements/2/m", or nothing.
+  void add(const std::string& part, std::string what, std::string fix);
+  [[nodiscard]] bool any() const { return count_ > 0; }
+  /// What is shown; behind it, how many there are more.
+  [[nodiscard]] std::vector<Problem> problems() const;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::vector<Problem> shown_;
+  std::size_t count_ = 0;
+};
+
+/// The fields of the row at hand, by the names that the file gives them. A field that is missing, of another type or
+/// out of range is complained about, and then empty.
+class RowSource {
+ public:
+  // Far more than any GPU does in a run of a second, and few enough for every product of shapes to be checked in
+  // double.
+  static constexpr std::int64_t kMostCount = 1'000'000'000'000;
+  static constexpr double kMostBytes = 1e15;
+  static constexpr double kMostSeconds = 1000.0;
+  static constexpr double kLeastSeconds = 1e-9;
+
+  RowSource() = default;
+  virtual ~RowSource() = default;
+  RowSource(const RowSource&) = delete;
+  RowSource& operator=(const RowSource&) = delete;
+
+  [[nodiscard]] virtual RowPlace place() const = 0;
+  [[nodiscard]] virtual bool has(std::string_view name) const = 0;
+  virtual std::optional<std::string> word(std::string_view name) = 0;
+  virtual std::optional<bool> flag(std::string_view name) = 0;
+  /// What the row took, in seconds; the file states the unit.
+  virtual std::optional<double> seconds() = 0;
+  virtual void bad(std::string_view name, std::string what, std::string fix) = 0;
+
+  /// From `least` to kMostCount.
+  std::optional<std::int64_t> count(std::string_view name, std::int64_t least = 1);
+  /// From `least` to `most`; above 0 in any case when `least` is not 0.
+  std::optional<double> amount(std::string_view name, double least, double most);
+
+ protected:
+  virtual std::optional<std::int64_t> integer(std::string_view name) = 0;
+  virtual std::optional<double> number(std::string_view name) = 0;
+  /// `seconds` when kernels can take so long, else a complaint about the field.
+  std::optional<double> duration(std::string_view name, double seconds);
+};
+
+// Rows from fields of these names (and `seconds`); empty when a field or their combination is bad.
+/// m, n, k and, where the file has them, dtype or gemm_dtype.
+std::optional<GemmRow> gemm_row(RowSource& row);
+/// batch, q_heads, kv_heads, head_dim, new_tokens, context.
+std::optional<AttentionRow> attention_row(RowSource& row);
+/// ranks, bytes.
+std::optional<AllReduceRow> all_reduce_row(RowSource& row);
+/// kernel, tokens, bytes.
+std::optional<ElementwiseRow> elementwise_row(RowSource& row);
+/// mechanism, block_bytes, copies, duplex if there; bandwidth_gb_s (GB = 1e9) instead of the time when `by_bandwidth`.
+std::optional<CopyRow> copy_row(RowSource& row, bool to_device, bool by_bandwidth);
+/// threads, batch, context, kv_bytes.
+std::optional<CpuAttentionRow> cpu_attention_row(RowSource& row);
+/// tokens, context, chunk_pairs if there.
+std::optional<IterationRow> iteration_row(RowSource& row);
+
+/// What a mixed call's and a layer's fields are called.
+struct MixedNames {
+  std::string_view chunk;
+  std::string_view chunk_context;
+  std::string_view decodes;
+  std::string_view decode_context;
+};
+std::optional<MixedRow> mixed_row(RowSource& row, const MixedNames& names);
+std::optional<LayerRow> layer_row(RowSource& row, std::string_view kernel, std::string_view count, bool per_sequence);
+
+/// "allowed: a, b, c", with "did you mean" in front when one of them is near `word`.
+[[nodiscard]] std::string allowed_text(std::string_view word, const std::vector<std::string>& allowed);
+/// The one of `known` that `name`, which is none of them, is most likely a slip for: one letter off, in a name of at
+/// least four. Empty for any other name.
+[[nodiscard]] std::string slip_of(std::string_view name, const std::vector<std::string>& known);
+
+/// Rows of one file before they are put with the others'.
+struct FilePart {
+  Measurements rows;
+  std::vector<std::string> notes;
+};
+
+[[nodiscard]] inline Op op_of(const GemmRow&) { return Op::gemm; }
+[[nodiscard]] inline Op op_of(const AttentionRow& row) {
+  return row.decode() ? Op::decode_attention : Op::prefill_attention;
+}
+[[nodiscard]] inline Op op_of(const MixedRow&) { return Op::mixed_attention; }
+[[nodiscard]] inline Op op_of(const ElementwiseRow&) { return Op::elementwise; }
+[[nodiscard]] inline Op op_of(const AllReduceRow&) { return Op::all_reduce; }
+[[nodiscard]] inline Op op_of(const CopyRow& row) { return row.to_device ? Op::copy_h2d : Op::copy_d2h; }
+[[nodiscard]] inline Op op_of(const CpuAttentionRow&) { return Op::cpu_attention; }
+[[nodiscard]] inline Op op_of(const HostRow&) { return Op::host; }
+[[nodiscard]] inline Op op_of(const LayerRow&) { return Op::layer; }
+[[nodiscard]] inline Op op_of(const IterationRow&) { return Op::iteration; }
+
+/// Calls visit(first's rows, second's rows) for each kind of row.
+template <class First, class Second, class Visit>
+void visit_rows(First& first, Second& second, Visit visit) {
+  visit(first.gemm, second.gemm);
+  visit(first.attention, second.attention);
+  visit(first.mixed, second.mixed);
+  visit(first.elementwise, second.elementwise);
+  visit(first.all_reduce, second.all_reduce);
+  visit(first.copies, second.copies);
+  visit(first.cpu_attention, second.cpu_attention);
+  visit(first.host, second.host);
+  visit(first.layers, second.layers);
+  visit(first.iterations, second.iterations);
+}
+
+}  // namespace spillway::hwmodels
