@@ -223,7 +223,7 @@ void Instance::queue_copies() {
   const auto queue = [this](Stream stream, Blocks blocks, std::int64_t copies_per_block, bool blocking) {
     if (blocks.count() == 0) return;
     const Bytes bytes = kv_.block_bytes * blocks.count();
-    const CopyTime time = model_.copy(stream, copies_per_block * blocks.count(), bytes);
+    const CopyTime time = model_.copy(stream, copies_per_block * blocks.count(), bytes, CopyMechanism::many);
     const Copy copy{stream, 0, 0, bytes, time.launch, time.transfer};
     (stream == Stream::h2d ? totals_.moved_h2d : totals_.moved_d2h) += bytes;
     charged_[stream == Stream::h2d ? 0 : 1] += bytes;

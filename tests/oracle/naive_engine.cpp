@@ -462,8 +462,8 @@ class NaiveEngine final : public View, private Decision {
   /// One copy of so many blocks at the end of a direction's queue; returns its end.
   SimTime copy_blocks(int direction, std::int64_t count, std::int64_t copies_per_block, SimTime issued) {
     const Bytes bytes = config_.block_bytes * count;
-    const CopyTime copy =
-        config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, copies_per_block * count, bytes);
+    const CopyTime copy = config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, copies_per_block * count,
+                                              bytes, CopyMechanism::many);
     (direction == 0 ? result_.moved_h2d : result_.moved_d2h) += bytes;
     link_free_[direction] = std::max(link_free_[direction], issued) + copy.launch + copy.transfer;
     return link_free_[direction];

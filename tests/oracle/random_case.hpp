@@ -52,7 +52,7 @@ class WholeModel final : public ExecutionModel {
     time.shares.compute = to_seconds(time.before + time.layer * layers_ + time.after);
     return time;
   }
-  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes) const override {
+  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism) const override {
     const std::int64_t cost = direction == Stream::h2d ? 2 : 3;
     return {Duration(scale_ * copies), Duration(scale_ * cost * bytes.count() / 64)};
   }

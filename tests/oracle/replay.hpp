@@ -32,7 +32,7 @@ class WatchingModel final : public ExecutionModel {
     seen_.push_back(seen);
     return IterationTime{Duration(0), length_, Duration(0), TimeShares{to_seconds(length_), 0.0, 0.0, 0.0}};
   }
-  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes) const override {
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
     return CopyTime{Duration(0), Duration(bytes.count())};
   }
   [[nodiscard]] const std::vector<SeenIteration>& seen() const { return seen_; }

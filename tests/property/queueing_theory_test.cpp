@@ -17,7 +17,7 @@ class ServiceModel final : public ExecutionModel {
     time.shares.compute = to_seconds(time.layer);
     return time;
   }
-  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes) const override { return {}; }
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes, CopyMechanism) const override { return {}; }
 };
 
 /// Poisson arrivals at load `rho`, one server (one request per batch), mean service of 1000 us.

@@ -76,7 +76,7 @@ class TokenTimeModel final : public ExecutionModel {
     for (const PrefillChunk& chunk : shape.chunks) tokens += chunk.new_tokens.count();
     return IterationTime{Duration(0), Duration(1 + 1000 * tokens), Duration(0), TimeShares{}};
   }
-  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes) const override {
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
     return CopyTime{Duration(0), Duration(bytes.count())};
   }
 };

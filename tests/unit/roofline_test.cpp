@@ -226,18 +226,18 @@ TEST(Roofline, Iteration_WhenNothingRuns_ThenTakesNoTime) {
 
 TEST(Roofline, Copy_WhenDirectionsDiffer_ThenEachHasItsLaunchAndBandwidth) {
   const auto model = make_roofline(test_gpu(), test_llm(), no_engine(), 1, 2);
-  EXPECT_EQ(model->copy(Stream::h2d, 3, Bytes(1'000'000)).launch, Duration(6'000));
-  EXPECT_EQ(model->copy(Stream::h2d, 3, Bytes(1'000'000)).transfer, Duration(250'000));
-  EXPECT_EQ(model->copy(Stream::d2h, 1, Bytes(1'000'000)).launch, Duration(3'000));
-  EXPECT_EQ(model->copy(Stream::d2h, 1, Bytes(1'000'000)).transfer, Duration(1'000'000));
-  EXPECT_THROW(static_cast<void>(model->copy(Stream::cpu, 1, Bytes(1))), InvariantError);
+  EXPECT_EQ(model->copy(Stream::h2d, 3, Bytes(1'000'000), CopyMechanism::many).launch, Duration(6'000));
+  EXPECT_EQ(model->copy(Stream::h2d, 3, Bytes(1'000'000), CopyMechanism::many).transfer, Duration(250'000));
+  EXPECT_EQ(model->copy(Stream::d2h, 1, Bytes(1'000'000), CopyMechanism::many).launch, Duration(3'000));
+  EXPECT_EQ(model->copy(Stream::d2h, 1, Bytes(1'000'000), CopyMechanism::many).transfer, Duration(1'000'000));
+  EXPECT_THROW(static_cast<void>(model->copy(Stream::cpu, 1, Bytes(1), CopyMechanism::many)), InvariantError);
 }
 
 TEST(Roofline, Copy_WhenATransferIsNotWholeNanoseconds_ThenRoundsOnceHalvesUp) {
   const auto model = make_roofline(test_gpu(), test_llm(), no_engine(), 1, 2);
-  EXPECT_EQ(model->copy(Stream::h2d, 1, Bytes(1)).transfer, Duration(0));  // 0.25 ns
-  EXPECT_EQ(model->copy(Stream::h2d, 1, Bytes(2)).transfer, Duration(1));  // 0.5 ns
-  EXPECT_EQ(model->copy(Stream::h2d, 1, Bytes(5)).transfer, Duration(1));  // 1.25 ns
+  EXPECT_EQ(model->copy(Stream::h2d, 1, Bytes(1), CopyMechanism::many).transfer, Duration(0));  // 0.25 ns
+  EXPECT_EQ(model->copy(Stream::h2d, 1, Bytes(2), CopyMechanism::many).transfer, Duration(1));  // 0.5 ns
+  EXPECT_EQ(model->copy(Stream::h2d, 1, Bytes(5), CopyMechanism::many).transfer, Duration(1));  // 1.25 ns
 }
 
 TEST(Roofline, Make_WhenTensorParallelIsImpossible_ThenSaysWhy) {
