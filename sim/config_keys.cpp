@@ -85,6 +85,11 @@ Parameter optional_bytes(std::string name, std::string default_value, std::strin
 
 void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& engines) {
   const std::string vllm = "vLLM engine argument of the same name; the default differs by policy";
+  table.push_back(choice("latency_model", "auto", {"auto", "fitted", "tables", "iterations", "roofline"},
+                         "What tells how long an iteration takes: kernels fitted to measurements, an engine's measured "
+                         "layers, a line through its logged iterations, or datasheet figures; auto: tables where the "
+                         "profile has them for this model, else fitted, else iterations, else roofline",
+                         "Spillway: the profile's own measurements come before the analytic model"));
   table.push_back(
       name_or_file("engine", "", engines,
                    "Host side of the serving engine: a name, a file, or none for no host overhead; default: "

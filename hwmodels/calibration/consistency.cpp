@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -108,6 +109,8 @@ class Checker {
     for (const CpuAttentionRow& row : all_.cpu_attention) any_link(row, "CPU attention", row.kv_bytes);
     return finish();
   }
+  /// After run().
+  [[nodiscard]] bool blamed(const RowPlace& place) const { return blamed_.contains({place.file, place.row}); }
 
  private:
   static Limit limit(const std::optional<double>& known, double any, const std::string& name, const char* unit) {
@@ -125,6 +128,7 @@ class Checker {
   template <class Row>
   void add(const char* kind, const Row& row, std::string what, std::string fix) {
     auto it = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& one) { return one.name == kind; });
+    blamed_.emplace(row.place.file, row.place.row);
     if (it == kinds_.end()) it = kinds_.insert(kinds_.end(), Kind{kind, {}, 0, place_text(all_, row.place)});
     if (it->count++ >= kShown) return;
     it->shown.push_back(
@@ -152,6 +156,7 @@ class Checker {
       if (std::abs(row.seconds - other.seconds) <= kSameTime * other.seconds) {
         add("duplicate", row, fmt::format("{}, as at {}", micro(row.seconds), where), "delete one of the rows");
       } else {
+        blamed_.emplace(other.place.file, other.place.row);
         add("contradictory", row, fmt::format("{}, but {} at {}", micro(row.seconds), micro(other.seconds), where),
             "keep the row that was measured as an engine would run it");
       }
@@ -246,13 +251,33 @@ class Checker {
   Limit link_;
   double l2_;
   std::string l2_text_;
-  std::vector<Kind> kinds_;  // in the order in which they turned up
+  std::set<std::pair<std::int32_t, std::int64_t>> blamed_;  // places that a problem is about
+  std::vector<Kind> kinds_;                                 // in the order in which they turned up
 };
 
 }  // namespace
 
 std::vector<Problem> inconsistencies(const Measurements& measurements, const DeviceLimits& limits) {
   return Checker(measurements, limits).run();
+}
+
+std::int64_t drop_inconsistent(Measurements& measurements, const DeviceLimits& limits) {
+  Checker checker(measurements, limits);
+  static_cast<void>(checker.run());
+  std::size_t dropped = 0;
+  const auto drop = [&](auto& rows) {
+    dropped += std::erase_if(rows, [&](const auto& row) { return checker.blamed(row.place); });
+  };
+  drop(measurements.gemm);
+  drop(measurements.attention);
+  drop(measurements.mixed);
+  drop(measurements.elementwise);
+  drop(measurements.all_reduce);
+  drop(measurements.copies);
+  drop(measurements.cpu_attention);
+  drop(measurements.host);
+  drop(measurements.layers);
+  return static_cast<std::int64_t>(dropped);
 }
 
 }  // namespace spillway::hwmodels

@@ -36,4 +36,8 @@ struct DeviceLimits {
 ///   CPU attention above 2e12 bytes/s, whatever the hardware.
 [[nodiscard]] std::vector<Problem> inconsistencies(const Measurements& measurements, const DeviceLimits& limits);
 
+/// Leaves out every row that a problem is about, both rows of a contradiction included, and all but the first of
+/// duplicates. Returns how many.
+[[nodiscard]] std::int64_t drop_inconsistent(Measurements& measurements, const DeviceLimits& limits);
+
 }  // namespace spillway::hwmodels

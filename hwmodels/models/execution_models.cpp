@@ -15,8 +15,6 @@ std::string percent(const ErrorSummary& error) {
 
 }  // namespace
 
-std::vector<std::string> latency_model_names() { return {"auto", "fitted", "tables", "iterations", "roofline"}; }
-
 std::string resolved_latency_model(const GpuProfile& gpu, const LlmModel& llm, const ExecutionSetting& setting) {
   if (setting.latency_model != "auto") return std::string(setting.latency_model);
   const FittedKernels& fitted = gpu.fitted;

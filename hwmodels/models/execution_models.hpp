@@ -5,14 +5,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
 
 namespace spillway::hwmodels {
 
-/// What `latency_model` may be: auto, and the models there are.
+/// Which model, and for what. `latency_model` is one of
 ///   fitted      kernels of the profile, each with a held-out error (fitted_model.hpp)
 ///   tables      an engine's measured layers of one model (logged_models.hpp)
 ///   iterations  a line through an engine's logged iterations (logged_models.hpp)
@@ -20,8 +19,6 @@ namespace spillway::hwmodels {
 ///   auto        tables when the profile has them for this model and tensor_parallel=1, else fitted, else iterations,
 ///   else
 ///               roofline
-[[nodiscard]] std::vector<std::string> latency_model_names();
-
 struct ExecutionSetting {
   std::string_view latency_model = "auto";
   std::int64_t tensor_parallel = 1;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "hwmodels/kv_capacity.hpp"
-#include "hwmodels/models/roofline.hpp"
+#include "hwmodels/models/execution_models.hpp"
 #include "sim/text.hpp"
 
 namespace spillway::cli {
@@ -64,7 +64,12 @@ class Assembler {
     if (hardware && size_memory()) {
       limit_length();
       problems_.attempt([&] {
-        assembly_.model = hwmodels::make_roofline(hardware_.gpu, llm_, engine_, tensor_parallel(), kv_dtype_bytes());
+        assembly_.make_model = [gpu = hardware_.gpu, llm = llm_, engine = engine_, name = text("latency_model"),
+                                tensor_parallel = tensor_parallel(), kv_dtype = kv_dtype_bytes()] {
+          return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype});
+        };
+        // The first one checks that there can be any.
+        static_cast<void>(assembly_.make_model());
       });
     }
     problems_.attempt([&] { assembly_.workload = open_workload(assembly_, 0); });
@@ -270,7 +275,11 @@ class Assembler {
     setup.skipped_rows = workload.skipped_rows;
     setup.tensor_parallel = tensor_parallel();
     setup.requests = workload.requests;
-    assembly_.inputs = {input_of("gpu", hardware_.gpu.file)};
+    InputFile gpu = input_of("gpu", hardware_.gpu.file);
+    setup.latency_model =
+        hwmodels::resolved_latency_model(hardware_.gpu, llm_, {text("latency_model"), tensor_parallel(), 2});
+    gpu.error = hwmodels::validity_text(hardware_.gpu, setup.latency_model);
+    assembly_.inputs = {std::move(gpu)};
     if (hardware_.server) assembly_.inputs.push_back(input_of("server", hardware_.server->file));
     if (hardware_.host) assembly_.inputs.push_back(input_of("host", hardware_.host->file));
     assembly_.inputs.push_back(input_of("engine", engine_.file));
@@ -321,10 +330,10 @@ traces::Workload open_workload(const Assembly& assembly, std::int64_t replicatio
 
 Assembly assemble(ResolvedConfig config) { return Assembler(std::move(config)).build(); }
 
-SimulationConfig simulation_config(const Assembly& assembly, RequestSource& source) {
+SimulationConfig simulation_config(const Assembly& assembly, const ExecutionModel& model, RequestSource& source) {
   const Settings& settings = assembly.config.settings;
   SimulationConfig simulation;
-  simulation.model = assembly.model.get();
+  simulation.model = &model;
   simulation.policy = assembly.config.policy;
   simulation.settings = &settings;
   simulation.source = &source;

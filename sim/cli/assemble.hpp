@@ -1,6 +1,7 @@
 // From the configuration to everything that a run needs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ namespace spillway::cli {
 /// What a run is made of. `config` is moved in, so settings stay valid as long as the assembly.
 struct Assembly {
   ResolvedConfig config;
-  std::unique_ptr<ExecutionModel> model;
+  std::function<std::unique_ptr<ExecutionModel>()> make_model;  // one for each run: models keep what they computed
   Setup setup;
   std::vector<InputFile> inputs;
   std::vector<std::string> warnings;
@@ -42,7 +43,8 @@ struct Assembly {
 /// The traffic of one replication; conversations are cut to what the engine takes.
 [[nodiscard]] traces::Workload open_workload(const Assembly& assembly, std::int64_t replication);
 
-/// The engine's configuration for one replication; refers to the assembly and the source.
-[[nodiscard]] SimulationConfig simulation_config(const Assembly& assembly, RequestSource& source);
+/// The engine's configuration for one replication; refers to the assembly, the model and the source.
+[[nodiscard]] SimulationConfig simulation_config(const Assembly& assembly, const ExecutionModel& model,
+                                                 RequestSource& source);
 
 }  // namespace spillway::cli

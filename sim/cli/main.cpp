@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/cli/calibrate_command.hpp"
 #include "sim/cli/completion.hpp"
 #include "sim/cli/config_command.hpp"
 #include "sim/cli/environment.hpp"
@@ -160,6 +161,58 @@ void add_trace(CLI::App& app, TraceOptions& options, Command& command) {
   synth->callback([&] { command = [&] { return trace_synth(options); }; });
 }
 
+void add_calibrate(CLI::App& app, CalibrateOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("calibrate", "Fit a GPU profile to measurements, or judge one by them");
+  sub->require_subcommand(1);
+  sub->footer([] { return "Example: spillway calibrate check h100-80gb-sxm gemm.csv.gz\n\n" + exit_codes_help(); });
+  const auto add_files = [&](CLI::App& to) {
+    to.add_option(
+          "files", options.files,
+          "Tables of measured kernels, copies, layers or iterations, .gz or not; OP=FILE takes one op of a file")
+        ->required()
+        ->type_name("FILE");
+    to.add_flag("--drop-inconsistent", options.drop_inconsistent,
+                "Leave rows out that cannot be true, and count them, instead of refusing the files");
+  };
+
+  CLI::App* fit = sub->add_subcommand("fit", "Measurements to a profile that hardware=FILE takes, with held-out error");
+  add_files(*fit);
+  fit->add_option("-o,--out", options.out, "The profile to write")->required()->type_name("FILE");
+  fit->add_option("--base", options.base,
+                  "GPU or profile whose facts (memory, datasheet, links) and other fits are taken over")
+      ->type_name("NAME");
+  fit->add_option("--name", options.name, "The profile's name [the file's]")->type_name("NAME");
+  fit->add_option("--stands-for", options.stands_for, "GPU and kernel library that were measured")->type_name("TEXT");
+  fit->add_option("--model", options.model, "The model that layer tables were measured on")->type_name("NAME");
+  fit->add_flag("--omit-measurements", options.omit_measurements, "Write the fits without the measured rows");
+  fit->add_flag("--json", options.json, "Print the errors as JSON");
+  fit->footer([] {
+    return "Example: spillway calibrate fit gemm.csv.gz decode.csv.gz prefill.csv.gz --base h100-80gb-sxm -o my.json\n"
+           "Example: spillway calibrate fit dense.csv attention.csv per_sequence.csv --base rtx4090-24gb -o "
+           "my.json\n\n" +
+           exit_codes_help();
+  });
+  fit->callback([&] { command = [&] { return calibrate_fit(options); }; });
+
+  CLI::App* check = sub->add_subcommand("check", "A profile's error on measurements, op by op");
+  check->add_option("profile", options.profile, "A GPU's name, or a profile's file")->required()->type_name("PROFILE");
+  add_files(*check);
+  check->add_flag("--roofline", options.roofline, "Judge the analytic model in place of the fitted kernels");
+  check->add_flag("--json", options.json, "Print JSON");
+  check->footer([] {
+    return "Example: spillway calibrate check my.json gemm.csv.gz --json\n"
+           "Example: spillway calibrate check h100-80gb-sxm gemm.csv.gz --roofline\n\n" +
+           exit_codes_help();
+  });
+  check->callback([&] { command = [&] { return calibrate_check(options); }; });
+
+  CLI::App* errors = sub->add_subcommand("errors", "The held-out errors that profiles state, as a Markdown table");
+  errors->add_option("profiles", options.files, "GPUs' names or profiles' files [all that Spillway carries]")
+      ->type_name("PROFILE");
+  errors->footer([] { return "Example: spillway calibrate errors\n\n" + exit_codes_help(); });
+  errors->callback([&] { command = [&] { return calibrate_errors(options); }; });
+}
+
 void add_completion(CLI::App& app, std::string& shell, Command& command) {
   CLI::App* sub = app.add_subcommand("completion", "Print a shell's completion script");
   sub->add_option("shell", shell, fmt::format("{}", fmt::join(completion_shells(), " or ")))
@@ -240,11 +293,13 @@ int main_guarded(int argc, char** argv) {
   std::string breaks;
   bool json = false;
   TraceOptions trace_options;
+  CalibrateOptions calibrate_options;
   add_run(app, options, command);
   add_list(app, name, json, command);
   add_explain(app, name, command);
   add_config(app, arguments, json, command);
   add_trace(app, trace_options, command);
+  add_calibrate(app, calibrate_options, command);
   add_completion(app, name, command);
   add_complete(app, name, breaks, command);
   try {

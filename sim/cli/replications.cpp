@@ -50,7 +50,8 @@ void run_one(Assembly& assembly, std::int64_t replication, const std::vector<dou
   traces::Workload own;  // replication 0 was opened, and so checked, by assemble
   if (replication > 0) own = open_workload(assembly, replication);
   RequestSource& source = replication > 0 ? *own.stream : *assembly.workload.stream;
-  SimulationConfig config = simulation_config(assembly, source);
+  const std::unique_ptr<ExecutionModel> model = assembly.make_model();
+  SimulationConfig config = simulation_config(assembly, *model, source);
   config.metrics.percentiles.insert(config.metrics.percentiles.end(), percentiles.begin(), percentiles.end());
   config.stop = hooks.stop;
   slot.growth.emplace(assembly.setup.requests);

@@ -22,6 +22,7 @@ Json setup_json(const Setup& setup) {
   return {{"model", setup.model},
           {"hardware", setup.hardware},
           {"gpu", setup.gpu},
+          {"latency_model", setup.latency_model},
           {"engine", setup.engine},
           {"policy", setup.policy},
           {"workload", setup.workload},

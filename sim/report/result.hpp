@@ -28,6 +28,7 @@ struct Setup {
   std::string model;
   std::string hardware;  // as it was named: a GPU or a server
   std::string gpu;
+  std::string latency_model;  // fitted | tables | iterations | roofline
   std::string engine;
   std::string policy;
   std::string workload;  // "azure-conv, poisson at 4 requests/s"

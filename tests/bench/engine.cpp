@@ -83,7 +83,8 @@ void policy_prefixes(benchmark::State& state, const std::string& policy) {
   }
   measure(state, [&] {
     oracle::ListSource source(requests);
-    return simulate(simulation_config(assembly, source)).statistics;
+    const auto model = assembly.make_model();
+    return simulate(simulation_config(assembly, *model, source)).statistics;
   });
 }
 
@@ -105,7 +106,8 @@ void engine_alone(benchmark::State& state) {
   }
   measure(state, [&] {
     oracle::ListSource source(requests);
-    return simulate(simulation_config(assembly, source)).statistics;
+    const auto model = assembly.make_model();
+    return simulate(simulation_config(assembly, *model, source)).statistics;
   });
 }
 BENCHMARK(engine_alone)->Unit(benchmark::kMillisecond);

@@ -1,0 +1,216 @@
+#include "sim/cli/calibrate_command.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "hwmodels/calibration/calibration.hpp"
+#include "hwmodels/calibration/consistency.hpp"
+#include "hwmodels/calibration/profile_writer.hpp"
+#include "hwmodels/catalog.hpp"
+#include "sim/cli/output.hpp"
+#include "sim/printable.hpp"
+#include "sim/report/atomic_file.hpp"
+
+namespace spillway::cli {
+namespace {
+
+using hwmodels::CheckLine;
+using hwmodels::ErrorSummary;
+using hwmodels::GpuProfile;
+using hwmodels::Measurements;
+
+/// OP=FILE where OP is one, else a file whose name may hold an equals sign.
+hwmodels::MeasurementInput input_of(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos) return {text, std::nullopt};
+  const auto op = hwmodels::op_named(text.substr(0, equals));
+  if (op) return {text.substr(equals + 1), op};
+  std::error_code ignored;
+  if (std::filesystem::exists(text, ignored)) return {text, std::nullopt};
+  std::vector<std::string> ops;
+  for (const hwmodels::Op one : hwmodels::all_ops()) ops.emplace_back(hwmodels::op_name(one));
+  throw ConfigError(fmt::format("\"{}\" is no op", text.substr(0, equals)), text,
+                    fmt::format("ops: {}", fmt::join(ops, ", ")));
+}
+
+Measurements read(const std::vector<std::string>& files) {
+  std::vector<hwmodels::MeasurementInput> inputs;
+  inputs.reserve(files.size());
+  std::transform(files.begin(), files.end(), std::back_inserter(inputs), input_of);
+  return hwmodels::read_measurements(inputs);
+}
+
+hwmodels::DeviceLimits limits_of(const GpuProfile* gpu, const Measurements& measurements) {
+  hwmodels::DeviceLimits limits;
+  const auto known = [](double value) { return value > 0.0 ? std::optional(value) : std::nullopt; };
+  if (gpu != nullptr) {
+    limits.peak_flops = known(gpu->peak_flops);
+    limits.memory_bandwidth = known(gpu->memory_bandwidth.value());
+    limits.l2_bytes = known(static_cast<double>(gpu->l2_cache.count()));
+    limits.link_peak = known(gpu->host_link_peak.value());
+    limits.name = gpu->file.name;
+  }
+  if (measurements.device.l2_bytes) limits.l2_bytes = static_cast<double>(*measurements.device.l2_bytes);
+  if (limits.name.empty()) limits.name = measurements.device.name.value_or("");
+  return limits;
+}
+
+/// Refuses what cannot be true, or leaves it out.
+void settle(Measurements& measurements, const hwmodels::DeviceLimits& limits, bool drop) {
+  if (drop) {
+    const std::int64_t dropped = hwmodels::drop_inconsistent(measurements, limits);
+    if (dropped > 0) fmt::print(stderr, "left out: {} rows that cannot be true\n", dropped);
+    return;
+  }
+  std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits);
+  if (problems.empty()) return;
+  if (problems.front().fix.empty()) problems.front().fix = "--drop-inconsistent leaves such rows out";
+  throw DataError(std::move(problems));
+}
+
+void print_notes(const Measurements& measurements) {
+  for (const hwmodels::MeasurementFile& file : measurements.files) {
+    for (const std::string& note : file.notes) {
+      fmt::print(stderr, "{}: {}\n", printable(file.path), printable(note));
+    }
+  }
+}
+
+std::string percent(double fraction) { return fmt::format("{:.1f}%", 100.0 * fraction); }
+
+nlohmann::json line_json(const std::string& op, const ErrorSummary& error) {
+  return {{"op", op}, {"n", error.n}, {"median", error.median}, {"p95", error.p95}, {"bias", error.bias}};
+}
+
+std::string header() { return fmt::format("{:<26}{:>8}{:>10}{:>10}{:>10}", "op", "n", "median", "p95", "bias"); }
+
+std::string row(const std::string& op, const ErrorSummary& error) {
+  if (error.n == 0) return fmt::format("{:<26}{:>8}{:>10}{:>10}{:>10}", op, 0, "-", "-", "-");
+  return fmt::format("{:<26}{:>8}{:>10}{:>10}{:>10}", op, error.n, percent(error.median), percent(error.p95),
+                     fmt::format("{:+.1f}%", 100.0 * error.bias));
+}
+
+/// What is being fitted, on a terminal.
+class FitProgress {
+ public:
+  void operator()(std::string_view op) const {
+    if (isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[Kfitting {} ...", op);
+  }
+  static void clear() {
+    if (isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
+  }
+};
+
+std::string stem_of(const std::string& path) { return std::filesystem::path(path).stem().string(); }
+
+}  // namespace
+
+ExitCode calibrate_fit(const CalibrateOptions& options) {
+  std::optional<GpuProfile> base;
+  if (!options.base.empty()) base = hwmodels::load_gpu(options.base);
+  if (!options.model.empty()) static_cast<void>(hwmodels::load_llm(options.model));
+  if (!options.out.ends_with(".json")) {
+    throw ConfigError(fmt::format("the profile's name must end in .json, not be {}", options.out), "-o " + options.out,
+                      "hardware=FILE takes such a file");
+  }
+  Measurements measurements = read(options.files);
+  print_notes(measurements);
+  settle(measurements, limits_of(base ? &*base : nullptr, measurements), options.drop_inconsistent);
+  const hwmodels::FittedKernels fitted =
+      hwmodels::calibrate(measurements, {base ? &*base : nullptr, options.model}, FitProgress());
+  FitProgress::clear();
+
+  hwmodels::ProfileText text;
+  text.name = options.name.empty() ? stem_of(options.out) : options.name;
+  text.base = options.base;
+  text.with_measurements = !options.omit_measurements;
+  text.stands_for = options.stands_for;
+  if (text.stands_for.empty()) {
+    const std::string gpu =
+        base ? base->file.stands_for : measurements.device.name.value_or("a GPU that no file names");
+    text.stands_for = base && fitted.empty() ? gpu : fmt::format("{}; fitted to the files below", gpu);
+  }
+  std::string out = header() + fmt::format("   {}\n", "held out");
+  nlohmann::json ops = nlohmann::json::array();
+  for (const hwmodels::FitLine& line : hwmodels::fit_lines(fitted)) {
+    out += row(line.op, line.record->held_out) + "   " + line.record->held_out_by + "\n";
+    ops.push_back(line_json(line.op, line.record->held_out));
+    if (!line.record->roofline) continue;
+    out += row("  analytic model", *line.record->roofline) + "   all rows\n";
+    ops.back()["roofline"] = line_json(line.op, *line.record->roofline);
+  }
+  write_file(options.out, hwmodels::profile_text(text, measurements, fitted));
+  print_result(options.json ? nlohmann::json{{"profile", options.out}, {"ops", ops}}.dump(2) + "\n" : out);
+  fmt::print(stderr, "wrote {}\n", printable(options.out));
+  if (!base) {
+    fmt::print(stderr, "memory, links and datasheet figures are null; a run that takes one names it (--base NAME)\n");
+  }
+  return ExitCode::ok;
+}
+
+ExitCode calibrate_check(const CalibrateOptions& options) {
+  const GpuProfile profile = hwmodels::load_gpu(options.profile);
+  Measurements measurements = read(options.files);
+  print_notes(measurements);
+  settle(measurements, limits_of(&profile, measurements), options.drop_inconsistent);
+  if (options.roofline) {
+    profile.need(
+        {"peak_flops", "memory_bandwidth", "gemm_compute_efficiency", "gemm_memory_efficiency",
+         "decode_attention_efficiency", "prefill_attention_efficiency", "kernel_overhead", "attention_overhead"},
+        "calibrate check --roofline");
+  }
+  const hwmodels::CheckReport report = options.roofline ? hwmodels::check_roofline(profile, measurements)
+                                                        : hwmodels::check_profile(profile, measurements);
+  if (report.lines.empty()) {
+    throw DataError(fmt::format("nothing to check: {}", fmt::join(report.skipped, "; ")), options.profile,
+                    profile.fitted.empty() ? "the profile holds no fits; --roofline judges its analytic model" : "");
+  }
+  std::string out = header() + "\n";
+  nlohmann::json ops = nlohmann::json::array();
+  for (const CheckLine& line : report.lines) {
+    out += row(line.op, line.error);
+    if (line.outside > 0) out += fmt::format("   {} outside the measured range", line.outside);
+    out += "\n";
+    for (const std::string& worst : line.worst) out += "    " + worst + "\n";
+    ops.push_back(line_json(line.op, line.error));
+    ops.back()["outside"] = line.outside;
+    ops.back()["worst"] = line.worst;
+  }
+  for (const std::string& skipped : report.skipped) fmt::print(stderr, "not checked: {}\n", printable(skipped));
+  print_result(options.json ? nlohmann::json{{"profile", profile.file.name}, {"ops", ops}}.dump(2) + "\n" : out);
+  return ExitCode::ok;
+}
+
+ExitCode calibrate_errors(const CalibrateOptions& options) {
+  const std::vector<std::string> names = options.files.empty() ? hwmodels::gpu_names() : options.files;
+  std::string out =
+      "| profile | op | held-out rows | median / p95 | bias | analytic model, all rows |\n"
+      "|---|---|---|---|---|---|\n";
+  for (const std::string& name : names) {
+    const GpuProfile gpu = hwmodels::load_gpu(name);
+    if (!gpu.fitted_from.empty() || gpu.fitted.empty()) {
+      const std::string kernels =
+          gpu.fitted_from.empty() ? "analytic model only" : fmt::format("kernels of `{}`, scaled", gpu.fitted_from);
+      out += fmt::format("| `{}` | {} | none | uncalibrated | | |\n", gpu.file.name, kernels);
+      continue;
+    }
+    for (const hwmodels::FitLine& line : hwmodels::fit_lines(gpu.fitted)) {
+      const ErrorSummary& held = line.record->held_out;
+      const auto& roofline = line.record->roofline;
+      out += fmt::format("| `{}` | {} | {} | {} / {} | {:+.1f}% | {} |\n", gpu.file.name, line.op, held.n,
+                         percent(held.median), percent(held.p95), 100.0 * held.bias,
+                         roofline ? fmt::format("{} / {}", percent(roofline->median), percent(roofline->p95)) : "");
+    }
+  }
+  print_result(out);
+  return ExitCode::ok;
+}
+
+}  // namespace spillway::cli
