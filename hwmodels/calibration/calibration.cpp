@@ -395,6 +395,32 @@ class Calibration {
     out_.all_reduce = Fitted<AllReduceModel>{fit_all_reduce(in_.all_reduce), std::move(about)};
   }
 
+  /// Sizes from which a copy is judged against the bandwidth; smaller ones are a table.
+  static constexpr std::int64_t kLargeCopy = 64 * 1024;
+
+  /// Every block size but the ends predicted from its neighbours: once those at even places, once those at odd ones.
+  static std::vector<std::pair<std::int64_t, double>> held_out_copies(const std::vector<CopyRow>& rows) {
+    std::vector<std::pair<std::int64_t, double>> predicted;
+    std::set<std::int64_t> sizes;
+    for (const CopyRow& row : rows) sizes.insert(row.block_bytes);
+    for (const std::size_t parity : {std::size_t{0}, std::size_t{1}}) {
+      std::set<std::int64_t> held;
+      std::size_t index = 0;
+      for (const std::int64_t size : sizes) {
+        const bool end = index == 0 || index + 1 == sizes.size();
+        if (!end && index % 2 == parity) held.insert(size);
+        ++index;
+      }
+      std::vector<CopyRow> fitted;
+      std::vector<CopyRow> out;
+      for (const CopyRow& row : rows) (held.contains(row.block_bytes) ? out : fitted).push_back(row);
+      if (out.empty()) continue;
+      const std::vector<double> some = ratios(fit_copies(fitted), out);
+      for (std::size_t i = 0; i < out.size(); ++i) predicted.emplace_back(out[i].block_bytes, some[i]);
+    }
+    return predicted;
+  }
+
   void fit_links() {
     begin(Op::copy_h2d);
     std::map<std::tuple<bool, CopyMechanism>, std::vector<CopyRow>> kinds;
@@ -402,13 +428,21 @@ class Calibration {
       if (!row.duplex) kinds[{row.to_device, row.mechanism}].push_back(row);
     }
     for (const auto& [kind, rows] : kinds) {
-      const auto [fitted, held] = every_second(rows, [](const CopyRow& row) { return real(row.block_bytes); });
-      std::vector<double> held_out;
-      if (!held.empty()) held_out = ratios(fit_copies(fitted), held);
-      FitRecord about = record(rows, std::move(held_out), "every second block size",
+      std::vector<double> large;
+      std::vector<double> small;
+      for (const auto& [size, ratio] : held_out_copies(rows)) (size >= kLargeCopy ? large : small).push_back(ratio);
+      std::string by = "block sizes of at least 64 KiB, from their neighbours";
+      if (!small.empty()) {
+        const ErrorSummary below = summarise(small);
+        by += fmt::format("; below, {} sizes: {:.1f}% / {:.1f}%", below.n, 100.0 * below.median, 100.0 * below.p95);
+      }
+      FitRecord about = record(rows, std::move(large), std::move(by),
                                {range_of("block_bytes", rows, [](const CopyRow& r) { return r.block_bytes; })});
       if (context_.base != nullptr && context_.base->unknown.empty()) {
-        about.roofline = summarise(roofline_ratios(*context_.base, rows));
+        std::vector<CopyRow> judged;
+        std::copy_if(rows.begin(), rows.end(), std::back_inserter(judged),
+                     [](const CopyRow& row) { return row.block_bytes >= kLargeCopy; });
+        if (!judged.empty()) about.roofline = summarise(roofline_ratios(*context_.base, judged));
       }
       for (CopyModel& model : fit_copies(rows)) out_.copies.push_back({std::move(model), about});
     }

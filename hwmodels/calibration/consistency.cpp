@@ -261,6 +261,58 @@ std::vector<Problem> inconsistencies(const Measurements& measurements, const Dev
   return Checker(measurements, limits).run();
 }
 
+namespace {
+
+template <class Row>
+void merge_rows(std::vector<Row>& rows, std::vector<MeasurementFile>& files) {
+  constexpr double kNoise = 0.2;
+  std::map<decltype(key_of(std::declval<Row>())), std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < rows.size(); ++i) groups[key_of(rows[i])].push_back(i);
+  std::vector<bool> gone(rows.size());
+  std::map<std::int32_t, std::int64_t> merged;
+  for (const auto& [key, members] : groups) {
+    std::set<std::string> sources;
+    std::vector<double> times;
+    for (const std::size_t i : members) {
+      sources.insert(files[static_cast<std::size_t>(rows[i].place.file)].sha256);
+      times.push_back(rows[i].seconds);
+    }
+    if (members.size() < 2 || sources.size() < members.size()) continue;
+    std::sort(times.begin(), times.end());
+    const double median = 0.5 * (times[(times.size() - 1) / 2] + times[times.size() / 2]);
+    if (times.front() < (1.0 - kNoise) * median || times.back() > (1.0 + kNoise) * median) continue;
+    rows[members.front()].seconds = median;
+    for (std::size_t j = 1; j < members.size(); ++j) {
+      gone[members[j]] = true;
+      ++merged[rows[members[j]].place.file];
+    }
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!gone[i]) std::swap(rows[kept++], rows[i]);
+  }
+  rows.resize(kept);
+  for (const auto& [file, count] : merged) {
+    files[static_cast<std::size_t>(file)].notes.push_back(
+        fmt::format("{} rows repeat those of another file within 20%: the median of each was taken", count));
+  }
+}
+
+}  // namespace
+
+void merge_repeats(Measurements& measurements) {
+  std::vector<MeasurementFile>& files = measurements.files;
+  merge_rows(measurements.gemm, files);
+  merge_rows(measurements.attention, files);
+  merge_rows(measurements.mixed, files);
+  merge_rows(measurements.elementwise, files);
+  merge_rows(measurements.all_reduce, files);
+  merge_rows(measurements.copies, files);
+  merge_rows(measurements.cpu_attention, files);
+  merge_rows(measurements.host, files);
+  merge_rows(measurements.layers, files);
+}
+
 std::int64_t drop_inconsistent(Measurements& measurements, const DeviceLimits& limits) {
   Checker checker(measurements, limits);
   static_cast<void>(checker.run());

@@ -36,6 +36,12 @@ struct DeviceLimits {
 ///   CPU attention above 2e12 bytes/s, whatever the hardware.
 [[nodiscard]] std::vector<Problem> inconsistencies(const Measurements& measurements, const DeviceLimits& limits);
 
+/// Replaces rows of one key from different files, whose times lie within 20% of their median, by one row with the
+/// median: runs that were repeated, as the noise between runs is of that size (latency study of 2026-11-20, section 1).
+/// Rows of one file, and of a file that was given twice, are left for inconsistencies() to judge. Notes it with the
+/// files.
+void merge_repeats(Measurements& measurements);
+
 /// Leaves out every row that a problem is about, both rows of a contradiction included, and all but the first of
 /// duplicates. Returns how many.
 [[nodiscard]] std::int64_t drop_inconsistent(Measurements& measurements, const DeviceLimits& limits);

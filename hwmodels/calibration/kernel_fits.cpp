@@ -108,8 +108,8 @@ std::vector<ResidualPoint> points_of(std::span<const Row> rows, const Point& poi
 // Lengths and noise: the best of a handful of settings in cross-validation over whole (n, k) and (heads, KV heads)
 // series of A100, H100 and H200 tables; neighbouring settings differ by less than half a point of median error.
 const SurfaceShape kGemmSurface{{1.5, 1.0}, {1.5, 1.5}, 0.3, 600};
-const SurfaceShape kDecodeSurface{{3.0, 3.0}, {4.0, 4.0}, 0.05, 600};
-const SurfaceShape kPrefillSurface{{3.0, 3.0}, {3.0, 3.0}, 0.1, 600};
+const SurfaceShape kDecodeSurface{{4.0, 4.0}, {4.0, 4.0}, 0.05, 600};
+const SurfaceShape kPrefillSurface{{4.0, 4.0}, {4.0, 4.0}, 0.15, 600};
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -132,6 +133,27 @@ ordered_json measurements_json(const Measurements& in, bool with_rows) {
   return section;
 }
 
+/// Objects open up, with what holds no object or list of its own on one line; lists of lists and of objects have one
+/// element per line: rows of numbers stay rows.
+void pretty(const ordered_json& value, const std::string& indent, std::string& out) {
+  const auto nested = [](const ordered_json& one) { return one.is_structured() && !one.empty(); };
+  if (!nested(value) || std::none_of(value.begin(), value.end(), nested)) {
+    out += value.dump();
+    return;
+  }
+  const std::string deeper = indent + " ";
+  const bool object = value.is_object();
+  out += object ? "{" : "[";
+  const char* separator = "\n";
+  for (const auto& [key, member] : value.items()) {
+    out += separator + deeper;
+    if (object) out += ordered_json(key).dump() + ": ";
+    pretty(member, deeper, out);
+    separator = ",\n";
+  }
+  out += "\n" + indent + (object ? "}" : "]");
+}
+
 }  // namespace
 
 std::string profile_text(const ProfileText& text, const Measurements& measurements, const FittedKernels& fitted) {
@@ -155,7 +177,9 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
   }
   document["fitted"] = ordered_json(to_json(kernels));
   document["measurements"] = measurements_json(measurements, text.with_measurements);
-  return document.dump() + "\n";
+  std::string out;
+  pretty(document, "", out);
+  return out + "\n";
 }
 
 }  // namespace spillway::hwmodels

@@ -44,7 +44,9 @@ Measurements read(const std::vector<std::string>& files) {
   std::vector<hwmodels::MeasurementInput> inputs;
   inputs.reserve(files.size());
   std::transform(files.begin(), files.end(), std::back_inserter(inputs), input_of);
-  return hwmodels::read_measurements(inputs);
+  Measurements measurements = hwmodels::read_measurements(inputs);
+  hwmodels::merge_repeats(measurements);
+  return measurements;
 }
 
 hwmodels::DeviceLimits limits_of(const GpuProfile* gpu, const Measurements& measurements) {
