@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <utility>
 
 namespace spillway::hwmodels {
@@ -18,6 +19,13 @@ GpuProfile gpu() {
   gpu.h2d_bandwidth_duplex = gb(40);
   gpu.d2h_bandwidth_duplex = gb(25);
   return gpu;
+}
+
+ServerProfile server(std::optional<BytesPerSecond> h2d_aggregate, std::optional<BytesPerSecond> host_shared = {}) {
+  ServerProfile server;
+  server.h2d_aggregate = h2d_aggregate;
+  server.host_shared_bandwidth = host_shared;
+  return server;
 }
 
 EngineSide engine(const GpuProfile& gpu) { return {gpu, {}, 1}; }
@@ -48,7 +56,7 @@ TEST(EngineSide, CopySharing_WhenAProfileHasNoFigure_ThenNothingIsShared) {
   EXPECT_TRUE(engine(profile).copy_sharing().h2d.none());
   EXPECT_FALSE(engine(profile).copy_sharing().d2h.none());
   profile.h2d.bandwidth = BytesPerSecond(0.0);  // null in the file
-  const GpuProfile limited = with_server_limits(profile, {.h2d_aggregate = gb(10)}, 1);
+  const GpuProfile limited = with_server_limits(profile, server(gb(10)), 1);
   EXPECT_TRUE(engine(limited).copy_sharing().h2d.none());
   EXPECT_TRUE(engine(with_server_limits({}, {}, 1)).copy_sharing().h2d.none());
 }
@@ -62,10 +70,10 @@ TEST(EngineSide, WithServerLimits_WhenThereAreNone_ThenChangesNothing) {
 }
 
 TEST(EngineSide, WithServerLimits_SplitsTheAggregateAmongTheGpusThatCopy) {
-  const ServerProfile server{.h2d_aggregate = gb(100)};
-  EXPECT_EQ(transfer(with_server_limits(gpu(), server, 1), Stream::h2d, 50'000), Duration(1'000));
-  EXPECT_EQ(transfer(with_server_limits(gpu(), server, 2), Stream::h2d, 50'000), Duration(1'000));  // 50 each
-  const GpuProfile four = with_server_limits(gpu(), server, 4);                                     // 25 each
+  const ServerProfile hundred = server(gb(100));
+  EXPECT_EQ(transfer(with_server_limits(gpu(), hundred, 1), Stream::h2d, 50'000), Duration(1'000));
+  EXPECT_EQ(transfer(with_server_limits(gpu(), hundred, 2), Stream::h2d, 50'000), Duration(1'000));  // 50 each
+  const GpuProfile four = with_server_limits(gpu(), hundred, 4);                                     // 25 each
   EXPECT_EQ(transfer(four, Stream::h2d, 50'000), Duration(2'000));
   EXPECT_EQ(transfer(four, Stream::d2h, 50'000), Duration(1'250));
   // 25 alone and beside the other direction; that one still falls from 40 to 25.
@@ -79,7 +87,7 @@ TEST(EngineSide, WithServerLimits_SplitsTheAggregateAmongTheGpusThatCopy) {
 
 TEST(EngineSide, WithServerLimits_WhenTheHostIsShared_ThenBothDirectionsTogetherKeepToIt) {
   // 120 / 2 = 60 for both, less than the 40 + 25 of a GPU: 40 * 60 / 65 and 25 * 60 / 65.
-  const GpuProfile two = with_server_limits(gpu(), {.host_shared_bandwidth = gb(120)}, 2);
+  const GpuProfile two = with_server_limits(gpu(), server({}, gb(120)), 2);
   EXPECT_EQ(two.h2d.bandwidth, gb(50));
   EXPECT_EQ(two.d2h.bandwidth, gb(40));
   EXPECT_NEAR(two.h2d_bandwidth_duplex->value(), 36.923'077 * kGiga, 1e3);
@@ -87,7 +95,7 @@ TEST(EngineSide, WithServerLimits_WhenTheHostIsShared_ThenBothDirectionsTogether
   EXPECT_EQ(parts(engine(two).copy_sharing().h2d), std::pair(1'354'167L, 1'000'000L));  // 50 * 65 / 40 / 60
   EXPECT_EQ(parts(engine(two).copy_sharing().d2h), std::pair(1'733'333L, 1'000'000L));  // 40 * 65 / 25 / 60
   // 120 / 4 = 30: less than either direction alone, and 15 for each of 25 + 25 (h2d has 25 by its aggregate).
-  const GpuProfile four = with_server_limits(gpu(), {.h2d_aggregate = gb(100), .host_shared_bandwidth = gb(120)}, 4);
+  const GpuProfile four = with_server_limits(gpu(), server(gb(100), gb(120)), 4);
   EXPECT_EQ(four.h2d.bandwidth, gb(25));
   EXPECT_EQ(four.d2h.bandwidth, gb(30));
   EXPECT_EQ(parts(engine(four).copy_sharing().h2d), std::pair(1'666'667L, 1'000'000L));
@@ -97,11 +105,13 @@ TEST(EngineSide, WithServerLimits_WhenTheHostIsShared_ThenBothDirectionsTogether
 TEST(EngineSide, WithServerLimits_WhenMechanismsAreFitted_ThenLimitsThemToo) {
   GpuProfile profile = gpu();
   for (const CopyMechanism mechanism : {CopyMechanism::many, CopyMechanism::peer}) {
-    CopyModel model{.mechanism = mechanism, .launch_seconds = 1e-6, .bandwidth = 50e9};
-    model.small.points = {{1'000.0, 2e-6}};
-    profile.fitted.copies.push_back({.model = model});
+    Fitted<CopyModel>& copy = profile.fitted.copies.emplace_back();
+    copy.model.mechanism = mechanism;
+    copy.model.launch_seconds = 1e-6;
+    copy.model.bandwidth = 50e9;
+    copy.model.small.points = {{1'000.0, 2e-6}};
   }
-  const EngineSide limited = engine(with_server_limits(profile, {.h2d_aggregate = gb(50)}, 2));
+  const EngineSide limited = engine(with_server_limits(profile, server(gb(50)), 2));
   // Ten small copies: 2 us and 20 ns each, of which 40 ns are the 1,000 bytes at 25 GB/s.
   const CopyTime small = limited.copy(Stream::h2d, 10, Bytes(10'000), CopyMechanism::many);
   EXPECT_EQ(small.transfer, Duration(400));
