@@ -34,7 +34,10 @@ class Nullable {
   std::vector<std::string>& unknown_;
 };
 
-ScalingFacts facts_of(const GpuProfile& gpu) { return {gpu.sm_count, gpu.peak_flops, gpu.memory_bandwidth.value()}; }
+ScalingFacts facts_of(const GpuProfile& gpu) {
+  return {gpu.sm_count, gpu.peak_flops * gpu.gemm_compute_efficiency, gpu.peak_flops * gpu.prefill_attention_efficiency,
+          gpu.memory_bandwidth.value()};
+}
 
 void read_kernels(FieldReader& in, GpuProfile& gpu) {
   const json* section = in.section("fitted");
@@ -60,6 +63,33 @@ void read_kernels(FieldReader& in, GpuProfile& gpu) {
   }
   gpu.fitted = borrowed(from.fitted, from.file.name, facts_of(from), facts_of(gpu));
   gpu.fitted_from = from.file.name;
+}
+
+/// Fitted kernels come first: a plain value that says otherwise would change nothing, to the surprise of whoever set
+/// it.
+void require_agreement(FieldReader& in, const GpuProfile& gpu) {
+  const auto agree = [&](const char* key, double plain, double fitted, double within, const char* fit) {
+    const double ratio = plain / fitted;
+    in.require(
+        plain == 0.0 || (ratio <= within && ratio >= 1.0 / within), key,
+        fmt::format("is {:.4g} where fitted.{} says {:.4g}, which comes first: change both, or take fitted.{} out",
+                    plain, fit, fitted, fit));
+  };
+  for (const Fitted<CopyModel>& copy : gpu.fitted.copies) {
+    if (copy.model.mechanism != CopyMechanism::many) continue;
+    const HostLink& link = copy.model.to_device ? gpu.h2d : gpu.d2h;
+    agree(copy.model.to_device ? "h2d_bandwidth" : "d2h_bandwidth", link.bandwidth.value(), copy.model.bandwidth, 1.05,
+          "copies");
+    agree(copy.model.to_device ? "h2d_launch" : "d2h_launch", link.launch_seconds, copy.model.launch_seconds, 1.05,
+          "copies");
+  }
+  if (gpu.fitted.all_reduce && gpu.all_reduce) {
+    // A large one: small ones are mostly latency, of which one number says little.
+    constexpr double kBytes = 16.0 * 1024 * 1024;
+    const double plain = gpu.all_reduce->latency_seconds + 1.75 * kBytes / gpu.all_reduce->bus_bandwidth.value();
+    const double fitted = gpu.fitted.all_reduce->model.seconds(8, kBytes);
+    agree("all_reduce_bandwidth", 1.75 * kBytes / plain, 1.75 * kBytes / fitted, 1.5, "all_reduce");
+  }
 }
 
 }  // namespace
@@ -122,6 +152,7 @@ GpuProfile read_gpu(FieldReader in) {
   in.require(latency.has_value() == bus.has_value(), "all_reduce_bandwidth",
              "must be null exactly when all_reduce_latency is");
   read_kernels(in, gpu);
+  require_agreement(in, gpu);
   gpu.file = in.finish();
   return gpu;
 }
