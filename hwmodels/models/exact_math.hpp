@@ -35,10 +35,14 @@ inline constexpr std::array<double, 5> kNormExponents{1.0, 1.5, 2.0, 4.0, 8.0};
   double power = std::min(a, b) / larger;
   if (p == 1.5) {
     power *= std::sqrt(power);
-    // The cube root of a number between 1 and 4: four steps of Newton's method from a line near it reach the last bit.
+    // The cube root of a number in [1, 4]: a parabola within 1.2% of it, and two steps of Halley's method, which leave
+    // about two thirds of the cube of an error.
     const double square = (1.0 + power) * (1.0 + power);
-    double root = 1.0 + 0.2 * (square - 1.0);
-    for (int i = 0; i < 4; ++i) root -= (root - square / (root * root)) / 3.0;
+    double root = 1.0 + (square - 1.0) * (0.2805 - 0.02823 * (square - 1.0));
+    for (int i = 0; i < 2; ++i) {
+      const double cube = root * root * root;
+      root *= (cube + 2.0 * square) / (2.0 * cube + square);
+    }
     return larger * root;
   }
   for (double q = p; q > 1.0; q *= 0.5) power *= power;
