@@ -259,6 +259,13 @@ ServerProfile load_server(std::string_view name_or_file) {
   return read_server(open_data_file(kServer, name_or_file), path);
 }
 
+std::string stated_kind(const std::string& path) {
+  const json document = json::parse(read_file(path), nullptr, false);
+  if (!document.is_object() || !document.contains("kind")) return "";
+  const json& kind = document["kind"];
+  return kind.is_string() ? kind.get<std::string>() : std::string();
+}
+
 Hardware load_hardware(std::string_view name_or_file) {
   if (!is_path(name_or_file)) {
     if (find_embedded(kServer, name_or_file) != nullptr) return with_parts(load_server(name_or_file));

@@ -213,6 +213,9 @@ struct LlmModel {
 /// a Hugging Face config.json as well, told from our own form by its content, or the folder that holds one. Throws
 /// ConfigError for an unknown name (with the nearest one), DataError with every problem of a file: unreadable, not
 /// JSON, another schema version, fields missing, unknown or of the wrong type, values that are physically impossible.
+/// What a file says that it is: gpu, server, host, engine, llm; empty for a file of another form. Throws DataError
+/// when it cannot be read.
+[[nodiscard]] std::string stated_kind(const std::string& path);
 [[nodiscard]] GpuProfile load_gpu(std::string_view name_or_file);
 [[nodiscard]] HostProfile load_host(std::string_view name_or_file);
 [[nodiscard]] EngineProfile load_engine(std::string_view name_or_file);

@@ -39,12 +39,43 @@ std::string explain_data(std::string_view kind, const hwmodels::DataFile& file) 
   return text;
 }
 
+std::string error_of(const hwmodels::ErrorSummary& error) {
+  return fmt::format("median {:.1f}%, p95 {:.1f}%", 100.0 * error.median, 100.0 * error.p95);
+}
+
+std::string explain_fit(const hwmodels::FitLine& line) {
+  const hwmodels::FitRecord& fit = *line.record;
+  const hwmodels::ErrorSummary& held = fit.held_out;
+  std::string text = held.n == 0 ? fmt::format("  {}: no row could be held out", line.op)
+                                 : fmt::format("  {}: {}, bias {:+.1f}% of {} rows held out ({})", line.op,
+                                               error_of(held), 100.0 * held.bias, held.n, fit.held_out_by);
+  if (fit.roofline) text += fmt::format("; analytic model: {} of {}", error_of(*fit.roofline), fit.roofline->n);
+  text += fmt::format("\n      {}: {}", fit.source_kind, printable(fit.citation));
+  for (const hwmodels::MeasuredRange& range : fit.ranges) {
+    text += fmt::format("; {} {:.10g} to {:.10g}", range.quantity, range.low, range.high);
+  }
+  return text + "\n";
+}
+
+std::string explain_gpu(const hwmodels::GpuProfile& gpu) {
+  std::string text = explain_data("GPU", gpu.file);
+  const std::vector<hwmodels::FitLine> fits = hwmodels::fit_lines(gpu.fitted);
+  if (!fits.empty()) {
+    text += explain_field("kernels", gpu.fitted_from.empty()
+                                         ? "fitted to measurements; |predicted/measured - 1| of each:"
+                                         : fmt::format("of {}, scaled to this GPU; its errors, not this GPU's:",
+                                                       printable(gpu.fitted_from)));
+  }
+  for (const hwmodels::FitLine& line : fits) text += explain_fit(line);
+  return text;
+}
+
 /// No name of a policy, a key or a model is written so.
 bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".json"); }
 
-/// A user's model: its file, or the folder that holds its config.json. Empty when there is no such file and `name` does
-/// not look like one.
-std::string explain_model_file(const std::string& name) {
+/// A user's file: a profile, a model, or the folder that holds a model's config.json. Empty when there is no such file
+/// and `name` does not look like one.
+std::string explain_file(const std::string& name) {
   std::error_code none;
   const bool folder = std::filesystem::is_directory(name, none);
   if (!folder && !std::filesystem::exists(name, none)) {
@@ -52,8 +83,14 @@ std::string explain_model_file(const std::string& name) {
     throw DataError(fmt::format("cannot read the file {}", name), "explain " + name,
                     "check its name and its permissions");
   }
-  // With a folder before it, no name of a file is taken for the name of a model.
-  return explain_data("model", hwmodels::load_llm(folder || is_path(name) ? name : "./" + name).file);
+  // With a folder before it, no name of a file is taken for the name of a profile or a model.
+  const std::string path = folder || is_path(name) ? name : "./" + name;
+  const std::string kind = folder ? "" : hwmodels::stated_kind(path);
+  if (kind == "gpu") return explain_gpu(hwmodels::load_gpu(path));
+  if (kind == "server") return explain_data("server", hwmodels::load_server(path).file);
+  if (kind == "host") return explain_data("host of a server", hwmodels::load_host(path).file);
+  if (kind == "engine") return explain_data("engine", hwmodels::load_engine(path).file);
+  return explain_data("model", hwmodels::load_llm(path).file);
 }
 
 std::string lengths_text(const traces::QuantileTable::Statistics& one) {
@@ -175,7 +212,7 @@ std::vector<std::string> explainable_names() {
 std::string explanation(const std::string& name) {
   std::string text;
   if (const PolicyInfo* info = PolicyRegistry::instance().find(name)) text += explain_policy(*info);
-  if (contains(hwmodels::gpu_names(), name)) text += explain_data("GPU", hwmodels::load_gpu(name).file);
+  if (contains(hwmodels::gpu_names(), name)) text += explain_gpu(hwmodels::load_gpu(name));
   if (contains(hwmodels::server_names(), name)) text += explain_data("server", hwmodels::load_server(name).file);
   if (contains(hwmodels::host_names(), name)) text += explain_data("host of a server", hwmodels::load_host(name).file);
   if (contains(hwmodels::llm_names(), name)) text += explain_data("model", hwmodels::load_llm(name).file);
@@ -190,7 +227,7 @@ std::string explanation(const std::string& name) {
       if (parameter.name == name) text += explain_key(parameter, " of policy " + info->name);
     }
   }
-  if (text.empty()) text = explain_model_file(name);
+  if (text.empty()) text = explain_file(name);
   if (text.empty()) refuse(name);
   return text;
 }

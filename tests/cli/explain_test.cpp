@@ -117,6 +117,32 @@ TEST(Explain, EveryValueOfAFileShowsItsSource) {
   for (const std::string& name : hwmodels::engine_names()) check(hwmodels::load_engine(name).file);
 }
 
+TEST(Explain, AGpuTellsTheErrorOfEveryKernelThatWasFitted) {
+  for (const std::string& name : hwmodels::gpu_names()) {
+    const hwmodels::GpuProfile gpu = hwmodels::load_gpu(name);
+    const std::string text = cli::explanation(name);
+    ASSERT_FALSE(gpu.fitted.empty()) << name;
+    for (const hwmodels::FitLine& line : hwmodels::fit_lines(gpu.fitted)) {
+      EXPECT_THAT(text, HasSubstr("\n  " + line.op + ": ")) << name;
+      EXPECT_THAT(text, HasSubstr("\n      " + line.record->source_kind + ": " + line.record->citation)) << name;
+    }
+    const std::string lent = "of " + gpu.fitted_from + ", scaled to this GPU; its errors, not this GPU's:";
+    EXPECT_THAT(text, HasSubstr("  kernels   " + (gpu.fitted_from.empty() ? "fitted to measurements" : lent))) << name;
+  }
+}
+
+// A file says what it is; but for its path, it is explained as the profile of that name.
+TEST(Explain, AFileIsExplainedAsTheKindThatItStates) {
+  const std::string root = std::string(SPILLWAY_SOURCE_DIR) + "/hwmodels/";
+  for (const std::string one : {"profiles/a100-80gb-sxm", "servers/hgx-h100-8", "hosts/hgx-h100-host",
+                                "engines/vllm-0.19", "llms/opt-13b"}) {
+    std::string text = cli::explanation(root + one + ".json");
+    EXPECT_THAT(text, HasSubstr("  file      " + root + one + ".json\n"));
+    text.replace(text.find(root), root.size(), "hwmodels/");
+    EXPECT_EQ(text, cli::explanation(one.substr(one.find('/') + 1)));
+  }
+}
+
 TEST(Explain, AMetricTellsUnitDefinitionAndNames) {
   for (const MetricDefinition& metric : metric_definitions()) {
     const std::string text = cli::explanation(metric.name);
