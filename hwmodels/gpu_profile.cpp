@@ -101,6 +101,7 @@ GpuProfile read_gpu(FieldReader in) {
   const auto d2h_duplex = in.number_or_null("d2h_bandwidth_duplex", "bytes/s", kBandwidth);
   if (h2d_duplex) gpu.h2d_bandwidth_duplex = BytesPerSecond(*h2d_duplex);
   if (d2h_duplex) gpu.d2h_bandwidth_duplex = BytesPerSecond(*d2h_duplex);
+  gpu.copy_compute_slowdown = in.number_or_null("copy_compute_slowdown", "1", {1.0, 10.0, "between 1 and 10"});
   gpu.sm_count = fields.integer("sm_count", "1", 1, 100'000);
   gpu.l2_cache = Bytes(fields.integer("l2_cache", "bytes", 1, 1'000'000'000'000));
   const auto within_peak = [&](BytesPerSecond bandwidth, const char* key) {
@@ -112,6 +113,12 @@ GpuProfile read_gpu(FieldReader in) {
              "exceeds h2d_bandwidth, which the direction reaches alone");
   in.require(gpu.d2h_bandwidth_duplex.value_or(gpu.d2h.bandwidth) <= gpu.d2h.bandwidth, "d2h_bandwidth_duplex",
              "exceeds d2h_bandwidth, which the direction reaches alone");
+  const auto plausible = [&](std::optional<BytesPerSecond> duplex, BytesPerSecond alone, const char* key) {
+    in.require(!duplex || 1000.0 * duplex->value() >= alone.value(), key,
+               "is less than a thousandth of what the direction reaches alone");
+  };
+  plausible(gpu.h2d_bandwidth_duplex, gpu.h2d.bandwidth, "h2d_bandwidth_duplex");
+  plausible(gpu.d2h_bandwidth_duplex, gpu.d2h.bandwidth, "d2h_bandwidth_duplex");
   in.require(latency.has_value() == bus.has_value(), "all_reduce_bandwidth",
              "must be null exactly when all_reduce_latency is");
   read_kernels(in, gpu);
