@@ -341,7 +341,7 @@ double plain_gemm(const GemmModel& model, std::int64_t m, std::int64_t n, std::i
       {{64, 64}, {64, 128}, {128, 64}, {128, 128}, {64, 256}, {128, 256}, {256, 128}}};
   double compute = 1e300;
   for (const auto& [rows, columns] : kTiles) {
-    for (const std::int64_t s : {1, 2, 4, 8}) {
+    for (const std::int64_t s : {1, 2, 4, 8, 16, 32}) {
       const double tiles = std::ceil(real(m) / real(rows)) * std::ceil(real(n) / real(columns));
       const double waves = std::ceil(tiles * real(s) / real(model.sm_count));
       const double tile = 2.0 * real(rows * columns) * (std::ceil(real(k) / real(s)) + model.prologue) *
@@ -417,7 +417,8 @@ TEST(Gemm, Modelled_WhenEdgesCost_ThenLargeTilesPay) {
 }
 
 // Eight SMs and one tile of 64 x 64, k = 800, u = 20: in one part 2 * 4096 * 820 / 8 s; in eight parts, one on each SM,
-// 2 * 4096 * 120 / 8 s and 3 * 4 * 64 * 64 * 8 / 100 s for the sums.
+// 2 * 4096 * 120 / 8 s and 3 * 4 * 64 * 64 * 8 / 100 s for the sums; in sixteen two waves of 2 * 4096 * 70 / 8 s. On 40
+// SMs as fast each, 32 parts of 25 columns take 2 * 4096 * 45 / 8 s and sums four times as long.
 TEST(Gemm, Modelled_WhenSmsIdle_ThenKIsSplit) {
   GemmModel model = arithmetic_only(8);
   model.prologue = 20.0;
@@ -425,6 +426,9 @@ TEST(Gemm, Modelled_WhenSmsIdle_ThenKIsSplit) {
   model.bandwidth = 100.0;
   model.split_cost = 3.0;
   expect_relative(GemmTime(model, 64, 800, 0.0, 0.0).modelled(64).seconds, 1024.0 * 120.0 + 3932.16);
+  model.sm_count = 40;
+  model.flops = 320.0;
+  expect_relative(GemmTime(model, 64, 800, 0.0, 0.0).modelled(64).seconds, 1024.0 * 45.0 + 4.0 * 3932.16);
 }
 
 // W + E (m k + m n) bytes: 1000 + 2 (10 * 30 + 10 * 20) = 2000 at 500 bytes/s; half the weights, 3 s.
@@ -638,16 +642,19 @@ double plain_prefill(const PrefillAttentionModel& model, const AttentionShape& s
   const double kv_heads = real(shape.kv_heads);
   const double dim = real(shape.head_dim);
   const double tile = model.tile_seconds * dim / 128.0;
+  const bool singles = std::all_of(chunks.begin(), chunks.end(),
+                                   [](const PrefillChunk& chunk) { return chunk.new_tokens.count() == 1; });
+  const bool packs = model.packs_groups || singles;
   double work = 0.0;
   double longest = 0.0;
   double bytes = 0.0;
   for (const PrefillChunk& chunk : chunks) {
     const double c = real(chunk.new_tokens.count());
     const double x = real(chunk.context.count());
-    const double rows = model.packs_groups ? c * heads / kv_heads : c;
-    const double blocks = (model.packs_groups ? kv_heads : heads) * std::ceil(rows / 128.0);
-    const double last = std::ceil((x + c) / 128.0);
-    const double mean = std::min(last, std::max(1.0, x / 128.0 + c / 256.0 + 0.5));
+    const double rows = packs ? c * heads / kv_heads : c;
+    const double blocks = (packs ? kv_heads : heads) * std::ceil(rows / 128.0);
+    const double last = (x + c) / 128.0;
+    const double mean = (x + c / 2.0) / 128.0;
     work += blocks * (mean * tile + model.block_seconds) / real(model.sm_count);
     longest = std::max(longest, model.longest_weight * (last * tile + model.block_seconds));
     bytes += 2.0 * (x + c) * kv_heads * dim * shape.kv_element_bytes + 2.0 * c * heads * dim * shape.element_bytes;
@@ -688,9 +695,8 @@ PrefillAttentionModel blocks_only(double longest_weight) {
   return {4, 0.0, 1e100, 10.0, 3.0, longest_weight, 8.0, false, {}};
 }
 
-// 8 heads. 128 tokens: 8 blocks of one tile, 8 * 13 / 4. 129 tokens: 16 blocks of (129 / 256 + 1/2) tiles in the mean.
-// 256 tokens behind 512: 16 blocks of 512 / 128 + 256 / 256 + 1/2 = 5.5 tiles; the last has 6.
-// 10 tokens behind 100: 8 blocks of one tile: 100 / 128 + 10 / 256 + 1/2 = 1.32 are more than there are.
+// 8 heads. 128 tokens: 8 blocks of half a tile in the mean, 8 * 8 / 4. 129 tokens: 16 blocks of 64.5 / 128 tiles.
+// 256 tokens behind 512: 16 blocks of (512 + 128) / 128 = 5 tiles. 10 tokens behind 100: 8 blocks of 105 / 128.
 TEST(PrefillAttention, At_WhenOneChunkRuns_ThenItsBlocksSpreadOverTheSms) {
   const PrefillAttentionTime time(blocks_only(1e-100), {8, 2, 128});
   const auto seconds = [&](std::int64_t fresh, std::int64_t context) {
@@ -698,11 +704,22 @@ TEST(PrefillAttention, At_WhenOneChunkRuns_ThenItsBlocksSpreadOverTheSms) {
     EXPECT_TRUE(time.at(chunks).compute_bound);
     return time.at(chunks).seconds;
   };
-  expect_relative(seconds(128, 0), 26.0);
-  expect_relative(seconds(1, 0), 26.0);
-  expect_relative(seconds(129, 0), 4.0 * ((129.0 / 256.0 + 0.5) * 10.0 + 3.0));
-  expect_relative(seconds(256, 512), 4.0 * 58.0);
-  expect_relative(seconds(10, 100), 26.0);
+  expect_relative(seconds(128, 0), 16.0);
+  expect_relative(seconds(129, 0), 4.0 * (64.5 / 128.0 * 10.0 + 3.0));
+  expect_relative(seconds(256, 512), 4.0 * 53.0);
+  expect_relative(seconds(10, 100), 2.0 * (105.0 / 128.0 * 10.0 + 3.0));
+}
+
+// Three sequences of one token behind 127: 2 KV heads each, whose 4 query heads share a block. A chunk of two tokens in
+// the same call parts them: 8 blocks each.
+TEST(PrefillAttention, At_WhenEachChunkHasOneToken_ThenQueryHeadsShareABlock) {
+  const PrefillAttentionTime time(blocks_only(1e-100), {8, 2, 128});
+  constexpr double kSingle = 127.5 / 128.0 * 10.0 + 3.0;
+  std::vector<PrefillChunk> chunks(3, chunk_of(1, 127));
+  expect_relative(time.at(chunks).seconds, 3.0 * 2.0 * kSingle / 4.0);
+  expect_relative(time.at({}, 3.0, 384.0, 128.0).seconds, 3.0 * 2.0 * kSingle / 4.0);
+  chunks.push_back(chunk_of(2, 0));
+  expect_relative(time.at(chunks).seconds, 3.0 * 8.0 * kSingle / 4.0 + 2.0 * (10.0 / 128.0 + 3.0));
 }
 
 // Of two chunks the longer decides: 6 tiles and the start, 63 s, against 1; work is far below.
@@ -715,19 +732,19 @@ TEST(PrefillAttention, At_WhenSmsAreMany_ThenTheLongestBlockCounts) {
   expect_relative(time.at(std::span(chunks).first(1)).seconds, 26.0);
 }
 
-// 4 query heads share a KV head. 32 tokens: 2 KV heads of 128 rows are 2 blocks, where apart they are 8. 33 tokens: 132
-// rows, 4 blocks.
+// 4 query heads share a KV head. 32 tokens: 128 rows of 2 KV heads are 2 blocks of 16 / 128 tiles, where apart they are
+// 8. 33 tokens: 132 rows, 4 blocks.
 TEST(PrefillAttention, At_WhenGroupsArePacked_ThenBlocksHoldAllTheirHeads) {
   PrefillAttentionModel model = blocks_only(1e-100);
   model.packs_groups = true;
   const PrefillAttentionTime time(model, {8, 2, 128});
-  expect_relative(time.at(std::array{chunk_of(32, 0)}).seconds, 2.0 * 13.0 / 4.0);
-  expect_relative(time.at(std::array{chunk_of(33, 0)}).seconds, 4.0 * 13.0 / 4.0);
+  expect_relative(time.at(std::array{chunk_of(32, 0)}).seconds, 2.0 * 4.25 / 4.0);
+  expect_relative(time.at(std::array{chunk_of(33, 0)}).seconds, 16.5 / 128.0 * 10.0 + 3.0);
 }
 
-// Tiles of heads of 64 take half as long: 8 blocks of 5 + 3 s.
+// Tiles of heads of 64 take half as long: 8 blocks of 2.5 + 3 s.
 TEST(PrefillAttention, At_WhenHeadsAreSmaller_ThenTilesTakeLess) {
-  expect_relative(PrefillAttentionTime(blocks_only(1e-100), {8, 2, 64}).at(std::array{chunk_of(128, 0)}).seconds, 16.0);
+  expect_relative(PrefillAttentionTime(blocks_only(1e-100), {8, 2, 64}).at(std::array{chunk_of(128, 0)}).seconds, 11.0);
 }
 
 // (x + c) 2 KV d K + 2 c H d E of each: 1100 * 2 * 2 * 128 * 1 + 2 * 100 * 8 * 128 * 2 = 972,800, and for 100 behind 0
@@ -740,15 +757,15 @@ TEST(PrefillAttention, At_WhenMemoryBinds_ThenTimeIsBytesOverBandwidth) {
   EXPECT_FALSE(time.at(chunks).compute_bound);
 }
 
-// Work 26 s (8 blocks of 13 s on 4 SMs), the longest block 2 * 13 s, traffic as long again: the third of equal parts.
+// Work 16 s (8 blocks of 8 s on 4 SMs), the longest block 16 / 13 of 13 s, traffic as long again: three equal parts.
 TEST(PrefillAttention, At_WhenThreeBoundsCount_ThenTheExponentJoinsThem) {
-  PrefillAttentionModel model = blocks_only(2.0);
+  PrefillAttentionModel model = blocks_only(16.0 / 13.0);
   // 128 * 2 * 2 * 128 * 2 + 2 * 128 * 8 * 128 * 2 bytes.
-  model.bandwidth = 655'360.0 / 26.0;
+  model.bandwidth = 655'360.0 / 16.0;
   for (const double p : kNormExponents) {
     model.norm_exponent = p;
     const double seconds = PrefillAttentionTime(model, {8, 2, 128}).at(std::array{chunk_of(128, 0)}).seconds;
-    expect_relative(seconds, 26.0 * std::pow(3.0, 1.0 / p));
+    expect_relative(seconds, 16.0 * std::pow(3.0, 1.0 / p));
   }
 }
 
