@@ -67,7 +67,12 @@ std::vector<double> held_out_ratios(const std::vector<Row>& rows, const std::vec
     std::vector<Row> held;
     for (std::size_t i = 0; i < rows.size(); ++i) (folds[i] == fold ? held : fitted).push_back(rows[i]);
     if (held.empty() || fitted.size() < fewest) continue;
-    const std::vector<double> some = ratios(fit(fitted), held);
+    std::vector<double> some;
+    try {
+      some = ratios(fit(fitted), held);
+    } catch (const DataError&) {
+      continue;  // the other folds leave a parameter open
+    }
     std::size_t next = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (folds[i] == fold) all[i] = some[next++];

@@ -22,10 +22,12 @@ struct CalibrationContext {
 };
 
 /// Fits every op that has rows. Held out, in five folds, are whole (n, k) series of GEMM, whole (heads, KV heads)
-/// series of attention, whole kernels of elementwise rows; of what is one curve (all-reduce, copies, layer tables)
-/// every second size inside the measured range; of whole iterations, host and CPU rows every fifth. The models returned
-/// are then fitted on all rows. `progress` is told the op at hand. Without a base the number of SMs is the one of a
-/// list of known GPUs under which the GEMM rows fit best. Throws DataError when an op has too few rows for its model.
+/// series of attention, whole kernels of elementwise rows, whole (threads, batch) series of CPU attention, whole
+/// (sequences, tensor_parallel) series of host times, and every fifth of whole iterations; of what is one curve
+/// (all-reduce, copies, layer tables) every second size inside the measured range. A fold whose rest leaves a parameter
+/// open is not predicted and not counted. The models returned are then fitted on all rows. `progress` is told the op at
+/// hand. Without a base the number of SMs is the one of a list of known GPUs under which the GEMM rows fit best. Throws
+/// DataError when an op has too few rows for its model.
 [[nodiscard]] FittedKernels calibrate(const Measurements& measurements, const CalibrationContext& context,
                                       const std::function<void(std::string_view op)>& progress);
 

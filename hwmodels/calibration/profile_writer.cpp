@@ -35,6 +35,21 @@ void set_value(ordered_json& values, const char* key, const ordered_json& value,
   values[key]["source"] = measured_source(cite);
 }
 
+/// A measured link in place of the base's, within the base's other figures: the slope of a fit may exceed the peak by
+/// what the launch makes up for, and what the base's link reaches while both directions are busy says nothing of a
+/// slower one.
+void set_link(ordered_json& values, const std::string& direction, const Fitted<CopyModel>& link) {
+  const ordered_json& peak = values["host_link_peak"]["value"];
+  double bandwidth = link.model.bandwidth;
+  if (peak.is_number()) bandwidth = std::min(bandwidth, peak.get<double>());
+  set_value(values, (direction + "_bandwidth").c_str(), bandwidth, link.record.citation);
+  set_value(values, (direction + "_launch").c_str(), link.model.launch_seconds, link.record.citation);
+  ordered_json& duplex = values[direction + "_bandwidth_duplex"];
+  if (!duplex["value"].is_number() || duplex["value"].get<double>() <= bandwidth) return;
+  duplex["value"] = nullptr;
+  duplex["source"] = {{"kind", "assumed"}, {"cite", "not measured; the base's link is another"}};
+}
+
 /// `base` with what `fresh` holds in its place.
 FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
   const auto take = [](auto& old, const auto& found) {
@@ -170,10 +185,7 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
   if (device.sm_count) set_value(values, "sm_count", *device.sm_count, tool);
   if (device.l2_bytes) set_value(values, "l2_cache", *device.l2_bytes, tool);
   for (const bool to_device : {true, false}) {
-    const Fitted<CopyModel>* link = link_of(fitted, to_device);
-    if (link == nullptr) continue;
-    set_value(values, to_device ? "h2d_bandwidth" : "d2h_bandwidth", link->model.bandwidth, link->record.citation);
-    set_value(values, to_device ? "h2d_launch" : "d2h_launch", link->model.launch_seconds, link->record.citation);
+    if (const Fitted<CopyModel>* link = link_of(fitted, to_device)) set_link(values, to_device ? "h2d" : "d2h", *link);
   }
   document["fitted"] = ordered_json(to_json(kernels));
   document["measurements"] = measurements_json(measurements, text.with_measurements);

@@ -16,7 +16,9 @@ struct ProfileText {
 };
 
 /// The JSON text of a profile. What `fitted` holds replaces what the base had; facts that the measuring tool states
-/// (memory, SMs, L2) and the links that were fitted replace the base's values. Throws as load_gpu() does for the base.
+/// (memory, SMs, L2) and the links that were fitted replace the base's values, a link's bandwidth up to the base's
+/// peak. A duplex figure of the base that exceeds the measured link becomes null. Throws as load_gpu() does for the
+/// base.
 [[nodiscard]] std::string profile_text(const ProfileText& text, const Measurements& measurements,
                                        const FittedKernels& fitted);
 

@@ -143,32 +143,37 @@ class LoggedIterations final : public ExecutionModel {
 
 }  // namespace
 
-std::unique_ptr<ExecutionModel> make_table_model(const GpuProfile& gpu, const LlmModel& llm,
-                                                 const EngineProfile& engine, std::int64_t tensor_parallel) {
+std::optional<Problem> table_model_problem(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel) {
   if (!gpu.fitted.layers) {
-    throw ConfigError(fmt::format("{} holds no layer tables, which latency_model=tables takes", gpu.file.name),
-                      "latency_model", "use latency_model=auto, or fit dense.csv, attention.csv and per_sequence.csv");
+    return Problem{fmt::format("{} holds no layer tables, which latency_model=tables takes", gpu.file.name),
+                   "latency_model", "use latency_model=auto, or fit dense.csv, attention.csv and per_sequence.csv"};
   }
   const LayerTables& tables = gpu.fitted.layers->model;
   for (const char* kernel : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {
     if (tables.per_token.contains(kernel)) continue;
-    throw ConfigError(fmt::format("the layer tables of {} lack {}", gpu.file.name, kernel), "latency_model",
-                      "fit the engine's dense.csv as well");
+    return Problem{fmt::format("the layer tables of {} lack {}", gpu.file.name, kernel), "latency_model",
+                   "fit the engine's dense.csv as well"};
   }
   if (tables.attention_seconds.empty()) {
-    throw ConfigError(fmt::format("the layer tables of {} lack attention", gpu.file.name), "latency_model",
-                      "fit the engine's attention.csv as well");
+    return Problem{fmt::format("the layer tables of {} lack attention", gpu.file.name), "latency_model",
+                   "fit the engine's attention.csv as well"};
   }
   if (!tables.model.empty() && tables.model != llm.file.name) {
-    throw ConfigError(fmt::format("the layer tables of {} were measured on {}, not on {}", gpu.file.name, tables.model,
-                                  llm.file.name),
-                      "model", fmt::format("use model={}, or another latency_model", tables.model));
+    return Problem{fmt::format("the layer tables of {} were measured on {}, not on {}", gpu.file.name, tables.model,
+                               llm.file.name),
+                   "model", fmt::format("use model={}, or another latency_model", tables.model)};
   }
   if (tensor_parallel != 1) {
-    throw ConfigError(
+    return Problem{
         fmt::format("the layer tables of {} are of one GPU, not of tensor_parallel={}", gpu.file.name, tensor_parallel),
-        "tensor_parallel", "use tensor_parallel=1, or another latency_model");
+        "tensor_parallel", "use tensor_parallel=1, or another latency_model"};
   }
+  return std::nullopt;
+}
+
+std::unique_ptr<ExecutionModel> make_table_model(const GpuProfile& gpu, const LlmModel& llm,
+                                                 const EngineProfile& engine, std::int64_t tensor_parallel) {
+  if (const auto problem = table_model_problem(gpu, llm, tensor_parallel)) throw ConfigError({*problem});
   return std::make_unique<TableModel>(gpu, llm, engine);
 }
 

@@ -17,14 +17,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
+#include "sim/error.hpp"
 
 namespace spillway::hwmodels {
 
-/// Throws ConfigError when a table is missing, when tensor_parallel is not 1 (the tables are of one GPU), or when the
-/// tables were measured on another model.
+/// Why the profile's tables cannot tell the time of this model: there are none, one is missing, they were measured on
+/// another model, or tensor_parallel is not 1 (they are of one GPU). Empty when they can.
+[[nodiscard]] std::optional<Problem> table_model_problem(const GpuProfile& gpu, const LlmModel& llm,
+                                                         std::int64_t tensor_parallel);
+/// Throws that problem as a ConfigError.
 [[nodiscard]] std::unique_ptr<ExecutionModel> make_table_model(const GpuProfile& gpu, const LlmModel& llm,
                                                                const EngineProfile& engine,
                                                                std::int64_t tensor_parallel);

@@ -48,7 +48,7 @@ class ResidualSlice {
 };
 
 /// A slice tabulated every half octave of both work coordinates over [0, kOctaves] and interpolated bilinearly: O(1)
-/// per call, however many anchors. The lengths of the fitted surfaces are two octaves and more, so that the table
+/// per call, however many anchors. The lengths of the fitted attention surfaces are four octaves, so that the table
 /// follows the slice to 1% (tested); coordinates outside are moved to the edge.
 class ResidualTable {
  public:
