@@ -54,9 +54,15 @@ void read_kernels(FieldReader& in, GpuProfile& gpu) {
   if (!gpu.unknown.empty()) {
     return in.adopt({{fmt::format("scaling borrowed kernels takes {}, which is null", gpu.unknown.front()), at, {}}});
   }
-  const GpuProfile from = load_gpu(lender.get<std::string>());
-  if (!from.fitted_from.empty() || !from.fitted.complete()) {
-    return in.adopt({{fmt::format("{} has no fitted kernels of its own to lend", from.file.name), at, {}}});
+  // A lender that borrows is not read any further: two could lend to each other.
+  const auto own = [](const FieldReader& file) {
+    const json* theirs = file.section("fitted");
+    return theirs != nullptr && theirs->is_object() && !theirs->contains(kLender);
+  };
+  FieldReader file = open_data_file(kGpu, lender.get<std::string>());
+  const GpuProfile from = own(file) ? read_gpu(std::move(file)) : GpuProfile{};
+  if (!from.fitted.complete()) {
+    return in.adopt({{fmt::format("{} has no fitted kernels of its own to lend", lender.get<std::string>()), at, {}}});
   }
   gpu.fitted = borrowed(from.fitted, from.file.name, facts_of(from), facts_of(gpu));
   gpu.fitted_from = from.file.name;

@@ -35,6 +35,14 @@ void set_value(ordered_json& values, const char* key, const ordered_json& value,
   values[key]["source"] = measured_source(cite);
 }
 
+/// A slower link than the base's cannot carry what the base's does while both directions are busy: its share of the
+/// bandwidth that the direction has alone is kept.
+void bound_duplex(ordered_json& duplex, const ordered_json& alone, double fitted) {
+  if (!duplex["value"].is_number() || !alone.is_number() || duplex["value"].get<double>() <= fitted) return;
+  duplex["value"] = duplex["value"].get<double>() / alone.get<double>() * fitted;
+  duplex["source"] = {{"kind", "assumed"}, {"cite", "the base's share of the bandwidth of one direction alone"}};
+}
+
 /// `base` with what `fresh` holds in its place.
 FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
   const auto take = [](auto& old, const auto& found) {
@@ -137,8 +145,12 @@ ordered_json measurements_json(const Measurements& in, bool with_rows) {
 /// element per line: rows of numbers stay rows.
 void pretty(const ordered_json& value, const std::string& indent, std::string& out) {
   const auto nested = [](const ordered_json& one) { return one.is_structured() && !one.empty(); };
+  // Names of kernels and files may be in any encoding.
+  const auto text_of = [](const ordered_json& one) {
+    return one.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  };
   if (!nested(value) || std::none_of(value.begin(), value.end(), nested)) {
-    out += value.dump();
+    out += text_of(value);
     return;
   }
   const std::string deeper = indent + " ";
@@ -147,7 +159,7 @@ void pretty(const ordered_json& value, const std::string& indent, std::string& o
   const char* separator = "\n";
   for (const auto& [key, member] : value.items()) {
     out += separator + deeper;
-    if (object) out += ordered_json(key).dump() + ": ";
+    if (object) out += text_of(ordered_json(key)) + ": ";
     pretty(member, deeper, out);
     separator = ",\n";
   }
@@ -172,14 +184,32 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
   for (const bool to_device : {true, false}) {
     const Fitted<CopyModel>* link = link_of(fitted, to_device);
     if (link == nullptr) continue;
+    const ordered_json alone = values[to_device ? "h2d_bandwidth" : "d2h_bandwidth"]["value"];
     set_value(values, to_device ? "h2d_bandwidth" : "d2h_bandwidth", link->model.bandwidth, link->record.citation);
     set_value(values, to_device ? "h2d_launch" : "d2h_launch", link->model.launch_seconds, link->record.citation);
+    bound_duplex(values[to_device ? "h2d_bandwidth_duplex" : "d2h_bandwidth_duplex"], alone, link->model.bandwidth);
   }
   document["fitted"] = ordered_json(to_json(kernels));
   document["measurements"] = measurements_json(measurements, text.with_measurements);
   std::string out;
   pretty(document, "", out);
-  return out + "\n";
+  out += "\n";
+  if (out.size() > kMostFileBytes) {
+    throw DataError(fmt::format("the profile would have {} MB, more than the {} MB that are read",
+                                out.size() / 1'000'000, kMostFileBytes / 1'000'000),
+                    text.path, "--omit-measurements leaves the measured rows out of it");
+  }
+  try {
+    static_cast<void>(read_gpu(FieldReader(kGpu, text.path, out)));
+  } catch (const DataError& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) {
+      problem.what = "no run would take the profile: " + problem.what;
+      problem.fix = "the measurements lead to it: check their units and shapes, and what they say of the device";
+    }
+    throw DataError(std::move(problems));
+  }
+  return out;
 }
 
 }  // namespace spillway::hwmodels

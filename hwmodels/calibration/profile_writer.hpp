@@ -9,6 +9,7 @@
 namespace spillway::hwmodels {
 
 struct ProfileText {
+  std::string path;  // of the profile to be, for messages
   std::string name;
   std::string stands_for;         // GPU and kernel library
   std::string base;               // name or file whose facts and other fits are taken over; empty: facts are null
@@ -16,7 +17,9 @@ struct ProfileText {
 };
 
 /// The JSON text of a profile. What `fitted` holds replaces what the base had; facts that the measuring tool states
-/// (memory, SMs, L2) and the links that were fitted replace the base's values. Throws as load_gpu() does for the base.
+/// (memory, SMs, L2) and the links that were fitted replace the base's values. Throws as load_gpu() does for the base,
+/// and DataError when no run would take the profile, because a fitted or stated value is impossible or the text too
+/// long.
 [[nodiscard]] std::string profile_text(const ProfileText& text, const Measurements& measurements,
                                        const FittedKernels& fitted);
 

@@ -101,6 +101,17 @@ KernelTime PrefillAttentionTime::at(std::span<const PrefillChunk> chunks, double
   }
   // The new token of a decode is among the tokens it attends to.
   if (decodes > 0.0) add(work, decodes, 1.0, decode_context / decodes - 1.0, decode_longest - 1.0);
+  return time_of(work);
+}
+
+KernelTime PrefillAttentionTime::equal(double sequences, const PrefillChunk& chunk) const {
+  Work work;
+  const double context = real(chunk.context.count());
+  add(work, sequences, real(chunk.new_tokens.count()), context, context);
+  return time_of(work);
+}
+
+KernelTime PrefillAttentionTime::time_of(const Work& work) const {
   const double chunk = work.token_chunks / work.tokens;
   const double arithmetic = p_norm(work.blocks_seconds, longest_weight_ * work.longest_seconds, norm_exponent_);
   const double seconds = launch_ + p_norm(arithmetic, work.memory_seconds, norm_exponent_);

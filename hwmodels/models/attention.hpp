@@ -108,6 +108,8 @@ class PrefillAttentionTime {
   /// longest to `decode_longest`, in the same launch. O(chunks).
   [[nodiscard]] KernelTime at(std::span<const PrefillChunk> chunks, double decodes = 0.0, double decode_context = 0.0,
                               double decode_longest = 0.0) const;
+  /// `sequences` equal chunks in one launch. O(1).
+  [[nodiscard]] KernelTime equal(double sequences, const PrefillChunk& chunk) const;
 
  private:
   struct Work {
@@ -117,6 +119,7 @@ class PrefillAttentionTime {
     double tokens = 0.0;
     double token_chunks = 0.0;  // sum of c^2
   };
+  [[nodiscard]] KernelTime time_of(const Work& work) const;
   void add(Work& work, double sequences, double fresh, double context, double longest_context) const;
 
   double launch_ = 0.0;

@@ -1,5 +1,7 @@
 #include "hwmodels/models/engine_side.hpp"
 
+#include <fmt/format.h>
+
 namespace spillway::hwmodels {
 namespace {
 
@@ -8,7 +10,8 @@ double total(const TimeShares& t) { return t.compute + t.memory + t.network + t.
 }  // namespace
 
 EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers)
-    : layers_(layers),
+    : gpu_(gpu.file.name),
+      layers_(layers),
       h2d_(gpu.h2d),
       d2h_(gpu.d2h),
       launch_floor_(engine.launch_floor_seconds),
@@ -50,6 +53,11 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
   });
   if (fitted == copies_.end()) {
     const HostLink& link = to_device ? h2d_ : d2h_;
+    if (link.bandwidth.value() <= 0.0) {
+      throw ConfigError(
+          fmt::format("{} does not state {}_bandwidth, which this run's copies take", gpu_, to_device ? "h2d" : "d2h"),
+          "hardware", "fit the profile again with --base NAME for the datasheet's figures, or with copies");
+    }
     return {.launch = round_seconds(link.launch_seconds * count), .transfer = round_seconds(bytes / link.bandwidth)};
   }
   const double all_bytes = static_cast<double>(bytes.count());

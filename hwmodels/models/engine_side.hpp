@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "hwmodels/catalog.hpp"
@@ -27,10 +28,12 @@ class EngineSide {
   /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them.
   [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
                                         const TimeShares& after) const;
-  /// By the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the direction.
+  /// By the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the direction. Throws
+  /// ConfigError when the profile has neither.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
 
  private:
+  std::string gpu_;
   std::int64_t layers_;
   HostLink h2d_;
   HostLink d2h_;

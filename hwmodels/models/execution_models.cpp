@@ -18,8 +18,7 @@ std::string percent(const ErrorSummary& error) {
 std::string resolved_latency_model(const GpuProfile& gpu, const LlmModel& llm, const ExecutionSetting& setting) {
   if (setting.latency_model != "auto") return std::string(setting.latency_model);
   const FittedKernels& fitted = gpu.fitted;
-  const bool tables = fitted.layers && !fitted.layers->model.attention_seconds.empty() &&
-                      fitted.layers->model.per_token.contains("qkv_proj") && setting.tensor_parallel == 1 &&
+  const bool tables = fitted.layers && missing_from(fitted.layers->model).empty() && setting.tensor_parallel == 1 &&
                       (fitted.layers->model.model.empty() || fitted.layers->model.model == llm.file.name);
   if (tables) return "tables";
   if (fitted.complete()) return "fitted";

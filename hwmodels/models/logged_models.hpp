@@ -17,11 +17,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
 
 namespace spillway::hwmodels {
+
+/// What of a model's layers these tables do not tell: "o_proj", "attention of chunks"; empty: nothing.
+[[nodiscard]] std::string missing_from(const LayerTables& tables);
 
 /// Throws ConfigError when a table is missing, when tensor_parallel is not 1 (the tables are of one GPU), or when the
 /// tables were measured on another model.
