@@ -25,7 +25,8 @@ class EngineSide {
   EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers);
 
   [[nodiscard]] std::int64_t layers() const { return layers_; }
-  /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them.
+  /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them. Throws DataError, as does copy(), when
+  /// it takes more than a day.
   [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
                                         const TimeShares& after) const;
   /// By the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the direction. Throws
@@ -33,6 +34,9 @@ class EngineSide {
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
 
  private:
+  /// Throws DataError for a time that would overflow a clock before long.
+  void check_time(const char* what, double seconds) const;
+
   std::string gpu_;
   std::int64_t layers_;
   HostLink h2d_;

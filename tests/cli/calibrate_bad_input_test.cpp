@@ -326,6 +326,21 @@ TEST_F(BadCalibration, ProfilesOfImpossibleValues) {
   bad_value(good, "/fitted/elementwise/held_out/n", -1, {"must be an integer between 0 and"});
 }
 
+// Every figure is within its bounds, but 10 s count 1 + 1000 tokens + 1000 of context + 500,000 pairs.
+TEST_F(BadCalibration, AProfileWhoseIterationsTakeDays) {
+  json profile = good_profile();
+  profile["fitted"]["iteration"] = profile["fitted"]["elementwise"];
+  for (const char* key : {"launch_s", "bandwidth_bytes_per_s"}) profile["fitted"]["iteration"].erase(key);
+  for (const char* key : {"fixed_s", "token_s", "context_s", "pair_s"}) profile["fitted"]["iteration"][key] = 10.0;
+  write_text(file("slow.json"), profile.dump());
+  const std::ptrdiff_t before = files_left();
+  const Output run = spillway({"run", "hardware=slow.json", "workload.input_tokens=1000", "-o", "out"});
+  EXPECT_EQ(run.code, 3) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("an iteration takes 5.02e+06 s by this profile: more than a day"));
+  EXPECT_THAT(run.err, HasSubstr("at good\n"));
+  EXPECT_EQ(files_left(), before);
+}
+
 TEST_F(BadCalibration, ProfilesThatBorrowFromNobody) {
   json profile = good_profile();
   const auto lender = [&](const json& name, const Texts& parts) {
