@@ -278,8 +278,10 @@ class Calibration {
   /// call, for the shapes of five models at every batch and context that both were measured at. A shape that was not
   /// measured is replaced by the nearest one that was, in the sum of what was measured as in that of what is predicted.
   void judge_iterations() {
-    const auto& [gemm, gemm_ratio] = held_out_gemm_;
-    const auto& [decode, decode_ratio] = held_out_decode_;
+    const std::vector<GemmRow>& gemm = held_out_gemm_.first;
+    const std::vector<double>& gemm_ratio = held_out_gemm_.second;
+    const std::vector<AttentionRow>& decode = held_out_decode_.first;
+    const std::vector<double>& decode_ratio = held_out_decode_.second;
     if (gemm.empty() || decode.empty()) return;
     std::map<std::tuple<std::int64_t, std::int64_t>, std::map<std::int64_t, std::size_t>> by_shape;
     for (std::size_t i = 0; i < gemm.size(); ++i) {
@@ -421,7 +423,7 @@ class Calibration {
   }
 
   /// Sizes from which a copy is judged against the bandwidth; smaller ones are a table.
-  static constexpr std::int64_t kLargeCopy = 64 * 1024;
+  static constexpr std::int64_t kLargeCopy = 65'536;
 
   /// Every block size but the ends predicted from its neighbours: once those at even places, once those at odd ones.
   static std::vector<std::pair<std::int64_t, double>> held_out_copies(const std::vector<CopyRow>& rows) {
@@ -584,7 +586,7 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
   for (const GemmRow& row : in.gemm) formats[row.dtype_bytes].push_back(row);
   for (const auto& [format, rows] : formats) {
     const auto gemm = std::find_if(kernels.gemm.begin(), kernels.gemm.end(),
-                                   [&](const FittedGemm& g) { return g.dtype_bytes == format; });
+                                   [bytes = format](const FittedGemm& g) { return g.dtype_bytes == bytes; });
     if (gemm == kernels.gemm.end()) {
       check.skip(fmt::format("gemm in {}-byte numbers", format), rows.size(), kNoModel);
       continue;
