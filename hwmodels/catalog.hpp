@@ -47,12 +47,14 @@ struct GpuProfile {
   // Of each direction while the other one is busy too; empty: no figure.
   std::optional<BytesPerSecond> h2d_bandwidth_duplex;
   std::optional<BytesPerSecond> d2h_bandwidth_duplex;
+  // Time of a layer beside a copy over its time alone, at least 1; empty: no figure, taken as 1.
+  std::optional<double> copy_compute_slowdown;
   std::optional<AllReduce> all_reduce;  // empty: no figure, so no tensor parallelism
   std::int64_t sm_count = 0;            // streaming multiprocessors that CUDA offers
   Bytes l2_cache{};
   FittedKernels fitted;              // empty: only the analytic model
   std::string fitted_from;           // the profile that lends the kernels; empty: its own
-  std::vector<std::string> unknown;  // fields that the file leaves null, all_reduce and duplex figures aside
+  std::vector<std::string> unknown;  // fields that the file leaves null, the std::optional ones aside
 
   /// Throws ConfigError that names the first of these fields which the file leaves null, and what needs it.
   void need(std::initializer_list<std::string_view> fields, std::string_view purpose) const;

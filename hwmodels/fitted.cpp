@@ -12,8 +12,7 @@ namespace {
 template <class Model>
 void lend(Fitted<Model>& fitted, const std::string& lender) {
   fitted.record.source_kind = "borrowed";
-  fitted.record.citation =
-      fmt::format("{}, scaled by the datasheets' figures; its error is that of {}", lender, lender);
+  fitted.record.citation = fmt::format("{}, scaled to this GPU; the error is that of {}", lender, lender);
 }
 
 }  // namespace
@@ -61,7 +60,8 @@ std::string error_text(const FittedKernels& kernels) {
 
 FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_name, const ScalingFacts& from,
                        const ScalingFacts& to) {
-  const double flops = to.peak_flops / from.peak_flops;
+  const double gemm_flops = to.gemm_flops / from.gemm_flops;
+  const double prefill_flops = to.prefill_flops / from.prefill_flops;
   const double bandwidth = to.memory_bandwidth / from.memory_bandwidth;
   const double sms = static_cast<double>(to.sm_count) / static_cast<double>(from.sm_count);
   const bool same_grid = to.sm_count == from.sm_count;
@@ -69,7 +69,7 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
   kernels.gemm = lender.gemm;
   for (FittedGemm& gemm : kernels.gemm) {
     gemm.model.sm_count = to.sm_count;
-    gemm.model.flops *= flops;
+    gemm.model.flops *= gemm_flops;
     gemm.model.bandwidth *= bandwidth;
     if (!same_grid) gemm.model.residual = {};
     Fitted<GemmModel> entry{{}, gemm.record};
@@ -90,7 +90,7 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
     PrefillAttentionModel& model = kernels.prefill_attention->model;
     model.sm_count = to.sm_count;
     model.bandwidth *= bandwidth;
-    model.tile_seconds *= sms / flops;  // a block's share of the arithmetic
+    model.tile_seconds *= sms / prefill_flops;  // a block's share of the arithmetic
     if (!same_grid) model.residual = {};
     lend(*kernels.prefill_attention, lender_name);
   }

@@ -90,16 +90,17 @@ struct FitLine {
 [[nodiscard]] FittedKernels read_fitted(const nlohmann::json& section, const std::string& where,
                                         std::vector<Problem>& problems);
 
-/// Datasheet figures by which kernels are lent from one GPU to another.
+/// What both GPUs' profiles say, by which kernels are lent from one to the other.
 struct ScalingFacts {
   std::int64_t sm_count = 0;
-  double peak_flops = 0.0;
-  double memory_bandwidth = 0.0;
+  double gemm_flops = 0.0;        // peak times the efficiency of the analytic model
+  double prefill_flops = 0.0;     // the same for prefill attention
+  double memory_bandwidth = 0.0;  // peak
 };
-/// The kernels of `lender` as they would run on another GPU: arithmetic in proportion to the peak, traffic to the
-/// memory bandwidth, launches unchanged. Residuals are kept between GPUs with the same number of SMs and dropped
-/// otherwise, where tiles fall into other waves. Only GEMM, attention and elementwise kernels are lent: links, hosts
-/// and tables belong to the machine they were measured on. Every record says that it is borrowed.
+/// The kernels of `lender` as they would run on another GPU: arithmetic in proportion to what its kernels reach,
+/// traffic to the memory bandwidth, launches unchanged. Residuals are kept between GPUs with the same number of SMs and
+/// dropped otherwise, where tiles fall into other waves. Only GEMM, attention and elementwise kernels are lent: links,
+/// hosts and tables belong to the machine they were measured on. Every record says that it is borrowed.
 [[nodiscard]] FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_name,
                                      const ScalingFacts& from, const ScalingFacts& to);
 

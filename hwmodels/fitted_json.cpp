@@ -115,7 +115,7 @@ class Reader {
   }
   /// The member, or null (and a problem, unless it is optional).
   const json* find(const char* key, bool optional = false) {
-    known_.emplace_back(key);
+    asked_.emplace_back(key);
     if (!object_.is_object()) return nullptr;
     const auto it = object_.find(key);
     if (it != object_.end()) return &*it;
@@ -132,8 +132,8 @@ class Reader {
   void finish() {
     if (!object_.is_object()) return;
     for (const auto& [key, value] : object_.items()) {
-      if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-      const std::string near = nearest_name(key, known_);
+      if (std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
+      const std::string near = nearest_name(key, asked_);
       fail(key, "unknown field", near.empty() ? std::string() : fmt::format("did you mean \"{}\"?", near));
     }
   }
@@ -166,7 +166,7 @@ class Reader {
   const json& object_;
   std::string where_;
   std::vector<Problem>& problems_;
-  std::vector<std::string> known_;
+  std::vector<std::string> asked_;
 };
 
 /// Six digits keep a weight's effect far below the noise and a profile's text short.

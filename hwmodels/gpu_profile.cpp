@@ -34,7 +34,10 @@ class Nullable {
   std::vector<std::string>& unknown_;
 };
 
-ScalingFacts facts_of(const GpuProfile& gpu) { return {gpu.sm_count, gpu.peak_flops, gpu.memory_bandwidth.value()}; }
+ScalingFacts facts_of(const GpuProfile& gpu) {
+  return {gpu.sm_count, gpu.peak_flops * gpu.gemm_compute_efficiency, gpu.peak_flops * gpu.prefill_attention_efficiency,
+          gpu.memory_bandwidth.value()};
+}
 
 void read_kernels(FieldReader& in, GpuProfile& gpu) {
   const json* section = in.section("fitted");
@@ -66,6 +69,33 @@ void read_kernels(FieldReader& in, GpuProfile& gpu) {
   }
   gpu.fitted = borrowed(from.fitted, from.file.name, facts_of(from), facts_of(gpu));
   gpu.fitted_from = from.file.name;
+}
+
+/// Fitted kernels come first: a plain value that says otherwise would change nothing, to the surprise of whoever set
+/// it.
+void require_agreement(FieldReader& in, const GpuProfile& gpu) {
+  const auto agree = [&](const char* key, double plain, double fitted, double within, const char* fit) {
+    const double ratio = plain / fitted;
+    in.require(
+        plain == 0.0 || (ratio <= within && ratio >= 1.0 / within), key,
+        fmt::format("is {:.4g} where fitted.{} says {:.4g}, which comes first: change both, or take fitted.{} out",
+                    plain, fit, fitted, fit));
+  };
+  for (const Fitted<CopyModel>& copy : gpu.fitted.copies) {
+    if (copy.model.mechanism != CopyMechanism::many) continue;
+    const HostLink& link = copy.model.to_device ? gpu.h2d : gpu.d2h;
+    agree(copy.model.to_device ? "h2d_bandwidth" : "d2h_bandwidth", link.bandwidth.value(), copy.model.bandwidth, 1.05,
+          "copies");
+    agree(copy.model.to_device ? "h2d_launch" : "d2h_launch", link.launch_seconds, copy.model.launch_seconds, 1.05,
+          "copies");
+  }
+  if (gpu.fitted.all_reduce && gpu.all_reduce) {
+    // A large one: small ones are mostly latency, of which one number says little.
+    constexpr double kBytes = 16.0 * 1024 * 1024;
+    const double plain = gpu.all_reduce->latency_seconds + 1.75 * kBytes / gpu.all_reduce->bus_bandwidth.value();
+    const double fitted = gpu.fitted.all_reduce->model.seconds(8, kBytes);
+    agree("all_reduce_bandwidth", 1.75 * kBytes / plain, 1.75 * kBytes / fitted, 1.5, "all_reduce");
+  }
 }
 
 }  // namespace
@@ -107,6 +137,7 @@ GpuProfile read_gpu(FieldReader in) {
   const auto d2h_duplex = in.number_or_null("d2h_bandwidth_duplex", "bytes/s", kBandwidth);
   if (h2d_duplex) gpu.h2d_bandwidth_duplex = BytesPerSecond(*h2d_duplex);
   if (d2h_duplex) gpu.d2h_bandwidth_duplex = BytesPerSecond(*d2h_duplex);
+  gpu.copy_compute_slowdown = in.number_or_null("copy_compute_slowdown", "1", {1.0, 10.0, "between 1 and 10"});
   gpu.sm_count = fields.integer("sm_count", "1", 1, 100'000);
   gpu.l2_cache = Bytes(fields.integer("l2_cache", "bytes", 1, 1'000'000'000'000));
   const auto within_peak = [&](BytesPerSecond bandwidth, const char* key) {
@@ -118,9 +149,16 @@ GpuProfile read_gpu(FieldReader in) {
              "exceeds h2d_bandwidth, which the direction reaches alone");
   in.require(gpu.d2h_bandwidth_duplex.value_or(gpu.d2h.bandwidth) <= gpu.d2h.bandwidth, "d2h_bandwidth_duplex",
              "exceeds d2h_bandwidth, which the direction reaches alone");
+  const auto plausible = [&](std::optional<BytesPerSecond> duplex, BytesPerSecond alone, const char* key) {
+    in.require(!duplex || 1000.0 * duplex->value() >= alone.value(), key,
+               "is less than a thousandth of what the direction reaches alone");
+  };
+  plausible(gpu.h2d_bandwidth_duplex, gpu.h2d.bandwidth, "h2d_bandwidth_duplex");
+  plausible(gpu.d2h_bandwidth_duplex, gpu.d2h.bandwidth, "d2h_bandwidth_duplex");
   in.require(latency.has_value() == bus.has_value(), "all_reduce_bandwidth",
              "must be null exactly when all_reduce_latency is");
   read_kernels(in, gpu);
+  require_agreement(in, gpu);
   gpu.file = in.finish();
   return gpu;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 
 namespace spillway {
 
@@ -55,6 +56,7 @@ void Batch::start_decoding(std::int32_t m) {
   ++decoding_;
   enter_ring(m);
   enter_growth(m);
+  enter_longest(m);
 }
 
 void Batch::stop_decoding(std::int32_t m, Phase phase) {
@@ -71,6 +73,7 @@ void Batch::stop_decoding(std::int32_t m, Phase phase) {
   member.computed = computed(member);
   member.computing = computing(member);
   member.phase = phase;
+  drop_outdated_longest();
 }
 
 void Batch::skip(std::int32_t m, Duration duration) {
@@ -83,6 +86,26 @@ void Batch::skip(std::int32_t m, Duration duration) {
   member.computing -= duration;
   enter_ring(m);
   enter_growth(m);
+  enter_longest(m);
+  drop_outdated_longest();
+}
+
+void Batch::enter_longest(std::int32_t m) {
+  // Sweeping when most entries are outdated keeps the heap as small as the batch. A list in descending order is a heap.
+  if (longest_.size() > 64 + 2 * static_cast<std::size_t>(decoding_)) {
+    std::erase_if(longest_, [this](const Length& length) { return !is_true(length); });
+    std::sort(longest_.begin(), longest_.end(), std::greater());
+    longest_.erase(std::unique(longest_.begin(), longest_.end()), longest_.end());
+  }
+  longest_.push_back({(*this)[m].computed, m});
+  std::push_heap(longest_.begin(), longest_.end());
+}
+
+void Batch::drop_outdated_longest() {
+  while (!longest_.empty() && !is_true(longest_.front())) {
+    std::pop_heap(longest_.begin(), longest_.end());
+    longest_.pop_back();
+  }
 }
 
 void Batch::mark_late(std::int32_t m, SimTime when) {

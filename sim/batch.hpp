@@ -48,7 +48,8 @@ struct Member {
   BlockHash chain = 0;               // hash of the last of these
 };
 
-/// Members and their sums. All O(1) unless said otherwise.
+/// Members and their sums. All O(1) unless said otherwise; start_decoding, stop_decoding and skip are O(log n) when
+/// averaged over many, in the n decodes, and allocate nothing once the batch has had its largest size.
 class Batch {
  public:
   explicit Batch(Tokens block_tokens, bool with_identity)
@@ -99,6 +100,10 @@ class Batch {
   [[nodiscard]] std::int64_t decoding() const { return decoding_; }
   /// Sum of the tokens that the decodes attend to in their next step.
   [[nodiscard]] std::int64_t decode_context() const { return context_ + decoding_ * (steps_ + 1); }
+  /// The most tokens that one of them attends to then; 0 without decodes.
+  [[nodiscard]] std::int64_t longest_decode() const {
+    return longest_.empty() ? 0 : longest_.front().computed + steps_ + 1;
+  }
   /// Decodes that need a block for their next token.
   [[nodiscard]] std::int64_t growth() const { return growth_count_[step_class_]; }
   /// These decodes, in batch order; only with identity. O(m log m) in the m decodes whose last block is full, about one
@@ -130,6 +135,17 @@ class Batch {
   void clear_late();
 
  private:
+  /// At some time the member decoded with so many computed tokens, relative to the steps as in Member.
+  struct Length {
+    std::int64_t computed = 0;
+    std::int32_t member = -1;
+    auto operator<=>(const Length&) const = default;
+  };
+  [[nodiscard]] bool is_true(const Length& length) const {
+    const Member& member = (*this)[length.member];
+    return member.phase == Phase::decoding && member.computed == length.computed;
+  }
+
   /// Steps s before which a decode needs a block have s mod block == this: (computed + s) mod block is 0 there.
   [[nodiscard]] std::size_t growth_class(const Member& m) const {
     // The absolute number of computed tokens is not negative, and neither are the steps.
@@ -148,6 +164,9 @@ class Batch {
   void enter_growth(std::int32_t m);
   void leave_growth(std::int32_t m);
   void grow_ring(std::int64_t span);
+  // Entries outlive what they say. A member has at least one that is true while it decodes, and the top is true.
+  void enter_longest(std::int32_t m);
+  void drop_outdated_longest();
   [[nodiscard]] std::vector<std::int32_t>& in_batch_order(const std::vector<std::int32_t>& members);
 
   std::int64_t block_;
@@ -166,6 +185,7 @@ class Batch {
   std::int64_t context_ = 0;                       // sum of Member::computed over decodes
   std::vector<std::int64_t> growth_count_;         // decodes by growth class
   std::vector<std::vector<std::int32_t>> growth_;  // with identity: decodes by growth class, covered ones too
+  std::vector<Length> longest_;                    // a heap, the largest on top; O(decodes) entries
   std::vector<std::int32_t> ring_;                 // by finish step modulo its size: first member
   std::vector<std::int32_t> scratch_;
   std::vector<std::int32_t> late_;

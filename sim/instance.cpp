@@ -18,7 +18,8 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
       metrics_(metrics),
       source_(*config.source),
       on_request_(config.on_request),
-      members_(config.kv.block_tokens, config.kv.prefix_caching) {
+      members_(config.kv.block_tokens, config.kv.prefix_caching),
+      executor_(config.model->copy_sharing()) {
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
   tiers_[0] = TierState{kv_.gpu_blocks, kv_.gpu_blocks};
@@ -204,9 +205,13 @@ BatchShape Instance::shape() {
   shape.decode_sequences = staged_decodes_;
   if (staged_decodes_ == members_.decoding()) {
     shape.decode_context = Tokens(members_.decode_context());
+    shape.decode_longest = Tokens(members_.longest_decode());
   } else {
-    visit_decodes(staged_decodes_,
-                  [&](std::int32_t m) { shape.decode_context += Tokens(members_.computed(members_[m]) + 1); });
+    visit_decodes(staged_decodes_, [&](std::int32_t m) {
+      const Tokens attended(members_.computed(members_[m]) + 1);
+      shape.decode_context += attended;
+      shape.decode_longest = std::max(shape.decode_longest, attended);
+    });
   }
   shape.sampled_sequences = staged_decodes_;
   chunks_.clear();
@@ -393,9 +398,12 @@ void Instance::account(const IterationTime& time, Duration length, Duration stal
     spending_[static_cast<std::size_t>(resource)] += share / seconds;
   };
   spend(link, to_seconds(stall));
+  const Duration alone = time.before + time.layer * model_.layers() + time.after;
+  // Work that copies slow down waits for the memory that they read and write.
+  spend(Resource::memory, to_seconds(length - stall - alone));
   if (blocked_ == Blocked::kv_capacity) {
     // More memory would let more requests share this time, whatever it was spent on.
-    spend(Resource::kv_capacity, to_seconds(time.before + time.layer * model_.layers() + time.after));
+    spend(Resource::kv_capacity, to_seconds(alone));
     return;
   }
   spend(Resource::compute, time.shares.compute);

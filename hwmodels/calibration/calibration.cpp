@@ -168,10 +168,17 @@ class Calibration {
             std::move(by), std::nullopt,        std::move(ranges)};
   }
 
-  /// The analytic model's error, where the base states all that it takes.
+  /// Does the base state all that the analytic model takes?
+  [[nodiscard]] bool has_analytic() const { return context_.base != nullptr && context_.base->unknown.empty(); }
+  /// What the analytic model predicts over what was measured; zeros without one.
+  template <class Row>
+  std::vector<double> analytic_ratios(const std::vector<Row>& rows) const {
+    return has_analytic() ? roofline_ratios(*context_.base, rows) : std::vector<double>(rows.size());
+  }
+  /// The analytic model's error.
   template <class Row>
   std::optional<ErrorSummary> roofline(const std::vector<Row>& rows) const {
-    if (context_.base == nullptr || !context_.base->unknown.empty()) return std::nullopt;
+    if (!has_analytic()) return std::nullopt;
     return summarise(roofline_ratios(*context_.base, rows));
   }
 
@@ -296,7 +303,10 @@ class Calibration {
         return distance(a.first) < distance(b.first);
       });
     };
+    const std::vector<double> gemm_analytic = analytic_ratios(gemm);
+    const std::vector<double> decode_analytic = analytic_ratios(decode);
     std::vector<double> sums;
+    std::vector<double> analytic_sums;
     for (const auto& [name, tensor_parallel] : kIterationModels) {
       const LlmModel llm = load_llm(name);
       const auto matrices = llm.layer_matrices(tensor_parallel);
@@ -315,6 +325,7 @@ class Calibration {
       for (const auto& [call, i] : calls) {
         double measured = decode[i].seconds;
         double predicted = decode[i].seconds * decode_ratio[i];
+        double analytic = decode[i].seconds * decode_analytic[i];
         bool whole = true;
         for (const Matrix& matrix : matrices) {
           const auto& by_tokens = nearest(matrix)->second;
@@ -323,16 +334,20 @@ class Calibration {
           if (!whole) break;
           measured += gemm[at->second].seconds;
           predicted += gemm[at->second].seconds * gemm_ratio[at->second];
+          analytic += gemm[at->second].seconds * gemm_analytic[at->second];
         }
-        if (whole) sums.push_back(predicted / measured);  // 32 equal layers cancel
+        if (!whole) continue;
+        sums.push_back(predicted / measured);  // 32 equal layers cancel
+        analytic_sums.push_back(analytic / measured);
       }
     }
-    out_.decode_iteration = FitRecord{"measured",
-                                      "sums of the held-out kernels of gemm and decode_attention, five model shapes",
-                                      summarise(std::move(sums)),
-                                      "whole (n, k) and (heads, KV heads) series",
-                                      std::nullopt,
-                                      {}};
+    out_.decode_iteration =
+        FitRecord{"measured",
+                  "sums of the held-out kernels of gemm and decode_attention, five model shapes",
+                  summarise(std::move(sums)),
+                  "whole (n, k) and (heads, KV heads) series",
+                  has_analytic() ? std::optional(summarise(std::move(analytic_sums))) : std::nullopt,
+                  {}};
   }
 
   template <class Row, class Fit, class Key>
@@ -465,7 +480,7 @@ class Calibration {
       }
       FitRecord about = record(rows, std::move(large), std::move(by),
                                {range_of("block_bytes", rows, [](const CopyRow& r) { return r.block_bytes; })});
-      if (context_.base != nullptr && context_.base->unknown.empty()) {
+      if (has_analytic()) {
         std::vector<CopyRow> judged;
         std::copy_if(rows.begin(), rows.end(), std::back_inserter(judged),
                      [](const CopyRow& row) { return row.block_bytes >= kLargeCopy; });

@@ -68,10 +68,16 @@ KernelTime DecodeAttentionTime::at(double sequences, double context, double long
   return time;
 }
 
+PrefillAttentionTime::Packing PrefillAttentionTime::packing_of(const PrefillAttentionModel& model,
+                                                               const AttentionShape& shape, bool packs) {
+  const std::int64_t heads = packs ? shape.kv_heads : shape.q_heads;
+  return {real(heads) / real(model.sm_count), packs ? group(shape) : 1.0};
+}
+
 PrefillAttentionTime::PrefillAttentionTime(const PrefillAttentionModel& model, const AttentionShape& shape)
     : launch_(model.launch_seconds),
-      blocks_(real(model.packs_groups ? shape.kv_heads : shape.q_heads) / real(model.sm_count)),
-      rows_per_token_(model.packs_groups ? group(shape) : 1.0),
+      packing_(packing_of(model, shape, model.packs_groups)),
+      single_tokens_(packing_of(model, shape, true)),
       tile_seconds_(model.tile_seconds * real(shape.head_dim) / kFittedHeadDim),
       block_seconds_(model.block_seconds),
       longest_weight_(model.longest_weight),
@@ -81,10 +87,10 @@ PrefillAttentionTime::PrefillAttentionTime(const PrefillAttentionModel& model, c
       residual_(ResidualSlice(model.residual, prefill_point(1.0, 1.0, shape.q_heads, shape.kv_heads).shape)) {}
 
 void PrefillAttentionTime::add(Work& work, double sequences, double fresh, double context,
-                               double longest_context) const {
-  const double last = std::ceil((longest_context + fresh) / kTile);
-  const double mean = std::min(last, std::max(1.0, (context + 0.5 * fresh) / kTile + 0.5));
-  const double blocks = sequences * blocks_ * std::ceil(fresh * rows_per_token_ / kTile);
+                               double longest_context, const Packing& packing) const {
+  const double last = (longest_context + fresh) / kTile;
+  const double mean = (context + 0.5 * fresh) / kTile;
+  const double blocks = sequences * packing.blocks * std::ceil(fresh * packing.rows_per_token / kTile);
   work.blocks_seconds += blocks * (mean * tile_seconds_ + block_seconds_);
   work.longest_seconds = std::max(work.longest_seconds, last * tile_seconds_ + block_seconds_);
   work.memory_seconds += sequences * (kv_seconds_ * (context + fresh) + query_seconds_ * fresh);
@@ -94,20 +100,24 @@ void PrefillAttentionTime::add(Work& work, double sequences, double fresh, doubl
 
 KernelTime PrefillAttentionTime::at(std::span<const PrefillChunk> chunks, double decodes, double decode_context,
                                     double decode_longest) const {
+  const bool singles =
+      std::all_of(chunks.begin(), chunks.end(), [](const PrefillChunk& chunk) { return chunk.new_tokens == Tokens(1); });
+  const Packing& packing = singles ? single_tokens_ : packing_;
   Work work;
   for (const PrefillChunk& chunk : chunks) {
     const double context = real(chunk.context.count());
-    add(work, 1.0, real(chunk.new_tokens.count()), context, context);
+    add(work, 1.0, real(chunk.new_tokens.count()), context, context, packing);
   }
   // The new token of a decode is among the tokens it attends to.
-  if (decodes > 0.0) add(work, decodes, 1.0, decode_context / decodes - 1.0, decode_longest - 1.0);
+  if (decodes > 0.0) add(work, decodes, 1.0, decode_context / decodes - 1.0, decode_longest - 1.0, packing);
   return time_of(work);
 }
 
 KernelTime PrefillAttentionTime::equal(double sequences, const PrefillChunk& chunk) const {
   Work work;
   const double context = real(chunk.context.count());
-  add(work, sequences, real(chunk.new_tokens.count()), context, context);
+  add(work, sequences, real(chunk.new_tokens.count()), context, context,
+      chunk.new_tokens > Tokens(1) ? packing_ : single_tokens_);
   return time_of(work);
 }
 

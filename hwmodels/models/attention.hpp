@@ -15,8 +15,10 @@
 // Prefill, of chunks with c new tokens after x earlier ones:
 //           t0, B, p         launch, bytes/s, exponent                                          PrefillAttentionModel
 //           q, f, w          time of one 128 x 128 tile, start of a block, weight of the longest block
-//   packed     : a block takes 128 rows of all query heads of a KV head (A = KV, rows = c G); else A = H, rows = c
-//   blocks     = A ceil(rows / 128);  last = ceil((x + c) / 128);  mean = min(last, max(1, x / 128 + c / 256 + 1/2))
+//   packed     : a block takes 128 rows of all query heads of a KV head (A = KV, rows = c G); else A = H, rows = c.
+//                FlashAttention 3 packs every call, FlashAttention 2 one in which each chunk has a single token
+//                ("seqlenq_ngroups_swapped" in its varlen interface)
+//   blocks     = A ceil(rows / 128);  last = (x + c) / 128;  mean = (x + c / 2) / 128
 //   work       = sum over chunks of blocks (mean q + f) / SM
 //   longest    = w max over chunks of (last q + f)
 //   memory     = sum of (2 (x + c) KV d K + 2 c H d E) / B
@@ -59,7 +61,7 @@ struct PrefillAttentionModel {
   double block_seconds = 0.0;
   double longest_weight = 0.0;
   double norm_exponent = 2.0;  // p, one of kNormExponents
-  bool packs_groups = false;
+  bool packs_groups = false;  // in every call; false: only in those whose chunks have one token each
   ResidualSurface residual;
 };
 
@@ -120,11 +122,17 @@ class PrefillAttentionTime {
     double token_chunks = 0.0;  // sum of c^2
   };
   [[nodiscard]] KernelTime time_of(const Work& work) const;
-  void add(Work& work, double sequences, double fresh, double context, double longest_context) const;
+  struct Packing {
+    double blocks = 0.0;  // A / SM
+    double rows_per_token = 1.0;
+  };
+  static Packing packing_of(const PrefillAttentionModel& model, const AttentionShape& shape, bool packs);
+  void add(Work& work, double sequences, double fresh, double context, double longest_context,
+           const Packing& packing) const;
 
   double launch_ = 0.0;
-  double blocks_ = 0.0;  // A / SM
-  double rows_per_token_ = 1.0;
+  Packing packing_;
+  Packing single_tokens_;  // of a call in which no chunk has more than one
   double tile_seconds_ = 0.0;
   double block_seconds_ = 0.0;
   double longest_weight_ = 0.0;

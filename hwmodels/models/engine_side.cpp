@@ -2,10 +2,32 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+#include <optional>
+
 namespace spillway::hwmodels {
 namespace {
 
 double total(const TimeShares& t) { return t.compute + t.memory + t.network + t.host; }
+
+Slowdown slowdown(double ratio) {
+  constexpr std::int64_t kMillion = 1'000'000;
+  return {std::max(kMillion, static_cast<std::int64_t>(std::llround(ratio * 1e6))), kMillion};
+}
+
+Slowdown duplex_slowdown(const HostLink& link, const std::optional<BytesPerSecond>& duplex) {
+  const bool stated = duplex && duplex->value() > 0.0;  // a profile may leave all of a direction open
+  return stated ? slowdown(link.bandwidth.value() / duplex->value()) : Slowdown{};
+}
+
+/// Each copy takes what it took, and what its bytes take longer.
+void limit(CopyModel& copy, double bandwidth) {
+  if (copy.bandwidth <= bandwidth) return;
+  const double longer = 1.0 / bandwidth - 1.0 / copy.bandwidth;
+  for (auto& point : copy.small.points) point.seconds += point.size * longer;
+  copy.bandwidth = bandwidth;
+}
 
 }  // namespace
 
@@ -14,6 +36,9 @@ EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::
       layers_(layers),
       h2d_(gpu.h2d),
       d2h_(gpu.d2h),
+      sharing_{.h2d = duplex_slowdown(gpu.h2d, gpu.h2d_bandwidth_duplex),
+               .d2h = duplex_slowdown(gpu.d2h, gpu.d2h_bandwidth_duplex),
+               .compute = slowdown(gpu.copy_compute_slowdown.value_or(1.0))},
       launch_floor_(engine.launch_floor_seconds),
       graph_tokens_(static_cast<double>(engine.cuda_graph_max_tokens)),
       graph_prefill_(engine.cuda_graph_prefill),
@@ -76,6 +101,27 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
   check_time("a copy", seconds);
   return {.launch = round_seconds(std::max(0.0, seconds - transfer)),
           .transfer = round_seconds(std::min(seconds, transfer))};
+}
+
+GpuProfile with_server_limits(GpuProfile gpu, const ServerProfile& server, std::int64_t copying) {
+  const auto share = [&](const std::optional<BytesPerSecond>& of_all) {
+    return of_all ? of_all->value() / static_cast<double>(copying) : std::numeric_limits<double>::infinity();
+  };
+  const double both = share(server.host_shared_bandwidth);
+  const double h2d = std::min(share(server.h2d_aggregate), both);
+  const double d2h = std::min(share(server.d2h_aggregate), both);
+  for (Fitted<CopyModel>& copy : gpu.fitted.copies) {
+    if (copy.model.mechanism != CopyMechanism::peer) limit(copy.model, copy.model.to_device ? h2d : d2h);
+  }
+  gpu.h2d.bandwidth = std::min(gpu.h2d.bandwidth, BytesPerSecond(h2d));
+  gpu.d2h.bandwidth = std::min(gpu.d2h.bandwidth, BytesPerSecond(d2h));
+  const BytesPerSecond in = std::min(gpu.h2d_bandwidth_duplex.value_or(gpu.h2d.bandwidth), gpu.h2d.bandwidth);
+  const BytesPerSecond out = std::min(gpu.d2h_bandwidth_duplex.value_or(gpu.d2h.bandwidth), gpu.d2h.bandwidth);
+  const double together = in.value() + out.value();
+  const double fits = together > both ? both / together : 1.0;
+  gpu.h2d_bandwidth_duplex = BytesPerSecond(in.value() * fits);
+  gpu.d2h_bandwidth_duplex = BytesPerSecond(out.value() * fits);
+  return gpu;
 }
 
 }  // namespace spillway::hwmodels

@@ -100,6 +100,7 @@ class FittedModel final : public ExecutionModel {
                               CopyMechanism mechanism) const override {
     return engine_.copy(direction, copies, bytes, mechanism);
   }
+  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
 
  private:
   /// What the number of tokens determines.

@@ -13,7 +13,7 @@ struct Tile {
   std::int32_t columns;
 };
 constexpr std::array<Tile, 7> kTiles{{{64, 64}, {64, 128}, {128, 64}, {128, 128}, {64, 256}, {128, 256}, {256, 128}}};
-constexpr std::array<std::int64_t, 4> kSplits{1, 2, 4, 8};
+constexpr std::array<std::int64_t, 6> kSplits{1, 2, 4, 8, 16, 32};
 constexpr double kPartialSumBytes = 4.0;  // fp32
 
 double real(std::int64_t count) { return static_cast<double>(count); }

@@ -6,7 +6,7 @@
 //           a, u, r, p             loss at tile edges, prologue, cost of a split, exponent                 GemmModel
 //           SM                     streaming multiprocessors                                              GemmModel
 //           T                      tiles of M x N outputs: 64x64 64x128 128x64 128x128 64x256 128x256 256x128
-//           S                      splits of k: 1, 2, 4, 8
+//           S                      splits of k: 1, 2, 4, 8, 16, 32
 // Computed, in seconds
 //   waves(T, s)   = ceil(ceil(m / M) ceil(n / N) s / SM)
 //   tile(T, s)    = 2 M N (ceil(k / s) + u) (1 + 64 a (1 / M + 1 / N)) SM / P
@@ -54,7 +54,7 @@ class GemmTime {
   GemmTime() = default;
   GemmTime(const GemmModel& model, std::int64_t n, std::int64_t k, double weight_bytes, double element_bytes);
 
-  /// m >= 1. About half a microsecond: callers keep the result.
+  /// m >= 1. Nearly a microsecond: callers keep the result.
   [[nodiscard]] KernelTime at(std::int64_t m) const;
   /// Without the residual.
   [[nodiscard]] KernelTime modelled(std::int64_t m) const;
@@ -66,7 +66,7 @@ class GemmTime {
     double wave_seconds = 0.0;
     double split_seconds = 0.0;  // per token
   };
-  static constexpr std::size_t kCandidates = 28;
+  static constexpr std::size_t kCandidates = 42;
 
   double launch_ = 0.0;
   std::int64_t sm_count_ = 1;

@@ -60,6 +60,7 @@ class TableModel final : public ExecutionModel {
                               CopyMechanism mechanism) const override {
     return engine_.copy(direction, copies, bytes, mechanism);
   }
+  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
 
  private:
   /// What the number of tokens determines.
@@ -128,6 +129,7 @@ class LoggedIterations final : public ExecutionModel {
                               CopyMechanism mechanism) const override {
     return engine_.copy(direction, copies, bytes, mechanism);
   }
+  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
 
  private:
   static EngineProfile without_host(EngineProfile engine) {

@@ -61,6 +61,7 @@ class Roofline final : public ExecutionModel {
                               CopyMechanism mechanism) const override {
     return engine_.copy(direction, copies, bytes, mechanism);
   }
+  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
 
  private:
   void set_gemms(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel) {

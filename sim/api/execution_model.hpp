@@ -58,6 +58,20 @@ enum class CopyMechanism : std::uint8_t {
   peer,     // between GPUs
 };
 
+/// num / den, how many times as long something takes: 1 <= den <= num < 2^31.
+struct Slowdown {
+  std::int64_t num = 1;
+  std::int64_t den = 1;
+  [[nodiscard]] bool none() const { return num == den; }
+};
+
+/// What copies cost each other and the GPU's work.
+struct CopySharing {
+  Slowdown h2d{};      // of a transfer to the GPU while one from it is under way; launches share nothing
+  Slowdown d2h{};      // the same the other way round
+  Slowdown compute{};  // of a layer, or of what follows the layers, that starts while a copy is in flight
+};
+
 /// Predicts durations for one model on one GPU (per tensor-parallel rank) under one engine.
 ///
 /// Contract
@@ -72,6 +86,8 @@ class ExecutionModel {
   /// `copies` separate host-side copies of `bytes` in total, one direction (Stream::h2d or Stream::d2h).
   [[nodiscard]] virtual CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
                                       CopyMechanism mechanism) const = 0;
+  /// The same at every call. copy() and iteration() state times without it.
+  [[nodiscard]] virtual CopySharing copy_sharing() const { return {}; }
 };
 
 }  // namespace spillway

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hwmodels/kv_capacity.hpp"
+#include "hwmodels/models/engine_side.hpp"
 #include "hwmodels/models/execution_models.hpp"
 #include "sim/text.hpp"
 
@@ -64,7 +65,7 @@ class Assembler {
     if (hardware && size_memory()) {
       limit_length();
       problems_.attempt([&] {
-        assembly_.make_model = [gpu = hardware_.gpu, llm = llm_, engine = engine_, name = text("latency_model"),
+        assembly_.make_model = [gpu = gpu_among_others(), llm = llm_, engine = engine_, name = text("latency_model"),
                                 tensor_parallel = tensor_parallel(), kv_dtype = kv_dtype_bytes()] {
           return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype});
         };
@@ -105,6 +106,12 @@ class Assembler {
       }
     }
     return hardware && enough && llm && engine;
+  }
+
+  /// Its copies as they are while every rank copies.
+  [[nodiscard]] hwmodels::GpuProfile gpu_among_others() const {
+    if (!hardware_.server) return hardware_.gpu;
+    return hwmodels::with_server_limits(hardware_.gpu, *hardware_.server, tensor_parallel());
   }
 
   bool enough_gpus() {

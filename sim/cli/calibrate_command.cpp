@@ -229,8 +229,10 @@ ExitCode calibrate_errors(const CalibrateOptions& options) {
     for (const hwmodels::FitLine& line : hwmodels::fit_lines(gpu.fitted)) {
       const ErrorSummary& held = line.record->held_out;
       const auto& roofline = line.record->roofline;
-      out += fmt::format("| `{}` | {} | {} | {} / {} | {:+.1f}% | {} |\n", gpu.file.name, line.op, held.n,
-                         percent(held.median), percent(held.p95), 100.0 * held.bias,
+      const std::string judged = held.n == 0 ? std::string("none | |")
+                                             : fmt::format("{} | {} / {} | {:+.1f}%", held.n, percent(held.median),
+                                                           percent(held.p95), 100.0 * held.bias);
+      out += fmt::format("| `{}` | {} | {} | {} |\n", gpu.file.name, line.op, judged,
                          roofline ? fmt::format("{} / {}", percent(roofline->median), percent(roofline->p95)) : "");
     }
   }

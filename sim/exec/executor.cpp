@@ -9,12 +9,19 @@ namespace {
 
 constexpr std::int64_t kRatioLimit = std::int64_t{1} << 31;
 
-// floor and ceil of x * num / den; splitting x keeps every product below 2^62.
+__extension__ using Wide = __int128;  // holds every product of two int64
+
+// floor and ceil of x * num / den
 Duration scale_down(Duration x, std::int64_t num, std::int64_t den) {
-  return Duration(x.count() / den * num + x.count() % den * num / den);
+  return Duration(static_cast<std::int64_t>(Wide{x.count()} * num / den));
 }
 Duration scale_up(Duration x, std::int64_t num, std::int64_t den) {
-  return Duration(x.count() / den * num + (x.count() % den * num + den - 1) / den);
+  return Duration(static_cast<std::int64_t>((Wide{x.count()} * num + den - 1) / den));
+}
+
+void check(const Slowdown& slowdown) {
+  SPILLWAY_CHECK(1 <= slowdown.den && slowdown.den <= slowdown.num && slowdown.num < kRatioLimit,
+                 "slowdown " + std::to_string(slowdown.num) + "/" + std::to_string(slowdown.den));
 }
 
 }  // namespace
@@ -29,7 +36,7 @@ Copy CopyStream::complete() {
   const Copy done = fifo_.front();
   fifo_.pop_front();
   free_since_ = finish_;
-  finish_ = kNever;
+  finish_ = launched_ = kNever;
   if (!fifo_.empty()) start(free_since_);
   return done;
 }
@@ -38,6 +45,7 @@ void CopyStream::start(SimTime now) {
   started_ = timed_at_ = now;
   launch_left_ = fifo_.front().launch;
   transfer_left_ = fifo_.front().transfer;
+  launched_ = now + launch_left_;
   time_rest();
 }
 
@@ -46,10 +54,21 @@ void CopyStream::time_rest() {
   finish_ = timed_at_ + launch_left_ + transfer;
 }
 
-void CopyStream::set_slowdown(std::int64_t num, std::int64_t den, SimTime now) {
-  SPILLWAY_CHECK(1 <= den && den <= num && num < kRatioLimit,
-                 "slowdown " + std::to_string(num) + "/" + std::to_string(den));
-  if (num * den_ == num_ * den) return;
+void CopyStream::set_link_slowdown(const Slowdown& slowdown, SimTime now) {
+  check(slowdown);
+  link_ = slowdown;
+  change_slowdown(now);
+}
+
+void CopyStream::set_duplex_slowdown(const Slowdown& slowdown, SimTime now) {
+  duplex_ = slowdown;
+  change_slowdown(now);
+}
+
+void CopyStream::change_slowdown(SimTime now) {
+  const std::int64_t num = link_.num * duplex_.num;
+  const std::int64_t den = link_.den * duplex_.den;
+  if (Wide{num} * den_ == Wide{num_} * den) return;
   if (!fifo_.empty()) {
     const Duration elapsed = now - timed_at_;
     const Duration launched = std::min(elapsed, launch_left_);
@@ -62,6 +81,10 @@ void CopyStream::set_slowdown(std::int64_t num, std::int64_t den, SimTime now) {
   if (!fifo_.empty()) time_rest();
 }
 
+Executor::Executor(const CopySharing& sharing) : sharing_(sharing) {
+  for (const Slowdown& slowdown : {sharing.h2d, sharing.d2h, sharing.compute}) check(slowdown);
+}
+
 std::size_t Executor::lane(Stream stream) {
   SPILLWAY_CHECK(stream == Stream::h2d || stream == Stream::d2h, "a copy runs on h2d or d2h");
   return stream == Stream::h2d ? 0 : 1;
@@ -71,6 +94,21 @@ void Executor::issue(const Copy& copy) {
   CopyStream& stream = copies_[lane(copy.stream)];
   if (stream.size() == 0) charge_stall(copy.stream, stream.free_since(), now_);
   stream.issue(copy, now_);
+  if (stream.size() == 1) share_links();
+}
+
+void Executor::share_links() {
+  if (sharing_.h2d.none() && sharing_.d2h.none()) return;
+  const SimTime both = std::max(copies_[0].launched(), copies_[1].launched());
+  const bool duplex = both <= now_;
+  duplex_at_ = duplex ? kNever : both;
+  copies_[lane(Stream::h2d)].set_duplex_slowdown(duplex ? sharing_.h2d : Slowdown{}, now_);
+  copies_[lane(Stream::d2h)].set_duplex_slowdown(duplex ? sharing_.d2h : Slowdown{}, now_);
+}
+
+inline Duration Executor::stretched(Duration work) const {
+  if (sharing_.compute.none() || next_copy_done() == kNever) return work;
+  return scale_up(work, sharing_.compute.num, sharing_.compute.den);
 }
 
 void Executor::run_copies(LayerRule* rule, SimTime until) {
@@ -79,10 +117,16 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
   CopyStream& d2h = copies_[lane(Stream::d2h)];
   for (;;) {
     CopyStream& next = h2d.finish() < d2h.finish() ? h2d : d2h;
-    if (next.finish() > until || next.finish() == kNever) break;
-    now_ = next.finish();
+    const SimTime event = std::min(next.finish(), duplex_at_);
+    if (event > until || event == kNever) break;
+    now_ = event;
+    if (event < next.finish()) {
+      share_links();
+      continue;
+    }
     const Duration busy = now_ - next.started();
     const Copy copy = next.complete();
+    share_links();
     use_of(copy.stream).busy += busy;
     use_of(copy.stream).bytes += copy.bytes;
     if (rule != nullptr) rule->at_copy_done(copy, *this);
@@ -95,9 +139,11 @@ void Executor::begin(const IterationPlan& plan, SimTime start) {
   SPILLWAY_CHECK(plan.layers >= 0 && !plan.sub_batches.empty(), "an iteration has layers and sub-batches");
   run_copies(plan.rule, start);
 
-  // With nothing to wait for, the whole iteration is work that no event can delay; otherwise only `before` is.
-  const bool unhindered =
-      plan.rule == nullptr && std::ranges::all_of(plan.sub_batches, [](const auto& sub) { return sub.cpu.zero(); });
+  // With nothing to wait for and nothing that interferes, the whole iteration is work that no event can delay;
+  // otherwise only `before` is.
+  const bool interference = !sharing_.compute.none() && next_copy_done() != kNever;
+  const bool unhindered = plan.rule == nullptr && !interference &&
+                          std::ranges::all_of(plan.sub_batches, [](const auto& sub) { return sub.cpu.zero(); });
   Duration work{};
   for (const SubBatchTimes& sub : plan.sub_batches) {
     SPILLWAY_CHECK(sub.gpu.fits(plan.layers) && sub.cpu.fits(plan.layers), "one time per layer");
@@ -116,7 +162,7 @@ void Executor::begin(const IterationPlan& plan, SimTime start) {
 // Brings the state to `target`, or to `until` if that comes first; says whether it got to `target`.
 inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
   const SimTime stop = std::min(target, until);
-  if (next_copy_done() <= stop) run_copies(rule, stop);
+  if (next_copy_event() <= stop) run_copies(rule, stop);
   now_ = stop;
   return target <= until;
 }
@@ -127,14 +173,17 @@ inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
   if (!at_gate_) {
     const SimTime gate = std::max(compute_free_, cpu_done_[static_cast<std::size_t>(sub_batch_)]);
     if (!reach(plan.rule, gate, until)) return false;
-    if (waits_for != nullptr) waits_for->at_layer_start(layer_, sub_batch_, *this);
     at_gate_ = true;
+    if (waits_for != nullptr) {
+      waits_for->at_layer_start(layer_, sub_batch_, *this);
+      if (next_copy_event() <= now_) run_copies(plan.rule, now_);
+    }
   }
   while (waits_for != nullptr && !waits_for->ready(layer_, sub_batch_)) {
     SPILLWAY_CHECK(next_copy_done() != kNever, "layer " + std::to_string(layer_) + ", sub-batch " +
                                                    std::to_string(sub_batch_) + " waits at " +
                                                    std::to_string(now_.ns()) + " ns with no copy in flight");
-    if (!reach(plan.rule, next_copy_done(), until)) return false;
+    if (!reach(plan.rule, next_copy_event(), until)) return false;
   }
   at_gate_ = false;
   return true;
@@ -145,7 +194,7 @@ inline void Executor::compute(const IterationPlan& plan) {
   const auto sub = static_cast<std::size_t>(sub_batch_);
   const SubBatchTimes& times = plan.sub_batches[sub];
   const bool is_layer = layer_ < plan.layers;
-  const Duration work = is_layer ? times.gpu.at(layer_) : times.after;
+  const Duration work = stretched(is_layer ? times.gpu.at(layer_) : times.after);
   use_of(Stream::compute).stall += now_ - compute_free_;
   use_of(Stream::compute).busy += work;
   compute_free_ = now_ + work;

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/api/execution_model.hpp"
 #include "sim/api/layer_rule.hpp"
 #include "sim/units.hpp"
 
@@ -71,15 +72,18 @@ struct StreamUse {
 
 /// A copy engine: a FIFO that moves one copy at a time, each as soon as the one before it has ended.
 ///
-/// A copy takes launch + ceil(transfer * num / den), where num / den >= 1 is the link's slowdown. When the slowdown
-/// changes at t, the copy in flight is taken apart once: its work in "alone" nanoseconds loses the launch and the
-/// floor(elapsed * den / num) of transfer done since it was last timed, and the rest is timed anew from t.
+/// A copy takes launch + ceil(transfer * num / den), where num / den >= 1 is the product of two slowdowns: the link's,
+/// and that by the other direction. When the product changes at t, the copy in flight is taken apart once: its work in
+/// "alone" nanoseconds loses the launch and the floor(elapsed * den / num) of transfer done since it was last timed,
+/// and the rest is timed anew from t.
 class CopyStream {
  public:
   /// End of the copy in flight if the slowdown stays; kNever when the stream is free.
   [[nodiscard]] SimTime finish() const { return finish_; }
   /// Start of the copy in flight.
   [[nodiscard]] SimTime started() const { return started_; }
+  /// End of the launch of the copy in flight; kNever when the stream is free.
+  [[nodiscard]] SimTime launched() const { return launched_; }
   /// End of the last copy that ended.
   [[nodiscard]] SimTime free_since() const { return free_since_; }
   /// Copies in flight (at most one) and queued.
@@ -88,21 +92,26 @@ class CopyStream {
   void issue(const Copy& copy, SimTime now);
   /// Ends the copy in flight at finish() and starts the next one.
   Copy complete();
-  /// 1 <= den <= num < 2^31. An equal ratio changes nothing. O(1).
-  void set_slowdown(std::int64_t num, std::int64_t den, SimTime now);
+  /// An equal product changes nothing. O(1).
+  void set_link_slowdown(const Slowdown& slowdown, SimTime now);
+  void set_duplex_slowdown(const Slowdown& slowdown, SimTime now);
 
  private:
   void start(SimTime now);
+  void change_slowdown(SimTime now);
   void time_rest();
 
   boost::circular_buffer<Copy> fifo_;
   SimTime finish_ = kNever;
   SimTime started_{};
+  SimTime launched_ = kNever;
   SimTime free_since_{};
   SimTime timed_at_{};  // when the two below were what was left
   Duration launch_left_{};
   Duration transfer_left_{};  // at slowdown 1
-  std::int64_t num_ = 1;
+  Slowdown link_{};
+  Slowdown duplex_{};
+  std::int64_t num_ = 1;  // the product of these two, below 2^62
   std::int64_t den_ = 1;
 };
 
@@ -122,13 +131,20 @@ struct RunOutcome {
 ///   after(s)    starts at max(end of the GPU step before, end of cpu(last, s))
 ///   finish      = the end of the last `after`; copies may still be in flight
 ///
-/// Order at one instant: d2h copy done, h2d copy done, CPU done, compute done, layer start, residency check. `until` is
-/// inclusive: a cut at t has done everything that happens at t.
+/// Copies share as CopySharing says: both directions are slowed from the instant at which the later of two launches has
+/// ended until one of the copies ends, each by its own ratio; a gpu(k, s) or after(s) that starts while a copy is in
+/// flight, launches included, takes ceil(time * num / den). `before` is mostly the host's work and takes what it takes.
 ///
-/// O(steps + copies) per iteration; O(sub-batches) when there is neither a rule nor CPU attention nor times per layer.
+/// Order at one instant: d2h copy done, h2d copy done, launch done, CPU done, compute done, layer start, residency
+/// check. `until` is inclusive: a cut at t has done everything that happens at t.
+///
+/// O(steps + copies) per iteration; O(sub-batches) when there is neither a rule nor CPU attention nor times per layer,
+/// and no copy in flight that slows compute down.
 /// Allocates only when a queue outgrows its buffer. A step that waits with no copy in flight throws InvariantError.
 class Executor final : private CopySink {
  public:
+  explicit Executor(const CopySharing& sharing = {});
+
   /// Starts an iteration at `start` >= now(), after run_copies(plan.rule, start).
   void begin(const IterationPlan& plan, SimTime start);
   /// Runs the iteration begun with this plan up to its finish or `until` >= now(), whichever comes first; again after a
@@ -141,7 +157,7 @@ class Executor final : private CopySink {
   /// From now() on, the link of `stream` (h2d or d2h) moves den bytes in the time that num take when it is not shared:
   /// 1 <= den <= num < 2^31. Initially 1/1.
   void set_slowdown(Stream stream, std::int64_t num, std::int64_t den) {
-    copies_[lane(stream)].set_slowdown(num, den, now_);
+    copies_[lane(stream)].set_link_slowdown({num, den}, now_);
   }
 
   [[nodiscard]] SimTime now() const { return now_; }
@@ -156,6 +172,13 @@ class Executor final : private CopySink {
   StreamUse& use_of(Stream stream) { return use_[static_cast<std::size_t>(stream)]; }
 
   void issue(const Copy& copy) override;
+  /// After a copy has started or ended, or the launch that `duplex_at_` foresaw has: sets what each direction costs the
+  /// other.
+  void share_links();
+  /// When a copy ends or the directions begin to share, if nothing changes before.
+  [[nodiscard]] SimTime next_copy_event() const { return std::min(next_copy_done(), duplex_at_); }
+  /// `work` that the compute stream starts now.
+  [[nodiscard]] Duration stretched(Duration work) const;
   bool reach(LayerRule* rule, SimTime target, SimTime until);
   bool reach_start(const IterationPlan& plan, SimTime until);
   void compute(const IterationPlan& plan);
@@ -164,8 +187,10 @@ class Executor final : private CopySink {
     use_of(stream).stall += std::max(Duration{}, start - std::max(free_since, iteration_start_));
   }
 
+  CopySharing sharing_;
   SimTime now_{};
   std::array<CopyStream, 2> copies_{};
+  SimTime duplex_at_ = kNever;  // end of the launch after which both directions transfer
   std::array<StreamUse, kStreams> use_{};
 
   SimTime iteration_start_ = kNever;  // kNever between iterations

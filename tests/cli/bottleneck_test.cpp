@@ -21,11 +21,14 @@ Bottleneck bottleneck_of(std::vector<std::string> arguments) {
   return find_bottleneck(run_replications(assembly, 1, 1, {}, {}).statistics);
 }
 
-/// The H100 with some values replaced, as a file: `hardware=` takes its path.
+/// The H100 with some values replaced, and without the fits that would come first, as a file: `hardware=` takes its
+/// path.
 std::string changed_h100(const std::string& name, const std::vector<std::pair<std::string, double>>& values) {
   std::ifstream original(std::string(SPILLWAY_SOURCE_DIR) + "/hwmodels/profiles/h100-80gb-sxm.json");
   nlohmann::json profile = nlohmann::json::parse(original);
   for (const auto& [key, value] : values) profile.at("values").at(key).at("value") = value;
+  profile.at("fitted").erase("copies");
+  profile.at("fitted").erase("all_reduce");
   const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / (name + ".json");
   std::ofstream(path) << profile;
   return "hardware=" + path.string();

@@ -14,13 +14,23 @@ namespace {
 __extension__ using Wide = __int128;  // no product of two int64 overflows it
 
 // In the order in which they happen at one instant.
-enum class Kind { d2h_done, h2d_done, cpu_done, compute_done, begin, layer_start, residency_check, slowdown };
+enum class Kind {
+  d2h_done,
+  h2d_done,
+  launch_done,
+  cpu_done,
+  compute_done,
+  begin,
+  layer_start,
+  residency_check,
+  slowdown
+};
 
 struct Event {
   SimTime time{};
   Kind kind = Kind::begin;
   std::int64_t sequence = 0;
-  std::size_t index = 0;  // slowdown: which change
+  std::size_t index = 0;  // slowdown: which change; launch_done: which stream
   bool operator<(const Event& other) const {
     return std::tie(time, kind, sequence) < std::tie(other.time, other.kind, other.sequence);
   }
@@ -45,14 +55,17 @@ struct StreamState {
   SimTime timed_at{};
   Duration launch_left{};
   Duration transfer_left{};
-  std::int64_t num = 1;
-  std::int64_t den = 1;
+  Event launch_end{.sequence = -1};
+  bool transfers = false;  // its launch is over
+  Slowdown link{};         // by others
+  Slowdown duplex{};       // by the other direction
 };
 
 class EventExecutor final : private CopySink {
  public:
-  EventExecutor(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule)
-      : iterations_(iterations), changes_(changes), rule_(rule) {
+  EventExecutor(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule,
+                const CopySharing& sharing)
+      : iterations_(iterations), changes_(changes), rule_(rule), sharing_(sharing) {
     for (std::size_t i = 0; i < changes_.size(); ++i) schedule(changes_[i].at, Kind::slowdown, i);
     if (!iterations_.empty()) schedule(SimTime{} + iterations_[0].gap, Kind::begin);
   }
@@ -86,6 +99,9 @@ class EventExecutor final : private CopySink {
         return copy_done(Stream::d2h);
       case Kind::h2d_done:
         return copy_done(Stream::h2d);
+      case Kind::launch_done:
+        streams_.at(event.index).transfers = true;
+        return share_links();
       case Kind::cpu_done:
         return cpu_done();
       case Kind::compute_done:
@@ -151,13 +167,16 @@ class EventExecutor final : private CopySink {
 
   void issue(const Copy& copy) override {
     state(copy.stream).queue.push_back({.copy = copy});
-    if (!state(copy.stream).working) start(copy.stream);
+    if (state(copy.stream).working) return;
+    start(copy.stream);
+    share_links();
   }
 
   void copy_done(Stream stream) {
     const Copy copy = end(stream).copy;
     use(stream).bytes += copy.bytes;
     if (!state(stream).queue.empty()) start(stream);
+    share_links();
     if (rule_ != nullptr) rule_->at_copy_done(copy, *this);
     if (waits_for_rule_) schedule(now_, Kind::residency_check);
   }
@@ -194,9 +213,12 @@ class EventExecutor final : private CopySink {
     if (running_) use(stream).stall += std::max(Duration{}, now_ - std::max(s.idle_since, iteration_start_));
     const Work& work = s.queue.front();
     switch (stream) {
-      case Stream::compute:
-        s.end = schedule(now_ + work.duration, Kind::compute_done);
+      case Stream::compute: {
+        const bool copies = state(Stream::h2d).working || state(Stream::d2h).working;
+        const bool shared = copies && work.layer >= 0;
+        s.end = schedule(now_ + (shared ? times(work.duration, sharing_.compute) : work.duration), Kind::compute_done);
         return;
+      }
       case Stream::cpu:
         s.end = schedule(now_ + work.duration, Kind::cpu_done);
         return;
@@ -204,48 +226,70 @@ class EventExecutor final : private CopySink {
       case Stream::d2h:
         s.launch_left = work.copy.launch;
         s.transfer_left = work.copy.transfer;
+        s.transfers = work.copy.launch == Duration{};
+        if (!s.transfers) {
+          s.launch_end = schedule(now_ + work.copy.launch, Kind::launch_done, static_cast<std::size_t>(stream));
+        }
         time_copy(stream);
     }
   }
 
+  // Rounded up.
+  static Duration times(Duration work, const Slowdown& by) {
+    return Duration(static_cast<std::int64_t>((Wide{work.count()} * by.num + by.den - 1) / by.den));
+  }
+
+  static Slowdown total(const StreamState& s) { return {s.link.num * s.duplex.num, s.link.den * s.duplex.den}; }
+
   void time_copy(Stream stream) {
     StreamState& s = state(stream);
-    const Wide stretched = (Wide{s.transfer_left.count()} * s.num + s.den - 1) / s.den;
-    const SimTime time = now_ + s.launch_left + Duration(static_cast<std::int64_t>(stretched));
+    const SimTime time = now_ + s.launch_left + times(s.transfer_left, total(s));
     s.end = schedule(time, stream == Stream::d2h ? Kind::d2h_done : Kind::h2d_done);
+  }
+
+  // Each direction is slowed while both transfer.
+  void share_links() {
+    const bool both = state(Stream::h2d).transfers && state(Stream::d2h).transfers;
+    slow_down(Stream::h2d, state(Stream::h2d).link, both ? sharing_.h2d : Slowdown{});
+    slow_down(Stream::d2h, state(Stream::d2h).link, both ? sharing_.d2h : Slowdown{});
   }
 
   Work end(Stream stream) {
     StreamState& s = state(stream);
     const Work work = s.queue.front();
     s.queue.pop_front();
-    s.working = false;
+    events_.erase(s.launch_end);  // a copy of no transfer time ends before its launch does
+    s.working = s.transfers = false;
     s.idle_since = now_;
     use(stream).busy += now_ - s.started;
     return work;
   }
 
   void change_slowdown(const SlowdownChange& change) {
-    StreamState& s = state(change.stream);
-    const bool same = Wide{s.num} * change.den == Wide{change.num} * s.den;
-    if (same) return;
-    if (s.working) {
-      const Duration elapsed = now_ - s.timed_at;
-      const Duration in_launch = std::min(elapsed, s.launch_left);
-      const Wide transferred = Wide{(elapsed - in_launch).count()} * s.den / s.num;
-      s.launch_left -= in_launch;
-      s.transfer_left -= Duration(static_cast<std::int64_t>(transferred));
-      s.timed_at = now_;
-      events_.erase(s.end);
-    }
-    s.num = change.num;
-    s.den = change.den;
-    if (s.working) time_copy(change.stream);
+    slow_down(change.stream, {change.num, change.den}, state(change.stream).duplex);
+  }
+
+  void slow_down(Stream stream, const Slowdown& link, const Slowdown& duplex) {
+    StreamState& s = state(stream);
+    const Slowdown before = total(s);
+    s.link = link;
+    s.duplex = duplex;
+    const Slowdown after = total(s);
+    if (!s.working || Wide{before.num} * after.den == Wide{after.num} * before.den) return;
+    const Duration elapsed = now_ - s.timed_at;
+    const Duration in_launch = std::min(elapsed, s.launch_left);
+    const Wide transferred = Wide{(elapsed - in_launch).count()} * before.den / before.num;
+    s.launch_left -= in_launch;
+    s.transfer_left -= Duration(static_cast<std::int64_t>(transferred));
+    s.timed_at = now_;
+    events_.erase(s.end);
+    time_copy(stream);
   }
 
   const std::vector<Iteration>& iterations_;
   const std::vector<SlowdownChange>& changes_;
   LayerRule* rule_;
+  CopySharing sharing_;
   std::set<Event> events_{};
   std::int64_t sequence_ = 0;
   SimTime now_{};
@@ -260,8 +304,9 @@ class EventExecutor final : private CopySink {
 
 }  // namespace
 
-Result execute(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule) {
-  return EventExecutor(iterations, changes, rule).execute();
+Result execute(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule,
+               const CopySharing& sharing) {
+  return EventExecutor(iterations, changes, rule, sharing).execute();
 }
 
 }  // namespace spillway::oracle

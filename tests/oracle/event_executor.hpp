@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/api/execution_model.hpp"
 #include "sim/api/layer_rule.hpp"
 #include "sim/units.hpp"
 
@@ -47,6 +48,7 @@ struct Result {
 };
 
 /// Runs the iterations one after the other, then every copy that is still in flight. `rule` may be null.
-Result execute(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule);
+Result execute(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule,
+               const CopySharing& sharing);
 
 }  // namespace spillway::oracle

@@ -426,6 +426,7 @@ class NaiveEngine final : public View, private Decision {
       ++shape.decode_sequences;
       ++shape.sampled_sequences;
       shape.decode_context += Tokens(r.computed + 1);
+      shape.decode_longest = std::max(shape.decode_longest, Tokens(r.computed + 1));
     }
     for (const RequestId id : chunks_) {
       const Request& r = requests_[id.slot];

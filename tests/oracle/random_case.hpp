@@ -36,8 +36,10 @@ class Dice {
 /// Durations are whole multiples of `scale` nanoseconds, so that scaling time is exact.
 class WholeModel final : public ExecutionModel {
  public:
-  explicit WholeModel(std::int64_t scale = 1, std::int64_t layers = 3) : scale_(scale), layers_(layers) {}
-  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(layers_); }
+  /// `longest` units of time for every token that the longest decode attends to.
+  explicit WholeModel(std::int64_t scale = 1, std::int64_t longest = 1, const CopySharing& sharing = {})
+      : scale_(scale), longest_(longest), sharing_(sharing) {}
+  [[nodiscard]] std::int32_t layers() const override { return kLayers; }
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     std::int64_t tokens = shape.decode_sequences;
     std::int64_t context = shape.decode_context.count();
@@ -46,20 +48,23 @@ class WholeModel final : public ExecutionModel {
       context += chunk.context.count() + chunk.new_tokens.count();
     }
     IterationTime time;
-    time.before = Duration(scale_ * (5 + shape.decode_sequences));
+    time.before = Duration(scale_ * (5 + shape.decode_sequences + longest_ * shape.decode_longest.count()));
     time.layer = Duration(scale_ * (20 + 3 * tokens + context / 8));
     time.after = Duration(scale_ * (2 + shape.sampled_sequences));
-    time.shares.compute = to_seconds(time.before + time.layer * layers_ + time.after);
+    time.shares.compute = to_seconds(time.before + time.layer * kLayers + time.after);
     return time;
   }
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism) const override {
     const std::int64_t cost = direction == Stream::h2d ? 2 : 3;
     return {Duration(scale_ * copies), Duration(scale_ * cost * bytes.count() / 64)};
   }
+  [[nodiscard]] CopySharing copy_sharing() const override { return sharing_; }
 
  private:
+  static constexpr std::int32_t kLayers = 3;
   std::int64_t scale_;
-  std::int64_t layers_;
+  std::int64_t longest_;
+  CopySharing sharing_;
 };
 
 /// The default settings of a policy, `overrides` applied on top (key -> value), engine keys included.

@@ -230,6 +230,34 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
   EXPECT_GT(full_host, 0);
 }
 
+/// When the last request ended; the start when a run ended before the first arrival.
+SimTime last_end(const FastRun& run) {
+  SimTime last{};
+  for (const RequestRecord& record : run.records) last = std::max(last, record.end);
+  return last;
+}
+
+// Copies that slow down each other and the GPU: every nanosecond is accounted for, and what moves is charged.
+TEST_P(EveryPolicy, SharedLinksKeepTheBooks) {
+  const WholeModel alone;
+  const WholeModel sharing(1, 1, {.h2d = {7, 4}, .d2h = {3, 2}, .compute = {9, 8}});
+  std::int64_t later = 0;
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
+    Settings settings;
+    NaiveConfig config;
+    oracle::draw_case(seed, policy(), 1, settings, config);
+    config.model = &alone;
+    const SimTime end = last_end(run_fast(config));
+    config.model = &sharing;
+    const FastRun run = run_fast(config);
+    expect_sound(config, run);
+    if (HasFatalFailure()) return;
+    later += last_end(run) > end ? 1 : 0;
+  }
+  EXPECT_GT(later, 0);
+}
+
 TEST_P(EveryPolicy, FairnessIsThatOfTheMeasuredSpan) {
   const WholeModel model;
   std::int64_t observed = 0;

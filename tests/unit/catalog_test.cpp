@@ -281,6 +281,29 @@ TEST(Catalog, LoadGpu_WhenADuplexFigureExceedsItsDirection_ThenRefuses) {
   EXPECT_FALSE(gpu.d2h_bandwidth_duplex.has_value());
 }
 
+TEST(Catalog, LoadGpu_WhenADuplexFigureIsAThousandTimesTooSmall_ThenRefuses) {
+  json document = h100();
+  document["values"]["h2d_bandwidth_duplex"]["value"] = 44.8e6;  // alone 52.4e9
+  EXPECT_TRUE(mentions(data_problems(load_gpu, document.dump()), "/values/h2d_bandwidth_duplex/value",
+                       "less than a thousandth"));
+}
+
+TEST(Catalog, LoadGpu_WhenCopiesSlowComputeDown_ThenByOneToTen) {
+  json document = h100();
+  json& field = document["values"]["copy_compute_slowdown"];
+  for (const double value : {0.94, 10.5}) {
+    field["value"] = value;
+    EXPECT_TRUE(
+        mentions(data_problems(load_gpu, document.dump()), "/values/copy_compute_slowdown/value", "between 1 and 10"))
+        << value;
+  }
+  field["value"] = 1.06;
+  EXPECT_EQ(load_gpu(temporary_file(document.dump())).copy_compute_slowdown, 1.06);
+  document["values"].erase("copy_compute_slowdown");
+  EXPECT_TRUE(mentions(data_problems(load_gpu, document.dump()), "/values/copy_compute_slowdown", "missing"));
+  for (const std::string& name : gpu_names()) EXPECT_FALSE(load_gpu(name).copy_compute_slowdown) << name;
+}
+
 // Both directions together never carry much less than the faster one alone: even the GH200, whose LPDDR5X they share.
 TEST(Catalog, Gpus_WhenLoaded_ThenHoldSmsCacheAndDuplexFigures) {
   for (const std::string& name : gpu_names()) {

@@ -493,6 +493,86 @@ TEST(Executor, Slowdown_StretchesOnlyTheTransferThatIsLeft) {
   EXPECT_EQ(finish({{110, 5, 1}}), at(111)) << "the copy has ended";
 }
 
+/// The script's copies and when each of them ended.
+class Timed final : public LayerRule {
+ public:
+  Timed(std::vector<Copy> copies, const Executor& clock) : copies_(std::move(copies)), clock_(clock) {}
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    if (layer > 0) return;
+    for (const Copy& copy : copies_) sink.issue(copy);
+  }
+  void at_copy_done(const Copy& copy, CopySink&) override {
+    (copy.stream == Stream::h2d ? h2d : d2h).push_back(clock_.now().ns());
+  }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
+  std::vector<std::int64_t> h2d{};
+  std::vector<std::int64_t> d2h{};
+
+ private:
+  std::vector<Copy> copies_;
+  const Executor& clock_;
+};
+
+TEST(Executor, Duplex_SlowsEachDirectionWhileBothTransfer) {
+  using Ends = std::vector<std::int64_t>;
+  const auto ends = [](const std::vector<Copy>& copies, const CopySharing& sharing, std::int64_t link = 1) {
+    Executor executor(sharing);
+    executor.set_slowdown(Stream::h2d, link, 1);
+    Timed rule(copies, executor);
+    EXPECT_EQ(iterate(executor, {1, std::vector<SubBatchTimes>{{.gpu = ns(1)}}, &rule}), ns(1));
+    executor.run_copies(&rule, kNever);
+    return std::pair(rule.h2d, rule.d2h);
+  };
+  const CopySharing sharing{.h2d = {3, 2}, .d2h = {2, 1}};
+  const auto in = [](std::int64_t transfer, std::int64_t launch = 0) { return copy(Stream::h2d, 0, transfer, launch); };
+  const auto out = [](std::int64_t transfer, std::int64_t launch = 0) {
+    return copy(Stream::d2h, 0, transfer, launch);
+  };
+  EXPECT_EQ(ends({in(100), out(100)}, {}), std::pair(Ends{100}, Ends{100}));
+  // 100 * 3 / 2 = 150, when the other has done 150 / 2 = 75 and goes on alone.
+  EXPECT_EQ(ends({in(100), out(100)}, sharing), std::pair(Ends{150}, Ends{175}));
+  EXPECT_EQ(ends({in(40), out(100)}, sharing), std::pair(Ends{60}, Ends{130}));
+  // 30 alone while the other launches; its 50 end at 30 + 100, and 66 (of 66.67) of the 70 are done then.
+  EXPECT_EQ(ends({in(100), out(50, 30)}, sharing), std::pair(Ends{134}, Ends{130}));
+  // The launch outlasts the other's transfer: nothing is shared.
+  EXPECT_EQ(ends({in(30), out(50, 30)}, sharing), std::pair(Ends{30}, Ends{80}));
+  // Both launch: shared from 30 on. 20 * 3 / 2 = 30, when 15 of the 50 are done.
+  EXPECT_EQ(ends({in(20, 10), out(50, 30)}, sharing), std::pair(Ends{30}, Ends{80}));
+  EXPECT_EQ(ends({in(40, 10), out(50, 30)}, sharing), std::pair(Ends{60}, Ends{95}));
+  // Shared up to 30 (15 of 100 done), the second launches up to 40 (10 more), shared up to 70 (15 more), 60 alone.
+  EXPECT_EQ(ends({in(20), in(20, 10), out(100)}, sharing), std::pair(Ends{30, 70}, Ends{130}));
+  // Behind each other without a gap, the directions share all the time: 60 and 60 * 3 / 2, 200.
+  EXPECT_EQ(ends({in(40), in(60), out(100)}, sharing), std::pair(Ends{60, 150}, Ends{175}));
+  // The link's own slowdown multiplies: 40 * 2 * 3 / 2.
+  EXPECT_EQ(ends({in(40), out(100)}, sharing, 2), std::pair(Ends{120}, Ends{160}));
+}
+
+TEST(Executor, Interference_StretchesStepsThatStartBesideACopy) {
+  const CopySharing sharing{.compute = {3, 2}};
+  const auto time = [&](const SubBatchTimes& times, std::int32_t layers, const std::vector<Copy>& copies) {
+    Executor executor(sharing);
+    Timed rule(copies, executor);
+    return iterate(executor, {layers, {&times, 1}, &rule});
+  };
+  const SubBatchTimes times{.before = ns(5), .gpu = ns(10)};
+  EXPECT_EQ(time(times, 3, {}), ns(5 + 30));
+  EXPECT_EQ(time(times, 3, {copy(Stream::h2d, 0, 12, 3)}), ns(5 + 15 + 20)) << "it ends as the second layer starts";
+  EXPECT_EQ(time(times, 3, {copy(Stream::d2h, 0, 13, 3)}), ns(5 + 30 + 10));
+  EXPECT_EQ(time(times, 3, {copy(Stream::d2h, 0, 0)}), ns(5 + 30)) << "it takes no time";
+  EXPECT_EQ(time(times, 3, {copy(Stream::d2h, 0, 0, 1)}), ns(5 + 35)) << "launches count";
+  const SubBatchTimes odd{.before = ns(4), .gpu = ns(7), .after = ns(5)};
+  EXPECT_EQ(time(odd, 1, {copy(Stream::h2d, 0, 100)}), ns(4 + 11 + 8)) << "10.5 and 7.5, rounded up";
+
+  // A copy that outlives its iteration, 0 to 40, beside ones without a rule: 15..30..45, then 55 and 65.
+  Executor executor(sharing);
+  Timed rule({copy(Stream::h2d, 0, 40)}, executor);
+  const SubBatchTimes layer{.gpu = ns(10)};
+  EXPECT_EQ(iterate(executor, {1, {&layer, 1}, &rule}), ns(15));
+  EXPECT_EQ(iterate(executor, {4, {&layer, 1}, nullptr}), ns(15 + 15 + 10 + 10));
+  EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(65), ns(0), Bytes(0)}));
+  EXPECT_EQ(iterate(executor, {4, {&layer, 1}, nullptr}), ns(40));
+}
+
 TEST(Executor, Cut_ChangesNothing) {
   const auto run_with_cuts = [](std::int64_t every) {
     Executor executor;
@@ -557,6 +637,7 @@ TEST(Executor, Misuse_IsAnInvariantError) {
   Executor executor;
   EXPECT_THROW(executor.run(plan, at(1)), InvariantError) << "not begun";
   EXPECT_THROW(executor.set_slowdown(Stream::h2d, 1, 2), InvariantError) << "faster than alone";
+  EXPECT_THROW(Executor({.d2h = {1, 2}}), InvariantError) << "faster than alone";
   EXPECT_THROW(executor.set_slowdown(Stream::cpu, 2, 1), InvariantError) << "no copy stream";
   EXPECT_THROW(executor.begin({2, {}, nullptr}, at(0)), InvariantError) << "no sub-batch";
   executor.begin(plan, at(5));

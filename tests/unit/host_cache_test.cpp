@@ -70,6 +70,7 @@ TEST(HostCache, Room_WhenAllIsOnItsWay_ThenNothingIsStored) {
 /// One prompt token computed takes 1,000 ns, an iteration at least 1 ns; a block's copy takes 2,000 ns.
 class TokenTimeModel final : public ExecutionModel {
  public:
+  explicit TokenTimeModel(const CopySharing& sharing = {}) : sharing_(sharing) {}
   [[nodiscard]] std::int32_t layers() const override { return 1; }
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     std::int64_t tokens = 0;
@@ -79,6 +80,10 @@ class TokenTimeModel final : public ExecutionModel {
   [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
     return CopyTime{Duration(0), Duration(bytes.count())};
   }
+  [[nodiscard]] CopySharing copy_sharing() const override { return sharing_; }
+
+ private:
+  CopySharing sharing_;
 };
 
 KvLayout layout(std::int64_t gpu, std::int64_t host_cache) {
@@ -119,6 +124,19 @@ TEST(HostCacheRun, AHit_ShowsInTimeToFirstToken) {
   EXPECT_EQ(statistics.engine.moved_h2d, Bytes(8'000));
   // A's blocks with iteration 2, B's with iteration 3; A's again are there already.
   EXPECT_EQ(statistics.engine.moved_d2h, Bytes(16'000));
+}
+
+// The same three prompts. Beside A's way to the host B takes half as long again, 65,001 * 3 / 2 rounded up. In the
+// third iteration A's blocks come while B's leave, 8,000 ns each alone: at 8,000 the way out is done and 8,000 * 4 / 5
+// of the way in; the other 1,600 come alone, and only then is the token computed.
+TEST(HostCacheRun, CopiesShareTheLinkAndSlowDownWhatRunsBesideThem) {
+  const TokenTimeModel model(CopySharing{.h2d = {5, 4}, .compute = {3, 2}});
+  const std::vector<RequestSpec> requests{prompt(0, {1, 2, 3, 4}), prompt(100'000, {5, 6, 7, 8}),
+                                          prompt(200'000, {1, 2, 3, 4})};
+  const Replay run = replay("vllm", {}, layout(5, 100), requests, model);
+  EXPECT_EQ(run.of(0).end - run.of(0).arrival, Duration(65'001));
+  EXPECT_EQ(run.of(1).end - run.of(1).arrival, Duration(97'502));
+  EXPECT_EQ(run.of(2).end - run.of(2).arrival, Duration(9'600 + 1'001));
 }
 
 // A block that the GPU still holds is not loaded, although the host has it too.

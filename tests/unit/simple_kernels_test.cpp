@@ -405,10 +405,24 @@ TEST(Iterations, Fit_WhenRowsFollowTheModel_ThenFindsIt) {
   for (const double ratio : ratios(model, rows)) EXPECT_NEAR(ratio, 1.0, kExact);
 }
 
-// Decode alone has no chunk pairs, so their cost stays open.
+// Decodes alone have no chunk pairs: nothing is known of their cost, and the other three are recovered.
+TEST(Iterations, Fit_WhenOnlyDecodesWereLogged_ThenChunkPairsCostNothing) {
+  std::vector<IterationRow> rows;
+  for (std::int64_t i = 1; i < 9; ++i) {
+    const auto tokens = static_cast<double>(i);
+    rows.push_back({i, 100 * i * i, 0.0, 5e-3 + 1e-5 * tokens + 2e-7 * (100.0 * tokens * tokens), {}});
+  }
+  const IterationModel model = fit_iterations(rows);
+  expect_relative(model.fixed_seconds, 5e-3);
+  expect_relative(model.token_seconds, 1e-5);
+  expect_relative(model.context_seconds, 2e-7);
+  EXPECT_EQ(model.pair_seconds, 0.0);
+}
+
+// Every sequence has 100 tokens of context, so the costs of a token and of its context cannot be told apart.
 TEST(Iterations, Fit_WhenRowsLeaveItOpen_ThenSaysWhatIsMissing) {
   std::vector<IterationRow> rows;
-  for (std::int64_t i = 1; i < 9; ++i) rows.push_back({i, 100 * i * i, 0.0, 1.0, {}});
+  for (std::int64_t i = 1; i < 9; ++i) rows.push_back({i, 100 * i, 0.0, static_cast<double>(i), {}});
   EXPECT_THAT(data_error([&] { static_cast<void>(fit_iterations(rows)); }),
               AllOf(HasSubstr("vary independently"), HasSubstr("there are 8")));
 }

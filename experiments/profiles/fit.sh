@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Fits the kernels of the bundled GPU profiles anew and writes them to hwmodels/profiles/.
+#
+#   experiments/profiles/fit.sh [DATA]     DATA: folder with the measured tables that README.md names
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+data=${1:-../shared/data}/ops
+if [[ ! -d $data ]]; then
+  echo "no measured tables in $data; see experiments/profiles/README.md" >&2
+  exit 1
+fi
+
+fit() {  # profile "what it stands for" measurements...
+  local name=$1 stands_for=$2
+  shift 2
+  echo "$name"
+  build/release/spillway calibrate fit "$@" --base "$name" --name "$name" --stands-for "$stands_for" \
+    --omit-measurements -o "hwmodels/profiles/$name.json"
+}
+
+fit h100-80gb-sxm "NVIDIA H100 SXM5 80 GB (HBM3); bf16 kernels of vLLM 0.24 (cuBLAS, FlashAttention 3)" \
+  "$data"/h100-sxm/{gemm,decode_attention,prefill_attention}.csv.gz "$data/vidur-h100/all_reduce.csv.gz" \
+  experiments/profiles/h100-80gb-sxm-copies.csv
+fit h200-141gb "NVIDIA H200 SXM5 141 GB (HBM3e); bf16 kernels of vLLM 0.24 (cuBLAS, FlashAttention 3)" \
+  "$data"/h200-sxm/{gemm,decode_attention,prefill_attention}.csv.gz
+fit a100-80gb-sxm "NVIDIA A100 SXM4 80 GB (HBM2e); bf16 kernels of vLLM 0.14 (cuBLAS, FlashAttention 2)" \
+  "$data"/a100-sxm/{gemm,decode_attention,prefill_attention}.csv.gz "$data/vidur-a100/all_reduce.csv.gz" \
+  elementwise="$data/vidur-a100/CodeLlama-34b-Instruct-hf-mlp.csv.gz" \
+  elementwise="$data/vidur-a100/Llama-2-7b-hf-mlp.csv.gz"
