@@ -20,7 +20,6 @@ using nlohmann::json;
 constexpr std::int64_t kSchemaVersion = 1;
 const std::array<std::string, 4> kSourceKinds{"measured", "datasheet", "borrowed", "assumed"};
 constexpr std::string_view kSuffix = ".json";
-constexpr std::size_t kMostBytes = 16'000'000;  // of one file
 const json::json_pointer kRoot{""};
 const json::json_pointer kValues{"/values"};
 
@@ -237,8 +236,8 @@ std::string read_file(const std::string& path) {
   std::array<char, 65536> buffer{};
   while (stream.read(buffer.data(), buffer.size()), stream.gcount() > 0) {
     content.append(buffer.data(), static_cast<std::size_t>(stream.gcount()));
-    if (content.size() > kMostBytes) {
-      throw DataError(fmt::format("is larger than {} MB, as no such file is", kMostBytes / 1'000'000), path,
+    if (content.size() > kMostFileBytes) {
+      throw DataError(fmt::format("is larger than {} MB, as no such file is", kMostFileBytes / 1'000'000), path,
                       "check that it is the file that you mean");
     }
   }

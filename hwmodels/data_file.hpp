@@ -116,6 +116,9 @@ class FieldReader {
 /// Whether an argument is a file's path, not the name of an embedded file: it contains '/' or ends in ".json".
 [[nodiscard]] bool is_path(std::string_view name_or_file);
 
+/// The most that a data file may have.
+inline constexpr std::size_t kMostFileBytes = 16'000'000;
+
 /// The bytes of a user's file. Throws DataError when it cannot be read, is no regular file, or exceeds 16 MB.
 [[nodiscard]] std::string read_file(const std::string& path);
 

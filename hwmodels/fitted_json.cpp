@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -260,6 +262,9 @@ void describe_curve(Io& io, const char* key, Points& curve) {
         std::adjacent_find(curve.points.begin(), curve.points.end(),
                            [](const auto& a, const auto& b) { return a.size >= b.size; }) == curve.points.end();
     io.require(ascending, key, "sizes must ascend");
+    io.require(std::all_of(curve.points.begin(), curve.points.end(),
+                           [](const auto& point) { return point.seconds <= kCell.high; }),
+               key, "a time must be at most 1000 s");
   }
 }
 
@@ -369,16 +374,41 @@ void describe_grid(Io& io, Tables& tables) {
   io.numbers("attention_s", tables.attention_seconds, kCell);
 }
 
+/// Ascending; that of a count begins with none.
+void check_axis(Reader& io, const char* key, const std::vector<double>& axis, bool count) {
+  io.require(std::adjacent_find(axis.begin(), axis.end(), std::greater_equal<>()) == axis.end(), key, "must ascend");
+  io.require(!count || axis.empty() || axis.front() == 0.0, key, "must begin with 0");
+}
+
+void check_cells(Reader& io, const LayerTables& tables) {
+  const std::array<std::size_t, 4> sizes{tables.chunk_axis.size(), tables.chunk_context_axis.size(),
+                                         tables.decodes_axis.size(), tables.decode_context_axis.size()};
+  // No product of axes that a file can hold exceeds a double.
+  double cells = 1.0;
+  for (const std::size_t size : sizes) cells *= static_cast<double>(size);
+  const std::vector<double>& seconds = tables.attention_seconds;
+  if (cells != static_cast<double>(seconds.size())) {
+    return io.fail("attention_s",
+                   fmt::format("must hold {:.0f} numbers, the product of the axes, not {}", cells, seconds.size()));
+  }
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    const std::size_t decodes = i / sizes[3] % sizes[2];
+    const std::size_t chunk = i / sizes[3] / sizes[2] / sizes[1];
+    if (seconds[i] >= 0.0 || (chunk == 0 && decodes == 0)) continue;
+    return io.fail(fmt::format("attention_s/{}", i), "must be a time where there is a chunk or a decode");
+  }
+}
+
 LayerTables read_layers(Reader& io) {
   LayerTables tables;
   describe_grid(io, tables);
   tables.per_token = read_curves(io, "seconds_by_tokens");
   tables.per_sequence = read_curves(io, "seconds_by_sequences");
-  const std::size_t cells = tables.chunk_axis.size() * tables.chunk_context_axis.size() * tables.decodes_axis.size() *
-                            tables.decode_context_axis.size();
-  io.require(
-      cells == tables.attention_seconds.size(), "attention_s",
-      fmt::format("must hold {} numbers, the product of the axes, not {}", cells, tables.attention_seconds.size()));
+  check_axis(io, "chunk_tokens", tables.chunk_axis, true);
+  check_axis(io, "chunk_context_tokens", tables.chunk_context_axis, false);
+  check_axis(io, "decodes", tables.decodes_axis, true);
+  check_axis(io, "decode_context_tokens", tables.decode_context_axis, false);
+  check_cells(io, tables);
   return tables;
 }
 
@@ -527,6 +557,9 @@ FittedKernels read_fitted(const json& section, const std::string& where, std::ve
       inner.integer("dtype_bytes", gemm.dtype_bytes, 1, 8);
       describe_gemm(inner, gemm.model);
       gemm.record = read_record(inner);
+      inner.require(std::none_of(kernels.gemm.begin(), kernels.gemm.end(),
+                                 [&](const FittedGemm& other) { return other.dtype_bytes == gemm.dtype_bytes; }),
+                    "dtype_bytes", "must not be that of another entry");
       inner.finish();
       kernels.gemm.push_back(std::move(gemm));
     }
@@ -539,8 +572,16 @@ FittedKernels read_fitted(const json& section, const std::string& where, std::ve
                 [](Reader& in, AllReduceModel& model) { model = read_all_reduce(in); });
   if (const json* copies = io.array("copies", true)) {
     for (std::size_t i = 0; i < copies->size(); ++i) {
-      kernels.copies.push_back(read_entry<CopyModel>((*copies)[i], io.place(fmt::format("copies/{}", i)), problems,
-                                                     [](Reader& in, CopyModel& model) { describe_copy(in, model); }));
+      const std::string at = fmt::format("copies/{}", i);
+      auto copy = read_entry<CopyModel>((*copies)[i], io.place(at), problems,
+                                        [](Reader& in, CopyModel& model) { describe_copy(in, model); });
+      io.require(std::none_of(kernels.copies.begin(), kernels.copies.end(),
+                              [&](const Fitted<CopyModel>& other) {
+                                return other.model.to_device == copy.model.to_device &&
+                                       other.model.mechanism == copy.model.mechanism;
+                              }),
+                 at, "must not have direction and mechanism of another entry");
+      kernels.copies.push_back(std::move(copy));
     }
   }
   read_optional(io, Op::cpu_attention, kernels.cpu_attention, kDescribeCpu);

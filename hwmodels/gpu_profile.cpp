@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -57,9 +58,15 @@ void read_kernels(FieldReader& in, GpuProfile& gpu) {
   if (!gpu.unknown.empty()) {
     return in.adopt({{fmt::format("scaling borrowed kernels takes {}, which is null", gpu.unknown.front()), at, {}}});
   }
-  const GpuProfile from = load_gpu(lender.get<std::string>());
-  if (!from.fitted_from.empty() || !from.fitted.complete()) {
-    return in.adopt({{fmt::format("{} has no fitted kernels of its own to lend", from.file.name), at, {}}});
+  // A lender that borrows is not read any further: two could lend to each other.
+  const auto own = [](const FieldReader& file) {
+    const json* theirs = file.section("fitted");
+    return theirs != nullptr && theirs->is_object() && !theirs->contains(kLender);
+  };
+  FieldReader file = open_data_file(kGpu, lender.get<std::string>());
+  const GpuProfile from = own(file) ? read_gpu(std::move(file)) : GpuProfile{};
+  if (!from.fitted.complete()) {
+    return in.adopt({{fmt::format("{} has no fitted kernels of its own to lend", lender.get<std::string>()), at, {}}});
   }
   gpu.fitted = borrowed(from.fitted, from.file.name, facts_of(from), facts_of(gpu));
   gpu.fitted_from = from.file.name;
@@ -68,31 +75,36 @@ void read_kernels(FieldReader& in, GpuProfile& gpu) {
 /// Fitted kernels come first: a plain value that says otherwise would change nothing, to the surprise of whoever set
 /// it.
 void require_agreement(FieldReader& in, const GpuProfile& gpu) {
-  const auto agree = [&](const char* key, double plain, double fitted, double within, const char* fit) {
-    const double ratio = plain / fitted;
-    in.require(
-        plain == 0.0 || (ratio <= within && ratio >= 1.0 / within), key,
-        fmt::format("is {:.4g} where fitted.{} says {:.4g}, which comes first: change both, or take fitted.{} out",
-                    plain, fit, fitted, fit));
+  const auto require = [&](bool agree, const char* key, double plain, double fitted, const char* fit) {
+    in.require(agree, key,
+               fmt::format("says {:.4g} where fitted.{} says {:.4g}, which comes first: change both, or take fitted.{} "
+                           "out",
+                           plain, fit, fitted, fit));
+  };
+  const auto require_close = [&](const char* key, double plain, double fitted) {
+    require(plain == 0.0 || std::abs(plain - fitted) <= 0.05 * fitted, key, plain, fitted, "copies");
   };
   for (const Fitted<CopyModel>& copy : gpu.fitted.copies) {
     if (copy.model.mechanism != CopyMechanism::many) continue;
     const HostLink& link = copy.model.to_device ? gpu.h2d : gpu.d2h;
-    agree(copy.model.to_device ? "h2d_bandwidth" : "d2h_bandwidth", link.bandwidth.value(), copy.model.bandwidth, 1.05,
-          "copies");
-    agree(copy.model.to_device ? "h2d_launch" : "d2h_launch", link.launch_seconds, copy.model.launch_seconds, 1.05,
-          "copies");
+    require_close(copy.model.to_device ? "h2d_bandwidth" : "d2h_bandwidth", link.bandwidth.value(),
+                  copy.model.bandwidth);
+    require_close(copy.model.to_device ? "h2d_launch" : "d2h_launch", link.launch_seconds, copy.model.launch_seconds);
   }
-  if (gpu.fitted.all_reduce && gpu.all_reduce) {
-    // A large one: small ones are mostly latency, of which one number says little.
-    constexpr double kBytes = 16.0 * 1024 * 1024;
-    const double plain = gpu.all_reduce->latency_seconds + 1.75 * kBytes / gpu.all_reduce->bus_bandwidth.value();
-    const double fitted = gpu.fitted.all_reduce->model.seconds(8, kBytes);
-    agree("all_reduce_bandwidth", 1.75 * kBytes / plain, 1.75 * kBytes / fitted, 1.5, "all_reduce");
-  }
+  if (!gpu.fitted.all_reduce || !gpu.all_reduce || gpu.fitted.all_reduce->model.by_ranks.empty()) return;
+  const BusBandwidth bus = bus_bandwidth(*gpu.all_reduce, gpu.fitted.all_reduce->model);
+  require(bus.agree(), "all_reduce_bandwidth", bus.plain, bus.fitted, "all_reduce");
 }
 
 }  // namespace
+
+BusBandwidth bus_bandwidth(const AllReduce& plain, const AllReduceModel& fitted) {
+  const auto& [ranks, curve] = *fitted.by_ranks.rbegin();
+  const Curve::Point& largest = curve.points.back();
+  const double moved = 2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks) * largest.size;
+  return {.plain = moved / (plain.latency_seconds + moved / plain.bus_bandwidth.value()),
+          .fitted = moved / largest.seconds};
+}
 
 void GpuProfile::need(std::initializer_list<std::string_view> fields, std::string_view purpose) const {
   for (const std::string_view field : fields) {

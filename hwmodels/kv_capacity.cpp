@@ -62,6 +62,7 @@ std::int64_t fitting_tensor_parallel(const GpuProfile& gpu, const LlmModel& llm,
 KvCapacity kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                        const KvSettings& settings) {
   check_settings(settings);
+  gpu.need({"memory"}, "the size of the KV cache");
   const std::int64_t degree = settings.tensor_parallel;
   if (const auto problem = llm.tensor_parallel_problem(degree)) throw ConfigError({*problem});
   const std::int64_t rotary_table = llm.max_positions * llm.rotated_dim() * llm.dtype_bytes;

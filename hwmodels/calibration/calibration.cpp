@@ -1,6 +1,7 @@
 #include "hwmodels/calibration/calibration.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -56,6 +57,16 @@ std::vector<std::size_t> folds_of(const std::vector<Row>& rows, const Key& key) 
   return folds;
 }
 
+/// What `predict` returns; nothing when the rows that are left leave a parameter open.
+template <class Predict>
+std::vector<double> unless_open(const Predict& predict) {
+  try {
+    return predict();
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
 /// Predicted / measured of every row by a model that was fitted without its fold; 0 where the other folds leave too
 /// little to fit.
 template <class Row, class Fit, class Ratios>
@@ -67,14 +78,9 @@ std::vector<double> held_out_ratios(const std::vector<Row>& rows, const std::vec
     std::vector<Row> held;
     for (std::size_t i = 0; i < rows.size(); ++i) (folds[i] == fold ? held : fitted).push_back(rows[i]);
     if (held.empty() || fitted.size() < fewest) continue;
-    std::vector<double> some;
-    try {
-      some = ratios(fit(fitted), held);
-    } catch (const DataError&) {
-      continue;  // the other folds leave a parameter open
-    }
+    const std::vector<double> some = unless_open([&] { return ratios(fit(fitted), held); });
     std::size_t next = 0;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (std::size_t i = 0; i < rows.size() && !some.empty(); ++i) {
       if (folds[i] == fold) all[i] = some[next++];
     }
   }
@@ -134,6 +140,20 @@ class Calibration {
  private:
   void begin(Op op) const {
     if (progress_) progress_(op_name(op));
+  }
+
+  /// What `fit` returns; what is wrong with the rows is told with the files that they come from.
+  template <class Row, class Fit>
+  auto fitted_to(const std::vector<Row>& rows, const Fit& fit) const {
+    try {
+      return fit(rows);
+    } catch (const DataError& error) {
+      std::set<std::string> files;
+      for (const Row& row : rows) files.insert(in_.files.at(static_cast<std::size_t>(row.place.file)).path);
+      std::vector<Problem> problems = error.problems();
+      for (Problem& problem : problems) problem.where = fmt::format("{}: {}", fmt::join(files, ", "), problem.where);
+      throw DataError(std::move(problems));
+    }
   }
 
   template <class Row>
@@ -265,8 +285,10 @@ class Calibration {
   /// call, for the shapes of five models at every batch and context that both were measured at. A shape that was not
   /// measured is replaced by the nearest one that was, in the sum of what was measured as in that of what is predicted.
   void judge_iterations() {
-    const auto& [gemm, gemm_ratio] = held_out_gemm_;
-    const auto& [decode, decode_ratio] = held_out_decode_;
+    const std::vector<GemmRow>& gemm = held_out_gemm_.first;
+    const std::vector<double>& gemm_ratio = held_out_gemm_.second;
+    const std::vector<AttentionRow>& decode = held_out_decode_.first;
+    const std::vector<double>& decode_ratio = held_out_decode_.second;
     if (gemm.empty() || decode.empty()) return;
     std::map<std::tuple<std::int64_t, std::int64_t>, std::map<std::int64_t, std::size_t>> by_shape;
     for (std::size_t i = 0; i < gemm.size(); ++i) {
@@ -336,7 +358,7 @@ class Calibration {
     const auto predict = [](const auto& model, const std::vector<Row>& some) { return ratios(model, some); };
     std::vector<double> held_out = held_out_ratios(rows, folds_of(rows, key), fewest, fit, predict);
     using Model = decltype(fit(rows));
-    return Fitted<Model>{fit(rows), record(rows, std::move(held_out), std::move(by), std::move(ranges))};
+    return Fitted<Model>{fitted_to(rows, fit), record(rows, std::move(held_out), std::move(by), std::move(ranges))};
   }
 
   void fit_lines() {
@@ -416,7 +438,7 @@ class Calibration {
   }
 
   /// Sizes from which a copy is judged against the bandwidth; smaller ones are a table.
-  static constexpr std::int64_t kLargeCopy = 64 * 1024;
+  static constexpr std::int64_t kLargeCopy = 65'536;
 
   /// Every block size but the ends predicted from its neighbours: once those at even places, once those at odd ones.
   static std::vector<std::pair<std::int64_t, double>> held_out_copies(const std::vector<CopyRow>& rows) {
@@ -435,8 +457,8 @@ class Calibration {
       std::vector<CopyRow> out;
       for (const CopyRow& row : rows) (held.contains(row.block_bytes) ? out : fitted).push_back(row);
       if (out.empty()) continue;
-      const std::vector<double> some = ratios(fit_copies(fitted), out);
-      for (std::size_t i = 0; i < out.size(); ++i) predicted.emplace_back(out[i].block_bytes, some[i]);
+      const std::vector<double> some = unless_open([&] { return ratios(fit_copies(fitted), out); });
+      for (std::size_t i = 0; i < some.size(); ++i) predicted.emplace_back(out[i].block_bytes, some[i]);
     }
     return predicted;
   }
@@ -464,7 +486,8 @@ class Calibration {
                      [](const CopyRow& row) { return row.block_bytes >= kLargeCopy; });
         if (!judged.empty()) about.roofline = summarise(roofline_ratios(*context_.base, judged));
       }
-      for (CopyModel& model : fit_copies(rows)) out_.copies.push_back({std::move(model), about});
+      std::vector<CopyModel> models = fitted_to(rows, [](const auto& some) { return fit_copies(some); });
+      for (CopyModel& model : models) out_.copies.push_back({std::move(model), about});
     }
   }
 
@@ -494,7 +517,9 @@ class Calibration {
     if (!in_.layers.empty()) {
       about.ranges.push_back(range_of("tokens", in_.layers, [](const LayerRow& r) { return r.count; }));
     }
-    LayerTables tables = tabulate_layers(in_.layers, in_.mixed);
+    LayerTables tables =
+        in_.mixed.empty() ? tabulate_layers(in_.layers, in_.mixed)
+                          : fitted_to(in_.mixed, [&](const auto& mixed) { return tabulate_layers(in_.layers, mixed); });
     tables.model = context_.layer_model;
     out_.layers = Fitted<LayerTables>{std::move(tables), std::move(about)};
   }
@@ -576,7 +601,7 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
   for (const GemmRow& row : in.gemm) formats[row.dtype_bytes].push_back(row);
   for (const auto& [format, rows] : formats) {
     const auto gemm = std::find_if(kernels.gemm.begin(), kernels.gemm.end(),
-                                   [&](const FittedGemm& g) { return g.dtype_bytes == format; });
+                                   [bytes = format](const FittedGemm& g) { return g.dtype_bytes == bytes; });
     if (gemm == kernels.gemm.end()) {
       check.skip(fmt::format("gemm in {}-byte numbers", format), rows.size(), kNoModel);
       continue;
@@ -605,11 +630,16 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
     check.add(std::string(op_name(op)), rows, ratios(fitted->model, rows),
               [&](const auto& row) { return inside(fitted->record, quantity, static_cast<double>(value(row))); });
   };
-  if (kernels.layers && !kernels.layers->model.attention_seconds.empty()) {
-    simple(Op::mixed_attention, kernels.layers, in.mixed, "decodes", [](const MixedRow& r) { return r.decodes; });
-  } else {
-    check.skip(op_name(Op::mixed_attention), in.mixed.size(), kNoModel);
-  }
+  // Of the rows of tables those that the tables tell of.
+  const auto tabulated = [&](Op op, const auto& rows, const char* quantity, const auto& value, const auto& known) {
+    auto kept = rows;
+    std::erase_if(kept, [&](const auto& row) { return !kernels.layers || !known(kernels.layers->model, row); });
+    if (!kept.empty()) simple(op, kernels.layers, kept, quantity, value);
+    check.skip(op_name(op), rows.size() - kept.size(), kNoModel);
+  };
+  tabulated(
+      Op::mixed_attention, in.mixed, "decodes", [](const MixedRow& r) { return r.decodes; },
+      [](const LayerTables& tables, const MixedRow& r) { return tables.holds(r.chunk > 0, r.decodes > 0); });
   simple(Op::elementwise, kernels.elementwise, in.elementwise, "bytes", [](const auto& r) { return r.bytes; });
   simple(Op::all_reduce, kernels.all_reduce, in.all_reduce, "bytes", [](const auto& r) { return r.bytes; });
   for (const bool to_device : {true, false}) {
@@ -634,12 +664,22 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
   simple(Op::cpu_attention, kernels.cpu_attention, in.cpu_attention, "kv_bytes",
          [](const auto& r) { return r.kv_bytes; });
   simple(Op::host, kernels.host, in.host, "sequences", [](const auto& r) { return r.sequences; });
-  simple(Op::layer, kernels.layers, in.layers, "tokens", [](const auto& r) { return r.count; });
+  tabulated(
+      Op::layer, in.layers, "tokens", [](const LayerRow& r) { return r.count; },
+      [](const LayerTables& tables, const LayerRow& r) {
+        return (r.per_sequence ? tables.per_sequence : tables.per_token).contains(r.kernel);
+      });
   simple(Op::iteration, kernels.iteration, in.iterations, "tokens", [](const auto& r) { return r.tokens; });
   return check.finish();
 }
 
 CheckReport check_roofline(const GpuProfile& profile, const Measurements& in) {
+  const auto copies = [&](bool to_device) {
+    return std::any_of(in.copies.begin(), in.copies.end(),
+                       [&](const CopyRow& row) { return row.to_device == to_device; });
+  };
+  if (copies(true)) profile.need({"h2d_bandwidth", "h2d_launch"}, "the analytic model of copies");
+  if (copies(false)) profile.need({"d2h_bandwidth", "d2h_launch"}, "the analytic model of copies");
   Checker check(in);
   const auto always = [](const auto&) { return true; };
   std::vector<GemmRow> gemm;

@@ -45,7 +45,8 @@ struct CheckReport {
   std::vector<std::string> skipped;
 };
 [[nodiscard]] CheckReport check_profile(const GpuProfile& profile, const Measurements& measurements);
-/// The same of the analytic model, whose figures the profile must state.
+/// The same of the analytic model, whose figures the profile must state: throws ConfigError when it lacks those of
+/// copies that are to be judged.
 [[nodiscard]] CheckReport check_roofline(const GpuProfile& profile, const Measurements& measurements);
 
 /// Predicted / measured under the analytic model; what it does not know it does not predict.

@@ -67,9 +67,7 @@ KernelTime decode_time(const DecodeAttentionTime& kernel, const AttentionRow& ro
 }
 
 KernelTime prefill_time(const PrefillAttentionTime& kernel, const AttentionRow& row) {
-  const std::vector<PrefillChunk> chunks(static_cast<std::size_t>(row.batch),
-                                         {Tokens(row.new_tokens), Tokens(row.context)});
-  return kernel.at(chunks);
+  return kernel.equal(real(row.batch), {Tokens(row.new_tokens), Tokens(row.context)});
 }
 
 template <class Row, class Key, class Build, class Time>

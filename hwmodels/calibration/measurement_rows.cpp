@@ -85,7 +85,7 @@ std::optional<double> RowSource::amount(std::string_view name, double least, dou
 std::optional<double> RowSource::duration(std::string_view name, double seconds) {
   if (seconds >= kLeastSeconds && seconds <= kMostSeconds) return seconds;
   if (seconds <= 0.0) {
-    bad(name, fmt::format("a time must be above 0, not {}", seconds), kCorrect);
+    bad(name, fmt::format("a time must be above 0, not {:.6g} s", seconds), kCorrect);
   } else {
     bad(name, fmt::format("{} s is {} than anything that is measured", seconds, seconds < 1.0 ? "shorter" : "longer"),
         "the unit is probably wrong");

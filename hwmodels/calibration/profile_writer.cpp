@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "hwmodels/gpu_profile.hpp"
@@ -36,18 +37,33 @@ void set_value(ordered_json& values, const char* key, const ordered_json& value,
 }
 
 /// A measured link in place of the base's, within the base's other figures: the slope of a fit may exceed the peak by
-/// what the launch makes up for, and what the base's link reaches while both directions are busy says nothing of a
-/// slower one.
+/// what the launch makes up for, and a slower link cannot carry what the base's does while both directions are busy, so
+/// the base's share of what one direction reaches alone is kept.
 void set_link(ordered_json& values, const std::string& direction, const Fitted<CopyModel>& link) {
+  const ordered_json alone = values[direction + "_bandwidth"]["value"];
   const ordered_json& peak = values["host_link_peak"]["value"];
   double bandwidth = link.model.bandwidth;
   if (peak.is_number()) bandwidth = std::min(bandwidth, peak.get<double>());
   set_value(values, (direction + "_bandwidth").c_str(), bandwidth, link.record.citation);
   set_value(values, (direction + "_launch").c_str(), link.model.launch_seconds, link.record.citation);
   ordered_json& duplex = values[direction + "_bandwidth_duplex"];
-  if (!duplex["value"].is_number() || duplex["value"].get<double>() <= bandwidth) return;
-  duplex["value"] = nullptr;
-  duplex["source"] = {{"kind", "assumed"}, {"cite", "not measured; the base's link is another"}};
+  if (!duplex["value"].is_number() || !alone.is_number() || duplex["value"].get<double>() <= bandwidth) return;
+  duplex["value"] = duplex["value"].get<double>() / alone.get<double>() * bandwidth;
+  duplex["source"] = {{"kind", "assumed"}, {"cite", "the base's share of the bandwidth of one direction alone"}};
+}
+
+/// Measured all-reduces in place of the base's two figures, unless these say the same: the latency of the smallest
+/// buffer, and the bandwidth by which the largest takes what it took.
+void set_all_reduce(ordered_json& values, const std::optional<AllReduce>& base, const Fitted<AllReduceModel>& fitted) {
+  if (base && bus_bandwidth(*base, fitted.model).agree()) return;
+  const auto& [ranks, curve] = *fitted.model.by_ranks.rbegin();
+  const Curve::Point& largest = curve.points.back();
+  const double moved = 2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks) * largest.size;
+  const double latency = curve.points.front().seconds;
+  const bool grows = latency < largest.seconds;
+  set_value(values, "all_reduce_latency", grows ? latency : 0.0, fitted.record.citation);
+  set_value(values, "all_reduce_bandwidth", moved / (largest.seconds - (grows ? latency : 0.0)),
+            fitted.record.citation);
 }
 
 /// `base` with what `fresh` holds in its place.
@@ -152,8 +168,12 @@ ordered_json measurements_json(const Measurements& in, bool with_rows) {
 /// element per line: rows of numbers stay rows.
 void pretty(const ordered_json& value, const std::string& indent, std::string& out) {
   const auto nested = [](const ordered_json& one) { return one.is_structured() && !one.empty(); };
+  // Names of kernels and files may be in any encoding.
+  const auto text_of = [](const ordered_json& one) {
+    return one.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  };
   if (!nested(value) || std::none_of(value.begin(), value.end(), nested)) {
-    out += value.dump();
+    out += text_of(value);
     return;
   }
   const std::string deeper = indent + " ";
@@ -162,7 +182,7 @@ void pretty(const ordered_json& value, const std::string& indent, std::string& o
   const char* separator = "\n";
   for (const auto& [key, member] : value.items()) {
     out += separator + deeper;
-    if (object) out += ordered_json(key).dump() + ": ";
+    if (object) out += text_of(ordered_json(key)) + ": ";
     pretty(member, deeper, out);
     separator = ",\n";
   }
@@ -174,7 +194,12 @@ void pretty(const ordered_json& value, const std::string& indent, std::string& o
 std::string profile_text(const ProfileText& text, const Measurements& measurements, const FittedKernels& fitted) {
   ordered_json document = document_of(text.base);
   FittedKernels kernels = fitted;
-  if (!text.base.empty()) kernels = merged(load_gpu(text.base).fitted, fitted);
+  std::optional<AllReduce> plain_all_reduce;
+  if (!text.base.empty()) {
+    GpuProfile base = load_gpu(text.base);
+    plain_all_reduce = base.all_reduce;
+    kernels = merged(std::move(base.fitted), fitted);
+  }
   document["name"] = text.name;
   document["stands_for"] = text.stands_for;
   document["error"] = error_text(kernels);
@@ -187,11 +212,28 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
   for (const bool to_device : {true, false}) {
     if (const Fitted<CopyModel>* link = link_of(fitted, to_device)) set_link(values, to_device ? "h2d" : "d2h", *link);
   }
+  if (fitted.all_reduce) set_all_reduce(values, plain_all_reduce, *fitted.all_reduce);
   document["fitted"] = ordered_json(to_json(kernels));
   document["measurements"] = measurements_json(measurements, text.with_measurements);
   std::string out;
   pretty(document, "", out);
-  return out + "\n";
+  out += "\n";
+  if (out.size() > kMostFileBytes) {
+    throw DataError(fmt::format("the profile would have {} MB, more than the {} MB that are read",
+                                out.size() / 1'000'000, kMostFileBytes / 1'000'000),
+                    text.path, "--omit-measurements leaves the measured rows out of it");
+  }
+  try {
+    static_cast<void>(read_gpu(FieldReader(kGpu, text.path, out)));
+  } catch (const DataError& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) {
+      problem.what = "no run would take the profile: " + problem.what;
+      problem.fix = "the measurements lead to it: check their units and shapes, and what they say of the device";
+    }
+    throw DataError(std::move(problems));
+  }
+  return out;
 }
 
 }  // namespace spillway::hwmodels

@@ -86,8 +86,8 @@ PrefillAttentionTime::PrefillAttentionTime(const PrefillAttentionModel& model, c
       norm_exponent_(model.norm_exponent),
       residual_(ResidualSlice(model.residual, prefill_point(1.0, 1.0, shape.q_heads, shape.kv_heads).shape)) {}
 
-void PrefillAttentionTime::add(Work& work, double sequences, double fresh, double context,
-                               double longest_context, const Packing& packing) const {
+void PrefillAttentionTime::add(Work& work, double sequences, double fresh, double context, double longest_context,
+                               const Packing& packing) const {
   const double last = (longest_context + fresh) / kTile;
   const double mean = (context + 0.5 * fresh) / kTile;
   const double blocks = sequences * packing.blocks * std::ceil(fresh * packing.rows_per_token / kTile);
@@ -100,8 +100,8 @@ void PrefillAttentionTime::add(Work& work, double sequences, double fresh, doubl
 
 KernelTime PrefillAttentionTime::at(std::span<const PrefillChunk> chunks, double decodes, double decode_context,
                                     double decode_longest) const {
-  const bool singles =
-      std::all_of(chunks.begin(), chunks.end(), [](const PrefillChunk& chunk) { return chunk.new_tokens == Tokens(1); });
+  const bool singles = std::all_of(chunks.begin(), chunks.end(),
+                                   [](const PrefillChunk& chunk) { return chunk.new_tokens == Tokens(1); });
   const Packing& packing = singles ? single_tokens_ : packing_;
   Work work;
   for (const PrefillChunk& chunk : chunks) {
@@ -110,6 +110,18 @@ KernelTime PrefillAttentionTime::at(std::span<const PrefillChunk> chunks, double
   }
   // The new token of a decode is among the tokens it attends to.
   if (decodes > 0.0) add(work, decodes, 1.0, decode_context / decodes - 1.0, decode_longest - 1.0, packing);
+  return time_of(work);
+}
+
+KernelTime PrefillAttentionTime::equal(double sequences, const PrefillChunk& chunk) const {
+  Work work;
+  const double context = real(chunk.context.count());
+  add(work, sequences, real(chunk.new_tokens.count()), context, context,
+      chunk.new_tokens > Tokens(1) ? packing_ : single_tokens_);
+  return time_of(work);
+}
+
+KernelTime PrefillAttentionTime::time_of(const Work& work) const {
   const double chunk = work.token_chunks / work.tokens;
   const double arithmetic = p_norm(work.blocks_seconds, longest_weight_ * work.longest_seconds, norm_exponent_);
   const double seconds = launch_ + p_norm(arithmetic, work.memory_seconds, norm_exponent_);

@@ -61,7 +61,7 @@ struct PrefillAttentionModel {
   double block_seconds = 0.0;
   double longest_weight = 0.0;
   double norm_exponent = 2.0;  // p, one of kNormExponents
-  bool packs_groups = false;  // in every call; false: only in those whose chunks have one token each
+  bool packs_groups = false;   // in every call; false: only in those whose chunks have one token each
   ResidualSurface residual;
 };
 
@@ -110,6 +110,8 @@ class PrefillAttentionTime {
   /// longest to `decode_longest`, in the same launch. O(chunks).
   [[nodiscard]] KernelTime at(std::span<const PrefillChunk> chunks, double decodes = 0.0, double decode_context = 0.0,
                               double decode_longest = 0.0) const;
+  /// `sequences` equal chunks in one launch. O(1).
+  [[nodiscard]] KernelTime equal(double sequences, const PrefillChunk& chunk) const;
 
  private:
   struct Work {
@@ -119,6 +121,7 @@ class PrefillAttentionTime {
     double tokens = 0.0;
     double token_chunks = 0.0;  // sum of c^2
   };
+  [[nodiscard]] KernelTime time_of(const Work& work) const;
   struct Packing {
     double blocks = 0.0;  // A / SM
     double rows_per_token = 1.0;

@@ -1,5 +1,7 @@
 #include "hwmodels/models/engine_side.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -30,7 +32,8 @@ void limit(CopyModel& copy, double bandwidth) {
 }  // namespace
 
 EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers)
-    : layers_(layers),
+    : gpu_(gpu.file.name),
+      layers_(layers),
       h2d_(gpu.h2d),
       d2h_(gpu.d2h),
       sharing_{.h2d = duplex_slowdown(gpu.h2d, gpu.h2d_bandwidth_duplex),
@@ -51,6 +54,7 @@ IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, Time
   const bool graph = tokens <= graph_tokens_ && (graph_prefill_ || shape.chunks.empty());
   if (!graph) layer.host += std::max(0.0, launch_floor_ - total(layer));
   const double gpu = total(before) + layers * total(layer) + total(after);
+  check_time("an iteration", gpu);
   const double sequences = static_cast<double>(shape.decode_sequences) + static_cast<double>(shape.chunks.size());
   const double host = host_fixed_ + host_per_sequence_ * sequences;
   before.host += host_overlapped_ ? std::max(0.0, host - gpu) : host;
@@ -66,6 +70,14 @@ IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, Time
   return time;
 }
 
+void EngineSide::check_time(const char* what, double seconds) const {
+  constexpr double kDay = 86'400.0;
+  if (seconds <= kDay) return;
+  throw DataError(
+      fmt::format("{} takes {:.3g} s by this profile: more than a day, so its figures cannot be true", what, seconds),
+      gpu_, "correct the profile, or fit it again");
+}
+
 CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const {
   SPILLWAY_CHECK(direction == Stream::h2d || direction == Stream::d2h, "copies run on the copy streams only");
   const bool to_device = direction == Stream::h2d;
@@ -75,11 +87,18 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
   });
   if (fitted == copies_.end()) {
     const HostLink& link = to_device ? h2d_ : d2h_;
+    if (link.bandwidth.value() <= 0.0) {
+      throw ConfigError(
+          fmt::format("{} does not state {}_bandwidth, which this run's copies take", gpu_, to_device ? "h2d" : "d2h"),
+          "hardware", "fit the profile again with --base NAME for the datasheet's figures, or with copies");
+    }
+    check_time("a copy", link.launch_seconds * count + bytes / link.bandwidth);
     return {.launch = round_seconds(link.launch_seconds * count), .transfer = round_seconds(bytes / link.bandwidth)};
   }
   const double all_bytes = static_cast<double>(bytes.count());
   const double transfer = all_bytes / fitted->bandwidth;
   const double seconds = count * fitted->seconds(count > 0.0 ? all_bytes / count : 0.0);
+  check_time("a copy", seconds);
   return {.launch = round_seconds(std::max(0.0, seconds - transfer)),
           .transfer = round_seconds(std::min(seconds, transfer))};
 }

@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "hwmodels/catalog.hpp"
@@ -32,15 +33,21 @@ class EngineSide {
   EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers);
 
   [[nodiscard]] std::int64_t layers() const { return layers_; }
-  /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them.
+  /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them. Throws DataError, as does copy(), when
+  /// it takes more than a day.
   [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
                                         const TimeShares& after) const;
-  /// By the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the direction.
+  /// By the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the direction. Throws
+  /// ConfigError when the profile has neither.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
   /// By the plain figures of the two directions, whatever the mechanism.
   [[nodiscard]] const CopySharing& copy_sharing() const { return sharing_; }
 
  private:
+  /// Throws DataError for a time that would overflow a clock before long.
+  void check_time(const char* what, double seconds) const;
+
+  std::string gpu_;
   std::int64_t layers_;
   HostLink h2d_;
   HostLink d2h_;

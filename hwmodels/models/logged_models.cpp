@@ -143,20 +143,25 @@ class LoggedIterations final : public ExecutionModel {
 
 }  // namespace
 
+std::string missing_from(const LayerTables& tables) {
+  for (const char* kernel : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {
+    if (!tables.per_token.contains(kernel)) return kernel;
+  }
+  if (tables.attention_seconds.empty()) return "attention";
+  if (!tables.holds(true, false)) return "attention of chunks";
+  return tables.holds(false, true) ? std::string() : "attention of decodes";
+}
+
 std::optional<Problem> table_model_problem(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel) {
   if (!gpu.fitted.layers) {
     return Problem{fmt::format("{} holds no layer tables, which latency_model=tables takes", gpu.file.name),
                    "latency_model", "use latency_model=auto, or fit dense.csv, attention.csv and per_sequence.csv"};
   }
   const LayerTables& tables = gpu.fitted.layers->model;
-  for (const char* kernel : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {
-    if (tables.per_token.contains(kernel)) continue;
-    return Problem{fmt::format("the layer tables of {} lack {}", gpu.file.name, kernel), "latency_model",
-                   "fit the engine's dense.csv as well"};
-  }
-  if (tables.attention_seconds.empty()) {
-    return Problem{fmt::format("the layer tables of {} lack attention", gpu.file.name), "latency_model",
-                   "fit the engine's attention.csv as well"};
+  if (const std::string missing = missing_from(tables); !missing.empty()) {
+    return Problem{
+        fmt::format("the layer tables of {} lack {}", gpu.file.name, missing), "latency_model",
+        fmt::format("fit the engine's {}.csv as well", missing.starts_with("attention") ? "attention" : "dense")};
   }
   if (!tables.model.empty() && tables.model != llm.file.name) {
     return Problem{fmt::format("the layer tables of {} were measured on {}, not on {}", gpu.file.name, tables.model,

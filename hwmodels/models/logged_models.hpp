@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
@@ -25,6 +26,8 @@
 
 namespace spillway::hwmodels {
 
+/// What of a model's layers these tables do not tell: "o_proj", "attention of chunks"; empty: nothing.
+[[nodiscard]] std::string missing_from(const LayerTables& tables);
 /// Why the profile's tables cannot tell the time of this model: there are none, one is missing, they were measured on
 /// another model, or tensor_parallel is not 1 (they are of one GPU). Empty when they can.
 [[nodiscard]] std::optional<Problem> table_model_problem(const GpuProfile& gpu, const LlmModel& llm,

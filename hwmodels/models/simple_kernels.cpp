@@ -72,6 +72,10 @@ double HostModel::seconds(std::int64_t sequences) const {
   return fixed_seconds + per_sequence_seconds * static_cast<double>(sequences);
 }
 
+bool LayerTables::holds(bool chunks, bool decodes) const {
+  return !attention_seconds.empty() && (!chunks || chunk_axis.size() > 1) && (!decodes || decodes_axis.size() > 1);
+}
+
 double LayerTables::attention(double chunk, double chunk_context, double decodes, double decode_context) const {
   if (chunk <= 0.0 && decodes <= 0.0) return 0.0;
   SPILLWAY_CHECK(!attention_seconds.empty(), "these tables hold no attention");

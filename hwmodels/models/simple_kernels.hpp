@@ -83,6 +83,8 @@ struct LayerTables {
   std::vector<double> decode_context_axis;
   std::vector<double> attention_seconds;
 
+  /// Whether the grid has calls with chunks, or with decodes, where that is asked for.
+  [[nodiscard]] bool holds(bool chunks, bool decodes) const;
   /// Multilinear between grid points; beyond the grid the last cell goes on linearly, never below 0. A context or a
   /// count (other than 0) below the smallest measured one counts as that: the first tile of a kernel costs the same
   /// however full it is, and between none and some the kernel changes. Nothing to do takes no time. O(16 + log points).

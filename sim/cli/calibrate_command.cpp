@@ -15,6 +15,7 @@
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/catalog.hpp"
 #include "sim/cli/output.hpp"
+#include "sim/config.hpp"
 #include "sim/printable.hpp"
 #include "sim/report/atomic_file.hpp"
 
@@ -37,7 +38,7 @@ hwmodels::MeasurementInput input_of(const std::string& text) {
   std::vector<std::string> ops;
   for (const hwmodels::Op one : hwmodels::all_ops()) ops.emplace_back(hwmodels::op_name(one));
   throw ConfigError(fmt::format("\"{}\" is no op", text.substr(0, equals)), text,
-                    fmt::format("ops: {}", fmt::join(ops, ", ")));
+                    suggestion(text.substr(0, equals), ops) + fmt::format("ops: {}", fmt::join(ops, ", ")));
 }
 
 Measurements read(const std::vector<std::string>& files) {
@@ -85,7 +86,23 @@ void print_notes(const Measurements& measurements) {
   }
 }
 
+/// A GPU's profile; where its name is wrong is told as `where`.
+GpuProfile load(const std::string& name_or_file, const std::string& where) {
+  try {
+    return hwmodels::load_gpu(name_or_file);
+  } catch (const ConfigError& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) problem.where = where;
+    throw ConfigError(std::move(problems));
+  }
+}
+
 std::string percent(double fraction) { return fmt::format("{:.1f}%", 100.0 * fraction); }
+
+/// Names of files may be in any encoding.
+std::string json_text(const nlohmann::json& value) {
+  return value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
 
 nlohmann::json line_json(const std::string& op, const ErrorSummary& error) {
   return {{"op", op}, {"n", error.n}, {"median", error.median}, {"p95", error.p95}, {"bias", error.bias}};
@@ -116,20 +133,26 @@ std::string stem_of(const std::string& path) { return std::filesystem::path(path
 
 ExitCode calibrate_fit(const CalibrateOptions& options) {
   std::optional<GpuProfile> base;
-  if (!options.base.empty()) base = hwmodels::load_gpu(options.base);
+  if (!options.base.empty()) base = load(options.base, "--base " + options.base);
   if (!options.model.empty()) static_cast<void>(hwmodels::load_llm(options.model));
   if (!options.out.ends_with(".json")) {
     throw ConfigError(fmt::format("the profile's name must end in .json, not be {}", options.out), "-o " + options.out,
                       "hardware=FILE takes such a file");
   }
+  { const AtomicFile writable(options.out); }  // a fit takes minutes: what cannot be written is told before it
   Measurements measurements = read(options.files);
   print_notes(measurements);
   settle(measurements, limits_of(base ? &*base : nullptr, measurements), options.drop_inconsistent);
   const hwmodels::FittedKernels fitted =
       hwmodels::calibrate(measurements, {base ? &*base : nullptr, options.model}, FitProgress());
   FitProgress::clear();
+  if (fitted.empty()) {
+    throw DataError("no row is left to fit", fmt::format("{}", fmt::join(options.files, ", ")),
+                    "rows that cannot be true were left out, and copies are fitted to those of one direction alone");
+  }
 
   hwmodels::ProfileText text;
+  text.path = options.out;
   text.name = options.name.empty() ? stem_of(options.out) : options.name;
   text.base = options.base;
   text.with_measurements = !options.omit_measurements;
@@ -137,7 +160,7 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
   if (text.stands_for.empty()) {
     const std::string gpu =
         base ? base->file.stands_for : measurements.device.name.value_or("a GPU that no file names");
-    text.stands_for = base && fitted.empty() ? gpu : fmt::format("{}; fitted to the files below", gpu);
+    text.stands_for = fmt::format("{}; fitted to the files below", gpu);
   }
   std::string out = header() + fmt::format("   {}\n", "held out");
   nlohmann::json ops = nlohmann::json::array();
@@ -149,7 +172,7 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
     ops.back()["roofline"] = line_json(line.op, *line.record->roofline);
   }
   write_file(options.out, hwmodels::profile_text(text, measurements, fitted));
-  print_result(options.json ? nlohmann::json{{"profile", options.out}, {"ops", ops}}.dump(2) + "\n" : out);
+  print_result(options.json ? json_text({{"profile", options.out}, {"ops", ops}}) : out);
   fmt::print(stderr, "wrote {}\n", printable(options.out));
   if (!base) {
     fmt::print(stderr, "memory, links and datasheet figures are null; a run that takes one names it (--base NAME)\n");
@@ -158,7 +181,7 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
 }
 
 ExitCode calibrate_check(const CalibrateOptions& options) {
-  const GpuProfile profile = hwmodels::load_gpu(options.profile);
+  const GpuProfile profile = load(options.profile, "calibrate check " + options.profile);
   Measurements measurements = read(options.files);
   print_notes(measurements);
   settle(measurements, limits_of(&profile, measurements), options.drop_inconsistent);
@@ -186,7 +209,7 @@ ExitCode calibrate_check(const CalibrateOptions& options) {
     ops.back()["worst"] = line.worst;
   }
   for (const std::string& skipped : report.skipped) fmt::print(stderr, "not checked: {}\n", printable(skipped));
-  print_result(options.json ? nlohmann::json{{"profile", profile.file.name}, {"ops", ops}}.dump(2) + "\n" : out);
+  print_result(options.json ? json_text({{"profile", profile.file.name}, {"ops", ops}}) : out);
   return ExitCode::ok;
 }
 
@@ -196,7 +219,7 @@ ExitCode calibrate_errors(const CalibrateOptions& options) {
       "| profile | op | held-out rows | median / p95 | bias | analytic model, all rows |\n"
       "|---|---|---|---|---|---|\n";
   for (const std::string& name : names) {
-    const GpuProfile gpu = hwmodels::load_gpu(name);
+    const GpuProfile gpu = load(name, "calibrate errors " + name);
     if (!gpu.fitted_from.empty() || gpu.fitted.empty()) {
       const std::string kernels =
           gpu.fitted_from.empty() ? "analytic model only" : fmt::format("kernels of `{}`, scaled", gpu.fitted_from);

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <span>
 
+#include "hwmodels/catalog.hpp"
 #include "sim/cli/assemble.hpp"
 #include "sim/cli/list.hpp"
 #include "sim/cli/output.hpp"
@@ -109,6 +110,9 @@ class Candidates {
         awaiting = word.find('=') == std::string::npos ? option_with_value(*at, word) : nullptr;
       } else if (const CLI::App* sub = subcommand(*at, word)) {
         at = sub;
+        operands_ = 0;
+      } else {
+        ++operands_;
       }
     }
     if (awaiting != nullptr) {
@@ -173,8 +177,14 @@ class Candidates {
 
   void add_operands(const CLI::App& app) {
     for (const CLI::App* sub : subcommands(app)) add(sub->get_name());
+    std::size_t place = 0;
     for (const CLI::Option* option : app.get_options()) {
-      if (option->get_positional()) add_values(option->get_type_name(), "");
+      if (!option->get_positional()) continue;
+      const bool list = option->get_items_expected_max() > 1;
+      const bool given = place++ < operands_;
+      // An operand of one word is offered until it is there, and what follows waits when it must be there.
+      if (list || !given) add_values(option->get_type_name(), "");
+      if (!list && !given && option->get_required()) break;
     }
   }
 
@@ -191,6 +201,12 @@ class Candidates {
     } else if (type == "NAME") {
       add_all(explainable_names(), prefix);
       add_files("json", prefix);  // a model's file, or its folder
+    } else if (type == "PROFILE") {
+      add_all(hwmodels::gpu_names(), prefix);
+      add_files("json", prefix);
+    } else if (type == "MODEL") {
+      add_all(hwmodels::llm_names(), prefix);
+      add_files("json", prefix);
     } else if (type == "SHELL") {
       add_all(completion_shells(), prefix);
     } else if (type == "FILE" || type == "DIR") {
@@ -237,6 +253,7 @@ class Candidates {
   }
 
   const Line& line_;
+  std::size_t operands_ = 0;  // words before the cursor that are neither flags nor their values
   Texts found_;
 };
 

@@ -180,10 +180,10 @@ void add_calibrate(CLI::App& app, CalibrateOptions& options, Command& command) {
   fit->add_option("-o,--out", options.out, "The profile to write")->required()->type_name("FILE");
   fit->add_option("--base", options.base,
                   "GPU or profile whose facts (memory, datasheet, links) and other fits are taken over")
-      ->type_name("NAME");
-  fit->add_option("--name", options.name, "The profile's name [the file's]")->type_name("NAME");
+      ->type_name("PROFILE");
+  fit->add_option("--name", options.name, "The profile's name [the file's]")->type_name("TEXT");
   fit->add_option("--stands-for", options.stands_for, "GPU and kernel library that were measured")->type_name("TEXT");
-  fit->add_option("--model", options.model, "The model that layer tables were measured on")->type_name("NAME");
+  fit->add_option("--model", options.model, "The model that layer tables were measured on")->type_name("MODEL");
   fit->add_flag("--omit-measurements", options.omit_measurements, "Write the fits without the measured rows");
   fit->add_flag("--json", options.json, "Print the errors as JSON");
   fit->footer([] {

@@ -166,6 +166,48 @@ TEST_F(Completion, NamesOfListAndExplain) {
   EXPECT_THAT(complete("spillway explain ./tr", {"spillway", "explain", "./tr"}), ElementsAre("./traces"));
 }
 
+TEST_F(Completion, CalibrateTakesFilesFlagsAndNames) {
+  EXPECT_THAT(complete("spillway cal", {"spillway", "cal"}), ElementsAre("calibrate"));
+  EXPECT_THAT(complete("spillway calibrate ", {"spillway", "calibrate", ""}),
+              UnorderedElementsAre("fit", "check", "errors"));
+  EXPECT_THAT(complete("spillway calibrate fit --ba", {"spillway", "calibrate", "fit", "--ba"}), ElementsAre("--base"));
+  EXPECT_THAT(complete("spillway calibrate fit --", {"spillway", "calibrate", "fit", "--"}),
+              UnorderedElementsAre("--base", "--drop-inconsistent", "--help", "--json", "--model", "--name",
+                                   "--omit-measurements", "--out", "--stands-for"));
+  EXPECT_THAT(complete("spillway calibrate fit tra", {"spillway", "calibrate", "fit", "tra"}),
+              UnorderedElementsAre("trace.csv", "traces"));
+  EXPECT_THAT(complete("spillway calibrate fit gemm=tra", {"spillway", "calibrate", "fit", "gemm", "=", "tra"}),
+              UnorderedElementsAre("trace.csv", "traces"));
+  EXPECT_THAT(complete("spillway calibrate fit decode_", {"spillway", "calibrate", "fit", "decode_"}), ElementsAre());
+  // A base and a profile are GPUs, or files of their form: no models, policies or metrics.
+  for (const char* command :
+       {"spillway calibrate fit trace.csv --base ", "spillway calibrate check ", "spillway calibrate errors "}) {
+    Words words{"spillway"};
+    const std::string line = command;
+    for (std::size_t begin = 9, end = 0; (end = line.find(' ', begin)) != std::string::npos; begin = end + 1) {
+      words.push_back(line.substr(begin, end - begin));
+    }
+    words.emplace_back();
+    const Words found = complete(line, words);
+    EXPECT_THAT(found, IsSupersetOf(hwmodels::gpu_names())) << line;
+    EXPECT_THAT(found, IsSupersetOf({"my.json", "traces"})) << line;
+    EXPECT_THAT(found, Not(Contains("ttft_ms"))) << line;
+    EXPECT_THAT(found, Not(Contains("hgx-h100-8"))) << line;
+  }
+  // After the profile of check come measurements.
+  EXPECT_THAT(complete("spillway calibrate check my.json tra", {"spillway", "calibrate", "check", "my.json", "tra"}),
+              UnorderedElementsAre("trace.csv", "traces"));
+  EXPECT_THAT(complete("spillway calibrate fit x.csv --model llama-3.1-8",
+                       {"spillway", "calibrate", "fit", "x.csv", "--model", "llama-3.1-8"}),
+              ElementsAre("llama-3.1-8b"));
+  EXPECT_THAT(complete("spillway calibrate fit x.csv -o my", {"spillway", "calibrate", "fit", "x.csv", "-o", "my"}),
+              ElementsAre("my.json"));
+  // What is free text has no completion.
+  EXPECT_THAT(complete("spillway calibrate fit x.csv --stands-for ",
+                       {"spillway", "calibrate", "fit", "x.csv", "--stands-for", ""}),
+              ElementsAre());
+}
+
 TEST_F(Completion, OtherWordBreaksAndQuotes) {
   // Without = among the breaks, the shell replaces the whole word.
   const std::string whole = "COMP_WORDBREAKS=$' \\t\\n\"\\'><;|&('";

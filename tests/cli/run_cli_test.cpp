@@ -278,7 +278,7 @@ TEST_F(RunCli, WithoutAKnownCommandTheCommandsAreNamed) {
   for (const auto& [arguments, what, fix] : std::vector<std::tuple<std::vector<std::string>, std::string, std::string>>{
            {{},
             "A subcommand is required",
-            "commands: run, list, explain, config, trace, completion; see spillway --help"},
+            "commands: run, list, explain, config, trace, calibrate, completion; see spillway --help"},
            {{"help"}, "unknown command \"help\"", "did you mean \"--help\"?"},
            {{"rnu", "seed=2"}, "unknown command \"rnu\"", "did you mean \"run\"?"},
            {{"config"}, "A subcommand is required", "commands: check, show, schema; see spillway config --help"},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -10,8 +11,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "hwmodels/calibration/calibration.hpp"
 #include "hwmodels/calibration/consistency.hpp"
+#include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/catalog.hpp"
+#include "hwmodels/models/execution_models.hpp"
 #include "sim/cli/assemble.hpp"
 #include "sim/error.hpp"
 #include "traces/length.hpp"
@@ -145,7 +149,60 @@ std::function<Outcome(const std::string&)> check_with(Load load) {
   };
 }
 
-/// Measurements must be read twice alike, have places that can be told, and be judged without a slip.
+/// Whatever latency models a profile that is accepted gives, the times that they tell are times, or are refused.
+hwmodels::Hardware check_hardware(const std::string& path) {
+  static const hwmodels::LlmModel kLlm = hwmodels::load_llm("llama-3.1-8b");
+  static const hwmodels::EngineProfile kEngine = hwmodels::load_engine("vllm-0.19");
+  const std::array<PrefillChunk, 2> chunks{{{Tokens(500), Tokens(0)}, {Tokens(1500), Tokens(100'000)}}};
+  const std::array<BatchShape, 3> shapes{{{.decode_sequences = 7,
+                                           .decode_context = Tokens(200'000),
+                                           .decode_longest = Tokens(131'072),
+                                           .chunks = chunks,
+                                           .sampled_sequences = 8},
+                                          {.decode_sequences = 1, .decode_context = Tokens(1), .sampled_sequences = 1},
+                                          {.chunks = chunks}}};
+  hwmodels::Hardware hardware = hwmodels::load_hardware(path);
+  const auto is_time = [](Duration time) { return time >= Duration(0) && time <= Duration(100'000'000'000'000); };
+  for (const char* name : {"auto", "fitted", "tables", "iterations", "roofline"}) {
+    try {
+      const auto model = hwmodels::make_execution_model(hardware.gpu, kLlm, kEngine, {name, 1, 2});
+      for (const BatchShape& shape : shapes) {
+        const IterationTime time = model->iteration(shape);
+        require(is_time(time.before) && is_time(time.layer) && is_time(time.after), "an iteration without a time");
+      }
+      for (const Stream direction : {Stream::h2d, Stream::d2h}) {
+        const CopyTime time = model->copy(direction, 64, Bytes(64 * 65536), CopyMechanism::many);
+        require(is_time(time.launch) && is_time(time.transfer), "a copy without a time");
+      }
+      require(!hwmodels::validity_text(hardware.gpu, hwmodels::resolved_latency_model(hardware.gpu, kLlm, {name, 1, 2}))
+                   .empty(),
+              "a model without a word on its error");
+    } catch (const UserError& error) {
+      (void)text_of(error);
+    }
+  }
+  return hardware;
+}
+
+/// What can be true of the rows is fitted to a profile, or refused; a profile is judged by the rows that it comes from.
+void check_fits(hwmodels::Measurements rows) {
+  try {
+    hwmodels::merge_repeats(rows);
+    (void)hwmodels::drop_inconsistent(rows, {});
+    hwmodels::GpuProfile profile;
+    profile.fitted = hwmodels::calibrate(rows, {}, {});
+    (void)hwmodels::profile_text({.name = "x", .stands_for = "x", .base = {}, .path = "fitted.json"}, rows,
+                                 profile.fitted);
+    for (const hwmodels::CheckLine& line : hwmodels::check_profile(profile, rows).lines) {
+      require(line.error.n > 0 && line.error.p95 >= line.error.median && line.error.median >= 0.0,
+              "errors that are none");
+    }
+  } catch (const UserError& error) {
+    (void)text_of(error);
+  }
+}
+
+/// Measurements must be read twice alike, have places that can be told, be judged without a slip, and be fitted.
 void check_measurements(const std::string& path) {
   const std::vector<hwmodels::MeasurementInput> input{{path, std::nullopt}};
   const hwmodels::Measurements rows = hwmodels::read_measurements(input);
@@ -157,6 +214,7 @@ void check_measurements(const std::string& path) {
   for (const Problem& problem : hwmodels::inconsistencies(rows, {})) {
     require(!problem.what.empty() && !problem.where.empty(), "a problem without text or place");
   }
+  check_fits(rows);
 }
 
 std::vector<std::filesystem::path> files_of(const std::string& folder) {
@@ -216,7 +274,7 @@ std::vector<Target> all_targets() {
     }
   };
   add("model", hwmodels::load_llm, {"/hwmodels/llms", "/tests/fuzz/models"});
-  add("hardware", hwmodels::load_hardware, {"/hwmodels/profiles", "/hwmodels/servers"});
+  add("hardware", check_hardware, {"/hwmodels/profiles", "/hwmodels/servers", "/tests/fuzz/profiles"});
   add("host", hwmodels::load_host, {"/hwmodels/hosts"});
   add("engine", hwmodels::load_engine, {"/hwmodels/engines"});
   add("measurements", check_measurements, {"/tests/fuzz/measurements"});

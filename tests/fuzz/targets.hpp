@@ -32,7 +32,8 @@ struct Target {
 ///
 /// A reader is held to the contract of TraceReader with bad rows refused and skipped: rows within their limits, `next`
 /// false for ever after the end, two readings of a file equal, nothing skipped where nothing is bad. A configuration
-/// that is accepted must resolve to itself in its canonical form.
+/// that is accepted must resolve to itself in its canonical form. The latency models of a profile that is accepted must
+/// tell times.
 [[nodiscard]] std::vector<Target> all_targets();
 
 }  // namespace spillway::fuzz

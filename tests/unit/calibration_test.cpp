@@ -925,9 +925,7 @@ TEST_F(RealTables, H100_WhenSeriesAreHeldOut_ThenErrsWithinTheBounds) {
   ASSERT_EQ(fitted.gemm.size(), 1U);
   expect_at_most(fitted.gemm[0].record, 384, 0.06, 0.22, "gemm");
   expect_at_most(fitted.decode_attention->record, 96, 0.07, 0.22, "decode attention");
-  // Of 96 rows five lie beyond p95, which three fast shapes of one series decide: about 5.8% / 27%, above the 25% that
-  // the A100's tables, with fifty times the rows, stay far below.
-  expect_at_most(fitted.prefill_attention->record, 96, 0.07, 0.30, "prefill attention");
+  expect_at_most(fitted.prefill_attention->record, 96, 0.07, 0.25, "prefill attention");
   EXPECT_GT(fitted.decode_iteration->held_out.n, 100);
   expect_at_most(*fitted.decode_iteration, fitted.decode_iteration->held_out.n, 0.05, 0.15, "decode iteration");
   // The tables that calls of attention look up follow what was fitted to 1%.

@@ -1,0 +1,492 @@
+// calibrate fit, check and errors as a user calls them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "hwmodels/catalog.hpp"
+#include "tests/cli/calibrate_files.hpp"
+#include "tests/cli/command.hpp"
+
+namespace spillway::test {
+namespace {
+
+using nlohmann::json;
+using testing::ContainsRegex;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr double kExact = 1e-9;
+
+class Calibrate : public CliTest {
+ protected:
+  void SetUp() override {
+    CliTest::SetUp();
+    write_text(file("base.json"), bare_profile());
+    write_text(file("gemm.csv"), gemm_table());
+    write_text(file("attention.csv"), attention_table());
+    write_text(file("elementwise.csv"), elementwise_table());
+  }
+  [[nodiscard]] Output calibrate(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "calibrate");
+    return spillway(arguments);
+  }
+  [[nodiscard]] json profile(const std::string& name) const { return json::parse(read_file(file(name))); }
+  /// What `--json` prints of a command that succeeds, by op.
+  [[nodiscard]] std::map<std::string, json> errors_of(std::vector<std::string> arguments) const {
+    arguments.emplace_back("--json");
+    const Output run = calibrate(arguments);
+    EXPECT_EQ(run.code, 0) << run.err;
+    std::map<std::string, json> lines;
+    if (run.code == 0) {
+      const json result = json::parse(run.out);
+      for (const json& line : result["ops"]) lines[line["op"]] = line;
+    }
+    return lines;
+  }
+  static void expect_error(const json& line, int n, double median, double p95, double bias) {
+    EXPECT_EQ(line["n"], n) << line;
+    EXPECT_NEAR(line["median"].get<double>(), median, kExact) << line;
+    EXPECT_NEAR(line["p95"].get<double>(), p95, kExact) << line;
+    EXPECT_NEAR(line["bias"].get<double>(), bias, kExact) << line;
+  }
+};
+
+TEST_F(Calibrate, FitWritesAProfileThatRunUses) {
+  const Output fit =
+      calibrate({"fit", "gemm.csv", "attention.csv", "elementwise.csv", "--base", "h100-80gb-sxm", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_EQ(fit.err, "wrote my.json\n");
+  EXPECT_THAT(fit.out, ContainsRegex("^op +n +median +p95 +bias +held out\n"));
+  for (const char* line : {"\ngemm +30 +[0-9.]+% +[0-9.]+% +[+-][0-9.]+% +whole \\(n, k\\) series\n",
+                           "\ndecode_attention +27 ", "\nprefill_attention +24 ", "\nelementwise +8 +0.0% +0.0% ",
+                           "\n  analytic model +30 ", "\ndecode_iteration +15 "}) {
+    EXPECT_THAT(fit.out, ContainsRegex(line));
+  }
+  const json written = profile("my.json");
+  const json base = json::parse(read_file(SPILLWAY_SOURCE_DIR "/hwmodels/profiles/h100-80gb-sxm.json"));
+  EXPECT_EQ(written["name"], "my");
+  EXPECT_EQ(written["values"], base["values"]);
+  EXPECT_THAT(written["stands_for"], HasSubstr("NVIDIA H100"));
+  EXPECT_EQ(written["measurements"]["files"].size(), 3U);
+  EXPECT_EQ(written["measurements"]["rows"]["gemm"]["rows"].size(), 30U);
+  EXPECT_EQ(written["measurements"]["rows"]["attention"]["rows"].size(), 51U);
+  EXPECT_LT(written["fitted"]["gemm"][0]["held_out"]["median"], 0.05);
+
+  const std::vector<std::string> run{"run", "--json", "workload.requests=20", "workload.rate=2"};
+  auto on = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), run.begin(), run.end());
+    const Output output = spillway(more);
+    EXPECT_EQ(output.code, 0) << output.err;
+    return json::parse(output.out);
+  };
+  const json fitted = on({"hardware=my.json"});
+  EXPECT_EQ(fitted["setup"]["latency_model"], "fitted");
+  EXPECT_EQ(fitted["inputs"][0]["name"], "my.json");
+  const json& held_out = written["fitted"]["gemm"][0]["held_out"];
+  EXPECT_THAT(fitted.dump(),
+              HasSubstr(fmt::format("held-out rows: gemm {:.1f}% / {:.1f}% (n = 30)",
+                                    100.0 * held_out["median"].get<double>(), 100.0 * held_out["p95"].get<double>())));
+  EXPECT_THAT(fitted.dump(), HasSubstr("elementwise 0.0% / 0.0% (n = 8)"));
+  const json analytic = on({"hardware=my.json", "latency_model=roofline"});
+  EXPECT_EQ(analytic["metrics"], on({"hardware=base.json"})["metrics"]);
+  EXPECT_NE(analytic["metrics"]["mean_tpot_ms"], fitted["metrics"]["mean_tpot_ms"]);
+}
+
+TEST_F(Calibrate, FitGivesTheSameBytesAgain) {
+  for (const char* out : {"a/one.json", "b/one.json"}) {
+    std::filesystem::create_directory(file(out).parent_path());
+    EXPECT_EQ(calibrate({"fit", "gemm.csv", "attention.csv", "--base", "h100-80gb-sxm", "-o", out}).code, 0);
+  }
+  EXPECT_EQ(read_file(file("a/one.json")), read_file(file("b/one.json")));
+  EXPECT_THAT(read_file(file("a/one.json")), HasSubstr("\"fitted\""));
+}
+
+TEST_F(Calibrate, JsonHoldsWhatTheProfileStates) {
+  const auto lines = errors_of({"fit", "gemm.csv", "elementwise.csv", "--base", "h100-80gb-sxm", "-o", "my.json"});
+  ASSERT_EQ(lines.size(), 2U);
+  const json fitted = profile("my.json")["fitted"];
+  json gemm = fitted["gemm"][0]["held_out"];
+  gemm["op"] = "gemm";
+  json roofline = fitted["gemm"][0]["roofline"];
+  roofline["op"] = "gemm";
+  gemm["roofline"] = roofline;
+  EXPECT_EQ(lines.at("gemm"), gemm);
+  EXPECT_GT(roofline["median"], 0.01);  // the table is not of that model
+  EXPECT_EQ(lines.at("elementwise")["n"], 8);
+}
+
+TEST_F(Calibrate, AnExistingProfileIsReplacedAndMayBeTheBase) {
+  write_text(file("my.json"), "something else");
+  ASSERT_EQ(calibrate({"fit", "gemm.csv", "--base", "base.json", "-o", "my.json"}).code, 0);
+  const json first = profile("my.json");
+  EXPECT_FALSE(first["fitted"].contains("elementwise"));
+  ASSERT_EQ(calibrate({"fit", "elementwise.csv", "--base", "./my.json", "-o", "my.json"}).code, 0);
+  const json second = profile("my.json");
+  EXPECT_EQ(second["fitted"]["gemm"], first["fitted"]["gemm"]);
+  EXPECT_TRUE(second["fitted"].contains("elementwise"));
+  EXPECT_EQ(second["values"], first["values"]);
+  EXPECT_EQ(files_left(), 5);  // the tables, the base and the profile
+}
+
+TEST_F(Calibrate, NamesAndRowsAsAskedFor) {
+  ASSERT_EQ(calibrate({"fit", "elementwise.csv", "--base", "h100-80gb-sxm", "-o", "my.json", "--name", "our-h100",
+                       "--stands-for", "our H100, our kernels", "--omit-measurements"})
+                .code,
+            0);
+  const json written = profile("my.json");
+  EXPECT_EQ(written["name"], "our-h100");
+  EXPECT_EQ(written["stands_for"], "our H100, our kernels");
+  EXPECT_FALSE(written["measurements"].contains("rows"));
+  EXPECT_EQ(written["measurements"]["files"][0]["rows"], 8);
+}
+
+TEST_F(Calibrate, OneOpOfAFile) {
+  const Output fit = calibrate({"fit", "decode_attention=attention.csv", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.err,
+              HasSubstr("attention.csv: only decode_attention was asked for; left out: 24 of prefill_attention"));
+  EXPECT_THAT(fit.out, HasSubstr("decode_attention"));
+  EXPECT_THAT(fit.out, Not(HasSubstr("prefill_attention")));
+  // A file whose name holds an equals sign is itself.
+  write_text(file("x=y.csv"), elementwise_table());
+  EXPECT_EQ(calibrate({"fit", "x=y.csv", "-o", "my.json"}).code, 0);
+}
+
+TEST_F(Calibrate, WithoutABaseTheFactsAreNullAndARunNamesTheFirst) {
+  const Output fit = calibrate({"fit", "gemm.csv", "attention.csv", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.err, HasSubstr("null; a run that takes one names it (--base NAME)"));
+  EXPECT_THAT(fit.out, Not(HasSubstr("analytic model")));
+  const json values = profile("my.json")["values"];
+  for (const auto& [key, entry] : values.items()) EXPECT_EQ(entry["value"], nullptr) << key;
+  const Output run = spillway({"run", "hardware=my.json", "-o", "out"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("my does not state memory, which the size of the KV cache takes"));
+  EXPECT_THAT(run.err, HasSubstr("set memory in my.json, or fit the profile again with --base NAME"));
+  EXPECT_FALSE(std::filesystem::exists(file("out")));
+}
+
+TEST_F(Calibrate, ARunThatCopiesOverALinkThatNoFileStatesNamesIt) {
+  ASSERT_EQ(calibrate({"fit", "gemm.csv", "attention.csv", "elementwise.csv", "-o", "my.json"}).code, 0);
+  json written = profile("my.json");
+  written["values"]["memory"]["value"] = 80'000'000'000;
+  write_text(file("my.json"), written.dump());
+  const std::vector<std::string> small{
+      "run", "hardware=my.json", "memory.gpu_kv=1GB", "workload.rate=50", "policy=vllm-v0", "workload.requests=100"};
+  EXPECT_EQ(spillway(small).code, 0);  // nothing is copied
+  std::vector<std::string> swaps = small;
+  swaps.insert(swaps.end(), {"engine.preemption=swap", "memory.host_kv=10GB"});
+  const Output run = spillway(swaps);
+  EXPECT_EQ(run.code, 2) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("my does not state d2h_bandwidth, which this run's copies take"));
+}
+
+TEST_F(Calibrate, CheckOfRowsOnTheFittedLineFindsNoError) {
+  ASSERT_EQ(calibrate({"fit", "elementwise.csv", "-o", "my.json"}).code, 0);
+  // The line is 2 us + bytes / 2 TB/s; 4e9 bytes lie beyond the 2e9 that were measured.
+  write_text(file("line.csv"), "kernel,tokens,bytes,latency_us\nother,1,6000000,5\nother,2,4000000000,2002\n");
+  const auto exact = errors_of({"check", "my.json", "line.csv"});
+  ASSERT_EQ(exact.size(), 1U);
+  expect_error(exact.at("elementwise"), 2, 0.0, 0.0, 0.0);
+  EXPECT_EQ(exact.at("elementwise")["outside"], 1);
+  const Output table = calibrate({"check", "my.json", "line.csv"});
+  EXPECT_THAT(table.out, ContainsRegex("^op +n +median +p95 +bias\nelementwise +2 +0.0% +0.0% +[+-]0.0%   1 outside"));
+  EXPECT_THAT(table.out, HasSubstr("line.csv line 2: measured 5 us, predicted 5 us"));
+}
+
+// Predicted / measured - 1 of 5 / 5, 5 / 10 and 5 / 2.5: 0, -0.5 and 1. The 95th percentile of 0, 0.5, 1 lies at 1.9.
+TEST_F(Calibrate, CheckIsTheArithmeticOfItsRows) {
+  ASSERT_EQ(calibrate({"fit", "elementwise.csv", "-o", "my.json"}).code, 0);
+  write_text(file("off.csv"), "kernel,tokens,bytes,latency_us\na,1,6000000,5\nb,1,6000000,10\nc,1,6000000,2.5\n");
+  const auto lines = errors_of({"check", "my.json", "off.csv"});
+  expect_error(lines.at("elementwise"), 3, 0.5, 0.95, 0.5 / 3.0);
+  EXPECT_EQ(lines.at("elementwise")["outside"], 0);
+  EXPECT_THAT(lines.at("elementwise")["worst"][2], HasSubstr("off.csv line 2: measured 5 us"));
+}
+
+TEST_F(Calibrate, CheckOfTheAnalyticModelIsItsFormula) {
+  const json values = json::parse(read_file(SPILLWAY_SOURCE_DIR "/hwmodels/profiles/h100-80gb-sxm.json"))["values"];
+  const auto value = [&](const char* key) { return values[key]["value"].get<double>(); };
+  const double bandwidth = value("gemm_memory_efficiency") * value("memory_bandwidth");
+  const double launch = value("kernel_overhead");
+  // One token through 8192 x 8192 is bound by memory, 8192 tokens by arithmetic.
+  const double bytes_1 = 2.0 * (8192.0 * 8192.0 + 8192.0 + 8192.0);
+  const double flops_8192 = 2.0 * 8192.0 * 8192.0 * 8192.0;
+  write_text(file("gemm.csv"),
+             fmt::format("m,n,k,latency_s\n1,8192,8192,{:.17g}\n8192,8192,8192,{:.17g}\n", launch + bytes_1 / bandwidth,
+                         launch + flops_8192 / (value("gemm_compute_efficiency") * value("peak_flops"))));
+  write_text(file("norm.csv"),
+             fmt::format("kernel,tokens,bytes,latency_s\nnorm,1,1e9,{:.17g}\n", 2.0 * (launch + 1e9 / bandwidth)));
+  write_text(file("copies.csv"),
+             fmt::format("direction,mechanism,block_bytes,copies,latency_s\nh2d,many,1000000,7,{:.17g}\n",
+                         7.0 * (value("h2d_launch") + 1e6 / value("h2d_bandwidth"))));
+  const double kv = 4.0 * 8.0 * 128.0 * 4097.0;
+  const double query = 4.0 * 32.0 * 128.0;
+  write_text(file("decode.csv"),
+             fmt::format("batch,q_heads,kv_heads,head_dim,new_tokens,context,latency_s\n16,32,8,128,1,4096,{:.17g}\n",
+                         value("attention_overhead") +
+                             16.0 * (kv + query) / (value("decode_attention_efficiency") * value("memory_bandwidth"))));
+  const auto lines =
+      errors_of({"check", "h100-80gb-sxm", "gemm.csv", "norm.csv", "copies.csv", "decode.csv", "--roofline"});
+  ASSERT_EQ(lines.size(), 4U);
+  expect_error(lines.at("gemm"), 2, 0.0, 0.0, 0.0);
+  expect_error(lines.at("elementwise"), 1, 0.5, 0.5, -0.5);
+  expect_error(lines.at("copy_h2d"), 1, 0.0, 0.0, 0.0);
+  expect_error(lines.at("decode_attention"), 1, 0.0, 0.0, 0.0);
+}
+
+/// Rows that each model can tell exactly, in the form that cuda_calibrate writes.
+constexpr const char* kExactRows = R"({
+  "schema_version": 1, "kind": "measurements",
+  "provenance": {"device": {"name": "Example GPU", "memory_bytes": 80000000000, "sm_count": 100, "l2_bytes": 40000000}},
+  "measurements": [
+    {"op": "all_reduce", "ranks": 2, "bytes": 1024, "unit": "us", "median": 10},
+    {"op": "all_reduce", "ranks": 2, "bytes": 1048576, "unit": "us", "median": 21},
+    {"op": "all_reduce", "ranks": 8, "bytes": 1048576, "unit": "us", "median": 33},
+    {"op": "copy_h2d", "mechanism": "many", "block_bytes": 1000000, "copies": 10, "unit": "us", "median": 220},
+    {"op": "copy_h2d", "mechanism": "many", "block_bytes": 3000000, "copies": 1, "unit": "us", "median": 62},
+    {"op": "copy_d2h", "mechanism": "gather", "block_bytes": 100000, "copies": 1, "unit": "us", "median": 7},
+    {"op": "copy_d2h", "mechanism": "gather", "block_bytes": 500000, "copies": 2, "unit": "us", "median": 30},
+    {"op": "cpu_attention", "threads": 1, "batch": 1, "context": 100, "kv_bytes": 1e7, "unit": "us", "median": 1010},
+    {"op": "cpu_attention", "threads": 1, "batch": 2, "context": 100, "kv_bytes": 2e7, "unit": "us", "median": 2010},
+    {"op": "cpu_attention", "threads": 2, "batch": 1, "context": 100, "kv_bytes": 1e7, "unit": "us", "median": 510},
+    {"op": "cpu_attention", "threads": 8, "batch": 1, "context": 100, "kv_bytes": 1e7, "unit": "us", "median": 260},
+    {"op": "cpu_attention", "threads": 8, "batch": 4, "context": 100, "kv_bytes": 4e7, "unit": "us", "median": 1010},
+    {"op": "host", "sequences": 1, "unit": "ms", "median": 1.1},
+    {"op": "host", "sequences": 10, "unit": "ms", "median": 2.0, "p10": 1.9, "p90": 2.5},
+    {"op": "host", "sequences": 100, "tensor_parallel": 2, "unit": "us", "median": 11000},
+    {"op": "layer", "kernel": "sampler", "per_sequence": true, "count": 1, "unit": "us", "median": 50},
+    {"op": "layer", "kernel": "sampler", "per_sequence": true, "count": 64, "unit": "us", "median": 90},
+    {"op": "layer", "kernel": "o_proj", "count": 64, "unit": "us", "median": 30},
+    {"op": "mixed_attention", "chunk": 512, "chunk_context": 0, "decodes": 0, "decode_context": 0, "unit": "us", "median": 50},
+    {"op": "mixed_attention", "chunk": 512, "chunk_context": 0, "decodes": 4, "decode_context": 100, "unit": "us", "median": 60},
+    {"op": "mixed_attention", "chunk": 0, "chunk_context": 0, "decodes": 4, "decode_context": 100, "unit": "us", "median": 20},
+    {"op": "iteration", "tokens": 10, "context": 0, "unit": "ms", "median": 6},
+    {"op": "iteration", "tokens": 20, "context": 0, "unit": "ms", "median": 7},
+    {"op": "iteration", "tokens": 10, "context": 1000, "unit": "ms", "median": 8},
+    {"op": "iteration", "tokens": 30, "context": 500, "unit": "ms", "median": 9}
+  ]
+})";
+
+TEST_F(Calibrate, RowsThatAModelTellsExactlyHaveNoError) {
+  write_text(file("rows.json"), kExactRows);
+  const Output fit = calibrate({"fit", "rows.json", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  const auto lines = errors_of({"check", "my.json", "rows.json"});
+  const std::map<std::string, int> rows{{"all_reduce", 3},      {"copy_h2d", 2}, {"copy_d2h", 2},
+                                        {"cpu_attention", 5},   {"host", 3},     {"layer", 3},
+                                        {"mixed_attention", 3}, {"iteration", 4}};
+  EXPECT_EQ(lines.size(), rows.size());
+  for (const auto& [op, n] : rows) {
+    ASSERT_TRUE(lines.contains(op)) << op;
+    expect_error(lines.at(op), n, 0.0, 0.0, 0.0);
+  }
+  // The numbers behind: 2 us + 50 GB/s, 2.5 us per 200 kB, and what the tool says of the device.
+  const json written = profile("my.json");
+  EXPECT_NEAR(written["values"]["h2d_bandwidth"]["value"].get<double>(), 50e9, 1.0);
+  EXPECT_NEAR(written["values"]["h2d_launch"]["value"].get<double>(), 2e-6, 1e-12);
+  EXPECT_EQ(written["values"]["d2h_bandwidth"]["value"], nullptr);  // only by a kernel that gathers
+  EXPECT_EQ(written["values"]["memory"]["value"], 80'000'000'000);
+  EXPECT_EQ(written["values"]["sm_count"]["value"], 100);
+  EXPECT_EQ(written["values"]["l2_cache"]["value"], 40'000'000);
+  EXPECT_THAT(written["stands_for"], HasSubstr("Example GPU"));
+  EXPECT_NEAR(written["fitted"]["host"]["fixed_s"].get<double>(), 1e-3, 1e-12);
+  EXPECT_NEAR(written["fitted"]["host"]["per_sequence_s"].get<double>(), 1e-4, 1e-13);
+}
+
+TEST_F(Calibrate, CheckSaysWhatTheProfileHasNoFitFor) {
+  write_text(file("rows.json"), kExactRows);
+  write_text(file("dense.csv"), "layer,tokens,time_us\no_proj,64,15\nqkv_proj,64,15\n");
+  write_text(file("mixed.csv"), "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n0,0,4,100,20\n");
+  ASSERT_EQ(calibrate({"fit", "rows.json", "-o", "my.json"}).code, 0);
+  const Output check = calibrate({"check", "my.json", "dense.csv", "gemm.csv", "--json"});
+  ASSERT_EQ(check.code, 0) << check.err;
+  EXPECT_THAT(check.err,
+              HasSubstr("not checked: 30 rows of gemm in 2-byte numbers: the profile has no fit for them\n"));
+  EXPECT_THAT(check.err, HasSubstr("not checked: 1 rows of layer: the profile has no fit for them\n"));
+  const json ops = json::parse(check.out)["ops"];
+  ASSERT_EQ(ops.size(), 1U);
+  expect_error(ops[0], 1, 1.0, 1.0, 1.0);  // 30 us of 15 us
+  // Tables of decodes alone do not tell a chunk's time.
+  ASSERT_EQ(calibrate({"fit", "mixed.csv", "-o", "decodes.json"}).code, 0);
+  const Output chunks = calibrate({"check", "decodes.json", "rows.json"});
+  EXPECT_EQ(chunks.code, 0) << chunks.err;
+  EXPECT_THAT(chunks.err, HasSubstr("not checked: 2 rows of mixed_attention: the profile has no fit for them\n"));
+  EXPECT_THAT(chunks.out, ContainsRegex("mixed_attention +1 +0.0% "));
+}
+
+TEST_F(Calibrate, EngineTablesAndLogsTellARunsTime) {
+  write_text(file("dense.csv"), dense_table());
+  write_text(file("heads.csv"), "layer,sequences,time_us\nlm_head,1,400\nlm_head,256,600\n");
+  write_text(file("calls.csv"), engine_attention_table());
+  write_text(file("log.csv"), iteration_table());
+  const auto result = [&](const std::string& hardware, const std::string& setting) {
+    const Output run = spillway({"run", "--json", "hardware=" + hardware, "workload.requests=20", setting});
+    EXPECT_EQ(run.code, 0) << run.err;
+    return run.code == 0 ? json::parse(run.out) : json();
+  };
+  ASSERT_EQ(calibrate({"fit", "dense.csv", "heads.csv", "calls.csv", "--base", "base.json", "--model", "llama-3.1-8b",
+                       "-o", "tables.json"})
+                .code,
+            0);
+  EXPECT_EQ(errors_of({"check", "tables.json", "calls.csv"}).at("mixed_attention")["p95"], 0.0);
+  const json tables = result("tables.json", "seed=1");
+  EXPECT_EQ(tables["setup"]["latency_model"], "tables");
+  EXPECT_THAT(tables.dump(),
+              HasSubstr("layer tables: 0.0% / 0.0% (n = 4)"));  // the second size of four layers
+  // One token at a time behind the prompt, 32 layers: 4 x 10.1 us + attention of 20 to 29 us, and 400 us for the head.
+  const json one = result("tables.json", "workload.arrival=constant");
+  EXPECT_GT(one["metrics"]["p50_itl_ms"]["value"], 32 * (0.0404 + 0.020) + 0.4);
+  EXPECT_EQ(result("tables.json", "model=llama-2-7b")["setup"]["latency_model"], "roofline");
+
+  ASSERT_EQ(calibrate({"fit", "log.csv", "--base", "base.json", "-o", "log.json"}).code, 0);
+  const json log = result("log.json", "seed=1");
+  EXPECT_EQ(log["setup"]["latency_model"], "iterations");
+  EXPECT_THAT(log.dump(), HasSubstr("logged iterations: 0.0% / 0.0% (n = 10)"));
+  EXPECT_GT(log["metrics"]["p50_itl_ms"]["value"], 5.0);  // 5 ms whatever is computed
+}
+
+TEST_F(Calibrate, VidurTablesAreFitted) {
+  // Halves of the table that a model of 2048 hidden, 8192 in its MLP, on 2 GPUs has.
+  std::string mlp =
+      "time_stats.attn_pre_proj.median,time_stats.attn_post_proj.median,time_stats.mlp_up_proj.median,"
+      "time_stats.mlp_down_proj.median,n_head,n_kv_head,n_embd,n_expanded_embd,use_gated_mlp,num_tokens,"
+      "num_tensor_parallel_workers\n";
+  for (const int tokens : {1, 8, 64, 256, 1024, 4096, 8192}) {
+    mlp += fmt::format("{0},{0},{0},{0},16,4,2048,8192,True,{1},2\n", 0.05 + tokens * 1e-3, tokens);
+  }
+  write_text(file("mlp.csv"), mlp);
+  const Output fit = calibrate({"fit", "mlp.csv", "--base", "a100-80gb-sxm", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.out, ContainsRegex("\n  analytic model +28 "));  // 7 sizes of 4 matrices
+  EXPECT_EQ(profile("my.json")["measurements"]["files"][0]["format"], "vidur-mlp-csv");
+}
+
+TEST_F(Calibrate, RowsThatCannotBeTrueAreLeftOutWhenAsked) {
+  // 4e12 bytes/s and 2 us against 3 us for the same row.
+  write_text(file("wrong.csv"), elementwise_table() + "fast,1,4000000000,1000\nsilu,1,2000000,4\n");
+  const Output fit =
+      calibrate({"fit", "wrong.csv", "--base", "h100-80gb-sxm", "--drop-inconsistent", "-o", "my.json", "--json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.err, HasSubstr("left out: 3 rows that cannot be true\n"));
+  EXPECT_EQ(json::parse(fit.out)["ops"][0]["n"], 3);  // those of silu: without the four of rmsnorm three are left
+  EXPECT_EQ(profile("my.json")["measurements"]["rows"]["elementwise"]["rows"].size(), 7U);
+}
+
+TEST_F(Calibrate, RunsThatWereRepeatedAreMergedToTheirMedian) {
+  std::string again = elementwise_table();
+  again.replace(again.find("rmsnorm,1,2000000,3"), std::string("rmsnorm,1,2000000,3").size(), "rmsnorm,1,2000000,3.2");
+  write_text(file("again.csv"), again);
+  const Output fit = calibrate({"fit", "elementwise.csv", "again.csv", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.err, HasSubstr("again.csv: 8 rows repeat those of another file within 20%"));
+  const json rows = profile("my.json")["measurements"]["rows"]["elementwise"]["rows"];
+  ASSERT_EQ(rows.size(), 8U);
+  EXPECT_NEAR(rows[0][3].get<double>(), 3.1e-6, 1e-15);
+}
+
+// As a list of prompts the first row would take 16 TB.
+TEST_F(Calibrate, ABatchOfAnySizeIsOneRow) {
+  std::string rows = "batch,q_heads,kv_heads,head_dim,new_tokens,context,latency_s\n1000000000000,1,1,1,1,0,900\n";
+  for (int i = 1; i <= 16; ++i) rows += fmt::format("1,1,1,128,{},0,{}\n", 100 * i, 1e-5 * i);
+  write_text(file("batch.csv"), rows);
+  const Output fit = calibrate({"fit", "batch.csv", "-o", "my.json"});
+  EXPECT_EQ(fit.code, 0) << fit.err;
+  EXPECT_EQ(errors_of({"check", "my.json", "batch.csv"}).at("prefill_attention")["n"], 17);
+}
+
+TEST_F(Calibrate, AFoldThatLeavesAParameterOpenIsNotHeldOut) {
+  // Without the last row nothing tells what a sequence costs.
+  write_text(file("host.json"), R"({"schema_version": 1, "kind": "measurements", "provenance": {}, "measurements": [
+    {"op": "host", "sequences": 1, "tensor_parallel": 1, "unit": "ms", "median": 1},
+    {"op": "host", "sequences": 1, "tensor_parallel": 2, "unit": "ms", "median": 1},
+    {"op": "host", "sequences": 1, "tensor_parallel": 4, "unit": "ms", "median": 1},
+    {"op": "host", "sequences": 9, "tensor_parallel": 1, "unit": "ms", "median": 2}]})");
+  const auto lines = errors_of({"fit", "host.json", "-o", "my.json"});
+  expect_error(lines.at("host"), 3, 0.0, 0.0, 0.0);
+}
+
+TEST_F(Calibrate, ASlowerLinkThanTheBasesKeepsItsShareWhileBothDirectionsAreBusy) {
+  write_text(file("copies.csv"),
+             "direction,mechanism,block_bytes,copies,latency_us\nh2d,many,1000000,1,102\nh2d,many,3000000,1,302\n");
+  ASSERT_EQ(calibrate({"fit", "copies.csv", "--base", "h100-80gb-sxm", "-o", "my.json"}).code, 0);
+  const json base = json::parse(read_file(SPILLWAY_SOURCE_DIR "/hwmodels/profiles/h100-80gb-sxm.json"))["values"];
+  const json values = profile("my.json")["values"];
+  const auto ratio = [](const json& of) {
+    return of["h2d_bandwidth_duplex"]["value"].get<double>() / of["h2d_bandwidth"]["value"].get<double>();
+  };
+  EXPECT_NEAR(values["h2d_bandwidth"]["value"].get<double>(), 10e9, 1.0);
+  EXPECT_NEAR(ratio(values), ratio(base), kExact);
+  EXPECT_EQ(values["d2h_bandwidth_duplex"], base["d2h_bandwidth_duplex"]);
+  EXPECT_EQ(spillway({"run", "hardware=my.json", "--dry-run"}).code, 0);
+}
+
+TEST_F(Calibrate, NamesInAnotherEncodingAreKeptReadable) {
+  write_text(file("latin.csv"),
+             "kernel,tokens,bytes,latency_us\nl\xe4nge,1,1000,2\nl\xe4nge,2,2000,3\n"
+             "b,3,3000,4\nb,4,4000,5\n");
+  std::filesystem::rename(file("latin.csv"), file("l\xe4tin.csv"));
+  const auto lines = errors_of({"fit", "l\xe4tin.csv", "-o", "my.json", "--name",
+                                "gr\xf6\xdf"
+                                "er"});
+  EXPECT_TRUE(lines.contains("elementwise"));
+  EXPECT_EQ(profile("my.json")["name"],
+            "gr\xef\xbf\xbd\xef\xbf\xbd"
+            "er");
+  EXPECT_EQ(calibrate({"check", "my.json", "l\xe4tin.csv", "--json"}).code, 0);
+}
+
+TEST_F(Calibrate, ErrorsIsTheTableOfEveryBundledProfile) {
+  const Output errors = calibrate({"errors"});
+  ASSERT_EQ(errors.code, 0) << errors.err;
+  EXPECT_THAT(errors.err, IsEmpty());
+  std::string expected =
+      "| profile | op | held-out rows | median / p95 | bias | analytic model, all rows |\n|---|---|---|---|---|---|\n";
+  const auto percent = [](double fraction) { return fmt::format("{:.1f}%", 100.0 * fraction); };
+  for (const std::string& name : hwmodels::gpu_names()) {
+    const hwmodels::GpuProfile gpu = hwmodels::load_gpu(name);
+    if (gpu.fitted.empty() || !gpu.fitted_from.empty()) {
+      const std::string kernels =
+          gpu.fitted.empty() ? "analytic model only" : "kernels of `" + gpu.fitted_from + "`, scaled";
+      expected += fmt::format("| `{}` | {} | none | uncalibrated | | |\n", name, kernels);
+      continue;
+    }
+    for (const auto& [op, record] : hwmodels::fit_lines(gpu.fitted)) {
+      const auto& [n, median, p95, bias] = record->held_out;
+      const std::string analytic =
+          record->roofline ? percent(record->roofline->median) + " / " + percent(record->roofline->p95) : "";
+      const std::string held_out =
+          n == 0 ? "none | |" : fmt::format("{} | {} / {} | {:+.1f}%", n, percent(median), percent(p95), 100.0 * bias);
+      expected += fmt::format("| `{}` | {} | {} | {} |\n", name, op, held_out, analytic);
+    }
+  }
+  EXPECT_EQ(errors.out, expected);
+}
+
+TEST_F(Calibrate, ErrorsOfAFileAreThoseThatItStates) {
+  ASSERT_EQ(calibrate({"fit", "elementwise.csv", "--base", "h100-80gb-sxm", "-o", "my.json"}).code, 0);
+  json written = profile("my.json");
+  written["fitted"]["elementwise"]["held_out"] = {{"n", 12}, {"median", 0.0444}, {"p95", 0.2}, {"bias", -0.0155}};
+  written["fitted"]["elementwise"]["roofline"] = {{"n", 12}, {"median", 0.3}, {"p95", 1.5}, {"bias", 0.1}};
+  write_text(file("my.json"), written.dump());
+  const Output errors = calibrate({"errors", "my.json"});
+  ASSERT_EQ(errors.code, 0) << errors.err;
+  EXPECT_THAT(errors.out, HasSubstr("\n| `my` | elementwise | 12 | 4.4% / 20.0% | -1.6% | 30.0% / 150.0% |\n"));
+}
+
+TEST_F(Calibrate, HelpNamesCommandsAndFlags) {
+  EXPECT_THAT(spillway({"calibrate", "--help"}).out,
+              testing::AllOf(HasSubstr("fit"), HasSubstr("check"), HasSubstr("errors")));
+  const std::string fit = spillway({"calibrate", "fit", "--help"}).out;
+  for (const char* flag : {"--base", "--out", "--drop-inconsistent", "--model", "--name", "--stands-for",
+                           "--omit-measurements", "--json", "Example: spillway calibrate fit"}) {
+    EXPECT_THAT(fit, HasSubstr(flag));
+  }
+}
+
+}  // namespace
+}  // namespace spillway::test
