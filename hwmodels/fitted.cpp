@@ -48,7 +48,10 @@ std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
 
 std::string error_text(const FittedKernels& kernels) {
   std::string text;
-  for (const FitLine& line : fit_lines(kernels)) {
+  std::vector<FitLine> lines = fit_lines(kernels);
+  // What a whole iteration errs by says more than any of its kernels.
+  std::stable_partition(lines.begin(), lines.end(), [](const FitLine& line) { return line.op == kDecodeIteration; });
+  for (const FitLine& line : lines) {
     if (line.record->held_out.n == 0) continue;
     text += fmt::format("{}{} {:.1f}% / {:.1f}% (n = {}{})", text.empty() ? "" : ", ", line.op,
                         100.0 * line.record->held_out.median, 100.0 * line.record->held_out.p95,

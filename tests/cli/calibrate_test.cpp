@@ -467,6 +467,14 @@ TEST_F(Calibrate, ErrorsIsTheTableOfEveryBundledProfile) {
   EXPECT_EQ(errors.out, expected);
 }
 
+TEST_F(Calibrate, ErrorsIsTheTableOfTheReadme) {
+  const Output errors = calibrate({"errors"});
+  ASSERT_EQ(errors.code, 0) << errors.err;
+  std::ifstream readme(std::string(SPILLWAY_SOURCE_DIR) + "/README.md");
+  const std::string page{std::istreambuf_iterator<char>(readme), {}};
+  EXPECT_NE(page.find("\n" + errors.out), std::string::npos) << errors.out;
+}
+
 TEST_F(Calibrate, ErrorsOfAFileAreThoseThatItStates) {
   ASSERT_EQ(calibrate({"fit", "elementwise.csv", "--base", "h100-80gb-sxm", "-o", "my.json"}).code, 0);
   json written = profile("my.json");
