@@ -102,6 +102,8 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
     kernels.decode_iteration->source_kind = "borrowed";
     kernels.decode_iteration->citation = lender_name;
   }
+  kernels.mixed_attention = lender.mixed_attention;
+  if (kernels.mixed_attention) lend(*kernels.mixed_attention, lender_name);
   kernels.elementwise = lender.elementwise;
   if (kernels.elementwise) {
     kernels.elementwise->model.bandwidth *= bandwidth;

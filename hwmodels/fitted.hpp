@@ -1,6 +1,7 @@
 // What a calibration found: kernel models with their held-out error, as the section "fitted" of a GPU profile.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -46,9 +47,10 @@ struct FittedGemm {
   FitRecord record;
 };
 
-/// Whether an engine's attention kernel takes prefill and decodes in one launch, and the time that this takes.
+/// How an engine's attention takes prompt chunks and decodes together: t = apart + s (fused - apart), where `apart` is
+/// the time of two launches and `fused` that of one in which each decode is a chunk of one token (attention.hpp).
 struct MixedAttentionModel {
-  bool fused = false;
+  double fused_share = 0.0;  // s in [0, 1]; 0: two launches
 };
 
 struct FittedKernels {
@@ -67,7 +69,11 @@ struct FittedKernels {
   std::optional<FitRecord> decode_iteration;
 
   /// The kernels of a transformer layer: matrix multiplications and both kinds of attention.
-  [[nodiscard]] bool complete() const { return !gemm.empty() && decode_attention && prefill_attention; }
+  /// Those of the 2-byte format are needed: other formats fall back on them.
+  [[nodiscard]] bool complete() const { return two_byte_gemm() && decode_attention && prefill_attention; }
+  [[nodiscard]] bool two_byte_gemm() const {
+    return std::any_of(gemm.begin(), gemm.end(), [](const FittedGemm& one) { return one.dtype_bytes == 2; });
+  }
   [[nodiscard]] bool empty() const;
 };
 

@@ -26,9 +26,9 @@ struct Limits {
 constexpr Limits kTime{0.0, 10.0, "a time of 0 to 10 s"};
 constexpr Limits kSpeed{1e6, 2.5e13, "between 1 MB/s and 25 TB/s, which no memory of today exceeds"};
 constexpr Limits kArithmetic{1e9, 1e16, "between 1e9 and 1e16 FLOP/s, which no GPU of today exceeds"};
+constexpr Limits kShare{0.0, 1.0, "between 0 and 1"};
 constexpr Limits kFactor{0.0, 1e6, "between 0 and 1e6"};
 constexpr Limits kSize{0.0, 1e18, "between 0 and 1e18"};
-constexpr Limits kOctaves{-64.0, 64.0, "between -64 and 64 octaves"};
 constexpr Limits kLength{0.01, 100.0, "between 0.01 and 100 octaves"};
 constexpr Limits kWeight{-1e6, 1e6, "between -1e6 and 1e6"};
 constexpr Limits kCell{-1.0, 1000.0, "a time of at most 1000 s, or -1 where nothing was measured"};
@@ -293,11 +293,12 @@ void describe_iteration(Io& io, Model& model) {
   io.number("token_s", model.token_seconds, kTime);
   io.number("context_s", model.context_seconds, kTime);
   io.number("pair_s", model.pair_seconds, kTime);
+  io.text("model", model.model);
 }
 
 template <class Io, class Model>
 void describe_mixed(Io& io, Model& model) {
-  io.flag("fused", model.fused);
+  io.number("fused_share", model.fused_share, kShare);
 }
 
 /// Direction and mechanism as text.

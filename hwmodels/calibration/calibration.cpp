@@ -182,14 +182,19 @@ class Calibration {
     return summarise(roofline_ratios(*context_.base, rows));
   }
 
+  /// As runs name it.
+  [[nodiscard]] std::string model_name() const {
+    return context_.layer_model.empty() ? std::string() : load_llm(context_.layer_model).file.name;
+  }
+
   void set_hints() {
     const GpuProfile* base = context_.base;
     if (base != nullptr && base->peak_flops > 0.0) hints_.flops = base->peak_flops;
     if (base != nullptr && base->memory_bandwidth.value() > 0.0) hints_.bandwidth = base->memory_bandwidth.value();
-    if (base != nullptr && base->sm_count > 0) {
-      hints_.sm_count = base->sm_count;
-    } else if (in_.device.sm_count) {
+    if (in_.device.sm_count) {
       hints_.sm_count = *in_.device.sm_count;
+    } else if (base != nullptr && base->sm_count > 0) {
+      hints_.sm_count = base->sm_count;
     } else if (!in_.gemm.empty()) {
       guess_from_gemm();
     }
@@ -252,10 +257,16 @@ class Calibration {
     begin(op);
     constexpr std::size_t kFewest = 16;
     enough(op, rows, kFewest);
-    const auto folds = folds_of(rows, [](const AttentionRow& row) { return std::tuple(row.q_heads, row.kv_heads); });
+    std::set<std::tuple<std::int64_t, std::int64_t>> series;
+    for (const AttentionRow& row : rows) series.emplace(row.q_heads, row.kv_heads);
+    const bool by_heads = series.size() > 1;  // else whole batches are held out
+    const auto folds = folds_of(rows, [&](const AttentionRow& row) {
+      return by_heads ? std::tuple(row.q_heads, row.kv_heads) : std::tuple(row.batch, row.new_tokens);
+    });
     std::vector<double> held_out = held_out_ratios(rows, folds, kFewest, fit, ratios);
     if (op == Op::decode_attention) held_out_decode_ = {rows, held_out};
-    FitRecord about = record(rows, std::move(held_out), "whole (heads, KV heads) series",
+    FitRecord about = record(rows, std::move(held_out),
+                             by_heads ? "whole (heads, KV heads) series" : "whole (batch, new tokens) series",
                              {range_of("batch", rows, [](const AttentionRow& r) { return r.batch; }),
                               range_of("new_tokens", rows, [](const AttentionRow& r) { return r.new_tokens; }),
                               range_of("context", rows, [](const AttentionRow& r) { return r.context; }),
@@ -279,6 +290,74 @@ class Calibration {
           Op::prefill_attention, prefill, [&](const auto& rows) { return fit_prefill_attention(rows, hints_); },
           [](const PrefillAttentionModel& model, const auto& rows) { return prefill_ratios(model, rows); });
     }
+  }
+
+  /// The share of mixed calls that behaves as one fused launch, from a table that holds decodes alone, chunks alone and
+  /// both together, of the model that was named.
+  void fit_mixed() {
+    if (in_.mixed.empty() || context_.layer_model.empty()) return;
+    const LlmModel llm = load_llm(context_.layer_model);
+    std::vector<AttentionRow> decode;
+    std::vector<AttentionRow> prefill;
+    std::vector<MixedRow> mixed;
+    for (const MixedRow& row : in_.mixed) {
+      if (row.chunk > 0 && row.decodes > 0) {
+        mixed.push_back(row);
+      } else if (row.decodes > 0) {
+        decode.push_back({row.decodes, llm.heads, llm.kv_heads, llm.head_dim, 1,
+                          std::max<std::int64_t>(row.decode_context, 1) - 1, row.seconds, row.place});
+      } else {
+        prefill.push_back(
+            {1, llm.heads, llm.kv_heads, llm.head_dim, row.chunk, row.chunk_context, row.seconds, row.place});
+      }
+    }
+    constexpr std::size_t kFewest = 16;
+    if (decode.size() < kFewest || prefill.size() < kFewest || mixed.size() < kFewest) return;
+    begin(Op::mixed_attention);
+    const AttentionShape shape{llm.heads, llm.kv_heads, llm.head_dim, 2.0, 2.0};
+    const DecodeAttentionTime decode_time(fit_decode_attention(decode, hints_), shape);
+    const PrefillAttentionTime prefill_time(fit_prefill_attention(prefill, hints_), shape);
+    const auto times = [&](const MixedRow& row) {
+      const std::array<PrefillChunk, 1> chunk{{{Tokens(row.chunk), Tokens(row.chunk_context)}}};
+      const double each = real(row.decode_context);
+      const double all = real(row.decodes) * each;
+      return std::pair(decode_time.at(real(row.decodes), all, each).seconds + prefill_time.at(chunk).seconds,
+                       prefill_time.at(chunk, real(row.decodes), all, each).seconds);
+    };
+    const auto ratios = [&](const MixedAttentionModel& model, const std::vector<MixedRow>& rows) {
+      std::vector<double> all;
+      for (const MixedRow& row : rows) {
+        const auto [apart, fused] = times(row);
+        all.push_back((apart + model.fused_share * (fused - apart)) / row.seconds);
+      }
+      return all;
+    };
+    const auto fit = [&](const std::vector<MixedRow>& rows) { return fit_fused_share(rows, times); };
+    std::vector<double> held_out =
+        held_out_ratios(mixed, folds_of(mixed, [](const MixedRow& row) { return row.decodes; }), kFewest, fit, ratios);
+    const ErrorSummary apart = summarise(ratios({0.0}, mixed));
+    FitRecord about = record(mixed, std::move(held_out),
+                             fmt::format("whole numbers of decodes; as two launches: {:.1f}% / {:.1f}%",
+                                         100.0 * apart.median, 100.0 * apart.p95),
+                             {range_of("chunk", mixed, [](const MixedRow& r) { return r.chunk; }),
+                              range_of("decodes", mixed, [](const MixedRow& r) { return r.decodes; }),
+                              range_of("context", mixed, [](const MixedRow& r) { return r.decode_context; })});
+    out_.mixed_attention = Fitted<MixedAttentionModel>{fit(mixed), std::move(about)};
+  }
+
+  /// The share in hundredths with the smallest mean of |log(predicted / measured)|.
+  template <class Times>
+  static MixedAttentionModel fit_fused_share(const std::vector<MixedRow>& rows, const Times& times) {
+    std::array<double, 101> loss{};
+    for (const MixedRow& row : rows) {
+      const auto [apart, fused] = times(row);
+      for (std::size_t i = 0; i < loss.size(); ++i) {
+        loss[i] +=
+            std::abs(std::log((apart + real(static_cast<std::int64_t>(i)) / 100.0 * (fused - apart)) / row.seconds));
+      }
+    }
+    const auto best = std::min_element(loss.begin(), loss.end()) - loss.begin();
+    return {static_cast<double>(best) / 100.0};
   }
 
   /// Whole decode iterations put together from held-out kernels: 32 layers of four multiplications and one attention
@@ -365,11 +444,10 @@ class Calibration {
     if (!in_.elementwise.empty()) {
       out_.elementwise = fit_folds(
           Op::elementwise, in_.elementwise, 4, [](const auto& rows) { return fit_elementwise(rows); },
-          [](const ElementwiseRow& row) { return std::tuple(row.kernel, row.place.file); }, "whole kernels",
+          [](const ElementwiseRow& row) { return row.kernel; }, "whole kernels",
           {range_of("bytes", in_.elementwise, [](const ElementwiseRow& r) { return r.bytes; })});
       out_.elementwise->record.roofline = roofline(in_.elementwise);
     }
-    const auto each = [](const auto& row) { return std::tuple(row.place.file, row.place.row); };
     if (!in_.cpu_attention.empty()) {
       out_.cpu_attention = fit_folds(
           Op::cpu_attention, in_.cpu_attention, 5, [](const auto& rows) { return fit_cpu_attention(rows); },
@@ -386,11 +464,12 @@ class Calibration {
           {range_of("sequences", in_.host, [](const HostRow& r) { return r.sequences; })});
     }
     if (!in_.iterations.empty()) {
-      out_.iteration =
-          fit_folds(Op::iteration, in_.iterations, 4, [](const auto& rows) { return fit_iterations(rows); }, each,
-                    "every fifth iteration",
-                    {range_of("tokens", in_.iterations, [](const IterationRow& r) { return r.tokens; }),
-                     range_of("context", in_.iterations, [](const IterationRow& r) { return r.context; })});
+      out_.iteration = fit_folds(
+          Op::iteration, in_.iterations, 4, [](const auto& rows) { return fit_iterations(rows); },
+          [](const IterationRow& row) { return row.tokens; }, "all iterations of a number of tokens",
+          {range_of("tokens", in_.iterations, [](const IterationRow& r) { return r.tokens; }),
+           range_of("context", in_.iterations, [](const IterationRow& r) { return r.context; })});
+      out_.iteration->model.model = model_name();
     }
   }
 
@@ -412,6 +491,7 @@ class Calibration {
   }
 
   void fit_curves() {
+    fit_mixed();
     if (!in_.all_reduce.empty()) fit_reductions();
     if (!in_.copies.empty()) fit_links();
     if (!in_.layers.empty() || !in_.mixed.empty()) fit_tables();
@@ -480,18 +560,57 @@ class Calibration {
       }
       FitRecord about = record(rows, std::move(large), std::move(by),
                                {range_of("block_bytes", rows, [](const CopyRow& r) { return r.block_bytes; })});
-      if (has_analytic()) {
+      // The analytic model's own link is the line through a loop of copies, or one copy.
+      const CopyMechanism mechanism = std::get<1>(kind);
+      if (has_analytic() && mechanism != CopyMechanism::many && mechanism != CopyMechanism::single) {
         std::vector<CopyRow> judged;
         std::copy_if(rows.begin(), rows.end(), std::back_inserter(judged),
                      [](const CopyRow& row) { return row.block_bytes >= kLargeCopy; });
         if (!judged.empty()) about.roofline = summarise(roofline_ratios(*context_.base, judged));
       }
       std::vector<CopyModel> models = fitted_to(rows, [](const auto& some) { return fit_copies(some); });
-      for (CopyModel& model : models) out_.copies.push_back({std::move(model), about});
+      for (CopyModel& model : models) {
+        cap_at_peak(model);
+        out_.copies.push_back({std::move(model), about});
+      }
     }
   }
 
+  /// The slope between two sizes may exceed what the link can carry, by the noise of both.
+  void cap_at_peak(CopyModel& model) const {
+    const double peak = context_.base == nullptr ? 0.0 : context_.base->host_link_peak.value();
+    if (peak > 0.0 && model.mechanism != CopyMechanism::peer) model.bandwidth = std::min(model.bandwidth, peak);
+  }
+
+  /// Attention between the points of its grid: of each axis in turn every second value inside is left out.
+  std::string attention_error() const {
+    std::vector<double> predicted;
+    const auto leave_out = [&](const auto& value) {
+      const auto [some, others] = every_second(in_.mixed, [&](const MixedRow& row) { return real(value(row)); });
+      if (others.empty()) return;
+      const std::vector<double> ratios_of_axis =
+          unless_open([&, &kept = some, &held = others] { return ratios(tabulate_layers({}, kept), held); });
+      predicted.insert(predicted.end(), ratios_of_axis.begin(), ratios_of_axis.end());
+    };
+    leave_out([](const MixedRow& row) { return row.chunk; });
+    leave_out([](const MixedRow& row) { return row.chunk_context; });
+    leave_out([](const MixedRow& row) { return row.decodes; });
+    leave_out([](const MixedRow& row) { return row.decode_context; });
+    const ErrorSummary error = summary_of(std::move(predicted));
+    if (error.n == 0) return "; attention: no row could be held out";
+    return fmt::format("; attention, every second value of an axis: {:.1f}% / {:.1f}%", 100.0 * error.median,
+                       100.0 * error.p95);
+  }
+
   void fit_tables() {
+    // Mixed calls that lie on no grid tell of two launches or one, and make no table.
+    if (in_.layers.empty() && unless_open([&] { return tabulate_layers({}, in_.mixed).attention_seconds; }).empty() &&
+        !in_.mixed.empty()) {
+      if (!out_.mixed_attention) {
+        static_cast<void>(fitted_to(in_.mixed, [&](const auto& mixed) { return tabulate_layers({}, mixed); }));
+      }
+      return;
+    }
     begin(Op::layer);
     FitRecord about{"measured", {}, {}, "every second size of each kernel", std::nullopt, {}};
     std::vector<double> held_out;
@@ -517,10 +636,11 @@ class Calibration {
     if (!in_.layers.empty()) {
       about.ranges.push_back(range_of("tokens", in_.layers, [](const LayerRow& r) { return r.count; }));
     }
+    if (!in_.mixed.empty()) about.held_out_by += attention_error();
     LayerTables tables =
         in_.mixed.empty() ? tabulate_layers(in_.layers, in_.mixed)
                           : fitted_to(in_.mixed, [&](const auto& mixed) { return tabulate_layers(in_.layers, mixed); });
-    tables.model = context_.layer_model;
+    tables.model = model_name();
     out_.layers = Fitted<LayerTables>{std::move(tables), std::move(about)};
   }
 
@@ -658,7 +778,12 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
       }
     }
     const std::string op(op_name(to_device ? Op::copy_h2d : Op::copy_d2h));
-    check.add(op, known, ratios(models, known), [](const CopyRow&) { return true; });
+    check.add(op, known, ratios(models, known), [&](const CopyRow& row) {
+      return std::any_of(kernels.copies.begin(), kernels.copies.end(), [&](const Fitted<CopyModel>& copy) {
+        return copy.model.to_device == row.to_device && copy.model.mechanism == row.mechanism &&
+               inside(copy.record, "block_bytes", real(row.block_bytes));
+      });
+    });
     check.skip(op, unknown, kNoModel);
   }
   simple(Op::cpu_attention, kernels.cpu_attention, in.cpu_attention, "kv_bytes",

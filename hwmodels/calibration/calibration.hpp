@@ -18,7 +18,8 @@ namespace spillway::hwmodels {
 /// What a calibration knows beside the measurements.
 struct CalibrationContext {
   const GpuProfile* base = nullptr;  // null: no datasheet figures, and no analytic model to compare with
-  std::string layer_model;           // which model layer tables were measured on; empty: unknown
+  // Name or file of the model whose layers or iterations were measured; empty: unknown.
+  std::string layer_model;
 };
 
 /// Fits every op that has rows. Held out, in five folds, are whole (n, k) series of GEMM, whole (heads, KV heads)

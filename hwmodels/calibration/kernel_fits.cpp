@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <map>
@@ -19,12 +20,30 @@ constexpr std::size_t kParameterRows = 1200;
 
 double real(std::int64_t count) { return static_cast<double>(count); }
 
-/// Every n-th row, so that at most kParameterRows are left.
-template <class Row>
-std::vector<Row> thinned(std::span<const Row> rows) {
-  const std::size_t step = (rows.size() + kParameterRows - 1) / kParameterRows;
+// Bytes/s that one streaming multiprocessor can take in, whatever its share of the GPU's bandwidth: 64 bytes per clock
+// from the L2 cache, as on Volta and later (recalled, not looked up), at 1.8 GHz. Tables of equal lengths leave open
+// how long one long sequence takes; without this bound a fit may let it take no time.
+constexpr double kSmBytesPerSecond = 64.0 * 1.8e9;
+// What one block reads per token of context: keys and values of a head of 128 in 2 bytes.
+constexpr double kTokenBytes = 2.0 * 128 * 2;
+
+/// At most kParameterRows of them, spread evenly over the rows in the order of `key`, drawn by place in that order: a
+/// table's own order and grid leave no mark.
+template <class Row, class Key>
+std::vector<Row> thinned(std::span<const Row> rows, const Key& key) {
+  std::vector<Row> sorted(rows.begin(), rows.end());
+  if (sorted.size() <= kParameterRows) return sorted;
+  std::stable_sort(sorted.begin(), sorted.end(), [&](const Row& a, const Row& b) { return key(a) < key(b); });
+  std::vector<std::pair<std::uint64_t, std::size_t>> order;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    std::uint64_t z = (i + 1) * 0x9E37'79B9'7F4A'7C15U;  // SplitMix64
+    z = (z ^ (z >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
+    z = (z ^ (z >> 27U)) * 0x94D0'49BB'1331'11EBU;
+    order.emplace_back(z ^ (z >> 31U), i);
+  }
+  std::sort(order.begin(), order.end());
   std::vector<Row> kept;
-  for (std::size_t i = 0; i < rows.size(); i += step) kept.push_back(rows[i]);
+  for (std::size_t i = 0; i < kParameterRows; ++i) kept.push_back(sorted[order[i].second]);
   return kept;
 }
 
@@ -34,7 +53,7 @@ struct Best {
   std::optional<Model> model;
   double loss = std::numeric_limits<double>::infinity();
   void offer(Model candidate, double candidate_loss) {
-    if (candidate_loss >= loss && model) return;
+    if (!(candidate_loss < loss) && model) return;  // nor one that is no number
     model = std::move(candidate);
     loss = candidate_loss;
   }
@@ -52,6 +71,9 @@ void by_shape(std::span<const Row> rows, const Key& key, const Build& build, con
 }
 
 auto gemm_key(const GemmRow& row) { return std::tuple(row.n, row.k); }
+auto attention_key(const AttentionRow& row) {
+  return std::tuple(row.q_heads, row.kv_heads, row.head_dim, row.batch, row.new_tokens, row.context);
+}
 auto heads_key(const AttentionRow& row) { return std::tuple(row.q_heads, row.kv_heads, row.head_dim); }
 
 GemmTime gemm_time(const GemmModel& model, const GemmRow& row) {
@@ -129,7 +151,7 @@ std::vector<double> prefill_ratios(const PrefillAttentionModel& model, std::span
 }
 
 GemmModel fit_gemm(std::span<const GemmRow> rows, const FitHints& hints) {
-  const std::vector<GemmRow> few = thinned(rows);
+  const std::vector<GemmRow> few = thinned(rows, [](const GemmRow& row) { return std::tuple(row.n, row.k, row.m); });
   Best<GemmModel> best;
   for (const double norm : kNormExponents) {
     try_variant(
@@ -146,15 +168,16 @@ GemmModel fit_gemm(std::span<const GemmRow> rows, const FitHints& hints) {
 }
 
 DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, const FitHints& hints) {
-  const std::vector<AttentionRow> few = thinned(rows);
+  const std::vector<AttentionRow> few = thinned(rows, attention_key);
   Best<DecodeAttentionModel> best;
   for (const bool grouped_only : {false, true}) {
     for (const double norm : kNormExponents) {
       try_variant(
           best, {8e-6, 1e-10, 0.9 * hints.bandwidth, 1e-6, 2e-9, 0.05, 2e-6}, few,
           [&](std::span<const double> p) {
-            return DecodeAttentionModel{hints.sm_count, p[0], p[1], p[2],         p[3], p[4],
-                                        p[5],           p[6], norm, grouped_only, {}};
+            return DecodeAttentionModel{
+                hints.sm_count, p[0], p[1], p[2],         p[3], kTokenBytes / kSmBytesPerSecond + p[4],
+                p[5],           p[6], norm, grouped_only, {}};
           },
           decode_ratios);
     }
@@ -168,7 +191,7 @@ DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, co
 }
 
 PrefillAttentionModel fit_prefill_attention(std::span<const AttentionRow> rows, const FitHints& hints) {
-  const std::vector<AttentionRow> few = thinned(rows);
+  const std::vector<AttentionRow> few = thinned(rows, attention_key);
   const double tile = 4.0 * 128 * 128 * 128 * real(hints.sm_count) / (0.65 * hints.flops);
   Best<PrefillAttentionModel> best;
   for (const bool packed : {false, true}) {

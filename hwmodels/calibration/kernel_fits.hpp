@@ -19,8 +19,8 @@ struct FitHints {
   double bandwidth = 2e12;  // bytes/s
 };
 
-/// A fit in two stages, so that a held-out series can be predicted without repeating the slow first stage on all rows:
-/// parameters by robust least squares, then the residual surface. Every function needs at least one row.
+/// A fit in two stages: parameters by robust least squares on at most 1,200 of the rows, then the residual surface of
+/// all. Every function needs at least one row.
 [[nodiscard]] GemmModel fit_gemm(std::span<const GemmRow> rows, const FitHints& hints);
 [[nodiscard]] DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, const FitHints& hints);
 [[nodiscard]] PrefillAttentionModel fit_prefill_attention(std::span<const AttentionRow> rows, const FitHints& hints);

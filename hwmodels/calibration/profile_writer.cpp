@@ -71,13 +71,28 @@ FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
   const auto take = [](auto& old, const auto& found) {
     if (found) old = found;
   };
-  if (!fresh.gemm.empty()) base.gemm = fresh.gemm;
+  const auto take_each = [](auto& old, const auto& found, const auto& same) {
+    for (const auto& one : found) {
+      const auto it = std::find_if(old.begin(), old.end(), [&](const auto& other) { return same(one, other); });
+      if (it == old.end()) {
+        old.push_back(one);
+      } else {
+        *it = one;
+      }
+    }
+  };
+  // Whole iterations of kernels that are no longer there say nothing of these.
+  if (!fresh.gemm.empty() || fresh.decode_attention) base.decode_iteration.reset();
+  take_each(base.gemm, fresh.gemm,
+            [](const FittedGemm& a, const FittedGemm& b) { return a.dtype_bytes == b.dtype_bytes; });
   take(base.decode_attention, fresh.decode_attention);
   take(base.prefill_attention, fresh.prefill_attention);
   take(base.mixed_attention, fresh.mixed_attention);
   take(base.elementwise, fresh.elementwise);
   take(base.all_reduce, fresh.all_reduce);
-  if (!fresh.copies.empty()) base.copies = fresh.copies;
+  take_each(base.copies, fresh.copies, [](const Fitted<CopyModel>& a, const Fitted<CopyModel>& b) {
+    return a.model.to_device == b.model.to_device && a.model.mechanism == b.model.mechanism;
+  });
   take(base.cpu_attention, fresh.cpu_attention);
   take(base.host, fresh.host);
   take(base.layers, fresh.layers);

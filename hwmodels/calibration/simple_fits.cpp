@@ -34,8 +34,9 @@ struct Equation {
   double seconds = 0.0;
 };
 
-/// Parameters, none negative, that minimise the sum of ((sum of factors times parameters) / seconds - 1)^2; nothing
-/// when the rows leave one of them open. A negative one becomes 0, and the rest is fitted again.
+/// Parameters that minimise the sum of ((sum of factors times parameters) / seconds - 1)^2; nothing when the rows leave
+/// one of them open. A negative one becomes 0 and the rest is fitted again, which need not be the least of all sums
+/// without negative ones.
 std::optional<std::vector<double>> relative_fit(const std::vector<Equation>& rows) {
   const auto parameters = rows.empty() ? 0 : rows.front().factors.size();
   if (rows.size() < parameters || parameters == 0) return std::nullopt;

@@ -10,6 +10,7 @@ namespace spillway::hwmodels {
 namespace {
 
 std::string percent(const ErrorSummary& error) {
+  if (error.n == 0) return "no row was held out";
   return fmt::format("{:.1f}% / {:.1f}% (n = {})", 100.0 * error.median, 100.0 * error.p95, error.n);
 }
 
@@ -17,10 +18,13 @@ std::string percent(const ErrorSummary& error) {
 
 std::string resolved_latency_model(const GpuProfile& gpu, const LlmModel& llm, const ExecutionSetting& setting) {
   if (setting.latency_model != "auto") return std::string(setting.latency_model);
-  if (!table_model_problem(gpu, llm, setting.tensor_parallel)) return "tables";
   const FittedKernels& fitted = gpu.fitted;
+  // Tables and logs are of one model and one GPU: for what no file names they are taken only when asked for.
+  if (!table_model_problem(gpu, llm, setting.tensor_parallel) && !fitted.layers->model.model.empty()) return "tables";
   if (fitted.complete()) return "fitted";
-  if (fitted.iteration) return "iterations";
+  if (fitted.iteration && fitted.iteration->model.model == llm.file.name && setting.tensor_parallel == 1) {
+    return "iterations";
+  }
   return "roofline";
 }
 
@@ -35,15 +39,25 @@ std::unique_ptr<ExecutionModel> make_execution_model(const GpuProfile& gpu, cons
 
 std::string validity_text(const GpuProfile& gpu, std::string_view latency_model) {
   const FittedKernels& fitted = gpu.fitted;
-  if (latency_model == "tables") return "layer tables: " + percent(fitted.layers->record.held_out);
-  if (latency_model == "iterations") return "logged iterations: " + percent(fitted.iteration->record.held_out);
+  const auto of_model = [](const std::string& model) {
+    return model.empty() ? " of a model that no file names" : " of " + model;
+  };
+  if (latency_model == "tables") {
+    const FitRecord& record = fitted.layers->record;
+    return fmt::format("layer tables{}: {} ({})", of_model(fitted.layers->model.model), percent(record.held_out),
+                       record.held_out_by);
+  }
+  if (latency_model == "iterations") {
+    return fmt::format("logged iterations{}: {}", of_model(fitted.iteration->model.model),
+                       percent(fitted.iteration->record.held_out));
+  }
   if (latency_model == "fitted") return gpu.fitted_from.empty() ? error_text(fitted) : gpu.file.error;
   std::string measured;
   for (const FitLine& line : fit_lines(fitted)) {
-    if (!line.record->roofline || line.record->source_kind == "borrowed") continue;
+    if (!line.record->roofline || line.record->roofline->n == 0 || line.record->source_kind == "borrowed") continue;
     measured += fmt::format("{}{} {}", measured.empty() ? "" : ", ", line.op, percent(*line.record->roofline));
   }
-  if (measured.empty()) return gpu.file.error;
+  if (measured.empty()) return "analytic model, uncalibrated, +-30%: no kernel of this GPU has judged it";
   return "analytic model, median / p95 of |simulated/measured - 1|: " + measured;
 }
 

@@ -12,13 +12,12 @@
 namespace spillway::hwmodels {
 
 /// Which model, and for what. `latency_model` is one of
-///   fitted      kernels of the profile, each with a held-out error (fitted_model.hpp)
+///   fitted      kernels of the profile, with the error on what was held out (fitted_model.hpp)
 ///   tables      an engine's measured layers of one model (logged_models.hpp)
 ///   iterations  a line through an engine's logged iterations (logged_models.hpp)
 ///   roofline    datasheet figures and efficiencies (roofline.hpp)
-///   auto        tables when the profile has them for this model and tensor_parallel=1, else fitted, else iterations,
-///   else
-///               roofline
+///   auto        tables when the profile names them as this model's and tensor_parallel=1, else fitted, else iterations
+///               on the same terms, else roofline
 struct ExecutionSetting {
   std::string_view latency_model = "auto";
   std::int64_t tensor_parallel = 1;

@@ -19,14 +19,14 @@ void add(TimeShares& shares, const KernelTime& time) {
   (time.compute_bound ? shares.compute : shares.memory) += time.seconds;
 }
 
-/// The matrix multiplications in the model's own number format, else in 2 bytes, else in the first one there is.
+/// The matrix multiplications in the model's own number format, else in 2 bytes, which complete() has asked for.
 const GemmModel& gemm_for(const FittedKernels& kernels, std::int64_t dtype_bytes) {
-  for (const std::int64_t wanted : {dtype_bytes, std::int64_t{2}}) {
-    for (const FittedGemm& gemm : kernels.gemm) {
-      if (gemm.dtype_bytes == wanted) return gemm.model;
-    }
-  }
-  return kernels.gemm.front().model;
+  const auto of = [&](std::int64_t bytes) {
+    return std::find_if(kernels.gemm.begin(), kernels.gemm.end(),
+                        [bytes](const FittedGemm& gemm) { return gemm.dtype_bytes == bytes; });
+  };
+  const auto own = of(dtype_bytes);
+  return (own != kernels.gemm.end() ? own : of(2))->model;
 }
 
 /// Seconds by tokens over the ranks of one tensor-parallel group; 0 for one rank.
@@ -64,7 +64,7 @@ class FittedModel final : public ExecutionModel {
         hidden_bytes_(real(llm.hidden * llm.dtype_bytes)),
         logits_(real(llm.head_matrix(tensor_parallel).outputs)),
         logit_bytes_(real(llm.vocabulary * llm.dtype_bytes)),
-        fused_(gpu.fitted.mixed_attention && gpu.fitted.mixed_attention->model.fused) {
+        fused_share_(gpu.fitted.mixed_attention ? gpu.fitted.mixed_attention->model.fused_share : 0.0) {
     const GemmModel& gemm = gemm_for(gpu.fitted, llm.dtype_bytes);
     const auto time = [&](const Matrix& matrix, Bytes weights) {
       return GemmTime(gemm, matrix.outputs, matrix.inputs, real(weights.count()), real(llm.dtype_bytes));
@@ -164,9 +164,16 @@ class FittedModel final : public ExecutionModel {
     const double mean = decodes > 0.0 ? context / decodes : 0.0;
     const double longest = std::max(mean, real(shape.decode_longest.count()));
     if (shape.chunks.empty()) return add(layer, decode_.at(decodes, context, longest));
-    if (fused_) return add(layer, prefill_.at(shape.chunks, decodes, context, longest));
-    if (decodes > 0.0) add(layer, decode_.at(decodes, context, longest));
-    add(layer, prefill_.at(shape.chunks));
+    if (decodes == 0.0) return add(layer, prefill_.at(shape.chunks));
+    const auto add_share = [&](double share, KernelTime time) {
+      time.seconds *= share;
+      add(layer, time);
+    };
+    if (fused_share_ < 1.0) {
+      add_share(1.0 - fused_share_, decode_.at(decodes, context, longest));
+      add_share(1.0 - fused_share_, prefill_.at(shape.chunks));
+    }
+    if (fused_share_ > 0.0) add_share(fused_share_, prefill_.at(shape.chunks, decodes, context, longest));
   }
 
   EngineSide engine_;
@@ -176,7 +183,7 @@ class FittedModel final : public ExecutionModel {
   double hidden_bytes_;  // of one token
   double logits_;        // of one sequence on one GPU
   double logit_bytes_;   // of one sequence, all GPUs together
-  bool fused_;
+  double fused_share_;
   std::array<GemmTime, 4> gemms_{};  // QKV, output, up, down
   GemmTime head_{};
   DecodeAttentionTime decode_{};
@@ -195,7 +202,7 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
   if (const auto problem = llm.tensor_parallel_problem(tensor_parallel)) throw ConfigError({*problem});
   if (!gpu.fitted.complete()) {
     throw ConfigError(fmt::format("{} has no fitted {}, which latency_model=fitted takes", gpu.file.name,
-                                  gpu.fitted.gemm.empty()        ? "gemm"
+                                  !gpu.fitted.two_byte_gemm()    ? "gemm in 2-byte numbers"
                                   : !gpu.fitted.decode_attention ? "decode_attention"
                                                                  : "prefill_attention"),
                       "latency_model", "use latency_model=auto, or fit the missing kernels with calibrate fit");

@@ -5,7 +5,8 @@
 // Computed, in seconds; n tokens, s sampled sequences
 //   layer      = gemm(n; QKV) + gemm(n; output) + gemm(n; up) + gemm(n; down) + attention + elementwise(n)
 //                + 2 all_reduce(n h E)
-//   attention  = decode(S, X, x) + prefill(C), or one fused call of both where the profile says so (attention.hpp)
+//   attention  = decode(S, X, x) + prefill(C); of both together (1 - s) times that and s times one fused call, with the
+//                fused share s of the profile (attention.hpp, MixedAttentionModel)
 //   elementwise= r t_e + bytes(n) / B_e: kernels and bytes as in roofline.hpp; where the profile has no fit, t_k and
 //                the GEMMs' bandwidth
 //   embedding  = elementwise of 2 n h E bytes + all_reduce(n h E)

@@ -38,7 +38,7 @@ struct GemmModel {
   double launch_seconds = 0.0;
   double flops = 0.0;      // FLOP/s that full waves reach
   double bandwidth = 0.0;  // bytes/s that large matrices reach
-  double edge_loss = 0.0;  // of a 64 x 64 tile: twice this fraction more time than the largest would take
+  double edge_loss = 0.0;  // of a 64 x 64 tile: twice this fraction more time than without edges
   double prologue = 0.0;   // columns of k that starting a tile costs
   double split_cost = 0.0;
   double norm_exponent = 4.0;  // p, one of kNormExponents

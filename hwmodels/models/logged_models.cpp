@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -31,10 +33,20 @@ MergedChunk merged(std::span<const PrefillChunk> chunks) {
   return all;
 }
 
+/// The shortest time; cells that were not measured are negative.
+double least_of(const std::vector<double>& seconds) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const double one : seconds) least = one >= 0.0 ? std::min(least, one) : least;
+  return least;
+}
+
 class TableModel final : public ExecutionModel {
  public:
   TableModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine)
-      : engine_(gpu, engine, llm.layers), tables_(gpu.fitted.layers->model), norms_(real(llm.layer_norms)) {}
+      : engine_(gpu, engine, llm.layers),
+        tables_(gpu.fitted.layers->model),
+        norms_(real(llm.layer_norms)),
+        least_call_(least_of(tables_.attention_seconds)) {}
 
   [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
 
@@ -43,10 +55,7 @@ class TableModel final : public ExecutionModel {
     const double tokens = tokens_of(shape);
     const ByTokens& fixed = by_tokens(tokens);
     TimeShares layer = fixed.layer;
-    const MergedChunk chunk = merged(shape.chunks);
-    const double decodes = real(shape.decode_sequences);
-    const double context = decodes > 0.0 ? real(shape.decode_context.count()) / decodes : 0.0;
-    layer.memory += tables_.attention(chunk.tokens, chunk.context, decodes, context);
+    layer.memory += attention(shape);
     TimeShares after{.memory = fixed.final_norm};
     if (shape.sampled_sequences > 0) {
       for (const char* kernel : {"lm_head", "sampler"}) {
@@ -75,6 +84,22 @@ class TableModel final : public ExecutionModel {
     return it == curves.end() ? 0.0 : it->second.at(size);
   }
 
+  /// Tables hold calls with one chunk. Of several the one with their tokens tells what decodes beside them add, and
+  /// each what it takes alone, beyond the least that a call takes: the launch that they share.
+  [[nodiscard]] double attention(const BatchShape& shape) const {
+    const double decodes = real(shape.decode_sequences);
+    const double context = decodes > 0.0 ? real(shape.decode_context.count()) / decodes : 0.0;
+    const MergedChunk all = merged(shape.chunks);
+    const double together = tables_.attention(all.tokens, all.context, decodes, context);
+    if (shape.chunks.size() < 2) return together;
+    double alone = least_call_;
+    for (const PrefillChunk& chunk : shape.chunks) {
+      const double seconds = tables_.attention(real(chunk.new_tokens.count()), real(chunk.context.count()), 0.0, 0.0);
+      alone += std::max(0.0, seconds - least_call_);
+    }
+    return alone + std::max(0.0, together - tables_.attention(all.tokens, all.context, 0.0, 0.0));
+  }
+
   /// Kept from the last call: decode iterations repeat their number of tokens.
   const ByTokens& by_tokens(double tokens) const {
     if (tokens == last_tokens_) return last_;
@@ -96,6 +121,7 @@ class TableModel final : public ExecutionModel {
   EngineSide engine_;
   LayerTables tables_;
   double norms_;
+  double least_call_;  // the shortest of the attention table
   mutable double last_tokens_ = -1.0;
   mutable ByTokens last_{};
 };

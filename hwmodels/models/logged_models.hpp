@@ -4,8 +4,10 @@
 // lm_head and sampler by sequences
 //   layer      = layer_norms layernorm(n) + qkv_proj(n) + rotary_emb(n) + attention + o_proj(n) + gate_up_proj(n)
 //                + act_fn(n) + down_proj(n)
-//   attention  = the measured grid at (sum of chunks, mean context of their tokens, decodes, mean context of decodes);
-//                the longest context does not count: the tables have equal ones
+//   attention  = the measured grid at (chunk, its context, decodes, mean context of decodes); the longest context does
+//                not count: the tables have equal ones. Of several chunks, which no table holds, each takes what it
+//                takes alone beyond the shortest call of the grid, and the decodes what they add to one chunk of all
+//                new tokens after their mean context
 //   embedding  = embedding(n);  after = final_layernorm(n) + lm_head(s) + sampler(s)
 // A kernel without a table takes no time; qkv_proj, o_proj, gate_up_proj, down_proj and the attention grid must be
 // there.

@@ -97,6 +97,7 @@ struct IterationModel {
   double token_seconds = 0.0;
   double context_seconds = 0.0;
   double pair_seconds = 0.0;
+  std::string model{};  // whose iterations were logged; empty when no file says so
   [[nodiscard]] double seconds(double tokens, double context, double chunk_pairs) const;
 };
 

@@ -65,16 +65,24 @@ hwmodels::DeviceLimits limits_of(const GpuProfile* gpu, const Measurements& meas
   return limits;
 }
 
+/// Leaves out what cannot be true, says how much that is, and returns why.
+std::vector<Problem> leave_out(Measurements& measurements, const hwmodels::DeviceLimits& limits) {
+  std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits);
+  const std::int64_t dropped = hwmodels::drop_inconsistent(measurements, limits);
+  if (dropped > 0) {
+    fmt::print(stderr, "left out: {} rows that cannot be true; the first: {} ({})\n", dropped,
+               printable(problems.front().what), printable(problems.front().where));
+  }
+  return problems;
+}
+
 /// Refuses what cannot be true, or leaves it out.
 void settle(Measurements& measurements, const hwmodels::DeviceLimits& limits, bool drop) {
-  if (drop) {
-    const std::int64_t dropped = hwmodels::drop_inconsistent(measurements, limits);
-    if (dropped > 0) fmt::print(stderr, "left out: {} rows that cannot be true\n", dropped);
-    return;
-  }
+  if (drop) return void(leave_out(measurements, limits));
   std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits);
   if (problems.empty()) return;
-  if (problems.front().fix.empty()) problems.front().fix = "--drop-inconsistent leaves such rows out";
+  std::string& fix = problems.back().fix;
+  fix += fix.empty() ? "--drop-inconsistent leaves such rows out" : "; --drop-inconsistent leaves such rows out";
   throw DataError(std::move(problems));
 }
 
@@ -105,6 +113,7 @@ std::string json_text(const nlohmann::json& value) {
 }
 
 nlohmann::json line_json(const std::string& op, const ErrorSummary& error) {
+  if (error.n == 0) return {{"op", op}, {"n", 0}, {"median", nullptr}, {"p95", nullptr}, {"bias", nullptr}};
   return {{"op", op}, {"n", error.n}, {"median", error.median}, {"p95", error.p95}, {"bias", error.bias}};
 }
 
@@ -114,6 +123,20 @@ std::string row(const std::string& op, const ErrorSummary& error) {
   if (error.n == 0) return fmt::format("{:<26}{:>8}{:>10}{:>10}{:>10}", op, 0, "-", "-", "-");
   return fmt::format("{:<26}{:>8}{:>10}{:>10}{:>10}", op, error.n, percent(error.median), percent(error.p95),
                      fmt::format("{:+.1f}%", 100.0 * error.bias));
+}
+
+/// What was fitted and no run with this profile takes by itself.
+void print_limits(const hwmodels::FittedKernels& fitted) {
+  const bool unnamed = (fitted.layers && fitted.layers->model.model.empty()) ||
+                       (fitted.iteration && fitted.iteration->model.model.empty());
+  if (unnamed) {
+    fmt::print(stderr, "no --model says whose layers or iterations these are: latency_model=auto passes over them\n");
+  }
+  if (!fitted.host) return;
+  fmt::print(stderr,
+             "the host side belongs to an engine: for engine=FILE set host_fixed to {:.4g} s and host_per_sequence to "
+             "{:.4g} s\n",
+             fitted.host->model.fixed_seconds, fitted.host->model.per_sequence_seconds);
 }
 
 /// What is being fitted, on a terminal.
@@ -174,6 +197,7 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
   write_file(options.out, hwmodels::profile_text(text, measurements, fitted));
   print_result(options.json ? json_text({{"profile", options.out}, {"ops", ops}}) : out);
   fmt::print(stderr, "wrote {}\n", printable(options.out));
+  print_limits(fitted);
   if (!base) {
     fmt::print(stderr, "memory, links and datasheet figures are null; a run that takes one names it (--base NAME)\n");
   }
@@ -184,7 +208,8 @@ ExitCode calibrate_check(const CalibrateOptions& options) {
   const GpuProfile profile = load(options.profile, "calibrate check " + options.profile);
   Measurements measurements = read(options.files);
   print_notes(measurements);
-  settle(measurements, limits_of(&profile, measurements), options.drop_inconsistent);
+  // Judging takes whatever a user has: a few rows that cannot be true do not keep the others from it.
+  const std::vector<Problem> problems = leave_out(measurements, limits_of(&profile, measurements));
   if (options.roofline) {
     profile.need(
         {"peak_flops", "memory_bandwidth", "gemm_compute_efficiency", "gemm_memory_efficiency",
@@ -193,6 +218,7 @@ ExitCode calibrate_check(const CalibrateOptions& options) {
   }
   const hwmodels::CheckReport report = options.roofline ? hwmodels::check_roofline(profile, measurements)
                                                         : hwmodels::check_profile(profile, measurements);
+  if (report.lines.empty() && !problems.empty()) throw DataError(problems);
   if (report.lines.empty()) {
     throw DataError(fmt::format("nothing to check: {}", fmt::join(report.skipped, "; ")), options.profile,
                     profile.fitted.empty() ? "the profile holds no fits; --roofline judges its analytic model" : "");
@@ -229,11 +255,13 @@ ExitCode calibrate_errors(const CalibrateOptions& options) {
     for (const hwmodels::FitLine& line : hwmodels::fit_lines(gpu.fitted)) {
       const ErrorSummary& held = line.record->held_out;
       const auto& roofline = line.record->roofline;
+      const bool lent = line.record->source_kind == "borrowed";
       const std::string judged = held.n == 0 ? std::string("none | |")
                                              : fmt::format("{} | {} / {} | {:+.1f}%", held.n, percent(held.median),
                                                            percent(held.p95), 100.0 * held.bias);
-      out += fmt::format("| `{}` | {} | {} | {} |\n", gpu.file.name, line.op, judged,
-                         roofline ? fmt::format("{} / {}", percent(roofline->median), percent(roofline->p95)) : "");
+      out += fmt::format(
+          "| `{}` | {}{} | {} | {} |\n", gpu.file.name, line.op, lent ? ", of the lender" : "", judged,
+          roofline && roofline->n > 0 ? fmt::format("{} / {}", percent(roofline->median), percent(roofline->p95)) : "");
     }
   }
   print_result(out);

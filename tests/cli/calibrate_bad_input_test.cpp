@@ -177,9 +177,15 @@ TEST_F(BadCalibration, RowsThatBeatTheDatasheetOrEachOther) {
            {"above the peak: GEMM", "9.89e+14 FLOP/s of h100-80gb-sxm", "at gemm.csv line 2"}, base);
   bad_file("copies.csv", "direction,mechanism,block_bytes,copies,latency_us\nh2d,many,1000000000,1,1000\n",
            {"above the link's peak: copy_h2d", "at copies.csv line 2"}, base);
-  bad_file("gemm.csv", "m,n,k,latency_us\n16,4096,4096,20\n\n16,4096,4096,20\n",
-           {"duplicate: GEMM m=16 n=4096 k=4096: 20 us, as at gemm.csv line 2", "at gemm.csv line 4",
-            "delete one of the rows"});
+  write_text(file("gemm.csv"), "m,n,k,latency_us\n16,4096,4096,20\n\n16,4096,4096,20\n");
+  fit_refused(3, {"gemm.csv"},
+              {"duplicate: GEMM m=16 n=4096 k=4096: 20 us, as at gemm.csv line 2", "at gemm.csv line 4",
+               "delete one of the rows; --drop-inconsistent leaves such rows out"});
+  // check judges the profile by the other rows, and says what it left out.
+  const Output once = spillway({"calibrate", "check", "h100-80gb-sxm", "gemm.csv"});
+  EXPECT_EQ(once.code, 0);
+  EXPECT_THAT(once.err, HasSubstr("left out: 1 rows that cannot be true; the first: duplicate: GEMM m=16 n=4096"));
+  EXPECT_THAT(once.out, testing::ContainsRegex("gemm +1 "));
   bad_file("gemm.csv", "m,n,k,latency_us\n16,4096,4096,20\n16,4096,4096,30\n",
            {"contradictory: GEMM m=16 n=4096 k=4096: 30 us, but 20 us at gemm.csv line 2", "at gemm.csv line 3"});
   // The same file given twice is no second measurement.
@@ -207,6 +213,7 @@ TEST_F(BadCalibration, TooFewRowsForAModel) {
   const Output dropped = spillway({"calibrate", "fit", "fast.csv", "--drop-inconsistent", "-o", "new.json"});
   EXPECT_EQ(dropped.code, 3);
   EXPECT_THAT(dropped.err, HasSubstr("left out: 1 rows that cannot be true"));
+  EXPECT_THAT(dropped.err, HasSubstr("2.5e+13 B/s of memory bandwidth"));
   EXPECT_THAT(dropped.err, HasSubstr("no row is left to fit"));
   EXPECT_FALSE(std::filesystem::exists(file("new.json")));
 }
@@ -332,6 +339,7 @@ TEST_F(BadCalibration, AProfileWhoseIterationsTakeDays) {
   profile["fitted"]["iteration"] = profile["fitted"]["elementwise"];
   for (const char* key : {"launch_s", "bandwidth_bytes_per_s"}) profile["fitted"]["iteration"].erase(key);
   for (const char* key : {"fixed_s", "token_s", "context_s", "pair_s"}) profile["fitted"]["iteration"][key] = 10.0;
+  profile["fitted"]["iteration"]["model"] = "llama-3.1-8b";
   write_text(file("slow.json"), profile.dump());
   const std::ptrdiff_t before = files_left();
   const Output run = spillway({"run", "hardware=slow.json", "workload.input_tokens=1000", "-o", "out"});
@@ -371,8 +379,9 @@ TEST_F(BadCalibration, LatencyModelsWithoutTheirData) {
   };
   static_cast<void>(good_profile());
   const std::string hardware = "hardware=good.json";
-  run_refused({hardware, "latency_model=fitted"},
-              {"good has no fitted gemm, which latency_model=fitted takes", "argument latency_model=fitted"});
+  run_refused(
+      {hardware, "latency_model=fitted"},
+      {"good has no fitted gemm in 2-byte numbers, which latency_model=fitted takes", "argument latency_model=fitted"});
   run_refused({hardware, "latency_model=tables"},
               {"good holds no layer tables, which latency_model=tables takes", "argument latency_model=tables"});
   run_refused({hardware, "latency_model=iterations"},

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -88,8 +90,8 @@ TEST_F(Calibrate, FitWritesAProfileThatRunUses) {
   EXPECT_EQ(fitted["inputs"][0]["name"], "my.json");
   const json& held_out = written["fitted"]["gemm"][0]["held_out"];
   EXPECT_THAT(fitted.dump(),
-              HasSubstr(fmt::format("held-out rows: gemm {:.1f}% / {:.1f}% (n = 30)",
-                                    100.0 * held_out["median"].get<double>(), 100.0 * held_out["p95"].get<double>())));
+              HasSubstr(fmt::format(", gemm {:.1f}% / {:.1f}% (n = 30)", 100.0 * held_out["median"].get<double>(),
+                                    100.0 * held_out["p95"].get<double>())));
   EXPECT_THAT(fitted.dump(), HasSubstr("elementwise 0.0% / 0.0% (n = 8)"));
   const json analytic = on({"hardware=my.json", "latency_model=roofline"});
   EXPECT_EQ(analytic["metrics"], on({"hardware=base.json"})["metrics"]);
@@ -337,16 +339,22 @@ TEST_F(Calibrate, EngineTablesAndLogsTellARunsTime) {
   const json tables = result("tables.json", "seed=1");
   EXPECT_EQ(tables["setup"]["latency_model"], "tables");
   EXPECT_THAT(tables.dump(),
-              HasSubstr("layer tables: 0.0% / 0.0% (n = 4)"));  // the second size of four layers
+              HasSubstr("layer tables of llama-3.1-8b: 0.0% / 0.0% (n = 4)"));  // the second size of four layers
   // One token at a time behind the prompt, 32 layers: 4 x 10.1 us + attention of 20 to 29 us, and 400 us for the head.
   const json one = result("tables.json", "workload.arrival=constant");
   EXPECT_GT(one["metrics"]["p50_itl_ms"]["value"], 32 * (0.0404 + 0.020) + 0.4);
   EXPECT_EQ(result("tables.json", "model=llama-2-7b")["setup"]["latency_model"], "roofline");
 
-  ASSERT_EQ(calibrate({"fit", "log.csv", "--base", "base.json", "-o", "log.json"}).code, 0);
+  const Output unnamed = calibrate({"fit", "log.csv", "--base", "base.json", "-o", "log.json"});
+  ASSERT_EQ(unnamed.code, 0);
+  EXPECT_THAT(unnamed.err, HasSubstr("latency_model=auto passes over them"));
+  EXPECT_EQ(result("log.json", "seed=1")["setup"]["latency_model"], "roofline");
+  EXPECT_THAT(result("log.json", "latency_model=iterations").dump(),
+              HasSubstr("logged iterations of a model that no file names: "));
+  ASSERT_EQ(calibrate({"fit", "log.csv", "--base", "base.json", "--model", "llama-3.1-8b", "-o", "log.json"}).code, 0);
   const json log = result("log.json", "seed=1");
   EXPECT_EQ(log["setup"]["latency_model"], "iterations");
-  EXPECT_THAT(log.dump(), HasSubstr("logged iterations: 0.0% / 0.0% (n = 10)"));
+  EXPECT_THAT(log.dump(), HasSubstr("logged iterations of llama-3.1-8b: 0.0% / 0.0% (n = 10)"));
   EXPECT_GT(log["metrics"]["p50_itl_ms"]["value"], 5.0);  // 5 ms whatever is computed
 }
 
@@ -461,7 +469,8 @@ TEST_F(Calibrate, ErrorsIsTheTableOfEveryBundledProfile) {
           record->roofline ? percent(record->roofline->median) + " / " + percent(record->roofline->p95) : "";
       const std::string held_out =
           n == 0 ? "none | |" : fmt::format("{} | {} / {} | {:+.1f}%", n, percent(median), percent(p95), 100.0 * bias);
-      expected += fmt::format("| `{}` | {} | {} | {} |\n", name, op, held_out, analytic);
+      const std::string lent = record->source_kind == "borrowed" ? ", of the lender" : "";
+      expected += fmt::format("| `{}` | {}{} | {} | {} |\n", name, op, lent, held_out, analytic);
     }
   }
   EXPECT_EQ(errors.out, expected);

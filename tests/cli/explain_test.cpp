@@ -134,8 +134,8 @@ TEST(Explain, AGpuTellsTheErrorOfEveryKernelThatWasFitted) {
 // A file says what it is; but for its path, it is explained as the profile of that name.
 TEST(Explain, AFileIsExplainedAsTheKindThatItStates) {
   const std::string root = std::string(SPILLWAY_SOURCE_DIR) + "/hwmodels/";
-  for (const std::string one : {"profiles/a100-80gb-sxm", "servers/hgx-h100-8", "hosts/hgx-h100-host",
-                                "engines/vllm-0.19", "llms/opt-13b"}) {
+  for (const std::string one :
+       {"profiles/a100-80gb-sxm", "servers/hgx-h100-8", "hosts/hgx-h100-host", "engines/vllm-0.19", "llms/opt-13b"}) {
     std::string text = cli::explanation(root + one + ".json");
     EXPECT_THAT(text, HasSubstr("  file      " + root + one + ".json\n"));
     text.replace(text.find(root), root.size(), "hwmodels/");

@@ -54,7 +54,7 @@ const FitHints kHints{kSms, 312e12, 2039e9};
 
 GemmModel gemm_truth() { return {kSms, 4.2e-6, 2.3e14, 1.65e12, 0.06, 110.0, 0.8, 4.0, {}}; }
 DecodeAttentionModel decode_truth() {
-  return {kSms, 9.5e-6, 1.4e-10, 1.6e12, 1.4e-6, 2.6e-9, 0.08, 1.5e-6, 2.0, false, {}};
+  return {kSms, 9.5e-6, 1.4e-10, 1.6e12, 1.4e-6, 1.2e-8, 0.08, 1.5e-6, 2.0, false, {}};
 }
 PrefillAttentionModel prefill_truth() { return {kSms, 1.1e-5, 1.1e12, 3.2e-6, 1.5e-6, 1.2, 4.0, false, {}}; }
 
@@ -466,6 +466,63 @@ TEST(Calibration, HeldOut_WhenACurveWasMeasured_ThenIsEverySecondSize) {
 
 // Without the fourth host row there is one number of sequences; without the third iteration, tokens and context are
 // proportional. A fold that leaves a parameter open predicts nothing, and the fit of all rows stands.
+/// A table as of one model with 32 heads and 8 KV heads whose mixed calls are `share` fused.
+Measurements mixed_table(double share) {
+  const AttentionShape shape{32, 8, 128, 2.0, 2.0};
+  const DecodeAttentionTime decode(decode_truth(), shape);
+  const PrefillAttentionTime prefill(prefill_truth(), shape);
+  Measurements in = with_files(1);
+  const auto add = [&](std::int64_t chunk, std::int64_t before, std::int64_t decodes, std::int64_t each, double time) {
+    in.mixed.push_back({chunk, before, decodes, each, time, {0, static_cast<std::int64_t>(in.mixed.size()) + 2}});
+  };
+  for (const std::int64_t decodes : {0, 1, 4, 8, 16, 32, 64, 128}) {
+    for (const std::int64_t each : {16, 256, 1024, 4096}) {
+      const double n = real(decodes);
+      const double all = n * real(each);
+      if (decodes > 0) add(0, 0, decodes, each, decode.at(n, all, real(each)).seconds);
+      for (const std::int64_t chunk : {16, 64, 256, 1024, 2048}) {
+        const std::array<PrefillChunk, 1> chunks{{{Tokens(chunk), Tokens(each)}}};
+        const double alone = prefill.at(chunks).seconds;
+        if (decodes == 0) {
+          add(chunk, each, 0, 0, alone);
+          continue;
+        }
+        const double apart = alone + decode.at(n, all, real(each)).seconds;
+        const double fused = prefill.at(chunks, n, all, real(each)).seconds;
+        add(chunk, each, decodes, each, (1.0 - share) * apart + share * fused);
+      }
+    }
+  }
+  return in;
+}
+
+TEST(Calibration, MixedCalls_WhenAShareOfThemIsFused_ThenTheShareIsFound) {
+  for (const double share : {0.0, 0.35, 1.0}) {
+    const FittedKernels fitted = calibrate(mixed_table(share), {nullptr, "llama-3.1-8b"}, {});
+    ASSERT_TRUE(fitted.mixed_attention) << share;
+    EXPECT_NEAR(fitted.mixed_attention->model.fused_share, share, 0.03);
+    EXPECT_EQ(fitted.mixed_attention->record.held_out.n, 7 * 4 * 5);  // decodes, contexts, chunks
+    EXPECT_LT(fitted.mixed_attention->record.held_out.median, 0.02) << share;
+  }
+  // Heads are those of the model: without its name nothing is known of them, and these rows lie on no grid.
+  EXPECT_THAT(data_error([] { static_cast<void>(calibrate(mixed_table(0.35), {}, {})); }),
+              HasSubstr("every combination of the values that occur is needed"));
+}
+
+// The table of an RTX 4090: as two launches the calls of both kinds err by 33% / 74% (a study of it says "18-36 %, up
+// to 4x"), as one fused launch of whole tiles by 26% / 146%.
+TEST(Calibration, MixedCalls_WhenMeasured_ThenAShareErrsLessThanEitherForm) {
+  const std::string folder = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/engine-logs/rtx4090-llama31-8b/";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/data/engine-logs is not there";
+  const std::vector<MeasurementInput> inputs{{folder + "attention.csv", std::nullopt}};
+  const GpuProfile base = load_gpu("rtx4090-24gb");
+  const FittedKernels fitted = calibrate(read_measurements(inputs), {&base, "llama-3.1-8b"}, {});
+  ASSERT_TRUE(fitted.mixed_attention);
+  EXPECT_EQ(fitted.mixed_attention->record.held_out.n, 8448);  // of 8,643 rows 99 are decodes alone, 96 chunks alone
+  EXPECT_LT(fitted.mixed_attention->record.held_out.median, 0.12);
+  EXPECT_LT(fitted.mixed_attention->record.held_out.p95, 0.6);
+}
+
 TEST(Calibration, Folds_WhenTheRestLeavesAParameterOpen_ThenThatFoldIsNotPredicted) {
   Measurements in = with_files(1);
   in.host = {{1, 1, 1.1e-3, {0, 1}}, {1, 2, 1.1e-3, {0, 2}}, {1, 4, 1.1e-3, {0, 3}}, {101, 1, 2.1e-3, {0, 4}}};
@@ -503,10 +560,11 @@ TEST(Calibration, SmCount_WhenNobodyStatesIt_ThenIsTheOneThatFitsBest) {
   in.gemm =
       gemm_rows(gemm_truth(), {1, 64, 200, 512, 1000, 2048}, {{1024, 1024}, {4096, 4096}, {6144, 4096}, {512, 8192}});
   EXPECT_EQ(calibrate(in, {}, {}).gemm[0].model.sm_count, kSms);
-  in.device.sm_count = 99;
-  EXPECT_EQ(calibrate(in, {}, {}).gemm[0].model.sm_count, 99) << "as the measuring tool says";
   const GpuProfile base = load_gpu("h100-80gb-sxm");
   EXPECT_EQ(calibrate(in, {&base, {}}, {}).gemm[0].model.sm_count, 132) << "as the base says";
+  in.device.sm_count = 99;
+  EXPECT_EQ(calibrate(in, {}, {}).gemm[0].model.sm_count, 99) << "as the measuring tool says";
+  EXPECT_EQ(calibrate(in, {&base, {}}, {}).gemm[0].model.sm_count, 99) << "the tool saw this very GPU";
 }
 
 TEST(Calibration, NumberFormats_WhenRowsHaveTwo_ThenEachIsFitted) {
@@ -587,7 +645,7 @@ GpuProfile fitted_profile() {
 }
 
 TEST(ProfileText, RoundTrip_WhenLoaded_ThenPredictsAndReportsTheSame) {
-  for (const char* base : {"", "a100-80gb-sxm"}) {
+  for (const char* base : {"", "h200-141gb"}) {
     const ProfileText text{"mine", "a made-up GPU", base, true};
     const GpuProfile gpu = ProfileFile(profile_text(text, whole_device(), whole_fit())).load();
     EXPECT_EQ(gpu.file.name, "mine");
@@ -684,7 +742,7 @@ TEST(ProfileText, Links_WhenTheFitsSlopeExceedsThePeak_ThenIsThePeak) {
   const FittedKernels fitted = calibrate(in, {&base, {}}, {});
   const GpuProfile gpu = ProfileFile(profile_text({"mine", "x", "a100-80gb-sxm", true}, in, fitted)).load();
   EXPECT_EQ(gpu.d2h.bandwidth.value(), base.host_link_peak.value());
-  EXPECT_NEAR(gpu.fitted.copies.at(0).model.bandwidth / 33e9, 1.0, 1e-6);
+  EXPECT_EQ(gpu.fitted.copies.at(0).model.bandwidth, base.host_link_peak.value());
   EXPECT_EQ(gpu.d2h_bandwidth_duplex->value(), base.d2h_bandwidth_duplex->value());
 }
 

@@ -188,12 +188,15 @@ PlainTimes plain_fitted(const GpuProfile& gpu, const LlmModel& llm, std::int64_t
   for (const Matrix& matrix : llm.layer_matrices(tensor_parallel)) {
     times.layer += gemm(n, matrix, llm.linear_bytes(matrix));
   }
-  if (fitted.mixed_attention && fitted.mixed_attention->model.fused && sequences > 0.0 && !shape.chunks.empty()) {
-    times.layer += prefill_time.at(shape.chunks, sequences, context, longest).seconds;
-  } else {
-    if (sequences > 0.0) times.layer += decode_time.at(sequences, context, longest).seconds;
-    if (!shape.chunks.empty()) times.layer += prefill_time.at(shape.chunks).seconds;
+  double attention = 0.0;
+  if (sequences > 0.0) attention += decode_time.at(sequences, context, longest).seconds;
+  if (!shape.chunks.empty()) attention += prefill_time.at(shape.chunks).seconds;
+  if (fitted.mixed_attention && sequences > 0.0 && !shape.chunks.empty()) {
+    const double share = fitted.mixed_attention->model.fused_share;
+    const double fused = prefill_time.at(shape.chunks, sequences, context, longest).seconds;
+    attention = (1.0 - share) * attention + share * fused;
   }
+  times.layer += attention;
   const ElementwiseWork work = elementwise_work(llm, tensor_parallel);
   const double hidden = real(n * llm.hidden) * bytes;
   times.layer += moving(work.kernels, real(n) * work.bytes_per_token) + 2.0 * reduced(hidden);
@@ -256,11 +259,13 @@ TEST(FittedModel, Iteration_WhenWeightsAreQuantised_ThenFewerBytesAreRead) {
 TEST(FittedModel, Iteration_WhenCallsAreFused_ThenOneLaunchTakesBoth) {
   GpuProfile gpu = fitted_gpu();
   const Duration apart = make_fitted_model(gpu, test_llm(), {}, 1, 2)->iteration(mixed()).layer;
-  gpu.fitted.mixed_attention = Fitted<MixedAttentionModel>{{false}, {}};
+  gpu.fitted.mixed_attention = Fitted<MixedAttentionModel>{{0.0}, {}};
   expect_plain_sum(gpu, test_llm(), 1, 2);
   EXPECT_EQ(make_fitted_model(gpu, test_llm(), {}, 1, 2)->iteration(mixed()).layer, apart);
-  gpu.fitted.mixed_attention->model.fused = true;
-  expect_plain_sum(gpu, test_llm(), 1, 2);
+  for (const double share : {0.3, 1.0}) {
+    gpu.fitted.mixed_attention->model.fused_share = share;
+    expect_plain_sum(gpu, test_llm(), 1, 2);
+  }
   const auto fused = make_fitted_model(gpu, test_llm(), {}, 1, 2);
   EXPECT_NE(fused->iteration(mixed()).layer, apart);
   const auto two = make_fitted_model(fitted_gpu(), test_llm(), {}, 1, 2);
@@ -334,7 +339,7 @@ GpuProfile with_formats(const std::vector<std::int64_t>& formats) {
 }
 
 // Four multiplications in a layer.
-TEST(FittedModel, Iteration_WhenNumberFormatsDiffer_ThenTakesTheModelsOwnElseTwoBytesElseTheFirst) {
+TEST(FittedModel, Iteration_WhenNumberFormatsDiffer_ThenTakesTheModelsOwnElseTwoBytes) {
   LlmModel llm = test_llm();
   const auto launches = [&](const std::vector<std::int64_t>& formats, std::int64_t dtype_bytes) {
     llm.dtype_bytes = dtype_bytes;
@@ -344,7 +349,12 @@ TEST(FittedModel, Iteration_WhenNumberFormatsDiffer_ThenTakesTheModelsOwnElseTwo
   EXPECT_EQ(launches({1, 2, 4}, 2), 2.0);
   EXPECT_EQ(launches({1, 2, 4}, 4), 4.0);
   EXPECT_EQ(launches({1, 2}, 4), 2.0);
-  EXPECT_EQ(launches({1, 4}, 2), 1.0);
+  EXPECT_EQ(launches({1, 2}, 1), 1.0);
+  llm.dtype_bytes = 2;
+  EXPECT_THAT(config_error([&] {
+                static_cast<void>(make_fitted_model(with_formats({1, 4}), llm, {}, 1, 2));
+              }),
+              HasSubstr("no fitted gemm in 2-byte numbers"));
 }
 
 TEST(FittedModel, Make_WhenAKernelIsMissing_ThenNamesIt) {
@@ -355,8 +365,8 @@ TEST(FittedModel, Make_WhenAKernelIsMissing_ThenNamesIt) {
   GpuProfile gpu = fitted_gpu();
   gpu.fitted.gemm.clear();
   EXPECT_EQ(error(gpu),
-            "latency_model: test-gpu has no fitted gemm, which latency_model=fitted takes (use latency_model=auto, or "
-            "fit the missing kernels with calibrate fit)");
+            "latency_model: test-gpu has no fitted gemm in 2-byte numbers, which latency_model=fitted takes (use "
+            "latency_model=auto, or fit the missing kernels with calibrate fit)");
   gpu = fitted_gpu();
   gpu.fitted.decode_attention.reset();
   EXPECT_THAT(error(gpu), HasSubstr("no fitted decode_attention,"));
@@ -443,14 +453,15 @@ TEST(TableModel, Iteration_WhenBeyondMeasuredPoints_ThenTheLastLinesGoOn) {
   EXPECT_EQ(time.after, Duration(7'000));
 }
 
-// Chunks of 50 tokens behind 0 and 150 behind 1000 are one of 200 behind (150 * 1000) / 200 = 750: 200 * 0.175 = 35;
-// 6 decodes of 120: 7.2; 5 more. qkv of 206 tokens 51.5, o 206.
-TEST(TableModel, Iteration_WhenChunksAndDecodesMix_ThenChunksAreMerged) {
+// The shortest call of the grid, one decode of 100, takes 6 us. Chunks of 50 tokens, which counts as the smallest
+// measured 100, behind 0 and of 150 behind 1000 take 15 and 35 us alone: 6 + 9 + 29 = 44. The decodes add 6 * 120 / 100
+// = 7.2 to one chunk of 200 behind (150 * 1000) / 200 = 750. qkv of 206 tokens 51.5, o 206.
+TEST(TableModel, Iteration_WhenSeveralChunksAndDecodesMix_ThenEachChunkTakesItsTimeAndTheDecodesAddTheirs) {
   const std::array<PrefillChunk, 2> chunks{{{Tokens(50), Tokens(0)}, {Tokens(150), Tokens(1000)}}};
   BatchShape shape = decode(6, 720);
   shape.chunks = chunks;
   const IterationTime time = table_time(shape);
-  EXPECT_EQ(time.layer, Duration(51'500 + 206'000 + 52'000 + 4'000 + 47'200));
+  EXPECT_EQ(time.layer, Duration(51'500 + 206'000 + 52'000 + 4'000 + 51'200));
   shape.decode_longest = Tokens(500);
   EXPECT_EQ(table_time(shape).layer, time.layer) << "the tables have equal contexts";
 }
@@ -576,7 +587,8 @@ TEST(ExecutionModels, Auto_WhenTablesAreOfThisModelAndOneGpu_ThenTakesThem) {
   EXPECT_EQ(resolved_latency_model(whole_gpu(), test_llm(), {.tensor_parallel = 2}), "fitted");
   GpuProfile gpu = whole_gpu();
   gpu.fitted.layers->model.model.clear();
-  EXPECT_EQ(resolved_latency_model(gpu, other_llm(), {}), "tables");
+  EXPECT_EQ(resolved_latency_model(gpu, other_llm(), {}), "fitted") << "nobody knows whose they are";
+  EXPECT_EQ(resolved_latency_model(gpu, other_llm(), {"tables"}), "tables");
 }
 
 TEST(ExecutionModels, Auto_WhenTablesLackAKernel_ThenTakesWhatWorks) {
@@ -595,7 +607,11 @@ TEST(ExecutionModels, Auto_WhenKernelsAreMissing_ThenTakesLoggedIterationsElseTh
   gpu.fitted.layers.reset();
   EXPECT_EQ(resolved_latency_model(gpu, test_llm(), {}), "fitted");
   gpu.fitted.prefill_attention.reset();
+  EXPECT_EQ(resolved_latency_model(gpu, test_llm(), {}), "roofline") << "nobody knows whose iterations were logged";
+  gpu.fitted.iteration->model.model = "test-llm";
   EXPECT_EQ(resolved_latency_model(gpu, test_llm(), {}), "iterations");
+  EXPECT_EQ(resolved_latency_model(gpu, other_llm(), {}), "roofline");
+  EXPECT_EQ(resolved_latency_model(gpu, test_llm(), {.tensor_parallel = 2}), "roofline");
   gpu.fitted.iteration.reset();
   EXPECT_EQ(resolved_latency_model(gpu, test_llm(), {}), "roofline");
   EXPECT_EQ(resolved_latency_model(plain_gpu(), test_llm(), {}), "roofline");
@@ -649,16 +665,21 @@ TEST(ExecutionModels, Validity_WhenAModelWasJudged_ThenTellsItsError) {
   gpu.fitted.iteration->record.held_out = {34, 0.02, 0.05, 0.0};
   gpu.fitted.gemm[0].record.held_out = {56, 0.03, 0.06, 0.0};
   gpu.fitted.gemm[0].record.roofline = ErrorSummary{78, 0.3, 0.6, 0.0};
-  EXPECT_EQ(validity_text(gpu, "tables"), "layer tables: 1.2% / 4.6% (n = 12)");
-  EXPECT_EQ(validity_text(gpu, "iterations"), "logged iterations: 2.0% / 5.0% (n = 34)");
+  gpu.fitted.layers->record.held_out_by = "every second size";
+  EXPECT_EQ(validity_text(gpu, "tables"), "layer tables of test-llm: 1.2% / 4.6% (n = 12) (every second size)");
+  EXPECT_EQ(validity_text(gpu, "iterations"), "logged iterations of a model that no file names: 2.0% / 5.0% (n = 34)");
+  gpu.fitted.iteration->record.held_out = {};
+  gpu.fitted.iteration->model.model = "test-llm";
+  EXPECT_EQ(validity_text(gpu, "iterations"), "logged iterations of test-llm: no row was held out");
   EXPECT_THAT(validity_text(gpu, "fitted"), HasSubstr("gemm 3.0% / 6.0% (n = 56)"));
   EXPECT_EQ(validity_text(gpu, "roofline"),
             "analytic model, median / p95 of |simulated/measured - 1|: gemm 30.0% / 60.0% (n = 78)");
   gpu.fitted.gemm[0].record.source_kind = "borrowed";
-  EXPECT_EQ(validity_text(gpu, "roofline"), "as its file says") << "the lender's rows judge the lender";
+  const std::string unjudged = "analytic model, uncalibrated, +-30%: no kernel of this GPU has judged it";
+  EXPECT_EQ(validity_text(gpu, "roofline"), unjudged) << "the lender's rows judge the lender";
   gpu.fitted_from = "lender";
   EXPECT_EQ(validity_text(gpu, "fitted"), "as its file says");
-  EXPECT_EQ(validity_text(plain_gpu(), "roofline"), "as its file says");
+  EXPECT_EQ(validity_text(plain_gpu(), "roofline"), unjudged);
 }
 
 // Copies

@@ -53,7 +53,7 @@ FittedKernels everything() {
   all.prefill_attention = {
       {130, 4e-6 * kThird, 4e12 * kThird, 8e-6 * kThird, 9e-6 * kThird, 0.9, 1.0, true, surface(4.5)},
       record(6, "heads", true)};
-  all.mixed_attention = {{true}, record(7, "", false)};
+  all.mixed_attention = {{0.375}, record(7, "", false)};
   all.elementwise = {{5e-6 * kThird, 5e12 * kThird}, record(8, "kernels", true)};
   all.all_reduce = {{{{2, {{{1.0, 1e-5 * kThird}, {2.5, 2e-5}}}}, {8, {{{1.0, 3e-5}}}}}}, record(9, "sizes", true)};
   Fitted<CopyModel> many;
@@ -75,7 +75,9 @@ FittedKernels everything() {
   tables.decode_context_axis = {100.0, 4000.0};
   tables.attention_seconds = {-1.0, -1.0, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 5e-5, 6e-5 * kThird, 7e-5, 8e-5, 9e-5};
   all.layers = {tables, record(14, "sizes", false)};
-  all.iteration = {{3e-3 * kThird, 3e-5 * kThird, 3e-9 * kThird, 3e-12 * kThird}, record(15, "iterations", false)};
+  all.iteration =
+      Fitted<IterationModel>{IterationModel{3e-3 * kThird, 3e-5 * kThird, 3e-9 * kThird, 3e-12 * kThird, "opt-13b"},
+                             record(15, "iterations", false)};
   all.decode_iteration = record(16, "sums", false);
   all.decode_iteration->source_kind = "borrowed";
   return all;
@@ -165,7 +167,7 @@ TEST(FittedJson, RoundTrip_OfAttention_IsExact) {
   EXPECT_EQ(p.packs_groups, q.packs_groups);
   expect_same(p.residual, q.residual);
   expect_same(all.prefill_attention->record, again.prefill_attention->record);
-  EXPECT_TRUE(again.mixed_attention->model.fused);
+  EXPECT_EQ(again.mixed_attention->model.fused_share, 0.375);
   expect_same(all.mixed_attention->record, again.mixed_attention->record);
 }
 
@@ -201,6 +203,7 @@ TEST(FittedJson, RoundTrip_OfLinesAndLinks_IsExact) {
   EXPECT_EQ(all.iteration->model.token_seconds, again.iteration->model.token_seconds);
   EXPECT_EQ(all.iteration->model.context_seconds, again.iteration->model.context_seconds);
   EXPECT_EQ(all.iteration->model.pair_seconds, again.iteration->model.pair_seconds);
+  EXPECT_EQ(again.iteration->model.model, "opt-13b");
   expect_same(all.iteration->record, again.iteration->record);
   ASSERT_TRUE(again.decode_iteration);
   expect_same(*all.decode_iteration, *again.decode_iteration);
@@ -346,6 +349,7 @@ TEST(FittedJson, ANumberThatNoMachineHas_IsNamedWithTheRule) {
       {"/gemm/0/launch_s", -1e-9, "must be a time of 0 to 10 s, not -1e-09"},
       {"/gemm/0/flops_per_s", 1e17, "which no GPU of today exceeds, not 1e+17"},
       {"/gemm/0/bandwidth_bytes_per_s", 0.0, "which no memory of today exceeds, not 0.0"},
+      {"/mixed_attention/fused_share", 1.5, "must be between 0 and 1, not 1.5"},
       {"/gemm/0/edge_loss", -0.5, "must be between 0 and 1e6, not -0.5"},
       {"/gemm/0/norm_exponent", 3.0, "must be one of 1, 1.5, 2, 4, 8"},
       {"/gemm/0/residual_lengths_octaves", {1.0, 1.0, 1.0}, "must hold 4 numbers"},
