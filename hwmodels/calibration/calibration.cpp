@@ -11,6 +11,7 @@
 #include <set>
 #include <tuple>
 
+#include "hwmodels/calibration/least_squares.hpp"
 #include "hwmodels/calibration/simple_fits.hpp"
 
 namespace spillway::hwmodels {
@@ -40,17 +41,10 @@ template <class Row, class Key>
 std::vector<std::size_t> folds_of(const std::vector<Row>& rows, const Key& key) {
   std::map<decltype(key(rows[0])), std::size_t> fold;
   for (const Row& row : rows) fold[key(row)] = 0;
-  std::vector<std::pair<std::uint64_t, std::size_t*>> order;
-  std::uint64_t state = 0;
-  for (auto& [k, value] : fold) {
-    state += 0x9E37'79B9'7F4A'7C15U;  // SplitMix64
-    std::uint64_t z = state;
-    z = (z ^ (z >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
-    z = (z ^ (z >> 27U)) * 0x94D0'49BB'1331'11EBU;
-    order.emplace_back(z ^ (z >> 31U), &value);
-  }
-  std::sort(order.begin(), order.end());
-  for (std::size_t i = 0; i < order.size(); ++i) *order[i].second = i % kFolds;
+  std::vector<std::size_t*> by_key;
+  for (auto& [k, value] : fold) by_key.push_back(&value);
+  const std::vector<std::size_t> order = scattered(by_key.size());
+  for (std::size_t i = 0; i < order.size(); ++i) *by_key[order[i]] = i % kFolds;
   std::vector<std::size_t> folds;
   folds.reserve(rows.size());
   for (const Row& row : rows) folds.push_back(fold[key(row)]);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 
+#include "hwmodels/calibration/least_squares.hpp"
 #include "hwmodels/models/exact_math.hpp"
 
 namespace spillway::hwmodels {
@@ -34,16 +35,9 @@ std::vector<Row> thinned(std::span<const Row> rows, const Key& key) {
   std::vector<Row> sorted(rows.begin(), rows.end());
   if (sorted.size() <= kParameterRows) return sorted;
   std::stable_sort(sorted.begin(), sorted.end(), [&](const Row& a, const Row& b) { return key(a) < key(b); });
-  std::vector<std::pair<std::uint64_t, std::size_t>> order;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    std::uint64_t z = (i + 1) * 0x9E37'79B9'7F4A'7C15U;  // SplitMix64
-    z = (z ^ (z >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
-    z = (z ^ (z >> 27U)) * 0x94D0'49BB'1331'11EBU;
-    order.emplace_back(z ^ (z >> 31U), i);
-  }
-  std::sort(order.begin(), order.end());
+  const std::vector<std::size_t> order = scattered(sorted.size());
   std::vector<Row> kept;
-  for (std::size_t i = 0; i < kParameterRows; ++i) kept.push_back(sorted[order[i].second]);
+  for (std::size_t i = 0; i < kParameterRows; ++i) kept.push_back(sorted[order[i]]);
   return kept;
 }
 

@@ -3,10 +3,12 @@
 #include <Eigen/Cholesky>
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <unsupported/Eigen/NonLinearOptimization>
 #include <unsupported/Eigen/NumericalDiff>
+#include <utility>
 
 namespace spillway::hwmodels {
 namespace {
@@ -101,6 +103,20 @@ double quantile(const std::vector<double>& sorted, double q) {
 }
 
 }  // namespace
+
+std::vector<std::size_t> scattered(std::size_t count) {
+  std::vector<std::pair<std::uint64_t, std::size_t>> order;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t z = (i + 1) * 0x9E37'79B9'7F4A'7C15U;  // SplitMix64
+    z = (z ^ (z >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
+    z = (z ^ (z >> 27U)) * 0x94D0'49BB'1331'11EBU;
+    order.emplace_back(z ^ (z >> 31U), i);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<std::size_t> numbers;
+  for (const auto& [hash, number] : order) numbers.push_back(number);
+  return numbers;
+}
 
 ErrorSummary summarise(std::vector<double> ratios) {
   ErrorSummary summary;

@@ -12,6 +12,10 @@
 
 namespace spillway::hwmodels {
 
+/// The numbers below `count` in an order that has nothing to do with their size, the same every time: of rows that were
+/// sorted, any run of it is a fair sample, whatever grid they were measured on.
+[[nodiscard]] std::vector<std::size_t> scattered(std::size_t count);
+
 /// Of predicted / measured, in any order. All zero when there is none.
 [[nodiscard]] ErrorSummary summarise(std::vector<double> ratios);
 

@@ -132,6 +132,9 @@ void print_limits(const hwmodels::FittedKernels& fitted) {
   if (unnamed) {
     fmt::print(stderr, "no --model says whose layers or iterations these are: latency_model=auto passes over them\n");
   }
+  if (fitted.layers && !fitted.layers->model.per_sequence.contains("lm_head")) {
+    fmt::print(stderr, "no table holds lm_head: latency_model=tables leaves the output layer out\n");
+  }
   if (!fitted.host) return;
   fmt::print(stderr,
              "the host side belongs to an engine: for engine=FILE set host_fixed to {:.4g} s and host_per_sequence to "
