@@ -42,6 +42,7 @@ std::vector<std::size_t> folds_of(const std::vector<Row>& rows, const Key& key) 
   std::map<decltype(key(rows[0])), std::size_t> fold;
   for (const Row& row : rows) fold[key(row)] = 0;
   std::vector<std::size_t*> by_key;
+  by_key.reserve(fold.size());
   for (auto& [k, value] : fold) by_key.push_back(&value);
   const std::vector<std::size_t> order = scattered(by_key.size());
   for (std::size_t i = 0; i < order.size(); ++i) *by_key[order[i]] = i % kFolds;

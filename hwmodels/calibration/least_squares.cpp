@@ -106,6 +106,7 @@ double quantile(const std::vector<double>& sorted, double q) {
 
 std::vector<std::size_t> scattered(std::size_t count) {
   std::vector<std::pair<std::uint64_t, std::size_t>> order;
+  order.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     std::uint64_t z = (i + 1) * 0x9E37'79B9'7F4A'7C15U;  // SplitMix64
     z = (z ^ (z >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
@@ -114,6 +115,7 @@ std::vector<std::size_t> scattered(std::size_t count) {
   }
   std::sort(order.begin(), order.end());
   std::vector<std::size_t> numbers;
+  numbers.reserve(count);
   for (const auto& [hash, number] : order) numbers.push_back(number);
   return numbers;
 }

@@ -272,7 +272,7 @@ class JsonReader {
         return add_attention(op, row);
       case Op::mixed_attention: {
         auto mixed = mixed_row(row, {"chunk", "chunk_context", "decodes", "decode_context"});
-        return is_own(row) ? void(++own_) : keep(to.mixed, std::move(mixed));
+        return is_own(row) ? void(++own_) : keep(to.mixed, mixed);
       }
       case Op::elementwise:
         return keep(to.elementwise, elementwise_row(row));
