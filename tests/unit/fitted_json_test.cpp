@@ -247,6 +247,7 @@ std::vector<std::string> problems_in(const json& section) {
   std::vector<Problem> problems;
   static_cast<void>(read_fitted(section, "/fitted", problems));
   std::vector<std::string> texts;
+  texts.reserve(problems.size());
   for (const Problem& problem : problems) texts.push_back(problem.where + ": " + problem.what);
   return texts;
 }
