@@ -171,7 +171,7 @@ hwmodels::Hardware check_hardware(const std::string& path) {
         require(is_time(time.before) && is_time(time.layer) && is_time(time.after), "an iteration without a time");
       }
       for (const Stream direction : {Stream::h2d, Stream::d2h}) {
-        const CopyTime time = model->copy(direction, 64, Bytes(64 * 65536), CopyMechanism::many);
+        const CopyTime time = model->copy(direction, 64, Bytes(4'194'304), CopyMechanism::many);
         require(is_time(time.launch) && is_time(time.transfer), "a copy without a time");
       }
       require(!hwmodels::validity_text(hardware.gpu, hwmodels::resolved_latency_model(hardware.gpu, kLlm, {name, 1, 2}))

@@ -29,6 +29,7 @@ Measurements of(const GemmRow& row) {
 
 std::vector<std::string> texts(const std::vector<Problem>& problems) {
   std::vector<std::string> all;
+  all.reserve(problems.size());
   for (const Problem& problem : problems) all.push_back(problem.what + " | " + problem.where + " | " + problem.fix);
   return all;
 }
