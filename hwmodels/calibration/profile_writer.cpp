@@ -225,7 +225,11 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
   if (device.sm_count) set_value(values, "sm_count", *device.sm_count, tool);
   if (device.l2_bytes) set_value(values, "l2_cache", *device.l2_bytes, tool);
   for (const bool to_device : {true, false}) {
-    if (const Fitted<CopyModel>* link = link_of(fitted, to_device)) set_link(values, to_device ? "h2d" : "d2h", *link);
+    // A loop of copies that the base keeps still tells the link when only single ones were measured anew.
+    const Fitted<CopyModel>* fresh = link_of(fitted, to_device);
+    const Fitted<CopyModel>* link = link_of(kernels, to_device);
+    if (fresh == nullptr || fresh->model.mechanism != link->model.mechanism) continue;
+    set_link(values, to_device ? "h2d" : "d2h", *fresh);
   }
   if (fitted.all_reduce) set_all_reduce(values, plain_all_reduce, *fitted.all_reduce);
   document["fitted"] = ordered_json(to_json(kernels));

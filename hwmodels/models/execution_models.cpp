@@ -57,6 +57,8 @@ std::string validity_text(const GpuProfile& gpu, std::string_view latency_model)
     if (!line.record->roofline || line.record->roofline->n == 0 || line.record->source_kind == "borrowed") continue;
     measured += fmt::format("{}{} {}", measured.empty() ? "" : ", ", line.op, percent(*line.record->roofline));
   }
+  // A file without fits has nothing but its own word; beside fits, that word is of these.
+  if (measured.empty() && fitted.empty()) return gpu.file.error;
   if (measured.empty()) return "analytic model, uncalibrated, +-30%: no kernel of this GPU has judged it";
   return "analytic model, median / p95 of |simulated/measured - 1|: " + measured;
 }

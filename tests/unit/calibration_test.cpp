@@ -732,6 +732,19 @@ TEST(ProfileText, Links_WhenTheMeasuredOneIsSlowerThanTheBasesDuplex_ThenTheShar
   EXPECT_EQ(gpu.d2h_bandwidth_duplex->value(), base.d2h_bandwidth_duplex->value());
 }
 
+// H100's loop of copies is fitted, and its link with it: single copies that were measured anew stand beside it.
+TEST(ProfileText, Links_WhenOnlySingleCopiesAreNew_ThenTheBasesLoopStillTellsTheLink) {
+  Measurements in = with_files(1);
+  for (std::int64_t bytes = 1 << 16; bytes <= 1 << 26; bytes *= 4) {
+    in.copies.push_back({true, CopyMechanism::single, false, bytes, 1, 9e-6 + real(bytes) / 30e9, {0, bytes}});
+  }
+  const GpuProfile base = load_gpu("h100-80gb-sxm");
+  const FittedKernels fitted = calibrate(in, {&base, {}}, {});
+  const GpuProfile gpu = ProfileFile(profile_text({"mine", "x", "h100-80gb-sxm", true}, in, fitted)).load();
+  EXPECT_EQ(gpu.h2d.bandwidth.value(), base.h2d.bandwidth.value());
+  EXPECT_EQ(gpu.fitted.copies.size(), base.fitted.copies.size() + 1);
+}
+
 // 33e9 bytes/s behind 4 us: 29e9 at the largest size, below the base's peak of 32e9.
 TEST(ProfileText, Links_WhenTheFitsSlopeExceedsThePeak_ThenIsThePeak) {
   Measurements in = with_files(1);
