@@ -33,6 +33,7 @@ packages_for() {
       echo "git|git|lists the project's files"
       echo "clang-format|clang-format|checks the format"
       echo "clang-tidy|clang-tidy|checks the code"
+      echo "ccache|ccache|keeps what was compiled for the next run"
       ;;
     *)
       echo "usage: $0 build|test|lint ..." >&2

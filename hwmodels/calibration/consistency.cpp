@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -21,6 +22,9 @@ constexpr double kAnyBandwidth = 2.5e13;
 constexpr double kAnyFlops = 1e16;
 constexpr double kAnyLink = 2e12;
 constexpr double kAnyL2 = 512e6;
+constexpr double kBoost = 1.1;  // clock over the datasheet's, see the header
+constexpr double kSlow = 100.0;
+constexpr double kSlowSeconds = 1e-3;
 
 // What makes two rows measurements of the same thing.
 auto key_of(const GemmRow& r) { return std::tuple(r.m, r.n, r.k, r.dtype_bytes); }
@@ -79,8 +83,10 @@ struct Limit {
 
 class Checker {
  public:
-  Checker(const Measurements& measurements, const DeviceLimits& limits)
+  Checker(const Measurements& measurements, const DeviceLimits& limits, const LlmModel* layers_of)
       : all_(measurements),
+        layers_of_(layers_of),
+        datasheet_(limits.peak_flops && limits.memory_bandwidth),
         flops_(limit(limits.peak_flops, kAnyFlops, limits.name, "FLOP/s")),
         bandwidth_(limit(limits.memory_bandwidth, kAnyBandwidth, limits.name, "B/s of memory bandwidth")),
         link_(limit(limits.link_peak, kAnyLink, limits.name, "B/s of the host link")),
@@ -101,6 +107,10 @@ class Checker {
     for (const GemmRow& row : all_.gemm) check(row);
     for (const AttentionRow& row : all_.attention) check(row);
     for (const ElementwiseRow& row : all_.elementwise) check(row);
+    if (layers_of_ != nullptr) {
+      for (const LayerRow& row : all_.layers) check(row, *layers_of_);
+      for (const MixedRow& row : all_.mixed) check(row, *layers_of_);
+    }
     for (const CopyRow& row : all_.copies) check(row);
     for (const AllReduceRow& row : all_.all_reduce) {
       const double ranks = static_cast<double>(row.ranks);
@@ -166,7 +176,7 @@ class Checker {
   template <class Row>
   void compute(const Row& row, double flops, double peak, const std::string& source) {
     const double rate = flops / row.seconds;
-    if (rate <= peak) return;
+    if (rate <= kBoost * peak) return;
     add("above the peak", row, fmt::format("{:.4g} FLOP/s in {} are above {}", rate, micro(row.seconds), source),
         "check the unit of the time and the shape; delete the row if they are right");
   }
@@ -202,11 +212,47 @@ class Checker {
       above_bandwidth(row, fmt::format("{:.4g} bytes beyond {}", bytes - l2_, l2_text_), rate);
   }
 
+  template <class Row>
+  void not_slow(const Row& row, double flops, double bytes) {
+    const double least = std::max(flops / flops_.value, bytes / bandwidth_.value);
+    if (!datasheet_ || row.seconds <= kSlowSeconds + kSlow * least) return;
+    add("far too slow", row,
+        fmt::format("{} where {} and {} allow {}", micro(row.seconds), flops_.source, bandwidth_.source, micro(least)),
+        "check the unit of the time and the shape; delete the row if they are right");
+  }
+
+  void check(const LayerRow& row, const LlmModel& llm) {
+    const auto matrices = llm.layer_matrices(1);
+    const Matrix head = llm.head_matrix(1);
+    const std::array<std::pair<const char*, Matrix>, 5> known{{{"qkv_proj", matrices[0]},
+                                                               {"o_proj", matrices[1]},
+                                                               {"gate_up_proj", matrices[2]},
+                                                               {"down_proj", matrices[3]},
+                                                               {"lm_head", head}}};
+    const auto* const it =
+        std::find_if(known.begin(), known.end(), [&](const auto& one) { return row.kernel == one.first; });
+    if (it == known.end()) return;
+    const bool is_head = it == known.end() - 1;
+    const double weights = static_cast<double>((is_head ? llm.head_bytes(head) : llm.linear_bytes(it->second)).count());
+    const double flops = 2.0 * product({row.count, it->second.inputs, it->second.outputs});
+    compute(row, flops, flops_.value, flops_.source);
+    beyond_l2(row, weights);
+    not_slow(row, flops, weights);
+  }
+
+  void check(const MixedRow& row, const LlmModel& llm) {
+    const double chunk = static_cast<double>(row.chunk);
+    const double pairs = chunk * static_cast<double>(row.chunk_context) + chunk * (chunk + 1.0) / 2.0;
+    compute(row, 4.0 * product({llm.heads, llm.head_dim}) * pairs, flops_.value, flops_.source);
+    beyond_l2(row, 4.0 * product({row.decodes, row.decode_context, llm.kv_heads, llm.head_dim}));
+  }
+
   void check(const GemmRow& row) {
     const double faster = row.dtype_bytes == 1 ? 2.0 : 1.0;
-    compute(row, 2.0 * product({row.m, row.n, row.k}), faster * flops_.value,
-            row.dtype_bytes == 1 ? "twice the " + flops_.source : flops_.source);
+    const double flops = 2.0 * product({row.m, row.n, row.k});
     const double weights = product({row.n, row.k, row.dtype_bytes});
+    compute(row, flops, faster * flops_.value, row.dtype_bytes == 1 ? "twice the " + flops_.source : flops_.source);
+    not_slow(row, flops, weights);
     streamed(row, "weights", weights);
     // Weights that alone are too fast have been told.
     if (weights <= bandwidth_.value * row.seconds) {
@@ -246,6 +292,8 @@ class Checker {
   }
 
   const Measurements& all_;
+  const LlmModel* layers_of_;
+  bool datasheet_;
   Limit flops_;
   Limit bandwidth_;
   Limit link_;
@@ -257,8 +305,9 @@ class Checker {
 
 }  // namespace
 
-std::vector<Problem> inconsistencies(const Measurements& measurements, const DeviceLimits& limits) {
-  return Checker(measurements, limits).run();
+std::vector<Problem> inconsistencies(const Measurements& measurements, const DeviceLimits& limits,
+                                     const LlmModel* layers_of) {
+  return Checker(measurements, limits, layers_of).run();
 }
 
 namespace {
@@ -313,8 +362,8 @@ void merge_repeats(Measurements& measurements) {
   merge_rows(measurements.layers, files);
 }
 
-std::int64_t drop_inconsistent(Measurements& measurements, const DeviceLimits& limits) {
-  Checker checker(measurements, limits);
+std::int64_t drop_inconsistent(Measurements& measurements, const DeviceLimits& limits, const LlmModel* layers_of) {
+  Checker checker(measurements, limits, layers_of);
   static_cast<void>(checker.run());
   std::size_t dropped = 0;
   const auto drop = [&](auto& rows) {

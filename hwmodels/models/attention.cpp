@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "hwmodels/models/exact_math.hpp"
 
@@ -10,6 +11,8 @@ namespace {
 
 constexpr double kTile = 128.0;  // rows of queries, and of keys, that a block works on at a time
 constexpr double kFittedHeadDim = 128.0;
+constexpr std::array kSplits{1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0};  // of a sequence in decode attention
+constexpr std::array kShares{1.0, 1.0 / 2, 1.0 / 4, 1.0 / 8, 1.0 / 16, 1.0 / 32, 1.0 / 64, 1.0 / 128};  // 1 / kSplits
 
 double real(std::int64_t count) { return static_cast<double>(count); }
 double group(const AttentionShape& shape) { return real(shape.q_heads) / real(shape.kv_heads); }
@@ -39,25 +42,28 @@ DecodeAttentionTime::DecodeAttentionTime(const DecodeAttentionModel& model, cons
       block_seconds_(model.block_seconds),
       token_seconds_(model.token_seconds * (1.0 + model.group_growth * group(shape)) * real(shape.head_dim) /
                      kFittedHeadDim),
-      split_seconds_(model.split_seconds),
       kv_seconds_(kv_bytes(shape) / model.bandwidth),
       query_seconds_(query_bytes(shape) / model.bandwidth),
       norm_exponent_(model.norm_exponent),
-      split_doublings_(model.splits_grouped_heads_only && shape.q_heads == shape.kv_heads ? 0 : kSplitDoublings),
-      residual_(ResidualSlice(model.residual, decode_point(1.0, 1.0, shape.q_heads, shape.kv_heads).shape)) {}
+      residual_(ResidualSlice(model.residual, decode_point(1.0, 1.0, shape.q_heads, shape.kv_heads).shape)) {
+  const bool splits = !model.splits_grouped_heads_only || shape.q_heads > shape.kv_heads;
+  for (std::size_t i = 1; i < kSplitCounts; ++i) {
+    const double merge = model.split_seconds * (1.0 + static_cast<double>(i));
+    split_seconds_[i] = splits ? merge : std::numeric_limits<double>::infinity();
+  }
+}
 
 KernelTime DecodeAttentionTime::modelled(double sequences, double context, double longest) const {
   const double mean_seconds = context / sequences * token_seconds_;
   const double tail_seconds = longest * token_seconds_ - mean_seconds;
-  double waves = sequences * blocks_per_sm_;
-  double share = 1.0;  // of the sequence in one split
-  double chain = std::max(1.0, waves) * (block_seconds_ + mean_seconds) + tail_seconds;
-  for (int i = 1; i <= split_doublings_; ++i) {
-    waves *= 2.0;
-    share *= 0.5;
-    chain = std::min(chain, std::max(1.0, waves) * (block_seconds_ + share * mean_seconds) + share * tail_seconds +
-                                split_seconds_ * (1.0 + i));
+  const double waves = sequences * blocks_per_sm_;
+  // Every number of splits on its own and the smallest of them afterwards, so that the compiler takes several at once.
+  std::array<double, kSplitCounts> chains{};
+  for (std::size_t i = 0; i < kSplitCounts; ++i) {
+    const double blocks = std::max(1.0, waves * kSplits[i]);
+    chains[i] = blocks * (block_seconds_ + kShares[i] * mean_seconds) + kShares[i] * tail_seconds + split_seconds_[i];
   }
+  const double chain = *std::min_element(chains.begin(), chains.end());
   const double memory = kv_seconds_ * context + query_seconds_ * sequences;
   return {launch_ + heads_seconds_ * sequences + p_norm(chain, memory, norm_exponent_), false};
 }

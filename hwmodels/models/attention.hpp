@@ -30,6 +30,8 @@
 // q scales with d / 128. Sources of the forms: FlashAttention 2 (arXiv 2307.08691) sections 3.2-3.3, Flash-Decoding.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -87,18 +89,18 @@ class DecodeAttentionTime {
   [[nodiscard]] KernelTime modelled(double sequences, double context, double longest) const;
 
  private:
-  static constexpr int kSplitDoublings = 7;
+  static constexpr std::size_t kSplitCounts = 8;  // 1, 2, 4, ..., 128
 
   double launch_ = 0.0;
   double heads_seconds_ = 0.0;  // per sequence
   double blocks_per_sm_ = 0.0;  // per sequence and split
   double block_seconds_ = 0.0;
   double token_seconds_ = 0.0;
-  double split_seconds_ = 0.0;
   double kv_seconds_ = 0.0;     // per token of context
   double query_seconds_ = 0.0;  // per sequence
   double norm_exponent_ = 1.0;
-  int split_doublings_ = 0;
+  std::array<double, kSplitCounts>
+      split_seconds_{};  // of merging so many splits; infinite where the kernel has not so many
   ResidualTable residual_;
 };
 

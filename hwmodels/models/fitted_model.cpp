@@ -114,6 +114,11 @@ class FittedModel final : public ExecutionModel {
     bool known = false;
     TimeShares shares{};
   };
+  /// A single chunk, which is what most iterations with a chunk have; prompts of one length come again and again.
+  struct KeptChunk {
+    PrefillChunk chunk{};  // new_tokens 0: none
+    KernelTime time{};
+  };
   // Iterations beyond this many tokens are computed anew each time; no engine's token budget comes near it.
   static constexpr std::int64_t kMostKept = 1 << 16;
 
@@ -158,20 +163,31 @@ class FittedModel final : public ExecutionModel {
     });
   }
 
+  KernelTime prefill(std::span<const PrefillChunk> chunks) const {
+    if (chunks.size() != 1) return prefill_.at(chunks);
+    const PrefillChunk& chunk = chunks.front();
+    KeptChunk& kept =
+        chunks_[static_cast<std::size_t>(chunk.new_tokens.count() + 61 * chunk.context.count()) % chunks_.size()];
+    if (kept.chunk.new_tokens != chunk.new_tokens || kept.chunk.context != chunk.context) {
+      kept = {chunk, prefill_.at(chunks)};
+    }
+    return kept.time;
+  }
+
   void add_attention(TimeShares& layer, const BatchShape& shape) const {
     const double decodes = real(shape.decode_sequences);
     const double context = real(shape.decode_context.count());
     const double mean = decodes > 0.0 ? context / decodes : 0.0;
     const double longest = std::max(mean, real(shape.decode_longest.count()));
     if (shape.chunks.empty()) return add(layer, decode_.at(decodes, context, longest));
-    if (decodes == 0.0) return add(layer, prefill_.at(shape.chunks));
+    if (decodes == 0.0) return add(layer, prefill(shape.chunks));
     const auto add_share = [&](double share, KernelTime time) {
       time.seconds *= share;
       add(layer, time);
     };
     if (fused_share_ < 1.0) {
       add_share(1.0 - fused_share_, decode_.at(decodes, context, longest));
-      add_share(1.0 - fused_share_, prefill_.at(shape.chunks));
+      add_share(1.0 - fused_share_, prefill(shape.chunks));
     }
     if (fused_share_ > 0.0) add_share(fused_share_, prefill_.at(shape.chunks, decodes, context, longest));
   }
@@ -190,6 +206,7 @@ class FittedModel final : public ExecutionModel {
   PrefillAttentionTime prefill_{};
   mutable std::vector<ByTokens> by_tokens_{};
   mutable std::vector<BySamples> by_samples_{};
+  mutable std::array<KeptChunk, 4096> chunks_{};  // by a hash of the chunk, the latest with each
   mutable ByTokens many_tokens_{};
   mutable BySamples many_samples_{};
 };

@@ -14,7 +14,7 @@
 //   sampling   = 3 t_e + 12 s V / p / B_e: logits to fp32, softmax, draw (2 + 4, 4, 2 bytes per logit; assumed)
 //   gather     = all_reduce of s V E bytes, halved: an all-gather moves half as much
 // Quantised weights move fewer bytes and are multiplied as the unquantised ones. What depends on n or s alone is kept
-// after the first time, so that a decode iteration costs one attention evaluation.
+// after the first time, and so is the prefill attention of a chunk that is alone in its iteration.
 //
 // Source of the form and of its error: latency study of 2026-11-20, sections 2-5.
 #pragma once

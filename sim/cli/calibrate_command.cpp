@@ -66,9 +66,10 @@ hwmodels::DeviceLimits limits_of(const GpuProfile* gpu, const Measurements& meas
 }
 
 /// Leaves out what cannot be true, says how much that is, and returns why.
-std::vector<Problem> leave_out(Measurements& measurements, const hwmodels::DeviceLimits& limits) {
-  std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits);
-  const std::int64_t dropped = hwmodels::drop_inconsistent(measurements, limits);
+std::vector<Problem> leave_out(Measurements& measurements, const hwmodels::DeviceLimits& limits,
+                               const hwmodels::LlmModel* layers_of) {
+  std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits, layers_of);
+  const std::int64_t dropped = hwmodels::drop_inconsistent(measurements, limits, layers_of);
   if (dropped > 0) {
     fmt::print(stderr, "left out: {} rows that cannot be true; the first: {} ({})\n", dropped,
                printable(problems.front().what), printable(problems.front().where));
@@ -77,9 +78,10 @@ std::vector<Problem> leave_out(Measurements& measurements, const hwmodels::Devic
 }
 
 /// Refuses what cannot be true, or leaves it out.
-void settle(Measurements& measurements, const hwmodels::DeviceLimits& limits, bool drop) {
-  if (drop) return void(leave_out(measurements, limits));
-  std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits);
+void settle(Measurements& measurements, const hwmodels::DeviceLimits& limits, const hwmodels::LlmModel* layers_of,
+            bool drop) {
+  if (drop) return void(leave_out(measurements, limits, layers_of));
+  std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits, layers_of);
   if (problems.empty()) return;
   std::string& fix = problems.back().fix;
   fix += fix.empty() ? "--drop-inconsistent leaves such rows out" : "; --drop-inconsistent leaves such rows out";
@@ -160,7 +162,8 @@ std::string stem_of(const std::string& path) { return std::filesystem::path(path
 ExitCode calibrate_fit(const CalibrateOptions& options) {
   std::optional<GpuProfile> base;
   if (!options.base.empty()) base = load(options.base, "--base " + options.base);
-  if (!options.model.empty()) static_cast<void>(hwmodels::load_llm(options.model));
+  std::optional<hwmodels::LlmModel> layers_of;
+  if (!options.model.empty()) layers_of = hwmodels::load_llm(options.model);
   if (!options.out.ends_with(".json")) {
     throw ConfigError(fmt::format("the profile's name must end in .json, not be {}", options.out), "-o " + options.out,
                       "hardware=FILE takes such a file");
@@ -168,7 +171,8 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
   { const AtomicFile writable(options.out); }  // a fit takes minutes: what cannot be written is told before it
   Measurements measurements = read(options.files);
   print_notes(measurements);
-  settle(measurements, limits_of(base ? &*base : nullptr, measurements), options.drop_inconsistent);
+  settle(measurements, limits_of(base ? &*base : nullptr, measurements), layers_of ? &*layers_of : nullptr,
+         options.drop_inconsistent);
   const hwmodels::FittedKernels fitted =
       hwmodels::calibrate(measurements, {base ? &*base : nullptr, options.model}, FitProgress());
   FitProgress::clear();
@@ -212,7 +216,7 @@ ExitCode calibrate_check(const CalibrateOptions& options) {
   Measurements measurements = read(options.files);
   print_notes(measurements);
   // Judging takes whatever a user has: a few rows that cannot be true do not keep the others from it.
-  const std::vector<Problem> problems = leave_out(measurements, limits_of(&profile, measurements));
+  const std::vector<Problem> problems = leave_out(measurements, limits_of(&profile, measurements), nullptr);
   if (options.roofline) {
     profile.need(
         {"peak_flops", "memory_bandwidth", "gemm_compute_efficiency", "gemm_memory_efficiency",

@@ -416,5 +416,20 @@ TEST_F(BadCalibration, LatencyModelsWithoutTheirData) {
               {"are of one GPU, not of tensor_parallel=2"});
 }
 
+TEST_F(BadCalibration, LayerTablesInAWrongUnit) {
+  static_cast<void>(good_profile());
+  // Up and gate of Llama-3.1-8B, 235 MB of weights, takes some 80 us: 80 ms under a column's name, 80 ns under the
+  // other.
+  for (const auto& [header, rule] :
+       {std::pair("layer,tokens,time_ms\n", "far too slow: gate_up_proj of 1 tokens: 80000 us"),
+        std::pair("layer,tokens,time_us\n", "above the bandwidth: gate_up_proj of 1 tokens")}) {
+    const bool milli = std::string(header).ends_with("ms\n");
+    write_text(file("dense.csv"), std::string(header) + (milli ? "gate_up_proj,1,80\n" : "gate_up_proj,1,0.08\n"));
+    refused(3, {"fit", "dense.csv", "--base", "./good.json", "--model", "llama-3.1-8b", "-o", "tables.json"},
+            {rule, "of good", "dense.csv line 2", "check the unit of the time and the shape"});
+    EXPECT_FALSE(std::filesystem::exists(file("tables.json")));
+  }
+}
+
 }  // namespace
 }  // namespace spillway::test

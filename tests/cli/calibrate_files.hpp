@@ -74,7 +74,7 @@ inline std::string elementwise_table() {
 inline std::string dense_table() {
   std::string text = "layer,tokens,time_us\n";
   for (const char* layer : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {
-    for (const int tokens : {1, 64, 512, 2048}) text += fmt::format("{},{},{}\n", layer, tokens, 10.0 + 0.1 * tokens);
+    for (const int tokens : {1, 64, 512, 2048}) text += fmt::format("{},{},{}\n", layer, tokens, 80.0 + 0.25 * tokens);
   }
   return text;
 }
