@@ -59,6 +59,11 @@ std::int64_t fitting_tensor_parallel(const GpuProfile& gpu, const LlmModel& llm,
 
 }  // namespace
 
+std::int64_t kv_dtype_bytes(const std::string& kv_dtype, const LlmModel& llm) {
+  if (kv_dtype == "auto") return llm.kv_cache_bytes.value_or(llm.dtype_bytes);
+  return kv_dtype == "fp8" ? 1 : 2;
+}
+
 KvCapacity kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                        const KvSettings& settings) {
   check_settings(settings);

@@ -25,6 +25,9 @@
 
 namespace spillway::hwmodels {
 
+/// Bytes per element of the KV cache: `kv_dtype` as memory.kv_dtype takes it.
+[[nodiscard]] std::int64_t kv_dtype_bytes(const std::string& kv_dtype, const LlmModel& llm);
+
 /// What the engine is started with.
 struct KvSettings {
   std::int64_t tensor_parallel = 1;

@@ -41,6 +41,7 @@ class Instance final : public View, private Decision {
 
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
+  [[nodiscard]] Blocks gpu_blocks_used() const { return tiers_[0].total - tiers_[0].free; }
   /// Of the measured span up to the last completion (or to `stop`); all zero when none was measured.
   [[nodiscard]] EngineTotals totals() const { return measuring_ ? totals_ : EngineTotals{}; }
   /// The run is over: what is still on a link arrives, and must be what was charged.

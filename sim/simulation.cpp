@@ -23,6 +23,7 @@ class Simulation {
     if (config_.until) queue_.push(*config_.until, EventPhase::observation, kHorizon);
     while (!queue_.empty() && !over_) {
       const Event event = queue_.pop();
+      observe_before(event.time);
       now_ = event.time;
       handle(static_cast<Kind>(event.kind));
       expect();
@@ -31,6 +32,7 @@ class Simulation {
     }
     SPILLWAY_CHECK(over_ || instance_.live() == 0,
                    "no event is left and " + instance_.oldest() + " still waits: the policy idles for ever");
+    observe_before(now_ + Duration(1));
     if (over_) instance_.stop(now_);
     instance_.settle_links();
     SimulationResult result;
@@ -63,6 +65,15 @@ class Simulation {
       case kHorizon:
         over_ = true;
         break;
+    }
+  }
+
+  /// What is seen at an instant is what the last event up to it has left.
+  void observe_before(SimTime time) {
+    if (!config_.on_observation) return;
+    for (; next_observation_ < time; next_observation_ = next_observation_ + config_.observe_every) {
+      config_.on_observation({next_observation_, instance_.live() - instance_.waiting(), instance_.waiting(),
+                              instance_.gpu_blocks_used()});
     }
   }
 
@@ -134,6 +145,7 @@ class Simulation {
   EventQueue queue_;
   SimTime now_{};
   SimTime last_completion_{};
+  SimTime next_observation_{};
   RequestSpec spec_;
   std::vector<SimTime> expected_;  // of the arrival events in the queue, each earlier than the one before
   bool decision_pending_ = false;

@@ -39,6 +39,14 @@ struct Progress {
   std::int64_t iterations = 0;
 };
 
+/// The instance at one instant, everything that happens at that instant done.
+struct Observation {
+  SimTime now{};
+  std::int64_t running = 0;  // in the batch
+  std::int64_t waiting = 0;  // not in the batch, preempted ones included
+  Blocks gpu_blocks_used{};  // held by requests
+};
+
 struct SimulationConfig {
   const ExecutionModel* model = nullptr;
   const PolicyInfo* policy = nullptr;
@@ -52,6 +60,9 @@ struct SimulationConfig {
   std::function<void(const RequestRecord&)> on_request{};  // every request as it ends, in order of ending
   std::function<void(const Progress&)> on_progress{};      // about every `progress_iterations` iterations
   std::int64_t progress_iterations = 1 << 14;
+  /// At 0, then every `observe_every` (> 0) until the last request has ended.
+  std::function<void(const Observation&)> on_observation{};
+  Duration observe_every{1'000'000'000};
   const std::atomic<bool>* stop = nullptr;  // becomes true: stop at the next iteration, result marked incomplete
 };
 

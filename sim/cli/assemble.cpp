@@ -57,7 +57,9 @@ std::string gigabytes(Bytes bytes) { return fmt::format("{:.2f} GB", static_cast
 
 class Assembler {
  public:
-  explicit Assembler(ResolvedConfig config) : problems_(assembly_.config) { assembly_.config = std::move(config); }
+  Assembler(ResolvedConfig config, const WorkloadOpener& open) : problems_(assembly_.config), open_(open) {
+    assembly_.config = std::move(config);
+  }
 
   Assembly build() {
     const bool hardware = load_hardware();
@@ -73,7 +75,7 @@ class Assembler {
         static_cast<void>(assembly_.make_model());
       });
     }
-    problems_.attempt([&] { assembly_.workload = open_workload(assembly_, 0); });
+    problems_.attempt([&] { assembly_.workload = open_ ? open_(assembly_) : open_workload(assembly_, 0); });
     problems_.throw_if_any();
     describe();
     return std::move(assembly_);
@@ -84,11 +86,7 @@ class Assembler {
   [[nodiscard]] const std::string& text(const std::string& key) const { return settings().get<std::string>(key); }
   [[nodiscard]] std::int64_t integer(const std::string& key) const { return settings().get<std::int64_t>(key); }
   [[nodiscard]] std::int64_t tensor_parallel() const { return integer("tensor_parallel"); }
-  [[nodiscard]] std::int64_t kv_dtype_bytes() const {
-    const std::string& name = text("memory.kv_dtype");
-    if (name == "auto") return llm_.kv_cache_bytes.value_or(llm_.dtype_bytes);
-    return name == "fp8" ? 1 : 2;
-  }
+  [[nodiscard]] std::int64_t kv_dtype_bytes() const { return hwmodels::kv_dtype_bytes(text("memory.kv_dtype"), llm_); }
   void warn(std::string warning) { assembly_.warnings.push_back(std::move(warning)); }
 
   bool load_hardware() {
@@ -222,7 +220,7 @@ class Assembler {
       return false;
     }
     assembly_.setup.kv_terms += "; memory.gpu_kv=" + format_bytes(given);
-    if (given > capacity_.available) {
+    if (given * 100 > capacity_.available * 105) {  // the estimate came out 3% low where it could be checked
       warn(
           fmt::format("memory.gpu_kv={} is more than the {} that the engine would leave for KV at "
                       "engine.gpu_memory_utilization={}",
@@ -321,6 +319,7 @@ class Assembler {
 
   Assembly assembly_;
   Problems problems_;
+  const WorkloadOpener& open_;
   hwmodels::Hardware hardware_;
   hwmodels::LlmModel llm_;
   hwmodels::EngineProfile engine_;
@@ -335,7 +334,9 @@ traces::Workload open_workload(const Assembly& assembly, std::int64_t replicatio
                                longest > Tokens(0) ? longest : Tokens(traces::kMaxTokens));
 }
 
-Assembly assemble(ResolvedConfig config) { return Assembler(std::move(config)).build(); }
+Assembly assemble(ResolvedConfig config, const WorkloadOpener& open) {
+  return Assembler(std::move(config), open).build();
+}
 
 SimulationConfig simulation_config(const Assembly& assembly, const ExecutionModel& model, RequestSource& source) {
   const Settings& settings = assembly.config.settings;

@@ -35,10 +35,13 @@ struct Assembly {
   std::vector<Condition> run_slos;
 };
 
-/// Loads files, sizes the KV cache and opens the workload. Throws ConfigError with every problem found (DataError when
-/// only files are at fault): a model that does not fit, a tensor_parallel that does not suit it, a KV cache that is too
-/// large or too small, a bad trace row.
-[[nodiscard]] Assembly assemble(ResolvedConfig config);
+/// Opens the traffic of a run whose settings are in `assembly`, in place of the one that they name.
+using WorkloadOpener = std::function<traces::Workload(const Assembly& assembly)>;
+
+/// Loads files, sizes the KV cache and opens the workload, by `open` where it is given. Throws ConfigError with every
+/// problem found (DataError when only files are at fault): a model that does not fit, a tensor_parallel that does not
+/// suit it, a KV cache that is too large or too small, a bad trace row.
+[[nodiscard]] Assembly assemble(ResolvedConfig config, const WorkloadOpener& open = {});
 
 /// The traffic of one replication; conversations are cut to what the engine takes.
 [[nodiscard]] traces::Workload open_workload(const Assembly& assembly, std::int64_t replication);

@@ -15,6 +15,7 @@
 #include "sim/cli/output.hpp"
 #include "sim/cli/run.hpp"
 #include "sim/cli/trace_command.hpp"
+#include "sim/cli/validate_command.hpp"
 #include "sim/config.hpp"
 #include "sim/error.hpp"
 #include "sim/printable.hpp"
@@ -213,6 +214,28 @@ void add_calibrate(CLI::App& app, CalibrateOptions& options, Command& command) {
   errors->callback([&] { command = [&] { return calibrate_errors(options); }; });
 }
 
+void add_validate(CLI::App& app, ValidateOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("validate", "Replay a real engine's request log: simulated against measured");
+  sub->add_option("log", options.folder,
+                  "Folder with requests.jsonl and meta.json, and timeseries.csv where there is one")
+      ->required()
+      ->type_name("LOG_DIR");
+  sub->add_option("arguments", options.arguments, "What the log does not say, or what is to be tried instead")
+      ->type_name("[key=value ...]");
+  sub->add_flag("--drop-unfinished", options.drop_unfinished, "Leave out requests that did not finish, and count them");
+  sub->add_option("--html", options.html, "Write a page with the figures and pictures of both sides")
+      ->type_name("FILE");
+  sub->add_flag("--json", options.json, "Print JSON");
+  sub->footer([] {
+    return "Example: spillway validate ./log hardware=./my-gpu.json\n"
+           "Example: spillway validate ./log hardware=./my-gpu.json workload.trace=./prompts.jsonl --html log.html\n\n"
+           "The engine's settings, its model and its KV blocks are read from meta.json; key=value says otherwise.\n"
+           "workload.trace gives the token ids of the prompts, so that prefixes can hit.\n\n" +
+           exit_codes_help() + "\n" + keys_help();
+  });
+  sub->callback([&] { command = [&] { return validate(options); }; });
+}
+
 void add_completion(CLI::App& app, std::string& shell, Command& command) {
   CLI::App* sub = app.add_subcommand("completion", "Print a shell's completion script");
   sub->add_option("shell", shell, fmt::format("{}", fmt::join(completion_shells(), " or ")))
@@ -294,12 +317,14 @@ int main_guarded(int argc, char** argv) {
   bool json = false;
   TraceOptions trace_options;
   CalibrateOptions calibrate_options;
+  ValidateOptions validate_options;
   add_run(app, options, command);
   add_list(app, name, json, command);
   add_explain(app, name, command);
   add_config(app, arguments, json, command);
   add_trace(app, trace_options, command);
   add_calibrate(app, calibrate_options, command);
+  add_validate(app, validate_options, command);
   add_completion(app, name, command);
   add_complete(app, name, breaks, command);
   try {

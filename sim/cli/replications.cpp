@@ -62,6 +62,10 @@ void run_one(Assembly& assembly, std::int64_t replication, const std::vector<dou
   if (hooks.on_progress) {
     config.on_progress = [&](const Progress& progress) { hooks.on_progress(replication, progress); };
   }
+  if (hooks.on_observation) {
+    config.observe_every = hooks.observe_every;
+    config.on_observation = [&](const Observation& seen) { hooks.on_observation(replication, seen); };
+  }
   slot.result = simulate(config);
   slot.unsent = source.unsent();
   slot.shortened = source.shortened();

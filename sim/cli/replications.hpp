@@ -39,9 +39,11 @@ class QueueGrowth {
 };
 
 struct ReplicationHooks {
-  std::function<void(std::int64_t replication, const RequestRecord&)> on_request;  // may be empty
-  std::function<void(std::int64_t replication, const Progress&)> on_progress;      // may be empty
-  std::function<void(std::int64_t replication)> on_done;                           // may be empty
+  std::function<void(std::int64_t replication, const RequestRecord&)> on_request;    // may be empty
+  std::function<void(std::int64_t replication, const Progress&)> on_progress;        // may be empty
+  std::function<void(std::int64_t replication)> on_done;                             // may be empty
+  std::function<void(std::int64_t replication, const Observation&)> on_observation;  // may be empty
+  Duration observe_every{1'000'000'000};
   const std::atomic<bool>* stop = nullptr;
 };
 

@@ -2,31 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <sstream>
 #include <string_view>
 
-#include "sim/printable.hpp"
+#include "sim/report/lines.hpp"
 #include "sim/report/report.hpp"
 
 namespace spillway {
 namespace {
 
-constexpr std::size_t kColumns = 100;
 constexpr std::size_t kLines = 40;
-constexpr std::size_t kLabel = 13;         // width of the label in front of a line
 constexpr std::size_t kClients = 5;        // named, of those that wait longest
 constexpr std::size_t kValidityLines = 3;  // of one profile; `explain` has the rest
 
-/// Four digits or so: what a reader takes in.
-std::string figure(double value) {
-  const double size = std::abs(value);
-  if (size >= 1000.0 || value == std::floor(value)) return fmt::format("{:.0f}", value);
-  if (size >= 100.0) return fmt::format("{:.1f}", value);
-  if (size >= 1.0) return fmt::format("{:.2f}", value);
-  return fmt::format("{:.3g}", value);
-}
-std::string percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100.0); }
 std::string bytes(double count) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
   std::size_t unit = 0;
@@ -36,42 +23,6 @@ std::string bytes(double count) {
   }
   return fmt::format("{} {}", figure(count), kUnits[unit]);
 }
-
-/// Text of lines with a label, broken at spaces.
-class Lines {
- public:
-  void add(std::string_view label, const std::string& text) {
-    std::string line = fmt::format("{:<{}}", label, kLabel);
-    bool empty = true;
-    std::istringstream words(printable(text));
-    for (std::string word; words >> word;) {
-      if (!empty && line.size() + 1 + word.size() > kColumns) {
-        lines_.push_back(line);
-        line.assign(kLabel, ' ');
-        empty = true;
-      }
-      if (!empty) line += ' ';
-      line += word;
-      empty = false;
-    }
-    lines_.push_back(line);
-  }
-  void raw(std::string line) { lines_.push_back(std::move(line)); }
-  void blank() { lines_.emplace_back(); }
-  void append(const Lines& other) { lines_.insert(lines_.end(), other.lines_.begin(), other.lines_.end()); }
-  void shorten(std::size_t count, const std::string& more) {
-    if (lines_.size() <= count) return;
-    lines_.resize(count);
-    std::string& last = lines_.back();
-    if (last.size() + more.size() > kColumns) last.resize(last.rfind(' ', kColumns - more.size()));
-    last += more;
-  }
-  [[nodiscard]] std::size_t size() const { return lines_.size(); }
-  [[nodiscard]] std::string text() const { return fmt::format("{}\n", fmt::join(lines_, "\n")); }
-
- private:
-  std::vector<std::string> lines_;
-};
 
 class Table {
  public:

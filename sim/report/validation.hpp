@@ -84,8 +84,9 @@ struct Validation {
 /// either side are left out of TPOT.
 void compare(Validation& validation);
 
-/// Requests that are queued and not yet scheduled, and scheduled and not yet ended, at every whole second: what both
-/// sides can tell without the engine's own samples. Preempted requests count as running.
+/// Requests that are queued and not yet scheduled, and scheduled and not yet ended, at every whole second until all
+/// have ended (more seconds apart where that would be more than 100,000 points): what both sides can tell without the
+/// engine's own samples. Preempted requests count as running.
 struct RequestSpan {
   double queued = 0.0;  // seconds since the first request was queued, as all
   double scheduled = 0.0;

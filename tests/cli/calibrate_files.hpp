@@ -70,7 +70,7 @@ inline std::string elementwise_table() {
   return text;
 }
 
-/// Four layers by tokens, each 10 us + n / 10 us.
+/// Four layers by tokens, each 80 us + n / 4 us.
 inline std::string dense_table() {
   std::string text = "layer,tokens,time_us\n";
   for (const char* layer : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {

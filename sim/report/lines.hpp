@@ -1,0 +1,39 @@
+// Text for a terminal: figures as people read them, and labelled lines of at most 100 columns.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+
+inline constexpr std::size_t kColumns = 100;
+inline constexpr std::size_t kLabel = 13;  // width of the label in front of a line
+
+/// Four digits or so: what a reader takes in.
+[[nodiscard]] std::string figure(double value);
+/// 0.1234: "12.3%".
+[[nodiscard]] std::string percent(double fraction);
+/// The same with its sign: "+12.3%".
+[[nodiscard]] std::string signed_percent(double fraction);
+
+/// Text of lines with a label, broken at spaces.
+class Lines {
+ public:
+  /// `text` may hold anything: what is not printable is escaped.
+  void add(std::string_view label, const std::string& text);
+  void raw(std::string line) { lines_.push_back(std::move(line)); }
+  void blank() { lines_.emplace_back(); }
+  void append(const Lines& other) { lines_.insert(lines_.end(), other.lines_.begin(), other.lines_.end()); }
+  /// Keeps the first `count` lines, the last of which then ends in `more`.
+  void shorten(std::size_t count, const std::string& more);
+  [[nodiscard]] std::size_t size() const { return lines_.size(); }
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+}  // namespace spillway

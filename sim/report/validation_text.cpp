@@ -1,0 +1,153 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/report/lines.hpp"
+#include "sim/report/report.hpp"
+#include "sim/report/validation.hpp"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchemaVersion = 1;
+constexpr std::array<std::pair<const char*, const char*>, 3> kLatencies{
+    {{"TTFT", "ttft_ms"}, {"TPOT", "tpot_ms"}, {"E2E", "e2e_ms"}}};
+constexpr std::array<const char*, 5> kStatistics{"mean", "p50", "p90", "p95", "p99"};
+
+const ComparedFigure* find(const std::vector<ComparedFigure>& figures, const std::string& name) {
+  for (const ComparedFigure& one : figures) {
+    if (one.name == name) return &one;
+  }
+  return nullptr;
+}
+
+std::string error_text(const std::optional<double>& error) { return error ? signed_percent(*error) : "-"; }
+
+class ValidationTable {
+ public:
+  explicit ValidationTable(const Validation& validation) : validation_(validation) {}
+
+  std::string build() {
+    setup();
+    lines_.blank();
+    latencies();
+    lines_.blank();
+    for (const ErrorDistribution& one : validation_.per_request) requests(one);
+    load();
+    lines_.blank();
+    for (const InputFile& input : validation_.run.inputs) {
+      if (input.role == "gpu" || input.role == "engine") lines_.add("Validity", input.role + ": " + input.error);
+    }
+    for (const std::string& warning : validation_.run.warnings) lines_.add("Warning", warning);
+    return lines_.text();
+  }
+
+ private:
+  void setup() {
+    const ValidatedLog& log = validation_.log;
+    const Setup& setup = validation_.run.setup;
+    lines_.add("Log", fmt::format("{}: {} requests of {}, {}{}{}", log.path, validation_.requests.size(), log.engine,
+                                  log.model, log.device.empty() ? "" : " on ", log.device));
+    lines_.add("Simulated", fmt::format("{} on {} x {} ({}), policy {}, engine {}", setup.model, setup.tensor_parallel,
+                                        setup.gpu, setup.latency_model, setup.policy, setup.engine));
+    lines_.add("KV cache",
+               fmt::format("{} tokens in {} blocks of {}{}; prefix caching {}", setup.kv_capacity().count(),
+                           setup.kv.gpu_blocks.count(), setup.kv.block_tokens.count(),
+                           setup.kv_computed ? " by estimate" : "", setup.kv.prefix_caching ? "on" : "off"));
+  }
+
+  void latencies() {
+    std::string head = fmt::format("{:<20}", "Latency (ms)");
+    for (const char* statistic : kStatistics) head += fmt::format("{:>12}", statistic);
+    lines_.raw(head);
+    for (const auto& [label, name] : kLatencies) {
+      std::array<std::string, 3> rows{fmt::format("{} {:<15}", label, "measured"),
+                                      fmt::format("{:<4} {:<15}", "", "simulated"),
+                                      fmt::format("{:<4} {:<15}", "", "error")};
+      for (const char* statistic : kStatistics) {
+        const ComparedFigure* figure_of = find(validation_.latencies, fmt::format("{}_{}", statistic, name));
+        rows[0] += fmt::format("{:>12}", figure_of != nullptr ? figure(figure_of->measured) : "-");
+        rows[1] += fmt::format("{:>12}", figure_of != nullptr ? figure(figure_of->simulated) : "-");
+        rows[2] += fmt::format("{:>12}", figure_of != nullptr ? error_text(figure_of->error) : "-");
+      }
+      for (std::string& row : rows) lines_.raw(std::move(row));
+    }
+  }
+
+  void requests(const ErrorDistribution& one) {
+    lines_.add(&one == &validation_.per_request.front() ? "Per request" : "",
+               fmt::format("{}: off by {} (median), {} (p90), {} (p95), {} at most ({}); bias {}; n = {}", one.metric,
+                           percent(one.median), percent(one.p90), percent(one.p95), percent(one.largest), one.worst,
+                           signed_percent(one.bias), one.n));
+  }
+
+  void load() {
+    const auto both = [&](const std::string& name, const std::string& label) {
+      const ComparedFigure* mean = find(validation_.load, "mean_" + name);
+      const ComparedFigure* peak = find(validation_.load, "peak_" + name);
+      if (mean == nullptr || peak == nullptr) return;
+      lines_.add(label, fmt::format("mean {} measured, {} simulated ({}); peak {} and {} ({})", figure(mean->measured),
+                                    figure(mean->simulated), error_text(mean->error), figure(peak->measured),
+                                    figure(peak->simulated), error_text(peak->error)));
+    };
+    both("running_requests", "Running");
+    both("waiting_requests", "Waiting");
+    both("gpu_kv_fraction", "KV in use");
+  }
+
+  const Validation& validation_;
+  Lines lines_;
+};
+
+Json figures_json(const std::vector<ComparedFigure>& figures) {
+  Json json = Json::object();
+  for (const ComparedFigure& one : figures) {
+    json[one.name] = {{"unit", one.unit},
+                      {"measured", one.measured},
+                      {"simulated", one.simulated},
+                      {"error", one.error ? Json(*one.error) : Json(nullptr)}};
+  }
+  return json;
+}
+
+Json load_json(const std::vector<LoadPoint>& points) {
+  Json json = Json::array();
+  for (const LoadPoint& point : points) {
+    Json entry = {{"seconds", point.seconds}, {"running", point.running}, {"waiting", point.waiting}};
+    if (point.kv_fraction) entry["kv_fraction"] = *point.kv_fraction;
+    json.push_back(std::move(entry));
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string to_validation_table(const Validation& validation) { return ValidationTable(validation).build(); }
+
+std::string to_validation_json(const Validation& validation) {
+  const ValidatedLog& log = validation.log;
+  Json json = {{"schema_version", kSchemaVersion},
+               {"log",
+                {{"path", log.path},
+                 {"engine", log.engine},
+                 {"model", log.model},
+                 {"device", log.device},
+                 {"requests", validation.requests.size()}}},
+               {"metrics", figures_json(validation.latencies)}};
+  json["per_request"] = Json::object();
+  for (const ErrorDistribution& one : validation.per_request) {
+    json["per_request"][one.metric] = {{"n", one.n},      {"median", one.median},   {"p90", one.p90},
+                                       {"p95", one.p95},  {"largest", one.largest}, {"worst", one.worst},
+                                       {"bias", one.bias}};
+  }
+  json["load"] = {{"measured_from", log.load_of},
+                  {"figures", figures_json(validation.load)},
+                  {"measured", load_json(validation.measured_load)},
+                  {"simulated", load_json(validation.simulated_load)}};
+  json["run"] = Json::parse(to_json(validation.run));
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace spillway

@@ -1,0 +1,298 @@
+// `spillway validate`: real and made-up request logs against their simulation.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/command.hpp"
+
+namespace spillway::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+using Texts = std::vector<std::string>;
+
+class Validate : public CliTest {
+ protected:
+  /// What vLLM would say of an H100 with 5,000 blocks of 16 tokens.
+  static json meta() {
+    return {{"model", "meta-llama/Llama-3.1-8B-Instruct"},
+            {"vllm_version", "0.19.0"},
+            {"engine_kwargs",
+             {{"max_num_seqs", 64},
+              {"max_num_batched_tokens", 1024},
+              {"max_model_len", 8192},
+              {"tensor_parallel_size", 1}}},
+            {"kv_cache", {{"num_gpu_blocks", 5000}, {"block_size", 16}, {"enable_prefix_caching", false}}},
+            {"hardware", {{"device_name", "NVIDIA H100 80GB HBM3"}}}};
+  }
+  static json row(int number, double queued, double first, double last, int output = 3) {
+    return {{"request_id", "bench-" + std::to_string(number)},
+            {"input_toks", 100},
+            {"output_toks", output},
+            {"queued_ts", queued},
+            {"scheduled_ts", queued},
+            {"first_token_ts", first},
+            {"last_token_ts", last}};
+  }
+  void write_log(const json& about, const std::vector<json>& rows) {
+    fs::create_directories(file("log"));
+    write_text(file("log/meta.json"), about.dump());
+    std::string text;
+    for (const json& one : rows) text += one.dump() + "\n";
+    write_text(file("log/requests.jsonl"), text);
+  }
+  /// Expects that the log is refused with exit 3, says each of `parts` and leaves nothing behind.
+  void refused(const Texts& parts, const Texts& more = {}) {
+    Texts arguments{"validate", "log", "--html", "page.html"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Output run = spillway(arguments);
+    EXPECT_EQ(run.code, 3) << run.err;
+    EXPECT_THAT(run.out, IsEmpty());
+    for (const std::string& part : parts) EXPECT_THAT(run.err, HasSubstr(part));
+    EXPECT_FALSE(fs::exists(file("page.html")));
+  }
+};
+
+TEST_F(Validate, ALogThatTheSimulatorWrote_IsReplayedExactly) {
+  // 5,000 blocks of 16 tokens of 131,072 bytes.
+  const Output run = spillway({"run", "engine.max_num_seqs=64", "engine.max_num_batched_tokens=1024",
+                               "engine.max_model_len=8192", "memory.gpu_kv=10485760000B", "workload.trace=sharegpt",
+                               "workload.rate=30", "workload.requests=200", "--requests-out", "rows.jsonl"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  std::istringstream lines(read_file(file("rows.jsonl")));
+  std::vector<json> rows;
+  for (std::string line; std::getline(lines, line);) {
+    const json simulated = json::parse(line);
+    const auto stamp = [&](const char* name) { return 5000.0 + simulated[name].get<double>() * 1e-9; };
+    json logged = row(simulated["index"], stamp("arrival_ns"), stamp("first_token_ns"), stamp("end_ns"),
+                      simulated["output_tokens"]);
+    logged["input_toks"] = simulated["input_tokens"];
+    logged["scheduled_ts"] = stamp("first_scheduled_ns");
+    logged["arrival_time"] = 1.7e9 + simulated["arrival_ns"].get<double>() * 1e-9;
+    rows.push_back(logged);
+  }
+  ASSERT_EQ(rows.size(), 200U);
+  write_log(meta(), rows);
+  const Output output = spillway({"validate", "log", "--json", "--html", "page.html"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const json result = json::parse(output.out);
+  EXPECT_EQ(result["metrics"].size(), 15U);
+  for (const auto& [name, figure] : result["metrics"].items()) {
+    EXPECT_NEAR(figure["error"].get<double>(), 0.0, 1e-6) << name;
+    EXPECT_GT(figure["measured"].get<double>(), 0.0) << name;
+  }
+  for (const char* metric : {"ttft_ms", "tpot_ms", "e2e_ms"}) {
+    EXPECT_LT(result["per_request"][metric]["largest"].get<double>(), 1e-4) << metric;
+  }
+  EXPECT_EQ(result["load"]["measured_from"], "stamps");
+  for (const auto& [name, figure] : result["load"]["figures"].items()) {
+    EXPECT_EQ(figure["measured"], figure["simulated"]) << name;
+  }
+  EXPECT_EQ(result["run"]["setup"]["gpu_kv_blocks"], 5000);
+  EXPECT_EQ(result["run"]["setup"]["model"], "llama-3.1-8b");
+  EXPECT_EQ(result["run"]["setup"]["gpu"], "h100-80gb-sxm");
+  EXPECT_EQ(result["run"]["config"]["engine.max_num_batched_tokens"], 1024);
+  EXPECT_THAT(read_file(file("page.html")), AllOf(HasSubstr("<html"), HasSubstr("</html>"), Not(HasSubstr("http"))));
+  EXPECT_EQ(spillway({"validate", "log", "--json"}).out, output.out) << "the same bytes again";
+}
+
+TEST_F(Validate, Eng1_ARealEngineOnAnRtx4090) {
+  const std::string data = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/";
+  const std::string log = data + "engine-logs/rtx4090-llama31-8b";
+  if (!fs::exists(log)) GTEST_SKIP() << "../shared/data/engine-logs is not there";
+  // The claim's own set-up: a profile from the three layer tables and nothing else, settings and blocks from meta.json,
+  // token ids from the trace. Its bounds: mean TTFT and E2E 1%, mean TPOT 0.5%, every percentile 2%.
+  const Output fit =
+      spillway({"calibrate", "fit", log + "/dense.csv", log + "/attention.csv", log + "/per_sequence.csv", "--base",
+                "rtx4090-24gb", "--model", "llama-3.1-8b", "-o", "engine.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  const Output output = spillway({"validate", log, "hardware=./engine.json",
+                                  "workload.trace=" + data + "traces/sharegpt-llama31-8b-300.jsonl.gz", "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const json result = json::parse(output.out);
+  EXPECT_EQ(result["run"]["setup"]["gpu_kv_blocks"], 2588);
+  EXPECT_EQ(result["run"]["conservation"]["all"]["finished"], 300);
+  // What summary.txt of the log prints of the measured side.
+  EXPECT_NEAR(result["metrics"]["mean_ttft_ms"]["measured"].get<double>(), 65456.6, 0.05);
+  EXPECT_NEAR(result["metrics"]["p99_tpot_ms"]["measured"].get<double>(), 56.0, 0.05);
+  EXPECT_NEAR(result["metrics"]["p90_e2e_ms"]["measured"].get<double>(), 141600.9, 0.05);
+  for (const auto& [name, figure] : result["metrics"].items()) {
+    const double bound = !name.starts_with("mean_") ? 0.02 : name == "mean_tpot_ms" ? 0.005 : 0.01;
+    EXPECT_LE(std::abs(figure["error"].get<double>()), bound) << name << " " << figure.dump();
+  }
+  EXPECT_EQ(result["load"]["measured_from"], "timeseries.csv");
+  // Without the prompts' token ids no prefix hits, and the result says so.
+  const Output blind = spillway({"validate", log, "hardware=./engine.json"});
+  ASSERT_EQ(blind.code, 0) << blind.err;
+  EXPECT_THAT(blind.out, HasSubstr("the engine ran with prefix caching and no token ids are given"));
+}
+
+TEST_F(Validate, TheTableShowsBothSides) {
+  write_log(meta(), {row(0, 10.0, 10.5, 10.7), row(1, 10.25, 10.5, 10.7), row(2, 12.0, 12.5, 12.5, 1)});
+  const Output output = spillway({"validate", "log"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  // TTFT 500, 250 and 500 ms: mean 416.7; TPOT (10.7 - 10.5) / 2 = 100 ms; the answer of one token has none.
+  EXPECT_THAT(output.out, ContainsRegex("TTFT measured +416\\.7 +500 "));
+  EXPECT_THAT(output.out, ContainsRegex("TPOT measured +100\\.00 +100\\.00 "));
+  EXPECT_THAT(output.out, AllOf(HasSubstr("Log          log: 3 requests of vLLM 0.19.0"), HasSubstr("on NVIDIA H100"),
+                                HasSubstr("llama-3.1-8b on 1 x h100-80gb-sxm (fitted), policy vllm, engine vllm-0.19"),
+                                HasSubstr("80000 tokens in 5000 blocks of 16; prefix caching off"),
+                                HasSubstr("tpot_ms: off by"), HasSubstr("n = 2"), HasSubstr("Running")));
+}
+
+TEST_F(Validate, WhatTheUserSaysCounts) {
+  write_log(meta(), {row(0, 10.0, 10.5, 10.7), row(1, 10.25, 10.5, 10.7)});
+  const Output output = spillway({"validate", "log", "--json", "engine.max_num_seqs=7", "memory.gpu_kv=2GiB",
+                                  "hardware=h200-141gb", "policy=sarathi"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const json run = json::parse(output.out)["run"];
+  EXPECT_EQ(run["config"]["engine.max_num_seqs"], 7);
+  EXPECT_EQ(run["setup"]["gpu_kv_blocks"], 1024);  // 2 GiB of 2 MiB
+  EXPECT_EQ(run["setup"]["gpu"], "h200-141gb");
+  EXPECT_EQ(run["setup"]["policy"], "sarathi");
+  EXPECT_EQ(run["setup"]["engine"], "sarathi-serve");
+  const Output rate = spillway({"validate", "log", "workload.rate=3", "replications=2"});
+  EXPECT_EQ(rate.code, 2);
+  EXPECT_THAT(rate.err, AllOf(HasSubstr("workload.rate is the log's: its requests are replayed as they were"),
+                              HasSubstr("replications is the log's"), HasSubstr("argument workload.rate=3")));
+}
+
+TEST_F(Validate, DevicesAndModelsWithoutAProfile) {
+  json about = meta();
+  about["hardware"]["device_name"] = "NVIDIA RTX PRO 6000";
+  about["model"] = "mistralai/Mixtral-8x7B";
+  write_log(about, {row(0, 10.0, 10.5, 10.7)});
+  const Output unknown = spillway({"validate", "log"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, AllOf(HasSubstr("no profile is known by the name of \"NVIDIA RTX PRO 6000\""),
+                                 HasSubstr("give hardware=NAME or hardware=FILE"), HasSubstr("log/meta.json"),
+                                 HasSubstr("\"mistralai/Mixtral-8x7B\""), HasSubstr("give model=FILE")));
+  EXPECT_EQ(spillway({"validate", "log", "hardware=h100-80gb-sxm", "model=qwen1.5-7b"}).code, 0);
+  about.erase("hardware");
+  about.erase("model");
+  write_log(about, {row(0, 10.0, 10.5, 10.7)});
+  EXPECT_THAT(spillway({"validate", "log"}).err,
+              AllOf(HasSubstr("the log does not name its hardware"), HasSubstr("the log does not name its model")));
+}
+
+TEST_F(Validate, RequestsThatDidNotFinish) {
+  json aborted = row(1, 10.1, 10.5, 10.7);
+  aborted["finish_reason"] = "abort";
+  json cut = row(2, 10.2, 10.5, 10.7);
+  cut["last_token_ts"] = nullptr;
+  json silent = row(3, 10.3, 10.5, 10.7, 0);
+  write_log(meta(), {row(0, 10.0, 10.5, 10.7), aborted, cut, silent});
+  refused({"request bench-1 did not finish: its finish_reason is \"abort\"", "at log/requests.jsonl line 2",
+           "request bench-2 did not finish, or was cut off: it has no last_token_ts", "line 3",
+           "request bench-3 did not finish: it has no output token", "--drop-unfinished leaves the others out"});
+  const Output dropped = spillway({"validate", "log", "--drop-unfinished"});
+  ASSERT_EQ(dropped.code, 0) << dropped.err;
+  EXPECT_THAT(dropped.out,
+              AllOf(HasSubstr("log: 1 requests of"), HasSubstr("3 requests that did not finish are left out")));
+  write_log(meta(), {aborted, cut});
+  refused({"no request finished"}, {"--drop-unfinished"});
+}
+
+TEST_F(Validate, StampsThatAreMissingOrOfTwoClocks) {
+  json missing = row(0, 10.0, 10.5, 10.7);
+  missing.erase("queued_ts");
+  json text = row(1, 10.0, 10.5, 10.7);
+  text["scheduled_ts"] = "10.0";
+  write_log(meta(), {missing, text, row(2, 1.7e9, 10.5, 10.7), row(3, 10.0, 10.7, 10.7)});
+  refused({"has no queued_ts", "requests.jsonl line 1", "scheduled_ts is not a number of seconds: \"10.0\"", "line 2",
+           "first_token_ts 10.500000 lies before scheduled_ts 1700000000.000000", "must be of one clock", "line 3",
+           "3 output tokens came at one instant", "line 4"});
+  // Arrivals in milliseconds, stamps in seconds.
+  std::vector<json> rows;
+  for (int i = 0; i < 3; ++i) {
+    rows.push_back(row(i, 10.0 * i, 10.0 * i + 1.0, 10.0 * i + 2.0));
+    rows.back()["arrival_time"] = 10'000.0 * i;
+  }
+  write_log(meta(), rows);
+  refused({"the clocks disagree: by arrival_time the requests came within 20000 s, by queued_ts within 20 s"});
+}
+
+TEST_F(Validate, LogsThatAreBroken) {
+  refused({"is not a folder", "at log"});
+  fs::create_directories(file("log"));
+  refused({"log/meta.json", "log/requests.jsonl"});
+  write_log(meta(), {row(0, 10.0, 10.5, 10.7)});
+  write_text(file("log/requests.jsonl"), "");
+  refused({"log/requests.jsonl"});
+  write_text(file("log/requests.jsonl"), "{\"request_id\": \"a\", \n");
+  refused({"is not a JSON object", "requests.jsonl line 1"});
+  json wide = meta();
+  wide["engine_kwargs"]["data_parallel_size"] = 2;
+  wide["engine_kwargs"]["max_num_seqs"] = "many";
+  write_log(wide, {row(0, 10.0, 10.5, 10.7)});
+  refused({"2 is not modelled", "/engine_kwargs/data_parallel_size", "must be a whole number above 0, not \"many\"",
+           "/engine_kwargs/max_num_seqs"});
+  write_log(meta(), {row(0, 10.0, 10.5, 10.7)});
+  write_text(file("log/timeseries.csv"), "t,running,waiting\n1,2,3\n2,x,0\n");
+  refused({"\"2,x,0\" is no sample", "timeseries.csv line 3"});
+  write_text(file("log/timeseries.csv"), "t,busy\n1,2\n");
+  refused({"needs the columns t, running and waiting"});
+}
+
+TEST_F(Validate, TokenIdsMustBeThoseOfTheLog) {
+  json caching = meta();
+  caching["kv_cache"]["enable_prefix_caching"] = true;
+  write_log(caching, {row(0, 10.0, 10.5, 10.7), row(1, 11.0, 11.5, 11.7)});
+  const auto trace = [&](int first, int second) {
+    std::string text;
+    for (const int tokens : {first, second}) {
+      json ids = json::array();
+      for (int i = 0; i < tokens; ++i) ids.push_back(i);
+      text += json{{"input_toks", tokens}, {"output_toks", 3}, {"arrival_time_ns", 0}, {"input_tok_ids", ids}}.dump() +
+              "\n";
+    }
+    write_text(file("ids.jsonl"), text);
+  };
+  const Texts ids{"workload.trace=./ids.jsonl"};
+  trace(100, 100);
+  const Output shared = spillway({"validate", "log", "--json", ids[0]});
+  ASSERT_EQ(shared.code, 0) << shared.err;
+  // The second prompt is the first one: of its 100 tokens all whole blocks but the last token's hit, 6 x 16 of 200.
+  const json run = json::parse(shared.out)["run"];
+  EXPECT_TRUE(run["setup"]["prefix_caching"]);
+  EXPECT_NEAR(run["metrics"]["prefix_cache_hit_fraction"]["value"].get<double>(), 96.0 / 200.0, 1e-12);
+  trace(100, 99);
+  refused({"request bench-1 has 100 input tokens, row 1 of ./ids.jsonl has 99"}, ids);
+  write_log(caching, {row(7, 10.0, 10.5, 10.7)});
+  refused({"request bench-7 would be row 7 of ./ids.jsonl, which has 2"}, ids);
+  write_text(file("ids.jsonl"), "{\"input_toks\": 100, \"output_toks\": 3, \"arrival_time_ns\": 0}\n");
+  refused({"names no token ids and no prefixes"}, ids);
+  refused({"nowhere.jsonl"}, {"workload.trace=./nowhere.jsonl"});
+}
+
+TEST_F(Validate, WhatTheEngineDidThatIsNotModelledIsSaid) {
+  json about = meta();
+  about["vllm_version"] = "0.14.1";
+  about["resolved_config"] = {{"speculative_config", {{"method", "ngram"}}},
+                              {"scheduler_config", {{"policy", "priority"}}},
+                              {"model_config", {{"enforce_eager", true}}}};
+  about["kv_cache"].erase("num_gpu_blocks");
+  write_log(about, {row(0, 10.0, 10.5, 10.7)});
+  const Output output = spillway({"validate", "log", "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const std::string warnings = json::parse(output.out)["run"]["warnings"].dump();
+  EXPECT_THAT(warnings, AllOf(HasSubstr("the log is of vLLM 0.14.1"), HasSubstr("speculative decoding"),
+                              HasSubstr("scheduled by \\\"priority\\\""), HasSubstr("ran eager"),
+                              HasSubstr("KV blocks per GPU are an estimate")));
+  about["vllm_version"] = "0.6.3";
+  write_log(about, {row(0, 10.0, 10.5, 10.7)});
+  EXPECT_THAT(spillway({"validate", "log"}).out, HasSubstr("policy vllm-v0, engine vllm-0.6.3"));
+}
+
+}  // namespace
+}  // namespace spillway::test
