@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "sim/report/lines.hpp"
 #include "sim/report/svg_chart.hpp"
 #include "sim/report/validation.hpp"
 
@@ -98,16 +99,6 @@ footer { margin-top: 2.5rem; padding-top: .75rem; border-top: 1px solid var(--ru
 }
 )";
 
-/// Four digits or so: what a reader takes in.
-std::string figure(double value) {
-  const double size = std::abs(value);
-  if (size >= 1000.0 || value == std::floor(value)) return fmt::format("{:.0f}", value);
-  if (size >= 100.0) return fmt::format("{:.1f}", value);
-  if (size >= 1.0) return fmt::format("{:.2f}", value);
-  return fmt::format("{:.3g}", value);
-}
-std::string percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100.0); }
-std::string signed_percent(double fraction) { return fmt::format("{:+.1f}%", fraction * 100.0); }
 std::string error_text(const std::optional<double>& error) { return error ? signed_percent(*error) : "-"; }
 std::string in_unit(double value, const std::string& unit) {
   return unit == "fraction" ? percent(value) : figure(value);
