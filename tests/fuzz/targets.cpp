@@ -18,6 +18,7 @@
 #include "hwmodels/models/execution_models.hpp"
 #include "sim/cli/assemble.hpp"
 #include "sim/error.hpp"
+#include "traces/engine_log.hpp"
 #include "traces/length.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -217,16 +218,43 @@ void check_measurements(const std::string& path) {
   check_fits(rows);
 }
 
+std::string content_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// A request log in one text: meta.json in the first line, requests.jsonl in the others. What is accepted is in order.
+void check_engine_log(const std::string& path) {
+  const std::string text = content_of(path);
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const std::filesystem::path folder = path + ".log";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "meta.json", std::ios::binary) << text.substr(0, end);
+  std::ofstream(folder / "requests.jsonl", std::ios::binary) << text.substr(std::min(end + 1, text.size()));
+  const traces::EngineLog log = traces::read_engine_log(folder.string(), {.drop_unfinished = true});
+  require(!log.requests.empty(), "a log without requests is accepted");
+  double queued = 0.0;
+  for (const traces::LoggedRequest& request : log.requests) {
+    require(queued <= request.queued && request.queued <= request.scheduled &&
+                request.scheduled <= request.first_token && request.first_token <= request.last_token,
+            "stamps out of order");
+    queued = request.queued;
+  }
+  const auto source = traces::replay(log, {});
+  RequestSpec spec;
+  for (std::size_t i = 0; i < log.requests.size(); ++i) {
+    require(
+        source->next_arrival() != kNever && source->next(spec) && spec.input >= Tokens(1) && spec.output >= Tokens(1),
+        "a request that cannot be replayed");
+  }
+  require(source->next_arrival() == kNever, "more requests than the log has");
+}
+
 std::vector<std::filesystem::path> files_of(const std::string& folder) {
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   return paths;
-}
-
-std::string content_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 /// A configuration may name a sample as @samples@/FILE, as its own place is not known beforehand.
@@ -278,6 +306,10 @@ std::vector<Target> all_targets() {
   add("host", hwmodels::load_host, {"/hwmodels/hosts"});
   add("engine", hwmodels::load_engine, {"/hwmodels/engines"});
   add("measurements", check_measurements, {"/tests/fuzz/measurements"});
+  Target& logs = targets.emplace_back(Target{"engine-log", "readers", {}, check_with(check_engine_log)});
+  const std::string log = source + "/experiments/validation/sample-log/";
+  logs.samples.push_back(nlohmann::json::parse(content_of(log + "meta.json")).dump() + "\n" +
+                         content_of(log + "requests.jsonl"));
   return targets;
 }
 
