@@ -195,16 +195,16 @@ class MetaReader {
     }
     take_whole("memory.block_tokens",
                {"/kv_cache/block_size", "/resolved_config/cache_config/block_size", "/engine_kwargs/block_size"});
-    const std::initializer_list<const char*> kUtilization{"/kv_cache/gpu_memory_utilization",
-                                                          "/resolved_config/cache_config/gpu_memory_utilization",
-                                                          "/engine_kwargs/gpu_memory_utilization"};
-    if (const auto [value, at] = meta_.find(kUtilization); value != nullptr) {
+    const std::initializer_list<const char*> utilization{"/kv_cache/gpu_memory_utilization",
+                                                         "/resolved_config/cache_config/gpu_memory_utilization",
+                                                         "/engine_kwargs/gpu_memory_utilization"};
+    if (const auto [value, at] = meta_.find(utilization); value != nullptr) {
       set("engine.gpu_memory_utilization", value->dump(), at);
     }
-    const std::initializer_list<const char*> kFormat{"/resolved_config/cache_config/cache_dtype",
-                                                     "/engine_kwargs/kv_cache_dtype"};
-    if (const std::string format = meta_.text(kFormat); !format.empty()) {
-      set("memory.kv_dtype", kv_dtype_of(format), meta_.find(kFormat).second);
+    const std::initializer_list<const char*> format_at{"/resolved_config/cache_config/cache_dtype",
+                                                       "/engine_kwargs/kv_cache_dtype"};
+    if (const std::string format = meta_.text(format_at); !format.empty()) {
+      set("memory.kv_dtype", kv_dtype_of(format), meta_.find(format_at).second);
     }
     log_.prefix_caching =
         meta_
