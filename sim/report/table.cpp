@@ -17,6 +17,7 @@ constexpr std::size_t kLines = 40;
 constexpr std::size_t kLabel = 13;         // width of the label in front of a line
 constexpr std::size_t kClients = 5;        // named, of those that wait longest
 constexpr std::size_t kValidityLines = 3;  // of one profile; `explain` has the rest
+constexpr std::size_t kRangeLines = 3;     // --json has the rest
 
 /// Four digits or so: what a reader takes in.
 std::string figure(double value) {
@@ -27,6 +28,20 @@ std::string figure(double value) {
   return fmt::format("{:.3g}", value);
 }
 std::string percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100.0); }
+/// Names of data files in words: "decode_attention" -> "decode attention".
+std::string words(std::string name) {
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
+/// "12.3% of decode attention calls had context up to 98304, measured up to 32768"
+std::string outside_text(const RangeUse& use) {
+  constexpr double kLeastShown = 0.0005;  // 0.1%, rounded
+  const double fraction = use.fraction_outside();
+  const bool above = use.reached > use.high;
+  return fmt::format("{} of {} calls had {} {} {:.10g}, measured {} {:.10g}",
+                     fraction < kLeastShown ? "<0.1%" : percent(fraction), words(use.op), words(use.quantity),
+                     above ? "up to" : "down to", use.reached, above ? "up to" : "from", above ? use.high : use.low);
+}
 std::string bytes(double count) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
   std::size_t unit = 0;
@@ -92,6 +107,7 @@ class Table {
     const Bottleneck bottleneck = find_bottleneck(run_);
     lines_.add("Bottleneck", bottleneck.sentence);
     lines_.add("Try next", bottleneck.advice);
+    outside_range();
     validity();
     warnings(kLines);
     return lines_.text();
@@ -226,6 +242,20 @@ class Table {
                     "p99 TTFT {} ms; worst mean TTFT (client: ms) {}",
                     run_.clients.size(), show("jain_index"), show("max_service_difference_tokens"),
                     show("worst_client_p99_ttft_ms"), worst.empty() ? "-" : fmt::format("{}", fmt::join(worst, ", "))));
+  }
+
+  /// What left the measured range, the largest share of calls first.
+  void outside_range() {
+    std::vector<RangeUse> uses = result_.outside_range;
+    if (uses.empty()) return;
+    std::stable_sort(uses.begin(), uses.end(),
+                     [](const RangeUse& a, const RangeUse& b) { return a.fraction_outside() > b.fraction_outside(); });
+    std::vector<std::string> texts;
+    for (const RangeUse& use : uses) texts.push_back(outside_text(use));
+    Lines one;
+    one.add("Range", fmt::format("{}", fmt::join(texts, "; ")));
+    one.shorten(kRangeLines, " ... (all in --json)");
+    lines_.append(one);
   }
 
   void validity() {
