@@ -45,7 +45,9 @@ EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::
       host_fixed_(engine.host_fixed_seconds),
       host_per_sequence_(engine.host_per_sequence_seconds),
       host_overlapped_(engine.host_overlapped) {
-  for (const Fitted<CopyModel>& copy : gpu.fitted.copies) copies_.push_back(copy.model);
+  for (const Fitted<CopyModel>& copy : gpu.fitted.copies) {
+    copies_.push_back({copy.model, RangeTally(gpu.fitted, copy.record, "block_bytes")});
+  }
 }
 
 IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
@@ -82,8 +84,8 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
   SPILLWAY_CHECK(direction == Stream::h2d || direction == Stream::d2h, "copies run on the copy streams only");
   const bool to_device = direction == Stream::h2d;
   const auto count = static_cast<double>(copies);
-  const auto fitted = std::find_if(copies_.begin(), copies_.end(), [&](const CopyModel& model) {
-    return model.to_device == to_device && model.mechanism == mechanism;
+  const auto fitted = std::find_if(copies_.begin(), copies_.end(), [&](const FittedCopy& copy) {
+    return copy.model.to_device == to_device && copy.model.mechanism == mechanism;
   });
   if (fitted == copies_.end()) {
     const HostLink& link = to_device ? h2d_ : d2h_;
@@ -96,11 +98,17 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
     return {.launch = round_seconds(link.launch_seconds * count), .transfer = round_seconds(bytes / link.bandwidth)};
   }
   const double all_bytes = static_cast<double>(bytes.count());
-  const double transfer = all_bytes / fitted->bandwidth;
-  const double seconds = count * fitted->seconds(count > 0.0 ? all_bytes / count : 0.0);
+  const double block_bytes = count > 0.0 ? all_bytes / count : 0.0;
+  if (copies > 0) fitted->bytes.add(block_bytes, copies);
+  const double transfer = all_bytes / fitted->model.bandwidth;
+  const double seconds = count * fitted->model.seconds(block_bytes);
   check_time("a copy", seconds);
   return {.launch = round_seconds(std::max(0.0, seconds - transfer)),
           .transfer = round_seconds(std::min(seconds, transfer))};
+}
+
+void EngineSide::append_range_uses(std::vector<RangeUse>& uses) const {
+  for (const FittedCopy& copy : copies_) copy.bytes.append_to(uses);
 }
 
 GpuProfile with_server_limits(GpuProfile gpu, const ServerProfile& server, std::int64_t copying) {

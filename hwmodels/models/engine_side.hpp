@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "hwmodels/catalog.hpp"
+#include "hwmodels/models/range_tally.hpp"
 #include "sim/api/execution_model.hpp"
 
 namespace spillway::hwmodels {
@@ -42,6 +43,8 @@ class EngineSide {
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
   /// By the plain figures of the two directions, whatever the mechanism.
   [[nodiscard]] const CopySharing& copy_sharing() const { return sharing_; }
+  /// Bytes of the copies so far, mechanism by mechanism, against what was measured of it.
+  void append_range_uses(std::vector<RangeUse>& uses) const;
 
  private:
   /// Throws DataError for a time that would overflow a clock before long.
@@ -52,7 +55,11 @@ class EngineSide {
   HostLink h2d_;
   HostLink d2h_;
   CopySharing sharing_;
-  std::vector<CopyModel> copies_;
+  struct FittedCopy {
+    CopyModel model;
+    RangeTally bytes;  // of one copy
+  };
+  mutable std::vector<FittedCopy> copies_;  // the tallies change
   double launch_floor_;
   double graph_tokens_;
   bool graph_prefill_;

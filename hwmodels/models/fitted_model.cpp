@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "hwmodels/models/elementwise_bytes.hpp"
 #include "hwmodels/models/engine_side.hpp"
+#include "hwmodels/models/range_tally.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -20,13 +22,13 @@ void add(TimeShares& shares, const KernelTime& time) {
 }
 
 /// The matrix multiplications in the model's own number format, else in 2 bytes, which complete() has asked for.
-const GemmModel& gemm_for(const FittedKernels& kernels, std::int64_t dtype_bytes) {
+const FittedGemm& gemm_for(const FittedKernels& kernels, std::int64_t dtype_bytes) {
   const auto of = [&](std::int64_t bytes) {
     return std::find_if(kernels.gemm.begin(), kernels.gemm.end(),
                         [bytes](const FittedGemm& gemm) { return gemm.dtype_bytes == bytes; });
   };
   const auto own = of(dtype_bytes);
-  return (own != kernels.gemm.end() ? own : of(2))->model;
+  return own != kernels.gemm.end() ? *own : *of(2);
 }
 
 /// Seconds by tokens over the ranks of one tensor-parallel group; 0 for one rank.
@@ -48,6 +50,126 @@ class Reduction {
   std::optional<AllReduceModel> fitted_;
 };
 
+/// The tally of an op that the profile may have no fit of.
+template <class Model>
+RangeTally tally_of(const FittedKernels& kernels, const std::optional<Fitted<Model>>& fit, std::string_view quantity) {
+  return fit ? RangeTally(kernels, fit->record, quantity) : RangeTally();
+}
+
+/// What attention was asked for, against what was measured of it; `layers` launches in each iteration.
+class AttentionRanges {
+ public:
+  AttentionRanges(const FittedKernels& kernels, std::int64_t layers)
+      : layers_(layers),
+        decode_batch_(tally_of(kernels, kernels.decode_attention, "batch")),
+        decode_context_(tally_of(kernels, kernels.decode_attention, "context")),
+        decode_q_heads_(tally_of(kernels, kernels.decode_attention, "q_heads")),
+        decode_kv_heads_(tally_of(kernels, kernels.decode_attention, "kv_heads")),
+        prefill_batch_(tally_of(kernels, kernels.prefill_attention, "batch")),
+        prefill_new_tokens_(tally_of(kernels, kernels.prefill_attention, "new_tokens")),
+        prefill_context_(tally_of(kernels, kernels.prefill_attention, "context")),
+        prefill_q_heads_(tally_of(kernels, kernels.prefill_attention, "q_heads")),
+        prefill_kv_heads_(tally_of(kernels, kernels.prefill_attention, "kv_heads")),
+        mixed_chunk_(tally_of(kernels, kernels.mixed_attention, "chunk")),
+        mixed_decodes_(tally_of(kernels, kernels.mixed_attention, "decodes")),
+        mixed_context_(tally_of(kernels, kernels.mixed_attention, "context")) {}
+
+  /// `longest`: the tokens that the longest decode attends to, the new one included.
+  void add(std::span<const PrefillChunk> chunks, double decodes, double longest) {
+    if (decodes > 0.0) {
+      decode_batch_.add(decodes, layers_);
+      decode_context_.add(longest - 1.0, layers_);
+    }
+    if (!chunks.empty()) add_chunks(chunks, decodes, longest);
+  }
+
+  void append_to(std::vector<RangeUse>& uses, const AttentionShape& heads) const {
+    const auto fixed = [&](RangeTally tally, std::int64_t value, const RangeTally& calls) {
+      tally.add(real(value), calls.calls());
+      tally.append_to(uses);
+    };
+    decode_batch_.append_to(uses);
+    decode_context_.append_to(uses);
+    fixed(decode_q_heads_, heads.q_heads, decode_batch_);
+    fixed(decode_kv_heads_, heads.kv_heads, decode_batch_);
+    prefill_batch_.append_to(uses);
+    prefill_new_tokens_.append_to(uses);
+    prefill_context_.append_to(uses);
+    fixed(prefill_q_heads_, heads.q_heads, prefill_batch_);
+    fixed(prefill_kv_heads_, heads.kv_heads, prefill_batch_);
+    for (const RangeTally* tally : {&mixed_chunk_, &mixed_decodes_, &mixed_context_}) tally->append_to(uses);
+  }
+
+ private:
+  void add_chunks(std::span<const PrefillChunk> chunks, double decodes, double longest) {
+    const auto [short_chunk, long_chunk] =
+        std::minmax_element(chunks.begin(), chunks.end(),
+                            [](const PrefillChunk& a, const PrefillChunk& b) { return a.new_tokens < b.new_tokens; });
+    const auto [short_context, long_context] =
+        std::minmax_element(chunks.begin(), chunks.end(),
+                            [](const PrefillChunk& a, const PrefillChunk& b) { return a.context < b.context; });
+    const double least = real(short_chunk->new_tokens.count());
+    const double most = real(long_chunk->new_tokens.count());
+    prefill_batch_.add(static_cast<double>(chunks.size()), layers_);
+    prefill_new_tokens_.add(least, most, layers_);
+    prefill_context_.add(real(short_context->context.count()), real(long_context->context.count()), layers_);
+    if (decodes == 0.0) return;
+    mixed_chunk_.add(least, most, layers_);
+    mixed_decodes_.add(decodes, layers_);
+    mixed_context_.add(longest, layers_);
+  }
+
+  std::int64_t layers_;
+  RangeTally decode_batch_;
+  RangeTally decode_context_;
+  RangeTally decode_q_heads_;
+  RangeTally decode_kv_heads_;
+  RangeTally prefill_batch_;
+  RangeTally prefill_new_tokens_;
+  RangeTally prefill_context_;
+  RangeTally prefill_q_heads_;
+  RangeTally prefill_kv_heads_;
+  RangeTally mixed_chunk_;
+  RangeTally mixed_decodes_;
+  RangeTally mixed_context_;
+};
+
+/// What a count determines, by that count. Entries count the iterations that asked for them; 0: not computed yet.
+template <class Entry>
+class Kept {
+ public:
+  /// The entry of `count`, computed where it is new, with one iteration more.
+  template <class Compute>
+  const Entry& use(std::int64_t count, const Compute& compute) {
+    Entry& entry = of(count);
+    if (entry.iterations == 0) entry = compute(count);
+    ++entry.iterations;
+    return entry;
+  }
+  /// Calls visit(count, iterations) for each count that was asked for.
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (std::size_t i = 0; i < few_.size(); ++i) {
+      if (few_[i].iterations > 0) visit(static_cast<std::int64_t>(i), few_[i].iterations);
+    }
+    for (const auto& [count, entry] : many_) visit(count, entry.iterations);
+  }
+
+ private:
+  // No engine's token budget comes near it, so that a tree will do beyond.
+  static constexpr std::int64_t kFew = 1 << 16;
+
+  Entry& of(std::int64_t count) {
+    if (count >= kFew) return many_[count];
+    const auto index = static_cast<std::size_t>(count);
+    if (index >= few_.size()) few_.resize(std::max<std::size_t>(2 * few_.size(), index + 1));
+    return few_[index];
+  }
+
+  std::vector<Entry> few_{};
+  std::map<std::int64_t, Entry> many_{};
+};
+
 ElementwiseModel elementwise_of(const GpuProfile& gpu, const GemmModel& gemm) {
   if (gpu.fitted.elementwise) return gpu.fitted.elementwise->model;
   return {gpu.kernel_overhead_seconds, gemm.bandwidth};
@@ -58,26 +180,34 @@ class FittedModel final : public ExecutionModel {
   FittedModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
               std::int64_t kv_dtype_bytes)
       : engine_(gpu, engine, llm.layers),
-        elementwise_(elementwise_of(gpu, gemm_for(gpu.fitted, llm.dtype_bytes))),
+        elementwise_(elementwise_of(gpu, gemm_for(gpu.fitted, llm.dtype_bytes).model)),
         work_(elementwise_work(llm, tensor_parallel)),
         reduction_(gpu, tensor_parallel),
         hidden_bytes_(real(llm.hidden * llm.dtype_bytes)),
         logits_(real(llm.head_matrix(tensor_parallel).outputs)),
         logit_bytes_(real(llm.vocabulary * llm.dtype_bytes)),
-        fused_share_(gpu.fitted.mixed_attention ? gpu.fitted.mixed_attention->model.fused_share : 0.0) {
-    const GemmModel& gemm = gemm_for(gpu.fitted, llm.dtype_bytes);
+        fused_share_(gpu.fitted.mixed_attention ? gpu.fitted.mixed_attention->model.fused_share : 0.0),
+        ranks_(tensor_parallel),
+        matrices_(llm.layer_matrices(tensor_parallel)),
+        head_matrix_(llm.head_matrix(tensor_parallel)),
+        heads_{llm.heads / tensor_parallel, llm.kv_heads_per_gpu(tensor_parallel), llm.head_dim, real(llm.dtype_bytes),
+               real(kv_dtype_bytes)},
+        decode_(gpu.fitted.decode_attention->model, heads_),
+        prefill_(gpu.fitted.prefill_attention->model, heads_),
+        attention_ranges_(gpu.fitted, llm.layers) {
+    const FittedGemm& gemm = gemm_for(gpu.fitted, llm.dtype_bytes);
     const auto time = [&](const Matrix& matrix, Bytes weights) {
-      return GemmTime(gemm, matrix.outputs, matrix.inputs, real(weights.count()), real(llm.dtype_bytes));
+      return GemmTime(gemm.model, matrix.outputs, matrix.inputs, real(weights.count()), real(llm.dtype_bytes));
     };
-    const auto matrices = llm.layer_matrices(tensor_parallel);
-    std::transform(matrices.begin(), matrices.end(), gemms_.begin(),
+    std::transform(matrices_.begin(), matrices_.end(), gemms_.begin(),
                    [&](const Matrix& matrix) { return time(matrix, llm.linear_bytes(matrix)); });
-    const Matrix head = llm.head_matrix(tensor_parallel);
-    head_ = time(head, llm.head_bytes(head));
-    const AttentionShape shape{llm.heads / tensor_parallel, llm.kv_heads_per_gpu(tensor_parallel), llm.head_dim,
-                               real(llm.dtype_bytes), real(kv_dtype_bytes)};
-    decode_ = DecodeAttentionTime(gpu.fitted.decode_attention->model, shape);
-    prefill_ = PrefillAttentionTime(gpu.fitted.prefill_attention->model, shape);
+    head_ = time(head_matrix_, llm.head_bytes(head_matrix_));
+    ranges_ = {RangeTally(gpu.fitted, gemm.record, "m"),
+               RangeTally(gpu.fitted, gemm.record, "n"),
+               RangeTally(gpu.fitted, gemm.record, "k"),
+               tally_of(gpu.fitted, gpu.fitted.elementwise, "bytes"),
+               tally_of(gpu.fitted, gpu.fitted.all_reduce, "ranks"),
+               tally_of(gpu.fitted, gpu.fitted.all_reduce, "bytes")};
   }
 
   [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
@@ -102,16 +232,74 @@ class FittedModel final : public ExecutionModel {
   }
   [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
 
+  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
+    std::vector<RangeUse> uses;
+    KernelRanges ranges = counted();
+    for (const RangeTally* tally : {&ranges.gemm_m, &ranges.gemm_n, &ranges.gemm_k}) tally->append_to(uses);
+    attention_ranges_.append_to(uses, heads_);
+    for (const RangeTally* tally : {&ranges.elementwise_bytes, &ranges.reduced_ranks, &ranges.reduced_bytes}) {
+      tally->append_to(uses);
+    }
+    engine_.append_range_uses(uses);
+    return uses;
+  }
+
  private:
+  /// Of the kernels whose calls follow from the numbers of tokens and of samples: these are counted, and held against
+  /// the ranges only when somebody asks.
+  struct KernelRanges {
+    RangeTally gemm_m;
+    RangeTally gemm_n;
+    RangeTally gemm_k;
+    RangeTally elementwise_bytes;
+    RangeTally reduced_ranks;
+    RangeTally reduced_bytes;
+  };
+
+  [[nodiscard]] KernelRanges counted() const {
+    KernelRanges ranges = ranges_;
+    by_tokens_.each([&](std::int64_t tokens, std::int64_t iterations) {
+      const std::int64_t layers = engine_.layers() * iterations;
+      const double n = real(tokens);
+      add_gemms(ranges, matrices_, n, layers);
+      add_moves(ranges, work_.kernels, n * work_.bytes_per_token, layers);
+      add_moves(ranges, 1.0, 2.0 * n * hidden_bytes_, iterations);
+      add_moves(ranges, 1.0, 4.0 * n * hidden_bytes_, iterations);
+      add_reductions(ranges, n * hidden_bytes_, 2 * layers + iterations);
+    });
+    by_samples_.each([&](std::int64_t sampled, std::int64_t iterations) {
+      if (sampled == 0) return;
+      add_gemms(ranges, std::span(&head_matrix_, 1), real(sampled), iterations);
+      add_moves(ranges, kSamplingKernels, sampling_bytes(sampled), iterations);
+      add_reductions(ranges, real(sampled) * logit_bytes_, iterations);
+    });
+    return ranges;
+  }
+  static void add_gemms(KernelRanges& ranges, std::span<const Matrix> matrices, double tokens, std::int64_t calls) {
+    for (const Matrix& matrix : matrices) {
+      ranges.gemm_m.add(tokens, calls);
+      ranges.gemm_n.add(real(matrix.outputs), calls);
+      ranges.gemm_k.add(real(matrix.inputs), calls);
+    }
+  }
+  static void add_moves(KernelRanges& ranges, double kernels, double bytes, std::int64_t times) {
+    ranges.elementwise_bytes.add(bytes / kernels, static_cast<std::int64_t>(kernels) * times);
+  }
+  void add_reductions(KernelRanges& ranges, double bytes, std::int64_t calls) const {
+    if (ranks_ == 1) return;
+    ranges.reduced_ranks.add(real(ranks_), calls);
+    ranges.reduced_bytes.add(bytes, calls);
+  }
+
   /// What the number of tokens determines.
   struct ByTokens {
-    bool known = false;
+    std::int64_t iterations = 0;  // that had it
     TimeShares before{};
     TimeShares layer{};  // all but attention
     double final_norm = 0.0;
   };
   struct BySamples {
-    bool known = false;
+    std::int64_t iterations = 0;
     TimeShares shares{};
   };
   /// A single chunk, which is what most iterations with a chunk have; prompts of one length come again and again.
@@ -119,26 +307,20 @@ class FittedModel final : public ExecutionModel {
     PrefillChunk chunk{};  // new_tokens 0: none
     KernelTime time{};
   };
-  // Iterations beyond this many tokens are computed anew each time; no engine's token budget comes near it.
-  static constexpr std::int64_t kMostKept = 1 << 16;
+  // Logits to fp32, softmax, draw.
+  static constexpr double kSamplingKernels = 3.0;
+  [[nodiscard]] double sampling_bytes(std::int64_t sampled) const {
+    constexpr double kBytesPerLogit = 12.0;
+    return kBytesPerLogit * real(sampled) * logits_;
+  }
 
   [[nodiscard]] double moving(double kernels, double bytes) const {
     return kernels * elementwise_.launch_seconds + bytes / elementwise_.bandwidth;
   }
 
-  /// Looks `count` up in `kept`, computing it first where it is new.
-  template <class Entry, class Compute>
-  static const Entry& keep(std::vector<Entry>& kept, Entry& beyond, std::int64_t count, const Compute& compute) {
-    if (count >= kMostKept) return beyond = compute(count);
-    const auto index = static_cast<std::size_t>(count);
-    if (index >= kept.size()) kept.resize(std::max<std::size_t>(2 * kept.size(), index + 1));
-    if (!kept[index].known) kept[index] = compute(count);
-    return kept[index];
-  }
-
   const ByTokens& by_tokens(std::int64_t count) const {
-    return keep(by_tokens_, many_tokens_, count, [this](std::int64_t tokens) {
-      ByTokens entry{.known = true};
+    return by_tokens_.use(count, [this](std::int64_t tokens) {
+      ByTokens entry;
       const double n = real(tokens);
       for (const GemmTime& gemm : gemms_) add(entry.layer, gemm.at(tokens));
       entry.layer.memory += moving(work_.kernels, n * work_.bytes_per_token);
@@ -151,13 +333,11 @@ class FittedModel final : public ExecutionModel {
   }
 
   const BySamples& by_samples(std::int64_t count) const {
-    return keep(by_samples_, many_samples_, count, [this](std::int64_t sampled) {
-      constexpr double kBytesPerLogit = 12.0;
-      constexpr double kKernels = 3.0;
-      BySamples entry{.known = true};
+    return by_samples_.use(count, [this](std::int64_t sampled) {
+      BySamples entry;
       if (sampled == 0) return entry;
       add(entry.shares, head_.at(sampled));
-      entry.shares.memory += moving(kKernels, kBytesPerLogit * real(sampled) * logits_);
+      entry.shares.memory += moving(kSamplingKernels, sampling_bytes(sampled));
       entry.shares.network = 0.5 * reduction_.seconds(real(sampled) * logit_bytes_);
       return entry;
     });
@@ -179,6 +359,7 @@ class FittedModel final : public ExecutionModel {
     const double context = real(shape.decode_context.count());
     const double mean = decodes > 0.0 ? context / decodes : 0.0;
     const double longest = std::max(mean, real(shape.decode_longest.count()));
+    attention_ranges_.add(shape.chunks, decodes, longest);
     if (shape.chunks.empty()) return add(layer, decode_.at(decodes, context, longest));
     if (decodes == 0.0) return add(layer, prefill(shape.chunks));
     const auto add_share = [&](double share, KernelTime time) {
@@ -200,15 +381,19 @@ class FittedModel final : public ExecutionModel {
   double logits_;        // of one sequence on one GPU
   double logit_bytes_;   // of one sequence, all GPUs together
   double fused_share_;
-  std::array<GemmTime, 4> gemms_{};  // QKV, output, up, down
+  std::int64_t ranks_;
+  std::array<Matrix, 4> matrices_;  // QKV, output, up, down
+  Matrix head_matrix_;
+  AttentionShape heads_;
+  std::array<GemmTime, 4> gemms_{};  // of matrices_
   GemmTime head_{};
-  DecodeAttentionTime decode_{};
-  PrefillAttentionTime prefill_{};
-  mutable std::vector<ByTokens> by_tokens_{};
-  mutable std::vector<BySamples> by_samples_{};
+  DecodeAttentionTime decode_;
+  PrefillAttentionTime prefill_;
+  KernelRanges ranges_{};  // without calls
+  mutable Kept<ByTokens> by_tokens_{};
+  mutable Kept<BySamples> by_samples_{};
+  mutable AttentionRanges attention_ranges_;
   mutable std::array<KeptChunk, 4096> chunks_{};  // by a hash of the chunk, the latest with each
-  mutable ByTokens many_tokens_{};
-  mutable BySamples many_samples_{};
 };
 
 }  // namespace

@@ -16,6 +16,12 @@
 // Quantised weights move fewer bytes and are multiplied as the unquantised ones. What depends on n or s alone is kept
 // after the first time, and so is the prefill attention of a chunk that is alone in its iteration.
 //
+// Measured ranges are those of the fits that a call takes, borrowed ones included. A call is a launch: four matrix
+// multiplications in each layer and the LM head; what moves data in a layer counts as its r kernels with equal shares
+// of the bytes. Of an attention call `context` is what a sequence has before its new tokens, of decodes that of the
+// longest; decodes are held against decode attention's ranges and chunks against prefill attention's, in one launch or
+// two, and both together against those of mixed attention, whose context has the new token in it.
+//
 // Source of the form and of its error: latency study of 2026-11-20, sections 2-5.
 #pragma once
 

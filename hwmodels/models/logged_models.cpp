@@ -7,8 +7,10 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "hwmodels/models/engine_side.hpp"
+#include "hwmodels/models/range_tally.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -40,13 +42,49 @@ double least_of(const std::vector<double>& seconds) {
   return least;
 }
 
+/// The points at which tables are read, against those that were measured.
+class TableRanges {
+ public:
+  explicit TableRanges(const FittedKernels& kernels)
+      : tokens_(kernels, kernels.layers->record, "tokens"),
+        chunk_(kernels, kernels.layers->record, "chunk"),
+        decodes_(kernels, kernels.layers->record, "decodes"),
+        context_(kernels, kernels.layers->record, "context") {}
+
+  /// Kernels by tokens or by sequences.
+  void add_kernels(double count, std::int64_t calls) { tokens_.add(count, calls); }
+  /// Each chunk alone and `all` of them; `context` is the mean of the decodes.
+  void add_attention(std::span<const PrefillChunk> chunks, const MergedChunk& all, double decodes, double context,
+                     std::int64_t calls) {
+    double least = all.tokens;
+    double longest = context;
+    for (const PrefillChunk& chunk : chunks) {
+      least = std::min(least, real(chunk.new_tokens.count()));
+      longest = std::max(longest, real(chunk.context.count()));
+    }
+    if (!chunks.empty()) chunk_.add(least, all.tokens, calls);
+    if (decodes > 0.0) decodes_.add(decodes, calls);
+    context_.add(longest, calls);
+  }
+  void append_to(std::vector<RangeUse>& uses) const {
+    for (const RangeTally* tally : {&chunk_, &decodes_, &context_, &tokens_}) tally->append_to(uses);
+  }
+
+ private:
+  RangeTally tokens_;
+  RangeTally chunk_;
+  RangeTally decodes_;
+  RangeTally context_;
+};
+
 class TableModel final : public ExecutionModel {
  public:
   TableModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine)
       : engine_(gpu, engine, llm.layers),
         tables_(gpu.fitted.layers->model),
         norms_(real(llm.layer_norms)),
-        least_call_(least_of(tables_.attention_seconds)) {}
+        least_call_(least_of(tables_.attention_seconds)),
+        ranges_(gpu.fitted) {}
 
   [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
 
@@ -54,10 +92,12 @@ class TableModel final : public ExecutionModel {
     if (shape.empty()) return {};
     const double tokens = tokens_of(shape);
     const ByTokens& fixed = by_tokens(tokens);
+    ranges_.add_kernels(tokens, engine_.layers());
     TimeShares layer = fixed.layer;
     layer.memory += attention(shape);
     TimeShares after{.memory = fixed.final_norm};
     if (shape.sampled_sequences > 0) {
+      ranges_.add_kernels(real(shape.sampled_sequences), 1);
       for (const char* kernel : {"lm_head", "sampler"}) {
         after.memory += at(tables_.per_sequence, kernel, real(shape.sampled_sequences));
       }
@@ -70,6 +110,12 @@ class TableModel final : public ExecutionModel {
     return engine_.copy(direction, copies, bytes, mechanism);
   }
   [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
+  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
+    std::vector<RangeUse> uses;
+    ranges_.append_to(uses);
+    engine_.append_range_uses(uses);
+    return uses;
+  }
 
  private:
   /// What the number of tokens determines.
@@ -90,6 +136,7 @@ class TableModel final : public ExecutionModel {
     const double decodes = real(shape.decode_sequences);
     const double context = decodes > 0.0 ? real(shape.decode_context.count()) / decodes : 0.0;
     const MergedChunk all = merged(shape.chunks);
+    ranges_.add_attention(shape.chunks, all, decodes, context, engine_.layers());
     const double together = tables_.attention(all.tokens, all.context, decodes, context);
     if (shape.chunks.size() < 2) return together;
     double alone = least_call_;
@@ -122,6 +169,7 @@ class TableModel final : public ExecutionModel {
   LayerTables tables_;
   double norms_;
   double least_call_;  // the shortest of the attention table
+  mutable TableRanges ranges_;
   mutable double last_tokens_ = -1.0;
   mutable ByTokens last_{};
 };
@@ -129,7 +177,10 @@ class TableModel final : public ExecutionModel {
 class LoggedIterations final : public ExecutionModel {
  public:
   LoggedIterations(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine)
-      : engine_(gpu, without_host(engine), llm.layers), model_(gpu.fitted.iteration->model) {}
+      : engine_(gpu, without_host(engine), llm.layers),
+        model_(gpu.fitted.iteration->model),
+        tokens_(gpu.fitted, gpu.fitted.iteration->record, "tokens"),
+        context_(gpu.fitted, gpu.fitted.iteration->record, "context") {}
 
   [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
 
@@ -144,6 +195,8 @@ class LoggedIterations final : public ExecutionModel {
       context += before + fresh;
       pairs += fresh * (before + 0.5 * fresh);
     }
+    tokens_.add(tokens, 1);
+    context_.add(context, 1);
     const double layers = real(engine_.layers());
     const TimeShares layer{
         .compute = model_.pair_seconds * pairs / layers,
@@ -156,6 +209,13 @@ class LoggedIterations final : public ExecutionModel {
     return engine_.copy(direction, copies, bytes, mechanism);
   }
   [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
+  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
+    std::vector<RangeUse> uses;
+    tokens_.append_to(uses);
+    context_.append_to(uses);
+    engine_.append_range_uses(uses);
+    return uses;
+  }
 
  private:
   static EngineProfile without_host(EngineProfile engine) {
@@ -165,6 +225,8 @@ class LoggedIterations final : public ExecutionModel {
 
   EngineSide engine_;
   IterationModel model_;
+  mutable RangeTally tokens_;
+  mutable RangeTally context_;
 };
 
 }  // namespace

@@ -11,10 +11,13 @@
 //   embedding  = embedding(n);  after = final_layernorm(n) + lm_head(s) + sampler(s)
 // A kernel without a table takes no time; qkv_proj, o_proj, gate_up_proj, down_proj and the attention grid must be
 // there.
+// Measured ranges hold one call for each layer, at the points where its tables are read, and one for the kernels after
+// the layers, at s.
 //
 // Whole iterations (latency_model=iterations)
 //   iteration  = a + b n + c X + d sum over chunks of c_i (x_i + c_i / 2), spread evenly over the layers; X is what all
 //                sequences attend to. It was logged with the engine's host side in it, so none is added.
+// Measured ranges are of n and X.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "hwmodels/models/elementwise_bytes.hpp"
 #include "hwmodels/models/engine_side.hpp"
@@ -62,6 +63,12 @@ class Roofline final : public ExecutionModel {
     return engine_.copy(direction, copies, bytes, mechanism);
   }
   [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
+  /// Of copies alone, where they are fitted: the rest takes no measurement.
+  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
+    std::vector<RangeUse> uses;
+    engine_.append_range_uses(uses);
+    return uses;
+  }
 
  private:
   void set_gemms(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel) {

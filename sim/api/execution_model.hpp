@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "sim/api/layer_rule.hpp"
+#include "sim/api/range_use.hpp"
 #include "sim/units.hpp"
 
 namespace spillway {
@@ -77,7 +79,7 @@ struct CopySharing {
 /// Contract
 ///  * Pure: the same arguments give the same value, on every machine (IEEE + - * / sqrt only).
 ///  * Every returned duration is >= 0 and rounded once to whole nanoseconds. O(chunks) per call.
-///  * A model may keep what it has computed, so two threads must not share one.
+///  * A model may keep what it has computed and count what it was asked, so two threads must not share one.
 class ExecutionModel {
  public:
   virtual ~ExecutionModel() = default;
@@ -88,6 +90,10 @@ class ExecutionModel {
                                       CopyMechanism mechanism) const = 0;
   /// The same at every call. copy() and iteration() state times without it.
   [[nodiscard]] virtual CopySharing copy_sharing() const { return {}; }
+  /// Of all calls of iteration() and copy() so far: every quantity that the model knows a measured range of and was
+  /// asked for, inside or outside. In an order that does not depend on the calls. Empty for a model without
+  /// measurements.
+  [[nodiscard]] virtual std::vector<RangeUse> range_uses() const { return {}; }
 };
 
 }  // namespace spillway

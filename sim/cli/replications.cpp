@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -42,8 +43,22 @@ struct Slot {
   std::optional<QueueGrowth> growth;
   std::int64_t unsent = 0;
   std::int64_t shortened = 0;
+  std::vector<RangeUse> range_uses;
   std::exception_ptr error;
 };
+
+void add_range_uses(const std::vector<RangeUse>& uses, std::vector<RangeUse>& sums) {
+  for (const RangeUse& use : uses) {
+    const auto same = std::find_if(sums.begin(), sums.end(), [&](const RangeUse& sum) {
+      return sum.op == use.op && sum.quantity == use.quantity;
+    });
+    if (same == sums.end()) {
+      sums.push_back(use);
+    } else {
+      same->add(use);
+    }
+  }
+}
 
 void run_one(Assembly& assembly, std::int64_t replication, const std::vector<double>& percentiles,
              const ReplicationHooks& hooks, Slot& slot) {
@@ -69,10 +84,18 @@ void run_one(Assembly& assembly, std::int64_t replication, const std::vector<dou
   slot.result = simulate(config);
   slot.unsent = source.unsent();
   slot.shortened = source.shortened();
+  slot.range_uses = model->range_uses();
   if (hooks.on_done) hooks.on_done(replication);
 }
 
 }  // namespace
+
+std::vector<RangeUse> ReplicationResults::outside_range() const {
+  std::vector<RangeUse> outside;
+  std::copy_if(range_uses.begin(), range_uses.end(), std::back_inserter(outside),
+               [](const RangeUse& use) { return use.outside > 0; });
+  return outside;
+}
 
 ReplicationResults run_replications(Assembly& assembly, std::int64_t replications, int jobs,
                                     const std::vector<double>& percentiles, const ReplicationHooks& hooks) {
@@ -106,6 +129,7 @@ ReplicationResults run_replications(Assembly& assembly, std::int64_t replication
     results.growth.merge(*slot.growth);
     results.unsent += slot.unsent;
     results.shortened += slot.shortened;
+    add_range_uses(slot.range_uses, results.range_uses);
     statistics.push_back(std::move(slot.result->statistics));
   }
   results.statistics = combine_replications(statistics);

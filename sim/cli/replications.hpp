@@ -52,8 +52,11 @@ struct ReplicationResults {
   bool complete = true;
   std::optional<RequestRecord> first_rejected;  // of the first replication that has one
   QueueGrowth growth;
-  std::int64_t unsent = 0;     // later turns, because an earlier one was not answered
-  std::int64_t shortened = 0;  // turns whose prompt was cut to fit the longest context
+  std::int64_t unsent = 0;             // later turns, because an earlier one was not answered
+  std::int64_t shortened = 0;          // turns whose prompt was cut to fit the longest context
+  std::vector<RangeUse> range_uses{};  // of the execution models, each op and quantity once, added up
+  /// Those of them that left what was measured.
+  [[nodiscard]] std::vector<RangeUse> outside_range() const;
 };
 
 /// Runs `replications` replications on up to `jobs` threads. The result does not depend on `jobs`. `percentiles` are

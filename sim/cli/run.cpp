@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -252,6 +254,7 @@ ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const std:
   add_warnings(assembly, results, result.warnings);
   result.complete = results.complete;
   result.unsent = results.unsent;
+  result.outside_range = results.outside_range();
   result.statistics = std::move(results.statistics);
   for (const Condition& condition : assembly.run_slos) result.run_slos.push_back(judge(condition, result.statistics));
   result.config = std::move(assembly.config);

@@ -244,6 +244,7 @@ ExitCode validate(const ValidateOptions& options) {
   validation.run.inputs = assembly.inputs;
   validation.run.warnings = assembly.warnings;
   validation.run.statistics = std::move(replay.results.statistics);
+  validation.run.outside_range = replay.results.outside_range();
   validation.run.config = std::move(assembly.config);
   add_warnings(log, token_ids.has_value(), validation);
   if (page) {

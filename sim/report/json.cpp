@@ -112,6 +112,18 @@ Json clients_json(const RunStatistics& run) {
   return rows;
 }
 
+Json outside_json(const std::vector<RangeUse>& uses) {
+  Json rows = Json::array();
+  for (const RangeUse& use : uses) {
+    rows.push_back({{"op", use.op},
+                    {"quantity", use.quantity},
+                    {"measured", {use.low, use.high}},
+                    {"reached", use.reached},
+                    {"fraction", use.fraction_outside()}});
+  }
+  return rows;
+}
+
 Json definitions_json() {
   Json json = Json::object();
   for (const MetricDefinition& definition : metric_definitions()) {
@@ -140,6 +152,7 @@ std::string to_json(const Result& result) {
                         {"share", bottleneck.share},
                         {"sentence", bottleneck.sentence},
                         {"advice", bottleneck.advice}};
+  json["outside_measured_range"] = outside_json(result.outside_range);
   json["metrics"] = metrics_json(run.metrics);
   if (!run.clients.empty()) {
     json["clients"] = clients_json(run);

@@ -2,12 +2,32 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <sstream>
 
 #include "sim/printable.hpp"
 
 namespace spillway {
+namespace {
+
+/// Names of data files in words: "decode_attention" -> "decode attention".
+std::string words(std::string name) {
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
+/// "12.3% of decode attention calls had context up to 98304, measured up to 32768"
+std::string outside_text(const RangeUse& use) {
+  constexpr double kLeastShown = 0.0005;  // 0.1%, rounded
+  const double fraction = use.fraction_outside();
+  const bool above = use.reached > use.high;
+  return fmt::format("{} of {} calls had {} {} {:.10g}, measured {} {:.10g}",
+                     fraction < kLeastShown ? "<0.1%" : percent(fraction), words(use.op), words(use.quantity),
+                     above ? "up to" : "down to", use.reached, above ? "up to" : "from", above ? use.high : use.low);
+}
+
+}  // namespace
 
 std::string figure(double value) {
   const double size = std::abs(value);
@@ -18,6 +38,15 @@ std::string figure(double value) {
 }
 std::string percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100.0); }
 std::string signed_percent(double fraction) { return fmt::format("{:+.1f}%", fraction * 100.0); }
+
+std::string range_text(std::vector<RangeUse> uses) {
+  std::stable_sort(uses.begin(), uses.end(),
+                   [](const RangeUse& a, const RangeUse& b) { return a.fraction_outside() > b.fraction_outside(); });
+  std::vector<std::string> texts;
+  texts.reserve(uses.size());
+  std::transform(uses.begin(), uses.end(), std::back_inserter(texts), outside_text);
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
 
 void Lines::add(std::string_view label, const std::string& text) {
   std::string line = fmt::format("{:<{}}", label, kLabel);

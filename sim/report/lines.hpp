@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "sim/api/range_use.hpp"
+
 namespace spillway {
 
 inline constexpr std::size_t kColumns = 100;
@@ -18,6 +20,10 @@ inline constexpr std::size_t kLabel = 13;  // width of the label in front of a l
 [[nodiscard]] std::string percent(double fraction);
 /// The same with its sign: "+12.3%".
 [[nodiscard]] std::string signed_percent(double fraction);
+
+/// What of a run left the measured range, the largest share of calls first: "12.3% of decode attention calls had
+/// context up to 98304, measured up to 32768; ..."
+[[nodiscard]] std::string range_text(std::vector<RangeUse> uses);
 
 /// Text of lines with a label, broken at spaces.
 class Lines {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/api/range_use.hpp"
 #include "sim/config.hpp"
 #include "sim/metrics.hpp"
 #include "sim/simulation.hpp"
@@ -60,6 +61,7 @@ struct Result {
   std::vector<std::string> warnings;
   std::int64_t unsent = 0;  // later turns of conversations in which a turn was not answered
   RunStatistics statistics;
+  std::vector<RangeUse> outside_range;  // of which some calls left what was measured for the profile
   std::vector<Condition> request_slos;
   std::vector<Verdict> run_slos;
 };

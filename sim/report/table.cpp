@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kLines = 40;
 constexpr std::size_t kClients = 5;        // named, of those that wait longest
 constexpr std::size_t kValidityLines = 3;  // of one profile; `explain` has the rest
+constexpr std::size_t kRangeLines = 3;     // --json has the rest
 
 std::string bytes(double count) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
@@ -43,6 +44,7 @@ class Table {
     const Bottleneck bottleneck = find_bottleneck(run_);
     lines_.add("Bottleneck", bottleneck.sentence);
     lines_.add("Try next", bottleneck.advice);
+    outside_range();
     validity();
     warnings(kLines);
     return lines_.text();
@@ -177,6 +179,15 @@ class Table {
                     "p99 TTFT {} ms; worst mean TTFT (client: ms) {}",
                     run_.clients.size(), show("jain_index"), show("max_service_difference_tokens"),
                     show("worst_client_p99_ttft_ms"), worst.empty() ? "-" : fmt::format("{}", fmt::join(worst, ", "))));
+  }
+
+  /// What left the measured range, the largest share of calls first.
+  void outside_range() {
+    if (result_.outside_range.empty()) return;
+    Lines one;
+    one.add("Range", range_text(result_.outside_range));
+    one.shorten(kRangeLines, " ... (all in --json)");
+    lines_.append(one);
   }
 
   void validity() {

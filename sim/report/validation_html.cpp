@@ -363,6 +363,7 @@ class Page {
       const std::string subject = input.stands_for.empty() ? input.name : input.stands_for;
       item(input.role, fmt::format("{}: {}", subject, input.error));
     }
+    if (!validation_.run.outside_range.empty()) item("range", range_text(validation_.run.outside_range));
     html_ += "</dl>\n</section>\n";
   }
 

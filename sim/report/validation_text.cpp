@@ -37,6 +37,7 @@ class ValidationTable {
     for (const ErrorDistribution& one : validation_.per_request) requests(one);
     load();
     lines_.blank();
+    if (!validation_.run.outside_range.empty()) lines_.add("Range", range_text(validation_.run.outside_range));
     for (const InputFile& input : validation_.run.inputs) {
       if (input.role == "gpu" || input.role == "engine") lines_.add("Validity", input.role + ": " + input.error);
     }

@@ -57,6 +57,27 @@ TEST_F(RunCli, TwoRunsAndAnyNumberOfThreadsGiveTheSameBytes) {
   EXPECT_GT(result["metrics"]["mean_ttft_ms"]["half_width"], 0.0);
 }
 
+// The LM head of llama-3.1-8b has 128,256 outputs, more than were measured: one of 4 * 32 + 1 multiplications in each
+// iteration, for all emit a token here.
+TEST_F(RunCli, WhatLeavesTheMeasuredRangeIsCountedOverReplicationsWhateverTheThreads) {
+  const auto outside = [&](const std::string& replications, const std::string& jobs) {
+    const Output run = spillway({"run", "--json", "workload.requests=100", "workload.rate=20", "-j", jobs,
+                                 "workload.input_tokens=300", "replications=" + replications});
+    EXPECT_EQ(run.code, 0) << run.err;
+    return json::parse(run.out)["outside_measured_range"];
+  };
+  const json one = outside("1", "1");
+  ASSERT_EQ(one.size(), 1U) << one;
+  EXPECT_EQ(one[0]["op"], "gemm");
+  EXPECT_EQ(one[0]["quantity"], "n");
+  EXPECT_EQ(one[0]["measured"], json::array({32.0, 65536.0}));
+  EXPECT_EQ(one[0]["reached"], 128256.0);
+  EXPECT_DOUBLE_EQ(one[0]["fraction"].get<double>(), 1.0 / 129.0);
+  EXPECT_EQ(outside("3", "1"), outside("3", "2"));
+  EXPECT_THAT(spillway({"run", "workload.requests=100"}).out, HasSubstr("\nRange        "));
+  EXPECT_THAT(spillway({"run", "workload.requests=100", "latency_model=roofline"}).out, Not(HasSubstr("\nRange ")));
+}
+
 TEST_F(RunCli, TheResolvedConfigurationGivesTheSameResult) {
   const Output first = spillway({"run", "--json", "-o", "a", "policy=vllm-v0", "workload.requests=200", "warmup=10%",
                                  "memory.gpu_kv=4000MB", "--slo", "ttft_ms<500,p99_e2e_ms<9000"});

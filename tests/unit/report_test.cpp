@@ -113,6 +113,28 @@ TEST(Report, JsonKeepsZeroAndNullApart) {
   EXPECT_THAT(json["definitions"]["ttft_ms"]["definition"].get<std::string>(), HasSubstr("queueing included"));
 }
 
+TEST(Report, WhatLeftTheMeasuredRangeIsTold) {
+  Result result = example();
+  EXPECT_THAT(to_table(result), testing::Not(HasSubstr("Range ")));
+  EXPECT_EQ(nlohmann::json::parse(to_json(result))["outside_measured_range"], nlohmann::json::array());
+  result.outside_range = {{"gemm", "n", 32.0, 65536.0, 128256.0, 1, 10'000},
+                          {"decode_attention", "context", 2.0, 32768.0, 98304.0, 123, 1000},
+                          {"copy_h2d many", "block_bytes", 4096.0, 65536.0, 1024.0, 1, 2}};
+  const auto rows = nlohmann::json::parse(to_json(result))["outside_measured_range"];
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[1]["op"], "decode_attention");
+  EXPECT_EQ(rows[1]["quantity"], "context");
+  EXPECT_EQ(rows[1]["measured"], nlohmann::json::array({2.0, 32768.0}));
+  EXPECT_EQ(rows[1]["reached"], 98304.0);
+  EXPECT_EQ(rows[1]["fraction"], 0.123);
+  EXPECT_THAT(to_table(result),
+              HasSubstr("\nRange        50.0% of copy h2d many calls had block bytes down to 1024, measured from 4096; "
+                        "12.3% of\n             decode attention calls had context up to 98304, measured up to 32768; "
+                        "<0.1% of gemm\n             calls had n up to 128256, measured up to 65536\n"));
+  for (int i = 0; i < 9; ++i) result.outside_range.push_back(result.outside_range.front());
+  EXPECT_THAT(to_table(result), HasSubstr("... (all in --json)\nValidity "));
+}
+
 TEST(Report, LostRequestsAreABrokenInvariant) {
   Result result = example();
   result.statistics.all.submitted = 4;
@@ -149,6 +171,7 @@ TEST(Report, TheTableIsOneScreenHoweverMuchThereIsToSay) {
     for (int i = 0; i < 90; ++i) input.error += " and so on";
   }
   for (int i = 0; i < 30; ++i) result.warnings.emplace_back("short");
+  for (int i = 0; i < 30; ++i) result.outside_range.push_back({"gemm", "m", 1.0, 2.0, 3.0, 1, 2});
   std::istringstream lines(to_table(result));
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {

@@ -1,0 +1,39 @@
+// Counts the calls of a kernel model against the range that its fit was measured in.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "hwmodels/fitted.hpp"
+#include "sim/api/range_use.hpp"
+
+namespace spillway::hwmodels {
+
+/// One quantity of one fit. Where the fit does not state its range, every call is inside and nothing is told.
+class RangeTally {
+ public:
+  RangeTally() = default;  // of no fit
+  /// `record` is one of those in `kernels`, whose line gives the op its name.
+  RangeTally(const FittedKernels& kernels, const FitRecord& record, std::string_view quantity);
+
+  /// `calls` calls that ask for values from `least` to `most`: outside when any of them is. O(1), a few ns.
+  void add(double least, double most, std::int64_t calls) {
+    use_.calls += calls;
+    if (least < use_.low || most > use_.high) [[unlikely]] {
+      use_.outside += calls;
+      use_.reach(least);
+      use_.reach(most);
+    }
+  }
+  void add(double value, std::int64_t calls) { add(value, value, calls); }
+  [[nodiscard]] std::int64_t calls() const { return use_.calls; }
+  /// Appends nothing without a stated range, or without calls.
+  void append_to(std::vector<RangeUse>& uses) const;
+
+ private:
+  RangeUse use_ = unbounded();
+  static RangeUse unbounded();
+};
+
+}  // namespace spillway::hwmodels
