@@ -66,11 +66,12 @@ class Assembler {
       limit_length();
       problems_.attempt([&] {
         assembly_.make_model = [gpu = gpu_among_others(), llm = llm_, engine = engine_, name = text("latency_model"),
-                                tensor_parallel = tensor_parallel(), kv_dtype = kv_dtype_bytes()] {
-          return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype});
+                                tensor_parallel = tensor_parallel(),
+                                kv_dtype = kv_dtype_bytes()](const OpScales& scales) {
+          return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype, scales});
         };
         // The first one checks that there can be any.
-        static_cast<void>(assembly_.make_model());
+        static_cast<void>(assembly_.make_model({}));
       });
     }
     problems_.attempt([&] { assembly_.workload = open_workload(assembly_, 0); });
