@@ -155,7 +155,7 @@ class MetaReader {
 
  private:
   void set(const char* key, std::string text, const std::string& pointer) {
-    log_.settings.push_back({key, std::move(text), Origin::file, meta_.where(pointer)});
+    log_.settings.push_back({key, std::move(text), meta_.where(pointer)});
   }
   void take_whole(const char* key, std::initializer_list<const char*> pointers) {
     if (const auto value = meta_.whole(pointers)) set(key, fmt::format("{}", *value), meta_.find(pointers).second);

@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "sim/api/request_source.hpp"
-#include "sim/config.hpp"
 #include "sim/units.hpp"
 
 namespace spillway::traces {
@@ -48,6 +47,13 @@ struct LoggedLoad {
   std::optional<double> kv_fraction{};
 };
 
+/// A key of a run that the log answers.
+struct LoggedSetting {
+  std::string key;
+  std::string text;   // as key=value would have it
+  std::string where;  // its place in meta.json
+};
+
 struct EngineLog {
   std::string folder;         // as the user named it
   std::string requests_file;  // path
@@ -57,8 +63,8 @@ struct EngineLog {
   std::string device;         // "NVIDIA GeForce RTX 4090"; empty: not said
   std::optional<Blocks> gpu_blocks{};
   bool prefix_caching = false;
-  /// Keys of a run that the settings come to, policy and engine included; each names its place in meta.json.
-  std::vector<Assignment> settings;
+  /// Keys of a run that the settings come to, policy and engine included.
+  std::vector<LoggedSetting> settings;
   std::vector<LoggedRequest> requests;  // in order of queueing; at least one
   std::vector<LoggedLoad> load;         // empty without timeseries.csv
   std::vector<std::string> warnings;

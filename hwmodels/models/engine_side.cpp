@@ -31,7 +31,7 @@ void limit(CopyModel& copy, double bandwidth) {
 
 }  // namespace
 
-EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers)
+EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers, const OpScales& scales)
     : gpu_(gpu.file.name),
       layers_(layers),
       h2d_(gpu.h2d),
@@ -39,11 +39,12 @@ EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::
       sharing_{.h2d = duplex_slowdown(gpu.h2d, gpu.h2d_bandwidth_duplex),
                .d2h = duplex_slowdown(gpu.d2h, gpu.d2h_bandwidth_duplex),
                .compute = slowdown(gpu.copy_compute_slowdown.value_or(1.0))},
-      launch_floor_(engine.launch_floor_seconds),
+      copy_scale_(scales.copies),
+      launch_floor_(scales.host * engine.launch_floor_seconds),
       graph_tokens_(static_cast<double>(engine.cuda_graph_max_tokens)),
       graph_prefill_(engine.cuda_graph_prefill),
-      host_fixed_(engine.host_fixed_seconds),
-      host_per_sequence_(engine.host_per_sequence_seconds),
+      host_fixed_(scales.host * engine.host_fixed_seconds),
+      host_per_sequence_(scales.host * engine.host_per_sequence_seconds),
       host_overlapped_(engine.host_overlapped) {
   for (const Fitted<CopyModel>& copy : gpu.fitted.copies) {
     copies_.push_back({copy.model, RangeTally(gpu.fitted, copy.record, "block_bytes")});
@@ -94,14 +95,16 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
           fmt::format("{} does not state {}_bandwidth, which this run's copies take", gpu_, to_device ? "h2d" : "d2h"),
           "hardware", "fit the profile again with --base NAME for the datasheet's figures, or with copies");
     }
-    check_time("a copy", link.launch_seconds * count + bytes / link.bandwidth);
-    return {.launch = round_seconds(link.launch_seconds * count), .transfer = round_seconds(bytes / link.bandwidth)};
+    const double launch = copy_scale_ * (link.launch_seconds * count);
+    const double transfer = copy_scale_ * (bytes / link.bandwidth);
+    check_time("a copy", launch + transfer);
+    return {.launch = round_seconds(launch), .transfer = round_seconds(transfer)};
   }
   const double all_bytes = static_cast<double>(bytes.count());
   const double block_bytes = count > 0.0 ? all_bytes / count : 0.0;
   if (copies > 0) fitted->bytes.add(block_bytes, copies);
-  const double transfer = all_bytes / fitted->model.bandwidth;
-  const double seconds = count * fitted->model.seconds(block_bytes);
+  const double transfer = copy_scale_ * (all_bytes / fitted->model.bandwidth);
+  const double seconds = copy_scale_ * (count * fitted->model.seconds(block_bytes));
   check_time("a copy", seconds);
   return {.launch = round_seconds(std::max(0.0, seconds - transfer)),
           .transfer = round_seconds(std::min(seconds, transfer))};

@@ -26,12 +26,14 @@
 #include "hwmodels/catalog.hpp"
 #include "hwmodels/models/range_tally.hpp"
 #include "sim/api/execution_model.hpp"
+#include "sim/api/op_scales.hpp"
 
 namespace spillway::hwmodels {
 
 class EngineSide {
  public:
-  EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers);
+  /// F, h_f and h_s are multiplied by scales.host, copies by scales.copies.
+  EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers, const OpScales& scales = {});
 
   [[nodiscard]] std::int64_t layers() const { return layers_; }
   /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them. Throws DataError, as does copy(), when
@@ -59,6 +61,7 @@ class EngineSide {
     CopyModel model;
     RangeTally bytes;  // of one copy
   };
+  double copy_scale_;
   mutable std::vector<FittedCopy> copies_;  // the tallies change
   double launch_floor_;
   double graph_tokens_;

@@ -31,10 +31,11 @@ std::string resolved_latency_model(const GpuProfile& gpu, const LlmModel& llm, c
 std::unique_ptr<ExecutionModel> make_execution_model(const GpuProfile& gpu, const LlmModel& llm,
                                                      const EngineProfile& engine, const ExecutionSetting& setting) {
   const std::string name = resolved_latency_model(gpu, llm, setting);
-  if (name == "fitted") return make_fitted_model(gpu, llm, engine, setting.tensor_parallel, setting.kv_dtype_bytes);
-  if (name == "tables") return make_table_model(gpu, llm, engine, setting.tensor_parallel);
-  if (name == "iterations") return make_iteration_model(gpu, llm, engine);
-  return make_roofline(gpu, llm, engine, setting.tensor_parallel, setting.kv_dtype_bytes);
+  if (name == "fitted")
+    return make_fitted_model(gpu, llm, engine, setting.tensor_parallel, setting.kv_dtype_bytes, setting.scales);
+  if (name == "tables") return make_table_model(gpu, llm, engine, setting.tensor_parallel, setting.scales);
+  if (name == "iterations") return make_iteration_model(gpu, llm, engine, setting.scales);
+  return make_roofline(gpu, llm, engine, setting.tensor_parallel, setting.kv_dtype_bytes, setting.scales);
 }
 
 std::string validity_text(const GpuProfile& gpu, std::string_view latency_model) {

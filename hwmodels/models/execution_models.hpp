@@ -8,6 +8,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
+#include "sim/api/op_scales.hpp"
 
 namespace spillway::hwmodels {
 
@@ -22,6 +23,7 @@ struct ExecutionSetting {
   std::string_view latency_model = "auto";
   std::int64_t tensor_parallel = 1;
   std::int64_t kv_dtype_bytes = 2;
+  OpScales scales{};  // on the times that the model would give otherwise
 };
 
 /// Which of the models auto stands for here; other names stand for themselves.

@@ -17,6 +17,13 @@ namespace {
 
 double real(std::int64_t count) { return static_cast<double>(count); }
 
+TimeShares scaled(const TimeShares& shares, double factor) {
+  return {.compute = factor * shares.compute,
+          .memory = factor * shares.memory,
+          .network = factor * shares.network,
+          .host = factor * shares.host};
+}
+
 void add(TimeShares& shares, const KernelTime& time) {
   (time.compute_bound ? shares.compute : shares.memory) += time.seconds;
 }
@@ -178,8 +185,9 @@ ElementwiseModel elementwise_of(const GpuProfile& gpu, const GemmModel& gemm) {
 class FittedModel final : public ExecutionModel {
  public:
   FittedModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
-              std::int64_t kv_dtype_bytes)
-      : engine_(gpu, engine, llm.layers),
+              std::int64_t kv_dtype_bytes, const OpScales& scales)
+      : engine_(gpu, engine, llm.layers, scales),
+        scales_(scales),
         elementwise_(elementwise_of(gpu, gemm_for(gpu.fitted, llm.dtype_bytes).model)),
         work_(elementwise_work(llm, tensor_parallel)),
         reduction_(gpu, tensor_parallel),
@@ -327,7 +335,9 @@ class FittedModel final : public ExecutionModel {
       entry.layer.network = 2.0 * reduction_.seconds(n * hidden_bytes_);
       entry.before.memory = moving(1.0, 2.0 * n * hidden_bytes_);
       entry.before.network = reduction_.seconds(n * hidden_bytes_);
-      entry.final_norm = moving(1.0, 4.0 * n * hidden_bytes_);
+      entry.final_norm = scales_.gemm * moving(1.0, 4.0 * n * hidden_bytes_);
+      entry.before = scaled(entry.before, scales_.gemm);
+      entry.layer = scaled(entry.layer, scales_.gemm);
       return entry;
     });
   }
@@ -339,6 +349,7 @@ class FittedModel final : public ExecutionModel {
       add(entry.shares, head_.at(sampled));
       entry.shares.memory += moving(kSamplingKernels, sampling_bytes(sampled));
       entry.shares.network = 0.5 * reduction_.seconds(real(sampled) * logit_bytes_);
+      entry.shares = scaled(entry.shares, scales_.gemm);
       return entry;
     });
   }
@@ -360,12 +371,12 @@ class FittedModel final : public ExecutionModel {
     const double mean = decodes > 0.0 ? context / decodes : 0.0;
     const double longest = std::max(mean, real(shape.decode_longest.count()));
     attention_ranges_.add(shape.chunks, decodes, longest);
-    if (shape.chunks.empty()) return add(layer, decode_.at(decodes, context, longest));
-    if (decodes == 0.0) return add(layer, prefill(shape.chunks));
     const auto add_share = [&](double share, KernelTime time) {
-      time.seconds *= share;
+      time.seconds *= scales_.attention * share;
       add(layer, time);
     };
+    if (shape.chunks.empty()) return add_share(1.0, decode_.at(decodes, context, longest));
+    if (decodes == 0.0) return add_share(1.0, prefill(shape.chunks));
     if (fused_share_ < 1.0) {
       add_share(1.0 - fused_share_, decode_.at(decodes, context, longest));
       add_share(1.0 - fused_share_, prefill(shape.chunks));
@@ -374,6 +385,7 @@ class FittedModel final : public ExecutionModel {
   }
 
   EngineSide engine_;
+  OpScales scales_;
   ElementwiseModel elementwise_;
   ElementwiseWork work_;
   Reduction reduction_;
@@ -400,7 +412,7 @@ class FittedModel final : public ExecutionModel {
 
 std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const LlmModel& llm,
                                                   const EngineProfile& engine, std::int64_t tensor_parallel,
-                                                  std::int64_t kv_dtype_bytes) {
+                                                  std::int64_t kv_dtype_bytes, const OpScales& scales) {
   if (const auto problem = llm.tensor_parallel_problem(tensor_parallel)) throw ConfigError({*problem});
   if (!gpu.fitted.complete()) {
     throw ConfigError(fmt::format("{} has no fitted {}, which latency_model=fitted takes", gpu.file.name,
@@ -415,7 +427,7 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
         "tensor_parallel", "use tensor_parallel=1, or a profile with all_reduce_latency and all_reduce_bandwidth");
   }
   if (!gpu.fitted.elementwise) gpu.need({"kernel_overhead"}, "time of elementwise kernels");
-  return std::make_unique<FittedModel>(gpu, llm, engine, tensor_parallel, kv_dtype_bytes);
+  return std::make_unique<FittedModel>(gpu, llm, engine, tensor_parallel, kv_dtype_bytes, scales);
 }
 
 }  // namespace spillway::hwmodels

@@ -13,6 +13,7 @@
 //   after      = final norm + gemm(s; LM head) + gather(s) + sampling(s)
 //   sampling   = 3 t_e + 12 s V / p / B_e: logits to fp32, softmax, draw (2 + 4, 4, 2 bytes per logit; assumed)
 //   gather     = all_reduce of s V E bytes, halved: an all-gather moves half as much
+// Times are multiplied by OpScales: all above by `gemm`, what attention takes by `attention`.
 // Quantised weights move fewer bytes and are multiplied as the unquantised ones. What depends on n or s alone is kept
 // after the first time, and so is the prefill attention of a chunk that is alone in its iteration.
 //
@@ -30,6 +31,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
+#include "sim/api/op_scales.hpp"
 
 namespace spillway::hwmodels {
 
@@ -38,6 +40,7 @@ namespace spillway::hwmodels {
 [[nodiscard]] std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const LlmModel& llm,
                                                                 const EngineProfile& engine,
                                                                 std::int64_t tensor_parallel,
-                                                                std::int64_t kv_dtype_bytes);
+                                                                std::int64_t kv_dtype_bytes,
+                                                                const OpScales& scales = {});
 
 }  // namespace spillway::hwmodels

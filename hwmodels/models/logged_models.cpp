@@ -79,8 +79,9 @@ class TableRanges {
 
 class TableModel final : public ExecutionModel {
  public:
-  TableModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine)
-      : engine_(gpu, engine, llm.layers),
+  TableModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const OpScales& scales)
+      : engine_(gpu, engine, llm.layers, scales),
+        scales_(scales),
         tables_(gpu.fitted.layers->model),
         norms_(real(llm.layer_norms)),
         least_call_(least_of(tables_.attention_seconds)),
@@ -94,12 +95,12 @@ class TableModel final : public ExecutionModel {
     const ByTokens& fixed = by_tokens(tokens);
     ranges_.add_kernels(tokens, engine_.layers());
     TimeShares layer = fixed.layer;
-    layer.memory += attention(shape);
+    layer.memory += scales_.attention * attention(shape);
     TimeShares after{.memory = fixed.final_norm};
     if (shape.sampled_sequences > 0) {
       ranges_.add_kernels(real(shape.sampled_sequences), 1);
       for (const char* kernel : {"lm_head", "sampler"}) {
-        after.memory += at(tables_.per_sequence, kernel, real(shape.sampled_sequences));
+        after.memory += scales_.gemm * at(tables_.per_sequence, kernel, real(shape.sampled_sequences));
       }
     }
     return engine_.iteration(shape, tokens, {.memory = fixed.embedding}, layer, after);
@@ -156,16 +157,18 @@ class TableModel final : public ExecutionModel {
       const double seconds = at(tables_.per_token, kernel, tokens);
       // A multiplication that takes half as long again for twice the tokens is no longer bound by its weights.
       const bool compute_bound = at(tables_.per_token, kernel, 2.0 * tokens) > 1.5 * seconds;
-      (compute_bound ? last_.layer.compute : last_.layer.memory) += seconds;
+      (compute_bound ? last_.layer.compute : last_.layer.memory) += scales_.gemm * seconds;
     }
-    last_.layer.memory += norms_ * at(tables_.per_token, "layernorm", tokens) +
-                          at(tables_.per_token, "rotary_emb", tokens) + at(tables_.per_token, "act_fn", tokens);
-    last_.embedding = at(tables_.per_token, "embedding", tokens);
-    last_.final_norm = at(tables_.per_token, "final_layernorm", tokens);
+    last_.layer.memory +=
+        scales_.gemm * (norms_ * at(tables_.per_token, "layernorm", tokens) +
+                        at(tables_.per_token, "rotary_emb", tokens) + at(tables_.per_token, "act_fn", tokens));
+    last_.embedding = scales_.gemm * at(tables_.per_token, "embedding", tokens);
+    last_.final_norm = scales_.gemm * at(tables_.per_token, "final_layernorm", tokens);
     return last_;
   }
 
   EngineSide engine_;
+  OpScales scales_;
   LayerTables tables_;
   double norms_;
   double least_call_;  // the shortest of the attention table
@@ -176,9 +179,9 @@ class TableModel final : public ExecutionModel {
 
 class LoggedIterations final : public ExecutionModel {
  public:
-  LoggedIterations(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine)
-      : engine_(gpu, without_host(engine), llm.layers),
-        model_(gpu.fitted.iteration->model),
+  LoggedIterations(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const OpScales& scales)
+      : engine_(gpu, without_host(engine), llm.layers, scales),
+        model_(scaled(gpu.fitted.iteration->model, scales)),
         tokens_(gpu.fitted, gpu.fitted.iteration->record, "tokens"),
         context_(gpu.fitted, gpu.fitted.iteration->record, "context") {}
 
@@ -223,6 +226,14 @@ class LoggedIterations final : public ExecutionModel {
     return engine;
   }
 
+  static IterationModel scaled(IterationModel model, const OpScales& scales) {
+    model.fixed_seconds *= scales.gemm;
+    model.token_seconds *= scales.gemm;
+    model.context_seconds *= scales.attention;
+    model.pair_seconds *= scales.attention;
+    return model;
+  }
+
   EngineSide engine_;
   IterationModel model_;
   mutable RangeTally tokens_;
@@ -265,19 +276,20 @@ std::optional<Problem> table_model_problem(const GpuProfile& gpu, const LlmModel
 }
 
 std::unique_ptr<ExecutionModel> make_table_model(const GpuProfile& gpu, const LlmModel& llm,
-                                                 const EngineProfile& engine, std::int64_t tensor_parallel) {
+                                                 const EngineProfile& engine, std::int64_t tensor_parallel,
+                                                 const OpScales& scales) {
   if (const auto problem = table_model_problem(gpu, llm, tensor_parallel)) throw ConfigError({*problem});
-  return std::make_unique<TableModel>(gpu, llm, engine);
+  return std::make_unique<TableModel>(gpu, llm, engine, scales);
 }
 
 std::unique_ptr<ExecutionModel> make_iteration_model(const GpuProfile& gpu, const LlmModel& llm,
-                                                     const EngineProfile& engine) {
+                                                     const EngineProfile& engine, const OpScales& scales) {
   if (!gpu.fitted.iteration) {
     throw ConfigError(
         fmt::format("{} holds no fit of logged iterations, which latency_model=iterations takes", gpu.file.name),
         "latency_model", "use latency_model=auto, or fit a log of tokens, context and time_ms");
   }
-  return std::make_unique<LoggedIterations>(gpu, llm, engine);
+  return std::make_unique<LoggedIterations>(gpu, llm, engine, scales);
 }
 
 }  // namespace spillway::hwmodels

@@ -11,13 +11,14 @@
 //   embedding  = embedding(n);  after = final_layernorm(n) + lm_head(s) + sampler(s)
 // A kernel without a table takes no time; qkv_proj, o_proj, gate_up_proj, down_proj and the attention grid must be
 // there.
+// Times are multiplied by OpScales: attention by `attention`, all other kernels by `gemm`.
 // Measured ranges hold one call for each layer, at the points where its tables are read, and one for the kernels after
 // the layers, at s.
 //
 // Whole iterations (latency_model=iterations)
 //   iteration  = a + b n + c X + d sum over chunks of c_i (x_i + c_i / 2), spread evenly over the layers; X is what all
 //                sequences attend to. It was logged with the engine's host side in it, so none is added.
-// Measured ranges are of n and X.
+// OpScales multiply a and b by `gemm`, c and d by `attention`. Measured ranges are of n and X.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
+#include "sim/api/op_scales.hpp"
 #include "sim/error.hpp"
 
 namespace spillway::hwmodels {
@@ -40,9 +42,11 @@ namespace spillway::hwmodels {
 /// Throws that problem as a ConfigError.
 [[nodiscard]] std::unique_ptr<ExecutionModel> make_table_model(const GpuProfile& gpu, const LlmModel& llm,
                                                                const EngineProfile& engine,
-                                                               std::int64_t tensor_parallel);
+                                                               std::int64_t tensor_parallel,
+                                                               const OpScales& scales = {});
 /// Throws ConfigError when the profile holds no fit of iterations. tensor_parallel is that of the logged engine.
 [[nodiscard]] std::unique_ptr<ExecutionModel> make_iteration_model(const GpuProfile& gpu, const LlmModel& llm,
-                                                                   const EngineProfile& engine);
+                                                                   const EngineProfile& engine,
+                                                                   const OpScales& scales = {});
 
 }  // namespace spillway::hwmodels

@@ -19,6 +19,10 @@ struct Line {
   double fixed = 0.0;
   double per_token = 0.0;
   [[nodiscard]] double at(double tokens) const { return fixed + per_token * tokens; }
+  void scale(double factor) {
+    fixed *= factor;
+    per_token *= factor;
+  }
 };
 
 /// One GEMM with a fixed weight matrix and `tokens` rows.
@@ -27,6 +31,11 @@ struct Gemm {
   double compute_per_token = 0.0;
   Line memory{};
 
+  void scale(double factor) {
+    overhead *= factor;
+    compute_per_token *= factor;
+    memory.scale(factor);
+  }
   void add_to(TimeShares& shares, double tokens) const {
     const double compute_seconds = compute_per_token * tokens;
     const double memory_seconds = memory.at(tokens);
@@ -41,12 +50,13 @@ struct Gemm {
 class Roofline final : public ExecutionModel {
  public:
   Roofline(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
-           std::int64_t kv_dtype_bytes)
-      : engine_(gpu, engine, llm.layers) {
+           std::int64_t kv_dtype_bytes, const OpScales& scales)
+      : engine_(gpu, engine, llm.layers, scales) {
     set_gemms(gpu, llm, tensor_parallel);
     set_attention(gpu, llm, tensor_parallel, kv_dtype_bytes);
     set_elementwise(gpu, llm, tensor_parallel);
     if (tensor_parallel > 1) set_network(*gpu.all_reduce, llm, tensor_parallel);
+    scale(scales);
   }
 
   [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
@@ -117,6 +127,15 @@ class Roofline final : public ExecutionModel {
     gather_ = {link.latency_seconds, others * real(llm.vocabulary) * element};
   }
 
+  void scale(const OpScales& scales) {
+    for (Gemm& gemm : layer_gemms_) gemm.scale(scales.gemm);
+    head_.scale(scales.gemm);
+    for (Line* line : {&elementwise_, &embedding_, &final_norm_, &all_reduce_, &gather_}) line->scale(scales.gemm);
+    for (double* seconds : {&attention_overhead_, &kv_seconds_, &query_seconds_, &pair_seconds_}) {
+      *seconds *= scales.attention;
+    }
+  }
+
   [[nodiscard]] TimeShares layer_time(const BatchShape& shape, double tokens) const {
     TimeShares layer;
     for (const Gemm& gemm : layer_gemms_) gemm.add_to(layer, tokens);
@@ -169,7 +188,8 @@ class Roofline final : public ExecutionModel {
 }  // namespace
 
 std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
-                                              std::int64_t tensor_parallel, std::int64_t kv_dtype_bytes) {
+                                              std::int64_t tensor_parallel, std::int64_t kv_dtype_bytes,
+                                              const OpScales& scales) {
   if (const auto problem = llm.tensor_parallel_problem(tensor_parallel)) throw ConfigError({*problem});
   gpu.need({"peak_flops", "memory_bandwidth", "gemm_compute_efficiency", "gemm_memory_efficiency",
             "decode_attention_efficiency", "prefill_attention_efficiency", "kernel_overhead", "attention_overhead"},
@@ -179,7 +199,7 @@ std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmMo
         fmt::format("{} has no figures for all-reduce, which tensor_parallel={} needs", gpu.file.name, tensor_parallel),
         "tensor_parallel", "use tensor_parallel=1, or a profile with all_reduce_latency and all_reduce_bandwidth");
   }
-  return std::make_unique<Roofline>(gpu, llm, engine, tensor_parallel, kv_dtype_bytes);
+  return std::make_unique<Roofline>(gpu, llm, engine, tensor_parallel, kv_dtype_bytes, scales);
 }
 
 }  // namespace spillway::hwmodels

@@ -28,6 +28,7 @@
 //   after          = t_k + 4 n h E / (e_m B) + head;  head = gemm(s, h, V / p) + gather [s > 0]
 //                    gather = a + (p - 1) / p s V E / W, when p > 1
 //   embedding      = t_k + 2 n h E / (e_m B) + all_reduce(n h E)
+// Times are multiplied by OpScales: decode and prefill by `attention`, all others by `gemm`.
 // The launch floor of a layer and the engine's host time come on top: engine_side.hpp.
 // Not modelled: sampling kernels, tile quantisation, skewed contexts, fused mixed-batch kernels.
 // Sources: latency study of 2026-11-20, sections 2 (GEMM), 4 (attention), 5 (whole iterations and their error).
@@ -38,6 +39,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
+#include "sim/api/op_scales.hpp"
 
 namespace spillway::hwmodels {
 
@@ -45,6 +47,6 @@ namespace spillway::hwmodels {
 /// ConfigError when tensor_parallel does not split the model, or exceeds 1 while the profile has no all-reduce figures.
 [[nodiscard]] std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmModel& llm,
                                                             const EngineProfile& engine, std::int64_t tensor_parallel,
-                                                            std::int64_t kv_dtype_bytes);
+                                                            std::int64_t kv_dtype_bytes, const OpScales& scales = {});
 
 }  // namespace spillway::hwmodels

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <utility>
 
@@ -68,11 +69,12 @@ class Assembler {
       limit_length();
       problems_.attempt([&] {
         assembly_.make_model = [gpu = gpu_among_others(), llm = llm_, engine = engine_, name = text("latency_model"),
-                                tensor_parallel = tensor_parallel(), kv_dtype = kv_dtype_bytes()] {
-          return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype});
+                                tensor_parallel = tensor_parallel(),
+                                kv_dtype = kv_dtype_bytes()](const OpScales& scales) {
+          return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype, scales});
         };
         // The first one checks that there can be any.
-        static_cast<void>(assembly_.make_model());
+        static_cast<void>(assembly_.make_model({}));
       });
     }
     problems_.attempt([&] { assembly_.workload = open_ ? open_(assembly_) : open_workload(assembly_, 0); });
@@ -294,6 +296,7 @@ class Assembler {
       assembly_.inputs.push_back({"tokenizer", file.path, file.sha256, "how texts are cut into tokens", ""});
     }
     check_host_memory();
+    warn_of_engine();
     decide_prefix_caching();
     for (const std::string& warning : llm_.file.warnings) warn(warning);
     assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
@@ -301,6 +304,20 @@ class Assembler {
     if (integer("replications") > 1 && !workload.random) {
       warn("the workload draws nothing at random: every replication is the same run");
     }
+  }
+
+  /// A host side that was not measured decides as much as the GPU, so its known error is no footnote.
+  void warn_of_engine() {
+    const hwmodels::DataFile& file = engine_.file;
+    constexpr std::array<std::string_view, 3> kHostSide{"launch_floor_per_layer", "host_fixed", "host_per_sequence"};
+    assembly_.setup.engine_calibrated =
+        file.name == "none" || std::all_of(file.entries.begin(), file.entries.end(), [&](const auto& entry) {
+          const bool host = std::find(kHostSide.begin(), kHostSide.end(), entry.key) != kHostSide.end();
+          return !host || entry.source_kind == "measured";
+        });
+    if (assembly_.setup.engine_calibrated) return;
+    const bool says_so = file.error.starts_with("uncalibrated");
+    warn(fmt::format("engine {}: {}{}", file.name, says_so ? "" : "its host side is not calibrated: ", file.error));
   }
 
   void decide_prefix_caching() {

@@ -8,6 +8,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
+#include "sim/api/op_scales.hpp"
 #include "sim/config.hpp"
 #include "sim/report/result.hpp"
 #include "traces/workload.hpp"
@@ -26,7 +27,8 @@ namespace spillway::cli {
 /// What a run is made of. `config` is moved in, so settings stay valid as long as the assembly.
 struct Assembly {
   ResolvedConfig config;
-  std::function<std::unique_ptr<ExecutionModel>()> make_model;  // one for each run: models keep what they computed
+  /// One for each run: models keep what they computed. `{}` for the times as they are.
+  std::function<std::unique_ptr<ExecutionModel>(const OpScales& scales)> make_model;
   Setup setup;
   std::vector<InputFile> inputs;
   std::vector<std::string> warnings;

@@ -54,6 +54,8 @@ void add_run(CLI::App& app, RunOptions& options, Command& command) {
   sub->add_option("--fail-if", options.gates, "Exit 5 when a metric is so, e.g. p99_ttft_ms>800")
       ->type_name("LIST")
       ->allow_extra_args(false);
+  sub->add_option("--perturb", options.perturb, "Robustness: 30 runs more with times changed by e.g. 5%")
+      ->type_name("FRACTION");
   sub->add_flag_callback(
       "--skip-bad-rows", [&options] { options.arguments.emplace_back("workload.skip_bad_rows=true"); },
       "Leave rows of the trace out that are no requests, and count them");

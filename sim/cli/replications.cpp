@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <iterator>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -60,32 +61,58 @@ void add_range_uses(const std::vector<RangeUse>& uses, std::vector<RangeUse>& su
   }
 }
 
-void run_one(Assembly& assembly, std::int64_t replication, const std::vector<double>& percentiles,
-             const ReplicationHooks& hooks, Slot& slot) {
-  traces::Workload own;  // replication 0 was opened, and so checked, by assemble
-  if (replication > 0) own = open_workload(assembly, replication);
-  RequestSource& source = replication > 0 ? *own.stream : *assembly.workload.stream;
-  const std::unique_ptr<ExecutionModel> model = assembly.make_model();
+/// Which simulation of all: `replication` of `variant`, number `index` in that order.
+struct Run {
+  std::int64_t index = 0;
+  std::int64_t replication = 0;
+  bool first_variant = true;
+  OpScales scales{};
+};
+
+void run_one(Assembly& assembly, const Run& run, const std::vector<double>& percentiles, const ReplicationHooks& hooks,
+             Slot& slot) {
+  traces::Workload own;  // the one that assemble opened, and so checked, is read once
+  if (run.index > 0) own = open_workload(assembly, run.replication);
+  RequestSource& source = run.index > 0 ? *own.stream : *assembly.workload.stream;
+  const std::unique_ptr<ExecutionModel> model = assembly.make_model(run.scales);
   SimulationConfig config = simulation_config(assembly, *model, source);
   config.metrics.percentiles.insert(config.metrics.percentiles.end(), percentiles.begin(), percentiles.end());
   config.stop = hooks.stop;
   slot.growth.emplace(assembly.setup.requests);
   config.on_request = [&](const RequestRecord& record) {
     slot.growth->add(record);
-    if (hooks.on_request) hooks.on_request(replication, record);
+    if (hooks.on_request && run.first_variant) hooks.on_request(run.replication, record);
   };
   if (hooks.on_progress) {
-    config.on_progress = [&](const Progress& progress) { hooks.on_progress(replication, progress); };
+    config.on_progress = [&](const Progress& progress) { hooks.on_progress(run.index, progress); };
   }
-  if (hooks.on_observation) {
+  if (hooks.on_observation && run.first_variant) {
     config.observe_every = hooks.observe_every;
-    config.on_observation = [&](const Observation& seen) { hooks.on_observation(replication, seen); };
+    config.on_observation = [&](const Observation& seen) { hooks.on_observation(run.replication, seen); };
   }
   slot.result = simulate(config);
   slot.unsent = source.unsent();
   slot.shortened = source.shortened();
   slot.range_uses = model->range_uses();
-  if (hooks.on_done) hooks.on_done(replication);
+  if (hooks.on_done && run.first_variant) hooks.on_done(run.replication);
+}
+
+/// Of one variant, in the order of its replications.
+ReplicationResults combined(std::span<Slot> slots, std::int64_t requests) {
+  ReplicationResults results{.statistics = {}, .first_rejected = {}, .growth = QueueGrowth(requests)};
+  std::vector<RunStatistics> statistics;
+  for (Slot& slot : slots) {
+    results.complete = results.complete && slot.result && slot.result->statistics.complete;
+    if (!slot.result) continue;
+    if (!results.first_rejected) results.first_rejected = slot.result->first_rejected;
+    results.growth.merge(*slot.growth);
+    results.unsent += slot.unsent;
+    results.shortened += slot.shortened;
+    add_range_uses(slot.range_uses, results.range_uses);
+    statistics.push_back(std::move(slot.result->statistics));
+  }
+  if (!statistics.empty()) results.statistics = combine_replications(statistics);
+  return results;
 }
 
 }  // namespace
@@ -99,7 +126,14 @@ std::vector<RangeUse> ReplicationResults::outside_range() const {
 
 ReplicationResults run_replications(Assembly& assembly, std::int64_t replications, int jobs,
                                     const std::vector<double>& percentiles, const ReplicationHooks& hooks) {
-  std::vector<Slot> slots(static_cast<std::size_t>(replications));
+  return std::move(run_variants(assembly, {OpScales{}}, replications, jobs, percentiles, hooks).front());
+}
+
+std::vector<ReplicationResults> run_variants(Assembly& assembly, const std::vector<OpScales>& variants,
+                                             std::int64_t replications, int jobs,
+                                             const std::vector<double>& percentiles, const ReplicationHooks& hooks) {
+  const auto each = static_cast<std::size_t>(replications);
+  std::vector<Slot> slots(variants.size() * each);
   std::atomic<std::size_t> next{0};
   std::atomic<bool> failed{false};
   const auto work = [&] {
@@ -107,7 +141,8 @@ ReplicationResults run_replications(Assembly& assembly, std::int64_t replication
       // The first is always run, so that an interrupted run has a result to show.
       if (i > 0 && hooks.stop != nullptr && hooks.stop->load()) return;
       try {
-        run_one(assembly, static_cast<std::int64_t>(i), percentiles, hooks, slots[i]);
+        const Run run{static_cast<std::int64_t>(i), static_cast<std::int64_t>(i % each), i < each, variants[i / each]};
+        run_one(assembly, run, percentiles, hooks, slots[i]);
       } catch (...) {
         slots[i].error = std::current_exception();
         failed = true;
@@ -115,24 +150,16 @@ ReplicationResults run_replications(Assembly& assembly, std::int64_t replication
     }
   };
   std::vector<std::thread> threads;
-  for (std::int64_t i = 1; i < std::min<std::int64_t>(jobs, replications); ++i) threads.emplace_back(work);
+  for (std::size_t i = 1; i < std::min(static_cast<std::size_t>(jobs), slots.size()); ++i) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();
-
-  ReplicationResults results{.statistics = {}, .first_rejected = {}, .growth = QueueGrowth(assembly.setup.requests)};
-  std::vector<RunStatistics> statistics;
-  for (Slot& slot : slots) {
+  for (const Slot& slot : slots) {
     if (slot.error) std::rethrow_exception(slot.error);
-    results.complete = results.complete && slot.result && slot.result->statistics.complete;
-    if (!slot.result) continue;
-    if (!results.first_rejected) results.first_rejected = slot.result->first_rejected;
-    results.growth.merge(*slot.growth);
-    results.unsent += slot.unsent;
-    results.shortened += slot.shortened;
-    add_range_uses(slot.range_uses, results.range_uses);
-    statistics.push_back(std::move(slot.result->statistics));
   }
-  results.statistics = combine_replications(statistics);
+  std::vector<ReplicationResults> results;
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    results.push_back(combined(std::span(slots).subspan(v * each, each), assembly.setup.requests));
+  }
   return results;
 }
 

@@ -39,11 +39,13 @@ class QueueGrowth {
 };
 
 struct ReplicationHooks {
-  std::function<void(std::int64_t replication, const RequestRecord&)> on_request;    // may be empty
-  std::function<void(std::int64_t replication, const Progress&)> on_progress;        // may be empty
-  std::function<void(std::int64_t replication)> on_done;                             // may be empty
-  std::function<void(std::int64_t replication, const Observation&)> on_observation;  // may be empty
+  // Of the first variant alone; all may be empty.
+  std::function<void(std::int64_t replication, const RequestRecord&)> on_request;
+  std::function<void(std::int64_t replication)> on_done;
+  std::function<void(std::int64_t replication, const Observation&)> on_observation;
   Duration observe_every{1'000'000'000};
+  /// `run` counts all replications of the first variant, then those of the second, and so on. May be empty.
+  std::function<void(std::int64_t run, const Progress&)> on_progress;
   const std::atomic<bool>* stop = nullptr;
 };
 
@@ -64,5 +66,12 @@ struct ReplicationResults {
 [[nodiscard]] ReplicationResults run_replications(Assembly& assembly, std::int64_t replications, int jobs,
                                                   const std::vector<double>& percentiles,
                                                   const ReplicationHooks& hooks);
+/// The same for variants of the configuration that differ in the scales of the model's times, of which there is at
+/// least one: all with the same traffic, side by side on up to `jobs` threads. One result for each variant; when
+/// interrupted, those that were not begun have no statistics.
+[[nodiscard]] std::vector<ReplicationResults> run_variants(Assembly& assembly, const std::vector<OpScales>& variants,
+                                                           std::int64_t replications, int jobs,
+                                                           const std::vector<double>& percentiles,
+                                                           const ReplicationHooks& hooks);
 
 }  // namespace spillway::cli

@@ -14,6 +14,7 @@
 
 #include "sim/cli/assemble.hpp"
 #include "sim/cli/output.hpp"
+#include "sim/cli/perturb.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/cli/replications.hpp"
 #include "sim/printable.hpp"
@@ -222,72 +223,87 @@ bool gates_hold(const std::vector<Condition>& gates, const RunStatistics& statis
   return hold;
 }
 
-/// The formats that hold figures alone say nothing of rows that were left out.
-void print_skipped(const traces::Workload& workload) {
-  if (workload.skipped_rows == 0) return;
-  fmt::print(stderr, "warning: {} rows of {} were skipped because they are no requests\n", workload.skipped_rows,
-             printable(workload.name));
+/// What the formats that hold figures alone do not say.
+void print_left_out(const traces::Workload& workload, const Result& result, const std::string& format) {
+  if (workload.skipped_rows > 0) {
+    fmt::print(stderr, "warning: {} rows of {} were skipped because they are no requests\n", workload.skipped_rows,
+               printable(workload.name));
+  }
+  if (result.perturbation) {
+    fmt::print(stderr, "note: {} holds the base run alone; the perturbed ones are in the table and in JSON\n", format);
+  }
 }
 
-ReplicationResults simulate_all(Assembly& assembly, const RunOptions& options, const std::vector<Condition>& gates,
-                                OutputFiles& files) {
+/// What to run and to check beside the configuration.
+struct Extras {
+  std::vector<Condition> gates;
+  std::optional<double> perturbation;
+};
+
+std::vector<ReplicationResults> simulate_all(Assembly& assembly, const RunOptions& options, const Extras& extras,
+                                             OutputFiles& files) {
   const auto replications = assembly.config.settings.get<std::int64_t>("replications");
-  ProgressLine progress(options.progress == "auto", assembly.setup.requests, replications);
+  const std::vector<OpScales> variants = perturbed_scales(extras.perturbation);
+  ProgressLine progress(options.progress == "auto", assembly.setup.requests,
+                        replications * static_cast<std::int64_t>(variants.size()));
   ReplicationHooks hooks;
   if (RequestsFile* requests = files.requests()) {
     hooks.on_request = [requests](std::int64_t r, const RequestRecord& record) { requests->write(r, record); };
     hooks.on_done = [requests](std::int64_t r) { requests->finish(r); };
   }
-  hooks.on_progress = [&progress](std::int64_t r, const Progress& p) { progress.update(r, p); };
+  hooks.on_progress = [&progress](std::int64_t run, const Progress& p) { progress.update(run, p); };
   hooks.stop = &g_stop;
   stop_on_interrupt();
-  auto results = run_replications(assembly, replications, options.jobs, percentiles_of(gates), hooks);
+  auto results = run_variants(assembly, variants, replications, options.jobs, percentiles_of(extras.gates), hooks);
   progress.finish();
   return results;
 }
 
-ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const std::vector<Condition>& gates,
-                       OutputFiles& files) {
-  ReplicationResults results = simulate_all(assembly, options, gates, files);
-  refuse_empty_run(assembly, results);
+ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const Extras& extras, OutputFiles& files) {
+  std::vector<ReplicationResults> runs = simulate_all(assembly, options, extras, files);
   Result result = make_result(assembly);
-  add_warnings(assembly, results, result.warnings);
-  result.complete = results.complete;
-  result.unsent = results.unsent;
-  result.outside_range = results.outside_range();
-  result.statistics = std::move(results.statistics);
+  result.complete = std::all_of(runs.begin(), runs.end(), [](const ReplicationResults& one) { return one.complete; });
+  if (extras.perturbation && result.complete) result.perturbation = robustness_of(*extras.perturbation, runs);
+  ReplicationResults& base = runs.front();
+  refuse_empty_run(assembly, base);
+  add_warnings(assembly, base, result.warnings);
+  result.unsent = base.unsent;
+  result.outside_range = base.outside_range();
+  result.statistics = std::move(base.statistics);
   for (const Condition& condition : assembly.run_slos) result.run_slos.push_back(judge(condition, result.statistics));
   result.config = std::move(assembly.config);
   files.commit(result);
-  if (options.format == "csv" || options.format == "vllm") print_skipped(assembly.workload);
+  if (options.format == "csv" || options.format == "vllm") print_left_out(assembly.workload, result, options.format);
   print_result(render(result, options.format));
   if (!result.complete) {
     fmt::print(stderr, "interrupted: the result is marked incomplete\n");
     return ExitCode::interrupted;
   }
-  return gates_hold(gates, result.statistics) ? ExitCode::ok : ExitCode::gate;
+  return gates_hold(extras.gates, result.statistics) ? ExitCode::ok : ExitCode::gate;
 }
 
 }  // namespace
 
 ExitCode run(const RunOptions& options) {
   std::vector<Problem> problems = options.problems;
-  std::vector<Condition> gates;
+  Extras extras;
   for (const std::string& gate : options.gates) {
     for (Condition& condition : parse_conditions(gate, "--fail-if " + gate, false, problems)) {
-      gates.push_back(std::move(condition));
+      extras.gates.push_back(std::move(condition));
     }
   }
+  if (options.perturb) extras.perturbation = parse_perturbation(*options.perturb, problems);
   Assembly assembly = assemble(resolve_arguments(options.arguments, options.slos, std::move(problems)));
   if (options.dry_run) {
     Result result = make_result(assembly);
     result.config = std::move(assembly.config);
+    if (extras.perturbation) result.perturbation = Robustness{*extras.perturbation, {}};
     print_result(options.format == "json" ? to_setup_json(result) : to_setup_table(result));
     return ExitCode::ok;
   }
   OutputFiles files(options);
   try {
-    return run_assembled(assembly, options, gates, files);
+    return run_assembled(assembly, options, extras, files);
   } catch (const UserError& error) {
     print_problems(error.problems(), "nothing was written");
     return error.code();

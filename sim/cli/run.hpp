@@ -1,6 +1,7 @@
 // `spillway run`: one what-if.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,9 @@ struct RunOptions {
   std::vector<std::string> slos;
   std::vector<std::string> gates;  // --fail-if
   std::string format = "table";
-  std::string directory;      // -o; empty: none
-  std::string requests_file;  // --requests-out; empty: none
+  std::string directory;               // -o; empty: none
+  std::string requests_file;           // --requests-out; empty: none
+  std::optional<std::string> perturb;  // --perturb
   std::string progress = "auto";
   int jobs = 1;
   bool dry_run = false;

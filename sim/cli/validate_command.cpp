@@ -45,9 +45,9 @@ std::vector<Assignment> settings_of(const traces::EngineLog& log, const std::vec
   std::vector<Assignment> settings;
   // Another policy or engine than the logged one has keys and defaults of its own.
   const bool own_policy = names(given, "policy");
-  for (const Assignment& one : log.settings) {
+  for (const traces::LoggedSetting& one : log.settings) {
     if (!own_policy || (one.key != "policy" && one.key != "engine" && !one.key.starts_with("policy."))) {
-      settings.push_back(one);
+      settings.push_back({one.key, one.text, Origin::file, one.where});
     }
   }
   const auto name = [&](const char* key, const char* pointer, const std::string& logged, const auto& known,

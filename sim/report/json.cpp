@@ -124,6 +124,28 @@ Json outside_json(const std::vector<RangeUse>& uses) {
   return rows;
 }
 
+Json perturbed_run_json(const PerturbedRun& run) {
+  const OpScales& scales = run.perturbation.scales;
+  Json metrics = Json::object();
+  for (const PerturbedMetric& metric : run.metrics) {
+    metrics[metric.name] = {{"value", nullable(metric.value)}, {"change", nullable(metric.change)}};
+  }
+  return {{"label", run.perturbation.label},
+          {"scales",
+           {{"gemm", scales.gemm},
+            {"attention", scales.attention},
+            {"copies", scales.copies},
+            {"host", scales.host},
+            {"cpu", scales.cpu}}},
+          {"metrics", metrics}};
+}
+
+Json perturbation_json(const Robustness& robustness) {
+  Json runs = Json::array();
+  for (const PerturbedRun& run : robustness.runs) runs.push_back(perturbed_run_json(run));
+  return {{"fraction", robustness.fraction}, {"runs", runs}};
+}
+
 Json definitions_json() {
   Json json = Json::object();
   for (const MetricDefinition& definition : metric_definitions()) {
@@ -135,7 +157,11 @@ Json definitions_json() {
 
 }  // namespace
 
-std::string to_setup_json(const Result& result) { return head(result).dump(2) + "\n"; }
+std::string to_setup_json(const Result& result) {
+  Json json = head(result);
+  if (result.perturbation) json["planned_runs"] = planned_runs(result);
+  return json.dump(2) + "\n";
+}
 
 std::string to_resolved_config(const Result& result) { return canonical_config(result.config).dump(2) + "\n"; }
 
@@ -154,6 +180,7 @@ std::string to_json(const Result& result) {
                         {"advice", bottleneck.advice}};
   json["outside_measured_range"] = outside_json(result.outside_range);
   json["metrics"] = metrics_json(run.metrics);
+  if (result.perturbation) json["perturbation"] = perturbation_json(*result.perturbation);
   if (!run.clients.empty()) {
     json["clients"] = clients_json(run);
     json["clients_omitted"] = run.clients.size() - json["clients"].size();

@@ -37,7 +37,11 @@ std::string figure(double value) {
   return fmt::format("{:.3g}", value);
 }
 std::string percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100.0); }
-std::string signed_percent(double fraction) { return fmt::format("{:+.1f}%", fraction * 100.0); }
+std::string signed_percent(const std::optional<double>& fraction) {
+  constexpr double kLeastShown = 0.0005;
+  if (!fraction) return "-";
+  return std::abs(*fraction) < kLeastShown ? "0.0%" : fmt::format("{:+.1f}%", *fraction * 100.0);
+}
 
 std::string range_text(std::vector<RangeUse> uses) {
   std::stable_sort(uses.begin(), uses.end(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,8 +19,8 @@ inline constexpr std::size_t kLabel = 13;  // width of the label in front of a l
 [[nodiscard]] std::string figure(double value);
 /// 0.1234: "12.3%".
 [[nodiscard]] std::string percent(double fraction);
-/// The same with its sign: "+12.3%".
-[[nodiscard]] std::string signed_percent(double fraction);
+/// The same with its sign, "+12.3%"; what rounds to nothing has none, and "-" stands for no value.
+[[nodiscard]] std::string signed_percent(const std::optional<double>& fraction);
 
 /// What of a run left the measured range, the largest share of calls first: "12.3% of decode attention calls had
 /// context up to 98304, measured up to 32768; ..."

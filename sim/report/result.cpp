@@ -4,6 +4,11 @@
 
 namespace spillway {
 
+std::int64_t planned_runs(const Result& result) {
+  const std::size_t perturbed = result.perturbation ? perturbations(result.perturbation->fraction).size() : 0;
+  return result.config.settings.get<std::int64_t>("replications") * static_cast<std::int64_t>(1 + perturbed);
+}
+
 std::vector<ClientStatistics> worst_clients(const RunStatistics& statistics, std::size_t most) {
   std::vector<ClientStatistics> clients = statistics.clients;
   const auto end = clients.begin() + static_cast<std::ptrdiff_t>(std::min(most, clients.size()));

@@ -10,6 +10,7 @@
 #include "sim/api/range_use.hpp"
 #include "sim/config.hpp"
 #include "sim/metrics.hpp"
+#include "sim/robustness.hpp"
 #include "sim/simulation.hpp"
 #include "sim/units.hpp"
 
@@ -31,6 +32,7 @@ struct Setup {
   std::string gpu;
   std::string latency_model;  // fitted | tables | iterations | roofline
   std::string engine;
+  bool engine_calibrated = true;  // false: a warning says what is known of its error
   std::string policy;
   std::string workload;  // "azure-conv, poisson at 4 requests/s"
   std::int64_t tensor_parallel = 1;
@@ -61,10 +63,14 @@ struct Result {
   std::vector<std::string> warnings;
   std::int64_t unsent = 0;  // later turns of conversations in which a turn was not answered
   RunStatistics statistics;
-  std::vector<RangeUse> outside_range;  // of which some calls left what was measured for the profile
+  std::vector<RangeUse> outside_range;     // of which some calls left what was measured for the profile
+  std::optional<Robustness> perturbation;  // with --perturb, unless interrupted; without runs when nothing was run
   std::vector<Condition> request_slos;
   std::vector<Verdict> run_slos;
 };
+
+/// How many simulations a run with these settings takes: its replications, for the base and each perturbation.
+[[nodiscard]] std::int64_t planned_runs(const Result& result);
 
 /// The `most` clients with the largest mean TTFT, largest first, then those without one; equal ones by number.
 [[nodiscard]] std::vector<ClientStatistics> worst_clients(const RunStatistics& statistics, std::size_t most);

@@ -14,6 +14,7 @@ constexpr std::size_t kLines = 40;
 constexpr std::size_t kClients = 5;        // named, of those that wait longest
 constexpr std::size_t kValidityLines = 3;  // of one profile; `explain` has the rest
 constexpr std::size_t kRangeLines = 3;     // --json has the rest
+constexpr std::size_t kCrowded = 1;        // instead of either, when what --perturb has to say takes their place
 
 std::string bytes(double count) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
@@ -44,9 +45,11 @@ class Table {
     const Bottleneck bottleneck = find_bottleneck(run_);
     lines_.add("Bottleneck", bottleneck.sentence);
     lines_.add("Try next", bottleneck.advice);
+    const Lines perturbed = perturbation();
     outside_range();
     validity();
-    warnings(kLines);
+    warnings(kLines - perturbed.size());
+    lines_.append(perturbed);
     return lines_.text();
   }
 
@@ -58,6 +61,9 @@ class Table {
     warnings(kLines - 2);
     lines_.blank();
     lines_.raw("The configuration can run; nothing was run (--dry-run).");
+    if (result_.perturbation) {
+      lines_.raw(fmt::format("With --perturb it would be {} runs.", planned_runs(result_)));
+    }
     return lines_.text();
   }
 
@@ -186,17 +192,56 @@ class Table {
     if (result_.outside_range.empty()) return;
     Lines one;
     one.add("Range", range_text(result_.outside_range));
-    one.shorten(kRangeLines, " ... (all in --json)");
+    one.shorten(result_.perturbation ? kCrowded : kRangeLines, " ... (all in --json)");
     lines_.append(one);
+  }
+
+  /// What each class of work does alone, up / down, and the largest change of all runs.
+  [[nodiscard]] Lines perturbation() const {
+    constexpr std::array<std::string_view, kComparedMetrics.size()> kHeadings{"mean TTFT", "mean TPOT", "p99 TTFT",
+                                                                              "p99 ITL", "requests/s"};
+    Lines lines;
+    if (!result_.perturbation) return lines;
+    const Robustness& robustness = *result_.perturbation;
+    std::string head = fmt::format("{:<{}}", fmt::format("Times +-{:.6g}%", 100.0 * robustness.fraction), kLabel);
+    for (const std::string_view heading : kHeadings) head += fmt::format("{:>17}", heading);
+    lines.raw(std::move(head));
+    std::vector<std::string_view> without_effect;
+    for (std::size_t i = 0; i < kOpClasses.size(); ++i) {
+      const std::vector<PerturbedMetric>& up = robustness.runs.at(2 * i).metrics;
+      const std::vector<PerturbedMetric>& down = robustness.runs.at(2 * i + 1).metrics;
+      if (unchanged(up) && unchanged(down)) {
+        without_effect.push_back(kOpClasses[i].name);
+        continue;
+      }
+      std::string row = fmt::format("{:<{}}", kOpClasses[i].name, kLabel);
+      for (std::size_t m = 0; m < up.size(); ++m) {
+        row += fmt::format("{:>17}", signed_percent(up[m].change) + " / " + signed_percent(down[m].change));
+      }
+      lines.raw(std::move(row));
+    }
+    if (!without_effect.empty()) lines.add("no change", fmt::format("{}", fmt::join(without_effect, ", ")));
+    if (const auto largest = largest_change(robustness)) {
+      lines.add("largest",
+                fmt::format("{} {}: {} (of {} runs)", kHeadings.at(largest->metric), signed_percent(largest->change),
+                            robustness.runs[largest->run].perturbation.label, robustness.runs.size()));
+    }
+    return lines;
+  }
+  /// A metric that has no value in either run has not changed.
+  static bool unchanged(const std::vector<PerturbedMetric>& metrics) {
+    return std::all_of(metrics.begin(), metrics.end(),
+                       [](const PerturbedMetric& m) { return m.change ? *m.change == 0.0 : !m.value; });
   }
 
   void validity() {
     for (const InputFile& input : result_.inputs) {
-      if (input.role != "gpu" && input.role != "engine") continue;
+      const bool warned = input.role == "engine" && !result_.setup.engine_calibrated;
+      if (warned || (input.role != "gpu" && input.role != "engine")) continue;
       Lines one;
       one.add("Validity", input.role + ": " + input.error);
       const std::string& name = input.role == "gpu" ? result_.setup.gpu : result_.setup.engine;
-      one.shorten(kValidityLines, fmt::format(" ... (spillway explain {})", name));
+      one.shorten(result_.perturbation ? kCrowded : kValidityLines, fmt::format(" ... (spillway explain {})", name));
       lines_.append(one);
     }
   }

@@ -99,7 +99,6 @@ footer { margin-top: 2.5rem; padding-top: .75rem; border-top: 1px solid var(--ru
 }
 )";
 
-std::string error_text(const std::optional<double>& error) { return error ? signed_percent(*error) : "-"; }
 std::string in_unit(double value, const std::string& unit) {
   return unit == "fraction" ? percent(value) : figure(value);
 }
@@ -272,7 +271,7 @@ class Page {
     constexpr std::array<Side, 3> kSides{
         {{"measured", "", [](const ComparedFigure& one) { return figure(one.measured); }},
          {"simulated", "", [](const ComparedFigure& one) { return figure(one.simulated); }},
-         {"error", " class=\"last error\"", [](const ComparedFigure& one) { return error_text(one.error); }}}};
+         {"error", " class=\"last error\"", [](const ComparedFigure& one) { return signed_percent(one.error); }}}};
     for (const Side& side : kSides) {
       add("<tr{}>", side.style);
       if (&side == kSides.data()) {
@@ -319,7 +318,7 @@ class Page {
     for (const ComparedFigure& one : validation_.load) {
       add("<tr class=\"last\"><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td></tr>\n",
           escaped_markup(load_label(one.name)), in_unit(one.measured, one.unit), in_unit(one.simulated, one.unit),
-          error_text(one.error));
+          signed_percent(one.error));
     }
     close_table();
     html_ += "</section>\n";

@@ -23,8 +23,6 @@ const ComparedFigure* find(const std::vector<ComparedFigure>& figures, const std
   return nullptr;
 }
 
-std::string error_text(const std::optional<double>& error) { return error ? signed_percent(*error) : "-"; }
-
 class ValidationTable {
  public:
   explicit ValidationTable(const Validation& validation) : validation_(validation) {}
@@ -39,7 +37,8 @@ class ValidationTable {
     lines_.blank();
     if (!validation_.run.outside_range.empty()) lines_.add("Range", range_text(validation_.run.outside_range));
     for (const InputFile& input : validation_.run.inputs) {
-      if (input.role == "gpu" || input.role == "engine") lines_.add("Validity", input.role + ": " + input.error);
+      const bool stated = input.role == "gpu" || (input.role == "engine" && validation_.run.setup.engine_calibrated);
+      if (stated) lines_.add("Validity", input.role + ": " + input.error);
     }
     for (const std::string& warning : validation_.run.warnings) lines_.add("Warning", warning);
     return lines_.text();
@@ -71,7 +70,7 @@ class ValidationTable {
         const ComparedFigure* figure_of = find(validation_.latencies, fmt::format("{}_{}", statistic, name));
         rows[0] += fmt::format("{:>12}", figure_of != nullptr ? figure(figure_of->measured) : "-");
         rows[1] += fmt::format("{:>12}", figure_of != nullptr ? figure(figure_of->simulated) : "-");
-        rows[2] += fmt::format("{:>12}", figure_of != nullptr ? error_text(figure_of->error) : "-");
+        rows[2] += fmt::format("{:>12}", figure_of != nullptr ? signed_percent(figure_of->error) : "-");
       }
       for (std::string& row : rows) lines_.raw(std::move(row));
     }
@@ -90,8 +89,8 @@ class ValidationTable {
       const ComparedFigure* peak = find(validation_.load, "peak_" + name);
       if (mean == nullptr || peak == nullptr) return;
       lines_.add(label, fmt::format("mean {} measured, {} simulated ({}); peak {} and {} ({})", figure(mean->measured),
-                                    figure(mean->simulated), error_text(mean->error), figure(peak->measured),
-                                    figure(peak->simulated), error_text(peak->error)));
+                                    figure(mean->simulated), signed_percent(mean->error), figure(peak->measured),
+                                    figure(peak->simulated), signed_percent(peak->error)));
     };
     both("running_requests", "Running");
     both("waiting_requests", "Waiting");

@@ -83,7 +83,7 @@ void policy_prefixes(benchmark::State& state, const std::string& policy) {
   }
   measure(state, [&] {
     oracle::ListSource source(requests);
-    const auto model = assembly.make_model();
+    const auto model = assembly.make_model({});
     return simulate(simulation_config(assembly, *model, source)).statistics;
   });
 }
@@ -106,7 +106,7 @@ void engine_alone(benchmark::State& state) {
   }
   measure(state, [&] {
     oracle::ListSource source(requests);
-    const auto model = assembly.make_model();
+    const auto model = assembly.make_model({});
     return simulate(simulation_config(assembly, *model, source)).statistics;
   });
 }

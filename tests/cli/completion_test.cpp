@@ -88,8 +88,9 @@ TEST_F(Completion, Commands) {
 }
 
 TEST_F(Completion, FlagsAndTheirValues) {
-  EXPECT_THAT(complete("spillway run --", {"spillway", "run", "--"}),
-              IsSupersetOf({"--format", "--json", "--slo", "--fail-if", "--dry-run", "--progress", "--help"}));
+  EXPECT_THAT(
+      complete("spillway run --", {"spillway", "run", "--"}),
+      IsSupersetOf({"--format", "--json", "--slo", "--fail-if", "--dry-run", "--perturb", "--progress", "--help"}));
   EXPECT_THAT(complete("spillway list --", {"spillway", "list", "--"}), UnorderedElementsAre("--help", "--json"));
   EXPECT_THAT(complete("spillway run --format ", {"spillway", "run", "--format", ""}),
               UnorderedElementsAre("table", "json", "csv", "vllm"));

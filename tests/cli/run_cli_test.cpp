@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -76,6 +77,86 @@ TEST_F(RunCli, WhatLeavesTheMeasuredRangeIsCountedOverReplicationsWhateverTheThr
   EXPECT_EQ(outside("3", "1"), outside("3", "2"));
   EXPECT_THAT(spillway({"run", "workload.requests=100"}).out, HasSubstr("\nRange        "));
   EXPECT_THAT(spillway({"run", "workload.requests=100", "latency_model=roofline"}).out, Not(HasSubstr("\nRange ")));
+}
+
+TEST_F(RunCli, PerturbedRunsStandBesideTheBaseRunWhateverTheThreads) {
+  const std::vector<std::string> run{"run", "--json", "workload.requests=60", "workload.rate=20", "replications=2"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = run;
+    all.insert(all.end(), more.begin(), more.end());
+    const Output output = spillway(all);
+    EXPECT_EQ(output.code, 0) << output.err;
+    return output.out;
+  };
+  const std::string perturbed = with({"--perturb", "15%", "-j", "1", "-o", "out", "--requests-out", "r.csv"});
+  EXPECT_EQ(with({"--perturb", "0.15", "-j", "3"}), perturbed);
+  EXPECT_EQ(read_file(file("out/result.json")), perturbed);
+  EXPECT_EQ(lines_of(read_file(file("r.csv"))), 121);  // the base run's alone: 2 replications of 60, and a header
+  json result = json::parse(perturbed);
+  const json perturbation = result["perturbation"];
+  result.erase("perturbation");
+  EXPECT_EQ(result, json::parse(with({}))) << "the base run is what it is without";
+  EXPECT_EQ(perturbation["fraction"], 0.15);
+  ASSERT_EQ(perturbation["runs"].size(), 30U);
+  const double base = result["metrics"]["mean_tpot_ms"]["value"];
+  std::map<std::string, double> changes;
+  for (const json& one : perturbation["runs"]) {
+    const json& tpot = one["metrics"]["mean_tpot_ms"];
+    EXPECT_DOUBLE_EQ(tpot["change"].get<double>(), tpot["value"].get<double>() / base - 1.0);
+    changes[one["label"]] = tpot["change"];
+  }
+  // The time of a token is that of multiplications for the most part, of attention for the rest; nothing is copied.
+  EXPECT_GT(changes.at("GEMM +15%"), 0.05);
+  EXPECT_LT(changes.at("GEMM +15%"), 0.2);
+  EXPECT_LT(changes.at("GEMM -15%"), -0.05);
+  EXPECT_GT(changes.at("attention +15%"), 0.0);
+  EXPECT_EQ(changes.at("copies +15%"), 0.0);
+  EXPECT_EQ(changes.at("CPU -15%"), 0.0);
+  EXPECT_LT(changes.at("GEMM +15%, attention -15%"), changes.at("GEMM +15%"));
+}
+
+TEST_F(RunCli, PerturbedRunsFitTheScreenAndAreSaidWhereTheyAreNotShown) {
+  const Output table = spillway({"run", "--perturb", "5%", "workload.requests=100"});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("\nTimes +-5% "));
+  EXPECT_THAT(table.out, HasSubstr("\nGEMM  "));
+  EXPECT_THAT(table.out, HasSubstr("\nlargest      "));
+  EXPECT_LE(lines_of(table.out), 40);
+  for (const char* format : {"csv", "vllm"}) {
+    const Output base = spillway({"run", "--format", format, "workload.requests=30"});
+    const Output run = spillway({"run", "--format", format, "workload.requests=30", "--perturb", "5%"});
+    EXPECT_EQ(run.code, 0);
+    EXPECT_EQ(run.out, base.out);
+    EXPECT_THAT(run.err, HasSubstr(std::string("note: ") + format + " holds the base run alone"));
+  }
+  const Output plan =
+      spillway({"run", "--perturb", "5%", "--dry-run", "replications=3", "workload.requests=100000000"});
+  EXPECT_THAT(plan.out, HasSubstr("With --perturb it would be 93 runs."));  // 3 of the base and of each of 30
+}
+
+TEST_F(RunCli, APerturbationBeyondTheRuleIsRefused) {
+  for (const char* bad : {"0", "0%", "-5%", "51%", "0.51", "x", "5%%", "nan", "inf"}) {
+    const Output run = spillway({"run", std::string("--perturb=") + bad, "workload.rat=3"});
+    EXPECT_EQ(run.code, 2) << bad;
+    EXPECT_THAT(run.out, IsEmpty());
+    EXPECT_THAT(run.err, HasSubstr("is not a fraction above 0 and at most 50%")) << bad;
+    EXPECT_THAT(run.err, HasSubstr("did you mean \"workload.rate\"?")) << "with all other problems";
+  }
+  EXPECT_EQ(spillway({"run", "--perturb=50%", "workload.requests=5"}).code, 0);
+}
+
+TEST_F(RunCli, InterruptingPerturbedRunsLeavesThemOut) {
+  const pid_t child = start({"run", "--json", "--perturb", "5%", "-o", "out", "workload.requests=100000000"});
+  for (int i = 0; i < 600 && !std::filesystem::exists(file("out")); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ::kill(child, SIGINT);
+  const Output run = wait_for(child);
+  EXPECT_EQ(run.code, 130) << run.err;
+  const json result = json::parse(run.out);
+  EXPECT_EQ(result["complete"], false);
+  EXPECT_FALSE(result.contains("perturbation"));
 }
 
 TEST_F(RunCli, TheResolvedConfigurationGivesTheSameResult) {
@@ -299,7 +380,7 @@ TEST_F(RunCli, WithoutAKnownCommandTheCommandsAreNamed) {
   for (const auto& [arguments, what, fix] : std::vector<std::tuple<std::vector<std::string>, std::string, std::string>>{
            {{},
             "A subcommand is required",
-            "commands: run, list, explain, config, trace, calibrate, completion; see spillway --help"},
+            "commands: run, list, explain, config, trace, calibrate, validate, completion; see spillway --help"},
            {{"help"}, "unknown command \"help\"", "did you mean \"--help\"?"},
            {{"rnu", "seed=2"}, "unknown command \"rnu\"", "did you mean \"run\"?"},
            {{"config"}, "A subcommand is required", "commands: check, show, schema; see spillway config --help"},

@@ -153,7 +153,7 @@ struct PlainTimes {
 };
 
 PlainTimes plain_fitted(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel, double kv_bytes,
-                        const BatchShape& shape) {
+                        const BatchShape& shape, const OpScales& scales = {}) {
   const FittedKernels& fitted = gpu.fitted;
   const double bytes = real(llm.dtype_bytes);
   std::int64_t n = shape.decode_sequences;
@@ -196,7 +196,6 @@ PlainTimes plain_fitted(const GpuProfile& gpu, const LlmModel& llm, std::int64_t
     const double fused = prefill_time.at(shape.chunks, sequences, context, longest).seconds;
     attention = (1.0 - share) * attention + share * fused;
   }
-  times.layer += attention;
   const ElementwiseWork work = elementwise_work(llm, tensor_parallel);
   const double hidden = real(n * llm.hidden) * bytes;
   times.layer += moving(work.kernels, real(n) * work.bytes_per_token) + 2.0 * reduced(hidden);
@@ -208,15 +207,19 @@ PlainTimes plain_fitted(const GpuProfile& gpu, const LlmModel& llm, std::int64_t
     times.after += gemm(s, head, llm.head_bytes(head)) + moving(3.0, 12.0 * real(s * head.outputs)) +
                    0.5 * reduced(real(s * llm.vocabulary) * bytes);
   }
+  times.before *= scales.gemm;
+  times.layer = scales.gemm * times.layer + scales.attention * attention;
+  times.after *= scales.gemm;
   return times;
 }
 
-void expect_plain_sum(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel, std::int64_t kv_bytes) {
-  const auto model = make_fitted_model(gpu, llm, {}, tensor_parallel, kv_bytes);
+void expect_plain_sum(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel, std::int64_t kv_bytes,
+                      const OpScales& scales = {}) {
+  const auto model = make_fitted_model(gpu, llm, {}, tensor_parallel, kv_bytes, scales);
   EXPECT_EQ(model->layers(), llm.layers);
   for (const BatchShape& shape : shapes()) {
     const IterationTime time = model->iteration(shape);
-    const PlainTimes plain = plain_fitted(gpu, llm, tensor_parallel, real(kv_bytes), shape);
+    const PlainTimes plain = plain_fitted(gpu, llm, tensor_parallel, real(kv_bytes), shape, scales);
     const std::string what =
         fmt::format("{} decodes, {} chunks, {} GPUs", shape.decode_sequences, shape.chunks.size(), tensor_parallel);
     expect_seconds(time.before, plain.before, what);
@@ -244,6 +247,32 @@ TEST(FittedModel, Iteration_WhenElementwiseAndAllReduceAreFitted_ThenTakesThem) 
   gpu.unknown = {"kernel_overhead"};
   gpu.kernel_overhead_seconds = 0.0;
   for (const std::int64_t tensor_parallel : {1, 2, 4}) expect_plain_sum(gpu, test_llm(), tensor_parallel, 2);
+}
+
+// Attention in one launch, in two, and in some of each; all-reduces and elementwise kernels belong to `gemm`.
+TEST(FittedModel, Iteration_WhenTimesAreScaled_ThenEachPartIs) {
+  GpuProfile gpu = fitted_gpu();
+  gpu.fitted.elementwise = Fitted<ElementwiseModel>{{2.5e-6, 1.1e12}, {}};
+  for (const double share : {0.0, 0.3, 1.0}) {
+    gpu.fitted.mixed_attention = Fitted<MixedAttentionModel>{{share}, {}};
+    for (const OpScales& scales : {OpScales{.gemm = 1.05}, OpScales{.attention = 0.85},
+                                   OpScales{.gemm = 0.95, .attention = 1.05, .copies = 3.0, .cpu = 7.0}}) {
+      for (const std::int64_t tensor_parallel : {1, 2}) expect_plain_sum(gpu, test_llm(), tensor_parallel, 2, scales);
+    }
+  }
+}
+
+// 40 us of launch floor and 5 ms of host work beside 8 sequences of 1 ms, by half as much again.
+TEST(FittedModel, Iteration_WhenTheHostIsScaled_ThenItsSideTakesLonger) {
+  const auto bare = make_fitted_model(fitted_gpu(), test_llm(), {}, 1, 2)->iteration(decode(8, 800));
+  EngineProfile engine;
+  engine.host_fixed_seconds = 5e-3;
+  engine.host_per_sequence_seconds = 1e-3;
+  engine.launch_floor_seconds = 100.0;
+  const auto time = make_fitted_model(fitted_gpu(), test_llm(), engine, 1, 2, {.host = 1.5})->iteration(decode(8, 800));
+  EXPECT_EQ(time.before, bare.before + Duration(7'500'000 + 12'000'000));
+  EXPECT_EQ(time.layer, Duration(150'000'000'000));
+  EXPECT_EQ(time.after, bare.after);
 }
 
 TEST(FittedModel, Iteration_WhenWeightsAreQuantised_ThenFewerBytesAreRead) {
@@ -500,6 +529,15 @@ TEST(TableModel, Iteration_WhenAKernelHasNoTable_ThenItTakesNoTime) {
   EXPECT_EQ(time.after, Duration(0));
 }
 
+// The first of these by parts: 122 us of kernels and 81.5 of attention in a layer, 56 us before, 647 after.
+TEST(TableModel, Iteration_WhenTimesAreScaled_ThenEachPartIs) {
+  const OpScales scales{.gemm = 2.0, .attention = 3.0, .copies = 5.0, .host = 7.0};
+  const IterationTime time = make_table_model(table_gpu(), test_llm(), {}, 1, scales)->iteration(decode(51, 7650));
+  EXPECT_EQ(time.before, Duration(2 * 56'000));
+  EXPECT_EQ(time.layer, Duration(2 * 122'000 + 3 * 81'500));
+  EXPECT_EQ(time.after, Duration(2 * 647'000));
+}
+
 TEST(TableModel, Make_WhenATableIsMissing_ThenSaysWhich) {
   const auto error = [](const GpuProfile& gpu, const LlmModel& llm = test_llm(), std::int64_t tensor_parallel = 1) {
     return config_error([&] { static_cast<void>(make_table_model(gpu, llm, {}, tensor_parallel)); });
@@ -546,6 +584,17 @@ TEST(IterationModel, Iteration_WhenByHand_ThenIsOnTheLine) {
   EXPECT_NEAR(time.shares.compute, 10.05e-6, 1e-15);
   EXPECT_NEAR(time.shares.memory, 1120.6e-6, 1e-15);
   EXPECT_EQ(model->iteration({}).layer, Duration(0));
+}
+
+// The fixed 1000 us and the 113 of tokens twice, the 7.6 and 10.05 of context and pairs ten times: 2402.5 us over three
+// layers.
+TEST(IterationModel, Iteration_WhenTimesAreScaled_ThenEachTermIs) {
+  const std::array<PrefillChunk, 2> chunks{{{Tokens(100), Tokens(50)}, {Tokens(10), Tokens(0)}}};
+  BatchShape shape = decode(3, 600);
+  shape.chunks = chunks;
+  const OpScales scales{.gemm = 2.0, .attention = 10.0, .host = 7.0};
+  const IterationTime time = make_iteration_model(logged_gpu(), test_llm(), {}, scales)->iteration(shape);
+  EXPECT_EQ(time.layer, Duration(800'833));
 }
 
 // The log has the host's time in it.
@@ -725,6 +774,29 @@ TEST(FittedCopies, Copy_WhenTheMechanismIsFitted_ThenTakesItElseTheLink) {
       EXPECT_EQ(time.transfer, Duration(one.transfer)) << name << " " << one.copies << " x " << one.bytes;
     }
     EXPECT_THROW(static_cast<void>(model->copy(Stream::compute, 1, Bytes(1), CopyMechanism::many)), InvariantError);
+    // Scales of other classes change no copy.
+    const auto slow = make_execution_model(copy_gpu(), test_llm(), {}, {name, 1, 2, {2.0, 2.0, 3.0, 2.0, 2.0}});
+    for (const Case& one : cases) {
+      const CopyTime time = slow->copy(one.direction, one.copies, Bytes(one.bytes), one.mechanism);
+      EXPECT_EQ(time.launch, Duration(3 * one.launch)) << name << " " << one.copies << " x " << one.bytes;
+      EXPECT_EQ(time.transfer, Duration(3 * one.transfer)) << name << " " << one.copies << " x " << one.bytes;
+    }
+  }
+}
+
+// What a setting's scales are applied to is what the models' own factories do with them.
+TEST(ExecutionModels, Make_WhenTimesAreScaled_ThenEveryModelDoes) {
+  const OpScales scales{.gemm = 1.05, .attention = 0.95};
+  const auto time = [&](const char* name) {
+    return make_execution_model(whole_gpu(), test_llm(), {}, {.latency_model = name, .scales = scales})
+        ->iteration(mixed());
+  };
+  expect_same(time("fitted"), make_fitted_model(whole_gpu(), test_llm(), {}, 1, 2, scales)->iteration(mixed()));
+  expect_same(time("tables"), make_table_model(whole_gpu(), test_llm(), {}, 1, scales)->iteration(mixed()));
+  expect_same(time("iterations"), make_iteration_model(whole_gpu(), test_llm(), {}, scales)->iteration(mixed()));
+  expect_same(time("roofline"), make_roofline(whole_gpu(), test_llm(), {}, 1, 2, scales)->iteration(mixed()));
+  for (const char* name : {"fitted", "tables", "iterations", "roofline"}) {
+    EXPECT_NE(time(name).layer, make_execution_model(whole_gpu(), test_llm(), {}, {name})->iteration(mixed()).layer);
   }
 }
 

@@ -135,6 +135,46 @@ TEST(Report, WhatLeftTheMeasuredRangeIsTold) {
   EXPECT_THAT(to_table(result), HasSubstr("... (all in --json)\nValidity "));
 }
 
+/// GEMM moves every figure by its own change, nothing else any; 5% and its pair move one figure furthest.
+Result perturbed() {
+  Result result = example();
+  result.perturbation = Robustness{0.05, {}};
+  for (Perturbation& one : perturbations(0.05)) {
+    const double change = 10.0 * (one.scales.gemm - 1.0) / 5.0 * (one.scales.attention < 1.0 ? 2.0 : 1.0);
+    std::vector<PerturbedMetric> metrics;
+    for (const std::string_view name : kComparedMetrics) metrics.push_back({std::string(name), 1.0 + change, change});
+    metrics.back() = {metrics.back().name, std::nullopt, std::nullopt};
+    result.perturbation->runs.push_back({std::move(one), std::move(metrics)});
+  }
+  return result;
+}
+
+// 10 * 0.05 / 5 = 10% alone, 20% with attention at -5%; throughput has no value anywhere.
+TEST(Report, PerturbedRunsAreTold) {
+  const auto json = nlohmann::json::parse(to_json(perturbed()))["perturbation"];
+  EXPECT_EQ(json["fraction"], 0.05);
+  ASSERT_EQ(json["runs"].size(), 30U);
+  EXPECT_EQ(json["runs"][10]["label"], "GEMM +5%, attention -5%");
+  EXPECT_EQ(json["runs"][10]["scales"],
+            (nlohmann::json{{"gemm", 1.05}, {"attention", 0.95}, {"copies", 1.0}, {"host", 1.0}, {"cpu", 1.0}}));
+  EXPECT_NEAR(json["runs"][10]["metrics"]["mean_ttft_ms"]["change"], 0.2, 1e-12);
+  EXPECT_NEAR(json["runs"][10]["metrics"]["mean_ttft_ms"]["value"], 1.2, 1e-12);
+  EXPECT_TRUE(json["runs"][10]["metrics"]["request_throughput_per_s"]["change"].is_null());
+  EXPECT_FALSE(nlohmann::json::parse(to_json(example())).contains("perturbation"));
+  EXPECT_THAT(
+      to_table(perturbed()),
+      HasSubstr("\nTimes +-5%           mean TTFT        mean TPOT         p99 TTFT          p99 ITL       requests/s"
+                "\nGEMM           +10.0% / -10.0%  +10.0% / -10.0%  +10.0% / -10.0%  +10.0% / -10.0%            - / -"
+                "\nno change    attention, copies, host, CPU\n"));
+  EXPECT_THAT(to_table(perturbed()),
+              HasSubstr("\nlargest      mean TTFT +20.0%: GEMM +5%, attention -5% (of 30 runs)\n"));
+  EXPECT_EQ(planned_runs(example()), 1);
+  EXPECT_EQ(planned_runs(perturbed()), 31);
+  EXPECT_THAT(to_setup_table(perturbed()), HasSubstr("\nWith --perturb it would be 31 runs.\n"));
+  EXPECT_EQ(nlohmann::json::parse(to_setup_json(perturbed()))["planned_runs"], 31);
+  EXPECT_FALSE(nlohmann::json::parse(to_setup_json(example())).contains("planned_runs"));
+}
+
 TEST(Report, LostRequestsAreABrokenInvariant) {
   Result result = example();
   result.statistics.all.submitted = 4;
@@ -172,14 +212,17 @@ TEST(Report, TheTableIsOneScreenHoweverMuchThereIsToSay) {
   }
   for (int i = 0; i < 30; ++i) result.warnings.emplace_back("short");
   for (int i = 0; i < 30; ++i) result.outside_range.push_back({"gemm", "m", 1.0, 2.0, 3.0, 1, 2});
-  std::istringstream lines(to_table(result));
-  int count = 0;
-  for (std::string line; std::getline(lines, line); ++count) {
-    if (line.find(long_text) == std::string::npos) {
-      EXPECT_LE(line.size(), 100U) << line;
+  for (const bool with_perturbation : {true, false}) {
+    result.perturbation = with_perturbation ? perturbed().perturbation : std::nullopt;
+    std::istringstream lines(to_table(result));
+    int count = 0;
+    for (std::string line; std::getline(lines, line); ++count) {
+      if (line.find(long_text) == std::string::npos) {
+        EXPECT_LE(line.size(), 100U) << line;
+      }
     }
+    EXPECT_LE(count, 40);
   }
-  EXPECT_LE(count, 40);
   EXPECT_THAT(to_table(result), HasSubstr("more in --json"));
   EXPECT_THAT(to_table(result), HasSubstr("(spillway explain h100-80gb-sxm)"));
 }

@@ -80,6 +80,16 @@ TEST(Roofline, Iteration_WhenOneSequenceDecodes_ThenEqualsTheHandDerivation) {
   EXPECT_EQ(time.shares.host, 0.0);
 }
 
+// The same by classes: 36.052 + 4 + 0.076 + 5 = 45.128 us of GEMMs and what stands beside them, twice; 2.816 us of
+// attention three times; all before and after the layers twice.
+TEST(Roofline, Iteration_WhenTimesAreScaled_ThenEachPartIs) {
+  const IterationTime time = make_roofline(test_gpu(), test_llm(), no_engine(), 1, 2, {.gemm = 2.0, .attention = 3.0})
+                                 ->iteration(decode(1, 100));
+  EXPECT_EQ(time.before, Duration(2 * 1'008));
+  EXPECT_EQ(time.layer, Duration(2 * 45'128 + 3 * 2'816));
+  EXPECT_EQ(time.after, Duration(2 * 42'060));
+}
+
 // 1,000 new tokens after 500 computed ones, no token emitted. GEMMs, all compute bound, 2 * 1000 i o / 50e12 FLOP/s:
 //   80 + 40 + 160 + 80 = 360 us, + 4 of overhead
 // attention: 1000 * 500 + 500 * 1001 = 1,000,500 pairs of 4 * 1000 FLOP / 25e12 FLOP/s = 160.08 us, + 2 of overhead
