@@ -10,6 +10,7 @@
 #include "hwmodels/kv_capacity.hpp"
 #include "hwmodels/models/engine_side.hpp"
 #include "hwmodels/models/execution_models.hpp"
+#include "hwmodels/models/logged_models.hpp"
 #include "sim/text.hpp"
 
 namespace spillway::cli {
@@ -297,6 +298,7 @@ class Assembler {
     }
     check_host_memory();
     warn_of_engine();
+    warn_of_passed_tables();
     decide_prefix_caching();
     for (const std::string& warning : llm_.file.warnings) warn(warning);
     assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
@@ -318,6 +320,13 @@ class Assembler {
     if (assembly_.setup.engine_calibrated) return;
     const bool says_so = file.error.starts_with("uncalibrated");
     warn(fmt::format("engine {}: {}{}", file.name, says_so ? "" : "its host side is not calibrated: ", file.error));
+  }
+
+  /// Whoever gives a profile with an engine's layers means them to be used.
+  void warn_of_passed_tables() {
+    if (text("latency_model") != "auto" || !hardware_.gpu.fitted.layers) return;
+    const auto problem = hwmodels::table_model_problem(hardware_.gpu, llm_, tensor_parallel());
+    if (problem) warn(fmt::format("{}: latency_model={} stands in", problem->what, assembly_.setup.latency_model));
   }
 
   void decide_prefix_caching() {

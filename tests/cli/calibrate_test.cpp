@@ -343,7 +343,11 @@ TEST_F(Calibrate, EngineTablesAndLogsTellARunsTime) {
   // head.
   const json one = result("tables.json", "workload.arrival=constant");
   EXPECT_GT(one["metrics"]["p50_itl_ms"]["value"], 32 * (0.321 + 0.020) + 0.4);
-  EXPECT_EQ(result("tables.json", "model=llama-2-7b")["setup"]["latency_model"], "roofline");
+  const json other = result("tables.json", "model=llama-2-7b");
+  EXPECT_EQ(other["setup"]["latency_model"], "roofline");
+  EXPECT_THAT(other["warnings"].dump(), HasSubstr("the layer tables of tables were measured on llama-3.1-8b, not on "
+                                                  "llama-2-7b: latency_model=roofline stands in"));
+  EXPECT_THAT(tables["warnings"].dump(), testing::Not(HasSubstr("stands in")));
 
   const Output unnamed = calibrate({"fit", "log.csv", "--base", "base.json", "-o", "log.json"});
   ASSERT_EQ(unnamed.code, 0);
