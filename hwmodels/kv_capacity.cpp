@@ -67,7 +67,6 @@ std::int64_t kv_dtype_bytes(const std::string& kv_dtype, const LlmModel& llm) {
 KvCapacity kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                        const KvSettings& settings) {
   check_settings(settings);
-  gpu.need({"memory"}, "the size of the KV cache");
   const std::int64_t degree = settings.tensor_parallel;
   if (const auto problem = llm.tensor_parallel_problem(degree)) throw ConfigError({*problem});
   const std::int64_t rotary_table = llm.max_positions * llm.rotated_dim() * llm.dtype_bytes;
@@ -86,6 +85,7 @@ KvCapacity kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineP
 
 KvCapacity fitting_kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                const KvSettings& settings) {
+  gpu.need({"memory"}, "the size of the KV cache");
   const KvCapacity kv = kv_capacity(gpu, llm, engine, settings);
   if (kv.blocks > Blocks(0)) return kv;
   const std::string what =

@@ -41,7 +41,7 @@ struct KvSettings {
 
 /// Every term, per GPU.
 struct KvCapacity {
-  Bytes memory{};
+  Bytes memory{};  // 0: the profile leaves it open, and so budget, available and blocks say nothing
   Bytes budget{};  // memory * utilisation, whole bytes
   Bytes weights{};
   Bytes activations{};
@@ -55,8 +55,9 @@ struct KvCapacity {
 [[nodiscard]] KvCapacity kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                      const KvSettings& settings);
 
-/// Like kv_capacity, but throws ConfigError as well when not one block fits: by how much, and the smallest
-/// tensor_parallel of 2, 4, 8 and 16, within most_tensor_parallel, that would fit, or that none does.
+/// Like kv_capacity, but throws ConfigError as well when the profile leaves the memory open, and when not one block
+/// fits: by how much, and the smallest tensor_parallel of 2, 4, 8 and 16, within most_tensor_parallel, that would fit,
+/// or that none does.
 [[nodiscard]] KvCapacity fitting_kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                              const KvSettings& settings);
 

@@ -215,7 +215,9 @@ std::optional<MixedRow> mixed_row(RowSource& row, const MixedNames& names) {
 std::optional<LayerRow> layer_row(RowSource& row, std::string_view kernel, std::string_view count, bool per_sequence) {
   auto name = row.word(kernel);
   const std::vector<std::string>& known = layer_names();
-  if (name && std::find(known.begin(), known.end(), *name) == known.end()) {
+  const bool is_known = name && std::find(known.begin(), known.end(), *name) != known.end();
+  // Engines have kernels of their own in a layer; what is a letter away from a known one is a slip.
+  if (name && !is_known && (per_sequence || name->empty() || !slip_of(*name, known).empty())) {
     row.bad(kernel, fmt::format("unknown layer \"{}\"", excerpt(*name)), allowed_text(*name, known));
     name.reset();
   }

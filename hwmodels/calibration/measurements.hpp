@@ -123,8 +123,9 @@ struct HostRow {
 
 /// One kernel of one model, by the tokens of the iteration or, for `per_sequence`, by the sequences that are sampled.
 struct LayerRow {
-  std::string kernel;  // qkv_proj, o_proj, gate_up_proj, down_proj, act_fn, layernorm, rotary_emb, embedding,
-                       // final_layernorm, lm_head, sampler
+  std::string
+      kernel;  // by tokens any other name as well: a kernel that runs once in every layer. Known: qkv_proj, o_proj,
+               // gate_up_proj, down_proj, act_fn, layernorm, rotary_emb, embedding, final_layernorm, lm_head, sampler
   bool per_sequence = false;
   std::int64_t count = 0;  // tokens or sequences
   double seconds = 0.0;

@@ -77,6 +77,13 @@ class TableRanges {
   RangeTally context_;
 };
 
+constexpr std::array<std::string_view, 9> kKnownLayers{"qkv_proj",   "o_proj",    "gate_up_proj",
+                                                       "down_proj",  "act_fn",    "layernorm",
+                                                       "rotary_emb", "embedding", "final_layernorm"};
+bool is_known_layer(std::string_view kernel) {
+  return std::find(kKnownLayers.begin(), kKnownLayers.end(), kernel) != kKnownLayers.end();
+}
+
 class TableModel final : public ExecutionModel {
  public:
   TableModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const OpScales& scales)
@@ -162,6 +169,9 @@ class TableModel final : public ExecutionModel {
     last_.layer.memory +=
         scales_.gemm * (norms_ * at(tables_.per_token, "layernorm", tokens) +
                         at(tables_.per_token, "rotary_emb", tokens) + at(tables_.per_token, "act_fn", tokens));
+    for (const auto& [kernel, curve] : tables_.per_token) {
+      if (!is_known_layer(kernel)) last_.layer.memory += scales_.gemm * curve.at(tokens);
+    }
     last_.embedding = scales_.gemm * at(tables_.per_token, "embedding", tokens);
     last_.final_norm = scales_.gemm * at(tables_.per_token, "final_layernorm", tokens);
     return last_;
@@ -241,6 +251,14 @@ class LoggedIterations final : public ExecutionModel {
 };
 
 }  // namespace
+
+std::vector<std::string> unknown_layers(const LayerTables& tables) {
+  std::vector<std::string> names;
+  for (const auto& [kernel, curve] : tables.per_token) {
+    if (!is_known_layer(kernel)) names.push_back(kernel);
+  }
+  return names;
+}
 
 std::string missing_from(const LayerTables& tables) {
   for (const char* kernel : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {

@@ -3,7 +3,8 @@
 // Layer tables (latency_model=tables), in seconds; n tokens, s sampled sequences; every name is a table by tokens,
 // lm_head and sampler by sequences
 //   layer      = layer_norms layernorm(n) + qkv_proj(n) + rotary_emb(n) + attention + o_proj(n) + gate_up_proj(n)
-//                + act_fn(n) + down_proj(n)
+//                + act_fn(n) + down_proj(n) + any table by another name, which is a kernel that runs once in every
+//                layer
 //   attention  = the measured grid at (chunk, its context, decodes, mean context of decodes); the longest context does
 //                not count: the tables have equal ones. Of several chunks, which no table holds, each takes what it
 //                takes alone beyond the shortest call of the grid, and the decodes what they add to one chunk of all
@@ -25,6 +26,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
@@ -33,6 +35,8 @@
 
 namespace spillway::hwmodels {
 
+/// Tables by tokens whose names say nothing.
+[[nodiscard]] std::vector<std::string> unknown_layers(const LayerTables& tables);
 /// What of a model's layers these tables do not tell: "o_proj", "attention of chunks"; empty: nothing.
 [[nodiscard]] std::string missing_from(const LayerTables& tables);
 /// Why the profile's tables cannot tell the time of this model: there are none, one is missing, they were measured on

@@ -213,6 +213,10 @@ class Assembler {
                     "memory.gpu_kv", "raise it, or lower memory.block_tokens");
       return false;
     }
+    if (capacity_.memory == Bytes(0)) {
+      assembly_.setup.kv_terms = "memory.gpu_kv=" + format_bytes(given);
+      return true;
+    }
     const Bytes total = capacity_.weights + given;
     if (total > capacity_.memory) {
       problems_.add(

@@ -14,6 +14,7 @@
 #include "hwmodels/calibration/consistency.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/catalog.hpp"
+#include "hwmodels/models/logged_models.hpp"
 #include "sim/cli/output.hpp"
 #include "sim/config.hpp"
 #include "sim/printable.hpp"
@@ -136,6 +137,13 @@ void print_limits(const hwmodels::FittedKernels& fitted) {
   }
   if (fitted.layers && !fitted.layers->model.per_sequence.contains("lm_head")) {
     fmt::print(stderr, "no table holds lm_head: latency_model=tables leaves the output layer out\n");
+  }
+  if (fitted.layers) {
+    const std::vector<std::string> unknown = hwmodels::unknown_layers(fitted.layers->model);
+    if (!unknown.empty()) {
+      fmt::print(stderr, "not known by name, so taken to run once in every layer: {}\n",
+                 printable(fmt::format("{}", fmt::join(unknown, ", "))));
+    }
   }
   if (!fitted.host) return;
   fmt::print(stderr,

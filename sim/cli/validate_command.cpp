@@ -10,6 +10,7 @@
 
 #include "hwmodels/external_names.hpp"
 #include "hwmodels/kv_capacity.hpp"
+#include "hwmodels/models/logged_models.hpp"
 #include "sim/cli/assemble.hpp"
 #include "sim/cli/output.hpp"
 #include "sim/cli/replications.hpp"
@@ -68,6 +69,24 @@ std::vector<Assignment> settings_of(const traces::EngineLog& log, const std::vec
   return settings;
 }
 
+/// Layers or iterations that a profile gives without saying whose they are: in a validation they are the log's.
+std::optional<Assignment> unnamed_tables(const std::vector<Assignment>& settings) {
+  if (names(settings, "latency_model")) return std::nullopt;
+  const auto hardware = std::find_if(settings.begin(), settings.end(),
+                                     [](const Assignment& one) { return one.key == "hardware" && one.text; });
+  if (hardware == settings.end()) return std::nullopt;
+  try {
+    const hwmodels::FittedKernels& fitted = hwmodels::load_hardware(*hardware->text).gpu.fitted;
+    const bool layers =
+        fitted.layers && fitted.layers->model.model.empty() && hwmodels::missing_from(fitted.layers->model).empty();
+    const bool iterations = !fitted.complete() && fitted.iteration && fitted.iteration->model.model.empty();
+    if (!layers && !iterations) return std::nullopt;
+    return Assignment{"latency_model", layers ? "tables" : "iterations", Origin::file, hardware->where};
+  } catch (const UserError&) {
+    return std::nullopt;  // told when the run is put together
+  }
+}
+
 /// memory.gpu_kv is that of the logged blocks, whose size the resolved model and formats determine.
 void set_kv_blocks(const traces::EngineLog& log, const std::vector<Assignment>& given, ResolvedConfig& config,
                    const std::function<ResolvedConfig(const std::vector<Assignment>&)>& resolve) {
@@ -94,6 +113,9 @@ ResolvedConfig resolve_log(const traces::EngineLog& log, const std::vector<std::
   const bool hits = log.prefix_caching && names(given, "workload.trace");
   base.push_back({"engine.prefix_caching", hits ? "true" : "false", Origin::file,
                   meta_of(log, "/kv_cache/enable_prefix_caching")});
+  std::vector<Assignment> known = base;
+  known.insert(known.end(), given.begin(), given.end());
+  if (auto tables = unnamed_tables(known)) base.push_back(std::move(*tables));
   const std::vector<Parameter> table = parameter_table();
   const auto resolve = [&](const std::vector<Assignment>& more) {
     std::vector<Assignment> all = base;
@@ -202,6 +224,13 @@ void set_load(const traces::EngineLog& log, const Replay& replay, Validation& va
 void add_warnings(const traces::EngineLog& log, bool token_ids, Validation& validation) {
   std::vector<std::string>& warnings = validation.run.warnings;
   warnings.insert(warnings.end(), log.warnings.begin(), log.warnings.end());
+  const ResolvedKey& model = validation.run.config.key("latency_model");
+  if (model.origin == Origin::file && !model.where.empty()) {
+    warnings.push_back(fmt::format(
+        "{} does not say whose {} it holds: taken to be those of {} (calibrate fit --model "
+        "says it)",
+        validation.run.setup.gpu, model.text == "tables" ? "layers" : "iterations", validation.run.setup.model));
+  }
   if (log.prefix_caching && !token_ids) {
     warnings.emplace_back(
         "the engine ran with prefix caching and no token ids are given: every prompt is computed in full here; "

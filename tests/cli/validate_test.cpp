@@ -188,6 +188,51 @@ TEST_F(Validate, DevicesAndModelsWithoutAProfile) {
               AllOf(HasSubstr("the log does not name its hardware"), HasSubstr("the log does not name its model")));
 }
 
+/// The four multiplications of a layer at 500 us each, and more rows.
+std::string layers_with(const std::string& more) {
+  std::string text = "layer,tokens,time_us\n";
+  for (const char* layer : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {
+    for (const int tokens : {1, 64, 512, 2048}) text += std::string(layer) + "," + std::to_string(tokens) + ",500\n";
+  }
+  return text + more;
+}
+
+TEST_F(Validate, AProfileOfTablesAlone_NeedsNothingElse) {
+  // Neither --base nor --model: memory and links are null, and the tables are the logged model's. Attention takes 100
+  // us.
+  write_log(meta(), {row(0, 10.0, 10.5, 10.7), row(1, 40.0, 40.5, 40.7)});
+  std::string calls = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n";
+  for (const char* chunk : {"0,0", "512,0", "512,1024", "2048,0", "2048,1024"}) {
+    for (const char* decodes : {"0,0", "1,128", "1,4096", "64,128", "64,4096"}) {
+      if (std::string(chunk) + decodes != "0,00,0") calls += std::string(chunk) + "," + decodes + ",100\n";
+    }
+  }
+  write_text(file("calls.csv"), calls);
+  write_text(file("dense.csv"), layers_with(""));
+  ASSERT_EQ(spillway({"calibrate", "fit", "dense.csv", "calls.csv", "-o", "tables.json"}).code, 0);
+  const Output output = spillway({"validate", "log", "hardware=./tables.json", "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const json result = json::parse(output.out);
+  EXPECT_EQ(result["run"]["setup"]["latency_model"], "tables");
+  EXPECT_THAT(result["run"]["warnings"].dump(),
+              HasSubstr("tables does not say whose layers it holds: taken to be those of llama-3.1-8b"));
+  // 32 layers of 4 x 500 + 100 us, every iteration.
+  EXPECT_NEAR(result["metrics"]["mean_ttft_ms"]["simulated"].get<double>(), 67.2, 1e-6);
+  EXPECT_NEAR(result["metrics"]["mean_tpot_ms"]["simulated"].get<double>(), 67.2, 1e-6);
+  // A kernel of the engine's own counts once in every layer: 32 x 10 us more. A slip of a known name is refused.
+  write_text(file("dense.csv"), layers_with("qk_norm,1,10\nqk_norm,64,10\nqk_norm,2048,10\n"));
+  const Output fit = spillway({"calibrate", "fit", "dense.csv", "calls.csv", "-o", "tables.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.err, HasSubstr("not known by name, so taken to run once in every layer: qk_norm"));
+  const Output more = spillway({"validate", "log", "hardware=./tables.json", "--json"});
+  ASSERT_EQ(more.code, 0) << more.err;
+  EXPECT_NEAR(json::parse(more.out)["metrics"]["mean_tpot_ms"]["simulated"].get<double>(), 67.52, 1e-6);
+  write_text(file("dense.csv"), layers_with("act_fm,1,10\n"));
+  const Output slip = spillway({"calibrate", "fit", "dense.csv", "calls.csv", "-o", "tables.json"});
+  EXPECT_EQ(slip.code, 3);
+  EXPECT_THAT(slip.err, HasSubstr("did you mean \"act_fn\"?"));
+}
+
 TEST_F(Validate, RequestsThatDidNotFinish) {
   json aborted = row(1, 10.1, 10.5, 10.7);
   aborted["finish_reason"] = "abort";
