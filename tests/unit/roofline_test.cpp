@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <vector>
 
 namespace spillway::hwmodels {
 namespace {
@@ -261,10 +262,15 @@ TEST(Roofline, Make_WhenTensorParallelIsImpossible_ThenSaysWhy) {
 /// Calls `check(model, name)` for every embedded GPU, model and engine.
 template <class Check>
 void for_every_model(Check check) {
-  for (const std::string& gpu : gpu_names()) {
-    for (const std::string& llm : llm_names()) {
-      for (const std::string& engine : engine_names()) {
-        check(*make_roofline(load_gpu(gpu), load_llm(llm), load_engine(engine), 1, 2), gpu + " " + llm + " " + engine);
+  std::vector<LlmModel> llms;
+  for (const std::string& llm : llm_names()) llms.push_back(load_llm(llm));
+  std::vector<EngineProfile> engines;
+  for (const std::string& engine : engine_names()) engines.push_back(load_engine(engine));
+  for (const std::string& name : gpu_names()) {
+    const GpuProfile gpu = load_gpu(name);
+    for (const LlmModel& llm : llms) {
+      for (const EngineProfile& engine : engines) {
+        check(*make_roofline(gpu, llm, engine, 1, 2), name + " " + llm.file.name + " " + engine.file.name);
       }
     }
   }
