@@ -86,9 +86,9 @@ TEST(Roofline, Iteration_WhenOneSequenceDecodes_ThenEqualsTheHandDerivation) {
 TEST(Roofline, Iteration_WhenTimesAreScaled_ThenEachPartIs) {
   const IterationTime time = make_roofline(test_gpu(), test_llm(), no_engine(), 1, 2, {.gemm = 2.0, .attention = 3.0})
                                  ->iteration(decode(1, 100));
-  EXPECT_EQ(time.before, Duration(2 * 1'008));
-  EXPECT_EQ(time.layer, Duration(2 * 45'128 + 3 * 2'816));
-  EXPECT_EQ(time.after, Duration(2 * 42'060));
+  EXPECT_EQ(time.before, Duration(1'008) * 2);
+  EXPECT_EQ(time.layer, Duration(45'128) * 2 + Duration(2'816) * 3);
+  EXPECT_EQ(time.after, Duration(42'060) * 2);
 }
 
 // 1,000 new tokens after 500 computed ones, no token emitted. GEMMs, all compute bound, 2 * 1000 i o / 50e12 FLOP/s:
