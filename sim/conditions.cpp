@@ -84,22 +84,22 @@ std::optional<Condition> parse_form(const std::string& text, const std::string& 
   return condition;
 }
 
-/// Says why a name without a statistic, or with an unknown one, cannot stand in a condition.
-Problem refuse_metric(const Condition& condition, const std::string& where) {
-  const std::string& name = condition.metric;
+/// Says why a name without a statistic, or with an unknown one, is no figure of a run. `context` is put behind the
+/// name.
+Problem refuse_metric(const std::string& name, const std::string& context, const std::string& where) {
   if (find_definition(name, true) != nullptr) {
     const bool itl = name == "itl_ms";
-    return {fmt::format("\"{}\" in \"{}\" has no statistic", name, condition.text), where,
+    return {fmt::format("\"{}\"{} has no statistic", name, context), where,
             fmt::format("say which one, as in p99_{}{}", name,
                         itl ? "; the gaps of single requests are not kept, tpot_ms is their mean" : "")};
   }
   const auto [statistic, base] = split_statistic(name);
   if (find_definition(base, true) != nullptr) {
-    return {fmt::format("unknown statistic \"{}\" in \"{}\"", statistic, condition.text), where,
+    return {fmt::format("unknown statistic \"{}\"{}", statistic, context.empty() ? " of " + name : context), where,
             "use mean, median, std, min, max or a percentile from p0 to p100"};
   }
   const std::string nearest = nearest_name(name, all_names());
-  return {fmt::format("unknown metric \"{}\" in \"{}\"", name, condition.text), where,
+  return {fmt::format("unknown metric \"{}\"{}", name, context), where,
           nearest.empty() ? "`spillway list metrics` names them all" : fmt::format("did you mean \"{}\"?", nearest)};
 }
 
@@ -142,10 +142,18 @@ std::vector<Condition> parse_conditions(const std::string& text, const std::stri
     if (run_level || (per_request && per_request_latency(condition->metric))) {
       conditions.push_back(*std::move(condition));
     } else {
-      problems.push_back(refuse_metric(*condition, where));
+      problems.push_back(refuse_metric(condition->metric, fmt::format(" in \"{}\"", condition->text), where));
     }
   }
   return conditions;
+}
+
+std::optional<std::string> parse_metric(const std::string& text, const std::string& where,
+                                        std::vector<Problem>& problems) {
+  const std::string name(trimmed(text));
+  if (auto metric = run_metric(name)) return metric;
+  problems.push_back(refuse_metric(name, "", where));
+  return std::nullopt;
 }
 
 std::vector<double> percentiles_of(const std::vector<Condition>& conditions) {

@@ -33,6 +33,19 @@ bool readable_file(const std::string& path) {
   return special || (!is_folder(path) && std::ifstream(path).good());
 }
 
+const Parameter* find_in(const std::vector<Parameter>& table, const std::string& key) {
+  const auto it = std::find_if(table.begin(), table.end(), [&](const Parameter& p) { return p.name == key; });
+  return it == table.end() ? nullptr : &*it;
+}
+
+/// {"policy": {"name": "pie"}}: a group's own value.
+std::string own_key(const std::vector<Parameter>& table, const std::string& key) {
+  constexpr std::string_view kName = ".name";
+  if (!key.ends_with(kName) || find_in(table, key) != nullptr) return key;
+  const std::string group = key.substr(0, key.size() - kName.size());
+  return find_in(table, group) != nullptr ? group : key;
+}
+
 class Resolver {
  public:
   Resolver(std::vector<Parameter> table, std::vector<Problem> problems)
@@ -61,18 +74,7 @@ class Resolver {
   }
 
  private:
-  [[nodiscard]] const Parameter* find(const std::string& key) const {
-    const auto it = std::find_if(table_.begin(), table_.end(), [&](const Parameter& p) { return p.name == key; });
-    return it == table_.end() ? nullptr : &*it;
-  }
-
-  /// {"policy": {"name": "pie"}}: a group's own value.
-  [[nodiscard]] std::string own_key(const std::string& key) const {
-    constexpr std::string_view kName = ".name";
-    if (!key.ends_with(kName) || find(key) != nullptr) return key;
-    const std::string group = key.substr(0, key.size() - kName.size());
-    return find(group) != nullptr ? group : key;
-  }
+  [[nodiscard]] const Parameter* find(const std::string& key) const { return find_in(table_, key); }
 
   /// The policy's own keys join the table before any other key is looked at. Which policy is known even when its
   /// assignment is faulty: then the default, so that the other keys can be checked.
@@ -82,7 +84,7 @@ class Resolver {
     std::string name = policy->default_value;
     Origin strongest = Origin::standard;
     for (const Assignment& assignment : assignments) {
-      if (own_key(assignment.key) != "policy" || assignment.origin < strongest) continue;
+      if (own_key(table_, assignment.key) != "policy" || assignment.origin < strongest) continue;
       name = assignment.text.value_or(policy->default_value);
       strongest = assignment.origin;
     }
@@ -94,10 +96,14 @@ class Resolver {
   }
 
   void take(const Assignment& assignment) {
-    const std::string key = own_key(assignment.key);
+    const std::string key = own_key(table_, assignment.key);
     if (find(key) == nullptr) {
       if (policy_known_ || !key.starts_with("policy.")) report_unknown(key, assignment.where);
       return;
+    }
+    if (assignment.list) {
+      problems_.push_back({key + " is a list; one value is needed", assignment.where,
+                           "give a single value; spillway sweep takes several"});
     }
     const auto [it, added] = given_.try_emplace(key, assignment);
     if (added) return;
@@ -204,6 +210,14 @@ class Resolver {
 std::string_view origin_name(Origin origin) {
   constexpr std::array<std::string_view, 5> kNames{"default", "policy default", "file", "environment", "argument"};
   return kNames[static_cast<std::size_t>(origin)];
+}
+
+const Parameter* find_parameter(const std::vector<Parameter>& table, const std::string& key) {
+  if (const Parameter* parameter = find_in(table, own_key(table, key))) return parameter;
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+    if (const Parameter* parameter = find_in(info->parameters, key)) return parameter;
+  }
+  return nullptr;
 }
 
 const ResolvedKey& ResolvedConfig::key(const std::string& name) const {

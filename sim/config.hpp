@@ -63,7 +63,11 @@ struct Assignment {
   std::optional<std::string> text;  // empty: null, as if the key were not there
   Origin origin = Origin::argument;
   std::string where;  // "config.json:14 (/memory/gpu_kv)", "argument memory.gpu_kv=40" or "environment SPILLWAY_SEED=2"
+  /// The values of a JSON list, of which a run takes none and a sweep each in turn; then there is no text.
+  std::optional<std::vector<std::string>> list{};
 };
+/// The key of the table, or of any policy, that is meant: "policy" for "policy.name". Empty when there is none.
+[[nodiscard]] const Parameter* find_parameter(const std::vector<Parameter>& table, const std::string& key);
 
 /// The keys of a configuration: JSON with comments, keys flat ("engine.max_num_seqs") or as nested objects, in which
 /// "name" stands for the group's own value ({"policy": {"name": "pie"}}). `name` is what messages call the file.

@@ -55,17 +55,24 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(number_float_t, const string_t& digits) override { return value(digits); }
   bool string(string_t& text) override { return value(text); }
   bool binary(binary_t&) override { return value(std::nullopt); }
-  bool start_object(std::size_t) override { return true; }
+  bool start_object(std::size_t) override {
+    if (arrays_ > 0) complain("holds more than plain values");
+    return true;
+  }
   bool end_object() override {
     if (arrays_ == 0 && !path_.empty()) path_.pop_back();
     return true;
   }
   bool start_array(std::size_t) override {
-    if (arrays_++ == 0) complain("is a list; one value is needed");
+    if (path_.empty() || arrays_ > 0) complain(path_.empty() ? "is a list" : "holds more than plain values");
+    ++arrays_;
+    list_.clear();
     return true;
   }
   bool end_array() override {
-    if (--arrays_ == 0 && !path_.empty()) path_.pop_back();
+    if (--arrays_ > 0 || path_.empty()) return true;
+    assignments_.push_back({fmt::format("{}", fmt::join(path_, ".")), std::nullopt, Origin::file, where(), list_});
+    path_.pop_back();
     return true;
   }
   bool key(string_t& name) override {
@@ -84,18 +91,21 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   bool value(std::optional<std::string> text) {
-    if (arrays_ > 0) return true;
+    if (arrays_ > 0) {
+      list_.push_back(text.value_or("null"));
+      return true;
+    }
     if (path_.empty()) {
       complain("is not an object of keys and values");
       return true;
     }
-    assignments_.push_back({fmt::format("{}", fmt::join(path_, ".")), std::move(text), Origin::file, where()});
+    assignments_.push_back({fmt::format("{}", fmt::join(path_, ".")), std::move(text), Origin::file, where(), {}});
     path_.pop_back();
     return true;
   }
   void complain(const std::string& what) {
     problems_.push_back({(path_.empty() ? "the file" : fmt::format("{}", fmt::join(path_, "."))) + " " + what, where(),
-                         path_.empty() ? R"(write {"key": value, ...})" : "give a single value"});
+                         path_.empty() ? R"(write {"key": value, ...})" : "give numbers, texts, true or false"});
   }
   [[nodiscard]] std::string where() const {
     std::string pointer;
@@ -113,6 +123,7 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Problem>& problems_;
   std::vector<Assignment> assignments_;
   std::vector<std::string> path_;
+  std::vector<std::string> list_;
   std::ptrdiff_t line_ = 1;
   int arrays_ = 0;
 };
@@ -151,7 +162,7 @@ std::vector<Assignment> parse_arguments(std::span<const std::string> arguments, 
     }
     std::optional<std::string> text = argument.substr(equals + 1);
     if (*text == "null") text.reset();
-    assignments.push_back({argument.substr(0, equals), std::move(text), Origin::argument, where});
+    assignments.push_back({argument.substr(0, equals), std::move(text), Origin::argument, where, {}});
   }
   return assignments;
 }

@@ -168,6 +168,7 @@ void add_slos(std::vector<Parameter>& table) {
                    .type = ParameterType::text,
                    .unit = "-",
                    .default_value = "",
+                   .takes_list = true,
                    .doc = "Conditions on the whole run, separated by commas, such as p99_ttft_ms<1000",
                    .source = "Spillway: service-level objectives are often stated as percentiles; none by default"});
 }

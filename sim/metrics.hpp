@@ -44,9 +44,10 @@ struct Metric {
   std::string name;  // <statistic>_<metric>_<unit>
   std::string unit;
   std::optional<double> value;
-  std::int64_t n = 0;                  // samples behind it
-  double relative_error = 0.0;         // of a sketched quantile
-  std::optional<double> half_width{};  // 95% t-interval over replications
+  std::int64_t n = 0;                                 // samples behind it
+  double relative_error = 0.0;                        // of a sketched quantile
+  std::optional<double> half_width{};                 // 95% t-interval over replications
+  std::vector<std::optional<double>> replications{};  // its value in each of them; empty when there is but one
 };
 
 /// Comparison of a metric with a limit: "ttft_ms<500", "p99_ttft_ms>800".
@@ -63,6 +64,9 @@ struct Condition {
 /// condition is spelt as in RunStatistics ("p99.90_ttft_ms" becomes "p99.9_ttft_ms").
 [[nodiscard]] std::vector<Condition> parse_conditions(const std::string& text, const std::string& where,
                                                       bool per_request, std::vector<Problem>& problems);
+/// The name under which RunStatistics lists the metric that `text` names; appends a Problem when there is none.
+[[nodiscard]] std::optional<std::string> parse_metric(const std::string& text, const std::string& where,
+                                                      std::vector<Problem>& problems);
 /// The latency that a per-request condition such as "ttft_ms<500" speaks of; empty when it has a statistic or is
 /// unknown.
 [[nodiscard]] std::optional<Latency> per_request_latency(const std::string& metric);

@@ -45,7 +45,8 @@ Metric combine_metric(const Metric& first, const std::vector<RunStatistics>& run
   std::vector<double> values;
   for (const RunStatistics& run : runs) {
     const Metric* metric = run.find(first.name);
-    if (metric == nullptr || !metric->value) continue;
+    combined.replications.push_back(metric != nullptr ? metric->value : std::nullopt);
+    if (!combined.replications.back()) continue;
     values.push_back(*metric->value);
     combined.relative_error = std::max(combined.relative_error, metric->relative_error);
   }

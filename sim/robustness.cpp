@@ -83,7 +83,8 @@ std::optional<LargestChange> largest_change(const Robustness& robustness) {
   return largest;
 }
 
-std::optional<RankingFlip> first_flip(std::span<const PolicyFigures> policies, Better better) {
+std::optional<RankingFlip> first_flip(std::span<const PolicyFigures> policies, Better better,
+                                      const std::function<bool(std::size_t, std::size_t)>& ranked) {
   const std::size_t count = policies.empty() ? 0 : policies.front().perturbed.size();
   for (const PolicyFigures& policy : policies) {
     SPILLWAY_CHECK(policy.perturbed.size() == count, "every policy is run under the same perturbations");
@@ -91,6 +92,7 @@ std::optional<RankingFlip> first_flip(std::span<const PolicyFigures> policies, B
   for (std::size_t p = 0; p < count; ++p) {
     for (std::size_t i = 0; i < policies.size(); ++i) {
       for (std::size_t j = i + 1; j < policies.size(); ++j) {
+        if (ranked && !ranked(i, j)) continue;
         const int before = order(policies[i].base, policies[j].base, better);
         const int after = order(policies[i].perturbed[p], policies[j].perturbed[p], better);
         if (before * after >= 0) continue;

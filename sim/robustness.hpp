@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,13 +20,14 @@ namespace spillway {
 /// A class of work whose time is changed.
 struct OpClass {
   std::string_view name;
+  std::string_view key;  // in JSON
   double OpScales::*scale;
 };
-inline constexpr std::array<OpClass, 5> kOpClasses{{{"GEMM", &OpScales::gemm},
-                                                    {"attention", &OpScales::attention},
-                                                    {"copies", &OpScales::copies},
-                                                    {"host", &OpScales::host},
-                                                    {"CPU", &OpScales::cpu}}};
+inline constexpr std::array<OpClass, 5> kOpClasses{{{"GEMM", "gemm", &OpScales::gemm},
+                                                    {"attention", "attention", &OpScales::attention},
+                                                    {"copies", "copies", &OpScales::copies},
+                                                    {"host", "host", &OpScales::host},
+                                                    {"CPU", "cpu", &OpScales::cpu}}};
 
 /// One run with changed times.
 struct Perturbation {
@@ -88,7 +90,9 @@ struct RankingFlip {
 };
 /// The first perturbation under which some pair of policies is strictly in the other order than under the base, where
 /// it must be strictly ordered too: ties are no flips. Of several pairs the first in list order. Every policy must have
-/// the same number of perturbed figures. O(perturbations * policies^2).
-[[nodiscard]] std::optional<RankingFlip> first_flip(std::span<const PolicyFigures> policies, Better better);
+/// the same number of perturbed figures. Pairs for which `ranked` (of two places, the smaller first) is false have no
+/// order that could flip; without it all pairs have. O(perturbations * policies^2).
+[[nodiscard]] std::optional<RankingFlip> first_flip(std::span<const PolicyFigures> policies, Better better,
+                                                    const std::function<bool(std::size_t, std::size_t)>& ranked = {});
 
 }  // namespace spillway

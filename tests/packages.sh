@@ -5,6 +5,7 @@
 #   tests/packages.sh build          what building the simulator takes
 #   tests/packages.sh build test     and its tests and benchmarks
 #   tests/packages.sh lint           what .ci/run takes beyond that
+#   tests/packages.sh slurm          what tests/slurm.sh takes
 set -euo pipefail
 
 # package|the command that may stand in for it|why
@@ -22,6 +23,7 @@ packages_for() {
       echo "zlib1g-dev||traces that are compressed with gzip"
       echo "libeigen3-dev||fits of latency models to measurements"
       echo "libpcre2-dev||tokens of text, GPT-2"
+      echo "liblua5.4-dev||rules of published claims"
       echo "libsentencepiece-dev||tokens of text, SentencePiece"
       ;;
     test)
@@ -35,8 +37,14 @@ packages_for() {
       echo "clang-tidy|clang-tidy|checks the code"
       echo "ccache|ccache|keeps what was compiled for the next run"
       ;;
+    slurm)
+      echo "munge|munged|lets the parts of Slurm trust each other"
+      echo "slurmctld|slurmctld|Slurm's controller"
+      echo "slurmd|slurmd|runs Slurm's jobs"
+      echo "slurm-client|sbatch|submits and lists Slurm's jobs"
+      ;;
     *)
-      echo "usage: $0 build|test|lint ..." >&2
+      echo "usage: $0 build|test|lint|slurm ..." >&2
       exit 2
       ;;
   esac

@@ -4,7 +4,7 @@
 #   tests/readme.sh [FILE]    default: README.md
 #
 # In a block, a line that starts with "$ " is a command; with a backslash at its end it goes on in the next line. It runs
-# in the repository's root, with build/release first in PATH and no stdin, and must exit with 0, or with N when it ends in
+# in a folder that shows the repository's root without out/, with build/release first in PATH and no stdin, and must exit with 0, or with N when it ends in
 # "# exits N". A line "# exits N" of its own says so for every command of the block. The other lines are output: each must
 # occur, in this order, in what the commands before it in the block have printed (stdout and stderr); spaces count as one, "..."
 # stands for anything. tests/run.sh and .ci/run are not run from here.
@@ -12,6 +12,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 page=${1:-README.md}
 PATH=$PWD/build/release:$PATH
+# What the commands write, out/ above all, must not meet what was there before: they run in a folder that shows
+# everything of the root but that.
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+for entry in *; do
+  [[ $entry == out ]] || ln -s "$PWD/$entry" "$place/$entry"
+done
+cd "$place"
 time_limit=600  # seconds for one command
 
 failures=0

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "hwmodels/models/simple_kernels.hpp"
 #include "sim/text.hpp"
 
 namespace spillway::hwmodels {
@@ -23,9 +24,11 @@ struct Dtype {
 constexpr std::array<Dtype, 5> kDtypes{{{"bf16", 2}, {"fp16", 2}, {"fp8", 1}, {"int8", 1}, {"fp32", 4}}};
 
 const std::vector<std::string>& layer_names() {
-  static const std::vector<std::string> kNames{"qkv_proj",        "o_proj",    "gate_up_proj", "down_proj",
-                                               "act_fn",          "layernorm", "rotary_emb",   "embedding",
-                                               "final_layernorm", "lm_head",   "sampler"};
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names(kLayersByTokens.begin(), kLayersByTokens.end());
+    names.insert(names.end(), kLayersBySequences.begin(), kLayersBySequences.end());
+    return names;
+  }();
   return kNames;
 }
 

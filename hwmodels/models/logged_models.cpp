@@ -77,11 +77,8 @@ class TableRanges {
   RangeTally context_;
 };
 
-constexpr std::array<std::string_view, 9> kKnownLayers{"qkv_proj",   "o_proj",    "gate_up_proj",
-                                                       "down_proj",  "act_fn",    "layernorm",
-                                                       "rotary_emb", "embedding", "final_layernorm"};
 bool is_known_layer(std::string_view kernel) {
-  return std::find(kKnownLayers.begin(), kKnownLayers.end(), kernel) != kKnownLayers.end();
+  return std::find(kLayersByTokens.begin(), kLayersByTokens.end(), kernel) != kLayersByTokens.end();
 }
 
 class TableModel final : public ExecutionModel {

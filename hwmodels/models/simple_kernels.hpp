@@ -2,9 +2,11 @@
 // host work, whole layers and iterations.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
@@ -68,6 +70,12 @@ struct HostModel {
   double per_sequence_seconds = 0.0;
   [[nodiscard]] double seconds(std::int64_t sequences) const;
 };
+
+/// The kernels that profilers of engines name, by the tokens of an iteration and by the sequences that are sampled.
+inline constexpr std::array<std::string_view, 9> kLayersByTokens{"qkv_proj",   "o_proj",    "gate_up_proj",
+                                                                 "down_proj",  "act_fn",    "layernorm",
+                                                                 "rotary_emb", "embedding", "final_layernorm"};
+inline constexpr std::array<std::string_view, 2> kLayersBySequences{"lm_head", "sampler"};
 
 /// Measured kernels of one model, as an engine's profiler logs them.
 struct LayerTables {

@@ -10,6 +10,7 @@ struct OpScales {
   double copies = 1.0;  // between host and GPU
   double host = 1.0;    // the engine's host side: launch floor, time per iteration and per sequence
   double cpu = 1.0;     // attention on the CPU; no policy has any yet
+  bool operator==(const OpScales&) const = default;
 };
 
 }  // namespace spillway

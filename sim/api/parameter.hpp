@@ -43,6 +43,7 @@ struct Parameter {
   bool above_minimum = false;  // the minimum itself is not allowed
   std::vector<std::string> choices{};
   bool takes_folder = false;  // where a file will do: the folder that holds it, too
+  bool takes_list = false;    // its text is a list itself: commas part none of a sweep's values
   std::string doc;
   std::string source;  // where the parameter or its default comes from
 };

@@ -21,14 +21,15 @@ std::vector<Assignment> parse_slos(const std::vector<std::string>& texts, std::v
       if (!per_request_latency(condition.metric)) {
         run += (run.empty() ? "" : ",") + condition.text;
       } else if (condition.op == Condition::Op::less) {
-        assignments.push_back({"slo." + condition.metric, fmt::format("{}", condition.limit), Origin::argument, where});
+        assignments.push_back(
+            {"slo." + condition.metric, fmt::format("{}", condition.limit), Origin::argument, where, {}});
       } else {
         problems.push_back({fmt::format("\"{}\": an SLO of single requests is an upper limit", condition.text), where,
                             fmt::format("write {}<{}", condition.metric, condition.limit)});
       }
     }
   }
-  if (!run.empty()) assignments.push_back({"slo.run", run, Origin::argument, "--slo"});
+  if (!run.empty()) assignments.push_back({"slo.run", run, Origin::argument, "--slo", {}});
   return assignments;
 }
 
@@ -39,8 +40,8 @@ std::vector<Parameter> parameter_table() {
                            traces::workload_parameters());
 }
 
-ResolvedConfig resolve_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
-                                 std::vector<Problem> problems) {
+std::vector<Assignment> given_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
+                                        std::vector<Problem>& problems) {
   std::vector<std::string> pairs;
   std::vector<std::string> files;
   for (const std::string& argument : arguments) {
@@ -55,13 +56,18 @@ ResolvedConfig resolve_arguments(const std::vector<std::string>& arguments, cons
   for (const std::string& file : files) {
     if (files.size() == 1) assignments = read_config_file(file, problems);
   }
-  const std::vector<Parameter> table = parameter_table();
-  for (auto& assignment : parse_environment(spillway_environment(), table, other_variables(), problems)) {
+  for (auto& assignment : parse_environment(spillway_environment(), parameter_table(), other_variables(), problems)) {
     assignments.push_back(std::move(assignment));
   }
   for (auto& assignment : parse_arguments(pairs, problems)) assignments.push_back(std::move(assignment));
   for (auto& assignment : parse_slos(slos, problems)) assignments.push_back(std::move(assignment));
-  return resolve_config(table, assignments, std::move(problems));
+  return assignments;
+}
+
+ResolvedConfig resolve_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
+                                 std::vector<Problem> problems) {
+  const std::vector<Assignment> assignments = given_arguments(arguments, slos, problems);
+  return resolve_config(parameter_table(), assignments, std::move(problems));
 }
 
 }  // namespace spillway::cli

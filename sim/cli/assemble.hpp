@@ -24,6 +24,11 @@ namespace spillway::cli {
 [[nodiscard]] ResolvedConfig resolve_arguments(const std::vector<std::string>& arguments,
                                                const std::vector<std::string>& slos, std::vector<Problem> problems);
 
+/// The same as they were given, not yet resolved.
+[[nodiscard]] std::vector<Assignment> given_arguments(const std::vector<std::string>& arguments,
+                                                      const std::vector<std::string>& slos,
+                                                      std::vector<Problem>& problems);
+
 /// What a run is made of. `config` is moved in, so settings stay valid as long as the assembly.
 struct Assembly {
   ResolvedConfig config;

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "hwmodels/calibration/calibration.hpp"
@@ -165,30 +167,34 @@ class FitProgress {
 
 std::string stem_of(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
-}  // namespace
-
-ExitCode calibrate_fit(const CalibrateOptions& options) {
-  std::optional<GpuProfile> base;
-  if (!options.base.empty()) base = load(options.base, "--base " + options.base);
+/// What a fit builds on.
+struct FitBase {
+  std::optional<GpuProfile> gpu;
   std::optional<hwmodels::LlmModel> layers_of;
-  if (!options.model.empty()) layers_of = hwmodels::load_llm(options.model);
-  if (!options.out.ends_with(".json")) {
-    throw ConfigError(fmt::format("the profile's name must end in .json, not be {}", options.out), "-o " + options.out,
-                      "hardware=FILE takes such a file");
-  }
-  { const AtomicFile writable(options.out); }  // a fit takes minutes: what cannot be written is told before it
-  Measurements measurements = read(options.files);
-  print_notes(measurements);
-  settle(measurements, limits_of(base ? &*base : nullptr, measurements), layers_of ? &*layers_of : nullptr,
+};
+
+FitBase load_base(const CalibrateOptions& options) {
+  FitBase base;
+  if (!options.base.empty()) base.gpu = load(options.base, "--base " + options.base);
+  if (!options.model.empty()) base.layers_of = hwmodels::load_llm(options.model);
+  return base;
+}
+
+hwmodels::FittedKernels fit_rows(const CalibrateOptions& options, const FitBase& base, Measurements& measurements,
+                                 const std::function<void(std::string_view)>& progress) {
+  const GpuProfile* gpu = base.gpu ? &*base.gpu : nullptr;
+  settle(measurements, limits_of(gpu, measurements), base.layers_of ? &*base.layers_of : nullptr,
          options.drop_inconsistent);
-  const hwmodels::FittedKernels fitted =
-      hwmodels::calibrate(measurements, {base ? &*base : nullptr, options.model}, FitProgress());
-  FitProgress::clear();
+  hwmodels::FittedKernels fitted = hwmodels::calibrate(measurements, {gpu, options.model}, progress);
   if (fitted.empty()) {
+    if (progress) FitProgress::clear();
     throw DataError("no row is left to fit", fmt::format("{}", fmt::join(options.files, ", ")),
                     "rows that cannot be true were left out, and copies are fitted to those of one direction alone");
   }
+  return fitted;
+}
 
+hwmodels::ProfileText text_of(const CalibrateOptions& options, const FitBase& base, const Measurements& measurements) {
   hwmodels::ProfileText text;
   text.path = options.out;
   text.name = options.name.empty() ? stem_of(options.out) : options.name;
@@ -197,9 +203,33 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
   text.stands_for = options.stands_for;
   if (text.stands_for.empty()) {
     const std::string gpu =
-        base ? base->file.stands_for : measurements.device.name.value_or("a GPU that no file names");
+        base.gpu ? base.gpu->file.stands_for : measurements.device.name.value_or("a GPU that no file names");
     text.stands_for = fmt::format("{}; fitted to the files below", gpu);
   }
+  return text;
+}
+
+}  // namespace
+
+std::string fitted_profile(const CalibrateOptions& options) {
+  const FitBase base = load_base(options);
+  Measurements measurements = read(options.files);
+  const hwmodels::FittedKernels fitted = fit_rows(options, base, measurements, {});
+  return hwmodels::profile_text(text_of(options, base, measurements), measurements, fitted);
+}
+
+ExitCode calibrate_fit(const CalibrateOptions& options) {
+  const FitBase base = load_base(options);
+  if (!options.out.ends_with(".json")) {
+    throw ConfigError(fmt::format("the profile's name must end in .json, not be {}", options.out), "-o " + options.out,
+                      "hardware=FILE takes such a file");
+  }
+  { const AtomicFile writable(options.out); }  // a fit takes minutes: what cannot be written is told before it
+  Measurements measurements = read(options.files);
+  print_notes(measurements);
+  const hwmodels::FittedKernels fitted = fit_rows(options, base, measurements, FitProgress());
+  FitProgress::clear();
+  const hwmodels::ProfileText text = text_of(options, base, measurements);
   std::string out = header() + fmt::format("   {}\n", "held out");
   nlohmann::json ops = nlohmann::json::array();
   for (const hwmodels::FitLine& line : hwmodels::fit_lines(fitted)) {
@@ -213,7 +243,7 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
   print_result(options.json ? json_text({{"profile", options.out}, {"ops", ops}}) : out);
   fmt::print(stderr, "wrote {}\n", printable(options.out));
   print_limits(fitted);
-  if (!base) {
+  if (!base.gpu) {
     fmt::print(stderr, "memory, links and datasheet figures are null; a run that takes one names it (--base NAME)\n");
   }
   return ExitCode::ok;

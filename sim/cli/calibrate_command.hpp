@@ -22,6 +22,9 @@ struct CalibrateOptions {
   bool json = false;
 };
 
+/// The text of the profile that calibrate_fit writes to `out`; nothing is written or printed. Throws UserError for
+/// files that cannot be read or contradict themselves or the datasheet.
+[[nodiscard]] std::string fitted_profile(const CalibrateOptions& options);
 /// Fits every op of the files, prints n, median, p95 and bias on held-out rows, and writes the profile once all of it
 /// is done. Throws UserError for files that cannot be read or contradict themselves or the datasheet; nothing is
 /// written then.

@@ -9,6 +9,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/cli/assemble.hpp"
+#include "sim/cli/experiments.hpp"
 #include "sim/cli/list.hpp"
 #include "sim/cli/output.hpp"
 #include "sim/embedded_file.hpp"
@@ -207,6 +208,11 @@ class Candidates {
     } else if (type == "MODEL") {
       add_all(hwmodels::llm_names(), prefix);
       add_files("json", prefix);
+    } else if (type == "KEY") {
+      for (const Parameter& parameter : keys_of_line()) add(prefix + parameter.name);
+    } else if (type == "CLAIM") {
+      add_all(reproducible_names(), prefix);
+      add_files("folders", prefix);
     } else if (type == "SHELL") {
       add_all(completion_shells(), prefix);
     } else if (type == "FILE" || type == "DIR") {
@@ -246,7 +252,9 @@ class Candidates {
   }
 
   void add_setting(const Parameter& parameter) {
-    const std::string prefix = parameter.name + "=";
+    // After a comma the next value of an axis begins.
+    const std::size_t comma = line_.current.rfind(',');
+    const std::string prefix = comma == std::string::npos ? parameter.name + "=" : line_.current.substr(0, comma + 1);
     if (parameter.type == ParameterType::boolean) add_all({"false", "true"}, prefix);
     add_all(parameter.choices, prefix);
     if (parameter.type == ParameterType::text && !parameter.choices.empty()) add_files("files", prefix);

@@ -20,9 +20,9 @@ namespace spillway::cli {
 
 /// What may stand at the end of `line`, the command line up to the cursor, sorted. Subcommands, flags and their values
 /// are those of `app`; the type name of an argument says what it takes: "a|b" one of these, FILE, DIR, NAME (what
-/// `explain` explains), SHELL, "[CONFIG.json] [key=value ...]". Files are left to the shell: ":KIND KEPT PREFIX" stands
-/// for those whose names begin with PREFIX, KEPT to be put in front of each; KIND is json (and folders), files,
-/// folders.
+/// `explain` explains), CLAIM (what `reproduce` runs), SHELL, "[CONFIG.json] [key=value ...]". Files are left to the
+/// shell: ":KIND KEPT PREFIX" stands for those whose names begin with PREFIX, KEPT to be put in front of each; KIND is
+/// json (and folders), files, folders.
 ///
 /// A shell replaces only what follows the last of `breaks` in the word (bash: COMP_WORDBREAKS) or an open quote, so
 /// candidates are without what is in front of it.

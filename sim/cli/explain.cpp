@@ -9,6 +9,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/cli/assemble.hpp"
+#include "sim/cli/experiments.hpp"
 #include "sim/cli/list.hpp"
 #include "sim/cli/output.hpp"
 #include "sim/metrics.hpp"
@@ -199,6 +200,9 @@ std::vector<std::string> explainable_names() {
     for (const Listed& one : listed(kind)) names.push_back(one.name);
   }
   for (const std::string& name : hwmodels::host_names()) names.push_back(name);
+  for (const LoadedExperiment& one : bundled_experiments()) {
+    for (const Claim& claim : one.experiment.claims) names.push_back(claim.id);
+  }
   for (const Parameter& parameter : parameter_table()) names.push_back(parameter.name);
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
     for (const Parameter& parameter : info->parameters) names.push_back(parameter.name);
@@ -227,6 +231,7 @@ std::string explanation(const std::string& name) {
       if (parameter.name == name) text += explain_key(parameter, " of policy " + info->name);
     }
   }
+  text += explain_experiment(name);
   if (text.empty()) text = explain_file(name);
   if (text.empty()) refuse(name);
   return text;

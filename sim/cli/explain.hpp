@@ -20,4 +20,8 @@ namespace spillway::cli {
 /// tried alone and in pairs; what depends on numbers or on three settings at once does not show.
 [[nodiscard]] std::string explain_policy(const PolicyInfo& info);
 
+/// An experiment with its run sets and claims, and a claim with how it is computed: what is called so, inside the
+/// binary. Empty when nothing is.
+[[nodiscard]] std::string explain_experiment(const std::string& name);
+
 }  // namespace spillway::cli

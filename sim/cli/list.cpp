@@ -7,6 +7,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/registry.hpp"
+#include "sim/cli/experiments.hpp"
 #include "sim/cli/output.hpp"
 #include "sim/config.hpp"
 #include "sim/metrics.hpp"
@@ -61,10 +62,21 @@ std::vector<Listed> metrics() {
   return all;
 }
 
+std::vector<Listed> experiments() {
+  std::vector<Listed> all;
+  for (const LoadedExperiment& one : bundled_experiments()) {
+    std::vector<std::string> ids;
+    for (const Claim& claim : one.experiment.claims) ids.push_back(claim.id);
+    all.push_back({one.experiment.name, one.experiment.about, fmt::format("claims: {}", fmt::join(ids, ", "))});
+  }
+  return all;
+}
+
 }  // namespace
 
 const std::vector<std::string>& list_kinds() {
-  static const std::vector<std::string> kKinds{"policies", "hardware", "models", "engines", "workloads", "metrics"};
+  static const std::vector<std::string> kKinds{"policies",  "hardware", "models",     "engines",
+                                               "workloads", "metrics",  "experiments"};
   return kKinds;
 }
 
@@ -75,6 +87,7 @@ std::vector<Listed> listed(const std::string& kind) {
   if (kind == "engines") return data_files(hwmodels::engine_names(), hwmodels::load_engine);
   if (kind == "workloads") return workloads();
   if (kind == "metrics") return metrics();
+  if (kind == "experiments") return experiments();
   throw ConfigError(fmt::format("there is no list of \"{}\"", kind), "list " + kind,
                     suggestion(kind, list_kinds()) + fmt::format("lists: {}", fmt::join(list_kinds(), ", ")));
 }

@@ -12,10 +12,10 @@ namespace spillway::cli {
 struct Listed {
   std::string name;
   std::string summary;
-  std::string details{};  // workloads: statistics and source
+  std::string details{};  // workloads: statistics and source; experiments: their claims
   std::string kind{};     // hardware: GPU or server
 };
-/// policies, hardware, models, engines, workloads, metrics.
+/// policies, hardware, models, engines, workloads, metrics, experiments.
 [[nodiscard]] const std::vector<std::string>& list_kinds();
 /// The things of one kind, in alphabetical order (metrics: in the order of results). Throws ConfigError for another
 /// kind.
@@ -23,7 +23,7 @@ struct Listed {
 
 /// `spillway list KIND`
 [[nodiscard]] ExitCode list(const std::string& kind, bool json);
-/// Whatever `explain` knows: what list prints, every key, and the keys of every policy.
+/// Whatever `explain` knows: what list prints, the claims of experiments, every key, and the keys of every policy.
 [[nodiscard]] std::vector<std::string> explainable_names();
 /// What `spillway explain NAME` prints: everything of that name, whatever its kind; else the model in the file or
 /// folder of that name. ConfigError with the nearest name, or with the keys of a group ("memory"), when there is none;

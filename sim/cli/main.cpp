@@ -8,12 +8,16 @@
 #include <vector>
 
 #include "sim/cli/calibrate_command.hpp"
+#include "sim/cli/compare_command.hpp"
 #include "sim/cli/completion.hpp"
 #include "sim/cli/config_command.hpp"
 #include "sim/cli/environment.hpp"
 #include "sim/cli/list.hpp"
 #include "sim/cli/output.hpp"
+#include "sim/cli/reproduce_command.hpp"
 #include "sim/cli/run.hpp"
+#include "sim/cli/search_command.hpp"
+#include "sim/cli/sweep_command.hpp"
 #include "sim/cli/trace_command.hpp"
 #include "sim/cli/validate_command.hpp"
 #include "sim/config.hpp"
@@ -74,8 +78,127 @@ void add_run(CLI::App& app, RunOptions& options, Command& command) {
   });
 }
 
+/// Flags that the commands for several configurations share.
+template <class Options>
+void add_grid_options(CLI::App& sub, Options& options) {
+  add_arguments(sub, options.arguments);
+  CLI::Option* format =
+      one_of(sub.add_option("--format", options.format, "What stdout gets"), {"table", "json", "csv"});
+  sub.add_flag_callback(
+         "--json", [&options] { options.format = "json"; }, "Same as --format json")
+      ->excludes(format);
+  sub.add_option("-o,--out", options.directory, "Folder that keeps every result: what it holds is not run again")
+      ->type_name("DIR");
+  sub.add_option("--slo", options.slos, "Limits, e.g. ttft_ms<500 (per request: goodput), p99_ttft_ms<1000 (the run)")
+      ->type_name("LIST")
+      ->allow_extra_args(false);
+  sub.add_option("--zip", options.zips, "Keys that take their values together, e.g. model,tensor_parallel")
+      ->type_name("KEYS")
+      ->allow_extra_args(false);
+  sub.add_option("--metrics", options.metrics, "Metrics of the table, e.g. p99_ttft_ms,mean_batch_requests")
+      ->type_name("LIST")
+      ->allow_extra_args(false);
+  one_of(sub.add_option("--progress", options.progress, "Progress on stderr"), {"auto", "off"});
+  sub.add_option("-j,--jobs", options.jobs, "Threads")->check(CLI::Range(1, 1024))->type_name("N");
+  sub.add_flag("--dry-run", options.dry_run, "Show what would be run; run nothing");
+}
+
+std::string grid_help() {
+  return "Several values for a key: key=a,b,c, key=lo:hi:step (2:8:2) or key=lo:hi:xK (1:16:x2); in CONFIG.json a\n"
+         "list. Every combination is a point; --zip lets keys go together.\n";
+}
+
+void add_sweep(CLI::App& app, SweepOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("sweep", "Simulate a grid of configurations; resumes where it was stopped");
+  add_grid_options(*sub, options);
+  sub->add_option("--shard", options.shard, "Run every n-th point from the i-th, for merge; default: as Slurm says")
+      ->type_name("I/N");
+  one_of(sub->add_option("--emit", options.emit, "Print a script that runs the sweep elsewhere; run nothing"),
+         {"slurm"});
+  sub->add_option("--shards", options.shards, "Tasks of the emitted script [16]")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  sub->add_flag("--yes", options.yes, "Run more than 10000 points");
+  sub->footer([] {
+    return "Example: spillway sweep policy=vllm,sarathi workload.rate=2:16:x2 -o out/rates -j 2\n"
+           "Example: spillway sweep my.json workload.rate=1:20:1 replications=5 -o out --emit slurm > submit.sh\n"
+           "Example: spillway sweep model=llama-3.1-8b,llama-3.1-70b tensor_parallel=1,4 --zip "
+           "model,tensor_parallel\n\n" +
+           grid_help() + "\n" + exit_codes_help() + "\n" + keys_help();
+  });
+  sub->callback([&options, &command, sub] {
+    apply_flag_variables(*sub, options.problems);
+    command = [&options] { return sweep(options); };
+  });
+}
+
+void add_perturb(CLI::App& sub, std::optional<std::string>& perturb) {
+  sub.add_option("--perturb", perturb, "Robustness: the same again, 30 times, with times changed by e.g. 5%")
+      ->type_name("FRACTION");
+}
+
+void add_compare(CLI::App& app, CompareOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("compare", "Policies, or other settings, on the same traffic");
+  add_grid_options(*sub, options);
+  sub->add_option("--baseline", options.baseline, "Which one the others are held against [the first]")
+      ->type_name("CONFIGURATION");
+  add_perturb(*sub, options.perturb);
+  sub->footer([] {
+    return "Example: spillway compare policy=vllm,sarathi,orca workload.rate=8\n"
+           "Example: spillway compare policy=all workload.trace=./trace.csv --slo \"ttft_ms<500\" -j 4\n"
+           "Example: spillway compare policy=vllm-v0 engine.preemption=recompute,swap memory.gpu_kv=6GB --perturb "
+           "5%\n\n" +
+           grid_help() + "\n" + exit_codes_help() + "\n" + keys_help();
+  });
+  sub->callback([&options, &command, sub] {
+    apply_flag_variables(*sub, options.problems);
+    command = [&options] { return compare(options); };
+  });
+}
+
+void add_search(CLI::App& app, SearchOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("search", "The highest rate, or any key's limit, under SLOs");
+  add_grid_options(*sub, options);
+  sub->add_option("--max", options.max_key, "Search the largest value of this key, e.g. workload.rate")
+      ->type_name("KEY");
+  sub->add_option("--min", options.min_key, "Search the smallest value of this key, e.g. memory.gpu_kv")
+      ->type_name("KEY");
+  sub->add_option("--from", options.from, "Least value to try")->type_name("VALUE");
+  sub->add_option("--to", options.to, "Largest value to try")->type_name("VALUE");
+  sub->add_option("--tolerance", options.tolerance, "How close to find it [1%]")->type_name("FRACTION");
+  sub->add_option("--attainment", options.attainment, "Requests that must meet SLOs on single requests [99%]")
+      ->type_name("FRACTION");
+  add_perturb(*sub, options.perturb);
+  sub->footer([] {
+    return "Example: spillway search --max workload.rate --slo \"p99_ttft_ms<1000,p99_itl_ms<100\"\n"
+           "Example: spillway search policy=vllm,sarathi --max workload.rate --slo \"ttft_ms<500\" -j 2\n"
+           "Example: spillway search --min memory.gpu_kv memory.gpu_kv=20GB workload.rate=8 --slo "
+           "\"p99_ttft_ms<500\"\n\n" +
+           grid_help() + "\n" + exit_codes_help() + "\n" + keys_help();
+  });
+  sub->callback([&options, &command, sub] {
+    apply_flag_variables(*sub, options.problems);
+    command = [&options] { return search(options); };
+  });
+}
+
+void add_merge(CLI::App& app, MergeOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("merge", "Put the shards of a sweep together, and say what is missing");
+  sub->add_option("folders", options.folders, "The folders of all shards")->required()->type_name("DIR");
+  sub->add_option("-o,--out", options.directory, "Folder for the whole sweep")->required()->type_name("DIR");
+  CLI::Option* format =
+      one_of(sub->add_option("--format", options.format, "What stdout gets"), {"table", "json", "csv"});
+  sub->add_flag_callback(
+         "--json", [&options] { options.format = "json"; }, "Same as --format json")
+      ->excludes(format);
+  sub->add_option("--metrics", options.metrics, "Metrics of the table")->type_name("LIST")->allow_extra_args(false);
+  sub->footer([] { return "Example: spillway merge out/shards/* -o out\n\n" + exit_codes_help(); });
+  sub->callback([&] { command = [&] { return merge(options); }; });
+}
+
 void add_list(CLI::App& app, std::string& kind, bool& json, Command& command) {
-  CLI::App* sub = app.add_subcommand("list", "Names: policies, hardware, models, engines, workloads or metrics");
+  CLI::App* sub =
+      app.add_subcommand("list", "Names: policies, hardware, models, engines, workloads, metrics or experiments");
   sub->add_option("kind", kind, "What to list")->required()->type_name(fmt::format("{}", fmt::join(list_kinds(), "|")));
   sub->add_flag("--json", json, "As JSON");
   sub->footer([] { return "Example: spillway list policies\n\n" + exit_codes_help(); });
@@ -83,8 +206,8 @@ void add_list(CLI::App& app, std::string& kind, bool& json, Command& command) {
 }
 
 void add_explain(CLI::App& app, std::string& name, Command& command) {
-  CLI::App* sub =
-      app.add_subcommand("explain", "What a policy, metric, key, GPU, server, model, engine or workload is");
+  CLI::App* sub = app.add_subcommand(
+      "explain", "What a policy, metric, key, GPU, server, model, engine, workload, experiment or claim is");
   sub->add_option("name", name, "Any name that list or config show prints, or a model's file")
       ->required()
       ->type_name("NAME");
@@ -238,6 +361,26 @@ void add_validate(CLI::App& app, ValidateOptions& options, Command& command) {
   sub->callback([&] { command = [&] { return validate(options); }; });
 }
 
+void add_reproduce(CLI::App& app, ReproduceOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("reproduce", "Published claims: expected, simulated, verdict");
+  sub->add_option("names", options.names, "Claims, systems, experiments, or folders with an expected.json")
+      ->type_name("CLAIM");
+  sub->add_flag("--all", options.all, "Every claim that Spillway carries");
+  sub->add_flag("--list", options.list, "List the claims; run nothing");
+  sub->add_flag("--quick", options.quick, "Fewer seeds, requests or points, with the same bands");
+  sub->add_flag("--full", options.full, "Also at the other values of what the sources leave open");
+  sub->add_flag("--json", options.json, "Print JSON");
+  one_of(sub->add_option("--progress", options.progress, "Progress on stderr"), {"auto", "off"});
+  sub->add_option("-j,--jobs", options.jobs, "Threads")->check(CLI::Range(1, 1024))->type_name("N");
+  sub->footer([] {
+    return "Example: spillway reproduce --list\n"
+           "Example: spillway reproduce orca --quick -j 2\n"
+           "Example: spillway reproduce --all --full --json -j 8\n\n" +
+           exit_codes_help();
+  });
+  sub->callback([&] { command = [&] { return reproduce(options); }; });
+}
+
 void add_completion(CLI::App& app, std::string& shell, Command& command) {
   CLI::App* sub = app.add_subcommand("completion", "Print a shell's completion script");
   sub->add_option("shell", shell, fmt::format("{}", fmt::join(completion_shells(), " or ")))
@@ -320,13 +463,23 @@ int main_guarded(int argc, char** argv) {
   TraceOptions trace_options;
   CalibrateOptions calibrate_options;
   ValidateOptions validate_options;
+  ReproduceOptions reproduce_options;
+  SweepOptions sweep_options;
+  MergeOptions merge_options;
+  CompareOptions compare_options;
+  SearchOptions search_options;
   add_run(app, options, command);
+  add_sweep(app, sweep_options, command);
+  add_compare(app, compare_options, command);
+  add_search(app, search_options, command);
+  add_merge(app, merge_options, command);
   add_list(app, name, json, command);
   add_explain(app, name, command);
   add_config(app, arguments, json, command);
   add_trace(app, trace_options, command);
   add_calibrate(app, calibrate_options, command);
   add_validate(app, validate_options, command);
+  add_reproduce(app, reproduce_options, command);
   add_completion(app, name, command);
   add_complete(app, name, breaks, command);
   try {

@@ -10,6 +10,9 @@
 namespace spillway::cli {
 
 [[nodiscard]] std::string_view tool_version();
+/// 16 hexadecimal digits that change with any source of the library or any data file inside it: two programs of the
+/// same build give the same results.
+[[nodiscard]] std::string_view tool_build();
 
 /// "error: WHAT", "  at WHERE", "  FIX" for each, then "N errors; `outcome`." On stderr, control characters escaped.
 void print_problems(const std::vector<Problem>& problems, std::string_view outcome);

@@ -51,4 +51,49 @@ void ProgressLine::finish() {
   on_screen_ = false;
 }
 
+namespace {
+
+/// "12/200 points, 1 failed, 3 taken over; simulated 5300 s (420x real time), 12 s left"
+std::string points_text(const PointsProgress& progress, double seconds) {
+  std::string text = fmt::format("{}/{} points", progress.done, progress.points);
+  if (progress.failed > 0) text += fmt::format(", {} failed", progress.failed);
+  if (progress.stored > 0) text += fmt::format(", {} taken over", progress.stored);
+  text += fmt::format("; simulated {:.0f} s ({:.0f}x real time)", progress.simulated_seconds,
+                      progress.simulated_seconds / seconds);
+  if (progress.fraction > 0.0 && progress.fraction < 1.0) {
+    text += fmt::format(", {:.0f} s left", seconds * (1.0 - progress.fraction) / progress.fraction);
+  }
+  return text;
+}
+
+}  // namespace
+
+PointsProgressLine::PointsProgressLine(bool enabled, bool plain)
+    : terminal_(::isatty(STDERR_FILENO) == 1),
+      enabled_(enabled && (terminal_ || plain)),
+      begin_(Clock::now()),
+      shown_(begin_) {}
+
+void PointsProgressLine::update(const PointsProgress& progress) {
+  if (!enabled_) return;
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - begin_).count();
+  if (seconds < 0.5) return;
+  if (terminal_) {
+    if (now - shown_ < std::chrono::milliseconds(100)) return;
+    shown_ = now;
+    fmt::print(stderr, "\r{}\x1b[K", points_text(progress, seconds));
+    std::fflush(stderr);
+    on_screen_ = true;
+  } else if (progress.done * 10 >= next_tenth_ * progress.points) {
+    next_tenth_ = progress.done * 10 / progress.points + 1;
+    fmt::print(stderr, "{}\n", points_text(progress, seconds));
+  }
+}
+
+void PointsProgressLine::finish() {
+  if (on_screen_) fmt::print(stderr, "\r\x1b[K");
+  on_screen_ = false;
+}
+
 }  // namespace spillway::cli

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "sim/cli/points.hpp"
 #include "sim/simulation.hpp"
 
 namespace spillway::cli {
@@ -29,6 +30,29 @@ class ProgressLine {
   std::int64_t total_;
   std::vector<std::int64_t> ended_;  // by replication
   std::mutex mutex_;
+  Clock::time_point begin_;
+  Clock::time_point shown_;
+  std::int64_t next_tenth_ = 1;
+  bool on_screen_ = false;
+};
+
+/// The same for points: how many are done, how fast they are simulated and how long the rest will take.
+class PointsProgressLine {
+ public:
+  /// `plain`: lines where there is no terminal; without, nothing is printed there.
+  explicit PointsProgressLine(bool enabled, bool plain = true);
+  ~PointsProgressLine() { finish(); }
+  PointsProgressLine(const PointsProgressLine&) = delete;
+  PointsProgressLine& operator=(const PointsProgressLine&) = delete;
+  /// One call at a time.
+  void update(const PointsProgress& progress);
+  /// Clears the line.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_;
+  bool enabled_;
   Clock::time_point begin_;
   Clock::time_point shown_;
   std::int64_t next_tenth_ = 1;

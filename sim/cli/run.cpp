@@ -3,20 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "sim/cli/assemble.hpp"
+#include "sim/cli/interrupt.hpp"
 #include "sim/cli/output.hpp"
 #include "sim/cli/perturb.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/cli/replications.hpp"
+#include "sim/cli/what_if.hpp"
 #include "sim/printable.hpp"
 #include "sim/report/atomic_file.hpp"
 #include "sim/report/report.hpp"
@@ -24,18 +23,6 @@
 
 namespace spillway::cli {
 namespace {
-
-std::atomic<bool> g_stop{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
-
-/// The first Ctrl-C ends the run cleanly; the second one kills. So does SIGTERM, which a batch system sends first.
-void stop_on_interrupt() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { g_stop.store(true); };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
 
 std::string render(const Result& result, const std::string& format) {
   if (format == "json") return to_json(result);
@@ -106,109 +93,6 @@ class OutputFiles {
   std::unique_ptr<RequestsFile> requests_;
 };
 
-/// "request 13 (row 13 of x.csv) asks for 9000 + 100 tokens; ...": what was rejected and against which limit.
-std::string rejection(const Assembly& assembly, const RequestRecord& first) {
-  const Setup& setup = assembly.setup;
-  return fmt::format(
-      "request {} of {} is the first: {} prompt + {} output tokens; the longest request that can run is {} tokens, the "
-      "KV "
-      "cache holds {} tokens",
-      first.index + 1, assembly.workload.name, first.input.count(), first.output.count(), setup.max_model_len.count(),
-      setup.kv_capacity().count());
-}
-
-/// Does the policy take prompts in pieces, if asked to?
-bool can_chunk(const Assembly& assembly) {
-  if (!assembly.config.policy->check) return true;
-  Settings settings = assembly.config.settings;
-  settings.set("engine.chunked_prefill", true);
-  return assembly.config.policy->check(settings).empty();
-}
-
-std::string rejection_fix(const Assembly& assembly, const RequestRecord& first) {
-  const std::string more_memory =
-      "give the KV cache more memory: raise memory.gpu_kv, engine.gpu_memory_utilization or tensor_parallel, or choose "
-      "hardware with more memory";
-  const Setup& setup = assembly.setup;
-  const Settings& settings = assembly.config.settings;
-  if (first.input + first.output <= std::min(setup.max_model_len, setup.kv_capacity())) {
-    const bool chunked = settings.get<bool>("engine.chunked_prefill");
-    if (!chunked && first.input.count() > settings.get<std::int64_t>("engine.max_num_batched_tokens")) {
-      return fmt::format("policy {} never admits such a prompt: raise engine.max_num_batched_tokens{}", setup.policy,
-                         can_chunk(assembly) ? ", or set engine.chunked_prefill=true" : "");
-    }
-    return fmt::format("policy {} never admits a request of this size: {}{}", setup.policy,
-                       settings.has("policy.watermark") ? "lower policy.watermark, or " : "", more_memory);
-  }
-  if (setup.max_model_len == setup.model_positions) return "use a model with a longer context";
-  return setup.max_model_len < setup.kv_capacity() ? "raise engine.max_model_len" : more_memory;
-}
-
-void refuse_empty_run(const Assembly& assembly, const ReplicationResults& results) {
-  const OutcomeCounts& all = results.statistics.all;
-  if (all.submitted == 0 && results.complete) {
-    throw ConfigError("no request arrives before the run ends", assembly.config.place("until"), "raise until");
-  }
-  if (all.submitted == 0 || all.rejected < all.submitted || !results.first_rejected) return;
-  throw DataError(fmt::format("all {} requests were rejected for their size: {}", all.rejected,
-                              rejection(assembly, *results.first_rejected)),
-                  assembly.config.place("workload.trace"), rejection_fix(assembly, *results.first_rejected));
-}
-
-void add_warnings(const Assembly& assembly, const ReplicationResults& results, std::vector<std::string>& warnings) {
-  const OutcomeCounts& all = results.statistics.all;
-  if (all.rejected > 0 && results.first_rejected) {
-    warnings.push_back(fmt::format("{} of {} requests were rejected for their size: {}; {}", all.rejected,
-                                   all.submitted, rejection(assembly, *results.first_rejected),
-                                   rejection_fix(assembly, *results.first_rejected)));
-  }
-  if (all.timed_out > 0) {
-    warnings.push_back(
-        fmt::format("{} of {} requests timed out and are not in the latencies", all.timed_out, all.submitted));
-  }
-  if (results.unsent > 0) {
-    warnings.push_back(
-        fmt::format("{} later turns were never sent, because an earlier turn of their conversation was not answered",
-                    results.unsent));
-  }
-  if (results.shortened > 0) {
-    warnings.push_back(fmt::format(
-        "{} of {} turns were cut, the oldest part of the context first, so that prompt and answer fit {} ({} tokens)",
-        results.shortened, all.submitted + results.unsent,
-        assembly.config.settings.has("workload.max_context") ? "workload.max_context"
-                                                             : "the longest request that can run",
-        assembly.config.settings.has("workload.max_context")
-            ? assembly.config.settings.get<std::int64_t>("workload.max_context")
-            : assembly.setup.max_model_len.count()));
-  }
-  if (all.unfinished > 0) {
-    warnings.push_back(fmt::format("{} of {} requests were unfinished at the end and are not in the latencies",
-                                   all.unfinished, all.submitted));
-  }
-  const auto growth = results.growth.growth();
-  if (growth && assembly.workload.arrival != "all-at-once") {
-    warnings.push_back(fmt::format(
-        "saturated: the queue kept growing (requests of the second quarter waited {:.3g} s, of the last {:.3g} s), so "
-        "latencies depend on the length of the run; lower workload.rate",
-        growth->early_seconds, growth->late_seconds));
-  }
-  if (results.statistics.measured.finished == 0) {
-    warnings.emplace_back(
-        "no measured request finished: there are no latencies; see warmup, until and "
-        "engine.request_timeout");
-  }
-}
-
-Result make_result(Assembly& assembly) {
-  Result result;
-  result.tool_version = tool_version();
-  result.setup = assembly.setup;
-  result.inputs = assembly.inputs;
-  result.warnings = assembly.warnings;
-  result.request_slos = assembly.request_slos;
-  return result;
-}
-
 /// Says on stderr which gates fail. A metric without value fails: nobody should take it for a pass.
 bool gates_hold(const std::vector<Condition>& gates, const RunStatistics& statistics) {
   bool hold = true;
@@ -252,8 +136,7 @@ std::vector<ReplicationResults> simulate_all(Assembly& assembly, const RunOption
     hooks.on_done = [requests](std::int64_t r) { requests->finish(r); };
   }
   hooks.on_progress = [&progress](std::int64_t run, const Progress& p) { progress.update(run, p); };
-  hooks.stop = &g_stop;
-  stop_on_interrupt();
+  hooks.stop = &stop_on_interrupt();
   auto results = run_variants(assembly, variants, replications, options.jobs, percentiles_of(extras.gates), hooks);
   progress.finish();
   return results;
@@ -261,17 +144,13 @@ std::vector<ReplicationResults> simulate_all(Assembly& assembly, const RunOption
 
 ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const Extras& extras, OutputFiles& files) {
   std::vector<ReplicationResults> runs = simulate_all(assembly, options, extras, files);
-  Result result = make_result(assembly);
-  result.complete = std::all_of(runs.begin(), runs.end(), [](const ReplicationResults& one) { return one.complete; });
-  if (extras.perturbation && result.complete) result.perturbation = robustness_of(*extras.perturbation, runs);
-  ReplicationResults& base = runs.front();
-  refuse_empty_run(assembly, base);
-  add_warnings(assembly, base, result.warnings);
-  result.unsent = base.unsent;
-  result.outside_range = base.outside_range();
-  result.statistics = std::move(base.statistics);
-  for (const Condition& condition : assembly.run_slos) result.run_slos.push_back(judge(condition, result.statistics));
-  result.config = std::move(assembly.config);
+  const bool complete =
+      std::all_of(runs.begin(), runs.end(), [](const ReplicationResults& one) { return one.complete; });
+  std::optional<Robustness> perturbation;
+  if (extras.perturbation && complete) perturbation = robustness_of(*extras.perturbation, runs);
+  Result result = run_result(assembly, std::move(runs.front()));
+  result.complete = complete;
+  result.perturbation = std::move(perturbation);
   files.commit(result);
   if (options.format == "csv" || options.format == "vllm") print_left_out(assembly.workload, result, options.format);
   print_result(render(result, options.format));
@@ -295,8 +174,7 @@ ExitCode run(const RunOptions& options) {
   if (options.perturb) extras.perturbation = parse_perturbation(*options.perturb, problems);
   Assembly assembly = assemble(resolve_arguments(options.arguments, options.slos, std::move(problems)));
   if (options.dry_run) {
-    Result result = make_result(assembly);
-    result.config = std::move(assembly.config);
+    Result result = setup_result(assembly);
     if (extras.perturbation) result.perturbation = Robustness{*extras.perturbation, {}};
     print_result(options.format == "json" ? to_setup_json(result) : to_setup_table(result));
     return ExitCode::ok;

@@ -4,10 +4,10 @@
 
 #include <array>
 #include <atomic>
-#include <csignal>
 #include <filesystem>
 #include <utility>
 
+#include "sim/cli/interrupt.hpp"
 #include "sim/cli/output.hpp"
 #include "sim/cli/trace_report.hpp"
 #include "sim/cli/trace_rows.hpp"
@@ -18,20 +18,6 @@
 
 namespace spillway::cli {
 namespace {
-
-std::atomic<bool> g_stop{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
-
-bool stopped() { return g_stop.load(std::memory_order_relaxed); }
-
-/// So that no half of a file stays behind.
-void stop_on_interrupt() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { g_stop.store(true); };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
 
 TraceRows rows_of(const TraceOptions& options) {
   const std::string& name = options.input;
@@ -77,10 +63,10 @@ void print_warnings(const traces::TraceFacts& facts) {
 ExitCode write_rows(const TraceOptions& options, const std::function<TraceRows()>& rows_to_write) {
   try {
     const std::string format = format_to_write(options);
-    stop_on_interrupt();
+    const std::atomic<bool>& stopped = stop_on_interrupt();
     AtomicFile file(options.out);
     const TraceRows rows = rows_to_write();
-    traces::TraceFacts facts = survey(rows, [](const traces::TraceRow&) { return !stopped(); });
+    traces::TraceFacts facts = survey(rows, [&stopped](const traces::TraceRow&) { return !stopped; });
     if (rows.format == "native-binary") {  // a copy comes from where its source came from
       const traces::TraceFacts first = traces::NativeBinaryReader(rows.name).facts();
       facts.source_name = first.source_name;
@@ -91,11 +77,11 @@ ExitCode write_rows(const TraceOptions& options, const std::function<TraceRows()
     const auto reader = rows.open();
     traces::TraceRow row;
     std::int64_t written = 0;
-    while (!stopped() && written < facts.rows && reader->next(row)) {
+    while (!stopped && written < facts.rows && reader->next(row)) {
       writer->add(row);
       ++written;
     }
-    if (stopped()) {
+    if (stopped) {
       fmt::print(stderr, "interrupted; nothing was written\n");
       return ExitCode::interrupted;
     }

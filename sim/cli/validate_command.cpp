@@ -16,7 +16,6 @@
 #include "sim/cli/replications.hpp"
 #include "sim/io/file_reader.hpp"
 #include "sim/report/atomic_file.hpp"
-#include "sim/report/validation.hpp"
 #include "traces/engine_log.hpp"
 
 namespace spillway::cli {
@@ -249,9 +248,7 @@ void add_warnings(const traces::EngineLog& log, bool token_ids, Validation& vali
 
 }  // namespace
 
-ExitCode validate(const ValidateOptions& options) {
-  std::unique_ptr<AtomicFile> page;
-  if (!options.html.empty()) page = std::make_unique<AtomicFile>(options.html);
+Validation validate_log(const ValidateOptions& options) {
   const traces::EngineLog log = traces::read_engine_log(options.folder, {options.drop_unfinished});
   ResolvedConfig config = resolve_log(log, options.arguments);
   std::optional<std::string> token_ids;
@@ -276,6 +273,13 @@ ExitCode validate(const ValidateOptions& options) {
   validation.run.outside_range = replay.results.outside_range();
   validation.run.config = std::move(assembly.config);
   add_warnings(log, token_ids.has_value(), validation);
+  return validation;
+}
+
+ExitCode validate(const ValidateOptions& options) {
+  std::unique_ptr<AtomicFile> page;
+  if (!options.html.empty()) page = std::make_unique<AtomicFile>(options.html);
+  const Validation validation = validate_log(options);
   if (page) {
     page->write(to_validation_html(validation));
     page->commit();

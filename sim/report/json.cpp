@@ -42,6 +42,12 @@ Json setup_json(const Setup& setup) {
           {"max_model_len_tokens", setup.max_model_len.count()}};
 }
 
+Json scales_json(const OpScales& scales) {
+  Json json;
+  for (const OpClass& op : kOpClasses) json[op.key] = scales.*op.scale;
+  return json;
+}
+
 Json head(const Result& result) {
   Json inputs = Json::array();
   Json validity = Json::array();
@@ -51,14 +57,17 @@ Json head(const Result& result) {
       validity.push_back({{"role", input.role}, {"stands_for", input.stands_for}, {"error", input.error}});
     }
   }
-  return {{"schema_version", kSchemaVersion},
-          {"tool_version", result.tool_version},
-          {"complete", result.complete},
-          {"config", canonical_config(result.config)},
-          {"inputs", inputs},
-          {"setup", setup_json(result.setup)},
-          {"warnings", result.warnings},
-          {"validity", validity}};
+  Json json{{"schema_version", kSchemaVersion},
+            {"tool_version", result.tool_version},
+            {"tool_build", result.tool_build},
+            {"complete", result.complete},
+            {"config", canonical_config(result.config)}};
+  if (result.scales != OpScales{}) json["op_scales"] = scales_json(result.scales);
+  json["inputs"] = inputs;
+  json["setup"] = setup_json(result.setup);
+  json["warnings"] = result.warnings;
+  json["validity"] = validity;
+  return json;
 }
 
 Json counts_json(const OutcomeCounts& counts) {
@@ -91,6 +100,7 @@ Json metrics_json(const std::vector<Metric>& metrics) {
     Json& entry = json[metric.name];
     entry = {{"value", nullable(metric.value)}, {"unit", metric.unit}, {"n", metric.n}};
     if (metric.half_width) entry["half_width"] = *metric.half_width;
+    for (const std::optional<double>& value : metric.replications) entry["replications"].push_back(nullable(value));
     if (metric.relative_error > 0.0) entry["relative_error"] = metric.relative_error;
   }
   return json;
@@ -125,19 +135,11 @@ Json outside_json(const std::vector<RangeUse>& uses) {
 }
 
 Json perturbed_run_json(const PerturbedRun& run) {
-  const OpScales& scales = run.perturbation.scales;
   Json metrics = Json::object();
   for (const PerturbedMetric& metric : run.metrics) {
     metrics[metric.name] = {{"value", nullable(metric.value)}, {"change", nullable(metric.change)}};
   }
-  return {{"label", run.perturbation.label},
-          {"scales",
-           {{"gemm", scales.gemm},
-            {"attention", scales.attention},
-            {"copies", scales.copies},
-            {"host", scales.host},
-            {"cpu", scales.cpu}}},
-          {"metrics", metrics}};
+  return {{"label", run.perturbation.label}, {"scales", scales_json(run.perturbation.scales)}, {"metrics", metrics}};
 }
 
 Json perturbation_json(const Robustness& robustness) {

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "sim/printable.hpp"
+#include "sim/utf8.hpp"
 
 namespace spillway {
 namespace {
@@ -35,6 +36,14 @@ std::string figure(double value) {
   if (size >= 100.0) return fmt::format("{:.1f}", value);
   if (size >= 1.0) return fmt::format("{:.2f}", value);
   return fmt::format("{:.3g}", value);
+}
+std::string figure_with_interval(const std::optional<double>& value, const std::optional<double>& half_width) {
+  if (!value) return "-";
+  return figure(*value) + (half_width ? " +-" + figure(*half_width) : "");
+}
+std::string shown(const std::string& text) {
+  std::string buffer;
+  return printable(repaired_utf8(text, buffer));
 }
 std::string percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100.0); }
 std::string signed_percent(const std::optional<double>& fraction) {
@@ -67,6 +76,13 @@ void Lines::add(std::string_view label, const std::string& text) {
     empty = false;
   }
   lines_.push_back(line);
+}
+
+void Lines::add_short(std::string_view label, const std::string& text) {
+  Lines one;
+  one.add(label, text);
+  one.shorten(1, " ...");
+  append(one);
 }
 
 void Lines::shorten(std::size_t count, const std::string& more) {

@@ -17,6 +17,11 @@ inline constexpr std::size_t kLabel = 13;  // width of the label in front of a l
 
 /// Four digits or so: what a reader takes in.
 [[nodiscard]] std::string figure(double value);
+/// "12.34 +-0.5", with the half-width of its interval where it has one; "-" stands for no value.
+[[nodiscard]] std::string figure_with_interval(const std::optional<double>& value,
+                                               const std::optional<double>& half_width);
+/// What a user or a file wrote, as a terminal may show it: broken UTF-8 replaced, control characters written out.
+[[nodiscard]] std::string shown(const std::string& text);
 /// 0.1234: "12.3%".
 [[nodiscard]] std::string percent(double fraction);
 /// The same with its sign, "+12.3%"; what rounds to nothing has none, and "-" stands for no value.
@@ -31,6 +36,8 @@ class Lines {
  public:
   /// `text` may hold anything: what is not printable is escaped.
   void add(std::string_view label, const std::string& text);
+  /// The same in one line: what is too long ends in "...".
+  void add_short(std::string_view label, const std::string& text);
   void raw(std::string line) { lines_.push_back(std::move(line)); }
   void blank() { lines_.emplace_back(); }
   void append(const Lines& other) { lines_.insert(lines_.end(), other.lines_.begin(), other.lines_.end()); }

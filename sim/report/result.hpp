@@ -56,11 +56,13 @@ struct Verdict {
 
 struct Result {
   std::string tool_version;
+  std::string tool_build;
   bool complete = true;  // false: interrupted
   ResolvedConfig config;
   Setup setup;
   std::vector<InputFile> inputs;
   std::vector<std::string> warnings;
+  OpScales scales{};        // of the latency model's times, when they were changed
   std::int64_t unsent = 0;  // later turns of conversations in which a turn was not answered
   RunStatistics statistics;
   std::vector<RangeUse> outside_range;     // of which some calls left what was measured for the profile

@@ -19,8 +19,8 @@ struct Usage {
 };
 
 /// Runs the binary with its output thrown away.
-Usage run_process(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {SPILLWAY_BINARY, "run", "--progress", "off"});
+Usage run_process(const std::string& command, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {SPILLWAY_BINARY, command, "--progress", "off"});
   std::vector<char*> argv;
   argv.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -42,10 +42,11 @@ Usage run_process(std::vector<std::string> arguments) {
   return usage;
 }
 
-void time_process(benchmark::State& state, const std::vector<std::string>& arguments, double requests) {
+void time_process(benchmark::State& state, const std::vector<std::string>& arguments, double requests,
+                  const std::string& command = "run") {
   Usage usage;
   for (auto _ : state) {
-    usage = run_process(arguments);
+    usage = run_process(command, arguments);
     if (!usage.ok) state.SkipWithError("the run failed");
   }
   using benchmark::Counter;
@@ -56,6 +57,12 @@ void time_process(benchmark::State& state, const std::vector<std::string>& argum
 /// The first what-if of a new user: every default.
 void first_what_if(benchmark::State& state) { time_process(state, {}, 2000.0); }
 BENCHMARK(first_what_if)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+/// 200 equal points on so many threads, nothing kept.
+void sweep_of_200_points(benchmark::State& state) {
+  time_process(state, {"seed=1:200:1", "-j", std::to_string(state.range(0))}, 200.0 * 2000.0, "sweep");
+}
+BENCHMARK(sweep_of_200_points)->Arg(1)->Arg(2)->Unit(benchmark::kSecond)->UseRealTime();
 
 void sharegpt_saturated(benchmark::State& state) {
   time_process(state, {"workload.trace=sharegpt", "workload.requests=1000000", "workload.rate=1000"}, 1e6);
@@ -103,8 +110,8 @@ void bytes_per_waiting_request(benchmark::State& state) {
     many.emplace_back("workload.requests=4000000");
     std::vector<std::string> few = common;
     few.emplace_back("workload.requests=4000");
-    const Usage large = run_process(many);
-    const Usage small = run_process(few);
+    const Usage large = run_process("run", many);
+    const Usage small = run_process("run", few);
     if (!large.ok || !small.ok) state.SkipWithError("the run failed");
     state.counters["bytes/waiting"] = (large.peak_bytes - small.peak_bytes) / (kRequests * 0.999);
   }

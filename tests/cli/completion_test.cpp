@@ -119,6 +119,10 @@ TEST_F(Completion, KeysAndConfigurationFiles) {
 TEST_F(Completion, ValuesAfterTheEqualsSign) {
   EXPECT_THAT(complete("spillway run policy=", {"spillway", "run", "policy", "="}),
               testing::UnorderedElementsAreArray(policy_names()));
+  EXPECT_THAT(complete("spillway sweep policy=vllm,sar", {"spillway", "sweep", "policy", "=", "vllm,sar"}),
+              ElementsAre("vllm,sarathi"));
+  EXPECT_THAT(complete("spillway search --max workload.ra", {"spillway", "search", "--max", "workload.ra"}),
+              ElementsAre("workload.rate"));
   EXPECT_THAT(complete("spillway run model=llama-3.1-8", {"spillway", "run", "model", "=", "llama-3.1-8"}),
               ElementsAre("llama-3.1-8b"));
   EXPECT_THAT(complete("spillway run hardware=", {"spillway", "run", "hardware", "="}),

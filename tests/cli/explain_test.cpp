@@ -40,7 +40,8 @@ TEST(Explain, EveryListedNameHasTheFieldsOfItsKind) {
       {"models", {"what", "error", "file", "sha256"}},
       {"engines", {"what", "error", "file", "sha256"}},
       {"workloads", {"what", "source", "licence", "input", "output", "both", "published", "assumed", "file", "sha256"}},
-      {"metrics", {"what", "unit", "names"}}};
+      {"metrics", {"what", "unit", "names"}},
+      {"experiments", {"what", "source", "claims", "run sets", "file"}}};
   for (const std::string& kind : cli::list_kinds()) {
     const auto labels = fields.find(kind);
     ASSERT_NE(labels, fields.end()) << "which fields does " << kind << " need?";

@@ -1,0 +1,148 @@
+#include "sim/cli/grid_arguments.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "sim/cli/assemble.hpp"
+
+namespace spillway::cli {
+namespace {
+
+/// The assignments by key, each with what overrides it: a key of a file is gone when an argument gives it too.
+std::vector<Assignment> strongest(std::vector<Assignment> assignments, const std::vector<Parameter>& table) {
+  std::map<std::string, Origin> origins;
+  const auto name = [&](const Assignment& assignment) {
+    const Parameter* parameter = find_parameter(table, assignment.key);
+    return parameter != nullptr ? parameter->name : assignment.key;
+  };
+  for (const Assignment& one : assignments) {
+    Origin& origin = origins.try_emplace(name(one), one.origin).first->second;
+    origin = std::max(origin, one.origin);
+  }
+  std::erase_if(assignments, [&](const Assignment& one) { return one.origin < origins[name(one)]; });
+  return assignments;
+}
+
+class GridReader {
+ public:
+  GridReader(std::vector<Problem> problems, const GridDefaults& defaults)
+      : problems_(std::move(problems)), defaults_(defaults), table_(parameter_table()) {}
+
+  GridArguments read(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
+                     const std::vector<std::string>& zips) {
+    auto given = given_arguments(arguments, slos, problems_);
+    if (defaults_.replications > 0) {
+      given.push_back({"replications", fmt::format("{}", defaults_.replications), Origin::standard, "", {}});
+    }
+    for (const Assignment& assignment : strongest(std::move(given), table_)) take(assignment);
+    for (const std::string& zip : zips) zip_axes(zip, "--zip " + zip, axes_, problems_);
+    if (!problems_.empty()) throw ConfigError(std::move(problems_));
+    result_.grid = Grid(std::move(axes_));
+    for (const std::string& key : result_.grid.keys()) {
+      result_.axis_places.push_back(places_.at(key).where);
+      result_.axis_origins.push_back(places_.at(key).origin);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void take(const Assignment& assignment) {
+    const Parameter* parameter = find_parameter(table_, assignment.key);
+    if (parameter == nullptr) return report_unknown(assignment);
+    const std::vector<std::string> values = values_of(*parameter, assignment);
+    if (values.size() < 2) {
+      if (!values.empty()) result_.shared.push_back(with_text(assignment, values.front()));
+      return;
+    }
+    if (!places_.emplace(parameter->name, assignment).second) {
+      problems_.push_back({parameter->name + " is given twice", assignment.where, "keep one"});
+      return;
+    }
+    Axis axis{{parameter->name}, {}};
+    for (const std::string& value : values) {
+      axis.values.push_back({value});
+      // A slip of the pen is better found now than when everything else has run.
+      if (value != "null") static_cast<void>(parse_value(*parameter, value, assignment.where, problems_));
+    }
+    axes_.push_back(std::move(axis));
+  }
+
+  /// None after a problem. Variables of the environment have one value.
+  std::vector<std::string> values_of(const Parameter& parameter, const Assignment& assignment) {
+    if (assignment.list) {
+      if (!assignment.list->empty()) return *assignment.list;
+      problems_.push_back({parameter.name + " has no value in its list", assignment.where, "give at least one"});
+      return {};
+    }
+    if (!assignment.text) return {"null"};
+    if (defaults_.all_policies && parameter.name == "policy" && *assignment.text == "all") {
+      result_.all_policies = true;
+      return parameter.choices;
+    }
+    if (assignment.origin == Origin::environment) return {*assignment.text};
+    return axis_values(parameter, *assignment.text, assignment.where, problems_);
+  }
+
+  static Assignment with_text(Assignment assignment, const std::string& text) {
+    assignment.text = text == "null" ? std::nullopt : std::optional(text);
+    assignment.list.reset();
+    return assignment;
+  }
+
+  /// As `run` says it.
+  void report_unknown(const Assignment& assignment) {
+    try {
+      static_cast<void>(resolve_config(table_, {assignment}, {}));
+    } catch (const UserError& error) {
+      problems_.insert(problems_.end(), error.problems().begin(), error.problems().end());
+    }
+  }
+
+  std::vector<Problem> problems_;
+  const GridDefaults& defaults_;
+  std::vector<Parameter> table_;
+  std::vector<Axis> axes_;
+  std::map<std::string, Assignment> places_;  // by key of an axis
+  GridArguments result_;
+};
+
+}  // namespace
+
+Point GridArguments::point(std::int64_t index) const {
+  Point point{shared, {}};
+  const std::vector<std::string> keys = grid.keys();
+  const std::vector<std::string> values = grid.values(index);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    std::optional<std::string> text = values[i];
+    if (*text == "null") text.reset();
+    point.assignments.push_back({keys[i], std::move(text), axis_origins[i], axis_places[i], {}});
+  }
+  return point;
+}
+
+GridArguments grid_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
+                             const std::vector<std::string>& zips, std::vector<Problem> problems,
+                             const GridDefaults& defaults) {
+  return GridReader(std::move(problems), defaults).read(arguments, slos, zips);
+}
+
+void refuse_if_none_resolves(const GridArguments& arguments) {
+  constexpr std::int64_t kLookedAt = 256;
+  const std::int64_t size = arguments.grid.size();
+  const std::int64_t looks = std::min(size, kLookedAt);
+  const std::vector<Parameter> table = parameter_table();
+  for (std::int64_t i = 0; i < looks; ++i) {
+    const std::int64_t index = i * (size / looks);
+    try {
+      static_cast<void>(resolve_config(table, arguments.point(index).assignments, {}));
+      return;
+    } catch (const UserError&) {
+      if (i + 1 == looks) throw;
+    }
+  }
+}
+
+}  // namespace spillway::cli

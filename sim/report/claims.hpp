@@ -1,0 +1,24 @@
+// Published claims as text and JSON: expected, simulated, verdict.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/claim_result.hpp"
+
+namespace spillway {
+
+/// A table of the claims by experiment, what each one says, why it fails, what its source leaves open, and a last line
+/// "N of M counted claims pass; ...".
+[[nodiscard]] std::string to_claims_table(const std::vector<ExperimentResult>& results, bool quick);
+/// {claims: [{id, experiment, system, where, kind, claim, expected, accept, simulated, interval, verdict, accepted,
+/// reason, cause, fitted_on, open: [{name, what, value, reason, others: [{value, simulated, accepted}]}],
+/// columns: [{name, simulated}]}], quick, summary: {counted, passed, failed, fitted, report, skipped}}
+[[nodiscard]] std::string to_claims_json(const std::vector<ExperimentResult>& results, bool quick);
+
+/// The claims without results: id, system, kind, expected, accepted.
+[[nodiscard]] std::string to_claims_list(const std::vector<Experiment>& experiments);
+/// {claims: [{id, experiment, system, where, kind, claim, expected, accept, fitted_on}]}
+[[nodiscard]] std::string to_claims_list_json(const std::vector<Experiment>& experiments);
+
+}  // namespace spillway

@@ -1,0 +1,27 @@
+// Columns of figures for a terminal.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace spillway {
+
+/// Rows of cells under heads, each column as wide as its widest cell; heads are broken after underscores, and dots,
+/// into lines that are no wider than they must be. Text columns stand to the left, figures to the right.
+class Columns {
+ public:
+  void add(std::string head, bool text = false) { columns_.push_back({std::move(head), text}); }
+  /// One cell for each column; fewer: the last one goes on to the end of the line.
+  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  [[nodiscard]] std::string text() const;
+
+ private:
+  struct Column {
+    std::string head;
+    bool text;
+  };
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,286 @@
+#include "sim/report/comparison.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "sim/report/columns.hpp"
+#include "sim/report/csv_text.hpp"
+#include "sim/report/lines.hpp"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Metric kNone{};
+
+const Metric& find(const std::vector<Metric>& metrics, std::string_view name) {
+  const auto it = std::find_if(metrics.begin(), metrics.end(), [&](const Metric& m) { return m.name == name; });
+  return it == metrics.end() ? kNone : *it;
+}
+
+/// "+12.3% +-1.1% worse"; in the metric's own unit where the baseline is 0.
+std::string difference_text(const PairedDifference& pair) {
+  if (!pair.difference) return "-";
+  if (pair.verdict == PairVerdict::same) return "same";
+  const bool relative = pair.relative && pair.base && *pair.base != 0.0;
+  const double unit = relative ? *pair.difference / *pair.relative : 1.0;
+  const auto text = [&](double value, bool sign) {
+    const std::string mark = sign && value > 0.0 ? "+" : "";
+    return relative ? fmt::format("{}{:.1f}%", mark, 100.0 * value / unit) : mark + figure(value);
+  };
+  std::string all = text(*pair.difference, true);
+  if (pair.half_width && *pair.half_width > 0.0) all += " +-" + text(std::abs(*pair.half_width), false);
+  return pair.verdict == PairVerdict::no_interval ? all : fmt::format("{} {}", all, verdict_text(pair.verdict));
+}
+
+class ComparisonTable {
+ public:
+  explicit ComparisonTable(const Comparison& comparison) : comparison_(comparison) {}
+
+  std::string build() {
+    lines_.add("Set-up", comparison_.setup);
+    lines_.add("Traffic", traffic());
+    std::string text = lines_.text() + "\n" + values() + "\n" + differences() + "\n";
+    lines_ = {};
+    for (const ComparedRun& run : comparison_.runs) lines_.add("Bottleneck", run.label + ": " + run.bottleneck);
+    for (const std::string& metric : comparison_.metrics) ranking(metric);
+    robustness();
+    for (const SkippedRun& one : comparison_.skipped) lines_.add("Skipped", one.label + ": " + one.reason);
+    warnings();
+    return text + lines_.text();
+  }
+
+ private:
+  [[nodiscard]] std::string traffic() const {
+    if (comparison_.replications == 1) return "the same for all; one replication, so no interval says what is noise";
+    if (!comparison_.random_traffic) return "the same for all, and in every replication: differences are exact for it";
+    return fmt::format("the same for all, {} replications; +- is the 95% t-interval, of differences paired by seed",
+                       comparison_.replications);
+  }
+
+  [[nodiscard]] std::string values() const {
+    Columns table;
+    table.add("", true);
+    for (const std::string& metric : comparison_.metrics) table.add(metric);
+    for (const ComparedRun& run : comparison_.runs) {
+      std::vector<std::string> cells{shown(run.label)};
+      for (const std::string& metric : comparison_.metrics) {
+        const Metric& one = find(run.metrics, metric);
+        cells.push_back(figure_with_interval(one.value, one.half_width));
+      }
+      table.row(std::move(cells));
+    }
+    return table.text();
+  }
+
+  [[nodiscard]] std::string differences() const {
+    Columns table;
+    table.add("against " + shown(comparison_.runs[comparison_.baseline].label), true);
+    for (const std::string& metric : comparison_.metrics) table.add(metric);
+    for (std::size_t i = 0; i < comparison_.runs.size(); ++i) {
+      if (i == comparison_.baseline) continue;
+      std::vector<std::string> cells{shown(comparison_.runs[i].label)};
+      for (const std::string& metric : comparison_.metrics) {
+        cells.push_back(difference_text(comparison_.difference(i, metric)));
+      }
+      table.row(std::move(cells));
+    }
+    return table.text();
+  }
+
+  void ranking(const std::string& metric) {
+    const std::vector<std::size_t> order = comparison_.ranking(metric);
+    if (order.size() < 3) return;  // two are ranked by their difference
+    std::string text = fmt::format("{}, best first (~: noise): {}", metric, comparison_.runs[order[0]].label);
+    for (std::size_t i = 1; i < order.size(); ++i) {
+      const auto& before = find(comparison_.runs[order[i - 1]].metrics, metric);
+      const auto pair = paired_difference(before, find(comparison_.runs[order[i]].metrics, metric));
+      const bool apart = pair.verdict != PairVerdict::noise && pair.verdict != PairVerdict::same;
+      text += (apart ? ", " : " ~ ") + comparison_.runs[order[i]].label;
+    }
+    lines_.add("Ranking", text);
+  }
+
+  void robustness() {
+    if (!comparison_.perturbation) return;
+    const std::vector<MetricFlip> flips = comparison_.flips();
+    const std::string runs =
+        fmt::format("{} changes of {:.6g}%", comparison_.perturbations.size(), 100.0 * *comparison_.perturbation);
+    for (const MetricFlip& flip : flips) {
+      lines_.add("Flips", fmt::format("{}: {} no longer comes before {} from {} on", flip.metric, flip.before,
+                                      flip.behind, flip.perturbation));
+    }
+    if (flips.empty()) {
+      lines_.add("Robust", fmt::format("none of {} changes the order of two configurations whose difference is more "
+                                       "than noise",
+                                       runs));
+    }
+  }
+
+  void warnings() {
+    std::vector<const Trust*> trusts;
+    for (const ComparedRun& run : comparison_.runs) trusts.push_back(&run.trust);
+    add_trust(trusts, lines_);
+    std::vector<std::string> said;
+    for (const ComparedRun& run : comparison_.runs) {
+      for (const std::string& warning : run.warnings) {
+        if (std::find(said.begin(), said.end(), warning) != said.end()) continue;
+        said.push_back(warning);
+        const bool all = std::all_of(comparison_.runs.begin(), comparison_.runs.end(), [&](const ComparedRun& other) {
+          return std::find(other.warnings.begin(), other.warnings.end(), warning) != other.warnings.end();
+        });
+        lines_.add_short("Warning", all ? warning : run.label + ": " + warning);
+      }
+    }
+    if (!said.empty()) lines_.add("", "--json has them in full");
+  }
+
+  const Comparison& comparison_;
+  Lines lines_;
+};
+
+Json nullable(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+Json metrics_json(const std::vector<Metric>& metrics) {
+  Json json = Json::object();
+  for (const Metric& metric : metrics) {
+    json[metric.name] = {{"value", nullable(metric.value)}, {"unit", metric.unit}, {"n", metric.n}};
+    if (metric.half_width) json[metric.name]["half_width"] = *metric.half_width;
+  }
+  return json;
+}
+
+Json differences_json(const Comparison& comparison, std::size_t run) {
+  Json json = Json::object();
+  for (const Metric& metric : comparison.runs[comparison.baseline].metrics) {
+    const PairedDifference pair = comparison.difference(run, metric.name);
+    json[metric.name] = {{"difference", nullable(pair.difference)},
+                         {"half_width", nullable(pair.half_width)},
+                         {"relative", nullable(pair.relative)},
+                         {"n", pair.n},
+                         {"verdict", verdict_text(pair.verdict)}};
+  }
+  return json;
+}
+
+Json robustness_json(const Comparison& comparison) {
+  Json flips = Json::array();
+  for (const MetricFlip& flip : comparison.flips()) {
+    flips.push_back({{"metric", flip.metric},
+                     {"perturbation", flip.perturbation},
+                     {"before", flip.before},
+                     {"behind", flip.behind}});
+  }
+  Json runs = Json::array();
+  for (std::size_t p = 0; p < comparison.perturbations.size(); ++p) {
+    Json values = Json::object();
+    for (const ComparedRun& run : comparison.runs) {
+      for (const std::string& metric : comparison.metrics) {
+        values[run.label][metric] = nullable(find(run.perturbed[p], metric).value);
+      }
+    }
+    runs.push_back({{"label", comparison.perturbations[p]}, {"metrics", values}});
+  }
+  return {{"fraction", *comparison.perturbation}, {"flips", flips}, {"runs", runs}};
+}
+
+}  // namespace
+
+PairedDifference Comparison::difference(std::size_t run, const std::string& metric) const {
+  return paired_difference(find(runs[baseline].metrics, metric), find(runs[run].metrics, metric));
+}
+
+std::vector<std::size_t> Comparison::ranking(const std::string& metric) const {
+  const auto direction = better_direction(metric);
+  if (!direction) return {};
+  std::vector<std::size_t> order(runs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const auto& first = find(runs[a].metrics, metric).value;
+    const auto& second = find(runs[b].metrics, metric).value;
+    if (!first || !second) return first.has_value() && !second;
+    return direction == Better::smaller ? *first < *second : *first > *second;
+  });
+  return order;
+}
+
+std::vector<MetricFlip> Comparison::flips() const {
+  std::vector<MetricFlip> all;
+  for (const std::string& metric : metrics) {
+    const auto direction = better_direction(metric);
+    if (!direction) continue;
+    std::vector<PolicyFigures> figures;
+    for (const ComparedRun& run : runs) {
+      PolicyFigures& one = figures.emplace_back(PolicyFigures{find(run.metrics, metric).value, {}});
+      for (const std::vector<Metric>& metrics_of : run.perturbed)
+        one.perturbed.push_back(find(metrics_of, metric).value);
+    }
+    const auto ranked = [&](std::size_t a, std::size_t b) {
+      const auto pair = paired_difference(find(runs[a].metrics, metric), find(runs[b].metrics, metric));
+      return pair.verdict != PairVerdict::noise && pair.verdict != PairVerdict::no_value;
+    };
+    if (const auto flip = first_flip(figures, *direction, ranked)) {
+      all.push_back({metric, perturbations[flip->perturbation], runs[flip->better].label, runs[flip->worse].label});
+    }
+  }
+  return all;
+}
+
+std::string to_comparison_table(const Comparison& comparison) { return ComparisonTable(comparison).build(); }
+
+std::string to_comparison_json(const Comparison& comparison) {
+  Json json{{"schema_version", 1},
+            {"setup", comparison.setup},
+            {"baseline", comparison.runs[comparison.baseline].label},
+            {"replications", comparison.replications},
+            {"random_traffic", comparison.random_traffic}};
+  json["runs"] = Json::array();
+  for (std::size_t i = 0; i < comparison.runs.size(); ++i) {
+    const ComparedRun& run = comparison.runs[i];
+    json["runs"].push_back({{"label", run.label},
+                            {"id", run.id},
+                            {"bottleneck", run.bottleneck},
+                            {"warnings", run.warnings},
+                            {"trust", trust_json(run.trust)},
+                            {"metrics", metrics_json(run.metrics)}});
+    if (i != comparison.baseline) json["runs"].back()["differences"] = differences_json(comparison, i);
+  }
+  json["skipped"] = Json::array();
+  for (const SkippedRun& one : comparison.skipped) {
+    json["skipped"].push_back({{"label", one.label}, {"reason", one.reason}});
+  }
+  json["rankings"] = Json::object();
+  for (const std::string& metric : comparison.metrics) {
+    for (const std::size_t run : comparison.ranking(metric)) {
+      json["rankings"][metric].push_back(comparison.runs[run].label);
+    }
+  }
+  if (comparison.perturbation) json["perturbation"] = robustness_json(comparison);
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string to_comparison_csv(const Comparison& comparison) {
+  const auto number = [](const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; };
+  std::string csv =
+      "configuration,metric,unit,value,half_width,difference,difference_half_width,relative_difference,verdict\n";
+  for (std::size_t i = 0; i < comparison.runs.size(); ++i) {
+    for (const Metric& metric : comparison.runs[i].metrics) {
+      csv += fmt::format("{},{},{},{},{}", csv_text(comparison.runs[i].label), metric.name, metric.unit,
+                         number(metric.value), number(metric.half_width));
+      if (i == comparison.baseline) {
+        csv += ",,,,baseline\n";
+        continue;
+      }
+      const PairedDifference pair = comparison.difference(i, metric.name);
+      csv += fmt::format(",{},{},{},{}\n", number(pair.difference), number(pair.half_width), number(pair.relative),
+                         verdict_text(pair.verdict));
+    }
+  }
+  return csv;
+}
+
+}  // namespace spillway

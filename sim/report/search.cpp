@@ -1,0 +1,178 @@
+#include "sim/report/search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "sim/report/columns.hpp"
+#include "sim/report/csv_text.hpp"
+#include "sim/report/lines.hpp"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json nullable(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+const Metric* find(const Probe& probe, const std::string& name) {
+  const auto it =
+      std::find_if(probe.metrics.begin(), probe.metrics.end(), [&](const Metric& m) { return m.name == name; });
+  return it == probe.metrics.end() ? nullptr : &*it;
+}
+
+void add_edge(const SearchReport& report, const FoundEdge& edge, Columns& table) {
+  std::vector<std::string> cells{edge.label.empty() ? "this configuration" : shown(edge.label)};
+  const Probe* best = edge.probe(edge.value);
+  if (best == nullptr) {
+    cells.push_back(fmt::format("no value: {}", edge.probes.empty() ? "none was tried" : edge.probes.back().reason));
+    table.row(std::move(cells));
+    return;
+  }
+  cells.push_back(best->text);
+  for (const std::string& metric : report.metrics) {
+    const Metric* one = find(*best, metric);
+    cells.push_back(one == nullptr ? "-" : figure_with_interval(one->value, one->half_width));
+  }
+  const Probe* beyond = edge.probe(edge.beyond);
+  cells.push_back(beyond == nullptr ? "nothing: it held at the limit"
+                                    : fmt::format("{}: {}", beyond->text, shown(beyond->reason)));
+  table.row(std::move(cells));
+}
+
+void add_robustness(const SearchReport& report, Lines& lines) {
+  if (!report.perturbation) return;
+  for (const FoundEdge& edge : report.edges) {
+    std::optional<double> low;
+    std::optional<double> high;
+    for (const auto& value : edge.perturbed) {
+      if (!value) continue;
+      low = std::min(low.value_or(*value), *value);
+      high = std::max(high.value_or(*value), *value);
+    }
+    if (!low || !edge.value) continue;
+    lines.add("Times",
+              fmt::format("{}{} changes of {:.6g}% move it to {} to {} ({} to {})",
+                          edge.label.empty() ? "" : edge.label + ": ", edge.perturbed.size(),
+                          100.0 * *report.perturbation, figure(*low), figure(*high),
+                          signed_percent(*low / *edge.value - 1.0), signed_percent(*high / *edge.value - 1.0)));
+  }
+  if (report.edges.size() < 2) return;
+  if (const auto flip = report.flip()) {
+    lines.add("Flips", fmt::format("{} no longer comes before {} from {} on", report.edges[flip->better].label,
+                                   report.edges[flip->worse].label, report.perturbations[flip->perturbation]));
+  } else {
+    lines.add("Robust",
+              "none of them changes the order of two configurations that are further apart than the tolerance");
+  }
+}
+
+}  // namespace
+
+const Probe* FoundEdge::probe(const std::optional<double>& at) const {
+  if (!at) return nullptr;
+  const auto it = std::find_if(probes.begin(), probes.end(), [&](const Probe& one) { return one.value == *at; });
+  return it == probes.end() ? nullptr : &*it;
+}
+
+std::optional<RankingFlip> SearchReport::flip() const {
+  std::vector<PolicyFigures> figures;
+  for (const FoundEdge& edge : edges) figures.push_back({edge.value, edge.perturbed});
+  return first_flip(figures, largest ? Better::larger : Better::smaller, [&](std::size_t a, std::size_t b) {
+    if (!edges[a].value || !edges[b].value) return false;
+    return std::abs(*edges[a].value - *edges[b].value) > tolerance * std::max(*edges[a].value, *edges[b].value);
+  });
+}
+
+std::string to_search_table(const SearchReport& report) {
+  Lines head;
+  head.add("Search",
+           fmt::format("the {} {} at which {} ({} replication{} a value, to {:.3g}%)",
+                       report.largest ? "largest" : "smallest", report.key, fmt::join(report.conditions, " and "),
+                       report.replications, report.replications == 1 ? "" : "s", 100.0 * report.tolerance));
+  Columns table;
+  table.add("", true);
+  table.add(report.key);
+  for (const std::string& metric : report.metrics) table.add(metric);
+  table.add("does not hold at", true);
+  for (const FoundEdge& edge : report.edges) add_edge(report, edge, table);
+  Lines tail;
+  for (const FoundEdge& edge : report.edges) {
+    const std::string whose = edge.label.empty() ? "" : edge.label + ": ";
+    if (!edge.noise.empty()) tail.add("Noise", whose + edge.noise);
+  }
+  add_robustness(report, tail);
+  std::vector<const Trust*> trusts;
+  for (const FoundEdge& edge : report.edges) {
+    if (const Probe* best = edge.probe(edge.value)) trusts.push_back(&best->trust);
+  }
+  add_trust(trusts, tail);
+  std::string text = fmt::format("{}\n{}", head.text(), table.text());
+  if (tail.size() > 0) text += fmt::format("\n{}", tail.text());
+  return text;
+}
+
+std::string to_search_json(const SearchReport& report) {
+  Json json{{"schema_version", 1},
+            {"key", report.key},
+            {"unit", report.unit},
+            {"goal", report.largest ? "largest" : "smallest"},
+            {"tolerance", report.tolerance},
+            {"replications", report.replications},
+            {"conditions", report.conditions}};
+  json["searches"] = Json::array();
+  for (const FoundEdge& edge : report.edges) {
+    Json probes = Json::array();
+    for (const Probe& probe : edge.probes) {
+      Json metrics = Json::object();
+      for (const Metric& metric : probe.metrics) {
+        metrics[metric.name] = {{"value", nullable(metric.value)}, {"unit", metric.unit}, {"n", metric.n}};
+        if (metric.half_width) metrics[metric.name]["half_width"] = *metric.half_width;
+      }
+      probes.push_back({{"value", probe.value},
+                        {"text", probe.text},
+                        {"id", probe.id},
+                        {"holds", probe.holds},
+                        {"reason", probe.reason},
+                        {"trust", trust_json(probe.trust)},
+                        {"metrics", metrics}});
+    }
+    json["searches"].push_back({{"label", edge.label},
+                                {"value", nullable(edge.value)},
+                                {"does_not_hold_at", nullable(edge.beyond)},
+                                {"noise", edge.noise},
+                                {"probes", probes}});
+    if (report.perturbation) {
+      for (const auto& value : edge.perturbed) json["searches"].back()["perturbed"].push_back(nullable(value));
+    }
+  }
+  if (report.perturbation) {
+    json["perturbation"] = {{"fraction", *report.perturbation}, {"labels", report.perturbations}, {"flip", nullptr}};
+    if (const auto flip = report.flip()) {
+      json["perturbation"]["flip"] = {{"perturbation", report.perturbations[flip->perturbation]},
+                                      {"before", report.edges[flip->better].label},
+                                      {"behind", report.edges[flip->worse].label}};
+    }
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string to_search_csv(const SearchReport& report) {
+  std::string csv = fmt::format("configuration,{},holds,reason,{}\n", report.key, fmt::join(report.metrics, ","));
+  for (const FoundEdge& edge : report.edges) {
+    for (const Probe& probe : edge.probes) {
+      std::vector<std::string> cells;
+      for (const std::string& name : report.metrics) {
+        const Metric* metric = find(probe, name);
+        cells.push_back(metric != nullptr && metric->value ? fmt::format("{}", *metric->value) : "");
+      }
+      csv += fmt::format("{},{},{},{},{}\n", csv_text(edge.label), probe.text, probe.holds, csv_text(probe.reason),
+                         fmt::join(cells, ","));
+    }
+  }
+  return csv;
+}
+
+}  // namespace spillway

@@ -1,0 +1,192 @@
+// `compare` and `search` as a user calls them.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/command.hpp"
+
+namespace spillway {
+namespace {
+
+using nlohmann::json;
+using test::write_text;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class Compare : public test::CliTest {};
+
+TEST_F(Compare, DifferencesArePairedBySeed) {
+  const auto result = spillway({"compare", "policy=vllm,sarathi", "workload.requests=60", "replications=3", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json all = json::parse(result.out);
+  EXPECT_EQ(all["baseline"], "policy=vllm");
+  ASSERT_EQ(all["runs"].size(), 2U);
+  // By hand from runs of each: the means' difference is that of the metrics; the interval is narrower than either's.
+  const json& base = all["runs"][0]["metrics"]["mean_ttft_ms"];
+  const json& other = all["runs"][1]["metrics"]["mean_ttft_ms"];
+  const json& pair = all["runs"][1]["differences"]["mean_ttft_ms"];
+  EXPECT_NEAR(pair["difference"].get<double>(), other["value"].get<double>() - base["value"].get<double>(), 1e-9);
+  EXPECT_EQ(pair["verdict"], "worse");
+  EXPECT_EQ(pair["n"], 3);
+  EXPECT_FALSE(all["runs"][0].contains("differences"));
+  EXPECT_THAT(all["runs"][1]["bottleneck"].get<std::string>(), HasSubstr("limits"));
+}
+
+TEST_F(Compare, ReplicationsAreFiveUnlessSaid) {
+  const auto table = spillway({"compare", "policy=vllm,sarathi", "workload.requests=40"});
+  EXPECT_THAT(table.out, HasSubstr("5 replications"));
+  EXPECT_THAT(table.out, HasSubstr("worse"));
+  const auto one = spillway({"compare", "policy=vllm,sarathi", "workload.requests=40", "replications=1"});
+  EXPECT_THAT(one.out, HasSubstr("one replication, so no interval"));
+  EXPECT_THAT(one.out, Not(HasSubstr("worse")));
+}
+
+TEST_F(Compare, ATraceThatIsNotDrawnIsTheSameInEveryReplication) {
+  write_text(file("trace.csv"), "arrival_s,input_tokens,output_tokens\n0,100,5\n1,200,6\n");
+  const auto table = spillway({"compare", "policy=vllm,sarathi", "workload.trace=./trace.csv"});
+  EXPECT_THAT(table.out, HasSubstr("differences are exact"));
+}
+
+TEST_F(Compare, AllPoliciesPassOverThoseThatCannotRun) {
+  // One prompt of 100,000 tokens: those that take whole prompts only can never admit it.
+  write_text(file("trace.csv"), "arrival_s,input_tokens,output_tokens\n0,100000,5\n");
+  const auto all = spillway({"compare", "policy=all", "workload.trace=./trace.csv", "replications=1", "--json"});
+  ASSERT_EQ(all.code, 0) << all.err;
+  const json result = json::parse(all.out);
+  EXPECT_GE(result["runs"].size(), 2U);
+  ASSERT_GE(result["skipped"].size(), 1U);
+  EXPECT_THAT(result["skipped"][0]["reason"].get<std::string>(), HasSubstr("rejected for their size"));
+  // The same policies by name: then leaving one out is a failure.
+  const std::string skipped = result["skipped"][0]["label"];
+  const auto named = spillway({"compare", skipped + ",vllm,sarathi", "workload.trace=./trace.csv", "replications=1"});
+  EXPECT_EQ(named.code, 4);
+  EXPECT_THAT(named.out, HasSubstr("Skipped      " + skipped));
+}
+
+TEST_F(Compare, PerturbedTimesSayWhetherTheOrderHolds) {
+  const auto result = spillway({"compare", "policy=vllm,sarathi", "workload.requests=40", "replications=2", "--perturb",
+                                "5%", "--metrics", "mean_ttft_ms,mean_tpot_ms", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json perturbation = json::parse(result.out)["perturbation"];
+  EXPECT_EQ(perturbation["runs"].size(), 30U);
+  EXPECT_EQ(perturbation["runs"][0]["label"], "GEMM +5%");
+  EXPECT_THAT(perturbation["flips"], IsEmpty());  // 20 ms an iteration against 7: 5% changes nothing
+  const auto table =
+      spillway({"compare", "policy=vllm,sarathi", "workload.requests=40", "replications=2", "--perturb", "5%"});
+  EXPECT_THAT(table.out, HasSubstr("Robust       none of 30 changes of 5%"));
+}
+
+TEST_F(Compare, WhatIsDoneIsKept) {
+  const std::vector<std::string> command{"compare", "policy=vllm,sarathi", "workload.requests=40", "-o", "out"};
+  const auto first = spillway(command);
+  ASSERT_EQ(first.code, 0);
+  EXPECT_EQ(spillway(command).out, first.out);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(file("out/points")), {}), 2);
+  // A sweep over the same takes the results over.
+  EXPECT_THAT(spillway({"sweep", "policy=vllm,sarathi", "workload.requests=40", "replications=5", "-o", "out"}).err,
+              HasSubstr("2 of them taken over"));
+}
+
+TEST_F(Compare, TheBaselineCanBeChosen) {
+  const auto by_value = spillway({"compare", "policy=vllm,sarathi", "workload.requests=20", "--baseline", "sarathi"});
+  EXPECT_THAT(by_value.out, HasSubstr("against policy=sarathi"));
+  const auto unknown = spillway({"compare", "policy=vllm,sarathi", "--baseline", "policy=sarati"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean \"policy=sarathi\"?"));
+}
+
+TEST_F(Compare, RefusesWhatIsNoComparison) {
+  const auto refused = [&](std::vector<std::string> arguments, const std::string& what) {
+    arguments.insert(arguments.begin(), "compare");
+    const auto result = spillway(arguments);
+    EXPECT_EQ(result.code, 2) << what;
+    EXPECT_THAT(result.err, HasSubstr(what));
+  };
+  refused({"policy=vllm"}, "there is nothing to compare");
+  refused({"policy=vllm,sarathi", "workload.rate=2,4"}, "all configurations must see the same traffic");
+  refused({"policy=vllm,sarathi", "--perturb", "80%"}, "not a fraction above 0 and at most 50%");
+  refused({"policy=vllm,saraty"}, "saraty");
+  refused({"memory.gpu_kv=90GB,95GB", "workload.requests=20"}, "does not fit h100-80gb-sxm");
+}
+
+class Search : public test::CliTest {};
+
+TEST_F(Search, FindsTheHighestRateUnderAnSlo) {
+  const auto result = spillway({"search", "--max", "workload.rate", "--slo", "p99_ttft_ms<300", "workload.requests=200",
+                                "replications=2", "--tolerance", "5%", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out)["searches"][0];
+  const double best = found["value"];
+  const double beyond = found["does_not_hold_at"];
+  EXPECT_LE(beyond - best, 0.05 * beyond);
+  // Checked by runs of their own on both sides.
+  const auto p99 = [&](double rate) {
+    const auto run =
+        spillway({"run", "workload.rate=" + std::to_string(rate), "workload.requests=200", "replications=2", "--json"});
+    return json::parse(run.out)["metrics"]["p99_ttft_ms"]["value"].get<double>();
+  };
+  EXPECT_LT(p99(best), 300.0);
+  EXPECT_GE(p99(beyond), 300.0);
+  for (const json& probe : found["probes"]) {
+    EXPECT_EQ(probe["holds"].get<bool>(), probe["value"].get<double>() <= best) << probe["value"];
+    EXPECT_EQ(probe["reason"].get<std::string>().empty(), probe["holds"].get<bool>());
+  }
+}
+
+TEST_F(Search, FindsTheLeastMemory) {
+  const auto result = spillway({"search", "--min", "memory.gpu_kv", "memory.gpu_kv=20GB", "workload.rate=8", "--slo",
+                                "p99_ttft_ms<500", "workload.requests=100", "replications=1", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out)["searches"][0];
+  EXPECT_LT(found["does_not_hold_at"].get<double>(), found["value"].get<double>());
+}
+
+TEST_F(Search, SlosOnSingleRequestsNeedAnAttainment) {
+  const auto rate = [&](const std::string& attainment) {
+    const auto result = spillway({"search", "--max", "workload.rate", "--slo", "ttft_ms<200", "--attainment",
+                                  attainment, "workload.requests=100", "replications=1", "--json"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return json::parse(result.out)["searches"][0]["value"].get<double>();
+  };
+  EXPECT_LT(rate("99%"), rate("50%"));
+}
+
+TEST_F(Search, EveryCombinationIsSearchedAndPerturbed) {
+  const auto table = spillway({"search", "policy=vllm,sarathi", "--max", "workload.rate", "--slo", "p99_ttft_ms<500",
+                               "workload.requests=60", "replications=1", "--tolerance", "20%", "--perturb", "5%"});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("policy=sarathi"));
+  EXPECT_THAT(table.out, HasSubstr("30 changes of 5% move it to"));
+  EXPECT_THAT(table.out, testing::AnyOf(HasSubstr("Robust"), HasSubstr("Flips")));
+}
+
+TEST_F(Search, WhereNothingHoldsTheGateIsNotMet) {
+  const auto result = spillway({"search", "--max", "workload.rate", "--from", "1", "--slo", "p99_ttft_ms<1",
+                                "workload.requests=20", "replications=1"});
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.out, HasSubstr("no value: p99_ttft_ms is"));
+}
+
+TEST_F(Search, RefusesWhatCannotBeSearched) {
+  const auto refused = [&](std::vector<std::string> arguments, const std::string& what) {
+    arguments.insert(arguments.begin(), "search");
+    const auto result = spillway(arguments);
+    EXPECT_EQ(result.code, 2) << what;
+    EXPECT_THAT(result.err, HasSubstr(what));
+  };
+  refused({"--slo", "ttft_ms<500"}, "one key is searched: --max KEY or --min KEY");
+  refused({"--max", "workload.rate"}, "a search needs an SLO");
+  refused({"--max", "workload.rat", "--slo", "ttft_ms<500"}, "did you mean \"workload.rate\"?");
+  refused({"--max", "policy", "--slo", "ttft_ms<500"}, "policy is no number");
+  refused({"--max", "memory.gpu_kv", "--slo", "ttft_ms<500"}, "has no value that the search could begin with");
+  refused({"--max", "workload.rate", "workload.rate=2,4", "--slo", "ttft_ms<500"},
+          "has several values and is searched too");
+  refused({"--max", "workload.rate", "--slo", "ttft_ms<500", "--tolerance", "2"}, "is not a fraction");
+  refused({"--max", "workload.rate", "--slo", "ttft_ms<500", "--from", "8", "--to", "2"}, "--from is above --to");
+  refused({"--max", "workload.rate", "--slo", "ttft_ms<500", "model=llama-3.1-70b"}, "does not fit h100-80gb-sxm");
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Submits a sweep to a real Slurm, as a user would, and compares what comes of it with the same sweep run here.
+#
+#   tests/slurm_sweep.sh SPILLWAY
+#
+# Skipped (exit 77) where Slurm is not installed (tests/packages.sh slurm installs it) or cannot be run.
+set -euo pipefail
+spillway=$(realpath "$1")
+slurm=$(dirname "$(realpath "${BASH_SOURCE[0]}")")/slurm.sh
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+cd "$place"
+
+skip() {  # reason; in the form in which GoogleTest gives one, which tests/skipped.sh reads
+  echo "tests/slurm_sweep.sh: Skipped"
+  echo "$1"
+  echo "[  SKIPPED ]"
+  exit 77
+}
+command -v slurmctld >/dev/null || skip "slurmctld is not installed; tests/packages.sh with the argument slurm does that"
+
+grid=(policy=vllm,sarathi workload.rate=2:16:x2 workload.requests=100 replications=2)
+"$spillway" sweep "${grid[@]}" -o "the results" --emit slurm --shards 3 >submit.sh
+code=0
+"$slurm" submit.sh >log.txt 2>&1 || code=$?
+cat log.txt
+[[ $code -ne 77 ]] || skip "$(grep '^skipped:' log.txt)"
+[[ $code -eq 0 ]] || exit "$code"
+
+"$spillway" sweep "${grid[@]}" -o here >/dev/null
+diff --recursive --exclude=.lock --exclude=shards --exclude=merge.log "the results" here
+echo "the merged results are those of one machine"

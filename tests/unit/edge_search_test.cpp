@@ -1,0 +1,89 @@
+// The search against functions whose edge is known.
+#include "sim/edge_search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+struct Found {
+  std::optional<double> holds;
+  std::optional<double> fails;
+  std::vector<double> tried;
+};
+
+Found search(const EdgeSearch::Settings& settings, const std::function<bool(double)>& condition) {
+  EdgeSearch search(settings);
+  Found found;
+  while (search.next()) {
+    found.tried.push_back(*search.next());
+    search.tell(condition(*search.next()));
+    EXPECT_LT(found.tried.size(), 200U);
+  }
+  found.holds = search.holds_at();
+  found.fails = search.fails_at();
+  return found;
+}
+
+TEST(EdgeSearch, DoublesThenHalves) {
+  // By hand: 4 and 8 hold, 16 does not; 12 holds not, 10 holds, 11 not; 10.5 holds and 11 - 10.5 is below 5% of 11.
+  const auto found = search({.start = 4.0, .tolerance = 0.05}, [](double x) { return x <= 10.7; });
+  EXPECT_EQ(found.tried, (std::vector<double>{4, 8, 16, 12, 10, 11, 10.5}));
+  EXPECT_EQ(found.holds, 10.5);
+  EXPECT_EQ(found.fails, 11.0);
+}
+
+TEST(EdgeSearch, GoesDownWhenTheStartDoesNotHold) {
+  const auto found = search({.start = 4.0, .tolerance = 0.3}, [](double x) { return x <= 0.7; });
+  // 0.5 holds after 1 did not; 0.75 does not, and 0.25 of 0.75 is more than 30%; 0.625 holds, 0.125 of 0.75 is less.
+  EXPECT_EQ(found.tried, (std::vector<double>{4, 2, 1, 0.5, 0.75, 0.625}));
+}
+
+TEST(EdgeSearch, EndsWithinTheToleranceOfTheEdge) {
+  for (const double edge : {0.001234, 0.5, 3.7, 99.0, 123456.0}) {
+    for (const auto goal : {EdgeSearch::Goal::largest, EdgeSearch::Goal::smallest}) {
+      const auto holds = [&](double x) { return (x <= edge) == (goal == EdgeSearch::Goal::largest); };
+      const auto found = search({.goal = goal, .start = 4.0, .tolerance = 0.01}, holds);
+      ASSERT_TRUE(found.holds && found.fails) << edge;
+      EXPECT_TRUE(holds(*found.holds) && !holds(*found.fails));
+      EXPECT_LE(std::abs(*found.holds - *found.fails), 0.01 * std::max(*found.holds, *found.fails)) << edge;
+    }
+  }
+}
+
+TEST(EdgeSearch, WholeNumbersEndOneApart) {
+  const auto found = search({.start = 4.0, .tolerance = 1e-4, .whole = true}, [](double x) { return x <= 13.0; });
+  EXPECT_EQ(found.holds, 13.0);
+  EXPECT_EQ(found.fails, 14.0);
+}
+
+TEST(EdgeSearch, StaysWithinItsLimits) {
+  const auto all = search({.start = 4.0, .low = 1.0, .high = 20.0}, [](double) { return true; });
+  EXPECT_EQ(all.tried, (std::vector<double>{4, 8, 16, 20}));
+  EXPECT_EQ(all.holds, 20.0);
+  EXPECT_FALSE(all.fails);
+  const auto none = search({.start = 4.0, .low = 1.0, .high = 20.0}, [](double) { return false; });
+  EXPECT_EQ(none.tried, (std::vector<double>{4, 2, 1}));
+  EXPECT_FALSE(none.holds);
+}
+
+TEST(EdgeSearch, ConditionsWithoutAnEdgeEnd) {
+  const auto all = search({.start = 4.0}, [](double) { return true; });
+  EXPECT_FALSE(all.fails);
+  const auto none = search({.start = 4.0}, [](double) { return false; });
+  EXPECT_FALSE(none.holds);
+}
+
+TEST(EdgeSearch, ValuesHaveSixDigits) {
+  const auto found = search({.start = 3.0, .tolerance = 1e-4}, [](double x) { return x <= 3.14159265; });
+  for (const double x : found.tried) {
+    EXPECT_NEAR(x * 1e5, std::round(x * 1e5), 1e-6) << x;  // values of one digit before the point
+  }
+}
+
+}  // namespace
+}  // namespace spillway
