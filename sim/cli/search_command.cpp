@@ -253,6 +253,7 @@ class Planner {
     where_ = (max ? "--max " : "--min ") + name;
     if (parameter == nullptr) {
       std::vector<std::string> names;
+      names.reserve(table.size());
       for (const Parameter& one : table) names.push_back(one.name);
       problems_.push_back({fmt::format("unknown key \"{}\"", name), where_,
                            suggestion(name, names) + "all keys: spillway config show"});

@@ -148,7 +148,7 @@ class SweepRun {
                         .on_progress = [&](const PointsProgress& p) { progress.update(p); }});
     const bool all = runner.run(
         schedule_.order, schedule_.sizes, [&](std::int64_t i) { return arguments_.point(i); },
-        [&](std::int64_t i, PointOutcome outcome) { take(i, outcome); });
+        [&](std::int64_t i, const PointOutcome& outcome) { take(i, outcome); });
     progress.finish();
     sweep_.sort();
     return all;

@@ -10,7 +10,6 @@ namespace {
 
 using nlohmann::json;
 using test::write_text;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;

@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using test::read_file;
 using test::write_text;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;

@@ -104,7 +104,7 @@ Comparison three_policies() {
   comparison.setup = "model on 1 x gpu";
   comparison.metrics = {"mean_ttft_ms", "request_throughput_per_s"};
   comparison.replications = 3;
-  const auto add = [&](const std::string& label, std::vector<std::optional<double>> ttft, double rate) {
+  const auto add = [&](const std::string& label, const std::vector<std::optional<double>>& ttft, double rate) {
     comparison.runs.push_back(
         {.label = label,
          .metrics = {metric("mean_ttft_ms", ttft), metric("request_throughput_per_s", {rate, rate + 0.1, rate + 0.2})},
