@@ -158,7 +158,7 @@ PolicyInfo info() {
   info.check = check;
   info.make = [](const PolicyContext& context) {
     PagedSpaceOptions options;
-    options.watermark = watermark_blocks(context);
+    options.watermark = context.settings.get<double>("policy.watermark");
     options.spare_block_per_decode = true;  // can_append_slot: a free block, whether or not the last one has room
     return Policy{std::make_unique<SarathiScheduler>(context.settings),
                   std::make_unique<PagedSpace>(context.view, options)};

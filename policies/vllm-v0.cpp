@@ -132,7 +132,7 @@ PolicyInfo info() {
     const Settings& settings = context.settings;
     const auto manager = settings.get<std::string>("policy.block_manager");
     PagedSpaceOptions options;
-    options.watermark = watermark_blocks(context);
+    options.watermark = context.settings.get<double>("policy.watermark");
     options.spare_block_per_decode = manager == "v1" || (manager == "auto" && version(settings) != "0.6.3");
     options.swap = settings.get<std::string>("engine.preemption") == "swap";
     return Policy{std::make_unique<VllmV0Scheduler>(settings), std::make_unique<PagedSpace>(context.view, options)};

@@ -81,18 +81,30 @@ class Resolver {
   void choose_policy(const std::vector<Assignment>& assignments) {
     const Parameter* policy = find("policy");
     SPILLWAY_CHECK(policy != nullptr, "the table has no policy");
-    std::string name = policy->default_value;
-    Origin strongest = Origin::standard;
-    for (const Assignment& assignment : assignments) {
-      if (own_key(table_, assignment.key) != "policy" || assignment.origin < strongest) continue;
-      name = assignment.text.value_or(policy->default_value);
-      strongest = assignment.origin;
-    }
+    const std::string name = strongest_text(assignments, "policy", policy->default_value);
     config_.policy = PolicyRegistry::instance().find(name);
     policy_known_ = config_.policy != nullptr;
     if (!policy_known_) return;
+    // Nor is it known without its scheduler; a faulty one is reported with the other values.
+    if (!config_.policy->default_scheduler.empty()) {
+      const std::string scheduler = strongest_text(assignments, kSchedulerKey, config_.policy->default_scheduler);
+      if (const PolicyInfo* composed = PolicyRegistry::instance().find(name, scheduler)) config_.policy = composed;
+    }
     const auto after = table_.begin() + (policy - table_.data()) + 1;
     table_.insert(after, config_.policy->parameters.begin(), config_.policy->parameters.end());
+  }
+
+  /// The value that wins, even when it is faulty.
+  [[nodiscard]] std::string strongest_text(const std::vector<Assignment>& assignments, const std::string& key,
+                                           const std::string& default_value) const {
+    std::string text = default_value;
+    Origin strongest = Origin::standard;
+    for (const Assignment& assignment : assignments) {
+      if (own_key(table_, assignment.key) != key || assignment.origin < strongest) continue;
+      text = assignment.text.value_or(default_value);
+      strongest = assignment.origin;
+    }
+    return text;
   }
 
   void take(const Assignment& assignment) {

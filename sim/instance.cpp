@@ -15,6 +15,7 @@ constexpr std::int64_t kMostSilentIterations = 1'000'000;
 Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
     : model_(*config.model),
       kv_(config.kv),
+      deployment_(config.deployment),
       metrics_(metrics),
       source_(*config.source),
       on_request_(config.on_request),
@@ -22,13 +23,17 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
       executor_(config.model->copy_sharing()) {
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
-  tiers_[0] = TierState{kv_.gpu_blocks, kv_.gpu_blocks};
-  tiers_[1] = TierState{kv_.host_blocks, kv_.host_blocks};
+  tiers_[0] = TierState{kv_.gpu_blocks, kv_.gpu_blocks, kv_.most()};
+  tiers_[1] = TierState{kv_.host_blocks, kv_.host_blocks, kv_.host_blocks};
   if (kv_.prefix_caching) cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks);
   if (kv_.prefix_caching && kv_.host_cache_blocks > Blocks(0)) {
     host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
   }
-  policy_ = config.policy->make(PolicyContext{*config.settings, *this});
+  policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_});
+  if (!policy_.layers) return;
+  executor_ = Executor(config.model->copy_sharing(), this);
+  SPILLWAY_CHECK(!host_ && kv_.host_blocks == Blocks(0),
+                 "a policy that streams layers has the links to itself: no KV can be swapped or kept on the host");
 }
 
 // --- arrivals and departures
@@ -44,6 +49,7 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTim
   slot.input = static_cast<std::int32_t>(spec.input.count());
   slot.output = static_cast<std::int32_t>(spec.output.count());
   slot.max_new = static_cast<std::int32_t>(spec.max_new_tokens.count());
+  if (policy_.phases == Phases::prefill) slot.output = slot.max_new = 1;
   slot.details = keep_details(spec);
   const RequestId id = table_.add(slot);
   totals_.peak_waiting = std::max(totals_.peak_waiting, waiting());
@@ -167,10 +173,16 @@ std::optional<SimTime> Instance::decide(SimTime now) {
   advance(now);
   now_ = now;
   if (host_) collect_stored(now);
+  if (policy_.layers) resize_gpu();
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {
     if (!changed_) {
+      if (policy_.layers && members_.size() == 0 && waiting() > 0 && policy_.layers->expand()) {
+        resize_gpu();
+        tries_left = 2 * table_.live() + 2;
+        continue;
+      }
       SPILLWAY_CHECK(idle_ || table_.live() == 0,
                      "nothing runs while " + oldest() + " waits, and the policy did not idle");
       return std::nullopt;
@@ -253,18 +265,91 @@ void Instance::store_named(SimTime now) {
   named_.clear();
 }
 
+void Instance::add_sub_batch(const BatchShape& shape, Duration cpu_attention, IterationTime& sum) {
+  const IterationTime time = model_.iteration(shape);
+  sub_batches_.push_back({time.before, LayerTimes(time.layer + cpu_attention), LayerTimes(), time.after});
+  sum.before += time.before;
+  sum.layer += time.layer + cpu_attention;
+  sum.after += time.after;
+  sum.shares.compute += time.shares.compute;
+  sum.shares.memory += time.shares.memory;
+  sum.shares.network += time.shares.network;
+  sum.shares.host += time.shares.host + to_seconds(cpu_attention * model_.layers());
+}
+
+IterationTime Instance::time_sub_batches(const BatchShape& shape) {
+  IterationTime sum;
+  sub_batches_.clear();
+  if (policy_.layers) {
+    for (const SubBatchShape& part : policy_.layers->split(shape)) add_sub_batch(part.shape, part.cpu_attention, sum);
+  }
+  if (sub_batches_.empty()) add_sub_batch(shape, Duration{}, sum);
+  return sum;
+}
+
 SimTime Instance::run(const BatchShape& batch) {
-  const IterationTime time = model_.iteration(batch);
-  const SubBatchTimes sub_batch{time.before, LayerTimes(time.layer), LayerTimes(), time.after};
-  IterationPlan plan{model_.layers(), std::span(&sub_batch, 1), nullptr};
-  queue_copies();
-  if (!copies_.none()) plan.rule = &copies_;
+  const IterationTime time = time_sub_batches(batch);
+  IterationPlan plan{model_.layers(), sub_batches_, nullptr};
+  Resource link = Resource::h2d;
+  if (policy_.layers) {
+    plan.rule = policy_.layers->begin(batch, time.layer);
+  } else {
+    queue_copies();
+    if (!copies_.none()) plan.rule = &copies_;
+  }
   const Duration stalled = executor_.use(Stream::compute).stall;
+  const std::array<Bytes, 2> moved{executor_.issued(Stream::h2d), executor_.issued(Stream::d2h)};
+  const std::array<Duration, 2> busy{executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
   executor_.begin(plan, start_);
   const SimTime end = executor_.run(plan, kNever).time;
   const Duration stall = executor_.use(Stream::compute).stall - stalled;
-  account(time, end - start_, stall, copies_.held_by() == Stream::h2d ? Resource::h2d : Resource::d2h);
+  const std::array<Duration, 2> worked{executor_.use(Stream::h2d).busy - busy[0],
+                                       executor_.use(Stream::d2h).busy - busy[1]};
+  if (policy_.layers) {
+    layer_report_ = LayerReport{.layer = time.layer, .stall = stall};
+    if (!totals_.layers) totals_.layers.emplace();
+    totals_.layers->stall_time += to_seconds(stall);
+    totals_.layers->h2d_busy += worked[0];
+    totals_.layers->d2h_busy += worked[1];
+    totals_.moved_h2d += executor_.issued(Stream::h2d) - moved[0];
+    totals_.moved_d2h += executor_.issued(Stream::d2h) - moved[1];
+    // A layer that is waited for comes in; it could not before another was out, when that direction worked for longer.
+    if (worked[1] > worked[0]) link = Resource::d2h;
+  } else if (copies_.held_by() == Stream::d2h) {
+    link = Resource::d2h;
+  }
+  account(time, end - start_, stall, link);
   return end;
+}
+
+void Instance::resize_gpu() {
+  TierState& gpu = tiers_[0];
+  const Blocks capacity = policy_.layers->capacity();
+  if (capacity == gpu.total) return;
+  SPILLWAY_CHECK(!cached_, "the GPU tier changes its size beside a prefix cache");
+  SPILLWAY_CHECK(capacity <= gpu.most, "the policy offers more KV blocks than it said it ever would");
+  gpu.free += capacity - gpu.total;
+  gpu.total = capacity;
+}
+
+void Instance::report_layers(Duration length) {
+  layer_report_.length = length;
+  layer_report_.tokens = tokens_;
+  layer_report_.prefills = !chunk_members_.empty();
+  layer_report_.waiting = waiting();
+  layer_report_.free_share =
+      static_cast<double>(std::max(tiers_[0].free, Blocks(0)).count()) / static_cast<double>(tiers_[0].total.count());
+  policy_.layers->iteration_ended(layer_report_);
+}
+
+EngineTotals Instance::totals() const {
+  EngineTotals totals = measuring_ ? totals_ : EngineTotals{};
+  if (!policy_.layers) return totals;
+  if (!totals.layers) totals.layers.emplace();
+  totals.layers->resident_blocks = std::max(0.0, static_cast<double>(deployment_.gpu_kv.count())) /
+                                   static_cast<double>(deployment_.block_bytes.count());
+  totals.layers->figures = policy_.layers->figures();
+  return totals;
 }
 
 void Instance::complete(SimTime now) {
@@ -274,11 +359,13 @@ void Instance::complete(SimTime now) {
   busy_ = false;
   policy_.scheduler->iteration_ended();
   const Duration duration = now - start_;
+  tokens_ = staged_decodes_;
   if (staged_decodes_ > 0) complete_decodes(now, duration);
   complete_chunks(now, duration);
   if (host_) store_named(now);
   for (const RequestId id : expired_) expire(id, now);
   expired_.clear();
+  if (policy_.layers) report_layers(duration);
   fairness_.iteration_ended();
 }
 
@@ -326,6 +413,7 @@ void Instance::complete_chunks(SimTime now, Duration duration) {
 
 void Instance::emit_token(std::int32_t m, SimTime now) {
   silent_iterations_ = 0;
+  ++tokens_;
   Member& member = members_[m];
   fairness_.emitted(member.client_number);
   if (member.first_token == kNever) {
@@ -364,6 +452,7 @@ void Instance::advance(SimTime now) {
   const Blocks host_used = tiers_[1].total - tiers_[1].free;
   totals_.peak_kv = std::max(totals_.peak_kv, used);
   totals_.peak_host_kv = std::max(totals_.peak_host_kv, host_used);
+  if (policy_.layers) advance_layers(seconds);
   const double waiting_time = static_cast<double>(waiting()) * seconds;
   const double kv_time = static_cast<double>(used.count()) * seconds;
   const double host_kv_time = static_cast<double>(host_used.count()) * seconds;
@@ -382,11 +471,28 @@ void Instance::advance(SimTime now) {
   for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * seconds;
 }
 
+void Instance::advance_layers(double seconds) {
+  const Blocks capacity = tiers_[0].total;
+  const auto used = static_cast<double>((capacity - tiers_[0].free).count());
+  totals_.peak_kv_fraction = std::max(totals_.peak_kv_fraction, used / static_cast<double>(capacity.count()));
+  const double capacity_time = static_cast<double>(capacity.count()) * seconds;
+  if (!totals_.layers) totals_.layers.emplace();
+  LayerTotals& layers = *totals_.layers;
+  layers.peak_capacity = std::max(layers.peak_capacity, capacity);
+  layers.last_capacity = capacity;
+  if (!busy_) {
+    idle_time_.capacity += capacity_time;
+    return;
+  }
+  layers.capacity_time += capacity_time;
+}
+
 void Instance::count_idle_time() {
   totals_.resource_time[static_cast<std::size_t>(Resource::load)] += idle_time_.seconds;
   totals_.waiting_time += idle_time_.waiting;
   totals_.kv_time += idle_time_.kv;
   totals_.host_kv_time += idle_time_.host_kv;
+  if (totals_.layers) totals_.layers->capacity_time += idle_time_.capacity;
   idle_time_ = IdleTime{};
 }
 
@@ -413,7 +519,9 @@ void Instance::account(const IterationTime& time, Duration length, Duration stal
 }
 
 void Instance::settle_links() {
-  executor_.run_copies(&copies_, kNever);
+  // Without its rule nothing that streams layers starts another copy.
+  executor_.run_copies(policy_.layers ? nullptr : &copies_, kNever);
+  if (policy_.layers) charged_ = {executor_.issued(Stream::h2d), executor_.issued(Stream::d2h)};
   SPILLWAY_CHECK(executor_.use(Stream::h2d).bytes == charged_[0] && executor_.use(Stream::d2h).bytes == charged_[1],
                  "bytes moved differ from bytes charged on the links");
 }

@@ -24,7 +24,7 @@ namespace spillway {
 /// The iteration state machine. Between `decide` and `complete` an iteration is in flight; arrivals and time-outs may
 /// come meanwhile. Cost per iteration: O(requests that join, leave, finish or prefill), plus O(blocks touched) with
 /// prefix caching. Throws InvariantError when the policy breaks the contract of Decision.
-class Instance final : public View, private Decision {
+class Instance final : public View, private Decision, private CopyObserver {
  public:
   Instance(const SimulationConfig& config, MetricsCollector& metrics);
 
@@ -43,7 +43,7 @@ class Instance final : public View, private Decision {
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
   [[nodiscard]] Blocks gpu_blocks_used() const { return tiers_[0].total - tiers_[0].free; }
   /// Of the measured span up to the last completion (or to `stop`); all zero when none was measured.
-  [[nodiscard]] EngineTotals totals() const { return measuring_ ? totals_ : EngineTotals{}; }
+  [[nodiscard]] EngineTotals totals() const;
   /// The run is over: what is still on a link arrives, and must be what was charged.
   void settle_links();
   /// After `stop`, or when nothing lives.
@@ -69,6 +69,7 @@ class Instance final : public View, private Decision {
     double waiting = 0.0;
     double kv = 0.0;
     double host_kv = 0.0;
+    double capacity = 0.0;
   };
 
   // Decision
@@ -106,6 +107,18 @@ class Instance final : public View, private Decision {
   }
   void refresh();
 
+  // Layers
+  /// The GPU tier offers what the policy says.
+  void resize_gpu();
+  void copied(const Copy& copy, SimTime started, SimTime ended) override {
+    policy_.layers->copied(copy, started, ended);
+  }
+  /// Durations of the iteration's sub-batches in sub_batches_; returns their sums.
+  [[nodiscard]] IterationTime time_sub_batches(const BatchShape& shape);
+  void add_sub_batch(const BatchShape& shape, Duration cpu_attention, IterationTime& sum);
+  void report_layers(Duration length);
+  void advance_layers(double seconds);
+
   // Execution
   /// One call of the policy. False when it left nothing to run; `changed_` says whether it changed the batch.
   [[nodiscard]] bool stage();
@@ -133,6 +146,7 @@ class Instance final : public View, private Decision {
 
   const ExecutionModel& model_;
   const KvLayout kv_;
+  const Deployment deployment_;
   MetricsCollector& metrics_;
   RequestSource& source_;
   const std::function<void(const RequestRecord&)>& on_request_;
@@ -161,6 +175,9 @@ class Instance final : public View, private Decision {
   KvCopies copies_;                 // the moves, which the forward pass waits for, and what goes to the host cache
   Blocks promised_{};
   Executor executor_;
+  std::vector<SubBatchTimes> sub_batches_;  // of the iteration in flight
+  LayerReport layer_report_;                // of the iteration in flight
+  std::int64_t tokens_ = 0;                 // that were generated in it
   bool idle_ = false;
   bool changed_ = false;
   std::optional<Blocked> blocked_;

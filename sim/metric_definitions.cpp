@@ -82,6 +82,31 @@ std::vector<MetricDefinition> time_fractions() {
   };
 }
 
+/// Of policies that stream layers.
+std::vector<MetricDefinition> layers() {
+  return {
+      {"mean_expansion_ratio", "ratio",
+       "KV blocks that the GPU offers / those that it would offer if the weights and the KV of every layer were on it, "
+       "averaged over the span. Pie's expansion is n / (n - m), n layers with m of them on the host. Null when the "
+       "weights alone do not fit. This and the ones below: only with a policy that streams layers."},
+      {"peak_expansion_ratio", "ratio", "Largest expansion in the span."},
+      {"final_expansion_ratio", "ratio", "Expansion at the end of the span."},
+      {"mean_interval_layers", "layers",
+       "Offloading interval, averaged over all iterations: of so many layers the last one's weights live on the host; "
+       "null when weights stay on the GPU."},
+      {"layer_stall_fraction", "fraction",
+       "Share of the time in which an iteration ran that compute waited for a layer's copy."},
+      {"h2d_link_fraction", "fraction", "Share of the span in which a copy from host to GPU was under way."},
+      {"d2h_link_fraction", "fraction", "Share of the span in which a copy from GPU to host was under way."},
+      {"mean_dwell_ms", "ms",
+       "Dwell: from the start of a layer's copy to the host to the end of its copy back, mean of the whole run."},
+      {"max_dwell_ms", "ms", "Longest dwell of a layer in the whole run."},
+      {"peak_host_layer_bytes", "bytes",
+       "Most bytes that streamed layers took on the host at once, per GPU, in the whole run: KV of layers that were "
+       "there or under way, or weights."},
+  };
+}
+
 std::vector<MetricDefinition> fairness() {
   return {
       {"jain_index", "fraction",
@@ -114,7 +139,7 @@ std::vector<MetricDefinition> fairness() {
 const std::vector<MetricDefinition>& metric_definitions() {
   static const std::vector<MetricDefinition> kDefinitions = [] {
     std::vector<MetricDefinition> all;
-    for (const auto& part : {latencies(), totals(), time_fractions(), fairness()}) {
+    for (const auto& part : {latencies(), totals(), time_fractions(), layers(), fairness()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -8,6 +8,7 @@ namespace spillway {
 namespace {
 
 constexpr double kNsPerMs = 1e6;
+constexpr std::size_t kLayerMetrics = 10;
 constexpr std::size_t kFairnessMetrics = 4;
 constexpr std::size_t kSketchedTogether = 4096;  // rows per pass: one sketch at a time stays in the cache
 
@@ -72,7 +73,7 @@ class Totals {
     append(values, engine());
     append(values, time_fractions());
     const auto& definitions = metric_definitions();
-    SPILLWAY_CHECK(values.size() + kLatencies + kFairnessMetrics == definitions.size(),
+    SPILLWAY_CHECK(values.size() + kLatencies + kLayerMetrics + kFairnessMetrics == definitions.size(),
                    "metrics and their definitions differ");
     for (std::size_t i = 0; i < values.size(); ++i) {
       const MetricDefinition& definition = definitions[i + kLatencies];
@@ -117,8 +118,8 @@ class Totals {
             real(e.peak_batch),
             ratio(e.waiting_time, span_),
             real(e.peak_waiting),
-            ratio(e.kv_time, span_ * gpu),
-            ratio(real(e.peak_kv.count()), gpu),
+            ratio(e.kv_time, e.layers ? e.layers->capacity_time : span_ * gpu),
+            e.layers ? std::optional(e.peak_kv_fraction) : ratio(real(e.peak_kv.count()), gpu),
             ratio(e.host_kv_time, span_ * host),
             ratio(real(e.peak_host_kv.count()), host),
             real(e.preempted_recompute),
@@ -141,6 +142,32 @@ class Totals {
   Tokens output_;
   std::int64_t good_;
 };
+
+/// Those before the last ones of metric_definitions(); none for a policy that streams no layers.
+void append_layers(RunStatistics& statistics) {
+  if (!statistics.engine.layers) return;
+  const EngineTotals& engine = statistics.engine;
+  const LayerTotals& layers = *engine.layers;
+  std::size_t next = metric_definitions().size() - kFairnessMetrics - kLayerMetrics;
+  const auto add = [&](std::optional<double> value) {
+    const MetricDefinition& definition = metric_definitions()[next++];
+    statistics.metrics.push_back({definition.name, definition.unit, value, engine.iterations});
+  };
+  const double span = to_seconds(statistics.span);
+  const auto milliseconds = [](std::optional<double> seconds) {
+    return seconds ? std::optional(*seconds * 1e3) : std::nullopt;
+  };
+  add(ratio(layers.capacity_time, span * layers.resident_blocks));
+  add(ratio(real(layers.peak_capacity.count()), layers.resident_blocks));
+  add(ratio(real(layers.last_capacity.count()), layers.resident_blocks));
+  add(layers.figures.interval);
+  add(ratio(layers.stall_time, engine.busy_time));
+  add(ratio(to_seconds(layers.h2d_busy), span));
+  add(ratio(to_seconds(layers.d2h_busy), span));
+  add(milliseconds(layers.figures.mean_dwell_s));
+  add(milliseconds(layers.figures.max_dwell_s));
+  add(layers.figures.peak_host ? std::optional(real(layers.figures.peak_host->count())) : std::nullopt);
+}
 
 /// The last of metric_definitions().
 void append_fairness(const FairnessTotals& fairness, RunStatistics& statistics) {
@@ -434,6 +461,7 @@ RunStatistics MetricsCollector::finish(SimTime end, const EngineTotals& engine, 
   for (int i = 0; i < kLatencies; ++i) append_latency(static_cast<Latency>(i), statistics.metrics);
   const Totals totals(statistics, input_tokens_, output_tokens_, slos_.empty() && !requests_have_slos_ ? -1 : good_);
   for (Metric& metric : totals.metrics()) statistics.metrics.push_back(std::move(metric));
+  append_layers(statistics);
   statistics.clients = client_statistics(fairness);
   append_fairness(fairness, statistics);
   return statistics;

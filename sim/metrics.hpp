@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/api/layer_policy.hpp"
 #include "sim/api/parameter.hpp"
 #include "sim/fairness.hpp"
 #include "sim/quantile_sketch.hpp"
@@ -85,6 +86,18 @@ struct MetricsConfig {
   std::int64_t exact_limit = 1'000'000;  // finished requests whose latencies are kept; beyond it they are sketched
 };
 
+/// Of a policy that streams layers between host and GPU.
+struct LayerTotals {
+  double capacity_time = 0.0;  // integral of the GPU tier's blocks, block-seconds
+  Blocks peak_capacity{};
+  Blocks last_capacity{};
+  double resident_blocks = 0.0;  // that the GPU would offer if every layer's weights and KV were on it
+  double stall_time = 0.0;       // seconds in which compute waited for a copy
+  Duration h2d_busy{};
+  Duration d2h_busy{};
+  LayerFigures figures{};  // of the whole run
+};
+
 /// Sums over one run that the engine keeps per iteration; all of the measured span.
 struct EngineTotals {
   std::int64_t iterations = 0;
@@ -103,7 +116,9 @@ struct EngineTotals {
   std::int64_t peak_batch = 0;
   std::int64_t peak_waiting = 0;
   Blocks peak_kv{};
+  double peak_kv_fraction = 0.0;  // of what there was at the time
   Blocks peak_host_kv{};
+  std::optional<LayerTotals> layers{};
   std::array<double, kResources> resource_time{};  // seconds by what they were spent on
 };
 

@@ -30,6 +30,7 @@ void add_engine(EngineTotals& sum, const EngineTotals& run) {
   sum.peak_batch = std::max(sum.peak_batch, run.peak_batch);
   sum.peak_waiting = std::max(sum.peak_waiting, run.peak_waiting);
   sum.peak_kv = std::max(sum.peak_kv, run.peak_kv);
+  sum.peak_kv_fraction = std::max(sum.peak_kv_fraction, run.peak_kv_fraction);
   sum.peak_host_kv = std::max(sum.peak_host_kv, run.peak_host_kv);
   for (std::size_t i = 0; i < sum.resource_time.size(); ++i) sum.resource_time[i] += run.resource_time[i];
 }

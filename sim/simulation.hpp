@@ -1,6 +1,7 @@
 // One replay of a request stream through one instance: the event loop.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -18,7 +19,7 @@ namespace spillway {
 /// The paged KV memory of one instance. With tensor parallelism every GPU holds its share of each block, so block
 /// counts are those of one GPU.
 struct KvLayout {
-  Blocks gpu_blocks{};
+  Blocks gpu_blocks{};  // at the start
   Blocks host_blocks{};
   Tokens block_tokens{16};
   Bytes block_bytes{};                // of one block on one GPU, all layers
@@ -27,6 +28,8 @@ struct KvLayout {
   Blocks host_cache_blocks{};  // host tier of the prefix cache; 0: none
   /// Of a block that moves between GPU and host cache. 1: the layers of a block lie side by side (vLLM since 0.12).
   std::int64_t host_cache_copies_per_block = 1;
+  Blocks most_gpu_blocks{};  // that a policy with changing capacity may come to; 0: gpu_blocks
+  [[nodiscard]] Blocks most() const { return std::max(gpu_blocks, most_gpu_blocks); }
 };
 
 /// What the progress line shows.
@@ -53,6 +56,7 @@ struct SimulationConfig {
   const Settings* settings = nullptr;  // every key of the run; the policy reads its own
   RequestSource* source = nullptr;
   KvLayout kv{};
+  Deployment deployment{};
   Tokens max_model_len{};                     // longer requests (input + max_new_tokens) are rejected on arrival
   std::optional<Duration> request_timeout{};  // the client gives up this long after arrival
   std::optional<SimTime> until{};             // horizon; what is live then is unfinished

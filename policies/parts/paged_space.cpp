@@ -16,15 +16,14 @@ Parameter watermark_parameter(std::string source) {
           .source = std::move(source)};
 }
 
-Blocks watermark_blocks(const PolicyContext& context) {
-  const auto total = static_cast<double>(context.view.tier(Tier::gpu).total.count());
-  return Blocks(static_cast<std::int64_t>(context.settings.get<double>("policy.watermark") * total));
+Blocks PagedSpace::watermark(Blocks total) const {
+  return Blocks(static_cast<std::int64_t>(options_.watermark * static_cast<double>(total.count())));
 }
 
 Fit PagedSpace::admits(const RequestView& request, Tokens upto) const {
   const TierState& gpu = view_.tier(Tier::gpu);
   const Blocks whole = blocks_for(upto, view_.block_tokens());
-  if (gpu.total - whole < options_.watermark) return Fit::never;
+  if (gpu.most - whole < watermark(gpu.most)) return Fit::never;
   if (options_.guarantee_completion) {
     const Blocks at_most = blocks_for(request.input + request.max_new_tokens, view_.block_tokens());
     if (view_.batch().promised + at_most > gpu.total) return Fit::later;
@@ -33,7 +32,7 @@ Fit PagedSpace::admits(const RequestView& request, Tokens upto) const {
   const Blocks there = blocks_for(cached.tokens, view_.block_tokens()) - cached.host_blocks;
   // A cached block that nobody uses counts as free until it is taken.
   const Blocks taken = std::max(whole - there, Blocks(0)) + cached.idle_blocks;
-  return gpu.free - taken >= options_.watermark ? Fit::now : Fit::later;
+  return gpu.free - taken >= watermark(gpu.total) ? Fit::now : Fit::later;
 }
 
 Fit PagedSpace::grows(const RequestView& request, Tokens upto) const {
@@ -50,7 +49,7 @@ Fit PagedSpace::decodes(std::int64_t count) const {
 Fit PagedSpace::resumes(const RequestView& request) const {
   // The running requests' next tokens come first, and its own next token must find room too.
   const Blocks free = view_.tier(Tier::gpu).free - view_.batch().decode_growth;
-  return free - swap_in_blocks(request) >= options_.watermark ? Fit::now : Fit::later;
+  return free - swap_in_blocks(request) >= watermark(view_.tier(Tier::gpu).total) ? Fit::now : Fit::later;
 }
 
 Blocks PagedSpace::swap_in_blocks(const RequestView& request) const {
@@ -60,7 +59,8 @@ Blocks PagedSpace::swap_in_blocks(const RequestView& request) const {
 
 Leave PagedSpace::preempts(const RequestView& request) const {
   const bool room = request.held <= view_.tier(Tier::host).free;
-  const bool can_return = view_.tier(Tier::gpu).total - swap_in_blocks(request) >= options_.watermark;
+  const bool can_return =
+      view_.tier(Tier::gpu).total - swap_in_blocks(request) >= watermark(view_.tier(Tier::gpu).total);
   return options_.swap && room && can_return ? Leave::preempt_swap : Leave::preempt_recompute;
 }
 

@@ -7,8 +7,8 @@
 namespace spillway {
 
 struct PagedSpaceOptions {
-  /// Blocks kept free when a request is admitted or comes back (vLLM V0: int(0.01 * num_gpu_blocks)).
-  Blocks watermark{};
+  /// Share of the blocks kept free when a request is admitted or comes back (vLLM V0: int(0.01 * num_gpu_blocks)).
+  double watermark = 0.0;
   /// vLLM V0's first block manager: a decode goes on only while a block is free, even when its last one has room.
   bool spare_block_per_decode = false;
   /// Preempted requests move to the host when it has room, instead of being recomputed.
@@ -21,9 +21,8 @@ struct PagedSpaceOptions {
   bool guarantee_completion = false;
 };
 
-/// `policy.watermark` of engines that keep a share of the GPU's blocks free, and the blocks that it comes to.
+/// `policy.watermark` of engines that keep a share of the GPU's blocks free.
 [[nodiscard]] Parameter watermark_parameter(std::string source);
-[[nodiscard]] Blocks watermark_blocks(const PolicyContext& context);
 
 /// Source: vLLM's block managers (vllm/core/block_manager_v1.py and _v2.py at v0.2.0..v0.6.3; vllm/v1/core at v0.19).
 /// Every answer is O(1), or O(cached blocks) with prefix caching.
@@ -38,6 +37,8 @@ class PagedSpace final : public OffloadPolicy {
   [[nodiscard]] Leave preempts(const RequestView& request) const override;
 
  private:
+  /// Of so many blocks in all; they may become more and fewer.
+  [[nodiscard]] Blocks watermark(Blocks total) const;
   [[nodiscard]] Blocks swap_in_blocks(const RequestView& request) const;
 
   const View& view_;

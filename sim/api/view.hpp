@@ -45,7 +45,8 @@ struct BatchTotals {
 
 struct TierState {
   Blocks total{};
-  Blocks free{};  // allocatable now; a cached block that nobody uses is free
+  Blocks free{};  // allocatable now; a cached block that nobody uses is free; < 0: more are in use than there are now
+  Blocks most{};  // what the total may ever come to
 };
 
 /// Contract

@@ -66,18 +66,16 @@ class Assembler {
   Assembly build() {
     const bool hardware = load_hardware();
     read_slos();
-    if (hardware && size_memory()) {
-      limit_length();
-      problems_.attempt([&] {
-        assembly_.make_model = [gpu = gpu_among_others(), llm = llm_, engine = engine_, name = text("latency_model"),
-                                tensor_parallel = tensor_parallel(),
-                                kv_dtype = kv_dtype_bytes()](const OpScales& scales) {
-          return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype, scales});
-        };
-        // The first one checks that there can be any.
-        static_cast<void>(assembly_.make_model({}));
-      });
-    }
+    const bool model = hardware && problems_.attempt([&] {
+      assembly_.make_model = [gpu = gpu_among_others(), llm = llm_, engine = engine_, name = text("latency_model"),
+                              tensor_parallel = tensor_parallel(),
+                              kv_dtype = kv_dtype_bytes()](const OpScales& scales) {
+        return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype, scales});
+      };
+      // The first one checks that there can be any.
+      static_cast<void>(assembly_.make_model({}));
+    });
+    if (hardware && size_memory(model)) limit_length();
     problems_.attempt([&] { assembly_.workload = open_ ? open_(assembly_) : open_workload(assembly_, 0); });
     problems_.throw_if_any();
     describe();
@@ -152,7 +150,7 @@ class Assembler {
   }
 
   /// Fills the KV layout. Returns false when there is none.
-  bool size_memory() {
+  bool size_memory(bool model) {
     const hwmodels::KvSettings wanted{
         tensor_parallel(),
         settings().get<double>("engine.gpu_memory_utilization"),
@@ -163,9 +161,10 @@ class Assembler {
         hardware_.server ? hardware_.server->gpus : hwmodels::KvSettings{}.most_tensor_parallel};
     KvLayout& kv = assembly_.setup.kv;
     const bool given = settings().has("memory.gpu_kv");
+    const bool streams = static_cast<bool>(policy().layout);
     const bool sized = problems_.attempt([&] {
-      capacity_ = given ? hwmodels::kv_capacity(hardware_.gpu, llm_, engine_, wanted)
-                        : hwmodels::fitting_kv_capacity(hardware_.gpu, llm_, engine_, wanted);
+      capacity_ = given || streams ? hwmodels::kv_capacity(hardware_.gpu, llm_, engine_, wanted)
+                                   : hwmodels::fitting_kv_capacity(hardware_.gpu, llm_, engine_, wanted);
     });
     if (!sized) return false;
     kv.block_tokens = wanted.block_tokens;
@@ -176,9 +175,53 @@ class Assembler {
     assembly_.setup.kv_computed = !given;
     assembly_.setup.weights = capacity_.weights;
     assembly_.setup.kv_terms = hwmodels::kv_terms(capacity_);
+    if (streams) return model && lay_out(given);
     if (given) return take_given_memory();
     kv.gpu_blocks = capacity_.blocks;
     warn(hwmodels::kv_estimate_warning(capacity_, engine_));
+    return true;
+  }
+
+  [[nodiscard]] const PolicyInfo& policy() const { return *assembly_.config.policy; }
+
+  /// A policy that streams layers says itself what it makes of the memory.
+  bool lay_out(bool given) {
+    if (capacity_.memory == Bytes(0) &&
+        !problems_.attempt([&] { hardware_.gpu.need({"memory"}, "a policy that streams layers"); })) {
+      return false;
+    }
+    Deployment& deployment = assembly_.setup.deployment;
+    deployment.layers = static_cast<std::int32_t>(llm_.layers);
+    deployment.memory = capacity_.available + capacity_.weights;
+    deployment.weights = capacity_.weights;
+    for (const hwmodels::Matrix& matrix : llm_.layer_matrices(tensor_parallel())) {
+      deployment.layer_weights += llm_.linear_bytes(matrix);
+    }
+    deployment.block_bytes = capacity_.block_bytes;
+    deployment.block_tokens = Tokens(integer("memory.block_tokens"));
+    deployment.gpu_kv = given ? settings().get<Bytes>("memory.gpu_kv") : capacity_.available;
+    deployment.gpu_kv_given = given;
+    deployment.hidden = llm_.hidden;
+    deployment.ffn = llm_.ffn;
+    deployment.kv_width = llm_.kv_heads_per_gpu(tensor_parallel()) * llm_.head_dim;
+    if (hardware_.host) {
+      deployment.host_memory = Bytes(hardware_.host->dram / Bytes(1) / hardware_.server->gpus);
+      deployment.cpu_attention_bandwidth = static_cast<double>(hardware_.host->dram_bandwidth.value()) *
+                                           hardware_.host->cpu_attention_efficiency /
+                                           static_cast<double>(tensor_parallel());
+    }
+    KvLayout& kv = assembly_.setup.kv;
+    kv.host_blocks = kv.host_cache_blocks = Blocks(0);
+    const std::unique_ptr<ExecutionModel> planning = assembly_.make_model({});
+    Deployment plan = deployment;
+    plan.model = planning.get();
+    Layout layout;
+    if (!problems_.attempt([&] { layout = policy().layout(plan, settings()); })) return false;
+    kv.gpu_blocks = layout.blocks;
+    kv.most_gpu_blocks = layout.most;
+    assembly_.setup.host_layer_bytes = layout.host;
+    assembly_.setup.layer_terms = layout.terms;
+    if (!given) warn(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;
   }
 
@@ -336,6 +379,11 @@ class Assembler {
   void decide_prefix_caching() {
     const std::string& wanted = text("engine.prefix_caching");
     assembly_.setup.kv.prefix_caching = wanted == "true" || (wanted == "auto" && assembly_.workload.prefix_ids);
+    KvLayout& kv = assembly_.setup.kv;
+    if (kv.prefix_caching && kv.most() != kv.gpu_blocks) {
+      warn("prefix caching is off: the cache cannot lose blocks when the policy takes some of the GPU's KV away");
+      kv.prefix_caching = false;
+    }
     if (!assembly_.setup.kv.prefix_caching && assembly_.setup.kv.host_cache_blocks > Blocks(0)) {
       warn(
           "memory.host_cache keeps nothing: prefix caching is off (engine.prefix_caching, and a workload that says "
@@ -376,6 +424,8 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   simulation.settings = &settings;
   simulation.source = &source;
   simulation.kv = assembly.setup.kv;
+  simulation.deployment = assembly.setup.deployment;
+  simulation.deployment.model = &model;
   simulation.max_model_len = assembly.setup.max_model_len;
   if (settings.has("engine.request_timeout")) {
     simulation.request_timeout = settings.get<Duration>("engine.request_timeout");

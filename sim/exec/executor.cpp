@@ -81,7 +81,7 @@ void CopyStream::change_slowdown(SimTime now) {
   if (!fifo_.empty()) time_rest();
 }
 
-Executor::Executor(const CopySharing& sharing) : sharing_(sharing) {
+Executor::Executor(const CopySharing& sharing, CopyObserver* observer) : sharing_(sharing), observer_(observer) {
   for (const Slowdown& slowdown : {sharing.h2d, sharing.d2h, sharing.compute}) check(slowdown);
 }
 
@@ -93,6 +93,7 @@ std::size_t Executor::lane(Stream stream) {
 void Executor::issue(const Copy& copy) {
   CopyStream& stream = copies_[lane(copy.stream)];
   if (stream.size() == 0) charge_stall(copy.stream, stream.free_since(), now_);
+  issued_[lane(copy.stream)] += copy.bytes;
   stream.issue(copy, now_);
   if (stream.size() == 1) share_links();
 }
@@ -124,11 +125,13 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
       share_links();
       continue;
     }
-    const Duration busy = now_ - next.started();
+    const SimTime started = next.started();
+    const Duration busy = now_ - started;
     const Copy copy = next.complete();
     share_links();
     use_of(copy.stream).busy += busy;
     use_of(copy.stream).bytes += copy.bytes;
+    if (observer_ != nullptr) observer_->copied(copy, started, now_);
     if (rule != nullptr) rule->at_copy_done(copy, *this);
   }
   if (until != kNever) now_ = until;

@@ -115,6 +115,13 @@ class CopyStream {
   std::int64_t den_ = 1;
 };
 
+/// Is told of every copy that has ended, before the rule is.
+class CopyObserver {
+ public:
+  virtual ~CopyObserver() = default;
+  virtual void copied(const Copy& copy, SimTime started, SimTime ended) = 0;
+};
+
 /// How far a run came.
 struct RunOutcome {
   bool finished = false;
@@ -143,7 +150,8 @@ struct RunOutcome {
 /// Allocates only when a queue outgrows its buffer. A step that waits with no copy in flight throws InvariantError.
 class Executor final : private CopySink {
  public:
-  explicit Executor(const CopySharing& sharing = {});
+  /// `observer` may be null.
+  explicit Executor(const CopySharing& sharing = {}, CopyObserver* observer = nullptr);
 
   /// Starts an iteration at `start` >= now(), after run_copies(plan.rule, start).
   void begin(const IterationPlan& plan, SimTime start);
@@ -164,6 +172,8 @@ class Executor final : private CopySink {
   [[nodiscard]] const StreamUse& use(Stream stream) const { return use_[static_cast<std::size_t>(stream)]; }
   /// Copies in flight and queued on `stream`, h2d or d2h.
   [[nodiscard]] std::size_t pending_copies(Stream stream) const { return copies_[lane(stream)].size(); }
+  /// Bytes of the copies that were issued on `stream`, h2d or d2h.
+  [[nodiscard]] Bytes issued(Stream stream) const { return issued_[lane(stream)]; }
   /// When the next copy ends if no slowdown changes; kNever when none is in flight.
   [[nodiscard]] SimTime next_copy_done() const { return std::min(copies_[0].finish(), copies_[1].finish()); }
 
@@ -188,10 +198,12 @@ class Executor final : private CopySink {
   }
 
   CopySharing sharing_;
+  CopyObserver* observer_;
   SimTime now_{};
   std::array<CopyStream, 2> copies_{};
   SimTime duplex_at_ = kNever;  // end of the launch after which both directions transfer
   std::array<StreamUse, kStreams> use_{};
+  std::array<Bytes, 2> issued_{};
 
   SimTime iteration_start_ = kNever;  // kNever between iterations
   std::int32_t layer_ = 0;            // the step that computes next; layer == layers is `after`

@@ -19,27 +19,33 @@ constexpr std::array<std::string_view, kResources> kResourceNames{"load",    "kv
 Json nullable(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 Json setup_json(const Setup& setup) {
-  return {{"model", setup.model},
-          {"hardware", setup.hardware},
-          {"gpu", setup.gpu},
-          {"latency_model", setup.latency_model},
-          {"engine", setup.engine},
-          {"policy", setup.policy},
-          {"workload", setup.workload},
-          {"requests", setup.requests},
-          {"skipped_rows", setup.skipped_rows},
-          {"tensor_parallel_gpus", setup.tensor_parallel},
-          {"weights_bytes_per_gpu", setup.weights.count()},
-          {"block_tokens", setup.kv.block_tokens.count()},
-          {"block_bytes_per_gpu", setup.kv.block_bytes.count()},
-          {"gpu_kv_blocks", setup.kv.gpu_blocks.count()},
-          {"gpu_kv_tokens", setup.kv_capacity().count()},
-          {"gpu_kv_origin", setup.kv_computed ? "computed" : "memory.gpu_kv"},
-          {"gpu_kv_terms", setup.kv_terms},
-          {"host_kv_blocks", setup.kv.host_blocks.count()},
-          {"prefix_caching", setup.kv.prefix_caching},
-          {"host_cache_blocks", setup.kv.host_cache_blocks.count()},
-          {"max_model_len_tokens", setup.max_model_len.count()}};
+  Json json{{"model", setup.model},
+            {"hardware", setup.hardware},
+            {"gpu", setup.gpu},
+            {"latency_model", setup.latency_model},
+            {"engine", setup.engine},
+            {"policy", setup.policy},
+            {"workload", setup.workload},
+            {"requests", setup.requests},
+            {"skipped_rows", setup.skipped_rows},
+            {"tensor_parallel_gpus", setup.tensor_parallel},
+            {"weights_bytes_per_gpu", setup.weights.count()},
+            {"block_tokens", setup.kv.block_tokens.count()},
+            {"block_bytes_per_gpu", setup.kv.block_bytes.count()},
+            {"gpu_kv_blocks", setup.kv.gpu_blocks.count()},
+            {"gpu_kv_tokens", setup.kv_capacity().count()},
+            {"gpu_kv_origin", setup.kv_computed ? "computed" : "memory.gpu_kv"},
+            {"gpu_kv_terms", setup.kv_terms},
+            {"host_kv_blocks", setup.kv.host_blocks.count()},
+            {"prefix_caching", setup.kv.prefix_caching},
+            {"host_cache_blocks", setup.kv.host_cache_blocks.count()},
+            {"max_model_len_tokens", setup.max_model_len.count()}};
+  if (setup.deployment.layers > 0) {
+    json["most_gpu_kv_blocks"] = setup.kv.most().count();
+    json["layer_terms"] = setup.layer_terms;
+    json["host_layer_bytes_per_gpu"] = setup.host_layer_bytes.count();
+  }
+  return json;
 }
 
 Json scales_json(const OpScales& scales) {

@@ -39,12 +39,15 @@ struct Setup {
   std::int64_t requests = 0;      // per replication
   std::int64_t skipped_rows = 0;  // of the trace, because they are no requests
   KvLayout kv{};
+  Deployment deployment{};   // of a policy that streams layers
+  Bytes host_layer_bytes{};  // that such a policy takes on the host, at most
+  std::string layer_terms;   // how it came to that, one line
   Bytes weights{};           // per GPU
   bool kv_computed = false;  // false: memory.gpu_kv was given
   std::string kv_terms;      // how the size of the KV cache came about, one line
   Tokens model_positions{};  // the longest request that the model itself takes
   Tokens max_model_len{};
-  [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.gpu_blocks.count(); }
+  [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
 };
 
 /// A condition on the whole run and how it came out. No value: the metric does not exist, so the condition is not met.

@@ -89,12 +89,35 @@ class Table {
     const std::string host_cache = kv.host_cache_blocks.count() == 0
                                        ? ""
                                        : fmt::format(", {} blocks of it on the host", kv.host_cache_blocks.count());
+    if (setup.deployment.layers > 0) {
+      streamed_layers();
+      return;
+    }
     lines_.add(
         "KV cache",
         fmt::format("{} tokens in {} blocks of {} ({} per GPU), {} blocks on the host; prefix caching "
                     "{}{}; longest request {} tokens",
                     setup.kv_capacity().count(), kv.gpu_blocks.count(), kv.block_tokens.count(), bytes(kv_bytes),
                     kv.host_blocks.count(), kv.prefix_caching ? "on" : "off", host_cache, setup.max_model_len.count()));
+    repetitions();
+  }
+
+  /// The GPU's memory under a policy that streams layers between it and the host.
+  void streamed_layers() {
+    const Setup& setup = result_.setup;
+    const KvLayout& kv = setup.kv;
+    const std::string most =
+        kv.most() == kv.gpu_blocks ? "" : fmt::format(", at most {}", (kv.block_tokens * kv.most().count()).count());
+    lines_.add("KV cache", fmt::format("{} tokens in {} blocks of {}{}; prefix caching {}; longest request {} tokens",
+                                       (kv.block_tokens * kv.gpu_blocks.count()).count(), kv.gpu_blocks.count(),
+                                       kv.block_tokens.count(), most, kv.prefix_caching ? "on" : "off",
+                                       setup.max_model_len.count()));
+    lines_.add("Layers", fmt::format("{}; up to {} per GPU on the host", setup.layer_terms,
+                                     bytes(static_cast<double>(setup.host_layer_bytes.count()))));
+    repetitions();
+  }
+
+  void repetitions() {
     if (replications() > 1) {
       lines_.add("", fmt::format("{} replications: means over them, +- is the 95% t-interval", replications()));
     }
@@ -170,6 +193,25 @@ class Table {
     lines_.add("Links", fmt::format("host to GPU {}, GPU to host {}; preemptions: {} recompute, {} swap",
                                     show("moved_h2d_bytes", bytes), show("moved_d2h_bytes", bytes),
                                     show("recompute_preemptions"), show("swap_preemptions")));
+    if (result_.setup.deployment.layers > 0) streaming();
+  }
+
+  void streaming() {
+    std::string text = fmt::format("expansion mean {}, peak {}, at the end {}; compute waits {} of the time",
+                                   show("mean_expansion_ratio"), show("peak_expansion_ratio"),
+                                   show("final_expansion_ratio"), show("layer_stall_fraction", percent));
+    text += fmt::format("; links busy {} in, {} out", show("h2d_link_fraction", percent),
+                        show("d2h_link_fraction", percent));
+    const auto has = [&](const std::string& name) {
+      const Metric* metric = run_.find(name);
+      return metric != nullptr && metric->value;
+    };
+    if (has("mean_interval_layers")) text += fmt::format("; interval mean {}", show("mean_interval_layers"));
+    if (has("mean_dwell_ms")) {
+      text += fmt::format("; dwell mean {} ms, max {} ms", show("mean_dwell_ms"), show("max_dwell_ms"));
+    }
+    if (has("peak_host_layer_bytes")) text += fmt::format("; host memory {}", show("peak_host_layer_bytes", bytes));
+    lines_.add("Streaming", text);
   }
 
   /// Only with several clients: one line of figures and the clients that wait longest.

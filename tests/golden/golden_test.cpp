@@ -62,7 +62,7 @@ std::string run(const PolicyInfo& policy, bool swap) {
       "trace request outcome arrival scheduled first_token end computing generated cached recomputed swapped\n";
   for (Trace& trace : traces()) {
     if (swap) trace.settings.emplace_back("engine.preemption", std::string("swap"));
-    const oracle::WholeModel model(1, 0);  // the longest decode takes no time of its own
+    const auto model = oracle::WholeModel::of(policy, 1, 0);  // the longest decode takes no time of its own
     const oracle::Replay replay = oracle::replay(policy.name, trace.settings, trace.kv, trace.requests, model);
     for (std::size_t i = 0; i < trace.requests.size(); ++i) {
       const RequestRecord& r = replay.of(i);

@@ -45,6 +45,70 @@ void need(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
+/// Copies of a policy that streams layers: each direction one at a time, in order of issue.
+class NaiveLinks final : private CopySink {
+ public:
+  /// Starts and ends copies up to `until`, those that end then included.
+  void advance(LayerPolicy& policy, LayerRule* rule, SimTime until) {
+    while (true) {
+      int next = -1;
+      for (const int direction : {1, 0}) {  // the way out first
+        if (queued_[direction].empty() || end(direction) > until) continue;
+        if (next < 0 || end(direction) < end(next)) next = direction;
+      }
+      if (next < 0) break;
+      const auto [copy, issued] = queued_[next].front();
+      const SimTime started = std::max(issued, free_[next]);
+      now_ = free_[next] = end(next);
+      queued_[next].pop_front();
+      policy.copied(copy, started, now_);
+      if (rule != nullptr) rule->at_copy_done(copy, *this);
+    }
+    now_ = until;
+  }
+  /// Runs layers whose compute takes `layer` each from now on; returns the end of the last one.
+  SimTime run(LayerPolicy& policy, LayerRule* rule, SimTime start, const std::vector<Duration>& sub_batches,
+              int layers) {
+    SimTime t = start;
+    for (int k = 0; k < layers; ++k) {
+      for (int s = 0; s < static_cast<int>(sub_batches.size()); ++s) {
+        advance(policy, rule, t);
+        if (rule != nullptr) {
+          rule->at_layer_start(k, s, *this);
+          advance(policy, rule, t);
+          while (!rule->ready(k, s)) {
+            need(!queued_[0].empty() || !queued_[1].empty(), "a layer waits for nothing");
+            t = kNever;
+            for (const int direction : {0, 1}) {
+              if (!queued_[direction].empty()) t = std::min(t, end(direction));
+            }
+            advance(policy, rule, t);
+          }
+        }
+        t = t + sub_batches[static_cast<std::size_t>(s)];
+      }
+    }
+    return t;
+  }
+  [[nodiscard]] Bytes issued(int direction) const { return issued_[direction]; }
+
+ private:
+  void issue(const Copy& copy) override {
+    const int direction = copy.stream == Stream::h2d ? 0 : 1;
+    issued_[direction] += copy.bytes;
+    queued_[direction].emplace_back(copy, now_);
+  }
+  [[nodiscard]] SimTime end(int direction) const {
+    const auto& [copy, issued] = queued_[direction].front();
+    return std::max(issued, free_[direction]) + copy.launch + copy.transfer;
+  }
+
+  std::list<std::pair<Copy, SimTime>> queued_[2];
+  SimTime free_[2] = {};
+  SimTime now_{};
+  Bytes issued_[2] = {};
+};
+
 class NaiveEngine final : public View, private Decision {
  public:
   explicit NaiveEngine(const NaiveConfig& config) : config_(config) {
@@ -52,8 +116,9 @@ class NaiveEngine final : public View, private Decision {
     max_model_len_ = config.max_model_len;
     blocks_.resize(static_cast<std::size_t>(config.gpu_blocks.count()));
     for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) free_.push_back(b);
+    total_ = config.gpu_blocks;
     rebuild();
-    policy_ = config.policy->make(PolicyContext{*config.settings, *this});
+    policy_ = config.policy->make(PolicyContext{*config.settings, *this, config.deployment});
   }
 
   NaiveResult run() {
@@ -172,10 +237,29 @@ class NaiveEngine final : public View, private Decision {
       batch_.decode_context += Tokens(r.computed + 1);
       if (!decodes_staged_) batch_.decode_growth += Blocks(grows_next(r.id) ? 1 : 0);
     }
-    tiers_[0] = TierState{config_.gpu_blocks, Blocks(static_cast<std::int64_t>(free_.size()))};
-    tiers_[1] = TierState{config_.host_blocks, config_.host_blocks - host_used};
+    tiers_[0] = TierState{total_, Blocks(static_cast<std::int64_t>(free_.size())) - surplus_,
+                          std::max(config_.gpu_blocks, config_.most_gpu_blocks)};
+    tiers_[1] = TierState{config_.host_blocks, config_.host_blocks - host_used, config_.host_blocks};
     result_.peak_gpu = std::max(result_.peak_gpu, tiers_[0].total - tiers_[0].free);
     result_.peak_host = std::max(result_.peak_host, host_used);
+  }
+
+  /// The GPU has so many blocks from now on. More are added at the end; those that are too many go once they are free.
+  void resize(Blocks total) {
+    for (; total_ < total; total_ += Blocks(1)) {
+      if (surplus_ > Blocks(0)) {
+        surplus_ = surplus_ - Blocks(1);
+        continue;
+      }
+      free_.push_back(static_cast<int>(blocks_.size()));
+      blocks_.emplace_back();
+    }
+    for (; total < total_; total_ = total_ - Blocks(1)) surplus_ += Blocks(1);
+    drop_surplus();
+    rebuild();
+  }
+  void drop_surplus() {
+    for (; surplus_ > Blocks(0) && !free_.empty(); surplus_ = surplus_ - Blocks(1)) free_.pop_back();
   }
 
   // --- blocks
@@ -250,6 +334,7 @@ class NaiveEngine final : public View, private Decision {
       const int last = r.blocks.back();
       if (--blocks_[static_cast<std::size_t>(last)].users == 0) free_.push_back(last);
     }
+    drop_surplus();
     r.offered = 0;
   }
 
@@ -408,6 +493,7 @@ class NaiveEngine final : public View, private Decision {
     if (busy_) return;
     collect();
     moved_[0] = moved_[1] = loaded_ = 0;
+    if (policy_.layers) resize(policy_.layers->capacity());
     do {  // until something runs, or nothing changes any more
       decodes_staged_ = false;
       changed_ = false;
@@ -415,7 +501,7 @@ class NaiveEngine final : public View, private Decision {
       rebuild();
       policy_.scheduler->decide(*this, *policy_.space, *this);
       if (!decodes_staged_) decodes(static_cast<std::int64_t>(decoding().size()));
-    } while (changed_ && chunks_.empty() && batch_.decoding == 0);
+    } while ((changed_ || expands()) && chunks_.empty() && batch_.decoding == 0);
 
     // The standing decision as a list.
     BatchShape shape;
@@ -458,7 +544,50 @@ class NaiveEngine final : public View, private Decision {
     for (int layer = 0; layer < config_.model->layers(); ++layer) end = end + time.layer;
     busy_ = true;
     start_ = now_;
-    at(end, 1, 0);
+    at(policy_.layers ? run_layers(shape) : end, 1, 0);
+  }
+  /// Is there more room for the head of the queue, now that nothing runs?
+  bool expands() {
+    const bool waits = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
+    if (!policy_.layers || changed_ || !order_.empty() || !waits || !policy_.layers->expand()) return false;
+    resize(policy_.layers->capacity());
+    return true;
+  }
+  SimTime run_layers(const BatchShape& shape) {
+    std::vector<IterationTime> times;
+    for (const SubBatchShape& part : policy_.layers->split(shape)) {
+      times.push_back(config_.model->iteration(part.shape));
+      times.back().layer += part.cpu_attention;
+    }
+    if (times.empty()) times.push_back(config_.model->iteration(shape));
+    SimTime start = now_;
+    std::vector<Duration> layer;
+    report_ = LayerReport{};
+    for (const IterationTime& time : times) {
+      start = start + time.before;
+      layer.push_back(time.layer);
+      report_.layer += time.layer;
+    }
+    rule_ = policy_.layers->begin(shape, report_.layer);
+    const Bytes before[2] = {links_.issued(0), links_.issued(1)};
+    links_.advance(*policy_.layers, rule_, now_);
+    SimTime end = links_.run(*policy_.layers, rule_, start, layer, config_.model->layers());
+    report_.stall = end - start - report_.layer * config_.model->layers();
+    for (const IterationTime& time : times) end = end + time.after;
+    links_.advance(*policy_.layers, rule_, end);
+    result_.moved_h2d += links_.issued(0) - before[0];
+    result_.moved_d2h += links_.issued(1) - before[1];
+    return end;
+  }
+  void report_layers() {
+    report_.length = now_ - start_;
+    report_.tokens = emitted_;
+    report_.prefills = !chunks_.empty();
+    rebuild();
+    for (const Request& r : requests_) report_.waiting += r.live && !r.in_batch ? 1 : 0;
+    report_.free_share =
+        static_cast<double>(std::max(tiers_[0].free, Blocks(0)).count()) / static_cast<double>(tiers_[0].total.count());
+    policy_.layers->iteration_ended(report_);
   }
   /// One copy of so many blocks at the end of a direction's queue; returns its end.
   SimTime copy_blocks(int direction, std::int64_t count, std::int64_t copies_per_block, SimTime issued) {
@@ -474,6 +603,7 @@ class NaiveEngine final : public View, private Decision {
     busy_ = false;
     result_.last_completion = now_;
     policy_.scheduler->iteration_ended();
+    emitted_ = 0;
     const std::vector<RequestId> order = order_;
     for (const RequestId id : order) {
       Request& r = requests_[id.slot];
@@ -499,6 +629,7 @@ class NaiveEngine final : public View, private Decision {
     named_.clear();
     for (const RequestId id : expired_) expire(requests_[id.slot]);
     expired_.clear();
+    if (policy_.layers) report_layers();
     observe_fairness();
   }
   void emit(Request& r) {
@@ -509,6 +640,7 @@ class NaiveEngine final : public View, private Decision {
     }
     r.last_token = now_;
     ++r.generated;
+    ++emitted_;
     serve(r, 2);
     r.phase = Phase::decoding;
     if (r.generated == r.spec.output.count()) leave_and_end(r, Outcome::finished);
@@ -587,6 +719,12 @@ class NaiveEngine final : public View, private Decision {
 
   const NaiveConfig& config_;
   Policy policy_;
+  NaiveLinks links_;
+  LayerRule* rule_ = nullptr;
+  LayerReport report_;
+  std::int64_t emitted_ = 0;  // tokens of the iteration that has just ended
+  Blocks total_{};
+  Blocks surplus_{};  // blocks in use beyond the total
   std::vector<Request> requests_;
   std::vector<RequestId> order_;
   std::vector<Block> blocks_;

@@ -25,8 +25,10 @@ struct NaiveConfig {
   const Settings* settings = nullptr;
   std::vector<RequestSpec> requests;  // in order of arrival; traits.conversation is the position
   std::vector<Follows> follows;       // of each request
-  Blocks gpu_blocks{};
+  Blocks gpu_blocks{};                // at the start
+  Blocks most_gpu_blocks{};           // that there may ever be
   Blocks host_blocks{};
+  Deployment deployment{};
   Tokens block_tokens{16};
   Bytes block_bytes{};
   std::int64_t copies_per_block = 1;

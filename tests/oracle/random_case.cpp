@@ -12,7 +12,25 @@ Value draw_value(const Parameter& parameter, Dice& dice) {
     return parameter
         .choices[static_cast<std::size_t>(dice.between(0, static_cast<std::int64_t>(parameter.choices.size()) - 1))];
   }
+  if (parameter.type == ParameterType::real && parameter.default_value.empty() && dice.chance(60)) {
+    return parameter.minimum + 0.01 * static_cast<double>(dice.between(0, 100));
+  }
   return default_value(parameter);
+}
+
+/// A policy that streams layers lays out the memory itself; false when it does not fit.
+bool lay_out(const PolicyInfo& policy, const Settings& settings, const ExecutionModel& model, Dice& dice,
+             NaiveConfig& config) {
+  config.deployment = snug_deployment(model, config.gpu_blocks, config.block_bytes, config.block_tokens,
+                                      Bytes(64 * dice.between(1, 40)));
+  try {
+    const Layout layout = policy.layout(config.deployment, settings);
+    config.gpu_blocks = layout.blocks;
+    config.most_gpu_blocks = layout.most;
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return config.gpu_blocks > Blocks(0);
 }
 
 std::vector<RequestSpec> draw_requests(Dice& dice, std::int64_t scale, std::int64_t block_tokens, bool with_prefixes,
@@ -59,6 +77,22 @@ std::vector<Follows> draw_follows(Dice& dice, std::int64_t scale, std::vector<Re
 
 }  // namespace
 
+Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes block_bytes, Tokens block_tokens,
+                           Bytes layer_weights) {
+  Deployment deployment;
+  deployment.model = &model;
+  deployment.layers = model.layers();
+  deployment.layer_weights = layer_weights;
+  deployment.weights = layer_weights * model.layers() + Bytes(1000);
+  deployment.block_bytes = block_bytes;
+  deployment.block_tokens = block_tokens;
+  deployment.gpu_kv = block_bytes * gpu_blocks.count();
+  deployment.memory = deployment.weights + deployment.gpu_kv;
+  deployment.hidden = deployment.kv_width = 64;
+  deployment.ffn = 256;
+  return deployment;
+}
+
 Value default_value(const Parameter& parameter) {
   const std::string& text = parameter.default_value;
   if (text.empty()) return std::monostate{};
@@ -86,6 +120,8 @@ Settings policy_settings(const PolicyInfo& policy, const std::vector<std::pair<s
   settings.set("engine.max_num_seqs", std::int64_t{256});
   settings.set("engine.chunked_prefill", true);
   settings.set("engine.preemption", std::string("recompute"));
+  settings.set("engine.prefix_caching", std::string("auto"));
+  settings.set("memory.host_kv", Bytes(1'000'000'000'000));
   for (const Parameter& parameter : policy.parameters) settings.set(parameter.name, default_value(parameter));
   for (const auto& [key, value] : overrides) settings.set(key, value);
   return settings;
@@ -98,8 +134,8 @@ bool accepts_preemption(const PolicyInfo& policy, const std::string& how) {
                       [](const Problem& problem) { return problem.where == "engine.preemption"; });
 }
 
-void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale, Settings& settings,
-               NaiveConfig& config) {
+void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model, std::int64_t scale,
+               Settings& settings, NaiveConfig& config) {
   Dice dice(seed);
   do {
     settings = policy_settings(
@@ -111,6 +147,7 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale,
   } while (policy.check && !policy.check(settings).empty());
 
   config = NaiveConfig{};
+  config.model = &model;
   config.policy = &policy;
   config.settings = &settings;
   config.block_tokens = Tokens(dice.between(1, 4) == 1 ? 1 : dice.between(2, 16));
@@ -121,7 +158,13 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale,
   config.prefix_caching = dice.chance(50);
   if (config.prefix_caching && dice.chance(60)) config.host_cache_blocks = Blocks(dice.between(1, 60));
   config.host_cache_copies_per_block = dice.between(1, 3);
-  const std::int64_t capacity = config.gpu_blocks.count() * config.block_tokens.count();
+  if (policy.layout) {
+    config.host_blocks = config.host_cache_blocks = Blocks(0);
+    while (!lay_out(policy, settings, model, dice, config)) config.gpu_blocks += Blocks(dice.between(1, 20));
+    config.prefix_caching = config.prefix_caching && config.most_gpu_blocks == config.gpu_blocks;
+  }
+  const std::int64_t capacity =
+      std::max(config.gpu_blocks, config.most_gpu_blocks).count() * config.block_tokens.count();
   config.max_model_len = Tokens(dice.chance(80) ? capacity : 1 + capacity / 2);
   if (dice.chance(30)) config.request_timeout = Duration(scale * dice.between(1, 20'000));
   if (dice.chance(20)) config.until = SimTime(scale * dice.between(1, 60'000));

@@ -37,9 +37,15 @@ class Dice {
 class WholeModel final : public ExecutionModel {
  public:
   /// `longest` units of time for every token that the longest decode attends to.
-  explicit WholeModel(std::int64_t scale = 1, std::int64_t longest = 1, const CopySharing& sharing = {})
-      : scale_(scale), longest_(longest), sharing_(sharing) {}
-  [[nodiscard]] std::int32_t layers() const override { return kLayers; }
+  explicit WholeModel(std::int64_t scale = 1, std::int64_t longest = 1, const CopySharing& sharing = {},
+                      std::int32_t layers = 3)
+      : scale_(scale), longest_(longest), sharing_(sharing), layers_(layers) {}
+  /// With layers enough for a policy to stream them.
+  static WholeModel of(const PolicyInfo& policy, std::int64_t scale = 1, std::int64_t longest = 1,
+                       const CopySharing& sharing = {}) {
+    return WholeModel(scale, longest, sharing, policy.layout ? 6 : 3);
+  }
+  [[nodiscard]] std::int32_t layers() const override { return layers_; }
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     std::int64_t tokens = shape.decode_sequences;
     std::int64_t context = shape.decode_context.count();
@@ -51,20 +57,20 @@ class WholeModel final : public ExecutionModel {
     time.before = Duration(scale_ * (5 + shape.decode_sequences + longest_ * shape.decode_longest.count()));
     time.layer = Duration(scale_ * (20 + 3 * tokens + context / 8));
     time.after = Duration(scale_ * (2 + shape.sampled_sequences));
-    time.shares.compute = to_seconds(time.before + time.layer * kLayers + time.after);
+    time.shares.compute = to_seconds(time.before + time.layer * layers_ + time.after);
     return time;
   }
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism) const override {
     const std::int64_t cost = direction == Stream::h2d ? 2 : 3;
-    return {Duration(scale_ * copies), Duration(scale_ * cost * bytes.count() / 64)};
+    return {Duration(scale_ * copies), Duration(scale_ * (cost * bytes.count() / 64))};
   }
   [[nodiscard]] CopySharing copy_sharing() const override { return sharing_; }
 
  private:
-  static constexpr std::int32_t kLayers = 3;
   std::int64_t scale_;
   std::int64_t longest_;
   CopySharing sharing_;
+  std::int32_t layers_;
 };
 
 /// The default settings of a policy, `overrides` applied on top (key -> value), engine keys included.
@@ -76,8 +82,12 @@ bool accepts_preemption(const PolicyInfo& policy, const std::string& how);
 /// A value of a parameter: its default, or a random one of the values it can take.
 Value default_value(const Parameter& parameter);
 
-/// Draws settings of `policy` that its own check accepts, a memory layout and a workload.
-void draw_case(std::uint64_t seed, const PolicyInfo& policy, std::int64_t scale, Settings& settings,
-               NaiveConfig& config);
+/// A GPU on which the model's weights and so many KV blocks fit, none of them more.
+Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes block_bytes, Tokens block_tokens,
+                           Bytes layer_weights);
+
+/// Draws settings of `policy` that its own check accepts, a memory layout and a workload for `model`.
+void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model, std::int64_t scale,
+               Settings& settings, NaiveConfig& config);
 
 }  // namespace spillway::oracle

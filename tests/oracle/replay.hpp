@@ -75,7 +75,15 @@ inline Replay replay(const std::string& policy, const std::vector<std::pair<std:
   config.settings = &settings;
   config.source = &source;
   config.kv = kv;
-  config.max_model_len = Tokens(kv.gpu_blocks.count() * kv.block_tokens.count());
+  if (info->layout) {
+    config.deployment = snug_deployment(model, kv.gpu_blocks, kv.block_bytes, kv.block_tokens, Bytes(1000));
+    const Layout layout = info->layout(config.deployment, settings);
+    config.kv.gpu_blocks = layout.blocks;
+    config.kv.most_gpu_blocks = layout.most;
+    config.kv.host_blocks = Blocks(0);
+    config.kv.prefix_caching = kv.prefix_caching && layout.most == layout.blocks;
+  }
+  config.max_model_len = Tokens(config.kv.most().count() * kv.block_tokens.count());
   config.on_request = [&](const RequestRecord& record) { replay.records.push_back(record); };
   replay.result = simulate(config);
   return replay;

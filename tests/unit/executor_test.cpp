@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/parts/layer_swap.hpp"
 #include "sim/error.hpp"
 #include "sim/exec/kv_copies.hpp"
 #include "sim/units.hpp"
@@ -375,6 +376,129 @@ TEST(ExecutorPie, Figure4_StallsByLayersOnTheHost) {
     EXPECT_EQ(outs, 16 * 9 / 2) << "4.5 per token";
     EXPECT_EQ(rule.dwells.back(), ns((m + 1) * 2 + 2));
   }
+}
+
+/// What a rule has issued, and when.
+class RecordedSwaps final : public LayerRule, private CopySink {
+ public:
+  RecordedSwaps(LayerRule& rule, const Executor& clock) : rule_(rule), clock_(clock) {}
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    sink_ = &sink;
+    rule_.at_layer_start(layer, sub_batch, *this);
+  }
+  void at_copy_done(const Copy& done, CopySink& sink) override {
+    sink_ = &sink;
+    rule_.at_copy_done(done, *this);
+  }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
+    return rule_.ready(layer, sub_batch);
+  }
+  std::vector<Pie::Swap> swaps{};
+
+ private:
+  void issue(const Copy& copy) override {
+    swaps.push_back({clock_.now(), (copy.stream == Stream::h2d ? "in" : "out") + std::to_string(copy.layer + 1)});
+    sink_->issue(copy);
+  }
+  LayerRule& rule_;
+  const Executor& clock_;
+  CopySink* sink_ = nullptr;
+};
+
+LayerSwap::SlotCopies slot_copies(std::int64_t in, std::int64_t out) {
+  return {copy(Stream::h2d, 0, in), copy(Stream::d2h, 0, out)};
+}
+
+// The same swaps at the same times, and so the same stalls, as the rule above, which looks at every layer every time.
+TEST(LayerSwap, SwapsAsTheProtocolSays) {
+  for (const bool at_completion : {false, true}) {
+    for (const std::int32_t layers : {4, 9, 40, 63, 64, 65, 80, 126}) {
+      for (std::int32_t m = 0; m <= layers - 3; m += layers > 20 ? 7 : 1) {
+        for (const std::int64_t swap : {1, 2, 3, 7}) {
+          SCOPED_TRACE(testing::Message() << layers << " layers, " << m << " on the host, swap " << swap);
+          constexpr std::int64_t kCompute = 2;
+          Executor naive_executor;
+          Pie naive(layers, m, swap, at_completion, naive_executor);
+          const auto expected = pie_stalls(naive_executor, naive, layers, kCompute, 12);
+          Executor executor;
+          LayerSwap rule(layers, m, at_completion, slot_copies(swap, swap));
+          RecordedSwaps recorded(rule, executor);
+          const SubBatchTimes times{.gpu = ns(kCompute)};
+          std::vector<std::int64_t> stalls;
+          for (int token = 0; token < 12; ++token) {
+            stalls.push_back((iterate(executor, {layers, {&times, 1}, &recorded}) - layers * ns(kCompute)).count());
+          }
+          ASSERT_EQ(stalls, expected);
+          ASSERT_EQ(recorded.swaps, naive.swaps);
+        }
+      }
+    }
+  }
+}
+
+// One layer more goes to the host: n = 9, slots of 2 ns, then of 3 ns. From m = 1 to m = 2 the first layer to leave
+// does so while one is on the host (filling); a layer moves its old slot out and in, and its new one from then on. Two
+// are on the host in the end, each in a new slot.
+TEST(LayerSwap, SlotsGrowAsTheirLayersComeBack) {
+  Executor executor;
+  LayerSwap rule(9, 1, true, slot_copies(2, 2));
+  const SubBatchTimes times{.gpu = ns(1)};
+  for (int token = 0; token < 4; ++token) iterate(executor, {9, {&times, 1}, &rule});
+  EXPECT_TRUE(rule.resized());
+  rule.resize(2, slot_copies(3, 3));
+  EXPECT_FALSE(rule.resized());
+  // Back to back, nine layers take 9 * 2 ns to come in once: two tokens and what was under way.
+  int tokens = 0;
+  for (; !rule.resized(); ++tokens) iterate(executor, {9, {&times, 1}, &rule});
+  EXPECT_GE(tokens, 2);
+  EXPECT_LE(tokens, 4);
+  const Duration busy = executor.use(Stream::h2d).busy;
+  iterate(executor, {9, {&times, 1}, &rule});
+  EXPECT_EQ((executor.use(Stream::h2d).busy - busy).count() % 3, 0) << "only new slots are copied";
+}
+
+TEST(LayerSwap, WithoutLayersOnTheHostItRests) {
+  Executor executor;
+  LayerSwap rule(9, 2, true, slot_copies(2, 2));
+  const SubBatchTimes times{.gpu = ns(1)};
+  for (int token = 0; token < 4; ++token) iterate(executor, {9, {&times, 1}, &rule});
+  EXPECT_FALSE(rule.resting());
+  rule.resize(0, slot_copies(1, 1));
+  EXPECT_TRUE(rule.resized()) << "the slots shrink where they are";
+  for (int token = 0; token < 3; ++token) iterate(executor, {9, {&times, 1}, &rule});
+  EXPECT_TRUE(rule.resting());
+  const Duration busy = executor.use(Stream::h2d).busy;
+  EXPECT_EQ(iterate(executor, {9, {&times, 1}, &rule}), ns(9));
+  EXPECT_EQ(executor.use(Stream::h2d).busy, busy);
+}
+
+// Figure 4 at rest: a layer comes in 8 after it left, for a use 9 after its last one: it leaves 1 after its own start,
+// so it is there as the layer before it starts, and its own start is the first one after that. Its lead is 1 layer
+// start when completions of an instant come before the layer start, the end of which they fall on: dist = 1 then.
+TEST(LayerSwap, LeadCountsLayerStarts) {
+  Executor executor;
+  LayerSwap rule(9, 2, false, slot_copies(2, 2));
+  const SubBatchTimes times{.gpu = ns(1)};
+  for (int token = 0; token < 4; ++token) iterate(executor, {9, {&times, 1}, &rule});
+  static_cast<void>(rule.take_least_lead());
+  iterate(executor, {9, {&times, 1}, &rule});
+  EXPECT_EQ(rule.take_least_lead(), 1);
+  EXPECT_EQ(rule.take_least_lead(), LayerSwap::kNoSwap);
+}
+
+TEST(LayerSwap, SetsAreCyclic) {
+  LayerSet set;
+  EXPECT_EQ(set.next_cyclic(0), LayerSet::kNone);
+  for (const std::int32_t layer : {0, 63, 64, 127, 255}) set.insert(layer);
+  EXPECT_EQ(set.count(), 5);
+  EXPECT_EQ(set.next_cyclic(0), 0);
+  EXPECT_EQ(set.next_cyclic(1), 63);
+  EXPECT_EQ(set.next_cyclic(64), 64);
+  EXPECT_EQ(set.next_cyclic(65), 127);
+  EXPECT_EQ(set.next_cyclic(128), 255);
+  set.erase(255);
+  EXPECT_EQ(set.next_cyclic(128), 0);
+  EXPECT_EQ(set.count(), 4);
 }
 
 TEST(ExecutorPie, LargestStallFreeM) {

@@ -1,0 +1,81 @@
+#include "policies/parts/layer_swap.hpp"
+
+#include <algorithm>
+
+#include "sim/error.hpp"
+
+namespace spillway {
+
+LayerSwap::LayerSwap(std::int32_t layers, std::int32_t on_host, bool check_at_completion, const SlotCopies& copies)
+    : layers_(layers),
+      on_host_(on_host),
+      check_at_completion_(check_at_completion),
+      copies_(copies),
+      old_copies_(copies),
+      current_(layers - 1) {
+  SPILLWAY_CHECK(layers >= 3 && layers <= LayerSet::kMost && on_host >= 0 && on_host <= layers - 3,
+                 "three layers stay on the GPU: one computes, one leaves, one arrives");
+  for (std::int32_t layer = 0; layer < layers; ++layer) (layer < layers - on_host ? gpu_ : host_).insert(layer);
+  peak_host_ = copies.out.bytes * on_host;
+}
+
+void LayerSwap::resize(std::int32_t on_host, const SlotCopies& copies) {
+  SPILLWAY_CHECK(resized(), "the slots are resized before they have come to their last size");
+  SPILLWAY_CHECK(on_host >= 0 && on_host <= layers_ - 3, "three layers stay on the GPU");
+  on_host_ = on_host;
+  old_copies_ = copies_;
+  copies_ = copies;
+  // With all layers to stay on the GPU nothing will be copied out again: the slots shrink where they are.
+  if (on_host == 0) return;
+  for (std::int32_t layer = 0; layer < layers_; ++layer) old_.insert(layer);
+}
+
+void LayerSwap::at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) {
+  if (sub_batch > 0) return;  // the layer has started with the first one
+  if (started_) coldest_ = current_;
+  started_ = true;
+  current_ = layer;
+  decide(sink);
+}
+
+void LayerSwap::at_copy_done(const Copy& copy, CopySink& sink) {
+  const bool waits = !gpu_.has(current_);
+  if (copy.stream == Stream::h2d) {
+    going_in_ = false;
+    gpu_.insert(copy.layer);
+    old_.erase(copy.layer);
+    least_lead_ = std::min(least_lead_, distance(copy.layer));
+  } else {
+    going_out_ = false;
+    host_.insert(copy.layer);
+  }
+  if (waits || check_at_completion_) decide(sink);
+}
+
+void LayerSwap::decide(CopySink& sink) {
+  const std::int32_t hottest = host_.next_cyclic(current_);
+  if (!going_out_ && on_host_ > 0 && coldest_ != LayerSet::kNone && gpu_.has(coldest_) &&
+      layers_ - gpu_.count() < on_host_ + 2) {
+    const bool filling = host_.count() < on_host_;
+    if (filling || (hottest != LayerSet::kNone && distance(hottest) < distance(coldest_))) {
+      start(Stream::d2h, coldest_, sink);
+    }
+  }
+  if (!going_in_ && hottest != LayerSet::kNone && layers_ - host_.count() < layers_ - on_host_) {
+    start(Stream::h2d, hottest, sink);
+  }
+}
+
+void LayerSwap::start(Stream stream, std::int32_t layer, CopySink& sink) {
+  const bool in = stream == Stream::h2d;
+  (in ? going_in_ : going_out_) = true;
+  (in ? host_ : gpu_).erase(layer);
+  const SlotCopies& copies = old_.has(layer) ? old_copies_ : copies_;
+  Copy copy = in ? copies.in : copies.out;
+  copy.stream = stream;
+  copy.layer = layer;
+  peak_host_ = std::max(peak_host_, copy.bytes * (layers_ - gpu_.count()));
+  sink.issue(copy);
+}
+
+}  // namespace spillway

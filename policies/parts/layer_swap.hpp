@@ -1,0 +1,127 @@
+// KV of single layers, swapped between GPU and host in FIFO order while other layers compute.
+//
+// Source: Pie, sections 3.1 to 3.3: a mapping table with two-phase updates, one swap-out and one swap-in at a time,
+// both chosen when a layer starts. Where the paper is silent: dist(j) = (j - k) mod n, how many layers ahead of layer
+// k, which starts now, layer j is needed.
+//   swap-out  c = the layer that finished last. Starts when none is under way, c is on the GPU, a host slot is free,
+//   and
+//             either fewer than m layers are on the host, or one of them is needed sooner than c.
+//   swap-in   the layer on the host that is needed soonest. Starts when none is under way and a GPU slot is free.
+// The GPU has n - m slots, the one being drained and the one being filled among them; the host has m + 2.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+#include "sim/api/layer_rule.hpp"
+#include "sim/units.hpp"
+
+namespace spillway {
+
+/// Layers 0 .. 255. O(1).
+class LayerSet {
+ public:
+  static constexpr std::int32_t kMost = 256;
+  static constexpr std::int32_t kNone = -1;
+
+  [[nodiscard]] bool has(std::int32_t layer) const { return (words_[word(layer)] >> bit(layer) & 1U) != 0; }
+  void insert(std::int32_t layer) {
+    count_ += has(layer) ? 0 : 1;
+    words_[word(layer)] |= std::uint64_t{1} << bit(layer);
+  }
+  void erase(std::int32_t layer) {
+    count_ -= has(layer) ? 1 : 0;
+    words_[word(layer)] &= ~(std::uint64_t{1} << bit(layer));
+  }
+  [[nodiscard]] std::int32_t count() const { return count_; }
+  /// The first of `from`, `from` + 1, ..., the last one, 0, 1, ...; kNone when the set is empty.
+  [[nodiscard]] std::int32_t next_cyclic(std::int32_t from) const {
+    if (count_ == 0) return kNone;
+    const std::int32_t ahead = next(from);
+    return ahead != kNone ? ahead : next(0);
+  }
+
+ private:
+  static std::size_t word(std::int32_t layer) { return static_cast<std::size_t>(layer) / 64; }
+  static std::uint32_t bit(std::int32_t layer) { return static_cast<std::uint32_t>(layer) % 64; }
+  [[nodiscard]] std::int32_t next(std::int32_t from) const {
+    std::size_t w = word(from);
+    std::uint64_t rest = words_[w] >> bit(from) << bit(from);
+    while (rest == 0) {
+      if (++w == words_.size()) return kNone;
+      rest = words_[w];
+    }
+    return static_cast<std::int32_t>(w * 64) + std::countr_zero(rest);
+  }
+
+  std::array<std::uint64_t, kMost / 64> words_{};
+  std::int32_t count_ = 0;
+};
+
+class LayerSwap final : public LayerRule {
+ public:
+  /// One slot, which holds one layer's KV of every block, on its way; `layer` and `tag` are filled in.
+  struct SlotCopies {
+    Copy in{};
+    Copy out{};
+  };
+
+  /// 3 <= layers <= LayerSet::kMost, 0 <= on_host <= layers - 3. The last `on_host` layers start on the host.
+  /// `check_at_completion`: a copy that ends starts the next one at once; else copies start with layers alone, and at
+  /// every end of a copy while a layer waits.
+  LayerSwap(std::int32_t layers, std::int32_t on_host, bool check_at_completion, const SlotCopies& copies);
+
+  /// From now on `on_host` layers go to the host, in slots of another size. A layer has its new slot once it has come
+  /// back to the GPU: its next way out and in still moves the old one.
+  void resize(std::int32_t on_host, const SlotCopies& copies);
+  /// Does every layer have a slot of the new size?
+  [[nodiscard]] bool resized() const { return old_.count() == 0; }
+  /// No KV is live: every slot has the new size at once.
+  void finish_resize() { old_ = LayerSet(); }
+  /// Another size of what is copied, of slots that stay as they are.
+  void set_copies(const SlotCopies& copies) { copies_ = copies; }
+
+  /// Nothing is on the host or on its way, and nothing is to go there.
+  [[nodiscard]] bool resting() const { return on_host_ == 0 && gpu_.count() == layers_; }
+  /// Since the last call: the fewest layer starts between the end of a layer's way in and its use, that one included; 0
+  /// when it was waited for, kNoSwap when none came in.
+  [[nodiscard]] std::int32_t take_least_lead() {
+    const std::int32_t lead = least_lead_;
+    least_lead_ = kNoSwap;
+    return lead;
+  }
+  static constexpr std::int32_t kNoSwap = std::numeric_limits<std::int32_t>::max();
+  /// Most bytes on the host at once, what was on its way included.
+  [[nodiscard]] Bytes peak_host() const { return peak_host_; }
+
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override;
+  void at_copy_done(const Copy& copy, CopySink& sink) override;
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override { return gpu_.has(layer); }
+
+ private:
+  [[nodiscard]] std::int32_t distance(std::int32_t layer) const {
+    return layer >= current_ ? layer - current_ : layer - current_ + layers_;
+  }
+  void decide(CopySink& sink);
+  void start(Stream stream, std::int32_t layer, CopySink& sink);
+
+  std::int32_t layers_;
+  std::int32_t on_host_;
+  bool check_at_completion_;
+  SlotCopies copies_;
+  SlotCopies old_copies_;
+  LayerSet gpu_;   // idle or computing there
+  LayerSet host_;  // idle there
+  LayerSet old_;   // whose slot still has the size before the last resize
+  std::int32_t current_;
+  std::int32_t coldest_ = LayerSet::kNone;  // finished last; nobody before the first layer of all
+  bool started_ = false;
+  bool going_in_ = false;
+  bool going_out_ = false;
+  std::int32_t least_lead_ = kNoSwap;
+  Bytes peak_host_{};
+};
+
+}  // namespace spillway

@@ -1,0 +1,403 @@
+// Pie: the KV of some layers lives on the host, and comes back just in time for its layer.
+//
+// Source: Xu et al., "Pie: Pooling CPU Memory for LLM Inference" (2024): sections 3.1-3.3 (performance-transparent
+// swapping, policies/parts/layer_swap.hpp), 3.4 and 4.1 (adaptive expansion). Of n layers m stay on the host, so that
+// the GPU's bytes for KV are cut into n - m slots instead of n and hold n / (n - m) times as many tokens: the
+// expansion.
+//
+// The paper gives triggers of the adaptation, and no constants. Every iteration counts to a window of 8, and at its end
+//   lower   when compute waited for swaps for more than 1% of its time: m - 1, and no raise for 64 iterations;
+//   revert  when the last raise, its room in use, brought less than 1% of throughput: m - 1, no raise for 512
+//   iterations; raise   when requests wait or less than a tenth of the blocks is free, and every layer that came in was
+//   ready at
+//           least one swap before its use: m + 1. The new room counts once every layer has been swapped into its new
+//           slot; that of a lower is gone at once, and the scheduler preempts by its own rule.
+// Slack is counted in layer starts, of which the first after the arrival is taken off, as it may have been due at once.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "policies/parts/layer_swap.hpp"
+#include "policies/parts/refusals.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr std::int32_t kLeastOnGpu = 3;   // layers: one computes, one leaves, one arrives
+constexpr std::int64_t kWindow = 8;       // iterations
+constexpr double kStall = 0.01;           // of the time in which compute worked
+constexpr double kFree = 0.1;             // of the blocks
+constexpr double kGain = 0.01;            // of the throughput
+constexpr double kNewest = 0.5;           // weight of the last window in the record of throughput
+constexpr std::int64_t kAfterLower = 64;  // iterations
+constexpr std::int64_t kAfterRevert = 512;
+constexpr std::int64_t kPatience = 64;  // iterations that a raise has to fill its room
+
+double gigabytes(Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-9; }
+
+/// The arithmetic of layers on the host.
+class Slots {
+ public:
+  explicit Slots(const Deployment& deployment) : deployment_(deployment) {}
+
+  [[nodiscard]] std::int32_t layers() const { return deployment_.layers; }
+  /// Of one layer, when `m` are on the host.
+  [[nodiscard]] Bytes slot(std::int32_t m) const { return Bytes(deployment_.gpu_kv / Bytes(1) / (layers() - m)); }
+  [[nodiscard]] Bytes host(std::int32_t m) const { return m == 0 ? Bytes(0) : slot(m) * (m + 2); }
+  [[nodiscard]] Blocks blocks(std::int32_t m) const {
+    return Blocks(slot(m) / Bytes(1) * layers() / deployment_.block_bytes.count());
+  }
+  [[nodiscard]] double expansion(std::int32_t m) const {
+    return static_cast<double>(layers()) / static_cast<double>(layers() - m);
+  }
+  [[nodiscard]] std::int32_t most() const { return layers() - kLeastOnGpu; }
+  /// The most layers on the host that expand by no more than `expansion`.
+  [[nodiscard]] std::int32_t for_expansion(double expansion) const {
+    std::int32_t m = 0;
+    while (m < most() && this->expansion(m + 1) <= expansion * (1.0 + 1e-12)) ++m;
+    return m;
+  }
+  /// The most layers whose slots fit into `host` bytes.
+  [[nodiscard]] std::int32_t for_host(Bytes host) const {
+    std::int32_t m = most();
+    while (m > 0 && this->host(m) > host) --m;
+    return m;
+  }
+
+ private:
+  const Deployment& deployment_;
+};
+
+Bytes host_memory(const Deployment& deployment, const Settings& settings) {
+  const Bytes given = settings.get<Bytes>("memory.host_kv");
+  return deployment.host_memory ? std::min(given, *deployment.host_memory) : given;
+}
+
+class PieLayers final : public LayerPolicy {
+ public:
+  explicit PieLayers(const PolicyContext& context)
+      : deployment_(context.deployment),
+        slots_(deployment_),
+        view_(context.view),
+        used_only_(context.settings.get<bool>("policy.copy_used_only")),
+        adaptive_(!context.settings.has("policy.expansion")),
+        most_(slots_.for_host(host_memory(deployment_, context.settings))),
+        m_(adaptive_ ? 0 : slots_.for_expansion(context.settings.get<double>("policy.expansion"))),
+        capacity_(slots_.blocks(m_)),
+        swap_(slots_.layers(), m_, context.settings.get<std::string>("policy.check_at") == "completion",
+              copies(slots_.slot(m_))),
+        left_at_(static_cast<std::size_t>(slots_.layers()), kNever),
+        throughput_(static_cast<std::size_t>(slots_.layers())) {}
+
+  [[nodiscard]] Blocks capacity() const override { return capacity_; }
+
+  [[nodiscard]] LayerRule* begin(const BatchShape& /*shape*/, Duration /*layer*/) override {
+    if (swap_.resting()) return nullptr;
+    if (used_only_) swap_.set_copies(copies(used(slots_.slot(m_))));
+    return &swap_;
+  }
+
+  void copied(const Copy& copy, SimTime started, SimTime ended) override {
+    SimTime& left_at = left_at_[static_cast<std::size_t>(copy.layer)];
+    if (copy.stream == Stream::d2h) {
+      left_at = started;
+    } else if (left_at != kNever) {
+      const double dwell = to_seconds(ended - left_at);
+      dwells_ += dwell;
+      ++dwell_count_;
+      longest_dwell_ = std::max(longest_dwell_, dwell);
+    }
+  }
+
+  void iteration_ended(const LayerReport& report) override {
+    if (adaptive_) adapt(report);
+  }
+
+  [[nodiscard]] bool expand() override {
+    const bool raising = capacity_ < slots_.blocks(m_);
+    if (!adaptive_ || (m_ >= most_ && !raising)) return false;
+    if (!raising) {
+      swap_.finish_resize();
+      move_to(m_ + 1);
+    }
+    swap_.finish_resize();
+    capacity_ = slots_.blocks(m_);
+    forced_ = true;
+    return true;
+  }
+
+  [[nodiscard]] LayerFigures figures() const override {
+    LayerFigures figures;
+    if (dwell_count_ > 0) {
+      figures.mean_dwell_s = dwells_ / static_cast<double>(dwell_count_);
+      figures.max_dwell_s = longest_dwell_;
+    }
+    figures.peak_host = swap_.peak_host();
+    return figures;
+  }
+
+ private:
+  [[nodiscard]] LayerSwap::SlotCopies copies(Bytes bytes) const {
+    const auto copy = [&](Stream stream) {
+      const CopyTime time = deployment_.model->copy(stream, 1, bytes, CopyMechanism::single);
+      return Copy{.stream = stream, .bytes = bytes, .launch = time.launch, .transfer = time.transfer};
+    };
+    return {copy(Stream::h2d), copy(Stream::d2h)};
+  }
+  /// The part of a slot that holds KV, at least a byte.
+  [[nodiscard]] Bytes used(Bytes slot) const {
+    const TierState& gpu = view_.tier(Tier::gpu);
+    const auto in_use = static_cast<double>((gpu.total - gpu.free).count()) / static_cast<double>(gpu.total.count());
+    return std::max(Bytes(1), Bytes(static_cast<std::int64_t>(static_cast<double>(slot.count()) * in_use)));
+  }
+  /// How long one swap takes while the other direction is busy.
+  [[nodiscard]] Duration swap_time(std::int32_t m) const {
+    const LayerSwap::SlotCopies slot = copies(slots_.slot(m));
+    const CopySharing sharing = deployment_.model->copy_sharing();
+    const auto shared = [](const Copy& copy, const Slowdown& slowdown) {
+      const double factor = static_cast<double>(slowdown.num) / static_cast<double>(slowdown.den);
+      return to_seconds(copy.launch) + to_seconds(copy.transfer) * factor;
+    };
+    return round_seconds(std::max(shared(slot.in, sharing.h2d), shared(slot.out, sharing.d2h)));
+  }
+
+  void move_to(std::int32_t m) {
+    m_ = m;
+    swap_.resize(m, copies(slots_.slot(m)));
+    window_ = Window();
+  }
+
+  /// What has happened since the last decision.
+  struct Window {
+    std::int64_t iterations = 0;
+    Duration stall{};
+    Duration compute{};
+    Duration least_slack{};
+    bool swapped = false;
+    double least_free = 1.0;
+    bool waiting = false;
+    std::int64_t decoded = 0;  // tokens of iterations without prompts
+    Duration decoding{};       // and their time
+  };
+
+  void watch(const LayerReport& report) {
+    ++window_.iterations;
+    window_.stall += report.stall;
+    window_.compute += report.length - report.stall;
+    window_.least_free = std::min(window_.least_free, report.free_share);
+    window_.waiting = window_.waiting || report.waiting > 0;
+    if (!report.prefills) {
+      window_.decoded += report.tokens;
+      window_.decoding += report.length;
+    }
+    const std::int32_t lead = swap_.take_least_lead();
+    if (lead == LayerSwap::kNoSwap) return;
+    const Duration slack = report.layer * std::max(0, lead - 1);
+    if (!window_.swapped || slack < window_.least_slack) window_.least_slack = slack;
+    window_.swapped = true;
+  }
+
+  void adapt(const LayerReport& report) {
+    ++iteration_;
+    watch(report);
+    if (forced_ && report.free_share == 1.0) forced_ = false;
+    if (!swap_.resized()) return;  // layers are on their way into slots of their new size
+    if (capacity_ != slots_.blocks(m_)) {
+      capacity_ = slots_.blocks(m_);
+      raised_at_ = iteration_;
+      window_ = Window();
+      return;
+    }
+    if (window_.iterations < kWindow) return;
+    const Window seen = window_;
+    window_ = Window();
+    if (seen.decoding > Duration{}) record(static_cast<double>(seen.decoded) / to_seconds(seen.decoding));
+
+    if (to_seconds(seen.stall) > kStall * to_seconds(seen.compute)) return lower(kAfterLower, report.free_share);
+    const bool wanted = seen.waiting || seen.least_free < kFree;
+    if (judging_ && (seen.least_free < kFree || iteration_ - raised_at_ >= kPatience)) {
+      judging_ = false;
+      if (useless()) return lower(kAfterRevert, report.free_share);
+    }
+    if (judging_ || !wanted || m_ >= most_ || iteration_ < no_raise_before_) return;
+    if (seen.swapped && seen.least_slack < swap_time(m_)) return;
+    before_raise_ = throughput_[static_cast<std::size_t>(m_)];
+    judging_ = true;
+    move_to(m_ + 1);
+  }
+
+  void record(double tokens_per_second) {
+    std::optional<double>& known = throughput_[static_cast<std::size_t>(m_)];
+    known = known ? kNewest * tokens_per_second + (1.0 - kNewest) * *known : tokens_per_second;
+  }
+  [[nodiscard]] bool useless() const {
+    const std::optional<double>& now = throughput_[static_cast<std::size_t>(m_)];
+    return before_raise_ && now && *now < (1.0 + kGain) * *before_raise_;
+  }
+
+  void lower(std::int64_t pause, double free_share) {
+    if (m_ == 0) return;
+    const auto in_use = static_cast<std::int64_t>((1.0 - free_share) * static_cast<double>(capacity_.count()));
+    // A request that only this much room can take keeps it.
+    if (forced_ && Blocks(in_use) > slots_.blocks(m_ - 1)) return;
+    judging_ = false;
+    no_raise_before_ = iteration_ + pause;
+    throughput_[static_cast<std::size_t>(m_)].reset();
+    move_to(m_ - 1);
+    capacity_ = slots_.blocks(m_);
+  }
+
+  const Deployment& deployment_;
+  const Slots slots_;
+  const View& view_;
+  const bool used_only_;
+  const bool adaptive_;
+  const std::int32_t most_;  // layers on the host, at most
+  std::int32_t m_;           // layers on the host
+  Blocks capacity_;
+  LayerSwap swap_;
+
+  // Figures
+  std::vector<SimTime> left_at_;  // by layer
+  double dwells_ = 0.0;
+  double longest_dwell_ = 0.0;
+  std::int64_t dwell_count_ = 0;
+
+  // Adaptation
+  std::int64_t iteration_ = 0;
+  std::int64_t no_raise_before_ = 0;
+  std::int64_t raised_at_ = 0;
+  bool judging_ = false;  // the last raise is still to be judged
+  bool forced_ = false;   // the room was raised for a request that needs it
+  std::optional<double> before_raise_;
+  std::vector<std::optional<double>> throughput_;  // by m, tokens/s of iterations without prompts
+  Window window_;
+};
+
+Layout layout(const Deployment& deployment, const Settings& settings) {
+  if (deployment.layers < kLeastOnGpu + 1 || deployment.layers > LayerSet::kMost) {
+    throw ConfigError(fmt::format("policy pie needs {} to {} layers; the model has {}", kLeastOnGpu + 1,
+                                  LayerSet::kMost, deployment.layers),
+                      "model", "choose another model");
+  }
+  const Bytes needed = deployment.weights + deployment.gpu_kv;
+  if (deployment.gpu_kv < deployment.block_bytes || needed > deployment.memory) {
+    throw ConfigError(
+        fmt::format("weights {:.2f} GB and KV {:.2f} GB do not fit the {:.2f} GB that the engine may use beside its "
+                    "activations; one KV block takes {:.2f} MB",
+                    gigabytes(deployment.weights), gigabytes(deployment.gpu_kv), gigabytes(deployment.memory),
+                    gigabytes(deployment.block_bytes) * 1e3),
+        deployment.gpu_kv_given ? "memory.gpu_kv" : "hardware",
+        "policy pie keeps the weights on the GPU: lower memory.gpu_kv, raise tensor_parallel or use policy=select-n");
+  }
+  const Slots slots(deployment);
+  const Bytes host = host_memory(deployment, settings);
+  const double widest = slots.expansion(slots.most());
+  if (!settings.has("policy.expansion")) {
+    const std::int32_t most = slots.for_host(host);
+    return {.blocks = slots.blocks(0),
+            .most = slots.blocks(most),
+            .host = slots.host(most),
+            .terms = fmt::format("Pie adapts its expansion from 1 to at most {:.3f} ({} of {} layers on the host)",
+                                 slots.expansion(most), most, slots.layers())};
+  }
+  const double wanted = settings.get<double>("policy.expansion");
+  if (wanted > widest * (1.0 + 1e-12)) {
+    throw ConfigError(
+        fmt::format("policy.expansion={} is more than {:.4g}: of the model's {} layers {} stay on the GPU, one that "
+                    "computes, one that leaves and one that arrives, and {} / {} = {:.4g}",
+                    wanted, widest, slots.layers(), kLeastOnGpu, slots.layers(), kLeastOnGpu, widest),
+        "policy.expansion", fmt::format("use 1 to {:.4g}, or leave it out to adapt", widest));
+  }
+  const std::int32_t m = slots.for_expansion(wanted);
+  if (slots.host(m) > host) {
+    throw ConfigError(
+        fmt::format(
+            "policy.expansion={} keeps {} layers on the host, which takes {} slots of {:.3f} GB = {:.2f} GB; the "
+            "host has {:.2f} GB for them",
+            wanted, m, m + 2, gigabytes(slots.slot(m)), gigabytes(slots.host(m)), gigabytes(host)),
+        "policy.expansion",
+        fmt::format("at most {:.4g} fits; or raise memory.host_kv", slots.expansion(slots.for_host(host))));
+  }
+  return {.blocks = slots.blocks(m),
+          .most = slots.blocks(m),
+          .host = slots.host(m),
+          .terms = fmt::format("Pie keeps {} of {} layers on the host: expansion {} / {} = {:.4f}, slots of {:.1f} MB",
+                               m, slots.layers(), slots.layers(), slots.layers() - m, slots.expansion(m),
+                               gigabytes(slots.slot(m)) * 1e3)};
+}
+
+std::vector<Problem> check(const Settings& settings) {
+  std::vector<Problem> problems;
+  refuse_swap(settings, "policy pie needs the links for its layers: a request that is preempted is computed again",
+              "leave engine.preemption at recompute", problems);
+  if (settings.has("memory.host_cache") && settings.get<Bytes>("memory.host_cache") > Bytes(0)) {
+    problems.push_back({"policy pie needs the links for its layers: a host tier of the prefix cache would share them",
+                        "memory.host_cache", "leave it at 0B"});
+  }
+  if (settings.has("policy.expansion")) return problems;
+  if (settings.has("engine.prefix_caching") && settings.get<std::string>("engine.prefix_caching") == "true") {
+    problems.push_back({"the prefix cache cannot lose blocks when the expansion is lowered", "engine.prefix_caching",
+                        "set it to false, or give policy.expansion"});
+  }
+  const PolicyInfo* scheduler = PolicyRegistry::instance().find(settings.get<std::string>(kSchedulerKey));
+  if (scheduler != nullptr && !scheduler->preempts) {
+    problems.push_back(
+        {fmt::format("policy {} never preempts, but room that adapts may shrink below what runs", scheduler->name),
+         kSchedulerKey, "give policy.expansion, or choose a scheduler that preempts"});
+  }
+  return problems;
+}
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "pie";
+  info.summary = "Pie: KV of some layers lives on the host and is swapped in just before its layer computes";
+  info.source =
+      "Xu et al., Pie: Pooling CPU Memory for LLM Inference, 2024, sections 3 and 4; rules of "
+      "policies/parts/layer_swap.hpp";
+  info.limits =
+      "The paper gives no constants for its adaptation: windows and thresholds are Spillway's. A lowered expansion "
+      "preempts at once the requests that no longer fit; the paper first leaves them unscheduled until the slots have "
+      "shrunk, about two tokens later. Slots are moved whole. Neither swapping of requests nor a host cache beside it.";
+  info.parameters = {
+      {.name = "policy.expansion",
+       .type = ParameterType::real,
+       .unit = "ratio",
+       .default_value = "",
+       .minimum = 1.0,
+       .maximum = 86.0,
+       .doc = "Fixed expansion: the most layers m go to the host for which n / (n - m) is at most this; default: it "
+              "adapts, starting from 1",
+       .source = "Pie, section 3.3: FIFO swapping for a fixed expansion; section 3.4.2: adaptive expansion"},
+      {.name = "policy.check_at",
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "completion",
+       .choices = {"completion", "layer-start"},
+       .doc = "When a copy may start: also when another ends, or only when a layer does",
+       .source = "Pie, section 3.2 speaks of layer starts; its figures are reached with completions"},
+      {.name = "policy.copy_used_only",
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "false",
+       .doc = "Copies move the part of a slot that holds KV instead of all of it",
+       .source = "Spillway, for ablation: Pie copies whole layers"}};
+  info.engine_defaults = [](const Settings&) {
+    return std::map<std::string, std::string>{{"memory.host_kv", "480GB"}};
+  };
+  info.check = check;
+  info.default_scheduler = "vllm-v0";
+  info.make_layers = [](const PolicyContext& context) { return std::make_unique<PieLayers>(context); };
+  info.layout = layout;
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway
