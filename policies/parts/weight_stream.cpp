@@ -1,0 +1,87 @@
+#include "policies/parts/weight_stream.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "sim/error.hpp"
+
+namespace spillway {
+namespace {
+
+/// Tags: a layer's weights are complete with the copy that is its last.
+constexpr std::int32_t kLast = 0;
+constexpr std::int32_t kAhead = 1;
+
+std::int64_t share(std::int64_t whole, double fraction) {
+  return static_cast<std::int64_t>(std::floor(static_cast<double>(whole) * fraction + 0.5));
+}
+
+void issue(Copy copy, std::int32_t layer, CopySink& sink) {
+  if (copy.bytes == Bytes(0)) return;
+  copy.layer = layer;
+  sink.issue(copy);
+}
+
+}  // namespace
+
+Duration streamed_iteration(std::int32_t layers, std::int32_t interval, Duration compute, Duration transfer) {
+  const std::int32_t groups = host_layers(layers, interval);
+  if (groups == 0) return layers * compute;
+  if (interval == 1) return transfer + (layers - 1) * std::max(compute, transfer) + compute;
+  return groups * (std::max((interval - 1) * compute, transfer) + compute) + layers % interval * compute;
+}
+
+WeightStream::WeightStream(std::int32_t layers) : layers_(layers) {
+  SPILLWAY_CHECK(layers >= 1, fmt::format("a model of {} layers", layers));
+}
+
+void WeightStream::stream(const WeightStreaming& streaming) {
+  const std::int32_t interval = streaming.interval;
+  const double fraction = streaming.prefetch_fraction;
+  SPILLWAY_CHECK(interval >= 0, fmt::format("an offloading interval of {}", interval));
+  SPILLWAY_CHECK(0.0 <= fraction && fraction <= 1.0, fmt::format("a prefetch fraction of {}", fraction));
+
+  Plan plan{.interval = interval,
+            .groups = host_layers(layers_, interval),
+            .buffers = staging_buffers(layers_, interval, streaming.double_buffer),
+            .whole = streaming.weights};
+  SPILLWAY_CHECK(plan.groups == 0 || (plan.whole.bytes > Bytes(0) && plan.whole.launch >= Duration{} &&
+                                      plan.whole.transfer >= Duration{}),
+                 "the weights of an offloaded layer have bytes, and their copy takes no negative time");
+  plan.whole.stream = Stream::h2d;
+  plan.whole.tag = kLast;
+  plan.ahead = plan.rest = plan.whole;
+  plan.ahead.bytes = Bytes(share(plan.whole.bytes.count(), fraction));
+  plan.ahead.transfer = Duration(share(plan.whole.transfer.count(), fraction));
+  plan.rest.bytes -= plan.ahead.bytes;
+  plan.rest.transfer -= plan.ahead.transfer;
+  if (plan.rest.bytes == Bytes(0)) plan.ahead = plan.whole;
+  if (plan.ahead.bytes == Bytes(0)) plan.rest = plan.whole;
+  plan.ahead.tag = plan.rest.bytes > Bytes(0) ? kAhead : kLast;
+  next_ = plan;
+}
+
+void WeightStream::at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) {
+  // A layer starts with its first sub-batch, when every sub-batch of the layer before it has computed.
+  if (sub_batch > 0) return;
+  if (layer == 0) {
+    plan_ = next_;
+    next_group_ = 0;
+    arrived_ = -1;
+  }
+  // The rest of a layer that was begun goes ahead of what is prefetched: compute waits for it.
+  if (on_host(layer) && layer / plan_.interval < next_group_) issue(plan_.rest, layer, sink);
+  for (; next_group_ < plan_.groups && issued_at(next_group_) <= layer; ++next_group_) {
+    const std::int32_t last = (next_group_ + 1) * plan_.interval - 1;
+    issue(last == layer ? plan_.whole : plan_.ahead, last, sink);
+  }
+}
+
+void WeightStream::at_copy_done(const Copy& copy, CopySink&) {
+  if (copy.tag == kLast) arrived_ = copy.layer;
+}
+
+bool WeightStream::ready(std::int32_t layer, std::int32_t) const { return !on_host(layer) || arrived_ >= layer; }
+
+}  // namespace spillway

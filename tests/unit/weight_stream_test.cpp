@@ -1,0 +1,284 @@
+// Iterations that stream weights, against Select-N's and DeepSpeed's formulas and against a simulation in steps of one
+// nanosecond; and the promises of the rule.
+#include "policies/parts/weight_stream.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "sim/error.hpp"
+#include "sim/exec/executor.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr Duration ns(std::int64_t count) { return Duration(count); }
+
+Copy weights(std::int64_t transfer, std::int64_t launch = 0, std::int64_t bytes = 1200) {
+  return {.bytes = Bytes(bytes), .launch = ns(launch), .transfer = ns(transfer)};
+}
+
+/// Runs one iteration from the executor's time on; returns how long it took.
+Duration iterate(Executor& executor, WeightStream& rule, std::int32_t layers,
+                 const std::vector<SubBatchTimes>& sub_batches) {
+  const IterationPlan plan{layers, sub_batches, &rule};
+  const SimTime start = executor.now();
+  executor.begin(plan, start);
+  return executor.run(plan, kNever).time - start;
+}
+
+Duration iterate(std::int32_t layers, const WeightStreaming& streaming, std::int64_t compute) {
+  WeightStream rule(layers);
+  rule.stream(streaming);
+  Executor executor;
+  return iterate(executor, rule, layers, {{.gpu = ns(compute)}});
+}
+
+/// Group by group as Select-N's Fig. 7 draws it; interval 1 as DeepSpeed's pipeline.
+std::int64_t group_by_group(std::int32_t layers, std::int32_t interval, std::int64_t c, std::int64_t x) {
+  if (interval == 0 || interval > layers) return layers * c;
+  std::int64_t now = 0;
+  if (interval == 1) {
+    now = x;
+    for (std::int32_t layer = 0; layer + 1 < layers; ++layer) now += std::max(c, x);
+    return now + c;
+  }
+  std::int32_t left = layers;
+  for (; left >= interval; left -= interval) now = std::max(now + (interval - 1) * c, now + x) + c;
+  return now + left * c;
+}
+
+TEST(WeightStream, Iteration_TakesSelectNsClosedForm) {
+  for (const std::int32_t layers : {1, 2, 3, 7, 32, 40}) {
+    for (std::int32_t interval = 0; interval <= layers + 1; ++interval) {
+      for (const std::int64_t c : {0, 1, 5, 997}) {
+        for (const std::int64_t x : {0, 1, 4, 31, 997, 12'345}) {
+          const Duration expected = ns(group_by_group(layers, interval, c, x));
+          EXPECT_EQ(streamed_iteration(layers, interval, ns(c), ns(x)), expected)
+              << layers << " layers, interval " << interval << ", compute " << c << ", transfer " << x;
+          EXPECT_EQ(iterate(layers, {.interval = interval, .weights = weights(x)}, c), expected)
+              << layers << " layers, interval " << interval << ", compute " << c << ", transfer " << x;
+        }
+      }
+    }
+    EXPECT_EQ(streamed_iteration(layers, kAllResident, ns(7), ns(100)), 7 * ns(layers));
+    EXPECT_EQ(iterate(layers, {.weights = weights(100)}, 7), 7 * ns(layers));
+  }
+}
+
+TEST(WeightStream, Iteration_OfThePapersExample) {
+  // L = 32, t_c = 1, t_x = 4: i = 2: 16 * (max(1, 4) + 1) = 80; i = 4: 8 * (max(3, 4) + 1) = 40; i = 3: 10 groups of
+  // 4 + 1 and a tail of 2 layers, 52.
+  const std::map<std::int32_t, std::int64_t> expected{{2, 80}, {3, 52}, {4, 40}};
+  for (const auto& [interval, time] : expected) {
+    EXPECT_EQ(streamed_iteration(32, interval, ns(1), ns(4)), ns(time));
+    EXPECT_EQ(iterate(32, {.interval = interval, .weights = weights(4)}, 1), ns(time));
+  }
+}
+
+TEST(WeightStream, ClosedForm_NeverRisesWithTheInterval) {
+  for (std::int32_t layers = 1; layers <= 40; ++layers) {
+    for (const std::int64_t c : {0, 1, 3, 10}) {
+      for (std::int64_t x = 0; x <= 120; x += 7) {
+        for (std::int32_t interval = 1; interval <= layers; ++interval) {
+          EXPECT_GE(streamed_iteration(layers, interval, ns(c), ns(x)),
+                    streamed_iteration(layers, interval + 1, ns(c), ns(x)));
+        }
+      }
+    }
+  }
+}
+
+TEST(WeightStream, Launch_CountsAsTransfer) {
+  // i = 4: 8 groups of max(3 * 10, 5 + 40) + 10 = 440. i = 1: 45 + 31 * max(10, 45) + 10 = 1450.
+  EXPECT_EQ(iterate(32, {.interval = 4, .weights = weights(40, 5)}, 10), ns(440));
+  EXPECT_EQ(iterate(32, {.interval = 1, .weights = weights(40, 5)}, 10), ns(1450));
+}
+
+TEST(WeightStream, Weights_ServeEverySubBatchOfTheirLayer) {
+  // Sub-batches of 3 and 4 ns: a layer is 7 ns. i = 2, t_x = 20, L = 5: 2 * (20 + 7) + 7 = 61. i = 1: 20 + 4 * 20 + 7 =
+  // 107. One copy per layer, not per sub-batch: 2 and 5.
+  const std::vector<SubBatchTimes> two{{.gpu = ns(3)}, {.gpu = ns(4)}};
+  const auto expect = [&](std::int32_t interval, std::int64_t time, std::int64_t copies) {
+    WeightStream rule(5);
+    rule.stream({.interval = interval, .weights = weights(20)});
+    Executor executor;
+    EXPECT_EQ(iterate(executor, rule, 5, two), ns(time));
+    EXPECT_EQ(executor.use(Stream::h2d).bytes, Bytes(1200 * copies));
+    EXPECT_EQ(executor.use(Stream::d2h).bytes, Bytes(0));
+  };
+  expect(2, 61, 2);
+  expect(1, 107, 5);
+}
+
+TEST(WeightStream, NothingOutlivesAnIteration_AndChangesApplyToTheNextOne) {
+  // L = 6, t_c = 10, t_x = 50. i = 3: 2 * (50 + 10) = 120. i = 1: 50 + 5 * 50 + 10 = 310. i = 2 with copies of half the
+  // time: 3 * (25 + 10) = 105. i = 3 with two buffers: copies end at 50 and 100, the second group at 110; no later
+  // iteration is any shorter. Nothing: 60.
+  WeightStream rule(6);
+  Executor executor;
+  const std::vector<SubBatchTimes> times{{.gpu = ns(10)}};
+  const auto expect = [&](const WeightStreaming& streaming, std::int64_t time) {
+    rule.stream(streaming);
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(iterate(executor, rule, 6, times), ns(time));
+      EXPECT_EQ(executor.pending_copies(Stream::h2d), 0U);
+    }
+  };
+  EXPECT_EQ(iterate(executor, rule, 6, times), ns(60));
+  expect({.interval = 3, .weights = weights(50)}, 120);
+  expect({.interval = 1, .weights = weights(50)}, 310);
+  expect({.interval = 2, .weights = weights(25)}, 105);
+  expect({.interval = 3, .weights = weights(50), .double_buffer = true}, 110);
+  expect({.interval = 0}, 60);
+
+  // A change in the middle of an iteration leaves it as it was.
+  const IterationPlan plan{6, times, &rule};
+  rule.stream({.interval = 3, .weights = weights(50)});
+  const SimTime start = executor.now();
+  executor.begin(plan, start);
+  EXPECT_FALSE(executor.run(plan, start + ns(55)).finished);
+  rule.stream({.interval = 1, .weights = weights(50)});
+  EXPECT_EQ(executor.run(plan, kNever).time, start + ns(120));
+  EXPECT_EQ(iterate(executor, rule, 6, times), ns(310));
+}
+
+TEST(WeightStream, DeepSpeed_PrefetchesAFractionOfTheNextLayer) {
+  // L = 32, t_x = 1200. p = 1: 1200 + 31 * max(t_c, 1200) + t_c. p = 0: 32 * (t_c + 1200). p = 1/12: 100 ahead and 1100
+  // when the layer is about to start, 1200 + 31 * (max(t_c, 100) + 1100) + t_c.
+  const auto time = [](double fraction, std::int64_t compute, std::int64_t launch = 0) {
+    return iterate(32, {.interval = 1, .weights = weights(1200, launch), .prefetch_fraction = fraction}, compute);
+  };
+  EXPECT_EQ(time(1.0, 500), ns(38'900));         // 1200 + 31 * 1200 + 500
+  EXPECT_EQ(time(1.0, 2000), ns(65'200));        // 1200 + 32 * 2000
+  EXPECT_EQ(time(0.0, 500), ns(54'400));         // 32 * 1700
+  EXPECT_EQ(time(0.0, 2000), ns(102'400));       // 32 * 3200
+  EXPECT_EQ(time(1.0 / 12.0, 500), ns(51'300));  // 1200 + 31 * (500 + 1100) + 500
+  EXPECT_EQ(time(1.0 / 12.0, 60), ns(38'460));   // 1200 + 31 * (100 + 1100) + 60: the link never rests
+  // Every copy has a launch: 7 more for the first layer, and for each other one max(500, 7 + 100) + 7 + 1100.
+  EXPECT_EQ(time(1.0 / 12.0, 500, 7), ns(51'300 + 7 + 31 * 7));
+  EXPECT_EQ(time(1.0 / 12.0, 60, 7), ns(38'460 + 7 + 31 * 14));
+  // Shares that round to nothing or to everything leave one copy.
+  EXPECT_EQ(time(1e-9, 500, 7), ns(54'400 + 32 * 7));
+  EXPECT_EQ(time(1.0 - 1e-9, 500, 7), ns(38'900 + 32 * 7));
+}
+
+TEST(WeightStream, PrefetchFraction_AtLargerIntervals) {
+  // L = 8, i = 4, t_c = 10, t_x = 60: half of a group's copy is issued by its first layer and done when its last one is
+  // about to start, which waits 30 for the rest: 2 * (30 + 30 + 10) = 140.
+  EXPECT_EQ(iterate(8, {.interval = 4, .weights = weights(60), .prefetch_fraction = 0.5}, 10), ns(140));
+}
+
+/// What a rule issues, in order.
+class Issued final : public CopySink {
+ public:
+  void issue(const Copy& copy) override { copies.push_back(copy); }
+  std::vector<Copy> copies{};
+};
+
+TEST(WeightStream, Parts_AddUpToTheWhole) {
+  const Copy whole = weights(777, 3, 1001);
+  for (const double fraction : {0.0, 1e-9, 1.0 / 12.0, 0.3, 0.5, 0.9, 1.0}) {
+    WeightStream rule(4);
+    rule.stream({.interval = 1, .weights = whole, .prefetch_fraction = fraction});
+    Issued sink;
+    std::size_t arrived = 0;
+    for (std::int32_t layer = 0; layer < 4; ++layer) {
+      rule.at_layer_start(layer, 0, sink);
+      for (; arrived < sink.copies.size(); ++arrived) rule.at_copy_done(Copy(sink.copies[arrived]), sink);
+      EXPECT_TRUE(rule.ready(layer, 0));
+      EXPECT_TRUE(rule.ready(layer, 1));
+      EXPECT_EQ(rule.ready(layer + 1, 0), layer < 3 && fraction > 0.999);
+    }
+    std::map<std::int32_t, Copy> sums;
+    for (const Copy& copy : sink.copies) {
+      EXPECT_EQ(copy.stream, Stream::h2d);
+      EXPECT_EQ(copy.launch, ns(3));
+      EXPECT_GT(copy.bytes, Bytes(0));
+      sums[copy.layer].bytes += copy.bytes;
+      sums[copy.layer].transfer += copy.transfer;
+    }
+    ASSERT_EQ(sums.size(), 4U);
+    for (const auto& [layer, sum] : sums) {
+      EXPECT_EQ(sum.bytes, Bytes(1001)) << "layer " << layer << ", fraction " << fraction;
+      EXPECT_EQ(sum.transfer, ns(777)) << "layer " << layer << ", fraction " << fraction;
+    }
+  }
+}
+
+/// Nanosecond by nanosecond: a link that moves one layer at a time into a free buffer, in order, as soon as it can; and
+/// compute that takes one layer after the other. Times >= 1.
+std::int64_t stepwise(std::int32_t layers, std::int32_t interval, std::int64_t c, std::int64_t x, int buffers) {
+  const std::int32_t groups = layers / interval;
+  std::int32_t started = 0;  // copies
+  std::int32_t copied = 0;
+  std::int32_t layer = 0;
+  std::int64_t link_left = 0;
+  std::int64_t compute_left = 0;
+  const auto offloaded = [&] { return (layer + 1) % interval == 0; };
+  for (std::int64_t now = 0;; ++now) {
+    if (link_left > 0 && --link_left == 0) ++copied;
+    if (compute_left > 0 && --compute_left == 0) {
+      if (offloaded()) ++buffers;
+      ++layer;
+    }
+    if (layer == layers) return now;
+    if (link_left == 0 && started < groups && buffers > 0) {
+      --buffers;
+      ++started;
+      link_left = x;
+    }
+    if (compute_left == 0 && (!offloaded() || copied > layer / interval)) compute_left = c;
+  }
+}
+
+TEST(WeightStream, DoubleBuffer_CopiesAheadWhileABufferIsFree) {
+  // L = 12, i = 4, t_c = 10, t_x = 60: copies end at 60, 120 and, its buffer free since 70, at 180; the groups at 70,
+  // 130 and 190, where one buffer takes 3 * (60 + 10) = 210.
+  EXPECT_EQ(iterate(12, {.interval = 4, .weights = weights(60), .double_buffer = true}, 10), ns(190));
+  EXPECT_EQ(iterate(12, {.interval = 4, .weights = weights(60)}, 10), ns(210));
+
+  for (const std::int32_t layers : {1, 2, 3, 7, 12, 32}) {
+    for (std::int32_t interval = 1; interval <= layers; ++interval) {
+      for (const std::int64_t c : {1, 2, 5, 9}) {
+        for (const std::int64_t x : {1, 4, 9, 26, 71}) {
+          const auto time = [&](bool twice) {
+            return iterate(layers, {.interval = interval, .weights = weights(x), .double_buffer = twice}, c);
+          };
+          EXPECT_EQ(time(true), ns(stepwise(layers, interval, c, x, 2)))
+              << layers << " layers, interval " << interval << ", compute " << c << ", transfer " << x;
+          EXPECT_EQ(time(false), ns(stepwise(layers, interval, c, x, interval == 1 ? 2 : 1)))
+              << layers << " layers, interval " << interval << ", compute " << c << ", transfer " << x;
+        }
+      }
+    }
+  }
+}
+
+TEST(WeightStream, Buffers_AreNoMoreThanTheLayersOnTheHost) {
+  EXPECT_EQ(host_layers(32, 5), 6);
+  EXPECT_EQ(host_layers(32, 33), 0);
+  EXPECT_EQ(host_layers(32, 0), 0);
+  EXPECT_EQ(host_layers(32, kAllResident), 0);
+  EXPECT_EQ(staging_buffers(32, 1, false), 2);
+  EXPECT_EQ(staging_buffers(32, 2, false), 1);
+  EXPECT_EQ(staging_buffers(32, 2, true), 2);
+  EXPECT_EQ(staging_buffers(32, 17, true), 1);
+  EXPECT_EQ(staging_buffers(1, 1, true), 1);
+  EXPECT_EQ(staging_buffers(32, kAllResident, true), 0);
+}
+
+TEST(WeightStream, Values_OutOfRange) {
+  EXPECT_THROW(WeightStream(0), InvariantError);
+  WeightStream rule(4);
+  EXPECT_THROW(rule.stream({.interval = -1}), InvariantError);
+  EXPECT_THROW(rule.stream({.interval = 2}), InvariantError);
+  EXPECT_THROW(rule.stream({.interval = 2, .weights = weights(-1)}), InvariantError);
+  EXPECT_THROW(rule.stream({.interval = 2, .weights = weights(1), .prefetch_fraction = 1.1}), InvariantError);
+}
+
+}  // namespace
+}  // namespace spillway
