@@ -1,0 +1,151 @@
+// FlexGen's cost model, and its search for the placement of weights, KV cache and activations that it makes fastest.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace spillway {
+
+/// Sources: FMInference/FlexGen (19753bc), experimental/cost_model.py; Sheng et al., ICML 2023, section 4.3 and the
+/// appendix on the cost model. Everything here is real: seconds, bytes, bytes per second, FLOP/s, with 2 bytes per
+/// number. Nothing is rounded, and nothing but the functions' arguments has an effect.
+///
+/// The model is that of OPT: four square projections, an MLP of two matrices, as many KV heads as heads. One block of
+/// batches * gpu_batch requests, all padded to one length, runs to completion. Attention over the part of the cache
+/// that is not on the GPU is the CPU's while it decodes, so cache never travels from the CPU to the GPU; in prefill all
+/// attention is the GPU's.
+struct FlexgenModel {
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;  // h1
+  std::int64_t ffn = 0;     // h2
+  std::int64_t heads = 0;
+
+  /// Bytes of one layer's weights, wi = 8 h1^2 + 4 h1 h2.
+  [[nodiscard]] double layer_bytes() const {
+    return static_cast<double>(hidden) * (8.0 * static_cast<double>(hidden) + 4.0 * static_cast<double>(ffn));
+  }
+};
+
+struct FlexgenWorkload {
+  std::int64_t prompt = 0;     // s, tokens that every prompt is padded to
+  std::int64_t generated = 0;  // n, tokens that every request generates; the first one by the prefill
+};
+
+struct FlexgenHardware {
+  // Bytes per second.
+  double h2d = 0.0;        // weights and hidden states
+  double d2h_cache = 0.0;  // strided, hence slower than
+  double d2h_hidden = 0.0;
+  double disk_read = 0.0;  // whatever is read
+  double disk_write_cache_prefill = 0.0;
+  double disk_write_hidden_prefill = 0.0;
+  double disk_write_decode = 0.0;  // cache and hidden states
+  // FLOP/s.
+  double gemm_prefill = 0.0;
+  double gemm_decode = 0.0;
+  double attention_prefill = 0.0;
+  double attention_decode = 0.0;  // on the GPU
+  double cpu_attention = 0.0;     // at its best; see cpu_attention_rate
+  // What small GPU batches and small models cost the CPU, fitted.
+  double cpu_batch_and_hidden = 0.0;
+  double cpu_batch = 0.0;
+  double cpu_hidden = 0.0;
+  // Bytes. A disk of 0 bytes is none: its share of everything is 0.
+  double gpu_memory = 0.0;
+  double cpu_memory = 0.0;
+  double disk_memory = 0.0;
+  double usable = 0.0;  // share of each memory that a policy may take at its peak, in (0, 1]
+};
+
+/// The published defaults: what FlexGen fitted to a T4 on Google Cloud.
+[[nodiscard]] FlexgenHardware t4_constants();
+
+/// Shares of one kind of data, each in [0, 1]; they add up to 1.
+struct FlexgenShares {
+  double gpu = 0.0;
+  double cpu = 0.0;
+  double disk = 0.0;
+};
+
+struct FlexgenPolicy {
+  std::int64_t gpu_batch = 1;  // gbs, requests that the GPU computes at a time
+  std::int64_t batches = 1;    // GPU batches in a block
+  FlexgenShares weights{};
+  FlexgenShares cache{};
+  FlexgenShares hidden{};
+
+  /// bls, the requests of a block.
+  [[nodiscard]] double block() const { return static_cast<double>(gpu_batch) * static_cast<double>(batches); }
+};
+
+/// Seconds that one layer keeps each part of the machine busy with the whole block.
+struct FlexgenTerms {
+  double h2d = 0.0;
+  double d2h = 0.0;
+  double disk_read = 0.0;
+  double disk_write = 0.0;
+  double compute = 0.0;  // CPU attention included
+};
+
+struct FlexgenEstimate {
+  FlexgenTerms prefill{};
+  FlexgenTerms decode{};       // per generated token, at the mean context of s + n / 2
+  double prefill_layer = 0.0;  // T_pre = max(H2D + disk read, D2H + disk write, compute)
+  double decode_layer = 0.0;   // T_gen = H2D + max(D2H, disk read, disk write, compute)
+  double total = 0.0;          // L T_pre + L (n - 1) T_gen, seconds for the block
+  double throughput = 0.0;     // generated tokens per second
+  double gpu_peak = 0.0;       // bytes
+  double cpu_peak = 0.0;
+  double disk_peak = 0.0;
+  bool fits = false;  // every peak within the usable share of its memory, to 1 part in 10^7
+};
+
+/// FLOP/s of the CPU's attention with this GPU batch and hidden size, the published fit:
+/// cpu_attention * max(0.1, 1 + c1 a b - c2 a - c3 b) with a = max(0, log2(64 / gbs)) and b = max(0, log2(4096 / h1)).
+[[nodiscard]] double cpu_attention_rate(const FlexgenHardware& hardware, std::int64_t gpu_batch, std::int64_t hidden);
+
+/// What a policy takes, whether or not it fits. ConfigError, with every problem, when an argument is out of its range.
+/// O(1).
+[[nodiscard]] FlexgenEstimate flexgen_estimate(const FlexgenModel& model, const FlexgenWorkload& workload,
+                                               const FlexgenHardware& hardware, const FlexgenPolicy& policy);
+
+struct FlexgenChoice {
+  FlexgenPolicy policy{};
+  FlexgenEstimate estimate{};
+};
+
+/// The nine shares that make a block of this form fastest, by linear programming; nothing when none fits. ConfigError
+/// as above; InvariantError when the solver gives up. One linear program of 11 variables and at most 15 rows, in exact
+/// arithmetic: some 0.2 ms.
+///
+/// Resolution: of placements that are equally fast, the one with the smallest shares off the GPU, those on the disk
+/// counted twice; the published search takes whichever its solver comes upon.
+[[nodiscard]] std::optional<FlexgenChoice> flexgen_place(const FlexgenModel& model, const FlexgenWorkload& workload,
+                                                         const FlexgenHardware& hardware, std::int64_t gpu_batch,
+                                                         std::int64_t batches);
+
+/// The policy of the highest throughput: for GPU batches of 1, 2, 3, 4, 8, 16, ... as long as one of them fits, the
+/// number of batches at which throughput stops rising. Nothing when not even one request fits. Errors as
+/// flexgen_place.
+///
+/// Resolution: of equals, the largest GPU batch, and with it the fewest batches. A model that charges the GPU nothing
+/// for a batch but the work of its requests finds all of them as fast when everything is on the GPU; real GPUs are
+/// faster with the larger ones.
+///
+/// For one GPU batch the least time T of a block is a convex function of its size (the program is linear in the size
+/// and the requests' worth of data on each tier together), so size / T rises, may be level at its maximum, and falls.
+/// The last rise is therefore found by doubling and halving, with O(log batches) linear programs per GPU batch.
+[[nodiscard]] std::optional<FlexgenChoice> flexgen_search(const FlexgenModel& model, const FlexgenWorkload& workload,
+                                                          const FlexgenHardware& hardware);
+
+/// FlexGen made to keep an objective on the time of a layer: the largest share f in [0, 1] of every layer's weights on
+/// the host with max(t, f weight_bytes / (bandwidth / gpus_on_bus)) <= (1 + delta) t, where t = `compute_at_peak` are
+/// the seconds of a layer's compute at the GPU's peak rate, and the bus is shared as in the worst case.
+///
+/// Resolution: Select-N's comparison does not say how its authors modified FlexGen.
+///
+/// t >= 0 s, delta >= 0, weight_bytes >= 0, bandwidth > 0 B/s, gpus_on_bus >= 1, else ConfigError. O(1).
+[[nodiscard]] double slo_aware_host_fraction(double compute_at_peak, double delta, double weight_bytes,
+                                             double bandwidth, std::int64_t gpus_on_bus);
+
+}  // namespace spillway

@@ -1,0 +1,138 @@
+// FlexGen's runtime: loads, stores and compute of one (layer, micro-batch) step side by side, then a synchronisation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "sim/api/layer_rule.hpp"
+#include "sim/error.hpp"
+
+namespace spillway {
+
+/// What the step of one layer and micro-batch needs on the GPU and leaves for the host. A copy of 0 bytes is not made:
+/// data that stays on the GPU, or cache that the CPU attends to.
+struct ZigzagCopies {
+  Copy weights{};       // h2d, the layer's share on the host; only micro-batch 0's counts
+  Copy kv_load{};       // h2d, what the step attends to
+  Copy hidden_load{};   // h2d, the step's input
+  Copy kv_store{};      // d2h, the step's new KV
+  Copy hidden_store{};  // d2h, the step's output
+};
+
+/// The zig-zag block schedule over steps (j, k), layers j outside and micro-batches k inside. With a step start
+///
+///   h2d   the weights of layer j + 1 if k = 0, then the KV and the hidden states of the step after it
+///   d2h   the KV and the hidden states of the step before it
+///
+/// and the next step starts when its compute and all of these copies are done: a step lasts as long as the busiest of
+/// compute, h2d and d2h. An executor's compute is not held back by CPU attention of the step before, so the times of
+/// the plan must have it in SubBatchTimes::gpu, where FlexGen's step has it too.
+///
+/// With one micro-batch a step's input is the output of the step that it would be loaded beside: the hidden states then
+/// have to stay on the GPU.
+///
+/// Iterations of a block:
+///  * What the first step needs (weights of layer 0, its KV and hidden states) is loaded before it, a wait that the
+///    iteration shows; unless the iteration before was told of this one and loaded it with its last layer and step, as
+///    FlexGen does from one token to the next.
+///  * The last step's stores start with the next iteration, beside whatever that does first. After a block's last
+///    iteration nothing reads them, so they are never made and cost nothing (FlexGen leaves them out likewise).
+///  * Copies of the last step may be in flight when the iteration has finished; the next first step waits for them.
+///
+/// Source: Sheng et al., ICML 2023, Algorithm 1; FMInference/FlexGen (19753bc), flexgen/flex_opt.py,
+/// generation_loop_overlap_multi_batch and load_weight. One copy per kind of data and step, at most 6 per step; O(1)
+/// per call. No copy of another rule may be in flight.
+class ZigzagRule final : public LayerRule {
+ public:
+  /// Before each iteration: the copies of its layers * micro_batches steps, in the order of the steps; they outlive the
+  /// iteration. `next`: the first step of the iteration that will follow in this block, when that is known.
+  void begin_iteration(std::int32_t layers, std::int32_t micro_batches, std::span<const ZigzagCopies> copies,
+                       const std::optional<ZigzagCopies>& next = std::nullopt) {
+    const auto steps = static_cast<std::size_t>(layers) * static_cast<std::size_t>(micro_batches);
+    SPILLWAY_CHECK(layers > 0 && micro_batches > 0 && copies.size() == steps, "an iteration has copies for each step");
+    SPILLWAY_CHECK(copies_.empty(), "every step of the iteration before has started");
+    first_is_loaded_ = next_.has_value();
+    micro_batches_ = static_cast<std::size_t>(micro_batches);
+    copies_ = copies;
+    next_ = next;
+    step_ = 0;
+  }
+  /// The block is complete, or is given up between two iterations: what its last step would store is dropped.
+  void end_block() {
+    SPILLWAY_CHECK(copies_.empty(), "a block ends between two iterations");
+    last_ = {};
+    next_.reset();
+  }
+
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    const std::size_t step = static_cast<std::size_t>(layer) * micro_batches_ + static_cast<std::size_t>(sub_batch);
+    SPILLWAY_CHECK(step == step_ && step < copies_.size(), "steps start one by one, layer by layer");
+    waiting_ = true;
+    go_on(sink);
+  }
+  void at_copy_done(const Copy& /*copy*/, CopySink& sink) override {
+    --in_flight_;
+    if (waiting_) go_on(sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override { return !waiting_; }
+
+ private:
+  /// Once everything is synchronised, starts the step that waits.
+  void go_on(CopySink& sink) {
+    if (in_flight_ > 0) return;
+    if (step_ == 0 && !first_is_loaded_) {
+      first_is_loaded_ = true;
+      store_last(sink);
+      issue(copies_[0].weights, Stream::h2d, sink);
+      load(copies_[0], sink);
+      if (in_flight_ > 0) return;
+    }
+    waiting_ = false;
+    store_last(sink);
+    const std::size_t next_layer = step_ + micro_batches_;
+    if (step_ % micro_batches_ == 0) {
+      if (next_layer < copies_.size()) {
+        issue(copies_[next_layer].weights, Stream::h2d, sink);
+      } else if (next_) {
+        issue(next_->weights, Stream::h2d, sink);
+      }
+    }
+    last_ = copies_[step_++];
+    if (step_ < copies_.size()) {
+      load(copies_[step_], sink);
+    } else {
+      if (next_) load(*next_, sink);
+      copies_ = {};
+      step_ = 0;
+    }
+  }
+  void load(const ZigzagCopies& step, CopySink& sink) {
+    issue(step.kv_load, Stream::h2d, sink);
+    issue(step.hidden_load, Stream::h2d, sink);
+  }
+  /// Stores what the step before has left, once.
+  void store_last(CopySink& sink) {
+    issue(last_.kv_store, Stream::d2h, sink);
+    issue(last_.hidden_store, Stream::d2h, sink);
+    last_ = {};
+  }
+  void issue(const Copy& copy, Stream stream, CopySink& sink) {
+    if (copy.bytes == Bytes(0)) return;
+    SPILLWAY_CHECK(copy.stream == stream, "loads run on h2d and stores on d2h");
+    ++in_flight_;
+    sink.issue(copy);
+  }
+
+  std::size_t micro_batches_ = 0;
+  std::span<const ZigzagCopies> copies_{};  // of the iteration, until its last step has started
+  std::optional<ZigzagCopies> next_{};
+  std::size_t step_ = 0;  // the one that starts next
+  ZigzagCopies last_{};   // the step that started last, until its stores are issued
+  bool first_is_loaded_ = false;
+  bool waiting_ = false;  // the executor has reached the step, but it is not synchronised yet
+  std::int64_t in_flight_ = 0;
+};
+
+}  // namespace spillway
