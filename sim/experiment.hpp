@@ -9,6 +9,7 @@
 //    "quick": {"set": {...}, "seeds": N},    and what a quick run has in their place
 //    "runs": {NAME: {"config": FILE, "set": {KEY: VALUE | [VALUE, ...]}, "zip": ["KEY,KEY"], "seeds": N,
 //                    "quick": {"set": {...}, "seeds": N}}
+//             NAME: {"probe": PROBE, "set": {PARAMETER | KEY: VALUE | [VALUE, ...]}, "zip": [...]},
 //             NAME: {"validate": LOG_DIR, "fit": [TABLE, ...], "fit_base": GPU, "fit_model": MODEL, "set": {...}}},
 //    "claims": [{"id", "system", "where", "kind", "claim": TEXT, "expected": VALUE, "accept": [LOW, HIGH] | TEXT,
 //                "values": EXPRESSION | {NAME: EXPRESSION}, "rule": EXPRESSION | [EXPRESSION, ...],
@@ -50,10 +51,10 @@ struct RunSetting {
   std::string pointer;  // where it stands
 };
 
-/// Simulations that are run together, or the replay of an engine's log. A probe (a function that is no simulation)
-/// would be a third source.
+/// Simulations that are run together, points of a probe (a function of the simulator that is no simulation), or the
+/// replay of an engine's log.
 struct RunSet {
-  enum class Source : std::uint8_t { simulation, validation };
+  enum class Source : std::uint8_t { simulation, probe, validation };
 
   std::string name;
   std::string pointer;
@@ -65,6 +66,8 @@ struct RunSet {
   std::vector<std::string> zips;            // "model,tensor_parallel"
   std::int64_t seeds = 1;                   // replications
   std::optional<std::int64_t> quick_seeds;  // as `seeds` when empty
+  // Of a probe, which has settings and zips too.
+  std::string probe;
   // Of a validation.
   std::string log;
   std::vector<std::string> fit;  // tables that its profile is fitted from; empty: none is

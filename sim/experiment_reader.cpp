@@ -218,6 +218,8 @@ class ExperimentReader {
     run.pointer = node.at.to_string();
     if (node.has("validate")) {
       read_validation(node, run);
+    } else if (node.has("probe")) {
+      read_probe(node, run);
     } else {
       read_simulation(node, run);
     }
@@ -237,6 +239,15 @@ class ExperimentReader {
       if (setting.values.size() > 1)
         node.member("set").member(setting.key).complain("takes one value: a log is one run");
     }
+  }
+
+  /// The settings of all simulations are none of its own.
+  void read_probe(const Node& node, RunSet& run) {
+    run.source = RunSet::Source::probe;
+    check_object(node, {"probe", "set", "zip"});
+    run.probe = text_of(node.member("probe"), true);
+    run.settings = settings_of(node.member("set"));
+    run.zips = texts_of(node.member("zip"));
   }
 
   void read_simulation(const Node& node, RunSet& run) {

@@ -1,6 +1,7 @@
 #include "sim/cli/run_sets.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +13,7 @@
 #include "sim/api/registry.hpp"
 #include "sim/cli/assemble.hpp"
 #include "sim/cli/calibrate_command.hpp"
+#include "sim/cli/probes.hpp"
 #include "sim/cli/validate_command.hpp"
 #include "sim/report/atomic_file.hpp"
 #include "sim/text.hpp"
@@ -88,6 +90,12 @@ ScriptPoint point_of(const std::string& label, const Validation& validation) {
   return point;
 }
 
+const Parameter* own_parameter(const Probe& probe, const std::string& key) {
+  const auto& own = probe.parameters;
+  const auto it = std::find_if(own.begin(), own.end(), [&](const Parameter& one) { return one.name == key; });
+  return it == own.end() ? nullptr : &*it;
+}
+
 /// What could not be run, as an error of the experiment.
 [[noreturn]] void refuse(const RunSet& run, const Experiment& experiment, const PointOutcome& outcome) {
   if (outcome.code == ExitCode::interrupted) throw Interrupted();
@@ -112,16 +120,31 @@ void RunSets::check_keys() const {
                  [](const Parameter& one) { return one.name; });
   std::vector<Problem> problems;
   for (const RunSet& run : experiment_.experiment.runs) {
+    const Probe* probe = run.source == RunSet::Source::probe ? find_probe(run.probe) : nullptr;
+    if (run.source == RunSet::Source::probe && probe == nullptr) {
+      problems.push_back({fmt::format("unknown probe \"{}\"", run.probe),
+                          experiment_.experiment.place(run.pointer + "/probe"),
+                          fmt::format("probes: {}", fmt::join(probe_names(), ", "))});
+      continue;
+    }
     for (const auto* settings : {&run.settings, &run.quick_settings}) {
       for (const RunSetting& setting : *settings) {
         // Keys of a policy that is not in this build skip their claims.
-        if (setting.key.starts_with("policy.") || find_parameter(table_, setting.key) != nullptr) continue;
+        const bool configures = probe == nullptr || probe->takes_configuration;
+        if ((configures && setting.key.starts_with("policy.")) || parameter_of(run, setting.key) != nullptr) continue;
         problems.push_back({fmt::format("unknown key \"{}\"", setting.key),
                             experiment_.experiment.place(setting.pointer), suggestion(setting.key, names)});
       }
     }
   }
   if (!problems.empty()) throw DataError(std::move(problems));
+}
+
+const Parameter* RunSets::parameter_of(const RunSet& run, const std::string& key) const {
+  const Probe* probe = run.source == RunSet::Source::probe ? find_probe(run.probe) : nullptr;
+  if (probe == nullptr) return find_parameter(table_, key);
+  const Parameter* own = own_parameter(*probe, key);
+  return own != nullptr || !probe->takes_configuration ? own : find_parameter(table_, key);
 }
 
 std::string RunSets::folder() {
@@ -133,10 +156,10 @@ std::string RunSets::folder() {
   return temporary_->path();
 }
 
-std::vector<std::optional<std::string>> RunSets::texts_of(const RunSetting& setting, ClaimScript& script,
-                                                          std::vector<Problem>& problems) const {
+std::vector<std::optional<std::string>> RunSets::texts_of(const RunSet& run, const RunSetting& setting,
+                                                          ClaimScript& script, std::vector<Problem>& problems) const {
   const std::string place = experiment_.experiment.place(setting.pointer);
-  const Parameter* parameter = find_parameter(table_, setting.key);
+  const Parameter* parameter = parameter_of(run, setting.key);
   std::vector<std::optional<std::string>> texts;
   const auto add = [&](const Json& value) {
     const std::optional<std::string> text = text_of(value);
@@ -173,9 +196,9 @@ void RunSets::add_config(const RunSet& run, Settings& settings, std::vector<Prob
   }
 }
 
-void RunSets::add_setting(const RunSetting& setting, ClaimScript& script, Settings& settings,
+void RunSets::add_setting(const RunSet& run, const RunSetting& setting, ClaimScript& script, Settings& settings,
                           std::vector<Problem>& problems) const {
-  const std::vector<std::optional<std::string>> texts = texts_of(setting, script, problems);
+  const std::vector<std::optional<std::string>> texts = texts_of(run, setting, script, problems);
   const std::string place = experiment_.experiment.place(setting.pointer);
   for (const auto& text : texts) {
     if (text) require_input(setting.key, *text);
@@ -196,9 +219,9 @@ RunSets::Settings RunSets::settings_of(const RunSet& run, ClaimScript& script) {
   Settings settings;
   std::vector<Problem> problems;
   add_config(run, settings, problems);
-  for (const RunSetting& setting : run.settings) add_setting(setting, script, settings, problems);
+  for (const RunSetting& setting : run.settings) add_setting(run, setting, script, settings, problems);
   if (options_.quick) {
-    for (const RunSetting& setting : run.quick_settings) add_setting(setting, script, settings, problems);
+    for (const RunSetting& setting : run.quick_settings) add_setting(run, setting, script, settings, problems);
   }
   for (const std::string& zip : run.zips) {
     zip_axes(zip, experiment_.experiment.place(run.pointer + "/zip"), settings.axes, problems);
@@ -213,27 +236,72 @@ ScriptPoint RunSets::axes_of(const RunSet& run, const Grid& grid, std::int64_t i
   const std::vector<std::string> values = grid.values(index);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     point.label += fmt::format("{}{}={}", i == 0 ? " at " : ", ", keys[i], values[i]);
-    point.values[keys[i]] = axis_value(find_parameter(table_, keys[i]), values[i]);
+    point.values[keys[i]] = axis_value(parameter_of(run, keys[i]), values[i]);
     point.texts[keys[i]] = values[i];
   }
   return point;
 }
 
-RunSetPoints RunSets::simulate(const RunSet& run, const Settings& settings) {
+std::vector<ScriptPoint> RunSets::grid_points(const RunSet& run, const Settings& settings) const {
   const Grid grid(settings.axes);
   if (grid.size() > kMostPoints) {
     throw DataError(fmt::format("has more than {} points", kMostPoints), experiment_.experiment.place(run.pointer));
   }
+  std::vector<ScriptPoint> points;
+  points.reserve(static_cast<std::size_t>(grid.size()));
+  for (std::int64_t i = 0; i < grid.size(); ++i) points.push_back(axes_of(run, grid, i));
+  return points;
+}
+
+std::vector<Assignment> RunSets::assignments_of(const ScriptPoint& point, const Settings& settings) {
+  std::vector<Assignment> assignments = settings.shared;
+  for (const auto& [key, text] : point.texts) {
+    const auto given = text == "null" ? std::nullopt : std::optional(text);
+    assignments.push_back({key, given, Origin::file, settings.places.at(key)});
+  }
+  return assignments;
+}
+
+RunSetPoints RunSets::compute(const RunSet& run, const Settings& settings) {
+  const Probe& probe = *find_probe(run.probe);
+  RunSetPoints result{grid_points(run, settings), {}};
+  std::vector<Problem> problems;
+  for (ScriptPoint& point : result.mean) {
+    spillway::Settings own;
+    std::vector<Assignment> configuration = assignments_of(point, settings);
+    for (const Parameter& parameter : probe.parameters) {
+      std::string text = parameter.default_value;
+      std::string place = experiment_.experiment.place(run.pointer);
+      std::erase_if(configuration, [&](const Assignment& one) {
+        if (one.key != parameter.name) return false;
+        text = one.text.value_or(parameter.default_value);
+        place = one.where;
+        return true;
+      });
+      if (const auto parsed = parse_value(parameter, text, place, problems)) own.set(parameter.name, parsed->value);
+    }
+    if (!problems.empty()) throw DataError(std::move(problems));
+    try {
+      for (const auto& [name, value] : probe.compute(own, configuration)) {
+        point.values[name] = value ? Json(*value) : Json(nullptr);
+      }
+    } catch (const UserError& error) {
+      for (Problem problem : error.problems()) {
+        if (problem.where.empty()) problem.where = experiment_.experiment.place(run.pointer);
+        problems.push_back(std::move(problem));
+      }
+      throw DataError(std::move(problems));
+    }
+  }
+  return result;
+}
+
+RunSetPoints RunSets::simulate(const RunSet& run, const Settings& settings) {
   const std::int64_t seeds = run.replications(options_.quick);
   std::vector<Point> points;
-  RunSetPoints result;
-  for (std::int64_t i = 0; i < grid.size(); ++i) {
-    result.mean.push_back(axes_of(run, grid, i));
-    Point point{settings.shared, {}};
-    for (const auto& [key, text] : result.mean.back().texts) {
-      const auto given = text == "null" ? std::nullopt : std::optional(text);
-      point.assignments.push_back({key, given, Origin::file, settings.places.at(key)});
-    }
+  RunSetPoints result{grid_points(run, settings), {}};
+  for (const ScriptPoint& one : result.mean) {
+    Point point{assignments_of(one, settings), {}};
     point.assignments.push_back(
         {"replications", fmt::format("{}", seeds), Origin::file, experiment_.experiment.place(run.pointer + "/seeds")});
     points.push_back(std::move(point));
@@ -285,7 +353,10 @@ const RunSetPoints* RunSets::points(const RunSet& run, ClaimScript& script, bool
   const auto known = done_.find(id);
   if (known != done_.end()) return &known->second;
   if (!may_run) return nullptr;
-  return &done_.emplace(id, replayed ? replay(run, settings) : simulate(run, settings)).first->second;
+  RunSetPoints points = replayed                              ? replay(run, settings)
+                        : run.source == RunSet::Source::probe ? compute(run, settings)
+                                                              : simulate(run, settings);
+  return &done_.emplace(id, std::move(points)).first->second;
 }
 
 }  // namespace spillway::cli

@@ -68,13 +68,20 @@ class RunSets {
     std::map<std::string, std::string> places;  // by key
   };
   void check_keys() const;
+  /// The parameter that a key of a run set stands for; null when there is none.
+  [[nodiscard]] const Parameter* parameter_of(const RunSet& run, const std::string& key) const;
+  /// Every point of the grid, with the values of its axes.
+  [[nodiscard]] std::vector<ScriptPoint> grid_points(const RunSet& run, const Settings& settings) const;
+  [[nodiscard]] static std::vector<Assignment> assignments_of(const ScriptPoint& point, const Settings& settings);
   [[nodiscard]] Settings settings_of(const RunSet& run, ClaimScript& script);
-  void add_setting(const RunSetting& setting, ClaimScript& script, Settings& settings,
+  void add_setting(const RunSet& run, const RunSetting& setting, ClaimScript& script, Settings& settings,
                    std::vector<Problem>& problems) const;
   void add_config(const RunSet& run, Settings& settings, std::vector<Problem>& problems) const;
-  [[nodiscard]] std::vector<std::optional<std::string>> texts_of(const RunSetting& setting, ClaimScript& script,
+  [[nodiscard]] std::vector<std::optional<std::string>> texts_of(const RunSet& run, const RunSetting& setting,
+                                                                 ClaimScript& script,
                                                                  std::vector<Problem>& problems) const;
   [[nodiscard]] RunSetPoints simulate(const RunSet& run, const Settings& settings);
+  [[nodiscard]] RunSetPoints compute(const RunSet& run, const Settings& settings);
   [[nodiscard]] RunSetPoints replay(const RunSet& run, const Settings& settings);
   [[nodiscard]] ScriptPoint axes_of(const RunSet& run, const Grid& grid, std::int64_t index) const;
 
