@@ -1,6 +1,7 @@
 #include "policies/parts/layer_swap.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/error.hpp"
 
@@ -35,11 +36,16 @@ void LayerSwap::at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopyS
   if (started_) coldest_ = current_;
   started_ = true;
   current_ = layer;
+  waited_ = false;
   decide(sink);
 }
 
-void LayerSwap::at_copy_done(const Copy& copy, CopySink& sink) {
-  const bool waits = !gpu_.has(current_);
+void LayerSwap::at_copies_done(CopySink& sink) {
+  if (std::exchange(waited_, false) || check_at_completion_) decide(sink);
+}
+
+void LayerSwap::at_copy_done(const Copy& copy, CopySink& /*sink*/) {
+  waited_ = waited_ || !gpu_.has(current_);
   if (copy.stream == Stream::h2d) {
     going_in_ = false;
     gpu_.insert(copy.layer);
@@ -49,7 +55,6 @@ void LayerSwap::at_copy_done(const Copy& copy, CopySink& sink) {
     going_out_ = false;
     host_.insert(copy.layer);
   }
-  if (waits || check_at_completion_) decide(sink);
 }
 
 void LayerSwap::decide(CopySink& sink) {

@@ -98,6 +98,7 @@ class LayerSwap final : public LayerRule {
 
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override;
   void at_copy_done(const Copy& copy, CopySink& sink) override;
+  void at_copies_done(CopySink& sink) override;
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override { return gpu_.has(layer); }
 
  private:
@@ -118,6 +119,7 @@ class LayerSwap final : public LayerRule {
   std::int32_t current_;
   std::int32_t coldest_ = LayerSet::kNone;  // finished last; nobody before the first layer of all
   bool started_ = false;
+  bool waited_ = false;  // a layer stood still when a copy ended
   bool going_in_ = false;
   bool going_out_ = false;
   std::int32_t least_lead_ = kNoSwap;

@@ -39,6 +39,9 @@ class CopySink {
 ///    iteration that issued it). At one instant: first every copy that ends then (d2h before h2d: space is freed before
 ///    it is filled, and only then does a layer that was waited for arrive, so a rule can tell from its own state
 ///    whether compute stood still when a copy ended), then the layer start, then the residency check.
+///  * `at_copies_done()` is called at every instant at which copies have ended, after the last of them, unless a layer
+///    starts at that instant: then its at_layer_start has its place. A step that waits is checked after it. So a rule
+///    that starts a copy whenever another ends sees, at the end of a layer, the layer that follows.
 ///  * `ready(layer, sub_batch)` is the residency check: may the step compute now? Asked right after at_layer_start and,
 ///    while the step waits, after the last at_copy_done of an instant. It must not change the rule's state.
 ///  * A rule that leaves a step waiting with no copy in flight deadlocks; the executor reports a broken invariant.
@@ -47,6 +50,7 @@ class LayerRule {
   virtual ~LayerRule() = default;
   virtual void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) = 0;
   virtual void at_copy_done(const Copy& copy, CopySink& sink) = 0;
+  virtual void at_copies_done(CopySink& /*sink*/) {}
   [[nodiscard]] virtual bool ready(std::int32_t layer, std::int32_t sub_batch) const = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "sim/exec/executor.hpp"
 
 #include <string>
+#include <utility>
 
 #include "sim/error.hpp"
 
@@ -112,6 +113,11 @@ inline Duration Executor::stretched(Duration work) const {
   return scale_up(work, sharing_.compute.num, sharing_.compute.den);
 }
 
+void Executor::settle(LayerRule* rule) {
+  if (!std::exchange(copies_ended_, false) || rule == nullptr) return;
+  rule->at_copies_done(*this);
+}
+
 void Executor::run_copies(LayerRule* rule, SimTime until) {
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
   CopyStream& h2d = copies_[lane(Stream::h2d)];
@@ -119,6 +125,10 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
   for (;;) {
     CopyStream& next = h2d.finish() < d2h.finish() ? h2d : d2h;
     const SimTime event = std::min(next.finish(), duplex_at_);
+    if (copies_ended_ && std::min(event, until) > now_) {
+      settle(rule);
+      continue;
+    }
     if (event > until || event == kNever) break;
     now_ = event;
     if (event < next.finish()) {
@@ -132,7 +142,9 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     use_of(copy.stream).busy += busy;
     use_of(copy.stream).bytes += copy.bytes;
     if (observer_ != nullptr) observer_->copied(copy, started, now_);
-    if (rule != nullptr) rule->at_copy_done(copy, *this);
+    if (rule == nullptr) continue;
+    rule->at_copy_done(copy, *this);
+    copies_ended_ = true;
   }
   if (until != kNever) now_ = until;
 }
@@ -165,9 +177,17 @@ void Executor::begin(const IterationPlan& plan, SimTime start) {
 // Brings the state to `target`, or to `until` if that comes first; says whether it got to `target`.
 inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
   const SimTime stop = std::min(target, until);
-  if (next_copy_event() <= stop) run_copies(rule, stop);
+  if (next_copy_event() <= stop || (copies_ended_ && now_ < stop)) run_copies(rule, stop);
   now_ = stop;
   return target <= until;
+}
+
+// Does all that copies do now.
+inline void Executor::finish_copies(LayerRule* rule) {
+  while (copies_ended_ || next_copy_event() <= now_) {
+    settle(rule);
+    if (next_copy_event() <= now_) run_copies(rule, now_);
+  }
 }
 
 // Brings the state to the start of the next GPU step; says whether that comes by `until`.
@@ -178,8 +198,9 @@ inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
     if (!reach(plan.rule, gate, until)) return false;
     at_gate_ = true;
     if (waits_for != nullptr) {
+      copies_ended_ = false;
       waits_for->at_layer_start(layer_, sub_batch_, *this);
-      if (next_copy_event() <= now_) run_copies(plan.rule, now_);
+      finish_copies(plan.rule);
     }
   }
   while (waits_for != nullptr && !waits_for->ready(layer_, sub_batch_)) {
@@ -187,6 +208,7 @@ inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
                                                    std::to_string(sub_batch_) + " waits at " +
                                                    std::to_string(now_.ns()) + " ns with no copy in flight");
     if (!reach(plan.rule, next_copy_event(), until)) return false;
+    finish_copies(plan.rule);
   }
   at_gate_ = false;
   return true;

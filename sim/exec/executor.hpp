@@ -142,8 +142,8 @@ struct RunOutcome {
 /// ended until one of the copies ends, each by its own ratio; a gpu(k, s) or after(s) that starts while a copy is in
 /// flight, launches included, takes ceil(time * num / den). `before` is mostly the host's work and takes what it takes.
 ///
-/// Order at one instant: d2h copy done, h2d copy done, launch done, CPU done, compute done, layer start, residency
-/// check. `until` is inclusive: a cut at t has done everything that happens at t.
+/// Order at one instant: d2h copy done, h2d copy done, launch done, CPU done, compute done, layer start, copies done,
+/// residency check. `until` is inclusive: a cut at t has done everything that happens at t.
 ///
 /// O(steps + copies) per iteration; O(sub-batches) when there is neither a rule nor CPU attention nor times per layer,
 /// and no copy in flight that slows compute down.
@@ -189,6 +189,9 @@ class Executor final : private CopySink {
   [[nodiscard]] SimTime next_copy_event() const { return std::min(next_copy_done(), duplex_at_); }
   /// `work` that the compute stream starts now.
   [[nodiscard]] Duration stretched(Duration work) const;
+  /// Calls at_copies_done if copies have ended now and no layer has started since.
+  void settle(LayerRule* rule);
+  void finish_copies(LayerRule* rule);
   bool reach(LayerRule* rule, SimTime target, SimTime until);
   bool reach_start(const IterationPlan& plan, SimTime until);
   void compute(const IterationPlan& plan);
@@ -200,6 +203,7 @@ class Executor final : private CopySink {
   CopySharing sharing_;
   CopyObserver* observer_;
   SimTime now_{};
+  bool copies_ended_ = false;  // now, and the rule was not called for it yet
   std::array<CopyStream, 2> copies_{};
   SimTime duplex_at_ = kNever;  // end of the launch after which both directions transfer
   std::array<StreamUse, kStreams> use_{};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <iterator>
 #include <set>
 #include <tuple>
 
@@ -22,6 +23,7 @@ enum class Kind {
   compute_done,
   begin,
   layer_start,
+  copies_done,
   residency_check,
   slowdown
 };
@@ -110,6 +112,8 @@ class EventExecutor final : private CopySink {
         return begin();
       case Kind::layer_start:
         return layer_start();
+      case Kind::copies_done:
+        return copies_done();
       case Kind::residency_check:
         return residency_check();
       case Kind::slowdown:
@@ -152,6 +156,9 @@ class EventExecutor final : private CopySink {
 
   void layer_start() {
     const Work& step = state(Stream::compute).queue.front();
+    for (auto event = events_.begin(); event != events_.end();) {  // the layer's start has their place
+      event = event->kind == Kind::copies_done ? events_.erase(event) : std::next(event);
+    }
     rule_->at_layer_start(step.layer, static_cast<std::int32_t>(step.sub_batch), *this);
     waits_for_rule_ = true;
     schedule(now_, Kind::residency_check);
@@ -177,7 +184,16 @@ class EventExecutor final : private CopySink {
     use(stream).bytes += copy.bytes;
     if (!state(stream).queue.empty()) start(stream);
     share_links();
-    if (rule_ != nullptr) rule_->at_copy_done(copy, *this);
+    if (rule_ == nullptr) return;
+    rule_->at_copy_done(copy, *this);
+    const bool scheduled =
+        std::any_of(events_.begin(), events_.end(), [](const Event& event) { return event.kind == Kind::copies_done; });
+    if (!scheduled) schedule(now_, Kind::copies_done);
+    if (waits_for_rule_) schedule(now_, Kind::residency_check);
+  }
+
+  void copies_done() {
+    rule_->at_copies_done(*this);
     if (waits_for_rule_) schedule(now_, Kind::residency_check);
   }
 

@@ -56,6 +56,11 @@ class NaiveLinks final : private CopySink {
         if (queued_[direction].empty() || end(direction) > until) continue;
         if (next < 0 || end(direction) < end(next)) next = direction;
       }
+      const bool later = next < 0 ? until > now_ : end(next) > now_;
+      if (owed_ && later) {
+        settle(rule);
+        continue;
+      }
       if (next < 0) break;
       const auto [copy, issued] = queued_[next].front();
       const SimTime started = std::max(issued, free_[next]);
@@ -63,6 +68,7 @@ class NaiveLinks final : private CopySink {
       queued_[next].pop_front();
       policy.copied(copy, started, now_);
       if (rule != nullptr) rule->at_copy_done(copy, *this);
+      owed_ = rule != nullptr;
     }
     now_ = until;
   }
@@ -74,7 +80,10 @@ class NaiveLinks final : private CopySink {
       for (int s = 0; s < static_cast<int>(sub_batches.size()); ++s) {
         advance(policy, rule, t);
         if (rule != nullptr) {
+          owed_ = false;
           rule->at_layer_start(k, s, *this);
+          advance(policy, rule, t);
+          settle(rule);
           advance(policy, rule, t);
           while (!rule->ready(k, s)) {
             need(!queued_[0].empty() || !queued_[1].empty(), "a layer waits for nothing");
@@ -82,6 +91,8 @@ class NaiveLinks final : private CopySink {
             for (const int direction : {0, 1}) {
               if (!queued_[direction].empty()) t = std::min(t, end(direction));
             }
+            advance(policy, rule, t);
+            settle(rule);
             advance(policy, rule, t);
           }
         }
@@ -93,6 +104,9 @@ class NaiveLinks final : private CopySink {
   [[nodiscard]] Bytes issued(int direction) const { return issued_[direction]; }
 
  private:
+  void settle(LayerRule* rule) {
+    if (std::exchange(owed_, false) && rule != nullptr) rule->at_copies_done(*this);
+  }
   void issue(const Copy& copy) override {
     const int direction = copy.stream == Stream::h2d ? 0 : 1;
     issued_[direction] += copy.bytes;
@@ -106,6 +120,7 @@ class NaiveLinks final : private CopySink {
   std::list<std::pair<Copy, SimTime>> queued_[2];
   SimTime free_[2] = {};
   SimTime now_{};
+  bool owed_ = false;  // copies have ended now and the rule was not called for it
   Bytes issued_[2] = {};
 };
 

@@ -88,6 +88,7 @@ class Swap final : public RandomRule {
         layers_(layers),
         slots_(layers - random_.small(1, layers - 3)),
         eager_(random_.chance(50)),
+        together_(random_.chance(50)),
         on_gpu_(static_cast<std::size_t>(layers)) {
     std::fill_n(on_gpu_.begin(), slots_, true);
     in_use_ = slots_;
@@ -103,7 +104,11 @@ class Swap final : public RandomRule {
     (in ? arriving_ : leaving_) = -1;
     if (in) on_gpu_[static_cast<std::size_t>(copy.layer)] = true;
     if (!in) --in_use_;
-    if (waits || eager_) decide(sink);
+    if (!together_ && (waits || eager_)) decide(sink);
+    waited_ = waited_ || waits;
+  }
+  void at_copies_done(CopySink& sink) override {
+    if (together_ && (std::exchange(waited_, false) || eager_)) decide(sink);
   }
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t) const override {
     return on_gpu_[static_cast<std::size_t>(layer)];
@@ -127,6 +132,8 @@ class Swap final : public RandomRule {
   std::int32_t layers_;
   std::int32_t slots_;
   bool eager_;
+  bool together_;  // decides once for all copies that end at an instant
+  bool waited_ = false;
   std::vector<bool> on_gpu_;
   std::int32_t in_use_;
   std::int32_t current_ = -1;
@@ -303,7 +310,7 @@ std::unique_ptr<LayerRule> make_rule(const Case& c) {
 /// Writes down the calls that reach a rule.
 class Recorder final : public LayerRule {
  public:
-  using Call = std::array<std::int32_t, 2>;  // layer and sub-batch, or -1 and the copy's tag
+  using Call = std::array<std::int32_t, 2>;  // layer and sub-batch, -1 and the copy's tag, or -2 for copies done
   explicit Recorder(std::unique_ptr<LayerRule> rule) : rule_(std::move(rule)) {}
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
     calls.push_back({layer, sub_batch});
@@ -312,6 +319,10 @@ class Recorder final : public LayerRule {
   void at_copy_done(const Copy& copy, CopySink& sink) override {
     calls.push_back({-1, copy.tag});
     rule_->at_copy_done(copy, sink);
+  }
+  void at_copies_done(CopySink& sink) override {
+    calls.push_back({-2, 0});
+    rule_->at_copies_done(sink);
   }
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
     return rule_->ready(layer, sub_batch);

@@ -256,17 +256,20 @@ class Pie final : public LayerRule {
 
   void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
     coldest_ = std::exchange(current_, layer);
+    waited_ = false;
     decide(sink);
   }
-  void at_copy_done(const Copy& done, CopySink& sink) override {
-    const bool waits = current_ >= 0 && place(current_) != Place::gpu;
+  void at_copy_done(const Copy& done, CopySink& /*sink*/) override {
+    waited_ = waited_ || (current_ >= 0 && place(current_) != Place::gpu);
     const bool in = done.stream == Stream::h2d;
     if (in && left_at_[static_cast<std::size_t>(done.layer)] != kNever) {
       dwells.push_back(clock_.now() - left_at_[static_cast<std::size_t>(done.layer)]);
     }
     place(done.layer) = in ? Place::gpu : Place::host;
     (in ? in_op_ : out_op_) = false;
-    if (waits || check_at_completion_) decide(sink);
+  }
+  void at_copies_done(CopySink& sink) override {
+    if (std::exchange(waited_, false) || check_at_completion_) decide(sink);
   }
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t) const override {
     return place_[static_cast<std::size_t>(layer)] == Place::gpu;
@@ -323,6 +326,7 @@ class Pie final : public LayerRule {
   std::int32_t coldest_ = -1;
   bool in_op_ = false;
   bool out_op_ = false;
+  bool waited_ = false;
 };
 
 /// Stall of each of `tokens` iterations of Pie.
@@ -339,20 +343,23 @@ std::vector<std::int64_t> pie_stalls(Executor& executor, Pie& rule, std::int32_t
 
 TEST(ExecutorPie, Figure4_SwapStartTimes) {
   // n=9, m=2, t_c=1, t_in=t_out=2: layer k of token t starts at 9(t-1) + (k-1), never late.
-  Executor executor;
-  Pie rule(9, 2, 2, false, executor);
-  EXPECT_EQ(pie_stalls(executor, rule, 9, 1, 6), std::vector<std::int64_t>(6, 0));
-  EXPECT_EQ(executor.now(), at(54));
-  const std::vector<Pie::Swap> expected{
-      {at(1), "out1"}, {at(3), "out3"},  {at(3), "in8"},  {at(5), "out5"},  {at(5), "in9"},  {at(7), "out7"},
-      {at(7), "in1"},  {at(9), "out9"},  {at(9), "in3"},  {at(11), "out2"}, {at(11), "in5"}, {at(13), "out4"},
-      {at(13), "in7"}, {at(15), "out6"}, {at(15), "in9"}, {at(17), "out8"}, {at(17), "in2"}, {at(19), "out1"},
-      {at(19), "in4"}, {at(21), "out3"}, {at(21), "in6"}, {at(23), "out5"}, {at(23), "in8"}};
-  ASSERT_GT(rule.swaps.size(), expected.size());
-  EXPECT_EQ(std::vector(rule.swaps.begin(), rule.swaps.begin() + 23), expected);
-  // From out start to in end: (m+1) * 2 + 2 = 8, for every layer.
-  ASSERT_GT(rule.dwells.size(), 20U);
-  for (const Duration dwell : rule.dwells) EXPECT_EQ(dwell, ns(8));
+  // The same with checks at completion, as the swaps end when layers start.
+  for (const bool at_completion : {false, true}) {
+    Executor executor;
+    Pie rule(9, 2, 2, at_completion, executor);
+    EXPECT_EQ(pie_stalls(executor, rule, 9, 1, 6), std::vector<std::int64_t>(6, 0));
+    EXPECT_EQ(executor.now(), at(54));
+    const std::vector<Pie::Swap> expected{
+        {at(1), "out1"}, {at(3), "out3"},  {at(3), "in8"},  {at(5), "out5"},  {at(5), "in9"},  {at(7), "out7"},
+        {at(7), "in1"},  {at(9), "out9"},  {at(9), "in3"},  {at(11), "out2"}, {at(11), "in5"}, {at(13), "out4"},
+        {at(13), "in7"}, {at(15), "out6"}, {at(15), "in9"}, {at(17), "out8"}, {at(17), "in2"}, {at(19), "out1"},
+        {at(19), "in4"}, {at(21), "out3"}, {at(21), "in6"}, {at(23), "out5"}, {at(23), "in8"}};
+    ASSERT_GT(rule.swaps.size(), expected.size());
+    EXPECT_EQ(std::vector(rule.swaps.begin(), rule.swaps.begin() + 23), expected);
+    // From out start to in end: (m+1) * 2 + 2 = 8, for every layer.
+    ASSERT_GT(rule.dwells.size(), 20U);
+    for (const Duration dwell : rule.dwells) EXPECT_EQ(dwell, ns(8));
+  }
 }
 
 TEST(ExecutorPie, Figure4_StallsByLayersOnTheHost) {
@@ -389,6 +396,10 @@ class RecordedSwaps final : public LayerRule, private CopySink {
   void at_copy_done(const Copy& done, CopySink& sink) override {
     sink_ = &sink;
     rule_.at_copy_done(done, *this);
+  }
+  void at_copies_done(CopySink& sink) override {
+    sink_ = &sink;
+    rule_.at_copies_done(*this);
   }
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
     return rule_.ready(layer, sub_batch);
