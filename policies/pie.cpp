@@ -5,14 +5,17 @@
 // the GPU's bytes for KV are cut into n - m slots instead of n and hold n / (n - m) times as many tokens: the
 // expansion.
 //
-// The paper gives triggers of the adaptation, and no constants. Every iteration counts to a window of 8, and at its end
-//   lower   when compute waited for swaps for more than 1% of its time: m - 1, and no raise for 64 iterations;
-//   revert  when the last raise, its room in use, brought less than 1% of throughput: m - 1, no raise for 512
-//   iterations; raise   when requests wait or less than a tenth of the blocks is free, and every layer that came in was
-//   ready at
-//           least one swap before its use: m + 1. The new room counts once every layer has been swapped into its new
-//           slot; that of a lower is gone at once, and the scheduler preempts by its own rule.
-// Slack is counted in layer starts, of which the first after the arrival is taken off, as it may have been due at once.
+// The paper gives triggers of the adaptation, and no constants. Every iteration counts to a window of 8, at whose end m
+// changes by one, or not:
+//
+//   lower   Compute waited for swaps for more than 1% of its time. No raise for 64 iterations.
+//   revert  The last raise, its room in use, brought less than 1% of throughput (see record()). No raise for 512.
+//   raise   Requests wait or less than a tenth of the blocks is free, and every layer that came in was ready at least
+//           one swap before its use.
+//
+// The room of a raise counts once every layer has been swapped into its new slot. That of a lower is gone at once, and
+// the scheduler preempts by its own rule. Slack is counted in layer starts, of which the first after the arrival is
+// taken off, as it may have been due at once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +38,8 @@ constexpr double kGain = 0.01;            // of the throughput
 constexpr double kNewest = 0.5;           // weight of the last window in the record of throughput
 constexpr std::int64_t kAfterLower = 64;  // iterations
 constexpr std::int64_t kAfterRevert = 512;
-constexpr std::int64_t kPatience = 64;  // iterations that a raise has to fill its room
+constexpr double kLongest = 1000.0 * 86400.0 * 1e9;  // 1000 days, ns
+constexpr std::int64_t kPatience = 64;               // iterations that a raise has to fill its room
 
 double gigabytes(Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-9; }
 
@@ -180,7 +184,7 @@ class PieLayers final : public LayerPolicy {
     bool swapped = false;
     double least_free = 1.0;
     bool waiting = false;
-    std::int64_t decoded = 0;  // tokens of iterations without prompts
+    std::int64_t decodes = 0;  // iterations without prompts
     Duration decoding{};       // and their time
   };
 
@@ -191,7 +195,7 @@ class PieLayers final : public LayerPolicy {
     window_.least_free = std::min(window_.least_free, report.free_share);
     window_.waiting = window_.waiting || report.waiting > 0;
     if (!report.prefills) {
-      window_.decoded += report.tokens;
+      ++window_.decodes;
       window_.decoding += report.length;
     }
     const std::int32_t lead = swap_.take_least_lead();
@@ -215,13 +219,13 @@ class PieLayers final : public LayerPolicy {
     if (window_.iterations < kWindow) return;
     const Window seen = window_;
     window_ = Window();
-    if (seen.decoding > Duration{}) record(static_cast<double>(seen.decoded) / to_seconds(seen.decoding));
+    if (seen.decodes > 0) record(static_cast<double>(seen.decodes) / to_seconds(seen.decoding));
 
     if (to_seconds(seen.stall) > kStall * to_seconds(seen.compute)) return lower(kAfterLower, report.free_share);
     const bool wanted = seen.waiting || seen.least_free < kFree;
     if (judging_ && (seen.least_free < kFree || iteration_ - raised_at_ >= kPatience)) {
       judging_ = false;
-      if (useless()) return lower(kAfterRevert, report.free_share);
+      if (seen.least_free < kFree && useless()) return lower(kAfterRevert, report.free_share);
     }
     if (judging_ || !wanted || m_ >= most_ || iteration_ < no_raise_before_) return;
     if (seen.swapped && seen.least_slack < swap_time(m_)) return;
@@ -230,9 +234,12 @@ class PieLayers final : public LayerPolicy {
     move_to(m_ + 1);
   }
 
-  void record(double tokens_per_second) {
+  /// Room times iterations per second: what throughput is to requests of one length that fill the room. How many
+  /// requests do fill it varies with their lengths by more than a raise can bring.
+  void record(double iterations_per_second) {
+    const double throughput = iterations_per_second * static_cast<double>(capacity_.count());
     std::optional<double>& known = throughput_[static_cast<std::size_t>(m_)];
-    known = known ? kNewest * tokens_per_second + (1.0 - kNewest) * *known : tokens_per_second;
+    known = known ? kNewest * throughput + (1.0 - kNewest) * *known : throughput;
   }
   [[nodiscard]] bool useless() const {
     const std::optional<double>& now = throughput_[static_cast<std::size_t>(m_)];
@@ -274,7 +281,7 @@ class PieLayers final : public LayerPolicy {
   bool judging_ = false;  // the last raise is still to be judged
   bool forced_ = false;   // the room was raised for a request that needs it
   std::optional<double> before_raise_;
-  std::vector<std::optional<double>> throughput_;  // by m, tokens/s of iterations without prompts
+  std::vector<std::optional<double>> throughput_;  // by m, see record()
   Window window_;
 };
 
@@ -331,8 +338,25 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
                                gigabytes(slots.slot(m)) * 1e3)};
 }
 
+std::optional<LinkTraffic> traffic(const Settings& settings) {
+  LinkTraffic traffic{.share = settings.get<double>("policy.link_traffic")};
+  if (traffic.share == 0.0) return std::nullopt;
+  if (settings.has("policy.link_traffic_from")) {
+    traffic.from = SimTime{} + settings.get<Duration>("policy.link_traffic_from");
+  }
+  if (settings.has("policy.link_traffic_until")) {
+    traffic.until = SimTime{} + settings.get<Duration>("policy.link_traffic_until");
+  }
+  return traffic;
+}
+
 std::vector<Problem> check(const Settings& settings) {
   std::vector<Problem> problems;
+  const auto burst = traffic(settings);
+  if (burst && burst->until <= burst->from) {
+    problems.push_back({"the other traffic leaves the link before it comes", "policy.link_traffic_until",
+                        "make it later than policy.link_traffic_from"});
+  }
   refuse_swap(settings, "policy pie needs the links for its layers: a request that is preempted is computed again",
               "leave engine.preemption at recompute", problems);
   if (settings.has("memory.host_cache") && settings.get<Bytes>("memory.host_cache") > Bytes(0)) {
@@ -386,13 +410,39 @@ PolicyInfo info() {
        .unit = "-",
        .default_value = "false",
        .doc = "Copies move the part of a slot that holds KV instead of all of it",
-       .source = "Spillway, for ablation: Pie copies whole layers"}};
+       .source = "Spillway, for ablation: Pie copies whole layers"},
+      {.name = "policy.link_traffic",
+       .type = ParameterType::real,
+       .unit = "fraction",
+       .default_value = "0",
+       .minimum = 0.0,
+       .maximum = 1.0,
+       .doc = "Share of the link, in both directions, that others take when it is theirs; beside Pie's copies at most "
+              "half of it",
+       .source = "Pie, section 3.4: bandwidth that other traffic takes; none by default"},
+      {.name = "policy.link_traffic_from",
+       .type = ParameterType::duration,
+       .unit = "ns",
+       .default_value = "",
+       .minimum = 0.0,
+       .maximum = kLongest,
+       .doc = "Simulated time at which the others come to the link; default: they are there from the start",
+       .source = "Spillway: to watch the expansion adapt to a burst of traffic"},
+      {.name = "policy.link_traffic_until",
+       .type = ParameterType::duration,
+       .unit = "ns",
+       .default_value = "",
+       .minimum = 0.0,
+       .maximum = kLongest,
+       .doc = "Simulated time at which they leave it; default: never",
+       .source = "Spillway: to watch the expansion adapt to a burst of traffic"}};
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"memory.host_kv", "480GB"}};
   };
   info.check = check;
   info.default_scheduler = "vllm-v0";
   info.make_layers = [](const PolicyContext& context) { return std::make_unique<PieLayers>(context); };
+  info.traffic = traffic;
   info.layout = layout;
   return info;
 }

@@ -2,6 +2,7 @@
 #include "sim/instance.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -31,9 +32,16 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
   }
   policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_});
   if (!policy_.layers) return;
+  capacities_.push_back({SimTime{}, kv_.gpu_blocks});
   executor_ = Executor(config.model->copy_sharing(), this);
   SPILLWAY_CHECK(!host_ && kv_.host_blocks == Blocks(0),
                  "a policy that streams layers has the links to itself: no KV can be swapped or kept on the host");
+  if (!policy_.traffic) return;
+  // Two flows share a link max-min fairly: the other one takes what it needs, up to half.
+  const double left = std::max(0.5, 1.0 - policy_.traffic->share);
+  constexpr std::int64_t kParts = 1'000'000;
+  link_changes_ = {{policy_.traffic->until, {}},
+                   {policy_.traffic->from, {kParts, static_cast<std::int64_t>(std::floor(left * kParts + 0.5))}}};
 }
 
 // --- arrivals and departures
@@ -300,8 +308,7 @@ SimTime Instance::run(const BatchShape& batch) {
   const Duration stalled = executor_.use(Stream::compute).stall;
   const std::array<Bytes, 2> moved{executor_.issued(Stream::h2d), executor_.issued(Stream::d2h)};
   const std::array<Duration, 2> busy{executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
-  executor_.begin(plan, start_);
-  const SimTime end = executor_.run(plan, kNever).time;
+  const SimTime end = execute(plan);
   const Duration stall = executor_.use(Stream::compute).stall - stalled;
   const std::array<Duration, 2> worked{executor_.use(Stream::h2d).busy - busy[0],
                                        executor_.use(Stream::d2h).busy - busy[1]};
@@ -322,6 +329,26 @@ SimTime Instance::run(const BatchShape& batch) {
   return end;
 }
 
+void Instance::change_link() {
+  const Slowdown slowdown = link_changes_.back().slowdown;
+  for (const Stream stream : {Stream::h2d, Stream::d2h}) executor_.set_slowdown(stream, slowdown.num, slowdown.den);
+  link_changes_.pop_back();
+}
+
+SimTime Instance::execute(const IterationPlan& plan) {
+  while (!link_changes_.empty() && link_changes_.back().at <= start_) {
+    executor_.run_copies(plan.rule, std::max(link_changes_.back().at, executor_.now()));
+    change_link();
+  }
+  executor_.begin(plan, start_);
+  while (!link_changes_.empty()) {
+    const RunOutcome outcome = executor_.run(plan, link_changes_.back().at);
+    if (outcome.finished) return outcome.time;
+    change_link();
+  }
+  return executor_.run(plan, kNever).time;
+}
+
 void Instance::resize_gpu() {
   TierState& gpu = tiers_[0];
   const Blocks capacity = policy_.layers->capacity();
@@ -330,6 +357,7 @@ void Instance::resize_gpu() {
   SPILLWAY_CHECK(capacity <= gpu.most, "the policy offers more KV blocks than it said it ever would");
   gpu.free += capacity - gpu.total;
   gpu.total = capacity;
+  if (capacities_.size() <= LayerTotals::kMostChanges) capacities_.push_back({now_, capacity});
 }
 
 void Instance::report_layers(Duration length) {
@@ -349,6 +377,7 @@ EngineTotals Instance::totals() const {
   totals.layers->resident_blocks = std::max(0.0, static_cast<double>(deployment_.gpu_kv.count())) /
                                    static_cast<double>(deployment_.block_bytes.count());
   totals.layers->figures = policy_.layers->figures();
+  totals.layers->changes = capacities_;
   return totals;
 }
 

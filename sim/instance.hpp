@@ -123,6 +123,14 @@ class Instance final : public View, private Decision, private CopyObserver {
   /// One call of the policy. False when it left nothing to run; `changed_` says whether it changed the batch.
   [[nodiscard]] bool stage();
   [[nodiscard]] BatchShape shape();
+  /// Executes the iteration, while others come to the links and leave them, and returns its end.
+  [[nodiscard]] SimTime execute(const IterationPlan& plan);
+  /// What the links' other traffic leaves changes.
+  struct LinkChange {
+    SimTime at{};
+    Slowdown slowdown{};
+  };
+  void change_link();
   /// Executes the iteration and returns its end.
   [[nodiscard]] SimTime run(const BatchShape& shape);
   /// Hands the staged moves, and the blocks to be kept on the host, to the copies of the next iteration.
@@ -175,7 +183,9 @@ class Instance final : public View, private Decision, private CopyObserver {
   KvCopies copies_;                 // the moves, which the forward pass waits for, and what goes to the host cache
   Blocks promised_{};
   Executor executor_;
+  std::vector<LinkChange> link_changes_;    // to come, the next one last
   std::vector<SubBatchTimes> sub_batches_;  // of the iteration in flight
+  std::vector<LayerTotals::Change> capacities_;
   LayerReport layer_report_;                // of the iteration in flight
   std::int64_t tokens_ = 0;                 // that were generated in it
   bool idle_ = false;

@@ -96,6 +96,14 @@ struct LayerTotals {
   Duration h2d_busy{};
   Duration d2h_busy{};
   LayerFigures figures{};  // of the whole run
+  /// How many blocks the GPU tier offered from when on, in the whole run: at its start, and at each of the first
+  /// kMostChanges changes.
+  struct Change {
+    SimTime at{};
+    Blocks capacity{};
+  };
+  static constexpr std::size_t kMostChanges = 4096;
+  std::vector<Change> changes{};
 };
 
 /// Sums over one run that the engine keeps per iteration; all of the measured span.

@@ -36,6 +36,13 @@ struct Padding {
   Tokens output{};
 };
 
+/// Others that use the links between GPU and host for some time, both directions alike.
+struct LinkTraffic {
+  double share = 0.0;  // of a link that they take when nothing else uses it, in [0, 1]
+  SimTime from{};
+  SimTime until = kNever;
+};
+
 /// A policy: a scheduler over an offload policy and, where layers are streamed, who does that.
 struct Policy {
   std::unique_ptr<Scheduler> scheduler;
@@ -43,6 +50,7 @@ struct Policy {
   std::unique_ptr<LayerPolicy> layers{};  // null: every layer's weights and KV are on the GPU
   Phases phases = Phases::both;
   std::optional<Padding> padding{};
+  std::optional<LinkTraffic> traffic{};
 };
 
 /// What `list`, `explain`, `--help` and the JSON Schema say of a policy.
@@ -68,7 +76,8 @@ struct PolicyInfo {
   /// has make_layers in place of make, which the registry composes, as it does parameters, defaults and check.
   std::string default_scheduler;
   std::function<std::unique_ptr<LayerPolicy>(const PolicyContext&)> make_layers;
-  std::function<Phases(const Settings&)> phases;  // only beside make_layers; empty: both
+  std::function<Phases(const Settings&)> phases;                       // only beside make_layers; empty: both
+  std::function<std::optional<LinkTraffic>(const Settings&)> traffic;  // only beside make_layers; empty: none
 };
 
 class PolicyRegistry {

@@ -154,6 +154,18 @@ Json perturbation_json(const Robustness& robustness) {
   return {{"fraction", robustness.fraction}, {"runs", runs}};
 }
 
+/// From when on the GPU offered how many KV blocks.
+Json expansion_json(const LayerTotals& layers) {
+  Json changes = Json::array();
+  for (const LayerTotals::Change& change : layers.changes) {
+    const double blocks = static_cast<double>(change.capacity.count());
+    changes.push_back({{"time_s", to_seconds(change.at - SimTime{})},
+                       {"gpu_kv_blocks", change.capacity.count()},
+                       {"expansion", layers.resident_blocks > 0.0 ? Json(blocks / layers.resident_blocks) : Json()}});
+  }
+  return changes;
+}
+
 Json definitions_json() {
   Json json = Json::object();
   for (const MetricDefinition& definition : metric_definitions()) {
@@ -189,6 +201,7 @@ std::string to_json(const Result& result) {
   json["outside_measured_range"] = outside_json(result.outside_range);
   json["metrics"] = metrics_json(run.metrics);
   if (result.perturbation) json["perturbation"] = perturbation_json(*result.perturbation);
+  if (run.engine.layers) json["expansion_over_time"] = expansion_json(*run.engine.layers);
   if (!run.clients.empty()) {
     json["clients"] = clients_json(run);
     json["clients_omitted"] = run.clients.size() - json["clients"].size();

@@ -32,6 +32,7 @@ std::string outside_text(const RangeUse& use) {
 
 std::string figure(double value) {
   const double size = std::abs(value);
+  if (size >= 1e8) return fmt::format("{:.4g}", value);
   if (size >= 1000.0 || value == std::floor(value)) return fmt::format("{:.0f}", value);
   if (size >= 100.0) return fmt::format("{:.1f}", value);
   if (size >= 1.0) return fmt::format("{:.2f}", value);
