@@ -124,11 +124,10 @@ class PieLayers final : public LayerPolicy {
   [[nodiscard]] bool expand() override {
     const bool raising = capacity_ < slots_.blocks(m_);
     if (!adaptive_ || (m_ >= most_ && !raising)) return false;
-    if (!raising) {
-      swap_.finish_resize();
-      move_to(m_ + 1);
-    }
-    swap_.finish_resize();
+    if (!raising) ++m_;
+    swap_.recut(m_, copies(slots_.slot(m_)));
+    window_ = Window();
+    judging_ = false;
     capacity_ = slots_.blocks(m_);
     forced_ = true;
     return true;
@@ -221,11 +220,11 @@ class PieLayers final : public LayerPolicy {
     window_ = Window();
     if (seen.decodes > 0) record(static_cast<double>(seen.decodes) / to_seconds(seen.decoding));
 
-    if (to_seconds(seen.stall) > kStall * to_seconds(seen.compute)) return lower(kAfterLower, report.free_share);
+    if (to_seconds(seen.stall) > kStall * to_seconds(seen.compute)) return lower(kAfterLower);
     const bool wanted = seen.waiting || seen.least_free < kFree;
     if (judging_ && (seen.least_free < kFree || iteration_ - raised_at_ >= kPatience)) {
       judging_ = false;
-      if (seen.least_free < kFree && useless()) return lower(kAfterRevert, report.free_share);
+      if (seen.least_free < kFree && useless()) return lower(kAfterRevert);
     }
     if (judging_ || !wanted || m_ >= most_ || iteration_ < no_raise_before_) return;
     if (seen.swapped && seen.least_slack < swap_time(m_)) return;
@@ -246,11 +245,9 @@ class PieLayers final : public LayerPolicy {
     return before_raise_ && now && *now < (1.0 + kGain) * *before_raise_;
   }
 
-  void lower(std::int64_t pause, double free_share) {
-    if (m_ == 0) return;
-    const auto in_use = static_cast<std::int64_t>((1.0 - free_share) * static_cast<double>(capacity_.count()));
+  void lower(std::int64_t pause) {
     // A request that only this much room can take keeps it.
-    if (forced_ && Blocks(in_use) > slots_.blocks(m_ - 1)) return;
+    if (m_ == 0 || forced_) return;
     judging_ = false;
     no_raise_before_ = iteration_ + pause;
     throughput_[static_cast<std::size_t>(m_)].reset();
@@ -279,7 +276,7 @@ class PieLayers final : public LayerPolicy {
   std::int64_t no_raise_before_ = 0;
   std::int64_t raised_at_ = 0;
   bool judging_ = false;  // the last raise is still to be judged
-  bool forced_ = false;   // the room was raised for a request that needs it
+  bool forced_ = false;   // it was raised for a request that needs it, and KV was live ever since
   std::optional<double> before_raise_;
   std::vector<std::optional<double>> throughput_;  // by m, see record()
   Window window_;

@@ -31,6 +31,22 @@ void LayerSwap::resize(std::int32_t on_host, const SlotCopies& copies) {
   for (std::int32_t layer = 0; layer < layers_; ++layer) old_.insert(layer);
 }
 
+void LayerSwap::recut(std::int32_t on_host, const SlotCopies& copies) {
+  SPILLWAY_CHECK(on_host >= 0 && on_host <= layers_ - 3, "three layers stay on the GPU");
+  on_host_ = on_host;
+  copies_ = copies;
+  const std::int32_t under_way = (going_in_ ? 1 : 0) + (going_out_ ? 1 : 0);
+  LayerSet gpu;
+  LayerSet host;
+  for (std::int32_t layer = 0; layer < layers_; ++layer) {
+    if (!gpu_.has(layer) && !host_.has(layer)) continue;  // it is the one on its way
+    (gpu.count() < layers_ - on_host - under_way ? gpu : host).insert(layer);
+  }
+  gpu_ = gpu;
+  host_ = host;
+  old_ = LayerSet();
+}
+
 void LayerSwap::at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) {
   if (sub_batch > 0) return;  // the layer has started with the first one
   if (started_) coldest_ = current_;
@@ -62,7 +78,11 @@ void LayerSwap::decide(CopySink& sink) {
   if (!going_out_ && on_host_ > 0 && coldest_ != LayerSet::kNone && gpu_.has(coldest_) &&
       layers_ - gpu_.count() < on_host_ + 2) {
     const bool filling = host_.count() < on_host_;
-    if (filling || (hottest != LayerSet::kNone && distance(hottest) < distance(coldest_))) {
+    // Where swaps are in step with layers, every second one say, the same layers would go for ever.
+    const bool has_new_slot = !resized() && !old_.has(coldest_) && gpu_.has(current_);
+    if (has_new_slot) {
+      // The next layer that finishes may still have its old one.
+    } else if (filling || (hottest != LayerSet::kNone && distance(hottest) < distance(coldest_))) {
       start(Stream::d2h, coldest_, sink);
     }
   }

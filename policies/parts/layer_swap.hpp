@@ -74,12 +74,15 @@ class LayerSwap final : public LayerRule {
   LayerSwap(std::int32_t layers, std::int32_t on_host, bool check_at_completion, const SlotCopies& copies);
 
   /// From now on `on_host` layers go to the host, in slots of another size. A layer has its new slot once it has come
-  /// back to the GPU: its next way out and in still moves the old one.
+  /// back to the GPU: its next way out and in still moves the old one. Until all have theirs, layers that do stay,
+  /// unless one is waited for.
   void resize(std::int32_t on_host, const SlotCopies& copies);
   /// Does every layer have a slot of the new size?
   [[nodiscard]] bool resized() const { return old_.count() == 0; }
-  /// No KV is live: every slot has the new size at once.
-  void finish_resize() { old_ = LayerSet(); }
+  /// No KV is live: `on_host` layers go to the host, and every slot has its new size, at once. What is under way comes
+  /// to its end. (Otherwise layers go one by one: from too many of them on the GPU a resize by several ends in a
+  /// deadlock.)
+  void recut(std::int32_t on_host, const SlotCopies& copies);
   /// Another size of what is copied, of slots that stay as they are.
   void set_copies(const SlotCopies& copies) { copies_ = copies; }
 

@@ -1,0 +1,268 @@
+// Pie as a policy: what it makes of memory, whom it runs with, and how its expansion adapts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "sim/simulation.hpp"
+#include "tests/oracle/list_source.hpp"
+#include "tests/oracle/random_case.hpp"
+
+namespace spillway {
+namespace {
+
+using oracle::policy_settings;
+using testing::HasSubstr;
+
+/// Layers of one length and swaps of another, whatever they compute and move.
+class SteadyModel final : public ExecutionModel {
+ public:
+  SteadyModel(std::int32_t layers, std::int64_t layer, std::int64_t swap)
+      : layers_(layers), layer_(layer), swap_(swap) {}
+  [[nodiscard]] std::int32_t layers() const override { return layers_; }
+  [[nodiscard]] IterationTime iteration(const BatchShape&) const override {
+    return {Duration(0), Duration(layer_), Duration(0), {.compute = to_seconds(Duration(layer_ * layers_))}};
+  }
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes, CopyMechanism) const override {
+    return {Duration(0), Duration(swap_)};
+  }
+
+ private:
+  std::int32_t layers_;
+  std::int64_t layer_;
+  std::int64_t swap_;
+};
+
+struct Ran {
+  std::vector<RequestRecord> records;  // in order of ending
+  RunStatistics statistics;
+  [[nodiscard]] double figure(const std::string& name) const { return statistics.find(name)->value.value_or(-1.0); }
+};
+
+using Overrides = std::vector<std::pair<std::string, Value>>;
+
+/// `blocks` of 16 tokens and 1,000 bytes fit the GPU without expansion.
+Ran run(const PolicyInfo& policy, const Overrides& overrides, const ExecutionModel& model, std::int64_t blocks,
+        const std::vector<RequestSpec>& requests) {
+  const Settings settings = policy_settings(policy, overrides);
+  Ran ran;
+  oracle::ListSource source(requests);
+  SimulationConfig config;
+  config.model = &model;
+  config.policy = &policy;
+  config.settings = &settings;
+  config.source = &source;
+  config.deployment = oracle::snug_deployment(model, Blocks(blocks), Bytes(1000), Tokens(16), Bytes(1000));
+  const Layout layout = policy.layout(config.deployment, settings);
+  config.kv = KvLayout{.gpu_blocks = layout.blocks, .block_tokens = Tokens(16), .block_bytes = Bytes(1000)};
+  config.kv.most_gpu_blocks = layout.most;
+  config.max_model_len = Tokens(16 * layout.most.count());
+  config.on_request = [&](const RequestRecord& record) { ran.records.push_back(record); };
+  ran.statistics = simulate(config).statistics;
+  return ran;
+}
+
+const PolicyInfo& pie() { return *PolicyRegistry::instance().find("pie"); }
+
+/// Always more of them than fit.
+std::vector<RequestSpec> queue(std::int64_t count, std::int64_t input, std::int64_t output) {
+  std::vector<RequestSpec> requests(static_cast<std::size_t>(count));
+  for (RequestSpec& request : requests) {
+    request.input = Tokens(input);
+    request.output = request.max_new_tokens = Tokens(output);
+  }
+  return requests;
+}
+
+/// What a layout or a run is refused with.
+template <class Attempt>
+std::string refusal(Attempt attempt) {
+  try {
+    attempt();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Pie, SlotsAndBlocksOfOpt30bAreThoseOfTheArithmetic) {
+  // OPT-30B: 48 layers, 2 * 48 * 7168 * 2 = 1,376,256 bytes a token, 22,020,096 a block of 16. 7 GB in 48 - 25 = 23
+  // slots are 304,347,826 bytes each; 48 of them are 14,608,695,648 bytes, which is 663.4 blocks. The host has 27
+  // slots: 8,217,391,302 bytes. Without expansion 7e9 / 48 = 145,833,333 bytes a slot and 317.9 blocks.
+  const SteadyModel model(48, 1, 1);
+  Deployment deployment = oracle::snug_deployment(model, Blocks(1), Bytes(22'020'096), Tokens(16), Bytes(1));
+  deployment.gpu_kv = Bytes(7'000'000'000);
+  deployment.memory = deployment.weights + deployment.gpu_kv;
+  const auto layout = [&](const Overrides& overrides) {
+    return pie().layout(deployment, policy_settings(pie(), overrides));
+  };
+  // 48 / 23 = 2.08696 is the most that 2.09 allows.
+  const Layout wide = layout({{"policy.expansion", 2.09}});
+  EXPECT_EQ(wide.blocks, Blocks(663));
+  EXPECT_EQ(wide.most, Blocks(663));
+  EXPECT_EQ(wide.host, Bytes(8'217'391'302));
+  EXPECT_EQ(layout({{"policy.expansion", 1.0}}).blocks, Blocks(317));
+  EXPECT_EQ(layout({{"policy.expansion", 1.0}}).host, Bytes(0));
+  // Adaptive: from nothing on the host to all but three layers. 7e9 / 3 = 2,333,333,333 a slot, 5,086.3 blocks.
+  EXPECT_EQ(layout({}).blocks, Blocks(317));
+  EXPECT_EQ(layout({}).most, Blocks(5086));
+  // 10 GB on the host: m + 2 slots of 7e9 / (48 - m). m = 27: 29 * 333,333,333 = 9.67e9; m = 28: 30 * 350e6 = 10.5e9.
+  EXPECT_EQ(layout({{"memory.host_kv", Bytes(10'000'000'000)}}).host, Bytes(29 * 333'333'333LL));
+}
+
+TEST(Pie, WhatDoesNotFitIsRefusedWithItsArithmetic) {
+  const SteadyModel model(48, 1, 1);
+  Deployment deployment = oracle::snug_deployment(model, Blocks(1), Bytes(22'020'096), Tokens(16), Bytes(1));
+  deployment.gpu_kv = Bytes(7'000'000'000);
+  deployment.memory = deployment.weights + deployment.gpu_kv;
+  const auto refused = [&](const Overrides& overrides) {
+    return refusal([&] { static_cast<void>(pie().layout(deployment, policy_settings(pie(), overrides))); });
+  };
+  EXPECT_THAT(refused({{"policy.expansion", 16.5}}), HasSubstr("48 / 3 = 16"));
+  EXPECT_EQ(refused({{"policy.expansion", 16.0}}), "accepted");
+  const std::string host = refused({{"policy.expansion", 2.0}, {"memory.host_kv", Bytes(5'000'000'000)}});
+  EXPECT_THAT(host, HasSubstr("24 layers on the host, which takes 26 slots of 0.292 GB = 7.58 GB"));
+  EXPECT_THAT(host, HasSubstr("the host has 5.00 GB"));
+  deployment.memory = deployment.memory - Bytes(1'000'000'000);
+  EXPECT_THAT(refused({}), HasSubstr("do not fit"));
+  const SteadyModel shallow(3, 1, 1);
+  deployment = oracle::snug_deployment(shallow, Blocks(10), Bytes(1000), Tokens(16), Bytes(1));
+  EXPECT_THAT(refused({}), HasSubstr("needs 4 to 256 layers"));
+}
+
+TEST(Pie, RefusesWhatWouldShareItsLinks) {
+  const auto problems = [](const Overrides& overrides) {
+    std::vector<std::string> keys;
+    for (const Problem& problem : pie().check(policy_settings(pie(), overrides))) keys.push_back(problem.where);
+    return keys;
+  };
+  EXPECT_THAT(problems({}), testing::IsEmpty());
+  EXPECT_THAT(problems({{"engine.preemption", std::string("swap")}}), testing::Contains("engine.preemption"));
+  EXPECT_THAT(problems({{"memory.host_cache", Bytes(1)}}), testing::ElementsAre("memory.host_cache"));
+  EXPECT_THAT(problems({{"engine.prefix_caching", std::string("true")}}),
+              testing::ElementsAre("engine.prefix_caching"));
+  EXPECT_THAT(problems({{"engine.prefix_caching", std::string("true")}, {"policy.expansion", 1.5}}),
+              testing::IsEmpty());
+  EXPECT_THAT(problems({{"policy.link_traffic", 0.5},
+                        {"policy.link_traffic_from", Duration(5)},
+                        {"policy.link_traffic_until", Duration(5)}}),
+              testing::ElementsAre("policy.link_traffic_until"));
+}
+
+// Every other policy's scheduler takes the larger space; one that never preempts only when it cannot shrink.
+TEST(Pie, RunsUnderEveryScheduler) {
+  const SteadyModel model(9, 100, 200);
+  int schedulers = 0;
+  for (const PolicyInfo* host : PolicyRegistry::instance().all()) {
+    if (host->layout) continue;
+    SCOPED_TRACE(host->name);
+    const PolicyInfo* policy = PolicyRegistry::instance().find("pie", host->name);
+    ASSERT_NE(policy, nullptr);
+    ++schedulers;
+    Overrides overrides{{kSchedulerKey, host->name}, {"policy.expansion", 1.3}};
+    const bool cuts = !host->check || host->check(policy_settings(*host, {})).empty();
+    if (!cuts) overrides.emplace_back("engine.chunked_prefill", false);
+    if (!oracle::accepts_preemption(*host, "recompute")) {
+      EXPECT_FALSE(policy->check(policy_settings(*policy, overrides)).empty()) << "it swaps, Pie does not";
+      continue;
+    }
+    EXPECT_TRUE(policy->check(policy_settings(*policy, overrides)).empty());
+    const Ran ran = run(*policy, overrides, model, 70, queue(30, 40, 20));
+    EXPECT_EQ(ran.statistics.all.finished, 30);
+    // n = 9: 9 / 7 = 1.2857 is the most below 1.3. 70 blocks become floor(70,000 / 7) * 9 / 1,000 = 90.
+    EXPECT_EQ(ran.statistics.engine.layers->peak_capacity, Blocks(90));
+    overrides.erase(overrides.begin() + 1);
+    const auto problems = policy->check(policy_settings(*policy, overrides));
+    EXPECT_EQ(problems.empty(), host->preempts);
+  }
+  EXPECT_GE(schedulers, 7);
+}
+
+TEST(Pie, IsNoSchedulerForAnother) {
+  EXPECT_EQ(PolicyRegistry::instance().find("pie", "pie"), nullptr);
+  EXPECT_EQ(PolicyRegistry::instance().find("vllm", "vllm-v0"), nullptr);
+  EXPECT_EQ(PolicyRegistry::instance().find("pie", "none"), nullptr);
+}
+
+// Fig. 4 in the engine: n = 9, swaps of two layers' time. Up to m = 2 no iteration is longer than its layers, at m = 3
+// it is: 11.25 layer times on average instead of 9.
+TEST(Pie, IterationsStallOnlyBeyondWhatTheLinkCarries) {
+  const SteadyModel model(9, 100, 200);
+  const auto itl = [&](double expansion) {
+    const Ran ran = run(pie(), {{"policy.expansion", expansion}}, model, 70, queue(1, 16, 401));
+    return ran.figure("mean_itl_ms") * 1e6;
+  };
+  EXPECT_EQ(itl(1.0), 900.0);
+  EXPECT_EQ(itl(9.0 / 8.0), 900.0);
+  EXPECT_EQ(itl(9.0 / 7.0), 900.0);
+  EXPECT_NEAR(itl(9.0 / 6.0), 1125.0, 3.0);
+}
+
+// n = 40 and swaps of two layers' time, whatever their size: 17 layers is the most without stalls. A raise needs a
+// swap's time of slack beforehand, so it stops there or one short of it.
+TEST(Pie, ExpandsUntilTheLinkIsFull) {
+  const SteadyModel model(40, 1000, 2000);
+  const Ran ran = run(pie(), {}, model, 100, queue(600, 100, 100));
+  EXPECT_EQ(ran.statistics.all.finished, 600);
+  const double most = 40.0 / 23.0;
+  EXPECT_GE(ran.figure("final_expansion_ratio"), 0.99 * 40.0 / 24.0);
+  EXPECT_LE(ran.figure("final_expansion_ratio"), most);
+  EXPECT_LT(ran.figure("layer_stall_fraction"), 0.01);
+  // Up by one layer at a time, from none.
+  const auto& changes = ran.statistics.engine.layers->changes;
+  ASSERT_GE(changes.size(), 17U);
+  EXPECT_EQ(changes.front().capacity, Blocks(100));
+  for (std::size_t m = 1; m <= 16; ++m) {
+    EXPECT_EQ(changes[m].capacity, Blocks(100'000 / (40 - static_cast<std::int64_t>(m)) * 40 / 1000)) << m;
+  }
+}
+
+TEST(Pie, StaysSmallWhenNothingWaits) {
+  const SteadyModel model(40, 1000, 2000);
+  const Ran ran = run(pie(), {}, model, 100, queue(2, 100, 300));
+  EXPECT_EQ(ran.figure("peak_expansion_ratio"), 1.0);
+  EXPECT_EQ(ran.figure("peak_host_layer_bytes"), 0.0);
+  EXPECT_EQ(ran.figure("h2d_link_fraction"), 0.0);
+}
+
+// With half of the link, swaps take four layers' time: 39 / 4 - 2 = 7 layers. When the traffic comes at 2 ms, compute
+// waits, and the expansion falls from 17 layers' to about that, and rises again after it has gone.
+TEST(Pie, GivesWayToOtherTraffic) {
+  const SteadyModel model(40, 1000, 2000);
+  const auto last = [&](const Overrides& overrides) { return run(pie(), overrides, model, 100, queue(900, 100, 100)); };
+  const Ran always = last({{"policy.link_traffic", 1.0}});
+  EXPECT_LE(always.figure("peak_expansion_ratio"), 40.0 / 32.0);
+  EXPECT_GE(always.figure("peak_expansion_ratio"), 0.99 * 40.0 / 34.0);
+  const Ran burst = last({{"policy.link_traffic", 1.0},
+                          {"policy.link_traffic_from", Duration(60'000'000)},
+                          {"policy.link_traffic_until", Duration(120'000'000)}});
+  EXPECT_EQ(burst.statistics.all.finished, 900);
+  Blocks before;
+  Blocks least(1'000'000);
+  for (const auto& change : burst.statistics.engine.layers->changes) {
+    if (change.at < SimTime(60'000'000)) before = change.capacity;
+    if (change.at > SimTime(60'000'000) && change.at < SimTime(120'000'000)) least = std::min(least, change.capacity);
+  }
+  EXPECT_GE(before, Blocks(165));  // 16 layers: 100 * 40 / 24 = 166.7
+  EXPECT_LE(least, Blocks(125));   // 8 layers: 100 * 40 / 32
+  EXPECT_GT(burst.statistics.engine.preempted_recompute, 0);
+}
+
+// 100 blocks hold 1,600 tokens; the second request needs 2,000 and is the only one left: the GPU's KV is recut for it.
+TEST(Pie, ExpandsForARequestThatNeedsIt) {
+  const SteadyModel model(40, 1000, 50'000);
+  std::vector<RequestSpec> requests = queue(2, 100, 50);
+  requests[1].input = Tokens(1900);
+  requests[1].output = requests[1].max_new_tokens = Tokens(100);
+  const Ran ran = run(pie(), {{"engine.max_num_batched_tokens", std::int64_t{4096}}}, model, 100, requests);
+  ASSERT_EQ(ran.statistics.all.finished, 2);
+  // Its prompt takes 119 blocks, beside a watermark of 1: 100 * 40 / (40 - m) >= 120 from m = 7 on (121 blocks). It
+  // fills them with its 1,936th token, is computed again, and then needs 122: m = 8 gives 125, which is all it needs.
+  EXPECT_EQ(ran.statistics.engine.preempted_recompute, 1);
+  EXPECT_EQ(ran.statistics.engine.layers->peak_capacity, Blocks(125));
+  EXPECT_EQ(ran.statistics.engine.layers->last_capacity, Blocks(125)) << "a request that needs the room keeps it";
+}
+
+}  // namespace
+}  // namespace spillway
