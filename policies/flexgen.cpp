@@ -142,9 +142,9 @@ std::optional<Bytes> host_memory(const Deployment& deployment, const Settings& s
 
 std::string gpu_key(const Deployment& deployment) { return deployment.gpu_kv_given ? "memory.gpu_kv" : "hardware"; }
 
-[[noreturn]] void refuse_unknown_host(const std::string& what) {
+[[noreturn]] void refuse_unknown_host(const std::string& what, const std::string& key) {
   throw ConfigError(fmt::format("{}, but nothing is known of the host of this hardware", what), "hardware",
-                    "name a server, which has a host");
+                    fmt::format("name a server, which has a host, or set {}", key));
 }
 
 // --- the cost model
@@ -232,7 +232,7 @@ class Probe {
 /// What the search may use; its memory is what is left beside what no layer owns.
 FlexgenHardware search_hardware(const Deployment& deployment, const Settings& settings, const FlexgenModel& model) {
   const std::optional<Bytes> host = host_memory(deployment, settings);
-  if (!host) refuse_unknown_host("FlexGen's policy search must know the host's memory (or policy.host_memory)");
+  if (!host) refuse_unknown_host("FlexGen's policy search must know the host's memory", "policy.host_memory");
   const bool cpu_attention = settings.get<bool>("policy.cpu_attention");
   const bool published = settings.get<std::string>("policy.constants") == "published";
   FlexgenHardware hardware = t4_constants();
@@ -243,8 +243,7 @@ FlexgenHardware search_hardware(const Deployment& deployment, const Settings& se
     hardware.usable = 1.0;
     if (cpu_attention) {
       if (!deployment.cpu_attention_bandwidth) {
-        refuse_unknown_host(
-            "FlexGen's policy search must know how fast the CPU attends (or policy.cpu_attention=false)");
+        refuse_unknown_host("FlexGen's policy search must know how fast the CPU attends", "policy.cpu_attention=false");
       }
       // Each number of the cache, two bytes, is multiplied and added.
       hardware.cpu_attention = *deployment.cpu_attention_bandwidth * 2.0 / kNumber;
@@ -492,7 +491,7 @@ void check_length(const Deployment& deployment, const Padding& padding) {
       "policy.pad_input", "lower policy.pad_input or policy.pad_output");
 }
 
-void check_gpu(const Deployment& deployment, const Needs& needs) {
+void check_gpu(const Deployment& deployment, const Settings& settings, const Needs& needs) {
   const double memory = gpu_memory(deployment);
   if (needs.gpu() <= memory) return;
   throw ConfigError(
@@ -503,8 +502,10 @@ void check_gpu(const Deployment& deployment, const Needs& needs) {
                   gigabytes(needs.cache_buffers()), gigabytes(needs.gpu_hidden()), gigabytes(needs.gpu()),
                   gigabytes(memory)),
       gpu_key(deployment),
-      "raise policy.weights_host, policy.cache_host or policy.hidden_host, or lower policy.gpu_batch or "
-      "policy.batches");
+      settings.has("policy.slo_margin")
+          ? "raise policy.slo_margin, lower policy.gpu_batch, or choose a GPU with more memory"
+          : "raise policy.weights_host, policy.cache_host or policy.hidden_host, or lower policy.gpu_batch or "
+            "policy.batches");
 }
 
 void check_host(const Deployment& deployment, const Settings& settings, const Needs& needs) {
@@ -527,10 +528,10 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
   const Plan& plan = choice.plan;
   const bool attends = settings.get<bool>("policy.cpu_attention") && plan.cache_host > 0.0;
   if (attends && !deployment.cpu_attention_bandwidth) {
-    refuse_unknown_host("the CPU is to attend to the KV on the host (policy.cpu_attention)");
+    refuse_unknown_host("the CPU is to attend to the KV on the host", "policy.cpu_attention=false");
   }
   const Needs needs(deployment, settings, plan);
-  check_gpu(deployment, needs);
+  check_gpu(deployment, settings, needs);
   check_host(deployment, settings, needs);
   const Blocks blocks = blocks_for(padding.input + padding.output, deployment.block_tokens) * plan.block();
   Layout layout{
