@@ -167,11 +167,13 @@ FlexgenModel cost_model_of(const Deployment& deployment) {
           .heads = deployment.heads};
 }
 
-/// Rates of the hardware profile, from the times of shapes as a block has them.
+/// Rates of the hardware profile, from the times of a GPU batch's own iterations. One rate for all GPU batches, as in
+/// FlexGen's fit, would make the search find one request at a time as fast as many.
 class Probe {
  public:
-  Probe(const Deployment& deployment, const FlexgenModel& model, const Padding& padding)
+  Probe(const Deployment& deployment, const FlexgenModel& model, const Padding& padding, std::int64_t gpu_batch)
       : execution_(*deployment.model),
+        requests_(gpu_batch),
         prompt_(padding.input.count()),
         context_(padding.input.count() + padding.output.count() / 2),
         token_flop_(model.layer_bytes()),  // two numbers' bytes, two operations
@@ -182,17 +184,15 @@ class Probe {
     hardware.d2h_cache = hardware.d2h_hidden = bandwidth(Stream::d2h);
     const double whole = prefill(prompt_);
     const double pieces = prefill(std::min(prompt_, kPiece));
-    hardware.gemm_prefill = real(kPrompts * prompt_) * token_flop_ / pieces;
-    hardware.attention_prefill = real(kPrompts * prompt_) * real(prompt_) * attention_flop_ / beyond(whole, pieces);
+    hardware.gemm_prefill = real(requests_ * prompt_) * token_flop_ / pieces;
+    hardware.attention_prefill = real(requests_ * prompt_) * real(prompt_) * attention_flop_ / beyond(whole, pieces);
     const double first = decode(1);
-    hardware.gemm_decode = real(kDecodes) * token_flop_ / first;
-    hardware.attention_decode = real(kDecodes * context_) * attention_flop_ / beyond(decode(context_), first);
+    hardware.gemm_decode = real(requests_) * token_flop_ / first;
+    hardware.attention_decode = real(requests_ * context_) * attention_flop_ / beyond(decode(context_), first);
   }
 
  private:
-  static constexpr std::int64_t kPrompts = 8;
-  static constexpr std::int64_t kPiece = 16;    // tokens: attention within them is next to nothing
-  static constexpr std::int64_t kDecodes = 64;  // the GPU batch from which the published CPU fit has no penalty
+  static constexpr std::int64_t kPiece = 16;  // tokens: attention within them is next to nothing
   static constexpr Bytes kLarge{1'000'000'000};
 
   [[nodiscard]] double bandwidth(Stream stream) const {
@@ -201,10 +201,10 @@ class Probe {
   }
   /// Attention costs at least what rounding could hide.
   [[nodiscard]] static double beyond(double with, double without) { return std::max(with - without, 1e-6 * with); }
-  /// A layer over kPrompts prompts, cut into sequences of at most `length`.
+  /// A layer over requests_ prompts, cut into sequences of at most `length`.
   [[nodiscard]] double prefill(std::int64_t length) const {
     std::vector<PrefillChunk> chunks;
-    for (std::int64_t i = 0; i < kPrompts; ++i) {
+    for (std::int64_t i = 0; i < requests_; ++i) {
       for (std::int64_t left = prompt_; left > 0; left -= length) {
         chunks.push_back({Tokens(std::min(left, length)), Tokens(0)});
       }
@@ -216,13 +216,14 @@ class Probe {
   }
   [[nodiscard]] double decode(std::int64_t context) const {
     BatchShape shape;
-    shape.decode_sequences = shape.sampled_sequences = kDecodes;
-    shape.decode_context = Tokens(kDecodes * context);
+    shape.decode_sequences = shape.sampled_sequences = requests_;
+    shape.decode_context = Tokens(requests_ * context);
     shape.decode_longest = Tokens(context);
     return to_seconds(execution_.iteration(shape).layer);
   }
 
   const ExecutionModel& execution_;
+  const std::int64_t requests_;
   const std::int64_t prompt_;
   const std::int64_t context_;  // mean, while decoding
   const double token_flop_;     // of a layer's matrices
@@ -230,14 +231,15 @@ class Probe {
 };
 
 /// What the search may use; its memory is what is left beside what no layer owns.
-FlexgenHardware search_hardware(const Deployment& deployment, const Settings& settings, const FlexgenModel& model) {
+FlexgenHardware search_hardware(const Deployment& deployment, const Settings& settings, const FlexgenModel& model,
+                                std::int64_t gpu_batch) {
   const std::optional<Bytes> host = host_memory(deployment, settings);
   if (!host) refuse_unknown_host("FlexGen's policy search must know the host's memory", "policy.host_memory");
   const bool cpu_attention = settings.get<bool>("policy.cpu_attention");
   const bool published = settings.get<std::string>("policy.constants") == "published";
   FlexgenHardware hardware = t4_constants();
   if (!published) {
-    Probe(deployment, model, padding_of(settings)).fill(hardware);
+    Probe(deployment, model, padding_of(settings), gpu_batch).fill(hardware);
     hardware.cpu_batch_and_hidden = hardware.cpu_batch = hardware.cpu_hidden = 0.0;
     // The engine's reserve is off the GPU's memory already.
     hardware.usable = 1.0;
@@ -290,10 +292,11 @@ Choice search(const Deployment& deployment, const Settings& settings) {
   const FlexgenModel model = cost_model_of(deployment);
   const Padding padding = padding_of(settings);
   const FlexgenWorkload workload{padding.input.count(), padding.output.count()};
-  const FlexgenHardware hardware = search_hardware(deployment, settings, model);
+  const auto hardware = [&](std::int64_t gpu_batch) { return search_hardware(deployment, settings, model, gpu_batch); };
+  const FlexgenHardware one = hardware(1);
   const std::optional<FlexgenChoice> found =
-      hardware.gpu_memory > 0.0 ? flexgen_search(model, workload, hardware) : std::nullopt;
-  if (!found) refuse_search(deployment, model, workload, hardware);
+      one.gpu_memory > 0.0 ? flexgen_search(model, workload, hardware) : std::nullopt;
+  if (!found) refuse_search(deployment, model, workload, one);
   const FlexgenPolicy& policy = found->policy;
   return {.plan = {policy.gpu_batch, policy.batches, policy.weights.cpu, policy.cache.cpu, policy.hidden.cpu},
           .how = fmt::format("found by its search, which expects {:.4g} tokens/s of full blocks",
@@ -644,8 +647,10 @@ std::vector<Parameter> parameters() {
        .unit = "-",
        .default_value = "profile",
        .choices = {"profile", "published"},
-       .doc = "Speeds that the policy search reckons with: those of the hardware profile, and all of both memories; "
-              "or the ones that FlexGen fitted to a T4, and 80% of them",
+       .doc =
+           "Speeds that the policy search reckons with: those of the hardware profile for each GPU batch, and all of "
+           "both memories; "
+           "or the ones that FlexGen fitted to a T4, and 80% of them",
        .source = "FlexGen, experimental/cost_model.py (19753bc); the GPU's and host's own speeds are Spillway's"},
       {.name = "policy.slo_margin",
        .type = ParameterType::real,

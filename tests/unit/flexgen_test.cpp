@@ -66,7 +66,7 @@ TEST(Flexgen, Padding_IsNeitherOutputNorAGap) {
   EXPECT_EQ(statistics.find("mean_itl_ms")->n, 6);
   EXPECT_DOUBLE_EQ(*statistics.find("max_itl_ms")->value, 200e-6);
   ASSERT_EQ(statistics.clients.size(), 2U);
-  EXPECT_EQ(statistics.clients[0].service_tokens, 16 + 3 + 1 + 5 + 2.0 * (4 + 1 + 2 + 1));
+  EXPECT_EQ(statistics.clients[0].service_tokens, 25 + 2.0 * 8);
   EXPECT_EQ(statistics.clients[1].service_tokens, 9 + 2.0 * 3);
 }
 
@@ -88,7 +88,7 @@ TEST(Flexgen, Weights_AreLoadedALayerAhead) {
   const Replay run = replay("flexgen", placed(1, 1, 0.5, 0, 1, 8, 3), layout(10), {request(0, 8, 3)}, model);
   EXPECT_EQ(run.of(0).first_token, SimTime(5 + 16 + 90 + 3));
   EXPECT_EQ(run.of(0).end, SimTime(114 + 57 + 57));
-  EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(6 * 500));
+  EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(3000));
   // A single micro-batch keeps its hidden states.
   EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(0));
 }
@@ -101,7 +101,7 @@ TEST(Flexgen, Cache_OnTheHost_IsAttendedToByTheCpu) {
   const Replay run =
       replay("flexgen", placed(1, 2, 0, 1, 0, 16, 3), layout(100), {request(0, 16, 3), request(0, 16, 3)}, model);
   EXPECT_EQ(run.of(0).first_token, SimTime(200));
-  EXPECT_EQ(run.of(0).end, SimTime(1100 + 2 * 1163 + 2 * 1225));
+  EXPECT_EQ(run.of(0).end, SimTime(5876));
   EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(2 * 1000 + 2 * 63));
   EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(0));
   // The GPU has nothing but each sequence's newest token to attend to.
@@ -148,7 +148,7 @@ Deployment opt_30b(const ExecutionModel& model) {
   deployment.weights = Bytes(48 * std::int64_t{1'233'125'376} + 750'000'000);
   deployment.memory = Bytes(16'000'000'000);
   deployment.block_tokens = Tokens(16);
-  deployment.block_bytes = Bytes(16 * 1'376'256);
+  deployment.block_bytes = Bytes(22'020'096);
   deployment.gpu_kv = deployment.memory - deployment.weights;
   deployment.hidden = deployment.kv_width = 7168;
   deployment.ffn = 28'672;
@@ -175,7 +175,7 @@ TEST(Flexgen, Layout_OfThePublishedPolicy) {
   const WatchingModel model;
   const Layout layout =
       flexgen().layout(opt_30b(model), oracle::policy_settings(flexgen(), placed(48, 3, 0.8, 1, 1, 512, 32)));
-  EXPECT_EQ(layout.blocks, Blocks(144 * 34));
+  EXPECT_EQ(layout.blocks, Blocks(4896));
   EXPECT_EQ(layout.most, layout.blocks);
   EXPECT_NEAR(static_cast<double>(layout.host.count()), 47'352'014'438.4 + 107'810'390'016.0 + 1'056'964'608.0, 100.0);
   EXPECT_THAT(layout.terms, HasSubstr("48 x 3 requests of 512 + 32 tokens, 80% of the weights, 100% of the KV (the CPU "
@@ -257,13 +257,13 @@ TEST(Flexgen, Search_WithPublishedConstants) {
   EXPECT_DOUBLE_EQ(layout.chosen.get<double>("policy.hidden_host"), found->policy.hidden.cpu);
 }
 
-/// Prefill: 16 ns per token and 1 ns per token and token of its sequence; decode: 400 ns per sequence and 3 ns per
-/// token attended to. Copies at 2 GB/s in and 1 GB/s out.
+/// A layer takes 1,000 ns, and for prompts 16 ns per token and 1 ns per token and token of its sequence, for decodes
+/// 400 ns per sequence and 3 ns per token attended to. Copies at 2 GB/s in and 1 GB/s out.
 class LinearModel final : public ExecutionModel {
  public:
   [[nodiscard]] std::int32_t layers() const override { return 2; }
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
-    std::int64_t time = 400 * shape.decode_sequences + 3 * shape.decode_context.count();
+    std::int64_t time = 1000 + 400 * shape.decode_sequences + 3 * shape.decode_context.count();
     for (const PrefillChunk& chunk : shape.chunks) {
       time += chunk.new_tokens.count() * (16 + chunk.new_tokens.count());
     }
@@ -275,8 +275,8 @@ class LinearModel final : public ExecutionModel {
 };
 
 // A layer of 8 * 64^2 + 4 * 64 * 256 = 98,304 bytes, so as many operations per token; 256 per token attended to.
-// Prompts of 32: 48 ns per token, in pieces of 16 tokens 32 ns. Decodes: 403 ns with a context of 1, and 3 ns for each
-// of 36 - 1 more.
+// A GPU batch of b prompts of 32: 1,000 + 48 * 32 b ns, in pieces of 16 tokens 1,000 + 32 * 32 b. Decodes: 1,000 + 403
+// b with a context of 1, and 3 b for each of 36 - 1 more.
 TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
   const LinearModel model;
   Deployment deployment;
@@ -285,7 +285,7 @@ TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
   deployment.layer_weights = Bytes(98'304);
   deployment.weights = Bytes(2 * 98'304 + 1000);
   deployment.memory = Bytes(1'000'000);
-  deployment.block_bytes = Bytes(2 * 16 * 256);
+  deployment.block_bytes = Bytes(8192);
   deployment.hidden = deployment.kv_width = 64;
   deployment.ffn = 256;
   deployment.heads = 4;
@@ -297,8 +297,6 @@ TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
                            .disk_write_cache_prefill = 1.0,
                            .disk_write_hidden_prefill = 1.0,
                            .disk_write_decode = 1.0,
-                           .gemm_prefill = 98'304.0 / 32e-9,
-                           .gemm_decode = 98'304.0 / 403e-9,
                            .attention_prefill = 256.0 * 32 / 16e-9,
                            .attention_decode = 256.0 * 36 / (3 * 35e-9),
                            .gpu_memory = 999'000.0,
@@ -308,8 +306,14 @@ TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
     Overrides settings{{"policy.pad_input", std::int64_t{32}}, {"policy.pad_output", std::int64_t{8}}};
     settings.insert(settings.end(), more.begin(), more.end());
     const Layout layout = flexgen().layout(deployment, oracle::policy_settings(flexgen(), settings));
+    const auto of = [&](std::int64_t gpu_batch) {
+      const auto b = static_cast<double>(gpu_batch);
+      hardware.gemm_prefill = 32 * b * 98'304.0 / ((1000 + 32 * 32 * b) * 1e-9);
+      hardware.gemm_decode = b * 98'304.0 / ((1000 + 403 * b) * 1e-9);
+      return hardware;
+    };
     const auto found =
-        flexgen_search({.layers = 2, .hidden = 64, .ffn = 256, .heads = 4}, {.prompt = 32, .generated = 8}, hardware);
+        flexgen_search({.layers = 2, .hidden = 64, .ffn = 256, .heads = 4}, {.prompt = 32, .generated = 8}, of);
     ASSERT_TRUE(found);
     EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.gpu_batch"), found->policy.gpu_batch);
     EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.batches"), found->policy.batches);
@@ -338,7 +342,7 @@ TEST(Flexgen, SloMargin_LeavesTheShareThatKeepsALayersObjective) {
                                                                          {"policy.gpu_batch", std::int64_t{2}},
                                                                          {"policy.pad_input", std::int64_t{16}},
                                                                          {"policy.pad_output", std::int64_t{4}}}));
-    EXPECT_EQ(layout.blocks, Blocks(2 * 2));
+    EXPECT_EQ(layout.blocks, Blocks(4));
     EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.batches"), 1);
     EXPECT_EQ(layout.chosen.get<double>("policy.cache_host"), 0.0);
     return layout.chosen.get<double>("policy.weights_host");
