@@ -10,6 +10,7 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t kMostSilentIterations = 1'000'000;
+constexpr auto kLater = [](const auto& a, const auto& b) { return a.step > b.step; };
 
 }  // namespace
 
@@ -31,6 +32,8 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
     host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
   }
   policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_});
+  SPILLWAY_CHECK(!policy_.padding || (!cached_ && policy_.phases == Phases::both),
+                 "padded requests have no prefix cache and no phases");
   if (!policy_.layers) return;
   capacities_.push_back({SimTime{}, kv_.gpu_blocks});
   executor_ = Executor(config.model->copy_sharing(), this);
@@ -61,7 +64,9 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTim
   slot.details = keep_details(spec);
   const RequestId id = table_.add(slot);
   totals_.peak_waiting = std::max(totals_.peak_waiting, waiting());
-  if (spec.input + spec.max_new_tokens > max_model_len_) {
+  const std::optional<Padding>& padding = policy_.padding;
+  const bool longer = padding && (spec.input > padding->input || spec.max_new_tokens > padding->output);
+  if (longer || spec.input + spec.max_new_tokens > max_model_len_) {
     end_request(id, Outcome::rejected, now);
   } else {
     table_[id].client_number = fairness_.arrived(spec.client, now);
@@ -106,7 +111,11 @@ void Instance::expire(RequestId id, SimTime now) {
 
 void Instance::finish_member(std::int32_t m, Outcome outcome, SimTime now) {
   if (members_[m].phase == Phase::decoding) {
-    fairness_.stopped_decoding(members_[m].client_number);
+    if (policy_.padding) {
+      end_answer(m);
+    } else {
+      fairness_.stopped_decoding(members_[m].client_number);
+    }
     members_.stop_decoding(m, Phase::prefilling);
   }
   const RequestId id = members_[m].id;
@@ -148,7 +157,7 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
     record.first_scheduled = member->first_scheduled;
     record.first_token = member->first_token;
     record.computing = members_.computing(*member);
-    record.generated = Tokens(members_.known(*member) - member->input);
+    record.generated = std::min(record.output, Tokens(members_.known(*member) - member->input));
     record.cached = member->cached;
     record.preempted_recompute = member->preempted_recompute;
     record.preempted_swap = member->preempted_swap;
@@ -388,7 +397,7 @@ void Instance::complete(SimTime now) {
   busy_ = false;
   policy_.scheduler->iteration_ended();
   const Duration duration = now - start_;
-  tokens_ = staged_decodes_;
+  tokens_ = policy_.padding ? answering_ : staged_decodes_;
   if (staged_decodes_ > 0) complete_decodes(now, duration);
   complete_chunks(now, duration);
   if (host_) store_named(now);
@@ -401,12 +410,17 @@ void Instance::complete(SimTime now) {
 void Instance::complete_decodes(SimTime now, Duration duration) {
   silent_iterations_ = 0;
   if (staged_decodes_ == members_.decoding()) {
-    const auto late = static_cast<std::int64_t>(members_.late().size());
-    metrics_.token_gap(now - members_.last_step_end(), staged_decodes_ - late, now);
-    for (const std::int32_t m : members_.late()) metrics_.token_gap(now - members_[m].last_token, 1, now);
+    std::int64_t on_time = tokens_;
+    for (const std::int32_t m : members_.late()) {
+      if (members_[m].answered) continue;
+      metrics_.token_gap(now - members_[m].last_token, 1, now);
+      --on_time;
+    }
+    metrics_.token_gap(now - members_.last_step_end(), on_time, now);
     members_.clear_late();
     fairness_.stepped();
   } else {
+    SPILLWAY_CHECK(!policy_.padding, "padded requests decode together");
     // The others rest: they become late, with the time of the last token that they did emit.
     std::vector<std::pair<std::int32_t, SimTime>> resting;
     std::int64_t position = 0;
@@ -427,6 +441,7 @@ void Instance::complete_decodes(SimTime now, Duration duration) {
   }
   members_.step(duration);
   members_.set_last_step_end(now);
+  if (policy_.padding) end_answers();
   for (const std::int32_t m : members_.finishing()) finish_member(m, Outcome::finished, now);
 }
 
@@ -458,9 +473,35 @@ void Instance::emit_token(std::int32_t m, SimTime now) {
   }
   members_.start_decoding(m);
   fairness_.started_decoding(member.client_number);
+  if (policy_.padding) start_answer(m);
   SPILLWAY_CHECK(member.covered || members_.held(member) == member.held,
                  "a partial reservation beyond the known tokens is not supported");
   if (members_.last_step_end() != now) members_.mark_late(m, now);
+}
+
+void Instance::start_answer(std::int32_t m) {
+  const RequestId id = members_[m].id;
+  ++answering_;
+  const std::int64_t left = table_[id].output - 1;
+  if (left == 0) return end_answer(m);
+  answer_ends_.push_back({members_.steps() + left, id});
+  std::push_heap(answer_ends_.begin(), answer_ends_.end(), kLater);
+}
+
+void Instance::end_answer(std::int32_t m) {
+  if (members_[m].answered) return;
+  members_[m].answered = true;
+  fairness_.stopped_decoding(members_[m].client_number);
+  --answering_;
+}
+
+void Instance::end_answers() {
+  while (!answer_ends_.empty() && answer_ends_.front().step <= members_.steps()) {
+    const RequestId id = answer_ends_.front().id;
+    std::pop_heap(answer_ends_.begin(), answer_ends_.end(), kLater);
+    answer_ends_.pop_back();
+    if (table_.alive(id)) end_answer(table_[id].member);
+  }
 }
 
 // --- books

@@ -143,6 +143,12 @@ class Instance final : public View, private Decision, private CopyObserver {
   void complete_chunks(SimTime now, Duration duration);
   void emit_token(std::int32_t m, SimTime now);
   void finish_member(std::int32_t m, Outcome outcome, SimTime now);
+  // Padding
+  /// The member decodes from now on, its first token behind it.
+  void start_answer(std::int32_t m);
+  void end_answer(std::int32_t m);
+  /// After a step: whose answers are complete. O(log decodes) each.
+  void end_answers();
   /// Index of the details of a request that just arrived; -1: it has none worth keeping.
   [[nodiscard]] std::int32_t keep_details(const RequestSpec& spec);
   void end_request(RequestId id, Outcome outcome, SimTime now);
@@ -188,6 +194,14 @@ class Instance final : public View, private Decision, private CopyObserver {
   std::vector<LayerTotals::Change> capacities_;
   LayerReport layer_report_;                // of the iteration in flight
   std::int64_t tokens_ = 0;                 // that were generated in it
+
+  /// With padding: the decode step that ends the answer of a request.
+  struct AnswerEnd {
+    std::int64_t step = 0;
+    RequestId id{};
+  };
+  std::vector<AnswerEnd> answer_ends_;  // a heap, the earliest on top; requests that have gone are skipped
+  std::int64_t answering_ = 0;          // decodes that generate more than padding
   bool idle_ = false;
   bool changed_ = false;
   std::optional<Blocked> blocked_;

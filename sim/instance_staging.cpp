@@ -22,8 +22,8 @@ RequestView Instance::request(RequestId id) const {
   view.id = id;
   view.client = slot.client;
   view.arrival = slot.arrival;
-  view.input = Tokens(slot.input);
-  view.max_new_tokens = Tokens(slot.max_new);
+  view.input = policy_.padding ? policy_.padding->input : Tokens(slot.input);
+  view.max_new_tokens = policy_.padding ? policy_.padding->output : Tokens(slot.max_new);
   view.known = view.input;
   if (slot.member >= 0) {
     const Member& member = members_[slot.member];
@@ -193,10 +193,10 @@ void Instance::join(RequestId id) {
     slot.member = members_.create(id);
     Member& fresh = members_[slot.member];
     fresh.client_number = slot.client_number;
-    fresh.input = slot.input;
-    fresh.output = slot.output;
-    fresh.known = slot.input;
-    fresh.promised = blocks_for(Tokens(std::int64_t{slot.input} + slot.max_new), kv_.block_tokens).count();
+    const RequestView view = request(id);
+    fresh.input = fresh.known = view.input.count();
+    fresh.output = policy_.padding ? policy_.padding->output.count() : slot.output;
+    fresh.promised = blocks_for(view.input + view.max_new_tokens, kv_.block_tokens).count();
     fresh.first_scheduled = now_;
   }
   const std::int32_t m = member_in(id, Phase::waiting);
@@ -251,6 +251,7 @@ void Instance::leave(RequestId id, Leave why) {
   const std::int32_t m = table_[id].member;
   SPILLWAY_CHECK(m >= 0 && (members_[m].phase == Phase::decoding || members_[m].phase == Phase::prefilling),
                  name_of(id) + " leaves a batch that it is not in");
+  SPILLWAY_CHECK(!policy_.padding, name_of(id) + " is padded and preempted");
   if (members_[m].phase == Phase::decoding) {
     SPILLWAY_CHECK(staged_decodes_ < 0, name_of(id) + " leaves after the decodes were staged");
     members_.stop_decoding(m, Phase::prefilling);

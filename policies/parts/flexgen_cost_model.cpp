@@ -424,13 +424,18 @@ std::optional<FlexgenChoice> flexgen_place(const FlexgenModel& model, const Flex
 
 std::optional<FlexgenChoice> flexgen_search(const FlexgenModel& model, const FlexgenWorkload& workload,
                                             const FlexgenHardware& hardware) {
-  Problems problems;
-  check(problems, model, workload, hardware);
-  problems.report();
+  return flexgen_search(model, workload, [&](std::int64_t) { return hardware; });
+}
 
+std::optional<FlexgenChoice> flexgen_search(const FlexgenModel& model, const FlexgenWorkload& workload,
+                                            const std::function<FlexgenHardware(std::int64_t)>& hardware) {
   std::optional<FlexgenChoice> best;
   for (std::int64_t gpu_batch = 1;; gpu_batch = gpu_batch < 4 ? gpu_batch + 1 : 2 * gpu_batch) {
-    const auto with = [&](std::int64_t batches) { return place(model, workload, hardware, gpu_batch, batches); };
+    const FlexgenHardware speeds = hardware(gpu_batch);
+    Problems problems;
+    check(problems, model, workload, speeds);
+    problems.report();
+    const auto with = [&](std::int64_t batches) { return place(model, workload, speeds, gpu_batch, batches); };
     const auto rises = [&](std::int64_t batches) { return faster(with(batches), with(batches - 1)); };
     if (!with(1)) return best;
     std::int64_t last_rise = 1;

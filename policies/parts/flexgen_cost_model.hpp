@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 namespace spillway {
@@ -137,6 +138,12 @@ struct FlexgenChoice {
 /// The last rise is therefore found by doubling and halving, with O(log batches) linear programs per GPU batch.
 [[nodiscard]] std::optional<FlexgenChoice> flexgen_search(const FlexgenModel& model, const FlexgenWorkload& workload,
                                                           const FlexgenHardware& hardware);
+
+/// The same where speeds depend on the GPU batch: `hardware(gbs)` are those of one of gbs requests. Its memory must not
+/// grow with gbs.
+[[nodiscard]] std::optional<FlexgenChoice> flexgen_search(
+    const FlexgenModel& model, const FlexgenWorkload& workload,
+    const std::function<FlexgenHardware(std::int64_t gpu_batch)>& hardware);
 
 /// FlexGen made to keep an objective on the time of a layer: the largest share f in [0, 1] of every layer's weights on
 /// the host with max(t, f weight_bytes / (bandwidth / gpus_on_bus)) <= (1 + delta) t, where t = `compute_at_peak` are

@@ -8,6 +8,7 @@
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_rule.hpp"
+#include "sim/api/parameter.hpp"
 #include "sim/units.hpp"
 
 namespace spillway {
@@ -28,6 +29,11 @@ struct Deployment {
   std::int64_t ffn = 0;
   std::int64_t kv_width = 0;                        // kv_heads * head_dim on this GPU
   std::optional<double> cpu_attention_bandwidth{};  // bytes/s at which the host's CPU reads KV for attention
+  std::int64_t heads = 0;                           // of queries, on this GPU
+  double peak_flops = 0.0;                          // of the GPU, FLOP/s; 0: unknown
+  std::int64_t gpus = 1;                            // of the server, which share its bus
+  Tokens positions{};                               // the longest sequence of the model; 0: no limit is known
+  Settings chosen{};                                // Layout::chosen, once there is a layout
 };
 
 /// How a policy that streams layers uses memory.
@@ -36,6 +42,7 @@ struct Layout {
   Blocks most{};      // that it may ever come to, >= blocks
   Bytes host{};       // that the policy takes on the host, at most
   std::string terms;  // how the figures came about, one line
+  Settings chosen{};  // what was decided on the way, for `make`: a run whose model is scaled keeps its layout
 };
 
 /// One of several sub-batches of an iteration.

@@ -30,7 +30,9 @@ enum class Phases : std::uint8_t {
   decode    // a request arrives with the KV of its input
 };
 
-/// Requests that an engine pads: all are computed as if they were this long.
+/// Requests that an engine pads: all are computed as if they were this long, and end when they have got there. Longer
+/// ones are rejected on arrival. A policy sees padded lengths alone. Input and output of records, token gaps and
+/// service are those of the request itself: padding is neither. Without preemption, prefix cache and phases.
 struct Padding {
   Tokens input{};
   Tokens output{};
@@ -61,6 +63,7 @@ struct PolicyInfo {
   std::string limits;                 // what is not modelled
   std::vector<Parameter> parameters;  // its `policy.*` keys
   bool preempts = true;               // false: it promises that a request that runs is never taken out
+  bool shares_prefixes = true;        // false: it cannot take a prompt's prefix from a cache
   /// The engine file (hwmodels/engines) whose host side it runs on unless `engine` says otherwise.
   std::function<std::string(const Settings&)> default_engine;
   /// Defaults of `engine.*` keys that differ by policy: key -> text form.

@@ -204,6 +204,10 @@ class Assembler {
     deployment.hidden = llm_.hidden;
     deployment.ffn = llm_.ffn;
     deployment.kv_width = llm_.kv_heads_per_gpu(tensor_parallel()) * llm_.head_dim;
+    deployment.heads = llm_.heads / tensor_parallel();
+    deployment.peak_flops = hardware_.gpu.peak_flops;
+    deployment.gpus = hardware_.server ? hardware_.server->gpus : 1;
+    deployment.positions = Tokens(llm_.max_positions);
     if (hardware_.host) {
       deployment.host_memory = Bytes(hardware_.host->dram / Bytes(1) / hardware_.server->gpus);
       deployment.cpu_attention_bandwidth = static_cast<double>(hardware_.host->dram_bandwidth.value()) *
@@ -221,7 +225,8 @@ class Assembler {
     kv.most_gpu_blocks = layout.most;
     assembly_.setup.host_layer_bytes = layout.host;
     assembly_.setup.layer_terms = layout.terms;
-    if (!given) warn(hwmodels::kv_estimate_warning(capacity_, engine_));
+    deployment.chosen = layout.chosen;
+    if (!given && capacity_.blocks > Blocks(0)) warn(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;
   }
 
@@ -378,7 +383,8 @@ class Assembler {
 
   void decide_prefix_caching() {
     const std::string& wanted = text("engine.prefix_caching");
-    assembly_.setup.kv.prefix_caching = wanted == "true" || (wanted == "auto" && assembly_.workload.prefix_ids);
+    const bool useful = assembly_.workload.prefix_ids && policy().shares_prefixes;
+    assembly_.setup.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
     KvLayout& kv = assembly_.setup.kv;
     if (kv.prefix_caching && kv.most() != kv.gpu_blocks) {
       warn("prefix caching is off: the cache cannot lose blocks when the policy takes some of the GPU's KV away");

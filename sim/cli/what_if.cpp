@@ -35,6 +35,14 @@ std::string rejection_fix(const Assembly& assembly, const RequestRecord& first) 
       "hardware with more memory";
   const Setup& setup = assembly.setup;
   const Settings& settings = assembly.config.settings;
+  if (settings.has("policy.pad_input")) {
+    const auto input = settings.get<std::int64_t>("policy.pad_input");
+    const auto output = settings.get<std::int64_t>("policy.pad_output");
+    if (first.input.count() > input || first.output.count() > output) {
+      return fmt::format("policy {} pads every request to {} + {} tokens: raise policy.pad_input or policy.pad_output",
+                         setup.policy, input, output);
+    }
+  }
   if (first.input + first.output <= std::min(setup.max_model_len, setup.kv_capacity())) {
     const bool chunked = settings.get<bool>("engine.chunked_prefill");
     if (!chunked && first.input.count() > settings.get<std::int64_t>("engine.max_num_batched_tokens")) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -54,6 +55,20 @@ std::vector<Trace> traces() {
   return list;
 }
 
+/// A policy that pads: to lengths that all but the longest prompt have, with a placement that the GPU holds.
+void pad(const PolicyInfo& policy, Trace& trace) {
+  const auto pads = [](const Parameter& parameter) { return parameter.name == "policy.pad_input"; };
+  if (std::none_of(policy.parameters.begin(), policy.parameters.end(), pads)) return;
+  trace.kv.gpu_blocks = Blocks(200);
+  trace.settings.insert(trace.settings.end(), {{"policy.pad_input", std::int64_t{128}},
+                                               {"policy.pad_output", std::int64_t{64}},
+                                               {"policy.gpu_batch", std::int64_t{2}},
+                                               {"policy.batches", std::int64_t{2}},
+                                               {"policy.weights_host", 0.5},
+                                               {"policy.cache_host", 0.75},
+                                               {"policy.hidden_host", 1.0}});
+}
+
 std::string instant(SimTime t) { return t == kNever ? "-" : std::to_string(t.ns()); }
 
 std::string run(const PolicyInfo& policy, bool swap) {
@@ -61,6 +76,7 @@ std::string run(const PolicyInfo& policy, bool swap) {
   std::string text =
       "trace request outcome arrival scheduled first_token end computing generated cached recomputed swapped\n";
   for (Trace& trace : traces()) {
+    pad(policy, trace);
     if (swap) trace.settings.emplace_back("engine.preemption", std::string("swap"));
     const auto model = oracle::WholeModel::of(policy, 1, 0);  // the longest decode takes no time of its own
     const oracle::Replay replay = oracle::replay(policy.name, trace.settings, trace.kv, trace.requests, model);

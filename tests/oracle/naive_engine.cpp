@@ -359,7 +359,7 @@ class NaiveEngine final : public View, private Decision {
     need(r.live && r.phase == Phase::waiting, "join");
     if (r.record.first_scheduled == kNever) {
       r.record.first_scheduled = now_;
-      serve(r, r.spec.input.count());
+      serve(r, r.record.input.count());
     }
     while (config_.prefix_caching && static_cast<std::int64_t>(r.blocks.size() + 1) * per_block() < r.known()) {
       const int block = find(content(r, static_cast<std::int64_t>(r.blocks.size())));
@@ -470,6 +470,12 @@ class NaiveEngine final : public View, private Decision {
     r.record.output = r.spec.output;
     r.record.traits = r.spec.traits;
     if (r.spec.input + r.spec.max_new_tokens > config_.max_model_len) return end(r, Outcome::rejected);
+    if (policy_.padding) {
+      if (r.spec.input > policy_.padding->input) return end(r, Outcome::rejected);
+      if (r.spec.max_new_tokens > policy_.padding->output) return end(r, Outcome::rejected);
+      r.spec.input = policy_.padding->input;
+      r.spec.output = r.spec.max_new_tokens = policy_.padding->output;
+    }
     seen_.insert(r.spec.client);
     if (!was_backlogged) lift(r.spec.client);
     policy_.scheduler->arrived(request(r.id));
@@ -495,7 +501,7 @@ class NaiveEngine final : public View, private Decision {
     r.phase = Phase::waiting;
     r.record.outcome = outcome;
     r.record.end = now_;
-    r.record.generated = Tokens(r.generated);
+    r.record.generated = std::min(Tokens(r.generated), r.record.output);
     result_.records.push_back(r.record);
     for (std::size_t i = 0; i < config_.follows.size() && outcome == Outcome::finished; ++i) {
       const Follows& follows = config_.follows[i];
@@ -648,15 +654,18 @@ class NaiveEngine final : public View, private Decision {
     observe_fairness();
   }
   void emit(Request& r) {
+    const bool padding = r.generated >= r.record.output.count();
     if (r.record.first_token == kNever) {
       r.record.first_token = now_;
-    } else {
+    } else if (!padding) {
       result_.token_gaps.push_back(now_ - r.last_token);
     }
     r.last_token = now_;
     ++r.generated;
-    ++emitted_;
-    serve(r, 2);
+    if (!padding) {
+      ++emitted_;
+      serve(r, 2);
+    }
     r.phase = Phase::decoding;
     if (r.generated == r.spec.output.count()) leave_and_end(r, Outcome::finished);
   }

@@ -12,6 +12,11 @@ Value draw_value(const Parameter& parameter, Dice& dice) {
     return parameter
         .choices[static_cast<std::size_t>(dice.between(0, static_cast<std::int64_t>(parameter.choices.size()) - 1))];
   }
+  // A policy that pads: to lengths that fit the small workloads.
+  if (parameter.name.starts_with("policy.pad_")) return dice.between(1, 24);
+  if (parameter.type == ParameterType::integer && parameter.default_value.empty() && dice.chance(60)) {
+    return static_cast<std::int64_t>(parameter.minimum) + dice.between(0, 4);
+  }
   if (parameter.type == ParameterType::real && parameter.default_value.empty() && dice.chance(60)) {
     return parameter.minimum + 0.01 * static_cast<double>(dice.between(0, 100));
   }
@@ -19,14 +24,17 @@ Value draw_value(const Parameter& parameter, Dice& dice) {
 }
 
 /// A policy that streams layers lays out the memory itself; false when it does not fit.
-bool lay_out(const PolicyInfo& policy, const Settings& settings, const ExecutionModel& model, Dice& dice,
-             NaiveConfig& config) {
+bool lay_out(const PolicyInfo& policy, const Settings& settings, const ExecutionModel& model, std::int64_t scale,
+             Dice& dice, NaiveConfig& config) {
   config.deployment = snug_deployment(model, config.gpu_blocks, config.block_bytes, config.block_tokens,
                                       Bytes(64 * dice.between(1, 40)));
+  *config.deployment.cpu_attention_bandwidth /= static_cast<double>(scale);
+  config.deployment.peak_flops /= static_cast<double>(scale);
   try {
     const Layout layout = policy.layout(config.deployment, settings);
     config.gpu_blocks = layout.blocks;
     config.most_gpu_blocks = layout.most;
+    config.deployment.chosen = layout.chosen;
   } catch (const ConfigError&) {
     return false;
   }
@@ -90,6 +98,11 @@ Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes
   deployment.memory = deployment.weights + deployment.gpu_kv;
   deployment.hidden = deployment.kv_width = 64;
   deployment.ffn = 256;
+  deployment.heads = 4;
+  deployment.host_memory = Bytes(1'000'000);
+  deployment.cpu_attention_bandwidth = 1e9;
+  deployment.peak_flops = 1e12;
+  deployment.gpus = 2;
   return deployment;
 }
 
@@ -160,16 +173,18 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
   config.host_cache_copies_per_block = dice.between(1, 3);
   if (policy.layout) {
     config.host_blocks = config.host_cache_blocks = Blocks(0);
-    while (!lay_out(policy, settings, model, dice, config)) config.gpu_blocks += Blocks(dice.between(1, 20));
-    config.prefix_caching = config.prefix_caching && config.most_gpu_blocks == config.gpu_blocks;
+    while (!lay_out(policy, settings, model, scale, dice, config)) config.gpu_blocks += Blocks(dice.between(1, 20));
+    config.prefix_caching =
+        config.prefix_caching && policy.shares_prefixes && config.most_gpu_blocks == config.gpu_blocks;
   }
   const std::int64_t capacity =
       std::max(config.gpu_blocks, config.most_gpu_blocks).count() * config.block_tokens.count();
   config.max_model_len = Tokens(dice.chance(80) ? capacity : 1 + capacity / 2);
   if (dice.chance(30)) config.request_timeout = Duration(scale * dice.between(1, 20'000));
   if (dice.chance(20)) config.until = SimTime(scale * dice.between(1, 60'000));
+  const std::int64_t longest = settings.has("policy.pad_input") ? 16 : 2 + capacity / 2;
   config.requests =
-      draw_requests(dice, scale, config.block_tokens.count(), config.prefix_caching, dice.between(1, 2 + capacity / 2));
+      draw_requests(dice, scale, config.block_tokens.count(), config.prefix_caching, dice.between(1, longest));
   config.follows = draw_follows(dice, scale, config.requests);
 }
 

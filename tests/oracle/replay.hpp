@@ -81,7 +81,8 @@ inline Replay replay(const std::string& policy, const std::vector<std::pair<std:
     config.kv.gpu_blocks = layout.blocks;
     config.kv.most_gpu_blocks = layout.most;
     config.kv.host_blocks = Blocks(0);
-    config.kv.prefix_caching = kv.prefix_caching && layout.most == layout.blocks;
+    config.kv.prefix_caching = kv.prefix_caching && info->shares_prefixes && layout.most == layout.blocks;
+    config.deployment.chosen = layout.chosen;
   }
   config.max_model_len = Tokens(config.kv.most().count() * kv.block_tokens.count());
   config.on_request = [&](const RequestRecord& record) { replay.records.push_back(record); };
