@@ -135,6 +135,12 @@ class Instance final : public View, private Decision, private CopyObserver {
   void complete_chunks(SimTime now, Duration duration);
   void emit_token(std::int32_t m, SimTime now);
   void finish_member(std::int32_t m, Outcome outcome, SimTime now);
+  /// Tokens of a request's input whose KV exists when it arrives.
+  [[nodiscard]] std::int64_t delivered(const RequestSlot& slot) const {
+    return policy_.phases == Phases::decode ? std::int64_t{slot.input} - 1 : 0;
+  }
+  /// A request that joins for the first time takes blocks for the KV that it comes with; cached ones are among them.
+  void take_delivered(std::int32_t m);
   /// Index of the details of a request that just arrived; -1: it has none worth keeping.
   [[nodiscard]] std::int32_t keep_details(const RequestSpec& spec);
   void end_request(RequestId id, Outcome outcome, SimTime now);
