@@ -356,6 +356,37 @@ TEST(RecordedIntervals, MatchTheNaiveEngine) {
   EXPECT_GT(grown, 100);
 }
 
+// Layers stream under every scheduler that leaves the links to them.
+TEST(StreamedWeights, MatchTheNaiveEngineUnderEveryScheduler) {
+  std::int64_t combinations = 0;
+  for (const char* const name : {"deepspeed", "select-n"}) {
+    for (const PolicyInfo* const host : PolicyRegistry::instance().all()) {
+      const PolicyInfo* const composed = PolicyRegistry::instance().find(name, host->name);
+      if (composed == nullptr || !oracle::accepts_preemption(*host, "recompute")) continue;
+      PolicyInfo policy = *composed;
+      for (Parameter& parameter : policy.parameters) {
+        if (parameter.name != kSchedulerKey) continue;
+        parameter.default_value = host->name;
+        parameter.choices = {host->name};
+      }
+      const WholeModel model = WholeModel::of(policy);
+      ++combinations;
+      for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+        SCOPED_TRACE(std::string(name) + " over " + host->name + " seed " + std::to_string(seed));
+        Settings settings;
+        NaiveConfig config;
+        oracle::draw_case(seed, policy, model, 1, settings, config);
+        const NaiveResult naive = oracle::run_naive(config);
+        const FastRun fast = run_fast(config);
+        expect_equal(naive, fast);
+        expect_sound(config, fast);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  EXPECT_GE(combinations, 12);
+}
+
 // No registered policy lets some decodes rest while others take a step.
 TEST(RestingDecodes, MatchTheNaiveEngine) {
   const WholeModel model;

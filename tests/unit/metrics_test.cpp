@@ -390,7 +390,9 @@ TEST(Metrics, Names_AreUniqueAndDefined) {
   std::vector<Problem> problems;
   MetricsConfig config;
   config.goodput = parse_conditions("ttft_ms<5", "--slo", true, problems);
-  const RunStatistics s = finish(MetricsCollector(config), 0);
+  EngineTotals engine;
+  engine.layers.emplace();  // of a policy that streams layers: it has them all
+  const RunStatistics s = finish(MetricsCollector(config), 0, engine);
   std::size_t expected = 0;
   for (const MetricDefinition& d : metric_definitions()) expected += d.distribution ? 9 : 1;
   EXPECT_EQ(s.metrics.size(), expected);
