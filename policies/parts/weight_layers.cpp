@@ -72,13 +72,19 @@ void WeightRoom::check(std::int32_t interval) const {
                     named(layers(), interval), host_layers(layers(), interval), layers(),
                     host_layers(layers(), interval), gigabytes(memory_.layer), gigabytes(host(interval)),
                     gigabytes(*host_memory_)),
-        "policy.host_memory", fmt::format("{}; or use hardware whose host has more memory", least));
+        "policy.host_memory", fmt::format("{}; or give the weights more host memory", least));
   }
   const Bytes needed = std::max(block_bytes_, given_kv_.value_or(Bytes(0)));
   if (memory_.room(interval) >= needed) return;
   std::int32_t fitting = host_layers(layers(), interval) == 0 ? layers() : interval;
   while (fitting > 0 && memory_.room(fitting) < needed) --fitting;
-  const std::string fix = fitting >= smallest_ ? fmt::format("offloading interval {} fits; or ", fitting) : "";
+  std::string fix;
+  if (fitting >= smallest_) {
+    fix = fmt::format("offloading interval {} fits; or ", fitting);
+  } else if (fitting > 0) {
+    fix = fmt::format("offloading interval {} fits, with {:.2f} GB on the host, which has {:.2f} GB for it; or ",
+                      fitting, gigabytes(host(fitting)), gigabytes(*host_memory_));
+  }
   throw ConfigError(
       fmt::format(
           "with {}, {} layers' worth of weights of {:.3f} GB, {:.3f} GB of weights outside the layers and {} of "

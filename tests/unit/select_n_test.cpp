@@ -252,8 +252,8 @@ TEST(SelectN, Interval_ThatMemoryForcesIsCounted) {
 TEST(SelectN, LayersOfBothIntervals_StreamWhenKvNeedsRoomAtOnce) {
   // Two requests: interval 3, 12 ms. Then two more of 2 blocks: with them 8 blocks, more than the 5 of interval 3, and
   // four want interval 2. Layer 3 is not back yet, 2 and 4 are gone: all three stream, one after the other, each layer
-  // of 4 ms after its copy of 8: 2 computes from 8 to 12, 3 from 20 to 24, 4 from 32 to 36. At last there are two again,
-  // in an iteration at interval 2: 2 * (8 + 2) = 20.
+  // of 4 ms after its copy of 8: 2 computes from 8 to 12, 3 from 20 to 24, 4 from 32 to 36. At last there are two
+  // again, in an iteration at interval 2: 2 * (8 + 2) = 20.
   const LayeredModel model = by_batch();
   const std::vector<RequestSpec> requests{request(0, 16, 3), request(0, 16, 3), request(1'000'000, 30, 1),
                                           request(1'000'000, 30, 1)};
@@ -325,6 +325,10 @@ TEST(SelectN, Refuses_WithTheArithmetic) {
               HasSubstr("policy.host_memory: offloading interval 2 keeps 2 of 4 layers on the host, 2 x 0.000 GB"));
   EXPECT_THAT(layout_error("select-n", {{"policy.interval", std::int64_t{2}}}, huge), HasSubstr("interval 3 fits"));
 
+  huge.host_memory.reset();
+  EXPECT_THAT(layout_error("select-n", {{"policy.host_memory", Bytes(999)}}, huge), HasSubstr("not one layer fits"));
+  EXPECT_EQ(lay_out("select-n", {{"policy.host_memory", Bytes(2500)}}, huge).most, Blocks(15));
+
   const LayeredModel big = constant(4, 1, 8);
   Deployment gpu = large(big);
   gpu.memory = Bytes(3'500'000'000);
@@ -334,6 +338,10 @@ TEST(SelectN, Refuses_WithTheArithmetic) {
             "the layers and one KV block of 1.000 GB take 4.00 GB of the 3.50 GB that the engine may use beside its "
             "activations -> offloading interval 1 fits; or raise tensor_parallel, or use hardware with more memory");
   EXPECT_EQ(layout_error("deepspeed", {}, gpu), "");
+  gpu.host_memory = Bytes(3'000'000'000);
+  EXPECT_THAT(layout_error("select-n", {{"policy.interval", std::int64_t{2}}}, gpu),
+              HasSubstr("offloading interval 1 fits, with 4.00 GB on the host, which has 3.00 GB for it; or"));
+  gpu.host_memory.reset();
   // +50% allows nothing there: at interval 1, 8 + 3 * 8 + 1 = 33 of 6 ms.
   EXPECT_THAT(
       layout_error("select-n", kDecode, gpu),
