@@ -354,22 +354,9 @@ std::vector<Problem> check(const Settings& settings) {
     problems.push_back({"the other traffic leaves the link before it comes", "policy.link_traffic_until",
                         "make it later than policy.link_traffic_from"});
   }
-  refuse_swap(settings, "policy pie needs the links for its layers: a request that is preempted is computed again",
-              "leave engine.preemption at recompute", problems);
-  if (settings.has("memory.host_cache") && settings.get<Bytes>("memory.host_cache") > Bytes(0)) {
-    problems.push_back({"policy pie needs the links for its layers: a host tier of the prefix cache would share them",
-                        "memory.host_cache", "leave it at 0B"});
-  }
-  if (settings.has("policy.expansion")) return problems;
-  if (settings.has("engine.prefix_caching") && settings.get<std::string>("engine.prefix_caching") == "true") {
-    problems.push_back({"the prefix cache cannot lose blocks when the expansion is lowered", "engine.prefix_caching",
-                        "set it to false, or give policy.expansion"});
-  }
-  const PolicyInfo* scheduler = PolicyRegistry::instance().find(settings.get<std::string>(kSchedulerKey));
-  if (scheduler != nullptr && !scheduler->preempts) {
-    problems.push_back(
-        {fmt::format("policy {} never preempts, but room that adapts may shrink below what runs", scheduler->name),
-         kSchedulerKey, "give policy.expansion, or choose a scheduler that preempts"});
+  refuse_use_of_links(settings, "pie", problems);
+  if (!settings.has("policy.expansion")) {
+    refuse_fixed_room(settings, "when the expansion is lowered", "policy.expansion", problems);
   }
   return problems;
 }

@@ -62,12 +62,12 @@ class VllmScheduler final : public Scheduler {
 
   void schedule_waiting(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
     const auto entry = [&](const RequestView& request) {
-      const Tokens cached = view.cached_prefix(request.id).tokens;
-      const Tokens missing = request.known - cached;
+      const Tokens there = std::max(request.computed, view.cached_prefix(request.id).tokens);
+      const Tokens missing = request.known - there;
       const Tokens tokens = std::min(missing, budget);
-      return Entry{.upto = reserve_full_input_ ? request.known : cached + tokens,
+      return Entry{.upto = reserve_full_input_ ? request.known : there + tokens,
                    .compute = chunked_prefill_ || missing <= budget ? tokens : Tokens(0),
-                   .never = !chunked_prefill_ && request.known > Tokens(token_budget_)};
+                   .never = !chunked_prefill_ && request.remaining() > Tokens(token_budget_)};
     };
     const auto joined = [&](const RequestView& request, Tokens tokens) {
       pieces_.staged(request, tokens);

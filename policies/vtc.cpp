@@ -79,19 +79,19 @@ class VtcScheduler final : public Scheduler {
     bool any = false;
     for (RequestId head = next(view); head.valid(); head = next(view)) {
       const RequestView request = view.request(head);
-      const Fit fit = request.input > batch_tokens_ ? Fit::never : kv.admits(request, request.input);
+      const Fit fit = request.remaining() > batch_tokens_ ? Fit::never : kv.admits(request, request.input);
       if (fit == Fit::never) {
         pop(request);
         decision.reject(head);
         continue;
       }
-      if (const auto why = obstacle(view, fit, tokens + request.input)) {
+      if (const auto why = obstacle(view, fit, tokens + request.remaining())) {
         decision.blocked(*why);
         break;
       }
       pop(request);
       join(view, request, decision);
-      tokens += request.input;
+      tokens += request.remaining();
       any = true;
     }
     pool_.prefilled();

@@ -22,6 +22,7 @@ struct Member {
   bool late = false;       // its last token came before the batch's last decode step
   bool covered = false;    // holds all the blocks that it will ever need: never grows
   bool answered = false;   // decodes, but what it still generates is padding
+  bool delivered = false;  // prefilling: another instance computed its KV, all but that of its last known token
   std::int32_t prev = -1;  // batch order
   std::int32_t next = -1;
   std::int32_t ring_prev = -1;  // requests that finish in the same step

@@ -190,7 +190,11 @@ std::optional<SimTime> Instance::decide(SimTime now) {
   advance(now);
   now_ = now;
   if (host_) collect_stored(now);
-  if (policy_.layers) resize_gpu();
+  if (policy_.layers) {
+    staged_decodes_ = -1;
+    refresh();
+    resize_gpu();
+  }
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {
@@ -246,7 +250,14 @@ BatchShape Instance::shape() {
   chunks_.clear();
   for (const std::int32_t m : chunk_members_) {
     const Member& member = members_[m];
-    chunks_.push_back(PrefillChunk{Tokens(member.staged), Tokens(member.computed)});
+    if (member.delivered) {
+      const Tokens attended(member.computed + 1);
+      ++shape.decode_sequences;
+      shape.decode_context += attended;
+      shape.decode_longest = std::max(shape.decode_longest, attended);
+    } else {
+      chunks_.push_back(PrefillChunk{Tokens(member.staged), Tokens(member.computed)});
+    }
     if (member.computed + member.staged == member.known) ++shape.sampled_sequences;
   }
   shape.chunks = chunks_;
@@ -372,7 +383,7 @@ void Instance::resize_gpu() {
 void Instance::report_layers(Duration length) {
   layer_report_.length = length;
   layer_report_.tokens = tokens_;
-  layer_report_.prefills = !chunk_members_.empty();
+  layer_report_.prefills = !chunks_.empty();
   layer_report_.waiting = waiting();
   layer_report_.free_share =
       static_cast<double>(std::max(tiers_[0].free, Blocks(0)).count()) / static_cast<double>(tiers_[0].total.count());

@@ -149,6 +149,12 @@ class Instance final : public View, private Decision, private CopyObserver {
   void end_answer(std::int32_t m);
   /// After a step: whose answers are complete. O(log decodes) each.
   void end_answers();
+  /// Tokens of a request's input whose KV exists when it arrives.
+  [[nodiscard]] std::int64_t delivered(const RequestSlot& slot) const {
+    return policy_.phases == Phases::decode ? std::int64_t{slot.input} - 1 : 0;
+  }
+  /// A request that joins for the first time takes blocks for the KV that it comes with; cached ones are among them.
+  void take_delivered(std::int32_t m);
   /// Index of the details of a request that just arrived; -1: it has none worth keeping.
   [[nodiscard]] std::int32_t keep_details(const RequestSpec& spec);
   void end_request(RequestId id, Outcome outcome, SimTime now);
@@ -192,8 +198,8 @@ class Instance final : public View, private Decision, private CopyObserver {
   std::vector<LinkChange> link_changes_;    // to come, the next one last
   std::vector<SubBatchTimes> sub_batches_;  // of the iteration in flight
   std::vector<LayerTotals::Change> capacities_;
-  LayerReport layer_report_;                // of the iteration in flight
-  std::int64_t tokens_ = 0;                 // that were generated in it
+  LayerReport layer_report_;  // of the iteration in flight
+  std::int64_t tokens_ = 0;   // that were generated in it
 
   /// With padding: the decode step that ends the answer of a request.
   struct AnswerEnd {

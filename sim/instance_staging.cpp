@@ -31,6 +31,8 @@ RequestView Instance::request(RequestId id) const {
     view.known = Tokens(members_.known(member));
     view.computed = Tokens(members_.computed(member));
     view.held = Blocks(members_.held(member));
+  } else {
+    view.computed = Tokens(delivered(slot));
   }
   return view;
 }
@@ -186,10 +188,19 @@ void Instance::take_cached_prefix(std::int32_t m) {
   tiers_[at(Tier::gpu)].free = cached_->free();
 }
 
+void Instance::take_delivered(std::int32_t m) {
+  const RequestSlot& slot = table_[members_[m].id];
+  members_[m].delivered = true;
+  members_[m].computed = delivered(slot);
+  grow_to(m, delivered(slot));
+  if (cached_) name_blocks(m, delivered(slot));
+}
+
 void Instance::join(RequestId id) {
   RequestSlot& slot = table_[id];
-  fairness_.joined(slot.client_number, Tokens(slot.member < 0 ? slot.input : 0));
-  if (slot.member < 0) {
+  const bool first_time = slot.member < 0;
+  fairness_.joined(slot.client_number, Tokens(first_time ? slot.input : 0));
+  if (first_time) {
     slot.member = members_.create(id);
     Member& fresh = members_[slot.member];
     fresh.client_number = slot.client_number;
@@ -204,6 +215,7 @@ void Instance::join(RequestId id) {
   members_.append(m);
   promised_ += Blocks(members_[m].promised);
   if (cached_) take_cached_prefix(m);
+  if (first_time && policy_.phases == Phases::decode) take_delivered(m);
   refresh();
 }
 
@@ -276,6 +288,7 @@ void Instance::leave(RequestId id, Leave why) {
     ++totals_.preempted_swap;
   } else {
     member.computed = 0;
+    member.delivered = false;
     member.phase = Phase::waiting;
     ++member.preempted_recompute;
     ++totals_.preempted_recompute;

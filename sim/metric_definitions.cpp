@@ -92,8 +92,12 @@ std::vector<MetricDefinition> layers() {
       {"peak_expansion_ratio", "ratio", "Largest expansion in the span."},
       {"final_expansion_ratio", "ratio", "Expansion at the end of the span."},
       {"mean_interval_layers", "layers",
-       "Offloading interval, averaged over all iterations: of so many layers the last one's weights live on the host; "
-       "null when weights stay on the GPU."},
+       "Offloading interval, averaged over the iterations that stream weights: of so many layers the last one's live "
+       "on "
+       "the host; null when weights stay on the GPU."},
+      {"slo_risk_fraction", "fraction",
+       "Share of all iterations of the run that streamed more than the record of their latency SLO allows, because GPU "
+       "memory did not hold more weights, or not yet; null for a policy that follows no SLO."},
       {"layer_stall_fraction", "fraction",
        "Share of the time in which an iteration ran that compute waited for a layer's copy."},
       {"h2d_link_fraction", "fraction", "Share of the span in which a copy from host to GPU was under way."},

@@ -8,7 +8,7 @@ namespace spillway {
 namespace {
 
 constexpr double kNsPerMs = 1e6;
-constexpr std::size_t kLayerMetrics = 10;
+constexpr std::size_t kLayerMetrics = 11;
 constexpr std::size_t kFairnessMetrics = 4;
 constexpr std::size_t kSketchedTogether = 4096;  // rows per pass: one sketch at a time stays in the cache
 
@@ -161,6 +161,7 @@ void append_layers(RunStatistics& statistics) {
   add(ratio(real(layers.peak_capacity.count()), layers.resident_blocks));
   add(ratio(real(layers.last_capacity.count()), layers.resident_blocks));
   add(layers.figures.interval);
+  add(layers.figures.slo_risk);
   add(ratio(layers.stall_time, engine.busy_time));
   add(ratio(to_seconds(layers.h2d_busy), span));
   add(ratio(to_seconds(layers.d2h_busy), span));

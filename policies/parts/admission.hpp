@@ -19,11 +19,11 @@ struct Entry {
 /// An engine that takes the blocks of a whole prompt at once and computes it whole within the iteration's `budget`, or
 /// in pieces where it cuts prompts; without, a prompt longer than the `most` tokens of an iteration can never run.
 [[nodiscard]] inline Entry prompt_entry(const RequestView& request, Tokens budget, Tokens most, bool pieces) {
-  const bool fits = pieces || request.known <= budget;
+  const bool fits = pieces || request.remaining() <= budget;
   return Entry{.upto = request.known,
                .hold = true,
-               .compute = fits ? std::min(request.known, budget) : Tokens(0),
-               .never = !pieces && request.known > most};
+               .compute = fits ? std::min(request.remaining(), budget) : Tokens(0),
+               .never = !pieces && request.remaining() > most};
 }
 
 /// Admits the head of `waiting` as long as there is a seat, tokens and memory for it; rejects heads that can never run.

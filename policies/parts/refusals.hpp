@@ -1,6 +1,8 @@
 // Settings that several policies refuse, each for its own reason.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
@@ -18,6 +20,36 @@ inline void refuse_chunked_prefill(const Settings& settings, const std::string& 
   if (!settings.get<bool>("engine.chunked_prefill")) return;
   problems.push_back({"policy " + policy + " computes whole prompts: it has no chunked prefill",
                       "engine.chunked_prefill", "leave it at false, or use policy=sarathi"});
+}
+
+/// For a policy that streams layers: nothing else may use the links.
+inline void refuse_use_of_links(const Settings& settings, const std::string& policy, std::vector<Problem>& problems) {
+  refuse_swap(
+      settings,
+      fmt::format("policy {} needs the links for its layers: a request that is preempted is computed again", policy),
+      "leave engine.preemption at recompute", problems);
+  if (settings.has("memory.host_cache") && settings.get<Bytes>("memory.host_cache") > Bytes(0)) {
+    problems.push_back(
+        {fmt::format("policy {} needs the links for its layers: a host tier of the prefix cache would share them",
+                     policy),
+         "memory.host_cache", "leave it at 0B"});
+  }
+}
+
+/// For a policy whose room for KV changes unless `fixed` ("policy.expansion") is given. `shrinks` says when it becomes
+/// less: "when the expansion is lowered".
+inline void refuse_fixed_room(const Settings& settings, const std::string& shrinks, const std::string& fixed,
+                              std::vector<Problem>& problems) {
+  if (settings.has("engine.prefix_caching") && settings.get<std::string>("engine.prefix_caching") == "true") {
+    problems.push_back({fmt::format("the prefix cache cannot lose blocks {}", shrinks), "engine.prefix_caching",
+                        fmt::format("set it to false, or give {}", fixed)});
+  }
+  const PolicyInfo* scheduler = PolicyRegistry::instance().find(settings.get<std::string>(kSchedulerKey));
+  if (scheduler != nullptr && !scheduler->preempts) {
+    problems.push_back(
+        {fmt::format("policy {} never preempts, but room that adapts may shrink below what runs", scheduler->name),
+         kSchedulerKey, fmt::format("give {}, or choose a scheduler that preempts", fixed)});
+  }
 }
 
 }  // namespace spillway

@@ -37,17 +37,19 @@ WeightStream::WeightStream(std::int32_t layers) : layers_(layers) {
 }
 
 void WeightStream::stream(const WeightStreaming& streaming) {
-  const std::int32_t interval = streaming.interval;
   const double fraction = streaming.prefetch_fraction;
-  SPILLWAY_CHECK(interval >= 0, fmt::format("an offloading interval of {}", interval));
+  SPILLWAY_CHECK(streaming.interval >= 0 && streaming.returning >= 0,
+                 fmt::format("offloading intervals of {} and {}", streaming.interval, streaming.returning));
   SPILLWAY_CHECK(0.0 <= fraction && fraction <= 1.0, fmt::format("a prefetch fraction of {}", fraction));
 
-  Plan plan{.interval = interval,
-            .groups = host_layers(layers_, interval),
-            .buffers = staging_buffers(layers_, interval, streaming.double_buffer),
+  const auto used = [&](std::int32_t interval) { return host_layers(layers_, interval) > 0 ? interval : kAllResident; };
+  Plan plan{.interval = used(streaming.interval),
+            .returning = used(streaming.returning),
+            .buffers = std::max(staging_buffers(layers_, streaming.interval, streaming.double_buffer), 1),
             .whole = streaming.weights};
-  SPILLWAY_CHECK(plan.groups == 0 || (plan.whole.bytes > Bytes(0) && plan.whole.launch >= Duration{} &&
-                                      plan.whole.transfer >= Duration{}),
+  const bool offloads = plan.interval != kAllResident || plan.returning != kAllResident;
+  SPILLWAY_CHECK(!offloads || (plan.whole.bytes > Bytes(0) && plan.whole.launch >= Duration{} &&
+                               plan.whole.transfer >= Duration{}),
                  "the weights of an offloaded layer have bytes, and their copy takes no negative time");
   plan.whole.stream = Stream::h2d;
   plan.whole.tag = kLast;
@@ -62,19 +64,33 @@ void WeightStream::stream(const WeightStreaming& streaming) {
   next_ = plan;
 }
 
+std::int32_t WeightStream::next_on_host(std::int32_t layer) const {
+  const auto multiple = [&](std::int32_t interval) {
+    return interval > layers_ ? layers_ : layer + interval - 1 - layer % interval;
+  };
+  return std::min(multiple(plan_.interval), multiple(plan_.returning));
+}
+
+void WeightStream::issue_next(std::int32_t layer, CopySink& sink) {
+  if (next_copied_ >= layers_) return;
+  issue(next_copied_ == layer ? plan_.whole : plan_.ahead, next_copied_, sink);
+  next_copied_ = next_on_host(next_copied_ + 1);
+}
+
 void WeightStream::at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) {
   // A layer starts with its first sub-batch, when every sub-batch of the layer before it has computed.
   if (sub_batch > 0) return;
   if (layer == 0) {
     plan_ = next_;
-    next_group_ = 0;
+    next_copied_ = next_on_host(0);
     arrived_ = -1;
   }
   // The rest of a layer that was begun goes ahead of what is prefetched: compute waits for it.
-  if (on_host(layer) && layer / plan_.interval < next_group_) issue(plan_.rest, layer, sink);
-  for (; next_group_ < plan_.groups && issued_at(next_group_) <= layer; ++next_group_) {
-    const std::int32_t last = (next_group_ + 1) * plan_.interval - 1;
-    issue(last == layer ? plan_.whole : plan_.ahead, last, sink);
+  if (on_host(layer) && layer < next_copied_) issue(plan_.rest, layer, sink);
+  if (layer == 0) {
+    for (std::int32_t buffer = 0; buffer < plan_.buffers; ++buffer) issue_next(layer, sink);
+  } else if (on_host(layer - 1)) {
+    issue_next(layer, sink);
   }
 }
 

@@ -41,7 +41,10 @@ inline constexpr std::int32_t kAllResident = std::numeric_limits<std::int32_t>::
 /// What a WeightStream does in an iteration.
 struct WeightStreaming {
   std::int32_t interval = kAllResident;  // 1..layers; 0 or above: nothing is offloaded
-  Copy weights{};                        // bytes and times of one layer's weights; the rest of it is the rule's
+  /// A second interval whose layers on the host are streamed as well: that of the iteration before, when memory is
+  /// needed so soon that these layers are not there yet while those of the new interval are gone already.
+  std::int32_t returning = kAllResident;
+  Copy weights{};  // bytes and times of one layer's weights; the rest of it is the rule's
   /// Two staging buffers at every interval: a group's copy starts when the copy before it has ended and the group
   /// before the last has computed, instead of with the group.
   bool double_buffer = false;
@@ -53,11 +56,11 @@ struct WeightStreaming {
 /// Streams the weights of the layers on the host, each iteration anew. The layers up to and including one on the host
 /// are its group; those behind the last one, the tail, only compute.
 ///
-///   Copies run in the order of the groups. With b staging buffers the copy of group g (from 0) is issued when the last
-///   layer of group g - b has computed, which is when group g - b + 1 starts; the first b copies at the iteration's
-///   start. So with one buffer a group's first layer issues the copy of its last layer, and with interval 1 layer k
-///   issues that of layer k + 1. A layer waits for its own copy. Weights never change: its buffer is free as soon as
-///   the last sub-batch has computed, with nothing to copy back.
+///   Copies run in the order of the groups. With b staging buffers (those of the interval) the copy of group g (from 0)
+///   is issued when the last layer of group g - b has computed, which is when group g - b + 1 starts; the first b
+///   copies at the iteration's start. So with one buffer a group's first layer issues the copy of its last layer, and
+///   with interval 1 layer k issues that of layer k + 1. A layer waits for its own copy. Weights never change: its
+///   buffer is free as soon as the last sub-batch has computed, with nothing to copy back.
 ///
 /// Buffers are not carried over: an iteration's first copy starts when its first layer does, also with double
 /// buffering. So its time is that of an iteration by itself, as a performance record needs it, the interval may change
@@ -84,23 +87,25 @@ class WeightStream final : public LayerRule {
  private:
   struct Plan {
     std::int32_t interval = kAllResident;
-    std::int32_t groups = 0;
+    std::int32_t returning = kAllResident;
     std::int32_t buffers = 0;
     Copy ahead{};  // of each layer's weights the part that is prefetched,
     Copy rest{};   // and the part that is not; no bytes: there is none
     Copy whole{};
   };
-  [[nodiscard]] bool on_host(std::int32_t layer) const { return plan_.groups > 0 && (layer + 1) % plan_.interval == 0; }
-  /// The layer whose start issues the copy of `group`.
-  [[nodiscard]] std::int32_t issued_at(std::int32_t group) const {
-    return std::max(0, (group - plan_.buffers + 1) * plan_.interval);
+  [[nodiscard]] bool on_host(std::int32_t layer) const {
+    return (layer + 1) % plan_.interval == 0 || (layer + 1) % plan_.returning == 0;
   }
+  /// The first layer from `layer` on that is on the host; `layers_` or more: there is none.
+  [[nodiscard]] std::int32_t next_on_host(std::int32_t layer) const;
+  /// Issues the copy of the next group, when there is one, as `layer` starts.
+  void issue_next(std::int32_t layer, CopySink& sink);
 
   std::int32_t layers_;
   Plan next_{};  // of the iterations to come
   Plan plan_{};
-  std::int32_t next_group_ = 0;  // whose copy is issued next
-  std::int32_t arrived_ = -1;    // the last layer whose weights are complete
+  std::int32_t next_copied_ = 0;  // the layer whose copy is issued next
+  std::int32_t arrived_ = -1;     // the last layer whose weights are complete
 };
 
 }  // namespace spillway

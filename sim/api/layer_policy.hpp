@@ -64,14 +64,15 @@ struct LayerReport {
 
 /// What a policy has to report about its layers. Empty: it has no such thing.
 struct LayerFigures {
-  std::optional<double> interval{};      // offloading interval, mean over iterations
+  std::optional<double> interval{};      // offloading interval, mean over the iterations that streamed weights
+  std::optional<double> slo_risk{};      // share of iterations that ran at a smaller interval than their SLO allows
   std::optional<double> mean_dwell_s{};  // from the start of a layer's way out to the end of its way in
   std::optional<double> max_dwell_s{};
   std::optional<Bytes> peak_host{};  // most bytes that its layers took on the host at once
 };
 
 /// Contract
-///  * `capacity` is asked before every decision; `split`, then `begin`, before every iteration; `copied` after every
+///  * `capacity` is asked before every decision, over a View that is up to date; `split`, then `begin`, before every iteration; `copied` after every
 ///    copy; `iteration_ended` once the iteration is over.
 ///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`.
 ///  * Nothing here sees the clock but `copied`, whose times serve figures alone.

@@ -27,7 +27,7 @@ struct PolicyContext {
 enum class Phases : std::uint8_t {
   both,
   prefill,  // a request ends with its first token
-  decode    // a request arrives with the KV of its input
+  decode    // a request arrives with the KV of its input but the last token, which it computes first
 };
 
 /// Requests that an engine pads: all are computed as if they were this long, and end when they have got there. Longer

@@ -207,6 +207,8 @@ class Table {
       return metric != nullptr && metric->value;
     };
     if (has("mean_interval_layers")) text += fmt::format("; interval mean {}", show("mean_interval_layers"));
+    if (has("slo_risk_fraction"))
+      text += fmt::format("; SLO at risk in {} of iterations", show("slo_risk_fraction", percent));
     if (has("mean_dwell_ms")) {
       text += fmt::format("; dwell mean {} ms, max {} ms", show("mean_dwell_ms"), show("max_dwell_ms"));
     }

@@ -18,7 +18,8 @@ struct Request {
   Phase phase = Phase::waiting;
   bool live = false;
   bool in_batch = false;
-  bool runs_now = false;  // decodes in this iteration
+  bool runs_now = false;   // decodes in this iteration
+  bool delivered = false;  // comes with the KV of its input but the last token
   std::int64_t generated = 0;
   std::int64_t computed = 0;
   std::int64_t staged = 0;  // prompt tokens computed in this iteration
@@ -379,9 +380,15 @@ class NaiveEngine final : public View, private Decision {
       result_.prefix_hit_host += block_tokens_;
     }
     r.offered = static_cast<std::int64_t>(r.blocks.size());
-    r.computed = r.offered * per_block();
-    r.record.cached += Tokens(r.computed);
-    result_.prefix_hit += Tokens(r.computed);
+    const std::int64_t found = r.offered * per_block();
+    r.record.cached += Tokens(found);
+    result_.prefix_hit += Tokens(found);
+    if (r.delivered) {
+      grow(r, r.computed);
+      name(r, r.computed);
+    } else {
+      r.computed = found;
+    }
     r.phase = Phase::prefilling;
     r.in_batch = true;
     order_.push_back(id);
@@ -431,6 +438,7 @@ class NaiveEngine final : public View, private Decision {
       ++result_.preempted_swap;
     } else {
       r.computed = 0;
+      r.delivered = false;
       r.phase = Phase::waiting;
       ++r.record.preempted_recompute;
       ++result_.preempted_recompute;
@@ -463,11 +471,15 @@ class NaiveEngine final : public View, private Decision {
   void arrive(Request& r) {
     const bool was_backlogged = backlogged(r.spec.client);
     r.live = true;
+    if (policy_.phases == Phases::decode) {
+      r.delivered = true;
+      r.computed = r.spec.input.count() - 1;
+    }
     r.record.index = r.id.serial;
     r.record.client = r.spec.client;
     r.record.arrival = now_;
     r.record.input = r.spec.input;
-    r.record.output = r.spec.output;
+    r.record.output = policy_.phases == Phases::prefill ? Tokens(1) : r.spec.output;
     r.record.traits = r.spec.traits;
     if (r.spec.input + r.spec.max_new_tokens > config_.max_model_len) return end(r, Outcome::rejected);
     if (policy_.padding) {
@@ -476,6 +488,7 @@ class NaiveEngine final : public View, private Decision {
       r.spec.input = policy_.padding->input;
       r.spec.output = r.spec.max_new_tokens = policy_.padding->output;
     }
+    if (policy_.phases == Phases::prefill) r.spec.output = r.spec.max_new_tokens = Tokens(1);
     seen_.insert(r.spec.client);
     if (!was_backlogged) lift(r.spec.client);
     policy_.scheduler->arrived(request(r.id));
@@ -514,7 +527,11 @@ class NaiveEngine final : public View, private Decision {
     if (busy_) return;
     collect();
     moved_[0] = moved_[1] = loaded_ = 0;
-    if (policy_.layers) resize(policy_.layers->capacity());
+    if (policy_.layers) {
+      decodes_staged_ = false;
+      rebuild();
+      resize(policy_.layers->capacity());
+    }
     do {  // until something runs, or nothing changes any more
       decodes_staged_ = false;
       changed_ = false;
@@ -537,10 +554,18 @@ class NaiveEngine final : public View, private Decision {
     }
     for (const RequestId id : chunks_) {
       const Request& r = requests_[id.slot];
+      if (r.delivered) {
+        ++shape.decode_sequences;
+        ++shape.sampled_sequences;
+        shape.decode_context += Tokens(r.computed + 1);
+        shape.decode_longest = std::max(shape.decode_longest, Tokens(r.computed + 1));
+        continue;
+      }
       chunks.push_back(PrefillChunk{Tokens(r.staged), Tokens(r.computed)});
       if (r.computed + r.staged == r.known()) ++shape.sampled_sequences;
     }
     shape.chunks = chunks;
+    prefills_ = !chunks.empty();
     if (shape.empty()) return;
     ++result_.iterations;
     const IterationTime time = config_.model->iteration(shape);
@@ -603,7 +628,7 @@ class NaiveEngine final : public View, private Decision {
   void report_layers() {
     report_.length = now_ - start_;
     report_.tokens = emitted_;
-    report_.prefills = !chunks_.empty();
+    report_.prefills = prefills_;
     rebuild();
     for (const Request& r : requests_) report_.waiting += r.live && !r.in_batch ? 1 : 0;
     report_.free_share =
@@ -746,6 +771,7 @@ class NaiveEngine final : public View, private Decision {
   NaiveLinks links_;
   LayerRule* rule_ = nullptr;
   LayerReport report_;
+  bool prefills_ = false;     // the iteration computes prompts
   std::int64_t emitted_ = 0;  // tokens of the iteration that has just ended
   Blocks total_{};
   Blocks surplus_{};  // blocks in use beyond the total

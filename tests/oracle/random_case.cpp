@@ -20,6 +20,9 @@ Value draw_value(const Parameter& parameter, Dice& dice) {
   if (parameter.type == ParameterType::real && parameter.default_value.empty() && dice.chance(60)) {
     return parameter.minimum + 0.01 * static_cast<double>(dice.between(0, 100));
   }
+  if (parameter.type == ParameterType::integer && parameter.default_value.empty() && dice.chance(50)) {
+    return static_cast<std::int64_t>(parameter.minimum) + dice.between(0, 5);
+  }
   return default_value(parameter);
 }
 

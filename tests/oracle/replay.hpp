@@ -80,7 +80,7 @@ inline Replay replay(const std::string& policy, const std::vector<std::pair<std:
     const Layout layout = info->layout(config.deployment, settings);
     config.kv.gpu_blocks = layout.blocks;
     config.kv.most_gpu_blocks = layout.most;
-    config.kv.host_blocks = Blocks(0);
+    config.kv.host_blocks = config.kv.host_cache_blocks = Blocks(0);
     config.kv.prefix_caching = kv.prefix_caching && info->shares_prefixes && layout.most == layout.blocks;
     config.deployment.chosen = layout.chosen;
   }

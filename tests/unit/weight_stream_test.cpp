@@ -114,6 +114,21 @@ TEST(WeightStream, Weights_ServeEverySubBatchOfTheirLayer) {
   expect(1, 107, 5);
 }
 
+TEST(WeightStream, LayersOfTwoIntervals_StreamInOneIteration) {
+  // L = 6, intervals 2 and 3, t_c = 10, t_x = 50, one buffer. Layers 2, 3, 4 and 6 are copied, each from the end of the
+  // one before on: 2 computes from 50 to 60, 3 from 110, 4 from 170 to 180, 6 from 230 to 240. Intervals 4 and none: 4
+  // from 50 to 60, and two more. All layers of interval 1 stream anyway, and so do those of 2 beside 4.
+  const auto time = [](std::int32_t interval, std::int32_t returning) {
+    return iterate(6, {.interval = interval, .returning = returning, .weights = weights(50)}, 10);
+  };
+  EXPECT_EQ(time(2, 3), ns(240));
+  EXPECT_EQ(time(3, 2), ns(240));
+  EXPECT_EQ(time(4, kAllResident), ns(80));
+  EXPECT_EQ(time(kAllResident, 4), ns(80));
+  EXPECT_EQ(time(1, 4), time(1, kAllResident));
+  EXPECT_EQ(time(2, 4), time(2, kAllResident));
+}
+
 TEST(WeightStream, NothingOutlivesAnIteration_AndChangesApplyToTheNextOne) {
   // L = 6, t_c = 10, t_x = 50. i = 3: 2 * (50 + 10) = 120. i = 1: 50 + 5 * 50 + 10 = 310. i = 2 with copies of half the
   // time: 3 * (25 + 10) = 105. i = 3 with two buffers: copies end at 50 and 100, the second group at 110; no later

@@ -1,0 +1,68 @@
+// DeepSpeed ZeRO-Inference: every layer's weights live on the host, and each iteration streams all of them.
+//
+// Source: Aminabadi et al., "DeepSpeed Inference", SC 2022, ZeRO-Inference (weights on the host, a layer prefetched
+// while the one before it computes; KV and activations on the GPU), as Select-N compares with it: offloading
+// interval 1. FlexGen's benchmark sets a prefetch bucket of hidden^2 elements, 1/12 of a layer of OPT:
+// policy.prefetch_fraction=0.0833.
+#include <memory>
+
+#include "policies/parts/refusals.hpp"
+#include "policies/parts/weight_layers.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr std::int32_t kEveryLayer = 1;  // the offloading interval
+
+WeightRoom room(const Deployment& deployment, const Settings& settings) {
+  return {deployment, settings, /*double_buffer=*/false};
+}
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "deepspeed";
+  info.summary =
+      "DeepSpeed ZeRO-Inference: all layers' weights on the host, each streamed while the one before computes";
+  info.source =
+      "Aminabadi et al., DeepSpeed Inference, SC 2022, ZeRO-Inference; as Select-N compares with it (offloading "
+      "interval 1), "
+      "and as FlexGen's benchmark configures it (prefetch bucket of hidden^2 elements)";
+  info.limits =
+      "Host memory only, no NVMe; no pinning or fetching overheads beside the copy of a layer, and no partitioning of "
+      "weights over GPUs beside tensor_parallel. Embeddings stay on the GPU. Every iteration streams anew: the first "
+      "layer waits for its weights.";
+  info.parameters = {
+      {.name = "policy.prefetch_fraction",
+       .type = ParameterType::real,
+       .unit = "fraction",
+       .default_value = "1",
+       .minimum = 0.0,
+       .maximum = 1.0,
+       .doc = "Share of a layer's weights that may be copied while the layer before it computes; the rest "
+              "is copied when its turn has come",
+       .source = "1: as Select-N describes it; FlexGen's benchmark sets a bucket of hidden^2 elements, "
+                 "1/12 of a layer (0.0833)"},
+      host_memory_parameter()};
+  info.check = [](const Settings& settings) {
+    std::vector<Problem> problems;
+    refuse_use_of_links(settings, "deepspeed", problems);
+    return problems;
+  };
+  info.default_scheduler = "vllm-v0";
+  info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
+    const WeightStreaming how{.interval = kEveryLayer,
+                              .prefetch_fraction = context.settings.get<double>("policy.prefetch_fraction")};
+    return std::make_unique<FixedInterval>(context.deployment, how,
+                                           room(context.deployment, context.settings).blocks(kEveryLayer));
+  };
+  info.layout = [](const Deployment& deployment, const Settings& settings) {
+    return room(deployment, settings).layout(kEveryLayer);
+  };
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,150 @@
+#include "policies/parts/weight_layers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace spillway {
+namespace {
+
+double gigabytes(Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-9; }
+double megabytes(Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-6; }
+
+std::string named(std::int32_t layers, std::int32_t interval) {
+  return host_layers(layers, interval) == 0 ? std::string("no layer offloaded")
+                                            : fmt::format("offloading interval {}", interval);
+}
+
+}  // namespace
+
+Parameter host_memory_parameter() {
+  return {.name = "policy.host_memory",
+          .type = ParameterType::bytes,
+          .unit = "bytes",
+          .default_value = "",
+          .minimum = 0,
+          .maximum = 1e15,
+          .doc =
+              "Host memory that the weights of one GPU may take, at most what the host has; default: all that it has "
+              "for each GPU, no limit where that is not known",
+          .source = "Spillway: the papers give the weights the whole host"};
+}
+
+WeightRoom::WeightRoom(const Deployment& deployment, const Settings& settings, bool double_buffer)
+    : memory_{.gpu = deployment.memory,
+              .layer = deployment.layer_weights,
+              .layers = deployment.layers,
+              .embeddings = deployment.weights - deployment.layers * deployment.layer_weights,
+              .activations = Bytes(0),  // not in deployment.memory
+              .double_buffer = double_buffer},
+      block_bytes_(deployment.block_bytes),
+      block_tokens_(deployment.block_tokens),
+      host_memory_(deployment.host_memory) {
+  if (deployment.gpu_kv_given) given_kv_ = deployment.gpu_kv;
+  if (settings.has("policy.host_memory")) {
+    const Bytes given = settings.get<Bytes>("policy.host_memory");
+    host_memory_ = host_memory_ ? std::min(given, *host_memory_) : given;
+  }
+  while (smallest_ <= layers() && host_memory_ && host(smallest_) > *host_memory_) ++smallest_;
+  if (smallest_ > layers()) smallest_ = kAllResident;
+}
+
+Blocks WeightRoom::blocks(std::int32_t interval) const {
+  const Bytes kv = max_kv(memory_, interval);
+  return Blocks((given_kv_ ? std::min(kv, *given_kv_) : kv) / block_bytes_);
+}
+
+std::optional<std::int32_t> WeightRoom::largest(Blocks kv) const {
+  if (blocks(kAllResident) >= kv) return kAllResident;
+  for (std::int32_t interval = layers(); interval >= smallest_; --interval) {
+    if (blocks(interval) >= kv) return interval;
+  }
+  return std::nullopt;
+}
+
+void WeightRoom::check(std::int32_t interval) const {
+  if (host_memory_ && host(interval) > *host_memory_) {
+    const std::string least =
+        smallest_ == kAllResident ? "not one layer fits" : fmt::format("offloading interval {} fits", smallest_);
+    throw ConfigError(
+        fmt::format("{} keeps {} of {} layers on the host, {} x {:.3f} GB = {:.2f} GB; the host has {:.2f} "
+                    "GB for them",
+                    named(layers(), interval), host_layers(layers(), interval), layers(),
+                    host_layers(layers(), interval), gigabytes(memory_.layer), gigabytes(host(interval)),
+                    gigabytes(*host_memory_)),
+        "policy.host_memory", fmt::format("{}; or give the weights more host memory", least));
+  }
+  const Bytes needed = std::max(block_bytes_, given_kv_.value_or(Bytes(0)));
+  if (memory_.room(interval) >= needed) return;
+  std::int32_t fitting = host_layers(layers(), interval) == 0 ? layers() : interval;
+  while (fitting > 0 && memory_.room(fitting) < needed) --fitting;
+  std::string fix;
+  if (fitting >= smallest_) {
+    fix = fmt::format("offloading interval {} fits; or ", fitting);
+  } else if (fitting > 0) {
+    fix = fmt::format("offloading interval {} fits, with {:.2f} GB on the host, which has {:.2f} GB for it; or ",
+                      fitting, gigabytes(host(fitting)), gigabytes(*host_memory_));
+  }
+  throw ConfigError(
+      fmt::format(
+          "with {}, {} layers' worth of weights of {:.3f} GB, {:.3f} GB of weights outside the layers and {} of "
+          "{:.3f} GB take {:.2f} GB of the {:.2f} GB that the engine may use beside its activations",
+          named(layers(), interval), memory_.gpu_layers(interval), gigabytes(memory_.layer),
+          gigabytes(memory_.embeddings), given_kv_ ? "KV" : "one KV block", gigabytes(needed),
+          gigabytes(memory_.gpu - memory_.room(interval) + needed), gigabytes(memory_.gpu)),
+      given_kv_ ? "memory.gpu_kv" : "hardware",
+      fmt::format("{}{}raise tensor_parallel, or use hardware with more memory", fix,
+                  given_kv_ ? "lower memory.gpu_kv, " : ""));
+}
+
+Layout WeightRoom::layout(std::int32_t interval) const {
+  check(interval);
+  return {
+      .blocks = blocks(interval),
+      .most = blocks(interval),
+      .host = host(interval),
+      .terms = fmt::format("{}; maximum allocatable length {} tokens", placement(interval), longest(interval).count())};
+}
+
+std::string WeightRoom::placement(std::int32_t interval) const {
+  const std::int32_t away = host_layers(layers(), interval);
+  if (away == 0) return fmt::format("all {} layers of {:.1f} MB stay on the GPU", layers(), megabytes(memory_.layer));
+  const std::int32_t buffers = staging_buffers(layers(), interval, memory_.double_buffer);
+  return fmt::format(
+      "{} of {} layers of {:.1f} MB live on the host (offloading interval {}) and stream through {} "
+      "staging buffer{}",
+      away, layers(), megabytes(memory_.layer), interval, buffers, buffers == 1 ? "" : "s");
+}
+
+Copy weight_copy(const Deployment& deployment) {
+  const CopyTime time = deployment.model->copy(Stream::h2d, 1, deployment.layer_weights, CopyMechanism::single);
+  return {.stream = Stream::h2d, .bytes = deployment.layer_weights, .launch = time.launch, .transfer = time.transfer};
+}
+
+WeightStreamer::WeightStreamer(const Deployment& deployment, const WeightStreaming& how)
+    : layers_(deployment.layers), streaming_(how), rule_(deployment.layers) {
+  streaming_.weights = weight_copy(deployment);
+}
+
+LayerRule* WeightStreamer::iterate(std::int32_t interval, std::int32_t returning) {
+  const std::int32_t away = host_layers(layers_, interval);
+  most_on_host_ = std::max(most_on_host_, away);
+  if (away > 0) {
+    ++iterations_;
+    intervals_ += interval;
+  }
+  if (away == 0 && host_layers(layers_, returning) == 0) return nullptr;
+  streaming_.interval = interval;
+  streaming_.returning = returning;
+  rule_.stream(streaming_);
+  return &rule_;
+}
+
+LayerFigures WeightStreamer::figures() const {
+  LayerFigures figures;
+  if (iterations_ > 0) figures.interval = static_cast<double>(intervals_) / static_cast<double>(iterations_);
+  figures.peak_host = most_on_host_ * streaming_.weights.bytes;
+  return figures;
+}
+
+}  // namespace spillway

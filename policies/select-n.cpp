@@ -1,0 +1,455 @@
+// Select-N: every i-th layer's weights live on the host, where i, the offloading interval, is the smallest that the
+// latency SLO allows.
+//
+// Source: Ma et al., "Memory Offloading for Large Language Model Inference with Latency SLO Guarantees" (Select-N),
+// 2025: section 4.1 (the offline analyser's performance record, policies/parts/performance_record.hpp), 4.2 (the
+// runtime, policies/parts/weight_stream.hpp), Fig. 8 (the interval of a request, between SLO and memory). One GPU here:
+// its smallest interval is the one that the bus coordinator would take with idle peers.
+//
+// With policy.interval everything is constant. Else, at each iteration,
+//   the wanted interval  is the record's for the batch: its requests and their mean length for decode, the prompts and
+//                        their mean length for prefill. An instance that runs both phases takes the larger of the two,
+//                        all requests of its batch counted as decodes, which they are or will be.
+//   the interval         is the wanted one, or the largest that leaves room for the KV in use.
+// Weights move with the iterations. Normally one runs at the interval of the one before, and the layers that stream in
+// it stay from then on where the new interval has them on the GPU. When KV needs the room of a smaller interval at
+// once, its layers leave at once: then those of both intervals stream.
+//
+// Room for KV. Weights that no batch needs yet are room, so a batch must not be kept out by weights that would leave if
+// it came. Nothing runs: the instance offers the room of the largest batch, of any length, that fits the room of its
+// own entry in the record. A batch runs: the same for batches of its mean length; and never less than what is in use
+// and the next tokens take, for admission waits for the SLO, but nothing that runs is taken out for it. An SLO that is
+// a margin allows larger batches more room, one that is a time less; both have their largest batch.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "policies/parts/performance_record.hpp"
+#include "policies/parts/refusals.hpp"
+#include "policies/parts/weight_layers.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr double kMargin = 0.5;  // of the SLO, unless one is given
+/// The shortest sequence of a record: kernels are measured from here on. An SLO with a margin lets nothing shorter
+/// offload, which has next to no time to hide copies in anyway.
+constexpr Tokens kShortest{4};
+
+Phases phases(const Settings& settings) {
+  const auto& phase = settings.get<std::string>("policy.phase");
+  return phase == "prefill" ? Phases::prefill : phase == "decode" ? Phases::decode : Phases::both;
+}
+
+bool fixed(const Settings& settings) { return settings.has("policy.interval"); }
+
+/// Of policy.interval, where 0 offloads nothing.
+std::int32_t fixed_interval(const Settings& settings) {
+  const std::int64_t interval = settings.get<std::int64_t>("policy.interval");
+  return interval == 0 ? kAllResident : static_cast<std::int32_t>(interval);
+}
+
+WeightRoom room_of(const Deployment& deployment, const Settings& settings) {
+  return {deployment, settings, settings.get<bool>("policy.double_buffer")};
+}
+
+std::int64_t power_of_two(std::int64_t value) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, value))));
+}
+
+/// A latency per iteration: a time, or a margin over the iteration's best time.
+struct Slo {
+  std::optional<Duration> time{};
+  double margin = kMargin;
+
+  static Slo of(const Settings& settings) {
+    Slo slo;
+    if (settings.has("policy.slo")) slo.time = settings.get<Duration>("policy.slo");
+    if (settings.has("policy.slo_margin")) slo.margin = settings.get<double>("policy.slo_margin");
+    return slo;
+  }
+  [[nodiscard]] const char* key() const { return time ? "policy.slo" : "policy.slo_margin"; }
+  [[nodiscard]] std::string text() const {
+    return time ? fmt::format("{:g} ms per iteration", static_cast<double>(time->count()) * 1e-6)
+                : fmt::format("+{:g}%", margin * 100.0);
+  }
+};
+
+/// The offline analyser: times of an iteration by batch and sequence, and the record that follows from them. Only
+/// batches that fit the largest KV capacity are timed: larger ones are never looked up.
+class Analyser {
+ public:
+  Analyser(const Deployment& deployment, const Settings& settings, const WeightRoom& room)
+      : model_(*deployment.model),
+        layers_(deployment.layers),
+        transfer_(weight_copy(deployment)),
+        kind_(settings.get<std::string>("policy.record") == "paper" ? RecordKind::paper : RecordKind::exact),
+        slo_(Slo::of(settings)),
+        capacity_(room.longest(room.smallest())),
+        prompt_tokens_(settings.get<std::int64_t>("engine.max_num_batched_tokens")) {
+    axes_.max_batch = power_of_two(settings.get<std::int64_t>("engine.max_num_seqs"));
+    axes_.min_sequence = kShortest;
+    axes_.max_sequence = std::max(kShortest, Tokens(power_of_two(capacity_.count())));
+  }
+
+  [[nodiscard]] PerformanceRecord decode() const {
+    return record([&](std::int64_t batch, Tokens sequence) {
+      const Tokens each = within(capacity_, batch, sequence);
+      return BatchShape{.decode_sequences = batch,
+                        .decode_context = each * batch,
+                        .decode_longest = each,
+                        .sampled_sequences = batch};
+    });
+  }
+  [[nodiscard]] PerformanceRecord prefill() const {
+    // A margin is safe at the entry of fewer tokens, a time is not.
+    const Tokens most = slo_.time ? capacity_ : std::min(capacity_, prompt_tokens_);
+    std::vector<PrefillChunk> prompts;
+    return record([&, most](std::int64_t batch, Tokens sequence) {
+      prompts.assign(static_cast<std::size_t>(batch), PrefillChunk{within(most, batch, sequence), Tokens(0)});
+      return BatchShape{.chunks = prompts, .sampled_sequences = batch};
+    });
+  }
+
+ private:
+  static Tokens within(Tokens most, std::int64_t batch, Tokens sequence) {
+    return std::max(kShortest, std::min(sequence, Tokens(most.count() / batch)));
+  }
+
+  template <class ShapeOf>
+  [[nodiscard]] PerformanceRecord record(ShapeOf shape_of) const {
+    std::map<std::pair<std::int64_t, Tokens>, LayerTiming> times;
+    Duration longest{};
+    for (std::int64_t batch = 1; batch <= axes_.max_batch; batch *= 2) {
+      for (Tokens sequence = kShortest; sequence <= axes_.max_sequence; sequence = sequence * 2) {
+        const IterationTime time = model_.iteration(shape_of(batch, sequence));
+        times[{batch, sequence}] = {time.layer, transfer_.launch + transfer_.transfer, time.before, time.after};
+        longest = std::max(longest, time.before + time.layer * layers_ + time.after);
+      }
+    }
+    RecordAxes axes = axes_;
+    const auto step = [](Duration slo) { return kSloStep * (slo / kSloStep); };
+    if (slo_.time) {
+      axes.min_slo = axes.max_slo = step(*slo_.time);
+    } else {
+      axes.max_slo = step(relative_slo(longest, slo_.margin));
+    }
+    return {kind_, layers_, axes, [&](std::int64_t batch, Tokens sequence) { return times.at({batch, sequence}); }};
+  }
+
+  const ExecutionModel& model_;
+  std::int32_t layers_;
+  Copy transfer_;
+  RecordKind kind_;
+  Slo slo_;
+  Tokens capacity_;
+  Tokens prompt_tokens_;
+  RecordAxes axes_{};
+};
+
+/// What the record wants of an instance, and the room for KV that it gives.
+class RecordedIntervals {
+ public:
+  RecordedIntervals(const Deployment& deployment, const Settings& settings, const WeightRoom& room)
+      : room_(room),
+        slo_(Slo::of(settings)),
+        phases_(phases(settings)),
+        block_tokens_(deployment.block_tokens),
+        max_batch_(power_of_two(settings.get<std::int64_t>("engine.max_num_seqs"))),
+        least_room_(room.blocks(room.largest(Blocks(1)).value_or(room.smallest()))) {
+    const Analyser analyser(deployment, settings, room);
+    if (phases_ != Phases::decode) prefill_ = analyser.prefill();
+    if (phases_ != Phases::prefill) decode_ = analyser.decode();
+    for (Tokens sequence = kShortest; sequence <= room.longest(room.smallest()); sequence = sequence * 2) {
+      widest_ = std::max(widest_, offered(sequence));
+    }
+  }
+
+  /// The smallest interval that the SLO allows to an iteration; kAllResident when nothing meets it.
+  [[nodiscard]] std::int32_t wanted(const BatchTotals& batch, const BatchShape& shape) const {
+    std::int64_t sequences = shape.decode_sequences;
+    Tokens tokens = shape.decode_context;
+    Tokens prompt_tokens;
+    for (const PrefillChunk& chunk : shape.chunks) {
+      ++sequences;
+      tokens += chunk.context + chunk.new_tokens;
+      prompt_tokens += chunk.new_tokens;
+    }
+    const auto prompts = static_cast<std::int64_t>(shape.chunks.size());
+    std::int32_t interval = 1;
+    if (prefill_ && prompts > 0) interval = smallest(*prefill_, prompts, Tokens(prompt_tokens.count() / prompts));
+    if (decode_) {
+      interval = std::max(interval, smallest(*decode_, batch.running, Tokens(tokens.count() / sequences)));
+    }
+    return interval;
+  }
+
+  /// Room that an instance offers to requests of a mean length: the most KV that fits the room of the entry of the
+  /// batch that takes it, and at least what is free with the fewest layers on the host. O(log of the largest batch).
+  [[nodiscard]] Blocks offered(Tokens sequence) const {
+    Blocks most = least_room_;
+    for (std::int64_t batch = 1; batch <= max_batch_; batch *= 2) {
+      const auto [first, last] = batches(batch);
+      const Blocks room = room_.blocks(smallest(batch, sequence));
+      const Blocks each = blocks_for(sequence, block_tokens_);
+      if (room < each * first) continue;
+      most = std::max(most, batch == max_batch_ ? room : std::min(room, each * last));
+    }
+    return most;
+  }
+  [[nodiscard]] Blocks least_room() const { return least_room_; }
+  [[nodiscard]] Blocks widest() const { return widest_; }
+
+  /// Throws ConfigError, with what binds, when not one batch can meet its SLO in the memory there is.
+  void check() const {
+    const RecordEntry first = entry(1, kShortest);
+    if (!first.min_interval) {
+      refuse(choose_interval(first, room_.memory(), Bytes(0)).reason, "the model is faster on other hardware, or ");
+    }
+    std::optional<std::pair<Blocks, RecordEntry>> nearest;
+    for (std::int64_t batch = 1; batch <= max_batch_; batch *= 2) {
+      for (Tokens sequence = kShortest; sequence <= room_.longest(room_.smallest()); sequence = sequence * 2) {
+        const Blocks kv = blocks_for(sequence, block_tokens_) * batches(batch).first;
+        const Blocks left = room_.blocks(smallest(batch, sequence)) - kv;
+        if (left >= Blocks(0)) return;
+        if (!nearest || left > nearest->first) nearest.emplace(left, entry(batch, sequence));
+      }
+    }
+    const RecordEntry& entry = nearest->second;
+    const Bytes kv = room_.block_bytes() * (blocks_for(entry.sequence, block_tokens_) * entry.batch).count();
+    refuse(choose_interval(entry, room_.memory(), kv).reason,
+           "raise tensor_parallel, use hardware with more memory, or ");
+  }
+
+ private:
+  /// Requests that a record's entry of so many stands for, the first and the last number.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> batches(std::int64_t batch) const {
+    return slo_.time ? std::pair(batch / 2 + 1, batch) : std::pair(batch, 2 * batch - 1);
+  }
+  [[nodiscard]] std::optional<RecordEntry> look_up(const PerformanceRecord& record, std::int64_t batch,
+                                                   Tokens sequence) const {
+    return slo_.time ? record.at_slo(batch, sequence, *slo_.time) : record.at_margin(batch, sequence, slo_.margin);
+  }
+  [[nodiscard]] std::int32_t smallest(const PerformanceRecord& record, std::int64_t batch, Tokens sequence) const {
+    const std::optional<RecordEntry> found = look_up(record, batch, sequence);
+    const std::int32_t interval = found ? found->min_interval.value_or(kAllResident) : kAllResident;
+    return std::max(interval, room_.smallest());
+  }
+  /// Of all phases that the instance runs.
+  [[nodiscard]] std::int32_t smallest(std::int64_t batch, Tokens sequence) const {
+    const std::int32_t prefill = prefill_ ? smallest(*prefill_, batch, sequence) : 1;
+    return std::max(prefill, decode_ ? smallest(*decode_, batch, sequence) : 1);
+  }
+  /// On the axes; of the phase that wants the larger interval.
+  [[nodiscard]] RecordEntry entry(std::int64_t batch, Tokens sequence) const {
+    const bool decode =
+        decode_ && (!prefill_ || smallest(*decode_, batch, sequence) >= smallest(*prefill_, batch, sequence));
+    return *look_up(decode ? *decode_ : *prefill_, batch, sequence);
+  }
+  [[noreturn]] void refuse(const std::string& reason, const std::string& fix) const {
+    throw ConfigError(
+        fmt::format("policy select-n cannot meet its SLO of {} with any batch: {}", slo_.text(), reason), slo_.key(),
+        fmt::format("{}loosen {}, or give policy.interval and see what latency becomes", fix, slo_.key()));
+  }
+
+  const WeightRoom& room_;
+  Slo slo_;
+  Phases phases_;
+  Tokens block_tokens_;
+  std::int64_t max_batch_;
+  Blocks least_room_;  // with the fewest layers on the host that leave any
+  Blocks widest_{};    // the most that is ever offered
+  std::optional<PerformanceRecord> prefill_{};
+  std::optional<PerformanceRecord> decode_{};
+};
+
+/// Follows the record.
+class SelectNLayers final : public LayerPolicy {
+ public:
+  explicit SelectNLayers(const PolicyContext& context)
+      : view_(context.view),
+        room_(room_of(context.deployment, context.settings)),
+        record_(context.deployment, context.settings, room_),
+        streamer_(context.deployment, {.double_buffer = context.settings.get<bool>("policy.double_buffer")}) {}
+
+  [[nodiscard]] Blocks capacity() const override {
+    const TierState& gpu = view_.tier(Tier::gpu);
+    const BatchTotals& batch = view_.batch();
+    if (batch.decoding == 0) return gpu.most;
+    // One more block than the next tokens take, for vLLM's first block manager keeps one free.
+    const Blocks needed = gpu.total - gpu.free + batch.decode_growth + Blocks(1);
+    return std::min(gpu.most, std::max(record_.offered(Tokens(batch.decode_context.count() / batch.decoding)), needed));
+  }
+
+  [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration /*layer*/) override {
+    const TierState& gpu = view_.tier(Tier::gpu);
+    const Blocks in_use = gpu.total - gpu.free;
+    const std::int32_t wanted = record_.wanted(view_.batch(), shape);
+    const std::int32_t next = room_.blocks(wanted) >= in_use ? wanted : *room_.largest(in_use);
+    const std::int32_t last = std::exchange(interval_, next).value_or(next);
+    const bool room = room_.blocks(last) >= in_use;
+    const std::int32_t now = room ? last : next;
+    ++iterations_;
+    risky_ += now < wanted || (!room && host_layers(room_.layers(), last) > 0) ? 1 : 0;
+    return streamer_.iterate(now, room ? kAllResident : last);
+  }
+
+  [[nodiscard]] LayerFigures figures() const override {
+    LayerFigures figures = streamer_.figures();
+    if (iterations_ > 0) figures.slo_risk = static_cast<double>(risky_) / static_cast<double>(iterations_);
+    return figures;
+  }
+
+ private:
+  const View& view_;
+  const WeightRoom room_;
+  const RecordedIntervals record_;
+  WeightStreamer streamer_;
+  std::optional<std::int32_t> interval_{};  // of the weights from now on; empty: nothing has run
+  std::int64_t iterations_ = 0;
+  std::int64_t risky_ = 0;  // iterations that streamed more than their SLO allows
+};
+
+Layout layout(const Deployment& deployment, const Settings& settings) {
+  const WeightRoom room = room_of(deployment, settings);
+  if (fixed(settings)) {
+    const std::int64_t interval = settings.get<std::int64_t>("policy.interval");
+    if (interval > room.layers()) {
+      throw ConfigError(
+          fmt::format("policy.interval={} is more than the model's {} layers: {} / {} = 0 layers would be "
+                      "on the host",
+                      interval, room.layers(), room.layers(), interval),
+          "policy.interval", fmt::format("use 1 to {}, or 0 to offload nothing", room.layers()));
+    }
+    return room.layout(fixed_interval(settings));
+  }
+  // Host memory that holds not one layer is a mistake where it was asked for.
+  room.check(settings.has("policy.host_memory") ? std::min(room.smallest(), room.layers()) : room.smallest());
+  const RecordedIntervals record(deployment, settings, room);
+  record.check();
+  const std::int32_t most = *room.largest(record.widest());
+  return {.blocks = record.least_room(),
+          .most = record.widest(),
+          .host = room.host(most),
+          .terms = fmt::format("Select-N follows its {} record of an SLO of {}; at most {}; maximum allocatable length "
+                               "{} tokens",
+                               settings.get<std::string>("policy.record"), Slo::of(settings).text(),
+                               room.placement(most), room.longest(most).count())};
+}
+
+std::vector<Problem> check(const Settings& settings) {
+  std::vector<Problem> problems;
+  refuse_use_of_links(settings, "select-n", problems);
+  if (settings.has("policy.slo") && settings.has("policy.slo_margin")) {
+    problems.push_back({"policy.slo and policy.slo_margin are both given", "policy.slo",
+                        "give a time per iteration, or a margin over the best time, but not both"});
+  }
+  for (const char* slo : {"policy.slo", "policy.slo_margin"}) {
+    if (fixed(settings) && settings.has(slo)) {
+      problems.push_back({fmt::format("a fixed policy.interval follows no SLO: {} would have no effect", slo), slo,
+                          "leave out one of the two"});
+    }
+  }
+  if (!fixed(settings)) {
+    refuse_fixed_room(settings, "when weights come back to the GPU", "policy.interval", problems);
+  }
+  return problems;
+}
+
+std::vector<Parameter> parameters() {
+  return {
+      {.name = "policy.interval",
+       .type = ParameterType::integer,
+       .unit = "layers",
+       .default_value = "",
+       .minimum = 0,
+       .maximum = 256,
+       .doc = "Fixed offloading interval: of so many layers the last one's weights live on the host, 0: none does; "
+              "default: as the record says for the SLO, anew for each iteration",
+       .source = "Select-N, section 4.1; fixed in its Figs. 11 and 14"},
+      {.name = "policy.record",
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "exact",
+       .choices = {"exact", "paper"},
+       .doc = "How intervals follow from the SLO: exact, the smallest whose iteration meets it; paper, by the printed "
+              "formula, which takes copies and compute to overlap perfectly and can break the SLO",
+       .source = "Select-N, section 4.1, for the formula; exact gives the intervals of its section 5.4"},
+      {.name = "policy.phase",
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "both",
+       .choices = {"both", "prefill", "decode"},
+       .doc = "What of a request the instance runs: prefill, it ends with its first token; decode, it arrives with the "
+              "KV of its input",
+       .source = "Select-N, section 4.1: prefill and decode on instances of their own; both: as one engine runs them"},
+      {.name = "policy.slo_margin",
+       .type = ParameterType::real,
+       .unit = "fraction",
+       .default_value = "",
+       .minimum = 0.0,
+       .maximum = 100.0,
+       .doc =
+           "Latency SLO of an iteration as a margin over its time without offloading: 0.5 allows half as much again; "
+           "default: 0.5, unless policy.slo is given",
+       .source = "Select-N, section 5: SLOs of +10% to +50%; its section 5.4 uses +50%"},
+      {.name = "policy.slo",
+       .type = ParameterType::duration,
+       .unit = "ns",
+       .default_value = "",
+       .minimum = 0,
+       .maximum = 3.6e12,
+       .above_minimum = true,
+       .doc = "Latency SLO of an iteration as a time: time to first token of a prefill instance, time per output token "
+              "of a decode instance; on a grid of 2 ms, rounded down",
+       .source = "Select-N, section 4.1 and Table 1"},
+      {.name = "policy.double_buffer",
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "false",
+       .doc = "Two staging buffers: a layer's copy may start a group ahead, for the memory of one layer more",
+       .source = "Spillway, for ablation: Select-N streams through one"},
+      host_memory_parameter()};
+}
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "select-n";
+  info.summary = "Select-N: every n-th layer's weights live on the host, as many as the latency SLO allows";
+  info.source =
+      "Ma et al., Memory Offloading for Large Language Model Inference with Latency SLO Guarantees (Select-N), 2025, "
+      "section 4";
+  info.limits =
+      "One GPU: instances that share a bus are not coordinated. A decode instance is not charged for the transfer of "
+      "KV "
+      "from the instance that computed it. The host is taken to hold a copy of every layer that leaves the GPU; only "
+      "those that live there are counted. An SLO holds back admission only: requests that run go on when their batch "
+      "has outgrown it, or when weights cannot come back because KV fills the GPU (metric slo_risk_fraction). "
+      "policy.slo_margin compares an iteration with its own time without offloading.";
+  info.parameters = parameters();
+  info.check = check;
+  info.default_scheduler = "vllm-v0";
+  info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
+    if (!fixed(context.settings)) return std::make_unique<SelectNLayers>(context);
+    const std::int32_t interval = fixed_interval(context.settings);
+    const WeightStreaming how{.interval = interval,
+                              .double_buffer = context.settings.get<bool>("policy.double_buffer")};
+    return std::make_unique<FixedInterval>(context.deployment, how,
+                                           room_of(context.deployment, context.settings).blocks(interval));
+  };
+  info.phases = phases;
+  info.layout = layout;
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway
