@@ -244,6 +244,11 @@ function library.unimodal(list, tolerance)
   return library.non_decreasing(rise, tolerance) and library.non_increasing(fall, tolerance)
 end
 
+-- |x|
+function library.abs(x)
+  return abs(x)
+end
+
 -- Whether |value / reference - 1| is at most `tolerance`.
 function library.within(value, reference, tolerance)
   return abs(value - reference) <= tolerance * abs(reference)

@@ -94,7 +94,7 @@ class PerformanceRecord {
   ///    (Select-N's rule). None below the smallest batch or sequence; above the largest, that one.
   ///
   /// The SLO is rounded down to the grid; above the largest it is that one, and below the smallest nothing may be
-  /// offloaded. Whether it can be met at all is judged before it is rounded.
+  /// offloaded that costs time. Whether it can be met at all is judged before it is rounded.
   [[nodiscard]] std::optional<RecordEntry> at_slo(std::int64_t batch, Tokens sequence, Duration slo) const;
   [[nodiscard]] std::optional<RecordEntry> at_margin(std::int64_t batch, Tokens sequence, double delta) const;
 
@@ -103,8 +103,9 @@ class PerformanceRecord {
   [[nodiscard]] std::size_t row(std::int64_t batch, std::int64_t sequence) const;
 
   RecordAxes axes_;
-  std::int64_t slos_ = 0;                // entries per row
-  std::vector<Duration> unoffloaded_{};  // per row: a batch and a sequence
+  std::int64_t slos_ = 0;                  // entries per row
+  std::vector<Duration> unoffloaded_{};    // per row: a batch and a sequence
+  std::vector<std::int32_t> unstalled_{};  // per row: the smallest interval that costs no time
   std::vector<std::int32_t> intervals_{};
 };
 

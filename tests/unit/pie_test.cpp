@@ -94,6 +94,7 @@ TEST(Pie, SlotsAndBlocksOfOpt30bAreThoseOfTheArithmetic) {
   Deployment deployment = oracle::snug_deployment(model, Blocks(1), Bytes(22'020'096), Tokens(16), Bytes(1));
   deployment.gpu_kv = Bytes(7'000'000'000);
   deployment.memory = deployment.weights + deployment.gpu_kv;
+  deployment.host_memory.reset();
   const auto layout = [&](const Overrides& overrides) {
     return pie().layout(deployment, policy_settings(pie(), overrides));
   };
@@ -116,6 +117,7 @@ TEST(Pie, WhatDoesNotFitIsRefusedWithItsArithmetic) {
   Deployment deployment = oracle::snug_deployment(model, Blocks(1), Bytes(22'020'096), Tokens(16), Bytes(1));
   deployment.gpu_kv = Bytes(7'000'000'000);
   deployment.memory = deployment.weights + deployment.gpu_kv;
+  deployment.host_memory.reset();
   const auto refused = [&](const Overrides& overrides) {
     return refusal([&] { static_cast<void>(pie().layout(deployment, policy_settings(pie(), overrides))); });
   };
