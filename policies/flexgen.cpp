@@ -39,6 +39,11 @@ namespace {
 constexpr std::array<const char*, 5> kPlacement{"policy.gpu_batch", "policy.batches", "policy.weights_host",
                                                 "policy.cache_host", "policy.hidden_host"};
 constexpr double kNumber = 2.0;  // bytes of a number, in FlexGen as in its cost model
+/// Bytes that its attention on the CPU moves for each byte of KV. It converts the cache to single precision before it
+/// multiplies (flexgen/pytorch_backend.py, mha_gen, `k.float(), v.float()`; recalled, not looked up): of every number 2
+/// bytes are read, 4 written and 4 read again, where a kernel made for it reads 2. FlexGen's own fit of 12.3 GFLOP/s,
+/// one per byte of KV, then means 62 GB/s of memory traffic on the machine that it was fitted on.
+constexpr double kAttentionTraffic = 5.0;
 
 double real(std::int64_t count) { return static_cast<double>(count); }
 double bytes_of(Bytes bytes) { return real(bytes.count()); }
@@ -248,7 +253,7 @@ FlexgenHardware search_hardware(const Deployment& deployment, const Settings& se
         refuse_unknown_host("FlexGen's policy search must know how fast the CPU attends", "policy.cpu_attention=false");
       }
       // Each number of the cache, two bytes, is multiplied and added.
-      hardware.cpu_attention = *deployment.cpu_attention_bandwidth * 2.0 / kNumber;
+      hardware.cpu_attention = *deployment.cpu_attention_bandwidth / kAttentionTraffic * 2.0 / kNumber;
     }
   }
   if (!cpu_attention) {
@@ -430,7 +435,7 @@ class FlexgenLayers final : public LayerPolicy {
     // A sequence attends to a token at least, its newest.
     part.shape.decode_context = std::max(Tokens(requests), Tokens(std::llround(attended - on_host)));
     const Bytes read = Needs::part(needs_.token_cache(), on_host);
-    part.cpu_attention = round_seconds(bytes_of(read) / *deployment_.cpu_attention_bandwidth);
+    part.cpu_attention = round_seconds(bytes_of(read) * kAttentionTraffic / *deployment_.cpu_attention_bandwidth);
     return part;
   }
 

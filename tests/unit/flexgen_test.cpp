@@ -93,15 +93,15 @@ TEST(Flexgen, Weights_AreLoadedALayerAhead) {
   EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(0));
 }
 
-// 62.5 bytes of KV per token, 1 ns per byte for copies and for the CPU. The first prompt's KV leaves from 100 to 1100,
-// and the first decode step waits for it: 100 + 17 * 62.5 = 1163 each, then 100 + 18 * 62.5 = 1225. The last iteration
-// stores nothing.
+// 62.5 bytes of KV per token, 1 ns per byte for copies and for what the CPU moves, five bytes for each of KV. The first
+// prompt's KV leaves from 100 to 1100, and the first decode step waits for it: 100 + 5 * 1063 = 5415 each (17 * 62.5
+// bytes, rounded up), then 100 + 5 * 18 * 62.5 = 5725: 1100 + 2 * 5415 + 2 * 5725. The last iteration stores nothing.
 TEST(Flexgen, Cache_OnTheHost_IsAttendedToByTheCpu) {
   const WatchingModel model(Duration(100));
   const Replay run =
       replay("flexgen", placed(1, 2, 0, 1, 0, 16, 3), layout(100), {request(0, 16, 3), request(0, 16, 3)}, model);
   EXPECT_EQ(run.of(0).first_token, SimTime(200));
-  EXPECT_EQ(run.of(0).end, SimTime(5876));
+  EXPECT_EQ(run.of(0).end, SimTime(23'380));
   EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(2 * 1000 + 2 * 63));
   EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(0));
   // The GPU has nothing but each sequence's newest token to attend to.
@@ -154,7 +154,7 @@ Deployment opt_30b(const ExecutionModel& model) {
   deployment.ffn = 28'672;
   deployment.heads = 56;
   deployment.host_memory = Bytes(208'000'000'000);
-  deployment.cpu_attention_bandwidth = 30e9;
+  deployment.cpu_attention_bandwidth = 150e9;  // a fifth of it for KV: FlexGen's attention moves five times as much
   deployment.peak_flops = 65e12;
   deployment.positions = Tokens(2048);
   return deployment;
@@ -321,7 +321,7 @@ TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
     EXPECT_NEAR(layout.chosen.get<double>("policy.cache_host"), found->policy.cache.cpu, 1e-9);
     EXPECT_NEAR(layout.chosen.get<double>("policy.hidden_host"), found->policy.hidden.cpu, 1e-9);
   };
-  deployment.cpu_attention_bandwidth = 30e9;
+  deployment.cpu_attention_bandwidth = 150e9;  // a fifth of it for KV: FlexGen's attention moves five times as much
   hardware.cpu_attention = 30e9;
   expect({});
   // KV that is loaded is attended to as fast as the link is.
