@@ -74,17 +74,16 @@ void LayerSwap::at_copy_done(const Copy& copy, CopySink& /*sink*/) {
 }
 
 void LayerSwap::decide(CopySink& sink) {
+  if (going_in_ && going_out_) return;
   const std::int32_t hottest = host_.next_cyclic(current_);
   if (!going_out_ && on_host_ > 0 && coldest_ != LayerSet::kNone && gpu_.has(coldest_) &&
       layers_ - gpu_.count() < on_host_ + 2) {
-    const bool filling = host_.count() < on_host_;
-    // Where swaps are in step with layers, every second one say, the same layers would go for ever.
-    const bool has_new_slot = !resized() && !old_.has(coldest_) && gpu_.has(current_);
-    if (has_new_slot) {
-      // The next layer that finishes may still have its old one.
-    } else if (filling || (hottest != LayerSet::kNone && distance(hottest) < distance(coldest_))) {
-      start(Stream::d2h, coldest_, sink);
-    }
+    const bool needed =
+        host_.count() < on_host_ || (hottest != LayerSet::kNone && distance(hottest) < distance(coldest_));
+    // Where swaps are in step with layers, every second one say, the same layers would go for ever: while slots change
+    // their size, those that still have the old one go.
+    const bool stays = !resized() && !old_.has(coldest_) && gpu_.has(current_);
+    if (needed && !stays) start(Stream::d2h, coldest_, sink);
   }
   if (!going_in_ && hottest != LayerSet::kNone && layers_ - host_.count() < layers_ - on_host_) {
     start(Stream::h2d, hottest, sink);

@@ -1,12 +1,16 @@
 // Speed of a run, in process: configuration, policy, execution model, metrics and percentiles, as `spillway run` does
 // it.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <string>
 #include <vector>
 
+#include "policies/parts/layer_swap.hpp"
+#include "policies/parts/weight_stream.hpp"
 #include "sim/cli/assemble.hpp"
 #include "sim/cli/replications.hpp"
+#include "sim/exec/executor.hpp"
 #include "sim/metrics.hpp"
 #include "tests/oracle/list_source.hpp"
 
@@ -112,6 +116,50 @@ void engine_alone(benchmark::State& state) {
 }
 BENCHMARK(engine_alone)->Unit(benchmark::kMillisecond);
 
+/// Layers that swap all the time, on a link that is never idle: Pie, OPT-30B on a GH200 with 7 GB for KV.
+void pie_opt_30b(benchmark::State& state) {
+  std::vector<std::string> arguments{"policy=pie",        "model=opt-30b",         "hardware=gh200-96gb",
+                                     "memory.gpu_kv=7GB", "workload.rate=8",       "workload.trace=sharegpt",
+                                     "engine=vllm-0.2.0", "workload.requests=5000"};
+  if (state.range(0) > 0)
+    arguments.push_back(fmt::format("policy.expansion={}", 0.01 * static_cast<double>(state.range(0))));
+  measure(state, [&] { return run_once(arguments); });
+}
+BENCHMARK(pie_opt_30b)->ArgName("percent")->Arg(0)->Arg(166)->Arg(200)->Unit(benchmark::kMillisecond);
+
+/// One iteration of 80 layers in the executor, `swap` times a layer's compute for a swap.
+void pie_iteration_of_80_layers(benchmark::State& state) {
+  constexpr std::int32_t kLayers = 80;
+  const auto copy = [&](Stream stream) {
+    return Copy{.stream = stream, .bytes = Bytes(1), .transfer = Duration(1000 * state.range(0))};
+  };
+  const std::int32_t on_host = kLayers / static_cast<std::int32_t>(state.range(0)) / 2;
+  Executor executor;
+  LayerSwap rule(kLayers, on_host, true, {copy(Stream::h2d), copy(Stream::d2h)});
+  const SubBatchTimes times{.gpu = LayerTimes(Duration(1000))};
+  const IterationPlan plan{kLayers, {&times, 1}, &rule};
+  for (auto _ : state) {
+    executor.begin(plan, executor.now());
+    benchmark::DoNotOptimize(executor.run(plan, kNever));
+  }
+}
+BENCHMARK(pie_iteration_of_80_layers)->ArgName("swap")->Arg(2)->Arg(4)->Arg(8);
+
+/// The same with every eighth layer's weights streamed from the host.
+void select_n_iteration_of_80_layers(benchmark::State& state) {
+  constexpr std::int32_t kLayers = 80;
+  Executor executor;
+  WeightStream rule(kLayers);
+  rule.stream({.interval = 8, .weights = {.stream = Stream::h2d, .bytes = Bytes(1), .transfer = Duration(6000)}});
+  const SubBatchTimes times{.gpu = LayerTimes(Duration(1000))};
+  const IterationPlan plan{kLayers, {&times, 1}, &rule};
+  for (auto _ : state) {
+    executor.begin(plan, executor.now());
+    benchmark::DoNotOptimize(executor.run(plan, kNever));
+  }
+}
+BENCHMARK(select_n_iteration_of_80_layers);
+
 }  // namespace
 }  // namespace spillway::cli
 
@@ -119,6 +167,7 @@ int main(int argc, char** argv) {
   for (const spillway::PolicyInfo* info : spillway::PolicyRegistry::instance().all()) {
     benchmark::RegisterBenchmark(("policy/" + info->name).c_str(), spillway::cli::policy, info->name)
         ->Unit(benchmark::kMillisecond);
+    if (info->layout) continue;  // its KV is not the cache's alone
     benchmark::RegisterBenchmark(("policy_prefixes/" + info->name).c_str(), spillway::cli::policy_prefixes, info->name)
         ->Unit(benchmark::kMillisecond);
   }
