@@ -9,7 +9,7 @@ struct OpScales {
   double attention = 1.0;
   double copies = 1.0;  // between host and GPU
   double host = 1.0;    // the engine's host side: launch floor, time per iteration and per sequence
-  double cpu = 1.0;     // attention on the CPU; no policy has any yet
+  double cpu = 1.0;     // attention on the CPU
   bool operator==(const OpScales&) const = default;
 };
 

@@ -1,0 +1,135 @@
+// Policies that stream layers, as a user calls them: what a run says, what is refused, and probes of experiments.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/command.hpp"
+
+namespace spillway::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class LayerStreaming : public CliTest {
+ protected:
+  using Texts = std::vector<std::string>;
+  static Texts with(Texts arguments, const Texts& more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  const Texts pie_{"run",
+                   "policy=pie",
+                   "hardware=gh200-96gb",
+                   "model=opt-30b",
+                   "memory.gpu_kv=7GB",
+                   "workload.trace=sharegpt",
+                   "workload.rate=8",
+                   "workload.requests=300",
+                   "--json"};
+};
+
+TEST_F(LayerStreaming, ARunSaysWhatBecameOfItsMemory) {
+  const auto run = spillway(with(pie_, {"policy.expansion=1.5"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  // 48 / 32 = 1.5: 7e9 / 32 = 218,750,000 bytes a slot, 48 of them hold 476.8 blocks of 22,020,096; the host has 18.
+  EXPECT_EQ(result["setup"]["gpu_kv_blocks"], 476);
+  EXPECT_EQ(result["setup"]["host_layer_bytes_per_gpu"], 18 * 218'750'000LL);
+  const json& metrics = result["metrics"];
+  EXPECT_NEAR(metrics["mean_expansion_ratio"]["value"].get<double>(), 476 * 22'020'096LL / 7e9, 1e-9);
+  EXPECT_LE(metrics["peak_host_layer_bytes"]["value"].get<double>(), 18 * 218'750'000.0);
+  EXPECT_GE(metrics["peak_host_layer_bytes"]["value"].get<double>(), 16 * 218'750'000.0);
+  EXPECT_GT(metrics["mean_dwell_ms"]["value"].get<double>(), 0.0);
+  EXPECT_EQ(result["expansion_over_time"].size(), 1U);
+  const json adaptive = json::parse(spillway(pie_).out);
+  EXPECT_GT(adaptive["expansion_over_time"].size(), 5U);
+  EXPECT_GT(adaptive["metrics"]["peak_expansion_ratio"]["value"].get<double>(), 1.2);
+  EXPECT_FALSE(json::parse(spillway({"run", "--json", "workload.requests=20"}).out).contains("expansion_over_time"));
+}
+
+TEST_F(LayerStreaming, TheTableHasALineForLayersAndOneForStreaming) {
+  const auto run = spillway({"run", "policy=deepspeed", "hardware=a10-24gb", "model=opt-13b", "workload.requests=4",
+                             "workload.trace=sharegpt", "workload.output_tokens=4"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("\nLayers "), HasSubstr("\nStreaming "), HasSubstr("on the host")));
+}
+
+TEST_F(LayerStreaming, WhatCannotBeIsRefusedWithItsArithmetic) {
+  const auto refused = [&](const Texts& arguments, const std::string& why) {
+    const auto run = spillway(with({"run", "workload.requests=5"}, arguments));
+    EXPECT_EQ(run.code, 2) << run.out;
+    EXPECT_THAT(run.err, HasSubstr(why));
+  };
+  const Texts pie{"policy=pie", "hardware=gh200-96gb", "model=opt-30b", "memory.gpu_kv=7GB"};
+  refused(with(pie, {"policy.expansion=17"}), "48 / 3 = 16");
+  refused(with(pie, {"policy.expansion=2", "memory.host_kv=5GB"}), "26 slots of 0.292 GB = 7.58 GB");
+  refused(with(pie, {"engine.preemption=swap"}), "policy pie needs the links for its layers");
+  refused(with(pie, {"policy.scheduler=orca"}), "never preempts");
+  refused(with(pie, {"policy.scheduler=pie"}), "policy.scheduler");
+  refused({"policy=vllm", "policy.expansion=2"}, "it is a key of policy=pie");
+  refused({"policy=select-n", "hardware=a10-24gb", "model=opt-6.7b", "policy.interval=40"}, "32");
+  refused({"policy=select-n", "hardware=t4-16gb", "model=opt-66b", "policy.interval=1",
+           "engine.gpu_memory_utilization=0.3"},
+          "interval 1");
+  refused({"policy=select-n", "hardware=a10-24gb", "model=opt-6.7b", "policy.slo=1ms"}, "SLO");
+  refused({"policy=deepspeed", "hardware=a10-24gb", "model=opt-13b", "policy.host_memory=5GB"}, "5.00 GB");
+  refused({"policy=flexgen", "hardware=t4-16gb", "model=opt-30b", "policy.host_memory=5GB"}, "policy.cpu_attention");
+}
+
+TEST_F(LayerStreaming, AttentionOnTheCpuIsAClassOfWork) {
+  const auto run = spillway({"run", "--json", "--perturb", "10%", "model=opt-6.7b", "hardware=g4dn.4xlarge",
+                             "policy=flexgen", "policy.gpu_batch=8", "policy.batches=2", "policy.weights_host=0.5",
+                             "policy.cache_host=1", "policy.hidden_host=1", "policy.pad_input=256",
+                             "policy.pad_output=32", "workload.trace=sharegpt", "workload.input_tokens=256",
+                             "workload.output_tokens=32", "workload.requests=16", "workload.arrival=all-at-once"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  std::map<std::string, double> changes;
+  const json result = json::parse(run.out);
+  for (const json& one : result["perturbation"]["runs"]) {
+    changes[one["label"]] = one["metrics"]["mean_tpot_ms"]["change"];
+  }
+  EXPECT_GT(changes.at("CPU +10%"), 0.0);
+  EXPECT_LT(changes.at("CPU -10%"), 0.0);
+  EXPECT_GT(changes.at("copies +10%"), 0.0);
+}
+
+TEST_F(LayerStreaming, ProbesAreRunSetsToo) {
+  const json pie = json::parse(spillway({"reproduce", "PIE-19", "SELN-13", "--json"}).out);
+  ASSERT_EQ(pie["claims"].size(), 2U);
+  EXPECT_EQ(pie["claims"][0]["verdict"], "pass");
+  EXPECT_EQ(pie["claims"][0]["simulated"]["duration"], 54.0);
+  EXPECT_EQ(pie["claims"][1]["simulated"]["matching"], 20.0);
+  const auto broken = [&](const json& probe, const std::string& why) {
+    const json experiment{{"schema_version", 1},
+                          {"experiment", "toy"},
+                          {"about", "A toy."},
+                          {"source", "Nobody."},
+                          {"runs", {{"swaps", probe}}},
+                          {"claims",
+                           {{{"id", "TOY-1"},
+                             {"system", "toys"},
+                             {"where", "nowhere"},
+                             {"kind", "exact"},
+                             {"claim", "It is so."},
+                             {"expected", 1},
+                             {"accept", {1, 1}},
+                             {"values", "swaps.stall"},
+                             {"fitted_on", nullptr}}}}};
+    std::filesystem::create_directories(file("toy"));
+    write_text(file("toy/expected.json"), experiment.dump());
+    const auto result = spillway({"reproduce", "./toy"});
+    EXPECT_EQ(result.code, 3) << result.out;
+    EXPECT_THAT(result.err, HasSubstr(why));
+  };
+  broken({{"probe", "layer-swaps"}}, "unknown probe \"layer-swaps\"");
+  broken({{"probe", "layer-swap"}, {"set", {{"layer", 9}}}}, "unknown key \"layer\"");
+  broken({{"probe", "layer-swap"}, {"set", {{"layers", 9}, {"on_host", 8}}}}, "three layers stay on the GPU");
+  broken({{"probe", "layer-times"}, {"set", {{"policy", "vllm"}}}}, "streams no layers");
+}
+
+}  // namespace
+}  // namespace spillway::test
