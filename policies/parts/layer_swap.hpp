@@ -36,6 +36,16 @@ class LayerSet {
     words_[word(layer)] &= ~(std::uint64_t{1} << bit(layer));
   }
   [[nodiscard]] std::int32_t count() const { return count_; }
+  /// How many of `from`, `from` + 1, ... are in it, up to the first that is not.
+  [[nodiscard]] std::int32_t run(std::int32_t from) const {
+    std::size_t w = word(from);
+    std::int32_t length = std::countr_one(words_[w] >> bit(from));
+    for (std::int32_t end = 64 - static_cast<std::int32_t>(bit(from)); length == end && ++w < words_.size();
+         end += 64) {
+      length += std::countr_one(words_[w]);
+    }
+    return length;
+  }
   /// The first of `from`, `from` + 1, ..., the last one, 0, 1, ...; kNone when the set is empty.
   [[nodiscard]] std::int32_t next_cyclic(std::int32_t from) const {
     if (count_ == 0) return kNone;
@@ -103,6 +113,15 @@ class LayerSwap final : public LayerRule {
   void at_copy_done(const Copy& copy, CopySink& sink) override;
   void at_copies_done(CopySink& sink) override;
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override { return gpu_.has(layer); }
+  /// With both directions busy no layer starts a copy.
+  [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
+    return going_in_ && going_out_ ? gpu_.run(layer) : 0;
+  }
+  void skip(std::int32_t first, std::int32_t count) override {
+    coldest_ = count > 1 ? first + count - 2 : current_;
+    current_ = first + count - 1;
+    waited_ = false;
+  }
 
  private:
   [[nodiscard]] std::int32_t distance(std::int32_t layer) const {

@@ -237,10 +237,30 @@ inline void Executor::compute(const IterationPlan& plan) {
   }
 }
 
+inline void Executor::compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until) {
+  if (at_gate_ || copies_ended_ || layer_ >= plan.layers) return;
+  const std::int32_t quiet = std::min(plan.rule->quiet(layer_), plan.layers - layer_);
+  const SimTime first = compute_free_;
+  const SimTime last = std::min(next_copy_event() - Duration(1), until);  // that a layer may start
+  if (quiet < 2 || last < first) return;
+  const Duration work = stretched(every);
+  const std::int64_t starts = work > Duration{} ? (last - first) / work + 1 : quiet;
+  const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(starts, quiet));
+  plan.rule->skip(layer_, count);
+  now_ = first + work * (count - 1);
+  compute_free_ = now_ + work;
+  use_of(Stream::compute).busy += work * count;
+  layer_ += count;
+}
+
 RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
   SPILLWAY_CHECK(iteration_start_ != kNever, "no iteration has begun");
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
+  const SubBatchTimes& first = plan.sub_batches.front();
+  const bool may_be_quiet =
+      plan.rule != nullptr && plan.sub_batches.size() == 1 && first.gpu.same() && first.cpu.zero();
   while (layer_ <= plan.layers) {
+    if (may_be_quiet) compute_quiet_layers(plan, first.gpu.at(0), until);
     if (!reach_start(plan, until)) return {false, until};
     compute(plan);
   }

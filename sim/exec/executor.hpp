@@ -31,6 +31,7 @@ class LayerTimes {
   [[nodiscard]] bool fits(std::int32_t layers) const {
     return each_.empty() || each_.size() == static_cast<std::size_t>(layers);
   }
+  [[nodiscard]] bool same() const { return each_.empty(); }
   [[nodiscard]] bool zero() const { return each_.empty() && every_ == Duration{}; }
 
  private:
@@ -145,9 +146,9 @@ struct RunOutcome {
 /// Order at one instant: d2h copy done, h2d copy done, launch done, CPU done, compute done, layer start, copies done,
 /// residency check. `until` is inclusive: a cut at t has done everything that happens at t.
 ///
-/// O(steps + copies) per iteration; O(sub-batches) when there is neither a rule nor CPU attention nor times per layer,
-/// and no copy in flight that slows compute down.
-/// Allocates only when a queue outgrows its buffer. A step that waits with no copy in flight throws InvariantError.
+/// O(steps + copies) per iteration, O(copies) where the rule says that layers are quiet; O(sub-batches) when there is
+/// neither a rule nor CPU attention nor times per layer, and no copy in flight that slows compute down. Allocates only
+/// when a queue outgrows its buffer. A step that waits with no copy in flight throws InvariantError.
 class Executor final : private CopySink {
  public:
   /// `observer` may be null.
@@ -195,6 +196,8 @@ class Executor final : private CopySink {
   bool reach(LayerRule* rule, SimTime target, SimTime until);
   bool reach_start(const IterationPlan& plan, SimTime until);
   void compute(const IterationPlan& plan);
+  /// Computes layers in which nothing happens but compute, up to the next event; `every`: of each.
+  void compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
   /// Charges the idle time of `stream` since `free_since` to work that starts at `start`.
   void charge_stall(Stream stream, SimTime free_since, SimTime start) {
     use_of(stream).stall += std::max(Duration{}, start - std::max(free_since, iteration_start_));

@@ -96,6 +96,7 @@ class Swap final : public RandomRule {
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
     if (sub_batch > 0) return;
     coldest_ = std::exchange(current_, layer);
+    waited_ = false;
     decide(sink);
   }
   void at_copy_done(const Copy& copy, CopySink& sink) override {
@@ -112,6 +113,17 @@ class Swap final : public RandomRule {
   }
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t) const override {
     return on_gpu_[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
+    std::int32_t n = 0;
+    while (leaving_ >= 0 && arriving_ >= 0 && layer + n < layers_ && ready(layer + n, 0)) ++n;
+    return n;
+  }
+  void skip(std::int32_t first, std::int32_t count) override {
+    for (std::int32_t layer = first; layer < first + count; ++layer) {
+      coldest_ = std::exchange(current_, layer);
+      waited_ = false;
+    }
   }
 
  private:
@@ -319,6 +331,11 @@ class Recorder final : public LayerRule {
   void at_copy_done(const Copy& copy, CopySink& sink) override {
     calls.push_back({-1, copy.tag});
     rule_->at_copy_done(copy, sink);
+  }
+  [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override { return rule_->quiet(layer); }
+  void skip(std::int32_t first, std::int32_t count) override {
+    for (std::int32_t layer = first; layer < first + count; ++layer) calls.push_back({layer, 0});
+    rule_->skip(first, count);
   }
   void at_copies_done(CopySink& sink) override {
     calls.push_back({-2, 0});

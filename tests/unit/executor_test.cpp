@@ -404,6 +404,8 @@ class RecordedSwaps final : public LayerRule, private CopySink {
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
     return rule_.ready(layer, sub_batch);
   }
+  [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override { return rule_.quiet(layer); }
+  void skip(std::int32_t first, std::int32_t count) override { rule_.skip(first, count); }
   std::vector<Pie::Swap> swaps{};
 
  private:
@@ -507,6 +509,14 @@ TEST(LayerSwap, SetsAreCyclic) {
   EXPECT_EQ(set.next_cyclic(64), 64);
   EXPECT_EQ(set.next_cyclic(65), 127);
   EXPECT_EQ(set.next_cyclic(128), 255);
+  EXPECT_EQ(set.run(63), 2);
+  EXPECT_EQ(set.run(1), 0);
+  for (std::int32_t layer = 120; layer < 200; ++layer) set.insert(layer);
+  EXPECT_EQ(set.run(120), 80);
+  EXPECT_EQ(set.run(127), 73);
+  EXPECT_EQ(set.run(255), 1);
+  for (std::int32_t layer = 120; layer < 200; ++layer) set.erase(layer);
+  set.insert(127);
   set.erase(255);
   EXPECT_EQ(set.next_cyclic(128), 0);
   EXPECT_EQ(set.count(), 4);
