@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "policies/parts/layer_swap.hpp"
@@ -208,7 +209,11 @@ class PieLayers final : public LayerPolicy {
     ++iteration_;
     watch(report);
     if (forced_ && report.free_share == 1.0) forced_ = false;
-    if (!swap_.resized()) return;  // layers are on their way into slots of their new size
+    // What layers wait for on their way into slots of another size, in the iteration in which the last one gets there
+    // too, says nothing of that size.
+    const bool was_resizing = std::exchange(resizing_, !swap_.resized());
+    if (resizing_) return;
+    if (was_resizing) window_ = Window();
     if (capacity_ != slots_.blocks(m_)) {
       capacity_ = slots_.blocks(m_);
       raised_at_ = iteration_;
@@ -276,7 +281,8 @@ class PieLayers final : public LayerPolicy {
   std::int64_t no_raise_before_ = 0;
   std::int64_t raised_at_ = 0;
   bool judging_ = false;  // the last raise is still to be judged
-  bool forced_ = false;   // it was raised for a request that needs it, and KV was live ever since
+  bool resizing_ = false;
+  bool forced_ = false;  // it was raised for a request that needs it, and KV was live ever since
   std::optional<double> before_raise_;
   std::vector<std::optional<double>> throughput_;  // by m, see record()
   Window window_;

@@ -28,6 +28,7 @@ void LayerSwap::resize(std::int32_t on_host, const SlotCopies& copies) {
   copies_ = copies;
   // With all layers to stay on the GPU nothing will be copied out again: the slots shrink where they are.
   if (on_host == 0) return;
+  came_in_ = 0;
   for (std::int32_t layer = 0; layer < layers_; ++layer) old_.insert(layer);
 }
 
@@ -66,6 +67,7 @@ void LayerSwap::at_copy_done(const Copy& copy, CopySink& /*sink*/) {
     going_in_ = false;
     gpu_.insert(copy.layer);
     old_.erase(copy.layer);
+    ++came_in_;
     least_lead_ = std::min(least_lead_, distance(copy.layer));
   } else {
     going_out_ = false;
@@ -80,9 +82,9 @@ void LayerSwap::decide(CopySink& sink) {
       layers_ - gpu_.count() < on_host_ + 2) {
     const bool needed =
         host_.count() < on_host_ || (hottest != LayerSet::kNone && distance(hottest) < distance(coldest_));
-    // Where swaps are in step with layers, every second one say, the same layers would go for ever: while slots change
-    // their size, those that still have the old one go.
-    const bool stays = !resized() && !old_.has(coldest_) && gpu_.has(current_);
+    // Where swaps are in step with layers, every second one say, the same layers would go for ever. Had each gone once,
+    // all would have their new slot: then those that still have the old one go.
+    const bool stays = came_in_ >= layers_ && !resized() && !old_.has(coldest_) && gpu_.has(current_);
     if (needed && !stays) start(Stream::d2h, coldest_, sink);
   }
   if (!going_in_ && hottest != LayerSet::kNone && layers_ - host_.count() < layers_ - on_host_) {

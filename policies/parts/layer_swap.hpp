@@ -84,8 +84,8 @@ class LayerSwap final : public LayerRule {
   LayerSwap(std::int32_t layers, std::int32_t on_host, bool check_at_completion, const SlotCopies& copies);
 
   /// From now on `on_host` layers go to the host, in slots of another size. A layer has its new slot once it has come
-  /// back to the GPU: its next way out and in still moves the old one. Until all have theirs, layers that do stay,
-  /// unless one is waited for.
+  /// back to the GPU: its next way out and in still moves the old one. Once as many layers have come in as there
+  /// are, those with a new slot stay until all have theirs, unless one is waited for.
   void resize(std::int32_t on_host, const SlotCopies& copies);
   /// Does every layer have a slot of the new size?
   [[nodiscard]] bool resized() const { return old_.count() == 0; }
@@ -144,6 +144,7 @@ class LayerSwap final : public LayerRule {
   bool waited_ = false;  // a layer stood still when a copy ended
   bool going_in_ = false;
   bool going_out_ = false;
+  std::int32_t came_in_ = 0;  // since the last resize
   std::int32_t least_lead_ = kNoSwap;
   Bytes peak_host_{};
 };
