@@ -36,12 +36,12 @@ Parameter number(std::string name, std::string default_value, double minimum, do
           .source = {}};
 }
 
-Parameter choice(std::string name, std::vector<std::string> choices, std::string doc) {
+Parameter choice(std::string name, const std::vector<std::string>& choices, std::string doc) {
   return {.name = std::move(name),
           .type = ParameterType::choice,
           .unit = "-",
           .default_value = choices.front(),
-          .choices = std::move(choices),
+          .choices = choices,
           .doc = std::move(doc),
           .source = {}};
 }

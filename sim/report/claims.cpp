@@ -42,7 +42,7 @@ Json part_of(const Json& value, const std::string& name) {
 std::string row(const std::string& first, const std::string& expected, const std::string& simulated,
                 const std::string& interval, const std::string& accepted, std::string_view verdict) {
   std::string text =
-      fmt::format("{:<28}{:>10}{:>11}{:>18}{:>19}  {}", first, expected, simulated, interval, accepted, verdict);
+      fmt::format("{:<28}{:>10} {:>10} {:>17} {:>18}  {}", first, expected, simulated, interval, accepted, verdict);
   text.erase(text.find_last_not_of(' ') + 1);
   return printable(text);
 }

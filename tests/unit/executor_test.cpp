@@ -438,6 +438,7 @@ TEST(LayerSwap, SwapsAsTheProtocolSays) {
           RecordedSwaps recorded(rule, executor);
           const SubBatchTimes times{.gpu = ns(kCompute)};
           std::vector<std::int64_t> stalls;
+          stalls.reserve(12);
           for (int token = 0; token < 12; ++token) {
             stalls.push_back((iterate(executor, {layers, {&times, 1}, &recorded}) - layers * ns(kCompute)).count());
           }
