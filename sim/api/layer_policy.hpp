@@ -73,8 +73,7 @@ struct LayerFigures {
 
 /// Contract
 ///  * `capacity` is asked before every decision, over a View that is up to date; `split`, then `begin`, before every
-///  iteration; `copied` after every
-///    copy; `iteration_ended` once the iteration is over.
+///    iteration; `copied` after every copy; `iteration_ended` once the iteration is over.
 ///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`.
 ///  * Nothing here sees the clock but `copied`, whose times serve figures alone.
 class LayerPolicy {

@@ -45,9 +45,8 @@ class CopySink {
 ///  * `ready(layer, sub_batch)` is the residency check: may the step compute now? Asked right after at_layer_start and,
 ///    while the step waits, after the last at_copy_done of an instant. It must not change the rule's state.
 ///  * `quiet(layer)` says how many of the layers from this one on, each of a single sub-batch, are ready and would
-///  start
-///    without issuing anything, as long as no copy ends. For as many of them as start before that, or fewer, one call
-///    of `skip(first, count)` may stand for their at_layer_start, which it must be the same as. 0: it cannot tell.
+///    start without issuing anything, as long as no copy ends. For as many of them as start before that, or fewer, one
+///    call of `skip(first, count)` may stand for their at_layer_start, which it must be the same as. 0: it cannot tell.
 ///  * A rule that leaves a step waiting with no copy in flight deadlocks; the executor reports a broken invariant.
 class LayerRule {
  public:
