@@ -280,9 +280,9 @@ class PieLayers final : public LayerPolicy {
   std::int64_t iteration_ = 0;
   std::int64_t no_raise_before_ = 0;
   std::int64_t raised_at_ = 0;
-  bool judging_ = false;  // the last raise is still to be judged
-  bool resizing_ = false;
-  bool forced_ = false;  // it was raised for a request that needs it, and KV was live ever since
+  bool judging_ = false;   // the last raise is still to be judged
+  bool resizing_ = false;  // at the end of the last iteration
+  bool forced_ = false;    // the room was raised for a request that needs it, and KV was live ever since
   std::optional<double> before_raise_;
   std::vector<std::optional<double>> throughput_;  // by m, see record()
   Window window_;
