@@ -157,20 +157,18 @@ std::string gpu_key(const Deployment& deployment) { return deployment.gpu_kv_giv
 
 /// The model in the cost model's terms. An MLP of three matrices is one of two that is wider by half.
 FlexgenModel cost_model_of(const Deployment& deployment) {
-  if (deployment.kv_width != deployment.hidden) {
-    throw ConfigError(
-        fmt::format("FlexGen's cost model is that of models with as many KV heads as heads: K and V are {} wide here, "
-                    "the hidden states {}",
-                    deployment.kv_width, deployment.hidden),
-        "model", fmt::format("give all of {}, or use another model", fmt::join(kPlacement, ", ")));
-  }
-  const double square = 8.0 * real(deployment.hidden) * real(deployment.hidden);
-  const double rest = bytes_of(deployment.layer_weights) - square;
+  const double widths = bytes_of(deployment.layer_weights) / (4.0 * real(deployment.hidden));
+  const std::int64_t ffn = std::llround(widths) - deployment.query_width - deployment.kv_width;
   return {.layers = deployment.layers,
           .hidden = deployment.hidden,
-          .ffn = std::max<std::int64_t>(1, std::llround(rest / (4.0 * real(deployment.hidden)))),
-          .heads = deployment.heads};
+          .ffn = std::max<std::int64_t>(1, ffn),
+          .heads = deployment.heads,
+          .query = deployment.query_width,
+          .kv = deployment.kv_width};
 }
+
+/// Of attention to the cache: each number, kNumber bytes, is multiplied and added for every query that shares it.
+double flop_per_byte(const FlexgenModel& model) { return 2.0 / kNumber * real(model.query) / real(model.kv); }
 
 /// Rates of the hardware profile, from the times of a GPU batch's own iterations. One rate for all GPU batches, as in
 /// FlexGen's fit, would make the search find one request at a time as fast as many.
@@ -182,7 +180,7 @@ class Probe {
         prompt_(padding.input.count()),
         context_(padding.input.count() + padding.output.count() / 2),
         token_flop_(model.layer_bytes()),  // two numbers' bytes, two operations
-        attention_flop_(4.0 * real(model.hidden)) {}
+        attention_flop_(4.0 * real(model.query)) {}
 
   void fill(FlexgenHardware& hardware) const {
     hardware.h2d = bandwidth(Stream::h2d);
@@ -252,13 +250,12 @@ FlexgenHardware search_hardware(const Deployment& deployment, const Settings& se
       if (!deployment.cpu_attention_bandwidth) {
         refuse_unknown_host("FlexGen's policy search must know how fast the CPU attends", "policy.cpu_attention=false");
       }
-      // Each number of the cache, two bytes, is multiplied and added.
-      hardware.cpu_attention = *deployment.cpu_attention_bandwidth / kAttentionTraffic * 2.0 / kNumber;
+      hardware.cpu_attention = *deployment.cpu_attention_bandwidth / kAttentionTraffic * flop_per_byte(model);
     }
   }
   if (!cpu_attention) {
     // Cache on the host is loaded before the GPU attends to it: in the model's terms an attention as slow as the link.
-    hardware.cpu_attention = hardware.h2d * 2.0 / kNumber;
+    hardware.cpu_attention = hardware.h2d * flop_per_byte(model);
     hardware.cpu_batch_and_hidden = hardware.cpu_batch = hardware.cpu_hidden = 0.0;
   }
   const double layers = bytes_of(deployment.layer_weights) * real(deployment.layers);
@@ -316,7 +313,7 @@ Choice keep_objective(const Deployment& deployment, const Settings& settings) {
   }
   const Padding padding = padding_of(settings);
   const double requests = real(settings.get<std::int64_t>("policy.gpu_batch"));
-  const double width = 4.0 * real(deployment.hidden);
+  const double width = 4.0 * real(deployment.query_width);
   const double prompt = real(padding.input.count());
   const double context = prompt + real(padding.output.count()) / 2.0;
   const double weights = bytes_of(deployment.layer_weights);  // two bytes and two operations per number

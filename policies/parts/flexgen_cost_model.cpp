@@ -86,6 +86,8 @@ CostModel cost_model(const FlexgenModel& model, const FlexgenWorkload& workload,
   const double layers = real(model.layers);
   const double h1 = real(model.hidden);
   const double h2 = real(model.ffn);
+  const double q = real(model.query);
+  const double k = real(model.kv);
   const double nh = real(model.heads);
   const double s = real(workload.prompt);
   const double n = real(workload.generated);
@@ -93,10 +95,10 @@ CostModel cost_model(const FlexgenModel& model, const FlexgenWorkload& workload,
 
   // Bytes of a layer: its weights, a block's cache and hidden states.
   const double weights = model.layer_bytes();
-  const double prompt_cache = 4.0 * (s + 1.0) * h1 * block;
-  const double mean_cache = 4.0 * (s + n / 2.0) * h1 * block;
-  const double final_cache = 4.0 * (s + n) * h1 * block;
-  const double new_cache = 4.0 * h1 * block;
+  const double prompt_cache = 4.0 * (s + 1.0) * k * block;
+  const double mean_cache = 4.0 * (s + n / 2.0) * k * block;
+  const double final_cache = 4.0 * (s + n) * k * block;
+  const double new_cache = 4.0 * k * block;
   const double prompt_hidden = 2.0 * s * h1 * block;
   const double new_hidden = 2.0 * h1 * block;
 
@@ -106,36 +108,35 @@ CostModel cost_model(const FlexgenModel& model, const FlexgenWorkload& workload,
   m.prefill.disk_read = 1.0 / hw.disk_read * (weights * wn + prompt_hidden * hn);
   m.prefill.disk_write =
       prompt_cache / hw.disk_write_cache_prefill * cn + prompt_hidden / hw.disk_write_hidden_prefill * hn;
-  m.prefill.compute.constant =
-      block * s * h1 * (8.0 * h1 + 4.0 * h2) / hw.gemm_prefill + 4.0 * block * s * s * h1 / hw.attention_prefill;
+  m.prefill.compute.constant = block * s * weights / hw.gemm_prefill + 4.0 * block * s * s * q / hw.attention_prefill;
 
   // What attention on the CPU takes and returns, the size of a token, is not counted as traffic.
-  const double attention_flop = 4.0 * block * (s + n / 2.0) * h1;
+  const double attention_flop = 4.0 * block * (s + n / 2.0) * q;
   m.decode.h2d = 1.0 / hw.h2d * (weights * weights_off + new_hidden * hidden_off);
   m.decode.d2h = new_hidden / hw.d2h_hidden * hidden_off;
   m.decode.disk_read = 1.0 / hw.disk_read * (mean_cache * cn + weights * wn + new_hidden * hn);
   m.decode.disk_write = 1.0 / hw.disk_write_decode * (new_cache * cn + new_hidden * hn);
   m.decode.compute = attention_flop / hw.attention_decode * cg +
                      attention_flop / cpu_attention_rate(hw, gpu_batch, model.hidden) * cache_off +
-                     block * h1 * (8.0 * h1 + 4.0 * h2) / hw.gemm_decode;
+                     block * weights / hw.gemm_decode;
 
   // GPU: what lives there, two buffers for the weights that do not, one for a batch's hidden states, and the
   // intermediates of a GPU batch: inputs and outputs of the QKV projection, queries, keys and scores, the embedding,
   // the MLP. While decoding, those of attention are only the GPU's part of the cache.
+  const double projected = 2.0 * h1 + 2.0 * q + 4.0 * k;
   const Linear buffers = 2.0 * weights * weights_off;
   m.gpu_prefill = layers * (weights * wg + final_cache * cg) + prompt_hidden * hg + buffers +
                   2.0 * s * h1 * gbs * hidden_off +
-                  gbs * s * (8.0 * h1 + (4.0 * h1 + 2.0 * nh * s) + 4.0 * h1 + 2.0 * (h1 + h2));
+                  gbs * s * (projected + (2.0 * q + 2.0 * k + 2.0 * nh * s) + 4.0 * h1 + 2.0 * (h1 + h2));
   m.gpu_decode = layers * (weights * wg + final_cache * cg) + new_hidden * hg + buffers + 2.0 * h1 * gbs * hidden_off +
-                 gbs * (2.0 * h1 + (s + n) * (2.0 * h1 + 2.0 * nh)) * cg +
-                 gbs * (8.0 * h1 + 4.0 * h1 + 2.0 * (h1 + h2));
+                 gbs * (2.0 * q + (s + n) * (2.0 * k + 2.0 * nh)) * cg + gbs * (projected + 4.0 * h1 + 2.0 * (h1 + h2));
 
   // CPU: what lives there, and what passes through. Behind a decode also the two buffers of a batch's cache from disk,
   // and the scores and results of its attention.
   m.cpu_prefill = layers * (weights * wc + final_cache * cc) + prompt_hidden * hc + weights * weights_off +
                   2.0 * s * h1 * gbs * hidden_off;
   m.cpu_decode = layers * (weights * wc + final_cache * cc) + new_hidden * hc + weights * wn + 2.0 * h1 * gbs * hn +
-                 2.0 * 4.0 * (s + n) * h1 * gbs * cn + gbs * (2.0 * nh * (s + n) + 2.0 * h1) * cache_off;
+                 2.0 * 4.0 * (s + n) * k * gbs * cn + gbs * (2.0 * nh * (s + n) + 2.0 * q) * cache_off;
 
   m.disk = layers * (weights * wn + final_cache * cn) + prompt_hidden * hn;
   return m;
@@ -193,6 +194,8 @@ void check(Problems& problems, const FlexgenModel& model, const FlexgenWorkload&
   problems.at_least_one("hidden size", model.hidden);
   problems.at_least_one("FFN size", model.ffn);
   problems.at_least_one("heads", model.heads);
+  problems.at_least_one("width of queries", model.query);
+  problems.at_least_one("width of keys", model.kv);
   problems.at_least_one("prompt length", workload.prompt);
   problems.at_least_one("generated tokens", workload.generated);
   for (const auto& [name, value] : {std::pair<std::string_view, double>{"H2D bandwidth", hw.h2d},

@@ -11,8 +11,10 @@ namespace spillway {
 /// appendix on the cost model. Everything here is real: seconds, bytes, bytes per second, FLOP/s, with 2 bytes per
 /// number. Nothing is rounded, and nothing but the functions' arguments has an effect.
 ///
-/// The model is that of OPT: four square projections, an MLP of two matrices, as many KV heads as heads. One block of
-/// batches * gpu_batch requests, all padded to one length, runs to completion. Attention over the part of the cache
+/// The published model is that of OPT: four square projections, an MLP of two matrices, as many KV heads as heads. Here
+/// the widths of queries and of keys and values are their own, so that it covers grouped queries; with both as wide as
+/// the hidden states it is the published one. One block of batches * gpu_batch requests, all padded to one length, runs
+/// to completion. Attention over the part of the cache
 /// that is not on the GPU is the CPU's while it decodes, so cache never travels from the CPU to the GPU; in prefill all
 /// attention is the GPU's.
 struct FlexgenModel {
@@ -20,10 +22,12 @@ struct FlexgenModel {
   std::int64_t hidden = 0;  // h1
   std::int64_t ffn = 0;     // h2
   std::int64_t heads = 0;
+  std::int64_t query = 0;  // q, heads * head_dim
+  std::int64_t kv = 0;     // k, kv_heads * head_dim
 
-  /// Bytes of one layer's weights, wi = 8 h1^2 + 4 h1 h2.
+  /// Bytes of one layer's weights, wi = 4 h1 (q + k + h2): queries and output, keys and values, MLP.
   [[nodiscard]] double layer_bytes() const {
-    return static_cast<double>(hidden) * (8.0 * static_cast<double>(hidden) + 4.0 * static_cast<double>(ffn));
+    return 4.0 * static_cast<double>(hidden) * static_cast<double>(query + kv + ffn);
   }
 };
 

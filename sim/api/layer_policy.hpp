@@ -27,6 +27,7 @@ struct Deployment {
   std::optional<Bytes> host_memory{};  // DRAM of the host; empty: nothing is known of it
   std::int64_t hidden = 0;             // width of the residual stream
   std::int64_t ffn = 0;
+  std::int64_t query_width = 0;                     // heads * head_dim on this GPU
   std::int64_t kv_width = 0;                        // kv_heads * head_dim on this GPU
   std::optional<double> cpu_attention_bandwidth{};  // bytes/s at which the host's CPU reads KV for attention
   std::int64_t heads = 0;                           // of queries, on this GPU

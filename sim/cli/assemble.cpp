@@ -203,6 +203,7 @@ class Assembler {
     deployment.gpu_kv_given = given;
     deployment.hidden = llm_.hidden;
     deployment.ffn = llm_.ffn;
+    deployment.query_width = llm_.heads / tensor_parallel() * llm_.head_dim;
     deployment.kv_width = llm_.kv_heads_per_gpu(tensor_parallel()) * llm_.head_dim;
     deployment.heads = llm_.heads / tensor_parallel();
     deployment.peak_flops = hardware_.gpu.peak_flops;

@@ -99,7 +99,7 @@ Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes
   deployment.block_tokens = block_tokens;
   deployment.gpu_kv = block_bytes * gpu_blocks.count();
   deployment.memory = deployment.weights + deployment.gpu_kv;
-  deployment.hidden = deployment.kv_width = 64;
+  deployment.hidden = deployment.query_width = deployment.kv_width = 64;
   deployment.ffn = 256;
   deployment.heads = 4;
   deployment.host_memory = Bytes(1'000'000);

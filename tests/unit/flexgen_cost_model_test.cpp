@@ -17,8 +17,8 @@ namespace spillway {
 namespace {
 
 constexpr double kGiB = 1073741824.0;
-constexpr FlexgenModel kOpt30b{.layers = 48, .hidden = 7168, .ffn = 28672, .heads = 56};
-constexpr FlexgenModel kOpt1b{.layers = 24, .hidden = 2048, .ffn = 8192, .heads = 32};
+constexpr FlexgenModel kOpt30b{.layers = 48, .hidden = 7168, .ffn = 28672, .heads = 56, .query = 7168, .kv = 7168};
+constexpr FlexgenModel kOpt1b{.layers = 24, .hidden = 2048, .ffn = 8192, .heads = 32, .query = 2048, .kv = 2048};
 constexpr FlexgenShares kOnCpu{0.0, 1.0, 0.0};
 constexpr FlexgenShares kOnGpu{1.0, 0.0, 0.0};
 
@@ -34,35 +34,36 @@ Plain plain(const FlexgenModel& model, const FlexgenWorkload& workload, const Fl
   const auto l = static_cast<double>(model.layers);
   const auto h1 = static_cast<double>(model.hidden);
   const auto h2 = static_cast<double>(model.ffn);
+  const auto q = static_cast<double>(model.query);
+  const auto k = static_cast<double>(model.kv);
   const auto nh = static_cast<double>(model.heads);
   const auto s = static_cast<double>(workload.prompt);
   const auto n = static_cast<double>(workload.generated);
   const auto gbs = static_cast<double>(p.gpu_batch);
   const double bls = gbs * static_cast<double>(p.batches);
-  const double wi = 8 * h1 * h1 + 4 * h1 * h2;
+  const double wi = 2 * (2 * h1 * q + 2 * h1 * k + 2 * h1 * h2);
   const auto& [wg, wc, wn] = p.weights;
   const auto& [cg, cc, cn] = p.cache;
   const auto& [hg, hc, hn] = p.hidden;
 
   const double ctog_p = ((wc + wn) * wi + (hc + hn) * 2 * s * h1 * bls) / hw.h2d;
-  const double gtoc_p =
-      (cc + cn) * 4 * (s + 1) * h1 * bls / hw.d2h_cache + (hc + hn) * 2 * s * h1 * bls / hw.d2h_hidden;
+  const double gtoc_p = (cc + cn) * 4 * (s + 1) * k * bls / hw.d2h_cache + (hc + hn) * 2 * s * h1 * bls / hw.d2h_hidden;
   const double dtoc_p = (wn * wi + hn * 2 * s * h1 * bls) / hw.disk_read;
   const double ctod_p =
-      cn * 4 * (s + 1) * h1 * bls / hw.disk_write_cache_prefill + hn * 2 * s * h1 * bls / hw.disk_write_hidden_prefill;
-  const double comp_p =
-      bls * (8 * s * h1 * h1 + 4 * s * h1 * h2) / hw.gemm_prefill + 4 * bls * s * s * h1 / hw.attention_prefill;
+      cn * 4 * (s + 1) * k * bls / hw.disk_write_cache_prefill + hn * 2 * s * h1 * bls / hw.disk_write_hidden_prefill;
+  const double comp_p = bls * s * 2 * (2 * h1 * q + 2 * h1 * k + 2 * h1 * h2) / hw.gemm_prefill +
+                        4 * bls * s * s * q / hw.attention_prefill;
 
   const double a = std::max(0.0, std::log2(64 / gbs));
   const double b = std::max(0.0, std::log2(4096 / h1));
   const double cpu_rate =
       hw.cpu_attention * std::max(0.1, 1 + hw.cpu_batch_and_hidden * a * b - hw.cpu_batch * a - hw.cpu_hidden * b);
-  const double attention = 4 * bls * (s + n / 2) * h1;
+  const double attention = 4 * bls * (s + n / 2) * q;
   const double ctog_g = ((wc + wn) * wi + (hc + hn) * 2 * h1 * bls) / hw.h2d;
   const double gtoc_g = (hc + hn) * 2 * h1 * bls / hw.d2h_hidden;
-  const double dtoc_g = (cn * 4 * (s + n / 2) * h1 * bls + wn * wi + hn * 2 * h1 * bls) / hw.disk_read;
-  const double ctod_g = (cn * 4 * h1 * bls + hn * 2 * h1 * bls) / hw.disk_write_decode;
-  const double comp_g = bls * (8 * h1 * h1 + 4 * h1 * h2) / hw.gemm_decode + cg * attention / hw.attention_decode +
+  const double dtoc_g = (cn * 4 * (s + n / 2) * k * bls + wn * wi + hn * 2 * h1 * bls) / hw.disk_read;
+  const double ctod_g = (cn * 4 * k * bls + hn * 2 * h1 * bls) / hw.disk_write_decode;
+  const double comp_g = bls * 4 * h1 * (q + k + h2) / hw.gemm_decode + cg * attention / hw.attention_decode +
                         (cc + cn) * attention / cpu_rate;
 
   Plain r{};
@@ -70,17 +71,17 @@ Plain plain(const FlexgenModel& model, const FlexgenWorkload& workload, const Fl
   r.decode = ctog_g + std::max({gtoc_g, dtoc_g, ctod_g, comp_g});
   r.throughput = bls * n / (l * r.prefill + l * (n - 1) * r.decode);
 
-  const double kv = 4 * (s + n) * h1;  // bytes of a request's cache in one layer, at its end
+  const double kv = 4 * (s + n) * k;  // bytes of a request's cache in one layer, at its end
   const double gpu_p = wi * l * wg + 2 * s * h1 * bls * hg + kv * bls * l * cg + 2 * wi * (1 - wg) +
-                       (1 - hg) * 2 * s * h1 * gbs + gbs * 8 * s * h1 + gbs * (4 * s * h1 + 2 * nh * s * s) +
-                       gbs * 4 * s * h1 + 2 * gbs * s * (h1 + h2);
+                       (1 - hg) * 2 * s * h1 * gbs + gbs * s * (2 * h1 + 2 * q + 4 * k) +
+                       gbs * (2 * s * q + 2 * s * k + 2 * nh * s * s) + gbs * 4 * s * h1 + 2 * gbs * s * (h1 + h2);
   const double gpu_g = wi * l * wg + 2 * h1 * bls * hg + kv * bls * l * cg + 2 * wi * (1 - wg) +
-                       (1 - hg) * 2 * h1 * gbs + 8 * gbs * h1 +
-                       cg * gbs * (2 * h1 + 2 * (s + n) * h1 + 2 * nh * (s + n)) + 4 * gbs * h1 + 2 * gbs * (h1 + h2);
+                       (1 - hg) * 2 * h1 * gbs + gbs * (2 * h1 + 2 * q + 4 * k) +
+                       cg * gbs * (2 * q + 2 * (s + n) * k + 2 * nh * (s + n)) + 4 * gbs * h1 + 2 * gbs * (h1 + h2);
   const double cpu_p =
       wi * l * wc + 2 * s * h1 * bls * hc + kv * bls * l * cc + (1 - wg) * wi + (1 - hg) * 2 * s * h1 * gbs;
   const double cpu_g = wi * l * wc + 2 * h1 * bls * hc + kv * bls * l * cc + wn * wi + hn * 2 * h1 * gbs +
-                       2 * cn * kv * gbs + (1 - cg) * (2 * nh * (s + n) * gbs + 2 * h1 * gbs);
+                       2 * cn * kv * gbs + (1 - cg) * (2 * nh * (s + n) * gbs + 2 * q * gbs);
   r.gpu = std::max(gpu_p, gpu_g);
   r.cpu = std::max(cpu_p, cpu_g);
   r.disk = wi * l * wn + 2 * s * h1 * bls * hn + kv * bls * l * cn;
@@ -140,7 +141,9 @@ TEST(FlexgenCostModel, Estimate_IsTheFormulas) {
   const FlexgenHardware hw = t4_constants();
   int fit = 0;
   for (int i = 0; i < 2000; ++i) {
-    const FlexgenModel model{integer(1, 60), 64 * integer(1, 150), 64 * integer(1, 500), integer(1, 100)};
+    FlexgenModel model{integer(1, 60), 64 * integer(1, 150), 64 * integer(1, 500), integer(1, 100)};
+    model.query = i % 2 == 0 ? model.hidden : 64 * integer(1, 150);
+    model.kv = i % 2 == 0 ? model.hidden : 64 * integer(1, 150);
     const FlexgenWorkload workload{integer(1, 2000), integer(1, 300)};
     const FlexgenPolicy policy{integer(1, 100), integer(1, 8), shares(), shares(), shares()};
     const FlexgenEstimate e = flexgen_estimate(model, workload, hw, policy);
@@ -182,7 +185,7 @@ TEST(FlexgenCostModel, ArgumentsOutOfRange_AreAllNamed) {
     return std::size_t{0};
   };
   EXPECT_EQ(problems(kOpt1b, good), 0U);
-  EXPECT_EQ(problems(FlexgenModel{}, good), 4U);
+  EXPECT_EQ(problems(FlexgenModel{}, good), 6U);
   EXPECT_EQ(problems(kOpt1b, {0, 0, kOnGpu, kOnGpu, kOnGpu}), 2U);
   EXPECT_EQ(problems(kOpt1b, {1, 1, {1.5, -0.5, 0.0}, {0.5, 0.4, 0.0}, kOnGpu}), 3U);
   hw.h2d = 0.0;
@@ -294,7 +297,7 @@ TEST(FlexgenPlace, OfEquallyFastPlacements_TakesTheOneNearestToTheGpu) {
   for (const FlexgenShares& shares : {small->policy.weights, small->policy.cache, small->policy.hidden}) {
     EXPECT_EQ(shares.gpu, 1.0);
   }
-  const FlexgenModel opt6b{.layers = 32, .hidden = 4096, .ffn = 16384, .heads = 32};
+  const FlexgenModel opt6b{.layers = 32, .hidden = 4096, .ffn = 16384, .heads = 32, .query = 4096, .kv = 4096};
   const auto large = flexgen_place(opt6b, {512, 32}, t4_constants(), 64, 9);
   ASSERT_TRUE(large);
   EXPECT_EQ(large->policy.weights.disk + large->policy.cache.disk + large->policy.hidden.disk, 0.0);

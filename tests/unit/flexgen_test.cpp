@@ -150,7 +150,7 @@ Deployment opt_30b(const ExecutionModel& model) {
   deployment.block_tokens = Tokens(16);
   deployment.block_bytes = Bytes(22'020'096);
   deployment.gpu_kv = deployment.memory - deployment.weights;
-  deployment.hidden = deployment.kv_width = 7168;
+  deployment.hidden = deployment.query_width = deployment.kv_width = 7168;
   deployment.ffn = 28'672;
   deployment.heads = 56;
   deployment.host_memory = Bytes(208'000'000'000);
@@ -217,8 +217,6 @@ TEST(Flexgen, Layout_WhenSomethingIsUnknown_ThenSaysWhat) {
   deployment.host_memory.reset();
   EXPECT_THAT(refusal(deployment, {}), HasSubstr("must know the host's memory"));
   deployment = opt_30b(model);
-  deployment.kv_width = 1024;
-  EXPECT_THAT(refusal(deployment, {}), HasSubstr("as many KV heads as heads"));
   deployment.peak_flops = 0.0;
   EXPECT_THAT(refusal(deployment, {{"policy.slo_margin", 0.5}, {"policy.gpu_batch", std::int64_t{1}}}),
               HasSubstr("peak FLOP/s"));
@@ -236,6 +234,25 @@ TEST(Flexgen, Search_WhenNotOneRequestFits_ThenSaysWhatItTakes) {
   EXPECT_THAT(refusal(deployment, {}), HasSubstr("policy.host_memory: no placement of even one request"));
 }
 
+// The default model has grouped queries; the search places it as any other.
+TEST(Flexgen, Search_WhenQueriesAreGrouped_ThenTheCacheIsSmaller) {
+  // 28 heads of 256 for queries and 4 for keys: a seventh of the cache, and 2 * 2 * 7168 * 6144 numbers less in a
+  // layer.
+  const WatchingModel model;
+  Deployment deployment = opt_30b(model);
+  const auto block = [&] {
+    const Layout layout = flexgen().layout(deployment, oracle::policy_settings(flexgen(), {}));
+    return layout.chosen.get<std::int64_t>("policy.gpu_batch") * layout.chosen.get<std::int64_t>("policy.batches");
+  };
+  const std::int64_t all_heads = block();
+  deployment.kv_width = 1024;
+  deployment.block_bytes = Bytes(22'020'096 / 7);
+  const Bytes fewer{2 * 2 * 7168 * 6144};
+  deployment.layer_weights -= fewer;
+  deployment.weights -= 48 * fewer;
+  EXPECT_GT(block(), 4 * all_heads);
+}
+
 // With the published constants the search is the published one over this GPU's and host's memory.
 TEST(Flexgen, Search_WithPublishedConstants) {
   const WatchingModel model;
@@ -247,8 +264,9 @@ TEST(Flexgen, Search_WithPublishedConstants) {
   hardware.gpu_memory = 15.25e9;
   hardware.cpu_memory = 208e9;
   hardware.disk_memory = 0.0;
-  const auto found = flexgen_search({.layers = 48, .hidden = 7168, .ffn = 28'672, .heads = 56},
-                                    {.prompt = 512, .generated = 32}, hardware);
+  const auto found =
+      flexgen_search({.layers = 48, .hidden = 7168, .ffn = 28'672, .heads = 56, .query = 7168, .kv = 7168},
+                     {.prompt = 512, .generated = 32}, hardware);
   ASSERT_TRUE(found);
   EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.gpu_batch"), found->policy.gpu_batch);
   EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.batches"), found->policy.batches);
@@ -286,7 +304,7 @@ TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
   deployment.weights = Bytes(2 * 98'304 + 1000);
   deployment.memory = Bytes(1'000'000);
   deployment.block_bytes = Bytes(8192);
-  deployment.hidden = deployment.kv_width = 64;
+  deployment.hidden = deployment.query_width = deployment.kv_width = 64;
   deployment.ffn = 256;
   deployment.heads = 4;
   deployment.host_memory = Bytes(3'000'000);
@@ -312,8 +330,8 @@ TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
       hardware.gemm_decode = b * 98'304.0 / ((1000 + 403 * b) * 1e-9);
       return hardware;
     };
-    const auto found =
-        flexgen_search({.layers = 2, .hidden = 64, .ffn = 256, .heads = 4}, {.prompt = 32, .generated = 8}, of);
+    const auto found = flexgen_search({.layers = 2, .hidden = 64, .ffn = 256, .heads = 4, .query = 64, .kv = 64},
+                                      {.prompt = 32, .generated = 8}, of);
     ASSERT_TRUE(found);
     EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.gpu_batch"), found->policy.gpu_batch);
     EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.batches"), found->policy.batches);
