@@ -1,0 +1,159 @@
+// What is measured: one struct per kind of measurement. A plan is a list of them, a backend knows how to time each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+namespace spillway::calibrate {
+
+enum class Direction : std::uint8_t { h2d, d2h };
+enum class Traffic : std::uint8_t { none, h2d, d2h, both };
+enum class HostMemory : std::uint8_t { pinned, pageable, registered };
+enum class Number : std::uint8_t { bf16, fp16, fp8, fp32 };
+
+/// One copy of contiguous bytes by a DMA engine (hardware.md section 5, C1). Timed on the GPU, and by the host from
+/// the call to the return of a synchronisation.
+struct ContiguousCopy {
+  Direction direction = Direction::h2d;
+  HostMemory memory = HostMemory::pinned;
+  std::int64_t bytes = 0;
+};
+
+/// Both directions at once until the shorter one ends (C2); each direction's own time over the span in which both ran.
+struct DuplexCopy {
+  std::int64_t h2d_bytes = 0;  // of one copy; copies follow each other on both sides
+  std::int64_t d2h_bytes = 0;
+};
+
+enum class Mechanism : std::uint8_t {
+  many,     // a loop of asynchronous copies
+  batched,  // cudaMemcpyBatchAsync, from CUDA 12.8 on
+  gather,   // a kernel gathers into a buffer of the GPU, then one copy; or one copy, then a kernel scatters
+  kernel,   // SMs read and write host memory themselves
+};
+enum class Order : std::uint8_t { sequential, random };
+
+/// `blocks` blocks of a pinned pool, to or from a pool on the GPU (C3; with large pools C4).
+struct ScatteredCopy {
+  Direction direction = Direction::h2d;
+  Mechanism mechanism = Mechanism::many;
+  std::int64_t block_bytes = 0;
+  std::int64_t blocks = 0;
+  Order order = Order::random;
+  std::int64_t ctas = 0;        // thread blocks of `kernel`; 0 for the others
+  std::int64_t pool_bytes = 0;  // of host memory that the blocks are taken from
+};
+
+/// Every GPU of the machine copies at once (C5); the time of one GPU's copy, the mean over GPUs.
+struct AllGpusCopy {
+  Traffic traffic = Traffic::h2d;
+  std::int64_t bytes = 0;
+  std::int64_t gpus = 0;
+  std::int64_t numa_node = -1;  // that the host memory is on; -1: of each GPU's own
+};
+
+/// From one GPU to another (C6), directly or staged through the host where the two cannot reach each other.
+struct PeerCopy {
+  std::int64_t from = 0;
+  std::int64_t to = 1;
+  bool duplex = false;  // while the other direction is busy too
+  std::int64_t bytes = 0;
+};
+
+/// y[m][n] = x[m][k] w[n][k] by cuBLASLt, its first heuristic choice (G1); `best_of` > 1 times that many choices and
+/// keeps the fastest, which engines do not do.
+struct Gemm {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  Number number = Number::bf16;
+  std::int64_t best_of = 1;
+};
+
+struct Heads {
+  std::int64_t query = 32;
+  std::int64_t kv = 8;
+  std::int64_t size = 128;
+};
+
+/// One new token behind `context` tokens in each sequence; KV in pages of 16 tokens (A1).
+struct DecodeAttention {
+  Heads heads{};
+  std::int64_t batch = 0;
+  std::int64_t context = 0;
+  /// The longest sequence has `skew` times the mean, the others share the rest evenly; 1: all equal (A3).
+  double skew = 1.0;
+};
+
+/// `new_tokens` queries behind `context` tokens in each sequence (A2).
+struct PrefillAttention {
+  Heads heads{};
+  std::int64_t batch = 1;
+  std::int64_t new_tokens = 0;
+  std::int64_t context = 0;
+};
+
+/// A prefill chunk and decodes in one call (A3).
+struct MixedAttention {
+  Heads heads{};
+  std::int64_t chunk = 0;
+  std::int64_t chunk_context = 0;
+  std::int64_t decodes = 0;
+  std::int64_t decode_context = 0;
+};
+
+/// What runs beside copies (I1).
+using Compute = std::variant<Gemm, DecodeAttention>;
+
+/// Compute and copies, each alone and both at once; the slowdown of either is theirs to divide (I1).
+struct Interference {
+  Compute compute{};
+  Traffic traffic = Traffic::h2d;
+  bool by_kernel = false;  // SMs copy instead of the DMA engines
+  std::int64_t copy_bytes = 0;
+};
+
+enum class LaunchKind : std::uint8_t {
+  kernel,       // one empty kernel behind another on a stream
+  graph,        // a graph of `nodes` empty kernels
+  synchronise,  // host: record an event and wait for it, the stream being empty
+  host_gap,     // from the end of a graph to the start of the next, which the host launches after waiting
+};
+struct Launch {
+  LaunchKind kind = LaunchKind::kernel;
+  std::int64_t nodes = 1;
+};
+
+enum class ElementwiseKind : std::uint8_t { rms_norm, silu_mul, rope, copy };
+/// A kernel that only moves data (E1), over bf16 rows of `width`.
+struct Elementwise {
+  ElementwiseKind kind = ElementwiseKind::rms_norm;
+  std::int64_t tokens = 0;
+  std::int64_t width = 0;
+};
+
+enum class StreamKind : std::uint8_t { triad, read };
+/// Host DRAM bandwidth (H1).
+struct HostStream {
+  StreamKind kind = StreamKind::triad;
+  std::int64_t threads = 1;
+  std::int64_t numa_node = -1;     // of the memory; -1: where the threads run
+  bool pinned = false;             // page-locked by CUDA
+  Traffic copies = Traffic::none;  // that run meanwhile
+};
+
+/// Decode attention on the CPU over a KV cache in host memory (H2).
+struct HostAttention {
+  Number number = Number::bf16;  // of the cache; arithmetic is fp32
+  std::int64_t threads = 1;
+  Heads heads{};
+  std::int64_t batch = 0;
+  std::int64_t context = 0;
+};
+
+using Point =
+    std::variant<ContiguousCopy, DuplexCopy, ScatteredCopy, AllGpusCopy, PeerCopy, Gemm, DecodeAttention,
+                 PrefillAttention, MixedAttention, Interference, Launch, Elementwise, HostStream, HostAttention>;
+
+}  // namespace spillway::calibrate
