@@ -27,6 +27,7 @@
 
 #include "policies/parts/admission.hpp"
 #include "policies/parts/flexgen_cost_model.hpp"
+#include "policies/parts/host_memory.hpp"
 #include "policies/parts/paged_space.hpp"
 #include "policies/parts/refusals.hpp"
 #include "policies/parts/zigzag_rule.hpp"
@@ -140,11 +141,6 @@ double gpu_memory(const Deployment& deployment) {
   return std::min(memory, bytes_of(deployment.weights) + bytes_of(deployment.gpu_kv));
 }
 
-std::optional<Bytes> host_memory(const Deployment& deployment, const Settings& settings) {
-  if (settings.has("policy.host_memory")) return settings.get<Bytes>("policy.host_memory");
-  return deployment.host_memory;
-}
-
 std::string gpu_key(const Deployment& deployment) { return deployment.gpu_kv_given ? "memory.gpu_kv" : "hardware"; }
 
 [[noreturn]] void refuse_unknown_host(const std::string& what, const std::string& key) {
@@ -236,7 +232,7 @@ class Probe {
 /// What the search may use; its memory is what is left beside what no layer owns.
 FlexgenHardware search_hardware(const Deployment& deployment, const Settings& settings, const FlexgenModel& model,
                                 std::int64_t gpu_batch) {
-  const std::optional<Bytes> host = host_memory(deployment, settings);
+  const std::optional<Bytes> host = host_memory(deployment, settings, "policy.host_memory");
   if (!host) refuse_unknown_host("FlexGen's policy search must know the host's memory", "policy.host_memory");
   const bool cpu_attention = settings.get<bool>("policy.cpu_attention");
   const bool published = settings.get<std::string>("policy.constants") == "published";
@@ -514,7 +510,7 @@ void check_gpu(const Deployment& deployment, const Settings& settings, const Nee
 }
 
 void check_host(const Deployment& deployment, const Settings& settings, const Needs& needs) {
-  const std::optional<Bytes> memory = host_memory(deployment, settings);
+  const std::optional<Bytes> memory = host_memory(deployment, settings, "policy.host_memory");
   if (!memory || needs.host() <= bytes_of(*memory)) return;
   throw ConfigError(
       fmt::format("weights {:.3f} GB + KV {:.3f} GB + hidden states {:.3f} GB = {:.3f} GB do not fit the {:.3f} GB of "
@@ -522,8 +518,9 @@ void check_host(const Deployment& deployment, const Settings& settings, const Ne
                   gigabytes(needs.host_weights()), gigabytes(needs.host_cache()), gigabytes(needs.host_hidden()),
                   gigabytes(needs.host()), gigabytes(bytes_of(*memory))),
       "policy.host_memory",
-      "lower policy.gpu_batch, policy.batches or the shares on the host, choose a server with more DRAM, or set "
-      "policy.host_memory for a host that has more");
+      "lower policy.gpu_batch, policy.batches or the shares on the host, raise policy.host_memory if it is set, or "
+      "choose "
+      "a server with more DRAM");
 }
 
 Layout layout(const Deployment& deployment, const Settings& settings) {
@@ -678,7 +675,9 @@ std::vector<Parameter> parameters() {
        .default_value = "",
        .minimum = 1.0,
        .maximum = 1e15,
-       .doc = "Host memory that weights, KV and hidden states may take; default: the host's DRAM, where it is known",
+       .doc = "Host memory that weights, KV and hidden states of one GPU may take, at most what the host has; default: "
+              "all "
+              "that it has for each GPU, where that is known",
        .source = "FlexGen, experimental/cost_model.py: --cpu-mem"}};
 }
 

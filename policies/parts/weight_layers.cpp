@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "policies/parts/host_memory.hpp"
+
 namespace spillway {
 namespace {
 
@@ -39,12 +41,8 @@ WeightRoom::WeightRoom(const Deployment& deployment, const Settings& settings, b
               .double_buffer = double_buffer},
       block_bytes_(deployment.block_bytes),
       block_tokens_(deployment.block_tokens),
-      host_memory_(deployment.host_memory) {
+      host_memory_(host_memory(deployment, settings, "policy.host_memory")) {
   if (deployment.gpu_kv_given) given_kv_ = deployment.gpu_kv;
-  if (settings.has("policy.host_memory")) {
-    const Bytes given = settings.get<Bytes>("policy.host_memory");
-    host_memory_ = host_memory_ ? std::min(given, *host_memory_) : given;
-  }
   while (smallest_ <= layers() && host_memory_ && host(smallest_) > *host_memory_) ++smallest_;
   if (smallest_ > layers()) smallest_ = kAllResident;
 }

@@ -185,13 +185,17 @@ TEST(Flexgen, Layout_OfThePublishedPolicy) {
 TEST(Flexgen, Layout_WhenItDoesNotFit_ThenTheArithmeticIsInTheError) {
   const WatchingModel model;
   Deployment deployment = opt_30b(model);
-  deployment.host_memory = Bytes(68'719'476'736);
-  EXPECT_THAT(
-      refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32)),
-      HasSubstr("policy.host_memory: weights 47.352 GB + KV 107.810 GB + hidden states 1.057 GB = 156.219 GB do "
-                "not fit the 68.719 GB of the host"));
-  EXPECT_EQ(refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32, {{"policy.host_memory", Bytes(208'000'000'000)}})),
-            "accepted");
+  EXPECT_EQ(refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32)), "accepted");
+  const auto too_much = HasSubstr(
+      "policy.host_memory: weights 47.352 GB + KV 107.810 GB + hidden states 1.057 GB = 156.219 GB do not fit the "
+      "68.719 GB of the host");
+  const Bytes limit{68'719'476'736};
+  EXPECT_THAT(refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32, {{"policy.host_memory", limit}})), too_much);
+  deployment.host_memory = limit;
+  EXPECT_THAT(refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32)), too_much);
+  // A setting does not give the host what it has not.
+  EXPECT_THAT(refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32, {{"policy.host_memory", Bytes(208'000'000'000)}})),
+              too_much);
   // 59.190 + 0.75 - 29.595, 2 * 0.616562688, half of 107.810, and 1.057 with a single micro-batch's share of nothing.
   EXPECT_THAT(refusal(deployment, placed(48, 3, 0.5, 0.5, 0, 512, 32)),
               HasSubstr("hardware: weights 30.345 GB + two layers' weights from the host 1.233 GB + KV 53.905 GB + KV "
