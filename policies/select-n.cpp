@@ -87,7 +87,7 @@ struct Slo {
 class Analyser {
  public:
   Analyser(const Deployment& deployment, const Settings& settings, const WeightRoom& room)
-      : model_(*deployment.model),
+      : model_(deployment.planner()),
         layers_(deployment.layers),
         transfer_(weight_copy(deployment)),
         kind_(settings.get<std::string>("policy.record") == "paper" ? RecordKind::paper : RecordKind::exact),

@@ -15,7 +15,8 @@ namespace spillway {
 
 /// What one GPU and its host offer to a model, before a run: what a policy lays state out in. All sizes are per GPU.
 struct Deployment {
-  const ExecutionModel* model = nullptr;  // valid for the whole run
+  const ExecutionModel* model = nullptr;     // valid for the whole run
+  const ExecutionModel* planning = nullptr;  // the same times, for what may never run; null: `model`
   std::int32_t layers = 0;
   Bytes memory{};         // what weights and KV may take together; 0: the profile leaves it open
   Bytes weights{};        // all of them
@@ -35,6 +36,9 @@ struct Deployment {
   std::int64_t gpus = 1;                            // of the server, which share its bus
   Tokens positions{};                               // the longest sequence of the model; 0: no limit is known
   Settings chosen{};                                // Layout::chosen, once there is a layout
+
+  /// Asked for a shape that may never run, it does not say that the run had it (ExecutionModel::range_uses).
+  [[nodiscard]] const ExecutionModel& planner() const { return planning != nullptr ? *planning : *model; }
 };
 
 /// How a policy that streams layers uses memory.

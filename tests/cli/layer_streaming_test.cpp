@@ -13,6 +13,7 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class LayerStreaming : public CliTest {
  protected:
@@ -56,6 +57,16 @@ TEST_F(LayerStreaming, TheTableHasALineForLayersAndOneForStreaming) {
                              "workload.trace=sharegpt", "workload.output_tokens=4"});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("\nLayers "), HasSubstr("\nStreaming "), HasSubstr("on the host")));
+}
+
+// Select-N's record is filled with batches far beyond what was measured; the run itself has 20 prompts of 100 tokens,
+// so at most 2,000 in a batch, and only the vocabulary of the model leaves the range.
+TEST_F(LayerStreaming, TheRangeIsThatOfTheRunNotOfItsPlanning) {
+  const auto run = spillway({"run", "policy=select-n", "policy.slo_margin=0.1", "hardware=h100-80gb-sxm",
+                             "workload.requests=20", "workload.input_tokens=100", "workload.output_tokens=20"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("of gemm calls had n up to 128256"), Not(HasSubstr("of gemm calls had m up to")),
+                             Not(HasSubstr("decode attention calls had"))));
 }
 
 TEST_F(LayerStreaming, WhatCannotBeIsRefusedWithItsArithmetic) {
