@@ -38,12 +38,13 @@ struct HostHooks {
   /// Page-locked memory of at least `bytes`, aligned to 64. Called on a thread that is bound to the NUMA node which the
   /// memory should lie on, from several such threads at once, and given back from any thread.
   std::function<HostBuffer(std::int64_t bytes)> page_locked;
-  /// Copies of the directions of `traffic`, which is not Traffic::none. Called once per case.
-  std::function<std::unique_ptr<BackgroundCopies>(Traffic traffic)> copies;
+  /// Copies of `bytes` each in the directions of `traffic`, which is not Traffic::none. Called once per case.
+  std::function<std::unique_ptr<BackgroundCopies>(Traffic traffic, std::int64_t bytes)> copies;
 };
 
-/// Times HostStream and HostAttention; every other point is Unsupported, with `gpu_reason` as the reason, which also is
-/// that of the facts. `seed` is that of the random data.
+/// Times HostStream, whose bytes are those that the program asks for (what a cache reads before it writes is not
+/// counted), and HostAttention; every other point is Unsupported, with `gpu_reason` as the reason, which also is that
+/// of the facts. `seed` is that of the random data.
 [[nodiscard]] std::unique_ptr<Backend> make_host_backend(std::uint64_t seed, HostHooks hooks = {},
                                                          std::string gpu_reason = "built without CUDA");
 

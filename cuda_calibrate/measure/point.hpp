@@ -137,11 +137,7 @@ struct Elementwise {
 };
 
 enum class StreamKind : std::uint8_t { triad, read };
-/// Of each array that one call goes over, three for triad and one for read; calls take turns over arrays that are
-/// larger than four times the last-level cache.
-inline constexpr std::int64_t kStreamArrayBytes = std::int64_t{256} << 20U;
-/// Host DRAM bandwidth (H1). Bytes of a call are those that the program asks for: triad reads two arrays and writes a
-/// third, and what a cache reads before it writes is not counted.
+/// Host DRAM bandwidth (H1).
 struct HostStream {
   StreamKind kind = StreamKind::triad;
   std::int64_t threads = 1;
