@@ -29,6 +29,7 @@ constexpr std::array<Weights, 8> kWeights{
     {{5248, 3456}, {7040, 4736}, {11392, 2944}, {2688, 9344}, {6784, 5504}, {9600, 6016}, {3712, 7296}, {15488, 3200}}};
 constexpr std::array<std::int64_t, 8> kTokens{72, 456, 920, 1832, 24, 3640, 208, 2744};
 
+constexpr std::int64_t kFewestTokens = 24;
 constexpr std::int64_t kPage = 4096;
 // What a stream takes behind a gate before the host's enqueuing waits for the GPU.
 constexpr std::int64_t kMostLaunches = 900;
@@ -46,10 +47,14 @@ std::int64_t odd_eights(double count) {
   return 8 * (2 * std::max<std::int64_t>(static_cast<std::int64_t>(count / 16.0), 1) + 1);
 }
 
-/// As many calls as come closest to `seconds`, 1 .. most.
+/// As many calls as come closest to `seconds`, 1 .. most; of fewer tokens where one alone takes more than twice that.
 Multiply lasting(const Scale& scale, Multiply one, double seconds, std::int64_t most) {
   one.calls = 1;
-  const double each = scale.multiply_seconds(one);
+  double each = scale.multiply_seconds(one);
+  while (each > 2.0 * seconds && one.m > kFewestTokens) {
+    one.m = odd_eights(real(one.m) / 1.5);
+    each = scale.multiply_seconds(one);
+  }
   one.calls = std::clamp<std::int64_t>(std::llround(seconds / each), 1, most);
   return one;
 }
@@ -73,7 +78,7 @@ void add_layer_swapping(const Scale& scale, std::vector<Experiment>& all) {
   constexpr std::array<Depth, 8> kDepths{{{9, 2}, {12, 5}, {18, 4}, {24, 9}, {30, 13}, {36, 7}, {40, 19}, {48, 25}}};
   std::size_t index = 0;
   // Of the copies that just keep up: a layer is away for (m + 1) max(in, out) + in, and needed after n - 1 others.
-  for (const double load : {0.5, 1.0, 2.0}) {
+  for (const double load : {0.35, 1.0, 2.0}) {
     for (const Depth& depth : kDepths) {
       constexpr double kLayerSeconds = 0.4e-3;
       const Multiply compute = lasting(scale, shape(index, index + index / 8), kLayerSeconds, 8);
@@ -96,7 +101,7 @@ Multiply with_tokens(const Scale& scale, Multiply compute, double seconds) {
   constexpr double kMostTokens = 12'000.0;
   Multiply best = compute;
   double nearest = HUGE_VAL;
-  for (double tokens = 24.0; tokens < kMostTokens; tokens *= 1.1) {
+  for (double tokens = real(kFewestTokens); tokens < kMostTokens; tokens *= 1.1) {
     compute.m = odd_eights(tokens);
     const double away = std::abs(std::log(scale.multiply_seconds(compute) / seconds));
     if (away >= nearest) continue;
