@@ -37,7 +37,7 @@ class Machine {
 };
 
 /// GPU `gpu` of this machine and its host, in builds with CUDA. `seed` is that of the random data. Throws DeviceError
-/// when there is no such GPU.
+/// when there is no such GPU, and Unsupported in builds without CUDA.
 [[nodiscard]] std::unique_ptr<Machine> make_machine(std::int64_t gpu, std::uint64_t seed);
 
 }  // namespace spillway::calibrate
