@@ -98,7 +98,7 @@ void add_layer_swapping(const Scale& scale, std::vector<Experiment>& all) {
 
 /// The tokens with which one layer computes for about so long.
 Multiply with_tokens(const Scale& scale, Multiply compute, double seconds) {
-  constexpr double kMostTokens = 12'000.0;
+  constexpr double kMostTokens = 8'000.0;
   Multiply best = compute;
   double nearest = HUGE_VAL;
   for (double tokens = real(kFewestTokens); tokens < kMostTokens; tokens *= 1.1) {
