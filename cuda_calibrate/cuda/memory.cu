@@ -1,5 +1,3 @@
-#include "cuda_calibrate/cuda/memory.hpp"
-
 #include <fmt/format.h>
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
@@ -9,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "cuda_calibrate/cuda/memory.hpp"
 #include "cuda_calibrate/host/host_facts.hpp"
 #include "cuda_calibrate/measure/backend.hpp"
 
