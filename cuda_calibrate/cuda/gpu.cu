@@ -76,27 +76,30 @@ DeviceMemory Gpu::random_memory(std::int64_t bytes, Number number) {
   use();
   DeviceMemory memory(bytes);
   const std::int64_t width = number == Number::fp8 ? 1 : number == Number::fp32 ? 4 : 2;
-  enqueue_fill(memory.data(), bytes / width, number, ++seed_, stream(StreamOf::compute));
+  enqueue_fill(memory.data(), bytes / width, number, next_seed(), stream(StreamOf::compute));
   check(cudaStreamSynchronize(stream(StreamOf::compute)), "cudaStreamSynchronize");
   return memory;
 }
 
 std::shared_ptr<HostBlock> Gpu::host_memory(HostMemory kind, std::int64_t bytes, std::int64_t numa_node) {
   use();
-  std::shared_ptr<HostBlock>& kept = kept_[static_cast<std::size_t>(kind)];
-  const bool idle = kept != nullptr && kept.use_count() == 1;
-  // A pool of 64 GiB is not held on to for the sake of 4 KiB.
-  if (idle && numa_node < 0 && kept->bytes() >= bytes && kept->bytes() <= std::max(4 * bytes, kGib)) return kept;
-  if (idle) kept.reset();
+  const bool keep = numa_node < 0 && bytes <= 2 * kGib;
+  auto& kept = kept_[static_cast<std::size_t>(kind)];
+  const auto idle = [](const std::shared_ptr<HostBlock>& block) { return block.use_count() == 1; };
+  const auto fits = [&](const std::shared_ptr<HostBlock>& block) { return idle(block) && block->bytes() >= bytes; };
+  if (keep) {
+    if (const auto found = std::find_if(kept.begin(), kept.end(), fits); found != kept.end()) return *found;
+  }
+  std::erase_if(kept, idle);
   // What follows is often a little larger.
   std::int64_t size = bytes;
-  if (numa_node < 0 && bytes < kGib) {
+  if (keep) {
     const auto rounded = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
-    if (rounded < available_bytes() / 4) size = rounded;
+    if (rounded < available_bytes() / 8) size = rounded;
   }
   auto block = std::make_shared<HostBlock>(kind, size, numa_node);
   fill(*block);
-  if (kept == nullptr && numa_node < 0) kept = block;
+  if (keep) kept.push_back(block);
   return block;
 }
 
@@ -144,7 +147,8 @@ std::vector<LaneTimes> run(Gate* gate, std::span<const Lane> lanes, std::span<co
       check(cudaEventRecord(states[i].start.get(), lanes[i].stream), "cudaEventRecord");
     }
     for (std::size_t i = 0; closed && i < lanes.size(); ++i) {
-      while (states[i].enqueued < std::min(counts[i], kMostBehindGate)) enqueue(i);
+      const std::int64_t most = std::max<std::int64_t>(1, kMostBehindGate / lanes[i].entries);
+      while (states[i].enqueued < std::min(counts[i], most)) enqueue(i);
     }
   }
   // The rest in turns, so that no lane runs dry while the host is busy with another one.

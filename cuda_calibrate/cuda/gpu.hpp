@@ -69,10 +69,12 @@ class Gpu {
   /// Waits until nothing is under way on the GPU.
   void finish() const;
 
+  /// Another one at each call.
+  [[nodiscard]] std::uint64_t next_seed() { return ++seed_; }
   /// Memory of this GPU with random numbers.
   [[nodiscard]] DeviceMemory random_memory(std::int64_t bytes, Number number = Number::bf16);
-  /// Host memory of at least `bytes` with random numbers. That of the last case that had enough is taken again once
-  /// nobody else has it: page-locking takes far longer than a measurement.
+  /// Host memory of at least `bytes` with random numbers. What earlier cases had is taken again where it fits, but not
+  /// held on to above 2 GiB: page-locking takes far longer than a measurement.
   [[nodiscard]] std::shared_ptr<HostBlock> host_memory(HostMemory kind, std::int64_t bytes,
                                                        std::int64_t numa_node = -1);
 
@@ -86,20 +88,21 @@ class Gpu {
   std::int64_t capability_ = 0;
   std::array<Stream, 3> streams_;
   Gate gate_;
-  std::array<std::shared_ptr<HostBlock>, 3> kept_;  // by HostMemory
+  std::array<std::vector<std::shared_ptr<HostBlock>>, 3> kept_;  // by HostMemory, of no NUMA node in particular
 };
 
 /// Operations that follow each other on one stream.
 struct Lane {
   Gpu* gpu = nullptr;
   cudaStream_t stream = nullptr;
-  std::function<void()> enqueue;  // the next one
+  std::function<void()> enqueue{};  // the next one
+  std::int64_t entries = 1;         // of the stream's queue that it takes: launches, copies, events
 };
 
 /// Runs counts[i] operations of lanes[i], all lanes at once, and returns when they have ended what their events say. Up
-/// to kMostBehindGate of each are enqueued before `gate` opens, the others while these run. Without a gate the first
-/// operation starts as soon as it is enqueued, and the times include what the host takes to enqueue. `most_marks` as of
-/// marks().
+/// to kMostBehindGate entries of each are enqueued before `gate` opens, the others while these run. Without a gate the
+/// first operation starts as soon as it is enqueued, and the times include what the host takes to enqueue. `most_marks`
+/// as of marks().
 [[nodiscard]] std::vector<LaneTimes> run(Gate* gate, std::span<const Lane> lanes, std::span<const std::int64_t> counts,
                                          std::int64_t most_marks);
 

@@ -29,6 +29,12 @@ void bind_to_node(std::byte* data, std::int64_t bytes, std::int64_t node) {
 
 }  // namespace
 
+std::string pci_bus_id(int index) {
+  std::array<char, 32> text{};
+  check(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), index), "cudaDeviceGetPCIBusId");
+  return text.data();
+}
+
 Stream make_stream() {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,9 @@
 #include "cuda_calibrate/measure/point.hpp"
 
 namespace spillway::calibrate::gpu {
+
+/// "0000:3b:00.0".
+[[nodiscard]] std::string pci_bus_id(int index);
 
 /// A handle of the CUDA runtime and the call that ends its life.
 template <typename Handle, cudaError_t (*kDestroy)(Handle)>

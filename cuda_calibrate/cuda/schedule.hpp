@@ -9,8 +9,8 @@
 
 namespace spillway::calibrate::gpu {
 
-/// Operations that are enqueued on one stream while it waits. A stream takes about a thousand before the host has to
-/// wait in turn; an operation may be two launches, and events lie between them.
+/// Launches and copies that are enqueued on one stream while it waits. A stream takes about a thousand before the host
+/// has to wait in turn, and events lie between them.
 inline constexpr std::int64_t kMostBehindGate = 400;
 /// Operations of one stream in one sample, those included that are enqueued after the gate has opened.
 inline constexpr std::int64_t kMostOperations = 20000;
