@@ -12,10 +12,10 @@ namespace spillway::calibrate::gpu {
 
 class AttentionOp : public ComputeOp {
  public:
-  /// Caches of several equal calls together are larger than four times the L2. Throws Unsupported for sizes of heads
-  /// other than 64 and 128, query heads that are no multiple of the KV heads, and numbers that the GPU does not
-  /// multiply.
-  AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequences, Number number);
+  /// `sets` equal calls have caches of their own and are taken in turns; 0: as many as are larger than four times the
+  /// L2 together. Throws Unsupported for sizes of heads other than 64 and 128, query heads that are no multiple of the
+  /// KV heads, and numbers that the GPU does not multiply.
+  AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequences, Number number, std::int64_t sets = 0);
   void enqueue(cudaStream_t stream) override;
   [[nodiscard]] std::string kernel() const override { return "spillway"; }
 

@@ -20,6 +20,15 @@ float number_of_fp16(std::uint16_t bits) {
   return sign * std::ldexp(fraction + 1024.0F, exponent - 25);
 }
 
+float number_of_fp8(std::uint8_t bits) {
+  const int exponent = bits >> 3U & 0xF;
+  const auto fraction = static_cast<float>(bits & 7U);
+  const float sign = (bits & 0x80U) != 0 ? -1.0F : 1.0F;
+  if ((bits & 0x7FU) == 0x7FU) return std::numeric_limits<float>::quiet_NaN();
+  if (exponent == 0) return sign * std::ldexp(fraction, -9);
+  return sign * std::ldexp(fraction + 8.0F, exponent - 10);
+}
+
 std::vector<float> reference_attention(const Heads& heads, const Sequences& sequences, const PageTable& table,
                                        std::span<const float> queries, std::span<const float> keys,
                                        std::span<const float> values) {

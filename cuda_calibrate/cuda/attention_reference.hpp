@@ -10,9 +10,10 @@
 
 namespace spillway::calibrate::gpu {
 
-/// The number that 16 bits stand for; infinities and NaN as well.
+/// The number that these bits stand for; infinities, which fp8 (e4m3) does not have, and NaN as well.
 [[nodiscard]] float number_of_bf16(std::uint16_t bits);
 [[nodiscard]] float number_of_fp16(std::uint16_t bits);
+[[nodiscard]] float number_of_fp8(std::uint8_t bits);
 
 /// queries [token][query head][size], the tokens of all sequences behind each other; keys and values
 /// [page][KV head][kPageSize][size]. Query head h reads KV head h / (query / kv); scores are divided by sqrt(size); a

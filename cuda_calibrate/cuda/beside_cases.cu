@@ -195,7 +195,10 @@ HostHooks host_hooks(Gpu& gpu) {
     // Not by cudaHostAlloc: this thread touches the pages first, so they come from its node.
     auto block = std::make_shared<HostBlock>(HostMemory::registered, bytes);
     std::byte* data = block->data();
-    return HostBuffer(data, [block = std::move(block)](std::byte*) mutable { block.reset(); });
+    return HostBuffer(data, [block = std::move(block), index = gpu.index()](std::byte*) mutable {
+      (void)cudaSetDevice(index);  // of the thread that gives it back
+      block.reset();
+    });
   };
   hooks.copies = [&gpu](Traffic traffic, std::int64_t bytes) {
     gpu.use();

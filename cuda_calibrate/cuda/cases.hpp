@@ -50,6 +50,14 @@ class ComputeOp {
   [[nodiscard]] virtual std::string kernel() const = 0;
 };
 [[nodiscard]] std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const Gemm& point);
+/// One call and what it read and wrote: the weights are at the front of theirs. The memory is the operation's.
+struct GemmCheck {
+  std::unique_ptr<ComputeOp> op;
+  const DeviceMemory* weights = nullptr;
+  const DeviceMemory* x = nullptr;
+  const DeviceMemory* y = nullptr;
+};
+[[nodiscard]] GemmCheck run_gemm(Gpu& gpu, const Gemm& point);
 [[nodiscard]] std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const DecodeAttention& point);
 [[nodiscard]] std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const PrefillAttention& point);
 [[nodiscard]] std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const MixedAttention& point);

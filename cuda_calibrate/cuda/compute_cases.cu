@@ -80,7 +80,7 @@ class ElementwiseOp : public ComputeOp {
 
 }  // namespace
 
-AttentionOp::AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequences, Number number)
+AttentionOp::AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequences, Number number, std::int64_t sets)
     : number_(number), size_(heads.size), sequences_(static_cast<std::int64_t>(sequences.kv_tokens.size())) {
   if (number != Number::bf16 && number != Number::fp16) throw Unsupported("attention is measured in bf16 and fp16");
   gpu.need(number);
@@ -92,7 +92,7 @@ AttentionOp::AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequence
   }
   const std::int64_t page_bytes = heads.kv * kPageSize * heads.size * 2;
   const std::int64_t set_pages = static_cast<std::int64_t>(page_table(sequences.kv_tokens, 1, 0).pages.size());
-  sets_ = rotation(2 * set_pages * page_bytes, gpu.l2_bytes());
+  sets_ = sets > 0 ? sets : rotation(2 * set_pages * page_bytes, gpu.l2_bytes());
   // First what is large, so that too little memory shows at once.
   keys_ = gpu.random_memory(sets_ * set_pages * page_bytes, number);
   values_ = gpu.random_memory(sets_ * set_pages * page_bytes, number);

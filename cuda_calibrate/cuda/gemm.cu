@@ -54,6 +54,11 @@ class GemmOp : public ComputeOp {
   void enqueue(cudaStream_t stream) override { enqueue(algorithms_.front(), stream); }
   [[nodiscard]] std::string kernel() const override { return "cublaslt"; }
 
+  /// The first call reads the first of the weights.
+  [[nodiscard]] const DeviceMemory& weights() const { return weights_; }
+  [[nodiscard]] const DeviceMemory& x() const { return x_; }
+  [[nodiscard]] const DeviceMemory& y() const { return y_; }
+
  private:
   static constexpr std::int64_t kWorkspace = std::int64_t{32} << 20;
 
@@ -155,5 +160,14 @@ class GemmOp : public ComputeOp {
 }  // namespace
 
 std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const Gemm& point) { return std::make_unique<GemmOp>(gpu, point); }
+
+GemmCheck run_gemm(Gpu& gpu, const Gemm& point) {
+  auto op = std::make_unique<GemmOp>(gpu, point);
+  op->enqueue(gpu.stream(StreamOf::compute));
+  gpu.finish();
+  GemmCheck one{nullptr, &op->weights(), &op->x(), &op->y()};
+  one.op = std::move(op);
+  return one;
+}
 
 }  // namespace spillway::calibrate::gpu

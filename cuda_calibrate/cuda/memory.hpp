@@ -67,13 +67,23 @@ class DeviceMemory {
   std::int64_t bytes_ = 0;
 };
 
-/// A copy of the numbers in memory of the current GPU.
+/// A copy of the numbers in memory of the current GPU; of at least one byte.
 template <typename T>
 [[nodiscard]] DeviceMemory uploaded(const std::vector<T>& numbers) {
   const auto bytes = static_cast<std::int64_t>(numbers.size() * sizeof(T));
   DeviceMemory memory(bytes > 0 ? bytes : 1);
+  if (numbers.empty()) return memory;
   check(cudaMemcpy(memory.data(), numbers.data(), numbers.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
   return memory;
+}
+
+/// The first `count` numbers of memory of the current GPU, or all of them.
+template <typename T>
+[[nodiscard]] std::vector<T> downloaded(const DeviceMemory& memory, std::int64_t count = -1) {
+  std::vector<T> numbers(count < 0 ? static_cast<std::size_t>(memory.bytes()) / sizeof(T)
+                                   : static_cast<std::size_t>(count));
+  check(cudaMemcpy(numbers.data(), memory.data(), numbers.size() * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  return numbers;
 }
 
 /// Host memory, every page of it present. Page-locked kinds are so for every GPU and visible to kernels.
