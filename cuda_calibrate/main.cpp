@@ -1,0 +1,19 @@
+// cuda_calibrate: measures a GPU and its host.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <ctime>
+
+#include "cuda_calibrate/measure/cli.hpp"
+#include "sim/cli/interrupt.hpp"
+
+int main(int argc, char** argv) {
+  using namespace spillway;
+  const calibrate::Environment environment{
+      calibrate::make_backend,
+      [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); },
+      [] { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); },
+      []() -> const std::atomic<bool>& { return cli::stop_on_interrupt(); }};
+  return calibrate::tool_main(argc, argv, environment, {});
+}

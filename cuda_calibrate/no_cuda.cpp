@@ -1,0 +1,9 @@
+// The machine as a build without CUDA sees it.
+#include "cuda_calibrate/host/host_backend.hpp"
+#include "cuda_calibrate/measure/backend.hpp"
+
+namespace spillway::calibrate {
+
+std::unique_ptr<Backend> make_backend(std::int64_t /*gpu*/, std::uint64_t seed) { return make_host_backend(seed); }
+
+}  // namespace spillway::calibrate
