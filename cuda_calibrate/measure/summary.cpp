@@ -8,7 +8,6 @@
 
 #include "cuda_calibrate/measure/rows.hpp"
 #include "sim/printable.hpp"
-#include "sim/text.hpp"
 
 namespace spillway::calibrate {
 namespace {
@@ -81,9 +80,9 @@ std::string machine_text(const MachineFacts& facts, std::int64_t gpu) {
   std::string text;
   for (const GpuFacts& one : facts.gpus) {
     if (one.index != gpu) continue;
-    text += fmt::format("GPU {} of {}: {}, {}, {} SMs, {} of L2, sm_{}\n", gpu, facts.gpus.size(), printable(one.name),
-                        format_bytes(Bytes(one.memory_bytes)), one.sm_count, format_bytes(Bytes(one.l2_bytes)),
-                        one.compute_capability);
+    text += fmt::format("GPU {} of {}: {}, {:.1f} GB, {} SMs, {} MiB of L2, sm_{}\n", gpu, facts.gpus.size(),
+                        printable(one.name), static_cast<double>(one.memory_bytes) * 1e-9, one.sm_count,
+                        one.l2_bytes >> 20, one.compute_capability);
   }
   if (facts.gpus.empty()) text += fmt::format("no GPU: {}\n", printable(facts.gpu_reason));
   const HostFacts& host = facts.host;
