@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cuda_calibrate/host/host_backend.hpp"
+#include "cuda_calibrate/host/line_floats.hpp"
 #include "cuda_calibrate/host/page_kernels.hpp"
 #include "cuda_calibrate/host/thread_team.hpp"
 
@@ -57,9 +58,9 @@ class CpuAttention {
   std::int64_t pages_ = 0;  // of an item
   std::int64_t caches_ = 1;
   std::int64_t next_ = 0;                // cache
-  std::vector<float> queries_;           // [item][query head of the group][head size]
-  std::vector<float> scaled_;            // the same over the root of the head size
-  std::vector<float> results_;           // as the queries
+  LineFloats queries_;                   // [item][query head of the group][head size]
+  LineFloats scaled_;                    // the same over the root of the head size
+  LineFloats results_;                   // as the queries
   std::vector<Crew> crews_;              // one for each thread
   std::vector<Part*> parts_;             // of all threads, by item
   std::vector<std::size_t> first_part_;  // of each item, and the end

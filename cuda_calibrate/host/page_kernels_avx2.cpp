@@ -93,20 +93,31 @@ SPILLWAY_AVX2 float weights(float* scores, std::int64_t tokens, float highest) {
   return sum_of(_mm256_add_ps(low, high));
 }
 
+constexpr auto kWidth = static_cast<std::size_t>(kLanes);
+
+/// `kVectors` vectors of the sums at a time: as many chains of additions.
+template <std::size_t kVectors>
+SPILLWAY_AVX2 void accumulate_some(const float* weights, const float* values, std::int64_t tokens, std::int64_t head,
+                                   __m256 scale, float* sums) {
+  __m256 parts[kVectors];
+  for (std::size_t v = 0; v < kVectors; ++v) parts[v] = _mm256_mul_ps(_mm256_loadu_ps(sums + v * kWidth), scale);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const __m256 weight = _mm256_broadcast_ss(weights + t);
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      parts[v] = _mm256_fmadd_ps(weight, _mm256_loadu_ps(values + t * head + v * kWidth), parts[v]);
+    }
+  }
+  for (std::size_t v = 0; v < kVectors; ++v) _mm256_storeu_ps(sums + v * kWidth, parts[v]);
+}
+
 SPILLWAY_AVX2 void accumulate(const float* weights, const float* values, std::int64_t tokens, std::int64_t head,
                               float scale, float* sums) {
   const __m256 scales = _mm256_set1_ps(scale);
-  for (std::int64_t i = 0; i < head; i += 2 * kLanes) {
-    __m256 a = _mm256_mul_ps(_mm256_loadu_ps(sums + i), scales);
-    __m256 b = _mm256_mul_ps(_mm256_loadu_ps(sums + i + kLanes), scales);
-    for (std::int64_t t = 0; t < tokens; ++t) {
-      const __m256 weight = _mm256_broadcast_ss(weights + t);
-      a = _mm256_fmadd_ps(weight, _mm256_loadu_ps(values + t * head + i), a);
-      b = _mm256_fmadd_ps(weight, _mm256_loadu_ps(values + t * head + i + kLanes), b);
-    }
-    _mm256_storeu_ps(sums + i, a);
-    _mm256_storeu_ps(sums + i + kLanes, b);
+  std::int64_t i = 0;
+  for (; i + 8 * kLanes <= head; i += 8 * kLanes) {
+    accumulate_some<8>(weights, values + i, tokens, head, scales, sums + i);
   }
+  for (; i < head; i += 2 * kLanes) accumulate_some<2>(weights, values + i, tokens, head, scales, sums + i);
 }
 
 }  // namespace

@@ -109,20 +109,34 @@ SPILLWAY_AVX512 float weights(float* scores, std::int64_t tokens, float highest)
   return sum_of(all);
 }
 
+constexpr auto kWidth = static_cast<std::size_t>(kLanes);
+
+/// `kVectors` vectors of the sums at a time: as many chains of additions.
+template <std::size_t kVectors>
+SPILLWAY_AVX512 void accumulate_some(const float* weights, const float* values, std::int64_t tokens, std::int64_t head,
+                                     __m512 scale, float* sums) {
+  __m512 parts[kVectors];
+  for (std::size_t v = 0; v < kVectors; ++v) parts[v] = _mm512_mul_ps(_mm512_loadu_ps(sums + v * kWidth), scale);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const __m512 weight = _mm512_set1_ps(weights[t]);
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      parts[v] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(values + t * head + v * kWidth), parts[v]);
+    }
+  }
+  for (std::size_t v = 0; v < kVectors; ++v) _mm512_storeu_ps(sums + v * kWidth, parts[v]);
+}
+
 SPILLWAY_AVX512 void accumulate(const float* weights, const float* values, std::int64_t tokens, std::int64_t head,
                                 float scale, float* sums) {
   const __m512 scales = _mm512_set1_ps(scale);
-  for (std::int64_t i = 0; i < head; i += kLanes) {
-    __m512 a = _mm512_mul_ps(_mm512_loadu_ps(sums + i), scales);
-    __m512 b = _mm512_setzero_ps();  // two chains of additions
-    std::int64_t t = 0;
-    for (; t + 2 <= tokens; t += 2) {
-      a = _mm512_fmadd_ps(_mm512_set1_ps(weights[t]), _mm512_loadu_ps(values + t * head + i), a);
-      b = _mm512_fmadd_ps(_mm512_set1_ps(weights[t + 1]), _mm512_loadu_ps(values + (t + 1) * head + i), b);
-    }
-    if (t < tokens) a = _mm512_fmadd_ps(_mm512_set1_ps(weights[t]), _mm512_loadu_ps(values + t * head + i), a);
-    _mm512_storeu_ps(sums + i, _mm512_add_ps(a, b));
+  std::int64_t i = 0;
+  for (; i + 8 * kLanes <= head; i += 8 * kLanes) {
+    accumulate_some<8>(weights, values + i, tokens, head, scales, sums + i);
   }
+  for (; i + 4 * kLanes <= head; i += 4 * kLanes) {
+    accumulate_some<4>(weights, values + i, tokens, head, scales, sums + i);
+  }
+  for (; i < head; i += kLanes) accumulate_some<1>(weights, values + i, tokens, head, scales, sums + i);
 }
 
 }  // namespace
