@@ -150,13 +150,19 @@ class ArrivalPlaces final : public Places {
   std::vector<std::int32_t> arrived_;
 };
 
-/// Copies into one slot, all of which the only layer waits for.
+/// Copies that take slots in turns, and all of which the only layer waits for.
 class PagePlaces final : public Places {
  public:
-  void issued(std::int32_t number, Operation& /*copy*/) override { last_ = number; }
+  explicit PagePlaces(std::int32_t slots) : slots_(slots) {}
+  void issued(std::int32_t number, Operation& copy) override {
+    copy_of(copy).gpu_slot = copy_of(copy).host_slot = next_++ % slots_;
+    last_ = number;
+  }
   void computes(std::int32_t /*number*/, Operation& compute) override { wait_for(compute, last_); }
 
  private:
+  std::int32_t slots_;
+  std::int32_t next_ = 0;
   std::int32_t last_ = kNone;
 };
 
@@ -298,7 +304,7 @@ class Recorder final : public LayerRule, public CopySink {
     add(std::move(compute), {{}, work.compute});
     if (work.attention.batch == 0) return;
     Operation attention{.stream = Stream::cpu,
-                        .work = AttentionWork{.attention = work.attention, .host_slot = step.layer % kAttentionBuffers},
+                        .work = AttentionWork{.attention = work.attention},
                         .layer = step.layer,
                         .sub_batch = step.sub_batch,
                         .waits = {compute_}};
@@ -384,13 +390,13 @@ Run run_of(const SwapIn& s, const StepTimes& times, Schedule& schedule) {
 
 Run run_of(const PageOut& s, const StepTimes& times, Schedule& schedule) {
   schedule.slot_bytes = s.blocks * s.block_bytes;
-  schedule.gpu_slots = schedule.host_slots = 1;
+  schedule.gpu_slots = schedule.host_slots = std::min(s.calls, kPageOutSlots);
   auto rule = std::make_unique<KvCopies>();
   for (std::int32_t call = 0; call < s.calls; ++call) rule->add(copy_of(Stream::d2h, schedule.slot_bytes, times.out));
   return {.sub_batches = {{.multiply = {.calls = 0}}},
           .copy = {.mechanism = s.mechanism, .blocks = s.blocks},
           .rule = std::move(rule),
-          .places = std::make_unique<PagePlaces>()};
+          .places = std::make_unique<PagePlaces>(schedule.gpu_slots)};
 }
 
 Run run_of(const CpuOverlap& s, const StepTimes& times, Schedule& /*schedule*/) {

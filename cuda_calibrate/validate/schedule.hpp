@@ -32,7 +32,6 @@ struct CopyWork {
 /// Queries to the host, attention on the CPU, output to the GPU; no part starts before the one ahead of it has ended.
 struct AttentionWork {
   HostAttention attention{};
-  std::int32_t host_slot = 0;  // whose KV
 };
 
 struct Operation {

@@ -221,8 +221,8 @@ void add_cpu_overlap(const Scale& scale, std::vector<Experiment>& all) {
     // The CPU works for the second sub-batch while the GPU has the first one's next layer, and the other way round.
     const auto attention = [&](double load, const Multiply& beside) {
       HostAttention call{.threads = scale.threads, .heads = one.heads, .batch = load > 0.0 ? one.batch : 0};
-      const double kv = std::min(load * scale.multiply_seconds(beside) * scale.attention_rate,
-                                 real(scale.host_bytes) / (2.0 * kAttentionBuffers));
+      const double kv =
+          std::min(load * scale.multiply_seconds(beside) * scale.attention_rate, real(scale.host_bytes) / 4.0);
       call.context = odd_eights(kv / (4.0 * real(one.heads.kv * one.heads.size * one.batch)));
       return call;
     };
@@ -312,13 +312,14 @@ Footprint footprint_of(const Experiment& experiment) {
                    return Footprint{bytes, bytes};
                  },
                  [](const PageOut& s) {
-                   return Footprint{s.block_bytes * s.blocks, s.block_bytes * s.blocks};
+                   const std::int64_t bytes = s.block_bytes * s.blocks * std::min(s.calls, kPageOutSlots);
+                   return Footprint{bytes, bytes};
                  },
                  [](const CpuOverlap& s) {
                    const std::int64_t moved = query_bytes(s.first_attention) + output_bytes(s.first_attention) +
                                               query_bytes(s.second_attention) + output_bytes(s.second_attention);
                    const std::int64_t kv = kv_bytes(s.first_attention) + kv_bytes(s.second_attention);
-                   return Footprint{moved, moved + kAttentionBuffers * kv};
+                   return Footprint{moved, moved + kv};
                  }},
       experiment);
 }

@@ -95,14 +95,15 @@ struct Setting {
 [[nodiscard]] std::int64_t query_bytes(const HostAttention& attention);
 [[nodiscard]] std::int64_t output_bytes(const HostAttention& attention);
 
-/// KV caches of a CPU attention experiment, which layers use in turn, so that no cache of the CPU holds one.
-inline constexpr std::int32_t kAttentionBuffers = 4;
+/// Sets of blocks that the calls of a page-out take in turns.
+inline constexpr std::int32_t kPageOutSlots = 4;
 
 struct Footprint {
   std::int64_t gpu_bytes = 0;
   std::int64_t host_bytes = 0;
 };
-/// What copies and streamed weights take; the operands of products come on top, below 2 GiB.
+/// What copies, streamed weights and the CPU's KV take. The operands of products come on top, below 2 GiB, and copies
+/// of a KV cache that the CPU's caches would hold.
 [[nodiscard]] Footprint footprint_of(const Experiment& experiment);
 
 /// The machine that settings are made for.

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "cuda_calibrate/validate/launches.hpp"
 #include "cuda_calibrate/validate/schedule.hpp"
 #include "policies/parts/weight_stream.hpp"
 #include "tests/unit/calibrate_schedule_interpreter.hpp"
@@ -304,6 +305,12 @@ TEST(ValidateSchedule, PageOut_CallsFollowEachOther) {
   EXPECT_EQ(simulated.schedule.slot_bytes, 7 * 4096);
   EXPECT_EQ(copy_work(simulated.schedule.operations.front()).mechanism, CopyMechanism::gather);
   EXPECT_EQ(copy_work(simulated.schedule.operations.front()).blocks, 7);
+  std::vector<std::int32_t> slots;  // of five calls in turns
+  const PageOut five{.blocks = 7, .block_bytes = 4096, .calls = 5};
+  for (const Operation& operation : simulate(five, times).schedule.operations) {
+    if (operation.stream == Stream::d2h) slots.push_back(copy_work(operation).host_slot);
+  }
+  EXPECT_THAT(slots, ElementsAre(0, 1, 2, 3, 0));
   expect_agreement(setting, times, "page-out");
 }
 
@@ -347,6 +354,26 @@ TEST(ValidateSchedule, Neo_TheNextLayerWaitsForItsOwnAttentionOnTheCpu) {
   EXPECT_THAT(operations[4].waits, ElementsAre(1)) << "not for the other sub-batch's";
   EXPECT_THAT(operations[6].waits, ElementsAre(3));
   EXPECT_EQ(simulated.schedule.ends.size(), 3U) << "the last compute, and the last CPU work of both";
+}
+
+TEST(ValidateLaunches, EventsForWhatIsWaitedFor) {
+  // Pensieve's pipeline of two layers: copies 0 and 1, of which layer 0 and layer 1 wait; the end waits for layer 1.
+  const SwapIn setting{.layers = 2, .pipelined = true, .compute = {.m = 1, .n = 1, .k = 1}, .block_bytes = 1};
+  const Simulated simulated = simulate(setting, {.compute = ns(10), .in = copy(5)});
+  ASSERT_EQ(simulated.schedule.operations[2].stream, Stream::compute);
+  EXPECT_THAT(waited_for(simulated.schedule), ElementsAre(true, true, false, true));
+}
+
+TEST(ValidateLaunches, Gate_HoldsAllButThousandsOfCopiesOneByOne) {
+  // 5 calls of 80 blocks are 400 copies.
+  const auto page_out = [](CopyMechanism mechanism, std::int32_t calls) {
+    return simulate(PageOut{.mechanism = mechanism, .blocks = 80, .block_bytes = 4096, .calls = calls},
+                    {.out = copy(1)})
+        .schedule;
+  };
+  EXPECT_TRUE(gated(page_out(CopyMechanism::many, 5), 400));
+  EXPECT_FALSE(gated(page_out(CopyMechanism::many, 6), 400));
+  EXPECT_TRUE(gated(page_out(CopyMechanism::gather, 6), 400));
 }
 
 }  // namespace

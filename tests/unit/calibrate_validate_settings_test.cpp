@@ -201,6 +201,10 @@ TEST(ValidateSizes, Footprints_ByHand) {
   footprint = footprint_of(SwapIn{.layers = 5, .blocks = 3, .block_bytes = 100});
   EXPECT_EQ(footprint.gpu_bytes, 1500);
   EXPECT_EQ(footprint.host_bytes, 1500);
+  // Four sets of 3 * 100 bytes for ten calls.
+  footprint = footprint_of(PageOut{.blocks = 3, .block_bytes = 100, .calls = 10});
+  EXPECT_EQ(footprint.gpu_bytes, 1200);
+  EXPECT_EQ(footprint.host_bytes, 1200);
 }
 
 // --- predictions
