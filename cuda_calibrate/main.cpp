@@ -5,6 +5,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "cuda_calibrate/cuda/self_test_command.hpp"
 #include "cuda_calibrate/measure/cli.hpp"
 #include "sim/cli/interrupt.hpp"
 
@@ -15,5 +16,5 @@ int main(int argc, char** argv) {
       [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); },
       [] { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); },
       []() -> const std::atomic<bool>& { return cli::stop_on_interrupt(); }};
-  return calibrate::tool_main(argc, argv, environment, {});
+  return calibrate::tool_main(argc, argv, environment, {calibrate::self_test_subcommand(calibrate::make_backend)});
 }
