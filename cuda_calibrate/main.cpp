@@ -6,6 +6,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "cuda_calibrate/cuda/self_test_command.hpp"
 #include "cuda_calibrate/measure/cli.hpp"
 #include "cuda_calibrate/validate/validate.hpp"
 #include "sim/cli/interrupt.hpp"
@@ -19,5 +20,7 @@ int main(int argc, char** argv) {
       []() -> const std::atomic<bool>& { return cli::stop_on_interrupt(); }};
   const calibrate::ValidateEnvironment validation{calibrate::make_machine, environment.utc, environment.interrupts,
                                                   fmt::format("{}", fmt::join(argv, argv + argc, " "))};
-  return calibrate::tool_main(argc, argv, environment, {calibrate::validate_subcommand(validation)});
+  return calibrate::tool_main(
+      argc, argv, environment,
+      {calibrate::validate_subcommand(validation), calibrate::self_test_subcommand(calibrate::make_backend)});
 }

@@ -5,6 +5,7 @@
 
 #include "cuda_calibrate/cuda/cases.hpp"
 #include "cuda_calibrate/cuda/gpu_facts.hpp"
+#include "cuda_calibrate/cuda/self_test.hpp"
 #include "cuda_calibrate/measure/backend.hpp"
 
 namespace spillway::calibrate {
@@ -74,6 +75,8 @@ class CudaBackend : public Backend {
                       point);
   }
 
+  void self_test() override { gpu::self_test(gpu_); }
+
  private:
   int count_;
   Gpu gpu_;
@@ -90,7 +93,7 @@ std::unique_ptr<Backend> make_backend(std::int64_t gpu, std::uint64_t seed) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
     const char* text = status == cudaSuccess ? "there is none" : cudaGetErrorString(status);
-    return make_host_backend(seed, {}, fmt::format("no GPU: cudaGetDeviceCount: {}", text));
+    return make_host_backend(seed, {}, fmt::format("cudaGetDeviceCount: {}", text));
   }
   if (gpu < 0 || gpu >= count) {
     throw DeviceError(fmt::format("there is no GPU {}: this machine has {}, the first being 0", gpu, count), false);

@@ -11,8 +11,7 @@
 #include "cuda_calibrate/cuda/kernels.hpp"
 #include "cuda_calibrate/cuda/self_test.hpp"
 
-namespace spillway::calibrate {
-namespace gpu {
+namespace spillway::calibrate::gpu {
 namespace {
 
 std::vector<float> numbers_in(const DeviceMemory& memory, std::int64_t count, Number number) {
@@ -166,25 +165,19 @@ void check_elementwise(Gpu& gpu) {
 }
 
 }  // namespace
-}  // namespace gpu
 
-void self_test(std::int64_t index, std::uint64_t seed) {
-  int count = 0;
-  gpu::check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-  if (index < 0 || index >= count)
-    throw DeviceError(fmt::format("there is no GPU {}: there are {}", index, count), false);
-  gpu::Gpu one(static_cast<int>(index), seed);
-  gpu::check_blocks(one);
-  gpu::check_elementwise(one);
+void self_test(Gpu& gpu) {
+  check_blocks(gpu);
+  check_elementwise(gpu);
   for (const Number number : {Number::fp16, Number::bf16, Number::fp8}) {
     try {
-      one.need(number);
+      gpu.need(number);
     } catch (const Unsupported&) {
       continue;
     }
-    gpu::check_gemm(one, number);
-    if (number != Number::fp8) gpu::check_attention(one, number);
+    check_gemm(gpu, number);
+    if (number != Number::fp8) check_attention(gpu, number);
   }
 }
 
-}  // namespace spillway::calibrate
+}  // namespace spillway::calibrate::gpu

@@ -1,13 +1,13 @@
 // Whether the kernels compute what they should on this GPU.
 #pragma once
 
-#include <cstdint>
+#include "cuda_calibrate/cuda/gpu.hpp"
 
-namespace spillway::calibrate {
+namespace spillway::calibrate::gpu {
 
-/// Small attention calls of every kind, block copies in both directions and GEMMs, in every number format that the GPU
-/// has, against their definitions computed by the CPU. A few seconds. Throws DeviceError with the first number that
-/// differs, and as make_backend does when there is no such GPU.
-void self_test(std::int64_t gpu, std::uint64_t seed);
+/// Small attention calls of every kind, block copies in both directions, elementwise kernels and GEMMs, in every number
+/// format that the GPU has, against their definitions computed by the CPU. A few seconds. Throws DeviceError with the
+/// first number that differs.
+void self_test(Gpu& gpu);
 
-}  // namespace spillway::calibrate
+}  // namespace spillway::calibrate::gpu
