@@ -32,7 +32,22 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Outcome outcome(const std::string& name, const Experiment& experiment, double predicted, double measured) {
-  return {.setting = {name, experiment}, .predicted = predicted, .measured = Spread{measured, measured, measured, 7}};
+  Outcome one;
+  one.setting.name = name;
+  one.setting.experiment = experiment;
+  one.predicted = predicted;
+  one.measured = Spread{measured, measured, measured, 7};
+  return one;
+}
+
+Outcome not_measured(const std::string& name, const Experiment& experiment, std::optional<double> predicted,
+                     const std::string& reason) {
+  Outcome one;
+  one.setting.name = name;
+  one.setting.experiment = experiment;
+  one.predicted = predicted;
+  one.reason = reason;
+  return one;
 }
 
 // --- the arithmetic
@@ -41,7 +56,7 @@ TEST(ValidateReport, Errors_OfEachExperimentAndOfAll) {
   // (a) +10% and -20%, (d) +2%; a second setting of (d) was not measured.
   std::vector<Outcome> outcomes{outcome("a01", LayerSwapping{}, 1.1, 1.0), outcome("a02", LayerSwapping{}, 0.8, 1.0),
                                 outcome("d01", PageOut{}, 2.04, 2.0)};
-  outcomes.push_back({.setting = {"d02", PageOut{}}, .predicted = 1.0, .reason = "no memory"});
+  outcomes.push_back(not_measured("d02", PageOut{}, 1.0, "no memory"));
   const std::vector<ErrorLine> lines = error_lines(outcomes);
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(lines[0].experiment, "a");
@@ -78,10 +93,10 @@ TEST(ValidateReport, Texts_SayPredictedMeasuredAndError) {
   report.gpu = "GPU X";
   report.notes = {"a note"};
   report.outcomes = {outcome("d01", PageOut{CopyMechanism::gather, 70, 20480, 3}, 0.0102, 0.01)};
-  report.outcomes.push_back({.setting = {"d02", PageOut{}}, .predicted = 1.0, .reason = "no memory"});
+  report.outcomes.push_back(not_measured("d02", PageOut{}, 1.0, "no memory"));
   EXPECT_EQ(line_of(report.outcomes[0]), "d01: predicted 10.20 ms, measured 10.00 ms, +2.0%");
   EXPECT_EQ(line_of(report.outcomes[1]), "d02: predicted 1000.00 ms, not measured: no memory");
-  EXPECT_EQ(line_of({.setting = {"e01", CpuOverlap{}}, .reason = "no host"}), "e01: not predicted: no host");
+  EXPECT_EQ(line_of(not_measured("e01", CpuOverlap{}, {}, "no host")), "e01: not predicted: no host");
   const std::string text = text_of(report);
   EXPECT_THAT(text, HasSubstr("profile my-gpu (0123456789ab), on GPU X\nnote: a note\n"));
   EXPECT_THAT(text, HasSubstr("d01      10.20 ms     10.00 ms    +2.0%  70 of 20 KiB by gather, 3 times\n"));
@@ -98,7 +113,7 @@ TEST(ValidateReport, Json_HasTheSame_AndNullForWhatWasNotMeasured) {
   ValidationReport report;
   report.profile = "my-gpu";
   report.outcomes = {outcome("d01", PageOut{}, 1.5, 2.0)};
-  report.outcomes.push_back({.setting = {"e01", CpuOverlap{}}, .reason = "no host"});
+  report.outcomes.push_back(not_measured("e01", CpuOverlap{}, {}, "no host"));
   const json document = json::parse(json_of(report).dump());
   EXPECT_EQ(document["kind"], "validation");
   EXPECT_EQ(document["goal"], json({{"median", 0.05}, {"p95", 0.15}, {"met", false}}));
