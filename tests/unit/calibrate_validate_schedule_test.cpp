@@ -41,6 +41,7 @@ std::vector<std::string> swap_starts(const Simulated& simulated, double until) {
     by_time[spans[i].start][out ? 0 : 1] = fmt::format("{}{}", out ? "out" : "in", operation.layer + 1);
   }
   std::vector<std::string> texts;
+  texts.reserve(by_time.size());
   for (const auto& [time, names] : by_time) {
     texts.push_back(
         fmt::format("{}: {}{}{}", time, names[0], names[0].empty() || names[1].empty() ? "" : ",", names[1]));
