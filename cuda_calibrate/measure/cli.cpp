@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -97,7 +98,8 @@ class ProgressPrinter {
   void show(const RunProgress& progress) {
     if (progress.section_ended) {
       clear();
-      fmt::print(stderr, "{}\n", section_text(*progress.result));
+      // What the machine cannot do at all stands in the table at the end.
+      if (progress.result->points_planned > 0) fmt::print(stderr, "{}\n", section_text(*progress.result));
     } else if (terminal_) {
       fmt::print(stderr, "\r{}\x1b[K", progress_text(progress));
       std::fflush(stderr);
@@ -229,6 +231,7 @@ ExitCode calibrate(const Arguments& arguments, const Environment& environment) {
   const std::unique_ptr<Backend> backend = backend_of(arguments, environment);
   MachineFacts facts = backend->facts();
   if (!arguments.assume.empty()) facts = assumed_facts(arguments.assume, facts.host);
+  if (arguments.resume) facts.host.available_bytes = memory_of_plan(arguments.out).value_or(facts.host.available_bytes);
   const Plan plan = make_plan(options, facts);
   if (!arguments.dry_run) return measure(arguments, environment, *backend, facts, plan);
   cli::print_result(arguments.json ? fmt::format("{}\n", plan_json(plan, facts, arguments.gpu).dump(2))

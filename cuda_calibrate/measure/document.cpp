@@ -302,6 +302,14 @@ std::int64_t resume_from(const std::string& path, Document& document) {
   return taken;
 }
 
+std::optional<std::int64_t> memory_of_plan(const std::string& path) {
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  const Json json = Json::parse(content_of(path), nullptr, false);
+  const auto at = Json::json_pointer("/provenance/host/available_bytes");
+  if (!json.is_object() || !json.contains(at) || !json.at(at).is_number_integer()) return std::nullopt;
+  return json.at(at).get<std::int64_t>();
+}
+
 void write_document(const std::string& path, const Document& document) {
   const std::string text = document.text();
   const std::string other = path + ".part";

@@ -66,6 +66,10 @@ void add_measurements(SectionResult& section, const Point& point, const Timings&
 /// sections were.
 std::int64_t resume_from(const std::string& path, Document& document);
 
+/// Free memory of the host when the run of the file at `path` began: what a run that goes on is planned by, as the same
+/// points must come out. Empty when there is no such file or it does not say so.
+[[nodiscard]] std::optional<std::int64_t> memory_of_plan(const std::string& path);
+
 /// Writes a file of another name beside it, then renames that. Throws ConfigError when it cannot be written.
 void write_document(const std::string& path, const Document& document);
 

@@ -102,9 +102,9 @@ class Planner {
   [[nodiscard]] Points pools() const {
     Points points;
     for (const std::int64_t gib : full() ? Counts{1, 4, 16, 64} : Counts{}) {
-      const ScatteredCopy point{Direction::h2d, Mechanism::many, 2 * kMib, 256, Order::random, 0, gib * kGib};
+      const ScatteredCopy point{Direction::h2d, Mechanism::many, 2 * kMib, 128, Order::random, 0, gib * kGib};
       // Pools of this size are what the section is about, so they may take half of what is free.
-      if (gib * kGib <= facts_.host.available_bytes / 2 && fits(512 * kMib, 0)) points.push_back(point);
+      if (gib * kGib <= facts_.host.available_bytes / 2 && fits(256 * kMib, 0)) points.push_back(point);
     }
     return points;
   }
@@ -229,7 +229,9 @@ class Planner {
     };
     for (const Heads& heads : kHeads) {
       if (quick()) {
-        for (const auto& [chunk, context] : {std::pair(128, 0), {512, 2048}, {2048, 0}, {2048, 16384}}) {
+        // Six of each: a fit without one of the four heads, by which its error is told, takes 16 rows.
+        for (const auto& [chunk, context] :
+             {std::pair(128, 0), {128, 2048}, {512, 2048}, {512, 16384}, {2048, 0}, {2048, 16384}}) {
           add(heads, 1, chunk, context);
         }
         continue;
@@ -337,20 +339,17 @@ class Planner {
       points.push_back(HostAttention{of, count, kHeads[0], batch, context});
     };
     const std::int64_t most = threads().back();
-    if (quick()) {
-      for (const std::int64_t count : distinct({1, most})) {
-        add(Number::bf16, count, 4, 1024);
-        add(Number::bf16, count, 16, 4096);
-      }
-      return points;
-    }
-    const auto shapes = {std::pair<std::int64_t, std::int64_t>(1, 8192), {8, 1024}, {32, 4096}};
-    for (const std::int64_t count : distinct({1, (most + 3) / 4, (most + 1) / 2, most})) {
+    const Counts counts = distinct(quick() ? Counts{1, most} : Counts{1, (most + 3) / 4, (most + 1) / 2, most});
+    std::vector<std::pair<std::int64_t, std::int64_t>> shapes{{1, 8192}, {8, 1024}, {32, 4096}};
+    if (quick()) shapes = {{1, 4096}, {4, 1024}, {16, 4096}};
+    // A fit takes five rows, whatever the CPU.
+    if (counts.size() == 1) shapes.insert(shapes.end(), {{2, 1024}, {8, 4096}});
+    for (const std::int64_t count : counts) {
       for (const auto& [batch, context] : shapes) add(Number::bf16, count, batch, context);
     }
     for (const Number of : full() ? std::vector{Number::fp16, Number::fp32} : std::vector<Number>{}) {
       for (const auto& [batch, context] : shapes) add(of, most, batch, context);
-      add(of, 1, 8, 1024);
+      if (most > 1) add(of, 1, 8, 1024);
     }
     return points;
   }
