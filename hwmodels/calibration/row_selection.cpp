@@ -113,13 +113,13 @@ void RowSelection::copy(RowSource& row, const CopyRow& one) {
   const auto memory = choice(row, "memory", {"pinned", "pageable", "registered"}, "pinned");
   const auto observed = choice(row, "observed", {"device", "host"}, "device");
   const auto order = choice(row, "order", {"random", "sequential"}, "random");
-  const auto ctas = count(row, "ctas", 0, 0);
+  const auto ctas = count(row, "ctas", 1, 0);
   const auto pool = count(row, "pool_bytes", 1, 1);
   const auto beside = count(row, "beside_bytes", 1, 0);
   const bool counts = good_counts(row, {"gpus"}) && good_counts(row, {"numa_node"}, 0);
   if (!memory || !observed || !order || !ctas || !pool || !beside || !counts) return;
   if (*memory != "pinned") {
-    return leave_out(fmt::format("copies from or to {} memory", *memory), "engines copy from and to pinned memory");
+    return leave_out(fmt::format("copies from and to {} memory", *memory), "engines copy from and to pinned memory");
   }
   if (*observed == "host") return leave_out("copies timed by the host", "the fits are of the GPU's times");
   if (row.has("gpus")) return leave_out("copies of all GPUs at once", "their limits belong to a server");
