@@ -298,7 +298,7 @@ TEST(CalibrateShapes, FarthestPointByDefinition) {
     }
   }
   EXPECT_TRUE(designed_shapes(0, most).empty());
-  EXPECT_EQ(designed_shapes(5, 128 * 128), (std::vector<WeightShape>{{128, 128}}));
+  EXPECT_EQ(designed_shapes(5, 16384), (std::vector<WeightShape>{{128, 128}}));
 }
 
 TEST(CalibrateCost, SpeedsByTheRule) {
