@@ -134,13 +134,6 @@ struct Device {
   }
 };
 
-/// Rows that a fit reads: those of ops that it knows, and of copies those between pinned memory and the GPU, by the
-/// GPU's own clock.
-bool is_read(const nlohmann::ordered_json& row) {
-  return hwmodels::op_named(row.at("op").get<std::string>()) && row.value("memory", "pinned") == "pinned" &&
-         row.value("observed", "device") == "device";
-}
-
 hwmodels::Measurements measured() {
   FakeBackend backend(fake_machine(1), [](const Point& point) { return std::visit(Device{}, point); });
   backend.kernel = "cudnn";
@@ -151,9 +144,6 @@ hwmodels::Measurements measured() {
   Document document = new_document(plan, backend.facts(), {"test", "2026-01-31T12:00:00Z", 1, 0}, false);
   FakeOutside outside(backend);
   EXPECT_EQ(run_plan(plan, backend, 0, document, outside.hooks).code, ExitCode::ok);
-  for (SectionResult& section : document.sections) {
-    std::erase_if(section.measurements, [](const auto& row) { return !is_read(row); });
-  }
   const std::string path = (std::filesystem::path(testing::TempDir()) / "calibrate_synthetic.json").string();
   write_document(path, document);
   const std::vector<hwmodels::MeasurementInput> inputs{{path, {}}};
