@@ -216,27 +216,38 @@ void RowSelection::choose_formats() {
   }
 }
 
-/// Of each direction the number of thread blocks that is fastest in the cases which all of them were measured in, by
-/// the mean of log times; the fewest among equals.
+/// Of each direction the number of thread blocks that is fastest, by the mean of log times in the cases which all of
+/// them were measured in. Those within 2% of it are as fast; of these the one with the most cases, and the fewest
+/// blocks.
 void RowSelection::choose_ctas() {
+  constexpr double kAsFast = 0.02;
   for (const bool to_device : {true, false}) {
     std::map<std::int64_t, std::map<decltype(case_of(CopyRow{})), double>> by_ctas;
     for (const KernelCopy& copy : kernel_copies_) {
       if (copy.row.to_device == to_device) by_ctas[copy.ctas].emplace(case_of(copy.row), copy.row.seconds);
     }
-    if (by_ctas.empty()) continue;
-    std::int64_t best = by_ctas.begin()->first;
+    std::map<std::int64_t, double> mean;
     double least = HUGE_VAL;
     for (const auto& [ctas, times] : by_ctas) {
       double sum = 0.0;
+      double cases = 0.0;
       for (const auto& [point, seconds] : times) {
         const bool everywhere = std::all_of(by_ctas.begin(), by_ctas.end(), [&, &key = point](const auto& other) {
           return other.second.contains(key);
         });
-        if (everywhere) sum += std::log(seconds);
+        if (!everywhere) continue;
+        sum += std::log(seconds);
+        cases += 1.0;
       }
-      if (sum < least) best = ctas;
-      least = std::min(least, sum);
+      mean[ctas] = cases > 0.0 ? sum / cases : 0.0;
+      least = std::min(least, mean[ctas]);
+    }
+    std::int64_t best = 0;
+    std::size_t most = 0;
+    for (const auto& [ctas, times] : by_ctas) {
+      if (mean[ctas] > least + kAsFast || times.size() <= most) continue;
+      best = ctas;
+      most = times.size();
     }
     for (const KernelCopy& copy : kernel_copies_) {
       if (copy.row.to_device != to_device) continue;
