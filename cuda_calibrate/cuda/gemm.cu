@@ -114,7 +114,7 @@ class GemmOp : public ComputeOp {
     std::vector<std::pair<double, std::size_t>> times;
     times.reserve(algorithms_.size());
     for (std::size_t i = 0; i < algorithms_.size(); ++i) {
-      const cudaStream_t stream = gpu.stream(StreamOf::compute);
+      cudaStream_t stream = gpu.stream(StreamOf::compute);
       const Lane lane{&gpu, stream, [&] { enqueue(algorithms_[i], stream); }, kEntries};
       lane.enqueue();
       gpu.finish();

@@ -158,8 +158,8 @@ TEST(CudaAttentionReference, Numbers_OfBits) {
 
 /// A cache of two pages, the sequence's first 16 tokens in page 1, for one KV head of size 2.
 struct SmallCache {
-  std::vector<float> keys = std::vector<float>(2 * 16 * 2, 0.0F);
-  std::vector<float> values = std::vector<float>(2 * 16 * 2, 0.0F);
+  std::vector<float> keys = std::vector<float>(std::size_t{2} * 16 * 2, 0.0F);
+  std::vector<float> values = std::vector<float>(std::size_t{2} * 16 * 2, 0.0F);
   PageTable table{{0, 2}, {1, 0}};
   /// Where a token's numbers are.
   static std::size_t at(std::size_t token) { return (token < 16 ? 16 + token : token - 16) * 2; }
@@ -193,11 +193,12 @@ TEST(CudaAttentionReference, Scores_AreDividedByTheRootOfTheSize) {
 
 TEST(CudaAttentionReference, QueryHeads_ShareTheirKvHead) {
   // Two KV heads of size 1 in one page: values 10 and 20 at token 0. Query heads 0 and 1 read the first one.
-  std::vector<float> values(2 * 16, 0.0F);
+  std::vector<float> values(std::size_t{2} * 16, 0.0F);
   values[0] = 10.0F;
   values[16] = 20.0F;
-  const auto results = reference_attention(Heads{4, 2, 1}, {{1}, {1}}, PageTable{{0, 1}, {0}},
-                                           std::vector<float>(4, 1.0F), std::vector<float>(2 * 16, 1.0F), values);
+  const auto results =
+      reference_attention(Heads{4, 2, 1}, {{1}, {1}}, PageTable{{0, 1}, {0}}, std::vector<float>(4, 1.0F),
+                          std::vector<float>(std::size_t{2} * 16, 1.0F), values);
   EXPECT_THAT(results, ElementsAre(10.0F, 10.0F, 20.0F, 20.0F));
 }
 
