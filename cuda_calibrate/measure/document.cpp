@@ -140,7 +140,7 @@ std::map<std::string, SectionResult> done_sections(const Json& json) {
 
 /// What a run that goes on must have in common with the file, beside the plan.
 std::vector<std::pair<std::string, std::string>> identity(const Json& provenance, bool raw) {
-  const Json device = provenance.at("device");
+  const Json& device = provenance.at("device");
   return {{"GPU", device.at("name").dump()},
           {"index of the GPU", device.value("index", Json(nullptr)).dump()},
           {"CPU", provenance.at("host").at("cpu_model").dump()},

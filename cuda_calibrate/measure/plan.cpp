@@ -229,7 +229,9 @@ class Planner {
     };
     for (const Heads& heads : kHeads) {
       if (quick()) {
-        for (const auto& [chunk, context] : {std::pair(128, 0), {512, 2048}, {2048, 0}, {2048, 16384}}) {
+        // Six of each: a fit without one of the four heads, by which its error is told, takes 16 rows.
+        for (const auto& [chunk, context] :
+             {std::pair(128, 0), {128, 2048}, {512, 2048}, {512, 16384}, {2048, 0}, {2048, 16384}}) {
           add(heads, 1, chunk, context);
         }
         continue;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +14,6 @@
 #include "cuda_calibrate/measure/backend.hpp"
 #include "cuda_calibrate/measure/rows.hpp"
 #include "cuda_calibrate/measure/runner.hpp"
-#include "nlohmann/json.hpp"
 
 namespace spillway::calibrate {
 
@@ -24,10 +25,17 @@ class FakeCase : public Case {
   FakeCase(std::vector<double> times, std::string kernel, double& now, std::function<void()> on_sample)
       : times_(std::move(times)), kernel_(std::move(kernel)), now_(now), on_sample_(std::move(on_sample)) {}
 
+  /// Every timing is off by up to this fraction, either way.
+  double jitter = 0.0;
+
   std::vector<double> sample(std::int64_t calls) override {
     if (on_sample_) on_sample_();
-    for (const double time : times_) now_ += time * static_cast<double>(calls);
-    return times_;
+    std::vector<double> timed = times_;
+    for (double& time : timed) {
+      time *= 1.0 + jitter * std::uniform_real_distribution<double>(-1.0, 1.0)(random_);
+      now_ += time * static_cast<double>(calls);
+    }
+    return timed;
   }
   [[nodiscard]] std::int64_t most_calls() const override { return 128; }
   [[nodiscard]] std::string kernel() const override { return kernel_; }
@@ -37,6 +45,7 @@ class FakeCase : public Case {
   std::string kernel_;
   double& now_;
   std::function<void()> on_sample_;
+  std::mt19937_64 random_{1};
 };
 
 class FakeBackend : public Backend {
@@ -46,12 +55,15 @@ class FakeBackend : public Backend {
   [[nodiscard]] MachineFacts facts() override { return facts_; }
   [[nodiscard]] std::unique_ptr<Case> prepare(const Point& point) override {
     ++prepared;
-    return std::make_unique<FakeCase>(times_(point), kernel, now, on_sample);
+    auto one = std::make_unique<FakeCase>(times_(point), kernel, now, on_sample);
+    one->jitter = jitter;
+    return one;
   }
 
   double now = 0.0;  // of the clock, seconds
   std::int64_t prepared = 0;
   std::string kernel = "fake";
+  double jitter = 0.0;  // of every case
   std::function<void()> on_sample{};
 
  private:

@@ -57,12 +57,12 @@ const Section& section_of(const Plan& plan, const std::string& id) {
 
 TEST(CalibratePlan, PointsOfAQuickRun) {
   // Two directions, two memories, ten sizes; four sizes; two directions, four mechanisms, three blocks; three computes,
-  // two directions; 8 shapes, 6 m; four heads, six and four shapes; three kernels, two sizes. Host: 1, half and all of
+  // two directions; 8 shapes, 6 m; four heads, six shapes each; three kernels, two sizes. Host: 1, half and all of
   // 128 threads, triad once, and beside either copy; 1 and 128 threads, three shapes.
   const std::map<std::string, std::size_t> expected{
       {"copy.contig", 40},      {"copy.duplex", 4},        {"copy.scatter", 24},   {"copy.pool", 0},
       {"copy.multi", 0},        {"copy.peer", 0},          {"interference", 6},    {"gemm", 48},
-      {"attention.decode", 24}, {"attention.prefill", 16}, {"attention.mixed", 0}, {"launch", 6},
+      {"attention.decode", 24}, {"attention.prefill", 24}, {"attention.mixed", 0}, {"launch", 6},
       {"elementwise", 6},       {"host.stream", 6},        {"host.attention", 6}};
   EXPECT_EQ(counts_of(plan_for(fake_machine(1), Level::quick)), expected);
 }
@@ -298,7 +298,7 @@ TEST(CalibrateShapes, FarthestPointByDefinition) {
     }
   }
   EXPECT_TRUE(designed_shapes(0, most).empty());
-  EXPECT_EQ(designed_shapes(5, 128 * 128), (std::vector<WeightShape>{{128, 128}}));
+  EXPECT_EQ(designed_shapes(5, 16384), (std::vector<WeightShape>{{128, 128}}));
 }
 
 TEST(CalibrateCost, SpeedsByTheRule) {
