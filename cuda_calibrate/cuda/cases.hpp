@@ -50,6 +50,13 @@ class ComputeOp {
   [[nodiscard]] virtual std::string kernel() const = 0;
 };
 [[nodiscard]] std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const Gemm& point);
+/// A product whose weights may be others than its own.
+class ProductOp : public ComputeOp {
+ public:
+  /// With the weights [n][k] that lie there, in memory of the GPU, when the operation runs.
+  virtual void enqueue_with(const std::byte* weights, cudaStream_t stream) = 0;
+};
+[[nodiscard]] std::unique_ptr<ProductOp> make_product(Gpu& gpu, const Gemm& point);
 /// One call and what it read and wrote: the weights are at the front of theirs. The memory is the operation's.
 struct GemmCheck {
   std::unique_ptr<ComputeOp> op;

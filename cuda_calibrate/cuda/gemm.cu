@@ -35,7 +35,7 @@ cudaDataType_t type_of(Number number) {
 
 /// cuBLASLt stores by columns, so what it sees is y^T[n][m] = w^T^T[n][k] x^T[k][m]: w, whose rows are its columns of
 /// k, transposed, and x as it is.
-class GemmOp : public ComputeOp {
+class GemmOp : public ProductOp {
  public:
   GemmOp(Gpu& gpu, const Gemm& point) : point_(point) {
     gpu.need(point.number);
@@ -51,7 +51,10 @@ class GemmOp : public ComputeOp {
     choose(gpu);
   }
 
-  void enqueue(cudaStream_t stream) override { enqueue(algorithms_.front(), stream); }
+  void enqueue(cudaStream_t stream) override { enqueue(algorithms_.front(), next_weights(), stream); }
+  void enqueue_with(const std::byte* weights, cudaStream_t stream) override {
+    enqueue(algorithms_.front(), weights, stream);
+  }
   [[nodiscard]] std::string kernel() const override { return "cublaslt"; }
 
   /// The first call reads the first of the weights.
@@ -115,7 +118,7 @@ class GemmOp : public ComputeOp {
     times.reserve(algorithms_.size());
     for (std::size_t i = 0; i < algorithms_.size(); ++i) {
       cudaStream_t stream = gpu.stream(StreamOf::compute);
-      const Lane lane{&gpu, stream, [&] { enqueue(algorithms_[i], stream); }, kEntries};
+      const Lane lane{&gpu, stream, [&] { enqueue(algorithms_[i], next_weights(), stream); }, kEntries};
       lane.enqueue();
       gpu.finish();
       std::vector<double> seconds;
@@ -127,11 +130,15 @@ class GemmOp : public ComputeOp {
     std::swap(algorithms_.front(), algorithms_[std::min_element(times.begin(), times.end())->second]);
   }
 
-  void enqueue(const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) {
-    const float one = 1.0F;
-    const float zero = 0.0F;
+  const std::byte* next_weights() {
     const std::byte* weights = weights_.data() + next_ * weight_bytes_;
     next_ = (next_ + 1) % copies_;
+    return weights;
+  }
+
+  void enqueue(const cublasLtMatmulAlgo_t& algorithm, const std::byte* weights, cudaStream_t stream) {
+    const float one = 1.0F;
+    const float zero = 0.0F;
     check(cublasLtMatmul(lt_.get(), matmul_.get(), &one, weights, w_layout_.get(), x_.data(), x_layout_.get(), &zero,
                          y_.data(), y_layout_.get(), y_.data(), y_layout_.get(), &algorithm, workspace_.data(),
                          static_cast<std::size_t>(kWorkspace), stream),
@@ -160,6 +167,7 @@ class GemmOp : public ComputeOp {
 }  // namespace
 
 std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const Gemm& point) { return std::make_unique<GemmOp>(gpu, point); }
+std::unique_ptr<ProductOp> make_product(Gpu& gpu, const Gemm& point) { return std::make_unique<GemmOp>(gpu, point); }
 
 GemmCheck run_gemm(Gpu& gpu, const Gemm& point) {
   auto op = std::make_unique<GemmOp>(gpu, point);
