@@ -90,7 +90,7 @@ void expect_complete(const AttentionPlan& plan, const Sequences& sequences) {
 }
 
 TEST(CudaAttentionPlan, Decode_OneLongSequenceIsSplitOverTheGpu) {
-  // 8 KV heads, 10 SMs, 40 thread blocks: 5 runs. 8001 tokens x 8 / 40 = 1600.2, rounded up to four pages: 1664.
+  // 8 KV heads, 10 SMs, 40 thread blocks: 5 runs of 8001 / 5 = 1600.2 tokens, rounded up to four pages.
   const Sequences one{{1}, {8001}};
   const AttentionPlan plan = plan_attention(one, Heads{32, 8, 128}, 10);
   expect_complete(plan, one);
@@ -109,13 +109,23 @@ TEST(CudaAttentionPlan, Decode_ShortSequencesStayWhole) {
 }
 
 TEST(CudaAttentionPlan, Decode_SkewedBatchSplitsTheLongOne) {
-  // 4 x (1001 + 101 + 101) / 16 = 300.75: runs of 320 tokens.
+  // 4 x (1001 + 101 + 101) / 16 = 300.75: runs of about 320 tokens. 1001 are nearest to three of them: 333.7 each,
+  // rounded up to four pages.
   const Sequences skewed{{1, 1, 1}, {1001, 101, 101}};
   const AttentionPlan plan = plan_attention(skewed, Heads{8, 4, 128}, 4);
   expect_complete(plan, skewed);
   ASSERT_EQ(plan.combine.size(), 1U);
   EXPECT_EQ(plan.combine[0].sequence, 0);
-  EXPECT_EQ(plan.combine[0].count, 4);
+  EXPECT_EQ(plan.combine[0].count, 3);
+  EXPECT_EQ(plan.decode[0].end, 384);
+}
+
+TEST(CudaAttentionPlan, Decode_ATokenMoreThanARunStaysInIt) {
+  // 64 x 1025 x 8 / 528 = 993.9: runs of about 1024 tokens, and 1025 are one of them.
+  const Sequences many{std::vector<std::int64_t>(64, 1), std::vector<std::int64_t>(64, 1025)};
+  const AttentionPlan plan = plan_attention(many, Heads{32, 8, 128}, 132);
+  expect_complete(plan, many);
+  EXPECT_EQ(plan.decode.size(), 64U);
 }
 
 TEST(CudaAttentionPlan, Decode_MoreQueryHeadsThanRowsTakeMoreThreadBlocks) {
