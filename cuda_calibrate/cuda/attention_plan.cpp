@@ -89,13 +89,16 @@ AttentionPlan plan_attention(const Sequences& sequences, const Heads& heads, std
       }
       continue;
     }
-    const std::int64_t parts = ceil_div(tokens, run);
+    // Equal parts: a token more than a run must not become a part of its own.
+    const std::int64_t wanted = std::max<std::int64_t>(1, (tokens + run / 2) / run);
+    const std::int64_t length = ceil_div(ceil_div(tokens, wanted), kStep) * kStep;
+    const std::int64_t parts = ceil_div(tokens, length);
     if (parts > 1) {
       plan.combine.push_back({sequence, static_cast<std::int32_t>(plan.partials), static_cast<std::int32_t>(parts)});
     }
     for (std::int64_t part = 0; part < parts; ++part) {
-      plan.decode.push_back({sequence, static_cast<std::int32_t>(part * run),
-                             static_cast<std::int32_t>(std::min(tokens, (part + 1) * run)),
+      plan.decode.push_back({sequence, static_cast<std::int32_t>(part * length),
+                             static_cast<std::int32_t>(std::min(tokens, (part + 1) * length)),
                              parts > 1 ? static_cast<std::int32_t>(plan.partials++) : -1});
     }
   }

@@ -63,9 +63,9 @@ struct AttentionPlan {
   std::int64_t partials = 0;
 };
 
-/// Sequences with one new token are decodes: each is split into runs of pages so that four thread blocks come to each
-/// of `sms`, but none gets fewer than 128 tokens unless it is the last of its sequence. The others are prefills, whose
-/// last rows, which have most to do, come first.
+/// Sequences with one new token are decodes: each is split into equal runs of pages (the last one may be shorter) of
+/// such a length that about four thread blocks come to each of `sms`, but of no fewer than about 128 tokens. The others
+/// are prefills, whose last rows, which have most to do, come first.
 [[nodiscard]] AttentionPlan plan_attention(const Sequences& sequences, const Heads& heads, std::int64_t sms);
 
 }  // namespace spillway::calibrate::gpu

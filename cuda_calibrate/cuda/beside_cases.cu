@@ -37,12 +37,12 @@ class InterferenceCase : public Case {
  public:
   InterferenceCase(Gpu& gpu, const Interference& point)
       : gpu_(gpu), op_(std::visit([&](const auto& compute) { return make_op(gpu, compute); }, point.compute)) {
-    const cudaStream_t stream = gpu.stream(StreamOf::compute);
+    cudaStream_t stream = gpu.stream(StreamOf::compute);
     compute_ = {&gpu, stream, [this, stream] { op_->enqueue(stream); }, kEntries};
     std::vector<Lane> lanes;
     for (const Direction direction : directions_of(point.traffic)) {
       CopyOp& copy = copies_.emplace_back(gpu, direction, HostMemory::pinned, point.copy_bytes);
-      const cudaStream_t on = stream_of(gpu, direction);
+      cudaStream_t on = stream_of(gpu, direction);
       const bool by_kernel = point.by_kernel;
       lanes.push_back({&gpu, on,
                        [&copy, on, by_kernel] {

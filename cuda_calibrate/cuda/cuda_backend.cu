@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <utility>
 
 #include "cuda_calibrate/cuda/cases.hpp"
@@ -87,8 +86,6 @@ class CudaBackend : public Backend {
 }  // namespace gpu
 
 std::unique_ptr<Backend> make_backend(std::int64_t gpu, std::uint64_t seed) {
-  // A kernel that is loaded on its first call may wait for the GPU, which may be waiting at a gate.
-  (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {

@@ -40,13 +40,13 @@ class GemmOp : public ProductOp {
   GemmOp(Gpu& gpu, const Gemm& point) : point_(point) {
     gpu.need(point.number);
     const std::int64_t width = point.number == Number::fp8 ? 1 : 2;
-    weight_bytes_ = point.n * point.k * width;
-    const std::int64_t copies = rotation(weight_bytes_, gpu.l2_bytes());
-    weights_ = gpu.random_memory(copies * weight_bytes_, point.number);
+    // The heuristic takes every operand to be aligned to 256 bytes.
+    weight_stride_ = (point.n * point.k * width + 255) / 256 * 256;
+    copies_ = rotation(weight_stride_, gpu.l2_bytes());
+    weights_ = gpu.random_memory(copies_ * weight_stride_, point.number);
     x_ = gpu.random_memory(point.m * point.k * width, point.number);
     y_ = gpu.random_memory(point.m * point.n * 2);
     workspace_ = DeviceMemory(kWorkspace);
-    copies_ = copies;
     describe();
     choose(gpu);
   }
@@ -117,7 +117,7 @@ class GemmOp : public ProductOp {
     std::vector<std::pair<double, std::size_t>> times;
     times.reserve(algorithms_.size());
     for (std::size_t i = 0; i < algorithms_.size(); ++i) {
-      const cudaStream_t stream = gpu.stream(StreamOf::compute);
+      cudaStream_t stream = gpu.stream(StreamOf::compute);
       const Lane lane{&gpu, stream, [&] { enqueue(algorithms_[i], next_weights(), stream); }, kEntries};
       lane.enqueue();
       gpu.finish();
@@ -131,7 +131,7 @@ class GemmOp : public ProductOp {
   }
 
   const std::byte* next_weights() {
-    const std::byte* weights = weights_.data() + next_ * weight_bytes_;
+    const std::byte* weights = weights_.data() + next_ * weight_stride_;
     next_ = (next_ + 1) % copies_;
     return weights;
   }
@@ -148,7 +148,7 @@ class GemmOp : public ProductOp {
   static constexpr std::size_t kTrials = 3;
 
   Gemm point_;
-  std::int64_t weight_bytes_ = 0;
+  std::int64_t weight_stride_ = 0;
   std::int64_t copies_ = 1;
   std::int64_t next_ = 0;
   DeviceMemory weights_;

@@ -37,6 +37,8 @@ Gate::Gate() : flags_(HostMemory::pinned, 4096) {
   *gave_up_ = 0;
 }
 
+void Gate::pass(cudaStream_t stream) const { enqueue_gate(open_, gave_up_, 0, stream); }
+
 void Gate::Closed::hold(cudaStream_t stream) const {
   enqueue_gate(gate_.open_, gate_.gave_up_, gate_.generation_, stream);
 }
@@ -56,6 +58,8 @@ Gpu::Gpu(int index, std::uint64_t seed) : index_(made_current(index)), seed_(see
   capability_ =
       10 * attribute(cudaDevAttrComputeCapabilityMajor, index) + attribute(cudaDevAttrComputeCapabilityMinor, index);
   for (Stream& stream : streams_) stream = make_stream();
+  gate_.pass(stream(StreamOf::compute));
+  finish();
 }
 
 void Gpu::need(Number number) const {

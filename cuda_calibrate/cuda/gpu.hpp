@@ -22,6 +22,9 @@ namespace spillway::calibrate::gpu {
 class Gate {
  public:
   Gate();
+  /// A gate that is open: its kernel is loaded when it runs for the first time, which had better not be when another
+  /// stream of the GPU waits already.
+  void pass(cudaStream_t stream) const;
 
   /// Opens when it goes out of scope, however that comes about.
   class Closed {

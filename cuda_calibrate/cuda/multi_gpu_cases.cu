@@ -54,7 +54,7 @@ class AllGpusCase : public Case {
         const std::int64_t node = point.numa_node >= 0 ? point.numa_node : node_of(*one);
         one->use();
         CopyOp& copy = copies_.emplace_back(*one, direction, HostMemory::pinned, point.bytes, node);
-        const cudaStream_t stream = one->stream(of);
+        cudaStream_t stream = one->stream(of);
         lanes.push_back({one, stream, [&copy, stream] { copy.enqueue(stream); }, 1});
       }
     }
@@ -194,8 +194,8 @@ class PeerCase : public Case {
  private:
   void add(std::vector<Lane>& lanes, Gpu& from, Gpu& to, std::int64_t bytes) {
     PeerOp& op = ops_.emplace_back(from, to, bytes);
-    const cudaStream_t out = from.stream(StreamOf::d2h);
-    const cudaStream_t in = to.stream(StreamOf::h2d);
+    cudaStream_t out = from.stream(StreamOf::d2h);
+    cudaStream_t in = to.stream(StreamOf::h2d);
     lanes.push_back({&from, out, [&op, out, in] { op.enqueue(out, in); }, op.operations()});
   }
 

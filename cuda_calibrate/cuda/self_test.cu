@@ -72,7 +72,7 @@ void check_blocks(Gpu& gpu) {
   const auto to = block_slots(Order::random, kBlocks, kSlots, 1, gpu.next_seed());
   const DeviceMemory from_slots = uploaded(from);
   const DeviceMemory to_slots = uploaded(to);
-  const cudaStream_t stream = gpu.stream(StreamOf::compute);
+  cudaStream_t stream = gpu.stream(StreamOf::compute);
   const auto compare = [](const std::vector<std::uint8_t>& got, const std::vector<std::uint8_t>& want,
                           const char* what) {
     const auto differ = std::mismatch(got.begin(), got.end(), want.begin()).first;

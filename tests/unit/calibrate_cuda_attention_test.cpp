@@ -90,7 +90,7 @@ void expect_complete(const AttentionPlan& plan, const Sequences& sequences) {
 }
 
 TEST(CudaAttentionPlan, Decode_OneLongSequenceIsSplitOverTheGpu) {
-  // 8 KV heads, 10 SMs, 40 thread blocks: 5 runs. 8001 tokens x 8 / 40 = 1600.2, rounded up to four pages: 1664.
+  // 8 KV heads, 10 SMs, 40 thread blocks: 5 runs of 8001 / 5 = 1600.2 tokens, rounded up to four pages.
   const Sequences one{{1}, {8001}};
   const AttentionPlan plan = plan_attention(one, Heads{32, 8, 128}, 10);
   expect_complete(plan, one);
@@ -109,13 +109,23 @@ TEST(CudaAttentionPlan, Decode_ShortSequencesStayWhole) {
 }
 
 TEST(CudaAttentionPlan, Decode_SkewedBatchSplitsTheLongOne) {
-  // 4 x (1001 + 101 + 101) / 16 = 300.75: runs of 320 tokens.
+  // 4 x (1001 + 101 + 101) / 16 = 300.75: runs of about 320 tokens. 1001 are nearest to three of them: 333.7 each,
+  // rounded up to four pages.
   const Sequences skewed{{1, 1, 1}, {1001, 101, 101}};
   const AttentionPlan plan = plan_attention(skewed, Heads{8, 4, 128}, 4);
   expect_complete(plan, skewed);
   ASSERT_EQ(plan.combine.size(), 1U);
   EXPECT_EQ(plan.combine[0].sequence, 0);
-  EXPECT_EQ(plan.combine[0].count, 4);
+  EXPECT_EQ(plan.combine[0].count, 3);
+  EXPECT_EQ(plan.decode[0].end, 384);
+}
+
+TEST(CudaAttentionPlan, Decode_ATokenMoreThanARunStaysInIt) {
+  // 64 x 1025 x 8 / 528 = 993.9: runs of about 1024 tokens, and 1025 are one of them.
+  const Sequences many{std::vector<std::int64_t>(64, 1), std::vector<std::int64_t>(64, 1025)};
+  const AttentionPlan plan = plan_attention(many, Heads{32, 8, 128}, 132);
+  expect_complete(plan, many);
+  EXPECT_EQ(plan.decode.size(), 64U);
 }
 
 TEST(CudaAttentionPlan, Decode_MoreQueryHeadsThanRowsTakeMoreThreadBlocks) {
@@ -158,8 +168,8 @@ TEST(CudaAttentionReference, Numbers_OfBits) {
 
 /// A cache of two pages, the sequence's first 16 tokens in page 1, for one KV head of size 2.
 struct SmallCache {
-  std::vector<float> keys = std::vector<float>(2 * 16 * 2, 0.0F);
-  std::vector<float> values = std::vector<float>(2 * 16 * 2, 0.0F);
+  std::vector<float> keys = std::vector<float>(std::size_t{2} * 16 * 2, 0.0F);
+  std::vector<float> values = std::vector<float>(std::size_t{2} * 16 * 2, 0.0F);
   PageTable table{{0, 2}, {1, 0}};
   /// Where a token's numbers are.
   static std::size_t at(std::size_t token) { return (token < 16 ? 16 + token : token - 16) * 2; }
@@ -193,11 +203,12 @@ TEST(CudaAttentionReference, Scores_AreDividedByTheRootOfTheSize) {
 
 TEST(CudaAttentionReference, QueryHeads_ShareTheirKvHead) {
   // Two KV heads of size 1 in one page: values 10 and 20 at token 0. Query heads 0 and 1 read the first one.
-  std::vector<float> values(2 * 16, 0.0F);
+  std::vector<float> values(std::size_t{2} * 16, 0.0F);
   values[0] = 10.0F;
   values[16] = 20.0F;
-  const auto results = reference_attention(Heads{4, 2, 1}, {{1}, {1}}, PageTable{{0, 1}, {0}},
-                                           std::vector<float>(4, 1.0F), std::vector<float>(2 * 16, 1.0F), values);
+  const auto results =
+      reference_attention(Heads{4, 2, 1}, {{1}, {1}}, PageTable{{0, 1}, {0}}, std::vector<float>(4, 1.0F),
+                          std::vector<float>(std::size_t{2} * 16, 1.0F), values);
   EXPECT_THAT(results, ElementsAre(10.0F, 10.0F, 20.0F, 20.0F));
 }
 
