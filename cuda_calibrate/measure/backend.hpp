@@ -108,6 +108,9 @@ class Backend {
   [[nodiscard]] virtual MachineFacts facts() = 0;
   /// Throws Unsupported, OutOfMemory or DeviceError.
   [[nodiscard]] virtual std::unique_ptr<Case> prepare(const Point& point) = 0;
+  /// Computes small cases with every kernel of its own and compares them with their definitions; a few seconds. Throws
+  /// DeviceError with the first number that differs, and Unsupported when there is no GPU.
+  virtual void self_test() { throw Unsupported("there is no GPU whose kernels could be tested"); }
 };
 
 /// The machine's GPU `gpu` and its host: from cuda/ where that is compiled in, else host sections only. `seed` is that

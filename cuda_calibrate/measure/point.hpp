@@ -84,6 +84,7 @@ struct DecodeAttention {
   std::int64_t context = 0;
   /// The longest sequence has `skew` times the mean, the others share the rest evenly; 1: all equal (A3).
   double skew = 1.0;
+  Number number = Number::bf16;  // of queries, keys and values: bf16, or fp16 where there is none
 };
 
 /// `new_tokens` queries behind `context` tokens in each sequence (A2).
@@ -92,6 +93,7 @@ struct PrefillAttention {
   std::int64_t batch = 1;
   std::int64_t new_tokens = 0;
   std::int64_t context = 0;
+  Number number = Number::bf16;  // as of DecodeAttention
 };
 
 /// A prefill chunk and decodes in one call (A3).
@@ -101,6 +103,7 @@ struct MixedAttention {
   std::int64_t chunk_context = 0;
   std::int64_t decodes = 0;
   std::int64_t decode_context = 0;
+  Number number = Number::bf16;  // as of DecodeAttention
 };
 
 /// What runs beside copies (I1).
@@ -126,7 +129,7 @@ struct Launch {
 };
 
 enum class ElementwiseKind : std::uint8_t { rms_norm, silu_mul, rope, copy };
-/// A kernel that only moves data (E1), over bf16 rows of `width`.
+/// A kernel that only moves data (E1), over rows of `width` numbers of 2 bytes.
 struct Elementwise {
   ElementwiseKind kind = ElementwiseKind::rms_norm;
   std::int64_t tokens = 0;
@@ -140,7 +143,9 @@ struct HostStream {
   std::int64_t threads = 1;
   std::int64_t numa_node = -1;     // of the memory; -1: where the threads run
   bool pinned = false;             // page-locked by CUDA
-  Traffic copies = Traffic::none;  // that run meanwhile
+  Traffic copies = Traffic::none;  // that run meanwhile, one behind another
+  std::int64_t bytes = 0;          // read and written in one pass, which is a call: triad three arrays, read one
+  std::int64_t copy_bytes = 0;     // of one copy, from and to pinned memory; 0 without copies
 };
 
 /// Decode attention on the CPU over a KV cache in host memory (H2).

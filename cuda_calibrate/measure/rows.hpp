@@ -16,7 +16,11 @@ namespace spillway::calibrate {
 ///   Interference      compute alone; compute beside the copies; copies alone; copies beside the compute
 ///                     (Traffic::both: the copies' two rows are each H2D; D2H, six rows in all)
 ///   Launch            one
-///   HostStream        one, or with copies two: the stream's; one copy's (Traffic::both: H2D; D2H)
+///   HostStream        one pass; with copies then one copy's (Traffic::both: H2D; D2H)
+/// Bytes of Elementwise, per token of width w: rms_norm 4 w (read, written), silu_mul 6 w (gate and up read, product
+/// written), rope 4 w, copy 4 w; weights and tables of sines, which the L2 holds, are not counted. KV bytes of
+/// HostAttention: 2 batch context kv size and the bytes of a number. Neither `unit` nor `samples`, `kernel` and
+/// `section`, which the document adds.
 [[nodiscard]] std::vector<nlohmann::ordered_json> rows_of(const Point& point);
 
 }  // namespace spillway::calibrate

@@ -11,13 +11,20 @@
 #include <set>
 #include <tuple>
 
+#include "hwmodels/calibration/citation.hpp"
 #include "hwmodels/calibration/least_squares.hpp"
+#include "hwmodels/calibration/measurement_rows.hpp"
 #include "hwmodels/calibration/simple_fits.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
 constexpr std::size_t kFolds = 5;
+// Rows that a fit takes, so that more is known than the model has parameters.
+constexpr std::size_t kFewestGemms = 24;
+constexpr std::size_t kFewestAttention = 16;
+constexpr std::size_t kFewestElementwise = 4;
+constexpr std::size_t kFewestCpuAttention = 4;
 // SMs of the data-centre and consumer GPUs that serve models today, T4 to B200.
 constexpr std::array<std::int64_t, 12> kKnownSmCounts{40, 58, 68, 72, 80, 84, 108, 114, 128, 132, 142, 148};
 
@@ -96,19 +103,6 @@ MeasuredRange range_of(const char* quantity, const std::vector<Row>& rows, const
     range.high = std::max(range.high, static_cast<double>(value(row)));
   }
   return range;
-}
-
-template <class Row>
-std::string citation(const Measurements& measurements, const std::vector<Row>& rows) {
-  std::map<std::int32_t, std::int64_t> counts;
-  for (const Row& row : rows) ++counts[row.place.file];
-  std::string text;
-  for (const auto& [file, count] : counts) {
-    const MeasurementFile& from = measurements.files.at(static_cast<std::size_t>(file));
-    const std::string name = from.path.substr(from.path.find_last_of('/') + 1);
-    text += fmt::format("{}{} ({} rows, sha256 {})", text.empty() ? "" : "; ", name, count, from.sha256.substr(0, 12));
-  }
-  return text;
 }
 
 [[noreturn]] void too_few(std::string_view op, std::size_t rows, std::size_t fewest, const std::string& where) {
@@ -229,14 +223,13 @@ class Calibration {
       std::vector<GemmRow> rows;
       std::copy_if(in_.gemm.begin(), in_.gemm.end(), std::back_inserter(rows),
                    [&](const GemmRow& row) { return row.dtype_bytes == format; });
-      constexpr std::size_t kFewest = 24;
-      enough(Op::gemm, rows, kFewest);
+      enough(Op::gemm, rows, kFewestGemms);
       const auto fit = [&](const std::vector<GemmRow>& some) { return fit_gemm(some, hints_); };
       const auto ratios = [](const GemmModel& model, const std::vector<GemmRow>& some) {
         return gemm_ratios(model, some);
       };
       const auto folds = folds_of(rows, [](const GemmRow& row) { return std::tuple(row.n, row.k); });
-      std::vector<double> held_out = held_out_ratios(rows, folds, kFewest, fit, ratios);
+      std::vector<double> held_out = held_out_ratios(rows, folds, kFewestGemms, fit, ratios);
       if (format == 2) held_out_gemm_ = {rows, held_out};
       FitRecord about = record(rows, std::move(held_out), "whole (n, k) series",
                                {range_of("m", rows, [](const GemmRow& r) { return r.m; }),
@@ -250,15 +243,14 @@ class Calibration {
   template <class Fit, class Ratios>
   auto fit_heads(Op op, const std::vector<AttentionRow>& rows, const Fit& fit, const Ratios& ratios) {
     begin(op);
-    constexpr std::size_t kFewest = 16;
-    enough(op, rows, kFewest);
+    enough(op, rows, kFewestAttention);
     std::set<std::tuple<std::int64_t, std::int64_t>> series;
     for (const AttentionRow& row : rows) series.emplace(row.q_heads, row.kv_heads);
     const bool by_heads = series.size() > 1;  // else whole batches are held out
     const auto folds = folds_of(rows, [&](const AttentionRow& row) {
       return by_heads ? std::tuple(row.q_heads, row.kv_heads) : std::tuple(row.batch, row.new_tokens);
     });
-    std::vector<double> held_out = held_out_ratios(rows, folds, kFewest, fit, ratios);
+    std::vector<double> held_out = held_out_ratios(rows, folds, kFewestAttention, fit, ratios);
     if (op == Op::decode_attention) held_out_decode_ = {rows, held_out};
     FitRecord about = record(rows, std::move(held_out),
                              by_heads ? "whole (heads, KV heads) series" : "whole (batch, new tokens) series",
@@ -268,6 +260,9 @@ class Calibration {
                               range_of("q_heads", rows, [](const AttentionRow& r) { return r.q_heads; }),
                               range_of("kv_heads", rows, [](const AttentionRow& r) { return r.kv_heads; })});
     about.roofline = roofline(rows);
+    if (std::any_of(rows.begin(), rows.end(), [](const AttentionRow& row) { return row.stand_in; })) {
+      about.citation += "; by cuDNN, not by an engine";
+    }
     using Model = decltype(fit(rows));
     return Fitted<Model>{fit(rows), std::move(about)};
   }
@@ -438,14 +433,15 @@ class Calibration {
   void fit_lines() {
     if (!in_.elementwise.empty()) {
       out_.elementwise = fit_folds(
-          Op::elementwise, in_.elementwise, 4, [](const auto& rows) { return fit_elementwise(rows); },
+          Op::elementwise, in_.elementwise, kFewestElementwise, [](const auto& rows) { return fit_elementwise(rows); },
           [](const ElementwiseRow& row) { return row.kernel; }, "whole kernels",
           {range_of("bytes", in_.elementwise, [](const ElementwiseRow& r) { return r.bytes; })});
       out_.elementwise->record.roofline = roofline(in_.elementwise);
     }
     if (!in_.cpu_attention.empty()) {
       out_.cpu_attention = fit_folds(
-          Op::cpu_attention, in_.cpu_attention, 5, [](const auto& rows) { return fit_cpu_attention(rows); },
+          Op::cpu_attention, in_.cpu_attention, kFewestCpuAttention,
+          [](const auto& rows) { return fit_cpu_attention(rows); },
           [](const CpuAttentionRow& row) { return std::tuple(row.threads, row.batch); },
           "whole (threads, batch) series",
           {range_of("threads", in_.cpu_attention, [](const CpuAttentionRow& r) { return r.threads; }),
@@ -700,9 +696,54 @@ std::vector<Row> copies_of(const std::vector<Row>& rows, bool to_device) {
   return kept;
 }
 
+/// Erases groups of rows that are not `enough` and all come from files of the microbenchmarks, and says so.
+template <class Row, class Group, class Enough>
+void leave_out_groups(Measurements& in, std::vector<Row>& rows, const Group& group_of, const Enough& enough,
+                      std::vector<std::string>& notes) {
+  std::map<std::string, std::vector<Row>> groups;
+  for (const Row& row : rows) groups[group_of(row)].push_back(row);
+  for (const auto& [group, members] : groups) {
+    const bool all_tool = std::all_of(members.begin(), members.end(), [&](const Row& row) {
+      return in.files.at(static_cast<std::size_t>(row.place.file)).format == "measurements-json";
+    });
+    if (!all_tool || group.empty() || enough(members)) continue;
+    notes.push_back(fmt::format("{} measurements of {} were left out: they are too few to fit", members.size(), group));
+    in.files.at(static_cast<std::size_t>(members.front().place.file)).notes.push_back(notes.back());
+    std::erase_if(rows, [&, &name = group](const Row& row) { return group_of(row) == name; });
+  }
+}
+
 constexpr std::string_view kNoModel = "the profile has no fit for them";
 
 }  // namespace
+
+std::vector<std::string> leave_out_scarce(Measurements& in) {
+  std::vector<std::string> notes;
+  const auto at_least = [](std::size_t fewest) { return [=](const auto& rows) { return rows.size() >= fewest; }; };
+  leave_out_groups(
+      in, in.gemm, [](const GemmRow& row) { return fmt::format("gemm in {}-byte numbers", row.dtype_bytes); },
+      at_least(kFewestGemms), notes);
+  leave_out_groups(
+      in, in.attention, [](const AttentionRow& row) { return std::string(op_name(op_of(row))); },
+      at_least(kFewestAttention), notes);
+  leave_out_groups(
+      in, in.elementwise, [](const ElementwiseRow&) { return std::string(op_name(Op::elementwise)); },
+      at_least(kFewestElementwise), notes);
+  leave_out_groups(
+      in, in.cpu_attention, [](const CpuAttentionRow&) { return std::string(op_name(Op::cpu_attention)); },
+      at_least(kFewestCpuAttention), notes);
+  leave_out_groups(
+      in, in.copies,
+      [](const CopyRow& row) {
+        return row.duplex ? std::string() : fmt::format("{} {}", op_name(op_of(row)), mechanism_name(row.mechanism));
+      },
+      [](const std::vector<CopyRow>& rows) {
+        return std::any_of(rows.begin(), rows.end(),
+                           [&](const CopyRow& row) { return row.block_bytes != rows.front().block_bytes; });
+      },
+      notes);
+  return notes;
+}
 
 FittedKernels calibrate(const Measurements& measurements, const CalibrationContext& context,
                         const std::function<void(std::string_view)>& progress) {
@@ -790,6 +831,8 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
         return (r.per_sequence ? tables.per_sequence : tables.per_token).contains(r.kernel);
       });
   simple(Op::iteration, kernels.iteration, in.iterations, "tokens", [](const auto& r) { return r.tokens; });
+  check.skip(op_name(Op::interference), in.interference.size(), "they give a profile one value, not a fit");
+  check.skip(op_name(Op::host_stream), in.host_streams.size(), "they tell of a host, not of a GPU");
   return check.finish();
 }
 
@@ -822,6 +865,8 @@ CheckReport check_roofline(const GpuProfile& profile, const Measurements& in) {
   check.skip(op_name(Op::host), in.host.size(), kNone);
   check.skip(op_name(Op::layer), in.layers.size(), kNone);
   check.skip(op_name(Op::iteration), in.iterations.size(), kNone);
+  check.skip(op_name(Op::interference), in.interference.size(), kNone);
+  check.skip(op_name(Op::host_stream), in.host_streams.size(), kNone);
   return check.finish();
 }
 

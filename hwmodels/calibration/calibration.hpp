@@ -22,6 +22,11 @@ struct CalibrationContext {
   std::string layer_model;
 };
 
+/// Leaves out the rows of the microbenchmarks' files (format measurements-json) that are too few to fit, so that what a
+/// short run or a small GPU could not measure does not keep the rest from being fitted. Returns a sentence for each
+/// kind, which the first of its files notes as well. Rows that a table holds some of stay, for calibrate() to refuse.
+std::vector<std::string> leave_out_scarce(Measurements& measurements);
+
 /// Fits every op that has rows. Held out, in five folds, are whole (n, k) series of GEMM, whole (heads, KV heads)
 /// series of attention, whole kernels of elementwise rows, whole (threads, batch) series of CPU attention, whole
 /// (sequences, tensor_parallel) series of host times, and every fifth of whole iterations; of what is one curve

@@ -34,9 +34,13 @@ auto key_of(const AttentionRow& r) {
 auto key_of(const MixedRow& r) { return std::tuple(r.chunk, r.chunk_context, r.decodes, r.decode_context); }
 auto key_of(const ElementwiseRow& r) { return std::tuple(r.kernel, r.tokens, r.bytes); }
 auto key_of(const AllReduceRow& r) { return std::tuple(r.ranks, r.bytes); }
-auto key_of(const CopyRow& r) { return std::tuple(r.to_device, r.mechanism, r.duplex, r.block_bytes, r.copies); }
+auto key_of(const CopyRow& r) {
+  return std::tuple(r.to_device, r.mechanism, r.duplex, r.block_bytes, r.copies, r.beside_bytes);
+}
 auto key_of(const CpuAttentionRow& r) { return std::tuple(r.threads, r.batch, r.context, r.kv_bytes); }
 auto key_of(const HostRow& r) { return std::tuple(r.sequences, r.tensor_parallel); }
+auto key_of(const InterferenceRow& r) { return std::tuple(r.compute, r.traffic, r.copy_bytes, r.beside); }
+auto key_of(const HostStreamRow& r) { return std::tuple(r.threads, r.bytes); }
 auto key_of(const LayerRow& r) { return std::tuple(r.kernel, r.per_sequence, r.count); }
 
 std::string text_of(const GemmRow& r) { return fmt::format("GEMM m={} n={} k={}", r.m, r.n, r.k); }
@@ -62,6 +66,13 @@ std::string text_of(const CpuAttentionRow& r) {
 }
 std::string text_of(const HostRow& r) {
   return fmt::format("host time of {} sequences, {} GPUs", r.sequences, r.tensor_parallel);
+}
+std::string text_of(const InterferenceRow& r) {
+  return fmt::format("{} {} copies of {} bytes ({})", excerpt(r.compute), r.beside ? "beside" : "without", r.copy_bytes,
+                     r.traffic);
+}
+std::string text_of(const HostStreamRow& r) {
+  return fmt::format("{} bytes of host memory, {} threads", r.bytes, r.threads);
 }
 std::string text_of(const LayerRow& r) {
   return fmt::format("{} of {} {}", r.kernel, r.count, r.per_sequence ? "sequences" : "tokens");
@@ -104,6 +115,8 @@ class Checker {
     repeated(all_.cpu_attention);
     repeated(all_.host);
     repeated(all_.layers);
+    repeated(all_.interference);
+    repeated(all_.host_streams);
     for (const GemmRow& row : all_.gemm) check(row);
     for (const AttentionRow& row : all_.attention) check(row);
     for (const ElementwiseRow& row : all_.elementwise) check(row);
@@ -117,6 +130,7 @@ class Checker {
       any_link(row, "all-reduce", 2.0 * (ranks - 1.0) / ranks * static_cast<double>(row.bytes));
     }
     for (const CpuAttentionRow& row : all_.cpu_attention) any_link(row, "CPU attention", row.kv_bytes);
+    for (const HostStreamRow& row : all_.host_streams) any_link(row, "host memory", static_cast<double>(row.bytes));
     return finish();
   }
   /// After run().
@@ -360,6 +374,8 @@ void merge_repeats(Measurements& measurements) {
   merge_rows(measurements.cpu_attention, files);
   merge_rows(measurements.host, files);
   merge_rows(measurements.layers, files);
+  merge_rows(measurements.interference, files);
+  merge_rows(measurements.host_streams, files);
 }
 
 std::int64_t drop_inconsistent(Measurements& measurements, const DeviceLimits& limits, const LlmModel* layers_of) {
@@ -378,6 +394,8 @@ std::int64_t drop_inconsistent(Measurements& measurements, const DeviceLimits& l
   drop(measurements.cpu_attention);
   drop(measurements.host);
   drop(measurements.layers);
+  drop(measurements.interference);
+  drop(measurements.host_streams);
   return static_cast<std::int64_t>(dropped);
 }
 

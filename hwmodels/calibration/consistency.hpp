@@ -36,8 +36,9 @@ struct DeviceLimits {
 /// - elementwise kernels that move more than the bandwidth beyond what the L2 holds: a kernel whose working set is
 /// little
 ///   larger finds most of it there (measured: 1.04 of an A100's bandwidth for a sum of two tensors of 1.01 L2 in all);
-/// - host copies above the link's peak; copies between GPUs, all-reduce (bus bandwidth, 2 (p - 1) / p bytes / time) and
-///   CPU attention above 2e12 bytes/s, whatever the hardware;
+/// - host copies above the link's peak; copies between GPUs, all-reduce (bus bandwidth, 2 (p - 1) / p bytes / time),
+/// CPU
+///   attention and reads of host memory above 2e12 bytes/s, whatever the hardware;
 /// - with the model whose layers they are: matrix multiplications of layer tables above the peak FLOP/s, and decodes
 /// and
 ///   chunks of mixed tables above both limits. Weights and KV within the L2 may have come from it, as an engine's

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "hwmodels/calibration/csv_table.hpp"
@@ -34,28 +36,30 @@ std::string read_part(const std::string& path, std::int32_t file, FilePart& part
 }
 
 /// Number of rows, by op.
-std::array<std::int64_t, 12> counts_of(const Measurements& rows) {
-  std::array<std::int64_t, 12> counts{};
+using Counts = std::map<Op, std::int64_t>;
+
+Counts counts_of(const Measurements& rows) {
+  Counts counts;
   visit_rows(rows, rows, [&](const auto& some, const auto&) {
-    for (const auto& row : some) ++counts.at(static_cast<std::size_t>(op_of(row)));
+    for (const auto& row : some) ++counts[op_of(row)];
   });
   return counts;
 }
 
-std::int64_t total(const std::array<std::int64_t, 12>& counts) {
+std::int64_t total(const Counts& counts) {
   std::int64_t sum = 0;
-  for (const std::int64_t count : counts) sum += count;
+  for (const auto& [op, count] : counts) sum += count;
   return sum;
 }
 
 void keep_only(Op op, FilePart& part, Complaints& complaints) {
-  const auto counts = counts_of(part.rows);
+  Counts counts = counts_of(part.rows);
   visit_rows(part.rows, part.rows,
              [&](auto& rows, const auto&) { std::erase_if(rows, [&](const auto& row) { return op_of(row) != op; }); });
-  const std::int64_t kept = counts.at(static_cast<std::size_t>(op));
+  const std::int64_t kept = counts[op];
   std::vector<std::string> held;
   for (const Op one : all_ops()) {
-    const std::int64_t count = counts.at(static_cast<std::size_t>(one));
+    const std::int64_t count = counts[one];
     if (one != op && count > 0) held.push_back(fmt::format("{} of {}", count, op_name(one)));
   }
   if (kept == 0) {
@@ -81,6 +85,17 @@ void merge_device(const MeasuredDevice& from, MeasuredDevice& to, Complaints& co
   merge(from.l2_bytes, to.l2_bytes, "l2_bytes");
 }
 
+/// What the first file says of the machine: memory and threads that a run is given may differ from run to run.
+void merge_machine(const MeasuredHost& from, MeasuredHost& to) {
+  const auto merge = [](const auto& value, auto& known) {
+    if (!known) known = value;
+  };
+  merge(from.cpu_model, to.cpu_model);
+  merge(from.physical_cores, to.physical_cores);
+  merge(from.threads, to.threads);
+  merge(from.memory_bytes, to.memory_bytes);
+}
+
 void read_input(const MeasurementInput& input, Measurements& all, std::vector<Problem>& problems) {
   Complaints complaints(input.path);
   FilePart part;
@@ -103,6 +118,7 @@ void read_input(const MeasurementInput& input, Measurements& all, std::vector<Pr
       keep_only(*input.only, part, complaints);
     }
     merge_device(part.rows.device, all.device, complaints);
+    merge_machine(part.rows.machine, all.machine);
   }
   for (const Problem& problem : complaints.problems()) problems.push_back(problem);
   file.rows = total(counts_of(part.rows));
@@ -113,6 +129,28 @@ void read_input(const MeasurementInput& input, Measurements& all, std::vector<Pr
   });
 }
 
+/// Attention of cuDNN tells of an engine only where no table of one does.
+void replace_stand_ins(Measurements& all) {
+  for (const Op op : {Op::decode_attention, Op::prefill_attention}) {
+    const bool engine = std::any_of(all.attention.begin(), all.attention.end(),
+                                    [&](const AttentionRow& row) { return op_of(row) == op && !row.stand_in; });
+    std::map<std::int32_t, std::int64_t> counts;
+    for (const AttentionRow& row : all.attention) {
+      if (op_of(row) == op && row.stand_in) ++counts[row.place.file];
+    }
+    for (const auto& [index, count] : counts) {
+      MeasurementFile& file = all.files.at(static_cast<std::size_t>(index));
+      file.notes.push_back(
+          fmt::format("{} measurements of {} ", count, op_name(op)) +
+          (engine ? "by cuDNN were left out: another file has those of an engine"
+                  : "are of cuDNN, not of an engine: tables of one, given as further files, replace them"));
+      if (engine) file.rows -= count;
+    }
+    if (!engine) continue;
+    std::erase_if(all.attention, [&](const AttentionRow& row) { return op_of(row) == op && row.stand_in; });
+  }
+}
+
 }  // namespace
 
 Measurements read_measurements(std::span<const MeasurementInput> inputs) {
@@ -120,6 +158,7 @@ Measurements read_measurements(std::span<const MeasurementInput> inputs) {
   std::vector<Problem> problems;
   for (const MeasurementInput& input : inputs) read_input(input, all, problems);
   if (!problems.empty()) throw DataError(std::move(problems));
+  replace_stand_ins(all);
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hwmodels/calibration/row_selection.hpp"
 #include "hwmodels/hf_object.hpp"
 #include "sim/text.hpp"
 
@@ -25,21 +26,27 @@ constexpr std::string_view kOwnKernel = "spillway";
 /// The keys of an entry beside those that all ops have.
 const std::vector<std::string>& keys_of(Op op) {
   static const std::map<Op, std::vector<std::string>> kKeys = [] {
-    const std::vector<std::string> attention{"batch", "q_heads", "kv_heads", "head_dim", "new_tokens", "context"};
-    const std::vector<std::string> copies{"mechanism", "block_bytes", "copies", "duplex"};
+    const std::vector<std::string> attention{"batch",      "q_heads", "kv_heads", "head_dim",
+                                             "new_tokens", "context", "dtype",    "skew"};
+    const std::vector<std::string> copies{"mechanism",  "block_bytes", "copies",    "duplex",
+                                          "memory",     "observed",    "order",     "ctas",
+                                          "pool_bytes", "gpus",        "numa_node", "beside_bytes"};
     return std::map<Op, std::vector<std::string>>{
-        {Op::gemm, {"m", "n", "k", "dtype"}},
+        {Op::gemm, {"m", "n", "k", "dtype", "best_of"}},
         {Op::decode_attention, attention},
         {Op::prefill_attention, attention},
-        {Op::mixed_attention, {"chunk", "chunk_context", "decodes", "decode_context"}},
-        {Op::elementwise, {"tokens", "bytes"}},
+        {Op::mixed_attention,
+         {"chunk", "chunk_context", "decodes", "decode_context", "q_heads", "kv_heads", "head_dim", "dtype"}},
+        {Op::elementwise, {"tokens", "bytes", "width"}},
         {Op::all_reduce, {"ranks", "bytes"}},
         {Op::copy_h2d, copies},
         {Op::copy_d2h, copies},
-        {Op::cpu_attention, {"threads", "batch", "context", "kv_bytes"}},
+        {Op::cpu_attention, {"threads", "batch", "context", "kv_bytes", "dtype", "q_heads", "kv_heads", "head_dim"}},
         {Op::host, {"sequences", "tensor_parallel"}},
         {Op::layer, {"per_sequence", "count"}},
-        {Op::iteration, {"tokens", "context", "chunk_pairs"}}};
+        {Op::iteration, {"tokens", "context", "chunk_pairs"}},
+        {Op::interference, {"part", "beside", "compute", "traffic", "mechanism", "copy_bytes"}},
+        {Op::host_stream, {"part", "kind", "threads", "bytes", "memory", "traffic", "numa_node"}}};
   }();
   return kKeys.at(op);
 }
@@ -69,6 +76,15 @@ class JsonRow : public RowSource {
     if (value == nullptr) return std::nullopt;
     if (value->is_string() && !value->get_ref<const std::string&>().empty()) return value->get<std::string>();
     bad(name, fmt::format("{} is not a text", shown(*value)), kCorrect);
+    return std::nullopt;
+  }
+
+  /// An object, as text.
+  std::optional<std::string> object(std::string_view name) {
+    const json* value = find(name);
+    if (value == nullptr) return std::nullopt;
+    if (value->is_object()) return value->dump(-1, ' ', true, json::error_handler_t::replace);
+    bad(name, fmt::format("{} is not an object", shown(*value)), kCorrect);
     return std::nullopt;
   }
 
@@ -147,7 +163,7 @@ class JsonRow : public RowSource {
 class JsonReader {
  public:
   JsonReader(const std::string& path, std::int32_t file, FilePart& part, Complaints& complaints)
-      : file_(file), part_(part), complaints_(complaints) {
+      : file_(file), part_(part), complaints_(complaints), selection_(part.rows) {
     try {
       document_ = json::parse(read_text(path));
     } catch (const json::exception& error) {
@@ -165,10 +181,7 @@ class JsonReader {
       return complaints_.add(" at /measurements", "must be a list of measurements", {});
     }
     for (std::size_t i = 0; i < list->size(); ++i) read_entry((*list)[i], static_cast<std::int64_t>(i));
-    if (own_ > 0) {
-      part_.notes.push_back(fmt::format(
-          "{} attention measurements of kernel \"{}\" were left out: no engine runs that kernel", own_, kOwnKernel));
-    }
+    for (std::string& note : selection_.finish()) part_.notes.push_back(std::move(note));
   }
 
  private:
@@ -202,28 +215,42 @@ class JsonReader {
     if (provenance == document_.end() || !provenance->is_object()) {
       return complaints_.add(" at /provenance", "must be an object that says where the measurements come from", {});
     }
+    read_host(*provenance);
     const auto device = provenance->find("device");
-    if (device == provenance->end()) return;
+    if (device == provenance->end() || device->is_null()) return;
     if (!device->is_object()) return complaints_.add(" at /provenance/device", "must be an object", {});
     MeasuredDevice& to = part_.rows.device;
-    if (const auto name = device->find("name"); name != device->end() && !name->is_null()) {
-      if (name->is_string()) {
-        to.name = name->get<std::string>();
-      } else {
-        complaints_.add(" at /provenance/device/name", fmt::format("{} is not a text", shown(*name)), {});
-      }
-    }
-    to.memory_bytes = device_count(*device, "memory_bytes");
-    to.sm_count = device_count(*device, "sm_count");
-    to.l2_bytes = device_count(*device, "l2_bytes");
+    to.name = stated_text(*device, "device", "name");
+    to.memory_bytes = stated_count(*device, "device", "memory_bytes");
+    to.sm_count = stated_count(*device, "device", "sm_count");
+    to.l2_bytes = stated_count(*device, "device", "l2_bytes");
   }
 
-  std::optional<std::int64_t> device_count(const json& device, const char* key) {
-    const auto it = device.find(key);
-    if (it == device.end() || it->is_null()) return std::nullopt;
+  void read_host(const json& provenance) {
+    const auto host = provenance.find("host");
+    if (host == provenance.end() || host->is_null()) return;
+    if (!host->is_object()) return complaints_.add(" at /provenance/host", "must be an object", {});
+    MeasuredHost& to = part_.rows.machine;
+    to.cpu_model = stated_text(*host, "host", "cpu_model");
+    to.physical_cores = stated_count(*host, "host", "physical_cores");
+    to.threads = stated_count(*host, "host", "threads");
+    to.memory_bytes = stated_count(*host, "host", "memory_bytes");
+  }
+
+  std::optional<std::string> stated_text(const json& facts, const char* of, const char* key) {
+    const auto it = facts.find(key);
+    if (it == facts.end() || it->is_null()) return std::nullopt;
+    if (it->is_string()) return it->get<std::string>();
+    complaints_.add(fmt::format(" at /provenance/{}/{}", of, key), fmt::format("{} is not a text", shown(*it)), {});
+    return std::nullopt;
+  }
+
+  std::optional<std::int64_t> stated_count(const json& facts, const char* of, const char* key) {
+    const auto it = facts.find(key);
+    if (it == facts.end() || it->is_null()) return std::nullopt;
     constexpr std::int64_t kMost = 1'000'000'000'000'000;
     if (it->is_number_integer() && *it >= 1 && *it <= kMost) return it->get<std::int64_t>();
-    complaints_.add(fmt::format(" at /provenance/device/{}", key),
+    complaints_.add(fmt::format(" at /provenance/{}/{}", of, key),
                     fmt::format("{} is not a whole number from 1 to {}", shown(*it), kMost), {});
     return std::nullopt;
   }
@@ -236,6 +263,7 @@ class JsonReader {
     const auto name = row.word("op");
     if (!name) return;
     const auto op = op_named(*name);
+    if (!op && selection_.without_place(*name)) return;
     if (!op) {
       std::vector<std::string> allowed;
       for (const Op one : all_ops()) allowed.emplace_back(op_name(one));
@@ -247,7 +275,7 @@ class JsonReader {
 
   /// An optional key that is misspelt would silently be its default.
   static void check_keys(const json& entry, Op op, JsonRow& row) {
-    std::vector<std::string> known{"op", "unit", "median", "p10", "p90", "n", "samples", "kernel"};
+    std::vector<std::string> known{"op", "unit", "median", "p10", "p90", "n", "samples", "calls", "section", "kernel"};
     known.insert(known.end(), keys_of(op).begin(), keys_of(op).end());
     for (const auto& [key, value] : entry.items()) {
       const std::string meant = slip_of(key, known);
@@ -264,25 +292,27 @@ class JsonReader {
     const auto keep = [](auto& rows, auto&& one) {
       if (one) rows.push_back(std::move(*one));
     };
+    const auto select = [](auto&& one, const auto& take) {
+      if (one) take(*one);
+    };
     switch (op) {
       case Op::gemm:
-        return keep(to.gemm, gemm_row(row));
+        return select(gemm_row(row), [&](const auto& one) { selection_.gemm(row, one); });
       case Op::decode_attention:
       case Op::prefill_attention:
         return add_attention(op, row);
-      case Op::mixed_attention: {
-        auto mixed = mixed_row(row, {"chunk", "chunk_context", "decodes", "decode_context"});
-        return is_own(row) ? void(++own_) : keep(to.mixed, mixed);
-      }
+      case Op::mixed_attention:
+        return select(mixed_row(row, {"chunk", "chunk_context", "decodes", "decode_context"}),
+                      [&](const auto& one) { selection_.mixed(row, one, is_own(row)); });
       case Op::elementwise:
-        return keep(to.elementwise, elementwise_row(row));
+        return select(elementwise_row(row), [&](auto& one) { selection_.elementwise(row, std::move(one)); });
       case Op::all_reduce:
         return keep(to.all_reduce, all_reduce_row(row));
       case Op::copy_h2d:
       case Op::copy_d2h:
-        return keep(to.copies, copy_row(row, op == Op::copy_h2d, false));
+        return select(copy_row(row, op == Op::copy_h2d, false), [&](const auto& one) { selection_.copy(row, one); });
       case Op::cpu_attention:
-        return keep(to.cpu_attention, cpu_attention_row(row));
+        return select(cpu_attention_row(row), [&](const auto& one) { selection_.cpu_attention(row, one); });
       case Op::host: {
         const auto sequences = row.count("sequences");
         const auto gpus = row.has("tensor_parallel") ? row.count("tensor_parallel") : std::optional<std::int64_t>(1);
@@ -296,6 +326,10 @@ class JsonReader {
       }
       case Op::iteration:
         return keep(to.iterations, iteration_row(row));
+      case Op::interference:
+        return selection_.interference(row, row.object("compute"), is_own(row));
+      case Op::host_stream:
+        return selection_.host_stream(row);
     }
   }
 
@@ -310,18 +344,14 @@ class JsonReader {
                                  op_name(op_of(*attention))),
                      "decode has 1 new token and context, all else is prefill");
     }
-    if (is_own(row)) {
-      ++own_;
-    } else {
-      part_.rows.attention.push_back(*attention);
-    }
+    selection_.attention(row, *attention, is_own(row));
   }
 
   json document_;
   std::int32_t file_;
   FilePart& part_;
   Complaints& complaints_;
-  std::int64_t own_ = 0;
+  RowSelection selection_;
 };
 
 }  // namespace

@@ -121,6 +121,8 @@ struct FilePart {
 [[nodiscard]] inline Op op_of(const HostRow&) { return Op::host; }
 [[nodiscard]] inline Op op_of(const LayerRow&) { return Op::layer; }
 [[nodiscard]] inline Op op_of(const IterationRow&) { return Op::iteration; }
+[[nodiscard]] inline Op op_of(const InterferenceRow&) { return Op::interference; }
+[[nodiscard]] inline Op op_of(const HostStreamRow&) { return Op::host_stream; }
 
 /// Calls visit(first's rows, second's rows) for each kind of row.
 template <class First, class Second, class Visit>
@@ -135,6 +137,8 @@ void visit_rows(First& first, Second& second, Visit visit) {
   visit(first.host, second.host);
   visit(first.layers, second.layers);
   visit(first.iterations, second.iterations);
+  visit(first.interference, second.interference);
+  visit(first.host_streams, second.host_streams);
 }
 
 }  // namespace spillway::hwmodels

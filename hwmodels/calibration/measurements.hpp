@@ -27,6 +27,8 @@ enum class Op : std::uint8_t {
   host,
   layer,
   iteration,
+  interference,
+  host_stream,
 };
 [[nodiscard]] std::string_view op_name(Op op);
 /// Empty for a word that names none.
@@ -60,6 +62,7 @@ struct AttentionRow {
   std::int64_t context = 0;
   double seconds = 0.0;
   RowPlace place{};
+  bool stand_in = false;  // of cuDNN, which no engine runs: an engine's own rows replace it
   [[nodiscard]] bool decode() const { return new_tokens == 1 && context > 0; }
 };
 
@@ -101,6 +104,7 @@ struct CopyRow {
   std::int64_t copies = 1;
   double seconds = 0.0;
   RowPlace place{};
+  std::int64_t beside_bytes = 0;  // duplex: of one copy the other way; 0: not stated
 };
 
 /// Decode attention on the CPU: KV bytes read for `batch` sequences of `context` tokens each.
@@ -141,6 +145,24 @@ struct IterationRow {
   RowPlace place{};
 };
 
+/// Compute while the DMA engines copy, or the same alone.
+struct InterferenceRow {
+  std::string compute;          // what is computed, one text for each kind
+  std::string traffic;          // directions of the copies: h2d, d2h, both
+  std::int64_t copy_bytes = 0;  // of one copy; copies follow each other
+  bool beside = false;          // while they run; else alone
+  double seconds = 0.0;         // of one call
+  RowPlace place{};
+};
+
+/// Threads that read host memory, all of it once.
+struct HostStreamRow {
+  std::int64_t threads = 0;
+  std::int64_t bytes = 0;
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
 /// A file that rows came from.
 struct MeasurementFile {
   std::string path;
@@ -158,9 +180,18 @@ struct MeasuredDevice {
   std::optional<std::int64_t> l2_bytes;
 };
 
+/// What a measuring tool says about the machine that the GPU is in; null where it says nothing.
+struct MeasuredHost {
+  std::optional<std::string> cpu_model;
+  std::optional<std::int64_t> physical_cores;
+  std::optional<std::int64_t> threads;  // that the tool could run on
+  std::optional<std::int64_t> memory_bytes;
+};
+
 struct Measurements {
   std::vector<MeasurementFile> files;
   MeasuredDevice device;
+  MeasuredHost machine;
   std::vector<GemmRow> gemm;
   std::vector<AttentionRow> attention;  // decode and prefill
   std::vector<MixedRow> mixed;
@@ -171,6 +202,8 @@ struct Measurements {
   std::vector<HostRow> host;
   std::vector<LayerRow> layers;
   std::vector<IterationRow> iterations;
+  std::vector<InterferenceRow> interference;
+  std::vector<HostStreamRow> host_streams;
 };
 
 /// What `read_measurements` takes: a file, and optionally the one op to take from it.
@@ -182,7 +215,8 @@ struct MeasurementInput {
 /// Reads files whose kind is told by their header (CSV, plain or gzip) or by "kind": "measurements" (JSON).
 /// Throws DataError with every problem of every file, naming line and column: unreadable, unknown header, a missing
 /// column, a field that is no number, a count below 1, a latency that is not above 0, no row at all, another schema
-/// version, an unknown unit. Units are those of the header (latency_us, time_us; Vidur's files are in ms).
+/// version, an unknown unit. Units are those of the header (latency_us, time_us; Vidur's files are in ms). Decode or
+/// prefill attention of cuDNN is left out when any file has that of an engine; the files' notes tell.
 [[nodiscard]] Measurements read_measurements(std::span<const MeasurementInput> inputs);
 
 /// "gemm.csv.gz line 12".

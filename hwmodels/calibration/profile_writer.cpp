@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "hwmodels/calibration/sharing_fits.hpp"
 #include "hwmodels/gpu_profile.hpp"
 
 namespace spillway::hwmodels {
@@ -50,6 +51,14 @@ void set_link(ordered_json& values, const std::string& direction, const Fitted<C
   if (!duplex["value"].is_number() || !alone.is_number() || duplex["value"].get<double>() <= bandwidth) return;
   duplex["value"] = duplex["value"].get<double>() / alone.get<double>() * bandwidth;
   duplex["source"] = {{"kind", "assumed"}, {"cite", "the base's share of the bandwidth of one direction alone"}};
+}
+
+/// What one direction reaches while the other is busy, at most what it reaches alone; nothing where that is not known.
+void set_duplex(ordered_json& values, const std::string& direction, const MeasuredFigure& duplex) {
+  const ordered_json& alone = values[direction + "_bandwidth"]["value"];
+  if (!alone.is_number()) return;
+  set_value(values, (direction + "_bandwidth_duplex").c_str(), std::min(duplex.value, alone.get<double>()),
+            duplex.citation);
 }
 
 /// Measured all-reduces in place of the base's two figures, unless these say the same: the latency of the smallest
@@ -153,14 +162,25 @@ ordered_json all_rows(const Measurements& in) {
       rows_json(in.cpu_attention, {"threads", "batch", "context", "kv_bytes", "seconds"}, &CpuAttentionRow::threads,
                 &CpuAttentionRow::batch, &CpuAttentionRow::context, &CpuAttentionRow::kv_bytes,
                 &CpuAttentionRow::seconds));
+  put("interference", !in.interference.empty(),
+      rows_json(in.interference, {"compute", "traffic", "copy_bytes", "beside", "seconds"}, &InterferenceRow::compute,
+                &InterferenceRow::traffic, &InterferenceRow::copy_bytes, &InterferenceRow::beside,
+                &InterferenceRow::seconds));
+  put("host_stream", !in.host_streams.empty(),
+      rows_json(in.host_streams, {"threads", "bytes", "seconds"}, &HostStreamRow::threads, &HostStreamRow::bytes,
+                &HostStreamRow::seconds));
   if (!in.copies.empty()) {
+    ordered_json columns = {"direction", "mechanism", "duplex", "block_bytes", "copies", "seconds"};
+    const bool beside =
+        std::any_of(in.copies.begin(), in.copies.end(), [](const CopyRow& row) { return row.beside_bytes > 0; });
+    if (beside) columns.push_back("beside_bytes");
     ordered_json table = ordered_json::array();
     for (const CopyRow& row : in.copies) {
       table.push_back({row.to_device ? "h2d" : "d2h", std::string(mechanism_name(row.mechanism)), row.duplex,
                        row.block_bytes, row.copies, row.seconds});
+      if (beside) table.back().push_back(row.beside_bytes);
     }
-    rows["copies"] = {{"columns", {"direction", "mechanism", "duplex", "block_bytes", "copies", "seconds"}},
-                      {"rows", std::move(table)}};
+    rows["copies"] = {{"columns", std::move(columns)}, {"rows", std::move(table)}};
   }
   return rows;
 }
@@ -230,6 +250,13 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
     const Fitted<CopyModel>* link = link_of(kernels, to_device);
     if (fresh == nullptr || fresh->model.mechanism != link->model.mechanism) continue;
     set_link(values, to_device ? "h2d" : "d2h", *fresh);
+  }
+  for (const bool to_device : {true, false}) {
+    const auto duplex = duplex_bandwidth(measurements, kernels.copies, to_device);
+    if (duplex) set_duplex(values, to_device ? "h2d" : "d2h", *duplex);
+  }
+  if (const auto slowdown = compute_slowdown(measurements)) {
+    set_value(values, "copy_compute_slowdown", slowdown->value, slowdown->citation);
   }
   if (fitted.all_reduce) set_all_reduce(values, plain_all_reduce, *fitted.all_reduce);
   document["fitted"] = ordered_json(to_json(kernels));

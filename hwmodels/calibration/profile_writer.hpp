@@ -18,9 +18,10 @@ struct ProfileText {
 
 /// The JSON text of a profile. What `fitted` holds replaces what the base had; facts that the measuring tool states
 /// (memory, SMs, L2) and the links that were fitted replace the base's values, a link's bandwidth up to the base's
-/// peak. A duplex figure of the base that exceeds the measured link keeps its share of it. Throws as load_gpu() does
-/// for the base, and DataError when no run would take the profile, because a fitted or stated value is impossible or
-/// the text too long.
+/// peak. So do the bandwidth of each direction beside the other, up to what it reaches alone, and the slowdown of
+/// compute beside copies, where rows of these were measured (sharing_fits.hpp); else a duplex figure of the base that
+/// exceeds the measured link keeps its share of it. Throws as load_gpu() does for the base, and DataError when no run
+/// would take the profile, because a fitted or stated value is impossible or the text too long.
 [[nodiscard]] std::string profile_text(const ProfileText& text, const Measurements& measurements,
                                        const FittedKernels& fitted);
 

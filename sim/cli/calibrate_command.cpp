@@ -14,7 +14,9 @@
 
 #include "hwmodels/calibration/calibration.hpp"
 #include "hwmodels/calibration/consistency.hpp"
+#include "hwmodels/calibration/host_writer.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
+#include "hwmodels/calibration/sharing_fits.hpp"
 #include "hwmodels/catalog.hpp"
 #include "hwmodels/models/logged_models.hpp"
 #include "sim/cli/output.hpp"
@@ -154,6 +156,25 @@ void print_limits(const hwmodels::FittedKernels& fitted) {
              fitted.host->model.fixed_seconds, fitted.host->model.per_sequence_seconds);
 }
 
+/// The single values that rows of two things at once gave the profile.
+nlohmann::json sharing_json(const std::string& profile, const Measurements& measurements) {
+  const nlohmann::json values = nlohmann::json::parse(profile).at("values");
+  nlohmann::json sharing = nlohmann::json::object();
+  const auto take = [&](const char* key, bool measured) {
+    if (measured && values.at(key).at("value").is_number()) sharing[key] = values.at(key).at("value");
+  };
+  take("h2d_bandwidth_duplex", hwmodels::duplex_bandwidth(measurements, {}, true).has_value());
+  take("d2h_bandwidth_duplex", hwmodels::duplex_bandwidth(measurements, {}, false).has_value());
+  take("copy_compute_slowdown", hwmodels::compute_slowdown(measurements).has_value());
+  return sharing;
+}
+
+std::string sharing_text(const nlohmann::json& sharing) {
+  std::string text;
+  for (const auto& [key, value] : sharing.items()) text += fmt::format("{} {:.4g}\n", key, value.get<double>());
+  return text;
+}
+
 /// What is being fitted, on a terminal.
 class FitProgress {
  public:
@@ -166,6 +187,15 @@ class FitProgress {
 };
 
 std::string stem_of(const std::string& path) { return std::filesystem::path(path).stem().string(); }
+
+/// Names a file that a run takes, and that can be written.
+void check_writable(const std::string& path, const std::string& option, const char* what, const char* taker) {
+  if (!path.ends_with(".json")) {
+    throw ConfigError(fmt::format("the {}'s name must end in .json, not be {}", what, path),
+                      fmt::format("{} {}", option, path), fmt::format("{} takes such a file", taker));
+  }
+  const AtomicFile writable(path);
+}
 
 /// What a fit builds on.
 struct FitBase {
@@ -185,8 +215,14 @@ hwmodels::FittedKernels fit_rows(const CalibrateOptions& options, const FitBase&
   const GpuProfile* gpu = base.gpu ? &*base.gpu : nullptr;
   settle(measurements, limits_of(gpu, measurements), base.layers_of ? &*base.layers_of : nullptr,
          options.drop_inconsistent);
+  for (const std::string& note : hwmodels::leave_out_scarce(measurements)) {
+    fmt::print(stderr, "{}\n", printable(note));
+  }
   hwmodels::FittedKernels fitted = hwmodels::calibrate(measurements, {gpu, options.model}, progress);
-  if (fitted.empty()) {
+  // A base has the link that duplex rows are a share of.
+  const bool shares = hwmodels::duplex_bandwidth(measurements, {}, true) ||
+                      hwmodels::duplex_bandwidth(measurements, {}, false) || hwmodels::compute_slowdown(measurements);
+  if (fitted.empty() && !(gpu != nullptr && shares)) {
     if (progress) FitProgress::clear();
     throw DataError("no row is left to fit", fmt::format("{}", fmt::join(options.files, ", ")),
                     "rows that cannot be true were left out, and copies are fitted to those of one direction alone");
@@ -220,11 +256,9 @@ std::string fitted_profile(const CalibrateOptions& options) {
 
 ExitCode calibrate_fit(const CalibrateOptions& options) {
   const FitBase base = load_base(options);
-  if (!options.out.ends_with(".json")) {
-    throw ConfigError(fmt::format("the profile's name must end in .json, not be {}", options.out), "-o " + options.out,
-                      "hardware=FILE takes such a file");
-  }
-  { const AtomicFile writable(options.out); }  // a fit takes minutes: what cannot be written is told before it
+  // A fit takes minutes: what cannot be written is told before it.
+  check_writable(options.out, "-o", "profile", "hardware=FILE");
+  if (!options.host_out.empty()) check_writable(options.host_out, "--host-out", "host", "a server's file");
   Measurements measurements = read(options.files);
   print_notes(measurements);
   const hwmodels::FittedKernels fitted = fit_rows(options, base, measurements, FitProgress());
@@ -239,9 +273,21 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
     out += row("  analytic model", *line.record->roofline) + "   all rows\n";
     ops.back()["roofline"] = line_json(line.op, *line.record->roofline);
   }
-  write_file(options.out, hwmodels::profile_text(text, measurements, fitted));
-  print_result(options.json ? json_text({{"profile", options.out}, {"ops", ops}}) : out);
+  const std::string profile = hwmodels::profile_text(text, measurements, fitted);
+  const nlohmann::json sharing = sharing_json(profile, measurements);
+  out += sharing_text(sharing);
+  std::string host;
+  if (!options.host_out.empty()) {
+    host = hwmodels::host_text(stem_of(options.host_out), options.host_out, measurements, fitted);
+  }
+  write_file(options.out, profile);
+  if (!host.empty()) write_file(options.host_out, host);
+  nlohmann::json result{{"profile", options.out}, {"ops", ops}};
+  if (!sharing.empty()) result["sharing"] = sharing;
+  if (!host.empty()) result["host"] = options.host_out;
+  print_result(options.json ? json_text(result) : out);
   fmt::print(stderr, "wrote {}\n", printable(options.out));
+  if (!host.empty()) fmt::print(stderr, "wrote {}\n", printable(options.host_out));
   print_limits(fitted);
   if (!base.gpu) {
     fmt::print(stderr, "memory, links and datasheet figures are null; a run that takes one names it (--base NAME)\n");

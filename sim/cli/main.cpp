@@ -304,6 +304,9 @@ void add_calibrate(CLI::App& app, CalibrateOptions& options, Command& command) {
   CLI::App* fit = sub->add_subcommand("fit", "Measurements to a profile that hardware=FILE takes, with held-out error");
   add_files(*fit);
   fit->add_option("-o,--out", options.out, "The profile to write")->required()->type_name("FILE");
+  fit->add_option("--host-out", options.host_out,
+                  "Also write the host, from CPU attention and reads of host memory, for a server's file to name")
+      ->type_name("FILE");
   fit->add_option("--base", options.base,
                   "GPU or profile whose facts (memory, datasheet, links) and other fits are taken over")
       ->type_name("PROFILE");
@@ -315,7 +318,10 @@ void add_calibrate(CLI::App& app, CalibrateOptions& options, Command& command) {
   fit->footer([] {
     return "Example: spillway calibrate fit gemm.csv.gz decode.csv.gz prefill.csv.gz --base h100-80gb-sxm -o my.json\n"
            "Example: spillway calibrate fit dense.csv attention.csv per_sequence.csv --base rtx4090-24gb -o "
-           "my.json\n\n" +
+           "my.json\n"
+           "Example: spillway calibrate fit cuda_calibrate.json decode.csv.gz prefill.csv.gz --base h200-141gb -o "
+           "my.json "
+           "--host-out my-host.json\n\n" +
            exit_codes_help();
   });
   fit->callback([&] { command = [&] { return calibrate_fit(options); }; });

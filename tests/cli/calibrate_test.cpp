@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -437,6 +438,117 @@ TEST_F(Calibrate, ASlowerLinkThanTheBasesKeepsItsShareWhileBothDirectionsAreBusy
   EXPECT_EQ(spillway({"run", "hardware=my.json", "--dry-run"}).code, 0);
 }
 
+/// Copies of 1 to 64 MiB at 20e9 bytes/s behind 10 us to the GPU, at 15e9 while the other direction is busy, and one of
+/// them from pageable memory; 100 us of compute that take 103 beside copies; a host of 4 threads that read 50e9 bytes/s
+/// and attend at 40e9.
+std::string microbenchmarks() {
+  json rows = json::array();
+  for (const std::int64_t bytes : {1 << 20, 1 << 22, 1 << 24, 1 << 26}) {
+    for (const bool duplex : {false, true}) {
+      rows.push_back({{"op", "copy_h2d"},
+                      {"mechanism", "single"},
+                      {"block_bytes", bytes},
+                      {"copies", 1},
+                      {"duplex", duplex},
+                      {"unit", "us"},
+                      {"median", 10.0 + 1e6 * static_cast<double>(bytes) / (duplex ? 15e9 : 20e9)}});
+    }
+  }
+  rows.push_back(rows[0]);
+  rows.back()["memory"] = "pageable";
+  for (const bool beside : {false, true}) {
+    rows.push_back({{"op", "interference"},
+                    {"part", "compute"},
+                    {"beside", beside},
+                    {"compute", {{"op", "gemm"}, {"m", 1}, {"n", 64}, {"k", 64}}},
+                    {"traffic", "h2d"},
+                    {"mechanism", "single"},
+                    {"copy_bytes", 1 << 20},
+                    {"unit", "us"},
+                    {"median", beside ? 103 : 100}});
+  }
+  rows.push_back({{"op", "host_stream"},
+                  {"part", "stream"},
+                  {"kind", "read"},
+                  {"threads", 4},
+                  {"bytes", 1'000'000'000},
+                  {"memory", "pageable"},
+                  {"traffic", "none"},
+                  {"unit", "ms"},
+                  {"median", 20}});
+  for (const double threads : {1.0, 4.0}) {
+    for (const double bytes : {1e7, 1e8, 1e9}) {
+      rows.push_back({{"op", "cpu_attention"},
+                      {"threads", static_cast<int>(threads)},
+                      {"batch", 1},
+                      {"context", static_cast<std::int64_t>(bytes)},
+                      {"kv_bytes", bytes},
+                      {"unit", "us"},
+                      {"median", 5.0 + 1e6 * bytes / (10e9 * threads)}});
+    }
+  }
+  return json{
+      {"schema_version", 1},
+      {"kind", "measurements"},
+      {"provenance",
+       {{"device", nullptr},
+        {"host", {{"cpu_model", "Example CPU"}, {"physical_cores", 4}, {"threads", 4}, {"memory_bytes", 64000}}}}},
+      {"measurements", std::move(rows)}}
+      .dump();
+}
+
+TEST_F(Calibrate, MicrobenchmarksGiveAProfileAndAHost) {
+  write_text(file("cal.json"), microbenchmarks());
+  const std::vector<std::string> fit{"fit", "cal.json", "attention.csv", "--base",      "h100-80gb-sxm",
+                                     "-o",  "my.json",  "--host-out",    "my-host.json"};
+  const Output out = calibrate(fit);
+  ASSERT_EQ(out.code, 0) << out.err;
+  EXPECT_EQ(out.err,
+            "cal.json: 1 copies from and to pageable memory were left out: engines copy from and to pinned memory\n"
+            "wrote my.json\nwrote my-host.json\n");
+  EXPECT_THAT(out.out, HasSubstr("\ncopy_compute_slowdown 1.03\nh2d_bandwidth_duplex 1.5e+10\n"));
+  const json written = profile("my.json");
+  EXPECT_NEAR(written["values"]["h2d_bandwidth_duplex"]["value"].get<double>() / 15e9, 1.0, kExact);
+  EXPECT_NEAR(written["values"]["copy_compute_slowdown"]["value"].get<double>(), 1.03, kExact);
+  EXPECT_THAT(written["fitted"]["decode_attention"]["source"]["cite"], testing::StartsWith("attention.csv (27 rows"));
+  EXPECT_THAT(written["fitted"]["cpu_attention"]["source"]["cite"], testing::StartsWith("cal.json (6 rows"));
+  EXPECT_EQ(written["measurements"]["files"][0]["notes"].size(), 1U);
+  EXPECT_EQ(spillway({"run", "hardware=my.json", "--dry-run"}).code, 0);
+  const hwmodels::HostProfile host = hwmodels::load_host(file("my-host.json").string());
+  EXPECT_EQ(host.file.name, "my-host");
+  EXPECT_EQ(host.dram_bandwidth, BytesPerSecond(50e9));
+  EXPECT_NEAR(host.cpu_attention_efficiency, 0.8, 1e-6);
+
+  std::vector<std::string> as_json = fit;
+  as_json.emplace_back("--json");
+  const json result = json::parse(calibrate(as_json).out);
+  EXPECT_EQ(result["host"], "my-host.json");
+  EXPECT_EQ(result["sharing"].size(), 2U);
+  EXPECT_EQ(result["sharing"]["copy_compute_slowdown"], written["values"]["copy_compute_slowdown"]["value"]);
+
+  // What the files do not tell of a host is told, and nothing is written.
+  const Output refused = calibrate({"fit", "attention.csv", "-o", "new.json", "--host-out", "new-host.json"});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("a host's file takes host_stream rows of reading, of which there is none"));
+  EXPECT_FALSE(std::filesystem::exists(file("new.json")));
+  const Output unnamed = calibrate({"fit", "cal.json", "-o", "new.json", "--host-out", "host"});
+  EXPECT_EQ(unnamed.code, 2);
+  EXPECT_THAT(unnamed.err, HasSubstr("the host's name must end in .json, not be host"));
+}
+
+TEST_F(Calibrate, DuplexRowsAloneAreTakenBesideABase) {
+  json document = json::parse(microbenchmarks());
+  json duplex = json::array();
+  for (const json& row : document["measurements"]) {
+    if (row.value("duplex", false)) duplex.push_back(row);
+  }
+  document["measurements"] = duplex;
+  write_text(file("duplex.json"), document.dump());
+  EXPECT_EQ(calibrate({"fit", "duplex.json", "-o", "my.json"}).code, 3);
+  ASSERT_EQ(calibrate({"fit", "duplex.json", "--base", "h100-80gb-sxm", "-o", "my.json"}).code, 0);
+  EXPECT_EQ(profile("my.json")["values"]["h2d_bandwidth_duplex"]["source"]["kind"], "measured");
+}
+
 TEST_F(Calibrate, NamesInAnotherEncodingAreKeptReadable) {
   write_text(file("latin.csv"),
              "kernel,tokens,bytes,latency_us\nl\xe4nge,1,1000,2\nl\xe4nge,2,2000,3\n"
@@ -503,7 +615,7 @@ TEST_F(Calibrate, HelpNamesCommandsAndFlags) {
   EXPECT_THAT(spillway({"calibrate", "--help"}).out,
               testing::AllOf(HasSubstr("fit"), HasSubstr("check"), HasSubstr("errors")));
   const std::string fit = spillway({"calibrate", "fit", "--help"}).out;
-  for (const char* flag : {"--base", "--out", "--drop-inconsistent", "--model", "--name", "--stands-for",
+  for (const char* flag : {"--base", "--out", "--drop-inconsistent", "--model", "--name", "--stands-for", "--host-out",
                            "--omit-measurements", "--json", "Example: spillway calibrate fit"}) {
     EXPECT_THAT(fit, HasSubstr(flag));
   }

@@ -177,8 +177,8 @@ TEST_F(Completion, CalibrateTakesFilesFlagsAndNames) {
               UnorderedElementsAre("fit", "check", "errors"));
   EXPECT_THAT(complete("spillway calibrate fit --ba", {"spillway", "calibrate", "fit", "--ba"}), ElementsAre("--base"));
   EXPECT_THAT(complete("spillway calibrate fit --", {"spillway", "calibrate", "fit", "--"}),
-              UnorderedElementsAre("--base", "--drop-inconsistent", "--help", "--json", "--model", "--name",
-                                   "--omit-measurements", "--out", "--stands-for"));
+              UnorderedElementsAre("--base", "--drop-inconsistent", "--help", "--host-out", "--json", "--model",
+                                   "--name", "--omit-measurements", "--out", "--stands-for"));
   EXPECT_THAT(complete("spillway calibrate fit tra", {"spillway", "calibrate", "fit", "tra"}),
               UnorderedElementsAre("trace.csv", "traces"));
   EXPECT_THAT(complete("spillway calibrate fit gemm=tra", {"spillway", "calibrate", "fit", "gemm", "=", "tra"}),

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <tuple>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "hwmodels/calibration/consistency.hpp"
+#include "hwmodels/calibration/host_writer.hpp"
 #include "hwmodels/calibration/least_squares.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/calibration/simple_fits.hpp"
@@ -743,6 +745,220 @@ TEST(ProfileText, Links_WhenOnlySingleCopiesAreNew_ThenTheBasesLoopStillTellsThe
   const GpuProfile gpu = ProfileFile(profile_text({"mine", "x", "h100-80gb-sxm", true}, in, fitted)).load();
   EXPECT_EQ(gpu.h2d.bandwidth.value(), base.h2d.bandwidth.value());
   EXPECT_EQ(gpu.fitted.copies.size(), base.fitted.copies.size() + 1);
+}
+
+/// A value of a profile's text.
+nlohmann::json value_of(const std::string& profile, const char* key) {
+  return nlohmann::json::parse(profile).at("values").at(key);
+}
+
+// Alone a copy to the GPU takes 5 us and bytes / 24e9 s, one from it 5 us and bytes / 20e9; with the other direction
+// busy bytes / 18e9 and bytes / 15e9. A duplex row of 64 KiB, below the sizes that are fitted, is far off.
+TEST(ProfileText, Duplex_WhenMeasured_ThenIsItsBandwidth) {
+  Measurements in = with_files(2);
+  for (const bool to_device : {true, false}) {
+    for (std::int64_t bytes = 1 << 16; bytes <= 1 << 28; bytes *= 4) {
+      in.copies.push_back({to_device,
+                           CopyMechanism::single,
+                           false,
+                           bytes,
+                           1,
+                           5e-6 + real(bytes) / (to_device ? 24e9 : 20e9),
+                           {0, bytes}});
+    }
+    for (const std::int64_t bytes : {1 << 20, 1 << 24, 1 << 28}) {
+      in.copies.push_back({to_device,
+                           CopyMechanism::single,
+                           true,
+                           bytes,
+                           1,
+                           5e-6 + real(bytes) / (to_device ? 18e9 : 15e9),
+                           {1, bytes},
+                           bytes});
+    }
+    in.copies.push_back({to_device, CopyMechanism::single, true, 1 << 16, 1, 1e-3, {1, 1}, 1 << 16});
+  }
+  for (const char* base : {"", "a100-80gb-sxm"}) {
+    const std::string text = profile_text({"mine", "x", base, true}, in, calibrate(in, {}, {}));
+    const GpuProfile gpu = ProfileFile(text).load();
+    ASSERT_TRUE(gpu.h2d_bandwidth_duplex && gpu.d2h_bandwidth_duplex);
+    EXPECT_NEAR(gpu.h2d_bandwidth_duplex->value() / 18e9, 1.0, kExact);
+    EXPECT_NEAR(gpu.d2h_bandwidth_duplex->value() / 15e9, 1.0, kExact);
+    for (const char* key : {"h2d_bandwidth_duplex", "d2h_bandwidth_duplex"}) {
+      EXPECT_EQ(value_of(text, key)["source"]["kind"], "measured");
+      EXPECT_EQ(value_of(text, key)["source"]["cite"], "file1.csv (3 rows, sha256 bbbbbbbbbbbb)");
+    }
+  }
+  // Faster than alone, by noise: as alone. Without a link there is nothing to be a part of.
+  for (CopyRow& row : in.copies) {
+    if (row.duplex) row.seconds = 5e-6 + real(row.block_bytes) / 30e9;
+  }
+  const GpuProfile gpu = ProfileFile(profile_text({"mine", "x", "", true}, in, calibrate(in, {}, {}))).load();
+  EXPECT_EQ(gpu.h2d_bandwidth_duplex, gpu.h2d.bandwidth);
+  EXPECT_FALSE(ProfileFile(profile_text({"mine", "x", "", true}, in, {})).load().h2d_bandwidth_duplex.has_value());
+}
+
+// The base has fitted no single copies, so that no launch is known: the rows are made without one.
+TEST(ProfileText, Duplex_WhenTheBaseHasTheLink_ThenIsTakenAlone) {
+  Measurements in = with_files(1);
+  const GpuProfile base = load_gpu("a100-80gb-sxm");
+  for (const std::int64_t bytes : {1 << 22, 1 << 26}) {
+    in.copies.push_back({true, CopyMechanism::single, true, bytes, 1, real(bytes) / 9e9, {0, bytes}, bytes});
+  }
+  const std::string text = profile_text({"mine", "x", "a100-80gb-sxm", true}, in, {});
+  const GpuProfile gpu = ProfileFile(text).load();
+  EXPECT_NEAR(gpu.h2d_bandwidth_duplex->value() / 9e9, 1.0, kExact);
+  EXPECT_EQ(gpu.h2d.bandwidth, base.h2d.bandwidth);
+  EXPECT_EQ(gpu.d2h_bandwidth_duplex, base.d2h_bandwidth_duplex);
+  EXPECT_THAT(value_of(text, "h2d_bandwidth_duplex")["source"]["cite"], testing::StartsWith("file0.csv ("));
+  EXPECT_THAT(value_of(text, "d2h_bandwidth_duplex")["source"]["cite"], testing::Not(HasSubstr("file0.csv")));
+}
+
+// 10 us alone and 10.2, 11 and 10.4 beside copies: 1.02, 1.1 and 1.04, of which 1.04 is the median. A call without its
+// other half tells nothing. Faster beside copies is as fast.
+TEST(ProfileText, Slowdown_WhenComputeWasMeasuredBesideCopies_ThenIsTheMedian) {
+  Measurements in = with_files(1);
+  const auto pair = [&](const char* compute, const char* traffic, double beside) {
+    const auto line = static_cast<std::int64_t>(in.interference.size());
+    in.interference.push_back({compute, traffic, 4096, false, 10e-6, {0, line}});
+    in.interference.push_back({compute, traffic, 4096, true, beside, {0, line + 1}});
+  };
+  pair("a", "h2d", 10.2e-6);
+  pair("a", "both", 11e-6);
+  pair("b", "h2d", 10.4e-6);
+  in.interference.push_back({"b", "d2h", 4096, true, 90e-6, {0, 9}});
+  const std::string text = profile_text({"mine", "x", "", true}, in, {});
+  EXPECT_NEAR(*ProfileFile(text).load().copy_compute_slowdown, 1.04, kExact);
+  EXPECT_EQ(value_of(text, "copy_compute_slowdown")["source"]["cite"],
+            "median of 3 measurements, 1.020 to 1.100: file0.csv (6 rows, sha256 aaaaaaaaaaaa)");
+  in.interference.resize(2);
+  in.interference[1].seconds = 9e-6;
+  EXPECT_EQ(ProfileFile(profile_text({"mine", "x", "", true}, in, {})).load().copy_compute_slowdown, 1.0);
+}
+
+// Every fit says which files its rows are of: attention those of the engine's tables, the rest the microbenchmarks'.
+TEST(ProfileText, Sources_WhenAttentionIsOfAnEnginesTables_ThenEachOpNamesItsFile) {
+  Measurements in = with_files(3);
+  in.files[0] = {"cal.json", std::string(64, 'c'), "measurements-json", 0, {}};
+  in.files[1].path = "tables/decode.csv.gz";
+  in.files[2].path = "tables/prefill.csv.gz";
+  in.gemm = gemm_rows();
+  in.attention = decode_rows(decode_truth());
+  for (AttentionRow& row : in.attention) row.place.file = 1;
+  for (AttentionRow row : prefill_rows(prefill_truth())) {
+    row.place.file = 2;
+    in.attention.push_back(row);
+  }
+  const FittedKernels fitted = calibrate(in, {}, {});
+  const nlohmann::json kernels =
+      nlohmann::json::parse(profile_text({"mine", "x", "h200-141gb", true}, in, fitted)).at("fitted");
+  EXPECT_THAT(kernels["gemm"][0]["source"]["cite"], testing::StartsWith("cal.json ("));
+  EXPECT_THAT(kernels["decode_attention"]["source"]["cite"], testing::StartsWith("decode.csv.gz ("));
+  EXPECT_THAT(kernels["prefill_attention"]["source"]["cite"], testing::StartsWith("prefill.csv.gz ("));
+  for (const char* op : {"decode_attention", "prefill_attention"}) {
+    EXPECT_EQ(kernels[op]["source"]["kind"], "measured");
+    EXPECT_THAT(kernels[op]["source"]["cite"], testing::Not(HasSubstr("cuDNN")));
+  }
+  // Without such tables: cuDNN's, and the profile says so.
+  for (AttentionRow& row : in.attention) {
+    row.place.file = 0;
+    row.stand_in = true;
+  }
+  EXPECT_THAT(calibrate(in, {}, {}).decode_attention->record.citation,
+              testing::AllOf(testing::StartsWith("cal.json ("), testing::EndsWith("; by cuDNN, not by an engine")));
+}
+
+// 23 GEMMs, 3 elementwise kernels and copies of one size are too few; those of a table stay to be refused.
+TEST(Calibration, ScarceRows_WhenTheMicrobenchmarksMeasuredThem_ThenAreLeftOut) {
+  Measurements in = with_files(1);
+  in.files[0].format = "measurements-json";
+  const std::vector<GemmRow> some = gemm_rows();
+  in.gemm.assign(some.begin(), some.begin() + 23);
+  for (const double bytes : {1e4, 1e5, 1e6}) in.elementwise.push_back({"norm", 1, bytes, 1e-6 + bytes / 1e12, {0, 1}});
+  for (const std::int64_t bytes : {1 << 16, 1 << 20}) {
+    in.copies.push_back({true, CopyMechanism::single, false, bytes, 1, 1e-5 + real(bytes) / 2e10, {0, bytes}});
+  }
+  in.copies.push_back({true, CopyMechanism::many, false, 1 << 20, 1, 1e-4, {0, 1}});
+  in.copies.push_back({true, CopyMechanism::single, true, 1 << 20, 1, 1e-4, {0, 2}});
+  Measurements table = in;
+  EXPECT_THAT(leave_out_scarce(in),
+              ElementsAre("23 measurements of gemm in 2-byte numbers were left out: they are too few to fit",
+                          "3 measurements of elementwise were left out: they are too few to fit",
+                          "1 measurements of copy_h2d many were left out: they are too few to fit"));
+  EXPECT_EQ(in.files[0].notes.size(), 3U);
+  EXPECT_TRUE(in.gemm.empty());
+  EXPECT_TRUE(in.elementwise.empty());
+  EXPECT_EQ(in.copies.size(), 3U);
+  EXPECT_EQ(calibrate(in, {}, {}).copies.size(), 1U);
+  table.files[0].format = "ops-gemm-csv";
+  EXPECT_THAT(leave_out_scarce(table), IsEmpty());
+  EXPECT_EQ(table.gemm.size(), 23U);
+}
+
+// Hosts
+
+/// 1, 8 and 16 threads read 1e9 bytes at 20, 160 and 200e9 bytes/s; attention reaches 15e9 of a thread and 150e9 of
+/// all.
+Measurements whole_host() {
+  Measurements in = with_files(1);
+  in.machine = {"Example CPU", 12, 16, 512'000'000'000};
+  in.host_streams = {{1, 1'000'000'000, 1.0 / 20, {0, 2}},
+                     {8, 1'000'000'000, 1.0 / 160, {0, 3}},
+                     {16, 1'000'000'000, 1.0 / 200, {0, 4}}};
+  for (const std::int64_t threads : {1, 4, 16}) {
+    for (const double bytes : {1e7, 1e8, 1e9}) {
+      const double bandwidth = std::min(15e9 * real(threads), 150e9);
+      in.cpu_attention.push_back({threads,
+                                  1,
+                                  1,
+                                  bytes,
+                                  1e-5 + bytes / bandwidth,
+                                  {0, static_cast<std::int64_t>(in.cpu_attention.size()) + 5}});
+    }
+  }
+  return in;
+}
+
+TEST(HostText, WhenWritten_ThenIsAHostOfWhatWasMeasured) {
+  const Measurements in = whole_host();
+  const std::string text = host_text("mine", "mine.json", in, calibrate(in, {}, {}));
+  const ProfileFile file(text);
+  const HostProfile host = load_host(file.path());
+  EXPECT_EQ(host.file.name, "mine");
+  EXPECT_EQ(host.file.stands_for, "Example CPU, 12 cores, 512 GB; fitted to measurements");
+  EXPECT_EQ(host.cores, 12);
+  EXPECT_EQ(host.threads, 16);
+  EXPECT_EQ(host.dram, Bytes(512'000'000'000));
+  EXPECT_NEAR(host.dram_bandwidth.value() / 200e9, 1.0, kExact);
+  EXPECT_NEAR(host.dram_bandwidth_per_thread->value() / 20e9, 1.0, kExact);
+  EXPECT_FALSE(host.dram_peak.has_value());
+  EXPECT_NEAR(host.cpu_attention_efficiency, 0.75, 1e-6);
+  EXPECT_EQ(value_of(text, "dram_bandwidth")["source"]["cite"],
+            "16 threads, which read fastest: file0.csv (1 rows, sha256 aaaaaaaaaaaa)");
+  EXPECT_EQ(value_of(text, "cores")["source"]["cite"], "stated by the measuring tool");
+}
+
+// Attention that reaches more than a plain reading loop, by noise, reaches all of it; a run on 4 threads of 12 cores
+// knows 4 cores; nothing is said of one thread when none was timed.
+TEST(HostText, WhenARunHadAPartOfTheMachine_ThenTheHostIsThatPart) {
+  Measurements in = whole_host();
+  in.machine.threads = 4;
+  in.host_streams = {{4, 1'000'000'000, 1.0 / 120, {0, 2}}};
+  const std::string text = host_text("mine", "mine.json", in, calibrate(in, {}, {}));
+  const HostProfile host = load_host(ProfileFile(text).path());
+  EXPECT_EQ(host.cores, 4);
+  EXPECT_EQ(host.threads, 4);
+  EXPECT_EQ(host.cpu_attention_efficiency, 1.0);
+  EXPECT_FALSE(host.dram_bandwidth_per_thread.has_value());
+  EXPECT_EQ(value_of(text, "cores")["source"]["cite"],
+            "stated by the measuring tool: 12 cores, of which the run had 4 threads");
+}
+
+TEST(HostText, WhenSomethingIsMissing_ThenAllOfItIsTold) {
+  EXPECT_EQ(data_error([] { (void)host_text("mine", "mine.json", with_files(1), {}); }),
+            "mine.json: a host's file takes host_stream rows of reading, of which there is none\n"
+            "mine.json: a host's file takes rows of CPU attention, of which there is none\n"
+            "mine.json: a host's file takes the machine's cores, threads and memory, of which there is none\n");
 }
 
 // 33e9 bytes/s behind 4 us: 29e9 at the largest size, below the base's peak of 32e9.

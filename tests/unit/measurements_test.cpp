@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -51,7 +52,7 @@ std::string shared(const std::string& name) {
 }
 
 TEST(Measurements, NamesOfOps_AreThoseOfCalibrateCheck) {
-  EXPECT_EQ(all_ops().size(), 12U);
+  EXPECT_EQ(all_ops().size(), 14U);
   for (const Op op : all_ops()) EXPECT_EQ(op_named(op_name(op)), op);
   EXPECT_EQ(op_name(Op::copy_d2h), "copy_d2h");
   EXPECT_FALSE(op_named("decode"));
@@ -458,7 +459,7 @@ TEST(MeasurementsJson, EveryOpIsRead) {
   EXPECT_EQ(rows.device.sm_count, 100);
   EXPECT_EQ(rows.device.l2_bytes, 40'000'000);
   EXPECT_EQ(rows.files[0].format, "measurements-json");
-  EXPECT_EQ(rows.files[0].rows, 12);
+  EXPECT_EQ(rows.files[0].rows, 14);
   EXPECT_THAT(rows.files[0].notes,
               ElementsAre("1 attention measurements of kernel \"spillway\" were left out: no engine runs that kernel"));
   ASSERT_EQ(rows.gemm.size(), 1U);
@@ -479,6 +480,13 @@ TEST(MeasurementsJson, EveryOpIsRead) {
   EXPECT_TRUE(rows.layers[0].per_sequence);
   ASSERT_EQ(rows.iterations.size(), 1U);
   EXPECT_DOUBLE_EQ(rows.iterations[0].seconds, 0.0245);
+  ASSERT_EQ(rows.interference.size(), 1U);
+  EXPECT_EQ(rows.interference[0].compute, R"({"k":4096,"m":1,"n":4096,"op":"gemm"})");
+  EXPECT_TRUE(rows.interference[0].beside);
+  EXPECT_EQ(rows.interference[0].copy_bytes, 1'048'576);
+  ASSERT_EQ(rows.host_streams.size(), 1U);
+  EXPECT_EQ(rows.host_streams[0].threads, 8);
+  EXPECT_DOUBLE_EQ(rows.host_streams[0].seconds, 0.01);
   EXPECT_THAT(place_text(rows, rows.gemm[0].place), testing::EndsWith(" at /measurements/0"));
 }
 
@@ -581,6 +589,222 @@ TEST(MeasurementsJson, SchemaAndReader_AgreeOnTheSample) {
     }
   }
   for (const Op op : all_ops()) EXPECT_TRUE(seen.contains(std::string(op_name(op)))) << op_name(op);
+}
+
+// Files of the microbenchmarks
+
+/// A document of these entries, all of which take 4 us.
+std::string document_of(json entries) {
+  for (json& entry : entries) {
+    entry["unit"] = "us";
+    if (!entry.contains("median")) entry["median"] = 4.0;
+  }
+  return json{{"schema_version", 1},
+              {"kind", "measurements"},
+              {"provenance", json::object()},
+              {"measurements", std::move(entries)}}
+      .dump();
+}
+
+/// A copy of 1 MiB to the GPU with these keys as well.
+json copied(const char* mechanism, const json& more = json::object()) {
+  json entry{{"op", "copy_h2d"}, {"mechanism", mechanism}, {"block_bytes", 1 << 20}, {"copies", 1}};
+  entry.update(more);
+  return entry;
+}
+
+json decoded(std::int64_t batch, const json& more = json::object()) {
+  json entry{{"op", "decode_attention"}, {"batch", batch},  {"q_heads", 8},   {"kv_heads", 8},
+             {"head_dim", 64},           {"new_tokens", 1}, {"context", 1024}};
+  entry.update(more);
+  return entry;
+}
+
+TEST(Microbenchmarks, RowsThatNoModelTakes_AreLeftOutWithANoteForEachKind) {
+  const json stream{{"op", "host_stream"}, {"part", "stream"},     {"kind", "read"},   {"threads", 8},
+                    {"bytes", 1 << 30},    {"memory", "pageable"}, {"traffic", "none"}};
+  const json interference{{"op", "interference"}, {"part", "compute"},     {"beside", false},   {"compute", kGemm},
+                          {"traffic", "h2d"},     {"mechanism", "single"}, {"copy_bytes", 4096}};
+  const Measurements rows = read_text(
+      document_of({copied("single", {{"memory", "pinned"}, {"observed", "device"}}),
+                   copied("single", {{"memory", "pinned"}, {"observed", "host"}}),
+                   copied("single", {{"memory", "pageable"}, {"observed", "device"}}),
+                   copied("single", {{"memory", "pageable"}, {"observed", "host"}}),
+                   copied("single", {{"memory", "registered"}, {"observed", "device"}}),
+                   copied("single", {{"duplex", true}, {"beside_bytes", 4096}}),
+                   copied("single", {{"gpus", 1}}),
+                   copied("single", {{"gpus", 8}, {"numa_node", 0}, {"duplex", true}, {"beside_bytes", 1 << 20}}),
+                   copied("many", {{"order", "random"}, {"pool_bytes", 1 << 30}}),
+                   copied("many", {{"order", "random"}, {"pool_bytes", std::int64_t{4} << 30}}),
+                   copied("many", {{"order", "sequential"}, {"pool_bytes", 1 << 30}}),
+                   copied("many", {{"order", "random"}, {"pool_bytes", 1 << 30}, {"median", 5.0}}),
+                   with(kGemm, "best_of", 1),
+                   with(kGemm, "best_of", 8),
+                   decoded(1, {{"kernel", "spillway"}}),
+                   decoded(2, {{"skew", 1.0}}),
+                   decoded(2, {{"skew", 4.0}}),
+                   {{"op", "mixed_attention"},
+                    {"chunk", 512},
+                    {"chunk_context", 0},
+                    {"decodes", 8},
+                    {"decode_context", 64},
+                    {"q_heads", 8},
+                    {"kv_heads", 8},
+                    {"head_dim", 64}},
+                   {{"op", "peer"}, {"from", 0}, {"to", 1}, {"bytes", 4096}},
+                   {{"op", "launch"}, {"kind", "graph"}, {"nodes", 10}},
+                   {{"op", "launch"}, {"kind", "kernel"}, {"nodes", 1}},
+                   interference,
+                   with(interference, "part", "copy_h2d"),
+                   with(interference, "mechanism", "kernel"),
+                   with(interference, "kernel", "spillway"),
+                   stream,
+                   with(stream, "kind", "triad"),
+                   with(stream, "memory", "pinned"),
+                   with(stream, "numa_node", 1),
+                   with(stream, "traffic", "both"),
+                   with(with(stream, "part", "copy_d2h"), "traffic", "d2h")}));
+  ASSERT_EQ(rows.copies.size(), 3U);
+  EXPECT_FALSE(rows.copies[0].duplex);
+  EXPECT_TRUE(rows.copies[1].duplex);
+  EXPECT_EQ(rows.copies[1].beside_bytes, 4096);
+  EXPECT_EQ(rows.copies[2].mechanism, CopyMechanism::many);
+  EXPECT_DOUBLE_EQ(rows.copies[2].seconds, 4e-6);
+  EXPECT_EQ(rows.gemm.size(), 1U);
+  ASSERT_EQ(rows.attention.size(), 1U);
+  EXPECT_EQ(rows.attention[0].batch, 2);
+  EXPECT_TRUE(rows.mixed.empty());
+  EXPECT_EQ(rows.interference.size(), 1U);
+  EXPECT_EQ(rows.host_streams.size(), 1U);
+  EXPECT_EQ(rows.files[0].rows, 7);
+  const std::string reading = "a host's bandwidth is that of reading, all of its memory and nothing else";
+  EXPECT_THAT(
+      rows.files[0].notes,
+      ElementsAre("1 copies timed by the host were left out: the fits are of the GPU's times",
+                  "2 copies from and to pageable memory were left out: engines copy from and to pinned memory",
+                  "1 copies from and to registered memory were left out: engines copy from and to pinned memory",
+                  "2 copies of all GPUs at once were left out: their limits belong to a server",
+                  "1 copies of blocks of pools above 1 GiB were left out: the fits do not depend on the pool",
+                  "1 copies of blocks in sequence were left out: KV blocks lie anywhere",
+                  "1 copies of cases that the file has before were left out: the first of each was taken",
+                  "1 GEMMs by the best of several algorithms were left out: engines run the first one",
+                  "1 attention measurements of kernel \"spillway\" were left out: no engine runs that kernel",
+                  "1 attention measurements of skewed lengths were left out: the fits are of equal ones",
+                  "1 attention measurements of chunk and decodes in one call were left out: they are of no model, "
+                  "whose tables alone hold such calls",
+                  "1 copies from one GPU to another were left out: their link belongs to a server",
+                  "2 launch measurements were left out: launches belong to an engine",
+                  "1 interference measurements of copies were left out: no profile says how compute slows these down",
+                  "1 interference measurements beside copies by a kernel were left out: a profile says how copies by "
+                  "DMA slow compute down",
+                  "1 interference measurements of kernel \"spillway\" were left out: no engine runs that kernel",
+                  "1 host memory measurements by triad were left out: " + reading,
+                  "1 host memory measurements of pinned memory were left out: " + reading,
+                  "1 host memory measurements of one NUMA node were left out: " + reading,
+                  "2 host memory measurements beside copies were left out: " + reading));
+}
+
+// Of m = 1 both formats were measured, of m = 2 only fp16; of CPU attention bf16 is there.
+TEST(Microbenchmarks, FormatsOfTwoBytes_ShareTheirFits) {
+  const auto cpu = [](const char* dtype, std::int64_t batch) {
+    return json{{"op", "cpu_attention"}, {"threads", 4},     {"batch", batch},
+                {"context", 64},         {"kv_bytes", 8192}, {"dtype", dtype}};
+  };
+  const json second = with(kGemm, "m", 2);
+  const Measurements rows = read_text(document_of(
+      {with(kGemm, "dtype", "fp16"), with(kGemm, "dtype", "bf16"), with(second, "dtype", "fp16"),
+       with(kGemm, "dtype", "fp8"), decoded(1, {{"dtype", "bf16"}}), decoded(1, {{"dtype", "fp16"}, {"median", 5.0}}),
+       cpu("fp16", 1), cpu("bf16", 1), cpu("fp32", 1), cpu("bf16", 2)}));
+  ASSERT_EQ(rows.gemm.size(), 3U);
+  EXPECT_EQ(rows.gemm[0].place.row, 1);
+  EXPECT_EQ(rows.gemm[1].dtype_bytes, 1);
+  EXPECT_EQ(rows.gemm[2].m, 2);
+  ASSERT_EQ(rows.attention.size(), 1U);
+  EXPECT_DOUBLE_EQ(rows.attention[0].seconds, 4e-6);
+  ASSERT_EQ(rows.cpu_attention.size(), 2U);
+  EXPECT_EQ(rows.cpu_attention[1].batch, 2);
+  EXPECT_THAT(
+      rows.files[0].notes,
+      ElementsAre("1 GEMMs in fp16 that were measured in bf16 as well were left out: one set of fits stands for "
+                  "both formats of 2 bytes",
+                  "1 attention measurements in fp16 that were made in bf16 as well were left out: one set of "
+                  "fits stands for both formats of 2 bytes",
+                  "1 CPU attention measurements in fp16 were left out: the fit is of bf16",
+                  "1 CPU attention measurements in fp32 were left out: the fit is of bf16"));
+  EXPECT_EQ(read_text(document_of({cpu("fp32", 1)})).cpu_attention.size(), 1U);
+}
+
+// To the GPU, 4 KiB and 64 KiB were measured with 1, 8 and 32 thread blocks: 8 us x 80 us, 4 x 50 and 5 x 45, of which
+// 4 x 50 is the least product; 1 MiB, which 32 is fastest at, was measured with 8 and 32 only. From it, with 2 alone.
+TEST(Microbenchmarks, CopyKernels_AreThoseOfTheFastestNumberOfThreadBlocks) {
+  const auto kernel = [](const char* op, std::int64_t ctas, std::int64_t bytes, double micros) {
+    return json{{"op", op},     {"mechanism", "kernel"}, {"block_bytes", bytes}, {"copies", 256},
+                {"ctas", ctas}, {"pool_bytes", 1 << 28}, {"median", micros}};
+  };
+  const Measurements rows = read_text(document_of(
+      {kernel("copy_h2d", 1, 4096, 8.0), kernel("copy_h2d", 1, 65536, 80.0), kernel("copy_h2d", 8, 4096, 4.0),
+       kernel("copy_h2d", 8, 65536, 50.0), kernel("copy_h2d", 8, 1 << 20, 900.0), kernel("copy_h2d", 32, 4096, 5.0),
+       kernel("copy_h2d", 32, 65536, 45.0), kernel("copy_h2d", 32, 1 << 20, 600.0), kernel("copy_d2h", 2, 4096, 7.0)}));
+  std::vector<double> micros;
+  for (const CopyRow& row : rows.copies) micros.push_back(std::round(row.seconds * 1e6));
+  EXPECT_THAT(micros, ElementsAre(4.0, 50.0, 900.0, 7.0));
+  EXPECT_THAT(rows.files[0].notes,
+              ElementsAre("5 copies by a kernel of another number of thread blocks than the fastest were left out: a "
+                          "profile has one copy kernel of each direction"));
+  // 16 is faster than 8 by 1%, which is noise, and was measured in fewer cases.
+  const Measurements noise =
+      read_text(document_of({kernel("copy_h2d", 16, 4096, 99.0), kernel("copy_h2d", 8, 4096, 100.0),
+                             kernel("copy_h2d", 8, 65536, 300.0), kernel("copy_h2d", 4, 4096, 103.0)}));
+  ASSERT_EQ(noise.copies.size(), 2U);
+  EXPECT_DOUBLE_EQ(noise.copies[0].seconds, 100e-6);
+}
+
+TEST(Microbenchmarks, CudnnsAttention_GivesWayToAnEngines) {
+  const TempFile tool(document_of({decoded(1, {{"kernel", "cudnn"}}),
+                                   decoded(2, {{"kernel", "cudnn_frontend"}}),
+                                   {{"op", "prefill_attention"},
+                                    {"batch", 1},
+                                    {"q_heads", 8},
+                                    {"kv_heads", 8},
+                                    {"head_dim", 64},
+                                    {"new_tokens", 512},
+                                    {"context", 0},
+                                    {"kernel", "cudnn"}}}),
+                      ".json");
+  const TempFile engine("batch,q_heads,kv_heads,head_dim,new_tokens,context,latency_us\n1,8,8,64,1,1024,9\n", ".csv");
+  const Measurements rows = read_measurements(std::vector<MeasurementInput>{{tool.path(), {}}, {engine.path(), {}}});
+  ASSERT_EQ(rows.attention.size(), 2U);
+  EXPECT_EQ(rows.attention[0].new_tokens, 512);
+  EXPECT_TRUE(rows.attention[0].stand_in);
+  EXPECT_DOUBLE_EQ(rows.attention[1].seconds, 9e-6);
+  EXPECT_FALSE(rows.attention[1].stand_in);
+  EXPECT_EQ(rows.files[0].rows, 1);
+  EXPECT_THAT(
+      rows.files[0].notes,
+      ElementsAre("2 measurements of decode_attention by cuDNN were left out: another file has those of an engine",
+                  "1 measurements of prefill_attention are of cuDNN, not of an engine: tables of one, given as "
+                  "further files, replace them"));
+  EXPECT_TRUE(rows.files[1].notes.empty());
+}
+
+TEST(Microbenchmarks, MachineIsThatOfTheFirstFileThatStatesIt) {
+  json first = json::parse(document(kGemm));
+  first["provenance"]["device"] = nullptr;
+  json second = first;
+  first["provenance"]["host"] = {{"cpu_model", "A CPU"}, {"physical_cores", 8}, {"threads", 16}};
+  second["provenance"]["host"] = {{"cpu_model", "A CPU"}, {"threads", 4}, {"memory_bytes", 1000}};
+  const TempFile one(first.dump(), ".one.json");
+  const TempFile two(second.dump(), ".two.json");
+  const Measurements rows = read_measurements(std::vector<MeasurementInput>{{one.path(), {}}, {two.path(), {}}});
+  EXPECT_EQ(rows.machine.cpu_model, "A CPU");
+  EXPECT_EQ(rows.machine.physical_cores, 8);
+  EXPECT_EQ(rows.machine.threads, 16);
+  EXPECT_EQ(rows.machine.memory_bytes, 1000);
+  EXPECT_FALSE(rows.device.name.has_value());
+  first["provenance"]["host"] = {{"cpu_model", 1}, {"threads", 0}};
+  EXPECT_EQ(problems_in(first.dump()),
+            "exit 3\n1 is not a text | FILE at /provenance/host/cpu_model | \n"
+            "0 is not a whole number from 1 to 1000000000000000 | FILE at /provenance/host/threads | ");
 }
 
 // Real files

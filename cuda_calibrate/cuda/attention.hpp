@@ -1,0 +1,50 @@
+// Our own attention kernels over a paged cache. They measure themselves, not an engine's library.
+//
+// Decode: split KV as in flash-decoding. One thread block takes a run of pages of one sequence and KV head with all
+// query heads of that KV head as rows of one matrix (padded to 16); its four warps take pages in turns, straight from
+// memory to the tensor cores' registers, each with its own running maximum and sum in fp32, and are combined in shared
+// memory; a second kernel combines the runs of a sequence.
+// Prefill: 64 rows (token, query head of the KV head) per thread block against tiles of 64 tokens in shared memory, the
+// next tile being loaded meanwhile (from sm_80 on); causal.
+// Both with mma instructions of 16-bit numbers that sum up in fp32.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cuda_calibrate/cuda/attention_plan.hpp"
+#include "cuda_calibrate/measure/point.hpp"
+
+namespace spillway::calibrate::gpu {
+
+/// Pointers of the GPU. Queries and results [token][query head][size], keys and values [page][KV
+/// head][kPageSize][size].
+struct AttentionCall {
+  const void* queries = nullptr;
+  const void* keys = nullptr;
+  const void* values = nullptr;
+  void* results = nullptr;
+  const std::int32_t* page_first = nullptr;  // PageTable
+  const std::int32_t* pages = nullptr;
+  const std::int32_t* query_first = nullptr;  // a sequence's first token in queries
+  const std::int32_t* query_tokens = nullptr;
+  const std::int32_t* kv_tokens = nullptr;
+  const DecodeItem* decode = nullptr;
+  const CombineItem* combine = nullptr;
+  const PrefillItem* prefill = nullptr;
+  float* partial_results = nullptr;  // [partial][query head][size]
+  float* partial_logs = nullptr;     // [partial][query head]: log2 of the sum of 2^(score log2(e))
+  std::int32_t decode_items = 0;
+  std::int32_t combine_items = 0;
+  std::int32_t prefill_items = 0;
+  std::int32_t query_heads = 0;
+  std::int32_t kv_heads = 0;
+  float scale = 0.0F;  // log2(e) / sqrt(size)
+};
+
+/// Enqueues one kernel for all sequences, the thread blocks of prefills before those of decodes, and one more when
+/// sequences have partial results. `size` is 64 or 128, `number` bf16 (from sm_80 on) or fp16.
+void enqueue_attention(const AttentionCall& call, std::int64_t size, Number number, cudaStream_t stream);
+
+}  // namespace spillway::calibrate::gpu

@@ -1,0 +1,53 @@
+// A call of our attention kernels with its cache, page tables and plan on the GPU.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cuda_calibrate/cuda/attention.hpp"
+#include "cuda_calibrate/cuda/attention_plan.hpp"
+#include "cuda_calibrate/cuda/cases.hpp"
+
+namespace spillway::calibrate::gpu {
+
+class AttentionOp : public ComputeOp {
+ public:
+  /// `sets` equal calls have caches of their own and are taken in turns; 0: as many as are larger than four times the
+  /// L2 together. Throws Unsupported for sizes of heads other than 64 and 128, query heads that are no multiple of the
+  /// KV heads, and numbers that the GPU does not multiply.
+  AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequences, Number number, std::int64_t sets = 0);
+  void enqueue(cudaStream_t stream) override;
+  [[nodiscard]] std::string kernel() const override { return "spillway"; }
+
+  /// The first call reads the first set, which is at the front of the table. Layouts are those of AttentionCall.
+  [[nodiscard]] const PageTable& table() const { return table_; }
+  [[nodiscard]] const DeviceMemory& queries() const { return queries_; }
+  [[nodiscard]] const DeviceMemory& keys() const { return keys_; }
+  [[nodiscard]] const DeviceMemory& values() const { return values_; }
+  [[nodiscard]] const DeviceMemory& results() const { return results_; }
+
+ private:
+  Number number_;
+  std::int64_t size_;
+  std::int64_t sets_;
+  std::int64_t sequences_;
+  std::int64_t next_ = 0;
+  PageTable table_;  // of all sets, one behind another
+  DeviceMemory queries_;
+  DeviceMemory keys_;
+  DeviceMemory values_;
+  DeviceMemory results_;
+  DeviceMemory page_first_;
+  DeviceMemory pages_;
+  DeviceMemory query_first_;
+  DeviceMemory query_tokens_;
+  DeviceMemory kv_tokens_;
+  DeviceMemory decode_;
+  DeviceMemory combine_;
+  DeviceMemory prefill_;
+  DeviceMemory partial_results_;
+  DeviceMemory partial_logs_;
+  AttentionCall call_;
+};
+
+}  // namespace spillway::calibrate::gpu

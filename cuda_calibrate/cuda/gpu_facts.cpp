@@ -1,0 +1,149 @@
+#include "cuda_calibrate/cuda/gpu_facts.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cctype>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace spillway::calibrate::gpu {
+namespace {
+
+class Library {
+ public:
+  explicit Library(const char* name) : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {}
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library() {
+    if (handle_ != nullptr) dlclose(handle_);
+  }
+  /// Null when the library or the function is not there.
+  template <typename Function>
+  [[nodiscard]] Function* function(const char* name) const {
+    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_, name));
+  }
+
+ private:
+  void* handle_;
+};
+
+/// The few functions that are needed, declared as in https://docs.nvidia.com/deploy/nvml-api/. Every one returns 0 when
+/// it has succeeded; a device is an opaque pointer.
+class Nvml {
+ public:
+  using Device = void*;
+
+  Nvml() {
+    auto* const init = library_.function<int()>("nvmlInit_v2");
+    ready_ = init != nullptr && init() == 0;
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+  ~Nvml() {
+    auto* const shutdown = library_.function<int()>("nvmlShutdown");
+    if (ready_ && shutdown != nullptr) (void)shutdown();
+  }
+
+  /// Whether the function is there and succeeded.
+  template <typename... Arguments>
+  [[nodiscard]] bool call(const char* name, Arguments... arguments) const {
+    auto* const function = library_.function<int(Arguments...)>(name);
+    return ready_ && function != nullptr && function(arguments...) == 0;
+  }
+  [[nodiscard]] std::optional<std::int64_t> number(const char* name, Device device) const {
+    unsigned value = 0;
+    return call(name, device, &value) ? std::optional<std::int64_t>(value) : std::nullopt;
+  }
+  /// `of` is an enumerator of NVML: 1 is the SM clock, 2 the memory clock; 0 the GPU's own temperature.
+  [[nodiscard]] std::optional<std::int64_t> number(const char* name, Device device, int of) const {
+    unsigned value = 0;
+    return call(name, device, of, &value) ? std::optional<std::int64_t>(value) : std::nullopt;
+  }
+
+ private:
+  Library library_{"libnvidia-ml.so.1"};
+  bool ready_ = false;
+};
+
+}  // namespace
+
+void add_nvml_facts(GpuFacts& facts, const std::string& bus_id) {
+  constexpr int kSmClock = 1;
+  constexpr int kMemoryClock = 2;
+  constexpr int kGpuTemperature = 0;
+  const Nvml nvml;
+  Nvml::Device device = nullptr;
+  if (!nvml.call("nvmlDeviceGetHandleByPciBusId_v2", bus_id.c_str(), &device)) return;
+  facts.sm_clock_mhz = nvml.number("nvmlDeviceGetClockInfo", device, kSmClock);
+  facts.max_sm_clock_mhz = nvml.number("nvmlDeviceGetMaxClockInfo", device, kSmClock);
+  facts.memory_clock_mhz = nvml.number("nvmlDeviceGetClockInfo", device, kMemoryClock);
+  if (const auto milliwatts = nvml.number("nvmlDeviceGetEnforcedPowerLimit", device)) {
+    facts.power_limit_w = static_cast<double>(*milliwatts) / 1000.0;
+  }
+  facts.temperature_c = nvml.number("nvmlDeviceGetTemperature", device, kGpuTemperature);
+  unsigned long long reasons = 0;
+  if (nvml.call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &reasons)) {
+    facts.throttle_reasons = throttle_text(reasons);
+  }
+  unsigned current = 0;
+  unsigned pending = 0;
+  if (nvml.call("nvmlDeviceGetEccMode", device, &current, &pending)) facts.ecc = current != 0;
+  facts.pcie_generation = nvml.number("nvmlDeviceGetMaxPcieLinkGeneration", device);
+  facts.pcie_width = nvml.number("nvmlDeviceGetCurrPcieLinkWidth", device);
+}
+
+std::optional<std::string> driver_version() {
+  const Nvml nvml;
+  std::array<char, 128> text{};
+  if (!nvml.call("nvmlSystemGetDriverVersion", text.data(), static_cast<unsigned>(text.size()))) return {};
+  return std::string(text.data());
+}
+
+std::optional<std::string> cudnn_version() {
+  for (const char* name : {"libcudnn.so.9", "libcudnn.so.8"}) {
+    const Library library(name);
+    auto* const version = library.function<std::size_t()>("cudnnGetVersion");
+    if (version == nullptr) continue;
+    const std::size_t number = version();
+    // 91900 is 9.19.0; up to 8.x it was 8907 for 8.9.7.
+    const std::size_t major = number >= 10000 ? 10000 : 1000;
+    return fmt::format("{}.{}.{}", number / major, number % major / 100, number % 100);
+  }
+  return {};
+}
+
+std::string throttle_text(std::uint64_t reasons) {
+  constexpr std::array<std::string_view, 9> kNames{"gpu_idle",
+                                                   "applications_clocks_setting",
+                                                   "sw_power_cap",
+                                                   "hw_slowdown",
+                                                   "sync_boost",
+                                                   "sw_thermal_slowdown",
+                                                   "hw_thermal_slowdown",
+                                                   "hw_power_brake_slowdown",
+                                                   "display_clock_setting"};
+  if (reasons == 0) return "none";
+  std::vector<std::string> names;
+  names.reserve(static_cast<std::size_t>(std::popcount(reasons)));
+  for (std::size_t bit = 0; bit < 64; ++bit) {
+    if ((reasons >> bit & 1U) == 0) continue;
+    names.push_back(bit < kNames.size() ? std::string(kNames[bit]) : fmt::format("bit {}", bit));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::optional<std::int64_t> numa_node_of(const std::string& bus_id, const SystemRoots& roots) {
+  std::string name = bus_id;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto node = number_of(fmt::format("{}/bus/pci/devices/{}/numa_node", roots.sys, name));
+  return node && *node >= 0 ? node : std::nullopt;
+}
+
+}  // namespace spillway::calibrate::gpu

@@ -1,0 +1,26 @@
+// cuda_calibrate: measures a GPU and its host.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <ctime>
+
+#include "cuda_calibrate/cuda/self_test_command.hpp"
+#include "cuda_calibrate/measure/cli.hpp"
+#include "cuda_calibrate/validate/validate.hpp"
+#include "sim/cli/interrupt.hpp"
+
+int main(int argc, char** argv) {
+  using namespace spillway;
+  const calibrate::Environment environment{
+      calibrate::make_backend,
+      [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); },
+      [] { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); },
+      []() -> const std::atomic<bool>& { return cli::stop_on_interrupt(); }};
+  const calibrate::ValidateEnvironment validation{calibrate::make_machine, environment.utc, environment.interrupts,
+                                                  fmt::format("{}", fmt::join(argv, argv + argc, " "))};
+  return calibrate::tool_main(
+      argc, argv, environment,
+      {calibrate::validate_subcommand(validation), calibrate::self_test_subcommand(calibrate::make_backend)});
+}

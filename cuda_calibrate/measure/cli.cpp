@@ -1,0 +1,255 @@
+#include "cuda_calibrate/measure/cli.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "cuda_calibrate/measure/document.hpp"
+#include "cuda_calibrate/measure/known_gpus.hpp"
+#include "cuda_calibrate/measure/plan.hpp"
+#include "cuda_calibrate/measure/runner.hpp"
+#include "cuda_calibrate/measure/summary.hpp"
+#include "hwmodels/catalog.hpp"
+#include "sim/cli/output.hpp"
+#include "sim/printable.hpp"
+#include "sim/text.hpp"
+
+namespace spillway::calibrate {
+namespace {
+
+constexpr std::int64_t kMostGpus = 1024;
+
+/// The words between commas.
+std::vector<std::string> words_of(const std::vector<std::string>& lists) {
+  std::vector<std::string> words;
+  for (const std::string& list : lists) {
+    std::size_t begin = 0;
+    while (begin <= list.size()) {
+      const std::size_t end = std::min(list.find(',', begin), list.size());
+      const std::string_view word = trimmed(std::string_view(list).substr(begin, end - begin));
+      if (!word.empty()) words.emplace_back(word);
+      begin = end + 1;
+    }
+  }
+  return words;
+}
+
+Level level_of(const Arguments& arguments) {
+  if (arguments.quick) return Level::quick;
+  return arguments.full ? Level::full : Level::normal;
+}
+
+/// The linear layers of one GPU and the LM head.
+std::vector<WeightShape> shapes_of(const Arguments& arguments) {
+  if (arguments.model.empty()) return {};
+  const hwmodels::LlmModel model = hwmodels::load_llm(arguments.model);
+  if (const auto problem = model.tensor_parallel_problem(arguments.tensor_parallel)) {
+    throw ConfigError({*problem});
+  }
+  std::vector<WeightShape> shapes;
+  shapes.reserve(model.layer_matrices(arguments.tensor_parallel).size() + 1);
+  for (const hwmodels::Matrix& matrix : model.layer_matrices(arguments.tensor_parallel)) {
+    shapes.push_back({matrix.outputs, matrix.inputs});
+  }
+  const hwmodels::Matrix head = model.head_matrix(arguments.tensor_parallel);
+  shapes.push_back({head.outputs, head.inputs});
+  return shapes;
+}
+
+void check(const Arguments& arguments) {
+  if (!arguments.assume.empty() && !arguments.dry_run) {
+    throw ConfigError("a GPU that is not at hand cannot be measured", "--assume", "add --dry-run");
+  }
+  if (arguments.json && !arguments.dry_run) {
+    throw ConfigError("only a plan is printed as JSON", "--json", "add --dry-run; measurements go to the file of -o");
+  }
+  if (arguments.out.empty() && !arguments.dry_run && !arguments.list) {
+    throw ConfigError("no file was named for the measurements", "-o", "give one: cuda_calibrate --quick -o gpu.json");
+  }
+  if (arguments.tensor_parallel != 1 && arguments.model.empty()) {
+    throw ConfigError("there is no model to split", "--tensor-parallel", "give --model");
+  }
+}
+
+ExitCode list_sections() {
+  // Titles and purposes do not depend on the machine, so one without a GPU will do.
+  std::string text;
+  for (const Section& section : make_plan({}, MachineFacts{}).sections) {
+    text += fmt::format("{:<18} {}: {}\n", section.id, section.title, section.purpose);
+  }
+  cli::print_result(text);
+  return ExitCode::ok;
+}
+
+/// Progress on stderr: on a terminal one line that is rewritten, elsewhere a line per section.
+class ProgressPrinter {
+ public:
+  ProgressPrinter() : terminal_(::isatty(STDERR_FILENO) == 1) {}
+  ~ProgressPrinter() { clear(); }
+  ProgressPrinter(const ProgressPrinter&) = delete;
+  ProgressPrinter& operator=(const ProgressPrinter&) = delete;
+
+  void show(const RunProgress& progress) {
+    if (progress.section_ended) {
+      clear();
+      // What the machine cannot do at all stands in the table at the end.
+      if (progress.result->points_planned > 0) fmt::print(stderr, "{}\n", section_text(*progress.result));
+    } else if (terminal_) {
+      fmt::print(stderr, "\r{}\x1b[K", progress_text(progress));
+      std::fflush(stderr);
+      on_screen_ = true;
+    }
+  }
+
+ private:
+  void clear() {
+    if (on_screen_) fmt::print(stderr, "\r\x1b[K");
+    on_screen_ = false;
+  }
+
+  bool terminal_;
+  bool on_screen_ = false;
+};
+
+std::unique_ptr<Backend> backend_of(const Arguments& arguments, const Environment& environment) {
+  try {
+    return environment.make_backend(arguments.gpu, arguments.seed);
+  } catch (const DeviceError& error) {
+    throw ConfigError(error.what(), "--gpu", "nvidia-smi tells which GPUs there are and whether they work");
+  }
+}
+
+ExitCode measure(const Arguments& arguments, const Environment& environment, Backend& backend,
+                 const MachineFacts& facts, const Plan& plan) {
+  const RunLabels labels{arguments.command, environment.utc(), arguments.seed, arguments.gpu};
+  Document document = new_document(plan, facts, labels, arguments.raw);
+  const std::int64_t taken = arguments.resume ? resume_from(arguments.out, document) : 0;
+  if (taken > 0) fmt::print(stderr, "{} sections are taken over from {}\n", taken, printable(arguments.out));
+  // A folder that is not there is found out now, not after the first section.
+  write_document(arguments.out, document);
+  RunOutcome outcome;
+  {
+    ProgressPrinter printer;
+    const RunHooks hooks{environment.clock, environment.utc,
+                         [&](const RunProgress& progress) { printer.show(progress); },
+                         [&](const Document& done) { write_document(arguments.out, done); }, &environment.interrupts()};
+    outcome = run_plan(plan, backend, arguments.gpu, document, hooks);
+  }
+  cli::print_result(summary_text(document));
+  const std::string resume = fmt::format("the same command with --resume goes on from {}", arguments.out);
+  if (outcome.code == ExitCode::interrupted) fmt::print(stderr, "interrupted; {}\n", printable(resume));
+  if (outcome.code == ExitCode::data) cli::print_problems({{outcome.lost, "the GPU", resume}}, "the run was ended");
+  if (outcome.code == ExitCode::partial) fmt::print(stderr, "some sections failed; {}\n", printable(resume));
+  return outcome.code;
+}
+
+void add_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("-o,--out", arguments.out, "File for the measurements, which spillway calibrate fit reads")
+      ->type_name("FILE");
+  CLI::Option* quick = app.add_flag("--quick", arguments.quick, "Fewest points: at most 60 s");
+  app.add_flag("--full", arguments.full, "Most points: at most 15 min, no section above 5")->excludes(quick);
+  app.add_option("--sections", arguments.sections, "Only these, e.g. copy,gemm or attention.decode")
+      ->type_name("LIST")
+      ->allow_extra_args(false);
+  app.add_option("--skip", arguments.skip, "All but these")->type_name("LIST")->allow_extra_args(false);
+  app.add_option("--gpu", arguments.gpu, "Index of the GPU [0]")
+      ->check(CLI::Range(std::int64_t{0}, kMostGpus))
+      ->type_name("N");
+  app.add_option("--seed", arguments.seed, "Of the random data [1]")->type_name("N");
+  app.add_option("--model", arguments.model, "Also the matrices of this model: a name, or a Hugging Face config.json")
+      ->type_name("MODEL");
+  app.add_option("--tensor-parallel", arguments.tensor_parallel, "GPUs that the model is split over [1]")
+      ->check(CLI::Range(std::int64_t{1}, kMostGpus))
+      ->type_name("N");
+  app.add_flag("--resume", arguments.resume, "Measure only the sections that the file does not have yet");
+  app.add_flag("--raw", arguments.raw, "Keep every timing beside the medians");
+  app.add_flag("--list", arguments.list, "List the sections; measure nothing");
+  app.add_flag("--dry-run", arguments.dry_run, "Show what would be measured and about how long it takes");
+  app.add_flag("--json", arguments.json, "The plan of --dry-run with every point, as JSON");
+  app.add_option("--assume", arguments.assume, "Plan for this GPU or server in place of the machine at hand")
+      ->type_name("HARDWARE");
+  app.footer([] {
+    return "Example: cuda_calibrate --dry-run --quick --assume h100-80gb-sxm\n"
+           "Example: cuda_calibrate --quick -o quick.json && spillway calibrate fit quick.json -o my-gpu.json\n"
+           "Example: cuda_calibrate --full --model llama-3.1-8b -o full.json\n"
+           "Example: cuda_calibrate --full --resume -o full.json\n\n"
+           "Without CUDA, or without a GPU, the sections of the host are measured and the others say why they are\n"
+           "skipped. Ctrl-C keeps what is measured.\n\n" +
+           cli::exit_codes_help();
+  });
+}
+
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) names.push_back(sub->get_name());
+  std::string fix;
+  for (const std::string& word : app.remaining(true)) {
+    const std::string near = nearest_name(word, names);
+    if (fix.empty() && !near.empty()) fix = fmt::format("did you mean {}? ", near);
+  }
+  cli::print_problems({{error.what(), "cuda_calibrate", fmt::format("{}see cuda_calibrate --help", fix)}},
+                      "nothing was measured");
+  return static_cast<int>(ExitCode::usage);
+}
+
+int parse_and_run(int argc, const char* const* argv, const Environment& environment,
+                  const std::vector<Subcommand>& subcommands) {
+  CLI::App app{"Measures a GPU and its host for Spillway: copies, kernels, host memory", "cuda_calibrate"};
+  app.set_version_flag("--version", fmt::format("cuda_calibrate {}", cli::tool_version()));
+  Arguments arguments;
+  arguments.command = fmt::format("{}", fmt::join(argv, argv + argc, " "));
+  add_options(app, arguments);
+  Command command;
+  for (const Subcommand& add : subcommands) add(app, command);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error);
+  }
+  return static_cast<int>(command ? command() : calibrate(arguments, environment));
+}
+
+}  // namespace
+
+ExitCode calibrate(const Arguments& arguments, const Environment& environment) {
+  check(arguments);
+  if (arguments.list) return list_sections();
+  const PlanOptions options{level_of(arguments), words_of(arguments.sections), words_of(arguments.skip),
+                            shapes_of(arguments), arguments.gpu};
+  // An assumed GPU stands in this host, which is asked without one.
+  const std::unique_ptr<Backend> backend = backend_of(arguments, environment);
+  MachineFacts facts = backend->facts();
+  if (!arguments.assume.empty()) facts = assumed_facts(arguments.assume, facts.host);
+  if (arguments.resume) facts.host.available_bytes = memory_of_plan(arguments.out).value_or(facts.host.available_bytes);
+  const Plan plan = make_plan(options, facts);
+  if (!arguments.dry_run) return measure(arguments, environment, *backend, facts, plan);
+  cli::print_result(arguments.json ? fmt::format("{}\n", plan_json(plan, facts, arguments.gpu).dump(2))
+                                   : plan_text(plan, facts, arguments.gpu));
+  return ExitCode::ok;
+}
+
+int tool_main(int argc, const char* const* argv, const Environment& environment,
+              const std::vector<Subcommand>& subcommands) {
+  try {
+    return parse_and_run(argc, argv, environment, subcommands);
+  } catch (const UserError& error) {
+    cli::print_problems(error.problems(), "nothing more was measured");
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "internal error: {}\n  This is a defect of cuda_calibrate.\n", printable(error.what()));
+    return static_cast<int>(ExitCode::invariant);
+  }
+}
+
+}  // namespace spillway::calibrate

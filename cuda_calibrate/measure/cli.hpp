@@ -1,0 +1,58 @@
+// The command line of cuda_calibrate.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cuda_calibrate/measure/backend.hpp"
+#include "cuda_calibrate/measure/sampler.hpp"
+#include "sim/error.hpp"
+
+namespace spillway::calibrate {
+
+struct Arguments {
+  std::string out{};  // file; empty: none was given
+  bool quick = false;
+  bool full = false;
+  std::vector<std::string> sections{};  // each may be a list with commas
+  std::vector<std::string> skip{};
+  std::int64_t gpu = 0;
+  std::uint64_t seed = 1;
+  std::string model{};  // name or file; empty: none
+  std::int64_t tensor_parallel = 1;
+  bool resume = false;
+  bool raw = false;
+  bool list = false;
+  bool dry_run = false;
+  bool json = false;
+  std::string assume{};   // GPU or server in place of the machine at hand
+  std::string command{};  // the whole command line, for the file
+};
+
+/// What the tool asks of the outside.
+struct Environment {
+  std::function<std::unique_ptr<Backend>(std::int64_t gpu, std::uint64_t seed)> make_backend;
+  Clock clock;
+  std::function<std::string()> utc;                      // "2026-01-31T12:00:00Z"
+  std::function<const std::atomic<bool>&()> interrupts;  // called once, when measuring begins
+};
+
+/// What the command line asked for; called when parsing is over.
+using Command = std::function<ExitCode()>;
+/// Adds a subcommand, which sets the command when it is parsed. Both live until the command has returned.
+using Subcommand = std::function<void(CLI::App& app, Command& command)>;
+
+/// Measures, or prints what would be measured. Throws UserError for what cannot be run.
+[[nodiscard]] ExitCode calibrate(const Arguments& arguments, const Environment& environment);
+
+/// The whole tool: parses, runs, tells errors on stderr. Returns the exit code.
+[[nodiscard]] int tool_main(int argc, const char* const* argv, const Environment& environment,
+                            const std::vector<Subcommand>& subcommands);
+
+}  // namespace spillway::calibrate
