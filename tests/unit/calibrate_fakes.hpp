@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <utility>
@@ -13,7 +14,6 @@
 #include "cuda_calibrate/measure/backend.hpp"
 #include "cuda_calibrate/measure/rows.hpp"
 #include "cuda_calibrate/measure/runner.hpp"
-#include "nlohmann/json.hpp"
 
 namespace spillway::calibrate {
 

@@ -8,7 +8,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -95,7 +95,8 @@ double prefill_seconds(const hwmodels::PrefillAttentionModel& model, const Prefi
 }
 
 double gemm_seconds(const hwmodels::GemmModel& model, const Gemm& point) {
-  return hwmodels::GemmTime(model, point.n, point.k, 2.0 * real(point.n) * real(point.k), 2.0).at(point.m).seconds;
+  const double bytes = point.number == Number::fp8 ? 1.0 : 2.0;
+  return hwmodels::GemmTime(model, point.n, point.k, bytes * real(point.n) * real(point.k), bytes).at(point.m).seconds;
 }
 
 /// The true time of each row of a point.
@@ -124,7 +125,8 @@ struct Device {
     return {kElementwise.seconds(bytes)};
   }
   std::vector<double> operator()(const HostAttention& point) const {
-    const double bytes = 4.0 * real(point.batch * point.context * point.heads.kv * point.heads.size);
+    const double number = point.number == Number::fp32 ? 4.0 : 2.0;
+    const double bytes = 2.0 * number * real(point.batch * point.context * point.heads.kv * point.heads.size);
     return {kCpu.seconds(point.threads, bytes)};
   }
   /// No fit reads these.
@@ -134,12 +136,12 @@ struct Device {
   }
 };
 
-hwmodels::Measurements measured() {
+hwmodels::Measurements measured(Level level) {
   FakeBackend backend(fake_machine(1), [](const Point& point) { return std::visit(Device{}, point); });
   backend.kernel = "cudnn";
   backend.jitter = 0.005;
   PlanOptions options;
-  options.level = Level::quick;
+  options.level = level;
   Plan plan = make_plan(options, backend.facts());
   Document document = new_document(plan, backend.facts(), {"test", "2026-01-31T12:00:00Z", 1, 0}, false);
   FakeOutside outside(backend);
@@ -152,17 +154,22 @@ hwmodels::Measurements measured() {
   return rows;
 }
 
-const hwmodels::FittedKernels& fitted() {
-  static const hwmodels::FittedKernels kFitted = hwmodels::calibrate(measured(), {}, {});
-  return kFitted;
-}
+class CalibrateSynthetic : public testing::TestWithParam<Level> {
+ protected:
+  static const hwmodels::FittedKernels& fitted() {
+    static std::map<Level, hwmodels::FittedKernels> all;
+    const auto it = all.find(GetParam());
+    if (it != all.end()) return it->second;
+    return all.emplace(GetParam(), hwmodels::calibrate(measured(GetParam()), {}, {})).first->second;
+  }
+};
 
 /// Within 2%.
 void expect_near(double found, double truth, const std::string& what) {
   EXPECT_NEAR(found / truth, 1.0, 0.02) << what << ": " << found << " for " << truth;
 }
 
-TEST(CalibrateSynthetic, CopiesAreRecovered) {
+TEST_P(CalibrateSynthetic, CopiesAreRecovered) {
   EXPECT_EQ(fitted().copies.size(),
             10U);  // contiguous and four mechanisms, in two directions
   for (const auto& [model, record] : fitted().copies) {
@@ -195,7 +202,7 @@ TEST(CalibrateSynthetic, CopiesAreRecovered) {
   }
 }
 
-TEST(CalibrateSynthetic, LinesAreRecovered) {
+TEST_P(CalibrateSynthetic, LinesAreRecovered) {
   ASSERT_TRUE(fitted().elementwise && fitted().cpu_attention);
   expect_near(fitted().elementwise->model.launch_seconds, kElementwise.launch, "elementwise launch");
   expect_near(fitted().elementwise->model.bandwidth, kElementwise.bandwidth, "elementwise bandwidth");
@@ -205,9 +212,12 @@ TEST(CalibrateSynthetic, LinesAreRecovered) {
   expect_near(cpu.bandwidth, kCpu.bandwidth, "CPU attention of all threads");
 }
 
-TEST(CalibrateSynthetic, MatricesAreRecovered) {
-  ASSERT_EQ(fitted().gemm.size(), 1U);
-  const hwmodels::GemmModel& model = fitted().gemm[0].model;
+TEST_P(CalibrateSynthetic, MatricesAreRecovered) {
+  // A full run measures fp8 as well.
+  const auto& formats = fitted().gemm;
+  ASSERT_EQ(formats.size(), GetParam() == Level::full ? 2U : 1U);
+  ASSERT_EQ(formats.back().dtype_bytes, 2);
+  const hwmodels::GemmModel& model = formats.back().model;
   const hwmodels::GemmModel truth = gemm_model();
   expect_near(model.launch_seconds, truth.launch_seconds, "launch");
   expect_near(model.flops, truth.flops, "FLOP/s");
@@ -223,7 +233,7 @@ TEST(CalibrateSynthetic, MatricesAreRecovered) {
   }
 }
 
-TEST(CalibrateSynthetic, AttentionIsRecovered) {
+TEST_P(CalibrateSynthetic, AttentionIsRecovered) {
   ASSERT_TRUE(fitted().decode_attention && fitted().prefill_attention);
   const hwmodels::DecodeAttentionModel& decode = fitted().decode_attention->model;
   expect_near(decode.launch_seconds, decode_model().launch_seconds, "decode launch");
@@ -249,12 +259,15 @@ TEST(CalibrateSynthetic, AttentionIsRecovered) {
 
 /// The error that the fit states, of rows that it was not fitted to, is small
 /// as well, and there is one for each op.
-TEST(CalibrateSynthetic, StatedErrorsAreSmall) {
+TEST_P(CalibrateSynthetic, StatedErrorsAreSmall) {
   for (const hwmodels::FitLine& line : hwmodels::fit_lines(fitted())) {
     EXPECT_GT(line.record->held_out.n, 0) << line.op;
     EXPECT_LT(line.record->held_out.median, 0.02) << line.op;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Levels, CalibrateSynthetic, testing::Values(Level::quick, Level::normal, Level::full),
+                         [](const auto& one) { return std::string(name_of(one.param)); });
 
 }  // namespace
 }  // namespace spillway::calibrate
