@@ -16,6 +16,7 @@ namespace spillway::calibrate {
 namespace {
 
 constexpr std::int64_t kWidth = sizeof(double);
+constexpr std::int64_t kLine = 64 / kWidth;
 constexpr std::int64_t kLeastArray = std::int64_t{64} << 20U;
 constexpr double kLeastBesideCopies = 0.05;  // seconds; BackgroundCopies needs them
 
@@ -29,12 +30,13 @@ std::vector<Cpu> on_node(const std::vector<Cpu>& cpus, std::int64_t node) {
 
 /// One thread's part of the arrays, of which each call takes a window.
 struct alignas(64) Share {
-  std::int64_t count = 0;  // numbers of one window of one array
+  std::int64_t count = 0;   // numbers of one window of one array
+  std::int64_t stride = 0;  // from window to window: whole cache lines
   std::vector<HostBuffer> arrays;
   double sum = 0.0;  // of what was read, so that reading is not left out
 
   [[nodiscard]] double* window(std::size_t array, std::int64_t index) const {
-    return reinterpret_cast<double*>(arrays[array].get()) + index * count;
+    return reinterpret_cast<double*>(arrays[array].get()) + index * stride;
   }
 };
 
@@ -57,12 +59,13 @@ class HostStreamCase final : public Case {
       const auto i = static_cast<std::int64_t>(thread);
       Share& share = shares_[thread];
       share.count = (i + 1) * numbers / threads - i * numbers / threads;
+      share.stride = (share.count + kLine - 1) / kLine * kLine;
       RandomBits random(seed + thread);
       if (!home.empty()) bind_thread(home);
       for (std::int64_t array = 0; array < arrays; ++array) {
-        const std::int64_t bytes = share.count * windows_ * kWidth;
+        const std::int64_t bytes = share.stride * windows_ * kWidth;
         share.arrays.push_back(point.pinned ? hooks.page_locked(bytes) : ordinary_memory(bytes));
-        fill_doubles(share.window(static_cast<std::size_t>(array), 0), share.count * windows_, random);
+        fill_doubles(share.window(static_cast<std::size_t>(array), 0), share.stride * windows_, random);
       }
       bind_thread({team_.cpu(thread)});
     });
