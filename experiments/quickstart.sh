@@ -9,7 +9,7 @@ tests/packages.sh build
 options=()
 [[ -f build/release/CMakeCache.txt ]] || options=(-DSPILLWAY_TESTS=OFF)
 cmake --preset release "${options[@]}"
-cmake --build --preset release --target spillway --parallel "$(nproc)"
+cmake --build --preset release --target spillway cuda_calibrate --parallel "$(nproc)"
 
 trace=../shared/data/traces/azure-2023-code.csv
 [[ -f $trace ]] || trace=azure-conv  # the bundled workload

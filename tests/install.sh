@@ -22,6 +22,9 @@ version=$("$prefix/bin/spillway" --version)
 "$prefix/bin/spillway" run workload.requests=10 >result.txt
 grep -q "10 submitted" result.txt || fail "run workload.requests=10 prints: $(cat result.txt)"
 
+"$prefix/bin/cuda_calibrate" --dry-run --assume t4-16gb >plan.txt
+grep -q "Tesla T4" plan.txt || fail "cuda_calibrate --dry-run prints: $(cat plan.txt)"
+
 completion=$prefix/share/bash-completion/completions/spillway
 [[ -s $completion ]] || fail "$completion is missing or empty"
 cmp "$completion" <("$prefix/bin/spillway" completion bash) || fail "the installed completion is not that of the binary"
