@@ -159,6 +159,7 @@ std::vector<Problem> differences(const std::string& path, const Json& before, co
     problems.push_back(
         {fmt::format("{}: {} in the file, {} now", now[i].first, then[i].second, now[i].second), path, fix});
   }
+  if (!problems.empty()) return problems;  // other plans follow from that
   std::map<std::string, std::string> plans;
   for (const Json& one : before.at("sections")) {
     plans[one.at("id").get<std::string>()] = one.at("plan").get<std::string>();
