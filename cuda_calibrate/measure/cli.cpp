@@ -246,6 +246,9 @@ int tool_main(int argc, const char* const* argv, const Environment& environment,
   } catch (const UserError& error) {
     cli::print_problems(error.problems(), "nothing more was measured");
     return static_cast<int>(error.code());
+  } catch (const DeviceError& error) {
+    cli::print_problems({{error.what(), "the GPU", "nvidia-smi tells whether it works"}}, "nothing more was measured");
+    return static_cast<int>(ExitCode::data);
   } catch (const std::exception& error) {
     fmt::print(stderr, "internal error: {}\n  This is a defect of cuda_calibrate.\n", printable(error.what()));
     return static_cast<int>(ExitCode::invariant);

@@ -18,11 +18,14 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-/// Lends a backend that the test keeps.
+/// Lends a backend that the test keeps; one without a kernel does not answer.
 class Borrowed : public Backend {
  public:
   explicit Borrowed(FakeBackend& lender) : lender_(lender) {}
-  [[nodiscard]] MachineFacts facts() override { return lender_.facts(); }
+  [[nodiscard]] MachineFacts facts() override {
+    if (lender_.kernel.empty()) throw DeviceError("the driver does not answer", true);
+    return lender_.facts();
+  }
   [[nodiscard]] std::unique_ptr<Case> prepare(const Point& point) override { return lender_.prepare(point); }
 
  private:
@@ -189,6 +192,14 @@ TEST_F(CalibrateCli, LostGpu_IsTold) {
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("launch             failed"));
   EXPECT_EQ(code, ExitCode::data);
   EXPECT_EQ(read(arguments.out)["measurements"].size(), 8U);
+}
+
+TEST_F(CalibrateCli, GpuThatDoesNotAnswer_IsTold) {
+  backend_.kernel.clear();
+  const Said said = call({"--quick", "-o", file("gpu.json")});
+  EXPECT_EQ(said.code, 3);
+  EXPECT_THAT(said.err, HasSubstr("error: the driver does not answer\n  at the GPU\n"));
+  EXPECT_FALSE(std::filesystem::exists(file("gpu.json")));
 }
 
 TEST_F(CalibrateCli, Model_AddsItsShapes) {
