@@ -231,7 +231,7 @@ class ScheduledRun : public Execution {
   }
 
   void enqueue_all() {
-    const cudaStream_t compute = stream(On::compute);
+    auto* const compute = stream(On::compute);
     std::optional<Gate::Closed> closed;
     if (gated_) {
       closed.emplace(gpu_.gate());
@@ -256,7 +256,7 @@ class ScheduledRun : public Execution {
       enqueue_attention(number, operation, parts_[static_cast<std::size_t>(operation.sub_batch)]);
       return;
     }
-    const cudaStream_t on = stream(operation.stream);
+    auto* const on = stream(operation.stream);
     std::int64_t& entries = entries_[static_cast<std::size_t>(operation.stream)];
     for (const std::int32_t other : operation.waits) wait(on, events_[static_cast<std::size_t>(other)]);
     if (const auto* compute = std::get_if<ComputeWork>(&operation.work)) {
@@ -315,8 +315,8 @@ class ScheduledRun : public Execution {
   }
 
   void enqueue_attention(std::size_t number, const Operation& operation, const CpuPart& part) {
-    const cudaStream_t down = stream(On::d2h);
-    const cudaStream_t up = stream(On::h2d);
+    auto* const down = stream(On::d2h);
+    auto* const up = stream(On::h2d);
     for (const std::int32_t other : operation.waits) wait(down, events_[static_cast<std::size_t>(other)]);
     // The CPU's work is a FIFO of whole calls, copies included.
     if (attended_ != nullptr) wait(down, *attended_);

@@ -119,8 +119,9 @@ struct Scale {
 };
 
 /// 64 settings: 24 of (a), 12 of (b), 10 of (c), 8 of (d), 10 of (e). Shapes, sizes and counts lie between those of the
-/// calibration's grids; copies are sized against compute so that about a third of the settings is bound by compute, a
-/// third by copies (or by the CPU), and a third by both alike. The same scale gives the same settings.
+/// calibration's grids. Copies and the CPU's work are sized against the GPU's compute: some settings are bound by
+/// compute, some by the rest, and most are near the balance, where an error shows. The same scale gives the same
+/// settings.
 [[nodiscard]] std::vector<Setting> held_out_settings(const Scale& scale);
 
 }  // namespace spillway::calibrate

@@ -48,9 +48,12 @@ Subject load(const ValidateArguments& arguments) {
   return subject;
 }
 
+/// The cores of the host that is named, as far as this machine has them when it is to use them; else all it has.
 std::int64_t threads_of(const ValidateArguments& arguments, const std::optional<HostProfile>& host) {
   if (arguments.threads > 0) return arguments.threads;
-  return std::max<std::int64_t>(host ? host->cores : host_facts().physical_cores, 1);
+  const std::int64_t here = std::max<std::int64_t>(host_facts().physical_cores, 1);
+  if (!host) return here;
+  return arguments.dry_run || arguments.list ? host->cores : std::min(host->cores, here);
 }
 
 void check(const ValidateArguments& arguments) {

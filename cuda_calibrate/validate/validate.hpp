@@ -30,7 +30,7 @@ struct ValidateArguments {
   std::int64_t gpu = 0;
   std::uint64_t seed = 1;
   std::int64_t repeats = 7;
-  std::int64_t threads = 0;  // of CPU attention; 0: the physical cores of the host that is named, else of this one
+  std::int64_t threads = 0;  // of CPU attention; 0: the cores of the host that is named and of this one
 };
 
 /// What validation asks of the outside.

@@ -353,6 +353,7 @@ class ValidateFiles : public testing::Test {
     arguments.profile = profile_;
     arguments.host = "hgx-h100-host";
     arguments.experiments = {"d"};
+    arguments.threads = kThreads;
     arguments.out = (folder_ / "out.json").string();
     return arguments;
   }
