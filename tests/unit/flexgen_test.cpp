@@ -251,7 +251,7 @@ TEST(Flexgen, Search_WhenQueriesAreGrouped_ThenTheCacheIsSmaller) {
   const std::int64_t all_heads = block();
   deployment.kv_width = 1024;
   deployment.block_bytes = Bytes(22'020'096 / 7);
-  const Bytes fewer{2 * 2 * 7168 * 6144};
+  const Bytes fewer{std::int64_t{2} * 2 * 7168 * 6144};
   deployment.layer_weights -= fewer;
   deployment.weights -= 48 * fewer;
   EXPECT_GT(block(), 4 * all_heads);
