@@ -232,7 +232,7 @@ class Probe {
 /// What the search may use; its memory is what is left beside what no layer owns.
 FlexgenHardware search_hardware(const Deployment& deployment, const Settings& settings, const FlexgenModel& model,
                                 std::int64_t gpu_batch) {
-  const std::optional<Bytes> host = host_memory(deployment, settings, "policy.host_memory");
+  const std::optional<Bytes> host = host_memory(deployment, settings);
   if (!host) refuse_unknown_host("FlexGen's policy search must know the host's memory", "policy.host_memory");
   const bool cpu_attention = settings.get<bool>("policy.cpu_attention");
   const bool published = settings.get<std::string>("policy.constants") == "published";
@@ -510,7 +510,7 @@ void check_gpu(const Deployment& deployment, const Settings& settings, const Nee
 }
 
 void check_host(const Deployment& deployment, const Settings& settings, const Needs& needs) {
-  const std::optional<Bytes> memory = host_memory(deployment, settings, "policy.host_memory");
+  const std::optional<Bytes> memory = host_memory(deployment, settings);
   if (!memory || needs.host() <= bytes_of(*memory)) return;
   throw ConfigError(
       fmt::format("weights {:.3f} GB + KV {:.3f} GB + hidden states {:.3f} GB = {:.3f} GB do not fit the {:.3f} GB of "

@@ -24,7 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include "policies/parts/host_memory.hpp"
 #include "policies/parts/layer_swap.hpp"
 #include "policies/parts/refusals.hpp"
 #include "sim/api/registry.hpp"
@@ -80,7 +79,8 @@ class Slots {
 
 /// For slots.
 Bytes host_kv(const Deployment& deployment, const Settings& settings) {
-  return host_memory(deployment, settings, "memory.host_kv").value();
+  const Bytes given = settings.get<Bytes>("memory.host_kv");
+  return deployment.host_memory ? std::min(given, *deployment.host_memory) : given;
 }
 
 class PieLayers final : public LayerPolicy {

@@ -39,8 +39,8 @@ class Loaded {
 }  // namespace
 
 const CudnnLibrary* find_cudnn() {
-  static const Loaded loaded;
-  return loaded.functions();
+  static const Loaded kLoaded;
+  return kLoaded.functions();
 }
 
 }  // namespace spillway::calibrate::gpu

@@ -20,16 +20,17 @@ std::string named(std::int32_t layers, std::int32_t interval) {
 }  // namespace
 
 Parameter host_memory_parameter() {
-  return {.name = "policy.host_memory",
-          .type = ParameterType::bytes,
-          .unit = "bytes",
-          .default_value = "",
-          .minimum = 0,
-          .maximum = 1e15,
-          .doc =
-              "Host memory that the weights of one GPU may take, at most what the host has; default: all that it has "
-              "for each GPU, no limit where that is not known",
-          .source = "Spillway: the papers give the weights the whole host"};
+  return {
+      .name = "policy.host_memory",
+      .type = ParameterType::bytes,
+      .unit = "bytes",
+      .default_value = "",
+      .minimum = 0,
+      .maximum = 1e15,
+      .doc =
+          "Host memory that the weights of one GPU may take; default: what the host has for each GPU, no limit where "
+          "that is not known",
+      .source = "Spillway: the papers give the weights the whole host"};
 }
 
 WeightRoom::WeightRoom(const Deployment& deployment, const Settings& settings, bool double_buffer)
@@ -41,7 +42,7 @@ WeightRoom::WeightRoom(const Deployment& deployment, const Settings& settings, b
               .double_buffer = double_buffer},
       block_bytes_(deployment.block_bytes),
       block_tokens_(deployment.block_tokens),
-      host_memory_(host_memory(deployment, settings, "policy.host_memory")) {
+      host_memory_(host_memory(deployment, settings)) {
   if (deployment.gpu_kv_given) given_kv_ = deployment.gpu_kv;
   while (smallest_ <= layers() && host_memory_ && host(smallest_) > *host_memory_) ++smallest_;
   if (smallest_ > layers()) smallest_ = kAllResident;

@@ -20,7 +20,7 @@ namespace spillway {
 /// otherwise.
 class WeightRoom {
  public:
-  /// Weights may take policy.host_memory of the host, and never more than it has where that is known.
+  /// Weights may take policy.host_memory of the host, else what it has where that is known.
   WeightRoom(const Deployment& deployment, const Settings& settings, bool double_buffer);
 
   [[nodiscard]] std::int32_t layers() const { return memory_.layers; }

@@ -1,5 +1,3 @@
-#include "tests/emulated_cuda/emulated_cuda.hpp"
-
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "cuda_calibrate/cuda/kernels.hpp"
+#include "tests/emulated_cuda/emulated_cuda.hpp"
 
 namespace spillway::emulated {
 namespace {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -40,7 +41,7 @@ struct Descriptor {
     need(has(name), "an attribute that is needed was not set");
     const Attribute& one = attributes.at(name);
     std::vector<Value> values(static_cast<std::size_t>(one.count));
-    need(one.values.size() == values.size() * sizeof(Value), "an attribute of another width");
+    need(one.values.size() == std::span(values).size_bytes(), "an attribute of another width");
     std::memcpy(values.data(), one.values.data(), one.values.size());
     return values;
   }

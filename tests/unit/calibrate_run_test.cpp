@@ -329,6 +329,7 @@ TEST(CalibrateDocument, NotesOfASection_EachOnce_AndKeptByAResume) {
   const std::vector<std::string> notes{"8 KV heads are not cuDNN's", "1 KV heads are not cuDNN's",
                                        "32 KV heads are not cuDNN's"};
   EXPECT_EQ(run.section(0).notes, notes);
+  EXPECT_THAT(section_text(run.section(0)), HasSubstr("\n  8 KV heads are not cuDNN's\n  1 KV heads"));
   const json document = json::parse(run.document.text());
   EXPECT_EQ(document["sections"][0]["notes"], json(notes));
   EXPECT_EQ(document["sections"][1]["notes"], json::array());

@@ -1,8 +1,8 @@
-// A device whose parameters are known is measured as a real one is: quick plan,
-// timings, document, reader, fit. What comes out at the end must be what went
-// in.
+// A device whose parameters are known is measured as a real one is: plan, timings, document, reader, fit. What comes
+// out at the end must be what went in.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -146,7 +146,9 @@ hwmodels::Measurements measured(Level level) {
   Document document = new_document(plan, backend.facts(), {"test", "2026-01-31T12:00:00Z", 1, 0}, false);
   FakeOutside outside(backend);
   EXPECT_EQ(run_plan(plan, backend, 0, document, outside.hooks).code, ExitCode::ok);
-  const std::string path = (std::filesystem::path(testing::TempDir()) / "calibrate_synthetic.json").string();
+  // Tests run side by side, each in a process of its own.
+  const std::string path =
+      (std::filesystem::path(testing::TempDir()) / fmt::format("calibrate_synthetic_{}.json", getpid())).string();
   write_document(path, document);
   const std::vector<hwmodels::MeasurementInput> inputs{{path, {}}};
   hwmodels::Measurements rows = hwmodels::read_measurements(inputs);
