@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cuda_calibrate/cuda/attention.hpp"
 #include "cuda_calibrate/cuda/attention_plan.hpp"
@@ -18,7 +20,13 @@ class AttentionOp : public ComputeOp {
   AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequences, Number number, std::int64_t sets = 0);
   void enqueue(cudaStream_t stream) override;
   [[nodiscard]] std::string kernel() const override { return "spillway"; }
+  [[nodiscard]] std::string note() const override { return note_; }
+  void set_note(std::string note) { note_ = std::move(note); }
 
+  [[nodiscard]] const Heads& heads() const { return heads_; }
+  [[nodiscard]] Number number() const { return number_; }
+  [[nodiscard]] const std::vector<std::int64_t>& kv_tokens() const { return kv_lengths_; }  // of each sequence
+  [[nodiscard]] std::int64_t sets() const { return sets_; }
   /// The first call reads the first set, which is at the front of the table. Layouts are those of AttentionCall.
   [[nodiscard]] const PageTable& table() const { return table_; }
   [[nodiscard]] const DeviceMemory& queries() const { return queries_; }
@@ -27,10 +35,10 @@ class AttentionOp : public ComputeOp {
   [[nodiscard]] const DeviceMemory& results() const { return results_; }
 
  private:
+  Heads heads_;
   Number number_;
-  std::int64_t size_;
+  std::vector<std::int64_t> kv_lengths_;
   std::int64_t sets_;
-  std::int64_t sequences_;
   std::int64_t next_ = 0;
   PageTable table_;  // of all sets, one behind another
   DeviceMemory queries_;
@@ -48,6 +56,7 @@ class AttentionOp : public ComputeOp {
   DeviceMemory partial_results_;
   DeviceMemory partial_logs_;
   AttentionCall call_;
+  std::string note_;
 };
 
 }  // namespace spillway::calibrate::gpu

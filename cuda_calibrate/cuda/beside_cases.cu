@@ -71,6 +71,7 @@ class InterferenceCase : public Case {
   }
   [[nodiscard]] std::int64_t most_calls() const override { return at_once_->most_calls(); }
   [[nodiscard]] std::string kernel() const override { return op_->kernel(); }
+  [[nodiscard]] std::string note() const override { return op_->note(); }
 
  private:
   Gpu& gpu_;

@@ -35,7 +35,8 @@ class CopyOp {
   DeviceMemory device_;
 };
 
-/// Launches that one computation is at most, as of Lane::entries: a kernel, and one that adds up partial results.
+/// Launches that one computation is at most, as of Lane::entries: a kernel, and one that adds up partial results. A
+/// library that makes a few more of them is still below what a stream takes.
 inline constexpr std::int64_t kEntries = 2;
 
 /// A computation that can be timed alone or beside something else.
@@ -48,6 +49,7 @@ class ComputeOp {
   /// The next call, on other weights, keys and values than the last one.
   virtual void enqueue(cudaStream_t stream) = 0;
   [[nodiscard]] virtual std::string kernel() const = 0;
+  [[nodiscard]] virtual std::string note() const { return {}; }  // as of Case
 };
 [[nodiscard]] std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const Gemm& point);
 /// A product whose weights may be others than its own.

@@ -8,6 +8,7 @@
 
 #include "cuda_calibrate/cuda/attention_op.hpp"
 #include "cuda_calibrate/cuda/cases.hpp"
+#include "cuda_calibrate/cuda/cudnn_attention.hpp"
 #include "cuda_calibrate/cuda/kernels.hpp"
 
 namespace spillway::calibrate::gpu {
@@ -35,6 +36,7 @@ class ComputeCase : public Case {
   }
   [[nodiscard]] std::int64_t most_calls() const override { return kMostBehindGate / kEntries; }
   [[nodiscard]] std::string kernel() const override { return op_->kernel(); }
+  [[nodiscard]] std::string note() const override { return op_->note(); }
 
  private:
   Gpu& gpu_;
@@ -81,7 +83,7 @@ class ElementwiseOp : public ComputeOp {
 }  // namespace
 
 AttentionOp::AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequences, Number number, std::int64_t sets)
-    : number_(number), size_(heads.size), sequences_(static_cast<std::int64_t>(sequences.kv_tokens.size())) {
+    : heads_(heads), number_(number), kv_lengths_(sequences.kv_tokens) {
   if (number != Number::bf16 && number != Number::fp16) throw Unsupported("attention is measured in bf16 and fp16");
   gpu.need(number);
   if (heads.size != 64 && heads.size != 128) {
@@ -142,13 +144,13 @@ AttentionOp::AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequence
 
 void AttentionOp::enqueue(cudaStream_t stream) {
   // Of the arrays by sequence only this one differs from set to set.
-  call_.page_first = page_first_.as<std::int32_t>() + next_ * sequences_;
+  call_.page_first = page_first_.as<std::int32_t>() + next_ * static_cast<std::int64_t>(kv_lengths_.size());
   next_ = (next_ + 1) % sets_;
-  enqueue_attention(call_, size_, number_, stream);
+  enqueue_attention(call_, heads_.size, number_, stream);
 }
 
 std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const DecodeAttention& point) {
-  return std::make_unique<AttentionOp>(gpu, point.heads, sequences_of(point), point.number);
+  return by_cudnn(gpu, std::make_unique<AttentionOp>(gpu, point.heads, sequences_of(point), point.number));
 }
 std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const PrefillAttention& point) {
   return std::make_unique<AttentionOp>(gpu, point.heads, sequences_of(point), point.number);

@@ -74,7 +74,7 @@ class CudaBackend : public Backend {
                       point);
   }
 
-  void self_test() override { gpu::self_test(gpu_); }
+  std::vector<std::string> self_test() override { return gpu::self_test(gpu_); }
 
  private:
   int count_;

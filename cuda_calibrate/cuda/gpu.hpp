@@ -52,6 +52,8 @@ class Gate {
   std::uint32_t generation_ = 0;
 };
 
+class Cudnn;
+
 enum class StreamOf : std::uint8_t { compute, h2d, d2h };
 
 class Gpu {
@@ -81,6 +83,9 @@ class Gpu {
   [[nodiscard]] std::shared_ptr<HostBlock> host_memory(HostMemory kind, std::int64_t bytes,
                                                        std::int64_t numa_node = -1);
 
+  /// What cuDNN has shown of itself on this GPU (cudnn_attention.hpp); null before it is asked for the first time.
+  [[nodiscard]] std::shared_ptr<Cudnn>& cudnn() { return cudnn_; }
+
  private:
   void fill(HostBlock& block);
 
@@ -92,6 +97,7 @@ class Gpu {
   std::array<Stream, 3> streams_;
   Gate gate_;
   std::array<std::vector<std::shared_ptr<HostBlock>>, 3> kept_;  // by HostMemory, of no NUMA node in particular
+  std::shared_ptr<Cudnn> cudnn_;
 };
 
 /// Operations that follow each other on one stream.

@@ -1,6 +1,5 @@
 #include "cuda_calibrate/cuda/gpu_facts.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,26 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "cuda_calibrate/cuda/library.hpp"
+
 namespace spillway::calibrate::gpu {
 namespace {
-
-class Library {
- public:
-  explicit Library(const char* name) : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {}
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-  ~Library() {
-    if (handle_ != nullptr) dlclose(handle_);
-  }
-  /// Null when the library or the function is not there.
-  template <typename Function>
-  [[nodiscard]] Function* function(const char* name) const {
-    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_, name));
-  }
-
- private:
-  void* handle_;
-};
 
 /// The few functions that are needed, declared as in https://docs.nvidia.com/deploy/nvml-api/. Every one returns 0 when
 /// it has succeeded; a device is an opaque pointer.

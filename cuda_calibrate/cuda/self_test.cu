@@ -9,25 +9,11 @@
 #include "cuda_calibrate/cuda/attention_op.hpp"
 #include "cuda_calibrate/cuda/attention_reference.hpp"
 #include "cuda_calibrate/cuda/kernels.hpp"
+#include "cuda_calibrate/cuda/numbers.hpp"
 #include "cuda_calibrate/cuda/self_test.hpp"
 
 namespace spillway::calibrate::gpu {
 namespace {
-
-std::vector<float> numbers_in(const DeviceMemory& memory, std::int64_t count, Number number) {
-  std::vector<float> numbers(static_cast<std::size_t>(count));
-  if (number == Number::fp8) {
-    const auto bits = downloaded<std::uint8_t>(memory, count);
-    std::transform(bits.begin(), bits.end(), numbers.begin(), number_of_fp8);
-  } else {
-    const auto bits = downloaded<std::uint16_t>(memory, count);
-    std::transform(bits.begin(), bits.end(), numbers.begin(), number == Number::bf16 ? number_of_bf16 : number_of_fp16);
-  }
-  return numbers;
-}
-std::vector<float> numbers_in(const DeviceMemory& memory, Number number) {
-  return numbers_in(memory, memory.bytes() / 2, number);
-}
 
 /// What rounding to the number's fraction does to a result and to weights that it is a sum of.
 void expect_near(const std::vector<float>& got, const std::vector<double>& want, Number number,
@@ -166,7 +152,8 @@ void check_elementwise(Gpu& gpu) {
 
 }  // namespace
 
-void self_test(Gpu& gpu) {
+std::vector<std::string> self_test(Gpu& gpu) {
+  std::vector<std::string> said;
   check_blocks(gpu);
   check_elementwise(gpu);
   for (const Number number : {Number::fp16, Number::bf16, Number::fp8}) {
@@ -176,8 +163,15 @@ void self_test(Gpu& gpu) {
       continue;
     }
     check_gemm(gpu, number);
-    if (number != Number::fp8) check_attention(gpu, number);
+    if (number == Number::fp8) continue;
+    check_attention(gpu, number);
+    const auto decode = make_op(gpu, DecodeAttention{Heads{}, 4, 128, 1.0, number});
+    const std::string note = decode->note();
+    said.push_back(fmt::format("decode attention in {} is measured with the kernel \"{}\"{}{}",
+                               number == Number::bf16 ? "bf16" : "fp16", decode->kernel(), note.empty() ? "" : ": ",
+                               note));
   }
+  return said;
 }
 
 }  // namespace spillway::calibrate::gpu

@@ -28,8 +28,9 @@ std::unique_ptr<Backend> backend_of(
 }
 
 ExitCode self_test(Backend& backend, std::int64_t gpu) {
+  std::vector<std::string> said;
   try {
-    backend.self_test();
+    said = backend.self_test();
   } catch (const Unsupported& error) {
     throw ConfigError(error.what(), "self-test", backend.facts().gpu_reason);
   } catch (const OutOfMemory& error) {
@@ -40,6 +41,7 @@ ExitCode self_test(Backend& backend, std::int64_t gpu) {
     return ExitCode::gate;
   }
   cli::print_result(fmt::format("GPU {}: every kernel computes what it should\n", gpu));
+  for (const std::string& line : said) cli::print_result(line + "\n");
   return ExitCode::ok;
 }
 

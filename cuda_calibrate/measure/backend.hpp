@@ -95,6 +95,8 @@ class Case {
   [[nodiscard]] virtual std::int64_t most_calls() const = 0;
   /// Library and name of what ran, e.g. "cublaslt", "cudnn", "spillway"; the rows' `kernel`.
   [[nodiscard]] virtual std::string kernel() const = 0;
+  /// Why that ran and not what engines run; else empty.
+  [[nodiscard]] virtual std::string note() const { return {}; }
 };
 
 class Backend {
@@ -109,8 +111,8 @@ class Backend {
   /// Throws Unsupported, OutOfMemory or DeviceError.
   [[nodiscard]] virtual std::unique_ptr<Case> prepare(const Point& point) = 0;
   /// Computes small cases with every kernel of its own and compares them with their definitions; a few seconds. Throws
-  /// DeviceError with the first number that differs, and Unsupported when there is no GPU.
-  virtual void self_test() { throw Unsupported("there is no GPU whose kernels could be tested"); }
+  /// DeviceError with the first number that differs, and Unsupported when there is no GPU. Returns lines to be told.
+  virtual std::vector<std::string> self_test() { throw Unsupported("there is no GPU whose kernels could be tested"); }
 };
 
 /// The machine's GPU `gpu` and its host: from cuda/ where that is compiled in, else host sections only. `seed` is that

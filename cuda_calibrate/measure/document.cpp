@@ -87,7 +87,8 @@ Json section_json(const SectionResult& section) {
             {"points_planned", section.points_planned},
             {"points_done", section.points_done},
             {"plan", section.plan},
-            {"skipped", section.skipped}};
+            {"skipped", section.skipped},
+            {"notes", section.notes}};
   json["gpu_start"] = or_null(section.gpu_start);
   json["gpu_end"] = or_null(section.gpu_end);
   return json;
@@ -123,6 +124,7 @@ std::map<std::string, SectionResult> done_sections(const Json& json) {
     section.points_done = one.at("points_done").get<std::int64_t>();
     section.plan = one.at("plan").get<std::string>();
     section.skipped = one.at("skipped").get<std::vector<Json>>();
+    section.notes = one.value("notes", std::vector<std::string>());
     for (const auto& [key, to] : {std::pair("gpu_start", &section.gpu_start), {"gpu_end", &section.gpu_end}}) {
       if (!one.at(key).is_null()) *to = one.at(key);
     }

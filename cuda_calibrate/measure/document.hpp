@@ -26,6 +26,7 @@ struct SectionResult {
   std::int64_t points_done = 0;
   std::string plan{};                                 // plan_digest()
   std::vector<nlohmann::ordered_json> skipped{};      // {"point": its first row, "reason": text}
+  std::vector<std::string> notes{};                   // Case::note(), each once
   std::optional<nlohmann::ordered_json> gpu_start{};  // clocks, temperature, throttling; empty without a GPU
   std::optional<nlohmann::ordered_json> gpu_end{};
   std::vector<nlohmann::ordered_json> measurements{};  // complete rows

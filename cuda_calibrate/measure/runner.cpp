@@ -114,6 +114,10 @@ class Runner {
     const Timings timings = sample(*one, rows_of(point).size(), sampling_rule(plan_.level), hooks_.clock, *hooks_.stop);
     if (timings.interrupted) return false;
     add_measurements(result, point, timings, one->kernel(), document_.with_raw);
+    const std::string note = one->note();
+    if (!note.empty() && std::find(result.notes.begin(), result.notes.end(), note) == result.notes.end()) {
+      result.notes.push_back(note);
+    }
     ++result.points_done;
     return true;
   }

@@ -180,6 +180,7 @@ std::string section_text(const SectionResult& result) {
     text += fmt::format(", {} of {} points in {:.1f} s", result.points_done, result.points_planned, result.seconds);
   }
   if (!result.reason.empty()) text += fmt::format(" ({})", printable(result.reason));
+  for (const std::string& note : result.notes) text += fmt::format("\n  {}", printable(note));
   return text;
 }
 

@@ -33,7 +33,7 @@ struct Headlines {
 
 /// "gemm 12/48 points, about 31 s left".
 [[nodiscard]] std::string progress_text(const RunProgress& progress);
-/// "gemm: done, 48 of 48 points in 5.2 s".
+/// "gemm: done, 48 of 48 points in 5.2 s", and its notes on lines of their own.
 [[nodiscard]] std::string section_text(const SectionResult& result);
 
 }  // namespace spillway::calibrate

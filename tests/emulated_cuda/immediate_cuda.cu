@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -103,6 +104,11 @@ struct Layout {
 emulated::Machine& emulated::machine() {
   static Machine one;
   return one;
+}
+
+void emulated::occupy(cudaStream_t stream, double seconds) {
+  const Lock lock(all());
+  enter(stream, seconds);
 }
 
 extern "C" {
@@ -398,11 +404,19 @@ void enqueue_empty(cudaStream_t stream) {
 }
 const void* empty_kernel() { return &machine(); }
 
-void enqueue_fill(void* to, std::int64_t count, Number number, std::uint64_t, cudaStream_t stream) {
+void enqueue_fill(void* to, std::int64_t count, Number number, std::uint64_t seed, cudaStream_t stream) {
   const Lock lock(all());
-  const std::int64_t width = number == Number::fp8 ? 1 : number == Number::fp32 ? 4 : 2;
-  std::memset(to, 1, static_cast<std::size_t>(count * width));
   enter(stream, 0.0);
+  if (number == Number::bf16 || number == Number::fp16) {
+    // Any sign and fraction, 0.5 <= |x| < 1.
+    const std::uint32_t half = number == Number::bf16 ? 0x3F00 : 0x3800;
+    const std::uint32_t any = number == Number::bf16 ? 0x807F : 0x83FF;
+    std::minstd_rand random(static_cast<std::uint32_t>(seed));
+    auto* bits = static_cast<std::uint16_t*>(to);
+    for (std::int64_t i = 0; i < count; ++i) bits[i] = static_cast<std::uint16_t>(half | ((random() >> 8U) & any));
+    return;
+  }
+  std::memset(to, 1, static_cast<std::size_t>(count * (number == Number::fp32 ? 4 : 1)));
 }
 
 void enqueue_blocks(const BlockCopy& copy, std::int64_t ctas, cudaStream_t stream) {

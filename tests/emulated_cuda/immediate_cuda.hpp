@@ -42,4 +42,7 @@ struct Machine {
 };
 Machine& machine();
 
+/// What a kernel of a library does to a stream.
+void occupy(cudaStream_t stream, double seconds);
+
 }  // namespace spillway::emulated

@@ -27,6 +27,7 @@ class FakeCase : public Case {
 
   /// Every timing is off by up to this fraction, either way.
   double jitter = 0.0;
+  std::string said{};
 
   std::vector<double> sample(std::int64_t calls) override {
     if (on_sample_) on_sample_();
@@ -39,6 +40,7 @@ class FakeCase : public Case {
   }
   [[nodiscard]] std::int64_t most_calls() const override { return 128; }
   [[nodiscard]] std::string kernel() const override { return kernel_; }
+  [[nodiscard]] std::string note() const override { return said; }
 
  private:
   std::vector<double> times_;
@@ -57,6 +59,7 @@ class FakeBackend : public Backend {
     ++prepared;
     auto one = std::make_unique<FakeCase>(times_(point), kernel, now, on_sample);
     one->jitter = jitter;
+    if (note) one->said = note(point);
     return one;
   }
 
@@ -64,6 +67,7 @@ class FakeBackend : public Backend {
   std::int64_t prepared = 0;
   std::string kernel = "fake";
   double jitter = 0.0;  // of every case
+  std::function<std::string(const Point&)> note{};
   std::function<void()> on_sample{};
 
  private:

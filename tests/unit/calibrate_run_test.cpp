@@ -316,6 +316,30 @@ TEST(CalibrateDocument, ResumeRefusesAnotherRun) {
   EXPECT_THAT(whats(other_points), testing::ElementsAre("section copy.duplex has other points in the file"));
 }
 
+TEST(CalibrateDocument, NotesOfASection_EachOnce_AndKeptByAResume) {
+  const OwnFile file;
+  FakeBackend backend(fake_machine(1), millisecond_each);
+  backend.note = [](const Point& point) {
+    const auto* decode = std::get_if<DecodeAttention>(&point);
+    return decode == nullptr ? "" : fmt::format("{} KV heads are not cuDNN's", decode->heads.kv);
+  };
+  OneRun run(backend, {"attention.decode", "launch"});
+  run.go();
+  // A quick plan has heads 32/8, 64/8, 8/1 and 32/32.
+  const std::vector<std::string> notes{"8 KV heads are not cuDNN's", "1 KV heads are not cuDNN's",
+                                       "32 KV heads are not cuDNN's"};
+  EXPECT_EQ(run.section(0).notes, notes);
+  EXPECT_THAT(section_text(run.section(0)), HasSubstr("\n  8 KV heads are not cuDNN's\n  1 KV heads"));
+  const json document = json::parse(run.document.text());
+  EXPECT_EQ(document["sections"][0]["notes"], json(notes));
+  EXPECT_EQ(document["sections"][1]["notes"], json::array());
+  EXPECT_TRUE(schema_problems(measurements_schema(), document, "").empty());
+  write_document(file.path(), run.document);
+  OneRun again(backend, {"attention.decode", "launch"});
+  ASSERT_EQ(resume_from(file.path(), again.document), 2);
+  EXPECT_EQ(again.section(0).notes, notes);
+}
+
 TEST(CalibrateDocument, ResumeOfNoDocument) {
   const OwnFile file;
   FakeBackend backend(fake_machine(1), millisecond_each);
