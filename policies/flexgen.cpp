@@ -518,9 +518,8 @@ void check_host(const Deployment& deployment, const Settings& settings, const Ne
                   gigabytes(needs.host_weights()), gigabytes(needs.host_cache()), gigabytes(needs.host_hidden()),
                   gigabytes(needs.host()), gigabytes(bytes_of(*memory))),
       "policy.host_memory",
-      "lower policy.gpu_batch, policy.batches or the shares on the host, raise policy.host_memory if it is set, or "
-      "choose "
-      "a server with more DRAM");
+      "lower policy.gpu_batch, policy.batches or the shares on the host, choose a server with more DRAM, or set "
+      "policy.host_memory for a host that has more");
 }
 
 Layout layout(const Deployment& deployment, const Settings& settings) {
@@ -675,9 +674,8 @@ std::vector<Parameter> parameters() {
        .default_value = "",
        .minimum = 1.0,
        .maximum = 1e15,
-       .doc = "Host memory that weights, KV and hidden states of one GPU may take, at most what the host has; default: "
-              "all "
-              "that it has for each GPU, where that is known",
+       .doc = "Host memory that weights, KV and hidden states of one GPU may take; default: what the host has for each "
+              "GPU, where that is known",
        .source = "FlexGen, experimental/cost_model.py: --cpu-mem"}};
 }
 
