@@ -1,4 +1,4 @@
-# spillway_build_digest(VARIABLE FILES...) generates a C++ source with spillway::cli::tool_build(), a hash of the files'
+# spillway_build_digest(VARIABLE FILES...) generates a C++ source with spillway::tool_build(), a hash of the files'
 # names and contents, and puts its path into VARIABLE.
 set(SPILLWAY_DIGEST_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/build_digest_script.cmake)
 function(spillway_build_digest variable)

@@ -10,8 +10,8 @@ string(SUBSTRING ${digest} 0 16 digest)
 file(WRITE ${OUTPUT} "// Generated: a hash of the library's sources and data.
 #include <string_view>
 
-namespace spillway::cli {
+namespace spillway {
 std::string_view tool_build();
 std::string_view tool_build() { return \"${digest}\"; }
-}  // namespace spillway::cli
+}  // namespace spillway
 ")

@@ -18,7 +18,7 @@ file(WRITE ${OUTPUT}
 "// Generated from the project's data files; edit those.
 #include <span>
 
-#include \"sim/embedded_file.hpp\"
+#include \"sim/core/embedded_file.hpp\"
 
 namespace ${NAMESPACE} {
 namespace {

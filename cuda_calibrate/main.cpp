@@ -9,7 +9,7 @@
 #include "cuda_calibrate/cuda/self_test_command.hpp"
 #include "cuda_calibrate/measure/cli.hpp"
 #include "cuda_calibrate/validate/validate.hpp"
-#include "sim/cli/interrupt.hpp"
+#include "sim/core/interrupt.hpp"
 
 int main(int argc, char** argv) {
   using namespace spillway;
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
       calibrate::make_backend,
       [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); },
       [] { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); },
-      []() -> const std::atomic<bool>& { return cli::stop_on_interrupt(); }};
+      []() -> const std::atomic<bool>& { return stop_on_interrupt(); }};
   const calibrate::ValidateEnvironment validation{calibrate::make_machine, environment.utc, environment.interrupts,
                                                   fmt::format("{}", fmt::join(argv, argv + argc, " "))};
   return calibrate::tool_main(

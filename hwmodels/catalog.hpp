@@ -12,8 +12,8 @@
 
 #include "hwmodels/data_file.hpp"
 #include "hwmodels/fitted.hpp"
-#include "sim/error.hpp"
-#include "sim/units.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway::hwmodels {
 

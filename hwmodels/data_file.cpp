@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "hwmodels/hf_object.hpp"
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/embedded_file.hpp"
-#include "sim/error.hpp"
+#include "sim/core/embedded_file.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::hwmodels {
 

@@ -13,7 +13,7 @@
 #include "hwmodels/models/attention.hpp"
 #include "hwmodels/models/gemm.hpp"
 #include "hwmodels/models/simple_kernels.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::hwmodels {
 

@@ -10,7 +10,7 @@
 #include "hwmodels/calibration/measurements.hpp"
 #include "hwmodels/fitted.hpp"
 #include "hwmodels/models/exact_math.hpp"
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {

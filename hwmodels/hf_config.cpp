@@ -14,7 +14,7 @@
 #include "hwmodels/hf_architectures.hpp"
 #include "hwmodels/hf_object.hpp"
 #include "hwmodels/hf_quantization.hpp"
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {

@@ -20,8 +20,8 @@
 #include <string>
 
 #include "hwmodels/catalog.hpp"
-#include "sim/error.hpp"
-#include "sim/units.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway::hwmodels {
 

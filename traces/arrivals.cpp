@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::traces {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/random.hpp"
-#include "sim/units.hpp"
+#include "sim/core/random.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway::traces {
 

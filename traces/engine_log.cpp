@@ -13,9 +13,9 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
 #include "sim/io/line_reader.hpp"
-#include "sim/text.hpp"
 #include "traces/length.hpp"
 #include "traces/readers/prefix_blocks.hpp"
 #include "traces/readers/reader.hpp"

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "sim/api/request_source.hpp"
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway::traces {
 

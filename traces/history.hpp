@@ -1,7 +1,7 @@
 // What a turn's prompt repeats of its conversation, told from lengths.
 #pragma once
 
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway::traces {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/error.hpp"
-#include "sim/random.hpp"
-#include "sim/units.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/random.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway::traces {
 

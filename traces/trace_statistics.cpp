@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "sim/random.hpp"
+#include "sim/core/random.hpp"
 #include "traces/history.hpp"
 #include "traces/readers/prefix_blocks.hpp"
 

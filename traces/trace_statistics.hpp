@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "sim/quantile_sketch.hpp"
+#include "sim/core/quantile_sketch.hpp"
 #include "traces/length.hpp"
 #include "traces/readers/trace_reader.hpp"
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/random.hpp"
-#include "sim/request.hpp"
+#include "sim/core/random.hpp"
+#include "sim/core/request.hpp"
 #include "traces/arrivals.hpp"
 #include "traces/generators/quantile_table.hpp"
 #include "traces/length.hpp"

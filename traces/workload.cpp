@@ -7,9 +7,9 @@
 #include <initializer_list>
 #include <utility>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
-#include "sim/text.hpp"
 #include "traces/readers/reader.hpp"
 #include "traces/trace_statistics.hpp"
 #include "traces/workload_rows.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "sim/cli/output.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
+#include "sim/io/output.hpp"
 
 namespace spillway::calibrate {
 namespace {
@@ -36,12 +36,12 @@ ExitCode self_test(Backend& backend, std::int64_t gpu) {
   } catch (const OutOfMemory& error) {
     throw ConfigError(error.what(), "self-test", "end what else runs on the GPU");
   } catch (const DeviceError& error) {
-    cli::print_problems({{error.what(), fmt::format("GPU {}", gpu), "do not use times that were measured here"}},
-                        "the self-test failed");
+    print_problems({{error.what(), fmt::format("GPU {}", gpu), "do not use times that were measured here"}},
+                   "the self-test failed");
     return ExitCode::gate;
   }
-  cli::print_result(fmt::format("GPU {}: every kernel computes what it should\n", gpu));
-  for (const std::string& line : said) cli::print_result(line + "\n");
+  print_result(fmt::format("GPU {}: every kernel computes what it should\n", gpu));
+  for (const std::string& line : said) print_result(line + "\n");
   return ExitCode::ok;
 }
 
@@ -57,7 +57,7 @@ Subcommand self_test_subcommand(
         ->type_name("N");
     sub->add_option("--seed", arguments->seed, "Of the random data [1]")->type_name("N");
     sub->footer([] {
-      return "Example: cuda_calibrate self-test\n\nExits with 5 when a kernel is wrong.\n\n" + cli::exit_codes_help();
+      return "Example: cuda_calibrate self-test\n\nExits with 5 when a kernel is wrong.\n\n" + exit_codes_help();
     });
     sub->callback([arguments, make_backend, &command] {
       command = [arguments, make_backend] { return self_test(*backend_of(*arguments, make_backend), arguments->gpu); };

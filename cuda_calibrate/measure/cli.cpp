@@ -16,9 +16,9 @@
 #include "cuda_calibrate/measure/runner.hpp"
 #include "cuda_calibrate/measure/summary.hpp"
 #include "hwmodels/catalog.hpp"
-#include "sim/cli/output.hpp"
-#include "sim/printable.hpp"
-#include "sim/text.hpp"
+#include "sim/core/printable.hpp"
+#include "sim/core/text.hpp"
+#include "sim/io/output.hpp"
 
 namespace spillway::calibrate {
 namespace {
@@ -83,7 +83,7 @@ ExitCode list_sections() {
   for (const Section& section : make_plan({}, MachineFacts{}).sections) {
     text += fmt::format("{:<18} {}: {}\n", section.id, section.title, section.purpose);
   }
-  cli::print_result(text);
+  print_result(text);
   return ExitCode::ok;
 }
 
@@ -141,10 +141,10 @@ ExitCode measure(const Arguments& arguments, const Environment& environment, Bac
                          [&](const Document& done) { write_document(arguments.out, done); }, &environment.interrupts()};
     outcome = run_plan(plan, backend, arguments.gpu, document, hooks);
   }
-  cli::print_result(summary_text(document));
+  print_result(summary_text(document));
   const std::string resume = fmt::format("the same command with --resume goes on from {}", arguments.out);
   if (outcome.code == ExitCode::interrupted) fmt::print(stderr, "interrupted; {}\n", printable(resume));
-  if (outcome.code == ExitCode::data) cli::print_problems({{outcome.lost, "the GPU", resume}}, "the run was ended");
+  if (outcome.code == ExitCode::data) print_problems({{outcome.lost, "the GPU", resume}}, "the run was ended");
   if (outcome.code == ExitCode::partial) fmt::print(stderr, "some sections failed; {}\n", printable(resume));
   return outcome.code;
 }
@@ -181,7 +181,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
            "Example: cuda_calibrate --full --resume -o full.json\n\n"
            "Without CUDA, or without a GPU, the sections of the host are measured and the others say why they are\n"
            "skipped. Ctrl-C keeps what is measured.\n\n" +
-           cli::exit_codes_help();
+           exit_codes_help();
   });
 }
 
@@ -196,15 +196,15 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
     const std::string near = nearest_name(word, names);
     if (fix.empty() && !near.empty()) fix = fmt::format("did you mean {}? ", near);
   }
-  cli::print_problems({{error.what(), "cuda_calibrate", fmt::format("{}see cuda_calibrate --help", fix)}},
-                      "nothing was measured");
+  print_problems({{error.what(), "cuda_calibrate", fmt::format("{}see cuda_calibrate --help", fix)}},
+                 "nothing was measured");
   return static_cast<int>(ExitCode::usage);
 }
 
 int parse_and_run(int argc, const char* const* argv, const Environment& environment,
                   const std::vector<Subcommand>& subcommands) {
   CLI::App app{"Measures a GPU and its host for Spillway: copies, kernels, host memory", "cuda_calibrate"};
-  app.set_version_flag("--version", fmt::format("cuda_calibrate {}", cli::tool_version()));
+  app.set_version_flag("--version", fmt::format("cuda_calibrate {}", tool_version()));
   Arguments arguments;
   arguments.command = fmt::format("{}", fmt::join(argv, argv + argc, " "));
   add_options(app, arguments);
@@ -234,8 +234,8 @@ ExitCode calibrate(const Arguments& arguments, const Environment& environment) {
   if (arguments.resume) facts.host.available_bytes = memory_of_plan(arguments.out).value_or(facts.host.available_bytes);
   const Plan plan = make_plan(options, facts);
   if (!arguments.dry_run) return measure(arguments, environment, *backend, facts, plan);
-  cli::print_result(arguments.json ? fmt::format("{}\n", plan_json(plan, facts, arguments.gpu).dump(2))
-                                   : plan_text(plan, facts, arguments.gpu));
+  print_result(arguments.json ? fmt::format("{}\n", plan_json(plan, facts, arguments.gpu).dump(2))
+                              : plan_text(plan, facts, arguments.gpu));
   return ExitCode::ok;
 }
 
@@ -244,10 +244,10 @@ int tool_main(int argc, const char* const* argv, const Environment& environment,
   try {
     return parse_and_run(argc, argv, environment, subcommands);
   } catch (const UserError& error) {
-    cli::print_problems(error.problems(), "nothing more was measured");
+    print_problems(error.problems(), "nothing more was measured");
     return static_cast<int>(error.code());
   } catch (const DeviceError& error) {
-    cli::print_problems({{error.what(), "the GPU", "nvidia-smi tells whether it works"}}, "nothing more was measured");
+    print_problems({{error.what(), "the GPU", "nvidia-smi tells whether it works"}}, "nothing more was measured");
     return static_cast<int>(ExitCode::data);
   } catch (const std::exception& error) {
     fmt::print(stderr, "internal error: {}\n  This is a defect of cuda_calibrate.\n", printable(error.what()));

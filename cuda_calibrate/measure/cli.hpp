@@ -12,7 +12,7 @@
 
 #include "cuda_calibrate/measure/backend.hpp"
 #include "cuda_calibrate/measure/sampler.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::calibrate {
 

@@ -15,9 +15,9 @@
 
 #include "cuda_calibrate/measure/rows.hpp"
 #include "cuda_calibrate/measure/statistics.hpp"
-#include "sim/cli/output.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "sim/io/file_reader.hpp"
+#include "sim/io/output.hpp"
 
 namespace spillway::calibrate {
 namespace {
@@ -226,7 +226,7 @@ Document new_document(const Plan& plan, const MachineFacts& facts, const RunLabe
                          {"gpus", gpus},
                          {"host", host_json(facts.host)},
                          {"software",
-                          {{"tool", fmt::format("cuda_calibrate {} ({})", cli::tool_version(), cli::tool_build())},
+                          {{"tool", fmt::format("cuda_calibrate {} ({})", tool_version(), tool_build())},
                            {"driver", or_null(facts.driver)},
                            {"cuda_runtime", or_null(facts.cuda_runtime)},
                            {"cublas", or_null(facts.cublas)},

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hwmodels/catalog.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::calibrate {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "cuda_calibrate/measure/cost.hpp"
 #include "cuda_calibrate/measure/rows.hpp"
-#include "sim/error.hpp"
-#include "sim/text.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::calibrate {
 namespace {

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::calibrate {
 namespace {

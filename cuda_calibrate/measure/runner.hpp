@@ -10,7 +10,7 @@
 #include "cuda_calibrate/measure/document.hpp"
 #include "cuda_calibrate/measure/plan.hpp"
 #include "cuda_calibrate/measure/sampler.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::calibrate {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::calibrate {
 

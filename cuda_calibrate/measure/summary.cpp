@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "cuda_calibrate/measure/rows.hpp"
-#include "sim/printable.hpp"
+#include "sim/core/printable.hpp"
 
 namespace spillway::calibrate {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "hwmodels/calibration/measurements.hpp"
 #include "hwmodels/models/gemm.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::calibrate {
 namespace {

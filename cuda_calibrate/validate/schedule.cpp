@@ -12,7 +12,7 @@
 
 #include "policies/parts/layer_swap.hpp"
 #include "policies/parts/weight_stream.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "sim/exec/executor.hpp"
 #include "sim/exec/kv_copies.hpp"
 

@@ -10,7 +10,7 @@
 #include "cuda_calibrate/validate/settings.hpp"
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_rule.hpp"
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway::calibrate {
 

@@ -18,10 +18,10 @@
 #include "cuda_calibrate/measure/statistics.hpp"
 #include "hwmodels/calibration/measurements.hpp"
 #include "hwmodels/models/engine_side.hpp"
-#include "sim/cli/output.hpp"
-#include "sim/printable.hpp"
-#include "sim/report/atomic_file.hpp"
-#include "sim/text.hpp"
+#include "sim/core/printable.hpp"
+#include "sim/core/text.hpp"
+#include "sim/io/atomic_file.hpp"
+#include "sim/io/output.hpp"
 
 namespace spillway::calibrate {
 namespace {
@@ -152,7 +152,7 @@ ValidationReport new_report(const ValidateArguments& arguments, const Predictor&
 }
 
 void print(const ValidationReport& report, bool markdown) {
-  cli::print_result(markdown ? markdown_of(report) : text_of(report));
+  print_result(markdown ? markdown_of(report) : text_of(report));
 }
 
 void save(const ValidationReport& report, const std::string& path) {
@@ -205,7 +205,7 @@ ExitCode run(const ValidateArguments& arguments, const ValidateEnvironment& envi
   save(report, arguments.out);
   print(report, arguments.markdown);
   if (outcome.code == ExitCode::data) {
-    cli::print_problems({{outcome.lost, "the GPU", "what was measured before is kept"}}, "the run was ended");
+    print_problems({{outcome.lost, "the GPU", "what was measured before is kept"}}, "the run was ended");
   }
   if (outcome.code != ExitCode::ok) return outcome.code;
   return goal_met(error_lines(report.outcomes).back()) ? ExitCode::ok : ExitCode::gate;
@@ -307,7 +307,7 @@ ExitCode validate(const ValidateArguments& arguments, const ValidateEnvironment&
   const Predictor predictor(subject.gpu, subject.host, threads_of(arguments, subject.host));
   const std::vector<Setting> settings = chosen(held_out_settings(predictor.scale()), arguments.experiments);
   if (arguments.list) {
-    cli::print_result(list_text(settings));
+    print_result(list_text(settings));
     return ExitCode::ok;
   }
   ValidationReport report = new_report(arguments, predictor, settings);
@@ -356,7 +356,7 @@ Subcommand validate_subcommand(ValidateEnvironment environment) {
              "Example: cuda_calibrate validate my-gpu.json --experiments a,b --markdown\n\n"
              "Exits with 5 when the median of the errors exceeds 5% or their 95th percentile 15%. Ctrl-C keeps what\n"
              "is measured.\n\n" +
-             cli::exit_codes_help();
+             exit_codes_help();
     });
     sub->callback([arguments, environment, &command] {
       command = [arguments, environment] { return validate(*arguments, environment); };

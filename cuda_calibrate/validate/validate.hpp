@@ -13,7 +13,7 @@
 #include "cuda_calibrate/validate/machine.hpp"
 #include "cuda_calibrate/validate/predict.hpp"
 #include "cuda_calibrate/validate/report.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::calibrate {
 

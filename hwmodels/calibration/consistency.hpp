@@ -7,7 +7,7 @@
 
 #include "hwmodels/calibration/measurements.hpp"
 #include "hwmodels/catalog.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::hwmodels {
 

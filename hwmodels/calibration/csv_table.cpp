@@ -8,8 +8,8 @@
 #include <cctype>
 #include <utility>
 
+#include "sim/core/text.hpp"
 #include "sim/io/csv_fields.hpp"
-#include "sim/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {

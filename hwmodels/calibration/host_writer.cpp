@@ -11,7 +11,7 @@
 
 #include "hwmodels/calibration/citation.hpp"
 #include "hwmodels/catalog.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::hwmodels {
 namespace {

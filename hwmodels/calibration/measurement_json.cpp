@@ -11,7 +11,7 @@
 
 #include "hwmodels/calibration/row_selection.hpp"
 #include "hwmodels/hf_object.hpp"
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "hwmodels/models/simple_kernels.hpp"
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hwmodels/calibration/measurements.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "sim/io/file_reader.hpp"
 
 namespace spillway::hwmodels {

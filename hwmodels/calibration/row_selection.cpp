@@ -10,7 +10,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <variant>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::hwmodels {
 namespace {

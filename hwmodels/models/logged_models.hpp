@@ -31,7 +31,7 @@
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
 #include "sim/api/op_scales.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::hwmodels {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::hwmodels {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::hwmodels {
 namespace {

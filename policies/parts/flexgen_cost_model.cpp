@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 namespace {

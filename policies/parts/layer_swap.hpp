@@ -16,7 +16,7 @@
 #include <limits>
 
 #include "sim/api/layer_rule.hpp"
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "policies/parts/weight_stream.hpp"
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "sim/api/layer_rule.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "sim/request.hpp"
-#include "sim/units.hpp"
+#include "sim/core/request.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 

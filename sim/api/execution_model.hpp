@@ -8,7 +8,7 @@
 
 #include "sim/api/layer_rule.hpp"
 #include "sim/api/range_use.hpp"
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 

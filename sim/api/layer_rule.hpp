@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 

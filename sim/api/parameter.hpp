@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "sim/error.hpp"
-#include "sim/units.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 

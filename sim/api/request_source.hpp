@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/request.hpp"
+#include "sim/core/request.hpp"
 
 namespace spillway {
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdint>
 
-#include "sim/request.hpp"
-#include "sim/units.hpp"
+#include "sim/core/request.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 

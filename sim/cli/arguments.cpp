@@ -1,12 +1,13 @@
-// The command line's arguments -> the resolved configuration.
+#include "sim/cli/arguments.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 
-#include "sim/cli/assemble.hpp"
 #include "sim/cli/environment.hpp"
-#include "traces/generators/quantile_table.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/study/parameter_table.hpp"
 
 namespace spillway::cli {
 namespace {
@@ -34,11 +35,6 @@ std::vector<Assignment> parse_slos(const std::vector<std::string>& texts, std::v
 }
 
 }  // namespace
-
-std::vector<Parameter> parameter_table() {
-  return config_parameters({hwmodels::llm_names(), hwmodels::hardware_names(), hwmodels::engine_names()},
-                           traces::workload_parameters());
-}
 
 std::vector<Assignment> given_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
                                         std::vector<Problem>& problems) {

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "sim/config.hpp"
+#include "sim/config/config.hpp"
 
 namespace spillway::cli {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's name
 class App;

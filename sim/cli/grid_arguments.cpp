@@ -6,7 +6,9 @@
 #include <map>
 #include <utility>
 
-#include "sim/cli/assemble.hpp"
+#include "sim/cli/arguments.hpp"
+#include "sim/study/assemble.hpp"
+#include "sim/study/parameter_table.hpp"
 
 namespace spillway::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/axes.hpp"
-#include "sim/cli/points.hpp"
+#include "sim/study/axes.hpp"
+#include "sim/study/points.hpp"
 
 namespace spillway::cli {
 

@@ -7,22 +7,22 @@
 #include <string>
 #include <vector>
 
-#include "sim/cli/calibrate_command.hpp"
-#include "sim/cli/compare_command.hpp"
-#include "sim/cli/completion.hpp"
-#include "sim/cli/config_command.hpp"
+#include "sim/cli/about/completion.hpp"
+#include "sim/cli/about/config_command.hpp"
+#include "sim/cli/about/list.hpp"
 #include "sim/cli/environment.hpp"
-#include "sim/cli/list.hpp"
-#include "sim/cli/output.hpp"
-#include "sim/cli/reproduce_command.hpp"
-#include "sim/cli/run.hpp"
-#include "sim/cli/search_command.hpp"
-#include "sim/cli/sweep_command.hpp"
-#include "sim/cli/trace_command.hpp"
-#include "sim/cli/validate_command.hpp"
-#include "sim/config.hpp"
-#include "sim/error.hpp"
-#include "sim/printable.hpp"
+#include "sim/cli/evidence/calibrate_command.hpp"
+#include "sim/cli/evidence/reproduce_command.hpp"
+#include "sim/cli/evidence/validate_command.hpp"
+#include "sim/cli/simulate/compare_command.hpp"
+#include "sim/cli/simulate/run.hpp"
+#include "sim/cli/simulate/search_command.hpp"
+#include "sim/cli/simulate/sweep_command.hpp"
+#include "sim/cli/traces/trace_command.hpp"
+#include "sim/config/config.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/printable.hpp"
+#include "sim/io/output.hpp"
 #include "traces/trace_writer.hpp"
 
 namespace spillway::cli {
@@ -504,7 +504,7 @@ int main(int argc, char** argv) {
   try {
     return spillway::cli::main_guarded(argc, argv);
   } catch (const spillway::UserError& error) {
-    spillway::cli::print_problems(error.problems(), "nothing was run");
+    spillway::print_problems(error.problems(), "nothing was run");
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     fmt::print(stderr, "internal error: {}\n  This is a defect of Spillway; nothing was written.\n",

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
-#include "sim/cli/points.hpp"
-#include "sim/simulation.hpp"
+#include "sim/engine/simulation.hpp"
+#include "sim/study/points.hpp"
 
 namespace spillway::cli {
 

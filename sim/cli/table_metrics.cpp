@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/metrics.hpp"
+#include "sim/metrics/metrics.hpp"
 
 namespace spillway::cli {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/cli/grid_arguments.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::cli {
 

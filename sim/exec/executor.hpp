@@ -12,7 +12,7 @@
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_rule.hpp"
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 

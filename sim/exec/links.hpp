@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "sim/io/file_reader.hpp"
 
 namespace spillway {

@@ -3,7 +3,7 @@
 #include <bit>
 #include <string>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 

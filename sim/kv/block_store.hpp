@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/api/view.hpp"
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 

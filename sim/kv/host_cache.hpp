@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <deque>
 
+#include "sim/core/units.hpp"
 #include "sim/kv/block_store.hpp"
-#include "sim/units.hpp"
 
 namespace spillway {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "sim/printable.hpp"
-#include "sim/report/lines.hpp"
+#include "sim/core/printable.hpp"
+#include "sim/io/lines.hpp"
 
 namespace spillway {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/claim_result.hpp"
+#include "sim/study/claim_result.hpp"
 
 namespace spillway {
 

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "sim/report/columns.hpp"
-#include "sim/report/csv_text.hpp"
-#include "sim/report/lines.hpp"
+#include "sim/io/columns.hpp"
+#include "sim/io/csv_text.hpp"
+#include "sim/io/lines.hpp"
 
 namespace spillway {
 namespace {

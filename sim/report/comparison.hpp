@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "sim/comparison.hpp"
-#include "sim/metrics.hpp"
-#include "sim/report/trust.hpp"
-#include "sim/robustness.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/study/paired_difference.hpp"
+#include "sim/study/robustness.hpp"
+#include "sim/study/trust.hpp"
 
 namespace spillway {
 

@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "sim/report/csv_text.hpp"
+#include "sim/io/csv_text.hpp"
 #include "sim/report/report.hpp"
 
 namespace spillway {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "sim/report/result.hpp"
+#include "sim/study/result.hpp"
 
 namespace spillway {
 

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string>
 
-#include "sim/report/atomic_file.hpp"
-#include "sim/request.hpp"
+#include "sim/core/request.hpp"
+#include "sim/io/atomic_file.hpp"
 
 namespace spillway {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/metrics.hpp"
-#include "sim/report/trust.hpp"
-#include "sim/robustness.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/study/robustness.hpp"
+#include "sim/study/trust.hpp"
 
 namespace spillway {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <iterator>
 
-#include "sim/printable.hpp"
-#include "sim/utf8.hpp"
+#include "sim/core/printable.hpp"
+#include "sim/core/utf8.hpp"
 
 namespace spillway {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "sim/axes.hpp"
-#include "sim/metrics.hpp"
-#include "sim/report/trust.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/study/axes.hpp"
+#include "sim/study/trust.hpp"
 
 namespace spillway {
 

@@ -4,8 +4,9 @@
 #include <array>
 #include <string_view>
 
-#include "sim/report/lines.hpp"
+#include "sim/io/lines.hpp"
 #include "sim/report/report.hpp"
+#include "sim/study/trust.hpp"
 
 namespace spillway {
 namespace {

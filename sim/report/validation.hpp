@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/report/result.hpp"
+#include "sim/study/result.hpp"
 
 namespace spillway {
 

@@ -6,9 +6,10 @@
 #include <iterator>
 #include <utility>
 
-#include "sim/report/lines.hpp"
+#include "sim/io/lines.hpp"
 #include "sim/report/svg_chart.hpp"
 #include "sim/report/validation.hpp"
+#include "sim/study/trust.hpp"
 
 namespace spillway {
 namespace {

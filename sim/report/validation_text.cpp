@@ -2,9 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/report/lines.hpp"
+#include "sim/io/lines.hpp"
 #include "sim/report/report.hpp"
 #include "sim/report/validation.hpp"
+#include "sim/study/trust.hpp"
 
 namespace spillway {
 namespace {

@@ -8,10 +8,11 @@
 
 #include "policies/parts/layer_swap.hpp"
 #include "policies/parts/weight_stream.hpp"
-#include "sim/cli/assemble.hpp"
-#include "sim/cli/replications.hpp"
+#include "sim/cli/arguments.hpp"
 #include "sim/exec/executor.hpp"
-#include "sim/metrics.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/study/assemble.hpp"
+#include "sim/study/replicated_run.hpp"
 #include "tests/oracle/list_source.hpp"
 
 namespace spillway::cli {

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.hpp"
+
 namespace {
 
 struct Usage {
@@ -20,7 +22,7 @@ struct Usage {
 
 /// Runs the binary with its output thrown away.
 Usage run_process(const std::string& command, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {SPILLWAY_BINARY, command, "--progress", "off"});
+  arguments.insert(arguments.begin(), {spillway_binary(), command, "--progress", "off"});
   std::vector<char*> argv;
   argv.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -30,7 +32,7 @@ Usage run_process(const std::string& command, std::vector<std::string> arguments
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   pid_t child = 0;
-  const int spawned = posix_spawn(&child, SPILLWAY_BINARY, &actions, nullptr, argv.data(), environ);
+  const int spawned = posix_spawn(&child, spillway_binary().c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   Usage usage;
   if (spawned != 0) return usage;
@@ -78,7 +80,7 @@ BENCHMARK(ten_million_below_saturation)->Unit(benchmark::kSecond)->UseRealTime()
 /// A CSV of ten million rows, tiled from a real one: read twice, once to check it, without being held.
 void ten_million_rows_of_a_file(benchmark::State& state) {
   const std::filesystem::path source =
-      std::filesystem::path(SPILLWAY_SOURCE_DIR) / "../shared/data/traces/azure-2023-code.csv";
+      std::filesystem::path(source_dir()) / "../shared/data/traces/azure-2023-code.csv";
   if (!std::filesystem::exists(source)) {
     state.SkipWithError("../shared/data/traces/azure-2023-code.csv is not there");
     return;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sim/io/line_reader.hpp"
+#include "tests/support/paths.hpp"
 #include "traces/readers/native_binary.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -51,9 +52,7 @@ class TiledFile {
   std::string path_;
 };
 
-std::string shared_trace(const std::string& name) {
-  return std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/traces/" + name;
-}
+std::string shared_trace(const std::string& name) { return source_dir() + "/../shared/data/traces/" + name; }
 
 std::vector<traces::TraceRow> requests_of(const std::string& path) {
   std::vector<traces::TraceRow> all;
@@ -240,7 +239,7 @@ void tile_items(benchmark::State& state, const std::string& source, const std::s
 void lengths_json(benchmark::State& state) { tile_items(state, "alpaca-10k-output-lengths.json", "estimate"); }
 BENCHMARK(lengths_json)->Unit(benchmark::kMillisecond);
 
-std::string gpt2() { return std::string("gpt2:") + SPILLWAY_SOURCE_DIR + "/../shared/data/tokenizers"; }
+std::string gpt2() { return std::string("gpt2:") + source_dir() + "/../shared/data/tokenizers"; }
 
 void sharegpt_json(benchmark::State& state) { tile_items(state, "sharegpt-text-120.json", "estimate"); }
 BENCHMARK(sharegpt_json)->Unit(benchmark::kMillisecond);

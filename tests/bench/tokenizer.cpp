@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.hpp"
+
 namespace spillway::traces {
 namespace {
 
-const std::filesystem::path kShared = std::filesystem::path(SPILLWAY_SOURCE_DIR) / "../shared/data";
+const std::filesystem::path kShared = std::filesystem::path(source_dir()) / "../shared/data";
 
 /// Each turn's text; empty without the shared data.
 const std::vector<std::string>& turns() {

@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "sim/cli/assemble.hpp"
-#include "sim/cli/replications.hpp"
-#include "sim/metrics.hpp"
+#include "sim/cli/arguments.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/study/assemble.hpp"
+#include "sim/study/replicated_run.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::cli {
 namespace {
@@ -24,7 +26,7 @@ Bottleneck bottleneck_of(std::vector<std::string> arguments) {
 /// The H100 with some values replaced, and without the fits that would come first, as a file: `hardware=` takes its
 /// path.
 std::string changed_h100(const std::string& name, const std::vector<std::pair<std::string, double>>& values) {
-  std::ifstream original(std::string(SPILLWAY_SOURCE_DIR) + "/hwmodels/profiles/h100-80gb-sxm.json");
+  std::ifstream original(source_dir() + "/hwmodels/profiles/h100-80gb-sxm.json");
   nlohmann::json profile = nlohmann::json::parse(original);
   for (const auto& [key, value] : values) profile.at("values").at(key).at("value") = value;
   profile.at("fitted").erase("copies");

@@ -8,11 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/support/paths.hpp"
+
 namespace spillway::test {
 
 /// The H100's profile with its facts and without fits, whatever the bundled one has.
 inline std::string bare_profile() {
-  std::ifstream file(SPILLWAY_SOURCE_DIR "/hwmodels/profiles/h100-80gb-sxm.json");
+  std::ifstream file(source_dir() + "/hwmodels/profiles/h100-80gb-sxm.json");
   nlohmann::json profile = nlohmann::json::parse(file);
   profile.erase("fitted");
   profile.erase("measurements");

@@ -11,6 +11,7 @@
 #include "hwmodels/catalog.hpp"
 #include "tests/cli/calibrate_files.hpp"
 #include "tests/cli/command.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::test {
 namespace {
@@ -69,7 +70,7 @@ TEST_F(Calibrate, FitWritesAProfileThatRunUses) {
     EXPECT_THAT(fit.out, ContainsRegex(line));
   }
   const json written = profile("my.json");
-  const json base = json::parse(read_file(SPILLWAY_SOURCE_DIR "/hwmodels/profiles/h100-80gb-sxm.json"));
+  const json base = json::parse(read_file(source_dir() + "/hwmodels/profiles/h100-80gb-sxm.json"));
   EXPECT_EQ(written["name"], "my");
   EXPECT_EQ(written["values"], base["values"]);
   EXPECT_THAT(written["stands_for"], HasSubstr("NVIDIA H100"));
@@ -211,7 +212,7 @@ TEST_F(Calibrate, CheckIsTheArithmeticOfItsRows) {
 }
 
 TEST_F(Calibrate, CheckOfTheAnalyticModelIsItsFormula) {
-  const json values = json::parse(read_file(SPILLWAY_SOURCE_DIR "/hwmodels/profiles/h100-80gb-sxm.json"))["values"];
+  const json values = json::parse(read_file(source_dir() + "/hwmodels/profiles/h100-80gb-sxm.json"))["values"];
   const auto value = [&](const char* key) { return values[key]["value"].get<double>(); };
   const double bandwidth = value("gemm_memory_efficiency") * value("memory_bandwidth");
   const double launch = value("kernel_overhead");
@@ -427,7 +428,7 @@ TEST_F(Calibrate, ASlowerLinkThanTheBasesKeepsItsShareWhileBothDirectionsAreBusy
   write_text(file("copies.csv"),
              "direction,mechanism,block_bytes,copies,latency_us\nh2d,many,1000000,1,102\nh2d,many,3000000,1,302\n");
   ASSERT_EQ(calibrate({"fit", "copies.csv", "--base", "h100-80gb-sxm", "-o", "my.json"}).code, 0);
-  const json base = json::parse(read_file(SPILLWAY_SOURCE_DIR "/hwmodels/profiles/h100-80gb-sxm.json"))["values"];
+  const json base = json::parse(read_file(source_dir() + "/hwmodels/profiles/h100-80gb-sxm.json"))["values"];
   const json values = profile("my.json")["values"];
   const auto ratio = [](const json& of) {
     return of["h2d_bandwidth_duplex"]["value"].get<double>() / of["h2d_bandwidth"]["value"].get<double>();
@@ -595,7 +596,7 @@ TEST_F(Calibrate, ErrorsIsTheTableOfEveryBundledProfile) {
 TEST_F(Calibrate, ErrorsIsTheTableOfTheReadme) {
   const Output errors = calibrate({"errors"});
   ASSERT_EQ(errors.code, 0) << errors.err;
-  std::ifstream readme(std::string(SPILLWAY_SOURCE_DIR) + "/README.md");
+  std::ifstream readme(source_dir() + "/README.md");
   const std::string page{std::istreambuf_iterator<char>(readme), {}};
   EXPECT_NE(page.find("\n" + errors.out), std::string::npos) << errors.out;
 }

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/paths.hpp"
+
 namespace spillway::test {
 
 inline std::string read_file(const std::filesystem::path& path) {
@@ -57,7 +59,7 @@ class CliTest : public testing::Test {
 
   /// Starts the binary; `out` may be a device such as /dev/full.
   [[nodiscard]] pid_t start(std::vector<std::string> arguments, const std::string& out = {}) const {
-    arguments.insert(arguments.begin(), SPILLWAY_BINARY);
+    arguments.insert(arguments.begin(), spillway_binary());
     return start_program(std::move(arguments), out);
   }
   [[nodiscard]] pid_t start_program(std::vector<std::string> arguments, const std::string& out = {}) const {

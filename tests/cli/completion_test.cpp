@@ -8,8 +8,9 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/registry.hpp"
-#include "sim/cli/list.hpp"
+#include "sim/cli/about/list.hpp"
 #include "tests/cli/command.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::test {
 namespace {
@@ -37,7 +38,7 @@ class Completion : public CliTest {
     std::string script = setup + "\nsource ./script || exit 9\nCOMP_WORDS=(";
     for (const std::string& word : words) script += quoted(word) + " ";
     script += ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_TYPE=9 COMP_KEY=9 COMP_LINE=" + quoted(line) +
-              "\nCOMP_POINT=${#COMP_LINE}\n_spillway " + quoted(SPILLWAY_BINARY) + " " + quoted(words.back()) + " " +
+              "\nCOMP_POINT=${#COMP_LINE}\n_spillway " + quoted(spillway_binary()) + " " + quoted(words.back()) + " " +
               quoted(words.size() > 1 ? words[words.size() - 2] : "") +
               "\n[[ ${#COMPREPLY[@]} -eq 0 ]] || printf '%s\\n' \"${COMPREPLY[@]}\"\n";
     const Output shell = wait_for(start_program({"bash", "--norc", "-c", script}));
@@ -63,7 +64,7 @@ Words policy_names() {
 }
 
 TEST_F(Completion, TheScriptIsTheOneInTheSourcesAndRegistersTheFunction) {
-  EXPECT_EQ(read_file(file("script")), read_file(SPILLWAY_SOURCE_DIR "/sim/cli/completion.bash"));
+  EXPECT_EQ(read_file(file("script")), read_file(source_dir() + "/sim/cli/about/completion.bash"));
   const Output shell = wait_for(start_program({"bash", "-c", "source ./script && complete -p spillway"}));
   EXPECT_EQ(shell.out, "complete -F _spillway spillway\n");
   const Output zsh = spillway({"completion", "zhs"});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/cli/command.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::test {
 namespace {
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 class CudaCalibrate : public CliTest {
  protected:
   [[nodiscard]] pid_t begin(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), CUDA_CALIBRATE_BINARY);
+    arguments.insert(arguments.begin(), cuda_calibrate_binary());
     return start_program(std::move(arguments));
   }
   [[nodiscard]] Output call(std::vector<std::string> arguments) const { return wait_for(begin(std::move(arguments))); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/cli/command.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::test {
 namespace {
@@ -18,7 +19,7 @@ using testing::IsEmpty;
 class CudaCalibrateValidate : public CliTest {
  protected:
   [[nodiscard]] Output call(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {CUDA_CALIBRATE_BINARY, "validate"});
+    arguments.insert(arguments.begin(), {cuda_calibrate_binary(), "validate"});
     return wait_for(start_program(std::move(arguments)));
   }
 };

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "hwmodels/catalog.hpp"
-#include "sim/cli/assemble.hpp"
-#include "sim/cli/list.hpp"
-#include "sim/metrics.hpp"
+#include "sim/cli/about/list.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/study/assemble.hpp"
+#include "sim/study/parameter_table.hpp"
 #include "tests/cli/command.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::test {
 namespace {
@@ -64,7 +66,7 @@ TEST(Explain, AWorkloadOfConversationsTellsItsTurnsAndThinkTime) {
 }
 
 TEST(Explain, EveryKeyHasUnitRangeDefaultSourceAndVariable) {
-  for (const Parameter& key : cli::parameter_table()) expect_key(cli::explanation(key.name), key);
+  for (const Parameter& key : parameter_table()) expect_key(cli::explanation(key.name), key);
 }
 
 TEST(Explain, APolicyTellsItsKeysAndAKeyItsPolicies) {
@@ -84,7 +86,7 @@ TEST(Explain, APolicyTellsItsKeysAndAKeyItsPolicies) {
 TEST(Explain, EveryDefaultOfAPolicyIsShown) {
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
     const ResolvedConfig config =
-        resolve_config(cli::parameter_table(), {{"policy", info->name, Origin::argument, "policy"}}, {});
+        resolve_config(parameter_table(), {{"policy", info->name, Origin::argument, "policy"}}, {});
     const std::string text = cli::explanation(info->name);
     for (const ResolvedKey& key : config.keys) {
       if (key.origin != Origin::policy || key.text == key.parameter.default_value) continue;
@@ -134,7 +136,7 @@ TEST(Explain, AGpuTellsTheErrorOfEveryKernelThatWasFitted) {
 
 // A file says what it is; but for its path, it is explained as the profile of that name.
 TEST(Explain, AFileIsExplainedAsTheKindThatItStates) {
-  const std::string root = std::string(SPILLWAY_SOURCE_DIR) + "/hwmodels/";
+  const std::string root = source_dir() + "/hwmodels/";
   for (const std::string one :
        {"profiles/a100-80gb-sxm", "servers/hgx-h100-8", "hosts/hgx-h100-host", "engines/vllm-0.19", "llms/opt-13b"}) {
     std::string text = cli::explanation(root + one + ".json");

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/command.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::test {
 namespace {
@@ -125,8 +126,7 @@ TEST_F(ModelFile, ExplainPrintsEveryValueWithItsSource) {
 }
 
 TEST_F(ModelFile, ExplainTakesOurOwnFormAndPrefersNames) {
-  std::filesystem::copy_file(std::filesystem::path(SPILLWAY_SOURCE_DIR) / "hwmodels/llms/opt-13b.json",
-                             file("mine.json"));
+  std::filesystem::copy_file(std::filesystem::path(source_dir()) / "hwmodels/llms/opt-13b.json", file("mine.json"));
   EXPECT_THAT(spillway({"explain", "mine.json"}).out, HasSubstr("opt-13b (model)"));
   std::filesystem::create_directories(file("vllm"));  // a folder that happens to have the name of a policy
   EXPECT_THAT(spillway({"explain", "vllm"}).out, AllOf(HasSubstr("vllm (policy)"), Not(HasSubstr("(model)"))));

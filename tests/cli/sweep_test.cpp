@@ -7,8 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "sim/random.hpp"
+#include "sim/core/random.hpp"
 #include "tests/cli/command.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway {
 namespace {
@@ -282,8 +283,7 @@ TEST_F(Sweep, TwoProcessesDoNotShareAFolder) {
 
 TEST_F(Sweep, AFullDiskLosesAndCorruptsNothing) {
   // 20 points of some 24 kB on a file system of 256 kB, which then grows.
-  const std::string command =
-      std::string(SPILLWAY_BINARY) + " sweep workload.requests=30 workload.rate=1:20:1 -j 2 -o ";
+  const std::string command = spillway_binary() + " sweep workload.requests=30 workload.rate=1:20:1 -j 2 -o ";
   write_text(file("full.sh"),
              "mkdir disk\n"
              "mount -t tmpfs -o size=256k none disk || exit 77\n" +
@@ -417,7 +417,7 @@ TEST_F(Sweep, TheSlurmScriptIsAsItStandsHere) {
                               "p99_ttft_ms<1000", "-o", "my results", "--emit", "slurm", "--shards", "2", "-j", "4"});
   ASSERT_EQ(emitted.code, 0) << emitted.err;
   std::string script = emitted.out;
-  const std::string program = fs::canonical(SPILLWAY_BINARY).string();
+  const std::string program = fs::canonical(spillway_binary()).string();
   for (std::size_t at = script.find(program); at != std::string::npos; at = script.find(program)) {
     script.replace(at, program.size(), "SPILLWAY");
   }

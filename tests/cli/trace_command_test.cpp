@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/cli/command.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::test {
 namespace {
@@ -163,7 +164,7 @@ TEST_F(TraceCommand, SynthWritesTheRequestsOfTheRun) {
 }
 
 TEST_F(TraceCommand, SynthKeepsPrefixes) {
-  const std::string trace = std::string("workload.trace=") + SPILLWAY_SOURCE_DIR + "/traces/samples/mooncake.jsonl";
+  const std::string trace = std::string("workload.trace=") + source_dir() + "/traces/samples/mooncake.jsonl";
   ASSERT_EQ(spillway({"trace", "synth", trace, "-o", "s.bin"}).code, 0);
   EXPECT_EQ(outcome({"workload.trace=./s.bin"}), outcome({trace}));
   refused(3, {"synth", trace, "-o", "s.csv"}, {"native-csv cannot hold the prefix ids", "nothing was written"});

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/cli/command.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::test {
 namespace {
@@ -110,7 +111,7 @@ TEST_F(Validate, ALogThatTheSimulatorWrote_IsReplayedExactly) {
 }
 
 TEST_F(Validate, Eng1_ARealEngineOnAnRtx4090) {
-  const std::string data = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/";
+  const std::string data = source_dir() + "/../shared/data/";
   const std::string log = data + "engine-logs/rtx4090-llama31-8b";
   if (!fs::exists(log)) GTEST_SKIP() << "../shared/data/engine-logs is not there";
   // The claim's own set-up: a profile from the three layer tables and nothing else, settings and blocks from meta.json,

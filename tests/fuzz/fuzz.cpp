@@ -23,7 +23,7 @@
 #include <optional>
 #include <thread>
 
-#include "sim/config.hpp"
+#include "sim/config/config.hpp"
 #include "tests/fuzz/mutation.hpp"
 #include "tests/fuzz/targets.hpp"
 

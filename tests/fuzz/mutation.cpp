@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::fuzz {
 namespace {

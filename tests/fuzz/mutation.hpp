@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "sim/random.hpp"
+#include "sim/core/random.hpp"
 
 namespace spillway::fuzz {
 

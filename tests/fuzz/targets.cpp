@@ -16,8 +16,11 @@
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/catalog.hpp"
 #include "hwmodels/models/execution_models.hpp"
-#include "sim/cli/assemble.hpp"
-#include "sim/error.hpp"
+#include "sim/cli/arguments.hpp"
+#include "sim/core/error.hpp"
+#include "sim/study/assemble.hpp"
+#include "sim/study/parameter_table.hpp"
+#include "tests/support/paths.hpp"
 #include "traces/engine_log.hpp"
 #include "traces/length.hpp"
 #include "traces/readers/reader.hpp"
@@ -126,9 +129,9 @@ Outcome check_config(const std::string& path) {
     const std::string canonical = canonical_config(config).dump();
     std::vector<Problem> problems;
     const std::vector<Assignment> assignments = parse_config(canonical, "canonical", problems);
-    const ResolvedConfig again = resolve_config(cli::parameter_table(), assignments, std::move(problems));
+    const ResolvedConfig again = resolve_config(parameter_table(), assignments, std::move(problems));
     require(canonical_config(again).dump() == canonical, "the canonical form does not resolve to itself");
-    (void)cli::assemble(std::move(config));
+    (void)assemble(std::move(config));
     return Outcome::accepted;
   } catch (const UserError& error) {
     (void)text_of(error);
@@ -280,7 +283,7 @@ std::vector<std::string> canonical_configs() {
 }  // namespace
 
 std::vector<Target> all_targets() {
-  const std::string source = SPILLWAY_SOURCE_DIR;
+  const std::string source = source_dir();
   const std::string samples = source + "/traces/samples";
   std::vector<Target> targets;
   for (const std::string& format : traces::trace_format_choices()) {

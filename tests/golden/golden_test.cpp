@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "tests/oracle/replay.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway {
 namespace {
@@ -92,7 +93,7 @@ std::string run(const PolicyInfo& policy, bool swap) {
 }
 
 void expect_golden(const std::string& name, const std::string& text) {
-  const std::string path = std::string(SPILLWAY_SOURCE_DIR) + "/tests/golden/" + name + ".txt";
+  const std::string path = source_dir() + "/tests/golden/" + name + ".txt";
   if (std::getenv("SPILLWAY_UPDATE_GOLDEN") != nullptr) {
     std::ofstream(path) << text;
     return;

@@ -7,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::oracle {
 namespace {

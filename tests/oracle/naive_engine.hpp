@@ -9,7 +9,7 @@
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/registry.hpp"
-#include "sim/request.hpp"
+#include "sim/core/request.hpp"
 
 namespace spillway::oracle {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/simulation.hpp"
+#include "sim/engine/simulation.hpp"
 #include "tests/oracle/random_case.hpp"
 
 namespace spillway::oracle {

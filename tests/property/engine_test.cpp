@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "sim/simulation.hpp"
+#include "sim/engine/simulation.hpp"
 #include "tests/oracle/naive_engine.hpp"
 #include "tests/oracle/random_case.hpp"
 #include "tests/oracle/resting_policy.hpp"

@@ -1,7 +1,7 @@
 // Where the model degenerates to a textbook queue, the textbook's mean waiting time must come out.
 #include <gtest/gtest.h>
 
-#include "sim/random.hpp"
+#include "sim/core/random.hpp"
 #include "tests/oracle/replay.hpp"
 
 namespace spillway {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -105,7 +106,7 @@ TEST(AlpacaJson, BadItemsAreSkippedAndCounted) {
 }
 
 TEST(AlpacaJson, TextsOfTooManyTokensAreTold) {
-  const std::string folder = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/tokenizers";
+  const std::string folder = source_dir() + "/../shared/data/tokenizers";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/data/tokenizers is not there";
   // Digits and letters in turn are a token of GPT-2 each.
   std::string text;
@@ -116,7 +117,7 @@ TEST(AlpacaJson, TextsOfTooManyTokensAreTold) {
 }
 
 TEST(AlpacaJson, TheSampleIsReadByDetection) {
-  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/alpaca.json", "auto");
+  const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/alpaca.json", "auto");
   EXPECT_EQ(trace.format, "alpaca-json");
   // Characters / 4, rounded up: 8 + 16 + 9 in, 16 + 6 + 2 out, and one item without output.
   EXPECT_EQ(totals_of(*trace.reader), (Totals{3, 33, 24}));

@@ -1,5 +1,5 @@
 // Axes and grids: expected values are written out by hand from the rules in the header.
-#include "sim/axes.hpp"
+#include "sim/study/axes.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -232,7 +233,7 @@ TEST(AzureCsv, MissingColumnsAreTold) {
 }
 
 TEST(AzureCsv, TheSampleIsReadByDetection) {
-  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/azure.csv", "auto");
+  const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/azure.csv", "auto");
   EXPECT_EQ(trace.format, "azure-csv");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 10U);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -105,7 +106,7 @@ TEST(BurstGptCsv, AMissingColumnIsTold) {
 }
 
 TEST(BurstGptCsv, TheSampleIsReadByDetection) {
-  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/burstgpt.csv", "auto");
+  const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/burstgpt.csv", "auto");
   EXPECT_EQ(trace.format, "burstgpt-csv");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 4U);

@@ -9,11 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.hpp"
+
 namespace spillway::calibrate {
 
 inline const nlohmann::json& measurements_schema() {
   static const nlohmann::json kSchema = [] {
-    std::ifstream file(std::string(SPILLWAY_SOURCE_DIR) + "/cuda_calibrate/measurements.schema.json");
+    std::ifstream file(source_dir() + "/cuda_calibrate/measurements.schema.json");
     return nlohmann::json::parse(file);
   }();
   return kSchema;

@@ -20,8 +20,9 @@
 #include "cuda_calibrate/validate/report.hpp"
 #include "cuda_calibrate/validate/validate.hpp"
 #include "hwmodels/catalog.hpp"
-#include "sim/error.hpp"
-#include "sim/text.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/text.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/unit/calibrate_schedule_interpreter.hpp"
 
 namespace spillway::calibrate {
@@ -315,7 +316,7 @@ class ValidateFiles : public testing::Test {
   ValidateFiles() {
     std::filesystem::create_directories(folder_);
     measurements_ = write("run.json", measurements_of("NVIDIA H100 80GB HBM3"));
-    std::ifstream bundled(std::string(SPILLWAY_SOURCE_DIR) + "/hwmodels/profiles/h100-80gb-sxm.json");
+    std::ifstream bundled(source_dir() + "/hwmodels/profiles/h100-80gb-sxm.json");
     json profile = json::parse(bundled);
     profile["measurements"]["files"] = json::array({{{"name", "run.json"}, {"sha256", sha_of(measurements_)}}});
     profile_ = write("profile.json", profile.dump());

@@ -19,7 +19,7 @@
 #include "hwmodels/catalog.hpp"
 #include "hwmodels/models/engine_side.hpp"
 #include "hwmodels/models/gemm.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "tests/unit/calibrate_schedule_interpreter.hpp"
 
 namespace spillway::calibrate {

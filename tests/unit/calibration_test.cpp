@@ -25,6 +25,7 @@
 #include "hwmodels/calibration/least_squares.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/calibration/simple_fits.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -514,7 +515,7 @@ TEST(Calibration, MixedCalls_WhenAShareOfThemIsFused_ThenTheShareIsFound) {
 // The table of an RTX 4090: as two launches the calls of both kinds err by 33% / 74% (a study of it says "18-36 %, up
 // to 4x"), as one fused launch of whole tiles by 26% / 146%.
 TEST(Calibration, MixedCalls_WhenMeasured_ThenAShareErrsLessThanEitherForm) {
-  const std::string folder = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/engine-logs/rtx4090-llama31-8b/";
+  const std::string folder = source_dir() + "/../shared/data/engine-logs/rtx4090-llama31-8b/";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/data/engine-logs is not there";
   const std::vector<MeasurementInput> inputs{{folder + "attention.csv", std::nullopt}};
   const GpuProfile base = load_gpu("rtx4090-24gb");
@@ -1185,7 +1186,7 @@ TEST(DropInconsistent, Rows_WhenTheyCannotBeTrue_ThenGo) {
 /// Fits to the tables of one GPU, once per process.
 class RealTables : public testing::Test {
  protected:
-  static std::string folder() { return std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/ops/"; }
+  static std::string folder() { return source_dir() + "/../shared/data/ops/"; }
   static bool present() { return std::filesystem::exists(folder()); }
   static FittedKernels fit(const std::string& tables, const char* base_name) {
     std::vector<MeasurementInput> inputs;

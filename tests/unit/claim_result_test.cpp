@@ -1,9 +1,9 @@
 // Verdicts on claims: bands, rules, what has no value, intervals, what is counted.
-#include "sim/claim_result.hpp"
+#include "sim/study/claim_result.hpp"
 
 #include <gmock/gmock.h>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "sim/report/claims.hpp"
 
 namespace spillway {

@@ -1,5 +1,5 @@
 // Expressions of experiments: what they can do, what they cannot, and how each function of the library works.
-#include "sim/claim_script.hpp"
+#include "sim/study/claim_script.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,11 +1,11 @@
 // Paired differences; expected values by hand.
-#include "sim/comparison.hpp"
+#include "sim/report/comparison.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "sim/report/comparison.hpp"
+#include "sim/study/paired_difference.hpp"
 
 namespace spillway {
 namespace {

@@ -1,7 +1,7 @@
 // Conditions on metrics as users write them.
 #include <gtest/gtest.h>
 
-#include "sim/metrics.hpp"
+#include "sim/metrics/metrics.hpp"
 
 namespace spillway {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/config.hpp"
+#include "sim/config/config.hpp"
 
 namespace spillway {
 namespace {

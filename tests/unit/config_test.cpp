@@ -1,4 +1,4 @@
-#include "sim/config.hpp"
+#include "sim/config/config.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tests/support/paths.hpp"
+
 namespace spillway::hwmodels {
 namespace {
 
@@ -180,7 +182,7 @@ TEST(Consistency, MixedTables_AgainstTheDatasheet) {
 }
 
 TEST(Consistency, TheLayerTablesOfARealEngine_AreConsistent) {
-  const std::string folder = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/engine-logs/rtx4090-llama31-8b/";
+  const std::string folder = source_dir() + "/../shared/data/engine-logs/rtx4090-llama31-8b/";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/data/engine-logs is not there";
   const LlmModel llm = load_llm("llama-3.1-8b");
   const DeviceLimits gpu{165.2e12, 1008e9, 72.0 * 1048576.0, {}, "RTX 4090"};
@@ -252,7 +254,7 @@ TEST(Consistency, TwentyOfAKind_ThenACount) {
 }
 
 TEST(Consistency, RealTables_HoldNothingImpossible) {
-  const std::string folder = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/ops/";
+  const std::string folder = source_dir() + "/../shared/data/ops/";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/data/ops is not there";
   struct Gpu {
     const char* folder;
@@ -271,7 +273,7 @@ TEST(Consistency, RealTables_HoldNothingImpossible) {
 }
 
 TEST(Consistency, RealTablesOfVidur_HoldNoElementwiseKernelBeyondTheMemory) {
-  const std::string folder = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/ops/vidur-a100/";
+  const std::string folder = source_dir() + "/../shared/data/ops/vidur-a100/";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/data/ops is not there";
   for (const char* file : {"Llama-2-7b-hf-mlp.csv.gz", "CodeLlama-34b-Instruct-hf-mlp.csv.gz"}) {
     const std::vector<MeasurementInput> inputs{{folder + file, Op::elementwise}};

@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "sim/cli/assemble.hpp"
 #include "sim/cli/environment.hpp"
-#include "sim/config.hpp"
-#include "sim/metrics.hpp"
+#include "sim/config/config.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/study/assemble.hpp"
+#include "sim/study/parameter_table.hpp"
 #include "traces/generators/quantile_table.hpp"
 
 namespace spillway {
@@ -23,7 +24,7 @@ using testing::HasSubstr;
 
 /// The real table, and the keys of every policy.
 std::vector<Parameter> all_parameters() {
-  std::vector<Parameter> all = cli::parameter_table();
+  std::vector<Parameter> all = parameter_table();
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
     all.insert(all.end(), info->parameters.begin(), info->parameters.end());
   }
@@ -81,7 +82,7 @@ TEST(Descriptions, EveryDefaultIsValidAndInItsCanonicalForm) {
 TEST(Descriptions, NoRunHasAKeyTwice) {
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
     std::set<std::string> names;
-    for (const Parameter& one : cli::parameter_table()) EXPECT_TRUE(names.insert(one.name).second) << one.name;
+    for (const Parameter& one : parameter_table()) EXPECT_TRUE(names.insert(one.name).second) << one.name;
     for (const Parameter& one : info->parameters) {
       EXPECT_TRUE(one.name.starts_with("policy.")) << info->name << ": " << one.name;
       EXPECT_TRUE(names.insert(one.name).second) << info->name << ": " << one.name;
@@ -90,7 +91,7 @@ TEST(Descriptions, NoRunHasAKeyTwice) {
 }
 
 TEST(Descriptions, TheSchemaSaysUnitAndRange) {
-  const auto schema = config_schema(cli::parameter_table());
+  const auto schema = config_schema(parameter_table());
   for (const Parameter& one : all_parameters()) {
     // Keys of several policies are alternatives of one property, so the text is looked for in all of them.
     const std::string text = schema["properties"][one.name].dump();

@@ -1,5 +1,5 @@
 // The search against functions whose edge is known.
-#include "sim/edge_search.hpp"
+#include "sim/study/edge_search.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "sim/event_queue.hpp"
+#include "sim/core/event_queue.hpp"
 
 #include <gtest/gtest.h>
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "policies/parts/layer_swap.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/units.hpp"
 #include "sim/exec/kv_copies.hpp"
-#include "sim/units.hpp"
 
 namespace spillway {
 namespace {

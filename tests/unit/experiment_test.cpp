@@ -1,11 +1,11 @@
 // Reading experiments: what a file says, everything that is wrong with one, and what its claims depend on.
-#include "sim/experiment.hpp"
+#include "sim/study/experiment.hpp"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 namespace {

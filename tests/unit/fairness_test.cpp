@@ -1,5 +1,5 @@
 // How evenly clients are served, against figures worked out by hand.
-#include "sim/fairness.hpp"
+#include "sim/metrics/fairness.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 namespace {

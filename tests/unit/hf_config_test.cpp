@@ -10,7 +10,7 @@
 
 #include "hwmodels/kv_capacity.hpp"
 #include "hwmodels/models/roofline.hpp"
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -159,7 +160,7 @@ TEST(LengthsJson, AnObjectWithoutEndIsTold) {
 }
 
 TEST(LengthsJson, TheSamplesAreReadByDetection) {
-  const std::string samples = std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/";
+  const std::string samples = source_dir() + "/traces/samples/";
   const OpenedTrace lengths = open_trace(samples + "lengths.json", "auto");
   EXPECT_EQ(lengths.format, "lengths-json");
   EXPECT_EQ(totals_of(*lengths.reader), (Totals{3, 987, 133}));

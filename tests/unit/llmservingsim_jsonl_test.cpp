@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -97,8 +98,7 @@ TEST(LlmServingSimJsonl, EveryBadValueIsTold) {
 }
 
 TEST(LlmServingSimJsonl, TheSampleIsReadByDetection) {
-  const OpenedTrace trace =
-      open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/llmservingsim.jsonl", "auto");
+  const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/llmservingsim.jsonl", "auto");
   EXPECT_EQ(trace.format, "llmservingsim-jsonl");
   const auto requests = drain(*trace.reader, 16);
   ASSERT_EQ(requests.size(), 4U);

@@ -12,7 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 
 namespace spillway::hwmodels {
@@ -47,7 +48,7 @@ std::string content_of(const std::string& path) {
 
 /// A file of the real data, which is not part of the repository; empty when it is not there.
 std::string shared(const std::string& name) {
-  const std::string path = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/" + name;
+  const std::string path = source_dir() + "/../shared/data/" + name;
   return std::filesystem::exists(path) ? path : std::string();
 }
 
@@ -433,8 +434,7 @@ TEST(Measurements, WhatIsNoFileOfRows_IsToldWithItsPath) {
 // JSON
 
 const json& sample() {
-  static const json kSample =
-      json::parse(content_of(std::string(SPILLWAY_SOURCE_DIR) + "/tests/fuzz/measurements/all_ops.json"));
+  static const json kSample = json::parse(content_of(source_dir() + "/tests/fuzz/measurements/all_ops.json"));
   return kSample;
 }
 
@@ -545,8 +545,7 @@ TEST(MeasurementsJson, FilesOfTwoDevices_AreRefused) {
 
 /// The entry of the schema that describes an op.
 json described(const std::string& op) {
-  static const json kSchema =
-      json::parse(content_of(std::string(SPILLWAY_SOURCE_DIR) + "/cuda_calibrate/measurements.schema.json"));
+  static const json kSchema = json::parse(content_of(source_dir() + "/cuda_calibrate/measurements.schema.json"));
   for (const json& entry : kSchema.at("properties").at("measurements").at("items").at("oneOf")) {
     const json& names = entry.at("properties").at("op").at("enum");
     if (std::find(names.begin(), names.end(), op) != names.end()) return entry;

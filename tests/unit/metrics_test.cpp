@@ -1,5 +1,5 @@
 // Metrics against values worked out by hand.
-#include "sim/metrics.hpp"
+#include "sim/metrics/metrics.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -167,7 +168,7 @@ TEST(MooncakeJsonl, NestedRubbishNeitherCrashesNorPasses) {
 }
 
 TEST(MooncakeJsonl, TheSampleIsReadByDetection) {
-  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/mooncake.jsonl", "auto");
+  const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/mooncake.jsonl", "auto");
   EXPECT_EQ(trace.format, "mooncake-jsonl");
   const auto requests = drain(*trace.reader, 256);
   ASSERT_EQ(requests.size(), 4U);

@@ -5,8 +5,9 @@
 
 #include <filesystem>
 
+#include "sim/core/random.hpp"
 #include "sim/io/file_reader.hpp"
-#include "sim/random.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/length.hpp"
 #include "traces/readers/reader.hpp"
@@ -67,7 +68,7 @@ std::string problems_in(const std::string& bytes) {
 std::vector<std::string> traces_at_hand() {
   std::vector<std::string> paths;
   for (const std::string folder : {"/traces/samples", "/../shared/data/traces"}) {
-    const std::string path = std::string(SPILLWAY_SOURCE_DIR) + folder;
+    const std::string path = source_dir() + folder;
     if (!std::filesystem::exists(path)) continue;
     for (const auto& entry : std::filesystem::directory_iterator(path)) paths.push_back(entry.path().string());
   }

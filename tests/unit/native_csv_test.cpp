@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -245,7 +246,7 @@ TEST(NativeCsv, BadPrefixesAreTold) {
 }
 
 TEST(NativeCsv, TheSampleIsThatOfTheNativeJsonlButForPrefixes) {
-  const std::string samples = std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/";
+  const std::string samples = source_dir() + "/traces/samples/";
   const OpenedTrace trace = open_trace(samples + "native.csv", "auto");
   EXPECT_EQ(trace.format, "native-csv");
   EXPECT_TRUE(trace.reader->has_times());

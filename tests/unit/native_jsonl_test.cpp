@@ -6,6 +6,7 @@
 #include <set>
 
 #include "sim/io/file_reader.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -282,7 +283,7 @@ TEST(NativeJsonl, NestedRubbishNeitherCrashesNorPasses) {
 }
 
 TEST(NativeJsonl, TheSampleIsReadByDetection) {
-  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/native.jsonl", "auto");
+  const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/native.jsonl", "auto");
   EXPECT_EQ(trace.format, "native-jsonl");
   EXPECT_TRUE(trace.reader->has_times());
   const auto requests = drain(*trace.reader, 16);

@@ -2,7 +2,8 @@
 
 #include <vector>
 
-#include "sim/cli/replications.hpp"
+#include "sim/cli/arguments.hpp"
+#include "sim/study/replicated_run.hpp"
 
 namespace spillway::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "policies/parts/weight_stream.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "sim/exec/executor.hpp"
 
 namespace spillway {

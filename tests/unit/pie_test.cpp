@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/simulation.hpp"
+#include "sim/engine/simulation.hpp"
 #include "tests/oracle/list_source.hpp"
 #include "tests/oracle/random_case.hpp"
 

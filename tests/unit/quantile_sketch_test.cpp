@@ -1,5 +1,5 @@
 // The sketch keeps its promise of 0.1% over the whole range, and merging equals adding.
-#include "sim/quantile_sketch.hpp"
+#include "sim/core/quantile_sketch.hpp"
 
 #include <gtest/gtest.h>
 

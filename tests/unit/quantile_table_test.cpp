@@ -12,8 +12,9 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
-#include "sim/text.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -102,7 +103,7 @@ TEST(QuantileTable, BundledNamesAreThoseOfTheFiles) {
 TEST(QuantileTable, EmbeddedBytesAreThoseOfTheFiles) {
   for (const std::string& name : bundled_names()) {
     const EmbeddedFile* file = bundled_file(name);
-    EXPECT_EQ(sha256_hex(file->content), file_sha256(std::string(SPILLWAY_SOURCE_DIR) + "/" + std::string(file->path)));
+    EXPECT_EQ(sha256_hex(file->content), file_sha256(source_dir() + "/" + std::string(file->path)));
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "sim/metrics.hpp"
+#include "sim/metrics/metrics.hpp"
 
 namespace spillway {
 namespace {

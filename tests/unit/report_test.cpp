@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string>
 
-#include "sim/report/atomic_file.hpp"
+#include "sim/io/atomic_file.hpp"
 #include "sim/report/requests.hpp"
 
 namespace spillway {

@@ -1,12 +1,12 @@
 // Perturbed runs: the list of them, what they change, and flips of a ranking, all from numbers made by hand.
-#include "sim/robustness.hpp"
+#include "sim/study/robustness.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 namespace {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -240,7 +241,7 @@ TEST(ShareGptJson, AnUnknownTokenizerIsTold) {
 }
 
 TEST(ShareGptJson, TheSampleIsReadByDetection) {
-  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/sharegpt.json", "auto");
+  const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/sharegpt.json", "auto");
   EXPECT_EQ(trace.format, "sharegpt-json");
   // ceil(characters / 4) of each message, summed by hand: a system message of 6 tokens before a question of 6.
   EXPECT_THAT(turns_of(*trace.reader),
@@ -288,7 +289,7 @@ TEST(ShareGptJson, TheRealFileHasItsTotals) {
 
 TEST(ShareGptJson, RealTokenizersSeeTheDecodedTexts) {
   const std::string path = shared_trace("sharegpt-text-120.json");
-  const std::string folder = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/tokenizers";
+  const std::string folder = source_dir() + "/../shared/data/tokenizers";
   if (path.empty() || !std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/data is not there";
   const std::string spec = "gpt2:" + folder;
   // The same sums as above over a library's view of the file.

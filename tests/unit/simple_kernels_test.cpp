@@ -19,7 +19,8 @@
 
 #include "hwmodels/calibration/least_squares.hpp"
 #include "hwmodels/calibration/simple_fits.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -560,7 +561,7 @@ TEST(LayerTables, Tabulate_WhenKernelsGoByTokensAndSequences_ThenKeepsThemApart)
               AllOf(HasSubstr("file 1 row 3"), HasSubstr("no table of 'lm_head' by tokens")));
 }
 
-const std::string kLogs = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/engine-logs/rtx4090-llama31-8b/";
+const std::string kLogs = source_dir() + "/../shared/data/engine-logs/rtx4090-llama31-8b/";
 
 /// Calls `row` with the comma-separated fields of each line after the header, and with the line's number.
 void for_each_line(const std::string& path,

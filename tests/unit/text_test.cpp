@@ -1,4 +1,4 @@
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 #include <gtest/gtest.h>
 

@@ -13,8 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "sim/error.hpp"
-#include "sim/utf8.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/utf8.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 
 namespace spillway::traces {
@@ -23,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using Ids = std::vector<std::uint32_t>;
 
-const fs::path kShared = fs::path(SPILLWAY_SOURCE_DIR) / "../shared/data";
+const fs::path kShared = fs::path(source_dir()) / "../shared/data";
 
 #define SKIP_WITHOUT_SHARED_DATA() \
   if (!fs::exists(kShared / "tokenizers")) GTEST_SKIP() << "../shared/data/tokenizers is not there"

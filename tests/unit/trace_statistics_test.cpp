@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/generators/quantile_table.hpp"
 

@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "sim/api/request_source.hpp"
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
+#include "tests/support/paths.hpp"
 #include "traces/readers/prefix_blocks.hpp"
 #include "traces/readers/trace_reader.hpp"
 
@@ -125,7 +126,7 @@ std::string problems_of(Action action, const std::string& path = {}) {
 
 /// A file of the real data, which is not part of the repository; empty when it is not there.
 inline std::string shared_trace(const std::string& name) {
-  const std::string path = std::string(SPILLWAY_SOURCE_DIR) + "/../shared/data/traces/" + name;
+  const std::string path = source_dir() + "/../shared/data/traces/" + name;
   return std::filesystem::exists(path) ? path : std::string();
 }
 

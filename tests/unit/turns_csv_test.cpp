@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -100,7 +101,7 @@ TEST(TurnsCsv, AMissingColumnIsTold) {
 }
 
 TEST(TurnsCsv, TheSampleIsReadByDetection) {
-  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/turns.csv", "auto");
+  const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/turns.csv", "auto");
   EXPECT_EQ(trace.format, "turns-csv");
   // 120 + 445 + 390 + 64 + 51 + 80 and 310 + 82 + 201 + 7 + 1 (of 0) + 144 tokens.
   EXPECT_EQ(totals_of(*trace.reader), (Totals{6, 1150, 745}));

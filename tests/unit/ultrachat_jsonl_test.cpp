@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -110,7 +111,7 @@ TEST(UltraChatJsonl, BadLinesAreSkippedAsAWhole) {
 }
 
 TEST(UltraChatJsonl, TheSampleIsReadByDetection) {
-  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/ultrachat.jsonl", "auto");
+  const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/ultrachat.jsonl", "auto");
   EXPECT_EQ(trace.format, "ultrachat-jsonl");
   // Characters / 4, rounded up, of each text: (7, 18, 6, 10), (10, 2, 3) and (2, 8). In: 7 + (7 + 18 + 6) + 10 + 2.
   EXPECT_EQ(totals_of(*trace.reader), (Totals{4, 50, 38}));

@@ -7,8 +7,8 @@
 #include <sstream>
 #include <string>
 
+#include "sim/core/utf8.hpp"
 #include "sim/report/validation.hpp"
-#include "sim/utf8.hpp"
 
 namespace spillway {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/paths.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/readers/reader.hpp"
 
@@ -88,7 +89,7 @@ TEST(VidurCsv, AMissingColumnIsTold) {
 }
 
 TEST(VidurCsv, TheSampleIsReadByDetection) {
-  const OpenedTrace trace = open_trace(std::string(SPILLWAY_SOURCE_DIR) + "/traces/samples/vidur.csv", "auto");
+  const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/vidur.csv", "auto");
   EXPECT_EQ(trace.format, "vidur-csv");
   const auto requests = drain(*trace.reader);
   ASSERT_EQ(requests.size(), 4U);

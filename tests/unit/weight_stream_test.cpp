@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "sim/exec/executor.hpp"
 
 namespace spillway {

@@ -8,8 +8,8 @@
 #include <set>
 #include <variant>
 
-#include "sim/config.hpp"
-#include "sim/text.hpp"
+#include "sim/config/config.hpp"
+#include "sim/core/text.hpp"
 #include "tests/unit/trace_test_files.hpp"
 #include "traces/generators/quantile_table.hpp"
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/units.hpp"
 #include "sim/exec/executor.hpp"
-#include "sim/units.hpp"
 
 namespace spillway {
 namespace {

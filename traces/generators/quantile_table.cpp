@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "traces/length.hpp"
 
 namespace spillway::traces {

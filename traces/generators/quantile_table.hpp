@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/embedded_file.hpp"
-#include "sim/random.hpp"
-#include "sim/units.hpp"
+#include "sim/core/embedded_file.hpp"
+#include "sim/core/random.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway::traces {
 

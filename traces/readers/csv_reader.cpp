@@ -6,8 +6,8 @@
 #include <charconv>
 #include <utility>
 
+#include "sim/core/text.hpp"
 #include "sim/io/csv_fields.hpp"
-#include "sim/text.hpp"
 #include "traces/length.hpp"
 #include "traces/readers/row_checks.hpp"
 

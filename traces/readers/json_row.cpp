@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -5,8 +5,8 @@
 #include <charconv>
 #include <cstdint>
 
+#include "sim/core/utf8.hpp"
 #include "sim/io/file_reader.hpp"
-#include "sim/utf8.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -5,8 +5,8 @@
 #include <array>
 #include <utility>
 
-#include "sim/random.hpp"
-#include "sim/text.hpp"
+#include "sim/core/random.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -5,8 +5,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "sim/random.hpp"
-#include "sim/text.hpp"
+#include "sim/core/random.hpp"
+#include "sim/core/text.hpp"
 #include "traces/readers/json_cursor.hpp"
 #include "traces/readers/row_checks.hpp"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "sim/text.hpp"
+#include "sim/core/text.hpp"
 #include "traces/length.hpp"
 
 namespace spillway::traces {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/random.hpp"
+#include "sim/core/random.hpp"
 #include "traces/readers/trace_reader.hpp"
 
 namespace spillway::traces {

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <string_view>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
-#include "sim/text.hpp"
 #include "traces/readers/alpaca_json.hpp"
 #include "traces/readers/azure_csv.hpp"
 #include "traces/readers/burstgpt_csv.hpp"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/request.hpp"
-#include "sim/units.hpp"
+#include "sim/core/request.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway::traces {
 

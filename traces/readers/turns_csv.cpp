@@ -5,8 +5,8 @@
 #include <array>
 #include <limits>
 
+#include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
-#include "sim/text.hpp"
 
 namespace spillway::traces {
 namespace {

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 #include "sim/io/line_reader.hpp"
 #include "traces/tokenizers/tokenizer_file.hpp"
 

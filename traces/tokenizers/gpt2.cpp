@@ -12,8 +12,8 @@
 #include <span>
 #include <utility>
 
-#include "sim/error.hpp"
-#include "sim/utf8.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/utf8.hpp"
 #include "traces/tokenizers/byte_pairs.hpp"
 
 namespace spillway::traces {

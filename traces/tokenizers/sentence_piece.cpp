@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "sim/error.hpp"
-#include "sim/utf8.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/utf8.hpp"
 #include "traces/tokenizers/tokenizer_file.hpp"
 
 namespace spillway::traces {

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <utility>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/text.hpp"
+#include "sim/core/utf8.hpp"
 #include "sim/io/line_reader.hpp"
-#include "sim/text.hpp"
-#include "sim/utf8.hpp"
 #include "traces/tokenizers/gpt2.hpp"
 #include "traces/tokenizers/sentence_piece.hpp"
 

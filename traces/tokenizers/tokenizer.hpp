@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/units.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway::traces {
 

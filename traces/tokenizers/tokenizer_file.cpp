@@ -4,7 +4,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "sim/error.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway::traces {
 

@@ -1,0 +1,21 @@
+// `spillway config check|show|schema`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/core/error.hpp"
+
+namespace spillway::cli {
+
+/// Checks everything that `run` checks before it begins. Throws UserError with every problem.
+[[nodiscard]] ExitCode config_check(const std::vector<std::string>& arguments);
+/// Prints every value with its origin.
+[[nodiscard]] ExitCode config_show(const std::vector<std::string>& arguments, bool json);
+/// Prints the JSON Schema of configuration files.
+[[nodiscard]] ExitCode config_schema_command();
+
+/// Every key with its default and meaning, for --help.
+[[nodiscard]] std::string keys_help();
+
+}  // namespace spillway::cli

@@ -1,0 +1,201 @@
+#include "sim/cli/simulate/compare_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "sim/cli/grid_arguments.hpp"
+#include "sim/cli/progress.hpp"
+#include "sim/cli/table_metrics.hpp"
+#include "sim/core/interrupt.hpp"
+#include "sim/core/printable.hpp"
+#include "sim/io/output.hpp"
+#include "sim/report/comparison.hpp"
+#include "sim/study/perturb.hpp"
+#include "sim/study/points.hpp"
+#include "sim/study/result_store.hpp"
+
+namespace spillway::cli {
+namespace {
+
+constexpr std::int64_t kMostConfigurations = 1000;
+
+/// What decides which requests come when, and what is measured of them.
+bool changes_traffic(const std::string& key) {
+  return key.starts_with("workload.") || key.starts_with("slo.") || key == "seed" || key == "replications" ||
+         key == "warmup" || key == "until";
+}
+
+void check_axes(const Grid& grid, std::vector<Problem>& problems) {
+  for (const std::string& key : grid.keys()) {
+    if (!changes_traffic(key)) continue;
+    problems.push_back({fmt::format("{} has several values, but all configurations must see the same traffic", key),
+                        "argument " + key, "give it one value, or use spillway sweep"});
+  }
+  if (grid.size() < 2 && problems.empty()) {
+    problems.push_back({"there is nothing to compare: no key has several values", "arguments",
+                        "name what differs, as in policy=vllm,sarathi or policy=all"});
+  }
+  if (grid.size() > kMostConfigurations) {
+    problems.push_back({fmt::format("{} configurations are more than {}", grid.size(), kMostConfigurations),
+                        "arguments", "use spillway sweep"});
+  }
+}
+
+/// The configuration that --baseline names by its label or by one of its values; else the first.
+std::int64_t baseline_of(const std::string& wanted, const Grid& grid, std::vector<Problem>& problems) {
+  if (wanted.empty()) return 0;
+  std::vector<std::string> labels;
+  for (std::int64_t i = 0; i < grid.size(); ++i) {
+    const std::vector<std::string> values = grid.values(i);
+    labels.push_back(grid.label(i));
+    if (labels.back() == wanted || std::find(values.begin(), values.end(), wanted) != values.end()) return i;
+  }
+  problems.push_back({fmt::format("\"{}\" is none of the configurations that are compared", wanted),
+                      "--baseline " + wanted,
+                      suggestion(wanted, labels) + fmt::format("there are: {}", fmt::join(labels, ", "))});
+  return 0;
+}
+
+/// Every configuration under every perturbation, the base runs first.
+std::vector<Point> points_of(const GridArguments& arguments, const std::vector<OpScales>& variants) {
+  std::vector<Point> points;
+  for (const OpScales& scales : variants) {
+    for (std::int64_t i = 0; i < arguments.grid.size(); ++i) {
+      points.push_back(arguments.point(i));
+      points.back().scales = scales;
+    }
+  }
+  return points;
+}
+
+std::string setup_of(const PointOutcome& outcome) {
+  const auto json = nlohmann::json::parse(outcome.json);
+  const auto& config = json.at("config");
+  return fmt::format("{} on {} x {}, {}, {} requests", config.at("model").get<std::string>(),
+                     config.at("tensor_parallel").get<std::int64_t>(), config.at("hardware").get<std::string>(),
+                     json.at("setup").at("workload").get<std::string>(),
+                     json.at("setup").at("requests").get<std::int64_t>());
+}
+
+/// Whether some metric differs between replications.
+bool differs_between_replications(const std::vector<ComparedRun>& runs) {
+  return std::any_of(runs.begin(), runs.end(), [](const ComparedRun& run) {
+    return std::any_of(run.metrics.begin(), run.metrics.end(), [](const Metric& metric) {
+      const auto& values = metric.replications;
+      return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end();
+    });
+  });
+}
+
+Comparison comparison_of(const GridArguments& arguments, std::vector<PointOutcome>& outcomes,
+                         std::optional<double> perturbation, std::int64_t baseline) {
+  const auto count = static_cast<std::size_t>(arguments.grid.size());
+  Comparison comparison;
+  comparison.perturbation = perturbation;
+  if (perturbation) {
+    for (const Perturbation& one : perturbations(*perturbation)) comparison.perturbations.push_back(one.label);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string label = arguments.grid.label(static_cast<std::int64_t>(i));
+    const auto failed = [&] {
+      for (std::size_t at = i; at < outcomes.size(); at += count) {
+        if (outcomes[at].failed()) return &outcomes[at];
+      }
+      return static_cast<PointOutcome*>(nullptr);
+    }();
+    if (failed != nullptr) {
+      comparison.skipped.push_back({label, failed->error()});
+      continue;
+    }
+    PointOutcome& base = outcomes[i];
+    if (comparison.runs.empty()) comparison.setup = setup_of(base);
+    if (static_cast<std::int64_t>(i) == baseline) comparison.baseline = comparison.runs.size();
+    ComparedRun run{label, base.id, std::move(base.metrics), base.bottleneck, base.warnings, base.trust, {}};
+    for (std::size_t at = i + count; at < outcomes.size(); at += count) {
+      run.perturbed.push_back(std::move(outcomes[at].metrics));
+    }
+    comparison.runs.push_back(std::move(run));
+  }
+  if (!comparison.runs.empty()) {
+    const std::size_t replications = comparison.runs.front().metrics.front().replications.size();
+    comparison.replications = static_cast<std::int64_t>(std::max<std::size_t>(1, replications));
+    comparison.random_traffic = differs_between_replications(comparison.runs);
+  }
+  return comparison;
+}
+
+std::string render(const Comparison& comparison, const std::string& format) {
+  if (format == "csv") return to_comparison_csv(comparison);
+  if (format == "json") return to_comparison_json(comparison);
+  return to_comparison_table(comparison);
+}
+
+/// Fewer than two are no comparison: the reasons are the answer.
+ExitCode refuse(const Comparison& comparison, const std::vector<PointOutcome>& outcomes) {
+  std::vector<Problem> problems;
+  ExitCode code = ExitCode::data;
+  for (const PointOutcome& outcome : outcomes) {
+    for (const Problem& problem : outcome.problems) {
+      const bool said = std::any_of(problems.begin(), problems.end(), [&](const Problem& other) {
+        return other.what == problem.what && other.where == problem.where;
+      });
+      if (!said) problems.push_back(problem);
+    }
+    if (outcome.failed() && outcome.code != ExitCode::data) code = outcome.code;
+  }
+  print_problems(problems,
+                 fmt::format("{} of the configurations can run: there is nothing to compare", comparison.runs.size()));
+  return code;
+}
+
+}  // namespace
+
+ExitCode compare(const CompareOptions& options) {
+  std::vector<Problem> problems = options.problems;
+  std::vector<std::string> metrics = parse_metrics(options.metrics, problems);
+  std::optional<double> perturbation;
+  if (options.perturb) perturbation = parse_perturbation(*options.perturb, problems);
+  GridArguments arguments = grid_arguments(options.arguments, options.slos, options.zips, std::move(problems),
+                                           {.all_policies = true, .replications = kReplications});
+  problems.clear();
+  check_axes(arguments.grid, problems);
+  const std::int64_t baseline = baseline_of(options.baseline, arguments.grid, problems);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  const std::vector<Point> points = points_of(arguments, perturbed_scales(perturbation));
+  if (options.dry_run) {
+    std::string text = fmt::format("{} configurations", arguments.grid.size());
+    if (perturbation) text += fmt::format(", {} runs of each", std::ssize(points) / arguments.grid.size());
+    text += ":\n";
+    for (std::int64_t i = 0; i < arguments.grid.size(); ++i) {
+      text += fmt::format("  {}{}\n", printable(arguments.grid.label(i)), i == baseline ? " (baseline)" : "");
+    }
+    print_result(text + "Nothing was run (--dry-run).\n");
+    return ExitCode::ok;
+  }
+  const std::unique_ptr<ResultStore> store =
+      options.directory.empty() ? nullptr : std::make_unique<ResultStore>(options.directory);
+  PointsProgressLine progress(options.progress == "auto");
+  PointRunner runner({.jobs = options.jobs,
+                      .store = store.get(),
+                      .stop = &stop_on_interrupt(),
+                      .on_progress = [&](const PointsProgress& p) { progress.update(p); }});
+  std::vector<PointOutcome> outcomes = runner.run(points);
+  progress.finish();
+  if (std::any_of(outcomes.begin(), outcomes.end(), [](const auto& o) { return o.code == ExitCode::interrupted; })) {
+    fmt::print(stderr, "interrupted: {}\n",
+               store ? "what is done is kept; the same command goes on from there" : "without -o nothing is kept");
+    return ExitCode::interrupted;
+  }
+  Comparison comparison = comparison_of(arguments, outcomes, perturbation, baseline);
+  comparison.metrics = metrics.empty() ? standard_metrics(arguments) : std::move(metrics);
+  if (comparison.runs.size() < 2) return refuse(comparison, outcomes);
+  if (store) store->write("comparison.json", to_comparison_json(comparison));
+  print_result(render(comparison, options.format));
+  return comparison.skipped.empty() || arguments.all_policies ? ExitCode::ok : ExitCode::partial;
+}
+
+}  // namespace spillway::cli

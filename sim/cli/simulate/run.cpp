@@ -1,0 +1,192 @@
+#include "sim/cli/simulate/run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "sim/cli/arguments.hpp"
+#include "sim/cli/progress.hpp"
+#include "sim/core/interrupt.hpp"
+#include "sim/core/printable.hpp"
+#include "sim/io/atomic_file.hpp"
+#include "sim/io/output.hpp"
+#include "sim/report/report.hpp"
+#include "sim/report/requests.hpp"
+#include "sim/study/assemble.hpp"
+#include "sim/study/perturb.hpp"
+#include "sim/study/replicated_run.hpp"
+#include "sim/study/what_if.hpp"
+
+namespace spillway::cli {
+namespace {
+
+std::string render(const Result& result, const std::string& format) {
+  if (format == "json") return to_json(result);
+  if (format == "csv") return to_csv(result);
+  if (format == "vllm") return to_vllm(result);
+  return to_table(result);
+}
+
+/// The files of a run. Each is opened before the run, so that an unwritable place is known before it, and gets its name
+/// after it. Without `commit` nothing is left behind, a new folder included.
+class OutputFiles {
+ public:
+  explicit OutputFiles(const RunOptions& options) : directory_(options.directory) {
+    if (!directory_.empty()) {
+      std::error_code error;
+      created_ = std::filesystem::create_directories(directory_, error);
+      if (error) {
+        throw ConfigError(fmt::format("cannot create the folder {}: {}", directory_, error.message()), directory_,
+                          "choose a place that may be written to");
+      }
+    }
+    try {
+      if (!directory_.empty()) {
+        result_ = std::make_unique<AtomicFile>(in_directory("result.json"));
+        config_ = std::make_unique<AtomicFile>(in_directory("config.resolved.json"));
+      }
+      if (!options.requests_file.empty()) requests_ = std::make_unique<RequestsFile>(options.requests_file);
+    } catch (...) {
+      discard();
+      throw;
+    }
+  }
+  ~OutputFiles() { discard(); }
+  OutputFiles(const OutputFiles&) = delete;
+  OutputFiles& operator=(const OutputFiles&) = delete;
+
+  [[nodiscard]] RequestsFile* requests() { return requests_.get(); }
+  void commit(const Result& result) {
+    if (result_) {
+      result_->write(to_json(result));
+      config_->write(to_resolved_config(result));
+    }
+    if (requests_) requests_->commit();
+    if (result_) {
+      config_->commit();
+      result_->commit();
+    }
+    created_ = false;
+  }
+
+ private:
+  [[nodiscard]] std::string in_directory(const char* name) const {
+    return (std::filesystem::path(directory_) / name).string();
+  }
+  void discard() {
+    requests_.reset();
+    result_.reset();
+    config_.reset();
+    std::error_code ignored;  // a folder that others use by now is not empty and stays
+    if (created_) std::filesystem::remove(directory_, ignored);
+    created_ = false;
+  }
+
+  std::string directory_;
+  bool created_ = false;
+  std::unique_ptr<AtomicFile> result_;
+  std::unique_ptr<AtomicFile> config_;
+  std::unique_ptr<RequestsFile> requests_;
+};
+
+/// Says on stderr which gates fail. A metric without value fails: nobody should take it for a pass.
+bool gates_hold(const std::vector<Condition>& gates, const RunStatistics& statistics) {
+  bool hold = true;
+  for (const Condition& gate : gates) {
+    const Verdict verdict = judge(gate, statistics);
+    if (verdict.value && !verdict.met) continue;
+    hold = false;
+    fmt::print(stderr, "gate: --fail-if {}: {}\n", gate.text,
+               verdict.value ? fmt::format("{} is {}", gate.metric, *verdict.value)
+                             : fmt::format("{} has no value in this run", gate.metric));
+  }
+  return hold;
+}
+
+/// What the formats that hold figures alone do not say.
+void print_left_out(const traces::Workload& workload, const Result& result, const std::string& format) {
+  if (workload.skipped_rows > 0) {
+    fmt::print(stderr, "warning: {} rows of {} were skipped because they are no requests\n", workload.skipped_rows,
+               printable(workload.name));
+  }
+  if (result.perturbation) {
+    fmt::print(stderr, "note: {} holds the base run alone; the perturbed ones are in the table and in JSON\n", format);
+  }
+}
+
+/// What to run and to check beside the configuration.
+struct Extras {
+  std::vector<Condition> gates;
+  std::optional<double> perturbation;
+};
+
+std::vector<ReplicationResults> simulate_all(Assembly& assembly, const RunOptions& options, const Extras& extras,
+                                             OutputFiles& files) {
+  const auto replications = assembly.config.settings.get<std::int64_t>("replications");
+  const std::vector<OpScales> variants = perturbed_scales(extras.perturbation);
+  ProgressLine progress(options.progress == "auto", assembly.setup.requests,
+                        replications * static_cast<std::int64_t>(variants.size()));
+  ReplicationHooks hooks;
+  if (RequestsFile* requests = files.requests()) {
+    hooks.on_request = [requests](std::int64_t r, const RequestRecord& record) { requests->write(r, record); };
+    hooks.on_done = [requests](std::int64_t r) { requests->finish(r); };
+  }
+  hooks.on_progress = [&progress](std::int64_t run, const Progress& p) { progress.update(run, p); };
+  hooks.stop = &stop_on_interrupt();
+  auto results = run_variants(assembly, variants, replications, options.jobs, percentiles_of(extras.gates), hooks);
+  progress.finish();
+  return results;
+}
+
+ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const Extras& extras, OutputFiles& files) {
+  std::vector<ReplicationResults> runs = simulate_all(assembly, options, extras, files);
+  const bool complete =
+      std::all_of(runs.begin(), runs.end(), [](const ReplicationResults& one) { return one.complete; });
+  std::optional<Robustness> perturbation;
+  if (extras.perturbation && complete) perturbation = robustness_of(*extras.perturbation, runs);
+  Result result = run_result(assembly, std::move(runs.front()));
+  result.complete = complete;
+  result.perturbation = std::move(perturbation);
+  files.commit(result);
+  if (options.format == "csv" || options.format == "vllm") print_left_out(assembly.workload, result, options.format);
+  print_result(render(result, options.format));
+  if (!result.complete) {
+    fmt::print(stderr, "interrupted: the result is marked incomplete\n");
+    return ExitCode::interrupted;
+  }
+  return gates_hold(extras.gates, result.statistics) ? ExitCode::ok : ExitCode::gate;
+}
+
+}  // namespace
+
+ExitCode run(const RunOptions& options) {
+  std::vector<Problem> problems = options.problems;
+  Extras extras;
+  for (const std::string& gate : options.gates) {
+    for (Condition& condition : parse_conditions(gate, "--fail-if " + gate, false, problems)) {
+      extras.gates.push_back(std::move(condition));
+    }
+  }
+  if (options.perturb) extras.perturbation = parse_perturbation(*options.perturb, problems);
+  Assembly assembly = assemble(resolve_arguments(options.arguments, options.slos, std::move(problems)));
+  if (options.dry_run) {
+    Result result = setup_result(assembly);
+    if (extras.perturbation) result.perturbation = Robustness{*extras.perturbation, {}};
+    print_result(options.format == "json" ? to_setup_json(result) : to_setup_table(result));
+    return ExitCode::ok;
+  }
+  OutputFiles files(options);
+  try {
+    return run_assembled(assembly, options, extras, files);
+  } catch (const UserError& error) {
+    print_problems(error.problems(), "nothing was written");
+    return error.code();
+  }
+}
+
+}  // namespace spillway::cli

@@ -1,0 +1,400 @@
+#include "sim/cli/simulate/search_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "sim/cli/grid_arguments.hpp"
+#include "sim/cli/progress.hpp"
+#include "sim/cli/simulate/compare_command.hpp"
+#include "sim/cli/table_metrics.hpp"
+#include "sim/core/interrupt.hpp"
+#include "sim/core/text.hpp"
+#include "sim/io/lines.hpp"
+#include "sim/io/output.hpp"
+#include "sim/report/search.hpp"
+#include "sim/study/assemble.hpp"
+#include "sim/study/edge_search.hpp"
+#include "sim/study/parameter_table.hpp"
+#include "sim/study/perturb.hpp"
+#include "sim/study/points.hpp"
+#include "sim/study/result_store.hpp"
+#include "traces/workload.hpp"
+
+namespace spillway::cli {
+namespace {
+
+/// "1%" or "0.01" -> 0.01, with bounds; appends a Problem for anything else.
+double fraction(const std::string& text, const std::string& flag, double least, double most,
+                std::vector<Problem>& problems) {
+  const bool percent = text.ends_with('%');
+  const auto number = parse_number(percent ? text.substr(0, text.size() - 1) : text);
+  const double value = number.value_or(-1.0) / (percent ? 100.0 : 1.0);
+  if (value >= least && value <= most) return value;
+  problems.push_back(
+      {fmt::format("\"{}\" is not a fraction from {:.6g}% to {:.6g}%", text, 100.0 * least, 100.0 * most), flag,
+       fmt::format("write it as {:.6g}%", 100.0 * std::clamp(0.01, least, most))});
+  return most;
+}
+
+/// What a value must fulfil.
+struct Criterion {
+  std::vector<Condition> conditions;  // on the run
+  bool single_requests = false;       // there are SLOs on single requests
+  double attainment = 0.99;
+
+  [[nodiscard]] std::vector<std::string> texts() const {
+    std::vector<std::string> all;
+    for (const Condition& condition : conditions) all.push_back(condition.text);
+    all.push_back(fmt::format("at least {:.6g}% of the requests {}", 100.0 * attainment,
+                              single_requests ? "meet the SLOs on single requests" : "are answered"));
+    return all;
+  }
+
+  /// Why the outcome does not fulfil it; empty when it does.
+  [[nodiscard]] std::string fault(const PointOutcome& outcome) const {
+    if (outcome.failed()) return outcome.error();
+    const OutcomeCounts& counts = outcome.measured;
+    const std::int64_t lost = counts.rejected + counts.timed_out;
+    if (static_cast<double>(lost) > (1.0 - attainment) * static_cast<double>(counts.submitted)) {
+      return fmt::format("{} of {} requests were rejected or timed out", lost, counts.submitted);
+    }
+    for (const Condition& condition : conditions) {
+      const Metric* metric = outcome.find(condition.metric);
+      if (metric == nullptr || !metric->value) return fmt::format("{} has no value", condition.metric);
+      if (!condition.holds(*metric->value))
+        return fmt::format("{} is {}", condition.metric, figure_with_interval(metric->value, metric->half_width));
+    }
+    const Metric* met = outcome.find("slo_met_fraction");
+    if (single_requests && (met == nullptr || met->value.value_or(0.0) < attainment)) {
+      return fmt::format("{} of the requests meet the SLOs", percent(met != nullptr ? met->value.value_or(0.0) : 0.0));
+    }
+    return {};
+  }
+
+  /// Conditions whose limit lies within the interval of their metric; empty when there is none.
+  [[nodiscard]] std::string noise(const std::vector<Metric>& metrics) const {
+    std::vector<std::string> near;
+    for (const Condition& condition : conditions) {
+      const auto metric =
+          std::find_if(metrics.begin(), metrics.end(), [&](const Metric& m) { return m.name == condition.metric; });
+      if (metric == metrics.end() || !metric->half_width) continue;
+      if (std::abs(condition.limit - *metric->value) < *metric->half_width) near.push_back(condition.metric);
+    }
+    if (near.empty()) return {};
+    return fmt::format("the interval of {} reaches beyond its limit: more workload.requests or replications narrow it",
+                       fmt::join(near, " and "));
+  }
+};
+
+/// One search that is under way.
+struct Running {
+  std::size_t configuration = 0;
+  std::optional<std::size_t> perturbation{};  // empty: the base search
+  EdgeSearch search;
+};
+
+class Search {
+ public:
+  Search(GridArguments arguments, Parameter key, Criterion criterion, SearchReport report,
+         EdgeSearch::Settings settings, PointRunner& runner)
+      : arguments_(std::move(arguments)),
+        key_(std::move(key)),
+        criterion_(std::move(criterion)),
+        report_(std::move(report)),
+        settings_(settings),
+        runner_(runner) {}
+
+  /// Returns false when interrupted.
+  bool run() {
+    std::vector<Running> searches;
+    for (std::int64_t i = 0; i < arguments_.grid.size(); ++i) {
+      report_.edges.push_back({.label = arguments_.grid.label(i)});
+      searches.push_back({static_cast<std::size_t>(i), std::nullopt, EdgeSearch(settings_)});
+    }
+    if (!finish(searches)) return false;
+    for (const Running& one : searches) {
+      FoundEdge& edge = report_.edges[one.configuration];
+      edge.value = one.search.holds_at();
+      edge.beyond = one.search.fails_at();
+      if (const Probe* best = edge.probe(edge.value)) edge.noise = criterion_.noise(best->metrics);
+    }
+    return !report_.perturbation || perturbed();
+  }
+
+  [[nodiscard]] const SearchReport& report() const { return report_; }
+  /// The outcome that explains why no configuration has a value; null when one has, or when it is the SLO.
+  [[nodiscard]] const std::optional<PointOutcome>& failure() const { return failure_; }
+
+ private:
+  /// The same again from where the base search ended, in smaller steps.
+  bool perturbed() {
+    const std::vector<Perturbation> all = perturbations(*report_.perturbation);
+    for (const Perturbation& one : all) {
+      report_.perturbations.push_back(one.label);
+      scales_.push_back(one.scales);
+    }
+    std::vector<Running> searches;
+    for (std::size_t i = 0; i < report_.edges.size(); ++i) {
+      FoundEdge& edge = report_.edges[i];
+      edge.perturbed.resize(all.size());
+      if (!edge.value) continue;
+      EdgeSearch::Settings settings = settings_;
+      settings.start = *edge.value;
+      settings.factor = 1.0 + *report_.perturbation;
+      for (std::size_t p = 0; p < all.size(); ++p) searches.push_back({i, p, EdgeSearch(settings)});
+    }
+    if (!finish(searches)) return false;
+    for (const Running& one : searches) {
+      report_.edges[one.configuration].perturbed[*one.perturbation] = one.search.holds_at();
+    }
+    return true;
+  }
+
+  /// Runs the next value of every search that has one, side by side, until none has.
+  bool finish(std::vector<Running>& searches) {
+    while (true) {
+      std::vector<Point> points;
+      std::vector<Running*> asked;
+      for (Running& one : searches) {
+        if (!one.search.next()) continue;
+        points.push_back(point(one));
+        asked.push_back(&one);
+      }
+      if (points.empty()) return true;
+      std::vector<PointOutcome> outcomes = runner_.run(points);
+      for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        if (outcomes[i].code == ExitCode::interrupted) return false;
+        take(*asked[i], std::move(outcomes[i]));
+      }
+    }
+  }
+
+  [[nodiscard]] Point point(const Running& one) const {
+    Point point = arguments_.point(static_cast<std::int64_t>(one.configuration));
+    point.assignments.push_back(
+        {key_.name, numeric_text(key_, *one.search.next()), Origin::argument, "--max " + key_.name, {}});
+    if (one.perturbation) point.scales = scales_[*one.perturbation];
+    return point;
+  }
+
+  void take(Running& one, PointOutcome outcome) {
+    const double value = *one.search.next();
+    std::string fault = criterion_.fault(outcome);
+    if (outcome.failed() && !failure_) failure_ = outcome;
+    one.search.tell(fault.empty());
+    if (one.perturbation) return;
+    report_.edges[one.configuration].probes.push_back({value, numeric_text(key_, value), outcome.id, fault.empty(),
+                                                       std::move(fault), std::move(outcome.metrics),
+                                                       std::move(outcome.trust)});
+  }
+
+  GridArguments arguments_;
+  Parameter key_;
+  Criterion criterion_;
+  SearchReport report_;
+  EdgeSearch::Settings settings_;
+  PointRunner& runner_;
+  std::vector<OpScales> scales_;  // by perturbation
+  std::optional<PointOutcome> failure_;
+};
+
+/// Everything that the command line says, checked.
+struct Plan {
+  GridArguments arguments;
+  Parameter key;
+  Criterion criterion;
+  EdgeSearch::Settings settings;
+  SearchReport report;
+};
+
+class Planner {
+ public:
+  explicit Planner(const SearchOptions& options) : options_(options), problems_(options.problems) {}
+
+  Plan plan() {
+    const std::vector<std::string> metrics = parse_metrics(options_.metrics, problems_);
+    plan_.report.tolerance = fraction(options_.tolerance, "--tolerance", 1e-4, 0.5, problems_);
+    plan_.criterion.attainment = fraction(options_.attainment, "--attainment", 1e-2, 1.0, problems_);
+    if (options_.perturb) plan_.report.perturbation = parse_perturbation(*options_.perturb, problems_);
+    choose_key();
+    plan_.arguments = grid_arguments(options_.arguments, options_.slos, options_.zips, std::move(problems_),
+                                     {.all_policies = true, .replications = kReplications});
+    problems_.clear();
+    take_key_from_arguments();
+    const ResolvedConfig config = resolve_config(parameter_table(), first_point(), {});
+    read_slos(config);
+    bounds(config);
+    if (!problems_.empty()) throw ConfigError(std::move(problems_));
+    plan_.report.key = plan_.key.name;
+    plan_.report.unit = plan_.key.unit;
+    plan_.report.largest = plan_.settings.goal == EdgeSearch::Goal::largest;
+    plan_.report.replications = config.settings.get<std::int64_t>("replications");
+    plan_.report.conditions = plan_.criterion.texts();
+    plan_.report.metrics = metrics.empty() ? standard_metrics(plan_.arguments) : metrics;
+    plan_.settings.tolerance = plan_.report.tolerance;
+    return std::move(plan_);
+  }
+
+ private:
+  void choose_key() {
+    const bool max = !options_.max_key.empty();
+    if (max == !options_.min_key.empty()) {
+      problems_.push_back(
+          {"one key is searched: --max KEY or --min KEY", "arguments", "write for example --max workload.rate"});
+      return;
+    }
+    const std::string& name = max ? options_.max_key : options_.min_key;
+    plan_.settings.goal = max ? EdgeSearch::Goal::largest : EdgeSearch::Goal::smallest;
+    const std::vector<Parameter> table = parameter_table();
+    const Parameter* parameter = find_parameter(table, name);
+    where_ = (max ? "--max " : "--min ") + name;
+    if (parameter == nullptr) {
+      std::vector<std::string> names;
+      names.reserve(table.size());
+      for (const Parameter& one : table) names.push_back(one.name);
+      problems_.push_back({fmt::format("unknown key \"{}\"", name), where_,
+                           suggestion(name, names) + "all keys: spillway config show"});
+    } else if (!is_numeric(*parameter)) {
+      problems_.push_back({fmt::format("{} is no number: it cannot be searched", name), where_,
+                           "search a rate, a size, a length or a count"});
+    } else {
+      plan_.key = *parameter;
+      plan_.settings.whole = parameter->type != ParameterType::real;
+    }
+  }
+
+  /// A value of the key is where the search begins.
+  void take_key_from_arguments() {
+    const std::vector<std::string> axes = plan_.arguments.grid.keys();
+    if (std::find(axes.begin(), axes.end(), plan_.key.name) != axes.end()) {
+      throw ConfigError(fmt::format("{} has several values and is searched too", plan_.key.name), where_,
+                        "give it one value to begin with, or none");
+    }
+    auto& shared = plan_.arguments.shared;
+    const auto given = std::find_if(shared.begin(), shared.end(),
+                                    [&](const Assignment& one) { return one.key == plan_.key.name && one.text; });
+    if (given == shared.end()) return;
+    start_ = numeric_value(plan_.key, *given->text);
+    given_at_ = given->where;
+    if (!start_ || *start_ <= 0.0) {
+      throw ConfigError(fmt::format("{}={} is no value that a search can begin with", plan_.key.name, *given->text),
+                        given->where, "give a number above 0");
+    }
+    shared.erase(given);
+  }
+
+  /// A point that resolves; with the key, as it may be needed.
+  [[nodiscard]] std::vector<Assignment> first_point() const {
+    std::vector<Assignment> assignments = plan_.arguments.point(0).assignments;
+    if (start_) {
+      assignments.push_back({plan_.key.name, numeric_text(plan_.key, *start_), Origin::argument, given_at_, {}});
+    }
+    return assignments;
+  }
+
+  void read_slos(const ResolvedConfig& config) {
+    for (const ResolvedKey& key : config.keys) {
+      if (!key.parameter.name.starts_with("slo.") || !config.settings.has(key.parameter.name)) continue;
+      if (key.parameter.name == "slo.run") {
+        plan_.criterion.conditions = parse_conditions(key.text, "slo.run", false, problems_);
+      } else {
+        plan_.criterion.single_requests = true;
+      }
+    }
+    if (plan_.criterion.conditions.empty() && !plan_.criterion.single_requests) {
+      problems_.push_back({"a search needs an SLO", "arguments",
+                           "give one, as in --slo \"p99_ttft_ms<1000,p99_itl_ms<100\" or --slo \"ttft_ms<500\""});
+    }
+  }
+
+  void bounds(const ResolvedConfig& config) {
+    EdgeSearch::Settings& settings = plan_.settings;
+    const Parameter& key = plan_.key;
+    if (std::isfinite(key.minimum) && key.minimum > 0.0 && !key.above_minimum) settings.low = key.minimum;
+    if (std::isfinite(key.maximum)) settings.high = key.maximum;
+    if (const auto low = bound(options_.from, "--from")) settings.low = *low;
+    if (const auto high = bound(options_.to, "--to")) settings.high = *high;
+    if (settings.high > 0.0 && settings.low > settings.high) {
+      problems_.push_back({"--from is above --to", "--from " + options_.from.value_or(""), "exchange them"});
+      return;
+    }
+    std::optional<double> start = start_;
+    if (!start) start = numeric_value(key, config.key(key.name).text);
+    if (!start && options_.from && options_.to) start = std::sqrt(settings.low * settings.high);
+    if (!start && key.name == "workload.rate") start = traces::kDefaultRate;
+    if (!start) {
+      problems_.push_back({fmt::format("{} has no value that the search could begin with", key.name), where_,
+                           fmt::format("give one, as in {}=VALUE, or --from and --to", key.name)});
+      return;
+    }
+    settings.start = std::max(*start, settings.low);
+    if (settings.high > 0.0) settings.start = std::min(settings.start, settings.high);
+  }
+
+  std::optional<double> bound(const std::optional<std::string>& text, const std::string& flag) {
+    if (!text) return std::nullopt;
+    const auto value = numeric_value(plan_.key, *text);
+    if (value && *value > 0.0) return value;
+    problems_.push_back({fmt::format("\"{}\" is no value of {} above 0", *text, plan_.key.name), flag + " " + *text,
+                         fmt::format("{} takes {}", plan_.key.name, describe_form(plan_.key))});
+    return std::nullopt;
+  }
+
+  const SearchOptions& options_;
+  std::vector<Problem> problems_;
+  Plan plan_;
+  std::string where_;
+  std::optional<double> start_;
+  std::string given_at_;
+};
+
+std::string render(const SearchReport& report, const std::string& format) {
+  if (format == "csv") return to_search_csv(report);
+  if (format == "json") return to_search_json(report);
+  return to_search_table(report);
+}
+
+}  // namespace
+
+ExitCode search(const SearchOptions& options) {
+  Plan plan = Planner(options).plan();
+  if (options.dry_run) {
+    print_result(fmt::format("{} search{} from {}={}.\nNothing was run (--dry-run).\n", plan.arguments.grid.size(),
+                             plan.arguments.grid.size() == 1 ? "" : "es", plan.key.name,
+                             numeric_text(plan.key, plan.settings.start)));
+    return ExitCode::ok;
+  }
+  const std::unique_ptr<ResultStore> store =
+      options.directory.empty() ? nullptr : std::make_unique<ResultStore>(options.directory);
+  // Every round is a few points: as lines of their own they would say little.
+  PointsProgressLine progress(options.progress == "auto", false);
+  PointRunner runner({.jobs = options.jobs,
+                      .store = store.get(),
+                      .stop = &stop_on_interrupt(),
+                      .on_progress = [&](const PointsProgress& p) { progress.update(p); }});
+  Search run(std::move(plan.arguments), std::move(plan.key), std::move(plan.criterion), std::move(plan.report),
+             plan.settings, runner);
+  const bool all = run.run();
+  progress.finish();
+  if (!all) {
+    fmt::print(stderr, "interrupted: {}\n",
+               store ? "what is done is kept; the same command goes on from there" : "without -o nothing is kept");
+    return ExitCode::interrupted;
+  }
+  const SearchReport& report = run.report();
+  const auto found =
+      std::count_if(report.edges.begin(), report.edges.end(), [](const FoundEdge& e) { return e.value; });
+  if (found == 0 && run.failure()) {
+    print_problems(run.failure()->problems, "no value could be run");
+    return run.failure()->code;
+  }
+  if (store) store->write("search.json", to_search_json(report));
+  print_result(render(report, options.format));
+  return found == std::ssize(report.edges) ? ExitCode::ok : ExitCode::gate;
+}
+
+}  // namespace spillway::cli

@@ -1,0 +1,236 @@
+#include "sim/cli/simulate/sweep_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "sim/cli/grid_arguments.hpp"
+#include "sim/cli/progress.hpp"
+#include "sim/cli/table_metrics.hpp"
+#include "sim/core/interrupt.hpp"
+#include "sim/core/printable.hpp"
+#include "sim/core/text.hpp"
+#include "sim/io/lines.hpp"
+#include "sim/io/output.hpp"
+#include "sim/report/sweep.hpp"
+#include "sim/study/points.hpp"
+#include "sim/study/result_store.hpp"
+#include "sim/study/shard.hpp"
+#include "sim/study/slurm.hpp"
+#include "sim/study/sweep_results.hpp"
+
+namespace spillway::cli {
+namespace {
+
+constexpr std::int64_t kMostWithoutYes = 10'000;
+constexpr std::int64_t kMostPoints = 10'000'000;
+constexpr std::int64_t kMostShards = 1000;  // Slurm's own limit for an array (MaxArraySize) unless it is raised
+
+/// Tells sweeps apart: their grids and what is the same in all points.
+std::string definition_of(const GridArguments& arguments) {
+  nlohmann::ordered_json json;
+  std::vector<std::pair<std::string, std::string>> shared;
+  for (const Assignment& one : arguments.shared) shared.emplace_back(one.key, one.text.value_or("null"));
+  std::sort(shared.begin(), shared.end());
+  json["shared"] = shared;
+  for (const Axis& axis : arguments.grid.axes()) json["axes"].push_back({{"keys", axis.keys}, {"values", axis.values}});
+  return sha256_hex(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)).substr(0, 16);
+}
+
+/// How much work a point is beside the others: its requests, replications and answers' lengths where the grid says so.
+double size_of(const Grid& grid, std::int64_t point) {
+  double size = 1.0;
+  const std::vector<std::string> keys = grid.keys();
+  const std::vector<std::string> values = grid.values(point);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i] != "workload.requests" && keys[i] != "replications" && keys[i] != "workload.output_tokens") continue;
+    size *= std::max(1.0, parse_number(values[i]).value_or(1.0));
+  }
+  return size;
+}
+
+/// The points of a shard with their sizes, the largest first, equal ones in the order of the grid.
+struct Schedule {
+  std::vector<std::int64_t> order;
+  std::vector<double> sizes;
+};
+
+Schedule largest_first(const Grid& grid, const Shard& shard) {
+  std::vector<std::pair<double, std::int64_t>> points;
+  for (std::int64_t i = shard.index - 1; i < grid.size(); i += shard.count) points.emplace_back(size_of(grid, i), i);
+  std::stable_sort(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  Schedule schedule;
+  for (const auto& [size, point] : points) {
+    schedule.order.push_back(point);
+    schedule.sizes.push_back(size);
+  }
+  return schedule;
+}
+
+void check_size(const GridArguments& arguments, bool yes) {
+  const std::int64_t size = arguments.grid.size();
+  const std::string axes = [&] {
+    std::string text;
+    for (const Axis& axis : arguments.grid.axes()) {
+      text += fmt::format("{}{} of {}", text.empty() ? "" : " x ", axis.values.size(), fmt::join(axis.keys, "+"));
+    }
+    return text;
+  }();
+  if (size > kMostPoints) {
+    throw ConfigError(fmt::format("the grid has more than {} points: {}", kMostPoints, axes), "arguments",
+                      "take fewer values");
+  }
+  if (size > kMostWithoutYes && !yes) {
+    throw ConfigError(fmt::format("the grid has {} points: {}", size, axes), "arguments",
+                      fmt::format("give --yes to run more than {}", kMostWithoutYes));
+  }
+}
+
+Sweep new_sweep(const GridArguments& arguments, const std::optional<Shard>& shard) {
+  Sweep sweep;
+  sweep.tool_version = tool_version();
+  sweep.tool_build = tool_build();
+  sweep.definition = definition_of(arguments);
+  sweep.axes = arguments.grid.axes();
+  sweep.shard = shard;
+  sweep.points = arguments.grid.size();
+  sweep.keys = arguments.grid.keys();
+  return sweep;
+}
+
+std::string finished_text(const Sweep& sweep, std::int64_t stored) {
+  std::string text = fmt::format("{} points", sweep.rows.size());
+  if (sweep.shard) text = fmt::format("shard {}/{}: ", sweep.shard->index, sweep.shard->count) + text;
+  if (stored > 0) text += fmt::format(", {} of them taken over from the folder", stored);
+  if (const std::int64_t failed = sweep.failed(); failed > 0) text += fmt::format(", {} failed", failed);
+  return text;
+}
+
+class SweepRun {
+ public:
+  SweepRun(const SweepOptions& options, const GridArguments& arguments, const std::optional<Shard>& shard,
+           std::vector<std::string> metrics)
+      : options_(options),
+        arguments_(arguments),
+        sweep_(new_sweep(arguments, shard)),
+        schedule_(largest_first(arguments.grid, shard.value_or(Shard{}))),
+        metrics_(std::move(metrics)) {
+    if (!options.directory.empty()) store_ = std::make_unique<ResultStore>(options.directory);
+  }
+
+  ExitCode run() {
+    try {
+      if (store_) store_->write("sweep.json", to_sweep_manifest(sweep_, false));
+      if (!run_points()) return interrupted();
+      if (store_) write_results(*store_, sweep_);
+    } catch (const UserError& error) {
+      print_problems(error.problems(), kept());
+      return error.code();
+    }
+    print_result(render(sweep_, options_.format, metrics_));
+    if (options_.directory.empty() && sweep_.failed() == 0) return ExitCode::ok;
+    const std::string place = store_ ? " in " + options_.directory : "";
+    fmt::print(stderr, "{}{}\n", finished_text(sweep_, stored_), printable(place));
+    return sweep_.failed() > 0 ? ExitCode::partial : ExitCode::ok;
+  }
+
+ private:
+  /// Returns false when interrupted.
+  bool run_points() {
+    PointsProgressLine progress(options_.progress == "auto");
+    PointRunner runner({.jobs = options_.jobs,
+                        .store = store_.get(),
+                        .stop = &stop_on_interrupt(),
+                        .on_progress = [&](const PointsProgress& p) { progress.update(p); }});
+    const bool all = runner.run(
+        schedule_.order, schedule_.sizes, [&](std::int64_t i) { return arguments_.point(i); },
+        [&](std::int64_t i, const PointOutcome& outcome) { take(i, outcome); });
+    progress.finish();
+    sweep_.sort();
+    return all;
+  }
+
+  void take(std::int64_t point, const PointOutcome& outcome) {
+    ++done_;
+    stored_ += outcome.stored ? 1 : 0;
+    add_outcome(sweep_, {.point = point, .values = arguments_.grid.values(point)}, outcome);
+  }
+
+  [[nodiscard]] std::string kept() const {
+    if (!store_) return "without -o nothing is kept";
+    return fmt::format("{} of {} points are in {}; the same command goes on from there", done_, schedule_.order.size(),
+                       printable(options_.directory));
+  }
+
+  ExitCode interrupted() {
+    fmt::print(stderr, "interrupted: {}\n", kept());
+    return ExitCode::interrupted;
+  }
+
+  const SweepOptions& options_;
+  const GridArguments& arguments_;
+  Sweep sweep_;
+  Schedule schedule_;
+  std::vector<std::string> metrics_;
+  std::unique_ptr<ResultStore> store_;
+  std::int64_t done_ = 0;
+  std::int64_t stored_ = 0;
+};
+
+ExitCode emit_slurm(const SweepOptions& options, const GridArguments& arguments) {
+  if (options.directory.empty()) {
+    throw ConfigError("--emit slurm needs a folder for the results", "--emit slurm", "give -o DIR");
+  }
+  const std::int64_t points = arguments.grid.size();
+  SlurmSweep slurm;
+  slurm.program = std::filesystem::read_symlink("/proc/self/exe").string();
+  slurm.arguments = options.arguments;
+  for (const std::string& slo : options.slos) slurm.arguments.insert(slurm.arguments.end(), {"--slo", slo});
+  for (const std::string& zip : options.zips) slurm.arguments.insert(slurm.arguments.end(), {"--zip", zip});
+  if (options.yes) slurm.arguments.emplace_back("--yes");
+  slurm.directory = options.directory;
+  slurm.points = points;
+  slurm.shards = std::min({points, kMostShards, static_cast<std::int64_t>(options.shards.value_or(16))});
+  slurm.jobs = options.jobs;
+  print_result(slurm_script(slurm));
+  return ExitCode::ok;
+}
+
+ExitCode show_plan(const GridArguments& arguments, const std::optional<Shard>& shard) {
+  constexpr std::int64_t kShown = 10;
+  const Schedule schedule = largest_first(arguments.grid, shard.value_or(Shard{}));
+  std::string text;
+  for (const Axis& axis : arguments.grid.axes()) {
+    text += fmt::format("{}: {} values\n", fmt::join(axis.keys, " and "), axis.values.size());
+  }
+  text += fmt::format("{} points", arguments.grid.size());
+  if (shard) text += fmt::format(", of which shard {}/{} runs {}", shard->index, shard->count, schedule.order.size());
+  text += ". In this order:\n";
+  for (std::size_t i = 0; i < std::min<std::size_t>(schedule.order.size(), kShown); ++i) {
+    text += fmt::format("  {}: {}\n", schedule.order[i], shown(arguments.grid.label(schedule.order[i])));
+  }
+  if (std::ssize(schedule.order) > kShown) text += fmt::format("  and {} more\n", std::ssize(schedule.order) - kShown);
+  print_result(text + "Nothing was run (--dry-run).\n");
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+ExitCode sweep(const SweepOptions& options) {
+  std::vector<Problem> problems = options.problems;
+  std::vector<std::string> metrics = parse_metrics(options.metrics, problems);
+  const std::optional<Shard> shard = options.emit.empty() ? chosen_shard(options.shard, problems) : std::nullopt;
+  const GridArguments arguments = grid_arguments(options.arguments, options.slos, options.zips, std::move(problems));
+  check_size(arguments, options.yes);
+  refuse_if_none_resolves(arguments);
+  if (!options.emit.empty()) return emit_slurm(options, arguments);
+  if (options.dry_run) return show_plan(arguments, shard);
+  if (options.metrics.empty()) metrics = standard_metrics(arguments);
+  return SweepRun(options, arguments, shard, std::move(metrics)).run();
+}
+
+}  // namespace spillway::cli

@@ -1,0 +1,271 @@
+// Laying the user's values over the defaults.
+#include "sim/config/config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace spillway {
+namespace {
+
+/// "trace.csv", "./h100": what can only be a file. "llama-3.1-8b" and "g4dn.4xlarge" are names.
+bool looks_like_file(const std::string& text) {
+  const std::string extension = std::filesystem::path(text).extension().string();
+  return text.find('/') != std::string::npos ||
+         (extension.size() > 1 && std::isalpha(static_cast<unsigned char>(extension[1])) != 0);
+}
+
+bool is_folder(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+/// A pipe is not opened, as that waits for a writer: whoever reads the file says what is wrong with it.
+bool readable_file(const std::string& path) {
+  std::error_code ignored;
+  const auto type = std::filesystem::status(path, ignored).type();
+  const bool special = type == std::filesystem::file_type::fifo || type == std::filesystem::file_type::socket;
+  return special || (!is_folder(path) && std::ifstream(path).good());
+}
+
+const Parameter* find_in(const std::vector<Parameter>& table, const std::string& key) {
+  const auto it = std::find_if(table.begin(), table.end(), [&](const Parameter& p) { return p.name == key; });
+  return it == table.end() ? nullptr : &*it;
+}
+
+/// {"policy": {"name": "pie"}}: a group's own value.
+std::string own_key(const std::vector<Parameter>& table, const std::string& key) {
+  constexpr std::string_view kName = ".name";
+  if (!key.ends_with(kName) || find_in(table, key) != nullptr) return key;
+  const std::string group = key.substr(0, key.size() - kName.size());
+  return find_in(table, group) != nullptr ? group : key;
+}
+
+class Resolver {
+ public:
+  Resolver(std::vector<Parameter> table, std::vector<Problem> problems)
+      : table_(std::move(table)), problems_(std::move(problems)) {}
+
+  ResolvedConfig resolve(const std::vector<Assignment>& assignments) {
+    choose_policy(assignments);
+    for (const Assignment& assignment : assignments) take(assignment);
+    for (const Parameter& parameter : table_) add_key(parameter);
+    const bool usable = problems_.empty();
+    if (usable) apply_policy_defaults();
+    for (const ResolvedKey& key : config_.keys) check_name(key);
+    for (const ResolvedKey& key : config_.keys) config_.settings.set(key.parameter.name, key.value);
+    if (usable && config_.policy->check) {
+      for (Problem& problem : config_.policy->check(config_.settings)) {
+        problem.where = config_.place(problem.where);
+        problems_.push_back(std::move(problem));
+      }
+    }
+    if (!problems_.empty()) {
+      problems_.insert(problems_.end(), unreadable_.begin(), unreadable_.end());
+      throw ConfigError(std::move(problems_));
+    }
+    if (!unreadable_.empty()) throw DataError(std::move(unreadable_));
+    return std::move(config_);
+  }
+
+ private:
+  [[nodiscard]] const Parameter* find(const std::string& key) const { return find_in(table_, key); }
+
+  /// The policy's own keys join the table before any other key is looked at. Which policy is known even when its
+  /// assignment is faulty: then the default, so that the other keys can be checked.
+  void choose_policy(const std::vector<Assignment>& assignments) {
+    const Parameter* policy = find("policy");
+    SPILLWAY_CHECK(policy != nullptr, "the table has no policy");
+    const std::string name = strongest_text(assignments, "policy", policy->default_value);
+    config_.policy = PolicyRegistry::instance().find(name);
+    policy_known_ = config_.policy != nullptr;
+    if (!policy_known_) return;
+    // Nor is it known without its scheduler; a faulty one is reported with the other values.
+    if (!config_.policy->default_scheduler.empty()) {
+      const std::string scheduler = strongest_text(assignments, kSchedulerKey, config_.policy->default_scheduler);
+      if (const PolicyInfo* composed = PolicyRegistry::instance().find(name, scheduler)) config_.policy = composed;
+    }
+    const auto after = table_.begin() + (policy - table_.data()) + 1;
+    table_.insert(after, config_.policy->parameters.begin(), config_.policy->parameters.end());
+  }
+
+  /// The value that wins, even when it is faulty.
+  [[nodiscard]] std::string strongest_text(const std::vector<Assignment>& assignments, const std::string& key,
+                                           const std::string& default_value) const {
+    std::string text = default_value;
+    Origin strongest = Origin::standard;
+    for (const Assignment& assignment : assignments) {
+      if (own_key(table_, assignment.key) != key || assignment.origin < strongest) continue;
+      text = assignment.text.value_or(default_value);
+      strongest = assignment.origin;
+    }
+    return text;
+  }
+
+  void take(const Assignment& assignment) {
+    const std::string key = own_key(table_, assignment.key);
+    if (find(key) == nullptr) {
+      if (policy_known_ || !key.starts_with("policy.")) report_unknown(key, assignment.where);
+      return;
+    }
+    if (assignment.list) {
+      problems_.push_back({key + " is a list; one value is needed", assignment.where,
+                           "give a single value; spillway sweep takes several"});
+    }
+    const auto [it, added] = given_.try_emplace(key, assignment);
+    if (added) return;
+    if (it->second.origin == assignment.origin) {
+      problems_.push_back({key + " is given twice", assignment.where, "keep one; the other is at " + it->second.where});
+    } else if (it->second.origin < assignment.origin) {
+      it->second = assignment;
+    }
+  }
+
+  void report_unknown(const std::string& key, const std::string& where) {
+    std::vector<std::string> names;
+    std::vector<std::string> siblings;
+    const std::string group = key.substr(0, key.find('.'));
+    for (const Parameter& parameter : table_) {
+      names.push_back(parameter.name);
+      if (parameter.name.starts_with(group + ".")) siblings.push_back(parameter.name);
+    }
+    std::string fix = suggestion(key, names);
+    for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+      for (const Parameter& parameter : info->parameters) {
+        if (parameter.name == key) fix += fmt::format("it is a key of policy={}  ", info->name);
+      }
+    }
+    fix += siblings.empty() ? "all keys: spillway config show" : fmt::format("allowed: {}", fmt::join(siblings, ", "));
+    problems_.push_back({fmt::format("unknown key \"{}\"", key), where, fix});
+  }
+
+  /// The user's value, else the standard one. A faulty value leaves the key unset; the problem is noted.
+  void add_key(const Parameter& parameter) {
+    ResolvedKey key{.parameter = parameter, .text = parameter.default_value};
+    const auto given = given_.find(parameter.name);
+    if (given != given_.end() && given->second.text) {
+      key.text = *given->second.text;
+      key.origin = given->second.origin;
+      key.where = given->second.where;
+    }
+    if (key.origin != Origin::standard || !key.text.empty()) parse(key);
+    config_.keys.push_back(std::move(key));
+  }
+
+  void parse(ResolvedKey& key) {
+    const std::size_t before = problems_.size();
+    auto parsed = parse_value(key.parameter, key.text, key.where, problems_);
+    SPILLWAY_CHECK(key.origin > Origin::policy || problems_.size() == before,
+                   "the default of " + key.parameter.name + " is not valid");
+    if (parsed) {
+      key.value = std::move(parsed->value);
+      key.text = std::move(parsed->text);
+    }
+  }
+
+  /// Of engine.* and memory.*, the policy sees only what the user gave: the rest is its to say.
+  void apply_policy_defaults() {
+    Settings known;
+    for (const ResolvedKey& key : config_.keys) {
+      const std::string& name = key.parameter.name;
+      const bool open = name.starts_with("engine.") || name.starts_with("memory.");
+      if (!open || key.origin != Origin::standard) known.set(name, key.value);
+    }
+    std::map<std::string, std::string> defaults;
+    if (config_.policy->engine_defaults) defaults = config_.policy->engine_defaults(known);
+    if (config_.policy->default_engine) defaults["engine"] = config_.policy->default_engine(known);
+    for (const auto& [name, text] : defaults) {
+      const auto key = std::find_if(config_.keys.begin(), config_.keys.end(),
+                                    [&wanted = name](const ResolvedKey& k) { return k.parameter.name == wanted; });
+      SPILLWAY_CHECK(key != config_.keys.end(), "policy " + config_.policy->name + " has a default for " + name);
+      if (key->origin != Origin::standard) continue;
+      key->text = text;
+      key->origin = Origin::policy;
+      parse(*key);
+    }
+  }
+
+  /// Keys that take one of the known names or a file.
+  void check_name(const ResolvedKey& key) {
+    const Parameter& parameter = key.parameter;
+    const std::string* name = std::get_if<std::string>(&key.value);
+    if (parameter.type != ParameterType::text || parameter.choices.empty() || name == nullptr) return;
+    if (std::count(parameter.choices.begin(), parameter.choices.end(), *name) > 0) return;
+    if (parameter.takes_folder && is_folder(*name)) return;
+    if (looks_like_file(*name)) {
+      if (readable_file(*name)) return;
+      unreadable_.push_back({fmt::format("{}: cannot read the file {}", parameter.name, *name), key.where,
+                             "check its name and its permissions"});
+      return;
+    }
+    problems_.push_back({fmt::format("unknown {} \"{}\"", parameter.name, *name), key.where,
+                         suggestion(*name, parameter.choices) +
+                             fmt::format("known: {}; or give a file{}", fmt::join(parameter.choices, ", "),
+                                         parameter.takes_folder ? " or its folder" : "")});
+  }
+
+  std::vector<Parameter> table_;
+  std::vector<Problem> problems_;
+  std::vector<Problem> unreadable_;
+  std::map<std::string, Assignment> given_;
+  ResolvedConfig config_;
+  bool policy_known_ = false;
+};
+
+}  // namespace
+
+std::string_view origin_name(Origin origin) {
+  constexpr std::array<std::string_view, 5> kNames{"default", "policy default", "file", "environment", "argument"};
+  return kNames[static_cast<std::size_t>(origin)];
+}
+
+const Parameter* find_parameter(const std::vector<Parameter>& table, const std::string& key) {
+  if (const Parameter* parameter = find_in(table, own_key(table, key))) return parameter;
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+    if (const Parameter* parameter = find_in(info->parameters, key)) return parameter;
+  }
+  return nullptr;
+}
+
+const ResolvedKey& ResolvedConfig::key(const std::string& name) const {
+  const auto it =
+      std::find_if(keys.begin(), keys.end(), [&](const ResolvedKey& k) { return k.parameter.name == name; });
+  SPILLWAY_CHECK(it != keys.end(), "no key " + name);
+  return *it;
+}
+
+std::string ResolvedConfig::place(const std::string& where) const {
+  const auto it =
+      std::find_if(keys.begin(), keys.end(), [&](const ResolvedKey& k) { return k.parameter.name == where; });
+  if (it == keys.end()) return where;
+  return it->where.empty() ? fmt::format("{} ({})", where, origin_name(it->origin)) : it->where;
+}
+
+ResolvedConfig resolve_config(const std::vector<Parameter>& table, const std::vector<Assignment>& assignments,
+                              std::vector<Problem> problems) {
+  return Resolver(table, std::move(problems)).resolve(assignments);
+}
+
+nlohmann::ordered_json canonical_config(const ResolvedConfig& config) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const ResolvedKey& key : config.keys) {
+    auto& slot = json[key.parameter.name];
+    if (const auto* flag = std::get_if<bool>(&key.value)) {
+      slot = *flag;
+    } else if (const auto* integer = std::get_if<std::int64_t>(&key.value)) {
+      slot = *integer;
+    } else if (const auto* real = std::get_if<double>(&key.value)) {
+      slot = *real;
+    } else if (!std::holds_alternative<std::monostate>(key.value)) {
+      slot = key.text;
+    }
+  }
+  return json;
+}
+
+}  // namespace spillway

@@ -1,0 +1,170 @@
+// Configuration files and arguments -> assignments with the place of each.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "sim/config/config.hpp"
+
+namespace spillway {
+namespace {
+
+/// Reads characters and notes how far the parser has come, as nlohmann::json keeps no positions of valid input.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, const char** furthest) : at_(at), furthest_(furthest) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    *furthest_ = std::max(*furthest_, ++at_);
+    return *this;
+  }
+  CountingIterator operator++(int) {
+    CountingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** furthest_;
+};
+
+/// Flattens nested objects into dotted keys.
+class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  ConfigReader(const char* begin, const char* const* furthest, std::string name, std::vector<Problem>& problems)
+      : counted_to_(begin), furthest_(furthest), name_(std::move(name)), problems_(problems) {}
+  [[nodiscard]] std::vector<Assignment>& assignments() { return assignments_; }
+
+  bool null() override { return value(std::nullopt); }
+  bool boolean(bool flag) override { return value(flag ? "true" : "false"); }
+  bool number_integer(number_integer_t number) override { return value(fmt::format("{}", number)); }
+  bool number_unsigned(number_unsigned_t number) override { return value(fmt::format("{}", number)); }
+  bool number_float(number_float_t, const string_t& digits) override { return value(digits); }
+  bool string(string_t& text) override { return value(text); }
+  bool binary(binary_t&) override { return value(std::nullopt); }
+  bool start_object(std::size_t) override {
+    if (arrays_ > 0) complain("holds more than plain values");
+    return true;
+  }
+  bool end_object() override {
+    if (arrays_ == 0 && !path_.empty()) path_.pop_back();
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    if (path_.empty() || arrays_ > 0) complain(path_.empty() ? "is a list" : "holds more than plain values");
+    ++arrays_;
+    list_.clear();
+    return true;
+  }
+  bool end_array() override {
+    if (--arrays_ > 0 || path_.empty()) return true;
+    assignments_.push_back({fmt::format("{}", fmt::join(path_, ".")), std::nullopt, Origin::file, where(), list_});
+    path_.pop_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    count_lines();
+    if (arrays_ == 0) path_.push_back(name);
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    count_lines();
+    const std::string_view text = error.what();  // "[json.exception...] parse error at line 2, column 5: ..."
+    const std::size_t at = text.find(": ");
+    problems_.push_back({"not valid JSON: " + std::string(at == text.npos ? text : text.substr(at + 2)),
+                         fmt::format("{}:{}", name_, line_), "correct or complete the file"});
+    return false;
+  }
+
+ private:
+  bool value(std::optional<std::string> text) {
+    if (arrays_ > 0) {
+      list_.push_back(text.value_or("null"));
+      return true;
+    }
+    if (path_.empty()) {
+      complain("is not an object of keys and values");
+      return true;
+    }
+    assignments_.push_back({fmt::format("{}", fmt::join(path_, ".")), std::move(text), Origin::file, where(), {}});
+    path_.pop_back();
+    return true;
+  }
+  void complain(const std::string& what) {
+    problems_.push_back({(path_.empty() ? "the file" : fmt::format("{}", fmt::join(path_, "."))) + " " + what, where(),
+                         path_.empty() ? R"(write {"key": value, ...})" : "give numbers, texts, true or false"});
+  }
+  [[nodiscard]] std::string where() const {
+    std::string pointer;
+    for (const std::string& step : path_) pointer += "/" + step;
+    return fmt::format("{}:{}{}", name_, line_, pointer.empty() ? "" : " (" + pointer + ")");
+  }
+  void count_lines() {
+    line_ += std::count(counted_to_, *furthest_, '\n');
+    counted_to_ = *furthest_;
+  }
+
+  const char* counted_to_;
+  const char* const* furthest_;
+  std::string name_;
+  std::vector<Problem>& problems_;
+  std::vector<Assignment> assignments_;
+  std::vector<std::string> path_;
+  std::vector<std::string> list_;
+  std::ptrdiff_t line_ = 1;
+  int arrays_ = 0;
+};
+
+}  // namespace
+
+std::vector<Assignment> parse_config(std::string_view content, const std::string& name,
+                                     std::vector<Problem>& problems) {
+  const char* const begin = content.data();
+  const char* furthest = begin;
+  ConfigReader reader(begin, &furthest, name, problems);
+  nlohmann::json::sax_parse(CountingIterator(begin, &furthest), CountingIterator(begin + content.size(), &furthest),
+                            &reader, nlohmann::json::input_format_t::json, true, /*ignore_comments=*/true);
+  return std::move(reader.assignments());
+}
+
+std::vector<Assignment> read_config_file(const std::string& path, std::vector<Problem>& problems) {
+  std::ifstream file(path, std::ios::binary);
+  if (std::filesystem::is_directory(path) || !file) {
+    problems.push_back({"cannot read the configuration file " + path, path,
+                        "check its name and its permissions; a setting is written key=value"});
+    return {};
+  }
+  const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return parse_config(content, path, problems);
+}
+
+std::vector<Assignment> parse_arguments(std::span<const std::string> arguments, std::vector<Problem>& problems) {
+  std::vector<Assignment> assignments;
+  for (const std::string& argument : arguments) {
+    const std::size_t equals = argument.find('=');
+    const std::string where = "argument " + argument;
+    if (equals == std::string::npos || equals == 0) {
+      problems.push_back({"\"" + argument + "\" is not of the form key=value", where, "write for example seed=2"});
+      continue;
+    }
+    std::optional<std::string> text = argument.substr(equals + 1);
+    if (*text == "null") text.reset();
+    assignments.push_back({argument.substr(0, equals), std::move(text), Origin::argument, where, {}});
+  }
+  return assignments;
+}
+
+}  // namespace spillway

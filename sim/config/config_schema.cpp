@@ -1,0 +1,121 @@
+// The JSON Schema of configuration files, from the descriptors.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "sim/config/config.hpp"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void add_range(Json& schema, const Parameter& parameter) {
+  if (std::isfinite(parameter.minimum)) {
+    schema[parameter.above_minimum ? "exclusiveMinimum" : "minimum"] = parameter.minimum;
+  }
+  if (std::isfinite(parameter.maximum)) schema["maximum"] = parameter.maximum;
+}
+
+/// The texts, and what a file may hold in their place: true for "true", 2 for "2".
+Json choices_of(const Parameter& parameter) {
+  Json choices = parameter.choices;
+  for (const std::string& choice : parameter.choices) {
+    const Json plain = Json::parse(choice, nullptr, false);
+    if (plain.is_boolean() || plain.is_number()) choices.push_back(plain);
+  }
+  choices.push_back(nullptr);
+  return choices;
+}
+
+/// null means "not given" everywhere.
+Json schema_of(const Parameter& parameter) {
+  Json schema;
+  switch (parameter.type) {
+    case ParameterType::boolean:
+      schema["type"] = {"boolean", "null"};
+      break;
+    case ParameterType::integer:
+      schema["type"] = {"integer", "null"};
+      add_range(schema, parameter);
+      break;
+    case ParameterType::real:
+      schema["type"] = {"number", "null"};
+      add_range(schema, parameter);
+      break;
+    case ParameterType::text:
+      if (parameter.choices.empty()) {
+        schema["type"] = {"string", "number", "null"};  // a length, for example, is a number or the name of a law
+      } else {
+        schema["type"] = {"string", "null"};
+        schema["examples"] = parameter.choices;
+      }
+      break;
+    case ParameterType::choice:
+      schema["enum"] = choices_of(parameter);
+      break;
+    case ParameterType::duration:
+      schema["type"] = {"string", "null"};
+      schema["pattern"] = "^ *[0-9.]+(e[-+]?[0-9]+)? *(ns|us|ms|s|min|h|d) *$";
+      break;
+    case ParameterType::bytes:
+      schema["type"] = {"string", "null"};
+      schema["pattern"] = "^ *[0-9.]+(e[-+]?[0-9]+)? *([kKMGT]?B|[KMGT]iB) *$";
+      break;
+    case ParameterType::span:
+      schema["type"] = {"string", "null"};
+      schema["pattern"] = "^ *[0-9.]+(e[-+]?[0-9]+)? *(%|req|ns|us|ms|s|min|h|d) *$";
+      break;
+  }
+  schema["description"] =
+      fmt::format("{}. Takes {}.{}", parameter.doc, describe_type(parameter),
+                  parameter.default_value.empty() ? "" : " Default: " + parameter.default_value + ".");
+  return schema;
+}
+
+/// A key that several policies have, each in its own way, takes what any of them takes.
+void add_property(Json& properties, const std::string& name, const Json& schema) {
+  if (!properties.contains(name)) {
+    properties[name] = schema;
+    return;
+  }
+  Json& present = properties[name];
+  if (present == schema) return;
+  if (!present.contains("anyOf")) present = Json{{"anyOf", Json::array({present})}};
+  for (const Json& alternative : present["anyOf"]) {
+    if (alternative == schema) return;
+  }
+  present["anyOf"].push_back(schema);
+}
+
+}  // namespace
+
+Json config_schema(const std::vector<Parameter>& table) {
+  std::vector<Parameter> all = table;
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+    all.insert(all.end(), info->parameters.begin(), info->parameters.end());
+  }
+  Json flat = Json::object();
+  Json groups = Json::object();
+  for (const Parameter& parameter : all) {
+    const Json schema = schema_of(parameter);
+    add_property(flat, parameter.name, schema);
+    const std::size_t dot = parameter.name.find('.');
+    if (dot != std::string::npos) {
+      add_property(groups[parameter.name.substr(0, dot)], parameter.name.substr(dot + 1), schema);
+    }
+  }
+  for (auto& [group, properties] : groups.items()) {
+    if (flat.contains(group)) properties["name"] = flat[group];
+    const Json object{{"type", "object"}, {"additionalProperties", false}, {"properties", properties}};
+    add_property(flat, group, object);
+  }
+  return {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+          {"title", "Spillway configuration"},
+          {"type", "object"},
+          {"additionalProperties", false},
+          {"properties", flat}};
+}
+
+}  // namespace spillway

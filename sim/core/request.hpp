@@ -1,0 +1,74 @@
+// A request: what a workload says of it, and what became of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/core/units.hpp"
+
+namespace spillway {
+
+/// Names a live request. `slot` is small and reused (index per-request state by it); `serial` never is: it is the
+/// request's position in the workload, so comparing serials is comparing arrivals.
+struct RequestId {
+  std::uint32_t slot = UINT32_MAX;
+  std::uint32_t serial = UINT32_MAX;
+  auto operator<=>(const RequestId&) const = default;
+  [[nodiscard]] bool valid() const { return slot != UINT32_MAX; }
+};
+inline constexpr RequestId kNoRequest{};
+
+/// Limits that a workload sets for one request, in place of the run's slo.* keys. 0: none.
+struct RequestSlo {
+  Duration ttft{};
+  Duration tpot{};
+  Duration e2e{};
+  bool operator==(const RequestSlo&) const = default;
+};
+
+/// What a workload may say of a request beside its lengths.
+struct RequestTraits {
+  std::int64_t conversation = -1;   // conversations are numbered from 0 as they start; -1: in none
+  std::int32_t turn = 0;            // in its conversation, from 1; 0: in none
+  std::uint32_t service_class = 0;  // 0: none named
+  RequestSlo slo{};
+  bool operator==(const RequestTraits&) const = default;
+};
+
+/// One request as a workload delivers it.
+struct RequestSpec {
+  SimTime arrival{};
+  Tokens input{};           // >= 1
+  Tokens output{};          // >= 1; the truth, hidden from policies
+  Tokens max_new_tokens{};  // what the client asked for; >= output
+  std::uint32_t client = 0;
+  RequestTraits traits{};
+  /// Content identity of the request's first whole blocks (`memory.block_tokens` tokens each): of its input, and, where
+  /// another request's input repeats its output, of that too. Equal ids at equal positions after equal prefixes mean
+  /// equal tokens. Empty: unknown, never shared.
+  std::vector<std::uint64_t> prefix_ids;
+};
+
+enum class Outcome : std::uint8_t { finished, rejected, timed_out, unfinished };
+
+/// One request's life, written when it ends. Times are since the start of the run; a time that never came is kNever.
+struct RequestRecord {
+  std::uint64_t index = 0;  // position in the workload, from 0
+  std::uint32_t client = 0;
+  Outcome outcome = Outcome::unfinished;
+  SimTime arrival{};
+  SimTime first_scheduled = kNever;
+  SimTime first_token = kNever;
+  SimTime end = kNever;  // last token, or the instant at which it was rejected or given up
+  Duration computing{};  // total length of the iterations that it took part in
+  Tokens input{};
+  Tokens output{};     // asked for by the workload
+  Tokens generated{};  // produced
+  Tokens cached{};     // prompt tokens taken from the prefix cache, all admissions together
+  std::int32_t preempted_recompute = 0;
+  std::int32_t preempted_swap = 0;
+  RequestTraits traits{};
+  bool operator==(const RequestRecord&) const = default;
+};
+
+}  // namespace spillway

@@ -1,0 +1,192 @@
+#include "sim/engine/batch.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+
+namespace spillway {
+
+std::int32_t Batch::create(RequestId id) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<std::int32_t>(members_.size()));
+    members_.emplace_back();
+  }
+  const std::int32_t m = free_.back();
+  free_.pop_back();
+  std::vector<std::int32_t> blocks = std::move((*this)[m].blocks);
+  blocks.clear();
+  (*this)[m] = Member{};
+  (*this)[m].blocks = std::move(blocks);
+  (*this)[m].id = id;
+  return m;
+}
+
+void Batch::destroy(std::int32_t m) {
+  (*this)[m].id = kNoRequest;
+  free_.push_back(m);
+}
+
+void Batch::append(std::int32_t m) {
+  Member& member = (*this)[m];
+  member.order = next_order_++;
+  member.prev = last_;
+  member.next = -1;
+  (last_ >= 0 ? (*this)[last_].next : first_) = m;
+  last_ = m;
+  ++size_;
+}
+
+void Batch::unlink(std::int32_t m) {
+  const Member& member = (*this)[m];
+  (member.prev >= 0 ? (*this)[member.prev].next : first_) = member.next;
+  (member.next >= 0 ? (*this)[member.next].prev : last_) = member.prev;
+  --size_;
+}
+
+void Batch::start_decoding(std::int32_t m) {
+  Member& member = (*this)[m];
+  const std::int64_t generated = member.known - member.input;
+  member.phase = Phase::decoding;
+  member.computed -= steps_;
+  member.computing -= decode_time_;
+  member.finish_step = steps_ + (member.output - generated);
+  const std::int64_t final_tokens = member.input + member.output - 1;
+  member.covered = member.held >= blocks_for(Tokens(final_tokens), Tokens(block_)).count();
+  context_ += member.computed;
+  ++decoding_;
+  enter_ring(m);
+  enter_growth(m);
+  enter_longest(m);
+}
+
+void Batch::stop_decoding(std::int32_t m, Phase phase) {
+  Member& member = (*this)[m];
+  leave_growth(m);
+  leave_ring(m);
+  context_ -= member.computed;
+  --decoding_;
+  member.last_token = last_token(member);
+  if (member.late) std::erase(late_, m);
+  member.late = false;
+  member.held = held(member);
+  member.known = known(member);
+  member.computed = computed(member);
+  member.computing = computing(member);
+  member.phase = phase;
+  drop_outdated_longest();
+}
+
+void Batch::skip(std::int32_t m, Duration duration) {
+  Member& member = (*this)[m];
+  leave_growth(m);
+  leave_ring(m);
+  --member.computed;
+  --context_;
+  ++member.finish_step;
+  member.computing -= duration;
+  enter_ring(m);
+  enter_growth(m);
+  enter_longest(m);
+  drop_outdated_longest();
+}
+
+void Batch::enter_longest(std::int32_t m) {
+  // Sweeping when most entries are outdated keeps the heap as small as the batch. A list in descending order is a heap.
+  if (longest_.size() > 64 + 2 * static_cast<std::size_t>(decoding_)) {
+    std::erase_if(longest_, [this](const Length& length) { return !is_true(length); });
+    std::sort(longest_.begin(), longest_.end(), std::greater());
+    longest_.erase(std::unique(longest_.begin(), longest_.end()), longest_.end());
+  }
+  longest_.push_back({(*this)[m].computed, m});
+  std::push_heap(longest_.begin(), longest_.end());
+}
+
+void Batch::drop_outdated_longest() {
+  while (!longest_.empty() && !is_true(longest_.front())) {
+    std::pop_heap(longest_.begin(), longest_.end());
+    longest_.pop_back();
+  }
+}
+
+void Batch::mark_late(std::int32_t m, SimTime when) {
+  (*this)[m].late = true;
+  (*this)[m].last_token = when;
+  late_.push_back(m);
+}
+
+void Batch::clear_late() {
+  for (const std::int32_t m : late_) (*this)[m].late = false;
+  late_.clear();
+}
+
+void Batch::enter_ring(std::int32_t m) {
+  const std::int64_t ahead = (*this)[m].finish_step - steps_;
+  if (ahead >= static_cast<std::int64_t>(ring_.size())) grow_ring(ahead);
+  std::int32_t& head = ring_[static_cast<std::size_t>((*this)[m].finish_step) & (ring_.size() - 1)];
+  (*this)[m].ring_prev = -1;
+  (*this)[m].ring_next = head;
+  if (head >= 0) (*this)[head].ring_prev = m;
+  head = m;
+}
+
+void Batch::leave_ring(std::int32_t m) {
+  const Member& member = (*this)[m];
+  if (member.ring_prev >= 0) {
+    (*this)[member.ring_prev].ring_next = member.ring_next;
+  } else {
+    ring_[static_cast<std::size_t>(member.finish_step) & (ring_.size() - 1)] = member.ring_next;
+  }
+  if (member.ring_next >= 0) (*this)[member.ring_next].ring_prev = member.ring_prev;
+}
+
+void Batch::grow_ring(std::int64_t span) {
+  std::vector<std::int32_t> members;
+  for (std::int32_t m : ring_) {
+    for (; m >= 0; m = (*this)[m].ring_next) members.push_back(m);
+  }
+  ring_.assign(std::bit_ceil(static_cast<std::size_t>(span) + 1), -1);
+  for (const std::int32_t m : members) enter_ring(m);
+}
+
+void Batch::enter_growth(std::int32_t m) {
+  const std::size_t c = growth_class((*this)[m]);
+  growth_count_[c] += (*this)[m].covered ? 0 : 1;
+  if (!with_identity_) return;
+  (*this)[m].growth_at = static_cast<std::int32_t>(growth_[c].size());
+  growth_[c].push_back(m);
+}
+
+void Batch::leave_growth(std::int32_t m) {
+  const std::size_t c = growth_class((*this)[m]);
+  growth_count_[c] -= (*this)[m].covered ? 0 : 1;
+  if (!with_identity_) return;
+  const auto at = static_cast<std::size_t>((*this)[m].growth_at);
+  growth_[c][at] = growth_[c].back();
+  (*this)[growth_[c][at]].growth_at = static_cast<std::int32_t>(at);
+  growth_[c].pop_back();
+}
+
+std::vector<std::int32_t>& Batch::in_batch_order(const std::vector<std::int32_t>& members) {
+  if (&members != &scratch_) scratch_.assign(members.begin(), members.end());
+  std::sort(scratch_.begin(), scratch_.end(),
+            [this](std::int32_t a, std::int32_t b) { return (*this)[a].order < (*this)[b].order; });
+  return scratch_;
+}
+
+std::vector<std::int32_t>& Batch::growing() {
+  scratch_.clear();
+  for (const std::int32_t m : growth_[step_class_]) {
+    if (!(*this)[m].covered) scratch_.push_back(m);
+  }
+  return in_batch_order(scratch_);
+}
+std::vector<std::int32_t>& Batch::filling() { return in_batch_order(growth_[next_class()]); }
+
+std::vector<std::int32_t>& Batch::finishing() {
+  scratch_.clear();
+  std::int32_t m = ring_[static_cast<std::size_t>(steps_) & (ring_.size() - 1)];
+  for (; m >= 0; m = (*this)[m].ring_next) scratch_.push_back(m);
+  return in_batch_order(scratch_);
+}
+
+}  // namespace spillway

@@ -1,0 +1,197 @@
+// The standing batch as aggregates: an iteration costs what changed in it, not what is in it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/api/view.hpp"
+#include "sim/core/request.hpp"
+#include "sim/core/units.hpp"
+#include "sim/kv/block_store.hpp"
+
+namespace spillway {
+
+/// A request that has been scheduled at least once and has not ended.
+///
+/// While it decodes, `computed`, `computing` and `finish_step` are relative to the batch's clocks, so that a step in
+/// which nothing happens to it does not touch it: its computed tokens are computed + Batch::steps(), its computing time
+/// is computing + Batch::decode_time(). In every other phase they are plain values.
+struct Member {
+  RequestId id{};
+  Phase phase = Phase::waiting;
+  bool late = false;       // its last token came before the batch's last decode step
+  bool covered = false;    // holds all the blocks that it will ever need: never grows
+  bool answered = false;   // decodes, but what it still generates is padding
+  bool delivered = false;  // prefilling: another instance computed its KV, all but that of its last known token
+  std::int32_t prev = -1;  // batch order
+  std::int32_t next = -1;
+  std::int32_t ring_prev = -1;  // requests that finish in the same step
+  std::int32_t ring_next = -1;
+  std::int32_t growth_at = -1;      // position in its growth class
+  std::int32_t client_number = -1;  // of the FairnessMeter
+  std::uint64_t order = 0;          // when it joined the batch
+  std::int64_t input = 0;
+  std::int64_t output = 0;
+  std::int64_t known = 0;  // waiting, prefilling, swapped: input + generated; decoding: unused
+  std::int64_t computed = 0;
+  std::int64_t staged = 0;  // known tokens that the current iteration computes, while prefilling
+  std::int64_t finish_step = 0;
+  std::int64_t promised = 0;  // blocks of input + max_new_tokens
+  std::int64_t held = 0;      // GPU blocks (host blocks while swapped); decoding: lower bound, see Batch::held
+  Duration computing{};
+  SimTime first_scheduled = kNever;
+  SimTime first_token = kNever;
+  SimTime last_token{};  // valid when late or not decoding
+  Tokens cached{};
+  std::int32_t preempted_recompute = 0;
+  std::int32_t preempted_swap = 0;
+  std::vector<std::int32_t> blocks;  // prefix caching only: its block table
+  std::size_t named = 0;             // leading blocks of it whose hash is known
+  BlockHash chain = 0;               // hash of the last of these
+};
+
+/// Members and their sums. All O(1) unless said otherwise; start_decoding, stop_decoding and skip are O(log n) when
+/// averaged over many, in the n decodes, and allocate nothing once the batch has had its largest size.
+class Batch {
+ public:
+  explicit Batch(Tokens block_tokens, bool with_identity)
+      : block_(block_tokens.count()),
+        with_identity_(with_identity),
+        growth_count_(static_cast<std::size_t>(block_)),
+        growth_(with_identity ? static_cast<std::size_t>(block_) : 0),
+        ring_(1024, -1) {}
+
+  // --- members -------------------------------------------------------------------------------------------------------
+  [[nodiscard]] std::int32_t create(RequestId id);
+  void destroy(std::int32_t m);
+  [[nodiscard]] Member& operator[](std::int32_t m) { return members_[static_cast<std::size_t>(m)]; }
+  [[nodiscard]] const Member& operator[](std::int32_t m) const { return members_[static_cast<std::size_t>(m)]; }
+
+  [[nodiscard]] std::int64_t computed(const Member& m) const {
+    return m.phase == Phase::decoding ? m.computed + steps_ : m.computed;
+  }
+  [[nodiscard]] std::int64_t known(const Member& m) const {
+    return m.phase == Phase::decoding ? m.computed + steps_ + 1 : m.known;
+  }
+  [[nodiscard]] std::int64_t held(const Member& m) const {
+    if (m.phase != Phase::decoding || m.covered) return m.held;
+    return blocks_for(Tokens(computed(m)), Tokens(block_)).count();
+  }
+  [[nodiscard]] Duration computing(const Member& m) const {
+    return m.phase == Phase::decoding ? m.computing + decode_time_ : m.computing;
+  }
+  [[nodiscard]] SimTime last_token(const Member& m) const {
+    return m.phase == Phase::decoding && !m.late ? last_step_end_ : m.last_token;
+  }
+  [[nodiscard]] bool grows_next(const Member& m) const {
+    return m.phase == Phase::decoding && !m.covered && growth_class(m) == step_class_;
+  }
+
+  // --- batch order ---------------------------------------------------------------------------------------------------
+  void append(std::int32_t m);  // at the end of the batch order
+  void unlink(std::int32_t m);
+  [[nodiscard]] std::int32_t first() const { return first_; }
+  [[nodiscard]] std::int32_t last() const { return last_; }
+  [[nodiscard]] std::int64_t size() const { return size_; }
+
+  // --- decoding ------------------------------------------------------------------------------------------------------
+  /// All known tokens but the last are computed: from now on one token per decode step.
+  void start_decoding(std::int32_t m);
+  /// Back to plain values; the member keeps its phase-independent state and gets `phase`.
+  void stop_decoding(std::int32_t m, Phase phase);
+  [[nodiscard]] std::int64_t decoding() const { return decoding_; }
+  /// Sum of the tokens that the decodes attend to in their next step.
+  [[nodiscard]] std::int64_t decode_context() const { return context_ + decoding_ * (steps_ + 1); }
+  /// The most tokens that one of them attends to then; 0 without decodes.
+  [[nodiscard]] std::int64_t longest_decode() const {
+    return longest_.empty() ? 0 : longest_.front().computed + steps_ + 1;
+  }
+  /// Decodes that need a block for their next token.
+  [[nodiscard]] std::int64_t growth() const { return growth_count_[step_class_]; }
+  /// These decodes, in batch order; only with identity. O(m log m) in the m decodes whose last block is full, about one
+  /// in `block_tokens` of all.
+  [[nodiscard]] std::vector<std::int32_t>& growing();
+  /// Decodes whose next token fills a block, in batch order; only with identity.
+  [[nodiscard]] std::vector<std::int32_t>& filling();
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  [[nodiscard]] Duration decode_time() const { return decode_time_; }
+
+  /// Every decode has taken one step that began `duration` ago and ends now. O(1).
+  void step(Duration duration) {
+    ++steps_;
+    step_class_ = next_class();
+    decode_time_ += duration;
+  }
+  /// Undoes the step that is being taken for one decode that sits it out. Call before `step`; it is late from then on.
+  void skip(std::int32_t m, Duration duration);
+  /// Members that have all their tokens after the last step, in batch order. O(k log k).
+  [[nodiscard]] std::vector<std::int32_t>& finishing();
+
+  // --- token gaps ----------------------------------------------------------------------------------------------------
+  /// End of the step in which every decode that is not late emitted its last token.
+  [[nodiscard]] SimTime last_step_end() const { return last_step_end_; }
+  void set_last_step_end(SimTime end) { last_step_end_ = end; }
+  /// `m` decodes but did not emit its last token at last_step_end; it emitted it at `when`.
+  void mark_late(std::int32_t m, SimTime when);
+  [[nodiscard]] const std::vector<std::int32_t>& late() const { return late_; }
+  void clear_late();
+
+ private:
+  /// At some time the member decoded with so many computed tokens, relative to the steps as in Member.
+  struct Length {
+    std::int64_t computed = 0;
+    std::int32_t member = -1;
+    auto operator<=>(const Length&) const = default;
+  };
+  [[nodiscard]] bool is_true(const Length& length) const {
+    const Member& member = (*this)[length.member];
+    return member.phase == Phase::decoding && member.computed == length.computed;
+  }
+
+  /// Steps s before which a decode needs a block have s mod block == this: (computed + s) mod block is 0 there.
+  [[nodiscard]] std::size_t growth_class(const Member& m) const {
+    // The absolute number of computed tokens is not negative, and neither are the steps.
+    const std::int64_t now = m.computed + steps_;
+    const std::int64_t used = now - block_ * quotient(now, block_);
+    const auto step = static_cast<std::int64_t>(step_class_);
+    const std::int64_t c = step - used;
+    return static_cast<std::size_t>(c < 0 ? c + block_ : c);
+  }
+  [[nodiscard]] std::size_t next_class() const {
+    return step_class_ + 1 == static_cast<std::size_t>(block_) ? 0 : step_class_ + 1;
+  }
+  void enter_ring(std::int32_t m);
+  void leave_ring(std::int32_t m);
+  // Covered members never grow; with identity they are listed all the same, because their blocks fill.
+  void enter_growth(std::int32_t m);
+  void leave_growth(std::int32_t m);
+  void grow_ring(std::int64_t span);
+  // Entries outlive what they say. A member has at least one that is true while it decodes, and the top is true.
+  void enter_longest(std::int32_t m);
+  void drop_outdated_longest();
+  [[nodiscard]] std::vector<std::int32_t>& in_batch_order(const std::vector<std::int32_t>& members);
+
+  std::int64_t block_;
+  bool with_identity_;
+  std::vector<Member> members_;
+  std::vector<std::int32_t> free_;
+  std::int32_t first_ = -1;
+  std::int32_t last_ = -1;
+  std::int64_t size_ = 0;
+  std::uint64_t next_order_ = 0;
+
+  std::int64_t steps_ = 0;
+  std::size_t step_class_ = 0;  // steps_ mod block
+  Duration decode_time_{};
+  std::int64_t decoding_ = 0;
+  std::int64_t context_ = 0;                       // sum of Member::computed over decodes
+  std::vector<std::int64_t> growth_count_;         // decodes by growth class
+  std::vector<std::vector<std::int32_t>> growth_;  // with identity: decodes by growth class, covered ones too
+  std::vector<Length> longest_;                    // a heap, the largest on top; O(decodes) entries
+  std::vector<std::int32_t> ring_;                 // by finish step modulo its size: first member
+  std::vector<std::int32_t> scratch_;
+  std::vector<std::int32_t> late_;
+  SimTime last_step_end_{};
+};
+
+}  // namespace spillway

@@ -1,0 +1,328 @@
+// What a policy sees of an instance (View) and how it changes the standing batch (Decision).
+#include <algorithm>
+#include <string>
+
+#include "sim/engine/instance.hpp"
+
+namespace spillway {
+namespace {
+
+std::size_t at(Tier tier) { return static_cast<std::size_t>(tier); }
+
+std::string name_of(RequestId id) { return "request " + std::to_string(id.serial); }
+
+}  // namespace
+
+// --- View
+// -------------------------------------------------------------------------------------------------------------
+
+RequestView Instance::request(RequestId id) const {
+  const RequestSlot& slot = table_[id];
+  RequestView view;
+  view.id = id;
+  view.client = slot.client;
+  view.arrival = slot.arrival;
+  view.input = policy_.padding ? policy_.padding->input : Tokens(slot.input);
+  view.max_new_tokens = policy_.padding ? policy_.padding->output : Tokens(slot.max_new);
+  view.known = view.input;
+  if (slot.member >= 0) {
+    const Member& member = members_[slot.member];
+    view.phase = member.phase;
+    view.known = Tokens(members_.known(member));
+    view.computed = Tokens(members_.computed(member));
+    view.held = Blocks(members_.held(member));
+  } else {
+    view.computed = Tokens(delivered(slot));
+  }
+  return view;
+}
+
+RequestId Instance::last_joined() const { return members_.last() < 0 ? kNoRequest : members_[members_.last()].id; }
+
+Blocks Instance::decode_growth(std::int64_t decodes) const {
+  if (staged_decodes_ >= 0) return Blocks(0);
+  if (decodes >= members_.decoding()) return Blocks(members_.growth());
+  Blocks growth;
+  visit_decodes(decodes, [&](std::int32_t m) { growth += Blocks(members_.grows_next(members_[m]) ? 1 : 0); });
+  return growth;
+}
+
+RequestId Instance::last_decoding() const {
+  std::int32_t m = members_.last();
+  while (m >= 0 && members_[m].phase != Phase::decoding) m = members_[m].prev;
+  return m < 0 ? kNoRequest : members_[m].id;
+}
+
+bool Instance::grows_next(RequestId id) const {
+  const std::int32_t m = table_[id].member;
+  return m >= 0 && members_.grows_next(members_[m]);
+}
+
+BlockHash Instance::block_hash(const RequestSlot& slot, BlockHash parent, std::int64_t block) const {
+  constexpr std::uint64_t kPrivate = 0xD1B54A32D192ED03ULL;  // content that no other request shares
+  if (slot.details >= 0) {
+    const auto& ids = details_[static_cast<std::size_t>(slot.details)].prefix_ids;
+    if (block < static_cast<std::int64_t>(ids.size())) return chain_hash(parent, ids[static_cast<std::size_t>(block)]);
+  }
+  return chain_hash(chain_hash(parent, kPrivate), slot.serial);
+}
+
+View::CachedPrefix Instance::cached_prefix(RequestId id) const {
+  CachedPrefix prefix;
+  if (!cached_) return prefix;
+  const RequestSlot& slot = table_[id];
+  const std::int64_t known = slot.member >= 0 ? members_.known(members_[slot.member]) : slot.input;
+  visit_cached_prefix(slot, known, [&](BlockHash, std::int32_t block) {
+    prefix.tokens += kv_.block_tokens;
+    if (block < 0) {
+      prefix.host_blocks += Blocks(1);
+    } else if (cached_->idle(block)) {
+      prefix.idle_blocks += Blocks(1);
+    }
+  });
+  return prefix;
+}
+
+template <class Visit>
+void Instance::visit_cached_prefix(const RequestSlot& slot, std::int64_t known, Visit visit) const {
+  const std::int64_t most = quotient(known - 1, kv_.block_tokens.count());
+  BlockHash hash = 0;
+  for (std::int64_t b = 0; b < most; ++b) {
+    hash = block_hash(slot, hash, b);
+    const std::int32_t block = cached_->find(hash);
+    if (block < 0 && !(host_ && host_->holds(hash))) return;
+    visit(hash, block);
+  }
+}
+
+void Instance::refresh() {
+  batch_.running = members_.size();
+  batch_.decoding = members_.decoding();
+  batch_.decode_context = Tokens(members_.decode_context());
+  batch_.promised = promised_;
+  batch_.decode_growth = Blocks(staged_decodes_ >= 0 ? 0 : members_.growth());
+  if (cached_) tiers_[at(Tier::gpu)].free = cached_->free();
+}
+
+// --- Decision
+// ---------------------------------------------------------------------------------------------------------
+
+std::int32_t Instance::member_in(RequestId id, Phase phase) const {
+  const std::int32_t m = table_[id].member;
+  SPILLWAY_CHECK(m >= 0 && members_[m].phase == phase, name_of(id) + " is in another phase than the decision assumes");
+  return m;
+}
+
+void Instance::take_blocks(std::int32_t m, std::int64_t count) {
+  TierState& gpu = tiers_[at(Tier::gpu)];
+  SPILLWAY_CHECK(Blocks(count) <= gpu.free, name_of(members_[m].id) + " needs " + std::to_string(count) +
+                                                " blocks, the GPU has " + std::to_string(gpu.free.count()) + " free");
+  members_[m].held += count;
+  if (cached_) {
+    for (std::int64_t i = 0; i < count; ++i) members_[m].blocks.push_back(cached_->allocate());
+    gpu.free = cached_->free();
+  } else {
+    gpu.free -= Blocks(count);
+  }
+}
+
+void Instance::release_blocks(std::int32_t m) {
+  Member& member = members_[m];
+  TierState& gpu = tiers_[at(Tier::gpu)];
+  if (cached_) {
+    // In reverse, so that the end of a sequence is reused before its beginning.
+    for (; !member.blocks.empty(); member.blocks.pop_back()) cached_->release(member.blocks.back());
+    member.named = 0;
+    member.chain = 0;
+    gpu.free = cached_->free();
+  } else {
+    gpu.free += Blocks(member.held);
+  }
+  member.held = 0;
+  SPILLWAY_CHECK(gpu.free <= gpu.total, "more GPU blocks freed than there are");
+}
+
+void Instance::grow_to(std::int32_t m, std::int64_t tokens) {
+  const std::int64_t missing = blocks_for(Tokens(tokens), kv_.block_tokens).count() - members_[m].held;
+  if (missing > 0) take_blocks(m, missing);
+}
+
+void Instance::name_blocks(std::int32_t m, std::int64_t computed) {
+  Member& member = members_[m];
+  const auto full = static_cast<std::size_t>(quotient(computed, kv_.block_tokens.count()));
+  const RequestSlot& slot = table_[member.id];
+  for (; member.named < full; ++member.named) {
+    member.chain = block_hash(slot, member.chain, static_cast<std::int64_t>(member.named));
+    cached_->name(member.blocks[member.named], member.chain);
+    if (host_) named_.push_back(member.chain);
+  }
+}
+
+void Instance::take_cached_prefix(std::int32_t m) {
+  Member& member = members_[m];
+  std::vector<std::pair<std::size_t, BlockHash>> loads;
+  visit_cached_prefix(table_[member.id], member.known, [&](BlockHash hash, std::int32_t block) {
+    if (block >= 0) {
+      cached_->share(block);
+    } else {
+      loads.emplace_back(member.blocks.size(), hash);
+    }
+    member.blocks.push_back(block);
+    member.chain = hash;
+  });
+  // Only now that every block found on the GPU is in use: a new block may take the place of an unused one.
+  for (const auto& [at, hash] : loads) {
+    member.blocks[at] = cached_->allocate();
+    cached_->name(member.blocks[at], hash);
+    host_->touch(hash);
+  }
+  const Blocks loaded(static_cast<std::int64_t>(loads.size()));
+  loads_ += loaded;
+  totals_.prefix_hit_host += kv_.block_tokens * loaded.count();
+  member.named = member.blocks.size();
+  member.held = static_cast<std::int64_t>(member.blocks.size());
+  member.computed = member.held * kv_.block_tokens.count();
+  member.cached += Tokens(member.computed);
+  totals_.prefix_asked += Tokens(member.known);
+  totals_.prefix_hit += Tokens(member.computed);
+  tiers_[at(Tier::gpu)].free = cached_->free();
+}
+
+void Instance::take_delivered(std::int32_t m) {
+  const RequestSlot& slot = table_[members_[m].id];
+  members_[m].delivered = true;
+  members_[m].computed = delivered(slot);
+  grow_to(m, delivered(slot));
+  if (cached_) name_blocks(m, delivered(slot));
+}
+
+void Instance::join(RequestId id) {
+  RequestSlot& slot = table_[id];
+  const bool first_time = slot.member < 0;
+  fairness_.joined(slot.client_number, Tokens(first_time ? slot.input : 0));
+  if (first_time) {
+    slot.member = members_.create(id);
+    Member& fresh = members_[slot.member];
+    fresh.client_number = slot.client_number;
+    const RequestView view = request(id);
+    fresh.input = fresh.known = view.input.count();
+    fresh.output = policy_.padding ? policy_.padding->output.count() : slot.output;
+    fresh.promised = blocks_for(view.input + view.max_new_tokens, kv_.block_tokens).count();
+    fresh.first_scheduled = now_;
+  }
+  const std::int32_t m = member_in(id, Phase::waiting);
+  members_[m].phase = Phase::prefilling;
+  members_.append(m);
+  promised_ += Blocks(members_[m].promised);
+  if (cached_) take_cached_prefix(m);
+  if (first_time && policy_.phases == Phases::decode) take_delivered(m);
+  refresh();
+}
+
+void Instance::resume(RequestId id) {
+  const std::int32_t m = member_in(id, Phase::swapped);
+  Member& member = members_[m];
+  const std::int64_t blocks = member.held;
+  tiers_[at(Tier::host)].free += Blocks(blocks);
+  member.held = 0;
+  member.phase = Phase::prefilling;
+  take_blocks(m, blocks);
+  if (cached_) name_blocks(m, member.computed);
+  moves_[0] += Blocks(blocks);
+  members_.append(m);
+  promised_ += Blocks(member.promised);
+  fairness_.joined(member.client_number, Tokens(0));
+  if (member.known > member.input && member.known - member.computed == 1) {
+    SPILLWAY_CHECK(staged_decodes_ < 0, name_of(id) + " resumes after the decodes were staged");
+    members_.start_decoding(m);
+    fairness_.started_decoding(member.client_number);
+    members_.mark_late(m, member.last_token);
+  }
+  refresh();
+}
+
+void Instance::chunk(RequestId id, Tokens tokens) {
+  const std::int32_t m = member_in(id, Phase::prefilling);
+  Member& member = members_[m];
+  SPILLWAY_CHECK(member.staged == 0 && tokens.count() >= 1 && tokens.count() <= member.known - member.computed,
+                 name_of(id) + " cannot compute " + std::to_string(tokens.count()) + " more of its known tokens");
+  const std::int64_t computed = member.computed + tokens.count();
+  grow_to(m, computed);
+  members_[m].staged = tokens.count();
+  if (cached_) name_blocks(m, computed);
+  chunk_members_.push_back(m);
+  refresh();
+}
+
+void Instance::reserve(RequestId id, Tokens upto) {
+  grow_to(member_in(id, Phase::prefilling), upto.count());
+  refresh();
+}
+
+void Instance::leave(RequestId id, Leave why) {
+  const std::int32_t m = table_[id].member;
+  SPILLWAY_CHECK(m >= 0 && (members_[m].phase == Phase::decoding || members_[m].phase == Phase::prefilling),
+                 name_of(id) + " leaves a batch that it is not in");
+  SPILLWAY_CHECK(!policy_.padding, name_of(id) + " is padded and preempted");
+  if (members_[m].phase == Phase::decoding) {
+    SPILLWAY_CHECK(staged_decodes_ < 0, name_of(id) + " leaves after the decodes were staged");
+    members_.stop_decoding(m, Phase::prefilling);
+    fairness_.stopped_decoding(members_[m].client_number);
+  }
+  Member& member = members_[m];
+  SPILLWAY_CHECK(member.staged == 0, name_of(id) + " leaves after a chunk of it was staged");
+  changed_ = true;
+  const std::int64_t held = member.held;
+  release_blocks(m);
+  members_.unlink(m);
+  promised_ -= Blocks(member.promised);
+  fairness_.left(member.client_number);
+  if (why == Leave::preempt_swap) {
+    TierState& host = tiers_[at(Tier::host)];
+    SPILLWAY_CHECK(Blocks(held) <= host.free, name_of(id) + " does not fit the host tier");
+    host.free -= Blocks(held);
+    member.held = held;
+    member.phase = Phase::swapped;
+    moves_[1] += Blocks(held);
+    ++member.preempted_swap;
+    ++totals_.preempted_swap;
+  } else {
+    member.computed = 0;
+    member.delivered = false;
+    member.phase = Phase::waiting;
+    ++member.preempted_recompute;
+    ++totals_.preempted_recompute;
+  }
+  refresh();
+}
+
+void Instance::reject(RequestId id) {
+  const std::int32_t m = table_[id].member;
+  SPILLWAY_CHECK(m < 0 || members_[m].phase == Phase::waiting, name_of(id) + " is rejected while it holds KV");
+  changed_ = true;
+  end_request(id, Outcome::rejected, now_);
+}
+
+void Instance::decodes(std::int64_t count) {
+  SPILLWAY_CHECK(staged_decodes_ < 0, "the decodes of one iteration are staged twice");
+  SPILLWAY_CHECK(count >= 0 && count <= members_.decoding(), "more decodes are staged than there are");
+  TierState& gpu = tiers_[at(Tier::gpu)];
+  const Blocks growth = decode_growth(count);
+  SPILLWAY_CHECK(growth <= gpu.free, "the next tokens need " + std::to_string(growth.count()) +
+                                         " blocks, the GPU has " + std::to_string(gpu.free.count()) + " free");
+  if (!cached_) {
+    gpu.free -= growth;
+  } else if (count == members_.decoding()) {
+    for (const std::int32_t m : members_.growing()) members_[m].blocks.push_back(cached_->allocate());
+    for (const std::int32_t m : members_.filling()) name_blocks(m, members_.computed(members_[m]) + 1);
+  } else {
+    visit_decodes(count, [&](std::int32_t m) {
+      if (members_.grows_next(members_[m])) members_[m].blocks.push_back(cached_->allocate());
+    });
+    visit_decodes(count, [&](std::int32_t m) { name_blocks(m, members_.computed(members_[m]) + 1); });
+  }
+  staged_decodes_ = count;
+  refresh();
+}
+
+}  // namespace spillway

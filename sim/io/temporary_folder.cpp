@@ -1,0 +1,29 @@
+#include "sim/io/temporary_folder.hpp"
+
+#include <fmt/format.h>
+#include <stdlib.h>  // NOLINT(modernize-deprecated-headers): mkdtemp is POSIX
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "sim/core/error.hpp"
+
+namespace spillway {
+
+TemporaryFolder::TemporaryFolder() {
+  std::error_code error;
+  const std::filesystem::path place = std::filesystem::temp_directory_path(error);
+  path_ = (place / "spillway-XXXXXX").string();
+  if (error || ::mkdtemp(path_.data()) == nullptr) {
+    throw ConfigError(fmt::format("cannot make a temporary folder: {}", error ? error.message() : std::strerror(errno)),
+                      path_, "set TMPDIR to a folder that may be written to");
+  }
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;  // what is left is the system's to clear away
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace spillway

@@ -1,0 +1,140 @@
+// Statistics over replications: mean and 95% t-interval of each metric.
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
+#include <map>
+
+#include "sim/metrics/metrics.hpp"
+
+namespace spillway {
+namespace {
+
+OutcomeCounts operator+(const OutcomeCounts& a, const OutcomeCounts& b) {
+  return {a.submitted + b.submitted, a.finished + b.finished, a.rejected + b.rejected, a.timed_out + b.timed_out,
+          a.unfinished + b.unfinished};
+}
+
+void add_engine(EngineTotals& sum, const EngineTotals& run) {
+  sum.iterations += run.iterations;
+  sum.preempted_recompute += run.preempted_recompute;
+  sum.preempted_swap += run.preempted_swap;
+  sum.moved_h2d += run.moved_h2d;
+  sum.moved_d2h += run.moved_d2h;
+  sum.prefix_hit += run.prefix_hit;
+  sum.prefix_hit_host += run.prefix_hit_host;
+  sum.prefix_asked += run.prefix_asked;
+  sum.batch_time += run.batch_time;
+  sum.busy_time += run.busy_time;
+  sum.waiting_time += run.waiting_time;
+  sum.kv_time += run.kv_time;
+  sum.host_kv_time += run.host_kv_time;
+  sum.peak_batch = std::max(sum.peak_batch, run.peak_batch);
+  sum.peak_waiting = std::max(sum.peak_waiting, run.peak_waiting);
+  sum.peak_kv = std::max(sum.peak_kv, run.peak_kv);
+  sum.peak_kv_fraction = std::max(sum.peak_kv_fraction, run.peak_kv_fraction);
+  sum.peak_host_kv = std::max(sum.peak_host_kv, run.peak_host_kv);
+  for (std::size_t i = 0; i < sum.resource_time.size(); ++i) sum.resource_time[i] += run.resource_time[i];
+}
+
+double mean_of(std::span<const double> values) {
+  double sum = 0.0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+Metric combine_metric(const Metric& first, const std::vector<RunStatistics>& runs) {
+  Metric combined = first;
+  std::vector<double> values;
+  for (const RunStatistics& run : runs) {
+    const Metric* metric = run.find(first.name);
+    combined.replications.push_back(metric != nullptr ? metric->value : std::nullopt);
+    if (!combined.replications.back()) continue;
+    values.push_back(*metric->value);
+    combined.relative_error = std::max(combined.relative_error, metric->relative_error);
+  }
+  combined.n = static_cast<std::int64_t>(values.size());
+  combined.value = values.empty() ? std::nullopt : std::optional(mean_of(values));
+  combined.half_width = half_width_95(values);
+  return combined;
+}
+
+/// Sums of one client's figures over the replications in which it appears; latencies with their number of values.
+struct ClientSums {
+  ClientStatistics sums{.replications = 0};
+  std::array<std::int64_t, 3> values{};
+};
+using Ttft = std::optional<double> ClientStatistics::*;
+constexpr std::array<Ttft, 3> kClientLatencies{&ClientStatistics::mean_ttft_ms, &ClientStatistics::p50_ttft_ms,
+                                               &ClientStatistics::p99_ttft_ms};
+
+void add_client(ClientSums& into, const ClientStatistics& client) {
+  into.sums.client = client.client;
+  into.sums.replications += client.replications;
+  into.sums.submitted += client.submitted;
+  into.sums.finished += client.finished;
+  into.sums.output_tokens += client.output_tokens;
+  into.sums.service_tokens += client.service_tokens;
+  for (std::size_t i = 0; i < kClientLatencies.size(); ++i) {
+    const auto value = client.*kClientLatencies[i];
+    if (!value) continue;
+    auto& sum = into.sums.*kClientLatencies[i];
+    sum = sum.value_or(0.0) + *value;
+    ++into.values[i];
+  }
+}
+
+ClientStatistics mean_of(const ClientSums& client) {
+  ClientStatistics mean = client.sums;
+  const double n = static_cast<double>(mean.replications);
+  for (double* figure : {&mean.submitted, &mean.finished, &mean.output_tokens, &mean.service_tokens}) *figure /= n;
+  for (std::size_t i = 0; i < kClientLatencies.size(); ++i) {
+    auto& figure = mean.*kClientLatencies[i];
+    if (figure) *figure /= static_cast<double>(client.values[i]);
+  }
+  return mean;
+}
+
+std::vector<ClientStatistics> combine_clients(const std::vector<RunStatistics>& runs) {
+  std::map<std::uint32_t, ClientSums> sums;
+  for (const RunStatistics& run : runs) {
+    for (const ClientStatistics& client : run.clients) {
+      add_client(sums[client.client], client);
+    }
+  }
+  std::vector<ClientStatistics> clients;
+  clients.reserve(sums.size());
+  for (const auto& entry : sums) clients.push_back(mean_of(entry.second));
+  return clients;
+}
+
+}  // namespace
+
+std::optional<double> half_width_95(std::span<const double> values) {
+  if (values.size() < 2) return std::nullopt;
+  const double n = static_cast<double>(values.size());
+  const double mean = mean_of(values);
+  double squares = 0.0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  // The quantile goes through libm, whose last bits differ between machines; a millionth is far beyond what it needs.
+  const double t = boost::math::quantile(boost::math::students_t(n - 1.0), 0.975);
+  return std::floor(t * 1e6 + 0.5) / 1e6 * std::sqrt(squares / (n - 1.0) / n);
+}
+
+RunStatistics combine_replications(const std::vector<RunStatistics>& runs) {
+  SPILLWAY_CHECK(!runs.empty(), "no replication to combine");
+  if (runs.size() == 1) return runs.front();
+  RunStatistics combined;
+  combined.gpu_blocks = runs.front().gpu_blocks;
+  combined.host_blocks = runs.front().host_blocks;
+  for (const RunStatistics& run : runs) {
+    combined.complete = combined.complete && run.complete;
+    combined.all = combined.all + run.all;
+    combined.measured = combined.measured + run.measured;
+    combined.span += run.span;
+    add_engine(combined.engine, run.engine);
+  }
+  for (const Metric& metric : runs.front().metrics) combined.metrics.push_back(combine_metric(metric, runs));
+  combined.clients = combine_clients(runs);
+  return combined;
+}
+
+}  // namespace spillway

@@ -1,0 +1,448 @@
+#include "sim/study/assemble.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "hwmodels/kv_capacity.hpp"
+#include "hwmodels/models/engine_side.hpp"
+#include "hwmodels/models/execution_models.hpp"
+#include "hwmodels/models/logged_models.hpp"
+#include "sim/core/text.hpp"
+
+namespace spillway {
+namespace {
+
+/// Runs every step although earlier ones failed, so that the user sees all problems at once.
+class Problems {
+ public:
+  explicit Problems(const ResolvedConfig& config) : config_(config) {}
+
+  /// Returns true when the step came to its end.
+  bool attempt(const std::function<void()>& step) {
+    try {
+      step();
+      return true;
+    } catch (const UserError& error) {
+      for (Problem problem : error.problems()) {
+        problem.where = config_.place(problem.where);
+        (error.code() == ExitCode::data ? data_ : config_problems_).push_back(std::move(problem));
+      }
+      return false;
+    }
+  }
+  void add(const std::string& what, const std::string& key, const std::string& fix) {
+    config_problems_.push_back({what, config_.place(key), fix});
+  }
+  void throw_if_any() {
+    if (!config_problems_.empty()) {
+      config_problems_.insert(config_problems_.end(), data_.begin(), data_.end());
+      throw ConfigError(std::move(config_problems_));
+    }
+    if (!data_.empty()) throw DataError(std::move(data_));
+  }
+
+ private:
+  const ResolvedConfig& config_;
+  std::vector<Problem> config_problems_;
+  std::vector<Problem> data_;
+};
+
+InputFile input_of(const std::string& role, const hwmodels::DataFile& file) {
+  return {role, file.path, file.sha256, file.stands_for, file.error};
+}
+
+std::string gigabytes(Bytes bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes.count()) * 1e-9); }
+
+class Assembler {
+ public:
+  Assembler(ResolvedConfig config, const WorkloadOpener& open) : problems_(assembly_.config), open_(open) {
+    assembly_.config = std::move(config);
+  }
+
+  Assembly build() {
+    const bool hardware = load_hardware();
+    read_slos();
+    const bool model = hardware && problems_.attempt([&] {
+      assembly_.make_model = [gpu = gpu_among_others(), llm = llm_, engine = engine_, name = text("latency_model"),
+                              tensor_parallel = tensor_parallel(),
+                              kv_dtype = kv_dtype_bytes()](const OpScales& scales) {
+        return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype, scales});
+      };
+      // The first one checks that there can be any.
+      static_cast<void>(assembly_.make_model({}));
+    });
+    if (hardware && size_memory(model)) limit_length();
+    problems_.attempt([&] { assembly_.workload = open_ ? open_(assembly_) : open_workload(assembly_, 0); });
+    problems_.throw_if_any();
+    describe();
+    return std::move(assembly_);
+  }
+
+ private:
+  [[nodiscard]] const Settings& settings() const { return assembly_.config.settings; }
+  [[nodiscard]] const std::string& text(const std::string& key) const { return settings().get<std::string>(key); }
+  [[nodiscard]] std::int64_t integer(const std::string& key) const { return settings().get<std::int64_t>(key); }
+  [[nodiscard]] std::int64_t tensor_parallel() const { return integer("tensor_parallel"); }
+  [[nodiscard]] std::int64_t kv_dtype_bytes() const { return hwmodels::kv_dtype_bytes(text("memory.kv_dtype"), llm_); }
+  void warn(std::string warning) { assembly_.warnings.push_back(std::move(warning)); }
+
+  bool load_hardware() {
+    const bool hardware = problems_.attempt([&] { hardware_ = hwmodels::load_hardware(text("hardware")); });
+    const bool llm = problems_.attempt([&] { llm_ = hwmodels::load_llm(text("model")); });
+    const bool engine = problems_.attempt([&] { engine_ = hwmodels::load_engine(text("engine")); });
+    if (engine && !settings().get<bool>("engine.overheads")) {
+      engine_.launch_floor_seconds = engine_.host_fixed_seconds = engine_.host_per_sequence_seconds = 0.0;
+    }
+    const bool enough = !hardware || enough_gpus();
+    if (llm) {
+      if (const auto problem = llm_.tensor_parallel_problem(tensor_parallel())) {
+        problems_.add(problem->what, "tensor_parallel", problem->fix);
+        return false;
+      }
+    }
+    return hardware && enough && llm && engine;
+  }
+
+  /// Its copies as they are while every rank copies.
+  [[nodiscard]] hwmodels::GpuProfile gpu_among_others() const {
+    if (!hardware_.server) return hardware_.gpu;
+    return hwmodels::with_server_limits(hardware_.gpu, *hardware_.server, tensor_parallel());
+  }
+
+  bool enough_gpus() {
+    if (!hardware_.server || tensor_parallel() <= hardware_.server->gpus) return true;
+    const std::int64_t gpus = hardware_.server->gpus;
+    problems_.add(fmt::format("tensor_parallel={} is more than the {} GPU{} of {}", tensor_parallel(), gpus,
+                              gpus == 1 ? "" : "s", hardware_.file().name),
+                  "tensor_parallel",
+                  fmt::format("use at most {}, or hardware={}, which stands for as many as it takes", gpus,
+                              hardware_.gpu.file.name));
+    return false;
+  }
+
+  /// Swap space and prefix cache of all GPUs against what the host has at all; the rest of it is not modelled.
+  void check_host_memory() {
+    if (!hardware_.host) return;
+    const Bytes wanted =
+        (settings().get<Bytes>("memory.host_kv") + settings().get<Bytes>("memory.host_cache")) * tensor_parallel();
+    if (wanted <= hardware_.host->dram) return;
+    warn(fmt::format("memory.host_kv and memory.host_cache come to {} for {} GPU{}, more than the {} of DRAM of {}",
+                     gigabytes(wanted), tensor_parallel(), tensor_parallel() == 1 ? "" : "s",
+                     gigabytes(hardware_.host->dram), hardware_.host->file.name));
+  }
+
+  void read_slos() {
+    for (const ResolvedKey& key : assembly_.config.keys) {
+      const std::string& name = key.parameter.name;
+      const double* limit = std::get_if<double>(&key.value);
+      if (!name.starts_with("slo.") || limit == nullptr) continue;
+      const std::string metric = name.substr(4);
+      assembly_.request_slos.push_back({Condition::Op::less, metric, *limit, fmt::format("{}<{}", metric, *limit)});
+    }
+    if (!settings().has("slo.run")) return;
+    std::vector<Problem> problems;
+    assembly_.run_slos = parse_conditions(text("slo.run"), "slo.run", false, problems);
+    for (const Problem& problem : problems) problems_.add(problem.what, problem.where, problem.fix);
+  }
+
+  /// Fills the KV layout. Returns false when there is none.
+  bool size_memory(bool model) {
+    const hwmodels::KvSettings wanted{
+        tensor_parallel(),
+        settings().get<double>("engine.gpu_memory_utilization"),
+        Tokens(integer("engine.max_num_batched_tokens")),
+        integer("engine.max_num_seqs"),
+        Tokens(integer("memory.block_tokens")),
+        kv_dtype_bytes(),
+        hardware_.server ? hardware_.server->gpus : hwmodels::KvSettings{}.most_tensor_parallel};
+    KvLayout& kv = assembly_.setup.kv;
+    const bool given = settings().has("memory.gpu_kv");
+    const bool streams = static_cast<bool>(policy().layout);
+    const bool sized = problems_.attempt([&] {
+      capacity_ = given || streams ? hwmodels::kv_capacity(hardware_.gpu, llm_, engine_, wanted)
+                                   : hwmodels::fitting_kv_capacity(hardware_.gpu, llm_, engine_, wanted);
+    });
+    if (!sized) return false;
+    kv.block_tokens = wanted.block_tokens;
+    kv.block_bytes = capacity_.block_bytes;
+    kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
+    kv.host_cache_blocks = host_cache_blocks();
+    kv.copies_per_block = llm_.layers * 2;  // vLLM copies the K and the V of each layer apart
+    assembly_.setup.kv_computed = !given;
+    assembly_.setup.weights = capacity_.weights;
+    assembly_.setup.kv_terms = hwmodels::kv_terms(capacity_);
+    if (streams) return model && lay_out(given);
+    if (given) return take_given_memory();
+    kv.gpu_blocks = capacity_.blocks;
+    warn(hwmodels::kv_estimate_warning(capacity_, engine_));
+    return true;
+  }
+
+  [[nodiscard]] const PolicyInfo& policy() const { return *assembly_.config.policy; }
+
+  /// A policy that streams layers says itself what it makes of the memory.
+  bool lay_out(bool given) {
+    if (capacity_.memory == Bytes(0) &&
+        !problems_.attempt([&] { hardware_.gpu.need({"memory"}, "a policy that streams layers"); })) {
+      return false;
+    }
+    Deployment& deployment = assembly_.setup.deployment;
+    deployment.layers = static_cast<std::int32_t>(llm_.layers);
+    deployment.memory = capacity_.available + capacity_.weights;
+    deployment.weights = capacity_.weights;
+    for (const hwmodels::Matrix& matrix : llm_.layer_matrices(tensor_parallel())) {
+      deployment.layer_weights += llm_.linear_bytes(matrix);
+    }
+    deployment.block_bytes = capacity_.block_bytes;
+    deployment.block_tokens = Tokens(integer("memory.block_tokens"));
+    deployment.gpu_kv = given ? settings().get<Bytes>("memory.gpu_kv") : capacity_.available;
+    deployment.gpu_kv_given = given;
+    deployment.hidden = llm_.hidden;
+    deployment.ffn = llm_.ffn;
+    deployment.query_width = llm_.heads / tensor_parallel() * llm_.head_dim;
+    deployment.kv_width = llm_.kv_heads_per_gpu(tensor_parallel()) * llm_.head_dim;
+    deployment.heads = llm_.heads / tensor_parallel();
+    deployment.peak_flops = hardware_.gpu.peak_flops;
+    deployment.gpus = hardware_.server ? hardware_.server->gpus : 1;
+    deployment.positions = Tokens(llm_.max_positions);
+    if (hardware_.host) {
+      deployment.host_memory = Bytes(hardware_.host->dram / Bytes(1) / hardware_.server->gpus);
+      deployment.cpu_attention_bandwidth = static_cast<double>(hardware_.host->dram_bandwidth.value()) *
+                                           hardware_.host->cpu_attention_efficiency /
+                                           static_cast<double>(tensor_parallel());
+    }
+    KvLayout& kv = assembly_.setup.kv;
+    kv.host_blocks = kv.host_cache_blocks = Blocks(0);
+    const std::unique_ptr<ExecutionModel> planning = assembly_.make_model({});
+    Deployment plan = deployment;
+    plan.model = planning.get();
+    Layout layout;
+    if (!problems_.attempt([&] { layout = policy().layout(plan, settings()); })) return false;
+    kv.gpu_blocks = layout.blocks;
+    kv.most_gpu_blocks = layout.most;
+    assembly_.setup.host_layer_bytes = layout.host;
+    assembly_.setup.layer_terms = layout.terms;
+    deployment.chosen = layout.chosen;
+    if (!given && capacity_.blocks > Blocks(0)) warn(hwmodels::kv_estimate_warning(capacity_, engine_));
+    return true;
+  }
+
+  [[nodiscard]] Blocks host_cache_blocks() {
+    const Bytes given = settings().get<Bytes>("memory.host_cache");
+    const Bytes block = assembly_.setup.kv.block_bytes;
+    if (given > Bytes(0) && given < block) {
+      problems_.add(
+          fmt::format("memory.host_cache={} is less than one KV block of {} bytes", format_bytes(given), block.count()),
+          "memory.host_cache", "raise it, or set it to 0B for no host tier");
+    }
+    // 50 bytes are kept of each block, used or not.
+    constexpr std::int64_t kMost = 16'000'000;
+    if (given / block > kMost) {
+      problems_.add(
+          fmt::format("memory.host_cache={} holds {} KV blocks of {} bytes, more than the {} that a run keeps "
+                      "track of",
+                      format_bytes(given), given / block, block.count(), kMost),
+          "memory.host_cache", "lower it, or raise memory.block_tokens");
+      return Blocks(0);
+    }
+    return Blocks(given / block);
+  }
+
+  bool take_given_memory() {
+    KvLayout& kv = assembly_.setup.kv;
+    const Bytes given = settings().get<Bytes>("memory.gpu_kv");
+    kv.gpu_blocks = Blocks(given / kv.block_bytes);
+    if (kv.gpu_blocks.count() == 0) {
+      problems_.add(fmt::format("memory.gpu_kv={} is less than one KV block of {} bytes", format_bytes(given),
+                                kv.block_bytes.count()),
+                    "memory.gpu_kv", "raise it, or lower memory.block_tokens");
+      return false;
+    }
+    if (capacity_.memory == Bytes(0)) {
+      assembly_.setup.kv_terms = "memory.gpu_kv=" + format_bytes(given);
+      return true;
+    }
+    const Bytes total = capacity_.weights + given;
+    if (total > capacity_.memory) {
+      problems_.add(
+          fmt::format("{} with memory.gpu_kv={} does not fit {}: weights {} + KV {} are {} more than its {}",
+                      llm_.file.name, format_bytes(given), hardware_.gpu.file.name, gigabytes(capacity_.weights),
+                      gigabytes(given), gigabytes(total - capacity_.memory), gigabytes(capacity_.memory)),
+          "memory.gpu_kv", "lower memory.gpu_kv, raise tensor_parallel, or choose hardware with more memory");
+      return false;
+    }
+    assembly_.setup.kv_terms += "; memory.gpu_kv=" + format_bytes(given);
+    if (given * 100 > capacity_.available * 105) {  // the estimate came out 3% low where it could be checked
+      warn(
+          fmt::format("memory.gpu_kv={} is more than the {} that the engine would leave for KV at "
+                      "engine.gpu_memory_utilization={}",
+                      format_bytes(given), gigabytes(std::max(capacity_.available, Bytes(0))),
+                      settings().get<double>("engine.gpu_memory_utilization")));
+    }
+    return true;
+  }
+
+  /// The longest request: the model's or the user's limit, and never more than the KV cache holds.
+  void limit_length() {
+    const Tokens capacity = assembly_.setup.kv_capacity();
+    Tokens& limit = assembly_.setup.max_model_len;
+    const Tokens model(llm_.max_positions);
+    assembly_.setup.model_positions = model;
+    if (!settings().has("engine.max_model_len")) {
+      limit = std::min(model, capacity);
+      if (capacity >= model) return;
+      warn(fmt::format("engine.max_model_len is lowered from the model's {} to {} tokens, all that the KV cache holds",
+                       model.count(), capacity.count()));
+      return;
+    }
+    limit = Tokens(integer("engine.max_model_len"));
+    if (limit > model) {
+      const std::string most = llm_.sliding_window > 0 ? fmt::format("sliding window of {} tokens", model.count())
+                                                       : fmt::format("{} positions", model.count());
+      problems_.add(
+          fmt::format("engine.max_model_len={} is more than the {} of {}", limit.count(), most, llm_.file.name),
+          "engine.max_model_len", fmt::format("use at most {}", model.count()));
+    } else if (limit > capacity) {
+      problems_.add(fmt::format("a request of engine.max_model_len={} tokens cannot fit: the KV cache holds {} tokens "
+                                "({} blocks of {})",
+                                limit.count(), capacity.count(), assembly_.setup.kv.gpu_blocks.count(),
+                                assembly_.setup.kv.block_tokens.count()),
+                    "engine.max_model_len",
+                    fmt::format("use at most {}, or give the KV cache more memory (memory.gpu_kv, "
+                                "engine.gpu_memory_utilization, tensor_parallel)",
+                                capacity.count()));
+    }
+  }
+
+  void describe() {
+    const traces::Workload& workload = assembly_.workload;
+    Setup& setup = assembly_.setup;
+    setup.model = llm_.file.name;
+    setup.hardware = hardware_.file().name;
+    setup.gpu = hardware_.gpu.file.name;
+    setup.engine = engine_.file.name;
+    setup.policy = assembly_.config.policy->name;
+    setup.workload = fmt::format("{}, {}", workload.name, workload.arrival);
+    if (!workload.arrival_details.empty()) setup.workload += fmt::format(" ({})", workload.arrival_details);
+    if (workload.rate) setup.workload += fmt::format(" at {:.6g} requests/s", *workload.rate);
+    if (workload.conversations) {
+      setup.workload += fmt::format(", conversations of {:.3g} turns, think time {}", workload.mean_turns,
+                                    workload.think_time.empty() ? "of the trace" : workload.think_time);
+    }
+    setup.skipped_rows = workload.skipped_rows;
+    setup.tensor_parallel = tensor_parallel();
+    setup.requests = workload.requests;
+    InputFile gpu = input_of("gpu", hardware_.gpu.file);
+    setup.latency_model =
+        hwmodels::resolved_latency_model(hardware_.gpu, llm_, {text("latency_model"), tensor_parallel(), 2});
+    gpu.error = hwmodels::validity_text(hardware_.gpu, setup.latency_model);
+    assembly_.inputs = {std::move(gpu)};
+    if (hardware_.server) assembly_.inputs.push_back(input_of("server", hardware_.server->file));
+    if (hardware_.host) assembly_.inputs.push_back(input_of("host", hardware_.host->file));
+    assembly_.inputs.push_back(input_of("engine", engine_.file));
+    assembly_.inputs.push_back(input_of("model", llm_.file));
+    assembly_.inputs.push_back({"workload", workload.name, workload.sha256, workload.source_text, ""});
+    for (const traces::WorkloadFile& file : workload.files) {
+      assembly_.inputs.push_back({"tokenizer", file.path, file.sha256, "how texts are cut into tokens", ""});
+    }
+    check_host_memory();
+    warn_of_engine();
+    warn_of_passed_tables();
+    decide_prefix_caching();
+    for (const std::string& warning : llm_.file.warnings) warn(warning);
+    assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
+    if (!settings().get<bool>("engine.overheads")) warn("engine.overheads=false: the engine's host time is left out");
+    if (integer("replications") > 1 && !workload.random) {
+      warn("the workload draws nothing at random: every replication is the same run");
+    }
+  }
+
+  /// A host side that was not measured decides as much as the GPU, so its known error is no footnote.
+  void warn_of_engine() {
+    const hwmodels::DataFile& file = engine_.file;
+    constexpr std::array<std::string_view, 3> kHostSide{"launch_floor_per_layer", "host_fixed", "host_per_sequence"};
+    assembly_.setup.engine_calibrated =
+        file.name == "none" || std::all_of(file.entries.begin(), file.entries.end(), [&](const auto& entry) {
+          const bool host = std::find(kHostSide.begin(), kHostSide.end(), entry.key) != kHostSide.end();
+          return !host || entry.source_kind == "measured";
+        });
+    if (assembly_.setup.engine_calibrated) return;
+    const bool says_so = file.error.starts_with("uncalibrated");
+    warn(fmt::format("engine {}: {}{}", file.name, says_so ? "" : "its host side is not calibrated: ", file.error));
+  }
+
+  /// Whoever gives a profile with an engine's layers means them to be used.
+  void warn_of_passed_tables() {
+    if (text("latency_model") != "auto" || !hardware_.gpu.fitted.layers) return;
+    const auto problem = hwmodels::table_model_problem(hardware_.gpu, llm_, tensor_parallel());
+    if (problem) warn(fmt::format("{}: latency_model={} stands in", problem->what, assembly_.setup.latency_model));
+  }
+
+  void decide_prefix_caching() {
+    const std::string& wanted = text("engine.prefix_caching");
+    const bool useful = assembly_.workload.prefix_ids && policy().shares_prefixes;
+    assembly_.setup.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
+    KvLayout& kv = assembly_.setup.kv;
+    if (kv.prefix_caching && kv.most() != kv.gpu_blocks) {
+      warn("prefix caching is off: the cache cannot lose blocks when the policy takes some of the GPU's KV away");
+      kv.prefix_caching = false;
+    }
+    if (!assembly_.setup.kv.prefix_caching && assembly_.setup.kv.host_cache_blocks > Blocks(0)) {
+      warn(
+          "memory.host_cache keeps nothing: prefix caching is off (engine.prefix_caching, and a workload that says "
+          "which prompts share a prefix)");
+      assembly_.setup.kv.host_cache_blocks = Blocks(0);
+    }
+    if (wanted == "true" && !assembly_.workload.prefix_ids) {
+      warn("engine.prefix_caching=true, but the workload does not say which prompts share a prefix: nothing is shared");
+    }
+  }
+
+  Assembly assembly_;
+  Problems problems_;
+  const WorkloadOpener& open_;
+  hwmodels::Hardware hardware_;
+  hwmodels::LlmModel llm_;
+  hwmodels::EngineProfile engine_;
+  hwmodels::KvCapacity capacity_;
+};
+
+}  // namespace
+
+traces::Workload open_workload(const Assembly& assembly, std::int64_t replication) {
+  const Tokens longest = assembly.setup.max_model_len;
+  return traces::open_workload(assembly.config.settings, replication,
+                               longest > Tokens(0) ? longest : Tokens(traces::kMaxTokens));
+}
+
+Assembly assemble(ResolvedConfig config, const WorkloadOpener& open) {
+  return Assembler(std::move(config), open).build();
+}
+
+SimulationConfig simulation_config(const Assembly& assembly, const ExecutionModel& model, RequestSource& source) {
+  const Settings& settings = assembly.config.settings;
+  SimulationConfig simulation;
+  simulation.model = &model;
+  simulation.policy = assembly.config.policy;
+  simulation.settings = &settings;
+  simulation.source = &source;
+  simulation.kv = assembly.setup.kv;
+  simulation.deployment = assembly.setup.deployment;
+  simulation.deployment.model = &model;
+  simulation.max_model_len = assembly.setup.max_model_len;
+  if (settings.has("engine.request_timeout")) {
+    simulation.request_timeout = settings.get<Duration>("engine.request_timeout");
+  }
+  if (settings.has("until")) simulation.until = SimTime{} + settings.get<Duration>("until");
+  if (settings.has("warmup")) simulation.metrics.warmup = settings.get<Span>("warmup");
+  simulation.metrics.expected_requests = assembly.workload.requests;
+  simulation.metrics.goodput = assembly.request_slos;
+  simulation.metrics.percentiles = percentiles_of(assembly.run_slos);
+  return simulation;
+}
+
+}  // namespace spillway

@@ -1,0 +1,49 @@
+#include "sim/study/edge_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spillway {
+
+namespace {
+
+/// Doublings from 1e-9 to 1e9 and back; a condition that holds so far holds everywhere.
+constexpr std::int64_t kMostSteps = 64;
+constexpr double kDigits = 1e6;
+
+}  // namespace
+
+EdgeSearch::EdgeSearch(const Settings& settings) : settings_(settings), next_(rounded(settings.start)) {}
+
+double EdgeSearch::rounded(double value) const {
+  double unit = std::pow(10.0, std::floor(std::log10(value))) * 10.0 / kDigits;
+  if (settings_.whole) unit = std::max(1.0, std::round(unit));
+  const double near = std::round(value / unit) * unit;
+  return settings_.whole ? std::max(1.0, near) : near;
+}
+
+void EdgeSearch::tell(bool holds) {
+  (holds ? holds_ : fails_) = next_;
+  next_ = holds_ && fails_ ? between() : further();
+}
+
+std::optional<double> EdgeSearch::further() {
+  const bool up = holds_.has_value() == (settings_.goal == Goal::largest);
+  const double from = holds_ ? *holds_ : *fails_;
+  if (++steps_ > kMostSteps) return std::nullopt;
+  double value = rounded(up ? from * settings_.factor : from / settings_.factor);
+  if (up && settings_.high > 0.0) value = std::min(value, settings_.high);
+  if (!up && settings_.low > 0.0) value = std::max(value, settings_.low);
+  return value == from ? std::nullopt : std::optional(value);
+}
+
+std::optional<double> EdgeSearch::between() const {
+  const double low = std::min(*holds_, *fails_);
+  const double high = std::max(*holds_, *fails_);
+  const double gap = high - low;
+  if (gap <= settings_.tolerance * high || (settings_.whole && gap <= 1.0)) return std::nullopt;
+  const double middle = rounded(low + gap / 2.0);
+  return middle > low && middle < high ? std::optional(middle) : std::nullopt;
+}
+
+}  // namespace spillway

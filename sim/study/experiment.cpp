@@ -1,0 +1,84 @@
+// What the claims of an experiment depend on.
+#include "sim/study/experiment.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/study/claim_script.hpp"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Every name that the expressions of a list of settings hold, those of `replaced` left out.
+std::set<std::string> names_of(const std::vector<RunSetting>& settings, const std::vector<RunSetting>& replaced) {
+  std::set<std::string> names;
+  for (const RunSetting& setting : settings) {
+    const auto same = [&](const RunSetting& other) { return other.key == setting.key; };
+    if (std::any_of(replaced.begin(), replaced.end(), same)) continue;
+    for (const Json& value : setting.values) {
+      if (const auto expression = expression_of(value)) names.merge(names_in(*expression));
+    }
+  }
+  return names;
+}
+
+/// What a run set depends on in a quick run, or in a full one.
+std::set<std::string> names_of(const RunSet& run, bool quick) {
+  std::set<std::string> names = names_of(run.settings, quick ? run.quick_settings : std::vector<RunSetting>());
+  if (quick) names.merge(names_of(run.quick_settings, {}));
+  return names;
+}
+
+std::set<std::string> names_of(const Claim& claim) {
+  std::set<std::string> names;
+  for (const auto& [name, expression] : claim.values) names.merge(names_in(expression));
+  for (const std::string& rule : claim.rules) names.merge(names_in(rule));
+  return names;
+}
+
+/// All names that a claim depends on, through its run sets.
+std::set<std::string> names_behind(const Experiment& experiment, const Claim& claim, bool quick) {
+  std::set<std::string> names = names_of(claim);
+  std::for_each(experiment.runs.rbegin(), experiment.runs.rend(), [&](const RunSet& run) {
+    if (names.contains(run.name)) names.merge(names_of(run, quick));
+  });
+  return names;
+}
+
+}  // namespace
+
+const std::vector<std::string>& claim_kinds() {
+  static const std::vector<std::string> kKinds{"ratio", "absolute", "shape", "ordering", "exact", "constant", "report"};
+  return kKinds;
+}
+
+std::string Experiment::place(const std::string& pointer) const { return fmt::format("{} ({})", file, pointer); }
+
+std::vector<const RunSet*> Experiment::runs_of(const Claim& claim, bool quick) const {
+  const std::set<std::string> names = names_behind(*this, claim, quick);
+  std::vector<const RunSet*> needed;
+  for (const RunSet& run : runs) {
+    if (names.contains(run.name)) needed.push_back(&run);
+  }
+  return needed;
+}
+
+std::vector<const OpenItem*> Experiment::open_of(const Claim& claim, bool quick) const {
+  const std::set<std::string> names = names_behind(*this, claim, quick);
+  std::vector<const OpenItem*> items;
+  for (const OpenItem& item : open) {
+    if (names.contains(item.name)) items.push_back(&item);
+  }
+  return items;
+}
+
+std::optional<std::string> expression_of(const Json& value) {
+  if (!value.is_string()) return std::nullopt;
+  const auto& text = value.get_ref<const std::string&>();
+  return text.starts_with('=') ? std::optional(text.substr(1)) : std::nullopt;
+}
+
+}  // namespace spillway

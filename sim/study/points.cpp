@@ -1,0 +1,380 @@
+#include "sim/study/points.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "sim/core/text.hpp"
+#include "sim/io/lines.hpp"
+#include "sim/io/output.hpp"
+#include "sim/report/report.hpp"
+#include "sim/study/assemble.hpp"
+#include "sim/study/parameter_table.hpp"
+#include "sim/study/replicated_run.hpp"
+#include "sim/study/trust.hpp"
+#include "sim/study/what_if.hpp"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A result.json with what an identity is made of.
+Json parse_result(std::string_view text, const std::string& where) {
+  Json json = Json::parse(text, nullptr, false);
+  const bool result = json.is_object() && json.contains("complete") && json["complete"] == true &&
+                      json.contains("config") && json.contains("inputs") && json.contains("metrics") &&
+                      json.contains("bottleneck") && json.contains("conservation");
+  if (!result) throw DataError("no complete result of a run", where, "delete the file and run the point again");
+  return json;
+}
+
+/// `json` holds config, inputs, op_scales where they are not 1, tool_version and tool_build, as a result.json does.
+std::string id_of(const Json& json) {
+  Json identity;
+  for (const char* key : {"tool_version", "tool_build", "config", "op_scales"}) {
+    if (json.contains(key)) identity[key] = json[key];
+  }
+  for (const Json& input : json.at("inputs")) {
+    identity["inputs"].push_back({{"role", input.at("role")}, {"sha256", input.at("sha256")}});
+  }
+  return sha256_hex(identity.dump()).substr(0, 32);
+}
+
+std::optional<double> number(const Json& json) {
+  return json.is_number() ? std::optional(json.get<double>()) : std::nullopt;
+}
+
+Metric read_metric(const std::string& name, const Json& json) {
+  Metric metric{.name = name, .unit = json.at("unit"), .value = number(json.at("value")), .n = json.at("n")};
+  if (json.contains("half_width")) metric.half_width = number(json["half_width"]);
+  if (json.contains("relative_error")) metric.relative_error = json["relative_error"];
+  if (json.contains("replications")) {
+    for (const Json& value : json["replications"]) metric.replications.push_back(number(value));
+  }
+  return metric;
+}
+
+RangeUse read_range(const Json& json) {
+  RangeUse use;
+  use.op = json.at("op");
+  use.quantity = json.at("quantity");
+  use.low = json.at("measured").at(0);
+  use.high = json.at("measured").at(1);
+  use.reached = json.at("reached");
+  // Of the counts only their share is written.
+  constexpr std::int64_t kCalls = 1'000'000;
+  use.calls = kCalls;
+  use.outside = std::llround(json.at("fraction").get<double>() * static_cast<double>(kCalls));
+  return use;
+}
+
+Trust read_trust(const Json& json) {
+  Trust trust;
+  for (const Json& entry : json.at("validity")) {
+    trust.validity.push_back(
+        fmt::format("{}: {}", entry.at("role").get<std::string>(), entry.at("error").get<std::string>()));
+  }
+  std::vector<RangeUse> uses;
+  for (const Json& use : json.at("outside_measured_range")) uses.push_back(read_range(use));
+  if (!uses.empty()) trust.outside_range = range_text(std::move(uses));
+  return trust;
+}
+
+PointOutcome failure(ExitCode code, std::vector<Problem> problems) {
+  PointOutcome outcome;
+  outcome.code = code;
+  outcome.problems = std::move(problems);
+  return outcome;
+}
+
+PointOutcome interrupted() { return failure(ExitCode::interrupted, {{"interrupted", "", ""}}); }
+
+}  // namespace
+
+const Metric* PointOutcome::find(std::string_view name) const {
+  const auto it = std::find_if(metrics.begin(), metrics.end(), [&](const Metric& m) { return m.name == name; });
+  return it == metrics.end() ? nullptr : &*it;
+}
+
+std::optional<double> PointOutcome::value(std::string_view name) const {
+  const Metric* metric = find(name);
+  return metric != nullptr ? metric->value : std::nullopt;
+}
+
+std::string PointOutcome::error() const {
+  std::string text;
+  for (const Problem& problem : problems) text += (text.empty() ? "" : "; ") + problem.what;
+  return text;
+}
+
+PointOutcome outcome_from_json(std::string text, const std::string& where) {
+  const Json json = parse_result(text, where);
+  PointOutcome outcome;
+  try {
+    outcome.id = id_of(json);
+    for (const auto& [name, metric] : json["metrics"].items()) outcome.metrics.push_back(read_metric(name, metric));
+    outcome.warnings = json.at("warnings").get<std::vector<std::string>>();
+    outcome.resource = json["bottleneck"].at("resource");
+    outcome.bottleneck = json["bottleneck"].at("sentence");
+    outcome.trust = read_trust(json);
+    const Json& counts = json["conservation"].at("measured");
+    outcome.measured = {counts.at("submitted"), counts.at("finished"), counts.at("rejected"), counts.at("timed_out"),
+                        counts.at("unfinished")};
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("not a result of this version: {}", error.what()), where,
+                    "delete the file and run the point again");
+  }
+  outcome.json = std::move(text);
+  return outcome;
+}
+
+std::string point_id(const ResolvedConfig& config, const std::vector<InputFile>& inputs, const OpScales& scales) {
+  Result result;
+  result.tool_version = tool_version();
+  result.tool_build = tool_build();
+  result.config = config;
+  result.inputs = inputs;
+  result.scales = scales;
+  return id_of(Json::parse(to_setup_json(result)));
+}
+
+/// What is done of a batch of points, kept by all threads together.
+class PointRunner::Tally {
+ public:
+  Tally(const Options& options, const std::vector<double>& sizes, std::size_t workers)
+      : options_(options), size_(std::accumulate(sizes.begin(), sizes.end(), 0.0)), running_(workers) {
+    progress_.points = std::ssize(sizes);
+  }
+
+  void begin(std::size_t worker, double size) {
+    const std::lock_guard lock(mutex_);
+    running_[worker] = {.size = size};
+  }
+  /// `ended` of `requests` requests of the worker's point, over all its replications.
+  void advance(std::size_t worker, std::int64_t replication, const Progress& progress, std::int64_t requests) {
+    const std::lock_guard lock(mutex_);
+    Running& point = running_[worker];
+    const auto at = static_cast<std::size_t>(replication);
+    if (point.ended.size() <= at) {
+      point.ended.resize(at + 1);
+      point.seconds.resize(at + 1);
+    }
+    point.ended[at] = progress.ended;
+    point.seconds[at] = to_seconds(progress.now);
+    std::int64_t ended = 0;
+    for (const std::int64_t one : point.ended) ended += one;
+    point.fraction = requests > 0 ? std::min(1.0, static_cast<double>(ended) / static_cast<double>(requests)) : 0.0;
+    report();
+  }
+  /// Hands the outcome to `done`, one at a time.
+  void end(std::size_t worker, PointOutcome outcome, const std::function<void(PointOutcome)>& done) {
+    const std::lock_guard lock(mutex_);
+    ++progress_.done;
+    progress_.failed += outcome.failed() ? 1 : 0;
+    progress_.stored += outcome.stored ? 1 : 0;
+    // What the store held is no work: it must not make the rest look fast.
+    (outcome.stored ? size_ : done_size_) += outcome.stored ? -running_[worker].size : running_[worker].size;
+    if (!outcome.stored) done_seconds_ += simulated_seconds(outcome);
+    running_[worker] = {};
+    done(std::move(outcome));
+    report();
+  }
+
+ private:
+  struct Running {
+    double size = 0.0;
+    double fraction = 0.0;
+    std::vector<std::int64_t> ended{};  // by replication
+    std::vector<double> seconds{};
+  };
+
+  /// Of all replications.
+  static double simulated_seconds(const PointOutcome& outcome) {
+    const Metric* duration = outcome.find("duration_s");
+    if (duration == nullptr || !duration->value) return 0.0;
+    return *duration->value * static_cast<double>(std::max<std::size_t>(1, duration->replications.size()));
+  }
+
+  void report() {
+    if (!options_.on_progress) return;
+    double size = done_size_;
+    progress_.simulated_seconds = done_seconds_;
+    for (const Running& point : running_) {
+      size += point.size * point.fraction;
+      for (const double seconds : point.seconds) progress_.simulated_seconds += seconds;
+    }
+    progress_.fraction = size_ > 0.0 ? std::min(1.0, size / size_) : 1.0;
+    options_.on_progress(progress_);
+  }
+
+  const Options& options_;
+  double size_;  // of all points that are to be run
+  double done_size_ = 0.0;
+  double done_seconds_ = 0.0;
+  std::vector<Running> running_;  // by worker
+  PointsProgress progress_;
+  std::mutex mutex_;
+};
+
+PointRunner::PointRunner(Options options) : options_(std::move(options)), table_(parameter_table()) {}
+
+std::vector<InputFile> PointRunner::inputs_of(const ResolvedConfig& config) {
+  constexpr std::array<const char*, 7> kFileKeys{
+      "model", "hardware", "engine", "tensor_parallel", "workload.trace", "workload.tokenizer", "workload.format"};
+  std::vector<std::string> texts;
+  texts.reserve(kFileKeys.size());
+  for (const char* key : kFileKeys) texts.push_back(config.key(key).text);
+  {
+    const std::lock_guard lock(inputs_mutex_);
+    const auto known = inputs_.find(texts);
+    if (known != inputs_.end()) return known->second;
+  }
+  std::vector<InputFile> inputs = assemble(config).inputs;
+  const std::lock_guard lock(inputs_mutex_);
+  return inputs_.emplace(std::move(texts), std::move(inputs)).first->second;
+}
+
+PointOutcome PointRunner::simulate_point(const Point& point, int jobs, Tally& tally, std::size_t worker) {
+  ResolvedConfig config = resolve_config(table_, point.assignments, {});
+  const std::string id = point_id(config, inputs_of(config), point.scales);
+  if (options_.store != nullptr) {
+    if (auto text = options_.store->load(id)) {
+      try {
+        PointOutcome outcome = outcome_from_json(*std::move(text), options_.store->point_path(id));
+        outcome.stored = true;
+        if (outcome.id == id) return outcome;
+      } catch (const DataError&) {
+        // Not what a run of this point wrote, whoever did: it is run again and the file replaced.
+      }
+    }
+  }
+  Assembly assembly = assemble(std::move(config));
+  if (point_id(assembly.config, assembly.inputs, point.scales) != id) {
+    throw DataError("an input file was changed while points were run on it", assembly.config.place("workload.trace"),
+                    "run again");
+  }
+  const auto replications = assembly.config.settings.get<std::int64_t>("replications");
+  ReplicationHooks hooks;
+  hooks.stop = options_.stop;
+  if (options_.on_progress) {
+    hooks.on_progress = [&](std::int64_t replication, const Progress& progress) {
+      tally.advance(worker, replication, progress, assembly.setup.requests * replications);
+    };
+  }
+  auto runs = run_variants(assembly, {point.scales}, replications, jobs, {}, hooks);
+  if (!runs.front().complete) return interrupted();
+  Result result = run_result(assembly, std::move(runs.front()));
+  result.scales = point.scales;
+  PointOutcome outcome = outcome_from_json(to_json(result), "result");
+  SPILLWAY_CHECK(outcome.id == id, "a result has the identity of its point");
+  return outcome;
+}
+
+PointOutcome PointRunner::run_point(const Point& point, int jobs, Tally& tally, std::size_t worker) {
+  PointOutcome outcome;
+  try {
+    outcome = simulate_point(point, jobs, tally, worker);
+  } catch (const UserError& error) {
+    outcome = failure(error.code(), error.problems());
+  } catch (const std::exception& error) {
+    outcome = failure(ExitCode::invariant,
+                      {{fmt::format("internal error: {}", error.what()), "", "this is a defect of Spillway"}});
+  }
+  if (options_.store != nullptr && !outcome.failed() && !outcome.stored) options_.store->save(outcome.id, outcome.json);
+  return outcome;
+}
+
+/// The threads of one batch. They take its points one by one, in order.
+class PointRunner::Batch {
+ public:
+  Batch(PointRunner& runner, const std::vector<std::int64_t>& order, const std::vector<double>& sizes,
+        const std::function<Point(std::int64_t)>& point_at, const std::function<void(std::int64_t, PointOutcome)>& done)
+      : runner_(runner),
+        order_(order),
+        sizes_(sizes),
+        point_at_(point_at),
+        done_(done),
+        workers_(std::clamp<std::size_t>(static_cast<std::size_t>(runner.options_.jobs), 1,
+                                         std::max<std::size_t>(1, order.size()))),
+        tally_(runner.options_, sizes, workers_),
+        errors_(workers_) {}
+
+  /// Returns false when stopped early.
+  bool run() {
+    std::vector<std::thread> threads;
+    for (std::size_t i = 1; i < workers_; ++i) threads.emplace_back([this, i] { work(i); });
+    work(0);
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors_) {
+      if (error) std::rethrow_exception(error);
+    }
+    return !early_;
+  }
+
+ private:
+  void work(std::size_t worker) {
+    try {
+      for (std::size_t i = next_++; i < order_.size() && !broken_ && !early_; i = next_++) run_one(worker, i);
+    } catch (...) {
+      errors_[worker] = std::current_exception();
+      broken_ = true;
+    }
+  }
+
+  void run_one(std::size_t worker, std::size_t i) {
+    const std::atomic<bool>* stop = runner_.options_.stop;
+    if (stop != nullptr && stop->load()) {
+      early_ = true;
+      return;
+    }
+    // Threads that have no point of their own help with the replications.
+    const int jobs = runner_.options_.jobs / static_cast<int>(workers_);
+    tally_.begin(worker, sizes_[i]);
+    PointOutcome outcome = runner_.run_point(point_at_(order_[i]), jobs, tally_, worker);
+    if (outcome.code == ExitCode::interrupted) {
+      early_ = true;
+      return;
+    }
+    tally_.end(worker, std::move(outcome), [&](PointOutcome ended) { done_(order_[i], std::move(ended)); });
+  }
+
+  PointRunner& runner_;
+  const std::vector<std::int64_t>& order_;
+  const std::vector<double>& sizes_;
+  const std::function<Point(std::int64_t)>& point_at_;
+  const std::function<void(std::int64_t, PointOutcome)>& done_;
+  std::size_t workers_;
+  Tally tally_;
+  std::vector<std::exception_ptr> errors_;  // by worker
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> broken_{false};
+  std::atomic<bool> early_{false};
+};
+
+bool PointRunner::run(const std::vector<std::int64_t>& order, const std::vector<double>& sizes,
+                      const std::function<Point(std::int64_t)>& point_at,
+                      const std::function<void(std::int64_t, PointOutcome)>& done) {
+  return Batch(*this, order, sizes, point_at, done).run();
+}
+
+std::vector<PointOutcome> PointRunner::run(const std::vector<Point>& points) {
+  std::vector<std::int64_t> order(points.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
+  std::vector<PointOutcome> outcomes(points.size(), interrupted());
+  run(
+      order, std::vector<double>(points.size(), 1.0),
+      [&](std::int64_t i) { return points[static_cast<std::size_t>(i)]; },
+      [&](std::int64_t i, PointOutcome outcome) { outcomes[static_cast<std::size_t>(i)] = std::move(outcome); });
+  return outcomes;
+}
+
+}  // namespace spillway

@@ -1,0 +1,169 @@
+#include "sim/study/replicated_run.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <iterator>
+#include <span>
+#include <thread>
+#include <utility>
+
+namespace spillway {
+
+double QueueGrowth::Sum::mean_seconds() const {
+  return requests > 0 ? static_cast<double>(nanoseconds) * 1e-9 / static_cast<double>(requests) : 0.0;
+}
+
+void QueueGrowth::add(const RequestRecord& record) {
+  const SimTime until = record.first_scheduled != kNever ? record.first_scheduled : record.end;
+  if (record.outcome == Outcome::rejected || until == kNever || requests_ <= 0) return;
+  const auto quarter = static_cast<std::int64_t>(record.index) * 4 / requests_;
+  Sum& sum = quarters_[static_cast<std::size_t>(std::clamp<std::int64_t>(quarter, 0, 3))];
+  sum.nanoseconds += (until - record.arrival).count();
+  ++sum.requests;
+}
+
+void QueueGrowth::merge(const QueueGrowth& other) {
+  for (std::size_t i = 0; i < quarters_.size(); ++i) {
+    quarters_[i].nanoseconds += other.quarters_[i].nanoseconds;
+    quarters_[i].requests += other.quarters_[i].requests;
+  }
+}
+
+std::optional<QueueGrowth::Means> QueueGrowth::growth() const {
+  const Means means{quarters_[1].mean_seconds(), quarters_[3].mean_seconds()};
+  if (means.late_seconds < 1.0 || means.late_seconds < 2.0 * means.early_seconds) return std::nullopt;
+  return means;
+}
+
+namespace {
+
+/// One replication's outcome; empty when it was not started or failed.
+struct Slot {
+  std::optional<SimulationResult> result;
+  std::optional<QueueGrowth> growth;
+  std::int64_t unsent = 0;
+  std::int64_t shortened = 0;
+  std::vector<RangeUse> range_uses;
+  std::exception_ptr error;
+};
+
+void add_range_uses(const std::vector<RangeUse>& uses, std::vector<RangeUse>& sums) {
+  for (const RangeUse& use : uses) {
+    const auto same = std::find_if(sums.begin(), sums.end(), [&](const RangeUse& sum) {
+      return sum.op == use.op && sum.quantity == use.quantity;
+    });
+    if (same == sums.end()) {
+      sums.push_back(use);
+    } else {
+      same->add(use);
+    }
+  }
+}
+
+/// Which simulation of all: `replication` of `variant`, number `index` in that order.
+struct Run {
+  std::int64_t index = 0;
+  std::int64_t replication = 0;
+  bool first_variant = true;
+  OpScales scales{};
+};
+
+void run_one(Assembly& assembly, const Run& run, const std::vector<double>& percentiles, const ReplicationHooks& hooks,
+             Slot& slot) {
+  traces::Workload own;  // the one that assemble opened, and so checked, is read once
+  if (run.index > 0) own = open_workload(assembly, run.replication);
+  RequestSource& source = run.index > 0 ? *own.stream : *assembly.workload.stream;
+  const std::unique_ptr<ExecutionModel> model = assembly.make_model(run.scales);
+  SimulationConfig config = simulation_config(assembly, *model, source);
+  const std::unique_ptr<ExecutionModel> planning = config.policy->layout ? assembly.make_model(run.scales) : nullptr;
+  config.deployment.planning = planning.get();
+  if (config.deployment.cpu_attention_bandwidth) *config.deployment.cpu_attention_bandwidth /= run.scales.cpu;
+  config.metrics.percentiles.insert(config.metrics.percentiles.end(), percentiles.begin(), percentiles.end());
+  config.stop = hooks.stop;
+  slot.growth.emplace(assembly.setup.requests);
+  config.on_request = [&](const RequestRecord& record) {
+    slot.growth->add(record);
+    if (hooks.on_request && run.first_variant) hooks.on_request(run.replication, record);
+  };
+  if (hooks.on_progress) {
+    config.on_progress = [&](const Progress& progress) { hooks.on_progress(run.index, progress); };
+  }
+  if (hooks.on_observation && run.first_variant) {
+    config.observe_every = hooks.observe_every;
+    config.on_observation = [&](const Observation& seen) { hooks.on_observation(run.replication, seen); };
+  }
+  slot.result = simulate(config);
+  slot.unsent = source.unsent();
+  slot.shortened = source.shortened();
+  slot.range_uses = model->range_uses();
+  if (hooks.on_done && run.first_variant) hooks.on_done(run.replication);
+}
+
+/// Of one variant, in the order of its replications.
+ReplicationResults combined(std::span<Slot> slots, std::int64_t requests) {
+  ReplicationResults results{.statistics = {}, .first_rejected = {}, .growth = QueueGrowth(requests)};
+  std::vector<RunStatistics> statistics;
+  for (Slot& slot : slots) {
+    results.complete = results.complete && slot.result && slot.result->statistics.complete;
+    if (!slot.result) continue;
+    if (!results.first_rejected) results.first_rejected = slot.result->first_rejected;
+    results.growth.merge(*slot.growth);
+    results.unsent += slot.unsent;
+    results.shortened += slot.shortened;
+    add_range_uses(slot.range_uses, results.range_uses);
+    statistics.push_back(std::move(slot.result->statistics));
+  }
+  if (!statistics.empty()) results.statistics = combine_replications(statistics);
+  return results;
+}
+
+}  // namespace
+
+std::vector<RangeUse> ReplicationResults::outside_range() const {
+  std::vector<RangeUse> outside;
+  std::copy_if(range_uses.begin(), range_uses.end(), std::back_inserter(outside),
+               [](const RangeUse& use) { return use.outside > 0; });
+  return outside;
+}
+
+ReplicationResults run_replications(Assembly& assembly, std::int64_t replications, int jobs,
+                                    const std::vector<double>& percentiles, const ReplicationHooks& hooks) {
+  return std::move(run_variants(assembly, {OpScales{}}, replications, jobs, percentiles, hooks).front());
+}
+
+std::vector<ReplicationResults> run_variants(Assembly& assembly, const std::vector<OpScales>& variants,
+                                             std::int64_t replications, int jobs,
+                                             const std::vector<double>& percentiles, const ReplicationHooks& hooks) {
+  const auto each = static_cast<std::size_t>(replications);
+  std::vector<Slot> slots(variants.size() * each);
+  std::atomic<std::size_t> next{0};
+  std::atomic<bool> failed{false};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < slots.size() && !failed; i = next++) {
+      // The first is always run, so that an interrupted run has a result to show.
+      if (i > 0 && hooks.stop != nullptr && hooks.stop->load()) return;
+      try {
+        const Run run{static_cast<std::int64_t>(i), static_cast<std::int64_t>(i % each), i < each, variants[i / each]};
+        run_one(assembly, run, percentiles, hooks, slots[i]);
+      } catch (...) {
+        slots[i].error = std::current_exception();
+        failed = true;
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < std::min(static_cast<std::size_t>(jobs), slots.size()); ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  for (const Slot& slot : slots) {
+    if (slot.error) std::rethrow_exception(slot.error);
+  }
+  std::vector<ReplicationResults> results;
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    results.push_back(combined(std::span(slots).subspan(v * each, each), assembly.setup.requests));
+  }
+  return results;
+}
+
+}  // namespace spillway

@@ -1,0 +1,31 @@
+#include "sim/study/result.hpp"
+
+#include <algorithm>
+
+namespace spillway {
+
+std::int64_t planned_runs(const Result& result) {
+  const std::size_t perturbed = result.perturbation ? perturbations(result.perturbation->fraction).size() : 0;
+  return result.config.settings.get<std::int64_t>("replications") * static_cast<std::int64_t>(1 + perturbed);
+}
+
+std::vector<ClientStatistics> worst_clients(const RunStatistics& statistics, std::size_t most) {
+  std::vector<ClientStatistics> clients = statistics.clients;
+  const auto end = clients.begin() + static_cast<std::ptrdiff_t>(std::min(most, clients.size()));
+  std::partial_sort(clients.begin(), end, clients.end(), [](const ClientStatistics& a, const ClientStatistics& b) {
+    if (a.mean_ttft_ms != b.mean_ttft_ms) return a.mean_ttft_ms > b.mean_ttft_ms;  // no value is less than any
+    return a.client < b.client;
+  });
+  clients.erase(end, clients.end());
+  return clients;
+}
+
+Verdict judge(const Condition& condition, const RunStatistics& statistics) {
+  Verdict verdict{.condition = condition};
+  const Metric* metric = statistics.find(condition.metric);
+  if (metric != nullptr) verdict.value = metric->value;
+  verdict.met = verdict.value && condition.holds(*verdict.value);
+  return verdict;
+}
+
+}  // namespace spillway

@@ -1,0 +1,70 @@
+#include "sim/study/trust.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace spillway {
+
+namespace {
+
+void add(std::string_view label, const std::string& text, Lines& lines) {
+  constexpr std::size_t kLines = 2;  // --json has the rest
+  Lines some;
+  some.add(label, text);
+  some.shorten(kLines, " ...");
+  lines.append(some);
+}
+
+/// Names of data files in words: "decode_attention" -> "decode attention".
+std::string words(std::string name) {
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
+/// "12.3% of decode attention calls had context up to 98304, measured up to 32768"
+std::string outside_text(const RangeUse& use) {
+  constexpr double kLeastShown = 0.0005;  // 0.1%, rounded
+  const double fraction = use.fraction_outside();
+  const bool above = use.reached > use.high;
+  return fmt::format("{} of {} calls had {} {} {:.10g}, measured {} {:.10g}",
+                     fraction < kLeastShown ? "<0.1%" : percent(fraction), words(use.op), words(use.quantity),
+                     above ? "up to" : "down to", use.reached, above ? "up to" : "from", above ? use.high : use.low);
+}
+
+}  // namespace
+
+std::string range_text(std::vector<RangeUse> uses) {
+  std::stable_sort(uses.begin(), uses.end(),
+                   [](const RangeUse& a, const RangeUse& b) { return a.fraction_outside() > b.fraction_outside(); });
+  std::vector<std::string> texts;
+  texts.reserve(uses.size());
+  std::transform(uses.begin(), uses.end(), std::back_inserter(texts), outside_text);
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+void add_trust(const std::vector<const Trust*>& runs, Lines& lines) {
+  std::vector<std::string> said;
+  std::vector<std::string> ranges;
+  for (const Trust* run : runs) {
+    if (!run->outside_range.empty()) ranges.push_back(run->outside_range);
+    for (const std::string& statement : run->validity) {
+      const bool gpu = statement.starts_with("gpu: ");  // what engines state is a warning where it matters
+      if (gpu && std::find(said.begin(), said.end(), statement) == said.end()) said.push_back(statement);
+    }
+  }
+  if (!ranges.empty()) {
+    const std::string whose =
+        runs.size() == 1 ? ""
+                         : fmt::format("{} of {} left the measured range; the first: ", ranges.size(), runs.size());
+    add("Range", whose + ranges.front(), lines);
+  }
+  for (const std::string& statement : said) add("Validity", statement, lines);
+}
+
+nlohmann::ordered_json trust_json(const Trust& trust) {
+  return {{"validity", trust.validity}, {"outside_measured_range", trust.outside_range}};
+}
+
+}  // namespace spillway

@@ -1,0 +1,140 @@
+#include "sim/study/what_if.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/io/output.hpp"
+
+namespace spillway {
+namespace {
+
+/// "request 13 (row 13 of x.csv) asks for 9000 + 100 tokens; ...": what was rejected and against which limit.
+std::string rejection(const Assembly& assembly, const RequestRecord& first) {
+  const Setup& setup = assembly.setup;
+  return fmt::format(
+      "request {} of {} is the first: {} prompt + {} output tokens; the longest request that can run is {} tokens, the "
+      "KV "
+      "cache holds {} tokens",
+      first.index + 1, assembly.workload.name, first.input.count(), first.output.count(), setup.max_model_len.count(),
+      setup.kv_capacity().count());
+}
+
+/// Does the policy take prompts in pieces, if asked to?
+bool can_chunk(const Assembly& assembly) {
+  if (!assembly.config.policy->check) return true;
+  Settings settings = assembly.config.settings;
+  settings.set("engine.chunked_prefill", true);
+  return assembly.config.policy->check(settings).empty();
+}
+
+std::string rejection_fix(const Assembly& assembly, const RequestRecord& first) {
+  const std::string more_memory =
+      "give the KV cache more memory: raise memory.gpu_kv, engine.gpu_memory_utilization or tensor_parallel, or choose "
+      "hardware with more memory";
+  const Setup& setup = assembly.setup;
+  const Settings& settings = assembly.config.settings;
+  if (settings.has("policy.pad_input")) {
+    const auto input = settings.get<std::int64_t>("policy.pad_input");
+    const auto output = settings.get<std::int64_t>("policy.pad_output");
+    if (first.input.count() > input || first.output.count() > output) {
+      return fmt::format("policy {} pads every request to {} + {} tokens: raise policy.pad_input or policy.pad_output",
+                         setup.policy, input, output);
+    }
+  }
+  if (first.input + first.output <= std::min(setup.max_model_len, setup.kv_capacity())) {
+    const bool chunked = settings.get<bool>("engine.chunked_prefill");
+    if (!chunked && first.input.count() > settings.get<std::int64_t>("engine.max_num_batched_tokens")) {
+      return fmt::format("policy {} never admits such a prompt: raise engine.max_num_batched_tokens{}", setup.policy,
+                         can_chunk(assembly) ? ", or set engine.chunked_prefill=true" : "");
+    }
+    return fmt::format("policy {} never admits a request of this size: {}{}", setup.policy,
+                       settings.has("policy.watermark") ? "lower policy.watermark, or " : "", more_memory);
+  }
+  if (setup.max_model_len == setup.model_positions) return "use a model with a longer context";
+  return setup.max_model_len < setup.kv_capacity() ? "raise engine.max_model_len" : more_memory;
+}
+
+void refuse_empty_run(const Assembly& assembly, const ReplicationResults& results) {
+  const OutcomeCounts& all = results.statistics.all;
+  if (all.submitted == 0 && results.complete) {
+    throw ConfigError("no request arrives before the run ends", assembly.config.place("until"), "raise until");
+  }
+  if (all.submitted == 0 || all.rejected < all.submitted || !results.first_rejected) return;
+  throw DataError(fmt::format("all {} requests were rejected for their size: {}", all.rejected,
+                              rejection(assembly, *results.first_rejected)),
+                  assembly.config.place("workload.trace"), rejection_fix(assembly, *results.first_rejected));
+}
+
+void add_warnings(const Assembly& assembly, const ReplicationResults& results, std::vector<std::string>& warnings) {
+  const OutcomeCounts& all = results.statistics.all;
+  if (all.rejected > 0 && results.first_rejected) {
+    warnings.push_back(fmt::format("{} of {} requests were rejected for their size: {}; {}", all.rejected,
+                                   all.submitted, rejection(assembly, *results.first_rejected),
+                                   rejection_fix(assembly, *results.first_rejected)));
+  }
+  if (all.timed_out > 0) {
+    warnings.push_back(
+        fmt::format("{} of {} requests timed out and are not in the latencies", all.timed_out, all.submitted));
+  }
+  if (results.unsent > 0) {
+    warnings.push_back(
+        fmt::format("{} later turns were never sent, because an earlier turn of their conversation was not answered",
+                    results.unsent));
+  }
+  if (results.shortened > 0) {
+    warnings.push_back(fmt::format(
+        "{} of {} turns were cut, the oldest part of the context first, so that prompt and answer fit {} ({} tokens)",
+        results.shortened, all.submitted + results.unsent,
+        assembly.config.settings.has("workload.max_context") ? "workload.max_context"
+                                                             : "the longest request that can run",
+        assembly.config.settings.has("workload.max_context")
+            ? assembly.config.settings.get<std::int64_t>("workload.max_context")
+            : assembly.setup.max_model_len.count()));
+  }
+  if (all.unfinished > 0) {
+    warnings.push_back(fmt::format("{} of {} requests were unfinished at the end and are not in the latencies",
+                                   all.unfinished, all.submitted));
+  }
+  const auto growth = results.growth.growth();
+  if (growth && assembly.workload.arrival != "all-at-once") {
+    warnings.push_back(fmt::format(
+        "saturated: the queue kept growing (requests of the second quarter waited {:.3g} s, of the last {:.3g} s), so "
+        "latencies depend on the length of the run; lower workload.rate",
+        growth->early_seconds, growth->late_seconds));
+  }
+  if (results.statistics.measured.finished == 0) {
+    warnings.emplace_back(
+        "no measured request finished: there are no latencies; see warmup, until and "
+        "engine.request_timeout");
+  }
+}
+
+}  // namespace
+
+Result setup_result(const Assembly& assembly) {
+  Result result;
+  result.tool_version = tool_version();
+  result.tool_build = tool_build();
+  result.config = assembly.config;
+  result.setup = assembly.setup;
+  result.inputs = assembly.inputs;
+  result.warnings = assembly.warnings;
+  result.request_slos = assembly.request_slos;
+  return result;
+}
+
+Result run_result(const Assembly& assembly, ReplicationResults runs) {
+  refuse_empty_run(assembly, runs);
+  Result result = setup_result(assembly);
+  result.complete = runs.complete;
+  add_warnings(assembly, runs, result.warnings);
+  result.unsent = runs.unsent;
+  result.outside_range = runs.outside_range();
+  result.statistics = std::move(runs.statistics);
+  for (const Condition& condition : assembly.run_slos) result.run_slos.push_back(judge(condition, result.statistics));
+  return result;
+}
+
+}  // namespace spillway
