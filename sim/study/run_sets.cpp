@@ -324,22 +324,22 @@ RunSetPoints RunSets::simulate(const RunSet& run, const Settings& settings) {
 }
 
 RunSetPoints RunSets::replay(const RunSet& run, const Settings& settings) {
-  ValidateOptions options;
+  cli::ValidateOptions options;
   options.folder = run.log;
   const TemporaryFolder temporary;
   if (!run.fit.empty()) {
-    CalibrateOptions fit;
+    cli::CalibrateOptions fit;
     fit.files = run.fit;
     fit.base = run.fit_base;
     fit.model = run.fit_model;
     fit.out = temporary.file(run.name + ".json");
-    write_file(fit.out, fitted_profile(fit));
+    write_file(fit.out, cli::fitted_profile(fit));
     options.arguments.push_back("hardware=" + fit.out);
   }
   for (const Assignment& one : settings.shared) {
     options.arguments.push_back(fmt::format("{}={}", one.key, one.text.value_or("null")));
   }
-  return {{point_of(run.name, validate_log(options))}, {}};
+  return {{point_of(run.name, cli::validate_log(options))}, {}};
 }
 
 const RunSetPoints* RunSets::points(const RunSet& run, ClaimScript& script, bool may_run) {
