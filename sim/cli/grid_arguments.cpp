@@ -33,8 +33,8 @@ class GridReader {
   GridReader(std::vector<Problem> problems, const GridDefaults& defaults)
       : problems_(std::move(problems)), defaults_(defaults), table_(parameter_table()) {}
 
-  GridArguments read(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
-                     const std::vector<std::string>& zips) {
+  PointGrid read(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
+                 const std::vector<std::string>& zips) {
     auto given = given_arguments(arguments, slos, problems_);
     if (defaults_.replications > 0) {
       given.push_back({"replications", fmt::format("{}", defaults_.replications), Origin::standard, "", {}});
@@ -108,30 +108,18 @@ class GridReader {
   std::vector<Parameter> table_;
   std::vector<Axis> axes_;
   std::map<std::string, Assignment> places_;  // by key of an axis
-  GridArguments result_;
+  PointGrid result_;
 };
 
 }  // namespace
 
-Point GridArguments::point(std::int64_t index) const {
-  Point point{shared, {}};
-  const std::vector<std::string> keys = grid.keys();
-  const std::vector<std::string> values = grid.values(index);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    std::optional<std::string> text = values[i];
-    if (*text == "null") text.reset();
-    point.assignments.push_back({keys[i], std::move(text), axis_origins[i], axis_places[i], {}});
-  }
-  return point;
-}
-
-GridArguments grid_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
-                             const std::vector<std::string>& zips, std::vector<Problem> problems,
-                             const GridDefaults& defaults) {
+PointGrid grid_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
+                         const std::vector<std::string>& zips, std::vector<Problem> problems,
+                         const GridDefaults& defaults) {
   return GridReader(std::move(problems), defaults).read(arguments, slos, zips);
 }
 
-void refuse_if_none_resolves(const GridArguments& arguments) {
+void refuse_if_none_resolves(const PointGrid& arguments) {
   constexpr std::int64_t kLookedAt = 256;
   const std::int64_t size = arguments.grid.size();
   const std::int64_t looks = std::min(size, kLookedAt);

@@ -6,21 +6,22 @@
 #include <string>
 #include <vector>
 
-#include "sim/study/axes.hpp"
-#include "sim/study/points.hpp"
+#include "sim/study/point_grid.hpp"
 
 namespace spillway::cli {
 
-/// A grid of configurations: what all share, and what differs.
-struct GridArguments {
-  std::vector<Assignment> shared;
-  Grid grid{{}};
-  std::vector<std::string> axis_places;  // by key of the grid: where its values were given
-  std::vector<Origin> axis_origins;
-  bool all_policies = false;  // policy=all was given: those that cannot run are to be passed over
-
-  /// The configuration of combination `index`.
-  [[nodiscard]] Point point(std::int64_t index) const;
+/// The flags that these commands share.
+struct GridOptions {
+  std::vector<std::string> arguments;  // CONFIG.json and key=value, some with several values; policy=all: every policy
+  std::vector<std::string> slos;
+  std::vector<std::string> zips;
+  std::vector<std::string> metrics;  // of the table; empty: a choice
+  std::string format = "table";
+  std::string directory;  // -o; empty: nothing is kept
+  std::string progress = "auto";
+  int jobs = 1;
+  bool dry_run = false;
+  std::vector<Problem> problems;  // found while the command line was read
 };
 
 /// What a command takes beyond that.
@@ -33,12 +34,12 @@ struct GridDefaults {
 /// in a file, a JSON list) is an axis, the file's first, then in the order of the arguments. A key that both give has
 /// the argument's values alone. `zips`: see zip_axes. Throws ConfigError with every problem: unknown keys, empty
 /// ranges, keys given twice.
-[[nodiscard]] GridArguments grid_arguments(const std::vector<std::string>& arguments,
-                                           const std::vector<std::string>& slos, const std::vector<std::string>& zips,
-                                           std::vector<Problem> problems, const GridDefaults& defaults = {});
+[[nodiscard]] PointGrid grid_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
+                                       const std::vector<std::string>& zips, std::vector<Problem> problems,
+                                       const GridDefaults& defaults = {});
 
 /// Throws what the configuration has to say when no point of the grid, of up to 256 that are looked at, could be run:
 /// then the fault is not one of single points.
-void refuse_if_none_resolves(const GridArguments& arguments);
+void refuse_if_none_resolves(const PointGrid& arguments);
 
 }  // namespace spillway::cli

@@ -20,7 +20,7 @@ std::vector<std::string> parse_metrics(const std::vector<std::string>& texts, st
   return metrics;
 }
 
-std::vector<std::string> standard_metrics(const GridArguments& arguments) {
+std::vector<std::string> standard_metrics(const PointGrid& arguments) {
   std::vector<std::string> metrics{"mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "request_throughput_per_s",
                                    "output_throughput_tokens_per_s"};
   const auto add = [&](const std::string& metric) {

@@ -14,6 +14,6 @@ namespace spillway::cli {
                                                      std::vector<Problem>& problems);
 
 /// What is shown when nothing is said: latencies, throughput, and what the grid's SLOs speak of.
-[[nodiscard]] std::vector<std::string> standard_metrics(const GridArguments& arguments);
+[[nodiscard]] std::vector<std::string> standard_metrics(const PointGrid& arguments);
 
 }  // namespace spillway::cli

@@ -8,19 +8,13 @@
 
 #include "sim/io/columns.hpp"
 #include "sim/io/csv_text.hpp"
+#include "sim/io/json_values.hpp"
 #include "sim/io/lines.hpp"
 
 namespace spillway {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-const Metric kNone{};
-
-const Metric& find(const std::vector<Metric>& metrics, std::string_view name) {
-  const auto it = std::find_if(metrics.begin(), metrics.end(), [&](const Metric& m) { return m.name == name; });
-  return it == metrics.end() ? kNone : *it;
-}
 
 /// "+12.3% +-1.1% worse"; in the metric's own unit where the baseline is 0.
 std::string difference_text(const PairedDifference& pair) {
@@ -69,7 +63,7 @@ class ComparisonTable {
     for (const ComparedRun& run : comparison_.runs) {
       std::vector<std::string> cells{shown(run.label)};
       for (const std::string& metric : comparison_.metrics) {
-        const Metric& one = find(run.metrics, metric);
+        const Metric& one = metric_or_none(run.metrics, metric);
         cells.push_back(figure_with_interval(one.value, one.half_width));
       }
       table.row(std::move(cells));
@@ -97,8 +91,8 @@ class ComparisonTable {
     if (order.size() < 3) return;  // two are ranked by their difference
     std::string text = fmt::format("{}, best first (~: noise): {}", metric, comparison_.runs[order[0]].label);
     for (std::size_t i = 1; i < order.size(); ++i) {
-      const auto& before = find(comparison_.runs[order[i - 1]].metrics, metric);
-      const auto pair = paired_difference(before, find(comparison_.runs[order[i]].metrics, metric));
+      const auto& before = metric_or_none(comparison_.runs[order[i - 1]].metrics, metric);
+      const auto pair = paired_difference(before, metric_or_none(comparison_.runs[order[i]].metrics, metric));
       const bool apart = pair.verdict != PairVerdict::noise && pair.verdict != PairVerdict::same;
       text += (apart ? ", " : " ~ ") + comparison_.runs[order[i]].label;
     }
@@ -143,8 +137,6 @@ class ComparisonTable {
   Lines lines_;
 };
 
-Json nullable(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
-
 Json metrics_json(const std::vector<Metric>& metrics) {
   Json json = Json::object();
   for (const Metric& metric : metrics) {
@@ -180,7 +172,7 @@ Json robustness_json(const Comparison& comparison) {
     Json values = Json::object();
     for (const ComparedRun& run : comparison.runs) {
       for (const std::string& metric : comparison.metrics) {
-        values[run.label][metric] = nullable(find(run.perturbed[p], metric).value);
+        values[run.label][metric] = nullable(metric_or_none(run.perturbed[p], metric).value);
       }
     }
     runs.push_back({{"label", comparison.perturbations[p]}, {"metrics", values}});
@@ -189,46 +181,6 @@ Json robustness_json(const Comparison& comparison) {
 }
 
 }  // namespace
-
-PairedDifference Comparison::difference(std::size_t run, const std::string& metric) const {
-  return paired_difference(find(runs[baseline].metrics, metric), find(runs[run].metrics, metric));
-}
-
-std::vector<std::size_t> Comparison::ranking(const std::string& metric) const {
-  const auto direction = better_direction(metric);
-  if (!direction) return {};
-  std::vector<std::size_t> order(runs.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const auto& first = find(runs[a].metrics, metric).value;
-    const auto& second = find(runs[b].metrics, metric).value;
-    if (!first || !second) return first.has_value() && !second;
-    return direction == Better::smaller ? *first < *second : *first > *second;
-  });
-  return order;
-}
-
-std::vector<MetricFlip> Comparison::flips() const {
-  std::vector<MetricFlip> all;
-  for (const std::string& metric : metrics) {
-    const auto direction = better_direction(metric);
-    if (!direction) continue;
-    std::vector<PolicyFigures> figures;
-    for (const ComparedRun& run : runs) {
-      PolicyFigures& one = figures.emplace_back(PolicyFigures{find(run.metrics, metric).value, {}});
-      for (const std::vector<Metric>& metrics_of : run.perturbed)
-        one.perturbed.push_back(find(metrics_of, metric).value);
-    }
-    const auto ranked = [&](std::size_t a, std::size_t b) {
-      const auto pair = paired_difference(find(runs[a].metrics, metric), find(runs[b].metrics, metric));
-      return pair.verdict != PairVerdict::noise && pair.verdict != PairVerdict::no_value;
-    };
-    if (const auto flip = first_flip(figures, *direction, ranked)) {
-      all.push_back({metric, perturbations[flip->perturbation], runs[flip->better].label, runs[flip->worse].label});
-    }
-  }
-  return all;
-}
 
 std::string to_comparison_table(const Comparison& comparison) { return ComparisonTable(comparison).build(); }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/study/result.hpp"
+#include "sim/study/result_json.hpp"
 
 namespace spillway {
 
@@ -11,18 +12,9 @@ namespace spillway {
 [[nodiscard]] std::string to_table(const Result& result);
 /// The set-up and the warnings alone: what --dry-run shows.
 [[nodiscard]] std::string to_setup_table(const Result& result);
-/// result.json. With at least two clients it has a row for each, worst mean TTFT first, up to 1,000, and the number of
-/// those left out. Floats round-trip; nothing in it depends on the machine or the time. Throws InvariantError when
-/// requests were lost (submitted is not the sum of the outcomes).
-[[nodiscard]] std::string to_json(const Result& result);
-/// The same without figures of a run.
-[[nodiscard]] std::string to_setup_json(const Result& result);
 /// name,value,unit,n: a row per metric, whatever the run; the value is empty when there is none.
 [[nodiscard]] std::string to_csv(const Result& result);
 /// One flat JSON object, numbers only, with the key names of vLLM's serving benchmark; metrics without value are
 /// absent.
 [[nodiscard]] std::string to_vllm(const Result& result);
-/// config.resolved.json: running it gives the same result.
-[[nodiscard]] std::string to_resolved_config(const Result& result);
-
 }  // namespace spillway

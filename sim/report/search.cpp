@@ -8,20 +8,13 @@
 
 #include "sim/io/columns.hpp"
 #include "sim/io/csv_text.hpp"
+#include "sim/io/json_values.hpp"
 #include "sim/io/lines.hpp"
 
 namespace spillway {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json nullable(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
-
-const Metric* find(const Probe& probe, const std::string& name) {
-  const auto it =
-      std::find_if(probe.metrics.begin(), probe.metrics.end(), [&](const Metric& m) { return m.name == name; });
-  return it == probe.metrics.end() ? nullptr : &*it;
-}
 
 void add_edge(const SearchReport& report, const FoundEdge& edge, Columns& table) {
   std::vector<std::string> cells{edge.label.empty() ? "this configuration" : shown(edge.label)};
@@ -33,7 +26,7 @@ void add_edge(const SearchReport& report, const FoundEdge& edge, Columns& table)
   }
   cells.push_back(best->text);
   for (const std::string& metric : report.metrics) {
-    const Metric* one = find(*best, metric);
+    const Metric* one = find_metric(best->metrics, metric);
     cells.push_back(one == nullptr ? "-" : figure_with_interval(one->value, one->half_width));
   }
   const Probe* beyond = edge.probe(edge.beyond);
@@ -70,21 +63,6 @@ void add_robustness(const SearchReport& report, Lines& lines) {
 }
 
 }  // namespace
-
-const Probe* FoundEdge::probe(const std::optional<double>& at) const {
-  if (!at) return nullptr;
-  const auto it = std::find_if(probes.begin(), probes.end(), [&](const Probe& one) { return one.value == *at; });
-  return it == probes.end() ? nullptr : &*it;
-}
-
-std::optional<RankingFlip> SearchReport::flip() const {
-  std::vector<PolicyFigures> figures;
-  for (const FoundEdge& edge : edges) figures.push_back({edge.value, edge.perturbed});
-  return first_flip(figures, largest ? Better::larger : Better::smaller, [&](std::size_t a, std::size_t b) {
-    if (!edges[a].value || !edges[b].value) return false;
-    return std::abs(*edges[a].value - *edges[b].value) > tolerance * std::max(*edges[a].value, *edges[b].value);
-  });
-}
 
 std::string to_search_table(const SearchReport& report) {
   Lines head;
@@ -165,7 +143,7 @@ std::string to_search_csv(const SearchReport& report) {
     for (const Probe& probe : edge.probes) {
       std::vector<std::string> cells;
       for (const std::string& name : report.metrics) {
-        const Metric* metric = find(probe, name);
+        const Metric* metric = find_metric(probe.metrics, name);
         cells.push_back(metric != nullptr && metric->value ? fmt::format("{}", *metric->value) : "");
       }
       csv += fmt::format("{},{},{},{},{}\n", csv_text(edge.label), probe.text, probe.holds, csv_text(probe.reason),

@@ -9,6 +9,7 @@
 
 #include "sim/io/columns.hpp"
 #include "sim/io/csv_text.hpp"
+#include "sim/io/json_values.hpp"
 #include "sim/io/lines.hpp"
 
 namespace spillway {
@@ -16,7 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSchemaVersion = 1;
 constexpr std::size_t kWarnings = 6;  // that the table shows
 
 /// The metrics of all rows, each where the first row that has it lists it.
@@ -33,44 +33,12 @@ std::vector<std::string> columns_of(const Sweep& sweep) {
   return columns;
 }
 
-Json nullable(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
-
 std::string csv_number(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
 
 bool has_intervals(const Sweep& sweep) {
   return std::any_of(sweep.rows.begin(), sweep.rows.end(), [](const SweepRow& row) {
     return std::any_of(row.figures.begin(), row.figures.end(), [](const SweepFigure& f) { return f.half_width; });
   });
-}
-
-Json axes_json(const Sweep& sweep) {
-  Json axes = Json::array();
-  for (const Axis& axis : sweep.axes) axes.push_back({{"keys", axis.keys}, {"values", axis.values}});
-  return axes;
-}
-
-Json head_json(const Sweep& sweep) {
-  Json json{{"schema_version", kSchemaVersion},
-            {"tool_version", sweep.tool_version},
-            {"tool_build", sweep.tool_build},
-            {"definition", sweep.definition},
-            {"shard", nullptr}};
-  if (sweep.shard) json["shard"] = {{"index", sweep.shard->index}, {"count", sweep.shard->count}};
-  json["total_points"] = sweep.points;
-  json["axes"] = axes_json(sweep);
-  return json;
-}
-
-Json row_json(const Sweep& sweep, const SweepRow& row) {
-  Json values = Json::object();
-  for (std::size_t i = 0; i < sweep.keys.size(); ++i) values[sweep.keys[i]] = row.values[i];
-  Json json{{"point", row.point}, {"values", values}};
-  if (row.error.empty()) {
-    json["id"] = row.id;
-  } else {
-    json["error"] = row.error;
-  }
-  return json;
 }
 
 /// The warnings with the number of points that have them, the most frequent first.
@@ -98,32 +66,6 @@ void add_warnings(const Sweep& sweep, Lines& lines) {
 }
 
 }  // namespace
-
-void Sweep::add(SweepRow row, const std::vector<Metric>& metrics) {
-  std::vector<std::string> names;
-  for (const Metric& metric : metrics) {
-    names.push_back(metric.name);
-    row.figures.push_back({metric.value, metric.half_width});
-  }
-  const auto same = std::find_if(rows.rbegin(), rows.rend(),
-                                 [&](const SweepRow& other) { return other.names && *other.names == names; });
-  row.names = same != rows.rend() ? same->names : std::make_shared<const std::vector<std::string>>(std::move(names));
-  rows.push_back(std::move(row));
-}
-
-void Sweep::sort() {
-  std::sort(rows.begin(), rows.end(), [](const SweepRow& a, const SweepRow& b) { return a.point < b.point; });
-}
-
-SweepFigure figure_of(const SweepRow& row, std::string_view metric) {
-  if (!row.names) return {};
-  const auto name = std::find(row.names->begin(), row.names->end(), metric);
-  return name == row.names->end() ? SweepFigure{} : row.figures[static_cast<std::size_t>(name - row.names->begin())];
-}
-
-std::int64_t Sweep::failed() const {
-  return std::count_if(rows.begin(), rows.end(), [](const SweepRow& row) { return !row.error.empty(); });
-}
 
 std::string to_sweep_table(const Sweep& sweep, const std::vector<std::string>& metrics) {
   Columns table;
@@ -184,11 +126,11 @@ std::string to_sweep_csv(const Sweep& sweep) {
 }
 
 std::string to_sweep_json(const Sweep& sweep) {
-  Json json = head_json(sweep);
+  Json json = sweep_head_json(sweep);
   json["failed_points"] = sweep.failed();
   json["points"] = Json::array();
   for (const SweepRow& row : sweep.rows) {
-    Json point = row_json(sweep, row);
+    Json point = sweep_row_json(sweep, row);
     if (row.error.empty()) {
       point["bottleneck"] = row.bottleneck;
       point["warnings"] = row.warnings;
@@ -204,45 +146,15 @@ std::string to_sweep_json(const Sweep& sweep) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string to_sweep_manifest(const Sweep& sweep, bool complete) {
-  Json json = head_json(sweep);
-  json["complete"] = complete;
-  json["points"] = Json::array();
-  if (complete) {
-    for (const SweepRow& row : sweep.rows) {
-      json["points"].push_back(row_json(sweep, row));
-      if (!row.sha256.empty()) json["points"].back()["sha256"] = row.sha256;
-    }
-  }
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string render(const Sweep& sweep, const std::string& format, const std::vector<std::string>& metrics) {
+  if (format == "csv") return to_sweep_csv(sweep);
+  if (format == "json") return to_sweep_json(sweep);
+  return to_sweep_table(sweep, metrics);
 }
 
-SweepManifest parse_sweep_manifest(const std::string& text, const std::string& where) {
-  SweepManifest manifest;
-  try {
-    const Json json = Json::parse(text);
-    Sweep& sweep = manifest.sweep;
-    if (json.at("schema_version") != kSchemaVersion) throw DataError("written by another version", where, "");
-    sweep.tool_version = json.at("tool_version");
-    sweep.tool_build = json.at("tool_build");
-    sweep.definition = json.at("definition");
-    if (!json.at("shard").is_null()) sweep.shard = Shard{json["shard"].at("index"), json["shard"].at("count")};
-    sweep.points = json.at("total_points");
-    for (const Json& axis : json.at("axes")) sweep.axes.push_back({axis.at("keys"), axis.at("values")});
-    sweep.keys = Grid(sweep.axes).keys();
-    manifest.complete = json.at("complete");
-    for (const Json& point : json.at("points")) {
-      SweepRow row{.point = point.at("point")};
-      for (const std::string& key : sweep.keys) row.values.push_back(point.at("values").at(key));
-      row.id = point.value("id", "");
-      row.sha256 = point.value("sha256", "");
-      row.error = point.value("error", "");
-      sweep.rows.push_back(std::move(row));
-    }
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("not what a sweep writes: {}", error.what()), where, "run the sweep again");
-  }
-  return manifest;
+void write_results(const ResultStore& store, const Sweep& sweep) {
+  store.write("sweep.csv", to_sweep_csv(sweep));
+  store.write("sweep.json", to_sweep_manifest(sweep, true));
 }
 
 }  // namespace spillway

@@ -15,10 +15,10 @@
 #include "sim/core/text.hpp"
 #include "sim/io/lines.hpp"
 #include "sim/io/output.hpp"
-#include "sim/report/report.hpp"
 #include "sim/study/assemble.hpp"
 #include "sim/study/parameter_table.hpp"
 #include "sim/study/replicated_run.hpp"
+#include "sim/study/result_json.hpp"
 #include "sim/study/trust.hpp"
 #include "sim/study/what_if.hpp"
 
@@ -101,8 +101,7 @@ PointOutcome interrupted() { return failure(ExitCode::interrupted, {{"interrupte
 }  // namespace
 
 const Metric* PointOutcome::find(std::string_view name) const {
-  const auto it = std::find_if(metrics.begin(), metrics.end(), [&](const Metric& m) { return m.name == name; });
-  return it == metrics.end() ? nullptr : &*it;
+  return find_metric(metrics, name);
 }
 
 std::optional<double> PointOutcome::value(std::string_view name) const {

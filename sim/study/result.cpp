@@ -20,6 +20,17 @@ std::vector<ClientStatistics> worst_clients(const RunStatistics& statistics, std
   return clients;
 }
 
+const Metric* find_metric(const std::vector<Metric>& metrics, std::string_view name) {
+  const auto it = std::find_if(metrics.begin(), metrics.end(), [&](const Metric& m) { return m.name == name; });
+  return it == metrics.end() ? nullptr : &*it;
+}
+
+const Metric& metric_or_none(const std::vector<Metric>& metrics, std::string_view name) {
+  static const Metric kNone{};
+  const Metric* metric = find_metric(metrics, name);
+  return metric != nullptr ? *metric : kNone;
+}
+
 Verdict judge(const Condition& condition, const RunStatistics& statistics) {
   Verdict verdict{.condition = condition};
   const Metric* metric = statistics.find(condition.metric);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/api/range_use.hpp"
@@ -79,6 +80,11 @@ struct Result {
 
 /// The `most` clients with the largest mean TTFT, largest first, then those without one; equal ones by number.
 [[nodiscard]] std::vector<ClientStatistics> worst_clients(const RunStatistics& statistics, std::size_t most);
+
+/// The metric of that name; null when there is none.
+[[nodiscard]] const Metric* find_metric(const std::vector<Metric>& metrics, std::string_view name);
+/// The same; a metric without value when there is none.
+[[nodiscard]] const Metric& metric_or_none(const std::vector<Metric>& metrics, std::string_view name);
 
 /// How a condition on the run came out.
 [[nodiscard]] Verdict judge(const Condition& condition, const RunStatistics& statistics);

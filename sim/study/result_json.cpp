@@ -1,10 +1,12 @@
+#include "sim/study/result_json.hpp"
+
 #include <fmt/format.h>
 
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "sim/report/report.hpp"
+#include "sim/io/json_values.hpp"
 
 namespace spillway {
 namespace {
@@ -15,8 +17,6 @@ constexpr int kSchemaVersion = 1;
 constexpr std::size_t kMostClients = 1000;
 constexpr std::array<std::string_view, kResources> kResourceNames{"load",    "kv_capacity", "compute", "memory",
                                                                   "network", "h2d",         "d2h",     "host"};
-
-Json nullable(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 Json setup_json(const Setup& setup) {
   Json json{{"model", setup.model},

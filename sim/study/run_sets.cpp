@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "sim/api/registry.hpp"
-#include "sim/cli/evidence/calibrate_command.hpp"
-#include "sim/cli/evidence/validate_command.hpp"
 #include "sim/core/text.hpp"
 #include "sim/io/atomic_file.hpp"
 #include "sim/study/assemble.hpp"
+#include "sim/study/log_replay.hpp"
 #include "sim/study/parameter_table.hpp"
 #include "sim/study/probes.hpp"
+#include "sim/study/profile_fit.hpp"
 
 namespace spillway {
 namespace {
@@ -324,22 +324,22 @@ RunSetPoints RunSets::simulate(const RunSet& run, const Settings& settings) {
 }
 
 RunSetPoints RunSets::replay(const RunSet& run, const Settings& settings) {
-  cli::ValidateOptions options;
-  options.folder = run.log;
+  LogReplay log;
+  log.folder = run.log;
   const TemporaryFolder temporary;
   if (!run.fit.empty()) {
-    cli::CalibrateOptions fit;
+    ProfileFit fit;
     fit.files = run.fit;
     fit.base = run.fit_base;
     fit.model = run.fit_model;
     fit.out = temporary.file(run.name + ".json");
-    write_file(fit.out, cli::fitted_profile(fit));
-    options.arguments.push_back("hardware=" + fit.out);
+    write_file(fit.out, fit_profile(fit).profile);
+    log.arguments.push_back("hardware=" + fit.out);
   }
   for (const Assignment& one : settings.shared) {
-    options.arguments.push_back(fmt::format("{}={}", one.key, one.text.value_or("null")));
+    log.arguments.push_back(fmt::format("{}={}", one.key, one.text.value_or("null")));
   }
-  return {{point_of(run.name, cli::validate_log(options))}, {}};
+  return {{point_of(run.name, validate_log(log))}, {}};
 }
 
 const RunSetPoints* RunSets::points(const RunSet& run, ClaimScript& script, bool may_run) {

@@ -2,30 +2,19 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "sim/core/error.hpp"
+#include "sim/study/profile_fit.hpp"
 
 namespace spillway::cli {
 
 struct CalibrateOptions {
-  std::vector<std::string> files;  // FILE or OP=FILE; errors: profiles
-  std::string profile;             // of check
-  std::string out;
-  std::string host_out;  // empty: no host is written
-  std::string base;
-  std::string name;
-  std::string stands_for;
-  std::string model;
-  bool drop_inconsistent = false;
-  bool omit_measurements = false;
+  ProfileFit fit;       // errors: its files are profiles
+  std::string profile;  // of check
   bool roofline = false;
   bool json = false;
 };
 
-/// The text of the profile that calibrate_fit writes to `out`; nothing is written or printed. Throws UserError for
-/// files that cannot be read or contradict themselves or the datasheet.
-[[nodiscard]] std::string fitted_profile(const CalibrateOptions& options);
 /// Fits every op of the files, prints n, median, p95 and bias on held-out rows, and writes the profile, and the host if
 /// asked for, once all of it is done. Throws UserError for files that cannot be read or contradict themselves or the
 /// datasheet; nothing is written then.

@@ -2,29 +2,19 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "sim/core/error.hpp"
-#include "sim/report/validation.hpp"
+#include "sim/study/log_replay.hpp"
 
 namespace spillway::cli {
 
 struct ValidateOptions {
-  std::string folder;                  // LOG_DIR, see traces/engine_log.hpp
-  std::vector<std::string> arguments;  // key=value: what the log does not say, or says wrongly
-  std::string html;                    // file; empty: none
+  LogReplay replay;
+  std::string html;  // file; empty: none
   bool json = false;
-  bool drop_unfinished = false;
 };
 
-/// Replays the log's requests as they were queued, on the engine that meta.json describes, and compares both sides.
-/// `hardware` defaults to the profile of the logged device, `model` to the bundled model of that name, the KV cache to
-/// the logged number of blocks; layer tables and iterations of a profile that does not say whose they are, to the
-/// log's. workload.trace is the trace that holds the prompts' token ids; no other workload.* key and no replications
-/// are taken. Throws UserError: a log that cannot be used, a device or model without a profile.
-[[nodiscard]] Validation validate_log(const ValidateOptions& options);
-
-/// `spillway validate`: prints both sides, and writes the page if one is asked for.
+/// Prints both sides, and writes the page if one is asked for.
 [[nodiscard]] ExitCode validate(const ValidateOptions& options);
 
 }  // namespace spillway::cli

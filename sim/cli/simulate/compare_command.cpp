@@ -14,6 +14,7 @@
 #include "sim/core/printable.hpp"
 #include "sim/io/output.hpp"
 #include "sim/report/comparison.hpp"
+#include "sim/study/comparison.hpp"
 #include "sim/study/perturb.hpp"
 #include "sim/study/points.hpp"
 #include "sim/study/result_store.hpp"
@@ -60,74 +61,6 @@ std::int64_t baseline_of(const std::string& wanted, const Grid& grid, std::vecto
   return 0;
 }
 
-/// Every configuration under every perturbation, the base runs first.
-std::vector<Point> points_of(const GridArguments& arguments, const std::vector<OpScales>& variants) {
-  std::vector<Point> points;
-  for (const OpScales& scales : variants) {
-    for (std::int64_t i = 0; i < arguments.grid.size(); ++i) {
-      points.push_back(arguments.point(i));
-      points.back().scales = scales;
-    }
-  }
-  return points;
-}
-
-std::string setup_of(const PointOutcome& outcome) {
-  const auto json = nlohmann::json::parse(outcome.json);
-  const auto& config = json.at("config");
-  return fmt::format("{} on {} x {}, {}, {} requests", config.at("model").get<std::string>(),
-                     config.at("tensor_parallel").get<std::int64_t>(), config.at("hardware").get<std::string>(),
-                     json.at("setup").at("workload").get<std::string>(),
-                     json.at("setup").at("requests").get<std::int64_t>());
-}
-
-/// Whether some metric differs between replications.
-bool differs_between_replications(const std::vector<ComparedRun>& runs) {
-  return std::any_of(runs.begin(), runs.end(), [](const ComparedRun& run) {
-    return std::any_of(run.metrics.begin(), run.metrics.end(), [](const Metric& metric) {
-      const auto& values = metric.replications;
-      return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end();
-    });
-  });
-}
-
-Comparison comparison_of(const GridArguments& arguments, std::vector<PointOutcome>& outcomes,
-                         std::optional<double> perturbation, std::int64_t baseline) {
-  const auto count = static_cast<std::size_t>(arguments.grid.size());
-  Comparison comparison;
-  comparison.perturbation = perturbation;
-  if (perturbation) {
-    for (const Perturbation& one : perturbations(*perturbation)) comparison.perturbations.push_back(one.label);
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::string label = arguments.grid.label(static_cast<std::int64_t>(i));
-    const auto failed = [&] {
-      for (std::size_t at = i; at < outcomes.size(); at += count) {
-        if (outcomes[at].failed()) return &outcomes[at];
-      }
-      return static_cast<PointOutcome*>(nullptr);
-    }();
-    if (failed != nullptr) {
-      comparison.skipped.push_back({label, failed->error()});
-      continue;
-    }
-    PointOutcome& base = outcomes[i];
-    if (comparison.runs.empty()) comparison.setup = setup_of(base);
-    if (static_cast<std::int64_t>(i) == baseline) comparison.baseline = comparison.runs.size();
-    ComparedRun run{label, base.id, std::move(base.metrics), base.bottleneck, base.warnings, base.trust, {}};
-    for (std::size_t at = i + count; at < outcomes.size(); at += count) {
-      run.perturbed.push_back(std::move(outcomes[at].metrics));
-    }
-    comparison.runs.push_back(std::move(run));
-  }
-  if (!comparison.runs.empty()) {
-    const std::size_t replications = comparison.runs.front().metrics.front().replications.size();
-    comparison.replications = static_cast<std::int64_t>(std::max<std::size_t>(1, replications));
-    comparison.random_traffic = differs_between_replications(comparison.runs);
-  }
-  return comparison;
-}
-
 std::string render(const Comparison& comparison, const std::string& format) {
   if (format == "csv") return to_comparison_csv(comparison);
   if (format == "json") return to_comparison_json(comparison);
@@ -159,13 +92,13 @@ ExitCode compare(const CompareOptions& options) {
   std::vector<std::string> metrics = parse_metrics(options.metrics, problems);
   std::optional<double> perturbation;
   if (options.perturb) perturbation = parse_perturbation(*options.perturb, problems);
-  GridArguments arguments = grid_arguments(options.arguments, options.slos, options.zips, std::move(problems),
-                                           {.all_policies = true, .replications = kReplications});
+  PointGrid arguments = grid_arguments(options.arguments, options.slos, options.zips, std::move(problems),
+                                       {.all_policies = true, .replications = kReplications});
   problems.clear();
   check_axes(arguments.grid, problems);
   const std::int64_t baseline = baseline_of(options.baseline, arguments.grid, problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
-  const std::vector<Point> points = points_of(arguments, perturbed_scales(perturbation));
+  const std::vector<Point> points = compared_points(arguments, perturbed_scales(perturbation));
   if (options.dry_run) {
     std::string text = fmt::format("{} configurations", arguments.grid.size());
     if (perturbation) text += fmt::format(", {} runs of each", std::ssize(points) / arguments.grid.size());

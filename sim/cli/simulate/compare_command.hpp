@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/cli/grid_arguments.hpp"
 #include "sim/core/error.hpp"
 
 namespace spillway::cli {
@@ -13,19 +14,9 @@ namespace spillway::cli {
 /// to state an interval.
 inline constexpr int kReplications = 5;
 
-struct CompareOptions {
-  std::vector<std::string> arguments;  // as for sweep; policy=all stands for every policy
-  std::vector<std::string> slos;
-  std::vector<std::string> zips;
-  std::vector<std::string> metrics;
-  std::string format = "table";
-  std::string directory;  // -o; empty: nothing is kept
-  std::string baseline;   // "policy=vllm", or a value alone; empty: the first
+struct CompareOptions : GridOptions {
+  std::string baseline;  // "policy=vllm", or a value alone; empty: the first
   std::optional<std::string> perturb;
-  std::string progress = "auto";
-  int jobs = 1;
-  bool dry_run = false;
-  std::vector<Problem> problems;  // found before
 };
 
 /// Runs every configuration on the same traffic and prints what differs. Throws UserError when nothing was run: fewer

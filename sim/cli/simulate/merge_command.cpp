@@ -15,9 +15,9 @@
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 #include "sim/io/output.hpp"
+#include "sim/report/sweep.hpp"
 #include "sim/study/points.hpp"
 #include "sim/study/result_store.hpp"
-#include "sim/study/sweep_results.hpp"
 
 namespace spillway::cli {
 namespace {

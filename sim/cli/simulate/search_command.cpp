@@ -17,11 +17,10 @@
 #include "sim/io/output.hpp"
 #include "sim/report/search.hpp"
 #include "sim/study/assemble.hpp"
-#include "sim/study/edge_search.hpp"
 #include "sim/study/parameter_table.hpp"
 #include "sim/study/perturb.hpp"
-#include "sim/study/points.hpp"
 #include "sim/study/result_store.hpp"
+#include "sim/study/search.hpp"
 #include "traces/workload.hpp"
 
 namespace spillway::cli {
@@ -40,171 +39,9 @@ double fraction(const std::string& text, const std::string& flag, double least, 
   return most;
 }
 
-/// What a value must fulfil.
-struct Criterion {
-  std::vector<Condition> conditions;  // on the run
-  bool single_requests = false;       // there are SLOs on single requests
-  double attainment = 0.99;
-
-  [[nodiscard]] std::vector<std::string> texts() const {
-    std::vector<std::string> all;
-    for (const Condition& condition : conditions) all.push_back(condition.text);
-    all.push_back(fmt::format("at least {:.6g}% of the requests {}", 100.0 * attainment,
-                              single_requests ? "meet the SLOs on single requests" : "are answered"));
-    return all;
-  }
-
-  /// Why the outcome does not fulfil it; empty when it does.
-  [[nodiscard]] std::string fault(const PointOutcome& outcome) const {
-    if (outcome.failed()) return outcome.error();
-    const OutcomeCounts& counts = outcome.measured;
-    const std::int64_t lost = counts.rejected + counts.timed_out;
-    if (static_cast<double>(lost) > (1.0 - attainment) * static_cast<double>(counts.submitted)) {
-      return fmt::format("{} of {} requests were rejected or timed out", lost, counts.submitted);
-    }
-    for (const Condition& condition : conditions) {
-      const Metric* metric = outcome.find(condition.metric);
-      if (metric == nullptr || !metric->value) return fmt::format("{} has no value", condition.metric);
-      if (!condition.holds(*metric->value))
-        return fmt::format("{} is {}", condition.metric, figure_with_interval(metric->value, metric->half_width));
-    }
-    const Metric* met = outcome.find("slo_met_fraction");
-    if (single_requests && (met == nullptr || met->value.value_or(0.0) < attainment)) {
-      return fmt::format("{} of the requests meet the SLOs", percent(met != nullptr ? met->value.value_or(0.0) : 0.0));
-    }
-    return {};
-  }
-
-  /// Conditions whose limit lies within the interval of their metric; empty when there is none.
-  [[nodiscard]] std::string noise(const std::vector<Metric>& metrics) const {
-    std::vector<std::string> near;
-    for (const Condition& condition : conditions) {
-      const auto metric =
-          std::find_if(metrics.begin(), metrics.end(), [&](const Metric& m) { return m.name == condition.metric; });
-      if (metric == metrics.end() || !metric->half_width) continue;
-      if (std::abs(condition.limit - *metric->value) < *metric->half_width) near.push_back(condition.metric);
-    }
-    if (near.empty()) return {};
-    return fmt::format("the interval of {} reaches beyond its limit: more workload.requests or replications narrow it",
-                       fmt::join(near, " and "));
-  }
-};
-
-/// One search that is under way.
-struct Running {
-  std::size_t configuration = 0;
-  std::optional<std::size_t> perturbation{};  // empty: the base search
-  EdgeSearch search;
-};
-
-class Search {
- public:
-  Search(GridArguments arguments, Parameter key, Criterion criterion, SearchReport report,
-         EdgeSearch::Settings settings, PointRunner& runner)
-      : arguments_(std::move(arguments)),
-        key_(std::move(key)),
-        criterion_(std::move(criterion)),
-        report_(std::move(report)),
-        settings_(settings),
-        runner_(runner) {}
-
-  /// Returns false when interrupted.
-  bool run() {
-    std::vector<Running> searches;
-    for (std::int64_t i = 0; i < arguments_.grid.size(); ++i) {
-      report_.edges.push_back({.label = arguments_.grid.label(i)});
-      searches.push_back({static_cast<std::size_t>(i), std::nullopt, EdgeSearch(settings_)});
-    }
-    if (!finish(searches)) return false;
-    for (const Running& one : searches) {
-      FoundEdge& edge = report_.edges[one.configuration];
-      edge.value = one.search.holds_at();
-      edge.beyond = one.search.fails_at();
-      if (const Probe* best = edge.probe(edge.value)) edge.noise = criterion_.noise(best->metrics);
-    }
-    return !report_.perturbation || perturbed();
-  }
-
-  [[nodiscard]] const SearchReport& report() const { return report_; }
-  /// The outcome that explains why no configuration has a value; null when one has, or when it is the SLO.
-  [[nodiscard]] const std::optional<PointOutcome>& failure() const { return failure_; }
-
- private:
-  /// The same again from where the base search ended, in smaller steps.
-  bool perturbed() {
-    const std::vector<Perturbation> all = perturbations(*report_.perturbation);
-    for (const Perturbation& one : all) {
-      report_.perturbations.push_back(one.label);
-      scales_.push_back(one.scales);
-    }
-    std::vector<Running> searches;
-    for (std::size_t i = 0; i < report_.edges.size(); ++i) {
-      FoundEdge& edge = report_.edges[i];
-      edge.perturbed.resize(all.size());
-      if (!edge.value) continue;
-      EdgeSearch::Settings settings = settings_;
-      settings.start = *edge.value;
-      settings.factor = 1.0 + *report_.perturbation;
-      for (std::size_t p = 0; p < all.size(); ++p) searches.push_back({i, p, EdgeSearch(settings)});
-    }
-    if (!finish(searches)) return false;
-    for (const Running& one : searches) {
-      report_.edges[one.configuration].perturbed[*one.perturbation] = one.search.holds_at();
-    }
-    return true;
-  }
-
-  /// Runs the next value of every search that has one, side by side, until none has.
-  bool finish(std::vector<Running>& searches) {
-    while (true) {
-      std::vector<Point> points;
-      std::vector<Running*> asked;
-      for (Running& one : searches) {
-        if (!one.search.next()) continue;
-        points.push_back(point(one));
-        asked.push_back(&one);
-      }
-      if (points.empty()) return true;
-      std::vector<PointOutcome> outcomes = runner_.run(points);
-      for (std::size_t i = 0; i < outcomes.size(); ++i) {
-        if (outcomes[i].code == ExitCode::interrupted) return false;
-        take(*asked[i], std::move(outcomes[i]));
-      }
-    }
-  }
-
-  [[nodiscard]] Point point(const Running& one) const {
-    Point point = arguments_.point(static_cast<std::int64_t>(one.configuration));
-    point.assignments.push_back(
-        {key_.name, numeric_text(key_, *one.search.next()), Origin::argument, "--max " + key_.name, {}});
-    if (one.perturbation) point.scales = scales_[*one.perturbation];
-    return point;
-  }
-
-  void take(Running& one, PointOutcome outcome) {
-    const double value = *one.search.next();
-    std::string fault = criterion_.fault(outcome);
-    if (outcome.failed() && !failure_) failure_ = outcome;
-    one.search.tell(fault.empty());
-    if (one.perturbation) return;
-    report_.edges[one.configuration].probes.push_back({value, numeric_text(key_, value), outcome.id, fault.empty(),
-                                                       std::move(fault), std::move(outcome.metrics),
-                                                       std::move(outcome.trust)});
-  }
-
-  GridArguments arguments_;
-  Parameter key_;
-  Criterion criterion_;
-  SearchReport report_;
-  EdgeSearch::Settings settings_;
-  PointRunner& runner_;
-  std::vector<OpScales> scales_;  // by perturbation
-  std::optional<PointOutcome> failure_;
-};
-
 /// Everything that the command line says, checked.
 struct Plan {
-  GridArguments arguments;
+  PointGrid arguments;
   Parameter key;
   Criterion criterion;
   EdgeSearch::Settings settings;

@@ -21,7 +21,6 @@
 #include "sim/study/result_store.hpp"
 #include "sim/study/shard.hpp"
 #include "sim/study/slurm.hpp"
-#include "sim/study/sweep_results.hpp"
 
 namespace spillway::cli {
 namespace {
@@ -31,7 +30,7 @@ constexpr std::int64_t kMostPoints = 10'000'000;
 constexpr std::int64_t kMostShards = 1000;  // Slurm's own limit for an array (MaxArraySize) unless it is raised
 
 /// Tells sweeps apart: their grids and what is the same in all points.
-std::string definition_of(const GridArguments& arguments) {
+std::string definition_of(const PointGrid& arguments) {
   nlohmann::ordered_json json;
   std::vector<std::pair<std::string, std::string>> shared;
   for (const Assignment& one : arguments.shared) shared.emplace_back(one.key, one.text.value_or("null"));
@@ -71,7 +70,7 @@ Schedule largest_first(const Grid& grid, const Shard& shard) {
   return schedule;
 }
 
-void check_size(const GridArguments& arguments, bool yes) {
+void check_size(const PointGrid& arguments, bool yes) {
   const std::int64_t size = arguments.grid.size();
   const std::string axes = [&] {
     std::string text;
@@ -90,7 +89,7 @@ void check_size(const GridArguments& arguments, bool yes) {
   }
 }
 
-Sweep new_sweep(const GridArguments& arguments, const std::optional<Shard>& shard) {
+Sweep new_sweep(const PointGrid& arguments, const std::optional<Shard>& shard) {
   Sweep sweep;
   sweep.tool_version = tool_version();
   sweep.tool_build = tool_build();
@@ -112,7 +111,7 @@ std::string finished_text(const Sweep& sweep, std::int64_t stored) {
 
 class SweepRun {
  public:
-  SweepRun(const SweepOptions& options, const GridArguments& arguments, const std::optional<Shard>& shard,
+  SweepRun(const SweepOptions& options, const PointGrid& arguments, const std::optional<Shard>& shard,
            std::vector<std::string> metrics)
       : options_(options),
         arguments_(arguments),
@@ -172,7 +171,7 @@ class SweepRun {
   }
 
   const SweepOptions& options_;
-  const GridArguments& arguments_;
+  const PointGrid& arguments_;
   Sweep sweep_;
   Schedule schedule_;
   std::vector<std::string> metrics_;
@@ -181,7 +180,7 @@ class SweepRun {
   std::int64_t stored_ = 0;
 };
 
-ExitCode emit_slurm(const SweepOptions& options, const GridArguments& arguments) {
+ExitCode emit_slurm(const SweepOptions& options, const PointGrid& arguments) {
   if (options.directory.empty()) {
     throw ConfigError("--emit slurm needs a folder for the results", "--emit slurm", "give -o DIR");
   }
@@ -200,7 +199,7 @@ ExitCode emit_slurm(const SweepOptions& options, const GridArguments& arguments)
   return ExitCode::ok;
 }
 
-ExitCode show_plan(const GridArguments& arguments, const std::optional<Shard>& shard) {
+ExitCode show_plan(const PointGrid& arguments, const std::optional<Shard>& shard) {
   constexpr std::int64_t kShown = 10;
   const Schedule schedule = largest_first(arguments.grid, shard.value_or(Shard{}));
   std::string text;
@@ -224,7 +223,7 @@ ExitCode sweep(const SweepOptions& options) {
   std::vector<Problem> problems = options.problems;
   std::vector<std::string> metrics = parse_metrics(options.metrics, problems);
   const std::optional<Shard> shard = options.emit.empty() ? chosen_shard(options.shard, problems) : std::nullopt;
-  const GridArguments arguments = grid_arguments(options.arguments, options.slos, options.zips, std::move(problems));
+  const PointGrid arguments = grid_arguments(options.arguments, options.slos, options.zips, std::move(problems));
   check_size(arguments, options.yes);
   refuse_if_none_resolves(arguments);
   if (!options.emit.empty()) return emit_slurm(options, arguments);

@@ -5,25 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "sim/cli/grid_arguments.hpp"
 #include "sim/core/error.hpp"
 
 namespace spillway::cli {
 
-struct SweepOptions {
-  std::vector<std::string> arguments;  // CONFIG.json and key=value, some with several values
-  std::vector<std::string> slos;
-  std::vector<std::string> zips;
-  std::vector<std::string> metrics;  // of the table; empty: a choice
-  std::string format = "table";
-  std::string directory;             // -o; empty: nothing is kept
+struct SweepOptions : GridOptions {
   std::optional<std::string> shard;  // "i/n"
   std::string emit;                  // "slurm"; empty: run
   std::optional<int> shards;         // for emit
-  std::string progress = "auto";
-  int jobs = 1;
   bool yes = false;
-  bool dry_run = false;
-  std::vector<Problem> problems;  // found before
 };
 
 /// Runs a grid of configurations. Throws UserError when nothing was run. A point that fails does not stop the others:

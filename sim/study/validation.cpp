@@ -1,4 +1,4 @@
-#include "sim/report/validation.hpp"
+#include "sim/study/validation.hpp"
 
 #include <fmt/format.h>
 

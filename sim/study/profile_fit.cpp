@@ -1,0 +1,166 @@
+#include "sim/study/profile_fit.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "hwmodels/calibration/calibration.hpp"
+#include "hwmodels/calibration/host_writer.hpp"
+#include "hwmodels/calibration/profile_writer.hpp"
+#include "hwmodels/calibration/sharing_fits.hpp"
+#include "sim/config/config.hpp"
+
+namespace spillway {
+namespace {
+
+using hwmodels::GpuProfile;
+using hwmodels::Measurements;
+
+void tell(const NoteSink& note, const std::string& text) {
+  if (note) note(text);
+}
+
+/// OP=FILE where OP is one, else a file whose name may hold an equals sign.
+hwmodels::MeasurementInput input_of(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos) return {text, std::nullopt};
+  const auto op = hwmodels::op_named(text.substr(0, equals));
+  if (op) return {text.substr(equals + 1), op};
+  std::error_code ignored;
+  if (std::filesystem::exists(text, ignored)) return {text, std::nullopt};
+  std::vector<std::string> ops;
+  for (const hwmodels::Op one : hwmodels::all_ops()) ops.emplace_back(hwmodels::op_name(one));
+  throw ConfigError(fmt::format("\"{}\" is no op", text.substr(0, equals)), text,
+                    suggestion(text.substr(0, equals), ops) + fmt::format("ops: {}", fmt::join(ops, ", ")));
+}
+
+/// Refuses what cannot be true, or leaves it out.
+void settle(Measurements& measurements, const hwmodels::DeviceLimits& limits, const hwmodels::LlmModel* layers_of,
+            bool drop, const NoteSink& note) {
+  if (drop) return void(leave_out(measurements, limits, layers_of, note));
+  std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits, layers_of);
+  if (problems.empty()) return;
+  std::string& fix = problems.back().fix;
+  fix += fix.empty() ? "--drop-inconsistent leaves such rows out" : "; --drop-inconsistent leaves such rows out";
+  throw DataError(std::move(problems));
+}
+
+std::string stem_of(const std::string& path) { return std::filesystem::path(path).stem().string(); }
+
+/// What a fit builds on.
+struct FitBase {
+  std::optional<GpuProfile> gpu;
+  std::optional<hwmodels::LlmModel> layers_of;
+};
+
+FitBase load_base(const ProfileFit& fit) {
+  FitBase base;
+  if (!fit.base.empty()) base.gpu = load_gpu_named_at(fit.base, "--base " + fit.base);
+  if (!fit.model.empty()) base.layers_of = hwmodels::load_llm(fit.model);
+  return base;
+}
+
+hwmodels::FittedKernels fit_rows(const ProfileFit& fit, const FitBase& base, Measurements& measurements,
+                                 const NoteSink& note, const std::function<void(std::string_view)>& progress) {
+  const GpuProfile* gpu = base.gpu ? &*base.gpu : nullptr;
+  settle(measurements, limits_of(gpu, measurements), base.layers_of ? &*base.layers_of : nullptr, fit.drop_inconsistent,
+         note);
+  for (const std::string& text : hwmodels::leave_out_scarce(measurements)) {
+    tell(note, text);
+  }
+  hwmodels::FittedKernels fitted = hwmodels::calibrate(measurements, {gpu, fit.model}, progress);
+  // A base has the link that duplex rows are a share of.
+  const bool shares = hwmodels::duplex_bandwidth(measurements, {}, true) ||
+                      hwmodels::duplex_bandwidth(measurements, {}, false) || hwmodels::compute_slowdown(measurements);
+  if (fitted.empty() && !(gpu != nullptr && shares)) {
+    throw DataError("no row is left to fit", fmt::format("{}", fmt::join(fit.files, ", ")),
+                    "rows that cannot be true were left out, and copies are fitted to those of one direction alone");
+  }
+  return fitted;
+}
+
+hwmodels::ProfileText text_of(const ProfileFit& fit, const FitBase& base, const Measurements& measurements) {
+  hwmodels::ProfileText text;
+  text.path = fit.out;
+  text.name = fit.name.empty() ? stem_of(fit.out) : fit.name;
+  text.base = fit.base;
+  text.with_measurements = !fit.omit_measurements;
+  text.stands_for = fit.stands_for;
+  if (text.stands_for.empty()) {
+    const std::string gpu =
+        base.gpu ? base.gpu->file.stands_for : measurements.device.name.value_or("a GPU that no file names");
+    text.stands_for = fmt::format("{}; fitted to the files below", gpu);
+  }
+  return text;
+}
+
+}  // namespace
+
+hwmodels::Measurements read_rows(const std::vector<std::string>& files, const NoteSink& note) {
+  std::vector<hwmodels::MeasurementInput> inputs;
+  inputs.reserve(files.size());
+  std::transform(files.begin(), files.end(), std::back_inserter(inputs), input_of);
+  Measurements measurements = hwmodels::read_measurements(inputs);
+  hwmodels::merge_repeats(measurements);
+  for (const hwmodels::MeasurementFile& file : measurements.files) {
+    for (const std::string& text : file.notes) tell(note, fmt::format("{}: {}", file.path, text));
+  }
+  return measurements;
+}
+
+hwmodels::DeviceLimits limits_of(const GpuProfile* gpu, const Measurements& measurements) {
+  hwmodels::DeviceLimits limits;
+  const auto known = [](double value) { return value > 0.0 ? std::optional(value) : std::nullopt; };
+  if (gpu != nullptr) {
+    limits.peak_flops = known(gpu->peak_flops);
+    limits.memory_bandwidth = known(gpu->memory_bandwidth.value());
+    limits.l2_bytes = known(static_cast<double>(gpu->l2_cache.count()));
+    limits.link_peak = known(gpu->host_link_peak.value());
+    limits.name = gpu->file.name;
+  }
+  if (measurements.device.l2_bytes) limits.l2_bytes = static_cast<double>(*measurements.device.l2_bytes);
+  if (limits.name.empty()) limits.name = measurements.device.name.value_or("");
+  return limits;
+}
+
+std::vector<Problem> leave_out(Measurements& measurements, const hwmodels::DeviceLimits& limits,
+                               const hwmodels::LlmModel* layers_of, const NoteSink& note) {
+  std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits, layers_of);
+  const std::int64_t dropped = hwmodels::drop_inconsistent(measurements, limits, layers_of);
+  if (dropped > 0) {
+    tell(note, fmt::format("left out: {} rows that cannot be true; the first: {} ({})", dropped, problems.front().what,
+                           problems.front().where));
+  }
+  return problems;
+}
+
+hwmodels::GpuProfile load_gpu_named_at(const std::string& name_or_file, const std::string& where) {
+  try {
+    return hwmodels::load_gpu(name_or_file);
+  } catch (const ConfigError& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) problem.where = where;
+    throw ConfigError(std::move(problems));
+  }
+}
+
+FittedProfile fit_profile(const ProfileFit& fit, const NoteSink& note,
+                          const std::function<void(std::string_view op)>& progress) {
+  const FitBase base = load_base(fit);
+  FittedProfile result;
+  result.based = base.gpu.has_value();
+  result.measurements = read_rows(fit.files, note);
+  result.fitted = fit_rows(fit, base, result.measurements, note, progress);
+  result.profile = hwmodels::profile_text(text_of(fit, base, result.measurements), result.measurements, result.fitted);
+  if (!fit.host_out.empty()) {
+    result.host = hwmodels::host_text(stem_of(fit.host_out), fit.host_out, result.measurements, result.fitted);
+  }
+  return result;
+}
+
+}  // namespace spillway

@@ -1,0 +1,153 @@
+#include "sim/study/search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sim/io/lines.hpp"
+
+namespace spillway {
+
+const Probe* FoundEdge::probe(const std::optional<double>& at) const {
+  if (!at) return nullptr;
+  const auto it = std::find_if(probes.begin(), probes.end(), [&](const Probe& one) { return one.value == *at; });
+  return it == probes.end() ? nullptr : &*it;
+}
+
+std::optional<RankingFlip> SearchReport::flip() const {
+  std::vector<PolicyFigures> figures;
+  for (const FoundEdge& edge : edges) figures.push_back({edge.value, edge.perturbed});
+  return first_flip(figures, largest ? Better::larger : Better::smaller, [&](std::size_t a, std::size_t b) {
+    if (!edges[a].value || !edges[b].value) return false;
+    return std::abs(*edges[a].value - *edges[b].value) > tolerance * std::max(*edges[a].value, *edges[b].value);
+  });
+}
+
+std::vector<std::string> Criterion::texts() const {
+  std::vector<std::string> all;
+  for (const Condition& condition : conditions) all.push_back(condition.text);
+  all.push_back(fmt::format("at least {:.6g}% of the requests {}", 100.0 * attainment,
+                            single_requests ? "meet the SLOs on single requests" : "are answered"));
+  return all;
+}
+
+std::string Criterion::fault(const PointOutcome& outcome) const {
+  if (outcome.failed()) return outcome.error();
+  const OutcomeCounts& counts = outcome.measured;
+  const std::int64_t lost = counts.rejected + counts.timed_out;
+  if (static_cast<double>(lost) > (1.0 - attainment) * static_cast<double>(counts.submitted)) {
+    return fmt::format("{} of {} requests were rejected or timed out", lost, counts.submitted);
+  }
+  for (const Condition& condition : conditions) {
+    const Metric* metric = outcome.find(condition.metric);
+    if (metric == nullptr || !metric->value) return fmt::format("{} has no value", condition.metric);
+    if (!condition.holds(*metric->value))
+      return fmt::format("{} is {}", condition.metric, figure_with_interval(metric->value, metric->half_width));
+  }
+  const Metric* met = outcome.find("slo_met_fraction");
+  if (single_requests && (met == nullptr || met->value.value_or(0.0) < attainment)) {
+    return fmt::format("{} of the requests meet the SLOs", percent(met != nullptr ? met->value.value_or(0.0) : 0.0));
+  }
+  return {};
+}
+
+std::string Criterion::noise(const std::vector<Metric>& metrics) const {
+  std::vector<std::string> near;
+  for (const Condition& condition : conditions) {
+    const Metric* metric = find_metric(metrics, condition.metric);
+    if (metric == nullptr || !metric->half_width) continue;
+    if (std::abs(condition.limit - *metric->value) < *metric->half_width) near.push_back(condition.metric);
+  }
+  if (near.empty()) return {};
+  return fmt::format("the interval of {} reaches beyond its limit: more workload.requests or replications narrow it",
+                     fmt::join(near, " and "));
+}
+
+Search::Search(PointGrid grid, Parameter key, Criterion criterion, SearchReport report, EdgeSearch::Settings settings,
+               PointRunner& runner)
+    : grid_(std::move(grid)),
+      key_(std::move(key)),
+      criterion_(std::move(criterion)),
+      report_(std::move(report)),
+      settings_(settings),
+      runner_(runner) {}
+
+bool Search::run() {
+  std::vector<Running> searches;
+  for (std::int64_t i = 0; i < grid_.grid.size(); ++i) {
+    report_.edges.push_back({.label = grid_.grid.label(i)});
+    searches.push_back({static_cast<std::size_t>(i), std::nullopt, EdgeSearch(settings_)});
+  }
+  if (!finish(searches)) return false;
+  for (const Running& one : searches) {
+    FoundEdge& edge = report_.edges[one.configuration];
+    edge.value = one.search.holds_at();
+    edge.beyond = one.search.fails_at();
+    if (const Probe* best = edge.probe(edge.value)) edge.noise = criterion_.noise(best->metrics);
+  }
+  return !report_.perturbation || perturbed();
+}
+
+bool Search::perturbed() {
+  const std::vector<Perturbation> all = perturbations(*report_.perturbation);
+  for (const Perturbation& one : all) {
+    report_.perturbations.push_back(one.label);
+    scales_.push_back(one.scales);
+  }
+  std::vector<Running> searches;
+  for (std::size_t i = 0; i < report_.edges.size(); ++i) {
+    FoundEdge& edge = report_.edges[i];
+    edge.perturbed.resize(all.size());
+    if (!edge.value) continue;
+    EdgeSearch::Settings settings = settings_;
+    settings.start = *edge.value;
+    settings.factor = 1.0 + *report_.perturbation;
+    for (std::size_t p = 0; p < all.size(); ++p) searches.push_back({i, p, EdgeSearch(settings)});
+  }
+  if (!finish(searches)) return false;
+  for (const Running& one : searches) {
+    report_.edges[one.configuration].perturbed[*one.perturbation] = one.search.holds_at();
+  }
+  return true;
+}
+
+bool Search::finish(std::vector<Running>& searches) {
+  while (true) {
+    std::vector<Point> points;
+    std::vector<Running*> asked;
+    for (Running& one : searches) {
+      if (!one.search.next()) continue;
+      points.push_back(point(one));
+      asked.push_back(&one);
+    }
+    if (points.empty()) return true;
+    std::vector<PointOutcome> outcomes = runner_.run(points);
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+      if (outcomes[i].code == ExitCode::interrupted) return false;
+      take(*asked[i], std::move(outcomes[i]));
+    }
+  }
+}
+
+Point Search::point(const Running& one) const {
+  Point point = grid_.point(static_cast<std::int64_t>(one.configuration));
+  point.assignments.push_back(
+      {key_.name, numeric_text(key_, *one.search.next()), Origin::argument, "--max " + key_.name, {}});
+  if (one.perturbation) point.scales = scales_[*one.perturbation];
+  return point;
+}
+
+void Search::take(Running& one, PointOutcome outcome) {
+  const double value = *one.search.next();
+  std::string fault = criterion_.fault(outcome);
+  if (outcome.failed() && !failure_) failure_ = outcome;
+  one.search.tell(fault.empty());
+  if (one.perturbation) return;
+  report_.edges[one.configuration].probes.push_back({value, numeric_text(key_, value), outcome.id, fault.empty(),
+                                                     std::move(fault), std::move(outcome.metrics),
+                                                     std::move(outcome.trust)});
+}
+
+}  // namespace spillway
