@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 void add_edge(const SearchReport& report, const FoundEdge& edge, Columns& table) {
   std::vector<std::string> cells{edge.label.empty() ? "this configuration" : shown(edge.label)};
-  const Probe* best = edge.probe(edge.value);
+  const TriedValue* best = edge.probe(edge.value);
   if (best == nullptr) {
     cells.push_back(fmt::format("no value: {}", edge.probes.empty() ? "none was tried" : edge.probes.back().reason));
     table.row(std::move(cells));
@@ -29,7 +29,7 @@ void add_edge(const SearchReport& report, const FoundEdge& edge, Columns& table)
     const Metric* one = find_metric(best->metrics, metric);
     cells.push_back(one == nullptr ? "-" : figure_with_interval(one->value, one->half_width));
   }
-  const Probe* beyond = edge.probe(edge.beyond);
+  const TriedValue* beyond = edge.probe(edge.beyond);
   cells.push_back(beyond == nullptr ? "nothing: it held at the limit"
                                     : fmt::format("{}: {}", beyond->text, shown(beyond->reason)));
   table.row(std::move(cells));
@@ -84,7 +84,7 @@ std::string to_search_table(const SearchReport& report) {
   add_robustness(report, tail);
   std::vector<const Trust*> trusts;
   for (const FoundEdge& edge : report.edges) {
-    if (const Probe* best = edge.probe(edge.value)) trusts.push_back(&best->trust);
+    if (const TriedValue* best = edge.probe(edge.value)) trusts.push_back(&best->trust);
   }
   add_trust(trusts, tail);
   std::string text = fmt::format("{}\n{}", head.text(), table.text());
@@ -103,7 +103,7 @@ std::string to_search_json(const SearchReport& report) {
   json["searches"] = Json::array();
   for (const FoundEdge& edge : report.edges) {
     Json probes = Json::array();
-    for (const Probe& probe : edge.probes) {
+    for (const TriedValue& probe : edge.probes) {
       Json metrics = Json::object();
       for (const Metric& metric : probe.metrics) {
         metrics[metric.name] = {{"value", nullable(metric.value)}, {"unit", metric.unit}, {"n", metric.n}};
@@ -140,7 +140,7 @@ std::string to_search_json(const SearchReport& report) {
 std::string to_search_csv(const SearchReport& report) {
   std::string csv = fmt::format("configuration,{},holds,reason,{}\n", report.key, fmt::join(report.metrics, ","));
   for (const FoundEdge& edge : report.edges) {
-    for (const Probe& probe : edge.probes) {
+    for (const TriedValue& probe : edge.probes) {
       std::vector<std::string> cells;
       for (const std::string& name : report.metrics) {
         const Metric* metric = find_metric(probe.metrics, name);

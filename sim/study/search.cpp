@@ -10,9 +10,9 @@
 
 namespace spillway {
 
-const Probe* FoundEdge::probe(const std::optional<double>& at) const {
+const TriedValue* FoundEdge::probe(const std::optional<double>& at) const {
   if (!at) return nullptr;
-  const auto it = std::find_if(probes.begin(), probes.end(), [&](const Probe& one) { return one.value == *at; });
+  const auto it = std::find_if(probes.begin(), probes.end(), [&](const TriedValue& one) { return one.value == *at; });
   return it == probes.end() ? nullptr : &*it;
 }
 
@@ -85,7 +85,7 @@ bool Search::run() {
     FoundEdge& edge = report_.edges[one.configuration];
     edge.value = one.search.holds_at();
     edge.beyond = one.search.fails_at();
-    if (const Probe* best = edge.probe(edge.value)) edge.noise = criterion_.noise(best->metrics);
+    if (const TriedValue* best = edge.probe(edge.value)) edge.noise = criterion_.noise(best->metrics);
   }
   return !report_.perturbation || perturbed();
 }

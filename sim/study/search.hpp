@@ -15,7 +15,7 @@
 namespace spillway {
 
 /// One value that was tried.
-struct Probe {
+struct TriedValue {
   double value = 0.0;  // in the unit in which the key's values are stored
   std::string text;    // as it was given
   std::string id{};    // of its result; empty when it could not be run
@@ -27,14 +27,14 @@ struct Probe {
 
 /// The search for one configuration.
 struct FoundEdge {
-  std::string label;               // "policy=vllm"; empty when there is but one configuration
-  std::vector<Probe> probes{};     // in the order in which they were tried
-  std::optional<double> value{};   // the best that holds
-  std::optional<double> beyond{};  // the nearest that does not; empty when it held up to the limit
-  std::string noise{};             // what of the best value's figures might as well not hold; empty: nothing
+  std::string label;                 // "policy=vllm"; empty when there is but one configuration
+  std::vector<TriedValue> probes{};  // in the order in which they were tried
+  std::optional<double> value{};     // the best that holds
+  std::optional<double> beyond{};    // the nearest that does not; empty when it held up to the limit
+  std::string noise{};               // what of the best value's figures might as well not hold; empty: nothing
   std::vector<std::optional<double>> perturbed{};  // best value, by perturbation
   /// The probe of `value`, or of `beyond`; null when there is none.
-  [[nodiscard]] const Probe* probe(const std::optional<double>& at) const;
+  [[nodiscard]] const TriedValue* probe(const std::optional<double>& at) const;
 };
 
 struct SearchReport {
