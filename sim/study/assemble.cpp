@@ -159,7 +159,7 @@ class Assembler {
         Tokens(integer("memory.block_tokens")),
         kv_dtype_bytes(),
         hardware_.server ? hardware_.server->gpus : hwmodels::KvSettings{}.most_tensor_parallel};
-    KvLayout& kv = assembly_.setup.kv;
+    KvLayout& kv = assembly_.instance.kv;
     const bool given = settings().has("memory.gpu_kv");
     const bool streams = static_cast<bool>(policy().layout);
     const bool sized = problems_.attempt([&] {
@@ -190,7 +190,7 @@ class Assembler {
         !problems_.attempt([&] { hardware_.gpu.need({"memory"}, "a policy that streams layers"); })) {
       return false;
     }
-    Deployment& deployment = assembly_.setup.deployment;
+    Deployment& deployment = assembly_.instance.deployment;
     deployment.layers = static_cast<std::int32_t>(llm_.layers);
     deployment.memory = capacity_.available + capacity_.weights;
     deployment.weights = capacity_.weights;
@@ -215,7 +215,7 @@ class Assembler {
                                            hardware_.host->cpu_attention_efficiency /
                                            static_cast<double>(tensor_parallel());
     }
-    KvLayout& kv = assembly_.setup.kv;
+    KvLayout& kv = assembly_.instance.kv;
     kv.host_blocks = kv.host_cache_blocks = Blocks(0);
     const std::unique_ptr<ExecutionModel> planning = assembly_.make_model({});
     Deployment plan = deployment;
@@ -233,7 +233,7 @@ class Assembler {
 
   [[nodiscard]] Blocks host_cache_blocks() {
     const Bytes given = settings().get<Bytes>("memory.host_cache");
-    const Bytes block = assembly_.setup.kv.block_bytes;
+    const Bytes block = assembly_.instance.kv.block_bytes;
     if (given > Bytes(0) && given < block) {
       problems_.add(
           fmt::format("memory.host_cache={} is less than one KV block of {} bytes", format_bytes(given), block.count()),
@@ -253,7 +253,7 @@ class Assembler {
   }
 
   bool take_given_memory() {
-    KvLayout& kv = assembly_.setup.kv;
+    KvLayout& kv = assembly_.instance.kv;
     const Bytes given = settings().get<Bytes>("memory.gpu_kv");
     kv.gpu_blocks = Blocks(given / kv.block_bytes);
     if (kv.gpu_blocks.count() == 0) {
@@ -288,8 +288,8 @@ class Assembler {
 
   /// The longest request: the model's or the user's limit, and never more than the KV cache holds.
   void limit_length() {
-    const Tokens capacity = assembly_.setup.kv_capacity();
-    Tokens& limit = assembly_.setup.max_model_len;
+    const Tokens capacity = assembly_.instance.kv_capacity();
+    Tokens& limit = assembly_.instance.max_model_len;
     const Tokens model(llm_.max_positions);
     assembly_.setup.model_positions = model;
     if (!settings().has("engine.max_model_len")) {
@@ -309,8 +309,8 @@ class Assembler {
     } else if (limit > capacity) {
       problems_.add(fmt::format("a request of engine.max_model_len={} tokens cannot fit: the KV cache holds {} tokens "
                                 "({} blocks of {})",
-                                limit.count(), capacity.count(), assembly_.setup.kv.gpu_blocks.count(),
-                                assembly_.setup.kv.block_tokens.count()),
+                                limit.count(), capacity.count(), assembly_.instance.kv.gpu_blocks.count(),
+                                assembly_.instance.kv.block_tokens.count()),
                     "engine.max_model_len",
                     fmt::format("use at most {}, or give the KV cache more memory (memory.gpu_kv, "
                                 "engine.gpu_memory_utilization, tensor_parallel)",
@@ -353,6 +353,9 @@ class Assembler {
     warn_of_engine();
     warn_of_passed_tables();
     decide_prefix_caching();
+    setup.kv = assembly_.instance.kv;
+    setup.deployment = assembly_.instance.deployment;
+    setup.max_model_len = assembly_.instance.max_model_len;
     for (const std::string& warning : llm_.file.warnings) warn(warning);
     assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
     if (!settings().get<bool>("engine.overheads")) warn("engine.overheads=false: the engine's host time is left out");
@@ -385,17 +388,17 @@ class Assembler {
   void decide_prefix_caching() {
     const std::string& wanted = text("engine.prefix_caching");
     const bool useful = assembly_.workload.prefix_ids && policy().shares_prefixes;
-    assembly_.setup.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
-    KvLayout& kv = assembly_.setup.kv;
+    assembly_.instance.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
+    KvLayout& kv = assembly_.instance.kv;
     if (kv.prefix_caching && kv.most() != kv.gpu_blocks) {
       warn("prefix caching is off: the cache cannot lose blocks when the policy takes some of the GPU's KV away");
       kv.prefix_caching = false;
     }
-    if (!assembly_.setup.kv.prefix_caching && assembly_.setup.kv.host_cache_blocks > Blocks(0)) {
+    if (!assembly_.instance.kv.prefix_caching && assembly_.instance.kv.host_cache_blocks > Blocks(0)) {
       warn(
           "memory.host_cache keeps nothing: prefix caching is off (engine.prefix_caching, and a workload that says "
           "which prompts share a prefix)");
-      assembly_.setup.kv.host_cache_blocks = Blocks(0);
+      assembly_.instance.kv.host_cache_blocks = Blocks(0);
     }
     if (wanted == "true" && !assembly_.workload.prefix_ids) {
       warn("engine.prefix_caching=true, but the workload does not say which prompts share a prefix: nothing is shared");
@@ -414,7 +417,7 @@ class Assembler {
 }  // namespace
 
 traces::Workload open_workload(const Assembly& assembly, std::int64_t replication) {
-  const Tokens longest = assembly.setup.max_model_len;
+  const Tokens longest = assembly.instance.max_model_len;
   return traces::open_workload(assembly.config.settings, replication,
                                longest > Tokens(0) ? longest : Tokens(traces::kMaxTokens));
 }
@@ -430,10 +433,10 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   simulation.policy = assembly.config.policy;
   simulation.settings = &settings;
   simulation.source = &source;
-  simulation.kv = assembly.setup.kv;
-  simulation.deployment = assembly.setup.deployment;
+  simulation.kv = assembly.instance.kv;
+  simulation.deployment = assembly.instance.deployment;
   simulation.deployment.model = &model;
-  simulation.max_model_len = assembly.setup.max_model_len;
+  simulation.max_model_len = assembly.instance.max_model_len;
   if (settings.has("engine.request_timeout")) {
     simulation.request_timeout = settings.get<Duration>("engine.request_timeout");
   }

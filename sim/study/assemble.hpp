@@ -15,12 +15,21 @@
 
 namespace spillway {
 
+/// What the engine builds an instance from.
+struct InstancePlan {
+  KvLayout kv{};
+  Deployment deployment{};  // of a policy that streams layers
+  Tokens max_model_len{};
+  [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
+};
+
 /// What a run is made of. `config` is moved in, so settings stay valid as long as the assembly.
 struct Assembly {
   ResolvedConfig config;
   /// One for each run: models keep what they computed. `{}` for the times as they are.
   std::function<std::unique_ptr<ExecutionModel>(const OpScales& scales)> make_model;
-  Setup setup;
+  InstancePlan instance;
+  Setup setup;  // the same for people, and how it came about
   std::vector<InputFile> inputs;
   std::vector<std::string> warnings;
   traces::Workload workload;  // of replication 0

@@ -177,7 +177,7 @@ Replay run_log(Assembly& assembly, std::size_t requests) {
   hooks.on_observation = [&](std::int64_t, const Observation& seen) {
     replay.load.push_back({seconds(seen.now), static_cast<double>(seen.running), static_cast<double>(seen.waiting),
                            static_cast<double>(seen.gpu_blocks_used.count()) /
-                               static_cast<double>(assembly.setup.kv.gpu_blocks.count())});
+                               static_cast<double>(assembly.instance.kv.gpu_blocks.count())});
   };
   replay.results = run_replications(assembly, 1, 1, {}, hooks);
   return replay;

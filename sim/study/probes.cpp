@@ -118,7 +118,7 @@ ProbeFigures affine_record(const Settings& settings, const std::vector<Assignmen
 
 ProbeFigures layer_times(const Settings& settings, const std::vector<Assignment>& configuration) {
   const Assembly assembly = assemble(resolve_config(parameter_table(), configuration, {}));
-  const Deployment& deployment = assembly.setup.deployment;
+  const Deployment& deployment = assembly.instance.deployment;
   if (deployment.layers == 0) {
     throw ConfigError("the policy streams no layers", "policy", "use policy=select-n or policy=deepspeed");
   }

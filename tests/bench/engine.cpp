@@ -77,8 +77,8 @@ void policy_prefixes(benchmark::State& state, const std::string& policy) {
                                   "workload.rate=1000", "workload.clients=16", "engine.max_num_seqs=128",
                                   "engine.max_model_len=4096", "memory.block_tokens=16", "memory.gpu_kv=20GB"},
                                  {}, {}));
-  assembly.setup.kv.prefix_caching = true;
-  assembly.setup.kv.host_cache_blocks = Blocks(20'000);
+  assembly.instance.kv.prefix_caching = true;
+  assembly.instance.kv.host_cache_blocks = Blocks(20'000);
   std::vector<RequestSpec> requests;
   for (RequestSpec spec; assembly.workload.stream->next_arrival() != kNever;) {
     assembly.workload.stream->next(spec);
