@@ -5,11 +5,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tests/packages.sh build
-# A build folder that is there keeps its options; a new one needs no test libraries.
+# A build folder that is there keeps its options; a new one needs no test libraries, and one of another generator is new.
 options=()
-[[ -f build/release/CMakeCache.txt ]] || options=(-DSPILLWAY_TESTS=OFF)
+grep -qs '^CMAKE_GENERATOR:INTERNAL=Ninja$' build/release/CMakeCache.txt || options=(--fresh -DSPILLWAY_TESTS=OFF)
 cmake --preset release "${options[@]}"
-cmake --build --preset release --target spillway cuda_calibrate --parallel "$(nproc)"
+cmake --build --preset release --target spillway --parallel "$(nproc)"
 
 trace=../shared/data/traces/azure-2023-code.csv
 [[ -f $trace ]] || trace=azure-conv  # the bundled workload

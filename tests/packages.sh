@@ -12,9 +12,10 @@ set -euo pipefail
 packages_for() {
   case $1 in
     build)
-      echo "build-essential|make|compiler and make"
+      echo "build-essential|make|compiler and linker"
       echo "g++|g++|the C++20 compiler"
       echo "cmake|cmake|configures the build"
+      echo "ninja-build|ninja|runs the build"
       echo "libboost-dev||statistics and containers"
       echo "libfmt-dev||text output"
       echo "libcli11-dev||the command line"

@@ -9,7 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${1:-release}
 
 tests/packages.sh build test
-# Said explicitly because experiments/quickstart.sh may have configured the same folder without tests.
-cmake --preset "$preset" -DSPILLWAY_TESTS=ON
+# A folder that another generator has filled is begun anew. Tests are said explicitly because experiments/quickstart.sh
+# may have configured the same folder without them.
+fresh=()
+grep -qs '^CMAKE_GENERATOR:INTERNAL=Ninja$' "build/$preset/CMakeCache.txt" || fresh=(--fresh)
+cmake --preset "$preset" "${fresh[@]}" -DSPILLWAY_TESTS=ON
 cmake --build --preset "$preset" --parallel "$(nproc)"
 ctest --preset "$preset" --parallel "$(nproc)" --output-junit tests.xml

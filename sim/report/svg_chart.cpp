@@ -27,7 +27,7 @@ struct Range {
   double high = 0.0;
 };
 
-struct Axis {
+struct ChartAxis {
   Range range;
   double step = 1.0;  // between ticks, which are its whole multiples
 };
@@ -51,21 +51,21 @@ Range widened(Range range) {
 }
 
 /// From zero where that leaves little of the plot empty, else as close as shows the most.
-Axis x_axis(Range points) {
+ChartAxis x_axis(Range points) {
   if (points.low > 0.0 && points.low < 0.2 * points.high) points.low = 0.0;
   const Range range = widened(points);
   return {range, round_step(range.high - range.low)};
 }
 
 /// Heights and errors are judged from zero.
-Axis y_axis(Range points) {
+ChartAxis y_axis(Range points) {
   Range range{std::min(0.0, points.low), std::max(0.0, points.high)};
   if (range.high - range.low < kSmallest) range = {0.0, 1.0};
   const double step = round_step(range.high - range.low);
   return {{std::floor(range.low / step + 1e-9) * step, std::ceil(range.high / step - 1e-9) * step}, step};
 }
 
-std::vector<double> ticks(const Axis& axis) {
+std::vector<double> ticks(const ChartAxis& axis) {
   const double first = std::ceil(axis.range.low / axis.step - 1e-9);
   const double count = std::floor(axis.range.high / axis.step + 1e-9) - first;
   std::vector<double> values;
@@ -85,7 +85,7 @@ std::string grouped(std::string digits) {
 }
 
 /// As many decimals as tell the ticks apart.
-std::string tick_label(double value, const Axis& axis) {
+std::string tick_label(double value, const ChartAxis& axis) {
   const int decimals = static_cast<int>(std::max(0.0, -std::floor(std::log10(axis.step) + 1e-9)));
   const double size = std::max(std::abs(axis.range.low), std::abs(axis.range.high));
   if (size >= 1e9 || decimals > 6) return fmt::format("{:g}", value);
@@ -213,8 +213,8 @@ class Drawing {
 
   const Chart& chart_;
   std::vector<std::vector<ChartPoint>> points_;  // of each series
-  Axis x_;
-  Axis y_;
+  ChartAxis x_;
+  ChartAxis y_;
   double left_ = 0.0;
   std::string svg_;
 };

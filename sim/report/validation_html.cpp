@@ -24,11 +24,10 @@ struct LatencyKind {
   std::string_view meaning;
   LatencyOf of;
 };
-constexpr std::array<LatencyKind, 3> kLatencies{
+constexpr std::array<LatencyKind, 3> kLatencyCharts{
     {{"TTFT", "ttft_ms", "time to first token", [](const RequestLatencies& r) { return std::optional(r.ttft_ms); }},
      {"TPOT", "tpot_ms", "time per output token", [](const RequestLatencies& r) { return r.tpot_ms; }},
      {"E2E", "e2e_ms", "end-to-end latency", [](const RequestLatencies& r) { return std::optional(r.e2e_ms); }}}};
-constexpr std::array<std::string_view, 5> kStatistics{"mean", "p50", "p90", "p95", "p99"};
 
 using LoadOf = std::optional<double> (*)(const LoadPoint&);
 struct LoadKind {
@@ -104,14 +103,9 @@ std::string in_unit(double value, const std::string& unit) {
   return unit == "fraction" ? percent(value) : figure(value);
 }
 
-const ComparedFigure* find(const std::vector<ComparedFigure>& figures, const std::string& name) {
-  const auto found = std::find_if(figures.begin(), figures.end(), [&](const auto& one) { return one.name == name; });
-  return found == figures.end() ? nullptr : &*found;
-}
-
 /// "TTFT" for "ttft_ms"; the name itself where it is none of ours.
 std::string latency_label(const std::string& name) {
-  for (const LatencyKind& kind : kLatencies) {
+  for (const LatencyKind& kind : kLatencyCharts) {
     if (kind.name == name) return std::string(kind.label);
   }
   return name;
@@ -255,9 +249,9 @@ class Page {
     html_ +=
         "<caption>In ms. Error: simulated / measured - 1.</caption>\n<thead>\n<tr>"
         "<th scope=\"col\">Latency</th><th scope=\"col\" class=\"text\">Side</th>";
-    for (const std::string_view statistic : kStatistics) add("<th scope=\"col\">{}</th>", statistic);
+    for (const std::string_view statistic : kComparedStatistics) add("<th scope=\"col\">{}</th>", statistic);
     html_ += "</tr>\n</thead>\n<tbody>\n";
-    for (const LatencyKind& kind : kLatencies) latency_rows(kind);
+    for (const LatencyKind& kind : kLatencyCharts) latency_rows(kind);
     close_table();
     html_ += "</section>\n";
   }
@@ -280,8 +274,8 @@ class Page {
             kind.label);
       }
       add("<th scope=\"row\" class=\"text\">{}</th>", side.name);
-      for (const std::string_view statistic : kStatistics) {
-        const ComparedFigure* one = find(validation_.latencies, fmt::format("{}_{}", statistic, kind.name));
+      for (const std::string_view statistic : kComparedStatistics) {
+        const ComparedFigure* one = find_figure(validation_.latencies, fmt::format("{}_{}", statistic, kind.name));
         add("<td>{}</td>", one != nullptr ? side.show(*one) : "-");
       }
       html_ += "</tr>\n";
@@ -330,7 +324,7 @@ class Page {
 
   void charts() {
     html_ += "<section>\n<h2>Charts</h2>\n<div class=\"charts three\">\n";
-    for (const LatencyKind& kind : kLatencies) picture(latency_chart(kind, validation_.requests));
+    for (const LatencyKind& kind : kLatencyCharts) picture(latency_chart(kind, validation_.requests));
     html_ += "</div>\n<div class=\"charts two\">\n";
     for (const LoadKind& kind : kLoads) {
       const Chart chart = load_chart(kind, validation_);

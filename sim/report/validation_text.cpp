@@ -15,14 +15,6 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchemaVersion = 1;
 constexpr std::array<std::pair<const char*, const char*>, 3> kLatencies{
     {{"TTFT", "ttft_ms"}, {"TPOT", "tpot_ms"}, {"E2E", "e2e_ms"}}};
-constexpr std::array<const char*, 5> kStatistics{"mean", "p50", "p90", "p95", "p99"};
-
-const ComparedFigure* find(const std::vector<ComparedFigure>& figures, const std::string& name) {
-  for (const ComparedFigure& one : figures) {
-    if (one.name == name) return &one;
-  }
-  return nullptr;
-}
 
 class ValidationTable {
  public:
@@ -61,14 +53,14 @@ class ValidationTable {
 
   void latencies() {
     std::string head = fmt::format("{:<20}", "Latency (ms)");
-    for (const char* statistic : kStatistics) head += fmt::format("{:>12}", statistic);
+    for (const std::string_view statistic : kComparedStatistics) head += fmt::format("{:>12}", statistic);
     lines_.raw(head);
     for (const auto& [label, name] : kLatencies) {
       std::array<std::string, 3> rows{fmt::format("{} {:<15}", label, "measured"),
                                       fmt::format("{:<4} {:<15}", "", "simulated"),
                                       fmt::format("{:<4} {:<15}", "", "error")};
-      for (const char* statistic : kStatistics) {
-        const ComparedFigure* figure_of = find(validation_.latencies, fmt::format("{}_{}", statistic, name));
+      for (const std::string_view statistic : kComparedStatistics) {
+        const ComparedFigure* figure_of = find_figure(validation_.latencies, fmt::format("{}_{}", statistic, name));
         rows[0] += fmt::format("{:>12}", figure_of != nullptr ? figure(figure_of->measured) : "-");
         rows[1] += fmt::format("{:>12}", figure_of != nullptr ? figure(figure_of->simulated) : "-");
         rows[2] += fmt::format("{:>12}", figure_of != nullptr ? signed_percent(figure_of->error) : "-");
@@ -86,8 +78,8 @@ class ValidationTable {
 
   void load() {
     const auto both = [&](const std::string& name, const std::string& label) {
-      const ComparedFigure* mean = find(validation_.load, "mean_" + name);
-      const ComparedFigure* peak = find(validation_.load, "peak_" + name);
+      const ComparedFigure* mean = find_figure(validation_.load, "mean_" + name);
+      const ComparedFigure* peak = find_figure(validation_.load, "peak_" + name);
       if (mean == nullptr || peak == nullptr) return;
       lines_.add(label, fmt::format("mean {} measured, {} simulated ({}); peak {} and {} ({})", figure(mean->measured),
                                     figure(mean->simulated), signed_percent(mean->error), figure(peak->measured),

@@ -62,7 +62,8 @@ std::vector<MetricFlip> Comparison::flips() const {
         one.perturbed.push_back(metric_or_none(metrics_of, metric).value);
     }
     const auto ranked = [&](std::size_t a, std::size_t b) {
-      const auto pair = paired_difference(metric_or_none(runs[a].metrics, metric), metric_or_none(runs[b].metrics, metric));
+      const auto pair =
+          paired_difference(metric_or_none(runs[a].metrics, metric), metric_or_none(runs[b].metrics, metric));
       return pair.verdict != PairVerdict::noise && pair.verdict != PairVerdict::no_value;
     };
     if (const auto flip = first_flip(figures, *direction, ranked)) {

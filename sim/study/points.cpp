@@ -100,9 +100,7 @@ PointOutcome interrupted() { return failure(ExitCode::interrupted, {{"interrupte
 
 }  // namespace
 
-const Metric* PointOutcome::find(std::string_view name) const {
-  return find_metric(metrics, name);
-}
+const Metric* PointOutcome::find(std::string_view name) const { return find_metric(metrics, name); }
 
 std::optional<double> PointOutcome::value(std::string_view name) const {
   const Metric* metric = find(name);

@@ -26,7 +26,7 @@ void tell(const NoteSink& note, const std::string& text) {
 }
 
 /// OP=FILE where OP is one, else a file whose name may hold an equals sign.
-hwmodels::MeasurementInput input_of(const std::string& text) {
+hwmodels::MeasurementInput measurement_input_of(const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos) return {text, std::nullopt};
   const auto op = hwmodels::op_named(text.substr(0, equals));
@@ -104,7 +104,7 @@ hwmodels::ProfileText text_of(const ProfileFit& fit, const FitBase& base, const 
 hwmodels::Measurements read_rows(const std::vector<std::string>& files, const NoteSink& note) {
   std::vector<hwmodels::MeasurementInput> inputs;
   inputs.reserve(files.size());
-  std::transform(files.begin(), files.end(), std::back_inserter(inputs), input_of);
+  std::transform(files.begin(), files.end(), std::back_inserter(inputs), measurement_input_of);
   Measurements measurements = hwmodels::read_measurements(inputs);
   hwmodels::merge_repeats(measurements);
   for (const hwmodels::MeasurementFile& file : measurements.files) {

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSchemaVersion = 1;
+constexpr int kResultSchemaVersion = 1;
 constexpr std::size_t kMostClients = 1000;
 constexpr std::array<std::string_view, kResources> kResourceNames{"load",    "kv_capacity", "compute", "memory",
                                                                   "network", "h2d",         "d2h",     "host"};
@@ -63,7 +63,7 @@ Json head(const Result& result) {
       validity.push_back({{"role", input.role}, {"stands_for", input.stands_for}, {"error", input.error}});
     }
   }
-  Json json{{"schema_version", kSchemaVersion},
+  Json json{{"schema_version", kResultSchemaVersion},
             {"tool_version", result.tool_version},
             {"tool_build", result.tool_build},
             {"complete", result.complete},

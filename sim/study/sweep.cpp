@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSweepSchemaVersion = 1;
 
 Json axes_json(const Sweep& sweep) {
   Json axes = Json::array();
@@ -24,7 +24,7 @@ Json axes_json(const Sweep& sweep) {
 }  // namespace
 
 Json sweep_head_json(const Sweep& sweep) {
-  Json json{{"schema_version", kSchemaVersion},
+  Json json{{"schema_version", kSweepSchemaVersion},
             {"tool_version", sweep.tool_version},
             {"tool_build", sweep.tool_build},
             {"definition", sweep.definition},
@@ -101,7 +101,7 @@ SweepManifest parse_sweep_manifest(const std::string& text, const std::string& w
   try {
     const Json json = Json::parse(text);
     Sweep& sweep = manifest.sweep;
-    if (json.at("schema_version") != kSchemaVersion) throw DataError("written by another version", where, "");
+    if (json.at("schema_version") != kSweepSchemaVersion) throw DataError("written by another version", where, "");
     sweep.tool_version = json.at("tool_version");
     sweep.tool_build = json.at("tool_build");
     sweep.definition = json.at("definition");

@@ -110,6 +110,11 @@ std::optional<double> relative_error(double measured, double simulated) {
   return simulated / measured - 1.0;
 }
 
+const ComparedFigure* find_figure(const std::vector<ComparedFigure>& figures, std::string_view name) {
+  const auto it = std::find_if(figures.begin(), figures.end(), [&](const ComparedFigure& f) { return f.name == name; });
+  return it == figures.end() ? nullptr : &*it;
+}
+
 void compare(Validation& validation) {
   for (const LatencyKind& kind : kKinds) compare_latency(kind, validation);
   compare_load(

@@ -47,6 +47,12 @@ struct ComparedFigure {
   std::optional<double> error{};
 };
 
+/// What of each latency is compared.
+inline constexpr std::array<std::string_view, 5> kComparedStatistics{"mean", "p50", "p90", "p95", "p99"};
+
+/// The figure of that name; null when there is none.
+[[nodiscard]] const ComparedFigure* find_figure(const std::vector<ComparedFigure>& figures, std::string_view name);
+
 /// How far single requests are off: of |simulated / measured - 1| over the requests that have the metric.
 struct ErrorDistribution {
   std::string metric;  // ttft_ms, tpot_ms, e2e_ms

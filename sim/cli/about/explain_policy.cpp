@@ -11,8 +11,8 @@
 namespace spillway::cli {
 namespace {
 
-using Choice = std::pair<std::string, std::string>;  // key and value
-using Texts = std::map<std::string, std::string>;    // values by key
+using Choice = std::pair<std::string, std::string>;      // key and value
+using TextsByName = std::map<std::string, std::string>;  // values by key
 
 /// Resolves configurations of one policy, to see what it changes and what it refuses.
 class PolicyProbe {
@@ -31,8 +31,8 @@ class PolicyProbe {
   [[nodiscard]] const std::vector<Choice>& shared() const { return shared_; }
 
   /// Every default when the user gives `choices`; empty when the policy refuses them.
-  [[nodiscard]] Texts defaults(const std::vector<Choice>& choices) const {
-    Texts texts;
+  [[nodiscard]] TextsByName defaults(const std::vector<Choice>& choices) const {
+    TextsByName texts;
     try {
       for (const ResolvedKey& key : resolve(choices).keys) {
         if (key.origin <= Origin::policy) texts[key.parameter.name] = key.text;
@@ -43,8 +43,8 @@ class PolicyProbe {
     return texts;
   }
   /// The defaults of the table, before any policy has its say.
-  [[nodiscard]] Texts table_defaults() const {
-    Texts texts;
+  [[nodiscard]] TextsByName table_defaults() const {
+    TextsByName texts;
     for (const Parameter& parameter : table_) texts[parameter.name] = parameter.default_value;
     return texts;
   }
@@ -84,7 +84,7 @@ class PolicyProbe {
 };
 
 /// "key=value" for each value of `now` that is another one in `before`.
-std::string differences(const Texts& before, const Texts& now) {
+std::string differences(const TextsByName& before, const TextsByName& now) {
   std::string text;
   for (const auto& [key, value] : now) {
     const auto old = before.find(key);
@@ -95,8 +95,8 @@ std::string differences(const Texts& before, const Texts& now) {
 
 /// The engine, the defaults that the policy changes, and how single choices change these again.
 std::string explain_defaults(const PolicyProbe& probe) {
-  Texts standard = probe.defaults({});
-  Texts table = probe.table_defaults();
+  TextsByName standard = probe.defaults({});
+  TextsByName table = probe.table_defaults();
   table["engine"] = standard["engine"];  // has a line of its own
   const std::string changed = differences(table, standard);
   std::string text = explain_field("engine", standard["engine"].empty() ? "none of its own" : standard["engine"]) +
