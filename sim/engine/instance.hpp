@@ -1,4 +1,4 @@
-// One model replica: applies a policy's decisions, charges their time, and keeps the books.
+// One model replica: applies a policy's decisions and what an iteration does to its requests.
 #pragma once
 
 #include <array>
@@ -10,10 +10,10 @@
 
 #include "sim/api/registry.hpp"
 #include "sim/engine/batch.hpp"
+#include "sim/engine/iteration_runner.hpp"
+#include "sim/engine/ledger.hpp"
 #include "sim/engine/request_table.hpp"
 #include "sim/engine/simulation.hpp"
-#include "sim/exec/executor.hpp"
-#include "sim/exec/kv_copies.hpp"
 #include "sim/kv/block_store.hpp"
 #include "sim/kv/host_cache.hpp"
 #include "sim/metrics/fairness.hpp"
@@ -21,10 +21,11 @@
 
 namespace spillway {
 
-/// The iteration state machine. Between `decide` and `complete` an iteration is in flight; arrivals and time-outs may
-/// come meanwhile. Cost per iteration: O(requests that join, leave, finish or prefill), plus O(blocks touched) with
-/// prefix caching. Throws InvariantError when the policy breaks the contract of Decision.
-class Instance final : public View, private Decision, private CopyObserver {
+/// The iteration state machine; IterationRunner says how long an iteration takes, Ledger keeps the sums. Between
+/// `decide` and `complete` an iteration is in flight; arrivals and time-outs may come meanwhile. Cost per iteration:
+/// O(requests that join, leave, finish or prefill), plus O(blocks touched) with prefix caching. Throws InvariantError
+/// when the policy breaks the contract of Decision.
+class Instance final : public View, private Decision {
  public:
   Instance(const SimulationConfig& config, MetricsCollector& metrics);
 
@@ -42,10 +43,11 @@ class Instance final : public View, private Decision, private CopyObserver {
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
   [[nodiscard]] Blocks gpu_blocks_used() const { return tiers_[0].total - tiers_[0].free; }
-  /// Of the measured span up to the last completion (or to `stop`); all zero when none was measured.
+  /// Sums over the measured span up to the last completion (or to `stop`); all zero when none was measured.
   [[nodiscard]] EngineTotals totals() const;
-  /// The run is over: what is still on a link arrives, and must be what was charged.
-  void settle_links();
+  /// The run is over: copies that are still on a link arrive. Throws InvariantError unless the links carried the bytes
+  /// that the iterations were charged with.
+  void settle_links() { ledger_.check_links(runner_.drain()); }
   /// After `stop`, or when nothing lives.
   [[nodiscard]] FairnessTotals fairness() const { return fairness_.totals(); }
   [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
@@ -62,16 +64,6 @@ class Instance final : public View, private Decision, private CopyObserver {
   [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override;
 
  private:
-  /// Integrals over time in which nothing runs: they count only once another iteration follows, for the measured span
-  /// ends with the last completion.
-  struct IdleTime {
-    double seconds = 0.0;
-    double waiting = 0.0;
-    double kv = 0.0;
-    double host_kv = 0.0;
-    double capacity = 0.0;
-  };
-
   // Decision
   void join(RequestId id) override;
   void resume(RequestId id) override;
@@ -110,31 +102,12 @@ class Instance final : public View, private Decision, private CopyObserver {
   // Layers
   /// The GPU tier offers what the policy says.
   void resize_gpu();
-  void copied(const Copy& copy, SimTime started, SimTime ended) override {
-    policy_.layers->copied(copy, started, ended);
-  }
-  /// Durations of the iteration's sub-batches in sub_batches_; returns their sums.
-  [[nodiscard]] IterationTime time_sub_batches(const BatchShape& shape);
-  void add_sub_batch(const BatchShape& shape, Duration cpu_attention, IterationTime& sum);
   void report_layers(Duration length);
-  void advance_layers(double seconds);
 
   // Execution
   /// One call of the policy. False when it left nothing to run; `changed_` says whether it changed the batch.
   [[nodiscard]] bool stage();
   [[nodiscard]] BatchShape shape();
-  /// Executes the iteration, while others come to the links and leave them, and returns its end.
-  [[nodiscard]] SimTime execute(const IterationPlan& plan);
-  /// What the links' other traffic leaves changes.
-  struct LinkChange {
-    SimTime at{};
-    Slowdown slowdown{};
-  };
-  void change_link();
-  /// Executes the iteration and returns its end.
-  [[nodiscard]] SimTime run(const BatchShape& shape);
-  /// Hands the staged moves, and the blocks to be kept on the host, to the copies of the next iteration.
-  void queue_copies();
   /// Blocks whose copy to the host has ended by `now` can be found there from now on.
   void collect_stored(SimTime now);
   /// The blocks that the iteration filled are put down for the host.
@@ -159,12 +132,9 @@ class Instance final : public View, private Decision, private CopyObserver {
   [[nodiscard]] std::int32_t keep_details(const RequestSpec& spec);
   void end_request(RequestId id, Outcome outcome, SimTime now);
   void record(const RequestSlot& slot, const Member* member, Outcome outcome, SimTime now);
+  /// Time goes on to `now`: to be called before the first change at that instant.
   void advance(SimTime now);
-  /// Notes what the iteration of `length` that starts now spends its time on.
-  void account(const IterationTime& time, Duration length, Duration stall, Resource link);
-  void count_idle_time();
 
-  const ExecutionModel& model_;
   const KvLayout kv_;
   const Deployment deployment_;
   MetricsCollector& metrics_;
@@ -189,15 +159,8 @@ class Instance final : public View, private Decision, private CopyObserver {
   std::int64_t staged_decodes_ = -1;  // -1: not said
   std::vector<std::int32_t> chunk_members_;
   std::vector<PrefillChunk> chunks_;
-  std::array<Blocks, 2> moves_{};   // host -> GPU, GPU -> host
-  Blocks loads_{};                  // host cache -> GPU
-  std::array<Bytes, 2> charged_{};  // bytes handed to each copy stream so far
-  KvCopies copies_;                 // the moves, which the forward pass waits for, and what goes to the host cache
   Blocks promised_{};
-  Executor executor_;
-  std::vector<LinkChange> link_changes_;    // to come, the next one last
-  std::vector<SubBatchTimes> sub_batches_;  // of the iteration in flight
-  std::vector<LayerTotals::Change> capacities_;
+  IterationRunner runner_;
   LayerReport layer_report_;  // of the iteration in flight
   std::int64_t tokens_ = 0;   // that were generated in it
 
@@ -216,12 +179,8 @@ class Instance final : public View, private Decision, private CopyObserver {
   std::vector<RequestId> expired_;  // in the iteration in flight
 
   FairnessMeter fairness_;
-  EngineTotals totals_;
-  bool measuring_ = false;
-  SimTime advanced_{};
-  std::array<double, kResources> spending_{};  // of the iteration in flight, shares of its length
-  IdleTime idle_time_;                         // since the last completion
-  std::int64_t silent_iterations_ = 0;         // since the last token
+  Ledger ledger_;
+  std::int64_t silent_iterations_ = 0;  // since the last token
   std::optional<RequestRecord> first_rejected_;
 };
 

@@ -177,14 +177,12 @@ void Instance::take_cached_prefix(std::int32_t m) {
     host_->touch(hash);
   }
   const Blocks loaded(static_cast<std::int64_t>(loads.size()));
-  loads_ += loaded;
-  totals_.prefix_hit_host += kv_.block_tokens * loaded.count();
+  runner_.load(loaded);
   member.named = member.blocks.size();
   member.held = static_cast<std::int64_t>(member.blocks.size());
   member.computed = member.held * kv_.block_tokens.count();
   member.cached += Tokens(member.computed);
-  totals_.prefix_asked += Tokens(member.known);
-  totals_.prefix_hit += Tokens(member.computed);
+  ledger_.asked_prefix(Tokens(member.known), Tokens(member.computed), kv_.block_tokens * loaded.count());
   tiers_[at(Tier::gpu)].free = cached_->free();
 }
 
@@ -228,7 +226,7 @@ void Instance::resume(RequestId id) {
   member.phase = Phase::prefilling;
   take_blocks(m, blocks);
   if (cached_) name_blocks(m, member.computed);
-  moves_[0] += Blocks(blocks);
+  runner_.swap_in(Blocks(blocks));
   members_.append(m);
   promised_ += Blocks(member.promised);
   fairness_.joined(member.client_number, Tokens(0));
@@ -283,16 +281,15 @@ void Instance::leave(RequestId id, Leave why) {
     host.free -= Blocks(held);
     member.held = held;
     member.phase = Phase::swapped;
-    moves_[1] += Blocks(held);
+    runner_.swap_out(Blocks(held));
     ++member.preempted_swap;
-    ++totals_.preempted_swap;
   } else {
     member.computed = 0;
     member.delivered = false;
     member.phase = Phase::waiting;
     ++member.preempted_recompute;
-    ++totals_.preempted_recompute;
   }
+  ledger_.preempted(why);
   refresh();
 }
 

@@ -9,6 +9,7 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t kRatioLimit = std::int64_t{1} << 31;
+constexpr std::int64_t kMostTimelessCopies = 1'000'000;  // at one instant; beyond it a rule issues them for ever
 
 __extension__ using Wide = __int128;  // holds every product of two int64
 
@@ -118,6 +119,20 @@ void Executor::settle(LayerRule* rule) {
   rule->at_copies_done(*this);
 }
 
+void Executor::count_timeless(const Copy& copy) {
+  if (timeless_at_ != now_) timeless_ = 0;
+  timeless_at_ = now_;
+  SPILLWAY_CHECK(++timeless_ <= kMostTimelessCopies,
+                 "more than " + std::to_string(kMostTimelessCopies) + " copies that take no time ended at " +
+                     std::to_string(now_.ns()) + " ns: the layer rule issues them for ever, the last one for layer " +
+                     std::to_string(copy.layer));
+}
+
+Duration Executor::copying(Stream stream) const {
+  const CopyStream& copies = copies_[lane(stream)];
+  return use(stream).busy + (copies.size() > 0 ? now_ - copies.started() : Duration{});
+}
+
 void Executor::run_copies(LayerRule* rule, SimTime until) {
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
   CopyStream& h2d = copies_[lane(Stream::h2d)];
@@ -138,6 +153,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     const SimTime started = next.started();
     const Duration busy = now_ - started;
     const Copy copy = next.complete();
+    if (busy == Duration{}) count_timeless(copy);
     share_links();
     use_of(copy.stream).busy += busy;
     use_of(copy.stream).bytes += copy.bytes;

@@ -175,6 +175,8 @@ class Executor final : private CopySink {
   [[nodiscard]] std::size_t pending_copies(Stream stream) const { return copies_[lane(stream)].size(); }
   /// Bytes of the copies that were issued on `stream`, h2d or d2h.
   [[nodiscard]] Bytes issued(Stream stream) const { return issued_[lane(stream)]; }
+  /// Time up to now() in which `stream`, h2d or d2h, has copied: its busy time and what has passed of a copy in flight.
+  [[nodiscard]] Duration copying(Stream stream) const;
   /// When the next copy ends if no slowdown changes; kNever when none is in flight.
   [[nodiscard]] SimTime next_copy_done() const { return std::min(copies_[0].finish(), copies_[1].finish()); }
 
@@ -192,6 +194,8 @@ class Executor final : private CopySink {
   [[nodiscard]] Duration stretched(Duration work) const;
   /// Calls at_copies_done if copies have ended now and no layer has started since.
   void settle(LayerRule* rule);
+  /// A copy has ended at the instant of its start. Throws InvariantError when that goes on without end.
+  void count_timeless(const Copy& copy);
   void finish_copies(LayerRule* rule);
   bool reach(LayerRule* rule, SimTime target, SimTime until);
   bool reach_start(const IterationPlan& plan, SimTime until);
@@ -211,6 +215,8 @@ class Executor final : private CopySink {
   SimTime duplex_at_ = kNever;  // end of the launch after which both directions transfer
   std::array<StreamUse, kStreams> use_{};
   std::array<Bytes, 2> issued_{};
+  SimTime timeless_at_{};      // instant of the last copy that took no time
+  std::int64_t timeless_ = 0;  // such copies at that instant
 
   SimTime iteration_start_ = kNever;  // kNever between iterations
   std::int32_t layer_ = 0;            // the step that computes next; layer == layers is `after`

@@ -13,28 +13,6 @@ OutcomeCounts operator+(const OutcomeCounts& a, const OutcomeCounts& b) {
           a.unfinished + b.unfinished};
 }
 
-void add_engine(EngineTotals& sum, const EngineTotals& run) {
-  sum.iterations += run.iterations;
-  sum.preempted_recompute += run.preempted_recompute;
-  sum.preempted_swap += run.preempted_swap;
-  sum.moved_h2d += run.moved_h2d;
-  sum.moved_d2h += run.moved_d2h;
-  sum.prefix_hit += run.prefix_hit;
-  sum.prefix_hit_host += run.prefix_hit_host;
-  sum.prefix_asked += run.prefix_asked;
-  sum.batch_time += run.batch_time;
-  sum.busy_time += run.busy_time;
-  sum.waiting_time += run.waiting_time;
-  sum.kv_time += run.kv_time;
-  sum.host_kv_time += run.host_kv_time;
-  sum.peak_batch = std::max(sum.peak_batch, run.peak_batch);
-  sum.peak_waiting = std::max(sum.peak_waiting, run.peak_waiting);
-  sum.peak_kv = std::max(sum.peak_kv, run.peak_kv);
-  sum.peak_kv_fraction = std::max(sum.peak_kv_fraction, run.peak_kv_fraction);
-  sum.peak_host_kv = std::max(sum.peak_host_kv, run.peak_host_kv);
-  for (std::size_t i = 0; i < sum.resource_time.size(); ++i) sum.resource_time[i] += run.resource_time[i];
-}
-
 double mean_of(std::span<const double> values) {
   double sum = 0.0;
   for (const double value : values) sum += value;
@@ -130,7 +108,7 @@ RunStatistics combine_replications(const std::vector<RunStatistics>& runs) {
     combined.all = combined.all + run.all;
     combined.measured = combined.measured + run.measured;
     combined.span += run.span;
-    add_engine(combined.engine, run.engine);
+    combined.engine.add(run.engine);
   }
   for (const Metric& metric : runs.front().metrics) combined.metrics.push_back(combine_metric(metric, runs));
   combined.clients = combine_clients(runs);

@@ -136,7 +136,7 @@ class Table {
   }
 
   void latencies() {
-    constexpr std::array<std::array<std::string_view, 2>, kLatencies> kRows{
+    constexpr std::array<std::array<std::string_view, 2>, 7> kRows{
         {{"TTFT (ms)", "ttft_ms"},
          {"TPOT (ms)", "tpot_ms"},
          {"ITL (ms)", "itl_ms"},
