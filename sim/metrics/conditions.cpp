@@ -93,6 +93,11 @@ Problem refuse_metric(const std::string& name, const std::string& context, const
             fmt::format("say which one, as in p99_{}{}", name,
                         per_request ? "" : "; the gaps of single requests are not kept, tpot_ms is their mean")};
   }
+  const auto series = [&](const MetricDefinition& d) { return d.series && d.name == name; };
+  if (std::ranges::any_of(metric_definitions(), series)) {
+    return {fmt::format("\"{}\"{} is a list over time, not a figure", name, context), where,
+            "`spillway list metrics` names the figures"};
+  }
   const auto [statistic, base] = split_statistic(name);
   if (find_definition(base, true) != nullptr) {
     return {fmt::format("unknown statistic \"{}\"{}", statistic, context.empty() ? " of " + name : context), where,

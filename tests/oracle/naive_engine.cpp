@@ -67,6 +67,7 @@ class NaiveLinks final : private CopySink {
       const SimTime started = std::max(issued, free_[next]);
       now_ = free_[next] = end(next);
       queued_[next].pop_front();
+      done_[next].push_back({started, now_});
       policy.copied(copy, started, now_);
       if (rule != nullptr) rule->at_copy_done(copy, *this);
       owed_ = rule != nullptr;
@@ -103,6 +104,16 @@ class NaiveLinks final : private CopySink {
     return t;
   }
   [[nodiscard]] Bytes issued(int direction) const { return issued_[direction]; }
+  /// How long copies that have ended were under way between two instants.
+  [[nodiscard]] Duration copying(int direction, SimTime from, SimTime to) const {
+    const auto& done = done_[direction];
+    auto copy = std::partition_point(done.begin(), done.end(), [&](const auto& one) { return one.second <= from; });
+    Duration total{};
+    for (; copy != done.end() && copy->first < to; ++copy) {
+      total += std::min(copy->second, to) - std::max(copy->first, from);
+    }
+    return total;
+  }
 
  private:
   void settle(LayerRule* rule) {
@@ -123,6 +134,7 @@ class NaiveLinks final : private CopySink {
   SimTime now_{};
   bool owed_ = false;  // copies have ended now and the rule was not called for it
   Bytes issued_[2] = {};
+  std::vector<std::pair<SimTime, SimTime>> done_[2];  // start and end of every copy that has ended
 };
 
 class NaiveEngine final : public View, private Decision {
@@ -145,6 +157,7 @@ class NaiveEngine final : public View, private Decision {
     while (!events_.empty()) {
       const auto [key, target] = *events_.begin();
       events_.erase(events_.begin());
+      observe_peaks(std::get<0>(key));
       now_ = std::get<0>(key);
       const int phase = std::get<1>(key);
       if (phase == 6) {
@@ -171,6 +184,7 @@ class NaiveEngine final : public View, private Decision {
       if (!any && arrivals_left_ == 0) break;
     }
     sum_up_fairness();
+    sum_up_iterations();
     return result_;
   }
 
@@ -567,8 +581,8 @@ class NaiveEngine final : public View, private Decision {
     shape.chunks = chunks;
     prefills_ = !chunks.empty();
     if (shape.empty()) return;
-    ++result_.iterations;
     const IterationTime time = config_.model->iteration(shape);
+    executed_.push_back({.start = now_});
     // Copies are issued when the first layer starts. Moves hold it; what goes to the host cache only queues behind
     // them.
     const SimTime issued = now_ + time.before;
@@ -590,7 +604,8 @@ class NaiveEngine final : public View, private Decision {
     for (int layer = 0; layer < config_.model->layers(); ++layer) end = end + time.layer;
     busy_ = true;
     start_ = now_;
-    at(policy_.layers ? run_layers(shape) : end, 1, 0);
+    executed_.back().end = policy_.layers ? run_layers(shape) : end;
+    at(executed_.back().end, 1, 0);
   }
   /// Is there more room for the head of the queue, now that nothing runs?
   bool expands() {
@@ -621,8 +636,8 @@ class NaiveEngine final : public View, private Decision {
     report_.stall = end - start - report_.layer * config_.model->layers();
     for (const IterationTime& time : times) end = end + time.after;
     links_.advance(*policy_.layers, rule_, end);
-    result_.moved_h2d += links_.issued(0) - before[0];
-    result_.moved_d2h += links_.issued(1) - before[1];
+    for (const int direction : {0, 1}) executed_.back().bytes[direction] = links_.issued(direction) - before[direction];
+    executed_.back().stall = report_.stall;
     return end;
   }
   void report_layers() {
@@ -640,13 +655,14 @@ class NaiveEngine final : public View, private Decision {
     const Bytes bytes = config_.block_bytes * count;
     const CopyTime copy = config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, copies_per_block * count,
                                               bytes, CopyMechanism::many);
-    (direction == 0 ? result_.moved_h2d : result_.moved_d2h) += bytes;
+    executed_.back().bytes[direction] += bytes;
     link_free_[direction] = std::max(link_free_[direction], issued) + copy.launch + copy.transfer;
     return link_free_[direction];
   }
 
   void complete() {
     busy_ = false;
+    executed_.back().ended = true;
     result_.last_completion = now_;
     policy_.scheduler->iteration_ended();
     emitted_ = 0;
@@ -693,6 +709,57 @@ class NaiveEngine final : public View, private Decision {
     }
     r.phase = Phase::decoding;
     if (r.generated == r.spec.output.count()) leave_and_end(r, Outcome::finished);
+  }
+
+  // --- sums over the measured span: every iteration is an entry of a list, and what a boundary cuts counts in part
+  struct Executed {
+    SimTime start{};
+    SimTime end{};
+    bool ended = false;
+    Bytes bytes[2] = {};
+    Duration stall{};
+  };
+  /// The state that has lasted since the last event lasts up to `until`.
+  void observe_peaks(SimTime until) {
+    if (until <= std::max(now_, config_.measured_from)) return;
+    std::int64_t waiting = 0;
+    for (const Request& r : requests_) waiting += r.live && !r.in_batch ? 1 : 0;
+    result_.peak_waiting = std::max(result_.peak_waiting, waiting);
+    if (busy_) result_.peak_batch = std::max(result_.peak_batch, static_cast<std::int64_t>(order_.size()));
+  }
+  /// The part of `amount`, spread evenly over [start, end], that lies in [measured_from, last]; rounded down.
+  [[nodiscard]] std::int64_t part(std::int64_t amount, SimTime start, SimTime end, SimTime last) const {
+    const SimTime from = std::max(start, config_.measured_from);
+    const SimTime to = std::min(end, last);
+    if (from == start && to == end) return amount;
+    if (from >= to) return 0;
+    __extension__ using Wide = __int128;
+    return static_cast<std::int64_t>(Wide{amount} * (to - from).count() / (end - start).count());
+  }
+  void sum_up_iterations() {
+    const bool cut = !executed_.empty() && !executed_.back().ended;
+    const SimTime last = cut ? now_ : kNever;
+    if (policy_.layers) links_.advance(*policy_.layers, nullptr, kNever);
+    SimTime before{};
+    for (const Executed& one : executed_) {
+      result_.iterations += one.ended && one.end >= config_.measured_from ? 1 : 0;
+      result_.moved_h2d += Bytes(part(one.bytes[0].count(), one.start, one.end, last));
+      result_.moved_d2h += Bytes(part(one.bytes[1].count(), one.start, one.end, last));
+      result_.stall += Duration(part(one.stall.count(), one.start, one.end, last));
+      for (const int direction : {0, 1}) {
+        add_copying(direction, before, one.start, last);
+        add_copying(direction, one.start, one.end, last);
+      }
+      before = one.end;
+    }
+    // The horizon comes while nothing runs.
+    if (config_.until && now_ == *config_.until && !cut) {
+      for (const int direction : {0, 1}) add_copying(direction, before, now_, kNever);
+    }
+  }
+  void add_copying(int direction, SimTime start, SimTime end, SimTime last) {
+    const Duration copying = links_.copying(direction, start, end);
+    result_.copying[direction] += Duration(part(copying.count(), start, end, last));
   }
 
   // --- fairness: every token is an entry of a list, every figure is summed from it anew
@@ -798,6 +865,7 @@ class NaiveEngine final : public View, private Decision {
   std::vector<std::pair<std::uint32_t, std::int64_t>> lifts_;
   std::set<std::uint32_t> seen_;  // clients with a request that was not rejected on arrival
   std::size_t iterations_since_observation_ = 0;
+  std::vector<Executed> executed_;
   NaiveResult result_;
 };
 

@@ -777,6 +777,58 @@ TEST(Executor, WaitWithNothingInFlight_IsADeadlock) {
   }
 }
 
+/// Issues copies that take no time whenever one ends, up to `most`.
+class TimelessRule final : public LayerRule {
+ public:
+  explicit TimelessRule(std::int64_t most) : most_(most) {}
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override { next(layer, sink); }
+  void at_copy_done(const Copy& done, CopySink& sink) override {
+    if (issued_ < most_) next(done.layer, sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
+  [[nodiscard]] std::int64_t issued() const { return issued_; }
+
+ private:
+  void next(std::int32_t layer, CopySink& sink) {
+    ++issued_;
+    sink.issue(copy(Stream::h2d, layer, 0));
+  }
+  std::int64_t most_;
+  std::int64_t issued_ = 0;
+};
+
+TEST(Executor, CopiesWithoutTimeAndEnd_AreALivelock) {
+  const std::vector<SubBatchTimes> sub_batches{{.before = ns(7), .gpu = ns(10)}};
+  TimelessRule many(100'000);
+  EXPECT_EQ(iterate(2, sub_batches, &many), ns(27)) << "many copies that take no time are no livelock";
+  EXPECT_GE(many.issued(), 100'000);
+  TimelessRule endless(INT64_MAX);
+  try {
+    iterate(2, sub_batches, &endless);
+    FAIL() << "no livelock found";
+  } catch (const InvariantError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("ended at 7 ns"), std::string::npos) << text;
+    EXPECT_NE(text.find("layer 0"), std::string::npos) << text;
+  }
+}
+
+// A copy of 30 ns issued at 5: at the cut at 15 it has been under way for 10 ns; `busy` counts it once it has ended.
+TEST(Executor, Copying_CountsTheCopyInFlight) {
+  Script rule({{0, copy(Stream::h2d, 0, 30)}});
+  const std::vector<SubBatchTimes> sub_batches{{.before = ns(5), .gpu = ns(20)}};
+  Executor executor;
+  executor.begin({1, sub_batches, &rule}, at(0));
+  executor.run({1, sub_batches, &rule}, at(15));
+  EXPECT_EQ(executor.copying(Stream::h2d), ns(10));
+  EXPECT_EQ(executor.use(Stream::h2d).busy, ns(0));
+  EXPECT_EQ(executor.copying(Stream::d2h), ns(0));
+  executor.run({1, sub_batches, &rule}, kNever);
+  executor.run_copies(nullptr, kNever);
+  EXPECT_EQ(executor.copying(Stream::h2d), ns(30));
+  EXPECT_EQ(executor.use(Stream::h2d).busy, ns(30));
+}
+
 TEST(Executor, Misuse_IsAnInvariantError) {
   const SubBatchTimes times{.gpu = ns(10)};
   const IterationPlan plan{2, {&times, 1}, nullptr};

@@ -128,6 +128,19 @@ TEST(Links, RateThatStays_IsNotRoundedAgain) {
   EXPECT_EQ(bench.ended[f], SimTime(3'333'333'333));
 }
 
+TEST(Links, BytesMovedBeforeAChange_AreRoundedDown) {
+  // f moves 10 B at 10 B/s. g joins at 0.15 s, when 1.5 B have moved: 1 is booked, 9 are left. Both run at 5 B/s, so f
+  // ends at 0.15 + 9 / 5 = 1.95 s. Rounded up, 2 would be booked and f would end at 1.75 s.
+  Bench bench;
+  const LinkId link = bench.link(10.0);
+  const FlowId f = bench.start(seconds(0), {link}, 10);
+  bench.start(SimTime(150'000'000), {link}, 100);
+  EXPECT_EQ(bench.links.moved(link), Bytes(1));
+  bench.drain();
+  EXPECT_EQ(bench.ended[f], SimTime(1'950'000'000));
+  EXPECT_EQ(bench.links.moved(link), Bytes(110));
+}
+
 TEST(Links, FlowWithoutBytes_EndsWithItsLaunch) {
   Bench bench;
   const LinkId link = bench.link(10.0);
