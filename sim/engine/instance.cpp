@@ -186,7 +186,7 @@ std::optional<SimTime> Instance::decide(SimTime now) {
     refresh();
     resize_gpu();
   }
-  // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
+  // A decision that only takes requests out of the batch (the last request preempts itself, say) needs another one.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {
     if (!changed_) {
@@ -327,7 +327,7 @@ void Instance::complete_decodes(SimTime now, Duration duration) {
     fairness_.stepped();
   } else {
     SPILLWAY_CHECK(!policy_.padding, "padded requests decode together");
-    // The others rest: they become late, with the time of the last token that they did emit.
+    // The other decodes rest. They become late, with the time of the last token that they emitted.
     std::vector<std::pair<std::int32_t, SimTime>> resting;
     std::int64_t position = 0;
     visit_decodes(members_.decoding(), [&](std::int32_t m) {

@@ -31,13 +31,13 @@ class Instance final : public View, private Decision {
 
   /// A request arrives; `serial` is its position in the workload.
   RequestId submit(const RequestSpec& spec, std::uint32_t serial, SimTime now);
-  /// The client gives up. No effect on a request that has ended; one in the iteration in flight goes when it completes.
+  /// The client gives up. No effect on a request that has ended; a request in the iteration in flight ends with it.
   void expire(RequestId id, SimTime now);
   [[nodiscard]] bool busy() const { return busy_; }
-  /// Asks the policy and starts an iteration; returns its end, or nothing when nothing runs.
+  /// Asks the policy and starts an iteration; returns its end, or no value when nothing runs.
   [[nodiscard]] std::optional<SimTime> decide(SimTime now);
   void complete(SimTime now);
-  /// The run ends here: everything live is unfinished.
+  /// The run ends now: every live request is unfinished.
   void stop(SimTime now);
 
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
@@ -81,7 +81,7 @@ class Instance final : public View, private Decision {
   void take_blocks(std::int32_t m, std::int64_t count);
   void release_blocks(std::int32_t m);
   void name_blocks(std::int32_t m, std::int64_t computed);
-  /// Takes the leading blocks that a cache holds: those on the GPU are shared, those on the host copied back.
+  /// Takes the leading blocks that a cache holds: it shares blocks on the GPU and copies blocks on the host back.
   void take_cached_prefix(std::int32_t m);
   /// Calls visit(hash, GPU block or -1 when only the host holds it) for each leading block that a cache holds, at most
   /// up to the last known token but one.
@@ -100,35 +100,35 @@ class Instance final : public View, private Decision {
   void refresh();
 
   // Layers
-  /// The GPU tier offers what the policy says.
+  /// Gives the GPU tier the capacity that the policy offers.
   void resize_gpu();
   void report_layers(Duration length);
 
   // Execution
-  /// One call of the policy. False when it left nothing to run; `changed_` says whether it changed the batch.
+  /// Calls the policy once. False when nothing can run; `changed_` tells whether the policy changed the batch.
   [[nodiscard]] bool stage();
   [[nodiscard]] BatchShape shape();
-  /// Blocks whose copy to the host has ended by `now` can be found there from now on.
+  /// Blocks whose copy to the host has ended by `now` can be found on the host from now on.
   void collect_stored(SimTime now);
-  /// The blocks that the iteration filled are put down for the host.
+  /// Queues the blocks that the iteration filled for the host.
   void store_named(SimTime now);
   void complete_decodes(SimTime now, Duration duration);
   void complete_chunks(SimTime now, Duration duration);
   void emit_token(std::int32_t m, SimTime now);
   void finish_member(std::int32_t m, Outcome outcome, SimTime now);
   // Padding
-  /// The member decodes from now on, its first token behind it.
+  /// The member has its first token and decodes from now on.
   void start_answer(std::int32_t m);
   void end_answer(std::int32_t m);
-  /// After a step: whose answers are complete. O(log decodes) each.
+  /// After a step: ends the answers that are complete. O(log decodes) each.
   void end_answers();
   /// Tokens of a request's input whose KV exists when it arrives.
   [[nodiscard]] std::int64_t delivered(const RequestSlot& slot) const {
     return policy_.phases == Phases::decode ? std::int64_t{slot.input} - 1 : 0;
   }
-  /// A request that joins for the first time takes blocks for the KV that it comes with; cached ones are among them.
+  /// A request that joins for the first time takes blocks for the KV that it brings, cached blocks included.
   void take_delivered(std::int32_t m);
-  /// Index of the details of a request that just arrived; -1: it has none worth keeping.
+  /// Index of the details of a request that just arrived; -1: it has none.
   [[nodiscard]] std::int32_t keep_details(const RequestSpec& spec);
   void end_request(RequestId id, Outcome outcome, SimTime now);
   void record(const RequestSlot& slot, const Member* member, Outcome outcome, SimTime now);
@@ -145,9 +145,9 @@ class Instance final : public View, private Decision {
   RequestTable table_;
   Batch members_;
   std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
-  std::unique_ptr<HostCache> host_;       // only with a host tier of it
-  std::vector<BlockHash> named_;          // named in the iteration in flight; kept only with a host tier
-  /// What few workloads say of a request.
+  std::unique_ptr<HostCache> host_;       // only with a host tier of the prefix cache
+  std::vector<BlockHash> named_;          // blocks filled in the iteration in flight; only with a host tier
+  /// What few workloads state about a request.
   struct Details {
     std::vector<std::uint64_t> prefix_ids;
     RequestTraits traits;
@@ -156,20 +156,20 @@ class Instance final : public View, private Decision {
   std::vector<std::int32_t> free_details_;
 
   // The decision being staged, then the iteration in flight.
-  std::int64_t staged_decodes_ = -1;  // -1: not said
+  std::int64_t staged_decodes_ = -1;  // -1: not staged yet
   std::vector<std::int32_t> chunk_members_;
   std::vector<PrefillChunk> chunks_;
   Blocks promised_{};
   IterationRunner runner_;
   LayerReport layer_report_;  // of the iteration in flight
-  std::int64_t tokens_ = 0;   // that were generated in it
+  std::int64_t tokens_ = 0;   // generated in it
 
   /// With padding: the decode step that ends the answer of a request.
   struct AnswerEnd {
     std::int64_t step = 0;
     RequestId id{};
   };
-  std::vector<AnswerEnd> answer_ends_;  // a heap, the earliest on top; requests that have gone are skipped
+  std::vector<AnswerEnd> answer_ends_;  // a heap, the earliest on top; ended requests are skipped
   std::int64_t answering_ = 0;          // decodes that generate more than padding
   bool idle_ = false;
   bool changed_ = false;

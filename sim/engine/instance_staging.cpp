@@ -109,7 +109,7 @@ void Instance::refresh() {
 
 std::int32_t Instance::member_in(RequestId id, Phase phase) const {
   const std::int32_t m = table_[id].member;
-  SPILLWAY_CHECK(m >= 0 && members_[m].phase == phase, name_of(id) + " is in another phase than the decision assumes");
+  SPILLWAY_CHECK(m >= 0 && members_[m].phase == phase, name_of(id) + " is not in the phase that the decision assumes");
   return m;
 }
 
@@ -130,7 +130,7 @@ void Instance::release_blocks(std::int32_t m) {
   Member& member = members_[m];
   TierState& gpu = tiers_[at(Tier::gpu)];
   if (cached_) {
-    // In reverse, so that the end of a sequence is reused before its beginning.
+    // In reverse order, so that the end of a sequence is reused before its beginning.
     for (; !member.blocks.empty(); member.blocks.pop_back()) cached_->release(member.blocks.back());
     member.named = 0;
     member.chain = 0;
@@ -170,7 +170,7 @@ void Instance::take_cached_prefix(std::int32_t m) {
     member.blocks.push_back(block);
     member.chain = hash;
   });
-  // Only now that every block found on the GPU is in use: a new block may take the place of an unused one.
+  // Only now, when every block found on the GPU is in use: a new block may replace an unused one.
   for (const auto& [at, hash] : loads) {
     member.blocks[at] = cached_->allocate();
     cached_->name(member.blocks[at], hash);

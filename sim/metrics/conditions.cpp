@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 5> kStatistics{"mean", "median", "std", "min", "max"};
 constexpr std::array<double, 4> kPercentiles{50.0, 90.0, 95.0, 99.0};
 
-/// "p99.9" -> 99.9; empty when it is no percentile.
+/// "p99.9" -> 99.9; empty when the text is no percentile.
 std::optional<double> parse_percentile(std::string_view statistic) {
   if (!statistic.starts_with('p')) return std::nullopt;
   const auto percent = parse_number(statistic.substr(1));
@@ -57,7 +57,7 @@ std::vector<std::string> all_names() {
   return names;
 }
 
-/// Splits "name <= limit"; empty with a Problem when it is not of that form.
+/// Splits "name <= limit"; empty, with a Problem, when the text has another form.
 std::optional<Condition> parse_form(const std::string& text, const std::string& where, std::vector<Problem>& problems) {
   Condition condition;
   condition.text = text;

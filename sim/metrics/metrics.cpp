@@ -18,7 +18,7 @@ std::uint64_t requests_of_warmup(const MetricsConfig& config) {
       return static_cast<std::uint64_t>(config.warmup.requests);
     case Span::Kind::share:
       if (config.expected_requests < 0) {
-        throw ConfigError("a warm-up that is a share needs to know how many requests there will be", "warmup",
+        throw ConfigError("a warm-up given as a share needs the number of requests, which is not known", "warmup",
                           "give it as a number (500req) or a time (60s)");
       }
       return static_cast<std::uint64_t>(
@@ -210,7 +210,7 @@ MetricsCollector::Summary MetricsCollector::summarise_exact(std::vector<double> 
   summary.std = std::sqrt(summary.std / n);
   summary.min = *std::min_element(values.begin(), values.end());
   summary.max = *std::max_element(values.begin(), values.end());
-  // Ranks in ascending order, each selected within what lies above the one before: a full sort costs three times as
+  // Ranks ascend, so each one is selected among the values above the previous one: a full sort costs three times as
   // much.
   auto begin = values.begin();
   const auto select = [&](std::size_t rank) {

@@ -35,7 +35,7 @@ Metric combine_metric(const Metric& first, const std::vector<RunStatistics>& run
   return combined;
 }
 
-/// Sums of one client's figures over the replications in which it appears; latencies with their number of values.
+/// Sums of one client's figures over the replications in which it appears, and the number of values of each latency.
 struct ClientSums {
   ClientStatistics sums{.replications = 0};
   std::array<std::int64_t, 3> values{};
@@ -92,7 +92,7 @@ std::optional<double> half_width_95(std::span<const double> values) {
   const double mean = mean_of(values);
   double squares = 0.0;
   for (const double value : values) squares += (value - mean) * (value - mean);
-  // The quantile goes through libm, whose last bits differ between machines; a millionth is far beyond what it needs.
+  // The quantile comes from libm, whose last bits differ between machines; a millionth is more precise than needed.
   const double t = boost::math::quantile(boost::math::students_t(n - 1.0), 0.975);
   return std::floor(t * 1e6 + 0.5) / 1e6 * std::sqrt(squares / (n - 1.0) / n);
 }
