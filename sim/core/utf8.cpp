@@ -29,13 +29,13 @@ Lead lead_of(unsigned char byte) {
   return {};
 }
 
-struct Unit {
+struct Character {
   std::size_t length = 1;  // bytes, at least 1
   bool valid = false;
 };
 
 /// The character at the start of `text`, or the part of it that is there; `text` is not empty.
-Unit first_unit(std::string_view text) {
+Character first_unit(std::string_view text) {
   const Lead lead = lead_of(static_cast<unsigned char>(text[0]));
   if (lead.length == 0) return {};
   for (std::size_t i = 1; i < lead.length; ++i) {
@@ -59,7 +59,7 @@ std::size_t valid_utf8(std::string_view text) {
       at += sizeof word;
       continue;
     }
-    const Unit unit = first_unit(text.substr(at));
+    const Character unit = first_unit(text.substr(at));
     if (!unit.valid) break;
     at += unit.length;
   }
