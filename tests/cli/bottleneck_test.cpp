@@ -77,6 +77,17 @@ TEST(Bottleneck, WhenTheEngineIsEager_ThenHost) {
          Resource::host, "CPU");
 }
 
+// FlexGen with every request's KV in the host's memory: 16 requests of up to 1,040 tokens, attended to by the CPU.
+TEST(Bottleneck, WhenTheCpuAttends_ThenCpuAttention) {
+  const Bottleneck bottleneck = bottleneck_of(
+      {"policy=flexgen", "hardware=g4dn.4xlarge", "model=opt-6.7b", "policy.gpu_batch=8", "policy.batches=2",
+       "policy.weights_host=0", "policy.cache_host=1", "policy.hidden_host=1", "policy.pad_input=1024",
+       "policy.pad_output=16", "workload.input_tokens=1000", "workload.output_tokens=16", "workload.rate=100"});
+  expect(bottleneck, Resource::cpu_attention, "Attention on the CPU");
+  EXPECT_NE(bottleneck.advice.find("policy.cpu_attention=false"), std::string::npos) << bottleneck.advice;
+  EXPECT_EQ(bottleneck.advice.find("engine=none"), std::string::npos) << "an engine's own work is no part of it";
+}
+
 // Eight GPUs that talk over PCIe through the host instead of NVLink: two all-reduces of 0.3 ms per layer.
 TEST(Bottleneck, WhenGpusTalkSlowly_ThenNetwork) {
   const std::string hardware =
