@@ -1,4 +1,4 @@
-// Policies that stream layers, as a user calls them: what a run says, what is refused, and probes of experiments.
+// Policies that stream layers, from the command line: what a run reports, what is refused, and probes of experiments.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -89,8 +89,8 @@ TEST_F(LayerStreaming, TheTableHasALineForLayersAndOneForStreaming) {
   EXPECT_THAT(run.out, AllOf(HasSubstr("\nLayers "), HasSubstr("\nStreaming "), HasSubstr("on the host")));
 }
 
-// Select-N's record is filled with batches far beyond what was measured; the run itself has 20 prompts of 100 tokens,
-// so at most 2,000 in a batch, and only the vocabulary of the model leaves the range.
+// Select-N fills its record with batches far beyond the measured range. The run itself has 20 prompts of 100 tokens, so
+// at most 2,000 tokens in a batch, and only the vocabulary of the model leaves the range.
 TEST_F(LayerStreaming, TheRangeIsThatOfTheRunNotOfItsPlanning) {
   const auto run = spillway({"run", "policy=select-n", "policy.slo_margin=0.1", "hardware=h100-80gb-sxm",
                              "workload.requests=20", "workload.input_tokens=100", "workload.output_tokens=20"});

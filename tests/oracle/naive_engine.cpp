@@ -46,10 +46,10 @@ void need(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
-/// Copies of a policy that streams layers: each direction one at a time, in order of issue.
+/// Copies of a policy that streams layers: one at a time in each direction, in order of issue.
 class NaiveLinks final : private CopySink {
  public:
-  /// Starts and ends copies up to `until`, those that end then included.
+  /// Starts and ends copies up to `until`, copies that end at `until` included.
   void advance(LayerPolicy& policy, LayerRule* rule, SimTime until) {
     while (true) {
       int next = -1;
@@ -274,7 +274,7 @@ class NaiveEngine final : public View, private Decision {
     result_.peak_host = std::max(result_.peak_host, host_used);
   }
 
-  /// The GPU has so many blocks from now on. More are added at the end; those that are too many go once they are free.
+  /// The GPU has `total` blocks from now on. New blocks join the end; surplus blocks go once they are free.
   void resize(Blocks total) {
     for (; total_ < total; total_ += Blocks(1)) {
       if (surplus_ > Blocks(0)) {
@@ -312,7 +312,7 @@ class NaiveEngine final : public View, private Decision {
     return std::any_of(host_.begin(), host_.end(),
                        [&](const Kept& kept) { return kept.content == content && kept.found; });
   }
-  /// Uses a block of the host tier, or keeps a new one there: the least recently used is the first of the list.
+  /// Uses a block of the host tier, or keeps a new one there. The list starts with the least recently used block.
   void keep(const std::vector<std::uint64_t>& content) {
     for (auto kept = host_.begin(); kept != host_.end(); ++kept) {
       if (kept->content != content) continue;
@@ -328,7 +328,7 @@ class NaiveEngine final : public View, private Decision {
     host_.push_back(Kept{content});
     ++put_down_;
   }
-  /// Copies to the host that have ended, in their order: each block becomes the one that was used last.
+  /// Copies to the host that have ended, in their order: each makes its block the most recently used one.
   void collect() {
     std::list<Kept> arrived;
     for (auto kept = host_.begin(); kept != host_.end();) {
@@ -583,8 +583,8 @@ class NaiveEngine final : public View, private Decision {
     if (shape.empty()) return;
     const IterationTime time = config_.model->iteration(shape);
     executed_.push_back({.start = now_});
-    // Copies are issued when the first layer starts. Moves hold it; what goes to the host cache only queues behind
-    // them.
+    // Copies are issued when the first layer starts. The layer waits for moves; copies to the host cache only queue
+    // behind them.
     const SimTime issued = now_ + time.before;
     SimTime loaded = issued;
     for (int i = 0; i < 2; ++i) {
@@ -607,7 +607,7 @@ class NaiveEngine final : public View, private Decision {
     executed_.back().end = policy_.layers ? run_layers(shape) : end;
     at(executed_.back().end, 1, 0);
   }
-  /// Is there more room for the head of the queue, now that nothing runs?
+  /// Nothing runs: did the policy add capacity for the head of the queue?
   bool expands() {
     const bool waits = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
     if (!policy_.layers || changed_ || !order_.empty() || !waits || !policy_.layers->expand()) return false;
@@ -650,7 +650,7 @@ class NaiveEngine final : public View, private Decision {
         static_cast<double>(std::max(tiers_[0].free, Blocks(0)).count()) / static_cast<double>(tiers_[0].total.count());
     policy_.layers->iteration_ended(report_);
   }
-  /// One copy of so many blocks at the end of a direction's queue; returns its end.
+  /// One copy of `count` blocks at the end of a direction's queue; returns its end.
   SimTime copy_blocks(int direction, std::int64_t count, std::int64_t copies_per_block, SimTime issued) {
     const Bytes bytes = config_.block_bytes * count;
     const CopyTime copy = config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, copies_per_block * count,
@@ -762,7 +762,7 @@ class NaiveEngine final : public View, private Decision {
     result_.copying[direction] += Duration(part(copying.count(), start, end, last));
   }
 
-  // --- fairness: every token is an entry of a list, every figure is summed from it anew
+  // --- fairness: every token is an entry of a list, and every figure sums the list anew
   struct Service {
     std::uint32_t client = 0;
     SimTime when{};
@@ -805,7 +805,7 @@ class NaiveEngine final : public View, private Decision {
     const auto [least, most] = std::minmax_element(counters.begin(), counters.end());
     result_.max_service_difference = std::max(result_.max_service_difference.value_or(0), *most - *least);
   }
-  /// Nanoseconds from measured_from on in which the client had a request that was neither ended nor yet to come.
+  /// Nanoseconds from measured_from on in which the client had a live request.
   [[nodiscard]] std::int64_t active(std::uint32_t client) const {
     std::int64_t total = 0;
     SimTime covered = config_.measured_from;

@@ -1,5 +1,5 @@
-// The engine written plainly, as an oracle: every view is rebuilt from scratch, every standing decision is expanded
-// into a list, every token is counted one by one. Slow on purpose; it shares no bookkeeping with the engine under test.
+// A plain engine as an oracle. It rebuilds every view from scratch, expands every standing decision into a list and
+// counts every token one by one. It is slow on purpose and shares no bookkeeping with the engine under test.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace spillway::oracle {
 
-/// A request that comes when another one is answered; its own arrival then says nothing.
+/// A request that comes after another one is answered; its own arrival is then ignored.
 struct Follows {
   std::int64_t after = -1;  // position in the list, before its own; -1: it comes at its arrival
   Duration think{};         // from that request's last token

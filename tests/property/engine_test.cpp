@@ -129,8 +129,7 @@ void expect_equal(const NaiveResult& naive, const FastRun& fast) {
   ASSERT_LE(p90, 1.001 * static_cast<double>(gaps[std::min(rank + 1, gaps.size() - 1)].count()) * 1e-6);
 }
 
-/// What must hold of the requests of any run, whatever the policy.
-/// Requests that come at their time or after one that was answered.
+/// Requests that come at their own time, or after a request that was answered.
 std::int64_t answerable(const NaiveConfig& config, const std::vector<RequestRecord>& records) {
   std::vector<bool> answered(config.requests.size(), false);
   for (const RequestRecord& r : records) {
@@ -141,6 +140,7 @@ std::int64_t answerable(const NaiveConfig& config, const std::vector<RequestReco
   });
 }
 
+/// Checks what is true of the requests of any run, whatever the policy.
 void expect_sound(const NaiveConfig& config, const FastRun& run) {
   std::vector<bool> seen(config.requests.size(), false);
   SimTime last;
@@ -175,7 +175,7 @@ void expect_sound(const NaiveConfig& config, const FastRun& run) {
   }
   const RunStatistics& statistics = run.result.statistics;
   const auto& spent = statistics.engine.resource_time;
-  // What the time went to is the measured span, no more and no less.
+  // The time by resource sums to the measured span.
   const double span = to_seconds(statistics.span);
   ASSERT_NEAR(std::accumulate(spent.begin(), spent.end(), 0.0), span, 1e-12 * std::max(1.0, span));
   // No stream works longer than the span lasts, whatever the span cuts.

@@ -21,7 +21,7 @@ namespace {
 constexpr SimTime seconds(double count) { return SimTime(static_cast<std::int64_t>(count * 1e9)); }
 constexpr double kNoCap = std::numeric_limits<double>::infinity();
 
-/// Starts flows and writes down when they end.
+/// Starts flows and records their ends.
 struct Bench {
   Links links{};
   std::map<FlowId, SimTime> ended{};
@@ -56,7 +56,7 @@ TEST(Links, FlowAlone_EndsAfterLaunchAndBytesOverTheNarrowestBandwidth) {
   const FlowId large = bench.start(SimTime(100'000), {nvlink}, 64'000'000, launch);
   bench.drain();
   EXPECT_EQ(bench.ended[large], SimTime(420'000));
-  // Two links and a cap of its own: the least of the three counts. 1000 B / 7 B/s = 142.857142857142... s, rounded
+  // Two links and a cap: the smallest of the three counts. 1000 B / 7 B/s = 142.857142857142... s, rounded
   // once.
   const LinkId wide = bench.link(9.0);
   const FlowId capped = bench.start(seconds(1), {nvlink, wide}, 1000, Duration(5), 7.0);
@@ -119,7 +119,7 @@ TEST(Links, Launch_TakesNoBandwidth) {
 }
 
 TEST(Links, RateThatStays_IsNotRoundedAgain) {
-  // f moves 10 B at its cap of 3 B/s: 3.333333333 s, however often g comes and goes on the same link.
+  // f moves 10 B at its cap of 3 B/s: 3.333333333 s, however often g starts and ends on the same link.
   Bench bench;
   const LinkId link = bench.link(100.0);
   const FlowId f = bench.start(seconds(0), {link}, 10, Duration{}, 3.0);
