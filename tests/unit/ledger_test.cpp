@@ -86,7 +86,7 @@ TEST(Ledger, AnIterationThatTheHorizonCuts_CountsInPart) {
   EXPECT_EQ(totals.iterations, 0);
   EXPECT_EQ(totals.moved_h2d, Bytes(400));
   EXPECT_EQ(totals.moved_d2h, Bytes(200));
-  EXPECT_EQ(totals.layers->stall_time, 3.2);
+  EXPECT_DOUBLE_EQ(totals.layers->stall_time, 3.2);
   EXPECT_EQ(totals.layers->h2d_busy, Duration(3'600'000'000));
   EXPECT_EQ(totals.layers->d2h_busy, secs(2));
   EXPECT_EQ(totals.busy_time, 4.0);
@@ -105,7 +105,7 @@ TEST(Ledger, AnIterationInWhichTheSpanBegins_CountsInPart) {
   const EngineTotals totals = ledger.totals();
   EXPECT_EQ(totals.iterations, 1);
   EXPECT_EQ(totals.moved_h2d, Bytes(600));
-  EXPECT_EQ(totals.layers->stall_time, 4.8);
+  EXPECT_DOUBLE_EQ(totals.layers->stall_time, 4.8);
   EXPECT_EQ(totals.layers->d2h_busy, secs(3));
   EXPECT_EQ(totals.busy_time, 6.0);
   EXPECT_EQ(totals.peak_batch, 3);
