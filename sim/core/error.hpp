@@ -1,4 +1,4 @@
-// The three ways in which a run can end other than well.
+// The three errors that end a run.
 #pragma once
 
 #include <stdexcept>
@@ -19,14 +19,14 @@ enum class ExitCode : int {
   interrupted = 130
 };
 
-/// One thing that is wrong with the user's input.
+/// One error in the user's input.
 struct Problem {
   std::string what;   // one sentence
   std::string where;  // file and line, JSON pointer, trace row, or command-line argument
-  std::string fix;    // what to do; empty when `what` says it
+  std::string fix;    // what to do; empty when `what` already says so
 };
 
-/// The user's input cannot be run. Carries every problem found, not only the first.
+/// The user's input cannot be run. Holds every problem found, not only the first.
 class UserError : public std::runtime_error {
  public:
   UserError(ExitCode code, std::vector<Problem> problems)
@@ -57,7 +57,7 @@ class DataError : public UserError {
       : DataError({Problem{std::move(what), std::move(where), std::move(fix)}}) {}
 };
 
-/// A promise of the engine was broken, by a policy or by the engine itself (exit 70).
+/// A policy or the simulator itself broke a promise (exit 70).
 class InvariantError : public std::logic_error {
  public:
   using std::logic_error::logic_error;

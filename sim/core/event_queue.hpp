@@ -8,18 +8,18 @@
 
 namespace spillway {
 
-/// What happens first when several events fall on one instant.
+/// The order of events at one instant.
 enum class EventPhase : std::uint8_t { transfer_done, compute_done, timer, arrival, decision, start, observation };
 
 struct Event {
   SimTime time{};
-  std::uint64_t order = 0;  // phase in the top byte, sequence below: FIFO among equals
+  std::uint64_t order = 0;  // phase in the top byte, sequence below: equal phases are FIFO
   std::uint32_t kind = 0;   // the owner's own event kind
   std::uint32_t target = 0;
 };
 
 /// Cost: push O(log4 n), pop O(4 log4 n), both without allocation once the array has grown; 24 bytes per pending event.
-/// A 64-bit sequence does not wrap. Faster than a binary or pairing heap at the few events that are pending here.
+/// The sequence of 56 bits does not wrap. Few events are pending, where this is faster than a binary or pairing heap.
 class EventQueue {
  public:
   [[nodiscard]] bool empty() const { return heap_.empty(); }

@@ -8,8 +8,8 @@
 
 namespace spillway {
 
-/// `text` with control characters written out, so that no file can move the cursor or rename the window: \x1b for
-/// escape, \n for a new line, \u009b for the 8-bit forms of the same commands.
+/// `text` with control characters escaped, so that no file can move the cursor or rename the window: \x1b for escape,
+/// \n for a new line, \u009b for the 8-bit forms of these commands.
 [[nodiscard]] inline std::string printable(std::string_view text) {
   std::string shown;
   shown.reserve(text.size());

@@ -9,9 +9,9 @@
 
 namespace spillway {
 
-/// Log-linear histogram over non-negative durations: each power of two is cut into 512 equal buckets, so a bucket is at
-/// most 1/512 of its values wide and its midpoint is within 1/1024 of each of them. Below 512 ns it is exact.
-/// Merging is addition of counts, hence independent of order. 229 KB; O(1) to add, O(buckets) per quantile.
+/// Log-linear histogram of non-negative durations. It cuts each power of two into 512 equal buckets: a bucket is at
+/// most 1/512 of its values wide, and its midpoint is within 1/1024 of each value. Below 512 ns it is exact. Merging
+/// adds counts, so its order does not matter. 229 KB; O(1) to add, O(buckets) per quantile.
 class QuantileSketch {
  public:
   static constexpr double kRelativeError = 0.001;
@@ -29,8 +29,8 @@ class QuantileSketch {
   }
   [[nodiscard]] std::int64_t count() const { return count_; }
 
-  /// The q-quantile in nanoseconds: linear interpolation at rank (count - 1) q, as for exact samples, between two
-  /// values that are each known to 0.1%. q in [0, 1], count > 0.
+  /// The q-quantile in nanoseconds: linear interpolation at rank (count - 1) q, as for exact samples. Both neighbours
+  /// are accurate to 0.1%. q in [0, 1], count > 0.
   [[nodiscard]] double quantile(double q) const {
     const double at = q * static_cast<double>(count_ - 1);
     const auto rank = static_cast<std::int64_t>(at);

@@ -37,7 +37,7 @@ constexpr std::array<double, 12> kExp{1.0 / 2,       1.0 / 6,        1.0 / 24,  
                                       1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0};
 
 std::array<std::uint64_t, 4> seeded_state(std::int64_t seed, std::int64_t replication, std::string_view name) {
-  // Each part is scrambled before the next is added: neighbouring seeds and replications end up far apart.
+  // Each part is scrambled before the next one is added, so that neighbouring seeds and replications end up far apart.
   auto key = static_cast<std::uint64_t>(seed);
   key = split_mix(key) + static_cast<std::uint64_t>(replication);
   key = split_mix(key) + fixed_hash(name);
@@ -51,7 +51,7 @@ std::array<std::uint64_t, 4> seeded_state(std::int64_t seed, std::int64_t replic
 // x = 2^k m with m in [sqrt(1/2), sqrt(2)). With f = m - 1 (exact) and s = f / (2 + f), |s| < 0.172,
 //   log m = 2 atanh s = 2 s + s R,  R = 2 (s^2/3 + s^4/5 + s^6/7 + ...)
 //         = f - s (f - R),
-// where f carries no error and the rest is at most a fifth of it. The series stops at s^20: 0.172^22 / 23 < 2^-59.
+// where f has no error and the rest is at most a fifth of it. The series stops at s^20: 0.172^22 / 23 < 2^-59.
 double portable_log(double x) {
   if (!(x > 0.0) || x == kInfinity) return x == 0.0 ? -kInfinity : (x == kInfinity ? kInfinity : kNaN);
   std::int64_t k = 0;

@@ -1,4 +1,4 @@
-// Random numbers that come out the same on every machine: named streams and the distributions drawn from them.
+// Random numbers that are the same on every machine: named streams and the distributions drawn from them.
 #pragma once
 
 #include <array>
@@ -11,7 +11,8 @@ namespace spillway {
 /// Natural logarithm by IEEE + - * / alone, within 2 ulp. glibc's `log` is not used because it picks a fused
 /// multiply-add variant by CPU at run time, which changes last bits. log(0) = -inf; a negative number or NaN gives NaN.
 [[nodiscard]] double portable_log(double x);
-/// e^x in the same way, within 2 ulp (results below the smallest normal number: 1 unit of that number's last place).
+/// e^x computed in the same way, within 2 ulp (results below the smallest normal number: 1 unit of that number's last
+/// place).
 [[nodiscard]] double portable_exp(double x);
 
 /// One step of SplitMix64: advances `state` and returns the next output.
@@ -53,8 +54,8 @@ class Xoshiro256 {
   std::array<std::uint64_t, 4> state_;
 };
 
-/// The random numbers of one purpose. Streams of different (seed, replication, name) are independent, so a purpose that
-/// draws more or less never shifts what another one draws, and policies can be compared on the same traffic.
+/// The random numbers of one purpose. Streams of different (seed, replication, name) are independent: a purpose that
+/// draws more or fewer numbers never shifts those of another purpose, so policies can be compared on the same traffic.
 class RandomStream {
  public:
   /// `name` is the purpose, e.g. "workload.arrival".
@@ -68,7 +69,7 @@ class RandomStream {
   /// Standard normal by Marsaglia's polar method; every second call returns the pair's other half.
   double normal();
   /// Gamma with this shape (> 0) and scale 1, mean `shape`: Marsaglia and Tsang, ACM TOMS 26(3), 2000. A varying number
-  /// of draws. Below a shape of 0.05 results may be too small for a double and come out as 0.
+  /// of draws. Below a shape of 0.05 results may be too small for a double and become 0.
   double gamma(double shape);
   /// e^N(mu, sigma^2).
   double lognormal(double mu, double sigma) { return portable_exp(mu + sigma * normal()); }

@@ -1,4 +1,4 @@
-// A request: what a workload says of it, and what became of it.
+// A request: what a workload states about it, and what became of it.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace spillway {
 
-/// Names a live request. `slot` is small and reused (index per-request state by it); `serial` never is: it is the
-/// request's position in the workload, so comparing serials is comparing arrivals.
+/// Names a live request. `slot` is small and reused: use it to index per-request state. `serial` is never reused: it is
+/// the request's position in the workload, so comparing serials compares arrivals.
 struct RequestId {
   std::uint32_t slot = UINT32_MAX;
   std::uint32_t serial = UINT32_MAX;
@@ -18,7 +18,7 @@ struct RequestId {
 };
 inline constexpr RequestId kNoRequest{};
 
-/// Limits that a workload sets for one request, in place of the run's slo.* keys. 0: none.
+/// Limits that a workload sets for one request; they replace the run's slo.* keys. 0: no limit.
 struct RequestSlo {
   Duration ttft{};
   Duration tpot{};
@@ -26,11 +26,11 @@ struct RequestSlo {
   bool operator==(const RequestSlo&) const = default;
 };
 
-/// What a workload may say of a request beside its lengths.
+/// What a workload may state about a request besides its lengths.
 struct RequestTraits {
-  std::int64_t conversation = -1;   // conversations are numbered from 0 as they start; -1: in none
-  std::int32_t turn = 0;            // in its conversation, from 1; 0: in none
-  std::uint32_t service_class = 0;  // 0: none named
+  std::int64_t conversation = -1;   // conversations are numbered from 0 as they start; -1: no conversation
+  std::int32_t turn = 0;            // in its conversation, from 1; 0: no conversation
+  std::uint32_t service_class = 0;  // 0: no class named
   RequestSlo slo{};
   bool operator==(const RequestTraits&) const = default;
 };
@@ -43,15 +43,15 @@ struct RequestSpec {
   Tokens max_new_tokens{};  // what the client asked for; >= output
   std::uint32_t client = 0;
   RequestTraits traits{};
-  /// Content identity of the request's first whole blocks (`memory.block_tokens` tokens each): of its input, and, where
-  /// another request's input repeats its output, of that too. Equal ids at equal positions after equal prefixes mean
-  /// equal tokens. Empty: unknown, never shared.
+  /// Content identity of the request's first whole blocks (`memory.block_tokens` tokens each) of input, and of output
+  /// where another request's input repeats that output. Equal ids at equal positions after equal prefixes mean equal
+  /// tokens. Empty: unknown, never shared.
   std::vector<std::uint64_t> prefix_ids;
 };
 
 enum class Outcome : std::uint8_t { finished, rejected, timed_out, unfinished };
 
-/// One request's life, written when it ends. Times are since the start of the run; a time that never came is kNever.
+/// The life of a request, written when it ends. Times count from the start of the run; kNever: it never happened.
 struct RequestRecord {
   std::uint64_t index = 0;  // position in the workload, from 0
   std::uint32_t client = 0;
@@ -59,8 +59,8 @@ struct RequestRecord {
   SimTime arrival{};
   SimTime first_scheduled = kNever;
   SimTime first_token = kNever;
-  SimTime end = kNever;  // last token, or the instant at which it was rejected or given up
-  Duration computing{};  // total length of the iterations that it took part in
+  SimTime end = kNever;  // last token, or the instant of rejection or of giving up
+  Duration computing{};  // total length of the iterations in which it took part
   Tokens input{};
   Tokens output{};     // asked for by the workload
   Tokens generated{};  // produced

@@ -93,8 +93,8 @@ std::string nearest_name(std::string_view word, std::span<const std::string> can
   std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
   std::string nearest;
   for (const std::string& candidate : candidates) {
-    // The distance is at least the difference of the lengths. Without this look ahead a word of megabytes, such as the
-    // first line of a file that is no CSV, would cost minutes.
+    // The distance is at least the difference of the lengths. Without this check a word of megabytes, such as the first
+    // line of a file that is no CSV, would cost minutes.
     const std::size_t longer = std::max(word.size(), candidate.size());
     if (longer - std::min(word.size(), candidate.size()) >= best) continue;
     const std::size_t distance = edit_distance(word, candidate);

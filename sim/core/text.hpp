@@ -1,4 +1,4 @@
-// Text that users type and read: quantities with units, and names that are nearly right.
+// Text that users type and read: quantities with units, and misspelt names.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,17 @@ namespace spillway {
 
 /// How many characters to insert, remove or replace to turn one into the other. O(a * b).
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
-/// The candidate with the smallest edit distance to `word`, when that is at most a third of the word's length (at least
-/// 2); else empty. Ties go to the earlier candidate. O(word * sum of those candidates that are nearly as long).
+/// The candidate with the smallest edit distance to `word`; empty if the distance exceeds a third of the word's length
+/// (at least 2). The earlier candidate wins a tie. O(word * sum of the candidates of nearly that length).
 [[nodiscard]] std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 
-/// Without the blanks and tabs around it.
+/// `text` without the blanks and tabs around it.
 [[nodiscard]] std::string_view trimmed(std::string_view text);
-/// What is between the brackets of "NAME(...)"; empty when the text has another form.
+/// The text between the brackets of "NAME(...)"; empty when the text has another form.
 [[nodiscard]] std::optional<std::string_view> call_arguments(std::string_view name, std::string_view text);
 
-/// "40GB", "16GiB", "512 MB", "4096B" -> bytes. GB = 1e9, GiB = 2^30. A bare number has no unit and is refused; so are
-/// NaN, infinities, negative values and more than 2^62. Empty when refused.
+/// "40GB", "16GiB", "512 MB", "4096B" -> bytes. GB = 1e9, GiB = 2^30. Empty for a bare number,
+/// which has no unit, and for NaN, infinities, negative values and more than 2^62.
 [[nodiscard]] std::optional<Bytes> parse_bytes(std::string_view text);
 /// "100ms", "60s", "5min", "1h", "250us", "3ns" -> nanoseconds; refusals as for bytes.
 [[nodiscard]] std::optional<Duration> parse_duration(std::string_view text);

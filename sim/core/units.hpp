@@ -1,4 +1,4 @@
-// Quantities as types. Only operators that make sense dimensionally compile.
+// Quantities as types. Only dimensionally valid operators compile.
 #pragma once
 
 #include <cmath>
@@ -28,7 +28,7 @@ class Quantity {
   friend constexpr Quantity operator-(Quantity a, Quantity b) { return Quantity(a.count_ - b.count_); }
   friend constexpr Quantity operator*(Quantity a, std::int64_t n) { return Quantity(a.count_ * n); }
   friend constexpr Quantity operator*(std::int64_t n, Quantity a) { return a * n; }
-  /// How many whole times `b` goes into `a`; b must not be zero.
+  /// How many whole times `b` fits into `a`; b must not be zero.
   friend constexpr std::int64_t operator/(Quantity a, Quantity b) { return a.count_ / b.count_; }
 
  private:
@@ -81,7 +81,7 @@ inline constexpr double operator/(Bytes bytes, BytesPerSecond rate) {
   return static_cast<double>(bytes.count()) / rate.value();
 }
 
-/// a / b for 0 <= a and 0 < b. A 64-bit division costs up to 90 cycles on the CPUs of 2019, one of 32 bits 26.
+/// a / b for 0 <= a and 0 < b. A 64-bit division costs up to 90 cycles on CPUs of 2019, a 32-bit division 26.
 inline constexpr std::int64_t quotient(std::int64_t a, std::int64_t b) {
   if (((a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
   return a / b;

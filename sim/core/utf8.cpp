@@ -8,10 +8,10 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-/// What a first byte asks for: how many bytes its character has, and the range of the second one. Later ones
+/// What a first byte requires: the number of bytes of its character, and the range of the second byte. Later bytes
 /// are 80..BF.
 struct Lead {
-  std::size_t length = 0;  // 0: begins no character
+  std::size_t length = 0;  // 0: the byte cannot begin a character
   unsigned char second_low = 0x80;
   unsigned char second_high = 0xBF;
 };
@@ -29,13 +29,13 @@ Lead lead_of(unsigned char byte) {
   return {};
 }
 
-struct CodeUnit {
+struct Character {
   std::size_t length = 1;  // bytes, at least 1
   bool valid = false;
 };
 
-/// The character at the start of `text`, which is not empty, or as much of it as there is.
-CodeUnit first_unit(std::string_view text) {
+/// The character at the start of `text`, or the part of it that is there; `text` is not empty.
+Character first_unit(std::string_view text) {
   const Lead lead = lead_of(static_cast<unsigned char>(text[0]));
   if (lead.length == 0) return {};
   for (std::size_t i = 1; i < lead.length; ++i) {
@@ -49,7 +49,7 @@ CodeUnit first_unit(std::string_view text) {
 }  // namespace
 
 std::size_t valid_utf8(std::string_view text) {
-  // Most text is ASCII, which eight bytes at a time are looked at for.
+  // Most text is ASCII: check eight bytes at a time.
   constexpr std::uint64_t kHighBits = 0x8080808080808080U;
   std::size_t at = 0;
   while (at < text.size()) {
@@ -59,7 +59,7 @@ std::size_t valid_utf8(std::string_view text) {
       at += sizeof word;
       continue;
     }
-    const CodeUnit unit = first_unit(text.substr(at));
+    const Character unit = first_unit(text.substr(at));
     if (!unit.valid) break;
     at += unit.length;
   }

@@ -1,4 +1,4 @@
-// UTF-8 that may be broken.
+// Text that may be invalid UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace spillway {
 
-/// `text` itself when it is UTF-8; else `buffer`, which is overwritten with the text where each maximal subpart of a
-/// character that is broken off, and each byte that can begin none, is one U+FFFD. Source: The Unicode Standard, 3.9,
+/// `text` itself when it is valid UTF-8; else `buffer`, overwritten with the text in which U+FFFD replaces each maximal
+/// subpart of a truncated character and each byte that cannot begin one. Source: The Unicode Standard, 3.9,
 /// tables 3-7 and 3-8; Python's errors="replace" does the same. O(bytes).
 [[nodiscard]] std::string_view repaired_utf8(std::string_view text, std::string& buffer);
 

@@ -91,7 +91,8 @@ void Batch::skip(std::int32_t m, Duration duration) {
 }
 
 void Batch::enter_longest(std::int32_t m) {
-  // Sweeping when most entries are outdated keeps the heap as small as the batch. A list in descending order is a heap.
+  // Removing outdated entries once they are the majority keeps the heap as small as the batch. A descending list is a
+  // heap.
   if (longest_.size() > 64 + 2 * static_cast<std::size_t>(decoding_)) {
     std::erase_if(longest_, [this](const Length& length) { return !is_true(length); });
     std::sort(longest_.begin(), longest_.end(), std::greater());

@@ -1,4 +1,4 @@
-// The standing batch as aggregates: an iteration costs what changed in it, not what is in it.
+// The standing batch as aggregates: the cost of an iteration follows what changed in the batch, not its size.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace spillway {
 
 /// A request that has been scheduled at least once and has not ended.
 ///
-/// While it decodes, `computed`, `computing` and `finish_step` are relative to the batch's clocks, so that a step in
-/// which nothing happens to it does not touch it: its computed tokens are computed + Batch::steps(), its computing time
-/// is computing + Batch::decode_time(). In every other phase they are plain values.
+/// While a member decodes, `computed`, `computing` and `finish_step` are relative to the batch's clocks, so that a
+/// decode step does not touch the member: its computed tokens are computed + Batch::steps(), its computing time is
+/// computing + Batch::decode_time(). In every other phase they are plain values.
 struct Member {
   RequestId id{};
   Phase phase = Phase::waiting;
   bool late = false;       // its last token came before the batch's last decode step
-  bool covered = false;    // holds all the blocks that it will ever need: never grows
-  bool answered = false;   // decodes, but what it still generates is padding
-  bool delivered = false;  // prefilling: another instance computed its KV, all but that of its last known token
+  bool covered = false;    // holds every block that it will ever need: never grows
+  bool answered = false;   // decodes, but generates only padding from now on
+  bool delivered = false;  // prefilling: another instance computed its KV, except that of its last known token
   std::int32_t prev = -1;  // batch order
   std::int32_t next = -1;
   std::int32_t ring_prev = -1;  // requests that finish in the same step
@@ -50,8 +50,8 @@ struct Member {
   BlockHash chain = 0;               // hash of the last of these
 };
 
-/// Members and their sums. All O(1) unless said otherwise; start_decoding, stop_decoding and skip are O(log n) when
-/// averaged over many, in the n decodes, and allocate nothing once the batch has had its largest size.
+/// Members and their sums. All calls are O(1) unless stated otherwise. start_decoding, stop_decoding and skip are
+/// amortised O(log n) in the n decodes, and allocate nothing once the batch has had its largest size.
 class Batch {
  public:
   explicit Batch(Tokens block_tokens, bool with_identity)
@@ -97,19 +97,19 @@ class Batch {
   // --- decoding ------------------------------------------------------------------------------------------------------
   /// All known tokens but the last are computed: from now on one token per decode step.
   void start_decoding(std::int32_t m);
-  /// Back to plain values; the member keeps its phase-independent state and gets `phase`.
+  /// Returns to plain values; the member keeps its phase-independent state and gets `phase`.
   void stop_decoding(std::int32_t m, Phase phase);
   [[nodiscard]] std::int64_t decoding() const { return decoding_; }
   /// Sum of the tokens that the decodes attend to in their next step.
   [[nodiscard]] std::int64_t decode_context() const { return context_ + decoding_ * (steps_ + 1); }
-  /// The most tokens that one of them attends to then; 0 without decodes.
+  /// The most tokens that one decode attends to in its next step; 0 without decodes.
   [[nodiscard]] std::int64_t longest_decode() const {
     return longest_.empty() ? 0 : longest_.front().computed + steps_ + 1;
   }
   /// Decodes that need a block for their next token.
   [[nodiscard]] std::int64_t growth() const { return growth_count_[step_class_]; }
-  /// These decodes, in batch order; only with identity. O(m log m) in the m decodes whose last block is full, about one
-  /// in `block_tokens` of all.
+  /// The decodes that need a block, in batch order; only with identity. O(m log m) in the m decodes whose last block is
+  /// full, about one in `block_tokens` of all.
   [[nodiscard]] std::vector<std::int32_t>& growing();
   /// Decodes whose next token fills a block, in batch order; only with identity.
   [[nodiscard]] std::vector<std::int32_t>& filling();
@@ -122,22 +122,22 @@ class Batch {
     step_class_ = next_class();
     decode_time_ += duration;
   }
-  /// Undoes the step that is being taken for one decode that sits it out. Call before `step`; it is late from then on.
+  /// One decode sits out the step that is about to be taken. Call before `step`; the decode is late from then on.
   void skip(std::int32_t m, Duration duration);
-  /// Members that have all their tokens after the last step, in batch order. O(k log k).
+  /// The k members that have all their tokens after the last step, in batch order. O(k log k).
   [[nodiscard]] std::vector<std::int32_t>& finishing();
 
   // --- token gaps ----------------------------------------------------------------------------------------------------
   /// End of the step in which every decode that is not late emitted its last token.
   [[nodiscard]] SimTime last_step_end() const { return last_step_end_; }
   void set_last_step_end(SimTime end) { last_step_end_ = end; }
-  /// `m` decodes but did not emit its last token at last_step_end; it emitted it at `when`.
+  /// `m` decodes, but emitted its last token at `when` and not at last_step_end.
   void mark_late(std::int32_t m, SimTime when);
   [[nodiscard]] const std::vector<std::int32_t>& late() const { return late_; }
   void clear_late();
 
  private:
-  /// At some time the member decoded with so many computed tokens, relative to the steps as in Member.
+  /// A member decoded with `computed` tokens at some time, relative to the steps as in Member.
   struct Length {
     std::int64_t computed = 0;
     std::int32_t member = -1;
@@ -148,7 +148,7 @@ class Batch {
     return member.phase == Phase::decoding && member.computed == length.computed;
   }
 
-  /// Steps s before which a decode needs a block have s mod block == this: (computed + s) mod block is 0 there.
+  /// A decode needs a block before the steps s with s mod block == this value: there (computed + s) mod block is 0.
   [[nodiscard]] std::size_t growth_class(const Member& m) const {
     // The absolute number of computed tokens is not negative, and neither are the steps.
     const std::int64_t now = m.computed + steps_;
@@ -162,11 +162,11 @@ class Batch {
   }
   void enter_ring(std::int32_t m);
   void leave_ring(std::int32_t m);
-  // Covered members never grow; with identity they are listed all the same, because their blocks fill.
+  // Covered members never grow. With identity they are listed too, because their blocks fill.
   void enter_growth(std::int32_t m);
   void leave_growth(std::int32_t m);
   void grow_ring(std::int64_t span);
-  // Entries outlive what they say. A member has at least one that is true while it decodes, and the top is true.
+  // Heap entries may be outdated. Each decoding member has at least one current entry. The top entry is current.
   void enter_longest(std::int32_t m);
   void drop_outdated_longest();
   [[nodiscard]] std::vector<std::int32_t>& in_batch_order(const std::vector<std::int32_t>& members);

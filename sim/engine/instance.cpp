@@ -1,8 +1,7 @@
-// How an instance runs an iteration and keeps the books.
+// The life of requests, and what an iteration does to them.
 #include "sim/engine/instance.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -15,14 +14,13 @@ constexpr auto kLater = [](const auto& a, const auto& b) { return a.step > b.ste
 }  // namespace
 
 Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
-    : model_(*config.model),
-      kv_(config.kv),
+    : kv_(config.kv),
       deployment_(config.deployment),
       metrics_(metrics),
       source_(*config.source),
       on_request_(config.on_request),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
-      executor_(config.model->copy_sharing()) {
+      runner_(*config.model, kv_) {
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
   tiers_[0] = TierState{kv_.gpu_blocks, kv_.gpu_blocks, kv_.most()};
@@ -35,16 +33,10 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
   SPILLWAY_CHECK(!policy_.padding || (!cached_ && policy_.phases == Phases::both),
                  "padded requests have no prefix cache and no phases");
   if (!policy_.layers) return;
-  capacities_.push_back({SimTime{}, kv_.gpu_blocks});
-  executor_ = Executor(config.model->copy_sharing(), this);
   SPILLWAY_CHECK(!host_ && kv_.host_blocks == Blocks(0),
                  "a policy that streams layers has the links to itself: no KV can be swapped or kept on the host");
-  if (!policy_.traffic) return;
-  // Two flows share a link max-min fairly: the other one takes what it needs, up to half.
-  const double left = std::max(0.5, 1.0 - policy_.traffic->share);
-  constexpr std::int64_t kParts = 1'000'000;
-  link_changes_ = {{policy_.traffic->until, {}},
-                   {policy_.traffic->from, {kParts, static_cast<std::int64_t>(std::floor(left * kParts + 0.5))}}};
+  runner_.stream_layers(*policy_.layers, policy_.traffic);
+  ledger_.stream_layers(kv_.gpu_blocks);
 }
 
 // --- arrivals and departures
@@ -63,7 +55,6 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTim
   if (policy_.phases == Phases::prefill) slot.output = slot.max_new = 1;
   slot.details = keep_details(spec);
   const RequestId id = table_.add(slot);
-  totals_.peak_waiting = std::max(totals_.peak_waiting, waiting());
   const std::optional<Padding>& padding = policy_.padding;
   const bool longer = padding && (spec.input > padding->input || spec.max_new_tokens > padding->output);
   if (longer || spec.input + spec.max_new_tokens > max_model_len_) {
@@ -170,7 +161,7 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
 
 void Instance::stop(SimTime now) {
   advance(now);
-  count_idle_time();
+  ledger_.stop(now, runner_.copied_until(now));
   for (const RequestId id : table_.all()) {
     const bool given_up = std::find(expired_.begin(), expired_.end(), id) != expired_.end();
     end_request(id, given_up ? Outcome::timed_out : Outcome::unfinished, now);
@@ -195,7 +186,7 @@ std::optional<SimTime> Instance::decide(SimTime now) {
     refresh();
     resize_gpu();
   }
-  // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
+  // A decision that only takes requests out of the batch (the last request preempts itself, say) needs another one.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {
     if (!changed_) {
@@ -213,12 +204,12 @@ std::optional<SimTime> Instance::decide(SimTime now) {
   }
   SPILLWAY_CHECK(++silent_iterations_ <= kMostSilentIterations,
                  "no token in " + std::to_string(kMostSilentIterations) + " iterations; " + oldest() + " is stuck");
-  count_idle_time();
   busy_ = true;
+  const ExecutedIteration& iteration = runner_.run(shape(), now, host_ ? host_->take_stores() : Blocks(0));
   start_ = now;
-  ++totals_.iterations;
-  totals_.peak_batch = std::max(totals_.peak_batch, members_.size());
-  return run(shape());
+  if (policy_.layers) layer_report_ = LayerReport{.layer = iteration.layer, .stall = iteration.stall};
+  ledger_.started(iteration, blocked_ == Blocked::kv_capacity);
+  return iteration.end;
 }
 
 bool Instance::stage() {
@@ -264,109 +255,14 @@ BatchShape Instance::shape() {
   return shape;
 }
 
-void Instance::queue_copies() {
-  const auto queue = [this](Stream stream, Blocks blocks, std::int64_t copies_per_block, bool blocking) {
-    if (blocks.count() == 0) return;
-    const Bytes bytes = kv_.block_bytes * blocks.count();
-    const CopyTime time = model_.copy(stream, copies_per_block * blocks.count(), bytes, CopyMechanism::many);
-    const Copy copy{stream, 0, 0, bytes, time.launch, time.transfer};
-    (stream == Stream::h2d ? totals_.moved_h2d : totals_.moved_d2h) += bytes;
-    charged_[stream == Stream::h2d ? 0 : 1] += bytes;
-    blocking ? copies_.add(copy) : copies_.add_background(copy);
-  };
-  queue(Stream::h2d, moves_[0], kv_.copies_per_block, true);
-  queue(Stream::d2h, moves_[1], kv_.copies_per_block, true);
-  moves_ = {};
-  if (!host_) return;
-  queue(Stream::h2d, std::exchange(loads_, Blocks(0)), kv_.host_cache_copies_per_block, true);
-  queue(Stream::d2h, host_->take_stores(), kv_.host_cache_copies_per_block, false);
-}
-
 void Instance::collect_stored(SimTime now) {
-  executor_.run_copies(&copies_, now);
-  for (std::int64_t done = copies_.take_background_done(); done > 0; --done) host_->stored();
+  for (std::int64_t done = runner_.take_stored(now); done > 0; --done) host_->stored();
 }
 
 void Instance::store_named(SimTime now) {
   collect_stored(now);
   for (const BlockHash hash : named_) host_->store(hash);
   named_.clear();
-}
-
-void Instance::add_sub_batch(const BatchShape& shape, Duration cpu_attention, IterationTime& sum) {
-  const IterationTime time = model_.iteration(shape);
-  sub_batches_.push_back({time.before, LayerTimes(time.layer + cpu_attention), LayerTimes(), time.after});
-  sum.before += time.before;
-  sum.layer += time.layer + cpu_attention;
-  sum.after += time.after;
-  sum.shares.compute += time.shares.compute;
-  sum.shares.memory += time.shares.memory;
-  sum.shares.network += time.shares.network;
-  sum.shares.host += time.shares.host + to_seconds(cpu_attention * model_.layers());
-}
-
-IterationTime Instance::time_sub_batches(const BatchShape& shape) {
-  IterationTime sum;
-  sub_batches_.clear();
-  if (policy_.layers) {
-    for (const SubBatchShape& part : policy_.layers->split(shape)) add_sub_batch(part.shape, part.cpu_attention, sum);
-  }
-  if (sub_batches_.empty()) add_sub_batch(shape, Duration{}, sum);
-  return sum;
-}
-
-SimTime Instance::run(const BatchShape& batch) {
-  const IterationTime time = time_sub_batches(batch);
-  IterationPlan plan{model_.layers(), sub_batches_, nullptr};
-  Resource link = Resource::h2d;
-  if (policy_.layers) {
-    plan.rule = policy_.layers->begin(batch, time.layer);
-  } else {
-    queue_copies();
-    if (!copies_.none()) plan.rule = &copies_;
-  }
-  const Duration stalled = executor_.use(Stream::compute).stall;
-  const std::array<Bytes, 2> moved{executor_.issued(Stream::h2d), executor_.issued(Stream::d2h)};
-  const std::array<Duration, 2> busy{executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
-  const SimTime end = execute(plan);
-  const Duration stall = executor_.use(Stream::compute).stall - stalled;
-  const std::array<Duration, 2> worked{executor_.use(Stream::h2d).busy - busy[0],
-                                       executor_.use(Stream::d2h).busy - busy[1]};
-  if (policy_.layers) {
-    layer_report_ = LayerReport{.layer = time.layer, .stall = stall};
-    if (!totals_.layers) totals_.layers.emplace();
-    totals_.layers->stall_time += to_seconds(stall);
-    totals_.layers->h2d_busy += worked[0];
-    totals_.layers->d2h_busy += worked[1];
-    totals_.moved_h2d += executor_.issued(Stream::h2d) - moved[0];
-    totals_.moved_d2h += executor_.issued(Stream::d2h) - moved[1];
-    // A layer that is waited for comes in; it could not before another was out, when that direction worked for longer.
-    if (worked[1] > worked[0]) link = Resource::d2h;
-  } else if (copies_.held_by() == Stream::d2h) {
-    link = Resource::d2h;
-  }
-  account(time, end - start_, stall, link);
-  return end;
-}
-
-void Instance::change_link() {
-  const Slowdown slowdown = link_changes_.back().slowdown;
-  for (const Stream stream : {Stream::h2d, Stream::d2h}) executor_.set_slowdown(stream, slowdown.num, slowdown.den);
-  link_changes_.pop_back();
-}
-
-SimTime Instance::execute(const IterationPlan& plan) {
-  while (!link_changes_.empty() && link_changes_.back().at <= start_) {
-    executor_.run_copies(plan.rule, std::max(link_changes_.back().at, executor_.now()));
-    change_link();
-  }
-  executor_.begin(plan, start_);
-  while (!link_changes_.empty()) {
-    const RunOutcome outcome = executor_.run(plan, link_changes_.back().at);
-    if (outcome.finished) return outcome.time;
-    change_link();
-  }
-  return executor_.run(plan, kNever).time;
 }
 
 void Instance::resize_gpu() {
@@ -377,7 +273,7 @@ void Instance::resize_gpu() {
   SPILLWAY_CHECK(capacity <= gpu.most, "the policy offers more KV blocks than it said it ever would");
   gpu.free += capacity - gpu.total;
   gpu.total = capacity;
-  if (capacities_.size() <= LayerTotals::kMostChanges) capacities_.push_back({now_, capacity});
+  ledger_.capacity_changed(now_, capacity);
 }
 
 void Instance::report_layers(Duration length) {
@@ -391,13 +287,11 @@ void Instance::report_layers(Duration length) {
 }
 
 EngineTotals Instance::totals() const {
-  EngineTotals totals = measuring_ ? totals_ : EngineTotals{};
-  if (!policy_.layers) return totals;
-  if (!totals.layers) totals.layers.emplace();
+  EngineTotals totals = ledger_.totals();
+  if (!totals.layers) return totals;
   totals.layers->resident_blocks = std::max(0.0, static_cast<double>(deployment_.gpu_kv.count())) /
                                    static_cast<double>(deployment_.block_bytes.count());
   totals.layers->figures = policy_.layers->figures();
-  totals.layers->changes = capacities_;
   return totals;
 }
 
@@ -406,6 +300,7 @@ void Instance::complete(SimTime now) {
   advance(now);
   now_ = now;
   busy_ = false;
+  ledger_.ended();
   policy_.scheduler->iteration_ended();
   const Duration duration = now - start_;
   tokens_ = policy_.padding ? answering_ : staged_decodes_;
@@ -432,7 +327,7 @@ void Instance::complete_decodes(SimTime now, Duration duration) {
     fairness_.stepped();
   } else {
     SPILLWAY_CHECK(!policy_.padding, "padded requests decode together");
-    // The others rest: they become late, with the time of the last token that they did emit.
+    // The other decodes rest. They become late, with the time of the last token that they emitted.
     std::vector<std::pair<std::int32_t, SimTime>> resting;
     std::int64_t position = 0;
     visit_decodes(members_.decoding(), [&](std::int32_t m) {
@@ -515,96 +410,10 @@ void Instance::end_answers() {
   }
 }
 
-// --- books
-// ------------------------------------------------------------------------------------------------------------
-
 void Instance::advance(SimTime now) {
-  if (!measuring_ && now >= metrics_.begin()) {
-    measuring_ = true;
-    totals_ = EngineTotals{};
-    idle_time_ = IdleTime{};
-    advanced_ = std::max(advanced_, metrics_.begin());
-    fairness_.begin(metrics_.begin());
-  }
-  const double seconds = to_seconds(now - advanced_);
-  advanced_ = now;
-  if (seconds <= 0.0) return;
-  const Blocks used = tiers_[0].total - tiers_[0].free;
-  const Blocks host_used = tiers_[1].total - tiers_[1].free;
-  totals_.peak_kv = std::max(totals_.peak_kv, used);
-  totals_.peak_host_kv = std::max(totals_.peak_host_kv, host_used);
-  if (policy_.layers) advance_layers(seconds);
-  const double waiting_time = static_cast<double>(waiting()) * seconds;
-  const double kv_time = static_cast<double>(used.count()) * seconds;
-  const double host_kv_time = static_cast<double>(host_used.count()) * seconds;
-  if (!busy_) {
-    idle_time_.seconds += seconds;
-    idle_time_.waiting += waiting_time;
-    idle_time_.kv += kv_time;
-    idle_time_.host_kv += host_kv_time;
-    return;
-  }
-  totals_.waiting_time += waiting_time;
-  totals_.kv_time += kv_time;
-  totals_.host_kv_time += host_kv_time;
-  totals_.busy_time += seconds;
-  totals_.batch_time += static_cast<double>(members_.size()) * seconds;
-  for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * seconds;
-}
-
-void Instance::advance_layers(double seconds) {
-  const Blocks capacity = tiers_[0].total;
-  const auto used = static_cast<double>((capacity - tiers_[0].free).count());
-  totals_.peak_kv_fraction = std::max(totals_.peak_kv_fraction, used / static_cast<double>(capacity.count()));
-  const double capacity_time = static_cast<double>(capacity.count()) * seconds;
-  if (!totals_.layers) totals_.layers.emplace();
-  LayerTotals& layers = *totals_.layers;
-  layers.peak_capacity = std::max(layers.peak_capacity, capacity);
-  layers.last_capacity = capacity;
-  if (!busy_) {
-    idle_time_.capacity += capacity_time;
-    return;
-  }
-  layers.capacity_time += capacity_time;
-}
-
-void Instance::count_idle_time() {
-  totals_.resource_time[static_cast<std::size_t>(Resource::load)] += idle_time_.seconds;
-  totals_.waiting_time += idle_time_.waiting;
-  totals_.kv_time += idle_time_.kv;
-  totals_.host_kv_time += idle_time_.host_kv;
-  if (totals_.layers) totals_.layers->capacity_time += idle_time_.capacity;
-  idle_time_ = IdleTime{};
-}
-
-void Instance::account(const IterationTime& time, Duration length, Duration stall, Resource link) {
-  spending_.fill(0.0);
-  const double seconds = to_seconds(length);
-  if (seconds <= 0.0) return;
-  const auto spend = [&](Resource resource, double share) {
-    spending_[static_cast<std::size_t>(resource)] += share / seconds;
-  };
-  spend(link, to_seconds(stall));
-  const Duration alone = time.before + time.layer * model_.layers() + time.after;
-  // Work that copies slow down waits for the memory that they read and write.
-  spend(Resource::memory, to_seconds(length - stall - alone));
-  if (blocked_ == Blocked::kv_capacity) {
-    // More memory would let more requests share this time, whatever it was spent on.
-    spend(Resource::kv_capacity, to_seconds(alone));
-    return;
-  }
-  spend(Resource::compute, time.shares.compute);
-  spend(Resource::memory, time.shares.memory);
-  spend(Resource::network, time.shares.network);
-  spend(Resource::host, time.shares.host);
-}
-
-void Instance::settle_links() {
-  // Without its rule nothing that streams layers starts another copy.
-  executor_.run_copies(policy_.layers ? nullptr : &copies_, kNever);
-  if (policy_.layers) charged_ = {executor_.issued(Stream::h2d), executor_.issued(Stream::d2h)};
-  SPILLWAY_CHECK(executor_.use(Stream::h2d).bytes == charged_[0] && executor_.use(Stream::d2h).bytes == charged_[1],
-                 "bytes moved differ from bytes charged on the links");
+  const Ledger::Levels levels{tiers_[0].total, tiers_[0].total - tiers_[0].free, tiers_[1].total - tiers_[1].free,
+                              members_.size(), waiting()};
+  if (ledger_.advance(now, metrics_.begin(), levels)) fairness_.begin(metrics_.begin());
 }
 
 }  // namespace spillway

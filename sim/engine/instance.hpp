@@ -1,4 +1,4 @@
-// One model replica: applies a policy's decisions, charges their time, and keeps the books.
+// One model replica: applies a policy's decisions and what an iteration does to its requests.
 #pragma once
 
 #include <array>
@@ -10,10 +10,10 @@
 
 #include "sim/api/registry.hpp"
 #include "sim/engine/batch.hpp"
+#include "sim/engine/iteration_runner.hpp"
+#include "sim/engine/ledger.hpp"
 #include "sim/engine/request_table.hpp"
 #include "sim/engine/simulation.hpp"
-#include "sim/exec/executor.hpp"
-#include "sim/exec/kv_copies.hpp"
 #include "sim/kv/block_store.hpp"
 #include "sim/kv/host_cache.hpp"
 #include "sim/metrics/fairness.hpp"
@@ -21,31 +21,33 @@
 
 namespace spillway {
 
-/// The iteration state machine. Between `decide` and `complete` an iteration is in flight; arrivals and time-outs may
-/// come meanwhile. Cost per iteration: O(requests that join, leave, finish or prefill), plus O(blocks touched) with
-/// prefix caching. Throws InvariantError when the policy breaks the contract of Decision.
-class Instance final : public View, private Decision, private CopyObserver {
+/// The iteration state machine; IterationRunner says how long an iteration takes, Ledger keeps the sums. Between
+/// `decide` and `complete` an iteration is in flight; arrivals and time-outs may come meanwhile. Cost per iteration:
+/// O(requests that join, leave, finish or prefill), plus O(blocks touched) with prefix caching. Throws InvariantError
+/// when the policy breaks the contract of Decision.
+class Instance final : public View, private Decision {
  public:
   Instance(const SimulationConfig& config, MetricsCollector& metrics);
 
   /// A request arrives; `serial` is its position in the workload.
   RequestId submit(const RequestSpec& spec, std::uint32_t serial, SimTime now);
-  /// The client gives up. No effect on a request that has ended; one in the iteration in flight goes when it completes.
+  /// The client gives up. No effect on a request that has ended; a request in the iteration in flight ends with it.
   void expire(RequestId id, SimTime now);
   [[nodiscard]] bool busy() const { return busy_; }
-  /// Asks the policy and starts an iteration; returns its end, or nothing when nothing runs.
+  /// Asks the policy and starts an iteration; returns its end, or no value when nothing runs.
   [[nodiscard]] std::optional<SimTime> decide(SimTime now);
   void complete(SimTime now);
-  /// The run ends here: everything live is unfinished.
+  /// The run ends now: every live request is unfinished.
   void stop(SimTime now);
 
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
   [[nodiscard]] Blocks gpu_blocks_used() const { return tiers_[0].total - tiers_[0].free; }
-  /// Of the measured span up to the last completion (or to `stop`); all zero when none was measured.
+  /// Sums over the measured span up to the last completion (or to `stop`); all zero when none was measured.
   [[nodiscard]] EngineTotals totals() const;
-  /// The run is over: what is still on a link arrives, and must be what was charged.
-  void settle_links();
+  /// The run is over: copies that are still on a link arrive. Throws InvariantError unless the links carried the bytes
+  /// that the iterations were charged with.
+  void settle_links() { ledger_.check_links(runner_.drain()); }
   /// After `stop`, or when nothing lives.
   [[nodiscard]] FairnessTotals fairness() const { return fairness_.totals(); }
   [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
@@ -62,16 +64,6 @@ class Instance final : public View, private Decision, private CopyObserver {
   [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override;
 
  private:
-  /// Integrals over time in which nothing runs: they count only once another iteration follows, for the measured span
-  /// ends with the last completion.
-  struct IdleTime {
-    double seconds = 0.0;
-    double waiting = 0.0;
-    double kv = 0.0;
-    double host_kv = 0.0;
-    double capacity = 0.0;
-  };
-
   // Decision
   void join(RequestId id) override;
   void resume(RequestId id) override;
@@ -89,7 +81,7 @@ class Instance final : public View, private Decision, private CopyObserver {
   void take_blocks(std::int32_t m, std::int64_t count);
   void release_blocks(std::int32_t m);
   void name_blocks(std::int32_t m, std::int64_t computed);
-  /// Takes the leading blocks that a cache holds: those on the GPU are shared, those on the host copied back.
+  /// Takes the leading blocks that a cache holds: it shares blocks on the GPU and copies blocks on the host back.
   void take_cached_prefix(std::int32_t m);
   /// Calls visit(hash, GPU block or -1 when only the host holds it) for each leading block that a cache holds, at most
   /// up to the last known token but one.
@@ -108,63 +100,41 @@ class Instance final : public View, private Decision, private CopyObserver {
   void refresh();
 
   // Layers
-  /// The GPU tier offers what the policy says.
+  /// Gives the GPU tier the capacity that the policy offers.
   void resize_gpu();
-  void copied(const Copy& copy, SimTime started, SimTime ended) override {
-    policy_.layers->copied(copy, started, ended);
-  }
-  /// Durations of the iteration's sub-batches in sub_batches_; returns their sums.
-  [[nodiscard]] IterationTime time_sub_batches(const BatchShape& shape);
-  void add_sub_batch(const BatchShape& shape, Duration cpu_attention, IterationTime& sum);
   void report_layers(Duration length);
-  void advance_layers(double seconds);
 
   // Execution
-  /// One call of the policy. False when it left nothing to run; `changed_` says whether it changed the batch.
+  /// Calls the policy once. False when nothing can run; `changed_` tells whether the policy changed the batch.
   [[nodiscard]] bool stage();
   [[nodiscard]] BatchShape shape();
-  /// Executes the iteration, while others come to the links and leave them, and returns its end.
-  [[nodiscard]] SimTime execute(const IterationPlan& plan);
-  /// What the links' other traffic leaves changes.
-  struct LinkChange {
-    SimTime at{};
-    Slowdown slowdown{};
-  };
-  void change_link();
-  /// Executes the iteration and returns its end.
-  [[nodiscard]] SimTime run(const BatchShape& shape);
-  /// Hands the staged moves, and the blocks to be kept on the host, to the copies of the next iteration.
-  void queue_copies();
-  /// Blocks whose copy to the host has ended by `now` can be found there from now on.
+  /// Blocks whose copy to the host has ended by `now` can be found on the host from now on.
   void collect_stored(SimTime now);
-  /// The blocks that the iteration filled are put down for the host.
+  /// Queues the blocks that the iteration filled for the host.
   void store_named(SimTime now);
   void complete_decodes(SimTime now, Duration duration);
   void complete_chunks(SimTime now, Duration duration);
   void emit_token(std::int32_t m, SimTime now);
   void finish_member(std::int32_t m, Outcome outcome, SimTime now);
   // Padding
-  /// The member decodes from now on, its first token behind it.
+  /// The member has its first token and decodes from now on.
   void start_answer(std::int32_t m);
   void end_answer(std::int32_t m);
-  /// After a step: whose answers are complete. O(log decodes) each.
+  /// After a step: ends the answers that are complete. O(log decodes) each.
   void end_answers();
   /// Tokens of a request's input whose KV exists when it arrives.
   [[nodiscard]] std::int64_t delivered(const RequestSlot& slot) const {
     return policy_.phases == Phases::decode ? std::int64_t{slot.input} - 1 : 0;
   }
-  /// A request that joins for the first time takes blocks for the KV that it comes with; cached ones are among them.
+  /// A request that joins for the first time takes blocks for the KV that it brings, cached blocks included.
   void take_delivered(std::int32_t m);
-  /// Index of the details of a request that just arrived; -1: it has none worth keeping.
+  /// Index of the details of a request that just arrived; -1: it has none.
   [[nodiscard]] std::int32_t keep_details(const RequestSpec& spec);
   void end_request(RequestId id, Outcome outcome, SimTime now);
   void record(const RequestSlot& slot, const Member* member, Outcome outcome, SimTime now);
+  /// Time goes on to `now`: to be called before the first change at that instant.
   void advance(SimTime now);
-  /// Notes what the iteration of `length` that starts now spends its time on.
-  void account(const IterationTime& time, Duration length, Duration stall, Resource link);
-  void count_idle_time();
 
-  const ExecutionModel& model_;
   const KvLayout kv_;
   const Deployment deployment_;
   MetricsCollector& metrics_;
@@ -175,9 +145,9 @@ class Instance final : public View, private Decision, private CopyObserver {
   RequestTable table_;
   Batch members_;
   std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
-  std::unique_ptr<HostCache> host_;       // only with a host tier of it
-  std::vector<BlockHash> named_;          // named in the iteration in flight; kept only with a host tier
-  /// What few workloads say of a request.
+  std::unique_ptr<HostCache> host_;       // only with a host tier of the prefix cache
+  std::vector<BlockHash> named_;          // blocks filled in the iteration in flight; only with a host tier
+  /// What few workloads state about a request.
   struct Details {
     std::vector<std::uint64_t> prefix_ids;
     RequestTraits traits;
@@ -186,27 +156,20 @@ class Instance final : public View, private Decision, private CopyObserver {
   std::vector<std::int32_t> free_details_;
 
   // The decision being staged, then the iteration in flight.
-  std::int64_t staged_decodes_ = -1;  // -1: not said
+  std::int64_t staged_decodes_ = -1;  // -1: not staged yet
   std::vector<std::int32_t> chunk_members_;
   std::vector<PrefillChunk> chunks_;
-  std::array<Blocks, 2> moves_{};   // host -> GPU, GPU -> host
-  Blocks loads_{};                  // host cache -> GPU
-  std::array<Bytes, 2> charged_{};  // bytes handed to each copy stream so far
-  KvCopies copies_;                 // the moves, which the forward pass waits for, and what goes to the host cache
   Blocks promised_{};
-  Executor executor_;
-  std::vector<LinkChange> link_changes_;    // to come, the next one last
-  std::vector<SubBatchTimes> sub_batches_;  // of the iteration in flight
-  std::vector<LayerTotals::Change> capacities_;
+  IterationRunner runner_;
   LayerReport layer_report_;  // of the iteration in flight
-  std::int64_t tokens_ = 0;   // that were generated in it
+  std::int64_t tokens_ = 0;   // generated in it
 
   /// With padding: the decode step that ends the answer of a request.
   struct AnswerEnd {
     std::int64_t step = 0;
     RequestId id{};
   };
-  std::vector<AnswerEnd> answer_ends_;  // a heap, the earliest on top; requests that have gone are skipped
+  std::vector<AnswerEnd> answer_ends_;  // a heap, the earliest on top; ended requests are skipped
   std::int64_t answering_ = 0;          // decodes that generate more than padding
   bool idle_ = false;
   bool changed_ = false;
@@ -216,12 +179,8 @@ class Instance final : public View, private Decision, private CopyObserver {
   std::vector<RequestId> expired_;  // in the iteration in flight
 
   FairnessMeter fairness_;
-  EngineTotals totals_;
-  bool measuring_ = false;
-  SimTime advanced_{};
-  std::array<double, kResources> spending_{};  // of the iteration in flight, shares of its length
-  IdleTime idle_time_;                         // since the last completion
-  std::int64_t silent_iterations_ = 0;         // since the last token
+  Ledger ledger_;
+  std::int64_t silent_iterations_ = 0;  // since the last token
   std::optional<RequestRecord> first_rejected_;
 };
 

@@ -109,7 +109,7 @@ void Instance::refresh() {
 
 std::int32_t Instance::member_in(RequestId id, Phase phase) const {
   const std::int32_t m = table_[id].member;
-  SPILLWAY_CHECK(m >= 0 && members_[m].phase == phase, name_of(id) + " is in another phase than the decision assumes");
+  SPILLWAY_CHECK(m >= 0 && members_[m].phase == phase, name_of(id) + " is not in the phase that the decision assumes");
   return m;
 }
 
@@ -130,7 +130,7 @@ void Instance::release_blocks(std::int32_t m) {
   Member& member = members_[m];
   TierState& gpu = tiers_[at(Tier::gpu)];
   if (cached_) {
-    // In reverse, so that the end of a sequence is reused before its beginning.
+    // In reverse order, so that the end of a sequence is reused before its beginning.
     for (; !member.blocks.empty(); member.blocks.pop_back()) cached_->release(member.blocks.back());
     member.named = 0;
     member.chain = 0;
@@ -170,21 +170,19 @@ void Instance::take_cached_prefix(std::int32_t m) {
     member.blocks.push_back(block);
     member.chain = hash;
   });
-  // Only now that every block found on the GPU is in use: a new block may take the place of an unused one.
+  // Only now, when every block found on the GPU is in use: a new block may replace an unused one.
   for (const auto& [at, hash] : loads) {
     member.blocks[at] = cached_->allocate();
     cached_->name(member.blocks[at], hash);
     host_->touch(hash);
   }
   const Blocks loaded(static_cast<std::int64_t>(loads.size()));
-  loads_ += loaded;
-  totals_.prefix_hit_host += kv_.block_tokens * loaded.count();
+  runner_.load(loaded);
   member.named = member.blocks.size();
   member.held = static_cast<std::int64_t>(member.blocks.size());
   member.computed = member.held * kv_.block_tokens.count();
   member.cached += Tokens(member.computed);
-  totals_.prefix_asked += Tokens(member.known);
-  totals_.prefix_hit += Tokens(member.computed);
+  ledger_.asked_prefix(Tokens(member.known), Tokens(member.computed), kv_.block_tokens * loaded.count());
   tiers_[at(Tier::gpu)].free = cached_->free();
 }
 
@@ -228,7 +226,7 @@ void Instance::resume(RequestId id) {
   member.phase = Phase::prefilling;
   take_blocks(m, blocks);
   if (cached_) name_blocks(m, member.computed);
-  moves_[0] += Blocks(blocks);
+  runner_.swap_in(Blocks(blocks));
   members_.append(m);
   promised_ += Blocks(member.promised);
   fairness_.joined(member.client_number, Tokens(0));
@@ -283,16 +281,15 @@ void Instance::leave(RequestId id, Leave why) {
     host.free -= Blocks(held);
     member.held = held;
     member.phase = Phase::swapped;
-    moves_[1] += Blocks(held);
+    runner_.swap_out(Blocks(held));
     ++member.preempted_swap;
-    ++totals_.preempted_swap;
   } else {
     member.computed = 0;
     member.delivered = false;
     member.phase = Phase::waiting;
     ++member.preempted_recompute;
-    ++totals_.preempted_recompute;
   }
+  ledger_.preempted(why);
   refresh();
 }
 

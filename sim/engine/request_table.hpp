@@ -11,7 +11,7 @@
 
 namespace spillway {
 
-/// What is kept of a live request whether it waits or runs. A request that has been scheduled has a Member besides.
+/// What is kept of a live request, waiting or running. A request that has been scheduled also has a Member.
 struct RequestSlot {
   SimTime arrival{};
   std::uint32_t serial = UINT32_MAX;  // UINT32_MAX: the slot is free
@@ -20,7 +20,7 @@ struct RequestSlot {
   std::int32_t output = 0;  // the truth
   std::int32_t max_new = 0;
   std::int32_t member = -1;         // index of its Member; -1: never scheduled; free slot: next free slot
-  std::int32_t details = -1;        // index of its prefix ids and traits; -1: it has none
+  std::int32_t details = -1;        // index of its prefix ids and traits; -1: none
   std::int32_t client_number = -1;  // of the FairnessMeter; -1: rejected on arrival
 };
 static_assert(sizeof(RequestSlot) <= 48);

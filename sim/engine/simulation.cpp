@@ -27,7 +27,7 @@ class Simulation {
       now_ = event.time;
       handle(static_cast<Kind>(event.kind));
       expect();
-      // A horizon still to come changes nothing.
+      // Nothing is left that a later horizon could cut.
       if (instance_.live() == 0 && expected_.empty()) break;
     }
     SPILLWAY_CHECK(over_ || instance_.live() == 0,
@@ -68,7 +68,7 @@ class Simulation {
     }
   }
 
-  /// What is seen at an instant is what the last event up to it has left.
+  /// An observation shows the state after the last event up to its instant.
   void observe_before(SimTime time) {
     if (!config_.on_observation) return;
     for (; next_observation_ < time; next_observation_ = next_observation_ + config_.observe_every) {
@@ -77,8 +77,8 @@ class Simulation {
     }
   }
 
-  /// Sees to it that there is an event for the next arrival. An event for a later one stays in the queue, and serves
-  /// whatever arrives then.
+  /// Makes sure that the queue has an event for the next arrival. An event for a later arrival stays in the queue and
+  /// serves whatever arrives then.
   void expect() {
     const SimTime next = config_.source->next_arrival();
     if (next == kNever || (!expected_.empty() && next >= expected_.back())) return;
@@ -103,7 +103,7 @@ class Simulation {
   }
 
   void expire() {
-    // Every request has the same patience, so deadlines come in order of arrival and one timer is enough.
+    // Every request has the same time-out, so deadlines come in order of arrival and one timer is enough.
     while (!deadlines_.empty()) {
       const RequestId id = deadlines_.front();
       if (instance_.alive(id)) {
@@ -147,13 +147,13 @@ class Simulation {
   SimTime last_completion_{};
   SimTime next_observation_{};
   RequestSpec spec_;
-  std::vector<SimTime> expected_;  // of the arrival events in the queue, each earlier than the one before
+  std::vector<SimTime> expected_;  // times of the arrival events in the queue, descending
   bool decision_pending_ = false;
   bool over_ = false;
   bool interrupted_ = false;
   std::int64_t submitted_ = 0;
   std::int64_t decisions_ = 0;
-  std::deque<RequestId> deadlines_;  // in order of arrival; ended ones are skipped when their turn comes
+  std::deque<RequestId> deadlines_;  // in order of arrival; ended requests are skipped when their turn comes
 };
 
 }  // namespace

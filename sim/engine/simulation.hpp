@@ -26,13 +26,13 @@ struct KvLayout {
   std::int64_t copies_per_block = 1;  // separate host-side copies when a block moves between tiers
   bool prefix_caching = false;
   Blocks host_cache_blocks{};  // host tier of the prefix cache; 0: none
-  /// Of a block that moves between GPU and host cache. 1: the layers of a block lie side by side (vLLM since 0.12).
+  /// Copies of a block that moves between GPU and host cache. 1: its layers are contiguous (vLLM since 0.12).
   std::int64_t host_cache_copies_per_block = 1;
-  Blocks most_gpu_blocks{};  // that a policy with changing capacity may come to; 0: gpu_blocks
+  Blocks most_gpu_blocks{};  // the largest capacity that a policy may reach; 0: gpu_blocks
   [[nodiscard]] Blocks most() const { return std::max(gpu_blocks, most_gpu_blocks); }
 };
 
-/// What the progress line shows.
+/// The figures of the progress line.
 struct Progress {
   SimTime now{};
   std::int64_t submitted = 0;
@@ -42,7 +42,7 @@ struct Progress {
   std::int64_t iterations = 0;
 };
 
-/// The instance at one instant, everything that happens at that instant done.
+/// The instance at one instant, after everything that happens at that instant.
 struct Observation {
   SimTime now{};
   std::int64_t running = 0;  // in the batch
@@ -59,7 +59,7 @@ struct SimulationConfig {
   Deployment deployment{};
   Tokens max_model_len{};                     // longer requests (input + max_new_tokens) are rejected on arrival
   std::optional<Duration> request_timeout{};  // the client gives up this long after arrival
-  std::optional<SimTime> until{};             // horizon; what is live then is unfinished
+  std::optional<SimTime> until{};             // horizon; requests that are live then are unfinished
   MetricsConfig metrics{};
   std::function<void(const RequestRecord&)> on_request{};  // every request as it ends, in order of ending
   std::function<void(const Progress&)> on_progress{};      // about every `progress_iterations` iterations
@@ -67,18 +67,18 @@ struct SimulationConfig {
   /// At 0, then every `observe_every` (> 0) until the last request has ended.
   std::function<void(const Observation&)> on_observation{};
   Duration observe_every{1'000'000'000};
-  const std::atomic<bool>* stop = nullptr;  // becomes true: stop at the next iteration, result marked incomplete
+  const std::atomic<bool>* stop = nullptr;  // true: the run stops at the next iteration, and its result is incomplete
 };
 
-/// What a run gives beside its statistics.
+/// The result of a run.
 struct SimulationResult {
   RunStatistics statistics;
   /// The first request that was rejected because it can never fit, for the warning that names it.
   std::optional<RequestRecord> first_rejected;
 };
 
-/// Runs to the end of the source (or `until`). Throws DataError from the source, InvariantError when the policy or the
-/// engine breaks a promise (the message names policy, simulated time and request).
+/// Runs to the end of the source (or `until`). Throws DataError from the source, and InvariantError when the policy or
+/// the engine breaks a promise (the message names policy, simulated time and request).
 [[nodiscard]] SimulationResult simulate(const SimulationConfig& config);
 
 }  // namespace spillway

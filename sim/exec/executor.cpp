@@ -9,6 +9,7 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t kRatioLimit = std::int64_t{1} << 31;
+constexpr std::int64_t kMostTimelessCopies = 1'000'000;  // at one instant; beyond it a rule issues them for ever
 
 __extension__ using Wide = __int128;  // holds every product of two int64
 
@@ -22,7 +23,7 @@ Duration scale_up(Duration x, std::int64_t num, std::int64_t den) {
 
 void check(const Slowdown& slowdown) {
   SPILLWAY_CHECK(1 <= slowdown.den && slowdown.den <= slowdown.num && slowdown.num < kRatioLimit,
-                 "slowdown " + std::to_string(slowdown.num) + "/" + std::to_string(slowdown.den));
+                 "invalid slowdown " + std::to_string(slowdown.num) + "/" + std::to_string(slowdown.den));
 }
 
 }  // namespace
@@ -87,7 +88,8 @@ Executor::Executor(const CopySharing& sharing, CopyObserver* observer) : sharing
 }
 
 std::size_t Executor::lane(Stream stream) {
-  SPILLWAY_CHECK(stream == Stream::h2d || stream == Stream::d2h, "a copy runs on h2d or d2h");
+  SPILLWAY_CHECK(stream == Stream::h2d || stream == Stream::d2h,
+                 "a copy was issued on a stream that is neither h2d nor d2h");
   return stream == Stream::h2d ? 0 : 1;
 }
 
@@ -118,6 +120,20 @@ void Executor::settle(LayerRule* rule) {
   rule->at_copies_done(*this);
 }
 
+void Executor::count_timeless(const Copy& copy) {
+  if (timeless_at_ != now_) timeless_ = 0;
+  timeless_at_ = now_;
+  SPILLWAY_CHECK(++timeless_ <= kMostTimelessCopies,
+                 "more than " + std::to_string(kMostTimelessCopies) + " copies that take no time ended at " +
+                     std::to_string(now_.ns()) + " ns: the layer rule issues them for ever, the last one for layer " +
+                     std::to_string(copy.layer));
+}
+
+Duration Executor::copying(Stream stream) const {
+  const CopyStream& copies = copies_[lane(stream)];
+  return use(stream).busy + (copies.size() > 0 ? now_ - copies.started() : Duration{});
+}
+
 void Executor::run_copies(LayerRule* rule, SimTime until) {
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
   CopyStream& h2d = copies_[lane(Stream::h2d)];
@@ -138,6 +154,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     const SimTime started = next.started();
     const Duration busy = now_ - started;
     const Copy copy = next.complete();
+    if (busy == Duration{}) count_timeless(copy);
     share_links();
     use_of(copy.stream).busy += busy;
     use_of(copy.stream).bytes += copy.bytes;
@@ -150,18 +167,18 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
 }
 
 void Executor::begin(const IterationPlan& plan, SimTime start) {
-  SPILLWAY_CHECK(iteration_start_ == kNever, "an iteration begins before the one before it has finished");
-  SPILLWAY_CHECK(plan.layers >= 0 && !plan.sub_batches.empty(), "an iteration has layers and sub-batches");
+  SPILLWAY_CHECK(iteration_start_ == kNever, "an iteration begins before the previous one has finished");
+  SPILLWAY_CHECK(plan.layers >= 0 && !plan.sub_batches.empty(), "an iteration needs layers and sub-batches");
   run_copies(plan.rule, start);
 
-  // With nothing to wait for and nothing that interferes, the whole iteration is work that no event can delay;
-  // otherwise only `before` is.
+  // Without waits and interference no event can delay any part of the iteration; otherwise only `before` is safe.
   const bool interference = !sharing_.compute.none() && next_copy_done() != kNever;
   const bool unhindered = plan.rule == nullptr && !interference &&
                           std::ranges::all_of(plan.sub_batches, [](const auto& sub) { return sub.cpu.zero(); });
   Duration work{};
   for (const SubBatchTimes& sub : plan.sub_batches) {
-    SPILLWAY_CHECK(sub.gpu.fits(plan.layers) && sub.cpu.fits(plan.layers), "one time per layer");
+    SPILLWAY_CHECK(sub.gpu.fits(plan.layers) && sub.cpu.fits(plan.layers),
+                   "the number of layer times differs from the number of layers");
     work += sub.before;
     if (unhindered) work += sub.gpu.total(plan.layers) + sub.after;
   }
@@ -174,7 +191,7 @@ void Executor::begin(const IterationPlan& plan, SimTime start) {
   cpu_done_.assign(plan.sub_batches.size(), start);
 }
 
-// Brings the state to `target`, or to `until` if that comes first; says whether it got to `target`.
+// Brings the state to `target` or `until`, whichever is first; returns whether it reached `target`.
 inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
   const SimTime stop = std::min(target, until);
   if (next_copy_event() <= stop || (copies_ended_ && now_ < stop)) run_copies(rule, stop);
@@ -182,7 +199,7 @@ inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
   return target <= until;
 }
 
-// Does all that copies do now.
+// Handles every copy event of this instant.
 inline void Executor::finish_copies(LayerRule* rule) {
   while (copies_ended_ || next_copy_event() <= now_) {
     settle(rule);
@@ -190,7 +207,7 @@ inline void Executor::finish_copies(LayerRule* rule) {
   }
 }
 
-// Brings the state to the start of the next GPU step; says whether that comes by `until`.
+// Brings the state to the start of the next GPU step; returns whether that is not later than `until`.
 inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
   LayerRule* const waits_for = layer_ < plan.layers ? plan.rule : nullptr;
   if (!at_gate_) {
@@ -214,7 +231,7 @@ inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
   return true;
 }
 
-// Starts the next GPU step now, and lines up the CPU work that follows it.
+// Starts the next GPU step now and schedules the CPU work that follows it.
 inline void Executor::compute(const IterationPlan& plan) {
   const auto sub = static_cast<std::size_t>(sub_batch_);
   const SubBatchTimes& times = plan.sub_batches[sub];

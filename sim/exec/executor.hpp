@@ -16,7 +16,7 @@
 
 namespace spillway {
 
-/// Time per layer: the same for every layer, or one per layer (the span must outlive its use). Every value >= 0.
+/// Time per layer: one value for every layer, or one per layer (the span must outlive its use). Every value >= 0.
 class LayerTimes {
  public:
   constexpr LayerTimes(Duration every = Duration{}) : every_(every) {}
@@ -41,26 +41,26 @@ class LayerTimes {
 
 /// Durations of one sub-batch.
 struct SubBatchTimes {
-  Duration before{};  // compute stream, ahead of the first layer of any sub-batch
+  Duration before{};  // compute stream, before the first layer of any sub-batch
   LayerTimes gpu{};   // compute stream
-  LayerTimes cpu{};   // CPU attention behind the GPU's part of the layer; 0: none, the CPU stream is not used
-  Duration after{};   // compute stream, behind the last layer of every sub-batch and this one's CPU attention
+  LayerTimes cpu{};   // CPU attention after the GPU's part of the layer; 0: none, the CPU stream is not used
+  Duration after{};   // compute stream, after the last layer of every sub-batch and the CPU attention of this one
 };
 
-/// One iteration. Holds no memory: the spans and the rule outlive the run.
+/// One iteration. It owns nothing: the spans and the rule must outlive the run.
 struct IterationPlan {
   std::int32_t layers = 0;
   std::span<const SubBatchTimes> sub_batches{};  // at least one, in the order in which the GPU takes them
   LayerRule* rule = nullptr;                     // null: no step waits for a copy
 };
 
-/// What one stream has done, as totals since the executor was made. All integers, hence the same whether or not a run
-/// was cut; the figures of an iteration are the difference of two totals.
+/// Totals of one stream since the executor was made. All are integers, so a cut does not change them. The figures of an
+/// iteration are the difference of two totals.
 struct StreamUse {
-  /// Time in which the stream worked. A copy is charged whole when it ends, compute and CPU by the iteration's finish.
+  /// Time in which the stream worked. A copy counts as a whole when it ends, compute and CPU at the iteration's finish.
   Duration busy{};
-  /// Time within an iteration, from its start to its finish, in which the stream was idle before work that it did start
-  /// within that iteration; charged at that start. For compute, busy + stall = finish - start.
+  /// Time within an iteration in which the stream was idle before work that it started in this iteration. It counts at
+  /// the start of that work. For compute, busy + stall = finish - start.
   Duration stall{};
   /// Bytes of the copies that ended; 0 for compute and CPU.
   Bytes bytes{};
@@ -71,12 +71,12 @@ struct StreamUse {
   bool operator==(const StreamUse&) const = default;
 };
 
-/// A copy engine: a FIFO that moves one copy at a time, each as soon as the one before it has ended.
+/// A copy engine: a FIFO that moves one copy at a time. A copy starts as soon as the one before it has ended.
 ///
-/// A copy takes launch + ceil(transfer * num / den), where num / den >= 1 is the product of two slowdowns: the link's,
-/// and that by the other direction. When the product changes at t, the copy in flight is taken apart once: its work in
-/// "alone" nanoseconds loses the launch and the floor(elapsed * den / num) of transfer done since it was last timed,
-/// and the rest is timed anew from t.
+/// A copy takes launch + ceil(transfer * num / den), where num / den >= 1 is the product of two slowdowns: by the
+/// link's other traffic and by the other direction. When the product changes at t, the copy in flight is timed anew
+/// from t: its work in "alone" nanoseconds loses the launch and the floor(elapsed * den / num) of transfer done since
+/// it was last timed.
 class CopyStream {
  public:
   /// End of the copy in flight if the slowdown stays; kNever when the stream is free.
@@ -130,7 +130,7 @@ struct RunOutcome {
 };
 
 /// The executor and everything that outlives a cut or an iteration: time, position, copies in flight and queued,
-/// totals. A copy of the object is a snapshot (the rule has state of its own).
+/// totals. A copy of the object is a snapshot, without the state of the rule.
 ///
 ///   GPU order   every `before`, then layer by layer every sub-batch, then every `after`
 ///   gate(k, s)  = max(end of the GPU step before, end of cpu(k - 1, s)); at_layer_start(k, s) is called then
@@ -139,16 +139,17 @@ struct RunOutcome {
 ///   after(s)    starts at max(end of the GPU step before, end of cpu(last, s))
 ///   finish      = the end of the last `after`; copies may still be in flight
 ///
-/// Copies share as CopySharing says: both directions are slowed from the instant at which the later of two launches has
-/// ended until one of the copies ends, each by its own ratio; a gpu(k, s) or after(s) that starts while a copy is in
-/// flight, launches included, takes ceil(time * num / den). `before` is mostly the host's work and takes what it takes.
+/// CopySharing slows both directions down, each by its own ratio, from the end of the later of two launches until one
+/// of the copies ends. A gpu(k, s) or after(s) that starts while a copy is in flight, launches included, takes
+/// ceil(time * num / den). `before` is mostly CPU time and is not slowed down.
 ///
 /// Order at one instant: d2h copy done, h2d copy done, launch done, CPU done, compute done, layer start, copies done,
-/// residency check. `until` is inclusive: a cut at t has done everything that happens at t.
+/// residency check. `until` is inclusive: a run cut at t has done everything that happens at t.
 ///
-/// O(steps + copies) per iteration, O(copies) where the rule says that layers are quiet; O(sub-batches) when there is
-/// neither a rule nor CPU attention nor times per layer, and no copy in flight that slows compute down. Allocates only
-/// when a queue outgrows its buffer. A step that waits with no copy in flight throws InvariantError.
+/// O(steps + copies) per iteration, O(copies) where the rule reports quiet layers. O(sub-batches) without a rule, CPU
+/// attention and times per layer, and with no copy in flight that slows compute down. Allocates only when a queue
+/// outgrows its buffer. Throws InvariantError when a step waits with no copy in flight, and when a rule issues copies
+/// that take no time for ever.
 class Executor final : private CopySink {
  public:
   /// `observer` may be null.
@@ -156,14 +157,14 @@ class Executor final : private CopySink {
 
   /// Starts an iteration at `start` >= now(), after run_copies(plan.rule, start).
   void begin(const IterationPlan& plan, SimTime start);
-  /// Runs the iteration begun with this plan up to its finish or `until` >= now(), whichever comes first; again after a
-  /// cut, with the same plan.
+  /// Runs the iteration begun with this plan up to its finish or `until` >= now(), whichever comes first. Call it again
+  /// after a cut, with the same plan.
   RunOutcome run(const IterationPlan& plan, SimTime until);
-  /// Between iterations: lets the copies in flight go on up to `until` >= now(), or with kNever until none is left.
+  /// Between iterations: lets the copies in flight go on up to `until` >= now(), or with kNever until all have ended.
   /// `rule` may be null.
   void run_copies(LayerRule* rule, SimTime until);
 
-  /// From now() on, the link of `stream` (h2d or d2h) moves den bytes in the time that num take when it is not shared:
+  /// From now() on, other traffic makes transfers on `stream` (h2d or d2h) take num / den times as long:
   /// 1 <= den <= num < 2^31. Initially 1/1.
   void set_slowdown(Stream stream, std::int64_t num, std::int64_t den) {
     copies_[lane(stream)].set_link_slowdown({num, den}, now_);
@@ -175,7 +176,9 @@ class Executor final : private CopySink {
   [[nodiscard]] std::size_t pending_copies(Stream stream) const { return copies_[lane(stream)].size(); }
   /// Bytes of the copies that were issued on `stream`, h2d or d2h.
   [[nodiscard]] Bytes issued(Stream stream) const { return issued_[lane(stream)]; }
-  /// When the next copy ends if no slowdown changes; kNever when none is in flight.
+  /// Time up to now() in which `stream`, h2d or d2h, has copied: its busy time and what has passed of a copy in flight.
+  [[nodiscard]] Duration copying(Stream stream) const;
+  /// When the next copy ends if no slowdown changes; kNever when no copy is in flight.
   [[nodiscard]] SimTime next_copy_done() const { return std::min(copies_[0].finish(), copies_[1].finish()); }
 
  private:
@@ -183,20 +186,22 @@ class Executor final : private CopySink {
   StreamUse& use_of(Stream stream) { return use_[static_cast<std::size_t>(stream)]; }
 
   void issue(const Copy& copy) override;
-  /// After a copy has started or ended, or the launch that `duplex_at_` foresaw has: sets what each direction costs the
-  /// other.
+  /// Sets how much each direction slows the other one down. Called after a copy has started or ended, and at
+  /// `duplex_at_`.
   void share_links();
-  /// When a copy ends or the directions begin to share, if nothing changes before.
+  /// When a copy ends or the directions begin to share, if nothing changes earlier.
   [[nodiscard]] SimTime next_copy_event() const { return std::min(next_copy_done(), duplex_at_); }
   /// `work` that the compute stream starts now.
   [[nodiscard]] Duration stretched(Duration work) const;
   /// Calls at_copies_done if copies have ended now and no layer has started since.
   void settle(LayerRule* rule);
+  /// A copy has ended at the instant of its start. Throws InvariantError when that goes on without end.
+  void count_timeless(const Copy& copy);
   void finish_copies(LayerRule* rule);
   bool reach(LayerRule* rule, SimTime target, SimTime until);
   bool reach_start(const IterationPlan& plan, SimTime until);
   void compute(const IterationPlan& plan);
-  /// Computes layers in which nothing happens but compute, up to the next event; `every`: of each.
+  /// Computes layers without any other event, up to the next event; `every`: time of each.
   void compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
   /// Charges the idle time of `stream` since `free_since` to work that starts at `start`.
   void charge_stall(Stream stream, SimTime free_since, SimTime start) {
@@ -206,16 +211,18 @@ class Executor final : private CopySink {
   CopySharing sharing_;
   CopyObserver* observer_;
   SimTime now_{};
-  bool copies_ended_ = false;  // now, and the rule was not called for it yet
+  bool copies_ended_ = false;  // now; the rule does not know it yet
   std::array<CopyStream, 2> copies_{};
   SimTime duplex_at_ = kNever;  // end of the launch after which both directions transfer
   std::array<StreamUse, kStreams> use_{};
   std::array<Bytes, 2> issued_{};
+  SimTime timeless_at_{};      // instant of the last copy that took no time
+  std::int64_t timeless_ = 0;  // such copies at that instant
 
   SimTime iteration_start_ = kNever;  // kNever between iterations
   std::int32_t layer_ = 0;            // the step that computes next; layer == layers is `after`
   std::int32_t sub_batch_ = 0;
-  bool at_gate_ = false;  // its gate has opened and at_layer_start was called
+  bool at_gate_ = false;  // the gate has opened and at_layer_start was called
   SimTime compute_free_{};
   SimTime cpu_free_{};
   std::vector<SimTime> cpu_done_{};  // per sub-batch: end of its last CPU work

@@ -13,13 +13,13 @@ namespace spillway {
 /// Issues its copies at the first layer start of the iteration, each direction as a FIFO in the order in which they
 /// were added, blocking ones first.
 ///
-///  * Blocking copies hold every step until all of them are done: vLLM's swap in and out ahead of the forward pass
-///    (Worker.execute_model: cache operations come before the model and are waited for), and KV that is loaded for the
-///    prompts of this iteration.
-///  * Background copies hold nothing; they go on beside this iteration and later ones.
+///  * Every step waits until all blocking copies are done: vLLM's swap in and out before the forward pass
+///    (Worker.execute_model waits for the cache operations before it runs the model), and KV loaded for the prompts of
+///    this iteration.
+///  * Nothing waits for background copies; they go on beside this iteration and later ones.
 ///
-/// A direction is one FIFO: a swap-out also waits for the background copies that were issued before it. Copies added
-/// later wait for the next iteration. No copy of another rule may be in flight.
+/// A direction is one FIFO: a swap-out also waits for the background copies issued before it. Copies added later wait
+/// for the next iteration. No copy of another rule may be in flight.
 class KvCopies final : public LayerRule {
  public:
   void add(Copy copy) {
@@ -30,11 +30,11 @@ class KvCopies final : public LayerRule {
     copy.tag = kBackground;
     background_.push_back(copy);
   }
-  /// Nothing waits to be issued and nothing is in flight.
+  /// No copy waits to be issued and none is in flight.
   [[nodiscard]] bool none() const {
     return blocking_.empty() && background_.empty() && blocking_in_flight_ == 0 && background_in_flight_ == 0;
   }
-  /// Direction of the blocking copy that ended last: the one that steps waited for.
+  /// Direction of the blocking copy that ended last: the steps waited for this direction.
   [[nodiscard]] Stream held_by() const { return held_by_; }
   /// Background copies that have ended since the last call; they end in the order in which they were added.
   [[nodiscard]] std::int64_t take_background_done() { return std::exchange(background_done_, 0); }

@@ -9,16 +9,17 @@
 namespace spillway {
 
 LinkId Links::add_link(BytesPerSecond capacity) {
-  SPILLWAY_CHECK(capacity.value() > 0.0, "a link without capacity");
+  SPILLWAY_CHECK(capacity.value() > 0.0, "a link needs a capacity above 0");
   links_.push_back({.capacity = capacity.value()});
   return static_cast<LinkId>(links_.size() - 1);
 }
 
 FlowId Links::start_flow(SimTime now, const FlowSpec& spec) {
   SPILLWAY_CHECK(now_ <= now && now <= next_event_,
-                 "a flow starts at " + std::to_string(now.ns()) + " ns, out of turn");
-  SPILLWAY_CHECK(!spec.route.empty() && spec.route.size() <= kMaxRoute, "a route of 1 to kMaxRoute links");
-  SPILLWAY_CHECK(spec.bytes >= Bytes{} && spec.launch >= Duration{} && spec.cap.value() > 0.0, "a flow that moves");
+                 "a flow starts at " + std::to_string(now.ns()) + " ns, before the last call or after the next event");
+  SPILLWAY_CHECK(!spec.route.empty() && spec.route.size() <= kMaxRoute, "a route has 1 to kMaxRoute links");
+  SPILLWAY_CHECK(spec.bytes >= Bytes{} && spec.launch >= Duration{} && spec.cap.value() > 0.0,
+                 "a flow has bytes and launch >= 0 and a cap above 0");
   now_ = now;
   Flow flow{.id = static_cast<FlowId>(next_id_++),
             .hops = spec.route.size(),
@@ -81,7 +82,7 @@ void Links::share(SimTime now) {
   }
 }
 
-// Progressive filling. Which links are full is settled before any flow stops, so that equal flows get the same bits.
+// Progressive filling. All full links are found before any flow stops, so that equal flows get the same bits.
 void Links::fill() {
   for (Link& link : links_) {
     link.left = link.capacity;
@@ -95,7 +96,7 @@ void Links::fill() {
     for (const LinkId id : flow.route()) ++link(id).rising;
   }
   for (double level = 0.0; rising > 0;) {
-    // The level at which a link is full only grows as flows stop, but for rounding.
+    // Apart from rounding, the level at which a link is full only grows as flows stop.
     const auto full_at = [floor = level](const Link& link) { return std::max(floor, link.left / link.rising); };
     double next = std::numeric_limits<double>::infinity();
     for (const Link& link : links_) {
@@ -122,7 +123,8 @@ void Links::fill() {
 
 const Links::Flow& Links::find(FlowId id) const {
   const auto at = std::ranges::lower_bound(flows_, id, {}, &Flow::id);
-  SPILLWAY_CHECK(at != flows_.end() && at->id == id, "flow " + std::to_string(static_cast<std::int64_t>(id)));
+  SPILLWAY_CHECK(at != flows_.end() && at->id == id,
+                 "no live flow has the id " + std::to_string(static_cast<std::int64_t>(id)));
   return *at;
 }
 

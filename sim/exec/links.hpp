@@ -19,7 +19,7 @@ inline constexpr std::size_t kMaxRoute = 4;
 
 /// What a flow moves, and over which links: all of them at once, at one rate.
 struct FlowSpec {
-  std::span<const LinkId> route{};                              // 1 to kMaxRoute links, each at most once
+  std::span<const LinkId> route{};                              // 1 to kMaxRoute different links
   Bytes bytes{};                                                // >= 0
   Duration launch{};                                            // >= 0; takes no bandwidth
   BytesPerSecond cap{std::numeric_limits<double>::infinity()};  // the flow's own limit; > 0
@@ -35,20 +35,20 @@ struct FinishedFlow {
 ///   set        C_l     capacity of link l               computed   r_f    rate of flow f that has launched
 ///   set        c_f     cap of flow f
 ///   for all l  sum of r_f over the flows on l <= C_l;   for all f  r_f <= c_f
-///   max-min    no r_f can grow without lowering an r_g <= r_f. Equivalently every f has r_f = c_f, or a link on its
-///   route
-///              that is full and on which no flow is faster than f.
+///   max-min    no r_f can grow without lowering an r_g <= r_f. Equivalently every f has r_f = c_f, or its route has a
+///              link that is full and on which no flow is faster than f.
 ///
-/// Progressive filling finds it: all rates rise together from 0; a flow stops at its cap, and all flows on a link stop
-/// when it is full; the others go on.
+/// Progressive filling finds these rates. All rates rise together from 0. A flow stops at its cap; all flows on a link
+/// stop when the link is full; the other flows go on.
 ///
 /// Example: links A of 10 B/s and B of 4 B/s; f on {A}, g on {A, B}, h on {B} with a cap of 1 B/s. At level 1 h stops
 /// at its cap. B has 3 left for g alone, A would be full at level 5: at level 3 B is full and g stops. A has 7 left for
 /// f. Rates 7, 3, 1. When h ends, g rises to 4 and f falls to 6.
 ///
 /// Bytes are integers. When a flow's rate changes at t, the floor(r_f * elapsed) bytes since its last change are booked
-/// as moved, and its finish is t + round_seconds(rest / r_f); while its rate stays, neither is touched. So a flow that
-/// is alone ends at exactly start + launch + round_seconds(bytes / min(c_f, C_l)), and every flow moves all its bytes.
+/// as moved, and its finish becomes t + round_seconds(rest / r_f). While its rate stays, neither changes. So a flow
+/// that is alone ends at exactly start + launch + round_seconds(bytes / min(c_f, C_l)), and every flow moves all its
+/// bytes.
 ///
 /// Rates are recomputed only when a launch or a transfer ends, in O(flows * (flows + links)). Nothing is allocated once
 /// the buffers have grown to the largest number of flows.
@@ -56,19 +56,19 @@ class Links {
  public:
   LinkId add_link(BytesPerSecond capacity);
 
-  /// Starts a flow at `now`: not before the last call's, nor after next_event(). It takes its share when advance()
-  /// comes to the end of its launch, be that at `now` itself. O(1).
+  /// Starts a flow at `now`, which is neither before the `now` of the last call nor after next_event(). The flow gets
+  /// its share when advance() reaches the end of its launch, also when that is `now` itself. O(1).
   FlowId start_flow(SimTime now, const FlowSpec& spec);
   /// When the next launch or transfer ends; kNever without flows.
   [[nodiscard]] SimTime next_event() const { return next_event_; }
-  /// Goes on to `now`. Returns the flows that ended on the way, by time and then id; valid until the next call.
+  /// Goes on to `now`. Returns the flows that ended meanwhile, by time and then id; valid until the next call.
   std::span<const FinishedFlow> advance(SimTime now);
 
   /// Rate of a live flow; 0 while it launches.
   [[nodiscard]] BytesPerSecond rate(FlowId id) const { return BytesPerSecond(find(id).rate); }
-  /// End of a live flow if no other flow starts or ends before; while it launches, as if it were alone.
+  /// End of a live flow if no other flow starts or ends earlier; while it launches, as if it were alone.
   [[nodiscard]] SimTime finish(FlowId id) const { return find(id).finish; }
-  /// Bytes booked on a link: those of its ended flows, and of live ones up to their last change of rate.
+  /// Bytes booked on a link: all bytes of its ended flows, and those of live flows up to their last change of rate.
   [[nodiscard]] Bytes moved(LinkId link) const { return links_[static_cast<std::size_t>(link)].moved; }
 
  private:
@@ -76,7 +76,7 @@ class Links {
     double capacity = 0.0;
     Bytes moved{};
     // Progressive filling:
-    double left = 0.0;  // capacity that no stopped flow takes
+    double left = 0.0;  // capacity that no stopped flow uses
     int rising = 0;     // flows that have not stopped
     bool full = false;
   };

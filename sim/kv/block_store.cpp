@@ -73,7 +73,7 @@ void CachedBlocks::forget(std::int32_t block) {
   b.named = false;
   std::size_t hole = home(b.hash);
   while (table_[hole] != block) hole = (hole + 1) & mask_;
-  // Linear probing without tombstones: entries behind the hole move up when their home does not lie behind it.
+  // Linear probing without tombstones: an entry behind the hole moves up unless its home lies behind the hole.
   for (std::size_t at = (hole + 1) & mask_; table_[at] >= 0; at = (at + 1) & mask_) {
     const std::size_t distance = (at - home(blocks_[index(table_[at])].hash)) & mask_;
     if (distance >= ((at - hole) & mask_)) {

@@ -1,4 +1,4 @@
-// Paged KV memory: how many blocks of each tier are taken and, with prefix caching, which block holds what.
+// Paged KV memory with prefix caching: which GPU block holds which content.
 #pragma once
 
 #include <array>
@@ -30,13 +30,13 @@ class CachedBlocks {
   /// The block that holds `hash`, or -1. O(1) expected.
   [[nodiscard]] std::int32_t find(BlockHash hash) const;
   [[nodiscard]] bool idle(std::int32_t block) const { return blocks_[index(block)].users == 0; }
-  /// Takes the least recently freed block, dropping its content. There must be one.
+  /// Takes the least recently freed block and drops its content. There must be a free block.
   [[nodiscard]] std::int32_t allocate();
-  /// One more user of a block found in the index.
+  /// Adds a user to a block found in the index.
   void share(std::int32_t block);
-  /// One user less; the last one sends the block to the end of the free list.
+  /// Removes a user; when the last one leaves, the block joins the end of the free list.
   void release(std::int32_t block);
-  /// The block is full and holds `hash`. If another block already does, this one stays unnamed.
+  /// The block is full and holds `hash`. It stays unnamed if another block already holds `hash`.
   void name(std::int32_t block, BlockHash hash);
 
  private:

@@ -16,16 +16,16 @@ void HostCache::store(BlockHash hash) {
   const std::int32_t block = blocks_.allocate();
   blocks_.name(block, hash);
   on_the_way_.push_back(block);
-  ++put_down_;
+  ++queued_;
 }
 
 Blocks HostCache::take_stores() {
-  if (put_down_ > 0) copies_.push_back(put_down_);
-  return Blocks(std::exchange(put_down_, 0));
+  if (queued_ > 0) copies_.push_back(queued_);
+  return Blocks(std::exchange(queued_, 0));
 }
 
 void HostCache::stored() {
-  SPILLWAY_CHECK(!copies_.empty(), "a copy to the host cache ended that was never begun");
+  SPILLWAY_CHECK(!copies_.empty(), "a copy to the host cache ended that never began");
   for (std::int64_t left = copies_.front(); left > 0; --left) {
     blocks_.release(on_the_way_.front());
     on_the_way_.pop_front();

@@ -1,4 +1,4 @@
-// The host tier of the prefix cache: full KV blocks that outlive the GPU's.
+// The host tier of the prefix cache: full KV blocks that outlive their GPU copies.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace spillway {
 
-/// Blocks by content, the least recently used first out. A block is written through: it is copied once, after the
-/// iteration that filled it, while later iterations run, from a staging buffer, so that the GPU may reuse its place
-/// meanwhile. It can be found when its copy has ended; arriving, being stored again and being loaded count as use.
-/// Source: the shape of vLLM's native KV offloading (vllm/v1/kv_offload, LRU) and LMCache's local CPU backend.
+/// Blocks by content; a full cache evicts the least recently used block. A block is copied once, after the iteration
+/// that filled it. The copy reads a staging buffer while later iterations run, so the GPU may reuse the block
+/// meanwhile. The block can be found once its copy has ended. Arriving, being stored again and being loaded count as
+/// use. Source: the shape of vLLM's native KV offloading (vllm/v1/kv_offload, LRU) and LMCache's local CPU backend.
 ///
 /// All O(1) expected; memory O(capacity), fixed at construction.
 class HostCache {
@@ -23,12 +23,12 @@ class HostCache {
     const std::int32_t block = blocks_.find(hash);
     return block >= 0 && blocks_.idle(block);
   }
-  /// A block that it holds is used.
+  /// Uses a block that it holds.
   void touch(BlockHash hash) { use(blocks_.find(hash)); }
-  /// Puts a block down for the next copy; the least recently used one makes room. One that is there already is only
-  /// used. Nothing happens while all the room is taken by blocks on their way.
+  /// Queues a block for the next copy. A full cache evicts its least recently used block. A block already stored only
+  /// counts as used. Does nothing while blocks on their way fill the cache.
   void store(BlockHash hash);
-  /// Blocks put down since the last call, which now go to the host in one copy.
+  /// Blocks queued since the last call; they now go to the host in one copy.
   [[nodiscard]] Blocks take_stores();
   /// The oldest of these copies has ended.
   void stored();
@@ -39,10 +39,10 @@ class HostCache {
     blocks_.release(block);
   }
 
-  CachedBlocks blocks_;                  // a block on its way is in use, so nothing takes its place
+  CachedBlocks blocks_;                  // a block on its way is in use, so it is not evicted
   std::deque<std::int32_t> on_the_way_;  // in the order of their copies
   std::deque<std::int64_t> copies_;      // blocks of each copy
-  std::int64_t put_down_ = 0;            // blocks at the end of on_the_way_ that no copy has taken yet
+  std::int64_t queued_ = 0;              // blocks at the end of on_the_way_ that no copy has taken yet
 };
 
 }  // namespace spillway

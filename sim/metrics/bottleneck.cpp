@@ -7,58 +7,67 @@ namespace spillway {
 namespace {
 
 struct Verdict {
+  Resource resource{};
+  std::string_view name;      // in result.json
   std::string_view sentence;  // {} is the share of time
   std::string_view advice;
 };
 
-/// In the order of Resource.
 constexpr std::array<Verdict, kResources> kVerdicts{{
-    {"The load is light: the GPU had nothing to do for {} of the time.",
+    {Resource::load, "load", "The load is light: the GPU had nothing to do for {} of the time.",
      "Raise workload.rate to find the limit, or try smaller hardware or a lower tensor_parallel."},
-    {"KV capacity limits: for {} of the time requests waited because the GPU's KV memory was full.",
+    {Resource::kv_capacity, "kv_capacity",
+     "KV capacity limits: for {} of the time requests waited because the GPU's KV memory was full.",
      "Raise memory.gpu_kv or engine.gpu_memory_utilization, use a smaller memory.kv_dtype or a higher tensor_parallel, "
-     "or "
-     "a policy that offloads KV with memory.host_kv; a lower workload.rate relieves it too."},
-    {"The GPU's arithmetic limits: {} of the time was bound by compute.",
+     "or a policy that offloads KV with memory.host_kv; a lower workload.rate relieves it too."},
+    {Resource::compute, "compute", "The GPU's arithmetic limits: {} of the time was bound by compute.",
      "Raise tensor_parallel or try faster hardware; with shared prompts engine.prefix_caching=true saves prefill; else "
-     "lower "
-     "workload.rate."},
-    {"The GPU's memory bandwidth limits: {} of the time was bound by HBM.",
+     "lower workload.rate."},
+    {Resource::memory, "memory", "The GPU's memory bandwidth limits: {} of the time was bound by HBM.",
      "Raise engine.max_num_seqs (and memory.gpu_kv for it) so that each read of the weights serves more requests, use "
-     "a "
-     "smaller memory.kv_dtype, or raise tensor_parallel."},
-    {"Communication between GPUs limits: it took {} of the time.",
+     "a smaller memory.kv_dtype, or raise tensor_parallel."},
+    {Resource::network, "network", "Communication between GPUs limits: it took {} of the time.",
      "Lower tensor_parallel, or try hardware whose GPUs have faster links."},
-    {"The host-to-GPU link limits: computing waited for it for {} of the time.",
+    {Resource::h2d, "h2d", "The host-to-GPU link limits: computing waited for it for {} of the time.",
      "Raise memory.gpu_kv so that less has to come back, lower memory.host_cache, try "
      "engine.preemption=recompute or another policy, or hardware with a faster link."},
-    {"The GPU-to-host link limits: computing waited for it for {} of the time.",
+    {Resource::d2h, "d2h", "The GPU-to-host link limits: computing waited for it for {} of the time.",
      "Raise memory.gpu_kv so that less has to leave, try engine.preemption=recompute or another policy, or hardware "
-     "with a "
-     "faster link."},
-    {"The host (CPU) limits: kernel launches and the engine's own work took {} of the time.",
+     "with a faster link."},
+    {Resource::host, "host", "The host (CPU) limits: kernel launches and the engine's own work took {} of the time.",
      "Try an engine with less overhead (engine=none shows the GPU alone), raise engine.max_num_seqs so that each "
-     "iteration "
-     "serves more requests, or lower tensor_parallel."},
+     "iteration serves more requests, or lower tensor_parallel."},
+    {Resource::cpu_attention, "cpu_attention", "Attention on the CPU limits: the GPU waited for it for {} of the time.",
+     "Keep more KV on the GPU (raise memory.gpu_kv, or lower the policy's share of KV on the host), copy KV to the GPU "
+     "instead (policy.cpu_attention=false), or try a host with more memory bandwidth."},
 }};
+
+constexpr bool in_order_of_resource() {
+  for (std::size_t i = 0; i < kVerdicts.size(); ++i) {
+    if (kVerdicts[i].resource != static_cast<Resource>(i)) return false;
+  }
+  return true;
+}
+static_assert(in_order_of_resource());
 
 }  // namespace
 
+std::string_view resource_name(Resource resource) { return kVerdicts[static_cast<std::size_t>(resource)].name; }
+
 Bottleneck find_bottleneck(const RunStatistics& statistics) {
   const auto& time = statistics.engine.resource_time;
-  const auto largest = std::max_element(time.begin(), time.end());
-  const auto index = static_cast<std::size_t>(largest - time.begin());
+  const Verdict& verdict =
+      kVerdicts[static_cast<std::size_t>(std::max_element(time.begin(), time.end()) - time.begin())];
   Bottleneck bottleneck;
-  bottleneck.resource = static_cast<Resource>(index);
+  bottleneck.resource = verdict.resource;
   if (statistics.span.count() <= 0) {
     bottleneck.sentence = "Nothing limits: no time was measured.";
     bottleneck.advice = "Lower warmup, or raise workload.requests.";
     return bottleneck;
   }
-  bottleneck.share = *largest / to_seconds(statistics.span);
-  bottleneck.sentence =
-      fmt::format(fmt::runtime(kVerdicts[index].sentence), fmt::format("{:.0f}%", bottleneck.share * 100.0));
-  bottleneck.advice = kVerdicts[index].advice;
+  bottleneck.share = time[static_cast<std::size_t>(verdict.resource)] / to_seconds(statistics.span);
+  bottleneck.sentence = fmt::format(fmt::runtime(verdict.sentence), fmt::format("{:.0f}%", bottleneck.share * 100.0));
+  bottleneck.advice = verdict.advice;
   const OutcomeCounts& measured = statistics.measured;
   const std::int64_t lost = measured.timed_out + measured.rejected;
   if (bottleneck.resource == Resource::load && lost * 10 > measured.submitted) {

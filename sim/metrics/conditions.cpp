@@ -4,7 +4,7 @@
 #include <array>
 
 #include "sim/core/text.hpp"
-#include "sim/metrics/metrics.hpp"
+#include "sim/metrics/metric_table.hpp"
 
 namespace spillway {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 5> kStatistics{"mean", "median", "std", "min", "max"};
 constexpr std::array<double, 4> kPercentiles{50.0, 90.0, 95.0, 99.0};
 
-/// "p99.9" -> 99.9; empty when it is no percentile.
+/// "p99.9" -> 99.9; empty when the text is no percentile.
 std::optional<double> parse_percentile(std::string_view statistic) {
   if (!statistic.starts_with('p')) return std::nullopt;
   const auto percent = parse_number(statistic.substr(1));
@@ -29,7 +29,7 @@ std::pair<std::string_view, std::string_view> split_statistic(std::string_view n
 
 const MetricDefinition* find_definition(std::string_view name, bool distribution) {
   for (const MetricDefinition& d : metric_definitions()) {
-    if (d.distribution == distribution && d.name == name) return &d;
+    if (!d.series && d.distribution == distribution && d.name == name) return &d;
   }
   return nullptr;
 }
@@ -48,6 +48,7 @@ std::optional<std::string> run_metric(const std::string& name) {
 std::vector<std::string> all_names() {
   std::vector<std::string> names;
   for (const MetricDefinition& d : metric_definitions()) {
+    if (d.series) continue;
     names.push_back(d.name);
     if (!d.distribution) continue;
     for (const std::string_view statistic : kStatistics) names.push_back(fmt::format("{}_{}", statistic, d.name));
@@ -56,7 +57,7 @@ std::vector<std::string> all_names() {
   return names;
 }
 
-/// Splits "name <= limit"; empty with a Problem when it is not of that form.
+/// Splits "name <= limit"; empty, with a Problem, when the text has another form.
 std::optional<Condition> parse_form(const std::string& text, const std::string& where, std::vector<Problem>& problems) {
   Condition condition;
   condition.text = text;
@@ -84,14 +85,18 @@ std::optional<Condition> parse_form(const std::string& text, const std::string& 
   return condition;
 }
 
-/// Says why a name without a statistic, or with an unknown one, is no figure of a run. `context` is put behind the
-/// name.
+/// Says why `name` names no figure of a run. `context` follows the name in the message.
 Problem refuse_metric(const std::string& name, const std::string& context, const std::string& where) {
   if (find_definition(name, true) != nullptr) {
-    const bool itl = name == "itl_ms";
+    const bool per_request = per_request_latency(name) != nullptr;
     return {fmt::format("\"{}\"{} has no statistic", name, context), where,
             fmt::format("say which one, as in p99_{}{}", name,
-                        itl ? "; the gaps of single requests are not kept, tpot_ms is their mean" : "")};
+                        per_request ? "" : "; the gaps of single requests are not kept, tpot_ms is their mean")};
+  }
+  const auto series = [&](const MetricDefinition& d) { return d.series && d.name == name; };
+  if (std::ranges::any_of(metric_definitions(), series)) {
+    return {fmt::format("\"{}\"{} is a list over time, not a figure", name, context), where,
+            "`spillway list metrics` names the figures"};
   }
   const auto [statistic, base] = split_statistic(name);
   if (find_definition(base, true) != nullptr) {
@@ -119,13 +124,11 @@ bool Condition::holds(double value) const {
   return false;
 }
 
-std::optional<Latency> per_request_latency(const std::string& metric) {
-  const auto& definitions = metric_definitions();
-  for (int i = 0; i < kLatencies; ++i) {
-    const auto latency = static_cast<Latency>(i);
-    if (latency != Latency::itl && definitions[static_cast<std::size_t>(i)].name == metric) return latency;
+const MetricEntry* per_request_latency(const std::string& metric) {
+  for (const MetricEntry& entry : latency_metrics()) {
+    if (entry.of_request != nullptr && entry.definition.name == metric) return &entry;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 std::vector<Condition> parse_conditions(const std::string& text, const std::string& where, bool per_request,

@@ -1,4 +1,4 @@
-// How evenly an instance serves its clients.
+// Fairness: how evenly an instance serves its clients.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace spillway {
 
-/// Gives every client a small number, in order of first appearance. Amortised O(1); a run of the same client costs one
-/// comparison per call.
+/// Numbers clients from 0 in order of first appearance. Amortised O(1); repeated calls for one client cost one
+/// comparison each.
 class ClientNumbers {
  public:
-  /// The client's number; the next free one when it is new.
+  /// The client's number; a new client gets the next free number.
   [[nodiscard]] std::size_t of(std::uint32_t client) {
     if (client != last_client_ || numbers_.empty()) {
       last_client_ = client;
@@ -31,14 +31,14 @@ class ClientNumbers {
   std::size_t last_number_ = 0;
 };
 
-/// What one client got in the measured span.
+/// Service of one client in the measured span.
 struct ClientService {
   std::uint32_t client = 0;
   std::int64_t service = 0;  // weighted tokens
   Duration active{};         // time in which it had a live request
 };
 
-/// What FairnessMeter found.
+/// Figures of FairnessMeter.
 struct FairnessTotals {
   /// Weighted tokens; empty when never two clients were backlogged at an observation.
   std::optional<std::int64_t> max_service_difference{};
@@ -46,40 +46,41 @@ struct FairnessTotals {
   std::vector<ClientService> clients{};  // in order of first arrival
 };
 
-/// Jain, Chiu and Hawe, DEC-TR-301, 1984: (sum x)^2 / (n * sum x^2), from 1/n (one gets all) to 1 (all get the same).
+/// Jain, Chiu and Hawe, DEC-TR-301, 1984: (sum x)^2 / (n * sum x^2), from 1/n (one gets all) to 1 (equal shares).
 /// Empty for fewer than two values and when all are 0.
 [[nodiscard]] std::optional<double> jain_index(std::span<const double> values);
 /// Jain's index over the clients' service per second of active time; clients without active time are left out.
 [[nodiscard]] std::optional<double> jain_index(const FairnessTotals& totals);
 
-/// Watches one instance and keeps what each client was served.
+/// Observes one instance and sums the service of each client.
 ///
-///  * Service of a client, in weighted tokens: a prompt's tokens once, when its request is first scheduled, and twice
-///    each generated token (weights 1 and 2, as VTC has them). What is computed again after a preemption is no service.
-///  * A client is backlogged while one of its live requests waits outside the batch, whether it
-///    holds KV on the host or none.
+///  * Service of a client, in weighted tokens: the prompt's tokens once, when its request is first scheduled, plus
+///  twice
+///    the generated tokens (weights 1 and 2, as in VTC). Tokens recomputed after a preemption do not count.
+///  * A client is backlogged while one of its live requests waits outside the batch, whether or not the request
+///    has KV on the host.
 ///  * A client's counter grows with its service. When a client becomes backlogged while others are, its counter is
-///    lifted to the least of theirs if it is below: idle time earns no credit, and nobody is compared with what others
-///    got before it came (VTC's lift).
-///  * The service difference is the largest minus the least counter of the backlogged clients. It is looked at when an
+///    lifted to the least of theirs if it is below (VTC's lift): idle time earns no credit, and service that others got
+///    before the client came does not count against it.
+///  * The service difference is the largest minus the least counter of the backlogged clients. It is observed when an
 ///    iteration ends in the measured span; with n clients seen so far, after every max(1, n / 8)-th iteration, because
-///    looking costs O(backlogged clients).
+///    an observation costs O(backlogged clients).
 ///
 /// Source: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024, sections 3 and 4.
 ///
-/// Cost: amortised O(1) per iteration, also for all decodes together (they are counted per client, and a step is one
-/// increment); per change of a request O(log n), and O(sqrt(batch)) when a client becomes backlogged. With one client
-/// nothing is ordered and nothing is looked at. Memory O(clients). Only counts of whole tokens and nanoseconds are
-/// summed, so no order matters.
+/// Cost: amortised O(1) per iteration whatever the number of decodes (they are counted per client, and a step is one
+/// increment); O(log n) per change of a request, and O(sqrt(batch)) when a client becomes backlogged. A single client
+/// is neither ordered nor observed. Memory O(clients). All sums are of whole tokens and nanoseconds, so their order
+/// does not matter.
 class FairnessMeter {
  public:
   static constexpr std::int64_t kGeneratedWeight = 2;
 
-  /// The measured span begins at `begin`, which is not later than the next call: what was served before does not count,
-  /// while counters and backlogs go on.
+  /// The measured span begins at `begin`, which is not later than the next call. Earlier service does not count, while
+  /// counters and backlogs go on.
   void begin(SimTime begin);
 
-  /// A request of `client` begins to wait. Returns the client's number, which all other calls take.
+  /// A request of `client` begins to wait. Returns the client's number, which all other calls need.
   [[nodiscard]] std::int32_t arrived(std::uint32_t client, SimTime now) {
     const auto number = static_cast<std::int32_t>(numbers_.of(client));
     if (numbers_.size() > clients_.size()) add(client);
@@ -88,7 +89,7 @@ class FairnessMeter {
     left(number);
     return number;
   }
-  /// A waiting request joins the batch; `prompt` is charged when it does for the first time, else 0.
+  /// A waiting request joins the batch. `prompt`: its tokens when it joins for the first time, else 0.
   void joined(std::int32_t client, Tokens prompt) {
     if (--at(client).waiting == 0 && at(client).at >= 0) leave_backlog(client);
     serve(client, prompt.count());
@@ -104,12 +105,12 @@ class FairnessMeter {
     if (--c.live == 0) c.active += now - c.active_since;
   }
 
-  /// A request takes part in every full decode step from now on, or no longer.
+  /// A request starts, or stops, to take part in every full decode step.
   void started_decoding(std::int32_t client) { change_decoding(client, 1); }
   void stopped_decoding(std::int32_t client) { change_decoding(client, -1); }
   /// Every decode generated a token.
   void stepped() { ++steps_; }
-  /// One request generated a token in another way than by `stepped`.
+  /// One request generated a token that `stepped` does not count.
   void emitted(std::int32_t client) { serve(client, kGeneratedWeight); }
 
   void iteration_ended() {
@@ -118,16 +119,16 @@ class FairnessMeter {
     if (measuring_ && backlogged_ >= 2) observe();
   }
 
-  /// At the end of the run, when every request has ended.
+  /// To be called at the end of the run, when every request has ended.
   [[nodiscard]] FairnessTotals totals() const;
 
  private:
-  /// Service and counter are those at step 0 of the decodes that it has now: see service_of.
+  /// `service` and `lift` are as if the present decodes had run since step 0: see service_of.
   struct Client {
     std::uint32_t client = 0;
     std::int32_t live = 0;      // requests
-    std::int32_t waiting = 0;   // of these, outside the batch
-    std::int32_t decoding = 0;  // of these, decoding
+    std::int32_t waiting = 0;   // requests outside the batch
+    std::int32_t decoding = 0;  // requests that decode
     std::int32_t at = -1;       // position in its group's heap; -1: not backlogged, or alone
     std::int64_t service = 0;
     std::int64_t lift = 0;          // counter - service
@@ -135,7 +136,7 @@ class FairnessMeter {
     Duration active{};              // up to active_since
     SimTime active_since{};         // valid while live > 0
   };
-  /// Backlogged clients with equally many decodes: their counters grow at one rate, so their order stays. A binary heap
+  /// Backlogged clients with equally many decodes. Their counters grow at one rate, so their order stays. A binary heap
   /// with the least counter on top.
   struct Group {
     std::vector<std::int32_t> heap;
@@ -174,8 +175,9 @@ class FairnessMeter {
 
   ClientNumbers numbers_;
   std::vector<Client> clients_;
-  std::vector<Group> groups_;       // by number of decodes
-  std::vector<std::size_t> rates_;  // groups that are not empty: O(sqrt(batch)), as their decodes add up to it at most
+  std::vector<Group> groups_;  // by number of decodes
+  std::vector<std::size_t>
+      rates_;  // groups that are not empty: O(sqrt(batch)), as the sum of their decodes is at most the batch
   std::int64_t backlogged_ = 0;
   std::int64_t steps_ = 0;
   std::int64_t period_ = 1;  // iterations from one observation to the next

@@ -4,12 +4,12 @@
 
 #include <cmath>
 
+#include "sim/metrics/metric_table.hpp"
+
 namespace spillway {
 namespace {
 
 constexpr double kNsPerMs = 1e6;
-constexpr std::size_t kLayerMetrics = 11;
-constexpr std::size_t kFairnessMetrics = 4;
 constexpr std::size_t kSketchedTogether = 4096;  // rows per pass: one sketch at a time stays in the cache
 
 std::uint64_t requests_of_warmup(const MetricsConfig& config) {
@@ -18,7 +18,7 @@ std::uint64_t requests_of_warmup(const MetricsConfig& config) {
       return static_cast<std::uint64_t>(config.warmup.requests);
     case Span::Kind::share:
       if (config.expected_requests < 0) {
-        throw ConfigError("a warm-up that is a share needs to know how many requests there will be", "warmup",
+        throw ConfigError("a warm-up given as a share needs the number of requests, which is not known", "warmup",
                           "give it as a number (500req) or a time (60s)");
       }
       return static_cast<std::uint64_t>(
@@ -53,147 +53,14 @@ double interpolate(double low, double high, double fraction) {
   return fraction >= 0.5 ? high - difference * (1.0 - fraction) : low + difference * fraction;
 }
 
-/// numerator / denominator, or no value when there is nothing to divide by.
-std::optional<double> ratio(double numerator, double denominator) {
-  if (denominator > 0.0) return numerator / denominator;
-  return std::nullopt;
-}
 double real(std::int64_t count) { return static_cast<double>(count); }
 
-/// The figures that come from the engine's sums and the counts; `good` is negative without SLOs.
-class Totals {
- public:
-  Totals(const RunStatistics& statistics, Tokens input, Tokens output, std::int64_t good)
-      : statistics_(statistics), span_(to_seconds(statistics.span)), input_(input), output_(output), good_(good) {}
-
-  /// In the order of metric_definitions(), after the latencies.
-  [[nodiscard]] std::vector<Metric> metrics() const {
-    std::vector<Metric> metrics;
-    std::vector<std::optional<double>> values = requests();
-    append(values, engine());
-    append(values, time_fractions());
-    const auto& definitions = metric_definitions();
-    SPILLWAY_CHECK(values.size() + kLatencies + kLayerMetrics + kFairnessMetrics == definitions.size(),
-                   "metrics and their definitions differ");
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const MetricDefinition& definition = definitions[i + kLatencies];
-      const bool needs_slo = i == kGoodput || i == kSloMet;
-      if (needs_slo && good_ < 0) continue;
-      const bool of_requests = i < kFirstOfEngine;
-      const std::int64_t n = !of_requests   ? statistics_.engine.iterations
-                             : i == kSloMet ? statistics_.measured.submitted
-                                            : statistics_.measured.finished;
-      metrics.push_back({definition.name, definition.unit, values[i], n});
-    }
-    return metrics;
+/// Appends every figure of the table that applies to the run.
+void append_figures(const RunFigures& figures, std::vector<Metric>& metrics) {
+  for (const MetricEntry& entry : metric_table()) {
+    if (entry.of_run == nullptr || (entry.applies != nullptr && !entry.applies(figures))) continue;
+    metrics.push_back({entry.definition.name, entry.definition.unit, entry.of_run(figures), entry.samples(figures)});
   }
-
- private:
-  using Values = std::vector<std::optional<double>>;
-  static constexpr std::size_t kGoodput = 6;
-  static constexpr std::size_t kSloMet = 7;
-  static constexpr std::size_t kFirstOfEngine = 8;
-
-  static void append(Values& values, const Values& more) { values.insert(values.end(), more.begin(), more.end()); }
-
-  [[nodiscard]] Values requests() const {
-    const double input = real(input_.count());
-    const double output = real(output_.count());
-    return {span_,
-            ratio(real(statistics_.measured.finished), span_),
-            ratio(output, span_),
-            ratio(input + output, span_),
-            input,
-            output,
-            ratio(real(good_), span_),
-            ratio(real(good_), real(statistics_.measured.submitted))};
-  }
-
-  [[nodiscard]] Values engine() const {
-    const EngineTotals& e = statistics_.engine;
-    const double gpu = real(statistics_.gpu_blocks.count());
-    const double host = real(statistics_.host_blocks.count());
-    return {real(e.iterations),
-            ratio(e.batch_time, e.busy_time),
-            real(e.peak_batch),
-            ratio(e.waiting_time, span_),
-            real(e.peak_waiting),
-            ratio(e.kv_time, e.layers ? e.layers->capacity_time : span_ * gpu),
-            e.layers ? std::optional(e.peak_kv_fraction) : ratio(real(e.peak_kv.count()), gpu),
-            ratio(e.host_kv_time, span_ * host),
-            ratio(real(e.peak_host_kv.count()), host),
-            real(e.preempted_recompute),
-            real(e.preempted_swap),
-            real(e.moved_h2d.count()),
-            real(e.moved_d2h.count()),
-            ratio(real(e.prefix_hit.count()), real(e.prefix_asked.count())),
-            ratio(real(e.prefix_hit_host.count()), real(e.prefix_asked.count()))};
-  }
-
-  [[nodiscard]] Values time_fractions() const {
-    Values values;
-    for (const double seconds : statistics_.engine.resource_time) values.push_back(ratio(seconds, span_));
-    return values;
-  }
-
-  const RunStatistics& statistics_;
-  double span_;
-  Tokens input_;
-  Tokens output_;
-  std::int64_t good_;
-};
-
-/// Those before the last ones of metric_definitions(); none for a policy that streams no layers.
-void append_layers(RunStatistics& statistics) {
-  if (!statistics.engine.layers) return;
-  const EngineTotals& engine = statistics.engine;
-  const LayerTotals& layers = *engine.layers;
-  std::size_t next = metric_definitions().size() - kFairnessMetrics - kLayerMetrics;
-  const auto add = [&](std::optional<double> value) {
-    const MetricDefinition& definition = metric_definitions()[next++];
-    statistics.metrics.push_back({definition.name, definition.unit, value, engine.iterations});
-  };
-  const double span = to_seconds(statistics.span);
-  const auto milliseconds = [](std::optional<double> seconds) {
-    return seconds ? std::optional(*seconds * 1e3) : std::nullopt;
-  };
-  add(ratio(layers.capacity_time, span * layers.resident_blocks));
-  add(ratio(real(layers.peak_capacity.count()), layers.resident_blocks));
-  add(ratio(real(layers.last_capacity.count()), layers.resident_blocks));
-  add(layers.figures.interval);
-  add(layers.figures.slo_risk);
-  add(ratio(layers.stall_time, engine.busy_time));
-  add(ratio(to_seconds(layers.h2d_busy), span));
-  add(ratio(to_seconds(layers.d2h_busy), span));
-  add(milliseconds(layers.figures.mean_dwell_s));
-  add(milliseconds(layers.figures.max_dwell_s));
-  add(layers.figures.peak_host ? std::optional(real(layers.figures.peak_host->count())) : std::nullopt);
-}
-
-/// The last of metric_definitions().
-void append_fairness(const FairnessTotals& fairness, RunStatistics& statistics) {
-  std::size_t next = metric_definitions().size() - kFairnessMetrics;
-  const auto add = [&](std::optional<double> value, std::int64_t n) {
-    const MetricDefinition& definition = metric_definitions()[next++];
-    statistics.metrics.push_back({definition.name, definition.unit, value, n});
-  };
-  const auto add_worst = [&](std::optional<double> ClientStatistics::*figure) {
-    std::optional<double> worst;
-    std::int64_t n = 0;
-    for (const ClientStatistics& client : statistics.clients) {
-      if (!(client.*figure)) continue;
-      worst = std::max(worst, client.*figure);  // no value is less than any
-      ++n;
-    }
-    add(worst, n);
-  };
-  const auto active = [](const ClientService& client) { return client.active.count() > 0; };
-  add(jain_index(fairness), std::count_if(fairness.clients.begin(), fairness.clients.end(), active));
-  std::optional<double> difference;
-  if (fairness.max_service_difference) difference = real(*fairness.max_service_difference);
-  add(difference, fairness.observations);
-  add_worst(&ClientStatistics::mean_ttft_ms);
-  add_worst(&ClientStatistics::p99_ttft_ms);
 }
 
 }  // namespace
@@ -226,7 +93,7 @@ MetricsCollector::MetricsCollector(MetricsConfig config)
   std::sort(percentiles_.begin(), percentiles_.end());
   percentiles_.erase(std::unique(percentiles_.begin(), percentiles_.end()), percentiles_.end());
   for (const Condition& condition : config_.goodput) {
-    if (const auto latency = per_request_latency(condition.metric)) slos_.emplace_back(*latency, condition);
+    if (const MetricEntry* latency = per_request_latency(condition.metric)) slos_.emplace_back(latency, condition);
   }
 }
 
@@ -256,9 +123,9 @@ void MetricsCollector::ended(const RequestRecord& record) {
                  fmt::format("request {} finished with times out of order", record.index));
   input_tokens_ += record.input;
   output_tokens_ += record.generated;
-  const Row row{(record.first_token - record.arrival).count(), (record.end - record.arrival).count(),
-                record.computing.count(), static_cast<std::int32_t>(record.generated.count()),
-                static_cast<std::uint32_t>(number)};
+  const FinishedRequest row{(record.first_token - record.arrival).count(), (record.end - record.arrival).count(),
+                            record.computing.count(), static_cast<std::int32_t>(record.generated.count()),
+                            static_cast<std::uint32_t>(number)};
   ++client.finished;
   client.ttft += static_cast<Wide>(row.ttft);
   client.output += record.generated;
@@ -269,65 +136,45 @@ void MetricsCollector::ended(const RequestRecord& record) {
   rows_limit_ = kSketchedTogether;
 }
 
-std::optional<double> MetricsCollector::latency_ns(const Row& row, Latency which) {
-  switch (which) {
-    case Latency::ttft:
-      return real(row.ttft);
-    case Latency::tpot:
-      if (row.output < 2) return std::nullopt;
-      return real(row.e2e - row.ttft) / real(row.output - 1);
-    case Latency::e2e:
-      return real(row.e2e);
-    case Latency::normalised:
-      return real(row.e2e) / real(row.output);
-    case Latency::queueing_per_token:
-      return real(row.e2e - row.computing) / real(row.output);
-    case Latency::compute_per_token:
-      return real(row.computing) / real(row.output);
-    case Latency::itl:
-      break;  // not a figure of one request
-  }
-  return std::nullopt;
-}
-
 void MetricsCollector::sketch_rows() {
-  sketches_.resize(kLatencies);
-  for (int i = 0; i < kLatencies; ++i) {
-    Sketched& sketched = sketches_[static_cast<std::size_t>(i)];
-    for (const Row& row : rows_) {
-      const auto value = latency_ns(row, static_cast<Latency>(i));
-      if (value) sketched.add(static_cast<std::int64_t>(std::floor(*value + 0.5)), 1);
+  const std::span<const MetricEntry> latencies = latency_metrics();
+  sketches_.resize(latencies.size());
+  for (std::size_t i = 0; i < latencies.size(); ++i) {
+    if (latencies[i].of_request == nullptr) continue;
+    for (const FinishedRequest& row : rows_) {
+      const auto value = latencies[i].of_request(row);
+      if (value) sketches_[i].add(static_cast<std::int64_t>(std::floor(*value + 0.5)), 1);
     }
   }
   rows_.clear();
 }
 
-bool MetricsCollector::meets_slos(const Row& row, const RequestSlo& own) const {
-  const std::array<std::pair<Latency, Duration>, 3> limits{
-      {{Latency::ttft, own.ttft}, {Latency::tpot, own.tpot}, {Latency::e2e, own.e2e}}};
-  const auto limited = [&](Latency which) {
-    return std::any_of(limits.begin(), limits.end(),
-                       [&](const auto& limit) { return limit.first == which && limit.second > Duration(0); });
+bool MetricsCollector::meets_slos(const FinishedRequest& row, const RequestSlo& own) const {
+  const auto own_limit = [&](const MetricEntry& latency) {
+    return latency.own_limit != nullptr ? own.*latency.own_limit : Duration(0);
   };
-  for (const auto& [which, limit] : limits) {
-    if (limit == Duration(0)) continue;
-    const auto value = latency_ns(row, which);
-    if (value && !(*value < static_cast<double>(limit.count()))) return false;
-  }
-  return std::all_of(slos_.begin(), slos_.end(), [&](const auto& slo) {
-    if (limited(slo.first)) return true;
-    const auto value = latency_ns(row, slo.first);
-    return !value || slo.second.holds(*value / kNsPerMs);
+  const bool meets_own = std::ranges::all_of(latency_metrics(), [&](const MetricEntry& latency) {
+    const Duration limit = own_limit(latency);
+    if (limit == Duration(0)) return true;
+    const auto value = latency.of_request(row);
+    return !value || *value < static_cast<double>(limit.count());
   });
+  return meets_own && std::ranges::all_of(slos_, [&](const auto& slo) {
+           const auto& [latency, condition] = slo;
+           if (own_limit(*latency) > Duration(0)) return true;  // the request's own limit replaces it
+           const auto value = latency->of_request(row);
+           return !value || condition.holds(*value / kNsPerMs);
+         });
 }
 
-MetricsCollector::Summary MetricsCollector::summarise(Latency which) const {
-  if (which == Latency::itl) return summarise_sketch(itl_);
-  if (!sketches_.empty()) return summarise_sketch(sketches_[static_cast<std::size_t>(which)]);
+MetricsCollector::Summary MetricsCollector::summarise(std::size_t latency) const {
+  const auto of_request = latency_metrics()[latency].of_request;
+  if (of_request == nullptr) return summarise_sketch(itl_);
+  if (!sketches_.empty()) return summarise_sketch(sketches_[latency]);
   std::vector<double> values;
   values.reserve(rows_.size());
-  for (const Row& row : rows_) {
-    if (const auto value = latency_ns(row, which)) values.push_back(*value);
+  for (const FinishedRequest& row : rows_) {
+    if (const auto value = of_request(row)) values.push_back(*value);
   }
   return summarise_exact(std::move(values));
 }
@@ -363,7 +210,7 @@ MetricsCollector::Summary MetricsCollector::summarise_exact(std::vector<double> 
   summary.std = std::sqrt(summary.std / n);
   summary.min = *std::min_element(values.begin(), values.end());
   summary.max = *std::max_element(values.begin(), values.end());
-  // Ranks in ascending order, each selected within what lies above the one before: a full sort costs three times as
+  // Ranks ascend, so each one is selected among the values above the previous one: a full sort costs three times as
   // much.
   auto begin = values.begin();
   const auto select = [&](std::size_t rank) {
@@ -384,9 +231,9 @@ MetricsCollector::Summary MetricsCollector::summarise_exact(std::vector<double> 
   return summary;
 }
 
-void MetricsCollector::append_latency(Latency which, std::vector<Metric>& metrics) const {
-  const MetricDefinition& definition = metric_definitions()[static_cast<std::size_t>(which)];
-  const Summary summary = summarise(which);
+void MetricsCollector::append_latency(std::size_t latency, std::vector<Metric>& metrics) const {
+  const MetricDefinition& definition = latency_metrics()[latency].definition;
+  const Summary summary = summarise(latency);
   const auto add = [&](const std::string& statistic, double ns, double relative_error) {
     Metric metric{fmt::format("{}_{}", statistic, definition.name), definition.unit, std::nullopt, summary.n,
                   relative_error};
@@ -436,7 +283,7 @@ std::vector<ClientStatistics> MetricsCollector::client_statistics(const Fairness
 
 void MetricsCollector::set_client_quantiles(std::vector<ClientStatistics>& clients) const {
   std::vector<std::vector<double>> values(clients.size());
-  for (const Row& row : rows_) values[row.client].push_back(real(row.ttft));
+  for (const FinishedRequest& row : rows_) values[row.client].push_back(real(row.ttft));
   for (std::size_t i = 0; i < clients.size(); ++i) {
     const Summary summary = summarise_exact(std::move(values[i]));
     if (summary.n == 0) continue;
@@ -459,13 +306,14 @@ RunStatistics MetricsCollector::finish(SimTime end, const EngineTotals& engine, 
   statistics.engine = engine;
   statistics.gpu_blocks = gpu_blocks;
   statistics.host_blocks = host_blocks;
-  for (int i = 0; i < kLatencies; ++i) append_latency(static_cast<Latency>(i), statistics.metrics);
-  const Totals totals(statistics, input_tokens_, output_tokens_, slos_.empty() && !requests_have_slos_ ? -1 : good_);
-  for (Metric& metric : totals.metrics()) statistics.metrics.push_back(std::move(metric));
-  append_layers(statistics);
+  for (std::size_t i = 0; i < latency_metrics().size(); ++i) append_latency(i, statistics.metrics);
   statistics.clients = client_statistics(fairness);
-  append_fairness(fairness, statistics);
+  RunFigures figures{.run = statistics, .fairness = fairness, .input = input_tokens_, .output = output_tokens_};
+  if (!slos_.empty() || requests_have_slos_) figures.good = good_;
+  append_figures(figures, statistics.metrics);
   return statistics;
 }
+
+std::string percentile_name(double percent) { return fmt::format("p{}", percent); }
 
 }  // namespace spillway

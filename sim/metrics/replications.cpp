@@ -13,28 +13,6 @@ OutcomeCounts operator+(const OutcomeCounts& a, const OutcomeCounts& b) {
           a.unfinished + b.unfinished};
 }
 
-void add_engine(EngineTotals& sum, const EngineTotals& run) {
-  sum.iterations += run.iterations;
-  sum.preempted_recompute += run.preempted_recompute;
-  sum.preempted_swap += run.preempted_swap;
-  sum.moved_h2d += run.moved_h2d;
-  sum.moved_d2h += run.moved_d2h;
-  sum.prefix_hit += run.prefix_hit;
-  sum.prefix_hit_host += run.prefix_hit_host;
-  sum.prefix_asked += run.prefix_asked;
-  sum.batch_time += run.batch_time;
-  sum.busy_time += run.busy_time;
-  sum.waiting_time += run.waiting_time;
-  sum.kv_time += run.kv_time;
-  sum.host_kv_time += run.host_kv_time;
-  sum.peak_batch = std::max(sum.peak_batch, run.peak_batch);
-  sum.peak_waiting = std::max(sum.peak_waiting, run.peak_waiting);
-  sum.peak_kv = std::max(sum.peak_kv, run.peak_kv);
-  sum.peak_kv_fraction = std::max(sum.peak_kv_fraction, run.peak_kv_fraction);
-  sum.peak_host_kv = std::max(sum.peak_host_kv, run.peak_host_kv);
-  for (std::size_t i = 0; i < sum.resource_time.size(); ++i) sum.resource_time[i] += run.resource_time[i];
-}
-
 double mean_of(std::span<const double> values) {
   double sum = 0.0;
   for (const double value : values) sum += value;
@@ -57,7 +35,7 @@ Metric combine_metric(const Metric& first, const std::vector<RunStatistics>& run
   return combined;
 }
 
-/// Sums of one client's figures over the replications in which it appears; latencies with their number of values.
+/// Sums of one client's figures over the replications in which it appears, and the number of values of each latency.
 struct ClientSums {
   ClientStatistics sums{.replications = 0};
   std::array<std::int64_t, 3> values{};
@@ -114,7 +92,7 @@ std::optional<double> half_width_95(std::span<const double> values) {
   const double mean = mean_of(values);
   double squares = 0.0;
   for (const double value : values) squares += (value - mean) * (value - mean);
-  // The quantile goes through libm, whose last bits differ between machines; a millionth is far beyond what it needs.
+  // The quantile comes from libm, whose last bits differ between machines; a millionth is more precise than needed.
   const double t = boost::math::quantile(boost::math::students_t(n - 1.0), 0.975);
   return std::floor(t * 1e6 + 0.5) / 1e6 * std::sqrt(squares / (n - 1.0) / n);
 }
@@ -130,7 +108,7 @@ RunStatistics combine_replications(const std::vector<RunStatistics>& runs) {
     combined.all = combined.all + run.all;
     combined.measured = combined.measured + run.measured;
     combined.span += run.span;
-    add_engine(combined.engine, run.engine);
+    combined.engine.add(run.engine);
   }
   for (const Metric& metric : runs.front().metrics) combined.metrics.push_back(combine_metric(metric, runs));
   combined.clients = combine_clients(runs);

@@ -136,7 +136,7 @@ class Table {
   }
 
   void latencies() {
-    constexpr std::array<std::array<std::string_view, 2>, kLatencies> kRows{
+    constexpr std::array<std::array<std::string_view, 2>, 7> kRows{
         {{"TTFT (ms)", "ttft_ms"},
          {"TPOT (ms)", "tpot_ms"},
          {"ITL (ms)", "itl_ms"},
@@ -207,6 +207,10 @@ class Table {
       const Metric* metric = run_.find(name);
       return metric != nullptr && metric->value;
     };
+    const Metric* attention = run_.find("cpu_attention_time_fraction");
+    if (attention != nullptr && attention->value.value_or(0.0) > 0.0) {
+      text += fmt::format("; GPU waits for attention on the CPU {} of the time", percent(*attention->value));
+    }
     if (has("mean_interval_layers")) text += fmt::format("; interval mean {}", show("mean_interval_layers"));
     if (has("slo_risk_fraction"))
       text += fmt::format("; SLO at risk in {} of iterations", show("slo_risk_fraction", percent));

@@ -41,28 +41,6 @@ PairVerdict verdict_of(const PairedDifference& pair, const std::vector<double>& 
 
 }  // namespace
 
-std::optional<Better> better_direction(std::string_view metric) {
-  constexpr std::array<std::string_view, 8> kMore{"request_throughput_per_s",
-                                                  "output_throughput_tokens_per_s",
-                                                  "total_throughput_tokens_per_s",
-                                                  "goodput_requests_per_s",
-                                                  "slo_met_fraction",
-                                                  "prefix_cache_hit_fraction",
-                                                  "host_cache_hit_fraction",
-                                                  "jain_index"};
-  constexpr std::array<std::string_view, 7> kLess{
-      "mean_waiting_requests",         "peak_waiting_requests",     "recompute_preemptions",   "swap_preemptions",
-      "max_service_difference_tokens", "worst_client_mean_ttft_ms", "worst_client_p99_ttft_ms"};
-  if (std::find(kMore.begin(), kMore.end(), metric) != kMore.end()) return Better::larger;
-  if (std::find(kLess.begin(), kLess.end(), metric) != kLess.end()) return Better::smaller;
-  const std::string_view latency = metric.substr(std::min(metric.find('_'), metric.size() - 1) + 1);
-  const auto& definitions = metric_definitions();
-  const bool is_latency = std::any_of(definitions.begin(), definitions.end(), [&](const MetricDefinition& definition) {
-    return definition.distribution && definition.name == latency;
-  });
-  return is_latency ? std::optional(Better::smaller) : std::nullopt;
-}
-
 std::string_view verdict_text(PairVerdict verdict) {
   constexpr std::array<std::string_view, 7> kTexts{"better", "worse",       "different", "noise",
                                                    "same",   "no interval", "no value"};

@@ -13,10 +13,6 @@
 
 namespace spillway {
 
-/// Is less of the metric better, or more? Latencies, queues and preemptions are better small; throughput, goodput, hits
-/// and fairness better large. Empty where neither is so: batch sizes, memory use, what the time went to.
-[[nodiscard]] std::optional<Better> better_direction(std::string_view metric);
-
 /// What the difference of a pair says.
 enum class PairVerdict : std::uint8_t {
   better,       // the 95% interval of the difference lies on the better side of 0

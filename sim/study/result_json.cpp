@@ -15,8 +15,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kResultSchemaVersion = 1;
 constexpr std::size_t kMostClients = 1000;
-constexpr std::array<std::string_view, kResources> kResourceNames{"load",    "kv_capacity", "compute", "memory",
-                                                                  "network", "h2d",         "d2h",     "host"};
 
 Json setup_json(const Setup& setup) {
   Json json{{"model", setup.model},
@@ -194,14 +192,18 @@ std::string to_json(const Result& result) {
   json["conservation"] = {
       {"all", counts_json(run.all)}, {"measured", counts_json(run.measured)}, {"unsent", result.unsent}};
   json["slo"] = slo_json(result);
-  json["bottleneck"] = {{"resource", kResourceNames[static_cast<std::size_t>(bottleneck.resource)]},
+  json["bottleneck"] = {{"resource", resource_name(bottleneck.resource)},
                         {"share", bottleneck.share},
                         {"sentence", bottleneck.sentence},
                         {"advice", bottleneck.advice}};
   json["outside_measured_range"] = outside_json(result.outside_range);
   json["metrics"] = metrics_json(run.metrics);
   if (result.perturbation) json["perturbation"] = perturbation_json(*result.perturbation);
-  if (run.engine.layers) json["expansion_over_time"] = expansion_json(*run.engine.layers);
+  if (run.engine.layers) {
+    json["expansion_over_time"] = expansion_json(*run.engine.layers);
+    const bool replicated = !run.metrics.empty() && !run.metrics.front().replications.empty();
+    if (replicated) json["expansion_over_time_replication"] = 0;
+  }
   if (!run.clients.empty()) {
     json["clients"] = clients_json(run);
     json["clients_omitted"] = run.clients.size() - json["clients"].size();

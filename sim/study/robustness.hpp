@@ -72,9 +72,6 @@ struct LargestChange {
 /// Empty when no metric of any run has a change.
 [[nodiscard]] std::optional<LargestChange> largest_change(const Robustness& robustness);
 
-/// Which of two values of a metric ranks higher.
-enum class Better : std::uint8_t { smaller, larger };
-
 /// One metric of one policy. No value: the policy has no rank there.
 struct PolicyFigures {
   std::optional<double> base{};

@@ -1,4 +1,4 @@
-// Each bottleneck is provoked by a configuration in which it cannot be missed, and must be named.
+// For each bottleneck, a configuration that provokes it beyond doubt: the run must name it.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -23,8 +23,8 @@ Bottleneck bottleneck_of(std::vector<std::string> arguments) {
   return find_bottleneck(run_replications(assembly, 1, 1, {}, {}).statistics);
 }
 
-/// The H100 with some values replaced, and without the fits that would come first, as a file: `hardware=` takes its
-/// path.
+/// Writes the H100's profile with some values replaced, and without the fits that would override them. Returns the
+/// argument `hardware=PATH`.
 std::string changed_h100(const std::string& name, const std::vector<std::pair<std::string, double>>& values) {
   std::ifstream original(source_dir() + "/hwmodels/profiles/h100-80gb-sxm.json");
   nlohmann::json profile = nlohmann::json::parse(original);
@@ -44,26 +44,26 @@ void expect(const Bottleneck& bottleneck, Resource resource, const std::string& 
   EXPECT_FALSE(bottleneck.advice.empty());
 }
 
-// One request of a few hundred milliseconds every ten seconds: the GPU idles.
+// One request of a few hundred milliseconds arrives every ten seconds: the GPU idles.
 TEST(Bottleneck, WhenTheLoadIsLight_ThenLoad) {
   expect(bottleneck_of({"workload.rate=0.1", "workload.input_tokens=100", "workload.output_tokens=20"}), Resource::load,
          "load");
 }
 
-// Prompts of 8,000 tokens with one-token answers are all arithmetic.
+// Prompts of 8,000 tokens with one-token answers need arithmetic only.
 TEST(Bottleneck, WhenPromptsAreLong_ThenCompute) {
   expect(bottleneck_of({"workload.rate=100", "workload.input_tokens=8000", "workload.output_tokens=1"}),
          Resource::compute, "arithmetic");
 }
 
-// One sequence at a time reads all the weights for each token.
+// A batch of one sequence reads all the weights for each token.
 TEST(Bottleneck, WhenTheBatchIsOne_ThenMemoryBandwidth) {
   expect(bottleneck_of(
              {"workload.rate=100", "workload.input_tokens=16", "workload.output_tokens=300", "engine.max_num_seqs=1"}),
          Resource::memory, "HBM");
 }
 
-// Room for 7,600 tokens of KV, and requests of 1,000.
+// KV memory for 7,600 tokens, and requests of 1,000 tokens.
 TEST(Bottleneck, WhenKvMemoryIsShort_ThenKvCapacity) {
   expect(bottleneck_of(
              {"workload.rate=100", "workload.input_tokens=500", "workload.output_tokens=500", "memory.gpu_kv=1GB"}),
@@ -77,7 +77,18 @@ TEST(Bottleneck, WhenTheEngineIsEager_ThenHost) {
          Resource::host, "CPU");
 }
 
-// Eight GPUs that talk over PCIe through the host instead of NVLink: two all-reduces of 0.3 ms per layer.
+// FlexGen with every request's KV in the host's memory: 16 requests of up to 1,040 tokens, attended to by the CPU.
+TEST(Bottleneck, WhenTheCpuAttends_ThenCpuAttention) {
+  const Bottleneck bottleneck = bottleneck_of(
+      {"policy=flexgen", "hardware=g4dn.4xlarge", "model=opt-6.7b", "policy.gpu_batch=8", "policy.batches=2",
+       "policy.weights_host=0", "policy.cache_host=1", "policy.hidden_host=1", "policy.pad_input=1024",
+       "policy.pad_output=16", "workload.input_tokens=1000", "workload.output_tokens=16", "workload.rate=100"});
+  expect(bottleneck, Resource::cpu_attention, "Attention on the CPU");
+  EXPECT_NE(bottleneck.advice.find("policy.cpu_attention=false"), std::string::npos) << bottleneck.advice;
+  EXPECT_EQ(bottleneck.advice.find("engine=none"), std::string::npos) << "an engine's own work is no part of it";
+}
+
+// Eight GPUs communicate over PCIe through the host, not over NVLink: two all-reduces of 0.3 ms per layer.
 TEST(Bottleneck, WhenGpusTalkSlowly_ThenNetwork) {
   const std::string hardware =
       changed_h100("no-nvlink", {{"all_reduce_latency", 3e-4}, {"all_reduce_bandwidth", 20e9}});
@@ -86,7 +97,8 @@ TEST(Bottleneck, WhenGpusTalkSlowly_ThenNetwork) {
          Resource::network, "between GPUs");
 }
 
-// Requests swap all the time (28 blocks of memory, up to 16 requests of 120 tokens), on a link that is slow one way.
+// Requests swap all the time (28 blocks of memory, up to 16 requests of 120 tokens) over a link that is slow in one
+// direction.
 TEST(Bottleneck, WhenSwappingOverASlowLink_ThenThatLink) {
   const std::vector<std::string> swapping{"policy=vllm-v0",
                                           "engine.preemption=swap",

@@ -1,9 +1,10 @@
-// Policies that stream layers, as a user calls them: what a run says, what is refused, and probes of experiments.
+// Policies that stream layers, from the command line: what a run reports, what is refused, and probes of experiments.
 #include <gmock/gmock.h>
 
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "tests/cli/command.hpp"
 
@@ -52,6 +53,35 @@ TEST_F(LayerStreaming, ARunSaysWhatBecameOfItsMemory) {
   EXPECT_FALSE(json::parse(spillway({"run", "--json", "workload.requests=20"}).out).contains("expansion_over_time"));
 }
 
+TEST_F(LayerStreaming, ReplicationsKeepTheSeriesOfTheFirst) {
+  const Texts adaptive = with(pie_, {"workload.requests=60"});
+  const json one = json::parse(spillway(adaptive).out);
+  const json two = json::parse(spillway(with(adaptive, {"replications=2"})).out);
+  EXPECT_FALSE(one.contains("expansion_over_time_replication"));
+  EXPECT_EQ(two["expansion_over_time_replication"], 0);
+  EXPECT_GE(one["expansion_over_time"].size(), 1U);
+  EXPECT_EQ(two["expansion_over_time"], one["expansion_over_time"]) << "replication 0 is the run without replications";
+  EXPECT_THAT(two["definitions"]["expansion_over_time"]["definition"], HasSubstr("replication 0"));
+}
+
+// One iteration of OPT-30B on a T4 takes several seconds, for its 59 GB come over PCIe; the horizon cuts it.
+TEST_F(LayerStreaming, AnIterationThatTheHorizonCutsCountsInPart) {
+  const auto run = spillway({"run", "policy=deepspeed", "model=opt-30b", "hardware=g4dn.4xlarge",
+                             "workload.trace=alpaca", "until=1s", "--json"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json metrics = json::parse(run.out)["metrics"];
+  const auto value = [&](const char* name) { return metrics[name]["value"].get<double>(); };
+  EXPECT_EQ(value("iterations"), 0.0);
+  for (const char* const name : {"layer_stall_fraction", "h2d_link_fraction", "d2h_link_fraction"}) {
+    EXPECT_LE(value(name), 1.0) << name;
+  }
+  EXPECT_GT(value("layer_stall_fraction"), 0.9);
+  EXPECT_GT(value("h2d_link_fraction"), 0.9);
+  // PCIe 3.0 x16 moves at most 16 GB in a second, whatever is under way.
+  EXPECT_GT(value("moved_h2d_bytes"), 1e9);
+  EXPECT_LT(value("moved_h2d_bytes"), 16e9);
+}
+
 TEST_F(LayerStreaming, TheTableHasALineForLayersAndOneForStreaming) {
   const auto run = spillway({"run", "policy=deepspeed", "hardware=a10-24gb", "model=opt-13b", "workload.requests=4",
                              "workload.trace=sharegpt", "workload.output_tokens=4"});
@@ -59,8 +89,8 @@ TEST_F(LayerStreaming, TheTableHasALineForLayersAndOneForStreaming) {
   EXPECT_THAT(run.out, AllOf(HasSubstr("\nLayers "), HasSubstr("\nStreaming "), HasSubstr("on the host")));
 }
 
-// Select-N's record is filled with batches far beyond what was measured; the run itself has 20 prompts of 100 tokens,
-// so at most 2,000 in a batch, and only the vocabulary of the model leaves the range.
+// Select-N fills its record with batches far beyond the measured range. The run itself has 20 prompts of 100 tokens, so
+// at most 2,000 tokens in a batch, and only the vocabulary of the model leaves the range.
 TEST_F(LayerStreaming, TheRangeIsThatOfTheRunNotOfItsPlanning) {
   const auto run = spillway({"run", "policy=select-n", "policy.slo_margin=0.1", "hardware=h100-80gb-sxm",
                              "workload.requests=20", "workload.input_tokens=100", "workload.output_tokens=20"});
@@ -92,11 +122,24 @@ TEST_F(LayerStreaming, WhatCannotBeIsRefusedWithItsArithmetic) {
 }
 
 TEST_F(LayerStreaming, AttentionOnTheCpuIsAClassOfWork) {
-  const auto run = spillway({"run", "--json", "--perturb", "10%", "model=opt-6.7b", "hardware=g4dn.4xlarge",
-                             "policy=flexgen", "policy.gpu_batch=8", "policy.batches=2", "policy.weights_host=0.5",
-                             "policy.cache_host=1", "policy.hidden_host=1", "policy.pad_input=256",
-                             "policy.pad_output=32", "workload.trace=sharegpt", "workload.input_tokens=256",
-                             "workload.output_tokens=32", "workload.requests=16", "workload.arrival=all-at-once"});
+  const Texts attends{"model=opt-6.7b",
+                      "hardware=g4dn.4xlarge",
+                      "policy=flexgen",
+                      "policy.gpu_batch=8",
+                      "policy.batches=2",
+                      "policy.weights_host=0.5",
+                      "policy.cache_host=1",
+                      "policy.hidden_host=1",
+                      "policy.pad_input=256",
+                      "policy.pad_output=32",
+                      "workload.trace=sharegpt",
+                      "workload.input_tokens=256",
+                      "workload.output_tokens=32",
+                      "workload.requests=16",
+                      "workload.arrival=all-at-once"};
+  const std::string table = std::regex_replace(spillway(with({"run"}, attends)).out, std::regex("\\s+"), " ");
+  EXPECT_THAT(table, HasSubstr("; GPU waits for attention on the CPU "));
+  const auto run = spillway(with({"run", "--json", "--perturb", "10%"}, attends));
   ASSERT_EQ(run.code, 0) << run.err;
   std::map<std::string, double> changes;
   const json result = json::parse(run.out);

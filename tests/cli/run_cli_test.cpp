@@ -1,4 +1,4 @@
-// What works: runs, files, reproducibility, gates, and the commands that tell what there is.
+// Successful commands: runs, files, reproducibility, gates, and the commands that list and explain.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -22,7 +22,7 @@ using RunCli = CliTest;
 std::int64_t lines_of(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
 TEST_F(RunCli, TheDefaultRunFillsOneScreen) {
-  // On a slow machine it takes long enough to report progress, too.
+  // On a slow machine the run lasts long enough to report progress, too.
   const Output run = spillway({"run", "--progress", "off"});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.err, IsEmpty());
@@ -59,8 +59,8 @@ TEST_F(RunCli, TwoRunsAndAnyNumberOfThreadsGiveTheSameBytes) {
   EXPECT_GT(result["metrics"]["mean_ttft_ms"]["half_width"], 0.0);
 }
 
-// The LM head of llama-3.1-8b has 128,256 outputs, more than were measured: one of 4 * 32 + 1 multiplications in each
-// iteration, for all emit a token here.
+// The LM head of llama-3.1-8b has 128,256 outputs, more than were measured. It is one of 4 * 32 + 1 multiplications in
+// each iteration, because every iteration emits tokens here.
 TEST_F(RunCli, WhatLeavesTheMeasuredRangeIsCountedOverReplicationsWhateverTheThreads) {
   const auto outside = [&](const std::string& replications, const std::string& jobs) {
     const Output run = spillway({"run", "--json", "workload.requests=100", "workload.rate=20", "-j", jobs,
@@ -106,7 +106,7 @@ TEST_F(RunCli, PerturbedRunsStandBesideTheBaseRunWhateverTheThreads) {
     EXPECT_DOUBLE_EQ(tpot["change"].get<double>(), tpot["value"].get<double>() / base - 1.0);
     changes[one["label"]] = tpot["change"];
   }
-  // The time of a token is that of multiplications for the most part, of attention for the rest; nothing is copied.
+  // Multiplications take most of a token's time, attention takes the rest; nothing is copied.
   EXPECT_GT(changes.at("GEMM +15%"), 0.05);
   EXPECT_LT(changes.at("GEMM +15%"), 0.2);
   EXPECT_LT(changes.at("GEMM -15%"), -0.05);
@@ -221,7 +221,7 @@ TEST_F(RunCli, GatesExitWithFiveAndStillPrint) {
   EXPECT_THAT(fails.err, HasSubstr("gate: --fail-if mean_ttft_ms>=0: mean_ttft_ms is "));
   EXPECT_THAT(fails.err, HasSubstr("gate: --fail-if p99_e2e_ms>0"));
   EXPECT_THAT(fails.err, Not(HasSubstr("iterations")));
-  // Nothing finishes in a nanosecond, so the metric has no value: that is no pass.
+  // Nothing finishes in a nanosecond, so the metric has no value: the gate does not pass.
   const Output missing = spillway({"run", "until=1ns", "--fail-if", "p99_ttft_ms>800"});
   EXPECT_EQ(missing.code, 5);
   EXPECT_THAT(missing.err, HasSubstr("p99_ttft_ms has no value"));
@@ -257,7 +257,7 @@ TEST_F(RunCli, RequestsAreWrittenOnePerRow) {
 
 TEST_F(RunCli, InterruptingGivesAPartialResult) {
   const pid_t child = start({"run", "--json", "-o", "out", "workload.requests=100000000", "--requests-out", "r.csv"});
-  // The result's temporary file is there before the run, and so, a moment later, is the handler.
+  // The result's temporary file exists before the run starts; the signal handler is installed a moment later.
   for (int i = 0; i < 600 && !std::filesystem::exists(file("out")); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -270,7 +270,7 @@ TEST_F(RunCli, InterruptingGivesAPartialResult) {
   EXPECT_EQ(result["complete"], false);
   EXPECT_GT(result["conservation"]["all"]["finished"], 0);
   EXPECT_EQ(run.out, read_file(file("out/result.json")));
-  // Every submitted request has its row: finished ones and those that were live.
+  // Every submitted request has its row, whether it finished or was still live.
   EXPECT_EQ(lines_of(read_file(file("r.csv"))) - 1, result["conservation"]["all"]["submitted"].get<std::int64_t>());
 }
 
@@ -322,8 +322,8 @@ TEST_F(RunCli, PrefixCachingFollowsTheTrace) {
 }
 
 TEST_F(RunCli, TheHostTierOfThePrefixCache) {
-  // Blocks of llama-3.1-8b are 2 MiB: 140 of them on the GPU. A prompt of 128 blocks comes again after another one that
-  // takes all its blocks: only the host still has them. (A short prefix would not pay: reading the weights takes as
+  // Blocks of llama-3.1-8b are 2 MiB; the GPU holds 140. A prompt of 128 blocks comes again after another prompt that
+  // took its blocks, so only the host still has them. (A short prefix would not pay: reading the weights takes as
   // long.)
   std::string trace;
   for (const int first : {0, 128, 0}) {
@@ -456,7 +456,7 @@ TEST_F(RunCli, ConfigCommands) {
   const Output bad = spillway({"config", "check", "my.json", "model=llama-3.1-70b"});
   EXPECT_EQ(bad.code, 2);
   EXPECT_THAT(bad.err, HasSubstr("tensor_parallel=2 fits"));
-  // Every key that a run has is in the schema.
+  // The schema has every key of a run.
   const json schema = json::parse(spillway({"config", "schema"}).out);
   for (const auto& [key, value] : shown.items()) EXPECT_TRUE(schema["properties"].contains(key)) << key;
 }

@@ -14,7 +14,7 @@ namespace {
 
 __extension__ using Wide = __int128;  // no product of two int64 overflows it
 
-// In the order in which they happen at one instant.
+// In their order at one instant.
 enum class Kind {
   d2h_done,
   h2d_done,
@@ -53,7 +53,7 @@ struct StreamState {
   SimTime started{};
   SimTime idle_since{};
   Event end{};
-  // Copy streams: what was left of the copy at `timed_at`, as if the link were not shared.
+  // Copy streams: the rest of the copy at `timed_at`, as if the link were not shared.
   SimTime timed_at{};
   Duration launch_left{};
   Duration transfer_left{};
@@ -138,7 +138,7 @@ class EventExecutor final : private CopySink {
     next_compute();
   }
 
-  // The compute stream is free: looks whether its next step may be announced to the rule, or start.
+  // The compute stream is free: checks whether its next step may be announced to the rule, or start.
   void next_compute() {
     const std::deque<Work>& gpu = state(Stream::compute).queue;
     if (gpu.empty()) return finish();
@@ -156,7 +156,7 @@ class EventExecutor final : private CopySink {
 
   void layer_start() {
     const Work& step = state(Stream::compute).queue.front();
-    for (auto event = events_.begin(); event != events_.end();) {  // the layer's start has their place
+    for (auto event = events_.begin(); event != events_.end();) {  // the layer's start replaces them
       event = event->kind == Kind::copies_done ? events_.erase(event) : std::next(event);
     }
     rule_->at_layer_start(step.layer, static_cast<std::int32_t>(step.sub_batch), *this);

@@ -1,4 +1,4 @@
-// A second executor for iterations, written to be obviously correct: one sorted list of events, one queue per stream.
+// A second executor for iterations, obviously correct: one sorted list of events, one queue per stream.
 // It shares nothing with sim/exec/.
 #pragma once
 
@@ -26,7 +26,7 @@ struct Iteration {
   std::vector<SubBatch> sub_batches{};
 };
 
-/// From `at` on, after everything else that happens then, transfers on `stream` take num/den times as long as alone.
+/// From `at` on, after all other events of that instant, transfers on `stream` take num/den times as long as alone.
 struct SlowdownChange {
   SimTime at{};
   Stream stream = Stream::h2d;

@@ -25,8 +25,8 @@ class ListSource final : public RequestSource {
   std::size_t at_ = 0;
 };
 
-/// Delivers the requests of a list of which some follow others (see Follows); the list must outlive it. Of requests
-/// that come at one instant those that follow nothing are first, then those that were known first.
+/// Delivers the requests of a list in which some follow others (see Follows); the list must outlive it. At one instant,
+/// requests that follow nothing come first, then those that were known first.
 class FollowingSource final : public RequestSource {
  public:
   FollowingSource(const std::vector<RequestSpec>& requests, const std::vector<Follows>& follows)

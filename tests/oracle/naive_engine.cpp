@@ -46,10 +46,10 @@ void need(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
-/// Copies of a policy that streams layers: each direction one at a time, in order of issue.
+/// Copies of a policy that streams layers: one at a time in each direction, in order of issue.
 class NaiveLinks final : private CopySink {
  public:
-  /// Starts and ends copies up to `until`, those that end then included.
+  /// Starts and ends copies up to `until`, copies that end at `until` included.
   void advance(LayerPolicy& policy, LayerRule* rule, SimTime until) {
     while (true) {
       int next = -1;
@@ -67,6 +67,7 @@ class NaiveLinks final : private CopySink {
       const SimTime started = std::max(issued, free_[next]);
       now_ = free_[next] = end(next);
       queued_[next].pop_front();
+      done_[next].push_back({started, now_});
       policy.copied(copy, started, now_);
       if (rule != nullptr) rule->at_copy_done(copy, *this);
       owed_ = rule != nullptr;
@@ -103,6 +104,16 @@ class NaiveLinks final : private CopySink {
     return t;
   }
   [[nodiscard]] Bytes issued(int direction) const { return issued_[direction]; }
+  /// How long copies that have ended were under way between two instants.
+  [[nodiscard]] Duration copying(int direction, SimTime from, SimTime to) const {
+    const auto& done = done_[direction];
+    auto copy = std::partition_point(done.begin(), done.end(), [&](const auto& one) { return one.second <= from; });
+    Duration total{};
+    for (; copy != done.end() && copy->first < to; ++copy) {
+      total += std::min(copy->second, to) - std::max(copy->first, from);
+    }
+    return total;
+  }
 
  private:
   void settle(LayerRule* rule) {
@@ -123,6 +134,7 @@ class NaiveLinks final : private CopySink {
   SimTime now_{};
   bool owed_ = false;  // copies have ended now and the rule was not called for it
   Bytes issued_[2] = {};
+  std::vector<std::pair<SimTime, SimTime>> done_[2];  // start and end of every copy that has ended
 };
 
 class NaiveEngine final : public View, private Decision {
@@ -145,6 +157,7 @@ class NaiveEngine final : public View, private Decision {
     while (!events_.empty()) {
       const auto [key, target] = *events_.begin();
       events_.erase(events_.begin());
+      observe_peaks(std::get<0>(key));
       now_ = std::get<0>(key);
       const int phase = std::get<1>(key);
       if (phase == 6) {
@@ -171,6 +184,7 @@ class NaiveEngine final : public View, private Decision {
       if (!any && arrivals_left_ == 0) break;
     }
     sum_up_fairness();
+    sum_up_iterations();
     return result_;
   }
 
@@ -260,7 +274,7 @@ class NaiveEngine final : public View, private Decision {
     result_.peak_host = std::max(result_.peak_host, host_used);
   }
 
-  /// The GPU has so many blocks from now on. More are added at the end; those that are too many go once they are free.
+  /// The GPU has `total` blocks from now on. New blocks join the end; surplus blocks go once they are free.
   void resize(Blocks total) {
     for (; total_ < total; total_ += Blocks(1)) {
       if (surplus_ > Blocks(0)) {
@@ -298,7 +312,7 @@ class NaiveEngine final : public View, private Decision {
     return std::any_of(host_.begin(), host_.end(),
                        [&](const Kept& kept) { return kept.content == content && kept.found; });
   }
-  /// Uses a block of the host tier, or keeps a new one there: the least recently used is the first of the list.
+  /// Uses a block of the host tier, or keeps a new one there. The list starts with the least recently used block.
   void keep(const std::vector<std::uint64_t>& content) {
     for (auto kept = host_.begin(); kept != host_.end(); ++kept) {
       if (kept->content != content) continue;
@@ -314,7 +328,7 @@ class NaiveEngine final : public View, private Decision {
     host_.push_back(Kept{content});
     ++put_down_;
   }
-  /// Copies to the host that have ended, in their order: each block becomes the one that was used last.
+  /// Copies to the host that have ended, in their order: each makes its block the most recently used one.
   void collect() {
     std::list<Kept> arrived;
     for (auto kept = host_.begin(); kept != host_.end();) {
@@ -567,10 +581,10 @@ class NaiveEngine final : public View, private Decision {
     shape.chunks = chunks;
     prefills_ = !chunks.empty();
     if (shape.empty()) return;
-    ++result_.iterations;
     const IterationTime time = config_.model->iteration(shape);
-    // Copies are issued when the first layer starts. Moves hold it; what goes to the host cache only queues behind
-    // them.
+    executed_.push_back({.start = now_});
+    // Copies are issued when the first layer starts. The layer waits for moves; copies to the host cache only queue
+    // behind them.
     const SimTime issued = now_ + time.before;
     SimTime loaded = issued;
     for (int i = 0; i < 2; ++i) {
@@ -590,9 +604,10 @@ class NaiveEngine final : public View, private Decision {
     for (int layer = 0; layer < config_.model->layers(); ++layer) end = end + time.layer;
     busy_ = true;
     start_ = now_;
-    at(policy_.layers ? run_layers(shape) : end, 1, 0);
+    executed_.back().end = policy_.layers ? run_layers(shape) : end;
+    at(executed_.back().end, 1, 0);
   }
-  /// Is there more room for the head of the queue, now that nothing runs?
+  /// Nothing runs: did the policy add capacity for the head of the queue?
   bool expands() {
     const bool waits = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
     if (!policy_.layers || changed_ || !order_.empty() || !waits || !policy_.layers->expand()) return false;
@@ -621,8 +636,8 @@ class NaiveEngine final : public View, private Decision {
     report_.stall = end - start - report_.layer * config_.model->layers();
     for (const IterationTime& time : times) end = end + time.after;
     links_.advance(*policy_.layers, rule_, end);
-    result_.moved_h2d += links_.issued(0) - before[0];
-    result_.moved_d2h += links_.issued(1) - before[1];
+    for (const int direction : {0, 1}) executed_.back().bytes[direction] = links_.issued(direction) - before[direction];
+    executed_.back().stall = report_.stall;
     return end;
   }
   void report_layers() {
@@ -635,18 +650,19 @@ class NaiveEngine final : public View, private Decision {
         static_cast<double>(std::max(tiers_[0].free, Blocks(0)).count()) / static_cast<double>(tiers_[0].total.count());
     policy_.layers->iteration_ended(report_);
   }
-  /// One copy of so many blocks at the end of a direction's queue; returns its end.
+  /// One copy of `count` blocks at the end of a direction's queue; returns its end.
   SimTime copy_blocks(int direction, std::int64_t count, std::int64_t copies_per_block, SimTime issued) {
     const Bytes bytes = config_.block_bytes * count;
     const CopyTime copy = config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, copies_per_block * count,
                                               bytes, CopyMechanism::many);
-    (direction == 0 ? result_.moved_h2d : result_.moved_d2h) += bytes;
+    executed_.back().bytes[direction] += bytes;
     link_free_[direction] = std::max(link_free_[direction], issued) + copy.launch + copy.transfer;
     return link_free_[direction];
   }
 
   void complete() {
     busy_ = false;
+    executed_.back().ended = true;
     result_.last_completion = now_;
     policy_.scheduler->iteration_ended();
     emitted_ = 0;
@@ -695,7 +711,58 @@ class NaiveEngine final : public View, private Decision {
     if (r.generated == r.spec.output.count()) leave_and_end(r, Outcome::finished);
   }
 
-  // --- fairness: every token is an entry of a list, every figure is summed from it anew
+  // --- sums over the measured span: every iteration is an entry of a list, and what a boundary cuts counts in part
+  struct Executed {
+    SimTime start{};
+    SimTime end{};
+    bool ended = false;
+    Bytes bytes[2] = {};
+    Duration stall{};
+  };
+  /// The state that has lasted since the last event lasts up to `until`.
+  void observe_peaks(SimTime until) {
+    if (until <= std::max(now_, config_.measured_from)) return;
+    std::int64_t waiting = 0;
+    for (const Request& r : requests_) waiting += r.live && !r.in_batch ? 1 : 0;
+    result_.peak_waiting = std::max(result_.peak_waiting, waiting);
+    if (busy_) result_.peak_batch = std::max(result_.peak_batch, static_cast<std::int64_t>(order_.size()));
+  }
+  /// The part of `amount`, spread evenly over [start, end], that lies in [measured_from, last]; rounded down.
+  [[nodiscard]] std::int64_t part(std::int64_t amount, SimTime start, SimTime end, SimTime last) const {
+    const SimTime from = std::max(start, config_.measured_from);
+    const SimTime to = std::min(end, last);
+    if (from == start && to == end) return amount;
+    if (from >= to) return 0;
+    __extension__ using Wide = __int128;
+    return static_cast<std::int64_t>(Wide{amount} * (to - from).count() / (end - start).count());
+  }
+  void sum_up_iterations() {
+    const bool cut = !executed_.empty() && !executed_.back().ended;
+    const SimTime last = cut ? now_ : kNever;
+    if (policy_.layers) links_.advance(*policy_.layers, nullptr, kNever);
+    SimTime before{};
+    for (const Executed& one : executed_) {
+      result_.iterations += one.ended && one.end >= config_.measured_from ? 1 : 0;
+      result_.moved_h2d += Bytes(part(one.bytes[0].count(), one.start, one.end, last));
+      result_.moved_d2h += Bytes(part(one.bytes[1].count(), one.start, one.end, last));
+      result_.stall += Duration(part(one.stall.count(), one.start, one.end, last));
+      for (const int direction : {0, 1}) {
+        add_copying(direction, before, one.start, last);
+        add_copying(direction, one.start, one.end, last);
+      }
+      before = one.end;
+    }
+    // The horizon comes while nothing runs.
+    if (config_.until && now_ == *config_.until && !cut) {
+      for (const int direction : {0, 1}) add_copying(direction, before, now_, kNever);
+    }
+  }
+  void add_copying(int direction, SimTime start, SimTime end, SimTime last) {
+    const Duration copying = links_.copying(direction, start, end);
+    result_.copying[direction] += Duration(part(copying.count(), start, end, last));
+  }
+
+  // --- fairness: every token is an entry of a list, and every figure sums the list anew
   struct Service {
     std::uint32_t client = 0;
     SimTime when{};
@@ -738,7 +805,7 @@ class NaiveEngine final : public View, private Decision {
     const auto [least, most] = std::minmax_element(counters.begin(), counters.end());
     result_.max_service_difference = std::max(result_.max_service_difference.value_or(0), *most - *least);
   }
-  /// Nanoseconds from measured_from on in which the client had a request that was neither ended nor yet to come.
+  /// Nanoseconds from measured_from on in which the client had a live request.
   [[nodiscard]] std::int64_t active(std::uint32_t client) const {
     std::int64_t total = 0;
     SimTime covered = config_.measured_from;
@@ -798,6 +865,7 @@ class NaiveEngine final : public View, private Decision {
   std::vector<std::pair<std::uint32_t, std::int64_t>> lifts_;
   std::set<std::uint32_t> seen_;  // clients with a request that was not rejected on arrival
   std::size_t iterations_since_observation_ = 0;
+  std::vector<Executed> executed_;
   NaiveResult result_;
 };
 

@@ -1,5 +1,5 @@
-// The engine written plainly, as an oracle: every view is rebuilt from scratch, every standing decision is expanded
-// into a list, every token is counted one by one. Slow on purpose; it shares no bookkeeping with the engine under test.
+// A plain engine as an oracle. It rebuilds every view from scratch, expands every standing decision into a list and
+// counts every token one by one. It is slow on purpose and shares no bookkeeping with the engine under test.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace spillway::oracle {
 
-/// A request that comes when another one is answered; its own arrival then says nothing.
+/// A request that comes after another one is answered; its own arrival is then ignored.
 struct Follows {
   std::int64_t after = -1;  // position in the list, before its own; -1: it comes at its arrival
   Duration think{};         // from that request's last token
@@ -38,15 +38,21 @@ struct NaiveConfig {
   Tokens max_model_len{};
   std::optional<Duration> request_timeout;
   std::optional<SimTime> until;
-  SimTime measured_from{};  // for the figures of fairness alone
+  SimTime measured_from{};  // begin of the measured span
 };
 
 struct NaiveResult {
   std::vector<RequestRecord> records;  // in order of ending
   std::vector<Duration> token_gaps;    // one per token but each request's first
-  std::int64_t iterations = 0;
+  // From measured_from on: what boundaries of the span cut counts in proportion
+  std::int64_t iterations = 0;  // that ended
   Bytes moved_h2d{};
   Bytes moved_d2h{};
+  Duration stall{};       // of layers
+  Duration copying[2]{};  // of layers, h2d and d2h: time in which a copy was under way
+  std::int64_t peak_batch = 0;
+  std::int64_t peak_waiting = 0;
+  // Of the whole run
   Tokens prefix_hit{};
   Tokens prefix_hit_host{};
   std::int64_t host_evictions = 0;  // from the host tier of the prefix cache

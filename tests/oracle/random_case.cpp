@@ -12,7 +12,7 @@ Value draw_value(const Parameter& parameter, Dice& dice) {
     return parameter
         .choices[static_cast<std::size_t>(dice.between(0, static_cast<std::int64_t>(parameter.choices.size()) - 1))];
   }
-  // A policy that pads: to lengths that fit the small workloads.
+  // A policy that pads: lengths that fit the small workloads.
   if (parameter.name.starts_with("policy.pad_")) return dice.between(1, 24);
   if (parameter.type == ParameterType::integer && parameter.default_value.empty() && dice.chance(60)) {
     return static_cast<std::int64_t>(parameter.minimum) + dice.between(0, 4);
@@ -26,7 +26,7 @@ Value draw_value(const Parameter& parameter, Dice& dice) {
   return default_value(parameter);
 }
 
-/// A policy that streams layers lays out the memory itself; false when it does not fit.
+/// A policy that streams layers lays out the memory itself; false when its layout does not fit.
 bool lay_out(const PolicyInfo& policy, const Settings& settings, const ExecutionModel& model, std::int64_t scale,
              Dice& dice, NaiveConfig& config) {
   config.deployment = snug_deployment(model, config.gpu_blocks, config.block_bytes, config.block_tokens,
@@ -49,7 +49,7 @@ std::vector<RequestSpec> draw_requests(Dice& dice, std::int64_t scale, std::int6
   std::vector<RequestSpec> requests;
   const std::int64_t count = dice.between(1, 60);
   const std::int64_t gap = dice.between(0, 3) == 0 ? 0 : dice.between(1, 4000);
-  // Few clients that meet often, or many of which each comes seldom.
+  // Few clients that meet often, or many clients that each come rarely.
   const std::int64_t clients = count > 40 ? 40 : 4;
   SimTime now;
   for (std::int64_t i = 0; i < count; ++i) {

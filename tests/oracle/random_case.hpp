@@ -40,7 +40,7 @@ class WholeModel final : public ExecutionModel {
   explicit WholeModel(std::int64_t scale = 1, std::int64_t longest = 1, const CopySharing& sharing = {},
                       std::int32_t layers = 3)
       : scale_(scale), longest_(longest), sharing_(sharing), layers_(layers) {}
-  /// With layers enough for a policy to stream them.
+  /// A model with enough layers for a policy that streams layers.
   static WholeModel of(const PolicyInfo& policy, std::int64_t scale = 1, std::int64_t longest = 1,
                        const CopySharing& sharing = {}) {
     return WholeModel(scale, longest, sharing, policy.layout ? 6 : 3);
@@ -82,8 +82,8 @@ bool accepts_preemption(const PolicyInfo& policy, const std::string& how);
 /// A value of a parameter: its default, or a random one of the values it can take.
 Value default_value(const Parameter& parameter);
 
-/// A GPU on which the model's weights and so many KV blocks fit, none of them more, one of two on a host of 1 MB whose
-/// CPU reads a byte of KV per nanosecond.
+/// A GPU that fits the model's weights and exactly `gpu_blocks` KV blocks. It is one of two GPUs on a host of 1 MB,
+/// whose CPU reads a byte of KV per nanosecond.
 Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes block_bytes, Tokens block_tokens,
                            Bytes layer_weights);
 

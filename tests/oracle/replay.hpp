@@ -10,7 +10,7 @@
 
 namespace spillway::oracle {
 
-/// What one iteration computed, as the execution model was asked.
+/// What one iteration computed, as seen by the execution model.
 struct SeenIteration {
   std::int64_t decodes = 0;
   std::int64_t decode_context = 0;
@@ -18,8 +18,8 @@ struct SeenIteration {
   bool operator==(const SeenIteration&) const = default;
 };
 
-/// Every iteration takes `length` nanoseconds, whatever it computes; it is written down. Copies take one nanosecond per
-/// byte and no launch time.
+/// Records every iteration. Each takes `length` nanoseconds, whatever it computes. Copies take one nanosecond per byte
+/// and no launch time.
 class WatchingModel final : public ExecutionModel {
  public:
   explicit WatchingModel(Duration length = Duration(100)) : length_(length) {}

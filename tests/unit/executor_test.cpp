@@ -1,5 +1,5 @@
-// Iterations whose times are known in closed form (docs: "pipeline" formulas of the papers), and the promises of the
-// executor: cuts, slowdowns, copies that outlive an iteration, accounting.
+// Iterations with times in closed form (the pipeline formulas of the papers), and the promises of the executor: cuts,
+// slowdowns, copies that outlive an iteration, accounting.
 #include "sim/exec/executor.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ Copy copy(Stream stream, std::int32_t layer, std::int64_t transfer, std::int64_t
   return {.stream = stream, .layer = layer, .bytes = Bytes(10), .launch = ns(launch), .transfer = ns(transfer)};
 }
 
-/// Runs one iteration from the executor's time on; returns how long it took.
+/// Runs one iteration from the executor's present time; returns its length.
 Duration iterate(Executor& executor, const IterationPlan& plan) {
   const SimTime start = executor.now();
   executor.begin(plan, start);
@@ -139,7 +139,7 @@ TEST(ExecutorClosedForm, WithoutRule_IsTheSumOfTheWork) {
 }
 
 TEST(ExecutorClosedForm, Prefetch_FollowsThePipelineFormulas) {
-  // Layers of c, fetches of x, link backlog b: two buffers or more hide the shorter of the two behind the longer,
+  // Layers of c, fetches of x, link backlog b. Two buffers or more hide the shorter of c and x behind the longer,
   // b + x + (L-1) * max(c, x) + c; one buffer hides nothing, b + L * (c + x).
   for (const std::int32_t layers : {1, 2, 7, 32}) {
     for (const std::int64_t c : {1, 5, 9}) {
@@ -208,15 +208,15 @@ TEST(ExecutorClosedForm, Neo_TwoSubBatchesAlternateBetweenGpuAndCpu) {
       }
     }
   }
-  // The paper's example: l0 = 11.2 ms, g1 = 2.8, ca0 = 0, ca1 = 3.2: 32 * (11.2 + 2.8) = 448.0 ms, and the last ca1
-  // has nothing left to hide behind.
+  // The paper's example: l0 = 11.2 ms, g1 = 2.8, ca0 = 0, ca1 = 3.2: 32 * (11.2 + 2.8) = 448.0 ms, plus the last ca1,
+  // which nothing hides.
   EXPECT_EQ(iterate(32, {{{}, ns(us(11200)), {}, {}}, {{}, ns(us(2800)), ns(us(3200)), {}}}, nullptr),
             ns(us(448'000 + 3'200)));
 }
 
 TEST(ExecutorClosedForm, FlexGen_StepIsTheMaximumOfItsStreams) {
-  // 5 layers of 3 micro-batches: each of the 15 steps lasts max(load, store, compute), the last one up to its compute;
-  // its copies are waited for by the next iteration's first step.
+  // 5 layers of 3 micro-batches: each of the 15 steps lasts max(load, store, compute). The last one ends with its
+  // compute; the first step of the next iteration waits for its copies.
   const auto expect = [](std::int64_t load, std::int64_t store, std::int64_t compute) {
     const std::int64_t step = std::max({load, store, compute});
     FlexGenStep rule(load, store);
@@ -385,7 +385,7 @@ TEST(ExecutorPie, Figure4_StallsByLayersOnTheHost) {
   }
 }
 
-/// What a rule has issued, and when.
+/// The copies that a rule has issued, with their times.
 class RecordedSwaps final : public LayerRule, private CopySink {
  public:
   RecordedSwaps(LayerRule& rule, const Executor& clock) : rule_(rule), clock_(clock) {}
@@ -422,7 +422,8 @@ LayerSwap::SlotCopies slot_copies(std::int64_t in, std::int64_t out) {
   return {copy(Stream::h2d, 0, in), copy(Stream::d2h, 0, out)};
 }
 
-// The same swaps at the same times, and so the same stalls, as the rule above, which looks at every layer every time.
+// LayerSwap makes the same swaps at the same times, and so the same stalls, as the rule above, which checks every
+// layer.
 TEST(LayerSwap, SwapsAsTheProtocolSays) {
   for (const bool at_completion : {false, true}) {
     for (const std::int32_t layers : {4, 9, 40, 63, 64, 65, 80, 126}) {
@@ -486,8 +487,8 @@ TEST(LayerSwap, WithoutLayersOnTheHostItRests) {
   EXPECT_EQ(executor.use(Stream::h2d).busy, busy);
 }
 
-// Figure 4 at rest: a layer comes in 8 after it left, for a use 9 after its last one: it leaves 1 after its own start,
-// so it is there as the layer before it starts, and its own start is the first one after that. Its lead is 1 layer
+// Figure 4 at rest: a layer comes in 8 after it left, for a use 9 after its last one. It leaves 1 after its own start,
+// so it is there when the layer before it starts, and its own start is the first one after that. Its lead is 1 layer
 // start when completions of an instant come before the layer start, the end of which they fall on: dist = 1 then.
 TEST(LayerSwap, LeadCountsLayerStarts) {
   Executor executor;
@@ -546,7 +547,8 @@ TEST(ExecutorPie, LargestStallFreeM) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Copies between iterations, slowdowns, cuts, accounting.
 
-/// Issues its copies, in order, at the start of the layers they name; layer k waits until `needed[k]` have ended.
+/// Issues its copies in order, each at the start of the layer that it names. Layer k waits until `needed[k]` have
+/// ended.
 class Script final : public LayerRule {
  public:
   struct Entry {
@@ -584,7 +586,7 @@ TEST(Executor, KvCopies_WhenBlocking_HoldTheFirstLayer) {
   EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(35), ns(50), Bytes(0)}));
   EXPECT_EQ(executor.use(Stream::d2h), (StreamUse{ns(50), ns(5), Bytes(20)}));
   EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(40), ns(5), Bytes(10)}));
-  // The copies were those of one iteration.
+  // The copies belonged to one iteration.
   EXPECT_EQ(iterate(executor, plan), ns(5 + 30));
 }
 
@@ -639,7 +641,7 @@ TEST(Executor, Slowdown_StretchesOnlyTheTransferThatIsLeft) {
   EXPECT_EQ(finish({{110, 5, 1}}), at(111)) << "the copy has ended";
 }
 
-/// The script's copies and when each of them ended.
+/// The script's copies and the end of each.
 class Timed final : public LayerRule {
  public:
   Timed(std::vector<Copy> copies, const Executor& clock) : copies_(std::move(copies)), clock_(clock) {}
@@ -687,7 +689,7 @@ TEST(Executor, Duplex_SlowsEachDirectionWhileBothTransfer) {
   EXPECT_EQ(ends({in(40, 10), out(50, 30)}, sharing), std::pair(Ends{60}, Ends{95}));
   // Shared up to 30 (15 of 100 done), the second launches up to 40 (10 more), shared up to 70 (15 more), 60 alone.
   EXPECT_EQ(ends({in(20), in(20, 10), out(100)}, sharing), std::pair(Ends{30, 70}, Ends{130}));
-  // Behind each other without a gap, the directions share all the time: 60 and 60 * 3 / 2, 200.
+  // Without a gap between copies the directions share all the time: 60 and 60 * 3 / 2, 200.
   EXPECT_EQ(ends({in(40), in(60), out(100)}, sharing), std::pair(Ends{60, 150}, Ends{175}));
   // The link's own slowdown multiplies: 40 * 2 * 3 / 2.
   EXPECT_EQ(ends({in(40), out(100)}, sharing, 2), std::pair(Ends{120}, Ends{160}));
@@ -775,6 +777,58 @@ TEST(Executor, WaitWithNothingInFlight_IsADeadlock) {
     EXPECT_NE(std::string(error.what()).find("layer 3, sub-batch 0 waits at 130 ns"), std::string::npos)
         << error.what();
   }
+}
+
+/// Issues copies that take no time whenever one ends, up to `most`.
+class TimelessRule final : public LayerRule {
+ public:
+  explicit TimelessRule(std::int64_t most) : most_(most) {}
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override { next(layer, sink); }
+  void at_copy_done(const Copy& done, CopySink& sink) override {
+    if (issued_ < most_) next(done.layer, sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
+  [[nodiscard]] std::int64_t issued() const { return issued_; }
+
+ private:
+  void next(std::int32_t layer, CopySink& sink) {
+    ++issued_;
+    sink.issue(copy(Stream::h2d, layer, 0));
+  }
+  std::int64_t most_;
+  std::int64_t issued_ = 0;
+};
+
+TEST(Executor, CopiesWithoutTimeAndEnd_AreALivelock) {
+  const std::vector<SubBatchTimes> sub_batches{{.before = ns(7), .gpu = ns(10)}};
+  TimelessRule many(100'000);
+  EXPECT_EQ(iterate(2, sub_batches, &many), ns(27)) << "many copies that take no time are no livelock";
+  EXPECT_GE(many.issued(), 100'000);
+  TimelessRule endless(INT64_MAX);
+  try {
+    iterate(2, sub_batches, &endless);
+    FAIL() << "no livelock found";
+  } catch (const InvariantError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("ended at 7 ns"), std::string::npos) << text;
+    EXPECT_NE(text.find("layer 0"), std::string::npos) << text;
+  }
+}
+
+// A copy of 30 ns issued at 5: at the cut at 15 it has been under way for 10 ns; `busy` counts it once it has ended.
+TEST(Executor, Copying_CountsTheCopyInFlight) {
+  Script rule({{0, copy(Stream::h2d, 0, 30)}});
+  const std::vector<SubBatchTimes> sub_batches{{.before = ns(5), .gpu = ns(20)}};
+  Executor executor;
+  executor.begin({1, sub_batches, &rule}, at(0));
+  executor.run({1, sub_batches, &rule}, at(15));
+  EXPECT_EQ(executor.copying(Stream::h2d), ns(10));
+  EXPECT_EQ(executor.use(Stream::h2d).busy, ns(0));
+  EXPECT_EQ(executor.copying(Stream::d2h), ns(0));
+  executor.run({1, sub_batches, &rule}, kNever);
+  executor.run_copies(nullptr, kNever);
+  EXPECT_EQ(executor.copying(Stream::h2d), ns(30));
+  EXPECT_EQ(executor.use(Stream::h2d).busy, ns(30));
 }
 
 TEST(Executor, Misuse_IsAnInvariantError) {

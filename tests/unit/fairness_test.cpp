@@ -1,4 +1,4 @@
-// How evenly clients are served, against figures worked out by hand.
+// Fairness figures against values worked out by hand.
 #include "sim/metrics/fairness.hpp"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST(Fairness, AFloodUnderFirstComeFirstServed_HasTheFiguresWorkedOutByHand) {
   EXPECT_EQ(value_of(s, "worst_client_p99_ttft_ms"), 0.001);
 }
 
-// The same requests of one client: nobody to compare with.
+// The same requests, all of one client: there is no client to compare with.
 TEST(Fairness, OfOneClient_IsNull) {
   const WatchingModel model;
   const Replay run = replay("vllm", {{"engine.max_num_seqs", std::int64_t{1}}}, kRoomy,
@@ -92,7 +92,7 @@ TEST(Fairness, OfOneClient_IsNull) {
 }
 
 // Two requests of 6 + 6 tokens need 3 blocks of 4 tokens each at their end; there are 4. The second is preempted and
-// computed again, which is no service: each client gets 6 + 2 * 6.
+// computed again, which is not service: each client gets 6 + 2 * 6.
 TEST(Fairness, RecomputedTokens_AreNoService) {
   const WatchingModel model;
   const Replay run = replay("vllm", {}, KvLayout{Blocks(4), Blocks(0), Tokens(4), Bytes(1), 1, false},
@@ -102,7 +102,7 @@ TEST(Fairness, RecomputedTokens_AreNoService) {
   EXPECT_EQ(row_of(run.result.statistics, 5).service_tokens, 18.0);
 }
 
-// 1600 tokens fit: the request of client 1 never waits, so there is nothing to compare, but the client is shown.
+// 1600 tokens fit. The request of client 1 never waits, so there is no difference to observe, but the client is listed.
 TEST(Fairness, AClientWhoseRequestsAreRejected_IsListedWithoutFigures) {
   const WatchingModel model;
   const Replay run = replay("vllm", {}, kRoomy,
@@ -159,7 +159,7 @@ TEST(FairnessMeter, ANewcomerStartsAtTheLeastCounterOfThoseThatWait) {
   EXPECT_EQ(totals.clients[2].service, 0) << "a lift is no service";
 }
 
-// A client that was idle while another one got 500 tokens is compared from then on; its own larger counter stays.
+// A client was idle while another one got 500 tokens. Comparison starts after that; its own larger counter stays.
 TEST(FairnessMeter, IdleTimeEarnsNoCreditAndServiceIsNotForgotten) {
   FairnessMeter meter;
   meter.begin(SimTime(0));
@@ -200,7 +200,7 @@ TEST(FairnessMeter, DecodesGrowTheirClientsCountersAtTheirOwnRates) {
   EXPECT_EQ(totals.clients[1].service, 50);
 }
 
-// With 23 clients it looks after every second iteration, with 24 after every third.
+// With 23 clients the meter observes every second iteration, with 24 every third.
 TEST(FairnessMeter, LooksAfterEveryEighthOfTheClientsIterations) {
   FairnessMeter meter;
   meter.begin(SimTime(0));

@@ -1,4 +1,4 @@
-// The host tier of the prefix cache: what it keeps, and that a hit shows in time.
+// The host tier of the prefix cache: what it keeps, and what a hit saves.
 #include "sim/kv/host_cache.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ using oracle::replay;
 using oracle::Replay;
 using oracle::request;
 
-/// Stores `hash`, copy and all.
+/// Stores `hash` and ends its copy.
 void keep(HostCache& cache, BlockHash hash) {
   cache.store(hash);
   if (cache.take_stores() > Blocks(0)) cache.stored();
@@ -34,7 +34,7 @@ TEST(HostCache, Block_WhenItsCopyHasEnded_ThenFound) {
   EXPECT_TRUE(cache.holds(3));
 }
 
-// Three fit. Of 1, 2, 3 the first is loaded and the second stored again: the third is the least recently used.
+// Three blocks fit: 1, 2, 3. Block 1 is loaded and block 2 stored again, so block 3 is the least recently used.
 TEST(HostCache, Room_IsMadeByTheLeastRecentlyUsed) {
   HostCache cache(Blocks(3));
   for (const BlockHash hash : {1U, 2U, 3U}) keep(cache, hash);
@@ -96,12 +96,12 @@ RequestSpec prompt(std::int64_t arrival, std::vector<std::uint64_t> ids) {
   return spec;
 }
 
-// 5 GPU blocks, prompts of 4 blocks and one token: A, then B, which takes A's place, then A again.
+// 5 GPU blocks, prompts of 4 blocks and one token: A, then B, which replaces A, then A again.
 //   1  t = 0        A computes 65 tokens: 65,001 ns. Its 4 full blocks go to the host with the next iteration.
-//   2  t = 100,000  B the same, over A's blocks; A's copy runs beside it: 8,000 ns. B's 4 blocks are put down.
+//   2  t = 100,000  B the same, over A's blocks; A's copy runs beside it: 8,000 ns. B's 4 blocks are queued.
 //   3  t = 200,000  A again. Without a host tier: 65,001 ns. With it 4 blocks are loaded, 8,000 ns, and one token is
 //      computed, 1,001 ns: 9,001 ns.
-// So the higher hit rate is worth exactly 56,000 ns of the third request's TTFT, and of nothing else.
+// So the higher hit rate saves exactly 56,000 ns of the third request's TTFT, and nothing else.
 TEST(HostCacheRun, AHit_ShowsInTimeToFirstToken) {
   const TokenTimeModel model;
   const std::vector<RequestSpec> requests{prompt(0, {1, 2, 3, 4}), prompt(100'000, {5, 6, 7, 8}),
@@ -122,7 +122,7 @@ TEST(HostCacheRun, AHit_ShowsInTimeToFirstToken) {
   EXPECT_DOUBLE_EQ(*statistics.find("prefix_cache_hit_fraction")->value, 64.0 / 195.0);
   EXPECT_DOUBLE_EQ(*statistics.find("host_cache_hit_fraction")->value, 64.0 / 195.0);
   EXPECT_EQ(statistics.engine.moved_h2d, Bytes(8'000));
-  // A's blocks with iteration 2, B's with iteration 3; A's again are there already.
+  // A's blocks leave with iteration 2, B's with iteration 3. The third request's blocks are on the host already.
   EXPECT_EQ(statistics.engine.moved_d2h, Bytes(16'000));
 }
 

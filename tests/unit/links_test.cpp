@@ -21,7 +21,7 @@ namespace {
 constexpr SimTime seconds(double count) { return SimTime(static_cast<std::int64_t>(count * 1e9)); }
 constexpr double kNoCap = std::numeric_limits<double>::infinity();
 
-/// Starts flows and writes down when they end.
+/// Starts flows and records their ends.
 struct Bench {
   Links links{};
   std::map<FlowId, SimTime> ended{};
@@ -56,7 +56,7 @@ TEST(Links, FlowAlone_EndsAfterLaunchAndBytesOverTheNarrowestBandwidth) {
   const FlowId large = bench.start(SimTime(100'000), {nvlink}, 64'000'000, launch);
   bench.drain();
   EXPECT_EQ(bench.ended[large], SimTime(420'000));
-  // Two links and a cap of its own: the least of the three counts. 1000 B / 7 B/s = 142.857142857142... s, rounded
+  // Two links and a cap: the smallest of the three counts. 1000 B / 7 B/s = 142.857142857142... s, rounded
   // once.
   const LinkId wide = bench.link(9.0);
   const FlowId capped = bench.start(seconds(1), {nvlink, wide}, 1000, Duration(5), 7.0);
@@ -119,13 +119,26 @@ TEST(Links, Launch_TakesNoBandwidth) {
 }
 
 TEST(Links, RateThatStays_IsNotRoundedAgain) {
-  // f moves 10 B at its cap of 3 B/s: 3.333333333 s, however often g comes and goes on the same link.
+  // f moves 10 B at its cap of 3 B/s: 3.333333333 s, however often g starts and ends on the same link.
   Bench bench;
   const LinkId link = bench.link(100.0);
   const FlowId f = bench.start(seconds(0), {link}, 10, Duration{}, 3.0);
   for (std::int64_t i = 1; i < 30; ++i) bench.start(SimTime(i * 100'000'001), {link}, 1);
   bench.drain();
   EXPECT_EQ(bench.ended[f], SimTime(3'333'333'333));
+}
+
+TEST(Links, BytesMovedBeforeAChange_AreRoundedDown) {
+  // f moves 10 B at 10 B/s. g joins at 0.15 s, when 1.5 B have moved: 1 is booked, 9 are left. Both run at 5 B/s, so f
+  // ends at 0.15 + 9 / 5 = 1.95 s. Rounded up, 2 would be booked and f would end at 1.75 s.
+  Bench bench;
+  const LinkId link = bench.link(10.0);
+  const FlowId f = bench.start(seconds(0), {link}, 10);
+  bench.start(SimTime(150'000'000), {link}, 100);
+  EXPECT_EQ(bench.links.moved(link), Bytes(1));
+  bench.drain();
+  EXPECT_EQ(bench.ended[f], SimTime(1'950'000'000));
+  EXPECT_EQ(bench.links.moved(link), Bytes(110));
 }
 
 TEST(Links, FlowWithoutBytes_EndsWithItsLaunch) {

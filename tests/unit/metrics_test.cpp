@@ -284,6 +284,29 @@ TEST(Metrics, Goodput_CountsRequestsThatMeetEverySlo) {
   EXPECT_EQ(s.find("slo_met_fraction")->n, 5);
 }
 
+// A limit is met below it, whether the run or the request brings it: at the limit it is not.
+TEST(Metrics, Goodput_TakesARequestsOwnLimitInPlaceOfTheRuns) {
+  std::vector<Problem> problems;
+  MetricsConfig config;
+  config.goodput = parse_conditions("ttft_ms<5", "--slo", true, problems);
+  // TTFT 10 ms, TPOT (30 - 10) / 2 = 10 ms, end to end 30 ms.
+  const auto good = [&](const RequestSlo& own) {
+    MetricsCollector collector(config);
+    RequestRecord record = finished(0, 0, 10, 30, 3);
+    record.traits.slo = own;
+    feed(collector, record);
+    return value_of(finish(collector, 1000), "goodput_requests_per_s");
+  };
+  const auto ms = [](std::int64_t count) { return Duration(count * kMs); };
+  EXPECT_EQ(good({}), 0.0) << "the run's limit is 5 ms";
+  EXPECT_EQ(good({.ttft = ms(11)}), 1.0);
+  EXPECT_EQ(good({.ttft = ms(10)}), 0.0);
+  EXPECT_EQ(good({.ttft = ms(11), .tpot = ms(10)}), 0.0);
+  EXPECT_EQ(good({.ttft = ms(11), .tpot = ms(11)}), 1.0);
+  EXPECT_EQ(good({.ttft = ms(11), .e2e = ms(30)}), 0.0);
+  EXPECT_EQ(good({.ttft = ms(11), .e2e = ms(31)}), 1.0);
+}
+
 TEST(Metrics, Goodput_OfNobody_IsZeroAndWithoutSlosAbsent) {
   std::vector<Problem> problems;
   MetricsConfig config;
@@ -311,7 +334,8 @@ TEST(Metrics, EngineSums_BecomeMeansAndFractions) {
   engine.prefix_hit = Tokens(30);
   engine.prefix_asked = Tokens(120);
   engine.resource_time[static_cast<std::size_t>(Resource::load)] = 6.0;
-  engine.resource_time[static_cast<std::size_t>(Resource::memory)] = 4.0;
+  engine.resource_time[static_cast<std::size_t>(Resource::memory)] = 3.0;
+  engine.resource_time[static_cast<std::size_t>(Resource::cpu_attention)] = 1.0;
   const RunStatistics s = finish(MetricsCollector(MetricsConfig{}), 10'000, engine);
   EXPECT_EQ(value_of(s, "iterations"), 7.0);
   EXPECT_EQ(value_of(s, "mean_batch_requests"), 3.0);
@@ -327,7 +351,8 @@ TEST(Metrics, EngineSums_BecomeMeansAndFractions) {
   EXPECT_EQ(value_of(s, "moved_d2h_bytes"), 4.0);
   EXPECT_EQ(value_of(s, "prefix_cache_hit_fraction"), 0.25);
   EXPECT_EQ(value_of(s, "load_time_fraction"), 0.6);
-  EXPECT_EQ(value_of(s, "memory_time_fraction"), 0.4);
+  EXPECT_EQ(value_of(s, "memory_time_fraction"), 0.3);
+  EXPECT_EQ(value_of(s, "cpu_attention_time_fraction"), 0.1);
   EXPECT_EQ(value_of(s, "network_time_fraction"), 0.0);
 }
 
@@ -394,10 +419,38 @@ TEST(Metrics, Names_AreUniqueAndDefined) {
   engine.layers.emplace();  // of a policy that streams layers: it has them all
   const RunStatistics s = finish(MetricsCollector(config), 0, engine);
   std::size_t expected = 0;
-  for (const MetricDefinition& d : metric_definitions()) expected += d.distribution ? 9 : 1;
+  for (const MetricDefinition& d : metric_definitions()) expected += d.distribution ? 9 : d.series ? 0 : 1;
   EXPECT_EQ(s.metrics.size(), expected);
   for (const Metric& metric : s.metrics) EXPECT_EQ(s.find(metric.name), &metric);
   EXPECT_EQ(s.find("ttft_ms"), nullptr);
+}
+
+// A sum of each kind: what a policy that streams layers adds, in seconds, blocks and bytes.
+TEST(Metrics, LayerSums_BecomeRatiosAndFractions) {
+  EngineTotals engine;
+  engine.busy_time = 5.0;
+  LayerTotals& layers = engine.layers.emplace();
+  layers.capacity_time = 300.0;   // / 10 s = 30 blocks on average
+  layers.resident_blocks = 20.0;  // expansion 30 / 20
+  layers.peak_capacity = Blocks(40);
+  layers.last_capacity = Blocks(25);
+  layers.stall_time = 1.0;                 // of 5 s
+  layers.h2d_busy = Duration(4000 * kMs);  // of 10 s
+  layers.d2h_busy = Duration(2000 * kMs);
+  layers.figures.mean_dwell_s = 0.25;
+  layers.figures.peak_host = Bytes(7);
+  const RunStatistics s = finish(MetricsCollector(MetricsConfig{}), 10'000, engine);
+  EXPECT_EQ(value_of(s, "mean_expansion_ratio"), 1.5);
+  EXPECT_EQ(value_of(s, "peak_expansion_ratio"), 2.0);
+  EXPECT_EQ(value_of(s, "final_expansion_ratio"), 1.25);
+  EXPECT_EQ(value_of(s, "layer_stall_fraction"), 0.2);
+  EXPECT_EQ(value_of(s, "h2d_link_fraction"), 0.4);
+  EXPECT_EQ(value_of(s, "d2h_link_fraction"), 0.2);
+  EXPECT_EQ(value_of(s, "mean_dwell_ms"), 250.0);
+  EXPECT_EQ(value_of(s, "peak_host_layer_bytes"), 7.0);
+  EXPECT_FALSE(s.find("mean_interval_layers")->value.has_value());
+  EXPECT_FALSE(s.find("max_dwell_ms")->value.has_value());
+  EXPECT_EQ(finish(MetricsCollector(MetricsConfig{}), 10'000).find("h2d_link_fraction"), nullptr);
 }
 
 TEST(Metrics, LostRequests_AreABrokenInvariant) {

@@ -1,4 +1,4 @@
-// The sketch keeps its promise of 0.1% over the whole range, and merging equals adding.
+// The sketch is within 0.1% over its whole range, and merging equals adding.
 #include "sim/core/quantile_sketch.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ double relative_error(double got, std::int64_t truth) {
 }
 
 TEST(QuantileSketch, SingleValue_OverTheWholeRange_IsWithinItsBound) {
-  // Walks 1 ns .. 2^62 ns in steps of 0.7%, which is not a multiple of the bucket width of 0.1-0.2%.
+  // Visits 1 ns .. 2^62 ns in steps of 0.7%, which is not a multiple of the bucket width of 0.1-0.2%.
   for (double x = 1.0; x < 4.6e18; x *= 1.007) {
     const auto value = static_cast<std::int64_t>(x);
     QuantileSketch sketch;

@@ -75,6 +75,24 @@ TEST(Replications, Clients_AreAveragedOverTheRunsInWhichTheyAppear) {
   EXPECT_EQ(s.clients[2].p99_ttft_ms, 9.0);
 }
 
+// Sums of layers add and peaks are the largest; the changes of the capacity are those of the first replication.
+TEST(Replications, LayersOfEachRun_AreAddedAndTheSeriesIsTheFirst) {
+  RunStatistics first;
+  first.engine.layers.emplace();
+  first.engine.layers->stall_time = 1.0;
+  first.engine.layers->peak_capacity = Blocks(30);
+  first.engine.layers->changes = {{SimTime{}, Blocks(20)}, {SimTime(5), Blocks(30)}};
+  RunStatistics second = first;
+  second.engine.layers->peak_capacity = Blocks(25);
+  second.engine.layers->changes = {{SimTime{}, Blocks(25)}};
+  const RunStatistics s = combine_replications({first, second});
+  ASSERT_TRUE(s.engine.layers.has_value());
+  EXPECT_EQ(s.engine.layers->stall_time, 2.0);
+  EXPECT_EQ(s.engine.layers->peak_capacity, Blocks(30));
+  ASSERT_EQ(s.engine.layers->changes.size(), 2U);
+  EXPECT_EQ(s.engine.layers->changes[1].capacity, Blocks(30));
+}
+
 TEST(Replications, OfOne_IsTheRunItself) {
   const RunStatistics s = combine_replications({replication(10, 100)});
   EXPECT_EQ(value_of(s, "mean_ttft_ms"), 10.0);
@@ -84,9 +102,9 @@ TEST(Replications, OfOne_IsTheRunItself) {
 }
 
 TEST(Bottleneck, LargestShare_IsNamedWithItsPercentageAndAdvice) {
-  const std::array<std::string, kResources> keys{"workload.rate",       "memory.gpu_kv",   "tensor_parallel",
-                                                 "engine.max_num_seqs", "tensor_parallel", "memory.gpu_kv",
-                                                 "memory.gpu_kv",       "engine=none"};
+  const std::array<std::string, kResources> keys{
+      "workload.rate", "memory.gpu_kv", "tensor_parallel", "engine.max_num_seqs",       "tensor_parallel",
+      "memory.gpu_kv", "memory.gpu_kv", "engine=none",     "policy.cpu_attention=false"};
   for (std::size_t i = 0; i < kResources; ++i) {
     RunStatistics s;
     s.span = Duration(10'000 * kMs);
@@ -95,6 +113,7 @@ TEST(Bottleneck, LargestShare_IsNamedWithItsPercentageAndAdvice) {
     const Bottleneck b = find_bottleneck(s);
     EXPECT_EQ(b.resource, static_cast<Resource>(i));
     EXPECT_EQ(b.share, 0.65);
+    EXPECT_FALSE(resource_name(b.resource).empty());
     EXPECT_NE(b.sentence.find("65%"), std::string::npos) << b.sentence;
     EXPECT_NE(b.advice.find(keys[i]), std::string::npos) << b.advice;
   }

@@ -137,7 +137,7 @@ std::string explain_metric(const MetricDefinition& definition) {
   const std::string statistics =
       definition.distribution
           ? fmt::format("mean_{0}, median_{0}, std_{0}, min_{0}, max_{0}, p99_{0} (any pNN)", definition.name)
-          : definition.name + " (one figure per run)";
+          : definition.name + (definition.series ? " (a list in result.json)" : " (one figure per run)");
   return fmt::format("{} (metric)\n", definition.name) + explain_field("what", definition.definition) +
          explain_field("unit", definition.unit) + explain_field("names", statistics);
 }

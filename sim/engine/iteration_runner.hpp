@@ -1,0 +1,105 @@
+// Executes the iterations of an instance: times its sub-batches, issues its copies and runs the executor.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/api/execution_model.hpp"
+#include "sim/api/layer_policy.hpp"
+#include "sim/api/registry.hpp"
+#include "sim/core/units.hpp"
+#include "sim/engine/simulation.hpp"
+#include "sim/exec/executor.hpp"
+#include "sim/exec/kv_copies.hpp"
+#include "sim/metrics/engine_totals.hpp"
+
+namespace spillway {
+
+/// Bytes on the two links between host and GPU.
+struct LinkBytes {
+  Bytes h2d{};
+  Bytes d2h{};
+  bool operator==(const LinkBytes&) const = default;
+};
+/// Time in which a copy was under way on each link.
+struct LinkTimes {
+  Duration h2d{};
+  Duration d2h{};
+};
+
+/// What an iteration took and what it was spent on.
+struct ExecutedIteration {
+  SimTime start{};
+  SimTime end{};
+  Duration layer{};          // compute of one layer, all sub-batches, attention on the CPU included
+  Duration alone{};          // length without stalls and without the slowdown by copies
+  TimeShares shares{};       // of `alone`, without attention on the CPU
+  Duration cpu_attention{};  // part of `alone` in which the GPU waits for attention on the CPU
+  Duration stall{};          // compute waited for copies
+  Resource stalled_by = Resource::h2d;
+  LinkBytes issued{};         // copies that the iteration put on the links
+  LinkTimes copying{};        // from start to end; only where layers stream
+  LinkTimes copied_before{};  // from the end of the iteration before to the start; only where layers stream
+};
+
+/// Swaps and loads of KV blocks are collected until the next iteration, which issues them. A policy that streams layers
+/// has the links to itself and issues its own copies through its layer rule.
+class IterationRunner final : private CopyObserver {
+ public:
+  IterationRunner(const ExecutionModel& model, const KvLayout& kv);
+  IterationRunner(const IterationRunner&) = delete;
+  IterationRunner& operator=(const IterationRunner&) = delete;
+
+  /// Before the first iteration: `layers` streams layers, beside other traffic on the links. Both outlive the runner.
+  void stream_layers(LayerPolicy& layers, const std::optional<LinkTraffic>& traffic);
+
+  /// Blocks that swap, and blocks that come from the host cache: the next iteration waits for them.
+  void swap_in(Blocks blocks) { swapped_in_ += blocks; }
+  void swap_out(Blocks blocks) { swapped_out_ += blocks; }
+  void load(Blocks blocks) { loaded_ += blocks; }
+  /// Executes the iteration that starts now; the result is valid until the next call. `stored` blocks go to the host
+  /// cache beside it.
+  [[nodiscard]] const ExecutedIteration& run(const BatchShape& shape, SimTime start, Blocks stored);
+  /// Copies to the host cache that ended by `now` since the last call; they end in the order of their issue.
+  [[nodiscard]] std::int64_t take_stored(SimTime now);
+
+  /// No iteration starts any more: time since the end of the last one in which copies were under way.
+  [[nodiscard]] LinkTimes copied_until(SimTime now);
+  /// Lets every copy arrive that was issued; returns the bytes that the links carried in the whole run.
+  [[nodiscard]] LinkBytes drain();
+
+ private:
+  /// From `at` on, other traffic slows copies down by `slowdown`.
+  struct LinkChange {
+    SimTime at{};
+    Slowdown slowdown{};
+  };
+
+  void copied(const Copy& copy, SimTime started, SimTime ended) override { layers_->copied(copy, started, ended); }
+  /// Fills sub_batches_ and the figures of result_ that do not depend on copies.
+  void time_sub_batches(const BatchShape& shape);
+  void add_sub_batch(const BatchShape& shape, Duration cpu_attention);
+  void queue_copies(Blocks stored);
+  /// Executes the iteration while other traffic comes and goes; returns its end.
+  [[nodiscard]] SimTime execute(const IterationPlan& plan);
+  void change_link();
+  [[nodiscard]] LinkTimes copying() const { return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h)}; }
+
+  const ExecutionModel& model_;
+  const KvLayout& kv_;
+  LayerPolicy* layers_ = nullptr;
+  Executor executor_;
+  Blocks swapped_in_{};
+  Blocks swapped_out_{};
+  Blocks loaded_{};
+  KvCopies copies_;                         // of KV blocks
+  std::vector<LinkChange> link_changes_;    // to come, the next one last
+  std::vector<SubBatchTimes> sub_batches_;  // of the iteration
+  IterationTime times_;                     // their sums
+  ExecutedIteration result_;
+  LinkTimes copied_at_end_{};  // of the last iteration
+};
+
+}  // namespace spillway

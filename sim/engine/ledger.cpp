@@ -1,0 +1,184 @@
+#include "sim/engine/ledger.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "sim/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+__extension__ using Wide = __int128;  // holds every product of two int64
+
+/// The share of `amount` that `part` has in `whole`, rounded down; all of it when there is nothing to cut.
+std::int64_t share(std::int64_t amount, Duration part, Duration whole) {
+  if (part >= whole) return amount;
+  return static_cast<std::int64_t>(Wide{amount} * part.count() / whole.count());
+}
+Duration share(Duration amount, Duration part, Duration whole) { return Duration(share(amount.count(), part, whole)); }
+Bytes share(Bytes amount, Duration part, Duration whole) { return Bytes(share(amount.count(), part, whole)); }
+
+}  // namespace
+
+void Ledger::stream_layers(Blocks gpu_blocks) {
+  streams_layers_ = true;
+  totals_ = zero();
+  capacities_.push_back({SimTime{}, gpu_blocks});
+}
+
+EngineTotals Ledger::zero() const {
+  EngineTotals totals;
+  if (streams_layers_) totals.layers.emplace();
+  return totals;
+}
+
+bool Ledger::advance(SimTime now, SimTime span_begin, const Levels& levels) {
+  const bool begins = !measuring_ && now >= span_begin;
+  if (begins) {
+    measuring_ = true;
+    begin_ = span_begin;
+    totals_ = zero();
+    idle_ = IdleTime{};
+    advanced_ = std::max(advanced_, begin_);
+  }
+  const double seconds = to_seconds(now - advanced_);
+  advanced_ = now;
+  if (seconds <= 0.0) return begins;
+  totals_.peak_kv = std::max(totals_.peak_kv, levels.gpu_used);
+  totals_.peak_host_kv = std::max(totals_.peak_host_kv, levels.host_used);
+  totals_.peak_waiting = std::max(totals_.peak_waiting, levels.waiting);
+  if (streams_layers_) advance_layers(seconds, levels);
+  const double waiting_time = static_cast<double>(levels.waiting) * seconds;
+  const double kv_time = static_cast<double>(levels.gpu_used.count()) * seconds;
+  const double host_kv_time = static_cast<double>(levels.host_used.count()) * seconds;
+  if (!running_) {
+    idle_.seconds += seconds;
+    idle_.waiting += waiting_time;
+    idle_.kv += kv_time;
+    idle_.host_kv += host_kv_time;
+    return begins;
+  }
+  totals_.waiting_time += waiting_time;
+  totals_.kv_time += kv_time;
+  totals_.host_kv_time += host_kv_time;
+  totals_.busy_time += seconds;
+  totals_.batch_time += static_cast<double>(levels.running) * seconds;
+  totals_.peak_batch = std::max(totals_.peak_batch, levels.running);
+  for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * seconds;
+  return begins;
+}
+
+void Ledger::advance_layers(double seconds, const Levels& levels) {
+  const auto capacity = static_cast<double>(levels.gpu_total.count());
+  const auto used = static_cast<double>(levels.gpu_used.count());
+  totals_.peak_kv_fraction = std::max(totals_.peak_kv_fraction, used / capacity);
+  LayerTotals& layers = *totals_.layers;
+  layers.peak_capacity = std::max(layers.peak_capacity, levels.gpu_total);
+  layers.last_capacity = levels.gpu_total;
+  (running_ ? layers.capacity_time : idle_.capacity) += capacity * seconds;
+}
+
+void Ledger::count_idle_time() {
+  totals_.resource_time[static_cast<std::size_t>(Resource::load)] += idle_.seconds;
+  totals_.waiting_time += idle_.waiting;
+  totals_.kv_time += idle_.kv;
+  totals_.host_kv_time += idle_.host_kv;
+  if (streams_layers_) totals_.layers->capacity_time += idle_.capacity;
+  idle_ = IdleTime{};
+}
+
+void Ledger::started(const ExecutedIteration& iteration, bool short_of_kv) {
+  count_idle_time();
+  const SimTime previous_end = iteration_.end;
+  iteration_ = iteration;
+  running_ = true;
+  charged_.h2d += iteration.issued.h2d;
+  charged_.d2h += iteration.issued.d2h;
+  book_copying(iteration.copied_before, previous_end, iteration.start, iteration.start);
+  spend(short_of_kv);
+}
+
+void Ledger::spend(bool short_of_kv) {
+  spending_.fill(0.0);
+  const Duration length = iteration_.end - iteration_.start;
+  const double seconds = to_seconds(length);
+  if (seconds <= 0.0) return;
+  const auto spend_on = [&](Resource resource, double share_seconds) {
+    spending_[static_cast<std::size_t>(resource)] += share_seconds / seconds;
+  };
+  spend_on(iteration_.stalled_by, to_seconds(iteration_.stall));
+  // Work that copies slow down waits for the memory that they read and write.
+  spend_on(Resource::memory, to_seconds(length - iteration_.stall - iteration_.alone));
+  if (short_of_kv) {
+    // More memory would let more requests share this time, whatever it was spent on.
+    spend_on(Resource::kv_capacity, to_seconds(iteration_.alone));
+    return;
+  }
+  spend_on(Resource::compute, iteration_.shares.compute);
+  spend_on(Resource::memory, iteration_.shares.memory);
+  spend_on(Resource::network, iteration_.shares.network);
+  spend_on(Resource::host, iteration_.shares.host);
+  spend_on(Resource::cpu_attention, to_seconds(iteration_.cpu_attention));
+}
+
+void Ledger::ended() {
+  book_iteration(iteration_.end);
+  running_ = false;
+  ++totals_.iterations;
+}
+
+void Ledger::book_iteration(SimTime end) {
+  const Duration length = iteration_.end - iteration_.start;
+  const Duration part = std::max(Duration{}, end - std::max(iteration_.start, begin_));
+  totals_.moved_h2d += share(iteration_.issued.h2d, part, length);
+  totals_.moved_d2h += share(iteration_.issued.d2h, part, length);
+  if (!streams_layers_) return;
+  totals_.layers->stall_time += to_seconds(share(iteration_.stall, part, length));
+  book_copying(iteration_.copying, iteration_.start, end, iteration_.end);
+}
+
+// `copying` is spread evenly from `start` to `whole_end`.
+void Ledger::book_copying(const LinkTimes& copying, SimTime start, SimTime end, SimTime whole_end) {
+  if (!streams_layers_) return;
+  const Duration part = std::max(Duration{}, end - std::max(start, begin_));
+  totals_.layers->h2d_busy += share(copying.h2d, part, whole_end - start);
+  totals_.layers->d2h_busy += share(copying.d2h, part, whole_end - start);
+}
+
+void Ledger::stop(SimTime now, const LinkTimes& copied) {
+  if (running_) {
+    book_iteration(now);
+  } else {
+    count_idle_time();
+    book_copying(copied, iteration_.end, now, now);
+  }
+}
+
+void Ledger::preempted(Leave how) {
+  ++(how == Leave::preempt_swap ? totals_.preempted_swap : totals_.preempted_recompute);
+}
+
+void Ledger::asked_prefix(Tokens asked, Tokens hit, Tokens hit_on_host) {
+  totals_.prefix_asked += asked;
+  totals_.prefix_hit += hit;
+  totals_.prefix_hit_host += hit_on_host;
+}
+
+void Ledger::capacity_changed(SimTime now, Blocks capacity) {
+  if (capacities_.size() <= LayerTotals::kMostChanges) capacities_.push_back({now, capacity});
+}
+
+void Ledger::check_links(const LinkBytes& carried) const {
+  SPILLWAY_CHECK(carried == charged_,
+                 "the links carried " + std::to_string(carried.h2d.count()) + " bytes to the GPU and " +
+                     std::to_string(carried.d2h.count()) + " from it, the iterations were charged with " +
+                     std::to_string(charged_.h2d.count()) + " and " + std::to_string(charged_.d2h.count()));
+}
+
+EngineTotals Ledger::totals() const {
+  EngineTotals totals = measuring_ ? totals_ : zero();
+  if (totals.layers) totals.layers->changes = capacities_;
+  return totals;
+}
+
+}  // namespace spillway

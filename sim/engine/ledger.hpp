@@ -1,0 +1,85 @@
+// The books of an instance: what it did in the measured span.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "sim/api/decision.hpp"
+#include "sim/core/units.hpp"
+#include "sim/engine/iteration_runner.hpp"
+#include "sim/metrics/engine_totals.hpp"
+
+namespace spillway {
+
+/// Integrates the levels of an instance over time, and books each iteration to the part of the measured span that it
+/// covers. O(1) per call.
+class Ledger {
+ public:
+  /// State of the instance that lasts until its next event.
+  struct Levels {
+    Blocks gpu_total{};
+    Blocks gpu_used{};
+    Blocks host_used{};
+    std::int64_t running = 0;  // in the batch
+    std::int64_t waiting = 0;  // not in the batch
+  };
+
+  /// Before the run: the policy streams layers, and the GPU offers `gpu_blocks` at the start.
+  void stream_layers(Blocks gpu_blocks);
+
+  /// Time goes on to `now`; the instance had these levels since the call before. `span_begin` may be kNever as long as
+  /// the span has not begun. True when this call begins the measured span.
+  bool advance(SimTime now, SimTime span_begin, const Levels& levels);
+  /// An iteration starts now; it has been executed ahead of time. `short_of_kv`: KV capacity kept its batch small.
+  void started(const ExecutedIteration& iteration, bool short_of_kv);
+  /// The iteration ends now.
+  void ended();
+  /// The run ends now, perhaps within an iteration. `copied`: time since the iteration before in which each link
+  /// copied, when no iteration runs.
+  void stop(SimTime now, const LinkTimes& copied);
+
+  void preempted(Leave how);
+  /// A request was admitted with `asked` known tokens, of which a cache held `hit`, `hit_on_host` of them on the host.
+  void asked_prefix(Tokens asked, Tokens hit, Tokens hit_on_host);
+  void capacity_changed(SimTime now, Blocks capacity);
+
+  /// Throws InvariantError unless the links carried what the iterations were charged with, over the whole run.
+  void check_links(const LinkBytes& carried) const;
+  /// Sums over the measured span; all zero when it has not begun.
+  [[nodiscard]] EngineTotals totals() const;
+
+ private:
+  /// Integrals over time in which nothing runs. They count only once another iteration follows, because the measured
+  /// span ends with the last completion.
+  struct IdleTime {
+    double seconds = 0.0;
+    double waiting = 0.0;
+    double kv = 0.0;
+    double host_kv = 0.0;
+    double capacity = 0.0;
+  };
+
+  [[nodiscard]] EngineTotals zero() const;
+  void advance_layers(double seconds, const Levels& levels);
+  void count_idle_time();
+  /// Sets what the time of the iteration in flight is spent on.
+  void spend(bool short_of_kv);
+  /// Books the iteration in flight up to `end`.
+  void book_iteration(SimTime end);
+  void book_copying(const LinkTimes& copying, SimTime start, SimTime end, SimTime whole_end);
+
+  bool streams_layers_ = false;
+  EngineTotals totals_;
+  std::vector<LayerTotals::Change> capacities_;
+  LinkBytes charged_{};  // bytes of all iterations so far, booked or not
+  bool measuring_ = false;
+  SimTime begin_{};  // of the measured span, once it has begun
+  SimTime advanced_{};
+  IdleTime idle_;  // since the last completion
+  bool running_ = false;
+  ExecutedIteration iteration_;                // in flight while running_, else the last one
+  std::array<double, kResources> spending_{};  // of the iteration in flight, shares of its length
+};
+
+}  // namespace spillway

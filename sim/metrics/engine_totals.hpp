@@ -1,0 +1,116 @@
+// Sums that the engine keeps of a run: what the metrics of an instance are computed from.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "sim/api/layer_policy.hpp"
+#include "sim/core/units.hpp"
+
+namespace spillway {
+
+/// What the time of a run is spent on. The shares of the measured span sum to 1.
+enum class Resource : std::uint8_t {
+  load,           // nothing runs
+  kv_capacity,    // the batch is small because KV memory is full
+  compute,        // arithmetic of the GPU
+  memory,         // HBM bandwidth
+  network,        // communication between GPUs
+  h2d,            // the GPU waits for a copy from the host
+  d2h,            // the GPU waits for a copy to the host
+  host,           // CPU time: launches and the engine's own work
+  cpu_attention,  // the GPU waits for attention on the CPU
+};
+inline constexpr std::size_t kResources = 9;
+/// The resource's name in result.json, e.g. "kv_capacity".
+[[nodiscard]] std::string_view resource_name(Resource resource);
+
+/// Sums of a policy that streams layers between host and GPU.
+struct LayerTotals {
+  double capacity_time = 0.0;  // integral of the GPU tier's blocks, block-seconds
+  Blocks peak_capacity{};
+  Blocks last_capacity{};
+  double resident_blocks = 0.0;  // blocks that the GPU would offer if it held every layer's weights and KV
+  double stall_time = 0.0;       // seconds in which compute waited for a copy
+  Duration h2d_busy{};           // time in which a copy from the host was under way
+  Duration d2h_busy{};
+  LayerFigures figures{};  // of the whole run
+  /// The GPU tier offers `capacity` blocks from `at` on.
+  struct Change {
+    SimTime at{};
+    Blocks capacity{};
+  };
+  static constexpr std::size_t kMostChanges = 4096;
+  std::vector<Change> changes{};  // of the whole run: its start, then the first kMostChanges changes
+
+  /// Adds another replication: sums add, peaks are the largest. What cannot be added stays that of the first
+  /// replication: the last capacity, the policy's figures and the changes.
+  void add(const LayerTotals& other) {
+    capacity_time += other.capacity_time;
+    peak_capacity = std::max(peak_capacity, other.peak_capacity);
+    stall_time += other.stall_time;
+    h2d_busy += other.h2d_busy;
+    d2h_busy += other.d2h_busy;
+  }
+};
+
+/// Sums of one run over the measured span. An iteration that a boundary of the span cuts adds its stalls, copying time
+/// and bytes in proportion to its part in the span.
+struct EngineTotals {
+  std::int64_t iterations = 0;  // that ended in the span
+  std::int64_t preempted_recompute = 0;
+  std::int64_t preempted_swap = 0;
+  Bytes moved_h2d{};
+  Bytes moved_d2h{};
+  Tokens prefix_hit{};        // prompt tokens taken from the prefix cache, its host tier included
+  Tokens prefix_hit_host{};   // of these, the tokens copied back from the host
+  Tokens prefix_asked{};      // prompt tokens of admissions with prefix caching on
+  double batch_time = 0.0;    // integral of running requests over busy time, request-seconds
+  double busy_time = 0.0;     // seconds in which an iteration ran
+  double waiting_time = 0.0;  // integral of waiting requests, request-seconds
+  double kv_time = 0.0;       // integral of used GPU blocks, block-seconds
+  double host_kv_time = 0.0;  // integral of used host blocks, block-seconds
+  // Peaks are of states that last: what decisions undo at the same instant does not count.
+  std::int64_t peak_batch = 0;
+  std::int64_t peak_waiting = 0;
+  Blocks peak_kv{};
+  double peak_kv_fraction = 0.0;  // of the capacity at the time
+  Blocks peak_host_kv{};
+  std::optional<LayerTotals> layers{};             // only of a policy that streams layers
+  std::array<double, kResources> resource_time{};  // seconds by Resource
+
+  /// Adds another replication: sums add, peaks are the largest.
+  void add(const EngineTotals& other) {
+    iterations += other.iterations;
+    preempted_recompute += other.preempted_recompute;
+    preempted_swap += other.preempted_swap;
+    moved_h2d += other.moved_h2d;
+    moved_d2h += other.moved_d2h;
+    prefix_hit += other.prefix_hit;
+    prefix_hit_host += other.prefix_hit_host;
+    prefix_asked += other.prefix_asked;
+    batch_time += other.batch_time;
+    busy_time += other.busy_time;
+    waiting_time += other.waiting_time;
+    kv_time += other.kv_time;
+    host_kv_time += other.host_kv_time;
+    peak_batch = std::max(peak_batch, other.peak_batch);
+    peak_waiting = std::max(peak_waiting, other.peak_waiting);
+    peak_kv = std::max(peak_kv, other.peak_kv);
+    peak_kv_fraction = std::max(peak_kv_fraction, other.peak_kv_fraction);
+    peak_host_kv = std::max(peak_host_kv, other.peak_host_kv);
+    if (!layers) {
+      layers = other.layers;
+    } else if (other.layers) {
+      layers->add(*other.layers);
+    }
+    for (std::size_t i = 0; i < resource_time.size(); ++i) resource_time[i] += other.resource_time[i];
+  }
+};
+
+}  // namespace spillway

@@ -1,0 +1,373 @@
+#include "sim/metrics/metric_table.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <iterator>
+#include <string>
+
+namespace spillway {
+namespace {
+
+using Value = std::optional<double>;
+
+constexpr auto kSmaller = Better::smaller;
+constexpr auto kLarger = Better::larger;
+constexpr std::optional<Better> kNeither{};
+
+double number(std::int64_t count) { return static_cast<double>(count); }
+
+/// numerator / denominator; no value when the denominator is not positive.
+Value ratio(double numerator, double denominator) {
+  if (denominator > 0.0) return numerator / denominator;
+  return std::nullopt;
+}
+
+std::int64_t finished(const RunFigures& r) { return r.run.measured.finished; }
+std::int64_t iterations(const RunFigures& r) { return r.run.engine.iterations; }
+bool has_slos(const RunFigures& r) { return r.good.has_value(); }
+bool streams_layers(const RunFigures& r) { return r.run.engine.layers.has_value(); }
+
+Value share_of_time(const RunFigures& r, Resource resource) {
+  return ratio(r.run.engine.resource_time[static_cast<std::size_t>(resource)], r.span());
+}
+
+const LayerTotals& layers_of(const RunFigures& r) { return *r.run.engine.layers; }
+
+Value milliseconds(Value seconds) { return seconds ? Value(*seconds * 1e3) : std::nullopt; }
+
+using ClientFigure = std::optional<double> ClientStatistics::*;
+
+Value worst_client(const RunFigures& r, ClientFigure figure) {
+  Value worst;
+  for (const ClientStatistics& client : r.run.clients) {
+    if (client.*figure) worst = std::max(worst, client.*figure);  // no value is less than any
+  }
+  return worst;
+}
+
+std::int64_t clients_with(const RunFigures& r, ClientFigure figure) {
+  return std::count_if(r.run.clients.begin(), r.run.clients.end(),
+                       [&](const ClientStatistics& client) { return (client.*figure).has_value(); });
+}
+
+std::vector<MetricEntry> latencies() {
+  std::vector<MetricEntry> entries{
+      {.definition = {"ttft_ms", "ms",
+                      "Time to first token: arrival to first token, queueing included. Finished requests."},
+       .of_request = [](const FinishedRequest& r) { return Value(number(r.ttft)); },
+       .own_limit = &RequestSlo::ttft},
+      {.definition = {"tpot_ms", "ms",
+                      "Time per output token: (end-to-end - TTFT) / (output tokens - 1), per finished request. A "
+                      "one-token answer has no TPOT and is not counted."},
+       .of_request =
+           [](const FinishedRequest& r) { return ratio(number(r.e2e - r.ttft), number(std::int64_t{r.output} - 1)); },
+       .own_limit = &RequestSlo::tpot},
+      {.definition = {"itl_ms", "ms",
+                      "Inter-token latency: each gap between consecutive tokens of a request, weighted by tokens. "
+                      "Counts every gap that ends in the measured span. Quantiles are accurate to 0.1%."}},
+      {.definition = {"e2e_ms", "ms", "End-to-end latency: arrival to last token. Finished requests."},
+       .of_request = [](const FinishedRequest& r) { return Value(number(r.e2e)); },
+       .own_limit = &RequestSlo::e2e},
+      {.definition = {"normalised_ms_per_token", "ms/token",
+                      "Normalised latency: end-to-end latency / output tokens, per request."},
+       .of_request = [](const FinishedRequest& r) { return Value(number(r.e2e) / number(r.output)); }},
+      {.definition =
+           {"queueing_ms_per_token", "ms/token",
+            "Queueing latency: the time in which a request was not part of an iteration / its output tokens."},
+       .of_request = [](const FinishedRequest& r) { return Value(number(r.e2e - r.computing) / number(r.output)); }},
+      {.definition = {"compute_ms_per_token", "ms/token",
+                      "Compute latency: the total length of the iterations that a request took part in / its output "
+                      "tokens."},
+       .of_request = [](const FinishedRequest& r) { return Value(number(r.computing) / number(r.output)); }},
+  };
+  for (MetricEntry& entry : entries) {
+    entry.definition.better = Better::smaller;
+    entry.definition.distribution = true;
+  }
+  return entries;
+}
+
+std::vector<MetricEntry> requests() {
+  std::vector<MetricEntry> entries{
+      {{"duration_s", "s", "The measured span: from the end of the warm-up to the last completion, or to `until`.",
+        kNeither},
+       [](const RunFigures& r) { return Value(r.span()); }},
+      {{"request_throughput_per_s", "requests/s", "Finished measured requests / span.", kLarger},
+       [](const RunFigures& r) { return ratio(number(r.run.measured.finished), r.span()); }},
+      {{"output_throughput_tokens_per_s", "tokens/s", "Output tokens of finished measured requests / span.", kLarger},
+       [](const RunFigures& r) { return ratio(number(r.output.count()), r.span()); }},
+      {{"total_throughput_tokens_per_s", "tokens/s", "Input and output tokens of finished measured requests / span.",
+        kLarger},
+       [](const RunFigures& r) { return ratio(number(r.input.count()) + number(r.output.count()), r.span()); }},
+      {{"input_tokens", "tokens", "Input tokens of finished measured requests.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.input.count())); }},
+      {{"output_tokens", "tokens", "Output tokens of finished measured requests.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.output.count())); }},
+      {{"goodput_requests_per_s", "requests/s",
+        "Finished measured requests that meet every per-request SLO / span. Only with SLOs. A one-token answer meets "
+        "any TPOT limit.",
+        kLarger},
+       [](const RunFigures& r) { return ratio(number(r.good.value_or(0)), r.span()); },
+       finished,
+       has_slos},
+      {{"slo_met_fraction", "fraction",
+        "Share of the measured requests, however they ended, that finished and met every per-request SLO. Only with "
+        "SLOs.",
+        kLarger},
+       [](const RunFigures& r) { return ratio(number(r.good.value_or(0)), number(r.run.measured.submitted)); },
+       [](const RunFigures& r) { return r.run.measured.submitted; },
+       has_slos},
+  };
+  for (MetricEntry& entry : entries) {
+    if (entry.samples == nullptr) entry.samples = finished;
+  }
+  return entries;
+}
+
+std::vector<MetricEntry> engine() {
+  std::vector<MetricEntry> entries{
+      {{"iterations", "iterations",
+        "Iterations that ended in the measured span. An iteration that `until` cuts does not count.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.iterations)); }},
+      {{"mean_batch_requests", "requests", "Requests in the batch, averaged over the time in which an iteration ran.",
+        kNeither},
+       [](const RunFigures& r) { return ratio(r.run.engine.batch_time, r.run.engine.busy_time); }},
+      {{"peak_batch_requests", "requests", "Most requests in the batch.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.peak_batch)); }},
+      {{"mean_waiting_requests", "requests", "Requests waiting to be scheduled, averaged over the span.", kSmaller},
+       [](const RunFigures& r) { return ratio(r.run.engine.waiting_time, r.span()); }},
+      {{"peak_waiting_requests", "requests",
+        "Most requests waiting at once, counted after the decisions of an instant: a request that is scheduled at the "
+        "instant of its arrival never waits.",
+        kSmaller},
+       [](const RunFigures& r) { return Value(number(r.run.engine.peak_waiting)); }},
+      {{"mean_gpu_kv_fraction", "fraction", "Share of the GPU's KV blocks in use, averaged over the span.", kNeither},
+       [](const RunFigures& r) {
+         const EngineTotals& e = r.run.engine;
+         return ratio(e.kv_time, e.layers ? e.layers->capacity_time : r.span() * number(r.run.gpu_blocks.count()));
+       }},
+      {{"peak_gpu_kv_fraction", "fraction", "Largest share of the GPU's KV blocks in use.", kNeither},
+       [](const RunFigures& r) {
+         const EngineTotals& e = r.run.engine;
+         return e.layers ? Value(e.peak_kv_fraction)
+                         : ratio(number(e.peak_kv.count()), number(r.run.gpu_blocks.count()));
+       }},
+      {{"mean_host_kv_fraction", "fraction", "Share of the host's KV blocks in use, averaged over the span.", kNeither},
+       [](const RunFigures& r) {
+         return ratio(r.run.engine.host_kv_time, r.span() * number(r.run.host_blocks.count()));
+       }},
+      {{"peak_host_kv_fraction", "fraction", "Largest share of the host's KV blocks in use.", kNeither},
+       [](const RunFigures& r) {
+         return ratio(number(r.run.engine.peak_host_kv.count()), number(r.run.host_blocks.count()));
+       }},
+      {{"recompute_preemptions", "preemptions",
+        "Preemptions that dropped a request's KV, to be computed again. A request preempted twice counts twice.",
+        kSmaller},
+       [](const RunFigures& r) { return Value(number(r.run.engine.preempted_recompute)); }},
+      {{"swap_preemptions", "preemptions",
+        "Preemptions that moved a request's KV to the host. A request preempted twice counts twice.", kSmaller},
+       [](const RunFigures& r) { return Value(number(r.run.engine.preempted_swap)); }},
+      {{"moved_h2d_bytes", "bytes",
+        "Bytes copied from host to GPU in the span, per GPU. Of an iteration that a boundary of the span cuts, the "
+        "share that its part in the span has in its length.",
+        kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.moved_h2d.count())); }},
+      {{"moved_d2h_bytes", "bytes",
+        "Bytes copied from GPU to host in the span, per GPU; a cut iteration as for moved_h2d_bytes.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.moved_d2h.count())); }},
+      {{"prefix_cache_hit_fraction", "fraction",
+        "Prompt tokens taken from the prefix cache / prompt tokens admitted with prefix caching on.", kLarger},
+       [](const RunFigures& r) {
+         return ratio(number(r.run.engine.prefix_hit.count()), number(r.run.engine.prefix_asked.count()));
+       }},
+      {{"host_cache_hit_fraction", "fraction",
+        "Prompt tokens copied back from the host tier of the prefix cache / prompt tokens admitted with prefix caching "
+        "on. Part of prefix_cache_hit_fraction.",
+        kLarger},
+       [](const RunFigures& r) {
+         return ratio(number(r.run.engine.prefix_hit_host.count()), number(r.run.engine.prefix_asked.count()));
+       }},
+  };
+  for (MetricEntry& entry : entries) entry.samples = iterations;
+  return entries;
+}
+
+std::vector<MetricEntry> time_fractions() {
+  std::vector<MetricEntry> entries{
+      {{"load_time_fraction", "fraction", "Share of the span in which nothing ran: the load left the GPU idle."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::load); }},
+      {{"kv_capacity_time_fraction", "fraction",
+        "Share of the span in which KV capacity kept the batch small: a request waited for KV blocks."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::kv_capacity); }},
+      {{"compute_time_fraction", "fraction",
+        "Share of the span bound by the GPU's arithmetic and overlapped by nothing."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::compute); }},
+      {{"memory_time_fraction", "fraction", "Share of the span bound by the GPU's memory (HBM) bandwidth."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::memory); }},
+      {{"network_time_fraction", "fraction", "Share of the span spent in communication between GPUs."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::network); }},
+      {{"h2d_time_fraction", "fraction", "Share of the span in which computing waited for a copy from host to GPU."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::h2d); }},
+      {{"d2h_time_fraction", "fraction", "Share of the span in which computing waited for a copy from GPU to host."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::d2h); }},
+      {{"host_time_fraction", "fraction",
+        "Share of the span bound by the engine's CPU time: kernel launches and the engine's own work."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::host); }},
+      {{"cpu_attention_time_fraction", "fraction",
+        "Share of the span in which the GPU waited for attention on the CPU. The shares from load_time_fraction to "
+        "this one sum to 1."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::cpu_attention); }},
+  };
+  for (MetricEntry& entry : entries) entry.samples = iterations;
+  return entries;
+}
+
+std::vector<MetricEntry> layers() {
+  std::vector<MetricEntry> entries{
+      {{"mean_expansion_ratio", "ratio",
+        "KV blocks that the GPU offers / KV blocks that it would offer if it held the weights and the KV of every "
+        "layer, averaged over the span. Pie's expansion is n / (n - m), n layers with m of them on the host. Null when "
+        "the weights alone do not fit. Results list this metric and those up to expansion_over_time only for a policy "
+        "that streams layers."},
+       [](const RunFigures& r) { return ratio(layers_of(r).capacity_time, r.span() * layers_of(r).resident_blocks); }},
+      {{"peak_expansion_ratio", "ratio", "Largest expansion in the span."},
+       [](const RunFigures& r) {
+         return ratio(number(layers_of(r).peak_capacity.count()), layers_of(r).resident_blocks);
+       }},
+      {{"final_expansion_ratio", "ratio", "Expansion at the end of the span."},
+       [](const RunFigures& r) {
+         return ratio(number(layers_of(r).last_capacity.count()), layers_of(r).resident_blocks);
+       }},
+      {{"mean_interval_layers", "layers",
+        "Offloading interval N, averaged over the iterations that stream weights: the weights of every N-th layer live "
+        "on the host. Null when all weights stay on the GPU."},
+       [](const RunFigures& r) { return layers_of(r).figures.interval; }},
+      {{"slo_risk_fraction", "fraction",
+        "Share of all iterations of the run that streamed more than the record of their latency SLO allows, because "
+        "GPU memory did not hold more weights, or not yet. Null for a policy that follows no SLO."},
+       [](const RunFigures& r) { return layers_of(r).figures.slo_risk; }},
+      {{"layer_stall_fraction", "fraction",
+        "Share of the time in which an iteration ran that compute waited for a layer's copy. Of an iteration that a "
+        "boundary of the span cuts, its waits count in proportion to its part in the span."},
+       [](const RunFigures& r) { return ratio(layers_of(r).stall_time, r.run.engine.busy_time); }},
+      {{"h2d_link_fraction", "fraction",
+        "Share of the span in which a copy from host to GPU was under way; a cut iteration as for "
+        "layer_stall_fraction."},
+       [](const RunFigures& r) { return ratio(to_seconds(layers_of(r).h2d_busy), r.span()); }},
+      {{"d2h_link_fraction", "fraction",
+        "Share of the span in which a copy from GPU to host was under way; a cut iteration as for "
+        "layer_stall_fraction."},
+       [](const RunFigures& r) { return ratio(to_seconds(layers_of(r).d2h_busy), r.span()); }},
+      {{"mean_dwell_ms", "ms",
+        "Dwell of a layer: from the start of its copy to the host to the end of its copy back. Mean of the whole run."},
+       [](const RunFigures& r) { return milliseconds(layers_of(r).figures.mean_dwell_s); }},
+      {{"max_dwell_ms", "ms", "Longest dwell of a layer in the whole run."},
+       [](const RunFigures& r) { return milliseconds(layers_of(r).figures.max_dwell_s); }},
+      {{"peak_host_layer_bytes", "bytes",
+        "Most bytes that streamed layers used on the host at once, per GPU, in the whole run: weights, or the KV of "
+        "layers that were on the host or under way."},
+       [](const RunFigures& r) {
+         const std::optional<Bytes>& peak = layers_of(r).figures.peak_host;
+         return peak ? Value(number(peak->count())) : std::nullopt;
+       }},
+      {{"expansion_over_time", "list",
+        "A list in result.json, not a figure: the KV blocks that the GPU offers and their expansion, at the start of "
+        "the run and at each of its first 4096 changes, with the time of the change. With replications the list is "
+        "that of replication 0.",
+        kNeither, false, true}},
+  };
+  for (MetricEntry& entry : entries) {
+    entry.samples = iterations;
+    entry.applies = streams_layers;
+  }
+  return entries;
+}
+
+std::vector<MetricEntry> fairness() {
+  return {
+      {{"jain_index", "fraction",
+        "Jain's fairness index over clients, (sum x)^2 / (n * sum x^2), from 1/n to 1 (all equal). x is the service "
+        "that a client got per second of the time in which it had a live request, in the measured span. Service is "
+        "prompt tokens, charged once when a request is first scheduled, plus twice the generated tokens; recomputed "
+        "tokens do not count. The index compares rates, not total service: a run that finishes everything gives every "
+        "client all that it asked for, whatever the policy. Null for fewer than two clients with active time. The "
+        "shape of the requests moves the index too: compare it between policies on the same traffic only.",
+        kLarger},
+       [](const RunFigures& r) { return jain_index(r.fairness); },
+       [](const RunFigures& r) {
+         return static_cast<std::int64_t>(
+             std::count_if(r.fairness.clients.begin(), r.fairness.clients.end(),
+                           [](const ClientService& client) { return client.active.count() > 0; }));
+       }},
+      {{"max_service_difference_tokens", "tokens",
+        "Largest difference between the service counters of two clients that were backlogged (a request waited outside "
+        "the batch) at once, in weighted tokens as in jain_index. A counter grows with its client's service. When a "
+        "client becomes backlogged while others are, its counter is lifted to the least of theirs, as in VTC, so that "
+        "idle time earns no credit. Observed when an iteration ends in the measured span; with n clients seen, after "
+        "every max(1, n/8)-th iteration. Null when two clients were never backlogged at once.",
+        kSmaller},
+       [](const RunFigures& r) {
+         const std::optional<std::int64_t>& difference = r.fairness.max_service_difference;
+         return difference ? Value(number(*difference)) : std::nullopt;
+       },
+       [](const RunFigures& r) { return r.fairness.observations; }},
+      {{"worst_client_mean_ttft_ms", "ms",
+        "Largest of the clients' mean TTFTs. A client without a finished measured request does not count. Null for "
+        "fewer than two clients.",
+        kSmaller},
+       [](const RunFigures& r) { return worst_client(r, &ClientStatistics::mean_ttft_ms); },
+       [](const RunFigures& r) { return clients_with(r, &ClientStatistics::mean_ttft_ms); }},
+      {{"worst_client_p99_ttft_ms", "ms",
+        "Largest of the clients' p99 TTFTs. A client without a finished measured request does not count. Null for "
+        "fewer than two clients, and beyond the number of requests up to which percentiles are exact.",
+        kSmaller},
+       [](const RunFigures& r) { return worst_client(r, &ClientStatistics::p99_ttft_ms); },
+       [](const RunFigures& r) { return clients_with(r, &ClientStatistics::p99_ttft_ms); }},
+  };
+}
+
+}  // namespace
+
+const std::vector<MetricEntry>& metric_table() {
+  static const std::vector<MetricEntry> kTable = [] {
+    std::vector<MetricEntry> table;
+    for (const auto& section : {latencies(), requests(), engine(), time_fractions(), layers(), fairness()}) {
+      table.insert(table.end(), section.begin(), section.end());
+    }
+    return table;
+  }();
+  return kTable;
+}
+
+std::span<const MetricEntry> latency_metrics() {
+  static const std::span<const MetricEntry> kLatencies = [] {
+    const std::vector<MetricEntry>& table = metric_table();
+    const auto is_figure = [](const MetricEntry& entry) { return !entry.definition.distribution; };
+    const auto end = std::find_if(table.begin(), table.end(), is_figure);
+    return std::span(table).first(static_cast<std::size_t>(end - table.begin()));
+  }();
+  return kLatencies;
+}
+
+const std::vector<MetricDefinition>& metric_definitions() {
+  static const std::vector<MetricDefinition> kDefinitions = [] {
+    std::vector<MetricDefinition> definitions;
+    const std::vector<MetricEntry>& table = metric_table();
+    std::transform(table.begin(), table.end(), std::back_inserter(definitions),
+                   [](const MetricEntry& entry) { return entry.definition; });
+    return definitions;
+  }();
+  return kDefinitions;
+}
+
+std::optional<Better> better_direction(std::string_view figure) {
+  const std::size_t at = figure.find('_');
+  const std::string_view distribution = at == std::string_view::npos ? std::string_view() : figure.substr(at + 1);
+  for (const MetricDefinition& definition : metric_definitions()) {
+    if (definition.name == (definition.distribution ? distribution : figure)) return definition.better;
+  }
+  return std::nullopt;
+}
+
+}  // namespace spillway

@@ -1,0 +1,265 @@
+// The books of an instance, figure by figure, and what must not pass them.
+#include "sim/engine/ledger.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/parts/paged_space.hpp"
+#include "sim/core/error.hpp"
+#include "sim/engine/simulation.hpp"
+#include "tests/oracle/list_source.hpp"
+#include "tests/oracle/replay.hpp"
+#include "tests/oracle/resting_policy.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr SimTime at_s(std::int64_t seconds) { return SimTime(seconds * 1'000'000'000); }
+constexpr Duration secs(std::int64_t seconds) { return Duration(seconds * 1'000'000'000); }
+
+double spent(const EngineTotals& totals, Resource resource) {
+  return totals.resource_time[static_cast<std::size_t>(resource)];
+}
+
+/// An iteration from 0 to 10 s: 8 s of stalls, 1,001 bytes to the GPU that took 9 s, 500 bytes from it that took 5 s.
+ExecutedIteration ten_seconds() {
+  return {.start = at_s(0),
+          .end = at_s(10),
+          .alone = secs(2),
+          .shares = {.compute = 2.0},
+          .stall = secs(8),
+          .issued = {Bytes(1001), Bytes(500)},
+          .copying = {secs(9), secs(5)}};
+}
+
+// Nothing runs from 0 to 10 s. The span begins at 5 s: only the second half is idle time of it.
+TEST(Ledger, IdleTimeBeforeTheSpan_IsForgotten) {
+  Ledger ledger;
+  EXPECT_FALSE(ledger.advance(at_s(2), at_s(5), {}));
+  EXPECT_TRUE(ledger.advance(at_s(10), at_s(5), {}));
+  ledger.started({.start = at_s(10), .end = at_s(11), .alone = secs(1), .shares = {.memory = 1.0}}, false);
+  EXPECT_FALSE(ledger.advance(at_s(11), at_s(5), {.running = 1}));
+  ledger.ended();
+  EXPECT_EQ(spent(ledger.totals(), Resource::load), 5.0);
+  EXPECT_EQ(spent(ledger.totals(), Resource::memory), 1.0);
+  EXPECT_EQ(ledger.totals().iterations, 1);
+}
+
+// The same through a run: the only request before the end of the warm-up is too long and rejected, so that nothing runs
+// until 10 s. 5 s of the span are idle.
+TEST(Ledger, IdleTimeOfTheWarmUp_IsNotLoadOfTheRun) {
+  const oracle::WatchingModel model(secs(1));
+  const std::vector<RequestSpec> requests{oracle::request(at_s(2).ns(), 1000, 1000),
+                                          oracle::request(at_s(10).ns(), 16, 5)};
+  const PolicyInfo* policy = PolicyRegistry::instance().find("vllm");
+  const Settings settings = oracle::policy_settings(*policy, {});
+  oracle::ListSource source(requests);
+  SimulationConfig config;
+  config.model = &model;
+  config.policy = policy;
+  config.settings = &settings;
+  config.source = &source;
+  config.kv = KvLayout{Blocks(10), Blocks(0), Tokens(16), Bytes(640)};
+  config.max_model_len = Tokens(160);
+  config.metrics.warmup.kind = Span::Kind::time;
+  config.metrics.warmup.time = secs(5);
+  const RunStatistics statistics = simulate(config).statistics;
+  EXPECT_EQ(statistics.all.rejected, 1);
+  EXPECT_EQ(statistics.span, secs(10)) << "from 5 s to 10 s + 5 iterations";
+  EXPECT_EQ(statistics.find("load_time_fraction")->value, 0.5);
+}
+
+// At 4 s of 10 the span ends: floor(1001 * 0.4) bytes, 8 * 0.4 s of stalls, 9 * 0.4 s of copies. The iteration has not
+// ended.
+TEST(Ledger, AnIterationThatTheHorizonCuts_CountsInPart) {
+  Ledger ledger;
+  ledger.stream_layers(Blocks(7));
+  EXPECT_TRUE(ledger.advance(at_s(0), at_s(0), {}));
+  ledger.started(ten_seconds(), false);
+  ledger.advance(at_s(4), at_s(0), {.running = 3});
+  ledger.stop(at_s(4), {});
+  const EngineTotals totals = ledger.totals();
+  EXPECT_EQ(totals.iterations, 0);
+  EXPECT_EQ(totals.moved_h2d, Bytes(400));
+  EXPECT_EQ(totals.moved_d2h, Bytes(200));
+  EXPECT_DOUBLE_EQ(totals.layers->stall_time, 3.2);
+  EXPECT_EQ(totals.layers->h2d_busy, Duration(3'600'000'000));
+  EXPECT_EQ(totals.layers->d2h_busy, secs(2));
+  EXPECT_EQ(totals.busy_time, 4.0);
+  EXPECT_DOUBLE_EQ(spent(totals, Resource::h2d), 3.2);
+  EXPECT_EQ(totals.peak_batch, 3);
+}
+
+// The span begins at 4 s of 10: the rest counts, and the iteration ended in the span.
+TEST(Ledger, AnIterationInWhichTheSpanBegins_CountsInPart) {
+  Ledger ledger;
+  ledger.stream_layers(Blocks(7));
+  ledger.advance(at_s(0), at_s(4), {});
+  ledger.started(ten_seconds(), false);
+  EXPECT_TRUE(ledger.advance(at_s(10), at_s(4), {.running = 3, .waiting = 2}));
+  ledger.ended();
+  const EngineTotals totals = ledger.totals();
+  EXPECT_EQ(totals.iterations, 1);
+  EXPECT_EQ(totals.moved_h2d, Bytes(600));
+  EXPECT_DOUBLE_EQ(totals.layers->stall_time, 4.8);
+  EXPECT_EQ(totals.layers->d2h_busy, secs(3));
+  EXPECT_EQ(totals.busy_time, 6.0);
+  EXPECT_EQ(totals.peak_batch, 3);
+  EXPECT_EQ(totals.peak_waiting, 2);
+}
+
+// Copies go on from 10 s to 14 s, 3 s of it, before the next iteration; the span begins at 12 s, or the run ends there.
+TEST(Ledger, CopiesBetweenIterations_CountInPart) {
+  const auto run = [](std::int64_t span_begin) {
+    Ledger ledger;
+    ledger.stream_layers(Blocks(7));
+    ledger.advance(at_s(0), at_s(span_begin), {});
+    ledger.started(ten_seconds(), false);
+    ledger.advance(at_s(10), at_s(span_begin), {.running = 1});
+    ledger.ended();
+    ledger.advance(at_s(14), at_s(span_begin), {});
+    ledger.started({.start = at_s(14), .end = at_s(15), .alone = secs(1), .copied_before = {secs(3), {}}}, false);
+    return ledger.totals().layers->h2d_busy;
+  };
+  EXPECT_EQ(run(0), secs(9 + 3));
+  EXPECT_EQ(run(12), Duration(1'500'000'000)) << "2 of 4 s, in which 3 s of copies are spread evenly";
+  Ledger idle;
+  idle.stream_layers(Blocks(7));
+  idle.advance(at_s(2), at_s(0), {});
+  idle.stop(at_s(2), {secs(1), {}});
+  EXPECT_EQ(idle.totals().layers->h2d_busy, secs(1));
+  EXPECT_EQ(spent(idle.totals(), Resource::load), 2.0);
+}
+
+// 10 s: 2 of stalls, 8 alone: 5 of arithmetic, 3 in which the GPU waits for attention on the CPU.
+TEST(Ledger, AttentionOnTheCpu_HasAShareOfItsOwn) {
+  const auto spent_on = [](Resource resource, bool short_of_kv) {
+    Ledger ledger;
+    ledger.advance(at_s(0), at_s(0), {});
+    ledger.started({.end = at_s(10),
+                    .alone = secs(8),
+                    .shares = {.compute = 5.0},
+                    .cpu_attention = secs(3),
+                    .stall = secs(2),
+                    .stalled_by = Resource::d2h},
+                   short_of_kv);
+    ledger.advance(at_s(10), at_s(0), {});
+    return spent(ledger.totals(), resource);
+  };
+  EXPECT_DOUBLE_EQ(spent_on(Resource::compute, false), 5.0);
+  EXPECT_DOUBLE_EQ(spent_on(Resource::cpu_attention, false), 3.0);
+  EXPECT_DOUBLE_EQ(spent_on(Resource::d2h, false), 2.0);
+  EXPECT_EQ(spent_on(Resource::host, false), 0.0);
+  EXPECT_DOUBLE_EQ(spent_on(Resource::kv_capacity, true), 8.0);
+  EXPECT_EQ(spent_on(Resource::cpu_attention, true), 0.0);
+}
+
+TEST(Ledger, BytesThatNoIterationWasChargedWith_AreABrokenInvariant) {
+  Ledger ledger;
+  EXPECT_NO_THROW(ledger.check_links({}));
+  ledger.started(ten_seconds(), false);
+  EXPECT_NO_THROW(ledger.check_links({Bytes(1001), Bytes(500)}));
+  EXPECT_THROW(ledger.check_links({Bytes(1000), Bytes(500)}), InvariantError);
+  EXPECT_THROW(ledger.check_links({Bytes(1001), Bytes(501)}), InvariantError);
+}
+
+// Iterations of 100 ns. A request alone is scheduled as it arrives; the second arrives within an iteration and waits.
+TEST(Ledger, WaitingIsCountedAfterTheDecisionsOfAnInstant) {
+  const oracle::WatchingModel model;
+  const KvLayout kv{Blocks(100), Blocks(0), Tokens(16), Bytes(640)};
+  const auto peak = [&](const std::vector<RequestSpec>& requests) {
+    return oracle::replay("vllm", {}, kv, requests, model).result.statistics.find("peak_waiting_requests")->value;
+  };
+  EXPECT_EQ(peak({oracle::request(0, 16, 3)}), 0.0);
+  EXPECT_EQ(peak({oracle::request(0, 16, 3), oracle::request(0, 16, 3)}), 0.0) << "both at once";
+  EXPECT_EQ(peak({oracle::request(0, 16, 3), oracle::request(50, 16, 3)}), 1.0);
+  EXPECT_EQ(peak({oracle::request(0, 16, 3), oracle::request(100, 16, 3)}), 0.0) << "as an iteration ends";
+}
+
+/// A policy over the resting scheduler whose layers do what `Layers` does.
+template <class Layers>
+PolicyInfo streaming(const std::string& name) {
+  PolicyInfo info;
+  info.name = name;
+  info.make = [](const PolicyContext& context) {
+    Policy policy{std::make_unique<oracle::RestingScheduler>(context.settings),
+                  std::make_unique<PagedSpace>(context.view, PagedSpaceOptions{})};
+    policy.layers = std::make_unique<Layers>();
+    return policy;
+  };
+  return info;
+}
+
+/// Layers that never wait, and 100 blocks.
+class Layers : public LayerPolicy, protected LayerRule {
+ public:
+  [[nodiscard]] Blocks capacity() const override { return Blocks(100); }
+  [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override { return this; }
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    sink.issue({.stream = Stream::h2d, .layer = layer, .bytes = Bytes(10), .transfer = Duration(5)});
+    sink_ = &sink;
+  }
+  void at_copy_done(const Copy&, CopySink&) override {}
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
+
+ protected:
+  CopySink* sink_ = nullptr;
+};
+
+/// Copies behind the engine's back: after an iteration is over, which is charged with its own copies alone.
+class Smuggler final : public Layers {
+ public:
+  void iteration_ended(const LayerReport&) override { sink_->issue({.stream = Stream::d2h, .bytes = Bytes(3)}); }
+};
+
+/// Issues copies that take no time, for ever.
+class Fidget final : public Layers {
+ public:
+  void at_copy_done(const Copy& done, CopySink& sink) override {
+    sink.issue({.stream = Stream::h2d, .layer = done.layer + 1});
+  }
+};
+
+std::string error_of(const PolicyInfo& policy) {
+  const oracle::WatchingModel model;
+  const std::vector<RequestSpec> requests{oracle::request(40, 16, 3)};
+  const Settings settings = oracle::policy_settings(policy, {});
+  oracle::ListSource source(requests);
+  SimulationConfig config;
+  config.model = &model;
+  config.policy = &policy;
+  config.settings = &settings;
+  config.source = &source;
+  config.kv = KvLayout{Blocks(100), Blocks(0), Tokens(16), Bytes(640)};
+  config.deployment.block_bytes = Bytes(640);
+  config.max_model_len = Tokens(1600);
+  try {
+    static_cast<void>(simulate(config));
+  } catch (const InvariantError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Ledger, ARuleThatCopiesOutsideItsIterations_IsFound) {
+  EXPECT_EQ(error_of(streaming<Layers>("honest")), "");
+  const std::string error = error_of(streaming<Smuggler>("smuggler"));
+  // 3 iterations of a layer each: 3 x 10 bytes in, and 3 x 3 bytes out that nothing was charged with.
+  EXPECT_NE(error.find("policy smuggler"), std::string::npos) << error;
+  EXPECT_NE(error.find("carried 30 bytes to the GPU and 9 from it"), std::string::npos) << error;
+  EXPECT_NE(error.find("charged with 30 and 0"), std::string::npos) << error;
+}
+
+TEST(Ledger, ARuleThatCopiesForEverWithoutTime_IsFound) {
+  const std::string error = error_of(streaming<Fidget>("fidget"));
+  EXPECT_NE(error.find("policy fidget at 40 ns"), std::string::npos) << error;
+  EXPECT_NE(error.find("for ever"), std::string::npos) << error;
+  EXPECT_NE(error.find("layer "), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace spillway
