@@ -1,14 +1,11 @@
-// From measurements to kernel models with their held-out error, and from a profile to its error on any measurements.
+// From measurements to kernel models with their held-out error.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "hwmodels/calibration/kernel_fits.hpp"
 #include "hwmodels/calibration/measurements.hpp"
 #include "hwmodels/catalog.hpp"
 #include "hwmodels/fitted.hpp"
@@ -36,30 +33,5 @@ std::vector<std::string> leave_out_scarce(Measurements& measurements);
 /// DataError when an op has too few rows for its model.
 [[nodiscard]] FittedKernels calibrate(const Measurements& measurements, const CalibrationContext& context,
                                       const std::function<void(std::string_view op)>& progress);
-
-/// One line of `calibrate check`.
-struct CheckLine {
-  std::string op;
-  ErrorSummary error;
-  std::int64_t outside = 0;        // rows beyond what was measured for the profile
-  std::vector<std::string> worst;  // places of the largest errors, with what was measured and predicted
-};
-
-/// The profile's error on rows that it has a model for, by op; `skipped` says what it has none for.
-struct CheckReport {
-  std::vector<CheckLine> lines;
-  std::vector<std::string> skipped;
-};
-[[nodiscard]] CheckReport check_profile(const GpuProfile& profile, const Measurements& measurements);
-/// The same of the analytic model, whose figures the profile must state: throws ConfigError when it lacks those of
-/// copies that are to be judged.
-[[nodiscard]] CheckReport check_roofline(const GpuProfile& profile, const Measurements& measurements);
-
-/// Predicted / measured under the analytic model; what it does not know it does not predict.
-[[nodiscard]] std::vector<double> roofline_ratios(const GpuProfile& gpu, std::span<const GemmRow> rows);
-[[nodiscard]] std::vector<double> roofline_ratios(const GpuProfile& gpu, std::span<const AttentionRow> rows);
-[[nodiscard]] std::vector<double> roofline_ratios(const GpuProfile& gpu, std::span<const ElementwiseRow> rows);
-[[nodiscard]] std::vector<double> roofline_ratios(const GpuProfile& gpu, std::span<const CopyRow> rows);
-[[nodiscard]] std::vector<double> roofline_ratios(const GpuProfile& gpu, std::span<const AllReduceRow> rows);
 
 }  // namespace spillway::hwmodels

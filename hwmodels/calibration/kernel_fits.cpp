@@ -12,14 +12,13 @@
 
 #include "hwmodels/calibration/least_squares.hpp"
 #include "hwmodels/models/exact_math.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
 // Rows that the first stage looks at: more take longer and move its handful of parameters by less than their noise.
 constexpr std::size_t kParameterRows = 1200;
-
-double real(std::int64_t count) { return static_cast<double>(count); }
 
 // Bytes/s that one streaming multiprocessor can take in, whatever its share of the GPU's bandwidth: 64 bytes per clock
 // from the L2 cache, as on Volta and later (recalled, not looked up), at 1.8 GHz. Tables of equal lengths leave open

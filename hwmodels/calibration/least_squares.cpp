@@ -26,9 +26,9 @@ double robust(double x) {
 }
 
 /// What Eigen's Levenberg-Marquardt asks for.
-class Problem {
+class LogLeastSquares {
  public:
-  Problem(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios)
+  LogLeastSquares(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios)
       : start_(start), rows_(rows), log_ratios_(log_ratios) {}
 
   [[nodiscard]] int inputs() const { return static_cast<int>(start_.size()); }
@@ -133,13 +133,13 @@ ErrorSummary summarise(std::vector<double> ratios) {
 }
 
 FittedParameters fit_positive(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios) {
-  Problem problem(start, rows, log_ratios);
+  LogLeastSquares problem(start, rows, log_ratios);
   Eigen::VectorXd logs(static_cast<Eigen::Index>(start.size()));
   std::transform(start.begin(), start.end(), logs.begin(), [](double p) { return std::log(p); });
-  Eigen::LevenbergMarquardt<Problem> solver(problem);
+  Eigen::LevenbergMarquardt<LogLeastSquares> solver(problem);
   solver.parameters.maxfev = 400;
   solver.minimize(logs);
-  return {Problem::exponentials(logs), solver.fvec.squaredNorm()};
+  return {LogLeastSquares::exponentials(logs), solver.fvec.squaredNorm()};
 }
 
 ResidualSurface fit_residual(std::span<const ResidualPoint> points, std::span<const double> log_ratios,

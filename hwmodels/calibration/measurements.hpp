@@ -219,7 +219,12 @@ struct MeasurementInput {
 /// prefill attention of cuDNN is left out when any file has that of an engine; the files' notes tell.
 [[nodiscard]] Measurements read_measurements(std::span<const MeasurementInput> inputs);
 
+/// The decode rows of `attention`, or its prefill rows.
+[[nodiscard]] std::vector<AttentionRow> attention_rows(const Measurements& measurements, bool decode);
+
 /// "gemm.csv.gz line 12".
 [[nodiscard]] std::string place_text(const Measurements& measurements, const RowPlace& place);
+/// "file 1 row 12", where the name of the file is not known.
+[[nodiscard]] std::string row_text(const RowPlace& place);
 
 }  // namespace spillway::hwmodels

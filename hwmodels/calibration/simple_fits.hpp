@@ -24,21 +24,14 @@ namespace spillway::hwmodels {
 [[nodiscard]] CpuAttentionModel fit_cpu_attention(std::span<const CpuAttentionRow> rows);
 /// Of all rows, whatever their tensor parallelism.
 [[nodiscard]] HostModel fit_host(std::span<const HostRow> rows);
-/// The attention rows must hold every combination of their values; without a chunk or without decodes, once is enough.
-/// Beside a chunk the largest number of decodes may be missing (it fills an engine's batch): the line through the two
-/// before goes on. Throws DataError with every point that is measured twice, and with the first one that is missing.
-[[nodiscard]] LayerTables tabulate_layers(std::span<const LayerRow> layers, std::span<const MixedRow> attention);
 [[nodiscard]] IterationModel fit_iterations(std::span<const IterationRow> rows);
 
-/// Predicted / measured of each row (copies: without duplex rows and those of a mechanism that has no model). Throws
-/// DataError for a row of a kernel that has no table.
+/// Predicted / measured of each row; copies: without duplex rows and rows of a mechanism that has no model.
 [[nodiscard]] std::vector<double> ratios(const ElementwiseModel& model, std::span<const ElementwiseRow> rows);
 [[nodiscard]] std::vector<double> ratios(const AllReduceModel& model, std::span<const AllReduceRow> rows);
 [[nodiscard]] std::vector<double> ratios(std::span<const CopyModel> models, std::span<const CopyRow> rows);
 [[nodiscard]] std::vector<double> ratios(const CpuAttentionModel& model, std::span<const CpuAttentionRow> rows);
 [[nodiscard]] std::vector<double> ratios(const HostModel& model, std::span<const HostRow> rows);
-[[nodiscard]] std::vector<double> ratios(const LayerTables& tables, std::span<const LayerRow> rows);
-[[nodiscard]] std::vector<double> ratios(const LayerTables& tables, std::span<const MixedRow> rows);
 [[nodiscard]] std::vector<double> ratios(const IterationModel& model, std::span<const IterationRow> rows);
 
 }  // namespace spillway::hwmodels
