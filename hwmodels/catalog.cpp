@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hwmodels/field_reader.hpp"
 #include "hwmodels/gpu_profile.hpp"
 #include "hwmodels/hf_config.hpp"
 

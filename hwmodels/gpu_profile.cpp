@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hwmodels/field_reader.hpp"
+
 namespace spillway::hwmodels {
 namespace {
 

@@ -9,6 +9,8 @@
 
 namespace spillway::hwmodels {
 
+class FieldReader;
+
 inline constexpr std::array<std::string_view, 2> kGpuSections{"fitted", "measurements"};
 inline constexpr Kind kGpu{"hwmodels/profiles/", "gpu", "hardware", kGpuSections};
 

@@ -64,10 +64,4 @@ class HfObject {
   std::set<std::string, std::less<>> understood_;
 };
 
-/// What the parser says, without its own name for the error.
-[[nodiscard]] std::string json_fault(const nlohmann::json::exception& error);
-
-/// JSON text, cut when it is long.
-[[nodiscard]] std::string shown(const nlohmann::json& value);
-
 }  // namespace spillway::hwmodels

@@ -8,6 +8,8 @@
 #include <span>
 #include <utility>
 
+#include "hwmodels/json_messages.hpp"
+
 namespace spillway::hwmodels {
 namespace {
 
@@ -23,7 +25,7 @@ constexpr auto kIgnoreFields =
 /// Parts of module names: norms and embeddings, and what only multimodal models have, which quantisers list for all.
 constexpr auto kNeverQuantised =
     std::to_array<std::string_view>({"norm", "embed", "projector", "merger", "modality_projection", "vis", "audio"});
-constexpr std::string_view kHarmless =
+constexpr std::string_view kHarmlessMethodFields =
     "_load_in_4bit _load_in_8bit activation_scheme backend batch_size block_name_to_quantize "
     "bnb_4bit_compute_dtype bnb_4bit_quant_storage cache_block_outputs checkpoint_format damp_auto_increment "
     "damp_percent dataset desc_act disable_exllama do_fuse exllama_config fmt fuse_max_seq_len "
@@ -40,18 +42,18 @@ bool has_any(std::string_view text, std::span<const std::string_view> parts) {
 }
 
 /// One quantization_config.
-class Reader {
+class QuantizationReader {
  public:
-  Reader(HfObject& config, LlmModel& llm) : in_(config), llm_(llm) {}
+  QuantizationReader(HfObject& config, LlmModel& llm) : in_(config), llm_(llm) {}
 
   void read() {
     const std::string method = method_name();
-    const std::array<std::pair<std::string_view, void (Reader::*)()>, 5> readers{
-        {{"gptq", &Reader::read_gptq},
-         {"awq", &Reader::read_awq},
-         {"fp8", &Reader::read_fp8},
-         {"compressed-tensors", &Reader::read_compressed},
-         {"bitsandbytes", &Reader::read_bitsandbytes}}};
+    const std::array<std::pair<std::string_view, void (QuantizationReader::*)()>, 5> readers{
+        {{"gptq", &QuantizationReader::read_gptq},
+         {"awq", &QuantizationReader::read_awq},
+         {"fp8", &QuantizationReader::read_fp8},
+         {"compressed-tensors", &QuantizationReader::read_compressed},
+         {"bitsandbytes", &QuantizationReader::read_bitsandbytes}}};
     const auto* row =
         std::find_if(readers.begin(), readers.end(), [&](const auto& one) { return one.first == method; });
     if (row == readers.end()) return refuse_method(method);
@@ -61,7 +63,7 @@ class Reader {
       if (read_ignored(field)) linear_.head = false;
     }
     read_kv_cache();
-    in_.understood(kHarmless);
+    in_.understood(kHarmlessMethodFields);
     in_.warn_of_the_rest();
     llm_.quantized = linear_;
   }
@@ -280,7 +282,7 @@ void read_quantization(HfObject& root, LlmModel& llm) {
     return root.fail(field, fmt::format("must be an object, not {}", shown(*config)));
   }
   HfObject in(*config, root.pointer(field), root.findings());
-  Reader(in, llm).read();
+  QuantizationReader(in, llm).read();
 }
 
 }  // namespace spillway::hwmodels

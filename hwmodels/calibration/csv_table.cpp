@@ -14,14 +14,11 @@
 namespace spillway::hwmodels {
 namespace {
 
-constexpr const char* kCorrect = "correct or delete the row";
-constexpr double kMillisecond = 1e-3;
-
 struct Unit {
   std::string_view suffix;
   double seconds;
 };
-constexpr std::array<Unit, 3> kUnits{{{"_us", 1e-6}, {"_ms", kMillisecond}, {"_s", 1.0}}};
+constexpr std::array<Unit, 3> kUnits{{{"_us", 1e-6}, {"_ms", CsvTable::kMillisecond}, {"_s", 1.0}}};
 
 std::vector<const CsvFormat*> all_formats() {
   std::vector<const CsvFormat*> all;
@@ -251,7 +248,7 @@ std::string_view CsvTable::field(std::string_view name) const { return fields_[c
 std::optional<std::string> CsvTable::word(std::string_view name) {
   const std::string_view text = field(name);
   if (!text.empty()) return std::string(text);
-  bad(name, "the field is empty", kCorrect);
+  bad(name, "the field is empty", kCorrectRow);
   return std::nullopt;
 }
 
@@ -263,7 +260,7 @@ std::optional<bool> CsvTable::flag(std::string_view name) {
   for (const std::string_view no : {"false", "False", "0"}) {
     if (text == no) return false;
   }
-  bad(name, fmt::format("\"{}\" is neither true nor false", excerpt(text)), kCorrect);
+  bad(name, fmt::format("\"{}\" is neither true nor false", excerpt(text)), kCorrectRow);
   return std::nullopt;
 }
 
@@ -286,14 +283,15 @@ void CsvTable::bad(std::string_view name, std::string what, std::string fix) {
 std::optional<std::int64_t> CsvTable::integer(std::string_view name) {
   const std::string_view text = field(name);
   if (const auto value = parse_integer(text)) return value;
-  bad(name, text.empty() ? "the field is empty" : fmt::format("\"{}\" is not a whole number", excerpt(text)), kCorrect);
+  bad(name, text.empty() ? "the field is empty" : fmt::format("\"{}\" is not a whole number", excerpt(text)),
+      kCorrectRow);
   return std::nullopt;
 }
 
 std::optional<double> CsvTable::number(std::string_view name) {
   const std::string_view text = field(name);
   if (const auto value = parse_number(text)) return value;
-  bad(name, text.empty() ? "the field is empty" : fmt::format("\"{}\" is not a number", excerpt(text)), kCorrect);
+  bad(name, text.empty() ? "the field is empty" : fmt::format("\"{}\" is not a number", excerpt(text)), kCorrectRow);
   return std::nullopt;
 }
 

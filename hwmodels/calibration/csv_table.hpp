@@ -36,6 +36,7 @@ class CsvTable : public RowSource {
   /// The most that a file may have: far more than any table of measurements.
   static constexpr std::int64_t kMostRows = 5'000'000;
   static constexpr std::size_t kMostColumns = 1000;
+  static constexpr double kMillisecond = 1e-3;  // s
 
   /// Reads the header, finds the format that it belongs to and complains about what is missing or twice in it.
   /// `lines` and `complaints` must outlive the table.

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "hwmodels/models/simple_kernels.hpp"
+#include "hwmodels/numbers.hpp"
 #include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
-constexpr const char* kCorrect = "correct or delete the row";
 constexpr double kMostWork = 1e18;  // multiplications of one call: a thousand seconds of the fastest GPU
 
 /// Bytes of a value, by the names that measuring tools use.
@@ -30,12 +30,6 @@ const std::vector<std::string>& layer_names() {
     return names;
   }();
   return kNames;
-}
-
-double product(std::initializer_list<std::int64_t> factors) {
-  double all = 1.0;
-  for (const std::int64_t factor : factors) all *= static_cast<double>(factor);
-  return all;
 }
 
 std::optional<std::int64_t> dtype_bytes(RowSource& row) {
@@ -74,21 +68,21 @@ std::vector<Problem> Complaints::problems() const {
 std::optional<std::int64_t> RowSource::count(std::string_view name, std::int64_t least) {
   const auto value = integer(name);
   if (!value || (*value >= least && *value <= kMostCount)) return value;
-  bad(name, fmt::format("{} is not from {} to {}", *value, least, kMostCount), kCorrect);
+  bad(name, fmt::format("{} is not from {} to {}", *value, least, kMostCount), kCorrectRow);
   return std::nullopt;
 }
 
 std::optional<double> RowSource::amount(std::string_view name, double least, double most) {
   const auto value = number(name);
   if (!value || (*value >= least && *value <= most)) return value;
-  bad(name, fmt::format("{} is not from {} to {}", *value, least, most), kCorrect);
+  bad(name, fmt::format("{} is not from {} to {}", *value, least, most), kCorrectRow);
   return std::nullopt;
 }
 
 std::optional<double> RowSource::duration(std::string_view name, double seconds) {
   if (seconds >= kLeastSeconds && seconds <= kMostSeconds) return seconds;
   if (seconds <= 0.0) {
-    bad(name, fmt::format("a time must be above 0, not {:.6g} s", seconds), kCorrect);
+    bad(name, fmt::format("a time must be above 0, not {:.6g} s", seconds), kCorrectRow);
   } else {
     bad(name, fmt::format("{} s is {} than anything that is measured", seconds, seconds < 1.0 ? "shorter" : "longer"),
         "the unit is probably wrong");
@@ -104,7 +98,7 @@ std::optional<GemmRow> gemm_row(RowSource& row) {
   const auto seconds = row.seconds();
   if (!m || !n || !k || !bytes || !seconds) return std::nullopt;
   if (product({*m, *n, *k}) > kMostWork) {
-    row.bad("m", fmt::format("m n k of {} x {} x {} is above {:g}", *m, *n, *k, kMostWork), kCorrect);
+    row.bad("m", fmt::format("m n k of {} x {} x {} is above {:g}", *m, *n, *k, kMostWork), kCorrectRow);
     return std::nullopt;
   }
   return GemmRow{*m, *n, *k, *bytes, *seconds, row.place()};
@@ -120,13 +114,13 @@ std::optional<AttentionRow> attention_row(RowSource& row) {
   const auto seconds = row.seconds();
   if (!batch || !q_heads || !kv_heads || !head_dim || !new_tokens || !context || !seconds) return std::nullopt;
   if (*q_heads % *kv_heads != 0) {
-    row.bad("q_heads", fmt::format("{} query heads are no multiple of {} KV heads", *q_heads, *kv_heads), kCorrect);
+    row.bad("q_heads", fmt::format("{} query heads are no multiple of {} KV heads", *q_heads, *kv_heads), kCorrectRow);
     return std::nullopt;
   }
   const std::int64_t length = *new_tokens + *context;
   if (product({*batch, *q_heads, *head_dim, *new_tokens, length}) > kMostWork ||
       product({*batch, *kv_heads, *head_dim, length}) > RowSource::kMostBytes) {
-    row.bad("batch", fmt::format("{} sequences of {} tokens are more than any GPU holds", *batch, length), kCorrect);
+    row.bad("batch", fmt::format("{} sequences of {} tokens are more than any GPU holds", *batch, length), kCorrectRow);
     return std::nullopt;
   }
   return AttentionRow{*batch, *q_heads, *kv_heads, *head_dim, *new_tokens, *context, *seconds, row.place()};
@@ -169,7 +163,7 @@ std::optional<CopyRow> copy_row(RowSource& row, bool to_device, bool by_bandwidt
   const double seconds = by_bandwidth ? bytes / (*given * kGigabyte) : *given;
   if (bytes > RowSource::kMostBytes || seconds > RowSource::kMostSeconds || seconds < RowSource::kLeastSeconds) {
     row.bad("copies", fmt::format("{} copies of {} bytes in {} s are not possible", *copies, *block_bytes, seconds),
-            kCorrect);
+            kCorrectRow);
     return std::nullopt;
   }
   return CopyRow{to_device, *mechanism, *duplex, *block_bytes, *copies, seconds, row.place()};
@@ -202,7 +196,7 @@ std::optional<MixedRow> mixed_row(RowSource& row, const MixedNames& names) {
   const auto seconds = row.seconds();
   if (!chunk || !chunk_context || !decodes || !decode_context || !seconds) return std::nullopt;
   const auto refuse = [&](std::string_view name, std::string what) {
-    row.bad(name, std::move(what), kCorrect);
+    row.bad(name, std::move(what), kCorrectRow);
     return std::nullopt;
   };
   if (*chunk == 0 && *decodes == 0) return refuse(names.chunk, "the call has neither a prefill nor a decode");

@@ -16,6 +16,9 @@ namespace spillway::hwmodels {
 
 inline constexpr FileWords kMeasurementWords{"measurement file", "measurement"};
 
+/// The advice for a bad row.
+inline constexpr const char* kCorrectRow = "correct or delete the row";
+
 /// What is wrong with one file. All of it is counted, and the first kShown are told.
 class Complaints {
  public:

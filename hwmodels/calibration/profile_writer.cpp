@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hwmodels/calibration/sharing_fits.hpp"
+#include "hwmodels/field_reader.hpp"
 #include "hwmodels/gpu_profile.hpp"
 
 namespace spillway::hwmodels {

@@ -27,22 +27,15 @@
 #include <utility>
 
 #include "hwmodels/calibration/csv_table.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
-constexpr const char* kCorrect = "correct or delete the row";
-constexpr double kMillisecond = 1e-3;
 /// Below it the resolution is 10% of a time and more. A hair less, so that 0.005 in any notation is in.
 constexpr double kLeastMilliseconds = 0.005 - 1e-9;
 
 std::string median_of(std::string_view kernel) { return fmt::format("time_stats.{}.median", kernel); }
-
-double median(std::vector<double>& values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2.0;
-}
 
 /// Rows by their key, in the order of their first appearance.
 template <class Row, class Key>
@@ -67,7 +60,7 @@ class Merger {
         ++left_out;
         continue;
       }
-      rows_[i].seconds = milliseconds * kMillisecond;
+      rows_[i].seconds = milliseconds * CsvTable::kMillisecond;
       to.push_back(std::move(rows_[i]));
     }
     if (measured_ > rows_.size()) {
@@ -90,7 +83,7 @@ class Merger {
 /// `value` / `parts`, which must be whole.
 std::optional<std::int64_t> split(CsvTable& table, std::string_view name, std::int64_t value, std::int64_t parts) {
   if (value % parts == 0) return value / parts;
-  table.bad(name, fmt::format("{} cannot be split into {} equal parts", value, parts), kCorrect);
+  table.bad(name, fmt::format("{} cannot be split into {} equal parts", value, parts), kCorrectRow);
   return std::nullopt;
 }
 
@@ -122,7 +115,7 @@ std::optional<Mlp> mlp_of(CsvTable& table) {
   for (const auto& [name, width] : {std::pair("n_embd", *embedding), std::pair("n_expanded_embd", *ffn),
                                     std::pair("num_tokens", *tokens), std::pair("n_kv_head", *kv_heads)}) {
     if (width <= kWidest) continue;
-    table.bad(name, fmt::format("{} is above {}", width, kWidest), kCorrect);
+    table.bad(name, fmt::format("{} is above {}", width, kWidest), kCorrectRow);
     return std::nullopt;
   }
   const auto head_dim = split(table, "n_embd", *embedding, *heads);
@@ -197,7 +190,7 @@ std::optional<AttentionRow> attention_of(CsvTable& table, bool prefill) {
   for (const auto& [name, value] : {std::pair("n_embd", *embedding), std::pair("batch_size", *batch),
                                     std::pair("prefill_chunk_size", *chunk), std::pair("kv_cache_size", *context)}) {
     if (value <= kMost) continue;
-    table.bad(name, fmt::format("{} is above {}", value, kMost), kCorrect);
+    table.bad(name, fmt::format("{} is above {}", value, kMost), kCorrectRow);
     return std::nullopt;
   }
   const auto head_dim = split(table, "n_embd", *embedding, *heads);
@@ -276,7 +269,7 @@ void read_cpu_overheads(CsvTable& table, FilePart& part) {
     }
     if (!sequences || !gpus || !whole) continue;
     if (sum <= 0.0) {
-      table.bad(kHostStages.front(), "the times of the four stages are all 0", kCorrect);
+      table.bad(kHostStages.front(), "the times of the four stages are all 0", kCorrectRow);
       continue;
     }
     if (table.has("model_name")) models.emplace(table.field("model_name"));

@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "hwmodels/models/elementwise_bytes.hpp"
-#include "hwmodels/models/engine_side.hpp"
+#include "hwmodels/models/engine_model.hpp"
 #include "hwmodels/models/range_tally.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
-
-double real(std::int64_t count) { return static_cast<double>(count); }
 
 TimeShares scaled(const TimeShares& shares, double factor) {
   return {.compute = factor * shares.compute,
@@ -182,11 +181,11 @@ ElementwiseModel elementwise_of(const GpuProfile& gpu, const GemmModel& gemm) {
   return {gpu.kernel_overhead_seconds, gemm.bandwidth};
 }
 
-class FittedModel final : public ExecutionModel {
+class FittedModel final : public EngineModel {
  public:
   FittedModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
               std::int64_t kv_dtype_bytes, const OpScales& scales)
-      : engine_(gpu, engine, llm.layers, scales),
+      : EngineModel({gpu, engine, llm.layers, scales}),
         scales_(scales),
         elementwise_(elementwise_of(gpu, gemm_for(gpu.fitted, llm.dtype_bytes).model)),
         work_(elementwise_work(llm, tensor_parallel)),
@@ -218,8 +217,6 @@ class FittedModel final : public ExecutionModel {
                tally_of(gpu.fitted, gpu.fitted.all_reduce, "bytes")};
   }
 
-  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
-
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
     std::int64_t tokens = shape.decode_sequences;
@@ -231,25 +228,16 @@ class FittedModel final : public ExecutionModel {
     const TimeShares after{.compute = sampled.shares.compute,
                            .memory = fixed.final_norm + sampled.shares.memory,
                            .network = sampled.shares.network};
-    return engine_.iteration(shape, real(tokens), fixed.before, layer, after);
+    return engine().iteration(shape, real(tokens), fixed.before, layer, after);
   }
 
-  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
-                              CopyMechanism mechanism) const override {
-    return engine_.copy(direction, copies, bytes, mechanism);
-  }
-  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
-
-  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
-    std::vector<RangeUse> uses;
+  void append_kernel_uses(std::vector<RangeUse>& uses) const override {
     KernelRanges ranges = counted();
     for (const RangeTally* tally : {&ranges.gemm_m, &ranges.gemm_n, &ranges.gemm_k}) tally->append_to(uses);
     attention_ranges_.append_to(uses, heads_);
     for (const RangeTally* tally : {&ranges.elementwise_bytes, &ranges.reduced_ranks, &ranges.reduced_bytes}) {
       tally->append_to(uses);
     }
-    engine_.append_range_uses(uses);
-    return uses;
   }
 
  private:
@@ -267,7 +255,7 @@ class FittedModel final : public ExecutionModel {
   [[nodiscard]] KernelRanges counted() const {
     KernelRanges ranges = ranges_;
     by_tokens_.each([&](std::int64_t tokens, std::int64_t iterations) {
-      const std::int64_t layers = engine_.layers() * iterations;
+      const std::int64_t layers = engine().layers() * iterations;
       const double n = real(tokens);
       add_gemms(ranges, matrices_, n, layers);
       add_moves(ranges, work_.kernels, n * work_.bytes_per_token, layers);
@@ -384,7 +372,6 @@ class FittedModel final : public ExecutionModel {
     if (fused_share_ > 0.0) add_share(fused_share_, prefill_.at(shape.chunks, decodes, context, longest));
   }
 
-  EngineSide engine_;
   OpScales scales_;
   ElementwiseModel elementwise_;
   ElementwiseWork work_;
@@ -422,9 +409,7 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
                       "latency_model", "use latency_model=auto, or fit the missing kernels with calibrate fit");
   }
   if (tensor_parallel > 1 && !gpu.fitted.all_reduce && !gpu.all_reduce) {
-    throw ConfigError(
-        fmt::format("{} has no figures for all-reduce, which tensor_parallel={} needs", gpu.file.name, tensor_parallel),
-        "tensor_parallel", "use tensor_parallel=1, or a profile with all_reduce_latency and all_reduce_bandwidth");
+    refuse_without_all_reduce(gpu.file.name, tensor_parallel);
   }
   if (!gpu.fitted.elementwise) gpu.need({"kernel_overhead"}, "time of elementwise kernels");
   return std::make_unique<FittedModel>(gpu, llm, engine, tensor_parallel, kv_dtype_bytes, scales);

@@ -9,13 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "hwmodels/models/engine_side.hpp"
+#include "hwmodels/models/engine_model.hpp"
 #include "hwmodels/models/range_tally.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
-
-double real(std::int64_t count) { return static_cast<double>(count); }
 
 /// The chunks of an iteration as one: all new tokens, and the mean over them of what their sequence had before.
 struct MergedChunk {
@@ -81,23 +80,21 @@ bool is_known_layer(std::string_view kernel) {
   return std::find(kLayersByTokens.begin(), kLayersByTokens.end(), kernel) != kLayersByTokens.end();
 }
 
-class TableModel final : public ExecutionModel {
+class TableModel final : public EngineModel {
  public:
   TableModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const OpScales& scales)
-      : engine_(gpu, engine, llm.layers, scales),
+      : EngineModel({gpu, engine, llm.layers, scales}),
         scales_(scales),
         tables_(gpu.fitted.layers->model),
         norms_(real(llm.layer_norms)),
         least_call_(least_of(tables_.attention_seconds)),
         ranges_(gpu.fitted) {}
 
-  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
-
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
     const double tokens = tokens_of(shape);
     const ByTokens& fixed = by_tokens(tokens);
-    ranges_.add_kernels(tokens, engine_.layers());
+    ranges_.add_kernels(tokens, engine().layers());
     TimeShares layer = fixed.layer;
     layer.memory += scales_.attention * attention(shape);
     TimeShares after{.memory = fixed.final_norm};
@@ -107,20 +104,10 @@ class TableModel final : public ExecutionModel {
         after.memory += scales_.gemm * at(tables_.per_sequence, kernel, real(shape.sampled_sequences));
       }
     }
-    return engine_.iteration(shape, tokens, {.memory = fixed.embedding}, layer, after);
+    return engine().iteration(shape, tokens, {.memory = fixed.embedding}, layer, after);
   }
 
-  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
-                              CopyMechanism mechanism) const override {
-    return engine_.copy(direction, copies, bytes, mechanism);
-  }
-  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
-  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
-    std::vector<RangeUse> uses;
-    ranges_.append_to(uses);
-    engine_.append_range_uses(uses);
-    return uses;
-  }
+  void append_kernel_uses(std::vector<RangeUse>& uses) const override { ranges_.append_to(uses); }
 
  private:
   /// What the number of tokens determines.
@@ -141,7 +128,7 @@ class TableModel final : public ExecutionModel {
     const double decodes = real(shape.decode_sequences);
     const double context = decodes > 0.0 ? real(shape.decode_context.count()) / decodes : 0.0;
     const MergedChunk all = merged(shape.chunks);
-    ranges_.add_attention(shape.chunks, all, decodes, context, engine_.layers());
+    ranges_.add_attention(shape.chunks, all, decodes, context, engine().layers());
     const double together = tables_.attention(all.tokens, all.context, decodes, context);
     if (shape.chunks.size() < 2) return together;
     double alone = least_call_;
@@ -174,7 +161,6 @@ class TableModel final : public ExecutionModel {
     return last_;
   }
 
-  EngineSide engine_;
   OpScales scales_;
   LayerTables tables_;
   double norms_;
@@ -184,15 +170,13 @@ class TableModel final : public ExecutionModel {
   mutable ByTokens last_{};
 };
 
-class LoggedIterations final : public ExecutionModel {
+class LoggedIterations final : public EngineModel {
  public:
   LoggedIterations(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const OpScales& scales)
-      : engine_(gpu, without_host(engine), llm.layers, scales),
+      : EngineModel({gpu, without_host(engine), llm.layers, scales}),
         model_(scaled(gpu.fitted.iteration->model, scales)),
         tokens_(gpu.fitted, gpu.fitted.iteration->record, "tokens"),
         context_(gpu.fitted, gpu.fitted.iteration->record, "context") {}
-
-  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
 
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
@@ -207,24 +191,16 @@ class LoggedIterations final : public ExecutionModel {
     }
     tokens_.add(tokens, 1);
     context_.add(context, 1);
-    const double layers = real(engine_.layers());
+    const double layers = real(engine().layers());
     const TimeShares layer{
         .compute = model_.pair_seconds * pairs / layers,
         .memory = (model_.fixed_seconds + model_.token_seconds * tokens + model_.context_seconds * context) / layers};
-    return engine_.iteration(shape, tokens, {}, layer, {});
+    return engine().iteration(shape, tokens, {}, layer, {});
   }
 
-  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
-                              CopyMechanism mechanism) const override {
-    return engine_.copy(direction, copies, bytes, mechanism);
-  }
-  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
-  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
-    std::vector<RangeUse> uses;
+  void append_kernel_uses(std::vector<RangeUse>& uses) const override {
     tokens_.append_to(uses);
     context_.append_to(uses);
-    engine_.append_range_uses(uses);
-    return uses;
   }
 
  private:
@@ -241,7 +217,6 @@ class LoggedIterations final : public ExecutionModel {
     return model;
   }
 
-  EngineSide engine_;
   IterationModel model_;
   mutable RangeTally tokens_;
   mutable RangeTally context_;

@@ -23,7 +23,9 @@
 #include "hwmodels/calibration/consistency.hpp"
 #include "hwmodels/calibration/host_writer.hpp"
 #include "hwmodels/calibration/least_squares.hpp"
+#include "hwmodels/calibration/profile_check.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
+#include "hwmodels/calibration/roofline_ratios.hpp"
 #include "hwmodels/calibration/simple_fits.hpp"
 #include "tests/support/paths.hpp"
 
