@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".json";
 
-/// Devices and pipes may have no end; opening a pipe waits for a writer.
+/// Refuses devices and pipes: they may never end, and opening a pipe waits for a writer.
 void check_regular(const std::string& path) {
   std::error_code none;
   const auto status = std::filesystem::status(path, none);
@@ -49,8 +49,9 @@ std::string read_file(const std::string& path) {
   while (stream.read(buffer.data(), buffer.size()), stream.gcount() > 0) {
     content.append(buffer.data(), static_cast<std::size_t>(stream.gcount()));
     if (content.size() > kMostFileBytes) {
-      throw DataError(fmt::format("is larger than {} MB, as no such file is", kMostFileBytes / 1'000'000), path,
-                      "check that it is the file that you mean");
+      throw DataError(
+          fmt::format("is larger than {} MB, the most that a data file may have", kMostFileBytes / 1'000'000), path,
+          "check that it is the file that you mean");
     }
   }
   // A folder opens but cannot be read.

@@ -16,7 +16,7 @@ namespace spillway::hwmodels {
 struct Entry {
   std::string key;
   std::string value;
-  std::string unit;         // "1" for a plain number, "bool" for a flag, "name" for that of another data file
+  std::string unit;         // "1" for a plain number, "bool" for a flag, "name" for the name of another data file
   std::string source_kind;  // measured | datasheet | borrowed | assumed
   std::string citation;
 };
@@ -49,7 +49,7 @@ struct Kind {
 /// Whether an argument is a file's path, not the name of an embedded file: it contains '/' or ends in ".json".
 [[nodiscard]] bool is_path(std::string_view name_or_file);
 
-/// The most that a data file may have.
+/// Largest size of a data file, in bytes.
 inline constexpr std::size_t kMostFileBytes = 16'000'000;
 
 /// The bytes of a user's file. Throws DataError when the file cannot be read, is not a regular file, or exceeds 16 MB.

@@ -112,7 +112,7 @@ DataFile FieldReader::finish() {
   return std::move(file_);
 }
 
-/// Another schema version or kind has other fields, so nothing else is reported then.
+/// Nothing else is reported for another schema version or kind, because its fields differ.
 void FieldReader::check_header(std::string_view kind) const {
   if (!document_.is_object()) throw DataError("the file must hold a JSON object", file_.path);
   const auto expect = [&](const char* key, const json& wanted) {
@@ -155,7 +155,7 @@ void FieldReader::read_source(const json& entry, const json::json_pointer& at, E
   }
 }
 
-/// Checks what is common to all fields; the value, or null when there is none.
+/// Checks what all fields have in common. Returns the value, or null when there is none.
 const json* FieldReader::field(const char* key, const char* unit) {
   known_.emplace_back(key);
   const json::json_pointer at = kValues / key;

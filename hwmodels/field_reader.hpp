@@ -13,7 +13,7 @@
 
 namespace spillway::hwmodels {
 
-/// Inclusive bounds, wide enough for any machine to come and narrow enough to catch a wrong unit.
+/// Inclusive bounds: wide enough for any future machine, narrow enough to catch a wrong unit.
 struct Range {
   double low;
   double high;
@@ -24,8 +24,8 @@ inline constexpr Range kFlops{1e9, 1e19, "between 1e9 and 1e19 FLOP/s"};
 inline constexpr Range kSeconds{0.0, 10.0, "between 0 and 10 s"};
 inline constexpr Range kEfficiency{1e-6, 1.0, "above 0 and at most 1"};
 
-/// Reads one data file. Every call declares a field of `values` and records what is wrong with it; finish() reports all
-/// of it. A field that is wrong reads as the low end of its range, as false or as empty.
+/// Reads one data file. Every call declares a field of `values` and records its problems; finish() reports all of them.
+/// A field with a problem reads as the low end of its range, as false or as empty.
 class FieldReader {
  public:
   /// `path` is what messages call the file. Throws DataError when `content` is not JSON, or is of another kind or
@@ -43,17 +43,17 @@ class FieldReader {
   bool optional_flag(const char* key);
   /// The name of another data file, not empty.
   std::string name(const char* key);
-  /// A condition between fields; judged only while the fields themselves are right.
+  /// A condition between fields. It is checked only while no problem was found.
   void require(bool holds, const char* key, const std::string& what);
 
   /// A section of the file's kind, or null when the file has none.
   [[nodiscard]] const nlohmann::json* section(std::string_view name) const;
   /// Records a problem with the value of a field.
   void fail(const char* key, std::string what, std::string fix = {});
-  /// Records a problem at a place of the file.
+  /// Records a problem at a location in the file.
   void fail(const nlohmann::json::json_pointer& at, std::string what, std::string fix = {});
 
-  /// Records problems found in a section; their places are JSON pointers.
+  /// Records problems found in a section; their locations are JSON pointers.
   void adopt(std::vector<Problem> problems);
 
   /// What the file says about itself. Throws DataError with all problems.

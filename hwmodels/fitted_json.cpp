@@ -33,7 +33,7 @@ ErrorSummary read_summary(const json& object, const std::string& where, std::vec
   return error;
 }
 
-/// The record's members stand beside the model's.
+/// The record and the model share one JSON object.
 void write_record(json& object, const FitRecord& record) {
   object["source"] = {{"kind", record.source_kind}, {"cite", record.citation}};
   object["held_out"] = summary_json(record.held_out);

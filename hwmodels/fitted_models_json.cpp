@@ -21,8 +21,8 @@ namespace {
 using nlohmann::json;
 
 constexpr Limits kTime{0.0, 10.0, "a time of 0 to 10 s"};
-constexpr Limits kSpeed{1e6, 2.5e13, "between 1 MB/s and 25 TB/s, which no memory of today exceeds"};
-constexpr Limits kArithmetic{1e9, 1e16, "between 1e9 and 1e16 FLOP/s, which no GPU of today exceeds"};
+constexpr Limits kSpeed{1e6, 2.5e13, "between 1 MB/s and 25 TB/s (no memory of today is faster)"};
+constexpr Limits kArithmetic{1e9, 1e16, "between 1e9 and 1e16 FLOP/s (no GPU of today is faster)"};
 constexpr Limits kShare{0.0, 1.0, "between 0 and 1"};
 constexpr Limits kFactor{0.0, 1e6, "between 0 and 1e6"};
 constexpr Limits kSize{0.0, 1e18, "between 0 and 1e18"};
@@ -30,7 +30,7 @@ constexpr Limits kLength{0.01, 100.0, "between 0.01 and 100 octaves"};
 constexpr Limits kWeight{-1e6, 1e6, "between -1e6 and 1e6"};
 constexpr Limits kCell{-1.0, 1000.0, "a time of at most 1000 s, or -1 where nothing was measured"};
 
-/// Six digits keep a weight's effect far below the noise and a profile's text short.
+/// Rounded to six decimals: the effect on a prediction is far below the noise, and the profile's text stays short.
 double rounded(double value) { return std::round(value * 1e6) / 1e6; }
 
 template <class Io, class Surface>
@@ -162,7 +162,7 @@ void describe_mixed(Io& io, Model& model) {
   io.number("fused_share", model.fused_share, kShare);
 }
 
-/// Curves by a key of the map.
+/// A JSON object with one curve for each key of the map.
 template <class Key, class ToText>
 json curves_json(const std::map<Key, Curve>& curves, const ToText& to_text) {
   json object = json::object();
@@ -208,7 +208,7 @@ void describe_grid(Io& io, Tables& tables) {
   io.numbers("attention_s", tables.attention_seconds, kCell);
 }
 
-/// Ascending; that of a count begins with none.
+/// An axis ascends. The axis of a count begins with 0.
 void check_axis(FitReader& io, const char* key, const std::vector<double>& axis, bool count) {
   io.require(std::adjacent_find(axis.begin(), axis.end(), std::greater_equal<>()) == axis.end(), key, "must ascend");
   io.require(!count || axis.empty() || axis.front() == 0.0, key, "must begin with 0");
@@ -217,7 +217,7 @@ void check_axis(FitReader& io, const char* key, const std::vector<double>& axis,
 void check_cells(FitReader& io, const LayerTables& tables) {
   const std::array<std::size_t, 4> sizes{tables.chunk_axis.size(), tables.chunk_context_axis.size(),
                                          tables.decodes_axis.size(), tables.decode_context_axis.size()};
-  // No product of axes that a file can hold exceeds a double.
+  // The product of axes that fit a file does not overflow a double.
   double cells = 1.0;
   for (const std::size_t size : sizes) cells *= static_cast<double>(size);
   const std::vector<double>& seconds = tables.attention_seconds;
@@ -229,7 +229,7 @@ void check_cells(FitReader& io, const LayerTables& tables) {
     const std::size_t decodes = i / sizes[3] % sizes[2];
     const std::size_t chunk = i / sizes[3] / sizes[2] / sizes[1];
     if (seconds[i] >= 0.0 || (chunk == 0 && decodes == 0)) continue;
-    return io.fail(fmt::format("attention_s/{}", i), "must be a time where there is a chunk or a decode");
+    return io.fail(fmt::format("attention_s/{}", i), "must be a time: the call has a chunk or a decode");
   }
 }
 

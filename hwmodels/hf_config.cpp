@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Change the weights where an architecture knows them; refused where it does not.
+/// Fields that add weights in the architectures that have them. Other architectures refuse them.
 constexpr std::array<std::string_view, 3> kQkNormFields{"qk_layernorm", "use_qk_norm", "qk_norm"};
 
 /// Fields that change neither shapes nor memory; generation settings of old files among them.
@@ -53,7 +53,7 @@ constexpr std::string_view kHarmless =
     "type_vocab_size typical_p unk_token_id use_bfloat16 use_cache use_parallel_residual validate_runner_input "
     "verbose";
 
-/// The name of a model on the hub, "organisation/model" or "model", and no path on somebody's disk.
+/// Whether `text` is the name of a model on the hub, "organisation/model" or "model", and not a path on a disk.
 bool is_hub_name(std::string_view text) {
   const auto allowed = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
@@ -62,7 +62,7 @@ bool is_hub_name(std::string_view text) {
          std::count(text.begin(), text.end(), '/') <= 1 && std::all_of(text.begin(), text.end(), allowed);
 }
 
-/// The folder of a config.json, whichever way the path is written: "." and "config.json" have a folder, too.
+/// The folder of a config.json, also for a path without a folder, such as "config.json"; else the name of the file.
 std::string name_of_file(const std::filesystem::path& path) {
   std::error_code none;
   const std::string folder = std::filesystem::absolute(path, none).lexically_normal().parent_path().filename().string();
@@ -123,8 +123,8 @@ class ConfigReader {
     }
     if (type.empty() && !wrong) {
       findings_.warnings.push_back(
-          fmt::format("{} does not say torch_dtype: 2 bytes per weight are assumed", findings_.file));
-      fields_.note_from("dtype_bytes", "2", "bytes", "config.json says no torch_dtype", "assumed");
+          fmt::format("{} does not state torch_dtype: 2 bytes per weight are assumed", findings_.file));
+      fields_.note_from("dtype_bytes", "2", "bytes", "config.json states no torch_dtype", "assumed");
     } else {
       fields_.note_from("dtype_bytes", "2", "bytes", fmt::format("config.json: {}, in 16 bits", field));
     }
@@ -176,7 +176,7 @@ class ConfigReader {
 
 json parse(const std::string& path, std::string_view content) {
   if (content.empty()) throw DataError("the file is empty", path);
-  // Comparing, copying and printing values recurse.
+  // Comparing, copying and printing values are recursive.
   const auto not_too_deep = [&](int depth, json::parse_event_t, const json&) {
     if (depth > 50) throw DataError("objects or lists nested more than 50 deep", path);
     return true;

@@ -32,7 +32,7 @@ std::int64_t HfFields::count(const char* key, const HfShape& shape, std::int64_t
     value = root_.integer(field, 1, most, derived > 0 ? Null::absent : Null::refused).value_or(derived);
   } else if (!field.empty() && shape.absent > 0) {
     root_.findings().warnings.push_back(
-        fmt::format("{} does not say {}: {} is taken, the default of {} in transformers", root_.findings().file,
+        fmt::format("{} does not state {}: {} is used, the default of {} in transformers", root_.findings().file,
                     shape.name, value, architecture_->name));
   }
   note(key, fmt::format("{}", value), unit, field);

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Other files that lie beside a config.json, by a field that only they have.
+/// Other files in the folder of a config.json, each recognised by a field that only this file has.
 struct OtherFile {
   std::string_view field;
   std::string_view what;
@@ -38,7 +38,7 @@ constexpr auto kOtherFiles = std::to_array<OtherFile>({{"tokenizer_class", "a to
                                                        {"norm_eps", "a params.json of the original release"},
                                                        {"transformers_version", "a generation_config.json"}});
 
-/// Fields that make a model something else than a dense decoder. A name that ends in '_' stands for all that start so.
+/// Fields that make a model something other than a dense decoder. A name that ends in '_' is a prefix.
 struct Refused {
   std::string_view field;
   std::string_view why;
@@ -83,12 +83,12 @@ bool same_but_for_case(std::string_view a, std::string_view b) {
   });
 }
 
-/// Families of their own whose names are near those that are understood, in small letters and without '_'.
+/// Other families whose names resemble an understood one, in small letters and without '_'.
 constexpr auto kOtherFamilies = std::to_array<std::string_view>(
     {"bloomz", "gemma3n", "gemma3ntext", "gptneo", "internlm2ve", "llamba", "llava", "ministral", "mixtral", "olmoe",
      "phi3v", "phimoe", "qwen2moe", "qwen2vl", "qwen3moe", "qwen3vl"});
 
-/// "LlamaForCausalLM" and "llama" -> "llama": what tells one class or model_type from another.
+/// "LlamaForCausalLM" and "llama" -> "llama": the part of a name that identifies the family.
 std::string stem_of(std::string_view name) {
   for (const std::string_view suffix : {"ForCausalLM", "LMHeadModel"}) {
     if (name.size() > suffix.size() && name.ends_with(suffix)) name.remove_suffix(suffix.size());
@@ -106,8 +106,8 @@ std::string digits_of(std::string_view text) {
   return digits;
 }
 
-/// The name that `name` is a misspelling of; empty when it may well be another model. Another number is another
-/// version.
+/// The known name of which `name` is probably a misspelling; empty when `name` may be another model. Names with
+/// different numbers are different versions.
 std::string meant_architecture(std::string_view name, const std::vector<std::string>& known) {
   const std::string stem = stem_of(name);
   if (std::find(kOtherFamilies.begin(), kOtherFamilies.end(), stem) != kOtherFamilies.end()) return {};
@@ -115,7 +115,7 @@ std::string meant_architecture(std::string_view name, const std::vector<std::str
   std::size_t best = std::min<std::size_t>(2, stem.size() / 3) + 1;
   for (const std::string& candidate : known) {
     if (digits_of(candidate) != digits_of(name)) continue;
-    // The ending may be misspelt, too.
+    // The ending may be misspelt as well.
     const std::size_t distance = std::min(edit_distance(stem, stem_of(candidate)), edit_distance(name, candidate));
     if (distance >= best) continue;
     best = distance;
@@ -146,7 +146,6 @@ HfLayerTypes read_layer_types(HfObject& root) {
 
 }  // namespace
 
-/// Its own name for the file is more help than all the fields that it lacks.
 void refuse_other_files(const std::string& path, const json& document) {
   if (document.contains("model_type") || document.contains("architectures")) return;
   const std::string fix = "give the config.json beside it, or a model in Spillway's own form";

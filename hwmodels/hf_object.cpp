@@ -20,7 +20,7 @@ bool says_something(const json& value) {
   return !value.empty();  // true for null as well as for an empty list or object
 }
 
-/// Compared as what it is: a cast would turn 2^64 - 1 into -1.
+/// Compares unsigned values as unsigned: a cast would turn 2^64 - 1 into -1.
 bool within(const json& value, std::int64_t low, std::int64_t high) {
   if (value.is_number_unsigned()) {
     const auto size = value.get<std::uint64_t>();

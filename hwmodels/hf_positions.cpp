@@ -53,7 +53,8 @@ class PositionReader {
     }
   }
 
-  /// vLLM's rule. transformers 5 writes rope_parameters, always; before, there was rope_scaling when positions scale.
+  /// vLLM's rule. transformers 5 always writes rope_parameters. Earlier versions write rope_scaling when positions
+  /// scale.
   void scale_positions() {
     const std::string_view field = root_.is_set("rope_scaling") ? "rope_scaling" : "rope_parameters";
     if (!root_.is_set(field)) return;

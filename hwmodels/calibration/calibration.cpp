@@ -14,7 +14,8 @@
 namespace spillway::hwmodels {
 namespace {
 
-/// Erases groups of rows that are not `enough` and all come from files of the microbenchmarks, and says so.
+/// Erases each group of rows that is not `enough`, if all its rows come from files of the microbenchmarks. Adds a note
+/// for each erased group. Rows whose group has no name stay.
 template <class Row, class Group, class Enough>
 void leave_out_groups(Measurements& in, std::vector<Row>& rows, const Group& group_of, const Enough& enough,
                       std::vector<std::string>& notes) {

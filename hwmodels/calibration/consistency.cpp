@@ -23,7 +23,7 @@ constexpr double kAnyBandwidth = 2.5e13;
 constexpr double kAnyFlops = 1e16;
 constexpr double kAnyLink = 2e12;
 constexpr double kAnyL2 = 512e6;
-constexpr double kBoost = 1.1;  // clock over the datasheet's, see the header
+constexpr double kBoost = 1.1;  // highest clock / the datasheet's, see the header
 constexpr double kSlow = 100.0;
 constexpr double kSlowSeconds = 1e-3;
 
@@ -97,7 +97,7 @@ void visit_cases(Rows& in, const Visit& visit) {
   visit(in.host_streams);
 }
 
-/// A limit, and where it comes from.
+/// A limit and its origin.
 struct Limit {
   double value;
   std::string source;
@@ -134,7 +134,7 @@ class ConsistencyCheck {
     for (const HostStreamRow& row : all_.host_streams) any_link(row, "host memory", static_cast<double>(row.bytes));
     return finish();
   }
-  /// After run().
+  /// Whether a problem is about the row. Call run() first.
   [[nodiscard]] bool blamed(const RowPlace& place) const { return blamed_.contains({place.file, place.row}); }
 
  private:
@@ -196,7 +196,7 @@ class ConsistencyCheck {
         "check the unit of the time and the shape; delete the row if they are right");
   }
 
-  /// Bytes that an engine reads from the memory for every call: weights, or KV.
+  /// Checks bytes that an engine reads from memory for every call: weights or KV.
   template <class Row>
   void streamed(const Row& row, const char* what, double bytes) {
     const double rate = bytes / row.seconds;
@@ -219,7 +219,7 @@ class ConsistencyCheck {
         "check the unit of the time and the shape; delete the row if they are right");
   }
 
-  /// What the L2 cannot have held.
+  /// Checks the bytes beyond the size of the L2.
   template <class Row>
   void beyond_l2(const Row& row, double bytes) {
     const double rate = (bytes - l2_) / row.seconds;
@@ -269,7 +269,7 @@ class ConsistencyCheck {
     compute(row, flops, faster * flops_.value, row.dtype_bytes == 1 ? "twice the " + flops_.source : flops_.source);
     not_slow(row, flops, weights);
     streamed(row, "weights", weights);
-    // Weights that alone are too fast have been told.
+    // Rows whose weights alone are too fast have been reported.
     if (weights <= bandwidth_.value * row.seconds) {
       beyond_l2(row, weights + product({row.m, row.k, row.dtype_bytes}) + product({row.m, row.n, row.dtype_bytes}));
     }
@@ -314,8 +314,8 @@ class ConsistencyCheck {
   Limit link_;
   double l2_;
   std::string l2_text_;
-  std::set<std::pair<std::int32_t, std::int64_t>> blamed_;  // places that a problem is about
-  std::vector<Kind> kinds_;                                 // in the order in which they turned up
+  std::set<std::pair<std::int32_t, std::int64_t>> blamed_;  // locations of rows with a problem
+  std::vector<Kind> kinds_;                                 // in the order of their first problem
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string columns_text(const CsvFormat& format) {
   return text;
 }
 
-/// Letters and digits alone, in lower case.
+/// Only the letters and digits, in lower case.
 std::string plain(std::string_view name) {
   std::string text;
   for (const char c : name) {
@@ -45,11 +45,11 @@ std::string plain(std::string_view name) {
   return text;
 }
 
-/// The one of `names` that `wanted` may have been written as. A name of few letters is near to every other one, so
-/// there only its case and signs may differ.
+/// The name in `names` that may stand for `wanted`. Short names resemble many others, so for them only case and signs
+/// may differ.
 std::string near_column(std::string_view wanted, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    // What is far longer is no slip; without this a header of a megabyte would be copied for every column of ours.
+    // A far longer name is no misspelling. Without this test, a header of a megabyte would be copied for every column.
     if (name.size() <= 2 * wanted.size() + 2 && plain(name) == plain(wanted)) return name;
   }
   constexpr std::size_t kLong = 5;
@@ -76,7 +76,7 @@ struct Fit {
   int near = 0;
   int wanted = 0;
   [[nodiscard]] bool full() const { return found == wanted; }
-  /// Is it this format rather than none?
+  /// Whether the header is likely to have this format.
   [[nodiscard]] bool likely() const { return found + near >= 2 && 2 * found + near >= wanted; }
   [[nodiscard]] bool better_than(const Fit& other) const {
     if (full() != other.full()) return full();
@@ -147,11 +147,11 @@ void CsvTable::choose_format() {
   }
   std::vector<std::string> known;
   for (const CsvFormat* format : all_formats()) {
-    // Vidur's headers fill a screen each; who has such a file knows it by that name.
+    // Vidur's headers fill a screen each; the names of its files are enough.
     if (!format->name.starts_with("vidur-")) known.push_back(columns_text(*format));
   }
   complaints_.add(fmt::format(" line {}", lines_.row()),
-                  fmt::format("the first line, \"{}\", is the header of no known measurements",
+                  fmt::format("the first line, \"{}\", is not the header of a known table of measurements",
                               excerpt(fmt::format("{}", fmt::join(header_, ",")))),
                   fmt::format("known: {}; Vidur's mlp, attention, all_reduce and cpu_overheads tables; JSON with "
                               "\"kind\": \"measurements\"",
@@ -213,7 +213,7 @@ void CsvTable::check_time() {
   }
   if (found.size() > 1) {
     complaints_.add(fmt::format(" line {}", lines_.row()),
-                    fmt::format("columns {} all say how long a row took", fmt::join(found, " and ")),
+                    fmt::format("columns {} all give the time of a row", fmt::join(found, " and ")),
                     "keep one of them");
   } else if (found.empty()) {
     missing(fmt::format("one of the columns {}", fmt::join(names, ", ")), names.front());
@@ -225,8 +225,9 @@ bool CsvTable::next() {
   while (lines_.next(line)) {
     if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
     if (++rows_ > kMostRows) {
-      throw DataError(fmt::format("the file has more than {} rows, as no table of measurements has", kMostRows),
-                      lines_.path(), "check that it is the file that you mean");
+      throw DataError(
+          fmt::format("the file has more than {} rows, the most that a table of measurements may have", kMostRows),
+          lines_.path(), "check that it is the file that you mean");
     }
     std::size_t got = 0;
     std::string_view field;

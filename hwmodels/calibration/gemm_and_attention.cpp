@@ -53,7 +53,7 @@ auto fit_heads(const CalibrationTask& task, Op op, HeldOutRows<AttentionRow>& he
   task.require_rows(op, rows, kFewestAttention);
   std::set<std::tuple<std::int64_t, std::int64_t>> series;
   for (const AttentionRow& row : rows) series.emplace(row.q_heads, row.kv_heads);
-  const bool by_heads = series.size() > 1;  // else whole batches are held out
+  const bool by_heads = series.size() > 1;  // else whole (batch, new tokens) series are held out
   const auto folds = folds_of(rows, [&](const AttentionRow& row) {
     return by_heads ? std::tuple(row.q_heads, row.kv_heads) : std::tuple(row.batch, row.new_tokens);
   });

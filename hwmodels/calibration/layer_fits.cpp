@@ -24,7 +24,7 @@ std::string point_text(const GridPoint& point) {
   return fmt::format("a chunk of {} tokens after {}, {} decodes of {} tokens", point[0], point[1], point[2], point[3]);
 }
 
-/// The point of a row; the context of nothing is 0.
+/// The grid point of a row. Without a chunk, or without decodes, the context is 0.
 GridPoint grid_point(const MixedRow& row) {
   return {row.chunk, row.chunk > 0 ? row.chunk_context : 0, row.decodes, row.decodes > 0 ? row.decode_context : 0};
 }
@@ -48,7 +48,7 @@ class AttentionGrid {
     }
   }
 
-  /// Stops at the first missing point: rows on no grid at all may span one of billions.
+  /// Throws at the first missing point: rows that lie on no grid may span a grid of billions of points.
   void tabulate(LayerTables& tables) const {
     for_each_point([&](const GridPoint& point) {
       const auto seconds = at(point);
@@ -93,7 +93,7 @@ class AttentionGrid {
     return continued(point);
   }
 
-  /// The largest number of decodes beside a chunk, from the two before.
+  /// The time at the largest number of decodes beside a chunk, by the line through the two numbers before it.
   [[nodiscard]] std::optional<double> continued(const GridPoint& point) const {
     const auto& decodes = axes_[2];
     if (decodes.size() < 4 || point[2] != decodes.back()) return std::nullopt;

@@ -17,7 +17,7 @@ constexpr double kRobustScale = 0.1;
 constexpr double kPriorWeight = 0.03;
 constexpr double kStep = 1e-3;  // of the numeric derivatives, in log p
 
-/// Its square is rho(x), its sign that of x.
+/// Its square is rho(x); its sign is the sign of x.
 double robust(double x) {
   const double scaled = x / kRobustScale;
   const double root = std::sqrt(1.0 + scaled * scaled);
@@ -25,7 +25,7 @@ double robust(double x) {
   return x * std::sqrt(2.0 / (root + 1.0));
 }
 
-/// What Eigen's Levenberg-Marquardt asks for.
+/// The interface that Eigen's Levenberg-Marquardt requires.
 class LogLeastSquares {
  public:
   LogLeastSquares(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios)
@@ -80,7 +80,8 @@ double squared_distance(const ResidualPoint& a, const ResidualPoint& b, const Su
   return sum;
 }
 
-/// Indices of points far from one another, the first being the first point; fewer when the rest repeats them.
+/// Indices of points that are far from each other, starting with the first point; fewer than most_anchors when all
+/// other points repeat them.
 std::vector<std::size_t> farthest_points(std::span<const ResidualPoint> points, const SurfaceShape& shape) {
   std::vector<std::size_t> chosen;
   std::vector<double> distance(points.size(), std::numeric_limits<double>::infinity());

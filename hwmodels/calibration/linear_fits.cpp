@@ -62,10 +62,9 @@ std::variant<LaunchAndBandwidth, Problem> launch_and_bandwidth(std::span<const S
         "measure another size"};
   }
   if (line->slope <= 0.0) {
-    return Problem{
-        fmt::format("the time of these {} rows does not grow with their bytes: there is no bandwidth in them",
-                    samples.size()),
-        where, "measure larger sizes"};
+    return Problem{fmt::format("the time of these {} rows does not grow with their bytes, so they give no bandwidth",
+                               samples.size()),
+                   where, "measure larger sizes"};
   }
   return LaunchAndBandwidth{line->at_zero, 1.0 / line->slope};
 }

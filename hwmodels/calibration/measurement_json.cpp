@@ -23,7 +23,7 @@ constexpr std::size_t kMostTextBytes = std::size_t{64} << 20U;
 constexpr const char* kCorrectEntry = "correct or delete the entry";
 constexpr std::string_view kOwnKernel = "spillway";
 
-/// The keys of an entry beside those that all ops have.
+/// The keys of an entry, except those that all ops have.
 const std::vector<std::string>& keys_of(Op op) {
   static const std::map<Op, std::vector<std::string>> kKeys = [] {
     const std::vector<std::string> attention{"batch",      "q_heads", "kv_heads", "head_dim",
@@ -51,7 +51,7 @@ const std::vector<std::string>& keys_of(Op op) {
   return kKeys.at(op);
 }
 
-/// A value as a message can show it.
+/// A value in short, for messages.
 std::string brief(const json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
@@ -65,7 +65,7 @@ class JsonRow : public RowSource {
 
   [[nodiscard]] RowPlace place() const override { return {file_, index_}; }
   [[nodiscard]] bool has(std::string_view name) const override { return entry_.contains(name); }
-  /// Does the entry say so, in a text?
+  /// Whether the entry has this text.
   [[nodiscard]] bool is(std::string_view name, std::string_view text) const {
     const auto it = entry_.find(name);
     return it != entry_.end() && it->is_string() && it->get_ref<const std::string&>() == text;
@@ -193,15 +193,15 @@ class JsonReader {
     while (const std::size_t got = file.read(buffer.data(), buffer.size())) {
       text.append(buffer.data(), got);
       if (text.size() > kMostTextBytes) {
-        throw DataError(
-            fmt::format("the text is longer than {} MiB, as no file of measurements is", kMostTextBytes >> 20U), path,
-            "check that it is the file that you mean");
+        throw DataError(fmt::format("the text is longer than {} MiB, the most that a file of measurements may have",
+                                    kMostTextBytes >> 20U),
+                        path, "check that it is the file that you mean");
       }
     }
     return text;
   }
 
-  /// Another version or kind has other fields, so nothing else is reported then.
+  /// Nothing else is reported for another version or kind, because its fields differ.
   bool expect(const char* key, const json& wanted) {
     const auto it = document_.find(key);
     if (it != document_.end() && *it == wanted) return true;
@@ -276,7 +276,7 @@ class JsonReader {
     add(*op, row);
   }
 
-  /// An optional key that is misspelt would silently be its default.
+  /// Reports misspelt optional keys, which would otherwise silently have their default.
   static void check_keys(const json& entry, Op op, JsonRow& row) {
     std::vector<std::string> known{"op", "unit", "median", "p10", "p90", "n", "samples", "calls", "section", "kernel"};
     known.insert(known.end(), keys_of(op).begin(), keys_of(op).end());
@@ -343,9 +343,9 @@ class JsonReader {
     if (!attention) return;
     if (op_of(*attention) != op) {
       return row.bad(op == Op::decode_attention && attention->new_tokens == 1 ? "context" : "new_tokens",
-                     fmt::format("{} new tokens behind {} are {}", attention->new_tokens, attention->context,
+                     fmt::format("{} new tokens after {} are {}", attention->new_tokens, attention->context,
                                  op_name(op_of(*attention))),
-                     "decode has 1 new token and context, all else is prefill");
+                     "decode has 1 new token and a context; anything else is prefill");
     }
     selection_.attention(row, *attention, is_own(row));
   }

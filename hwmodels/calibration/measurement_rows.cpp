@@ -14,9 +14,9 @@
 namespace spillway::hwmodels {
 namespace {
 
-constexpr double kMostWork = 1e18;  // multiplications of one call: a thousand seconds of the fastest GPU
+constexpr double kMostWork = 1e18;  // multiplications in one call: a thousand seconds on the fastest GPU
 
-/// Bytes of a value, by the names that measuring tools use.
+/// Number formats, by the names that measuring tools use.
 struct Dtype {
   std::string_view name;
   std::int64_t bytes;
@@ -84,7 +84,7 @@ std::optional<double> RowSource::duration(std::string_view name, double seconds)
   if (seconds <= 0.0) {
     bad(name, fmt::format("a time must be above 0, not {:.6g} s", seconds), kCorrectRow);
   } else {
-    bad(name, fmt::format("{} s is {} than anything that is measured", seconds, seconds < 1.0 ? "shorter" : "longer"),
+    bad(name, fmt::format("{} s is {} than any measured time", seconds, seconds < 1.0 ? "shorter" : "longer"),
         "the unit is probably wrong");
   }
   return std::nullopt;
@@ -114,7 +114,8 @@ std::optional<AttentionRow> attention_row(RowSource& row) {
   const auto seconds = row.seconds();
   if (!batch || !q_heads || !kv_heads || !head_dim || !new_tokens || !context || !seconds) return std::nullopt;
   if (*q_heads % *kv_heads != 0) {
-    row.bad("q_heads", fmt::format("{} query heads are no multiple of {} KV heads", *q_heads, *kv_heads), kCorrectRow);
+    row.bad("q_heads", fmt::format("{} query heads are not a multiple of {} KV heads", *q_heads, *kv_heads),
+            kCorrectRow);
     return std::nullopt;
   }
   const std::int64_t length = *new_tokens + *context;
@@ -200,9 +201,10 @@ std::optional<MixedRow> mixed_row(RowSource& row, const MixedNames& names) {
     return std::nullopt;
   };
   if (*chunk == 0 && *decodes == 0) return refuse(names.chunk, "the call has neither a prefill nor a decode");
-  if (*chunk == 0 && *chunk_context > 0) return refuse(names.chunk_context, "context of a prefill that is not there");
+  if (*chunk == 0 && *chunk_context > 0)
+    return refuse(names.chunk_context, "context of a prefill, but the call has no prefill");
   if (*decodes == 0 && *decode_context > 0)
-    return refuse(names.decode_context, "context of decodes that are not there");
+    return refuse(names.decode_context, "context of decodes, but the call has no decode");
   if (*decodes > 0 && *decode_context == 0) return refuse(names.decode_context, "decodes without context");
   const double pairs = product({*chunk, *chunk + *chunk_context}) + product({*decodes, *decode_context});
   if (pairs > RowSource::kMostBytes) return refuse(names.chunk, "more tokens than any GPU holds");
@@ -213,7 +215,7 @@ std::optional<LayerRow> layer_row(RowSource& row, std::string_view kernel, std::
   auto name = row.word(kernel);
   const std::vector<std::string>& known = layer_names();
   const bool is_known = name && std::find(known.begin(), known.end(), *name) != known.end();
-  // Engines have kernels of their own in a layer; what is a letter away from a known one is a slip.
+  // Engines may have other kernels in a layer. A name one letter away from a known kernel is a misspelling.
   if (name && !is_known && (per_sequence || name->empty() || !slip_of(*name, known).empty())) {
     row.bad(kernel, fmt::format("unknown layer \"{}\"", excerpt(*name)), allowed_text(*name, known));
     name.reset();

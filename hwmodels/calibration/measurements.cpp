@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, kOps.size()> kOpNames{
     "layer",      "iteration",        "interference",      "host_stream"};
 constexpr std::array<std::string_view, 6> kMechanismNames{"single", "many", "batched", "kernel", "gather", "peer"};
 
-/// Place of a name in a list of them; its size when it is not there.
+/// The index of a name in a list; the size of the list when the name is absent.
 template <class Names>
 std::size_t index_of(const Names& names, std::string_view name) {
   return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());

@@ -109,7 +109,7 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
     check.add(std::string(op_name(op)), rows, ratios(fitted->model, rows),
               [&](const auto& row) { return inside(fitted->record, quantity, static_cast<double>(value(row))); });
   };
-  // Of the rows of tables those that the tables tell of.
+  // Checks only the rows for which the tables have an entry.
   const auto tabulated = [&](Op op, const auto& rows, const char* quantity, const auto& value, const auto& known) {
     auto kept = rows;
     std::erase_if(kept, [&](const auto& row) { return !kernels.layers || !known(kernels.layers->model, row); });
@@ -155,7 +155,7 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
       });
   simple(Op::iteration, kernels.iteration, in.iterations, "tokens", [](const auto& r) { return r.tokens; });
   check.skip(op_name(Op::interference), in.interference.size(), "they give a profile one value, not a fit");
-  check.skip(op_name(Op::host_stream), in.host_streams.size(), "they tell of a host, not of a GPU");
+  check.skip(op_name(Op::host_stream), in.host_streams.size(), "they describe a host, not a GPU");
   return check.finish();
 }
 

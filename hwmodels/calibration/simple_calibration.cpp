@@ -157,7 +157,7 @@ void calibrate_copies(const CalibrationTask& task, FittedKernels& out) {
     }
     FitRecord about = task.record(rows, std::move(large), std::move(by),
                                   {range_of("block_bytes", rows, [](const CopyRow& r) { return r.block_bytes; })});
-    // The analytic model's own link is the line through a loop of copies, or one copy.
+    // The analytic model's link is itself a line through a loop of copies or a single copy, so it is not compared here.
     const CopyMechanism mechanism = std::get<1>(kind);
     if (task.has_analytic() && mechanism != CopyMechanism::many && mechanism != CopyMechanism::single) {
       std::vector<CopyRow> judged;
@@ -176,7 +176,7 @@ void calibrate_copies(const CalibrationTask& task, FittedKernels& out) {
 void calibrate_layer_tables(const CalibrationTask& task, FittedKernels& out) {
   const Measurements& in = task.in();
   if (in.layers.empty() && in.mixed.empty()) return;
-  // Mixed calls that lie on no grid tell of two launches or one, and make no table.
+  // Mixed calls that lie on no grid were used for the fused share and make no table.
   if (in.layers.empty() && unless_open([&] { return tabulate_layers({}, in.mixed).attention_seconds; }).empty() &&
       !in.mixed.empty()) {
     if (!out.mixed_attention) {

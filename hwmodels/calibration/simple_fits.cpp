@@ -21,7 +21,7 @@
 namespace spillway::hwmodels {
 namespace {
 
-constexpr std::int64_t kLineFrom = 65536;  // bytes of a block from which a line describes copies
+constexpr std::int64_t kLineFrom = 65536;  // block size in bytes from which a line describes copies
 constexpr std::size_t kAllReduceKnots = 32;
 
 /// At most kAllReduceKnots of the sizes, evenly spread on a log scale, the first and the last among them.
@@ -38,7 +38,7 @@ std::vector<double> spread_knots(const std::vector<double>& sizes) {
   return {knots.begin(), knots.end()};
 }
 
-/// The curve with these knots that fits the samples best: its value at each knot is a parameter.
+/// The curve with these knots that fits the samples best. The value at each knot is a parameter.
 Curve fit_curve(const std::vector<double>& knots, std::span<const Sample> samples) {
   std::vector<Equation> rows;
   rows.reserve(samples.size());
@@ -55,7 +55,7 @@ Curve fit_curve(const std::vector<double>& knots, std::span<const Sample> sample
     }
     rows.push_back(std::move(row));
   }
-  // Every knot is a measured size, so the rows leave none open.
+  // Every knot is a measured size, so the rows determine all parameters.
   const auto fitted = relative_fit(rows);
   SPILLWAY_CHECK(fitted.has_value(), "the knots of a curve are sizes that were measured");
   Curve curve;
@@ -67,8 +67,9 @@ auto copy_key(const CopyRow& row) { return std::pair(row.to_device, row.mechanis
 
 std::variant<CopyModel, Problem> fit_copy(const std::vector<const CopyRow*>& rows) {
   const CopyRow& first = *rows.front();
-  // One value for each size, the median: the time per copy depends on how many are made together (one batched call of
-  // 50,000 descriptors takes up to four times as long for each as one of 10,000), and the model has no such parameter.
+  // One value for each size, the median. The time per copy depends on the number of copies in a call (a batched call of
+  // 50,000 descriptors takes up to four times as long per descriptor as a call of 10,000), and the model has no
+  // parameter for that.
   std::map<std::int64_t, std::vector<double>> by_size;
   for (const CopyRow* row : rows) by_size[row->block_bytes].push_back(row->seconds / real(row->copies));
   std::vector<Sample> all;
@@ -165,8 +166,8 @@ CpuAttentionModel fit_cpu_attention(std::span<const CpuAttentionRow> rows) {
   std::set<std::int64_t> counts;
   for (const CpuAttentionRow& row : rows) counts.insert(row.threads);
   const std::vector<std::int64_t> threads(counts.begin(), counts.end());
-  // Threads and bandwidth meet either at a measured number of threads or between two of them. Each place is a linear
-  // fit of its own, and the best of them is the fit.
+  // The bandwidth limit is reached either at a measured number of threads or between two of them. Each case is a linear
+  // fit; the best one is used.
   for (std::size_t i = 0; rows.size() >= kParameters && i < threads.size(); ++i) {
     std::vector<Sample> samples;
     for (const CpuAttentionRow& row : rows) {
@@ -210,7 +211,7 @@ HostModel fit_host(std::span<const HostRow> rows) {
 }
 
 IterationModel fit_iterations(std::span<const IterationRow> rows) {
-  // A log of decodes alone says nothing about chunks.
+  // A log without prefill does not determine the time of chunks.
   const bool chunks =
       std::any_of(rows.begin(), rows.end(), [](const IterationRow& row) { return row.chunk_pairs > 0.0; });
   std::vector<Equation> equations;
@@ -221,7 +222,7 @@ IterationModel fit_iterations(std::span<const IterationRow> rows) {
   const auto fitted = relative_fit(equations);
   if (!fitted) {
     throw DataError(
-        fmt::format("fixed time and those of tokens, context and chunk pairs need at least as many rows, in "
+        fmt::format("fixed time and times per token, context token and chunk pair need at least as many rows, in "
                     "which these vary independently; there are {}",
                     rows.size()),
         "iteration rows", "log decode and prefill iterations of several sizes");

@@ -32,7 +32,8 @@
 namespace spillway::hwmodels {
 namespace {
 
-/// Below it the resolution is 10% of a time and more. A hair less, so that 0.005 in any notation is in.
+/// Below this, the resolution is over 10% of a time. Slightly less than 0.005, so that 0.005 in any notation is
+/// included.
 constexpr double kLeastMilliseconds = 0.005 - 1e-9;
 
 std::string median_of(std::string_view kernel) { return fmt::format("time_stats.{}.median", kernel); }
@@ -51,7 +52,7 @@ class Merger {
     ++measured_;
   }
 
-  /// Appends the rows, but for those below `least` milliseconds.
+  /// Appends the rows of at least `least` milliseconds.
   void finish(std::vector<Row>& to, std::vector<std::string>& notes, std::string_view what, double least) {
     std::size_t left_out = 0;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
@@ -87,7 +88,7 @@ std::optional<std::int64_t> split(CsvTable& table, std::string_view name, std::i
   return std::nullopt;
 }
 
-/// KV heads of one GPU; with more GPUs than heads each has a copy of one.
+/// KV heads of one GPU. With more GPUs than heads, each GPU has a copy of one head.
 std::int64_t kv_heads_of(std::int64_t heads, std::int64_t gpus) { return std::max<std::int64_t>(1, heads / gpus); }
 
 /// The model and the batch of one row of mlp.csv, on one GPU.
@@ -102,7 +103,7 @@ struct Mlp {
 };
 
 std::optional<Mlp> mlp_of(CsvTable& table) {
-  // Bounds that keep every product within int64, as the catalogue's.
+  // These bounds keep every product within int64.
   const auto heads = table.count("n_head");
   const auto kv_heads = table.count("n_kv_head");
   const auto embedding = table.count("n_embd");
@@ -224,7 +225,7 @@ void read_attention(CsvTable& table, FilePart& part) {
   }
   if (!others.empty()) {
     part.notes.push_back(
-        fmt::format("not taken, as the file does not say what they move: {}", fmt::join(others, ", ")));
+        fmt::format("not used, because the file does not state the bytes that they move: {}", fmt::join(others, ", ")));
   }
 }
 

@@ -58,7 +58,7 @@ KernelTime DecodeAttentionTime::modelled(double sequences, double context, doubl
   const double mean_seconds = context / sequences * token_seconds_;
   const double tail_seconds = longest * token_seconds_ - mean_seconds;
   const double waves = sequences * blocks_per_sm_;
-  // Every number of splits on its own and the smallest of them afterwards, so that the compiler takes several at once.
+  // First all numbers of splits, then the minimum, so that the compiler can vectorise the loop.
   std::array<double, kSplitCounts> chains{};
   for (std::size_t i = 0; i < kSplitCounts; ++i) {
     const double blocks = std::max(1.0, waves * kSequenceSplits[i]);

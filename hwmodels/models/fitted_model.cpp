@@ -27,7 +27,7 @@ void add(TimeShares& shares, const KernelTime& time) {
   (time.compute_bound ? shares.compute : shares.memory) += time.seconds;
 }
 
-/// The matrix multiplications in the model's own number format, else in 2 bytes, which complete() has asked for.
+/// GEMM in the model's own number format, else in 2 bytes, which complete() requires.
 const FittedGemm& gemm_for(const FittedKernels& kernels, std::int64_t dtype_bytes) {
   const auto of = [&](std::int64_t bytes) {
     return std::find_if(kernels.gemm.begin(), kernels.gemm.end(),
@@ -37,7 +37,7 @@ const FittedGemm& gemm_for(const FittedKernels& kernels, std::int64_t dtype_byte
   return own != kernels.gemm.end() ? *own : *of(2);
 }
 
-/// Seconds by tokens over the ranks of one tensor-parallel group; 0 for one rank.
+/// Time of an all-reduce over the ranks of one tensor-parallel group; 0 for one rank.
 class Reduction {
  public:
   Reduction(const GpuProfile& gpu, std::int64_t ranks) : ranks_(ranks), analytic_(gpu.all_reduce) {
@@ -56,13 +56,13 @@ class Reduction {
   std::optional<AllReduceModel> fitted_;
 };
 
-/// The tally of an op that the profile may have no fit of.
+/// The tally of an op, for which the profile may have no fit.
 template <class Model>
 RangeTally tally_of(const FittedKernels& kernels, const std::optional<Fitted<Model>>& fit, std::string_view quantity) {
   return fit ? RangeTally(kernels, fit->record, quantity) : RangeTally();
 }
 
-/// What attention was asked for, against what was measured of it; `layers` launches in each iteration.
+/// Attention calls compared with the measured ranges; an iteration has one launch for each of `layers` layers.
 class AttentionRanges {
  public:
   AttentionRanges(const FittedKernels& kernels, std::int64_t layers)
@@ -80,7 +80,7 @@ class AttentionRanges {
         mixed_decodes_(tally_of(kernels, kernels.mixed_attention, "decodes")),
         mixed_context_(tally_of(kernels, kernels.mixed_attention, "context")) {}
 
-  /// `longest`: the tokens that the longest decode attends to, the new one included.
+  /// `longest`: the tokens that the longest decode attends to, including the new one.
   void add(std::span<const PrefillChunk> chunks, double decodes, double longest) {
     if (decodes > 0.0) {
       decode_batch_.add(decodes, layers_);
@@ -140,11 +140,11 @@ class AttentionRanges {
   RangeTally mixed_context_;
 };
 
-/// What a count determines, by that count. Entries count the iterations that asked for them; 0: not computed yet.
+/// A cache of values that depend on a count alone. Each entry counts the iterations that used it; 0: not computed yet.
 template <class Entry>
 class Kept {
  public:
-  /// The entry of `count`, computed where it is new, with one iteration more.
+  /// Returns the entry of `count`, computes it when it is new, and adds one iteration.
   template <class Compute>
   const Entry& use(std::int64_t count, const Compute& compute) {
     Entry& entry = of(count);
@@ -152,7 +152,7 @@ class Kept {
     ++entry.iterations;
     return entry;
   }
-  /// Calls visit(count, iterations) for each count that was asked for.
+  /// Calls visit(count, iterations) for each count that was used.
   template <class Visit>
   void each(const Visit& visit) const {
     for (std::size_t i = 0; i < few_.size(); ++i) {
@@ -162,7 +162,7 @@ class Kept {
   }
 
  private:
-  // No engine's token budget comes near it, so that a tree will do beyond.
+  // Above every engine's token budget, so larger counts are rare and a tree suffices.
   static constexpr std::int64_t kFew = 1 << 16;
 
   Entry& of(std::int64_t count) {
@@ -241,8 +241,8 @@ class FittedModel final : public EngineModel {
   }
 
  private:
-  /// Of the kernels whose calls follow from the numbers of tokens and of samples: these are counted, and held against
-  /// the ranges only when somebody asks.
+  /// Ranges of kernels whose calls follow from the numbers of tokens and samples. The iterations are counted, and
+  /// compared with the ranges only on request.
   struct KernelRanges {
     RangeTally gemm_m;
     RangeTally gemm_n;
@@ -287,9 +287,9 @@ class FittedModel final : public EngineModel {
     ranges.reduced_bytes.add(bytes, calls);
   }
 
-  /// What the number of tokens determines.
+  /// Times that depend on the number of tokens alone.
   struct ByTokens {
-    std::int64_t iterations = 0;  // that had it
+    std::int64_t iterations = 0;  // with this number of tokens
     TimeShares before{};
     TimeShares layer{};  // all but attention
     double final_norm = 0.0;
@@ -298,7 +298,7 @@ class FittedModel final : public EngineModel {
     std::int64_t iterations = 0;
     TimeShares shares{};
   };
-  /// A single chunk, which is what most iterations with a chunk have; prompts of one length come again and again.
+  /// Prefill attention of a single chunk, cached: most iterations with prefill have one chunk, and lengths repeat.
   struct KeptChunk {
     PrefillChunk chunk{};  // new_tokens 0: none
     KernelTime time{};
@@ -392,7 +392,7 @@ class FittedModel final : public EngineModel {
   mutable Kept<ByTokens> by_tokens_{};
   mutable Kept<BySamples> by_samples_{};
   mutable AttentionRanges attention_ranges_;
-  mutable std::array<KeptChunk, 4096> chunks_{};  // by a hash of the chunk, the latest with each
+  mutable std::array<KeptChunk, 4096> chunks_{};  // by a hash of the chunk; the latest chunk with each hash
 };
 
 }  // namespace
@@ -402,7 +402,7 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
                                                   std::int64_t kv_dtype_bytes, const OpScales& scales) {
   if (const auto problem = llm.tensor_parallel_problem(tensor_parallel)) throw ConfigError({*problem});
   if (!gpu.fitted.complete()) {
-    throw ConfigError(fmt::format("{} has no fitted {}, which latency_model=fitted takes", gpu.file.name,
+    throw ConfigError(fmt::format("latency_model=fitted needs fitted {1}; {0} has none", gpu.file.name,
                                   !gpu.fitted.two_byte_gemm()    ? "gemm in 2-byte numbers"
                                   : !gpu.fitted.decode_attention ? "decode_attention"
                                                                  : "prefill_attention"),

@@ -16,7 +16,7 @@
 namespace spillway::hwmodels {
 namespace {
 
-/// The chunks of an iteration as one: all new tokens, and the mean over them of what their sequence had before.
+/// All chunks of an iteration as one: all new tokens, and the mean over them of the tokens before their chunk.
 struct MergedChunk {
   double tokens = 0.0;
   double context = 0.0;
@@ -34,14 +34,14 @@ MergedChunk merged(std::span<const PrefillChunk> chunks) {
   return all;
 }
 
-/// The shortest time; cells that were not measured are negative.
+/// The shortest time; negative cells were not measured.
 double least_of(const std::vector<double>& seconds) {
   double least = std::numeric_limits<double>::infinity();
   for (const double one : seconds) least = one >= 0.0 ? std::min(least, one) : least;
   return least;
 }
 
-/// The points at which tables are read, against those that were measured.
+/// The points at which tables are read, compared with the measured ranges.
 class TableRanges {
  public:
   explicit TableRanges(const FittedKernels& kernels)
@@ -52,7 +52,7 @@ class TableRanges {
 
   /// Kernels by tokens or by sequences.
   void add_kernels(double count, std::int64_t calls) { tokens_.add(count, calls); }
-  /// Each chunk alone and `all` of them; `context` is the mean of the decodes.
+  /// Adds a call at each chunk alone and at all of them together; `context` is the mean context of the decodes.
   void add_attention(std::span<const PrefillChunk> chunks, const MergedChunk& all, double decodes, double context,
                      std::int64_t calls) {
     double least = all.tokens;
@@ -122,8 +122,8 @@ class TableModel final : public EngineModel {
     return it == curves.end() ? 0.0 : it->second.at(size);
   }
 
-  /// Tables hold calls with one chunk. Of several the one with their tokens tells what decodes beside them add, and
-  /// each what it takes alone, beyond the least that a call takes: the launch that they share.
+  /// Tables hold calls with one chunk. For several chunks, the decodes add what they add to one chunk of all their
+  /// tokens. Each chunk adds its time alone beyond the shortest call, which stands for the launch that they share.
   [[nodiscard]] double attention(const BatchShape& shape) const {
     const double decodes = real(shape.decode_sequences);
     const double context = decodes > 0.0 ? real(shape.decode_context.count()) / decodes : 0.0;
@@ -139,14 +139,14 @@ class TableModel final : public EngineModel {
     return alone + std::max(0.0, together - tables_.attention(all.tokens, all.context, 0.0, 0.0));
   }
 
-  /// Kept from the last call: decode iterations repeat their number of tokens.
+  /// Cached from the last call, because decode iterations repeat their number of tokens.
   const ByTokens& by_tokens(double tokens) const {
     if (tokens == last_tokens_) return last_;
     last_tokens_ = tokens;
     last_ = {};
     for (const char* kernel : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {
       const double seconds = at(tables_.per_token, kernel, tokens);
-      // A multiplication that takes half as long again for twice the tokens is no longer bound by its weights.
+      // A GEMM that takes over 1.5 times as long for twice the tokens is not bound by reading its weights.
       const bool compute_bound = at(tables_.per_token, kernel, 2.0 * tokens) > 1.5 * seconds;
       (compute_bound ? last_.layer.compute : last_.layer.memory) += scales_.gemm * seconds;
     }
@@ -243,8 +243,8 @@ std::string missing_from(const LayerTables& tables) {
 
 std::optional<Problem> table_model_problem(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel) {
   if (!gpu.fitted.layers) {
-    return Problem{fmt::format("{} holds no layer tables, which latency_model=tables takes", gpu.file.name),
-                   "latency_model", "use latency_model=auto, or fit dense.csv, attention.csv and per_sequence.csv"};
+    return Problem{fmt::format("latency_model=tables needs layer tables; {} has none", gpu.file.name), "latency_model",
+                   "use latency_model=auto, or fit dense.csv, attention.csv and per_sequence.csv"};
   }
   const LayerTables& tables = gpu.fitted.layers->model;
   if (const std::string missing = missing_from(tables); !missing.empty()) {
@@ -276,7 +276,7 @@ std::unique_ptr<ExecutionModel> make_iteration_model(const GpuProfile& gpu, cons
                                                      const EngineProfile& engine, const OpScales& scales) {
   if (!gpu.fitted.iteration) {
     throw ConfigError(
-        fmt::format("{} holds no fit of logged iterations, which latency_model=iterations takes", gpu.file.name),
+        fmt::format("latency_model=iterations needs a fit of logged iterations; {} has none", gpu.file.name),
         "latency_model", "use latency_model=auto, or fit a log of tokens, context and time_ms");
   }
   return std::make_unique<LoggedIterations>(gpu, llm, engine, scales);
