@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hwmodels/field_reader.hpp"
 #include "hwmodels/gpu_profile.hpp"
 #include "hwmodels/hf_config.hpp"
 
@@ -22,7 +23,7 @@ constexpr Kind kHost{"hwmodels/hosts/", "host", "host"};
 constexpr Kind kEngine{"hwmodels/engines/", "engine", "engine"};
 constexpr Kind kLlm{"hwmodels/llms/", "llm", "model"};
 
-/// Our own form.
+/// Spillway's own form of a model.
 LlmModel read_llm(FieldReader in) {
   // Bounds that keep every product of shapes within int64.
   constexpr std::int64_t kMaxWidth = 1'000'000;
@@ -52,7 +53,7 @@ LlmModel read_llm(FieldReader in) {
   return llm;
 }
 
-/// "./a/./b/" -> "a/b". Other than lexically_normal(), it leaves "..", which may follow a link.
+/// "./a/./b/" -> "a/b". Keeps "..", which lexically_normal() removes although it may follow a link.
 std::filesystem::path without_dots(const std::filesystem::path& path) {
   std::filesystem::path shorter;
   for (const std::filesystem::path& step : path) {
@@ -77,7 +78,7 @@ std::optional<BytesPerSecond> bandwidth_or_null(FieldReader& in, const char* key
   return value ? std::optional(BytesPerSecond(*value)) : std::nullopt;
 }
 
-/// The GPU or host that a server's file names: a name as it is, a path relative to the folder of that file.
+/// The GPU or host that a server's file names. A path in the file is relative to the folder of the file.
 std::string read_part(FieldReader& in, const char* key, const Kind& kind, std::string_view server_path) {
   std::string part = in.name(key);
   if (part.empty()) return part;
@@ -218,7 +219,7 @@ std::optional<Problem> LlmModel::tensor_parallel_problem(std::int64_t tensor_par
   for (const Matrix& matrix : layer_matrices(tensor_parallel)) {
     if (matrix.inputs % quantized->split_inputs == 0) continue;
     return problem(
-        fmt::format("a GPU's {} inputs of a linear layer are no multiple of the {} weights that share a scale",
+        fmt::format("a GPU's {} inputs of a linear layer are not a multiple of the {} weights that share a scale",
                     matrix.inputs, quantized->split_inputs));
   }
   return std::nullopt;
@@ -276,7 +277,7 @@ Hardware load_hardware(std::string_view name_or_file) {
   const std::string path(name_or_file);
   const std::string content = read_file(path);
   const json document = json::parse(content, nullptr, false);
-  // What is no document of ours is reported as a GPU's file would be.
+  // Any other document is reported as a faulty GPU file.
   const json kind = document.is_object() ? document.value("kind", json(kGpu.name)) : json(kGpu.name);
   if (kind == kServer.name) return with_parts(read_server({kServer, path, content}, path));
   if (kind == kGpu.name) return {.gpu = read_gpu({kGpu, path, content}), .server = {}, .host = {}};

@@ -44,23 +44,23 @@ struct GpuProfile {
   HostLink h2d{};
   HostLink d2h{};
   BytesPerSecond host_link_peak{};  // per direction
-  // Of each direction while the other one is busy too; empty: no figure.
+  // Bandwidth of each direction while the other one is busy too; empty: no figure.
   std::optional<BytesPerSecond> h2d_bandwidth_duplex;
   std::optional<BytesPerSecond> d2h_bandwidth_duplex;
-  // Time of a layer beside a copy over its time alone, at least 1; empty: no figure, taken as 1.
+  // Time of a layer while a copy runs / its time alone, at least 1; empty: no figure, which counts as 1.
   std::optional<double> copy_compute_slowdown;
   std::optional<AllReduce> all_reduce;  // empty: no figure, so no tensor parallelism
   std::int64_t sm_count = 0;            // streaming multiprocessors that CUDA offers
   Bytes l2_cache{};
   FittedKernels fitted;              // empty: only the analytic model
   std::string fitted_from;           // the profile that lends the kernels; empty: its own
-  std::vector<std::string> unknown;  // fields that the file leaves null, the std::optional ones aside
+  std::vector<std::string> unknown;  // fields that are null in the file, except the std::optional ones
 
-  /// Throws ConfigError that names the first of these fields which the file leaves null, and what needs it.
+  /// Throws ConfigError when one of these fields is null in the file. The message names the field and what needs it.
   void need(std::initializer_list<std::string_view> fields, std::string_view purpose) const;
 };
 
-/// CPU and memory of a server. Where it is a share of a larger machine, the file says so.
+/// CPU and memory of a server, or of the part of a larger machine that the file describes.
 struct HostProfile {
   DataFile file;
   std::int64_t cores = 0;    // physical
@@ -72,8 +72,8 @@ struct HostProfile {
   double cpu_attention_efficiency = 0.0;                    // share of dram_bandwidth, in (0, 1]
 };
 
-/// GPUs of one kind, their host and the links between them. The limits hold beside those of each GPU's own links;
-/// empty: no figure, so no further limit.
+/// GPUs of one kind, their host and the links between them. The totals limit copies in addition to each GPU's own
+/// links; empty: no figure, so no further limit. server_share.hpp says what one GPU of a run gets.
 struct ServerProfile {
   DataFile file;
   std::string gpu;  // a name of gpu_names(), or a file
@@ -85,18 +85,17 @@ struct ServerProfile {
   std::optional<HostLink> peer;                         // from one GPU to another; empty: no direct copies
 };
 
-/// What `hardware=` names. A GPU alone stands for as many of them as a run asks for, on a host that nothing is known
-/// of.
+/// What `hardware=` names. A GPU stands for as many GPUs as a run requires, on an unknown host.
 struct Hardware {
   GpuProfile gpu;
   std::optional<ServerProfile> server;
-  std::optional<HostProfile> host;  // there when `server` is
+  std::optional<HostProfile> host;  // present when `server` is
 
   /// The file that was named.
   [[nodiscard]] const DataFile& file() const { return server ? server->file : gpu.file; }
 };
 
-/// The host side of one serving engine, and what it takes from GPU memory beside weights and KV cache.
+/// CPU time of one serving engine, and the GPU memory that it uses besides weights and KV cache.
 struct EngineProfile {
   DataFile file;
   double launch_floor_seconds = 0.0;         // per layer, when no CUDA graph is replayed
@@ -104,7 +103,7 @@ struct EngineProfile {
   bool cuda_graph_prefill = false;           // also iterations that hold prefill
   double host_fixed_seconds = 0.0;           // per iteration
   double host_per_sequence_seconds = 0.0;    // per iteration and scheduled sequence
-  bool host_overlapped = false;              // only what exceeds the GPU's time is seen
+  bool host_overlapped = false;              // only CPU time beyond the GPU's time delays an iteration
   Bytes non_torch_memory{};                  // per GPU
   Bytes non_torch_memory_tensor_parallel{};  // added per GPU when tensor_parallel > 1
   std::int64_t activation_hidden_copies = 0;
@@ -131,7 +130,7 @@ struct Biases {
 /// Norms of queries and keys before attention: none, one weight vector for all heads, or one for each head.
 enum class QkNorm { none, shared, per_head };
 
-/// How quantised linear layers lie in GPU memory. A matrix takes
+/// How quantised linear layers are stored in GPU memory. A matrix takes
 ///   bits inputs outputs / 8 + ceil(inputs / group_inputs) ceil(outputs / group_outputs) group_bits / 8 bytes,
 /// rounded up. hf_quantization.hpp has the figures of each method.
 struct QuantizedLinear {
@@ -140,7 +139,7 @@ struct QuantizedLinear {
   std::int64_t group_inputs = 0;   // 0: all inputs share a scale
   std::int64_t group_outputs = 0;  // 0: all outputs share a scale
   double group_bits = 0.0;         // of scale and zero point; not whole when scales are quantised themselves
-  std::int64_t split_inputs = 0;   // each GPU's share of the inputs must be a multiple of it; 0: any share will do
+  std::int64_t split_inputs = 0;   // each GPU's share of the inputs must be a multiple of this; 0: any share
   bool head = false;               // the LM head is quantised too, when it is a matrix of its own
 
   [[nodiscard]] Bytes bytes(const Matrix& matrix) const;
@@ -163,15 +162,15 @@ struct LlmModel {
   std::int64_t learned_position_rows = 0;  // 0: rotary positions, or ALiBi when rotary_dim is 0
   std::optional<std::int64_t> rotary_dim;  // rotated part of head_dim; empty: all of it, or none with learned positions
   Biases biases;
-  std::int64_t layer_norms = 2;   // per layer, each over `hidden`
-  std::int64_t outer_norms = 1;   // beside the layers: the last one, and that of the embedding where there is one
+  std::int64_t layer_norms = 2;  // per layer, each over `hidden`
+  std::int64_t outer_norms = 1;  // outside the layers: the final norm, and the norm of the embedding where there is one
   std::int64_t norm_vectors = 1;  // per norm: 2 with a bias, 1 without, 0 without weights
   QkNorm qk_norm = QkNorm::none;
   std::int64_t dtype_bytes = 0;  // of activations, embeddings, norms, biases, and of linear layers unless quantised
   std::optional<QuantizedLinear> quantized;
   std::optional<std::int64_t> kv_cache_bytes;  // per element, when the checkpoint asks for another than dtype_bytes
 
-  /// How many numbers the model has learned, however they are stored.
+  /// Number of learned parameters, however they are stored.
   [[nodiscard]] std::int64_t parameters() const;
   /// The linear layers of one layer on each GPU: QKV, output, up (with the gate), down.
   [[nodiscard]] std::array<Matrix, 4> layer_matrices(std::int64_t tensor_parallel) const;
@@ -179,7 +178,8 @@ struct LlmModel {
   [[nodiscard]] Matrix head_matrix(std::int64_t tensor_parallel) const;
   /// Bytes of a linear layer's weights, quantised or not, without its bias.
   [[nodiscard]] Bytes linear_bytes(const Matrix& matrix) const;
-  /// The same for the LM head, which only some quantised checkpoints quantise, and never one tied to the embedding.
+  /// Bytes of the LM head's weights. Only some quantised checkpoints quantise the head. A head that is tied to the
+  /// embedding is never quantised.
   [[nodiscard]] Bytes head_bytes(const Matrix& matrix) const;
   /// How much of each head is rotated: 0 with learned positions and with ALiBi.
   [[nodiscard]] std::int64_t rotated_dim() const;
@@ -190,9 +190,8 @@ struct LlmModel {
   /// 2 * layers * kv_heads * head_dim * dtype, over all GPUs when heads are not replicated.
   [[nodiscard]] Bytes kv_bytes_per_token(std::int64_t kv_dtype_bytes) const;
   [[nodiscard]] Bytes kv_bytes_per_token_per_gpu(std::int64_t tensor_parallel, std::int64_t kv_dtype_bytes) const;
-  /// vLLM's rule: tensor_parallel divides heads and ffn, and either divides the KV heads or is a multiple of them; and
-  /// no group of quantised weights is cut.
-  /// Empty when it holds.
+  /// Why tensor_parallel does not split the model by vLLM's rule: it divides heads and ffn, it divides the KV heads or
+  /// is a multiple of them, and it cuts no group of quantised weights. Empty when it splits the model.
   [[nodiscard]] std::optional<Problem> tensor_parallel_problem(std::int64_t tensor_parallel) const;
 
  private:
@@ -209,21 +208,22 @@ struct LlmModel {
 [[nodiscard]] std::vector<std::string> engine_names();
 [[nodiscard]] std::vector<std::string> llm_names();
 
-/// Loads an embedded file by name, or a user's file when the argument contains '/' or ends in ".json". load_llm() takes
-/// a Hugging Face config.json as well, told from our own form by its content, or the folder that holds one. Throws
-/// ConfigError for an unknown name (with the nearest one), DataError with every problem of a file: unreadable, not
-/// JSON, another schema version, fields missing, unknown or of the wrong type, values that are physically impossible.
-/// What a file says that it is: gpu, server, host, engine, llm; empty for a file of another form. Throws DataError
+/// The kind that a file states: gpu, server, host, engine or llm; empty for a file of another form. Throws DataError
 /// when it cannot be read.
 [[nodiscard]] std::string stated_kind(const std::string& path);
+
+/// Load an embedded file by name, or a user's file when the argument contains '/' or ends in ".json". load_llm() also
+/// reads a Hugging Face config.json, which it recognises by its content, or the folder that holds one. They throw
+/// ConfigError for an unknown name (with the nearest one), and DataError with every problem of a file: unreadable, not
+/// JSON, another schema version, fields missing, unknown or of the wrong type, values that are physically impossible.
 [[nodiscard]] GpuProfile load_gpu(std::string_view name_or_file);
 [[nodiscard]] HostProfile load_host(std::string_view name_or_file);
 [[nodiscard]] EngineProfile load_engine(std::string_view name_or_file);
 [[nodiscard]] LlmModel load_llm(std::string_view name_or_file);
 
-/// Likewise. A GPU or host that the file names must exist; where it names a file, that file lies relative to it.
+/// The GPU and the host that the file names must exist. A path in the file is relative to the folder of the file.
 [[nodiscard]] ServerProfile load_server(std::string_view name_or_file);
-/// A GPU or a server with its GPU and host; a user's file is told by its "kind".
+/// A GPU, or a server with its GPU and host. The "kind" of a user's file says which one it is.
 [[nodiscard]] Hardware load_hardware(std::string_view name_or_file);
 
 }  // namespace spillway::hwmodels

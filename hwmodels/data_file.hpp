@@ -1,17 +1,14 @@
-// The JSON files of this folder in general: finding one by name, and reading it field by field. Every file states its
-// schema version, its kind, what it stands for and how far off it may be; every field its value, unit and source.
+// The JSON files of this folder: what each states about itself, and how to find one by name. Every file states its
+// schema version, its kind, what it stands for and how far off it may be. Every field has a value, a unit and a source.
 #pragma once
 
-#include <cstdint>
-#include <nlohmann/json.hpp>
-#include <optional>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sim/core/embedded_file.hpp"
-#include "sim/core/error.hpp"
 
 namespace spillway::hwmodels {
 
@@ -19,7 +16,7 @@ namespace spillway::hwmodels {
 struct Entry {
   std::string key;
   std::string value;
-  std::string unit;         // "1" for a plain number, "bool" for a flag, "name" for that of another data file
+  std::string unit;         // "1" for a plain number, "bool" for a flag, "name" for the name of another data file
   std::string source_kind;  // measured | datasheet | borrowed | assumed
   std::string citation;
 };
@@ -43,70 +40,6 @@ struct Kind {
   std::span<const std::string_view> sections{};  // what the root may hold beside the header and `values`
 };
 
-/// Inclusive bounds, wide enough for any machine to come and narrow enough to catch a wrong unit.
-struct Range {
-  double low;
-  double high;
-  std::string_view text;
-};
-inline constexpr Range kBandwidth{1e6, 1e16, "between 1 MB/s and 1e16 bytes/s"};
-inline constexpr Range kFlops{1e9, 1e19, "between 1e9 and 1e19 FLOP/s"};
-inline constexpr Range kSeconds{0.0, 10.0, "between 0 and 10 s"};
-inline constexpr Range kEfficiency{1e-6, 1.0, "above 0 and at most 1"};
-
-/// Reads one data file. Every call declares a field of `values` and records what is wrong with it; finish() reports all
-/// of it. A field that is wrong reads as the low end of its range, as false or as empty.
-class FieldReader {
- public:
-  /// `path` is what messages call the file. Throws DataError when `content` is not JSON, or is of another kind or
-  /// schema version, which has other fields.
-  FieldReader(const Kind& kind, std::string path, std::string_view content);
-
-  double number(const char* key, const char* unit, const Range& range);
-  /// Like number(), but the value may be null.
-  std::optional<double> number_or_null(const char* key, const char* unit, const Range& range);
-  std::int64_t integer(const char* key, const char* unit, std::int64_t low, std::int64_t high);
-  /// Like integer(), but the value may be null.
-  std::optional<std::int64_t> integer_or_null(const char* key, const char* unit, std::int64_t low, std::int64_t high);
-  bool flag(const char* key);
-  /// Like flag(), but false when the file leaves the field out.
-  bool optional_flag(const char* key);
-  /// The name of another data file, not empty.
-  std::string name(const char* key);
-  /// A condition between fields; judged only while the fields themselves are right.
-  void require(bool holds, const char* key, const std::string& what);
-
-  /// A section of the file's kind, or null when the file has none.
-  [[nodiscard]] const nlohmann::json* section(std::string_view name) const;
-  /// Records a problem with the value of a field.
-  void fail(const char* key, std::string what, std::string fix = {});
-  /// Records a problem at a place of the file.
-  void fail(const nlohmann::json::json_pointer& at, std::string what, std::string fix = {});
-
-  /// Records problems found in a section; their places are JSON pointers.
-  void adopt(std::vector<Problem> problems);
-
-  /// What the file says about itself. Throws DataError with all problems.
-  DataFile finish();
-
- private:
-  void check_header(std::string_view kind) const;
-  void reject_unknown(const nlohmann::json& object, const nlohmann::json::json_pointer& at,
-                      const std::vector<std::string>& allowed);
-  std::string text(const nlohmann::json& object, const nlohmann::json::json_pointer& at, const char* key);
-  void read_source(const nlohmann::json& entry, const nlohmann::json::json_pointer& at, Entry& row);
-  const nlohmann::json* field(const char* key, const char* unit);
-  std::optional<std::int64_t> optional_integer(const char* key, const char* unit, std::int64_t low, std::int64_t high,
-                                               bool nullable);
-  std::optional<double> optional_number(const char* key, const char* unit, const Range& range, bool nullable);
-
-  nlohmann::json document_;
-  nlohmann::json values_ = nlohmann::json::object();
-  DataFile file_;
-  std::vector<std::string> known_;
-  std::vector<Problem> problems_;
-};
-
 /// The JSON files under hwmodels/ that the build put into the binary.
 [[nodiscard]] std::span<const EmbeddedFile> embedded_files();
 
@@ -116,18 +49,14 @@ class FieldReader {
 /// Whether an argument is a file's path, not the name of an embedded file: it contains '/' or ends in ".json".
 [[nodiscard]] bool is_path(std::string_view name_or_file);
 
-/// The most that a data file may have.
+/// Largest size of a data file, in bytes.
 inline constexpr std::size_t kMostFileBytes = 16'000'000;
 
-/// The bytes of a user's file. Throws DataError when it cannot be read, is no regular file, or exceeds 16 MB.
+/// The bytes of a user's file. Throws DataError when the file cannot be read, is not a regular file, or exceeds 16 MB.
 [[nodiscard]] std::string read_file(const std::string& path);
 
 /// The embedded file of a kind; null when none has that name.
 [[nodiscard]] const EmbeddedFile* find_embedded(const Kind& kind, std::string_view name);
-
-/// Opens an embedded file by name, or a user's file by path. Throws ConfigError for an unknown name, with the nearest
-/// one, and DataError as read_file() and FieldReader do.
-[[nodiscard]] FieldReader open_data_file(const Kind& kind, std::string_view name_or_file);
 
 /// "did you mean "X"? allowed: X, Y".
 [[nodiscard]] std::string nearest_and_all(std::string_view word, std::span<const std::string> allowed);

@@ -5,7 +5,7 @@
 
 namespace spillway::hwmodels {
 
-/// Of predicted / measured - 1, as fractions.
+/// Statistics of predicted / measured - 1, as fractions.
 struct ErrorSummary {
   std::int64_t n = 0;
   double median = 0.0;  // of the absolute value

@@ -30,14 +30,14 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-/// A GPU by the words of its name: all of `has` and none of `lacks`.
+/// A GPU whose name contains all words of `has` and no word of `lacks`.
 struct Device {
   const char* gpu;
   std::vector<std::string> has;
   std::vector<std::string> lacks;
 };
 
-/// The last part of a repository's name without what publishers put around it.
+/// The last part of a repository's name, without the prefixes and suffixes that publishers add.
 std::string base_name(std::string_view repository) {
   while (repository.ends_with('/')) repository.remove_suffix(1);
   std::string name = lower(repository.substr(repository.find_last_of('/') + 1));
@@ -57,9 +57,9 @@ std::string base_name(std::string_view repository) {
 }  // namespace
 
 std::optional<std::string> gpu_of_device(std::string_view device) {
-  // Names as the driver has them: "NVIDIA GH200 480GB" (of host memory; the 144 GB board says "144G"), "NVIDIA H200",
-  // "NVIDIA H100 80GB HBM3" against "NVIDIA H100 PCIe" and "NVIDIA H100 NVL", "NVIDIA A100-SXM4-80GB", "NVIDIA A100
-  // 80GB PCIe", "NVIDIA A10", "NVIDIA A10G", "Tesla T4", "NVIDIA GeForce RTX 4090" against "... RTX 4090 D".
+  // Names as the driver prints them: "NVIDIA GH200 480GB" (of host memory; the 144 GB board says "144G"), "NVIDIA
+  // H200", "NVIDIA H100 80GB HBM3" against "NVIDIA H100 PCIe" and "NVIDIA H100 NVL", "NVIDIA A100-SXM4-80GB", "NVIDIA
+  // A100 80GB PCIe", "NVIDIA A10", "NVIDIA A10G", "Tesla T4", "NVIDIA GeForce RTX 4090" against "... RTX 4090 D".
   static const std::vector<Device> kDevices{{"gh200-96gb", {"gh200"}, {"144g", "144gb"}},
                                             {"h200-141gb", {"h200"}, {"nvl"}},
                                             {"h100-80gb-sxm", {"h100"}, {"pcie", "nvl", "96gb", "64gb"}},

@@ -49,7 +49,7 @@ std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
 std::string error_text(const FittedKernels& kernels) {
   std::string text;
   std::vector<FitLine> lines = fit_lines(kernels);
-  // What a whole iteration errs by says more than any of its kernels.
+  // The error of a whole iteration says more than the error of any kernel, so it comes first.
   std::stable_partition(lines.begin(), lines.end(), [](const FitLine& line) { return line.op == kDecodeIteration; });
   for (const FitLine& line : lines) {
     if (line.record->held_out.n == 0) continue;

@@ -1,4 +1,4 @@
-// What a calibration found: kernel models with their held-out error, as the section "fitted" of a GPU profile.
+// The result of a calibration: kernel models with their held-out error, as the section "fitted" of a GPU profile.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace spillway::hwmodels {
 
-/// What was measured of one quantity, from the smallest to the largest.
+/// The range in which a quantity was measured.
 struct MeasuredRange {
   std::string quantity;  // tokens, batch, context, ...
   double low = 0.0;
@@ -27,8 +27,8 @@ struct MeasuredRange {
 /// Where a fit comes from and how good it is.
 struct FitRecord {
   std::string source_kind;               // measured | borrowed
-  std::string citation;                  // files with their rows, or the profile that lends it
-  ErrorSummary held_out;                 // on rows that were not fitted; n = 0: nothing could be held out
+  std::string citation;                  // files with their rows, or the profile that lends the fit
+  ErrorSummary held_out;                 // on rows that were not fitted; n = 0: no row could be held out
   std::string held_out_by;               // what was held out: "whole (n, k) series", ...
   std::optional<ErrorSummary> roofline;  // the analytic model on all rows, where the profile has its figures
   std::vector<MeasuredRange> ranges;
@@ -47,8 +47,8 @@ struct FittedGemm {
   FitRecord record;
 };
 
-/// How an engine's attention takes prompt chunks and decodes together: t = apart + s (fused - apart), where `apart` is
-/// the time of two launches and `fused` that of one in which each decode is a chunk of one token (attention.hpp).
+/// Time of an attention call with prompt chunks and decodes: t = apart + s (fused - apart). `apart` is the time of two
+/// launches; `fused` is the time of one launch in which each decode is a chunk of one token (attention.hpp).
 struct MixedAttentionModel {
   double fused_share = 0.0;  // s in [0, 1]; 0: two launches
 };
@@ -65,11 +65,11 @@ struct FittedKernels {
   std::optional<Fitted<HostModel>> host;
   std::optional<Fitted<LayerTables>> layers;
   std::optional<Fitted<IterationModel>> iteration;
-  /// Error of whole decode iterations put together from held-out kernels; no model of its own.
+  /// Error of whole decode iterations, summed from held-out kernels; not a model of its own.
   std::optional<FitRecord> decode_iteration;
 
-  /// The kernels of a transformer layer: matrix multiplications and both kinds of attention.
-  /// Those of the 2-byte format are needed: other formats fall back on them.
+  /// Whether all kernels of a transformer layer are fitted: matrix multiplications and both kinds of attention. GEMM
+  /// must be fitted in the 2-byte format, which other formats fall back on.
   [[nodiscard]] bool complete() const { return two_byte_gemm() && decode_attention && prefill_attention; }
   [[nodiscard]] bool two_byte_gemm() const {
     return std::any_of(gemm.begin(), gemm.end(), [](const FittedGemm& one) { return one.dtype_bytes == 2; });
@@ -77,12 +77,12 @@ struct FittedKernels {
   [[nodiscard]] bool empty() const;
 };
 
-/// The line of an error table that sums up a layer's kernels.
+/// The line of an error table for whole decode iterations.
 inline constexpr std::string_view kDecodeIteration = "decode_iteration";
 
 /// One line of an error table.
 struct FitLine {
-  std::string op;  // as `calibrate check` names it, with what tells several of one op apart: "gemm", "copy_h2d many"
+  std::string op;  // as `calibrate check` names it, and the mechanism where an op has several: "gemm", "copy_h2d many"
   const FitRecord* record = nullptr;
 };
 /// In the order of Op; the pointers live as long as `kernels`.
@@ -90,23 +90,23 @@ struct FitLine {
 /// "GEMM 4.4% / 18.5%, decode attention ..." for a result.
 [[nodiscard]] std::string error_text(const FittedKernels& kernels);
 
-/// The JSON form. Reading appends every problem (missing, unknown or mistyped field, a value that no machine can have)
-/// with its JSON pointer below `where`, and then returns what it could read.
+/// The JSON form. Reading appends every problem (missing, unknown or mistyped field, impossible value) with its JSON
+/// pointer below `where`, and returns what could be read.
 [[nodiscard]] nlohmann::json to_json(const FittedKernels& kernels);
 [[nodiscard]] FittedKernels read_fitted(const nlohmann::json& section, const std::string& where,
                                         std::vector<Problem>& problems);
 
-/// What both GPUs' profiles say, by which kernels are lent from one to the other.
+/// Figures of a GPU by which kernels are scaled when one profile lends them to another.
 struct ScalingFacts {
   std::int64_t sm_count = 0;
   double gemm_flops = 0.0;        // peak times the efficiency of the analytic model
   double prefill_flops = 0.0;     // the same for prefill attention
   double memory_bandwidth = 0.0;  // peak
 };
-/// The kernels of `lender` as they would run on another GPU: arithmetic in proportion to what its kernels reach,
-/// traffic to the memory bandwidth, launches unchanged. Residuals are kept between GPUs with the same number of SMs and
-/// dropped otherwise, where tiles fall into other waves. Only GEMM, attention and elementwise kernels are lent: links,
-/// hosts and tables belong to the machine they were measured on. Every record says that it is borrowed.
+/// The kernels of `lender`, scaled to another GPU: arithmetic in proportion to the FLOP/s of its kernels, traffic in
+/// proportion to the memory bandwidth, launches unchanged. Residuals are kept only between GPUs with the same number of
+/// SMs: with another number, tiles fall into other waves. Only GEMM, attention and elementwise kernels are lent. Links,
+/// hosts and tables belong to the machine that they were measured on. Every record says that it is borrowed.
 [[nodiscard]] FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_name,
                                      const ScalingFacts& from, const ScalingFacts& to);
 

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hwmodels/field_reader.hpp"
+
 namespace spillway::hwmodels {
 namespace {
 
@@ -14,7 +16,7 @@ using nlohmann::json;
 
 constexpr const char* kLender = "borrowed_from";
 
-/// Reads fields that may be null, and notes which are.
+/// Reads fields that may be null, and records which ones are.
 class Nullable {
  public:
   Nullable(FieldReader& in, std::vector<std::string>& unknown) : in_(in), unknown_(unknown) {}
@@ -50,15 +52,16 @@ void read_kernels(FieldReader& in, GpuProfile& gpu) {
   }
   const json& lender = (*section)[kLender];
   const std::string at = fmt::format("/fitted/{}", kLender);
-  if (section->size() > 1) in.adopt({{"must stand alone: kernels are fitted or borrowed", at, {}}});
+  if (section->size() > 1) in.adopt({{"must be the only field: kernels are either fitted or borrowed", at, {}}});
   if (!lender.is_string() || find_embedded(kGpu, lender.get<std::string>()) == nullptr) {
     return in.adopt({{fmt::format("must be the name of a GPU, not {}", lender.dump()), at,
                       lender.is_string() ? nearest_and_all(lender.get<std::string>(), gpu_names()) : std::string()}});
   }
   if (!gpu.unknown.empty()) {
-    return in.adopt({{fmt::format("scaling borrowed kernels takes {}, which is null", gpu.unknown.front()), at, {}}});
+    return in.adopt(
+        {{fmt::format("scaling borrowed kernels requires {}, which is null", gpu.unknown.front()), at, {}}});
   }
-  // A lender that borrows is not read any further: two could lend to each other.
+  // A lender that itself borrows is not read further: two profiles could lend to each other.
   const auto own = [](const FieldReader& file) {
     const json* theirs = file.section("fitted");
     return theirs != nullptr && theirs->is_object() && !theirs->contains(kLender);
@@ -72,14 +75,13 @@ void read_kernels(FieldReader& in, GpuProfile& gpu) {
   gpu.fitted_from = from.file.name;
 }
 
-/// Fitted kernels come first: a plain value that says otherwise would change nothing, to the surprise of whoever set
-/// it.
+/// Fitted kernels take precedence, so a plain value that differs from them would have no effect. Refuses such a value.
 void require_agreement(FieldReader& in, const GpuProfile& gpu) {
   const auto require = [&](bool agree, const char* key, double plain, double fitted, const char* fit) {
-    in.require(agree, key,
-               fmt::format("says {:.4g} where fitted.{} says {:.4g}, which comes first: change both, or take fitted.{} "
-                           "out",
-                           plain, fit, fitted, fit));
+    in.require(
+        agree, key,
+        fmt::format("says {:.4g}, but fitted.{} says {:.4g}, which takes precedence: change both, or remove fitted.{}",
+                    plain, fit, fitted, fit));
   };
   const auto require_close = [&](const char* key, double plain, double fitted) {
     const bool stated = std::find(gpu.unknown.begin(), gpu.unknown.end(), key) == gpu.unknown.end();
@@ -110,7 +112,7 @@ BusBandwidth bus_bandwidth(const AllReduce& plain, const AllReduceModel& fitted)
 void GpuProfile::need(std::initializer_list<std::string_view> fields, std::string_view purpose) const {
   for (const std::string_view field : fields) {
     if (std::find(unknown.begin(), unknown.end(), field) == unknown.end()) continue;
-    throw ConfigError(fmt::format("{} does not state {}, which {} takes", file.name, field, purpose), "hardware",
+    throw ConfigError(fmt::format("{} does not state {}, which {} requires", file.name, field, purpose), "hardware",
                       fmt::format("set {} in {}, or fit the profile again with --base NAME for the datasheet's figures",
                                   field, file.path));
   }
@@ -153,12 +155,12 @@ GpuProfile read_gpu(FieldReader in) {
   within_peak(gpu.h2d.bandwidth, "h2d_bandwidth");
   within_peak(gpu.d2h.bandwidth, "d2h_bandwidth");
   in.require(gpu.h2d_bandwidth_duplex.value_or(gpu.h2d.bandwidth) <= gpu.h2d.bandwidth, "h2d_bandwidth_duplex",
-             "exceeds h2d_bandwidth, which the direction reaches alone");
+             "exceeds h2d_bandwidth, the bandwidth of the direction alone");
   in.require(gpu.d2h_bandwidth_duplex.value_or(gpu.d2h.bandwidth) <= gpu.d2h.bandwidth, "d2h_bandwidth_duplex",
-             "exceeds d2h_bandwidth, which the direction reaches alone");
+             "exceeds d2h_bandwidth, the bandwidth of the direction alone");
   const auto plausible = [&](std::optional<BytesPerSecond> duplex, BytesPerSecond alone, const char* key) {
     in.require(!duplex || 1000.0 * duplex->value() >= alone.value(), key,
-               "is less than a thousandth of what the direction reaches alone");
+               "is less than a thousandth of the bandwidth of the direction alone");
   };
   plausible(gpu.h2d_bandwidth_duplex, gpu.h2d.bandwidth, "h2d_bandwidth_duplex");
   plausible(gpu.d2h_bandwidth_duplex, gpu.d2h.bandwidth, "d2h_bandwidth_duplex");

@@ -9,15 +9,17 @@
 
 namespace spillway::hwmodels {
 
+class FieldReader;
+
 inline constexpr std::array<std::string_view, 2> kGpuSections{"fitted", "measurements"};
 inline constexpr Kind kGpu{"hwmodels/profiles/", "gpu", "hardware", kGpuSections};
 
-/// Bytes/s of an all-reduce of the largest buffer over the most ranks that were measured, 2 (p - 1) / p bytes a buffer:
-/// by the profile's two plain figures, and by the fit that comes before them.
+/// Bytes/s of an all-reduce of the largest measured buffer over the largest measured number of ranks, by the profile's
+/// two plain figures and by the fit, which takes precedence. A rank moves 2 (p - 1) / p bytes per byte of the buffer.
 struct BusBandwidth {
   double plain = 0.0;
   double fitted = 0.0;
-  /// Within half as much again.
+  /// Whether neither figure exceeds 1.5 times the other.
   [[nodiscard]] bool agree() const { return plain <= 1.5 * fitted && fitted <= 1.5 * plain; }
 };
 [[nodiscard]] BusBandwidth bus_bandwidth(const AllReduce& plain, const AllReduceModel& fitted);

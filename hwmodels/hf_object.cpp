@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "hwmodels/json_messages.hpp"
+
 namespace spillway::hwmodels {
 
 using nlohmann::json;
@@ -18,7 +20,7 @@ bool says_something(const json& value) {
   return !value.empty();  // true for null as well as for an empty list or object
 }
 
-/// Compared as what it is: a cast would turn 2^64 - 1 into -1.
+/// Compares unsigned values as unsigned: a cast would turn 2^64 - 1 into -1.
 bool within(const json& value, std::int64_t low, std::int64_t high) {
   if (value.is_number_unsigned()) {
     const auto size = value.get<std::uint64_t>();
@@ -29,18 +31,6 @@ bool within(const json& value, std::int64_t low, std::int64_t high) {
 }
 
 }  // namespace
-
-std::string json_fault(const json::exception& error) {
-  const std::string_view text = error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
-  const std::size_t end = text.find("] ");
-  return std::string(text.starts_with("[json.exception.") && end != text.npos ? text.substr(end + 2) : text);
-}
-
-std::string shown(const json& value) {
-  constexpr std::size_t kMost = 60;
-  const std::string text = value.dump(-1, ' ', true);  // in ASCII, so that a cut splits no character
-  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
-}
 
 const json* HfObject::find(std::string_view name) {
   understood(name);

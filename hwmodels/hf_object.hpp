@@ -1,5 +1,5 @@
-// One JSON object of a Hugging Face configuration, read field by field. What is wrong is recorded, not thrown, so that
-// the user sees all of it at once; what nobody asked for can be listed afterwards.
+// One JSON object of a Hugging Face configuration, read field by field. Problems are recorded instead of thrown, so
+// that the user sees all of them at once. Fields that no reader asked for can be listed afterwards.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace spillway::hwmodels {
 
-/// What the readers of one file have found.
+/// Problems and warnings that the readers of one file have found.
 struct HfFindings {
   std::string file;
   std::vector<Problem> problems;
   std::vector<std::string> warnings;
 };
 
-/// Whether JSON's null counts as a field that is not there, or as a value of the wrong type.
+/// Whether JSON's null counts as an absent field or as a value of the wrong type.
 enum class Null { absent, refused };
 
 class HfObject {
@@ -33,11 +33,11 @@ class HfObject {
 
   /// The field, or null when it is absent or JSON's null. Counts it as understood.
   const nlohmann::json* find(std::string_view name);
-  /// Whether the field is there and says something: not null, false, 0, or an empty text, list or object.
+  /// Whether the field is present and its value is not null, false, 0, or an empty text, list or object.
   [[nodiscard]] bool is_set(std::string_view name) const;
   [[nodiscard]] bool contains(std::string_view name) const { return object_.contains(name); }
 
-  // Empty when the field is absent, and when it is of another type or out of range, which is recorded as a problem.
+  // Empty when the field is absent. A value of another type or out of range is recorded as a problem and also empty.
   std::optional<std::int64_t> integer(std::string_view name, std::int64_t low, std::int64_t high,
                                       Null null = Null::absent);
   std::optional<double> number(std::string_view name, double low, double high);
@@ -47,14 +47,14 @@ class HfObject {
   /// Records a problem with a field, or with an element of it.
   void fail(std::string_view name, std::string what, std::string fix = {});
   void fail(const nlohmann::json::json_pointer& at, std::string what, std::string fix = {});
-  /// Counts fields as understood; `names` has a space between them.
+  /// Counts fields as understood; `names` is separated by spaces.
   void understood(std::string_view names);
 
   [[nodiscard]] const nlohmann::json& document() const { return object_; }
   [[nodiscard]] nlohmann::json::json_pointer pointer(std::string_view name) const { return at_ / std::string(name); }
   [[nodiscard]] HfFindings& findings() const { return findings_; }
 
-  /// Warns of the fields that say something and that nobody has asked for: the first ten, and how many there are more.
+  /// Warns of fields that are set and that no reader has asked for: names the first ten and counts the others.
   void warn_of_the_rest() const;
 
  private:
@@ -63,11 +63,5 @@ class HfObject {
   HfFindings& findings_;
   std::set<std::string, std::less<>> understood_;
 };
-
-/// What the parser says, without its own name for the error.
-[[nodiscard]] std::string json_fault(const nlohmann::json::exception& error);
-
-/// JSON text, cut when it is long.
-[[nodiscard]] std::string shown(const nlohmann::json& value);
 
 }  // namespace spillway::hwmodels

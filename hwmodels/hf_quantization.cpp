@@ -8,6 +8,8 @@
 #include <span>
 #include <utility>
 
+#include "hwmodels/json_messages.hpp"
+
 namespace spillway::hwmodels {
 namespace {
 
@@ -17,13 +19,15 @@ constexpr std::int64_t kMostGroup = 1'000'000;
 constexpr double kHalf = 16.0;    // bits of an fp16 or bf16 scale
 constexpr double kSingle = 32.0;  // bits of an fp32 scale
 
-/// Which fields leave layers out, and which say nothing about size.
+/// Fields that list layers which stay unquantised.
 constexpr auto kIgnoreFields =
     std::to_array<std::string_view>({"modules_to_not_convert", "ignored_layers", "llm_int8_skip_modules"});
-/// Parts of module names: norms and embeddings, and what only multimodal models have, which quantisers list for all.
+/// Parts of the names of modules that are never quantised: norms, embeddings, and modules of multimodal models, which
+/// quantisers list for every model.
 constexpr auto kNeverQuantised =
     std::to_array<std::string_view>({"norm", "embed", "projector", "merger", "modality_projection", "vis", "audio"});
-constexpr std::string_view kHarmless =
+/// Fields that do not change the size of the weights.
+constexpr std::string_view kHarmlessMethodFields =
     "_load_in_4bit _load_in_8bit activation_scheme backend batch_size block_name_to_quantize "
     "bnb_4bit_compute_dtype bnb_4bit_quant_storage cache_block_outputs checkpoint_format damp_auto_increment "
     "damp_percent dataset desc_act disable_exllama do_fuse exllama_config fmt fuse_max_seq_len "
@@ -40,18 +44,18 @@ bool has_any(std::string_view text, std::span<const std::string_view> parts) {
 }
 
 /// One quantization_config.
-class Reader {
+class QuantizationReader {
  public:
-  Reader(HfObject& config, LlmModel& llm) : in_(config), llm_(llm) {}
+  QuantizationReader(HfObject& config, LlmModel& llm) : in_(config), llm_(llm) {}
 
   void read() {
     const std::string method = method_name();
-    const std::array<std::pair<std::string_view, void (Reader::*)()>, 5> readers{
-        {{"gptq", &Reader::read_gptq},
-         {"awq", &Reader::read_awq},
-         {"fp8", &Reader::read_fp8},
-         {"compressed-tensors", &Reader::read_compressed},
-         {"bitsandbytes", &Reader::read_bitsandbytes}}};
+    const std::array<std::pair<std::string_view, void (QuantizationReader::*)()>, 5> readers{
+        {{"gptq", &QuantizationReader::read_gptq},
+         {"awq", &QuantizationReader::read_awq},
+         {"fp8", &QuantizationReader::read_fp8},
+         {"compressed-tensors", &QuantizationReader::read_compressed},
+         {"bitsandbytes", &QuantizationReader::read_bitsandbytes}}};
     const auto* row =
         std::find_if(readers.begin(), readers.end(), [&](const auto& one) { return one.first == method; });
     if (row == readers.end()) return refuse_method(method);
@@ -61,7 +65,7 @@ class Reader {
       if (read_ignored(field)) linear_.head = false;
     }
     read_kv_cache();
-    in_.understood(kHarmless);
+    in_.understood(kHarmlessMethodFields);
     in_.warn_of_the_rest();
     llm_.quantized = linear_;
   }
@@ -69,7 +73,7 @@ class Reader {
  private:
   std::string method_name() {
     if (const auto method = in_.text("quant_method")) return *method;
-    // Before 2023-08 the one library there was left its name out.
+    // Before 2023-08 there was only one library, and it did not write its name.
     return in_.contains("load_in_4bit") || in_.contains("load_in_8bit") ? "bitsandbytes" : "";
   }
 
@@ -82,7 +86,7 @@ class Reader {
              fmt::format("known: {}", fmt::join(kMethods, ", ")));
   }
 
-  /// The field under its usual or its older name, or `absent`. Records a problem when it is none of `allowed`.
+  /// The field under its usual or its older name, else `absent`. Records a problem when the value is not in `allowed`.
   std::int64_t bits(std::string_view name, std::string_view older, std::int64_t absent,
                     const std::vector<std::int64_t>& allowed) {
     const std::string_view used = !older.empty() && in_.contains(older) ? older : name;
@@ -95,7 +99,7 @@ class Reader {
     return value;
   }
 
-  /// 0 stands for all inputs, which the files write as -1.
+  /// The number of inputs that share a scale; 0: all inputs, which the files write as -1.
   std::int64_t group_size(HfObject& from, std::string_view name, std::int64_t absent) {
     const std::int64_t size = from.integer(name, -1, kMostGroup).value_or(absent);
     if (size == 0) from.fail(name, "must be a number of weights, or -1 for all inputs, not 0");
@@ -152,7 +156,7 @@ class Reader {
       in_.fail("bnb_4bit_quant_type", fmt::format("\"{}\" is not modelled", type), "known: fp4, nf4");
     }
     set_groups(64, 1, twice ? 8.0 + kSingle / 256.0 : kSingle);
-    linear_.split_inputs = 0;  // quantised after loading, each share for itself
+    linear_.split_inputs = 0;  // quantised after loading, each GPU's share on its own
   }
 
   void read_compressed() {
@@ -231,8 +235,8 @@ class Reader {
     return std::array{value[0].get<std::int64_t>(), value[1].get<std::int64_t>()};
   }
 
-  /// A list of modules that stay as they are. Returns whether the LM head is among them. A linear layer that stays
-  /// would need a size of its own.
+  /// A list of modules that stay unquantised. Returns whether the LM head is among them. A linear layer in the list is
+  /// a problem: all linear layers of the model have one size per weight.
   bool read_ignored(std::string_view field) {
     const json* list = in_.find(field);
     if (list == nullptr) return false;
@@ -280,7 +284,7 @@ void read_quantization(HfObject& root, LlmModel& llm) {
     return root.fail(field, fmt::format("must be an object, not {}", shown(*config)));
   }
   HfObject in(*config, root.pointer(field), root.findings());
-  Reader(in, llm).read();
+  QuantizationReader(in, llm).read();
 }
 
 }  // namespace spillway::hwmodels

@@ -28,8 +28,8 @@
 namespace spillway::hwmodels {
 
 /// Fills `quantized` and `kv_cache_bytes` of `llm` from the `quantization_config` (or `compression_config`, its older
-/// name) in `root`; leaves them empty when there is none. An unknown method, bits, or layers that are left out one by
-/// one, are recorded as problems.
+/// name) in `root`; leaves them empty when there is none. Unknown methods and bits, and linear layers that are left
+/// unquantised one by one, are recorded as problems.
 void read_quantization(HfObject& root, LlmModel& llm);
 
 }  // namespace spillway::hwmodels

@@ -10,7 +10,7 @@
 namespace spillway::hwmodels {
 namespace {
 
-/// Bounds within which every product below fits int64.
+/// Within these bounds, every product below fits int64.
 void check_settings(const KvSettings& settings) {
   std::vector<Problem> problems;
   const auto expect = [&](bool holds, const char* key, const char* range) {
@@ -43,7 +43,7 @@ std::string size_text(Bytes bytes) {
   return std::abs(gigabytes) < 0.1 ? fmt::format("{:.2f} MB", gigabytes * 1e3) : fmt::format("{:.2f} GB", gigabytes);
 }
 
-/// The smallest larger degree that leaves room for a block; 0 when there is none.
+/// The smallest larger degree that leaves memory for a block; 0 when there is none.
 std::int64_t fitting_tensor_parallel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                      KvSettings settings) {
   const std::int64_t asked = settings.tensor_parallel;
@@ -114,11 +114,10 @@ std::string kv_terms(const KvCapacity& kv) {
 
 std::string kv_estimate_warning(const KvCapacity& kv, const EngineProfile& engine) {
   return fmt::format(
-      "{} KV blocks per GPU are an estimate for {}, not calibrated (the rule's one known check came out 3.0% low, "
-      "which "
-      "moved mean TTFT by +2.5% and its median by +16%; a peer measured -20.7%); set memory.gpu_kv to what the engine "
-      "reports",
-      kv.blocks.count(), engine.file.name);
+      "{} KV blocks per GPU are an estimate for {}, not calibrated. In the one known check the estimate was 3.0% low, "
+      "which changed mean TTFT by +2.5% and its median by +16% (LLMServingSim measured -20.7% TTFT with an unmatched "
+      "block count). Set memory.gpu_kv to the engine's block count x {}B",
+      kv.blocks.count(), engine.file.name, kv.block_bytes.count());
 }
 
 }  // namespace spillway::hwmodels

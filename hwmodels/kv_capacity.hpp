@@ -7,7 +7,7 @@
 //                 stream, the MLP's input and its intermediates, which exceed those of attention in all known models
 //     sampler   = T E hidden + min(max_num_seqs, T) * vocabulary * bytes_per_logit: the last hidden states, the logits
 //                 and what sorting them for top-k and top-p takes
-//   non_torch   = what lives outside PyTorch's allocator and vLLM subtracts; more with tensor parallelism
+//   non_torch   = memory outside PyTorch's allocator, which vLLM subtracts; more with tensor parallelism
 // E is the bytes per activation, dtype_bytes; copies, bytes_per_logit and non_torch come from the EngineProfile, where
 // all are "assumed".
 //
@@ -25,10 +25,10 @@
 
 namespace spillway::hwmodels {
 
-/// Bytes per element of the KV cache: `kv_dtype` as memory.kv_dtype takes it.
+/// Bytes per element of the KV cache; `kv_dtype` is a value of memory.kv_dtype.
 [[nodiscard]] std::int64_t kv_dtype_bytes(const std::string& kv_dtype, const LlmModel& llm);
 
-/// What the engine is started with.
+/// Settings that the engine is started with.
 struct KvSettings {
   std::int64_t tensor_parallel = 1;
   double gpu_memory_utilization = 0.9;
@@ -36,12 +36,12 @@ struct KvSettings {
   std::int64_t max_num_seqs = 256;
   Tokens block_tokens{16};
   std::int64_t kv_dtype_bytes = 2;
-  std::int64_t most_tensor_parallel = 16;  // GPUs of the server: what advice stays within
+  std::int64_t most_tensor_parallel = 16;  // GPUs of the server: the largest degree that messages suggest
 };
 
 /// Every term, per GPU.
 struct KvCapacity {
-  Bytes memory{};  // 0: the profile leaves it open, and so budget, available and blocks say nothing
+  Bytes memory{};  // 0: unknown, and then budget, available and blocks mean nothing
   Bytes budget{};  // memory * utilisation, whole bytes
   Bytes weights{};
   Bytes activations{};
@@ -55,16 +55,16 @@ struct KvCapacity {
 [[nodiscard]] KvCapacity kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                      const KvSettings& settings);
 
-/// Like kv_capacity, but throws ConfigError as well when the profile leaves the memory open, and when not one block
-/// fits: by how much, and the smallest tensor_parallel of 2, 4, 8 and 16, within most_tensor_parallel, that would fit,
-/// or that none does.
+/// Like kv_capacity, but also throws ConfigError when the profile does not state the memory, and when no block fits.
+/// The message then says how much memory is missing, and which tensor_parallel of 2, 4, 8 and 16, within
+/// most_tensor_parallel, is the smallest that fits, if any.
 [[nodiscard]] KvCapacity fitting_kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                              const KvSettings& settings);
 
 /// The terms on one line: "budget 76.52 GB - weights 16.09 GB - ...".
 [[nodiscard]] std::string kv_terms(const KvCapacity& capacity);
 
-/// The warning that belongs to every result whose block count was computed, not measured.
+/// The warning for every result whose block count was computed instead of measured.
 [[nodiscard]] std::string kv_estimate_warning(const KvCapacity& capacity, const EngineProfile& engine);
 
 }  // namespace spillway::hwmodels

@@ -18,6 +18,7 @@
 #include "cuda_calibrate/measure/statistics.hpp"
 #include "hwmodels/calibration/measurements.hpp"
 #include "hwmodels/models/engine_side.hpp"
+#include "hwmodels/models/server_share.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 #include "sim/io/atomic_file.hpp"

@@ -1,4 +1,4 @@
-// What a fitted value says of where it comes from.
+// The citation of a fitted value.
 #pragma once
 
 #include <fmt/format.h>

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hwmodels/calibration/measurement_rows.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -22,7 +23,7 @@ constexpr double kAnyBandwidth = 2.5e13;
 constexpr double kAnyFlops = 1e16;
 constexpr double kAnyLink = 2e12;
 constexpr double kAnyL2 = 512e6;
-constexpr double kBoost = 1.1;  // clock over the datasheet's, see the header
+constexpr double kBoost = 1.1;  // highest clock / the datasheet's, see the header
 constexpr double kSlow = 100.0;
 constexpr double kSlowSeconds = 1e-3;
 
@@ -78,23 +79,33 @@ std::string text_of(const LayerRow& r) {
   return fmt::format("{} of {} {}", r.kernel, r.count, r.per_sequence ? "sequences" : "tokens");
 }
 
-double product(std::initializer_list<std::int64_t> factors) {
-  double all = 1.0;
-  for (const std::int64_t factor : factors) all *= static_cast<double>(factor);
-  return all;
-}
-
 std::string micro(double seconds) { return fmt::format("{:.6g} us", seconds * 1e6); }
 
-/// A limit, and where it comes from.
+/// Calls visit(rows) for each kind of row of which a case is measured once. A log holds many iterations of one size.
+template <class Rows, class Visit>
+void visit_cases(Rows& in, const Visit& visit) {
+  visit(in.gemm);
+  visit(in.attention);
+  visit(in.mixed);
+  visit(in.elementwise);
+  visit(in.all_reduce);
+  visit(in.copies);
+  visit(in.cpu_attention);
+  visit(in.host);
+  visit(in.layers);
+  visit(in.interference);
+  visit(in.host_streams);
+}
+
+/// A limit and its origin.
 struct Limit {
   double value;
   std::string source;
 };
 
-class Checker {
+class ConsistencyCheck {
  public:
-  Checker(const Measurements& measurements, const DeviceLimits& limits, const LlmModel* layers_of)
+  ConsistencyCheck(const Measurements& measurements, const DeviceLimits& limits, const LlmModel* layers_of)
       : all_(measurements),
         layers_of_(layers_of),
         datasheet_(limits.peak_flops && limits.memory_bandwidth),
@@ -106,17 +117,7 @@ class Checker {
                                  : fmt::format("{:g} bytes, more L2 than any GPU of 2026 has", l2_)) {}
 
   std::vector<Problem> run() {
-    repeated(all_.gemm);
-    repeated(all_.attention);
-    repeated(all_.mixed);
-    repeated(all_.elementwise);
-    repeated(all_.all_reduce);
-    repeated(all_.copies);
-    repeated(all_.cpu_attention);
-    repeated(all_.host);
-    repeated(all_.layers);
-    repeated(all_.interference);
-    repeated(all_.host_streams);
+    visit_cases(all_, [&](const auto& rows) { repeated(rows); });
     for (const GemmRow& row : all_.gemm) check(row);
     for (const AttentionRow& row : all_.attention) check(row);
     for (const ElementwiseRow& row : all_.elementwise) check(row);
@@ -133,7 +134,7 @@ class Checker {
     for (const HostStreamRow& row : all_.host_streams) any_link(row, "host memory", static_cast<double>(row.bytes));
     return finish();
   }
-  /// After run().
+  /// Whether a problem is about the row. Call run() first.
   [[nodiscard]] bool blamed(const RowPlace& place) const { return blamed_.contains({place.file, place.row}); }
 
  private:
@@ -195,7 +196,7 @@ class Checker {
         "check the unit of the time and the shape; delete the row if they are right");
   }
 
-  /// Bytes that an engine reads from the memory for every call: weights, or KV.
+  /// Checks bytes that an engine reads from memory for every call: weights or KV.
   template <class Row>
   void streamed(const Row& row, const char* what, double bytes) {
     const double rate = bytes / row.seconds;
@@ -218,7 +219,7 @@ class Checker {
         "check the unit of the time and the shape; delete the row if they are right");
   }
 
-  /// What the L2 cannot have held.
+  /// Checks the bytes beyond the size of the L2.
   template <class Row>
   void beyond_l2(const Row& row, double bytes) {
     const double rate = (bytes - l2_) / row.seconds;
@@ -268,7 +269,7 @@ class Checker {
     compute(row, flops, faster * flops_.value, row.dtype_bytes == 1 ? "twice the " + flops_.source : flops_.source);
     not_slow(row, flops, weights);
     streamed(row, "weights", weights);
-    // Weights that alone are too fast have been told.
+    // Rows whose weights alone are too fast have been reported.
     if (weights <= bandwidth_.value * row.seconds) {
       beyond_l2(row, weights + product({row.m, row.k, row.dtype_bytes}) + product({row.m, row.n, row.dtype_bytes}));
     }
@@ -313,15 +314,15 @@ class Checker {
   Limit link_;
   double l2_;
   std::string l2_text_;
-  std::set<std::pair<std::int32_t, std::int64_t>> blamed_;  // places that a problem is about
-  std::vector<Kind> kinds_;                                 // in the order in which they turned up
+  std::set<std::pair<std::int32_t, std::int64_t>> blamed_;  // locations of rows with a problem
+  std::vector<Kind> kinds_;                                 // in the order of their first problem
 };
 
 }  // namespace
 
 std::vector<Problem> inconsistencies(const Measurements& measurements, const DeviceLimits& limits,
                                      const LlmModel* layers_of) {
-  return Checker(measurements, limits, layers_of).run();
+  return ConsistencyCheck(measurements, limits, layers_of).run();
 }
 
 namespace {
@@ -364,38 +365,16 @@ void merge_rows(std::vector<Row>& rows, std::vector<MeasurementFile>& files) {
 }  // namespace
 
 void merge_repeats(Measurements& measurements) {
-  std::vector<MeasurementFile>& files = measurements.files;
-  merge_rows(measurements.gemm, files);
-  merge_rows(measurements.attention, files);
-  merge_rows(measurements.mixed, files);
-  merge_rows(measurements.elementwise, files);
-  merge_rows(measurements.all_reduce, files);
-  merge_rows(measurements.copies, files);
-  merge_rows(measurements.cpu_attention, files);
-  merge_rows(measurements.host, files);
-  merge_rows(measurements.layers, files);
-  merge_rows(measurements.interference, files);
-  merge_rows(measurements.host_streams, files);
+  visit_cases(measurements, [&](auto& rows) { merge_rows(rows, measurements.files); });
 }
 
 std::int64_t drop_inconsistent(Measurements& measurements, const DeviceLimits& limits, const LlmModel* layers_of) {
-  Checker checker(measurements, limits, layers_of);
+  ConsistencyCheck checker(measurements, limits, layers_of);
   static_cast<void>(checker.run());
   std::size_t dropped = 0;
-  const auto drop = [&](auto& rows) {
+  visit_cases(measurements, [&](auto& rows) {
     dropped += std::erase_if(rows, [&](const auto& row) { return checker.blamed(row.place); });
-  };
-  drop(measurements.gemm);
-  drop(measurements.attention);
-  drop(measurements.mixed);
-  drop(measurements.elementwise);
-  drop(measurements.all_reduce);
-  drop(measurements.copies);
-  drop(measurements.cpu_attention);
-  drop(measurements.host);
-  drop(measurements.layers);
-  drop(measurements.interference);
-  drop(measurements.host_streams);
+  });
   return static_cast<std::int64_t>(dropped);
 }
 

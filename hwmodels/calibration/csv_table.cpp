@@ -14,14 +14,11 @@
 namespace spillway::hwmodels {
 namespace {
 
-constexpr const char* kCorrect = "correct or delete the row";
-constexpr double kMillisecond = 1e-3;
-
 struct Unit {
   std::string_view suffix;
   double seconds;
 };
-constexpr std::array<Unit, 3> kUnits{{{"_us", 1e-6}, {"_ms", kMillisecond}, {"_s", 1.0}}};
+constexpr std::array<Unit, 3> kUnits{{{"_us", 1e-6}, {"_ms", CsvTable::kMillisecond}, {"_s", 1.0}}};
 
 std::vector<const CsvFormat*> all_formats() {
   std::vector<const CsvFormat*> all;
@@ -37,7 +34,7 @@ std::string columns_text(const CsvFormat& format) {
   return text;
 }
 
-/// Letters and digits alone, in lower case.
+/// Only the letters and digits, in lower case.
 std::string plain(std::string_view name) {
   std::string text;
   for (const char c : name) {
@@ -48,11 +45,11 @@ std::string plain(std::string_view name) {
   return text;
 }
 
-/// The one of `names` that `wanted` may have been written as. A name of few letters is near to every other one, so
-/// there only its case and signs may differ.
+/// The name in `names` that may stand for `wanted`. Short names resemble many others, so for them only case and signs
+/// may differ.
 std::string near_column(std::string_view wanted, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    // What is far longer is no slip; without this a header of a megabyte would be copied for every column of ours.
+    // A far longer name is no misspelling. Without this test, a header of a megabyte would be copied for every column.
     if (name.size() <= 2 * wanted.size() + 2 && plain(name) == plain(wanted)) return name;
   }
   constexpr std::size_t kLong = 5;
@@ -79,7 +76,7 @@ struct Fit {
   int near = 0;
   int wanted = 0;
   [[nodiscard]] bool full() const { return found == wanted; }
-  /// Is it this format rather than none?
+  /// Whether the header is likely to have this format.
   [[nodiscard]] bool likely() const { return found + near >= 2 && 2 * found + near >= wanted; }
   [[nodiscard]] bool better_than(const Fit& other) const {
     if (full() != other.full()) return full();
@@ -150,11 +147,11 @@ void CsvTable::choose_format() {
   }
   std::vector<std::string> known;
   for (const CsvFormat* format : all_formats()) {
-    // Vidur's headers fill a screen each; who has such a file knows it by that name.
+    // Vidur's headers fill a screen each; the names of its files are enough.
     if (!format->name.starts_with("vidur-")) known.push_back(columns_text(*format));
   }
   complaints_.add(fmt::format(" line {}", lines_.row()),
-                  fmt::format("the first line, \"{}\", is the header of no known measurements",
+                  fmt::format("the first line, \"{}\", is not the header of a known table of measurements",
                               excerpt(fmt::format("{}", fmt::join(header_, ",")))),
                   fmt::format("known: {}; Vidur's mlp, attention, all_reduce and cpu_overheads tables; JSON with "
                               "\"kind\": \"measurements\"",
@@ -216,7 +213,7 @@ void CsvTable::check_time() {
   }
   if (found.size() > 1) {
     complaints_.add(fmt::format(" line {}", lines_.row()),
-                    fmt::format("columns {} all say how long a row took", fmt::join(found, " and ")),
+                    fmt::format("columns {} all give the time of a row", fmt::join(found, " and ")),
                     "keep one of them");
   } else if (found.empty()) {
     missing(fmt::format("one of the columns {}", fmt::join(names, ", ")), names.front());
@@ -228,8 +225,9 @@ bool CsvTable::next() {
   while (lines_.next(line)) {
     if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
     if (++rows_ > kMostRows) {
-      throw DataError(fmt::format("the file has more than {} rows, as no table of measurements has", kMostRows),
-                      lines_.path(), "check that it is the file that you mean");
+      throw DataError(
+          fmt::format("the file has more than {} rows, the most that a table of measurements may have", kMostRows),
+          lines_.path(), "check that it is the file that you mean");
     }
     std::size_t got = 0;
     std::string_view field;
@@ -251,7 +249,7 @@ std::string_view CsvTable::field(std::string_view name) const { return fields_[c
 std::optional<std::string> CsvTable::word(std::string_view name) {
   const std::string_view text = field(name);
   if (!text.empty()) return std::string(text);
-  bad(name, "the field is empty", kCorrect);
+  bad(name, "the field is empty", kCorrectRow);
   return std::nullopt;
 }
 
@@ -263,7 +261,7 @@ std::optional<bool> CsvTable::flag(std::string_view name) {
   for (const std::string_view no : {"false", "False", "0"}) {
     if (text == no) return false;
   }
-  bad(name, fmt::format("\"{}\" is neither true nor false", excerpt(text)), kCorrect);
+  bad(name, fmt::format("\"{}\" is neither true nor false", excerpt(text)), kCorrectRow);
   return std::nullopt;
 }
 
@@ -286,14 +284,15 @@ void CsvTable::bad(std::string_view name, std::string what, std::string fix) {
 std::optional<std::int64_t> CsvTable::integer(std::string_view name) {
   const std::string_view text = field(name);
   if (const auto value = parse_integer(text)) return value;
-  bad(name, text.empty() ? "the field is empty" : fmt::format("\"{}\" is not a whole number", excerpt(text)), kCorrect);
+  bad(name, text.empty() ? "the field is empty" : fmt::format("\"{}\" is not a whole number", excerpt(text)),
+      kCorrectRow);
   return std::nullopt;
 }
 
 std::optional<double> CsvTable::number(std::string_view name) {
   const std::string_view text = field(name);
   if (const auto value = parse_number(text)) return value;
-  bad(name, text.empty() ? "the field is empty" : fmt::format("\"{}\" is not a number", excerpt(text)), kCorrect);
+  bad(name, text.empty() ? "the field is empty" : fmt::format("\"{}\" is not a number", excerpt(text)), kCorrectRow);
   return std::nullopt;
 }
 

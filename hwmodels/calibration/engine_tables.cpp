@@ -1,11 +1,11 @@
 // Tables of a real engine's iterations:
 //   dense          layer,tokens,time_us           one kernel by the tokens of the iteration
-//   per sequence   layer,sequences,time_us        one kernel by the sequences that are sampled
+//   per sequence   layer,sequences,time_us        one kernel by the sampled sequences
 //   attention      prefill_chunk,kv_prefill,n_decode,kv_decode,time_us   one fused call
 //   iteration log  tokens,context,time_ms[,chunk_pairs]                  whole iterations
-// The first three are those of LLMServingSim's profiler (casys-kaist/LLMServingSim, MIT). Its documents do not say what
-// kv_decode and kv_prefill count, so that was found from the tables of Llama-3.1-8B on an RTX 4090 (vLLM 0.19; one
-// layer, 32 query and 8 KV heads of 128: 4096 bytes of KV per token):
+// LLMServingSim's profiler (casys-kaist/LLMServingSim, MIT) writes the first three. Its documents do not say what
+// kv_decode and kv_prefill count, so the meaning was derived from the tables of Llama-3.1-8B on an RTX 4090 (vLLM 0.19;
+// one layer, 32 query and 8 KV heads of 128: 4096 bytes of KV per token):
 //   kv_decode is of each sequence. Over the 99 rows without a prefill, n_decode from 1 to 256, the time is 27 us + 4.30
 //   ns times n_decode kv_decode with R^2 = 0.99994; that is 953 GB/s of the GPU's 1008. Over kv_decode alone R^2 is
 //   0.27. kv_prefill is the context before the chunk, without the chunk. Rows with kv_prefill < prefill_chunk exist,

@@ -36,11 +36,12 @@ std::map<std::int64_t, std::vector<HostStreamRow>> by_threads(const Measurements
   return rows;
 }
 
-/// What the host's file cannot do without.
+/// Throws DataError when rows or facts are missing that the host's file requires.
 void require_all(const std::string& path, const Measurements& in, const FittedKernels& fitted) {
   std::vector<Problem> problems;
   const auto require = [&](bool there, const char* what, const char* fix) {
-    if (!there) problems.push_back({fmt::format("a host's file takes {}, of which there is none", what), path, fix});
+    if (!there)
+      problems.push_back({fmt::format("a host's file needs {}, but the measurements have none", what), path, fix});
   };
   constexpr const char* kMeasure = "measure the host's sections as well";
   require(!in.host_streams.empty(), "host_stream rows of reading", kMeasure);
@@ -87,9 +88,9 @@ std::string host_text(const std::string& name, const std::string& path, const Me
       {"schema_version", 1},
       {"kind", "host"},
       {"name", name},
-      {"stands_for", fmt::format("{}, {} cores, {:.0f} GB; fitted to measurements",
-                                 machine.cpu_model.value_or("a CPU that no file names"), cores,
-                                 static_cast<double>(*machine.memory_bytes) / 1e9)},
+      {"stands_for",
+       fmt::format("{}, {} cores, {:.0f} GB; fitted to measurements", machine.cpu_model.value_or("an unstated CPU"),
+                   cores, static_cast<double>(*machine.memory_bytes) / 1e9)},
       {"error", held.n == 0 ? std::string("fitted, but no row was held out to judge it")
                             : fmt::format("median / p95 of |simulated/measured - 1| on held-out rows: cpu_attention "
                                           "{:.1f}% / {:.1f}% (n = {})",

@@ -8,11 +8,11 @@
 
 namespace spillway::hwmodels {
 
-/// The JSON text of the host that CPU attention and reads of host memory were measured on, for a server's file to name:
-/// the DRAM bandwidth is that of the number of threads which read fastest, that of one thread its own, and CPU
-/// attention takes the share of it that the fit's bandwidth of all threads is, at most 1. Cores, threads and memory are
-/// what the measuring tool states; of the memory channels it states nothing, so the peak is null. Throws DataError,
-/// naming `path`, when rows or facts are missing, or no run would take the host.
+/// The JSON text of the host on which CPU attention and reads of host memory were measured, for use in a server's file.
+/// The DRAM bandwidth is that of the fastest number of threads. The efficiency of CPU attention is its fitted bandwidth
+/// of all threads / the DRAM bandwidth, at most 1. Cores, threads and memory are as the measuring tool states them. The
+/// tool does not state the memory channels, so the peak is null. Throws DataError, naming `path`, when rows or facts
+/// are missing.
 [[nodiscard]] std::string host_text(const std::string& name, const std::string& path, const Measurements& measurements,
                                     const FittedKernels& fitted);
 

@@ -12,24 +12,23 @@
 
 #include "hwmodels/calibration/least_squares.hpp"
 #include "hwmodels/models/exact_math.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
-// Rows that the first stage looks at: more take longer and move its handful of parameters by less than their noise.
+// Rows of the first stage: more rows take longer and change its few parameters by less than their noise.
 constexpr std::size_t kParameterRows = 1200;
 
-double real(std::int64_t count) { return static_cast<double>(count); }
-
-// Bytes/s that one streaming multiprocessor can take in, whatever its share of the GPU's bandwidth: 64 bytes per clock
-// from the L2 cache, as on Volta and later (recalled, not looked up), at 1.8 GHz. Tables of equal lengths leave open
-// how long one long sequence takes; without this bound a fit may let it take no time.
+// Bytes/s that one streaming multiprocessor can read, whatever its share of the GPU's bandwidth: 64 bytes per clock
+// from the L2 cache, as on Volta and later (recalled, not looked up), at 1.8 GHz. Tables of equal lengths do not
+// determine the time of one long sequence; without this bound a fit may set it to 0.
 constexpr double kSmBytesPerSecond = 64.0 * 1.8e9;
 // What one block reads per token of context: keys and values of a head of 128 in 2 bytes.
 constexpr double kTokenBytes = 2.0 * 128 * 2;
 
-/// At most kParameterRows of them, spread evenly over the rows in the order of `key`, drawn by place in that order: a
-/// table's own order and grid leave no mark.
+/// At most kParameterRows rows, spread evenly over the rows in the order of `key`, so that the choice does not depend
+/// on the order or the grid of the table.
 template <class Row, class Key>
 std::vector<Row> thinned(std::span<const Row> rows, const Key& key) {
   std::vector<Row> sorted(rows.begin(), rows.end());
@@ -47,13 +46,13 @@ struct Best {
   std::optional<Model> model;
   double loss = std::numeric_limits<double>::infinity();
   void offer(Model candidate, double candidate_loss) {
-    if (!(candidate_loss < loss) && model) return;  // nor one that is no number
+    if (!(candidate_loss < loss) && model) return;  // also rejects NaN
     model = std::move(candidate);
     loss = candidate_loss;
   }
 };
 
-/// Calls `visit(row, time)` with the kernel of each row's shape, built once for the rows that follow one another.
+/// Calls visit(index, kernel) for each row, with one kernel built for all rows of a shape.
 template <class Row, class Key, class Build, class Visit>
 void by_shape(std::span<const Row> rows, const Key& key, const Build& build, const Visit& visit) {
   std::map<decltype(key(rows[0])), std::vector<std::size_t>> groups;
@@ -119,8 +118,8 @@ std::vector<ResidualPoint> points_of(std::span<const Row> rows, const Point& poi
   return points;
 }
 
-// Lengths and noise: the best of a handful of settings in cross-validation over whole (n, k) and (heads, KV heads)
-// series of A100, H100 and H200 tables; neighbouring settings differ by less than half a point of median error.
+// Lengths and noise: the best of a few settings in cross-validation over whole (n, k) and (heads, KV heads) series of
+// A100, H100 and H200 tables. Neighbouring settings differ by less than half a percentage point of median error.
 const SurfaceShape kGemmSurface{{1.5, 1.0}, {1.5, 1.5}, 0.3, 600};
 const SurfaceShape kDecodeSurface{{4.0, 4.0}, {4.0, 4.0}, 0.05, 600};
 const SurfaceShape kPrefillSurface{{4.0, 4.0}, {4.0, 4.0}, 0.15, 600};

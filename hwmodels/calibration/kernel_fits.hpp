@@ -12,15 +12,15 @@
 
 namespace spillway::hwmodels {
 
-/// Where the fits start, and what no fit finds: taken from the datasheet where there is one.
+/// Start values of the fits, and the SM count, which is not fitted.
 struct FitHints {
   std::int64_t sm_count = 132;
   double flops = 5e14;      // FLOP/s
   double bandwidth = 2e12;  // bytes/s
 };
 
-/// A fit in two stages: parameters by robust least squares on at most 1,200 of the rows, then the residual surface of
-/// all. Every function needs at least one row.
+/// A fit in two stages: parameters by robust least squares on at most 1,200 of the rows, then the residual surface on
+/// all rows. At least one row is required.
 [[nodiscard]] GemmModel fit_gemm(std::span<const GemmRow> rows, const FitHints& hints);
 [[nodiscard]] DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, const FitHints& hints);
 [[nodiscard]] PrefillAttentionModel fit_prefill_attention(std::span<const AttentionRow> rows, const FitHints& hints);

@@ -17,7 +17,7 @@ constexpr double kRobustScale = 0.1;
 constexpr double kPriorWeight = 0.03;
 constexpr double kStep = 1e-3;  // of the numeric derivatives, in log p
 
-/// Its square is rho(x), its sign that of x.
+/// Its square is rho(x); its sign is the sign of x.
 double robust(double x) {
   const double scaled = x / kRobustScale;
   const double root = std::sqrt(1.0 + scaled * scaled);
@@ -25,10 +25,10 @@ double robust(double x) {
   return x * std::sqrt(2.0 / (root + 1.0));
 }
 
-/// What Eigen's Levenberg-Marquardt asks for.
-class Problem {
+/// The interface that Eigen's Levenberg-Marquardt requires.
+class LogLeastSquares {
  public:
-  Problem(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios)
+  LogLeastSquares(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios)
       : start_(start), rows_(rows), log_ratios_(log_ratios) {}
 
   [[nodiscard]] int inputs() const { return static_cast<int>(start_.size()); }
@@ -80,7 +80,8 @@ double squared_distance(const ResidualPoint& a, const ResidualPoint& b, const Su
   return sum;
 }
 
-/// Indices of points far from one another, the first being the first point; fewer when the rest repeats them.
+/// Indices of points that are far from each other, starting with the first point; fewer than most_anchors when all
+/// other points repeat them.
 std::vector<std::size_t> farthest_points(std::span<const ResidualPoint> points, const SurfaceShape& shape) {
   std::vector<std::size_t> chosen;
   std::vector<double> distance(points.size(), std::numeric_limits<double>::infinity());
@@ -133,13 +134,13 @@ ErrorSummary summarise(std::vector<double> ratios) {
 }
 
 FittedParameters fit_positive(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios) {
-  Problem problem(start, rows, log_ratios);
+  LogLeastSquares problem(start, rows, log_ratios);
   Eigen::VectorXd logs(static_cast<Eigen::Index>(start.size()));
   std::transform(start.begin(), start.end(), logs.begin(), [](double p) { return std::log(p); });
-  Eigen::LevenbergMarquardt<Problem> solver(problem);
+  Eigen::LevenbergMarquardt<LogLeastSquares> solver(problem);
   solver.parameters.maxfev = 400;
   solver.minimize(logs);
-  return {Problem::exponentials(logs), solver.fvec.squaredNorm()};
+  return {LogLeastSquares::exponentials(logs), solver.fvec.squaredNorm()};
 }
 
 ResidualSurface fit_residual(std::span<const ResidualPoint> points, std::span<const double> log_ratios,

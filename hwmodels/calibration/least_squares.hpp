@@ -12,11 +12,11 @@
 
 namespace spillway::hwmodels {
 
-/// The numbers below `count` in an order that has nothing to do with their size, the same every time: of rows that were
-/// sorted, any run of it is a fair sample, whatever grid they were measured on.
+/// The numbers below `count` in a fixed order that is unrelated to their size: of sorted rows, any run of these indices
+/// is a fair sample, whatever the grid on which they were measured.
 [[nodiscard]] std::vector<std::size_t> scattered(std::size_t count);
 
-/// Of predicted / measured, in any order. All zero when there is none.
+/// Statistics of predicted / measured, in any order. All zero without ratios.
 [[nodiscard]] ErrorSummary summarise(std::vector<double> ratios);
 
 /// Writes log(predicted / measured) of every row for these parameters.
@@ -29,8 +29,8 @@ struct FittedParameters {
 
 /// Minimises sum over rows of rho(log ratio) + sum over parameters of (0.03 log(p / start))^2 by Levenberg-Marquardt in
 /// log p, where rho(x) = 2 s^2 (sqrt(1 + (x / s)^2) - 1) with s = 0.1: least squares for errors up to 10%, absolute
-/// deviations beyond, so that a few odd kernels do not bend the rest. The second sum keeps a parameter that the rows
-/// say nothing about where it started. `start` is positive.
+/// deviations beyond, so that a few outliers do not bend the fit. The second sum keeps a parameter at its start value
+/// when the rows do not determine it. `start` is positive.
 [[nodiscard]] FittedParameters fit_positive(const std::vector<double>& start, std::size_t rows,
                                             const LogRatios& log_ratios);
 

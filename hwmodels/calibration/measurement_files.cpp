@@ -1,4 +1,4 @@
-// From paths to rows: what kind a file is of, what is taken from it, and what is wrong with all of them.
+// From paths to rows: the format of each file, the rows to use, and the problems of all files.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -70,7 +70,7 @@ void keep_only(Op op, FilePart& part, Complaints& complaints) {
   }
 }
 
-/// Facts of one device; files that contradict each other are of two.
+/// Merges facts of the device. Files that contradict each other describe two devices.
 void merge_device(const MeasuredDevice& from, MeasuredDevice& to, Complaints& complaints) {
   const auto merge = [&](const auto& value, auto& known, const char* key) {
     if (!value) return;
@@ -85,7 +85,7 @@ void merge_device(const MeasuredDevice& from, MeasuredDevice& to, Complaints& co
   merge(from.l2_bytes, to.l2_bytes, "l2_bytes");
 }
 
-/// What the first file says of the machine: memory and threads that a run is given may differ from run to run.
+/// Keeps what the first file says about the machine: a run's memory and threads may differ from run to run.
 void merge_machine(const MeasuredHost& from, MeasuredHost& to) {
   const auto merge = [](const auto& value, auto& known) {
     if (!known) known = value;
@@ -129,7 +129,7 @@ void read_input(const MeasurementInput& input, Measurements& all, std::vector<Pr
   });
 }
 
-/// Attention of cuDNN tells of an engine only where no table of one does.
+/// Rows of an engine replace attention rows of cuDNN.
 void replace_stand_ins(Measurements& all) {
   for (const Op op : {Op::decode_attention, Op::prefill_attention}) {
     const bool engine = std::any_of(all.attention.begin(), all.attention.end(),
@@ -140,10 +140,9 @@ void replace_stand_ins(Measurements& all) {
     }
     for (const auto& [index, count] : counts) {
       MeasurementFile& file = all.files.at(static_cast<std::size_t>(index));
-      file.notes.push_back(
-          fmt::format("{} measurements of {} ", count, op_name(op)) +
-          (engine ? "by cuDNN were left out: another file has those of an engine"
-                  : "are of cuDNN, not of an engine: tables of one, given as further files, replace them"));
+      file.notes.push_back(fmt::format("{} measurements of {} ", count, op_name(op)) +
+                           (engine ? "by cuDNN were left out: another file has rows of an engine"
+                                   : "are of cuDNN, not of an engine: files with an engine's tables replace them"));
       if (engine) file.rows -= count;
     }
     if (!engine) continue;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "hwmodels/calibration/row_selection.hpp"
-#include "hwmodels/hf_object.hpp"
+#include "hwmodels/json_messages.hpp"
 #include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
@@ -18,12 +18,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kSchemaVersion = 1;
-constexpr std::size_t kMostBytes = std::size_t{64} << 20U;
-constexpr const char* kCorrect = "correct or delete the entry";
+constexpr std::int64_t kMeasurementsVersion = 1;
+constexpr std::size_t kMostTextBytes = std::size_t{64} << 20U;
+constexpr const char* kCorrectEntry = "correct or delete the entry";
 constexpr std::string_view kOwnKernel = "spillway";
 
-/// The keys of an entry beside those that all ops have.
+/// The keys of an entry, except those that all ops have.
 const std::vector<std::string>& keys_of(Op op) {
   static const std::map<Op, std::vector<std::string>> kKeys = [] {
     const std::vector<std::string> attention{"batch",      "q_heads", "kv_heads", "head_dim",
@@ -51,8 +51,8 @@ const std::vector<std::string>& keys_of(Op op) {
   return kKeys.at(op);
 }
 
-/// A value as a message can show it.
-std::string shown(const json& value) {
+/// A value in short, for messages.
+std::string brief(const json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
   return excerpt(value.dump(-1, ' ', true, json::error_handler_t::replace));
@@ -65,7 +65,7 @@ class JsonRow : public RowSource {
 
   [[nodiscard]] RowPlace place() const override { return {file_, index_}; }
   [[nodiscard]] bool has(std::string_view name) const override { return entry_.contains(name); }
-  /// Does the entry say so, in a text?
+  /// Whether the entry has this text.
   [[nodiscard]] bool is(std::string_view name, std::string_view text) const {
     const auto it = entry_.find(name);
     return it != entry_.end() && it->is_string() && it->get_ref<const std::string&>() == text;
@@ -75,7 +75,7 @@ class JsonRow : public RowSource {
     const json* value = find(name);
     if (value == nullptr) return std::nullopt;
     if (value->is_string() && !value->get_ref<const std::string&>().empty()) return value->get<std::string>();
-    bad(name, fmt::format("{} is not a text", shown(*value)), kCorrect);
+    bad(name, fmt::format("{} is not a text", brief(*value)), kCorrectEntry);
     return std::nullopt;
   }
 
@@ -84,7 +84,7 @@ class JsonRow : public RowSource {
     const json* value = find(name);
     if (value == nullptr) return std::nullopt;
     if (value->is_object()) return value->dump(-1, ' ', true, json::error_handler_t::replace);
-    bad(name, fmt::format("{} is not an object", shown(*value)), kCorrect);
+    bad(name, fmt::format("{} is not an object", brief(*value)), kCorrectEntry);
     return std::nullopt;
   }
 
@@ -92,20 +92,20 @@ class JsonRow : public RowSource {
     const json* value = find(name);
     if (value == nullptr) return std::nullopt;
     if (value->is_boolean()) return value->get<bool>();
-    bad(name, fmt::format("{} is neither true nor false", shown(*value)), kCorrect);
+    bad(name, fmt::format("{} is neither true nor false", brief(*value)), kCorrectEntry);
     return std::nullopt;
   }
 
   std::optional<double> seconds() override {
-    static const std::map<std::string, double, std::less<>> kUnits{{"us", 1e-6}, {"ms", 1e-3}, {"s", 1.0}};
+    static const std::map<std::string, double, std::less<>> kSecondsPer{{"us", 1e-6}, {"ms", 1e-3}, {"s", 1.0}};
     const auto unit = word("unit");
-    const auto scale = unit ? kUnits.find(*unit) : kUnits.end();
-    if (unit && scale == kUnits.end()) {
+    const auto scale = unit ? kSecondsPer.find(*unit) : kSecondsPer.end();
+    if (unit && scale == kSecondsPer.end()) {
       bad("unit", fmt::format("unknown unit \"{}\"", excerpt(*unit)), "allowed: us, ms, s");
     }
     const auto median = number("median");
     const bool ordered = !median || check_spread(*median);
-    if (!median || scale == kUnits.end() || !ordered) return std::nullopt;
+    if (!median || scale == kSecondsPer.end() || !ordered) return std::nullopt;
     return duration("median", *median * scale->second);
   }
 
@@ -120,7 +120,7 @@ class JsonRow : public RowSource {
     const bool fits = value->is_number_unsigned() ? value->get<std::uint64_t>() <= std::uint64_t{INT64_MAX}
                                                   : value->is_number_integer();
     if (fits) return value->get<std::int64_t>();
-    bad(name, fmt::format("{} is not a whole number", shown(*value)), kCorrect);
+    bad(name, fmt::format("{} is not a whole number", brief(*value)), kCorrectEntry);
     return std::nullopt;
   }
 
@@ -128,7 +128,7 @@ class JsonRow : public RowSource {
     const json* value = find(name);
     if (value == nullptr) return std::nullopt;
     if (value->is_number()) return value->get<double>();
-    bad(name, fmt::format("{} is not a number", shown(*value)), kCorrect);
+    bad(name, fmt::format("{} is not a number", brief(*value)), kCorrectEntry);
     return std::nullopt;
   }
 
@@ -136,7 +136,7 @@ class JsonRow : public RowSource {
   const json* find(std::string_view name) {
     const auto it = entry_.find(name);
     if (it != entry_.end()) return &*it;
-    bad(name, fmt::format("{} is missing", name), kCorrect);
+    bad(name, fmt::format("{} is missing", name), kCorrectEntry);
     return nullptr;
   }
 
@@ -148,7 +148,8 @@ class JsonRow : public RowSource {
       const auto value = number(name);
       const bool below = std::string_view(name) == "p10";
       if (value && (below ? *value <= median : *value >= median)) continue;
-      if (value) bad(name, fmt::format("{} is {} the median, {}", *value, below ? "above" : "below", median), kCorrect);
+      if (value)
+        bad(name, fmt::format("{} is {} the median, {}", *value, below ? "above" : "below", median), kCorrectEntry);
       holds = false;
     }
     return holds;
@@ -174,7 +175,7 @@ class JsonReader {
   void read() {
     if (complaints_.any()) return;
     if (!document_.is_object()) return complaints_.add("", "the file must hold a JSON object", {});
-    if (!expect("schema_version", kSchemaVersion) || !expect("kind", "measurements")) return;
+    if (!expect("schema_version", kMeasurementsVersion) || !expect("kind", "measurements")) return;
     read_device();
     const auto list = document_.find("measurements");
     if (list == document_.end() || !list->is_array()) {
@@ -191,21 +192,22 @@ class JsonReader {
     std::array<char, 65536> buffer{};
     while (const std::size_t got = file.read(buffer.data(), buffer.size())) {
       text.append(buffer.data(), got);
-      if (text.size() > kMostBytes) {
-        throw DataError(fmt::format("the text is longer than {} MiB, as no file of measurements is", kMostBytes >> 20U),
+      if (text.size() > kMostTextBytes) {
+        throw DataError(fmt::format("the text is longer than {} MiB, the most that a file of measurements may have",
+                                    kMostTextBytes >> 20U),
                         path, "check that it is the file that you mean");
       }
     }
     return text;
   }
 
-  /// Another version or kind has other fields, so nothing else is reported then.
+  /// Nothing else is reported for another version or kind, because its fields differ.
   bool expect(const char* key, const json& wanted) {
     const auto it = document_.find(key);
     if (it != document_.end() && *it == wanted) return true;
     complaints_.add(fmt::format(" at /{}", key),
                     it == document_.end() ? fmt::format("must be {}, but is missing", wanted.dump())
-                                          : fmt::format("must be {}, not {}", wanted.dump(), shown(*it)),
+                                          : fmt::format("must be {}, not {}", wanted.dump(), brief(*it)),
                     {});
     return false;
   }
@@ -241,7 +243,7 @@ class JsonReader {
     const auto it = facts.find(key);
     if (it == facts.end() || it->is_null()) return std::nullopt;
     if (it->is_string()) return it->get<std::string>();
-    complaints_.add(fmt::format(" at /provenance/{}/{}", of, key), fmt::format("{} is not a text", shown(*it)), {});
+    complaints_.add(fmt::format(" at /provenance/{}/{}", of, key), fmt::format("{} is not a text", brief(*it)), {});
     return std::nullopt;
   }
 
@@ -251,13 +253,14 @@ class JsonReader {
     constexpr std::int64_t kMost = 1'000'000'000'000'000;
     if (it->is_number_integer() && *it >= 1 && *it <= kMost) return it->get<std::int64_t>();
     complaints_.add(fmt::format(" at /provenance/{}/{}", of, key),
-                    fmt::format("{} is not a whole number from 1 to {}", shown(*it), kMost), {});
+                    fmt::format("{} is not a whole number from 1 to {}", brief(*it), kMost), {});
     return std::nullopt;
   }
 
   void read_entry(const json& entry, std::int64_t index) {
     if (!entry.is_object()) {
-      return complaints_.add(fmt::format(" at /measurements/{}", index), "a measurement must be an object", kCorrect);
+      return complaints_.add(fmt::format(" at /measurements/{}", index), "a measurement must be an object",
+                             kCorrectEntry);
     }
     JsonRow row(entry, index, file_, complaints_);
     const auto name = row.word("op");
@@ -273,7 +276,7 @@ class JsonReader {
     add(*op, row);
   }
 
-  /// An optional key that is misspelt would silently be its default.
+  /// Reports misspelt optional keys, which would otherwise silently have their default.
   static void check_keys(const json& entry, Op op, JsonRow& row) {
     std::vector<std::string> known{"op", "unit", "median", "p10", "p90", "n", "samples", "calls", "section", "kernel"};
     known.insert(known.end(), keys_of(op).begin(), keys_of(op).end());
@@ -340,9 +343,9 @@ class JsonReader {
     if (!attention) return;
     if (op_of(*attention) != op) {
       return row.bad(op == Op::decode_attention && attention->new_tokens == 1 ? "context" : "new_tokens",
-                     fmt::format("{} new tokens behind {} are {}", attention->new_tokens, attention->context,
+                     fmt::format("{} new tokens after {} are {}", attention->new_tokens, attention->context,
                                  op_name(op_of(*attention))),
-                     "decode has 1 new token and context, all else is prefill");
+                     "decode has 1 new token and a context; anything else is prefill");
     }
     selection_.attention(row, *attention, is_own(row));
   }

@@ -8,15 +8,15 @@
 #include <utility>
 
 #include "hwmodels/models/simple_kernels.hpp"
+#include "hwmodels/numbers.hpp"
 #include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
-constexpr const char* kCorrect = "correct or delete the row";
-constexpr double kMostWork = 1e18;  // multiplications of one call: a thousand seconds of the fastest GPU
+constexpr double kMostWork = 1e18;  // multiplications in one call: a thousand seconds on the fastest GPU
 
-/// Bytes of a value, by the names that measuring tools use.
+/// Number formats, by the names that measuring tools use.
 struct Dtype {
   std::string_view name;
   std::int64_t bytes;
@@ -30,12 +30,6 @@ const std::vector<std::string>& layer_names() {
     return names;
   }();
   return kNames;
-}
-
-double product(std::initializer_list<std::int64_t> factors) {
-  double all = 1.0;
-  for (const std::int64_t factor : factors) all *= static_cast<double>(factor);
-  return all;
 }
 
 std::optional<std::int64_t> dtype_bytes(RowSource& row) {
@@ -74,23 +68,23 @@ std::vector<Problem> Complaints::problems() const {
 std::optional<std::int64_t> RowSource::count(std::string_view name, std::int64_t least) {
   const auto value = integer(name);
   if (!value || (*value >= least && *value <= kMostCount)) return value;
-  bad(name, fmt::format("{} is not from {} to {}", *value, least, kMostCount), kCorrect);
+  bad(name, fmt::format("{} is not from {} to {}", *value, least, kMostCount), kCorrectRow);
   return std::nullopt;
 }
 
 std::optional<double> RowSource::amount(std::string_view name, double least, double most) {
   const auto value = number(name);
   if (!value || (*value >= least && *value <= most)) return value;
-  bad(name, fmt::format("{} is not from {} to {}", *value, least, most), kCorrect);
+  bad(name, fmt::format("{} is not from {} to {}", *value, least, most), kCorrectRow);
   return std::nullopt;
 }
 
 std::optional<double> RowSource::duration(std::string_view name, double seconds) {
   if (seconds >= kLeastSeconds && seconds <= kMostSeconds) return seconds;
   if (seconds <= 0.0) {
-    bad(name, fmt::format("a time must be above 0, not {:.6g} s", seconds), kCorrect);
+    bad(name, fmt::format("a time must be above 0, not {:.6g} s", seconds), kCorrectRow);
   } else {
-    bad(name, fmt::format("{} s is {} than anything that is measured", seconds, seconds < 1.0 ? "shorter" : "longer"),
+    bad(name, fmt::format("{} s is {} than any measured time", seconds, seconds < 1.0 ? "shorter" : "longer"),
         "the unit is probably wrong");
   }
   return std::nullopt;
@@ -104,7 +98,7 @@ std::optional<GemmRow> gemm_row(RowSource& row) {
   const auto seconds = row.seconds();
   if (!m || !n || !k || !bytes || !seconds) return std::nullopt;
   if (product({*m, *n, *k}) > kMostWork) {
-    row.bad("m", fmt::format("m n k of {} x {} x {} is above {:g}", *m, *n, *k, kMostWork), kCorrect);
+    row.bad("m", fmt::format("m n k of {} x {} x {} is above {:g}", *m, *n, *k, kMostWork), kCorrectRow);
     return std::nullopt;
   }
   return GemmRow{*m, *n, *k, *bytes, *seconds, row.place()};
@@ -120,13 +114,14 @@ std::optional<AttentionRow> attention_row(RowSource& row) {
   const auto seconds = row.seconds();
   if (!batch || !q_heads || !kv_heads || !head_dim || !new_tokens || !context || !seconds) return std::nullopt;
   if (*q_heads % *kv_heads != 0) {
-    row.bad("q_heads", fmt::format("{} query heads are no multiple of {} KV heads", *q_heads, *kv_heads), kCorrect);
+    row.bad("q_heads", fmt::format("{} query heads are not a multiple of {} KV heads", *q_heads, *kv_heads),
+            kCorrectRow);
     return std::nullopt;
   }
   const std::int64_t length = *new_tokens + *context;
   if (product({*batch, *q_heads, *head_dim, *new_tokens, length}) > kMostWork ||
       product({*batch, *kv_heads, *head_dim, length}) > RowSource::kMostBytes) {
-    row.bad("batch", fmt::format("{} sequences of {} tokens are more than any GPU holds", *batch, length), kCorrect);
+    row.bad("batch", fmt::format("{} sequences of {} tokens are more than any GPU holds", *batch, length), kCorrectRow);
     return std::nullopt;
   }
   return AttentionRow{*batch, *q_heads, *kv_heads, *head_dim, *new_tokens, *context, *seconds, row.place()};
@@ -169,7 +164,7 @@ std::optional<CopyRow> copy_row(RowSource& row, bool to_device, bool by_bandwidt
   const double seconds = by_bandwidth ? bytes / (*given * kGigabyte) : *given;
   if (bytes > RowSource::kMostBytes || seconds > RowSource::kMostSeconds || seconds < RowSource::kLeastSeconds) {
     row.bad("copies", fmt::format("{} copies of {} bytes in {} s are not possible", *copies, *block_bytes, seconds),
-            kCorrect);
+            kCorrectRow);
     return std::nullopt;
   }
   return CopyRow{to_device, *mechanism, *duplex, *block_bytes, *copies, seconds, row.place()};
@@ -202,13 +197,14 @@ std::optional<MixedRow> mixed_row(RowSource& row, const MixedNames& names) {
   const auto seconds = row.seconds();
   if (!chunk || !chunk_context || !decodes || !decode_context || !seconds) return std::nullopt;
   const auto refuse = [&](std::string_view name, std::string what) {
-    row.bad(name, std::move(what), kCorrect);
+    row.bad(name, std::move(what), kCorrectRow);
     return std::nullopt;
   };
   if (*chunk == 0 && *decodes == 0) return refuse(names.chunk, "the call has neither a prefill nor a decode");
-  if (*chunk == 0 && *chunk_context > 0) return refuse(names.chunk_context, "context of a prefill that is not there");
+  if (*chunk == 0 && *chunk_context > 0)
+    return refuse(names.chunk_context, "context of a prefill, but the call has no prefill");
   if (*decodes == 0 && *decode_context > 0)
-    return refuse(names.decode_context, "context of decodes that are not there");
+    return refuse(names.decode_context, "context of decodes, but the call has no decode");
   if (*decodes > 0 && *decode_context == 0) return refuse(names.decode_context, "decodes without context");
   const double pairs = product({*chunk, *chunk + *chunk_context}) + product({*decodes, *decode_context});
   if (pairs > RowSource::kMostBytes) return refuse(names.chunk, "more tokens than any GPU holds");
@@ -219,7 +215,7 @@ std::optional<LayerRow> layer_row(RowSource& row, std::string_view kernel, std::
   auto name = row.word(kernel);
   const std::vector<std::string>& known = layer_names();
   const bool is_known = name && std::find(known.begin(), known.end(), *name) != known.end();
-  // Engines have kernels of their own in a layer; what is a letter away from a known one is a slip.
+  // Engines may have other kernels in a layer. A name one letter away from a known kernel is a misspelling.
   if (name && !is_known && (per_sequence || name->empty() || !slip_of(*name, known).empty())) {
     row.bad(kernel, fmt::format("unknown layer \"{}\"", excerpt(*name)), allowed_text(*name, known));
     name.reset();

@@ -1,5 +1,5 @@
-// What the readers of measurement files share: one row, whatever the notation it is written in, the rules that its
-// fields keep, and the complaints about a file.
+// What the readers of measurement files share: a row in any notation, the rules for its fields, and the problems of a
+// file.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,10 @@ namespace spillway::hwmodels {
 
 inline constexpr FileWords kMeasurementWords{"measurement file", "measurement"};
 
-/// What is wrong with one file. All of it is counted, and the first kShown are told.
+/// The advice for a bad row.
+inline constexpr const char* kCorrectRow = "correct or delete the row";
+
+/// The problems of one file. All are counted; the first kShown are reported.
 class Complaints {
  public:
   static constexpr std::size_t kShown = 20;
@@ -25,7 +28,7 @@ class Complaints {
   /// `part` follows the path: " line 3, column m", " at /measurements/2/m", or nothing.
   void add(const std::string& part, std::string what, std::string fix);
   [[nodiscard]] bool any() const { return count_ > 0; }
-  /// What is shown; behind it, how many there are more.
+  /// The problems that are shown, then the number of others.
   [[nodiscard]] std::vector<Problem> problems() const;
   [[nodiscard]] const std::string& path() const { return path_; }
 
@@ -35,11 +38,11 @@ class Complaints {
   std::size_t count_ = 0;
 };
 
-/// The fields of the row at hand, by the names that the file gives them. A field that is missing, of another type or
-/// out of range is complained about, and then empty.
+/// The fields of the current row, by their names in the file. A field that is missing, of another type or out of range
+/// is reported and read as empty.
 class RowSource {
  public:
-  // Far more than any GPU does in a run of a second, and few enough for every product of shapes to be checked in
+  // Far more than any GPU processes in a second, and small enough that every product of shapes can be checked in
   // double.
   static constexpr std::int64_t kMostCount = 1'000'000'000'000;
   static constexpr double kMostBytes = 1e15;
@@ -55,7 +58,7 @@ class RowSource {
   [[nodiscard]] virtual bool has(std::string_view name) const = 0;
   virtual std::optional<std::string> word(std::string_view name) = 0;
   virtual std::optional<bool> flag(std::string_view name) = 0;
-  /// What the row took, in seconds; the file states the unit.
+  /// The measured time in seconds; the file states the unit.
   virtual std::optional<double> seconds() = 0;
   virtual void bad(std::string_view name, std::string what, std::string fix) = 0;
 
@@ -87,7 +90,7 @@ std::optional<CpuAttentionRow> cpu_attention_row(RowSource& row);
 /// tokens, context, chunk_pairs if there.
 std::optional<IterationRow> iteration_row(RowSource& row);
 
-/// What a mixed call's and a layer's fields are called.
+/// Names of the fields of a mixed call.
 struct MixedNames {
   std::string_view chunk;
   std::string_view chunk_context;
@@ -99,11 +102,11 @@ std::optional<LayerRow> layer_row(RowSource& row, std::string_view kernel, std::
 
 /// "allowed: a, b, c", with "did you mean" in front when one of them is near `word`.
 [[nodiscard]] std::string allowed_text(std::string_view word, const std::vector<std::string>& allowed);
-/// The one of `known` that `name`, which is none of them, is most likely a slip for: one letter off, in a name of at
-/// least four. Empty for any other name.
+/// The name in `known` of which `name` is probably a misspelling: one letter differs, in a name of at least four
+/// letters. Empty for a known name and for any other name.
 [[nodiscard]] std::string slip_of(std::string_view name, const std::vector<std::string>& known);
 
-/// Rows of one file before they are put with the others'.
+/// Rows of one file, before they join those of other files.
 struct FilePart {
   Measurements rows;
   std::vector<std::string> notes;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace spillway::hwmodels {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::array<std::string_view, kOps.size()> kOpNames{
     "layer",      "iteration",        "interference",      "host_stream"};
 constexpr std::array<std::string_view, 6> kMechanismNames{"single", "many", "batched", "kernel", "gather", "peer"};
 
-/// Place of a name in a list of them; its size when it is not there.
+/// The index of a name in a list; the size of the list when the name is absent.
 template <class Names>
 std::size_t index_of(const Names& names, std::string_view name) {
   return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
@@ -43,6 +44,15 @@ std::optional<CopyMechanism> mechanism_named(std::string_view name) {
   const std::size_t i = index_of(kMechanismNames, name);
   return i < kMechanismNames.size() ? std::optional(static_cast<CopyMechanism>(i)) : std::nullopt;
 }
+
+std::vector<AttentionRow> attention_rows(const Measurements& measurements, bool decode) {
+  std::vector<AttentionRow> kept;
+  std::copy_if(measurements.attention.begin(), measurements.attention.end(), std::back_inserter(kept),
+               [&](const AttentionRow& row) { return row.decode() == decode; });
+  return kept;
+}
+
+std::string row_text(const RowPlace& place) { return fmt::format("file {} row {}", place.file + 1, place.row); }
 
 std::string place_text(const Measurements& measurements, const RowPlace& place) {
   const MeasurementFile& file = measurements.files.at(static_cast<std::size_t>(place.file));

@@ -1,5 +1,4 @@
-// What was measured on a GPU or its host: rows of kernels, copies, layers and iterations, each with its place in a
-// file.
+// Measurements of a GPU or its host: rows of kernels, copies, layers and iterations, each with its location in a file.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +30,11 @@ enum class Op : std::uint8_t {
   host_stream,
 };
 [[nodiscard]] std::string_view op_name(Op op);
-/// Empty for a word that names none.
+/// Empty for any other word.
 [[nodiscard]] std::optional<Op> op_named(std::string_view name);
 [[nodiscard]] std::span<const Op> all_ops();
 
-/// Where a row stands.
+/// The location of a row.
 struct RowPlace {
   std::int32_t file = 0;  // index in Measurements::files
   std::int64_t row = 0;   // line of a text file, the first being 1; index in `measurements` of a JSON file
@@ -62,11 +61,11 @@ struct AttentionRow {
   std::int64_t context = 0;
   double seconds = 0.0;
   RowPlace place{};
-  bool stand_in = false;  // of cuDNN, which no engine runs: an engine's own rows replace it
+  bool stand_in = false;  // of cuDNN, which no engine runs: rows of an engine replace it
   [[nodiscard]] bool decode() const { return new_tokens == 1 && context > 0; }
 };
 
-/// One call over at most one prefill chunk and `decodes` decoding sequences; heads are those of the model of the file.
+/// One call with at most one prefill chunk and `decodes` decoding sequences. The heads are those of the file's model.
 struct MixedRow {
   std::int64_t chunk = 0;           // new tokens of the prefill; 0: none
   std::int64_t chunk_context = 0;   // tokens of its sequence before the chunk
@@ -95,7 +94,7 @@ struct AllReduceRow {
 [[nodiscard]] std::string_view mechanism_name(CopyMechanism mechanism);
 [[nodiscard]] std::optional<CopyMechanism> mechanism_named(std::string_view name);
 
-/// `copies` blocks of `block_bytes` each, timed together.
+/// `copies` copies of `block_bytes` each, timed together.
 struct CopyRow {
   bool to_device = true;  // H2D; else D2H
   CopyMechanism mechanism = CopyMechanism::many;
@@ -104,7 +103,7 @@ struct CopyRow {
   std::int64_t copies = 1;
   double seconds = 0.0;
   RowPlace place{};
-  std::int64_t beside_bytes = 0;  // duplex: of one copy the other way; 0: not stated
+  std::int64_t beside_bytes = 0;  // duplex: bytes of one copy in the other direction; 0: not stated
 };
 
 /// Decode attention on the CPU: KV bytes read for `batch` sequences of `context` tokens each.
@@ -117,7 +116,7 @@ struct CpuAttentionRow {
   RowPlace place{};
 };
 
-/// Host time of one iteration that the GPU waits for.
+/// CPU time per iteration during which the GPU waits.
 struct HostRow {
   std::int64_t sequences = 0;
   std::int64_t tensor_parallel = 1;
@@ -125,7 +124,7 @@ struct HostRow {
   RowPlace place{};
 };
 
-/// One kernel of one model, by the tokens of the iteration or, for `per_sequence`, by the sequences that are sampled.
+/// One kernel of one model, by the tokens of the iteration or, with `per_sequence`, by the sampled sequences.
 struct LayerRow {
   std::string
       kernel;  // by tokens any other name as well: a kernel that runs once in every layer. Known: qkv_proj, o_proj,
@@ -145,17 +144,17 @@ struct IterationRow {
   RowPlace place{};
 };
 
-/// Compute while the DMA engines copy, or the same alone.
+/// Compute alone, or while the DMA engines copy.
 struct InterferenceRow {
-  std::string compute;          // what is computed, one text for each kind
+  std::string compute;          // what is computed, one text per kind
   std::string traffic;          // directions of the copies: h2d, d2h, both
   std::int64_t copy_bytes = 0;  // of one copy; copies follow each other
-  bool beside = false;          // while they run; else alone
+  bool beside = false;          // while the copies run; false: alone
   double seconds = 0.0;         // of one call
   RowPlace place{};
 };
 
-/// Threads that read host memory, all of it once.
+/// Threads that read `bytes` of host memory once.
 struct HostStreamRow {
   std::int64_t threads = 0;
   std::int64_t bytes = 0;
@@ -163,16 +162,16 @@ struct HostStreamRow {
   RowPlace place{};
 };
 
-/// A file that rows came from.
+/// A file with measured rows.
 struct MeasurementFile {
   std::string path;
-  std::string sha256;  // of its bytes as they lie on disk
+  std::string sha256;  // of the file as stored
   std::string format;  // ops-gemm-csv, ops-attention-csv, vidur-mlp-csv, ...
   std::int64_t rows = 0;
   std::vector<std::string> notes;  // rows that were merged or left out, and why
 };
 
-/// What a measuring tool says about the GPU; null where it says nothing.
+/// Facts of the GPU, as the measuring tool states them; empty: not stated.
 struct MeasuredDevice {
   std::optional<std::string> name;
   std::optional<std::int64_t> memory_bytes;
@@ -180,11 +179,11 @@ struct MeasuredDevice {
   std::optional<std::int64_t> l2_bytes;
 };
 
-/// What a measuring tool says about the machine that the GPU is in; null where it says nothing.
+/// Facts of the machine, as the measuring tool states them; empty: not stated.
 struct MeasuredHost {
   std::optional<std::string> cpu_model;
   std::optional<std::int64_t> physical_cores;
-  std::optional<std::int64_t> threads;  // that the tool could run on
+  std::optional<std::int64_t> threads;  // available to the tool
   std::optional<std::int64_t> memory_bytes;
 };
 
@@ -206,20 +205,25 @@ struct Measurements {
   std::vector<HostStreamRow> host_streams;
 };
 
-/// What `read_measurements` takes: a file, and optionally the one op to take from it.
+/// A file to read, and optionally the only op to use from it.
 struct MeasurementInput {
   std::string path;
   std::optional<Op> only;
 };
 
-/// Reads files whose kind is told by their header (CSV, plain or gzip) or by "kind": "measurements" (JSON).
-/// Throws DataError with every problem of every file, naming line and column: unreadable, unknown header, a missing
-/// column, a field that is no number, a count below 1, a latency that is not above 0, no row at all, another schema
-/// version, an unknown unit. Units are those of the header (latency_us, time_us; Vidur's files are in ms). Decode or
-/// prefill attention of cuDNN is left out when any file has that of an engine; the files' notes tell.
+/// Reads files and recognises their format by the header (CSV, plain or gzip) or by "kind": "measurements" (JSON).
+/// Throws DataError with every problem of every file, with line and column: unreadable, unknown header, a missing
+/// column, a field that is not a number, a count below 1, a latency that is not above 0, no row, another schema
+/// version, an unknown unit. The header states units (latency_us, time_us); Vidur's files are in ms. Decode or prefill
+/// attention of cuDNN is left out when any file has the same op of an engine; the notes of the files say so.
 [[nodiscard]] Measurements read_measurements(std::span<const MeasurementInput> inputs);
+
+/// The decode rows of `attention`, or its prefill rows.
+[[nodiscard]] std::vector<AttentionRow> attention_rows(const Measurements& measurements, bool decode);
 
 /// "gemm.csv.gz line 12".
 [[nodiscard]] std::string place_text(const Measurements& measurements, const RowPlace& place);
+/// "file 1 row 12", where the name of the file is not known.
+[[nodiscard]] std::string row_text(const RowPlace& place);
 
 }  // namespace spillway::hwmodels

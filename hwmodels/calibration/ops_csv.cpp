@@ -5,8 +5,8 @@
 //   copies         direction,mechanism,block_bytes,copies,latency_us|bandwidth_gb_s[,duplex]
 //   elementwise    kernel,tokens,bytes,latency_us
 //   CPU attention  threads,batch,context,kv_bytes,latency_us
-// The unit of the time is us, ms or s by the column's name. The first two are what aiconfigurator's tables
-// (ai-dynamo/aiconfigurator, Apache-2.0) are usually cut down to.
+// The column's name gives the unit of the time: us, ms or s. aiconfigurator's tables (ai-dynamo/aiconfigurator,
+// Apache-2.0) are usually reduced to the first two.
 #include <fmt/format.h>
 
 #include "hwmodels/calibration/csv_table.hpp"

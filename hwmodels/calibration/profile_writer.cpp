@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hwmodels/calibration/sharing_fits.hpp"
+#include "hwmodels/field_reader.hpp"
 #include "hwmodels/gpu_profile.hpp"
 
 namespace spillway::hwmodels {
@@ -16,7 +17,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-/// The base's document; without a base that of any GPU, every value null.
+/// The base's document; without a base, the document of any GPU with every value null.
 ordered_json document_of(const std::string& base) {
   if (is_path(base)) return ordered_json::parse(read_file(base));
   const std::string name = base.empty() ? gpu_names().front() : base;
@@ -37,9 +38,9 @@ void set_value(ordered_json& values, const char* key, const ordered_json& value,
   values[key]["source"] = measured_source(cite);
 }
 
-/// A measured link in place of the base's, within the base's other figures: the slope of a fit may exceed the peak by
-/// what the launch makes up for, and a slower link cannot carry what the base's does while both directions are busy, so
-/// the base's share of what one direction reaches alone is kept.
+/// Replaces the base's link by the measured one, consistent with the base's other figures. The slope of a fit may
+/// exceed the peak, compensated by the launch, so it is limited to the peak. When the base's duplex bandwidth exceeds
+/// the measured link, its ratio to the bandwidth of one direction alone is kept.
 void set_link(ordered_json& values, const std::string& direction, const Fitted<CopyModel>& link) {
   const ordered_json alone = values[direction + "_bandwidth"]["value"];
   const ordered_json& peak = values["host_link_peak"]["value"];
@@ -53,7 +54,7 @@ void set_link(ordered_json& values, const std::string& direction, const Fitted<C
   duplex["source"] = {{"kind", "assumed"}, {"cite", "the base's share of the bandwidth of one direction alone"}};
 }
 
-/// What one direction reaches while the other is busy, at most what it reaches alone; nothing where that is not known.
+/// Sets the duplex bandwidth, at most that of the direction alone. Does nothing where the latter is unknown.
 void set_duplex(ordered_json& values, const std::string& direction, const MeasuredFigure& duplex) {
   const ordered_json& alone = values[direction + "_bandwidth"]["value"];
   if (!alone.is_number()) return;
@@ -61,8 +62,8 @@ void set_duplex(ordered_json& values, const std::string& direction, const Measur
             duplex.citation);
 }
 
-/// Measured all-reduces in place of the base's two figures, unless these say the same: the latency of the smallest
-/// buffer, and the bandwidth by which the largest takes what it took.
+/// Replaces the base's two all-reduce figures unless they agree with the fit. The latency is the time of the smallest
+/// buffer; the bandwidth gives the measured time of the largest buffer.
 void set_all_reduce(ordered_json& values, const std::optional<AllReduce>& base, const Fitted<AllReduceModel>& fitted) {
   if (base && bus_bandwidth(*base, fitted.model).agree()) return;
   const auto& [ranks, curve] = *fitted.model.by_ranks.rbegin();
@@ -75,7 +76,7 @@ void set_all_reduce(ordered_json& values, const std::optional<AllReduce>& base, 
             fitted.record.citation);
 }
 
-/// `base` with what `fresh` holds in its place.
+/// `base`, with each fit of `fresh` in place of its own.
 FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
   const auto take = [](auto& old, const auto& found) {
     if (found) old = found;
@@ -90,7 +91,7 @@ FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
       }
     }
   };
-  // Whole iterations of kernels that are no longer there say nothing of these.
+  // The error of whole iterations was that of the kernels now replaced.
   if (!fresh.gemm.empty() || fresh.decode_attention) base.decode_iteration.reset();
   take_each(base.gemm, fresh.gemm,
             [](const FittedGemm& a, const FittedGemm& b) { return a.dtype_bytes == b.dtype_bytes; });
@@ -110,7 +111,7 @@ FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
   return base;
 }
 
-/// The link that the analytic model and single values show: the loop of copies, else the single one.
+/// The copies that give the plain figures of the link: the loop of copies, else single copies.
 const Fitted<CopyModel>* link_of(const FittedKernels& fitted, bool to_device) {
   const Fitted<CopyModel>* link = nullptr;
   for (const Fitted<CopyModel>& copy : fitted.copies) {
@@ -199,8 +200,7 @@ ordered_json measurements_json(const Measurements& in, bool with_rows) {
   return section;
 }
 
-/// Objects open up, with what holds no object or list of its own on one line; lists of lists and of objects have one
-/// element per line: rows of numbers stay rows.
+/// Appends JSON with one line per innermost object or list, so that rows of numbers stay on one line.
 void pretty(const ordered_json& value, const std::string& indent, std::string& out) {
   const auto nested = [](const ordered_json& one) { return one.is_structured() && !one.empty(); };
   // Names of kernels and files may be in any encoding.
@@ -245,7 +245,7 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
   if (device.sm_count) set_value(values, "sm_count", *device.sm_count, tool);
   if (device.l2_bytes) set_value(values, "l2_cache", *device.l2_bytes, tool);
   for (const bool to_device : {true, false}) {
-    // A loop of copies that the base keeps still tells the link when only single ones were measured anew.
+    // A loop of copies that the base keeps still gives the link when only single copies were measured.
     const Fitted<CopyModel>* fresh = link_of(fitted, to_device);
     const Fitted<CopyModel>* link = link_of(kernels, to_device);
     if (fresh == nullptr || fresh->model.mechanism != link->model.mechanism) continue;
@@ -265,17 +265,17 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
   pretty(document, "", out);
   out += "\n";
   if (out.size() > kMostFileBytes) {
-    throw DataError(fmt::format("the profile would have {} MB, more than the {} MB that are read",
+    throw DataError(fmt::format("the profile would have {} MB, more than the {} MB that a data file may have",
                                 out.size() / 1'000'000, kMostFileBytes / 1'000'000),
-                    text.path, "--omit-measurements leaves the measured rows out of it");
+                    text.path, "use --omit-measurements, which leaves out the measured rows");
   }
   try {
     static_cast<void>(read_gpu(FieldReader(kGpu, text.path, out)));
   } catch (const DataError& error) {
     std::vector<Problem> problems = error.problems();
     for (Problem& problem : problems) {
-      problem.what = "no run would take the profile: " + problem.what;
-      problem.fix = "the measurements lead to it: check their units and shapes, and what they say of the device";
+      problem.what = "a run would refuse the profile: " + problem.what;
+      problem.fix = "the measurements cause this: check their units and shapes, and the facts of the device";
     }
     throw DataError(std::move(problems));
   }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kUsualPool = std::int64_t{1} << 30U;
 
-/// The word of an optional key, `otherwise` without it; empty when it is none of `allowed`.
+/// The word of an optional key, or `otherwise` without the key; empty when the word is not in `allowed`.
 std::optional<std::string> choice(RowSource& row, std::string_view key, const std::vector<std::string>& allowed,
                                   const char* otherwise) {
   if (!row.has(key)) return otherwise;
@@ -32,7 +32,7 @@ std::optional<std::int64_t> count(RowSource& row, std::string_view key, std::int
   return row.has(key) ? row.count(key, least) : std::optional(otherwise);
 }
 
-/// Are the counts that the entry states good? No model depends on them.
+/// Whether the counts of optional keys are valid. No model depends on them.
 bool good_counts(RowSource& row, std::initializer_list<std::string_view> keys, std::int64_t least = 1) {
   bool good = true;
   for (const std::string_view key : keys) good = count(row, key, least, least).has_value() && good;
@@ -47,7 +47,7 @@ auto case_of(const AttentionRow& row) {
 }
 auto case_of(const CopyRow& row) { return std::tuple(row.to_device, row.mechanism, row.block_bytes, row.copies); }
 
-/// Moves the rows of cases that `to` does not have yet; returns how many stay behind.
+/// Appends the rows of cases that `to` does not have yet. Returns the number of other rows.
 template <class Row>
 std::int64_t add_new_cases(const std::vector<Row>& from, std::vector<Row>& to) {
   std::set<decltype(case_of(std::declval<Row>()))> known;
@@ -89,7 +89,7 @@ void RowSelection::attention(RowSource& row, const AttentionRow& one, bool own) 
   const auto skew = row.has("skew") ? row.amount("skew", 1.0, 1e12) : std::optional(1.0);
   if (!dtype || !skew) return;
   if (own) return leave_out("attention measurements of kernel \"spillway\"", "no engine runs that kernel");
-  if (*skew > 1.0) return leave_out("attention measurements of skewed lengths", "the fits are of equal ones");
+  if (*skew > 1.0) return leave_out("attention measurements of skewed lengths", "the fits use equal lengths");
   AttentionRow kept = one;
   kept.stand_in = row.has("kernel") && row.word("kernel").value_or("").starts_with("cudnn");
   (*dtype == "fp16" ? half_attention_ : to_.attention).push_back(kept);
@@ -100,7 +100,7 @@ void RowSelection::mixed(RowSource& row, const MixedRow& one, bool own) {
   if (own) return leave_out("attention measurements of kernel \"spillway\"", "no engine runs that kernel");
   if (row.has("q_heads")) {
     return leave_out("attention measurements of chunk and decodes in one call",
-                     "they are of no model, whose tables alone hold such calls");
+                     "only the tables of one model hold such calls");
   }
   to_.mixed.push_back(one);
 }
@@ -121,7 +121,7 @@ void RowSelection::copy(RowSource& row, const CopyRow& one) {
   if (*memory != "pinned") {
     return leave_out(fmt::format("copies from and to {} memory", *memory), "engines copy from and to pinned memory");
   }
-  if (*observed == "host") return leave_out("copies timed by the host", "the fits are of the GPU's times");
+  if (*observed == "host") return leave_out("copies timed by the host", "the fits use the GPU's times");
   if (row.has("gpus")) return leave_out("copies of all GPUs at once", "their limits belong to a server");
   if (*pool > kUsualPool) {
     return leave_out("copies of blocks of pools above 1 GiB", "the fits do not depend on the pool");
@@ -131,10 +131,10 @@ void RowSelection::copy(RowSource& row, const CopyRow& one) {
   kept.beside_bytes = *beside;
   if (*ctas > 0) return kernel_copies_.push_back({*ctas, kept});
   if (!row.has("pool_bytes")) return to_.copies.push_back(kept);
-  // Sweeps of blocks and of pools meet in some cases.
+  // Sweeps of blocks and sweeps of pools have some cases in common.
   const bool again = std::any_of(pooled_.begin(), pooled_.end(),
                                  [&](const CopyRow& other) { return case_of(other) == case_of(kept); });
-  if (again) return leave_out("copies of cases that the file has before", "the first of each was taken");
+  if (again) return leave_out("repeated copies of a case", "the first of each was used");
   pooled_.push_back(kept);
   to_.copies.push_back(kept);
 }
@@ -175,7 +175,8 @@ void RowSelection::host_stream(RowSource& row) {
   const auto node = count(row, "numa_node", 0, 0);
   const auto seconds = row.seconds();
   if (!part || !kind || !memory || !traffic || !threads || !bytes || !node || !seconds) return;
-  const std::string why = "a host's bandwidth is that of reading, all of its memory and nothing else";
+  const std::string why =
+      "the bandwidth of a host is that of reading pageable memory on all NUMA nodes, without copies";
   if (*traffic != "none") return leave_out("host memory measurements beside copies", why);
   if (*kind != "read") return leave_out("host memory measurements by triad", why);
   if (*memory != "pageable") return leave_out("host memory measurements of pinned memory", why);
@@ -194,12 +195,12 @@ bool RowSelection::without_place(const std::string& op) {
   return true;
 }
 
-/// A profile has one set of kernels for numbers of 2 bytes, and one for CPU attention: bf16's, and what only another
-/// format was measured in.
+/// A profile has one set of kernels for 2-byte numbers and one for CPU attention. It uses bf16 rows, and other formats
+/// only for cases without bf16.
 void RowSelection::choose_formats() {
   const std::string why = "one set of fits stands for both formats of 2 bytes";
-  leave_out("GEMMs in fp16 that were measured in bf16 as well", why, add_new_cases(half_gemm_, to_.gemm));
-  leave_out("attention measurements in fp16 that were made in bf16 as well", why,
+  leave_out("GEMMs in fp16 that were also measured in bf16", why, add_new_cases(half_gemm_, to_.gemm));
+  leave_out("attention measurements in fp16 that were also made in bf16", why,
             add_new_cases(half_attention_, to_.attention));
   std::string format;
   for (const char* one : {"fp32", "fp16", "bf16"}) {
@@ -211,14 +212,14 @@ void RowSelection::choose_formats() {
     if (dtype == format) {
       to_.cpu_attention.push_back(row);
     } else {
-      leave_out(fmt::format("CPU attention measurements in {}", dtype), fmt::format("the fit is of {}", format));
+      leave_out(fmt::format("CPU attention measurements in {}", dtype), fmt::format("the fit uses {}", format));
     }
   }
 }
 
-/// Of each direction the number of thread blocks that is fastest, by the mean of log times in the cases which all of
-/// them were measured in. Those within 2% of it are as fast; of these the one with the most cases, and the fewest
-/// blocks.
+/// For each direction, chooses the fastest number of thread blocks, by the mean log time over the cases that all
+/// numbers have in common. Numbers within 2% count as equally fast: of these, the one with the most cases, then the
+/// smallest.
 void RowSelection::choose_ctas() {
   constexpr double kAsFast = 0.02;
   for (const bool to_device : {true, false}) {

@@ -9,23 +9,18 @@
 #include <vector>
 
 #include "hwmodels/calibration/citation.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
-constexpr std::int64_t kLargeCopy = 1 << 20;
+constexpr std::int64_t kMainlyTransfer = 1 << 20;
 
 double launch_of(std::span<const Fitted<CopyModel>> alone, bool to_device, CopyMechanism mechanism) {
   const auto it = std::find_if(alone.begin(), alone.end(), [&](const Fitted<CopyModel>& one) {
     return one.model.to_device == to_device && one.model.mechanism == mechanism;
   });
   return it == alone.end() ? 0.0 : it->model.launch_seconds;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2.0;
 }
 
 }  // namespace
@@ -37,7 +32,7 @@ std::optional<MeasuredFigure> duplex_bandwidth(const Measurements& in, std::span
     return row.duplex && row.to_device == to_device &&
            (row.mechanism == CopyMechanism::single || row.mechanism == CopyMechanism::many);
   });
-  const auto large = [](const CopyRow& row) { return row.block_bytes >= kLargeCopy; };
+  const auto large = [](const CopyRow& row) { return row.block_bytes >= kMainlyTransfer; };
   if (std::any_of(rows.begin(), rows.end(), large)) {
     std::erase_if(rows, [&](const CopyRow& row) { return !large(row); });
   }

@@ -1,4 +1,4 @@
-// What copies cost each other and the GPU's work, from rows of both at once.
+// How much simultaneous copies slow each other and compute, from rows that measured both at once.
 #pragma once
 
 #include <optional>
@@ -16,15 +16,15 @@ struct MeasuredFigure {
   std::string citation;
 };
 
-/// Bytes/s of one direction while the other one is busy too: the bandwidth b of t = copies (launch + bytes / b) by
-/// relative least squares over the duplex rows of single copies and of loops of them, with the launch of a copy alone,
-/// as launches share nothing. Rows of 1 MiB and more where there are any: of smaller ones the launch is a large part.
-/// Empty without such rows, or when they take no longer than launches.
+/// Bytes/s of one direction while the other one is busy too: the bandwidth b of t = copies (launch + bytes / b), by
+/// relative least squares over the duplex rows of single copies and loops of copies. The launch is that of a copy
+/// alone, because launches share no resource. Uses rows of 1 MiB and more where there are any: in smaller copies the
+/// launch is a large part. Empty without such rows, or when they take no longer than their launches.
 [[nodiscard]] std::optional<MeasuredFigure> duplex_bandwidth(const Measurements& in,
                                                              std::span<const Fitted<CopyModel>> alone, bool to_device);
 
-/// Time of compute beside copies over its time alone, at least 1: the median over all that was measured with both,
-/// each with the same copies. Empty when nothing was.
+/// Time of compute beside copies / its time alone, at least 1: the median over all pairs of rows with the same compute
+/// and copies. Empty without pairs.
 [[nodiscard]] std::optional<MeasuredFigure> compute_slowdown(const Measurements& in);
 
 }  // namespace spillway::hwmodels

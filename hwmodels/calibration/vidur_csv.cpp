@@ -27,22 +27,16 @@
 #include <utility>
 
 #include "hwmodels/calibration/csv_table.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
-constexpr const char* kCorrect = "correct or delete the row";
-constexpr double kMillisecond = 1e-3;
-/// Below it the resolution is 10% of a time and more. A hair less, so that 0.005 in any notation is in.
+/// Below this, the resolution is over 10% of a time. Slightly less than 0.005, so that 0.005 in any notation is
+/// included.
 constexpr double kLeastMilliseconds = 0.005 - 1e-9;
 
 std::string median_of(std::string_view kernel) { return fmt::format("time_stats.{}.median", kernel); }
-
-double median(std::vector<double>& values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2.0;
-}
 
 /// Rows by their key, in the order of their first appearance.
 template <class Row, class Key>
@@ -58,7 +52,7 @@ class Merger {
     ++measured_;
   }
 
-  /// Appends the rows, but for those below `least` milliseconds.
+  /// Appends the rows of at least `least` milliseconds.
   void finish(std::vector<Row>& to, std::vector<std::string>& notes, std::string_view what, double least) {
     std::size_t left_out = 0;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
@@ -67,7 +61,7 @@ class Merger {
         ++left_out;
         continue;
       }
-      rows_[i].seconds = milliseconds * kMillisecond;
+      rows_[i].seconds = milliseconds * CsvTable::kMillisecond;
       to.push_back(std::move(rows_[i]));
     }
     if (measured_ > rows_.size()) {
@@ -90,11 +84,11 @@ class Merger {
 /// `value` / `parts`, which must be whole.
 std::optional<std::int64_t> split(CsvTable& table, std::string_view name, std::int64_t value, std::int64_t parts) {
   if (value % parts == 0) return value / parts;
-  table.bad(name, fmt::format("{} cannot be split into {} equal parts", value, parts), kCorrect);
+  table.bad(name, fmt::format("{} cannot be split into {} equal parts", value, parts), kCorrectRow);
   return std::nullopt;
 }
 
-/// KV heads of one GPU; with more GPUs than heads each has a copy of one.
+/// KV heads of one GPU. With more GPUs than heads, each GPU has a copy of one head.
 std::int64_t kv_heads_of(std::int64_t heads, std::int64_t gpus) { return std::max<std::int64_t>(1, heads / gpus); }
 
 /// The model and the batch of one row of mlp.csv, on one GPU.
@@ -109,7 +103,7 @@ struct Mlp {
 };
 
 std::optional<Mlp> mlp_of(CsvTable& table) {
-  // Bounds that keep every product within int64, as the catalogue's.
+  // These bounds keep every product within int64.
   const auto heads = table.count("n_head");
   const auto kv_heads = table.count("n_kv_head");
   const auto embedding = table.count("n_embd");
@@ -122,7 +116,7 @@ std::optional<Mlp> mlp_of(CsvTable& table) {
   for (const auto& [name, width] : {std::pair("n_embd", *embedding), std::pair("n_expanded_embd", *ffn),
                                     std::pair("num_tokens", *tokens), std::pair("n_kv_head", *kv_heads)}) {
     if (width <= kWidest) continue;
-    table.bad(name, fmt::format("{} is above {}", width, kWidest), kCorrect);
+    table.bad(name, fmt::format("{} is above {}", width, kWidest), kCorrectRow);
     return std::nullopt;
   }
   const auto head_dim = split(table, "n_embd", *embedding, *heads);
@@ -197,7 +191,7 @@ std::optional<AttentionRow> attention_of(CsvTable& table, bool prefill) {
   for (const auto& [name, value] : {std::pair("n_embd", *embedding), std::pair("batch_size", *batch),
                                     std::pair("prefill_chunk_size", *chunk), std::pair("kv_cache_size", *context)}) {
     if (value <= kMost) continue;
-    table.bad(name, fmt::format("{} is above {}", value, kMost), kCorrect);
+    table.bad(name, fmt::format("{} is above {}", value, kMost), kCorrectRow);
     return std::nullopt;
   }
   const auto head_dim = split(table, "n_embd", *embedding, *heads);
@@ -231,7 +225,7 @@ void read_attention(CsvTable& table, FilePart& part) {
   }
   if (!others.empty()) {
     part.notes.push_back(
-        fmt::format("not taken, as the file does not say what they move: {}", fmt::join(others, ", ")));
+        fmt::format("not used, because the file does not state the bytes that they move: {}", fmt::join(others, ", ")));
   }
 }
 
@@ -276,7 +270,7 @@ void read_cpu_overheads(CsvTable& table, FilePart& part) {
     }
     if (!sequences || !gpus || !whole) continue;
     if (sum <= 0.0) {
-      table.bad(kHostStages.front(), "the times of the four stages are all 0", kCorrect);
+      table.bad(kHostStages.front(), "the times of the four stages are all 0", kCorrectRow);
       continue;
     }
     if (table.has("model_name")) models.emplace(table.field("model_name"));

@@ -5,16 +5,17 @@
 #include <limits>
 
 #include "hwmodels/models/exact_math.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
 constexpr double kTile = 128.0;  // rows of queries, and of keys, that a block works on at a time
 constexpr double kFittedHeadDim = 128.0;
-constexpr std::array kSplits{1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0};  // of a sequence in decode attention
-constexpr std::array kShares{1.0, 1.0 / 2, 1.0 / 4, 1.0 / 8, 1.0 / 16, 1.0 / 32, 1.0 / 64, 1.0 / 128};  // 1 / kSplits
+constexpr std::array kSequenceSplits{1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0};  // of a sequence in decode attention
+constexpr std::array kShares{1.0,      1.0 / 2,  1.0 / 4,  1.0 / 8,
+                             1.0 / 16, 1.0 / 32, 1.0 / 64, 1.0 / 128};  // 1 / kSequenceSplits
 
-double real(std::int64_t count) { return static_cast<double>(count); }
 double group(const AttentionShape& shape) { return real(shape.q_heads) / real(shape.kv_heads); }
 double kv_bytes(const AttentionShape& shape) {
   return 2.0 * real(shape.kv_heads * shape.head_dim) * shape.kv_element_bytes;
@@ -57,10 +58,10 @@ KernelTime DecodeAttentionTime::modelled(double sequences, double context, doubl
   const double mean_seconds = context / sequences * token_seconds_;
   const double tail_seconds = longest * token_seconds_ - mean_seconds;
   const double waves = sequences * blocks_per_sm_;
-  // Every number of splits on its own and the smallest of them afterwards, so that the compiler takes several at once.
+  // First all numbers of splits, then the minimum, so that the compiler can vectorise the loop.
   std::array<double, kSplitCounts> chains{};
   for (std::size_t i = 0; i < kSplitCounts; ++i) {
-    const double blocks = std::max(1.0, waves * kSplits[i]);
+    const double blocks = std::max(1.0, waves * kSequenceSplits[i]);
     chains[i] = blocks * (block_seconds_ + kShares[i] * mean_seconds) + kShares[i] * tail_seconds + split_seconds_[i];
   }
   const double chain = *std::min_element(chains.begin(), chains.end());

@@ -7,7 +7,7 @@
 //           t0, h, B         launch, time per query head and sequence, bytes/s                  DecodeAttentionModel
 //           f, c, g, r, p    start of a block, time per token, its growth with G, cost of a split, exponent
 //   blocks(s)  = S KV s, for s = 1, 2, 4, ..., 128 splits of the KV sequence; only s = 1 when G = 1 and the kernel
-//                splits grouped heads alone
+//                splits only grouped heads
 //   chain(s)   = max(1, blocks / SM) (f + (X / S) / s c') + (x - X / S) / s c' + [s > 1] r (1 + log2 s)
 //                c' = c (1 + g G)
 //   memory     = (2 X KV d K + 2 S H d E) / B
@@ -16,7 +16,7 @@
 //           t0, B, p         launch, bytes/s, exponent                                          PrefillAttentionModel
 //           q, f, w          time of one 128 x 128 tile, start of a block, weight of the longest block
 //   packed     : a block takes 128 rows of all query heads of a KV head (A = KV, rows = c G); else A = H, rows = c.
-//                FlashAttention 3 packs every call, FlashAttention 2 one in which each chunk has a single token
+//                FlashAttention 3 packs every call. FlashAttention 2 packs calls in which each chunk has a single token
 //                ("seqlenq_ngroups_swapped" in its varlen interface)
 //   blocks     = A ceil(rows / 128);  last = (x + c) / 128;  mean = (x + c / 2) / 128
 //   work       = sum over chunks of blocks (mean q + f) / SM
@@ -24,8 +24,8 @@
 //   memory     = sum of (2 (x + c) KV d K + 2 c H d E) / B
 //   seconds    = (t0 + p-norm of work, longest and memory) * residual(sequences, chunk; H, G)
 //                chunk is the mean over tokens of their chunk's length, sequences = all new tokens / chunk
-// Fused: decodes join the prefill launch as chunks of one token, unsplit, as in variable-length FlashAttention kernels:
-// a mixed call then takes longer than the two apart (latency study of 2026-11-20, section 4).
+// Fused: decodes join the prefill launch as chunks of one token, unsplit, as in variable-length FlashAttention kernels.
+// A mixed call then takes longer than two separate calls (latency study of 2026-11-20, section 4).
 //
 // q scales with d / 128. Sources of the forms: FlashAttention 2 (arXiv 2307.08691) sections 3.2-3.3, Flash-Decoding.
 #pragma once
@@ -63,7 +63,7 @@ struct PrefillAttentionModel {
   double block_seconds = 0.0;
   double longest_weight = 0.0;
   double norm_exponent = 2.0;  // p, one of kNormExponents
-  bool packs_groups = false;   // in every call; false: only in those whose chunks have one token each
+  bool packs_groups = false;   // in every call; false: only in calls whose chunks have one token each
   ResidualSurface residual;
 };
 
@@ -100,7 +100,7 @@ class DecodeAttentionTime {
   double query_seconds_ = 0.0;  // per sequence
   double norm_exponent_ = 1.0;
   std::array<double, kSplitCounts>
-      split_seconds_{};  // of merging so many splits; infinite where the kernel has not so many
+      split_seconds_{};  // time to merge the splits; infinite for numbers of splits that the kernel does not use
   ResidualTable residual_;
 };
 
@@ -108,8 +108,8 @@ class PrefillAttentionTime {
  public:
   PrefillAttentionTime() = default;
   PrefillAttentionTime(const PrefillAttentionModel& model, const AttentionShape& shape);
-  /// Chunks of at least one new token each; and `decodes` sequences that attend to `decode_context` tokens in all, the
-  /// longest to `decode_longest`, in the same launch. O(chunks).
+  /// Chunks of at least one new token each. `decodes` sequences in the same launch attend to `decode_context` tokens in
+  /// total, the longest to `decode_longest`. O(chunks).
   [[nodiscard]] KernelTime at(std::span<const PrefillChunk> chunks, double decodes = 0.0, double decode_context = 0.0,
                               double decode_longest = 0.0) const;
   /// `sequences` equal chunks in one launch. O(1).
@@ -134,7 +134,7 @@ class PrefillAttentionTime {
 
   double launch_ = 0.0;
   Packing packing_;
-  Packing single_tokens_;  // of a call in which no chunk has more than one
+  Packing single_tokens_;  // of a call whose chunks have one token each
   double tile_seconds_ = 0.0;
   double block_seconds_ = 0.0;
   double longest_weight_ = 0.0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "hwmodels/catalog.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 
@@ -12,7 +13,6 @@ struct ElementwiseWork {
 };
 
 [[nodiscard]] inline ElementwiseWork elementwise_work(const LlmModel& llm, std::int64_t tensor_parallel) {
-  const auto real = [](std::int64_t count) { return static_cast<double>(count); };
   const double query = real(llm.heads / tensor_parallel * llm.head_dim);
   const double key = real(llm.kv_heads_per_gpu(tensor_parallel) * llm.head_dim);
   const double rotated = 2.0 * (query + key) * real(llm.rotated_dim()) / real(llm.head_dim);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 #include <optional>
 
 namespace spillway::hwmodels {
@@ -17,16 +16,8 @@ Slowdown slowdown(double ratio) {
 }
 
 Slowdown duplex_slowdown(const HostLink& link, const std::optional<BytesPerSecond>& duplex) {
-  const bool stated = duplex && duplex->value() > 0.0;  // a profile may leave all of a direction open
+  const bool stated = duplex && duplex->value() > 0.0;  // a profile may state nothing about a direction
   return stated ? slowdown(link.bandwidth.value() / duplex->value()) : Slowdown{};
-}
-
-/// Each copy takes what it took, and what its bytes take longer.
-void limit(CopyModel& copy, double bandwidth) {
-  if (copy.bandwidth <= bandwidth) return;
-  const double longer = 1.0 / bandwidth - 1.0 / copy.bandwidth;
-  for (auto& point : copy.small.points) point.seconds += point.size * longer;
-  copy.bandwidth = bandwidth;
 }
 
 }  // namespace
@@ -77,7 +68,7 @@ void EngineSide::check_time(const char* what, double seconds) const {
   constexpr double kDay = 86'400.0;
   if (seconds <= kDay) return;
   throw DataError(
-      fmt::format("{} takes {:.3g} s by this profile: more than a day, so its figures cannot be true", what, seconds),
+      fmt::format("{} takes {:.3g} s with this profile: more than a day, so the profile must be wrong", what, seconds),
       gpu_, "correct the profile, or fit it again");
 }
 
@@ -91,9 +82,10 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
   if (fitted == copies_.end()) {
     const HostLink& link = to_device ? h2d_ : d2h_;
     if (link.bandwidth.value() <= 0.0) {
-      throw ConfigError(
-          fmt::format("{} does not state {}_bandwidth, which this run's copies take", gpu_, to_device ? "h2d" : "d2h"),
-          "hardware", "fit the profile again with --base NAME for the datasheet's figures, or with copies");
+      throw ConfigError(fmt::format("{} does not state {}_bandwidth, which this run's copies require", gpu_,
+                                    to_device ? "h2d" : "d2h"),
+                        "hardware",
+                        "fit the profile again with --base NAME for the datasheet's figures, or with copies");
     }
     const double launch = copy_scale_ * (link.launch_seconds * count);
     const double transfer = copy_scale_ * (bytes / link.bandwidth);
@@ -112,27 +104,6 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
 
 void EngineSide::append_range_uses(std::vector<RangeUse>& uses) const {
   for (const FittedCopy& copy : copies_) copy.bytes.append_to(uses);
-}
-
-GpuProfile with_server_limits(GpuProfile gpu, const ServerProfile& server, std::int64_t copying) {
-  const auto share = [&](const std::optional<BytesPerSecond>& of_all) {
-    return of_all ? of_all->value() / static_cast<double>(copying) : std::numeric_limits<double>::infinity();
-  };
-  const double both = share(server.host_shared_bandwidth);
-  const double h2d = std::min(share(server.h2d_aggregate), both);
-  const double d2h = std::min(share(server.d2h_aggregate), both);
-  for (Fitted<CopyModel>& copy : gpu.fitted.copies) {
-    if (copy.model.mechanism != CopyMechanism::peer) limit(copy.model, copy.model.to_device ? h2d : d2h);
-  }
-  gpu.h2d.bandwidth = std::min(gpu.h2d.bandwidth, BytesPerSecond(h2d));
-  gpu.d2h.bandwidth = std::min(gpu.d2h.bandwidth, BytesPerSecond(d2h));
-  const BytesPerSecond in = std::min(gpu.h2d_bandwidth_duplex.value_or(gpu.h2d.bandwidth), gpu.h2d.bandwidth);
-  const BytesPerSecond out = std::min(gpu.d2h_bandwidth_duplex.value_or(gpu.d2h.bandwidth), gpu.d2h.bandwidth);
-  const double together = in.value() + out.value();
-  const double fits = together > both ? both / together : 1.0;
-  gpu.h2d_bandwidth_duplex = BytesPerSecond(in.value() * fits);
-  gpu.d2h_bandwidth_duplex = BytesPerSecond(out.value() * fits);
-  return gpu;
 }
 
 }  // namespace spillway::hwmodels

@@ -1,21 +1,17 @@
-// What every execution model adds to its kernels: the engine's host side, and the host link.
+// What every execution model adds to its kernels: the engine's CPU time, and the host link.
 //
 // Given     F, G        launch floor of a layer; iterations of up to G tokens replay a CUDA graph       EngineProfile
-//           h_f, h_s    host time per iteration and per sequence                                        EngineProfile
+//           h_f, h_s    CPU time per iteration and per sequence                                         EngineProfile
 //           before, layer, after   GPU time of the three parts of an iteration; L layers
 //           B_i, D_i    bytes/s of direction i alone, and while the other is busy too (no figure: B_i)     GpuProfile
-//           c           time of a layer beside a copy over its time alone (no figure: 1)                   GpuProfile
-//           A_i, T      bytes/s that all GPUs of a server reach together: in direction i, and in both (no figure:
-//                       without limit)                                                                  ServerProfile
-//           g           GPUs that copy at once
+//           c           time of a layer while a copy runs / its time alone (no figure: 1)                 GpuProfile
 // Computed
 //   layer'   = max(layer, F), or layer when a graph is replayed
-//   host     = h_f + h_s * sequences; seen is all of it, or, when the engine overlaps it,
+//   host     = h_f + h_s * sequences; seen = host, or when the engine overlaps it with the GPU,
 //              max(0, host - (before + L layer' + after))
 //   before'  = before + seen
-//   B_i'     = min(B_i, A_i / g, T / g)
-//   D_i'     = min(D_i, B_i'), both scaled down to a sum of T / g where it exceeds that
-//   slowdown of i while both directions transfer = B_i' / D_i', of compute beside a copy = c; to a millionth
+//   slowdown of i while both directions transfer = B_i / D_i, of compute beside a copy = c; to a millionth
+// On a server, B_i and D_i are those of one GPU's share of the links: server_share.hpp.
 #pragma once
 
 #include <algorithm>
@@ -36,20 +32,20 @@ class EngineSide {
   EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers, const OpScales& scales = {});
 
   [[nodiscard]] std::int64_t layers() const { return layers_; }
-  /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them. Throws DataError, as does copy(), when
-  /// it takes more than a day.
+  /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them. Like copy(), throws DataError when the
+  /// time exceeds a day.
   [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
                                         const TimeShares& after) const;
-  /// By the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the direction. Throws
+  /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the direction. Throws
   /// ConfigError when the profile has neither.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
-  /// By the plain figures of the two directions, whatever the mechanism.
+  /// Uses the plain figures of the two directions, whatever the mechanism.
   [[nodiscard]] const CopySharing& copy_sharing() const { return sharing_; }
-  /// Bytes of the copies so far, mechanism by mechanism, against what was measured of it.
+  /// Block sizes of the copies so far compared with the measured range, for each mechanism.
   void append_range_uses(std::vector<RangeUse>& uses) const;
 
  private:
-  /// Throws DataError for a time that would overflow a clock before long.
+  /// Throws DataError for a time of more than a day, which would soon overflow the clock.
   void check_time(const char* what, double seconds) const;
 
   std::string gpu_;
@@ -70,11 +66,6 @@ class EngineSide {
   double host_per_sequence_;
   bool host_overlapped_;
 };
-
-/// One GPU of a server while `copying` of them copy at once, as those of a tensor-parallel group do: B_i' and D_i'.
-/// What a fitted mechanism reaches has the same limits, except between GPUs; each of its copies takes the longer by
-/// what its bytes lose.
-[[nodiscard]] GpuProfile with_server_limits(GpuProfile gpu, const ServerProfile& server, std::int64_t copying);
 
 /// All tokens that a sub-batch computes.
 [[nodiscard]] inline double tokens_of(const BatchShape& shape) {

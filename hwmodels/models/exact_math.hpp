@@ -10,7 +10,7 @@
 namespace spillway::hwmodels {
 
 /// log2 with straight lines between powers of two: exact there, at most 0.0861 below log2 between them. x > 0 and
-/// normal. It only measures how far two shapes are apart, where a monotone scale is enough.
+/// normal. It only measures the distance of two shapes, for which a monotone scale is enough.
 [[nodiscard]] inline double log2_line(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   const auto exponent = static_cast<double>(static_cast<std::int64_t>(bits >> 52U) - 1023);
@@ -35,8 +35,8 @@ inline constexpr std::array<double, 5> kNormExponents{1.0, 1.5, 2.0, 4.0, 8.0};
   double power = std::min(a, b) / larger;
   if (p == 1.5) {
     power *= std::sqrt(power);
-    // The cube root of a number in [1, 4]: a parabola within 1.2% of it, and two steps of Halley's method, which leave
-    // about two thirds of the cube of an error.
+    // The cube root of a number in [1, 4]: a parabola within 1.2% of it, then two steps of Halley's method. Each step
+    // reduces an error e to about 2/3 e^3.
     const double square = (1.0 + power) * (1.0 + power);
     double root = 1.0 + (square - 1.0) * (0.2805 - 0.02823 * (square - 1.0));
     for (int i = 0; i < 2; ++i) {

@@ -19,7 +19,7 @@ std::string percent(const ErrorSummary& error) {
 std::string resolved_latency_model(const GpuProfile& gpu, const LlmModel& llm, const ExecutionSetting& setting) {
   if (setting.latency_model != "auto") return std::string(setting.latency_model);
   const FittedKernels& fitted = gpu.fitted;
-  // Tables and logs are of one model and one GPU: for what no file names they are taken only when asked for.
+  // Tables and logs are of one model and one GPU. Without a stated model they are used only on request.
   if (!table_model_problem(gpu, llm, setting.tensor_parallel) && !fitted.layers->model.model.empty()) return "tables";
   if (fitted.complete()) return "fitted";
   if (fitted.iteration && fitted.iteration->model.model == llm.file.name && setting.tensor_parallel == 1) {
@@ -41,7 +41,7 @@ std::unique_ptr<ExecutionModel> make_execution_model(const GpuProfile& gpu, cons
 std::string validity_text(const GpuProfile& gpu, std::string_view latency_model) {
   const FittedKernels& fitted = gpu.fitted;
   const auto of_model = [](const std::string& model) {
-    return model.empty() ? " of a model that no file names" : " of " + model;
+    return model.empty() ? " of an unstated model" : " of " + model;
   };
   if (latency_model == "tables") {
     const FitRecord& record = fitted.layers->record;
@@ -58,9 +58,9 @@ std::string validity_text(const GpuProfile& gpu, std::string_view latency_model)
     if (!line.record->roofline || line.record->roofline->n == 0 || line.record->source_kind == "borrowed") continue;
     measured += fmt::format("{}{} {}", measured.empty() ? "" : ", ", line.op, percent(*line.record->roofline));
   }
-  // A file without fits has nothing but its own word; beside fits, that word is of these.
+  // The file's own error statement is about its fits where it has fits, else about the analytic model.
   if (measured.empty() && fitted.empty()) return gpu.file.error;
-  if (measured.empty()) return "analytic model, uncalibrated, +-30%: no kernel of this GPU has judged it";
+  if (measured.empty()) return "analytic model, uncalibrated, +-30%: not compared with any kernel of this GPU";
   return "analytic model, median / p95 of |simulated/measured - 1|: " + measured;
 }
 

@@ -12,21 +12,21 @@
 
 namespace spillway::hwmodels {
 
-/// Which model, and for what. `latency_model` is one of
-///   fitted      kernels of the profile, with the error on what was held out (fitted_model.hpp)
+/// Which execution model, and its parameters. `latency_model` is one of
+///   fitted      kernels of the profile, each with its held-out error (fitted_model.hpp)
 ///   tables      an engine's measured layers of one model (logged_models.hpp)
 ///   iterations  a line through an engine's logged iterations (logged_models.hpp)
 ///   roofline    datasheet figures and efficiencies (roofline.hpp)
-///   auto        tables when the profile names them as this model's and tensor_parallel=1, else fitted, else iterations
-///               on the same terms, else roofline
+///   auto        the first that the profile has: tables of this model (tensor_parallel=1), fitted, iterations of this
+///               model (tensor_parallel=1), roofline
 struct ExecutionSetting {
   std::string_view latency_model = "auto";
   std::int64_t tensor_parallel = 1;
   std::int64_t kv_dtype_bytes = 2;
-  OpScales scales{};  // on the times that the model would give otherwise
+  OpScales scales{};  // factors on the model's times
 };
 
-/// Which of the models auto stands for here; other names stand for themselves.
+/// The model that auto selects; any other name is returned unchanged.
 [[nodiscard]] std::string resolved_latency_model(const GpuProfile& gpu, const LlmModel& llm,
                                                  const ExecutionSetting& setting);
 

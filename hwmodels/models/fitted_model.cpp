@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "hwmodels/models/elementwise_bytes.hpp"
-#include "hwmodels/models/engine_side.hpp"
+#include "hwmodels/models/engine_model.hpp"
 #include "hwmodels/models/range_tally.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
-
-double real(std::int64_t count) { return static_cast<double>(count); }
 
 TimeShares scaled(const TimeShares& shares, double factor) {
   return {.compute = factor * shares.compute,
@@ -28,7 +27,7 @@ void add(TimeShares& shares, const KernelTime& time) {
   (time.compute_bound ? shares.compute : shares.memory) += time.seconds;
 }
 
-/// The matrix multiplications in the model's own number format, else in 2 bytes, which complete() has asked for.
+/// GEMM in the model's own number format, else in 2 bytes, which complete() requires.
 const FittedGemm& gemm_for(const FittedKernels& kernels, std::int64_t dtype_bytes) {
   const auto of = [&](std::int64_t bytes) {
     return std::find_if(kernels.gemm.begin(), kernels.gemm.end(),
@@ -38,7 +37,7 @@ const FittedGemm& gemm_for(const FittedKernels& kernels, std::int64_t dtype_byte
   return own != kernels.gemm.end() ? *own : *of(2);
 }
 
-/// Seconds by tokens over the ranks of one tensor-parallel group; 0 for one rank.
+/// Time of an all-reduce over the ranks of one tensor-parallel group; 0 for one rank.
 class Reduction {
  public:
   Reduction(const GpuProfile& gpu, std::int64_t ranks) : ranks_(ranks), analytic_(gpu.all_reduce) {
@@ -57,13 +56,13 @@ class Reduction {
   std::optional<AllReduceModel> fitted_;
 };
 
-/// The tally of an op that the profile may have no fit of.
+/// The tally of an op, for which the profile may have no fit.
 template <class Model>
 RangeTally tally_of(const FittedKernels& kernels, const std::optional<Fitted<Model>>& fit, std::string_view quantity) {
   return fit ? RangeTally(kernels, fit->record, quantity) : RangeTally();
 }
 
-/// What attention was asked for, against what was measured of it; `layers` launches in each iteration.
+/// Attention calls compared with the measured ranges; an iteration has one launch for each of `layers` layers.
 class AttentionRanges {
  public:
   AttentionRanges(const FittedKernels& kernels, std::int64_t layers)
@@ -81,7 +80,7 @@ class AttentionRanges {
         mixed_decodes_(tally_of(kernels, kernels.mixed_attention, "decodes")),
         mixed_context_(tally_of(kernels, kernels.mixed_attention, "context")) {}
 
-  /// `longest`: the tokens that the longest decode attends to, the new one included.
+  /// `longest`: the tokens that the longest decode attends to, including the new one.
   void add(std::span<const PrefillChunk> chunks, double decodes, double longest) {
     if (decodes > 0.0) {
       decode_batch_.add(decodes, layers_);
@@ -141,11 +140,11 @@ class AttentionRanges {
   RangeTally mixed_context_;
 };
 
-/// What a count determines, by that count. Entries count the iterations that asked for them; 0: not computed yet.
+/// A cache of values that depend on a count alone. Each entry counts the iterations that used it; 0: not computed yet.
 template <class Entry>
 class Kept {
  public:
-  /// The entry of `count`, computed where it is new, with one iteration more.
+  /// Returns the entry of `count`, computes it when it is new, and adds one iteration.
   template <class Compute>
   const Entry& use(std::int64_t count, const Compute& compute) {
     Entry& entry = of(count);
@@ -153,7 +152,7 @@ class Kept {
     ++entry.iterations;
     return entry;
   }
-  /// Calls visit(count, iterations) for each count that was asked for.
+  /// Calls visit(count, iterations) for each count that was used.
   template <class Visit>
   void each(const Visit& visit) const {
     for (std::size_t i = 0; i < few_.size(); ++i) {
@@ -163,7 +162,7 @@ class Kept {
   }
 
  private:
-  // No engine's token budget comes near it, so that a tree will do beyond.
+  // Above every engine's token budget, so larger counts are rare and a tree suffices.
   static constexpr std::int64_t kFew = 1 << 16;
 
   Entry& of(std::int64_t count) {
@@ -182,11 +181,11 @@ ElementwiseModel elementwise_of(const GpuProfile& gpu, const GemmModel& gemm) {
   return {gpu.kernel_overhead_seconds, gemm.bandwidth};
 }
 
-class FittedModel final : public ExecutionModel {
+class FittedModel final : public EngineModel {
  public:
   FittedModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
               std::int64_t kv_dtype_bytes, const OpScales& scales)
-      : engine_(gpu, engine, llm.layers, scales),
+      : EngineModel({gpu, engine, llm.layers, scales}),
         scales_(scales),
         elementwise_(elementwise_of(gpu, gemm_for(gpu.fitted, llm.dtype_bytes).model)),
         work_(elementwise_work(llm, tensor_parallel)),
@@ -218,8 +217,6 @@ class FittedModel final : public ExecutionModel {
                tally_of(gpu.fitted, gpu.fitted.all_reduce, "bytes")};
   }
 
-  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
-
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
     std::int64_t tokens = shape.decode_sequences;
@@ -231,30 +228,21 @@ class FittedModel final : public ExecutionModel {
     const TimeShares after{.compute = sampled.shares.compute,
                            .memory = fixed.final_norm + sampled.shares.memory,
                            .network = sampled.shares.network};
-    return engine_.iteration(shape, real(tokens), fixed.before, layer, after);
+    return engine().iteration(shape, real(tokens), fixed.before, layer, after);
   }
 
-  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
-                              CopyMechanism mechanism) const override {
-    return engine_.copy(direction, copies, bytes, mechanism);
-  }
-  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
-
-  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
-    std::vector<RangeUse> uses;
+  void append_kernel_uses(std::vector<RangeUse>& uses) const override {
     KernelRanges ranges = counted();
     for (const RangeTally* tally : {&ranges.gemm_m, &ranges.gemm_n, &ranges.gemm_k}) tally->append_to(uses);
     attention_ranges_.append_to(uses, heads_);
     for (const RangeTally* tally : {&ranges.elementwise_bytes, &ranges.reduced_ranks, &ranges.reduced_bytes}) {
       tally->append_to(uses);
     }
-    engine_.append_range_uses(uses);
-    return uses;
   }
 
  private:
-  /// Of the kernels whose calls follow from the numbers of tokens and of samples: these are counted, and held against
-  /// the ranges only when somebody asks.
+  /// Ranges of kernels whose calls follow from the numbers of tokens and samples. The iterations are counted, and
+  /// compared with the ranges only on request.
   struct KernelRanges {
     RangeTally gemm_m;
     RangeTally gemm_n;
@@ -267,7 +255,7 @@ class FittedModel final : public ExecutionModel {
   [[nodiscard]] KernelRanges counted() const {
     KernelRanges ranges = ranges_;
     by_tokens_.each([&](std::int64_t tokens, std::int64_t iterations) {
-      const std::int64_t layers = engine_.layers() * iterations;
+      const std::int64_t layers = engine().layers() * iterations;
       const double n = real(tokens);
       add_gemms(ranges, matrices_, n, layers);
       add_moves(ranges, work_.kernels, n * work_.bytes_per_token, layers);
@@ -299,9 +287,9 @@ class FittedModel final : public ExecutionModel {
     ranges.reduced_bytes.add(bytes, calls);
   }
 
-  /// What the number of tokens determines.
+  /// Times that depend on the number of tokens alone.
   struct ByTokens {
-    std::int64_t iterations = 0;  // that had it
+    std::int64_t iterations = 0;  // with this number of tokens
     TimeShares before{};
     TimeShares layer{};  // all but attention
     double final_norm = 0.0;
@@ -310,7 +298,7 @@ class FittedModel final : public ExecutionModel {
     std::int64_t iterations = 0;
     TimeShares shares{};
   };
-  /// A single chunk, which is what most iterations with a chunk have; prompts of one length come again and again.
+  /// Prefill attention of a single chunk, cached: most iterations with prefill have one chunk, and lengths repeat.
   struct KeptChunk {
     PrefillChunk chunk{};  // new_tokens 0: none
     KernelTime time{};
@@ -384,7 +372,6 @@ class FittedModel final : public ExecutionModel {
     if (fused_share_ > 0.0) add_share(fused_share_, prefill_.at(shape.chunks, decodes, context, longest));
   }
 
-  EngineSide engine_;
   OpScales scales_;
   ElementwiseModel elementwise_;
   ElementwiseWork work_;
@@ -405,7 +392,7 @@ class FittedModel final : public ExecutionModel {
   mutable Kept<ByTokens> by_tokens_{};
   mutable Kept<BySamples> by_samples_{};
   mutable AttentionRanges attention_ranges_;
-  mutable std::array<KeptChunk, 4096> chunks_{};  // by a hash of the chunk, the latest with each
+  mutable std::array<KeptChunk, 4096> chunks_{};  // by a hash of the chunk; the latest chunk with each hash
 };
 
 }  // namespace
@@ -415,16 +402,14 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
                                                   std::int64_t kv_dtype_bytes, const OpScales& scales) {
   if (const auto problem = llm.tensor_parallel_problem(tensor_parallel)) throw ConfigError({*problem});
   if (!gpu.fitted.complete()) {
-    throw ConfigError(fmt::format("{} has no fitted {}, which latency_model=fitted takes", gpu.file.name,
+    throw ConfigError(fmt::format("latency_model=fitted needs fitted {1}; {0} has none", gpu.file.name,
                                   !gpu.fitted.two_byte_gemm()    ? "gemm in 2-byte numbers"
                                   : !gpu.fitted.decode_attention ? "decode_attention"
                                                                  : "prefill_attention"),
                       "latency_model", "use latency_model=auto, or fit the missing kernels with calibrate fit");
   }
   if (tensor_parallel > 1 && !gpu.fitted.all_reduce && !gpu.all_reduce) {
-    throw ConfigError(
-        fmt::format("{} has no figures for all-reduce, which tensor_parallel={} needs", gpu.file.name, tensor_parallel),
-        "tensor_parallel", "use tensor_parallel=1, or a profile with all_reduce_latency and all_reduce_bandwidth");
+    refuse_without_all_reduce(gpu.file.name, tensor_parallel);
   }
   if (!gpu.fitted.elementwise) gpu.need({"kernel_overhead"}, "time of elementwise kernels");
   return std::make_unique<FittedModel>(gpu, llm, engine, tensor_parallel, kv_dtype_bytes, scales);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "hwmodels/models/exact_math.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -13,10 +14,9 @@ struct Tile {
   std::int32_t columns;
 };
 constexpr std::array<Tile, 7> kTiles{{{64, 64}, {64, 128}, {128, 64}, {128, 128}, {64, 256}, {128, 256}, {256, 128}}};
-constexpr std::array<std::int64_t, 6> kSplits{1, 2, 4, 8, 16, 32};
+constexpr std::array<std::int64_t, 6> kDepthSplits{1, 2, 4, 8, 16, 32};
 constexpr double kPartialSumBytes = 4.0;  // fp32
 
-double real(std::int64_t count) { return static_cast<double>(count); }
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
@@ -32,12 +32,12 @@ GemmTime::GemmTime(const GemmModel& model, std::int64_t n, std::int64_t k, doubl
       memory_per_token_(element_bytes * real(n + k) / model.bandwidth),
       norm_exponent_(model.norm_exponent),
       residual_(model.residual, gemm_point(1, n, k).shape) {
-  static_assert(kTiles.size() * kSplits.size() == kCandidates);
+  static_assert(kTiles.size() * kDepthSplits.size() == kCandidates);
   const double sm_flops = model.flops / real(model.sm_count);
   std::size_t next = 0;
   for (const Tile& tile : kTiles) {
     const double edges = 1.0 + 64.0 * model.edge_loss * (1.0 / tile.rows + 1.0 / tile.columns);
-    for (const std::int64_t split : kSplits) {
+    for (const std::int64_t split : kDepthSplits) {
       const double depth = real(ceil_div(k, split)) + model.prologue;
       candidates_[next++] = {
           tile.rows, ceil_div(n, tile.columns) * split, 2.0 * tile.rows * tile.columns * depth * edges / sm_flops,

@@ -14,8 +14,8 @@
 //   memory        = (W + E (m k + m n)) / B
 //   seconds       = (t0 + (compute^p + memory^p)^(1/p)) * residual(m; n, k)
 //
-// cuBLAS picks tile and split by heuristics of its own; the smallest modelled time stands for its choice. The jumps at
-// multiples of a tile or of a wave are kept, because they are most of what a smooth model gets wrong (latency study of
+// cuBLAS chooses tile and split by its own heuristics; the smallest modelled time stands for its choice. The jumps at
+// multiples of a tile or a wave are kept, because they cause most of the error of a smooth model (latency study of
 // 2026-11-20, section 2).
 #pragma once
 
@@ -38,7 +38,7 @@ struct GemmModel {
   double launch_seconds = 0.0;
   double flops = 0.0;      // FLOP/s that full waves reach
   double bandwidth = 0.0;  // bytes/s that large matrices reach
-  double edge_loss = 0.0;  // of a 64 x 64 tile: twice this fraction more time than without edges
+  double edge_loss = 0.0;  // a 64 x 64 tile takes 1 + twice this fraction of the time without edges
   double prologue = 0.0;   // columns of k that starting a tile costs
   double split_cost = 0.0;
   double norm_exponent = 4.0;  // p, one of kNormExponents
@@ -48,13 +48,13 @@ struct GemmModel {
 /// Where a multiplication lies on the residual surface.
 [[nodiscard]] ResidualPoint gemm_point(std::int64_t m, std::int64_t n, std::int64_t k);
 
-/// The time of one weight matrix, by tokens.
+/// The time of a GEMM with one weight matrix, by tokens.
 class GemmTime {
  public:
   GemmTime() = default;
   GemmTime(const GemmModel& model, std::int64_t n, std::int64_t k, double weight_bytes, double element_bytes);
 
-  /// m >= 1. Nearly a microsecond: callers keep the result.
+  /// m >= 1. Takes nearly a microsecond, so callers cache the result.
   [[nodiscard]] KernelTime at(std::int64_t m) const;
   /// Without the residual.
   [[nodiscard]] KernelTime modelled(std::int64_t m) const;

@@ -9,15 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "hwmodels/models/engine_side.hpp"
+#include "hwmodels/models/engine_model.hpp"
 #include "hwmodels/models/range_tally.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
-double real(std::int64_t count) { return static_cast<double>(count); }
-
-/// The chunks of an iteration as one: all new tokens, and the mean over them of what their sequence had before.
+/// All chunks of an iteration as one: all new tokens, and the mean over them of the tokens before their chunk.
 struct MergedChunk {
   double tokens = 0.0;
   double context = 0.0;
@@ -35,14 +34,14 @@ MergedChunk merged(std::span<const PrefillChunk> chunks) {
   return all;
 }
 
-/// The shortest time; cells that were not measured are negative.
+/// The shortest time; negative cells were not measured.
 double least_of(const std::vector<double>& seconds) {
   double least = std::numeric_limits<double>::infinity();
   for (const double one : seconds) least = one >= 0.0 ? std::min(least, one) : least;
   return least;
 }
 
-/// The points at which tables are read, against those that were measured.
+/// The points at which tables are read, compared with the measured ranges.
 class TableRanges {
  public:
   explicit TableRanges(const FittedKernels& kernels)
@@ -53,7 +52,7 @@ class TableRanges {
 
   /// Kernels by tokens or by sequences.
   void add_kernels(double count, std::int64_t calls) { tokens_.add(count, calls); }
-  /// Each chunk alone and `all` of them; `context` is the mean of the decodes.
+  /// Adds a call at each chunk alone and at all of them together; `context` is the mean context of the decodes.
   void add_attention(std::span<const PrefillChunk> chunks, const MergedChunk& all, double decodes, double context,
                      std::int64_t calls) {
     double least = all.tokens;
@@ -81,23 +80,21 @@ bool is_known_layer(std::string_view kernel) {
   return std::find(kLayersByTokens.begin(), kLayersByTokens.end(), kernel) != kLayersByTokens.end();
 }
 
-class TableModel final : public ExecutionModel {
+class TableModel final : public EngineModel {
  public:
   TableModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const OpScales& scales)
-      : engine_(gpu, engine, llm.layers, scales),
+      : EngineModel({gpu, engine, llm.layers, scales}),
         scales_(scales),
         tables_(gpu.fitted.layers->model),
         norms_(real(llm.layer_norms)),
         least_call_(least_of(tables_.attention_seconds)),
         ranges_(gpu.fitted) {}
 
-  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
-
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
     const double tokens = tokens_of(shape);
     const ByTokens& fixed = by_tokens(tokens);
-    ranges_.add_kernels(tokens, engine_.layers());
+    ranges_.add_kernels(tokens, engine().layers());
     TimeShares layer = fixed.layer;
     layer.memory += scales_.attention * attention(shape);
     TimeShares after{.memory = fixed.final_norm};
@@ -107,20 +104,10 @@ class TableModel final : public ExecutionModel {
         after.memory += scales_.gemm * at(tables_.per_sequence, kernel, real(shape.sampled_sequences));
       }
     }
-    return engine_.iteration(shape, tokens, {.memory = fixed.embedding}, layer, after);
+    return engine().iteration(shape, tokens, {.memory = fixed.embedding}, layer, after);
   }
 
-  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
-                              CopyMechanism mechanism) const override {
-    return engine_.copy(direction, copies, bytes, mechanism);
-  }
-  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
-  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
-    std::vector<RangeUse> uses;
-    ranges_.append_to(uses);
-    engine_.append_range_uses(uses);
-    return uses;
-  }
+  void append_kernel_uses(std::vector<RangeUse>& uses) const override { ranges_.append_to(uses); }
 
  private:
   /// What the number of tokens determines.
@@ -135,13 +122,13 @@ class TableModel final : public ExecutionModel {
     return it == curves.end() ? 0.0 : it->second.at(size);
   }
 
-  /// Tables hold calls with one chunk. Of several the one with their tokens tells what decodes beside them add, and
-  /// each what it takes alone, beyond the least that a call takes: the launch that they share.
+  /// Tables hold calls with one chunk. For several chunks, the decodes add what they add to one chunk of all their
+  /// tokens. Each chunk adds its time alone beyond the shortest call, which stands for the launch that they share.
   [[nodiscard]] double attention(const BatchShape& shape) const {
     const double decodes = real(shape.decode_sequences);
     const double context = decodes > 0.0 ? real(shape.decode_context.count()) / decodes : 0.0;
     const MergedChunk all = merged(shape.chunks);
-    ranges_.add_attention(shape.chunks, all, decodes, context, engine_.layers());
+    ranges_.add_attention(shape.chunks, all, decodes, context, engine().layers());
     const double together = tables_.attention(all.tokens, all.context, decodes, context);
     if (shape.chunks.size() < 2) return together;
     double alone = least_call_;
@@ -152,14 +139,14 @@ class TableModel final : public ExecutionModel {
     return alone + std::max(0.0, together - tables_.attention(all.tokens, all.context, 0.0, 0.0));
   }
 
-  /// Kept from the last call: decode iterations repeat their number of tokens.
+  /// Cached from the last call, because decode iterations repeat their number of tokens.
   const ByTokens& by_tokens(double tokens) const {
     if (tokens == last_tokens_) return last_;
     last_tokens_ = tokens;
     last_ = {};
     for (const char* kernel : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {
       const double seconds = at(tables_.per_token, kernel, tokens);
-      // A multiplication that takes half as long again for twice the tokens is no longer bound by its weights.
+      // A GEMM that takes over 1.5 times as long for twice the tokens is not bound by reading its weights.
       const bool compute_bound = at(tables_.per_token, kernel, 2.0 * tokens) > 1.5 * seconds;
       (compute_bound ? last_.layer.compute : last_.layer.memory) += scales_.gemm * seconds;
     }
@@ -174,7 +161,6 @@ class TableModel final : public ExecutionModel {
     return last_;
   }
 
-  EngineSide engine_;
   OpScales scales_;
   LayerTables tables_;
   double norms_;
@@ -184,15 +170,13 @@ class TableModel final : public ExecutionModel {
   mutable ByTokens last_{};
 };
 
-class LoggedIterations final : public ExecutionModel {
+class LoggedIterations final : public EngineModel {
  public:
   LoggedIterations(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const OpScales& scales)
-      : engine_(gpu, without_host(engine), llm.layers, scales),
+      : EngineModel({gpu, without_host(engine), llm.layers, scales}),
         model_(scaled(gpu.fitted.iteration->model, scales)),
         tokens_(gpu.fitted, gpu.fitted.iteration->record, "tokens"),
         context_(gpu.fitted, gpu.fitted.iteration->record, "context") {}
-
-  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
 
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
@@ -207,24 +191,16 @@ class LoggedIterations final : public ExecutionModel {
     }
     tokens_.add(tokens, 1);
     context_.add(context, 1);
-    const double layers = real(engine_.layers());
+    const double layers = real(engine().layers());
     const TimeShares layer{
         .compute = model_.pair_seconds * pairs / layers,
         .memory = (model_.fixed_seconds + model_.token_seconds * tokens + model_.context_seconds * context) / layers};
-    return engine_.iteration(shape, tokens, {}, layer, {});
+    return engine().iteration(shape, tokens, {}, layer, {});
   }
 
-  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
-                              CopyMechanism mechanism) const override {
-    return engine_.copy(direction, copies, bytes, mechanism);
-  }
-  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
-  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
-    std::vector<RangeUse> uses;
+  void append_kernel_uses(std::vector<RangeUse>& uses) const override {
     tokens_.append_to(uses);
     context_.append_to(uses);
-    engine_.append_range_uses(uses);
-    return uses;
   }
 
  private:
@@ -241,7 +217,6 @@ class LoggedIterations final : public ExecutionModel {
     return model;
   }
 
-  EngineSide engine_;
   IterationModel model_;
   mutable RangeTally tokens_;
   mutable RangeTally context_;
@@ -268,8 +243,8 @@ std::string missing_from(const LayerTables& tables) {
 
 std::optional<Problem> table_model_problem(const GpuProfile& gpu, const LlmModel& llm, std::int64_t tensor_parallel) {
   if (!gpu.fitted.layers) {
-    return Problem{fmt::format("{} holds no layer tables, which latency_model=tables takes", gpu.file.name),
-                   "latency_model", "use latency_model=auto, or fit dense.csv, attention.csv and per_sequence.csv"};
+    return Problem{fmt::format("latency_model=tables needs layer tables; {} has none", gpu.file.name), "latency_model",
+                   "use latency_model=auto, or fit dense.csv, attention.csv and per_sequence.csv"};
   }
   const LayerTables& tables = gpu.fitted.layers->model;
   if (const std::string missing = missing_from(tables); !missing.empty()) {
@@ -301,7 +276,7 @@ std::unique_ptr<ExecutionModel> make_iteration_model(const GpuProfile& gpu, cons
                                                      const EngineProfile& engine, const OpScales& scales) {
   if (!gpu.fitted.iteration) {
     throw ConfigError(
-        fmt::format("{} holds no fit of logged iterations, which latency_model=iterations takes", gpu.file.name),
+        fmt::format("latency_model=iterations needs a fit of logged iterations; {} has none", gpu.file.name),
         "latency_model", "use latency_model=auto, or fit a log of tokens, context and time_ms");
   }
   return std::make_unique<LoggedIterations>(gpu, llm, engine, scales);

@@ -18,7 +18,7 @@ RangeTally::RangeTally(const FittedKernels& kernels, const FitRecord& record, st
   if (range == record.ranges.end()) return;
   const std::vector<FitLine> lines = fit_lines(kernels);
   const auto line = std::find_if(lines.begin(), lines.end(), [&](const FitLine& one) { return one.record == &record; });
-  SPILLWAY_CHECK(line != lines.end(), "a tally is of one of the kernels' own fits");
+  SPILLWAY_CHECK(line != lines.end(), "the record of a tally belongs to the kernels");
   use_ = {.op = line->op, .quantity = range->quantity, .low = range->low, .high = range->high, .reached = range->low};
 }
 

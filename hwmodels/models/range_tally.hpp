@@ -1,4 +1,4 @@
-// Counts the calls of a kernel model against the range that its fit was measured in.
+// Counts the calls of a kernel model inside and outside the range in which its fit was measured.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace spillway::hwmodels {
 
-/// One quantity of one fit. Where the fit does not state its range, every call is inside and nothing is told.
+/// One quantity of one fit. Where the fit does not state a range, every call is inside and nothing is reported.
 class RangeTally {
  public:
   RangeTally() = default;  // of no fit
-  /// `record` is one of those in `kernels`, whose line gives the op its name.
+  /// `record` must be one of the records in `kernels`; its line names the op.
   RangeTally(const FittedKernels& kernels, const FitRecord& record, std::string_view quantity);
 
-  /// `calls` calls that ask for values from `least` to `most`: outside when any of them is. O(1), a few ns.
+  /// Adds `calls` calls with values from `least` to `most`, which count as outside when any value is. O(1), a few ns.
   void add(double least, double most, std::int64_t calls) {
     use_.calls += calls;
     if (least < use_.low || most > use_.high) [[unlikely]] {

@@ -1,4 +1,4 @@
-// What a kernel model leaves unexplained, smoothed: a correction factor that fades out away from what was measured.
+// The smoothed residual of a kernel model: a correction factor that tends to 1 away from the measured points.
 #pragma once
 
 #include <array>
@@ -7,8 +7,8 @@
 
 namespace spillway::hwmodels {
 
-/// Coordinates on log2_line scales. `work` changes from call to call (tokens, batch, context); `shape` belongs to the
-/// model that runs (n and k, heads); what a kernel does not use is 0 everywhere.
+/// Coordinates on log2_line scales. `work` changes from call to call (tokens, batch, context). `shape` belongs to the
+/// LLM (n and k, heads). A coordinate that a kernel does not use is always 0.
 struct ResidualPoint {
   std::array<double, 2> work{};
   std::array<double, 2> shape{};
@@ -29,10 +29,10 @@ struct ResidualSurface {
   [[nodiscard]] double log_ratio(const ResidualPoint& point) const;
 };
 
-/// The surface for one shape, with the anchors that share their work coordinates summed up.
+/// The surface for one shape. Anchors with equal work coordinates are summed.
 class ResidualSlice {
  public:
-  ResidualSlice() = default;  // corrects nothing
+  ResidualSlice() = default;  // a factor of 1 everywhere
   ResidualSlice(const ResidualSurface& surface, const std::array<double, 2>& shape);
   [[nodiscard]] bool empty() const { return terms_.empty(); }
   /// The factor on the modelled time. O(distinct work coordinates).
@@ -47,14 +47,14 @@ class ResidualSlice {
   std::vector<Term> terms_;
 };
 
-/// A slice tabulated every half octave of both work coordinates over [0, kOctaves] and interpolated bilinearly: O(1)
-/// per call, however many anchors. The lengths of the fitted attention surfaces are four octaves, so that the table
-/// follows the slice to 1% (tested); coordinates outside are moved to the edge.
+/// A slice tabulated at every half octave of both work coordinates over [0, kOctaves], with bilinear interpolation:
+/// O(1) per call, however many anchors. The fitted attention surfaces have lengths of four octaves, so the table
+/// follows the slice to 1% (tested). Coordinates outside the table are moved to its edge.
 class ResidualTable {
  public:
   static constexpr std::size_t kOctaves = 24;
 
-  ResidualTable() = default;  // corrects nothing
+  ResidualTable() = default;  // a factor of 1 everywhere
   explicit ResidualTable(const ResidualSlice& slice);
   [[nodiscard]] double ratio(double work0, double work1) const;
 

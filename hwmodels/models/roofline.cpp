@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "hwmodels/models/elementwise_bytes.hpp"
-#include "hwmodels/models/engine_side.hpp"
+#include "hwmodels/models/engine_model.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
-
-double real(std::int64_t count) { return static_cast<double>(count); }
 
 /// Seconds of fixed + per_token * tokens.
 struct Line {
@@ -47,11 +46,11 @@ struct Gemm {
   }
 };
 
-class Roofline final : public ExecutionModel {
+class Roofline final : public EngineModel {
  public:
   Roofline(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
            std::int64_t kv_dtype_bytes, const OpScales& scales)
-      : engine_(gpu, engine, llm.layers, scales) {
+      : EngineModel({gpu, engine, llm.layers, scales}) {
     set_gemms(gpu, llm, tensor_parallel);
     set_attention(gpu, llm, tensor_parallel, kv_dtype_bytes);
     set_elementwise(gpu, llm, tensor_parallel);
@@ -59,25 +58,11 @@ class Roofline final : public ExecutionModel {
     scale(scales);
   }
 
-  [[nodiscard]] std::int32_t layers() const override { return static_cast<std::int32_t>(engine_.layers()); }
-
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
     const double tokens = tokens_of(shape);
-    return engine_.iteration(shape, tokens, {.memory = embedding_.at(tokens), .network = all_reduce_.at(tokens)},
-                             layer_time(shape, tokens), after_time(real(shape.sampled_sequences), tokens));
-  }
-
-  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
-                              CopyMechanism mechanism) const override {
-    return engine_.copy(direction, copies, bytes, mechanism);
-  }
-  [[nodiscard]] CopySharing copy_sharing() const override { return engine_.copy_sharing(); }
-  /// Of copies alone, where they are fitted: the rest takes no measurement.
-  [[nodiscard]] std::vector<RangeUse> range_uses() const override {
-    std::vector<RangeUse> uses;
-    engine_.append_range_uses(uses);
-    return uses;
+    return engine().iteration(shape, tokens, {.memory = embedding_.at(tokens), .network = all_reduce_.at(tokens)},
+                              layer_time(shape, tokens), after_time(real(shape.sampled_sequences), tokens));
   }
 
  private:
@@ -171,7 +156,6 @@ class Roofline final : public ExecutionModel {
     return after;
   }
 
-  EngineSide engine_;
   std::array<Gemm, 4> layer_gemms_{};  // QKV, output, up, down
   Gemm head_{};                        // per sampled sequence
   double attention_overhead_ = 0.0;
@@ -195,9 +179,7 @@ std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmMo
             "decode_attention_efficiency", "prefill_attention_efficiency", "kernel_overhead", "attention_overhead"},
            "latency_model=roofline");
   if (tensor_parallel > 1 && !gpu.all_reduce) {
-    throw ConfigError(
-        fmt::format("{} has no figures for all-reduce, which tensor_parallel={} needs", gpu.file.name, tensor_parallel),
-        "tensor_parallel", "use tensor_parallel=1, or a profile with all_reduce_latency and all_reduce_bandwidth");
+    refuse_without_all_reduce(gpu.file.name, tensor_parallel);
   }
   return std::make_unique<Roofline>(gpu, llm, engine, tensor_parallel, kv_dtype_bytes, scales);
 }

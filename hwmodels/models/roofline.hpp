@@ -5,17 +5,18 @@
 //         t_k, t_a    overhead of one GEMM or elementwise kernel, of one attention call                  GpuProfile
 //         a, W        latency and bus bandwidth of an all-reduce                                         GpuProfile
 //         L, h, H, d, f, V, E   layers, hidden, heads, head_dim, ffn, vocabulary, bytes per activation     LlmModel
-//         b(i, o)     bytes of a linear layer's weights: E i o, or fewer when quantised (the LM head: only if it is
-//         too) l, d'       norms per layer, rotated part of a head (0: learned positions or ALiBi) LlmModel p
-//         tensor_parallel; q = H d / p and k = kv_heads_per_gpu d: widths of Q and of K (or V) on a GPU K bytes per KV
-//         element F           launch floor of a layer; h_f, h_s host time per iteration and per sequence EngineProfile
+//         b(i, o)     bytes of a linear layer's weights: E i o, fewer when quantised                      LlmModel
+//                     (the LM head only if it is quantised too)
+//         l, d'       norms per layer, rotated part of a head (0: learned positions or ALiBi)             LlmModel
+//         p           tensor_parallel; widths on one GPU: q = H d / p of Q, k = kv_heads_per_gpu d of K (or V)
+//         K           bytes per KV element
+//         F           launch floor of a layer; h_f, h_s CPU time per iteration and per sequence           EngineProfile
 //         S, X, C     decoding sequences, the tokens they attend to, prefill chunks (c new, x before)     BatchShape
 //         s           sequences that emit a token                                                         BatchShape
 // Computed, in seconds; n = S + sum of c, the tokens of the iteration
 //   gemm(m, i, o)  = t_k + max(2 m i o / (e_c P), (b(i, o) + E (m i + m o)) / (e_m B))
-//                    Quantised weights save traffic only: arithmetic runs at the bf16 peak, as in kernels that
-//                    dequantise on the fly (Marlin, bitsandbytes). For fp8 or int8 tensor cores it is too slow when
-//                    compute bound.
+//                    Quantised weights save traffic only. Arithmetic runs at the bf16 peak, as in kernels that
+//                    dequantise on the fly (Marlin, bitsandbytes). Compute-bound fp8 or int8 tensor cores are faster.
 //   projections    = gemm(n, h, q + 2 k) + gemm(n, q, h)                         QKV, output
 //   mlp            = gemm(n, h, g f / p) + gemm(n, f / p, h)                     up (g = 2 with a gate, else 1), down
 //   decode         = t_a + (X 2 k K + S 2 q E) / (e_d B)                         KV read once; q in, output out
@@ -29,7 +30,7 @@
 //                    gather = a + (p - 1) / p s V E / W, when p > 1
 //   embedding      = t_k + 2 n h E / (e_m B) + all_reduce(n h E)
 // Times are multiplied by OpScales: decode and prefill by `attention`, all others by `gemm`.
-// The launch floor of a layer and the engine's host time come on top: engine_side.hpp.
+// engine_side.hpp adds the launch floor of a layer and the engine's CPU time.
 // Not modelled: sampling kernels, tile quantisation, skewed contexts, fused mixed-batch kernels.
 // Sources: latency study of 2026-11-20, sections 2 (GEMM), 4 (attention), 5 (whole iterations and their error).
 #pragma once
@@ -43,8 +44,9 @@
 
 namespace spillway::hwmodels {
 
-/// The model of `llm` on each of `tensor_parallel` GPUs. iteration() takes well under 100 ns without prefill. Throws
-/// ConfigError when tensor_parallel does not split the model, or exceeds 1 while the profile has no all-reduce figures.
+/// The times of `llm` on each of `tensor_parallel` GPUs. iteration() takes well under 100 ns without prefill. Throws
+/// ConfigError when tensor_parallel does not split the model, and when it exceeds 1 but the profile has no all-reduce
+/// figures.
 [[nodiscard]] std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmModel& llm,
                                                             const EngineProfile& engine, std::int64_t tensor_parallel,
                                                             std::int64_t kv_dtype_bytes, const OpScales& scales = {});

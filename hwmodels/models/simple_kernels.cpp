@@ -9,14 +9,15 @@
 namespace spillway::hwmodels {
 namespace {
 
-/// Between which two points of an axis, and how far from the lower to the upper one: more than 1 beyond the axis.
+/// Two neighbouring points of an axis, and the position between them: 0 at the lower point, 1 at the upper one, more
+/// beyond the axis.
 struct Cell {
   std::size_t lower = 0;
   std::size_t upper = 0;
   double fraction = 0.0;
 };
 
-/// Among the points of the axis from number `first` on.
+/// The cell of `value` among the points of the axis from index `first` on.
 Cell cell_of(const std::vector<double>& axis, std::size_t first, double value) {
   if (first + 1 == axis.size() || value <= axis[first]) return {first, first, 0.0};
   const auto begin = axis.begin() + static_cast<std::ptrdiff_t>(first);
@@ -24,10 +25,10 @@ Cell cell_of(const std::vector<double>& axis, std::size_t first, double value) {
   return {upper - 1, upper, (value - axis[upper - 1]) / (axis[upper] - axis[upper - 1])};
 }
 
-/// Chunks, or decodes: none at all is a case of its own, as then another kernel runs.
+/// The cell of a number of chunk tokens or decodes. 0 has its own point, because another kernel runs then.
 Cell cell_of_count(const std::vector<double>& axis, double count) {
   if (count <= 0.0) return {};
-  SPILLWAY_CHECK(axis.size() > 1, "these tables hold no attention of such batches");
+  SPILLWAY_CHECK(axis.size() > 1, "the tables hold attention of such batches");
   return cell_of(axis, 1, count);
 }
 
@@ -49,7 +50,7 @@ double ElementwiseModel::seconds(double bytes) const { return launch_seconds + b
 
 double AllReduceModel::seconds(std::int64_t ranks, double bytes) const {
   if (ranks <= 1) return 0.0;
-  SPILLWAY_CHECK(!by_ranks.empty() && by_ranks.begin()->first >= 2, "all-reduce curves are of 2 ranks or more");
+  SPILLWAY_CHECK(!by_ranks.empty() && by_ranks.begin()->first >= 2, "all-reduce curves have 2 ranks or more");
   auto measured = by_ranks.lower_bound(ranks);
   if (measured == by_ranks.end()) --measured;
   const auto& [measured_ranks, curve] = *measured;
@@ -78,7 +79,7 @@ bool LayerTables::holds(bool chunks, bool decodes) const {
 
 double LayerTables::attention(double chunk, double chunk_context, double decodes, double decode_context) const {
   if (chunk <= 0.0 && decodes <= 0.0) return 0.0;
-  SPILLWAY_CHECK(!attention_seconds.empty(), "these tables hold no attention");
+  SPILLWAY_CHECK(!attention_seconds.empty(), "the tables hold attention");
   const std::array<Cell, 4> cells{
       cell_of_count(chunk_axis, chunk), cell_of(chunk_context_axis, 0, chunk > 0.0 ? chunk_context : 0.0),
       cell_of_count(decodes_axis, decodes), cell_of(decode_context_axis, 0, decodes > 0.0 ? decode_context : 0.0)};

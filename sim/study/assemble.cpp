@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "hwmodels/kv_capacity.hpp"
-#include "hwmodels/models/engine_side.hpp"
 #include "hwmodels/models/execution_models.hpp"
 #include "hwmodels/models/logged_models.hpp"
+#include "hwmodels/models/server_share.hpp"
 #include "sim/core/text.hpp"
 
 namespace spillway {
@@ -210,10 +210,9 @@ class Assembler {
     deployment.gpus = hardware_.server ? hardware_.server->gpus : 1;
     deployment.positions = Tokens(llm_.max_positions);
     if (hardware_.host) {
-      deployment.host_memory = Bytes(hardware_.host->dram / Bytes(1) / hardware_.server->gpus);
-      deployment.cpu_attention_bandwidth = static_cast<double>(hardware_.host->dram_bandwidth.value()) *
-                                           hardware_.host->cpu_attention_efficiency /
-                                           static_cast<double>(tensor_parallel());
+      const hwmodels::HostShare share = hwmodels::host_share(*hardware_.host, tensor_parallel());
+      deployment.host_memory = share.dram;
+      deployment.cpu_attention_bandwidth = share.cpu_attention_bandwidth;
     }
     KvLayout& kv = assembly_.instance.kv;
     kv.host_blocks = kv.host_cache_blocks = Blocks(0);

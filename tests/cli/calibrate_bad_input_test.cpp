@@ -101,13 +101,13 @@ TEST_F(BadCalibration, RowsThatAreNoMeasurements) {
   bad_file("gemm.csv", "m,n,k,latency_us\n1.5,4096,4096,5\n",
            {"\"1.5\" is not a whole number", "at gemm.csv line 2, column m"});
   bad_file("gemm.csv", "m,n,k,latency_s\n16,4096,4096,1500\n",
-           {"1500 s is longer than anything that is measured", "the unit is probably wrong", "gemm.csv line 2"});
+           {"1500 s is longer than any measured time", "the unit is probably wrong", "gemm.csv line 2"});
   bad_file("gemm.csv", "m,n,k,latency_us\n16,4096,4096,15\n16,40",
            {"the row has 2 columns where the header has 4", "at gemm.csv line 3", "complete or delete the row"});
   bad_file("gemm.csv", "m,n,k,latency_us,dtype\n16,4096,4096,15,bf61\n",
            {"unknown type \"bf61\"", "at gemm.csv line 2, column dtype", "did you mean \"bf16\"?"});
   bad_file("heads.csv", "batch,q_heads,kv_heads,head_dim,new_tokens,context,latency_us\n1,30,8,128,1,100,9\n",
-           {"30 query heads are no multiple of 8 KV heads", "at heads.csv line 2, column q_heads"});
+           {"30 query heads are not a multiple of 8 KV heads", "at heads.csv line 2, column q_heads"});
   bad_file("copies.csv", "direction,mechanism,block_bytes,copies,latency_us\nh2g,many,4096,1,3\n",
            {"unknown direction \"h2g\"", "at copies.csv line 2, column direction", "allowed: h2d, d2h"});
   bad_file("dense.csv", "layer,tokens,time_us\nqkv_prj,4,3\n",
@@ -128,10 +128,10 @@ TEST_F(BadCalibration, FilesOfNoKnownLayout) {
   bad_file("gemm.csv", "m,n,k,latency\n16,4096,4096,5\n",
            {"one of the columns latency_us, latency_ms, latency_s is missing; there is a column \"latency\""});
   bad_file("gemm.csv", "m,n,k,latency_us,latency_ms\n16,4096,4096,5,5\n",
-           {"columns latency_us and latency_ms all say how long a row took", "keep one of them"});
-  bad_file(
-      "other.csv", "a,b\n1,2\n",
-      {"the first line, \"a,b\", is the header of no known measurements", "at other.csv line 1", "known: m, n, k"});
+           {"columns latency_us and latency_ms all give the time of a row", "keep one of them"});
+  bad_file("other.csv", "a,b\n1,2\n",
+           {"the first line, \"a,b\", is not the header of a known table of measurements", "at other.csv line 1",
+            "known: m, n, k"});
   bad_file("vidur.csv", "time_stats.attn_pre_proj.median,n_head,n_kv_head\n1,2,3\n", {"vidur", "at vidur.csv line 1"});
   bad_file("empty.csv", "", {"the file is empty", "at empty.csv"});
   bad_file("header.csv", "m,n,k,latency_us\n", {"the file holds no measurement", "at header.csv"});
@@ -198,7 +198,7 @@ TEST_F(BadCalibration, RowsThatBeatTheDatasheetOrEachOther) {
 
 TEST_F(BadCalibration, TooFewRowsForAModel) {
   write_text(file("gemm.csv"), "m,n,k,latency_us\n16,4096,4096,20\n");
-  fit_refused(3, {"gemm.csv"}, {"1 rows of gemm are too few to fit: it takes at least 24", "at gemm.csv line 2"});
+  fit_refused(3, {"gemm.csv"}, {"1 rows of gemm are too few to fit: at least 24 are required", "at gemm.csv line 2"});
   write_text(file("flat.csv"), "kernel,tokens,bytes,latency_us\na,1,1000,2\na,2,1000,2\na,3,1000,2\na,4,1000,2\n");
   fit_refused(3, {"flat.csv"}, {"launch time and bandwidth need rows of at least 2 sizes", "at flat.csv: "});
   write_text(file("one.csv"), "direction,mechanism,block_bytes,copies,latency_us\nd2h,many,1000000,1,102\n");
@@ -229,8 +229,8 @@ TEST_F(BadCalibration, AProfileThatNoRunWouldTakeIsNotWritten) {
   text.insert(text.find(provenance) + provenance.size(), R"("device": {"sm_count": 200000})");
   write_text(file("rows.json"), text);
   fit_refused(3, {"rows.json"},
-              {"no run would take the profile: must be an integer between 1 and 100000, not 200000",
-               "at new.json at /values/sm_count/value", "what they say of the device"});
+              {"a run would refuse the profile: must be an integer between 1 and 100000, not 200000",
+               "at new.json at /values/sm_count/value", "the facts of the device"});
 }
 
 TEST_F(BadCalibration, ArgumentsThatCannotBe) {
@@ -287,7 +287,7 @@ TEST_F(BadCalibration, ThingsThatAProfileCannotTell) {
   profile["values"]["h2d_bandwidth_duplex"]["value"] = nullptr;
   write_text(file("open.json"), profile.dump());
   refused(2, {"check", "open.json", "copies.csv", "--roofline"},
-          {"good does not state h2d_bandwidth, which the analytic model of copies takes"});
+          {"good does not state h2d_bandwidth, which the analytic model of copies requires"});
   profile["values"]["peak_flops"]["value"] = nullptr;
   write_text(file("open.json"), profile.dump());
   refused(2, {"check", "open.json", "rows.csv", "--roofline"},
@@ -324,8 +324,8 @@ TEST_F(BadCalibration, ProfilesOfImpossibleValues) {
   bad_value(good, "/values/memory_bandwidth/value", 3350, {"must be a number between 1 MB/s and"});
   bad_value(good, "/values/h2d_bandwidth_duplex/value", 2e10, {"exceeds h2d_bandwidth"});
   bad_value(good, "/fitted/elementwise/launch_s", -1e-6, {"must be a time of 0 to 10 s, not -1e-06"});
-  bad_value(good, "/fitted/elementwise/bandwidth_bytes_per_s", 1e15, {"which no memory of today exceeds, not 1"});
-  bad_value(good, "/fitted/copies/0/bandwidth_bytes_per_s", "fast", {"which no memory of today exceeds, not \"fast\""});
+  bad_value(good, "/fitted/elementwise/bandwidth_bytes_per_s", 1e15, {"(no memory of today is faster), not 1"});
+  bad_value(good, "/fitted/copies/0/bandwidth_bytes_per_s", "fast", {"(no memory of today is faster), not \"fast\""});
   bad_value(good, "/fitted/all_reduce/seconds_by_bytes_by_ranks/2/1/1", "x", {"not \"x\""});
   json profile = good;
   profile["fitted"]["all_reduce"]["seconds_by_bytes_by_ranks"]["2"][0][0] = 2e6;
@@ -344,7 +344,7 @@ TEST_F(BadCalibration, AProfileWhoseIterationsTakeDays) {
   const std::ptrdiff_t before = files_left();
   const Output run = spillway({"run", "hardware=slow.json", "workload.input_tokens=1000", "-o", "out"});
   EXPECT_EQ(run.code, 3) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("an iteration takes 5.02e+06 s by this profile: more than a day"));
+  EXPECT_THAT(run.err, HasSubstr("an iteration takes 5.02e+06 s with this profile: more than a day"));
   EXPECT_THAT(run.err, HasSubstr("at good\n"));
   EXPECT_EQ(files_left(), before);
 }
@@ -362,7 +362,8 @@ TEST_F(BadCalibration, ProfilesThatBorrowFromNobody) {
   lender("hgx-h100-8", {"must be the name of a GPU"});
   lender(7, {"must be the name of a GPU, not 7"});
   profile["fitted"] = {{"borrowed_from", "h100-80gb-sxm"}, {"host", json::object()}};
-  bad_profile(profile, {"must stand alone: kernels are fitted or borrowed", "at bad.json at /fitted/borrowed_from"});
+  bad_profile(profile, {"must be the only field: kernels are either fitted or borrowed",
+                        "at bad.json at /fitted/borrowed_from"});
   profile["fitted"] = {{"borrowed_from", "t4-16gb"}};  // which no table was measured on
   bad_profile(profile, {"t4-16gb has no fitted kernels of its own to lend"});
 }
@@ -381,11 +382,12 @@ TEST_F(BadCalibration, LatencyModelsWithoutTheirData) {
   const std::string hardware = "hardware=good.json";
   run_refused(
       {hardware, "latency_model=fitted"},
-      {"good has no fitted gemm in 2-byte numbers, which latency_model=fitted takes", "argument latency_model=fitted"});
+      {"latency_model=fitted needs fitted gemm in 2-byte numbers; good has none", "argument latency_model=fitted"});
   run_refused({hardware, "latency_model=tables"},
-              {"good holds no layer tables, which latency_model=tables takes", "argument latency_model=tables"});
+              {"latency_model=tables needs layer tables; good has none", "argument latency_model=tables"});
   run_refused({hardware, "latency_model=iterations"},
-              {"good holds no fit of logged iterations", "argument latency_model=iterations"});
+              {"latency_model=iterations needs a fit of logged iterations; good has none",
+               "argument latency_model=iterations"});
   run_refused({"latency_model=fited"}, {"latency_model: \"fited\" is not known", "did you mean \"fitted\"?"});
   write_text(file("gemm.csv"), gemm_table());
   ASSERT_EQ(spillway({"calibrate", "fit", "gemm.csv", "--base", "./good.json", "-o", "gemm.json"}).code, 0);

@@ -185,7 +185,7 @@ TEST_F(Calibrate, ARunThatCopiesOverALinkThatNoFileStatesNamesIt) {
   swaps.insert(swaps.end(), {"engine.preemption=swap", "memory.host_kv=10GB"});
   const Output run = spillway(swaps);
   EXPECT_EQ(run.code, 2) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("my does not state d2h_bandwidth, which this run's copies take"));
+  EXPECT_THAT(run.err, HasSubstr("my does not state d2h_bandwidth, which this run's copies require"));
 }
 
 TEST_F(Calibrate, CheckOfRowsOnTheFittedLineFindsNoError) {
@@ -356,7 +356,7 @@ TEST_F(Calibrate, EngineTablesAndLogsTellARunsTime) {
   EXPECT_THAT(unnamed.err, HasSubstr("latency_model=auto passes over them"));
   EXPECT_EQ(result("log.json", "seed=1")["setup"]["latency_model"], "roofline");
   EXPECT_THAT(result("log.json", "latency_model=iterations").dump(),
-              HasSubstr("logged iterations of a model that no file names: "));
+              HasSubstr("logged iterations of an unstated model: "));
   ASSERT_EQ(calibrate({"fit", "log.csv", "--base", "base.json", "--model", "llama-3.1-8b", "-o", "log.json"}).code, 0);
   const json log = result("log.json", "seed=1");
   EXPECT_EQ(log["setup"]["latency_model"], "iterations");
@@ -530,7 +530,8 @@ TEST_F(Calibrate, MicrobenchmarksGiveAProfileAndAHost) {
   // What the files do not tell of a host is told, and nothing is written.
   const Output refused = calibrate({"fit", "attention.csv", "-o", "new.json", "--host-out", "new-host.json"});
   EXPECT_EQ(refused.code, 3);
-  EXPECT_THAT(refused.err, HasSubstr("a host's file takes host_stream rows of reading, of which there is none"));
+  EXPECT_THAT(refused.err,
+              HasSubstr("a host's file needs host_stream rows of reading, but the measurements have none"));
   EXPECT_FALSE(std::filesystem::exists(file("new.json")));
   const Output unnamed = calibrate({"fit", "cal.json", "-o", "new.json", "--host-out", "host"});
   EXPECT_EQ(unnamed.code, 2);

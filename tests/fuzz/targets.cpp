@@ -13,6 +13,7 @@
 
 #include "hwmodels/calibration/calibration.hpp"
 #include "hwmodels/calibration/consistency.hpp"
+#include "hwmodels/calibration/profile_check.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/catalog.hpp"
 #include "hwmodels/models/execution_models.hpp"

@@ -23,7 +23,9 @@
 #include "hwmodels/calibration/consistency.hpp"
 #include "hwmodels/calibration/host_writer.hpp"
 #include "hwmodels/calibration/least_squares.hpp"
+#include "hwmodels/calibration/profile_check.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
+#include "hwmodels/calibration/roofline_ratios.hpp"
 #include "hwmodels/calibration/simple_fits.hpp"
 #include "tests/support/paths.hpp"
 
@@ -549,12 +551,12 @@ TEST(Calibration, Calibrate_WhenRowsAreTooFew_ThenSaysHowManyItTakes) {
   in.gemm = gemm_rows();
   in.gemm.resize(23);
   EXPECT_EQ(data_error([&] { static_cast<void>(calibrate(in, {}, {})); }),
-            "some/folder/file0.csv line 2: 23 rows of gemm are too few to fit: it takes at least 24\n");
+            "some/folder/file0.csv line 2: 23 rows of gemm are too few to fit: at least 24 are required\n");
   in.gemm.clear();
   in.attention = decode_rows(decode_truth());
   in.attention.resize(15);
   EXPECT_THAT(data_error([&] { static_cast<void>(calibrate(in, {}, {})); }),
-              HasSubstr("15 rows of decode_attention are too few to fit: it takes at least 16"));
+              HasSubstr("15 rows of decode_attention are too few to fit: at least 16 are required"));
 }
 
 // The device's waves are those of 108 SMs.
@@ -957,9 +959,9 @@ TEST(HostText, WhenARunHadAPartOfTheMachine_ThenTheHostIsThatPart) {
 
 TEST(HostText, WhenSomethingIsMissing_ThenAllOfItIsTold) {
   EXPECT_EQ(data_error([] { (void)host_text("mine", "mine.json", with_files(1), {}); }),
-            "mine.json: a host's file takes host_stream rows of reading, of which there is none\n"
-            "mine.json: a host's file takes rows of CPU attention, of which there is none\n"
-            "mine.json: a host's file takes the machine's cores, threads and memory, of which there is none\n");
+            "mine.json: a host's file needs host_stream rows of reading, but the measurements have none\n"
+            "mine.json: a host's file needs rows of CPU attention, but the measurements have none\n"
+            "mine.json: a host's file needs the machine's cores, threads and memory, but the measurements have none\n");
 }
 
 // 33e9 bytes/s behind 4 us: 29e9 at the largest size, below the base's peak of 32e9.

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "hwmodels/models/server_share.hpp"
+
 namespace spillway::hwmodels {
 namespace {
 

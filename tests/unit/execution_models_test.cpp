@@ -394,7 +394,7 @@ TEST(FittedModel, Make_WhenAKernelIsMissing_ThenNamesIt) {
   GpuProfile gpu = fitted_gpu();
   gpu.fitted.gemm.clear();
   EXPECT_EQ(error(gpu),
-            "latency_model: test-gpu has no fitted gemm in 2-byte numbers, which latency_model=fitted takes (use "
+            "latency_model: latency_model=fitted needs fitted gemm in 2-byte numbers; test-gpu has none (use "
             "latency_model=auto, or fit the missing kernels with calibrate fit)");
   gpu = fitted_gpu();
   gpu.fitted.decode_attention.reset();
@@ -543,7 +543,7 @@ TEST(TableModel, Make_WhenATableIsMissing_ThenSaysWhich) {
     return config_error([&] { static_cast<void>(make_table_model(gpu, llm, {}, tensor_parallel)); });
   };
   EXPECT_EQ(error(table_gpu()), "no ConfigError");
-  EXPECT_THAT(error(plain_gpu()), HasSubstr("test-gpu holds no layer tables, which latency_model=tables takes"));
+  EXPECT_THAT(error(plain_gpu()), HasSubstr("latency_model=tables needs layer tables; test-gpu has none"));
   for (const char* kernel : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}) {
     GpuProfile gpu = table_gpu();
     gpu.fitted.layers->model.per_token.erase(kernel);
@@ -611,7 +611,7 @@ TEST(IterationModel, Iteration_WhenTheEngineHasAHostSide_ThenNothingIsAdded) {
 
 TEST(IterationModel, Make_WhenNoLogWasFitted_ThenSaysSo) {
   EXPECT_THAT(config_error([] { static_cast<void>(make_iteration_model(plain_gpu(), test_llm(), {})); }),
-              HasSubstr("test-gpu holds no fit of logged iterations, which latency_model=iterations takes"));
+              HasSubstr("latency_model=iterations needs a fit of logged iterations; test-gpu has none"));
 }
 
 // Which model
@@ -716,7 +716,7 @@ TEST(ExecutionModels, Validity_WhenAModelWasJudged_ThenTellsItsError) {
   gpu.fitted.gemm[0].record.roofline = ErrorSummary{78, 0.3, 0.6, 0.0};
   gpu.fitted.layers->record.held_out_by = "every second size";
   EXPECT_EQ(validity_text(gpu, "tables"), "layer tables of test-llm: 1.2% / 4.6% (n = 12) (every second size)");
-  EXPECT_EQ(validity_text(gpu, "iterations"), "logged iterations of a model that no file names: 2.0% / 5.0% (n = 34)");
+  EXPECT_EQ(validity_text(gpu, "iterations"), "logged iterations of an unstated model: 2.0% / 5.0% (n = 34)");
   gpu.fitted.iteration->record.held_out = {};
   gpu.fitted.iteration->model.model = "test-llm";
   EXPECT_EQ(validity_text(gpu, "iterations"), "logged iterations of test-llm: no row was held out");
@@ -724,7 +724,7 @@ TEST(ExecutionModels, Validity_WhenAModelWasJudged_ThenTellsItsError) {
   EXPECT_EQ(validity_text(gpu, "roofline"),
             "analytic model, median / p95 of |simulated/measured - 1|: gemm 30.0% / 60.0% (n = 78)");
   gpu.fitted.gemm[0].record.source_kind = "borrowed";
-  const std::string unjudged = "analytic model, uncalibrated, +-30%: no kernel of this GPU has judged it";
+  const std::string unjudged = "analytic model, uncalibrated, +-30%: not compared with any kernel of this GPU";
   EXPECT_EQ(validity_text(gpu, "roofline"), unjudged) << "the lender's rows judge the lender";
   gpu.fitted_from = "lender";
   EXPECT_EQ(validity_text(gpu, "fitted"), "as its file says");

@@ -299,7 +299,7 @@ TEST_P(HfPublished, Warnings_WhenTheFileIsReal_ThenOnlyWindowsAndMissingFieldsRe
     const bool expected = warning.find("sliding window") != std::string::npos ||
                           warning.find("init_std is not understood") != std::string::npos ||
                           warning.find("sliding_window_size is not understood") != std::string::npos ||
-                          warning.find("does not say max_position_embeddings") != std::string::npos;
+                          warning.find("does not state max_position_embeddings") != std::string::npos;
     EXPECT_TRUE(expected) << warning;
   }
 }
@@ -369,7 +369,7 @@ TEST(HfConfig, Entries_WhenExplained_ThenEveryValueHasItsSource) {
   const LlmModel llm = read(config);
   EXPECT_EQ(entry_of(llm, "layers"), "32 (datasheet: config.json: num_hidden_layers)");
   EXPECT_EQ(entry_of(llm, "kv_heads"), "32 (datasheet: transformers default of LlamaForCausalLM)");
-  EXPECT_EQ(entry_of(llm, "dtype_bytes"), "2 (assumed: config.json says no torch_dtype)");
+  EXPECT_EQ(entry_of(llm, "dtype_bytes"), "2 (assumed: config.json states no torch_dtype)");
   EXPECT_EQ(entry_of(llm, "parameters"), "6738415616 (datasheet: counted from the shapes)");
   EXPECT_EQ(llm.file.stands_for, "meta-llama/Llama-2-7b-hf, LlamaForCausalLM of Hugging Face");
   EXPECT_EQ(llm.file.sha256, sha256_hex(config.dump()));
@@ -381,7 +381,7 @@ TEST(HfConfig, Defaults_WhenAShapeIsMissing_ThenTheClassDecidesWithAWarning) {
   json config = llama();
   config.erase("intermediate_size");
   EXPECT_EQ(read(config).ffn, 11008);
-  EXPECT_THAT(warnings_of(config), HasSubstr("does not say intermediate_size: 11008 is taken, the default of "
+  EXPECT_THAT(warnings_of(config), HasSubstr("does not state intermediate_size: 11008 is used, the default of "
                                              "LlamaForCausalLM in transformers"));
   EXPECT_THAT(warnings_of(llama()), IsEmpty());
 }
@@ -494,7 +494,7 @@ TEST(HfConfig, Dtype_WhenGiven_ThenIsSixteenBit) {
   EXPECT_EQ(read(config).dtype_bytes, 2);
   EXPECT_THAT(warnings_of(config), HasSubstr("float32 weights are taken as 2 bytes each"));
   config.erase("torch_dtype");
-  EXPECT_THAT(warnings_of(config), HasSubstr("does not say torch_dtype: 2 bytes per weight are assumed"));
+  EXPECT_THAT(warnings_of(config), HasSubstr("does not state torch_dtype: 2 bytes per weight are assumed"));
   config["dtype"] = "bfloat16";  // the name since transformers 4.56
   EXPECT_THAT(warnings_of(config), IsEmpty());
   config["dtype"] = "float8";
@@ -635,7 +635,7 @@ TEST(HfQuantization, TensorParallel_WhenItCutsAGroup_ThenSaysSo) {
   EXPECT_FALSE(gptq.tensor_parallel_problem(2).has_value());
   ASSERT_TRUE(gptq.tensor_parallel_problem(4).has_value());
   EXPECT_THAT(gptq.tensor_parallel_problem(4)->what,
-              HasSubstr("a GPU's 2752 inputs of a linear layer are no multiple"));
+              HasSubstr("a GPU's 2752 inputs of a linear layer are not a multiple"));
   EXPECT_FALSE(quantised({{"quant_method", "fp8"}}).tensor_parallel_problem(4).has_value());
   EXPECT_FALSE(quantised({{"load_in_4bit", true}}).tensor_parallel_problem(8).has_value());  // 1,376 are 21.5 of 64
 }

@@ -167,7 +167,7 @@ TEST(Measurements, Copies_ByTimeOrByBandwidth) {
   EXPECT_THAT(problems_in("direction,mechanism,block_bytes,copies\nh2d,single,1,1\n"),
               HasSubstr("one of the columns latency_us, latency_ms, latency_s, bandwidth_gb_s is missing"));
   EXPECT_THAT(problems_in("direction,mechanism,block_bytes,copies,latency_us,bandwidth_gb_s\nh2d,single,1,1,1,1\n"),
-              HasSubstr("columns latency_us and bandwidth_gb_s all say how long a row took"));
+              HasSubstr("columns latency_us and bandwidth_gb_s all give the time of a row"));
 }
 
 TEST(Measurements, EngineTables) {
@@ -197,8 +197,8 @@ TEST(Measurements, EngineTables) {
       problems_in("prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n0,0,0,0,1\n0,5,1,1,1\n1,0,0,5,1\n1,0,1,0,1\n"),
       "exit 3\n"
       "the call has neither a prefill nor a decode | FILE line 2, column prefill_chunk | correct or delete the row\n"
-      "context of a prefill that is not there | FILE line 3, column kv_prefill | correct or delete the row\n"
-      "context of decodes that are not there | FILE line 4, column kv_decode | correct or delete the row\n"
+      "context of a prefill, but the call has no prefill | FILE line 3, column kv_prefill | correct or delete the row\n"
+      "context of decodes, but the call has no decode | FILE line 4, column kv_decode | correct or delete the row\n"
       "decodes without context | FILE line 5, column kv_decode | correct or delete the row");
 
   const Measurements log = read_text("tokens,context,time_ms,chunk_pairs\n512,4096,24.5,131072\n");
@@ -289,9 +289,11 @@ TEST(Measurements, VidurAttention) {
   const AttentionRow& decode = rows.attention[1];
   EXPECT_TRUE(decode.decode());
   EXPECT_THAT((std::vector{decode.batch, decode.context}), ElementsAre(8, 512));
-  EXPECT_THAT(rows.files[0].notes,
-              ElementsAre("1 of 2 decode attention cases below 5 us were left out: the file resolves 1 us",
-                          "not taken, as the file does not say what they move: time_stats.attn_output_reshape.median"));
+  EXPECT_THAT(
+      rows.files[0].notes,
+      ElementsAre(
+          "1 of 2 decode attention cases below 5 us were left out: the file resolves 1 us",
+          "not used, because the file does not state the bytes that they move: time_stats.attn_output_reshape.median"));
   EXPECT_EQ(problems_in(header + ",0.2,0,2050,16,4,2,1,256,128,True\n,,0,2048,16,4,2,1,256,128,True\n"),
             "exit 3\n"
             "2050 cannot be split into 16 equal parts | FILE line 2, column n_embd | correct or delete the row\n"
@@ -336,12 +338,12 @@ TEST(Measurements, AHeaderThatNearlyFits_NamesTheColumn) {
                         "\"latency_ns\""));
   EXPECT_THAT(
       problems_in("m,n,k,latency_us,latency_ms\n"),
-      HasSubstr("columns latency_us and latency_ms all say how long a row took | FILE line 1 | keep one of them"));
+      HasSubstr("columns latency_us and latency_ms all give the time of a row | FILE line 1 | keep one of them"));
   EXPECT_THAT(problems_in("m,n,k,k,latency_us\n"), HasSubstr("column k appears 2 times"));
   EXPECT_THAT(problems_in("m,n,k,latency_us,dtypes\n1,1,1,1,bf16\n"), HasSubstr("did you mean \"dtype\"?"));
   EXPECT_THAT(problems_in("TIMESTAMP,ContextTokens,GeneratedTokens\n1,2,3\n"),
-              HasSubstr("the first line, \"TIMESTAMP,ContextTokens,GeneratedTokens\", is the header of no known "
-                        "measurements | FILE line 1 | known: m, n, k, latency_us; "));
+              HasSubstr("the first line, \"TIMESTAMP,ContextTokens,GeneratedTokens\", is not the header of a "
+                        "known table of measurements | FILE line 1 | known: m, n, k, latency_us; "));
 }
 
 TEST(Measurements, BadFields_AreAllTold) {
@@ -360,9 +362,9 @@ TEST(Measurements, BadFields_AreAllTold) {
       "\"0x1p3\" is not a number | FILE line 8, column latency_us | correct or delete the row\n"
       "a time must be above 0, not 0 s | FILE line 9, column latency_us | correct or delete the row\n"
       "a time must be above 0, not -4e-06 s | FILE line 10, column latency_us | correct or delete the row\n"
-      "2000 s is longer than anything that is measured | FILE line 11, column latency_us | the unit is probably "
+      "2000 s is longer than any measured time | FILE line 11, column latency_us | the unit is probably "
       "wrong\n"
-      "1e-15 s is shorter than anything that is measured | FILE line 12, column latency_us | the unit is probably "
+      "1e-15 s is shorter than any measured time | FILE line 12, column latency_us | the unit is probably "
       "wrong\n"
       "unknown type \"fp4\" | FILE line 13, column dtype | did you mean \"fp8\"? allowed: bf16, fp16, fp8, int8, "
       "fp32\n"
@@ -375,7 +377,7 @@ TEST(Measurements, BadFields_AreAllTold) {
       "\"1,5\" is not a number | FILE line 18, column latency_us | correct or delete the row");
   EXPECT_THAT(problems_in("batch,q_heads,kv_heads,head_dim,new_tokens,context,latency_us\n1,32,5,128,1,1,1\n"
                           "1000000000,32,8,128,1000000,0,1\n"),
-              testing::AllOf(HasSubstr("32 query heads are no multiple of 5 KV heads"),
+              testing::AllOf(HasSubstr("32 query heads are not a multiple of 5 KV heads"),
                              HasSubstr("1000000000 sequences of 1000000 tokens are more than any GPU holds")));
   EXPECT_THAT(problems_in("ranks,bytes,latency_us\n1,8,1\n"), HasSubstr("1 is not from 2 to"));
 }
@@ -424,7 +426,7 @@ TEST(Measurements, WhatIsNoFileOfRows_IsToldWithItsPath) {
             "exit 3\n\"?3\" is not a whole number | FILE line 2, column k | correct or delete the row");
   EXPECT_THAT(problems_in("\x7f"
                           "ELF\x02\x01\xff\xfe,\n"s),
-              HasSubstr("is the header of no known measurements"));
+              HasSubstr("is not the header of a known table of measurements"));
   const std::string packed = gzipped("m,n,k,latency_us\n1,2,3,4\n");
   EXPECT_THAT(problems_in(packed.substr(0, packed.size() - 6)),
               HasSubstr("the gzip data ends in the middle | FILE, byte"));
@@ -529,7 +531,7 @@ TEST(MeasurementsJson, BadEntries) {
   const json attention{{"op", "decode_attention"}, {"batch", 1},   {"q_heads", 8}, {"kv_heads", 8}, {"head_dim", 64},
                        {"new_tokens", 2},          {"context", 9}, {"unit", "us"}, {"median", 4}};
   EXPECT_THAT(problems(attention),
-              HasSubstr("2 new tokens behind 9 are prefill_attention | FILE at /measurements/0/new_tokens"));
+              HasSubstr("2 new tokens after 9 are prefill_attention | FILE at /measurements/0/new_tokens"));
 }
 
 TEST(MeasurementsJson, FilesOfTwoDevices_AreRefused) {
@@ -676,21 +678,22 @@ TEST(Microbenchmarks, RowsThatNoModelTakes_AreLeftOutWithANoteForEachKind) {
   EXPECT_EQ(rows.interference.size(), 1U);
   EXPECT_EQ(rows.host_streams.size(), 1U);
   EXPECT_EQ(rows.files[0].rows, 7);
-  const std::string reading = "a host's bandwidth is that of reading, all of its memory and nothing else";
+  const std::string reading =
+      "the bandwidth of a host is that of reading pageable memory on all NUMA nodes, without copies";
   EXPECT_THAT(
       rows.files[0].notes,
-      ElementsAre("1 copies timed by the host were left out: the fits are of the GPU's times",
+      ElementsAre("1 copies timed by the host were left out: the fits use the GPU's times",
                   "2 copies from and to pageable memory were left out: engines copy from and to pinned memory",
                   "1 copies from and to registered memory were left out: engines copy from and to pinned memory",
                   "2 copies of all GPUs at once were left out: their limits belong to a server",
                   "1 copies of blocks of pools above 1 GiB were left out: the fits do not depend on the pool",
                   "1 copies of blocks in sequence were left out: KV blocks lie anywhere",
-                  "1 copies of cases that the file has before were left out: the first of each was taken",
+                  "1 repeated copies of a case were left out: the first of each was used",
                   "1 GEMMs by the best of several algorithms were left out: engines run the first one",
                   "1 attention measurements of kernel \"spillway\" were left out: no engine runs that kernel",
-                  "1 attention measurements of skewed lengths were left out: the fits are of equal ones",
-                  "1 attention measurements of chunk and decodes in one call were left out: they are of no model, "
-                  "whose tables alone hold such calls",
+                  "1 attention measurements of skewed lengths were left out: the fits use equal lengths",
+                  "1 attention measurements of chunk and decodes in one call were left out: only the tables of "
+                  "one model hold such calls",
                   "1 copies from one GPU to another were left out: their link belongs to a server",
                   "2 launch measurements were left out: launches belong to an engine",
                   "1 interference measurements of copies were left out: no profile says how compute slows these down",
@@ -722,14 +725,13 @@ TEST(Microbenchmarks, FormatsOfTwoBytes_ShareTheirFits) {
   EXPECT_DOUBLE_EQ(rows.attention[0].seconds, 4e-6);
   ASSERT_EQ(rows.cpu_attention.size(), 2U);
   EXPECT_EQ(rows.cpu_attention[1].batch, 2);
-  EXPECT_THAT(
-      rows.files[0].notes,
-      ElementsAre("1 GEMMs in fp16 that were measured in bf16 as well were left out: one set of fits stands for "
-                  "both formats of 2 bytes",
-                  "1 attention measurements in fp16 that were made in bf16 as well were left out: one set of "
-                  "fits stands for both formats of 2 bytes",
-                  "1 CPU attention measurements in fp16 were left out: the fit is of bf16",
-                  "1 CPU attention measurements in fp32 were left out: the fit is of bf16"));
+  EXPECT_THAT(rows.files[0].notes,
+              ElementsAre("1 GEMMs in fp16 that were also measured in bf16 were left out: one set of fits stands for "
+                          "both formats of 2 bytes",
+                          "1 attention measurements in fp16 that were also made in bf16 were left out: one set of "
+                          "fits stands for both formats of 2 bytes",
+                          "1 CPU attention measurements in fp16 were left out: the fit uses bf16",
+                          "1 CPU attention measurements in fp32 were left out: the fit uses bf16"));
   EXPECT_EQ(read_text(document_of({cpu("fp32", 1)})).cpu_attention.size(), 1U);
 }
 
@@ -780,9 +782,9 @@ TEST(Microbenchmarks, CudnnsAttention_GivesWayToAnEngines) {
   EXPECT_EQ(rows.files[0].rows, 1);
   EXPECT_THAT(
       rows.files[0].notes,
-      ElementsAre("2 measurements of decode_attention by cuDNN were left out: another file has those of an engine",
-                  "1 measurements of prefill_attention are of cuDNN, not of an engine: tables of one, given as "
-                  "further files, replace them"));
+      ElementsAre("2 measurements of decode_attention by cuDNN were left out: another file has rows of an engine",
+                  "1 measurements of prefill_attention are of cuDNN, not of an engine: files with an "
+                  "engine's tables replace them"));
   EXPECT_TRUE(rows.files[1].notes.empty());
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "hwmodels/calibration/layer_fits.hpp"
 #include "hwmodels/calibration/least_squares.hpp"
 #include "hwmodels/calibration/simple_fits.hpp"
 #include "sim/core/error.hpp"

@@ -15,6 +15,7 @@
 #include "hwmodels/calibration/calibration.hpp"
 #include "hwmodels/calibration/consistency.hpp"
 #include "hwmodels/calibration/host_writer.hpp"
+#include "hwmodels/calibration/profile_check.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/calibration/sharing_fits.hpp"
 #include "hwmodels/catalog.hpp"

@@ -1,0 +1,204 @@
+#include "hwmodels/calibration/gemm_and_attention.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "hwmodels/numbers.hpp"
+
+namespace spillway::hwmodels {
+namespace {
+
+// SMs of the data-centre and consumer GPUs that serve models today, T4 to B200.
+constexpr std::array<std::int64_t, 12> kKnownSmCounts{40, 58, 68, 72, 80, 84, 108, 114, 128, 132, 142, 148};
+
+/// Peak figures from the fastest GEMM rows, and the SM count whose waves explain the rows best.
+void guess_hints(const CalibrationTask& task, FitHints& hints) {
+  const std::vector<GemmRow>& rows = task.in().gemm;
+  task.begin(Op::gemm);
+  double flops = 0.0;
+  double bandwidth = 0.0;
+  for (const GemmRow& row : rows) {
+    const double weights = real(row.n) * real(row.k);
+    flops = std::max(flops, 2.0 * real(row.m) * weights / row.seconds);
+    bandwidth = std::max(bandwidth, weights * real(row.dtype_bytes) / row.seconds);
+  }
+  hints.flops = 1.2 * flops;
+  hints.bandwidth = 1.1 * bandwidth;
+  double least = std::numeric_limits<double>::infinity();
+  std::int64_t best = hints.sm_count;
+  for (const std::int64_t count : kKnownSmCounts) {
+    FitHints candidate = hints;
+    candidate.sm_count = count;
+    GemmModel model = fit_gemm(rows, candidate);
+    model.residual = {};
+    const double error = summarise(gemm_ratios(model, rows)).median;
+    if (error < least) best = count;
+    least = std::min(least, error);
+  }
+  hints.sm_count = best;
+}
+
+template <class Fit, class Ratios>
+auto fit_heads(const CalibrationTask& task, Op op, HeldOutRows<AttentionRow>& held, const Fit& fit,
+               const Ratios& ratios) {
+  const std::vector<AttentionRow>& rows = held.rows;
+  task.begin(op);
+  task.require_rows(op, rows, kFewestAttention);
+  std::set<std::tuple<std::int64_t, std::int64_t>> series;
+  for (const AttentionRow& row : rows) series.emplace(row.q_heads, row.kv_heads);
+  const bool by_heads = series.size() > 1;  // else whole (batch, new tokens) series are held out
+  const auto folds = folds_of(rows, [&](const AttentionRow& row) {
+    return by_heads ? std::tuple(row.q_heads, row.kv_heads) : std::tuple(row.batch, row.new_tokens);
+  });
+  held.ratios = held_out_ratios(rows, folds, kFewestAttention, fit, ratios);
+  FitRecord about =
+      task.record(rows, held.ratios, by_heads ? "whole (heads, KV heads) series" : "whole (batch, new tokens) series",
+                  {range_of("batch", rows, [](const AttentionRow& r) { return r.batch; }),
+                   range_of("new_tokens", rows, [](const AttentionRow& r) { return r.new_tokens; }),
+                   range_of("context", rows, [](const AttentionRow& r) { return r.context; }),
+                   range_of("q_heads", rows, [](const AttentionRow& r) { return r.q_heads; }),
+                   range_of("kv_heads", rows, [](const AttentionRow& r) { return r.kv_heads; })});
+  about.roofline = task.roofline(rows);
+  if (std::any_of(rows.begin(), rows.end(), [](const AttentionRow& row) { return row.stand_in; })) {
+    about.citation += "; by cuDNN, not by an engine";
+  }
+  using Model = decltype(fit(rows));
+  return Fitted<Model>{fit(rows), std::move(about)};
+}
+
+/// The share, in hundredths, with the smallest mean of |log(predicted / measured)|.
+template <class Times>
+MixedAttentionModel fit_fused_share(const std::vector<MixedRow>& rows, const Times& times) {
+  std::array<double, 101> loss{};
+  for (const MixedRow& row : rows) {
+    const auto [apart, fused] = times(row);
+    for (std::size_t i = 0; i < loss.size(); ++i) {
+      loss[i] +=
+          std::abs(std::log((apart + real(static_cast<std::int64_t>(i)) / 100.0 * (fused - apart)) / row.seconds));
+    }
+  }
+  const auto best = std::min_element(loss.begin(), loss.end()) - loss.begin();
+  return {static_cast<double>(best) / 100.0};
+}
+
+}  // namespace
+
+FitHints hints_for(const CalibrationTask& task) {
+  FitHints hints;
+  const GpuProfile* base = task.base();
+  if (base != nullptr && base->peak_flops > 0.0) hints.flops = base->peak_flops;
+  if (base != nullptr && base->memory_bandwidth.value() > 0.0) hints.bandwidth = base->memory_bandwidth.value();
+  if (task.in().device.sm_count) {
+    hints.sm_count = *task.in().device.sm_count;
+  } else if (base != nullptr && base->sm_count > 0) {
+    hints.sm_count = base->sm_count;
+  } else if (!task.in().gemm.empty()) {
+    guess_hints(task, hints);
+  }
+  return hints;
+}
+
+HeldOutRows<GemmRow> calibrate_gemms(const CalibrationTask& task, const FitHints& hints, FittedKernels& out) {
+  const Measurements& in = task.in();
+  HeldOutRows<GemmRow> two_byte;
+  std::set<std::int64_t> formats;
+  for (const GemmRow& row : in.gemm) formats.insert(row.dtype_bytes);
+  for (const std::int64_t format : formats) {
+    task.begin(Op::gemm);
+    std::vector<GemmRow> rows;
+    std::copy_if(in.gemm.begin(), in.gemm.end(), std::back_inserter(rows),
+                 [&](const GemmRow& row) { return row.dtype_bytes == format; });
+    task.require_rows(Op::gemm, rows, kFewestGemms);
+    const auto fit = [&](const std::vector<GemmRow>& some) { return fit_gemm(some, hints); };
+    const auto ratios = [](const GemmModel& model, const std::vector<GemmRow>& some) {
+      return gemm_ratios(model, some);
+    };
+    const auto folds = folds_of(rows, [](const GemmRow& row) { return std::tuple(row.n, row.k); });
+    std::vector<double> held_out = held_out_ratios(rows, folds, kFewestGemms, fit, ratios);
+    if (format == 2) two_byte = {rows, held_out};
+    FitRecord about = task.record(rows, std::move(held_out), "whole (n, k) series",
+                                  {range_of("m", rows, [](const GemmRow& r) { return r.m; }),
+                                   range_of("n", rows, [](const GemmRow& r) { return r.n; }),
+                                   range_of("k", rows, [](const GemmRow& r) { return r.k; })});
+    if (format == 2) about.roofline = task.roofline(rows);
+    out.gemm.push_back({format, fit(rows), std::move(about)});
+  }
+  return two_byte;
+}
+
+HeldOutRows<AttentionRow> calibrate_attention(const CalibrationTask& task, const FitHints& hints, FittedKernels& out) {
+  HeldOutRows<AttentionRow> decode{attention_rows(task.in(), true), {}};
+  HeldOutRows<AttentionRow> prefill{attention_rows(task.in(), false), {}};
+  if (!decode.rows.empty()) {
+    out.decode_attention = fit_heads(
+        task, Op::decode_attention, decode, [&](const auto& rows) { return fit_decode_attention(rows, hints); },
+        [](const DecodeAttentionModel& model, const auto& rows) { return decode_ratios(model, rows); });
+  }
+  if (!prefill.rows.empty()) {
+    out.prefill_attention = fit_heads(
+        task, Op::prefill_attention, prefill, [&](const auto& rows) { return fit_prefill_attention(rows, hints); },
+        [](const PrefillAttentionModel& model, const auto& rows) { return prefill_ratios(model, rows); });
+  }
+  return decode;
+}
+
+void calibrate_mixed_attention(const CalibrationTask& task, const FitHints& hints, FittedKernels& out) {
+  const Measurements& in = task.in();
+  if (in.mixed.empty() || task.layer_model().empty()) return;
+  const LlmModel llm = load_llm(task.layer_model());
+  std::vector<AttentionRow> decode;
+  std::vector<AttentionRow> prefill;
+  std::vector<MixedRow> mixed;
+  for (const MixedRow& row : in.mixed) {
+    if (row.chunk > 0 && row.decodes > 0) {
+      mixed.push_back(row);
+    } else if (row.decodes > 0) {
+      decode.push_back({row.decodes, llm.heads, llm.kv_heads, llm.head_dim, 1,
+                        std::max<std::int64_t>(row.decode_context, 1) - 1, row.seconds, row.place});
+    } else {
+      prefill.push_back(
+          {1, llm.heads, llm.kv_heads, llm.head_dim, row.chunk, row.chunk_context, row.seconds, row.place});
+    }
+  }
+  constexpr std::size_t kFewest = 16;
+  if (decode.size() < kFewest || prefill.size() < kFewest || mixed.size() < kFewest) return;
+  task.begin(Op::mixed_attention);
+  const AttentionShape shape{llm.heads, llm.kv_heads, llm.head_dim, 2.0, 2.0};
+  const DecodeAttentionTime decode_time(fit_decode_attention(decode, hints), shape);
+  const PrefillAttentionTime prefill_time(fit_prefill_attention(prefill, hints), shape);
+  const auto times = [&](const MixedRow& row) {
+    const std::array<PrefillChunk, 1> chunk{{{Tokens(row.chunk), Tokens(row.chunk_context)}}};
+    const double each = real(row.decode_context);
+    const double all = real(row.decodes) * each;
+    return std::pair(decode_time.at(real(row.decodes), all, each).seconds + prefill_time.at(chunk).seconds,
+                     prefill_time.at(chunk, real(row.decodes), all, each).seconds);
+  };
+  const auto ratios = [&](const MixedAttentionModel& model, const std::vector<MixedRow>& rows) {
+    std::vector<double> all;
+    for (const MixedRow& row : rows) {
+      const auto [apart, fused] = times(row);
+      all.push_back((apart + model.fused_share * (fused - apart)) / row.seconds);
+    }
+    return all;
+  };
+  const auto fit = [&](const std::vector<MixedRow>& rows) { return fit_fused_share(rows, times); };
+  std::vector<double> held_out =
+      held_out_ratios(mixed, folds_of(mixed, [](const MixedRow& row) { return row.decodes; }), kFewest, fit, ratios);
+  const ErrorSummary apart = summarise(ratios({0.0}, mixed));
+  FitRecord about = task.record(mixed, std::move(held_out),
+                                fmt::format("whole numbers of decodes; as two launches: {:.1f}% / {:.1f}%",
+                                            100.0 * apart.median, 100.0 * apart.p95),
+                                {range_of("chunk", mixed, [](const MixedRow& r) { return r.chunk; }),
+                                 range_of("decodes", mixed, [](const MixedRow& r) { return r.decodes; }),
+                                 range_of("context", mixed, [](const MixedRow& r) { return r.decode_context; })});
+  out.mixed_attention = Fitted<MixedAttentionModel>{fit(mixed), std::move(about)};
+}
+
+}  // namespace spillway::hwmodels

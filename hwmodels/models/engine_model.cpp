@@ -1,0 +1,15 @@
+#include "hwmodels/models/engine_model.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/core/error.hpp"
+
+namespace spillway::hwmodels {
+
+void refuse_without_all_reduce(std::string_view gpu, std::int64_t tensor_parallel) {
+  throw ConfigError(
+      fmt::format("{} has no figures for all-reduce, which tensor_parallel={} needs", gpu, tensor_parallel),
+      "tensor_parallel", "use tensor_parallel=1, or a profile with all_reduce_latency and all_reduce_bandwidth");
+}
+
+}  // namespace spillway::hwmodels

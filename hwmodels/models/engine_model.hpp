@@ -1,0 +1,41 @@
+// What all execution models of this folder share: the engine's CPU time and the host link come from EngineSide.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hwmodels/models/engine_side.hpp"
+#include "sim/api/execution_model.hpp"
+
+namespace spillway::hwmodels {
+
+class EngineModel : public ExecutionModel {
+ public:
+  [[nodiscard]] std::int32_t layers() const final { return static_cast<std::int32_t>(engine_.layers()); }
+  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const final {
+    return engine_.copy(direction, copies, bytes, mechanism);
+  }
+  [[nodiscard]] CopySharing copy_sharing() const final { return engine_.copy_sharing(); }
+  [[nodiscard]] std::vector<RangeUse> range_uses() const final {
+    std::vector<RangeUse> uses;
+    append_kernel_uses(uses);
+    engine_.append_range_uses(uses);
+    return uses;
+  }
+
+ protected:
+  explicit EngineModel(EngineSide engine) : engine_(std::move(engine)) {}
+  [[nodiscard]] const EngineSide& engine() const { return engine_; }
+  /// The measured ranges of the model's own kernels; none unless it was fitted.
+  virtual void append_kernel_uses(std::vector<RangeUse>& /*uses*/) const {}
+
+ private:
+  EngineSide engine_;
+};
+
+/// Throws ConfigError: tensor_parallel needs all-reduce figures, which the profile lacks.
+[[noreturn]] void refuse_without_all_reduce(std::string_view gpu, std::int64_t tensor_parallel);
+
+}  // namespace spillway::hwmodels
