@@ -11,9 +11,9 @@
 #include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
 #include "traces/readers/reader.hpp"
-#include "traces/trace_statistics.hpp"
 #include "traces/workload_rows.hpp"
 #include "traces/workload_stream.hpp"
+#include "traces/workload_survey.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -25,84 +25,6 @@ constexpr double kMaxSpanSeconds = 4e9;
 constexpr double kMaxMeanSpanSeconds = 1e8;
 /// What can take the place of arrival times.
 constexpr const char* kDrawn = "poisson, gamma, constant, burst or all-at-once";
-
-/// What a first pass over a file finds.
-struct FileFacts {
-  std::int64_t rows = 0;
-  SimTime first{};  // earliest and latest of the stated times
-  SimTime last{};
-  std::int64_t timed = 0;  // rows that state a time
-  bool sorted = true;
-  bool has_times = false;
-  bool has_inputs = true;
-  bool prefix_ids = false;
-  std::int64_t conversations = 0;  // that begin, as far as neighbouring rows show
-  std::int64_t turns = 0;          // rows of conversations
-  std::int64_t unnumbered = 0;     // of these, without the number of the turn
-  std::int64_t later_turns = 0;    // behind the turn before, or numbered so
-  std::int64_t later_timed = 0;    // of these, with an arrival of their own
-  std::int64_t later_think = 0;    // of these, with a think time
-  std::int64_t torn_row = 0;       // first row of a later turn that is not behind the turn before; 0: none
-  std::int64_t zero_outputs = 0;
-  std::int64_t skipped = 0;
-  std::string first_skipped;
-  std::vector<std::string> warnings;
-  std::vector<std::string> files;
-  /// Mean requests/s; empty when there are no times or no two different ones.
-  [[nodiscard]] std::optional<double> rate() const {
-    if (timed == 0 || !(last > first)) return std::nullopt;
-    const double per_timed = static_cast<double>(rows) / static_cast<double>(timed);  // turns that come after an answer
-    return static_cast<double>(timed - 1) * per_timed / to_seconds(last - first);
-  }
-  [[nodiscard]] double mean_turns() const {
-    const std::int64_t starts = rows - later_turns;
-    return starts > 0 ? static_cast<double>(rows) / static_cast<double>(starts) : 1.0;
-  }
-};
-
-/// Counts one row after the other.
-class Survey {
- public:
-  void add(const TraceRow& row, std::int64_t line) {
-    if (row.arrival != kNever) {
-      facts_.sorted = facts_.sorted && (facts_.timed == 0 || row.arrival >= facts_.last);
-      facts_.first = facts_.timed == 0 ? row.arrival : std::min(facts_.first, row.arrival);
-      facts_.last = facts_.timed == 0 ? row.arrival : std::max(facts_.last, row.arrival);
-      ++facts_.timed;
-    }
-    facts_.prefix_ids = facts_.prefix_ids || !row.prefix_ids.empty();
-    if (row.conversation) add_turn(row, line);
-    conversation_ = row.conversation;
-    turn_ = row.turn;
-    ++facts_.rows;
-  }
-  [[nodiscard]] FileFacts& facts() { return facts_; }
-
- private:
-  void add_turn(const TraceRow& row, std::int64_t line) {
-    ++facts_.turns;
-    facts_.unnumbered += row.turn == 0 ? 1 : 0;
-    const bool goes_on = conversation_ == row.conversation && (row.turn == 0 || row.turn > turn_);
-    const bool returns = !goes_on && row.turn != 1 && was_there(*row.conversation);
-    if (!goes_on && !returns) {  // a first turn, or the first that the file has
-      if (row.turn == 1 && known_.size() < kMostKnown) (void)known_.insert(*row.conversation);
-      ++facts_.conversations;
-      return;
-    }
-    ++facts_.later_turns;
-    facts_.later_timed += row.arrival != kNever ? 1 : 0;
-    facts_.later_think += row.think ? 1 : 0;
-    if (returns && facts_.torn_row == 0) facts_.torn_row = line;
-  }
-  static constexpr std::size_t kMostKnown = 1'000'000;  // 32 MB
-  /// Had the conversation a row before? Of more conversations than are known the later ones count as new.
-  bool was_there(std::uint64_t conversation) { return known_.size() < kMostKnown && !known_.insert(conversation); }
-
-  FileFacts facts_;
-  std::optional<std::uint64_t> conversation_;
-  std::int32_t turn_ = 0;
-  IdSet known_;
-};
 
 /// Reads the settings, collects what is wrong with them and builds the workload.
 class Builder {
@@ -349,9 +271,10 @@ class Builder {
   }
 
   void open_file() {
-    FileFacts facts;
+    TraceSurvey facts;
     try {
-      facts = survey();
+      facts = survey_trace(workload_.name, text("workload.format", "auto"), reader_options());
+      for (const std::string& file : facts.files) workload_.files.push_back({file, file_sha256(file)});
       workload_.sha256 = file_sha256(workload_.name);
     } catch (const ConfigError& error) {
       config_problems_.insert(config_problems_.end(), error.problems().begin(), error.problems().end());
@@ -360,6 +283,11 @@ class Builder {
       data_problems_ = error.problems();
       return;
     }
+    if (!facts.has_texts && text("workload.tokenizer", "estimate") != "estimate") {
+      problem("workload.tokenizer", fmt::format("{} states lengths in tokens and has no texts", workload_.name),
+              "leave workload.tokenizer out");
+    }
+    workload_.format = facts.format;
     workload_.source_text = fmt::format("trace file {}, {} requests", workload_.name, facts.rows);
     workload_.prefix_ids = facts.prefix_ids;
     workload_.skipped_rows = facts.skipped;
@@ -397,46 +325,11 @@ class Builder {
             .skip_bad_rows = value<bool>("workload.skip_bad_rows").value_or(false)};
   }
 
-  /// Reads the whole file once.
-  FileFacts survey() {
-    const OpenedTrace trace = open_trace(workload_.name, text("workload.format", "auto"), reader_options());
-    Survey survey;
-    TraceRow row;
-    while (trace.reader->next(row)) survey.add(row, trace.reader->row());
-    workload_.format = trace.format;
-    FileFacts& facts = survey.facts();
-    facts.has_times = trace.reader->has_times();
-    facts.has_inputs = trace.reader->has_inputs();
-    if (!trace.reader->has_texts() && text("workload.tokenizer", "estimate") != "estimate") {
-      problem("workload.tokenizer",
-              fmt::format("{} states lengths in tokens, and holds no texts to be cut", workload_.name),
-              "leave workload.tokenizer out");
-    }
-    facts.zero_outputs = trace.reader->zero_outputs();
-    facts.skipped = trace.reader->skipped();
-    facts.first_skipped = trace.reader->first_skipped();
-    facts.warnings = trace.reader->warnings();
-    facts.files = trace.reader->files();
-    for (const std::string& file : facts.files) workload_.files.push_back({file, file_sha256(file)});
-    if (facts.rows == 0 && facts.skipped > 0) {
-      throw DataError(fmt::format("all {} rows are bad; the first: {}", facts.skipped, facts.first_skipped),
-                      workload_.name, "check workload.format");
-    }
-    if (facts.rows == 0) {
-      throw DataError("the trace holds no request", workload_.name, "check that it was copied whole");
-    }
-    if (facts.rows > kMaxRequests) {
-      throw DataError(fmt::format("the trace holds {} requests; at most {} fit one run", facts.rows, kMaxRequests),
-                      workload_.name, "split it");
-    }
-    return facts;
-  }
-
   /// How the file's conversations are played. A log has later turns at times of their own, in order of time; otherwise
   /// a conversation's rows stand together and say nothing of when later turns come, or how long after the answer.
-  void choose_conversations(const FileFacts& facts) {
+  void choose_conversations(const TraceSurvey& facts) {
     // A log need not number turns, and those of one conversation seldom stand together in it.
-    const bool log = facts.later_timed > 0 || (facts.unnumbered > 0 && facts.timed == facts.rows);
+    const bool log = facts.later_timed > 0 || (facts.unnumbered_turns > 0 && facts.timed == facts.rows);
     plan_.conversations = plan_.conversations && (facts.later_turns > 0 || log);
     if (!plan_.conversations) {
       refuse_without_conversations(facts.later_turns > 0 ? "workload.conversations=false"
@@ -481,7 +374,7 @@ class Builder {
     }
   }
 
-  void choose_arrival(const FileFacts& facts) {
+  void choose_arrival(const TraceSurvey& facts) {
     const auto rate = value<double>("workload.rate");
     const auto arrival = value<std::string>("workload.arrival");
     if (!facts.has_times && !rate && !arrival) {
@@ -516,7 +409,7 @@ class Builder {
   }
 
   /// Chooses the factor that gives the file's times a mean rate.
-  void rescale(const FileFacts& facts, double rate) {
+  void rescale(const TraceSurvey& facts, double rate) {
     const auto own = facts.rate();
     if (!own) {
       problem("workload.rate",

@@ -1,6 +1,7 @@
 // Azure's LLM inference traces as CSV.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,6 +33,11 @@ class AzureCsvReader final : public CsvReader {
   static bool recognises(std::string_view head);
 
  private:
+  enum Column : std::size_t { kTime, kInput, kOutput, kColumns };
+  static constexpr std::array<CsvColumn, kColumns> kColumnNames{
+      {{"TIMESTAMP"}, {"ContextTokens"}, {"GeneratedTokens"}}};
+  static constexpr const char* kFix =
+      "the first row must name the columns TIMESTAMP, ContextTokens and GeneratedTokens";
   void parse(TraceRow& row) override;
   std::optional<std::int64_t> stamp_of(std::string_view field);
 

@@ -1,6 +1,7 @@
 // The BurstGPT traces as CSV.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -35,6 +36,11 @@ class BurstGptCsvReader final : public CsvReader {
   static bool recognises(std::string_view head);
 
  private:
+  enum Column : std::size_t { kInput, kOutput, kTime, kSession, kColumns };
+  static constexpr std::array<CsvColumn, kColumns> kColumnNames{
+      {{"Request tokens"}, {"Response tokens"}, {"Timestamp"}, {"Session ID", false}}};
+  static constexpr const char* kFix =
+      "the first row must name the columns Timestamp, Request tokens and Response tokens";
   void parse(TraceRow& row) override;
 
   ArrivalOrder order_;

@@ -12,11 +12,6 @@
 #include "traces/readers/row_checks.hpp"
 
 namespace spillway::traces {
-namespace {
-
-constexpr const char* kCorrect = "correct or delete the row";
-
-}  // namespace
 
 bool names_columns(std::string_view text, std::span<const CsvColumn> columns, int least) {
   int found = 0;
@@ -124,7 +119,15 @@ std::optional<std::int64_t> CsvReader::tokens(std::size_t column, std::int64_t l
       text.empty() ? "the field is empty"
       : !number    ? fmt::format("\"{}\" is not a whole number of tokens", excerpt(text))
                    : fmt::format("{} tokens: from {} to {} are possible", value, least, kMaxTokens),
-      kCorrect);
+      kCorrectRow);
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> CsvReader::whole(std::size_t column, std::int64_t least, std::int64_t most) {
+  const auto value = parse_integer(field(column));
+  if (value && *value >= least && *value <= most) return value;
+  bad(column, fmt::format("\"{}\" is not a whole number from {} to {}", excerpt(field(column)), least, most),
+      kCorrectRow);
   return std::nullopt;
 }
 
@@ -133,7 +136,7 @@ std::optional<std::int64_t> CsvReader::seconds(std::size_t column) {
   if (value && *value >= 0.0 && *value <= kMaxTraceSeconds) return round_seconds(*value).count();
   bad(column,
       fmt::format("\"{}\" is not a number of seconds from 0 to {:.0f}", excerpt(field(column)), kMaxTraceSeconds),
-      kCorrect);
+      kCorrectRow);
   return std::nullopt;
 }
 

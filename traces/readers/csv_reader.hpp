@@ -53,6 +53,8 @@ class CsvReader : public TraceReader {
   [[nodiscard]] std::string_view field(std::size_t column) const { return fields_[column]; }
   /// The field as a number of tokens from `least` to kMaxTokens, or a complaint and nothing.
   std::optional<std::int64_t> tokens(std::size_t column, std::int64_t least);
+  /// The field as a whole number within these limits, or a complaint and nothing.
+  std::optional<std::int64_t> whole(std::size_t column, std::int64_t least, std::int64_t most);
   /// The field as seconds from 0 to kMaxTraceSeconds, in whole nanoseconds, or a complaint and nothing.
   std::optional<std::int64_t> seconds(std::size_t column);
   void bad(std::size_t column, std::string what, std::string fix);

@@ -47,8 +47,10 @@ class JsonCursor {
     while (at_ < text_.size() && !ends_word(text_[at_])) ++at_;
     return text_.substr(start, at_ - start);
   }
-  /// Passes any value by; false when the text ends within it.
+  /// Skips any value; false when the text ends within it.
   bool skip_value();
+  /// Skips any value. Returns what should stand at the cursor when the text ends within it, else nothing.
+  std::string_view pass_value() { return skip_value() ? std::string_view() : "the rest of the value"; }
   /// Reads a list of whole numbers below 2^64; the cursor stands on its bracket. Returns what should stand at the
   /// cursor when the text is broken, else nothing; `complaint` then says what is wrong with the first element that is
   /// none.

@@ -1,9 +1,11 @@
 // Lists of lengths as JSON: prompts and limits (NEO's OSC workload), or outputs alone (Sequence Scheduling's Alpaca).
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
+#include "traces/length.hpp"
 #include "traces/readers/json_array.hpp"
 #include "traces/readers/json_row.hpp"
 
@@ -38,6 +40,11 @@ class LengthsJsonReader final : public TraceReader {
   static bool recognises(std::string_view head);
 
  private:
+  enum Field : std::size_t { kPrompt, kLimit, kTruth, kFields };
+  static constexpr std::array<JsonField, kFields> kFieldList{
+      {{"prompt", JsonField::Kind::whole, 1, kMaxTokens, false},
+       {"max_tokens", JsonField::Kind::whole, 1, kMaxTokens, false},
+       {"L_gt", JsonField::Kind::whole, 1, kMaxTokens, false}}};
   bool read_item();
   void check();
 

@@ -1,10 +1,12 @@
 // Traces of LLMServingSim: lengths, times and the token ids themselves.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "traces/length.hpp"
 #include "traces/readers/json_row.hpp"
 #include "traces/readers/row_checks.hpp"
 
@@ -35,6 +37,12 @@ class LlmServingSimJsonlReader final : public JsonlReader {
   static bool recognises(std::string_view head);
 
  private:
+  enum Field : std::size_t { kInput, kOutput, kArrival, kInputIds, kFields };
+  static constexpr std::array<JsonField, kFields> kFieldList{
+      {{"input_toks", JsonField::Kind::whole, 1, kMaxTokens},
+       {"output_toks", JsonField::Kind::whole, 1, kMaxTokens},
+       {"arrival_time_ns", JsonField::Kind::whole, 0, static_cast<std::int64_t>(kMaxTraceSeconds) * 1'000'000'000},
+       {"input_tok_ids", JsonField::Kind::ids, 0, 0, false}}};
   void parse(JsonRow& values, TraceRow& row) override;
 
   ArrivalOrder order_;

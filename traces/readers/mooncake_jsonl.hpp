@@ -1,10 +1,12 @@
 // Mooncake's traces: lengths, times and the identities of prefix blocks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "traces/length.hpp"
 #include "traces/readers/json_row.hpp"
 #include "traces/readers/row_checks.hpp"
 
@@ -39,6 +41,12 @@ class MooncakeJsonlReader final : public JsonlReader {
   static bool recognises(std::string_view head);
 
  private:
+  enum Field : std::size_t { kTime, kInput, kOutput, kIds, kFields };
+  static constexpr std::array<JsonField, kFields> kFieldList{
+      {{"timestamp", JsonField::Kind::real, 0, static_cast<std::int64_t>(kMaxTraceSeconds) * 1000},
+       {"input_length", JsonField::Kind::whole, 1, kMaxTokens},
+       {"output_length", JsonField::Kind::whole, 0, kMaxTokens},
+       {"hash_ids", JsonField::Kind::ids}}};
   void parse(JsonRow& values, TraceRow& row) override;
 
   ArrivalOrder order_;

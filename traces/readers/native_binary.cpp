@@ -10,8 +10,6 @@
 
 namespace spillway::traces {
 
-using namespace native_binary;
-
 namespace {
 
 /// A row of kMaxTokens ids of ten bytes each, and what else it says.
@@ -92,7 +90,9 @@ TraceFacts::Said said_of(std::uint64_t bits) {
 
 }  // namespace
 
-bool NativeBinaryReader::recognises(std::string_view head) { return head.starts_with(kMagic.substr(0, 4)); }
+bool NativeBinaryReader::recognises(std::string_view head) {
+  return head.starts_with(native_binary::kMagic.substr(0, 4));
+}
 
 NativeBinaryReader::NativeBinaryReader(const std::string& path, const ReaderOptions& /*options*/) : file_(path) {
   read_head();
@@ -117,6 +117,7 @@ void NativeBinaryReader::take(std::string& bytes, std::size_t size) {
 }
 
 void NativeBinaryReader::read_head() {
+  using namespace native_binary;
   constexpr std::size_t kFixed = 12;  // byte order, version, length, checksum
   std::string bytes;
   take(bytes, kMagic.size());
@@ -166,6 +167,7 @@ void NativeBinaryReader::read_facts(const std::string& payload) {
 
 /// False at the end of the file.
 bool NativeBinaryReader::read_block() {
+  using namespace native_binary;
   constexpr std::size_t kFixed = 12;  // length, rows, checksum
   block_begin_ = at_;
   std::string head;
@@ -210,6 +212,7 @@ bool NativeBinaryReader::next(TraceRow& row) {
 
 /// False when the bytes are no row, or one that a reader must not deliver.
 bool NativeBinaryReader::decode(TraceRow& row) {
+  using namespace native_binary;
   std::uint64_t bits = 0;
   std::uint64_t value = 0;
   const auto number = [&](std::uint64_t least, std::uint64_t most) {
@@ -264,6 +267,7 @@ bool NativeBinaryReader::decode(TraceRow& row) {
 }
 
 bool NativeBinaryReader::decode_prefix(TraceRow& row) {
+  using namespace native_binary;
   std::uint64_t per_id = 0;
   std::uint64_t count = 0;
   std::uint64_t shared = 0;

@@ -1,6 +1,7 @@
 // Spillway's own trace format as CSV: the native JSONL with named beginnings in place of prefix ids.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -56,6 +57,26 @@ class NativeCsvReader final : public CsvReader {
   static bool recognises(std::string_view head);
 
  private:
+  enum Column : std::size_t { kInput, kOutput, kArrival, kMaxNew, kClient, kPrefix, kPrefixTokens };
+  static constexpr std::size_t kFirstField = kPrefixTokens + 1;  // NativeFields's follow
+  static constexpr std::size_t kColumns = kFirstField + NativeFields::kFields;
+  static constexpr std::array<CsvColumn, kColumns> kColumnNames{{{"input_tokens"},
+                                                                 {"output_tokens"},
+                                                                 {"arrival_s", false},
+                                                                 {"max_new_tokens", false},
+                                                                 {"client", false},
+                                                                 {"prefix", false},
+                                                                 {"prefix_tokens", false},
+                                                                 {NativeFields::kNames[0], false},
+                                                                 {NativeFields::kNames[1], false},
+                                                                 {NativeFields::kNames[2], false},
+                                                                 {NativeFields::kNames[3], false},
+                                                                 {NativeFields::kNames[4], false},
+                                                                 {NativeFields::kNames[5], false},
+                                                                 {NativeFields::kNames[6], false}}};
+  static constexpr const char* kFix =
+      "the first row must name the columns input_tokens and output_tokens, and may name arrival_s, max_new_tokens, "
+      "client, conversation, turn, think_s, class, slo_ttft_ms, slo_tpot_ms, slo_e2e_ms, prefix and prefix_tokens";
   void parse(TraceRow& row) override;
   /// The limit that the client asked for, or a complaint and nothing.
   std::optional<std::int64_t> limit(std::optional<std::int64_t> output);

@@ -1,6 +1,7 @@
 // Spillway's own trace format: one JSON object per line.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -62,7 +63,29 @@ class NativeJsonlReader final : public TraceReader {
   static bool recognises(std::string_view head);
 
  private:
-  /// One line's values as they stand there.
+  enum Key : std::size_t { kArrival, kInput, kOutput, kMaxNew, kClient, kPrefixIds, kPrefixBlock };
+  static constexpr std::size_t kFirstField = kPrefixBlock + 1;  // NativeFields's follow
+  static constexpr std::size_t kKeys = kFirstField + NativeFields::kFields;
+  static constexpr std::array<std::string_view, kKeys> kNames{"arrival_s",
+                                                              "input_tokens",
+                                                              "output_tokens",
+                                                              "max_new_tokens",
+                                                              "client",
+                                                              "prefix_ids",
+                                                              "prefix_block_tokens",
+                                                              NativeFields::kNames[0],
+                                                              NativeFields::kNames[1],
+                                                              NativeFields::kNames[2],
+                                                              NativeFields::kNames[3],
+                                                              NativeFields::kNames[4],
+                                                              NativeFields::kNames[5],
+                                                              NativeFields::kNames[6]};
+  static NativeFields::Field field_of(std::size_t key) { return static_cast<NativeFields::Field>(key - kFirstField); }
+  static bool takes_text(std::size_t key);
+  /// kKeys: no key has this name.
+  static std::size_t key_index(std::string_view name);
+
+  /// The values of one line, as written.
   struct Row {
     std::optional<double> arrival_s;
     std::optional<std::int64_t> input;

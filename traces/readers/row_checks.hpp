@@ -14,6 +14,15 @@ namespace spillway::traces {
 /// The latest time since the start of a run that a trace may state: three years in seconds, far below the clock's end.
 inline constexpr double kMaxTraceSeconds = 1e8;
 
+/// What to do about a row that is no request.
+inline constexpr const char* kCorrectRow = "correct or delete the row";
+
+/// Sets the lengths of a request whose client asks for what it generates. An output of 0 tokens counts as 1.
+inline void set_lengths(TraceRow& row, std::int64_t input, std::int64_t output) {
+  row.input = Tokens(input);
+  row.output = row.max_new_tokens = Tokens(std::max<std::int64_t>(output, 1));
+}
+
 /// Why ArrivalOrder does not accept a time.
 inline constexpr const char* kTooEarly = "earlier than a row before by more than 1 s";
 
