@@ -23,10 +23,10 @@ constexpr double kMaxSpanSeconds = 4e9;
 /// An exponential draw is at most 36.8 means, so this bound on the mean span keeps drawn arrivals below
 /// kMaxSpanSeconds.
 constexpr double kMaxMeanSpanSeconds = 1e8;
-/// What can take the place of arrival times.
+/// Choices that replace arrival times.
 constexpr const char* kDrawn = "poisson, gamma, constant, burst or all-at-once";
 
-/// Reads the settings, collects what is wrong with them and builds the workload.
+/// Reads the settings, collects their problems and builds the workload.
 class Builder {
  public:
   Builder(const Settings& settings, Tokens context_limit) : settings_(settings), context_limit_(context_limit) {}
@@ -48,7 +48,7 @@ class Builder {
   }
 
  private:
-  /// Decides everything but the replication.
+  /// Decides everything that does not depend on the replication.
   void prepare() {
     workload_.name = text("workload.trace", "azure-conv");
     SPILLWAY_CHECK(value<double>("workload.rate").value_or(1.0) > 0.0, "workload.rate is not above 0");
@@ -87,7 +87,7 @@ class Builder {
   }
   void warn(std::string warning) { workload_.warnings.push_back(std::move(warning)); }
 
-  /// The keys that belong to one arrival process: a figure that would change nothing is refused.
+  /// Keys of one arrival process. They are refused with another process, where they would change nothing.
   void read_arrival() {
     const std::string chosen = text("workload.arrival", "");
     const auto only_for = [&](const char* process, std::initializer_list<const char*> keys) {
@@ -103,11 +103,13 @@ class Builder {
     only_for("burst", {"workload.burst_after", "workload.burst_factor", "workload.burst_time"});
     ArrivalPlan& plan = plan_.arrival;
     if (chosen == "gamma" && !settings_.has("workload.cv")) {
-      problem("workload.cv", "workload.arrival=gamma needs the variation of the gaps",
+      problem("workload.cv",
+              "workload.arrival=gamma needs workload.cv, the coefficient of variation of the gaps between arrivals",
               "set workload.cv, e.g. workload.cv=2 (1 is poisson)");
     }
     if (chosen == "burst" && !settings_.has("workload.burst_after")) {
-      problem("workload.burst_after", "workload.arrival=burst needs the number of prompts before the burst",
+      problem("workload.burst_after",
+              "workload.arrival=burst needs workload.burst_after, the number of the prompt that starts the burst",
               "set workload.burst_after, e.g. workload.burst_after=25");
     }
     plan.cv = value<double>("workload.cv").value_or(plan.cv);
@@ -117,7 +119,7 @@ class Builder {
     SPILLWAY_CHECK(plan.cv > 0.0 && plan.burst_factor > 0.0, "workload.cv or burst_factor is not above 0");
   }
 
-  /// "70/20/10" -> shares of as many clients.
+  /// Reads "70/20/10": one share per client.
   void read_clients() {
     plan_.clients = value<std::int64_t>("workload.clients").value_or(0);
     const auto shares = value<std::string>("workload.client_shares");
@@ -136,7 +138,7 @@ class Builder {
       from = to + 1;
     }
     if (!std::isfinite(sum)) {
-      problem("workload.client_shares", "the shares add up to more than a number holds", kFix);
+      problem("workload.client_shares", "the sum of the shares is too large", kFix);
       return;
     }
     for (double& share : plan_.client_shares) share /= sum;
@@ -159,7 +161,7 @@ class Builder {
     }
   }
 
-  /// Keys that speak of conversations, on a workload that has none, would change nothing.
+  /// Refuses keys of conversations for a workload without conversations, where they would change nothing.
   void refuse_without_conversations(const char* why) {
     for (const char* key : {"workload.think_time", "workload.max_context", "workload.drop_history"}) {
       if (settings_.has(key))
@@ -167,17 +169,17 @@ class Builder {
     }
   }
 
-  /// Prompts are cut so that the answer that is asked for fits behind them: something must be left.
+  /// Prompts are cut so that the requested answer fits after them: some prompt must be left.
   void check_context() {
     if (plan_.max_new_tokens < plan_.max_context.count()) return;
     problem("workload.max_new_tokens",
-            fmt::format("answers of up to {} tokens leave no room for a prompt in a context of {} tokens",
+            fmt::format("answers of up to {} tokens leave no space for a prompt in a context of {} tokens",
                         plan_.max_new_tokens, plan_.max_context.count()),
             settings_.has("workload.max_context") ? "lower it, or raise workload.max_context"
                                                   : "lower it, or use a model with a longer context");
   }
 
-  /// How conversations of the workload are played, once it is known what they state.
+  /// Chooses the think times. `stated`: the workload states one for every later turn.
   void choose_think_time(const std::string& default_text, bool stated) {
     if (think_given_) {
       if (!think_) return;
@@ -214,7 +216,7 @@ class Builder {
             "use actual (each request asks for what it generates) or a number such as 1024");
   }
 
-  /// The table of a bundled workload.
+  /// Opens the table of a bundled workload.
   void open_table() {
     const EmbeddedFile* file = bundled_file(workload_.name);
     if (file == nullptr) {
@@ -256,12 +258,12 @@ class Builder {
 
   void refuse_for_bundled() {
     if (text("workload.format", "auto") != "auto") {
-      problem("workload.format", "a format is for trace files, and workload.trace names a bundled workload",
+      problem("workload.format", "workload.format is for trace files, but workload.trace names a bundled workload",
               "leave workload.format out");
     }
     if (text("workload.tokenizer", "estimate") != "estimate") {
       problem("workload.tokenizer",
-              "a tokenizer is for trace files that hold texts, and workload.trace names a bundled "
+              "workload.tokenizer is for trace files with texts, but workload.trace names a bundled "
               "workload",
               "leave workload.tokenizer out");
     }
@@ -294,21 +296,21 @@ class Builder {
     workload_.warnings.insert(workload_.warnings.end(), facts.warnings.begin(), facts.warnings.end());
     if (facts.timed > 0) plan_.origin = std::min(facts.first, SimTime());
     if (facts.skipped > 0) {
-      warn(fmt::format("{} of {} rows of {} were skipped because they are no requests; the first: {}", facts.skipped,
+      warn(fmt::format("{} of {} rows of {} were skipped because they are not requests; the first: {}", facts.skipped,
                        facts.skipped + facts.rows, workload_.name, facts.first_skipped));
     }
     plan_.requests = facts.rows;
     if (const auto wanted = value<std::int64_t>("workload.requests")) {
       plan_.requests = std::min(facts.rows, *wanted);
       if (*wanted > facts.rows) {
-        warn(fmt::format("workload.requests = {}, but {} holds {} requests: all of them are replayed", *wanted,
-                         workload_.name, facts.rows));
+        warn(fmt::format("workload.requests = {}, but {} has {} requests: all are replayed", *wanted, workload_.name,
+                         facts.rows));
       }
     }
     if (facts.zero_outputs > 0) {
       warn(fmt::format(
-          "{} of {} requests in {} generated 0 tokens; they are replayed with 1, so that the load of their prompts is "
-          "kept",
+          "{} of {} requests in {} generated 0 tokens; they are replayed with 1 token, to keep the load of their "
+          "prompts",
           facts.zero_outputs, facts.rows, workload_.name));
     }
     if (!facts.has_inputs && !value<std::string>("workload.input_tokens")) {
@@ -325,10 +327,10 @@ class Builder {
             .skip_bad_rows = value<bool>("workload.skip_bad_rows").value_or(false)};
   }
 
-  /// How the file's conversations are played. A log has later turns at times of their own, in order of time; otherwise
-  /// a conversation's rows stand together and say nothing of when later turns come, or how long after the answer.
+  /// Chooses how the file's conversations are played. In a log, rows are in order of time and later turns have their
+  /// own times. In other files, the rows of a conversation stand together; later turns have a think time or nothing.
   void choose_conversations(const TraceSurvey& facts) {
-    // A log need not number turns, and those of one conversation seldom stand together in it.
+    // A log may leave turns unnumbered, and the turns of one conversation seldom stand together in it.
     const bool log = facts.later_timed > 0 || (facts.unnumbered_turns > 0 && facts.timed == facts.rows);
     plan_.conversations = plan_.conversations && (facts.later_turns > 0 || log);
     if (!plan_.conversations) {
@@ -344,12 +346,13 @@ class Builder {
     plan_.whole_conversations = !log || !keeps_times;
     if (!plan_.whole_conversations) {
       if (think_ && !think_->from_trace()) {
-        problem("workload.think_time",
-                fmt::format(
-                    "{} has times of its own for later turns: they come then, or once the turn before is answered and "
-                    "thought about",
-                    workload_.name),
-                "leave it out, or draw new arrivals with workload.arrival=poisson");
+        problem(
+            "workload.think_time",
+            fmt::format(
+                "{} states the times of later turns: they arrive then, but not before the answer to the turn before "
+                "and its think time",
+                workload_.name),
+            "leave it out, or draw new arrivals with workload.arrival=poisson");
       }
       if (facts.later_timed < facts.later_turns) {
         data_problems_.push_back(
@@ -360,7 +363,7 @@ class Builder {
     }
     if (facts.torn_row > 0) {
       data_problems_.push_back(
-          {"a later turn does not follow the turn before it, so its conversation cannot be known when it starts",
+          {"a later turn does not follow the turn before it, so its conversation is incomplete when it starts",
            fmt::format("{}, row {}", workload_.name, facts.torn_row),
            facts.has_times ? "sort the rows by conversation and turn, or keep the times of the trace"
                            : "sort the rows by conversation and turn"});
@@ -408,12 +411,12 @@ class Builder {
             rate ? "use a higher rate" : "check the times of the trace, or set workload.rate");
   }
 
-  /// Chooses the factor that gives the file's times a mean rate.
+  /// Scales the file's times to a mean rate.
   void rescale(const TraceSurvey& facts, double rate) {
     const auto own = facts.rate();
     if (!own) {
       problem("workload.rate",
-              fmt::format("all requests of {} arrive at the same instant, so its times cannot be scaled to a rate",
+              fmt::format("all requests of {} arrive at the same instant, so workload.rate cannot scale its times",
                           workload_.name),
               "draw new arrivals with workload.arrival=poisson");
       return;
@@ -427,7 +430,7 @@ class Builder {
       if (settings_.has("workload.rate")) warn("workload.rate is not used: workload.arrival is all-at-once");
       return;
     }
-    // The arrivals drawn are those of conversations, of which each brings mean_turns requests.
+    // Conversations arrive, and each brings mean_turns requests.
     plan_.arrival.mean_gap_s = plan_.mean_turns / rate;
     workload_.rate = rate;
     const ArrivalPlan& plan = plan_.arrival;
@@ -436,7 +439,7 @@ class Builder {
       warn(fmt::format("workload.burst_after = {}, but there are {:.0f} {}: the burst changes nothing",
                        plan.burst_after, starts, plan_.conversations ? "conversations" : "requests"));
     }
-    // A gamma gap can be as many times longer as its square of CV is above that of an exponential one.
+    // Gamma gaps with CV > 1 can be cv^2 times as long as exponential gaps.
     const bool wide = plan.process == Arrival::gamma && plan.cv > 1.0;
     const double limit = wide ? kMaxMeanSpanSeconds / (plan.cv * plan.cv) : kMaxMeanSpanSeconds;
     if (!(static_cast<double>(plan_.requests) / rate <= limit)) {

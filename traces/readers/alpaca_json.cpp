@@ -83,7 +83,7 @@ void AlpacaJsonReader::read_text(Value& value, Field field, std::string_view wri
   value.present = true;
 }
 
-/// Counts the tokens of the item at hand, which is good so far.
+/// Counts the tokens of the current item, which has no complaint yet.
 void AlpacaJsonReader::count(TraceRow& row) {
   prompt_ = values_[kInstruction].text;
   if (values_[kInput].present && !values_[kInput].text.empty()) {
@@ -99,7 +99,7 @@ void AlpacaJsonReader::count(TraceRow& row) {
   }
 }
 
-/// Has the row, which is good, something to ask and to answer? If not, it is counted.
+/// True if prompt and output have tokens; counts the other rows.
 bool AlpacaJsonReader::is_request(const TraceRow& row) {
   if (row.input == Tokens(0)) {
     ++empty_prompts_;

@@ -32,7 +32,7 @@ class BurstGptCsvReader final : public CsvReader {
   [[nodiscard]] bool has_times() const override { return true; }
   [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
 
-  /// Does the first line of a file name one of the two lengths at least?
+  /// True if the first line of the file names one of the two lengths.
   static bool recognises(std::string_view head);
 
  private:

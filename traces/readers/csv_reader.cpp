@@ -35,7 +35,7 @@ CsvReader::CsvReader(const std::string& path, const CsvFormat& format, const Rea
 void CsvReader::read_header(const CsvFormat& format) {
   std::string_view line;
   do {
-    if (!lines_.next(line)) throw DataError("the file holds no row", lines_.path(), format.fix);
+    if (!lines_.next(line)) throw DataError("the file has no rows", lines_.path(), format.fix);
   } while (line.find_first_not_of(" \t") == std::string_view::npos);
   std::vector<std::string> names;
   std::string_view field;
@@ -68,7 +68,7 @@ void CsvReader::find(const CsvColumn& column, std::size_t index, const std::vect
   }
   present_[index] = times > 0 ? 1 : 0;
   if (times == 1 || (times == 0 && !column.required)) return;
-  std::vector<std::string> others;  // a column that is wanted for itself is not a misspelt other
+  std::vector<std::string> others;  // a known column is not a misspelt other column
   for (const std::string& name : names) {
     if (!names_columns(name, columns_, 1)) others.push_back(name);
   }

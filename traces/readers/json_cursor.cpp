@@ -28,8 +28,8 @@ bool JsonCursor::skip_value() {
   return true;
 }
 
-/// The list as writers write it, numbers only. False when there is anything else in it; the cursor then stands on the
-/// first element that is not taken.
+/// Reads a list of numbers only, the usual case. False if it has anything else; the cursor then stands on the first
+/// other element.
 bool JsonCursor::plain_ids(std::vector<std::uint64_t>& ids) {
   do {
     (void)peek();

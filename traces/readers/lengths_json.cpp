@@ -20,7 +20,7 @@ LengthsJsonReader::LengthsJsonReader(const std::string& path, const ReaderOption
   pending_ = read_item();
 }
 
-/// Takes items up to the next one that may be delivered; false at the end of the list or after too many bad ones.
+/// Reads up to the next item that can be delivered; false at the end of the list or after too many bad items.
 bool LengthsJsonReader::read_item() {
   std::string_view object;
   while (!ended_) {

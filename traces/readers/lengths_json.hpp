@@ -36,7 +36,7 @@ class LengthsJsonReader final : public TraceReader {
   [[nodiscard]] std::int64_t skipped() const override { return bad_.skipped(); }
   [[nodiscard]] std::string first_skipped() const override { return bad_.first_skipped(); }
 
-  /// Is a file a list whose first object has max_tokens or L_gt?
+  /// True if the file is a list whose first object has max_tokens or L_gt.
   static bool recognises(std::string_view head);
 
  private:

@@ -23,7 +23,7 @@ void LlmServingSimJsonlReader::parse(JsonRow& values, TraceRow& row) {
   }
   const auto ids = values.ids(kInputIds);
   if (values.has(kInputIds) && static_cast<std::int64_t>(ids.size()) != values.whole(kInput)) {
-    values.complain(kInputIds, fmt::format("{} token ids where input_toks = {}", ids.size(), values.whole(kInput)),
+    values.complain(kInputIds, fmt::format("{} token ids, but input_toks = {}", ids.size(), values.whole(kInput)),
                     kCorrectRow);
   }
   if (is_bad()) return;

@@ -20,9 +20,8 @@ namespace spillway::traces {
 ///   input_toks       whole, 1 to 16777216 tokens
 ///   output_toks      whole, 1 to 16777216 tokens
 ///   arrival_time_ns  whole, 0 to 10^17, since the start of the run; must not go back
-///   input_tok_ids    optional: the prompt's tokens, input_toks of them. Each whole block of memory.block_tokens
-///   becomes a
-///                    prefix id that depends on its tokens and all before them
+///   input_tok_ids    optional: the prompt's tokens, input_toks of them. Each whole block of
+///                    memory.block_tokens gets a prefix id that depends on its tokens and all before them
 ///
 /// Other keys are ignored, output_tok_ids among them; rows and errors: see JsonlReader. Memory beside it: one prompt.
 /// Measured: 210 MB/s on one core of a 2.5 GHz Xeon, whatever the rows' lengths.
@@ -33,7 +32,7 @@ class LlmServingSimJsonlReader final : public JsonlReader {
 
   [[nodiscard]] bool has_times() const override { return true; }
 
-  /// Has the first object of a file input_toks or output_toks?
+  /// True if the first object of the file has input_toks or output_toks.
   static bool recognises(std::string_view head);
 
  private:

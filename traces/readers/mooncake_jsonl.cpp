@@ -28,8 +28,8 @@ void MooncakeJsonlReader::parse(JsonRow& values, TraceRow& row) {
   const auto ids = static_cast<std::int64_t>(values.ids(kIds).size());
   if (ids > blocks) {
     values.complain(
-        kIds, fmt::format("{} ids where a prompt of {} tokens has {} blocks of {}", ids, input, blocks, kBlockTokens),
-        "only ids of 512-token blocks can be read; bring other sizes into native-jsonl with prefix_block_tokens");
+        kIds, fmt::format("{} ids, but a prompt of {} tokens has {} blocks of {}", ids, input, blocks, kBlockTokens),
+        "ids must be of 512-token blocks; convert other sizes to native-jsonl with prefix_block_tokens");
   }
   if (is_bad()) return;
   order_.note(ns);

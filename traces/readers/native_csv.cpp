@@ -41,7 +41,7 @@ void NativeCsvReader::read_client(std::uint32_t& client) {
   } else if (is_number) {
     (void)clients_.number(static_cast<std::uint32_t>(*number), client);
   } else {
-    bad(kClient, fmt::format("\"{}\" is not a number below 2^32, as the clients of the rows before are", excerpt(text)),
+    bad(kClient, fmt::format("\"{}\" is not a number below 2^32, like the clients of the rows before", excerpt(text)),
         "name all clients by numbers, or all by texts");
   }
 }
@@ -60,7 +60,7 @@ void NativeCsvReader::read_prefix(std::optional<std::int64_t> input, TraceRow& r
   if (name.empty() && length.empty()) return;
   if (name.empty() || length.empty()) {
     bad(name.empty() ? kPrefixTokens : kPrefix,
-        name.empty() ? "there is no prefix of that length" : "the prefix has no length",
+        name.empty() ? "prefix_tokens is given without a prefix" : "the prefix has no prefix_tokens",
         "state prefix and prefix_tokens, or neither");
     return;
   }

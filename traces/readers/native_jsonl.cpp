@@ -13,7 +13,7 @@
 namespace spillway::traces {
 namespace {
 
-/// A text as it is meant, from how it is written between its quotes; nothing when an escape is none of JSON's.
+/// The value of a text as written between its quotes; nothing if an escape is not valid JSON.
 std::optional<std::string> unescaped(std::string_view written) {
   if (written.find('\\') == std::string_view::npos) return std::string(written);
   const auto value = nlohmann::json::parse(fmt::format("\"{}\"", written), nullptr, false);
@@ -59,7 +59,7 @@ void NativeJsonlReader::bad(std::string_view key, std::string what, std::string 
   bad_.add(lines_.row(), key.empty() ? std::string() : fmt::format("key \"{}\"", key), std::move(what), std::move(fix));
 }
 
-/// Reads lines up to the next row that may be delivered; false at the end of the file or after too many bad ones.
+/// Reads up to the next row that can be delivered; false at the end of the file or after too many bad rows.
 bool NativeJsonlReader::read_row() {
   std::string_view line;
   while (!ended_ && lines_.next(line)) {
@@ -100,7 +100,7 @@ bool NativeJsonlReader::scan(std::string_view line) {
   return wanted.empty();
 }
 
-/// Reads the value of a known key. Empty, or what should stand at the cursor.
+/// Reads the value of a known key. Returns what should stand at the cursor when the text is broken, else nothing.
 std::string_view NativeJsonlReader::scan_value(JsonCursor& cursor, std::size_t key) {
   if ((row_.keys_seen >> key & 1U) != 0) bad(kNames[key], "the key appears twice", kCorrectRow);
   row_.keys_seen |= 1U << key;
@@ -178,7 +178,7 @@ void NativeJsonlReader::read_number(std::size_t key, std::string_view word) {
   if (!complaint.empty()) bad(kNames[key], std::move(complaint), kCorrectRow);
 }
 
-/// Checks what one value alone does not show, and takes note of the row's time and client.
+/// Checks the values together, and records the row's time and client.
 void NativeJsonlReader::check() {
   for (const Key key : {kInput, kOutput}) {
     if ((row_.keys_seen >> key & 1U) == 0) bad("", fmt::format("key \"{}\" is missing", kNames[key]), kCorrectRow);
@@ -233,7 +233,7 @@ void NativeJsonlReader::check_prefix() {
   const auto ids = static_cast<std::int64_t>(row_.prefix_ids.size());
   if (ids <= most) return;
   bad(kNames[kPrefixIds],
-      fmt::format("{} ids of {} tokens each are more than the prompt of {} tokens holds", ids, per_id, *row_.input),
+      fmt::format("{} ids of {} tokens each are too many for a prompt of {} tokens", ids, per_id, *row_.input),
       "check prefix_block_tokens");
 }
 

@@ -22,11 +22,11 @@ namespace spillway::traces {
 /// (on one line each; traces/samples/native.jsonl shows them all).
 ///
 ///   key                  value                    meaning
-///   input_tokens         whole, 1 to 16777216     length of the whole prompt; of a later turn the history is part of
-///   it output_tokens        whole, 1 to 16777216     tokens that the request generates when nothing stops it arrival_s
-///   real, 0 to 100 million   seconds since the start of the run, at most 1 s before an earlier
-///                                                 row's; in all rows or in none, but a turn >= 2 may always leave it
-///                                                 out: it comes when the turn before is answered.
+///   input_tokens         whole, 1 to 16777216     length of the whole prompt, history included
+///   output_tokens        whole, 1 to 16777216     tokens that the request generates when nothing stops it
+///   arrival_s            real, 0 to 100 million   seconds since the start of the run, at most 1 s before an earlier
+///                                                 row's; in all rows or in none. A turn >= 2 may always lack it: it
+///                                                 then arrives after the answer to the turn before.
 ///                                                 Exact to the nanosecond up to 52 days, to 8 ns beyond
 ///   max_new_tokens       whole, >= output_tokens  what the client asks for; without it, output_tokens
 ///   client               whole < 2^32, or text    who sends it; without it, client 0. One kind per file; texts are
@@ -59,7 +59,7 @@ class NativeJsonlReader final : public TraceReader {
   [[nodiscard]] std::string first_skipped() const override { return bad_.first_skipped(); }
   [[nodiscard]] std::vector<std::string> class_names() const override { return extras_.class_names(); }
 
-  /// Does the start of a file begin a JSON object?
+  /// True if the file begins with a JSON object.
   static bool recognises(std::string_view head);
 
  private:

@@ -57,7 +57,7 @@ const std::vector<Entry>& entries() {
       entry<RunCsvReader>("requests-csv",
                           "CSV whose first row names index, arrival_ns, input_tokens and output_tokens (spillway run "
                           "--requests-out FILE.csv)"),
-      entry<NativeCsvReader>("native-csv", "CSV whose first row names input_tokens and output_tokens (spillway's own)"),
+      entry<NativeCsvReader>("native-csv", "CSV whose first row names input_tokens and output_tokens (Spillway's own)"),
       entry<MooncakeJsonlReader>(
           "mooncake-jsonl",
           "one JSON object per line with timestamp, input_length, output_length and hash_ids (Mooncake)"),
@@ -78,12 +78,12 @@ const std::vector<Entry>& entries() {
                             "one JSON object per line with index, arrival_ns, input_tokens and output_tokens (spillway "
                             "run --requests-out)"),
       entry<NativeJsonlReader>("native-jsonl",
-                               "one JSON object per line with input_tokens and output_tokens (spillway's own)"),
-      entry<NativeBinaryReader>("native-binary", "what spillway trace convert writes for fast reading")};
+                               "one JSON object per line with input_tokens and output_tokens (Spillway's own)"),
+      entry<NativeBinaryReader>("native-binary", "binary file of spillway trace convert, for fast reading")};
   return kEntries;
 }
 
-/// The text of a file from the first character that is not blank, 64 KiB of it at most.
+/// At most 64 KiB of text from the start of a file, without leading blanks.
 std::string head_of(const std::string& path) {
   FileReader file(path);
   std::string head(std::size_t{64} << 10U, '\0');
@@ -102,8 +102,8 @@ const Entry& detect(const std::string& path) {
   for (const Entry& entry : entries()) {
     known += fmt::format("{}{}: {}", known.empty() ? "" : "; ", entry.format.name, entry.format.doc);
   }
-  throw DataError(fmt::format("the format cannot be told from the first line, \"{}\"", excerpt(line)), path,
-                  fmt::format("set workload.format, or bring the file into one of these: {}", known));
+  throw DataError(fmt::format("the format cannot be detected from the first line, \"{}\"", excerpt(line)), path,
+                  fmt::format("set workload.format, or convert the file into one of these: {}", known));
 }
 
 }  // namespace

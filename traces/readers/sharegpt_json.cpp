@@ -72,8 +72,8 @@ void ShareGptJsonReader::add_message(std::optional<std::string_view> from, std::
   if (const auto speaker = speaker_of(*from)) {
     add_text(*speaker, kValue, *value);
   } else {
-    complain(kFrom, fmt::format("\"{}\" is none of human, user, gpt, assistant, system, chatgpt, bing and bard",
-                                excerpt(*from)));
+    complain(kFrom,
+             fmt::format("\"{}\" is not human, user, gpt, assistant, system, chatgpt, bing or bard", excerpt(*from)));
   }
 }
 

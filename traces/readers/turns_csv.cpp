@@ -39,7 +39,7 @@ void TurnsCsvReader::parse(TraceRow& row) {
 void TurnsCsvReader::check_turn(std::int64_t conversation, std::int64_t turn) {
   const std::int64_t expected = conversation == conversation_ ? turn_ + 1 : 0;
   if (turn != expected) {
-    bad(kTurn, fmt::format("turn {} stands where turn {} of conversation {} should be", turn, expected, conversation),
+    bad(kTurn, fmt::format("turn {} follows where turn {} of conversation {} should", turn, expected, conversation),
         "sort the rows by conv_id and turn, and count turns from 0");
   }
   conversation_ = conversation;

@@ -33,7 +33,7 @@ class TurnsCsvReader final : public CsvReader {
   [[nodiscard]] bool has_times() const override { return false; }
   [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
 
-  /// Does the first line of a file name one of the two lengths of prompts at least?
+  /// True if the first line of the file names one of the two prompt lengths.
   static bool recognises(std::string_view head);
 
  private:

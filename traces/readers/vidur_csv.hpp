@@ -25,7 +25,7 @@ class VidurCsvReader final : public CsvReader {
 
   [[nodiscard]] bool has_times() const override;
 
-  /// Does the first line of a file name one of the two lengths at least?
+  /// True if the first line of the file names one of the two lengths.
   static bool recognises(std::string_view head);
 
  private:
