@@ -40,7 +40,7 @@ SimTime ArrivalClock::next(SimTime of_trace) {
       if (index > 0) previous_ = previous_ + round_seconds(gap());
       if (index + 1 == plan_.burst_after) burst_end_ = previous_ + plan_.burst_time;
       return previous_;
-    case Arrival::constant:  // from the index, so that rounding does not add up
+    case Arrival::constant:  // from the index, so that rounding errors do not accumulate
       return SimTime() + round_seconds(static_cast<double>(index) * plan_.mean_gap_s);
     case Arrival::trace:
       if (plan_.time_scale == 1.0) return of_trace;
@@ -60,7 +60,7 @@ double ArrivalClock::gap() {
 double ArrivalClock::burst_gap() {
   const double gap_s = stream_.exponential(plan_.mean_gap_s);
   if (!(previous_ < burst_end_)) return gap_s;
-  // Seconds at the stable rate that the rest of the burst is worth.
+  // The rest of the burst, in seconds at the stable rate.
   const double left_s = to_seconds(burst_end_ - previous_);
   const double worth_s = left_s * plan_.burst_factor;
   return gap_s <= worth_s ? gap_s / plan_.burst_factor : left_s + (gap_s - worth_s);

@@ -1,4 +1,4 @@
-// Arrival processes: when the requests of a workload come.
+// Arrival processes of a workload.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace spillway::traces {
 
-/// What `workload.arrival` chooses from.
+/// The choices of `workload.arrival`.
 enum class Arrival : std::uint8_t { poisson, gamma, constant, trace, all_at_once, burst };
 
 /// The names of the processes, in the order of Arrival.
@@ -26,25 +26,25 @@ struct ArrivalPlan {
   double mean_gap_s = 0.0;       // poisson, gamma, constant; burst: outside the burst
   double cv = 1.0;               // gamma: standard deviation of the gaps over their mean
   std::int64_t burst_after = 0;  // burst: the burst begins with the arrival of this prompt, counted from 1
-  double burst_factor = 1.0;     // burst: rate in it over the rate outside
-  Duration burst_time{};         // burst: how long it lasts
-  double time_scale = 1.0;       // trace: times of the file are multiplied by it
+  double burst_factor = 1.0;     // burst: rate during the burst over the rate outside
+  Duration burst_time{};         // burst: length of the burst
+  double time_scale = 1.0;       // trace: factor for the times of the file
 
-  /// Whether two replications differ in their arrivals.
+  /// True if the arrivals of two replications differ.
   [[nodiscard]] bool random() const {
     return process == Arrival::poisson || process == Arrival::gamma || process == Arrival::burst;
   }
-  /// The figures behind the name ("CV 2"); empty where the rate says all.
+  /// The parameters beside the rate ("CV 2"); empty if there are none.
   [[nodiscard]] std::string details() const;
 };
 
-/// Delivers the arrivals of one run. The first drawn one is at 0.
+/// Delivers the arrivals of one run. The first drawn arrival is at 0.
 ///
 ///  * poisson: exponential gaps.
-///  * gamma: gamma gaps of shape 1 / cv^2: cv 1 is poisson, below it smoother, above it burstier.
+///  * gamma: gamma gaps of shape 1 / cv^2: cv 1 is poisson, below 1 is smoother, above 1 is burstier.
 ///  * burst: a Poisson process whose rate is multiplied by burst_factor from the arrival of prompt burst_after on, for
-///    burst_time. Each gap is drawn once in mean gaps and spent at the rate of the moment, so a gap across the end of
-///    the burst has the right distribution too.
+///    burst_time. Each gap is drawn once, in units of the mean gap, and passes at the current rate: a gap across the
+///    end of the burst has the right distribution, too.
 class ArrivalClock {
  public:
   /// Draws from the stream "workload.arrival".

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "sim/core/text.hpp"
@@ -11,10 +10,9 @@
 namespace spillway::traces {
 namespace {
 
-constexpr double kMaxCv = 100.0;
 /// The largest middle of a uniform length: its largest value is below twice that.
 constexpr std::int64_t kMaxMiddle = kMaxTokens / 2;
-constexpr const char* kForms =
+constexpr const char* kLengthForms =
     "use a whole number of tokens (512), uniform(MIDDLE,SPREAD), e.g. uniform(512,0.1), or lognormal(MEAN,CV), e.g. "
     "lognormal(512,0.8)";
 
@@ -33,12 +31,12 @@ std::optional<LengthDistribution> parse_lognormal(std::string_view arguments, co
   const bool cv_possible = cv >= 0.0 && cv <= kMaxCv;
   if (!mean_possible) {
     problems.push_back(
-        {fmt::format("\"{}\": MEAN must be a number from 1 to {} tokens", whole, kMaxTokens), key, kForms});
+        {fmt::format("\"{}\": MEAN must be a number from 1 to {} tokens", whole, kMaxTokens), key, kLengthForms});
   }
   if (!cv_possible) {
     problems.push_back(
         {fmt::format("\"{}\": CV (standard deviation over mean) must be a number from 0 to {}", whole, kMaxCv), key,
-         kForms});
+         kLengthForms});
   }
   if (!mean_possible || !cv_possible) return std::nullopt;
   return LengthDistribution::lognormal(mean, cv);
@@ -52,12 +50,12 @@ std::optional<LengthDistribution> parse_uniform(std::string_view arguments, cons
   const bool middle_possible = middle >= 1 && middle <= kMaxMiddle;
   const bool spread_possible = spread >= 0.0 && spread < 1.0;
   if (!middle_possible) {
-    problems.push_back(
-        {fmt::format("\"{}\": MIDDLE must be a whole number from 1 to {} tokens", whole, kMaxMiddle), key, kForms});
+    problems.push_back({fmt::format("\"{}\": MIDDLE must be a whole number from 1 to {} tokens", whole, kMaxMiddle),
+                        key, kLengthForms});
   }
   if (!spread_possible) {
     problems.push_back(
-        {fmt::format("\"{}\": SPREAD must be a share of the middle, from 0 to below 1", whole), key, kForms});
+        {fmt::format("\"{}\": SPREAD must be a share of the middle, from 0 to below 1", whole), key, kLengthForms});
   }
   if (!middle_possible || !spread_possible) return std::nullopt;
   return LengthDistribution::uniform(Tokens(middle), spread);
@@ -74,16 +72,14 @@ LengthDistribution LengthDistribution::fixed(Tokens tokens) {
 LengthDistribution LengthDistribution::lognormal(double mean, double cv) {
   LengthDistribution result;
   result.kind_ = Kind::lognormal;
-  const double variance = portable_log(1.0 + cv * cv);
-  result.sigma_ = std::sqrt(variance);
-  result.mu_ = portable_log(mean) - 0.5 * variance;
+  result.lognormal_ = lognormal_of(mean, cv);
   return result;
 }
 
 LengthDistribution LengthDistribution::uniform(Tokens middle, double spread) {
   LengthDistribution result;
   result.kind_ = Kind::uniform;
-  // 0.29 * 100 is 28.999999999999996: what is a whole number but for rounding counts as one.
+  // 0.29 * 100 is 28.999999999999996: the small addend makes up for such rounding.
   const auto half = static_cast<std::int64_t>(static_cast<double>(middle.count()) * spread + 1e-6);
   const std::int64_t within = std::min(half, middle.count() - 1);
   result.least_ = middle.count() - within;
@@ -96,7 +92,7 @@ Tokens LengthDistribution::sample(RandomStream& stream) const {
   if (kind_ == Kind::uniform) {
     return Tokens(least_ + static_cast<std::int64_t>(stream.uniform() * static_cast<double>(values_)));
   }
-  const double value = stream.lognormal(mu_, sigma_);
+  const double value = stream.lognormal(lognormal_.mu, lognormal_.sigma);
   const double limited = std::clamp(value, 1.0, static_cast<double>(kMaxTokens));
   return Tokens(static_cast<std::int64_t>(limited + 0.5));
 }
@@ -110,12 +106,12 @@ std::optional<LengthDistribution> parse_length(std::string_view text, const std:
   if (const auto arguments = call_arguments("uniform", value)) return parse_uniform(*arguments, whole, key, problems);
   const auto tokens = parse_integer(value);
   if (!tokens) {
-    problems.push_back({fmt::format("\"{}\" is not a length", whole), key, kForms});
+    problems.push_back({fmt::format("\"{}\" is not a length", whole), key, kLengthForms});
     return std::nullopt;
   }
   const std::int64_t most = spread ? kMaxMiddle : kMaxTokens;
   if (*tokens < 1 || *tokens > most) {
-    problems.push_back({fmt::format("{} tokens: a length is from 1 to {} tokens", *tokens, most), key, kForms});
+    problems.push_back({fmt::format("{} tokens: a length is from 1 to {} tokens", *tokens, most), key, kLengthForms});
     return std::nullopt;
   }
   if (spread) return LengthDistribution::uniform(Tokens(*tokens), *spread);

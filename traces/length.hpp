@@ -1,4 +1,4 @@
-// Lengths that a user states instead of taking them from a table or a trace.
+// Lengths that a user states in place of those of a table or a trace.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/random.hpp"
 #include "sim/core/units.hpp"
+#include "traces/lognormal.hpp"
 
 namespace spillway::traces {
 
@@ -20,15 +21,13 @@ inline constexpr std::int64_t kMaxTokens = 16'777'216;
 /// A distribution of whole numbers of tokens, at least 1 and at most kMaxTokens.
 class LengthDistribution {
  public:
-  /// Always `tokens`.
+  /// Every length is `tokens`.
   static LengthDistribution fixed(Tokens tokens);
-  /// Lognormal with this mean and coefficient of variation (standard deviation over mean):
-  ///   sigma^2 = ln(1 + cv^2),  mu = ln(mean) - sigma^2 / 2.
-  /// Rounded to whole tokens, then limited to [1, kMaxTokens]; the limits move the mean only when it is within a few
-  /// standard deviations of them.
+  /// Lognormal with this mean and coefficient of variation, see lognormal_of. Rounded to whole tokens, then limited to
+  /// [1, kMaxTokens]; the limits move the mean only when it is within a few standard deviations of them.
   static LengthDistribution lognormal(double mean, double cv);
 
-  /// Every whole number from `middle` - h to `middle` + h, each as likely: h is `spread` * `middle`, rounded down.
+  /// Uniform over the whole numbers from `middle` - h to `middle` + h, with h = `spread` * `middle`, rounded down.
   /// `spread` in [0, 1).
   static LengthDistribution uniform(Tokens middle, double spread);
 
@@ -39,8 +38,7 @@ class LengthDistribution {
  private:
   enum class Kind : std::uint8_t { fixed, lognormal, uniform };
   Kind kind_ = Kind::fixed;
-  double mu_ = 0.0;
-  double sigma_ = 0.0;
+  Lognormal lognormal_{};
   std::int64_t least_ = 0;   // fixed: the length
   std::int64_t values_ = 1;  // uniform: how many lengths there are from least_ on
 };

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "sim/core/text.hpp"
 
 namespace spillway::traces {
 namespace {
 
-constexpr const char* kForms =
+constexpr const char* kThinkTimeForms =
     "use exponential(60s), 60s (the same), lognormal(MEAN,CV) such as lognormal(120s,2), constant(10s) or trace";
-constexpr double kMaxCv = 100.0;
 
 std::optional<double> seconds_of(std::string_view text) {
   const auto duration = parse_duration(trimmed(text));
@@ -40,19 +38,17 @@ ThinkTime ThinkTime::exponential(double mean_seconds) {
 }
 
 ThinkTime ThinkTime::lognormal(double mean_seconds, double cv) {
-  if (mean_seconds == 0.0) return constant(0.0);  // no logarithm, and nothing to vary
+  if (mean_seconds == 0.0) return constant(0.0);  // 0 has no logarithm
   ThinkTime result;
   result.kind_ = Kind::lognormal;
-  const double variance = portable_log(1.0 + cv * cv);
-  result.sigma_ = std::sqrt(variance);
-  result.mu_ = portable_log(mean_seconds) - 0.5 * variance;
+  result.lognormal_ = lognormal_of(mean_seconds, cv);
   return result;
 }
 
 Duration ThinkTime::sample(RandomStream& stream) const {
   double seconds = mean_s_;
   if (kind_ == Kind::exponential) seconds = stream.exponential(mean_s_);
-  if (kind_ == Kind::lognormal) seconds = stream.lognormal(mu_, sigma_);
+  if (kind_ == Kind::lognormal) seconds = stream.lognormal(lognormal_.mu, lognormal_.sigma);
   return round_seconds(std::min(seconds, kMaxThinkSeconds));
 }
 
@@ -76,7 +72,7 @@ std::optional<ThinkTime> parse_think_time(std::string_view text, const std::stri
   }
   problems.push_back({fmt::format("\"{}\" is not a think time (means and times up to {:.0f} s, CV up to {:.0f})", value,
                                   kMaxThinkSeconds, kMaxCv),
-                      key, kForms});
+                      key, kThinkTimeForms});
   return std::nullopt;
 }
 

@@ -10,6 +10,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/random.hpp"
 #include "sim/core/units.hpp"
+#include "traces/lognormal.hpp"
 
 namespace spillway::traces {
 
@@ -19,15 +20,15 @@ inline constexpr double kMaxThinkSeconds = 31'536'000.0;
 /// A distribution of think times, each from the end of a response to the arrival of the next turn.
 class ThinkTime {
  public:
-  /// As the trace states them.
+  /// The trace states think times.
   static ThinkTime of_trace();
   static ThinkTime constant(double seconds);
   static ThinkTime exponential(double mean_seconds);
-  /// With this mean and coefficient of variation: sigma^2 = ln(1 + cv^2), mu = ln(mean) - sigma^2 / 2.
+  /// With this mean and coefficient of variation, see lognormal_of.
   static ThinkTime lognormal(double mean_seconds, double cv);
 
   [[nodiscard]] bool from_trace() const { return kind_ == Kind::of_trace; }
-  /// False when all think times are equal or the trace's: sampling then draws nothing.
+  /// False if sampling draws nothing: think times are constant or the trace's.
   [[nodiscard]] bool random() const { return kind_ == Kind::exponential || kind_ == Kind::lognormal; }
   /// At most kMaxThinkSeconds, in whole nanoseconds; 0 when the trace states them.
   [[nodiscard]] Duration sample(RandomStream& stream) const;
@@ -36,8 +37,7 @@ class ThinkTime {
   enum class Kind : std::uint8_t { of_trace, constant, exponential, lognormal };
   Kind kind_ = Kind::of_trace;
   double mean_s_ = 0.0;
-  double mu_ = 0.0;
-  double sigma_ = 0.0;
+  Lognormal lognormal_{};
 };
 
 /// Reads "trace", "constant(10s)", "exponential(60s)", a duration alone ("60s": exponential with this mean) or

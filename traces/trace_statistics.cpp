@@ -69,7 +69,7 @@ void TraceStatistics::add_arrival(SimTime arrival) {
   first_ = std::min(first_, arrival);
   last_ = std::max(last_, arrival);
   ++waiting_[arrival.ns()];
-  take_gaps_until((last_ - kReorderWindow).ns());  // nothing earlier can come
+  take_gaps_until((last_ - kReorderWindow).ns());  // no earlier row can follow
 }
 
 void TraceStatistics::take_gaps_until(std::int64_t ns) {
@@ -120,7 +120,7 @@ void TraceStatistics::add_blocks(const TraceRow& row) {
   named_blocks_ += static_cast<std::int64_t>(row_blocks_.size());
   std::uint64_t chain = 0;
   for (const std::uint64_t block : row_blocks_) {
-    chain = scrambled(chain ^ block);  // a block is the same when all before it are, too
+    chain = scrambled(chain ^ block);  // equal blocks need equal blocks before them
     if (!blocks_.full() && !blocks_.insert(chain)) ++reused_blocks_;
   }
 }

@@ -1,4 +1,4 @@
-// What the rows of a trace are like, taken in one pass through bounded memory.
+// Statistics of the rows of a trace, from one pass with bounded memory.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace spillway::traces {
 
 /// Whole numbers >= 0. Count, mean and maximum are exact; quantiles are exact below 512 and off by at most 0.1% above,
-/// and never beyond the least and the greatest value. 229 KB.
+/// and never outside the range of the values. 229 KB.
 class ValueSummary {
  public:
   void add(std::int64_t value);
@@ -34,7 +34,7 @@ class ValueSummary {
   std::int64_t max_ = 0;
 };
 
-/// A set of 64-bit ids that takes in no more than kMost. 16 bytes per id, at most 64 MiB.
+/// A set of at most kMost 64-bit ids. 16 bytes per id, at most 64 MiB.
 class IdSet {
  public:
   static constexpr std::size_t kMost = std::size_t{1} << 22U;
@@ -53,19 +53,19 @@ class IdSet {
   bool has_zero_ = false;
 };
 
-/// Everything that `trace info` tells of the rows.
+/// Everything that `trace info` reports about the rows.
 class TraceStatistics {
  public:
-  /// Blocks whose reuse is counted; those of most engines.
+  /// Block size for counting reuse: that of most engines.
   static constexpr std::int64_t kBlockTokens = 16;
-  /// Conversations and clients are told apart up to here; 100 MB at most.
+  /// The most conversations and clients to distinguish; 100 MB at most.
   static constexpr std::size_t kMostNames = 1'000'000;
   /// Lengths from 2^i to 2^(i+1) - 1 are in bucket i.
   using Histogram = std::array<std::int64_t, 25>;
 
   /// O(1) without prefix ids, else O(input / 16).
   void add(const TraceRow& row);
-  /// Closes the last gaps; to be called once, behind the last row.
+  /// Counts the last gaps. Call it once, after the last row.
   void finish();
 
   [[nodiscard]] std::int64_t rows() const { return input_.count(); }
@@ -74,36 +74,36 @@ class TraceStatistics {
   [[nodiscard]] const Histogram& input_histogram() const { return input_histogram_; }
   [[nodiscard]] const Histogram& output_histogram() const { return output_histogram_; }
 
-  /// Rows that state an arrival, and the first and last of these.
+  /// Rows that state an arrival, and the first and last arrival.
   [[nodiscard]] std::int64_t timed_rows() const { return timed_; }
   [[nodiscard]] SimTime first() const { return first_; }
   [[nodiscard]] SimTime last() const { return last_; }
-  /// Stated arrivals per second: one less than there are, over the time from the first to the last.
+  /// Stated arrivals per second: (arrivals - 1) / (last - first).
   [[nodiscard]] std::optional<double> mean_rate() const;
   /// Standard deviation of the gaps between arrivals in order of time, over their mean.
   [[nodiscard]] std::optional<double> gap_cv() const;
 
-  /// Rows that are part of a conversation; how many conversations, and how many of those have n of the rows, by n. Of
-  /// more than kMostNames conversations the later ones are not looked at.
+  /// Rows in conversations, the number of conversations, and how many conversations have n rows, by n. Beyond
+  /// kMostNames conversations, later ones are ignored.
   [[nodiscard]] std::int64_t conversation_rows() const { return conversation_rows_; }
   [[nodiscard]] std::int64_t conversations() const { return static_cast<std::int64_t>(turns_by_conversation_.size()); }
   [[nodiscard]] const std::map<std::int64_t, std::int64_t>& turns() const { return turn_counts_; }
   [[nodiscard]] bool conversations_cut() const { return conversations_cut_; }
-  /// Prompt tokens that later turns repeat of the turn before, as repeated_tokens tells it; and the later turns that
-  /// repeat nothing, because history was dropped.
+  /// Prompt tokens that later turns repeat from the turn before (see traces/history.hpp), and the number of later turns
+  /// that repeat nothing because the history was dropped.
   [[nodiscard]] Tokens repeated_tokens() const { return repeated_; }
   [[nodiscard]] std::int64_t dropped_histories() const { return dropped_histories_; }
   /// Nanoseconds.
   [[nodiscard]] const ValueSummary& think() const { return think_; }
 
-  /// Distinct clients; of more than kMostNames that many.
+  /// Distinct clients, at most kMostNames.
   [[nodiscard]] std::size_t clients() const { return clients_.size(); }
   [[nodiscard]] bool clients_cut() const { return clients_.size() >= kMostNames; }
-  /// Rows by service class, 0 for those of none. Of more than kMostNames classes the later ones are not counted.
+  /// Rows by service class; 0: rows without a class. Beyond kMostNames classes, later ones are not counted.
   [[nodiscard]] const std::map<std::uint32_t, std::int64_t>& classes() const { return classes_; }
 
-  /// Whole blocks of the prompts; those whose content is named; and of these those that an earlier prompt began with,
-  /// all blocks before them included. Of the first reuse_rows() rows: looking ends when an IdSet of blocks is full.
+  /// Whole blocks of the prompts; blocks with named content; and named blocks that an earlier prompt had after the same
+  /// blocks. Only the first reuse_rows() rows count: counting ends when an IdSet of blocks is full.
   [[nodiscard]] std::int64_t prompt_blocks() const { return prompt_blocks_; }
   [[nodiscard]] std::int64_t named_blocks() const { return named_blocks_; }
   [[nodiscard]] std::int64_t reused_blocks() const { return reused_blocks_; }
@@ -123,9 +123,9 @@ class TraceStatistics {
   std::int64_t timed_ = 0;
   SimTime first_ = kNever;
   SimTime last_{};
-  std::map<std::int64_t, std::int64_t> waiting_;  // rows by time, of the window in which times may go back
+  std::map<std::int64_t, std::int64_t> waiting_;  // rows by time, within the window in which times may go back
   std::optional<std::int64_t> gap_begin_;
-  std::int64_t gaps_ = 0;  // their mean and sum of squared deviations from it, by Welford's recurrence
+  std::int64_t gaps_ = 0;  // mean and sum of squared deviations follow Welford's recurrence
   double gap_mean_ = 0.0;
   double gap_squares_ = 0.0;
 
@@ -153,8 +153,8 @@ class TraceStatistics {
   std::int64_t reuse_rows_ = 0;
 };
 
-/// The q-quantile of values that occur `counts` times each, by linear interpolation at rank (count - 1) q. q in [0, 1];
-/// there is a value. O(distinct values).
+/// The q-quantile of values with the given counts, by linear interpolation at rank (count - 1) q. q in [0, 1]; `counts`
+/// is not empty. O(distinct values).
 [[nodiscard]] double quantile_of(const std::map<std::int64_t, std::int64_t>& counts, double q);
 
 }  // namespace spillway::traces

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kFlushBytes = std::size_t{64} << 10U;
 
-/// `value` * 10^-digits, exactly, without zeros at its end.
+/// `value` * 10^-digits, exactly, without trailing zeros.
 void append_decimal(std::string& out, std::int64_t value, int digits) {
   std::int64_t unit = 1;
   for (int i = 0; i < digits; ++i) unit *= 10;
@@ -24,7 +24,7 @@ void append_decimal(std::string& out, std::int64_t value, int digits) {
 void append_seconds(std::string& out, std::int64_t ns) { append_decimal(out, ns, 9); }
 void append_milliseconds(std::string& out, std::int64_t ns) { append_decimal(out, ns, 6); }
 
-/// Rows as text, passed on in pieces of some size.
+/// Writes rows as text, in pieces.
 class TextWriter : public TraceWriter {
  public:
   TextWriter(const TraceFacts& facts, ByteSink sink)
@@ -39,7 +39,7 @@ class TextWriter : public TraceWriter {
     text_ += '\n';
     if (text_.size() >= kFlushBytes) finish();
   }
-  /// Null when the class has a number only.
+  /// Null if the class has no name.
   [[nodiscard]] const std::string* class_name(std::uint32_t service_class) const {
     return service_class <= class_names_.size() ? &class_names_[service_class - 1] : nullptr;
   }
@@ -53,7 +53,7 @@ class TextWriter : public TraceWriter {
   ByteSink sink_;
 };
 
-/// Can a field of CSV hold the text so that it is read back as it was?
+/// True if a CSV field can hold the text unchanged.
 bool fits_csv(const std::string& text) {
   const bool quotes = text.find('"') != std::string::npos;
   const bool needs_quotes = text.find(',') != std::string::npos || text.starts_with(' ') || text.ends_with(' ');

@@ -1,4 +1,4 @@
-// Writing rows in spillway's own formats.
+// Writers of Spillway's own trace formats.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace spillway::traces {
 
-/// What a writer must know before the first row, and what a reader of native-binary knows at once: found by a pass over
-/// the rows, `add` for each and `finish` behind the last.
+/// Facts that a writer needs before the first row; a native-binary file stores them at its start. Collect them in a
+/// pass over the rows: `add` for each row, `finish` after the last.
 struct TraceFacts {
   std::string source_name;    // file without its folders, or bundled workload
   std::string source_format;  // name of trace_formats(), or "quantile-table"
   std::string source_sha256;  // of its bytes
   std::int64_t rows = 0;
-  bool has_times = false;  // these, up to class_names, as TraceReader says them after the last row
+  bool has_times = false;  // from here to class_names: as TraceReader says after the last row
   bool has_inputs = true;
   std::int64_t zero_outputs = 0;
   std::int64_t skipped = 0;
   std::string first_skipped;
   std::vector<std::string> warnings;
   std::vector<std::string> class_names;
-  /// Does any row say more than that nothing is said?
+  /// Fields that some row states.
   struct Said {
     bool max_new_tokens = false;  // more than output_tokens
     bool client = false;
@@ -46,12 +46,12 @@ struct TraceFacts {
   bool operator==(const TraceFacts&) const = default;
 };
 
-/// Takes the next bytes of a file; throws when they cannot be written.
+/// Writes the next bytes of a file; throws when it cannot.
 using ByteSink = std::function<void(std::string_view)>;
 
-/// Contract: `add` gets the rows of which the facts were told, in order, then `finish` is called once. What is read
-/// back are equal rows, with these exceptions in the two text formats: a client that had a name has the number that
-/// stood for it, a conversation likewise, and times beyond 52 days are exact to 8 ns.
+/// Contract: call `add` with the rows of the facts, in order, then `finish` once. Reading the file gives equal rows,
+/// with exceptions in the two text formats: named clients and conversations become numbers, and times beyond 52 days
+/// are exact to 8 ns.
 class TraceWriter {
  public:
   TraceWriter() = default;
@@ -65,8 +65,8 @@ class TraceWriter {
 
 /// Names of the formats that can be written: native-binary, native-csv, native-jsonl.
 [[nodiscard]] const std::vector<std::string>& written_formats();
-/// `format` is one of written_formats(). Throws DataError when it cannot hold what the facts tell of: CSV has no list
-/// of prefix ids, and the text formats have no row without an input length.
+/// `format` is one of written_formats(). Throws DataError if the format cannot hold the rows: CSV has no lists of
+/// prefix ids, and the text formats have no rows without an input length.
 [[nodiscard]] std::unique_ptr<TraceWriter> open_writer(const std::string& format, const TraceFacts& facts,
                                                        ByteSink sink);
 

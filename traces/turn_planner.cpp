@@ -94,7 +94,7 @@ std::uint32_t TurnPlanner::draw_client() {
     if (u < sum) return client;
     ++client;
   }
-  return client - 1;  // shares that add up to a little less than 1
+  return client - 1;  // rounding can leave the sum of the shares below 1
 }
 
 TurnPlanner::Context& TurnPlanner::context_of(std::uint64_t conversation) {
@@ -113,10 +113,10 @@ TurnPlanner::Context& TurnPlanner::context_of(std::uint64_t conversation) {
   return known.context;
 }
 
-/// Plans the row at hand, which is the next turn of `context`.
+/// Plans the current row, the next turn of `context`.
 void TurnPlanner::plan_row(Context& context, PlannedTurns& planned) {
   const Tokens said = repeated_tokens(row_.input, context.prompt_said, context.answer_said);
-  Tokens repeated;  // the same, as played
+  Tokens repeated;  // in the run
   if (said > Tokens(0)) repeated = said == context.prompt_said ? context.prompt : context.prompt + context.answer;
   plan_turn(context, repeated, row_.input - said, planned);
   context.prompt_said = row_.input;
@@ -133,7 +133,7 @@ void TurnPlanner::plan_turn(Context& context, Tokens repeated, Tokens fresh, Pla
   }
   PlannedTurn& turn = planned.turns.emplace_back();
   RequestSpec& request = turn.request;
-  request.arrival = time_;  // a turn that states no time but is played alone comes with the row before
+  request.arrival = time_;  // a single turn without a time arrives with the row before
   request.client = context.client;
   request.output = row_.output;
   request.max_new_tokens = row_.max_new_tokens;
@@ -180,7 +180,7 @@ void TurnPlanner::fit_context(RequestSpec& request, Tokens& repeated, Tokens fre
   shortened_ += request.input < input || request.output < output ? 1 : 0;
 }
 
-/// Content goes on under its name as long as a turn repeats all of the one before.
+/// Content keeps its name as long as a turn repeats all of the turn before.
 void TurnPlanner::set_content(Context& context, Tokens repeated) {
   auto& content = context.content;
   if (!content.empty() && repeated == context.prompt + context.answer) return;

@@ -1,4 +1,4 @@
-// From rows of lengths to the turns of conversations: what each prompt repeats, and what is new in it.
+// Turns of conversations from rows of lengths: what each prompt repeats, and what is new.
 #pragma once
 
 #include <cstdint>
@@ -19,64 +19,63 @@
 
 namespace spillway::traces {
 
-/// Everything that a stream of requests needs, decided before its first one.
+/// Everything that a stream of requests needs, decided before its first request.
 struct StreamPlan {
   std::int64_t requests = 0;
   ArrivalPlan arrival{};                      // of requests, or of the first turns of conversations
-  SimTime origin{};                           // start of the run, as a file counts time
-  std::optional<LengthDistribution> input{};  // in place of the rows': of what is new in a prompt
+  SimTime origin{};                           // start of the run on the clock of the file
+  std::optional<LengthDistribution> input{};  // replaces the lengths of the rows: those of the new part of a prompt
   std::optional<LengthDistribution> output{};
-  std::int64_t max_new_tokens = 0;      // what every client asks for; 0: what the row says
-  std::int64_t clients = 0;             // number of clients to draw from; 0: the rows' own
-  std::vector<double> client_shares{};  // of those clients, adding up to 1; empty: as likely each
+  std::int64_t max_new_tokens = 0;      // limit that every client asks for; 0: the limit of the row
+  std::int64_t clients = 0;             // number of clients to draw from; 0: the clients of the rows
+  std::vector<double> client_shares{};  // of those clients, with sum 1; empty: equal shares
   Tokens block_tokens{16};
-  bool sorted = true;  // false: times of the file go back here and there
+  bool sorted = true;  // false: times of the file may go back
 
   bool conversations = false;  // a turn waits for the answer to the turn before
-  /// True: the rows of a conversation stand together and a later turn comes a think time after the answer before.
-  /// False: rows come one by one, at the file's times or when the turn before is answered (and thought about).
+  /// True: the rows of a conversation stand together, and a later turn arrives a think time after the answer before.
+  /// False: rows arrive one by one, at the file's times, but not before the answer before and its think time.
   bool whole_conversations = true;
   double mean_turns = 1.0;         // of a conversation
   ThinkTime think{};               // of whole conversations
-  Tokens max_context{kMaxTokens};  // longest prompt and answer together of a turn
-  bool strict_context = false;     // clients also cut what is new in a prompt, and the answer that they ask for
-  double drop_history = 0.0;       // share of the later turns before which the client drops what was said
+  Tokens max_context{kMaxTokens};  // longest prompt and answer of a turn together
+  bool strict_context = false;     // clients also cut the new part of a prompt, and their answers
+  double drop_history = 0.0;       // share of later turns before which the client drops the history
 };
 
-/// One turn of a conversation, or a request alone, whose arrival is still open.
+/// One turn of a conversation, or a single request, without its final arrival.
 struct PlannedTurn {
   RequestSpec request;  // arrival: not before; prefix_ids: as the file states them
   Duration think{};     // from the end of the answer before
-  /// Where content begins that no turn before has: from this block on, under this name. Empty: nothing is repeated.
+  /// Blocks from which on the content is new, each with the name of that content. Empty: nothing is repeated.
   std::vector<std::pair<std::int64_t, std::uint64_t>> content;
 };
 
-/// What is known at once: a whole conversation, or one row of a log.
+/// Turns that are planned together: a whole conversation, or one row of a log.
 struct PlannedTurns {
-  std::int64_t conversation = -1;  // its number, in order of start; -1: a request alone
+  std::int64_t conversation = -1;  // its number, in order of start; -1: a single request
   std::vector<PlannedTurn> turns;
 };
 
-/// Plans the rows of a table or a file in their order. What it draws depends on the rows alone, not on what becomes of
-/// the requests, so every policy sees the same conversations.
+/// Plans the rows of a table or a file in their order. Draws depend only on the rows, not on how the requests are
+/// served, so every policy sees the same conversations.
 ///
-/// A prompt is what it repeats of the turns before and what is new in it. It repeats all that was said and answered,
-/// as the run plays it: where lengths are replaced, the context adds up to another length than in the file. A row
-/// whose prompt is shorter than the one before has dropped the history; one that is not, but leaves no room for the
-/// answer before, repeats the prompt alone. A prompt that is too long for max_context loses the oldest part of what
-/// it repeats, and then begins with nothing that a prefix cache has seen. With strict_context it goes on with what is
-/// new, and answers are shorter than the context, so that every turn fits.
+/// A prompt repeats the turns before and adds a new part. It repeats all prompts and answers as the run plays them:
+/// if lengths are replaced, the context has another length than in the file. A row with a shorter prompt than the row
+/// before has dropped the history. A longer prompt without space for the answer before repeats only the prompt before.
+/// A prompt that is too long for max_context loses the oldest part of the history, so its start is in no prefix cache.
+/// With strict_context the new part is cut next, and answers are shorter than the context, so that every turn fits.
 ///
-/// Memory: one conversation; of a log, the last kKnown conversations to have a row. An older one that comes back counts
-/// as another conversation.
+/// Memory: one conversation; for a log, the last kKnown conversations that had a row. An older conversation that
+/// returns counts as a new one.
 class TurnPlanner {
  public:
   static constexpr std::size_t kKnown = 32'768;
-  /// Turns that repeat a prompt but not its answer leave a seam in the content. Of a conversation with more seams than
-  /// this the next turn counts as new content.
+  /// A turn that repeats a prompt without its answer leaves a seam in the content. After more seams than this, the next
+  /// turn of the conversation counts as new content.
   static constexpr std::size_t kMostSeams = 64;
 
-  /// Exactly one of `table` and `file` is there. Streams: workload.lengths, workload.input_tokens,
+  /// Exactly one of `table` and `file` is given. Streams: workload.lengths, workload.input_tokens,
   /// workload.output_tokens, workload.clients, workload.turns, workload.think_time, workload.drop_history.
   TurnPlanner(const StreamPlan& plan, std::optional<QuantileTable> table, std::unique_ptr<TraceReader> file,
               std::int64_t seed, std::int64_t replication);
@@ -86,15 +85,15 @@ class TurnPlanner {
   [[nodiscard]] std::int64_t shortened() const { return shortened_; }
 
  private:
-  /// Where a conversation stands.
+  /// State of a conversation.
   struct Context {
     std::int64_t number = -1;
     std::int32_t turns = 0;
     std::uint32_t client = 0;
-    std::uint64_t parts = 0;  // names of content given so far
+    std::uint64_t parts = 0;  // number of names of content so far
     Tokens prompt{};          // of the last turn, as played
     Tokens answer{};
-    Tokens prompt_said{};  // as the file has it
+    Tokens prompt_said{};  // as in the file
     Tokens answer_said{};
     std::vector<std::pair<std::int64_t, std::uint64_t>> content;
   };
@@ -131,9 +130,9 @@ class TurnPlanner {
   std::int64_t planned_ = 0;
   std::int64_t shortened_ = 0;
   std::int64_t conversations_ = 0;
-  Context alone_;                                   // of a request, or of the conversation at hand
+  Context alone_;                                   // of a single request, or of the current conversation
   std::unordered_map<std::uint64_t, Known> known_;  // conversations of a log
-  std::list<std::uint64_t> order_;                  // the same, the one used longest ago first
+  std::list<std::uint64_t> order_;                  // their numbers, least recently used first
 };
 
 }  // namespace spillway::traces

@@ -11,9 +11,9 @@
 #include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
 #include "traces/readers/reader.hpp"
-#include "traces/trace_statistics.hpp"
 #include "traces/workload_rows.hpp"
 #include "traces/workload_stream.hpp"
+#include "traces/workload_survey.hpp"
 
 namespace spillway::traces {
 namespace {
@@ -23,88 +23,10 @@ constexpr double kMaxSpanSeconds = 4e9;
 /// An exponential draw is at most 36.8 means, so this bound on the mean span keeps drawn arrivals below
 /// kMaxSpanSeconds.
 constexpr double kMaxMeanSpanSeconds = 1e8;
-/// What can take the place of arrival times.
+/// Choices that replace arrival times.
 constexpr const char* kDrawn = "poisson, gamma, constant, burst or all-at-once";
 
-/// What a first pass over a file finds.
-struct FileFacts {
-  std::int64_t rows = 0;
-  SimTime first{};  // earliest and latest of the stated times
-  SimTime last{};
-  std::int64_t timed = 0;  // rows that state a time
-  bool sorted = true;
-  bool has_times = false;
-  bool has_inputs = true;
-  bool prefix_ids = false;
-  std::int64_t conversations = 0;  // that begin, as far as neighbouring rows show
-  std::int64_t turns = 0;          // rows of conversations
-  std::int64_t unnumbered = 0;     // of these, without the number of the turn
-  std::int64_t later_turns = 0;    // behind the turn before, or numbered so
-  std::int64_t later_timed = 0;    // of these, with an arrival of their own
-  std::int64_t later_think = 0;    // of these, with a think time
-  std::int64_t torn_row = 0;       // first row of a later turn that is not behind the turn before; 0: none
-  std::int64_t zero_outputs = 0;
-  std::int64_t skipped = 0;
-  std::string first_skipped;
-  std::vector<std::string> warnings;
-  std::vector<std::string> files;
-  /// Mean requests/s; empty when there are no times or no two different ones.
-  [[nodiscard]] std::optional<double> rate() const {
-    if (timed == 0 || !(last > first)) return std::nullopt;
-    const double per_timed = static_cast<double>(rows) / static_cast<double>(timed);  // turns that come after an answer
-    return static_cast<double>(timed - 1) * per_timed / to_seconds(last - first);
-  }
-  [[nodiscard]] double mean_turns() const {
-    const std::int64_t starts = rows - later_turns;
-    return starts > 0 ? static_cast<double>(rows) / static_cast<double>(starts) : 1.0;
-  }
-};
-
-/// Counts one row after the other.
-class Survey {
- public:
-  void add(const TraceRow& row, std::int64_t line) {
-    if (row.arrival != kNever) {
-      facts_.sorted = facts_.sorted && (facts_.timed == 0 || row.arrival >= facts_.last);
-      facts_.first = facts_.timed == 0 ? row.arrival : std::min(facts_.first, row.arrival);
-      facts_.last = facts_.timed == 0 ? row.arrival : std::max(facts_.last, row.arrival);
-      ++facts_.timed;
-    }
-    facts_.prefix_ids = facts_.prefix_ids || !row.prefix_ids.empty();
-    if (row.conversation) add_turn(row, line);
-    conversation_ = row.conversation;
-    turn_ = row.turn;
-    ++facts_.rows;
-  }
-  [[nodiscard]] FileFacts& facts() { return facts_; }
-
- private:
-  void add_turn(const TraceRow& row, std::int64_t line) {
-    ++facts_.turns;
-    facts_.unnumbered += row.turn == 0 ? 1 : 0;
-    const bool goes_on = conversation_ == row.conversation && (row.turn == 0 || row.turn > turn_);
-    const bool returns = !goes_on && row.turn != 1 && was_there(*row.conversation);
-    if (!goes_on && !returns) {  // a first turn, or the first that the file has
-      if (row.turn == 1 && known_.size() < kMostKnown) (void)known_.insert(*row.conversation);
-      ++facts_.conversations;
-      return;
-    }
-    ++facts_.later_turns;
-    facts_.later_timed += row.arrival != kNever ? 1 : 0;
-    facts_.later_think += row.think ? 1 : 0;
-    if (returns && facts_.torn_row == 0) facts_.torn_row = line;
-  }
-  static constexpr std::size_t kMostKnown = 1'000'000;  // 32 MB
-  /// Had the conversation a row before? Of more conversations than are known the later ones count as new.
-  bool was_there(std::uint64_t conversation) { return known_.size() < kMostKnown && !known_.insert(conversation); }
-
-  FileFacts facts_;
-  std::optional<std::uint64_t> conversation_;
-  std::int32_t turn_ = 0;
-  IdSet known_;
-};
-
-/// Reads the settings, collects what is wrong with them and builds the workload.
+/// Reads the settings, collects their problems and builds the workload.
 class Builder {
  public:
   Builder(const Settings& settings, Tokens context_limit) : settings_(settings), context_limit_(context_limit) {}
@@ -126,7 +48,7 @@ class Builder {
   }
 
  private:
-  /// Decides everything but the replication.
+  /// Decides everything that does not depend on the replication.
   void prepare() {
     workload_.name = text("workload.trace", "azure-conv");
     SPILLWAY_CHECK(value<double>("workload.rate").value_or(1.0) > 0.0, "workload.rate is not above 0");
@@ -165,7 +87,7 @@ class Builder {
   }
   void warn(std::string warning) { workload_.warnings.push_back(std::move(warning)); }
 
-  /// The keys that belong to one arrival process: a figure that would change nothing is refused.
+  /// Keys of one arrival process. They are refused with another process, where they would change nothing.
   void read_arrival() {
     const std::string chosen = text("workload.arrival", "");
     const auto only_for = [&](const char* process, std::initializer_list<const char*> keys) {
@@ -181,11 +103,13 @@ class Builder {
     only_for("burst", {"workload.burst_after", "workload.burst_factor", "workload.burst_time"});
     ArrivalPlan& plan = plan_.arrival;
     if (chosen == "gamma" && !settings_.has("workload.cv")) {
-      problem("workload.cv", "workload.arrival=gamma needs the variation of the gaps",
+      problem("workload.cv",
+              "workload.arrival=gamma needs workload.cv, the coefficient of variation of the gaps between arrivals",
               "set workload.cv, e.g. workload.cv=2 (1 is poisson)");
     }
     if (chosen == "burst" && !settings_.has("workload.burst_after")) {
-      problem("workload.burst_after", "workload.arrival=burst needs the number of prompts before the burst",
+      problem("workload.burst_after",
+              "workload.arrival=burst needs workload.burst_after, the number of the prompt that starts the burst",
               "set workload.burst_after, e.g. workload.burst_after=25");
     }
     plan.cv = value<double>("workload.cv").value_or(plan.cv);
@@ -195,7 +119,7 @@ class Builder {
     SPILLWAY_CHECK(plan.cv > 0.0 && plan.burst_factor > 0.0, "workload.cv or burst_factor is not above 0");
   }
 
-  /// "70/20/10" -> shares of as many clients.
+  /// Reads "70/20/10": one share per client.
   void read_clients() {
     plan_.clients = value<std::int64_t>("workload.clients").value_or(0);
     const auto shares = value<std::string>("workload.client_shares");
@@ -214,7 +138,7 @@ class Builder {
       from = to + 1;
     }
     if (!std::isfinite(sum)) {
-      problem("workload.client_shares", "the shares add up to more than a number holds", kFix);
+      problem("workload.client_shares", "the sum of the shares is too large", kFix);
       return;
     }
     for (double& share : plan_.client_shares) share /= sum;
@@ -237,7 +161,7 @@ class Builder {
     }
   }
 
-  /// Keys that speak of conversations, on a workload that has none, would change nothing.
+  /// Refuses keys of conversations for a workload without conversations, where they would change nothing.
   void refuse_without_conversations(const char* why) {
     for (const char* key : {"workload.think_time", "workload.max_context", "workload.drop_history"}) {
       if (settings_.has(key))
@@ -245,17 +169,17 @@ class Builder {
     }
   }
 
-  /// Prompts are cut so that the answer that is asked for fits behind them: something must be left.
+  /// Prompts are cut so that the requested answer fits after them: some prompt must be left.
   void check_context() {
     if (plan_.max_new_tokens < plan_.max_context.count()) return;
     problem("workload.max_new_tokens",
-            fmt::format("answers of up to {} tokens leave no room for a prompt in a context of {} tokens",
+            fmt::format("answers of up to {} tokens leave no space for a prompt in a context of {} tokens",
                         plan_.max_new_tokens, plan_.max_context.count()),
             settings_.has("workload.max_context") ? "lower it, or raise workload.max_context"
                                                   : "lower it, or use a model with a longer context");
   }
 
-  /// How conversations of the workload are played, once it is known what they state.
+  /// Chooses the think times. `stated`: the workload states one for every later turn.
   void choose_think_time(const std::string& default_text, bool stated) {
     if (think_given_) {
       if (!think_) return;
@@ -292,7 +216,7 @@ class Builder {
             "use actual (each request asks for what it generates) or a number such as 1024");
   }
 
-  /// The table of a bundled workload.
+  /// Opens the table of a bundled workload.
   void open_table() {
     const EmbeddedFile* file = bundled_file(workload_.name);
     if (file == nullptr) {
@@ -334,12 +258,12 @@ class Builder {
 
   void refuse_for_bundled() {
     if (text("workload.format", "auto") != "auto") {
-      problem("workload.format", "a format is for trace files, and workload.trace names a bundled workload",
+      problem("workload.format", "workload.format is for trace files, but workload.trace names a bundled workload",
               "leave workload.format out");
     }
     if (text("workload.tokenizer", "estimate") != "estimate") {
       problem("workload.tokenizer",
-              "a tokenizer is for trace files that hold texts, and workload.trace names a bundled "
+              "workload.tokenizer is for trace files with texts, but workload.trace names a bundled "
               "workload",
               "leave workload.tokenizer out");
     }
@@ -349,9 +273,10 @@ class Builder {
   }
 
   void open_file() {
-    FileFacts facts;
+    TraceSurvey facts;
     try {
-      facts = survey();
+      facts = survey_trace(workload_.name, text("workload.format", "auto"), reader_options());
+      for (const std::string& file : facts.files) workload_.files.push_back({file, file_sha256(file)});
       workload_.sha256 = file_sha256(workload_.name);
     } catch (const ConfigError& error) {
       config_problems_.insert(config_problems_.end(), error.problems().begin(), error.problems().end());
@@ -360,27 +285,32 @@ class Builder {
       data_problems_ = error.problems();
       return;
     }
+    if (!facts.has_texts && text("workload.tokenizer", "estimate") != "estimate") {
+      problem("workload.tokenizer", fmt::format("{} states lengths in tokens and has no texts", workload_.name),
+              "leave workload.tokenizer out");
+    }
+    workload_.format = facts.format;
     workload_.source_text = fmt::format("trace file {}, {} requests", workload_.name, facts.rows);
     workload_.prefix_ids = facts.prefix_ids;
     workload_.skipped_rows = facts.skipped;
     workload_.warnings.insert(workload_.warnings.end(), facts.warnings.begin(), facts.warnings.end());
     if (facts.timed > 0) plan_.origin = std::min(facts.first, SimTime());
     if (facts.skipped > 0) {
-      warn(fmt::format("{} of {} rows of {} were skipped because they are no requests; the first: {}", facts.skipped,
+      warn(fmt::format("{} of {} rows of {} were skipped because they are not requests; the first: {}", facts.skipped,
                        facts.skipped + facts.rows, workload_.name, facts.first_skipped));
     }
     plan_.requests = facts.rows;
     if (const auto wanted = value<std::int64_t>("workload.requests")) {
       plan_.requests = std::min(facts.rows, *wanted);
       if (*wanted > facts.rows) {
-        warn(fmt::format("workload.requests = {}, but {} holds {} requests: all of them are replayed", *wanted,
-                         workload_.name, facts.rows));
+        warn(fmt::format("workload.requests = {}, but {} has {} requests: all are replayed", *wanted, workload_.name,
+                         facts.rows));
       }
     }
     if (facts.zero_outputs > 0) {
       warn(fmt::format(
-          "{} of {} requests in {} generated 0 tokens; they are replayed with 1, so that the load of their prompts is "
-          "kept",
+          "{} of {} requests in {} generated 0 tokens; they are replayed with 1 token, to keep the load of their "
+          "prompts",
           facts.zero_outputs, facts.rows, workload_.name));
     }
     if (!facts.has_inputs && !value<std::string>("workload.input_tokens")) {
@@ -397,46 +327,11 @@ class Builder {
             .skip_bad_rows = value<bool>("workload.skip_bad_rows").value_or(false)};
   }
 
-  /// Reads the whole file once.
-  FileFacts survey() {
-    const OpenedTrace trace = open_trace(workload_.name, text("workload.format", "auto"), reader_options());
-    Survey survey;
-    TraceRow row;
-    while (trace.reader->next(row)) survey.add(row, trace.reader->row());
-    workload_.format = trace.format;
-    FileFacts& facts = survey.facts();
-    facts.has_times = trace.reader->has_times();
-    facts.has_inputs = trace.reader->has_inputs();
-    if (!trace.reader->has_texts() && text("workload.tokenizer", "estimate") != "estimate") {
-      problem("workload.tokenizer",
-              fmt::format("{} states lengths in tokens, and holds no texts to be cut", workload_.name),
-              "leave workload.tokenizer out");
-    }
-    facts.zero_outputs = trace.reader->zero_outputs();
-    facts.skipped = trace.reader->skipped();
-    facts.first_skipped = trace.reader->first_skipped();
-    facts.warnings = trace.reader->warnings();
-    facts.files = trace.reader->files();
-    for (const std::string& file : facts.files) workload_.files.push_back({file, file_sha256(file)});
-    if (facts.rows == 0 && facts.skipped > 0) {
-      throw DataError(fmt::format("all {} rows are bad; the first: {}", facts.skipped, facts.first_skipped),
-                      workload_.name, "check workload.format");
-    }
-    if (facts.rows == 0) {
-      throw DataError("the trace holds no request", workload_.name, "check that it was copied whole");
-    }
-    if (facts.rows > kMaxRequests) {
-      throw DataError(fmt::format("the trace holds {} requests; at most {} fit one run", facts.rows, kMaxRequests),
-                      workload_.name, "split it");
-    }
-    return facts;
-  }
-
-  /// How the file's conversations are played. A log has later turns at times of their own, in order of time; otherwise
-  /// a conversation's rows stand together and say nothing of when later turns come, or how long after the answer.
-  void choose_conversations(const FileFacts& facts) {
-    // A log need not number turns, and those of one conversation seldom stand together in it.
-    const bool log = facts.later_timed > 0 || (facts.unnumbered > 0 && facts.timed == facts.rows);
+  /// Chooses how the file's conversations are played. In a log, rows are in order of time and later turns have their
+  /// own times. In other files, the rows of a conversation stand together; later turns have a think time or nothing.
+  void choose_conversations(const TraceSurvey& facts) {
+    // A log may leave turns unnumbered, and the turns of one conversation seldom stand together in it.
+    const bool log = facts.later_timed > 0 || (facts.unnumbered_turns > 0 && facts.timed == facts.rows);
     plan_.conversations = plan_.conversations && (facts.later_turns > 0 || log);
     if (!plan_.conversations) {
       refuse_without_conversations(facts.later_turns > 0 ? "workload.conversations=false"
@@ -451,12 +346,13 @@ class Builder {
     plan_.whole_conversations = !log || !keeps_times;
     if (!plan_.whole_conversations) {
       if (think_ && !think_->from_trace()) {
-        problem("workload.think_time",
-                fmt::format(
-                    "{} has times of its own for later turns: they come then, or once the turn before is answered and "
-                    "thought about",
-                    workload_.name),
-                "leave it out, or draw new arrivals with workload.arrival=poisson");
+        problem(
+            "workload.think_time",
+            fmt::format(
+                "{} states the times of later turns: they arrive then, but not before the answer to the turn before "
+                "and its think time",
+                workload_.name),
+            "leave it out, or draw new arrivals with workload.arrival=poisson");
       }
       if (facts.later_timed < facts.later_turns) {
         data_problems_.push_back(
@@ -467,7 +363,7 @@ class Builder {
     }
     if (facts.torn_row > 0) {
       data_problems_.push_back(
-          {"a later turn does not follow the turn before it, so its conversation cannot be known when it starts",
+          {"a later turn does not follow the turn before it, so its conversation is incomplete when it starts",
            fmt::format("{}, row {}", workload_.name, facts.torn_row),
            facts.has_times ? "sort the rows by conversation and turn, or keep the times of the trace"
                            : "sort the rows by conversation and turn"});
@@ -481,7 +377,7 @@ class Builder {
     }
   }
 
-  void choose_arrival(const FileFacts& facts) {
+  void choose_arrival(const TraceSurvey& facts) {
     const auto rate = value<double>("workload.rate");
     const auto arrival = value<std::string>("workload.arrival");
     if (!facts.has_times && !rate && !arrival) {
@@ -515,12 +411,12 @@ class Builder {
             rate ? "use a higher rate" : "check the times of the trace, or set workload.rate");
   }
 
-  /// Chooses the factor that gives the file's times a mean rate.
-  void rescale(const FileFacts& facts, double rate) {
+  /// Scales the file's times to a mean rate.
+  void rescale(const TraceSurvey& facts, double rate) {
     const auto own = facts.rate();
     if (!own) {
       problem("workload.rate",
-              fmt::format("all requests of {} arrive at the same instant, so its times cannot be scaled to a rate",
+              fmt::format("all requests of {} arrive at the same instant, so workload.rate cannot scale its times",
                           workload_.name),
               "draw new arrivals with workload.arrival=poisson");
       return;
@@ -534,7 +430,7 @@ class Builder {
       if (settings_.has("workload.rate")) warn("workload.rate is not used: workload.arrival is all-at-once");
       return;
     }
-    // The arrivals drawn are those of conversations, of which each brings mean_turns requests.
+    // Conversations arrive, and each brings mean_turns requests.
     plan_.arrival.mean_gap_s = plan_.mean_turns / rate;
     workload_.rate = rate;
     const ArrivalPlan& plan = plan_.arrival;
@@ -543,7 +439,7 @@ class Builder {
       warn(fmt::format("workload.burst_after = {}, but there are {:.0f} {}: the burst changes nothing",
                        plan.burst_after, starts, plan_.conversations ? "conversations" : "requests"));
     }
-    // A gamma gap can be as many times longer as its square of CV is above that of an exponential one.
+    // Gamma gaps with CV > 1 can be cv^2 times as long as exponential gaps.
     const bool wide = plan.process == Arrival::gamma && plan.cv > 1.0;
     const double limit = wide ? kMaxMeanSpanSeconds / (plan.cv * plan.cv) : kMaxMeanSpanSeconds;
     if (!(static_cast<double>(plan_.requests) / rate <= limit)) {

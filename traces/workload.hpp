@@ -21,14 +21,14 @@ inline constexpr double kDefaultRate = 4.0;
 inline constexpr std::int64_t kDefaultRequests = 2000;
 /// The most requests in one run: serial numbers have 32 bits.
 inline constexpr std::int64_t kMaxRequests = 4'000'000'000;
-/// The most clients that `workload.clients` draws from: what is kept per client stays small beside the rest.
+/// The most clients that `workload.clients` draws from. Keeps the memory for clients small.
 inline constexpr std::int64_t kMaxClients = 1'000'000;
-/// The burst that Aqua tries its policy on: after some prompts at the stable rate, twice that rate for a minute.
+/// The burst of Aqua's evaluation (section 9.3): after some prompts at the stable rate, twice that rate for a minute.
 inline constexpr double kDefaultBurstFactor = 2.0;
 inline constexpr Duration kDefaultBurstTime{60'000'000'000};
 
-/// Think times of conversations whose source says nothing of them: Pensieve (section 6.1) and the systems compared with
-/// it draw them so. Real ones have a longer tail.
+/// Think times of conversations whose source states none: those of Pensieve (section 6.1). Real think times have a
+/// longer tail.
 inline constexpr const char* kDefaultThinkTime = "exponential(60s)";
 
 /// Descriptors of the `workload.*` keys that open_workload reads.
@@ -48,12 +48,12 @@ struct Workload {
   std::string arrival_details;        // "CV 2" of gamma, the burst of burst, else empty
   std::optional<double> rate{};       // offered requests/s of that arrival (burst: outside the burst); empty when all
                                       // arrivals fall on one instant
-  std::int64_t requests = 0;          // that the stream holds, exactly
+  std::int64_t requests = 0;          // in the stream, exactly
   bool prefix_ids = false;            // some request says which prompts share its prefix
   bool conversations = false;         // later turns wait for the answer to the turn before
   double mean_turns = 1.0;            // of a conversation, requests alone counting as one
   std::string think_time;             // as the user or the workload states it; empty: the trace's, or no conversations
-  std::int64_t skipped_rows = 0;      // of the file, because they are no requests
+  std::int64_t skipped_rows = 0;      // of the file, because they are not requests
   std::vector<WorkloadFile> files{};  // beside the trace, on which the requests depend: the tokenizer's
   bool random = false;                // false: every replication delivers the same requests
   std::vector<std::string> warnings;
@@ -63,8 +63,7 @@ struct Workload {
 
 /// Opens the traffic that the settings describe.
 ///
-/// Reads every key of workload_parameters(), seed and memory.block_tokens; a key that is unset falls under these rules
-/// (design: "Command line"):
+/// Reads every key of workload_parameters(), seed and memory.block_tokens. Rules for unset keys:
 ///  * A bundled name: kDefaultRequests requests, poisson, kDefaultRate. A value with '/' or '.' is a file.
 ///  * A file: all its rows, or the first `workload.requests`. With times: arrival `trace`, and `workload.rate` scales
 ///    them so that the whole file has that mean rate, (rows - 1) / (last - first). Without times `workload.rate` or
@@ -77,7 +76,7 @@ struct Workload {
 ///  * workload.input_tokens and output_tokens replace the lengths; with `uniform` a number is the middle. Prefix ids
 ///    beyond a shorter input are dropped.
 ///  * workload.max_new_tokens N is what every client asks for; outputs beyond N are cut to N, as an engine would.
-///  * workload.clients N draws every request's client from 0 to N - 1, each as likely, or with the shares of
+///  * workload.clients N draws every request's client from 0 to N - 1, uniformly, or with the shares of
 ///    workload.client_shares; without them they are the file's, or all 0. A conversation has one client.
 ///  * Conversations (of chat workloads, and of files that name them) start as the arrival process says, at rate / mean
 ///    turns; how later turns come is said at WorkloadStream, how long their prompts are at TurnPlanner. A prompt and
@@ -97,7 +96,7 @@ struct Workload {
 [[nodiscard]] Workload open_workload(const Settings& settings, std::int64_t replication,
                                      Tokens context_limit = Tokens(kMaxTokens));
 
-/// The same requests as the rows of a trace, without anybody to answer them: see WorkloadRows. Throws as open_workload.
+/// The same requests as rows of a trace: see WorkloadRows. Throws as open_workload.
 [[nodiscard]] std::unique_ptr<TraceReader> open_workload_rows(const Settings& settings, std::int64_t replication,
                                                               Tokens context_limit = Tokens(kMaxTokens));
 

@@ -18,8 +18,9 @@ std::vector<std::string> WorkloadRows::warnings() const {
   std::vector<std::string> warnings = warnings_;
   if (drops_history_ || planner_.shortened() > 0) {
     warnings.emplace_back(
-        "histories were dropped or cut, which lengths alone do not always show: a run on these rows may find more in "
-        "its prefix cache than the run that they come from");
+        "histories were dropped or cut, which lengths do not always show: a run on these rows may get more "
+        "prefix-cache "
+        "hits than the original run");
   }
   return warnings;
 }

@@ -1,4 +1,4 @@
-// A workload's requests as the rows of a trace that would bring them about again.
+// A workload's requests as the rows of a trace that repeats them.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,13 @@
 
 namespace spillway::traces {
 
-/// Writes down what a TurnPlanner plans: a request alone and the first turn of a conversation with its arrival, the
-/// later turns behind it with their think times; those of a log with their times. Ids are those of the whole blocks of
-/// a run, so that a run with other blocks can cut them anew. Memory: that of the planner, and one conversation.
+/// Delivers the plan of a TurnPlanner: single requests and first turns with their arrival, then the later turns of the
+/// conversation with their think times; rows of a log with their times. Prefix ids stand for whole blocks of the run; a
+/// run with another block size cuts them again. Memory: that of the planner, and one conversation.
 ///
-/// A run on such rows has requests of the same lengths and think times. What a prompt repeats is told from the lengths,
-/// as in any trace, so a history that was dropped or cut goes unnoticed where the prompt is long enough to hold it: a
-/// prefix cache then finds more than in the run that the rows come from, and answers, and turns after them, come
-/// sooner.
+/// A run on these rows has requests of equal lengths and think times. As in any trace, lengths alone show what a prompt
+/// repeats. A dropped or cut history is missed if the prompt is long enough to hold it: a prefix cache then finds more
+/// than in the original run, and answers and later turns come sooner.
 class WorkloadRows final : public TraceReader {
  public:
   /// As WorkloadStream; `warnings` are the workload's.

@@ -8,8 +8,7 @@
 namespace spillway::traces {
 namespace {
 
-/// Think times of a year add up to more than the clock holds after some hundred turns: none goes beyond this instant,
-/// 250 years after the start.
+/// 250 years after the start. No turn arrives later: hundreds of think times of a year would overflow the clock.
 constexpr SimTime kLatest{7'900'000'000'000'000'000};
 
 SimTime after(SimTime answered, Duration think) {
@@ -41,7 +40,7 @@ SimTime WorkloadStream::next_arrival() {
 bool WorkloadStream::next(RequestSpec& request) {
   const bool start = look_ahead() && (due_.empty() || ahead_time_ < due_.top().time);
   if (start) return take_ahead(request);
-  SPILLWAY_CHECK(!due_.empty(), "no request is to come");
+  SPILLWAY_CHECK(!due_.empty(), "no request is left");
   take_due(request);
   return true;
 }
@@ -58,7 +57,7 @@ bool WorkloadStream::take_ahead(RequestSpec& request) {
   return true;
 }
 
-/// The time of a log's row has come: it is sent, or put where it waits.
+/// Sends a row of a log whose time has come, or lets it wait for the answer to the turn before.
 bool WorkloadStream::take_log_row(RequestSpec& request) {
   const auto [it, is_new] = conversations_.try_emplace(ahead_.conversation);
   Conversation& conversation = it->second;
@@ -116,7 +115,7 @@ void WorkloadStream::schedule(std::int64_t number, Conversation& conversation) {
   due_.push({whole_conversations_ ? ready : std::max(turn.request.arrival, ready), scheduled_++, number});
 }
 
-/// A conversation of a log waits for nothing: it is kept, as more of its rows may come.
+/// Keeps a conversation of a log that waits for nothing, as more of its rows may come.
 void WorkloadStream::rest(std::int64_t number, Conversation& conversation) {
   conversation.waits = false;
   conversation.idle = idle_.insert(idle_.end(), number);

@@ -1,4 +1,4 @@
-// The requests of a workload in the order in which they come, later turns once the turn before is answered.
+// The requests of a workload in order of arrival; later turns wait for the answer to the turn before.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace spillway::traces {
 
-/// Delivers what a TurnPlanner plans.
+/// Delivers the plan of a TurnPlanner.
 ///
 ///  * A request alone, or the first turn of a conversation, arrives when the arrival process says.
 ///  * A later turn of a whole conversation arrives its think time after the end of the answer before.
@@ -22,9 +22,9 @@ namespace spillway::traces {
 ///    states one, is over.
 ///  * A turn that is not answered (rejected, timed out) ends its conversation: see unsent.
 ///
-/// Memory: the turns to come of the conversations that have started; of a log, the rows whose time has come while their
-/// conversation waits for an answer, and some 300 bytes for each of the last TurnPlanner::kKnown conversations. Cost:
-/// O(log conversations) per turn, and O(blocks of the context) to name its content.
+/// Memory: the remaining turns of the conversations that have started. For a log: the rows that wait for an answer, and
+/// some 300 bytes for each of the last TurnPlanner::kKnown conversations. Cost: O(log conversations) per turn, and
+/// O(blocks of the context) to name its content.
 class WorkloadStream final : public RequestSource {
  public:
   WorkloadStream(const StreamPlan& plan, std::optional<QuantileTable> table, std::unique_ptr<TraceReader> file,
@@ -39,19 +39,19 @@ class WorkloadStream final : public RequestSource {
 
  private:
   struct Conversation {
-    std::vector<PlannedTurn> turns;  // from `next` on to come
+    std::vector<PlannedTurn> turns;  // those from `next` on are still to come
     std::size_t next = 0;
     bool waits = false;                        // for an answer, or for the time of its next turn
     bool over = false;                         // a turn was not answered
     SimTime answered{};                        // end of the last answer
-    std::list<std::int64_t>::iterator idle{};  // position in idle_; valid for a log's that does not wait
+    std::list<std::int64_t>::iterator idle{};  // position in idle_; only of a log's conversation that does not wait
     [[nodiscard]] bool has_more() const { return next < turns.size(); }
   };
   struct Due {
     SimTime time{};
     std::int64_t sequence = 0;
     std::int64_t conversation = 0;
-    /// Of a priority queue whose top is the earliest.
+    /// For a priority queue whose top is the earliest.
     bool operator<(const Due& other) const {
       return time != other.time ? time > other.time : sequence > other.sequence;
     }
@@ -75,7 +75,7 @@ class WorkloadStream final : public RequestSource {
   bool ahead_ready_ = false;
   std::unordered_map<std::int64_t, Conversation> conversations_;  // by number
   std::priority_queue<Due> due_;
-  std::list<std::int64_t> idle_;  // conversations of a log that wait for nothing, the longest first
+  std::list<std::int64_t> idle_;  // conversations of a log that wait for nothing, longest idle first
   std::int64_t scheduled_ = 0;
   std::int64_t unsent_ = 0;
 };

@@ -138,7 +138,7 @@ traces::Workload workload_of(const traces::EngineLog& log, const Settings& setti
   }
   workload.name = log.requests_file;
   workload.format = "engine-log";
-  workload.source_text = fmt::format("requests of vLLM {}", log.version);
+  workload.source_text = fmt::format("requests of {}", log.engine);
   workload.sha256 = log.sha256;
   workload.arrival = "trace";
   workload.requests = static_cast<std::int64_t>(log.requests.size());
@@ -259,7 +259,7 @@ Validation validate_log(const LogReplay& options) {
   });
 
   Validation validation;
-  validation.log = {log.folder, "vLLM " + log.version, log.model, log.device, {}};
+  validation.log = {log.folder, log.engine, log.model, log.device, {}};
   Replay replay = run_log(assembly, log.requests.size());
   pair_requests(log, replay, validation);
   set_load(log, replay, validation);

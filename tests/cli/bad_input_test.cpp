@@ -66,7 +66,8 @@ TEST_F(BadInput, ArrivalsThatCannotBe) {
   refused(2, {"workload.arrival=gamma", "workload.cv=0"}, {"workload.cv: 0 is out of range", "at least 0.01"});
   refused(2, {"workload.arrival=gamma", "workload.cv=-1"}, {"workload.cv: -1 is out of range"});
   refused(2, {"workload.cv=2"}, {"workload.cv is for workload.arrival=gamma", "leave workload.cv out"});
-  refused(2, {"workload.arrival=burst"}, {"needs the number of prompts before the burst", "workload.burst_after=25"});
+  refused(2, {"workload.arrival=burst"},
+          {"needs workload.burst_after, the number of the prompt that starts the burst", "workload.burst_after=25"});
   refused(2, {"workload.arrival=burst", "workload.burst_after=0"}, {"workload.burst_after: 0 is out of range"});
   refused(2, {"workload.arrival=burst", "workload.burst_after=5", "workload.burst_time=60"}, {"has no unit"});
   refused(2, {"workload.arrival=burst", "workload.burst_after=5", "workload.burst_factor=0"}, {"more than 0"});

@@ -1,5 +1,6 @@
 // trace info, convert and synth as a user calls them.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -190,6 +191,64 @@ TEST_F(TraceCommand, BadInputIsTold) {
           {"workload.cv is for workload.arrival=gamma", "argument workload.cv=2"});
   refused(2, {"inof", "trace.csv"}, {"unknown command \"inof\"", "did you mean \"info\"?"});
   refused(2, {}, {"commands: info, convert, synth"});
+}
+
+TEST_F(TraceCommand, TheRequestsOfARunAreATrace) {
+  for (const char* name : {"requests.jsonl", "requests.csv"}) {
+    const std::vector<std::string> settings{"workload.trace=sharegpt", "workload.rate=20", "workload.requests=200",
+                                            "workload.clients=3", "seed=3"};
+    std::vector<std::string> more = settings;
+    more.insert(more.end(), {"--requests-out", name});
+    const json expected = outcome(more);
+    EXPECT_EQ(outcome({std::string("workload.trace=./") + name}), expected) << name;
+    const Output info = spillway({"trace", "info", name, "--json"});
+    ASSERT_EQ(info.code, 0) << info.err;
+    const json all = json::parse(info.out);
+    EXPECT_EQ(all["format"], std::string("requests-") + (std::string(name).substr(9)));
+    EXPECT_EQ(all["requests"], 200);
+    EXPECT_EQ(all["clients"]["count"], 3);
+  }
+}
+
+TEST_F(TraceCommand, ARunOfConversationsRepeatsFromItsRequests) {
+  // Replayed with equal settings, answers come when they came, so no turn waits longer than its time.
+  const std::vector<std::string> chat{"workload.trace=sharegpt-chat", "workload.rate=5", "workload.requests=60",
+                                      "--requests-out", "requests.jsonl"};
+  const json first = outcome(chat);
+  const json again = outcome({"workload.trace=./requests.jsonl"});
+  EXPECT_EQ(again[0]["input_tokens"], first[0]["input_tokens"]);
+  EXPECT_EQ(again[0]["output_tokens"], first[0]["output_tokens"]);
+  EXPECT_EQ(again[1]["all"]["finished"], 60);
+  const json info = json::parse(spillway({"trace", "info", "requests.jsonl", "--json"}).out);
+  EXPECT_EQ(info["conversations"]["requests"], 60);
+}
+
+TEST_F(TraceCommand, TheRequestsOfAnEngineAreATrace) {
+  const std::string log = source_dir() + "/experiments/validation/sample-log/requests.jsonl";
+  const json info = json::parse(spillway({"trace", "info", log, "--json"}).out);
+  EXPECT_EQ(info["format"], "engine-log");
+  EXPECT_EQ(info["requests"], 60);
+  EXPECT_EQ(info["arrivals"]["first_s"], 0.0);
+  EXPECT_EQ(outcome({"workload.trace=" + log})[1]["all"]["finished"], 60);
+}
+
+TEST_F(TraceCommand, WhatIsNoRegularFileIsRefusedAtOnce) {
+  ASSERT_EQ(mkfifo(file("fifo").c_str(), 0600), 0);
+  std::filesystem::create_directory(file("folder"));
+  std::filesystem::create_symlink("loop", file("loop"));
+  struct Case {
+    const char* name;
+    const char* what;
+  };
+  for (const auto& [name, what] :
+       {Case{"/dev/zero", "not a regular file"}, Case{"./fifo", "not a regular file"}, Case{"./folder", "folder"},
+        Case{"./loop", "symbolic links"}, Case{"/proc/self/mem", "the file is empty"}}) {
+    refused(3, {"info", name}, {what, name});
+    refused(3, {"convert", name, "-o", "a.bin"}, {what, name, "nothing was written"});
+    const Output run = spillway({"run", std::string("workload.trace=") + name});
+    EXPECT_EQ(run.code, 3) << name;
+    EXPECT_THAT(run.err, testing::AllOf(testing::StartsWith("error: "), HasSubstr(name)));
+  }
 }
 
 TEST_F(TraceCommand, OutputsThatCannotBeWrittenAreTold) {

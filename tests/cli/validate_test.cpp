@@ -259,7 +259,7 @@ TEST_F(Validate, StampsThatAreMissingOrOfTwoClocks) {
   text["scheduled_ts"] = "10.0";
   write_log(meta(), {missing, text, row(2, 1.7e9, 10.5, 10.7), row(3, 10.0, 10.7, 10.7)});
   refused({"has no queued_ts", "requests.jsonl line 1", "scheduled_ts is not a number of seconds: \"10.0\"", "line 2",
-           "first_token_ts 10.500000 lies before scheduled_ts 1700000000.000000", "must be of one clock", "line 3",
+           "first_token_ts 10.500000 is before scheduled_ts 1700000000.000000", "from one clock", "line 3",
            "3 output tokens came at one instant", "line 4"});
   // Arrivals in milliseconds, stamps in seconds.
   std::vector<json> rows;
@@ -268,11 +268,11 @@ TEST_F(Validate, StampsThatAreMissingOrOfTwoClocks) {
     rows.back()["arrival_time"] = 10'000.0 * i;
   }
   write_log(meta(), rows);
-  refused({"the clocks disagree: by arrival_time the requests came within 20000 s, by queued_ts within 20 s"});
+  refused({"the clocks disagree: the requests span 20000 s by arrival_time, 20 s by queued_ts"});
 }
 
 TEST_F(Validate, LogsThatAreBroken) {
-  refused({"is not a folder", "at log"});
+  refused({"\"log\" is not a folder", "at log"});
   fs::create_directories(file("log"));
   refused({"log/meta.json", "log/requests.jsonl"});
   write_log(meta(), {row(0, 10.0, 10.5, 10.7)});
@@ -288,9 +288,71 @@ TEST_F(Validate, LogsThatAreBroken) {
            "/engine_kwargs/max_num_seqs"});
   write_log(meta(), {row(0, 10.0, 10.5, 10.7)});
   write_text(file("log/timeseries.csv"), "t,running,waiting\n1,2,3\n2,x,0\n");
-  refused({"\"2,x,0\" is no sample", "timeseries.csv line 3"});
+  refused({"\"2,x,0\" is not a sample", "timeseries.csv line 3"});
   write_text(file("log/timeseries.csv"), "t,busy\n1,2\n");
   refused({"needs the columns t, running and waiting"});
+}
+
+TEST_F(Validate, TheRequestsOfARunAreALog) {
+  // The same settings replay the run: every latency must come out as it was.
+  fs::create_directories(file("log"));
+  const Texts settings{"model=llama-3.1-8b", "hardware=h100-80gb-sxm", "engine.max_num_seqs=16"};
+  Texts run{"run",
+            "workload.trace=sharegpt",
+            "workload.requests=60",
+            "workload.rate=20",
+            "--requests-out",
+            "log/requests.jsonl"};
+  run.insert(run.end(), settings.begin(), settings.end());
+  ASSERT_EQ(spillway(run).code, 0);
+  Texts validate{"validate", "log", "--json"};
+  validate.insert(validate.end(), settings.begin(), settings.end());
+  const Output output = spillway(validate);
+  ASSERT_EQ(output.code, 0) << output.err;
+  const json result = json::parse(output.out);
+  EXPECT_EQ(result["log"]["engine"], "Spillway");
+  EXPECT_EQ(result["per_request"]["ttft_ms"]["n"], 60);
+  for (const auto& [name, figure] : result["metrics"].items()) {
+    EXPECT_NEAR(figure["error"].get<double>(), 0.0, 1e-6) << name;
+  }
+  EXPECT_THAT(result["run"]["warnings"].dump(), HasSubstr("log/meta.json is not there: give model, hardware, policy"));
+  // Without meta.json the keys that the log does not answer are named.
+  const Output bare = spillway({"validate", "log"});
+  EXPECT_EQ(bare.code, 2);
+  EXPECT_THAT(bare.err, AllOf(HasSubstr("the log does not name its hardware"), HasSubstr("give hardware=NAME"),
+                              HasSubstr("the log does not name its model"), HasSubstr("give model=FILE")));
+}
+
+TEST_F(Validate, RequestsOfARunThatDidNotFinishOrLackKeys) {
+  const auto run_row = [](int index, const char* outcome) {
+    return json{{"replication", 0},
+                {"index", index},
+                {"outcome", outcome},
+                {"arrival_ns", 1'000'000'000 * index},
+                {"input_tokens", 10},
+                {"first_scheduled_ns", 1'000'000'000 * index},
+                {"output_tokens", 2},
+                {"first_token_ns", 1'000'000'000 * index + 10'000'000},
+                {"end_ns", 1'000'000'000 * index + 20'000'000},
+                {"generated_tokens", 2}};
+  };
+  json lacking = run_row(1, "finished");
+  lacking.erase("first_scheduled_ns");
+  write_log(meta(), {run_row(0, "finished"), lacking, run_row(2, "rejected")});
+  refused({"the request has no first_scheduled_ns", "requests.jsonl line 2", "spillway run --requests-out",
+           "request 2 did not finish: its outcome is \"rejected\"", "line 3"});
+  json other = run_row(1, "finished");
+  other["replication"] = 1;
+  write_log(meta(), {run_row(0, "finished"), other});
+  const Output output = spillway({"validate", "log", "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const json result = json::parse(output.out);
+  EXPECT_EQ(result["per_request"]["e2e_ms"]["n"], 1);
+  EXPECT_THAT(result["run"]["warnings"].dump(), HasSubstr("1 requests of other replications than 0 are left out"));
+  // Requests without any stamp, such as those of a trace: one problem names the keys.
+  write_log(meta(), {json{{"input_toks", 5}, {"output_toks", 2}, {"arrival_time_ns", 0}}});
+  refused({"the requests have no time stamps: queued_ts, scheduled_ts, first_token_ts, last_token_ts are missing",
+           "log/requests.jsonl line 1", "1 error"});
 }
 
 TEST_F(Validate, TokenIdsMustBeThoseOfTheLog) {

@@ -1,10 +1,10 @@
-// Feeds mutated samples to every reader of traces and of settings: any outcome but success or a documented error ends
-// it with exit code 1, the input saved and the command that replays it on stdout.
+// Feeds mutated samples to every reader of traces and of settings. Any outcome but success or a documented error ends
+// the program with exit code 1: it saves the input and prints the command that replays it.
 //
 //   fuzz [--seconds N | --inputs N] [--seed S] [--only readers|settings|NAME] [--replay FILE] [--out FOLDER]
 //
-// Input k of a target depends on (seed, target, k) alone. The targets take turns, so --inputs N gives the same inputs
-// everywhere, and --seconds as many of them as there is time for.
+// Input k of a target depends only on (seed, target, k). The targets take turns, so --inputs N gives the same inputs on
+// every machine; --seconds gives as many of these as the time allows.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -32,8 +32,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kHang{10};  // for one input; the slowest ones take 0.1 s
-// Resident: several times what the largest inputs take. A sanitizer keeps 256 MiB of freed memory beside its own.
+constexpr std::chrono::seconds kHang{10};  // for one input; the slowest inputs take 0.1 s
+// Resident memory: several times the need of the largest inputs. A sanitizer keeps 256 MiB of freed memory.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::size_t kMemory = std::size_t{2} << 30U;
 #else
@@ -50,7 +50,7 @@ struct Options {
   std::string out = ".";
 };
 
-/// What the fuzzing process tells the one that watches it, in memory that both see.
+/// State of the fuzzing process for the process that watches it, in shared memory.
 struct Shared {
   std::atomic<std::int64_t> input;     // counts the inputs begun, of all targets
   std::atomic<std::size_t> target;     // index of its target
@@ -59,14 +59,15 @@ struct Shared {
 
 std::int64_t now_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 
-/// Input k of a target: its samples as they are, then what becomes of them.
+/// Input k of a target: first its samples, then mutations.
 std::string input_of(const Target& target, const std::vector<std::string>& all, std::int64_t seed, std::int64_t k) {
   if (static_cast<std::size_t>(k) < target.samples.size()) return target.samples[static_cast<std::size_t>(k)];
   RandomStream stream(seed, k, "fuzz." + target.name);
-  // Mostly a sample that the target accepts; another one, changed, is mostly refused at its start.
+  // Mostly samples of the target: those of others are mostly refused at their start.
   const bool own = !target.samples.empty() && below(8, stream) != 0;
   const std::vector<std::string>& from = own ? target.samples : all;
   const std::string& sample = from[below(from.size(), stream)];
+  if (own && target.mutate && below(4, stream) != 0) return target.mutate(sample, stream);
   if (target.group != "readers" || below(8, stream) != 0) return mutated(sample, all, stream);
   return below(2, stream) == 0 ? gzipped(mutated(sample, all, stream)) : mutated(gzipped(sample), all, stream);
 }
@@ -74,11 +75,13 @@ std::string input_of(const Target& target, const std::vector<std::string>& all, 
 struct Counts {
   std::int64_t inputs = 0;
   std::int64_t accepted = 0;
-  std::int64_t spent_ns = 0;    // with making and writing the inputs
-  std::int64_t slowest_ns = 0;  // reading of one input
+  std::int64_t mutated = 0;           // inputs that are no sample
+  std::int64_t accepted_mutated = 0;  // accepted inputs that are no sample
+  std::int64_t spent_ns = 0;          // making, writing and reading of inputs
+  std::int64_t slowest_ns = 0;        // reading of one input
 };
 
-/// Most memory that this process had at a time, in KiB.
+/// Peak memory of this process, in KiB.
 std::int64_t peak_kib() {
   rusage usage{};
   (void)getrusage(RUSAGE_SELF, &usage);
@@ -100,13 +103,15 @@ void print_counts(const std::vector<Target>& targets, const std::vector<Counts>&
              static_cast<double>(all.inputs) / std::max(1e-9, static_cast<double>(all.spent_ns) * 1e-9), peak_kib());
 }
 
-/// Runs one input; false after a failure, which is told. A sample must be accepted: a stale one would hide what lies
-/// behind the first check.
+/// Runs one input; prints a failure and returns false. A sample must be accepted: an outdated sample would test no more
+/// than the first check.
 bool passes(const Target& target, const std::string& path, bool is_sample, Counts& counts) {
   try {
     const bool accepted = target.check(path) == Outcome::accepted;
     if (is_sample && !accepted) throw Failure("the sample itself is refused");
     counts.accepted += accepted ? 1 : 0;
+    counts.mutated += is_sample ? 0 : 1;
+    counts.accepted_mutated += accepted && !is_sample ? 1 : 0;
   } catch (const std::exception& error) {
     fmt::print("failure: {}\n", error.what());
     return false;
@@ -114,6 +119,18 @@ bool passes(const Target& target, const std::string& path, bool is_sample, Count
   if (static_cast<std::size_t>(peak_kib()) <= kMemory / 1024) return true;
   fmt::print("failure: {} KiB of memory\n", peak_kib());
   return false;
+}
+
+/// Without accepted inputs, the code behind the first checks is not tested.
+bool reaches_all(const std::vector<Target>& targets, const std::vector<Counts>& counts) {
+  constexpr std::int64_t kEnough = 1000;
+  bool all = true;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i].samples.empty() || counts[i].mutated < kEnough || counts[i].accepted_mutated > 0) continue;
+    fmt::print("failure: target {} accepted none of {} mutated inputs\n", targets[i].name, counts[i].mutated);
+    all = false;
+  }
+  return all;
 }
 
 /// The fuzzing process. Returns its exit code.
@@ -146,7 +163,7 @@ int fuzz(const Options& options, const std::vector<Target>& targets, const std::
     counts[at].spent_ns += end - began;
   }
   print_counts(targets, counts);
-  return EXIT_SUCCESS;
+  return reaches_all(targets, counts) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 std::size_t resident_bytes(pid_t process) {
@@ -157,7 +174,8 @@ std::size_t resident_bytes(pid_t process) {
   return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// Waits for the fuzzing process, and ends it when an input takes too long or too much. Empty when it found nothing.
+/// Waits for the fuzzing process and ends it when an input takes too much time or memory. Returns the failure; empty:
+/// none.
 std::string watch(pid_t process, const Shared& shared) {
   int status = 0;
   std::string why;
@@ -186,15 +204,14 @@ std::vector<Target> chosen_targets(const std::string& only) {
   return targets;
 }
 
-/// The fuzzing runs in a process of its own, so that a crash or a hang leaves someone to save the input. Returns the
-/// exit code.
+/// Fuzzes in a child process, so that the parent can save the input after a crash or a hang. Returns the exit code.
 int run(const Options& options) {
-  // Every input would be refused for an unknown variable, or read otherwise than elsewhere.
+  // Variables would change how inputs are read, and an unknown variable would refuse all of them.
   for (const std::string& variable : spillway_environment()) {
     (void)unsetenv(variable.substr(0, variable.find('=')).c_str());
   }
   const std::vector<Target> targets = chosen_targets(options.only);
-  // Inputs in memory where the system has such files: on a disk their writing would take most of the time.
+  // Inputs are in memory where possible: writing them to a disk would take most of the time.
   const bool shm = access("/dev/shm", W_OK) == 0;
   std::string folder = (shm ? "/dev/shm" : std::filesystem::temp_directory_path().string()) + "/spillway-fuzz-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) throw DataError("the folder cannot be made", folder);

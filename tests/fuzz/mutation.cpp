@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// Numbers at which something ends: types, limits of the formats, the notation itself.
+/// Numbers at limits of types and formats, and unusual notations.
 constexpr std::array kNumbers{"-1"sv,
                               "0"sv,
                               "-0"sv,
@@ -55,7 +55,7 @@ constexpr std::array kNumbers{"-1"sv,
                               "1,000"sv,
                               ""sv};
 
-/// Pieces that mean something to JSON, CSV, gzip, UTF-8 or a unit of the configuration.
+/// Pieces with a meaning in JSON, CSV, gzip, UTF-8 or the units of the configuration.
 constexpr std::array kPieces{"\""sv,
                              "\"\""sv,
                              ","sv,
@@ -99,12 +99,12 @@ constexpr std::array kPieces{"\""sv,
                              "h"sv,
                              "%"sv};
 
-/// What a member of a JSON object may be instead.
+/// Replacements for the value of a JSON member.
 constexpr std::array kValues{"null"sv,        "true"sv, "false"sv,  "[]"sv,      "{}"sv,         "\"\""sv,
                              "\"\\u0000\""sv, "-1"sv,   "[1, 2]"sv, "[[]]"sv,    "{\"a\": 1}"sv, "1e400"sv,
                              "\"x\""sv,       "0"sv,    "\"1\""sv,  "\"\xc3\""sv};
 
-/// Where lines begin, and the end of the text.
+/// Positions at which lines begin, and the end of the text.
 std::vector<std::size_t> line_starts(const std::string& text) {
   std::vector<std::size_t> starts{0};
   for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1))
@@ -113,7 +113,7 @@ std::vector<std::size_t> line_starts(const std::string& text) {
   return starts;
 }
 
-/// A part of `text`: small ones are more likely than large ones.
+/// A part of `text`; small parts are more likely than large parts.
 struct Part {
   std::size_t begin = 0;
   std::size_t size = 0;
@@ -193,7 +193,7 @@ void change_number(std::string& text, RandomStream& stream) {
   text.replace(number.begin, number.size, kNumbers[below(kNumbers.size(), stream)]);
 }
 
-/// The value of some member of a JSON object, roughly: from a colon to what may end it.
+/// Roughly the value of some JSON member: from a colon to the next delimiter.
 Part value_of(const std::string& text, RandomStream& stream) {
   std::vector<std::size_t> colons;
   for (std::size_t at = text.find(':'); at != std::string::npos; at = text.find(':', at + 1)) colons.push_back(at);
@@ -209,7 +209,7 @@ void change_value(std::string& text, std::span<const std::string> others, Random
     text.replace(value.begin, value.size, kValues[below(kValues.size(), stream)]);
     return;
   }
-  // A value that some other member takes: it has a form that is known.
+  // The value of another member has a valid form.
   const std::string& other = others[below(others.size(), stream)];
   const Part taken = value_of(other, stream);
   text.replace(value.begin, value.size, other.substr(taken.begin, taken.size));
@@ -230,7 +230,7 @@ void lengthen(std::string& text, RandomStream& stream) {
   text.insert(at, std::size_t{1} << below(19, stream), byte);
 }
 
-/// Leaves the form of the text mostly as it is, so that what lies behind the parser is reached.
+/// Mostly keeps the syntax of the text, so that the code behind the parser is reached.
 void change_content(std::string& text, std::span<const std::string> others, RandomStream& stream) {
   switch (below(4, stream)) {
     case 0:
@@ -278,7 +278,7 @@ void change(std::string& text, std::span<const std::string> others, RandomStream
 }  // namespace
 
 std::string mutated(std::string text, std::span<const std::string> others, RandomStream& stream) {
-  // Half of the inputs get one change, so that they come past the first checks.
+  // Half of the inputs get a single change, so that they pass the first checks.
   std::size_t changes = 1;
   while (changes < 8 && below(2, stream) == 0) ++changes;
   const bool content_alone = below(2, stream) == 0;

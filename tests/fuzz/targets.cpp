@@ -21,6 +21,7 @@
 #include "sim/core/error.hpp"
 #include "sim/study/assemble.hpp"
 #include "sim/study/parameter_table.hpp"
+#include "tests/fuzz/sealed_mutation.hpp"
 #include "tests/support/paths.hpp"
 #include "traces/engine_log.hpp"
 #include "traces/length.hpp"
@@ -35,7 +36,7 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw Failure(what);
 }
 
-/// All that a user sees of a refusal.
+/// The whole text that a user sees of a refusal.
 std::string text_of(const UserError& error) {
   require(error.code() == ExitCode::usage || error.code() == ExitCode::data,
           fmt::format("a UserError of exit code {}", static_cast<int>(error.code())));
@@ -48,12 +49,12 @@ std::string text_of(const UserError& error) {
   return text;
 }
 
-/// What one reading of a file gives.
+/// Result of one reading of a file.
 struct Reading {
   std::string format;
   std::vector<TraceRow> rows;
   std::int64_t skipped = 0;
-  std::string error;  // empty: it came to its end
+  std::string error;  // empty: the file was read to its end
 
   bool operator==(const Reading&) const = default;
 };
@@ -83,6 +84,8 @@ Reading read(const std::string& path, const std::string& format, bool skip_bad_r
     reading.format = trace.format;
     TraceRow row;
     std::optional<SimTime> latest;
+    // Logs are sorted by arrival, so their line numbers may go back.
+    const bool sorted = trace.format == "engine-log" || trace.format.starts_with("requests-");
     std::int64_t line = 0;
     while (reader.next(row)) {
       check_row(row, reader);
@@ -90,7 +93,7 @@ Reading read(const std::string& path, const std::string& format, bool skip_bad_r
         require(!latest || row.arrival >= *latest - traces::kReorderWindow, "a time before the window");
         latest = std::max(latest.value_or(row.arrival), row.arrival);
       }
-      require(reader.row() >= std::max<std::int64_t>(line, 1), "row numbers that go back");
+      require(reader.row() >= (sorted ? 1 : std::max<std::int64_t>(line, 1)), "row numbers that go back");
       line = reader.row();
       reading.rows.push_back(row);
     }
@@ -123,7 +126,7 @@ Outcome check_trace(const std::string& path, const std::string& format) {
   return strict.error.empty() ? Outcome::accepted : Outcome::refused;
 }
 
-/// What `spillway config check FILE` does, without printing.
+/// Does the same as `spillway config check FILE`, without printing.
 Outcome check_config(const std::string& path) {
   try {
     ResolvedConfig config = cli::resolve_arguments({path}, {}, {});
@@ -140,7 +143,7 @@ Outcome check_config(const std::string& path) {
   }
 }
 
-/// Reads a file with one of the loaders of hwmodels.
+/// Checks a loader of hwmodels.
 template <class Load>
 std::function<Outcome(const std::string&)> check_with(Load load) {
   return [load](const std::string& path) {
@@ -154,7 +157,7 @@ std::function<Outcome(const std::string&)> check_with(Load load) {
   };
 }
 
-/// Whatever latency models a profile that is accepted gives, the times that they tell are times, or are refused.
+/// Every latency model of an accepted profile returns valid times or is refused.
 hwmodels::Hardware check_hardware(const std::string& path) {
   static const hwmodels::LlmModel kLlm = hwmodels::load_llm("llama-3.1-8b");
   static const hwmodels::EngineProfile kEngine = hwmodels::load_engine("vllm-0.19");
@@ -189,7 +192,7 @@ hwmodels::Hardware check_hardware(const std::string& path) {
   return hardware;
 }
 
-/// What can be true of the rows is fitted to a profile, or refused; a profile is judged by the rows that it comes from.
+/// Rows that do not contradict each other are fitted or refused; the fit is checked against its own rows.
 void check_fits(hwmodels::Measurements rows) {
   try {
     hwmodels::merge_repeats(rows);
@@ -207,7 +210,7 @@ void check_fits(hwmodels::Measurements rows) {
   }
 }
 
-/// Measurements must be read twice alike, have places that can be told, be judged without a slip, and be fitted.
+/// Two readings of measurements must be equal; every problem needs a text and a location; rows are fitted or refused.
 void check_measurements(const std::string& path) {
   const std::vector<hwmodels::MeasurementInput> input{{path, std::nullopt}};
   const hwmodels::Measurements rows = hwmodels::read_measurements(input);
@@ -227,7 +230,8 @@ std::string content_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// A request log in one text: meta.json in the first line, requests.jsonl in the others. What is accepted is in order.
+/// A request log in one text: meta.json in the first line, requests.jsonl in the others. An accepted log has ordered
+/// stamps.
 void check_engine_log(const std::string& path) {
   const std::string text = content_of(path);
   const std::size_t end = std::min(text.find('\n'), text.size());
@@ -254,6 +258,27 @@ void check_engine_log(const std::string& path) {
   require(source->next_arrival() == kNever, "more requests than the log has");
 }
 
+/// A trace as native-binary.
+std::string converted(const std::string& path) {
+  const traces::OpenedTrace trace = traces::open_trace(path, "auto");
+  std::vector<TraceRow> rows;
+  for (TraceRow row; trace.reader->next(row);) rows.push_back(row);
+  return native_binary_of(path, rows, *trace.reader);
+}
+
+/// A row takes about 8 bytes, and a block ends at 64 KiB.
+std::string native_binary_of_several_blocks() {
+  const traces::OpenedTrace trace = traces::open_trace(source_dir() + "/traces/samples/native.csv", "auto");
+  std::vector<TraceRow> rows(20'000);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto number = static_cast<std::int64_t>(i);
+    rows[i].arrival = SimTime(number * 1'000'000);
+    rows[i].input = Tokens(1 + number % 5000);
+    rows[i].output = rows[i].max_new_tokens = Tokens(1 + number % 300);
+  }
+  return native_binary_of("blocks", rows, *trace.reader);
+}
+
 std::vector<std::filesystem::path> files_of(const std::string& folder) {
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
@@ -261,7 +286,7 @@ std::vector<std::filesystem::path> files_of(const std::string& folder) {
   return paths;
 }
 
-/// A configuration may name a sample as @samples@/FILE, as its own place is not known beforehand.
+/// Replaces @samples@ by the folder of the samples, whose path the configurations do not know.
 std::string with_samples(std::string text, const std::string& folder) {
   constexpr std::string_view kMark = "@samples@";
   for (std::size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark)) {
@@ -270,8 +295,8 @@ std::string with_samples(std::string text, const std::string& folder) {
   return text;
 }
 
-/// Every key with its default, for every policy, on a server: there are policies that need its host. Keys that no file
-/// of ours mentions are covered, too.
+/// Every key with its default, for every policy. On a server, as some policies need a host. This also covers keys that
+/// no sample file names.
 std::vector<std::string> canonical_configs() {
   std::vector<std::string> texts;
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
@@ -290,12 +315,18 @@ std::vector<Target> all_targets() {
   for (const std::string& format : traces::trace_format_choices()) {
     targets.push_back({format, "readers", {}, [format](const std::string& path) { return check_trace(path, format); }});
   }
+  std::vector<std::string> binary = {native_binary_of_several_blocks()};
   for (const auto& path : files_of(samples)) {
     const std::string format = traces::open_trace(path.string(), "auto").format;
     for (Target& target : targets) {
       if (target.name == format || target.name == "auto") target.samples.push_back(content_of(path));
     }
+    binary.push_back(converted(path.string()));
   }
+  const auto native =
+      std::find_if(targets.begin(), targets.end(), [](const Target& target) { return target.name == "native-binary"; });
+  native->samples = std::move(binary);
+  native->mutate = sealed_mutation;
   Target config{"config", "settings", canonical_configs(), check_config};
   for (const auto& path : files_of(source + "/tests/fuzz/configs")) {
     config.samples.push_back(with_samples(content_of(path), samples));

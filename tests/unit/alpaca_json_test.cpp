@@ -76,7 +76,7 @@ TEST(AlpacaJson, EveryBadItemIsTold) {
                 fix + "the value must be a text | FILE, row 2, item 2, key \"input\"" + fix +
                 "the value must be a text | FILE, row 2, item 2, key \"output\"" + fix +
                 "the key is missing | FILE, row 3, item 3, key \"output\"" + fix +
-                "\"\\q\" is no escape of JSON | FILE, row 4, item 4, key \"output\"" + fix +
+                "\"\\q\" is not an escape of JSON | FILE, row 4, item 4, key \"output\"" + fix +
                 "the key is missing | FILE, row 4, item 4, key \"instruction\"" + fix +
                 "the key appears twice | FILE, row 5, item 5, key \"instruction\"" + fix +
                 "'\"' stands where ',' or '}' should be | FILE, row 6, item 6, column 23 | correct or delete the item\n"

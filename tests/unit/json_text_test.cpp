@@ -51,12 +51,12 @@ TEST(JsonText, HalfASurrogatePairIsReplaced) {
 }
 
 TEST(JsonText, WhatIsNoEscapeIsTold) {
-  EXPECT_EQ(text_of(R"(a\xb)"), R"("\x" is no escape of JSON)");
-  EXPECT_EQ(text_of("a\\"), R"("\" is no escape of JSON)");
-  EXPECT_EQ(text_of(R"(\u12G4z)"), R"("\u12G4" is no escape of JSON)");
-  EXPECT_EQ(text_of(R"(\u12)"), R"("\u12" is no escape of JSON)");
-  EXPECT_EQ(text_of(R"(\u+123)"), R"("\u+123" is no escape of JSON)");
-  EXPECT_EQ(text_of(R"(\u 123)"), R"("\u 123" is no escape of JSON)");
+  EXPECT_EQ(text_of(R"(a\xb)"), R"("\x" is not an escape of JSON)");
+  EXPECT_EQ(text_of("a\\"), R"("\" is not an escape of JSON)");
+  EXPECT_EQ(text_of(R"(\u12G4z)"), R"("\u12G4" is not an escape of JSON)");
+  EXPECT_EQ(text_of(R"(\u12)"), R"("\u12" is not an escape of JSON)");
+  EXPECT_EQ(text_of(R"(\u+123)"), R"("\u+123" is not an escape of JSON)");
+  EXPECT_EQ(text_of(R"(\u 123)"), R"("\u 123" is not an escape of JSON)");
 }
 
 TEST(JsonText, EqualsALibraryOnEveryCharacter) {

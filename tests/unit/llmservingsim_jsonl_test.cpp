@@ -78,7 +78,7 @@ TEST(LlmServingSimJsonl, EveryBadValueIsTold) {
       "exit 3\n"
       "8 ns is earlier than a row before by more than 1 s | FILE, row 2, key \"arrival_time_ns\" | "
       "sort the rows by arrival_time_ns\n"
-      "1 token ids where input_toks = 2 | FILE, row 2, key \"input_tok_ids\" | correct or delete the row\n"
+      "1 token ids, but input_toks = 2 | FILE, row 2, key \"input_tok_ids\" | correct or delete the row\n"
       "-2 is not a whole number from 1 to 16777216 | FILE, row 3, key \"input_toks\" | correct or delete the row\n"
       "0 is not a whole number from 1 to 16777216 | FILE, row 3, key \"output_toks\" | correct or delete the row\n"
       "1.5 is not a whole number from 0 to 100000000000000000 | FILE, row 3, key \"arrival_time_ns\" | "

@@ -125,6 +125,25 @@ TEST(MooncakeJsonl, BadRowsAreSkippedAndCounted) {
             file.path() + ", row 2, key \"input_length\": -8 is not a whole number from 1 to 16777216");
 }
 
+TEST(MooncakeJsonl, APromptHasAtMostOneIdPerBlockBegun) {
+  const auto row = [](int tokens, int ids) {
+    nlohmann::json list = nlohmann::json::array();
+    for (int i = 0; i < ids; ++i) list.push_back(i);
+    return nlohmann::json{{"timestamp", 0}, {"input_length", tokens}, {"output_length", 1}, {"hash_ids", list}}.dump() +
+           "\n";
+  };
+  // Tokens of a prompt, and ceil(tokens / 512).
+  const std::vector<std::pair<int, int>> cases{{1, 1}, {511, 1}, {512, 1}, {513, 2}, {1024, 2}, {1025, 3}};
+  for (const auto& [tokens, blocks] : cases) {
+    EXPECT_EQ(problems_in(row(tokens, 0)), "") << tokens;
+    EXPECT_EQ(problems_in(row(tokens, blocks)), "") << tokens;
+    const std::string expected = std::to_string(blocks + 1) + " ids, but a prompt of " + std::to_string(tokens) +
+                                 " tokens has " + std::to_string(blocks) + " blocks of 512";
+    EXPECT_NE(problems_in(row(tokens, blocks + 1)).find(expected), std::string::npos)
+        << problems_in(row(tokens, blocks + 1));
+  }
+}
+
 TEST(MooncakeJsonl, EveryBadValueIsTold) {
   EXPECT_EQ(
       problems_in("{\"timestamp\": 1005, \"input_length\": 8, \"output_length\": 1, \"hash_ids\": [1]}\n"
@@ -136,8 +155,8 @@ TEST(MooncakeJsonl, EveryBadValueIsTold) {
       "exit 3\n"
       "4 ms is earlier than a row before by more than 1 s | FILE, row 2, key \"timestamp\" | sort the rows by "
       "timestamp\n"
-      "2 ids where a prompt of 8 tokens has 1 blocks of 512 | FILE, row 2, key \"hash_ids\" | only ids of 512-token "
-      "blocks can be read; bring other sizes into native-jsonl with prefix_block_tokens\n"
+      "2 ids, but a prompt of 8 tokens has 1 blocks of 512 | FILE, row 2, key \"hash_ids\" | ids must be of 512-token "
+      "blocks; convert other sizes to native-jsonl with prefix_block_tokens\n"
       "NaN is not a number from 0 to 100000000000 | FILE, row 3, key \"timestamp\" | correct or delete the row\n"
       "-8 is not a whole number from 1 to 16777216 | FILE, row 3, key \"input_length\" | correct or delete the row\n"
       "16777217 is not a whole number from 0 to 16777216 | FILE, row 3, key \"output_length\" | "

@@ -221,7 +221,7 @@ TEST(NativeBinary, EveryCorruptByteIsTold) {
   const std::string found = problems_in(changed);
   EXPECT_TRUE(found.starts_with("exit 3\nthe block that begins here is corrupt | FILE, byte 1")) << found;
   EXPECT_EQ(problems_in(bytes + "x"),
-            fmt::format("exit 3\nthe file goes on behind its end | FILE, byte {}", bytes.size()) + again);
+            fmt::format("exit 3\nthe file continues after its end | FILE, byte {}", bytes.size()) + again);
 }
 
 TEST(NativeBinary, OtherVersionsAndByteOrdersAreTold) {
@@ -239,10 +239,10 @@ TEST(NativeBinary, OtherVersionsAndByteOrdersAreTold) {
   changed = bytes;
   changed.replace(4, 2, "\n");  // CR LF became LF
   EXPECT_EQ(problems_in(changed),
-            "exit 3\nthe file was changed as if it were text | FILE, byte 0 | "
+            "exit 3\nthe file was changed by a transfer as text | FILE, byte 0 | "
             "copy it as a binary file");
   EXPECT_EQ(problems_in("input_tokens,output_tokens\n"),
-            "exit 3\nthis is no native-binary trace | FILE, byte 0 | "
+            "exit 3\nthis is not a native-binary trace | FILE, byte 0 | "
             "leave workload.format out, or name the file's own format");
 }
 

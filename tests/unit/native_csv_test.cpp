@@ -74,19 +74,19 @@ TEST(NativeCsv, EveryBadFieldIsTold) {
             "correct or delete the row\n"
             "\"NaN\" is not a number of seconds from 0 to 100000000 | FILE, row 3, column arrival_s | "
             "correct or delete the row\n"
-            "\"4294967296\" is not a number below 2^32, as the clients of the rows before are | FILE, row 3, column "
+            "\"4294967296\" is not a number below 2^32, like the clients of the rows before | FILE, row 3, column "
             "client | name all clients by numbers, or all by texts\n"
             "8 is below output_tokens = 9: a request cannot generate more than it asked for | FILE, row 4, column "
             "max_new_tokens | correct or delete the row\n"
             "\"0.5\" is earlier than a row before by more than 1 s | FILE, row 4, column arrival_s | sort the rows by "
             "arrival_s\n"
-            "\"bob\" is not a number below 2^32, as the clients of the rows before are | FILE, row 4, column client | "
+            "\"bob\" is not a number below 2^32, like the clients of the rows before | FILE, row 4, column client | "
             "name all clients by numbers, or all by texts\n"
             "the field is empty | FILE, row 5, column input_tokens | correct or delete the row\n"
             "\"x\" is not a whole number of tokens | FILE, row 5, column max_new_tokens | correct or delete the row\n"
             "\"\" is not a number of seconds from 0 to 100000000 | FILE, row 5, column arrival_s | "
             "correct or delete the row\n"
-            "\"-1\" is not a number below 2^32, as the clients of the rows before are | FILE, row 5, column client | "
+            "\"-1\" is not a number below 2^32, like the clients of the rows before | FILE, row 5, column client | "
             "name all clients by numbers, or all by texts\n"
             "99999999 tokens: from 1 to 16777216 are possible | FILE, row 6, column output_tokens | "
             "correct or delete the row\n"
@@ -154,8 +154,8 @@ TEST(NativeCsv, BadConversationsAreTold) {
                         "4,8,9,b,0,-1\n"),
             "exit 3\n"
             "turn 2 of the conversation follows turn 2 | FILE, row 3, column turn" +
-                fix + "\na turn needs a conversation that it is a turn of | FILE, row 4, column turn" + fix +
-                "\na think time needs a conversation in whose pause it is | FILE, row 4, column think_s" + fix +
+                fix + "\na turn needs a conversation | FILE, row 4, column turn" + fix +
+                "\na think time needs a conversation | FILE, row 4, column think_s" + fix +
                 "\n\"\" is not a number of seconds from 0 to 100000000 | FILE, row 5, column arrival_s" + fix +
                 "\n\"\" is not a number of seconds from 0 to 100000000 | FILE, row 6, column arrival_s" + fix +
                 "\n0 is not a whole number from 1 to 2147483647 | FILE, row 7, column turn" + fix +
@@ -201,7 +201,7 @@ TEST(NativeCsv, BadClassesAndLimitsAreTold) {
           "\n\"1e-9\" is not a number of milliseconds above 0, at most 100000000000 | FILE, row 3, column "
           "slo_ttft_ms" +
           fix +
-          "\n\"chat\" is not a number from 1 to 1000, as the classes of the rows before are | FILE, row 4, column "
+          "\n\"chat\" is not a number from 1 to 1000, like the classes of the rows before | FILE, row 4, column "
           "class" +
           fix +
           "\n\"soon\" is not a number of milliseconds above 0, at most 100000000000 | FILE, row 4, column "
@@ -238,8 +238,8 @@ TEST(NativeCsv, BadPrefixesAreTold) {
   EXPECT_EQ(
       problems_in("input_tokens,output_tokens,prefix,prefix_tokens\n8,9,a,\n8,9,,8\n8,9,a,9\n8,9,a,x\n"),
       "exit 3\n"
-      "the prefix has no length | FILE, row 2, column prefix" +
-          both + "\nthere is no prefix of that length | FILE, row 3, column prefix_tokens" + both +
+      "the prefix has no prefix_tokens | FILE, row 2, column prefix" +
+          both + "\nprefix_tokens is given without a prefix | FILE, row 3, column prefix_tokens" + both +
           "\n9 is above input_tokens = 8, of which it is a part | FILE, row 4, column prefix_tokens | correct or "
           "delete the row"
           "\n\"x\" is not a whole number of tokens | FILE, row 5, column prefix_tokens | correct or delete the row");

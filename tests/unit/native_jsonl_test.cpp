@@ -171,8 +171,8 @@ TEST(NativeJsonl, BadConversationsClassesAndLimitsAreTold) {
                         "\"conversation\": \"a\", \"turn\": 3, \"slo_e2e_ms\": -5}\n" + head +
                         "\"conversation\": \"a\", \"turn\": 3, \"class\": \"\\q\"}\n"),
             "exit 3\n"
-            "a turn needs a conversation that it is a turn of | FILE, row 1, key \"turn\"" +
-                fix + "\na think time needs a conversation in whose pause it is | FILE, row 1, key \"think_s\"" + fix +
+            "a turn needs a conversation | FILE, row 1, key \"turn\"" +
+                fix + "\na think time needs a conversation | FILE, row 1, key \"think_s\"" + fix +
                 "\n-1 is not a whole number from 0 to 18446744073709551615 | FILE, row 2, key \"conversation\"" + fix +
                 "\nthe value must be a number | FILE, row 2, key \"turn\"" + fix +
                 "\nthe text is empty | FILE, row 3, key \"conversation\"" + fix +
@@ -232,7 +232,7 @@ TEST(NativeJsonl, BadPrefixesAreTold) {
             "an element is not a whole number | FILE, row 2, key \"prefix_ids\" | correct or delete the row\n"
             "7 is not a list of whole numbers | FILE, row 3, key \"prefix_ids\" | correct or delete the row\n"
             "the value must be a list of whole numbers | FILE, row 4, key \"prefix_ids\" | correct or delete the row\n"
-            "3 ids of 24 tokens each are more than the prompt of 40 tokens holds | FILE, row 6, key \"prefix_ids\" | "
+            "3 ids of 24 tokens each are too many for a prompt of 40 tokens | FILE, row 6, key \"prefix_ids\" | "
             "check prefix_block_tokens");
 }
 
@@ -318,11 +318,11 @@ TEST(OpenTrace, UnknownFormatsAreTold) {
     formats += (formats.empty() ? "" : "; ") + format.name + ": " + format.doc;
     names += ", " + format.name;
   }
-  EXPECT_EQ(
-      problems_of([&] { (void)open_trace(file.path(), "auto"); }, file.path()),
-      "exit 3\nthe format cannot be told from the first line, \"a;b?;c\" | FILE | set workload.format, or bring the "
-      "file into one of these: " +
-          formats);
+  EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "auto"); }, file.path()),
+            "exit 3\nthe format cannot be detected from the first line, \"a;b?;c\" | FILE | set workload.format, or "
+            "convert the "
+            "file into one of these: " +
+                formats);
   EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "azure-cvs"); }),
             "exit 2\nunknown trace format \"azure-cvs\" | workload.format | did you mean \"azure-csv\"?");
   EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "parquet"); }),

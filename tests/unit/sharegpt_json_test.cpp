@@ -122,8 +122,7 @@ TEST(ShareGptJson, ASystemMessageIsPartOfThePromptThatFollows) {
 TEST(ShareGptJson, AnAnswerWithoutQuestionIsHistory) {
   const Result result = read(list_of({item({message("gpt", 50), message("human", 1), message("gpt", 2)})}));
   EXPECT_THAT(result.turns, ElementsAre(Turn{1, 1, 51, 2}));
-  EXPECT_THAT(result.warnings, ElementsAre("answers that no question stands before, as where a conversation was cut, "
-                                           "which count to the next prompt: 1"));
+  EXPECT_THAT(result.warnings, ElementsAre("answers without a question before them, added to the next prompt: 1"));
 }
 
 TEST(ShareGptJson, WhatHasNoAnswerIsLeftOut) {
@@ -132,9 +131,8 @@ TEST(ShareGptJson, WhatHasNoAnswerIsLeftOut) {
                     item({message("human", 1), message("gpt", 0), message("human", 4), message("gpt", 8)}),
                     item({message("human", 1), message("gpt", 2), message("human", 4), message("gpt", 0)})}));
   EXPECT_THAT(result.turns, ElementsAre(Turn{1, 1, 1, 2}, Turn{2, 1, 5, 8}, Turn{3, 1, 1, 2}));
-  EXPECT_THAT(result.warnings,
-              ElementsAre("conversations whose last question has no answer and is left out: 1",
-                          "empty answers left out, whose questions count to the next prompt, if there is one: 2"));
+  EXPECT_THAT(result.warnings, ElementsAre("last questions left out because they have no answer: 1",
+                                           "empty answers left out, their questions added to the next prompt: 2"));
 }
 
 TEST(ShareGptJson, AnEmptyPromptIsLeftOutAndAnEmptyMessageIsNot) {
@@ -148,7 +146,7 @@ TEST(ShareGptJson, ConversationsWithoutATurnAreLeftOutAndKeepTheirNumbers) {
   const Result result = read(list_of({item({}), item({message("gpt", 2)}), item({message("human", 2)}),
                                       item({message("human", 1), message("gpt", 1)})}));
   EXPECT_THAT(result.turns, ElementsAre(Turn{4, 1, 1, 1}));
-  EXPECT_THAT(result.warnings, ElementsAre("conversations left out because they hold no question with an answer: 3"));
+  EXPECT_THAT(result.warnings, ElementsAre("conversations left out because they have no question with an answer: 3"));
   EXPECT_TRUE(read("[]").turns.empty());
 }
 
@@ -196,9 +194,9 @@ TEST(ShareGptJson, EveryBadItemIsTold) {
                 fix + "the key is missing | FILE, row 5, item 5, message 2, key \"value\"" + fix +
                 "the key is missing | FILE, row 6, item 6, message 1, key \"from\"" + fix +
                 "the value must be a text | FILE, row 7, item 7, message 1, key \"value\"" + fix +
-                "\"alien\" is none of human, user, gpt, assistant, system, chatgpt, bing and bard | FILE, row 8, item "
+                "\"alien\" is not human, user, gpt, assistant, system, chatgpt, bing or bard | FILE, row 8, item "
                 "8, message 1, key \"from\"" +
-                fix + "\"\\x\" is no escape of JSON | FILE, row 9, item 9, message 1, key \"value\"" + fix +
+                fix + "\"\\x\" is not an escape of JSON | FILE, row 9, item 9, message 1, key \"value\"" + fix +
                 "the key appears twice | FILE, row 10, item 10, key \"conversations\"" + fix +
                 "'\"' stands where ',' or '}' should be | FILE, row 11, item 11, column 37 | correct or delete the "
                 "item");
@@ -281,10 +279,8 @@ TEST(ShareGptJson, TheRealFileHasItsTotals) {
   EXPECT_EQ(longest, 15);
   auto warnings = trace.reader->warnings();
   ASSERT_EQ(warnings.size(), 3U);
-  EXPECT_EQ(warnings[1], "conversations left out because they hold no question with an answer: 1");
-  EXPECT_EQ(
-      warnings[2],
-      "answers that no question stands before, as where a conversation was cut, which count to the next prompt: 45");
+  EXPECT_EQ(warnings[1], "conversations left out because they have no question with an answer: 1");
+  EXPECT_EQ(warnings[2], "answers without a question before them, added to the next prompt: 45");
 }
 
 TEST(ShareGptJson, RealTokenizersSeeTheDecodedTexts) {

@@ -280,13 +280,12 @@ TEST(Gpt2Small, MissingFilesAreErrors) {
             "exit 3\nthere is no such folder | FILE | check the path; it is relative to the current folder, and holds "
             "encoder.json and merges.txt");
   const TempFolder folder(Files{{"merges", "x"}});
-  EXPECT_EQ(
-      problems_of_spec(folder.spec(), folder.path()),
-      "exit 3\nthe folder holds no vocabulary of GPT-2 | FILE | put one of these there: encoder.json, vocab.json, "
-      "gpt2-encoder.json, gpt2-vocab.json\nthe folder holds no merges of GPT-2 | FILE | put one of these there: "
-      "merges.txt, vocab.bpe, gpt2-merges.txt, gpt2-vocab.bpe");
+  EXPECT_EQ(problems_of_spec(folder.spec(), folder.path()),
+            "exit 3\nthe folder has no vocabulary of GPT-2 | FILE | put one of these there: encoder.json, vocab.json, "
+            "gpt2-encoder.json, gpt2-vocab.json\nthe folder has no merges of GPT-2 | FILE | put one of these there: "
+            "merges.txt, vocab.bpe, gpt2-merges.txt, gpt2-vocab.bpe");
   EXPECT_EQ(problems_of_spec(folder.spec() + "/merges", folder.path()),
-            "exit 3\nthis is not a folder | FILE/merges | name the folder that holds encoder.json and merges.txt");
+            "exit 3\nthis is not a folder | FILE/merges | name the folder that contains encoder.json and merges.txt");
 }
 
 std::string vocabulary_problem(const std::string& content) {
@@ -329,10 +328,10 @@ TEST(Gpt2Small, BadMergesAreErrorsWithTheirLines) {
                 "\n\" l\" is not two tokens with one blank between them | FILE, line 5" + fix +
                 "\n\"l \" is not two tokens with one blank between them | FILE, line 6" + fix);
   EXPECT_EQ(merges_problem("h e\nhe ll\n"),
-            "exit 3\n\"ll\" is no byte, and no earlier line makes it | FILE, line 2" + fix);
+            "exit 3\n\"ll\" is not a byte, and no earlier line makes it | FILE, line 2" + fix);
   EXPECT_EQ(merges_problem("h e\nx y\n"),
             "exit 3\n\"x y\" makes a token that the vocabulary lacks | FILE, line 2" + fix);
-  EXPECT_EQ(merges_problem("h e\nh e\n"), "exit 3\n\"h e\" makes a token that is there already | FILE, line 2" + fix);
+  EXPECT_EQ(merges_problem("h e\nh e\n"), "exit 3\n\"h e\" makes a token that exists already | FILE, line 2" + fix);
   EXPECT_EQ(merges_problem("#version: 0.2\n"),
             "exit 3\nthe file has no merges | FILE | check that it was copied whole");
   std::string many;
@@ -573,7 +572,7 @@ TEST(SentencePiece, PublishedExample) {
 
 TEST(SentencePiece, BadModelsAreErrors) {
   const std::string not_a_model =
-      "this is not a SentencePiece model, or not a whole one | FILE | name a file that SentencePiece trained, often "
+      "this is not a complete SentencePiece model | FILE | name a file that SentencePiece trained, often "
       "called tokenizer.model";
   EXPECT_EQ(problems_of_spec("/no/such.model", "/no/such.model"),
             "exit 3\nthere is no such file | FILE | check the path; it is relative to the current folder");
@@ -588,7 +587,7 @@ TEST(SentencePiece, BadModelsAreErrors) {
   const TempFolder folder(Files{});
   fs::create_directories(folder.path() + "/a.model");
   EXPECT_EQ(problems_of_spec(folder.path() + "/a.model", folder.path() + "/a.model"),
-            "exit 3\nthis is a folder, not a tokenizer's file | FILE | name one file in it");
+            "exit 3\nthis is a folder, not a tokenizer file | FILE | name one file in it");
 }
 
 TEST(SentencePiece, AModelThatWasCutOffIsAnError) {
@@ -597,8 +596,8 @@ TEST(SentencePiece, AModelThatWasCutOffIsAnError) {
   std::string content(100'000, '\0');
   model.read(content.data(), static_cast<std::streamsize>(content.size()));
   const TempFile file(content, ".model");
-  EXPECT_TRUE(problems_of_spec(file.path(), file.path())
-                  .starts_with("exit 3\nthis is not a SentencePiece model, or not a whole one"));
+  EXPECT_TRUE(
+      problems_of_spec(file.path(), file.path()).starts_with("exit 3\nthis is not a complete SentencePiece model"));
 }
 
 }  // namespace

@@ -67,17 +67,17 @@ TEST(TurnsCsv, EveryBadFieldIsTold) {
                                                "1,0,30,30,1\n"
                                                "1,2147483647,30,30"),
             "exit 3\n"
-            "turn 2 stands where turn 1 of conversation 0 should be | FILE, row 3, column turn" +
+            "turn 2 follows where turn 1 of conversation 0 should | FILE, row 3, column turn" +
                 sort + "0 tokens: from 1 to 16777216 are possible | FILE, row 4, column prompt_tokens_cumulative" +
                 correct + "-1 tokens: from 0 to 16777216 are possible | FILE, row 4, column new_input_tokens" +
                 correct + "\"5.5\" is not a whole number of tokens | FILE, row 4, column output_tokens" + correct +
-                "turn 1 stands where turn 0 of conversation 1 should be | FILE, row 5, column turn" + sort +
+                "turn 1 follows where turn 0 of conversation 1 should | FILE, row 5, column turn" + sort +
                 "21 new tokens in a prompt of 20 | FILE, row 5, column new_input_tokens" + correct +
                 "16777217 tokens: from 0 to 16777216 are possible | FILE, row 5, column output_tokens" + correct +
                 "\"-1\" is not a whole number from 0 to 9223372036854775807 | FILE, row 6, column conv_id" + correct +
                 "\"x\" is not a whole number from 0 to 2147483646 | FILE, row 6, column turn" + correct +
                 "16777217 tokens: from 1 to 16777216 are possible | FILE, row 6, column prompt_tokens_cumulative" +
-                correct + "turn 0 stands where turn 3 of conversation 1 should be | FILE, row 8, column turn" + sort +
+                correct + "turn 0 follows where turn 3 of conversation 1 should | FILE, row 8, column turn" + sort +
                 "the row has 4 columns where the first row has 5 | FILE, row 9 | "
                 "complete or delete the row; a file that was cut off while being copied ends like this");
 }

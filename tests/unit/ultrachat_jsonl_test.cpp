@@ -59,9 +59,9 @@ TEST(UltraChatJsonl, WhatIsNoTurnIsLeftOut) {
   EXPECT_EQ(rows[0].output, Tokens(1));
   const auto warnings = reader.warnings();
   EXPECT_THAT(std::vector(warnings.begin() + 1, warnings.end()),
-              ElementsAre("conversations left out because they hold no question with an answer: 3",
-                          "conversations whose last question has no answer and is left out: 1",
-                          "empty answers left out, whose questions count to the next prompt, if there is one: 1"));
+              ElementsAre("conversations left out because they have no question with an answer: 3",
+                          "last questions left out because they have no answer: 1",
+                          "empty answers left out, their questions added to the next prompt: 1"));
 }
 
 TEST(UltraChatJsonl, EveryBadLineIsTold) {
@@ -77,9 +77,9 @@ TEST(UltraChatJsonl, EveryBadLineIsTold) {
                         "{\"data\": [\"a\", \"b"),
             "exit 3\n"
             "the key is missing | FILE, row 2, key \"data\"" +
-                fix + "the value must be a list of texts | FILE, row 3, key \"data\"" + fix +
-                "the value must be a text | FILE, row 4, key \"data\", message 2" + fix +
-                "\"\\ud8\" is no escape of JSON | FILE, row 5, key \"data\", message 2" + fix +
+                fix + "the value must be a list of messages | FILE, row 3, key \"data\"" + fix +
+                "the value must be a text | FILE, row 4, message 2, key \"data\"" + fix +
+                "\"\\ud8\" is not an escape of JSON | FILE, row 5, message 2, key \"data\"" + fix +
                 "the key appears twice | FILE, row 6, key \"data\"" + fix +
                 "'[' stands where '{' should be | FILE, row 7, column 1 | write one JSON object per line\n"
                 "'\"' stands where ',' or ']' should be | FILE, row 8, column 15 | write one JSON object per line\n"
@@ -104,7 +104,7 @@ TEST(UltraChatJsonl, BadLinesAreSkippedAsAWhole) {
   UltraChatJsonlReader reader(file.path(), {.skip_bad_rows = true});
   EXPECT_EQ(totals_of(reader), (Totals{20, 20, 20}));
   EXPECT_EQ(reader.skipped(), 20);
-  EXPECT_EQ(reader.first_skipped(), file.path() + ", row 2, key \"data\", message 4: the value must be a text");
+  EXPECT_EQ(reader.first_skipped(), file.path() + ", row 2, message 4, key \"data\": the value must be a text");
   EXPECT_EQ(reader.warnings().size(), 1U);
   TraceRow row;
   EXPECT_FALSE(reader.next(row)) << "the end is for ever";

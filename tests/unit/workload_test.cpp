@@ -266,7 +266,8 @@ TEST(Workload, KeysOfOneArrivalProcessAreNeededThereAndRefusedElsewhere) {
             "exit 2\n"
             "workload.burst_time is for workload.arrival=burst, and it is gamma | workload.burst_time | "
             "set workload.arrival=burst, or leave workload.burst_time out\n"
-            "workload.arrival=gamma needs the variation of the gaps | workload.cv | "
+            "workload.arrival=gamma needs workload.cv, the coefficient of variation of the gaps between arrivals | "
+            "workload.cv | "
             "set workload.cv, e.g. workload.cv=2 (1 is poisson)");
   EXPECT_EQ(problems_with({{"workload.arrival", "poisson"}, {"workload.cv", "2"}}),
             "exit 2\nworkload.cv is for workload.arrival=gamma, and it is poisson | workload.cv | "
@@ -275,7 +276,8 @@ TEST(Workload, KeysOfOneArrivalProcessAreNeededThereAndRefusedElsewhere) {
             "exit 2\nworkload.cv is for workload.arrival=gamma | workload.cv | "
             "set workload.arrival=gamma, or leave workload.cv out");
   EXPECT_EQ(problems_with({{"workload.arrival", "burst"}, {"workload.burst_factor", "3"}}),
-            "exit 2\nworkload.arrival=burst needs the number of prompts before the burst | workload.burst_after | "
+            "exit 2\nworkload.arrival=burst needs workload.burst_after, the number of the prompt that starts the burst "
+            "| workload.burst_after | "
             "set workload.burst_after, e.g. workload.burst_after=25");
 }
 
@@ -389,16 +391,15 @@ TEST(Workload, RequestsOfAFileCanBeFewerAndNotMore) {
   const Workload more = open({{"workload.trace", file.path()}, {"workload.requests", "9"}});
   EXPECT_EQ(more.requests, 4);
   EXPECT_EQ(more.warnings, (std::vector<std::string>{"workload.requests = 9, but " + file.path() +
-                                                     " holds 4 requests: all of them are replayed"}));
+                                                     " has 4 requests: all are replayed"}));
 }
 
 TEST(Workload, OutputsOfZeroTokensAreTold) {
   const TempFile file("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00,100,0\n", ".csv");
-  EXPECT_EQ(
-      open({{"workload.trace", file.path()}}).warnings,
-      (std::vector<std::string>{"1 of 1 requests in " + file.path() +
-                                " generated 0 tokens; they are replayed with 1, so that the load of their prompts is "
-                                "kept"}));
+  EXPECT_EQ(open({{"workload.trace", file.path()}}).warnings,
+            (std::vector<std::string>{"1 of 1 requests in " + file.path() +
+                                      " generated 0 tokens; they are replayed with 1 token, to keep the load of their "
+                                      "prompts"}));
 }
 
 TEST(Workload, OneInstantCannotBeScaled) {
@@ -406,7 +407,7 @@ TEST(Workload, OneInstantCannotBeScaled) {
                       ".csv");
   EXPECT_FALSE(open({{"workload.trace", file.path()}}).rate.has_value());
   EXPECT_EQ(problems_with({{"workload.trace", file.path()}, {"workload.rate", "2"}}, file.path()),
-            "exit 2\nall requests of FILE arrive at the same instant, so its times cannot be scaled to a rate | "
+            "exit 2\nall requests of FILE arrive at the same instant, so workload.rate cannot scale its times | "
             "workload.rate | draw new arrivals with workload.arrival=poisson");
 }
 
@@ -462,7 +463,7 @@ TEST(Workload, AllProblemsAreToldAtOnce) {
             "\"x\" is not a whole number of tokens | FILE, row 2, column ContextTokens | correct or delete the row");
   EXPECT_EQ(problems_with({{"workload.format", "azure-csv"}, {"workload.arrival", "trace"}}),
             "exit 2\n"
-            "a format is for trace files, and workload.trace names a bundled workload | workload.format | "
+            "workload.format is for trace files, but workload.trace names a bundled workload | workload.format | "
             "leave workload.format out\n"
             "the bundled workloads have no arrival times | workload.arrival | "
             "use poisson, gamma, constant, burst or all-at-once, or a trace file with times");
@@ -551,7 +552,7 @@ TEST(WorkloadConversations, KeysThatWouldChangeNothingAreRefused) {
             "exit 2\nthe trace has no conversations of several turns, so workload.think_time changes nothing | "
             "workload.think_time | leave workload.think_time out");
   EXPECT_EQ(problems_with({{"workload.tokenizer", "x.model"}, {"workload.skip_bad_rows", "true"}}),
-            "exit 2\na tokenizer is for trace files that hold texts, and workload.trace names a bundled workload | "
+            "exit 2\nworkload.tokenizer is for trace files with texts, but workload.trace names a bundled workload | "
             "workload.tokenizer | leave workload.tokenizer out\n"
             "a bundled workload has no bad rows to skip | workload.skip_bad_rows | leave it out");
 }
@@ -559,10 +560,9 @@ TEST(WorkloadConversations, KeysThatWouldChangeNothingAreRefused) {
 TEST(WorkloadConversations, TurnsThatDoNotStandTogetherAreTold) {
   const TempFile torn("input_tokens,output_tokens,conversation,turn\n100,50,a,1\n80,10,b,1\n200,50,a,2\n120,10,b,2\n",
                       ".csv");
-  EXPECT_EQ(
-      problems_with({{"workload.trace", torn.path()}, {"workload.rate", "5"}}, torn.path()),
-      "exit 3\na later turn does not follow the turn before it, so its conversation cannot be known when it starts "
-      "| FILE, row 4 | sort the rows by conversation and turn");
+  EXPECT_EQ(problems_with({{"workload.trace", torn.path()}, {"workload.rate", "5"}}, torn.path()),
+            "exit 3\na later turn does not follow the turn before it, so its conversation is incomplete when it starts "
+            "| FILE, row 4 | sort the rows by conversation and turn");
 }
 
 TEST(WorkloadConversations, ALogKeepsItsTimes) {
@@ -575,10 +575,11 @@ TEST(WorkloadConversations, ALogKeepsItsTimes) {
   EXPECT_EQ(workload.think_time, "");
   EXPECT_EQ(workload.arrival, "trace");
   EXPECT_TRUE(workload.warnings.empty());
-  EXPECT_EQ(problems_with({{"workload.trace", log.path()}, {"workload.think_time", "10s"}}, log.path()),
-            "exit 2\nFILE has times of its own for later turns: they come then, or once the turn before is answered "
-            "and thought about | "
-            "workload.think_time | leave it out, or draw new arrivals with workload.arrival=poisson");
+  EXPECT_EQ(
+      problems_with({{"workload.trace", log.path()}, {"workload.think_time", "10s"}}, log.path()),
+      "exit 2\nFILE states the times of later turns: they arrive then, but not before the answer to the turn before "
+      "and its think time | "
+      "workload.think_time | leave it out, or draw new arrivals with workload.arrival=poisson");
 }
 
 TEST(WorkloadConversations, AContextIsAtMostWhatTheUserAllows) {
@@ -595,7 +596,7 @@ TEST(WorkloadConversations, AContextIsAtMostWhatTheUserAllows) {
   EXPECT_EQ(
       problems_with(
           {{"workload.trace", "sharegpt-chat"}, {"workload.max_context", "512"}, {"workload.max_new_tokens", "512"}}),
-      "exit 2\nanswers of up to 512 tokens leave no room for a prompt in a context of 512 tokens | "
+      "exit 2\nanswers of up to 512 tokens leave no space for a prompt in a context of 512 tokens | "
       "workload.max_new_tokens | lower it, or raise workload.max_context");
 }
 
@@ -647,7 +648,7 @@ TEST(Workload, SkippedRowsAreCountedAndTold) {
   EXPECT_EQ(workload.requests, 5);
   ASSERT_EQ(workload.warnings.size(), 1U);
   EXPECT_EQ(workload.warnings[0], "2 of 7 rows of " + file.path() +
-                                      " were skipped because they are no requests; the first: " + file.path() +
+                                      " were skipped because they are not requests; the first: " + file.path() +
                                       ", row 6, column ContextTokens: -1 tokens: from 1 to 16777216 are possible");
   const auto requests = drain(*workload.stream);
   ASSERT_EQ(requests.size(), 5U);

@@ -44,7 +44,7 @@ void AlpacaJsonReader::parse(std::string_view object) {
   JsonCursor cursor(object);
   const std::string_view wanted = scan_object(cursor, [&](std::string_view key) -> std::string_view {
     const auto at = static_cast<std::size_t>(std::find(kNames.begin(), kNames.end(), key) - kNames.begin());
-    if (at == kFields) return cursor.skip_value() ? "" : "the rest of the value";
+    if (at == kFields) return cursor.pass_value();
     const auto field = static_cast<Field>(at);
     Value& value = values_[field];
     if (std::exchange(value.seen, true)) complain(field, "the key appears twice");
@@ -56,7 +56,7 @@ void AlpacaJsonReader::parse(std::string_view object) {
     }
     if (cursor.peek() == '{' || cursor.peek() == '[') {
       complain(field, kNoText);
-      return cursor.skip_value() ? "" : "the rest of the value";
+      return cursor.pass_value();
     }
     const std::string_view word = cursor.word();
     if (word.empty()) return "a value";
@@ -83,7 +83,7 @@ void AlpacaJsonReader::read_text(Value& value, Field field, std::string_view wri
   value.present = true;
 }
 
-/// Counts the tokens of the item at hand, which is good so far.
+/// Counts the tokens of the current item, which has no complaint yet.
 void AlpacaJsonReader::count(TraceRow& row) {
   prompt_ = values_[kInstruction].text;
   if (values_[kInput].present && !values_[kInput].text.empty()) {
@@ -99,7 +99,7 @@ void AlpacaJsonReader::count(TraceRow& row) {
   }
 }
 
-/// Has the row, which is good, something to ask and to answer? If not, it is counted.
+/// True if prompt and output have tokens; counts the other rows.
 bool AlpacaJsonReader::is_request(const TraceRow& row) {
   if (row.input == Tokens(0)) {
     ++empty_prompts_;

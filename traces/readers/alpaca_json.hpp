@@ -47,14 +47,14 @@ class AlpacaJsonReader final : public TraceReader {
   [[nodiscard]] std::vector<std::string> warnings() const override;
   [[nodiscard]] std::vector<std::string> files() const override { return tokenizer_->files(); }
 
-  /// Is a file a list whose first object has an instruction?
+  /// True if the file is a list whose first object has an instruction.
   static bool recognises(std::string_view head);
 
  private:
   enum Field : std::size_t { kInstruction, kInput, kOutput, kFields };
   static constexpr std::array<std::string_view, kFields> kNames{"instruction", "input", "output"};
   struct Value {
-    std::string text;  // keeps its memory from item to item
+    std::string text;  // reused from item to item
     bool seen = false;
     bool present = false;
   };

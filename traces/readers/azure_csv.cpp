@@ -2,16 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <chrono>
 
 namespace spillway::traces {
 namespace {
 
-enum Column : std::size_t { kTime, kInput, kOutput, kColumns };
-constexpr std::array<CsvColumn, kColumns> kColumnNames{{{"TIMESTAMP"}, {"ContextTokens"}, {"GeneratedTokens"}}};
-constexpr const char* kFix = "the first row must name the columns TIMESTAMP, ContextTokens and GeneratedTokens";
-
-/// The `Count` decimal digits from text[at] on as a number; -1 when one is not a digit or the text ends before.
+/// The number in the `Count` characters from text[at] on; -1 if one is missing or not a digit.
 template <std::size_t Count>
 std::int64_t digits(std::string_view text, std::size_t at) {
   if (text.size() < at + Count) return -1;
@@ -23,25 +19,10 @@ std::int64_t digits(std::string_view text, std::size_t at) {
   return value;
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar; years from 1970.
-/// Source: H. Hinnant, "chrono-compatible low-level date algorithms", days_from_civil.
-std::int64_t days_since_1970(std::int64_t year, std::int64_t month, std::int64_t day) {
-  const std::int64_t y = month <= 2 ? year - 1 : year;
-  const std::int64_t era = y / 400;
-  const std::int64_t year_of_era = y - era * 400;
-  const std::int64_t day_of_year = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1;
-  return era * 146097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719468;
-}
-
-std::int64_t days_in_month(std::int64_t year, std::int64_t month) {
-  if (month == 2) return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0 ? 29 : 28;
-  return month == 4 || month == 6 || month == 9 || month == 11 ? 30 : 31;
-}
-
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::size_t kMinutePart = 17;  // length of "2023-11-16 18:17:"
 
-/// "2023-11-16 18:17:" -> nanoseconds since 1970.
+/// Nanoseconds since 1970 of "2023-11-16 18:17:".
 std::optional<std::int64_t> parse_minute(std::string_view text) {
   if (text.size() < kMinutePart || text[4] != '-' || text[7] != '-' || (text[10] != ' ' && text[10] != 'T') ||
       text[13] != ':' || text[16] != ':') {
@@ -52,14 +33,18 @@ std::optional<std::int64_t> parse_minute(std::string_view text) {
   const std::int64_t day = digits<2>(text, 8);
   const std::int64_t hour = digits<2>(text, 11);
   const std::int64_t minute = digits<2>(text, 14);
-  if (year < 1970 || year > 2200 || month < 1 || month > 12 || day < 1 || day > days_in_month(year, month) ||
-      hour < 0 || hour > 23 || minute < 0 || minute > 59) {
+  if (year < 1970 || year > 2200 || month < 1 || day < 1 || hour < 0 || hour > 23 || minute < 0 || minute > 59) {
     return std::nullopt;
   }
-  return (days_since_1970(year, month, day) * 86400 + hour * 3600 + minute * 60) * kSecond;
+  const std::chrono::year_month_day date{std::chrono::year(static_cast<int>(year)),
+                                         std::chrono::month(static_cast<unsigned>(month)),
+                                         std::chrono::day(static_cast<unsigned>(day))};
+  if (!date.ok()) return std::nullopt;
+  const std::int64_t days = std::chrono::sys_days(date).time_since_epoch().count();
+  return (days * 86400 + hour * 3600 + minute * 60) * kSecond;
 }
 
-/// "Z", "+HH:MM" or nothing -> nanoseconds to add to get UTC.
+/// Nanoseconds that turn a time with the offset "Z", "+HH:MM" or none into UTC.
 std::optional<std::int64_t> parse_zone(std::string_view text) {
   if (text.empty() || text == "Z") return 0;
   if (text.size() != 6 || (text[0] != '+' && text[0] != '-') || text[3] != ':') return std::nullopt;
@@ -70,7 +55,7 @@ std::optional<std::int64_t> parse_zone(std::string_view text) {
   return text[0] == '+' ? -east : east;
 }
 
-/// "03.9799600" and a time zone -> nanoseconds.
+/// Nanoseconds of "03.9799600" and an offset.
 std::optional<std::int64_t> parse_seconds(std::string_view text) {
   const std::int64_t whole = digits<2>(text, 0);
   if (whole < 0 || whole > 59) return std::nullopt;
@@ -127,9 +112,7 @@ void AzureCsvReader::parse(TraceRow& row) {
   order_.note(*stamp);
   if (*output == 0) ++zero_outputs_;
   row.arrival = SimTime(*stamp - order_.first());
-  row.input = Tokens(*input);
-  row.output = Tokens(*output == 0 ? 1 : *output);
-  row.max_new_tokens = row.output;
+  set_lengths(row, *input, *output);
 }
 
 }  // namespace spillway::traces

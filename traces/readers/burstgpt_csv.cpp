@@ -6,14 +6,6 @@
 #include "traces/readers/native_fields.hpp"
 
 namespace spillway::traces {
-namespace {
-
-enum Column : std::size_t { kInput, kOutput, kTime, kSession, kColumns };
-constexpr std::array<CsvColumn, kColumns> kColumnNames{
-    {{"Request tokens"}, {"Response tokens"}, {"Timestamp"}, {"Session ID", false}}};
-constexpr const char* kFix = "the first row must name the columns Timestamp, Request tokens and Response tokens";
-
-}  // namespace
 
 bool BurstGptCsvReader::recognises(std::string_view head) {
   return names_columns(head, std::span(kColumnNames).first(kTime), 1);
@@ -34,9 +26,7 @@ void BurstGptCsvReader::parse(TraceRow& row) {
   }
   if (*output == 0) ++zero_outputs_;
   row.arrival = SimTime(*time - order_.first());
-  row.input = Tokens(*input);
-  row.output = Tokens(*output == 0 ? 1 : *output);
-  row.max_new_tokens = row.output;
+  set_lengths(row, *input, *output);
 }
 
 }  // namespace spillway::traces

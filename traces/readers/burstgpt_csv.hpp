@@ -1,6 +1,7 @@
 // The BurstGPT traces as CSV.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -31,10 +32,15 @@ class BurstGptCsvReader final : public CsvReader {
   [[nodiscard]] bool has_times() const override { return true; }
   [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
 
-  /// Does the first line of a file name one of the two lengths at least?
+  /// True if the first line of the file names one of the two lengths.
   static bool recognises(std::string_view head);
 
  private:
+  enum Column : std::size_t { kInput, kOutput, kTime, kSession, kColumns };
+  static constexpr std::array<CsvColumn, kColumns> kColumnNames{
+      {{"Request tokens"}, {"Response tokens"}, {"Timestamp"}, {"Session ID", false}}};
+  static constexpr const char* kFix =
+      "the first row must name the columns Timestamp, Request tokens and Response tokens";
   void parse(TraceRow& row) override;
 
   ArrivalOrder order_;

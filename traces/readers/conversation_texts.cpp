@@ -32,7 +32,7 @@ void ConversationTexts::add(Speaker speaker, std::string_view text) {
   if (speaker == Speaker::model) ++here_[kUnasked];
 }
 
-/// The answer at hand, if there is one, is whole.
+/// Ends the current answer, if there is one.
 void ConversationTexts::close_turn() {
   if (!std::exchange(answers_, false)) return;
   if (answer_ == Tokens(0)) {
@@ -49,11 +49,11 @@ void ConversationTexts::close_turn() {
 }
 
 std::string ConversationTexts::end() {
-  const bool answered = answers_;  // by nothing, perhaps: then that is told
+  const bool answered = answers_;  // perhaps with an empty text, which is counted by itself
   close_turn();
   if (asked_ && !answered) here_[kUnanswered] = 1;
   if (turns_.empty()) {
-    here_.fill(0);  // told once, as a whole
+    here_.fill(0);  // counted once, as a whole
     here_[kNoTurn] = 1;
   }
   for (const Turn& turn : turns_) {
@@ -84,10 +84,10 @@ bool ConversationTexts::next(TraceRow& row) {
 
 std::vector<std::string> ConversationTexts::warnings() const {
   constexpr std::array<const char*, kOddities> kTexts{
-      "conversations left out because they hold no question with an answer: {}",
-      "answers that no question stands before, as where a conversation was cut, which count to the next prompt: {}",
-      "conversations whose last question has no answer and is left out: {}",
-      "empty answers left out, whose questions count to the next prompt, if there is one: {}",
+      "conversations left out because they have no question with an answer: {}",
+      "answers without a question before them, added to the next prompt: {}",
+      "last questions left out because they have no answer: {}",
+      "empty answers left out, their questions added to the next prompt: {}",
       "turns left out because their prompt is empty: {}"};
   std::vector<std::string> warnings;
   if (std::string warning = tokenizer_->warning(); !warning.empty()) warnings.push_back(std::move(warning));

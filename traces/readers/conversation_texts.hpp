@@ -1,4 +1,4 @@
-// Conversations of texts, cut into the requests that led to them: what the readers of chats share.
+// Conversations of texts, cut into the requests that led to them.
 #pragma once
 
 #include <array>
@@ -14,15 +14,15 @@
 
 namespace spillway::traces {
 
-/// Takes the messages of one conversation after the other and delivers its turns as rows.
+/// Takes the messages of a conversation and delivers its turns as rows.
 ///
 ///  * A turn is a message of the user and the answer to it. Its input is the whole prompt: all messages before the
-///    answer. Each message is cut into tokens by itself, and no chat template is added: that is the served model's, not
-///    the text's. Templates add some 4 to 10 tokens per message.
+///    answer. Each message is cut into tokens by itself. No chat template is added, as it belongs to the served model;
+///    templates add some 4 to 10 tokens per message.
 ///  * Messages of one side in a row are one message.
 ///  * A message of the system is part of the prompt of the turn that follows.
-///  * An answer that nobody asked for, as at the start of a conversation whose beginning was cut off, is history: part
-///    of the next prompt.
+///  * An answer without a question, as at the start of a conversation whose beginning was cut off, is part of the next
+///    prompt.
 ///  * Left out is what cannot be a request: questions without an answer at the end, answers of 0 tokens (the question
 ///    then waits for the next one), turns whose prompt has 0 tokens (their answer is history), and conversations
 ///    without a turn. All this is counted; see warnings.
@@ -35,18 +35,17 @@ class ConversationTexts {
   /// `tokenizer` as open_tokenizer takes and refuses it.
   explicit ConversationTexts(const std::string& tokenizer);
 
-  /// A new conversation; what the one before has not delivered is dropped.
+  /// Starts a conversation; drops the undelivered turns of the last one.
   void begin(std::uint64_t conversation);
   void add(Speaker speaker, std::string_view text);
-  /// Ends the conversation. Returns what is wrong with it when a prompt or an answer is longer than kMaxTokens, else
-  /// nothing.
+  /// Ends the conversation. Returns a complaint if a prompt or an answer is longer than kMaxTokens, else nothing.
   [[nodiscard]] std::string end();
   /// Counts the conversation, which has ended, and lets `next` deliver its turns.
   void accept();
-  /// Fills a row that says nothing yet; false when there are no more turns.
+  /// Fills a cleared row; false when there are no more turns.
   bool next(TraceRow& row);
 
-  /// The tokenizer's, and what was left out of the conversations that were accepted.
+  /// The tokenizer's warning, and what was left out of accepted conversations.
   [[nodiscard]] std::vector<std::string> warnings() const;
   [[nodiscard]] std::vector<std::string> files() const { return tokenizer_->files(); }
 

@@ -12,11 +12,6 @@
 #include "traces/readers/row_checks.hpp"
 
 namespace spillway::traces {
-namespace {
-
-constexpr const char* kCorrect = "correct or delete the row";
-
-}  // namespace
 
 bool names_columns(std::string_view text, std::span<const CsvColumn> columns, int least) {
   int found = 0;
@@ -40,7 +35,7 @@ CsvReader::CsvReader(const std::string& path, const CsvFormat& format, const Rea
 void CsvReader::read_header(const CsvFormat& format) {
   std::string_view line;
   do {
-    if (!lines_.next(line)) throw DataError("the file holds no row", lines_.path(), format.fix);
+    if (!lines_.next(line)) throw DataError("the file has no rows", lines_.path(), format.fix);
   } while (line.find_first_not_of(" \t") == std::string_view::npos);
   std::vector<std::string> names;
   std::string_view field;
@@ -73,7 +68,7 @@ void CsvReader::find(const CsvColumn& column, std::size_t index, const std::vect
   }
   present_[index] = times > 0 ? 1 : 0;
   if (times == 1 || (times == 0 && !column.required)) return;
-  std::vector<std::string> others;  // a column that is wanted for itself is not a misspelt other
+  std::vector<std::string> others;  // a known column is not a misspelt other column
   for (const std::string& name : names) {
     if (!names_columns(name, columns_, 1)) others.push_back(name);
   }
@@ -124,7 +119,15 @@ std::optional<std::int64_t> CsvReader::tokens(std::size_t column, std::int64_t l
       text.empty() ? "the field is empty"
       : !number    ? fmt::format("\"{}\" is not a whole number of tokens", excerpt(text))
                    : fmt::format("{} tokens: from {} to {} are possible", value, least, kMaxTokens),
-      kCorrect);
+      kCorrectRow);
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> CsvReader::whole(std::size_t column, std::int64_t least, std::int64_t most) {
+  const auto value = parse_integer(field(column));
+  if (value && *value >= least && *value <= most) return value;
+  bad(column, fmt::format("\"{}\" is not a whole number from {} to {}", excerpt(field(column)), least, most),
+      kCorrectRow);
   return std::nullopt;
 }
 
@@ -133,7 +136,7 @@ std::optional<std::int64_t> CsvReader::seconds(std::size_t column) {
   if (value && *value >= 0.0 && *value <= kMaxTraceSeconds) return round_seconds(*value).count();
   bad(column,
       fmt::format("\"{}\" is not a number of seconds from 0 to {:.0f}", excerpt(field(column)), kMaxTraceSeconds),
-      kCorrect);
+      kCorrectRow);
   return std::nullopt;
 }
 

@@ -1,4 +1,4 @@
-// What the readers of CSV formats share: rows, named columns, and their complaints.
+// The shared part of the readers of CSV formats: rows, named columns and complaints.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@ struct CsvColumn {
 
 struct CsvFormat {
   std::span<const CsvColumn> columns;
-  const char* fix;             // what the first row must look like
-  bool others_allowed = true;  // false: a column of another name is an error, so that no slip of the pen is ignored
+  const char* fix;             // what the first row must be
+  bool others_allowed = true;  // false: an unknown column is an error, so that no typing error is ignored
 };
 
-/// Does the first line of a text name at least `least` of these columns?
+/// True if the first line of a text names at least `least` of these columns.
 [[nodiscard]] bool names_columns(std::string_view text, std::span<const CsvColumn> columns, int least);
 
-/// Reads CSV whose first row names the columns, in any order. Fields may stand in double quotes; blanks around them do
-/// not count. Rows are numbered as lines of the file, the first row included; empty lines are skipped. A bad row is
-/// reported together with those after it, up to ten.
+/// Reads CSV whose first row names the columns, in any order. Fields may be in double quotes; blanks around them are
+/// ignored. Row numbers are lines of the file, the first row included; empty lines are skipped. A bad row is reported
+/// with the later bad rows, up to ten.
 class CsvReader : public TraceReader {
  public:
-  /// The most that a file may have: far more than any format, and few enough to be kept and looked through.
+  /// The most columns of a file: far more than any format has.
   static constexpr std::size_t kMaxColumns = 1000;
 
   bool next(TraceRow& row) final;
@@ -45,20 +45,22 @@ class CsvReader : public TraceReader {
   /// twice, or there are more than kMaxColumns. `format.columns` must outlive the reader.
   CsvReader(const std::string& path, const CsvFormat& format, const ReaderOptions& options);
 
-  /// Fills `row`, which says nothing yet, from the row at hand, or calls bad.
+  /// Fills the cleared `row` from the current fields, or calls bad.
   virtual void parse(TraceRow& row) = 0;
 
-  /// Columns are named by their position in the format's list.
+  /// Columns are given by their index in the format's list.
   [[nodiscard]] bool has(std::size_t column) const { return present_[column] != 0; }
   [[nodiscard]] std::string_view field(std::size_t column) const { return fields_[column]; }
-  /// The field as a number of tokens from `least` to kMaxTokens, or a complaint and nothing.
+  /// The field as a number of tokens from `least` to kMaxTokens; nothing after a complaint.
   std::optional<std::int64_t> tokens(std::size_t column, std::int64_t least);
-  /// The field as seconds from 0 to kMaxTraceSeconds, in whole nanoseconds, or a complaint and nothing.
+  /// The field as a whole number within these limits; nothing after a complaint.
+  std::optional<std::int64_t> whole(std::size_t column, std::int64_t least, std::int64_t most);
+  /// The field as seconds from 0 to kMaxTraceSeconds, in whole nanoseconds; nothing after a complaint.
   std::optional<std::int64_t> seconds(std::size_t column);
   void bad(std::size_t column, std::string what, std::string fix);
-  /// Complains about a time that goes back.
+  /// Adds a complaint about a time that goes back.
   void bad_order(std::size_t column);
-  /// Has the row at hand been complained about?
+  /// True if the current row has a complaint.
   [[nodiscard]] bool is_bad() const { return bad_.is_bad(); }
 
  private:
@@ -70,8 +72,8 @@ class CsvReader : public TraceReader {
   LineReader lines_;
   BadRows bad_;
   std::span<const CsvColumn> columns_;
-  std::vector<std::string_view> fields_;  // of the row at hand, by column
-  std::vector<std::size_t> column_at_;    // by position in a row; columns_.size(): not of interest
+  std::vector<std::string_view> fields_;  // of the current row, by column
+  std::vector<std::size_t> column_at_;    // by position in a row; columns_.size(): ignored
   std::vector<char> present_;             // by column
   bool ended_ = false;
 };

@@ -15,7 +15,7 @@ constexpr int kEnd = -1;
 
 JsonArray::JsonArray(std::string path) : file_(std::move(path)) {}
 
-/// Sees to it that there are unread bytes; false at the end of the file.
+/// Provides unread bytes; false at the end of the file.
 bool JsonArray::fill() {
   if (at_ < window_.size()) return true;
   window_.resize(kWindow);
@@ -43,14 +43,15 @@ bool JsonArray::take_text() {
   object_.append(window_, at_, end - at_);
   at_ = end;
   if (quote == std::string::npos) return false;
-  // A quote behind an odd number of backslashes belongs to the text; they end at its opening quote at the latest.
+  // A quote after an odd number of backslashes belongs to the text; the opening quote ends the backslashes at the
+  // latest.
   const std::size_t last = object_.size() - 1;
   std::size_t slash = last;
   while (object_[slash - 1] == '\\') --slash;
   return (last - slash) % 2 == 0;
 }
 
-/// Takes what is no text up to an opening quote, the end of the object or that of the window.
+/// Takes everything up to an opening quote, the end of the object or the end of the window.
 JsonArray::Stop JsonArray::take_structure() {
   const std::size_t start = at_;
   Stop stop = Stop::window;
@@ -68,7 +69,7 @@ JsonArray::Stop JsonArray::take_structure() {
   return stop;
 }
 
-/// Takes the object that begins at hand; false when the file, or the room for it, ends within it.
+/// Takes the object at the read position; false if the file ends within it or it is too large.
 bool JsonArray::take_object() {
   object_.clear();
   depth_ = 0;

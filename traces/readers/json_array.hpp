@@ -1,4 +1,4 @@
-// The objects of one JSON array of any size, one after the other.
+// The objects of one JSON array of any size, one by one.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,16 @@
 
 namespace spillway::traces {
 
-/// Reads a file that is a list of objects, `[{...}, {...}]`, on as many lines as it likes. Memory: a window of 64 KiB
-/// and one object, of kMaxObject at most. It finds where objects begin and end; what is in them is the caller's to
-/// check.
+/// Reads a file that is a list of objects, `[{...}, {...}]`, on any number of lines. Memory: a window of 64 KiB and one
+/// object of at most kMaxObject bytes. Finds where objects begin and end; the caller checks their content.
 class JsonArray {
  public:
   static constexpr std::size_t kMaxObject = std::size_t{64} << 20U;
 
   /// Throws DataError as FileReader does.
   explicit JsonArray(std::string path);
-  /// The next object's text; valid until the next call. False at the end of the list, or when the list is broken: that
-  /// is then among `bad`.
+  /// Gets the next object's text, valid until the next call. False at the end of the list, or if the list is broken,
+  /// which is added to `bad`.
   bool next(std::string_view& object, BadRows& bad);
   /// Line on which the object last returned begins, from 1.
   [[nodiscard]] std::int64_t row() const { return begin_; }
@@ -30,7 +29,7 @@ class JsonArray {
  private:
   bool fill();
   int peek();
-  enum class Stop : std::uint8_t { window, text, object };  // where a part of an object ends
+  enum class Stop : std::uint8_t { window, text, object };  // what ends a part of an object
   bool take_text();
   Stop take_structure();
   bool take_object();

@@ -28,8 +28,8 @@ bool JsonCursor::skip_value() {
   return true;
 }
 
-/// The list as writers write it, numbers only. False when there is anything else in it; the cursor then stands on the
-/// first element that is not taken.
+/// Reads a list of numbers only, the usual case. False if it has anything else; the cursor then stands on the first
+/// other element.
 bool JsonCursor::plain_ids(std::vector<std::uint64_t>& ids) {
   do {
     (void)peek();
@@ -51,7 +51,7 @@ std::string_view JsonCursor::ids(std::vector<std::uint64_t>& ids, std::string& c
     const char first = peek();
     std::string one;
     if (first == '"' || first == '{' || first == '[') {
-      if (!skip_value()) return "the rest of the value";
+      if (const std::string_view rest = pass_value(); !rest.empty()) return rest;
       one = "an element is not a whole number";
     } else {
       const std::string_view element = word();
@@ -82,7 +82,7 @@ bool first_object_has(std::string_view text, std::span<const std::string_view> k
   int found = 0;
   (void)scan_object(cursor, [&](std::string_view key) -> std::string_view {
     found += std::find(keys.begin(), keys.end(), key) != keys.end() ? 1 : 0;
-    return cursor.skip_value() ? "" : "the rest of the value";
+    return cursor.pass_value();
   });
   return found >= least;
 }

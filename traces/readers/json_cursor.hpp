@@ -1,4 +1,4 @@
-// A position in a piece of JSON: what the readers of JSON formats scan with. It builds no tree and copies nothing.
+// A position in a piece of JSON, for the readers of JSON formats. It builds no tree and copies nothing.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class JsonCursor {
   [[nodiscard]] std::size_t column() const { return at_ + 1; }
   [[nodiscard]] bool at_end() const { return at_ >= text_.size(); }
 
-  /// The next character that is not white space, which the cursor then stands on; 0 at the end.
+  /// Moves to the next character that is not white space and returns it; 0 at the end.
   char peek() {
     while (at_ < text_.size() && is_space(text_[at_])) ++at_;
     return at_ < text_.size() ? text_[at_] : '\0';
@@ -32,32 +32,34 @@ class JsonCursor {
     ++at_;
     return true;
   }
-  /// A string without its quotes, escapes left as written; the cursor stands on its opening quote. Empty when it has no
-  /// end.
+  /// Takes a string without its quotes, with escapes as written; the cursor stands on its opening quote. Empty if it
+  /// has no closing quote.
   std::optional<std::string_view> string() {
     const std::size_t start = ++at_;
     at_ = closing_quote(start);
     if (at_end()) return std::nullopt;
     return text_.substr(start, at_++ - start);
   }
-  /// A number, true, false or null, or whatever else stands up to the next delimiter.
+  /// Takes a number, true, false or null, or any other text up to the next delimiter.
   std::string_view word() {
     (void)peek();
     const std::size_t start = at_;
     while (at_ < text_.size() && !ends_word(text_[at_])) ++at_;
     return text_.substr(start, at_ - start);
   }
-  /// Passes any value by; false when the text ends within it.
+  /// Skips any value; false when the text ends within it.
   bool skip_value();
+  /// Skips any value. Returns what should stand at the cursor when the text ends within it, else nothing.
+  std::string_view pass_value() { return skip_value() ? std::string_view() : "the rest of the value"; }
   /// Reads a list of whole numbers below 2^64; the cursor stands on its bracket. Returns what should stand at the
-  /// cursor when the text is broken, else nothing; `complaint` then says what is wrong with the first element that is
-  /// none.
+  /// cursor when the text is broken, else nothing; `complaint` gets the problem of the first element that is not a
+  /// whole number.
   std::string_view ids(std::vector<std::uint64_t>& ids, std::string& complaint);
 
  private:
-  /// Position of the quote that closes a string whose text begins at `start`; the text's size when there is none. Keys
-  /// are short and quicker passed by than searched; texts may be long, so backslashes are looked at only before quotes:
-  /// an odd number of them makes a quote part of the string.
+  /// Position of the quote that closes a string whose text begins at `start`; the text's size when there is none. Short
+  /// keys are scanned byte by byte, which is faster; texts may be long, so backslashes are only counted before quotes:
+  /// an odd number makes a quote part of the string.
   [[nodiscard]] std::size_t closing_quote(std::size_t start) const {
     constexpr std::size_t kKey = 16;
     const std::size_t near = std::min(text_.size(), start + kKey);
@@ -80,7 +82,7 @@ class JsonCursor {
   std::size_t at_ = 0;
 };
 
-/// A whole number in [least, most]. When `word` is none, `complaint` says so.
+/// A whole number in [least, most]; else nothing, with a `complaint`.
 template <class T>
 std::optional<T> whole_number(std::string_view word, T least, T most, std::string& complaint) {
   T value{};
@@ -126,12 +128,13 @@ std::string_view scan_object(JsonCursor& cursor, OnKey on_key) {
   return cursor.peek() == '\0' && cursor.at_end() ? "" : "the end of the line";
 }
 
-/// Complains that `wanted` does not stand at the cursor; `part` says where in the row the text is, and may be empty.
+/// Adds the problem that `wanted` does not stand at the cursor; `part` is the location of the text in the row, or
+/// empty.
 void add_broken(BadRows& bad, std::int64_t row, const std::string& part, const JsonCursor& cursor,
                 std::string_view wanted);
 
-/// Does the first object of a text, which may stand in a list, have at least `least` of these keys? The text may be cut
-/// off anywhere.
+/// True if the first object of a text, alone or in a list, has at least `least` of these keys. The text may be cut off
+/// anywhere.
 [[nodiscard]] bool first_object_has(std::string_view text, std::span<const std::string_view> keys, int least);
 
 }  // namespace spillway::traces

@@ -5,13 +5,9 @@
 #include <utility>
 
 #include "sim/core/text.hpp"
+#include "traces/readers/row_checks.hpp"
 
 namespace spillway::traces {
-namespace {
-
-constexpr const char* kCorrect = "correct or delete the row";
-
-}  // namespace
 
 void JsonRow::complain(std::size_t field, std::string what, std::string fix) {
   bad_->add(row_, fmt::format("{}{}key \"{}\"", part_, part_.empty() ? "" : ", ", fields_[field].name), std::move(what),
@@ -32,7 +28,7 @@ void JsonRow::read(std::string_view text, std::int64_t row, const std::string& p
     std::size_t field = 0;
     while (field < fields_.size() && fields_[field].name != key) ++field;
     if (field < fields_.size()) return scan_value(cursor, field);
-    return cursor.skip_value() ? "" : "the rest of the value";
+    return cursor.pass_value();
   });
   if (!wanted.empty()) {
     add_broken(bad, row, part, cursor, wanted);
@@ -40,7 +36,7 @@ void JsonRow::read(std::string_view text, std::int64_t row, const std::string& p
   }
   for (std::size_t field = 0; field < fields_.size(); ++field) {
     if (fields_[field].required && !values_[field].seen) {
-      bad.add(row, part, fmt::format("key \"{}\" is missing", fields_[field].name), kCorrect);
+      bad.add(row, part, fmt::format("key \"{}\" is missing", fields_[field].name), kCorrectRow);
     }
   }
 }
@@ -48,19 +44,19 @@ void JsonRow::read(std::string_view text, std::int64_t row, const std::string& p
 /// Reads the value of a field. Empty, or what should stand at the cursor.
 std::string_view JsonRow::scan_value(JsonCursor& cursor, std::size_t field) {
   Value& value = values_[field];
-  if (std::exchange(value.seen, true)) complain(field, "the key appears twice", kCorrect);
+  if (std::exchange(value.seen, true)) complain(field, "the key appears twice", kCorrectRow);
   const bool list = fields_[field].kind == JsonField::Kind::ids;
   const char first = cursor.peek();
   if (list && first == '[') {
     std::string complaint;
     const std::string_view wanted = cursor.ids(value.ids, complaint);
     value.present = complaint.empty();
-    if (!complaint.empty()) complain(field, std::move(complaint), kCorrect);
+    if (!complaint.empty()) complain(field, std::move(complaint), kCorrectRow);
     return wanted;
   }
   if (first == '"' || first == '{' || first == '[') {
-    if (!cursor.skip_value()) return "the rest of the value";
-    complain(field, list ? "the value must be a list of whole numbers" : "the value must be a number", kCorrect);
+    if (const std::string_view wanted = cursor.pass_value(); !wanted.empty()) return wanted;
+    complain(field, list ? "the value must be a list of whole numbers" : "the value must be a number", kCorrectRow);
     return {};
   }
   const std::string_view word = cursor.word();
@@ -87,7 +83,7 @@ void JsonRow::read_number(std::size_t index, std::string_view word) {
   } else {
     complaint = fmt::format("{} is not a list of whole numbers", excerpt(word));
   }
-  if (!complaint.empty()) complain(index, std::move(complaint), kCorrect);
+  if (!complaint.empty()) complain(index, std::move(complaint), kCorrectRow);
 }
 
 bool JsonlReader::next(TraceRow& row) {

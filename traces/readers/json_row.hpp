@@ -1,4 +1,4 @@
-// What the readers of foreign JSON formats share: the values of an object by name, and their complaints.
+// The shared part of the readers of foreign JSON formats: values of an object by name, and complaints.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,16 @@ struct JsonField {
   bool required = true;
 };
 
-/// One object's values. Keys that are not among the fields are passed by, as these formats carry more than a request.
+/// The values of one object. Unknown keys are ignored, as these formats carry more than a request.
 class JsonRow {
  public:
   /// `fields` must outlive the row.
   explicit JsonRow(std::span<const JsonField> fields) : fields_(fields), values_(fields.size()) {}
 
-  /// Reads an object. When it is bad, adds what is wrong to `bad`; `part` says where in the row the object stands, and
-  /// may be empty.
+  /// Reads an object and adds its problems to `bad`; `part` is its location in the row, or empty.
   void read(std::string_view text, std::int64_t row, const std::string& part, BadRows& bad);
 
-  /// Values by the position of their field in the list.
+  /// Values, by the index of their field.
   [[nodiscard]] bool has(std::size_t field) const { return values_[field].present; }
   [[nodiscard]] std::int64_t whole(std::size_t field) const { return values_[field].whole; }
   [[nodiscard]] double real(std::size_t field) const { return values_[field].real; }
@@ -43,7 +42,7 @@ class JsonRow {
  private:
   struct Value {
     bool seen = false;
-    bool present = false;  // and neither null nor bad
+    bool present = false;  // seen, and neither null nor bad
     std::int64_t whole = 0;
     double real = 0.0;
     std::vector<std::uint64_t> ids;
@@ -53,13 +52,13 @@ class JsonRow {
 
   std::span<const JsonField> fields_;
   std::vector<Value> values_;
-  std::int64_t row_ = 0;  // where the object at hand stands, for complaints
+  std::int64_t row_ = 0;  // location of the current object, for complaints
   std::string part_;
   BadRows* bad_ = nullptr;
 };
 
-/// Reads one object per line. Rows are numbered as lines of the file; empty lines are skipped. A bad row is reported
-/// together with those after it, up to ten.
+/// Reads one object per line. Row numbers are lines of the file; empty lines are skipped. A bad row is reported with
+/// the later bad rows, up to ten.
 class JsonlReader : public TraceReader {
  public:
   bool next(TraceRow& row) final;
@@ -72,9 +71,9 @@ class JsonlReader : public TraceReader {
   JsonlReader(const std::string& path, std::span<const JsonField> fields, const ReaderOptions& options)
       : lines_(path), bad_(path, options.skip_bad_rows), values_(fields) {}
 
-  /// Fills `row`, which says nothing yet, from an object whose values are all good, or complains.
+  /// Fills the cleared `row` from an object whose values are all valid, or complains.
   virtual void parse(JsonRow& values, TraceRow& row) = 0;
-  /// Has the row at hand been complained about?
+  /// True if the current row has a complaint.
   [[nodiscard]] bool is_bad() const { return bad_.is_bad(); }
 
  private:

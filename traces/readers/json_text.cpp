@@ -47,7 +47,7 @@ std::optional<std::uint32_t> unicode_escape(std::string_view text) {
   return unit;
 }
 
-/// What a backslash and `letter` stand for; 0 when that is nothing.
+/// The character for a backslash and `letter`; 0 if this is not an escape.
 char short_escape(char letter) {
   switch (letter) {
     case '"':
@@ -69,7 +69,7 @@ char short_escape(char letter) {
   }
 }
 
-/// Appends what the escape at the start of `rest` stands for and takes it off; false when it is none.
+/// Replaces the escape at the start of `rest` and removes it; false if there is none.
 bool take_escape(std::string_view& rest, std::string& text) {
   if (const char plain = rest.size() > 1 ? short_escape(rest[1]) : '\0'; plain != '\0') {
     text += plain;
@@ -104,7 +104,7 @@ std::optional<std::string_view> json_text(std::string_view written, std::string&
     buffer += written.substr(0, slash);
     written.remove_prefix(slash);
     if (!take_escape(written, buffer)) {
-      complaint = fmt::format("\"{}\" is no escape of JSON",
+      complaint = fmt::format("\"{}\" is not an escape of JSON",
                               excerpt(written.substr(0, written.starts_with("\\u") ? kUnicode : 2)));
       return std::nullopt;
     }

@@ -6,16 +6,9 @@
 #include <utility>
 
 #include "traces/length.hpp"
+#include "traces/readers/row_checks.hpp"
 
 namespace spillway::traces {
-namespace {
-
-enum Field : std::size_t { kPrompt, kLimit, kTruth, kFields };
-constexpr std::array<JsonField, kFields> kFieldList{{{"prompt", JsonField::Kind::whole, 1, kMaxTokens, false},
-                                                     {"max_tokens", JsonField::Kind::whole, 1, kMaxTokens, false},
-                                                     {"L_gt", JsonField::Kind::whole, 1, kMaxTokens, false}}};
-
-}  // namespace
 
 bool LengthsJsonReader::recognises(std::string_view head) {
   constexpr std::array<std::string_view, 2> kTelling{"max_tokens", "L_gt"};
@@ -27,7 +20,7 @@ LengthsJsonReader::LengthsJsonReader(const std::string& path, const ReaderOption
   pending_ = read_item();
 }
 
-/// Takes items up to the next one that may be delivered; false at the end of the list or after too many bad ones.
+/// Reads up to the next item that can be delivered; false at the end of the list or after too many bad items.
 bool LengthsJsonReader::read_item() {
   std::string_view object;
   while (!ended_) {
@@ -63,9 +56,7 @@ bool LengthsJsonReader::next(TraceRow& row) {
     return false;
   }
   row.clear();
-  row.input = Tokens(has_inputs_ ? values_.whole(kPrompt) : 1);
-  row.output = Tokens(values_.whole(has_inputs_ ? kLimit : kTruth));
-  row.max_new_tokens = row.output;
+  set_lengths(row, has_inputs_ ? values_.whole(kPrompt) : 1, values_.whole(has_inputs_ ? kLimit : kTruth));
   return true;
 }
 

@@ -1,9 +1,11 @@
 // Lists of lengths as JSON: prompts and limits (NEO's OSC workload), or outputs alone (Sequence Scheduling's Alpaca).
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
+#include "traces/length.hpp"
 #include "traces/readers/json_array.hpp"
 #include "traces/readers/json_row.hpp"
 
@@ -34,10 +36,15 @@ class LengthsJsonReader final : public TraceReader {
   [[nodiscard]] std::int64_t skipped() const override { return bad_.skipped(); }
   [[nodiscard]] std::string first_skipped() const override { return bad_.first_skipped(); }
 
-  /// Is a file a list whose first object has max_tokens or L_gt?
+  /// True if the file is a list whose first object has max_tokens or L_gt.
   static bool recognises(std::string_view head);
 
  private:
+  enum Field : std::size_t { kPrompt, kLimit, kTruth, kFields };
+  static constexpr std::array<JsonField, kFields> kFieldList{
+      {{"prompt", JsonField::Kind::whole, 1, kMaxTokens, false},
+       {"max_tokens", JsonField::Kind::whole, 1, kMaxTokens, false},
+       {"L_gt", JsonField::Kind::whole, 1, kMaxTokens, false}}};
   bool read_item();
   void check();
 

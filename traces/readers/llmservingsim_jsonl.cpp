@@ -7,16 +7,6 @@
 #include "traces/length.hpp"
 
 namespace spillway::traces {
-namespace {
-
-enum Field : std::size_t { kInput, kOutput, kArrival, kInputIds, kFields };
-constexpr std::array<JsonField, kFields> kFieldList{
-    {{"input_toks", JsonField::Kind::whole, 1, kMaxTokens},
-     {"output_toks", JsonField::Kind::whole, 1, kMaxTokens},
-     {"arrival_time_ns", JsonField::Kind::whole, 0, static_cast<std::int64_t>(kMaxTraceSeconds) * 1'000'000'000},
-     {"input_tok_ids", JsonField::Kind::ids, 0, 0, false}}};
-
-}  // namespace
 
 bool LlmServingSimJsonlReader::recognises(std::string_view head) {
   constexpr std::array<std::string_view, 2> kTelling{"input_toks", "output_toks"};
@@ -33,15 +23,13 @@ void LlmServingSimJsonlReader::parse(JsonRow& values, TraceRow& row) {
   }
   const auto ids = values.ids(kInputIds);
   if (values.has(kInputIds) && static_cast<std::int64_t>(ids.size()) != values.whole(kInput)) {
-    values.complain(kInputIds, fmt::format("{} token ids where input_toks = {}", ids.size(), values.whole(kInput)),
-                    "correct or delete the row");
+    values.complain(kInputIds, fmt::format("{} token ids, but input_toks = {}", ids.size(), values.whole(kInput)),
+                    kCorrectRow);
   }
   if (is_bad()) return;
   order_.note(ns);
   row.arrival = SimTime(ns);
-  row.input = Tokens(values.whole(kInput));
-  row.output = Tokens(values.whole(kOutput));
-  row.max_new_tokens = row.output;
+  set_lengths(row, values.whole(kInput), values.whole(kOutput));
   row.prefix_ids.assign(ids.begin(), ids.end());
   row.prefix_id_tokens = 1;
 }

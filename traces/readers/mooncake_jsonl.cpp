@@ -9,16 +9,6 @@
 #include "traces/length.hpp"
 
 namespace spillway::traces {
-namespace {
-
-enum Field : std::size_t { kTime, kInput, kOutput, kIds, kFields };
-constexpr std::array<JsonField, kFields> kFieldList{
-    {{"timestamp", JsonField::Kind::real, 0, static_cast<std::int64_t>(kMaxTraceSeconds) * 1000},
-     {"input_length", JsonField::Kind::whole, 1, kMaxTokens},
-     {"output_length", JsonField::Kind::whole, 0, kMaxTokens},
-     {"hash_ids", JsonField::Kind::ids}}};
-
-}  // namespace
 
 bool MooncakeJsonlReader::recognises(std::string_view head) {
   constexpr std::array<std::string_view, 3> kTelling{"input_length", "output_length", "hash_ids"};
@@ -38,16 +28,14 @@ void MooncakeJsonlReader::parse(JsonRow& values, TraceRow& row) {
   const auto ids = static_cast<std::int64_t>(values.ids(kIds).size());
   if (ids > blocks) {
     values.complain(
-        kIds, fmt::format("{} ids where a prompt of {} tokens has {} blocks of {}", ids, input, blocks, kBlockTokens),
-        "only ids of 512-token blocks can be read; bring other sizes into native-jsonl with prefix_block_tokens");
+        kIds, fmt::format("{} ids, but a prompt of {} tokens has {} blocks of {}", ids, input, blocks, kBlockTokens),
+        "ids must be of 512-token blocks; convert other sizes to native-jsonl with prefix_block_tokens");
   }
   if (is_bad()) return;
   order_.note(ns);
   if (values.whole(kOutput) == 0) ++zero_outputs_;
   row.arrival = SimTime(ns);
-  row.input = Tokens(input);
-  row.output = Tokens(std::max<std::int64_t>(values.whole(kOutput), 1));
-  row.max_new_tokens = row.output;
+  set_lengths(row, input, values.whole(kOutput));
   row.prefix_ids.assign(values.ids(kIds).begin(), values.ids(kIds).end());
   row.prefix_id_tokens = kBlockTokens;
 }

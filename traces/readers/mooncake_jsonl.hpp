@@ -1,10 +1,12 @@
 // Mooncake's traces: lengths, times and the identities of prefix blocks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "traces/length.hpp"
 #include "traces/readers/json_row.hpp"
 #include "traces/readers/row_checks.hpp"
 
@@ -20,10 +22,9 @@ namespace spillway::traces {
 ///   hash_ids       ids of the prompt's blocks of 512 tokens, of which the last may be partial; equal ids at equal
 ///                  positions mean equal content up to there. Fewer than the prompt has: the rest is not shared
 ///
-/// Other keys are ignored; rows
-/// and errors: see JsonlReader. Files of the same keys but other units (blocks of 16 tokens, seconds) show by ids in
-/// excess of the prompt. Measured: 1.1 million rows/s of 30 hash ids with blocks of 512 tokens, 0.66 million with
-/// blocks of 16 (957 ids per request), on one core of a 2.5 GHz Xeon.
+/// Other keys are ignored; rows and errors: see JsonlReader. Files with the same keys and smaller blocks (16 tokens)
+/// are refused, as they have too many ids for the prompt. Measured: 1.1 million rows/s of 30 hash ids with blocks of
+/// 512 tokens, 0.66 million with blocks of 16 (957 ids per request), on one core of a 2.5 GHz Xeon.
 class MooncakeJsonlReader final : public JsonlReader {
  public:
   /// Tokens that one hash id stands for.
@@ -35,10 +36,16 @@ class MooncakeJsonlReader final : public JsonlReader {
   [[nodiscard]] bool has_times() const override { return true; }
   [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
 
-  /// Has the first object of a file two of input_length, output_length and hash_ids?
+  /// True if the first object of the file has two of input_length, output_length and hash_ids.
   static bool recognises(std::string_view head);
 
  private:
+  enum Field : std::size_t { kTime, kInput, kOutput, kIds, kFields };
+  static constexpr std::array<JsonField, kFields> kFieldList{
+      {{"timestamp", JsonField::Kind::real, 0, static_cast<std::int64_t>(kMaxTraceSeconds) * 1000},
+       {"input_length", JsonField::Kind::whole, 1, kMaxTokens},
+       {"output_length", JsonField::Kind::whole, 0, kMaxTokens},
+       {"hash_ids", JsonField::Kind::ids}}};
   void parse(JsonRow& values, TraceRow& row) override;
 
   ArrivalOrder order_;

@@ -10,11 +10,9 @@
 
 namespace spillway::traces {
 
-using namespace native_binary;
-
 namespace {
 
-/// A row of kMaxTokens ids of ten bytes each, and what else it says.
+/// Fits a row of kMaxTokens ids of ten bytes each.
 constexpr std::uint32_t kMostBlockBytes = 200U << 20U;
 constexpr const char* kCopyAgain = "copy the file again, or convert its source again";
 
@@ -28,7 +26,7 @@ T fixed_at(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-/// False when the bytes end within it or it has more than 64 bits.
+/// False if the bytes end within the number or it has more than 64 bits.
 bool take_varint(const unsigned char*& at, const unsigned char* end, std::uint64_t& value) {
   if (at != end && *at < 0x80U) {
     value = *at++;
@@ -44,7 +42,7 @@ bool take_varint(const unsigned char*& at, const unsigned char* end, std::uint64
   return false;
 }
 
-/// Takes the parts of the facts one after the other; once something is wrong, nothing more is taken.
+/// Takes the parts of the facts in order; takes nothing more after an error.
 class FactsCursor {
  public:
   explicit FactsCursor(std::string_view bytes)
@@ -92,7 +90,9 @@ TraceFacts::Said said_of(std::uint64_t bits) {
 
 }  // namespace
 
-bool NativeBinaryReader::recognises(std::string_view head) { return head.starts_with(kMagic.substr(0, 4)); }
+bool NativeBinaryReader::recognises(std::string_view head) {
+  return head.starts_with(native_binary::kMagic.substr(0, 4));
+}
 
 NativeBinaryReader::NativeBinaryReader(const std::string& path, const ReaderOptions& /*options*/) : file_(path) {
   read_head();
@@ -103,7 +103,7 @@ void NativeBinaryReader::corrupt(std::string what) const {
 }
 
 void NativeBinaryReader::take(std::string& bytes, std::size_t size) {
-  constexpr std::size_t kPiece = std::size_t{1} << 20U;  // a length that is corrupt must not take all memory at once
+  constexpr std::size_t kPiece = std::size_t{1} << 20U;  // a corrupt length must not take all memory at once
   bytes.clear();
   while (bytes.size() < size) {
     const std::size_t had = bytes.size();
@@ -117,12 +117,13 @@ void NativeBinaryReader::take(std::string& bytes, std::size_t size) {
 }
 
 void NativeBinaryReader::read_head() {
+  using namespace native_binary;
   constexpr std::size_t kFixed = 12;  // byte order, version, length, checksum
   std::string bytes;
   take(bytes, kMagic.size());
   if (bytes != kMagic) {
     const bool text = recognises(bytes);
-    throw DataError(text ? "the file was changed as if it were text" : "this is no native-binary trace",
+    throw DataError(text ? "the file was changed by a transfer as text" : "this is not a native-binary trace",
                     fmt::format("{}, byte 0", file_.path()),
                     text ? "copy it as a binary file" : "leave workload.format out, or name the file's own format");
   }
@@ -166,6 +167,7 @@ void NativeBinaryReader::read_facts(const std::string& payload) {
 
 /// False at the end of the file.
 bool NativeBinaryReader::read_block() {
+  using namespace native_binary;
   constexpr std::size_t kFixed = 12;  // length, rows, checksum
   block_begin_ = at_;
   std::string head;
@@ -190,7 +192,7 @@ void NativeBinaryReader::read_end() {
   if (!whole) corrupt(fmt::format("the file ends after {} of {} rows", delivered_, facts_.rows));
   block_begin_ = at_;
   char more = 0;
-  if (file_.read(&more, 1) > 0) corrupt("the file goes on behind its end");
+  if (file_.read(&more, 1) > 0) corrupt("the file continues after its end");
 }
 
 bool NativeBinaryReader::next(TraceRow& row) {
@@ -202,14 +204,15 @@ bool NativeBinaryReader::next(TraceRow& row) {
   row.clear();
   --block_rows_;
   if (!decode(row) || (block_rows_ == 0) != (next_ == end_)) {
-    corrupt(fmt::format("row {}, in the block that begins here, is none that Spillway writes", delivered_ + 1));
+    corrupt(fmt::format("row {}, in the block that begins here, is not valid", delivered_ + 1));
   }
   ++delivered_;
   return true;
 }
 
-/// False when the bytes are no row, or one that a reader must not deliver.
+/// False if the bytes are not a valid row.
 bool NativeBinaryReader::decode(TraceRow& row) {
+  using namespace native_binary;
   std::uint64_t bits = 0;
   std::uint64_t value = 0;
   const auto number = [&](std::uint64_t least, std::uint64_t most) {
@@ -264,6 +267,7 @@ bool NativeBinaryReader::decode(TraceRow& row) {
 }
 
 bool NativeBinaryReader::decode_prefix(TraceRow& row) {
+  using namespace native_binary;
   std::uint64_t per_id = 0;
   std::uint64_t count = 0;
   std::uint64_t shared = 0;

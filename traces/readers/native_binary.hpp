@@ -1,4 +1,4 @@
-// Spillway's own trace format in binary: what other formats are converted into once, to be read fast and often.
+// Spillway's own binary trace format: convert other formats into it once, then read it fast.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class NativeBinaryWriter final : public TraceWriter {
  public:
   NativeBinaryWriter(const TraceFacts& facts, ByteSink sink);
   void add(const TraceRow& row) override;
-  /// Throws InvariantError when there were not as many rows as the facts tell of.
+  /// Throws InvariantError if the number of rows differs from the facts.
   void finish() override;
 
  private:
@@ -53,7 +53,7 @@ class NativeBinaryWriter final : public TraceWriter {
   std::vector<std::uint64_t> ids_;
 };
 
-/// Reads that format. Nothing of a block is delivered unless its checksum holds, and a file without its end is refused.
+/// Reads that format. Delivers rows of a block only if its checksum is right, and refuses a file without its end.
 /// Memory: a block (64 KiB, or one row with all its ids) and the ids of one row. Measured: 19 to 34 million plain
 /// rows/s on one core of a 2.5 GHz Xeon.
 class NativeBinaryReader final : public TraceReader {
@@ -62,21 +62,21 @@ class NativeBinaryReader final : public TraceReader {
   /// there; the message says at which byte (of the text, where the file is packed). No row is ever skipped.
   explicit NativeBinaryReader(const std::string& path, const ReaderOptions& options = {});
 
-  /// Throws DataError on a corrupt block, a file that is cut off, and one that goes on behind its end.
+  /// Throws DataError on a corrupt block, a file that is cut off, and a file that continues after its end.
   bool next(TraceRow& row) override;
   [[nodiscard]] bool has_times() const override { return facts_.has_times; }
   [[nodiscard]] bool has_inputs() const override { return facts_.has_inputs; }
   [[nodiscard]] std::int64_t row() const override { return delivered_; }
-  /// These are the source's, all of it, from the start.
+  /// Counts and texts of the whole source, from the start.
   [[nodiscard]] std::int64_t zero_outputs() const override { return facts_.zero_outputs; }
   [[nodiscard]] std::int64_t skipped() const override { return facts_.skipped; }
   [[nodiscard]] std::string first_skipped() const override { return facts_.first_skipped; }
   [[nodiscard]] std::vector<std::string> warnings() const override { return facts_.warnings; }
   [[nodiscard]] std::vector<std::string> class_names() const override { return facts_.class_names; }
-  /// Where the rows come from, and how many there are.
+  /// Source and number of the rows.
   [[nodiscard]] const TraceFacts& facts() const { return facts_; }
 
-  /// Does the start of a file have the format's mark, whatever the version?
+  /// True if the file starts with the format's mark, in any version.
   static bool recognises(std::string_view head);
 
  private:
@@ -92,7 +92,7 @@ class NativeBinaryReader final : public TraceReader {
 
   FileReader file_;
   std::uint64_t at_ = 0;           // bytes taken
-  std::uint64_t block_begin_ = 0;  // where the head or block at hand begins
+  std::uint64_t block_begin_ = 0;  // start of the current head or block
   TraceFacts facts_;
   std::string payload_;
   const unsigned char* next_ = nullptr;  // rest of the payload: [next_, end_)

@@ -1,4 +1,4 @@
-// What the writer and the reader of native-binary agree on; native_binary.hpp describes the format.
+// Constants and helpers of the writer and the reader of native-binary; native_binary.hpp describes the format.
 #pragma once
 
 #include <zlib.h>
@@ -13,11 +13,11 @@ inline constexpr std::string_view kMagic("\x89SWT\r\n\x1a\n", 8);
 inline constexpr std::uint16_t kByteOrder = 0x0102;
 inline constexpr std::uint16_t kVersion = 1;
 
-/// What a row states beside its lengths. Those of plain traces are the low ones: they fit one byte.
+/// Fields of a row beside its lengths. Plain traces need only the low bits, which fit one byte.
 enum Bit : std::uint64_t {
   kArrival = 1U << 0U,
-  kMaxNew = 1U << 1U,  // it is not the output
-  kClient = 1U << 2U,  // it is not that of the row before
+  kMaxNew = 1U << 1U,  // differs from the output
+  kClient = 1U << 2U,  // differs from that of the row before
   kConversation = 1U << 3U,
   kTurn = 1U << 4U,
   kThink = 1U << 5U,
@@ -27,7 +27,7 @@ enum Bit : std::uint64_t {
   kAllBits = (1U << 9U) - 1U
 };
 
-/// CRC-32 of the parts one after the other.
+/// CRC-32 of the concatenated parts.
 inline std::uint32_t checksum(std::initializer_list<std::string_view> parts) {
   uLong sum = crc32(0, nullptr, 0);
   for (const std::string_view part : parts) {
@@ -36,7 +36,7 @@ inline std::uint32_t checksum(std::initializer_list<std::string_view> parts) {
   return static_cast<std::uint32_t>(sum);
 }
 
-/// Small numbers of either sign as small numbers; differences wrap around, so any two numbers have one.
+/// Maps small numbers of either sign to small numbers. Differences wrap around.
 inline std::uint64_t fold(std::uint64_t difference) { return difference << 1U ^ (0U - (difference >> 63U)); }
 inline std::uint64_t unfold(std::uint64_t folded) { return folded >> 1U ^ (0U - (folded & 1U)); }
 

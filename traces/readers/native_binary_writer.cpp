@@ -8,8 +8,6 @@
 
 namespace spillway::traces {
 
-using namespace native_binary;
-
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{64} << 10U;
@@ -46,6 +44,7 @@ std::uint64_t said_bits(const TraceFacts::Said& said) {
 
 NativeBinaryWriter::NativeBinaryWriter(const TraceFacts& facts, ByteSink sink)
     : sink_(std::move(sink)), rows_(facts.rows) {
+  using namespace native_binary;
   std::string payload;
   append_text(payload, facts.source_name);
   append_text(payload, facts.source_format);
@@ -66,6 +65,7 @@ NativeBinaryWriter::NativeBinaryWriter(const TraceFacts& facts, ByteSink sink)
 }
 
 void NativeBinaryWriter::add(const TraceRow& row) {
+  using namespace native_binary;
   const bool slo = row.slo != RequestSlo();
   const bool prefix = !row.prefix_ids.empty() || row.prefix_id_tokens != 0;
   std::uint64_t bits = 0;
@@ -104,6 +104,7 @@ void NativeBinaryWriter::add(const TraceRow& row) {
 }
 
 void NativeBinaryWriter::add_prefix(const TraceRow& row) {
+  using namespace native_binary;
   const auto& ids = row.prefix_ids;
   const auto differ = std::mismatch(ids.begin(), ids.end(), ids_.begin(), ids_.end()).first;
   append_count(payload_, row.prefix_id_tokens);
@@ -125,6 +126,7 @@ void NativeBinaryWriter::end_block() {
 }
 
 void NativeBinaryWriter::write_block(std::string_view payload, std::uint32_t rows) {
+  using namespace native_binary;
   std::string head;
   append_fixed(head, static_cast<std::uint32_t>(payload.size()));
   append_fixed(head, rows);

@@ -9,31 +9,6 @@
 #include "sim/core/text.hpp"
 
 namespace spillway::traces {
-namespace {
-
-enum Column : std::size_t { kInput, kOutput, kArrival, kMaxNew, kClient, kPrefix, kPrefixTokens };
-constexpr std::size_t kFirstField = kPrefixTokens + 1;  // NativeFields's follow
-constexpr std::size_t kColumns = kFirstField + NativeFields::kFields;
-constexpr std::array<CsvColumn, kColumns> kColumnNames{{{"input_tokens"},
-                                                        {"output_tokens"},
-                                                        {"arrival_s", false},
-                                                        {"max_new_tokens", false},
-                                                        {"client", false},
-                                                        {"prefix", false},
-                                                        {"prefix_tokens", false},
-                                                        {NativeFields::kNames[0], false},
-                                                        {NativeFields::kNames[1], false},
-                                                        {NativeFields::kNames[2], false},
-                                                        {NativeFields::kNames[3], false},
-                                                        {NativeFields::kNames[4], false},
-                                                        {NativeFields::kNames[5], false},
-                                                        {NativeFields::kNames[6], false}}};
-constexpr const char* kFix =
-    "the first row must name the columns input_tokens and output_tokens, and may name arrival_s, max_new_tokens, "
-    "client, conversation, turn, think_s, class, slo_ttft_ms, slo_tpot_ms, slo_e2e_ms, prefix and prefix_tokens";
-constexpr const char* kCorrect = "correct or delete the row";
-
-}  // namespace
 
 bool NativeCsvReader::recognises(std::string_view head) {
   return names_columns(head, std::span(kColumnNames).first(kArrival), 1);
@@ -52,7 +27,7 @@ std::optional<std::int64_t> NativeCsvReader::limit(std::optional<std::int64_t> o
   if (!asked || !output || *asked >= *output) return asked;
   bad(kMaxNew,
       fmt::format("{} is below output_tokens = {}: a request cannot generate more than it asked for", *asked, *output),
-      kCorrect);
+      kCorrectRow);
   return std::nullopt;
 }
 
@@ -66,7 +41,7 @@ void NativeCsvReader::read_client(std::uint32_t& client) {
   } else if (is_number) {
     (void)clients_.number(static_cast<std::uint32_t>(*number), client);
   } else {
-    bad(kClient, fmt::format("\"{}\" is not a number below 2^32, as the clients of the rows before are", excerpt(text)),
+    bad(kClient, fmt::format("\"{}\" is not a number below 2^32, like the clients of the rows before", excerpt(text)),
         "name all clients by numbers, or all by texts");
   }
 }
@@ -85,14 +60,15 @@ void NativeCsvReader::read_prefix(std::optional<std::int64_t> input, TraceRow& r
   if (name.empty() && length.empty()) return;
   if (name.empty() || length.empty()) {
     bad(name.empty() ? kPrefixTokens : kPrefix,
-        name.empty() ? "there is no prefix of that length" : "the prefix has no length",
+        name.empty() ? "prefix_tokens is given without a prefix" : "the prefix has no prefix_tokens",
         "state prefix and prefix_tokens, or neither");
     return;
   }
   const auto count = tokens(kPrefixTokens, 1);
   if (!count || !input) return;
   if (*count > *input) {
-    bad(kPrefixTokens, fmt::format("{} is above input_tokens = {}, of which it is a part", *count, *input), kCorrect);
+    bad(kPrefixTokens, fmt::format("{} is above input_tokens = {}, of which it is a part", *count, *input),
+        kCorrectRow);
     return;
   }
   row.prefix_id_tokens = kPrefixPieceTokens;
@@ -109,10 +85,10 @@ void NativeCsvReader::read_extras(TraceRow& row) {
     const std::size_t column = kFirstField + i;
     if (!has(column) || field(column).empty()) continue;
     std::string complaint = extras_.read(static_cast<NativeFields::Field>(i), field(column), row);
-    if (!complaint.empty()) bad(column, std::move(complaint), kCorrect);
+    if (!complaint.empty()) bad(column, std::move(complaint), kCorrectRow);
   }
-  extras_.check(row,
-                [this](NativeFields::Field at, std::string what) { bad(kFirstField + at, std::move(what), kCorrect); });
+  extras_.check(
+      row, [this](NativeFields::Field at, std::string what) { bad(kFirstField + at, std::move(what), kCorrectRow); });
 }
 
 void NativeCsvReader::parse(TraceRow& row) {

@@ -1,6 +1,7 @@
-// Spillway's own trace format as CSV: the native JSONL with named beginnings in place of prefix ids.
+// Spillway's own trace format as CSV: like native JSONL, with named prefixes in place of prefix ids.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,10 +14,10 @@
 
 namespace spillway::traces {
 
-/// Tokens of a prompt that one id of a shared beginning stands for: a block of most engines.
+/// Tokens per id of a shared prefix: a block of most engines.
 inline constexpr std::int64_t kPrefixPieceTokens = 16;
 
-/// Reads CSV with these columns, of which the first two must be there:
+/// Reads CSV with these columns; the first two are required:
 ///
 ///   column          value                    meaning
 ///   input_tokens    whole, 1 to 16777216     length of the whole prompt; of a later turn the history is part of it
@@ -35,11 +36,11 @@ inline constexpr std::int64_t kPrefixPieceTokens = 16;
 ///   slo_ttft_ms     real > 0                 limit of this request's TTFT, in place of the run's; likewise
 ///   slo_tpot_ms, slo_e2e_ms                  of its TPOT and its E2E
 ///   prefix          whole < 2^64, or text    names a text that the prompt begins with
-///   prefix_tokens   whole, <= input_tokens   how much of that text the prompt holds
+///   prefix_tokens   whole, <= input_tokens   number of tokens of that text in the prompt
 ///
-/// An empty field says nothing. `turn` and `think_s` need a `conversation`; `prefix` and `prefix_tokens` need each
+/// An empty field counts as absent. `turn` and `think_s` need a `conversation`; `prefix` and `prefix_tokens` need each
 /// other. Prompts with the same prefix have the smaller of their prefix_tokens in common, in whole pieces of 16 tokens:
-/// piece i has an id that depends on the prefix's name and on i alone, and what is left behind the last is not shared.
+/// the id of piece i depends only on the prefix's name and on i. Tokens after the last whole piece are not shared.
 ///
 /// A column of another name is an error. Rows, fields and errors: see CsvReader. Memory beside it: the distinct names
 /// of clients and classes, and the ids of one row. Measured: 6.7 million rows/s of the first five columns on one core
@@ -52,12 +53,32 @@ class NativeCsvReader final : public CsvReader {
   [[nodiscard]] bool has_times() const override;
   [[nodiscard]] std::vector<std::string> class_names() const override { return extras_.class_names(); }
 
-  /// Does the first line of a file name one of the first two columns at least?
+  /// True if the first line of the file names one of the first two columns.
   static bool recognises(std::string_view head);
 
  private:
+  enum Column : std::size_t { kInput, kOutput, kArrival, kMaxNew, kClient, kPrefix, kPrefixTokens };
+  static constexpr std::size_t kFirstField = kPrefixTokens + 1;  // NativeFields's follow
+  static constexpr std::size_t kColumns = kFirstField + NativeFields::kFields;
+  static constexpr std::array<CsvColumn, kColumns> kColumnNames{{{"input_tokens"},
+                                                                 {"output_tokens"},
+                                                                 {"arrival_s", false},
+                                                                 {"max_new_tokens", false},
+                                                                 {"client", false},
+                                                                 {"prefix", false},
+                                                                 {"prefix_tokens", false},
+                                                                 {NativeFields::kNames[0], false},
+                                                                 {NativeFields::kNames[1], false},
+                                                                 {NativeFields::kNames[2], false},
+                                                                 {NativeFields::kNames[3], false},
+                                                                 {NativeFields::kNames[4], false},
+                                                                 {NativeFields::kNames[5], false},
+                                                                 {NativeFields::kNames[6], false}}};
+  static constexpr const char* kFix =
+      "the first row must name the columns input_tokens and output_tokens, and may name arrival_s, max_new_tokens, "
+      "client, conversation, turn, think_s, class, slo_ttft_ms, slo_tpot_ms, slo_e2e_ms, prefix and prefix_tokens";
   void parse(TraceRow& row) override;
-  /// The limit that the client asked for, or a complaint and nothing.
+  /// The limit that the client asked for; nothing after a complaint.
   std::optional<std::int64_t> limit(std::optional<std::int64_t> output);
   void read_client(std::uint32_t& client);
   void read_extras(TraceRow& row);

@@ -13,7 +13,7 @@
 namespace spillway::traces {
 namespace {
 
-/// A number below 2^64 as one writes it: "007" is a name, not 7.
+/// A number below 2^64 without leading zeros: "007" is a name, not 7.
 std::optional<std::uint64_t> plain_number(std::string_view text) {
   if (text.size() > 1 && text.front() == '0') return std::nullopt;
   std::uint64_t value = 0;
@@ -80,7 +80,7 @@ std::string NativeFields::read_class(std::string_view text, std::uint32_t& servi
   }
   if (names_.empty() && (numbered_ || number)) {
     return fmt::format("\"{}\" is not a number from 1 to {}{}", excerpt(text), kMaxClasses,
-                       numbered_ ? ", as the classes of the rows before are" : "");
+                       numbered_ ? ", like the classes of the rows before" : "");
   }
   std::string name(text);  // "7" among names is a name
   const auto known = numbers_.find(name);

@@ -1,4 +1,4 @@
-// What both of spillway's own text formats may say of a request beside its lengths, its time and its client.
+// The fields of Spillway's own text formats beside lengths, time and client.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@
 
 namespace spillway::traces {
 
-/// The most service classes of one file: results are kept for each class, and nobody reads a table of more.
+/// The most service classes of one file, as results are kept for each class.
 inline constexpr std::uint32_t kMaxClasses = 1000;
 
-/// The 64 bits that stand for a name: of a whole number below 2^64 without leading zeros that number, of any other text
-/// a hash. Distinct texts among n get the same id with a chance of n^2 / 2^65. `text` is not empty.
+/// The 64-bit id of a name: the number itself for a whole number below 2^64 without leading zeros, a hash for any other
+/// text. Two of n distinct texts collide with probability n^2 / 2^65. `text` is not empty.
 [[nodiscard]] std::uint64_t name_id(std::string_view text);
 
 /// Reads and checks these fields, which are all optional; native_csv.hpp says what they mean. Memory: the names of the
@@ -26,19 +26,19 @@ class NativeFields {
   enum Field : std::size_t { kConversation, kTurn, kThink, kClass, kTtft, kTpot, kE2e, kFields };
   static constexpr std::array<std::string_view, kFields> kNames{"conversation", "turn",        "think_s",   "class",
                                                                 "slo_ttft_ms",  "slo_tpot_ms", "slo_e2e_ms"};
-  /// May the field's value be a text?
+  /// True if the field's value may be a text.
   [[nodiscard]] static bool takes_text(Field field) { return field == kConversation || field == kClass; }
 
-  /// Puts a value, which is not empty, into the row. Returns what is wrong with it; empty when nothing is.
+  /// Puts a value, which is not empty, into the row. Returns a complaint; empty if the value is valid.
   [[nodiscard]] std::string read(Field field, std::string_view text, TraceRow& row);
 
-  /// Checks the fields of a row against one another and against the row before, once all are read. Calls
-  /// `complain(field, what)` for what is wrong.
+  /// Checks the fields of a complete row together and against the row before. Calls `complain(field, what)` for every
+  /// problem.
   template <class Complain>
   void check(const TraceRow& row, Complain complain) {
     if (!row.conversation) {
-      if (row.turn != 0) complain(kTurn, "a turn needs a conversation that it is a turn of");
-      if (row.think) complain(kThink, "a think time needs a conversation in whose pause it is");
+      if (row.turn != 0) complain(kTurn, "a turn needs a conversation");
+      if (row.think) complain(kThink, "a think time needs a conversation");
     } else if (row.conversation == conversation_ && row.turn != 0 && row.turn <= turn_) {
       complain(kTurn,
                "turn " + std::to_string(row.turn) + " of the conversation follows turn " + std::to_string(turn_));
@@ -46,7 +46,7 @@ class NativeFields {
     turn_ = row.conversation == conversation_ && row.turn == 0 ? turn_ : row.turn;
     conversation_ = row.conversation;
   }
-  /// May the row leave out its arrival although the file has times? It then comes when the turn before is answered.
+  /// True if the row may lack an arrival in a file with times: it arrives after the answer to the turn before.
   [[nodiscard]] static bool may_follow(const TraceRow& row) { return row.conversation && row.turn >= 2; }
 
   [[nodiscard]] const std::vector<std::string>& class_names() const { return names_; }

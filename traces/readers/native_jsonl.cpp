@@ -13,32 +13,7 @@
 namespace spillway::traces {
 namespace {
 
-enum Key : std::size_t { kArrival, kInput, kOutput, kMaxNew, kClient, kPrefixIds, kPrefixBlock };
-constexpr std::size_t kFirstField = kPrefixBlock + 1;  // NativeFields's follow
-constexpr std::size_t kKeys = kFirstField + NativeFields::kFields;
-constexpr std::array<std::string_view, kKeys> kNames{"arrival_s",
-                                                     "input_tokens",
-                                                     "output_tokens",
-                                                     "max_new_tokens",
-                                                     "client",
-                                                     "prefix_ids",
-                                                     "prefix_block_tokens",
-                                                     NativeFields::kNames[0],
-                                                     NativeFields::kNames[1],
-                                                     NativeFields::kNames[2],
-                                                     NativeFields::kNames[3],
-                                                     NativeFields::kNames[4],
-                                                     NativeFields::kNames[5],
-                                                     NativeFields::kNames[6]};
-constexpr const char* kRest = "the rest of the value";
-constexpr const char* kCorrect = "correct or delete the row";
-
-NativeFields::Field field_of(std::size_t key) { return static_cast<NativeFields::Field>(key - kFirstField); }
-bool takes_text(std::size_t key) {
-  return key == kClient || (key >= kFirstField && NativeFields::takes_text(field_of(key)));
-}
-
-/// A text as it is meant, from how it is written between its quotes; nothing when an escape is none of JSON's.
+/// The value of a text as written between its quotes; nothing if an escape is not valid JSON.
 std::optional<std::string> unescaped(std::string_view written) {
   if (written.find('\\') == std::string_view::npos) return std::string(written);
   const auto value = nlohmann::json::parse(fmt::format("\"{}\"", written), nullptr, false);
@@ -47,13 +22,17 @@ std::optional<std::string> unescaped(std::string_view written) {
 
 bool possible(double arrival_s) { return arrival_s >= 0.0 && arrival_s <= kMaxTraceSeconds; }
 
-std::size_t key_index(std::string_view name) {
+}  // namespace
+
+bool NativeJsonlReader::takes_text(std::size_t key) {
+  return key == kClient || (key >= kFirstField && NativeFields::takes_text(field_of(key)));
+}
+
+std::size_t NativeJsonlReader::key_index(std::string_view name) {
   std::size_t key = 0;
   while (key < kKeys && kNames[key] != name) ++key;
   return key;
 }
-
-}  // namespace
 
 void NativeJsonlReader::Row::clear() {
   arrival_s.reset();
@@ -80,7 +59,7 @@ void NativeJsonlReader::bad(std::string_view key, std::string what, std::string 
   bad_.add(lines_.row(), key.empty() ? std::string() : fmt::format("key \"{}\"", key), std::move(what), std::move(fix));
 }
 
-/// Reads lines up to the next row that may be delivered; false at the end of the file or after too many bad ones.
+/// Reads up to the next row that can be delivered; false at the end of the file or after too many bad rows.
 bool NativeJsonlReader::read_row() {
   std::string_view line;
   while (!ended_ && lines_.next(line)) {
@@ -115,30 +94,30 @@ bool NativeJsonlReader::scan(std::string_view line) {
     bad("", fmt::format("unknown key \"{}\"", excerpt(name)),
         near.empty() ? fmt::format("known keys: {}", fmt::join(names, ", "))
                      : fmt::format("did you mean \"{}\"?", near));
-    return cursor.skip_value() ? "" : kRest;
+    return cursor.pass_value();
   });
   if (!wanted.empty()) add_broken(bad_, lines_.row(), "", cursor, wanted);
   return wanted.empty();
 }
 
-/// Reads the value of a known key. Empty, or what should stand at the cursor.
+/// Reads the value of a known key. Returns what should stand at the cursor when the text is broken, else nothing.
 std::string_view NativeJsonlReader::scan_value(JsonCursor& cursor, std::size_t key) {
-  if ((row_.keys_seen >> key & 1U) != 0) bad(kNames[key], "the key appears twice", kCorrect);
+  if ((row_.keys_seen >> key & 1U) != 0) bad(kNames[key], "the key appears twice", kCorrectRow);
   row_.keys_seen |= 1U << key;
   const char first = cursor.peek();
   if (key == kPrefixIds && first == '[') {
     std::string complaint;
     const std::string_view wanted = cursor.ids(row_.prefix_ids, complaint);
-    if (!complaint.empty()) bad(kNames[kPrefixIds], std::move(complaint), kCorrect);
+    if (!complaint.empty()) bad(kNames[kPrefixIds], std::move(complaint), kCorrectRow);
     return wanted;
   }
   if (first == '"' && takes_text(key)) return scan_text(cursor, key);
   if (first == '"' || first == '{' || first == '[') {
-    if (!cursor.skip_value()) return kRest;
+    if (const std::string_view rest = cursor.pass_value(); !rest.empty()) return rest;
     const char* wanted = key == kPrefixIds ? "a list of whole numbers"
                          : takes_text(key) ? "a number or a text"
                                            : "a number";
-    bad(kNames[key], fmt::format("the value must be {}", wanted), kCorrect);
+    bad(kNames[key], fmt::format("the value must be {}", wanted), kCorrectRow);
     return {};
   }
   const std::string_view word = cursor.word();
@@ -160,7 +139,7 @@ std::string_view NativeJsonlReader::scan_text(JsonCursor& cursor, std::size_t ke
   std::string complaint = !text           ? "the text has an escape that JSON does not know"
                           : text->empty() ? "the text is empty"
                                           : extras_.read(field_of(key), *text, row_.fields);
-  if (!complaint.empty()) bad(kNames[key], std::move(complaint), kCorrect);
+  if (!complaint.empty()) bad(kNames[key], std::move(complaint), kCorrectRow);
   return {};
 }
 
@@ -196,22 +175,22 @@ void NativeJsonlReader::read_number(std::size_t key, std::string_view word) {
       if (takes_text(key)) (void)whole_number<std::uint64_t>(word, 0, UINT64_MAX, complaint);
       if (complaint.empty()) complaint = extras_.read(field_of(key), word, row_.fields);
   }
-  if (!complaint.empty()) bad(kNames[key], std::move(complaint), kCorrect);
+  if (!complaint.empty()) bad(kNames[key], std::move(complaint), kCorrectRow);
 }
 
-/// Checks what one value alone does not show, and takes note of the row's time and client.
+/// Checks the values together, and records the row's time and client.
 void NativeJsonlReader::check() {
   for (const Key key : {kInput, kOutput}) {
-    if ((row_.keys_seen >> key & 1U) == 0) bad("", fmt::format("key \"{}\" is missing", kNames[key]), kCorrect);
+    if ((row_.keys_seen >> key & 1U) == 0) bad("", fmt::format("key \"{}\" is missing", kNames[key]), kCorrectRow);
   }
   if (row_.max_new_tokens && row_.output && *row_.max_new_tokens < *row_.output) {
     bad(kNames[kMaxNew],
         fmt::format("{} is below output_tokens = {}: a request cannot generate more than it asked for",
                     *row_.max_new_tokens, *row_.output),
-        kCorrect);
+        kCorrectRow);
   }
   extras_.check(row_.fields, [this](NativeFields::Field field, std::string what) {
-    bad(kNames[kFirstField + field], std::move(what), kCorrect);
+    bad(kNames[kFirstField + field], std::move(what), kCorrectRow);
   });
   check_arrival();
   check_client();
@@ -254,7 +233,7 @@ void NativeJsonlReader::check_prefix() {
   const auto ids = static_cast<std::int64_t>(row_.prefix_ids.size());
   if (ids <= most) return;
   bad(kNames[kPrefixIds],
-      fmt::format("{} ids of {} tokens each are more than the prompt of {} tokens holds", ids, per_id, *row_.input),
+      fmt::format("{} ids of {} tokens each are too many for a prompt of {} tokens", ids, per_id, *row_.input),
       "check prefix_block_tokens");
 }
 

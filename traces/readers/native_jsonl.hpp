@@ -1,6 +1,7 @@
 // Spillway's own trace format: one JSON object per line.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,11 +22,11 @@ namespace spillway::traces {
 /// (on one line each; traces/samples/native.jsonl shows them all).
 ///
 ///   key                  value                    meaning
-///   input_tokens         whole, 1 to 16777216     length of the whole prompt; of a later turn the history is part of
-///   it output_tokens        whole, 1 to 16777216     tokens that the request generates when nothing stops it arrival_s
-///   real, 0 to 100 million   seconds since the start of the run, at most 1 s before an earlier
-///                                                 row's; in all rows or in none, but a turn >= 2 may always leave it
-///                                                 out: it comes when the turn before is answered.
+///   input_tokens         whole, 1 to 16777216     length of the whole prompt, history included
+///   output_tokens        whole, 1 to 16777216     tokens that the request generates when nothing stops it
+///   arrival_s            real, 0 to 100 million   seconds since the start of the run, at most 1 s before an earlier
+///                                                 row's; in all rows or in none. A turn >= 2 may always lack it: it
+///                                                 then arrives after the answer to the turn before.
 ///                                                 Exact to the nanosecond up to 52 days, to 8 ns beyond
 ///   max_new_tokens       whole, >= output_tokens  what the client asks for; without it, output_tokens
 ///   client               whole < 2^32, or text    who sends it; without it, client 0. One kind per file; texts are
@@ -58,11 +59,33 @@ class NativeJsonlReader final : public TraceReader {
   [[nodiscard]] std::string first_skipped() const override { return bad_.first_skipped(); }
   [[nodiscard]] std::vector<std::string> class_names() const override { return extras_.class_names(); }
 
-  /// Does the start of a file begin a JSON object?
+  /// True if the file begins with a JSON object.
   static bool recognises(std::string_view head);
 
  private:
-  /// One line's values as they stand there.
+  enum Key : std::size_t { kArrival, kInput, kOutput, kMaxNew, kClient, kPrefixIds, kPrefixBlock };
+  static constexpr std::size_t kFirstField = kPrefixBlock + 1;  // NativeFields's follow
+  static constexpr std::size_t kKeys = kFirstField + NativeFields::kFields;
+  static constexpr std::array<std::string_view, kKeys> kNames{"arrival_s",
+                                                              "input_tokens",
+                                                              "output_tokens",
+                                                              "max_new_tokens",
+                                                              "client",
+                                                              "prefix_ids",
+                                                              "prefix_block_tokens",
+                                                              NativeFields::kNames[0],
+                                                              NativeFields::kNames[1],
+                                                              NativeFields::kNames[2],
+                                                              NativeFields::kNames[3],
+                                                              NativeFields::kNames[4],
+                                                              NativeFields::kNames[5],
+                                                              NativeFields::kNames[6]};
+  static NativeFields::Field field_of(std::size_t key) { return static_cast<NativeFields::Field>(key - kFirstField); }
+  static bool takes_text(std::size_t key);
+  /// kKeys: no key has this name.
+  static std::size_t key_index(std::string_view name);
+
+  /// The values of one line, as written.
   struct Row {
     std::optional<double> arrival_s;
     std::optional<std::int64_t> input;

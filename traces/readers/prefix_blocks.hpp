@@ -1,4 +1,4 @@
-// Identities of a prompt's blocks, from what traces say about its content.
+// Ids of a prompt's blocks, from the content that a trace states.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace spillway::traces {
 
-/// The ids of `parts` equal pieces of each id, up to `most` of them. With parts > 1 they are neighbours of a scrambled
-/// id, so that those of distinct ids stay distinct but for chance (within n ids: n^2 parts / 2^64).
+/// The ids of `parts` equal pieces of each id, up to `most` of them. With parts > 1 they follow a scrambled id, so
+/// pieces of distinct ids are distinct; n ids collide with probability n^2 parts / 2^64.
 inline void split_ids(std::span<const std::uint64_t> ids, std::int64_t parts, std::int64_t most,
                       std::vector<std::uint64_t>& pieces) {
   const auto per_id = static_cast<std::size_t>(parts);
@@ -31,8 +31,8 @@ inline void split_ids(std::span<const std::uint64_t> ids, std::int64_t parts, st
 }
 
 /// Replaces every whole group of `size` ids by one: a hash of the group and of all before it, as prefix caches key
-/// their blocks (vLLM, kv_cache_utils.hash_block_tokens). Equal ids mean equal prefixes but for chance (within n
-/// groups: n^2 / 2^65).
+/// their blocks (vLLM, kv_cache_utils.hash_block_tokens). Equal ids mean equal prefixes; n groups collide
+/// with probability n^2 / 2^65.
 inline void chain_ids(std::vector<std::uint64_t>& ids, std::int64_t size) {
   const auto group = static_cast<std::size_t>(size);
   std::uint64_t hash = 0;
@@ -47,8 +47,8 @@ inline void chain_ids(std::vector<std::uint64_t>& ids, std::int64_t size) {
   ids.resize(groups);
 }
 
-/// Writes the ids of the first whole blocks of a prompt of `input` tokens, as far as the row names its content. Pieces
-/// and blocks may have any sizes: both are cut into their greatest common divisor.
+/// Sets `blocks` to the ids of the first whole blocks of a prompt of `input` tokens, as far as the row names its
+/// content. Pieces and blocks may have any sizes: both are cut into pieces of their greatest common divisor.
 inline void block_ids(const TraceRow& row, Tokens input, Tokens block_tokens, std::vector<std::uint64_t>& blocks) {
   const std::int64_t block = block_tokens.count();
   const std::int64_t per_id = row.prefix_id_tokens > 0 ? row.prefix_id_tokens : block;

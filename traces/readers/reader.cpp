@@ -12,12 +12,14 @@
 #include "traces/readers/alpaca_json.hpp"
 #include "traces/readers/azure_csv.hpp"
 #include "traces/readers/burstgpt_csv.hpp"
+#include "traces/readers/engine_log_jsonl.hpp"
 #include "traces/readers/lengths_json.hpp"
 #include "traces/readers/llmservingsim_jsonl.hpp"
 #include "traces/readers/mooncake_jsonl.hpp"
 #include "traces/readers/native_binary.hpp"
 #include "traces/readers/native_csv.hpp"
 #include "traces/readers/native_jsonl.hpp"
+#include "traces/readers/run_requests.hpp"
 #include "traces/readers/sharegpt_json.hpp"
 #include "traces/readers/turns_csv.hpp"
 #include "traces/readers/ultrachat_jsonl.hpp"
@@ -52,10 +54,16 @@ const std::vector<Entry>& entries() {
       entry<TurnsCsvReader>("turns-csv",
                             "CSV whose first row names conv_id, turn, prompt_tokens_cumulative, new_input_tokens and "
                             "output_tokens (lengths of chats, turn by turn)"),
-      entry<NativeCsvReader>("native-csv", "CSV whose first row names input_tokens and output_tokens (spillway's own)"),
+      entry<RunCsvReader>("requests-csv",
+                          "CSV whose first row names index, arrival_ns, input_tokens and output_tokens (spillway run "
+                          "--requests-out FILE.csv)"),
+      entry<NativeCsvReader>("native-csv", "CSV whose first row names input_tokens and output_tokens (Spillway's own)"),
       entry<MooncakeJsonlReader>(
           "mooncake-jsonl",
           "one JSON object per line with timestamp, input_length, output_length and hash_ids (Mooncake)"),
+      entry<EngineLogReader>("engine-log",
+                             "one JSON object per line with input_toks, output_toks and queued_ts (requests.jsonl of "
+                             "an engine's log folder)"),
       entry<LlmServingSimJsonlReader>(
           "llmservingsim-jsonl",
           "one JSON object per line with input_toks, output_toks and arrival_time_ns (LLMServingSim)"),
@@ -66,13 +74,16 @@ const std::vector<Entry>& entries() {
       entry<AlpacaJsonReader>("alpaca-json",
                               "a JSON list of objects with instruction, input and output (texts of Alpaca)"),
       entry<UltraChatJsonlReader>("ultrachat-jsonl", "one JSON object per line with data, a list of texts (UltraChat)"),
+      entry<RunJsonlReader>("requests-jsonl",
+                            "one JSON object per line with index, arrival_ns, input_tokens and output_tokens (spillway "
+                            "run --requests-out)"),
       entry<NativeJsonlReader>("native-jsonl",
-                               "one JSON object per line with input_tokens and output_tokens (spillway's own)"),
-      entry<NativeBinaryReader>("native-binary", "what spillway trace convert writes for fast reading")};
+                               "one JSON object per line with input_tokens and output_tokens (Spillway's own)"),
+      entry<NativeBinaryReader>("native-binary", "binary file of spillway trace convert, for fast reading")};
   return kEntries;
 }
 
-/// The text of a file from the first character that is not blank, 64 KiB of it at most.
+/// At most 64 KiB of text from the start of a file, without leading blanks.
 std::string head_of(const std::string& path) {
   FileReader file(path);
   std::string head(std::size_t{64} << 10U, '\0');
@@ -91,8 +102,8 @@ const Entry& detect(const std::string& path) {
   for (const Entry& entry : entries()) {
     known += fmt::format("{}{}: {}", known.empty() ? "" : "; ", entry.format.name, entry.format.doc);
   }
-  throw DataError(fmt::format("the format cannot be told from the first line, \"{}\"", excerpt(line)), path,
-                  fmt::format("set workload.format, or bring the file into one of these: {}", known));
+  throw DataError(fmt::format("the format cannot be detected from the first line, \"{}\"", excerpt(line)), path,
+                  fmt::format("set workload.format, or convert the file into one of these: {}", known));
 }
 
 }  // namespace

@@ -14,9 +14,9 @@ struct TraceFormat {
   std::string doc;   // one sentence: what its files look like
 };
 
-/// Every format that can be read, in the order in which they are tried.
+/// Every readable format, in the order in which detection tries them.
 [[nodiscard]] const std::vector<TraceFormat>& trace_formats();
-/// Their names after "auto": the choices of `workload.format`.
+/// "auto" and the names of all formats: the choices of `workload.format`.
 [[nodiscard]] std::vector<std::string> trace_format_choices();
 
 struct OpenedTrace {
@@ -24,10 +24,10 @@ struct OpenedTrace {
   std::unique_ptr<TraceReader> reader;
 };
 
-/// Opens a file from its start. `format` is a name of trace_formats() or "auto": then the first line that is not blank
-/// decides, or the keys of the first JSON object. Any format may be compressed with gzip. Throws ConfigError for a
-/// format that does not exist, and DataError when the file is missing, empty, a folder or unreadable, or when its
-/// format cannot be told.
+/// Opens a file from its start. `format` is a name of trace_formats() or "auto", which detects the format by the first
+/// line that is not blank or by the keys of the first JSON object. Any format may be compressed with gzip. Throws
+/// ConfigError for an unknown format, and DataError if the file is missing, empty, a folder or unreadable, or if its
+/// format cannot be detected.
 [[nodiscard]] OpenedTrace open_trace(const std::string& path, const std::string& format,
                                      const ReaderOptions& options = {});
 

@@ -1,4 +1,4 @@
-// What the rows of a trace must keep among themselves, whatever their format.
+// Checks that the rows of every format share.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,24 @@ namespace spillway::traces {
 /// The latest time since the start of a run that a trace may state: three years in seconds, far below the clock's end.
 inline constexpr double kMaxTraceSeconds = 1e8;
 
-/// Why ArrivalOrder does not accept a time.
+/// The fix for a row that is not a request.
+inline constexpr const char* kCorrectRow = "correct or delete the row";
+
+/// Sets the lengths of a request whose client asks for what it generates. An output of 0 tokens counts as 1.
+inline void set_lengths(TraceRow& row, std::int64_t input, std::int64_t output) {
+  row.input = Tokens(input);
+  row.output = row.max_new_tokens = Tokens(std::max<std::int64_t>(output, 1));
+}
+
+/// Why ArrivalOrder refuses a time.
 inline constexpr const char* kTooEarly = "earlier than a row before by more than 1 s";
 
 /// Arrival times in the order of the rows.
 class ArrivalOrder {
  public:
-  /// False when a row's time is before the latest so far by more than kReorderWindow.
+  /// False if the time is more than kReorderWindow before the latest so far.
   [[nodiscard]] bool fits(std::int64_t ns) const { return !started_ || ns >= latest_ - kReorderWindow.count(); }
-  /// Takes note of the time of a row that is good.
+  /// Records the time of a good row.
   void note(std::int64_t ns) {
     if (!started_) first_ = latest_ = ns;
     started_ = true;
@@ -36,13 +45,13 @@ class ArrivalOrder {
   std::int64_t latest_ = 0;
 };
 
-/// Clients of a file that names them by numbers, or by texts, which are numbered from 1 in order of appearance. Memory:
-/// the distinct texts.
+/// Clients of a file, named by numbers or by texts. Texts are numbered from 1 in order of appearance. Memory: the
+/// distinct texts.
 class ClientNames {
  public:
   [[nodiscard]] bool numbered() const { return kind_ == Kind::numbers; }
   [[nodiscard]] bool named() const { return kind_ == Kind::names; }
-  /// Both return false when the file named clients in the other way before.
+  /// Both return false if earlier rows named clients in the other way.
   bool number(std::uint32_t number, std::uint32_t& client) {
     if (kind_ == Kind::names) return false;
     kind_ = Kind::numbers;

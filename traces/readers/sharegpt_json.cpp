@@ -6,18 +6,16 @@
 #include <utility>
 
 #include "sim/io/file_reader.hpp"
-#include "traces/readers/json_text.hpp"
 
 namespace spillway::traces {
 namespace {
-
-using Speaker = ConversationTexts::Speaker;
 
 constexpr const char* kConversations = "conversations";
 constexpr const char* kFrom = "from";
 constexpr const char* kValue = "value";
 
-std::optional<Speaker> speaker_of(std::string_view name) {
+std::optional<ConversationTexts::Speaker> speaker_of(std::string_view name) {
+  using Speaker = ConversationTexts::Speaker;
   constexpr std::array<std::pair<std::string_view, Speaker>, 8> kSpeakers{{{"human", Speaker::user},
                                                                            {"gpt", Speaker::model},
                                                                            {"user", Speaker::user},
@@ -40,74 +38,20 @@ bool ShareGptJsonReader::recognises(std::string_view head) {
 }
 
 ShareGptJsonReader::ShareGptJsonReader(const std::string& path, const ReaderOptions& options)
-    : items_(path), bad_(path, options.skip_bad_rows), texts_(options.tokenizer) {}
+    : ChatReader(path, kConversations, "correct or delete the item", options), items_(path) {}
 
-bool ShareGptJsonReader::next(TraceRow& row) {
-  row.clear();
-  while (!texts_.next(row)) {
-    if (read_item()) continue;
-    bad_.raise();
-    return false;
-  }
-  return true;
-}
-
-/// Takes items up to the next one that may be delivered; false at the end of the list or after too many bad ones.
-bool ShareGptJsonReader::read_item() {
-  std::string_view object;
-  while (!ended_) {
-    bad_.begin();
-    if (!items_.next(object, bad_)) break;
-    parse(object);
-    if (bad_.accepts()) {
-      texts_.accept();
-      return true;
-    }
-    if (bad_.full()) break;
-  }
-  ended_ = true;
-  return false;
-}
-
-void ShareGptJsonReader::parse(std::string_view object) {
-  texts_.begin(static_cast<std::uint64_t>(items_.item()));
-  bool seen = false;
-  JsonCursor cursor(object);
-  const std::string_view wanted = scan_object(cursor, [&](std::string_view key) -> std::string_view {
-    if (key != kConversations) return cursor.skip_value() ? "" : "the rest of the value";
-    message_ = 0;
-    if (std::exchange(seen, true)) complain(kConversations, "the key appears twice");
-    return scan_messages(cursor);
-  });
-  if (!wanted.empty()) {
-    add_broken(bad_, items_.row(), fmt::format("item {}", items_.item()), cursor, wanted);
-    return;
-  }
-  message_ = 0;
-  if (!seen) complain(kConversations, "the key is missing");
-  if (std::string what = texts_.end(); !what.empty()) complain(kConversations, std::move(what));
-}
-
-/// Reads the value of "conversations". Empty, or what should stand at the cursor.
-std::string_view ShareGptJsonReader::scan_messages(JsonCursor& cursor) {
-  if (cursor.peek() != '[') {
-    complain(kConversations, "the value must be a list of messages");
-    return cursor.skip_value() ? "" : "the rest of the value";
-  }
-  return scan_elements(cursor, [&] { return scan_message(cursor); });
-}
+std::string ShareGptJsonReader::part() const { return fmt::format("item {}", items_.item()); }
 
 std::string_view ShareGptJsonReader::scan_message(JsonCursor& cursor) {
-  ++message_;
   if (cursor.peek() != '{') {
     complain(kConversations, "a message must be an object with the keys from and value");
-    return cursor.skip_value() ? "" : "the rest of the value";
+    return cursor.pass_value();
   }
   std::optional<std::string_view> from;
   std::optional<std::string_view> value;
   const std::string_view wanted = scan_members(cursor, [&](std::string_view key) -> std::string_view {
     const bool is_from = key == kFrom;
-    if (!is_from && key != kValue) return cursor.skip_value() ? "" : "the rest of the value";
+    if (!is_from && key != kValue) return cursor.pass_value();
     auto& text = is_from ? from : value;
     if (text) complain(is_from ? kFrom : kValue, "the key appears twice");
     if (cursor.peek() == '"') {
@@ -115,7 +59,7 @@ std::string_view ShareGptJsonReader::scan_message(JsonCursor& cursor) {
       return text ? "" : "the text's closing quote";
     }
     complain(is_from ? kFrom : kValue, "the value must be a text");
-    return cursor.skip_value() ? "" : "the rest of the value";
+    return cursor.pass_value();
   });
   if (wanted.empty()) add_message(from, value);
   return wanted;
@@ -124,28 +68,13 @@ std::string_view ShareGptJsonReader::scan_message(JsonCursor& cursor) {
 void ShareGptJsonReader::add_message(std::optional<std::string_view> from, std::optional<std::string_view> value) {
   if (!from) complain(kFrom, "the key is missing");
   if (!value) complain(kValue, "the key is missing");
-  if (bad_.is_bad()) return;
-  const auto speaker = speaker_of(*from);
-  if (!speaker) {
-    complain(kFrom, fmt::format("\"{}\" is none of human, user, gpt, assistant, system, chatgpt, bing and bard",
-                                excerpt(*from)));
-    return;
-  }
-  std::string what;
-  const auto text = json_text(*value, buffer_, what);
-  if (text) {
-    texts_.add(*speaker, *text);
+  if (is_bad()) return;
+  if (const auto speaker = speaker_of(*from)) {
+    add_text(*speaker, kValue, *value);
   } else {
-    complain(kValue, std::move(what));
+    complain(kFrom,
+             fmt::format("\"{}\" is not human, user, gpt, assistant, system, chatgpt, bing or bard", excerpt(*from)));
   }
-}
-
-/// Complains about the item at hand, once: what follows is often a consequence.
-void ShareGptJsonReader::complain(const char* key, std::string what) {
-  if (bad_.is_bad()) return;
-  std::string part = fmt::format("item {}", items_.item());
-  if (message_ > 0) part += fmt::format(", message {}", message_);
-  bad_.add(items_.row(), fmt::format("{}, key \"{}\"", part, key), std::move(what), "correct or delete the item");
 }
 
 }  // namespace spillway::traces

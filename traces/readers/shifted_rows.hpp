@@ -1,4 +1,4 @@
-// Rows of a file whose first row is not its earliest, from its earliest on.
+// Rows of a file whose first row is not its earliest, with times from the earliest on.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace spillway::traces {
 
-/// How far before 0 the earliest row of a reader lies, whose first row may have set the 0; at most kReorderWindow, so
-/// no more is read than it takes to be sure. Throws as the reader does.
+/// How far before time 0 the earliest row of a reader is, as the first row may have set time 0. At most kReorderWindow;
+/// reads only the rows that can be earlier. Throws as the reader does.
 [[nodiscard]] inline Duration time_before_start(TraceReader& reader) {
   SimTime earliest;
   for (TraceRow row; reader.next(row);) {
@@ -24,7 +24,7 @@ namespace spillway::traces {
   return SimTime() - earliest;
 }
 
-/// Delivers a reader's rows with `shift` added to their times.
+/// Adds `shift` to the times of a reader's rows.
 class ShiftedRows final : public TraceReader {
  public:
   ShiftedRows(std::unique_ptr<TraceReader> reader, Duration shift) : reader_(std::move(reader)), shift_(shift) {}

@@ -1,4 +1,4 @@
-// Rows of a log whose times go back a little, in order of time.
+// Rows of a log in order of time, where the file's times go back a little.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace spillway::traces {
 
-/// Delivers a reader's rows by time, rows of equal time in their order; a row without a time stays behind the row
-/// before it, and a turn is never put before an earlier one of its conversation: it then takes that one's time.
-/// Memory: the rows of one kReorderWindow.
+/// Delivers a reader's rows by time, rows of equal time in their order. A row without a time stays behind the row
+/// before it. A turn with an earlier time than the turn before it gets the time of that turn. Memory: the rows of one
+/// kReorderWindow.
 class SortedRows {
  public:
   explicit SortedRows(std::unique_ptr<TraceReader> reader) : reader_(std::move(reader)) {}

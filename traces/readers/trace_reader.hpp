@@ -1,4 +1,4 @@
-// What every reader of a trace file offers.
+// The interface of every reader of a trace file.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace spillway::traces {
 
-/// One row of a trace: a request, and whatever else its file says of it.
+/// One row of a trace: a request, and what else its file says of it.
 struct TraceRow {
   SimTime arrival = kNever;  // since the start of the trace; kNever: not stated. See TraceReader for the order
-  Tokens input{};            // of the whole prompt, what it repeats of earlier turns included
+  Tokens input{};            // of the whole prompt, history included
   Tokens output{};
   Tokens max_new_tokens{};
   std::uint32_t client = 0;
   std::uint32_t service_class = 0;              // 0: none named
-  std::optional<std::uint64_t> conversation{};  // names the conversation that the request is a turn of
+  std::optional<std::uint64_t> conversation{};  // conversation that the request is a turn of
   std::int32_t turn = 0;                        // in its conversation, from 1; 0: not stated
   std::optional<Duration> think{};              // from the end of the turn before to this request
   RequestSlo slo{};
@@ -29,7 +29,7 @@ struct TraceRow {
   std::int64_t prefix_id_tokens = 0;
 
   bool operator==(const TraceRow&) const = default;
-  /// Back to a row that says nothing; keeps the memory of the ids.
+  /// Resets all fields; keeps the memory of the ids.
   void clear() {
     arrival = kNever;
     input = output = max_new_tokens = Tokens();
@@ -44,20 +44,20 @@ struct TraceRow {
 };
 
 struct ReaderOptions {
-  std::string tokenizer = "estimate";  // for formats that hold texts: see open_tokenizer
-  bool skip_bad_rows = false;          // leave rows out that are no request, and count them
+  std::string tokenizer = "estimate";  // for formats with texts: see open_tokenizer
+  bool skip_bad_rows = false;          // skip rows that are not requests, and count them
 };
 
-/// How far the time of a row may lie before the latest one so far: logs are written by several threads. Beyond, the row
-/// is bad.
+/// How far the time of a row may be before the latest time so far, as several threads write a log. Earlier rows are
+/// bad.
 inline constexpr Duration kReorderWindow{1'000'000'000};
 
-/// Rows of one file in its order, through a window of memory that does not depend on the file's size.
+/// Rows of one file in its order (SortedLog: in order of arrival), in memory that does not depend on the file's size
+/// unless the reader says so.
 ///
-/// Contract: `next` fills every field of `row` and returns true, or returns false for ever after. Rows are good: their
-/// lengths are within [1, kMaxTokens], max_new_tokens >= output, times go back by at most kReorderWindow (and so may
-/// lie that much before a start that the first row sets). Throws DataError (file, row, column) on what cannot be read,
-/// except for rows that are skipped.
+/// Contract: `next` fills every field of `row` and returns true, or returns false for ever after. Lengths are within
+/// [1, kMaxTokens], max_new_tokens >= output, and times go back by at most kReorderWindow (so they may be that much
+/// before time 0 if the first row sets it). Throws DataError (file, row, column) on bad input, except for skipped rows.
 class TraceReader {
  public:
   TraceReader() = default;
@@ -66,25 +66,25 @@ class TraceReader {
   TraceReader& operator=(const TraceReader&) = delete;
 
   virtual bool next(TraceRow& row) = 0;
-  /// Do its requests have arrival times? Those of later turns may lack one nevertheless: they come when the turn before
-  /// is answered.
+  /// True if requests have arrival times. Later turns may still lack one: they arrive after the answer to the turn
+  /// before.
   [[nodiscard]] virtual bool has_times() const = 0;
-  /// Do its requests have input lengths? Without, every input is 1 and must be replaced.
+  /// True if requests have input lengths; else every input is 1 and must be replaced.
   [[nodiscard]] virtual bool has_inputs() const { return true; }
-  /// Are its lengths counted in texts, by the tokenizer?
+  /// True if the tokenizer counts the lengths in texts.
   [[nodiscard]] virtual bool has_texts() const { return false; }
   /// Requests delivered so far whose output of 0 tokens was raised to 1.
   [[nodiscard]] virtual std::int64_t zero_outputs() const { return 0; }
-  /// Line of the file that the last row came from, from 1.
+  /// Line of the last row in the file, from 1.
   [[nodiscard]] virtual std::int64_t row() const = 0;
-  /// Rows left out so far because they are no requests, and what was wrong with the first of them.
+  /// Rows skipped so far because they are not requests, and the problem of the first.
   [[nodiscard]] virtual std::int64_t skipped() const { return 0; }
   [[nodiscard]] virtual std::string first_skipped() const { return {}; }
-  /// What a user of the rows must be told, other than of zero outputs and skipped rows.
+  /// Warnings for the user, other than of zero outputs and skipped rows.
   [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
-  /// The files beside the trace on which the rows depend, such as those of the tokenizer.
+  /// Files beside the trace on which the rows depend, such as those of the tokenizer.
   [[nodiscard]] virtual std::vector<std::string> files() const { return {}; }
-  /// Names of the service classes that the file names by texts: class i + 1 has name i. Of the rows so far.
+  /// Names of the service classes so far, if the file names them by texts: class i + 1 has name i.
   [[nodiscard]] virtual std::vector<std::string> class_names() const { return {}; }
 };
 

@@ -1,7 +1,9 @@
 // Lengths of conversations, turn by turn.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,12 +33,17 @@ class TurnsCsvReader final : public CsvReader {
   [[nodiscard]] bool has_times() const override { return false; }
   [[nodiscard]] std::int64_t zero_outputs() const override { return zero_outputs_; }
 
-  /// Does the first line of a file name one of the two lengths of prompts at least?
+  /// True if the first line of the file names one of the two prompt lengths.
   static bool recognises(std::string_view head);
 
  private:
+  enum Column : std::size_t { kPrompt, kNew, kConversation, kTurn, kOutput, kColumns };
+  static constexpr std::array<CsvColumn, kColumns> kColumnNames{
+      {{"prompt_tokens_cumulative"}, {"new_input_tokens"}, {"conv_id"}, {"turn"}, {"output_tokens"}}};
+  static constexpr const char* kFix =
+      "the first row must name the columns conv_id, turn, prompt_tokens_cumulative, new_input_tokens and output_tokens";
+  static constexpr std::int64_t kMaxTurn = std::numeric_limits<std::int32_t>::max() - 1;
   void parse(TraceRow& row) override;
-  std::optional<std::int64_t> whole(std::size_t column, std::int64_t most);
   void check_turn(std::int64_t conversation, std::int64_t turn);
 
   std::int64_t conversation_ = -1;  // of the row before; -1: none

@@ -3,14 +3,6 @@
 #include <array>
 
 namespace spillway::traces {
-namespace {
-
-enum Column : std::size_t { kInput, kOutput, kArrival, kColumns };
-constexpr std::array<CsvColumn, kColumns> kColumnNames{
-    {{"num_prefill_tokens"}, {"num_decode_tokens"}, {"arrived_at", false}}};
-constexpr const char* kFix = "the first row must name the columns num_prefill_tokens and num_decode_tokens";
-
-}  // namespace
 
 bool VidurCsvReader::recognises(std::string_view head) {
   return names_columns(head, std::span(kColumnNames).first(kArrival), 1);
@@ -31,9 +23,7 @@ void VidurCsvReader::parse(TraceRow& row) {
   }
   if (is_bad()) return;
   if (has(kArrival)) order_.note(row.arrival.ns());
-  row.input = Tokens(*input);
-  row.output = Tokens(*output);
-  row.max_new_tokens = row.output;
+  set_lengths(row, *input, *output);
 }
 
 }  // namespace spillway::traces

@@ -1,6 +1,7 @@
 // Lengths of requests as the simulator Vidur takes them.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -24,10 +25,14 @@ class VidurCsvReader final : public CsvReader {
 
   [[nodiscard]] bool has_times() const override;
 
-  /// Does the first line of a file name one of the two lengths at least?
+  /// True if the first line of the file names one of the two lengths.
   static bool recognises(std::string_view head);
 
  private:
+  enum Column : std::size_t { kInput, kOutput, kArrival, kColumns };
+  static constexpr std::array<CsvColumn, kColumns> kColumnNames{
+      {{"num_prefill_tokens"}, {"num_decode_tokens"}, {"arrived_at", false}}};
+  static constexpr const char* kFix = "the first row must name the columns num_prefill_tokens and num_decode_tokens";
   void parse(TraceRow& row) override;
 
   ArrivalOrder order_;

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::uint32_t kNone = UINT32_MAX;
 
-/// The character that stands for each byte in the files, as UTF-8: itself where it is printable Latin-1, else the next
-/// one from U+0100 on. Source: openai/gpt-2, src/encoder.py, bytes_to_unicode.
+/// The character for each byte in the files, as UTF-8: the byte itself if it is printable Latin-1, else the next
+/// character from U+0100 on. Source: openai/gpt-2, src/encoder.py, bytes_to_unicode.
 std::array<std::string, 256> byte_symbols() {
   std::array<std::string, 256> symbols;
   unsigned int next = 0x100;
@@ -40,7 +40,7 @@ std::array<std::string, 256> byte_symbols() {
 
 void BytePairs::Table::reserve(std::size_t count) { entries_.assign(std::bit_ceil(2 * count), {}); }
 
-/// Where the pair is, or the empty place where it would be.
+/// Position of the pair, or of the empty slot for it.
 std::size_t BytePairs::Table::place_of(std::uint32_t left, std::uint32_t right) const {
   // Odd constants with well mixed bits; the product's upper half depends on all bits of both.
   const std::uint64_t mixed = (left * 0x9E3779B97F4A7C15U) ^ (right * 0xC2B2AE3D27D4EB4FU);
@@ -160,7 +160,7 @@ void BytePairs::Files::read_merge(std::string_view line) {
   if (left == nullptr || right == nullptr) return;
   const auto made = tokens_.find(std::string(line.substr(0, blank)) + std::string(line.substr(blank + 1)));
   if (made == tokens_.end()) return bad(fmt::format("\"{}\" makes a token that the vocabulary lacks", excerpt(line)));
-  if (made->second.made) return bad(fmt::format("\"{}\" makes a token that is there already", excerpt(line)));
+  if (made->second.made) return bad(fmt::format("\"{}\" makes a token that exists already", excerpt(line)));
   made->second.made = true;
   target_.merges_.insert(left->id, right->id, {rank_++, made->second.id});
 }
@@ -169,7 +169,7 @@ void BytePairs::Files::read_merge(std::string_view line) {
 BytePairs::Files::Token* BytePairs::Files::part(std::string_view symbol) {
   const auto found = tokens_.find(std::string(symbol));
   if (found != tokens_.end() && found->second.made) return &found->second;
-  bad(fmt::format("\"{}\" is no byte, and no earlier line makes it", excerpt(symbol)));
+  bad(fmt::format("\"{}\" is not a byte, and no earlier line makes it", excerpt(symbol)));
   return nullptr;
 }
 
@@ -209,7 +209,7 @@ void BytePairs::start(std::string_view piece) {
   for (std::uint32_t i = 0; i < size; ++i) look(i);
 }
 
-/// Notes how the token at `place` merges with the next one.
+/// Adds the merge of the token at `place` with the next one as a candidate.
 void BytePairs::look(std::uint32_t place) {
   Node& node = nodes_[place];
   node.merge = node.next == kNone ? Merge{kNone, 0} : merges_.find(node.id, nodes_[node.next].id);
@@ -218,7 +218,7 @@ void BytePairs::look(std::uint32_t place) {
   std::push_heap(candidates_.begin(), candidates_.end(), std::greater<>());
 }
 
-/// Merges the token at `place` with the next one, whose place is then none.
+/// Merges the token at `place` with the next one, whose place then has no token.
 void BytePairs::merge(std::uint32_t place) {
   Node& node = nodes_[place];
   Node& eaten = nodes_[node.next];

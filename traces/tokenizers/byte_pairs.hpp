@@ -16,7 +16,7 @@ namespace spillway::traces {
 /// a token in it that a merge made has a higher rank than that merge; the files are checked for this.
 class BytePairs {
  public:
-  /// Throws DataError when a file cannot be read or is not what it should be, with up to ten bad lines of the merges.
+  /// Throws DataError if a file cannot be read or is invalid, with up to ten bad lines of the merges.
   BytePairs(const std::string& vocabulary_path, const std::string& merges_path);
 
   /// Appends the ids of the piece's tokens. O(n log n) in its bytes.
@@ -27,14 +27,14 @@ class BytePairs {
     std::uint32_t rank = 0;
     std::uint32_t id = 0;  // of what it makes
   };
-  /// The merges by what they merge, in one array: most questions are about a pair that does not merge, and the answer
-  /// to these should be one read of memory.
+  /// The merges by their pair, in one array. Most lookups are of pairs that do not merge and should take one read of
+  /// memory.
   class Table {
    public:
-    /// Room for up to `count` merges.
+    /// Reserves memory for up to `count` merges.
     void reserve(std::size_t count);
     void insert(std::uint32_t left, std::uint32_t right, Merge merge);
-    /// Rank UINT32_MAX when the two do not merge. O(1).
+    /// Rank UINT32_MAX: the two do not merge. O(1).
     [[nodiscard]] Merge find(std::uint32_t left, std::uint32_t right) const;
 
    private:

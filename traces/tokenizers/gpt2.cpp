@@ -19,7 +19,7 @@
 namespace spillway::traces {
 namespace {
 
-/// Cuts text into pieces, none of which merges cross.
+/// Cuts text into pieces; no merge crosses the border of a piece.
 class PieceSplitter {
  public:
   PieceSplitter() {
@@ -34,7 +34,7 @@ class PieceSplitter {
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(kPattern.data()), kPattern.size(),
                               PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &offset, nullptr));
     SPILLWAY_CHECK(code_ != nullptr, fmt::format("PCRE2 refuses GPT-2's pattern at {}: error {}", offset, error));
-    // Where PCRE2 cannot compile to machine code, it interprets: slower, and the same result.
+    // If PCRE2 cannot compile to machine code, it interprets: slower, with equal results.
     if (pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE) == 0) next_ = pcre2_jit_match;
     match_.reset(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
     SPILLWAY_CHECK(match_ != nullptr, "PCRE2 is out of memory");
@@ -183,7 +183,7 @@ std::optional<std::string> first_of(const std::filesystem::path& folder, std::sp
 }
 
 Problem missing(const std::string& folder, const char* what, std::span<const char* const> names) {
-  return {fmt::format("the folder holds no {} of GPT-2", what), folder,
+  return {fmt::format("the folder has no {} of GPT-2", what), folder,
           fmt::format("put one of these there: {}", fmt::join(names, ", "))};
 }
 
@@ -196,11 +196,12 @@ std::unique_ptr<Tokenizer> open_gpt2(const std::string& folder) {
   std::error_code ignored;
   const auto kind = std::filesystem::status(folder, ignored).type();
   if (kind == std::filesystem::file_type::not_found) {
-    throw DataError("there is no such folder", folder,
-                    "check the path; it is relative to the current folder, and holds encoder.json and merges.txt");
+    throw DataError(
+        "there is no such folder", folder,
+        "check the path; it is relative to the current folder and must contain encoder.json and merges.txt");
   }
   if (kind != std::filesystem::file_type::directory) {
-    throw DataError("this is not a folder", folder, "name the folder that holds encoder.json and merges.txt");
+    throw DataError("this is not a folder", folder, "name the folder that contains encoder.json and merges.txt");
   }
   const auto vocabulary = first_of(folder, kVocabularies);
   const auto merges = first_of(folder, kMerges);

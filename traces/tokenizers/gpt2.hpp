@@ -14,8 +14,8 @@ namespace spillway::traces {
 ///
 /// `folder` holds the vocabulary (encoder.json, vocab.json, gpt2-encoder.json or gpt2-vocab.json) and the merges
 /// (merges.txt, vocab.bpe, gpt2-merges.txt or gpt2-vocab.bpe); of several, the first in this order counts. Throws
-/// DataError when one is missing or is not what it should be: merges must be of tokens that earlier lines made and must
-/// make new ones, as training does, and the vocabulary must hold them all.
+/// DataError if a file is missing or invalid: a merge must take tokens of earlier lines and make a new one, as in
+/// training, and the vocabulary must contain all tokens.
 ///
 /// O(n log n) in the length of a piece, O(1) for a short piece seen lately: these are kept in a table of fixed size.
 /// Memory: 6 MB once it is open, and up to 40 bytes for each byte of the longest piece. Measured on ShareGPT's text,

@@ -16,7 +16,7 @@ class SentencePieceTokenizer final : public Tokenizer {
  public:
   explicit SentencePieceTokenizer(std::string path) : path_(std::move(path)) {
     if (!processor_.LoadFromSerializedProto(read_tokenizer_file(path_)).ok()) {
-      throw DataError("this is not a SentencePiece model, or not a whole one", path_,
+      throw DataError("this is not a complete SentencePiece model", path_,
                       "name a file that SentencePiece trained, often called tokenizer.model");
     }
   }

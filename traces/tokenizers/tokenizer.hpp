@@ -1,4 +1,4 @@
-// From text to tokens: what the readers of text traces count with.
+// Tokenizers, with which the readers of text traces count tokens.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace spillway::traces {
 
-/// Cuts text into the tokens of one model. Text is taken as it stands: nothing is trimmed, no token for the beginning
-/// or the end is added, and names of special tokens ("<|endoftext|>", "</s>") are text like any other.
+/// Cuts text into the tokens of one model. Nothing is trimmed, no token for the beginning or the end is
+/// added, and names of special tokens ("<|endoftext|>", "</s>") are ordinary text.
 ///
 /// Text is UTF-8 and may hold NUL. What is not UTF-8 is read as Python's errors="replace" does: each maximal part that
-/// could have begun a character, or else each byte, stands for one U+FFFD. Every tokenizer sees the same text so.
+/// could have begun a character, or else each byte, stands for one U+FFFD. So every tokenizer sees equal text.
 ///
-/// An object serves one thread at a time; threads side by side take one object each.
+/// An object serves one thread at a time.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -26,22 +26,22 @@ class Tokenizer {
   [[nodiscard]] virtual Tokens count(std::string_view text) = 0;
   /// Appends the tokens' ids to `ids`, as many as count() says. Throws InvariantError without has_ids().
   virtual void encode(std::string_view text, std::vector<std::uint32_t>& ids) = 0;
-  /// Does it know which tokens there are? The estimate knows only how many.
+  /// True if it knows the tokens themselves; the estimate knows only their number.
   [[nodiscard]] virtual bool has_ids() const { return true; }
-  /// What a user of the counts must be told; empty when they are exact.
+  /// A warning for users of the counts; empty if they are exact.
   [[nodiscard]] virtual std::string warning() const { return {}; }
-  /// The files that it was read from, on which the counts depend.
+  /// The files of the tokenizer, on which the counts depend.
   [[nodiscard]] virtual std::vector<std::string> files() const { return {}; }
 };
 
-/// Opens what `workload.tokenizer` names:
+/// Opens the tokenizer that `workload.tokenizer` names:
 ///
 ///   estimate      4 characters (code points) per token, rounded up; has no ids, and has a warning. Measured: 1.8 GB/s
 ///   gpt2:FOLDER   byte-level BPE of GPT-2, see open_gpt2
 ///   FILE.model    a SentencePiece model, see open_sentence_piece
 ///
-/// Throws ConfigError for any other text, with the nearest of these forms, and DataError when a file that is named is
-/// missing or is not what it should be.
+/// Throws ConfigError for any other text, with the nearest of these forms, and DataError if a named file is missing or
+/// invalid.
 [[nodiscard]] std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec);
 
 }  // namespace spillway::traces

@@ -1,4 +1,4 @@
-// The files that tokenizers are read from.
+// Files of tokenizers.
 #pragma once
 
 #include <string>
