@@ -411,7 +411,7 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
   if (tensor_parallel > 1 && !gpu.fitted.all_reduce && !gpu.all_reduce) {
     refuse_without_all_reduce(gpu.file.name, tensor_parallel);
   }
-  if (!gpu.fitted.elementwise) gpu.need({"kernel_overhead"}, "time of elementwise kernels");
+  if (!gpu.fitted.elementwise) gpu.need({"kernel_overhead"}, "the time of elementwise kernels");
   return std::make_unique<FittedModel>(gpu, llm, engine, tensor_parallel, kv_dtype_bytes, scales);
 }
 

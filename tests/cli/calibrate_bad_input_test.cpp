@@ -291,7 +291,7 @@ TEST_F(BadCalibration, ThingsThatAProfileCannotTell) {
   profile["values"]["peak_flops"]["value"] = nullptr;
   write_text(file("open.json"), profile.dump());
   refused(2, {"check", "open.json", "rows.csv", "--roofline"},
-          {"good does not state peak_flops, which calibrate check --roofline takes", "set peak_flops in open.json"});
+          {"good does not state peak_flops, which calibrate check --roofline requires", "set peak_flops in open.json"});
 }
 
 TEST_F(BadCalibration, ProfilesOfAnotherForm) {

@@ -168,7 +168,7 @@ TEST_F(Calibrate, WithoutABaseTheFactsAreNullAndARunNamesTheFirst) {
   for (const auto& [key, entry] : values.items()) EXPECT_EQ(entry["value"], nullptr) << key;
   const Output run = spillway({"run", "hardware=my.json", "-o", "out"});
   EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.err, HasSubstr("my does not state memory, which the size of the KV cache takes"));
+  EXPECT_THAT(run.err, HasSubstr("my does not state memory, which the size of the KV cache requires"));
   EXPECT_THAT(run.err, HasSubstr("set memory in my.json, or fit the profile again with --base NAME"));
   EXPECT_FALSE(std::filesystem::exists(file("out")));
 }

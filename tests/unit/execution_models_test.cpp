@@ -383,7 +383,7 @@ TEST(FittedModel, Iteration_WhenNumberFormatsDiffer_ThenTakesTheModelsOwnElseTwo
   EXPECT_THAT(config_error([&] {
                 static_cast<void>(make_fitted_model(with_formats({1, 4}), llm, {}, 1, 2));
               }),
-              HasSubstr("no fitted gemm in 2-byte numbers"));
+              HasSubstr("needs fitted gemm in 2-byte numbers"));
 }
 
 TEST(FittedModel, Make_WhenAKernelIsMissing_ThenNamesIt) {
@@ -398,14 +398,14 @@ TEST(FittedModel, Make_WhenAKernelIsMissing_ThenNamesIt) {
             "latency_model=auto, or fit the missing kernels with calibrate fit)");
   gpu = fitted_gpu();
   gpu.fitted.decode_attention.reset();
-  EXPECT_THAT(error(gpu), HasSubstr("no fitted decode_attention,"));
+  EXPECT_THAT(error(gpu), HasSubstr("needs fitted decode_attention;"));
   gpu = fitted_gpu();
   gpu.fitted.prefill_attention.reset();
-  EXPECT_THAT(error(gpu), HasSubstr("no fitted prefill_attention,"));
+  EXPECT_THAT(error(gpu), HasSubstr("needs fitted prefill_attention;"));
   gpu = fitted_gpu();
   gpu.unknown = {"kernel_overhead"};
   EXPECT_THAT(error(gpu),
-              HasSubstr("test-gpu does not state kernel_overhead, which time of elementwise kernels takes"));
+              HasSubstr("test-gpu does not state kernel_overhead, which the time of elementwise kernels requires"));
   gpu = fitted_gpu();
   gpu.all_reduce.reset();
   EXPECT_EQ(error(gpu), "no ConfigError");
@@ -692,9 +692,9 @@ TEST(ExecutionModels, Make_WhenNamedWithoutData_ThenIsRefused) {
   const auto error = [](const GpuProfile& gpu, const char* name) {
     return config_error([&] { static_cast<void>(make_execution_model(gpu, test_llm(), {}, {name})); });
   };
-  EXPECT_THAT(error(plain_gpu(), "fitted"), HasSubstr("latency_model=fitted takes"));
-  EXPECT_THAT(error(plain_gpu(), "tables"), HasSubstr("latency_model=tables takes"));
-  EXPECT_THAT(error(plain_gpu(), "iterations"), HasSubstr("latency_model=iterations takes"));
+  EXPECT_THAT(error(plain_gpu(), "fitted"), HasSubstr("latency_model=fitted needs"));
+  EXPECT_THAT(error(plain_gpu(), "tables"), HasSubstr("latency_model=tables needs"));
+  EXPECT_THAT(error(plain_gpu(), "iterations"), HasSubstr("latency_model=iterations needs"));
   GpuProfile gpu = plain_gpu();
   for (const char* fact :
        {"peak_flops", "memory_bandwidth", "gemm_compute_efficiency", "gemm_memory_efficiency",
