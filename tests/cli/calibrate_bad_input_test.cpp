@@ -391,7 +391,8 @@ TEST_F(BadCalibration, LatencyModelsWithoutTheirData) {
   run_refused({"latency_model=fited"}, {"latency_model: \"fited\" is not known", "did you mean \"fitted\"?"});
   write_text(file("gemm.csv"), gemm_table());
   ASSERT_EQ(spillway({"calibrate", "fit", "gemm.csv", "--base", "./good.json", "-o", "gemm.json"}).code, 0);
-  run_refused({"hardware=gemm.json", "latency_model=fitted"}, {"gemm has no fitted decode_attention"});
+  run_refused({"hardware=gemm.json", "latency_model=fitted"},
+              {"latency_model=fitted needs fitted decode_attention; gemm has none"});
   // Tables that lack a part: auto passes over them.
   write_text(file("dense.csv"), dense_table());
   write_text(file("decodes.csv"), "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n0,0,1,100,20\n0,0,8,100,30\n");
