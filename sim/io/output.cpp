@@ -1,6 +1,7 @@
 #include "sim/io/output.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -21,11 +22,16 @@ void print_problems(const std::vector<Problem>& problems, std::string_view outco
   fmt::print(stderr, "{} error{}; {}.\n", problems.size(), problems.size() == 1 ? "" : "s", outcome);
 }
 
+void print_warning(std::string_view text) {
+  constexpr std::string_view kClearLine = "\r\x1b[K";
+  fmt::print(stderr, "{}warning: {}\n", ::isatty(STDERR_FILENO) == 1 ? kClearLine : "", printable(text));
+}
+
 void print_result(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (!written) {
     throw ConfigError(fmt::format("cannot write the result: {}", std::strerror(errno)), "standard output",
-                      "check where it is redirected to");
+                      "check where standard output is redirected to");
   }
 }
 
