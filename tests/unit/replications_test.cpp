@@ -108,9 +108,10 @@ TEST(Bottleneck, LargestShare_IsNamedWithItsPercentageAndAdvice) {
   for (std::size_t i = 0; i < kResources; ++i) {
     RunStatistics s;
     s.span = Duration(10'000 * kMs);
+    s.engine.peak_batch = 1;
     s.engine.resource_time.fill(0.5);
     s.engine.resource_time[i] = 6.5;
-    const Bottleneck b = find_bottleneck(s);
+    const Bottleneck b = find_bottleneck(s, 1);
     EXPECT_EQ(b.resource, static_cast<Resource>(i));
     EXPECT_EQ(b.share, 0.65);
     EXPECT_FALSE(resource_name(b.resource).empty());
@@ -120,7 +121,7 @@ TEST(Bottleneck, LargestShare_IsNamedWithItsPercentageAndAdvice) {
 }
 
 TEST(Bottleneck, WithoutAnyTime_SaysSo) {
-  const Bottleneck b = find_bottleneck(RunStatistics{});
+  const Bottleneck b = find_bottleneck(RunStatistics{}, 1);
   EXPECT_EQ(b.share, 0.0);
   EXPECT_NE(b.sentence.find("no time"), std::string::npos);
 }
