@@ -32,8 +32,8 @@ struct GridDefaults {
   std::string fix_for_size = "give fewer values";  // what to do about a larger grid
 };
 
-/// Reads CONFIG.json, key=value, --slo and the environment as `run` does. A key with several values (see axis_values; in
-/// a file, a JSON list) is an axis: first the axes of the file, then of the arguments, in their order. An argument
+/// Reads CONFIG.json, key=value, --slo and the environment as `run` does. A key with several values (see axis_values;
+/// in a file, a JSON list) is an axis: first the axes of the file, then of the arguments, in their order. An argument
 /// replaces all values of the file. `zips`: see zip_axes. Throws ConfigError with every problem (unknown keys, empty
 /// ranges, keys given twice), or for a grid of more than most_points, which is counted before its values are made.
 [[nodiscard]] PointGrid grid_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,

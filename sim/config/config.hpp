@@ -87,8 +87,8 @@ struct Assignment {
 [[nodiscard]] std::string environment_variable(const std::string& key);
 /// The process's variables whose names begin with SPILLWAY_, as NAME=VALUE, sorted.
 [[nodiscard]] std::vector<std::string> spillway_environment();
-/// NAME=VALUE variables that set a key of the table or of any policy. "null" removes the value of a file; an empty value
-/// counts as not set. Appends a Problem for every unknown name, except the names in `others`.
+/// NAME=VALUE variables that set a key of the table or of any policy. "null" removes the value of a file; an empty
+/// value counts as not set. Appends a Problem for every unknown name, except the names in `others`.
 [[nodiscard]] std::vector<Assignment> parse_environment(std::span<const std::string> variables,
                                                         const std::vector<Parameter>& table,
                                                         std::span<const std::string> others,

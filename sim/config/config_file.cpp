@@ -149,8 +149,8 @@ std::vector<Assignment> parse_config(std::string_view content, const std::string
 }
 
 std::vector<Assignment> read_config_file(const std::string& path, std::vector<Problem>& problems) {
-  constexpr std::size_t kMostBytes = std::size_t{16} << 20U;  // a thousand times what every key needs
-  const WholeFile file = read_whole_file(path, kMostBytes);
+  constexpr std::size_t kMostFileBytes = std::size_t{16} << 20U;  // a thousand times what every key needs
+  const WholeFile file = read_whole_file(path, kMostFileBytes);
   if (!file.ok()) {
     problems.push_back({fmt::format("cannot read the configuration file {}: {}", brief(path), file.fault), brief(path),
                         "check its name and its permissions; a setting is written key=value"});

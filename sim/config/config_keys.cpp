@@ -85,11 +85,12 @@ Parameter memory_size(std::string name, std::string default_value, std::string d
 
 void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& engines) {
   const std::string vllm = "vLLM engine argument of the same name; the default differs by policy";
-  table.push_back(choice("latency_model", "auto", {"auto", "fitted", "tables", "iterations", "roofline"},
-                         "How iteration times are computed: tables (an engine's measured layers), fitted (kernels fitted "
-                         "to measurements), iterations (a fit to logged iterations) or roofline (datasheet figures); "
-                         "auto: the first of these that the profile has for the model",
-                         "Spillway: measurements come before the analytic model"));
+  table.push_back(
+      choice("latency_model", "auto", {"auto", "fitted", "tables", "iterations", "roofline"},
+             "How iteration times are computed: tables (an engine's measured layers), fitted (kernels fitted "
+             "to measurements), iterations (a fit to logged iterations) or roofline (datasheet figures); "
+             "auto: the first of these that the profile has for the model",
+             "Spillway: measurements come before the analytic model"));
   table.push_back(
       name_or_file("engine", "", engines,
                    "CPU time of the serving engine: a name, a file, or none for no CPU time; default: the policy's "
@@ -98,9 +99,10 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
   table.push_back(count("engine.max_num_seqs", "requests", "256", kMostRequests, "Most requests in one batch", vllm));
   table.push_back(count("engine.max_num_batched_tokens", "tokens", "2048", kMostTokens,
                         "Most tokens computed in one iteration", vllm));
-  table.push_back(count("engine.max_model_len", "tokens", "", kMostTokens,
-                        "Longest request, prompt and answer together; default: the model's limit, or the capacity of the KV cache",
-                        "vLLM engine argument of the same name"));
+  table.push_back(
+      count("engine.max_model_len", "tokens", "", kMostTokens,
+            "Longest request, prompt and answer together; default: the model's limit, or the capacity of the KV cache",
+            "vLLM engine argument of the same name"));
   table.push_back({.name = "engine.gpu_memory_utilization",
                    .type = ParameterType::real,
                    .unit = "fraction",
@@ -116,11 +118,13 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
   table.push_back(choice("engine.preemption", "recompute", {"recompute", "swap"},
                          "KV of a preempted request: dropped and computed again, or swapped to the host",
                          "vLLM preemption_mode, before its V1 engine; recompute is its choice for single sequences"));
-  table.push_back(choice("engine.prefix_caching", "auto", {"auto", "true", "false"},
-                         "Requests share the KV blocks of equal prefixes; auto: on when the workload says which prompts "
-                         "share a prefix",
-                         "vLLM enable_prefix_caching; auto is Spillway's, because most traces hold no prefixes"));
-  table.push_back(optional_time("engine.request_timeout", "Time after arrival at which a client gives up; default: never",
+  table.push_back(
+      choice("engine.prefix_caching", "auto", {"auto", "true", "false"},
+             "Requests share the KV blocks of equal prefixes; auto: on when the workload says which prompts "
+             "share a prefix",
+             "vLLM enable_prefix_caching; auto is Spillway's, because most traces hold no prefixes"));
+  table.push_back(optional_time("engine.request_timeout",
+                                "Time after arrival at which a client gives up; default: never",
                                 "Spillway: by default never, because a hidden timeout would flatter throughput"));
   table.push_back(flag("engine.overheads", "true", "false: the engine takes no CPU time, as an ideal engine",
                        "Spillway: on, because real engines take CPU time"));
@@ -139,14 +143,16 @@ void add_memory(std::vector<Parameter>& table) {
                   "vLLM swap_space, 4 GiB by default");
   host_kv.takes_blocks = true;
   table.push_back(std::move(host_kv));
-  table.push_back(memory_size("memory.host_cache", "0B",
-                              "Host memory, per GPU, for copies of the prefix cache's blocks, which replace blocks that "
-                              "the GPU has dropped; 0B: none",
-                              "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
+  table.push_back(
+      memory_size("memory.host_cache", "0B",
+                  "Host memory, per GPU, for copies of the prefix cache's blocks, which replace blocks that "
+                  "the GPU has dropped; 0B: none",
+                  "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
   table.push_back(count("memory.block_tokens", "tokens", "16", kMostBlockTokens, "Tokens in one KV block",
                         "vLLM block_size, 16 by default"));
   table.push_back(choice("memory.kv_dtype", "auto", {"auto", "fp16", "bf16", "fp8"},
-                         "Number format of the KV cache; auto: the format of the model", "vLLM kv_cache_dtype, auto by default"));
+                         "Number format of the KV cache; auto: the format of the model",
+                         "vLLM kv_cache_dtype, auto by default"));
 }
 
 void add_slos(std::vector<Parameter>& table) {
@@ -212,10 +218,9 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                    "Spillway: by default a widely served model that fits one GPU of the default hardware");
   model.takes_folder = true;
   table.push_back(std::move(model));
-  table.push_back(
-      name_or_file("hardware", "h100-80gb-sxm", names.hardware,
-                   "GPU or server: a name or a file; with a GPU, the run uses tensor_parallel of them",
-                   "Spillway: by default the GPU whose profile has the most measurements"));
+  table.push_back(name_or_file("hardware", "h100-80gb-sxm", names.hardware,
+                               "GPU or server: a name or a file; with a GPU, the run uses tensor_parallel of them",
+                               "Spillway: by default the GPU whose profile has the most measurements"));
   table.push_back(count("tensor_parallel", "GPUs", "1", 64, "GPUs that share every layer of the model",
                         "vLLM tensor_parallel_size, 1 by default"));
   table.push_back(choice("policy", "vllm", std::move(policies), "Scheduling and offloading policy",

@@ -132,7 +132,8 @@ std::string number_fault(const Parameter& parameter, const std::string& text) {
   const auto split = split_number(text);
   if (!split) return integer ? "is not a whole number" : "is not a number";
   if (!std::isfinite(split->number)) return "is not a finite number";
-  if (!split->rest.empty()) return fmt::format("has \"{}\" after the number: write the number alone", brief(split->rest));
+  if (!split->rest.empty())
+    return fmt::format("has \"{}\" after the number: write the number alone", brief(split->rest));
   return integer ? "is not a whole number" : "is not a number";
 }
 
@@ -248,8 +249,8 @@ bool in_range(const Parameter& parameter, const Value& value) {
            (parameter.above_minimum ? number > parameter.minimum : number >= parameter.minimum);
   }
   const auto* number = std::get_if<double>(&value);
-  return number == nullptr || (*number <= parameter.maximum && (parameter.above_minimum ? *number > parameter.minimum
-                                                                                        : *number >= parameter.minimum));
+  return number == nullptr || (*number <= parameter.maximum &&
+                               (parameter.above_minimum ? *number > parameter.minimum : *number >= parameter.minimum));
 }
 
 /// Whether the text is a list or a range of values that the parameter takes one by one.

@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), target_(path_) {
   std::error_code ignored;
-  if (fs::is_directory(path_, ignored)) throw ConfigError(brief(path_) + " is a folder", brief(path_), "give the name of a file");
+  if (fs::is_directory(path_, ignored))
+    throw ConfigError(brief(path_) + " is a folder", brief(path_), "give the name of a file");
   if (fs::is_symlink(path_, ignored)) target_ = fs::weakly_canonical(path_, ignored).string();
   if (!fs::exists(target_, ignored) || fs::is_regular_file(target_, ignored)) {
     temporary_ = target_ + ".part" + std::to_string(::getpid());

@@ -8,8 +8,8 @@
 namespace spillway {
 
 /// Writes to a temporary file in the same folder; `commit` gives the file its name. Without commit, nothing is left
-/// behind. An existing path that is not a regular file (/dev/stdout, a pipe) is written directly. A folder that does not
-/// exist or is not writable, a full disk and a file-size limit are ConfigErrors that name the file and the system's
+/// behind. An existing path that is not a regular file (/dev/stdout, a pipe) is written directly. A folder that does
+/// not exist or is not writable, a full disk and a file-size limit are ConfigErrors that name the file and the system's
 /// reason.
 class AtomicFile {
  public:

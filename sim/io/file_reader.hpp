@@ -28,8 +28,8 @@ void check_readable(const std::string& path, const FileWords& words = {});
 /// check_readable does.
 [[nodiscard]] std::string file_sha256(const std::string& path, const FileWords& words = {});
 
-/// Reads a file once, from start to end. A file that begins with the two bytes of gzip (RFC 1952), whatever its name, is
-/// unpacked with zlib, all its members in turn. Zeros after the last member (padding of tapes) are skipped, as gzip
+/// Reads a file once, from start to end. A file that begins with the two bytes of gzip (RFC 1952), whatever its name,
+/// is unpacked with zlib, all its members in turn. Zeros after the last member (padding of tapes) are skipped, as gzip
 /// does. A UTF-8 byte-order mark at the start of the text is skipped. Memory: a window of 256 KiB for compressed files.
 class FileReader {
  public:
@@ -39,8 +39,8 @@ class FileReader {
   FileReader(FileReader&&) noexcept;
   FileReader& operator=(FileReader&&) noexcept;
 
-  /// Reads the next `room` bytes of the text, fewer at its end, and 0 after it. Throws DataError when the disk fails, or
-  /// when the gzip data is corrupt or cut off (with the byte offset in the file, from 0).
+  /// Reads the next `room` bytes of the text, fewer at its end, and 0 after it. Throws DataError when the disk fails,
+  /// or when the gzip data is corrupt or cut off (with the byte offset in the file, from 0).
   std::size_t read(char* to, std::size_t room);
   [[nodiscard]] const std::string& path() const { return path_; }
 

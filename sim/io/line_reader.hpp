@@ -11,8 +11,8 @@
 
 namespace spillway {
 
-/// Reads line by line; gzip files are unpacked. Lines end in LF or CRLF; the last line may end without either. Memory: a
-/// window of 256 KiB, which grows up to kMaxLine for longer lines, and the window of FileReader.
+/// Reads line by line; gzip files are unpacked. Lines end in LF or CRLF; the last line may end without either. Memory:
+/// a window of 256 KiB, which grows up to kMaxLine for longer lines, and the window of FileReader.
 class LineReader {
  public:
   static constexpr std::size_t kMaxLine = std::size_t{64} << 20U;
@@ -39,8 +39,8 @@ class LineReader {
   std::int64_t row_ = 0;
 };
 
-/// Collects the faults of a file's rows. Normally a bad row makes the file unusable: up to kLimit bad rows are reported,
-/// each with its first kLimit faults. With `skip`, bad rows are only counted.
+/// Collects the faults of a file's rows. Normally a bad row makes the file unusable: up to kLimit bad rows are
+/// reported, each with its first kLimit faults. With `skip`, bad rows are only counted.
 class BadRows {
  public:
   static constexpr std::int64_t kLimit = 10;

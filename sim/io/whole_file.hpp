@@ -9,7 +9,8 @@ namespace spillway {
 /// The bytes of a file, or the reason why there are none.
 struct WholeFile {
   std::string bytes;
-  std::string fault;  // "it does not exist", "it is a folder", "it is not a regular file", ...; empty: the file was read
+  std::string
+      fault;  // "it does not exist", "it is a folder", "it is not a regular file", ...; empty: the file was read
   [[nodiscard]] bool ok() const { return fault.empty(); }
 };
 

@@ -74,9 +74,8 @@ Bottleneck find_bottleneck(const RunStatistics& statistics, std::int64_t max_num
   bottleneck.advice = below_limit ? verdict.advice_below_batch_limit : verdict.advice;
   const OutcomeCounts& measured = statistics.measured;
   if (measured.rejected * 100 > measured.submitted) {
-    bottleneck.sentence =
-        fmt::format("{} of {} requests were rejected, so the figures are those of the others. {}", measured.rejected,
-                    measured.submitted, bottleneck.sentence);
+    bottleneck.sentence = fmt::format("{} of {} requests were rejected, so the figures are those of the others. {}",
+                                      measured.rejected, measured.submitted, bottleneck.sentence);
   }
   const std::int64_t lost = measured.timed_out + measured.rejected;
   if (bottleneck.resource == Resource::load && lost * 10 > measured.submitted) {

@@ -21,11 +21,11 @@ void add_edge(const SearchReport& report, const FoundEdge& edge, Columns& table)
   const TriedValue* best = edge.probe(edge.value);
   if (best == nullptr) {
     const TriedValue* closest = edge.closest();
-    cells.push_back(closest != nullptr ? fmt::format("no value: {} at {}, the closest of {} values",
-                                                     shown(closest->reason), closest->text, edge.probes.size())
-                                       : fmt::format("no value: {}", edge.probes.empty()
-                                                                         ? "none was tried"
-                                                                         : shown(edge.probes.back().reason)));
+    cells.push_back(
+        closest != nullptr
+            ? fmt::format("no value: {} at {}, the closest of {} values", shown(closest->reason), closest->text,
+                          edge.probes.size())
+            : fmt::format("no value: {}", edge.probes.empty() ? "none was tried" : shown(edge.probes.back().reason)));
     table.row(std::move(cells));
     return;
   }

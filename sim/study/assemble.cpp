@@ -298,11 +298,11 @@ class Assembler {
     }
     const Bytes total = capacity_.weights + given;
     if (total > capacity_.memory) {
-      problems_.add(
-          fmt::format("{} with memory.gpu_kv={} does not fit {}: weights {} + KV {} are {} more than its {}",
-                      llm_.file.name, given_text("memory.gpu_kv"), hardware_.gpu.file.name, gigabytes(capacity_.weights),
-                      gigabytes(given), gigabytes(total - capacity_.memory), gigabytes(capacity_.memory)),
-          "memory.gpu_kv", "lower memory.gpu_kv, raise tensor_parallel, or choose hardware with more memory");
+      problems_.add(fmt::format("{} with memory.gpu_kv={} does not fit {}: weights {} + KV {} are {} more than its {}",
+                                llm_.file.name, given_text("memory.gpu_kv"), hardware_.gpu.file.name,
+                                gigabytes(capacity_.weights), gigabytes(given), gigabytes(total - capacity_.memory),
+                                gigabytes(capacity_.memory)),
+                    "memory.gpu_kv", "lower memory.gpu_kv, raise tensor_parallel, or choose hardware with more memory");
       return false;
     }
     assembly_.setup.kv_terms += "; memory.gpu_kv=" + given_text("memory.gpu_kv");

@@ -135,7 +135,8 @@ class AxisReader {
   void refuse_repeated() {
     std::set<std::string_view> seen;
     for (const std::string& value : values_) {
-      if (!seen.insert(value).second) return complain(fmt::format("the value {} is given twice", brief(value)), "keep one");
+      if (!seen.insert(value).second)
+        return complain(fmt::format("the value {} is given twice", brief(value)), "keep one");
     }
   }
 
@@ -212,8 +213,8 @@ void zip_axes(const std::string& zip, const std::string& where, std::vector<Axis
     });
     const auto place = static_cast<std::size_t>(axis - axes.begin());
     if (axis == axes.end()) {
-      problems.push_back({fmt::format("\"{}\" does not have several values, so it cannot be zipped", brief(key)), where,
-                          fix});
+      problems.push_back(
+          {fmt::format("\"{}\" does not have several values, so it cannot be zipped", brief(key)), where, fix});
       return;
     }
     if (axis->keys.size() > 1 || std::find(places.begin(), places.end(), place) != places.end()) {

@@ -20,7 +20,7 @@ struct TriedValue {
   std::string text;    // as it was given
   std::string id{};    // of its result; empty when it could not be run
   bool holds = false;
-  std::string reason{};  // why it does not hold: "p99_ttft_ms is 1034 +-20"
+  std::string reason{};          // why it does not hold: "p99_ttft_ms is 1034 +-20"
   std::optional<double> miss{};  // relative distance from the limit it misses by most; empty when it could not be run
   std::vector<Metric> metrics{};
   Trust trust{};
@@ -66,8 +66,8 @@ struct Criterion {
   [[nodiscard]] std::vector<std::string> texts() const;
   /// Why the outcome does not fulfil it; empty when it does.
   [[nodiscard]] std::string fault(const PointOutcome& outcome) const;
-  /// By how much the outcome misses its worst limit, as a share of the limit; 1 for a metric without a value. Empty when
-  /// the value could not be run.
+  /// By how much the outcome misses its worst limit, as a share of the limit; 1 for a metric without a value. Empty
+  /// when the value could not be run.
   [[nodiscard]] std::optional<double> miss(const PointOutcome& outcome) const;
   /// Conditions whose limit lies within the interval of their metric; empty when there is none.
   [[nodiscard]] std::string noise(const std::vector<Metric>& metrics) const;

@@ -72,7 +72,8 @@ void add_sweep_flags(CLI::App& sub, SweepOptions& options) {
 
 void add_compare_flags(CLI::App& sub, CompareOptions& options) {
   add_grid_flags(sub, options);
-  sub.add_option("--baseline", options.baseline, "Configuration to compare the others with [the first; with policy=all: the default policy]")
+  sub.add_option("--baseline", options.baseline,
+                 "Configuration to compare the others with [the first; with policy=all: the default policy]")
       ->type_name("CONFIGURATION");
   add_perturb(sub, options.perturb, kPerturbAgain);
 }

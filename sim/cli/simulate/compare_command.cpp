@@ -103,12 +103,12 @@ ExitCode compare(const CompareOptions& options) {
   std::vector<std::string> metrics = parse_metrics(options.metrics, problems);
   std::optional<double> perturbation;
   if (options.perturb) perturbation = parse_perturbation(*options.perturb, problems);
-  PointGrid arguments = grid_arguments(options.arguments, options.slos, options.zips, std::move(problems),
-                                       {.all_policies = true,
-                                        .replications = kReplications,
-                                        .most_points = kMostConfigurations,
-                                        .fix_for_size = fmt::format("use spillway sweep for more than {}",
-                                                                    kMostConfigurations)});
+  PointGrid arguments =
+      grid_arguments(options.arguments, options.slos, options.zips, std::move(problems),
+                     {.all_policies = true,
+                      .replications = kReplications,
+                      .most_points = kMostConfigurations,
+                      .fix_for_size = fmt::format("use spillway sweep for more than {}", kMostConfigurations)});
   problems.clear();
   check_axes(arguments.grid, problems);
   const std::int64_t baseline = baseline_of(options.baseline, arguments, problems);

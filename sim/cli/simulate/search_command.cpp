@@ -134,8 +134,9 @@ class Planner {
     start_ = numeric_value(plan_.key, *given->text);
     given_at_ = given->where;
     if (!start_ || *start_ <= 0.0) {
-      throw ConfigError(fmt::format("{}={} is no value that a search can begin with", plan_.key.name, brief(*given->text)),
-                        given->where, "give a number above 0");
+      throw ConfigError(
+          fmt::format("{}={} is no value that a search can begin with", plan_.key.name, brief(*given->text)),
+          given->where, "give a number above 0");
     }
     shared.erase(given);
   }
