@@ -32,11 +32,10 @@ namespace spillway {
   return shown;
 }
 
-/// Input as a message quotes it: the first 120 bytes, then "...". Never cuts a UTF-8 character in two.
-[[nodiscard]] inline std::string brief(std::string_view input) {
-  constexpr std::size_t kMost = 120;
-  if (input.size() <= kMost) return std::string(input);
-  std::size_t end = kMost;
+/// Input as a message quotes it: the first `most` bytes, then "...". Never cuts a UTF-8 character in two.
+[[nodiscard]] inline std::string brief(std::string_view input, std::size_t most = 120) {
+  if (input.size() <= most) return std::string(input);
+  std::size_t end = most;
   const auto continues = [&](std::size_t at) { return (static_cast<unsigned char>(input[at]) & 0xc0U) == 0x80U; };
   for (std::size_t back = 0; back < 3 && continues(end); ++back) --end;
   return std::string(input.substr(0, end)) + "...";

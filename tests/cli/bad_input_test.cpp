@@ -199,7 +199,7 @@ TEST_F(BadInput, AFileSizeLimitIsNoSilentEnd) {
   EXPECT_EQ(files_left(), 0);
 }
 
-// The rows are written under their name before result.json is.
+// A run writes its two files before it prints; without -o it writes none, and a list runs nothing.
 TEST_F(BadInput, TheLastLineSaysWhatWasWritten) {
   const Output full = wait_for(start({"run", "workload.requests=5", "-o", "out"}, "/dev/full"));
   EXPECT_EQ(full.code, 2);
@@ -279,7 +279,7 @@ TEST_F(BadInput, KvMemoryInBlocksIsTheSameRun) {
   EXPECT_THAT(first.out, HasSubstr("\"gpu_kv_blocks\": 2588"));
   EXPECT_EQ(spillway({"run", "out/config.resolved.json", "--json"}).out, first.out);
   refused(2, {"memory.gpu_kv=0 blocks"}, {"memory.gpu_kv=0 blocks is less than one KV block"});
-  refused(2, {"memory.gpu_kv=900000000 blocks"}, {"are more than 1PB", "argument memory.gpu_kv=900000000 blocks"});
+  refused(2, {"memory.gpu_kv=900000000 blocks"}, {"are more than 1000TB", "argument memory.gpu_kv=900000000 blocks"});
 }
 
 TEST_F(BadInput, RejectedRequestsAndUnusedGpusAreSaid) {
