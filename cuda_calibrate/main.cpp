@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
+#include <csignal>
 #include <ctime>
 
 #include "cuda_calibrate/cuda/self_test_command.hpp"
@@ -13,6 +14,7 @@
 
 int main(int argc, char** argv) {
   using namespace spillway;
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file-size limit then fails and is reported
   const calibrate::Environment environment{
       calibrate::make_backend,
       [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); },

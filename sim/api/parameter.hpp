@@ -20,7 +20,7 @@ enum class ParameterType : std::uint8_t {
   text,      // free text: a name or a file
   choice,    // one of `choices`
   duration,  // "100ms"; stored as nanoseconds
-  bytes,     // "40GB"; stored as bytes
+  bytes,     // "40GB"; stored as bytes, or as blocks if the parameter takes blocks
   span       // "10%", "500req" or "60s"
 };
 
@@ -44,12 +44,13 @@ struct Parameter {
   std::vector<std::string> choices{};
   bool takes_folder = false;  // where a file will do: the folder that holds it, too
   bool takes_list = false;    // its text is a list itself: commas part none of a sweep's values
+  bool takes_blocks = false;  // a size of KV memory, which may also be a number of KV blocks: "2588 blocks"
   std::string doc;
   std::string source;  // where the parameter or its default comes from
 };
 
 /// monostate: unset.
-using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Duration, Bytes, Span>;
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Duration, Bytes, Blocks, Span>;
 
 /// Typed values by full key, checked against their descriptors before anyone reads them.
 class Settings {

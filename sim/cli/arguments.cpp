@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "sim/cli/environment.hpp"
+#include "sim/core/printable.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/study/parameter_table.hpp"
 
@@ -17,7 +18,7 @@ std::vector<Assignment> parse_slos(const std::vector<std::string>& texts, std::v
   std::vector<Assignment> assignments;
   std::string run;
   for (const std::string& text : texts) {
-    const std::string where = "--slo " + text;
+    const std::string where = "--slo " + brief(text);
     for (const Condition& condition : parse_conditions(text, where, true, problems)) {
       if (!per_request_latency(condition.metric)) {
         run += (run.empty() ? "" : ",") + condition.text;
@@ -25,7 +26,7 @@ std::vector<Assignment> parse_slos(const std::vector<std::string>& texts, std::v
         assignments.push_back(
             {"slo." + condition.metric, fmt::format("{}", condition.limit), Origin::argument, where, {}});
       } else {
-        problems.push_back({fmt::format("\"{}\": an SLO of single requests is an upper limit", condition.text), where,
+        problems.push_back({fmt::format("\"{}\": an SLO on single requests is an upper limit", condition.text), where,
                             fmt::format("write {}<{}", condition.metric, condition.limit)});
       }
     }
@@ -41,12 +42,14 @@ std::vector<Assignment> given_arguments(const std::vector<std::string>& argument
   std::vector<std::string> pairs;
   std::vector<std::string> files;
   for (const std::string& argument : arguments) {
-    const bool file = argument.find('=') == std::string::npos || std::filesystem::exists(argument);
+    std::error_code ignored;  // a long key=value is no file name
+    const bool file = argument.find('=') == std::string::npos || std::filesystem::exists(argument, ignored);
     (file ? files : pairs).push_back(argument);
   }
   if (files.size() > 1) {
-    problems.push_back({fmt::format("{} configuration files are given: {}", files.size(), fmt::join(files, ", ")),
-                        "arguments", "give one file, and key=value for what differs"});
+    problems.push_back({fmt::format("{} configuration files are given: {}", files.size(),
+                                    brief(fmt::format("{}", fmt::join(files, ", ")))),
+                        "arguments", "give one file, and key=value for other settings"});
   }
   std::vector<Assignment> assignments;
   for (const std::string& file : files) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sim/config/config.hpp"
+#include "sim/core/printable.hpp"
 
 namespace spillway::cli {
 
@@ -16,7 +17,7 @@ const std::vector<FlagVariable>& flag_variables() {
 }
 
 std::vector<std::string> other_variables() {
-  std::vector<std::string> names{"SPILLWAY_UPDATE_GOLDEN"};  // tests/golden writes its files anew
+  std::vector<std::string> names{"SPILLWAY_UPDATE_GOLDEN"};  // tests/golden rewrites its files
   for (const FlagVariable& one : flag_variables()) names.push_back(one.variable);
   return names;
 }
@@ -36,7 +37,7 @@ void apply_flag_variables(CLI::App& run, std::vector<Problem>& problems) {
       option->add_result(value);
       option->run_callback();
     } catch (const CLI::ParseError& error) {
-      problems.push_back({error.what(), "environment " + variable, "see spillway run --help"});
+      problems.push_back({brief(error.what()), "environment " + brief(variable), "see spillway run --help"});
     }
   }
 }
@@ -46,9 +47,8 @@ std::string environment_help() {
   for (const FlagVariable& one : flag_variables()) {
     flags += fmt::format("{}{} for {}", flags.empty() ? "" : ", ", one.variable, one.flag);
   }
-  return "Environment: SPILLWAY_<KEY> sets a key (SPILLWAY_WORKLOAD_RATE=8: workload.rate=8). Arguments win over it, "
-         "it\n"
-         "             wins over the file. " +
+  return "Environment: SPILLWAY_<KEY> sets a key: SPILLWAY_WORKLOAD_RATE=8 is workload.rate=8. Variables override the\n"
+         "             file, arguments override variables. Flags: " +
          flags + ".\n";
 }
 

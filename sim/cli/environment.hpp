@@ -1,4 +1,4 @@
-// Environment variables that are not keys: those that stand for flags of `run`, and those of the tests.
+// Environment variables that set no key: variables for flags, and variables of the tests.
 #pragma once
 
 #include <string>
@@ -12,21 +12,21 @@ class App;
 
 namespace spillway::cli {
 
-/// A flag and the variable that gives the same unless the flag is there.
+/// A flag and the variable that replaces it when the flag is not given.
 struct FlagVariable {
   std::string flag;
   std::string variable;
 };
 [[nodiscard]] const std::vector<FlagVariable>& flag_variables();
 
-/// Every SPILLWAY_* name that may be set although no key has it.
+/// Every allowed SPILLWAY_* name that sets no key.
 [[nodiscard]] std::vector<std::string> other_variables();
 
-/// Gives the flags of `run` that the command line does not have the values of their variables. Appends a Problem for
-/// each value that the flag would refuse.
+/// Gives each flag that is not on the command line the value of its variable. Appends a Problem for each value that the
+/// flag refuses.
 void apply_flag_variables(CLI::App& run, std::vector<Problem>& problems);
 
-/// How the environment sets keys and flags, for --help.
+/// The part of --help about environment variables.
 [[nodiscard]] std::string environment_help();
 
 }  // namespace spillway::cli

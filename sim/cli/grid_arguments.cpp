@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -13,7 +14,7 @@
 namespace spillway::cli {
 namespace {
 
-/// The assignments by key, each with what overrides it: a key of a file is gone when an argument gives it too.
+/// The assignments without those that a stronger origin overrides, such as an argument the key of a file.
 std::vector<Assignment> strongest(std::vector<Assignment> assignments, const std::vector<Parameter>& table) {
   std::map<std::string, Origin> origins;
   const auto name = [&](const Assignment& assignment) {
@@ -39,7 +40,9 @@ class GridReader {
     if (defaults_.replications > 0) {
       given.push_back({"replications", fmt::format("{}", defaults_.replications), Origin::standard, "", {}});
     }
-    for (const Assignment& assignment : strongest(std::move(given), table_)) take(assignment);
+    given = strongest(std::move(given), table_);
+    check_size(given, zips);
+    for (const Assignment& assignment : given) take(assignment);
     for (const std::string& zip : zips) zip_axes(zip, "--zip " + zip, axes_, problems_);
     if (!problems_.empty()) throw ConfigError(std::move(problems_));
     result_.grid = Grid(std::move(axes_));
@@ -51,9 +54,54 @@ class GridReader {
   }
 
  private:
+  /// How many values an assignment has.
+  [[nodiscard]] std::int64_t size_of(const Assignment& assignment) const {
+    const Parameter* parameter = find_parameter(table_, assignment.key);
+    if (parameter == nullptr) return 1;
+    if (assignment.list) return std::ssize(*assignment.list);
+    if (!assignment.text || assignment.origin == Origin::environment) return 1;
+    if (takes_all(*parameter, *assignment.text)) return std::ssize(parameter->choices);
+    return axis_size(*parameter, *assignment.text);
+  }
+
+  /// Zipped keys count as one.
+  void check_size(const std::vector<Assignment>& assignments, const std::vector<std::string>& zips) const {
+    std::vector<std::pair<std::vector<std::string>, std::int64_t>> axes;
+    for (const Assignment& one : assignments) {
+      const std::int64_t values = size_of(one);
+      if (values < 2) continue;
+      const auto zip = std::find_if(zips.begin(), zips.end(), [&](const std::string& keys) {
+        return ("," + keys + ",").find("," + one.key + ",") != std::string::npos;
+      });
+      const auto joined = std::find_if(axes.begin(), axes.end(), [&](const auto& axis) {
+        return zip != zips.end() && ("," + *zip + ",").find("," + axis.first.front() + ",") != std::string::npos;
+      });
+      if (joined == axes.end()) {
+        axes.push_back({{one.key}, values});
+      } else {
+        joined->first.push_back(one.key);
+        joined->second = std::max(joined->second, values);
+      }
+    }
+    std::int64_t points = 1;
+    std::string text;
+    for (const auto& [keys, values] : axes) {
+      points = saturating_product(points, values);
+      text += fmt::format("{}{} of {}", text.empty() ? "" : " x ", values, fmt::join(keys, "+"));
+    }
+    if (points <= defaults_.most_points) return;
+    const bool saturated = points == std::numeric_limits<std::int64_t>::max();
+    throw ConfigError(fmt::format("the grid has {}{} points: {}", saturated ? "at least " : "", points, text),
+                      "arguments", defaults_.fix_for_size);
+  }
+
+  [[nodiscard]] bool takes_all(const Parameter& parameter, const std::string& text) const {
+    return defaults_.all_policies && parameter.name == "policy" && text == "all";
+  }
+
   void take(const Assignment& assignment) {
     const Parameter* parameter = find_parameter(table_, assignment.key);
-    if (parameter == nullptr) return report_unknown(assignment);
+    if (parameter == nullptr || assignment.empty_object) return report_faults(assignment);
     const std::vector<std::string> values = values_of(*parameter, assignment);
     if (values.size() < 2) {
       if (!values.empty()) result_.shared.push_back(with_text(assignment, values.front()));
@@ -66,13 +114,13 @@ class GridReader {
     Axis axis{{parameter->name}, {}};
     for (const std::string& value : values) {
       axis.values.push_back({value});
-      // A slip of the pen is better found now than when everything else has run.
+      // A typing error is better found now than after all other points have run.
       if (value != "null") static_cast<void>(parse_value(*parameter, value, assignment.where, problems_));
     }
     axes_.push_back(std::move(axis));
   }
 
-  /// None after a problem. Variables of the environment have one value.
+  /// Empty after a problem. Variables of the environment have one value.
   std::vector<std::string> values_of(const Parameter& parameter, const Assignment& assignment) {
     if (assignment.list) {
       if (!assignment.list->empty()) return *assignment.list;
@@ -80,7 +128,7 @@ class GridReader {
       return {};
     }
     if (!assignment.text) return {"null"};
-    if (defaults_.all_policies && parameter.name == "policy" && *assignment.text == "all") {
+    if (takes_all(parameter, *assignment.text)) {
       result_.all_policies = true;
       return parameter.choices;
     }
@@ -94,8 +142,8 @@ class GridReader {
     return assignment;
   }
 
-  /// As `run` says it.
-  void report_unknown(const Assignment& assignment) {
+  /// Adds the problems that `run` reports for the assignment alone.
+  void report_faults(const Assignment& assignment) {
     try {
       static_cast<void>(resolve_config(table_, {assignment}, {}));
     } catch (const UserError& error) {

@@ -1,4 +1,4 @@
-// The command line of the commands that run many configurations.
+// The command line of commands that run many configurations.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +24,24 @@ struct GridOptions {
   std::vector<Problem> problems;  // found while the command line was read
 };
 
-/// What a command takes beyond that.
+/// Differences between commands.
 struct GridDefaults {
   bool all_policies = false;  // policy=all stands for every policy
-  int replications = 0;       // when the user does not say; 0: as `run`
+  int replications = 0;       // the default; 0: as `run`
+  std::int64_t most_points = 10'000'000;
+  std::string fix_for_size = "give fewer values";  // what to do about a larger grid
 };
 
-/// Reads CONFIG.json, key=value, --slo and the environment as `run` does; a key with several values (see axis_values;
-/// in a file, a JSON list) is an axis, the file's first, then in the order of the arguments. A key that both give has
-/// the argument's values alone. `zips`: see zip_axes. Throws ConfigError with every problem: unknown keys, empty
-/// ranges, keys given twice.
+/// Reads CONFIG.json, key=value, --slo and the environment as `run` does. A key with several values (see axis_values;
+/// in a file, a JSON list) is an axis: first the axes of the file, then of the arguments, in their order. An argument
+/// replaces all values of the file. `zips`: see zip_axes. Throws ConfigError with every problem (unknown keys, empty
+/// ranges, keys given twice), or for a grid of more than most_points, which is counted before its values are made.
 [[nodiscard]] PointGrid grid_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
                                        const std::vector<std::string>& zips, std::vector<Problem> problems,
                                        const GridDefaults& defaults = {});
 
-/// Throws what the configuration has to say when no point of the grid, of up to 256 that are looked at, could be run:
-/// then the fault is not one of single points.
+/// Checks up to 256 points of the grid. If none resolves, the fault lies not in single points: throws the problems of
+/// the last.
 void refuse_if_none_resolves(const PointGrid& arguments);
 
 }  // namespace spillway::cli

@@ -1,6 +1,8 @@
 // The command line: the families of commands, and how errors end.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <csignal>
 #include <exception>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/io/output.hpp"
+#include "sim/io/work_done.hpp"
 
 namespace spillway::cli {
 namespace {
@@ -32,7 +35,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
     if (!command->get_group().empty()) commands.push_back(command->get_name());
   }
   names.insert(names.end(), commands.begin(), commands.end());
-  std::string what = error.what();
+  std::string what = brief(error.what());
   std::string fix;
   const std::vector<std::string> rest = app.remaining(true);
   for (const std::string& word : rest) {
@@ -41,7 +44,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   // CLI11 takes an unknown command for an argument and then misses a command.
   const bool no_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty();
   if (no_command) {
-    if (!rest.empty()) what = fmt::format("unknown command \"{}\"", rest.front());
+    if (!rest.empty()) what = fmt::format("unknown command \"{}\"", brief(rest.front()));
     fix += fmt::format("commands: {}; ", fmt::join(commands, ", "));
   }
   std::string where;
@@ -50,6 +53,20 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   }
   print_problems({{what, where, fix + "see " + where + " --help"}}, "nothing was run");
   return static_cast<int>(ExitCode::usage);
+}
+
+/// An empty value, as in -o "$UNSET", is a mistake and not the default.
+void refuse_empty_values(const CLI::App& app) {
+  const CLI::App* sub = deepest(&app);
+  if (sub->get_group().empty()) return;  // completion asks about empty words
+  std::vector<Problem> problems;
+  for (const CLI::Option* option : sub->get_options()) {
+    const std::vector<std::string>& values = option->results();
+    if (option->get_expected_max() == 0 || std::find(values.begin(), values.end(), "") == values.end()) continue;
+    const std::string name = option->get_name();
+    problems.push_back({fmt::format("{} has an empty value", name), name, "give a value, or leave it out"});
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
 int main_guarded(int argc, char** argv) {
@@ -69,6 +86,7 @@ int main_guarded(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return usage_error(app, error);
   }
+  refuse_empty_values(app);
   return static_cast<int>(command());
 }
 
@@ -76,14 +94,15 @@ int main_guarded(int argc, char** argv) {
 }  // namespace spillway::cli
 
 int main(int argc, char** argv) {
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file-size limit then fails and is reported
   try {
     return spillway::cli::main_guarded(argc, argv);
   } catch (const spillway::UserError& error) {
-    spillway::print_problems(error.problems(), "nothing was run");
+    spillway::print_problems(error.problems(), spillway::work_done("nothing was run"));
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "internal error: {}\n  This is a defect of Spillway; nothing was written.\n",
-               spillway::printable(error.what()));
+    fmt::print(stderr, "internal error: {}\n  This is a defect of Spillway; {}.\n", spillway::printable(error.what()),
+               spillway::printable(spillway::work_done("nothing was written")));
     return static_cast<int>(spillway::ExitCode::invariant);
   }
 }

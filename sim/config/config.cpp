@@ -1,4 +1,4 @@
-// Laying the user's values over the defaults.
+// Lays the user's values over the defaults.
 #include "sim/config/config.hpp"
 
 #include <fmt/format.h>
@@ -10,10 +10,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "sim/core/printable.hpp"
+#include "sim/core/text.hpp"
+
 namespace spillway {
 namespace {
 
-/// "trace.csv", "./h100": what can only be a file. "llama-3.1-8b" and "g4dn.4xlarge" are names.
+/// Whether a text can only be a file: "trace.csv", "./h100". "llama-3.1-8b" and "g4dn.4xlarge" are names.
 bool looks_like_file(const std::string& text) {
   const std::string extension = std::filesystem::path(text).extension().string();
   return text.find('/') != std::string::npos ||
@@ -25,7 +28,7 @@ bool is_folder(const std::string& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
-/// A pipe is not opened, as that waits for a writer: whoever reads the file says what is wrong with it.
+/// Pipes are not opened, because opening waits for a writer. The reader of the file reports the fault.
 bool readable_file(const std::string& path) {
   std::error_code ignored;
   const auto type = std::filesystem::status(path, ignored).type();
@@ -33,12 +36,24 @@ bool readable_file(const std::string& path) {
   return special || (!is_folder(path) && std::ifstream(path).good());
 }
 
+/// Whether the text is a list of the names that the parameter takes, such as "azure-conv,sharegpt".
+bool lists_names(const Parameter& parameter, std::string_view text) {
+  if (text.find(',') == std::string_view::npos) return false;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    const std::string_view name = trimmed(text.substr(0, comma));
+    if (std::count(parameter.choices.begin(), parameter.choices.end(), name) == 0) return false;
+    if (comma == std::string_view::npos) return true;
+    text.remove_prefix(comma + 1);
+  }
+}
+
 const Parameter* find_in(const std::vector<Parameter>& table, const std::string& key) {
   const auto it = std::find_if(table.begin(), table.end(), [&](const Parameter& p) { return p.name == key; });
   return it == table.end() ? nullptr : &*it;
 }
 
-/// {"policy": {"name": "pie"}}: a group's own value.
+/// The key that a file means: {"policy": {"name": "pie"}} stands for policy=pie.
 std::string own_key(const std::vector<Parameter>& table, const std::string& key) {
   constexpr std::string_view kName = ".name";
   if (!key.ends_with(kName) || find_in(table, key) != nullptr) return key;
@@ -53,7 +68,9 @@ class Resolver {
 
   ResolvedConfig resolve(const std::vector<Assignment>& assignments) {
     choose_policy(assignments);
-    for (const Assignment& assignment : assignments) take(assignment);
+    for (const Assignment& assignment : assignments) {
+      assignment.empty_object ? take_empty_object(assignment) : take(assignment);
+    }
     for (const Parameter& parameter : table_) add_key(parameter);
     const bool usable = problems_.empty();
     if (usable) apply_policy_defaults();
@@ -76,8 +93,7 @@ class Resolver {
  private:
   [[nodiscard]] const Parameter* find(const std::string& key) const { return find_in(table_, key); }
 
-  /// The policy's own keys join the table before any other key is looked at. Which policy is known even when its
-  /// assignment is faulty: then the default, so that the other keys can be checked.
+  /// Adds the policy's own keys to the table, so that the other keys can be checked.
   void choose_policy(const std::vector<Assignment>& assignments) {
     const Parameter* policy = find("policy");
     SPILLWAY_CHECK(policy != nullptr, "the table has no policy");
@@ -85,7 +101,7 @@ class Resolver {
     config_.policy = PolicyRegistry::instance().find(name);
     policy_known_ = config_.policy != nullptr;
     if (!policy_known_) return;
-    // Nor is it known without its scheduler; a faulty one is reported with the other values.
+    // The scheduler decides which keys there are. A faulty scheduler is reported with the other values.
     if (!config_.policy->default_scheduler.empty()) {
       const std::string scheduler = strongest_text(assignments, kSchedulerKey, config_.policy->default_scheduler);
       if (const PolicyInfo* composed = PolicyRegistry::instance().find(name, scheduler)) config_.policy = composed;
@@ -94,13 +110,13 @@ class Resolver {
     table_.insert(after, config_.policy->parameters.begin(), config_.policy->parameters.end());
   }
 
-  /// The value that wins, even when it is faulty.
+  /// The text of the strongest assignment, even when it is faulty.
   [[nodiscard]] std::string strongest_text(const std::vector<Assignment>& assignments, const std::string& key,
                                            const std::string& default_value) const {
     std::string text = default_value;
     Origin strongest = Origin::standard;
     for (const Assignment& assignment : assignments) {
-      if (own_key(table_, assignment.key) != key || assignment.origin < strongest) continue;
+      if (own_key(table_, assignment.key) != key || assignment.origin < strongest || assignment.empty_object) continue;
       text = assignment.text.value_or(default_value);
       strongest = assignment.origin;
     }
@@ -114,16 +130,30 @@ class Resolver {
       return;
     }
     if (assignment.list) {
-      problems_.push_back({key + " is a list; one value is needed", assignment.where,
-                           "give a single value; spillway sweep takes several"});
+      problems_.push_back({key + " is a list; one value is needed", assignment.where, std::string(kSeveralValues)});
     }
     const auto [it, added] = given_.try_emplace(key, assignment);
     if (added) return;
     if (it->second.origin == assignment.origin) {
-      problems_.push_back({key + " is given twice", assignment.where, "keep one; the other is at " + it->second.where});
+      problems_.push_back(
+          {key + " is given twice", assignment.where, "keep one; the other value is at " + it->second.where});
     } else if (it->second.origin < assignment.origin) {
       it->second = assignment;
     }
+  }
+
+  /// {"memory": {}} sets nothing; {"memry": {}} and {"seed": {}} are mistakes.
+  void take_empty_object(const Assignment& assignment) {
+    const auto in_group = [&](const Parameter& parameter) { return parameter.name.starts_with(assignment.key + "."); };
+    const auto& policies = PolicyRegistry::instance().all();
+    if (std::any_of(table_.begin(), table_.end(), in_group) ||
+        std::any_of(policies.begin(), policies.end(), [&](const PolicyInfo* info) {
+          return std::any_of(info->parameters.begin(), info->parameters.end(), in_group);
+        })) {
+      return;
+    }
+    if (find(own_key(table_, assignment.key)) == nullptr) return report_unknown(assignment.key, assignment.where);
+    problems_.push_back({assignment.key + " is an object; one value is needed", assignment.where, "give a value"});
   }
 
   void report_unknown(const std::string& key, const std::string& where) {
@@ -141,10 +171,10 @@ class Resolver {
       }
     }
     fix += siblings.empty() ? "all keys: spillway config show" : fmt::format("allowed: {}", fmt::join(siblings, ", "));
-    problems_.push_back({fmt::format("unknown key \"{}\"", key), where, fix});
+    problems_.push_back({fmt::format("unknown key \"{}\"", brief(key)), where, fix});
   }
 
-  /// The user's value, else the standard one. A faulty value leaves the key unset; the problem is noted.
+  /// Adds a key with the user's value, else with its default. A faulty value leaves the key unset and adds a Problem.
   void add_key(const Parameter& parameter) {
     ResolvedKey key{.parameter = parameter, .text = parameter.default_value};
     const auto given = given_.find(parameter.name);
@@ -168,7 +198,7 @@ class Resolver {
     }
   }
 
-  /// Of engine.* and memory.*, the policy sees only what the user gave: the rest is its to say.
+  /// Lets the policy choose the engine.* and memory.* values that the user did not give. It sees the others.
   void apply_policy_defaults() {
     Settings known;
     for (const ResolvedKey& key : config_.keys) {
@@ -190,7 +220,7 @@ class Resolver {
     }
   }
 
-  /// Keys that take one of the known names or a file.
+  /// Checks a key that takes one of its known names or a file.
   void check_name(const ResolvedKey& key) {
     const Parameter& parameter = key.parameter;
     const std::string* name = std::get_if<std::string>(&key.value);
@@ -199,11 +229,16 @@ class Resolver {
     if (parameter.takes_folder && is_folder(*name)) return;
     if (looks_like_file(*name)) {
       if (readable_file(*name)) return;
-      unreadable_.push_back({fmt::format("{}: cannot read the file {}", parameter.name, *name), key.where,
+      unreadable_.push_back({fmt::format("{}: cannot read the file {}", parameter.name, brief(*name)), key.where,
                              "check its name and its permissions"});
       return;
     }
-    problems_.push_back({fmt::format("unknown {} \"{}\"", parameter.name, *name), key.where,
+    if (lists_names(parameter, *name)) {
+      problems_.push_back({fmt::format("{}: \"{}\" is more than one value", parameter.name, brief(*name)), key.where,
+                           std::string(kSeveralValues)});
+      return;
+    }
+    problems_.push_back({fmt::format("unknown {} \"{}\"", parameter.name, brief(*name)), key.where,
                          suggestion(*name, parameter.choices) +
                              fmt::format("known: {}; or give a file{}", fmt::join(parameter.choices, ", "),
                                          parameter.takes_folder ? " or its folder" : "")});

@@ -7,13 +7,14 @@
 #include <map>
 
 #include "sim/config/config.hpp"
+#include "sim/core/printable.hpp"
 
 namespace spillway {
 namespace {
 
 constexpr std::string_view kPrefix = "SPILLWAY_";
 
-/// Every key that any run may have, by the name of its variable.
+/// Every key of the table and of all policies, by the name of its variable.
 std::map<std::string, std::string> keys_by_variable(const std::vector<Parameter>& table) {
   std::map<std::string, std::string> keys;
   for (const Parameter& parameter : table) keys.emplace(environment_variable(parameter.name), parameter.name);
@@ -27,14 +28,14 @@ std::map<std::string, std::string> keys_by_variable(const std::vector<Parameter>
 
 Problem unknown_variable(const std::string& name, const std::string& where,
                          const std::map<std::string, std::string>& keys, std::span<const std::string> others) {
-  // Without the prefix that all share: else names that have little in common would look near.
+  // Compared without the common prefix, which would make unlike names look near.
   std::vector<std::string> names;
   names.reserve(keys.size() + others.size());
   for (const auto& [variable, key] : keys) names.push_back(variable.substr(kPrefix.size()));
   for (const std::string& other : others) names.push_back(other.substr(kPrefix.size()));
   const std::string nearest = suggested_name(name.substr(kPrefix.size()), names);
   const std::string hint = nearest.empty() ? "" : fmt::format("did you mean \"{}{}\"?  ", kPrefix, nearest);
-  return {fmt::format("unknown environment variable \"{}\"", name), where,
+  return {fmt::format("unknown environment variable \"{}\"", brief(name)), where,
           hint + "unset it; spillway explain KEY names the variable of each key"};
 }
 
@@ -64,7 +65,7 @@ std::vector<Assignment> parse_environment(std::span<const std::string> variables
   std::vector<Assignment> assignments;
   for (const std::string& variable : variables) {
     const std::string name = variable.substr(0, variable.find('='));
-    const std::string where = "environment " + variable;
+    const std::string where = "environment " + brief(variable);
     if (std::find(others.begin(), others.end(), name) != others.end()) continue;
     std::optional<std::string> text = variable.substr(std::min(variable.size(), name.size() + 1));
     if (text->empty()) continue;

@@ -1,19 +1,19 @@
-// Configuration files and arguments -> assignments with the place of each.
+// Configuration files and arguments -> assignments with their locations.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "sim/config/config.hpp"
+#include "sim/core/printable.hpp"
+#include "sim/io/whole_file.hpp"
 
 namespace spillway {
 namespace {
 
-/// Reads characters and notes how far the parser has come, as nlohmann::json keeps no positions of valid input.
+/// Reads characters and records how far the parser has read: nlohmann::json keeps no positions of valid input.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -57,10 +57,15 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { return value(std::nullopt); }
   bool start_object(std::size_t) override {
     if (arrays_ > 0) complain("holds more than plain values");
+    empty_.push_back(true);
     return true;
   }
   bool end_object() override {
-    if (arrays_ == 0 && !path_.empty()) path_.pop_back();
+    const bool empty = empty_.back();
+    empty_.pop_back();
+    if (arrays_ > 0 || path_.empty()) return true;
+    if (empty) assignments_.push_back({dotted_path(), std::nullopt, Origin::file, where(), {}, true});
+    path_.pop_back();
     return true;
   }
   bool start_array(std::size_t) override {
@@ -71,12 +76,13 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_array() override {
     if (--arrays_ > 0 || path_.empty()) return true;
-    assignments_.push_back({fmt::format("{}", fmt::join(path_, ".")), std::nullopt, Origin::file, where(), list_});
+    assignments_.push_back({dotted_path(), std::nullopt, Origin::file, where(), list_});
     path_.pop_back();
     return true;
   }
   bool key(string_t& name) override {
     count_lines();
+    empty_.back() = false;
     if (arrays_ == 0) path_.push_back(name);
     return true;
   }
@@ -84,7 +90,7 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
     count_lines();
     const std::string_view text = error.what();  // "[json.exception...] parse error at line 2, column 5: ..."
     const std::size_t at = text.find(": ");
-    problems_.push_back({"not valid JSON: " + std::string(at == text.npos ? text : text.substr(at + 2)),
+    problems_.push_back({"not valid JSON: " + brief(at == text.npos ? text : text.substr(at + 2)),
                          fmt::format("{}:{}", name_, line_), "correct or complete the file"});
     return false;
   }
@@ -99,18 +105,19 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
       complain("is not an object of keys and values");
       return true;
     }
-    assignments_.push_back({fmt::format("{}", fmt::join(path_, ".")), std::move(text), Origin::file, where(), {}});
+    assignments_.push_back({dotted_path(), std::move(text), Origin::file, where(), {}});
     path_.pop_back();
     return true;
   }
   void complain(const std::string& what) {
-    problems_.push_back({(path_.empty() ? "the file" : fmt::format("{}", fmt::join(path_, "."))) + " " + what, where(),
+    problems_.push_back({(path_.empty() ? "the file" : brief(dotted_path())) + " " + what, where(),
                          path_.empty() ? R"(write {"key": value, ...})" : "give numbers, texts, true or false"});
   }
+  [[nodiscard]] std::string dotted_path() const { return fmt::format("{}", fmt::join(path_, ".")); }
   [[nodiscard]] std::string where() const {
     std::string pointer;
     for (const std::string& step : path_) pointer += "/" + step;
-    return fmt::format("{}:{}{}", name_, line_, pointer.empty() ? "" : " (" + pointer + ")");
+    return fmt::format("{}:{}{}", name_, line_, pointer.empty() ? "" : " (" + brief(pointer) + ")");
   }
   void count_lines() {
     line_ += std::count(counted_to_, *furthest_, '\n');
@@ -124,6 +131,7 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Assignment> assignments_;
   std::vector<std::string> path_;
   std::vector<std::string> list_;
+  std::vector<bool> empty_;  // for each open object: no key so far
   std::ptrdiff_t line_ = 1;
   int arrays_ = 0;
 };
@@ -141,23 +149,24 @@ std::vector<Assignment> parse_config(std::string_view content, const std::string
 }
 
 std::vector<Assignment> read_config_file(const std::string& path, std::vector<Problem>& problems) {
-  std::ifstream file(path, std::ios::binary);
-  if (std::filesystem::is_directory(path) || !file) {
-    problems.push_back({"cannot read the configuration file " + path, path,
+  constexpr std::size_t kMostFileBytes = std::size_t{16} << 20U;  // a thousand times what every key needs
+  const WholeFile file = read_whole_file(path, kMostFileBytes);
+  if (!file.ok()) {
+    problems.push_back({fmt::format("cannot read the configuration file {}: {}", brief(path), file.fault), brief(path),
                         "check its name and its permissions; a setting is written key=value"});
     return {};
   }
-  const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return parse_config(content, path, problems);
+  return parse_config(file.bytes, brief(path), problems);
 }
 
 std::vector<Assignment> parse_arguments(std::span<const std::string> arguments, std::vector<Problem>& problems) {
   std::vector<Assignment> assignments;
   for (const std::string& argument : arguments) {
     const std::size_t equals = argument.find('=');
-    const std::string where = "argument " + argument;
+    const std::string where = "argument " + brief(argument);
     if (equals == std::string::npos || equals == 0) {
-      problems.push_back({"\"" + argument + "\" is not of the form key=value", where, "write for example seed=2"});
+      problems.push_back(
+          {"\"" + brief(argument) + "\" is not of the form key=value", where, "write for example seed=2"});
       continue;
     }
     std::optional<std::string> text = argument.substr(equals + 1);

@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-// Bounds that no machine reaches, small enough that products of them with a model's shapes stay in 64 bits.
+// Bounds that no machine reaches. Their products with the shapes of a model fit 64 bits.
 constexpr double kMostTokens = 1e9;
 constexpr double kMostRequests = 1e6;  // in one batch
 constexpr double kMostBlockTokens = 1e6;
@@ -72,7 +72,7 @@ Parameter optional_time(std::string name, std::string doc, std::string source) {
           .source = std::move(source)};
 }
 
-Parameter optional_bytes(std::string name, std::string default_value, std::string doc, std::string source) {
+Parameter memory_size(std::string name, std::string default_value, std::string doc, std::string source) {
   return {.name = std::move(name),
           .type = ParameterType::bytes,
           .unit = "bytes",
@@ -85,22 +85,24 @@ Parameter optional_bytes(std::string name, std::string default_value, std::strin
 
 void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& engines) {
   const std::string vllm = "vLLM engine argument of the same name; the default differs by policy";
-  table.push_back(choice("latency_model", "auto", {"auto", "fitted", "tables", "iterations", "roofline"},
-                         "What tells how long an iteration takes: kernels fitted to measurements, an engine's measured "
-                         "layers, a line through its logged iterations, or datasheet figures; auto: tables where the "
-                         "profile has them for this model, else fitted, else iterations, else roofline",
-                         "Spillway: the profile's own measurements come before the analytic model"));
+  table.push_back(
+      choice("latency_model", "auto", {"auto", "fitted", "tables", "iterations", "roofline"},
+             "How iteration times are computed: tables (an engine's measured layers), fitted (kernels fitted "
+             "to measurements), iterations (a fit to logged iterations) or roofline (datasheet figures); "
+             "auto: the first of these that the profile has for the model",
+             "Spillway: measurements come before the analytic model"));
   table.push_back(
       name_or_file("engine", "", engines,
-                   "Host side of the serving engine: a name, a file, or none for no host overhead; default: "
-                   "the policy's own engine",
+                   "CPU time of the serving engine: a name, a file, or none for no CPU time; default: the policy's "
+                   "own engine",
                    "Spillway: by default the engine and version whose scheduler the policy follows"));
   table.push_back(count("engine.max_num_seqs", "requests", "256", kMostRequests, "Most requests in one batch", vllm));
   table.push_back(count("engine.max_num_batched_tokens", "tokens", "2048", kMostTokens,
                         "Most tokens computed in one iteration", vllm));
-  table.push_back(count("engine.max_model_len", "tokens", "", kMostTokens,
-                        "Longest request, prompt and answer together; default: the model's, or what the KV cache holds",
-                        "vLLM engine argument of the same name"));
+  table.push_back(
+      count("engine.max_model_len", "tokens", "", kMostTokens,
+            "Longest request, prompt and answer together; default: the model's limit, or the capacity of the KV cache",
+            "vLLM engine argument of the same name"));
   table.push_back({.name = "engine.gpu_memory_utilization",
                    .type = ParameterType::real,
                    .unit = "fraction",
@@ -108,40 +110,49 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
                    .minimum = 0.0,
                    .maximum = 1.0,
                    .above_minimum = true,
-                   .doc = "Share of GPU memory that weights, activations and KV cache may take together",
+                   .doc = "Share of GPU memory for weights, activations and KV cache together",
                    .source = "vLLM engine argument of the same name"});
   table.push_back(flag("engine.chunked_prefill", "true",
-                       "Prompts are computed in pieces, beside decodes, within the token budget",
+                       "Prompts are computed in chunks, together with decodes, within the token budget",
                        "vLLM enable_chunked_prefill; the default differs by policy"));
   table.push_back(choice("engine.preemption", "recompute", {"recompute", "swap"},
-                         "What becomes of a preempted request's KV: dropped and computed again, or kept on the host",
-                         "vLLM preemption_mode, until its V1 engine; recompute is what it does to single sequences"));
-  table.push_back(choice("engine.prefix_caching", "auto", {"auto", "true", "false"},
-                         "KV blocks of equal prefixes are shared; auto: on when the workload says which prompts share "
-                         "a prefix",
-                         "vLLM enable_prefix_caching; auto is Spillway's, as most traces do not tell prefixes"));
-  table.push_back(optional_time("engine.request_timeout", "Clients give up this long after arrival; default: never",
-                                "Spillway: by default never, as a hidden timeout would flatter throughput"));
-  table.push_back(flag("engine.overheads", "true", "false ignores the engine's host overheads, as an ideal engine",
-                       "Spillway: on, as real engines pay them"));
+                         "KV of a preempted request: dropped and computed again, or swapped to the host",
+                         "vLLM preemption_mode, before its V1 engine; recompute is its choice for single sequences"));
+  table.push_back(
+      choice("engine.prefix_caching", "auto", {"auto", "true", "false"},
+             "Requests share the KV blocks of equal prefixes; auto: on when the workload says which prompts "
+             "share a prefix",
+             "vLLM enable_prefix_caching; auto is Spillway's, because most traces hold no prefixes"));
+  table.push_back(optional_time("engine.request_timeout",
+                                "Time after arrival at which a client gives up; default: never",
+                                "Spillway: by default never, because a hidden timeout would flatter throughput"));
+  table.push_back(flag("engine.overheads", "true", "false: the engine takes no CPU time, as an ideal engine",
+                       "Spillway: on, because real engines take CPU time"));
 }
 
 void add_memory(std::vector<Parameter>& table) {
+  Parameter gpu_kv = memory_size("memory.gpu_kv", "",
+                                 "GPU memory for KV, per GPU, in bytes or as the block count that an engine reports; "
+                                 "default: the memory that engine.gpu_memory_utilization leaves beside weights and "
+                                 "activations",
+                                 "vLLM num_gpu_blocks_override; the default follows the rule of vLLM's profiling run");
+  gpu_kv.takes_blocks = true;
+  table.push_back(std::move(gpu_kv));
+  Parameter host_kv =
+      memory_size("memory.host_kv", "4GiB", "Host memory for swapped KV, per GPU, in bytes or as a block count",
+                  "vLLM swap_space, 4 GiB by default");
+  host_kv.takes_blocks = true;
+  table.push_back(std::move(host_kv));
   table.push_back(
-      optional_bytes("memory.gpu_kv", "",
-                     "GPU memory for KV, per GPU; default: what gpu_memory_utilization leaves beside weights "
-                     "and activations",
-                     "vLLM num_gpu_blocks_override, in bytes; the default follows the rule of vLLM's profiling run"));
-  table.push_back(optional_bytes("memory.host_kv", "4GiB", "Host memory for swapped KV, per GPU",
-                                 "vLLM swap_space, 4 GiB by default"));
-  table.push_back(optional_bytes("memory.host_cache", "0B",
-                                 "Host memory, per GPU, that keeps a copy of the prefix cache's blocks and gives them "
-                                 "back when the GPU has dropped them; 0B: none",
-                                 "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
+      memory_size("memory.host_cache", "0B",
+                  "Host memory, per GPU, for copies of the prefix cache's blocks, which replace blocks that "
+                  "the GPU has dropped; 0B: none",
+                  "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
   table.push_back(count("memory.block_tokens", "tokens", "16", kMostBlockTokens, "Tokens in one KV block",
                         "vLLM block_size, 16 by default"));
   table.push_back(choice("memory.kv_dtype", "auto", {"auto", "fp16", "bf16", "fp8"},
-                         "Number format of the KV cache; auto: the model's", "vLLM kv_cache_dtype, auto by default"));
+                         "Number format of the KV cache; auto: the format of the model",
+                         "vLLM kv_cache_dtype, auto by default"));
 }
 
 void add_slos(std::vector<Parameter>& table) {
@@ -161,7 +172,7 @@ void add_slos(std::vector<Parameter>& table) {
                      .minimum = 0.0,
                      .maximum = kLongestMs,
                      .above_minimum = true,
-                     .doc = "A request is good when its " + meaning + " is below this; goodput counts good requests",
+                     .doc = "Goodput counts the requests whose " + meaning + " is below this limit",
                      .source = goodput});
   }
   table.push_back({.name = "slo.run",
@@ -179,17 +190,17 @@ void add_run(std::vector<Parameter>& table) {
                    .unit = "-",
                    .default_value = "1",
                    .minimum = 0.0,
-                   .maximum = 9007199254740992.0,  // 2^53: exact in JSON readers that know only doubles
+                   .maximum = 9007199254740992.0,  // 2^53: exact in JSON readers that only have doubles
                    .doc = "Seed of every random stream",
                    .source = "Spillway: fixed, so that the same command gives the same bytes"});
   table.push_back(count("replications", "runs", "1", 10000,
-                        "Independent repetitions; metrics become means with 95% t-intervals",
-                        "Spillway: one, as a first answer needs no interval"));
+                        "Independent repetitions; metrics are then means with 95% t-intervals",
+                        "Spillway: one, because a first answer needs no interval"));
   table.push_back({.name = "warmup",
                    .type = ParameterType::span,
                    .unit = "share, requests or time",
                    .default_value = "",
-                   .doc = "Requests submitted in it are not measured: 10%, 500req or 60s; default: none",
+                   .doc = "Warm-up, whose requests are not measured: 10%, 500req or 60s; default: none",
                    .source = "Spillway: by default none, so that every request of a trace counts"});
   table.push_back(optional_time("until", "Simulated time at which the run ends; default: when every request has ended",
                                 "Spillway: by default no horizon, so that no request is cut off"));
@@ -207,10 +218,9 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                    "Spillway: by default a widely served model that fits one GPU of the default hardware");
   model.takes_folder = true;
   table.push_back(std::move(model));
-  table.push_back(
-      name_or_file("hardware", "h100-80gb-sxm", names.hardware,
-                   "GPU or server: a name or a file; of a GPU there are as many as tensor_parallel asks for",
-                   "Spillway: by default the GPU whose profile is best supported by measurements"));
+  table.push_back(name_or_file("hardware", "h100-80gb-sxm", names.hardware,
+                               "GPU or server: a name or a file; with a GPU, the run uses tensor_parallel of them",
+                               "Spillway: by default the GPU whose profile has the most measurements"));
   table.push_back(count("tensor_parallel", "GPUs", "1", 64, "GPUs that share every layer of the model",
                         "vLLM tensor_parallel_size, 1 by default"));
   table.push_back(choice("policy", "vllm", std::move(policies), "Scheduling and offloading policy",

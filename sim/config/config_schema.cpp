@@ -18,7 +18,7 @@ void add_range(Json& schema, const Parameter& parameter) {
   if (std::isfinite(parameter.maximum)) schema["maximum"] = parameter.maximum;
 }
 
-/// The texts, and what a file may hold in their place: true for "true", 2 for "2".
+/// The choices, as texts and in their JSON types: true for "true", 2 for "2".
 Json choices_of(const Parameter& parameter) {
   Json choices = parameter.choices;
   for (const std::string& choice : parameter.choices) {
@@ -46,7 +46,7 @@ Json schema_of(const Parameter& parameter) {
       break;
     case ParameterType::text:
       if (parameter.choices.empty()) {
-        schema["type"] = {"string", "number", "null"};  // a length, for example, is a number or the name of a law
+        schema["type"] = {"string", "number", "null"};  // a length is a number or a distribution
       } else {
         schema["type"] = {"string", "null"};
         schema["examples"] = parameter.choices;
@@ -61,7 +61,8 @@ Json schema_of(const Parameter& parameter) {
       break;
     case ParameterType::bytes:
       schema["type"] = {"string", "null"};
-      schema["pattern"] = "^ *[0-9.]+(e[-+]?[0-9]+)? *([kKMGT]?B|[KMGT]iB) *$";
+      schema["pattern"] =
+          fmt::format("^ *[0-9.]+(e[-+]?[0-9]+)? *([kKMGT]?B|[KMGT]iB{}) *$", parameter.takes_blocks ? "|blocks?" : "");
       break;
     case ParameterType::span:
       schema["type"] = {"string", "null"};
@@ -74,7 +75,7 @@ Json schema_of(const Parameter& parameter) {
   return schema;
 }
 
-/// A key that several policies have, each in its own way, takes what any of them takes.
+/// A key of several policies takes the values of each of them.
 void add_property(Json& properties, const std::string& name, const Json& schema) {
   if (!properties.contains(name)) {
     properties[name] = schema;

@@ -1,4 +1,4 @@
-// One value: from the text that a user writes to a checked, typed value and its canonical text.
+// One value: from the user's text to a checked, typed value and its canonical text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "sim/config/config.hpp"
+#include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 #include "sim/core/utf8.hpp"
 
@@ -15,8 +16,9 @@ namespace {
 
 constexpr std::string_view kByteUnits = "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB";
 constexpr std::string_view kTimeUnits = "ns, us, ms, s, min, h, d";
+constexpr std::int64_t kMostBlocks = 1'000'000'000;
 
-/// The number in front of `text` and what follows it.
+/// The number at the start of `text`, and the text after it.
 struct NumberAndRest {
   double number = 0.0;
   std::string rest;
@@ -33,7 +35,7 @@ std::optional<NumberAndRest> split_number(const std::string& text) {
   return split;
 }
 
-/// Why a quantity with a unit could not be read.
+/// Why a quantity with a unit cannot be read.
 std::string quantity_fault(const std::string& text, std::string_view units) {
   const auto split = split_number(text);
   if (!split) return "is not a number with a unit";
@@ -41,12 +43,12 @@ std::string quantity_fault(const std::string& text, std::string_view units) {
   if (std::signbit(split->number)) return "is negative";
   if (split->rest.empty()) return "has no unit";
   if (fmt::format(", {},", units).find(", " + split->rest + ",") == std::string::npos) {
-    return fmt::format("has the unit \"{}\", which is not one of {}", split->rest, units);
+    return fmt::format("has the unit \"{}\", which is not one of {}", brief(split->rest), units);
   }
   return "is too large";
 }
 
-/// A decimal number as it is written: digits * 10^exponent, without zeros at either end of the digits.
+/// A decimal number as it is written: digits * 10^exponent. The digits neither begin nor end with a zero.
 struct Decimal {
   bool negative = false;
   std::string digits;
@@ -84,7 +86,7 @@ std::optional<Decimal> parse_decimal(std::string_view text) {
   return decimal;
 }
 
-/// 16, 16.0 and 1.6e1 are the same whole number; nothing is rounded.
+/// Whole numbers may be written as 16, 16.0 or 1.6e1. Nothing is rounded.
 std::optional<std::int64_t> parse_whole(const std::string& text) {
   if (const auto plain = parse_integer(text)) return plain;
   const auto decimal = parse_decimal(text);
@@ -93,6 +95,29 @@ std::optional<std::int64_t> parse_whole(const std::string& text) {
   if (decimal->digits.empty()) return 0;
   return parse_integer((decimal->negative ? "-" : "") + decimal->digits +
                        std::string(static_cast<std::size_t>(decimal->exponent), '0'));
+}
+
+/// "2588 blocks", "1 block".
+std::optional<Blocks> parse_blocks(std::string_view text) {
+  for (const std::string_view unit : {"blocks", "block"}) {
+    if (!trimmed(text).ends_with(unit)) continue;
+    text = trimmed(text);
+    text.remove_suffix(unit.size());
+    const auto count = parse_whole(std::string(trimmed(text)));
+    return count && *count >= 0 && *count <= kMostBlocks ? std::optional(Blocks(*count)) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+/// Why a size of KV memory cannot be read.
+std::string kv_size_fault(const std::string& text) {
+  const auto split = split_number(text);
+  if (!split || (split->rest != "blocks" && split->rest != "block")) {
+    return quantity_fault(text, fmt::format("{}, blocks", kByteUnits));
+  }
+  if (std::signbit(split->number)) return "is negative";
+  return split->number > static_cast<double>(kMostBlocks) ? fmt::format("is more than {} blocks", kMostBlocks)
+                                                          : "is not a whole number of blocks";
 }
 
 std::string whole_number_fault(const Decimal& decimal) {
@@ -107,7 +132,8 @@ std::string number_fault(const Parameter& parameter, const std::string& text) {
   const auto split = split_number(text);
   if (!split) return integer ? "is not a whole number" : "is not a number";
   if (!std::isfinite(split->number)) return "is not a finite number";
-  if (!split->rest.empty()) return fmt::format("is followed by \"{}\": write the number alone", split->rest);
+  if (!split->rest.empty())
+    return fmt::format("has \"{}\" after the number: write the number alone", brief(split->rest));
   return integer ? "is not a whole number" : "is not a number";
 }
 
@@ -119,7 +145,7 @@ std::string number_text(const Parameter& parameter, double number) {
     case ParameterType::bytes:
       return format_bytes(Bytes(static_cast<std::int64_t>(number)));
     default:
-      return number == std::floor(number) && std::abs(number) < 1e15 ? fmt::format("{:.0f}", number)
+      return number == std::floor(number) && std::abs(number) < 1e17 ? fmt::format("{:.0f}", number)
                                                                      : fmt::format("{}", number);
   }
 }
@@ -169,6 +195,9 @@ std::optional<ParsedValue> parse_typed(const Parameter& parameter, const std::st
       return std::nullopt;
     case ParameterType::bytes:
       if (const auto bytes = parse_bytes(text)) return ParsedValue{*bytes, format_bytes(*bytes)};
+      if (const auto blocks = parameter.takes_blocks ? parse_blocks(text) : std::nullopt) {
+        return ParsedValue{*blocks, fmt::format("{} blocks", blocks->count())};
+      }
       return std::nullopt;
     case ParameterType::span:
       return parse_span(text);
@@ -176,7 +205,7 @@ std::optional<ParsedValue> parse_typed(const Parameter& parameter, const std::st
   return std::nullopt;
 }
 
-/// What is wrong with a text that parse_typed refused.
+/// Why parse_typed refused a text.
 std::string fault(const Parameter& parameter, const std::string& text) {
   if (text.empty()) return "is empty";
   switch (parameter.type) {
@@ -188,29 +217,57 @@ std::string fault(const Parameter& parameter, const std::string& text) {
     case ParameterType::duration:
       return quantity_fault(text, kTimeUnits);
     case ParameterType::bytes:
-      return quantity_fault(text, kByteUnits);
+      return parameter.takes_blocks ? kv_size_fault(text) : quantity_fault(text, kByteUnits);
     case ParameterType::choice:
       return "is not known";
     case ParameterType::text:
-      return "is not UTF-8, in which results are written";
+      return "is not UTF-8, the encoding of results";
     case ParameterType::span:
       break;
   }
   return "is not a share below 100%, a number of requests or a time";
 }
 
-/// The stored number of a value, for the range check.
-std::optional<double> stored_number(const Value& value) {
-  if (const auto* number = std::get_if<std::int64_t>(&value)) return static_cast<double>(*number);
-  if (const auto* number = std::get_if<double>(&value)) return *number;
-  if (const auto* time = std::get_if<Duration>(&value)) return static_cast<double>(time->count());
-  if (const auto* bytes = std::get_if<Bytes>(&value)) return static_cast<double>(bytes->count());
+std::optional<std::int64_t> stored_integer(const Value& value) {
+  if (const auto* number = std::get_if<std::int64_t>(&value)) return *number;
+  if (const auto* time = std::get_if<Duration>(&value)) return time->count();
+  if (const auto* bytes = std::get_if<Bytes>(&value)) return bytes->count();
   return std::nullopt;
 }
 
-bool in_range(const Parameter& parameter, double number) {
-  return number <= parameter.maximum &&
-         (parameter.above_minimum ? number > parameter.minimum : number >= parameter.minimum);
+/// Whether an integer is above a limit, compared as integers: as a double, 2^53 + 1 would be 2^53.
+bool is_above(std::int64_t number, double limit) {
+  constexpr double kBeyond64Bits = 9223372036854775808.0;
+  if (limit >= kBeyond64Bits) return false;
+  return limit < -kBeyond64Bits || number > static_cast<std::int64_t>(std::floor(limit));
+}
+
+bool in_range(const Parameter& parameter, const Value& value) {
+  if (const auto integer = stored_integer(value)) {
+    const auto number = static_cast<double>(*integer);
+    return !is_above(*integer, parameter.maximum) &&
+           (parameter.above_minimum ? number > parameter.minimum : number >= parameter.minimum);
+  }
+  const auto* number = std::get_if<double>(&value);
+  return number == nullptr || (*number <= parameter.maximum &&
+                               (parameter.above_minimum ? *number > parameter.minimum : *number >= parameter.minimum));
+}
+
+/// Whether the text is a list or a range of values that the parameter takes one by one.
+bool holds_several(const Parameter& parameter, std::string_view text) {
+  const auto all_parse = [&](char separator) {
+    std::size_t parts = 0;
+    for (std::string_view rest = text;; ++parts) {
+      const std::size_t at = rest.find(separator);
+      std::string_view part = trimmed(rest.substr(0, at));
+      if (separator == ':' && parts == 2 && part.starts_with('x')) part.remove_prefix(1);
+      const bool factor = separator == ':' && parts == 2 && parse_number(part);
+      if (!factor && !parse_typed(parameter, std::string(part))) return false;
+      if (at == std::string_view::npos) return parts > (separator == ':' ? 1U : 0U);
+      rest.remove_prefix(at + 1);
+    }
+  };
+  return all_parse(',') || all_parse(':');
 }
 
 std::string fix_for(const Parameter& parameter, const std::string& text) {
@@ -269,7 +326,8 @@ std::string describe_form(const Parameter& parameter) {
     case ParameterType::duration:
       return fmt::format("a time such as 100ms ({})", kTimeUnits);
     case ParameterType::bytes:
-      return fmt::format("a size such as 40GB ({})", kByteUnits);
+      return fmt::format("a size such as 40GB ({}){}", kByteUnits,
+                         parameter.takes_blocks ? ", or a number of KV blocks such as \"2588 blocks\"" : "");
     case ParameterType::span:
       return "a share such as 10%, a number of requests such as 500req, or a time such as 60s";
   }
@@ -280,13 +338,15 @@ std::optional<ParsedValue> parse_value(const Parameter& parameter, const std::st
                                        std::vector<Problem>& problems) {
   auto parsed = parse_typed(parameter, text);
   if (!parsed) {
-    problems.push_back(
-        {fmt::format("{}: \"{}\" {}", parameter.name, text, fault(parameter, text)), where, fix_for(parameter, text)});
+    const bool several = holds_several(parameter, text);
+    problems.push_back({fmt::format("{}: \"{}\" {}", parameter.name, brief(text),
+                                    several ? "is more than one value" : fault(parameter, text)),
+                        where, several ? std::string(kSeveralValues) : fix_for(parameter, text)});
     return std::nullopt;
   }
-  const auto number = stored_number(parsed->value);
-  if (number && !in_range(parameter, *number)) {
-    problems.push_back({fmt::format("{}: {} is out of range", parameter.name, text), where, fix_for(parameter, text)});
+  if (!in_range(parameter, parsed->value)) {
+    problems.push_back(
+        {fmt::format("{}: {} is out of range", parameter.name, brief(text)), where, fix_for(parameter, text)});
     return std::nullopt;
   }
   return parsed;

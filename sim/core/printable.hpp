@@ -1,4 +1,4 @@
-// Text from files and from the environment, on its way to a terminal.
+// Text from files, arguments and the environment, as messages show it.
 #pragma once
 
 #include <fmt/format.h>
@@ -30,6 +30,15 @@ namespace spillway {
     }
   }
   return shown;
+}
+
+/// Input as a message quotes it: the first `most` bytes, then "...". Never cuts a UTF-8 character in two.
+[[nodiscard]] inline std::string brief(std::string_view input, std::size_t most = 120) {
+  if (input.size() <= most) return std::string(input);
+  std::size_t end = most;
+  const auto continues = [&](std::size_t at) { return (static_cast<unsigned char>(input[at]) & 0xc0U) == 0x80U; };
+  for (std::size_t back = 0; back < 3 && continues(end); ++back) --end;
+  return std::string(input.substr(0, end)) + "...";
 }
 
 }  // namespace spillway

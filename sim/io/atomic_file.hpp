@@ -7,9 +7,10 @@
 
 namespace spillway {
 
-/// Writes to a temporary file in the same folder; `commit` gives it its name. Without commit nothing is left behind.
-/// What exists and is no regular file (/dev/stdout, a pipe) is written directly. A folder that does not exist or cannot
-/// be written, and a full disk, are ConfigErrors that name the file and the system's reason.
+/// Writes to a temporary file in the same folder; `commit` gives the file its name. Without commit, nothing is left
+/// behind. An existing path that is not a regular file (/dev/stdout, a pipe) is written directly. A folder that does
+/// not exist or is not writable, a full disk and a file-size limit are ConfigErrors that name the file and the system's
+/// reason.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -24,8 +25,8 @@ class AtomicFile {
   [[noreturn]] void fail(const std::string& action) const;
 
   std::string path_;
-  std::string target_;     // where the content ends up, links followed
-  std::string temporary_;  // empty: written directly, or committed
+  std::string target_;     // path_ with symbolic links followed
+  std::string temporary_;  // empty: the target is written directly, or the file is committed
   std::ofstream stream_;
 };
 

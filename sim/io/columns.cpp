@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::size_t kHeadWidth = 11;  // heads are broken to this, unless a part of a name is longer
+constexpr std::size_t kHeadWidth = 11;  // characters in a line of a head, unless one part of the name is longer
 
 /// "output_throughput_tokens_per_s" -> "output_", "throughput_", "tokens_per_s".
 std::vector<std::string> broken(const std::string& head) {

@@ -6,12 +6,12 @@
 
 namespace spillway {
 
-/// Rows of cells under heads, each column as wide as its widest cell; heads are broken after underscores, and dots,
-/// into lines that are no wider than they must be. Text columns stand to the left, figures to the right.
+/// Rows of cells below heads. A column is as wide as its widest cell. Heads are broken after underscores and dots.
+/// Text columns are aligned to the left, figures to the right.
 class Columns {
  public:
   void add(std::string head, bool text = false) { columns_.push_back({std::move(head), text}); }
-  /// One cell for each column; fewer: the last one goes on to the end of the line.
+  /// One cell for each column. With fewer cells, the last cell may fill the rest of the line.
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
   [[nodiscard]] std::string text() const;
 

@@ -5,11 +5,11 @@
 
 namespace spillway {
 
-/// Without the blanks around it, and without the double quotes around what is then left.
+/// `field` without surrounding blanks, then without surrounding double quotes.
 [[nodiscard]] std::string_view bare_field(std::string_view field);
 
-/// Takes the next field off `rest`, without its comma; a comma within double quotes does not end it. False once there
-/// is none: `rest` is then null.
+/// Moves the next field from `rest` to `field` and skips its comma. A comma within double quotes does not end a field.
+/// Returns false after the last field; `rest` is then null.
 [[nodiscard]] bool next_field(std::string_view& rest, std::string_view& field);
 
 }  // namespace spillway

@@ -5,7 +5,7 @@
 
 namespace spillway {
 
-/// As RFC 4180 has it: in quotes when it holds a comma, a quote or a line's end.
+/// `text` as a CSV field (RFC 4180): in quotes when it holds a comma, a quote or a line break.
 [[nodiscard]] std::string csv_text(const std::string& text);
 
 }  // namespace spillway

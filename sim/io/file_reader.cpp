@@ -20,7 +20,7 @@ constexpr std::string_view kGzip = "\x1f\x8b";
 
 [[noreturn]] void cannot_read(const std::string& path, const FileWords& words, int error) {
   throw DataError(fmt::format("the {} cannot be read: {}", words.file, std::generic_category().message(error)), path,
-                  "check its permissions and the disk it is on");
+                  "check its permissions and its disk");
 }
 
 std::size_t read_from(std::FILE* file, const std::string& path, const FileWords& words, char* to, std::size_t room) {
@@ -51,8 +51,8 @@ void check_readable(const std::string& path, const FileWords& words) {
   }
   if (status.type() == std::filesystem::file_type::none) cannot_read(path, words, error.value());
   if (status.type() != std::filesystem::file_type::regular) {
-    throw DataError(fmt::format("this is not a regular file, and a {} is read more than once", words.file), path,
-                    "write it to a file first and name that");
+    throw DataError(fmt::format("this is not a regular file, but a {} is read more than once", words.file), path,
+                    "write it to a file first and name that file");
   }
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (!error && size == 0) throw DataError("the file is empty", path, "check that it was copied whole");
@@ -82,12 +82,12 @@ std::string file_sha256(const std::string& path, const FileWords& words) {
   return hex;
 }
 
-/// The members of a gzip file, unpacked one after the other.
+/// Unpacks the members of a gzip file in turn.
 class FileReader::Unpacker {
  public:
   Unpacker(std::FILE* file, const std::string& path, const FileWords& words)
       : file_(file), path_(path), words_(words), packed_(kPacked) {
-    constexpr int kOnlyGzip = 16;  // added to the window's size: zlib then takes gzip's header and checks its sums
+    constexpr int kOnlyGzip = 16;  // added to the window size: zlib then reads gzip headers and checks their sums
     SPILLWAY_CHECK(inflateInit2(&stream_, kOnlyGzip + MAX_WBITS) == Z_OK, "zlib is not available");
   }
   ~Unpacker() { (void)inflateEnd(&stream_); }
@@ -103,7 +103,7 @@ class FileReader::Unpacker {
  private:
   static constexpr std::size_t kPacked = std::size_t{256} << 10U;
 
-  /// Sees to it that packed bytes are at hand; false at the end of the file.
+  /// Reads packed bytes if none are left; false at the end of the file.
   bool feed() {
     if (stream_.avail_in > 0) return true;
     const std::size_t got = read_from(file_, path_, words_, packed_.data(), packed_.size());
@@ -113,7 +113,7 @@ class FileReader::Unpacker {
     return got > 0;
   }
 
-  /// Is there another member? Every one but the first may have zeros in front, as long as nothing follows them.
+  /// Begins the next member; false if there is none. Zeros after a member are allowed if nothing follows the zeros.
   bool begin_member() {
     if (members_ > 0) {
       while (feed() && *stream_.next_in == 0) {
@@ -153,7 +153,7 @@ class FileReader::Unpacker {
   FileWords words_;
   std::vector<char> packed_;
   z_stream stream_{};
-  std::uint64_t fed_ = 0;  // bytes of the file taken so far
+  std::uint64_t fed_ = 0;  // bytes of the file read so far
   std::int64_t members_ = 0;
   bool within_member_ = false;
 };
@@ -162,7 +162,7 @@ FileReader::FileReader(std::string path, const FileWords& words) : path_(std::mo
   check_readable(path_, words_);
   file_.reset(std::fopen(path_.c_str(), "rb"));
   if (file_ == nullptr) cannot_read(path_, words_, errno);
-  (void)std::setvbuf(file_.get(), nullptr, _IONBF, 0);  // the callers' windows are the buffer
+  (void)std::setvbuf(file_.get(), nullptr, _IONBF, 0);  // callers have buffers of their own
   std::array<char, kGzip.size()> magic{};
   const std::size_t got = read_from(file_.get(), path_, words_, magic.data(), magic.size());
   if (std::fseek(file_.get(), 0, SEEK_SET) != 0) cannot_read(path_, words_, errno);
@@ -174,8 +174,8 @@ FileReader::~FileReader() = default;
 FileReader::FileReader(FileReader&&) noexcept = default;
 FileReader& FileReader::operator=(FileReader&&) noexcept = default;
 
-/// Skips a UTF-8 byte-order mark and refuses other encodings. The JSON and CSV formats all begin with ASCII, so a zero
-/// in the first four bytes gives UTF-16 and UTF-32 away even without a mark.
+/// Skips a UTF-8 byte-order mark and refuses other encodings. The JSON and CSV formats begin with ASCII, so a zero in
+/// the first four bytes means UTF-16 or UTF-32, even without a mark.
 void FileReader::look_at_start() {
   std::array<char, 4> bytes{};
   const std::size_t got = read_raw(bytes.data(), bytes.size());

@@ -1,4 +1,4 @@
-// Lines of a file of any size through one window of memory.
+// The lines of a file of any size, read through one window of memory.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace spillway {
 
-/// Reads line by line, through gzip where the file is compressed. Ends of line are LF or CRLF, and the last line needs
-/// none. Memory: a window of 256 KiB, which grows only for a line that is longer, up to kMaxLine, beside FileReader's.
+/// Reads line by line; gzip files are unpacked. Lines end in LF or CRLF; the last line may end without either. Memory:
+/// a window of 256 KiB, which grows up to kMaxLine for longer lines, and the window of FileReader.
 class LineReader {
  public:
   static constexpr std::size_t kMaxLine = std::size_t{64} << 20U;
 
   /// Throws DataError as FileReader does.
   explicit LineReader(std::string path, const FileWords& words = {});
-  /// The next line without its end; valid until the next call. False at the end of the file. Throws DataError when the
-  /// file cannot be read on or a line is longer than kMaxLine.
+  /// The next line without its line break; valid until the next call. False at the end of the file. Throws DataError
+  /// when reading fails or a line is longer than kMaxLine.
   bool next(std::string_view& line);
-  /// Number of the line last returned, from 1.
+  /// The number of the line that was returned last, from 1.
   [[nodiscard]] std::int64_t row() const { return row_; }
   [[nodiscard]] const std::string& path() const { return file_.path(); }
 
@@ -35,30 +35,30 @@ class LineReader {
   std::vector<char> window_;
   std::size_t begin_ = 0;  // unread bytes are window_[begin_, end_)
   std::size_t end_ = 0;
-  bool exhausted_ = false;  // the file has no more bytes than the window holds
+  bool exhausted_ = false;  // the rest of the file is in the window
   std::int64_t row_ = 0;
 };
 
-/// What is wrong with a file's rows. Normally one bad row spoils the file: the rest is looked through for more, up to
-/// kLimit bad ones, and all are reported, each with its first kLimit complaints. With `skip` bad rows are only counted.
+/// Collects the faults of a file's rows. Normally a bad row makes the file unusable: up to kLimit bad rows are
+/// reported, each with its first kLimit faults. With `skip`, bad rows are only counted.
 class BadRows {
  public:
   static constexpr std::int64_t kLimit = 10;
 
   explicit BadRows(std::string path, bool skip = false) : path_(std::move(path)), skip_(skip) {}
-  /// Another row is looked at from now on.
+  /// Begins the next row.
   void begin() { in_row_ = 0; }
-  /// Complains about the row at hand; `part` says where in the row, e.g. "column TIMESTAMP", and may be empty.
+  /// Adds a fault of the current row. `part` names the location in the row, such as "column TIMESTAMP"; may be empty.
   void add(std::int64_t row, const std::string& part, std::string what, std::string fix);
-  /// Has the row at hand been complained about?
+  /// Whether the current row has a fault.
   [[nodiscard]] bool is_bad() const { return in_row_ > 0; }
-  /// May the row at hand be delivered?
+  /// Whether the current row may be delivered.
   [[nodiscard]] bool accepts() const { return skip_ ? !is_bad() : rows_ == 0; }
-  /// Is there no use in looking further?
+  /// Whether further rows need not be checked.
   [[nodiscard]] bool full() const { return !skip_ && rows_ >= kLimit; }
-  /// Throws DataError with all that is bad, if anything is and it is not skipped.
+  /// Throws DataError with all faults, if there are any and bad rows are not skipped.
   void raise();
-  /// Rows that were skipped, and the first complaint about them.
+  /// The number of skipped rows, and the first fault among them.
   [[nodiscard]] std::int64_t skipped() const { return skip_ ? rows_ : 0; }
   [[nodiscard]] std::string first_skipped() const;
 
@@ -67,7 +67,7 @@ class BadRows {
   bool skip_;
   std::vector<Problem> problems_;
   std::int64_t rows_ = 0;
-  std::int64_t in_row_ = 0;  // complaints about the row at hand
+  std::int64_t in_row_ = 0;  // faults of the current row
 };
 
 }  // namespace spillway

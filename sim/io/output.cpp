@@ -1,6 +1,7 @@
 #include "sim/io/output.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -13,19 +14,25 @@ namespace spillway {
 std::string_view tool_version() { return SPILLWAY_VERSION; }
 
 void print_problems(const std::vector<Problem>& problems, std::string_view outcome) {
+  constexpr std::size_t kMost = 3000;  // for quotes that are not brief; lists of names are shorter
   for (const Problem& problem : problems) {
-    fmt::print(stderr, "error: {}\n", printable(problem.what));
-    if (!problem.where.empty()) fmt::print(stderr, "  at {}\n", printable(problem.where));
-    if (!problem.fix.empty()) fmt::print(stderr, "  {}\n", printable(problem.fix));
+    fmt::print(stderr, "error: {}\n", printable(brief(problem.what, kMost)));
+    if (!problem.where.empty()) fmt::print(stderr, "  at {}\n", printable(brief(problem.where, kMost)));
+    if (!problem.fix.empty()) fmt::print(stderr, "  {}\n", printable(brief(problem.fix, kMost)));
   }
   fmt::print(stderr, "{} error{}; {}.\n", problems.size(), problems.size() == 1 ? "" : "s", outcome);
+}
+
+void print_warning(std::string_view text) {
+  constexpr std::string_view kClearLine = "\r\x1b[K";
+  fmt::print(stderr, "{}warning: {}\n", ::isatty(STDERR_FILENO) == 1 ? kClearLine : "", printable(text));
 }
 
 void print_result(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (!written) {
     throw ConfigError(fmt::format("cannot write the result: {}", std::strerror(errno)), "standard output",
-                      "check where it is redirected to");
+                      "check where standard output is redirected to");
   }
 }
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "sim/core/error.hpp"
+#include "sim/io/work_done.hpp"
 
 namespace spillway {
 
@@ -16,13 +17,15 @@ TemporaryFolder::TemporaryFolder() {
   const std::filesystem::path place = std::filesystem::temp_directory_path(error);
   path_ = (place / "spillway-XXXXXX").string();
   if (error || ::mkdtemp(path_.data()) == nullptr) {
-    throw ConfigError(fmt::format("cannot make a temporary folder: {}", error ? error.message() : std::strerror(errno)),
-                      path_, "set TMPDIR to a folder that may be written to");
+    throw ConfigError(
+        fmt::format("cannot create a temporary folder: {}", error ? error.message() : std::strerror(errno)), path_,
+        "set TMPDIR to a writable folder");
   }
+  ignore_written_below(path_);
 }
 
 TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;  // what is left is the system's to clear away
+  std::error_code ignored;  // the system clears its temporary folder
   std::filesystem::remove_all(path_, ignored);
 }
 

@@ -5,8 +5,8 @@
 
 namespace spillway {
 
-/// An empty folder of its own below the system's temporary folder ($TMPDIR), removed with all that is in it. Throws
-/// ConfigError when none can be made.
+/// A new, empty folder below the system's temporary folder ($TMPDIR). The destructor removes the folder and its files.
+/// Throws ConfigError when the folder cannot be created.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -15,7 +15,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// The path of a file in it.
+  /// The path of a file in the folder.
   [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
 
  private:

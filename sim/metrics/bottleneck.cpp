@@ -11,6 +11,7 @@ struct Verdict {
   std::string_view name;      // in result.json
   std::string_view sentence;  // {} is the share of time
   std::string_view advice;
+  std::string_view advice_below_batch_limit{};  // when the batch never reached engine.max_num_seqs; empty: the same
 };
 
 constexpr std::array<Verdict, kResources> kVerdicts{{
@@ -25,7 +26,8 @@ constexpr std::array<Verdict, kResources> kVerdicts{{
      "lower workload.rate."},
     {Resource::memory, "memory", "The GPU's memory bandwidth limits: {} of the time was bound by HBM.",
      "Raise engine.max_num_seqs (and memory.gpu_kv for it) so that each read of the weights serves more requests, use "
-     "a smaller memory.kv_dtype, or raise tensor_parallel."},
+     "a smaller memory.kv_dtype, or raise tensor_parallel.",
+     "Use a smaller memory.kv_dtype, or raise tensor_parallel."},
     {Resource::network, "network", "Communication between GPUs limits: it took {} of the time.",
      "Lower tensor_parallel, or try hardware whose GPUs have faster links."},
     {Resource::h2d, "h2d", "The host-to-GPU link limits: computing waited for it for {} of the time.",
@@ -36,7 +38,8 @@ constexpr std::array<Verdict, kResources> kVerdicts{{
      "with a faster link."},
     {Resource::host, "host", "The host (CPU) limits: kernel launches and the engine's own work took {} of the time.",
      "Try an engine with less overhead (engine=none shows the GPU alone), raise engine.max_num_seqs so that each "
-     "iteration serves more requests, or lower tensor_parallel."},
+     "iteration serves more requests, or lower tensor_parallel.",
+     "Try an engine with less overhead (engine=none shows the GPU alone), or lower tensor_parallel."},
     {Resource::cpu_attention, "cpu_attention", "Attention on the CPU limits: the GPU waited for it for {} of the time.",
      "Keep more KV on the GPU (raise memory.gpu_kv, or lower the policy's share of KV on the host), copy KV to the GPU "
      "instead (policy.cpu_attention=false), or try a host with more memory bandwidth."},
@@ -54,7 +57,7 @@ static_assert(in_order_of_resource());
 
 std::string_view resource_name(Resource resource) { return kVerdicts[static_cast<std::size_t>(resource)].name; }
 
-Bottleneck find_bottleneck(const RunStatistics& statistics) {
+Bottleneck find_bottleneck(const RunStatistics& statistics, std::int64_t max_num_seqs) {
   const auto& time = statistics.engine.resource_time;
   const Verdict& verdict =
       kVerdicts[static_cast<std::size_t>(std::max_element(time.begin(), time.end()) - time.begin())];
@@ -67,8 +70,13 @@ Bottleneck find_bottleneck(const RunStatistics& statistics) {
   }
   bottleneck.share = time[static_cast<std::size_t>(verdict.resource)] / to_seconds(statistics.span);
   bottleneck.sentence = fmt::format(fmt::runtime(verdict.sentence), fmt::format("{:.0f}%", bottleneck.share * 100.0));
-  bottleneck.advice = verdict.advice;
+  const bool below_limit = statistics.engine.peak_batch < max_num_seqs && !verdict.advice_below_batch_limit.empty();
+  bottleneck.advice = below_limit ? verdict.advice_below_batch_limit : verdict.advice;
   const OutcomeCounts& measured = statistics.measured;
+  if (measured.rejected * 100 > measured.submitted) {
+    bottleneck.sentence = fmt::format("{} of {} requests were rejected, so the figures are those of the others. {}",
+                                      measured.rejected, measured.submitted, bottleneck.sentence);
+  }
   const std::int64_t lost = measured.timed_out + measured.rejected;
   if (bottleneck.resource == Resource::load && lost * 10 > measured.submitted) {
     bottleneck.advice = fmt::format(

@@ -236,7 +236,8 @@ struct Bottleneck {
   std::string sentence;
   std::string advice;  // what to try next
 };
-[[nodiscard]] Bottleneck find_bottleneck(const RunStatistics& statistics);
+/// The advice names engine.max_num_seqs only if the batch reached `max_num_seqs`, the run's limit.
+[[nodiscard]] Bottleneck find_bottleneck(const RunStatistics& statistics, std::int64_t max_num_seqs);
 
 /// The side of a figure ("p99_ttft_ms", "iterations") that is better; empty when neither is, or the name is unknown.
 [[nodiscard]] std::optional<Better> better_direction(std::string_view figure);

@@ -20,7 +20,12 @@ void add_edge(const SearchReport& report, const FoundEdge& edge, Columns& table)
   std::vector<std::string> cells{edge.label.empty() ? "this configuration" : shown(edge.label)};
   const TriedValue* best = edge.probe(edge.value);
   if (best == nullptr) {
-    cells.push_back(fmt::format("no value: {}", edge.probes.empty() ? "none was tried" : edge.probes.back().reason));
+    const TriedValue* closest = edge.closest();
+    cells.push_back(
+        closest != nullptr
+            ? fmt::format("no value: {} at {}, the closest of {} values", shown(closest->reason), closest->text,
+                          edge.probes.size())
+            : fmt::format("no value: {}", edge.probes.empty() ? "none was tried" : shown(edge.probes.back().reason)));
     table.row(std::move(cells));
     return;
   }

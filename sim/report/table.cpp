@@ -43,7 +43,8 @@ class Table {
     use();
     fairness();
     lines_.blank();
-    const Bottleneck bottleneck = find_bottleneck(run_);
+    const Bottleneck bottleneck =
+        find_bottleneck(run_, result_.config.settings.get<std::int64_t>("engine.max_num_seqs"));
     lines_.add("Bottleneck", bottleneck.sentence);
     lines_.add("Try next", bottleneck.advice);
     const Lines perturbed = perturbation();

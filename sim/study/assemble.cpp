@@ -135,6 +135,14 @@ class Assembler {
                      gigabytes(hardware_.host->dram), hardware_.host->file.name));
   }
 
+  void warn_of_unused_gpus() {
+    if (!hardware_.server) return;
+    const std::int64_t unused = hardware_.server->gpus - tensor_parallel();
+    if (unused <= 0) return;
+    warn(fmt::format("{} of the {} GPUs of {} {} not used, because tensor_parallel={}", unused, hardware_.server->gpus,
+                     hardware_.file().name, unused == 1 ? "is" : "are", tensor_parallel()));
+  }
+
   void read_slos() {
     for (const ResolvedKey& key : assembly_.config.keys) {
       const std::string& name = key.parameter.name;
@@ -169,6 +177,7 @@ class Assembler {
     if (!sized) return false;
     kv.block_tokens = wanted.block_tokens;
     kv.block_bytes = capacity_.block_bytes;
+    if (!blocks_to_bytes()) return false;
     kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
     kv.host_cache_blocks = host_cache_blocks();
     kv.copies_per_block = llm_.layers * 2;  // vLLM copies the K and the V of each layer apart
@@ -181,6 +190,28 @@ class Assembler {
     warn(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;
   }
+
+  /// Sizes that were given in KV blocks become bytes in the settings; the configuration keeps the block counts.
+  bool blocks_to_bytes() {
+    constexpr std::int64_t kMostBytes = 1'000'000'000'000'000;  // as in config_keys.cpp
+    bool fit = true;
+    for (const char* key : {"memory.gpu_kv", "memory.host_kv"}) {
+      const Blocks* blocks = std::get_if<Blocks>(&assembly_.config.key(key).value);
+      if (blocks == nullptr) continue;
+      if (blocks->count() > kMostBytes / capacity_.block_bytes.count()) {
+        problems_.add(fmt::format("{}={} of {} bytes each are more than {}", key, given_text(key),
+                                  capacity_.block_bytes.count(), format_bytes(Bytes(kMostBytes))),
+                      key, "lower it");
+        fit = false;
+      } else {
+        assembly_.config.settings.set(key, capacity_.block_bytes * blocks->count());
+      }
+    }
+    return fit;
+  }
+
+  /// The value of a key as the configuration has it: "5GB", "2588 blocks".
+  [[nodiscard]] const std::string& given_text(const std::string& key) const { return assembly_.config.key(key).text; }
 
   [[nodiscard]] const PolicyInfo& policy() const { return *assembly_.config.policy; }
 
@@ -256,30 +287,30 @@ class Assembler {
     const Bytes given = settings().get<Bytes>("memory.gpu_kv");
     kv.gpu_blocks = Blocks(given / kv.block_bytes);
     if (kv.gpu_blocks.count() == 0) {
-      problems_.add(fmt::format("memory.gpu_kv={} is less than one KV block of {} bytes", format_bytes(given),
+      problems_.add(fmt::format("memory.gpu_kv={} is less than one KV block of {} bytes", given_text("memory.gpu_kv"),
                                 kv.block_bytes.count()),
                     "memory.gpu_kv", "raise it, or lower memory.block_tokens");
       return false;
     }
     if (capacity_.memory == Bytes(0)) {
-      assembly_.setup.kv_terms = "memory.gpu_kv=" + format_bytes(given);
+      assembly_.setup.kv_terms = "memory.gpu_kv=" + given_text("memory.gpu_kv");
       return true;
     }
     const Bytes total = capacity_.weights + given;
     if (total > capacity_.memory) {
-      problems_.add(
-          fmt::format("{} with memory.gpu_kv={} does not fit {}: weights {} + KV {} are {} more than its {}",
-                      llm_.file.name, format_bytes(given), hardware_.gpu.file.name, gigabytes(capacity_.weights),
-                      gigabytes(given), gigabytes(total - capacity_.memory), gigabytes(capacity_.memory)),
-          "memory.gpu_kv", "lower memory.gpu_kv, raise tensor_parallel, or choose hardware with more memory");
+      problems_.add(fmt::format("{} with memory.gpu_kv={} does not fit {}: weights {} + KV {} are {} more than its {}",
+                                llm_.file.name, given_text("memory.gpu_kv"), hardware_.gpu.file.name,
+                                gigabytes(capacity_.weights), gigabytes(given), gigabytes(total - capacity_.memory),
+                                gigabytes(capacity_.memory)),
+                    "memory.gpu_kv", "lower memory.gpu_kv, raise tensor_parallel, or choose hardware with more memory");
       return false;
     }
-    assembly_.setup.kv_terms += "; memory.gpu_kv=" + format_bytes(given);
+    assembly_.setup.kv_terms += "; memory.gpu_kv=" + given_text("memory.gpu_kv");
     if (given * 100 > capacity_.available * 105) {  // the estimate came out 3% low where it could be checked
       warn(
           fmt::format("memory.gpu_kv={} is more than the {} that the engine would leave for KV at "
                       "engine.gpu_memory_utilization={}",
-                      format_bytes(given), gigabytes(std::max(capacity_.available, Bytes(0))),
+                      given_text("memory.gpu_kv"), gigabytes(std::max(capacity_.available, Bytes(0))),
                       settings().get<double>("engine.gpu_memory_utilization")));
     }
     return true;
@@ -349,6 +380,7 @@ class Assembler {
       assembly_.inputs.push_back({"tokenizer", file.path, file.sha256, "how texts are cut into tokens", ""});
     }
     check_host_memory();
+    warn_of_unused_gpus();
     warn_of_engine();
     warn_of_passed_tables();
     decide_prefix_caching();

@@ -11,12 +11,13 @@
 #include <set>
 #include <string_view>
 
+#include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 
 namespace spillway {
 namespace {
 
-/// Parts `text` at the commas that stand outside of brackets.
+/// Splits `text` at commas outside of brackets.
 std::vector<std::string> split_list(std::string_view text) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -40,13 +41,13 @@ struct Range {
   double step = 0.0;
   bool multiplies = false;
 
-  /// At most kMostRangeValues + 1, whatever the bounds. The tolerance takes up what 0.1 + 0.1 + ... lacks.
+  /// The number of values. The tolerance makes up for rounding: 0.1 + 0.1 + ... falls short.
   [[nodiscard]] std::int64_t count() const {
     constexpr double kTolerance = 1e-9;
     if (high < low) return 0;
     const double steps = multiplies ? std::log(high / low) / std::log(step) : (high - low) / step;
-    return static_cast<std::int64_t>(std::min(std::floor(steps + kTolerance), static_cast<double>(kMostRangeValues))) +
-           1;
+    constexpr double kMost = 1e18;
+    return static_cast<std::int64_t>(std::min(std::floor(steps + kTolerance), kMost)) + 1;
   }
   [[nodiscard]] double value(std::int64_t index) const {
     const auto steps = static_cast<double>(index);
@@ -54,13 +55,15 @@ struct Range {
   }
 };
 
-/// What keeps a range from being one; empty when it is fine.
+/// Why a range is not valid; empty when it is.
 std::string range_fault(const Range& range) {
   if (range.multiplies && !(range.step > 1.0)) return "its factor must be above 1";
-  if (range.multiplies && !(range.low > 0.0)) return "a range that multiplies begins above 0";
+  if (range.multiplies && !(range.low > 0.0)) return "a range with a factor must begin above 0";
   if (!(range.step > 0.0)) return "its step must be above 0";
-  if (range.count() == 0) return "its end lies below its beginning: it holds no value";
-  if (range.count() > kMostRangeValues) return fmt::format("it holds more than {} values", kMostRangeValues);
+  if (range.count() == 0) return "its end is below its start, so it holds no value";
+  if (range.count() > kMostRangeValues) {
+    return fmt::format("it holds {} values, more than {}", range.count(), kMostRangeValues);
+  }
   return {};
 }
 
@@ -68,6 +71,18 @@ class AxisReader {
  public:
   AxisReader(const Parameter& parameter, const std::string& where, std::vector<Problem>& problems)
       : parameter_(parameter), where_(where), problems_(problems) {}
+
+  [[nodiscard]] std::int64_t count(const std::string& text) const {
+    std::int64_t values = 0;
+    for (const std::string& part : parts(text)) {
+      const auto range = is_numeric(parameter_) ? read_range(part) : std::nullopt;
+      // The count of a range that is too long is still worth telling.
+      const bool counts = range && range->step > (range->multiplies ? 1.0 : 0.0) && range->count() > 0 &&
+                          !(range->multiplies && range->low <= 0.0);
+      values += counts ? std::min(range->count(), std::numeric_limits<std::int64_t>::max() - values) : 1;
+    }
+    return values;
+  }
 
   std::vector<std::string> read(const std::string& text) {
     for (const std::string& part : parts(text)) read_part(part, text);
@@ -85,14 +100,14 @@ class AxisReader {
 
   void read_part(const std::string& part, const std::string& all) {
     if (part.empty() && !all.empty())
-      return complain(fmt::format("\"{}\" has an empty value", all), "take out a comma");
+      return complain(fmt::format("\"{}\" has an empty value", brief(all)), "remove a comma");
     const auto range = is_numeric(parameter_) ? read_range(part) : std::nullopt;
     if (!range) {
       values_.push_back(part);
       return;
     }
     if (const std::string fault = range_fault(*range); !fault.empty()) {
-      return complain(fmt::format("\"{}\" is no range: {}", part, fault),
+      return complain(fmt::format("\"{}\" is not a range: {}", brief(part), fault),
                       "write lo:hi:step, as in 2:8:2, or lo:hi:xK, as in 1:16:x2");
     }
     for (std::int64_t i = 0; i < range->count(); ++i) values_.push_back(numeric_text(parameter_, range->value(i)));
@@ -120,7 +135,8 @@ class AxisReader {
   void refuse_repeated() {
     std::set<std::string_view> seen;
     for (const std::string& value : values_) {
-      if (!seen.insert(value).second) return complain(fmt::format("the value {} is there twice", value), "keep one");
+      if (!seen.insert(value).second)
+        return complain(fmt::format("the value {} is given twice", brief(value)), "keep one");
     }
   }
 
@@ -175,6 +191,17 @@ std::vector<std::string> axis_values(const Parameter& parameter, const std::stri
   return AxisReader(parameter, where, problems).read(text);
 }
 
+std::int64_t axis_size(const Parameter& parameter, const std::string& text) {
+  std::vector<Problem> problems;
+  const std::string where;
+  return AxisReader(parameter, where, problems).count(text);
+}
+
+std::int64_t saturating_product(std::int64_t a, std::int64_t b) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  return a > kMost / b ? kMost : a * b;
+}
+
 void zip_axes(const std::string& zip, const std::string& where, std::vector<Axis>& axes,
               std::vector<Problem>& problems) {
   const std::string fix = "name two or more keys that have several values each, as in model,tensor_parallel";
@@ -186,17 +213,18 @@ void zip_axes(const std::string& zip, const std::string& where, std::vector<Axis
     });
     const auto place = static_cast<std::size_t>(axis - axes.begin());
     if (axis == axes.end()) {
-      problems.push_back({fmt::format("\"{}\" has not several values, so it cannot be zipped", key), where, fix});
+      problems.push_back(
+          {fmt::format("\"{}\" does not have several values, so it cannot be zipped", brief(key)), where, fix});
       return;
     }
     if (axis->keys.size() > 1 || std::find(places.begin(), places.end(), place) != places.end()) {
-      problems.push_back({fmt::format("\"{}\" is zipped twice", key), where, fix});
+      problems.push_back({fmt::format("\"{}\" is zipped twice", brief(key)), where, fix});
       return;
     }
     places.push_back(place);
   }
   if (places.size() < 2) {
-    problems.push_back({fmt::format("\"{}\" is one key: there is nothing to zip it with", zip), where, fix});
+    problems.push_back({fmt::format("\"{}\" is one key, so there is nothing to zip it with", brief(zip)), where, fix});
     return;
   }
   Axis& joined = axes[places.front()];
@@ -223,13 +251,11 @@ std::vector<std::string> Grid::keys() const {
 }
 
 std::int64_t Grid::size() const {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   std::int64_t size = 1;
   for (const Axis& axis : axes_) {
     const auto values = static_cast<std::int64_t>(axis.values.size());
     if (values == 0) return 0;
-    if (size > kMost / values) return kMost;
-    size *= values;
+    size = saturating_product(size, values);
   }
   return size;
 }

@@ -7,19 +7,24 @@ namespace spillway {
 
 namespace {
 
-/// Doublings from 1e-9 to 1e9 and back; a condition that holds so far holds everywhere.
+/// Doublings from 1e-9 to 1e9. A condition that holds over this range holds everywhere.
 constexpr std::int64_t kMostSteps = 64;
 constexpr double kDigits = 1e6;
 
 }  // namespace
 
-EdgeSearch::EdgeSearch(const Settings& settings) : settings_(settings), next_(rounded(settings.start)) {}
+EdgeSearch::EdgeSearch(const Settings& settings) : settings_(settings), next_(within_limits(rounded(settings.start))) {}
 
 double EdgeSearch::rounded(double value) const {
   double unit = std::pow(10.0, std::floor(std::log10(value))) * 10.0 / kDigits;
   if (settings_.whole) unit = std::max(1.0, std::round(unit));
   const double near = std::round(value / unit) * unit;
   return settings_.whole ? std::max(1.0, near) : near;
+}
+
+double EdgeSearch::within_limits(double value) const {
+  if (settings_.high > 0.0) value = std::min(value, settings_.high);
+  return std::max(value, settings_.low);
 }
 
 void EdgeSearch::tell(bool holds) {
@@ -31,9 +36,7 @@ std::optional<double> EdgeSearch::further() {
   const bool up = holds_.has_value() == (settings_.goal == Goal::largest);
   const double from = holds_ ? *holds_ : *fails_;
   if (++steps_ > kMostSteps) return std::nullopt;
-  double value = rounded(up ? from * settings_.factor : from / settings_.factor);
-  if (up && settings_.high > 0.0) value = std::min(value, settings_.high);
-  if (!up && settings_.low > 0.0) value = std::max(value, settings_.low);
+  const double value = within_limits(rounded(up ? from * settings_.factor : from / settings_.factor));
   return value == from ? std::nullopt : std::optional(value);
 }
 

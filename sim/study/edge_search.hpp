@@ -1,4 +1,4 @@
-// The largest, or smallest, value at which something holds.
+// The largest or smallest value at which a condition holds.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace spillway {
 
-/// Searches the edge of a condition that is monotone in a positive number: from `start` by multiples of `factor` until
-/// it is between two values, then by halving. The caller asks for the next value, tries it and tells whether the
-/// condition held there.
+/// Searches the edge of a condition that is monotone in a positive number: from `start` in multiples of `factor` until
+/// two values enclose the edge, then by bisection. The caller asks for the next value, tries it and tells whether the
+/// condition held.
 class EdgeSearch {
  public:
   enum class Goal : std::uint8_t {
@@ -18,28 +18,31 @@ class EdgeSearch {
   struct Settings {
     Goal goal = Goal::largest;
     double start = 1.0;       // within low and high
-    double low = 0.0;         // no value below is tried; above 0, or 0 for no limit
-    double high = 0.0;        // no value above is tried; 0 for no limit
+    double low = 0.0;         // least value to try; 0: no limit
+    double high = 0.0;        // largest value to try; 0: no limit
     double factor = 2.0;      // above 1
-    double tolerance = 0.01;  // the two values end at most this share of the larger one apart
+    double tolerance = 0.01;  // final distance of the two values, at most, as a share of the larger value
     bool whole = false;       // whole numbers only
   };
   explicit EdgeSearch(const Settings& settings);
 
-  /// The value to try; empty when the search is over. Values have 6 digits, so that they can be written down.
+  /// The value to try; empty when the search is over. Values have 6 digits, so that they are easy to write.
   [[nodiscard]] std::optional<double> next() const { return next_; }
-  /// What came of it.
+  /// Tells whether the condition held at that value.
   void tell(bool holds);
+  /// Ends the search: further values cannot be tried.
+  void give_up() { next_.reset(); }
 
-  /// The best value at which the condition held; empty when there was none.
+  /// The best value at which the condition held; empty when there is none.
   [[nodiscard]] std::optional<double> holds_at() const { return holds_; }
-  /// The nearest value beyond it at which it did not; empty when it held up to the limit.
+  /// The nearest value beyond it at which the condition did not hold; empty when it held up to the limit.
   [[nodiscard]] std::optional<double> fails_at() const { return fails_; }
 
  private:
   [[nodiscard]] std::optional<double> further();
   [[nodiscard]] std::optional<double> between() const;
   [[nodiscard]] double rounded(double value) const;
+  [[nodiscard]] double within_limits(double value) const;
 
   Settings settings_;
   std::optional<double> next_;

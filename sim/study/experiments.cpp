@@ -5,15 +5,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "sim/config/config.hpp"
 #include "sim/core/embedded_file.hpp"
 #include "sim/core/error.hpp"
 #include "sim/io/atomic_file.hpp"
+#include "sim/io/whole_file.hpp"
 
 namespace spillway::experiments {
 /// experiments/*/*.json, put into the binary by the build.
@@ -38,12 +38,12 @@ const EmbeddedFile* bundled_file(const std::string& folder, std::string_view nam
 }
 
 std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || !fs::is_regular_file(path)) {
-    throw DataError(fmt::format("cannot read the file {}", path.string()), path.string(),
+  WholeFile file = read_whole_file(path.string());
+  if (!file.ok()) {
+    throw DataError(fmt::format("cannot read the file {}: {}", path.string(), file.fault), path.string(),
                     "check its name and its permissions");
   }
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return std::move(file.bytes);
 }
 
 bool is_experiment_folder(const std::string& name) {

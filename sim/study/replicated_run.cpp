@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "sim/io/work_done.hpp"
+
 namespace spillway {
 
 double QueueGrowth::Sum::mean_seconds() const {
@@ -93,6 +95,7 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
     config.observe_every = hooks.observe_every;
     config.on_observation = [&](const Observation& seen) { hooks.on_observation(run.replication, seen); };
   }
+  note_simulation();
   slot.result = simulate(config);
   slot.unsent = source.unsent();
   slot.shortened = source.shortened();

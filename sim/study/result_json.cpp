@@ -187,7 +187,7 @@ std::string to_json(const Result& result) {
   const RunStatistics& run = result.statistics;
   check_conservation(run.all);
   check_conservation(run.measured);
-  const Bottleneck bottleneck = find_bottleneck(run);
+  const Bottleneck bottleneck = find_bottleneck(run, result.config.settings.get<std::int64_t>("engine.max_num_seqs"));
   Json json = head(result);
   json["conservation"] = {
       {"all", counts_json(run.all)}, {"measured", counts_json(run.measured)}, {"unsent", result.unsent}};

@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "sim/core/error.hpp"
+#include "sim/core/text.hpp"
 #include "sim/io/atomic_file.hpp"
 #include "sim/io/output.hpp"
+#include "sim/io/whole_file.hpp"
 
 namespace spillway {
 
@@ -39,9 +39,13 @@ std::string program(const nlohmann::json& json) {
 }
 
 std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  WholeFile file = read_whole_file(path);
+  return file.ok() ? std::optional(std::move(file.bytes)) : std::nullopt;
+}
+
+/// A line as sha256sum writes it, so that `cd points && sha256sum -c ../checksums/*` checks a folder.
+std::string checksum_line(const std::string& id, std::string_view text) {
+  return fmt::format("{}  {}.json\n", sha256_hex(text), id);
 }
 
 /// The name that AtomicFile gives what is not complete yet: NAME.part and the process's number.
@@ -65,7 +69,7 @@ int lock(const std::string& directory) {
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (file < 0) {
     throw ConfigError(fmt::format("cannot create the file {}: {}", path, std::strerror(errno)), directory,
-                      "choose a folder that may be written to and has room");
+                      "choose a folder that is writable and has free space");
   }
   if (::flock(file, LOCK_EX | LOCK_NB) == 0) return file;
   const int reason = errno;
@@ -82,16 +86,20 @@ int lock(const std::string& directory) {
 
 ResultStore::ResultStore(std::string directory) : directory_(std::move(directory)) {
   const fs::path points = fs::path(directory_) / "points";
-  std::error_code error;
-  fs::create_directories(points, error);
-  if (error) {
-    throw ConfigError(fmt::format("cannot create the folder {}: {}", points.string(), error.message()), directory_,
-                      "choose a place that may be written to");
+  const fs::path checksums = fs::path(directory_) / "checksums";
+  for (const fs::path& folder : {points, checksums}) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) {
+      throw ConfigError(fmt::format("cannot create the folder {}: {}", folder.string(), error.message()), directory_,
+                        "choose a writable folder");
+    }
   }
   lock_ = lock(directory_);
   try {
     remove_unfinished(directory_);
     remove_unfinished(points);
+    remove_unfinished(checksums);
     const auto there = read(kStamp);
     if (!there) {
       if (!fs::is_empty(points)) {
@@ -118,10 +126,22 @@ std::string ResultStore::point_path(const std::string& id) const {
   return (fs::path(directory_) / "points" / (id + ".json")).string();
 }
 
-std::optional<std::string> ResultStore::load(const std::string& id) const { return read_text(point_path(id)); }
+std::string ResultStore::checksum_path(const std::string& id) const {
+  return (fs::path(directory_) / "checksums" / (id + ".sha256")).string();
+}
+
+std::optional<std::string> ResultStore::load(const std::string& id) const {
+  auto text = read_text(point_path(id));
+  if (!text) return std::nullopt;
+  if (read_text(checksum_path(id)) == checksum_line(id, *text)) return text;
+  print_warning(fmt::format("{} was changed since it was written; this point is run again", point_path(id)));
+  return std::nullopt;
+}
 
 void ResultStore::save(const std::string& id, std::string_view text) const {
-  const std::lock_guard lock(saving_);  // two points may be the same, and then write the same file
+  const std::lock_guard lock(saving_);  // equal points write the same file
+  // The checksum comes first: a process that is killed here leaves no point without its checksum.
+  write_file(checksum_path(id), checksum_line(id, text));
   write_file(point_path(id), text);
 }
 

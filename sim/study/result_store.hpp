@@ -1,4 +1,4 @@
-// A folder of results: every point's in a file of its own, so that what was run once is not run again.
+// A folder of results with one file per point, so that no point is run twice.
 #pragma once
 
 #include <mutex>
@@ -8,13 +8,13 @@
 
 namespace spillway {
 
-/// DIR/store.json says which version and build wrote the folder, DIR/points/ID.json are results. A file appears under
-/// its name only when it is complete, so a folder that was left by a kill, at any moment, holds whole results only. One
-/// process at a time: DIR/.lock is locked while a store is open.
+/// DIR/store.json names the version and build that wrote the folder. DIR/points/ID.json is a result,
+/// DIR/checksums/ID.sha256 its SHA-256. A file appears under its name only when it is complete, so a killed process
+/// leaves whole results only. One process at a time: DIR/.lock is locked while a store is open.
 class ResultStore {
  public:
-  /// Creates the folder, or opens one and clears away what a killed process left unfinished. Throws ConfigError when it
-  /// cannot be written, when another process uses it, or when its results are of another version or build.
+  /// Creates or opens the folder, and removes the unfinished files of a killed process. Throws ConfigError when the
+  /// folder is not writable, another process uses it, or its results are of another version or build.
   explicit ResultStore(std::string directory);
   ~ResultStore();
   ResultStore(const ResultStore&) = delete;
@@ -22,15 +22,18 @@ class ResultStore {
 
   [[nodiscard]] const std::string& directory() const { return directory_; }
   [[nodiscard]] std::string point_path(const std::string& id) const;
-  /// The text of points/ID.json; empty when there is none. Safe from several threads, as `save` is.
+  /// The text of points/ID.json; empty when there is no such file, or when its checksum differs: then a warning on
+  /// stderr says that the point is run again. Safe from several threads, as is `save`.
   [[nodiscard]] std::optional<std::string> load(const std::string& id) const;
   void save(const std::string& id, std::string_view text) const;
-  /// Writes DIR/`name`, complete or not at all.
+  /// Writes DIR/`name`, completely or not at all.
   void write(const std::string& name, std::string_view text) const;
-  /// Its text; empty when there is none.
+  /// The text of DIR/`name`; empty when there is no such file.
   [[nodiscard]] std::optional<std::string> read(const std::string& name) const;
 
  private:
+  [[nodiscard]] std::string checksum_path(const std::string& id) const;
+
   std::string directory_;
   int lock_ = -1;  // file descriptor
   mutable std::mutex saving_;

@@ -16,6 +16,14 @@ const TriedValue* FoundEdge::probe(const std::optional<double>& at) const {
   return it == probes.end() ? nullptr : &*it;
 }
 
+const TriedValue* FoundEdge::closest() const {
+  const TriedValue* closest = nullptr;
+  for (const TriedValue& one : probes) {
+    if (one.miss && (closest == nullptr || *one.miss < *closest->miss)) closest = &one;
+  }
+  return closest;
+}
+
 std::optional<RankingFlip> SearchReport::flip() const {
   std::vector<PolicyFigures> figures;
   for (const FoundEdge& edge : edges) figures.push_back({edge.value, edge.perturbed});
@@ -51,6 +59,23 @@ std::string Criterion::fault(const PointOutcome& outcome) const {
     return fmt::format("{} of the requests meet the SLOs", percent(met != nullptr ? met->value.value_or(0.0) : 0.0));
   }
   return {};
+}
+
+std::optional<double> Criterion::miss(const PointOutcome& outcome) const {
+  if (outcome.failed()) return std::nullopt;
+  double worst = 0.0;
+  for (const Condition& condition : conditions) {
+    const auto value = outcome.value(condition.metric);
+    if (value && condition.holds(*value)) continue;
+    const bool comparable = value && condition.limit != 0.0;
+    worst = std::max(worst, comparable ? std::abs(*value / condition.limit - 1.0) : 1.0);
+  }
+  const OutcomeCounts& counts = outcome.measured;
+  const auto submitted = static_cast<double>(std::max<std::int64_t>(1, counts.submitted));
+  const double answered = 1.0 - static_cast<double>(counts.rejected + counts.timed_out) / submitted;
+  worst = std::max(worst, 1.0 - answered / attainment);
+  if (single_requests) worst = std::max(worst, 1.0 - outcome.value("slo_met_fraction").value_or(0.0) / attainment);
+  return worst;
 }
 
 std::string Criterion::noise(const std::vector<Metric>& metrics) const {
@@ -144,9 +169,14 @@ void Search::take(Running& one, PointOutcome outcome) {
   std::string fault = criterion_.fault(outcome);
   if (outcome.failed() && !failure_) failure_ = outcome;
   one.search.tell(fault.empty());
+  // Values that ran missed the SLOs, and this value cannot be run: nor can those beyond it.
+  if (outcome.failed() && one.ran && !one.search.holds_at()) one.search.give_up();
+  one.ran = one.ran || !outcome.failed();
   if (one.perturbation) return;
-  report_.edges[one.configuration].probes.push_back({value, numeric_text(key_, value), outcome.id, fault.empty(),
-                                                     std::move(fault), std::move(outcome.metrics),
+  const std::optional<double> miss = criterion_.miss(outcome);
+  const bool holds = fault.empty();
+  report_.edges[one.configuration].probes.push_back({value, numeric_text(key_, value), outcome.id, holds,
+                                                     std::move(fault), miss, std::move(outcome.metrics),
                                                      std::move(outcome.trust)});
 }
 

@@ -20,7 +20,8 @@ struct TriedValue {
   std::string text;    // as it was given
   std::string id{};    // of its result; empty when it could not be run
   bool holds = false;
-  std::string reason{};  // why it does not hold: "p99_ttft_ms<1000 is not met (1034 +-20)"
+  std::string reason{};          // why it does not hold: "p99_ttft_ms is 1034 +-20"
+  std::optional<double> miss{};  // relative distance from the limit it misses by most; empty when it could not be run
   std::vector<Metric> metrics{};
   Trust trust{};
 };
@@ -35,6 +36,8 @@ struct FoundEdge {
   std::vector<std::optional<double>> perturbed{};  // best value, by perturbation
   /// The probe of `value`, or of `beyond`; null when there is none.
   [[nodiscard]] const TriedValue* probe(const std::optional<double>& at) const;
+  /// The probe that misses its limits by the smallest share; null when none could be run.
+  [[nodiscard]] const TriedValue* closest() const;
 };
 
 struct SearchReport {
@@ -63,6 +66,9 @@ struct Criterion {
   [[nodiscard]] std::vector<std::string> texts() const;
   /// Why the outcome does not fulfil it; empty when it does.
   [[nodiscard]] std::string fault(const PointOutcome& outcome) const;
+  /// By how much the outcome misses its worst limit, as a share of the limit; 1 for a metric without a value. Empty
+  /// when the value could not be run.
+  [[nodiscard]] std::optional<double> miss(const PointOutcome& outcome) const;
   /// Conditions whose limit lies within the interval of their metric; empty when there is none.
   [[nodiscard]] std::string noise(const std::vector<Metric>& metrics) const;
 };
@@ -87,6 +93,7 @@ class Search {
     std::size_t configuration = 0;
     std::optional<std::size_t> perturbation{};  // empty: the base search
     EdgeSearch search;
+    bool ran = false;  // some value could be run
   };
 
   /// The same again from where the base search ended, in smaller steps.

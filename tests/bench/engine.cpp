@@ -22,7 +22,7 @@ namespace {
 RunStatistics run_once(const std::vector<std::string>& arguments) {
   Assembly assembly = assemble(resolve_arguments(arguments, {}, {}));
   ReplicationResults results = run_replications(assembly, 1, 1, {}, {});
-  benchmark::DoNotOptimize(find_bottleneck(results.statistics));
+  benchmark::DoNotOptimize(find_bottleneck(results.statistics, 256));
   return std::move(results.statistics);
 }
 

@@ -1,5 +1,6 @@
 // Every kind of bad input: the exit code, what the message says, and that nothing is left behind.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include "tests/cli/command.hpp"
 
@@ -154,7 +155,7 @@ TEST_F(BadInput, TracesWithoutTimesNeedARate) {
 
 TEST_F(BadInput, ConditionsThatMakeNoSense) {
   refused(2, {"--slo", "ttft<500"}, {"unknown metric \"ttft\"", "--slo ttft<500"});
-  refused(2, {"--slo", "ttft_ms>500"}, {"an SLO of single requests is an upper limit", "write ttft_ms<500"});
+  refused(2, {"--slo", "ttft_ms>500"}, {"an SLO on single requests is an upper limit", "write ttft_ms<500"});
   refused(2, {"--fail-if", "p99_ttft_ms=800"}, {"is not a condition", "--fail-if p99_ttft_ms=800"});
   refused(2, {"--fail-if", "ttft_ms>800"}, {"has no statistic", "p99_ttft_ms"});
   refused(2, {"slo.run=p99_tft_ms<1"}, {"p99_ttft_ms", "argument slo.run=p99_tft_ms<1"});
@@ -187,6 +188,110 @@ TEST_F(BadInput, UnwritablePlacesAreKnownBeforeTheRun) {
   // The folder that was made for the first file does not outlive the failure of the second.
   EXPECT_EQ(spillway({"run", endless, "-o", "new", "--requests-out", "no/r.jsonl"}).code, 2);
   EXPECT_EQ(files_left(), 1);
+}
+
+// bash counts in blocks of 1024 bytes; a result.json has some 24 kB.
+TEST_F(BadInput, AFileSizeLimitIsNoSilentEnd) {
+  const Output run = wait_for(
+      start_program({"bash", "-c", "ulimit -f 8; exec \"$0\" run workload.requests=30 -o out", spillway_binary()}));
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("File too large"));
+  EXPECT_THAT(run.err, HasSubstr("1 error; nothing was written."));
+  EXPECT_EQ(files_left(), 0);
+}
+
+// A run writes its two files before it prints; without -o it writes none, and a list runs nothing.
+TEST_F(BadInput, TheLastLineSaysWhatWasWritten) {
+  const Output full = wait_for(start({"run", "workload.requests=5", "-o", "out"}, "/dev/full"));
+  EXPECT_EQ(full.code, 2);
+  EXPECT_THAT(full.err, HasSubstr("cannot write the result"));
+  EXPECT_THAT(full.err, HasSubstr("1 error; 2 files were written, the first is out/config.resolved.json."));
+  const Output sweep = wait_for(start({"sweep", "seed=1,2", "workload.requests=5"}, "/dev/full"));
+  EXPECT_THAT(sweep.err, HasSubstr("1 error; nothing was written."));
+  const Output list = wait_for(start({"list", "policies"}, "/dev/full"));
+  EXPECT_THAT(list.err, HasSubstr("1 error; nothing was run."));
+}
+
+TEST_F(BadInput, FilesThatCannotBeConfigurations) {
+  ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("loop", file("loop"));
+  std::filesystem::create_directory(file("folder"));
+  for (const auto& [name, why] :
+       std::vector<std::pair<std::string, std::string>>{{"/dev/zero", "it is not a regular file"},
+                                                        {"pipe", "it is not a regular file"},
+                                                        {"folder", "it is a folder"},
+                                                        {"loop", "Too many levels of symbolic links"},
+                                                        {"/proc/self/mem", "Input/output error"},
+                                                        {std::string(5000, 'x'), "File name too long"}}) {
+    refused(2, {name}, {"cannot read the configuration file " + name.substr(0, 100), why});
+  }
+  for (const char* key : {"model", "hardware", "engine", "workload.trace", "workload.tokenizer"}) {
+    for (const char* name : {"./pipe", "/dev/zero", "/proc/self/mem"}) {
+      const std::string value = std::string(key) == "workload.tokenizer" ? std::string(name) + ".model" : name;
+      if (value != name) {
+        std::error_code ignored;
+        std::filesystem::remove(file("t.model"), ignored);
+        std::filesystem::create_symlink(name, file("t.model"));
+        write_text(file("text.json"), R"([{"instruction": "a", "input": "", "output": "b"}])");
+        refused(3, {"workload.trace=text.json", "workload.rate=1", "workload.tokenizer=./t.model"}, {"t.model"});
+      } else {
+        refused(3, {std::string(key) + "=" + value}, {value});
+      }
+    }
+  }
+}
+
+TEST_F(BadInput, EmptyValuesAreMistakes) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"run", "-o", ""}, {"run", "--requests-out", ""}, {"compare", "policy=vllm,sarathi", "--baseline", ""}}) {
+    const Output run = spillway(arguments);
+    EXPECT_EQ(run.code, 2) << arguments.back();
+    EXPECT_THAT(run.err, HasSubstr("has an empty value"));
+  }
+  trace("my.json", "{\"foo\": {}}");
+  refused(2, {"my.json"}, {"unknown key \"foo\"", "at my.json:1 (/foo)"});
+}
+
+TEST_F(BadInput, ALongValueIsCutInTheMessage) {
+  const std::string value(100'000, '7');
+  for (const std::string& key :
+       {std::string("seed="), std::string("model="), std::string("workload.trace="), std::string()}) {
+    EXPECT_LT(spillway({"run", key + value}).err.size(), 5000U) << key;
+  }
+  EXPECT_LT(spillway({"run", "--format", value}).err.size(), 5000U);
+  EXPECT_LT(spillway({"run", "--slo", value}).err.size(), 5000U);
+}
+
+TEST_F(BadInput, SeveralValuesAreForASweep) {
+  refused(2, {"workload.rate=1,2"}, {"workload.rate: \"1,2\" is more than one value", "spillway sweep takes several"});
+}
+
+TEST_F(BadInput, KvMemoryInBlocksIsTheSameRun) {
+  // One block of llama-3.1-8b: 16 tokens x 32 layers x K and V x 8 heads x 128 x 2 bytes = 2,097,152 bytes.
+  const auto shown = [&](const std::string& gpu, const std::string& host) {
+    const Output run =
+        spillway({"run", "workload.requests=20", "memory.gpu_kv=" + gpu, "memory.host_kv=" + host, "--format", "csv"});
+    EXPECT_EQ(run.code, 0) << run.err;
+    return run.out;
+  };
+  EXPECT_EQ(shown("2588 blocks", "100 blocks"), shown("5427429376B", "209715200B"));
+  const Output first = spillway({"run", "workload.requests=20", "memory.gpu_kv=2588 blocks", "--json", "-o", "out"});
+  EXPECT_THAT(first.out, HasSubstr("\"memory.gpu_kv\": \"2588 blocks\""));
+  EXPECT_THAT(first.out, HasSubstr("\"gpu_kv_blocks\": 2588"));
+  EXPECT_EQ(spillway({"run", "out/config.resolved.json", "--json"}).out, first.out);
+  refused(2, {"memory.gpu_kv=0 blocks"}, {"memory.gpu_kv=0 blocks is less than one KV block"});
+  refused(2, {"memory.gpu_kv=900000000 blocks"}, {"are more than 1000TB", "argument memory.gpu_kv=900000000 blocks"});
+}
+
+TEST_F(BadInput, RejectedRequestsAndUnusedGpusAreSaid) {
+  trace("mixed.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,90,6\n2023-11-16 18:00:01.0,700,60\n");
+  const Output run = spillway({"run", "memory.gpu_kv=100MB", "workload.trace=mixed.csv"});
+  EXPECT_THAT(run.out,
+              HasSubstr("Bottleneck   1 of 2 requests were rejected, so the figures are those of the others."));
+  const Output server = spillway({"run", "--dry-run", "--json", "hardware=hgx-h100-8"});
+  EXPECT_THAT(server.out, HasSubstr("7 of the 8 GPUs of hgx-h100-8 are not used, because tensor_parallel=1"));
+  EXPECT_THAT(spillway({"run", "--dry-run", "--json", "hardware=hgx-h100-8", "tensor_parallel=8"}).out,
+              testing::Not(HasSubstr("not used")));
 }
 
 TEST_F(BadInput, AFullDiskIsNoSilentLoss) {

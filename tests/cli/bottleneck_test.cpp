@@ -20,7 +20,8 @@ namespace {
 Bottleneck bottleneck_of(std::vector<std::string> arguments) {
   arguments.emplace_back("workload.requests=300");
   Assembly assembly = assemble(resolve_arguments(arguments, {}, {}));
-  return find_bottleneck(run_replications(assembly, 1, 1, {}, {}).statistics);
+  const auto limit = assembly.config.settings.get<std::int64_t>("engine.max_num_seqs");
+  return find_bottleneck(run_replications(assembly, 1, 1, {}, {}).statistics, limit);
 }
 
 /// Writes the H100's profile with some values replaced, and without the fits that would override them. Returns the

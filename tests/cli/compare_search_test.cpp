@@ -110,6 +110,13 @@ TEST_F(Compare, RefusesWhatIsNoComparison) {
   refused({"memory.gpu_kv=90GB,95GB", "workload.requests=20"}, "does not fit h100-80gb-sxm");
 }
 
+TEST_F(Compare, AllPoliciesAreComparedWithTheDefaultPolicy) {
+  const auto plan = spillway({"compare", "policy=all", "--dry-run"});
+  EXPECT_THAT(plan.out, HasSubstr("  policy=vllm (baseline)\n"));
+  EXPECT_THAT(spillway({"compare", "policy=sarathi,vllm", "--dry-run"}).out,
+              HasSubstr("  policy=sarathi (baseline)\n"));
+}
+
 class Search : public test::CliTest {};
 
 TEST_F(Search, FindsTheHighestRateUnderAnSlo) {
@@ -168,6 +175,28 @@ TEST_F(Search, WhereNothingHoldsTheGateIsNotMet) {
   EXPECT_THAT(result.out, HasSubstr("no value: p99_ttft_ms is"));
 }
 
+// No rate can bring a time to first token below 1 ms: a prompt alone takes longer. The lowest rates last too long to
+// run, which is not what ends the search.
+TEST_F(Search, WhereNothingHoldsItSaysHowCloseTheBestCame) {
+  const auto result =
+      spillway({"search", "--max", "workload.rate", "--slo", "ttft_ms<1", "workload.requests=20", "replications=1"});
+  EXPECT_EQ(result.code, 5) << result.err;
+  EXPECT_THAT(result.out, testing::ContainsRegex("no value: 0.0% of the requests meet the SLOs at .*, the closest of"));
+}
+
+// The condition always holds, so the answer is the largest whole number within the bounds.
+TEST_F(Search, WholeNumbersStayWithinTheBounds) {
+  const auto result = spillway({"search", "--max", "engine.max_num_seqs", "--from", "1.5", "--to", "9.7", "--slo",
+                                "p99_ttft_ms<1e9", "workload.requests=20", "replications=1", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out)["searches"][0];
+  EXPECT_EQ(found["value"], 9.0);
+  for (const json& probe : found["probes"]) {
+    EXPECT_GE(probe["value"].get<double>(), 2.0);
+    EXPECT_LE(probe["value"].get<double>(), 9.0);
+  }
+}
+
 TEST_F(Search, RefusesWhatCannotBeSearched) {
   const auto refused = [&](std::vector<std::string> arguments, const std::string& what) {
     arguments.insert(arguments.begin(), "search");
@@ -185,6 +214,11 @@ TEST_F(Search, RefusesWhatCannotBeSearched) {
   refused({"--max", "workload.rate", "--slo", "ttft_ms<500", "--tolerance", "2"}, "is not a fraction");
   refused({"--max", "workload.rate", "--slo", "ttft_ms<500", "--from", "8", "--to", "2"}, "--from is above --to");
   refused({"--max", "workload.rate", "--slo", "ttft_ms<500", "model=llama-3.1-70b"}, "does not fit h100-80gb-sxm");
+  refused({"--max", "seed", "--slo", "ttft_ms<500"}, "seed has no largest or smallest useful value");
+  refused({"--max", "engine.max_num_seqs", "--slo", "ttft_ms<500", "--from", "1.2", "--to", "1.8"},
+          "there is no whole number from 1.2 to 1.8");
+  refused({"--max", "workload.rate", "--slo", "ttft_ms<500", "seed=1:1000000:1", "engine.max_num_seqs=1:1000000:1"},
+          "the grid has 1000000000000 points: 1000000 of seed x 1000000 of engine.max_num_seqs");
 }
 
 }  // namespace

@@ -113,6 +113,39 @@ TEST_F(Sweep, AFileThatIsNoWholeResultIsRunAgain) {
   EXPECT_EQ(tree(file("out")), whole);
 }
 
+// A result with one changed digit is still valid JSON of the right point: only its checksum tells.
+TEST_F(Sweep, AChangedPointIsSaidAndRunAgain) {
+  ASSERT_EQ(sweep({"workload.rate=2,4", "-o", "out"}).code, 0);
+  const auto whole = tree(file("out"));
+  const fs::path point = fs::directory_iterator(file("out/points"))->path();
+  std::string text = read_file(point);
+  const std::size_t digit = text.find("\"value\": ") + std::string("\"value\": ").size();
+  text[digit] = text[digit] == '9' ? '8' : '9';
+  write_text(point, text);
+  const auto again = sweep({"workload.rate=2,4", "-o", "out"});
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.err, HasSubstr("warning: out/points/" + point.filename().string() +
+                                   " was changed since it was written; this point is run again"));
+  EXPECT_THAT(again.err, HasSubstr("2 points, 1 of them taken over"));
+  EXPECT_EQ(tree(file("out")), whole);
+}
+
+TEST_F(Sweep, AnArgumentOfAnyLengthIsNoFileName) {
+  std::string rates = "workload.rate=0.25";
+  for (int i = 2; i <= 69; ++i) rates += "," + std::to_string(i / 4.0);
+  ASSERT_GT(rates.size(), 255U);  // the longest file name of most systems
+  const auto plan = sweep({rates, "--dry-run"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("69 points"));
+}
+
+TEST_F(Sweep, ShardsAreForAScript) {
+  const auto refused = sweep({"seed=1,2", "--shards", "7"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--shards"));
+  EXPECT_THAT(refused.err, HasSubstr("--emit"));
+}
+
 TEST_F(Sweep, AKillAtAnyMomentLosesNothing) {
   using Clock = std::chrono::steady_clock;
   const std::vector<std::string> grid{"workload.rate=1:30:1", "replications=3", "-j", "2", "-o"};
@@ -125,7 +158,7 @@ TEST_F(Sweep, AKillAtAnyMomentLosesNothing) {
   ASSERT_EQ(spillway(run_in("whole")).code, 0);
   const std::chrono::duration<double> undisturbed = Clock::now() - begin;
   const auto whole = tree(file("whole"));
-  ASSERT_EQ(whole.size(), 33U) << "30 points, store.json, sweep.csv and sweep.json";
+  ASSERT_EQ(whole.size(), 63U) << "30 points and their checksums, store.json, sweep.csv and sweep.json";
 
   const char* wanted = std::getenv("KILL_MOMENTS");  // 50 were tried by hand
   const int moments = wanted == nullptr ? 10 : std::atoi(wanted);
@@ -245,9 +278,10 @@ TEST_F(Sweep, BadInputIsAnsweredBeforeAnythingIsRun) {
   refused({"workload.rate="}, "workload.rate");
   refused({"workload.rate=1,x"}, "\"x\" is not a number");
   refused({"seed=1:1000000:1"}, "the grid has 1000000 points: 1000000 of seed");
-  refused({"seed=1:100000:1", "workload.rate=1:100000:1", "--yes"}, "more than 10000000 points");
+  refused({"seed=1:100000:1", "workload.rate=1:100000:1", "--yes"},
+          "the grid has 10000000000 points: 100000 of seed x 100000 of workload.rate");
   refused({"seed=1,2", "seed=3,4"}, "seed is given twice");
-  refused({"seed=1,2", "--zip", "seed,policy"}, "has not several values");
+  refused({"seed=1,2", "--zip", "seed,policy"}, "does not have several values");
   refused({"seed=1,2", "--shard", "3/2"}, "\"3/2\" is not a shard");
   refused({"seed=1,2", "--metrics", "p99_tfft_ms"}, "did you mean \"p99_ttft_ms\"?");
   refused({"seed=1,2", "--emit", "slurm"}, "--emit slurm needs a folder");

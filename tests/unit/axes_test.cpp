@@ -92,12 +92,12 @@ TEST(AxisValues, RefusalsSayWhy) {
   EXPECT_THAT(refusal(kReal, "1:5:0"), HasSubstr("step must be above 0"));
   EXPECT_THAT(refusal(kReal, "1:5:-1"), HasSubstr("step must be above 0"));
   EXPECT_THAT(refusal(kReal, "1:5:x1"), HasSubstr("factor must be above 1"));
-  EXPECT_THAT(refusal(kReal, "0:5:x2"), HasSubstr("begins above 0"));
-  EXPECT_THAT(refusal(kReal, "1:1e12:1e-3"), HasSubstr("more than 10000000 values"));
+  EXPECT_THAT(refusal(kReal, "0:5:x2"), HasSubstr("must begin above 0"));
+  EXPECT_THAT(refusal(kReal, "1:1e12:1e-3"), HasSubstr("it holds 999999999999001 values, more than 10000000"));
   EXPECT_THAT(refusal(kReal, "1,,2"), HasSubstr("empty value"));
   EXPECT_THAT(refusal(kReal, "1,"), HasSubstr("empty value"));
-  EXPECT_THAT(refusal(kReal, "1,2,1"), HasSubstr("the value 1 is there twice"));
-  EXPECT_THAT(refusal(kReal, "1:4:1,2"), HasSubstr("the value 2 is there twice"));
+  EXPECT_THAT(refusal(kReal, "1,2,1"), HasSubstr("the value 1 is given twice"));
+  EXPECT_THAT(refusal(kReal, "1:4:1,2"), HasSubstr("the value 2 is given twice"));
 }
 
 Axis axis(const std::string& key, const std::vector<std::string>& texts) {
@@ -142,6 +142,31 @@ TEST(ZipAxes, JoinedKeysTakeTheirValuesTogether) {
   EXPECT_THAT(grid.values(2), ElementsAre("y", "p", "1"));
 }
 
+// b and d join a; c and e stay. If b left first, position 3 would no longer be d.
+TEST(ZipAxes, ThreeKeysInAnyOrderLeaveTheOthersAlone) {
+  std::vector<Axis> axes{axis("a", {"1", "2"}), axis("b", {"x", "y"}), axis("c", {"p", "q"}), axis("d", {"s", "t"}),
+                         axis("e", {"u", "v"})};
+  std::vector<Problem> problems;
+  zip_axes("a,b,d", "--zip", axes, problems);
+  EXPECT_THAT(problems, IsEmpty());
+  const Grid grid(axes);
+  EXPECT_THAT(grid.keys(), ElementsAre("a", "b", "d", "c", "e"));
+  EXPECT_EQ(grid.size(), 8);
+  EXPECT_THAT(grid.values(0), ElementsAre("1", "x", "s", "p", "u"));
+  EXPECT_THAT(grid.values(7), ElementsAre("2", "y", "t", "q", "v"));
+}
+
+TEST(AxisSize, CountsWithoutMakingTheValues) {
+  EXPECT_EQ(axis_size(kReal, "2,4,8"), 3);
+  EXPECT_EQ(axis_size(kReal, "2"), 1);
+  EXPECT_EQ(axis_size(kReal, "1:3:1,10"), 4);
+  EXPECT_EQ(axis_size(kReal, "1:1e12:1"), 1'000'000'000'000);
+  EXPECT_EQ(axis_size(kReal, "1:16:x2"), 5);
+  EXPECT_EQ(axis_size(kReal, "5:1:1"), 1) << "a fault, which axis_values tells";
+  EXPECT_EQ(saturating_product(3, 4), 12);
+  EXPECT_EQ(saturating_product(4'000'000'000, 4'000'000'000), std::numeric_limits<std::int64_t>::max());
+}
+
 TEST(ZipAxes, RefusesWhatCannotGoTogether) {
   const auto refused = [](const std::string& zip) {
     std::vector<Axis> axes{axis("a", {"1", "2"}), axis("b", {"x", "y", "z"}), {{"c", "d"}, {{"1", "2"}, {"3", "4"}}}};
@@ -150,7 +175,7 @@ TEST(ZipAxes, RefusesWhatCannotGoTogether) {
     EXPECT_EQ(problems.size(), 1U) << zip;
     return problems.empty() ? std::string() : problems.front().what;
   };
-  EXPECT_THAT(refused("a,e"), HasSubstr("\"e\" has not several values"));
+  EXPECT_THAT(refused("a,e"), HasSubstr("\"e\" does not have several values"));
   EXPECT_THAT(refused("a,b"), HasSubstr("a has 2 values and b has 3"));
   EXPECT_THAT(refused("a"), HasSubstr("nothing to zip it with"));
   EXPECT_THAT(refused("a,a"), HasSubstr("zipped twice"));

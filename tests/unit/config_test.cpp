@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/core/printable.hpp"
+
 namespace spillway {
 namespace {
 
@@ -209,7 +211,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"until", "0s", "out of range"}, Refusal{"until", "1001d", "out of range"},
         Refusal{"until", "10GB", "has the unit \"GB\""}, Refusal{"workload.rate", "nan", "is not a finite number"},
         Refusal{"workload.rate", "inf", "is not a finite number"}, Refusal{"workload.rate", "0", "out of range"},
-        Refusal{"workload.rate", "-1", "out of range"}, Refusal{"workload.rate", "4req/s", "is followed by \"req/s\""},
+        Refusal{"workload.rate", "-1", "out of range"},
+        Refusal{"workload.rate", "4req/s", "has \"req/s\" after the number"},
         Refusal{"engine.max_num_seqs", "2.5", "is not a whole number"},
         Refusal{"engine.max_num_seqs", "0", "out of range"}, Refusal{"engine.max_num_seqs", "1000001", "out of range"},
         Refusal{"engine.max_num_seqs", "99999999999999999999", "is too large"},
@@ -218,10 +221,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"engine.max_num_seqs", "-1e40", "is too small"}, Refusal{"engine.max_num_seqs", "1e7", "out of range"},
         Refusal{"engine.max_num_seqs", "16.00000000000000000001", "is not a whole number"},
         Refusal{"engine.max_num_seqs", "1e-1", "is not a whole number"},
-        Refusal{"engine.max_num_seqs", "1e", "is followed by \"e\""},
+        Refusal{"engine.max_num_seqs", "1e", "has \"e\" after the number"},
         Refusal{"engine.max_num_seqs", ".", "is not a whole number"},
-        Refusal{"engine.max_num_seqs", "1e+-1", "is followed by \"e+-1\""},
-        Refusal{"engine.max_num_seqs", "1.2.3", "is followed by \".3\""},
+        Refusal{"engine.max_num_seqs", "1e+-1", "has \"e+-1\" after the number"},
+        Refusal{"engine.max_num_seqs", "1.2.3", "has \".3\" after the number"},
         Refusal{"engine.gpu_memory_utilization", "1.01", "out of range"},
         Refusal{"engine.chunked_prefill", "yes", "is neither true nor false"},
         Refusal{"engine.preemption", "swop", "is not known"}, Refusal{"warmup", "110%", "is not a share"},
@@ -252,6 +255,74 @@ TEST(Config, WholeNumbersMayHaveAPointOrAnExponent) {
   EXPECT_EQ(config.settings.get<std::int64_t>("engine.max_num_seqs"), 100);
   // 2^53 + 1 is no double; it is not rounded into the range.
   EXPECT_FALSE(parse_value(parameter(all, "seed"), "9.007199254740994e15", "", problems));
+}
+
+// 2^53 + 1 is no double: compared as doubles, it would equal the maximum of seed.
+TEST(Config, AWholeNumberIsComparedWithItsMaximumExactly) {
+  EXPECT_TRUE(problems_of("{}", {"seed=9007199254740992"}).empty());
+  const auto problems = problems_of("{}", {"seed=9007199254740993"});
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].what, "seed: 9007199254740993 is out of range");
+  EXPECT_THAT(problems[0].fix, HasSubstr("at most 9007199254740992"));
+}
+
+TEST(Config, KvMemoryTakesBlocks) {
+  for (const char* text : {"2588 blocks", "2588blocks", " 2588.0  blocks "}) {
+    const ResolvedConfig config = resolve("{}", {std::string("memory.gpu_kv=") + text, "memory.host_kv=1 block"});
+    EXPECT_EQ(config.settings.get<Blocks>("memory.gpu_kv"), Blocks(2588)) << text;
+    EXPECT_EQ(canonical_config(config)["memory.gpu_kv"], "2588 blocks");
+    EXPECT_EQ(canonical_config(config)["memory.host_kv"], "1 blocks");
+    const ResolvedConfig again = resolve(canonical_config(config).dump());
+    EXPECT_EQ(canonical_config(again).dump(), canonical_config(config).dump());
+  }
+  const auto refused = [](const std::string& assignment) {
+    const auto problems = problems_of("{}", {assignment});
+    return problems.size() == 1 ? problems[0].what : "";
+  };
+  EXPECT_THAT(refused("memory.gpu_kv=2.5 blocks"), HasSubstr("is not a whole number of blocks"));
+  EXPECT_THAT(refused("memory.gpu_kv=-1 blocks"), HasSubstr("is negative"));
+  EXPECT_THAT(refused("memory.gpu_kv=1e10 blocks"), HasSubstr("is more than 1000000000 blocks"));
+  EXPECT_THAT(refused("memory.gpu_kv=9 bloks"), HasSubstr("TiB, blocks"));
+  EXPECT_THAT(refused("memory.host_cache=9 blocks"), HasSubstr("the unit \"blocks\""));
+}
+
+TEST(Config, SeveralValuesAreForASweep) {
+  for (const char* one : {"workload.rate=1,2", "workload.rate=1:8:x2", "seed=1:9:2", "memory.gpu_kv=1GB,2 blocks",
+                          "policy=vllm,sarathi", "workload.trace=azure-conv,sharegpt"}) {
+    const auto problems = problems_of("{}", {one});
+    ASSERT_EQ(problems.size(), 1U) << one;
+    EXPECT_THAT(problems[0].what, HasSubstr("is more than one value")) << one;
+    EXPECT_THAT(problems[0].fix, HasSubstr("spillway sweep takes several")) << one;
+  }
+  for (const char* one : {"workload.rate=1,x", "workload.rate=1:2", "seed=1:9:x"}) {
+    EXPECT_THAT(problems_of("{}", {one}).at(0).what, testing::Not(HasSubstr("more than one value"))) << one;
+  }
+}
+
+TEST(Config, AnEmptyObjectIsAGroupOrAMistake) {
+  EXPECT_TRUE(problems_of(R"({"memory": {}, "policy": {}, "engine": {}})").empty());
+  EXPECT_EQ(resolve(R"({"policy": {}})", {"policy=vllm-v0"}).policy->name, "vllm-v0");
+  const auto unknown = problems_of("{\n\"memry\": {}}");
+  ASSERT_EQ(unknown.size(), 1U);
+  EXPECT_EQ(unknown[0].what, "unknown key \"memry\"");
+  EXPECT_EQ(unknown[0].where, "my.json:2 (/memry)");
+  EXPECT_EQ(problems_of(R"({"memory": {"foo": {}}})").at(0).what, "unknown key \"memory.foo\"");
+  EXPECT_EQ(problems_of(R"({"seed": {}})").at(0).what, "seed is an object; one value is needed");
+}
+
+// 120 bytes are quoted, then "...": 60 characters of two bytes, or 119 ASCII characters in front of a longer one.
+TEST(Config, EchoedInputIsCut) {
+  EXPECT_EQ(brief(std::string(120, 'x')), std::string(120, 'x'));
+  EXPECT_EQ(brief(std::string(121, 'x')), std::string(120, 'x') + "...");
+  EXPECT_EQ(brief(std::string(119, 'x') + "\u00e4\u00e4"), std::string(119, 'x') + "...");
+  const std::string megabyte(1'000'000, 'x');
+  for (const std::string& argument :
+       {megabyte, "seed=" + megabyte, megabyte + "=1", "model=" + megabyte, "memory.gpu_kv=1" + megabyte,
+        "until=1" + megabyte, "workload.rate=1" + megabyte}) {
+    for (const Problem& problem : problems_of("{}", {argument})) {
+      EXPECT_LT((problem.what + problem.where + problem.fix).size(), 2000U) << argument.substr(0, 20);
+    }
+  }
 }
 
 TEST(Config, SpansKeepTheirKind) {

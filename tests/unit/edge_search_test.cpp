@@ -30,7 +30,7 @@ Found search(const EdgeSearch::Settings& settings, const std::function<bool(doub
 }
 
 TEST(EdgeSearch, DoublesThenHalves) {
-  // By hand: 4 and 8 hold, 16 does not; 12 holds not, 10 holds, 11 not; 10.5 holds and 11 - 10.5 is below 5% of 11.
+  // By hand: 4 and 8 hold, 16 and 12 do not; 10 holds, 11 does not; 10.5 holds, and 11 - 10.5 is below 5% of 11.
   const auto found = search({.start = 4.0, .tolerance = 0.05}, [](double x) { return x <= 10.7; });
   EXPECT_EQ(found.tried, (std::vector<double>{4, 8, 16, 12, 10, 11, 10.5}));
   EXPECT_EQ(found.holds, 10.5);
@@ -69,6 +69,26 @@ TEST(EdgeSearch, StaysWithinItsLimits) {
   const auto none = search({.start = 4.0, .low = 1.0, .high = 20.0}, [](double) { return false; });
   EXPECT_EQ(none.tried, (std::vector<double>{4, 2, 1}));
   EXPECT_FALSE(none.holds);
+}
+
+// 4 holds and 8 does not. Their distance is 50% of the larger value and 100% of the smaller one.
+TEST(EdgeSearch, TheToleranceIsAShareOfTheLargerValue) {
+  const auto found = search({.start = 4.0, .tolerance = 0.5}, [](double x) { return x <= 5.0; });
+  EXPECT_EQ(found.tried, (std::vector<double>{4, 8}));
+}
+
+// 4.24 is rounded to 4, which is below the least value 4.2; 9.7 is tried as it is.
+TEST(EdgeSearch, TheFirstValueIsWithinTheLimitsToo) {
+  const auto low = search({.start = 4.24, .low = 4.2, .high = 9.7, .whole = true}, [](double) { return true; });
+  EXPECT_EQ(low.tried, (std::vector<double>{4.2, 8, 9.7}));
+}
+
+TEST(EdgeSearch, GivingUpEndsIt) {
+  EdgeSearch search({.start = 4.0});
+  search.tell(false);
+  search.give_up();
+  EXPECT_FALSE(search.next());
+  EXPECT_FALSE(search.holds_at());
 }
 
 TEST(EdgeSearch, ConditionsWithoutAnEdgeEnd) {

@@ -420,8 +420,8 @@ TEST(Measurements, WhatIsNoFileOfRows_IsToldWithItsPath) {
             "exit 3\nthis is a folder, not a measurement file | /tmp | name one file in it");
   EXPECT_EQ(
       problems_of([] { (void)read("/dev/null"); }),
-      "exit 3\nthis is not a regular file, and a measurement file is read more than once | /dev/null | write it to "
-      "a file first and name that");
+      "exit 3\nthis is not a regular file, but a measurement file is read more than once | /dev/null | write it to "
+      "a file first and name that file");
   EXPECT_EQ(problems_in("m,n,k,latency_us\n1,2,\0003,4\n"s),
             "exit 3\n\"?3\" is not a whole number | FILE line 2, column k | correct or delete the row");
   EXPECT_THAT(problems_in("\x7f"

@@ -304,8 +304,8 @@ TEST(OpenTrace, UnusableFilesAreTold) {
             "exit 3\nthere is no such file | FILE | check the path; it is relative to the current folder");
   EXPECT_EQ(open(testing::TempDir(), "auto"), "exit 3\nthis is a folder, not a trace | FILE | name one file in it");
   EXPECT_EQ(open("/dev/null", "azure-csv"),
-            "exit 3\nthis is not a regular file, and a trace is read more than once | FILE | "
-            "write it to a file first and name that");
+            "exit 3\nthis is not a regular file, but a trace is read more than once | FILE | "
+            "write it to a file first and name that file");
   const TempFile empty("", ".csv");
   EXPECT_EQ(open(empty.path(), "azure-csv"), "exit 3\nthe file is empty | FILE | check that it was copied whole");
 }

@@ -108,9 +108,10 @@ TEST(Bottleneck, LargestShare_IsNamedWithItsPercentageAndAdvice) {
   for (std::size_t i = 0; i < kResources; ++i) {
     RunStatistics s;
     s.span = Duration(10'000 * kMs);
+    s.engine.peak_batch = 1;
     s.engine.resource_time.fill(0.5);
     s.engine.resource_time[i] = 6.5;
-    const Bottleneck b = find_bottleneck(s);
+    const Bottleneck b = find_bottleneck(s, 1);
     EXPECT_EQ(b.resource, static_cast<Resource>(i));
     EXPECT_EQ(b.share, 0.65);
     EXPECT_FALSE(resource_name(b.resource).empty());
@@ -119,8 +120,30 @@ TEST(Bottleneck, LargestShare_IsNamedWithItsPercentageAndAdvice) {
   }
 }
 
+TEST(Bottleneck, AdviceNamesTheBatchLimitOnlyWhereItBound) {
+  RunStatistics s;
+  s.span = Duration(10'000 * kMs);
+  for (const Resource resource : {Resource::memory, Resource::host}) {
+    s.engine.resource_time.fill(0.0);
+    s.engine.resource_time[static_cast<std::size_t>(resource)] = 6.0;
+    s.engine.peak_batch = 20;
+    EXPECT_NE(find_bottleneck(s, 20).advice.find("engine.max_num_seqs"), std::string::npos);
+    EXPECT_EQ(find_bottleneck(s, 256).advice.find("engine.max_num_seqs"), std::string::npos);
+  }
+}
+
+// 1% of 200 are 2.
+TEST(Bottleneck, RejectionsOfMoreThanOnePercentComeFirst) {
+  RunStatistics s;
+  s.span = Duration(10'000 * kMs);
+  s.measured = {.submitted = 200, .finished = 198, .rejected = 2};
+  EXPECT_EQ(find_bottleneck(s, 1).sentence.find("rejected"), std::string::npos);
+  s.measured = {.submitted = 200, .finished = 197, .rejected = 3};
+  EXPECT_EQ(find_bottleneck(s, 1).sentence.find("3 of 200 requests were rejected"), 0U);
+}
+
 TEST(Bottleneck, WithoutAnyTime_SaysSo) {
-  const Bottleneck b = find_bottleneck(RunStatistics{});
+  const Bottleneck b = find_bottleneck(RunStatistics{}, 1);
   EXPECT_EQ(b.share, 0.0);
   EXPECT_NE(b.sentence.find("no time"), std::string::npos);
 }

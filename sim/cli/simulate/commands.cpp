@@ -61,9 +61,10 @@ void add_sweep_flags(CLI::App& sub, SweepOptions& options) {
   add_grid_flags(sub, options);
   sub.add_option("--shard", options.shard, "Run every n-th point from the i-th, for merge; default: as Slurm says")
       ->type_name("I/N");
-  one_of(sub.add_option("--emit", options.emit, "Print a script that runs the sweep elsewhere; run nothing"),
-         {"slurm"});
+  CLI::Option* emit = one_of(
+      sub.add_option("--emit", options.emit, "Print a script that runs the sweep elsewhere; run nothing"), {"slurm"});
   sub.add_option("--shards", options.shards, "Tasks of the emitted script [16]")
+      ->needs(emit)
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
   sub.add_flag("--yes", options.yes, "Run more than 10000 points");
@@ -71,7 +72,8 @@ void add_sweep_flags(CLI::App& sub, SweepOptions& options) {
 
 void add_compare_flags(CLI::App& sub, CompareOptions& options) {
   add_grid_flags(sub, options);
-  sub.add_option("--baseline", options.baseline, "Which one the others are held against [the first]")
+  sub.add_option("--baseline", options.baseline,
+                 "Configuration to compare the others with [the first; with policy=all: the default policy]")
       ->type_name("CONFIGURATION");
   add_perturb(sub, options.perturb, kPerturbAgain);
 }

@@ -15,6 +15,7 @@
 #include "sim/io/output.hpp"
 #include "sim/report/comparison.hpp"
 #include "sim/study/comparison.hpp"
+#include "sim/study/parameter_table.hpp"
 #include "sim/study/perturb.hpp"
 #include "sim/study/points.hpp"
 #include "sim/study/result_store.hpp"
@@ -40,23 +41,33 @@ void check_axes(const Grid& grid, std::vector<Problem>& problems) {
     problems.push_back({"there is nothing to compare: no key has several values", "arguments",
                         "name what differs, as in policy=vllm,sarathi or policy=all"});
   }
-  if (grid.size() > kMostConfigurations) {
-    problems.push_back({fmt::format("{} configurations are more than {}", grid.size(), kMostConfigurations),
-                        "arguments", "use spillway sweep"});
-  }
 }
 
-/// The configuration that --baseline names by its label or by one of its values; else the first.
-std::int64_t baseline_of(const std::string& wanted, const Grid& grid, std::vector<Problem>& problems) {
-  if (wanted.empty()) return 0;
+/// The first configuration with the default policy for policy=all, which lists the policies by name; else the first.
+std::int64_t standard_baseline(const PointGrid& arguments) {
+  if (!arguments.all_policies) return 0;
+  const std::vector<Parameter> table = parameter_table();
+  const std::string wanted = find_parameter(table, "policy")->default_value;
+  const std::vector<std::string> keys = arguments.grid.keys();
+  const auto policy = static_cast<std::size_t>(std::find(keys.begin(), keys.end(), "policy") - keys.begin());
+  for (std::int64_t i = 0; i < arguments.grid.size(); ++i) {
+    if (arguments.grid.values(i).at(policy) == wanted) return i;
+  }
+  return 0;
+}
+
+/// The configuration that --baseline names by its label or by one of its values.
+std::int64_t baseline_of(const std::string& wanted, const PointGrid& arguments, std::vector<Problem>& problems) {
+  if (wanted.empty()) return standard_baseline(arguments);
+  const Grid& grid = arguments.grid;
   std::vector<std::string> labels;
   for (std::int64_t i = 0; i < grid.size(); ++i) {
     const std::vector<std::string> values = grid.values(i);
     labels.push_back(grid.label(i));
     if (labels.back() == wanted || std::find(values.begin(), values.end(), wanted) != values.end()) return i;
   }
-  problems.push_back({fmt::format("\"{}\" is none of the configurations that are compared", wanted),
-                      "--baseline " + wanted,
+  problems.push_back({fmt::format("\"{}\" is none of the compared configurations", brief(wanted)),
+                      "--baseline " + brief(wanted),
                       suggestion(wanted, labels) + fmt::format("there are: {}", fmt::join(labels, ", "))});
   return 0;
 }
@@ -92,11 +103,15 @@ ExitCode compare(const CompareOptions& options) {
   std::vector<std::string> metrics = parse_metrics(options.metrics, problems);
   std::optional<double> perturbation;
   if (options.perturb) perturbation = parse_perturbation(*options.perturb, problems);
-  PointGrid arguments = grid_arguments(options.arguments, options.slos, options.zips, std::move(problems),
-                                       {.all_policies = true, .replications = kReplications});
+  PointGrid arguments =
+      grid_arguments(options.arguments, options.slos, options.zips, std::move(problems),
+                     {.all_policies = true,
+                      .replications = kReplications,
+                      .most_points = kMostConfigurations,
+                      .fix_for_size = fmt::format("use spillway sweep for more than {}", kMostConfigurations)});
   problems.clear();
   check_axes(arguments.grid, problems);
-  const std::int64_t baseline = baseline_of(options.baseline, arguments.grid, problems);
+  const std::int64_t baseline = baseline_of(options.baseline, arguments, problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   const std::vector<Point> points = compared_points(arguments, perturbed_scales(perturbation));
   if (options.dry_run) {

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +13,7 @@
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 #include "sim/io/output.hpp"
+#include "sim/io/whole_file.hpp"
 #include "sim/report/sweep.hpp"
 #include "sim/study/points.hpp"
 #include "sim/study/result_store.hpp"
@@ -30,9 +29,8 @@ struct Part {
 };
 
 std::optional<std::string> read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  WholeFile file = read_whole_file(path.string());
+  return file.ok() ? std::optional(std::move(file.bytes)) : std::nullopt;
 }
 
 std::int64_t stored_points(const std::string& folder) {

@@ -15,6 +15,7 @@
 #include "sim/core/printable.hpp"
 #include "sim/io/atomic_file.hpp"
 #include "sim/io/output.hpp"
+#include "sim/io/work_done.hpp"
 #include "sim/report/report.hpp"
 #include "sim/report/requests.hpp"
 #include "sim/study/assemble.hpp"
@@ -184,7 +185,7 @@ ExitCode run(const RunOptions& options) {
   try {
     return run_assembled(assembly, options, extras, files);
   } catch (const UserError& error) {
-    print_problems(error.problems(), "nothing was written");
+    print_problems(error.problems(), work_done("nothing was run"));
     return error.code();
   }
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "sim/cli/simulate/compare_command.hpp"
 #include "sim/cli/table_metrics.hpp"
 #include "sim/core/interrupt.hpp"
+#include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 #include "sim/io/lines.hpp"
 #include "sim/io/output.hpp"
@@ -26,6 +28,14 @@
 namespace spillway::cli {
 namespace {
 
+constexpr std::int64_t kMostSearches = 1000;
+
+/// Keys that choose the traffic sample and the limits, rather than the system: a search over them tells nothing.
+bool decides_what_is_measured(const std::string& key) {
+  constexpr std::array<std::string_view, 4> kKeys{"seed", "replications", "until", "workload.requests"};
+  return key.starts_with("slo.") || std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
+}
+
 /// "1%" or "0.01" -> 0.01, with bounds; appends a Problem for anything else.
 double fraction(const std::string& text, const std::string& flag, double least, double most,
                 std::vector<Problem>& problems) {
@@ -34,7 +44,7 @@ double fraction(const std::string& text, const std::string& flag, double least, 
   const double value = number.value_or(-1.0) / (percent ? 100.0 : 1.0);
   if (value >= least && value <= most) return value;
   problems.push_back(
-      {fmt::format("\"{}\" is not a fraction from {:.6g}% to {:.6g}%", text, 100.0 * least, 100.0 * most), flag,
+      {fmt::format("\"{}\" is not a fraction from {:.6g}% to {:.6g}%", brief(text), 100.0 * least, 100.0 * most), flag,
        fmt::format("write it as {:.6g}%", 100.0 * std::clamp(0.01, least, most))});
   return most;
 }
@@ -59,7 +69,10 @@ class Planner {
     if (options_.perturb) plan_.report.perturbation = parse_perturbation(*options_.perturb, problems_);
     choose_key();
     plan_.arguments = grid_arguments(options_.arguments, options_.slos, options_.zips, std::move(problems_),
-                                     {.all_policies = true, .replications = kReplications});
+                                     {.all_policies = true,
+                                      .replications = kReplications,
+                                      .most_points = kMostSearches,
+                                      .fix_for_size = "give fewer values: each point is a search of its own"});
     problems_.clear();
     take_key_from_arguments();
     const ResolvedConfig config = resolve_config(parameter_table(), first_point(), {});
@@ -98,6 +111,9 @@ class Planner {
     } else if (!is_numeric(*parameter)) {
       problems_.push_back({fmt::format("{} is no number: it cannot be searched", name), where_,
                            "search a rate, a size, a length or a count"});
+    } else if (decides_what_is_measured(parameter->name)) {
+      problems_.push_back({fmt::format("{} has no largest or smallest useful value: it decides what is measured", name),
+                           where_, "search a key that changes the load, the engine or the memory"});
     } else {
       plan_.key = *parameter;
       plan_.settings.whole = parameter->type != ParameterType::real;
@@ -118,8 +134,9 @@ class Planner {
     start_ = numeric_value(plan_.key, *given->text);
     given_at_ = given->where;
     if (!start_ || *start_ <= 0.0) {
-      throw ConfigError(fmt::format("{}={} is no value that a search can begin with", plan_.key.name, *given->text),
-                        given->where, "give a number above 0");
+      throw ConfigError(
+          fmt::format("{}={} is no value that a search can begin with", plan_.key.name, brief(*given->text)),
+          given->where, "give a number above 0");
     }
     shared.erase(given);
   }
@@ -159,6 +176,17 @@ class Planner {
       problems_.push_back({"--from is above --to", "--from " + options_.from.value_or(""), "exchange them"});
       return;
     }
+    if (settings.whole) {
+      settings.low = std::ceil(settings.low);
+      const double high = std::floor(settings.high);
+      if (settings.high > 0.0 && std::max(settings.low, 1.0) > high) {
+        problems_.push_back({fmt::format("there is no whole number from {} to {}", options_.from.value_or("1"),
+                                         options_.to.value_or("the limit")),
+                             where_, "give bounds with a whole number between them"});
+        return;
+      }
+      settings.high = high;
+    }
     std::optional<double> start = start_;
     if (!start) start = numeric_value(key, config.key(key.name).text);
     if (!start && options_.from && options_.to) start = std::sqrt(settings.low * settings.high);
@@ -176,7 +204,8 @@ class Planner {
     if (!text) return std::nullopt;
     const auto value = numeric_value(plan_.key, *text);
     if (value && *value > 0.0) return value;
-    problems_.push_back({fmt::format("\"{}\" is no value of {} above 0", *text, plan_.key.name), flag + " " + *text,
+    problems_.push_back({fmt::format("\"{}\" is no value of {} above 0", brief(*text), plan_.key.name),
+                         flag + " " + brief(*text),
                          fmt::format("{} takes {}", plan_.key.name, describe_form(plan_.key))});
     return std::nullopt;
   }
@@ -225,8 +254,10 @@ ExitCode search(const SearchOptions& options) {
   const SearchReport& report = run.report();
   const auto found =
       std::count_if(report.edges.begin(), report.edges.end(), [](const FoundEdge& e) { return e.value; });
-  if (found == 0 && run.failure()) {
-    print_problems(run.failure()->problems, "no value could be run");
+  const bool none_ran = std::none_of(report.edges.begin(), report.edges.end(),
+                                     [](const FoundEdge& edge) { return edge.closest() != nullptr; });
+  if (none_ran && run.failure()) {
+    print_problems(run.failure()->problems, fmt::format("no value of {} could be run", report.key));
     return run.failure()->code;
   }
   if (store) store->write("search.json", to_search_json(report));

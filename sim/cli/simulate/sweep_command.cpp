@@ -26,7 +26,6 @@ namespace spillway::cli {
 namespace {
 
 constexpr std::int64_t kMostWithoutYes = 10'000;
-constexpr std::int64_t kMostPoints = 10'000'000;
 constexpr std::int64_t kMostShards = 1000;  // Slurm's own limit for an array (MaxArraySize) unless it is raised
 
 /// Tells sweeps apart: their grids and what is the same in all points.
@@ -68,25 +67,6 @@ Schedule largest_first(const Grid& grid, const Shard& shard) {
     schedule.sizes.push_back(size);
   }
   return schedule;
-}
-
-void check_size(const PointGrid& arguments, bool yes) {
-  const std::int64_t size = arguments.grid.size();
-  const std::string axes = [&] {
-    std::string text;
-    for (const Axis& axis : arguments.grid.axes()) {
-      text += fmt::format("{}{} of {}", text.empty() ? "" : " x ", axis.values.size(), fmt::join(axis.keys, "+"));
-    }
-    return text;
-  }();
-  if (size > kMostPoints) {
-    throw ConfigError(fmt::format("the grid has more than {} points: {}", kMostPoints, axes), "arguments",
-                      "take fewer values");
-  }
-  if (size > kMostWithoutYes && !yes) {
-    throw ConfigError(fmt::format("the grid has {} points: {}", size, axes), "arguments",
-                      fmt::format("give --yes to run more than {}", kMostWithoutYes));
-  }
 }
 
 Sweep new_sweep(const PointGrid& arguments, const std::optional<Shard>& shard) {
@@ -223,8 +203,13 @@ ExitCode sweep(const SweepOptions& options) {
   std::vector<Problem> problems = options.problems;
   std::vector<std::string> metrics = parse_metrics(options.metrics, problems);
   const std::optional<Shard> shard = options.emit.empty() ? chosen_shard(options.shard, problems) : std::nullopt;
-  const PointGrid arguments = grid_arguments(options.arguments, options.slos, options.zips, std::move(problems));
-  check_size(arguments, options.yes);
+  GridDefaults limits;
+  if (!options.yes) {
+    limits.most_points = kMostWithoutYes;
+    limits.fix_for_size = fmt::format("give --yes to run more than {}", kMostWithoutYes);
+  }
+  const PointGrid arguments =
+      grid_arguments(options.arguments, options.slos, options.zips, std::move(problems), limits);
   refuse_if_none_resolves(arguments);
   if (!options.emit.empty()) return emit_slurm(options, arguments);
   if (options.dry_run) return show_plan(arguments, shard);

@@ -14,6 +14,7 @@
 #include "sim/core/printable.hpp"
 #include "sim/io/atomic_file.hpp"
 #include "sim/io/output.hpp"
+#include "sim/io/work_done.hpp"
 #include "traces/generators/quantile_table.hpp"
 #include "traces/readers/native_binary.hpp"
 
@@ -96,7 +97,7 @@ ExitCode write_rows(const TraceOptions& options, const std::function<TraceRows()
     fmt::print(stderr, "{} requests are in {} ({})\n", written, printable(options.out), format);
     return ExitCode::ok;
   } catch (const UserError& error) {
-    print_problems(error.problems(), "nothing was written");
+    print_problems(error.problems(), work_done("nothing was written"));
     return error.code();
   }
 }
