@@ -25,7 +25,9 @@
 #include <vector>
 
 #include "policies/parts/layer_swap.hpp"
+#include "policies/parts/quantities.hpp"
 #include "policies/parts/refusals.hpp"
+#include "policies/parts/single_copy.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -41,8 +43,6 @@ constexpr std::int64_t kAfterLower = 64;  // iterations
 constexpr std::int64_t kAfterRevert = 512;
 constexpr double kLongest = 1000.0 * 86400.0 * 1e9;  // 1000 days, ns
 constexpr std::int64_t kPatience = 64;               // iterations that a raise has to fill its room
-
-double gigabytes(Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-9; }
 
 /// The arithmetic of layers on the host.
 class Slots {
@@ -147,11 +147,7 @@ class PieLayers final : public LayerPolicy {
 
  private:
   [[nodiscard]] LayerSwap::SlotCopies copies(Bytes bytes) const {
-    const auto copy = [&](Stream stream) {
-      const CopyTime time = deployment_.model->copy(stream, 1, bytes, CopyMechanism::single);
-      return Copy{.stream = stream, .bytes = bytes, .launch = time.launch, .transfer = time.transfer};
-    };
-    return {copy(Stream::h2d), copy(Stream::d2h)};
+    return {single_copy(*deployment_.model, Stream::h2d, bytes), single_copy(*deployment_.model, Stream::d2h, bytes)};
   }
   /// The part of a slot that holds KV, at least a byte.
   [[nodiscard]] Bytes used(Bytes slot) const {

@@ -22,13 +22,23 @@ inline void refuse_chunked_prefill(const Settings& settings, const std::string& 
                       "engine.chunked_prefill", "leave it at false, or use policy=sarathi"});
 }
 
+/// Does the user ask for a host tier of the prefix cache?
+[[nodiscard]] inline bool wants_host_cache(const Settings& settings) {
+  return settings.has("memory.host_cache") && settings.get<Bytes>("memory.host_cache") > Bytes(0);
+}
+
+/// Does the user ask for a prefix cache, instead of leaving it to the policy?
+[[nodiscard]] inline bool wants_prefix_cache(const Settings& settings) {
+  return settings.has("engine.prefix_caching") && settings.get<std::string>("engine.prefix_caching") == "true";
+}
+
 /// For a policy that streams layers: nothing else may use the links.
 inline void refuse_use_of_links(const Settings& settings, const std::string& policy, std::vector<Problem>& problems) {
   refuse_swap(
       settings,
       fmt::format("policy {} needs the links for its layers: a request that is preempted is computed again", policy),
       "leave engine.preemption at recompute", problems);
-  if (settings.has("memory.host_cache") && settings.get<Bytes>("memory.host_cache") > Bytes(0)) {
+  if (wants_host_cache(settings)) {
     problems.push_back(
         {fmt::format("policy {} needs the links for its layers: a host tier of the prefix cache would share them",
                      policy),
@@ -40,7 +50,7 @@ inline void refuse_use_of_links(const Settings& settings, const std::string& pol
 /// less: "when the expansion is lowered".
 inline void refuse_fixed_room(const Settings& settings, const std::string& shrinks, const std::string& fixed,
                               std::vector<Problem>& problems) {
-  if (settings.has("engine.prefix_caching") && settings.get<std::string>("engine.prefix_caching") == "true") {
+  if (wants_prefix_cache(settings)) {
     problems.push_back({fmt::format("the prefix cache cannot lose blocks {}", shrinks), "engine.prefix_caching",
                         fmt::format("set it to false, or give {}", fixed)});
   }
