@@ -1,20 +1,20 @@
-// FlexGen: blocks of padded requests run to completion, micro-batch by micro-batch, with weights, KV and hidden states
-// spread over GPU and host.
+// FlexGen: request blocks of padded requests run to completion, micro-batch by micro-batch, with weights, KV and hidden
+// states spread over GPU and host.
 //
 // Source: Sheng et al., "FlexGen: High-Throughput Generative Inference of Large Language Models with a Single GPU",
 // ICML 2023: section 4.1 and Algorithm 1 (zig-zag block schedule, policies/parts/zigzag_rule.hpp), 4.2 (placement, CPU
 // attention), 4.3 (cost model and policy search, policies/parts/flexgen_cost_model.hpp); FMInference/FlexGen (19753bc).
 //
-// What waits when the GPU is free, up to gpu_batch * batches requests in order of arrival, becomes a block: one
-// iteration computes all prompts, pad_output - 1 more generate the other tokens, and nobody joins meanwhile. Every
-// request is computed as pad_input + pad_output tokens, and all answers are returned together. Who gives up in the
-// meantime stays a row of the block's tensors, and is computed on.
+// When the GPU is free, up to gpu_batch * batches waiting requests, in order of arrival, become a request block. One
+// iteration computes all prompts, and pad_output - 1 more iterations generate the other tokens. No request joins
+// meanwhile. Every request is computed as pad_input + pad_output tokens, and all answers return together. A request
+// whose client gives up stays a row of the block's tensors and is still computed.
 //
-// Per layer and micro-batch the GPU's part of a step waits for the host's share of the layer's weights, and, with at
-// least two micro-batches, of the hidden states. In a decode step attention over the host's share of the KV is the
-// CPU's, between the GPU's operations; or, without CPU attention, that share is loaded. The KV that a step adds to the
-// host's share is stored behind it. Queries that go to the CPU and results that come back are no copies here: like
-// FlexGen's cost model, for one token of the KV that the CPU reads thousands of.
+// Per layer and micro-batch, the GPU's part of a step waits for the host's share of the layer's weights and, with at
+// least two micro-batches, of the hidden states. In a decode step the CPU attends to the host's share of the KV between
+// the GPU's operations. Without CPU attention that share is loaded. After a step the KV that it adds to the host's
+// share is stored. Queries to the CPU and results from it cost no copies here, as in FlexGen's cost model: they have
+// the size of one token, and the CPU reads the KV of thousands.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -127,18 +127,18 @@ void check_placement(const Settings& settings, std::vector<Problem>& problems) {
   for (const char* key : kFlexgenPlacement) (settings.has(key) ? given : missing).emplace_back(key);
   if (settings.has("policy.slo_margin")) {
     if (!settings.has(kFlexgenPlacement[0])) {
-      problems.push_back({"policy.slo_margin fixes all of the placement but policy.gpu_batch, which is missing",
+      problems.push_back({"policy.slo_margin sets the whole placement except policy.gpu_batch, which is missing",
                           "policy.slo_margin", "give policy.gpu_batch too"});
     }
     std::erase(given, kFlexgenPlacement[0]);
     if (!given.empty()) {
-      problems.push_back({fmt::format("policy.slo_margin says itself what {} is", fmt::join(given, ", ")),
-                          given.front(), "leave it out, or leave out policy.slo_margin"});
+      problems.push_back({fmt::format("policy.slo_margin already sets {}", fmt::join(given, ", ")), given.front(),
+                          "leave it out, or leave out policy.slo_margin"});
     }
     return;
   }
   if (given.empty() || missing.empty()) return;
-  problems.push_back({fmt::format("{} given, but {} missing: a placement is given whole, or searched for",
+  problems.push_back({fmt::format("{} given, but {} missing: give the whole placement or none of it",
                                   fmt::join(given, ", "), fmt::join(missing, ", ")),
                       given.front(), fmt::format("give {} too, or none of them", fmt::join(missing, ", "))});
 }
@@ -151,15 +151,15 @@ std::vector<Problem> check(const Settings& settings) {
   refuse_chunked_prefill(settings, "flexgen", problems);
   if (wants_host_cache(settings)) {
     problems.push_back(
-        {"policy flexgen pads every prompt: it has no prefix cache", "memory.host_cache", "leave it at 0B"});
+        {"policy flexgen pads every prompt, so it has no prefix cache", "memory.host_cache", "leave it at 0B"});
   }
   if (wants_prefix_cache(settings)) {
-    problems.push_back({"policy flexgen pads every prompt: it has no prefix cache", "engine.prefix_caching",
+    problems.push_back({"policy flexgen pads every prompt, so it has no prefix cache", "engine.prefix_caching",
                         "leave it at auto, or set it to false"});
   }
   if (settings.has("tensor_parallel") && settings.get<std::int64_t>("tensor_parallel") > 1) {
-    problems.push_back({"policy flexgen runs on one GPU: its pipeline over several is not modelled", "tensor_parallel",
-                        "set it to 1"});
+    problems.push_back({"policy flexgen runs on one GPU: its pipeline over several GPUs is not modelled",
+                        "tensor_parallel", "set it to 1"});
   }
   return problems;
 }
@@ -173,7 +173,7 @@ std::vector<Parameter> parameters() {
                      .default_value = "",
                      .minimum = 0.0,
                      .maximum = 1.0,
-                     .doc = what + " on the host, the rest on the GPU; default: the policy search decides",
+                     .doc = what + " on the host, the rest on the GPU. Default: the policy search decides",
                      .source = searched};
   };
   const auto count = [&](const std::string& name, const std::string& unit, const std::string& doc) {
@@ -183,7 +183,7 @@ std::vector<Parameter> parameters() {
                      .default_value = "",
                      .minimum = 1.0,
                      .maximum = 1e5,
-                     .doc = doc + "; default: the policy search decides",
+                     .doc = doc + ". Default: the policy search decides",
                      .source = searched};
   };
   const auto length = [](const std::string& name, const std::string& standard, const std::string& what) {
@@ -193,24 +193,24 @@ std::vector<Parameter> parameters() {
                      .default_value = standard,
                      .minimum = 1.0,
                      .maximum = 1e6,
-                     .doc = "Every " + what + " is padded to this length; longer ones are rejected",
+                     .doc = "Length to which every " + what + " is padded. Longer ones are rejected",
                      .source =
                          "Spillway: prompts and answers of chat, up to 1,024 and 512 tokens, fit the 2,048 "
                          "positions of OPT; FlexGen is given one prompt length and one gen_len per run"};
   };
   return {
-      count("policy.gpu_batch", "requests", "Requests that the GPU computes at a time, a micro-batch"),
-      count("policy.batches", "1", "Micro-batches of a block"),
+      count("policy.gpu_batch", "requests", "Requests of a micro-batch, which the GPU computes at a time"),
+      count("policy.batches", "1", "Micro-batches of a request block"),
       share("policy.weights_host", "Share of every layer's weights"),
       share("policy.cache_host", "Share of the KV cache"),
-      share("policy.hidden_host", "Share of the hidden states of a block of two or more micro-batches"),
+      share("policy.hidden_host", "Share of the hidden states of a request block with two or more micro-batches"),
       length("policy.pad_input", "1024", "prompt"),
       length("policy.pad_output", "512", "answer"),
       {.name = "policy.cpu_attention",
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "true",
-       .doc = "Attention over the host's share of the KV is the CPU's while decoding; else that share is loaded at "
+       .doc = "true: the CPU attends to the host's share of the KV while decoding; false: that share is loaded at "
               "every step",
        .source = "FlexGen, section 4.2: computation delegation; --cpu-cache-compute"},
       {.name = "policy.constants",
@@ -219,9 +219,8 @@ std::vector<Parameter> parameters() {
        .default_value = "profile",
        .choices = {"profile", "published"},
        .doc =
-           "Speeds that the policy search reckons with: those of the hardware profile for each GPU batch, and all of "
-           "both memories; "
-           "or the ones that FlexGen fitted to a T4, and 80% of them",
+           "Speeds for the policy search. profile: those of the hardware profile for each GPU batch, with all of both "
+           "memories; published: those that FlexGen fitted to a T4, with 80% of both memories",
        .source = "FlexGen, experimental/cost_model.py (19753bc); the GPU's and host's own speeds are Spillway's"},
       {.name = "policy.slo_margin",
        .type = ParameterType::real,
@@ -229,17 +228,17 @@ std::vector<Parameter> parameters() {
        .default_value = "",
        .minimum = 0.0,
        .maximum = 100.0,
-       .doc = "SLO-aware variant: the most weights go to the host for which a layer, by the GPU's peak rate and its "
-              "share of the bus, takes at most 1 + this of its compute; one micro-batch of policy.gpu_batch, KV "
-              "and hidden states on the GPU",
+       .doc = "SLO-aware variant: as many weights go to the host as the GPU's share of the bus can copy within "
+              "(1 + margin) x a layer's compute time at peak rate. One micro-batch of policy.gpu_batch, KV and "
+              "hidden states on the GPU",
        .source = "Select-N, section 5: FlexGen modified to keep an SLO; how is not published"},
       {.name = "policy.slo_phase",
        .type = ParameterType::choice,
        .unit = "-",
        .default_value = "prefill",
        .choices = {"prefill", "decode"},
-       .doc = "The iteration whose compute policy.slo_margin is of; the weights stay where they are in both",
-       .source = "Spillway: Select-N does not say; decode at the peak rate would leave almost all weights on the "
+       .doc = "Phase whose compute time policy.slo_margin uses. The weights have the same place in both phases",
+       .source = "Spillway: Select-N does not state it; decode at the peak rate would leave almost all weights on the "
                  "GPU"},
       {.name = "policy.host_memory",
        .type = ParameterType::bytes,
@@ -247,8 +246,7 @@ std::vector<Parameter> parameters() {
        .default_value = "",
        .minimum = 1.0,
        .maximum = 1e15,
-       .doc = "Host memory that weights, KV and hidden states of one GPU may take; default: what the host has for each "
-              "GPU, where that is known",
+       .doc = "Host memory for weights, KV and hidden states of one GPU. Default: the host's DRAM per GPU, if known",
        .source = "FlexGen, experimental/cost_model.py: --cpu-mem"}};
 }
 
@@ -256,16 +254,16 @@ PolicyInfo info() {
   PolicyInfo info;
   info.name = "flexgen";
   info.summary =
-      "FlexGen: padded blocks run to completion, micro-batches zig-zag through layers that stream from the host";
+      "FlexGen: padded request blocks run to completion, micro-batches zig-zag through layers streamed from the host";
   info.source =
       "Sheng et al., FlexGen, ICML 2023, section 4 and Algorithm 1; FMInference/FlexGen (19753bc), flexgen/flex_opt.py "
       "and experimental/cost_model.py";
   info.limits =
       "No disk, no compression, one GPU. Shares are exact fractions of every layer; FlexGen rounds them to whole "
-      "matrices. Attention and MLP of a layer are one step, not two. Intermediates of a micro-batch are the engine's "
-      "reserve (engine.max_num_batched_tokens); only the policy search reckons with FlexGen's own estimate of them. "
-      "KV blocks count what a block of requests takes wherever it lives. Times per token are those of computing them, "
-      "while the end of a request is that of its block.";
+      "matrices. Attention and MLP of a layer are one step, not two. The activation memory of the engine "
+      "(engine.max_num_batched_tokens) holds the intermediates of a micro-batch; only the policy search uses FlexGen's "
+      "own estimate of them. KV blocks count the KV of a request block on GPU and host. Times per token are those of "
+      "computing the tokens; a request ends with its request block.";
   info.parameters = parameters();
   info.preempts = false;
   info.shares_prefixes = false;

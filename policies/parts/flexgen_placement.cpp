@@ -22,7 +22,7 @@ double copy_bandwidth(const ExecutionModel& model, Stream stream, Bytes bytes) {
   return bytes_of(bytes) / to_seconds(copy.launch + copy.transfer);
 }
 
-/// The model in the cost model's terms. An MLP of three matrices is one of two that is wider by half.
+/// The model in the cost model's terms, in which an MLP of three matrices is an MLP of two that is wider by half.
 FlexgenModel cost_model_of(const Deployment& deployment) {
   const double widths = bytes_of(deployment.layer_weights) / (4.0 * real(deployment.hidden));
   const std::int64_t ffn = std::llround(widths) - deployment.query_width - deployment.kv_width;
@@ -34,11 +34,12 @@ FlexgenModel cost_model_of(const Deployment& deployment) {
           .kv = deployment.kv_width};
 }
 
-/// Of attention to the cache: each number, kNumber bytes, is multiplied and added for every query that shares it.
+/// Operations per byte of cache in attention: each number, kNumber bytes, is multiplied and added for every query that
+/// shares it.
 double flop_per_byte(const FlexgenModel& model) { return 2.0 / kNumber * real(model.query) / real(model.kv); }
 
-/// Rates of the hardware profile, from the times of a GPU batch's own iterations. One rate for all GPU batches, as in
-/// FlexGen's fit, would make the search find one request at a time as fast as many.
+/// Rates of the hardware profile, from the times of iterations with one GPU batch. With one rate for all GPU batches,
+/// as in FlexGen's fit, the search would rate one request at a time as fast as many.
 class Probe {
  public:
   Probe(const Deployment& deployment, const FlexgenModel& model, const Padding& padding, std::int64_t gpu_batch)
@@ -62,13 +63,13 @@ class Probe {
   }
 
  private:
-  static constexpr std::int64_t kPiece = 16;  // tokens: attention within them is next to nothing
+  static constexpr std::int64_t kPiece = 16;  // tokens, so few that attention among them costs almost nothing
   static constexpr Bytes kLarge{1'000'000'000};
 
   [[nodiscard]] double bandwidth(Stream stream) const { return copy_bandwidth(execution_, stream, kLarge); }
-  /// Attention costs at least what rounding could hide.
+  /// The time of attention, at least as much as rounding could hide.
   [[nodiscard]] static double beyond(double with, double without) { return std::max(with - without, 1e-6 * with); }
-  /// A layer over requests_ prompts, cut into sequences of at most `length`.
+  /// Time of a layer over requests_ prompts, cut into sequences of at most `length` tokens.
   [[nodiscard]] double prefill(std::int64_t length) const {
     std::vector<PrefillChunk> chunks;
     for (std::int64_t i = 0; i < requests_; ++i) {
@@ -97,7 +98,7 @@ class Probe {
   const double attention_flop_;
 };
 
-/// What the search may use; its memory is what is left beside what no layer owns.
+/// The hardware for the search. Weights outside the layers are off its GPU memory already.
 FlexgenHardware search_hardware(const Deployment& deployment, const Settings& settings, const FlexgenModel& model,
                                 std::int64_t gpu_batch) {
   const std::optional<Bytes> host = host_memory(deployment, settings);
@@ -108,7 +109,7 @@ FlexgenHardware search_hardware(const Deployment& deployment, const Settings& se
   if (!published) {
     Probe(deployment, model, flexgen_padding(settings), gpu_batch).fill(hardware);
     hardware.cpu_batch_and_hidden = hardware.cpu_batch = hardware.cpu_hidden = 0.0;
-    // The engine's reserve is off the GPU's memory already.
+    // The engine's activation memory is off the GPU's memory already.
     hardware.usable = 1.0;
     if (cpu_attention) {
       if (!deployment.cpu_attention_bandwidth) {
@@ -118,7 +119,7 @@ FlexgenHardware search_hardware(const Deployment& deployment, const Settings& se
     }
   }
   if (!cpu_attention) {
-    // Cache on the host is loaded before the GPU attends to it: in the model's terms an attention as slow as the link.
+    // The GPU loads the host's cache before it attends to it: in the model's terms an attention as slow as the link.
     hardware.cpu_attention = hardware.h2d * flop_per_byte(model);
     hardware.cpu_batch_and_hidden = hardware.cpu_batch = hardware.cpu_hidden = 0.0;
   }
@@ -129,7 +130,7 @@ FlexgenHardware search_hardware(const Deployment& deployment, const Settings& se
   return hardware;
 }
 
-/// A block of one request with all that can be on the host there.
+/// Reports why the search failed, with the memory of the smallest case: one request, everything on the host.
 [[noreturn]] void refuse_search(const Deployment& deployment, const FlexgenModel& model,
                                 const FlexgenWorkload& workload, FlexgenHardware hardware) {
   const double left = hardware.gpu_memory;
@@ -164,7 +165,7 @@ FlexgenPlacement search(const Deployment& deployment, const Settings& settings) 
                              found->estimate.throughput)};
 }
 
-/// The share of every layer's weights that keeps a layer within its objective, by what the datasheet promises.
+/// The share of every layer's weights that keeps the time of a layer within its objective, at the datasheet's rates.
 FlexgenPlacement keep_objective(const Deployment& deployment, const Settings& settings) {
   if (deployment.peak_flops <= 0.0) {
     throw ConfigError("policy.slo_margin needs the GPU's peak FLOP/s, which its profile does not state", "hardware",

@@ -18,7 +18,7 @@ inline void refuse_swap(const Settings& settings, const std::string& why, const 
 inline void refuse_chunked_prefill(const Settings& settings, const std::string& policy,
                                    std::vector<Problem>& problems) {
   if (!settings.get<bool>("engine.chunked_prefill")) return;
-  problems.push_back({"policy " + policy + " computes whole prompts: it has no chunked prefill",
+  problems.push_back({"policy " + policy + " computes whole prompts, so it has no chunked prefill",
                       "engine.chunked_prefill", "leave it at false, or use policy=sarathi"});
 }
 
@@ -34,10 +34,9 @@ inline void refuse_chunked_prefill(const Settings& settings, const std::string& 
 
 /// For a policy that streams layers: nothing else may use the links.
 inline void refuse_use_of_links(const Settings& settings, const std::string& policy, std::vector<Problem>& problems) {
-  refuse_swap(
-      settings,
-      fmt::format("policy {} needs the links for its layers: a request that is preempted is computed again", policy),
-      "leave engine.preemption at recompute", problems);
+  refuse_swap(settings,
+              fmt::format("policy {} needs the links for its layers, so it recomputes preempted requests", policy),
+              "leave engine.preemption at recompute", problems);
   if (wants_host_cache(settings)) {
     problems.push_back(
         {fmt::format("policy {} needs the links for its layers: a host tier of the prefix cache would share them",
@@ -46,8 +45,8 @@ inline void refuse_use_of_links(const Settings& settings, const std::string& pol
   }
 }
 
-/// For a policy whose room for KV changes unless `fixed` ("policy.expansion") is given. `shrinks` says when it becomes
-/// less: "when the expansion is lowered".
+/// For a policy whose KV memory changes unless the key `fixed` ("policy.expansion") is given. `shrinks` says when the
+/// memory shrinks: "when the expansion is lowered".
 inline void refuse_fixed_room(const Settings& settings, const std::string& shrinks, const std::string& fixed,
                               std::vector<Problem>& problems) {
   if (wants_prefix_cache(settings)) {
@@ -57,7 +56,8 @@ inline void refuse_fixed_room(const Settings& settings, const std::string& shrin
   const PolicyInfo* scheduler = PolicyRegistry::instance().find(settings.get<std::string>(kSchedulerKey));
   if (scheduler != nullptr && !scheduler->preempts) {
     problems.push_back(
-        {fmt::format("policy {} never preempts, but room that adapts may shrink below what runs", scheduler->name),
+        {fmt::format("policy {} never preempts, but the KV memory may shrink below what running requests use",
+                     scheduler->name),
          kSchedulerKey, fmt::format("give {}, or choose a scheduler that preempts", fixed)});
   }
 }

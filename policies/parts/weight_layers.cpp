@@ -26,9 +26,7 @@ Parameter host_memory_parameter() {
       .default_value = "",
       .minimum = 0,
       .maximum = 1e15,
-      .doc =
-          "Host memory that the weights of one GPU may take; default: what the host has for each GPU, no limit where "
-          "that is not known",
+      .doc = "Host memory for the weights of one GPU. Default: the host's DRAM per GPU, or no limit if that is unknown",
       .source = "Spillway: the papers give the weights the whole host"};
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <ostream>
 #include <set>
 #include <sstream>
 #include <string>
@@ -105,6 +106,8 @@ struct Mode {
   [[nodiscard]] std::string name() const { return policy->name + (swap ? ".swap" : ""); }
   [[nodiscard]] std::string path() const { return source_dir() + "/tests/golden/" + name() + ".txt"; }
 };
+
+void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name(); }
 
 std::vector<Mode> modes() {
   std::vector<Mode> list;
