@@ -21,7 +21,8 @@ struct ZigzagCopies {
   Copy hidden_store{};  // d2h, the step's output
 };
 
-/// The zig-zag block schedule over steps (j, k), layers j outside and micro-batches k inside. The start of a step issues
+/// The zig-zag block schedule over steps (j, k), layers j outside and micro-batches k inside. The start of a step
+/// issues
 ///
 ///   h2d   the weights of layer j + 1 if k = 0, then the KV and the hidden states of the step after it
 ///   d2h   the KV and the hidden states of the step before it
