@@ -2,7 +2,7 @@
 //
 // Source: Aminabadi et al., "DeepSpeed Inference", SC 2022, ZeRO-Inference (weights on the host, a layer prefetched
 // while the one before it computes; KV and activations on the GPU), as Select-N compares with it: offloading
-// interval 1. FlexGen's benchmark sets a prefetch bucket of hidden^2 elements, 1/12 of a layer of OPT:
+// interval 1. FlexGen's benchmark sets a prefetch bucket of hidden^2 elements, 1/12 of a layer of OPT. That is
 // policy.prefetch_fraction=0.0833.
 #include <memory>
 
@@ -29,9 +29,11 @@ PolicyInfo info() {
       "interval 1), "
       "and as FlexGen's benchmark configures it (prefetch bucket of hidden^2 elements)";
   info.limits =
-      "Host memory only, no NVMe; no pinning or fetching overheads beside the copy of a layer, and no partitioning of "
-      "weights over GPUs beside tensor_parallel. Embeddings stay on the GPU. Every iteration streams anew: the first "
-      "layer waits for its weights.";
+      "Host memory only, no NVMe. Pinning and fetching cost no more than the copy of a layer. Weights are partitioned "
+      "over "
+      "GPUs by tensor_parallel only. Embeddings stay on the GPU. Every iteration streams anew, so the first layer "
+      "waits "
+      "for its weights.";
   info.parameters = {
       {.name = "policy.prefetch_fraction",
        .type = ParameterType::real,
@@ -39,8 +41,8 @@ PolicyInfo info() {
        .default_value = "1",
        .minimum = 0.0,
        .maximum = 1.0,
-       .doc = "Share of a layer's weights that may be copied while the layer before it computes; the rest "
-              "is copied when its turn has come",
+       .doc = "Share of a layer's weights that may be copied while the layer before it computes. The layer "
+              "copies the rest when it is about to start",
        .source = "1: as Select-N describes it; FlexGen's benchmark sets a bucket of hidden^2 elements, "
                  "1/12 of a layer (0.0833)"},
       host_memory_parameter()};

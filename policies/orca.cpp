@@ -2,7 +2,7 @@
 //
 // Source: Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models", OSDI 2022, section
 // 4.2 and Algorithm 1; the port in microsoft/sarathi-serve (96f9911), orca_scheduler.py. A request that joins reserves
-// all the memory that it may ever need, so nothing is ever preempted; a prompt is computed whole beside the decodes
+// all the memory that it may ever need, so no request is preempted. A prompt is computed whole beside the decodes
 // (selective batching). The static variant is request-level batching as in FasterTransformer.
 #include <algorithm>
 
@@ -56,24 +56,26 @@ PolicyInfo info() {
   info.source =
       "Yu et al., OSDI 2022, section 4.2 and Algorithm 1; port in microsoft/sarathi-serve (96f9911), orca_scheduler.py";
   info.limits =
-      "With max_model_len reserved and a model of long context few requests fit: set engine.max_model_len. "
+      "policy.reserve=max_model_len lets few requests run with a model of long context: set engine.max_model_len. "
       "No token budget: engine.max_num_batched_tokens sizes the activation memory only. policy.batching=request "
-      "returns each answer when it is complete and does not compute padding, unlike FasterTransformer.";
+      "returns each answer when it is complete and computes no padding, unlike FasterTransformer.";
   info.parameters = {
       {.name = "policy.reserve",
        .type = ParameterType::choice,
        .unit = "-",
        .default_value = "max_model_len",
        .choices = {"max_model_len", "max_tokens"},
-       .doc = "What a request reserves when it joins: the longest request there may be (engine.max_model_len), or its "
-              "own input + max_new_tokens",
+       .doc =
+           "Tokens that a request reserves when it joins. max_model_len: the longest request (engine.max_model_len); "
+           "max_tokens: its own input + max_new_tokens",
        .source = "max_model_len: orca_scheduler.py of sarathi-serve; max_tokens: Orca, Algorithm 1"},
       {.name = "policy.batching",
        .type = ParameterType::choice,
        .unit = "-",
        .default_value = "iteration",
        .choices = {"iteration", "request"},
-       .doc = "iteration: requests join and leave at every iteration; request: nobody joins until the batch is empty",
+       .doc =
+           "iteration: requests join and leave at every iteration; request: no request joins until the batch is empty",
        .source = "Orca, section 3.1 (C1); request: FasterTransformer, as Orca describes it"}};
   info.preempts = false;
   info.default_engine = [](const Settings&) { return "sarathi-serve"; };

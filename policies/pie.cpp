@@ -1,21 +1,22 @@
 // Pie: the KV of some layers lives on the host, and comes back just in time for its layer.
 //
 // Source: Xu et al., "Pie: Pooling CPU Memory for LLM Inference" (2024): sections 3.1-3.3 (performance-transparent
-// swapping, policies/parts/layer_swap.hpp), 3.4 and 4.1 (adaptive expansion). Of n layers m stay on the host, so that
-// the GPU's bytes for KV are cut into n - m slots instead of n and hold n / (n - m) times as many tokens: the
-// expansion.
+// swapping, policies/parts/layer_swap.hpp), 3.4 and 4.1 (adaptive expansion). m of n layers stay on the host, so the
+// GPU's bytes for KV are cut into n - m slots instead of n. They hold n / (n - m) times as many tokens: the expansion.
 //
-// The paper gives triggers of the adaptation, and no constants. Every iteration counts to a window of 8, at whose end m
-// changes by one, or not:
+// The paper gives triggers of the adaptation, but no constants. At the end of each window of 8 iterations m changes by
+// one or stays:
 //
-//   lower   Compute waited for swaps for more than 1% of its time. No raise for 64 iterations.
-//   revert  The last raise, its room in use, brought less than 1% of throughput (see record()). No raise for 512.
+//   lower   Compute waited for swaps for more than 1% of its time. No raise follows for 64 iterations.
+//   revert  The last raise, with its capacity in use, raised throughput by less than 1% (see record()). No raise
+//   follows
+//           for 512 iterations.
 //   raise   Requests wait or less than a tenth of the blocks is free, and every layer that came in was ready at least
 //           one swap before its use.
 //
-// The room of a raise counts once every layer has been swapped into its new slot. That of a lower is gone at once, and
-// the scheduler preempts by its own rule. Slack is counted in layer starts, of which the first after the arrival is
-// taken off, as it may have been due at once.
+// The capacity of a raise counts once every layer has been swapped into its new slot. The capacity of a lower is gone
+// at once, and the scheduler preempts by its own rule. Slack is counted in layer starts. The first start after the
+// arrival does not count, as it may have been due at once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +26,9 @@
 #include <vector>
 
 #include "policies/parts/layer_swap.hpp"
+#include "policies/parts/quantities.hpp"
 #include "policies/parts/refusals.hpp"
+#include "policies/parts/single_copy.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -40,9 +43,7 @@ constexpr double kNewest = 0.5;           // weight of the last window in the re
 constexpr std::int64_t kAfterLower = 64;  // iterations
 constexpr std::int64_t kAfterRevert = 512;
 constexpr double kLongest = 1000.0 * 86400.0 * 1e9;  // 1000 days, ns
-constexpr std::int64_t kPatience = 64;               // iterations that a raise has to fill its room
-
-double gigabytes(Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-9; }
+constexpr std::int64_t kPatience = 64;               // iterations within which a raise must fill its capacity
 
 /// The arithmetic of layers on the host.
 class Slots {
@@ -50,7 +51,7 @@ class Slots {
   explicit Slots(const Deployment& deployment) : deployment_(deployment) {}
 
   [[nodiscard]] std::int32_t layers() const { return deployment_.layers; }
-  /// Of one layer, when `m` are on the host.
+  /// The slot of one layer, with `m` layers on the host.
   [[nodiscard]] Bytes slot(std::int32_t m) const { return Bytes(deployment_.gpu_kv / Bytes(1) / (layers() - m)); }
   [[nodiscard]] Bytes host(std::int32_t m) const { return m == 0 ? Bytes(0) : slot(m) * (m + 2); }
   [[nodiscard]] Blocks blocks(std::int32_t m) const {
@@ -60,13 +61,13 @@ class Slots {
     return static_cast<double>(layers()) / static_cast<double>(layers() - m);
   }
   [[nodiscard]] std::int32_t most() const { return layers() - kLeastOnGpu; }
-  /// The most layers on the host that expand by no more than `expansion`.
+  /// The largest number of layers on the host whose expansion is at most `expansion`.
   [[nodiscard]] std::int32_t for_expansion(double expansion) const {
     std::int32_t m = 0;
     while (m < most() && this->expansion(m + 1) <= expansion * (1.0 + 1e-12)) ++m;
     return m;
   }
-  /// The most layers whose slots fit into `host` bytes.
+  /// The largest number of layers on the host whose slots fit into `host` bytes.
   [[nodiscard]] std::int32_t for_host(Bytes host) const {
     std::int32_t m = most();
     while (m > 0 && this->host(m) > host) --m;
@@ -77,7 +78,7 @@ class Slots {
   const Deployment& deployment_;
 };
 
-/// For slots.
+/// Host memory for KV slots: memory.host_kv, but no more than the host has, if known.
 Bytes host_kv(const Deployment& deployment, const Settings& settings) {
   const Bytes given = settings.get<Bytes>("memory.host_kv");
   return deployment.host_memory ? std::min(given, *deployment.host_memory) : given;
@@ -147,19 +148,15 @@ class PieLayers final : public LayerPolicy {
 
  private:
   [[nodiscard]] LayerSwap::SlotCopies copies(Bytes bytes) const {
-    const auto copy = [&](Stream stream) {
-      const CopyTime time = deployment_.model->copy(stream, 1, bytes, CopyMechanism::single);
-      return Copy{.stream = stream, .bytes = bytes, .launch = time.launch, .transfer = time.transfer};
-    };
-    return {copy(Stream::h2d), copy(Stream::d2h)};
+    return {single_copy(*deployment_.model, Stream::h2d, bytes), single_copy(*deployment_.model, Stream::d2h, bytes)};
   }
-  /// The part of a slot that holds KV, at least a byte.
+  /// The bytes of a slot that hold KV, at least one.
   [[nodiscard]] Bytes used(Bytes slot) const {
     const TierState& gpu = view_.tier(Tier::gpu);
     const auto in_use = static_cast<double>((gpu.total - gpu.free).count()) / static_cast<double>(gpu.total.count());
     return std::max(Bytes(1), Bytes(static_cast<std::int64_t>(static_cast<double>(slot.count()) * in_use)));
   }
-  /// How long one swap takes while the other direction is busy.
+  /// Time of one swap while the other direction is busy.
   [[nodiscard]] Duration swap_time(std::int32_t m) const {
     const LayerSwap::SlotCopies slot = copies(slots_.slot(m));
     const CopySharing sharing = deployment_.model->copy_sharing();
@@ -176,7 +173,7 @@ class PieLayers final : public LayerPolicy {
     window_ = Window();
   }
 
-  /// What has happened since the last decision.
+  /// Sums since the last change of m, or since the end of the last window.
   struct Window {
     std::int64_t iterations = 0;
     Duration stall{};
@@ -186,7 +183,7 @@ class PieLayers final : public LayerPolicy {
     double least_free = 1.0;
     bool waiting = false;
     std::int64_t decodes = 0;  // iterations without prompts
-    Duration decoding{};       // and their time
+    Duration decoding{};       // time of these iterations
   };
 
   void watch(const LayerReport& report) {
@@ -210,8 +207,7 @@ class PieLayers final : public LayerPolicy {
     ++iteration_;
     watch(report);
     if (forced_ && report.free_share == 1.0) forced_ = false;
-    // What layers wait for on their way into slots of another size, in the iteration in which the last one gets there
-    // too, says nothing of that size.
+    // Ignore stalls until all slots are resized, the last iteration included: they say nothing about the new size.
     const bool was_resizing = std::exchange(resizing_, !swap_.resized());
     if (resizing_) return;
     if (was_resizing) window_ = Window();
@@ -239,8 +235,8 @@ class PieLayers final : public LayerPolicy {
     move_to(m_ + 1);
   }
 
-  /// Room times iterations per second: what throughput is to requests of one length that fill the room. How many
-  /// requests do fill it varies with their lengths by more than a raise can bring.
+  /// Capacity times iterations per second: the throughput of requests of one length that fill the capacity. The number
+  /// of requests that really fill it varies with their lengths by more than a raise can bring.
   void record(double iterations_per_second) {
     const double throughput = iterations_per_second * static_cast<double>(capacity_.count());
     std::optional<double>& known = throughput_[static_cast<std::size_t>(m_)];
@@ -252,7 +248,7 @@ class PieLayers final : public LayerPolicy {
   }
 
   void lower(std::int64_t pause) {
-    // A request that only this much room can take keeps it.
+    // A request that needs this much capacity keeps it.
     if (m_ == 0 || forced_) return;
     judging_ = false;
     no_raise_before_ = iteration_ + pause;
@@ -272,7 +268,7 @@ class PieLayers final : public LayerPolicy {
   LayerSwap swap_;
 
   // Figures
-  std::vector<SimTime> left_at_;  // by layer
+  std::vector<SimTime> left_at_;  // by layer: start of its last copy out
   double dwells_ = 0.0;
   double longest_dwell_ = 0.0;
   std::int64_t dwell_count_ = 0;
@@ -283,7 +279,7 @@ class PieLayers final : public LayerPolicy {
   std::int64_t raised_at_ = 0;
   bool judging_ = false;   // the last raise is still to be judged
   bool resizing_ = false;  // at the end of the last iteration
-  bool forced_ = false;    // the room was raised for a request that needs it, and KV was live ever since
+  bool forced_ = false;    // the capacity was raised for a request that needs it, and KV has been live ever since
   std::optional<double> before_raise_;
   std::vector<std::optional<double>> throughput_;  // by m, see record()
   Window window_;
@@ -358,7 +354,7 @@ std::vector<Problem> check(const Settings& settings) {
   std::vector<Problem> problems;
   const auto burst = traffic(settings);
   if (burst && burst->until <= burst->from) {
-    problems.push_back({"the other traffic leaves the link before it comes", "policy.link_traffic_until",
+    problems.push_back({"the other traffic ends before it starts", "policy.link_traffic_until",
                         "make it later than policy.link_traffic_from"});
   }
   refuse_use_of_links(settings, "pie", problems);
@@ -377,9 +373,9 @@ PolicyInfo info() {
       "policies/parts/layer_swap.hpp";
   info.limits =
       "The paper gives no constants for its adaptation: windows and thresholds are Spillway's. A lowered expansion "
-      "preempts at once the requests that no longer fit; the paper first leaves them unscheduled until the slots have "
+      "preempts the requests that no longer fit at once; the paper leaves them unscheduled until the slots have "
       "shrunk, about two tokens later (throughput within 0.1% either way, experiments/pie). Slots are moved whole. "
-      "Neither swapping of requests nor a host cache beside it.";
+      "Requests cannot be swapped, and there is no host cache.";
   info.parameters = {
       {.name = "policy.expansion",
        .type = ParameterType::real,
@@ -387,21 +383,24 @@ PolicyInfo info() {
        .default_value = "",
        .minimum = 1.0,
        .maximum = 86.0,
-       .doc = "Fixed expansion: the most layers m go to the host for which n / (n - m) is at most this; default: it "
-              "adapts, starting from 1",
+       .doc =
+           "Fixed expansion: as many layers m go to the host as keep n / (n - m) at or below this value. Default: the "
+           "expansion adapts, starting from 1",
        .source = "Pie, section 3.3: FIFO swapping for a fixed expansion; section 3.4.2: adaptive expansion"},
       {.name = "policy.check_at",
        .type = ParameterType::choice,
        .unit = "-",
        .default_value = "completion",
        .choices = {"completion", "layer-start"},
-       .doc = "When a copy may start: also when another ends, or only when a layer does",
-       .source = "Pie, section 3.2 speaks of layer starts; its figures are reached with completions"},
+       .doc = "When a copy may start. completion: when a layer starts or another copy ends; layer-start: only when a "
+              "layer "
+              "starts",
+       .source = "Pie, section 3.2, names layer starts; completions reproduce its figures"},
       {.name = "policy.copy_used_only",
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "false",
-       .doc = "Copies move the part of a slot that holds KV instead of all of it",
+       .doc = "true: copies move only the part of a slot that holds KV; false: they move the whole slot",
        .source = "Spillway, for ablation: Pie copies whole layers"},
       {.name = "policy.link_traffic",
        .type = ParameterType::real,
@@ -409,16 +408,17 @@ PolicyInfo info() {
        .default_value = "0",
        .minimum = 0.0,
        .maximum = 1.0,
-       .doc = "Share of the link, in both directions, that others take when it is theirs; beside Pie's copies at most "
-              "half of it",
-       .source = "Pie, section 3.4: bandwidth that other traffic takes; none by default"},
+       .doc =
+           "Share of the otherwise idle link, in both directions, that other traffic uses. Beside Pie's copies it uses "
+           "at most half of the link",
+       .source = "Pie, section 3.4: bandwidth of other traffic; none by default"},
       {.name = "policy.link_traffic_from",
        .type = ParameterType::duration,
        .unit = "ns",
        .default_value = "",
        .minimum = 0.0,
        .maximum = kLongest,
-       .doc = "Simulated time at which the others come to the link; default: they are there from the start",
+       .doc = "Simulated time at which the other traffic starts. Default: the start of the run",
        .source = "Spillway: to watch the expansion adapt to a burst of traffic"},
       {.name = "policy.link_traffic_until",
        .type = ParameterType::duration,
@@ -426,7 +426,7 @@ PolicyInfo info() {
        .default_value = "",
        .minimum = 0.0,
        .maximum = kLongest,
-       .doc = "Simulated time at which they leave it; default: never",
+       .doc = "Simulated time at which the other traffic ends. Default: never",
        .source = "Spillway: to watch the expansion adapt to a burst of traffic"}};
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"memory.host_kv", "480GB"}};

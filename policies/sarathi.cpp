@@ -1,9 +1,9 @@
 // Sarathi-Serve: stall-free batches from chunked prefills.
 //
 // Source: Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024, and
-// microsoft/sarathi-serve (96f9911), sarathi/core/scheduler/sarathi_scheduler.py. Every decode goes first and is never
-// held back by the chunk; unfinished prompts and then new ones fill up what the chunk leaves. Blocks of a whole prompt
-// are taken at admission; on shortage the running request that arrived last is computed again.
+// microsoft/sarathi-serve (96f9911), sarathi/core/scheduler/sarathi_scheduler.py. Decodes go first,
+// and the chunk never holds them back. Unfinished prompts, then new ones, fill up the rest of the chunk. A request
+// takes the blocks of its whole prompt at admission. On shortage the running request that arrived last is recomputed.
 #include <algorithm>
 #include <cmath>
 
@@ -15,8 +15,8 @@
 namespace spillway {
 namespace {
 
-/// Tokens of an iteration that a prompt may fill up, by how much of it is computed: constant, or decreasing over equal
-/// stages of the prompt, so that the growing cost of attention does not lengthen iterations.
+/// The chunk: tokens of an iteration that a prompt may fill up. It is constant, or decreases over equal stages of the
+/// prompt, so that the growing cost of attention does not lengthen iterations.
 class ChunkSchedule {
  public:
   explicit ChunkSchedule(const Settings& settings)
@@ -27,7 +27,7 @@ class ChunkSchedule {
     const auto stages = settings.get<std::int64_t>("policy.chunk_stages");
     const std::int64_t step = std::min<std::int64_t>(32, low);
     sizes_.clear();
-    // numpy's linspace from low to high, read backwards: cast to whole tokens, then rounded half to even.
+    // numpy.linspace(low, high, stages) in reverse order, cast to whole tokens, then rounded half to even.
     const double rise = stages == 1 ? 0.0 : static_cast<double>(high - low) / static_cast<double>(stages - 1);
     for (std::int64_t stage = stages - 1; stage >= 0; --stage) {
       const bool last = stage > 0 && stage == stages - 1;
@@ -88,8 +88,8 @@ std::vector<Parameter> parameters() {
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "false",
-       .doc = "The chunk shrinks from policy.high_chunk to policy.low_chunk over the stages of a prompt, instead of "
-              "staying at engine.max_num_batched_tokens",
+       .doc = "true: the chunk shrinks from policy.high_chunk to policy.low_chunk over the stages of a prompt; false: "
+              "it stays at engine.max_num_batched_tokens",
        .source = "sarathi_scheduler.py, enable_dynamic_chunking_schedule, off by default"},
       {.name = "policy.low_chunk",
        .type = ParameterType::integer,
@@ -121,7 +121,7 @@ std::vector<Parameter> parameters() {
        .default_value = "4096",
        .minimum = 1,
        .maximum = 1e9,
-       .doc = "Prompt tokens that the stages cover together; what lies behind stays at the last one",
+       .doc = "Prompt tokens that all stages cover together. Later tokens belong to the last stage",
        .source = kScheduleSource}};
 }
 
@@ -130,12 +130,12 @@ std::vector<Problem> check(const Settings& settings) {
   refuse_swap(settings, "policy sarathi cannot swap: Sarathi-Serve always recomputes",
               "leave engine.preemption at recompute, or use policy=vllm-v0", problems);
   if (!settings.get<bool>("engine.chunked_prefill")) {
-    problems.push_back({"policy sarathi is chunked prefill: it cannot be off", "engine.chunked_prefill",
+    problems.push_back({"policy sarathi cannot run without chunked prefill", "engine.chunked_prefill",
                         "leave it at true, or use policy=orca, which computes whole prompts beside decodes"});
   }
   if (settings.get<std::int64_t>("policy.low_chunk") > settings.get<std::int64_t>("policy.high_chunk")) {
-    problems.push_back({"policy.low_chunk is above policy.high_chunk: the schedule decreases", "policy.low_chunk",
-                        "lower it, or raise policy.high_chunk"});
+    problems.push_back({"policy.low_chunk is above policy.high_chunk, but the chunk must not grow over a prompt",
+                        "policy.low_chunk", "lower it, or raise policy.high_chunk"});
   }
   return problems;
 }
@@ -143,13 +143,13 @@ std::vector<Problem> check(const Settings& settings) {
 PolicyInfo info() {
   PolicyInfo info;
   info.name = "sarathi";
-  info.summary = "Sarathi-Serve: decodes never wait, prompts fill up a fixed chunk of tokens per iteration";
+  info.summary = "Sarathi-Serve: decodes never wait, prompts fill up a fixed chunk of tokens in each iteration";
   info.source =
       "Agrawal et al., OSDI 2024; microsoft/sarathi-serve (96f9911), sarathi/core/scheduler/sarathi_scheduler.py";
   info.limits =
-      "One sequence per request; pipeline parallelism is not modelled. A prompt that can never fit is rejected, where "
-      "the code waits for ever. Prompt tokens beyond the schedule's stages stay at its last chunk, where the code "
-      "fails; a late stage whose chunk the decodes use up waits, even behind newer prompts.";
+      "One sequence per request. Pipeline parallelism is not modelled. Spillway rejects a prompt that can never fit; "
+      "the code waits for ever. Prompt tokens beyond the schedule's stages use its last chunk; the code fails there. "
+      "A prompt in a late stage waits while decodes use up its chunk, even behind newer prompts.";
   info.parameters = parameters();
   info.default_engine = [](const Settings&) { return "sarathi-serve"; };
   info.engine_defaults = [](const Settings&) {
@@ -159,7 +159,7 @@ PolicyInfo info() {
   info.make = [](const PolicyContext& context) {
     PagedSpaceOptions options;
     options.watermark = context.settings.get<double>("policy.watermark");
-    options.spare_block_per_decode = true;  // can_append_slot: a free block, whether or not the last one has room
+    options.spare_block_per_decode = true;  // can_append_slot wants a free block even if the last one is not full
     return Policy{std::make_unique<SarathiScheduler>(context.settings),
                   std::make_unique<PagedSpace>(context.view, options)};
   };

@@ -3,23 +3,23 @@
 //
 // Source: Ma et al., "Memory Offloading for Large Language Model Inference with Latency SLO Guarantees" (Select-N),
 // 2025: section 4.1 (the offline analyser's performance record, policies/parts/performance_record.hpp), 4.2 (the
-// runtime, policies/parts/weight_stream.hpp), Fig. 8 (the interval of a request, between SLO and memory). One GPU here:
-// its smallest interval is the one that the bus coordinator would take with idle peers.
+// runtime, policies/parts/weight_stream.hpp), Fig. 8 (the interval of a request, between SLO and memory). One GPU
+// only: its smallest interval is the one that the bus coordinator would choose with idle peers.
 //
 // With policy.interval everything is constant. Else, at each iteration,
 //   the wanted interval  is the record's for the batch: its requests and their mean length for decode, the prompts and
-//                        their mean length for prefill. An instance that runs both phases takes the larger of the two,
-//                        all requests of its batch counted as decodes, which they are or will be.
-//   the interval         is the wanted one, or the largest that leaves room for the KV in use.
-// Weights move with the iterations. Normally one runs at the interval of the one before, and the layers that stream in
-// it stay from then on where the new interval has them on the GPU. When KV needs the room of a smaller interval at
-// once, its layers leave at once: then those of both intervals stream.
+//                        their mean length for prefill. An instance that runs both phases uses the larger of the two
+//                        and counts all requests of its batch as decodes, which they are or will be.
+//   the interval         is the wanted one, or the largest that leaves memory for the KV in use.
+// Weights move with the iterations. Normally an iteration runs at the interval of the iteration before. The layers that
+// stream in it then stay on the GPU if the new interval keeps them there. When KV needs the memory of a smaller
+// interval at once, its layers leave at once, and the layers of both intervals stream.
 //
-// Room for KV. Weights that no batch needs yet are room, so a batch must not be kept out by weights that would leave if
-// it came. Nothing runs: the instance offers the room of the largest batch, of any length, that fits the room of its
-// own entry in the record. A batch runs: the same for batches of its mean length; and never less than what is in use
-// and the next tokens take, for admission waits for the SLO, but nothing that runs is taken out for it. An SLO that is
-// a margin allows larger batches more room, one that is a time less; both have their largest batch.
+// KV capacity. Weights that would leave for a batch must not keep that batch out. When nothing runs, the instance
+// offers the capacity of the largest batch, of any length, that fits the capacity of its own entry in the record. When
+// a batch runs, it offers the same for batches of the mean length, and never less than the KV in use and the next
+// tokens need: admission waits for the SLO, but no running request is taken out for it. An SLO that is a margin allows
+// larger batches more capacity, an SLO that is a time allows them less. Both have a largest batch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,8 +39,8 @@ namespace spillway {
 namespace {
 
 constexpr double kMargin = 0.5;  // of the SLO, unless one is given
-/// The shortest sequence of a record: kernels are measured from here on. An SLO with a margin lets nothing shorter
-/// offload, which has next to no time to hide copies in anyway.
+/// The shortest sequence of a record: kernels are measured from this length on. With an SLO that is a margin shorter
+/// sequences do not offload, and they could hide almost no copies anyway.
 constexpr Tokens kShortest{4};
 
 Phases phases(const Settings& settings) {
@@ -50,7 +50,7 @@ Phases phases(const Settings& settings) {
 
 bool fixed(const Settings& settings) { return settings.has("policy.interval"); }
 
-/// Of policy.interval, where 0 offloads nothing.
+/// The interval of policy.interval, where 0 offloads nothing.
 std::int32_t fixed_interval(const Settings& settings) {
   const std::int64_t interval = settings.get<std::int64_t>("policy.interval");
   return interval == 0 ? kAllResident : static_cast<std::int32_t>(interval);
@@ -64,7 +64,7 @@ std::int64_t power_of_two(std::int64_t value) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, value))));
 }
 
-/// A latency per iteration: a time, or a margin over the iteration's best time.
+/// The latency SLO of an iteration: a time, or a margin over the iteration's best time.
 struct Slo {
   std::optional<Duration> time{};
   double margin = kMargin;
@@ -82,8 +82,8 @@ struct Slo {
   }
 };
 
-/// The offline analyser: times of an iteration by batch and sequence, and the record that follows from them. Only
-/// batches that fit the largest KV capacity are timed: larger ones are never looked up.
+/// The offline analyser: times of an iteration by batch and sequence, and the record that follows from them. It times
+/// only batches that fit the largest KV capacity: larger batches are never looked up.
 class Analyser {
  public:
   Analyser(const Deployment& deployment, const Settings& settings, const WeightRoom& room)
@@ -109,7 +109,7 @@ class Analyser {
     });
   }
   [[nodiscard]] PerformanceRecord prefill() const {
-    // A margin is safe at the entry of fewer tokens, a time is not.
+    // The entry of fewer tokens is safe for a margin, but not for a time.
     const Tokens most = slo_.time ? capacity_ : std::min(capacity_, prompt_tokens_);
     std::vector<PrefillChunk> prompts;
     return record([&, most](std::int64_t batch, Tokens sequence) {
@@ -154,7 +154,7 @@ class Analyser {
   RecordAxes axes_{};
 };
 
-/// What the record wants of an instance, and the room for KV that it gives.
+/// The intervals that the record wants, and the KV capacity that they leave.
 class RecordedIntervals {
  public:
   RecordedIntervals(const Deployment& deployment, const Settings& settings, const WeightRoom& room)
@@ -191,8 +191,8 @@ class RecordedIntervals {
     return interval;
   }
 
-  /// Room that an instance offers to requests of a mean length: the most KV that fits the room of the entry of the
-  /// batch that takes it, and at least what is free with the fewest layers on the host. O(log of the largest batch).
+  /// Capacity that an instance offers to requests of a mean length: the most KV of a batch that fits the capacity of
+  /// the batch's own entry, and at least the capacity with the fewest layers on the host. O(log of the largest batch).
   [[nodiscard]] Blocks offered(Tokens sequence) const {
     Blocks most = least_room_;
     for (std::int64_t batch = 1; batch <= max_batch_; batch *= 2) {
@@ -207,7 +207,7 @@ class RecordedIntervals {
   [[nodiscard]] Blocks least_room() const { return least_room_; }
   [[nodiscard]] Blocks widest() const { return widest_; }
 
-  /// Throws ConfigError, with what binds, when not one batch can meet its SLO in the memory there is.
+  /// Throws ConfigError, with the limit that binds, when no batch can meet its SLO in the memory.
   void check() const {
     const RecordEntry first = entry(1, kShortest);
     if (!first.min_interval) {
@@ -229,7 +229,7 @@ class RecordedIntervals {
   }
 
  private:
-  /// Requests that a record's entry of so many stands for, the first and the last number.
+  /// The smallest and the largest number of requests for which a record's entry of `batch` stands.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> batches(std::int64_t batch) const {
     return slo_.time ? std::pair(batch / 2 + 1, batch) : std::pair(batch, 2 * batch - 1);
   }
@@ -242,12 +242,12 @@ class RecordedIntervals {
     const std::int32_t interval = found ? found->min_interval.value_or(kAllResident) : kAllResident;
     return std::max(interval, room_.smallest());
   }
-  /// Of all phases that the instance runs.
+  /// The interval for all phases that the instance runs.
   [[nodiscard]] std::int32_t smallest(std::int64_t batch, Tokens sequence) const {
     const std::int32_t prefill = prefill_ ? smallest(*prefill_, batch, sequence) : 1;
     return std::max(prefill, decode_ ? smallest(*decode_, batch, sequence) : 1);
   }
-  /// On the axes; of the phase that wants the larger interval.
+  /// The entry of a point on the axes, in the phase that wants the larger interval.
   [[nodiscard]] RecordEntry entry(std::int64_t batch, Tokens sequence) const {
     const bool decode =
         decode_ && (!prefill_ || smallest(*decode_, batch, sequence) >= smallest(*prefill_, batch, sequence));
@@ -264,13 +264,13 @@ class RecordedIntervals {
   Phases phases_;
   Tokens block_tokens_;
   std::int64_t max_batch_;
-  Blocks least_room_;  // with the fewest layers on the host that leave any
-  Blocks widest_{};    // the most that is ever offered
+  Blocks least_room_;  // KV blocks at the largest interval (fewest layers on the host) that leaves at least one
+  Blocks widest_{};    // the largest capacity that is ever offered
   std::optional<PerformanceRecord> prefill_{};
   std::optional<PerformanceRecord> decode_{};
 };
 
-/// Follows the record.
+/// Runs every iteration at the interval that the record allows.
 class SelectNLayers final : public LayerPolicy {
  public:
   explicit SelectNLayers(const PolicyContext& context)
@@ -283,7 +283,7 @@ class SelectNLayers final : public LayerPolicy {
     const TierState& gpu = view_.tier(Tier::gpu);
     const BatchTotals& batch = view_.batch();
     if (batch.decoding == 0) return gpu.most;
-    // One more block than the next tokens take, for vLLM's first block manager keeps one free.
+    // One block more than the next tokens need, as vLLM's first block manager keeps one free.
     const Blocks needed = gpu.total - gpu.free + batch.decode_growth + Blocks(1);
     return std::min(gpu.most, std::max(record_.offered(Tokens(batch.decode_context.count() / batch.decoding)), needed));
   }
@@ -312,9 +312,9 @@ class SelectNLayers final : public LayerPolicy {
   const WeightRoom room_;
   const RecordedIntervals record_;
   WeightStreamer streamer_;
-  std::optional<std::int32_t> interval_{};  // of the weights from now on; empty: nothing has run
+  std::optional<std::int32_t> interval_{};  // of the weights from now on; empty before the first iteration
   std::int64_t iterations_ = 0;
-  std::int64_t risky_ = 0;  // iterations that streamed more than their SLO allows
+  std::int64_t risky_ = 0;  // iterations that streamed more layers than their SLO allows
 };
 
 Layout layout(const Deployment& deployment, const Settings& settings) {
@@ -330,7 +330,7 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
     }
     return room.layout(fixed_interval(settings));
   }
-  // Host memory that holds not one layer is a mistake where it was asked for.
+  // Host memory below one layer is an error if the user set it.
   room.check(settings.has("policy.host_memory") ? std::min(room.smallest(), room.layers()) : room.smallest());
   const RecordedIntervals record(deployment, settings, room);
   record.check();
@@ -353,7 +353,7 @@ std::vector<Problem> check(const Settings& settings) {
   }
   for (const char* slo : {"policy.slo", "policy.slo_margin"}) {
     if (fixed(settings) && settings.has(slo)) {
-      problems.push_back({fmt::format("a fixed policy.interval follows no SLO: {} would have no effect", slo), slo,
+      problems.push_back({fmt::format("a fixed policy.interval follows no SLO, so {} would have no effect", slo), slo,
                           "leave out one of the two"});
     }
   }
@@ -371,24 +371,26 @@ std::vector<Parameter> parameters() {
        .default_value = "",
        .minimum = 0,
        .maximum = 256,
-       .doc = "Fixed offloading interval: of so many layers the last one's weights live on the host, 0: none does; "
-              "default: as the record says for the SLO, anew for each iteration",
+       .doc = "Fixed offloading interval N: the weights of every N-th layer stay on the host; 0: none. Default: each "
+              "iteration uses the interval of the record for its SLO",
        .source = "Select-N, section 4.1; fixed in its Figs. 11 and 14"},
       {.name = "policy.record",
        .type = ParameterType::choice,
        .unit = "-",
        .default_value = "exact",
        .choices = {"exact", "paper"},
-       .doc = "How intervals follow from the SLO: exact, the smallest whose iteration meets it; paper, by the printed "
-              "formula, which takes copies and compute to overlap perfectly and can break the SLO",
+       .doc = "How intervals follow from the SLO. exact: the smallest interval whose iteration meets it; paper: the "
+              "printed "
+              "formula, which assumes perfect overlap of copies and compute and can break the SLO",
        .source = "Select-N, section 4.1, for the formula; exact gives the intervals of its section 5.4"},
       {.name = "policy.phase",
        .type = ParameterType::choice,
        .unit = "-",
        .default_value = "both",
        .choices = {"both", "prefill", "decode"},
-       .doc = "What of a request the instance runs: prefill, it ends with its first token; decode, it arrives with the "
-              "KV of its input",
+       .doc =
+           "Part of a request that the instance runs. prefill: a request ends with its first token; decode: it arrives "
+           "with the KV of its input; both: the whole request",
        .source = "Select-N, section 4.1: prefill and decode on instances of their own; both: as one engine runs them"},
       {.name = "policy.slo_margin",
        .type = ParameterType::real,
@@ -397,8 +399,8 @@ std::vector<Parameter> parameters() {
        .minimum = 0.0,
        .maximum = 100.0,
        .doc =
-           "Latency SLO of an iteration as a margin over its time without offloading: 0.5 allows half as much again; "
-           "default: 0.5, unless policy.slo is given",
+           "Latency SLO of an iteration as a margin over its time without offloading: 0.5 allows 1.5 times that time. "
+           "Default: 0.5, unless policy.slo is given",
        .source = "Select-N, section 5: SLOs of +10% to +50%; its section 5.4 uses +50%"},
       {.name = "policy.slo",
        .type = ParameterType::duration,
@@ -408,13 +410,14 @@ std::vector<Parameter> parameters() {
        .maximum = 3.6e12,
        .above_minimum = true,
        .doc = "Latency SLO of an iteration as a time: time to first token of a prefill instance, time per output token "
-              "of a decode instance; on a grid of 2 ms, rounded down",
+              "of a decode instance. Rounded down to a multiple of 2 ms",
        .source = "Select-N, section 4.1 and Table 1"},
       {.name = "policy.double_buffer",
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "false",
-       .doc = "Two staging buffers: a layer's copy may start a group ahead, for the memory of one layer more",
+       .doc = "true: two staging buffers, so a layer's copy may start a group ahead, for one more layer's memory; "
+              "false: one",
        .source = "Spillway, for ablation: Select-N streams through one"},
       host_memory_parameter()};
 }
@@ -427,11 +430,10 @@ PolicyInfo info() {
       "Ma et al., Memory Offloading for Large Language Model Inference with Latency SLO Guarantees (Select-N), 2025, "
       "section 4";
   info.limits =
-      "One GPU: instances that share a bus are not coordinated. A decode instance is not charged for the transfer of "
-      "KV "
-      "from the instance that computed it. The host is taken to hold a copy of every layer that leaves the GPU; only "
-      "those that live there are counted. An SLO holds back admission only: requests that run go on when their batch "
-      "has outgrown it, or when weights cannot come back because KV fills the GPU (metric slo_risk_fraction). "
+      "One GPU: instances that share a bus are not coordinated. A decode instance does not pay for the transfer of KV "
+      "from the prefill instance. The host is assumed to have a copy of every layer that leaves the GPU; only the "
+      "layers that live there count. An SLO holds back admission only: running requests go on when their batch has "
+      "outgrown it, or when weights cannot come back because KV fills the GPU (metric slo_risk_fraction). "
       "policy.slo_margin compares an iteration with its own time without offloading.";
   info.parameters = parameters();
   info.check = check;

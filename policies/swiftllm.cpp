@@ -1,9 +1,9 @@
 // SwiftLLM: the small engine that NEO is built on and compared with.
 //
-// Source: interestingLSY/swiftLLM (682cf9a), swiftllm/server/scheduler.py. While nobody is swapped out, waiting prompts
-// have the step to themselves; else all running requests decode. On shortage the request at the end of the running list
-// moves to the host; when none had to move, swapped ones come back first come, first served. NEO's GPU-only base
-// (NEO-MLSys25/NEO, b55aaab) lets the decodes run along with new prompts: policy.piggyback.
+// Source: interestingLSY/swiftLLM (682cf9a), swiftllm/server/scheduler.py. While no request is swapped out, waiting
+// prompts have the step to themselves. Else all running requests decode. On shortage the request at the end of the
+// running list moves to the host. If no request had to move, swapped requests come back, first come, first served. In
+// NEO's GPU-only base (NEO-MLSys25/NEO, b55aaab) decodes run beside new prompts: policy.piggyback.
 #include <algorithm>
 
 #include "policies/parts/admission.hpp"
@@ -45,7 +45,8 @@ class SwiftLlmScheduler final : public Scheduler {
                           [&](const RequestView&, Tokens tokens) { budget -= tokens; });
   }
 
-  /// The last of the batch goes, until every decode finds room for its next token. Returns true if any had to go.
+  /// Takes out the last request of the batch until memory for every decode's next token is free. Returns true if it
+  /// took one out.
   bool swap_out(const View& view, const KvSpace& kv, Decision& decision) {
     bool any = false;
     while (kv.decodes(view.batch().decoding) != Fit::now) {
@@ -71,13 +72,13 @@ class SwiftLlmScheduler final : public Scheduler {
   const std::int64_t max_num_seqs_;
   const bool piggyback_;
   FcfsQueue waiting_;
-  FcfsQueue swapped_;  // in the batch order that they had
+  FcfsQueue swapped_;  // in their former batch order
 };
 
 std::vector<Problem> check(const Settings& settings) {
   std::vector<Problem> problems;
   if (settings.get<std::string>("engine.preemption") != "swap") {
-    problems.push_back({"policy swiftllm always swaps: it does not recompute", "engine.preemption",
+    problems.push_back({"policy swiftllm always swaps, so it cannot recompute", "engine.preemption",
                         "leave engine.preemption at swap, or use policy=vllm-v0"});
   }
   refuse_chunked_prefill(settings, "swiftllm", problems);
@@ -90,16 +91,17 @@ PolicyInfo info() {
   info.summary = "SwiftLLM: prompts first, swap-only preemption of the last in the batch; NEO's GPU-only base";
   info.source = "interestingLSY/swiftLLM (682cf9a), swiftllm/server/scheduler.py; NEO-MLSys25/NEO (b55aaab)";
   info.limits =
-      "One sequence per request. The code never looks whether the host has room: here a victim that does not fit "
-      "memory.host_kv is computed again, or ends as rejected when it has outgrown the token limit. It waits for ever "
-      "at a prompt beyond its limits: here that one is rejected. "
-      "Upstream keeps 2,048 host blocks, whatever their size: set memory.host_kv.";
+      "One sequence per request. SwiftLLM never checks for free host memory. Spillway recomputes a preempted request "
+      "that does not fit memory.host_kv, or rejects it if it has outgrown the token limit. SwiftLLM waits for ever at "
+      "a prompt beyond its limits; Spillway rejects the prompt. Upstream keeps 2,048 host blocks of any size: set "
+      "memory.host_kv.";
   info.parameters = {{.name = "policy.piggyback",
                       .type = ParameterType::boolean,
                       .unit = "-",
                       .default_value = "false",
-                      .doc = "While nobody is swapped out, decodes run along with new prompts in one batch, instead of "
-                             "waiting for them",
+                      .doc =
+                          "true: while no request is swapped out, decodes run beside new prompts in one batch; false: "
+                          "decodes wait for new prompts",
                       .source = "false: SwiftLLM upstream; true: the GPU-only base of NEO's artifact"}};
   info.default_engine = [](const Settings&) { return "swiftllm"; };
   info.engine_defaults = [](const Settings&) {

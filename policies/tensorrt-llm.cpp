@@ -2,8 +2,8 @@
 //
 // Source: NVIDIA/TensorRT-LLM v0.9, docs/source/batch_manager.md and advanced/gpt-attention.md (in-flight batching,
 // GUARANTEED_NO_EVICT, MAX_UTILIZATION, max_num_tokens). Decodes and prompts share one iteration, decodes first.
-// GUARANTEED_NO_EVICT starts a request only when every active one can run to its max_new_tokens; MAX_UTILIZATION starts
-// it as soon as its prompt fits, and pauses the latest arrivals when decodes run out of memory.
+// GUARANTEED_NO_EVICT starts a request only when all active requests can run to their max_new_tokens. MAX_UTILIZATION
+// starts it as soon as its prompt fits, and pauses the latest arrivals when decodes run out of memory.
 #include <algorithm>
 
 #include "policies/parts/arrival_order.hpp"
@@ -25,9 +25,9 @@ class TensorRtLlmScheduler final : public Scheduler {
   void ended(RequestId id, Outcome) override { order_.pieces.forget(id); }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
-    // A request decodes after an iteration that held a token of it, so decodes never exceed the token budget.
+    // A request decodes only after an iteration with a token of it, so decodes never exceed the token budget.
     const auto decodes = [&] { return view.batch().decoding; };
-    // Only under MAX_UTILIZATION does anyone have to pause: a guaranteed decode always finds room.
+    // Requests pause only under MAX_UTILIZATION: a guaranteed decode always finds free blocks.
     const bool paused = order_.make_room(view, kv, decision, decodes);
     decision.decodes(decodes());
     Tokens budget = token_budget_ - Tokens(decodes());
@@ -51,19 +51,19 @@ PolicyInfo info() {
   info.summary = "TensorRT-LLM: in-flight fused batching, never evicting (default) or at maximum utilisation";
   info.source = "NVIDIA/TensorRT-LLM v0.9, docs/source/batch_manager.md; defaults of its Triton backend of that time";
   info.limits =
-      "One beam; no paged-context reuse across requests beyond engine.prefix_caching, no speculative decoding, no "
-      "pipeline parallelism. A paused request's KV is always dropped, and when its "
-      "prompt and answer so far have outgrown the token budget, it ends as rejected. The KV pool is sized by "
-      "engine.gpu_memory_utilization of the whole GPU, where the library takes a share of what is free after loading.";
-  info.parameters = {
-      {.name = "policy.batch_scheduler_policy",
-       .type = ParameterType::choice,
-       .unit = "-",
-       .default_value = "guaranteed_no_evict",
-       .choices = {"guaranteed_no_evict", "max_utilization"},
-       .doc = "guaranteed_no_evict: a request starts when all active ones fit to their last token; max_utilization: "
-              "when its prompt fits, and the latest arrivals are paused on overflow",
-       .source = "batch_manager.md, the library's default; older Triton templates use max_utilization"}};
+      "One beam. No paged-context reuse across requests beyond engine.prefix_caching, no speculative decoding, no "
+      "pipeline parallelism. A paused request always loses its KV. It is rejected when its prompt and answer so far "
+      "have outgrown the token budget. engine.gpu_memory_utilization of the whole GPU sizes the KV pool; the library "
+      "uses a share of the memory that is free after loading.";
+  info.parameters = {{.name = "policy.batch_scheduler_policy",
+                      .type = ParameterType::choice,
+                      .unit = "-",
+                      .default_value = "guaranteed_no_evict",
+                      .choices = {"guaranteed_no_evict", "max_utilization"},
+                      .doc =
+                          "guaranteed_no_evict: a request starts when all active requests fit to their last token; "
+                          "max_utilization: it starts when its prompt fits, and the latest arrivals pause on overflow",
+                      .source = "batch_manager.md, the library's default; older Triton templates use max_utilization"}};
   info.default_engine = [](const Settings&) { return "tensorrt-llm-0.9"; };
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"},
@@ -71,7 +71,7 @@ PolicyInfo info() {
   };
   info.check = [](const Settings& settings) {
     std::vector<Problem> problems;
-    refuse_swap(settings, "policy tensorrt-llm cannot swap: a paused request is computed again",
+    refuse_swap(settings, "policy tensorrt-llm cannot swap: it recomputes paused requests",
                 "leave engine.preemption at recompute, or use policy=vllm-v0", problems);
     return problems;
   };

@@ -1,8 +1,9 @@
 // vLLM as the papers compare with it: the V0 scheduler.
 //
 // Source: vllm-project/vllm v0.2.0, v0.5.3 and v0.6.3, vllm/core/scheduler.py and vllm/core/block_manager*.py. Without
-// chunked prefill a step is either all prompts or all decodes, prompts first; blocks of a whole prompt are taken at
-// admission, and a watermark of 1% stays free. On shortage the running request that arrived last is preempted.
+// chunked prefill a step is either all prompts or all decodes, prompts first. A request takes the blocks of its whole
+// prompt at admission, and a watermark of 1% stays free. On shortage the running request that arrived last is
+// preempted.
 #include <algorithm>
 
 #include "policies/parts/arrival_order.hpp"
@@ -31,7 +32,7 @@ class VllmV0Scheduler final : public Scheduler {
   }
 
  private:
-  /// Prompts have the step to themselves; only without any do the running requests decode.
+  /// Prompts have the step to themselves. The running requests decode only when no prompt is admitted.
   void decide_prompts_first(const View& view, const KvSpace& kv, Decision& decision) {
     Tokens budget = token_budget_;
     if (!order_.swapped.head(view).valid() && admit(view, kv, decision, budget)) return decision.decodes(0);
@@ -68,7 +69,8 @@ class VllmV0Scheduler final : public Scheduler {
     }
   }
 
-  /// Waiting requests in order of arrival, each with the blocks of its whole prompt. Returns true if any was admitted.
+  /// Admits waiting requests in order of arrival, each with the blocks of its whole prompt. Returns true if it admitted
+  /// one.
   bool admit(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
     return order_.admit(max_num_seqs_, view, kv, decision, budget, [&](const RequestView& request) {
       return prompt_entry(request, budget, token_budget_, chunked_prefill_);
@@ -90,16 +92,15 @@ PolicyInfo info() {
   info.source =
       "vllm-project/vllm v0.2.0, v0.5.3, v0.6.3, vllm/core/scheduler.py; facts of v0.2.0 from code of its period";
   info.limits =
-      "One sequence per request (no beam search); padding limits of v0.2.1-v0.3.x, LoRA and priorities are not "
-      "modelled. "
-      "Where vLLM aborts because the host tier is full, the request is recomputed.";
+      "One sequence per request (no beam search). Padding limits of v0.2.1-v0.3.x, LoRA and priorities are not "
+      "modelled. Spillway recomputes a request that finds the host tier full; vLLM aborts there.";
   info.parameters = {
       {.name = "policy.version",
        .type = ParameterType::choice,
        .unit = "-",
        .default_value = "0.6.3",
        .choices = {"0.2.0", "0.5.3", "0.6.3"},
-       .doc = "Release whose host overheads, token budget and block manager are modelled",
+       .doc = "Release whose CPU times, token budget and block manager are modelled",
        .source = "The vLLM releases that papers compare with; the last one by default"},
       {.name = "policy.block_manager",
        .type = ParameterType::choice,
@@ -107,8 +108,8 @@ PolicyInfo info() {
        .default_value = "auto",
        .choices = {"auto", "v1", "v2"},
        .doc =
-           "v1: a decode goes on only while a block is free, even when its last one has room; v2 counts exactly; auto: "
-           "v1 up to 0.5.3, v2 in 0.6.3",
+           "v1: a decode needs a free block even when its last block is not full; v2: it needs one only when the last "
+           "block is full; auto: v1 up to 0.5.3, v2 in 0.6.3",
        .source =
            "vllm/core/block_manager_v1.py (can_append_slots), block_manager_v2.py; which release defaults to which "
            "is assumed"},

@@ -1,8 +1,8 @@
 // vLLM today: the V1 scheduler.
 //
 // Source: vllm-project/vllm v0.19, vllm/v1/core/sched/scheduler.py and vllm/v1/core/kv_cache_manager.py. One token
-// budget per step serves decodes and prompt pieces alike; memory is taken for the tokens of the step and for no later
-// ones; on shortage the request that was admitted last gives everything back and is computed again.
+// budget per step serves decodes and prompt pieces alike. A step takes memory for its own tokens only. On shortage the
+// request that was admitted last returns its memory and is recomputed.
 #include <algorithm>
 
 #include "policies/parts/admission.hpp"
@@ -31,8 +31,8 @@ class VllmScheduler final : public Scheduler {
   }
 
  private:
-  /// Requests in the batch, in order of admission. Admission stops where the budget does, so at most one of them is
-  /// still in prefill, and it is the last. Returns false when one was preempted.
+  /// Schedules the requests in the batch, in order of admission. Admission stops when the budget is spent, so at most
+  /// one of them is still in prefill, and it is the last. Returns false when it preempted a request.
   bool schedule_running(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
     bool preempted = false;
     const auto decodes = [&] { return std::min(view.batch().decoding, budget.count()); };
@@ -96,14 +96,15 @@ PolicyInfo info() {
   info.summary = "vLLM's V1 scheduler: one token budget for decodes and prompt pieces, recompute on shortage";
   info.source = "vllm-project/vllm v0.19.0, vllm/v1/core/sched/scheduler.py";
   info.limits =
-      "First come, first served only; no priorities, LoRA, structured output or speculative decoding. Multi-step and "
+      "First come, first served only. No priorities, LoRA, structured output or speculative decoding. Multi-step and "
       "pipeline-parallel scheduling are not modelled.";
   info.parameters = {{.name = "policy.reserve_full_input",
                       .type = ParameterType::boolean,
                       .unit = "-",
                       .default_value = "true",
-                      .doc = "Admit a waiting request only when the blocks of its whole input are free, although only "
-                             "those of its first piece are taken",
+                      .doc =
+                          "Admit a waiting request only when the blocks of its whole input are free, although it takes "
+                          "only those of its first piece",
                       .source = "scheduler_reserve_full_isl, on by default in vLLM 0.19"}};
   info.default_engine = [](const Settings&) { return "vllm-0.19"; };
   info.check = [](const Settings& settings) {

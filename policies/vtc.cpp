@@ -2,8 +2,8 @@
 //
 // Source: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024, Algorithm 2, and VTC-artifact
 // (192c2e2), slora/server/router/{vtc_req_queue,req_queue,manager}.py. A client pays for its prompts and for every
-// token that it is given; the client that has paid least comes next. A batch decodes ten times, then new prompts have
-// an iteration to themselves, as many as are sure to fit to their last token; so nothing is ever preempted.
+// token that it gets. The client that has paid least comes next. A batch decodes ten times, then new prompts have an
+// iteration to themselves: as many as surely fit to their last token. So no request is preempted.
 //
 // Cost: O(running + log clients) per request that arrives, is admitted or does not fit.
 #include <optional>
@@ -39,7 +39,7 @@ class VtcScheduler final : public Scheduler {
     }
   }
 
-  /// A client that arrives during a decode step is lifted to what the others had paid before it.
+  /// A client that arrives during a decode step is lifted to the counter of the others before that step.
   void iteration_ended() override {
     if (!decoding_) return;
     clients_.decoded();
@@ -126,7 +126,7 @@ class VtcScheduler final : public Scheduler {
     known_[request.id.slot] = Known{request.client, false};
   }
 
-  /// What is kept of a live request, which cannot be asked for once it has ended.
+  /// Facts of a live request, which the View no longer shows once the request has ended.
   struct Known {
     std::uint32_t client = 0;
     bool runs = false;
@@ -143,49 +143,50 @@ class VtcScheduler final : public Scheduler {
   std::vector<Known> known_;       // live requests, by slot
   std::int64_t decode_steps_ = 0;  // since the last mini-batch
   bool decoding_ = false;          // the last iteration was a decode step
-  bool charge_again_ = false;      // if a request finished in it
+  bool charge_again_ = false;      // a request that finishes in it makes everyone pay again
 };
 
 std::vector<Parameter> parameters() {
-  return {{.name = "policy.order",
-           .type = ParameterType::choice,
-           .unit = "-",
-           .default_value = "vtc",
-           .choices = {"vtc", "fcfs"},
-           .doc = "Whose prompt comes next: vtc, of the client that has paid least; fcfs, the one that arrived first "
-                  "(S-LoRA's own scheduler, with the same admission)",
-           .source = "VTC-artifact, vtc_req_queue.py and req_queue.py"},
-          {.name = "policy.cost",
-           .type = ParameterType::choice,
-           .unit = "-",
-           .default_value = "linear",
-           .choices = {"linear", "profile"},
-           .doc = "What tokens cost: linear, 1 per input and 2 per output token; profile, what they add to "
-                  "h(p,q) = 0.21001891 p + 0.10075395 q + 0.0039868 p q + 0.00324733 q^2 + 1.14601454",
-           .source = "VTC, section 5 (weights 1 and 2) and VTC-artifact's cost_func=profile"},
-          {.name = "policy.lift",
-           .type = ParameterType::choice,
-           .unit = "-",
-           .default_value = "waiting",
-           .choices = {"waiting", "last-left"},
-           .doc = "Counter of a client that comes back: at least the smallest of the clients that wait; when nobody "
-                  "waits, waiting leaves it as it is and last-left lifts it to that of the client whose queue became "
-                  "empty last",
-           .source = "waiting: VTC-artifact's code; last-left: VTC, Algorithm 2"},
-          {.name = "policy.double_charge",
-           .type = ParameterType::boolean,
-           .unit = "-",
-           .default_value = "false",
-           .doc = "Everyone in a decode step pays twice when a request finishes in it: a quirk of the code",
-           .source = "VTC-artifact's code; the paper charges once"},
-          {.name = "policy.decodes_between_prompts",
-           .type = ParameterType::integer,
-           .unit = "decode steps",
-           .default_value = "10",
-           .minimum = 0,
-           .maximum = 1e6,
-           .doc = "Decode steps after a mini-batch of prompts before the next one is tried",
-           .source = "slora/server/router/manager.py, max_wait_tokens = 10"}};
+  return {
+      {.name = "policy.order",
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "vtc",
+       .choices = {"vtc", "fcfs"},
+       .doc = "Which prompt comes next. vtc: a prompt of the client that has paid least; fcfs: the prompt that arrived "
+              "first (S-LoRA's own scheduler, with the same admission)",
+       .source = "VTC-artifact, vtc_req_queue.py and req_queue.py"},
+      {.name = "policy.cost",
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "linear",
+       .choices = {"linear", "profile"},
+       .doc = "Price of tokens. linear: 1 per input and 2 per output token; profile: the increase of "
+              "h(p,q) = 0.21001891 p + 0.10075395 q + 0.0039868 p q + 0.00324733 q^2 + 1.14601454",
+       .source = "VTC, section 5 (weights 1 and 2) and VTC-artifact's cost_func=profile"},
+      {.name = "policy.lift",
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "waiting",
+       .choices = {"waiting", "last-left"},
+       .doc = "Lift of the counter of a client that comes back: to at least the smallest counter of the waiting "
+              "clients. If no client waits: waiting: no lift; last-left: to the counter of the client whose queue "
+              "became empty last",
+       .source = "waiting: VTC-artifact's code; last-left: VTC, Algorithm 2"},
+      {.name = "policy.double_charge",
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "false",
+       .doc = "true: all clients in a decode step pay twice if a request finishes in it, a quirk of the code",
+       .source = "VTC-artifact's code; the paper charges once"},
+      {.name = "policy.decodes_between_prompts",
+       .type = ParameterType::integer,
+       .unit = "decode steps",
+       .default_value = "10",
+       .minimum = 0,
+       .maximum = 1e6,
+       .doc = "Decode steps after a mini-batch of prompts before the next one is tried",
+       .source = "slora/server/router/manager.py, max_wait_tokens = 10"}};
 }
 
 std::vector<Problem> check(const Settings& settings) {
@@ -202,11 +203,10 @@ PolicyInfo info() {
   info.summary = "VTC on S-LoRA: the client that was served least comes next; admission by worst-case memory";
   info.source = "Sheng et al., OSDI 2024, Algorithm 2; VTC-artifact (192c2e2), slora/server/router";
   info.limits =
-      "All clients weigh the same; adapters cost neither time nor memory. Fairness needs a workload that names "
-      "clients: "
-      "with one it is first come, first served. A prompt that can never be admitted is rejected, where the code waits "
-      "for ever. S-LoRA takes up to max(pool / 6, longest request) prompt tokens at once; here a fixed number stands "
-      "in.";
+      "All clients have the same weight. Adapters cost neither time nor memory. Fairness needs a workload with several "
+      "clients (workload.clients); with one client the order is first come, first served. Spillway rejects a prompt "
+      "that can never be admitted; the code waits for ever. S-LoRA admits up to max(pool / 6, longest request) prompt "
+      "tokens at once; Spillway uses a fixed number, engine.max_num_batched_tokens.";
   info.parameters = parameters();
   info.preempts = false;
   info.default_engine = [](const Settings&) { return "s-lora"; };

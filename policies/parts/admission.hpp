@@ -1,4 +1,4 @@
-// How waiting requests enter the batch: first come, first served, until one does not fit.
+// Admission of waiting requests: first come, first served, until one does not fit.
 #pragma once
 
 #include <algorithm>
@@ -8,16 +8,17 @@
 
 namespace spillway {
 
-/// What a waiting request needs in order to enter in this iteration.
+/// What a waiting request needs to enter in this iteration.
 struct Entry {
-  Tokens upto{};       // blocks of its first so many tokens must be free
-  bool hold = false;   // and are taken at once; else only those of the tokens that are computed
-  Tokens compute{};    // known tokens computed now, cached ones not counted; <= 0: the token budget is spent
-  bool never = false;  // longer than any iteration takes
+  Tokens upto{};       // blocks for its first `upto` tokens must be free
+  bool hold = false;   // true: it takes these blocks at once; false: only blocks for the tokens computed now
+  Tokens compute{};    // known tokens computed now, without cached tokens; <= 0: the token budget is spent
+  bool never = false;  // too long for any iteration
 };
 
-/// An engine that takes the blocks of a whole prompt at once and computes it whole within the iteration's `budget`, or
-/// in pieces where it cuts prompts; without, a prompt longer than the `most` tokens of an iteration can never run.
+/// For an engine that takes the blocks of a whole prompt at once. With `pieces` it computes as much of the prompt as
+/// the iteration's `budget` allows. Without, it computes whole prompts, so a prompt above `most`, the largest budget of
+/// an iteration, can never run.
 [[nodiscard]] inline Entry prompt_entry(const RequestView& request, Tokens budget, Tokens most, bool pieces) {
   const bool fits = pieces || request.remaining() <= budget;
   return Entry{.upto = request.known,
@@ -26,9 +27,9 @@ struct Entry {
                .never = !pieces && request.remaining() > most};
 }
 
-/// Admits the head of `waiting` as long as there is a seat, tokens and memory for it; rejects heads that can never run.
-/// `entry(request)` says what a request needs; `joined(request, tokens)` is told of each one after its first `tokens`
-/// were staged. Returns true when any was admitted.
+/// Admits the head of `waiting` as long as the batch has a seat, tokens and memory for it. Rejects heads that can never
+/// run. `entry_of(request)` returns what a request needs. `joined(request, tokens)` is called for each admitted request
+/// after its first `tokens` are staged. Returns true when a request was admitted.
 template <class EntryOf, class Joined>
 bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& view, const KvSpace& kv,
                     Decision& decision, EntryOf entry_of, Joined joined) {

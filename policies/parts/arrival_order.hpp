@@ -1,4 +1,4 @@
-// Engines that keep what runs in order of arrival: vLLM V0 and those that grew out of it.
+// Engines that keep running requests in order of arrival: vLLM V0 and its descendants.
 #pragma once
 
 #include "policies/parts/admission.hpp"
@@ -9,14 +9,14 @@
 namespace spillway {
 
 /// The waiting, the running and the swapped requests, each in order of arrival. On shortage the running request that
-/// arrived last goes: back to the head of the queue, or to the host when the space says so.
+/// arrived last leaves: to the head of the queue, or to the host if the space answers so.
 class ArrivalOrder {
  public:
   FcfsQueue waiting;
   FcfsQueue swapped;
-  PromptPieces pieces;  // of the running ones, those whose prompt is not complete
+  PromptPieces pieces;  // the running requests whose prompt is not complete
 
-  /// Takes out latest arrivals until the next token of `decodes()` requests finds room. True if any had to go.
+  /// Preempts latest arrivals until memory for the next token of `decodes()` requests is free. True if it preempted.
   template <class Decodes>
   bool make_room(const View& view, const KvSpace& kv, Decision& decision, Decodes decodes) {
     running_.trim(view);
@@ -28,7 +28,7 @@ class ArrivalOrder {
     return any;
   }
 
-  /// As admit_in_order; every piece that is staged is taken off `budget`.
+  /// admit_in_order(), which takes the tokens of every staged piece off `budget`.
   template <class EntryOf>
   bool admit(std::int64_t max_num_seqs, const View& view, const KvSpace& kv, Decision& decision, Tokens& budget,
              EntryOf entry) {
@@ -40,7 +40,7 @@ class ArrivalOrder {
                           });
   }
 
-  /// Goes on with the prompts that are not complete, within the budget.
+  /// Computes further pieces of the incomplete prompts, within the budget.
   void continue_prompts(const View& view, Decision& decision, Tokens& budget) {
     pieces.compute(view, decision, [&](const RequestView& request) {
       const Tokens tokens = std::min(request.remaining(), budget);

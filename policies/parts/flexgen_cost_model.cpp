@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/parts/quantities.hpp"
 #include "sim/core/error.hpp"
 
 namespace spillway {
@@ -23,8 +24,6 @@ constexpr double kTera = 1e12;
 constexpr double kFitTolerance = 1e-7;
 // Throughputs that differ by less, relatively, are equal: rounding is far below, one batch more or less far above.
 constexpr double kRise = 1e-9;
-
-double real(std::int64_t count) { return static_cast<double>(count); }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The model: every term is linear in the nine shares.

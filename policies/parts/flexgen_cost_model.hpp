@@ -1,4 +1,4 @@
-// FlexGen's cost model, and its search for the placement of weights, KV cache and activations that it makes fastest.
+// FlexGen's cost model, and its search for the fastest placement of weights, KV cache and activations.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,14 @@
 namespace spillway {
 
 /// Sources: FMInference/FlexGen (19753bc), experimental/cost_model.py; Sheng et al., ICML 2023, section 4.3 and the
-/// appendix on the cost model. Everything here is real: seconds, bytes, bytes per second, FLOP/s, with 2 bytes per
-/// number. Nothing is rounded, and nothing but the functions' arguments has an effect.
+/// appendix on the cost model. All quantities are real numbers: seconds, bytes, bytes per second, FLOP/s, with 2 bytes
+/// per number. Nothing is rounded. Results depend on the arguments only.
 ///
-/// The published model is that of OPT: four square projections, an MLP of two matrices, as many KV heads as heads. Here
-/// the widths of queries and of keys and values are their own, so that it covers grouped queries; with both as wide as
-/// the hidden states it is the published one. One block of batches * gpu_batch requests, all padded to one length, runs
-/// to completion. Attention over the part of the cache
-/// that is not on the GPU is the CPU's while it decodes, so cache never travels from the CPU to the GPU; in prefill all
-/// attention is the GPU's.
+/// The published model is for OPT: four square projections, an MLP of two matrices, as many KV heads as heads. Here
+/// queries have a width, and keys and values have another, which covers grouped queries. If both equal the hidden size,
+/// the model is the published one. One request block of batches * gpu_batch requests, all padded to one length, runs to
+/// completion. While decoding, the CPU attends to the part of the cache that is not on the GPU, so cache never travels
+/// from the CPU to the GPU. In prefill the GPU computes all attention.
 struct FlexgenModel {
   std::int64_t layers = 0;
   std::int64_t hidden = 0;  // h1

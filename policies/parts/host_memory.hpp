@@ -1,4 +1,4 @@
-// How much of the host a policy that streams layers may take.
+// Host memory for a policy that streams layers.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace spillway {
 
-/// Of one GPU: policy.host_memory, which may be more than the host has, as a what-if; else what the host has; empty
-/// where nothing is known of that.
+/// Host memory for one GPU: policy.host_memory, which may exceed the host's DRAM as a what-if, else the host's DRAM;
+/// empty when that is unknown.
 [[nodiscard]] inline std::optional<Bytes> host_memory(const Deployment& deployment, const Settings& settings) {
   if (settings.has("policy.host_memory")) return settings.get<Bytes>("policy.host_memory");
   return deployment.host_memory;

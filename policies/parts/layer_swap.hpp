@@ -72,41 +72,41 @@ class LayerSet {
 
 class LayerSwap final : public LayerRule {
  public:
-  /// One slot, which holds one layer's KV of every block, on its way; `layer` and `tag` are filled in.
+  /// Copies of one slot, which holds one layer's KV of every block. The rule fills in `layer` and `tag`.
   struct SlotCopies {
     Copy in{};
     Copy out{};
   };
 
   /// 3 <= layers <= LayerSet::kMost, 0 <= on_host <= layers - 3. The last `on_host` layers start on the host.
-  /// `check_at_completion`: a copy that ends starts the next one at once; else copies start with layers alone, and at
-  /// every end of a copy while a layer waits.
+  /// `check_at_completion`: the end of a copy may start the next copy at once. Else copies start when layers start, and
+  /// at every end of a copy while a layer waits.
   LayerSwap(std::int32_t layers, std::int32_t on_host, bool check_at_completion, const SlotCopies& copies);
 
   /// From now on `on_host` layers go to the host, in slots of another size. A layer has its new slot once it has come
   /// back to the GPU: its next way out and in still moves the old one. Once as many layers have come in as there
   /// are, those with a new slot stay until all have theirs, unless one is waited for.
   void resize(std::int32_t on_host, const SlotCopies& copies);
-  /// Does every layer have a slot of the new size?
+  /// True if every layer has a slot of the new size.
   [[nodiscard]] bool resized() const { return old_.count() == 0; }
   /// No KV is live: `on_host` layers go to the host, and every slot has its new size, at once. What is under way comes
   /// to its end. (Otherwise layers go one by one: from too many of them on the GPU a resize by several ends in a
   /// deadlock.)
   void recut(std::int32_t on_host, const SlotCopies& copies);
-  /// Another size of what is copied, of slots that stay as they are.
+  /// Changes the bytes of a copy; the slots keep their size.
   void set_copies(const SlotCopies& copies) { copies_ = copies; }
 
-  /// Nothing is on the host or on its way, and nothing is to go there.
+  /// No layer is on the host or on its way, and none is to go there.
   [[nodiscard]] bool resting() const { return on_host_ == 0 && gpu_.count() == layers_; }
-  /// Since the last call: the fewest layer starts between the end of a layer's way in and its use, that one included; 0
-  /// when it was waited for, kNoSwap when none came in.
+  /// Since the last call: the fewest layer starts from the end of a layer's copy in to its use, the start of that use
+  /// included; 0 when compute waited for the layer, kNoSwap when no layer came in.
   [[nodiscard]] std::int32_t take_least_lead() {
     const std::int32_t lead = least_lead_;
     least_lead_ = kNoSwap;
     return lead;
   }
   static constexpr std::int32_t kNoSwap = std::numeric_limits<std::int32_t>::max();
-  /// Most bytes on the host at once, what was on its way included.
+  /// Most bytes on the host at once, those on their way included.
   [[nodiscard]] Bytes peak_host() const { return peak_host_; }
 
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override;

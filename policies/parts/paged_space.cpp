@@ -30,7 +30,7 @@ Fit PagedSpace::admits(const RequestView& request, Tokens upto) const {
   }
   const View::CachedPrefix cached = view_.cached_prefix(request.id);
   const Blocks there = blocks_for(cached.tokens, view_.block_tokens()) - cached.host_blocks;
-  // A cached block that nobody uses counts as free until it is taken.
+  // An unused cached block counts as free until a request takes it.
   const Blocks taken = std::max(whole - there, Blocks(0)) + cached.idle_blocks;
   return gpu.free - taken >= watermark(gpu.total) ? Fit::now : Fit::later;
 }
@@ -47,7 +47,7 @@ Fit PagedSpace::decodes(std::int64_t count) const {
 }
 
 Fit PagedSpace::resumes(const RequestView& request) const {
-  // The running requests' next tokens come first, and its own next token must find room too.
+  // The next tokens of the running requests come first. The request's own next token needs memory too.
   const Blocks free = view_.tier(Tier::gpu).free - view_.batch().decode_growth;
   return free - swap_in_blocks(request) >= watermark(view_.tier(Tier::gpu).total) ? Fit::now : Fit::later;
 }

@@ -1,4 +1,4 @@
-// KV in paged blocks on the GPU, whole requests swapped to the host or recomputed: what every vLLM-like engine does.
+// KV in paged blocks on the GPU, with whole requests swapped to the host or recomputed, as in every vLLM-like engine.
 #pragma once
 
 #include "sim/api/registry.hpp"
@@ -9,15 +9,15 @@ namespace spillway {
 struct PagedSpaceOptions {
   /// Share of the blocks kept free when a request is admitted or comes back (vLLM V0: int(0.01 * num_gpu_blocks)).
   double watermark = 0.0;
-  /// vLLM V0's first block manager: a decode goes on only while a block is free, even when its last one has room.
+  /// vLLM V0's first block manager: a decode needs a free block even when the request's last block is not full.
   bool spare_block_per_decode = false;
-  /// Preempted requests move to the host when it has room, instead of being recomputed.
+  /// Preempted requests move to the host if it has free memory, instead of being recomputed.
   bool swap = false;
-  /// A swapped request comes back when the blocks of its known tokens fit (SwiftLLM); else it needs one more than it
-  /// holds (vLLM V0).
+  /// true: a swapped request comes back when the blocks of its known tokens fit (SwiftLLM); false: it needs one block
+  /// more than it holds (vLLM V0).
   bool exact_swap_in = false;
-  /// A request is admitted only if it and all that run could generate max_new_tokens each (TensorRT-LLM's
-  /// GUARANTEED_NO_EVICT): then decodes always find room.
+  /// A request is admitted only if it and all running requests could generate max_new_tokens each (TensorRT-LLM's
+  /// GUARANTEED_NO_EVICT). Then decodes always find free blocks.
   bool guarantee_completion = false;
 };
 
@@ -37,7 +37,7 @@ class PagedSpace final : public OffloadPolicy {
   [[nodiscard]] Leave preempts(const RequestView& request) const override;
 
  private:
-  /// Of so many blocks in all; they may become more and fewer.
+  /// Blocks to keep free out of `total`, which can change during a run.
   [[nodiscard]] Blocks watermark(Blocks total) const;
   [[nodiscard]] Blocks swap_in_blocks(const RequestView& request) const;
 

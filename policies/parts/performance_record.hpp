@@ -1,5 +1,5 @@
-// Select-N's performance record: which offloading interval a latency SLO allows, which one memory needs, and whether
-// there is one that does both.
+// Select-N's performance record: the offloading intervals that a latency SLO allows, those that memory needs, and
+// whether an interval meets both.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace spillway {
 
-/// How a record's intervals come about. The paper's formula takes compute and transfer as if they overlapped perfectly
-/// (it leaves out that a group's last layer computes after its copy), so its intervals can break the SLO.
+/// How a record finds its intervals. The paper's formula assumes that compute and transfer overlap perfectly (it leaves
+/// out that a group's last layer computes after its copy), so its intervals can break the SLO.
 enum class RecordKind { paper, exact };
 
 /// The latency SLO that allows (1 + delta) times an iteration that offloads nothing, to the nearest nanosecond;
@@ -23,15 +23,15 @@ enum class RecordKind { paper, exact };
 [[nodiscard]] Duration relative_slo(Duration unoffloaded, double delta);
 
 /// The interval of the paper's formula, for layers of one `compute` and one `transfer` time and an SLO of (1 + delta) *
-/// layers * compute: floor(layers / n) for the n = floor(SLO / transfer), at most `layers`, copies that fit into it;
-/// empty when not one does. Source: Select-N's formula of L_off, which prints the compute time of one layer where that
-/// of all is meant (else n is 0 for every decode it reports). O(1).
+/// layers * compute: floor(layers / n), where n = floor(SLO / transfer), at most `layers`, copies fit into the SLO;
+/// empty when no copy fits. Source: Select-N's formula of L_off, which prints the compute time of one layer but means
+/// that of all layers (else n is 0 for every decode it reports). O(1).
 [[nodiscard]] std::optional<std::int32_t> paper_interval(std::int32_t layers, Duration compute, Duration transfer,
                                                          double delta);
 
-/// The smallest interval in 1..layers whose iteration takes at most `limit`; empty when none does. It is the smallest
-/// one that holds, whatever larger ones do: where `iteration(interval)` is not monotone they may break the limit. With
-/// streamed_iteration() every larger one holds too. Up to `layers` calls.
+/// The smallest interval in 1..layers whose iteration takes at most `limit`; empty when there is none. If
+/// `iteration(interval)` is not monotone, larger intervals may break the limit. With streamed_iteration() every larger
+/// interval meets it too. Up to `layers` calls.
 [[nodiscard]] std::optional<std::int32_t> exact_interval(std::int32_t layers, Duration limit,
                                                          const std::function<Duration(std::int32_t)>& iteration);
 /// The same for streamed_iteration() and an SLO of (1 + delta) * layers * compute.
@@ -42,12 +42,12 @@ enum class RecordKind { paper, exact };
 struct LayerTiming {
   Duration compute{};   // of one layer
   Duration transfer{};  // of one layer's weights, from host to GPU
-  Duration before{};    // of what comes ahead of the first layer and
-  Duration after{};     // behind the last one
+  Duration before{};    // of the work before the first layer
+  Duration after{};     // of the work after the last layer
 };
 
-/// The entries of a record: batch sizes and sequence lengths are powers of two, SLOs multiples of kSloStep; each from
-/// its minimum to its maximum, both included.
+/// The entries of a record, each axis from its minimum to its maximum, both included. Batch sizes and sequence lengths
+/// are powers of two, SLOs are multiples of kSloStep.
 struct RecordAxes {
   std::int64_t min_batch = 1;
   std::int64_t max_batch = 1;
@@ -58,14 +58,14 @@ struct RecordAxes {
 };
 inline constexpr Duration kSloStep{2'000'000};
 
-/// What a record says.
+/// One entry of a record.
 struct RecordEntry {
   std::int64_t batch = 0;  // of the entry
   Tokens sequence{};
-  Duration slo{};          // that was asked for, not rounded
-  Duration unoffloaded{};  // an iteration of this entry with every layer on the GPU: the best time there is
-  /// The smallest interval that the SLO allows; kAllResident when it allows no offloading; empty when it is below
-  /// `unoffloaded`, so that nothing meets it.
+  Duration slo{};          // as asked for, not rounded
+  Duration unoffloaded{};  // an iteration of this entry with every layer on the GPU: the best time
+  /// The smallest interval that the SLO allows; kAllResident when it allows no offloading; empty when the SLO is below
+  /// `unoffloaded`, so no interval meets it.
   std::optional<std::int32_t> min_interval{};
 };
 
@@ -112,9 +112,9 @@ class PerformanceRecord {
 /// The tightest of the SLOs of a batch's requests, which is what the whole batch has to meet; at least one.
 [[nodiscard]] Duration tightest_slo(std::span<const Duration> slos);
 
-/// What has to fit into a GPU's memory beside KV.
+/// Memory of a GPU, and its parts other than KV.
 struct WeightMemory {
-  Bytes gpu{};    // what the engine may use
+  Bytes gpu{};    // for the engine
   Bytes layer{};  // weights of one layer
   std::int32_t layers = 0;
   Bytes embeddings{};   // and every other weight outside the layers
@@ -125,7 +125,7 @@ struct WeightMemory {
   [[nodiscard]] std::int32_t gpu_layers(std::int32_t interval) const {
     return layers - host_layers(layers, interval) + staging_buffers(layers, interval, double_buffer);
   }
-  /// What an interval leaves to KV; negative when weights and activations alone do not fit.
+  /// Memory that an interval leaves to KV; negative when weights and activations alone do not fit.
   [[nodiscard]] Bytes room(std::int32_t interval) const {
     return gpu - gpu_layers(interval) * layer - embeddings - activations;
   }
@@ -140,18 +140,18 @@ struct WeightMemory {
 [[nodiscard]] Bytes max_kv(const WeightMemory& memory, std::int32_t interval);
 [[nodiscard]] Tokens max_kv_tokens(const WeightMemory& memory, std::int32_t interval, Bytes per_token);
 
-/// What keeps a request out.
+/// The limit that keeps a request out.
 enum class Bound {
   none,
   slo,            // no interval meets the SLO: it is below the best time
-  memory,         // no interval makes enough room
-  slo_and_memory  // every interval that meets the SLO leaves too little room
+  memory,         // no interval leaves enough memory
+  slo_and_memory  // every interval that meets the SLO leaves too little memory
 };
 
 /// Whether a request can be served, and at which intervals.
 struct IntervalChoice {
-  /// The smallest allowed: most weights on the host, most room on the GPU. What an instance takes whose link nobody
-  /// shares.
+  /// The smallest allowed interval: most weights on the host, most free memory on the GPU. An instance with a link of
+  /// its own uses it.
   std::optional<std::int32_t> interval{};
   /// The largest allowed; all between them are. Coordinating several GPUs on one link chooses among these.
   std::optional<std::int32_t> largest{};

@@ -8,24 +8,24 @@
 
 namespace spillway {
 
-/// The requests in the batch whose prompt is not complete yet, in order of arrival: engines with one token budget have
-/// at most one, those with budgets of a request's own may have more. O(their number) per call.
+/// The requests in the batch whose prompt is not complete yet, in order of arrival. Engines with one token budget have
+/// at most one; engines with a budget per request may have more. O(their number) per call.
 class PromptPieces {
  public:
-  /// `request`, as it was before its next `tokens` known tokens were staged.
+  /// The next `tokens` known tokens of `request` are staged. `request` is its view before that.
   void staged(const RequestView& request, Tokens tokens) {
     forget(request.id);
     if (tokens == request.remaining()) return;
     const auto later = [&](RequestId other) { return other.serial > request.id.serial; };
     unfinished_.insert(std::find_if(unfinished_.begin(), unfinished_.end(), later), request.id);
   }
-  /// It left the batch or ended; no effect on a request that is not here.
+  /// The request left the batch or ended. No effect when its prompt is complete.
   void forget(RequestId id) { std::erase(unfinished_, id); }
 
-  /// The one that arrived first; kNoRequest when every prompt is complete.
+  /// The request that arrived first; kNoRequest when every prompt is complete.
   [[nodiscard]] RequestId first() const { return unfinished_.empty() ? kNoRequest : unfinished_.front(); }
 
-  /// Computes the next piece of every unfinished prompt that `piece(request)` gives tokens to (at most what remains).
+  /// Computes the next `piece(request)` tokens, at most the remaining ones, of every incomplete prompt.
   template <class Piece>
   void compute(const View& view, Decision& decision, Piece piece) {
     for (std::size_t i = 0; i < unfinished_.size();) {

@@ -18,17 +18,26 @@ inline void refuse_swap(const Settings& settings, const std::string& why, const 
 inline void refuse_chunked_prefill(const Settings& settings, const std::string& policy,
                                    std::vector<Problem>& problems) {
   if (!settings.get<bool>("engine.chunked_prefill")) return;
-  problems.push_back({"policy " + policy + " computes whole prompts: it has no chunked prefill",
+  problems.push_back({"policy " + policy + " computes whole prompts, so it has no chunked prefill",
                       "engine.chunked_prefill", "leave it at false, or use policy=sarathi"});
+}
+
+/// Does the user ask for a host tier of the prefix cache?
+[[nodiscard]] inline bool wants_host_cache(const Settings& settings) {
+  return settings.has("memory.host_cache") && settings.get<Bytes>("memory.host_cache") > Bytes(0);
+}
+
+/// Does the user ask for a prefix cache, instead of leaving it to the policy?
+[[nodiscard]] inline bool wants_prefix_cache(const Settings& settings) {
+  return settings.has("engine.prefix_caching") && settings.get<std::string>("engine.prefix_caching") == "true";
 }
 
 /// For a policy that streams layers: nothing else may use the links.
 inline void refuse_use_of_links(const Settings& settings, const std::string& policy, std::vector<Problem>& problems) {
-  refuse_swap(
-      settings,
-      fmt::format("policy {} needs the links for its layers: a request that is preempted is computed again", policy),
-      "leave engine.preemption at recompute", problems);
-  if (settings.has("memory.host_cache") && settings.get<Bytes>("memory.host_cache") > Bytes(0)) {
+  refuse_swap(settings,
+              fmt::format("policy {} needs the links for its layers, so it recomputes preempted requests", policy),
+              "leave engine.preemption at recompute", problems);
+  if (wants_host_cache(settings)) {
     problems.push_back(
         {fmt::format("policy {} needs the links for its layers: a host tier of the prefix cache would share them",
                      policy),
@@ -36,18 +45,19 @@ inline void refuse_use_of_links(const Settings& settings, const std::string& pol
   }
 }
 
-/// For a policy whose room for KV changes unless `fixed` ("policy.expansion") is given. `shrinks` says when it becomes
-/// less: "when the expansion is lowered".
+/// For a policy whose KV memory changes unless the key `fixed` ("policy.expansion") is given. `shrinks` says when the
+/// memory shrinks: "when the expansion is lowered".
 inline void refuse_fixed_room(const Settings& settings, const std::string& shrinks, const std::string& fixed,
                               std::vector<Problem>& problems) {
-  if (settings.has("engine.prefix_caching") && settings.get<std::string>("engine.prefix_caching") == "true") {
+  if (wants_prefix_cache(settings)) {
     problems.push_back({fmt::format("the prefix cache cannot lose blocks {}", shrinks), "engine.prefix_caching",
                         fmt::format("set it to false, or give {}", fixed)});
   }
   const PolicyInfo* scheduler = PolicyRegistry::instance().find(settings.get<std::string>(kSchedulerKey));
   if (scheduler != nullptr && !scheduler->preempts) {
     problems.push_back(
-        {fmt::format("policy {} never preempts, but room that adapts may shrink below what runs", scheduler->name),
+        {fmt::format("policy {} never preempts, but the KV memory may shrink below what running requests use",
+                     scheduler->name),
          kSchedulerKey, fmt::format("give {}, or choose a scheduler that preempts", fixed)});
   }
 }

@@ -1,4 +1,4 @@
-// Virtual token counters: what each client has paid for the tokens that it was given.
+// Virtual token counters: how much each client has paid for its tokens.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace spillway {
 
-/// What a client pays for a prompt of p tokens, and for the q-th token of its answer.
+/// Prices of a prompt of p tokens and of the q-th token of its answer.
 struct Prices {
-  bool profile = false;  // h(p, q), fitted to the time that a request takes, instead of 1 and 2
+  bool profile = false;  // true: h(p, q), fitted to the time of a request; false: 1 and 2 per token
 
   [[nodiscard]] double prompt(std::int64_t p) const { return profile ? h(p, 0) : static_cast<double>(p); }
   [[nodiscard]] double token(std::int64_t p, std::int64_t q) const { return profile ? h(p, q) - h(p, q - 1) : 2.0; }
@@ -24,8 +24,8 @@ struct Prices {
   }
 };
 
-/// The clients, in the order in which they were first seen: who waits, and what each has paid. Tokens are paid for step
-/// by step; counters are settled when they are looked at.
+/// The clients in the order of their first requests, with their waiting requests and payments. Clients pay for tokens
+/// step by step; a counter is settled when it is read.
 ///
 /// Source: Sheng et al., OSDI 2024, Algorithm 2; VTC-artifact (192c2e2), slora/server/router/vtc_req_queue.py.
 ///
@@ -36,23 +36,23 @@ class TokenCounters {
   /// `lifts_to_last_left`: a lift also when nobody waits (VTC, Algorithm 2).
   TokenCounters(Prices prices, bool lifts_to_last_left) : prices_(prices), lifts_to_last_left_(lifts_to_last_left) {}
 
-  /// A request queues up behind its client's others. The first one lifts the client's counter: who comes back starts
-  /// level with the poorest of the others that wait, for idling earns nothing.
+  /// A request queues up behind the others of its client. The first request in the queue lifts the client's counter to
+  /// that of the poorest other waiting client, so that a client earns nothing by idling.
   void arrived(const RequestView& request);
-  /// A request that queued ended without having run.
+  /// A queued request ended without having run.
   void dropped(std::uint32_t client);
-  /// The first request of the client that waits and has paid least, the one first seen among equals; or kNoRequest.
+  /// The first request of the waiting client that has paid least, among equals of the client seen first; or kNoRequest.
   [[nodiscard]] RequestId next(const View& view);
   /// That request leaves its client's queue.
   void pop(std::uint32_t client);
-  /// It runs: the client pays for its prompt.
+  /// The request runs, and its client pays for the prompt.
   void joined(const RequestView& request);
   void left(RequestId id, std::uint32_t client);
-  /// Everyone who runs has taken a token and owes for it. O(1).
+  /// Every running request has taken a token, which its client owes. O(1).
   void decoded() { ++steps_; }
-  /// Everyone who runs pays once more for the last step.
+  /// Every client with a running request pays once more for the last step.
   void pay_again();
-  /// What a client has paid, lifts included; 0 for one never seen.
+  /// The payments of a client, lifts included; 0 for an unknown client.
   [[nodiscard]] double paid(std::uint32_t client) { return settled(index(client)).counter; }
 
  private:
@@ -62,12 +62,12 @@ class TokenCounters {
     std::int64_t first_step = 0;  // it has steps - first_step tokens
   };
   struct Client {
-    std::vector<RequestId> queue;  // from `head` on; requests that ended are dropped when they come to the head
+    std::vector<RequestId> queue;  // from `head` on; ended requests are dropped when they come to the head
     std::size_t head = 0;
-    std::int64_t waiting = 0;  // requests of it that are alive
+    std::int64_t waiting = 0;  // live requests in the queue
     std::vector<Running> running;
     std::size_t runs_at = 0;   // its place in running_, while it runs
-    double counter = 0.0;      // what it has paid up to ...
+    double counter = 0.0;      // payments up to ...
     std::int64_t settled = 0;  // ... this decode step
   };
   static constexpr std::size_t kNobody = SIZE_MAX;
@@ -75,13 +75,13 @@ class TokenCounters {
   std::size_t index(std::uint32_t name);
   [[nodiscard]] double step_price(const Client& client, std::int64_t step) const;
   Client& settled(std::size_t c);
-  /// The one that has paid less, of equals the one that was seen first.
+  /// The client that has paid less, of equals the client seen first.
   [[nodiscard]] std::size_t poorer(std::size_t a, std::size_t b);
-  /// The poorest client that waits; kNobody when none does.
+  /// The poorest waiting client; kNobody when no client waits.
   [[nodiscard]] std::size_t poorest();
   void one_waits_less(std::size_t c);
-  /// A client is in resting_ while it waits and does not run: taken out before its counter or its state changes, and
-  /// put back after.
+  /// A client is in resting_ while it waits and does not run. It is taken out before its counter or state changes, and
+  /// put back afterwards.
   void take_out(std::size_t c);
   void put_back(std::size_t c);
 

@@ -1,4 +1,4 @@
-// Admission by the worst case of everything that runs: what S-LoRA and LightLLM do.
+// Admission by the worst case of all running requests, as in S-LoRA and LightLLM.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,14 @@
 
 namespace spillway {
 
-/// A request may join when the worst case of all that run still fits. Sorted by what is left to
-/// generate, r_1 >= r_2 >= ..., the pool is fullest when request i ends: it then holds what the first i have now, and i
-/// times r_i more. Memory counts in tokens; with larger blocks every request may waste all but one token of its last.
+/// A request may join when the worst case of all running requests still fits. With requests sorted by the tokens left
+/// to generate, r_1 >= r_2 >= ..., the pool is fullest at the end of some request i: it then holds the present tokens
+/// of the first i requests, and i times r_i more. Memory counts in tokens. With larger blocks every request may waste
+/// all but one token of its last block.
 ///
 /// Source: VTC-artifact (192c2e2), slora/server/router/req_queue.py, _can_add_new_req.
 ///
-/// The scheduler tells it who runs and when all of them have taken a token. O(running) per call.
+/// The scheduler reports which requests run and when all of them have taken a token. O(running) per call.
 class TokenPool final : public OffloadPolicy {
  public:
   explicit TokenPool(const View& view) : view_(view) {}
@@ -34,8 +35,8 @@ class TokenPool final : public OffloadPolicy {
     fresh_.push_back(running(request));
     insert(fresh_.back());
   }
-  /// The mini-batch is complete. Its iteration gives every request its first token, which the code counts as still to
-  /// come only while it builds the mini-batch.
+  /// The mini-batch is complete. Its iteration gives every request its first token. The code counts that token as still
+  /// to come only while it builds the mini-batch.
   void prefilled() {
     for (Running request : fresh_) {
       left(request.id);
@@ -50,8 +51,8 @@ class TokenPool final : public OffloadPolicy {
   }
 
  private:
-  /// Relative to the decode steps so far, in which every running request takes part: now it has `has` + steps tokens
-  /// and `left` - steps to go.
+  /// Relative to the decode steps so far, in which every running request takes part: the request now has `has` + steps
+  /// tokens, and `left` - steps tokens to generate.
   struct Running {
     RequestId id;
     std::int64_t has = 0;
@@ -67,7 +68,7 @@ class TokenPool final : public OffloadPolicy {
         std::find_if(running_.begin(), running_.end(), [&](const Running& other) { return other.left < request.left; });
     running_.insert(after, request);
   }
-  /// Tokens in the pool when it is fullest, were `fresh` to join.
+  /// Tokens in the pool when it is fullest, if `fresh` joins.
   [[nodiscard]] std::int64_t worst_case(const Running& fresh) const {
     std::int64_t most = 0;
     std::int64_t has = 0;
@@ -90,7 +91,7 @@ class TokenPool final : public OffloadPolicy {
 
   const View& view_;
   std::vector<Running> running_;  // by `left`, the longest first
-  std::vector<Running> fresh_;    // the mini-batch that is being built
+  std::vector<Running> fresh_;    // the mini-batch under construction
   std::int64_t steps_ = 0;
 };
 

@@ -5,12 +5,11 @@
 #include <algorithm>
 
 #include "policies/parts/host_memory.hpp"
+#include "policies/parts/quantities.hpp"
+#include "policies/parts/single_copy.hpp"
 
 namespace spillway {
 namespace {
-
-double gigabytes(Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-9; }
-double megabytes(Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-6; }
 
 std::string named(std::int32_t layers, std::int32_t interval) {
   return host_layers(layers, interval) == 0 ? std::string("no layer offloaded")
@@ -27,9 +26,7 @@ Parameter host_memory_parameter() {
       .default_value = "",
       .minimum = 0,
       .maximum = 1e15,
-      .doc =
-          "Host memory that the weights of one GPU may take; default: what the host has for each GPU, no limit where "
-          "that is not known",
+      .doc = "Host memory for the weights of one GPU. Default: the host's DRAM per GPU, or no limit if that is unknown",
       .source = "Spillway: the papers give the weights the whole host"};
 }
 
@@ -116,8 +113,7 @@ std::string WeightRoom::placement(std::int32_t interval) const {
 }
 
 Copy weight_copy(const Deployment& deployment) {
-  const CopyTime time = deployment.model->copy(Stream::h2d, 1, deployment.layer_weights, CopyMechanism::single);
-  return {.stream = Stream::h2d, .bytes = deployment.layer_weights, .launch = time.launch, .transfer = time.transfer};
+  return single_copy(*deployment.model, Stream::h2d, deployment.layer_weights);
 }
 
 WeightStreamer::WeightStreamer(const Deployment& deployment, const WeightStreaming& how)

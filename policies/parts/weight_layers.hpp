@@ -1,5 +1,5 @@
-// Weights of some layers on the host: what an offloading interval takes and leaves on a GPU, and a layer policy that
-// keeps to one interval.
+// Weights of some layers on the host: memory of GPU and host by offloading interval, and a layer policy with a fixed
+// interval.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,32 @@ namespace spillway {
 /// `policy.host_memory` of policies whose weights live on the host.
 [[nodiscard]] Parameter host_memory_parameter();
 
-/// Memory of one GPU and its host by offloading interval. Intervals as in weight_stream.hpp; O(1) unless said
-/// otherwise.
+/// Memory of one GPU and its host by offloading interval. Intervals are those of weight_stream.hpp. O(1) unless noted.
 class WeightRoom {
  public:
-  /// Weights may take policy.host_memory of the host, else what it has where that is known.
+  /// Host memory for weights is policy.host_memory, else the host's DRAM if known, else unlimited.
   WeightRoom(const Deployment& deployment, const Settings& settings, bool double_buffer);
 
   [[nodiscard]] std::int32_t layers() const { return memory_.layers; }
   [[nodiscard]] const WeightMemory& memory() const { return memory_; }
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
-  /// Weights on the host.
+  /// Bytes of weights on the host.
   [[nodiscard]] Bytes host(std::int32_t interval) const { return host_layers(layers(), interval) * memory_.layer; }
-  /// KV blocks beside the weights that stay on the GPU: all that fit, or as many as memory.gpu_kv holds.
+  /// KV blocks that fit beside the weights on the GPU, at most those of memory.gpu_kv.
   [[nodiscard]] Blocks blocks(std::int32_t interval) const;
   /// Select-N's maximum allocatable length.
   [[nodiscard]] Tokens longest(std::int32_t interval) const { return block_tokens_ * blocks(interval).count(); }
 
-  /// The smallest interval whose layers fit the host; kAllResident when not one layer does.
+  /// The smallest interval whose layers fit the host; kAllResident when no layer fits.
   [[nodiscard]] std::int32_t smallest() const { return smallest_; }
-  /// The largest interval that leaves room for so many blocks; empty when none from smallest() on does. O(1) when it is
+  /// The largest interval that leaves memory for `kv` blocks; empty when no interval from smallest() on does. O(1) for
   /// kAllResident, else O(layers).
   [[nodiscard]] std::optional<std::int32_t> largest(Blocks kv) const;
 
-  /// Throws ConfigError, with the arithmetic, when `interval` takes more than the host has, or leaves less than one
-  /// block or than memory.gpu_kv on the GPU.
+  /// Throws ConfigError, with the arithmetic, when `interval` needs more than the host has, or leaves less than one
+  /// block or less than memory.gpu_kv on the GPU.
   void check(std::int32_t interval) const;
-  /// Of an instance that keeps to one interval; checks it.
+  /// The layout of an instance with a fixed interval, which it checks.
   [[nodiscard]] Layout layout(std::int32_t interval) const;
   /// "8 of 32 layers of 402.7 MB live on the host (offloading interval 4)".
   [[nodiscard]] std::string placement(std::int32_t interval) const;
@@ -62,13 +61,13 @@ class WeightRoom {
 /// Runs the iterations of a WeightStream and keeps its figures.
 class WeightStreamer {
  public:
-  /// `how`: all but the intervals and the copy.
+  /// `how`: everything except the intervals and the copy.
   WeightStreamer(const Deployment& deployment, const WeightStreaming& how);
 
-  /// The rule of an iteration at `interval`, into which the layers of the interval `returning` come as well; null when
-  /// every layer is on the GPU.
+  /// The rule of an iteration at `interval` that also streams the layers of the interval `returning`; null when every
+  /// layer is on the GPU.
   [[nodiscard]] LayerRule* iterate(std::int32_t interval, std::int32_t returning = kAllResident);
-  /// The mean interval, and the most that was on the host.
+  /// The mean interval, and the peak of weights on the host.
   [[nodiscard]] LayerFigures figures() const;
 
  private:
@@ -80,7 +79,7 @@ class WeightStreamer {
   std::int32_t most_on_host_ = 0;
 };
 
-/// Keeps to one interval.
+/// Runs every iteration at one interval.
 class FixedInterval final : public LayerPolicy {
  public:
   FixedInterval(const Deployment& deployment, const WeightStreaming& how, Blocks capacity)

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// Tags: a layer's weights are complete with the copy that is its last.
+/// Tags of copies: the copy that completes a layer's weights, and the copy ahead of it.
 constexpr std::int32_t kLast = 0;
 constexpr std::int32_t kAhead = 1;
 
@@ -85,7 +85,7 @@ void WeightStream::at_layer_start(std::int32_t layer, std::int32_t sub_batch, Co
     next_copied_ = next_on_host(0);
     arrived_ = -1;
   }
-  // The rest of a layer that was begun goes ahead of what is prefetched: compute waits for it.
+  // The rest of this layer goes ahead of prefetches, because compute waits for it.
   if (on_host(layer) && layer < next_copied_) issue(plan_.rest, layer, sink);
   if (layer == 0) {
     for (std::int32_t buffer = 0; buffer < plan_.buffers; ++buffer) issue_next(layer, sink);

@@ -11,43 +11,45 @@
 
 namespace spillway {
 
-/// What the step of one layer and micro-batch needs on the GPU and leaves for the host. A copy of 0 bytes is not made:
-/// data that stays on the GPU, or cache that the CPU attends to.
+/// The loads and stores of the step of one layer and micro-batch. A copy of 0 bytes is not made: the data stays on the
+/// GPU, or the CPU attends to it.
 struct ZigzagCopies {
-  Copy weights{};       // h2d, the layer's share on the host; only micro-batch 0's counts
-  Copy kv_load{};       // h2d, what the step attends to
+  Copy weights{};       // h2d, the layer's share on the host; only that of micro-batch 0 counts
+  Copy kv_load{};       // h2d, the KV that the step attends to
   Copy hidden_load{};   // h2d, the step's input
   Copy kv_store{};      // d2h, the step's new KV
   Copy hidden_store{};  // d2h, the step's output
 };
 
-/// The zig-zag block schedule over steps (j, k), layers j outside and micro-batches k inside. With a step start
+/// The zig-zag block schedule over steps (j, k), layers j outside and micro-batches k inside. The start of a step
+/// issues
 ///
 ///   h2d   the weights of layer j + 1 if k = 0, then the KV and the hidden states of the step after it
 ///   d2h   the KV and the hidden states of the step before it
 ///
-/// and the next step starts when its compute and all of these copies are done: a step lasts as long as the busiest of
-/// compute, h2d and d2h. An executor's compute is not held back by CPU attention of the step before, so the times of
-/// the plan must have it in SubBatchTimes::gpu, where FlexGen's step has it too.
+/// The next step starts when the compute and all of these copies are done, so a step lasts as long as the
+/// busiest of compute, h2d and d2h. CPU attention of the step before does not hold back the executor's compute, so the
+/// plan's times must include it in SubBatchTimes::gpu. FlexGen's step includes it too.
 ///
-/// With one micro-batch a step's input is the output of the step that it would be loaded beside: the hidden states then
-/// have to stay on the GPU.
+/// With one micro-batch the input of a step is the output of the step before, so it could not be loaded in time: the
+/// hidden states must stay on the GPU.
 ///
-/// Iterations of a block:
-///  * What the first step needs (weights of layer 0, its KV and hidden states) is loaded before it, a wait that the
-///    iteration shows; unless the iteration before was told of this one and loaded it with its last layer and step, as
+/// Iterations of a request block:
+///  * The data of the first step (weights of layer 0, its KV and hidden states) is loaded before it, and the iteration
+///    waits for it. If the iteration before was called with `next`, it loaded the data with its last layer and step, as
 ///    FlexGen does from one token to the next.
-///  * The last step's stores start with the next iteration, beside whatever that does first. After a block's last
-///    iteration nothing reads them, so they are never made and cost nothing (FlexGen leaves them out likewise).
-///  * Copies of the last step may be in flight when the iteration has finished; the next first step waits for them.
+///  * The last step's stores start with the next iteration, beside its first copies. After the last iteration of a
+///    request block nothing reads them, so they are never made and cost nothing, as in FlexGen.
+///  * Copies of the last step may be in flight when the iteration has finished. The next first step waits for them.
 ///
 /// Source: Sheng et al., ICML 2023, Algorithm 1; FMInference/FlexGen (19753bc), flexgen/flex_opt.py,
-/// generation_loop_overlap_multi_batch and load_weight. One copy per kind of data and step, at most 6 per step; O(1)
+/// generation_loop_overlap_multi_batch and load_weight. One copy per kind of data and step, at most 6 per step. O(1)
 /// per call. No copy of another rule may be in flight.
 class ZigzagRule final : public LayerRule {
  public:
-  /// Before each iteration: the copies of its layers * micro_batches steps, in the order of the steps; they outlive the
-  /// iteration. `next`: the first step of the iteration that will follow in this block, when that is known.
+  /// Call it before each iteration, with the copies of its layers * micro_batches steps in the order of the steps. The
+  /// span must outlive the iteration. `next`: the first step of the following iteration of this request block, if
+  /// known.
   void begin_iteration(std::int32_t layers, std::int32_t micro_batches, std::span<const ZigzagCopies> copies,
                        const std::optional<ZigzagCopies>& next = std::nullopt) {
     const auto steps = static_cast<std::size_t>(layers) * static_cast<std::size_t>(micro_batches);
@@ -59,7 +61,7 @@ class ZigzagRule final : public LayerRule {
     next_ = next;
     step_ = 0;
   }
-  /// The block is complete, or is given up between two iterations: what its last step would store is dropped.
+  /// The request block ends between two iterations. The stores of its last step are dropped.
   void end_block() {
     SPILLWAY_CHECK(copies_.empty(), "a block ends between two iterations");
     last_ = {};
@@ -79,7 +81,7 @@ class ZigzagRule final : public LayerRule {
   [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override { return !waiting_; }
 
  private:
-  /// Once everything is synchronised, starts the step that waits.
+  /// Starts the waiting step once all copies are done.
   void go_on(CopySink& sink) {
     if (in_flight_ > 0) return;
     if (step_ == 0 && !first_is_loaded_) {
@@ -112,7 +114,7 @@ class ZigzagRule final : public LayerRule {
     issue(step.kv_load, Stream::h2d, sink);
     issue(step.hidden_load, Stream::h2d, sink);
   }
-  /// Stores what the step before has left, once.
+  /// Issues the stores of the step before, once.
   void store_last(CopySink& sink) {
     issue(last_.kv_store, Stream::d2h, sink);
     issue(last_.hidden_store, Stream::d2h, sink);
@@ -128,10 +130,10 @@ class ZigzagRule final : public LayerRule {
   std::size_t micro_batches_ = 0;
   std::span<const ZigzagCopies> copies_{};  // of the iteration, until its last step has started
   std::optional<ZigzagCopies> next_{};
-  std::size_t step_ = 0;  // the one that starts next
+  std::size_t step_ = 0;  // the next step
   ZigzagCopies last_{};   // the step that started last, until its stores are issued
   bool first_is_loaded_ = false;
-  bool waiting_ = false;  // the executor has reached the step, but it is not synchronised yet
+  bool waiting_ = false;  // the executor has reached the step, but copies are not done
   std::int64_t in_flight_ = 0;
 };
 

@@ -21,10 +21,10 @@ struct PrefillChunk {
 /// What one sub-batch computes in one iteration, as sums. Decoding sequences contribute one new token each.
 struct BatchShape {
   std::int64_t decode_sequences = 0;
-  Tokens decode_context{};  // sum over decoding sequences of the tokens they attend to, the new one included
-  Tokens decode_longest{};  // the largest of these; 0: unknown, so taken as their mean
+  Tokens decode_context{};  // sum over decoding sequences of the tokens they attend to, the new token included
+  Tokens decode_longest{};  // the largest of these numbers; 0: unknown, so the model uses their mean
   std::span<const PrefillChunk> chunks{};  // one entry per sequence in prefill
-  std::int64_t sampled_sequences = 0;      // sequences that emit a token: they pass the LM head
+  std::int64_t sampled_sequences = 0;      // sequences that emit a token, so they pass the LM head
   [[nodiscard]] bool empty() const { return decode_sequences == 0 && chunks.empty(); }
 };
 
@@ -33,12 +33,12 @@ struct TimeShares {
   double compute = 0.0;  // tensor-core bound
   double memory = 0.0;   // HBM bound
   double network = 0.0;  // GPU-to-GPU (tensor parallelism)
-  double host = 0.0;     // launch floor and engine overhead
+  double host = 0.0;     // CPU time of the engine: launch floor and overhead
 };
 
 /// Durations of one sub-batch, each rounded once. The iteration takes before + layers * layer + after.
 struct IterationTime {
-  Duration before{};  // host work that nothing hides, embedding
+  Duration before{};  // CPU time that nothing hides, embedding
   Duration layer{};   // one transformer layer
   Duration after{};   // final norm, LM head, sampling
   TimeShares shares{};
@@ -60,18 +60,18 @@ enum class CopyMechanism : std::uint8_t {
   peer,     // between GPUs
 };
 
-/// num / den, how many times as long something takes: 1 <= den <= num < 2^31.
+/// Factor num / den by which work takes longer: 1 <= den <= num < 2^31.
 struct Slowdown {
   std::int64_t num = 1;
   std::int64_t den = 1;
   [[nodiscard]] bool none() const { return num == den; }
 };
 
-/// What copies cost each other and the GPU's work.
+/// How much copies slow each other and compute. Launches share nothing.
 struct CopySharing {
-  Slowdown h2d{};      // of a transfer to the GPU while one from it is under way; launches share nothing
-  Slowdown d2h{};      // the same the other way round
-  Slowdown compute{};  // of a layer, or of what follows the layers, that starts while a copy is in flight
+  Slowdown h2d{};      // of a transfer to the GPU during a transfer from it
+  Slowdown d2h{};      // of a transfer from the GPU during a transfer to it
+  Slowdown compute{};  // of a layer, or of the work after the layers, that starts while a copy is in flight
 };
 
 /// Predicts durations for one model on one GPU (per tensor-parallel rank) under one engine.
@@ -79,20 +79,20 @@ struct CopySharing {
 /// Contract
 ///  * Pure: the same arguments give the same value, on every machine (IEEE + - * / sqrt only).
 ///  * Every returned duration is >= 0 and rounded once to whole nanoseconds. O(chunks) per call.
-///  * A model may keep what it has computed and count what it was asked, so two threads must not share one.
+///  * A model may cache results and count calls, so two threads must not share a model.
 class ExecutionModel {
  public:
   virtual ~ExecutionModel() = default;
   [[nodiscard]] virtual std::int32_t layers() const = 0;
   [[nodiscard]] virtual IterationTime iteration(const BatchShape& shape) const = 0;
-  /// `copies` separate host-side copies of `bytes` in total, one direction (Stream::h2d or Stream::d2h).
+  /// `copies` separate copies of `bytes` in total, in one direction (Stream::h2d or Stream::d2h).
   [[nodiscard]] virtual CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
                                       CopyMechanism mechanism) const = 0;
-  /// The same at every call. copy() and iteration() state times without it.
+  /// How much copies slow each other and compute. Constant for a model. copy() and iteration() return times without
+  /// this slowdown.
   [[nodiscard]] virtual CopySharing copy_sharing() const { return {}; }
-  /// Of all calls of iteration() and copy() so far: every quantity that the model knows a measured range of and was
-  /// asked for, inside or outside. In an order that does not depend on the calls. Empty for a model without
-  /// measurements.
+  /// Every quantity with a measured range that calls of iteration() and copy() have used so far, inside the range or
+  /// outside. The order does not depend on the calls. Empty for a model without measurements.
   [[nodiscard]] virtual std::vector<RangeUse> range_uses() const { return {}; }
 };
 

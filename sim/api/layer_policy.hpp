@@ -13,41 +13,41 @@
 
 namespace spillway {
 
-/// What one GPU and its host offer to a model, before a run: what a policy lays state out in. All sizes are per GPU.
+/// Memory and speed of one GPU and its host, from which a policy plans its layout before a run. All sizes are per GPU.
 struct Deployment {
   const ExecutionModel* model = nullptr;     // valid for the whole run
-  const ExecutionModel* planning = nullptr;  // the same times, for what may never run; null: `model`
+  const ExecutionModel* planning = nullptr;  // the same times, for shapes that may never run; null: `model`
   std::int32_t layers = 0;
-  Bytes memory{};         // what weights and KV may take together; 0: the profile leaves it open
-  Bytes weights{};        // all of them
-  Bytes layer_weights{};  // linear layers of one transformer layer: what streaming moves
+  Bytes memory{};         // for weights and KV together; 0: the profile does not state it
+  Bytes weights{};        // of the whole model
+  Bytes layer_weights{};  // of the linear layers of one transformer layer, which streaming moves
   Bytes block_bytes{};    // KV of one block, all layers
   Tokens block_tokens{16};
-  Bytes gpu_kv{};                      // for KV: memory.gpu_kv, or what memory leaves beside the weights (may be < 0)
+  Bytes gpu_kv{};                      // for KV: memory.gpu_kv, or `memory` less the weights (may be < 0)
   bool gpu_kv_given = false;           // by memory.gpu_kv
-  std::optional<Bytes> host_memory{};  // DRAM of the host; empty: nothing is known of it
+  std::optional<Bytes> host_memory{};  // DRAM of the host; empty: unknown
   std::int64_t hidden = 0;             // width of the residual stream
   std::int64_t ffn = 0;
   std::int64_t query_width = 0;                     // heads * head_dim on this GPU
   std::int64_t kv_width = 0;                        // kv_heads * head_dim on this GPU
   std::optional<double> cpu_attention_bandwidth{};  // bytes/s at which the host's CPU reads KV for attention
-  std::int64_t heads = 0;                           // of queries, on this GPU
+  std::int64_t heads = 0;                           // query heads on this GPU
   double peak_flops = 0.0;                          // of the GPU, FLOP/s; 0: unknown
-  std::int64_t gpus = 1;                            // of the server, which share its bus
-  Tokens positions{};                               // the longest sequence of the model; 0: no limit is known
+  std::int64_t gpus = 1;                            // in the server; they share its bus
+  Tokens positions{};                               // the longest sequence of the model; 0: unknown
   Settings chosen{};                                // Layout::chosen, once there is a layout
 
-  /// Asked for a shape that may never run, it does not say that the run had it (ExecutionModel::range_uses).
+  /// Use this model to time shapes that may never run: such calls must not count in the run's range_uses().
   [[nodiscard]] const ExecutionModel& planner() const { return planning != nullptr ? *planning : *model; }
 };
 
 /// How a policy that streams layers uses memory.
 struct Layout {
-  Blocks blocks{};    // of the GPU's KV at the start
-  Blocks most{};      // that it may ever come to, >= blocks
-  Bytes host{};       // that the policy takes on the host, at most
-  std::string terms;  // how the figures came about, one line
-  Settings chosen{};  // what was decided on the way, for `make`: a run whose model is scaled keeps its layout
+  Blocks blocks{};    // KV blocks on the GPU at the start
+  Blocks most{};      // the largest number of KV blocks in the run, >= blocks
+  Bytes host{};       // host memory that the policy uses, at most
+  std::string terms;  // how the layout was found, one line
+  Settings chosen{};  // the policy's choices, for `make`: a run with a scaled model keeps its layout
 };
 
 /// One of several sub-batches of an iteration.
@@ -56,44 +56,47 @@ struct SubBatchShape {
   Duration cpu_attention{};  // per layer, on the CPU, while the GPU waits
 };
 
-/// An iteration that is over.
+/// An iteration that has ended.
 struct LayerReport {
   Duration length{};
   Duration layer{};          // compute of one layer, all sub-batches
   Duration stall{};          // time in which compute waited for copies
-  std::int64_t tokens = 0;   // generated in it
-  bool prefills = false;     // it computed prompts
+  std::int64_t tokens = 0;   // generated in the iteration
+  bool prefills = false;     // the iteration computed prompts
   std::int64_t waiting = 0;  // requests outside the batch
-  double free_share = 0.0;   // of the KV blocks
+  double free_share = 0.0;   // share of the KV blocks that is free
 };
 
-/// What a policy has to report about its layers. Empty: it has no such thing.
+/// Figures of a policy about its layers. Empty: the figure does not apply.
 struct LayerFigures {
   std::optional<double> interval{};      // offloading interval, mean over the iterations that streamed weights
   std::optional<double> slo_risk{};      // share of iterations that ran at a smaller interval than their SLO allows
-  std::optional<double> mean_dwell_s{};  // from the start of a layer's way out to the end of its way in
+  std::optional<double> mean_dwell_s{};  // from the start of a layer's copy out to the end of its copy in
   std::optional<double> max_dwell_s{};
-  std::optional<Bytes> peak_host{};  // most bytes that its layers took on the host at once
+  std::optional<Bytes> peak_host{};  // largest number of bytes of layers on the host at once
 };
 
 /// Contract
-///  * `capacity` is asked before every decision, over a View that is up to date; `split`, then `begin`, before every
-///    iteration; `copied` after every copy; `iteration_ended` once the iteration is over.
+///  * The engine calls `capacity` before every decision, repeated decisions of one instant included, over a current
+///    View. It calls `split`, then `begin`, before every iteration, `copied` after every copy, and `iteration_ended`
+///    after every iteration.
 ///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`.
-///  * Nothing here sees the clock but `copied`, whose times serve figures alone.
+///  * Only `copied` sees the clock. Its times serve figures alone.
 class LayerPolicy {
  public:
   virtual ~LayerPolicy() = default;
-  /// KV blocks that the GPU tier offers now. Fewer than are in use: the scheduler must preempt before it may grow.
+  /// KV blocks that the GPU tier offers now, at most Layout::most. With fewer blocks than are in use the scheduler must
+  /// preempt before requests may grow. Constant beside a prefix cache.
   [[nodiscard]] virtual Blocks capacity() const = 0;
-  /// How the iteration is cut into sub-batches; empty: it is not. The span is valid until the next call.
+  /// The sub-batches of the iteration; empty: the batch is not split. The span is valid until the next call.
   [[nodiscard]] virtual std::span<const SubBatchShape> split(const BatchShape& /*shape*/) { return {}; }
-  /// What the layers of the iteration that starts now wait for; null: nothing. `layer` is the compute of one layer.
+  /// The rule that says what the layers of the iteration that starts now wait for; null: nothing. `layer` is the
+  /// compute time of one layer.
   [[nodiscard]] virtual LayerRule* begin(const BatchShape& shape, Duration layer) = 0;
   virtual void copied(const Copy& /*copy*/, SimTime /*started*/, SimTime /*ended*/) {}
   virtual void iteration_ended(const LayerReport& /*report*/) {}
-  /// Nothing runs, no KV is live, and the head of the queue needs more room than there is: true if capacity() has
-  /// grown.
+  /// Called when nothing runs, no KV is live, and the head of the queue needs more capacity. Returns true if capacity()
+  /// has grown.
   [[nodiscard]] virtual bool expand() { return false; }
   [[nodiscard]] virtual LayerFigures figures() const { return {}; }
 };

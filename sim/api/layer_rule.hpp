@@ -7,18 +7,18 @@
 
 namespace spillway {
 
-/// The four engines that work side by side on one GPU and its host. Each runs its work in FIFO order.
+/// The four streams that work side by side on one GPU and its host. Each stream runs its work in FIFO order.
 enum class Stream : std::uint8_t { compute, h2d, d2h, cpu };
 inline constexpr int kStreams = 4;
 
 /// One copy between host and GPU, as a layer rule issues it.
 struct Copy {
   Stream stream = Stream::h2d;  // h2d or d2h
-  std::int32_t layer = 0;       // what is copied, in the rule's own terms
+  std::int32_t layer = 0;       // what is copied, numbered by the rule
   std::int32_t tag = 0;         // free for the rule
-  Bytes bytes{};                // charged on the link
+  Bytes bytes{};                // charged to the link
   Duration launch{};            // fixed part; a slower link does not stretch it
-  Duration transfer{};          // bytes / bandwidth when nothing else uses the link, rounded by the copy model
+  Duration transfer{};          // bytes / bandwidth of an idle link, rounded by the copy model
 };
 
 /// Takes the copies that a rule wants to start. A copy joins the end of its stream's FIFO at once.
@@ -32,22 +32,24 @@ class CopySink {
 ///
 /// Contract
 ///  * It never sees the clock: the same sequence of calls gives the same copies.
-///  * `at_layer_start(layer, sub_batch)` is called exactly once per step, when the compute stream has finished the step
-///    before it and this step's CPU attention of the previous layer is done, just before its residency check. Copies
-///    issued here start no earlier than this instant.
-///  * `at_copy_done(copy)` is called when a copy has ended, also between two iterations (a copy in flight outlives the
-///    iteration that issued it). At one instant: first every copy that ends then (d2h before h2d: space is freed before
-///    it is filled, and only then does a layer that was waited for arrive, so a rule can tell from its own state
-///    whether compute stood still when a copy ended), then the layer start, then the residency check.
-///  * `at_copies_done()` is called at every instant at which copies have ended, after the last of them, unless a layer
-///    starts at that instant: then its at_layer_start has its place. A step that waits is checked after it. So a rule
-///    that starts a copy whenever another ends sees, at the end of a layer, the layer that follows.
-///  * `ready(layer, sub_batch)` is the residency check: may the step compute now? Asked right after at_layer_start and,
-///    while the step waits, after the last at_copy_done of an instant. It must not change the rule's state.
-///  * `quiet(layer)` says how many of the layers from this one on, each of a single sub-batch, are ready and would
-///    start without issuing anything, as long as no copy ends. For as many of them as start before that, or fewer, one
-///    call of `skip(first, count)` may stand for their at_layer_start, which it must be the same as. 0: it cannot tell.
-///  * A rule that leaves a step waiting with no copy in flight deadlocks; the executor reports a broken invariant.
+///  * `at_layer_start(layer, sub_batch)` is called exactly once per step, just before the step's residency check. The
+///    compute stream has then finished the step before, and the CPU has finished this step's attention of the previous
+///    layer. Copies issued in this call start no earlier than this instant.
+///  * `at_copy_done(copy)` is called when a copy has ended, also between two iterations: a copy in flight outlives the
+///    iteration that issued it. The order at one instant is: all copies that end, the layer start, the residency check.
+///    Copies d2h end before copies h2d, so memory is freed before it is filled. A layer arrives last, so a rule can see
+///    from its own state whether compute stood still when a copy ended.
+///  * `at_copies_done()` is called at every instant at which copies have ended, after the last of them. At an instant
+///  at
+///    which a layer starts, at_layer_start replaces it. A step that waits is checked after the call. So a rule that
+///    starts a copy whenever another copy ends sees, at the end of a layer, the layer that follows.
+///  * `ready(layer, sub_batch)` is the residency check: may the step compute now? It is called right after
+///    at_layer_start and, while the step waits, after the last at_copy_done of an instant. It must not change the
+///    rule's state.
+///  * `quiet(layer)` returns how many layers from `layer` on, each with a single sub-batch, are ready and would start
+///    without issuing a copy as long as no copy ends; 0: unknown. For that many layers, or fewer, one call of
+///    `skip(first, count)` may replace their at_layer_start and must have the same effect.
+///  * A rule that leaves a step waiting with no copy in flight deadlocks. The executor reports a broken invariant.
 class LayerRule {
  public:
   virtual ~LayerRule() = default;

@@ -1,14 +1,14 @@
-// How many times as long as predicted each class of work takes.
+// Factors by which each class of work takes longer than predicted.
 #pragma once
 
 namespace spillway {
 
-/// Factors on an execution model's times, above 0. All 1: the times as they are, to the last bit.
+/// Factors on an execution model's times, above 0. With all factors 1 the times stay the same, to the last bit.
 struct OpScales {
-  double gemm = 1.0;  // multiplications with the LM head, and the data-moving kernels and all-reduces beside them
+  double gemm = 1.0;  // matrix multiplications, the LM head included, data-moving kernels and all-reduces
   double attention = 1.0;
   double copies = 1.0;  // between host and GPU
-  double host = 1.0;    // the engine's host side: launch floor, time per iteration and per sequence
+  double host = 1.0;    // CPU time of the engine: launch floor, time per iteration and per sequence
   double cpu = 1.0;     // attention on the CPU
   bool operator==(const OpScales&) const = default;
 };

@@ -1,4 +1,4 @@
-// One description of a parameter drives its parsing, --help, explain, the JSON Schema and the error messages.
+// The description of a parameter, from which its parsing, --help, explain, the JSON Schema and error messages follow.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace spillway {
 
 enum class ParameterType : std::uint8_t {
   boolean,   // true | false
-  integer,   // a count; `unit` says of what
+  integer,   // a count of `unit`
   real,      // a plain number
   text,      // free text: a name or a file
   choice,    // one of `choices`
@@ -24,7 +24,7 @@ enum class ParameterType : std::uint8_t {
   span       // "10%", "500req" or "60s"
 };
 
-/// A duration, a share, or a number of requests: what `warmup` takes.
+/// A duration, a share or a number of requests: the value of `warmup`.
 struct Span {
   enum class Kind : std::uint8_t { none, share, requests, time } kind = Kind::none;
   double share = 0.0;
@@ -37,13 +37,13 @@ struct Parameter {
   std::string name;  // full key, e.g. "policy.reserve_full_input"
   ParameterType type = ParameterType::text;
   std::string unit;           // "tokens", "requests/s", "ns"...; "-" for a pure number or a name
-  std::string default_value;  // in the text form that a user would write; empty: unset ("null" in JSON)
+  std::string default_value;  // as a user would write it; empty: unset ("null" in JSON)
   double minimum = -std::numeric_limits<double>::infinity();  // in the stored unit, for numbers
   double maximum = std::numeric_limits<double>::infinity();
   bool above_minimum = false;  // the minimum itself is not allowed
   std::vector<std::string> choices{};
-  bool takes_folder = false;  // where a file will do: the folder that holds it, too
-  bool takes_list = false;    // its text is a list itself: commas part none of a sweep's values
+  bool takes_folder = false;  // accepts a file, or the folder that contains it
+  bool takes_list = false;    // the value itself is a list: its commas do not separate values of a sweep
   bool takes_blocks = false;  // a size of KV memory, which may also be a number of KV blocks: "2588 blocks"
   std::string doc;
   std::string source;  // where the parameter or its default comes from
@@ -52,7 +52,7 @@ struct Parameter {
 /// monostate: unset.
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Duration, Bytes, Blocks, Span>;
 
-/// Typed values by full key, checked against their descriptors before anyone reads them.
+/// Typed values by full key, checked against their descriptions before use.
 class Settings {
  public:
   void set(const std::string& key, Value value) { values_[key] = std::move(value); }
@@ -60,7 +60,8 @@ class Settings {
     const auto it = values_.find(key);
     return it != values_.end() && !std::holds_alternative<std::monostate>(it->second);
   }
-  /// Throws InvariantError when the key is absent, unset or of another type: a programming error, never the user's.
+  /// Throws InvariantError when the key is absent, unset or of another type. That is an error of the program, not of
+  /// the user.
   template <class T>
   [[nodiscard]] const T& get(const std::string& key) const {
     const auto it = values_.find(key);

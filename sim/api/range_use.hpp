@@ -1,4 +1,4 @@
-// How far an execution model was asked beyond what was measured.
+// How far a run left the measured range of an execution model.
 #pragma once
 
 #include <algorithm>
@@ -7,25 +7,25 @@
 
 namespace spillway {
 
-/// One quantity of one kind of call: what was measured of it, and what a run asked for. A call is one kernel launch,
-/// one copy or one whole iteration, as the measurements count them.
+/// One quantity of one kind of call: its measured range, and the values of a run. A call is one kernel launch, one copy
+/// or one whole iteration, as in the measurements.
 struct RangeUse {
   std::string op;        // as `calibrate check` names it: "gemm", "decode_attention", "copy_h2d many", ...
   std::string quantity;  // as the profile names it: "m", "context", "block_bytes", ...
-  double low = 0.0;      // measured, from the smallest to the largest
-  double high = 0.0;
-  double reached = 0.0;  // the value furthest outside; low when no call was
+  double low = 0.0;      // smallest measured value
+  double high = 0.0;     // largest measured value
+  double reached = 0.0;  // the value furthest outside; `low` when no call was outside
   std::int64_t outside = 0;
   std::int64_t calls = 0;
 
-  /// 0 inside what was measured, else the distance to its nearer end.
+  /// 0 inside the measured range, else the distance to its nearer end.
   [[nodiscard]] double distance(double value) const { return std::max({0.0, low - value, value - high}); }
-  /// Of two values equally far outside the larger one is kept, so that the order of calls does not matter.
+  /// Keeps the larger of two values equally far outside, so that the order of calls does not matter.
   void reach(double value) {
     const double further = distance(value) - distance(reached);
     if (further > 0.0 || (further == 0.0 && distance(value) > 0.0 && value > reached)) reached = value;
   }
-  /// The same quantity of the same op, as another run used it.
+  /// Adds the use of the same quantity of the same op in another run.
   void add(const RangeUse& other) {
     reach(other.reached);
     outside += other.outside;

@@ -5,7 +5,7 @@
 namespace spillway {
 namespace {
 
-/// A policy whose requests another one's scheduler and space run.
+/// The policy `layers` over the scheduler and the space of `host`.
 PolicyInfo compose(const PolicyInfo& layers, const PolicyInfo& host, std::vector<std::string> schedulers) {
   PolicyInfo info = layers;
   info.parameters.push_back({.name = kSchedulerKey,
@@ -13,10 +13,11 @@ PolicyInfo compose(const PolicyInfo& layers, const PolicyInfo& host, std::vector
                              .unit = "-",
                              .default_value = layers.default_scheduler,
                              .choices = std::move(schedulers),
-                             .doc = "Policy whose scheduler decides who runs, with its own keys and defaults",
-                             .source = "Spillway: by default the engine that the paper extends"});
+                             .doc = "Policy that schedules requests, with its own keys and defaults",
+                             .source = "Spillway: the default is the engine that the paper extends"});
   info.parameters.insert(info.parameters.end(), host.parameters.begin(), host.parameters.end());
   info.preempts = host.preempts;
+  info.shares_prefixes = layers.shares_prefixes && host.shares_prefixes;
   if (!info.default_engine) info.default_engine = host.default_engine;
   info.engine_defaults = [own = layers.engine_defaults, other = host.engine_defaults](const Settings& settings) {
     std::map<std::string, std::string> defaults;

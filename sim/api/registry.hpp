@@ -1,4 +1,4 @@
-// Names -> policies. A policy is one .cpp that registers itself; nothing else lists it.
+// Finds policies by name. A policy is one .cpp that registers itself. No other file lists it.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +16,36 @@
 
 namespace spillway {
 
-/// What a policy is built from.
+/// The input from which a policy is built.
 struct PolicyContext {
   const Settings& settings;  // every key of the run, `policy.*` included
   const View& view;          // valid for the whole run
   const Deployment& deployment;
 };
 
-/// Which part of a request an instance runs, where prefill and decode have instances of their own.
+/// Which part of a request an instance runs, if prefill and decode run on separate instances.
 enum class Phases : std::uint8_t {
   both,
-  prefill,  // a request ends with its first token
-  decode    // a request arrives with the KV of its input but the last token, which it computes first
+  prefill,  // a request ends with its first token, so it needs KV for its prompt only
+  decode    // a request arrives with the KV of its input except the last token, which it computes first
 };
 
-/// Requests that an engine pads: all are computed as if they were this long, and end when they have got there. Longer
-/// ones are rejected on arrival. A policy sees padded lengths alone. Input and output of records, token gaps and
-/// service are those of the request itself: padding is neither. Without preemption, prefix cache and phases.
+/// Lengths to which an engine pads every request. A request is computed and ends as if it were this long. Longer
+/// requests are rejected on arrival. A policy sees padded lengths only. Records, token gaps and service count the
+/// request's own tokens, without padding. Excludes preemption, prefix cache and phases.
 struct Padding {
   Tokens input{};
   Tokens output{};
 };
 
-/// Others that use the links between GPU and host for some time, both directions alike.
+/// Traffic of others on the links between GPU and host, equal in both directions, for some time.
 struct LinkTraffic {
-  double share = 0.0;  // of a link that they take when nothing else uses it, in [0, 1]
+  double share = 0.0;  // of an otherwise idle link that the traffic uses, in [0, 1]
   SimTime from{};
   SimTime until = kNever;
 };
 
-/// A policy: a scheduler over an offload policy and, where layers are streamed, who does that.
+/// A policy: a scheduler, an offload policy and, if it streams layers, a layer policy.
 struct Policy {
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<OffloadPolicy> space;
@@ -55,28 +55,28 @@ struct Policy {
   std::optional<LinkTraffic> traffic{};
 };
 
-/// What `list`, `explain`, `--help` and the JSON Schema say of a policy.
+/// Description of a policy. `list`, `explain`, `--help`, the JSON Schema and the property suite use it.
 struct PolicyInfo {
   std::string name;                   // as in its paper, kebab-case
   std::string summary;                // one sentence
   std::string source;                 // paper (section), repository and version
   std::string limits;                 // what is not modelled
   std::vector<Parameter> parameters;  // its `policy.*` keys
-  bool preempts = true;               // false: it promises that a request that runs is never taken out
-  bool shares_prefixes = true;        // false: it cannot take a prompt's prefix from a cache
-  /// The engine file (hwmodels/engines) whose host side it runs on unless `engine` says otherwise.
+  bool preempts = true;               // false: it promises never to take a running request out of the batch
+  bool shares_prefixes = true;        // false: it cannot use a prefix cache
+  /// The engine file (hwmodels/engines) whose CPU times the policy uses unless `engine` names another.
   std::function<std::string(const Settings&)> default_engine;
   /// Defaults of `engine.*` keys that differ by policy: key -> text form.
   std::function<std::map<std::string, std::string>(const Settings&)> engine_defaults;
-  /// Combinations of settings that the engine refuses: every problem found. May be empty.
+  /// Returns every problem of a combination of settings. May be empty: the policy accepts everything.
   std::function<std::vector<Problem>(const Settings&)> check;
   std::function<Policy(const PolicyContext&)> make;
 
   /// How the policy uses memory. Empty: weights and KV on the GPU. Throws ConfigError with what does not fit.
   std::function<Layout(const Deployment&, const Settings&)> layout;
 
-  /// A policy that leaves it to another one who runs: that one's name, unless policy.scheduler says otherwise. It then
-  /// has make_layers in place of make, which the registry composes, as it does parameters, defaults and check.
+  /// Default scheduler of a policy that lets another policy schedule requests; policy.scheduler overrides it. Such a
+  /// policy sets make_layers, not make. The registry composes parameters, defaults, check and make of the two.
   std::string default_scheduler;
   std::function<std::unique_ptr<LayerPolicy>(const PolicyContext&)> make_layers;
   std::function<Phases(const Settings&)> phases;                       // only beside make_layers; empty: both
@@ -87,17 +87,17 @@ class PolicyRegistry {
  public:
   static PolicyRegistry& instance();
   void add(PolicyInfo info);  // throws InvariantError on a second policy of the same name
-  /// One that streams layers comes with its default scheduler.
+  /// The policy of that name, over its default scheduler if it has one; null when the name is unknown.
   [[nodiscard]] const PolicyInfo* find(const std::string& name) const;
-  /// The policy `name` over the scheduler of another; null when one of them is unknown, or the first has its own, or
-  /// the second cannot serve as one.
+  /// The policy `name` over the scheduler of the policy `scheduler`. Null when a name is unknown, when the first policy
+  /// schedules requests itself, or when the second cannot schedule for another policy.
   [[nodiscard]] const PolicyInfo* find(const std::string& name, const std::string& scheduler) const;
   /// In alphabetical order.
   [[nodiscard]] std::vector<const PolicyInfo*> all() const;
 
  private:
   std::map<std::string, PolicyInfo> policies_;
-  mutable std::mutex mutex_;                            // of the one below
+  mutable std::mutex mutex_;                            // guards composed_
   mutable std::map<std::string, PolicyInfo> composed_;  // "pie over vllm-v0"
 };
 

@@ -11,28 +11,27 @@ namespace spillway {
 
 /// A pull stream of requests in order of arrival. Memory does not depend on its length.
 ///
-/// A request may depend on what became of an earlier one, as the next turn of a conversation does. So the engine tells
-/// the source of every request that ends, and asks again when the next one arrives: that may then be earlier than it
-/// was.
+/// A request may depend on the end of an earlier request, as the next turn of a conversation does. So the engine calls
+/// `ended` for every request that ends, and then asks again for the next arrival, which may now be earlier.
 ///
-/// Contract: arrivals never decrease, and never lie before an end that the source was told of. The n-th request
-/// delivered (from 0) has index n in `ended`. Throws DataError (file, row, column) on input that cannot be read.
+/// Contract: arrivals never decrease, and never precede an end reported by `ended`. The n-th delivered request (from 0)
+/// has index n in `ended`. Throws DataError (file, row, column) on input that cannot be read.
 class RequestSource {
  public:
   virtual ~RequestSource() = default;
-  /// When to call next, as far as it is known now; kNever when no request is known, which is for ever once every
-  /// request that was delivered has ended.
+  /// When to call next(), as far as the source knows now; kNever when it knows no request. After every delivered
+  /// request has ended, kNever is final.
   [[nodiscard]] virtual SimTime next_arrival() = 0;
-  /// Delivers the request that arrives at next_arrival(), every field of it; to be called only when there is such a
-  /// time. False when no request comes of it after all, as with a turn whose conversation is not that far.
+  /// Delivers the request that arrives at next_arrival() and sets every field of it. Call it only when there is such a
+  /// time. Returns false when no request comes after all, as for a turn whose conversation has not got that far.
   virtual bool next(RequestSpec& request) = 0;
-  /// A request that was delivered has ended, in whatever way.
+  /// A delivered request has ended, with any outcome.
   virtual void ended(const RequestRecord& record) { (void)record; }
-  /// Requests that will never come, because one that they follow was not answered.
+  /// Requests that will never come, because a request that they follow was not answered.
   [[nodiscard]] virtual std::int64_t unsent() const { return 0; }
-  /// Requests so far whose prompt or answer was cut to the longest context that a client sends.
+  /// Requests so far whose prompt or answer was cut to the longest context of a client.
   [[nodiscard]] virtual std::int64_t shortened() const { return 0; }
-  /// Requests in the whole stream when that is known before reading it, else -1: for progress only.
+  /// Requests in the whole stream if known before reading it, else -1. For progress only.
   [[nodiscard]] virtual std::int64_t expected() const { return -1; }
 };
 

@@ -12,47 +12,46 @@ namespace spillway {
 
 /// Answers of a KvSpace.
 enum class Fit : std::uint8_t {
-  now,    // there is room
-  later,  // no room until something running releases some
-  never   // more than the space can ever hold
+  now,    // the memory is free
+  later,  // the memory is not free until a running request releases some
+  never   // the request needs more than the space can ever hold
 };
 
-/// Room for KV, as a scheduler asks for it: a scheduler never counts blocks. Every answer reflects what the current
-/// decision has staged so far.
+/// Memory for KV, as a scheduler asks for it: a scheduler never counts blocks. Every answer includes the steps that the
+/// current decision has staged so far.
 class KvSpace {
  public:
   virtual ~KvSpace() = default;
-  /// May a waiting request be admitted, when blocks for its first `upto` known tokens must be there? Cached prefix
-  /// blocks count as there.
+  /// May a waiting request be admitted with blocks for its first `upto` known tokens? Cached prefix blocks count
+  /// towards them.
   [[nodiscard]] virtual Fit admits(const RequestView& request, Tokens upto) const = 0;
   /// May a request in the batch grow to `upto` tokens?
   [[nodiscard]] virtual Fit grows(const RequestView& request, Tokens upto) const = 0;
-  /// Is there room for the next token of the first `count` decoding requests in batch order?
+  /// Is memory free for the next token of the first `count` decoding requests in batch order?
   [[nodiscard]] virtual Fit decodes(std::int64_t count) const = 0;
   /// May a swapped request come back?
   [[nodiscard]] virtual Fit resumes(const RequestView& request) const = 0;
-  /// Where the state of a request that is preempted now should go.
+  /// Where the state of a request should go if it is preempted now.
   [[nodiscard]] virtual Leave preempts(const RequestView& request) const = 0;
 };
 
-/// Decides where state lives. Constructed for one run, over that run's View. Policies that move state on their own
-/// terms (split residency, changing capacity, layer rules) extend this class; a scheduler sees only the KvSpace.
+/// Decides where state lives. Constructed for one run, over the View of that run. A scheduler sees only the KvSpace.
 class OffloadPolicy : public KvSpace {};
 
 /// Decides who runs, once per iteration.
 ///
 /// Contract
-///  * `arrived` and `ended` come in event order and only between decisions. What the policy itself decided (leave,
-///    reject) is not reported back.
-///  * `decide` sees time stand still; it stages at least one step, or leaves the standing batch as it is, or calls
-///    Decision::idle. A decision that runs nothing while requests are waiting, without idle(), is a broken invariant.
+///  * `arrived` and `ended` come in event order and only between decisions. The policy's own decisions (leave, reject)
+///    are not reported back.
+///  * Time stands still in `decide`. It stages at least one step, or leaves the standing batch as it is, or calls
+///    Decision::idle. A decision that runs nothing while requests are unfinished, without idle(), throws BrokenPromise.
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
   virtual void arrived(const RequestView& request) = 0;
-  /// The iteration that was decided last is over; `ended` of the requests that it finished follows.
+  /// The iteration of the last decision has ended. Calls of `ended` for the requests that it finished follow.
   virtual void iteration_ended() {}
-  /// The request is gone: it finished, or its client gave up.
+  /// The request has finished, or its client gave up.
   virtual void ended(RequestId id, Outcome outcome) = 0;
   virtual void decide(const View& view, const KvSpace& kv, Decision& decision) = 0;
 };

@@ -1,4 +1,4 @@
-// What a policy may see: the requests it was told of, the standing batch and the memory tiers. Read-only.
+// What a policy may see: the requests that have arrived, the standing batch and the memory tiers. Read-only.
 #pragma once
 
 #include <array>
@@ -20,40 +20,40 @@ enum class Phase : std::uint8_t {
   swapped      // KV on the host, not in the batch
 };
 
-/// One request as a policy sees it. Its true output length is not here.
+/// One request as a policy sees it, without its true output length.
 struct RequestView {
   RequestId id{};
   Phase phase = Phase::waiting;
   std::uint32_t client = 0;
   SimTime arrival{};
   Tokens input{};
-  Tokens max_new_tokens{};  // what the client asked for
-  Tokens known{};           // input + generated so far: what must be computed before the next token
+  Tokens max_new_tokens{};  // as the client asked
+  Tokens known{};           // input + generated so far: these tokens must be computed before the next token
   Tokens computed{};        // known tokens whose KV exists
-  Blocks held{};            // blocks of the tier that it lives on, shared ones included
+  Blocks held{};            // blocks of the tier that it lives on, shared blocks included
   [[nodiscard]] Tokens remaining() const { return known - computed; }
 };
 
-/// Sums over the standing batch, kept up to date in O(1).
+/// Sums over the standing batch, updated in O(1).
 struct BatchTotals {
   std::int64_t running = 0;  // prefilling + decoding
   std::int64_t decoding = 0;
-  Tokens decode_context{};  // sum of the tokens that the decodes attend to in their next step
-  Blocks decode_growth{};   // blocks that the decodes need for their next token
-  Blocks promised{};        // blocks of input + max_new_tokens of each running request: what the batch may come to
+  Tokens decode_context{};  // sum of the tokens that the decoding requests attend to in their next step
+  Blocks decode_growth{};   // blocks that the decoding requests need for their next token
+  Blocks promised{};        // blocks of input + max_new_tokens over all running requests: the most the batch may need
 };
 
 struct TierState {
   Blocks total{};
-  Blocks free{};  // allocatable now; a cached block that nobody uses is free; < 0: more are in use than there are now
-  Blocks most{};  // what the total may ever come to
+  Blocks free{};  // allocatable now, unused cached blocks included; < 0: more blocks are in use than `total`
+  Blocks most{};  // the largest `total` of the run
 };
 
 /// Contract
-///  * Current within a decision: what the policy stages shows here at once. In Scheduler::arrived, iteration_ended and
-///    ended the sums over the batch may still be those of the last decision.
+///  * Current within a decision: every staged step shows at once. In Scheduler::arrived, iteration_ended and ended the
+///    sums over the batch may still be those of the last decision.
 ///  * Batch order is the order in which requests joined the batch.
-///  * O(1) per call unless said otherwise; ids must be of live requests.
+///  * O(1) per call unless noted. Ids must be of live requests.
 class View {
  public:
   virtual ~View() = default;
@@ -61,16 +61,16 @@ class View {
   [[nodiscard]] const BatchTotals& batch() const { return batch_; }
   [[nodiscard]] const TierState& tier(Tier t) const { return tiers_[static_cast<std::size_t>(t)]; }
   [[nodiscard]] Tokens block_tokens() const { return block_tokens_; }
-  /// The longest request, input + max_new_tokens; longer ones never reach the policy.
+  /// The longest request, input + max_new_tokens. Longer requests never reach the policy.
   [[nodiscard]] Tokens max_model_len() const { return max_model_len_; }
 
   [[nodiscard]] virtual RequestView request(RequestId id) const = 0;
-  /// False once the request has ended: queues drop such ids lazily.
+  /// False once the request has ended. Queues drop such ids lazily.
   [[nodiscard]] virtual bool alive(RequestId id) const = 0;
   /// The request that joined the batch last; kNoRequest when the batch is empty.
   [[nodiscard]] virtual RequestId last_joined() const = 0;
-  /// Blocks that the first `decodes` decoding requests in batch order need for their next token.
-  /// O(1) for all of them, else O(decodes).
+  /// Blocks that the first `decodes` decoding requests in batch order need for their next token. O(1) for all of them,
+  /// else O(decodes).
   [[nodiscard]] virtual Blocks decode_growth(std::int64_t decodes) const = 0;
   /// The decoding request that joined the batch last; kNoRequest when nothing decodes. O(prefills that joined later).
   [[nodiscard]] virtual RequestId last_decoding() const = 0;
@@ -79,8 +79,8 @@ class View {
 
   struct CachedPrefix {
     Tokens tokens{};       // leading known tokens whose blocks are in the prefix cache, whole blocks, < known
-    Blocks idle_blocks{};  // of these blocks, the ones on the GPU that nobody uses: taking them lowers `free`
-    Blocks host_blocks{};  // of these blocks, the ones that only the host holds: each takes a free GPU block
+    Blocks idle_blocks{};  // those of these blocks on the GPU that no request uses: taking them lowers `free`
+    Blocks host_blocks{};  // those of these blocks that only the host has: each needs a free GPU block
   };
   /// O(blocks hit). Zero when prefix caching is off.
   [[nodiscard]] virtual CachedPrefix cached_prefix(RequestId id) const = 0;

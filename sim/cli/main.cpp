@@ -100,6 +100,9 @@ int main(int argc, char** argv) {
   } catch (const spillway::UserError& error) {
     spillway::print_problems(error.problems(), spillway::work_done("nothing was run"));
     return static_cast<int>(error.code());
+  } catch (const spillway::BrokenPromise& error) {
+    fmt::print(stderr, "error: {}.\n  Correct the policy; nothing was written.\n", spillway::printable(error.what()));
+    return static_cast<int>(spillway::ExitCode::invariant);
   } catch (const std::exception& error) {
     fmt::print(stderr, "internal error: {}\n  This is a defect of Spillway; {}.\n", spillway::printable(error.what()),
                spillway::printable(spillway::work_done("nothing was written")));

@@ -63,6 +63,12 @@ class InvariantError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
+/// A policy broke a rule of sim/api (exit 70). The message names the policy, what it decided, when, and the rule.
+class BrokenPromise : public InvariantError {
+ public:
+  using InvariantError::InvariantError;
+};
+
 [[noreturn]] inline void broken_invariant(const char* condition, const char* file, int line,
                                           const std::string& detail) {
   throw InvariantError(std::string(file) + ":" + std::to_string(line) + ": " + condition + ": " + detail);

@@ -9,6 +9,8 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t kMostSilentIterations = 1'000'000;
+std::string blocks_text(Blocks blocks) { return std::to_string(blocks.count()) + " KV blocks"; }
+
 constexpr auto kLater = [](const auto& a, const auto& b) { return a.step > b.step; };
 
 }  // namespace
@@ -19,6 +21,7 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
       metrics_(metrics),
       source_(*config.source),
       on_request_(config.on_request),
+      policy_name_(config.policy->name),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
       runner_(*config.model, kv_) {
   block_tokens_ = kv_.block_tokens;
@@ -57,7 +60,8 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTim
   const RequestId id = table_.add(slot);
   const std::optional<Padding>& padding = policy_.padding;
   const bool longer = padding && (spec.input > padding->input || spec.max_new_tokens > padding->output);
-  if (longer || spec.input + spec.max_new_tokens > max_model_len_) {
+  // A prefill instance answers with one token, so it needs capacity for no more.
+  if (longer || spec.input + Tokens(slot.max_new) > max_model_len_) {
     end_request(id, Outcome::rejected, now);
   } else {
     table_[id].client_number = fairness_.arrived(spec.client, now);
@@ -168,6 +172,10 @@ void Instance::stop(SimTime now) {
   }
 }
 
+void Instance::idles_for_ever() const {
+  broken(kNothing, "idle", "no event is to come and " + oldest() + " is unfinished");
+}
+
 std::string Instance::oldest() const {
   const std::vector<RequestId> live = table_.all();
   return live.empty() ? "none" : "request " + std::to_string(live.front().serial);
@@ -181,29 +189,26 @@ std::optional<SimTime> Instance::decide(SimTime now) {
   advance(now);
   now_ = now;
   if (host_) collect_stored(now);
-  if (policy_.layers) {
-    staged_decodes_ = -1;
-    refresh();
-    resize_gpu();
-  }
-  // A decision that only takes requests out of the batch (the last request preempts itself, say) needs another one.
+  // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {
     if (!changed_) {
       if (policy_.layers && members_.size() == 0 && waiting() > 0 && policy_.layers->expand()) {
-        resize_gpu();
         tries_left = 2 * table_.live() + 2;
         continue;
       }
-      SPILLWAY_CHECK(idle_ || table_.live() == 0,
-                     "nothing runs while " + oldest() + " waits, and the policy did not idle");
+      if (!idle_ && table_.live() > 0)
+        broken(kNothing, "run nothing", oldest() + " is unfinished and idle() was not called");
       return std::nullopt;
     }
-    SPILLWAY_CHECK(--tries_left > 0,
-                   "the policy preempts for ever without running anything; " + oldest() + " is stuck");
+    if (--tries_left <= 0) {
+      broken(kProgress, "take requests out again and again", "nothing ran and " + oldest() + " is stuck");
+    }
   }
-  SPILLWAY_CHECK(++silent_iterations_ <= kMostSilentIterations,
-                 "no token in " + std::to_string(kMostSilentIterations) + " iterations; " + oldest() + " is stuck");
+  if (++silent_iterations_ > kMostSilentIterations) {
+    broken(kProgress, "run " + std::to_string(kMostSilentIterations) + " iterations without a token",
+           oldest() + " is stuck");
+  }
   busy_ = true;
   const ExecutedIteration& iteration = runner_.run(shape(), now, host_ ? host_->take_stores() : Blocks(0));
   start_ = now;
@@ -219,6 +224,7 @@ bool Instance::stage() {
   changed_ = false;
   blocked_.reset();
   refresh();
+  if (policy_.layers) resize_gpu();
   policy_.scheduler->decide(*this, *policy_.space, *this);
   if (staged_decodes_ < 0) decodes(members_.decoding());
   return staged_decodes_ > 0 || !chunk_members_.empty();
@@ -269,8 +275,9 @@ void Instance::resize_gpu() {
   TierState& gpu = tiers_[0];
   const Blocks capacity = policy_.layers->capacity();
   if (capacity == gpu.total) return;
-  SPILLWAY_CHECK(!cached_, "the GPU tier changes its size beside a prefix cache");
-  SPILLWAY_CHECK(capacity <= gpu.most, "the policy offers more KV blocks than it said it ever would");
+  if (cached_) broken(kOffer, "offer " + blocks_text(capacity), "the capacity must not change beside a prefix cache");
+  if (capacity > gpu.most)
+    broken(kOffer, "offer " + blocks_text(capacity), "its layout announced " + blocks_text(gpu.most));
   gpu.free += capacity - gpu.total;
   gpu.total = capacity;
   ledger_.capacity_changed(now_, capacity);
@@ -380,8 +387,9 @@ void Instance::emit_token(std::int32_t m, SimTime now) {
   members_.start_decoding(m);
   fairness_.started_decoding(member.client_number);
   if (policy_.padding) start_answer(m);
-  SPILLWAY_CHECK(member.covered || members_.held(member) == member.held,
-                 "a partial reservation beyond the known tokens is not supported");
+  if (!member.covered && members_.held(member) != member.held) {
+    broken(kReserve, member.id, "it covers some tokens of the answer, but not all");
+  }
   if (members_.last_step_end() != now) members_.mark_late(m, now);
 }
 

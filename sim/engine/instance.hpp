@@ -53,6 +53,8 @@ class Instance final : public View, private Decision {
   [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
   /// The live request that arrived first, for messages.
   [[nodiscard]] std::string oldest() const;
+  /// No event is to come although a request lives: the policy idles for ever. Throws BrokenPromise.
+  [[noreturn]] void idles_for_ever() const;
 
   // View
   [[nodiscard]] RequestView request(RequestId id) const override;
@@ -76,9 +78,22 @@ class Instance final : public View, private Decision {
   void blocked(Blocked why) override { blocked_ = why; }
 
   // Staging
-  [[nodiscard]] std::int32_t member_in(RequestId id, Phase phase) const;
-  void grow_to(std::int32_t m, std::int64_t tokens);
-  void take_blocks(std::int32_t m, std::int64_t count);
+  /// What a policy decides, and the rule of sim/api for it.
+  struct Deed {
+    const char* what;
+    const char* rule;
+  };
+  static const Deed kJoin, kResume, kChunk, kReserve, kLeave, kReject, kDecodes, kNothing, kProgress, kOffer;
+  /// Throws BrokenPromise; `what` says what the policy decided, `why` what is wrong with it.
+  [[noreturn]] void broken(const Deed& deed, const std::string& what, const std::string& why) const;
+  [[noreturn]] void broken(const Deed& deed, RequestId id, const std::string& why) const;
+  /// "request 3 is waiting".
+  [[nodiscard]] std::string state_of(RequestId id) const;
+  /// The member of a live request; -1: it was never scheduled.
+  [[nodiscard]] std::int32_t member_of(RequestId id, const Deed& deed) const;
+  [[nodiscard]] std::int32_t member_in(RequestId id, Phase phase, const Deed& deed) const;
+  void grow_to(std::int32_t m, std::int64_t tokens, const Deed& deed);
+  void take_blocks(std::int32_t m, std::int64_t count, const Deed& deed);
   void release_blocks(std::int32_t m);
   void name_blocks(std::int32_t m, std::int64_t computed);
   /// Takes the leading blocks that a cache holds: it shares blocks on the GPU and copies blocks on the host back.
@@ -100,7 +115,7 @@ class Instance final : public View, private Decision {
   void refresh();
 
   // Layers
-  /// Gives the GPU tier the capacity that the policy offers.
+  /// Gives the GPU tier the capacity that the policy offers now. Throws BrokenPromise when it is more than announced.
   void resize_gpu();
   void report_layers(Duration length);
 
@@ -140,6 +155,7 @@ class Instance final : public View, private Decision {
   MetricsCollector& metrics_;
   RequestSource& source_;
   const std::function<void(const RequestRecord&)>& on_request_;
+  const std::string policy_name_;
   Policy policy_;
 
   RequestTable table_;

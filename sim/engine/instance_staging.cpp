@@ -9,7 +9,26 @@ namespace {
 
 std::size_t at(Tier tier) { return static_cast<std::size_t>(tier); }
 
+/// "1 block", "2 blocks".
+std::string counted(std::int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 std::string name_of(RequestId id) { return "request " + std::to_string(id.serial); }
+
+std::string name_of(Phase phase) {
+  switch (phase) {
+    case Phase::waiting:
+      return "waiting";
+    case Phase::prefilling:
+      return "prefilling";
+    case Phase::decoding:
+      return "decoding";
+    case Phase::swapped:
+      break;
+  }
+  return "swapped";
+}
 
 }  // namespace
 
@@ -107,16 +126,62 @@ void Instance::refresh() {
 // --- Decision
 // ---------------------------------------------------------------------------------------------------------
 
-std::int32_t Instance::member_in(RequestId id, Phase phase) const {
+const Instance::Deed Instance::kJoin{"join", "decision.hpp: join() takes a waiting request"};
+const Instance::Deed Instance::kResume{
+    "resume", "decision.hpp: resume() takes a swapped request before the decodes are staged, and needs free blocks"};
+const Instance::Deed Instance::kChunk{
+    "compute a chunk of",
+    "decision.hpp: chunk() computes 1 to all remaining known tokens of a prefilling request, once, in free blocks"};
+const Instance::Deed Instance::kReserve{"reserve blocks for",
+                                        "decision.hpp: reserve() holds free blocks for a prefilling request, up to its "
+                                        "known tokens or for its whole answer"};
+const Instance::Deed Instance::kLeave{
+    "take out",
+    "decision.hpp: leave() takes a request out of the batch before its chunk or the decodes are staged; swapping needs "
+    "free host blocks, padding forbids it"};
+const Instance::Deed Instance::kReject{"reject", "decision.hpp: reject() ends a waiting request"};
+const Instance::Deed Instance::kDecodes{
+    "decodes", "decision.hpp: decodes() is called at most once, for 0 to all decoding requests, in free blocks"};
+const Instance::Deed Instance::kNothing{"idle",
+                                        "decision.hpp: a decision that runs nothing while requests are unfinished "
+                                        "calls idle(), and an event must be to come"};
+const Instance::Deed Instance::kProgress{"progress",
+                                         "decision.hpp: decisions lead to tokens while requests are unfinished"};
+const Instance::Deed Instance::kOffer{
+    "capacity", "layer_policy.hpp: capacity() is at most Layout::most, and constant beside a prefix cache"};
+
+void Instance::broken(const Deed& deed, const std::string& what, const std::string& why) const {
+  throw BrokenPromise("policy " + policy_name_ + " decided to " + what + " at " + std::to_string(now_.ns()) +
+                      " ns, but " + why + ". Rule of sim/api/" + deed.rule);
+}
+
+void Instance::broken(const Deed& deed, RequestId id, const std::string& why) const {
+  broken(deed, std::string(deed.what) + " " + name_of(id), why);
+}
+
+std::string Instance::state_of(RequestId id) const {
+  if (!table_.alive(id)) return name_of(id) + " has ended";
   const std::int32_t m = table_[id].member;
-  SPILLWAY_CHECK(m >= 0 && members_[m].phase == phase, name_of(id) + " is not in the phase that the decision assumes");
+  return name_of(id) + " is " + name_of(m < 0 ? Phase::waiting : members_[m].phase);
+}
+
+std::int32_t Instance::member_of(RequestId id, const Deed& deed) const {
+  if (!table_.alive(id)) broken(deed, id, state_of(id));
+  return table_[id].member;
+}
+
+std::int32_t Instance::member_in(RequestId id, Phase phase, const Deed& deed) const {
+  const std::int32_t m = member_of(id, deed);
+  if (m < 0 || members_[m].phase != phase) broken(deed, id, state_of(id));
   return m;
 }
 
-void Instance::take_blocks(std::int32_t m, std::int64_t count) {
+void Instance::take_blocks(std::int32_t m, std::int64_t count, const Deed& deed) {
   TierState& gpu = tiers_[at(Tier::gpu)];
-  SPILLWAY_CHECK(Blocks(count) <= gpu.free, name_of(members_[m].id) + " needs " + std::to_string(count) +
-                                                " blocks, the GPU has " + std::to_string(gpu.free.count()) + " free");
+  if (Blocks(count) > gpu.free) {
+    broken(deed, members_[m].id,
+           "it needs " + counted(count, "block") + " and the GPU has " + std::to_string(gpu.free.count()) + " free");
+  }
   members_[m].held += count;
   if (cached_) {
     for (std::int64_t i = 0; i < count; ++i) members_[m].blocks.push_back(cached_->allocate());
@@ -142,9 +207,9 @@ void Instance::release_blocks(std::int32_t m) {
   SPILLWAY_CHECK(gpu.free <= gpu.total, "more GPU blocks freed than there are");
 }
 
-void Instance::grow_to(std::int32_t m, std::int64_t tokens) {
+void Instance::grow_to(std::int32_t m, std::int64_t tokens, const Deed& deed) {
   const std::int64_t missing = blocks_for(Tokens(tokens), kv_.block_tokens).count() - members_[m].held;
-  if (missing > 0) take_blocks(m, missing);
+  if (missing > 0) take_blocks(m, missing, deed);
 }
 
 void Instance::name_blocks(std::int32_t m, std::int64_t computed) {
@@ -170,13 +235,18 @@ void Instance::take_cached_prefix(std::int32_t m) {
     member.blocks.push_back(block);
     member.chain = hash;
   });
-  // Only now, when every block found on the GPU is in use: a new block may replace an unused one.
+  // Only now that every block found on the GPU is in use: a new block may take the place of an unused one.
+  const Blocks loaded(static_cast<std::int64_t>(loads.size()));
+  if (loaded > cached_->free()) {
+    broken(kJoin, member.id,
+           "its prefix in the host's cache needs " + counted(loaded.count(), "block") + " and the GPU has " +
+               std::to_string(cached_->free().count()) + " free");
+  }
   for (const auto& [at, hash] : loads) {
     member.blocks[at] = cached_->allocate();
     cached_->name(member.blocks[at], hash);
     host_->touch(hash);
   }
-  const Blocks loaded(static_cast<std::int64_t>(loads.size()));
   runner_.load(loaded);
   member.named = member.blocks.size();
   member.held = static_cast<std::int64_t>(member.blocks.size());
@@ -190,11 +260,12 @@ void Instance::take_delivered(std::int32_t m) {
   const RequestSlot& slot = table_[members_[m].id];
   members_[m].delivered = true;
   members_[m].computed = delivered(slot);
-  grow_to(m, delivered(slot));
+  grow_to(m, delivered(slot), kJoin);
   if (cached_) name_blocks(m, delivered(slot));
 }
 
 void Instance::join(RequestId id) {
+  if (const std::int32_t m = member_of(id, kJoin); m >= 0) static_cast<void>(member_in(id, Phase::waiting, kJoin));
   RequestSlot& slot = table_[id];
   const bool first_time = slot.member < 0;
   fairness_.joined(slot.client_number, Tokens(first_time ? slot.input : 0));
@@ -208,7 +279,7 @@ void Instance::join(RequestId id) {
     fresh.promised = blocks_for(view.input + view.max_new_tokens, kv_.block_tokens).count();
     fresh.first_scheduled = now_;
   }
-  const std::int32_t m = member_in(id, Phase::waiting);
+  const std::int32_t m = slot.member;
   members_[m].phase = Phase::prefilling;
   members_.append(m);
   promised_ += Blocks(members_[m].promised);
@@ -218,20 +289,20 @@ void Instance::join(RequestId id) {
 }
 
 void Instance::resume(RequestId id) {
-  const std::int32_t m = member_in(id, Phase::swapped);
+  const std::int32_t m = member_in(id, Phase::swapped, kResume);
   Member& member = members_[m];
   const std::int64_t blocks = member.held;
   tiers_[at(Tier::host)].free += Blocks(blocks);
   member.held = 0;
   member.phase = Phase::prefilling;
-  take_blocks(m, blocks);
+  take_blocks(m, blocks, kResume);
   if (cached_) name_blocks(m, member.computed);
   runner_.swap_in(Blocks(blocks));
   members_.append(m);
   promised_ += Blocks(member.promised);
   fairness_.joined(member.client_number, Tokens(0));
   if (member.known > member.input && member.known - member.computed == 1) {
-    SPILLWAY_CHECK(staged_decodes_ < 0, name_of(id) + " resumes after the decodes were staged");
+    if (staged_decodes_ >= 0) broken(kResume, id, "the decodes are staged");
     members_.start_decoding(m);
     fairness_.started_decoding(member.client_number);
     members_.mark_late(m, member.last_token);
@@ -240,12 +311,16 @@ void Instance::resume(RequestId id) {
 }
 
 void Instance::chunk(RequestId id, Tokens tokens) {
-  const std::int32_t m = member_in(id, Phase::prefilling);
+  const std::int32_t m = member_in(id, Phase::prefilling, kChunk);
   Member& member = members_[m];
-  SPILLWAY_CHECK(member.staged == 0 && tokens.count() >= 1 && tokens.count() <= member.known - member.computed,
-                 name_of(id) + " cannot compute " + std::to_string(tokens.count()) + " more of its known tokens");
+  const std::int64_t remaining = member.known - member.computed;
+  if (member.staged != 0) broken(kChunk, id, "a chunk of it is staged");
+  if (tokens.count() < 1 || tokens.count() > remaining) {
+    broken(kChunk, "compute " + counted(tokens.count(), "token") + " of " + name_of(id),
+           "it has " + counted(remaining, "known token") + " left");
+  }
   const std::int64_t computed = member.computed + tokens.count();
-  grow_to(m, computed);
+  grow_to(m, computed, kChunk);
   members_[m].staged = tokens.count();
   if (cached_) name_blocks(m, computed);
   chunk_members_.push_back(m);
@@ -253,22 +328,23 @@ void Instance::chunk(RequestId id, Tokens tokens) {
 }
 
 void Instance::reserve(RequestId id, Tokens upto) {
-  grow_to(member_in(id, Phase::prefilling), upto.count());
+  grow_to(member_in(id, Phase::prefilling, kReserve), upto.count(), kReserve);
   refresh();
 }
 
 void Instance::leave(RequestId id, Leave why) {
-  const std::int32_t m = table_[id].member;
-  SPILLWAY_CHECK(m >= 0 && (members_[m].phase == Phase::decoding || members_[m].phase == Phase::prefilling),
-                 name_of(id) + " leaves a batch that it is not in");
-  SPILLWAY_CHECK(!policy_.padding, name_of(id) + " is padded and preempted");
+  const std::int32_t m = member_of(id, kLeave);
+  if (m < 0 || (members_[m].phase != Phase::decoding && members_[m].phase != Phase::prefilling)) {
+    broken(kLeave, id, state_of(id));
+  }
+  if (policy_.padding) broken(kLeave, id, "its policy pads requests");
   if (members_[m].phase == Phase::decoding) {
-    SPILLWAY_CHECK(staged_decodes_ < 0, name_of(id) + " leaves after the decodes were staged");
+    if (staged_decodes_ >= 0) broken(kLeave, id, "the decodes are staged");
     members_.stop_decoding(m, Phase::prefilling);
     fairness_.stopped_decoding(members_[m].client_number);
   }
   Member& member = members_[m];
-  SPILLWAY_CHECK(member.staged == 0, name_of(id) + " leaves after a chunk of it was staged");
+  if (member.staged != 0) broken(kLeave, id, "a chunk of it is staged");
   changed_ = true;
   const std::int64_t held = member.held;
   release_blocks(m);
@@ -277,7 +353,10 @@ void Instance::leave(RequestId id, Leave why) {
   fairness_.left(member.client_number);
   if (why == Leave::preempt_swap) {
     TierState& host = tiers_[at(Tier::host)];
-    SPILLWAY_CHECK(Blocks(held) <= host.free, name_of(id) + " does not fit the host tier");
+    if (Blocks(held) > host.free) {
+      broken(kLeave, id,
+             "it holds " + counted(held, "block") + " and the host has " + std::to_string(host.free.count()) + " free");
+    }
     host.free -= Blocks(held);
     member.held = held;
     member.phase = Phase::swapped;
@@ -294,19 +373,24 @@ void Instance::leave(RequestId id, Leave why) {
 }
 
 void Instance::reject(RequestId id) {
-  const std::int32_t m = table_[id].member;
-  SPILLWAY_CHECK(m < 0 || members_[m].phase == Phase::waiting, name_of(id) + " is rejected while it holds KV");
+  if (const std::int32_t m = member_of(id, kReject); m >= 0) static_cast<void>(member_in(id, Phase::waiting, kReject));
   changed_ = true;
   end_request(id, Outcome::rejected, now_);
 }
 
 void Instance::decodes(std::int64_t count) {
-  SPILLWAY_CHECK(staged_decodes_ < 0, "the decodes of one iteration are staged twice");
-  SPILLWAY_CHECK(count >= 0 && count <= members_.decoding(), "more decodes are staged than there are");
+  const auto what = [count] { return "let " + counted(count, "request") + " decode"; };
+  if (staged_decodes_ >= 0) broken(kDecodes, what(), "the decodes are staged");
+  if (count < 0 || count > members_.decoding()) {
+    broken(kDecodes, what(), std::to_string(members_.decoding()) + " are decoding");
+  }
   TierState& gpu = tiers_[at(Tier::gpu)];
   const Blocks growth = decode_growth(count);
-  SPILLWAY_CHECK(growth <= gpu.free, "the next tokens need " + std::to_string(growth.count()) +
-                                         " blocks, the GPU has " + std::to_string(gpu.free.count()) + " free");
+  if (growth > gpu.free) {
+    broken(kDecodes, what(),
+           "their next tokens need " + counted(growth.count(), "block") + " and the GPU has " +
+               std::to_string(gpu.free.count()) + " free");
+  }
   if (!cached_) {
     gpu.free -= growth;
   } else if (count == members_.decoding()) {

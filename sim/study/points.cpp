@@ -282,6 +282,9 @@ PointOutcome PointRunner::run_point(const Point& point, int jobs, Tally& tally, 
     outcome = simulate_point(point, jobs, tally, worker);
   } catch (const UserError& error) {
     outcome = failure(error.code(), error.problems());
+  } catch (const BrokenPromise& error) {
+    outcome = failure(ExitCode::invariant, {{error.what(), "", "correct the policy"}});
+    outcome.broken_promise = true;
   } catch (const std::exception& error) {
     outcome = failure(ExitCode::invariant,
                       {{fmt::format("internal error: {}", error.what()), "", "this is a defect of Spillway"}});

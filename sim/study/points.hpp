@@ -39,6 +39,7 @@ struct PointOutcome {
   OutcomeCounts measured{};
   // Why it failed.
   ExitCode code = ExitCode::ok;
+  bool broken_promise = false;  // with ExitCode::invariant: by the policy, not by the simulator
   std::vector<Problem> problems{};
 
   [[nodiscard]] bool failed() const { return code != ExitCode::ok; }

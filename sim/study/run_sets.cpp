@@ -100,6 +100,7 @@ const Parameter* own_parameter(const Probe& probe, const std::string& key) {
 /// What could not be run, as an error of the experiment.
 [[noreturn]] void refuse(const RunSet& run, const Experiment& experiment, const PointOutcome& outcome) {
   if (outcome.code == ExitCode::interrupted) throw Interrupted();
+  if (outcome.broken_promise) throw BrokenPromise(outcome.error());
   if (outcome.code == ExitCode::invariant) throw InvariantError(outcome.error());
   std::vector<Problem> problems = outcome.problems;
   for (Problem& problem : problems) {

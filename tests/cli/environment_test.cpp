@@ -83,7 +83,6 @@ TEST_F(Environment, FlagsHaveVariablesAndWinOverThem) {
   set_variable("SPILLWAY_FORMAT", "csv");
   set_variable("SPILLWAY_JOBS", "2");
   set_variable("SPILLWAY_PROGRESS", "off");
-  set_variable("SPILLWAY_UPDATE_GOLDEN", "1");  // of this project's tests, not of the binary
   const auto out = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"run", "workload.requests=5", "replications=2"});
     const Output run = spillway(arguments);

@@ -1,14 +1,21 @@
-// Tiny traces replayed under every policy; every instant of every request, in whole nanoseconds, against a file.
+// Short traces replayed under every policy: every instant of every request, in whole nanoseconds, against a file.
 //
-// A difference means that a rule changed. If that was intended, run with SPILLWAY_UPDATE_GOLDEN=1, and say in the
-// commit which rule changed and why.
+// A difference means that a rule changed. If the change was intended, run `test_golden --update POLICY` and say in the
+// commit which rule changed and why. A new policy needs the same command once.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <ostream>
+#include <set>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/oracle/replay.hpp"
 #include "tests/support/paths.hpp"
@@ -23,8 +30,8 @@ struct Trace {
   std::vector<RequestSpec> requests;
 };
 
-/// Four situations that every policy meets: plenty of room, memory for about two of five requests, shared prefixes, and
-/// prefixes that only the host still holds.
+/// Four situations that every policy meets: ample memory, memory for about two of five requests, shared prefixes, and
+/// prefixes that only the host still has.
 std::vector<Trace> traces() {
   using oracle::request;
   const auto layout = [](std::int64_t gpu, std::int64_t host, bool caching, std::int64_t host_cache = 0) {
@@ -56,7 +63,7 @@ std::vector<Trace> traces() {
   return list;
 }
 
-/// A policy that pads: to lengths that all but the longest prompt have, with a placement that the GPU holds.
+/// For a policy that pads: lengths that only the longest prompt exceeds, and a placement that fits the GPU.
 void pad(const PolicyInfo& policy, Trace& trace) {
   const auto pads = [](const Parameter& parameter) { return parameter.name == "policy.pad_input"; };
   if (std::none_of(policy.parameters.begin(), policy.parameters.end(), pads)) return;
@@ -92,26 +99,91 @@ std::string run(const PolicyInfo& policy, bool swap) {
   return text;
 }
 
-void expect_golden(const std::string& name, const std::string& text) {
-  const std::string path = source_dir() + "/tests/golden/" + name + ".txt";
-  if (std::getenv("SPILLWAY_UPDATE_GOLDEN") != nullptr) {
-    std::ofstream(path) << text;
-    return;
+/// A policy with recomputation or with swapping, as far as it declares to have them: each has a file.
+struct Mode {
+  const PolicyInfo* policy = nullptr;
+  bool swap = false;
+  [[nodiscard]] std::string name() const { return policy->name + (swap ? ".swap" : ""); }
+  [[nodiscard]] std::string path() const { return source_dir() + "/tests/golden/" + name() + ".txt"; }
+};
+
+void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name(); }
+
+std::vector<Mode> modes() {
+  std::vector<Mode> list;
+  for (const PolicyInfo* policy : PolicyRegistry::instance().all()) {
+    if (oracle::accepts_preemption(*policy, "recompute")) list.push_back({policy, false});
+    if (oracle::swaps(*policy)) list.push_back({policy, true});
   }
-  std::ifstream file(path);
-  ASSERT_TRUE(file) << path << " is missing; SPILLWAY_UPDATE_GOLDEN=1 writes it";
-  std::stringstream golden;
-  golden << file.rdbuf();
-  EXPECT_EQ(text, golden.str());
+  return list;
 }
 
-TEST(Golden, EveryPolicy) {
-  for (const PolicyInfo* policy : PolicyRegistry::instance().all()) {
-    SCOPED_TRACE(policy->name);
-    if (oracle::accepts_preemption(*policy, "recompute")) expect_golden(policy->name, run(*policy, false));
-    if (oracle::accepts_preemption(*policy, "swap")) expect_golden(policy->name + ".swap", run(*policy, true));
+std::string binary = "test_golden";  // as it was called
+
+class Golden : public testing::TestWithParam<Mode> {};
+
+TEST_P(Golden, Replay_IsThatOfTheFile) {
+  const Mode& mode = GetParam();
+  const std::string command = fmt::format("{} --update {}", binary, mode.policy->name);
+  std::ifstream file(mode.path());
+  ASSERT_TRUE(file) << "policy " << mode.policy->name << " has no golden file yet. This command writes it:\n  "
+                    << command;
+  std::stringstream golden;
+  golden << file.rdbuf();
+  EXPECT_EQ(run(*mode.policy, mode.swap), golden.str()) << "If the change was intended:\n  " << command;
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, Golden, testing::ValuesIn(modes()), [](const auto& mode) {
+  std::string name = mode.param.name();
+  for (const char other : {'-', '.'}) std::replace(name.begin(), name.end(), other, '_');
+  return name;
+});
+
+TEST(GoldenFiles, BelongToPolicies) {
+  std::set<std::string> known;
+  for (const Mode& mode : modes()) known.insert(mode.name());
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/tests/golden")) {
+    if (entry.path().extension() != ".txt") continue;
+    EXPECT_TRUE(known.contains(entry.path().stem().string())) << entry.path() << " belongs to no policy: delete it";
   }
+}
+
+/// Writes the files of the named policies anew. Returns the exit code.
+int update(const std::vector<std::string>& policies) {
+  for (const std::string& policy : policies) {
+    bool any = false;
+    for (const Mode& mode : modes()) {
+      if (mode.policy->name != policy) continue;
+      std::ofstream file(mode.path());
+      file << run(*mode.policy, mode.swap);
+      if (!file.flush()) {
+        fmt::print(stderr, "cannot write {}\n", mode.path());
+        return 1;
+      }
+      fmt::print("{}\n", mode.path());
+      any = true;
+    }
+    if (!any) {
+      std::set<std::string> names;
+      for (const Mode& mode : modes()) names.insert(mode.policy->name);
+      fmt::print(stderr, "no policy is called {}; there are {}\n", policy, fmt::join(names, ", "));
+      return 2;
+    }
+  }
+  return 0;
 }
 
 }  // namespace
 }  // namespace spillway
+
+int main(int argc, char** argv) {
+  testing::InitGoogleMock(&argc, argv);
+  spillway::binary = argv[0];
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty()) return RUN_ALL_TESTS();
+  if (arguments.size() > 1 && arguments[0] == "--update") {
+    return spillway::update({arguments.begin() + 1, arguments.end()});
+  }
+  fmt::print(stderr, "usage: {} [--update POLICY...]\n", argv[0]);
+  return 2;
+}

@@ -495,6 +495,7 @@ class NaiveEngine final : public View, private Decision {
     r.record.input = r.spec.input;
     r.record.output = policy_.phases == Phases::prefill ? Tokens(1) : r.spec.output;
     r.record.traits = r.spec.traits;
+    if (policy_.phases == Phases::prefill) r.spec.output = r.spec.max_new_tokens = Tokens(1);
     if (r.spec.input + r.spec.max_new_tokens > config_.max_model_len) return end(r, Outcome::rejected);
     if (policy_.padding) {
       if (r.spec.input > policy_.padding->input) return end(r, Outcome::rejected);
@@ -502,7 +503,6 @@ class NaiveEngine final : public View, private Decision {
       r.spec.input = policy_.padding->input;
       r.spec.output = r.spec.max_new_tokens = policy_.padding->output;
     }
-    if (policy_.phases == Phases::prefill) r.spec.output = r.spec.max_new_tokens = Tokens(1);
     seen_.insert(r.spec.client);
     if (!was_backlogged) lift(r.spec.client);
     policy_.scheduler->arrived(request(r.id));
@@ -541,16 +541,12 @@ class NaiveEngine final : public View, private Decision {
     if (busy_) return;
     collect();
     moved_[0] = moved_[1] = loaded_ = 0;
-    if (policy_.layers) {
-      decodes_staged_ = false;
-      rebuild();
-      resize(policy_.layers->capacity());
-    }
     do {  // until something runs, or nothing changes any more
       decodes_staged_ = false;
       changed_ = false;
       chunks_.clear();
       rebuild();
+      if (policy_.layers) resize(policy_.layers->capacity());
       policy_.scheduler->decide(*this, *policy_.space, *this);
       if (!decodes_staged_) decodes(static_cast<std::int64_t>(decoding().size()));
     } while ((changed_ || expands()) && chunks_.empty() && batch_.decoding == 0);
@@ -610,9 +606,7 @@ class NaiveEngine final : public View, private Decision {
   /// Nothing runs: did the policy add capacity for the head of the queue?
   bool expands() {
     const bool waits = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
-    if (!policy_.layers || changed_ || !order_.empty() || !waits || !policy_.layers->expand()) return false;
-    resize(policy_.layers->capacity());
-    return true;
+    return policy_.layers && !changed_ && order_.empty() && waits && policy_.layers->expand();
   }
   SimTime run_layers(const BatchShape& shape) {
     std::vector<IterationTime> times;

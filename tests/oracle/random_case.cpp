@@ -1,12 +1,16 @@
 #include "tests/oracle/random_case.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
+
+#include "sim/config/config.hpp"
 
 namespace spillway::oracle {
 namespace {
 
-Value draw_value(const Parameter& parameter, Dice& dice) {
+Value draw_value(const Parameter& parameter, std::int64_t scale, Dice& dice) {
+  const bool open = parameter.default_value.empty() && std::isfinite(parameter.minimum);
   if (parameter.type == ParameterType::boolean) return dice.chance(50);
   if (parameter.type == ParameterType::choice) {
     return parameter
@@ -14,16 +18,18 @@ Value draw_value(const Parameter& parameter, Dice& dice) {
   }
   // A policy that pads: lengths that fit the small workloads.
   if (parameter.name.starts_with("policy.pad_")) return dice.between(1, 24);
-  if (parameter.type == ParameterType::integer && parameter.default_value.empty() && dice.chance(60)) {
+  if (parameter.type == ParameterType::integer && open && dice.chance(60)) {
     return static_cast<std::int64_t>(parameter.minimum) + dice.between(0, 4);
   }
-  if (parameter.type == ParameterType::real && parameter.default_value.empty() && dice.chance(60)) {
+  if (parameter.type == ParameterType::real && open && dice.chance(60)) {
     return parameter.minimum + 0.01 * static_cast<double>(dice.between(0, 100));
   }
-  if (parameter.type == ParameterType::integer && parameter.default_value.empty() && dice.chance(50)) {
+  if (parameter.type == ParameterType::integer && open && dice.chance(50)) {
     return static_cast<std::int64_t>(parameter.minimum) + dice.between(0, 5);
   }
-  return default_value(parameter);
+  Value value = default_value(parameter);
+  if (auto* const duration = std::get_if<Duration>(&value)) *duration = *duration * scale;
+  return value;
 }
 
 /// A policy that streams layers lays out the memory itself; false when its layout does not fit.
@@ -110,24 +116,11 @@ Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes
 }
 
 Value default_value(const Parameter& parameter) {
-  const std::string& text = parameter.default_value;
-  if (text.empty()) return std::monostate{};
-  switch (parameter.type) {
-    case ParameterType::boolean:
-      return text == "true";
-    case ParameterType::integer:
-      return static_cast<std::int64_t>(std::stoll(text));
-    case ParameterType::real:
-      return std::stod(text);
-    case ParameterType::text:
-    case ParameterType::choice:
-      return text;
-    case ParameterType::duration:
-    case ParameterType::bytes:
-    case ParameterType::span:
-      break;
-  }
-  throw std::logic_error("no default of this type is expected in " + parameter.name);
+  if (parameter.default_value.empty()) return std::monostate{};
+  std::vector<Problem> problems;
+  const std::optional<ParsedValue> parsed = parse_value(parameter, parameter.default_value, parameter.name, problems);
+  if (!parsed) throw std::logic_error("the default of " + parameter.name + ": " + problems.front().what);
+  return parsed->value;
 }
 
 Settings policy_settings(const PolicyInfo& policy, const std::vector<std::pair<std::string, Value>>& overrides) {
@@ -150,17 +143,27 @@ bool accepts_preemption(const PolicyInfo& policy, const std::string& how) {
                       [](const Problem& problem) { return problem.where == "engine.preemption"; });
 }
 
+bool swaps(const PolicyInfo& policy) { return policy.preempts && accepts_preemption(policy, "swap"); }
+
 void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model, std::int64_t scale,
                Settings& settings, NaiveConfig& config) {
   Dice dice(seed);
+  std::vector<Problem> problems;
+  int tries_left = 10'000;
   do {
+    if (tries_left-- == 0) {
+      throw std::logic_error("policy " + policy.name + " refuses every random combination of settings, the last at " +
+                             problems.front().where + ": " + problems.front().what);
+    }
     settings = policy_settings(
         policy, {{"engine.max_num_batched_tokens", dice.chance(50) ? dice.between(1, 40) : dice.between(40, 2000)},
                  {"engine.max_num_seqs", dice.between(1, 24)},
                  {"engine.chunked_prefill", dice.chance(50)},
                  {"engine.preemption", std::string(dice.chance(50) ? "swap" : "recompute")}});
-    for (const Parameter& parameter : policy.parameters) settings.set(parameter.name, draw_value(parameter, dice));
-  } while (policy.check && !policy.check(settings).empty());
+    for (const Parameter& parameter : policy.parameters)
+      settings.set(parameter.name, draw_value(parameter, scale, dice));
+    if (policy.check) problems = policy.check(settings);
+  } while (!problems.empty());
 
   config = NaiveConfig{};
   config.model = &model;
@@ -177,9 +180,9 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
   if (policy.layout) {
     config.host_blocks = config.host_cache_blocks = Blocks(0);
     while (!lay_out(policy, settings, model, scale, dice, config)) config.gpu_blocks += Blocks(dice.between(1, 20));
-    config.prefix_caching =
-        config.prefix_caching && policy.shares_prefixes && config.most_gpu_blocks == config.gpu_blocks;
+    config.prefix_caching = config.prefix_caching && config.most_gpu_blocks == config.gpu_blocks;
   }
+  config.prefix_caching = config.prefix_caching && policy.shares_prefixes;
   const std::int64_t capacity =
       std::max(config.gpu_blocks, config.most_gpu_blocks).count() * config.block_tokens.count();
   config.max_model_len = Tokens(dice.chance(80) ? capacity : 1 + capacity / 2);

@@ -79,7 +79,10 @@ Settings policy_settings(const PolicyInfo& policy, const std::vector<std::pair<s
 /// Does the policy's check accept engine.preemption=`how`?
 bool accepts_preemption(const PolicyInfo& policy, const std::string& how);
 
-/// A value of a parameter: its default, or a random one of the values it can take.
+/// May a preempted request of this policy move to the host, by what the policy declares?
+bool swaps(const PolicyInfo& policy);
+
+/// The default of a parameter; unset when it has none.
 Value default_value(const Parameter& parameter);
 
 /// A GPU that fits the model's weights and exactly `gpu_blocks` KV blocks. It is one of two GPUs on a host of 1 MB,

@@ -75,13 +75,14 @@ inline Replay replay(const std::string& policy, const std::vector<std::pair<std:
   config.settings = &settings;
   config.source = &source;
   config.kv = kv;
+  config.kv.prefix_caching = kv.prefix_caching && info->shares_prefixes;
   if (info->layout) {
     config.deployment = snug_deployment(model, kv.gpu_blocks, kv.block_bytes, kv.block_tokens, Bytes(1000));
     const Layout layout = info->layout(config.deployment, settings);
     config.kv.gpu_blocks = layout.blocks;
     config.kv.most_gpu_blocks = layout.most;
     config.kv.host_blocks = config.kv.host_cache_blocks = Blocks(0);
-    config.kv.prefix_caching = kv.prefix_caching && info->shares_prefixes && layout.most == layout.blocks;
+    config.kv.prefix_caching = config.kv.prefix_caching && layout.most == layout.blocks;
     config.deployment.chosen = layout.chosen;
   }
   config.max_model_len = Tokens(config.kv.most().count() * kv.block_tokens.count());

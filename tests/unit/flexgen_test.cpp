@@ -391,12 +391,12 @@ TEST(Flexgen, Placement_IsGivenWholeOrSearchedFor) {
   EXPECT_THAT(refused(placed(1, 1, 0, 0, 0, 8, 8)), testing::IsEmpty());
   EXPECT_THAT(with({{"policy.gpu_batch", two}, {"policy.cache_host", 0.5}}),
               testing::ElementsAre("policy.gpu_batch: policy.gpu_batch, policy.cache_host given, but policy.batches, "
-                                   "policy.weights_host, policy.hidden_host missing: a placement is given whole, or "
-                                   "searched for"));
+                                   "policy.weights_host, policy.hidden_host missing: give the whole placement or none "
+                                   "of it"));
   EXPECT_THAT(with({{"policy.slo_margin", 0.1}, {"policy.gpu_batch", two}}), testing::IsEmpty());
   EXPECT_THAT(with({{"policy.slo_margin", 0.1}, {"policy.weights_host", 0.5}}),
               testing::ElementsAre(HasSubstr("policy.gpu_batch, which is missing"),
-                                   HasSubstr("policy.slo_margin says itself what policy.weights_host is")));
+                                   HasSubstr("policy.slo_margin already sets policy.weights_host")));
 }
 
 TEST(Flexgen, Settings_ThatItCannotHave) {

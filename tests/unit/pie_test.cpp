@@ -251,6 +251,38 @@ TEST(Pie, GivesWayToOtherTraffic) {
   EXPECT_GT(burst.statistics.engine.preempted_recompute, 0);
 }
 
+// The slots take some iterations to get to the size of a lower. Stalls on the way say nothing about that size. n = 40,
+// swaps of two layers' time (17 layers without stalls), and of four from 60 ms on: the expansion is lowered by one
+// layer after another, each time for the stalls of a window of 8 iterations of at least 40 us. If the traffic ends 60
+// us after the first lower, the other iterations of the resize and the window after it are without stalls: the first
+// lower remains the only one in the 64 iterations after which a raise may come.
+TEST(Pie, StallsWhileSlotsAreResized_DoNotLowerAgain) {
+  const SteadyModel model(40, 1000, 2000);
+  const auto lowers = [&](const Overrides& more) {
+    Overrides overrides{{"policy.link_traffic", 1.0}, {"policy.link_traffic_from", Duration(60'000'000)}};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    const Ran ran = run(pie(), overrides, model, 100, queue(900, 100, 100));
+    std::vector<SimTime> times;
+    const auto& changes = ran.statistics.engine.layers->changes;
+    for (std::size_t i = 1; i < changes.size(); ++i) {
+      if (changes[i].capacity < changes[i - 1].capacity) times.push_back(changes[i].at);
+    }
+    return times;
+  };
+  const std::vector<SimTime> always = lowers({});
+  ASSERT_GE(always.size(), 2U);
+  ASSERT_GE(always[0], SimTime(60'000'000));
+  const SimTime quiet = always[0] + Duration(64 * 40'000);
+  EXPECT_LT(always[1], quiet) << "with the traffic the next lower comes soon";
+  const Duration until = always[0] - SimTime{} + Duration(60'000);
+  const std::vector<SimTime> brief = lowers({{"policy.link_traffic_until", until}});
+  ASSERT_GE(brief.size(), 1U);
+  EXPECT_EQ(brief[0], always[0]);
+  if (brief.size() > 1) {
+    EXPECT_GT(brief[1], quiet);
+  }
+}
+
 // 100 blocks hold 1,600 tokens; the second request needs 2,000 and is the only one left: the GPU's KV is recut for it.
 TEST(Pie, ExpandsForARequestThatNeedsIt) {
   const SteadyModel model(40, 1000, 50'000);

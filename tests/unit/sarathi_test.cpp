@@ -1,4 +1,5 @@
 // algorithms of Sarathi-Serve's scheduler, step by step.
+#include "sim/config/config.hpp"
 #include "tests/unit/policy_test.hpp"
 
 namespace spillway {
@@ -114,6 +115,51 @@ TEST(Sarathi, DynamicChunks_AreOfThePromptThatTheyServe) {
   EXPECT_EQ(seen[0], (SeenIteration{0, 0, {{96, 0}}}));
   EXPECT_EQ(seen[1], (SeenIteration{0, 0, {{16, 96}, {40, 0}, {40, 0}}}));
   EXPECT_EQ(seen[2], (SeenIteration{0, 0, {{16, 112}, {48, 40}}}));
+}
+
+// Stages have ceil(100 / 3) = 34 tokens. R1 computes its 63 tokens, which leaves 96 - 63 = 33 to R2. With 33 computed
+// R2 is still in stage 0, so it gets the other 90 of its 123 tokens. (With stages of 33 tokens it would get 64.)
+TEST(Sarathi, DynamicChunks_RoundStagesUp) {
+  const WatchingModel model;
+  (void)replay("sarathi",
+               chunk(512, {{"policy.dynamic_chunks", true},
+                           {"policy.low_chunk", std::int64_t{16}},
+                           {"policy.high_chunk", std::int64_t{96}},
+                           {"policy.chunk_stages", std::int64_t{3}},
+                           {"policy.chunk_schedule_tokens", std::int64_t{100}}}),
+               layout(100), {request(0, 63, 1), request(0, 123, 1)}, model);
+  const auto& seen = model.seen();
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_EQ(seen[0], (SeenIteration{0, 0, {{63, 0}, {33, 0}}}));
+  EXPECT_EQ(seen[1], (SeenIteration{0, 0, {{90, 33}}}));
+}
+
+// 8 tokens in 16 stages: ceil(8 / 16) = 1 token each. The chunks go from 512 to 128: 512 tokens first, then the last
+// stage.
+TEST(Sarathi, DynamicChunks_WithMoreStagesThanTokens) {
+  const WatchingModel model;
+  (void)replay("sarathi",
+               chunk(512, {{"policy.dynamic_chunks", true}, {"policy.chunk_schedule_tokens", std::int64_t{8}}}),
+               layout(100), {request(0, 700, 1)}, model);
+  const auto& seen = model.seen();
+  ASSERT_EQ(seen.size(), 3U);
+  EXPECT_EQ(seen[0], (SeenIteration{0, 0, {{512, 0}}}));
+  EXPECT_EQ(seen[1], (SeenIteration{0, 0, {{128, 512}}}));
+  EXPECT_EQ(seen[2], (SeenIteration{0, 0, {{60, 640}}}));
+}
+
+// A schedule of 0 tokens or 0 stages is out of range.
+TEST(Sarathi, DynamicChunks_NeedTokensAndStages) {
+  int found = 0;
+  for (const Parameter& parameter : PolicyRegistry::instance().find("sarathi")->parameters) {
+    if (parameter.name != "policy.chunk_schedule_tokens" && parameter.name != "policy.chunk_stages") continue;
+    std::vector<Problem> problems;
+    EXPECT_FALSE(parse_value(parameter, "0", parameter.name, problems)) << parameter.name;
+    EXPECT_EQ(problems.size(), 1U) << parameter.name;
+    EXPECT_TRUE(parse_value(parameter, "1", parameter.name, problems)) << parameter.name;
+    ++found;
+  }
+  EXPECT_EQ(found, 2);
 }
 
 }  // namespace

@@ -268,6 +268,26 @@ TEST(SelectN, LayersOfBothIntervals_StreamWhenKvNeedsRoomAtOnce) {
   EXPECT_EQ(figure(replay, "slo_risk_fraction"), 2.0 / 3.0);
 }
 
+// A time as SLO: an entry of the record stands for the batches above half of its own, so entry 4 for 3 and 4 requests.
+// Blocks of 100 bytes, of which 3 fit beside all weights, 13 at interval 2 (two layers leave, one buffer comes) and 23
+// at interval 1 (four leave, two buffers come). Of 34 ms: 1 and 2 sequences may run at interval 1 (8 + 3 * 8 + 2 = 34
+// ms), 4 need interval 2 (2 * (8 + 4) = 24; at interval 1 8 + 3 * 8 + 4 = 36), and so do 8 (2 * (8 + 8) = 32).
+//   R1 and R2 take 5 blocks each (65 to 68 tokens). While they decode, entry 2 offers min(23, 2 * 5) = 10 blocks, and
+//   entry 4 nothing, for 3 requests of their length need 15 of its 13. What is in use and one block more are 11: R3,
+//   which needs 2 blocks, waits for the three iterations of R1 and R2.
+TEST(SelectN, Room_IsThatOfBatchesAboveHalfAnEntry) {
+  const LayeredModel model = by_batch();
+  Deployment deployment = small(model);
+  deployment.memory = Bytes(4500 + 300);
+  deployment.gpu_kv = Bytes(300);
+  const Replay replay = run("select-n", decode("policy.slo", ms(34)), deployment,
+                            {request(0, 65, 3), request(0, 65, 3), request(1'000'000, 20, 1)});
+  EXPECT_EQ(replay.of(0).first_token, at_ms(34));
+  EXPECT_EQ(replay.of(0).end, at_ms(3 * 34));
+  EXPECT_EQ(replay.of(1).end, at_ms(3 * 34));
+  EXPECT_EQ(replay.of(2).first_scheduled, at_ms(3 * 34));
+}
+
 // --- phases
 
 TEST(SelectN, Prefill_EndsARequestWithItsFirstToken) {
@@ -279,6 +299,24 @@ TEST(SelectN, Prefill_EndsARequestWithItsFirstToken) {
     EXPECT_EQ(record.output, Tokens(1));
     EXPECT_EQ(record.end, record.first_token);
   }
+}
+
+// 119 blocks of 16 tokens: 1,904 tokens. A prefill instance needs capacity for the prompt and one token, so the length
+// of the answer does not matter to it.
+TEST(SelectN, Prefill_RejectsByThePromptAlone) {
+  const LayeredModel model = constant(4, 1, 1);
+  Deployment deployment = large(model);
+  deployment.gpu_kv = Bytes(119'000'000'000);
+  deployment.memory = deployment.weights + deployment.gpu_kv;
+  const auto outcome = [&](const std::string& phase, std::int64_t input, std::int64_t output) {
+    const Overrides overrides{{"policy.phase", phase}, {"policy.interval", std::int64_t{0}}};
+    return run("select-n", overrides, deployment, {request(0, input, output)}).of(0).outcome;
+  };
+  EXPECT_EQ(outcome("prefill", 1500, 1000), Outcome::finished);
+  EXPECT_EQ(outcome("both", 1500, 1000), Outcome::rejected);
+  EXPECT_EQ(outcome("decode", 1500, 1000), Outcome::rejected);
+  EXPECT_EQ(outcome("prefill", 1903, 1000), Outcome::finished);
+  EXPECT_EQ(outcome("prefill", 1904, 1000), Outcome::rejected);
 }
 
 TEST(SelectN, Decode_FindsTheKvOfItsInputAndRecomputesItOncePreempted) {

@@ -144,5 +144,33 @@ TEST(VllmV0, BlockManagerV1_WhenNoBlockIsSpare_ThenPreempts) {
   }
 }
 
+// Chunked prefill with a budget of 3 tokens: a swapped request returns only while tokens are left. Blocks of 1 token,
+// 38 of them on the GPU. R1..R3 have prompts of 1 token, so after iteration i <= 12 each holds i blocks, and 2 are
+// free.
+//   13       needs 3 blocks: R3 goes to the host with 12. R1 and R2 grow to 13, and 12 are free.
+//   14..19   R1 and R2 grow to 19, and none is free. (R3 needs 12 + 1 blocks beside the growth of 2.)
+//   20       R2 goes to the host with 19. R1 takes its 20th and last token. R4 and R5, which arrived in iteration 19,
+//            fill the budget with their prompts of 1 token. At the end 38 - 2 = 36 blocks are free.
+//   21       R4 and R5 decode: 1 token is left. R2 and R3 would both fit (2 + 20 + 1 + 13 = 36 blocks), but only R2
+//            returns.
+//   22       R4 and R5 take their third and last token.
+// A block is copied in 1,000 ns: R4 ends at 22 * 100 + (12 + 19 + 19) * 1,000 ns.
+TEST(VllmV0, Swap_WhenTheTokenBudgetIsSpent_ThenNobodyReturns) {
+  const WatchingModel model(Duration(100));
+  const KvLayout kv{Blocks(38), Blocks(40), Tokens(1), Bytes(1000), 1, false};
+  // Iteration 19 starts at 18 * 100 + 12,000 ns.
+  const Replay run = replay(
+      "vllm-v0",
+      {{"engine.chunked_prefill", true},
+       {"engine.max_num_batched_tokens", std::int64_t{3}},
+       {"engine.preemption", std::string("swap")}},
+      kv, {request(0, 1, 20), request(0, 1, 25), request(0, 1, 25), request(13'850, 1, 3), request(13'850, 1, 3)},
+      model);
+  EXPECT_EQ(run.of(0).end, SimTime(20 * 100 + (12 + 19) * 1000));
+  EXPECT_EQ(run.of(3).end, SimTime(22 * 100 + (12 + 19 + 19) * 1000));
+  EXPECT_EQ(run.of(1).preempted_swap, 1);
+  EXPECT_GE(run.of(2).preempted_swap, 1);
+}
+
 }  // namespace
 }  // namespace spillway

@@ -302,6 +302,25 @@ TEST(Vtc, DoubleCharge_PaysForStepsInWhichRequestsFinishTwice) {
   }
 }
 
+// The quirk charges a step once more, however many requests finish in it. Two seats. A1, A2 and A3 of client 0 have 4 +
+// 2 tokens, so A1 and A2 run in iteration 1 (prompts) and 2 (the last token of both). B1 (9 tokens) and B2 of client 1
+// arrive in iteration 1 and are lifted to client 0's 4 + 4 = 8.
+//   after iteration 2  client 0 has paid 8 + 2 * 2 for the step, and 2 * 2 for the step again: 16. (Charged for each
+//                      request that finishes, it would pay 2 more for A2: 18.)
+//   decision 3         client 1 (8) is poorest: B1 joins and pays 9, which makes 17. Client 0 (16) is next: A3.
+TEST(Vtc, DoubleCharge_IsOnceAStep) {
+  const WatchingModel model(Duration(100));
+  const std::vector<RequestSpec> requests{of(0, 0, 4, 2), of(0, 0, 4, 2), of(0, 0, 4, 2), of(1, 50, 9, 2),
+                                          of(1, 50, 9, 2)};
+  const Replay run = replay("vtc", vtc({{"policy.double_charge", true}, {"engine.max_num_seqs", std::int64_t{2}}}),
+                            tokens(1000), requests, model);
+  EXPECT_EQ(run.of(0).end, SimTime(200));
+  EXPECT_EQ(run.of(1).end, SimTime(200));
+  EXPECT_EQ(run.of(3).first_scheduled, SimTime(200));
+  EXPECT_EQ(run.of(2).first_scheduled, SimTime(200));
+  EXPECT_GT(run.of(4).first_scheduled, SimTime(200));
+}
+
 // VTC's promise (Theorem 4.4): of two clients that wait all the time, neither gets ahead by more than
 // 2 max(input weight * longest input, output weight * tokens in the pool). First come, first served has no such bound:
 // client 0 floods at 0, client 1 sends as much over time.

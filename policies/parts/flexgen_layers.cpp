@@ -1,0 +1,103 @@
+#include "policies/parts/flexgen_layers.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "policies/parts/single_copy.hpp"
+
+namespace spillway {
+
+FlexgenLayers::FlexgenLayers(const PolicyContext& context, const FlexgenPlan& plan)
+    : deployment_(context.deployment),
+      view_(context.view),
+      plan_(plan),
+      needs_(deployment_, context.settings, plan),
+      cpu_attention_(context.settings.get<bool>("policy.cpu_attention")),
+      padding_(flexgen_padding(context.settings)),
+      weights_(copy(Stream::h2d, bytes_of(needs_.layer_on_host()))),
+      prompts_(static_cast<std::size_t>(plan.gpu_batch), PrefillChunk{padding_.input, Tokens(0)}) {}
+
+std::span<const SubBatchShape> FlexgenLayers::split(const BatchShape& shape) {
+  prefills_ = !shape.chunks.empty();
+  if (prefills_) {
+    block_ = static_cast<std::int64_t>(shape.chunks.size());
+    generated_ = 0;
+  }
+  context_ = prefills_ ? Tokens(0) : shape.decode_longest;  // the same for all requests
+  sub_batches_.clear();
+  for (std::int64_t left = block_; left > 0; left -= plan_.gpu_batch) {
+    sub_batches_.push_back(sub_batch(std::min(left, plan_.gpu_batch)));
+  }
+  return sub_batches_;
+}
+
+LayerRule* FlexgenLayers::begin(const BatchShape& /*shape*/, Duration /*layer*/) {
+  if (prefills_) rule_.end_block();
+  ++generated_;
+  copies_.clear();
+  const std::int64_t last = block_ - plan_.gpu_batch * static_cast<std::int64_t>(sub_batches_.size() - 1);
+  const ZigzagCopies full = step(std::min(block_, plan_.gpu_batch), prefills_, context_);
+  const ZigzagCopies rest = last == plan_.gpu_batch ? full : step(last, prefills_, context_);
+  for (std::int32_t layer = 0; layer < deployment_.layers; ++layer) {
+    copies_.insert(copies_.end(), sub_batches_.size() - 1, full);
+    copies_.push_back(rest);
+  }
+  std::optional<ZigzagCopies> next;
+  if (!ends_block()) {
+    const Tokens attended = prefills_ ? padding_.input + Tokens(1) : context_ + Tokens(1);
+    next = step(std::min(block_, plan_.gpu_batch), false, attended);
+  }
+  rule_.begin_iteration(deployment_.layers, static_cast<std::int32_t>(sub_batches_.size()), copies_, next);
+  return &rule_;
+}
+
+LayerFigures FlexgenLayers::figures() const {
+  return {.peak_host = Bytes(static_cast<std::int64_t>(std::round(needs_.host())))};
+}
+
+SubBatchShape FlexgenLayers::sub_batch(std::int64_t requests) const {
+  SubBatchShape part;
+  part.shape.sampled_sequences = requests;
+  if (prefills_) {
+    part.shape.chunks = std::span(prompts_).first(static_cast<std::size_t>(requests));
+    return part;
+  }
+  const double attended = real(requests * context_.count());
+  part.shape.decode_sequences = requests;
+  part.shape.decode_context = Tokens(requests * context_.count());
+  if (!cpu_attention_ || plan_.cache_host == 0.0) return part;
+  const double on_host = plan_.cache_host * attended;
+  // A sequence attends to at least one token on the GPU, its newest.
+  part.shape.decode_context = std::max(Tokens(requests), Tokens(std::llround(attended - on_host)));
+  const Bytes read = FlexgenNeeds::part(needs_.token_cache(), on_host);
+  part.cpu_attention = round_seconds(bytes_of(read) * kFlexgenAttentionTraffic / *deployment_.cpu_attention_bandwidth);
+  return part;
+}
+
+ZigzagCopies FlexgenLayers::step(std::int64_t requests, bool prefills, Tokens context) const {
+  ZigzagCopies copies;
+  copies.weights = weights_;
+  const double computed = real(requests) * (prefills ? real(padding_.input.count()) : 1.0);
+  if (plan_.cache_host > 0.0) {
+    const double token = plan_.cache_host * needs_.token_cache();
+    if (!prefills && !cpu_attention_) {
+      copies.kv_load = copy(Stream::h2d, token * real(requests * (context.count() - 1)));
+    }
+    if (!ends_block()) copies.kv_store = copy(Stream::d2h, token * computed);
+  }
+  if (plan_.hidden_host > 0.0 && sub_batches_.size() > 1) {
+    const double states = plan_.hidden_host * needs_.token_hidden() * computed;
+    copies.hidden_load = copy(Stream::h2d, states);
+    copies.hidden_store = copy(Stream::d2h, states);
+  }
+  return copies;
+}
+
+Copy FlexgenLayers::copy(Stream stream, double amount) const {
+  const Bytes bytes = FlexgenNeeds::part(1.0, amount);
+  if (bytes == Bytes(0)) return {};
+  return single_copy(*deployment_.model, stream, bytes);
+}
+
+}  // namespace spillway

@@ -1,0 +1,53 @@
+// FlexGen's runtime: each iteration as micro-batches that zig-zag through the layers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/parts/flexgen_plan.hpp"
+#include "policies/parts/zigzag_rule.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+
+/// Runs the iterations of one request block after another by a plan. O(layers * micro-batches) per iteration.
+class FlexgenLayers final : public LayerPolicy {
+ public:
+  FlexgenLayers(const PolicyContext& context, const FlexgenPlan& plan);
+
+  [[nodiscard]] Blocks capacity() const override { return view_.tier(Tier::gpu).total; }
+  [[nodiscard]] std::span<const SubBatchShape> split(const BatchShape& shape) override;
+  [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration layer) override;
+  [[nodiscard]] LayerFigures figures() const override;
+
+ private:
+  /// This iteration generates the last token, whose KV no step reads.
+  [[nodiscard]] bool ends_block() const { return generated_ == padding_.output.count(); }
+  [[nodiscard]] SubBatchShape sub_batch(std::int64_t requests) const;
+  /// The loads and stores of one step of `requests` requests.
+  [[nodiscard]] ZigzagCopies step(std::int64_t requests, bool prefills, Tokens context) const;
+  /// No copy when `amount` rounds to 0 bytes.
+  [[nodiscard]] Copy copy(Stream stream, double amount) const;
+
+  const Deployment& deployment_;
+  const View& view_;
+  const FlexgenPlan plan_;
+  const FlexgenNeeds needs_;
+  const bool cpu_attention_;
+  const Padding padding_;
+  const Copy weights_;
+  const std::vector<PrefillChunk> prompts_;  // of a whole micro-batch
+  ZigzagRule rule_;
+
+  // The request block that runs
+  std::int64_t block_ = 0;      // requests at its start
+  std::int64_t generated_ = 0;  // iterations begun
+  // Its current iteration
+  bool prefills_ = false;
+  Tokens context_{};  // tokens that every sequence attends to; 0: prefill
+  std::vector<SubBatchShape> sub_batches_;
+  std::vector<ZigzagCopies> copies_;  // by step
+};
+
+}  // namespace spillway

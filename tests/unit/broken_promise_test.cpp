@@ -1,0 +1,295 @@
+// Policies that break a rule of sim/api: the message names the policy, its decision, the time and the rule.
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/parts/paged_space.hpp"
+#include "tests/unit/policy_test.hpp"
+
+namespace spillway {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+using Decide = std::function<void(const View&, const std::vector<RequestId>&, Decision&)>;
+
+/// Decides as a function says, which also gets the requests that have arrived so far.
+class ScriptedScheduler final : public Scheduler {
+ public:
+  explicit ScriptedScheduler(Decide decide) : decide_(std::move(decide)) {}
+  void arrived(const RequestView& request) override { arrived_.push_back(request.id); }
+  void ended(RequestId, Outcome) override {}
+  void decide(const View& view, const KvSpace&, Decision& decision) override { decide_(view, arrived_, decision); }
+
+ private:
+  Decide decide_;
+  std::vector<RequestId> arrived_;
+};
+
+PolicyInfo scripted(Decide decide) {
+  PolicyInfo info;
+  info.name = "toy";
+  info.make = [decide = std::move(decide)](const PolicyContext& context) {
+    return Policy{std::make_unique<ScriptedScheduler>(decide),
+                  std::make_unique<PagedSpace>(context.view, PagedSpaceOptions{})};
+  };
+  return info;
+}
+
+/// Runs one request of 40 + 4 tokens that arrives at 700 ns, in iterations of 100 ns; returns the message.
+std::string message(const PolicyInfo& policy, const KvLayout& kv = layout(10), std::int64_t output = 4) {
+  const WatchingModel model(Duration(100));
+  const Settings settings = oracle::policy_settings(policy, {});
+  const std::vector<RequestSpec> requests{request(700, 40, output)};
+  oracle::ListSource source(requests);
+  SimulationConfig config;
+  config.model = &model;
+  config.policy = &policy;
+  config.settings = &settings;
+  config.source = &source;
+  config.kv = kv;
+  config.max_model_len = Tokens(1000);
+  try {
+    static_cast<void>(simulate(config));
+  } catch (const BrokenPromise& error) {
+    return error.what();
+  }
+  return "no rule was broken";
+}
+
+std::string message(Decide decide) { return message(scripted(std::move(decide))); }
+
+/// Computes the prompt in the first decision; decodes in the others.
+void run_first(const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
+  if (view.batch().running > 0) return;
+  decision.join(arrived[0]);
+  decision.chunk(arrived[0], Tokens(40));
+}
+
+TEST(BrokenPromise, Nothing_IsReportedOfAPolicyThatKeepsTheRules) {
+  EXPECT_EQ(message(run_first), "no rule was broken");
+}
+
+TEST(BrokenPromise, Join_OfARequestInTheBatch) {
+  EXPECT_EQ(
+      message([](const View&, const std::vector<RequestId>& arrived, Decision& decision) {
+        decision.join(arrived[0]);
+        decision.join(arrived[0]);
+      }),
+      "policy toy decided to join request 0 at 700 ns, but request 0 is prefilling. Rule of sim/api/decision.hpp: "
+      "join() takes a waiting request");
+}
+
+TEST(BrokenPromise, Join_OfARequestThatHasEnded) {
+  EXPECT_THAT(message([](const View&, const std::vector<RequestId>& arrived, Decision& decision) {
+                decision.reject(arrived[0]);
+                decision.join(arrived[0]);
+              }),
+              StartsWith("policy toy decided to join request 0 at 700 ns, but request 0 has ended."));
+}
+
+// The prompt's iteration lasts from 700 to 800 ns.
+TEST(BrokenPromise, Reject_OfARequestThatRuns) {
+  EXPECT_THAT(message([](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
+                if (view.batch().running > 0) decision.reject(arrived[0]);
+                run_first(view, arrived, decision);
+              }),
+              StartsWith("policy toy decided to reject request 0 at 800 ns, but request 0 is decoding."));
+}
+
+TEST(BrokenPromise, Chunk_BeyondTheKnownTokens) {
+  for (const std::int64_t tokens : {0, 41}) {
+    EXPECT_EQ(
+        message([&](const View&, const std::vector<RequestId>& arrived, Decision& decision) {
+          decision.join(arrived[0]);
+          decision.chunk(arrived[0], Tokens(tokens));
+        }),
+        "policy toy decided to compute " + std::to_string(tokens) +
+            " tokens of request 0 at 700 ns, but it has 40 known tokens left. Rule of sim/api/decision.hpp: chunk() "
+            "computes 1 to all remaining known tokens of a prefilling request, once, in free blocks");
+  }
+}
+
+TEST(BrokenPromise, Chunk_OfAWaitingRequestOrTwice) {
+  EXPECT_THAT(message([](const View&, const std::vector<RequestId>& arrived, Decision& decision) {
+                decision.chunk(arrived[0], Tokens(40));
+              }),
+              StartsWith("policy toy decided to compute a chunk of request 0 at 700 ns, but request 0 is waiting."));
+  EXPECT_THAT(message([](const View&, const std::vector<RequestId>& arrived, Decision& decision) {
+                decision.join(arrived[0]);
+                decision.chunk(arrived[0], Tokens(10));
+                decision.chunk(arrived[0], Tokens(10));
+              }),
+              StartsWith("policy toy decided to compute a chunk of request 0 at 700 ns, but a chunk of it is staged."));
+}
+
+// 40 tokens take 3 blocks of 16.
+TEST(BrokenPromise, Chunk_AndReserve_BeyondTheFreeBlocks) {
+  EXPECT_THAT(
+      message(scripted(run_first), layout(2)),
+      StartsWith(
+          "policy toy decided to compute a chunk of request 0 at 700 ns, but it needs 3 blocks and the GPU has 2 "
+          "free."));
+  const PolicyInfo reserves = scripted([](const View&, const std::vector<RequestId>& arrived, Decision& decision) {
+    decision.join(arrived[0]);
+    decision.reserve(arrived[0], Tokens(17));
+  });
+  EXPECT_THAT(
+      message(reserves, layout(1)),
+      StartsWith(
+          "policy toy decided to reserve blocks for request 0 at 700 ns, but it needs 2 blocks and the GPU has 1 "
+          "free."));
+}
+
+// 40 + 40 tokens need ceil(79 / 16) = 5 blocks; 4 cover neither the prompt alone (3) nor the whole answer.
+TEST(BrokenPromise, Reserve_OfPartOfTheAnswer) {
+  const PolicyInfo policy = scripted([](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
+    if (view.batch().running > 0) return;
+    decision.join(arrived[0]);
+    decision.reserve(arrived[0], Tokens(64));
+    decision.chunk(arrived[0], Tokens(40));
+  });
+  EXPECT_THAT(
+      message(policy, layout(10), 40),
+      HasSubstr(
+          "decided to reserve blocks for request 0 at 800 ns, but it covers some tokens of the answer, but not all. "
+          "Rule of sim/api/decision.hpp: reserve()"));
+}
+
+TEST(BrokenPromise, Leave_OfAWaitingRequest) {
+  EXPECT_THAT(message([](const View&, const std::vector<RequestId>& arrived, Decision& decision) {
+                decision.leave(arrived[0], Leave::preempt_recompute);
+              }),
+              StartsWith("policy toy decided to take out request 0 at 700 ns, but request 0 is waiting. Rule of "
+                         "sim/api/decision.hpp: leave() takes a request out of the batch"));
+}
+
+TEST(BrokenPromise, Leave_AfterWhatItWouldUndo) {
+  EXPECT_THAT(message([](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
+                run_first(view, arrived, decision);
+                decision.leave(arrived[0], Leave::preempt_recompute);
+              }),
+              HasSubstr("but a chunk of it is staged."));
+  EXPECT_THAT(message([](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
+                run_first(view, arrived, decision);
+                if (view.batch().decoding == 0) return;
+                decision.decodes(1);
+                decision.leave(arrived[0], Leave::preempt_recompute);
+              }),
+              StartsWith("policy toy decided to take out request 0 at 800 ns, but the decodes are staged."));
+}
+
+TEST(BrokenPromise, Leave_ToAHostThatIsFull) {
+  const PolicyInfo policy = scripted([](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
+    run_first(view, arrived, decision);
+    if (view.batch().decoding > 0) decision.leave(arrived[0], Leave::preempt_swap);
+  });
+  EXPECT_THAT(message(policy, layout(10, 2)),
+              StartsWith("policy toy decided to take out request 0 at 800 ns, but it holds 3 blocks and the host has 2 "
+                         "free."));
+}
+
+TEST(BrokenPromise, Resume_OfARequestThatIsNotSwapped) {
+  EXPECT_THAT(message([](const View&, const std::vector<RequestId>& arrived, Decision& decision) {
+                decision.resume(arrived[0]);
+              }),
+              StartsWith("policy toy decided to resume request 0 at 700 ns, but request 0 is waiting."));
+}
+
+TEST(BrokenPromise, Decodes_OfMoreRequestsThanDecodeOrTwice) {
+  EXPECT_THAT(message([](const View&, const std::vector<RequestId>&, Decision& decision) { decision.decodes(3); }),
+              StartsWith("policy toy decided to let 3 requests decode at 700 ns, but 0 are decoding."));
+  EXPECT_THAT(message([](const View&, const std::vector<RequestId>&, Decision& decision) {
+                decision.decodes(0);
+                decision.decodes(0);
+              }),
+              StartsWith("policy toy decided to let 0 requests decode at 700 ns, but the decodes are staged."));
+}
+
+// 48 tokens fill 3 blocks of 16, all there are; the first answer token needs a fourth.
+TEST(BrokenPromise, Decodes_BeyondTheFreeBlocks) {
+  const PolicyInfo policy = scripted([](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
+    if (view.batch().running == 0) decision.join(arrived[0]);
+    if (view.batch().decoding == 0) decision.chunk(arrived[0], view.request(arrived[0]).remaining());
+  });
+  // 40 + 9 tokens: the KV of the 49th token known, of which 48 are computed, comes with the tenth token.
+  EXPECT_THAT(message(policy, layout(3), 12),
+              StartsWith("policy toy decided to let 1 request decode at 1600 ns, but their next tokens need 1 block "
+                         "and the GPU has 0 free."));
+}
+
+TEST(BrokenPromise, Nothing_IsDoneWhileARequestWaits) {
+  EXPECT_EQ(message([](const View&, const std::vector<RequestId>&, Decision&) {}),
+            "policy toy decided to run nothing at 700 ns, but request 0 is unfinished and idle() was not called. Rule "
+            "of sim/api/decision.hpp: a decision that runs nothing while requests are unfinished calls idle(), and an "
+            "event must be to come");
+}
+
+TEST(BrokenPromise, Idle_WithNothingToWaitFor) {
+  EXPECT_THAT(message([](const View&, const std::vector<RequestId>&, Decision& decision) { decision.idle(); }),
+              StartsWith("policy toy decided to idle at 700 ns, but no event is to come and request 0 is unfinished. "
+                         "Rule of sim/api/decision.hpp: a decision that runs nothing"));
+}
+
+TEST(BrokenPromise, Preemption_WithoutEnd) {
+  EXPECT_THAT(message([](const View&, const std::vector<RequestId>& arrived, Decision& decision) {
+                decision.join(arrived[0]);
+                decision.leave(arrived[0], Leave::preempt_recompute);
+              }),
+              StartsWith("policy toy decided to take requests out again and again at 700 ns, but nothing ran "
+                         "and request 0 is stuck."));
+}
+
+/// Offers `blocks(view)` at every decision.
+class ScriptedLayers final : public LayerPolicy {
+ public:
+  ScriptedLayers(const View& view, std::function<Blocks(const View&)> blocks)
+      : view_(view), blocks_(std::move(blocks)) {}
+  [[nodiscard]] Blocks capacity() const override { return blocks_(view_); }
+  [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override { return nullptr; }
+
+ private:
+  const View& view_;
+  std::function<Blocks(const View&)> blocks_;
+};
+
+PolicyInfo layered(Decide decide, std::function<Blocks(const View&)> blocks) {
+  PolicyInfo info = scripted(std::move(decide));
+  info.make = [make = info.make, blocks = std::move(blocks)](const PolicyContext& context) {
+    Policy policy = make(context);
+    policy.layers = std::make_unique<ScriptedLayers>(context.view, blocks);
+    return policy;
+  };
+  return info;
+}
+
+TEST(BrokenPromise, Capacity_BeyondTheLayout) {
+  EXPECT_EQ(message(layered(run_first, [](const View&) { return Blocks(11); })),
+            "policy toy decided to offer 11 KV blocks at 700 ns, but its layout announced 10 KV blocks. Rule of "
+            "sim/api/layer_policy.hpp: capacity() is at most Layout::most, and constant beside a prefix cache");
+}
+
+// The contract of LayerPolicy: capacity() is called before every decision over a current View, repeated decisions of
+// one instant included. The prompt runs from 700 to 800 ns with 8 blocks. At 800 ns the first decision finds the same 8
+// blocks and takes the request out. The second finds an empty batch, hence 10 blocks, and starts the request again.
+TEST(LayerCapacity, IsAskedBeforeEveryDecision) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> seen;  // ns, GPU blocks
+  const Decide decide = [&](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
+    seen.emplace_back(view.now().ns(), view.tier(Tier::gpu).total.count());
+    if (seen.size() == 2) return decision.leave(arrived[0], Leave::preempt_recompute);
+    if (view.batch().running > 0) return;
+    decision.join(arrived[0]);
+    decision.chunk(arrived[0], view.request(arrived[0]).remaining());
+  };
+  const auto blocks = [](const View& view) { return Blocks(view.batch().running == 0 ? 10 : 8); };
+  EXPECT_EQ(message(layered(decide, blocks), layout(10), 3), "no rule was broken");
+  const std::vector<std::pair<std::int64_t, std::int64_t>> expected{{700, 10}, {800, 8}, {800, 10}, {900, 8}};
+  EXPECT_EQ(seen, expected);
+}
+
+}  // namespace
+}  // namespace spillway
