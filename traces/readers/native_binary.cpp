@@ -162,8 +162,7 @@ void NativeBinaryReader::read_facts(const std::string& payload) {
   facts_.first_skipped = cursor.text();
   facts_.warnings = cursor.texts();
   facts_.class_names = cursor.texts();
-  const bool consistent = facts_.zero_outputs <= facts_.rows && (facts_.skipped > 0) == !facts_.first_skipped.empty();
-  if (!cursor.good_to_the_end() || !consistent) corrupt("the file's head is corrupt");
+  if (!cursor.good_to_the_end()) corrupt("the file's head is corrupt");
 }
 
 /// False at the end of the file.
@@ -222,7 +221,7 @@ bool NativeBinaryReader::decode(TraceRow& row) {
   if (!number(0, kAllBits)) return false;
   bits = value;
   if ((bits & kArrival) != 0) {
-    if (!facts_.has_times || !number(0, UINT64_MAX)) return false;
+    if (!number(0, UINT64_MAX)) return false;
     const auto ns = static_cast<std::int64_t>(static_cast<std::uint64_t>(arrival_.ns()) + unfold(value));
     if (ns < 0 || ns == kNever.ns() || !order_.fits(ns)) return false;
     order_.note(ns);
@@ -256,7 +255,7 @@ bool NativeBinaryReader::decode(TraceRow& row) {
   }
   if ((bits & kPrefix) != 0 && !decode_prefix(row)) return false;
   if ((bits & kClass) != 0) {
-    if (!number(1, facts_.class_names.empty() ? UINT32_MAX : facts_.class_names.size())) return false;
+    if (!number(1, UINT32_MAX)) return false;
     row.service_class = static_cast<std::uint32_t>(value);
   }
   if ((bits & kSlo) == 0) return true;
