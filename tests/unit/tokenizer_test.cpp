@@ -276,9 +276,10 @@ TEST(Gpt2Small, ALongRunOfAnyKindIsOnePiece) {
 }
 
 TEST(Gpt2Small, MissingFilesAreErrors) {
-  EXPECT_EQ(problems_of_spec("gpt2:/no/such", "/no/such"),
-            "exit 3\nthere is no such folder | FILE | check the path; it is relative to the current folder, and holds "
-            "encoder.json and merges.txt");
+  EXPECT_EQ(
+      problems_of_spec("gpt2:/no/such", "/no/such"),
+      "exit 3\nthere is no such folder | FILE | check the path; it is relative to the current folder and must contain "
+      "encoder.json and merges.txt");
   const TempFolder folder(Files{{"merges", "x"}});
   EXPECT_EQ(problems_of_spec(folder.spec(), folder.path()),
             "exit 3\nthe folder has no vocabulary of GPT-2 | FILE | put one of these there: encoder.json, vocab.json, "

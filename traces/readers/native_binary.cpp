@@ -227,7 +227,7 @@ bool NativeBinaryReader::decode(TraceRow& row) {
     order_.note(ns);
     row.arrival = arrival_ = SimTime(ns);
   }
-  if (!number(1, kMaxTokens)) return false;
+  if (!number(1, facts_.has_inputs ? kMaxTokens : 1)) return false;
   row.input = Tokens(static_cast<std::int64_t>(value));
   if (!number(1, kMaxTokens)) return false;
   row.output = row.max_new_tokens = Tokens(static_cast<std::int64_t>(value));
