@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/api/registry.hpp"
+#include "tests/oracle/random_case.hpp"
 
 namespace spillway::oracle {
 
@@ -16,6 +17,10 @@ struct PlainPolicy {
   std::function<Policy(const PolicyContext&)> make;  // as PolicyInfo::make
   /// As PolicyInfo::layout; empty: the policy does not stream layers.
   std::function<Layout(const Deployment&, const Settings&)> layout{};
+  /// Draws keys of the policy that draw_case leaves at their defaults, small enough to matter in a small case.
+  std::function<void(Dice&, Settings&)> vary{};
+  /// It also says why the head of the queue is left waiting (Decision::blocked), in every iteration.
+  bool explains_waiting = false;
 };
 
 /// The plain model of the policy `name`; null when there is none.

@@ -151,7 +151,7 @@ bool accepts_preemption(const PolicyInfo& policy, const std::string& how) {
 }
 
 void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model, std::int64_t scale,
-               Settings& settings, NaiveConfig& config) {
+               Settings& settings, NaiveConfig& config, const std::function<void(Dice&, Settings&)>& vary) {
   Dice dice(seed);
   do {
     settings = policy_settings(
@@ -160,6 +160,7 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
                  {"engine.chunked_prefill", dice.chance(50)},
                  {"engine.preemption", std::string(dice.chance(50) ? "swap" : "recompute")}});
     for (const Parameter& parameter : policy.parameters) settings.set(parameter.name, draw_value(parameter, dice));
+    if (vary) vary(dice, settings);
   } while (policy.check && !policy.check(settings).empty());
 
   config = NaiveConfig{};
