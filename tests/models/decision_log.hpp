@@ -12,8 +12,8 @@
 namespace spillway::oracle {
 
 struct DecisionLog {
-  std::vector<std::string> lines;      // one per decision, when `verbose`
-  std::map<SimTime, Blocked> waiting;  // the last reason given in the last decision at a time
+  std::vector<std::vector<std::string>> steps;  // of each decision, its time first, when `verbose`
+  std::map<SimTime, Blocked> waiting;           // the last reason given in the last decision at a time
   bool verbose = false;
 };
 
@@ -23,7 +23,7 @@ class LoggedDecision final : public Decision {
   LoggedDecision(Decision& decision, const View& view, DecisionLog& log)
       : decision_(decision), log_(log), now_(view.now()) {
     log_.waiting.erase(now_);
-    if (log_.verbose) log_.lines.push_back("at " + std::to_string(now_.ns()) + ":");
+    if (log_.verbose) log_.steps.push_back({"at " + std::to_string(now_.ns())});
   }
   void join(RequestId id) override {
     note("join", id.serial);
@@ -66,9 +66,8 @@ class LoggedDecision final : public Decision {
  private:
   void note(const std::string& what, std::int64_t first, std::int64_t second = -1) {
     if (!log_.verbose) return;
-    log_.lines.back() += " " + what + " " + std::to_string(first);
-    if (second >= 0) log_.lines.back() += " (" + std::to_string(second) + ")";
-    log_.lines.back() += ";";
+    const std::string size = second < 0 ? "" : " (" + std::to_string(second) + ")";
+    log_.steps.back().push_back(what + " " + std::to_string(first) + size);
   }
 
   Decision& decision_;

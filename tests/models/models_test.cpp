@@ -96,14 +96,26 @@ std::string difference(const Pair& pair, const PlainPolicy& model) {
 std::string first_decisions_apart(std::uint64_t seed, const PolicyInfo& policy, const PlainPolicy& model) {
   Pair pair;
   run_pair(seed, policy, model, /*verbose=*/true, pair);
-  const std::vector<std::string>& plain = pair.plain_log.lines;
-  const std::vector<std::string>& real = pair.real_log.lines;
+  using Steps = std::vector<std::string>;
+  const std::vector<Steps>& plain = pair.plain_log.steps;
+  const std::vector<Steps>& real = pair.real_log.steps;
+  // In which order a decision is staged says nothing.
+  const auto alike = [](Steps a, Steps b) {
+    std::sort(a.begin(), a.end());
+    std::sort(b.begin(), b.end());
+    return a == b;
+  };
   std::size_t i = 0;
-  while (i < std::min(plain.size(), real.size()) && plain[i] == real[i]) ++i;
+  while (i < std::min(plain.size(), real.size()) && alike(plain[i], real[i])) ++i;
   std::string text = "decisions part here";
-  for (std::size_t j = i < 3 ? 0 : i - 3; j < i; ++j) text += "\n  both  " + plain[j];
-  if (i < plain.size()) text += "\n  plain " + plain[i];
-  if (i < real.size()) text += "\n  real  " + real[i];
+  const auto show = [&](const char* whose, const std::vector<Steps>& decisions, std::size_t at) {
+    if (at >= decisions.size()) return;
+    text += whose;
+    for (const std::string& step : decisions[at]) text += step + "; ";
+  };
+  for (std::size_t j = i < 3 ? 0 : i - 3; j < i; ++j) show("\n  both  ", real, j);
+  show("\n  plain ", plain, i);
+  show("\n  real  ", real, i);
   text += "\nsettings:";
   for (const auto& [key, value] : pair.settings.all()) {
     text += " " + key + "=";
@@ -120,7 +132,7 @@ std::string first_decisions_apart(std::uint64_t seed, const PolicyInfo& policy, 
 
 class PlainModel : public testing::TestWithParam<std::string> {};
 
-constexpr std::uint64_t kCases = 3000;
+constexpr std::uint64_t kCases = 5000;
 
 TEST_P(PlainModel, DecidesAsThePolicy) {
   const PolicyInfo& policy = *PolicyRegistry::instance().find(GetParam());
@@ -129,7 +141,7 @@ TEST_P(PlainModel, DecidesAsThePolicy) {
     Pair pair;
     run_pair(seed, policy, model, /*verbose=*/false, pair);
     const std::string differs = difference(pair, model);
-    ASSERT_TRUE(differs.empty()) << GetParam() << " seed " << seed << ": " << differs << "\n"
+    EXPECT_TRUE(differs.empty()) << GetParam() << " seed " << seed << ": " << differs << "\n"
                                  << first_decisions_apart(seed, policy, model);
   }
 }
@@ -141,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Plain, PlainModel, testing::ValuesIn(oracle::plain_name
 });
 
 TEST(PlainModels, EveryPolicyHasOne) {
-  for (const char* const name : {"vllm", "sarathi", "vtc", "orca"}) {
+  for (const char* const name : {"vllm", "vllm-v0", "sarathi", "vtc", "orca"}) {
     EXPECT_NE(oracle::find_plain(name), nullptr) << name << " has no plain model in tests/models";
   }
 }
