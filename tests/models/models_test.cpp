@@ -141,7 +141,7 @@ TEST_P(PlainModel, DecidesAsThePolicy) {
     Pair pair;
     run_pair(seed, policy, model, /*verbose=*/false, pair);
     const std::string differs = difference(pair, model);
-    EXPECT_TRUE(differs.empty()) << GetParam() << " seed " << seed << ": " << differs << "\n"
+    ASSERT_TRUE(differs.empty()) << GetParam() << " seed " << seed << ": " << differs << "\n"
                                  << first_decisions_apart(seed, policy, model);
   }
 }
