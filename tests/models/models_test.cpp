@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 
 #include "tests/models/decision_log.hpp"
 #include "tests/models/plain_policy.hpp"
@@ -31,25 +32,54 @@ struct Pair {
   std::string failure;  // of a run that threw
 };
 
+/// The layout that policy and model agree on; throws what they throw when both refuse.
+Layout agreed(const PolicyInfo& policy, const PlainPolicy& model, const Deployment& deployment,
+              const Settings& settings, Settings& chosen_by_the_policy) {
+  const auto ask = [&](const auto& layout, std::exception_ptr& refusal) {
+    Layout answer;
+    try {
+      answer = layout(deployment, settings);
+    } catch (const ConfigError&) {
+      refusal = std::current_exception();
+    }
+    return answer;
+  };
+  std::exception_ptr real_refusal;
+  std::exception_ptr plain_refusal;
+  const Layout real = ask(policy.layout, real_refusal);
+  const Layout plain = ask(model.layout, plain_refusal);
+  if (real_refusal && plain_refusal) std::rethrow_exception(plain_refusal);
+  if (bool(real_refusal) != bool(plain_refusal)) {
+    throw std::logic_error(std::string("only the ") + (real_refusal ? "policy" : "model") + " refuses the layout");
+  }
+  const auto figures = [](const Layout& layout) {
+    return std::to_string(layout.blocks.count()) + " blocks, at most " + std::to_string(layout.most.count()) + ", " +
+           std::to_string(layout.host.count()) + " bytes on the host";
+  };
+  if (figures(real) != figures(plain)) {
+    throw std::logic_error("layouts differ: plain " + figures(plain) + "; real " + figures(real));
+  }
+  chosen_by_the_policy = real.chosen;
+  return plain;
+}
+
 void run_pair(std::uint64_t seed, const PolicyInfo& policy, const PlainPolicy& model, bool verbose, Pair& pair) {
   const oracle::WholeModel times = oracle::WholeModel::of(policy);
   PolicyInfo real = oracle::logged(policy, policy.make, pair.real_log);
   PolicyInfo plain = oracle::logged(policy, model.make, pair.plain_log);
-  if (model.layout) plain.layout = model.layout;
+  Settings chosen;
+  if (model.layout) {
+    plain.layout = [&](const Deployment& deployment, const Settings& settings) {
+      return agreed(policy, model, deployment, settings, chosen);
+    };
+  }
   pair.real_log.verbose = pair.plain_log.verbose = verbose;
-  oracle::draw_case(seed, plain, times, 1, pair.settings, pair.config, model.vary);
   try {
+    oracle::draw_case(seed, plain, times, 1, pair.settings, pair.config, model.vary);
     pair.failure = "the plain model: ";
-    pair.config.policy = &plain;
     pair.plain = oracle::run_naive(pair.config);
     pair.failure = "the policy: ";
-    if (policy.layout) {
-      // The policy's own layout must come to the same.
-      const Layout layout = policy.layout(pair.config.deployment, pair.settings);
-      pair.failure = "the layouts differ";
-      if (layout.blocks != pair.config.gpu_blocks || layout.most != pair.config.most_gpu_blocks) return;
-      pair.failure = "the policy: ";
-    }
+    if (model.layout) pair.config.deployment.chosen = chosen;
     pair.config.policy = &real;
     pair.real = oracle::run_fast(pair.config);
     pair.failure.clear();
