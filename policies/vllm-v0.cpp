@@ -37,15 +37,17 @@ class VllmV0Scheduler final : public Scheduler {
     Tokens budget = token_budget_;
     if (!order_.swapped.head(view).valid() && admit(view, kv, decision, budget)) return decision.decodes(0);
     if (make_room(view, kv, decision)) return;
-    swap_in(view, kv, decision);
+    budget -= Tokens(runnable(view));
+    swap_in(view, kv, decision, budget);
   }
 
-  /// Decodes and the unfinished prompt, then swapped requests, then new prompts, all within one token budget.
+  /// Decodes, unfinished prompts, then swapped requests, then new prompts, all within one token budget.
   void decide_chunked(const View& view, const KvSpace& kv, Decision& decision) {
-    if (!make_room(view, kv, decision)) swap_in(view, kv, decision);
-    decision.decodes(runnable(view));
+    const bool preempted = make_room(view, kv, decision);
     Tokens budget = token_budget_ - Tokens(runnable(view));
     order_.continue_prompts(view, decision, budget);
+    if (!preempted) swap_in(view, kv, decision, budget);
+    decision.decodes(runnable(view));
     admit(view, kv, decision, budget);
   }
 
@@ -53,19 +55,18 @@ class VllmV0Scheduler final : public Scheduler {
     return order_.make_room(view, kv, decision, [&] { return runnable(view); });
   }
 
-  /// Decodes that take a token in this step, the first in order of arrival.
+  /// Decodes that take a token in this step, the first in batch order. Requests that were swapped in may stand there
+  /// behind later arrivals.
   [[nodiscard]] std::int64_t runnable(const View& view) const {
     const std::int64_t decoding = view.batch().decoding;
     return chunked_prefill_ ? std::min(decoding, token_budget_.count()) : decoding;
   }
 
-  void swap_in(const View& view, const KvSpace& kv, Decision& decision) {
-    Tokens budget = token_budget_ - Tokens(runnable(view));
+  void swap_in(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
     for (RequestId head = order_.swapped.head(view); head.valid(); head = order_.swapped.head(view)) {
       if (view.batch().running >= max_num_seqs_ || budget <= Tokens(0)) return;
       if (kv.resumes(view.request(head)) != Fit::now) return decision.blocked(Blocked::kv_capacity);
-      order_.resume(head, view, decision);
-      budget -= Tokens(1);
+      order_.resume(head, view, decision, budget);
     }
   }
 

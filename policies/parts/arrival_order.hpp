@@ -1,6 +1,8 @@
 // Engines that keep running requests in order of arrival: vLLM V0 and its descendants.
 #pragma once
 
+#include <algorithm>
+
 #include "policies/parts/admission.hpp"
 #include "policies/parts/fcfs_queue.hpp"
 #include "policies/parts/prompt_pieces.hpp"
@@ -49,13 +51,17 @@ class ArrivalOrder {
     });
   }
 
-  /// The first of the swapped requests runs again.
-  void resume(RequestId id, const View& view, Decision& decision) {
+  /// The first of the swapped requests runs again: it decodes, or goes on with its prompt within the budget (> 0).
+  void resume(RequestId id, const View& view, Decision& decision, Tokens& budget) {
     swapped.pop_front();
     decision.resume(id);
     running_.insert_by_arrival(id);
     const RequestView back = view.request(id);
-    if (back.phase == Phase::prefilling) pieces.staged(back, Tokens(0));
+    const Tokens tokens = std::min(back.remaining(), budget);
+    budget -= tokens;
+    if (back.phase != Phase::prefilling) return;
+    decision.chunk(id, tokens);
+    pieces.staged(back, tokens);
   }
 
  private:

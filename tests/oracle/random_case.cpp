@@ -146,7 +146,7 @@ bool accepts_preemption(const PolicyInfo& policy, const std::string& how) {
 bool swaps(const PolicyInfo& policy) { return policy.preempts && accepts_preemption(policy, "swap"); }
 
 void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model, std::int64_t scale,
-               Settings& settings, NaiveConfig& config) {
+               Settings& settings, NaiveConfig& config, const std::function<void(Dice&, Settings&)>& vary) {
   Dice dice(seed);
   std::vector<Problem> problems;
   int tries_left = 10'000;
@@ -162,6 +162,7 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
                  {"engine.preemption", std::string(dice.chance(50) ? "swap" : "recompute")}});
     for (const Parameter& parameter : policy.parameters)
       settings.set(parameter.name, draw_value(parameter, scale, dice));
+    if (vary) vary(dice, settings);
     if (policy.check) problems = policy.check(settings);
   } while (!problems.empty());
 

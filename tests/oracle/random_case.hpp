@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,8 +91,9 @@ Value default_value(const Parameter& parameter);
 Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes block_bytes, Tokens block_tokens,
                            Bytes layer_weights);
 
-/// Draws settings of `policy` that its own check accepts, a memory layout and a workload for `model`.
+/// Draws settings of `policy` that its own check accepts, a memory layout and a workload for `model`. `vary`, where
+/// given, draws settings once more.
 void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model, std::int64_t scale,
-               Settings& settings, NaiveConfig& config);
+               Settings& settings, NaiveConfig& config, const std::function<void(Dice&, Settings&)>& vary = {});
 
 }  // namespace spillway::oracle

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/api/registry.hpp"
@@ -166,6 +167,34 @@ TEST(Dependencies, NaiveOracles_ShareOnlyUnitsRequestsInterfacesAndCostModels) {
                      EXPECT_TRUE(shared.contains(stem(target)) || target.starts_with("sim/api/"))
                          << at(file, line) << ": the oracle includes " << target;
                    });
+}
+
+/// Every file that the files below a folder of tests include, also through other files.
+std::set<std::string> reached_from(const std::string& folder) {
+  Sources unread = sources_below({folder});
+  const Sources sources = sources_below({"sim", "tests"});
+  std::set<std::string> reached;
+  while (!unread.empty()) {
+    const Sources now = std::exchange(unread, {});
+    for_each_include(now, [&](const std::string&, const SourceLine&, const std::string& target) {
+      const auto found = sources.find(target);
+      if (reached.insert(target).second && found != sources.end()) unread.insert(*found);
+    });
+  }
+  return reached;
+}
+
+TEST(Dependencies, PlainModels_ShareNothingWithThePoliciesThatTheyModel) {
+  for_each_include(
+      sources_below({"tests/models"}), [](const std::string& file, const SourceLine& line, const std::string& target) {
+        EXPECT_TRUE(target.starts_with("sim/api/") || target.starts_with("sim/core/") || target.starts_with("tests/"))
+            << at(file, line) << ": a plain model includes " << target;
+      });
+  const std::set<std::string> reached = reached_from("tests/models");
+  EXPECT_TRUE(reached.contains("sim/api/view.hpp"));
+  for (const std::string& file : reached) {
+    EXPECT_FALSE(file.starts_with("policies/")) << "a plain model includes " << file << " through another file";
+  }
 }
 
 /// What cuda_calibrate/ may include. Measuring needs errors, text, files and the JSON formats of hwmodels/ (what a
