@@ -300,6 +300,11 @@ TEST(PlainFlexgen, SearchesAsThePolicy) {
     const double best = oracle::rate_placement(deployment, settings, a).throughput;
     ASSERT_TRUE(rating.fits);
     ASSERT_NEAR(rating.throughput, best, 1e-7 * best);
+    // The policy states what it expects, in four digits.
+    const std::string& terms = real.layout->terms;
+    const std::size_t expects = terms.find("expects ");
+    ASSERT_NE(expects, std::string::npos) << terms;
+    ASSERT_NEAR(std::stod(terms.substr(expects + 8)), best, 5.1e-4 * best);
     const auto away = [](const FlexgenPlacement& p) { return p.weights_host + p.cache_host + p.hidden_host; };
     ASSERT_NEAR(away(a), away(b), 1e-6);
     spread += away(a) > 0.0 && away(a) < 3.0 ? 1 : 0;
