@@ -105,13 +105,21 @@ std::optional<Composed> over(const std::string& scheduler) {
   return pair;
 }
 
+/// Of few bytes a small share is none, however long they take.
 double prefetch_fraction(Dice& dice) {
+  if (dice.chance(20))
+    return 0.001 * static_cast<double>(dice.chance(50) ? dice.between(1, 9) : dice.between(991, 999));
   if (dice.chance(40)) return dice.chance(50) ? 0.0 : 1.0;
   return 0.001 * static_cast<double>(dice.between(0, 1000));
 }
 
 /// Memory at its limits: a byte more or less than something, or as drawn.
 void tighten(Dice& dice, Deployment& deployment, Settings& settings) {
+  if (dice.chance(30)) {
+    const Bytes small(dice.between(1, 64));
+    deployment.weights -= (deployment.layer_weights - small) * deployment.layers;
+    deployment.layer_weights = small;
+  }
   const Bytes layer = deployment.layer_weights;
   const Bytes outside = deployment.weights - layer * deployment.layers;
   const auto about = [&](Bytes bytes) { return bytes + Bytes(dice.between(-1, 1)); };
@@ -135,7 +143,8 @@ TEST(PlainDeepSpeed, StreamsAsThePolicy_UnderEveryScheduler) {
     for (std::uint64_t seed = 1; seed <= 600; ++seed) {
       SCOPED_TRACE("over " + scheduler + " seed " + std::to_string(seed));
       Dice dice(seed ^ 0xD5);
-      const SlowLinks model(static_cast<std::int32_t>(dice.between(1, 8)), dice.between(0, 2) * dice.between(0, 8));
+      const std::int64_t slower = dice.chance(30) ? dice.between(100, 2000) : dice.between(0, 2) * dice.between(0, 8);
+      const SlowLinks model(static_cast<std::int32_t>(dice.between(1, 8)), slower);
       Settings settings;
       NaiveConfig config;
       oracle::draw_case(seed, pair->real, model, 1, settings, config, [](Dice& own, Settings& drawn) {
