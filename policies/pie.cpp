@@ -94,6 +94,7 @@ class PieLayers final : public LayerPolicy {
         adaptive_(!context.settings.has("policy.expansion")),
         most_(slots_.for_host(host_kv(deployment_, context.settings))),
         m_(adaptive_ ? 0 : slots_.for_expansion(context.settings.get<double>("policy.expansion"))),
+        old_m_(m_),
         capacity_(slots_.blocks(m_)),
         swap_(slots_.layers(), m_, context.settings.get<std::string>("policy.check_at") == "completion",
               copies(slots_.slot(m_))),
@@ -104,7 +105,7 @@ class PieLayers final : public LayerPolicy {
 
   [[nodiscard]] LayerRule* begin(const BatchShape& /*shape*/, Duration /*layer*/) override {
     if (swap_.resting()) return nullptr;
-    if (used_only_) swap_.set_copies(copies(used(slots_.slot(m_))));
+    if (used_only_) swap_.set_copies(copies(moved(m_)), copies(moved(old_m_)));
     return &swap_;
   }
 
@@ -128,7 +129,8 @@ class PieLayers final : public LayerPolicy {
     const bool raising = capacity_ < slots_.blocks(m_);
     if (!adaptive_ || (m_ >= most_ && !raising)) return false;
     if (!raising) ++m_;
-    swap_.recut(m_, copies(slots_.slot(m_)));
+    swap_.recut(m_, copies(moved(m_)));
+    resizing_ = false;
     window_ = Window();
     judging_ = false;
     capacity_ = slots_.blocks(m_);
@@ -150,11 +152,16 @@ class PieLayers final : public LayerPolicy {
   [[nodiscard]] LayerSwap::SlotCopies copies(Bytes bytes) const {
     return {single_copy(*deployment_.model, Stream::h2d, bytes), single_copy(*deployment_.model, Stream::d2h, bytes)};
   }
-  /// The bytes of a slot that hold KV, at least one.
-  [[nodiscard]] Bytes used(Bytes slot) const {
+  /// The bytes that a copy of a slot moves with `m` layers on the host: all of it, or the part that holds KV, at least
+  /// a byte.
+  [[nodiscard]] Bytes moved(std::int32_t m) const {
+    const Bytes slot = slots_.slot(m);
+    if (!used_only_) return slot;
     const TierState& gpu = view_.tier(Tier::gpu);
-    const auto in_use = static_cast<double>((gpu.total - gpu.free).count()) / static_cast<double>(gpu.total.count());
-    return std::max(Bytes(1), Bytes(static_cast<std::int64_t>(static_cast<double>(slot.count()) * in_use)));
+    const double in_use =
+        static_cast<double>((gpu.total - gpu.free).count()) / static_cast<double>(slots_.blocks(m).count());
+    const Bytes used(static_cast<std::int64_t>(static_cast<double>(slot.count()) * std::min(in_use, 1.0)));
+    return std::max(Bytes(1), used);
   }
   /// Time of one swap while the other direction is busy.
   [[nodiscard]] Duration swap_time(std::int32_t m) const {
@@ -168,8 +175,9 @@ class PieLayers final : public LayerPolicy {
   }
 
   void move_to(std::int32_t m) {
-    m_ = m;
-    swap_.resize(m, copies(slots_.slot(m)));
+    old_m_ = std::exchange(m_, m);
+    swap_.resize(m, copies(moved(m)));
+    resizing_ = !swap_.resized();
     window_ = Window();
   }
 
@@ -222,7 +230,9 @@ class PieLayers final : public LayerPolicy {
     window_ = Window();
     if (seen.decodes > 0) record(static_cast<double>(seen.decodes) / to_seconds(seen.decoding));
 
-    if (to_seconds(seen.stall) > kStall * to_seconds(seen.compute)) return lower(kAfterLower);
+    // In whole nanoseconds: 1% is not more than 1%.
+    const auto stalled = static_cast<double>(seen.stall.count());
+    if (stalled > kStall * static_cast<double>(seen.compute.count())) return lower(kAfterLower);
     const bool wanted = seen.waiting || seen.least_free < kFree;
     if (judging_ && (seen.least_free < kFree || iteration_ - raised_at_ >= kPatience)) {
       judging_ = false;
@@ -264,6 +274,7 @@ class PieLayers final : public LayerPolicy {
   const bool adaptive_;
   const std::int32_t most_;  // layers on the host, at most
   std::int32_t m_;           // layers on the host
+  std::int32_t old_m_;       // before the last change, as long as some slots have the size of then
   Blocks capacity_;
   LayerSwap swap_;
 
@@ -278,7 +289,7 @@ class PieLayers final : public LayerPolicy {
   std::int64_t no_raise_before_ = 0;
   std::int64_t raised_at_ = 0;
   bool judging_ = false;   // the last raise is still to be judged
-  bool resizing_ = false;  // at the end of the last iteration
+  bool resizing_ = false;  // some layers had not got their new slot when the last iteration ended
   bool forced_ = false;    // the capacity was raised for a request that needs it, and KV has been live ever since
   std::optional<double> before_raise_;
   std::vector<std::optional<double>> throughput_;  // by m, see record()

@@ -93,8 +93,11 @@ class LayerSwap final : public LayerRule {
   /// to its end. (Otherwise layers go one by one: from too many of them on the GPU a resize by several ends in a
   /// deadlock.)
   void recut(std::int32_t on_host, const SlotCopies& copies);
-  /// Changes the bytes of a copy; the slots keep their size.
-  void set_copies(const SlotCopies& copies) { copies_ = copies; }
+  /// Changes the bytes of a copy, for slots that keep their size and for those that still have their old one.
+  void set_copies(const SlotCopies& copies, const SlotCopies& old_copies) {
+    copies_ = copies;
+    old_copies_ = old_copies;
+  }
 
   /// No layer is on the host or on its way, and none is to go there.
   [[nodiscard]] bool resting() const { return on_host_ == 0 && gpu_.count() == layers_; }
