@@ -63,6 +63,7 @@ class PlainVllmV0 final : public Scheduler {
   /// Can every decode that runs append a token, one after the other?
   [[nodiscard]] bool decodes_fit(const View& view) const {
     std::int64_t left = free_blocks(view);
+    if (left < 0) return false;  // the room has become less than what is in use (Pie, section 4.1)
     std::int64_t budget = budget_;
     for (const RequestId id : running_) {
       const RequestView request = view.request(id);

@@ -1,6 +1,7 @@
 #include "tests/oracle/naive_engine.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <list>
 #include <map>
 #include <memory>
@@ -49,6 +50,11 @@ void need(bool condition, const char* what) {
 /// Copies of a policy that streams layers: one at a time in each direction, in order of issue.
 class NaiveLinks final : private CopySink {
  public:
+  /// Others take their share of both directions, beside a copy at most half: it then takes parts / left as long.
+  void share_with(const LinkTraffic& others) {
+    const double left = std::max(0.5, 1.0 - others.share);
+    changes_ = {{others.from, std::llround(left * static_cast<double>(kParts))}, {others.until, kParts}};
+  }
   /// Starts and ends copies up to `until`, copies that end at `until` included.
   void advance(LayerPolicy& policy, LayerRule* rule, SimTime until) {
     while (true) {
@@ -126,9 +132,27 @@ class NaiveLinks final : private CopySink {
   }
   [[nodiscard]] SimTime end(int direction) const {
     const auto& [copy, issued] = queued_[direction].front();
-    return std::max(issued, free_[direction]) + copy.launch + copy.transfer;
+    SimTime from = std::max(issued, free_[direction]);
+    std::int64_t launch = copy.launch.count();
+    std::int64_t transfer = copy.transfer.count();
+    std::int64_t left = kParts;  // of the link
+    const auto done = [&] { return from + Duration(launch + (transfer * kParts + left - 1) / left); };
+    for (const auto& [at, left_then] : changes_) {
+      if (at > from) {
+        if (done() <= at) break;
+        const std::int64_t launched = std::min((at - from).count(), launch);
+        launch -= launched;
+        transfer -= ((at - from).count() - launched) * left / kParts;
+        from = at;
+      }
+      left = left_then;
+    }
+    return done();
   }
 
+  static constexpr std::int64_t kParts = 1'000'000;  // of a link
+
+  std::vector<std::pair<SimTime, std::int64_t>> changes_;  // from when on how many parts are left, in order of time
   std::list<std::pair<Copy, SimTime>> queued_[2];
   SimTime free_[2] = {};
   SimTime now_{};
@@ -147,6 +171,7 @@ class NaiveEngine final : public View, private Decision {
     total_ = config.gpu_blocks;
     rebuild();
     policy_ = config.policy->make(PolicyContext{*config.settings, *this, config.deployment});
+    if (policy_.traffic) links_.share_with(*policy_.traffic);
   }
 
   NaiveResult run() {
@@ -185,6 +210,10 @@ class NaiveEngine final : public View, private Decision {
     }
     sum_up_fairness();
     sum_up_iterations();
+    if (policy_.layers) {
+      links_.advance(*policy_.layers, nullptr, kNever);  // what is on its way gets there
+      result_.layers = policy_.layers->figures();
+    }
     return result_;
   }
 

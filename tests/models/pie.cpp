@@ -1,0 +1,484 @@
+// Pie's rule, written plainly: one record per layer, one list of reports, everything counted anew.
+//
+// Source: Xu et al., "Pie: Pooling CPU Memory for LLM Inference" (2024), sections 3 and 4. What the paper leaves open
+// is taken from what policies/pie.cpp and policies/parts/layer_swap.hpp say that they do.
+#include "tests/models/pie.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/core/error.hpp"
+#include "tests/models/plain_policy.hpp"
+
+namespace spillway::oracle {
+namespace {
+
+/// Memory with m of n layers on the host.
+struct Memory {
+  std::int64_t n = 0;
+  Bytes kv{};     // of the GPU
+  Bytes block{};  // all layers
+
+  explicit Memory(const Deployment& deployment)
+      : n(deployment.layers), kv(deployment.gpu_kv), block(deployment.block_bytes) {}
+
+  /// The GPU's bytes are cut into a slot for each layer that is there.
+  [[nodiscard]] Bytes slot(std::int64_t m) const { return Bytes(kv.count() / (n - m)); }
+  /// Each layer holds its share of every block, so a slot of every layer is what the blocks take.
+  [[nodiscard]] Blocks blocks(std::int64_t m) const { return Blocks(slot(m).count() * n / block.count()); }
+  /// The host has two slots more than layers: where one goes and where one comes from.
+  [[nodiscard]] Bytes host(std::int64_t m) const { return m == 0 ? Bytes(0) : Bytes(slot(m).count() * (m + 2)); }
+  [[nodiscard]] double expansion(std::int64_t m) const { return static_cast<double>(n) / static_cast<double>(n - m); }
+};
+
+/// Three layers stay on the GPU.
+std::int64_t largest_m(const Memory& memory) { return memory.n - 3; }
+
+std::int64_t m_of_expansion(const Memory& memory, double expansion) {
+  std::int64_t found = 0;
+  for (std::int64_t m = 1; m <= largest_m(memory); ++m) {
+    if (memory.expansion(m) <= expansion + 1e-9) found = m;
+  }
+  return found;
+}
+
+std::int64_t m_of_host(const Memory& memory, Bytes host) {
+  std::int64_t found = 0;
+  for (std::int64_t m = 1; m <= largest_m(memory); ++m) {
+    if (memory.host(m) <= host) found = m;
+  }
+  return found;
+}
+
+Bytes host_bytes(const Deployment& deployment, const Settings& settings) {
+  Bytes host = settings.get<Bytes>("memory.host_kv");
+  if (deployment.host_memory && *deployment.host_memory < host) host = *deployment.host_memory;
+  return host;
+}
+
+enum class Where { on_gpu, leaving, on_host, arriving };
+
+struct Layer {
+  Where where = Where::on_gpu;
+  bool old_slot = false;  // of the size before the last change
+};
+
+/// Sections 3.1 to 3.3, a layer being needed sooner the fewer layers start before it, from the one on that starts now.
+class PlainSwap final : public LayerRule {
+ public:
+  PlainSwap(const ExecutionModel& model, std::int64_t n, std::int64_t m, bool chains, Bytes slot)
+      : model_(model), m_(m), chains_(chains), layers_(static_cast<std::size_t>(n)), new_bytes_(slot), now_(n - 1) {
+    for (std::int64_t j = n - m; j < n; ++j) at(j).where = Where::on_host;
+    note_host(slot);
+  }
+
+  // What the policy tells it.
+
+  /// m layers go to the host, in slots of `slot` bytes: each has one once it has come back to the GPU.
+  void change(std::int64_t m, Bytes slot) {
+    m_ = m;
+    old_bytes_ = new_bytes_;
+    new_bytes_ = slot;
+    arrived_since_change_ = 0;
+    // With nothing to go to the host any more slots shrink where they are.
+    for (Layer& layer : layers_) layer.old_slot = m > 0;
+  }
+  /// No KV is live: all that is not on its way is where it belongs, the last layers on the host, in slots of one size.
+  void place(std::int64_t m, Bytes slot) {
+    m_ = m;
+    new_bytes_ = slot;
+    std::int64_t away = m;
+    for (std::int64_t j = n() - 1; j >= 0; --j) {
+      at(j).old_slot = false;
+      if (at(j).where == Where::leaving || at(j).where == Where::arriving) continue;
+      at(j).where = away > 0 ? Where::on_host : Where::on_gpu;
+      --away;
+    }
+  }
+  /// What is copied of a slot.
+  void move(Bytes of_new, Bytes of_old) {
+    new_bytes_ = of_new;
+    old_bytes_ = of_old;
+  }
+
+  // What the policy asks it.
+
+  [[nodiscard]] std::int64_t count(Where where) const {
+    return std::count_if(layers_.begin(), layers_.end(), [&](const Layer& layer) { return layer.where == where; });
+  }
+  [[nodiscard]] bool any_old() const {
+    return std::any_of(layers_.begin(), layers_.end(), [](const Layer& layer) { return layer.old_slot; });
+  }
+  [[nodiscard]] bool rests() const { return m_ == 0 && count(Where::on_gpu) == n(); }
+  /// Of every layer that arrived since the last call: the layer starts up to its use, that one included; 0 when it was
+  /// waited for.
+  std::vector<std::int64_t> take_leads() { return std::exchange(leads_, {}); }
+  [[nodiscard]] Bytes peak_host() const { return peak_host_; }
+
+  // LayerRule
+
+  void at_layer_start(std::int32_t layer, std::int32_t /*sub_batch*/, CopySink& sink) override {
+    if (started_) finished_last_ = now_;
+    started_ = true;
+    now_ = layer;
+    look(sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& /*sink*/) override {
+    if (at(now_).where != Where::on_gpu) ended_in_wait_ = true;
+    if (copy.stream == Stream::d2h) {
+      at(copy.layer).where = Where::on_host;
+      return;
+    }
+    at(copy.layer) = Layer{Where::on_gpu, false};
+    ++arrived_since_change_;
+    leads_.push_back(ahead(copy.layer));
+  }
+  void at_copies_done(CopySink& sink) override {
+    if (ended_in_wait_) ++pie_branches().waits;
+    if (chains_ || ended_in_wait_) look(sink);
+    ended_in_wait_ = false;
+  }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override {
+    return layers_[static_cast<std::size_t>(layer)].where == Where::on_gpu;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(layers_.size()); }
+  Layer& at(std::int64_t j) { return layers_[static_cast<std::size_t>(j)]; }
+  [[nodiscard]] std::int64_t ahead(std::int64_t j) const { return (j - now_ + n()) % n(); }
+
+  void look(CopySink& sink) {
+    ended_in_wait_ = false;
+    std::optional<std::int64_t> soonest;  // of those on the host
+    for (std::int64_t j = 0; j < n(); ++j) {
+      if (at(j).where != Where::on_host) continue;
+      if (!soonest || ahead(j) < ahead(*soonest)) soonest = j;
+    }
+    // A slot that is filled or drained is taken on both sides.
+    const std::int64_t moving = count(Where::leaving) + count(Where::arriving);
+    const bool host_slot = count(Where::on_host) + moving < m_ + 2;
+    const bool gpu_slot = count(Where::on_gpu) + moving < n() - m_;
+    if (m_ > 0 && finished_last_ && count(Where::leaving) == 0 && host_slot &&
+        at(*finished_last_).where == Where::on_gpu) {
+      const std::int64_t c = *finished_last_;
+      const bool filling = count(Where::on_host) < m_;
+      const bool hotter = soonest && ahead(*soonest) < ahead(c);
+      // Every layer has had its turn since the change, and some have not gone: they go first, unless one is waited for.
+      const bool waits_for_the_rest = arrived_since_change_ >= n() && any_old() && !at(c).old_slot;
+      const bool stays = waits_for_the_rest && at(now_).where == Where::on_gpu;
+      if (stays) ++pie_branches().new_slots_stayed;
+      if ((filling || hotter) && !stays) copy(c, Stream::d2h, sink);
+    }
+    if (soonest && count(Where::arriving) == 0 && gpu_slot) copy(*soonest, Stream::h2d, sink);
+  }
+  void copy(std::int64_t j, Stream stream, CopySink& sink) {
+    at(j).where = stream == Stream::h2d ? Where::arriving : Where::leaving;
+    const Bytes bytes = at(j).old_slot ? old_bytes_ : new_bytes_;
+    const CopyTime time = model_.copy(stream, 1, bytes, CopyMechanism::single);
+    note_host(bytes);
+    sink.issue({.stream = stream,
+                .layer = static_cast<std::int32_t>(j),
+                .bytes = bytes,
+                .launch = time.launch,
+                .transfer = time.transfer});
+  }
+  /// As many slots of that size as there are layers on the host or on their way.
+  void note_host(Bytes slot) { peak_host_ = std::max(peak_host_, slot * (n() - count(Where::on_gpu))); }
+
+  const ExecutionModel& model_;
+  std::int64_t m_;
+  bool chains_;  // a copy that ends starts the next one
+  std::vector<Layer> layers_;
+  Bytes new_bytes_;
+  Bytes old_bytes_{};
+  std::int64_t now_;  // the layer that started last
+  std::optional<std::int64_t> finished_last_;
+  bool started_ = false;
+  bool ended_in_wait_ = false;
+  std::int64_t arrived_since_change_ = 0;
+  std::vector<std::int64_t> leads_;
+  Bytes peak_host_{};
+};
+
+struct Iteration {
+  LayerReport report;
+  std::vector<Duration> slacks;  // of the layers that arrived
+};
+
+/// Sections 3.4 and 4.1.
+class PlainPie final : public LayerPolicy {
+ public:
+  explicit PlainPie(const PolicyContext& context)
+      : deployment_(context.deployment),
+        memory_(context.deployment),
+        view_(context.view),
+        used_only_(context.settings.get<bool>("policy.copy_used_only")),
+        fixed_(context.settings.has("policy.expansion")),
+        limit_(m_of_host(memory_, host_bytes(context.deployment, context.settings))),
+        m_(fixed_ ? m_of_expansion(memory_, context.settings.get<double>("policy.expansion")) : 0),
+        m_before_(m_),
+        room_(memory_.blocks(m_)),
+        swap_(*context.deployment.model, memory_.n, m_,
+              context.settings.get<std::string>("policy.check_at") == "completion", memory_.slot(m_)) {}
+
+  [[nodiscard]] Blocks capacity() const override { return room_; }
+
+  LayerRule* begin(const BatchShape& /*shape*/, Duration /*layer*/) override {
+    if (swap_.rests()) return nullptr;
+    swap_.move(moved(m_), moved(m_before_));
+    old_at_start_ = swap_.any_old();
+    pie_branches().most_on_host = std::max(pie_branches().most_on_host, m_);
+    return &swap_;
+  }
+
+  void copied(const Copy& copy, SimTime started, SimTime ended) override {
+    if (copy.stream == Stream::d2h) left_[copy.layer] = started;
+    if (copy.stream == Stream::h2d && left_.contains(copy.layer)) dwells_.push_back(ended - left_[copy.layer]);
+  }
+
+  void iteration_ended(const LayerReport& report) override {
+    if (fixed_) return;
+    ++iteration_;
+    Iteration last{report, {}};
+    for (const std::int64_t lead : swap_.take_leads()) {
+      last.slacks.push_back(lead > 1 ? report.layer * (lead - 1) : Duration{});
+    }
+    window_.push_back(last);
+    // A request that only the larger room could take is gone once nothing is live.
+    if (kept_for_request_ && report.free_share == 1.0) {
+      kept_for_request_ = false;
+      ++pie_branches().released;
+    }
+    if (swap_.any_old()) return;
+    if (std::exchange(old_at_start_, false)) window_.clear();
+    if (room_ != memory_.blocks(m_)) {
+      // Every layer has its larger slot: the new blocks enter the free list.
+      room_ = memory_.blocks(m_);
+      room_since_ = iteration_;
+      window_.clear();
+      return;
+    }
+    if (window_.size() < 8) return;
+    judge(std::exchange(window_, {}));
+  }
+
+  bool expand() override {
+    const bool under_way = room_ < memory_.blocks(m_);
+    if (fixed_ || (!under_way && m_ >= limit_)) return false;
+    ++(under_way ? pie_branches().finished_raises : pie_branches().expansions);
+    if (!under_way) ++m_;
+    m_before_ = m_;
+    swap_.place(m_, moved(m_));
+    room_ = memory_.blocks(m_);
+    old_at_start_ = false;
+    window_.clear();
+    on_trial_ = false;
+    kept_for_request_ = true;
+    return true;
+  }
+
+  [[nodiscard]] LayerFigures figures() const override {
+    LayerFigures figures;
+    double sum = 0.0;
+    for (const Duration dwell : dwells_) {
+      sum += to_seconds(dwell);
+      figures.max_dwell_s = std::max(figures.max_dwell_s.value_or(0.0), to_seconds(dwell));
+    }
+    if (!dwells_.empty()) figures.mean_dwell_s = sum / static_cast<double>(dwells_.size());
+    figures.peak_host = swap_.peak_host();
+    return figures;
+  }
+
+ private:
+  /// What is copied of a slot with m layers on the host: all, or its share of the blocks in use.
+  [[nodiscard]] Bytes moved(std::int64_t m) const {
+    if (!used_only_) return memory_.slot(m);
+    const TierState& gpu = view_.tier(Tier::gpu);
+    const Blocks in_use = std::min(gpu.total - gpu.free, memory_.blocks(m));
+    const double share = static_cast<double>(in_use.count()) / static_cast<double>(memory_.blocks(m).count());
+    const auto bytes = static_cast<std::int64_t>(static_cast<double>(memory_.slot(m).count()) * share);
+    return Bytes(std::max<std::int64_t>(1, bytes));
+  }
+
+  /// A window of 8 iterations is over.
+  void judge(const std::vector<Iteration>& window) {
+    std::int64_t stall = 0;
+    std::int64_t compute = 0;
+    std::int64_t decodes = 0;
+    Duration decoding{};
+    bool waiting = false;
+    bool nearly_full = false;
+    std::vector<Duration> slacks;
+    for (const Iteration& one : window) {
+      stall += one.report.stall.count();
+      compute += (one.report.length - one.report.stall).count();
+      decodes += one.report.prefills ? 0 : 1;
+      decoding += one.report.prefills ? Duration{} : one.report.length;
+      waiting = waiting || one.report.waiting > 0;
+      nearly_full = nearly_full || one.report.free_share < 0.1;
+      slacks.insert(slacks.end(), one.slacks.begin(), one.slacks.end());
+    }
+    if (lowered_) ++pie_branches().windows_after_lower;
+    lowered_ = false;
+    if (decodes > 0) {
+      const double rate = static_cast<double>(decodes) / to_seconds(decoding) * static_cast<double>(room_.count());
+      throughput_[m_] = throughput_.contains(m_) ? 0.5 * rate + 0.5 * throughput_[m_] : rate;
+    }
+
+    if (100 * stall > compute) {
+      ++pie_branches().stall_lowers;
+      return lower(64);
+    }
+    if (on_trial_ && (nearly_full || iteration_ - room_since_ >= 64)) {
+      on_trial_ = false;
+      const bool worse = throughput_before_ && throughput_.contains(m_) && throughput_[m_] < 1.01 * *throughput_before_;
+      if (nearly_full && worse) {
+        ++pie_branches().reverts;
+        return lower(512);
+      }
+      ++(nearly_full ? pie_branches().kept_raises : pie_branches().patience_ended);
+    }
+    if (on_trial_ || m_ == limit_) return;
+    if (!waiting && !nearly_full) {
+      ++pie_branches().unneeded_raises;
+      return;
+    }
+    if (iteration_ < no_raise_before_) {
+      ++pie_branches().blocked_raises;
+      return;
+    }
+    for (const Duration slack : slacks) {
+      if (slack >= swap_time()) continue;
+      ++pie_branches().slack_refusals;
+      return;
+    }
+    ++pie_branches().raises;
+    throughput_before_.reset();
+    if (throughput_.contains(m_)) throughput_before_ = throughput_[m_];
+    on_trial_ = true;
+    go_to(m_ + 1);
+  }
+
+  void lower(std::int64_t pause) {
+    if (m_ == 0 || kept_for_request_) {
+      ++pie_branches().lowers_refused;
+      return;
+    }
+    lowered_ = true;
+    on_trial_ = false;
+    no_raise_before_ = iteration_ + pause;
+    throughput_.erase(m_);  // another try is judged by itself
+    go_to(m_ - 1);
+    room_ = memory_.blocks(m_);  // at once
+  }
+
+  void go_to(std::int64_t m) {
+    m_before_ = m_;
+    m_ = m;
+    swap_.change(m, moved(m));
+  }
+
+  /// A whole slot, one way, while the other direction is busy too.
+  [[nodiscard]] Duration swap_time() const {
+    const CopySharing sharing = deployment_.model->copy_sharing();
+    double longest = 0.0;
+    for (const Stream stream : {Stream::h2d, Stream::d2h}) {
+      const Slowdown slowdown = stream == Stream::h2d ? sharing.h2d : sharing.d2h;
+      const CopyTime time = deployment_.model->copy(stream, 1, memory_.slot(m_), CopyMechanism::single);
+      const double factor = static_cast<double>(slowdown.num) / static_cast<double>(slowdown.den);
+      longest = std::max(longest, to_seconds(time.launch) + to_seconds(time.transfer) * factor);
+    }
+    return round_seconds(longest);
+  }
+
+  const Deployment& deployment_;
+  const Memory memory_;
+  const View& view_;
+  const bool used_only_;
+  const bool fixed_;
+  const std::int64_t limit_;  // layers on the host, at most
+  std::int64_t m_;
+  std::int64_t m_before_;  // before the last change
+  Blocks room_;
+  PlainSwap swap_;
+
+  std::map<std::int32_t, SimTime> left_;
+  std::vector<Duration> dwells_;
+
+  std::int64_t iteration_ = 0;
+  std::vector<Iteration> window_;
+  bool old_at_start_ = false;  // of the last iteration, some slots were of another size
+  std::int64_t room_since_ = 0;
+  std::int64_t no_raise_before_ = 0;
+  bool on_trial_ = false;  // the last raise
+  bool kept_for_request_ = false;
+  bool lowered_ = false;  // and no window has been full since
+  std::map<std::int64_t, double> throughput_;
+  std::optional<double> throughput_before_;
+};
+
+Layout layout(const Deployment& deployment, const Settings& settings) {
+  if (deployment.layers < 4 || deployment.layers > 256) throw ConfigError("number of layers", "model", "");
+  const bool one_block = deployment.gpu_kv >= deployment.block_bytes;
+  if (!one_block || deployment.weights + deployment.gpu_kv > deployment.memory) {
+    throw ConfigError("memory", deployment.gpu_kv_given ? "memory.gpu_kv" : "hardware", "");
+  }
+  const Memory memory(deployment);
+  const Bytes host = host_bytes(deployment, settings);
+  std::int64_t first = 0;
+  std::int64_t last = m_of_host(memory, host);
+  if (settings.has("policy.expansion")) {
+    const auto expansion = settings.get<double>("policy.expansion");
+    first = last = m_of_expansion(memory, expansion);
+    if (expansion > memory.expansion(largest_m(memory)) + 1e-9 || memory.host(first) > host) {
+      throw ConfigError("expansion", "policy.expansion", "");
+    }
+  }
+  return {.blocks = memory.blocks(first),
+          .most = memory.blocks(last),
+          .host = memory.host(last),
+          .terms = {},
+          .chosen = {}};
+}
+
+Policy make(const PolicyContext& context) {
+  const PlainPolicy* scheduler = find_plain("vllm-v0");
+  Policy policy =
+      scheduler != nullptr ? scheduler->make(context) : PolicyRegistry::instance().find("vllm-v0")->make(context);
+  policy.layers = std::make_unique<PlainPie>(context);
+  const auto share = context.settings.get<double>("policy.link_traffic");
+  if (share > 0.0) {
+    LinkTraffic traffic{.share = share};
+    for (const bool first : {true, false}) {
+      const std::string key = first ? "policy.link_traffic_from" : "policy.link_traffic_until";
+      if (!context.settings.has(key)) continue;
+      (first ? traffic.from : traffic.until) = SimTime(context.settings.get<Duration>(key).count());
+    }
+    policy.traffic = traffic;
+  }
+  return policy;
+}
+
+void vary(Dice& dice, Settings& settings) {
+  if (dice.chance(30)) settings.set("policy.link_traffic", 0.01 * static_cast<double>(dice.between(1, 100)));
+  const std::int64_t from = dice.between(0, 20'000);
+  if (dice.chance(30)) settings.set("policy.link_traffic_from", Duration(from));
+  if (dice.chance(30)) settings.set("policy.link_traffic_until", Duration(from + dice.between(1, 20'000)));
+}
+
+const RegisterPlain kRegistered{{.name = "pie", .make = make, .layout = layout, .vary = vary}};
+
+}  // namespace
+
+PieBranches& pie_branches() {
+  static PieBranches branches;
+  return branches;
+}
+
+}  // namespace spillway::oracle
