@@ -175,16 +175,11 @@ class PlainVllmV0 final : public Scheduler {
   std::int64_t decodes_ = 0;
 };
 
-/// Watermarks that count in a small tier, and decodes that alone use up the budget of a step.
+/// Watermarks that count in a small tier, and few seats.
 void vary(Dice& dice, Settings& settings) {
   if (dice.chance(60)) settings.set("policy.watermark", 0.01 * static_cast<double>(dice.between(0, 60)));
   if (dice.chance(5)) settings.set("policy.watermark", 1.0);
   if (dice.chance(30)) settings.set("engine.max_num_seqs", dice.between(1, 3));
-  if (!dice.chance(20)) return;
-  settings.set("engine.max_num_seqs", dice.between(4, 24));
-  settings.set("engine.max_num_batched_tokens", dice.between(1, 6));
-  settings.set("engine.chunked_prefill", false);
-  settings.set("engine.preemption", std::string("swap"));
 }
 
 const RegisterPlain kRegistered{
