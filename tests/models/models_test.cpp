@@ -183,7 +183,8 @@ INSTANTIATE_TEST_SUITE_P(Plain, PlainModel, testing::ValuesIn(oracle::plain_name
 });
 
 TEST(PlainModels, EveryPolicyHasOne) {
-  for (const char* const name : {"vllm", "vllm-v0", "sarathi", "vtc", "orca"}) {
+  for (const char* const name : {"vllm", "vllm-v0", "sarathi", "orca", "tensorrt-llm", "swiftllm", "vtc", "pie",
+                                 "select-n", "deepspeed", "flexgen"}) {
     EXPECT_NE(oracle::find_plain(name), nullptr) << name << " has no plain model in tests/models";
   }
 }
