@@ -11,6 +11,7 @@
 #include "tests/oracle/fast_run.hpp"
 #include "tests/oracle/naive_engine.hpp"
 #include "tests/oracle/random_case.hpp"
+#include "tests/support/cases.hpp"
 
 namespace spillway {
 namespace {
@@ -162,7 +163,7 @@ std::string first_decisions_apart(std::uint64_t seed, const PolicyInfo& policy, 
 
 class PlainModel : public testing::TestWithParam<std::string> {};
 
-constexpr std::uint64_t kCases = 5000;
+constexpr std::uint64_t kCases = random_cases(5000);
 
 TEST_P(PlainModel, DecidesAsThePolicy) {
   const PolicyInfo& policy = *PolicyRegistry::instance().find(GetParam());
