@@ -2,20 +2,9 @@
 
 #include <iterator>
 
-#include "sim/io/csv_text.hpp"
 #include "sim/report/report.hpp"
 
 namespace spillway {
-
-std::string csv_text(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + '"';
-}
 
 std::string to_csv(const Result& result) {
   std::string csv = "name,value,unit,n\n";
