@@ -22,6 +22,8 @@
 
 #include "hwmodels/calibration/consistency.hpp"
 #include "hwmodels/calibration/host_writer.hpp"
+#include "hwmodels/calibration/kernel_fits.hpp"
+#include "hwmodels/calibration/layer_fits.hpp"
 #include "hwmodels/calibration/least_squares.hpp"
 #include "hwmodels/calibration/profile_check.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
