@@ -95,8 +95,12 @@ TEST(Descriptions, TheSchemaSaysUnitAndRange) {
   for (const Parameter& one : all_parameters()) {
     // Keys of several policies are alternatives of one property, so the text is looked for in all of them.
     const std::string text = schema["properties"][one.name].dump();
-    EXPECT_THAT(text, HasSubstr(describe_form(one))) << one.name;
-    EXPECT_THAT(text, HasSubstr(describe_range(one))) << one.name;
+    const auto inside_json = [](const std::string& words) {
+      const std::string quoted = nlohmann::json(words).dump();
+      return quoted.substr(1, quoted.size() - 2);
+    };
+    EXPECT_THAT(text, HasSubstr(inside_json(describe_form(one)))) << one.name;
+    EXPECT_THAT(text, HasSubstr(inside_json(describe_range(one)))) << one.name;
     if (one.type == ParameterType::integer || one.type == ParameterType::real) {
       EXPECT_THAT(text, HasSubstr("\"maximum\":")) << one.name;
       if (one.unit != "-") {

@@ -11,10 +11,10 @@
 namespace spillway::traces {
 
 std::string read_tokenizer_file(const std::string& path) {
-  check_readable(path, {"tokenizer's file", "token"});
+  check_readable(path, {"tokenizer file", "token"});
   WholeFile file = read_whole_file(path);
   if (!file.ok()) {
-    throw DataError(fmt::format("the tokenizer's file cannot be read: {}", file.fault), path,
+    throw DataError(fmt::format("the tokenizer file cannot be read: {}", file.fault), path,
                     "check its permissions and its disk");
   }
   if (file.bytes.empty()) throw DataError("the file is empty", path, "check that it was copied whole");
