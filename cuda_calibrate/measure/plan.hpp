@@ -34,9 +34,9 @@ struct PlanOptions {
 };
 
 struct Section {
-  std::string id;       // "copy.contig", never another in later versions
-  std::string title;    // "copy.contig"; never changes between versions
-  std::string purpose;  // what the section measures
+  std::string id;       // "copy.contig"; never changes between versions
+  std::string title;    // what the section measures
+  std::string purpose;  // what the figures are for
   std::vector<Point> points{};
   std::string reason{};  // why there are no points; else empty
   double estimated_seconds = 0.0;

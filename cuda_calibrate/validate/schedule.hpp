@@ -78,8 +78,8 @@ struct Simulated {
 /// Runs the experiment through the simulator's executor under its policy's rule, and records every operation and its
 /// waits. An operation waits for
 ///   the trigger of the rule: the end of the compute before the layer that starts, or the copies that have ended;
-///   its input data: compute waits for the copy of its layer's KV or weights; a copy waits for the compute or copy that
-/// wrote its source;
+///   its input data: compute waits for the copy of its layer's KV or weights, a copy for the operation that wrote its
+///   source;
 ///   its target slot: a copy waits for the copy or compute that last used the slot.
 /// Streams that run the schedule with the same durations start and end all operations when the executor does. With
 /// other durations, they never touch data that is not there.
