@@ -612,7 +612,6 @@ class NaiveEngine final : public View, private Decision {
     executed_.push_back({.start = now_});
     // Copies are issued when the first layer starts. The layer waits for moves; copies to the host cache only queue
     // behind the moves.
-    // behind them.
     const SimTime issued = now_ + time.before;
     SimTime loaded = issued;
     for (int i = 0; i < 2; ++i) {

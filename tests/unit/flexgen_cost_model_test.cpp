@@ -284,7 +284,7 @@ TEST(FlexgenPlace, IsAtLeastAsGoodAsEveryPointOfAGrid) {
         }
       }
     }
-    EXPECT_GT(best, 0.0);  // the grid has a point that fits
+    EXPECT_GT(best, 0.0);  // the grid has a feasible point
     EXPECT_GE(taken.throughput, best * (1.0 - 1e-9));
   }
 }
