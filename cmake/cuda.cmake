@@ -1,5 +1,6 @@
-# SPILLWAY_CUDA=AUTO|ON|OFF: whether cuda_calibrate gets its GPU sections. Sets SPILLWAY_WITH_CUDA; everything else
-# builds without CUDA. Included at the top, because a language belongs to the folder that enables it and those below.
+# SPILLWAY_CUDA=AUTO|ON|OFF: whether to build the GPU sections of cuda_calibrate. Sets SPILLWAY_WITH_CUDA. Everything
+# else builds without CUDA. Included at the top level, because a language is valid in the folder that enables it and
+# below.
 set(SPILLWAY_CUDA OFF CACHE STRING "GPU sections of cuda_calibrate: ON, OFF, or AUTO (when nvcc is found)")
 set_property(CACHE SPILLWAY_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(SPILLWAY_WITH_CUDA OFF)
@@ -13,12 +14,12 @@ if(SPILLWAY_CUDA)
   endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
-    # T4; A100; A10, A10G and A40; H100, H200 and GH200, whose PTX later GPUs compile.
+    # T4; A100; A10, A10G and A40; H100, H200 and GH200. Later GPUs compile the PTX of the last.
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
       set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 90-real 90-virtual)
     endif()
     enable_language(CUDA)
-    # CMake 3.25 does not know yet that nvcc has C++20.
+    # CMake 3.25 does not know that nvcc supports C++20.
     if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)

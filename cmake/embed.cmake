@@ -1,5 +1,5 @@
-# spillway_embed(VARIABLE NAMESPACE FILES...) generates one C++ source that holds the files' contents as
-# `std::span<const EmbeddedFile> NAMESPACE::embedded_files()` and puts its path into VARIABLE.
+# spillway_embed(VARIABLE NAMESPACE FILES...) generates one C++ source with the files' contents as `std::span<const
+# EmbeddedFile> NAMESPACE::embedded_files()` and puts its path into VARIABLE.
 set(SPILLWAY_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/embed_script.cmake)
 function(spillway_embed variable namespace)
   set(output ${PROJECT_BINARY_DIR}/generated/${variable}.cpp)

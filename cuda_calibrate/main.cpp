@@ -14,7 +14,7 @@
 
 int main(int argc, char** argv) {
   using namespace spillway;
-  (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file-size limit then fails and is reported
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file-size limit then fails with an error that is reported
   const calibrate::Environment environment{
       calibrate::make_backend,
       [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); },

@@ -1,4 +1,4 @@
-// The machine as a build without CUDA sees it.
+// The machine in a build without CUDA.
 #include "cuda_calibrate/host/host_backend.hpp"
 #include "cuda_calibrate/measure/backend.hpp"
 #include "cuda_calibrate/validate/machine.hpp"

@@ -1,6 +1,6 @@
 #include "cuda_calibrate/cuda/attention.hpp"
 #include "cuda_calibrate/cuda/check.hpp"
-// The kernels use what is in the first of these two.
+// attention_kernels.cuh uses warp.cuh, so warp.cuh comes first.
 // clang-format off
 #include "cuda_calibrate/cuda/warp.cuh"
 #include "cuda_calibrate/cuda/attention_kernels.cuh"

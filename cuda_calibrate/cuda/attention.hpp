@@ -1,12 +1,12 @@
-// Our own attention kernels over a paged cache. They measure themselves, not an engine's library.
+// Spillway's attention kernels over a paged cache. Their times are times of these kernels, not of an engine's library.
 //
-// Decode: split KV as in flash-decoding. One thread block takes a run of pages of one sequence and KV head with all
-// query heads of that KV head as rows of one matrix (padded to 16); its four warps take pages in turns, straight from
-// memory to the tensor cores' registers, each with its own running maximum and sum in fp32, and are combined in shared
-// memory; a second kernel combines the runs of a sequence.
-// Prefill: 64 rows (token, query head of the KV head) per thread block against tiles of 64 tokens in shared memory, the
-// next tile being loaded meanwhile (from sm_80 on); causal.
-// Both with mma instructions of 16-bit numbers that sum up in fp32.
+// Decode splits the KV as in flash-decoding. One thread block processes a run of pages of one sequence and KV head; all
+// query heads of the KV head are rows of one matrix (padded to 16). The four warps of the block process pages in turn,
+// straight from memory to the tensor cores' registers. Each warp has its own running maximum and sum in fp32; shared
+// memory combines them. A second kernel combines the runs of a sequence.
+// Prefill is causal. Each thread block processes 64 rows (token, query head of the KV head) against tiles of 64 tokens
+// in shared memory and, from sm_80 on, loads the next tile meanwhile.
+// Both use mma instructions: 16-bit numbers, sums in fp32.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@
 
 namespace spillway::calibrate::gpu {
 
-/// Pointers of the GPU. Queries and results [token][query head][size], keys and values [page][KV
+/// Pointers to GPU memory. Queries and results are [token][query head][size], keys and values [page][KV
 /// head][kPageSize][size].
 struct AttentionCall {
   const void* queries = nullptr;
@@ -27,7 +27,7 @@ struct AttentionCall {
   void* results = nullptr;
   const std::int32_t* page_first = nullptr;  // PageTable
   const std::int32_t* pages = nullptr;
-  const std::int32_t* query_first = nullptr;  // a sequence's first token in queries
+  const std::int32_t* query_first = nullptr;  // first token of each sequence in queries
   const std::int32_t* query_tokens = nullptr;
   const std::int32_t* kv_tokens = nullptr;
   const DecodeItem* decode = nullptr;
@@ -43,8 +43,8 @@ struct AttentionCall {
   float scale = 0.0F;  // log2(e) / sqrt(size)
 };
 
-/// Enqueues one kernel for all sequences, the thread blocks of prefills before those of decodes, and one more when
-/// sequences have partial results. `size` is 64 or 128, `number` bf16 (from sm_80 on) or fp16.
+/// Enqueues one kernel for all sequences, thread blocks of prefills first, and a second kernel if sequences have
+/// partial results. `size` is 64 or 128, `number` bf16 (from sm_80 on) or fp16.
 void enqueue_attention(const AttentionCall& call, std::int64_t size, Number number, cudaStream_t stream);
 
 }  // namespace spillway::calibrate::gpu

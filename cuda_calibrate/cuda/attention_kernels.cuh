@@ -1,5 +1,5 @@
-// The attention kernels (attention.hpp). What they need of a warp is in warp.cuh, which is included first; tests
-// include an emulation of it instead and run the kernels on the CPU.
+// The attention kernels (attention.hpp). warp.cuh provides the warp functions and is included first. Tests include an
+// emulation of warp.cuh instead and run the kernels on the CPU.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kPage = static_cast<int>(kPageSize);
-constexpr int kTile = 64;  // tokens of KV that prefill has in shared memory
+constexpr int kTile = 64;  // tokens of KV in shared memory, for prefill
 constexpr float kNone = -INFINITY;
 
 __device__ std::uint32_t packed(float low, float high, __half) {
@@ -32,7 +32,7 @@ __device__ std::uint32_t packed(float low, float high, __nv_bfloat16) {
   return bits;
 }
 
-/// Over the four lanes that share a row.
+/// Maximum over the four lanes that share a row.
 __device__ float row_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFU, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFU, x, 2));
@@ -42,8 +42,9 @@ __device__ float row_sum(float x) {
   return x + __shfl_xor_sync(0xFFFFFFFFU, x, 2);
 }
 
-/// Running maximum and sum of the rows g and g + 8. Scores are those of log2, masked ones are kNone; in every row at
-/// least one score so far must not be. Replaces scores by 2^(score - maximum) and scales earlier results accordingly.
+/// Running maximum and sum of rows g and g + 8. Scores are base-2 logarithms; masked scores are kNone. Every row needs
+/// at least one unmasked score so far. Replaces scores by 2^(score - maximum) and scales earlier results to the new
+/// maximum.
 template <int kScores, int kResults>
 __device__ void soften(float (&scores)[kScores][4], float (&results)[kResults][4], float (&maximum)[2],
                        float (&sum)[2]) {
@@ -77,8 +78,8 @@ __device__ void soften(float (&scores)[kScores][4], float (&results)[kResults][4
 template <typename T, int kSize>
 __device__ void decode(const AttentionCall& call, int block, unsigned char* shared) {
   constexpr int kRows = static_cast<int>(kDecodeRows);
-  constexpr int kRounds = kSize / 32;   // of K: 16 bytes per lane are 32 numbers of a token in four lanes
-  constexpr int kVRounds = kSize / 64;  // of V: 16 bytes per lane are 64 numbers of a token in eight lanes
+  constexpr int kRounds = kSize / 32;   // rounds over K: 16 bytes per lane give 32 numbers of a token from four lanes
+  constexpr int kVRounds = kSize / 64;  // rounds over V: 16 bytes per lane give 64 numbers of a token from eight lanes
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4;
@@ -94,8 +95,8 @@ __device__ void decode(const AttentionCall& call, int block, unsigned char* shar
   const std::int64_t token = call.query_first[item.sequence];
   const auto* queries = static_cast<const T*>(call.queries) + (token * call.query_heads + first_head) * kSize;
 
-  // Lane t holds numbers 8 t .. 8 t + 7 of each round's 32: the first four of them go into the first product over 16,
-  // the others into the second one. K is taken the same way.
+  // Lane t has numbers 8 t .. 8 t + 7 of each round's 32. The first four numbers go into the first product over 16, the
+  // last four into the second. K uses the same order.
   std::uint32_t q[kRounds][2][4];
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
@@ -161,7 +162,7 @@ __device__ void decode(const AttentionCall& call, int block, unsigned char* shar
 
     const std::uint32_t weights[4] = {packed(scores[0][0], scores[0][1], T()), packed(scores[0][2], scores[0][3], T()),
                                       packed(scores[1][0], scores[1][1], T()), packed(scores[1][2], scores[1][3], T())};
-    // Column g of product j is number 8 g + j of the round's 64: lane g has those of its four tokens.
+    // Column g of product j is number 8 g + j of the round's 64: lane g has these numbers of its four tokens.
 #pragma unroll
     for (int round = 0; round < kVRounds; ++round) {
 #pragma unroll
@@ -209,7 +210,7 @@ __device__ void decode(const AttentionCall& call, int block, unsigned char* shar
     float total = 0.0F;
     float result = 0.0F;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) {  // a warp without a page has kNone, 0 and zeros
+    for (int w = 0; w < kWarps; ++w) {  // a warp without pages has kNone, 0 and zeros
       const float part = exp2f(warp_maximum[w * kRows + row] - highest);
       total += part * warp_sum[w * kRows + row];
       result += part * warp_results[(w * kRows + row) * kSize + column];
@@ -225,13 +226,14 @@ __device__ void decode(const AttentionCall& call, int block, unsigned char* shar
   }
 }
 
-/// Where word `word` of token `row` of a tile lies: mixed so that eight rows of one column lie in different banks.
+/// Position of word `word` of token `row` in a tile. The swizzle puts eight rows of one column into different banks.
 template <int kSize>
 __device__ int tile_word(int row, int word) {
   return row * (kSize / 8) + (word ^ (row & 7));
 }
 
-/// kTile tokens from `start` on; behind the sequence's last page that page once more, which the mask hides.
+/// Loads kTile tokens from `start` on. Beyond the sequence's last page, loads the last page again; the mask hides these
+/// tokens.
 template <typename T, int kSize>
 __device__ void fetch_tile(uint4* tile, const void* cache, const std::int32_t* pages, int last_page, int start,
                            int kv_heads, int kv_head) {
@@ -264,8 +266,8 @@ __device__ void prefill(const AttentionCall& call, int block, unsigned char* sha
   const std::int32_t* pages = call.pages + call.page_first[item.sequence];
   const int last_page = (kv_tokens - 1) / kPage;
 
-  // Rows g and g + 8 of this warp's 16. Those behind the last row are computed as that one's token would be, from
-  // zeros, and not stored.
+  // Rows g and g + 8 of this warp's 16. Rows beyond the last row are computed from zeros with the last row's token, and
+  // not stored.
   int row[2];
   int position[2];
   std::int64_t place[2];
@@ -299,7 +301,7 @@ __device__ void prefill(const AttentionCall& call, int block, unsigned char* sha
   fetch_tile<T, kSize>(keys, call.keys, pages, last_page, 0, call.kv_heads, kv_head);
   for (int start = 0; start < end; start += kTile) {
     await_batches<0>();
-    __syncthreads();  // the keys are there, and nobody reads the last tile's values any more
+    __syncthreads();  // the keys have arrived, and no thread still reads the last tile's values
     fetch_tile<T, kSize>(values, call.values, pages, last_page, start, call.kv_heads, kv_head);
 
     float scores[kTile / 8][4] = {};
@@ -307,7 +309,7 @@ __device__ void prefill(const AttentionCall& call, int block, unsigned char* sha
     for (int step = 0; step < kSize / 16; ++step) {
 #pragma unroll
       for (int pair = 0; pair < kTile / 16; ++pair) {
-        // Matrices: tokens 0-7 and 8-15 of the pair, with words 2 step and 2 step + 1 each.
+        // Matrices: tokens 0-7 and 8-15 of the pair, each with words 2 step and 2 step + 1.
         std::uint32_t k[4];
         const int token = pair * 16 + lane / 16 * 8 + lane % 8;
         load_matrices(k, keys + tile_word<kSize>(token, 2 * step + lane / 8 % 2));
@@ -315,7 +317,7 @@ __device__ void prefill(const AttentionCall& call, int block, unsigned char* sha
         multiply(scores[2 * pair + 1], q[step], k[2], k[3], T());
       }
     }
-    __syncthreads();  // nobody reads these keys any more
+    __syncthreads();  // no thread still reads these keys
     if (start + kTile < end) {
       fetch_tile<T, kSize>(keys, call.keys, pages, last_page, start + kTile, call.kv_heads, kv_head);
     } else {
@@ -333,7 +335,7 @@ __device__ void prefill(const AttentionCall& call, int block, unsigned char* sha
     }
     soften(scores, results, maximum, sum);
     await_batches<1>();
-    __syncthreads();  // the values are there
+    __syncthreads();  // the values have arrived
 #pragma unroll
     for (int step = 0; step < kTile / 16; ++step) {
       const std::uint32_t weights[4] = {packed(scores[2 * step][0], scores[2 * step][1], T()),
@@ -342,7 +344,7 @@ __device__ void prefill(const AttentionCall& call, int block, unsigned char* sha
                                         packed(scores[2 * step + 1][2], scores[2 * step + 1][3], T())};
 #pragma unroll
       for (int pair = 0; pair < kSize / 16; ++pair) {
-        // Matrices: words 2 pair and 2 pair + 1, with tokens 0-7 and 8-15 of the step each.
+        // Matrices: words 2 pair and 2 pair + 1, each with tokens 0-7 and 8-15 of the step.
         std::uint32_t v[4];
         const int token = step * 16 + lane / 8 % 2 * 8 + lane % 8;
         load_transposed(v, values + tile_word<kSize>(token, 2 * pair + lane / 16));
@@ -386,7 +388,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_kernel(const AttentionC
   }
 }
 
-/// One thread block for a sequence and a query head, one thread for a number of the result.
+/// One thread block per sequence and query head, one thread per number of the result.
 template <typename T, int kSize>
 __global__ void __launch_bounds__(kSize) combine_kernel(const AttentionCall call) {
   const CombineItem item = call.combine[blockIdx.x];

@@ -1,4 +1,4 @@
-// A call of our attention kernels with its cache, page tables and plan on the GPU.
+// A call of Spillway's attention kernels, with its cache, page tables and plan on the GPU.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace spillway::calibrate::gpu {
 
 class AttentionOp : public ComputeOp {
  public:
-  /// `sets` equal calls have caches of their own and are taken in turns; 0: as many as are larger than four times the
-  /// L2 together. Throws Unsupported for sizes of heads other than 64 and 128, query heads that are no multiple of the
-  /// KV heads, and numbers that the GPU does not multiply.
+  /// Alternates between `sets` equal calls, each with its own cache. With `sets` = 0, all caches together exceed four
+  /// times the L2. Throws Unsupported for head sizes other than 64 and 128, for query heads that are not a multiple of
+  /// the KV heads, and for numbers that the GPU cannot multiply.
   AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequences, Number number, std::int64_t sets = 0);
   void enqueue(cudaStream_t stream) override;
   [[nodiscard]] std::string kernel() const override { return "spillway"; }
@@ -25,9 +25,9 @@ class AttentionOp : public ComputeOp {
 
   [[nodiscard]] const Heads& heads() const { return heads_; }
   [[nodiscard]] Number number() const { return number_; }
-  [[nodiscard]] const std::vector<std::int64_t>& kv_tokens() const { return kv_lengths_; }  // of each sequence
+  [[nodiscard]] const std::vector<std::int64_t>& kv_tokens() const { return kv_lengths_; }  // one per sequence
   [[nodiscard]] std::int64_t sets() const { return sets_; }
-  /// The first call reads the first set, which is at the front of the table. Layouts are those of AttentionCall.
+  /// The first call reads the first set, at the front of the table. Layouts as in AttentionCall.
   [[nodiscard]] const PageTable& table() const { return table_; }
   [[nodiscard]] const DeviceMemory& queries() const { return queries_; }
   [[nodiscard]] const DeviceMemory& keys() const { return keys_; }
@@ -40,7 +40,7 @@ class AttentionOp : public ComputeOp {
   std::vector<std::int64_t> kv_lengths_;
   std::int64_t sets_;
   std::int64_t next_ = 0;
-  PageTable table_;  // of all sets, one behind another
+  PageTable table_;  // all sets, one after another
   DeviceMemory queries_;
   DeviceMemory keys_;
   DeviceMemory values_;

@@ -75,7 +75,7 @@ AttentionPlan plan_attention(const Sequences& sequences, const Heads& heads, std
   for (std::size_t i = 0; i < sequences.query_tokens.size(); ++i) {
     if (sequences.query_tokens[i] == 1) decode_tokens += sequences.kv_tokens[i];
   }
-  // Four warps take a page each.
+  // Each of the four warps processes a page.
   constexpr std::int64_t kStep = 4 * kPageSize;
   const std::int64_t even = ceil_div(decode_tokens * blocks_per_item, 4 * sms);
   const std::int64_t run = std::max<std::int64_t>(128, ceil_div(even, kStep) * kStep);
@@ -89,7 +89,7 @@ AttentionPlan plan_attention(const Sequences& sequences, const Heads& heads, std
       }
       continue;
     }
-    // Equal parts: a token more than a run must not become a part of its own.
+    // Split into equal parts. A token beyond a run must not become a part of its own.
     const std::int64_t wanted = std::max<std::int64_t>(1, (tokens + run / 2) / run);
     const std::int64_t length = ceil_div(ceil_div(tokens, wanted), kStep) * kStep;
     const std::int64_t parts = ceil_div(tokens, length);

@@ -35,7 +35,7 @@ std::vector<float> reference_attention(const Heads& heads, const Sequences& sequ
   const std::int64_t group = heads.query / heads.kv;
   const auto size = static_cast<std::size_t>(heads.size);
   std::vector<float> results(queries.size());
-  std::size_t row = 0;  // of size numbers, in queries and results
+  std::size_t row = 0;  // index of a row of `size` numbers in queries and results
   for (std::size_t s = 0; s < sequences.query_tokens.size(); ++s) {
     for (std::int64_t token = 0; token < sequences.query_tokens[s]; ++token) {
       const std::int64_t seen = sequences.kv_tokens[s] - sequences.query_tokens[s] + token + 1;

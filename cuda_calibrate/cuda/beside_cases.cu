@@ -12,7 +12,7 @@
 namespace spillway::calibrate::gpu {
 namespace {
 
-/// Thread blocks of copies by SMs; few enough to leave a GPU to the computation, and enough to fill a link of PCIe.
+/// Thread blocks for copies by SMs: few enough to leave the GPU to the computation, enough to fill a PCIe link.
 constexpr std::int64_t kCopyCtas = 8;
 
 std::vector<Direction> directions_of(Traffic traffic) {
@@ -82,7 +82,7 @@ class InterferenceCase : public Case {
   std::unique_ptr<Together> at_once_;
 };
 
-/// One direction of copies, fed by a thread that keeps a few of them under way and sleeps meanwhile.
+/// Copies in one direction. A thread keeps a few copies in flight and sleeps in between.
 class CopyFeed {
  public:
   CopyFeed(Gpu& gpu, Direction direction, std::int64_t bytes)
@@ -135,7 +135,7 @@ class CopyFeed {
         }
         const Event& oldest = wake_[waited % kDepth];
         check(cudaEventSynchronize(oldest.get()), "cudaEventSynchronize");
-        // Copies still under way at the end are not counted: what ran beside them has ended.
+        // Copies in flight at the end do not count: the measured work has already ended.
         const double seconds = seconds_between(begin_, oldest);
         const std::lock_guard lock(mutex_);
         seconds_ = seconds;
@@ -193,11 +193,11 @@ HostHooks host_hooks(Gpu& gpu) {
   HostHooks hooks;
   hooks.page_locked = [&gpu](std::int64_t bytes) {
     gpu.use();
-    // Not by cudaHostAlloc: this thread touches the pages first, so they come from its node.
+    // cudaHostAlloc would not bind to a node. Here this thread touches the pages first, so they come from its node.
     auto block = std::make_shared<HostBlock>(HostMemory::registered, bytes);
     std::byte* data = block->data();
     return HostBuffer(data, [block = std::move(block), index = gpu.index()](std::byte*) mutable {
-      (void)cudaSetDevice(index);  // of the thread that gives it back
+      (void)cudaSetDevice(index);  // for the thread that frees the memory
       block.reset();
     });
   };

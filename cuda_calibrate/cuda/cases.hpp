@@ -1,5 +1,5 @@
-// The points of a GPU. Each function allocates, fills and warms up what the case needs; kernels and library calls run
-// once before the first gate, because CUDA may load them on their first call and waits for the GPU to do so.
+// The points of a GPU. Each function allocates, fills and warms up the buffers of a case. Kernels and library calls run
+// once before the first gate: CUDA may load a kernel on its first call and then waits for the GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,13 +15,13 @@
 
 namespace spillway::calibrate::gpu {
 
-/// Contiguous copies of `bytes` between a host buffer and memory of the GPU, each call at another place.
+/// Contiguous copies of `bytes` between a host buffer and GPU memory, each call at a different offset.
 class CopyOp {
  public:
   CopyOp(Gpu& gpu, Direction direction, HostMemory memory, std::int64_t bytes, std::int64_t numa_node = -1);
-  /// By a DMA engine.
+  /// Copies by a DMA engine.
   void enqueue(cudaStream_t stream);
-  /// By the SMs: `ctas` thread blocks. `bytes` is a multiple of 16, the memory page-locked.
+  /// Copies by the SMs, with `ctas` thread blocks. `bytes` must be a multiple of 16, and the host memory page-locked.
   void enqueue_kernel(std::int64_t ctas, cudaStream_t stream);
 
  private:
@@ -35,31 +35,32 @@ class CopyOp {
   DeviceMemory device_;
 };
 
-/// Launches that one computation is at most, as of Lane::entries: a kernel, and one that adds up partial results. A
-/// library that makes a few more of them is still below what a stream takes.
+/// The most launches of one computation, as in Lane::entries: a kernel, and a kernel that adds partial results. A
+/// library with a few more launches still stays below the limit of a stream.
 inline constexpr std::int64_t kEntries = 2;
 
-/// A computation that can be timed alone or beside something else.
+/// A computation that can be timed alone or beside other work.
 class ComputeOp {
  public:
   ComputeOp() = default;
   ComputeOp(const ComputeOp&) = delete;
   ComputeOp& operator=(const ComputeOp&) = delete;
   virtual ~ComputeOp() = default;
-  /// The next call, on other weights, keys and values than the last one.
+  /// Enqueues the next call, with different weights, keys and values than the last call.
   virtual void enqueue(cudaStream_t stream) = 0;
   [[nodiscard]] virtual std::string kernel() const = 0;
-  [[nodiscard]] virtual std::string note() const { return {}; }  // as of Case
+  [[nodiscard]] virtual std::string note() const { return {}; }  // as Case::note()
 };
 [[nodiscard]] std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const Gemm& point);
-/// A product whose weights may be others than its own.
+/// A product that can use other weights than its own.
 class ProductOp : public ComputeOp {
  public:
-  /// With the weights [n][k] that lie there, in memory of the GPU, when the operation runs.
+  /// Enqueues the product with the weights [n][k] at `weights` in GPU memory, as they are when the operation runs.
   virtual void enqueue_with(const std::byte* weights, cudaStream_t stream) = 0;
 };
 [[nodiscard]] std::unique_ptr<ProductOp> make_product(Gpu& gpu, const Gemm& point);
-/// One call and what it read and wrote: the weights are at the front of theirs. The memory is the operation's.
+/// One call with its inputs and outputs. The weights of the call are at the front of `weights`. The operation owns the
+/// memory.
 struct GemmCheck {
   std::unique_ptr<ComputeOp> op;
   const DeviceMemory* weights = nullptr;
@@ -72,29 +73,27 @@ struct GemmCheck {
 [[nodiscard]] std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const MixedAttention& point);
 [[nodiscard]] std::unique_ptr<ComputeOp> make_op(Gpu& gpu, const Elementwise& point);
 
-/// Calls behind each other on one stream, behind the gate.
+/// Consecutive calls on one stream, behind the gate.
 [[nodiscard]] std::unique_ptr<Case> compute_case(Gpu& gpu, std::unique_ptr<ComputeOp> op);
 
-/// Pageable copies keep the host busy, so they run without a gate.
+/// Runs pageable copies without a gate, because they keep the CPU busy.
 [[nodiscard]] std::unique_ptr<Case> make_case(Gpu& gpu, const ContiguousCopy& point);
-/// Times by Together: what ended while both directions ran.
+/// Timed by Together: counts operations that ended while both directions ran.
 [[nodiscard]] std::unique_ptr<Case> make_case(Gpu& gpu, const DuplexCopy& point);
-/// `many` and `batched` run without a gate: enqueueing thousands of copies is a part of them, which often takes longer
-/// than the copies and does not fit behind a gate. The slots of `gather` and `kernel` are on the GPU beforehand. With
-/// `gather` the host's blocks lie behind each other; the three others take them from all over the pool.
+/// `many` and `batched` run without a gate. Enqueueing thousands of copies is part of their time; it often takes longer
+/// than the copies, and it does not fit behind a gate. The slots of `gather` and `kernel` are on the GPU beforehand.
+/// `gather` uses contiguous blocks of the host; the three other methods use blocks from the whole pool.
 [[nodiscard]] std::unique_ptr<Case> make_case(Gpu& gpu, const ScatteredCopy& point);
-/// As DuplexCopy, with the streams of every GPU, each from the moment that its own gate opened.
+/// As DuplexCopy, with the streams of all GPUs. Each GPU's time starts when its own gate opens.
 [[nodiscard]] std::unique_ptr<Case> make_case(Gpu& gpu, const AllGpusCopy& point);
-/// As DuplexCopy. Where the GPUs cannot reach each other, pieces of at least 4 MiB go through two buffers of the host
-/// in turns.
+/// As DuplexCopy. If the GPUs have no peer access, pieces of at least 4 MiB go through two alternating host buffers.
 [[nodiscard]] std::unique_ptr<Case> make_case(Gpu& gpu, const PeerCopy& point);
-/// Compute and copies alone, then at once as DuplexCopy. SMs copy with eight thread blocks.
+/// Times compute and copies alone, then together as DuplexCopy. Copies by SMs use eight thread blocks.
 [[nodiscard]] std::unique_ptr<Case> make_case(Gpu& gpu, const Interference& point);
-/// Without a gate: what limits kernels and graphs that do nothing is the host or the GPU's front end, whichever is
-/// slower.
+/// Runs without a gate. The CPU or the GPU's front end, whichever is slower, limits empty kernels and graphs.
 [[nodiscard]] std::unique_ptr<Case> make_case(Gpu& gpu, const Launch& point);
 
-/// What HostStream needs of a GPU. `gpu` outlives the hooks.
+/// The hooks that HostStream needs from a GPU. `gpu` must outlive the hooks.
 [[nodiscard]] HostHooks host_hooks(Gpu& gpu);
 
 }  // namespace spillway::calibrate::gpu

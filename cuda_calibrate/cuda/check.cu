@@ -9,7 +9,7 @@
 namespace spillway::calibrate::gpu {
 namespace {
 
-/// Of these CUDA says that they leave the process in a state in which all further work returns the same error:
+/// After these errors, according to CUDA, all further work of the process returns the same error:
 /// https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
 bool is_sticky(cudaError_t status) {
   constexpr std::array kSticky{cudaErrorECCUncorrectable,
@@ -31,7 +31,7 @@ bool is_sticky(cudaError_t status) {
 
 void check(cudaError_t status, const char* call, std::int64_t bytes) {
   if (status == cudaSuccess) return;
-  (void)cudaGetLastError();  // an error that is not sticky is over once it has been read
+  (void)cudaGetLastError();  // reading an error clears it, unless the error is sticky
   if (status == cudaErrorMemoryAllocation) {
     throw OutOfMemory(bytes < 0 ? fmt::format("{} found no memory", call)
                                 : fmt::format("{} found no memory for {} bytes", call, bytes));

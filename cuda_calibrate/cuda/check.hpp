@@ -1,4 +1,4 @@
-// CUDA's errors as exceptions of the backend.
+// Converts CUDA errors to the backend's exceptions.
 #pragma once
 
 #include <cublasLt.h>
@@ -8,12 +8,12 @@
 
 namespace spillway::calibrate::gpu {
 
-/// Throws for every status but success: OutOfMemory when memory did not suffice (`bytes`, those that were asked for, or
-/// -1, are in the message), else DeviceError with the name of the call and CUDA's text.
+/// Throws for every status except success. Throws OutOfMemory for a lack of memory, with the requested `bytes` in the
+/// message unless -1, and otherwise DeviceError with the name of the call and CUDA's text.
 void check(cudaError_t status, const char* call, std::int64_t bytes = -1);
-/// As above; what cuBLASLt does not support is Unsupported.
+/// As above. Throws Unsupported if cuBLASLt does not support the call.
 void check(cublasStatus_t status, const char* call);
-/// A kernel could not be launched.
+/// Throws if a kernel could not be launched.
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
 }  // namespace spillway::calibrate::gpu

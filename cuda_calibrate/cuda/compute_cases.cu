@@ -47,7 +47,7 @@ class ComputeCase : public Case {
 class ElementwiseOp : public ComputeOp {
  public:
   ElementwiseOp(Gpu& gpu, const Elementwise& point) {
-    constexpr std::int64_t kHead = 128;  // of rope
+    constexpr std::int64_t kHead = 128;  // head size for rope
     const std::int64_t multiple = point.kind == ElementwiseKind::rope ? kHead : 8;
     if (point.width % multiple != 0) {
       throw Unsupported(fmt::format("a row of {} numbers is no multiple of {}", point.width, multiple));
@@ -95,7 +95,7 @@ AttentionOp::AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequence
   const std::int64_t page_bytes = heads.kv * kPageSize * heads.size * 2;
   const std::int64_t set_pages = static_cast<std::int64_t>(page_table(sequences.kv_tokens, 1, 0).pages.size());
   sets_ = sets > 0 ? sets : rotation(2 * set_pages * page_bytes, gpu.l2_bytes());
-  // First what is large, so that too little memory shows at once.
+  // Allocate the largest arrays first, so that a lack of memory shows at once.
   keys_ = gpu.random_memory(sets_ * set_pages * page_bytes, number);
   values_ = gpu.random_memory(sets_ * set_pages * page_bytes, number);
   table_ = page_table(sequences.kv_tokens, sets_, gpu.next_seed());
@@ -143,7 +143,7 @@ AttentionOp::AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequence
 }
 
 void AttentionOp::enqueue(cudaStream_t stream) {
-  // Of the arrays by sequence only this one differs from set to set.
+  // Only this per-sequence array differs between sets.
   call_.page_first = page_first_.as<std::int32_t>() + next_ * static_cast<std::int64_t>(kv_lengths_.size());
   next_ = (next_ + 1) % sets_;
   enqueue_attention(call_, heads_.size, number_, stream);

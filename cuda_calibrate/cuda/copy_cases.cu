@@ -64,7 +64,7 @@ class DuplexCase : public Case {
   Together both_;
 };
 
-/// Sets of slots, taken in turns, of the host's pool and of the one on the GPU.
+/// Alternating sets of slots, in the host's pool and in the GPU's pool.
 class ScatteredCase : public Case {
  public:
   ScatteredCase(Gpu& gpu, const ScatteredCopy& point)
@@ -191,7 +191,7 @@ class ScatteredCase : public Case {
 #if CUDART_VERSION >= 12080
     cudaMemcpyAttributes attributes{};
     attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-    std::size_t first = 0;  // copy that the attributes hold from
+    std::size_t first = 0;  // first copy with these attributes
 #if CUDART_VERSION >= 13000
     check(cudaMemcpyBatchAsync(set.targets.data(), set.sources.data(), set.sizes.data(), set.sizes.size(), &attributes,
                                &first, 1, lane_.stream),

@@ -18,7 +18,7 @@ struct Overloaded : Cases... {
 template <typename... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
-/// 13000 is 13.0; 130002, as cuBLASLt counts, 13.0.2.
+/// 13000 means 13.0. In cuBLASLt's format, 130002 means 13.0.2.
 std::string runtime_version(int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); }
 std::string cublas_version(std::size_t number) {
   return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);

@@ -19,12 +19,12 @@
 namespace spillway::calibrate::gpu {
 namespace {
 
-/// cuDNN does not do it; our own kernel does.
+/// cuDNN cannot do the work; Spillway's kernel does it instead.
 class Refusal : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A handle of cuDNN on the current GPU.
+/// A cuDNN handle on the current GPU.
 class Session {
  public:
   explicit Session(const CudnnLibrary& library) : library_(library) { check(library.create(&handle_), "cudnnCreate"); }
@@ -52,7 +52,7 @@ class Session {
 
 class Descriptor {
  public:
-  /// `what` is it called in messages.
+  /// `what` names the descriptor in messages.
   Descriptor(const Session& session, cudnnBackendDescriptorType_t type, const char* what)
       : session_(&session), what_(what) {
     check(session.library().create_descriptor(type, &handle_), "cudnnBackendCreateDescriptor");
@@ -86,7 +86,8 @@ class Descriptor {
           "cudnnBackendGetAttribute");
     return value;
   }
-  /// Has cuDNN fill in these, and returns how many it did; without any: how many there are at most.
+  /// cuDNN fills in `descriptors`; returns the number of filled ones. Without descriptors, returns the largest possible
+  /// number.
   [[nodiscard]] std::int64_t fill(cudnnBackendAttributeName_t name, const std::vector<Descriptor>& others) const {
     std::vector<cudnnBackendDescriptor_t> handles;
     handles.reserve(others.size());
@@ -109,7 +110,7 @@ class Descriptor {
   cudnnBackendDescriptor_t handle_ = nullptr;
 };
 
-/// The tensors' names in a call.
+/// Names of the tensors in a call.
 enum Uid : std::int64_t {
   kQueries = 1,
   kKeys,
@@ -122,7 +123,7 @@ enum Uid : std::int64_t {
   kValuePages
 };
 
-/// Calls over the sets of an AttentionOp's cache, in turns.
+/// Calls that alternate between the sets of an AttentionOp's cache.
 class CudnnSdpa {
  public:
   CudnnSdpa(std::shared_ptr<const Session> session, const AttentionOp& memory, CudnnForm form)
@@ -170,9 +171,9 @@ class CudnnSdpa {
     return one;
   }
 
-  /// A graph of one operation; there is no mask but the lengths, the queries being the sequences' last tokens.
+  /// A graph of one operation. Lengths are the only mask, because each query is the last token of its sequence.
   void describe(cudnnDataType_t type) {
-    // References to them must last.
+    // References to the parts must stay valid.
     constexpr std::size_t kMostParts = 16;
     parts_.reserve(kMostParts);
     const CudnnTensor one{{1, 1, 1, 1}, {1, 1, 1, 1}};
@@ -204,7 +205,7 @@ class CudnnSdpa {
     graph_->finalize();
   }
 
-  /// The first choice of the heuristic that can be planned, which is what engines run.
+  /// Uses the heuristic's first choice that can be planned, as engines do.
   void choose_plan() {
     heuristic_.emplace(*session_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "heuristic");
     heuristic_->set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, *graph_);
@@ -274,7 +275,7 @@ class CudnnSdpa {
 
   std::shared_ptr<const Session> session_;
   bool paged_;
-  float scale_;  // cuDNN reads it at every call
+  float scale_;  // cuDNN reads the value at every call
   std::size_t batch_;
   CudnnCall call_{};
   DeviceMemory page_table_;
@@ -345,7 +346,7 @@ class Cudnn {
   }
 
  private:
-  /// Empty when `attempt` succeeds. A context that is lost is nobody's to go on with.
+  /// Empty when `attempt` succeeds. Rethrows if the context is lost: no fallback can work then.
   template <typename Attempt>
   static std::string reason_against(const Attempt& attempt) {
     try {
@@ -361,7 +362,7 @@ class Cudnn {
     return {};
   }
 
-  /// Has it run, so that what fails does so before it is timed.
+  /// Runs the operation once, so that errors appear before the timing.
   std::unique_ptr<CudnnSdpa> first_call(Gpu& gpu, const AttentionOp& memory, CudnnForm form) const {
     auto calls = std::make_unique<CudnnSdpa>(session_, memory, form);
     calls->enqueue(gpu.stream(StreamOf::compute));
@@ -393,7 +394,7 @@ class Cudnn {
     if (wrong) throw Refusal(*wrong);
   }
 
-  std::shared_ptr<const Session> session_;  // null: not there
+  std::shared_ptr<const Session> session_;  // null: cuDNN is not available
   std::string missing_;
   std::map<std::tuple<CudnnForm, Number, std::int64_t, std::int64_t, std::int64_t>, std::string> trials_;
 };

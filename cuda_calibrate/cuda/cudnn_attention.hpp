@@ -1,4 +1,4 @@
-// Decode attention by cuDNN where it is installed and computes what it should.
+// Decode attention by cuDNN, if cuDNN is installed and computes correct results.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,10 @@
 
 namespace spillway::calibrate::gpu {
 
-/// The calls of `own`, of one query token in each sequence, by cuDNN over the same memory. At the first call with such
-/// heads and numbers on this GPU each of cuDNN's forms computes a small case, which is compared with the definition.
-/// Where none is right, or none takes this case, `own` is returned, and its note says why. Throws DeviceError when the
-/// context is lost.
+/// Runs the calls of `own`, with one query token per sequence, by cuDNN over the same memory. The first call with these
+/// heads and numbers on a GPU makes each of cuDNN's forms compute a small case and compares the result with the
+/// definition. If no form is right, or none supports this case, returns `own` with the reason in its note. Throws
+/// DeviceError when the context is lost.
 [[nodiscard]] std::unique_ptr<ComputeOp> by_cudnn(Gpu& gpu, std::unique_ptr<AttentionOp> own);
 
 }  // namespace spillway::calibrate::gpu

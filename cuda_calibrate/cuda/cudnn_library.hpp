@@ -1,4 +1,4 @@
-// The functions of cuDNN's backend that are called, of the library that is found when the program runs.
+// Functions of cuDNN's backend, from the library found at run time.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -22,8 +22,8 @@ struct CudnnLibrary {
   decltype(&cudnnBackendExecute) execute;
 };
 
-/// Loaded at the first call, and for good. Null when there is no libcudnn of the headers' major version, or it lacks
-/// one of these functions.
+/// Loads the library at the first call and keeps it loaded. Null if there is no libcudnn of the headers' major version,
+/// or if a function is missing.
 [[nodiscard]] const CudnnLibrary* find_cudnn();
 
 }  // namespace spillway::calibrate::gpu

@@ -12,7 +12,7 @@ namespace {
 
 std::int64_t pages_of(std::int64_t tokens) { return (tokens + kPageSize - 1) / kPageSize; }
 
-/// Of an array in which the last dimension's numbers lie behind each other.
+/// A tensor whose last dimension is contiguous.
 CudnnTensor dense(const std::array<std::int64_t, 4>& sizes) {
   return {sizes, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1}};
 }
@@ -85,7 +85,7 @@ std::optional<std::string> first_wrong(std::span<const float> got, std::span<con
   const double roundoff = number == Number::fp16 ? 0x1p-11 : 0x1p-8;
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double error = std::abs(double{got[i]} - double{want[i]});
-    if (error <= 2.0 * roundoff * (1.0 + std::abs(double{want[i]}))) continue;  // not so for NaN
+    if (error <= 2.0 * roundoff * (1.0 + std::abs(double{want[i]}))) continue;  // false for NaN
     return fmt::format("number {} of its result is {}, and should be {}", i, got[i], want[i]);
   }
   return std::nullopt;

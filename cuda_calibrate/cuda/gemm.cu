@@ -8,7 +8,7 @@
 namespace spillway::calibrate::gpu {
 namespace {
 
-/// A handle of cuBLASLt and the call that ends its life.
+/// A cuBLASLt handle and the call that destroys it.
 template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
 class LtOwner {
  public:
@@ -33,14 +33,14 @@ cudaDataType_t type_of(Number number) {
   return number == Number::bf16 ? CUDA_R_16BF : number == Number::fp16 ? CUDA_R_16F : CUDA_R_8F_E4M3;
 }
 
-/// cuBLASLt stores by columns, so what it sees is y^T[n][m] = w^T^T[n][k] x^T[k][m]: w, whose rows are its columns of
-/// k, transposed, and x as it is.
+/// cuBLASLt stores matrices by columns, so it computes y^T[n][m] = w^T^T[n][k] x^T[k][m]: w, whose rows are cuBLASLt's
+/// columns of k, is transposed; x is not.
 class GemmOp : public ProductOp {
  public:
   GemmOp(Gpu& gpu, const Gemm& point) : point_(point) {
     gpu.need(point.number);
     const std::int64_t width = point.number == Number::fp8 ? 1 : 2;
-    // The heuristic takes every operand to be aligned to 256 bytes.
+    // The heuristic assumes that every operand is aligned to 256 bytes.
     weight_stride_ = (point.n * point.k * width + 255) / 256 * 256;
     copies_ = rotation(weight_stride_, gpu.l2_bytes());
     weights_ = gpu.random_memory(copies_ * weight_stride_, point.number);
@@ -57,7 +57,7 @@ class GemmOp : public ProductOp {
   }
   [[nodiscard]] std::string kernel() const override { return "cublaslt"; }
 
-  /// The first call reads the first of the weights.
+  /// The first call reads the first weights.
   [[nodiscard]] const DeviceMemory& weights() const { return weights_; }
   [[nodiscard]] const DeviceMemory& x() const { return x_; }
   [[nodiscard]] const DeviceMemory& y() const { return y_; }
@@ -92,7 +92,7 @@ class GemmOp : public ProductOp {
           "cublasLtMatmulDescSetAttribute");
   }
 
-  /// The heuristic's first choice, or the fastest of its first ones.
+  /// Chooses the heuristic's first algorithm, or the fastest of its first `best_of`.
   void choose(Gpu& gpu) {
     Preference preference;
     const auto workspace = static_cast<std::size_t>(kWorkspace);

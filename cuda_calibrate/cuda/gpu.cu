@@ -32,7 +32,7 @@ int made_current(int index) {
 Gate::Gate() : flags_(HostMemory::pinned, 4096) {
   auto* flags = reinterpret_cast<std::uint32_t*>(flags_.data());
   open_ = flags;
-  gave_up_ = flags + 256;  // in another cache line
+  gave_up_ = flags + 256;  // a different cache line
   *open_ = 0;
   *gave_up_ = 0;
 }
@@ -95,7 +95,7 @@ std::shared_ptr<HostBlock> Gpu::host_memory(HostMemory kind, std::int64_t bytes,
     if (const auto found = std::find_if(kept.begin(), kept.end(), fits); found != kept.end()) return *found;
   }
   std::erase_if(kept, idle);
-  // What follows is often a little larger.
+  // The next request is often a little larger.
   std::int64_t size = bytes;
   if (keep) {
     const auto rounded = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
@@ -155,7 +155,7 @@ std::vector<LaneTimes> run(Gate* gate, std::span<const Lane> lanes, std::span<co
       while (states[i].enqueued < std::min(counts[i], most)) enqueue(i);
     }
   }
-  // The rest in turns, so that no lane runs dry while the host is busy with another one.
+  // Enqueue the rest in turn, so that no lane runs dry while the CPU serves another lane.
   for (;;) {
     std::size_t next = lanes.size();
     double least = 1.0;
@@ -205,7 +205,7 @@ std::vector<double> Together::sample(std::int64_t calls) {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
       const LaneShare& share = shares[lane];
       complete = complete && share.operations > 0;
-      // One that ended nothing while the others ran: its first event came after that.
+      // A lane that ended no operation while the others ran: its first event came later.
       seconds_[lane] = share.operations > 0
                            ? share.seconds / static_cast<double>(share.operations)
                            : times[lane].seconds.front() / static_cast<double>(times[lane].done.front());

@@ -16,8 +16,8 @@
 namespace spillway::calibrate::gpu {
 namespace {
 
-/// The few functions that are needed, declared as in https://docs.nvidia.com/deploy/nvml-api/. Every one returns 0 when
-/// it has succeeded; a device is an opaque pointer.
+/// The few NVML functions in use, declared as in https://docs.nvidia.com/deploy/nvml-api/. Every function returns 0 on
+/// success; a device is an opaque pointer.
 class Nvml {
  public:
   using Device = void*;
@@ -33,7 +33,7 @@ class Nvml {
     if (ready_ && shutdown != nullptr) (void)shutdown();
   }
 
-  /// Whether the function is there and succeeded.
+  /// Returns whether the function exists and succeeded.
   template <typename... Arguments>
   [[nodiscard]] bool call(const char* name, Arguments... arguments) const {
     auto* const function = library_.function<int(Arguments...)>(name);
@@ -43,7 +43,7 @@ class Nvml {
     unsigned value = 0;
     return call(name, device, &value) ? std::optional<std::int64_t>(value) : std::nullopt;
   }
-  /// `of` is an enumerator of NVML: 1 is the SM clock, 2 the memory clock; 0 the GPU's own temperature.
+  /// `of` is an NVML enumerator: 1 is the SM clock, 2 the memory clock; 0 the temperature of the GPU.
   [[nodiscard]] std::optional<std::int64_t> number(const char* name, Device device, int of) const {
     unsigned value = 0;
     return call(name, device, of, &value) ? std::optional<std::int64_t>(value) : std::nullopt;
@@ -94,7 +94,7 @@ std::optional<std::string> cudnn_version() {
     auto* const version = library.function<std::size_t()>("cudnnGetVersion");
     if (version == nullptr) continue;
     const std::size_t number = version();
-    // 91900 is 9.19.0; up to 8.x it was 8907 for 8.9.7.
+    // 91900 means 9.19.0. Up to version 8, 8907 means 8.9.7.
     const std::size_t major = number >= 10000 ? 10000 : 1000;
     return fmt::format("{}.{}.{}", number / major, number % major / 100, number % 100);
   }

@@ -31,7 +31,7 @@ __global__ void gate_kernel(const volatile std::uint32_t* open, volatile std::ui
 
 __global__ void no_work_kernel() {}
 
-/// splitmix64's finaliser: neighbouring indices give unrelated numbers.
+/// The finaliser of splitmix64: neighbouring indices give unrelated numbers.
 __device__ float random_number(std::uint64_t index, std::uint64_t seed) {
   std::uint64_t x = seed + (index + 1) * 0x9E3779B97F4A7C15ULL;
   x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
@@ -54,7 +54,7 @@ void fill(void* to, std::int64_t count, std::uint64_t seed, cudaStream_t stream)
   fill_kernel<<<blocks, 256, 0, stream>>>(static_cast<T*>(to), count, seed);
 }
 
-/// A warp takes kUnroll pieces of 32 words at once and has all of them under way before it stores the first.
+/// A warp loads kUnroll pieces of 32 words before it stores the first piece, so that all loads are in flight.
 constexpr int kCopyThreads = 512;
 constexpr int kUnroll = 4;
 
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kCopyThreads)
   const std::uint32_t warps = gridDim.x * (kCopyThreads / 32);
   for (std::uint64_t first = std::uint64_t{warp} * kUnroll; first < pieces; first += std::uint64_t{warps} * kUnroll) {
     uint4 held[kUnroll];
-    std::int64_t place[kUnroll];  // in target; -1: nothing to store
+    std::int64_t place[kUnroll];  // index in target; -1: nothing to store
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
       const std::uint64_t piece = first + static_cast<std::uint64_t>(i);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kCopyThreads)
   }
 }
 
-/// Eight numbers of bf16 in a word of 16 bytes.
+/// Eight bf16 numbers in a 16-byte word.
 struct Eight {
   float at[8];
 };
@@ -115,7 +115,7 @@ __device__ uint4 narrowed(const Eight& numbers) {
 
 constexpr int kRowThreads = 256;
 
-/// One thread block per row; the second look at the row comes from L1 or L2.
+/// One thread block per row. The second read of the row hits L1 or L2.
 __global__ void __launch_bounds__(kRowThreads)
     rms_norm_kernel(const uint4* x, const uint4* weight, uint4* y, std::int64_t words) {
   __shared__ float sums[kRowThreads / 32];
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kRowThreads) silu_mul_kernel(const uint4* x, u
   }
 }
 
-/// Heads of 128 numbers; number i of the first half is turned with number i of the second one.
+/// Heads have 128 numbers. Number i of the first half rotates with number i of the second half.
 __global__ void __launch_bounds__(kRowThreads)
     rope_kernel(const uint4* x, const float2* turns, uint4* y, std::int64_t words) {
   constexpr std::int64_t kHeadWords = 16;

@@ -9,7 +9,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-/// A chain of empty kernels; with `timed`, between two events that it records each time it runs.
+/// A chain of empty kernels. With `timed`, the graph records an event before and an event after the kernels.
 class KernelGraph {
  public:
   KernelGraph(std::int64_t nodes, bool timed) {
@@ -109,7 +109,7 @@ class LaunchCase : public Case {
     return Seconds(std::chrono::steady_clock::now() - start).count() / static_cast<double>(calls);
   }
 
-  /// From the event at the end of a graph to that at the start of the next one, the two being launched in turns.
+  /// Time from the event at the end of a graph to the event at the start of the next; two graphs are launched in turn.
   [[nodiscard]] double gap(std::int64_t calls) const {
     double sum = 0.0;
     graphs_[0].launch(stream_);

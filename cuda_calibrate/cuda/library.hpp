@@ -1,4 +1,4 @@
-// A library that is looked for when the program runs.
+// A library that is loaded at run time.
 #pragma once
 
 #include <dlfcn.h>
@@ -13,7 +13,7 @@ class Library {
   ~Library() {
     if (handle_ != nullptr) dlclose(handle_);
   }
-  /// Null when the library or the function is not there.
+  /// Null if the library or the function does not exist.
   template <typename Function>
   [[nodiscard]] Function* function(const char* name) const {
     return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_, name));

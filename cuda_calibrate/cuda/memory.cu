@@ -14,7 +14,7 @@
 namespace spillway::calibrate::gpu {
 namespace {
 
-/// The pages of memory that nobody has touched yet will come from this node alone.
+/// Binds untouched pages of the memory to this node.
 void bind_to_node(std::byte* data, std::int64_t bytes, std::int64_t node) {
   constexpr std::size_t kBits = 8 * sizeof(unsigned long);
   std::array<unsigned long, 16> mask{};
@@ -67,7 +67,7 @@ DeviceMemory::DeviceMemory(std::int64_t bytes) : bytes_(bytes) {
 
 HostBlock::HostBlock(HostMemory kind, std::int64_t bytes, std::int64_t numa_node) : bytes_(bytes) {
   const std::int64_t available = available_bytes();
-  // The system needs some too, and what runs out here ends the process.
+  // Leave some memory to the system: a process that exhausts host memory is killed.
   if (bytes > available / 10 * 9) {
     throw OutOfMemory(fmt::format("{} bytes of host memory are needed, {} are available", bytes, available));
   }

@@ -1,4 +1,4 @@
-// Owners of memory, streams and events. What cannot be had throws OutOfMemory or DeviceError; giving back never throws.
+// Owners of memory, streams and events. Constructors throw OutOfMemory or DeviceError; destructors never throw.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@ namespace spillway::calibrate::gpu {
 /// "0000:3b:00.0".
 [[nodiscard]] std::string pci_bus_id(int index);
 
-/// A handle of the CUDA runtime and the call that ends its life.
+/// A handle of the CUDA runtime and the call that destroys it.
 template <typename Handle, cudaError_t (*kDestroy)(Handle)>
 class Owner {
  public:
@@ -44,13 +44,14 @@ using Event = Owner<cudaEvent_t, cudaEventDestroy>;
 using Graph = Owner<cudaGraph_t, cudaGraphDestroy>;
 using GraphExec = Owner<cudaGraphExec_t, cudaGraphExecDestroy>;
 
-/// Of the current GPU, independent of the default stream.
+/// A stream of the current GPU, independent of the default stream.
 [[nodiscard]] Stream make_stream();
-/// Of the current GPU. One that does not spin lets the waiting thread sleep.
+/// An event of the current GPU. Without spinning, the waiting thread sleeps.
 [[nodiscard]] Event make_event(bool spin = true);
 [[nodiscard]] double seconds_between(const Event& start, const Event& end);
 
-/// Memory of the current GPU. Throws OutOfMemory, naming needed and free bytes, before it asks for more than is free.
+/// Memory of the current GPU. Throws OutOfMemory, naming needed and free bytes, before it requests more than the free
+/// bytes.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -67,7 +68,7 @@ class DeviceMemory {
   std::int64_t bytes_ = 0;
 };
 
-/// A copy of the numbers in memory of the current GPU; of at least one byte.
+/// Copies the numbers to memory of the current GPU, at least one byte.
 template <typename T>
 [[nodiscard]] DeviceMemory uploaded(const std::vector<T>& numbers) {
   const auto bytes = static_cast<std::int64_t>(numbers.size() * sizeof(T));
@@ -77,7 +78,7 @@ template <typename T>
   return memory;
 }
 
-/// The first `count` numbers of memory of the current GPU, or all of them.
+/// Reads the first `count` numbers, or all numbers, from memory of the current GPU.
 template <typename T>
 [[nodiscard]] std::vector<T> downloaded(const DeviceMemory& memory, std::int64_t count = -1) {
   std::vector<T> numbers(count < 0 ? static_cast<std::size_t>(memory.bytes()) / sizeof(T)
@@ -86,11 +87,11 @@ template <typename T>
   return numbers;
 }
 
-/// Host memory, every page of it present. Page-locked kinds are so for every GPU and visible to kernels.
+/// Host memory with all pages present. Page-locked kinds are page-locked for every GPU and visible to kernels.
 class HostBlock {
  public:
-  /// On a NUMA node, or where the system puts it (`numa_node` < 0: that of the calling thread where there is room).
-  /// Throws OutOfMemory, naming needed and available bytes, and Unsupported when there is no such node.
+  /// Allocates on a NUMA node, or where the system decides (`numa_node` < 0: the node of the calling thread if it has
+  /// enough memory). Throws OutOfMemory, naming needed and available bytes, and Unsupported if the node does not exist.
   HostBlock(HostMemory kind, std::int64_t bytes, std::int64_t numa_node = -1);
   HostBlock(const HostBlock&) = delete;
   HostBlock& operator=(const HostBlock&) = delete;
@@ -98,13 +99,13 @@ class HostBlock {
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
-  /// Where the current GPU's kernels see it. Not for pageable memory.
+  /// The address for kernels of the current GPU. Not for pageable memory.
   [[nodiscard]] std::byte* on_gpu() const;
 
  private:
   std::byte* data_ = nullptr;
   std::int64_t bytes_ = 0;
-  bool mapped_ = false;      // by us: CUDA's own allocator otherwise
+  bool mapped_ = false;      // true: mapped by this class; false: allocated by CUDA
   bool registered_ = false;  // with CUDA
 };
 

@@ -13,7 +13,7 @@
 namespace spillway::calibrate::gpu {
 namespace {
 
-/// GPUs by index, `gpu` possibly being one of them. The others get contexts of their own.
+/// GPUs by index, possibly including `gpu`. The other GPUs get their own contexts.
 class Gpus {
  public:
   Gpus(Gpu& gpu, const std::vector<std::int64_t>& indices) {
@@ -75,7 +75,7 @@ class AllGpusCase : public Case {
   [[nodiscard]] std::string kernel() const override { return "cudaMemcpyAsync"; }
 
  private:
-  /// -1, anywhere, where there is but one node or the system does not say.
+  /// -1 (any node) if there is only one node or the system does not state the node.
   static std::int64_t node_of(const Gpu& gpu) {
     if (host_facts().numa_nodes == 1) return -1;
     return numa_node_of(pci_bus_id(gpu.index())).value_or(-1);
@@ -108,7 +108,7 @@ class PeerOp {
       }
       return;
     }
-    // A copy is at most kPieces pieces, so that copies fit behind a gate.
+    // A copy has at most kPieces pieces, so that copies fit behind a gate.
     piece_ = std::min(bytes, std::max(kLeastPiece, (bytes + kPieces - 1) / kPieces));
     for (Half& half : halves_) {
       half.block = from.host_memory(HostMemory::pinned, piece_);
@@ -120,10 +120,10 @@ class PeerOp {
   }
 
   [[nodiscard]] bool staged() const { return piece_ > 0; }
-  /// What a copy puts on either stream, events included.
+  /// The queue entries of a copy on either stream, including events.
   [[nodiscard]] std::int64_t operations() const { return staged() ? 3 * ((bytes_ + piece_ - 1) / piece_) + 1 : 1; }
 
-  /// On the source's stream `out`, which waits for its end; `in` is a stream of the target.
+  /// Copies on the source's stream `out`, which waits for the end of the copy; `in` is a stream of the target.
   void enqueue(cudaStream_t out, cudaStream_t in) {
     std::byte* source = source_.data() + next_ * bytes_;
     std::byte* target = target_.data() + next_ * bytes_;

@@ -1,4 +1,4 @@
-// Numbers of the GPU's memory as the CPU computes with them.
+// Converts numbers in GPU memory to floats on the CPU.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace spillway::calibrate::gpu {
 
-/// The first `count` numbers, of bf16, fp16 or fp8.
+/// The first `count` numbers, in bf16, fp16 or fp8.
 [[nodiscard]] inline std::vector<float> numbers_in(const DeviceMemory& memory, std::int64_t count, Number number) {
   std::vector<float> numbers(static_cast<std::size_t>(count));
   if (number == Number::fp8) {
@@ -22,7 +22,7 @@ namespace spillway::calibrate::gpu {
   }
   return numbers;
 }
-/// All of them, of bf16 or fp16.
+/// All numbers, in bf16 or fp16.
 [[nodiscard]] inline std::vector<float> numbers_in(const DeviceMemory& memory, Number number) {
   return numbers_in(memory, memory.bytes() / 2, number);
 }

@@ -22,7 +22,7 @@ std::vector<std::int64_t> block_slots(Order order, std::int64_t blocks, std::int
   }
   std::seed_seq sequence{seed, seed >> 32U, static_cast<std::uint64_t>(set)};
   std::mt19937_64 random(sequence);
-  // Floyd's way to draw without repetition: time and memory go with the blocks, not with the pool.
+  // Floyd's algorithm draws without repetition. Time and memory depend on the number of blocks, not on the pool size.
   std::unordered_set<std::int64_t> taken;
   std::size_t at = 0;
   for (std::int64_t last = slots - blocks; last < slots; ++last) {

@@ -15,20 +15,20 @@
 namespace spillway::calibrate::gpu {
 namespace {
 
-/// What rounding to the number's fraction does to a result and to weights that it is a sum of.
+/// The tolerance covers rounding to the number's fraction, both of the result and of the weights summed in it.
 void expect_near(const std::vector<float>& got, const std::vector<double>& want, Number number,
                  const std::string& what) {
   const double ulp = number == Number::fp16 ? 0x1p-10 : 0x1p-7;
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double error = std::abs(double{got[i]} - want[i]);
-    if (error <= ulp * (0.5 + std::abs(want[i]))) continue;  // not so for NaN
+    if (error <= ulp * (0.5 + std::abs(want[i]))) continue;  // false for NaN
     throw DeviceError(fmt::format("self-test: {}: number {} is {}, and should be {}", what, i, got[i], want[i]), false);
   }
 }
 
 void check_attention(Gpu& gpu, Number number) {
   const auto one = [&](const std::string& name, const Heads& heads, const Sequences& sequences) {
-    // Two sets: tables then name pages all over a pool that is larger than the call's.
+    // With two sets, the tables name pages in a pool that is larger than the pool of one call.
     AttentionOp op(gpu, heads, sequences, number, 2);
     op.enqueue(gpu.stream(StreamOf::compute));
     gpu.finish();
@@ -41,14 +41,14 @@ void check_attention(Gpu& gpu, Number number) {
   for (const Heads& heads : {Heads{4, 4, 64}, Heads{6, 2, 64}, Heads{8, 2, 128}, Heads{40, 2, 128}}) {
     // One token, part of a page, whole pages, several parts of a sequence.
     one("decode", heads, {{1, 1, 1, 1, 1}, {1, 7, 32, 129, 1000}});
-    // Without context; fewer rows than a tile; over several tiles; behind a context that ends within a page.
+    // No context; fewer rows than a tile; several tiles; a context that ends within a page.
     one("prefill", heads, {{1 + 4, 64, 150, 33}, {5, 64, 150, 33 + 71}});
     one("mixed", heads, {{70, 1, 1, 20}, {70 + 35, 300, 15, 20}});
   }
 }
 
 void check_blocks(Gpu& gpu) {
-  constexpr std::int64_t kBytes = 592;  // 37 words: no whole number of pieces
+  constexpr std::int64_t kBytes = 592;  // 37 words: not a whole number of pieces
   constexpr std::int64_t kBlocks = 23;
   constexpr std::int64_t kSlots = 40;
   gpu.use();
@@ -108,7 +108,7 @@ void check_gemm(Gpu& gpu, Number number) {
 
 void check_elementwise(Gpu& gpu) {
   constexpr std::int64_t kTokens = 3;
-  constexpr std::int64_t kWidth = 256;  // two heads of rope
+  constexpr std::int64_t kWidth = 256;  // two heads for rope
   gpu.use();
   const DeviceMemory x = gpu.random_memory(kTokens * kWidth * 4);
   const DeviceMemory weights = gpu.random_memory(kWidth * 2);

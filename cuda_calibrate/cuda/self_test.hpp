@@ -1,4 +1,4 @@
-// Whether the kernels compute what they should on this GPU.
+// Checks that the kernels compute correct results on this GPU.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace spillway::calibrate::gpu {
 
-/// Small attention calls of every kind, block copies in both directions, elementwise kernels and GEMMs, in every number
-/// format that the GPU has, against their definitions computed by the CPU. A few seconds. Throws DeviceError with the
-/// first number that differs. Returns which kernel decode attention is measured with, and why, if not cuDNN's.
+/// Runs small attention calls of every kind, block copies in both directions, elementwise kernels and GEMMs, in every
+/// number format of the GPU. Compares the results with the definitions, computed by the CPU. Takes a few seconds.
+/// Throws DeviceError with the first wrong number. Returns the name of the kernel for decode attention and, if it is
+/// not cuDNN's, the reason.
 [[nodiscard]] std::vector<std::string> self_test(Gpu& gpu);
 
 }  // namespace spillway::calibrate::gpu

@@ -1,4 +1,5 @@
-// `cuda_calibrate self-test`: whether this GPU computes with our kernels what it should, before their times count.
+// `cuda_calibrate self-test`: checks that Spillway's kernels compute correct results on this GPU before their times
+// count.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace spillway::calibrate {
 
-/// The subcommand of tool_main(). Exit codes: ok; gate when a kernel is wrong or the GPU fails. Throws ConfigError when
-/// there is no such GPU.
+/// A subcommand of tool_main(). Exit codes: ok; gate when a kernel is wrong or the GPU fails. Throws ConfigError when
+/// the GPU does not exist.
 [[nodiscard]] Subcommand self_test_subcommand(
     std::function<std::unique_ptr<Backend>(std::int64_t gpu, std::uint64_t seed)> make_backend);
 

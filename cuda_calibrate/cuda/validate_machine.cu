@@ -1,4 +1,4 @@
-// Schedules on the streams of a GPU, and on the CPU.
+// Runs schedules on the streams of a GPU and on the CPU.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,19 +22,19 @@ namespace spillway::calibrate {
 namespace gpu {
 namespace {
 
-using On = spillway::Stream;  // of a schedule; Stream is one of CUDA's
+using On = spillway::Stream;  // streams of a schedule; Stream is a CUDA stream
 
 constexpr Number number_of(std::int64_t capability) { return capability >= 80 ? Number::bf16 : Number::fp16; }
 
-/// Orders streams; never timed.
+/// An event that orders streams and is never timed.
 Event make_order_event() {
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   return Event(event);
 }
 
-/// Words of page-locked memory by which the GPU and the CPU's work wait for each other, each in a cache line of its
-/// own. Calls of attention are counted from 1.
+/// Words in page-locked memory through which the GPU and the CPU wait for each other, each in its own cache line.
+/// Attention calls are counted from 1.
 class Signals {
  public:
   Signals() : words_(HostMemory::pinned, 4096) { reset(); }
@@ -42,20 +42,20 @@ class Signals {
   void reset() {
     for (std::size_t word = 0; word < 3; ++word) store(word, 0);
   }
-  /// The queries of that many calls have come to the host; the GPU writes it by a copy.
+  /// The number of calls whose queries have arrived on the host. The GPU writes the number by a copy.
   [[nodiscard]] std::uint32_t arrived() const { return load(0); }
   [[nodiscard]] std::uint32_t* arrived_word() const { return at(0); }
-  /// The CPU has attended in that many calls; the GPU waits for it at a gate.
+  /// The number of calls in which the CPU has attended. The GPU waits for the number at a gate.
   void attended(std::uint32_t calls) { store(1, calls); }
   void hold(std::uint32_t calls, cudaStream_t stream) const { enqueue_gate(at(1), at(2), calls, stream); }
-  /// Throws DeviceError when the GPU gave up waiting.
+  /// Throws DeviceError if the GPU gave up waiting.
   void check_waits() const {
     if (load(2) == 0) return;
     throw DeviceError(fmt::format("the GPU waited more than 2 s for call {} of attention on the CPU", load(2)), false);
   }
 
  private:
-  static constexpr std::size_t kApart = 256;  // words
+  static constexpr std::size_t kApart = 256;  // in words
   [[nodiscard]] std::uint32_t* at(std::size_t word) const {
     return reinterpret_cast<std::uint32_t*>(words_.data()) + word * kApart;
   }
@@ -69,8 +69,8 @@ class Signals {
   HostBlock words_;
 };
 
-/// A thread that attends call by call, as soon as the queries of each have come. It never calls CUDA, so that it does
-/// not wait for the thread that enqueues.
+/// A thread that attends call by call, as soon as the queries of a call have arrived. The thread never calls CUDA, so
+/// it never waits for the thread that enqueues.
 class AttentionThread {
  public:
   AttentionThread(Signals& signals, std::vector<Case*> calls)
@@ -82,7 +82,7 @@ class AttentionThread {
   AttentionThread(const AttentionThread&) = delete;
   AttentionThread& operator=(const AttentionThread&) = delete;
 
-  /// Returns when all calls have ended; throws what one threw.
+  /// Returns when all calls have ended. Rethrows the error of a call.
   void join() {
     thread_.join();
     if (fault_) std::rethrow_exception(fault_);
@@ -102,7 +102,7 @@ class AttentionThread {
       }
     } catch (...) {
       fault_ = std::current_exception();
-      signals_.attended(last);  // the GPU need not wait for what will not come
+      signals_.attended(last);  // release the GPU: no further calls will come
     }
   }
 
@@ -110,10 +110,10 @@ class AttentionThread {
   std::vector<Case*> calls_;
   std::atomic<bool> stop_ = false;
   std::exception_ptr fault_;
-  std::thread thread_;  // the last member: it uses the others
+  std::thread thread_;  // last member, because the thread uses the others
 };
 
-/// What one sub-batch's attention on the CPU takes.
+/// The CPU attention of one sub-batch.
 struct CpuPart {
   std::unique_ptr<Case> attention;
   std::int64_t query_bytes = 0;
@@ -122,9 +122,9 @@ struct CpuPart {
   std::shared_ptr<HostBlock> on_host;
 };
 
-/// The schedule's compute on the compute stream, its copies on those of their directions. Attention on the CPU comes
-/// between a copy of queries and a copy of outputs, which waits at a gate that the CPU opens. All is enqueued behind a
-/// gate as far as it fits, and the rest while that runs.
+/// Compute runs on the compute stream, copies run on the stream of their direction. CPU attention lies between a copy
+/// of queries and a copy of outputs; the output copy waits at a gate that the CPU opens. As many operations as fit are
+/// enqueued behind a gate, the rest while these run.
 class ScheduledRun : public Execution {
  public:
   ScheduledRun(Gpu& gpu, Backend& host, const Schedule& schedule)
@@ -179,7 +179,7 @@ class ScheduledRun : public Execution {
     product = make_product(gpu_, Gemm{multiply.m, multiply.n, multiply.k, number_of(gpu_.capability())});
   }
 
-  /// Blocks lie in random order within their slot, as in the calibration; a gathered copy's on the GPU only.
+  /// Blocks lie in random order within their slot, as in the calibration; for a gathered copy only on the GPU.
   void add_blocks(const CopyWork& copy, On direction) {
     const bool one_by_one = copy.mechanism == CopyMechanism::many;
     const bool gathered = copy.mechanism == CopyMechanism::gather && direction == On::d2h;
@@ -207,7 +207,7 @@ class ScheduledRun : public Execution {
     attention_calls_.push_back(part.attention.get());
   }
 
-  /// Kernels that are loaded on their first call would wait for the GPU, which waits at the gate.
+  /// Runs every kernel once. A kernel loaded at its first call would wait for the GPU, which waits at the gate.
   void warm_up() {
     for (const auto& [shape, product] : products_) product->enqueue(stream(On::compute));
     if (uploaded_blocks_.bytes() > 0) gather(device_.data(), stream(On::d2h));
@@ -283,7 +283,7 @@ class ScheduledRun : public Execution {
     }
   }
 
-  /// Returns the entries of the stream's queue.
+  /// Returns the number of entries in the stream's queue.
   std::int64_t enqueue_copy(const CopyWork& work, On direction, cudaStream_t on) {
     const bool in = direction == On::h2d;
     const cudaMemcpyKind kind = in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
@@ -318,7 +318,7 @@ class ScheduledRun : public Execution {
     auto* const down = stream(On::d2h);
     auto* const up = stream(On::h2d);
     for (const std::int32_t other : operation.waits) wait(down, events_[static_cast<std::size_t>(other)]);
-    // The CPU's work is a FIFO of whole calls, copies included.
+    // The CPU's work is a FIFO of whole calls, including their copies.
     if (attended_ != nullptr) wait(down, *attended_);
     std::byte* outputs = part.on_host->data() + part.query_bytes;
     copy(part.on_host->data(), part.on_gpu.data(), part.query_bytes, cudaMemcpyDeviceToHost, down);
@@ -336,8 +336,8 @@ class ScheduledRun : public Execution {
   Schedule schedule_;
   bool gated_;
   Event start_;
-  Event end_;                  // the host sleeps until then: its cores may be busy attending
-  std::vector<Event> events_;  // of the operations that others wait for
+  Event end_;                  // the CPU sleeps until this event: its cores may be busy with attention
+  std::vector<Event> events_;  // of operations that others wait for
   DeviceMemory device_;
   std::shared_ptr<HostBlock> host_;
   std::map<Shape, std::unique_ptr<ProductOp>> products_;
@@ -345,13 +345,13 @@ class ScheduledRun : public Execution {
   std::vector<std::int64_t> device_blocks_;
   DeviceMemory uploaded_blocks_;
   DeviceMemory staging_;
-  std::array<CpuPart, 2> parts_;  // by sub-batch
+  std::array<CpuPart, 2> parts_;  // one per sub-batch
   std::vector<Case*> attention_calls_;
-  DeviceMemory numbers_;  // 1, 2, ... of the calls of attention
+  DeviceMemory numbers_;  // 1, 2, ...: the numbers of attention calls
   Signals signals_;
-  // While it is enqueued:
+  // Valid while operations are enqueued:
   std::array<std::int64_t, kStreams> entries_{};
-  const Event* attended_ = nullptr;  // the last call's output is on the GPU
+  const Event* attended_ = nullptr;  // the last call's output has arrived on the GPU
   std::uint32_t call_ = 0;
 };
 

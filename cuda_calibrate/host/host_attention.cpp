@@ -16,7 +16,7 @@ namespace {
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-/// The heaviest runs of pages are at most one page longer than the lightest.
+/// Deals pages to threads evenly: shares differ by at most one page.
 std::int64_t share(std::int64_t thread, std::int64_t threads, std::int64_t all) { return thread * all / threads; }
 
 std::int64_t checked_group(const HostAttention& point) {
@@ -33,7 +33,7 @@ std::int64_t checked_group(const HostAttention& point) {
   return heads.query / heads.kv;
 }
 
-/// Asks for memory that is read next: the processor foresees nothing beyond a page of its own.
+/// Prefetches memory that is read next: hardware prefetchers stop at page boundaries.
 void prefetch(const std::byte* from, std::int64_t bytes) {
   constexpr std::int64_t kLine = 64;
   for (std::int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at, 0, 2);
@@ -45,25 +45,25 @@ std::int64_t kv_bytes(const HostAttention& point) {
 
 }  // namespace
 
-/// Consecutive pages of one item that one thread reads, and what comes of them.
+/// Consecutive pages of one item for one thread, and their partial result.
 struct CpuAttention::Part {
   std::size_t thread = 0;
   std::int64_t item = 0;
-  std::int64_t first = 0;  // page of the item
+  std::int64_t first = 0;  // first page in the item
   std::int64_t pages = 0;
-  std::int64_t place = 0;      // of the first page, in the thread's run
-  std::vector<float> highest;  // score, of each query head
+  std::int64_t place = 0;      // index of the first page in the thread's run
+  std::vector<float> highest;  // highest score of each query head
   std::vector<float> weight;   // sum of exp(score - highest)
-  LineFloats sums;             // [query head][head size], values by these weights
+  LineFloats sums;             // [query head][head size], values weighted by `weight`'s terms
 };
 
-/// What one thread owns.
+/// The data of one thread.
 struct alignas(64) CpuAttention::Crew {
-  std::int64_t run = 0;             // pages of one cache
-  HostBuffer pages;                 // of all caches
+  std::int64_t run = 0;             // pages in one cache
+  HostBuffer pages;                 // pages of all caches
   std::vector<std::int32_t> table;  // [cache][page of the run] -> page of `pages`
   std::vector<Part> parts;
-  LineFloats keys;  // of one page, widened
+  LineFloats keys;  // one page of keys, widened
   LineFloats values;
 };
 
@@ -143,7 +143,7 @@ double CpuAttention::run(std::int64_t calls) {
       for (Part& part : crew.parts) attend(crew, part, cache);
       team_.meet();
       for (std::int64_t item = share(i, threads, items_); item < share(i + 1, threads, items_); ++item) merge(item);
-      team_.meet();  // the next call overwrites the parts
+      team_.meet();  // wait: the next call overwrites the parts
     }
   });
   next_ = (before + calls) % caches_;

@@ -1,5 +1,5 @@
-// What is measured on the CPU: memory bandwidth and decode attention. Needs no CUDA; a backend that has CUDA lends it
-// page-locked memory and copies that run meanwhile.
+// Measurements on the CPU: memory bandwidth and decode attention. The code does not need CUDA; a CUDA backend provides
+// page-locked memory and concurrent copies.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,11 @@
 
 namespace spillway::calibrate {
 
-/// Memory that is given back by the function it came with.
+/// Memory with the function that frees it.
 using HostBuffer = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
 
-/// Copies between host and GPU beside a stream, of contiguous bytes, one behind another in each direction.
+/// Concurrent copies of contiguous bytes between host and GPU while a stream kernel runs; consecutive copies in each
+/// direction.
 class BackgroundCopies {
  public:
   BackgroundCopies() = default;
@@ -25,26 +26,26 @@ class BackgroundCopies {
   BackgroundCopies& operator=(const BackgroundCopies&) = delete;
   virtual ~BackgroundCopies() = default;
 
-  /// Returns when copies are under way; they go on until stop().
+  /// Starts the copies and returns when copies are in flight; they continue until stop().
   virtual void start() = 0;
-  /// Ends them and returns seconds per copy since start(), H2D before D2H, those directions that were asked for. At
-  /// least 50 ms lie between the two calls.
+  /// Stops the copies. Returns seconds per copy since start() for the requested directions, H2D before D2H. Call stop()
+  /// at least 50 ms after start().
   [[nodiscard]] virtual std::vector<double> stop() = 0;
 };
 
-/// What a backend with a GPU lends. Each function may throw what a backend throws; without one the points that need it
-/// are Unsupported.
+/// Functions from a backend with a GPU. Each function may throw the backend's exceptions. Points that need a missing
+/// function are Unsupported.
 struct HostHooks {
-  /// Page-locked memory of at least `bytes`, aligned to 64. Called on a thread that is bound to the NUMA node which the
-  /// memory should lie on, from several such threads at once, and given back from any thread.
+  /// Page-locked memory of at least `bytes`, aligned to 64 bytes. The caller's thread is bound to the NUMA node for the
+  /// memory. Several such threads may call at once; any thread may free the memory.
   std::function<HostBuffer(std::int64_t bytes)> page_locked;
-  /// Copies of `bytes` each in the directions of `traffic`, which is not Traffic::none. Called once per case.
+  /// Copies of `bytes` in the directions of `traffic`, which is not Traffic::none. Called once per case.
   std::function<std::unique_ptr<BackgroundCopies>(Traffic traffic, std::int64_t bytes)> copies;
 };
 
-/// Times HostStream, whose bytes are those that the program asks for (what a cache reads before it writes is not
-/// counted), and HostAttention; every other point is Unsupported, with `gpu_reason` as the reason, which also is that
-/// of the facts. `seed` is that of the random data.
+/// Times HostStream and HostAttention. The bytes of HostStream are the bytes that the program requests; reads of a
+/// cache before a write do not count. Every other point is Unsupported with `gpu_reason`, which the facts also contain.
+/// `seed` determines the random data.
 [[nodiscard]] std::unique_ptr<Backend> make_host_backend(std::uint64_t seed, HostHooks hooks = {},
                                                          std::string gpu_reason = "built without CUDA");
 

@@ -22,7 +22,8 @@ namespace {
 constexpr std::int64_t kKibibyte = 1024;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
-/// Cores that servers with GPUs have, by the implementer and part number of their ID register; Linux prints no name.
+/// CPU cores of servers with GPUs, by implementer and part number of their ID register; Linux does not print their
+/// names.
 struct ArmPart {
   std::string_view implementer;
   std::string_view part;
@@ -42,7 +43,7 @@ constexpr std::array<ArmPart, 13> kArmParts{{{"0x41", "0xd08", "Arm Cortex-A72"}
                                              {"0xc0", "0xac3", "Ampere-1"},
                                              {"0xc0", "0xac4", "Ampere-1a"}}};
 
-/// The paths of PATH/PREFIX0, PATH/PREFIX1, ..., by number.
+/// The paths PATH/PREFIX0, PATH/PREFIX1, ..., by number.
 std::map<int, std::string> numbered(const std::string& path, std::string_view prefix) {
   std::map<int, std::string> found;
   std::error_code fault;
@@ -69,7 +70,7 @@ std::vector<int> online_cpus(const SystemRoots& roots) {
 std::vector<int> allowed_cpus(const SystemRoots& roots) {
   if (roots.affinity) return *roots.affinity;
   std::vector<int> cpus;
-  // The kernel refuses a set that is smaller than its own.
+  // The kernel refuses a set smaller than its own.
   for (int size = 1024; size <= 1 << 16; size *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(size));
     const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(size));
@@ -91,7 +92,7 @@ int core_of(const SystemRoots& roots, int cpu) {
   return cpu;
 }
 
-/// NUMA nodes that have CPUs, and which.
+/// NUMA nodes with CPUs, and their CPUs.
 std::map<int, std::vector<int>> nodes_of(const SystemRoots& roots) {
   std::map<int, std::vector<int>> nodes;
   for (const auto& [node, path] : numbered(roots.sys + "/devices/system/node", "node")) {
@@ -117,17 +118,17 @@ std::string cpu_model(const SystemRoots& roots) {
   if (model.empty()) model = arm_model(cpuinfo);
   if (model.empty()) model = field_of(cpuinfo, "Hardware");
   if (model.empty()) model = text_of(roots.sys + "/firmware/devicetree/base/model");
-  // A device tree's texts end in a zero byte.
+  // Texts in a device tree end in a zero byte.
   model.erase(std::find(model.begin(), model.end(), '\0'), model.end());
   return model.empty() ? "unknown" : model;
 }
 
-/// The folders of this process' control groups of a controller, the innermost first, up to the root of what it sees.
+/// The folders of this process's control groups for a controller, the innermost first, up to the visible root.
 std::vector<std::string> control_groups(const SystemRoots& roots, std::string_view controller) {
   const std::string list = text_of(roots.proc + "/self/cgroup") + "\n";
   std::vector<std::string> folders;
   for (std::size_t start = 0, end = 0; (end = list.find('\n', start)) != std::string::npos; start = end + 1) {
-    const std::string line = list.substr(start, end - start);  // ID:CONTROLLERS:PATH, the second empty in version 2
+    const std::string line = list.substr(start, end - start);  // ID:CONTROLLERS:PATH; version 2 has no controllers
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
@@ -145,11 +146,12 @@ std::vector<std::string> control_groups(const SystemRoots& roots, std::string_vi
   return folders;
 }
 
-/// CPUs' worth of time that the control groups allow.
+/// The number of CPUs that the control groups allow.
 std::int64_t quota(const SystemRoots& roots) {
   std::int64_t least = kNoLimit;
   for (const std::string& folder : control_groups(roots, "cpu")) {
-    // Version 2 has "QUOTA PERIOD" or "max PERIOD" in one file, version 1 a file of each, with a quota of -1 for none.
+    // Version 2 has one file with "QUOTA PERIOD" or "max PERIOD". Version 1 has two files; a quota of -1 means no
+    // limit.
     const std::string both = text_of(folder + "/cpu.max");
     const std::size_t blank = both.find(' ');
     const auto time = number_of(folder + (blank == std::string::npos ? "/cpu.cfs_quota_us" : "/cpu.max"));
@@ -160,7 +162,7 @@ std::int64_t quota(const SystemRoots& roots) {
   return least;
 }
 
-/// Bytes that the control groups leave; page cache that has not been used of late can be dropped.
+/// Bytes left by the control groups. Inactive page cache counts as free, because the system can drop it.
 std::int64_t group_leaves(const SystemRoots& roots) {
   std::int64_t least = kNoLimit;
   for (const std::string& folder : control_groups(roots, "memory")) {
@@ -187,7 +189,7 @@ std::int64_t meminfo(const SystemRoots& roots, std::string_view key) {
   return std::strtoll(text.c_str(), nullptr, 10) * kKibibyte;
 }
 
-/// "32768K", "114M".
+/// Parses sizes such as "32768K" and "114M".
 std::int64_t size_of(const std::string& text) {
   char* end = nullptr;
   const std::int64_t value = std::strtoll(text.c_str(), &end, 10);
@@ -196,7 +198,7 @@ std::int64_t size_of(const std::string& text) {
   return value;
 }
 
-/// The chosen one of "always [madvise] never".
+/// The bracketed word of "always [madvise] never".
 std::optional<std::string> huge_pages(const SystemRoots& roots) {
   const std::string text = text_of(roots.sys + "/kernel/mm/transparent_hugepage/enabled");
   const std::size_t open = text.find('[');
@@ -234,7 +236,7 @@ std::vector<Cpu> spread(const std::vector<Cpu>& cpus, std::int64_t count, std::i
   if (std::cmp_greater(count, cpus.size())) {
     throw Unsupported(fmt::format("{} threads are asked for; this process may run on {} CPUs", count, cpus.size()));
   }
-  // Rank of a CPU in its core, of its core in its node: the order is by these, then by node.
+  // Ranks of a CPU in its core and of the core in its node. CPUs are sorted by these ranks, then by node.
   std::map<int, int> of_core;
   std::map<std::pair<int, int>, int> of_node;
   struct Ranked {
@@ -270,7 +272,7 @@ std::int64_t available_bytes(const SystemRoots& roots) {
 
 std::int64_t last_level_cache_bytes(const SystemRoots& roots) {
   std::int64_t level = 0;
-  std::set<std::string> counted;  // caches of `level`, by the CPUs that share them
+  std::set<std::string> counted;  // counted caches of `level`, by the CPUs that share them
   std::int64_t bytes = 0;
   for (const int cpu : online_cpus(roots)) {
     for (const auto& [index, path] : numbered(cpu_path(roots, cpu) + "/cache", "index")) {
@@ -287,7 +289,7 @@ std::int64_t last_level_cache_bytes(const SystemRoots& roots) {
     }
   }
   if (bytes > 0) return bytes;
-  // "32768 KB", of one CPU's last-level cache; without more, it is shared by all.
+  // "32768 KB" is one CPU's last-level cache. Without better information, assume that all CPUs share it.
   return std::strtoll(field_of(text_of(roots.proc + "/cpuinfo"), "cache size").c_str(), nullptr, 10) * kKibibyte;
 }
 

@@ -9,29 +9,29 @@
 
 namespace spillway::calibrate {
 
-/// A hardware thread that this process may run on.
+/// A hardware thread that this process may use.
 struct Cpu {
-  int id = 0;    // as the system counts
-  int core = 0;  // the lowest id of its physical core
-  int node = 0;  // NUMA
+  int id = 0;    // the system's number
+  int core = 0;  // lowest id in the physical core
+  int node = 0;  // NUMA node
 };
 
-/// By id. Where the system does not tell cores apart, each CPU is one.
+/// Sorted by id. If the system does not report cores, each CPU counts as a core.
 [[nodiscard]] std::vector<Cpu> usable_cpus(const SystemRoots& roots = {});
 
-/// `count` of the CPUs: one of each physical core before the second ones, the cores of NUMA nodes in turns; with a
-/// `node` of 0 or more, those of that node before all others. Throws Unsupported when there are fewer CPUs, or none on
+/// Chooses `count` CPUs: one of each physical core before second hardware threads, alternating between NUMA nodes. With
+/// a `node` of 0 or more, the CPUs of that node come first. Throws Unsupported when there are fewer CPUs, or none on
 /// that node.
 [[nodiscard]] std::vector<Cpu> spread(const std::vector<Cpu>& cpus, std::int64_t count, std::int64_t node = -1);
 
-/// Memory that this process may still take: what the system has available, or what its control group leaves it.
+/// Memory that this process may still allocate: the system's available memory, or what the control group leaves.
 [[nodiscard]] std::int64_t available_bytes(const SystemRoots& roots = {});
 
-/// Of all last-level caches together; 0 where the system does not say.
+/// The total size of all last-level caches; 0 if the system does not state it.
 [[nodiscard]] std::int64_t last_level_cache_bytes(const SystemRoots& roots = {});
 
-/// Physical cores and caches are those of the machine, threads those that this process may use at once: the CPUs of its
-/// affinity, or what its control group's quota comes to when that is less (rounded down, at least 1). NUMA nodes
+/// Physical cores and caches are those of the machine. Threads are the hardware threads that this process may use at
+/// once: the CPUs of its affinity, or the control group's quota if that is less (rounded down, at least 1). NUMA nodes
 /// without a CPU, such as a GPU's memory, do not count.
 [[nodiscard]] HostFacts host_facts(const SystemRoots& roots = {});
 

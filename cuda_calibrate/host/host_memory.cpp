@@ -15,7 +15,7 @@ namespace {
 
 std::uint16_t bf16_of(float value) { return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16U); }
 
-/// Of zero or a number whose exponent fp16 has and whose fraction ends with fp16's.
+/// Requires zero or a number with an exponent and a fraction that fp16 can represent.
 std::uint16_t fp16_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (value == 0.0F) return 0;
@@ -23,7 +23,7 @@ std::uint16_t fp16_of(float value) {
   return static_cast<std::uint16_t>((bits >> 16U & 0x8000U) | exponent << 10U | (bits >> 13U & 0x3ffU));
 }
 
-/// Of each number that a byte stands for: (byte - 128) / 128.
+/// Encodes the number of each byte: (byte - 128) / 128.
 template <class Bits, class Encode>
 std::array<Bits, 256> encoded(const Encode& encode) {
   std::array<Bits, 256> all{};
@@ -33,7 +33,7 @@ std::array<Bits, 256> encoded(const Encode& encode) {
   return all;
 }
 
-/// Eight numbers of each random word.
+/// Takes eight numbers from each random word.
 template <class Bits>
 void fill(std::byte* to, std::int64_t count, const std::array<Bits, 256>& codes, RandomBits& random) {
   std::uint64_t word = 0;

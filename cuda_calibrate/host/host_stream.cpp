@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kWidth = sizeof(double);
 constexpr std::int64_t kLine = 64 / kWidth;
 constexpr std::int64_t kLeastArray = std::int64_t{64} << 20U;
-constexpr double kLeastBesideCopies = 0.05;  // seconds; BackgroundCopies needs them
+constexpr double kLeastBesideCopies = 0.05;  // seconds; the minimum of BackgroundCopies
 
 std::int64_t arrays_of(StreamKind kind) { return kind == StreamKind::triad ? 3 : 1; }
 
@@ -28,12 +28,12 @@ std::vector<Cpu> on_node(const std::vector<Cpu>& cpus, std::int64_t node) {
   return kept;
 }
 
-/// One thread's part of the arrays, of which each call takes a window.
+/// One thread's part of the arrays. Each call uses one window of the part.
 struct alignas(64) Share {
-  std::int64_t count = 0;   // numbers of one window of one array
-  std::int64_t stride = 0;  // from window to window: whole cache lines
+  std::int64_t count = 0;   // numbers in one window of one array
+  std::int64_t stride = 0;  // distance between windows, in whole cache lines
   std::vector<HostBuffer> arrays;
-  double sum = 0.0;  // of what was read, so that reading is not left out
+  double sum = 0.0;  // sum of the numbers read, so that the compiler keeps the reads
 
   [[nodiscard]] double* window(std::size_t array, std::int64_t index) const {
     return reinterpret_cast<double*>(arrays[array].get()) + index * stride;
@@ -45,7 +45,7 @@ class HostStreamCase final : public Case {
   HostStreamCase(const HostStream& point, std::uint64_t seed, const HostHooks& hooks)
       : kind_(point.kind), team_(spread(usable_cpus(), point.threads, point.numa_node)), shares_(team_.size()) {
     const std::int64_t arrays = arrays_of(kind_);
-    const std::int64_t numbers = point.bytes / (arrays * kWidth);  // of each array in one call
+    const std::int64_t numbers = point.bytes / (arrays * kWidth);  // per array and call
     const auto threads = static_cast<std::int64_t>(team_.size());
     if (numbers < threads) {
       throw Unsupported(fmt::format("{} bytes are too few for {} threads", point.bytes, point.threads));
@@ -93,7 +93,7 @@ class HostStreamCase final : public Case {
   [[nodiscard]] std::string kernel() const override { return "spillway"; }
 
  private:
-  /// Seconds of `calls` calls behind each other.
+  /// Seconds of `calls` consecutive calls.
   double pass(std::int64_t calls) {
     const double seconds = team_.timed([&](std::size_t thread) {
       Share& share = shares_[thread];
@@ -114,7 +114,7 @@ class HostStreamCase final : public Case {
   ThreadTeam team_;
   std::vector<Share> shares_;
   std::int64_t windows_ = 1;
-  std::int64_t next_ = 0;  // window
+  std::int64_t next_ = 0;  // next window
   std::unique_ptr<BackgroundCopies> copies_;
 };
 

@@ -1,4 +1,4 @@
-// Bandwidth of host memory.
+// Measures the bandwidth of host memory.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace spillway::calibrate {
 
-/// Threads on CPUs as spread() chooses them, for the memory's NUMA node where one is given. Each thread has a share of
-/// every array, which it allocates and touches first, bound to that node; what a call goes over changes from call to
-/// call, and all arrays together are larger than four times the last-level cache and than 64 MiB each. Stores are the
-/// ordinary ones of the processor. The time is that of the slowest thread.
+/// Threads run on CPUs chosen by spread(), for the memory's NUMA node if given. Each thread has a share of every array;
+/// it allocates and touches its share first, bound to that node. Each call uses a different part of the arrays. All
+/// arrays together exceed four times the last-level cache, and 64 MiB each. Stores are ordinary stores of the
+/// processor. The time is the time of the slowest thread.
 /// Throws Unsupported or OutOfMemory.
 [[nodiscard]] std::unique_ptr<Case> make_host_stream(const HostStream& point, std::uint64_t seed,
                                                      const HostHooks& hooks);

@@ -1,4 +1,4 @@
-// Floats that start at a cache line, so that no vector of them crosses two.
+// Floats aligned to a cache line, so that no vector crosses two lines.
 #pragma once
 
 #include <cstddef>

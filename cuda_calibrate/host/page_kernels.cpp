@@ -15,7 +15,7 @@ float from_fp16(std::uint16_t bits) {
   const std::uint32_t sign = (std::uint32_t{bits} & 0x8000U) << 16U;
   const std::uint32_t exponent = (std::uint32_t{bits} >> 10U) & 0x1fU;
   const std::uint32_t fraction = std::uint32_t{bits} & 0x3ffU;
-  if (exponent == 0) {  // zero or subnormal: fraction 2^-24
+  if (exponent == 0) {  // zero or subnormal: fraction times 2^-24
     const float size = static_cast<float>(fraction) * 0x1p-24F;
     return sign == 0 ? size : -size;
   }
@@ -64,7 +64,7 @@ std::vector<PageKernels> runnable() {
   std::vector<PageKernels> kernels;
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") != 0) kernels.push_back(avx512_page_kernels());
-  // Clang cannot be asked for F16C; every processor with AVX2 has it.
+  // Clang cannot test for F16C. Every processor with AVX2 has F16C.
   if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0) kernels.push_back(avx2_page_kernels());
 #elif defined(__aarch64__)
   kernels.push_back(neon_page_kernels());

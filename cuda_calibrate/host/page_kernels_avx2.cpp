@@ -6,7 +6,7 @@
 
 #include "cuda_calibrate/host/page_kernels.hpp"
 
-// Of every function here; the rest of the program runs on any x86-64 processor.
+// Every function in this file has the attribute, because the rest of the program runs on any x86-64 processor.
 #define SPILLWAY_AVX2 __attribute__((target("avx2,fma,f16c")))
 
 namespace spillway::calibrate {
@@ -20,8 +20,8 @@ SPILLWAY_AVX2 inline float sum_of(__m256 v) {
   return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
 }
 
-/// exp(x) for x <= 0, by exp(x) = 2^n exp(r), |r| <= ln 2 / 2, and the polynomial of Cephes' expf: within 2e-7 of the
-/// value; 0 below -87, where floats become subnormal.
+/// exp(x) for x <= 0: exp(x) = 2^n exp(r), |r| <= ln 2 / 2, with the polynomial of Cephes' expf. The result is within
+/// 2e-7 of the exact value. Below -87, where floats become subnormal, the result is 0.
 SPILLWAY_AVX2 inline __m256 exponential(__m256 x) {
   const __m256 kept = _mm256_cmp_ps(x, _mm256_set1_ps(-87.0F), _CMP_GE_OQ);
   x = _mm256_max_ps(x, _mm256_set1_ps(-87.0F));
@@ -58,7 +58,7 @@ SPILLWAY_AVX2 void widen(Number number, const std::byte* from, std::int64_t coun
 SPILLWAY_AVX2 void scores(const float* query, const float* keys, std::int64_t tokens, std::int64_t head,
                           float* scores) {
   std::int64_t t = 0;
-  for (; t + 4 <= tokens; t += 4) {  // four sums at a time hide the latency of one
+  for (; t + 4 <= tokens; t += 4) {  // four sums in parallel hide the latency of one
     const float* key = keys + t * head;
     __m256 a = _mm256_setzero_ps();
     __m256 b = a;
@@ -84,7 +84,7 @@ SPILLWAY_AVX2 void scores(const float* query, const float* keys, std::int64_t to
 }
 
 SPILLWAY_AVX2 float weights(float* scores, std::int64_t tokens, float highest) {
-  for (std::int64_t t = tokens; t < kPageTokens; ++t) scores[t] = highest - 100.0F;  // their weight is 0
+  for (std::int64_t t = tokens; t < kPageTokens; ++t) scores[t] = highest - 100.0F;  // their weight becomes 0
   const __m256 top = _mm256_set1_ps(highest);
   const __m256 low = exponential(_mm256_sub_ps(_mm256_loadu_ps(scores), top));
   const __m256 high = exponential(_mm256_sub_ps(_mm256_loadu_ps(scores + kLanes), top));
@@ -95,7 +95,7 @@ SPILLWAY_AVX2 float weights(float* scores, std::int64_t tokens, float highest) {
 
 constexpr auto kWidth = static_cast<std::size_t>(kLanes);
 
-/// `kVectors` vectors of the sums at a time: as many chains of additions.
+/// Updates `kVectors` vectors of sums at a time, which gives as many independent chains of additions.
 template <std::size_t kVectors>
 SPILLWAY_AVX2 void accumulate_some(const float* weights, const float* values, std::int64_t tokens, std::int64_t head,
                                    __m256 scale, float* sums) {

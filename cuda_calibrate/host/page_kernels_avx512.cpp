@@ -1,7 +1,7 @@
 #if defined(__x86_64__)
 
 #if !defined(__clang__)
-// The intrinsics of GCC 12 start from vectors that they leave undefined on purpose, and GCC then warns of itself.
+// GCC 12's intrinsics start from vectors that are undefined on purpose, and GCC warns of its own intrinsics.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -12,7 +12,7 @@
 
 #include "cuda_calibrate/host/page_kernels.hpp"
 
-// Of every function here; the rest of the program runs on any x86-64 processor.
+// Every function in this file has the attribute, because the rest of the program runs on any x86-64 processor.
 #define SPILLWAY_AVX512 __attribute__((target("avx512f")))
 
 namespace spillway::calibrate {
@@ -29,9 +29,9 @@ SPILLWAY_AVX512 inline float sum_of(__m512 v) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/// Of four vectors, each in a lane.
+/// The sums of four vectors, each in one lane.
 SPILLWAY_AVX512 inline __m128 sums_of(__m512 a, __m512 b, __m512 c, __m512 d) {
-  // Pairs of neighbours, then pairs of these: each 128-bit part holds a part of all four sums.
+  // Adds neighbouring pairs, then pairs of pairs: each 128-bit part contains a part of all four sums.
   const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
   const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
   const __m512 all = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
@@ -40,8 +40,8 @@ SPILLWAY_AVX512 inline __m128 sums_of(__m512 a, __m512 b, __m512 c, __m512 d) {
   return _mm_add_ps(low, high);
 }
 
-/// exp(x) for x <= 0, by exp(x) = 2^n exp(r), |r| <= ln 2 / 2, and the polynomial of Cephes' expf: within 2e-7 of the
-/// value; 0 below -87, where floats become subnormal.
+/// exp(x) for x <= 0: exp(x) = 2^n exp(r), |r| <= ln 2 / 2, with the polynomial of Cephes' expf. The result is within
+/// 2e-7 of the exact value. Below -87, where floats become subnormal, the result is 0.
 SPILLWAY_AVX512 inline __m512 exponential(__m512 x) {
   const __mmask16 kept = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0F), _CMP_GE_OQ);
   x = _mm512_max_ps(x, _mm512_set1_ps(-87.0F));
@@ -78,7 +78,7 @@ SPILLWAY_AVX512 void widen(Number number, const std::byte* from, std::int64_t co
 SPILLWAY_AVX512 void scores(const float* query, const float* keys, std::int64_t tokens, std::int64_t head,
                             float* scores) {
   std::int64_t t = 0;
-  for (; t + 4 <= tokens; t += 4) {  // four sums at a time hide the latency of one
+  for (; t + 4 <= tokens; t += 4) {  // four sums in parallel hide the latency of one
     const float* key = keys + t * head;
     __m512 a = _mm512_setzero_ps();
     __m512 b = a;
@@ -103,7 +103,7 @@ SPILLWAY_AVX512 void scores(const float* query, const float* keys, std::int64_t 
 }
 
 SPILLWAY_AVX512 float weights(float* scores, std::int64_t tokens, float highest) {
-  for (std::int64_t t = tokens; t < kPageTokens; ++t) scores[t] = highest - 100.0F;  // their weight is 0
+  for (std::int64_t t = tokens; t < kPageTokens; ++t) scores[t] = highest - 100.0F;  // their weight becomes 0
   const __m512 all = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores), _mm512_set1_ps(highest)));
   _mm512_storeu_ps(scores, all);
   return sum_of(all);
@@ -111,7 +111,7 @@ SPILLWAY_AVX512 float weights(float* scores, std::int64_t tokens, float highest)
 
 constexpr auto kWidth = static_cast<std::size_t>(kLanes);
 
-/// `kVectors` vectors of the sums at a time: as many chains of additions.
+/// Updates `kVectors` vectors of sums at a time, which gives as many independent chains of additions.
 template <std::size_t kVectors>
 SPILLWAY_AVX512 void accumulate_some(const float* weights, const float* values, std::int64_t tokens, std::int64_t head,
                                      __m512 scale, float* sums) {

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::int64_t kLanes = 4;
 
-/// exp(x) for x <= 0, by exp(x) = 2^n exp(r), |r| <= ln 2 / 2, and the polynomial of Cephes' expf: within 2e-7 of the
-/// value; 0 below -87, where floats become subnormal.
+/// exp(x) for x <= 0: exp(x) = 2^n exp(r), |r| <= ln 2 / 2, with the polynomial of Cephes' expf. The result is within
+/// 2e-7 of the exact value. Below -87, where floats become subnormal, the result is 0.
 inline float32x4_t exponential(float32x4_t x) {
   const uint32x4_t kept = vcgeq_f32(x, vdupq_n_f32(-87.0F));
   x = vmaxq_f32(x, vdupq_n_f32(-87.0F));
@@ -48,7 +48,7 @@ void widen(Number number, const std::byte* from, std::int64_t count, float* to) 
 
 void scores(const float* query, const float* keys, std::int64_t tokens, std::int64_t head, float* scores) {
   std::int64_t t = 0;
-  for (; t + 4 <= tokens; t += 4) {  // four sums at a time hide the latency of one
+  for (; t + 4 <= tokens; t += 4) {  // four sums in parallel hide the latency of one
     const float* key = keys + t * head;
     float32x4_t a = vdupq_n_f32(0.0F);
     float32x4_t b = a;
@@ -73,7 +73,7 @@ void scores(const float* query, const float* keys, std::int64_t tokens, std::int
 }
 
 float weights(float* scores, std::int64_t tokens, float highest) {
-  for (std::int64_t t = tokens; t < kPageTokens; ++t) scores[t] = highest - 100.0F;  // their weight is 0
+  for (std::int64_t t = tokens; t < kPageTokens; ++t) scores[t] = highest - 100.0F;  // their weight becomes 0
   float32x4_t sum = vdupq_n_f32(0.0F);
   for (std::int64_t t = 0; t < kPageTokens; t += kLanes) {
     const float32x4_t some = exponential(vsubq_f32(vld1q_f32(scores + t), vdupq_n_f32(highest)));
@@ -85,7 +85,7 @@ float weights(float* scores, std::int64_t tokens, float highest) {
 
 void accumulate(const float* weights, const float* values, std::int64_t tokens, std::int64_t head, float scale,
                 float* sums) {
-  for (std::int64_t i = 0; i < head; i += 4 * kLanes) {  // four chains of additions
+  for (std::int64_t i = 0; i < head; i += 4 * kLanes) {  // four independent chains of additions
     float32x4_t a = vmulq_n_f32(vld1q_f32(sums + i), scale);
     float32x4_t b = vmulq_n_f32(vld1q_f32(sums + i + kLanes), scale);
     float32x4_t c = vmulq_n_f32(vld1q_f32(sums + i + 2 * kLanes), scale);

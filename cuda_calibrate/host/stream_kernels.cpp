@@ -8,7 +8,7 @@ namespace {
 using Triad = void (*)(double*, const double*, const double*, std::int64_t);
 using Sum = double (*)(const double*, std::int64_t);
 
-// Written once, and compiled for each set of instructions by being inlined into a function that has it.
+// Each loop is written once and inlined into one function per instruction set.
 
 [[gnu::always_inline]] inline void triad(double* __restrict a, const double* __restrict b, const double* __restrict c,
                                          std::int64_t count) {
@@ -16,7 +16,7 @@ using Sum = double (*)(const double*, std::int64_t);
 }
 
 [[gnu::always_inline]] inline double sum(const double* a, std::int64_t count) {
-  constexpr std::int64_t kParts = 32;  // enough additions under way for any processor
+  constexpr std::int64_t kParts = 32;  // enough parallel additions for any processor
   std::array<double, kParts> parts{};
   std::int64_t i = 0;
   for (; i + kParts <= count; i += kParts) {

@@ -1,4 +1,4 @@
-// Loops that are bound by memory.
+// Memory-bound loops.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace spillway::calibrate {
 
 /// a[i] = b[i] + 3 c[i].
 void stream_triad(double* a, const double* b, const double* c, std::int64_t count);
-/// The sum in 32 parts, a different order of additions than the plain one.
+/// The sum, added in 32 parts: the order of additions differs from a plain loop.
 [[nodiscard]] double stream_sum(const double* a, std::int64_t count);
 
 }  // namespace spillway::calibrate

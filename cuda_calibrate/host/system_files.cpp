@@ -15,7 +15,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-/// Takes a whole number from the front of the text.
+/// Removes a whole number from the front of the text.
 template <class Integer>
 std::optional<Integer> take_number(std::string_view& text) {
   Integer value = 0;

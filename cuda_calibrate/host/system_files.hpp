@@ -1,4 +1,4 @@
-// What the system tells of itself in /proc and /sys.
+// Reads the system's information in /proc and /sys.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace spillway::calibrate {
 
-/// Where the system's files lie; tests have small trees of their own.
+/// Locations of the system's files. Tests use small trees of their own.
 struct SystemRoots {
   std::string proc = "/proc";
   std::string sys = "/sys";
-  /// CPUs that this process may run on; empty: as sched_getaffinity says.
+  /// CPUs that this process may use; empty: ask sched_getaffinity
   std::optional<std::vector<int>> affinity;
 };
 
-/// The whole text without white space at its end; empty when the file cannot be read.
+/// The text of a file without trailing white space; empty when the file is unreadable.
 [[nodiscard]] std::string text_of(const std::string& path);
-/// The whole number at the start of the text of a file.
+/// The whole number at the start of a file.
 [[nodiscard]] std::optional<std::int64_t> number_of(const std::string& path);
-/// "0-3,8" is 0, 1, 2, 3, 8. What is no such list ends it.
+/// Parses "0-3,8" as 0, 1, 2, 3, 8. Stops at the first text that is not a list element.
 [[nodiscard]] std::vector<int> cpu_list(std::string_view text);
-/// The value behind "key:" or "key :" in lines of the text; empty when there is none.
+/// The value after "key:" or "key :" in a line of the text; empty without such a line.
 [[nodiscard]] std::string field_of(std::string_view text, std::string_view key);
 
 }  // namespace spillway::calibrate

@@ -103,7 +103,7 @@ double ThreadTeam::timed(const Work& work) {
 }
 
 void ThreadTeam::meet() {
-  constexpr int kSpins = 10'000;  // some tens of microseconds; then another process may need the CPU
+  constexpr int kSpins = 10'000;  // tens of microseconds; then yield, because other processes may need the CPU
   const std::uint64_t meeting = meetings_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
     arrived_.store(0, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// Threads that stay on their CPUs and work on the same thing at the same time.
+// Threads bound to CPUs that work on one task together.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@
 
 namespace spillway::calibrate {
 
-/// Binds the calling thread to these CPUs; memory that it touches first then lies on their NUMA node. Throws
-/// Unsupported when the system does not let it.
+/// Binds the calling thread to these CPUs. Memory that the thread touches first then lies on their NUMA node. Throws
+/// Unsupported when the system refuses.
 void bind_thread(const std::vector<Cpu>& cpus);
 
 class ThreadTeam {
  public:
   using Work = std::function<void(std::size_t thread)>;
 
-  /// One thread on each of the CPUs. Throws Unsupported when one cannot be bound.
+  /// Starts one thread on each CPU. Throws Unsupported when a thread cannot be bound.
   explicit ThreadTeam(std::vector<Cpu> cpus);
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
@@ -32,13 +32,13 @@ class ThreadTeam {
   [[nodiscard]] std::size_t size() const { return cpus_.size(); }
   [[nodiscard]] const Cpu& cpu(std::size_t thread) const { return cpus_[thread]; }
 
-  /// work(0), work(1), ... each on its thread; returns when all have ended. The first exception is thrown on. A thread
-  /// that does not throw must not meet() those that might.
+  /// Runs work(0), work(1), ..., each on its own thread, and returns when all have ended. Rethrows the first exception.
+  /// If any work may throw, no work may call meet().
   void run(const Work& work);
-  /// The same for work that throws nothing, started once all threads are ready: seconds from the start of the first one
-  /// to the end of the last one.
+  /// Runs work that does not throw, once all threads are ready. Returns the seconds from the start of the first thread
+  /// to the end of the last.
   [[nodiscard]] double timed(const Work& work);
-  /// Within work: returns when all threads have come here.
+  /// Called within work: returns when all threads have called meet().
   void meet();
 
  private:
@@ -56,7 +56,7 @@ class ThreadTeam {
   std::exception_ptr fault_;
   std::atomic<std::size_t> arrived_{0};
   std::atomic<std::uint64_t> meetings_{0};
-  std::vector<std::thread> threads_;  // the last member: they use the others
+  std::vector<std::thread> threads_;  // last member, because the threads use the others
 };
 
 }  // namespace spillway::calibrate

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::int64_t kMostGpus = 1024;
 
-/// The words between commas.
+/// Splits texts at commas.
 std::vector<std::string> words_of(const std::vector<std::string>& lists) {
   std::vector<std::string> words;
   for (const std::string& list : lists) {
@@ -45,7 +45,7 @@ Level level_of(const Arguments& arguments) {
   return arguments.full ? Level::full : Level::normal;
 }
 
-/// The linear layers of one GPU and the LM head.
+/// The linear layers of one GPU, and the LM head.
 std::vector<WeightShape> shapes_of(const Arguments& arguments) {
   if (arguments.model.empty()) return {};
   const hwmodels::LlmModel model = hwmodels::load_llm(arguments.model);
@@ -78,7 +78,7 @@ void check(const Arguments& arguments) {
 }
 
 ExitCode list_sections() {
-  // Titles and purposes do not depend on the machine, so one without a GPU will do.
+  // Titles and purposes do not depend on the machine, so assume one without a GPU.
   std::string text;
   for (const Section& section : make_plan({}, MachineFacts{}).sections) {
     text += fmt::format("{:<18} {}: {}\n", section.id, section.title, section.purpose);
@@ -87,7 +87,7 @@ ExitCode list_sections() {
   return ExitCode::ok;
 }
 
-/// Progress on stderr: on a terminal one line that is rewritten, elsewhere a line per section.
+/// Progress on stderr: one rewritten line on a terminal, elsewhere one line per section.
 class ProgressPrinter {
  public:
   ProgressPrinter() : terminal_(::isatty(STDERR_FILENO) == 1) {}
@@ -98,7 +98,7 @@ class ProgressPrinter {
   void show(const RunProgress& progress) {
     if (progress.section_ended) {
       clear();
-      // What the machine cannot do at all stands in the table at the end.
+      // The final table lists sections that the machine cannot measure.
       if (progress.result->points_planned > 0) fmt::print(stderr, "{}\n", section_text(*progress.result));
     } else if (terminal_) {
       fmt::print(stderr, "\r{}\x1b[K", progress_text(progress));
@@ -131,7 +131,7 @@ ExitCode measure(const Arguments& arguments, const Environment& environment, Bac
   Document document = new_document(plan, facts, labels, arguments.raw);
   const std::int64_t taken = arguments.resume ? resume_from(arguments.out, document) : 0;
   if (taken > 0) fmt::print(stderr, "{} sections are taken over from {}\n", taken, printable(arguments.out));
-  // A folder that is not there is found out now, not after the first section.
+  // Detect a missing folder now, not after the first section.
   write_document(arguments.out, document);
   RunOutcome outcome;
   {
@@ -227,7 +227,7 @@ ExitCode calibrate(const Arguments& arguments, const Environment& environment) {
   if (arguments.list) return list_sections();
   const PlanOptions options{level_of(arguments), words_of(arguments.sections), words_of(arguments.skip),
                             shapes_of(arguments), arguments.gpu};
-  // An assumed GPU stands in this host, which is asked without one.
+  // An assumed GPU belongs to this host, so ask the host without a GPU.
   const std::unique_ptr<Backend> backend = backend_of(arguments, environment);
   MachineFacts facts = backend->facts();
   if (!arguments.assume.empty()) facts = assumed_facts(arguments.assume, facts.host);

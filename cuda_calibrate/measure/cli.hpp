@@ -17,10 +17,10 @@
 namespace spillway::calibrate {
 
 struct Arguments {
-  std::string out{};  // file; empty: none was given
+  std::string out{};  // output file; empty: not given
   bool quick = false;
   bool full = false;
-  std::vector<std::string> sections{};  // each may be a list with commas
+  std::vector<std::string> sections{};  // each entry may be a list with commas
   std::vector<std::string> skip{};
   std::int64_t gpu = 0;
   std::uint64_t seed = 1;
@@ -31,11 +31,11 @@ struct Arguments {
   bool list = false;
   bool dry_run = false;
   bool json = false;
-  std::string assume{};   // GPU or server in place of the machine at hand
+  std::string assume{};   // GPU or server to assume instead of this machine
   std::string command{};  // the whole command line, for the file
 };
 
-/// What the tool asks of the outside.
+/// The outside functions that the tool needs.
 struct Environment {
   std::function<std::unique_ptr<Backend>(std::int64_t gpu, std::uint64_t seed)> make_backend;
   Clock clock;
@@ -43,15 +43,15 @@ struct Environment {
   std::function<const std::atomic<bool>&()> interrupts;  // called once, when measuring begins
 };
 
-/// What the command line asked for; called when parsing is over.
+/// The requested command; called after parsing.
 using Command = std::function<ExitCode()>;
-/// Adds a subcommand, which sets the command when it is parsed. Both live until the command has returned.
+/// Adds a subcommand, which sets `command` when it is parsed. App and command must live until the command has returned.
 using Subcommand = std::function<void(CLI::App& app, Command& command)>;
 
-/// Measures, or prints what would be measured. Throws UserError for what cannot be run.
+/// Measures, or prints the plan. Throws UserError when nothing can run.
 [[nodiscard]] ExitCode calibrate(const Arguments& arguments, const Environment& environment);
 
-/// The whole tool: parses, runs, tells errors on stderr. Returns the exit code.
+/// The whole tool: parses, runs, prints errors on stderr. Returns the exit code.
 [[nodiscard]] int tool_main(int argc, const char* const* argv, const Environment& environment,
                             const std::vector<Subcommand>& subcommands);
 

@@ -8,7 +8,7 @@
 namespace spillway::calibrate {
 namespace {
 
-// What engines and libraries about reach of the figures above, and what starting work costs.
+// Approximate shares of the figures above that engines and libraries reach, and the cost of starting work.
 constexpr double kReachedFlops = 0.6;
 constexpr double kReachedAttentionFlops = 0.2;
 constexpr double kReachedMemory = 0.6;
@@ -17,7 +17,7 @@ constexpr double kPerCopy = 4e-6;
 constexpr double kDuplexShare = 0.6;
 constexpr double kPageableShare = 0.4;
 constexpr double kCtaBytesPerSecond = 2e9;
-// Page-locking and filling host memory, filling GPU memory.
+// Rates of page-locking and filling host memory, and of filling GPU memory.
 constexpr double kLocking = 3e9;
 constexpr double kFilling = 200e9;
 constexpr double kFixedPreparation = 3e-3;
@@ -30,7 +30,7 @@ class Rules {
 
   Cost operator()(const ContiguousCopy& point) const {
     const double share = point.memory == HostMemory::pageable ? kPageableShare : 1.0;
-    // Small buffers are many, so that the next copy does not find its bytes in a cache.
+    // Small copies use many buffers, so that the next copy misses the cache.
     const double buffers = std::max(real(point.bytes), 4.0 * speeds_.l2_bytes);
     return {kLaunch + real(point.bytes) / (share * speeds_.link), 2.0, prepared(buffers, buffers)};
   }
@@ -61,7 +61,7 @@ class Rules {
     const double bytes = size * (real(point.n) * real(point.k) + real(point.m) * (real(point.n) + real(point.k)));
     const double call =
         kLaunch + std::max(flops * size / (2.0 * kReachedFlops * speeds_.flops), bytes / reached_memory());
-    // Each further algorithm is tried once.
+    // Each additional algorithm runs once.
     return {call, 1.0, prepared(std::max(bytes, 4.0 * speeds_.l2_bytes), 0.0) + real(point.best_of - 1) * 4.0 * call};
   }
   Cost operator()(const DecodeAttention& point) const {
@@ -85,7 +85,7 @@ class Rules {
     const Cost compute = std::visit(*this, point.compute);
     const double share = point.traffic == Traffic::both ? kDuplexShare : 1.0;
     const double copy = kLaunch + real(point.copy_bytes) / (share * speeds_.link);
-    // Each alone, and both at once until the slower one ends.
+    // Each operation alone, then both until the slower one ends.
     return {std::max(compute.call_seconds, copy), 4.0,
             compute.prepare_seconds + prepared(2.0 * real(point.copy_bytes), 2.0 * real(point.copy_bytes))};
   }
@@ -118,7 +118,7 @@ class Rules {
   const Speeds& speeds_;
 };
 
-/// The figure of the newest generation that is not newer than the GPU's.
+/// The figure of the newest generation that is not newer than the GPU.
 template <std::size_t N>
 double by_capability(const std::array<std::pair<std::int64_t, double>, N>& table, std::int64_t capability) {
   double value = table.front().second;
@@ -129,7 +129,7 @@ double by_capability(const std::array<std::pair<std::int64_t, double>, N>& table
 }
 
 double link_of(const GpuFacts& gpu) {
-  constexpr double kLane = 0.8e9;  // of PCIe 3
+  constexpr double kLane = 0.8e9;  // PCIe 3
   constexpr double kNoFigure = 12e9;
   constexpr double kChipToChip = 300e9;
   for (const std::string_view name : {"GH200", "GB200"}) {

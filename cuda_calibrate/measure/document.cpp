@@ -33,7 +33,7 @@ Json or_null(const std::optional<Value>& value) {
 }
 
 Json device_json(const GpuFacts* gpu) {
-  // Without a GPU nothing is said of one.
+  // Without a GPU, omit its facts.
   if (gpu == nullptr)
     return {{"name", nullptr}, {"memory_bytes", nullptr}, {"sm_count", nullptr}, {"l2_bytes", nullptr}};
   return {{"name", gpu->name},
@@ -76,7 +76,7 @@ const GpuFacts* gpu_of(const MachineFacts& facts, std::int64_t index) {
   return it == facts.gpus.end() ? nullptr : &*it;
 }
 
-/// Microseconds with 8 digits: what no timer exceeds, without the tail of a binary fraction.
+/// Microseconds with 8 digits: more precise than any timer, without the tail of a binary fraction.
 double microseconds(double seconds) { return std::strtod(fmt::format("{:.8g}", seconds * 1e6).c_str(), nullptr); }
 
 Json section_json(const SectionResult& section) {
@@ -94,7 +94,7 @@ Json section_json(const SectionResult& section) {
   return json;
 }
 
-/// On one line; a command line may hold bytes that are no UTF-8.
+/// JSON on one line. A command line may contain bytes that are not UTF-8.
 std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 std::string lines_of(const std::vector<Json>& entries) {
@@ -111,7 +111,7 @@ std::string content_of(const std::string& path) {
   return text;
 }
 
-/// The sections of a document that are done, by id, with their rows. Throws Json's exceptions for another form.
+/// The finished sections of a document, by id, with their rows. Throws Json's exceptions for any other form.
 std::map<std::string, SectionResult> done_sections(const Json& json) {
   std::map<std::string, SectionResult> sections;
   for (const Json& one : json.at("sections")) {
@@ -140,7 +140,7 @@ std::map<std::string, SectionResult> done_sections(const Json& json) {
   return sections;
 }
 
-/// What a run that goes on must have in common with the file, beside the plan.
+/// Besides the plan, the properties that a resumed run must share with the file.
 std::vector<std::pair<std::string, std::string>> identity(const Json& provenance, bool raw) {
   const Json& device = provenance.at("device");
   return {{"GPU", device.at("name").dump()},
@@ -161,7 +161,7 @@ std::vector<Problem> differences(const std::string& path, const Json& before, co
     problems.push_back(
         {fmt::format("{}: {} in the file, {} now", now[i].first, then[i].second, now[i].second), path, fix});
   }
-  if (!problems.empty()) return problems;  // other plans follow from that
+  if (!problems.empty()) return problems;  // other plans follow from these differences
   std::map<std::string, std::string> plans;
   for (const Json& one : before.at("sections")) {
     plans[one.at("id").get<std::string>()] = one.at("plan").get<std::string>();
@@ -269,7 +269,7 @@ void add_measurements(SectionResult& section, const Point& point, const Timings&
     row["p90"] = microseconds(spread.p90);
     row["samples"] = spread.n;
     row["calls"] = timings.calls;
-    // An elementwise row states which kernel it is.
+    // Elementwise rows already name their kernel.
     if (!row.contains("kernel")) row["kernel"] = kernel;
     row["section"] = section.id;
     section.measurements.push_back(std::move(row));

@@ -1,4 +1,4 @@
-// The file that a run writes: measurements.schema.json.
+// The output file of a run: measurements.schema.json.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@ namespace spillway::calibrate {
 enum class SectionStatus : std::uint8_t { done, skipped, interrupted, failed, pending };
 [[nodiscard]] std::string_view name_of(SectionStatus status);
 
-/// What became of one section.
+/// The outcome of one section.
 struct SectionResult {
   std::string id{};
   SectionStatus status = SectionStatus::pending;
-  std::string reason{};  // why it was skipped or how it failed; else empty
+  std::string reason{};  // why the section was skipped or failed; else empty
   double seconds = 0.0;
   std::int64_t points_planned = 0;
   std::int64_t points_done = 0;
   std::string plan{};                                 // plan_digest()
-  std::vector<nlohmann::ordered_json> skipped{};      // {"point": its first row, "reason": text}
-  std::vector<std::string> notes{};                   // Case::note(), each once
+  std::vector<nlohmann::ordered_json> skipped{};      // {"point": first row of the point, "reason": text}
+  std::vector<std::string> notes{};                   // Case::note(), without repeats
   std::optional<nlohmann::ordered_json> gpu_start{};  // clocks, temperature, throttling; empty without a GPU
   std::optional<nlohmann::ordered_json> gpu_end{};
   std::vector<nlohmann::ordered_json> measurements{};  // complete rows
-  std::vector<std::vector<double>> raw{};              // microseconds, by row; empty unless asked for
+  std::vector<std::vector<double>> raw{};              // microseconds, by row; empty unless requested
 };
 
-/// What a run is told beside the machine's facts.
+/// Facts of a run besides the machine's.
 struct RunLabels {
   std::string command{};
   std::string started{};  // UTC, "2026-01-31T12:00:00Z"
@@ -43,35 +43,34 @@ struct RunLabels {
 
 struct Document {
   nlohmann::ordered_json provenance;
-  std::vector<SectionResult> sections;  // of the plan, in its order
+  std::vector<SectionResult> sections;  // sections of the plan, in its order
   bool with_raw = false;
 
-  /// One entry of the schema's form a line, so that files can be compared line by line.
+  /// The JSON text with one entry of the schema per line, so that files can be compared line by line.
   [[nodiscard]] std::string text() const;
 };
 
-/// A document of a plan of which nothing is measured yet.
+/// The document of a plan before any measurement.
 [[nodiscard]] Document new_document(const Plan& plan, const MachineFacts& facts, const RunLabels& labels,
                                     bool with_raw);
 
-/// Clocks, temperature and throttling of a GPU as they are now; empty when there is no such GPU.
+/// Current clocks, temperature and throttling of a GPU; empty when the GPU does not exist.
 [[nodiscard]] std::optional<nlohmann::ordered_json> gpu_state(const MachineFacts& facts, std::int64_t index);
 
-/// Adds the rows of one point with their figures in microseconds, rounded to 8 digits, and their raw timings if `raw`.
+/// Adds the rows of one point with figures in microseconds, rounded to 8 digits, and with raw timings if `raw`.
 void add_measurements(SectionResult& section, const Point& point, const Timings& timings, const std::string& kernel,
                       bool raw);
 
-/// Takes over from the file at `path` the sections that are done. What the run would measure, on which GPU, with which
-/// seed and whether raw timings are kept must be the same: throws ConfigError that names each difference; DataError
-/// when the file is no document of this tool. A file that is not there has nothing to take over. Returns how many
-/// sections were.
+/// Takes over finished sections from the file at `path`. The planned measurements, the GPU, the seed and the keeping of
+/// raw timings must be equal. Throws ConfigError that names each difference, and DataError when the file is not a
+/// document of this tool. A missing file has no sections. Returns the number of sections taken over.
 std::int64_t resume_from(const std::string& path, Document& document);
 
-/// Free memory of the host when the run of the file at `path` began: what a run that goes on is planned by, as the same
-/// points must come out. Empty when there is no such file or it does not say so.
+/// Free host memory at the start of the run that wrote the file at `path`. A resumed run must plan with this value to
+/// get the same points. Empty when the file does not exist or lacks the value.
 [[nodiscard]] std::optional<std::int64_t> memory_of_plan(const std::string& path);
 
-/// Writes a file of another name beside it, then renames that. Throws ConfigError when it cannot be written.
+/// Writes a temporary file in the folder and renames it. Throws ConfigError when the file cannot be written.
 void write_document(const std::string& path, const Document& document);
 
 }  // namespace spillway::calibrate

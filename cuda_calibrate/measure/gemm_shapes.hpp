@@ -1,4 +1,4 @@
-// Which weight matrices are multiplied, so that a model of matrices that were never measured can be fitted.
+// The weight matrices to multiply, chosen so that a fitted model also covers matrices that were never measured.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ struct WeightShape {
   bool operator==(const WeightShape&) const = default;
 };
 
-/// `count` shapes, spread as far from each other as can be: from n, k = 128 {1, 2, 3, 4, 6, 8, 12, ..., 512} with
-/// n k <= `most_elements` and neither more than 64 times the other, as no layer is flatter; first (4096, 4096), or what
-/// comes nearest to it, then each time the one whose nearest chosen neighbour is farthest, by the Euclidean distance of
-/// (ln n, ln k, ln (n k)); ties go to the smaller n, then k. Of the ways to choose matrices that were tried on A100,
-/// H100 and H200 tables, this one left the smallest errors for shapes that were not measured (latency study of
-/// 2026-11-20, section 2). Fewer when there are not so many.
+/// `count` shapes, as far from each other as possible. Candidates are n, k = 128 {1, 2, 3, 4, 6, 8, 12, ..., 512} with
+/// n k <= `most_elements` and a ratio of at most 64, because no layer is flatter. The first shape is (4096, 4096), or
+/// the nearest candidate. Each further shape is the candidate farthest from its nearest chosen neighbour, by the
+/// Euclidean distance of (ln n, ln k, ln (n k)); ties go to the smaller n, then k. Among the methods tried on A100,
+/// H100 and H200 tables, this one had the smallest errors for unmeasured shapes (latency study of 2026-11-20, section
+/// 2). Returns fewer shapes if there are fewer candidates.
 [[nodiscard]] std::vector<WeightShape> designed_shapes(std::int64_t count, std::int64_t most_elements);
 
 }  // namespace spillway::calibrate

@@ -15,9 +15,9 @@ namespace {
 
 struct KnownGpu {
   std::string_view profile;
-  std::string_view name;            // as CUDA reports it
+  std::string_view name;            // CUDA's name
   std::int64_t compute_capability;  // developer.nvidia.com/cuda-gpus
-  std::int64_t pcie_generation;     // of 16 lanes, by the datasheet; 0: NVLink-C2C
+  std::int64_t pcie_generation;     // generation for 16 lanes, from the datasheet; 0: NVLink-C2C
 };
 
 constexpr std::array<KnownGpu, 8> kKnown{{{"gh200-96gb", "NVIDIA GH200 480GB", 90, 0},

@@ -1,4 +1,4 @@
-// Facts of machines that are not at hand, for plans.
+// Facts of other machines than this one, for plans.
 #pragma once
 
 #include <string_view>
@@ -7,10 +7,10 @@
 
 namespace spillway::calibrate {
 
-/// What a machine of this kind would say of itself, as far as a plan asks: a GPU or a server of hwmodels/, by name or
-/// file. Memory, SMs and L2 are the profile's; compute capability and PCIe generation are from a table by the GPU's
-/// name; a server's profile says how many GPUs there are and what the host has, else one GPU stands in `host`, the
-/// machine at hand. Throws ConfigError for a GPU that is not in the table, and as hwmodels::load_hardware().
+/// The facts that a plan needs about a machine of this kind: a GPU or server of hwmodels/, by name or file. Memory, SMs
+/// and L2 are from the profile; compute capability and PCIe generation are from a table by GPU name. A server's profile
+/// states the number of GPUs and the host. A GPU's profile means one GPU in `host`, this machine. Throws ConfigError
+/// for a GPU that is not in the table, and the errors of hwmodels::load_hardware().
 [[nodiscard]] MachineFacts assumed_facts(std::string_view name_or_file, const HostFacts& host);
 
 }  // namespace spillway::calibrate

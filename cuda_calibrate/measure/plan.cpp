@@ -24,14 +24,14 @@ constexpr std::int64_t kGib = 1024 * kMib;
 using Points = std::vector<Point>;
 using Counts = std::vector<std::int64_t>;
 
-/// low, low factor, ..., up to high.
+/// low, low * factor, ..., up to high.
 Counts geometric(std::int64_t low, std::int64_t high, std::int64_t factor) {
   Counts values;
   for (std::int64_t value = low; value <= high; value *= factor) values.push_back(value);
   return values;
 }
 
-/// Without repetitions, ascending.
+/// The values in ascending order, without repeats.
 Counts distinct(Counts values) {
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
@@ -103,7 +103,7 @@ class Planner {
     Points points;
     for (const std::int64_t gib : full() ? Counts{1, 4, 16, 64} : Counts{}) {
       const ScatteredCopy point{Direction::h2d, Mechanism::many, 2 * kMib, 128, Order::random, 0, gib * kGib};
-      // Pools of this size are what the section is about, so they may take half of what is free.
+      // The section is about pools of this size, so they may use half of the free memory.
       if (gib * kGib <= facts_.host.available_bytes / 2 && fits(256 * kMib, 0)) points.push_back(point);
     }
     return points;
@@ -131,7 +131,7 @@ class Planner {
     for (std::int64_t from = 0; from < gpus; ++from) {
       for (std::int64_t to = from + 1; to < gpus; ++to) {
         const bool own = from == options_.gpu || to == options_.gpu;
-        // Pairs of this GPU, one of them in a quick run; a full run measures every pair.
+        // Pairs with this GPU: one pair in a quick run. A full run measures every pair.
         if (!full() && (!own || (quick() && !points.empty() && std::get<PeerCopy>(points.front()).to != to))) continue;
         for (const bool both_ways : {false, true}) {
           for (const std::int64_t bytes : {64 * kKib, kMib, 16 * kMib, 256 * kMib, kGib}) {
@@ -167,7 +167,7 @@ class Planner {
     const auto add = [&](const WeightShape& shape, const Counts& tokens, Number of, std::int64_t best_of) {
       for (const std::int64_t m : tokens) {
         if (!fits(2 * (shape.n * shape.k + m * (shape.n + shape.k)), 0)) continue;
-        // A shape of the model may be one of the designed ones.
+        // A model's shape may also be a designed shape.
         if (of == number() && best_of == 1 && !seen.insert({m, shape.n, shape.k}).second) continue;
         points.push_back(Gemm{m, shape.n, shape.k, of, best_of});
       }
@@ -177,7 +177,7 @@ class Planner {
     const Counts all = geometric(1, 8192, 2);
     const Counts& tokens = quick() ? few : full() ? all : more;
     const std::int64_t pairs = quick() ? 8 : full() ? 32 : 16;
-    // Weights of at most 1 GiB.
+    // Weights take at most 1 GiB.
     const auto shapes = designed_shapes(full() ? pairs + 8 : pairs, std::min(kGib, gpu_memory() / 8) / 2);
     const auto first = [&](std::int64_t count) {
       return std::vector<WeightShape>(shapes.begin(),
@@ -188,7 +188,7 @@ class Planner {
     if (!full()) return points;
     for (const WeightShape& shape : first(8)) add(shape, few, number(), 8);
     if (number() == Number::bf16) {
-      // Other shapes than bf16's: the rows of both serve one fit, that of two bytes.
+      // Use other shapes than for bf16: the fit for two-byte numbers uses the rows of both formats.
       for (std::size_t i = static_cast<std::size_t>(pairs); i < shapes.size(); ++i)
         add(shapes[i], few, Number::fp16, 1);
     }
@@ -229,7 +229,8 @@ class Planner {
     };
     for (const Heads& heads : kHeads) {
       if (quick()) {
-        // Six of each: a fit without one of the four heads, by which its error is told, takes 16 rows.
+        // Six points for each of four heads: the fit's error is tested without one of the heads, and the fit needs 16
+        // rows.
         for (const auto& [chunk, context] :
              {std::pair(128, 0), {128, 2048}, {512, 2048}, {512, 16384}, {2048, 0}, {2048, 16384}}) {
           add(heads, 1, chunk, context);
@@ -294,7 +295,7 @@ class Planner {
   }
 
   [[nodiscard]] Points host_streams() const {
-    // More than the caches hold, a multiple of three arrays; the host's free memory allows as much as a quarter.
+    // More than the caches can store, and a multiple of three arrays; at most a quarter of the host's free memory.
     const std::int64_t wanted = std::max(256 * kMib, 2 * facts_.host.last_level_cache_bytes);
     const std::int64_t bytes = std::min(wanted, facts_.host.available_bytes / 12) / kMib * 3 * kMib;
     Points points;
@@ -342,7 +343,7 @@ class Planner {
     const Counts counts = distinct(quick() ? Counts{1, most} : Counts{1, (most + 3) / 4, (most + 1) / 2, most});
     std::vector<std::pair<std::int64_t, std::int64_t>> shapes{{1, 8192}, {8, 1024}, {32, 4096}};
     if (quick()) shapes = {{1, 4096}, {4, 1024}, {16, 4096}};
-    // A fit takes five rows, whatever the CPU.
+    // A fit needs five rows on any CPU.
     if (counts.size() == 1) shapes.insert(shapes.end(), {{2, 1024}, {8, 4096}});
     for (const std::int64_t count : counts) {
       for (const auto& [batch, context] : shapes) add(Number::bf16, count, batch, context);
@@ -365,14 +366,14 @@ class Planner {
     return gpu_bytes <= gpu_memory() / 2 && host_bytes <= facts_.host.available_bytes / 4;
   }
 
-  /// At most 1 GiB is moved, out of a pool of four times as much, from 256 MiB to 1 GiB.
+  /// Moves at most 1 GiB, from a pool of four times the moved bytes, between 256 MiB and 1 GiB.
   void add_scattered(Points& points, ScatteredCopy point) const {
     const std::int64_t moved = point.block_bytes * point.blocks;
     point.pool_bytes = std::clamp(4 * moved, 256 * kMib, kGib);
     if (moved <= kGib && fits(2 * moved, point.pool_bytes)) points.emplace_back(point);
   }
 
-  /// Powers of two, all cores, and all hardware threads where those are more; at most nine.
+  /// Powers of two, all cores, and all hardware threads if there are more threads than cores; at most nine counts.
   [[nodiscard]] Counts threads() const {
     const std::int64_t all = std::max<std::int64_t>(facts_.host.threads, 1);
     const std::int64_t cores = std::clamp<std::int64_t>(facts_.host.physical_cores, 1, all);
@@ -395,8 +396,8 @@ struct About {
   std::string_view id;
   std::string_view title;
   std::string_view purpose;
-  bool gpu;           // needs one
-  std::int64_t gpus;  // needs so many
+  bool gpu;           // needs a GPU
+  std::int64_t gpus;  // number of GPUs needed
   Points (*points)(const Planner&);
 };
 
@@ -436,7 +437,7 @@ const std::array<About, 15>& sections_about() {
   return kAbout;
 }
 
-/// "copy" names "copy.contig", and so does "copy.contig".
+/// Whether `word` selects the section: both "copy" and "copy.contig" select "copy.contig".
 bool names(std::string_view word, std::string_view id) {
   return id == word || (id.starts_with(word) && id.substr(word.size()).starts_with('.'));
 }
@@ -476,7 +477,7 @@ std::string reason_for(const About& about, const MachineFacts& facts, const GpuF
   return "the memory does not suffice for any of its points";
 }
 
-/// Shares what the estimates leave of the run's budget among the sections.
+/// Divides the rest of the run's budget, after the estimates, among the sections.
 void limit_sections(Plan& plan) {
   const Budget budget = budget_of(plan.level);
   const auto running = std::count_if(plan.sections.begin(), plan.sections.end(),

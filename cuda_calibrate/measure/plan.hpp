@@ -1,4 +1,4 @@
-// What a run will measure: sections of points, with how long they will about take.
+// The plan of a run: sections of points with estimated times.
 #pragma once
 
 #include <cstdint>
@@ -16,50 +16,51 @@ enum class Level : std::uint8_t { quick, normal, full };
 /// "quick", "default", "full".
 [[nodiscard]] std::string_view name_of(Level level);
 
-/// Seconds that a whole run of the level may take, and one section of it: 60 and 60, 300 and 300, 900 and 300.
+/// Limits in seconds, for a whole run of the level and for one section: 60 and 60, 300 and 300, 900 and 300.
 struct Budget {
   double run_seconds = 0.0;
   double section_seconds = 0.0;
 };
 [[nodiscard]] Budget budget_of(Level level);
-/// quick: 10 ms and 7 timings, 1 s a point; else 50 ms and 20 timings, 2 s a point.
+/// quick: 10 ms and 7 timings, 1 s per point; else 50 ms and 20 timings, 2 s per point.
 [[nodiscard]] SamplingRule sampling_rule(Level level);
 
 struct PlanOptions {
   Level level = Level::normal;
-  std::vector<std::string> sections{};      // ids, or what they begin with up to a dot: "copy"; empty: all
-  std::vector<std::string> skip{};          // likewise
-  std::vector<WeightShape> model_shapes{};  // measured beside the designed ones
+  std::vector<std::string> sections{};      // ids, or their prefixes before a dot ("copy"); empty: all
+  std::vector<std::string> skip{};          // as `sections`
+  std::vector<WeightShape> model_shapes{};  // measured in addition to the designed shapes
   std::int64_t gpu = 0;                     // index
 };
 
 struct Section {
-  std::string id;       // "copy.contig", never another in later versions
-  std::string title;    // what is measured
-  std::string purpose;  // what for
+  std::string id;       // "copy.contig"; never changes between versions
+  std::string title;    // what the section measures
+  std::string purpose;  // what the figures are for
   std::vector<Point> points{};
-  std::string reason{};  // why there is no point; else empty
+  std::string reason{};  // why there are no points; else empty
   double estimated_seconds = 0.0;
-  double most_seconds = 0.0;  // after which its other points are left out
+  double most_seconds = 0.0;  // the remaining points are skipped after this time
 };
 
 struct Plan {
   Level level = Level::normal;
-  std::vector<Section> sections{};  // those that were chosen, in the order of section_ids()
+  std::vector<Section> sections{};  // chosen sections, in the order of section_ids()
   [[nodiscard]] double estimated_seconds() const;
   [[nodiscard]] std::int64_t points() const;
 };
 
 [[nodiscard]] std::vector<std::string> section_ids();
 
-/// The points of the level that the machine has memory and number formats for: bf16, or fp16 where a GPU has no bf16;
-/// fp8 in full runs where it computes in it; at most half of a GPU's memory and a quarter of the host's free memory for
-/// one point. A section's most_seconds are its estimate and an equal share of what all estimates leave of the level's
-/// budget, at most the section's; estimates above the budget (by many --model shapes) raise it. Throws ConfigError for
-/// an unknown section, and when the machine has GPUs but not `gpu`.
+/// The points of the level that the machine supports by memory and number formats. Number formats: bf16, or fp16 on a
+/// GPU without bf16; in full runs also fp8 if the GPU computes in fp8. Memory: at most half of a GPU's memory, and a
+/// quarter of the host's free memory, for one point. A section's most_seconds are its estimate plus an equal share of
+/// the level's budget that the estimates leave, at most the section's limit. Estimates above the budget (from many
+/// --model shapes) raise the budget. Throws ConfigError for an unknown section, and when the machine has GPUs but not
+/// `gpu`.
 [[nodiscard]] Plan make_plan(const PlanOptions& options, const MachineFacts& facts);
 
-/// SHA-256 of a section's points and of how they are sampled.
+/// SHA-256 of a section's points and of their sampling rule.
 [[nodiscard]] std::string plan_digest(const Section& section, Level level);
 
 }  // namespace spillway::calibrate

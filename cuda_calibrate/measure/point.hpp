@@ -1,4 +1,4 @@
-// What is measured: one struct per kind of measurement. A plan is a list of them, a backend knows how to time each.
+// The measured points: one struct per kind of measurement. A plan is a list of points; a backend times each kind.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,29 @@ enum class Traffic : std::uint8_t { none, h2d, d2h, both };
 enum class HostMemory : std::uint8_t { pinned, pageable, registered };
 enum class Number : std::uint8_t { bf16, fp16, fp8, fp32 };
 
-/// One copy of contiguous bytes by a DMA engine (hardware.md section 5, C1). Timed on the GPU, and by the host from
-/// the call to the return of a synchronisation.
+/// One copy of contiguous bytes by a DMA engine (hardware.md section 5, C1). Timed on the GPU, and on the CPU from the
+/// call to the return of a synchronisation.
 struct ContiguousCopy {
   Direction direction = Direction::h2d;
   HostMemory memory = HostMemory::pinned;
   std::int64_t bytes = 0;
 };
 
-/// Both directions at once until the shorter one ends (C2); each direction's own time over the span in which both ran.
+/// Copies in both directions until the shorter one ends (C2). Each direction's time covers the span in which both ran.
 struct DuplexCopy {
-  std::int64_t h2d_bytes = 0;  // of one copy; copies follow each other on both sides
+  std::int64_t h2d_bytes = 0;  // bytes of one copy; each side repeats its copies
   std::int64_t d2h_bytes = 0;
 };
 
 enum class Mechanism : std::uint8_t {
   many,     // a loop of asynchronous copies
-  batched,  // cudaMemcpyBatchAsync, from CUDA 12.8 on
-  gather,   // a kernel gathers into a buffer of the GPU, then one copy; or one copy, then a kernel scatters
-  kernel,   // SMs read and write host memory themselves
+  batched,  // cudaMemcpyBatchAsync, available from CUDA 12.8
+  gather,   // H2D: one copy, then a kernel scatters; D2H: a kernel gathers into a GPU buffer, then one copy
+  kernel,   // SMs read and write host memory directly
 };
 enum class Order : std::uint8_t { sequential, random };
 
-/// `blocks` blocks of a pinned pool, to or from a pool on the GPU (C3; with large pools C4).
+/// `blocks` blocks of a pinned pool, copied to or from a pool on the GPU (C3; with large pools C4).
 struct ScatteredCopy {
   Direction direction = Direction::h2d;
   Mechanism mechanism = Mechanism::many;
@@ -42,27 +42,27 @@ struct ScatteredCopy {
   std::int64_t blocks = 0;
   Order order = Order::random;
   std::int64_t ctas = 0;        // thread blocks of `kernel`; 0 for the others
-  std::int64_t pool_bytes = 0;  // of host memory that the blocks are taken from
+  std::int64_t pool_bytes = 0;  // size of the host pool with the blocks
 };
 
-/// Every GPU of the machine copies at once (C5); the time of one GPU's copy, the mean over GPUs.
+/// All GPUs of the machine copy at once (C5). The time is that of one GPU's copy, averaged over GPUs.
 struct AllGpusCopy {
   Traffic traffic = Traffic::h2d;
   std::int64_t bytes = 0;
   std::int64_t gpus = 0;
-  std::int64_t numa_node = -1;  // that the host memory is on; -1: of each GPU's own
+  std::int64_t numa_node = -1;  // of the host memory; -1: each GPU's own node
 };
 
-/// From one GPU to another (C6), directly or staged through the host where the two cannot reach each other.
+/// A copy from one GPU to another (C6), directly, or through the host without peer access.
 struct PeerCopy {
   std::int64_t from = 0;
   std::int64_t to = 1;
-  bool duplex = false;  // while the other direction is busy too
+  bool duplex = false;  // the other direction is busy too
   std::int64_t bytes = 0;
 };
 
-/// y[m][n] = x[m][k] w[n][k] by cuBLASLt, its first heuristic choice (G1); `best_of` > 1 times that many choices and
-/// keeps the fastest, which engines do not do.
+/// y[m][n] = x[m][k] w[n][k] by cuBLASLt, with its first heuristic choice (G1). `best_of` > 1 tries that many choices
+/// and keeps the fastest, unlike engines.
 struct Gemm {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -77,23 +77,23 @@ struct Heads {
   std::int64_t size = 128;
 };
 
-/// One new token behind `context` tokens in each sequence; KV in pages of 16 tokens (A1).
+/// One new token after `context` tokens in each sequence; KV in pages of 16 tokens (A1).
 struct DecodeAttention {
   Heads heads{};
   std::int64_t batch = 0;
   std::int64_t context = 0;
-  /// The longest sequence has `skew` times the mean, the others share the rest evenly; 1: all equal (A3).
+  /// The longest sequence has `skew` times the mean; the others share the rest evenly. 1: all equal (A3).
   double skew = 1.0;
-  Number number = Number::bf16;  // of queries, keys and values: bf16, or fp16 where there is none
+  Number number = Number::bf16;  // of queries, keys and values: bf16, or fp16 without bf16
 };
 
-/// `new_tokens` queries behind `context` tokens in each sequence (A2).
+/// `new_tokens` queries after `context` tokens in each sequence (A2).
 struct PrefillAttention {
   Heads heads{};
   std::int64_t batch = 1;
   std::int64_t new_tokens = 0;
   std::int64_t context = 0;
-  Number number = Number::bf16;  // as of DecodeAttention
+  Number number = Number::bf16;  // as in DecodeAttention
 };
 
 /// A prefill chunk and decodes in one call (A3).
@@ -103,25 +103,25 @@ struct MixedAttention {
   std::int64_t chunk_context = 0;
   std::int64_t decodes = 0;
   std::int64_t decode_context = 0;
-  Number number = Number::bf16;  // as of DecodeAttention
+  Number number = Number::bf16;  // as in DecodeAttention
 };
 
-/// What runs beside copies (I1).
+/// The computation beside copies (I1).
 using Compute = std::variant<Gemm, DecodeAttention>;
 
-/// Compute and copies, each alone and both at once; the slowdown of either is theirs to divide (I1).
+/// Compute and copies, each alone and both together. Dividing the times gives the slowdown of either (I1).
 struct Interference {
   Compute compute{};
   Traffic traffic = Traffic::h2d;
-  bool by_kernel = false;  // SMs copy instead of the DMA engines
+  bool by_kernel = false;  // SMs copy, not DMA engines
   std::int64_t copy_bytes = 0;
 };
 
 enum class LaunchKind : std::uint8_t {
-  kernel,       // one empty kernel behind another on a stream
+  kernel,       // consecutive empty kernels on a stream
   graph,        // a graph of `nodes` empty kernels
-  synchronise,  // host: record an event and wait for it, the stream being empty
-  host_gap,     // from the end of a graph to the start of the next, which the host launches after waiting
+  synchronise,  // CPU: record an event and wait for it on an empty stream
+  host_gap,     // from the end of a graph to the start of the next; the CPU waits, then launches
 };
 struct Launch {
   LaunchKind kind = LaunchKind::kernel;
@@ -129,7 +129,7 @@ struct Launch {
 };
 
 enum class ElementwiseKind : std::uint8_t { rms_norm, silu_mul, rope, copy };
-/// A kernel that only moves data (E1), over rows of `width` numbers of 2 bytes.
+/// A kernel that only moves data (E1), over rows of `width` 2-byte numbers.
 struct Elementwise {
   ElementwiseKind kind = ElementwiseKind::rms_norm;
   std::int64_t tokens = 0;
@@ -141,11 +141,11 @@ enum class StreamKind : std::uint8_t { triad, read };
 struct HostStream {
   StreamKind kind = StreamKind::triad;
   std::int64_t threads = 1;
-  std::int64_t numa_node = -1;     // of the memory; -1: where the threads run
+  std::int64_t numa_node = -1;     // of the memory; -1: the threads' node
   bool pinned = false;             // page-locked by CUDA
-  Traffic copies = Traffic::none;  // that run meanwhile, one behind another
-  std::int64_t bytes = 0;          // read and written in one pass, which is a call: triad three arrays, read one
-  std::int64_t copy_bytes = 0;     // of one copy, from and to pinned memory; 0 without copies
+  Traffic copies = Traffic::none;  // concurrent copies, one after another in each direction
+  std::int64_t bytes = 0;       // read and written in one pass, which is a call: three arrays for triad, one for read
+  std::int64_t copy_bytes = 0;  // of one copy from or to pinned memory; 0 without copies
 };
 
 /// Decode attention on the CPU over a KV cache in host memory (H2).

@@ -1,4 +1,4 @@
-// The rows of measurements.schema.json that a point gives.
+// The rows of measurements.schema.json for a point.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -18,9 +18,9 @@ namespace spillway::calibrate {
 ///   Launch            one
 ///   HostStream        one pass; with copies then one copy's (Traffic::both: H2D; D2H)
 /// Bytes of Elementwise, per token of width w: rms_norm 4 w (read, written), silu_mul 6 w (gate and up read, product
-/// written), rope 4 w, copy 4 w; weights and tables of sines, which the L2 holds, are not counted. KV bytes of
-/// HostAttention: 2 batch context kv size and the bytes of a number. Neither `unit` nor `samples`, `kernel` and
-/// `section`, which the document adds.
+/// written), rope 4 w, copy 4 w. Weights and tables of sines do not count, because the L2 stores them. KV bytes of
+/// HostAttention: 2 batch context kv size and the bytes of a number. The document adds `unit`, `samples`, `kernel` and
+/// `section`.
 [[nodiscard]] std::vector<nlohmann::ordered_json> rows_of(const Point& point);
 
 }  // namespace spillway::calibrate

@@ -38,7 +38,7 @@ class Runner {
  private:
   [[nodiscard]] bool stopped() const { return hooks_.stop->load(); }
 
-  /// Empty also for a GPU that does not answer; what is measured on it next says why.
+  /// Empty also for a GPU that does not answer; the next measurement reports the error.
   std::optional<nlohmann::ordered_json> state() {
     try {
       return gpu_state(backend_.facts(), gpu_);
@@ -107,7 +107,7 @@ class Runner {
     }
   }
 
-  /// False when it was interrupted.
+  /// Returns false when interrupted.
   bool measure_point(const Point& point, SectionResult& result) {
     if (stopped()) return false;
     const std::unique_ptr<Case> one = backend_.prepare(point);
@@ -134,7 +134,7 @@ class Runner {
   void report(const Section& section, const SectionResult& result, std::int64_t point, bool ended) const {
     const double share =
         ended || section.points.empty() ? 0.0 : static_cast<double>(point) / static_cast<double>(section.points.size());
-    // The first section has nothing to be scaled by.
+    // Before the first section ends, there is no ratio to scale by.
     const double scale = expected_ > 0.0 ? std::clamp(taken_ / expected_, 0.2, 5.0) : 1.0;
     hooks_.progress({&section, &result, point, ended, scale * (left_ - share * section.estimated_seconds)});
   }
@@ -146,9 +146,9 @@ class Runner {
   const RunHooks& hooks_;
   RunOutcome outcome_{};
   bool ended_ = false;
-  double left_ = 0.0;      // estimated seconds of what is not measured yet
-  double expected_ = 0.0;  // estimated seconds of the sections that were measured
-  double taken_ = 0.0;     // what they took
+  double left_ = 0.0;      // estimated seconds of the remaining points
+  double expected_ = 0.0;  // estimated seconds of the measured sections
+  double taken_ = 0.0;     // their actual seconds
 };
 
 }  // namespace

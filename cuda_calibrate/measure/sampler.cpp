@@ -26,7 +26,7 @@ std::vector<double> timing(Case& one, std::size_t rows, std::int64_t calls) {
 }  // namespace
 
 std::int64_t calls_per_timing(double seconds, std::int64_t most_calls, const SamplingRule& rule) {
-  // Compared before the conversion: a call of a nanosecond would ask for more calls than fit an integer's range.
+  // Compare as doubles: for a call of 1 ns the number of calls would exceed an integer's range.
   const double wanted = std::ceil(rule.timing_seconds / seconds);
   const std::int64_t most = std::max<std::int64_t>(most_calls, 1);
   if (wanted >= static_cast<double>(most)) return most;
@@ -45,7 +45,7 @@ Timings sample(Case& one, std::size_t rows, const SamplingRule& rule, const Cloc
     const std::vector<double> seconds = timing(one, rows, 1);
     quickest.push_back(*std::min_element(seconds.begin(), seconds.end()));
   }
-  // The median: the first call may load a kernel or map memory.
+  // Use the median, because the first call may load a kernel or map memory.
   if (!quickest.empty()) result.calls = calls_per_timing(spread_of(quickest).median, one.most_calls(), rule);
   result.series.resize(rows);
   double measured = 0.0;

@@ -1,4 +1,4 @@
-// How one point is timed: warm-up, calls per timing, and how many timings.
+// The timing of one point: warm-up, calls per timing, and number of timings.
 #pragma once
 
 #include <atomic>
@@ -11,30 +11,30 @@
 namespace spillway::calibrate {
 
 struct SamplingRule {
-  std::int64_t warm_up = 4;     // calls that are not counted; their times choose the calls per timing
-  double least_seconds = 0.05;  // of measured time, and
+  std::int64_t warm_up = 4;     // uncounted calls; their times determine the calls per timing
+  double least_seconds = 0.05;  // minimum of measured time, together with
   std::int64_t least_timings = 20;
-  double timing_seconds = 200e-6;  // that each timing lasts at least, where Case::most_calls() allows it
-  double most_seconds = 2.0;       // of the point by the clock, warm-up included; at least kFewestTimings all the same
+  double timing_seconds = 200e-6;  // minimum duration of a timing, if Case::most_calls() allows it
+  double most_seconds = 2.0;  // limit of the point's wall-clock time, including warm-up; kFewestTimings take precedence
 };
 
-/// Timings that a point gets however long they take.
+/// The minimum number of timings of a point, however long they take.
 inline constexpr std::int64_t kFewestTimings = 3;
 
 struct Timings {
   std::vector<std::vector<double>> series;  // seconds per call, by row of the point and timing
-  std::int64_t calls = 1;                   // of each timing
-  bool interrupted = false;                 // `series` is then not complete
+  std::int64_t calls = 1;                   // per timing
+  bool interrupted = false;                 // true: `series` is incomplete
 };
 
-/// Seconds from any start, never falling.
+/// A monotonic clock in seconds, with any origin.
 using Clock = std::function<double()>;
 
-/// Calls per timing for a point whose quickest series took `seconds` per call. At least 1.
+/// Calls per timing for a point whose quickest series needs `seconds` per call. At least 1.
 [[nodiscard]] std::int64_t calls_per_timing(double seconds, std::int64_t most_calls, const SamplingRule& rule);
 
-/// Times a case with `rows` series. The measured time of a timing is that of its slowest series. Throws what the case
-/// throws, and Unsupported when a time is not above 0 or not finite, or when there are not `rows` of them.
+/// Times a case with `rows` series. The measured time of a timing is that of its slowest series. Throws the exceptions
+/// of the case. Throws Unsupported for a time that is not positive and finite, and for a different number of rows.
 [[nodiscard]] Timings sample(Case& one, std::size_t rows, const SamplingRule& rule, const Clock& clock,
                              const std::atomic<bool>& stop);
 

@@ -1,5 +1,5 @@
-// What is told of repeated timings. None is dropped: an outlier is part of what the machine does, and the median does
-// not mind it.
+// Statistics of repeated timings. No timing is dropped: outliers are part of the machine's behaviour, and the median is
+// robust against them.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Spread {
 };
 
 /// The quantile `q` in [0, 1] of ascending values: linear between the two order statistics around position (n - 1) q,
-/// counted from 0 (type 7 of Hyndman and Fan, 1996). At least one value.
+/// counted from 0 (type 7 of Hyndman and Fan, 1996). Requires at least one value.
 [[nodiscard]] inline double quantile_of_sorted(std::span<const double> ascending, double q) {
   SPILLWAY_CHECK(!ascending.empty(), "a quantile of nothing");
   const double position = static_cast<double>(ascending.size() - 1) * q;
@@ -30,7 +30,7 @@ struct Spread {
   return ascending[below] + share * (ascending[above] - ascending[below]);
 }
 
-/// Of at least one value, in any order. O(n log n).
+/// The spread of at least one value, in any order. O(n log n).
 [[nodiscard]] inline Spread spread_of(std::span<const double> values) {
   std::vector<double> ascending(values.begin(), values.end());
   std::sort(ascending.begin(), ascending.end());

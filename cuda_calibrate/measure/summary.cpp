@@ -52,7 +52,7 @@ class HeadlineSearch {
     Headlines all = found_;
     all.h2d = h2d_.value;
     all.d2h = d2h_.value;
-    // Both rows of a point are there, or none.
+    // A point has both rows or none.
     if (h2d_beside_.value && d2h_beside_.value) all.duplex = *h2d_beside_.value + *d2h_beside_.value;
     return all;
   }

@@ -1,4 +1,4 @@
-// What a plan, a run and its measurements look like to a reader.
+// Plans, runs and measurements as text for people.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,28 +12,28 @@
 
 namespace spillway::calibrate {
 
-/// The best that a run measured of what a machine is known by; empty: not measured. Bytes/s and FLOP/s.
+/// The best measured values of a machine's main figures; empty: not measured. Bytes/s and FLOP/s.
 struct Headlines {
-  std::optional<double> h2d;  // pinned, contiguous, of the largest size
+  std::optional<double> h2d;  // pinned, contiguous, largest size
   std::optional<double> d2h;
-  std::optional<double> duplex;      // both directions together, of the largest equal sizes
-  std::optional<double> gemm;        // numbers of two bytes, the first heuristic choice
+  std::optional<double> duplex;      // sum of both directions, for the largest equal sizes
+  std::optional<double> gemm;        // 2-byte numbers, first heuristic choice
   std::optional<double> decode;      // KV bytes, without skew
   std::optional<double> host;        // host memory without copies
   std::optional<double> cpu_decode;  // KV bytes, attention on the CPU
 };
 [[nodiscard]] Headlines headlines_of(const Document& document);
 
-/// Sections with their status, points and time, and the headline figures.
+/// Sections with status, points and time, then the headline figures.
 [[nodiscard]] std::string summary_text(const Document& document);
 
-/// What would be measured.
+/// The plan of a run.
 [[nodiscard]] std::string plan_text(const Plan& plan, const MachineFacts& facts, std::int64_t gpu);
 [[nodiscard]] nlohmann::ordered_json plan_json(const Plan& plan, const MachineFacts& facts, std::int64_t gpu);
 
 /// "gemm 12/48 points, about 31 s left".
 [[nodiscard]] std::string progress_text(const RunProgress& progress);
-/// "gemm: done, 48 of 48 points in 5.2 s", and its notes on lines of their own.
+/// "gemm: done, 48 of 48 points in 5.2 s", followed by one line per note.
 [[nodiscard]] std::string section_text(const SectionResult& result);
 
 }  // namespace spillway::calibrate

@@ -1,4 +1,4 @@
-// How a schedule is put on streams: what of it needs no GPU to be decided.
+// The GPU-independent decisions on how to put a schedule on streams.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace spillway::calibrate {
 
-/// For each operation: does another one, or the end of the experiment, wait for it? These get an event.
+/// Whether another operation, or the end of the experiment, waits for each operation. Such operations get an event.
 [[nodiscard]] std::vector<bool> waited_for(const Schedule& schedule);
 
-/// Can all of it wait at a gate until it is enqueued? Not with more than `most` copies one by one on a stream: they do
-/// not fit behind a gate, and enqueueing them is a part of what they take, as in the calibration.
+/// Whether the whole schedule can wait at a gate until it is enqueued. More than `most` single copies on a stream
+/// cannot: they do not fit behind a gate, and enqueueing is part of their time, as in the calibration.
 [[nodiscard]] bool gated(const Schedule& schedule, std::int64_t most);
 
 }  // namespace spillway::calibrate

@@ -1,4 +1,4 @@
-// What executes schedules for real.
+// Executes schedules on a real machine.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace spillway::calibrate {
 
-/// A schedule on a machine, its buffers allocated and filled with random data.
+/// A schedule on a machine, with buffers allocated and filled with random data.
 class Execution {
  public:
   Execution() = default;
@@ -17,8 +17,8 @@ class Execution {
   Execution& operator=(const Execution&) = delete;
   virtual ~Execution() = default;
 
-  /// Runs the schedule once, from its start up to the end of the last copy, and returns the seconds from the start to
-  /// the last of `ends`. Throws what a backend throws.
+  /// Runs the schedule once, from its start to the end of the last copy. Returns the seconds from the start to the last
+  /// of `ends`. Throws the backend's exceptions.
   [[nodiscard]] virtual double run() = 0;
 };
 
@@ -36,8 +36,8 @@ class Machine {
   [[nodiscard]] virtual std::unique_ptr<Execution> prepare(const Schedule& schedule) = 0;
 };
 
-/// GPU `gpu` of this machine and its host, in builds with CUDA. `seed` is that of the random data. Throws DeviceError
-/// when there is no such GPU, and Unsupported in builds without CUDA.
+/// GPU `gpu` of this machine and its host. `seed` determines the random data. Throws DeviceError when the GPU does not
+/// exist, and Unsupported in builds without CUDA.
 [[nodiscard]] std::unique_ptr<Machine> make_machine(std::int64_t gpu, std::uint64_t seed);
 
 }  // namespace spillway::calibrate

@@ -46,7 +46,7 @@ void check(const GpuProfile& gpu) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-/// The profile, once it is known to have what every prediction takes.
+/// Returns the profile after checking that it has everything that each prediction needs.
 const GpuProfile& checked(const GpuProfile& gpu) {
   check(gpu);
   return gpu;
@@ -134,7 +134,7 @@ Scale Predictor::scale() const {
               .host_bytes = kHostBytes,
               .swap_rate = std::min(shared(gpu_.h2d.bandwidth, sharing.h2d), shared(gpu_.d2h.bandwidth, sharing.d2h)),
               .h2d_rate = gpu_.h2d.bandwidth.value(),
-              // Where nothing says how fast the CPU attends, these settings are listed but not predicted.
+              // Without a figure for CPU attention, these settings are listed but not predicted.
               .attention_rate = gpu_.h2d.bandwidth.value(),
               .threads = threads_,
               .multiply_seconds = [this](const Multiply& multiply) { return multiply_seconds(multiply); },

@@ -1,4 +1,4 @@
-// What the simulator says that a setting takes, from a GPU profile as a run would load it.
+// The simulator's prediction of a setting, from a GPU profile loaded as in a run.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,21 @@
 
 namespace spillway::calibrate {
 
-/// Products by the profile's GEMM model in 2-byte numbers, copies and what they cost each other and compute as in every
-/// execution model, CPU attention by the profile's fit, else by the host's DRAM. No engine: nothing is added to them.
+/// Products use the profile's GEMM model for 2-byte numbers. Copies, and the slowdown between copies and compute, are
+/// those of every execution model. CPU attention uses the profile's fit, or else the host's DRAM bandwidth. No engine
+/// overhead is added.
 class Predictor {
  public:
-  /// `host`: for CPU attention where the profile has no fit of it. `threads` >= 1 of CPU attention. Throws ConfigError
-  /// that names each thing the profile lacks: the GEMM fit, a direction's copies.
+  /// `host` supplies CPU attention if the profile has no fit of it. `threads` >= 1 is for CPU attention. Throws
+  /// ConfigError that names each missing part of the profile: the GEMM fit, a direction's copies.
   Predictor(const hwmodels::GpuProfile& gpu, const std::optional<hwmodels::HostProfile>& host, std::int64_t threads);
 
-  /// Throws ConfigError when the experiment takes what the profile has not: CPU attention.
+  /// Throws ConfigError when the experiment needs CPU attention and the profile has none.
   [[nodiscard]] Simulated predict(const Experiment& experiment) const;
-  /// What held_out_settings() takes: half of the GPU's memory, and kHostBytes.
+  /// The scale for held_out_settings(): half of the GPU's memory, and kHostBytes.
   [[nodiscard]] Scale scale() const;
-  /// Mechanisms among those of the settings that the profile has no fit of, where the plain figures of the link stand
-  /// for it as they do in a run; one sentence each.
+  /// Mechanisms of the settings that the profile has no fit for, one sentence each. The link's plain figures replace
+  /// the fit, as in a run.
   [[nodiscard]] std::vector<std::string> stand_ins(const std::vector<Setting>& settings) const;
   [[nodiscard]] const hwmodels::GpuProfile& gpu() const { return gpu_; }
 
@@ -36,7 +37,7 @@ class Predictor {
   [[nodiscard]] double multiply_seconds(const Multiply& multiply) const;
   [[nodiscard]] double attention_seconds(const HostAttention& attention) const;
   [[nodiscard]] bool attends() const { return gpu_.fitted.cpu_attention || host_; }
-  /// Bytes/s of KV at `threads_` threads.
+  /// KV bytes/s with `threads_` threads.
   [[nodiscard]] double host_attention_rate() const;
   [[nodiscard]] Duration cpu_time(const HostAttention& attention) const;
   [[nodiscard]] StepTimes times_of(const LayerSwapping& setting) const;

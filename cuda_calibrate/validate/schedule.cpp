@@ -23,7 +23,7 @@ constexpr std::int32_t kNone = -1;
 
 std::size_t index_of(std::int32_t number) { return static_cast<std::size_t>(number); }
 
-/// What lies where on both sides, and hence which operations wait for each other's data or room.
+/// Positions of the data on both sides. They determine which operations wait for each other's data or free slots.
 class Places {
  public:
   Places() = default;
@@ -31,10 +31,10 @@ class Places {
   Places& operator=(const Places&) = delete;
   virtual ~Places() = default;
 
-  /// Gives the copy its slots and adds what it waits for.
+  /// Assigns the copy's slots and adds its waits.
   virtual void issued(std::int32_t number, Operation& copy) = 0;
   virtual void copied(std::int32_t /*number*/, const Operation& /*copy*/) {}
-  /// Adds what a layer's compute waits for.
+  /// Adds the waits of a layer's compute.
   virtual void computes(std::int32_t number, Operation& compute) = 0;
 };
 
@@ -45,7 +45,7 @@ void wait_for(Operation& operation, std::int32_t other) {
   if (other != kNone) operation.waits.push_back(other);
 }
 
-/// Pie's slots: each layer's KV is in one of the GPU or of the host.
+/// Pie's slots: each layer's KV is in a slot of the GPU or of the host.
 class SwapPlaces final : public Places {
  public:
   explicit SwapPlaces(const LayerSwapping& setting)
@@ -92,15 +92,15 @@ class SwapPlaces final : public Places {
     std::int32_t slot = 0;
     std::int32_t freed_by = kNone;
   };
-  std::vector<std::int32_t> slots_;     // of each layer, where it is or goes
-  std::vector<std::int32_t> computed_;  // its last compute
-  std::vector<std::int32_t> arrived_;   // its last way in
-  std::vector<std::int32_t> left_;      // its last way out
+  std::vector<std::int32_t> slots_;     // slot of each layer, current or destination
+  std::vector<std::int32_t> computed_;  // last compute of each layer
+  std::vector<std::int32_t> arrived_;   // last copy in of each layer
+  std::vector<std::int32_t> left_;      // last copy out of each layer
   std::deque<Free> free_gpu_;
   std::deque<Free> free_host_;
 };
 
-/// Select-N's staging buffers: layers on the host go through them in turn, anew in each iteration.
+/// Select-N's staging buffers. Layers on the host use the buffers in turn, again in each iteration.
 class StagingPlaces final : public Places {
  public:
   explicit StagingPlaces(const WeightPrefetch& setting)
@@ -128,11 +128,11 @@ class StagingPlaces final : public Places {
     return group % static_cast<std::int32_t>(used_.size());
   }
   std::int32_t interval_;
-  std::vector<std::int32_t> used_;     // the last compute with each buffer
-  std::vector<std::int32_t> arrived_;  // the last copy of each layer
+  std::vector<std::int32_t> used_;     // last compute with each buffer
+  std::vector<std::int32_t> arrived_;  // last copy of each layer
 };
 
-/// A slot per layer on both sides; compute waits for its layer's copy, or for that of the last layer.
+/// One slot per layer on both sides. Compute waits for its layer's copy, or for the last layer's copy.
 class ArrivalPlaces final : public Places {
  public:
   ArrivalPlaces(std::int32_t layers, bool all) : all_(all), arrived_(index_of(layers), kNone) {}
@@ -150,7 +150,7 @@ class ArrivalPlaces final : public Places {
   std::vector<std::int32_t> arrived_;
 };
 
-/// Copies that take slots in turns, and all of which the only layer waits for.
+/// Copies use slots in turn. The only layer waits for all copies.
 class PagePlaces final : public Places {
  public:
   explicit PagePlaces(std::int32_t slots) : slots_(slots) {}
@@ -180,7 +180,7 @@ class FreeRule final : public LayerRule {
   [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override { return true; }
 };
 
-/// Pensieve's pipelined swap-in: all layers are copied from the iteration's start on, each waits for its own.
+/// Pensieve's pipelined swap-in: copies of all layers start with the iteration; each layer waits for its own copy.
 class SwapInByLayers final : public LayerRule {
  public:
   SwapInByLayers(std::int32_t layers, const Copy& each) : layers_(layers), each_(each) {}
@@ -198,7 +198,7 @@ class SwapInByLayers final : public LayerRule {
   std::int32_t arrived_ = kNone;
 };
 
-/// What a sub-batch does in each layer.
+/// The work of a sub-batch in each layer.
 struct SubBatchWork {
   Multiply multiply{};
   HostAttention attention{};
@@ -206,8 +206,8 @@ struct SubBatchWork {
   Duration cpu{};
 };
 
-/// Passes everything on to the rule, and takes down what is issued and computed. A layer's compute is taken down when
-/// the next one starts: what it waited for stands ahead of it then.
+/// Forwards all calls to the rule, and records issued copies and computed layers. A layer's compute is recorded when
+/// the next layer starts, because all its waits are then recorded before it.
 class Recorder final : public LayerRule, public CopySink {
  public:
   Recorder(LayerRule& rule, Places& places, std::vector<SubBatchWork> sub_batches, const CopyWork& copy, Simulated& out)
@@ -257,7 +257,7 @@ class Recorder final : public LayerRule, public CopySink {
     sink_->issue(copy);
   }
 
-  /// After the last iteration.
+  /// Call after the last iteration.
   void finish() {
     flush();
     out_.schedule.ends.push_back(compute_);
@@ -274,7 +274,8 @@ class Recorder final : public LayerRule, public CopySink {
 
   [[nodiscard]] std::int32_t next() const { return static_cast<std::int32_t>(out_.schedule.operations.size()); }
 
-  /// Streams are FIFOs: of several operations on one, the last is enough, and none on the operation's own.
+  /// Streams are FIFOs: waiting for the last operation on a stream suffices, and waits on the operation's own stream
+  /// are not needed.
   void add(Operation operation, const OperationTime& time) {
     std::array<std::int32_t, kStreams> last{};
     last.fill(kNone);
@@ -318,12 +319,12 @@ class Recorder final : public LayerRule, public CopySink {
   CopyWork copy_;
   Simulated& out_;
   CopySink* sink_ = nullptr;
-  Step starting_{};                                   // whose compute is not taken down yet
-  std::int32_t compute_ = kNone;                      // the last compute
-  std::vector<std::int32_t> cpu_;                     // the last CPU work of each sub-batch
-  std::array<std::deque<std::int32_t>, 2> queues_{};  // copies to the GPU, and to the host, that have not ended
-  std::vector<std::int32_t> ended_;                   // copies that have ended now
-  std::vector<std::int32_t> triggers_;                // what happened that the rule is called for
+  Step starting_{};                                   // step whose compute is not yet recorded
+  std::int32_t compute_ = kNone;                      // last compute
+  std::vector<std::int32_t> cpu_;                     // last CPU work of each sub-batch
+  std::array<std::deque<std::int32_t>, 2> queues_{};  // unfinished copies, to the GPU and to the host
+  std::vector<std::int32_t> ended_;                   // copies that ended since the last call
+  std::vector<std::int32_t> triggers_;                // events that caused the call of the rule
 };
 
 /// One experiment in the executor's terms.

@@ -20,7 +20,7 @@ struct Overloaded : Cases... {
 template <class... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
-// Between the sizes of language models, whose projections calibrations take, and no power of two.
+// Sizes between those of language models' projections, which calibrations measure, and not powers of two.
 struct Weights {
   std::int64_t n = 0;
   std::int64_t k = 0;
@@ -31,23 +31,24 @@ constexpr std::array<std::int64_t, 8> kTokens{72, 456, 920, 1832, 24, 3640, 208,
 
 constexpr std::int64_t kFewestTokens = 24;
 constexpr std::int64_t kPage = 4096;
-// What a stream takes behind a gate before the host's enqueuing waits for the GPU.
+// A stream accepts this many launches behind a gate before the CPU must wait for the GPU.
 constexpr std::int64_t kMostLaunches = 900;
 
 double real(std::int64_t count) { return static_cast<double>(count); }
 
-/// An odd number of pages of about so many bytes, and not one alone: no power of two.
+/// An odd number of pages, more than one, of about `bytes`: not a power of two.
 std::int64_t odd_pages(double bytes) {
   const auto pairs = static_cast<std::int64_t>(bytes / (2.0 * real(kPage)));
   return (2 * std::max<std::int64_t>(pairs, 1) + 1) * kPage;
 }
 
-/// An odd multiple of 8 of about that size, at least 24: no power of two.
+/// An odd multiple of 8 near `count`, at least 24: not a power of two.
 std::int64_t odd_eights(double count) {
   return 8 * (2 * std::max<std::int64_t>(static_cast<std::int64_t>(count / 16.0), 1) + 1);
 }
 
-/// As many calls as come closest to `seconds`, 1 .. most; of fewer tokens where one alone takes more than twice that.
+/// The number of calls closest to `seconds`, 1 .. most. If one call takes more than twice as long, the call gets fewer
+/// tokens.
 Multiply lasting(const Scale& scale, Multiply one, double seconds, std::int64_t most) {
   one.calls = 1;
   double each = scale.multiply_seconds(one);
@@ -77,7 +78,8 @@ void add_layer_swapping(const Scale& scale, std::vector<Experiment>& all) {
   };
   constexpr std::array<Depth, 8> kDepths{{{9, 2}, {12, 5}, {18, 4}, {24, 9}, {30, 13}, {36, 7}, {40, 19}, {48, 25}}};
   std::size_t index = 0;
-  // Of the copies that just keep up: a layer is away for (m + 1) max(in, out) + in, and needed after n - 1 others.
+  // Relative to copies that just keep up: a layer is away for (m + 1) max(in, out) + in, and needed after n - 1 other
+  // layers.
   for (const double load : {0.35, 1.0, 2.0}) {
     for (const Depth& depth : kDepths) {
       constexpr double kLayerSeconds = 0.4e-3;
@@ -96,7 +98,7 @@ void add_layer_swapping(const Scale& scale, std::vector<Experiment>& all) {
   }
 }
 
-/// The tokens with which one layer computes for about so long.
+/// The number of tokens for which one layer computes for about `seconds`.
 Multiply with_tokens(const Scale& scale, Multiply compute, double seconds) {
   constexpr double kMostTokens = 8'000.0;
   Multiply best = compute;
@@ -115,7 +117,7 @@ void add_weight_prefetch(const Scale& scale, std::vector<Experiment>& all) {
   struct Case {
     std::int32_t layers;
     std::int32_t interval;
-    double load;  // time of a copy over the compute that it is to hide behind
+    double load;  // time of a copy over the compute that should hide it
     bool double_buffer;
   };
   constexpr std::array<Case, 12> kCases{{{18, 1, 0.5, false},
@@ -149,7 +151,7 @@ void add_weight_prefetch(const Scale& scale, std::vector<Experiment>& all) {
 void add_swap_in(const Scale& scale, std::vector<Experiment>& all) {
   struct Case {
     std::int32_t layers;
-    double load;  // time of a layer's copy over that of its compute
+    double load;  // time of a layer's copy over its compute
     CopyMechanism mechanism;
     std::int64_t blocks;
   };
@@ -195,8 +197,8 @@ void add_page_out(const Scale& scale, std::vector<Experiment>& all) {
 void add_cpu_overlap(const Scale& scale, std::vector<Experiment>& all) {
   struct Case {
     std::int32_t layers;
-    double second_load;  // time of the CPU for a sub-batch over that of the GPU's work beside it
-    double first_load;   // 0: the first sub-batch attends on the GPU alone
+    double second_load;  // CPU time for a sub-batch over the time of concurrent GPU work
+    double first_load;   // 0: the first sub-batch attends only on the GPU
     std::int64_t batch;
     Heads heads;
   };
@@ -218,7 +220,7 @@ void add_cpu_overlap(const Scale& scale, std::vector<Experiment>& all) {
     constexpr double kSecondSeconds = 0.8e-3;
     const Multiply first = lasting(scale, shape(5 + 2 * i, i), kFirstSeconds, 16);
     const Multiply second = lasting(scale, shape(2 * i, i + 1), kSecondSeconds, 16);
-    // The CPU works for the second sub-batch while the GPU has the first one's next layer, and the other way round.
+    // The CPU works for one sub-batch while the GPU computes the other sub-batch's layer.
     const auto attention = [&](double load, const Multiply& beside) {
       HostAttention call{.threads = scale.threads, .heads = one.heads, .batch = load > 0.0 ? one.batch : 0};
       const double kv =

@@ -40,7 +40,7 @@ struct Subject {
   std::optional<HostProfile> host;
 };
 
-/// A GPU alone has the limits of its server, and the host of it unless another is named.
+/// The GPU and the host of the profile. The GPU of a server has the server's limits. --host replaces the host.
 Subject load(const ValidateArguments& arguments) {
   hwmodels::Hardware hardware = hwmodels::load_hardware(arguments.profile);
   Subject subject{std::move(hardware.gpu), std::move(hardware.host)};
@@ -49,7 +49,8 @@ Subject load(const ValidateArguments& arguments) {
   return subject;
 }
 
-/// The cores of the host that is named, as far as this machine has them when it is to use them; else all it has.
+/// The cores of the named host, limited to this machine's cores if the machine will use them. Without a named host, all
+/// cores of this machine.
 std::int64_t threads_of(const ValidateArguments& arguments, const std::optional<HostProfile>& host) {
   if (arguments.threads > 0) return arguments.threads;
   const std::int64_t here = std::max<std::int64_t>(host_facts().physical_cores, 1);
@@ -79,11 +80,11 @@ std::string list_text(const std::vector<Setting>& settings) {
   return text;
 }
 
-/// The profile's own JSON, where it is a file of the user's; else null.
+/// The profile's JSON if the profile is a user's file; else null.
 json profile_json(const GpuProfile& profile) {
   std::ifstream file(profile.file.path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  // An embedded profile's path is relative to the repository, where another file may lie.
+  // The path of an embedded profile is relative to the repository; a different file may exist there.
   return file && sha256_hex(text) == profile.file.sha256 ? json::parse(text) : json();
 }
 
@@ -104,7 +105,7 @@ std::vector<FileOfFit> files_of_fit(const GpuProfile& profile) {
   return files;
 }
 
-/// Empty for a file that is not there or is another by now.
+/// Empty when the file does not exist or has changed.
 std::optional<std::string> device_of(const std::string& path, const std::string& sha256) {
   if (!std::filesystem::is_regular_file(path)) return std::nullopt;
   try {
@@ -160,7 +161,7 @@ void save(const ValidationReport& report, const std::string& path) {
   if (!path.empty()) write_file(path, json_of(report).dump(2) + "\n");
 }
 
-/// Throws ConfigError when the profile is of another GPU than this one; notes what could not be told.
+/// Throws ConfigError when the profile describes another GPU than this one. Notes facts that could not be checked.
 void check_gpu(const ValidateArguments& arguments, const GpuProfile& profile, const GpuFacts& gpu,
                std::vector<std::string>& notes) {
   const std::optional<std::string> name = measured_gpu(profile, arguments.measurements);
@@ -192,8 +193,8 @@ ExitCode run(const ValidateArguments& arguments, const ValidateEnvironment& envi
   report.gpu = gpu.name;
   const RunLabels labels{environment.command, environment.utc(), arguments.seed, gpu.index};
   report.provenance = new_document(Plan{}, facts, labels, false).provenance;
-  report.provenance.erase("level");  // a calibration's
-  // A folder that is not there is found out now, not after the first setting.
+  report.provenance.erase("level");  // only calibrations have levels
+  // Detect a missing folder now, not after the first setting.
   save(report, arguments.out);
   const MeasureHooks hooks{arguments.repeats,
                            [&](const Outcome& outcome) {

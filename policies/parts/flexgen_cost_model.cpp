@@ -20,9 +20,10 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kTera = 1e12;
-// What rounding may take a peak above the limit by, relative to it.
+// Relative amount by which rounding may lift a peak above the limit.
 constexpr double kFitTolerance = 1e-7;
-// Throughputs that differ by less, relatively, are equal: rounding is far below, one batch more or less far above.
+// Throughputs with a smaller relative difference count as equal: rounding errors are far smaller, the effect of one
+// more batch is far larger.
 constexpr double kRise = 1e-9;
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ CostModel cost_model(const FlexgenModel& model, const FlexgenWorkload& workload,
   const double n = real(workload.generated);
   const double gbs = real(gpu_batch);
 
-  // Bytes of a layer: its weights, a block's cache and hidden states.
+  // Bytes of a layer: its weights, and a request block's cache and hidden states.
   const double weights = model.layer_bytes();
   const double prompt_cache = 4.0 * (s + 1.0) * k * block;
   const double mean_cache = 4.0 * (s + n / 2.0) * k * block;
@@ -109,7 +110,7 @@ CostModel cost_model(const FlexgenModel& model, const FlexgenWorkload& workload,
       prompt_cache / hw.disk_write_cache_prefill * cn + prompt_hidden / hw.disk_write_hidden_prefill * hn;
   m.prefill.compute.constant = block * s * weights / hw.gemm_prefill + 4.0 * block * s * s * q / hw.attention_prefill;
 
-  // What attention on the CPU takes and returns, the size of a token, is not counted as traffic.
+  // Inputs and outputs of CPU attention have the size of a token, so the model does not count them as traffic.
   const double attention_flop = 4.0 * block * (s + n / 2.0) * q;
   m.decode.h2d = 1.0 / hw.h2d * (weights * weights_off + new_hidden * hidden_off);
   m.decode.d2h = new_hidden / hw.d2h_hidden * hidden_off;
@@ -119,9 +120,9 @@ CostModel cost_model(const FlexgenModel& model, const FlexgenWorkload& workload,
                      attention_flop / cpu_attention_rate(hw, gpu_batch, model.hidden) * cache_off +
                      block * weights / hw.gemm_decode;
 
-  // GPU: what lives there, two buffers for the weights that do not, one for a batch's hidden states, and the
+  // GPU: resident data, two buffers for weights that are not resident, one for a batch's hidden states, and the
   // intermediates of a GPU batch: inputs and outputs of the QKV projection, queries, keys and scores, the embedding,
-  // the MLP. While decoding, those of attention are only the GPU's part of the cache.
+  // the MLP. In decode, the intermediates of attention cover only the GPU's part of the cache.
   const double projected = 2.0 * h1 + 2.0 * q + 4.0 * k;
   const Linear buffers = 2.0 * weights * weights_off;
   m.gpu_prefill = layers * (weights * wg + final_cache * cg) + prompt_hidden * hg + buffers +
@@ -130,7 +131,7 @@ CostModel cost_model(const FlexgenModel& model, const FlexgenWorkload& workload,
   m.gpu_decode = layers * (weights * wg + final_cache * cg) + new_hidden * hg + buffers + 2.0 * h1 * gbs * hidden_off +
                  gbs * (2.0 * q + (s + n) * (2.0 * k + 2.0 * nh)) * cg + gbs * (projected + 4.0 * h1 + 2.0 * (h1 + h2));
 
-  // CPU: what lives there, and what passes through. Behind a decode also the two buffers of a batch's cache from disk,
+  // CPU: resident data and data that passes through. After a decode also the two buffers for a batch's cache from disk,
   // and the scores and results of its attention.
   m.cpu_prefill = layers * (weights * wc + final_cache * cc) + prompt_hidden * hc + weights * weights_off +
                   2.0 * s * h1 * gbs * hidden_off;
@@ -231,7 +232,7 @@ void check(Problems& problems, std::string_view what, const FlexgenShares& share
 // ---------------------------------------------------------------------------------------------------------------------
 // The linear program.
 
-/// GLPK keeps one environment per thread, which is the thread's to free.
+/// GLPK keeps one environment per thread. Each thread must free its own.
 struct GlpkEnvironment {
   GlpkEnvironment() { glp_term_out(GLP_OFF); }
   ~GlpkEnvironment() { glp_free_env(); }
@@ -239,7 +240,8 @@ struct GlpkEnvironment {
   GlpkEnvironment& operator=(const GlpkEnvironment&) = delete;
 };
 
-/// Minimises over shares in [0, 1] and two times >= 0, each counted in a unit of the caller's that brings it near 1.
+/// Minimises over shares in [0, 1] and two times >= 0. The caller chooses the unit of each time so that the time is
+/// near 1.
 class LinearProgram {
  public:
   enum class Time { prefill, decode };
@@ -268,16 +270,16 @@ class LinearProgram {
   void exclude(std::size_t index) { glp_set_col_bnds(problem_, static_cast<int>(index) + 1, GLP_FX, 0.0, 0.0); }
   void equal(const Linear& sum, double value) { add(sum, GLP_FX, value, 0, 0.0); }
   void at_most(const Linear& sum, double limit) { add((1.0 / limit) * sum, GLP_UP, 1.0, 0, 0.0); }
-  /// The time, in `unit` seconds, is at least `sum` seconds.
+  /// Requires that the time, in `unit` seconds, is at least `sum` seconds.
   void at_least(Time time, double unit, const Linear& sum) { add((1.0 / unit) * sum, GLP_UP, 0.0, column(time), -1.0); }
 
-  /// Nothing when nothing meets the rows.
+  /// Empty when the rows have no solution.
   std::optional<std::array<double, kShares>> solve() {
     glp_smcp options;
     glp_init_smcp(&options);
     options.msg_lev = GLP_MSG_OFF;
-    // In floating point it gives up on a few of these programs or calls them infeasible though they are not. Exact
-    // arithmetic goes on from the basis that it leaves, mostly the optimal one, and has the last word.
+    // In floating point, GLPK gives up on a few of these programs or calls them infeasible although they are feasible.
+    // Exact arithmetic starts from the floating-point basis, mostly the optimal one, and decides.
     glp_scale_prob(problem_, GLP_SF_GM | GLP_SF_EQ | GLP_SF_2N);
     if (glp_simplex(problem_, &options) != 0) glp_std_basis(problem_);
     const int failure = glp_exact(problem_, &options);
@@ -295,7 +297,7 @@ class LinearProgram {
  private:
   static constexpr int kFractions = static_cast<int>(kShares);
   static constexpr int kColumns = kFractions + 2;
-  /// Far below any difference in time; exact arithmetic sees it.
+  /// Far below any difference in time, but visible to exact arithmetic.
   static constexpr double kTieBreak = 1e-12;
   static int column(Time time) { return kFractions + (time == Time::prefill ? 1 : 2); }
 
@@ -322,7 +324,7 @@ class LinearProgram {
   glp_prob* problem_ = nullptr;
 };
 
-/// Three of the solver's shares, which add up to 1 but for its rounding.
+/// Three of the solver's shares. Without the solver's rounding they would add up to 1.
 FlexgenShares exact(const std::array<double, kShares>& shares, std::size_t first) {
   const double sum = shares[first] + shares[first + 1] + shares[first + 2];
   return {shares[first] / sum, shares[first + 1] / sum, shares[first + 2] / sum};
@@ -363,7 +365,7 @@ std::optional<FlexgenChoice> place(const FlexgenModel& model, const FlexgenWorkl
   return FlexgenChoice{policy, estimate(model, workload, hw, policy)};
 }
 
-/// `a` exists and is faster than `b` by more than rounding.
+/// Whether `a` exists and is faster than `b` by more than rounding.
 bool faster(const std::optional<FlexgenChoice>& a, const std::optional<FlexgenChoice>& b) {
   return a && (!b || a->estimate.throughput > b->estimate.throughput * (1.0 + kRise));
 }
@@ -371,7 +373,7 @@ bool faster(const std::optional<FlexgenChoice>& a, const std::optional<FlexgenCh
 }  // namespace
 
 FlexgenHardware t4_constants() {
-  // cost_model.py, the fields' defaults, "aligned on google cloud T4"; its GB is 2^30 bytes and its T 10^12.
+  // Defaults of the fields of cost_model.py, "aligned on google cloud T4". GB means 2^30 bytes there, T 10^12.
   return {.h2d = 12.89 * kGiB,                        // ctog_bdw
           .d2h_cache = 0.97 * kGiB,                   // gtoc_bdw_cache
           .d2h_hidden = 4.82 * kGiB,                  // gtoc_bdw_hidden
@@ -390,7 +392,7 @@ FlexgenHardware t4_constants() {
           .gpu_memory = 15.0 * kGiB,                  // gmem
           .cpu_memory = 204.0 * kGiB,                 // cmem
           .disk_memory = 1500.0 * kGiB,               // nmem
-          .usable = 0.8};                             // the limit of its memory constraints
+          .usable = 0.8};                             // limit in cost_model.py's memory constraints
 }
 
 double cpu_attention_rate(const FlexgenHardware& hardware, std::int64_t gpu_batch, std::int64_t hidden) {

@@ -1,4 +1,4 @@
-// FlexGen's cost model, and its search for the fastest placement of weights, KV cache and activations.
+// FlexGen's cost model and its search for the fastest placement of weights, KV cache and activations.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace spillway {
 /// appendix on the cost model. All quantities are real numbers: seconds, bytes, bytes per second, FLOP/s, with 2 bytes
 /// per number. Nothing is rounded. Results depend on the arguments only.
 ///
-/// The published model is for OPT: four square projections, an MLP of two matrices, as many KV heads as heads. Here
-/// queries have a width, and keys and values have another, which covers grouped queries. If both equal the hidden size,
-/// the model is the published one. One request block of batches * gpu_batch requests, all padded to one length, runs to
-/// completion. While decoding, the CPU attends to the part of the cache that is not on the GPU, so cache never travels
-/// from the CPU to the GPU. In prefill the GPU computes all attention.
+/// The published model is for OPT: four square projections, an MLP of two matrices, and as many KV heads as heads. Here
+/// queries have one width, and keys and values have another, which covers grouped queries. If both widths equal the
+/// hidden size, the model is the published one. One request block of batches * gpu_batch requests, all padded to one
+/// length, runs to completion. In decode, the CPU attends to the part of the cache that is not on the GPU, so cache
+/// never travels from the CPU to the GPU. In prefill, the GPU computes all attention.
 struct FlexgenModel {
   std::int64_t layers = 0;
   std::int64_t hidden = 0;  // h1
@@ -31,16 +31,16 @@ struct FlexgenModel {
 };
 
 struct FlexgenWorkload {
-  std::int64_t prompt = 0;     // s, tokens that every prompt is padded to
-  std::int64_t generated = 0;  // n, tokens that every request generates; the first one by the prefill
+  std::int64_t prompt = 0;     // s, tokens; every prompt is padded to this length
+  std::int64_t generated = 0;  // n, tokens per request; prefill generates the first one
 };
 
 struct FlexgenHardware {
   // Bytes per second.
   double h2d = 0.0;        // weights and hidden states
-  double d2h_cache = 0.0;  // strided, hence slower than
+  double d2h_cache = 0.0;  // slower than d2h_hidden, because the cache is strided
   double d2h_hidden = 0.0;
-  double disk_read = 0.0;  // whatever is read
+  double disk_read = 0.0;  // all reads
   double disk_write_cache_prefill = 0.0;
   double disk_write_hidden_prefill = 0.0;
   double disk_write_decode = 0.0;  // cache and hidden states
@@ -49,22 +49,22 @@ struct FlexgenHardware {
   double gemm_decode = 0.0;
   double attention_prefill = 0.0;
   double attention_decode = 0.0;  // on the GPU
-  double cpu_attention = 0.0;     // at its best; see cpu_attention_rate
-  // What small GPU batches and small models cost the CPU, fitted.
+  double cpu_attention = 0.0;     // peak; see cpu_attention_rate
+  // Fitted penalties of small GPU batches and small models on the CPU.
   double cpu_batch_and_hidden = 0.0;
   double cpu_batch = 0.0;
   double cpu_hidden = 0.0;
-  // Bytes. A disk of 0 bytes is none: its share of everything is 0.
+  // Bytes. A disk of 0 bytes means no disk: its share of everything is 0.
   double gpu_memory = 0.0;
   double cpu_memory = 0.0;
   double disk_memory = 0.0;
-  double usable = 0.0;  // share of each memory that a policy may take at its peak, in (0, 1]
+  double usable = 0.0;  // share of each memory that a policy may use at its peak, in (0, 1]
 };
 
-/// The published defaults: what FlexGen fitted to a T4 on Google Cloud.
+/// The published defaults, which FlexGen fitted to a T4 on Google Cloud.
 [[nodiscard]] FlexgenHardware t4_constants();
 
-/// Shares of one kind of data, each in [0, 1]; they add up to 1.
+/// Shares of one kind of data, each in [0, 1]. The shares add up to 1.
 struct FlexgenShares {
   double gpu = 0.0;
   double cpu = 0.0;
@@ -72,23 +72,23 @@ struct FlexgenShares {
 };
 
 struct FlexgenPolicy {
-  std::int64_t gpu_batch = 1;  // gbs, requests that the GPU computes at a time
-  std::int64_t batches = 1;    // GPU batches in a block
+  std::int64_t gpu_batch = 1;  // gbs, requests that the GPU computes at once
+  std::int64_t batches = 1;    // GPU batches in a request block
   FlexgenShares weights{};
   FlexgenShares cache{};
   FlexgenShares hidden{};
 
-  /// bls, the requests of a block.
+  /// bls, the requests of a request block.
   [[nodiscard]] double block() const { return static_cast<double>(gpu_batch) * static_cast<double>(batches); }
 };
 
-/// Seconds that one layer keeps each part of the machine busy with the whole block.
+/// Seconds that one layer occupies each part of the machine with the whole request block.
 struct FlexgenTerms {
   double h2d = 0.0;
   double d2h = 0.0;
   double disk_read = 0.0;
   double disk_write = 0.0;
-  double compute = 0.0;  // CPU attention included
+  double compute = 0.0;  // including CPU attention
 };
 
 struct FlexgenEstimate {
@@ -96,7 +96,7 @@ struct FlexgenEstimate {
   FlexgenTerms decode{};       // per generated token, at the mean context of s + n / 2
   double prefill_layer = 0.0;  // T_pre = max(H2D + disk read, D2H + disk write, compute)
   double decode_layer = 0.0;   // T_gen = H2D + max(D2H, disk read, disk write, compute)
-  double total = 0.0;          // L T_pre + L (n - 1) T_gen, seconds for the block
+  double total = 0.0;          // L T_pre + L (n - 1) T_gen, seconds for the request block
   double throughput = 0.0;     // generated tokens per second
   double gpu_peak = 0.0;       // bytes
   double cpu_peak = 0.0;
@@ -108,8 +108,8 @@ struct FlexgenEstimate {
 /// cpu_attention * max(0.1, 1 + c1 a b - c2 a - c3 b) with a = max(0, log2(64 / gbs)) and b = max(0, log2(4096 / h1)).
 [[nodiscard]] double cpu_attention_rate(const FlexgenHardware& hardware, std::int64_t gpu_batch, std::int64_t hidden);
 
-/// What a policy takes, whether or not it fits. ConfigError, with every problem, when an argument is out of its range.
-/// O(1).
+/// The time and memory of a policy, whether or not the policy fits. Throws ConfigError with every problem when an
+/// argument is out of range. O(1).
 [[nodiscard]] FlexgenEstimate flexgen_estimate(const FlexgenModel& model, const FlexgenWorkload& workload,
                                                const FlexgenHardware& hardware, const FlexgenPolicy& policy);
 
@@ -118,41 +118,41 @@ struct FlexgenChoice {
   FlexgenEstimate estimate{};
 };
 
-/// The nine shares that make a block of this form fastest, by linear programming; nothing when none fits. ConfigError
-/// as above; InvariantError when the solver gives up. One linear program of 11 variables and at most 15 rows, in exact
-/// arithmetic: some 0.2 ms.
+/// The nine shares that make a request block of this form fastest, by linear programming; nothing when no placement
+/// fits. Throws ConfigError as flexgen_estimate, and InvariantError when the solver gives up. One linear program of 11
+/// variables and at most 15 rows in exact arithmetic takes about 0.2 ms.
 ///
-/// Resolution: of placements that are equally fast, the one with the smallest shares off the GPU, those on the disk
-/// counted twice; the published search takes whichever its solver comes upon.
+/// Resolution: among equally fast placements, chooses the smallest shares off the GPU, with disk shares counted twice.
+/// The published search uses whichever placement its solver finds.
 [[nodiscard]] std::optional<FlexgenChoice> flexgen_place(const FlexgenModel& model, const FlexgenWorkload& workload,
                                                          const FlexgenHardware& hardware, std::int64_t gpu_batch,
                                                          std::int64_t batches);
 
-/// The policy of the highest throughput: for GPU batches of 1, 2, 3, 4, 8, 16, ... as long as one of them fits, the
-/// number of batches at which throughput stops rising. Nothing when not even one request fits. Errors as
+/// The policy of the highest throughput. Tries GPU batches of 1, 2, 3, 4, 8, 16, ... as long as one of them fits, each
+/// with the number of batches at which throughput stops rising. Nothing when not even one request fits. Errors as
 /// flexgen_place.
 ///
-/// Resolution: of equals, the largest GPU batch, and with it the fewest batches. A model that charges the GPU nothing
-/// for a batch but the work of its requests finds all of them as fast when everything is on the GPU; real GPUs are
-/// faster with the larger ones.
+/// Resolution: among equals, chooses the largest GPU batch, and thus the fewest batches. The model charges the GPU only
+/// for the work of the requests, not per batch, so with everything on the GPU all batch sizes are equally fast. Real
+/// GPUs are faster with larger batches.
 ///
-/// For one GPU batch the least time T of a block is a convex function of its size (the program is linear in the size
-/// and the requests' worth of data on each tier together), so size / T rises, may be level at its maximum, and falls.
-/// The last rise is therefore found by doubling and halving, with O(log batches) linear programs per GPU batch.
+/// For one GPU batch, the least time T of a request block is a convex function of its size, because the program is
+/// linear in the size and the requests' worth of data on each tier together. So size / T rises, may be level at its
+/// maximum, and falls. Doubling and halving finds the last rise, with O(log batches) linear programs per GPU batch.
 [[nodiscard]] std::optional<FlexgenChoice> flexgen_search(const FlexgenModel& model, const FlexgenWorkload& workload,
                                                           const FlexgenHardware& hardware);
 
-/// The same where speeds depend on the GPU batch: `hardware(gbs)` are those of one of gbs requests. Its memory must not
-/// grow with gbs.
+/// The search for speeds that depend on the GPU batch: `hardware(gbs)` has the speeds for gbs requests. Its memory must
+/// not grow with gbs.
 [[nodiscard]] std::optional<FlexgenChoice> flexgen_search(
     const FlexgenModel& model, const FlexgenWorkload& workload,
     const std::function<FlexgenHardware(std::int64_t gpu_batch)>& hardware);
 
-/// FlexGen made to keep an objective on the time of a layer: the largest share f in [0, 1] of every layer's weights on
-/// the host with max(t, f weight_bytes / (bandwidth / gpus_on_bus)) <= (1 + delta) t, where t = `compute_at_peak` are
-/// the seconds of a layer's compute at the GPU's peak rate, and the bus is shared as in the worst case.
+/// FlexGen modified to meet an objective on the time of a layer. Returns the largest share f in [0, 1] of every layer's
+/// weights on the host with max(t, f weight_bytes / (bandwidth / gpus_on_bus)) <= (1 + delta) t. t = `compute_at_peak`
+/// is the time of a layer's compute in seconds at the GPU's peak rate. The bus is shared as in the worst case.
 ///
-/// Resolution: Select-N's comparison does not say how its authors modified FlexGen.
+/// Resolution: Select-N's comparison does not state how its authors modified FlexGen.
 ///
 /// t >= 0 s, delta >= 0, weight_bytes >= 0, bandwidth > 0 B/s, gpus_on_bus >= 1, else ConfigError. O(1).
 [[nodiscard]] double slo_aware_host_fraction(double compute_at_peak, double delta, double weight_bytes,

@@ -26,7 +26,7 @@ void LayerSwap::resize(std::int32_t on_host, const SlotCopies& copies) {
   on_host_ = on_host;
   old_copies_ = copies_;
   copies_ = copies;
-  // With all layers to stay on the GPU nothing will be copied out again: the slots shrink where they are.
+  // If all layers stay on the GPU, no layer is copied out again: the slots shrink in place.
   if (on_host == 0) return;
   came_in_ = 0;
   for (std::int32_t layer = 0; layer < layers_; ++layer) old_.insert(layer);
@@ -40,7 +40,7 @@ void LayerSwap::recut(std::int32_t on_host, const SlotCopies& copies) {
   LayerSet gpu;
   LayerSet host;
   for (std::int32_t layer = 0; layer < layers_; ++layer) {
-    if (!gpu_.has(layer) && !host_.has(layer)) continue;  // it is the one on its way
+    if (!gpu_.has(layer) && !host_.has(layer)) continue;  // the layer on its way
     (gpu.count() < layers_ - on_host - under_way ? gpu : host).insert(layer);
   }
   gpu_ = gpu;
@@ -49,7 +49,7 @@ void LayerSwap::recut(std::int32_t on_host, const SlotCopies& copies) {
 }
 
 void LayerSwap::at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) {
-  if (sub_batch > 0) return;  // the layer has started with the first one
+  if (sub_batch > 0) return;  // the layer started with the first sub-batch
   if (started_) coldest_ = current_;
   started_ = true;
   current_ = layer;
@@ -82,8 +82,8 @@ void LayerSwap::decide(CopySink& sink) {
       layers_ - gpu_.count() < on_host_ + 2) {
     const bool needed =
         host_.count() < on_host_ || (hottest != LayerSet::kNone && distance(hottest) < distance(coldest_));
-    // Where swaps are in step with layers, every second one say, the same layers would go for ever. Had each gone once,
-    // all would have their new slot: then those that still have the old one go.
+    // If swaps are in step with layers, for example every second layer, the same layers would swap for ever. After each
+    // layer could have swapped once, all would have their new slot, so swap the layers that still have the old slot.
     const bool stays = came_in_ >= layers_ && !resized() && !old_.has(coldest_) && gpu_.has(current_);
     if (needed && !stays) start(Stream::d2h, coldest_, sink);
   }

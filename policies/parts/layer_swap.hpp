@@ -1,13 +1,13 @@
 // KV of single layers, swapped between GPU and host in FIFO order while other layers compute.
 //
 // Source: Pie, sections 3.1 to 3.3: a mapping table with two-phase updates, one swap-out and one swap-in at a time,
-// both chosen when a layer starts. Where the paper is silent: dist(j) = (j - k) mod n, how many layers ahead of layer
-// k, which starts now, layer j is needed.
+// both chosen when a layer starts. Where the paper is silent: dist(j) = (j - k) mod n is the number of layers before
+// layer j is needed, if layer k starts now.
 //   swap-out  c = the layer that finished last. Starts when none is under way, c is on the GPU, a host slot is free,
 //   and
 //             either fewer than m layers are on the host, or one of them is needed sooner than c.
 //   swap-in   the layer on the host that is needed soonest. Starts when none is under way and a GPU slot is free.
-// The GPU has n - m slots, the one being drained and the one being filled among them; the host has m + 2.
+// The GPU has n - m slots, including the slot being drained and the slot being filled; the host has m + 2 slots.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace spillway {
 
-/// Layers 0 .. 255. O(1).
+/// A set of layers 0 .. 255. O(1).
 class LayerSet {
  public:
   static constexpr std::int32_t kMost = 256;
@@ -36,7 +36,7 @@ class LayerSet {
     words_[word(layer)] &= ~(std::uint64_t{1} << bit(layer));
   }
   [[nodiscard]] std::int32_t count() const { return count_; }
-  /// How many of `from`, `from` + 1, ... are in it, up to the first that is not.
+  /// The number of consecutive layers in the set, starting at `from`.
   [[nodiscard]] std::int32_t run(std::int32_t from) const {
     std::size_t w = word(from);
     std::int32_t length = std::countr_one(words_[w] >> bit(from));
@@ -46,7 +46,7 @@ class LayerSet {
     }
     return length;
   }
-  /// The first of `from`, `from` + 1, ..., the last one, 0, 1, ...; kNone when the set is empty.
+  /// The first member of the sequence `from`, `from` + 1, ..., the last layer, 0, 1, ...; kNone for an empty set.
   [[nodiscard]] std::int32_t next_cyclic(std::int32_t from) const {
     if (count_ == 0) return kNone;
     const std::int32_t ahead = next(from);
@@ -72,51 +72,51 @@ class LayerSet {
 
 class LayerSwap final : public LayerRule {
  public:
-  /// Copies of one slot, which holds one layer's KV of every block. The rule fills in `layer` and `tag`.
+  /// Copies of one slot, which stores one layer's KV of every block. The rule fills in `layer` and `tag`.
   struct SlotCopies {
     Copy in{};
     Copy out{};
   };
 
-  /// 3 <= layers <= LayerSet::kMost, 0 <= on_host <= layers - 3. The last `on_host` layers start on the host.
-  /// `check_at_completion`: the end of a copy may start the next copy at once. Else copies start when layers start, and
-  /// at every end of a copy while a layer waits.
+  /// Requires 3 <= layers <= LayerSet::kMost and 0 <= on_host <= layers - 3. The last `on_host` layers start on the
+  /// host. With `check_at_completion`, the end of a copy may start the next copy at once. Otherwise copies start when
+  /// layers start, and at every end of a copy while a layer waits.
   LayerSwap(std::int32_t layers, std::int32_t on_host, bool check_at_completion, const SlotCopies& copies);
 
-  /// From now on `on_host` layers go to the host, in slots of another size. A layer has its new slot once it has come
-  /// back to the GPU: its next way out and in still moves the old one. Once as many layers have come in as there
-  /// are, those with a new slot stay until all have theirs, unless one is waited for.
+  /// From now on `on_host` layers go to the host, in slots of a new size. A layer has its new slot once it has come
+  /// back to the GPU: its next copies out and in still move the old slot. After as many copies in as there are layers,
+  /// layers with a new slot stay until all layers have theirs, unless a layer is waited for.
   void resize(std::int32_t on_host, const SlotCopies& copies);
-  /// True if every layer has a slot of the new size.
+  /// Whether every layer has a slot of the new size.
   [[nodiscard]] bool resized() const { return old_.count() == 0; }
-  /// No KV is live: `on_host` layers go to the host, and every slot has its new size, at once. What is under way comes
-  /// to its end. (Otherwise layers go one by one: from too many of them on the GPU a resize by several ends in a
-  /// deadlock.)
+  /// Requires that no KV is live: `on_host` layers go to the host, and every slot has its new size at once. Copies in
+  /// flight complete. (Otherwise layers go one by one. With too many layers on the GPU, a resize by several layers ends
+  /// in a deadlock.)
   void recut(std::int32_t on_host, const SlotCopies& copies);
-  /// Changes the bytes of a copy, for slots that keep their size and for those that still have their old one.
+  /// Changes the bytes of a copy, both for slots of the current size and for slots that still have the old size.
   void set_copies(const SlotCopies& copies, const SlotCopies& old_copies) {
     copies_ = copies;
     old_copies_ = old_copies;
   }
 
-  /// No layer is on the host or on its way, and none is to go there.
+  /// Whether no layer is on the host or on its way, and no layer shall go to the host.
   [[nodiscard]] bool resting() const { return on_host_ == 0 && gpu_.count() == layers_; }
-  /// Since the last call: the fewest layer starts from the end of a layer's copy in to its use, the start of that use
-  /// included; 0 when compute waited for the layer, kNoSwap when no layer came in.
+  /// The fewest layer starts, since the last call, from the end of a layer's copy in to its use, including the start of
+  /// that use. 0 when compute waited for the layer, kNoSwap when no layer came in.
   [[nodiscard]] std::int32_t take_least_lead() {
     const std::int32_t lead = least_lead_;
     least_lead_ = kNoSwap;
     return lead;
   }
   static constexpr std::int32_t kNoSwap = std::numeric_limits<std::int32_t>::max();
-  /// Most bytes on the host at once, those on their way included.
+  /// The most bytes on the host at once, including copies in flight.
   [[nodiscard]] Bytes peak_host() const { return peak_host_; }
 
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override;
   void at_copy_done(const Copy& copy, CopySink& sink) override;
   void at_copies_done(CopySink& sink) override;
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override { return gpu_.has(layer); }
-  /// With both directions busy no layer starts a copy.
+  /// While both directions are busy, no layer starts a copy.
   [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
     return going_in_ && going_out_ ? gpu_.run(layer) : 0;
   }
@@ -138,16 +138,16 @@ class LayerSwap final : public LayerRule {
   bool check_at_completion_;
   SlotCopies copies_;
   SlotCopies old_copies_;
-  LayerSet gpu_;   // idle or computing there
-  LayerSet host_;  // idle there
-  LayerSet old_;   // whose slot still has the size before the last resize
+  LayerSet gpu_;   // idle or computing on the GPU
+  LayerSet host_;  // idle on the host
+  LayerSet old_;   // layers whose slot still has the size before the last resize
   std::int32_t current_;
-  std::int32_t coldest_ = LayerSet::kNone;  // finished last; nobody before the first layer of all
+  std::int32_t coldest_ = LayerSet::kNone;  // layer that finished last; none before the first layer of all
   bool started_ = false;
-  bool waited_ = false;  // a layer stood still when a copy ended
+  bool waited_ = false;  // a layer was waiting when a copy ended
   bool going_in_ = false;
   bool going_out_ = false;
-  std::int32_t came_in_ = 0;  // since the last resize
+  std::int32_t came_in_ = 0;  // copies in since the last resize
   std::int32_t least_lead_ = kNoSwap;
   Bytes peak_host_{};
 };

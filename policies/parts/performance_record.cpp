@@ -90,7 +90,8 @@ PerformanceRecord::PerformanceRecord(RecordKind kind, std::int32_t layers, const
       unoffloaded_.push_back(unoffloaded);
       const auto unstalled = exact_interval(layers, times.compute, times.transfer, 0.0);
       unstalled_.push_back(kind == RecordKind::exact ? unstalled.value_or(kAllResident) : kAllResident);
-      // A looser SLO allows every interval that a tighter one does, and no smaller interval takes less time.
+      // A looser SLO allows every offloading interval that a tighter SLO allows, and no smaller interval takes less
+      // time.
       std::int32_t exact = layers + 1;
       for (Duration slo = axes.min_slo; slo <= axes.max_slo; slo += kSloStep) {
         const Duration limit = slo - others;
@@ -132,7 +133,8 @@ RecordEntry PerformanceRecord::entry(std::int64_t batch, std::int64_t sequence, 
     const std::int64_t step = (std::min(slo, axes_.max_slo) - axes_.min_slo) / kSloStep;
     found.min_interval = intervals_[at * static_cast<std::size_t>(slos_) + static_cast<std::size_t>(step)];
   }
-  // An interval that costs no time meets every SLO that can be met, also one that the grid rounds below the best time.
+  // An offloading interval without stalls meets every SLO that can be met, even an SLO that the grid rounds below the
+  // best time.
   found.min_interval = std::min(*found.min_interval, unstalled_[at]);
   return found;
 }

@@ -13,7 +13,7 @@
 namespace spillway::cli {
 namespace {
 
-/// --slo "ttft_ms<500,p99_ttft_ms<1000" stands for slo.ttft_ms=500 and slo.run=p99_ttft_ms<1000.
+/// Converts --slo texts: "ttft_ms<500,p99_ttft_ms<1000" becomes slo.ttft_ms=500 and slo.run=p99_ttft_ms<1000.
 std::vector<Assignment> parse_slos(const std::vector<std::string>& texts, std::vector<Problem>& problems) {
   std::vector<Assignment> assignments;
   std::string run;
@@ -42,7 +42,7 @@ std::vector<Assignment> given_arguments(const std::vector<std::string>& argument
   std::vector<std::string> pairs;
   std::vector<std::string> files;
   for (const std::string& argument : arguments) {
-    std::error_code ignored;  // a long key=value is no file name
+    std::error_code ignored;  // a long key=value is not a file name
     const bool file = argument.find('=') == std::string::npos || std::filesystem::exists(argument, ignored);
     (file ? files : pairs).push_back(argument);
   }

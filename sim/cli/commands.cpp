@@ -16,7 +16,7 @@ std::string examples_text(const std::vector<std::string>& examples) {
 
 void set_footer_of(CLI::App& sub, std::initializer_list<const char*> examples, std::function<std::string()> more,
                    bool keys) {
-  // Built when --help is asked for: the list of keys is long.
+  // Build the footer only for --help: the list of keys is long.
   sub.footer([lines = std::vector<std::string>(examples.begin(), examples.end()), more = std::move(more), keys] {
     std::string text = examples_text(lines);
     if (more) text += more() + "\n";

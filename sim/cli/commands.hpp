@@ -1,4 +1,4 @@
-// How a command joins the command line: its flags, its examples, and what runs it.
+// How a command joins the command line: flags, examples and the function to run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,17 +13,18 @@
 
 namespace spillway::cli {
 
-/// What the command line asked for: set while CLI11 parses, called when parsing is over.
+/// The command to run. Parsing sets the command; main calls it after parsing.
 using Command = std::function<ExitCode()>;
 
-/// The families of commands, each added to the app in the order in which --help lists them.
+/// The families of commands. Each function adds a family to the app, in the order of --help.
 void add_simulation_commands(CLI::App& app, Command& command);
 void add_about_commands(CLI::App& app, Command& command);
 void add_evidence_commands(CLI::App& app, Command& command);
 void add_completion_commands(CLI::App& app, Command& command);
 
-/// Adds a command. `flags(sub, options)` declares its flags, which fill an Options that lives as long as the app;
-/// `parsed(sub, options)` is called when its part of the command line is parsed, `run(options)` when all of it is.
+/// Adds a command. `flags(sub, options)` declares its flags; the flags fill an Options that lives as long as the app.
+/// `parsed(sub, options)` is called after the command's part of the line is parsed, `run(options)` after the whole
+/// line.
 template <class Options, class Flags, class Run, class Parsed>
 CLI::App& add_command(CLI::App& app, Command& command, const std::string& name, const std::string& about, Flags flags,
                       Run run, Parsed parsed) {
@@ -42,21 +43,21 @@ CLI::App& add_command(CLI::App& app, Command& command, const std::string& name, 
   return add_command<Options>(app, command, name, about, flags, run, [](CLI::App&, Options&) {});
 }
 
-/// What stands below a command's flags: its examples, then `more()` where there is something, then the exit codes.
+/// Sets the text below a command's flags: its examples, then the text of `more()` if given, then the exit codes.
 void set_footer(CLI::App& sub, std::initializer_list<const char*> examples, std::function<std::string()> more = {});
-/// The same, then what the keys of a configuration are.
+/// Like set_footer, with the keys of a configuration after the examples.
 void set_footer_with_keys(CLI::App& sub, std::initializer_list<const char*> examples,
                           std::function<std::string()> more = {});
 
-/// CONFIG.json and key=value.
+/// Adds the arguments CONFIG.json and key=value.
 void add_arguments(CLI::App& sub, std::vector<std::string>& arguments);
-/// The names stand in --help and in completions.
+/// Restricts an option to names. --help and completions show the names.
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& names);
-/// --format and --json.
+/// Adds --format and --json.
 void add_format(CLI::App& sub, std::string& format, const std::vector<std::string>& formats);
 void add_slos(CLI::App& sub, std::vector<std::string>& slos);
 void add_metrics(CLI::App& sub, std::vector<std::string>& metrics);
-/// --progress and -j.
+/// Adds --progress and -j.
 void add_progress(CLI::App& sub, std::string& progress);
 void add_jobs(CLI::App& sub, int& jobs, const std::string& what);
 

@@ -1,4 +1,4 @@
-// Environment variables that set no key: variables for flags, and variables of the tests.
+// Environment variables that do not set keys: variables for flags, and variables for tests.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@ class App;
 
 namespace spillway::cli {
 
-/// A flag and the variable that replaces it when the flag is not given.
+/// A flag, and the variable that provides its value when the flag is not given.
 struct FlagVariable {
   std::string flag;
   std::string variable;
 };
 [[nodiscard]] const std::vector<FlagVariable>& flag_variables();
 
-/// Every allowed SPILLWAY_* name that sets no key.
+/// Every allowed SPILLWAY_* name that does not set a key.
 [[nodiscard]] std::vector<std::string> other_variables();
 
-/// Gives each flag that is not on the command line the value of its variable. Appends a Problem for each value that the
-/// flag refuses.
+/// Sets each flag that is missing on the command line from its variable. Appends a Problem for each value that a flag
+/// refuses.
 void apply_flag_variables(CLI::App& run, std::vector<Problem>& problems);
 
 /// The part of --help about environment variables.

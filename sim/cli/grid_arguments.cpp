@@ -14,7 +14,7 @@
 namespace spillway::cli {
 namespace {
 
-/// The assignments without those that a stronger origin overrides, such as an argument the key of a file.
+/// The assignments without overridden ones: an argument, for example, overrides the key in a file.
 std::vector<Assignment> strongest(std::vector<Assignment> assignments, const std::vector<Parameter>& table) {
   std::map<std::string, Origin> origins;
   const auto name = [&](const Assignment& assignment) {
@@ -54,7 +54,7 @@ class GridReader {
   }
 
  private:
-  /// How many values an assignment has.
+  /// The number of values of an assignment.
   [[nodiscard]] std::int64_t size_of(const Assignment& assignment) const {
     const Parameter* parameter = find_parameter(table_, assignment.key);
     if (parameter == nullptr) return 1;
@@ -64,7 +64,7 @@ class GridReader {
     return axis_size(*parameter, *assignment.text);
   }
 
-  /// Zipped keys count as one.
+  /// Checks the size of the grid. Zipped keys count as one key.
   void check_size(const std::vector<Assignment>& assignments, const std::vector<std::string>& zips) const {
     std::vector<std::pair<std::vector<std::string>, std::int64_t>> axes;
     for (const Assignment& one : assignments) {
@@ -114,13 +114,13 @@ class GridReader {
     Axis axis{{parameter->name}, {}};
     for (const std::string& value : values) {
       axis.values.push_back({value});
-      // A typing error is better found now than after all other points have run.
+      // Find typing errors now, not after all other points have run.
       if (value != "null") static_cast<void>(parse_value(*parameter, value, assignment.where, problems_));
     }
     axes_.push_back(std::move(axis));
   }
 
-  /// Empty after a problem. Variables of the environment have one value.
+  /// The values of a key; empty after a problem. Environment variables have one value.
   std::vector<std::string> values_of(const Parameter& parameter, const Assignment& assignment) {
     if (assignment.list) {
       if (!assignment.list->empty()) return *assignment.list;
@@ -142,7 +142,7 @@ class GridReader {
     return assignment;
   }
 
-  /// Adds the problems that `run` reports for the assignment alone.
+  /// Adds the problems that `run` would report for this assignment.
   void report_faults(const Assignment& assignment) {
     try {
       static_cast<void>(resolve_config(table_, {assignment}, {}));
@@ -155,7 +155,7 @@ class GridReader {
   const GridDefaults& defaults_;
   std::vector<Parameter> table_;
   std::vector<Axis> axes_;
-  std::map<std::string, Assignment> places_;  // by key of an axis
+  std::map<std::string, Assignment> places_;  // by axis key
   PointGrid result_;
 };
 

@@ -1,4 +1,4 @@
-// The command line of commands that run many configurations.
+// The command line of commands that run a grid of configurations.
 #pragma once
 
 #include <cstdint>
@@ -10,38 +10,39 @@
 
 namespace spillway::cli {
 
-/// The flags that these commands share.
+/// Common flags of these commands.
 struct GridOptions {
   std::vector<std::string> arguments;  // CONFIG.json and key=value, some with several values; policy=all: every policy
   std::vector<std::string> slos;
   std::vector<std::string> zips;
-  std::vector<std::string> metrics;  // of the table; empty: a choice
+  std::vector<std::string> metrics;  // columns of the table; empty: default columns
   std::string format = "table";
-  std::string directory;  // -o; empty: nothing is kept
+  std::string directory;  // -o; empty: keep nothing
   std::string progress = "auto";
   int jobs = 1;
   bool dry_run = false;
-  std::vector<Problem> problems;  // found while the command line was read
+  std::vector<Problem> problems;  // found while reading the command line
 };
 
-/// Differences between commands.
+/// Settings that differ between commands.
 struct GridDefaults {
   bool all_policies = false;  // policy=all stands for every policy
-  int replications = 0;       // the default; 0: as `run`
+  int replications = 0;       // default replications; 0: as in `run`
   std::int64_t most_points = 10'000'000;
-  std::string fix_for_size = "give fewer values";  // what to do about a larger grid
+  std::string fix_for_size = "give fewer values";  // advice for a grid that is too large
 };
 
 /// Reads CONFIG.json, key=value, --slo and the environment as `run` does. A key with several values (see axis_values;
-/// in a file, a JSON list) is an axis: first the axes of the file, then of the arguments, in their order. An argument
-/// replaces all values of the file. `zips`: see zip_axes. Throws ConfigError with every problem (unknown keys, empty
-/// ranges, keys given twice), or for a grid of more than most_points, which is counted before its values are made.
+/// in a file, a JSON list) is an axis. Axes of the file come first, then axes of the arguments, in their order. An
+/// argument replaces all values of the file. For `zips` see zip_axes. Throws ConfigError with every problem (unknown
+/// keys, empty ranges, keys given twice). A grid of more than most_points is a problem too; its size is checked before
+/// its values are made.
 [[nodiscard]] PointGrid grid_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
                                        const std::vector<std::string>& zips, std::vector<Problem> problems,
                                        const GridDefaults& defaults = {});
 
-/// Checks up to 256 points of the grid. If none resolves, the fault lies not in single points: throws the problems of
-/// the last.
+/// Checks up to 256 points of the grid. If none of them resolves, all points share a fault: throws the problems of the
+/// last.
 void refuse_if_none_resolves(const PointGrid& arguments);
 
 }  // namespace spillway::cli

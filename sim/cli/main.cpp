@@ -1,4 +1,4 @@
-// The command line: the families of commands, and how errors end.
+// The command line: families of commands, and error exits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@
 namespace spillway::cli {
 namespace {
 
-/// The app whose options the user was typing.
+/// The subcommand whose options the user typed last.
 const CLI::App* deepest(const CLI::App* app) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
   return app;
 }
 
-/// CLI11's usage errors in the form of all others, with the nearest name.
+/// Prints CLI11's usage errors like all other errors, with the nearest name.
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* sub = deepest(&app);
   std::vector<std::string> names;
@@ -41,7 +41,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   for (const std::string& word : rest) {
     if (fix.empty()) fix = suggestion(word, names);
   }
-  // CLI11 takes an unknown command for an argument and then misses a command.
+  // CLI11 reads an unknown command as an argument and then reports a missing command.
   const bool no_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty();
   if (no_command) {
     if (!rest.empty()) what = fmt::format("unknown command \"{}\"", brief(rest.front()));
@@ -55,10 +55,10 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return static_cast<int>(ExitCode::usage);
 }
 
-/// An empty value, as in -o "$UNSET", is a mistake and not the default.
+/// Refuses empty values: -o "$UNSET" is a mistake, not a request for the default.
 void refuse_empty_values(const CLI::App& app) {
   const CLI::App* sub = deepest(&app);
-  if (sub->get_group().empty()) return;  // completion asks about empty words
+  if (sub->get_group().empty()) return;  // completion passes empty words
   std::vector<Problem> problems;
   for (const CLI::Option* option : sub->get_options()) {
     const std::vector<std::string>& values = option->results();
@@ -94,7 +94,7 @@ int main_guarded(int argc, char** argv) {
 }  // namespace spillway::cli
 
 int main(int argc, char** argv) {
-  (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file-size limit then fails and is reported
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file-size limit then fails with an error that is reported
   try {
     return spillway::cli::main_guarded(argc, argv);
   } catch (const spillway::UserError& error) {

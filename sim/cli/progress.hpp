@@ -1,4 +1,4 @@
-// How far a run is, on stderr.
+// Progress of a run, on stderr.
 #pragma once
 
 #include <chrono>
@@ -11,11 +11,11 @@
 
 namespace spillway::cli {
 
-/// On a terminal one line that is rewritten at most ten times a second; elsewhere a plain line per 10% of the requests.
-/// Nothing in the first half second, so that short runs stay silent. Replications may report from several threads.
+/// On a terminal, one line that is rewritten at most ten times a second; elsewhere a plain line for each 10% of the
+/// requests. Nothing in the first 0.5 s, so short runs print nothing. Replications may report from several threads.
 class ProgressLine {
  public:
-  /// `requests`: per replication.
+  /// `requests` is the number per replication.
   ProgressLine(bool enabled, std::int64_t requests, std::int64_t replications);
   void update(std::int64_t replication, const Progress& progress);
   /// Clears the line.
@@ -28,7 +28,7 @@ class ProgressLine {
   bool enabled_;
   bool terminal_;
   std::int64_t total_;
-  std::vector<std::int64_t> ended_;  // by replication
+  std::vector<std::int64_t> ended_;  // one entry per replication
   std::mutex mutex_;
   Clock::time_point begin_;
   Clock::time_point shown_;
@@ -36,15 +36,15 @@ class ProgressLine {
   bool on_screen_ = false;
 };
 
-/// The same for points: how many are done, how fast they are simulated and how long the rest will take.
+/// Progress of points: finished points, simulation speed and remaining time.
 class PointsProgressLine {
  public:
-  /// `plain`: lines where there is no terminal; without, nothing is printed there.
+  /// `plain`: print lines where stderr is not a terminal. Otherwise print nothing there.
   explicit PointsProgressLine(bool enabled, bool plain = true);
   ~PointsProgressLine() { finish(); }
   PointsProgressLine(const PointsProgressLine&) = delete;
   PointsProgressLine& operator=(const PointsProgressLine&) = delete;
-  /// One call at a time.
+  /// Not thread-safe: one call at a time.
   void update(const PointsProgress& progress);
   /// Clears the line.
   void finish();

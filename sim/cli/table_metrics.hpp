@@ -1,4 +1,4 @@
-// Which figures the tables of several runs show.
+// Metrics in the tables of several runs.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace spillway::cli {
 
-/// The metrics that --metrics names, in lists with commas. Appends a Problem for each that there is not.
+/// The metrics of --metrics, separated by commas. Appends a Problem for each unknown metric.
 [[nodiscard]] std::vector<std::string> parse_metrics(const std::vector<std::string>& texts,
                                                      std::vector<Problem>& problems);
 
-/// What is shown when nothing is said: latencies, throughput, and what the grid's SLOs speak of.
+/// The default metrics: latencies, throughput, and the metrics of the grid's SLOs.
 [[nodiscard]] std::vector<std::string> standard_metrics(const PointGrid& arguments);
 
 }  // namespace spillway::cli

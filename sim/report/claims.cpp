@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// One value as a reader takes it in; "-" for none.
+/// One value for people; "-" for a missing value.
 std::string value_text(const Json& value) {
   if (value.is_null()) return "-";
   if (value.is_number()) return figure(value.get<double>());
@@ -33,7 +33,7 @@ std::string band_text(const Json& band) {
   return fmt::format("{} to {}", value_text(band[0]), value_text(band[1]));
 }
 
-/// The part of that name; the value itself for an empty name, null where there is no such part.
+/// The part `name` of a value; the value itself for an empty name; null when there is no such part.
 Json part_of(const Json& value, const std::string& name) {
   if (name.empty()) return value.is_object() || value.is_string() ? Json() : value;
   return value.is_object() && value.contains(name) ? value[name] : Json();
@@ -76,7 +76,7 @@ std::string others_text(const OpenOutcome& open) {
   return fmt::format("{} {}", open.item.name, fmt::join(others, "; "));
 }
 
-/// What the source leaves open, once for all claims that depend on it.
+/// Lists each open item once for all claims that depend on it.
 void add_open_items(const ExperimentResult& result, Lines& lines) {
   const auto depends = [](const OpenItem& item) {
     return [&item](const ClaimResult& claim) {
@@ -137,7 +137,7 @@ Json open_json(const OpenOutcome& open) {
           {"others", others}};
 }
 
-/// Why a claim failed or was skipped: what is known of the cause, else what was computed.
+/// Why a claim failed or was skipped: the known cause, else the computed reason.
 std::string cause_of(const ClaimResult& result, ClaimVerdict verdict) {
   if (verdict == ClaimVerdict::fail && !result.claim.cause.empty()) return result.claim.cause;
   return verdict == ClaimVerdict::fail || verdict == ClaimVerdict::skipped ? result.figures.reason : "";
@@ -164,7 +164,7 @@ Json result_json(const std::string& experiment, const ClaimResult& result) {
   return json;
 }
 
-/// Names of files in reasons may be in any encoding.
+/// File names in reasons may be in any encoding.
 std::string json_text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 }  // namespace

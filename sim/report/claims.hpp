@@ -8,8 +8,8 @@
 
 namespace spillway {
 
-/// A table of the claims by experiment, what each one says, why it fails, what its source leaves open, and a last line
-/// "N of M counted claims pass; ...".
+/// A table of the claims by experiment. Each claim has its text and the reason of a failure; open items of the source
+/// follow. The last line is "N of M counted claims pass; ...".
 [[nodiscard]] std::string to_claims_table(const std::vector<ExperimentResult>& results, bool quick);
 /// {claims: [{id, experiment, system, where, kind, claim, expected, accept, simulated, interval, verdict, accepted,
 /// reason, cause, fitted_on, open: [{name, what, value, reason, others: [{value, simulated, accepted}]}],

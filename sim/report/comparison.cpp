@@ -88,7 +88,7 @@ class ComparisonTable {
 
   void ranking(const std::string& metric) {
     const std::vector<std::size_t> order = comparison_.ranking(metric);
-    if (order.size() < 3) return;  // two are ranked by their difference
+    if (order.size() < 3) return;  // the difference already ranks two configurations
     std::string text = fmt::format("{}, best first (~: noise): {}", metric, comparison_.runs[order[0]].label);
     for (std::size_t i = 1; i < order.size(); ++i) {
       const auto& before = metric_or_none(comparison_.runs[order[i - 1]].metrics, metric);

@@ -1,4 +1,4 @@
-// What `compare` found, as text, JSON and CSV.
+// The result of `compare` as text, JSON and CSV.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace spillway {
 
 [[nodiscard]] std::string to_comparison_table(const Comparison& comparison);
 [[nodiscard]] std::string to_comparison_json(const Comparison& comparison);
-/// A row per configuration and metric: configuration, metric, value, half_width, difference, difference_half_width,
+/// One row per configuration and metric: configuration, metric, value, half_width, difference, difference_half_width,
 /// relative_difference, verdict.
 [[nodiscard]] std::string to_comparison_csv(const Comparison& comparison);
 

@@ -1,4 +1,4 @@
-// Writers of a result. Each returns the whole text, ending in a newline; the figures are the same in all.
+// Writers of a result. Each returns the whole text, ending in a newline. All formats have the same figures.
 #pragma once
 
 #include <string>
@@ -10,11 +10,10 @@ namespace spillway {
 
 /// One screen for people: at most 100 columns and 40 lines.
 [[nodiscard]] std::string to_table(const Result& result);
-/// The set-up and the warnings alone: what --dry-run shows.
+/// Only the set-up and the warnings, as --dry-run shows them.
 [[nodiscard]] std::string to_setup_table(const Result& result);
-/// name,value,unit,n: a row per metric, whatever the run; the value is empty when there is none.
+/// name,value,unit,n: one row per metric, for every run; an empty value means that the metric does not exist.
 [[nodiscard]] std::string to_csv(const Result& result);
-/// One flat JSON object, numbers only, with the key names of vLLM's serving benchmark; metrics without value are
-/// absent.
+/// One flat JSON object of numbers, with the key names of vLLM's serving benchmark. Metrics without a value are absent.
 [[nodiscard]] std::string to_vllm(const Result& result);
 }  // namespace spillway

@@ -71,7 +71,7 @@ constexpr std::string_view kCsvHeader =
     "normalised_ms_per_token,queueing_ms_per_token,compute_ms_per_token,input_tokens,output_tokens,generated_tokens,"
     "cached_tokens,preempted_recompute,preempted_swap,conversation,turn,class\n";
 
-/// Latencies as the metrics define them; all but TTFT are those of finished requests.
+/// Latencies as the metrics define them. All latencies except TTFT require a finished request.
 void write_latencies(RowWriter& row, const RequestRecord& record) {
   std::optional<double> ttft, tpot, e2e, normalised, queueing, computing;
   const auto ns = [](Duration duration) { return static_cast<double>(duration.count()); };

@@ -1,4 +1,4 @@
-// One row per request, written as requests end.
+// Writes one row per request as requests end.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace spillway {
 
-/// JSON lines, or CSV when the file's name ends in .csv: integer nanoseconds, latencies in ms, null (CSV: empty) for
-/// what never came. Replications may write from several threads at once; their rows appear in order of replication,
-/// each in order of ending. Rows of a replication whose turn has not come are held in memory.
+/// JSON lines, or CSV when the file's name ends in .csv. Times are integer nanoseconds, latencies ms; events that never
+/// happened are null (CSV: empty). Replications may write from several threads at once. Rows appear in order of
+/// replication, and within a replication in order of ending. Rows of later replications wait in memory.
 class RequestsFile {
  public:
   /// Throws ConfigError when the file cannot be created.
   explicit RequestsFile(const std::string& path);
   void write(std::int64_t replication, const RequestRecord& record);
-  /// The replication has no more rows.
+  /// Declares that the replication has no more rows.
   void finish(std::int64_t replication);
-  /// Gives the file its name. Throws ConfigError when the disk is full.
+  /// Gives the file its final name. Throws ConfigError when the disk is full.
   void commit();
 
  private:
@@ -34,7 +34,7 @@ class RequestsFile {
   AtomicFile file_;
   bool csv_;
   std::mutex mutex_;
-  std::int64_t current_ = 0;  // the replication whose turn it is
+  std::int64_t current_ = 0;  // the replication whose rows go to the file
   std::map<std::int64_t, Pending> pending_;
 };
 

@@ -1,4 +1,4 @@
-// What `search` found, as text, JSON and CSV.
+// The result of `search` as text, JSON and CSV.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace spillway {
 
 [[nodiscard]] std::string to_search_table(const SearchReport& report);
 [[nodiscard]] std::string to_search_json(const SearchReport& report);
-/// A row per probe: configuration, value, holds, reason, and the table's metrics.
+/// One row per probe: configuration, value, holds, reason, and the table's metrics.
 [[nodiscard]] std::string to_search_csv(const SearchReport& report);
 
 }  // namespace spillway

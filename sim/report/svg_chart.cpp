@@ -13,12 +13,12 @@ namespace spillway {
 namespace {
 
 constexpr double kHeight = 260.0;
-constexpr double kTop = 40.0;     // above the plot: title of the y axis, legend
-constexpr double kBottom = 48.0;  // below it: labels and title of the x axis
-constexpr double kRight = 26.0;   // room for half a label
-constexpr double kDigit = 7.2;    // width at the font size of the style sheet, in a wide font
-constexpr double kLetter = 8.0;   // the same of a letter, on average
-constexpr double kTicks = 5.0;    // about so many
+constexpr double kTop = 40.0;     // space above the plot: title of the y axis, legend
+constexpr double kBottom = 48.0;  // space below the plot: labels and title of the x axis
+constexpr double kRight = 26.0;   // space for half a label
+constexpr double kDigit = 7.2;    // width of a digit at the style sheet's font size, in a wide font
+constexpr double kLetter = 8.0;   // width of a letter, on average
+constexpr double kTicks = 5.0;    // approximate number of ticks
 constexpr double kLargest = 1e300;
 constexpr double kSmallest = 1e-300;
 
@@ -29,10 +29,10 @@ struct Range {
 
 struct ChartAxis {
   Range range;
-  double step = 1.0;  // between ticks, which are its whole multiples
+  double step = 1.0;  // between ticks; ticks are multiples of the step
 };
 
-/// 1, 2 or 5 times a power of ten.
+/// The smallest round step (1, 2 or 5 times a power of ten) for `span`.
 double round_step(double span) {
   const double raw = span / kTicks;
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
@@ -42,7 +42,7 @@ double round_step(double span) {
   return 10.0 * power;
 }
 
-/// Room around values that are all but equal, which would leave an axis without ticks to tell apart.
+/// Widens a range of nearly equal values. Otherwise the axis would have no distinct ticks.
 Range widened(Range range) {
   const double size = std::max(std::abs(range.low), std::abs(range.high));
   if (range.high - range.low > std::max(1e-6 * size, kSmallest)) return range;
@@ -50,14 +50,14 @@ Range widened(Range range) {
   return {range.low - room, range.high + room};
 }
 
-/// From zero where that leaves little of the plot empty, else as close as shows the most.
+/// Starts at zero if that leaves little of the plot empty, else shows the points as large as possible.
 ChartAxis x_axis(Range points) {
   if (points.low > 0.0 && points.low < 0.2 * points.high) points.low = 0.0;
   const Range range = widened(points);
   return {range, round_step(range.high - range.low)};
 }
 
-/// Heights and errors are judged from zero.
+/// The y axis starts at zero, because readers compare heights and errors with zero.
 ChartAxis y_axis(Range points) {
   Range range{std::min(0.0, points.low), std::max(0.0, points.high)};
   if (range.high - range.low < kSmallest) range = {0.0, 1.0};
@@ -70,7 +70,7 @@ std::vector<double> ticks(const ChartAxis& axis) {
   const double count = std::floor(axis.range.high / axis.step + 1e-9) - first;
   std::vector<double> values;
   for (double i = 0.0; i <= count; ++i) {
-    values.push_back((first + i) * axis.step + 0.0);  // + 0.0: no negative zero
+    values.push_back((first + i) * axis.step + 0.0);  // + 0.0 avoids negative zero
   }
   return values;
 }
@@ -84,7 +84,7 @@ std::string grouped(std::string digits) {
   return digits;
 }
 
-/// As many decimals as tell the ticks apart.
+/// Uses as many decimals as distinct ticks need.
 std::string tick_label(double value, const ChartAxis& axis) {
   const int decimals = static_cast<int>(std::max(0.0, -std::floor(std::log10(axis.step) + 1e-9)));
   const double size = std::max(std::abs(axis.range.low), std::abs(axis.range.high));
@@ -92,7 +92,7 @@ std::string tick_label(double value, const ChartAxis& axis) {
   return grouped(fmt::format("{:.{}f}", value, decimals));
 }
 
-bool drawable(const ChartPoint& point) {  // false for NaN as well
+bool drawable(const ChartPoint& point) {  // false for NaN too
   return std::abs(point.x) <= kLargest && std::abs(point.y) <= kLargest;
 }
 
@@ -139,7 +139,7 @@ class Drawing {
     add("<desc id=\"{}-description\">{}</desc>\n", chart_.id, escaped_markup(chart_.description));
   }
 
-  /// The axes, and the left edge of the plot: as far in as the longest label of the y axis needs.
+  /// Computes the axes and the left edge of the plot. The longest label of the y axis sets the left margin.
   void lay_out() {
     Range x{kLargest, -kLargest};
     Range y = x;
@@ -188,7 +188,7 @@ class Drawing {
     add("<path class=\"{} chart-{}\" d=\"", dots ? "chart-dots" : "chart-line", i);
     for (const ChartPoint& point : points) {
       if (dots) {
-        add("M{:.1f} {:.1f}h0", x_at(point.x), y_at(point.y));  // a round cap makes it a dot
+        add("M{:.1f} {:.1f}h0", x_at(point.x), y_at(point.y));  // a round cap draws a dot
       } else if (&point == &points.front()) {
         add("M{:.1f} {:.1f}", x_at(point.x), y_at(point.y));
       } else {
@@ -198,7 +198,7 @@ class Drawing {
     svg_ += "\"/>\n";
   }
 
-  /// From the right edge to the left, above the plot.
+  /// Draws the legend above the plot, from right to left.
   void legend() {
     if (chart_.series.size() < 2) return;
     double x = right();
@@ -212,7 +212,7 @@ class Drawing {
   }
 
   const Chart& chart_;
-  std::vector<std::vector<ChartPoint>> points_;  // of each series
+  std::vector<std::vector<ChartPoint>> points_;  // one entry per series
   ChartAxis x_;
   ChartAxis y_;
   double left_ = 0.0;
@@ -223,8 +223,8 @@ class Drawing {
 
 std::string to_svg(const Chart& chart) { return Drawing(chart).build(); }
 
-// Blue and vermilion of Okabe and Ito, "Color Universal Design" (2008), which every kind of colour blindness tells
-// apart; lighter ones of the same set on a dark page. The dashes tell them apart in grey.
+// Blue and vermilion of Okabe and Ito, "Color Universal Design" (2008), are distinct for every kind of colour
+// blindness. Dark pages use lighter colours of the same set. Dashes make the series distinct in grey.
 std::string_view chart_style() {
   return R"(.chart {
   --chart-0: #0072b2; --chart-1: #d55e00; --chart-grid: #e4e7eb; --chart-zero: #8a929c; --chart-ink: #3c4450;
@@ -266,7 +266,8 @@ std::vector<ChartPoint> cumulative_percent(std::vector<double> values) {
 
 std::vector<ChartPoint> thinned_steps(const std::vector<ChartPoint>& points) {
   if (points.size() <= kMostLinePoints) return points;
-  constexpr std::size_t kParts = (kMostLinePoints - 1) / 3;  // three points of each, and the very first
+  constexpr std::size_t kParts =
+      (kMostLinePoints - 1) / 3;  // each part keeps three points, plus the first point of all
   const double first = points.front().x;
   const double part = (points.back().x - first) / static_cast<double>(kParts);
   std::vector<ChartPoint> kept{points.front()};
@@ -279,7 +280,7 @@ std::vector<ChartPoint> thinned_steps(const std::vector<ChartPoint>& points) {
       if (points[end].y < points[low].y) low = end;
       if (points[end].y > points[high].y) high = end;
     }
-    if (end == begin) continue;  // nothing happened
+    if (end == begin) continue;  // no point in this part
     const auto [earlier, later] = std::minmax(low, high);
     for (const std::size_t i : {earlier, later, end - 1}) {
       if (!(points[i] == kept.back())) kept.push_back(points[i]);

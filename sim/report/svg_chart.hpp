@@ -1,4 +1,4 @@
-// Charts as SVG that stands in an HTML page: no scripts, no fonts, no files. The same chart is the same bytes anywhere.
+// Charts as SVG inside an HTML page, without scripts, fonts or files. Equal charts give equal bytes on every machine.
 #pragma once
 
 #include <cstddef>
@@ -15,50 +15,50 @@ struct ChartPoint {
 };
 
 enum class ChartMark {
-  steps,  // each y holds until the next x
+  steps,  // each y is valid until the next x
   dots
 };
 
 struct ChartSeries {
-  std::string name;                // in the legend, which there is from two series on
-  std::vector<ChartPoint> points;  // by ascending x
+  std::string name;                // for the legend, which a single series does not have
+  std::vector<ChartPoint> points;  // in ascending x
 };
 
 struct Chart {
   std::string id;           // unique in its page: letters, digits and hyphens
-  std::string title;        // for readers who do not see it, as the description
+  std::string title;        // for readers who cannot see the chart, like the description
   std::string description;  // one sentence
-  std::string x_title;      // with the unit
+  std::string x_title;      // including the unit
   std::string y_title;
   ChartMark mark = ChartMark::steps;
-  double width = 440.0;             // px at which letters have their natural size; the page scales it
+  double width = 440.0;             // width in px for letters of natural size; the page scales the chart
   std::vector<ChartSeries> series;  // at most two; the second is dashed
 };
 
-inline constexpr std::size_t kMostLinePoints = 1000;  // of one series
-inline constexpr std::size_t kMostDots = 2000;        // of one series
+inline constexpr std::size_t kMostLinePoints = 1000;  // per series
+inline constexpr std::size_t kMostDots = 2000;        // per series
 
-/// One <svg> element. Its x axis spans the points, and zero where that is near; its y axis reaches from zero to a whole
-/// tick. Points that are not finite, or beyond 1e300, are left out; what is left is thinned. "no data" where there is
-/// none. O(points).
+/// One <svg> element. The x axis spans the points, and zero if zero is near. The y axis spans zero to a whole tick.
+/// Points that are not finite, or beyond 1e300, are left out; the remaining points are thinned. Without points the
+/// chart says "no data". O(points).
 [[nodiscard]] std::string to_svg(const Chart& chart);
 
-/// The style sheet of every chart, once per page: colours for light, dark and paper.
+/// The style sheet of every chart, once per page: colours for light pages, dark pages and print.
 [[nodiscard]] std::string_view chart_style();
 
-/// How many percent of the values are at most x: from (smallest, 0) to (largest, 100), in at most kMostLinePoints
-/// points, which lie on the curve. Values that are not finite are left out. O(n log n).
+/// The percentage of values that are at most x, from (smallest, 0) to (largest, 100), in at most kMostLinePoints points
+/// on the curve. Values that are not finite are left out. O(n log n).
 [[nodiscard]] std::vector<ChartPoint> cumulative_percent(std::vector<double> values);
 
-/// At most kMostLinePoints of `points`, which ascend in x: of equal parts of the x axis, the lowest, the highest and
-/// the last, so that a step line keeps its peaks and what it holds over a gap. O(points).
+/// Reduces `points`, in ascending x, to at most kMostLinePoints. The x axis is cut into equal parts; each part keeps
+/// its lowest, highest and last point. A step line thus keeps its peaks and its value over a gap. O(points).
 [[nodiscard]] std::vector<ChartPoint> thinned_steps(const std::vector<ChartPoint>& points);
 
 /// Every k-th of `points`, with the smallest k that leaves at most kMostDots. O(points).
 [[nodiscard]] std::vector<ChartPoint> thinned_dots(const std::vector<ChartPoint>& points);
 
-/// `text` from anywhere as text or attribute in HTML or SVG: broken UTF-8 is replaced, control characters are written
-/// out, and what has a meaning in markup is escaped. O(bytes).
+/// Escapes any `text` for text or attributes in HTML or SVG. Broken UTF-8 is replaced, control characters are spelled
+/// out, and markup characters are escaped. O(bytes).
 [[nodiscard]] std::string escaped_markup(std::string_view text);
 
 }  // namespace spillway

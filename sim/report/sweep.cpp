@@ -17,9 +17,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kWarnings = 6;  // that the table shows
+constexpr std::size_t kWarnings = 6;  // shown in the table
 
-/// The metrics of all rows, each where the first row that has it lists it.
+/// The metrics of all rows, ordered by first appearance.
 std::vector<std::string> columns_of(const Sweep& sweep) {
   std::vector<std::string> columns;
   const std::vector<std::string>* last = nullptr;
@@ -41,7 +41,7 @@ bool has_intervals(const Sweep& sweep) {
   });
 }
 
-/// The warnings with the number of points that have them, the most frequent first.
+/// The warnings and the number of points with each, the most frequent first.
 std::vector<std::pair<std::string, std::int64_t>> counted_warnings(const Sweep& sweep) {
   std::map<std::string, std::int64_t> counts;
   for (const SweepRow& row : sweep.rows) {

@@ -9,18 +9,18 @@
 
 namespace spillway {
 
-/// For people: the axes and `metrics` of each point, then what failed and what is to be known.
+/// For people: the axes and `metrics` of each point, then failures and notes.
 [[nodiscard]] std::string to_sweep_table(const Sweep& sweep, const std::vector<std::string>& metrics);
-/// A row per point: point, the keys, bottleneck, every metric with its 95% half-width (half_width_NAME), the error and
-/// the id. What does not exist is empty, which is not 0.
+/// One row per point: point, keys, bottleneck, every metric with its 95% half-width (half_width_NAME), error and id. A
+/// missing value is empty, which is not 0.
 [[nodiscard]] std::string to_sweep_csv(const Sweep& sweep);
-/// The same as JSON, with warnings.
+/// The contents of the CSV as JSON, with warnings.
 [[nodiscard]] std::string to_sweep_json(const Sweep& sweep);
-/// One of these, by `format`: table, csv or json; `metrics` are those of the table.
+/// The sweep as table, csv or json, according to `format`. The table shows `metrics`.
 [[nodiscard]] std::string render(const Sweep& sweep, const std::string& format,
                                  const std::vector<std::string>& metrics);
 
-/// sweep.csv and sweep.json of a sweep, or a shard, that has ended.
+/// Writes sweep.csv and sweep.json of a finished sweep or shard.
 void write_results(const ResultStore& store, const Sweep& sweep);
 
 }  // namespace spillway

@@ -12,10 +12,10 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t kLines = 40;
-constexpr std::size_t kClients = 5;        // named, of those that wait longest
-constexpr std::size_t kValidityLines = 3;  // of one profile; `explain` has the rest
-constexpr std::size_t kRangeLines = 3;     // --json has the rest
-constexpr std::size_t kCrowded = 1;        // instead of either, when what --perturb has to say takes their place
+constexpr std::size_t kClients = 5;        // clients with the longest waits, by name
+constexpr std::size_t kValidityLines = 3;  // per profile; `explain` shows the rest
+constexpr std::size_t kRangeLines = 3;     // --json shows the rest
+constexpr std::size_t kCrowded = 1;        // lines for either, when --perturb needs the space
 
 std::string bytes(double count) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
@@ -70,7 +70,7 @@ class Table {
   }
 
  private:
-  /// The metric in figures; "-" when it does not exist.
+  /// The metric's value as text; "-" for a missing value.
   template <class Format>
   [[nodiscard]] std::string show(const std::string& name, Format format) const {
     const Metric* metric = run_.find(name);
@@ -104,7 +104,7 @@ class Table {
     repetitions();
   }
 
-  /// The GPU's memory under a policy that streams layers between it and the host.
+  /// The GPU's memory under a policy that streams layers between the GPU and the host.
   void streamed_layers() {
     const Setup& setup = result_.setup;
     const KvLayout& kv = setup.kv;
@@ -222,7 +222,7 @@ class Table {
     lines_.add("Streaming", text);
   }
 
-  /// Only with several clients: one line of figures and the clients that wait longest.
+  /// For several clients only: one line of figures, and the clients with the longest waits.
   void fairness() {
     if (run_.clients.empty()) return;
     std::vector<std::string> worst;
@@ -237,7 +237,7 @@ class Table {
                     show("worst_client_p99_ttft_ms"), worst.empty() ? "-" : fmt::format("{}", fmt::join(worst, ", "))));
   }
 
-  /// What left the measured range, the largest share of calls first.
+  /// Quantities outside the measured range, the largest share of calls first.
   void outside_range() {
     if (result_.outside_range.empty()) return;
     Lines one;
@@ -246,7 +246,7 @@ class Table {
     lines_.append(one);
   }
 
-  /// What each class of work does alone, up / down, and the largest change of all runs.
+  /// The effect of each class of work, up / down, and the largest change of all runs.
   [[nodiscard]] Lines perturbation() const {
     constexpr std::array<std::string_view, kComparedMetrics.size()> kHeadings{"mean TTFT", "mean TPOT", "p99 TTFT",
                                                                               "p99 ITL", "requests/s"};
@@ -278,7 +278,7 @@ class Table {
     }
     return lines;
   }
-  /// A metric that has no value in either run has not changed.
+  /// A metric without a value in either run counts as unchanged.
   static bool unchanged(const std::vector<PerturbedMetric>& metrics) {
     return std::all_of(metrics.begin(), metrics.end(),
                        [](const PerturbedMetric& m) { return m.change ? *m.change == 0.0 : !m.value; });
@@ -296,7 +296,7 @@ class Table {
     }
   }
 
-  /// As many as the screen has room for; the JSON has them all.
+  /// Shows as many warnings as fit the screen. The JSON has all warnings.
   void warnings(std::size_t limit) {
     const std::vector<std::string>& all = result_.warnings;
     for (std::size_t i = 0; i < all.size(); ++i) {

@@ -1,4 +1,4 @@
-// A real engine's run beside its simulation, as text, JSON and a page.
+// A real engine's run compared with its simulation, as text, JSON and an HTML page.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace spillway {
 
-/// One screen: set-up, measured against simulated, requests one by one, load, validity, warnings.
+/// One screen: set-up, measured against simulated, single requests, load, validity, warnings.
 [[nodiscard]] std::string to_validation_table(const Validation& validation);
-/// {schema_version, log, metrics: {NAME: {measured, simulated, error}}, per_request, load, run: what to_json gives}.
-/// Errors are fractions; null where there is none.
+/// {schema_version, log, metrics: {NAME: {measured, simulated, error}}, per_request, load, run: the output of to_json}.
+/// Errors are fractions; null for a missing error.
 [[nodiscard]] std::string to_validation_json(const Validation& validation);
-/// One page that needs no other file and no network: the figures of the table, and the same as pictures.
+/// One page with the figures of the table, also as charts. The page needs no other file and no network.
 [[nodiscard]] std::string to_validation_html(const Validation& validation);
 
 }  // namespace spillway

@@ -14,8 +14,8 @@
 namespace spillway {
 namespace {
 
-constexpr double kNarrow = 360.0;  // px of a chart: three beside each other
-constexpr double kWide = 420.0;    // two
+constexpr double kNarrow = 360.0;  // chart width in px, for three in a row
+constexpr double kWide = 420.0;    // for two in a row
 
 using LatencyOf = std::optional<double> (*)(const RequestLatencies&);
 struct LatencyKind {
@@ -33,8 +33,8 @@ using LoadOf = std::optional<double> (*)(const LoadPoint&);
 struct LoadKind {
   std::string_view label;
   std::string_view name;
-  std::string_view unit;  // of the chart
-  LoadOf of;              // in that unit
+  std::string_view unit;  // unit of the chart
+  LoadOf of;              // the value in that unit
 };
 std::optional<double> kv_percent(const LoadPoint& point) {
   return point.kv_fraction ? std::optional(100.0 * *point.kv_fraction) : std::nullopt;
@@ -103,7 +103,7 @@ std::string in_unit(double value, const std::string& unit) {
   return unit == "fraction" ? percent(value) : figure(value);
 }
 
-/// "TTFT" for "ttft_ms"; the name itself where it is none of ours.
+/// "TTFT" for "ttft_ms"; any other name is returned unchanged.
 std::string latency_label(const std::string& name) {
   for (const LatencyKind& kind : kLatencyCharts) {
     if (kind.name == name) return std::string(kind.label);
@@ -121,7 +121,7 @@ std::string load_label(const std::string& name) {
   return name;
 }
 
-/// "a on b"; "a" alone where b is not known.
+/// "a on b"; "a" alone for an empty b.
 std::string on(const std::string& what, const std::string& device) {
   return device.empty() ? what : fmt::format("{} on {}", what, device);
 }
@@ -130,7 +130,7 @@ Chart latency_chart(const LatencyKind& kind, const std::vector<RequestPair>& req
   const auto curve = [&](const RequestLatencies RequestPair::*side) {
     std::vector<double> values;
     for (const RequestPair& pair : requests) {
-      // As in the figures: a request counts where both sides have the latency.
+      // Use the rule of the figures: a request counts if both sides have the latency.
       if (kind.of(pair.measured) && kind.of(pair.simulated)) values.push_back(*kind.of(pair.*side));
     }
     return cumulative_percent(std::move(values));
@@ -146,7 +146,7 @@ Chart latency_chart(const LatencyKind& kind, const std::vector<RequestPair>& req
           .series = {{"measured", curve(&RequestPair::measured)}, {"simulated", curve(&RequestPair::simulated)}}};
 }
 
-/// The points that have the value.
+/// The points with a value.
 std::vector<ChartPoint> load_points(const std::vector<LoadPoint>& series, LoadOf of) {
   std::vector<ChartPoint> points;
   for (const LoadPoint& point : series) {
@@ -211,13 +211,14 @@ class Page {
   void item(std::string_view term, std::string_view text) {
     add("<dt>{}</dt><dd>{}</dd>\n", escaped_markup(term), escaped_markup(text));
   }
-  /// A table that may be wider than a phone is scrolled by itself, with the keyboard as well.
+  /// Opens a table that scrolls on its own, also by keyboard: it may be wider than a phone.
   void open_table(std::string_view label) {
     add("<div class=\"scroll\" role=\"region\" aria-label=\"{}\" tabindex=\"0\">\n<table>\n", label);
   }
   void close_table() { html_ += "</tbody>\n</table>\n</div>\n"; }
 
-  /// The policy forbids whatever the page does not need, should a name in it ever pass for markup.
+  /// The content security policy forbids everything that the page does not need, in case a name in the page acts as
+  /// markup.
   void open(const std::string& title) {
     html_ =
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
@@ -319,7 +320,7 @@ class Page {
     html_ += "</section>\n";
   }
 
-  /// Ends a section that is empty.
+  /// Ends an empty section.
   void nothing(std::string_view why) { add("<p>{}</p>\n</section>\n", why); }
 
   void charts() {
@@ -329,7 +330,7 @@ class Page {
     for (const LoadKind& kind : kLoads) {
       const Chart chart = load_chart(kind, validation_);
       const bool both = !chart.series[0].points.empty() && !chart.series[1].points.empty();
-      if (both || kind.of != kv_percent) picture(chart);  // not every engine logs its KV cache
+      if (both || kind.of != kv_percent) picture(chart);  // some engines do not log their KV cache
     }
     const Chart errors = error_chart(validation_.requests);
     const std::size_t all = errors.series[0].points.size();
@@ -344,7 +345,7 @@ class Page {
     html_ += "</figure>\n";
   }
 
-  /// What the profiles say about themselves.
+  /// The errors that the profiles state.
   void validity() {
     html_ += "<section>\n<h2>Validity</h2>\n";
     const std::vector<InputFile>& inputs = validation_.run.inputs;

@@ -29,7 +29,7 @@ constexpr std::array<Name, 4> kLatencyNames{
 
 std::string to_vllm(const Result& result) {
   const RunStatistics& run = result.statistics;
-  const bool one_run = result.config.settings.get<std::int64_t>("replications") == 1;  // else counts are means
+  const bool one_run = result.config.settings.get<std::int64_t>("replications") == 1;  // otherwise the counts are means
   nlohmann::ordered_json json;
   json["completed"] = run.measured.finished;
   json["failed"] = run.measured.submitted - run.measured.finished;
@@ -48,7 +48,7 @@ std::string to_vllm(const Result& result) {
     for (const Name& name : kLatencyNames) {
       if (!metric.value || !metric.name.ends_with(name.ours)) continue;
       const std::string statistic = metric.name.substr(0, metric.name.size() - name.ours.size());
-      if (statistic.find('_') != std::string::npos) continue;  // of other requests than all, as worst_client_p99
+      if (statistic.find('_') != std::string::npos) continue;  // covers only some requests, such as worst_client_p99
       if (statistic != "min" && statistic != "max") json[statistic + std::string(name.vllm)] = *metric.value;
     }
   }

@@ -16,12 +16,12 @@
 namespace spillway {
 namespace {
 
-/// Runs every step although earlier ones failed, so that the user sees all problems at once.
+/// Runs every step, even after a step failed, so that the user sees all problems at once.
 class Problems {
  public:
   explicit Problems(const ResolvedConfig& config) : config_(config) {}
 
-  /// Returns true when the step came to its end.
+  /// Returns true when the step threw no error.
   bool attempt(const std::function<void()>& step) {
     try {
       step();
@@ -72,7 +72,7 @@ class Assembler {
                               kv_dtype = kv_dtype_bytes()](const OpScales& scales) {
         return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype, scales});
       };
-      // The first one checks that there can be any.
+      // Build one model now, so that errors appear before the run.
       static_cast<void>(assembly_.make_model({}));
     });
     if (hardware && size_memory(model)) limit_length();
@@ -107,7 +107,7 @@ class Assembler {
     return hardware && enough && llm && engine;
   }
 
-  /// Its copies as they are while every rank copies.
+  /// The GPU profile. On a server, copy bandwidths are limited to one GPU's share while all tensor_parallel GPUs copy.
   [[nodiscard]] hwmodels::GpuProfile gpu_among_others() const {
     if (!hardware_.server) return hardware_.gpu;
     return hwmodels::with_server_limits(hardware_.gpu, *hardware_.server, tensor_parallel());
@@ -124,7 +124,8 @@ class Assembler {
     return false;
   }
 
-  /// Swap space and prefix cache of all GPUs against what the host has at all; the rest of it is not modelled.
+  /// Checks that swap space and prefix cache of all GPUs fit the host's whole memory. The model ignores all other uses
+  /// of host memory.
   void check_host_memory() {
     if (!hardware_.host) return;
     const Bytes wanted =
@@ -157,7 +158,7 @@ class Assembler {
     for (const Problem& problem : problems) problems_.add(problem.what, problem.where, problem.fix);
   }
 
-  /// Fills the KV layout. Returns false when there is none.
+  /// Fills the KV layout. Returns false when the KV cache cannot be sized.
   bool size_memory(bool model) {
     const hwmodels::KvSettings wanted{
         tensor_parallel(),
@@ -180,7 +181,7 @@ class Assembler {
     if (!blocks_to_bytes()) return false;
     kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
     kv.host_cache_blocks = host_cache_blocks();
-    kv.copies_per_block = llm_.layers * 2;  // vLLM copies the K and the V of each layer apart
+    kv.copies_per_block = llm_.layers * 2;  // vLLM copies K and V of each layer separately
     assembly_.setup.kv_computed = !given;
     assembly_.setup.weights = capacity_.weights;
     assembly_.setup.kv_terms = hwmodels::kv_terms(capacity_);
@@ -191,7 +192,7 @@ class Assembler {
     return true;
   }
 
-  /// Sizes that were given in KV blocks become bytes in the settings; the configuration keeps the block counts.
+  /// Converts sizes given in KV blocks to bytes in the settings. The configuration keeps the block counts.
   bool blocks_to_bytes() {
     constexpr std::int64_t kMostBytes = 1'000'000'000'000'000;  // as in config_keys.cpp
     bool fit = true;
@@ -210,12 +211,12 @@ class Assembler {
     return fit;
   }
 
-  /// The value of a key as the configuration has it: "5GB", "2588 blocks".
+  /// The value of a key as the user wrote it: "5GB", "2588 blocks".
   [[nodiscard]] const std::string& given_text(const std::string& key) const { return assembly_.config.key(key).text; }
 
   [[nodiscard]] const PolicyInfo& policy() const { return *assembly_.config.policy; }
 
-  /// A policy that streams layers says itself what it makes of the memory.
+  /// A policy that streams layers decides itself how to divide the memory.
   bool lay_out(bool given) {
     if (capacity_.memory == Bytes(0) &&
         !problems_.attempt([&] { hardware_.gpu.need({"memory"}, "a policy that streams layers"); })) {
@@ -269,7 +270,7 @@ class Assembler {
           fmt::format("memory.host_cache={} is less than one KV block of {} bytes", format_bytes(given), block.count()),
           "memory.host_cache", "raise it, or set it to 0B for no host tier");
     }
-    // 50 bytes are kept of each block, used or not.
+    // The simulator stores 50 bytes for each block, used or not.
     constexpr std::int64_t kMost = 16'000'000;
     if (given / block > kMost) {
       problems_.add(
@@ -306,7 +307,7 @@ class Assembler {
       return false;
     }
     assembly_.setup.kv_terms += "; memory.gpu_kv=" + given_text("memory.gpu_kv");
-    if (given * 100 > capacity_.available * 105) {  // the estimate came out 3% low where it could be checked
+    if (given * 100 > capacity_.available * 105) {  // the estimate was 3% low where it could be checked
       warn(
           fmt::format("memory.gpu_kv={} is more than the {} that the engine would leave for KV at "
                       "engine.gpu_memory_utilization={}",
@@ -316,7 +317,7 @@ class Assembler {
     return true;
   }
 
-  /// The longest request: the model's or the user's limit, and never more than the KV cache holds.
+  /// The longest request: the limit of the model or the user, at most the capacity of the KV cache.
   void limit_length() {
     const Tokens capacity = assembly_.instance.kv_capacity();
     Tokens& limit = assembly_.instance.max_model_len;
@@ -395,7 +396,7 @@ class Assembler {
     }
   }
 
-  /// A host side that was not measured decides as much as the GPU, so its known error is no footnote.
+  /// Unmeasured CPU time matters as much as the GPU's time, so its known error is a warning.
   void warn_of_engine() {
     const hwmodels::DataFile& file = engine_.file;
     constexpr std::array<std::string_view, 3> kHostSide{"launch_floor_per_layer", "host_fixed", "host_per_sequence"};
@@ -409,7 +410,7 @@ class Assembler {
     warn(fmt::format("engine {}: {}{}", file.name, says_so ? "" : "its host side is not calibrated: ", file.error));
   }
 
-  /// Whoever gives a profile with an engine's layers means them to be used.
+  /// A user who gives a profile with an engine's layers expects the run to use them: warn when it cannot.
   void warn_of_passed_tables() {
     if (text("latency_model") != "auto" || !hardware_.gpu.fitted.layers) return;
     const auto problem = hwmodels::table_model_problem(hardware_.gpu, llm_, tensor_parallel());

@@ -1,4 +1,4 @@
-// From the configuration to everything that a run needs.
+// Builds everything that a run needs from the configuration.
 #pragma once
 
 #include <functional>
@@ -15,21 +15,21 @@
 
 namespace spillway {
 
-/// What the engine builds an instance from.
+/// What the simulator builds an instance from.
 struct InstancePlan {
   KvLayout kv{};
-  Deployment deployment{};  // of a policy that streams layers
+  Deployment deployment{};  // only for policies that stream layers
   Tokens max_model_len{};
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
 };
 
-/// What a run is made of. `config` is moved in, so settings stay valid as long as the assembly.
+/// Everything that a run needs. `config` is moved in, so settings stay valid as long as the assembly.
 struct Assembly {
   ResolvedConfig config;
-  /// One for each run: models keep what they computed. `{}` for the times as they are.
+  /// Makes the model of one run. Every run needs its own model, because models cache results. `{}`: unscaled times.
   std::function<std::unique_ptr<ExecutionModel>(const OpScales& scales)> make_model;
   InstancePlan instance;
-  Setup setup;  // the same for people, and how it came about
+  Setup setup;  // the same for people, and how each value was derived
   std::vector<InputFile> inputs;
   std::vector<std::string> warnings;
   traces::Workload workload;  // of replication 0
@@ -37,18 +37,18 @@ struct Assembly {
   std::vector<Condition> run_slos;
 };
 
-/// Opens the traffic of a run whose settings are in `assembly`, in place of the one that they name.
+/// Opens the traffic of a run with the settings in `assembly`, instead of the workload that the settings name.
 using WorkloadOpener = std::function<traces::Workload(const Assembly& assembly)>;
 
-/// Loads files, sizes the KV cache and opens the workload, by `open` where it is given. Throws ConfigError with every
-/// problem found (DataError when only files are at fault): a model that does not fit, a tensor_parallel that does not
-/// suit it, a KV cache that is too large or too small, a bad trace row.
+/// Loads files, sizes the KV cache and opens the workload, with `open` if given. Throws ConfigError with every problem
+/// found, or DataError when only files are at fault. Problems are, for example: a model that does not fit, a
+/// tensor_parallel that the model cannot use, a KV cache that is too large or too small, a bad trace row.
 [[nodiscard]] Assembly assemble(ResolvedConfig config, const WorkloadOpener& open = {});
 
-/// The traffic of one replication; conversations are cut to what the engine takes.
+/// The traffic of one replication. Conversations are cut to the longest request that the engine accepts.
 [[nodiscard]] traces::Workload open_workload(const Assembly& assembly, std::int64_t replication);
 
-/// The engine's configuration for one replication; refers to the assembly, the model and the source.
+/// The simulator's configuration for one replication. It refers to the assembly, the model and the source.
 [[nodiscard]] SimulationConfig simulation_config(const Assembly& assembly, const ExecutionModel& model,
                                                  RequestSource& source);
 

@@ -17,7 +17,7 @@
 namespace spillway {
 namespace {
 
-/// Splits `text` at commas outside of brackets.
+/// Splits `text` at commas outside brackets.
 std::vector<std::string> split_list(std::string_view text) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -34,14 +34,14 @@ std::vector<std::string> split_list(std::string_view text) {
   return parts;
 }
 
-/// lo:hi:step or lo:hi:xK.
+/// The range lo:hi:step or lo:hi:xK.
 struct Range {
   double low = 0.0;
   double high = 0.0;
   double step = 0.0;
   bool multiplies = false;
 
-  /// The number of values. The tolerance makes up for rounding: 0.1 + 0.1 + ... falls short.
+  /// The number of values. The tolerance absorbs rounding: 0.1 + 0.1 + ... falls short of the exact sum.
   [[nodiscard]] std::int64_t count() const {
     constexpr double kTolerance = 1e-9;
     if (high < low) return 0;
@@ -55,7 +55,7 @@ struct Range {
   }
 };
 
-/// Why a range is not valid; empty when it is.
+/// Why a range is invalid; empty when the range is valid.
 std::string range_fault(const Range& range) {
   if (range.multiplies && !(range.step > 1.0)) return "its factor must be above 1";
   if (range.multiplies && !(range.low > 0.0)) return "a range with a factor must begin above 0";
@@ -76,7 +76,7 @@ class AxisReader {
     std::int64_t values = 0;
     for (const std::string& part : parts(text)) {
       const auto range = is_numeric(parameter_) ? read_range(part) : std::nullopt;
-      // The count of a range that is too long is still worth telling.
+      // The message states the count even of a range that is too long.
       const bool counts = range && range->step > (range->multiplies ? 1.0 : 0.0) && range->count() > 0 &&
                           !(range->multiplies && range->low <= 0.0);
       values += counts ? std::min(range->count(), std::numeric_limits<std::int64_t>::max() - values) : 1;
@@ -113,7 +113,7 @@ class AxisReader {
     for (std::int64_t i = 0; i < range->count(); ++i) values_.push_back(numeric_text(parameter_, range->value(i)));
   }
 
-  /// Empty when the text is one value.
+  /// Empty when the text is a single value.
   [[nodiscard]] std::optional<Range> read_range(std::string_view part) const {
     const std::size_t first = part.find(':');
     const std::size_t second = part.find(':', first == std::string_view::npos ? first : first + 1);
@@ -162,7 +162,7 @@ bool is_numeric(const Parameter& parameter) {
     case ParameterType::bytes:
       return true;
     case ParameterType::text:
-      return parameter.unit == "tokens";  // lengths: a number, or a distribution
+      return parameter.unit == "tokens";  // a length is a number or a distribution
     default:
       return false;
   }

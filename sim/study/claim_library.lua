@@ -1,16 +1,16 @@
--- What the expressions of an experiment can call (sim/study/claim_script.hpp). It returns the functions by name, and
--- `make_point` and `make_run_set`, which are not for expressions.
+-- Functions for the expressions of an experiment (sim/study/claim_script.hpp). The file returns the functions by name,
+-- and `make_point` and `make_run_set`, which expressions cannot call.
 --
--- A run set is a list of points, in the order of its axes, the last of which varies fastest. A point has its axis keys
--- and its metrics by name: p["workload.rate"], p.mean_ttft_ms. A run set of one point can be read as that point.
+-- A run set is a list of points in the order of its axes; the last axis varies fastest. A point has axis keys and
+-- metrics by name: p["workload.rate"], p.mean_ttft_ms. A run set of one point can be used as that point.
 --
--- What does not exist, such as the latency of a run in which nothing finished, is never nil nor 0: reading it ends the
--- evaluation, and the claim fails with that as its reason. has(p, "mean_ttft_ms") asks.
+-- A missing value, such as the latency of a run in which no request finished, is neither nil nor 0. Reading it ends the
+-- evaluation, and the claim fails with this reason. has(p, "mean_ttft_ms") tests for a value.
 
 local ipairs, pairs, type, error, rawget, setmetatable = ipairs, pairs, type, error, rawget, setmetatable
 local abs, sort = math.abs, table.sort
 
--- What stands behind each point beside its values: its texts by axis key, the names without a value, what it is called.
+-- Data of each point besides its values: texts by axis key, names without a value, and the label.
 local behind = setmetatable({}, {__mode = "k"})
 
 local function no_value(text)
@@ -27,7 +27,7 @@ local point_meta = {
 
 local library = {}
 
--- A point. `missing` and `texts` are tables by name, `label` says which point it is.
+-- A point. `missing` and `texts` are tables by name; `label` identifies the point in messages.
 function library.make_point(values, missing, texts, label)
   behind[values] = {missing = missing, texts = texts, label = label}
   return setmetatable(values, point_meta)
@@ -59,7 +59,7 @@ function library.map(list, f)
   return out
 end
 
--- Those of a list for which f(x) holds.
+-- The elements of a list for which f(x) holds.
 function library.filter(list, f)
   local out = {}
   for _, x in ipairs(list) do
@@ -68,7 +68,7 @@ function library.filter(list, f)
   return out
 end
 
--- Whether f(x) holds for all of a list that is not empty.
+-- Whether f(x) holds for every element of a nonempty list.
 function library.all(list, f)
   if #list == 0 then no_value("nothing to check: the list is empty") end
   for _, x in ipairs(list) do
@@ -77,7 +77,7 @@ function library.all(list, f)
   return true
 end
 
--- Whether f(x) holds for one of a list.
+-- Whether f(x) holds for an element of a list.
 function library.any(list, f)
   for _, x in ipairs(list) do
     if f(x) then return true end
@@ -85,12 +85,12 @@ function library.any(list, f)
   return false
 end
 
--- One metric or key of every point.
+-- One metric or key of every point, as a list.
 function library.values(points, name)
   return library.map(points, function(point) return point[name] end)
 end
 
--- The list that is meant: values(points, name), the list itself, or the arguments.
+-- The list that the arguments mean: values(points, name), a list argument, or the arguments themselves.
 local function numbers(first, ...)
   if type(first) ~= "table" then return {first, ...} end
   local name = ...
@@ -99,7 +99,7 @@ local function numbers(first, ...)
   return list
 end
 
--- max(points, metric), max(list), max(a, b, ...); so min, sum and mean.
+-- max(points, metric), max(list), max(a, b, ...). min, sum and mean take the same arguments.
 function library.max(...)
   local list = numbers(...)
   local best = list[1]
@@ -131,7 +131,7 @@ end
 
 -- Points --------------------------------------------------------------------------------------------------------------
 
--- A number is the axis's value; a text is how the value is written in the run set, or the value itself.
+-- A number is compared with the axis value, a text with the value as written in the run set, or with the value.
 local function matches(point, settings)
   for key, wanted in pairs(settings) do
     if point[key] ~= wanted and behind[point].texts[key] ~= wanted then return false end
@@ -139,7 +139,7 @@ local function matches(point, settings)
   return true
 end
 
--- The points with these values of their axes: where(pie, {["memory.gpu_kv"] = "3GB"}). None is an error.
+-- The points with these axis values: where(pie, {["memory.gpu_kv"] = "3GB"}). No such point is an error.
 function library.where(points, settings)
   local found = library.filter(points, function(point) return matches(point, settings) end)
   if #found == 0 then
@@ -150,14 +150,14 @@ function library.where(points, settings)
   return found
 end
 
--- The one point with these values; several are an error.
+-- The single point with these values; several points are an error.
 function library.one(points, settings)
   local found = library.where(points, settings)
   if #found > 1 then error(#found .. " points match where one is meant; the first is " .. behind[found[1]].label, 0) end
   return found[1]
 end
 
--- A list of lists: the points of each value of a key, in the order in which the values come.
+-- A list of lists: the points for each value of a key, in the order of the values.
 function library.group(points, key)
   local groups, place = {}, {}
   for _, point in ipairs(points) do
@@ -172,7 +172,7 @@ function library.group(points, key)
   return groups
 end
 
--- The value of `key` where `metric` is largest (the first of equals), or smallest.
+-- The value of `key` at the largest `metric` (the first of equals), or at the smallest.
 function library.argmax(points, metric, key)
   if #points == 0 then no_value("there are no points") end
   local best = points[1]
@@ -191,8 +191,8 @@ function library.argmin(points, metric, key)
   return best[key]
 end
 
--- The highest x whose y is at most `limit`, on the straight lines between the points. Where y falls below the limit
--- again at a higher x, the last crossing counts. A curve that never exceeds the limit, or always does, has none.
+-- The highest x with y <= `limit`, on straight lines between the points. If y falls below the limit again at a higher
+-- x, the last crossing counts. A curve that never or always exceeds the limit has no crossing.
 function library.highest_at(points, x, y, limit)
   local curve = library.map(points, function(point) return point end)
   if #curve == 0 then no_value("there are no points") end
@@ -210,7 +210,7 @@ end
 
 -- Shapes --------------------------------------------------------------------------------------------------------------
 
--- Whether no element lies more than `tolerance` (0.02 for 2%) below the largest one before it.
+-- Whether no element is more than `tolerance` (0.02 for 2%) below the largest earlier element.
 function library.non_decreasing(list, tolerance)
   local highest = list[1]
   for _, x in ipairs(list) do
@@ -220,7 +220,7 @@ function library.non_decreasing(list, tolerance)
   return true
 end
 
--- Whether no element lies more than `tolerance` above the smallest one before it.
+-- Whether no element is more than `tolerance` above the smallest earlier element.
 function library.non_increasing(list, tolerance)
   local lowest = list[1]
   for _, x in ipairs(list) do
@@ -230,7 +230,7 @@ function library.non_increasing(list, tolerance)
   return true
 end
 
--- Whether a list rises to its maximum and falls behind it, both within `tolerance`.
+-- Whether a list rises to its maximum and then falls, both within `tolerance`.
 function library.unimodal(list, tolerance)
   local peak = 1
   for i, x in ipairs(list) do

@@ -16,13 +16,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Evaluates one expression of a claim; what is wrong with it is told with its place.
+/// Evaluates the expressions of one claim. Errors name the location of the expression.
 class ClaimReader {
  public:
   ClaimReader(const Experiment& experiment, const Claim& claim, ClaimScript& script)
       : experiment_(experiment), claim_(claim), script_(script) {}
 
-  /// The values; null for those that do not exist, which `reasons` then says.
+  /// The values; null for missing values, which `reasons` then explains.
   Json values() {
     if (!claim_.has_parts()) return value("", claim_.values.front().second, claim_.expected.is_number());
     Json parts = Json::object();
@@ -74,7 +74,7 @@ class ClaimReader {
   }
 
   void check_band(const std::string& what, const Json& value, const Json& band) {
-    if (value.is_null()) return;  // said already
+    if (value.is_null()) return;  // already in the reasons
     const auto number = value.get<double>();
     const auto low = band[0].get<double>();
     const auto high = band[1].get<double>();

@@ -1,4 +1,4 @@
-// What came of a published claim: its values, whether they are accepted, and why not.
+// The outcome of a published claim: the values, the verdict and the reason.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@
 
 namespace spillway {
 
-/// A claim, computed once.
+/// The figures of a claim, computed once.
 struct ClaimFigures {
-  nlohmann::ordered_json simulated;  // in the shape of the claim's values; null where there is none
-  nlohmann::ordered_json interval;   // 95% t-interval [low, high] over the seeds, in the same shape; null without one
-  std::optional<bool> accepted;      // empty: not computed, or nothing decides it (a report)
-  std::string reason;                // why it is not accepted, or was not computed
+  nlohmann::ordered_json simulated;  // same shape as the claim's values; null for a missing value
+  nlohmann::ordered_json
+      interval;                  // 95% t-interval [low, high] over the seeds, same shape; null for a missing interval
+  std::optional<bool> accepted;  // empty: not computed, or a report without a criterion
+  std::string reason;            // why the claim is not accepted, or was not computed
 };
 
-/// How a claim looks at another value of what its source leaves open.
+/// The claim's figures with another value of an open item.
 struct OtherValue {
   nlohmann::ordered_json value;
   ClaimFigures figures;
@@ -42,7 +43,7 @@ struct ClaimResult {
   std::vector<ColumnOutcome> columns{};
 };
 
-/// What came of some or all of an experiment's claims.
+/// The outcome of some or all claims of an experiment.
 struct ExperimentResult {
   Experiment experiment;
   std::vector<ClaimResult> claims;
@@ -51,14 +52,14 @@ struct ExperimentResult {
 enum class ClaimVerdict : std::uint8_t {
   pass,
   fail,
-  fitted,  // its figures entered a profile or a default: not counted
+  fitted,  // a profile or a default was fitted to its figures: not counted
   report,  // shown, not counted
-  skipped  // could not be computed here
+  skipped  // not computable in this build or on this machine
 };
 [[nodiscard]] std::string_view verdict_name(ClaimVerdict verdict);
 [[nodiscard]] ClaimVerdict verdict_of(const Claim& claim, const ClaimFigures& figures);
 
-/// How many claims ended in each way. Those that pass or fail are counted.
+/// The number of claims by verdict. Only passed and failed claims count.
 struct ClaimCounts {
   std::int64_t passed = 0;
   std::int64_t failed = 0;
@@ -68,17 +69,17 @@ struct ClaimCounts {
 };
 [[nodiscard]] ClaimCounts count_claims(const std::vector<ExperimentResult>& results);
 
-/// Computes a claim's values from the run sets that `script` holds and holds them against the claim's bands and rules.
-/// A value that does not exist is not accepted, with that as the reason. Throws DataError, naming the expression's
-/// place in the experiment, for one that cannot be evaluated or gives something else than the claim expects.
+/// Computes a claim's values from the run sets in `script` and compares them with the claim's bands and rules. A
+/// missing value is not accepted; the reason names the value. Throws DataError with the expression's location in the
+/// experiment when an expression cannot be evaluated or has the wrong type.
 [[nodiscard]] ClaimFigures judge_claim(const Experiment& experiment, const Claim& claim, ClaimScript& script);
 
-/// The claim's values alone; nothing where one does not exist.
+/// The claim's values without a verdict; nothing if a value is missing.
 [[nodiscard]] nlohmann::ordered_json claim_values(const Experiment& experiment, const Claim& claim,
                                                   ClaimScript& script);
 
-/// The 95% t-interval [low, high] of the mean of numbers, part by part; null for fewer than two, for what is no number,
-/// and where one of them does not exist.
+/// The 95% t-interval [low, high] of the mean, for each part. Null for fewer than two numbers, for a part that is not a
+/// number, and if a number is missing.
 [[nodiscard]] nlohmann::ordered_json interval_of(const std::vector<nlohmann::ordered_json>& by_seed);
 
 }  // namespace spillway

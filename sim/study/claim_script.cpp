@@ -16,7 +16,7 @@
 #include "sim/core/error.hpp"
 
 namespace spillway::scripts {
-/// sim/study/claim_library.lua, put into the binary by the build.
+/// sim/study/claim_library.lua, embedded in the binary by the build.
 std::span<const EmbeddedFile> embedded_files();
 }  // namespace spillway::scripts
 
@@ -25,22 +25,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostDepth = 4;                                      // of lists in lists
-constexpr std::array kConstructors{"make_point", "make_run_set"};  // of the library, not for expressions
-// Of Lua's own: what is the same on every machine and reaches nothing outside. Not pairs, whose order is not.
+constexpr int kMostDepth = 4;                                      // nesting of lists
+constexpr std::array kConstructors{"make_point", "make_run_set"};  // for the library only, not for expressions
+// Lua functions that give equal results on every machine and cannot reach files, time or modules. pairs is not one of
+// them: its order is undefined.
 constexpr std::array kBaseFunctions{"error", "ipairs", "type"};
 constexpr std::array kMathFunctions{"abs", "ceil", "floor", "huge", "sqrt"};
 constexpr std::array kWords{"and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
                             "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
                             "repeat",   "return", "then", "true", "until",  "while"};
 
-// The registry's keys: what expressions see, and those of its names that stand for nil.
+// Keys of the Lua registry: the names that expressions see, and the names that are nil.
 constexpr const char* kEnvironment = "spillway.environment";
 constexpr const char* kNothing = "spillway.nothing";
 
 void stop_endless(lua_State* lua, lua_Debug*) { luaL_error(lua, "it does not end"); }
 
-/// A name without a value, called by Lua with the environment and the name: nil if it was set so, else it is unknown.
+/// Called by Lua, with the environment and the name, for a name without a value. Returns nil for a name set to null; an
+/// unknown name is an error.
 int missing_name(lua_State* lua) {
   lua_getfield(lua, LUA_REGISTRYINDEX, kNothing);
   lua_pushvalue(lua, 2);
@@ -72,7 +74,7 @@ std::string text_at(lua_State* lua, int index) {
   return {text, size};
 }
 
-/// A field of the table on top of the stack; empty when it is no text.
+/// A field of the table on top of the stack; empty when the field is not a text.
 std::string text_field(lua_State* lua, const char* name) {
   lua_getfield(lua, -1, name);
   std::string text = lua_type(lua, -1) == LUA_TSTRING ? text_at(lua, -1) : std::string();
@@ -122,7 +124,7 @@ ClaimScript::~ClaimScript() { lua_close(lua_); }
 
 void* ClaimScript::allocate(void* memory, void* block, std::size_t old_size, std::size_t new_size) {
   auto& own = *static_cast<Memory*>(memory);
-  const std::size_t held = block == nullptr ? 0 : old_size;  // without a block, old_size is a type
+  const std::size_t held = block == nullptr ? 0 : old_size;  // if block is null, old_size is a type code
   if (new_size == 0) {
     own.used -= held;
     std::free(block);
@@ -136,7 +138,7 @@ void* ClaimScript::allocate(void* memory, void* block, std::size_t old_size, std
 
 void ClaimScript::load_library() {
   luaL_openlibs(lua_);
-  lua_newtable(lua_);  // the environment, from here on at index 1
+  lua_newtable(lua_);  // the environment stays at index 1
   const std::string_view library = scripts::embedded_files().front().content;
   const bool loaded = luaL_loadbufferx(lua_, library.data(), library.size(), "=claim_library", "t") == LUA_OK &&
                       lua_pcall(lua_, 0, 1, 0) == LUA_OK;
@@ -167,7 +169,8 @@ void ClaimScript::load_library() {
   lua_setfield(lua_, LUA_REGISTRYINDEX, kEnvironment);
   lua_newtable(lua_);
   lua_setfield(lua_, LUA_REGISTRYINDEX, kNothing);
-  // Texts get no methods: rep and format are not needed, and find and gsub can take for ever in one instruction.
+  // Texts have no methods. Expressions do not need rep and format; find and gsub can run for ever in one instruction,
+  // so the instruction limit would not stop them.
   lua_pushliteral(lua_, "");
   lua_pushnil(lua_);
   lua_setmetatable(lua_, -2);
@@ -219,7 +222,7 @@ void ClaimScript::push_point(const ScriptPoint& point) {
   lua_call(lua_, 4, 1);
 }
 
-/// The value on top of the stack gets its name.
+/// Names the value on top of the stack.
 void ClaimScript::assign(const std::string& name) {
   names_.insert(name);
   lua_getfield(lua_, LUA_REGISTRYINDEX, kNothing);
@@ -259,7 +262,7 @@ void ClaimScript::fail_unknown(const std::string& name, const std::string& of) c
                                 suggestion(name, to_list(point ? point_names_ : names_))));
 }
 
-/// Throws what the error on top of the stack says.
+/// Throws the error on top of the stack.
 void ClaimScript::fail() {
   std::string no_value;
   std::string unknown;

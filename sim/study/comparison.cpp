@@ -73,7 +73,7 @@ std::vector<MetricFlip> Comparison::flips() const {
   return all;
 }
 
-/// Every configuration under every perturbation, the base runs first.
+/// Every configuration under every perturbation; base runs come first.
 std::vector<Point> compared_points(const PointGrid& grid, const std::vector<OpScales>& variants) {
   std::vector<Point> points;
   for (const OpScales& scales : variants) {

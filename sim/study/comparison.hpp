@@ -1,4 +1,4 @@
-// The same traffic under several configurations, and what differs.
+// Several configurations on the same traffic, and their differences.
 #pragma once
 
 #include <optional>
@@ -13,15 +13,15 @@
 
 namespace spillway {
 
-/// One of the configurations that are compared.
+/// One of the compared configurations.
 struct ComparedRun {
-  std::string label;              // "policy=vllm", by what differs
-  std::string id{};               // of its result
-  std::vector<Metric> metrics{};  // all of them
+  std::string label;              // the keys that differ: "policy=vllm"
+  std::string id{};               // ID of the result
+  std::vector<Metric> metrics{};  // all metrics of the run
   std::string bottleneck{};       // one sentence
   std::vector<std::string> warnings{};
   Trust trust{};
-  std::vector<std::vector<Metric>> perturbed{};  // as metrics, by perturbation
+  std::vector<std::vector<Metric>> perturbed{};  // as `metrics`, one entry per perturbation
 };
 
 /// A configuration that could not be run.
@@ -30,37 +30,39 @@ struct SkippedRun {
   std::string reason;
 };
 
-/// Where the order by one metric first changes when the model's times are changed.
+/// The first perturbation of the model's times that changes the order by one metric.
 struct MetricFlip {
   std::string metric;
   std::string perturbation;  // "GEMM +5%"
-  std::string before;        // label of the one that ranks higher in the base run
+  std::string before;        // label of the run that ranks higher in the base run
   std::string behind;
 };
 
 struct Comparison {
-  std::string setup;                 // what all have in common, one line
-  std::vector<std::string> metrics;  // that are shown
+  std::string setup;                 // settings that all runs share, one line
+  std::vector<std::string> metrics;  // metrics to show
   std::size_t baseline = 0;          // position in runs
   std::int64_t replications = 1;
-  bool random_traffic = true;  // false: every replication is the same
+  bool random_traffic = true;  // false: all replications are equal
   std::vector<ComparedRun> runs;
   std::vector<SkippedRun> skipped;
   std::optional<double> perturbation{};      // fraction
   std::vector<std::string> perturbations{};  // labels
 
-  /// Of the same metric, against the baseline.
+  /// The difference of one metric between a run and the baseline.
   [[nodiscard]] PairedDifference difference(std::size_t run, const std::string& metric) const;
-  /// Positions of the runs by that metric, the best first; those without value last. Empty when it has no better side.
+  /// Positions of the runs ordered by the metric, the best first, runs without a value last. Empty when neither
+  /// direction of the metric is better.
   [[nodiscard]] std::vector<std::size_t> ranking(const std::string& metric) const;
-  /// For each shown metric whose order some perturbation changes. Pairs whose difference is noise have no order.
+  /// One entry for each shown metric whose order changes under a perturbation. Pairs whose difference is noise have no
+  /// order.
   [[nodiscard]] std::vector<MetricFlip> flips() const;
 };
 
-/// Every configuration under every perturbation, the base runs first.
+/// Every configuration under every perturbation; base runs come first.
 [[nodiscard]] std::vector<Point> compared_points(const PointGrid& grid, const std::vector<OpScales>& variants);
-/// From the outcomes of these points, which are used up. A configuration of which a run failed is skipped, with the
-/// reason. `baseline`: its position in the grid.
+/// Builds the comparison from the outcomes of these points and consumes the outcomes. A configuration with a failed run
+/// is skipped, with the reason. `baseline` is a position in the grid.
 [[nodiscard]] Comparison comparison_of(const PointGrid& grid, std::vector<PointOutcome>& outcomes,
                                        std::optional<double> perturbation, std::int64_t baseline);
 

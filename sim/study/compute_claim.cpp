@@ -22,7 +22,7 @@ bool names_folder(const std::vector<const RunSet*>& runs) {
   });
 }
 
-/// The interval of a claim's values over the seeds, which are paired between run sets.
+/// The interval of a claim's values over the seeds. Seeds are paired between run sets.
 Json interval_over_seeds(const Experiment& experiment, const Claim& claim, const std::vector<const RunSet*>& runs,
                          const std::vector<const RunSetPoints*>& points, ClaimScript& script) {
   std::size_t seeds = 0;

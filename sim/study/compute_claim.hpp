@@ -1,4 +1,4 @@
-// A claim of an experiment, from its runs to its figures.
+// Computes a claim of an experiment: runs first, then figures.
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@
 
 namespace spillway {
 
-/// Computes a claim with its experiment's constants, of which `others` replace some. What was not run and, without
-/// `may_run`, may not be, is said as the reason, as is what is missing.
+/// Computes a claim with the experiment's constants; `others` replaces some of them. Without `may_run`, only existing
+/// runs are used. A missing run or input becomes the claim's reason.
 [[nodiscard]] ClaimFigures compute_claim(const LoadedExperiment& experiment, const Claim& claim,
                                          const std::map<std::string, nlohmann::ordered_json>& others, RunSets& run_sets,
                                          bool may_run);

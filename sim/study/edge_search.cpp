@@ -7,7 +7,7 @@ namespace spillway {
 
 namespace {
 
-/// Doublings from 1e-9 to 1e9. A condition that holds over this range holds everywhere.
+/// Enough for doublings from 1e-9 to 1e9. A condition that holds over this range counts as holding everywhere.
 constexpr std::int64_t kMostSteps = 64;
 constexpr double kDigits = 1e6;
 

@@ -6,36 +6,36 @@
 
 namespace spillway {
 
-/// Searches the edge of a condition that is monotone in a positive number: from `start` in multiples of `factor` until
-/// two values enclose the edge, then by bisection. The caller asks for the next value, tries it and tells whether the
-/// condition held.
+/// Searches the edge of a condition that is monotone in a positive number. The first phase multiplies `start` by
+/// `factor` until two values enclose the edge; bisection follows. The caller asks for the next value, tries the value
+/// and reports whether the condition held.
 class EdgeSearch {
  public:
   enum class Goal : std::uint8_t {
-    largest,  // holds at small values
-    smallest  // holds at large values
+    largest,  // the condition holds at small values
+    smallest  // the condition holds at large values
   };
   struct Settings {
     Goal goal = Goal::largest;
-    double start = 1.0;       // within low and high
+    double start = 1.0;       // between low and high
     double low = 0.0;         // least value to try; 0: no limit
     double high = 0.0;        // largest value to try; 0: no limit
     double factor = 2.0;      // above 1
-    double tolerance = 0.01;  // final distance of the two values, at most, as a share of the larger value
+    double tolerance = 0.01;  // largest final distance of the two values, as a share of the larger value
     bool whole = false;       // whole numbers only
   };
   explicit EdgeSearch(const Settings& settings);
 
-  /// The value to try; empty when the search is over. Values have 6 digits, so that they are easy to write.
+  /// The value to try; empty when the search is over. Values have 6 digits, so they are easy to write.
   [[nodiscard]] std::optional<double> next() const { return next_; }
-  /// Tells whether the condition held at that value.
+  /// Reports whether the condition held at the value of next().
   void tell(bool holds);
   /// Ends the search: further values cannot be tried.
   void give_up() { next_.reset(); }
 
   /// The best value at which the condition held; empty when there is none.
   [[nodiscard]] std::optional<double> holds_at() const { return holds_; }
-  /// The nearest value beyond it at which the condition did not hold; empty when it held up to the limit.
+  /// The nearest value beyond holds_at() at which the condition failed; empty when the condition held up to the limit.
   [[nodiscard]] std::optional<double> fails_at() const { return fails_; }
 
  private:
@@ -48,7 +48,7 @@ class EdgeSearch {
   std::optional<double> next_;
   std::optional<double> holds_;
   std::optional<double> fails_;
-  std::int64_t steps_ = 0;  // of the first phase
+  std::int64_t steps_ = 0;  // steps of the first phase
 };
 
 }  // namespace spillway

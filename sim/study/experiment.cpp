@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Every name that the expressions of a list of settings hold, those of `replaced` left out.
+/// All names in the expressions of a list of settings. Settings in `replaced` are left out.
 std::set<std::string> names_of(const std::vector<RunSetting>& settings, const std::vector<RunSetting>& replaced) {
   std::set<std::string> names;
   for (const RunSetting& setting : settings) {
@@ -25,7 +25,7 @@ std::set<std::string> names_of(const std::vector<RunSetting>& settings, const st
   return names;
 }
 
-/// What a run set depends on in a quick run, or in a full one.
+/// Names that a run set depends on, in a quick or a full run.
 std::set<std::string> names_of(const RunSet& run, bool quick) {
   std::set<std::string> names = names_of(run.settings, quick ? run.quick_settings : std::vector<RunSetting>());
   if (quick) names.merge(names_of(run.quick_settings, {}));
@@ -39,7 +39,7 @@ std::set<std::string> names_of(const Claim& claim) {
   return names;
 }
 
-/// All names that a claim depends on, through its run sets.
+/// All names that a claim depends on, including names used by its run sets.
 std::set<std::string> names_behind(const Experiment& experiment, const Claim& claim, bool quick) {
   std::set<std::string> names = names_of(claim);
   std::for_each(experiment.runs.rbegin(), experiment.runs.rend(), [&](const RunSet& run) {

@@ -15,11 +15,11 @@
 //                "values": EXPRESSION | {NAME: EXPRESSION}, "rule": EXPRESSION | [EXPRESSION, ...],
 //                "columns": [{"name": TEXT, "set": {NAME: VALUE}}], "fitted_on": TEXT | null, "cause": TEXT}]}
 //
-// A run set is all combinations of its settings' values; texts may be ranges (sim/study/axes.hpp). A text that begins
-// with = is an expression over constants and the run sets before it; nil leaves the key out. Expressions are those of
-// sim/study/claim_script.hpp. A claim's values have the shape of `expected` where that is a number or an object, and so
-// has `accept`, unless it is a text: then `rule` says the same, with `value` for the values. A column is the claim with
-// other constants; it decides nothing.
+// A run set is all combinations of its settings' values. Texts may be ranges (sim/study/axes.hpp). A text that begins
+// with = is an expression over constants and earlier run sets; nil leaves the key out. sim/study/claim_script.hpp
+// describes expressions. If `expected` is a number or an object, a claim's values have the same shape, and so has
+// `accept`. If `accept` is a text, `rule` states the criterion, with `value` for the values. A column is the claim with
+// other constants; columns decide nothing.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@
 
 namespace spillway {
 
-/// What the source leaves open: a constant whose value was chosen here.
+/// A constant that the source leaves open. Spillway chose the value.
 struct OpenItem {
   std::string name;
   std::string what;
@@ -44,14 +44,14 @@ struct OpenItem {
   std::array<nlohmann::ordered_json, 2> others;
 };
 
-/// One key of a run set and its values: numbers, booleans, null and texts, of which "=..." are expressions.
+/// One key of a run set and its values: numbers, booleans, null and texts. Texts "=..." are expressions.
 struct RunSetting {
   std::string key;
   std::vector<nlohmann::ordered_json> values;
-  std::string pointer;  // where it stands
+  std::string pointer;  // location in the file
 };
 
-/// Simulations that are run together, points of a probe (a function of the simulator that is no simulation), or the
+/// Simulations that run together, points of a probe (a function of the simulator that is not a simulation), or the
 /// replay of an engine's log.
 struct RunSet {
   enum class Source : std::uint8_t { simulation, probe, validation };
@@ -59,18 +59,18 @@ struct RunSet {
   std::string name;
   std::string pointer;
   Source source = Source::simulation;
-  // Of a simulation.
+  // For a simulation.
   std::string config;                       // file beside expected.json; empty: none
-  std::vector<RunSetting> settings;         // those of the experiment, then its own
-  std::vector<RunSetting> quick_settings;   // over these in a quick run
+  std::vector<RunSetting> settings;         // settings of the experiment, then settings of the run set
+  std::vector<RunSetting> quick_settings;   // replace `settings` in a quick run
   std::vector<std::string> zips;            // "model,tensor_parallel"
   std::int64_t seeds = 1;                   // replications
-  std::optional<std::int64_t> quick_seeds;  // as `seeds` when empty
-  // Of a probe, which has settings and zips too.
+  std::optional<std::int64_t> quick_seeds;  // empty: as `seeds`
+  // For a probe. Probes have settings and zips too.
   std::string probe;
-  // Of a validation.
+  // For a validation.
   std::string log;
-  std::vector<std::string> fit;  // tables that its profile is fitted from; empty: none is
+  std::vector<std::string> fit;  // tables to fit the profile from; empty: no fit
   std::string fit_base;
   std::string fit_model;
 
@@ -86,47 +86,47 @@ struct ClaimColumn {
 struct Claim {
   std::string id;
   std::string system;
-  std::string where;  // in the source
+  std::string where;  // location in the source
   std::string kind;   // one of claim_kinds()
   std::string claim;  // one sentence
   nlohmann::ordered_json expected;
   nlohmann::ordered_json accept;
   std::vector<std::pair<std::string, std::string>>
-      values;                      // expressions by name; one without a name is the value itself
-  std::vector<std::string> rules;  // all must hold
+      values;                      // expressions by name; an expression without a name is the value itself
+  std::vector<std::string> rules;  // every rule must hold
   std::vector<ClaimColumn> columns;
   std::optional<std::string> fitted_on;
-  std::string cause;  // of a failure, as found by a run
+  std::string cause;  // of a failure, found by a run
   std::string pointer;
 
-  /// The values have names.
+  /// Whether the values have names.
   [[nodiscard]] bool has_parts() const { return values.size() != 1 || !values.front().first.empty(); }
 };
 [[nodiscard]] const std::vector<std::string>& claim_kinds();
 
 struct Experiment {
-  std::string file;  // what messages call it
+  std::string file;  // name of the file in messages
   std::string name;
   std::string about;
   std::string source;
-  std::map<std::string, nlohmann::ordered_json> constants;  // the open ones included
+  std::map<std::string, nlohmann::ordered_json> constants;  // including open items
   std::vector<OpenItem> open;
   std::vector<RunSet> runs;
   std::vector<Claim> claims;
 
   /// "experiments/orca/expected.json (/claims/0/rule)"
   [[nodiscard]] std::string place(const std::string& pointer) const;
-  /// The run sets that a claim is computed from, in the order in which they run.
+  /// The run sets that a claim needs, in execution order.
   [[nodiscard]] std::vector<const RunSet*> runs_of(const Claim& claim, bool quick) const;
-  /// The open items that it depends on.
+  /// The open items that a claim depends on.
   [[nodiscard]] std::vector<const OpenItem*> open_of(const Claim& claim, bool quick) const;
 };
 
-/// Reads an experiment. `file` is what messages call it. Throws DataError with everything that is wrong: unknown keys,
-/// types, expressions that are none, claims that nothing decides, open items without two other values.
+/// Reads an experiment. `file` is the name of the file in messages. Throws DataError with all problems: unknown keys,
+/// wrong types, invalid expressions, claims without a criterion, open items without two other values.
 [[nodiscard]] Experiment parse_experiment(std::string_view text, const std::string& file);
 
-/// What a text of a setting stands for: the expression behind "=", else empty.
+/// The expression in a setting's text: everything after "=". Empty for other texts.
 [[nodiscard]] std::optional<std::string> expression_of(const nlohmann::ordered_json& value);
 
 }  // namespace spillway

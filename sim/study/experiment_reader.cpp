@@ -1,4 +1,4 @@
-// expected.json -> Experiment, with everything that is wrong with it.
+// expected.json -> Experiment, with all problems of the file.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,7 +19,7 @@ using Pointer = Json::json_pointer;
 constexpr std::int64_t kSchemaVersion = 1;
 constexpr std::int64_t kMostSeeds = 1000;
 
-/// What is wrong with one file, each with its place.
+/// The problems of one file, each with its location.
 class Complaints {
  public:
   explicit Complaints(std::string file) : file_(std::move(file)) {}
@@ -37,14 +37,14 @@ class Complaints {
   std::vector<Problem> problems_;
 };
 
-/// One value of the file and its place.
+/// One value of the file and its location.
 struct Node {
   const Json& value;
   Pointer at;
   Complaints& complaints;
 
   void complain(const std::string& what, const std::string& fix = {}) const { complaints.add(at, what, fix); }
-  /// The member of that name; a Node of null when there is none.
+  /// The member `name`; a null Node when there is no such member.
   [[nodiscard]] Node member(const std::string& name) const {
     static const Json kNull;
     const auto found = value.is_object() ? value.find(name) : value.end();
@@ -60,7 +60,7 @@ bool is_band(const Json& value) {
   return value.is_array() && value.size() == 2 && value[0].is_number() && value[1].is_number() && value[0] <= value[1];
 }
 
-/// An object with these members and no others.
+/// Checks that an object has these members and no others.
 bool check_object(const Node& node, const std::vector<std::string>& known) {
   if (!node.value.is_object()) {
     node.complain("must be an object");
@@ -87,7 +87,7 @@ std::int64_t count_of(const Node& node, std::int64_t fallback) {
   return fallback;
 }
 
-/// One text, or a list of them.
+/// A single text, or a list of texts.
 std::vector<std::string> texts_of(const Node& node) {
   if (node.value.is_null()) return {};
   if (node.value.is_string()) return {node.value.get<std::string>()};
@@ -107,7 +107,7 @@ std::string checked_expression(const Node& node) {
   return text;
 }
 
-/// Reads the parts of an experiment in the order in which they depend on each other.
+/// Reads the parts of an experiment in dependency order.
 class ExperimentReader {
  public:
   ExperimentReader(const Node& root, Experiment& experiment) : root_(root), experiment_(experiment) {}
@@ -141,7 +141,7 @@ class ExperimentReader {
     for (const auto& [name, value] : node.value.items()) read(node.member(name), name);
   }
 
-  /// A name that expressions use: once, and no word of theirs.
+  /// Reserves a name for expressions: unique, and neither a Lua keyword nor a library function.
   void claim_name(const Node& node, const std::string& name) {
     if (!may_be_named(name) || name == "value" || name == "folder") {
       node.complain(
@@ -200,7 +200,7 @@ class ExperimentReader {
     return settings;
   }
 
-  /// Expressions see the run sets that were read before.
+  /// Expressions can use only the run sets that were read before.
   void check_setting(const Node& node, const Json& value) {
     if (!is_scalar(value) && !value.is_null()) return node.complain("must be a number, text, true, false or null");
     const auto expression = expression_of(value);
@@ -224,7 +224,7 @@ class ExperimentReader {
     } else {
       read_simulation(node, run);
     }
-    claim_name(node, name);  // from here on expressions may use it
+    claim_name(node, name);  // expressions may use the name from here on
     experiment_.runs.push_back(std::move(run));
   }
 
@@ -242,7 +242,7 @@ class ExperimentReader {
     }
   }
 
-  /// The settings of all simulations are none of its own.
+  /// The common settings of simulations do not apply to probes.
   void read_probe(const Node& node, RunSet& run) {
     run.source = RunSet::Source::probe;
     check_object(node, {"probe", "set", "zip"});
@@ -305,7 +305,7 @@ class ExperimentReader {
       node.member("kind").complain(fmt::format("must be one of {}", fmt::join(kinds, ", ")));
     }
     claim.claim = text_of(node.member("claim"), true);
-    // What was read off the source in words; nothing is computed from it.
+    // Facts from the source, in words. Nothing is computed from them.
     for (const char* words : {"hardware", "model", "workload", "baseline", "metric", "setup", "note"}) {
       (void)text_of(node.member(words), false);
     }
@@ -363,7 +363,7 @@ class ExperimentReader {
     }
   }
 
-  /// An object has the names of the values.
+  /// Checks that an object has the names of the values.
   static void check_parts(const Node& node, const Claim& claim) {
     std::set<std::string> names;
     for (const auto& [name, expression] : claim.values) names.insert(name);
@@ -389,7 +389,7 @@ class ExperimentReader {
     }
   }
 
-  /// Replications are paired: what a claim is computed from has as many, or one that stands for all.
+  /// Replications are paired: all run sets of a claim need the same number of seeds, or one seed that stands for all.
   void check_seeds(const Node& node, const Claim& claim) {
     for (const bool quick : {false, true}) {
       std::set<std::int64_t> seeds;
@@ -415,7 +415,7 @@ class ExperimentReader {
 
   const Node root_;
   Experiment& experiment_;
-  RunSet common_;  // what every simulation has
+  RunSet common_;  // common to every simulation
   std::set<std::string> names_;
   std::set<std::string> ids_;
 };

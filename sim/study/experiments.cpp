@@ -16,7 +16,7 @@
 #include "sim/io/whole_file.hpp"
 
 namespace spillway::experiments {
-/// experiments/*/*.json, put into the binary by the build.
+/// experiments/*/*.json, embedded in the binary by the build.
 std::span<const EmbeddedFile> embedded_files();
 }  // namespace spillway::experiments
 
@@ -51,13 +51,13 @@ bool is_experiment_folder(const std::string& name) {
   return fs::exists(fs::path(name) / kExpected, none);
 }
 
-/// Gathers claims by experiment, each once, in the order in which they were asked for.
+/// Collects claims by experiment, without repeats, in the order requested.
 class Selector {
  public:
   void add_folder(const std::string& folder) {
     add(load_experiment(folder), [](const Claim&) { return true; });
   }
-  /// Returns false when nothing inside the binary has that name.
+  /// Returns false when nothing in the binary has that name.
   bool add_name(const std::string& name) {
     bool found = false;
     for (const LoadedExperiment& one : bundled_experiments()) {

@@ -23,7 +23,7 @@ namespace {
 constexpr double kMs = 1e3;
 constexpr double kNs = 1e-9;
 
-/// Keys that the log answers, or that would make another workload of it.
+/// Keys that the log answers, or that would change the workload.
 bool is_taken_by_the_log(const std::string& key) {
   if (key == "workload.trace" || key == "workload.format") return false;
   return key.starts_with("workload.") || key == "replications" || key == "warmup" || key == "until" ||
@@ -38,11 +38,11 @@ std::string meta_of(const traces::EngineLog& log, const char* pointer) {
   return fmt::format("{} ({})", (std::filesystem::path(log.folder) / "meta.json").string(), pointer);
 }
 
-/// What the log says of the run, as far as the user says nothing else.
+/// The settings that the log states. The user's settings take precedence.
 std::vector<Assignment> settings_of(const traces::EngineLog& log, const std::vector<Assignment>& given,
                                     std::vector<Problem>& problems) {
   std::vector<Assignment> settings;
-  // Another policy or engine than the logged one has keys and defaults of its own.
+  // Another policy or engine than the logged one has its own keys and defaults.
   const bool own_policy = names(given, "policy");
   for (const traces::LoggedSetting& one : log.settings) {
     if (!own_policy || (one.key != "policy" && one.key != "engine" && !one.key.starts_with("policy."))) {
@@ -67,7 +67,7 @@ std::vector<Assignment> settings_of(const traces::EngineLog& log, const std::vec
   return settings;
 }
 
-/// Layers or iterations that a profile gives without saying whose they are: in a validation they are the log's.
+/// A profile may have layers or iterations without naming their model. In a validation they belong to the logged model.
 std::optional<Assignment> unnamed_tables(const std::vector<Assignment>& settings) {
   if (names(settings, "latency_model")) return std::nullopt;
   const auto hardware = std::find_if(settings.begin(), settings.end(),
@@ -81,11 +81,11 @@ std::optional<Assignment> unnamed_tables(const std::vector<Assignment>& settings
     if (!layers && !iterations) return std::nullopt;
     return Assignment{"latency_model", layers ? "tables" : "iterations", Origin::file, hardware->where};
   } catch (const UserError&) {
-    return std::nullopt;  // told when the run is put together
+    return std::nullopt;  // assemble reports the error
   }
 }
 
-/// memory.gpu_kv is that of the logged blocks, whose size the resolved model and formats determine.
+/// Sets memory.gpu_kv to the logged number of blocks. The resolved model and formats determine the size of a block.
 void set_kv_blocks(const traces::EngineLog& log, const std::vector<Assignment>& given, ResolvedConfig& config,
                    const std::function<ResolvedConfig(const std::vector<Assignment>&)>& resolve) {
   if (!log.gpu_blocks || names(given, "memory.gpu_kv")) return;
@@ -158,10 +158,10 @@ RequestLatencies latencies_of(double queued, double first, double last, Tokens o
   return latencies;
 }
 
-/// What a simulation of the log leaves behind.
+/// The results of a simulation of the log.
 struct Replay {
-  std::vector<std::optional<RequestRecord>> records;  // finished ones, by position in the log
-  std::vector<LoadPoint> load;                        // every second
+  std::vector<std::optional<RequestRecord>> records;  // finished requests, by position in the log
+  std::vector<LoadPoint> load;                        // one point per second
   ReplicationResults results;
 };
 
@@ -194,7 +194,7 @@ void pair_requests(const traces::EngineLog& log, const Replay& replay, Validatio
   }
 }
 
-/// Both sides' load: the engine's samples against the simulator's, or both from the stamps of the requests.
+/// The load of both sides: the engine's samples against the simulator's, or both from the time stamps of the requests.
 void set_load(const traces::EngineLog& log, const Replay& replay, Validation& validation) {
   if (!log.load.empty()) {
     validation.log.load_of = "timeseries.csv";
@@ -218,7 +218,7 @@ void set_load(const traces::EngineLog& log, const Replay& replay, Validation& va
   validation.simulated_load = load_from_spans(simulated);
 }
 
-/// What keeps the two sides from being the same system.
+/// Warns of differences between the two sides' systems.
 void add_warnings(const traces::EngineLog& log, bool token_ids, Validation& validation) {
   std::vector<std::string>& warnings = validation.run.warnings;
   warnings.insert(warnings.end(), log.warnings.begin(), log.warnings.end());

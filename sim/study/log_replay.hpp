@@ -1,4 +1,4 @@
-// A real engine's request log, replayed: simulated against measured.
+// Replays a real engine's request log: simulated against measured.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@ namespace spillway {
 
 struct LogReplay {
   std::string folder;                  // LOG_DIR, see traces/engine_log.hpp
-  std::vector<std::string> arguments;  // key=value: what the log does not say, or says wrongly
+  std::vector<std::string> arguments;  // key=value: settings that the log does not state, or states wrongly
   bool drop_unfinished = false;
 };
 
 /// Replays the log's requests as they were queued, on the engine that meta.json describes, and compares both sides.
-/// `hardware` defaults to the profile of the logged device, `model` to the bundled model of that name, the KV cache to
-/// the logged number of blocks; layer tables and iterations of a profile that does not say whose they are, to the
-/// log's. workload.trace is the trace that holds the prompts' token ids; no other workload.* key and no replications
-/// are taken. Throws UserError: a log that cannot be used, a device or model without a profile.
+/// Defaults: `hardware` is the profile of the logged device. `model` is the bundled model of the logged name. The KV
+/// cache has the logged number of blocks. Layer tables and iterations of a profile that names no model belong to the
+/// logged model. workload.trace names the trace with the prompts' token ids; other workload.* keys and replications are
+/// refused. Throws UserError for an unusable log, or for a device or model without a profile.
 [[nodiscard]] Validation validate_log(const LogReplay& options);
 
 }  // namespace spillway

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// Pairs of values, one for each replication in which both have one.
+/// Pairs of values, one for each replication in which both runs have a value.
 struct Pairs {
   std::vector<double> differences;
   double base_sum = 0.0;

@@ -8,7 +8,7 @@
 
 namespace spillway {
 
-/// Every key but `policy.*`, the names of models, hardware and workloads filled in.
+/// Every key except `policy.*`, with the names of models, hardware and workloads filled in.
 [[nodiscard]] std::vector<Parameter> parameter_table();
 
 }  // namespace spillway

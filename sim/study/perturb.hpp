@@ -1,4 +1,4 @@
-// `run --perturb`: the same what-if with other times of each class of work.
+// `run --perturb`: the same what-if with scaled times for each class of work.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@
 
 namespace spillway {
 
-/// "5%" or "0.05" -> 0.05. Appends a Problem that names the rule, and returns nothing, unless the fraction is above 0
-/// and at most 50%.
+/// "5%" or "0.05" -> 0.05. Unless the fraction is above 0 and at most 50%, appends a Problem with this rule and returns
+/// nothing.
 [[nodiscard]] std::optional<double> parse_perturbation(const std::string& text, std::vector<Problem>& problems);
 
-/// The scales of the base run and, with a fraction, of those that perturbations() lists.
+/// The scales of the base run and, with a fraction, the scales of perturbations().
 [[nodiscard]] std::vector<OpScales> perturbed_scales(std::optional<double> fraction);
 
-/// What the runs of perturbed_scales(fraction) came to, the base run first.
+/// The outcome of the runs of perturbed_scales(fraction). The base run comes first in `runs`.
 [[nodiscard]] Robustness robustness_of(double fraction, const std::vector<ReplicationResults>& runs);
 
 }  // namespace spillway

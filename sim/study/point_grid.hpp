@@ -1,4 +1,4 @@
-// A grid of configurations as points to run.
+// A grid of configurations, as points to run.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace spillway {
 
-/// A grid of configurations: what all share, and what differs.
+/// A grid of configurations: common settings and axes.
 struct PointGrid {
   std::vector<Assignment> shared;
   Grid grid{{}};
-  std::vector<std::string> axis_places;  // by key of the grid: where its values were given
+  std::vector<std::string> axis_places;  // by key of the grid: location of its values
   std::vector<Origin> axis_origins;
-  bool all_policies = false;  // policy=all was given: those that cannot run are to be passed over
+  bool all_policies = false;  // policy=all was given: skip policies that cannot run
 
   /// The configuration of combination `index`.
   [[nodiscard]] Point point(std::int64_t index) const;

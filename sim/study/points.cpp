@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A result.json with what an identity is made of.
+/// Parses a result.json with all parts of an identity.
 Json parse_result(std::string_view text, const std::string& where) {
   Json json = Json::parse(text, nullptr, false);
   const bool result = json.is_object() && json.contains("complete") && json["complete"] == true &&
@@ -37,7 +37,8 @@ Json parse_result(std::string_view text, const std::string& where) {
   return json;
 }
 
-/// `json` holds config, inputs, op_scales where they are not 1, tool_version and tool_build, as a result.json does.
+/// `json` has the keys config, inputs, tool_version, tool_build and, unless all scales are 1, op_scales, as in
+/// result.json.
 std::string id_of(const Json& json) {
   Json identity;
   for (const char* key : {"tool_version", "tool_build", "config", "op_scales"}) {
@@ -70,7 +71,7 @@ RangeUse read_range(const Json& json) {
   use.low = json.at("measured").at(0);
   use.high = json.at("measured").at(1);
   use.reached = json.at("reached");
-  // Of the counts only their share is written.
+  // result.json stores only the share of the calls outside the range, so the total is arbitrary.
   constexpr std::int64_t kCalls = 1'000'000;
   use.calls = kCalls;
   use.outside = std::llround(json.at("fraction").get<double>() * static_cast<double>(kCalls));
@@ -144,7 +145,7 @@ std::string point_id(const ResolvedConfig& config, const std::vector<InputFile>&
   return id_of(Json::parse(to_setup_json(result)));
 }
 
-/// What is done of a batch of points, kept by all threads together.
+/// Progress of a batch of points, shared by all threads.
 class PointRunner::Tally {
  public:
   Tally(const Options& options, const std::vector<double>& sizes, std::size_t workers)
@@ -156,7 +157,7 @@ class PointRunner::Tally {
     const std::lock_guard lock(mutex_);
     running_[worker] = {.size = size};
   }
-  /// `ended` of `requests` requests of the worker's point, over all its replications.
+  /// The worker's point has `ended` of `requests` requests, over all its replications.
   void advance(std::size_t worker, std::int64_t replication, const Progress& progress, std::int64_t requests) {
     const std::lock_guard lock(mutex_);
     Running& point = running_[worker];
@@ -172,13 +173,13 @@ class PointRunner::Tally {
     point.fraction = requests > 0 ? std::min(1.0, static_cast<double>(ended) / static_cast<double>(requests)) : 0.0;
     report();
   }
-  /// Hands the outcome to `done`, one at a time.
+  /// Passes the outcome to `done`, one call at a time.
   void end(std::size_t worker, PointOutcome outcome, const std::function<void(PointOutcome)>& done) {
     const std::lock_guard lock(mutex_);
     ++progress_.done;
     progress_.failed += outcome.failed() ? 1 : 0;
     progress_.stored += outcome.stored ? 1 : 0;
-    // What the store held is no work: it must not make the rest look fast.
+    // Stored points cost no work. Counting them would make the remaining points look fast.
     (outcome.stored ? size_ : done_size_) += outcome.stored ? -running_[worker].size : running_[worker].size;
     if (!outcome.stored) done_seconds_ += simulated_seconds(outcome);
     running_[worker] = {};
@@ -194,7 +195,7 @@ class PointRunner::Tally {
     std::vector<double> seconds{};
   };
 
-  /// Of all replications.
+  /// Simulated time of all replications.
   static double simulated_seconds(const PointOutcome& outcome) {
     const Metric* duration = outcome.find("duration_s");
     if (duration == nullptr || !duration->value) return 0.0;
@@ -214,7 +215,7 @@ class PointRunner::Tally {
   }
 
   const Options& options_;
-  double size_;  // of all points that are to be run
+  double size_;  // total size of the points to run
   double done_size_ = 0.0;
   double done_seconds_ = 0.0;
   std::vector<Running> running_;  // by worker
@@ -250,7 +251,7 @@ PointOutcome PointRunner::simulate_point(const Point& point, int jobs, Tally& ta
         outcome.stored = true;
         if (outcome.id == id) return outcome;
       } catch (const DataError&) {
-        // Not what a run of this point wrote, whoever did: it is run again and the file replaced.
+        // The file was not written by a run of this point. Run the point again and replace the file.
       }
     }
   }
@@ -293,7 +294,7 @@ PointOutcome PointRunner::run_point(const Point& point, int jobs, Tally& tally, 
   return outcome;
 }
 
-/// The threads of one batch. They take its points one by one, in order.
+/// The threads of one batch. Threads take points one by one, in order.
 class PointRunner::Batch {
  public:
   Batch(PointRunner& runner, const std::vector<std::int64_t>& order, const std::vector<double>& sizes,
@@ -336,7 +337,7 @@ class PointRunner::Batch {
       early_ = true;
       return;
     }
-    // Threads that have no point of their own help with the replications.
+    // Threads without a point of their own help with the replications.
     const int jobs = runner_.options_.jobs / static_cast<int>(workers_);
     tally_.begin(worker, sizes_[i]);
     PointOutcome outcome = runner_.run_point(point_at_(order_[i]), jobs, tally_, worker);

@@ -1,4 +1,4 @@
-// Points: configurations that are run independently of each other, each with an identity of its own.
+// Points: configurations that run independently. Each point has its own identity.
 #pragma once
 
 #include <atomic>
@@ -21,72 +21,72 @@ namespace spillway {
 
 /// One configuration to run.
 struct Point {
-  std::vector<Assignment> assignments;  // over the defaults, as resolve_config takes them
-  OpScales scales{};                    // of the latency model's times
+  std::vector<Assignment> assignments;  // override the defaults, as resolve_config expects
+  OpScales scales{};                    // scales of the latency model's times
 };
 
-/// What came of a point: its result, or why there is none.
+/// The outcome of a point: its result, or the reason for a missing result.
 struct PointOutcome {
-  std::string id;       // empty when the configuration could not be run at all
-  std::string json;     // the point's result.json; empty when it failed
-  bool stored = false;  // the store held it already: nothing was run
-  // Read back from `json`, whether it was run now or long ago.
+  std::string id;       // empty when the configuration was invalid
+  std::string json;     // the point's result.json; empty after a failure
+  bool stored = false;  // true: taken from the store, not run
+  // Read from `json`, for new and stored results alike.
   std::vector<Metric> metrics{};
   std::vector<std::string> warnings{};
-  std::string resource{};    // the bottleneck: one of load, kv_capacity, compute, ...
-  std::string bottleneck{};  // and its sentence
+  std::string resource{};    // bottleneck: load, kv_capacity, compute, ...
+  std::string bottleneck{};  // the bottleneck as a sentence
   Trust trust{};
   OutcomeCounts measured{};
-  // Why it failed.
+  // Reason for a failure.
   ExitCode code = ExitCode::ok;
-  bool broken_promise = false;  // with ExitCode::invariant: by the policy, not by the simulator
+  bool broken_promise = false;  // with ExitCode::invariant: the policy broke its contract, not the simulator
   std::vector<Problem> problems{};
 
   [[nodiscard]] bool failed() const { return code != ExitCode::ok; }
   /// The metric of that name; null when there is none.
   [[nodiscard]] const Metric* find(std::string_view name) const;
-  /// Its value; empty when there is none.
+  /// The value of the metric; empty when there is no value.
   [[nodiscard]] std::optional<double> value(std::string_view name) const;
-  /// "unknown key "x"; ...": the problems in one line; empty when it did not fail.
+  /// All problems in one line: "unknown key "x"; ...". Empty without a failure.
   [[nodiscard]] std::string error() const;
 };
 
-/// Reads an outcome from a result.json. Throws DataError, naming `where`, when it is none that is complete.
+/// Reads an outcome from a result.json. Throws DataError, naming `where`, when the text is not a complete result.
 [[nodiscard]] PointOutcome outcome_from_json(std::string text, const std::string& where);
 
-/// What makes two runs the same: resolved configuration, hashes of all input files, scales, version and build. 32
-/// hexadecimal digits.
+/// The identity of a run: a hash of the resolved configuration, all input files, scales, version and build. Equal runs
+/// have equal ids. An id has 32 hexadecimal digits.
 [[nodiscard]] std::string point_id(const ResolvedConfig& config, const std::vector<InputFile>& inputs,
                                    const OpScales& scales);
-/// How far a batch of points is.
+/// Progress of a batch of points.
 struct PointsProgress {
-  std::int64_t points = 0;  // all
-  std::int64_t done = 0;    // of these, ended in any way
+  std::int64_t points = 0;  // total
+  std::int64_t done = 0;    // ended in any way
   std::int64_t failed = 0;
-  std::int64_t stored = 0;         // of those done: not run, as the store held them
-  double fraction = 0.0;           // of the work that is to be run, by size, those that are running included
-  double simulated_seconds = 0.0;  // by what was run
+  std::int64_t stored = 0;         // part of `done` that came from the store without a run
+  double fraction = 0.0;           // finished share of the work to run, by size; includes running points
+  double simulated_seconds = 0.0;  // simulated time of the points that ran
 };
 
-/// Runs points on several threads. What is done is the same for any number of threads.
+/// Runs points on several threads. The results do not depend on the number of threads.
 class PointRunner {
  public:
   struct Options {
     int jobs = 1;
-    const ResultStore* store = nullptr;       // takes results over from here, and keeps new ones there
-    const std::atomic<bool>* stop = nullptr;  // becomes true: what is running is dropped, nothing else begins
-    std::function<void(const PointsProgress&)> on_progress{};  // from any thread, one at a time
+    const ResultStore* store = nullptr;                        // source of stored results; receives new results
+    const std::atomic<bool>* stop = nullptr;                   // when true: drop running points and start no others
+    std::function<void(const PointsProgress&)> on_progress{};  // called from any thread, one call at a time
   };
   explicit PointRunner(Options options);
 
-  /// Runs the points `order[0]`, `order[1]`, ..., each made by `point_at`, begun in that order; `sizes` says, in the
-  /// same order, how much work each is, in any unit. `done` gets every outcome as it ends, one at a time, in any order.
-  /// A point that fails is an outcome too; an InvariantError is one of them. What the store says (a full disk) ends
-  /// everything: it is thrown here once the other threads have stopped. Returns false when stopped early.
+  /// Runs the points `order[0]`, `order[1]`, ..., started in that order; `point_at` makes each point. `sizes` gives the
+  /// work of each point, in the same order and in any unit. `done` receives every outcome as the point ends, one call
+  /// at a time, in any order. A failed point, even with an InvariantError, is an outcome too. An error of the store (a
+  /// full disk) ends the batch: run throws it after the other threads have stopped. Returns false when stopped early.
   bool run(const std::vector<std::int64_t>& order, const std::vector<double>& sizes,
            const std::function<Point(std::int64_t)>& point_at,
            const std::function<void(std::int64_t, PointOutcome)>& done);
-  /// All of a list, in its order; outcomes of those that were not run for being stopped have code interrupted.
+  /// Runs all points of a list, in its order. Points that did not run because of `stop` have code interrupted.
   [[nodiscard]] std::vector<PointOutcome> run(const std::vector<Point>& points);
 
  private:
@@ -99,7 +99,7 @@ class PointRunner {
   Options options_;
   std::vector<Parameter> table_;
   std::mutex inputs_mutex_;
-  std::map<std::vector<std::string>, std::vector<InputFile>> inputs_;  // by the texts of the keys that name files
+  std::map<std::vector<std::string>, std::vector<InputFile>> inputs_;  // by the texts of keys that name files
 };
 
 }  // namespace spillway

@@ -51,7 +51,7 @@ std::int64_t integer(const Settings& settings, const std::string& key) { return 
 
 // --- layer-swap
 
-/// How long layers are away, from the start of their way out to the end of their way in.
+/// Measures the absence of layers, from the start of the copy out to the end of the copy in.
 class Dwells final : public CopyObserver {
  public:
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
@@ -72,7 +72,7 @@ class Dwells final : public CopyObserver {
   std::vector<std::int64_t> dwells_;
 };
 
-/// One unit of time is a nanosecond, so that everything is exact.
+/// Uses 1 ns as the unit of time, so that all times are exact.
 ProbeFigures swap_layers(const Settings& settings, const std::vector<Assignment>& /*configuration*/) {
   const auto layers = static_cast<std::int32_t>(integer(settings, "layers"));
   const auto on_host = static_cast<std::int32_t>(integer(settings, "on_host"));
@@ -107,7 +107,7 @@ ProbeFigures affine_record(const Settings& settings, const std::vector<Assignmen
   const auto layers = static_cast<std::int32_t>(integer(settings, "layers"));
   const double tokens = static_cast<double>(integer(settings, "batch") * integer(settings, "sequence"));
   const double copies = settings.get<double>("base") + settings.get<double>("slope") * tokens / 512.0;
-  // Transfers of a millisecond; the layers' compute, with nothing on top, is `copies` of them, to the nanosecond.
+  // One layer's transfer takes 1 ms. The layers' compute, without overhead, is `copies` ms, rounded to the nanosecond.
   const Duration transfer(std::int64_t{1'000'000} * layers);
   const Duration compute(static_cast<std::int64_t>(std::floor(copies * 1e6 + 0.5)));
   const auto interval = paper_interval(layers, compute, transfer, 0.0);

@@ -1,4 +1,4 @@
-// Probes: figures of parts of the simulator that no run of a workload shows, for claims about them.
+// Probes compute figures of parts of the simulator that no run of a workload shows. Claims use these figures.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,20 @@
 
 namespace spillway {
 
-/// A figure by name; no value where there is none.
+/// Figures by name; an empty figure has no value.
 using ProbeFigures = std::map<std::string, std::optional<double>>;
 
-/// Contract: pure; the same settings give the same figures.
+/// Contract: pure. Equal settings give equal figures.
 struct Probe {
   std::string name;
-  std::string doc;  // what it computes, one sentence
+  std::string doc;  // one sentence: what the probe computes
   std::vector<Parameter> parameters;
-  bool takes_configuration = false;  // every key of a run, too
-  /// Its own parameters in `own`; the assignments of a run in `configuration`. Throws ConfigError or DataError.
+  bool takes_configuration = false;  // true: also accepts every key of a run
+  /// `own` has the probe's own parameters, `configuration` the assignments of a run. Throws ConfigError or DataError.
   std::function<ProbeFigures(const Settings& own, const std::vector<Assignment>& configuration)> compute;
 };
 
-/// Null when there is none of that name.
+/// Null for an unknown name.
 [[nodiscard]] const Probe* find_probe(std::string_view name);
 [[nodiscard]] std::vector<std::string> probe_names();
 

@@ -25,7 +25,7 @@ void tell(const NoteSink& note, const std::string& text) {
   if (note) note(text);
 }
 
-/// OP=FILE where OP is one, else a file whose name may hold an equals sign.
+/// Splits OP=FILE if OP is an op. Otherwise the whole text is a file name, which may contain an equals sign.
 hwmodels::MeasurementInput measurement_input_of(const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos) return {text, std::nullopt};
@@ -39,7 +39,7 @@ hwmodels::MeasurementInput measurement_input_of(const std::string& text) {
                     suggestion(text.substr(0, equals), ops) + fmt::format("ops: {}", fmt::join(ops, ", ")));
 }
 
-/// Refuses what cannot be true, or leaves it out.
+/// Refuses impossible rows, or leaves them out.
 void settle(Measurements& measurements, const hwmodels::DeviceLimits& limits, const hwmodels::LlmModel* layers_of,
             bool drop, const NoteSink& note) {
   if (drop) return void(leave_out(measurements, limits, layers_of, note));
@@ -52,7 +52,7 @@ void settle(Measurements& measurements, const hwmodels::DeviceLimits& limits, co
 
 std::string stem_of(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
-/// What a fit builds on.
+/// The starting point of a fit.
 struct FitBase {
   std::optional<GpuProfile> gpu;
   std::optional<hwmodels::LlmModel> layers_of;
@@ -74,7 +74,7 @@ hwmodels::FittedKernels fit_rows(const ProfileFit& fit, const FitBase& base, Mea
     tell(note, text);
   }
   hwmodels::FittedKernels fitted = hwmodels::calibrate(measurements, {gpu, fit.model}, progress);
-  // A base has the link that duplex rows are a share of.
+  // Duplex rows are shares of a link. Without fitted copies, the base supplies the link.
   const bool shares = hwmodels::duplex_bandwidth(measurements, {}, true) ||
                       hwmodels::duplex_bandwidth(measurements, {}, false) || hwmodels::compute_slowdown(measurements);
   if (fitted.empty() && !(gpu != nullptr && shares)) {

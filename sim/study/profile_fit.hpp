@@ -1,4 +1,4 @@
-// From files of measurements to the text of a hardware profile.
+// Builds the text of a hardware profile from measurement files.
 #pragma once
 
 #include <functional>
@@ -12,47 +12,47 @@
 
 namespace spillway {
 
-/// What a user is told on the way: one sentence, which may hold anything that a file holds.
+/// Receives notes for the user, one sentence each. Notes may contain any text from a file.
 using NoteSink = std::function<void(const std::string& note)>;
 
 struct ProfileFit {
   std::vector<std::string> files;  // FILE or OP=FILE
-  std::string out;                 // where the profile will stand; it is not written
-  std::string host_out;            // where the host will stand; empty: none is asked for
-  std::string base;                // a GPU's profile, by name or file; empty: none
-  std::string name;                // of the profile; empty: that of `out`
+  std::string out;                 // future path of the profile; fit_profile does not write the file
+  std::string host_out;            // future path of the host file; empty: no host file
+  std::string base;                // a GPU profile, by name or file; empty: none
+  std::string name;                // of the profile; empty: from `out`
   std::string stands_for;
-  std::string model;  // whose layers and iterations the files hold
+  std::string model;  // model of the layers and iterations in the files
   bool drop_inconsistent = false;
   bool omit_measurements = false;
 };
 
 struct FittedProfile {
-  std::string profile;  // its text
-  std::string host;     // its text; empty when none was asked for
+  std::string profile;  // text of the profile
+  std::string host;     // text of the host file; empty when not requested
   hwmodels::FittedKernels fitted;
   hwmodels::Measurements measurements;
-  bool based = false;  // on another profile
+  bool based = false;  // built on another profile
 };
 
-/// Fits every op of the files; `progress` hears which one is being fitted. Nothing is written or printed. Throws
-/// UserError for files that cannot be read or contradict themselves or the datasheet.
+/// Fits every op of the files. `progress` receives the name of the op being fitted. Writes and prints nothing. Throws
+/// UserError for unreadable files, and for files that contradict themselves or the datasheet.
 [[nodiscard]] FittedProfile fit_profile(const ProfileFit& fit, const NoteSink& note = {},
                                         const std::function<void(std::string_view op)>& progress = {});
 
-/// Reads FILE and OP=FILE, the rows of one op side by side, repeats merged; notes of the files go to `note`. Throws
+/// Reads FILE and OP=FILE. Joins the rows of one op and merges repeats. Passes notes of the files to `note`. Throws
 /// UserError.
 [[nodiscard]] hwmodels::Measurements read_rows(const std::vector<std::string>& files, const NoteSink& note);
 
-/// What no row may exceed: the profile's datasheet, and what the measurements say of their device.
+/// Upper limits for rows, from the profile's datasheet and from the device that the measurements name.
 [[nodiscard]] hwmodels::DeviceLimits limits_of(const hwmodels::GpuProfile* gpu,
                                                const hwmodels::Measurements& measurements);
 
-/// Leaves rows out that cannot be true, notes how many, and returns why.
+/// Leaves out impossible rows, notes their number, and returns the reasons.
 std::vector<Problem> leave_out(hwmodels::Measurements& measurements, const hwmodels::DeviceLimits& limits,
                                const hwmodels::LlmModel* layers_of, const NoteSink& note);
 
-/// A GPU's profile; a wrong name is reported at `where`.
+/// Loads a GPU profile. Errors name `where` as the location of a wrong name.
 [[nodiscard]] hwmodels::GpuProfile load_gpu_named_at(const std::string& name_or_file, const std::string& where);
 
 }  // namespace spillway

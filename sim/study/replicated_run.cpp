@@ -40,7 +40,7 @@ std::optional<QueueGrowth::Means> QueueGrowth::growth() const {
 
 namespace {
 
-/// One replication's outcome; empty when it was not started or failed.
+/// The outcome of one replication; empty if it did not start or failed.
 struct Slot {
   std::optional<SimulationResult> result;
   std::optional<QueueGrowth> growth;
@@ -63,7 +63,7 @@ void add_range_uses(const std::vector<RangeUse>& uses, std::vector<RangeUse>& su
   }
 }
 
-/// Which simulation of all: `replication` of `variant`, number `index` in that order.
+/// One simulation: `replication` of `variant`. `index` counts all simulations in that order.
 struct Run {
   std::int64_t index = 0;
   std::int64_t replication = 0;
@@ -73,7 +73,7 @@ struct Run {
 
 void run_one(Assembly& assembly, const Run& run, const std::vector<double>& percentiles, const ReplicationHooks& hooks,
              Slot& slot) {
-  traces::Workload own;  // the one that assemble opened, and so checked, is read once
+  traces::Workload own;  // assemble already opened and checked the workload of the first run: read it only once
   if (run.index > 0) own = open_workload(assembly, run.replication);
   RequestSource& source = run.index > 0 ? *own.stream : *assembly.workload.stream;
   const std::unique_ptr<ExecutionModel> model = assembly.make_model(run.scales);
@@ -103,7 +103,7 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
   if (hooks.on_done && run.first_variant) hooks.on_done(run.replication);
 }
 
-/// Of one variant, in the order of its replications.
+/// Combines the replications of one variant, in order.
 ReplicationResults combined(std::span<Slot> slots, std::int64_t requests) {
   ReplicationResults results{.statistics = {}, .first_rejected = {}, .growth = QueueGrowth(requests)};
   std::vector<RunStatistics> statistics;
@@ -144,7 +144,7 @@ std::vector<ReplicationResults> run_variants(Assembly& assembly, const std::vect
   std::atomic<bool> failed{false};
   const auto work = [&] {
     for (std::size_t i = next++; i < slots.size() && !failed; i = next++) {
-      // The first is always run, so that an interrupted run has a result to show.
+      // The first run always starts, so that an interrupted command has a result to show.
       if (i > 0 && hooks.stop != nullptr && hooks.stop->load()) return;
       try {
         const Run run{static_cast<std::int64_t>(i), static_cast<std::int64_t>(i % each), i < each, variants[i / each]};

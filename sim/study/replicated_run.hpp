@@ -1,4 +1,4 @@
-// Runs the replications of a configuration, side by side.
+// Runs the replications of a configuration in parallel.
 #pragma once
 
 #include <array>
@@ -12,20 +12,20 @@
 
 namespace spillway {
 
-/// How long requests wait early and late in a run, by their position: whether the queue keeps growing. Sums are
-/// integers, so merging replications in any order gives the same.
+/// Waiting times early and late in a run, by position of the request. They show whether the queue keeps growing. Sums
+/// are integers, so the merge order of replications does not matter.
 class QueueGrowth {
  public:
   explicit QueueGrowth(std::int64_t requests) : requests_(requests) {}
   void add(const RequestRecord& record);
   void merge(const QueueGrowth& other);
-  /// Mean waiting time of the second and of the last quarter of the requests.
+  /// Mean waiting time in the second and in the last quarter of the requests.
   struct Means {
     double early_seconds = 0.0;
     double late_seconds = 0.0;
   };
-  /// Empty unless the last quarter waited at least a second and twice as long as the second one. With a queue that
-  /// grows steadily the ratio is 7/3: the mean positions of the quarters are 7/8 and 3/8 of the run.
+  /// Empty unless the last quarter waited at least 1 s and twice as long as the second quarter. In a steadily growing
+  /// queue the ratio is 7/3: the quarters' mean positions are 7/8 and 3/8 of the run.
   [[nodiscard]] std::optional<Means> growth() const;
 
  private:
@@ -39,36 +39,36 @@ class QueueGrowth {
 };
 
 struct ReplicationHooks {
-  // Of the first variant alone; all may be empty.
+  // For the first variant only. May be empty.
   std::function<void(std::int64_t replication, const RequestRecord&)> on_request;
   std::function<void(std::int64_t replication)> on_done;
   std::function<void(std::int64_t replication, const Observation&)> on_observation;
   Duration observe_every{1'000'000'000};
-  /// `run` counts all replications of the first variant, then those of the second, and so on. May be empty.
+  /// `run` counts all replications of the first variant, then all replications of the second, and so on. May be empty.
   std::function<void(std::int64_t run, const Progress&)> on_progress;
   const std::atomic<bool>* stop = nullptr;
 };
 
 struct ReplicationResults {
-  RunStatistics statistics;  // all replications combined
+  RunStatistics statistics;  // combined over all replications
   bool complete = true;
-  std::optional<RequestRecord> first_rejected;  // of the first replication that has one
+  std::optional<RequestRecord> first_rejected;  // from the first replication with a rejection
   QueueGrowth growth;
-  std::int64_t unsent = 0;             // later turns, because an earlier one was not answered
-  std::int64_t shortened = 0;          // turns whose prompt was cut to fit the longest context
-  std::vector<RangeUse> range_uses{};  // of the execution models, each op and quantity once, added up
-  /// Those of them that left what was measured.
+  std::int64_t unsent = 0;             // later turns after an unanswered turn
+  std::int64_t shortened = 0;          // turns whose prompt was cut to the longest context
+  std::vector<RangeUse> range_uses{};  // of the execution models: one entry per op and quantity, summed
+  /// The entries of range_uses with calls outside the measured range.
   [[nodiscard]] std::vector<RangeUse> outside_range() const;
 };
 
-/// Runs `replications` replications on up to `jobs` threads. The result does not depend on `jobs`. `percentiles` are
-/// kept beside the standard ones. Rethrows the error of the lowest replication that failed.
+/// Runs `replications` replications on up to `jobs` threads. The result does not depend on `jobs`. `percentiles` adds
+/// percentiles to the standard ones. Rethrows the error of the lowest failed replication.
 [[nodiscard]] ReplicationResults run_replications(Assembly& assembly, std::int64_t replications, int jobs,
                                                   const std::vector<double>& percentiles,
                                                   const ReplicationHooks& hooks);
-/// The same for variants of the configuration that differ in the scales of the model's times, of which there is at
-/// least one: all with the same traffic, side by side on up to `jobs` threads. One result for each variant; when
-/// interrupted, those that were not begun have no statistics.
+/// Runs variants of the configuration with different scales of the model's times, at least one. All variants have the
+/// same traffic and share up to `jobs` threads. Returns one result per variant. After an interruption, variants that
+/// did not start have no statistics.
 [[nodiscard]] std::vector<ReplicationResults> run_variants(Assembly& assembly, const std::vector<OpScales>& variants,
                                                            std::int64_t replications, int jobs,
                                                            const std::vector<double>& percentiles,

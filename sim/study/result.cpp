@@ -13,7 +13,8 @@ std::vector<ClientStatistics> worst_clients(const RunStatistics& statistics, std
   std::vector<ClientStatistics> clients = statistics.clients;
   const auto end = clients.begin() + static_cast<std::ptrdiff_t>(std::min(most, clients.size()));
   std::partial_sort(clients.begin(), end, clients.end(), [](const ClientStatistics& a, const ClientStatistics& b) {
-    if (a.mean_ttft_ms != b.mean_ttft_ms) return a.mean_ttft_ms > b.mean_ttft_ms;  // no value is less than any
+    if (a.mean_ttft_ms != b.mean_ttft_ms)
+      return a.mean_ttft_ms > b.mean_ttft_ms;  // an empty optional is less than any value
     return a.client < b.client;
   });
   clients.erase(end, clients.end());

@@ -1,4 +1,4 @@
-// The result of a run: the one struct that every writer reads.
+// The result of a run. Every writer reads this struct.
 #pragma once
 
 #include <cstddef>
@@ -17,41 +17,41 @@
 
 namespace spillway {
 
-/// A data file that the run read, and what it says about itself.
+/// A data file that the run read, and its own description.
 struct InputFile {
   std::string role;        // gpu | server | host | engine | model | workload | tokenizer
-  std::string name;        // path in the repository when it travels in the binary, else as the user gave it
+  std::string name;        // path in the repository for bundled files, else as the user wrote it
   std::string sha256;      // of its bytes
-  std::string stands_for;  // what it describes
-  std::string error;       // its own statement of how far off results may be; empty for a workload
+  std::string stands_for;  // what the file describes
+  std::string error;       // error of results, as the file states it; empty for a workload
 };
 
-/// What the configuration came to: figures that were computed, not given.
+/// Computed properties of the configuration.
 struct Setup {
   std::string model;
-  std::string hardware;  // as it was named: a GPU or a server
+  std::string hardware;  // GPU or server, as the user named it
   std::string gpu;
   std::string latency_model;  // fitted | tables | iterations | roofline
   std::string engine;
-  bool engine_calibrated = true;  // false: a warning says what is known of its error
+  bool engine_calibrated = true;  // false: a warning states the known error
   std::string policy;
   std::string workload;  // "azure-conv, poisson at 4 requests/s"
   std::int64_t tensor_parallel = 1;
   std::int64_t requests = 0;      // per replication
-  std::int64_t skipped_rows = 0;  // of the trace, because they are no requests
+  std::int64_t skipped_rows = 0;  // invalid rows of the trace
   KvLayout kv{};
-  Deployment deployment{};   // of a policy that streams layers
-  Bytes host_layer_bytes{};  // that such a policy takes on the host, at most
-  std::string layer_terms;   // how it came to that, one line
+  Deployment deployment{};   // only for policies that stream layers
+  Bytes host_layer_bytes{};  // host memory that such a policy uses, at most
+  std::string layer_terms;   // how the policy chose the deployment, one line
   Bytes weights{};           // per GPU
   bool kv_computed = false;  // false: memory.gpu_kv was given
-  std::string kv_terms;      // how the size of the KV cache came about, one line
-  Tokens model_positions{};  // the longest request that the model itself takes
+  std::string kv_terms;      // how the size of the KV cache was computed, one line
+  Tokens model_positions{};  // the longest request of the model itself
   Tokens max_model_len{};
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
 };
 
-/// A condition on the whole run and how it came out. No value: the metric does not exist, so the condition is not met.
+/// A condition on the whole run and its outcome. A missing metric does not meet the condition.
 struct Verdict {
   Condition condition;
   std::optional<double> value{};
@@ -66,27 +66,28 @@ struct Result {
   Setup setup;
   std::vector<InputFile> inputs;
   std::vector<std::string> warnings;
-  OpScales scales{};        // of the latency model's times, when they were changed
-  std::int64_t unsent = 0;  // later turns of conversations in which a turn was not answered
+  OpScales scales{};        // scales of the latency model's times, if changed
+  std::int64_t unsent = 0;  // later turns of conversations with an unanswered turn
   RunStatistics statistics;
-  std::vector<RangeUse> outside_range;     // of which some calls left what was measured for the profile
-  std::optional<Robustness> perturbation;  // with --perturb, unless interrupted; without runs when nothing was run
+  std::vector<RangeUse> outside_range;     // quantities with calls outside the measured range
+  std::optional<Robustness> perturbation;  // with --perturb, unless interrupted; no runs inside if nothing ran
   std::vector<Condition> request_slos;
   std::vector<Verdict> run_slos;
 };
 
-/// How many simulations a run with these settings takes: its replications, for the base and each perturbation.
+/// The number of simulations for these settings: the replications of the base run and of each perturbation.
 [[nodiscard]] std::int64_t planned_runs(const Result& result);
 
-/// The `most` clients with the largest mean TTFT, largest first, then those without one; equal ones by number.
+/// The `most` clients with the largest mean TTFT, largest first. Clients without a TTFT come last; ties are ordered by
+/// client number.
 [[nodiscard]] std::vector<ClientStatistics> worst_clients(const RunStatistics& statistics, std::size_t most);
 
-/// The metric of that name; null when there is none.
+/// The metric `name`; null when there is no such metric.
 [[nodiscard]] const Metric* find_metric(const std::vector<Metric>& metrics, std::string_view name);
-/// The same; a metric without value when there is none.
+/// The metric `name`; a metric without a value when there is no such metric.
 [[nodiscard]] const Metric& metric_or_none(const std::vector<Metric>& metrics, std::string_view name);
 
-/// How a condition on the run came out.
+/// Evaluates a condition on the run.
 [[nodiscard]] Verdict judge(const Condition& condition, const RunStatistics& statistics);
 
 }  // namespace spillway

@@ -152,7 +152,7 @@ Json perturbation_json(const Robustness& robustness) {
   return {{"fraction", robustness.fraction}, {"runs", runs}};
 }
 
-/// From when on the GPU offered how many KV blocks.
+/// The number of KV blocks on the GPU over time.
 Json expansion_json(const LayerTotals& layers) {
   Json changes = Json::array();
   for (const LayerTotals::Change& change : layers.changes) {

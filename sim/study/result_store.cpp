@@ -43,12 +43,12 @@ std::optional<std::string> read_text(const std::string& path) {
   return file.ok() ? std::optional(std::move(file.bytes)) : std::nullopt;
 }
 
-/// A line as sha256sum writes it, so that `cd points && sha256sum -c ../checksums/*` checks a folder.
+/// A line in the format of sha256sum, so that `cd points && sha256sum -c ../checksums/*` checks a folder.
 std::string checksum_line(const std::string& id, std::string_view text) {
   return fmt::format("{}  {}.json\n", sha256_hex(text), id);
 }
 
-/// The name that AtomicFile gives what is not complete yet: NAME.part and the process's number.
+/// Whether AtomicFile wrote this incomplete file: NAME.part and the process id.
 bool is_unfinished(const std::string& name) {
   constexpr std::string_view kMark = ".part";
   const std::size_t mark = name.rfind(kMark);
@@ -56,7 +56,7 @@ bool is_unfinished(const std::string& name) {
   return name.find_first_not_of("0123456789", mark + kMark.size()) == std::string::npos;
 }
 
-/// Temporary files of a process that was killed. Whoever calls this holds the lock, so nobody writes them any more.
+/// Removes temporary files of killed processes. The caller has the lock, so no process still writes them.
 void remove_unfinished(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -139,8 +139,8 @@ std::optional<std::string> ResultStore::load(const std::string& id) const {
 }
 
 void ResultStore::save(const std::string& id, std::string_view text) const {
-  const std::lock_guard lock(saving_);  // equal points write the same file
-  // The checksum comes first: a process that is killed here leaves no point without its checksum.
+  const std::lock_guard lock(saving_);  // equal points write one file
+  // Write the checksum first: a process killed here leaves no point without a checksum.
   write_file(checksum_path(id), checksum_line(id, text));
   write_file(point_path(id), text);
 }

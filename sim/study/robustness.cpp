@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// A class and how much longer its work takes.
+/// A class of work and the factor on its time.
 struct Change {
   const OpClass* op;
   double by;
@@ -36,7 +36,7 @@ std::optional<double> change_of(const std::optional<double>& base, const std::op
   return *value / *base - 1.0;
 }
 
-/// 1 when a ranks before b, -1 when b does; 0 for a tie, or where either has no value.
+/// 1 when a ranks before b, -1 when b ranks before a; 0 for a tie or a missing value.
 int order(const std::optional<double>& a, const std::optional<double>& b, Better better) {
   if (!a || !b || *a == *b) return 0;
   return (*a < *b) == (better == Better::smaller) ? 1 : -1;

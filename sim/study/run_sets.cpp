@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostPoints = 100'000;
 
-/// What a value of a setting is written as; empty for null.
+/// The text of a setting's value; empty for null.
 std::optional<std::string> text_of(const Json& value) {
   if (value.is_null()) return std::nullopt;
   if (value.is_string()) return value.get<std::string>();
@@ -36,9 +36,9 @@ std::optional<std::string> text_of(const Json& value) {
   return fmt::format("{}", value.get<double>());
 }
 
-/// A value of an axis as expressions compute with it: numbers, also of sizes (bytes) and durations (ns), else its text.
+/// An axis value as expressions compute with it: a number (bytes for sizes, ns for durations), else its text.
 Json axis_value(const Parameter* parameter, const std::string& text) {
-  std::vector<Problem> ignored;  // said when the point is run
+  std::vector<Problem> ignored;  // reported when the point runs
   const auto parsed = parameter == nullptr ? std::nullopt : parse_value(*parameter, text, "", ignored);
   if (!parsed) return text;
   if (const auto* flag = std::get_if<bool>(&parsed->value)) return *flag;
@@ -55,7 +55,7 @@ void require_file(const std::string& path) {
   throw MissingInput(fmt::format("there is no {} (looked for from {})", path, fs::current_path(none).string()));
 }
 
-/// A policy or file that is not there skips the claim; whatever else is wrong is an error of the experiment.
+/// A missing policy or file skips the claim. Any other problem is an error of the experiment.
 void require_input(const std::string& key, const std::string& text) {
   if (key == "policy" || key == "policy.name") {
     if (PolicyRegistry::instance().find(text) == nullptr) {
@@ -70,7 +70,7 @@ void require_input(const std::string& key, const std::string& text) {
   if (path.find('/') != std::string::npos) require_file(path);
 }
 
-/// The metrics of one seed, or over all of them.
+/// Adds the metrics of one seed, or over all seeds.
 void add_metrics(const PointOutcome& outcome, std::optional<std::size_t> seed, ScriptPoint& point) {
   for (const Metric& metric : outcome.metrics) {
     std::optional<double> value = metric.value;
@@ -97,7 +97,7 @@ const Parameter* own_parameter(const Probe& probe, const std::string& key) {
   return it == own.end() ? nullptr : &*it;
 }
 
-/// What could not be run, as an error of the experiment.
+/// Reports a failed run as an error of the experiment.
 [[noreturn]] void refuse(const RunSet& run, const Experiment& experiment, const PointOutcome& outcome) {
   if (outcome.code == ExitCode::interrupted) throw Interrupted();
   if (outcome.broken_promise) throw BrokenPromise(outcome.error());
@@ -131,7 +131,7 @@ void RunSets::check_keys() const {
     }
     for (const auto* settings : {&run.settings, &run.quick_settings}) {
       for (const RunSetting& setting : *settings) {
-        // Keys of a policy that is not in this build skip their claims.
+        // Keys of a policy that this build lacks skip their claims.
         const bool configures = probe == nullptr || probe->takes_configuration;
         if ((configures && setting.key.starts_with("policy.")) || parameter_of(run, setting.key) != nullptr) continue;
         problems.push_back({fmt::format("unknown key \"{}\"", setting.key),

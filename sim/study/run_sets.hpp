@@ -1,4 +1,4 @@
-// The run sets of an experiment, simulated or replayed, as its expressions see them.
+// The run sets of an experiment, simulated or replayed, in the form that expressions see.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace spillway {
 
-/// What a run set needs is not there: a file, a policy. Says what, and where it was looked for.
+/// An input of a run set is missing: a file or a policy. The message names the input and the searched location.
 class MissingInput : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -33,42 +33,42 @@ class Interrupted : public std::runtime_error {
 
 /// The points of a run set.
 struct RunSetPoints {
-  std::vector<ScriptPoint> mean;                  // over its replications
-  std::vector<std::vector<ScriptPoint>> by_seed;  // of each; empty for one
+  std::vector<ScriptPoint> mean;                  // means over the replications
+  std::vector<std::vector<ScriptPoint>> by_seed;  // one entry per replication; empty for one replication
 };
 
 struct RunSetOptions {
   bool quick = false;
   int jobs = 1;
   const std::atomic<bool>* stop = nullptr;
-  std::function<void(const std::string& run_set, const PointsProgress&)> on_progress{};  // from any thread
+  std::function<void(const std::string& run_set, const PointsProgress&)> on_progress{};  // called from any thread
 };
 
-/// Runs the run sets of one experiment, each at most once for the same settings.
+/// Runs the run sets of one experiment, each at most once for equal settings.
 class RunSets {
  public:
-  /// Throws DataError for keys that there are not: no run set has to wait for its turn to say so.
+  /// Throws DataError for unknown keys in any run set, so that such errors appear before the first run.
   RunSets(const LoadedExperiment& experiment, RunSetOptions options);
 
   [[nodiscard]] bool quick() const { return options_.quick; }
 
-  /// The points of a run set; `script` holds the constants and the run sets before it. Null when it would have to be
-  /// run and `may_run` is false. Throws MissingInput, NoValue when a setting has none, Interrupted, DataError for
-  /// settings that cannot be run, InvariantError when a simulation broke.
+  /// The points of a run set; `script` contains the constants and the earlier run sets. Null when the run set still has
+  /// to run and `may_run` is false. Throws MissingInput, NoValue when a setting has no value, Interrupted, DataError
+  /// for invalid settings, and InvariantError when a simulation broke an invariant.
   [[nodiscard]] const RunSetPoints* points(const RunSet& run, ClaimScript& script, bool may_run);
 
-  /// The folder of the experiment's files; those inside the binary are written to a temporary one.
+  /// The folder of the experiment's files. Files of bundled experiments are written to a temporary folder.
   [[nodiscard]] std::string folder();
 
  private:
-  /// Settings with one value, and the axes of those with several.
+  /// Settings with one value, and an axis for each setting with several.
   struct Settings {
     std::vector<Assignment> shared;
     std::vector<Axis> axes;
     std::map<std::string, std::string> places;  // by key
   };
   void check_keys() const;
-  /// The parameter that a key of a run set stands for; null when there is none.
+  /// The parameter for a key of a run set; null for an unknown key.
   [[nodiscard]] const Parameter* parameter_of(const RunSet& run, const std::string& key) const;
   /// Every point of the grid, with the values of its axes.
   [[nodiscard]] std::vector<ScriptPoint> grid_points(const RunSet& run, const Settings& settings) const;

@@ -169,7 +169,7 @@ void Search::take(Running& one, PointOutcome outcome) {
   std::string fault = criterion_.fault(outcome);
   if (outcome.failed() && !failure_) failure_ = outcome;
   one.search.tell(fault.empty());
-  // Values that ran missed the SLOs, and this value cannot be run: nor can those beyond it.
+  // This value cannot run, but earlier values ran and missed the SLOs. Values beyond it cannot run either.
   if (outcome.failed() && one.ran && !one.search.holds_at()) one.search.give_up();
   one.ran = one.ran || !outcome.failed();
   if (one.perturbation) return;

@@ -1,4 +1,4 @@
-// How far a key can be driven before an SLO breaks: a search per configuration, side by side.
+// Searches the limit of a key: the last value that meets the SLOs. One search per configuration, in parallel.
 #pragma once
 
 #include <optional>
@@ -14,29 +14,29 @@
 
 namespace spillway {
 
-/// One value that was tried.
+/// One tried value.
 struct TriedValue {
-  double value = 0.0;  // in the unit in which the key's values are stored
-  std::string text;    // as it was given
-  std::string id{};    // of its result; empty when it could not be run
+  double value = 0.0;  // in the unit in which the key is stored
+  std::string text;    // as written
+  std::string id{};    // ID of the result; empty when the value could not run
   bool holds = false;
-  std::string reason{};          // why it does not hold: "p99_ttft_ms is 1034 +-20"
-  std::optional<double> miss{};  // relative distance from the limit it misses by most; empty when it could not be run
+  std::string reason{};          // why the value fails: "p99_ttft_ms is 1034 +-20"
+  std::optional<double> miss{};  // largest relative distance from a missed limit; empty when the value could not run
   std::vector<Metric> metrics{};
   Trust trust{};
 };
 
 /// The search for one configuration.
 struct FoundEdge {
-  std::string label;                 // "policy=vllm"; empty when there is but one configuration
-  std::vector<TriedValue> probes{};  // in the order in which they were tried
-  std::optional<double> value{};     // the best that holds
-  std::optional<double> beyond{};    // the nearest that does not; empty when it held up to the limit
-  std::string noise{};               // what of the best value's figures might as well not hold; empty: nothing
-  std::vector<std::optional<double>> perturbed{};  // best value, by perturbation
-  /// The probe of `value`, or of `beyond`; null when there is none.
+  std::string label;                 // "policy=vllm"; empty for a single configuration
+  std::vector<TriedValue> probes{};  // in the order of the trials
+  std::optional<double> value{};     // the best value that meets the SLOs
+  std::optional<double> beyond{};  // the nearest value that fails; empty when all values up to the limit meet the SLOs
+  std::string noise{};             // figures of the best value whose interval includes the limit; empty: none
+  std::vector<std::optional<double>> perturbed{};  // best value for each perturbation
+  /// The probe of `value` or of `beyond`; null when there is no such probe.
   [[nodiscard]] const TriedValue* probe(const std::optional<double>& at) const;
-  /// The probe that misses its limits by the smallest share; null when none could be run.
+  /// The probe that misses its limits by the smallest share; null when no value could run.
   [[nodiscard]] const TriedValue* closest() const;
 };
 
@@ -46,35 +46,35 @@ struct SearchReport {
   bool largest = true;
   double tolerance = 0.0;
   std::int64_t replications = 1;
-  std::vector<std::string> conditions{};  // that must hold
-  std::vector<std::string> metrics{};     // of the table
+  std::vector<std::string> conditions{};  // the SLOs
+  std::vector<std::string> metrics{};     // columns of the table
   std::vector<FoundEdge> edges{};
   std::optional<double> perturbation{};
   std::vector<std::string> perturbations{};  // labels
 
-  /// Where the order of the configurations by what they reach first changes; values within the tolerance have no order.
+  /// The first change of the configurations' order by best value. Values within the tolerance have no order.
   [[nodiscard]] std::optional<RankingFlip> flip() const;
 };
 
-/// What a value must fulfil.
+/// The criterion for a value.
 struct Criterion {
-  std::vector<Condition> conditions;  // on the run
-  bool single_requests = false;       // there are SLOs on single requests
+  std::vector<Condition> conditions;  // conditions on the run
+  bool single_requests = false;       // true: the user set SLOs on single requests
   double attainment = 0.99;
 
-  /// For people, one sentence each.
+  /// The criterion in words, one sentence per condition.
   [[nodiscard]] std::vector<std::string> texts() const;
-  /// Why the outcome does not fulfil it; empty when it does.
+  /// Why the outcome fails the criterion; empty when the outcome meets it.
   [[nodiscard]] std::string fault(const PointOutcome& outcome) const;
-  /// By how much the outcome misses its worst limit, as a share of the limit; 1 for a metric without a value. Empty
-  /// when the value could not be run.
+  /// The distance from the worst missed limit, as a share of the limit; 1 for a metric without a value. Empty when the
+  /// value could not run.
   [[nodiscard]] std::optional<double> miss(const PointOutcome& outcome) const;
-  /// Conditions whose limit lies within the interval of their metric; empty when there is none.
+  /// Conditions whose limit lies within the interval of their metric; empty: none.
   [[nodiscard]] std::string noise(const std::vector<Metric>& metrics) const;
 };
 
-/// A search of `key` for every configuration of a grid, and again under every perturbation when the report asks for
-/// them. Values that are next in all searches run side by side.
+/// A search of `key` for every configuration of a grid, and under every perturbation if the report requests
+/// perturbations. The next values of all searches run in parallel.
 class Search {
  public:
   Search(PointGrid grid, Parameter key, Criterion criterion, SearchReport report, EdgeSearch::Settings settings,
@@ -84,21 +84,22 @@ class Search {
   bool run();
 
   [[nodiscard]] const SearchReport& report() const { return report_; }
-  /// The outcome that explains why no configuration has a value; empty when one has, or when it is the SLO.
+  /// The outcome that explains why no configuration has a value. Empty when a configuration has a value, or when the
+  /// SLO is the reason.
   [[nodiscard]] const std::optional<PointOutcome>& failure() const { return failure_; }
 
  private:
-  /// One search that is under way.
+  /// A running search.
   struct Running {
     std::size_t configuration = 0;
     std::optional<std::size_t> perturbation{};  // empty: the base search
     EdgeSearch search;
-    bool ran = false;  // some value could be run
+    bool ran = false;  // at least one value could run
   };
 
-  /// The same again from where the base search ended, in smaller steps.
+  /// Repeats the searches under every perturbation, in smaller steps, starting at the result of the base search.
   bool perturbed();
-  /// Runs the next value of every search that has one, side by side, until none has.
+  /// Runs the next value of every open search in parallel until all searches end.
   bool finish(std::vector<Running>& searches);
   [[nodiscard]] Point point(const Running& one) const;
   void take(Running& one, PointOutcome outcome);
@@ -109,7 +110,7 @@ class Search {
   SearchReport report_;
   EdgeSearch::Settings settings_;
   PointRunner& runner_;
-  std::vector<OpScales> scales_;  // by perturbation
+  std::vector<OpScales> scales_;  // one entry per perturbation
   std::optional<PointOutcome> failure_;
 };
 

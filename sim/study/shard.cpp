@@ -16,7 +16,7 @@ std::optional<std::int64_t> variable(const char* name) {
   return text == nullptr ? std::nullopt : parse_integer(text);
 }
 
-/// Task numbers may begin anywhere and leave gaps of equal size.
+/// Task numbers may start anywhere and may have gaps of equal size.
 std::optional<Shard> slurm_shard() {
   const auto task = variable("SLURM_ARRAY_TASK_ID");
   const auto count = variable("SLURM_ARRAY_TASK_COUNT");

@@ -1,4 +1,4 @@
-// Which part of a sweep this process runs.
+// The part of a sweep that this process runs.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace spillway {
 
-/// "i/n" with 1 <= i <= n; appends a Problem for anything else.
+/// Parses "i/n" with 1 <= i <= n; appends a Problem for any other text.
 [[nodiscard]] std::optional<Shard> parse_shard(const std::string& text, const std::string& where,
                                                std::vector<Problem>& problems);
 
-/// The shard that --shard names, else the one that Slurm's variables of a job array say (SLURM_ARRAY_TASK_ID, _MIN,
-/// _STEP, _COUNT), which is said on stderr; --shard 1/1 takes all in spite of them. Empty: all of the sweep.
+/// The shard that --shard names, else the shard of Slurm's job array (SLURM_ARRAY_TASK_ID, _MIN, _STEP, _COUNT), with a
+/// note on stderr. --shard 1/1 selects the whole sweep in spite of these variables. Empty: the whole sweep.
 [[nodiscard]] std::optional<Shard> chosen_shard(const std::optional<std::string>& flag, std::vector<Problem>& problems);
 
 }  // namespace spillway

@@ -7,7 +7,7 @@
 namespace spillway {
 namespace {
 
-/// {0} points, {1} shards, {2} program, {3} arguments, {4} folder, {5} CPUs of a task.
+/// {0} points, {1} shards, {2} program, {3} arguments, {4} folder, {5} CPUs per task.
 constexpr std::string_view kScript = R"script(#!/usr/bin/env bash
 # Runs a sweep of {0} points as {1} tasks of a Slurm job array; a last job merges their results into the folder.
 #

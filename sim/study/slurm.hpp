@@ -8,19 +8,19 @@
 namespace spillway {
 
 struct SlurmSweep {
-  std::string program;                 // what to call
+  std::string program;                 // program to call
   std::vector<std::string> arguments;  // of `spillway sweep`, without -o, --shard and --emit
-  std::string directory;               // results
+  std::string directory;               // folder for results
   std::int64_t points = 0;
   std::int64_t shards = 1;
-  int jobs = 1;  // CPUs of a task
+  int jobs = 1;  // CPUs per task
 };
 
-/// A bash script that submits a job array, a task per shard, and a job that merges what they wrote; it prints both
-/// jobs' ids. Submitting it again goes on from what is there.
+/// A bash script that submits a job array, one task per shard, and a job that merges the shards' results. The script
+/// prints both job ids. Submitting the script again continues with the points that are missing.
 [[nodiscard]] std::string slurm_script(const SlurmSweep& sweep);
 
-/// `text` as a shell takes it for one word.
+/// Quotes `text` as one shell word.
 [[nodiscard]] std::string shell_word(const std::string& text);
 
 }  // namespace spillway

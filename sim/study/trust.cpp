@@ -18,7 +18,7 @@ void add(std::string_view label, const std::string& text, Lines& lines) {
   lines.append(some);
 }
 
-/// Names of data files in words: "decode_attention" -> "decode attention".
+/// A data file's name in words: "decode_attention" -> "decode attention".
 std::string words(std::string name) {
   std::replace(name.begin(), name.end(), '_', ' ');
   return name;
@@ -50,7 +50,7 @@ void add_trust(const std::vector<const Trust*>& runs, Lines& lines) {
   for (const Trust* run : runs) {
     if (!run->outside_range.empty()) ranges.push_back(run->outside_range);
     for (const std::string& statement : run->validity) {
-      const bool gpu = statement.starts_with("gpu: ");  // what engines state is a warning where it matters
+      const bool gpu = statement.starts_with("gpu: ");  // warnings already state the engine's error
       if (gpu && std::find(said.begin(), said.end(), statement) == said.end()) said.push_back(statement);
     }
   }

@@ -1,4 +1,4 @@
-// How far the figures of a run can be trusted, where many runs are shown beside each other.
+// How far to trust the figures of runs, for tables of many runs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,18 +11,18 @@
 
 namespace spillway {
 
-/// What of a run left the measured range, the largest share of calls first: "12.3% of decode attention calls had
-/// context up to 98304, measured up to 32768; ..."
+/// The quantities with calls outside the measured range, the largest share of calls first: "12.3% of decode attention
+/// calls had context up to 98304, measured up to 32768; ..."
 [[nodiscard]] std::string range_text(std::vector<RangeUse> uses);
 
-/// What a result.json says of its own error.
+/// What a result.json states about its own error.
 struct Trust {
-  std::vector<std::string> validity{};  // "gpu: median / p95 of ...": what each data file states of itself
-  std::string outside_range{};          // how much left the measured range, as range_text says it; empty: nothing
+  std::vector<std::string> validity{};  // "gpu: median / p95 of ...": the statement of each data file
+  std::string outside_range{};          // text of range_text; empty: every call was inside the measured range
 };
 
-/// "Range": how many runs left the measured range, and how the first did; "Validity": what the GPUs' profiles state of
-/// their error, each once. Two lines of each at most.
+/// Adds two entries. "Range": how many runs left the measured range, and details of the first. "Validity": the errors
+/// that the GPUs' profiles state, without repeats. At most two lines each.
 void add_trust(const std::vector<const Trust*>& runs, Lines& lines);
 
 [[nodiscard]] nlohmann::ordered_json trust_json(const Trust& trust);

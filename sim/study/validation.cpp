@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// Of a request, when it has it.
+/// A latency of a request, if the request has it.
 using LatencyOf = std::optional<double> (*)(const RequestLatencies&);
 struct LatencyKind {
   const char* name;
@@ -26,7 +26,7 @@ double mean_of(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-/// Of sorted values.
+/// Requires sorted values.
 double percentile(const std::vector<double>& sorted, double percent) {
   const double at = (static_cast<double>(sorted.size()) - 1.0) * percent / 100.0;
   const auto low = static_cast<std::size_t>(at);
@@ -80,7 +80,7 @@ void compare_latency(const LatencyKind& kind, Validation& validation) {
 
 using LoadOf = std::optional<double> (*)(const LoadPoint&);
 
-/// Mean over the time of a series, each value held until the next, and the largest; empty where a point lacks it.
+/// Mean over time of a series, each value valid until the next, and the maximum. Empty if a point lacks the value.
 std::optional<std::pair<double, double>> mean_and_peak(const std::vector<LoadPoint>& series, LoadOf of) {
   double area = 0.0;
   double peak = 0.0;

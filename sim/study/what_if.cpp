@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-/// "request 13 (row 13 of x.csv) asks for 9000 + 100 tokens; ...": what was rejected and against which limit.
+/// "request 13 (row 13 of x.csv) asks for 9000 + 100 tokens; ...": the rejected request and the limit.
 std::string rejection(const Assembly& assembly, const RequestRecord& first) {
   const Setup& setup = assembly.setup;
   return fmt::format(
@@ -21,7 +21,7 @@ std::string rejection(const Assembly& assembly, const RequestRecord& first) {
       setup.kv_capacity().count());
 }
 
-/// Does the policy take prompts in pieces, if asked to?
+/// Whether the policy can process prompts in chunks, if configured to.
 bool can_chunk(const Assembly& assembly) {
   if (!assembly.config.policy->check) return true;
   Settings settings = assembly.config.settings;

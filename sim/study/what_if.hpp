@@ -1,4 +1,4 @@
-// From the simulations of a configuration to its result, with what the user must be told of it.
+// Turns the simulations of a configuration into its result, with all warnings for the user.
 #pragma once
 
 #include "sim/study/assemble.hpp"
@@ -7,11 +7,11 @@
 
 namespace spillway {
 
-/// The result without figures: set-up, inputs and the warnings that are known before the run.
+/// The result without figures: set-up, inputs, and warnings known before the run.
 [[nodiscard]] Result setup_result(const Assembly& assembly);
 
-/// The result of all replications. Throws DataError or ConfigError when no request was run at all: all were rejected,
-/// or none arrives before the end.
+/// The result of all replications. Throws DataError or ConfigError when no request ran at all: all were rejected, or
+/// none arrived before the end.
 [[nodiscard]] Result run_result(const Assembly& assembly, ReplicationResults runs);
 
 }  // namespace spillway

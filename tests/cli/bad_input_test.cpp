@@ -1,4 +1,4 @@
-// Every kind of bad input: the exit code, what the message says, and that nothing is left behind.
+// Every kind of bad input: exit code, message, and no files left behind.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -12,8 +12,8 @@ using testing::IsEmpty;
 
 class BadInput : public CliTest {
  protected:
-  /// Expects that `run ARGUMENTS` ends with `code`, says each of `parts` on stderr and nothing on stdout, and leaves
-  /// the folder as it was.
+  /// Expects that `run ARGUMENTS` ends with `code`, prints each of `parts` on stderr and nothing on stdout, and leaves
+  /// the folder unchanged.
   void refused(int code, const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
     const std::ptrdiff_t before = files_left();
     std::vector<std::string> all{"run", "-o", "out", "--requests-out", "requests.jsonl"};
@@ -87,7 +87,7 @@ TEST_F(BadInput, AllProblemsAtOnce) {
   refused(2, {"polcy=vllm", "seed=x", "memory.gpu_kv=1", "workload.trace=none.csv"},
           {"unknown key \"polcy\"", "seed: \"x\"", "memory.gpu_kv: \"1\"", "cannot read the file none.csv",
            "4 errors; nothing was run."});
-  // Problems that show only when the files are read come together as well.
+  // Problems found only while reading the files are reported together too.
   trace("bad.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,512,oops\n");
   refused(2, {"engine.max_model_len=200000", "workload.trace=bad.csv"},
           {"engine.max_model_len=200000 is more than the 131072 positions", "bad.csv, row 2", "2 errors"});
@@ -112,7 +112,7 @@ TEST_F(BadInput, AModelThatDoesNotFit) {
   refused(
       2, {"model=llama-3.1-70b"},
       {"llama-3.1-70b does not fit h100-80gb-sxm with tensor_parallel=1: 66.", " GB short", "tensor_parallel=2 fits"});
-  // A server has the GPUs that it has: no advice beyond them.
+  // The advice must not exceed the server's number of GPUs.
   refused(2, {"model=llama-2-13b", "hardware=g5.4xlarge"},
           {"llama-2-13b does not fit a10g-24gb", "no tensor_parallel above 1 fits within the 1 GPU of the server"});
   refused(2, {"hardware=g5.4xlarge", "tensor_parallel=2"},
@@ -129,13 +129,13 @@ TEST_F(BadInput, ATensorParallelThatDoesNotSuitTheModel) {
 }
 
 TEST_F(BadInput, ARequestLargerThanTheKvCache) {
-  // 100 MB hold floor(100,000,000 / 2,097,152) = 47 blocks = 752 tokens.
+  // 100 MB have space for floor(100,000,000 / 2,097,152) = 47 blocks = 752 tokens.
   refused(2, {"memory.gpu_kv=100MB", "engine.max_model_len=800"}, {"the KV cache holds 752 tokens", "use at most 752"});
   trace("large.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,900,64\n2023-11-16 18:00:01.0,700,60\n");
   refused(3, {"memory.gpu_kv=100MB", "workload.trace=large.csv"},
           {"all 2 requests were rejected for their size", "request 1 of large.csv is the first: 900 prompt + 64 output",
            "the KV cache holds 752 tokens", "raise memory.gpu_kv", "nothing was written"});
-  // One of two fits: a warning, not an error.
+  // One of two requests fits: a warning, not an error.
   trace("mixed.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,90,6\n2023-11-16 18:00:01.0,700,60\n");
   const Output run = spillway({"run", "--json", "memory.gpu_kv=100MB", "workload.trace=mixed.csv"});
   EXPECT_EQ(run.code, 0) << run.err;
@@ -143,7 +143,7 @@ TEST_F(BadInput, ARequestLargerThanTheKvCache) {
 }
 
 TEST_F(BadInput, APromptThatThePolicyNeverAdmits) {
-  // Without chunks a prompt must fit the token budget; the KV cache would hold it.
+  // Without chunks a prompt must fit the token budget, although the KV cache could store it.
   refused(3, {"policy=vllm-v0", "engine.max_num_batched_tokens=512", "workload.input_tokens=600"},
           {"all 2000 requests were rejected", "raise engine.max_num_batched_tokens"});
 }
@@ -174,7 +174,7 @@ TEST_F(BadInput, Usage) {
 
 TEST_F(BadInput, UnwritablePlacesAreKnownBeforeTheRun) {
   trace("taken", "a file");
-  // A hundred million requests take minutes: the exit is immediate only when the place is looked at first.
+  // A hundred million requests take minutes: the exit is immediate only if the location is checked first.
   const std::string endless = "workload.requests=100000000";
   for (const std::vector<std::string>& place :
        std::vector<std::vector<std::string>>{{"-o", "taken"},
@@ -185,12 +185,12 @@ TEST_F(BadInput, UnwritablePlacesAreKnownBeforeTheRun) {
     EXPECT_EQ(run.code, 2) << place[1];
     EXPECT_THAT(run.err, HasSubstr("nothing was run"));
   }
-  // The folder that was made for the first file does not outlive the failure of the second.
+  // The folder made for the first file is removed when the second file fails.
   EXPECT_EQ(spillway({"run", endless, "-o", "new", "--requests-out", "no/r.jsonl"}).code, 2);
   EXPECT_EQ(files_left(), 1);
 }
 
-// bash counts in blocks of 1024 bytes; a result.json has some 24 kB.
+// bash counts in blocks of 1024 bytes; a result.json has about 24 kB.
 TEST_F(BadInput, AFileSizeLimitIsNoSilentEnd) {
   const Output run = wait_for(
       start_program({"bash", "-c", "ulimit -f 8; exec \"$0\" run workload.requests=30 -o out", spillway_binary()}));
@@ -200,7 +200,7 @@ TEST_F(BadInput, AFileSizeLimitIsNoSilentEnd) {
   EXPECT_EQ(files_left(), 0);
 }
 
-// A run writes its two files before it prints; without -o it writes none, and a list runs nothing.
+// A run writes its two files before it prints. Without -o it writes no file. A list runs nothing.
 TEST_F(BadInput, TheLastLineSaysWhatWasWritten) {
   const Output full = wait_for(start({"run", "workload.requests=5", "-o", "out"}, "/dev/full"));
   EXPECT_EQ(full.code, 2);

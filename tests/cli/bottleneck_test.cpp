@@ -1,4 +1,4 @@
-// For each bottleneck, a configuration that provokes it beyond doubt: the run must name it.
+// For each bottleneck, a configuration that clearly has it: the run must name the bottleneck.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -24,7 +24,7 @@ Bottleneck bottleneck_of(std::vector<std::string> arguments) {
   return find_bottleneck(run_replications(assembly, 1, 1, {}, {}).statistics, limit);
 }
 
-/// Writes the H100's profile with some values replaced, and without the fits that would override them. Returns the
+/// Writes the H100's profile with some values replaced and without the fits that would override them. Returns the
 /// argument `hardware=PATH`.
 std::string changed_h100(const std::string& name, const std::vector<std::pair<std::string, double>>& values) {
   std::ifstream original(source_dir() + "/hwmodels/profiles/h100-80gb-sxm.json");
@@ -45,13 +45,13 @@ void expect(const Bottleneck& bottleneck, Resource resource, const std::string& 
   EXPECT_FALSE(bottleneck.advice.empty());
 }
 
-// One request of a few hundred milliseconds arrives every ten seconds: the GPU idles.
+// A request of a few hundred milliseconds arrives every ten seconds, so the GPU idles.
 TEST(Bottleneck, WhenTheLoadIsLight_ThenLoad) {
   expect(bottleneck_of({"workload.rate=0.1", "workload.input_tokens=100", "workload.output_tokens=20"}), Resource::load,
          "load");
 }
 
-// Prompts of 8,000 tokens with one-token answers need arithmetic only.
+// Prompts of 8,000 tokens with one-token answers need mostly arithmetic.
 TEST(Bottleneck, WhenPromptsAreLong_ThenCompute) {
   expect(bottleneck_of({"workload.rate=100", "workload.input_tokens=8000", "workload.output_tokens=1"}),
          Resource::compute, "arithmetic");
@@ -64,21 +64,21 @@ TEST(Bottleneck, WhenTheBatchIsOne_ThenMemoryBandwidth) {
          Resource::memory, "HBM");
 }
 
-// KV memory for 7,600 tokens, and requests of 1,000 tokens.
+// KV memory for 7,600 tokens, with requests of 1,000 tokens.
 TEST(Bottleneck, WhenKvMemoryIsShort_ThenKvCapacity) {
   expect(bottleneck_of(
              {"workload.rate=100", "workload.input_tokens=500", "workload.output_tokens=500", "memory.gpu_kv=1GB"}),
          Resource::kv_capacity, "KV");
 }
 
-// An eager Python engine of 2023 needs more time to launch a small model's kernels than an H100 to run them.
+// An eager Python engine of 2023 needs more time to launch a small model's kernels than an H100 needs to run them.
 TEST(Bottleneck, WhenTheEngineIsEager_ThenHost) {
   expect(bottleneck_of({"policy=vllm-v0", "policy.version=0.2.0", "workload.rate=100", "workload.input_tokens=16",
                         "workload.output_tokens=200", "engine.max_num_seqs=4"}),
          Resource::host, "CPU");
 }
 
-// FlexGen with every request's KV in the host's memory: 16 requests of up to 1,040 tokens, attended to by the CPU.
+// FlexGen with all KV in host memory: the CPU attends to 16 requests of up to 1,040 tokens.
 TEST(Bottleneck, WhenTheCpuAttends_ThenCpuAttention) {
   const Bottleneck bottleneck = bottleneck_of(
       {"policy=flexgen", "hardware=g4dn.4xlarge", "model=opt-6.7b", "policy.gpu_batch=8", "policy.batches=2",
@@ -98,7 +98,7 @@ TEST(Bottleneck, WhenGpusTalkSlowly_ThenNetwork) {
          Resource::network, "between GPUs");
 }
 
-// Requests swap all the time (28 blocks of memory, up to 16 requests of 120 tokens) over a link that is slow in one
+// Requests swap all the time (28 blocks of memory, up to 16 requests of 120 tokens) over a link with one slow
 // direction.
 TEST(Bottleneck, WhenSwappingOverASlowLink_ThenThatLink) {
   const std::vector<std::string> swapping{"policy=vllm-v0",

@@ -1,4 +1,4 @@
-// Bad measurements and bad profiles: the exit code, what the message says, and that nothing is written.
+// Bad measurements and bad profiles: exit code, message, and no files written.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -18,8 +18,8 @@ using Texts = std::vector<std::string>;
 
 class BadCalibration : public CliTest {
  protected:
-  /// Expects that `calibrate ARGUMENTS` ends with `code`, says each of `parts` on stderr and nothing on stdout, and
-  /// leaves the folder as it was.
+  /// Expects that `calibrate ARGUMENTS` ends with `code`, prints each of `parts` on stderr and nothing on stdout, and
+  /// leaves the folder unchanged.
   void refused(int code, Texts arguments, const Texts& parts) {
     const std::ptrdiff_t before = files_left();
     arguments.insert(arguments.begin(), "calibrate");
@@ -31,8 +31,8 @@ class BadCalibration : public CliTest {
     EXPECT_THAT(run.err, HasSubstr("\n  at "));
     EXPECT_EQ(files_left(), before) << "something was left behind";
   }
-  /// `fit FILES` must be refused, with no profile before and with one that must stay as it is; and so must `check`,
-  /// unless the profile alone can tell (`base` given).
+  /// `fit FILES` must fail, without an existing profile and with one that must stay unchanged. `check` must fail too,
+  /// unless only the base profile (`base` given) shows the problem.
   void fit_refused(int code, const Texts& files, const Texts& parts, const Texts& more = {}) {
     Texts arguments{"fit"};
     arguments.insert(arguments.end(), files.begin(), files.end());
@@ -44,7 +44,7 @@ class BadCalibration : public CliTest {
     EXPECT_EQ(read_file(file("new.json")), "what was there");
     std::filesystem::remove(file("new.json"));
   }
-  /// A file with this text must be refused by fit and by check.
+  /// fit and check must refuse a file with this text.
   void bad_file(const std::string& name, const std::string& text, const Texts& parts, const Texts& more = {}) {
     write_text(file(name), text);
     fit_refused(3, {name}, parts, more);
@@ -67,7 +67,7 @@ class BadCalibration : public CliTest {
     EXPECT_EQ(fit.code, 0) << fit.err;
     return json::parse(read_file(file("good.json")));
   }
-  /// A profile must be refused wherever it is taken.
+  /// Every command that reads a profile must refuse this one.
   void bad_profile(const json& profile, const Texts& parts) {
     write_text(file("bad.json"), profile.dump());
     write_text(file("rows.csv"), elementwise_table());
@@ -162,8 +162,8 @@ TEST_F(BadCalibration, JsonThatIsNoMeasurements) {
   bad_file("rows.json", "{\"schema_version\": 1,", {"not a JSON document", "at rows.json"});
 }
 
-// An H100 reads 3.35 TB/s and has an L2 of 52 MB: 4096 x 4096 weights of 34 MB in 5 us were in it, 8192 x 8192 cannot
-// have been.
+// An H100 reads 3.35 TB/s and has an L2 of 52 MB. Weights of 4096 x 4096 (34 MB) read in 5 us were in the L2; weights
+// of 8192 x 8192 cannot have been.
 TEST_F(BadCalibration, RowsThatBeatTheDatasheetOrEachOther) {
   const Texts base{"--base", "h100-80gb-sxm"};
   const Texts drop{"--drop-inconsistent leaves such rows out"};
@@ -181,17 +181,17 @@ TEST_F(BadCalibration, RowsThatBeatTheDatasheetOrEachOther) {
   fit_refused(3, {"gemm.csv"},
               {"duplicate: GEMM m=16 n=4096 k=4096: 20 us, as at gemm.csv line 2", "at gemm.csv line 4",
                "delete one of the rows; --drop-inconsistent leaves such rows out"});
-  // check judges the profile by the other rows, and says what it left out.
+  // check judges the profile by the other rows, and reports the omitted rows.
   const Output once = spillway({"calibrate", "check", "h100-80gb-sxm", "gemm.csv"});
   EXPECT_EQ(once.code, 0);
   EXPECT_THAT(once.err, HasSubstr("left out: 1 rows that cannot be true; the first: duplicate: GEMM m=16 n=4096"));
   EXPECT_THAT(once.out, testing::ContainsRegex("gemm +1 "));
   bad_file("gemm.csv", "m,n,k,latency_us\n16,4096,4096,20\n16,4096,4096,30\n",
            {"contradictory: GEMM m=16 n=4096 k=4096: 30 us, but 20 us at gemm.csv line 2", "at gemm.csv line 3"});
-  // The same file given twice is no second measurement.
+  // Giving one file twice does not add a measurement.
   write_text(file("twice.csv"), "ranks,bytes,latency_us\n2,1024,10\n2,1048576,20\n");
   fit_refused(3, {"twice.csv", "twice.csv"}, {"duplicate: all-reduce of 1024 bytes, 2 ranks", "at twice.csv line 2"});
-  // Without a base only what no machine reaches is refused.
+  // Without a base, only figures that no machine reaches are refused.
   write_text(file("fast.csv"), "kernel,tokens,bytes,latency_us\na,1,1e12,1\n");
   fit_refused(3, {"fast.csv"}, {"2.5e+13 B/s of memory bandwidth, more than any machine of 2026 has"});
 }
@@ -269,7 +269,7 @@ TEST_F(BadCalibration, PlacesThatCannotBeWritten) {
     refused(2, {"fit", "rows.csv", "-o", "locked/new.json"}, {"cannot create the file locked/new.json"});
     std::filesystem::permissions(file("locked"), std::filesystem::perms::owner_all);
   }
-  // It is told before the rows are fitted: these are too few.
+  // The problem is reported before the fit: there are too few rows.
   write_text(file("few.csv"), "m,n,k,latency_us\n16,4096,4096,20\n");
   const Output few = spillway({"calibrate", "fit", "few.csv", "-o", "none/new.json"});
   EXPECT_EQ(few.code, 2);
@@ -333,7 +333,7 @@ TEST_F(BadCalibration, ProfilesOfImpossibleValues) {
   bad_value(good, "/fitted/elementwise/held_out/n", -1, {"must be an integer between 0 and"});
 }
 
-// Every figure is within its bounds, but 10 s count 1 + 1000 tokens + 1000 of context + 500,000 pairs.
+// Every figure is within its bounds, but 10 s apply to each of 1 + 1000 tokens + 1000 of context + 500,000 pairs.
 TEST_F(BadCalibration, AProfileWhoseIterationsTakeDays) {
   json profile = good_profile();
   profile["fitted"]["iteration"] = profile["fitted"]["elementwise"];
@@ -358,13 +358,13 @@ TEST_F(BadCalibration, ProfilesThatBorrowFromNobody) {
     bad_profile(profile, all);
   };
   lender("h100-80gb-sx", {"must be the name of a GPU, not \"h100-80gb-sx\"", "did you mean \"h100-80gb-sxm\"?"});
-  lender("./bad.json", {"must be the name of a GPU, not \"./bad.json\""});  // itself
+  lender("./bad.json", {"must be the name of a GPU, not \"./bad.json\""});  // the profile itself
   lender("hgx-h100-8", {"must be the name of a GPU"});
   lender(7, {"must be the name of a GPU, not 7"});
   profile["fitted"] = {{"borrowed_from", "h100-80gb-sxm"}, {"host", json::object()}};
   bad_profile(profile, {"must be the only field: kernels are either fitted or borrowed",
                         "at bad.json at /fitted/borrowed_from"});
-  profile["fitted"] = {{"borrowed_from", "t4-16gb"}};  // which no table was measured on
+  profile["fitted"] = {{"borrowed_from", "t4-16gb"}};  // a profile without measured tables
   bad_profile(profile, {"t4-16gb has no fitted kernels of its own to lend"});
 }
 
@@ -393,7 +393,7 @@ TEST_F(BadCalibration, LatencyModelsWithoutTheirData) {
   ASSERT_EQ(spillway({"calibrate", "fit", "gemm.csv", "--base", "./good.json", "-o", "gemm.json"}).code, 0);
   run_refused({"hardware=gemm.json", "latency_model=fitted"},
               {"latency_model=fitted needs fitted decode_attention; gemm has none"});
-  // Tables that lack a part: auto passes over them.
+  // Tables with a missing part: auto skips them.
   write_text(file("dense.csv"), dense_table());
   write_text(file("decodes.csv"), "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n0,0,1,100,20\n0,0,8,100,30\n");
   ASSERT_EQ(spillway({"calibrate", "fit", "dense.csv", "--base", "./good.json", "-o", "dense.json"}).code, 0);
@@ -407,7 +407,7 @@ TEST_F(BadCalibration, LatencyModelsWithoutTheirData) {
   const Output automatic = spillway({"run", "--json", "hardware=decodes.json", "workload.requests=10"});
   ASSERT_EQ(automatic.code, 0) << automatic.err;
   EXPECT_EQ(json::parse(automatic.out)["setup"]["latency_model"], "roofline");
-  // Those of another model, and of several GPUs.
+  // Tables of another model, and of several GPUs.
   write_text(file("calls.csv"), engine_attention_table());
   ASSERT_EQ(spillway({"calibrate", "fit", "dense.csv", "calls.csv", "--base", "./good.json", "--model", "llama-3.1-8b",
                       "-o", "tables.json"})
@@ -421,7 +421,7 @@ TEST_F(BadCalibration, LatencyModelsWithoutTheirData) {
 
 TEST_F(BadCalibration, LayerTablesInAWrongUnit) {
   static_cast<void>(good_profile());
-  // Up and gate of Llama-3.1-8B, 235 MB of weights, takes some 80 us: 80 ms under a column's name, 80 ns under the
+  // Up and gate of Llama-3.1-8B, 235 MB of weights, take about 80 us: 80 ms under one column name, 80 ns under the
   // other.
   for (const auto& [header, rule] :
        {std::pair("layer,tokens,time_ms\n", "far too slow: gate_up_proj of 1 tokens: 80000 us"),

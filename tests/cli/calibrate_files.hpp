@@ -1,4 +1,4 @@
-// Small tables of kernels of a made-up GPU, as files that `calibrate` reads.
+// Small tables of kernels of an invented GPU, as files that `calibrate` reads.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 namespace spillway::test {
 
-/// The H100's profile with its facts and without fits, whatever the bundled one has.
+/// The H100's profile with its facts but without fits, even if the bundled profile has fits.
 inline std::string bare_profile() {
   std::ifstream file(source_dir() + "/hwmodels/profiles/h100-80gb-sxm.json");
   nlohmann::json profile = nlohmann::json::parse(file);
@@ -21,7 +21,7 @@ inline std::string bare_profile() {
   return profile.dump();
 }
 
-/// 30 rows: 5 series (n, k) of an H100's speed.
+/// 30 rows: 5 series (n, k) at an H100's speed.
 inline std::string gemm_table() {
   struct Shape {
     double n;
@@ -38,7 +38,7 @@ inline std::string gemm_table() {
   return text;
 }
 
-/// 27 rows of decode and 24 of prefill, of three pairs of heads.
+/// 27 rows of decode and 24 of prefill, for three pairs of heads.
 inline std::string attention_table() {
   struct Heads {
     double query;
@@ -62,7 +62,7 @@ inline std::string attention_table() {
   return text;
 }
 
-/// 8 rows of two kernels, all of 2 us + bytes / 2 TB/s: 2e6 bytes take 1 us longer.
+/// 8 rows of two kernels, each taking 2 us + bytes / 2 TB/s: 2e6 bytes take 1 us longer.
 inline std::string elementwise_table() {
   std::string text = "kernel,tokens,bytes,latency_us\n";
   for (const char* kernel : {"rmsnorm", "silu"}) {
@@ -81,7 +81,7 @@ inline std::string dense_table() {
   return text;
 }
 
-/// 34 calls on a grid of chunks of 0, 512 and 2048 behind 0 and 1024, and 0, 1 and 64 decodes of 128 and 4096.
+/// 34 calls on a grid of chunks of 0, 512 and 2048 after 0 and 1024 tokens, and 0, 1 and 64 decodes of 128 and 4096.
 inline std::string engine_attention_table() {
   std::string text = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n";
   const auto row = [&](int chunk, int before, int decodes, int context) {

@@ -38,7 +38,7 @@ class Calibrate : public CliTest {
     return spillway(arguments);
   }
   [[nodiscard]] json profile(const std::string& name) const { return json::parse(read_file(file(name))); }
-  /// What `--json` prints of a command that succeeds, by op.
+  /// The `--json` output of a successful command, by op.
   [[nodiscard]] std::map<std::string, json> errors_of(std::vector<std::string> arguments) const {
     arguments.emplace_back("--json");
     const Output run = calibrate(arguments);
@@ -118,7 +118,7 @@ TEST_F(Calibrate, JsonHoldsWhatTheProfileStates) {
   roofline["op"] = "gemm";
   gemm["roofline"] = roofline;
   EXPECT_EQ(lines.at("gemm"), gemm);
-  EXPECT_GT(roofline["median"], 0.01);  // the table is not of that model
+  EXPECT_GT(roofline["median"], 0.01);  // the table belongs to another model
   EXPECT_EQ(lines.at("elementwise")["n"], 8);
 }
 
@@ -154,7 +154,7 @@ TEST_F(Calibrate, OneOpOfAFile) {
               HasSubstr("attention.csv: only decode_attention was asked for; left out: 24 of prefill_attention"));
   EXPECT_THAT(fit.out, HasSubstr("decode_attention"));
   EXPECT_THAT(fit.out, Not(HasSubstr("prefill_attention")));
-  // A file whose name holds an equals sign is itself.
+  // A file name may contain an equals sign.
   write_text(file("x=y.csv"), elementwise_table());
   EXPECT_EQ(calibrate({"fit", "x=y.csv", "-o", "my.json"}).code, 0);
 }
@@ -201,7 +201,8 @@ TEST_F(Calibrate, CheckOfRowsOnTheFittedLineFindsNoError) {
   EXPECT_THAT(table.out, HasSubstr("line.csv line 2: measured 5 us, predicted 5 us"));
 }
 
-// Predicted / measured - 1 of 5 / 5, 5 / 10 and 5 / 2.5: 0, -0.5 and 1. The 95th percentile of 0, 0.5, 1 lies at 1.9.
+// Predicted / measured - 1 for 5 / 5, 5 / 10 and 5 / 2.5: 0, -0.5 and 1. The 95th percentile of 0, 0.5, 1 is at rank
+// 1.9.
 TEST_F(Calibrate, CheckIsTheArithmeticOfItsRows) {
   ASSERT_EQ(calibrate({"fit", "elementwise.csv", "-o", "my.json"}).code, 0);
   write_text(file("off.csv"), "kernel,tokens,bytes,latency_us\na,1,6000000,5\nb,1,6000000,10\nc,1,6000000,2.5\n");
@@ -216,7 +217,7 @@ TEST_F(Calibrate, CheckOfTheAnalyticModelIsItsFormula) {
   const auto value = [&](const char* key) { return values[key]["value"].get<double>(); };
   const double bandwidth = value("gemm_memory_efficiency") * value("memory_bandwidth");
   const double launch = value("kernel_overhead");
-  // One token through 8192 x 8192 is bound by memory, 8192 tokens by arithmetic.
+  // One token through 8192 x 8192 is bound by memory, 8192 tokens are bound by arithmetic.
   const double bytes_1 = 2.0 * (8192.0 * 8192.0 + 8192.0 + 8192.0);
   const double flops_8192 = 2.0 * 8192.0 * 8192.0 * 8192.0;
   write_text(file("gemm.csv"),
@@ -242,7 +243,7 @@ TEST_F(Calibrate, CheckOfTheAnalyticModelIsItsFormula) {
   expect_error(lines.at("decode_attention"), 1, 0.0, 0.0, 0.0);
 }
 
-/// Rows that each model can tell exactly, in the form that cuda_calibrate writes.
+/// Rows that each model can predict exactly, in the format of cuda_calibrate.
 constexpr const char* kExactRows = R"({
   "schema_version": 1, "kind": "measurements",
   "provenance": {"device": {"name": "Example GPU", "memory_bytes": 80000000000, "sm_count": 100, "l2_bytes": 40000000}},
@@ -288,11 +289,11 @@ TEST_F(Calibrate, RowsThatAModelTellsExactlyHaveNoError) {
     ASSERT_TRUE(lines.contains(op)) << op;
     expect_error(lines.at(op), n, 0.0, 0.0, 0.0);
   }
-  // The numbers behind: 2 us + 50 GB/s, 2.5 us per 200 kB, and what the tool says of the device.
+  // The exact values: 2 us + 50 GB/s, 2.5 us per 200 kB, and the tool's facts about the device.
   const json written = profile("my.json");
   EXPECT_NEAR(written["values"]["h2d_bandwidth"]["value"].get<double>(), 50e9, 1.0);
   EXPECT_NEAR(written["values"]["h2d_launch"]["value"].get<double>(), 2e-6, 1e-12);
-  EXPECT_EQ(written["values"]["d2h_bandwidth"]["value"], nullptr);  // only by a kernel that gathers
+  EXPECT_EQ(written["values"]["d2h_bandwidth"]["value"], nullptr);  // measured only with a gathering kernel
   EXPECT_EQ(written["values"]["memory"]["value"], 80'000'000'000);
   EXPECT_EQ(written["values"]["sm_count"]["value"], 100);
   EXPECT_EQ(written["values"]["l2_cache"]["value"], 40'000'000);
@@ -314,7 +315,7 @@ TEST_F(Calibrate, CheckSaysWhatTheProfileHasNoFitFor) {
   const json ops = json::parse(check.out)["ops"];
   ASSERT_EQ(ops.size(), 1U);
   expect_error(ops[0], 1, 1.0, 1.0, 1.0);  // 30 us of 15 us
-  // Tables of decodes alone do not tell a chunk's time.
+  // Tables with decodes alone do not determine the time of a chunk.
   ASSERT_EQ(calibrate({"fit", "mixed.csv", "-o", "decodes.json"}).code, 0);
   const Output chunks = calibrate({"check", "decodes.json", "rows.json"});
   EXPECT_EQ(chunks.code, 0) << chunks.err;
@@ -340,8 +341,8 @@ TEST_F(Calibrate, EngineTablesAndLogsTellARunsTime) {
   const json tables = result("tables.json", "seed=1");
   EXPECT_EQ(tables["setup"]["latency_model"], "tables");
   EXPECT_THAT(tables.dump(),
-              HasSubstr("layer tables of llama-3.1-8b: 0.0% / 0.0% (n = 4)"));  // the second size of four layers
-  // One token at a time behind the prompt, 32 layers: 4 x 80.25 us + attention of 20 us and more, and 400 us for the
+              HasSubstr("layer tables of llama-3.1-8b: 0.0% / 0.0% (n = 4)"));  // second size of the four layers
+  // One token at a time after the prompt, 32 layers: 4 x 80.25 us + attention of at least 20 us, and 400 us for the
   // head.
   const json one = result("tables.json", "workload.arrival=constant");
   EXPECT_GT(one["metrics"]["p50_itl_ms"]["value"], 32 * (0.321 + 0.020) + 0.4);
@@ -361,11 +362,11 @@ TEST_F(Calibrate, EngineTablesAndLogsTellARunsTime) {
   const json log = result("log.json", "seed=1");
   EXPECT_EQ(log["setup"]["latency_model"], "iterations");
   EXPECT_THAT(log.dump(), HasSubstr("logged iterations of llama-3.1-8b: 0.0% / 0.0% (n = 10)"));
-  EXPECT_GT(log["metrics"]["p50_itl_ms"]["value"], 5.0);  // 5 ms whatever is computed
+  EXPECT_GT(log["metrics"]["p50_itl_ms"]["value"], 5.0);  // 5 ms for any work
 }
 
 TEST_F(Calibrate, VidurTablesAreFitted) {
-  // Halves of the table that a model of 2048 hidden, 8192 in its MLP, on 2 GPUs has.
+  // Half of the table of a model with 2048 hidden, 8192 in its MLP, on 2 GPUs.
   std::string mlp =
       "time_stats.attn_pre_proj.median,time_stats.attn_post_proj.median,time_stats.mlp_up_proj.median,"
       "time_stats.mlp_down_proj.median,n_head,n_kv_head,n_embd,n_expanded_embd,use_gated_mlp,num_tokens,"
@@ -387,7 +388,8 @@ TEST_F(Calibrate, RowsThatCannotBeTrueAreLeftOutWhenAsked) {
       calibrate({"fit", "wrong.csv", "--base", "h100-80gb-sxm", "--drop-inconsistent", "-o", "my.json", "--json"});
   ASSERT_EQ(fit.code, 0) << fit.err;
   EXPECT_THAT(fit.err, HasSubstr("left out: 3 rows that cannot be true; the first: contradictory: silu of 1 tokens"));
-  EXPECT_EQ(json::parse(fit.out)["ops"][0]["n"], 3);  // those of silu: without the four of rmsnorm three are left
+  EXPECT_EQ(json::parse(fit.out)["ops"][0]["n"],
+            3);  // three rows of silu remain after the four of rmsnorm are left out
   EXPECT_EQ(profile("my.json")["measurements"]["rows"]["elementwise"]["rows"].size(), 7U);
 }
 
@@ -403,7 +405,7 @@ TEST_F(Calibrate, RunsThatWereRepeatedAreMergedToTheirMedian) {
   EXPECT_NEAR(rows[0][3].get<double>(), 3.1e-6, 1e-15);
 }
 
-// As a list of prompts the first row would take 16 TB.
+// Read as a list of prompts, the first row would need 16 TB.
 TEST_F(Calibrate, ABatchOfAnySizeIsOneRow) {
   std::string rows = "batch,q_heads,kv_heads,head_dim,new_tokens,context,latency_s\n1000000000000,1,1,1,1,0,900\n";
   for (int i = 1; i <= 16; ++i) rows += fmt::format("1,1,1,128,{},0,{}\n", 100 * i, 1e-5 * i);
@@ -414,7 +416,7 @@ TEST_F(Calibrate, ABatchOfAnySizeIsOneRow) {
 }
 
 TEST_F(Calibrate, AFoldThatLeavesAParameterOpenIsNotHeldOut) {
-  // Without the last row nothing tells what a sequence costs.
+  // Without the last row nothing determines the time per sequence.
   write_text(file("host.json"), R"({"schema_version": 1, "kind": "measurements", "provenance": {}, "measurements": [
     {"op": "host", "sequences": 1, "tensor_parallel": 1, "unit": "ms", "median": 1},
     {"op": "host", "sequences": 1, "tensor_parallel": 2, "unit": "ms", "median": 1},
@@ -439,9 +441,9 @@ TEST_F(Calibrate, ASlowerLinkThanTheBasesKeepsItsShareWhileBothDirectionsAreBusy
   EXPECT_EQ(spillway({"run", "hardware=my.json", "--dry-run"}).code, 0);
 }
 
-/// Copies of 1 to 64 MiB at 20e9 bytes/s behind 10 us to the GPU, at 15e9 while the other direction is busy, and one of
-/// them from pageable memory; 100 us of compute that take 103 beside copies; a host of 4 threads that read 50e9 bytes/s
-/// and attend at 40e9.
+/// Copies of 1 to 64 MiB at 20e9 bytes/s after 10 us to the GPU, and at 15e9 while the other direction is busy; one
+/// copy is from pageable memory. Compute of 100 us that takes 103 us beside copies. A host of 4 threads that reads 50e9
+/// bytes/s and attends at 40e9.
 std::string microbenchmarks() {
   json rows = json::array();
   for (const std::int64_t bytes : {1 << 20, 1 << 22, 1 << 24, 1 << 26}) {
@@ -527,7 +529,7 @@ TEST_F(Calibrate, MicrobenchmarksGiveAProfileAndAHost) {
   EXPECT_EQ(result["sharing"].size(), 2U);
   EXPECT_EQ(result["sharing"]["copy_compute_slowdown"], written["values"]["copy_compute_slowdown"]["value"]);
 
-  // What the files do not tell of a host is told, and nothing is written.
+  // The message names facts of the host that the files lack, and nothing is written.
   const Output refused = calibrate({"fit", "attention.csv", "-o", "new.json", "--host-out", "new-host.json"});
   EXPECT_EQ(refused.code, 3);
   EXPECT_THAT(refused.err,
@@ -556,7 +558,7 @@ TEST_F(Calibrate, NamesInAnotherEncodingAreKeptReadable) {
              "kernel,tokens,bytes,latency_us\nl\xe4nge,1,1000,2\nl\xe4nge,2,2000,3\n"
              "b,3,3000,4\nb,4,4000,5\n");
   std::filesystem::rename(file("latin.csv"), file("l\xe4tin.csv"));
-  // Two literals, as "\xdfe" would be one character.
+  // Two literals, because "\xdfe" would be one character.
   const std::string name = std::string("gr\xf6\xdf") + "er";
   const auto lines = errors_of({"fit", "l\xe4tin.csv", "-o", "my.json", "--name", name});
   EXPECT_TRUE(lines.contains("elementwise"));

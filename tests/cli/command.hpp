@@ -35,7 +35,7 @@ struct Output {
   std::string err;
 };
 
-/// A test with an empty folder of its own, in which the binary runs.
+/// A test with its own empty folder, in which the binary runs.
 class CliTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -47,14 +47,14 @@ class CliTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
-  /// The folder that the binary runs in; what it captures lies beside it.
+  /// The folder in which the binary runs. Captured output lies beside the folder.
   [[nodiscard]] std::filesystem::path folder() const { return root_ / "work"; }
   [[nodiscard]] std::filesystem::path file(const std::string& name) const { return folder() / name; }
   [[nodiscard]] std::ptrdiff_t files_left() const {
     return std::distance(std::filesystem::directory_iterator(folder()), std::filesystem::directory_iterator());
   }
 
-  /// Sets a variable for what is started from now on. Of SPILLWAY_* nothing else is set there.
+  /// Sets a variable for later commands. All other SPILLWAY_* variables are unset.
   void set_variable(const std::string& name, const std::string& value) { variables_.emplace_back(name, value); }
 
   /// Starts the binary; `out` may be a device such as /dev/full.
@@ -91,7 +91,7 @@ class CliTest : public testing::Test {
   [[nodiscard]] Output spillway(const std::vector<std::string>& arguments) const { return wait_for(start(arguments)); }
 
  private:
-  /// The variables of whoever runs the tests must not change them.
+  /// The test runner's own variables must not affect the binary.
   void set_environment() const {
     std::vector<std::string> inherited;
     for (char** at = environ; *at != nullptr; ++at) {

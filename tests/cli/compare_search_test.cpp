@@ -22,7 +22,8 @@ TEST_F(Compare, DifferencesArePairedBySeed) {
   const json all = json::parse(result.out);
   EXPECT_EQ(all["baseline"], "policy=vllm");
   ASSERT_EQ(all["runs"].size(), 2U);
-  // By hand from runs of each: the means' difference is that of the metrics; the interval is narrower than either's.
+  // By hand, from runs of each: the difference of the means equals that of the metrics, and its interval is narrower
+  // than either run's.
   const json& base = all["runs"][0]["metrics"]["mean_ttft_ms"];
   const json& other = all["runs"][1]["metrics"]["mean_ttft_ms"];
   const json& pair = all["runs"][1]["differences"]["mean_ttft_ms"];
@@ -49,7 +50,7 @@ TEST_F(Compare, ATraceThatIsNotDrawnIsTheSameInEveryReplication) {
 }
 
 TEST_F(Compare, AllPoliciesPassOverThoseThatCannotRun) {
-  // One prompt of 100,000 tokens: those that take whole prompts only can never admit it.
+  // One prompt of 100,000 tokens: policies that need whole prompts can never admit it.
   write_text(file("trace.csv"), "arrival_s,input_tokens,output_tokens\n0,100000,5\n");
   const auto all = spillway({"compare", "policy=all", "workload.trace=./trace.csv", "replications=1", "--json"});
   ASSERT_EQ(all.code, 0) << all.err;
@@ -57,7 +58,7 @@ TEST_F(Compare, AllPoliciesPassOverThoseThatCannotRun) {
   EXPECT_GE(result["runs"].size(), 2U);
   ASSERT_GE(result["skipped"].size(), 1U);
   EXPECT_THAT(result["skipped"][0]["reason"].get<std::string>(), HasSubstr("rejected for their size"));
-  // The same policies by name: then leaving one out is a failure.
+  // With the same policies listed by name, a skipped policy is a failure.
   const std::string skipped = result["skipped"][0]["label"];
   const auto named = spillway({"compare", skipped + ",vllm,sarathi", "workload.trace=./trace.csv", "replications=1"});
   EXPECT_EQ(named.code, 4);
@@ -71,7 +72,7 @@ TEST_F(Compare, PerturbedTimesSayWhetherTheOrderHolds) {
   const json perturbation = json::parse(result.out)["perturbation"];
   EXPECT_EQ(perturbation["runs"].size(), 30U);
   EXPECT_EQ(perturbation["runs"][0]["label"], "GEMM +5%");
-  EXPECT_THAT(perturbation["flips"], IsEmpty());  // 20 ms an iteration against 7: 5% changes nothing
+  EXPECT_THAT(perturbation["flips"], IsEmpty());  // 20 ms against 7 ms per iteration: 5% cannot change the order
   const auto table =
       spillway({"compare", "policy=vllm,sarathi", "workload.requests=40", "replications=2", "--perturb", "5%"});
   EXPECT_THAT(table.out, HasSubstr("Robust       none of 30 changes of 5%"));
@@ -83,7 +84,7 @@ TEST_F(Compare, WhatIsDoneIsKept) {
   ASSERT_EQ(first.code, 0);
   EXPECT_EQ(spillway(command).out, first.out);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(file("out/points")), {}), 2);
-  // A sweep over the same takes the results over.
+  // A sweep over the same grid reuses the results.
   EXPECT_THAT(spillway({"sweep", "policy=vllm,sarathi", "workload.requests=40", "replications=5", "-o", "out"}).err,
               HasSubstr("2 of them taken over"));
 }
@@ -127,7 +128,7 @@ TEST_F(Search, FindsTheHighestRateUnderAnSlo) {
   const double best = found["value"];
   const double beyond = found["does_not_hold_at"];
   EXPECT_LE(beyond - best, 0.05 * beyond);
-  // Checked by runs of their own on both sides.
+  // Check with separate runs on both sides.
   const auto p99 = [&](double rate) {
     const auto run =
         spillway({"run", "workload.rate=" + std::to_string(rate), "workload.requests=200", "replications=2", "--json"});
@@ -175,8 +176,8 @@ TEST_F(Search, WhereNothingHoldsTheGateIsNotMet) {
   EXPECT_THAT(result.out, HasSubstr("no value: p99_ttft_ms is"));
 }
 
-// No rate can bring a time to first token below 1 ms: a prompt alone takes longer. The lowest rates last too long to
-// run, which is not what ends the search.
+// No rate can bring a time to first token below 1 ms, because a prompt alone takes longer. Runs at the lowest rates
+// take too long, but that must not end the search.
 TEST_F(Search, WhereNothingHoldsItSaysHowCloseTheBestCame) {
   const auto result =
       spillway({"search", "--max", "workload.rate", "--slo", "ttft_ms<1", "workload.requests=20", "replications=1"});
@@ -184,7 +185,7 @@ TEST_F(Search, WhereNothingHoldsItSaysHowCloseTheBestCame) {
   EXPECT_THAT(result.out, testing::ContainsRegex("no value: 0.0% of the requests meet the SLOs at .*, the closest of"));
 }
 
-// The condition always holds, so the answer is the largest whole number within the bounds.
+// The condition always holds, so the answer is the largest whole number in the bounds.
 TEST_F(Search, WholeNumbersStayWithinTheBounds) {
   const auto result = spillway({"search", "--max", "engine.max_num_seqs", "--from", "1.5", "--to", "9.7", "--slo",
                                 "p99_ttft_ms<1e9", "workload.requests=20", "replications=1", "--json"});

@@ -1,5 +1,4 @@
-// bash completion, as bash asks for it: the script is sourced in a plain bash and its function called with the
-// variables that bash would set.
+// bash completion, called as bash does: a plain bash sources the script and calls its function with bash's variables.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -33,7 +32,7 @@ class Completion : public CliTest {
     write_text(file("traces/a.csv"), "");
   }
 
-  /// COMPREPLY for a command line of `words`, split as bash splits them, with the cursor at the end of the last one.
+  /// COMPREPLY for a command line of `words`, split as bash does, with the cursor at the end of the last word.
   [[nodiscard]] Words complete(const std::string& line, const Words& words, const std::string& setup = "") const {
     std::string script = setup + "\nsource ./script || exit 9\nCOMP_WORDS=(";
     for (const std::string& word : words) script += quoted(word) + " ";
@@ -75,7 +74,7 @@ TEST_F(Completion, TheScriptIsTheOneInTheSourcesAndRegistersTheFunction) {
 TEST_F(Completion, Commands) {
   const Words all = complete("spillway ", {"spillway", ""});
   EXPECT_THAT(all, IsSupersetOf({"run", "list", "explain", "config", "completion"}));
-  EXPECT_THAT(all, Not(Contains("complete")));  // it is for the script alone
+  EXPECT_THAT(all, Not(Contains("complete")));  // only for the script
   EXPECT_THAT(complete("spillway ru", {"spillway", "ru"}), ElementsAre("run"));
   EXPECT_THAT(complete("spillway config sh", {"spillway", "config", "sh"}), ElementsAre("show"));
   EXPECT_THAT(complete("spillway trace ", {"spillway", "trace", ""}), UnorderedElementsAre("info", "convert", "synth"));
@@ -100,7 +99,7 @@ TEST_F(Completion, FlagsAndTheirValues) {
   EXPECT_THAT(complete("spillway run -o ", {"spillway", "run", "-o", ""}), ElementsAre("traces"));
   EXPECT_THAT(complete("spillway run --requests-out t", {"spillway", "run", "--requests-out", "t"}),
               UnorderedElementsAre("trace.csv", "traces"));
-  // A flag's value is no operand; -j takes a number.
+  // A flag's value is not an operand; -j takes a number.
   EXPECT_THAT(complete("spillway run -j ", {"spillway", "run", "-j", ""}), ElementsAre());
   EXPECT_THAT(complete("spillway run -j 4 --json see", {"spillway", "run", "-j", "4", "--json", "see"}),
               ElementsAre("seed="));
@@ -113,7 +112,7 @@ TEST_F(Completion, KeysAndConfigurationFiles) {
   EXPECT_THAT(complete("spillway run tr", {"spillway", "run", "tr"}), ElementsAre("traces"));  // no trace.csv
   EXPECT_THAT(complete("spillway run my.json workload.ra", {"spillway", "run", "my.json", "workload.ra"}),
               ElementsAre("workload.rate="));
-  // A key that is given already is not offered again.
+  // A key that is already given is not offered again.
   EXPECT_THAT(complete("spillway run seed=1 see", {"spillway", "run", "seed", "=", "1", "see"}), ElementsAre());
 }
 
@@ -167,7 +166,7 @@ TEST_F(Completion, NamesOfListAndExplain) {
   const Words names = complete("spillway explain ", {"spillway", "explain", ""});
   EXPECT_THAT(names, IsSupersetOf(cli::explainable_names()));
   EXPECT_THAT(complete("spillway explain h100", {"spillway", "explain", "h100"}), Contains("h100-80gb-sxm"));
-  // A model's file, or its folder.
+  // A model file, or its folder.
   EXPECT_THAT(complete("spillway explain my", {"spillway", "explain", "my"}), ElementsAre("my.json"));
   EXPECT_THAT(complete("spillway explain ./tr", {"spillway", "explain", "./tr"}), ElementsAre("./traces"));
 }
@@ -185,7 +184,7 @@ TEST_F(Completion, CalibrateTakesFilesFlagsAndNames) {
   EXPECT_THAT(complete("spillway calibrate fit gemm=tra", {"spillway", "calibrate", "fit", "gemm", "=", "tra"}),
               UnorderedElementsAre("trace.csv", "traces"));
   EXPECT_THAT(complete("spillway calibrate fit decode_", {"spillway", "calibrate", "fit", "decode_"}), ElementsAre());
-  // A base and a profile are GPUs, or files of their form: no models, policies or metrics.
+  // A base and a profile are GPUs or profile files, so models, policies and metrics are not offered.
   for (const char* command :
        {"spillway calibrate fit trace.csv --base ", "spillway calibrate check ", "spillway calibrate errors "}) {
     Words words{"spillway"};
@@ -200,7 +199,7 @@ TEST_F(Completion, CalibrateTakesFilesFlagsAndNames) {
     EXPECT_THAT(found, Not(Contains("ttft_ms"))) << line;
     EXPECT_THAT(found, Not(Contains("hgx-h100-8"))) << line;
   }
-  // After the profile of check come measurements.
+  // Measurements follow the profile of check.
   EXPECT_THAT(complete("spillway calibrate check my.json tra", {"spillway", "calibrate", "check", "my.json", "tra"}),
               UnorderedElementsAre("trace.csv", "traces"));
   EXPECT_THAT(complete("spillway calibrate fit x.csv --model llama-3.1-8",
@@ -208,20 +207,20 @@ TEST_F(Completion, CalibrateTakesFilesFlagsAndNames) {
               ElementsAre("llama-3.1-8b"));
   EXPECT_THAT(complete("spillway calibrate fit x.csv -o my", {"spillway", "calibrate", "fit", "x.csv", "-o", "my"}),
               ElementsAre("my.json"));
-  // What is free text has no completion.
+  // Free text has no completion.
   EXPECT_THAT(complete("spillway calibrate fit x.csv --stands-for ",
                        {"spillway", "calibrate", "fit", "x.csv", "--stands-for", ""}),
               ElementsAre());
 }
 
 TEST_F(Completion, OtherWordBreaksAndQuotes) {
-  // Without = among the breaks, the shell replaces the whole word.
+  // Without = in the breaks, the shell replaces the whole word.
   const std::string whole = "COMP_WORDBREAKS=$' \\t\\n\"\\'><;|&('";
   EXPECT_THAT(complete("spillway run engine.preemption=s", {"spillway", "run", "engine.preemption=s"}, whole),
               ElementsAre("engine.preemption=swap"));
   EXPECT_THAT(complete("spillway run workload.trace=traces/", {"spillway", "run", "workload.trace=traces/"}, whole),
               ElementsAre("workload.trace=traces/a.csv"));
-  // In an open quote nothing breaks: it replaces what follows the quote.
+  // Inside an open quote there are no breaks: the completion replaces the text after the quote.
   EXPECT_THAT(complete("spillway run \"engine.preemption=s", {"spillway", "run", "\"engine.preemption=s"}),
               ElementsAre("engine.preemption=swap"));
   EXPECT_THAT(complete("spillway run engine.preemption='s", {"spillway", "run", "engine.preemption", "=", "'s"}),

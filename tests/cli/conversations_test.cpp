@@ -29,8 +29,8 @@ class Conversations : public CliTest {
   }
 };
 
-// Under load, so that answers are late: a turn comes after the answer to the one before, never earlier, and its prompt
-// repeats what was said unless that would be too long.
+// Under load, answers are late. A turn comes after the previous answer, never earlier, and its prompt repeats the
+// conversation unless that would be too long.
 TEST_F(Conversations, NoTurnComesBeforeTheAnswerUnderAnyPolicy) {
   for (const char* policy : {"vllm", "vllm-v0", "sarathi", "orca", "tensorrt-llm", "swiftllm", "vtc"}) {
     const json result = run({std::string("policy=") + policy, "workload.trace=sharegpt-chat", "workload.rate=60",
@@ -94,7 +94,7 @@ TEST_F(Conversations, PrefixCachingFindsWhatATurnRepeats) {
   EXPECT_LT(cached["metrics"]["mean_ttft_ms"]["value"], uncached["metrics"]["mean_ttft_ms"]["value"]);
 }
 
-// Limits of 1 ns are never met, those of an hour always; the third request has none, and so meets them.
+// No request meets limits of 1 ns, and all meet limits of an hour. The third request has no limits, so it meets them.
 TEST_F(Conversations, GoodputHoldsARequestToItsOwnLimits) {
   write_text(
       file("slo.csv"),

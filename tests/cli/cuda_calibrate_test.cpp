@@ -1,4 +1,4 @@
-// The cuda_calibrate binary on the machine at hand: its host sections, which every machine has.
+// The cuda_calibrate binary on this machine: its host sections, which every machine can measure.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -65,7 +65,7 @@ TEST_F(Environment, MistakesAreErrorsWithTheirPlaceAllAtOnce) {
 TEST_F(Environment, AnArgumentCannotHideABadVariable) {
   set_variable("SPILLWAY_SEDE", "8");
   EXPECT_EQ(spillway({"config", "check", "seed=8"}).code, 2);
-  EXPECT_EQ(spillway({"list", "policies"}).code, 0);  // commands without a configuration do not look
+  EXPECT_EQ(spillway({"list", "policies"}).code, 0);  // commands without a configuration ignore the variable
 }
 
 TEST_F(Environment, EmptyIsNotSet) {
@@ -93,7 +93,7 @@ TEST_F(Environment, FlagsHaveVariablesAndWinOverThem) {
   EXPECT_THAT(out({"--json"}), testing::StartsWith("{"));
   EXPECT_THAT(out({"--format", "vllm"}), HasSubstr("\"completed\""));
   EXPECT_THAT(out({"-j", "1"}), testing::StartsWith("name,value,unit,n"));
-  // A bad value is no matter where a flag stands in its place.
+  // A flag on the command line overrides a bad value of its variable.
   set_variable("SPILLWAY_FORMAT", "tabel");
   EXPECT_THAT(out({"--format", "table"}), HasSubstr("Set-up "));
   EXPECT_EQ(spillway({"run", "workload.requests=5"}).code, 2);

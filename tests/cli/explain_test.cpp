@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// The lines of an explanation that begin with `label` have a text behind it.
+/// Expects text after `label` on every line that begins with it.
 void expect_field(const std::string& text, const std::string& label) {
   EXPECT_THAT(text, testing::ContainsRegex("\n  " + label + " +[^ \n]")) << "no " << label;
 }
@@ -134,7 +134,7 @@ TEST(Explain, AGpuTellsTheErrorOfEveryKernelThatWasFitted) {
   }
 }
 
-// A file says what it is; but for its path, it is explained as the profile of that name.
+// A file states its kind. Except for the path, it is explained like the profile of that name.
 TEST(Explain, AFileIsExplainedAsTheKindThatItStates) {
   const std::string root = source_dir() + "/hwmodels/";
   for (const std::string one :

@@ -1,4 +1,4 @@
-// Table, JSON, CSV, the vLLM export and the rows per request say the same of one run.
+// Table, JSON, CSV, the vLLM export and the rows per request agree about one run.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 class FormatsAgree : public CliTest {
  protected:
-  /// Some requests wait, some answers have one token (no TPOT), some are too long.
+  /// Some requests wait, some answers have one token (no TPOT), some requests are too long.
   [[nodiscard]] std::string in(const std::string& format) const {
     const Output run =
         spillway({"run", "--format", format, "workload.rate=30", "workload.requests=400", "engine.max_model_len=4096",
@@ -130,7 +130,7 @@ TEST_F(FormatsAgree, TheTableRoundsTheSameFigures) {
       double shown = -1.0;
       cells >> shown;
       const double exact = result["metrics"][statistic + ("_" + row->second)]["value"];
-      // Three digits or more are shown, so rounding is off by at most 5 in the third one.
+      // At least three digits are shown, so rounding changes the third digit by at most 5 in the next place.
       EXPECT_NEAR(shown, exact, 0.005 * std::abs(exact)) << line;
     }
   }
@@ -141,7 +141,7 @@ TEST_F(FormatsAgree, TheTableRoundsTheSameFigures) {
                                std::to_string(counts["rejected"].get<int>()) + " rejected"));
 }
 
-// The rows per request hold integers, so the metrics can be computed from them anew.
+// The rows per request have integers, so the metrics can be recomputed from the rows.
 TEST_F(FormatsAgree, TheRowsPerRequestGiveTheMetricsAgain) {
   const json result = json::parse(in("json"));
   double ttft = 0.0;

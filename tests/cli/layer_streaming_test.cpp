@@ -1,4 +1,4 @@
-// Policies that stream layers, from the command line: what a run reports, what is refused, and probes of experiments.
+// Policies that stream layers, from the command line: reported figures, refused settings, and probes of experiments.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -38,7 +38,8 @@ TEST_F(LayerStreaming, ARunSaysWhatBecameOfItsMemory) {
   const auto run = spillway(with(pie_, {"policy.expansion=1.5"}));
   ASSERT_EQ(run.code, 0) << run.err;
   const json result = json::parse(run.out);
-  // 48 / 32 = 1.5: 7e9 / 32 = 218,750,000 bytes a slot, 48 of them hold 476.8 blocks of 22,020,096; the host has 18.
+  // 48 / 32 = 1.5: slots have 7e9 / 32 = 218,750,000 bytes. 48 slots store 476.8 blocks of 22,020,096 bytes; the host
+  // has 18.
   EXPECT_EQ(result["setup"]["gpu_kv_blocks"], 476);
   EXPECT_EQ(result["setup"]["host_layer_bytes_per_gpu"], 18 * 218'750'000LL);
   const json& metrics = result["metrics"];
@@ -63,7 +64,7 @@ TEST_F(LayerStreaming, ReplicationsKeepTheSeriesOfTheFirst) {
   EXPECT_THAT(two["definitions"]["expansion_over_time"]["definition"], HasSubstr("replication 0"));
 }
 
-// One iteration of OPT-30B on a T4 takes several seconds, for its 59 GB come over PCIe; the horizon cuts it.
+// One iteration of OPT-30B on a T4 takes several seconds, because its 59 GB cross PCIe; the horizon cuts the iteration.
 TEST_F(LayerStreaming, AnIterationThatTheHorizonCutsCountsInPart) {
   const auto run = spillway({"run", "policy=deepspeed", "model=opt-30b", "hardware=g4dn.4xlarge",
                              "workload.trace=alpaca", "until=1s", "--json"});
@@ -76,7 +77,7 @@ TEST_F(LayerStreaming, AnIterationThatTheHorizonCutsCountsInPart) {
   }
   EXPECT_GT(value("layer_stall_fraction"), 0.9);
   EXPECT_GT(value("h2d_link_fraction"), 0.9);
-  // PCIe 3.0 x16 moves at most 16 GB in a second, whatever is under way.
+  // PCIe 3.0 x16 moves at most 16 GB per second.
   EXPECT_GT(value("moved_h2d_bytes"), 1e9);
   EXPECT_LT(value("moved_h2d_bytes"), 16e9);
 }
@@ -89,7 +90,7 @@ TEST_F(LayerStreaming, TheTableHasALineForLayersAndOneForStreaming) {
 }
 
 // Select-N fills its record with batches far beyond the measured range. The run itself has 20 prompts of 100 tokens, so
-// at most 2,000 tokens in a batch, and only the vocabulary of the model leaves the range.
+// at most 2,000 tokens per batch; only the model's vocabulary exceeds the range.
 TEST_F(LayerStreaming, TheRangeIsThatOfTheRunNotOfItsPlanning) {
   const auto run = spillway({"run", "policy=select-n", "policy.slo_margin=0.1", "hardware=h100-80gb-sxm",
                              "workload.requests=20", "workload.input_tokens=100", "workload.output_tokens=20"});

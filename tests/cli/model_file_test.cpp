@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// A made-up Llama: 2 * 1000 * 512 + 4 (4 * 512^2 + 3 * 512 * 1408 + 2 * 512) + 512 = 13,873,664 parameters.
+// An invented Llama: 2 * 1000 * 512 + 4 (4 * 512^2 + 3 * 512 * 1408 + 2 * 512) + 512 = 13,873,664 parameters.
 class ModelFile : public CliTest {
  protected:
   static json tiny() {
@@ -63,7 +63,7 @@ TEST_F(ModelFile, WarningsReachTheResult) {
                     HasSubstr("float32 weights are taken as 2 bytes each")));
 }
 
-// fp8 KV asked for by the checkpoint: blocks of half the size, unless the user says otherwise.
+// The checkpoint requests fp8 KV: blocks have half the size, unless the user chooses otherwise.
 TEST_F(ModelFile, KvCacheTakesTheCheckpointsType) {
   json config = tiny();
   const auto capacity = [&](const std::string& kv_dtype) {
@@ -128,7 +128,7 @@ TEST_F(ModelFile, ExplainPrintsEveryValueWithItsSource) {
 TEST_F(ModelFile, ExplainTakesOurOwnFormAndPrefersNames) {
   std::filesystem::copy_file(std::filesystem::path(source_dir()) / "hwmodels/llms/opt-13b.json", file("mine.json"));
   EXPECT_THAT(spillway({"explain", "mine.json"}).out, HasSubstr("opt-13b (model)"));
-  std::filesystem::create_directories(file("vllm"));  // a folder that happens to have the name of a policy
+  std::filesystem::create_directories(file("vllm"));  // a folder with the name of a policy
   EXPECT_THAT(spillway({"explain", "vllm"}).out, AllOf(HasSubstr("vllm (policy)"), Not(HasSubstr("(model)"))));
   write_text(file("notes.txt"), "no model");
   const Output refused = spillway({"explain", "notes.txt"});
@@ -153,7 +153,8 @@ TEST_F(ModelFile, ExplainReportsAFileAsRunDoes) {
                                 Not(HasSubstr("keys llama"))));
 }
 
-// The name is that of the folder, from within it as well, and no path is longer than what the user wrote.
+// The model has the folder's name, also when the command runs inside the folder. Paths are shown as the user wrote
+// them.
 TEST_F(ModelFile, IsNamedByItsFolderFromWithin) {
   write_text(file("config.json"), tiny().dump());
   const std::string name = folder().filename().string();
@@ -179,7 +180,7 @@ TEST_F(ModelFile, ControlCharactersDoNotReachTheTerminal) {
   EXPECT_THAT(check.err, AllOf(HasSubstr("/new\\x1b[31m\\u009b1m is not understood"), has_none));
   EXPECT_THAT(spillway({"run", "--dry-run", "model=tiny-llama"}).out, AllOf(HasSubstr("\\x1b[31m"), has_none));
   EXPECT_THAT(spillway({"explain", "tiny-llama"}).out, AllOf(HasSubstr("\\x1b[31m"), has_none));
-  // JSON has a way of its own to write them.
+  // JSON escapes them in its own way.
   const Output run = spillway({"run", "--json", "--dry-run", "model=tiny-llama"});
   EXPECT_THAT(run.out, Not(HasSubstr(escape)));
   bool found = false;

@@ -1,4 +1,4 @@
-// `spillway reproduce`: names, verdicts, exit codes, and an experiment of the test's own.
+// `spillway reproduce`: names, verdicts, exit codes, and the test's own experiment.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -57,7 +57,7 @@ class Reproduce : public CliTest {
   }
 };
 
-/// Needs both run sets, the limit and the batch; the same traffic gives the same, so 1 exactly.
+/// Needs both run sets, the limit and the batch. Equal traffic gives equal results, so exactly 1.
 const Json kSame{{"values",
                   "again.output_throughput_tokens_per_s / one(base, {['workload.rate'] = 2})"
                   ".output_throughput_tokens_per_s"},
@@ -120,7 +120,7 @@ TEST_F(Reproduce, WhatIsLeftOpenIsShownAtTwoOtherValues) {
   write({claim("TOY-1", column)});
   const Json cheap = claims_of(spillway({"reproduce", "toy", "--json"}))["TOY-1"];
   ASSERT_EQ(cheap["open"].size(), 2U);
-  // The limit is read by the rule alone: nothing has to be run for its other values.
+  // Only the rule reads the limit, so its other values need no runs.
   EXPECT_EQ(cheap["open"][0]["name"], "limit_ms");
   EXPECT_EQ(cheap["open"][0]["others"][0]["value"], 0.001);
   EXPECT_EQ(cheap["open"][0]["others"][0]["accepted"], false);
@@ -176,7 +176,7 @@ TEST_F(Reproduce, AClaimThatFailsIsExit5) {
 }
 
 TEST_F(Reproduce, WhatIsNotThereIsSkipped) {
-  const Output log = spillway({"reproduce", "ENG-1"});  // from a folder without ../shared
+  const Output log = spillway({"reproduce", "ENG-1"});  // in a folder without ../shared
   EXPECT_EQ(log.code, 0) << log.err;
   EXPECT_THAT(log.out, AllOf(HasSubstr("skipped"), HasSubstr("there is no ../shared/data/engine-logs/"),
                              HasSubstr("0 of 0 counted claims pass; 0 fitted, 0 report, 1 skipped")));

@@ -22,7 +22,7 @@ using RunCli = CliTest;
 std::int64_t lines_of(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
 TEST_F(RunCli, TheDefaultRunFillsOneScreen) {
-  // On a slow machine the run lasts long enough to report progress, too.
+  // On a slow machine the run is long enough to report progress.
   const Output run = spillway({"run", "--progress", "off"});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.err, IsEmpty());
@@ -60,7 +60,7 @@ TEST_F(RunCli, TwoRunsAndAnyNumberOfThreadsGiveTheSameBytes) {
 }
 
 // The LM head of llama-3.1-8b has 128,256 outputs, more than were measured. It is one of 4 * 32 + 1 multiplications in
-// each iteration, because every iteration emits tokens here.
+// each iteration, because here every iteration emits tokens.
 TEST_F(RunCli, WhatLeavesTheMeasuredRangeIsCountedOverReplicationsWhateverTheThreads) {
   const auto outside = [&](const std::string& replications, const std::string& jobs) {
     const Output run = spillway({"run", "--json", "workload.requests=100", "workload.rate=20", "-j", jobs,
@@ -92,7 +92,7 @@ TEST_F(RunCli, PerturbedRunsStandBesideTheBaseRunWhateverTheThreads) {
   const std::string perturbed = with({"--perturb", "15%", "-j", "1", "-o", "out", "--requests-out", "r.csv"});
   EXPECT_EQ(with({"--perturb", "0.15", "-j", "3"}), perturbed);
   EXPECT_EQ(read_file(file("out/result.json")), perturbed);
-  EXPECT_EQ(lines_of(read_file(file("r.csv"))), 121);  // the base run's alone: 2 replications of 60, and a header
+  EXPECT_EQ(lines_of(read_file(file("r.csv"))), 121);  // only the base run: 2 replications of 60, and a header
   json result = json::parse(perturbed);
   const json perturbation = result["perturbation"];
   result.erase("perturbation");
@@ -106,7 +106,7 @@ TEST_F(RunCli, PerturbedRunsStandBesideTheBaseRunWhateverTheThreads) {
     EXPECT_DOUBLE_EQ(tpot["change"].get<double>(), tpot["value"].get<double>() / base - 1.0);
     changes[one["label"]] = tpot["change"];
   }
-  // Multiplications take most of a token's time, attention takes the rest; nothing is copied.
+  // Multiplications take most of a token's time, attention the rest; there are no copies.
   EXPECT_GT(changes.at("GEMM +15%"), 0.05);
   EXPECT_LT(changes.at("GEMM +15%"), 0.2);
   EXPECT_LT(changes.at("GEMM -15%"), -0.05);
@@ -184,8 +184,8 @@ TEST_F(RunCli, TheResolvedConfigurationGivesTheSameResult) {
 
 TEST_F(RunCli, AGivenKvCacheIsDividedIntoBlocks) {
   // llama-3.1-8b: 2 (K and V) * 32 layers * 8 KV heads * 128 * 2 bytes = 131,072 bytes per token, 2,097,152 per block
-  // of 16; 4 GB hold floor(1907.3) = 1907 blocks = 30,512 tokens, below the model's 131,072. 1 GiB on the host: 512
-  // blocks.
+  // of 16 tokens. 4 GB store floor(1907.3) = 1907 blocks = 30,512 tokens, below the model's 131,072. 1 GiB on the host:
+  // 512 blocks.
   const Output run = spillway({"run", "--json", "--dry-run", "memory.gpu_kv=4GB", "memory.host_kv=1GiB"});
   ASSERT_EQ(run.code, 0) << run.err;
   const json result = json::parse(run.out);
@@ -196,7 +196,7 @@ TEST_F(RunCli, AGivenKvCacheIsDividedIntoBlocks) {
   EXPECT_EQ(result["setup"]["host_kv_blocks"], 512);
   EXPECT_THAT(result["warnings"].dump(), HasSubstr("lowered from the model's 131072 to 30512 tokens"));
   EXPECT_FALSE(result.contains("metrics"));
-  // With fp8 and two GPUs a GPU holds 4 KV heads of 1 byte: a quarter of the bytes.
+  // With fp8 and two GPUs, a GPU stores 4 KV heads of 1 byte: a quarter of the bytes.
   const Output split =
       spillway({"run", "--json", "--dry-run", "memory.gpu_kv=4GB", "memory.kv_dtype=fp8", "tensor_parallel=2"});
   ASSERT_EQ(split.code, 0) << split.err;
@@ -221,7 +221,7 @@ TEST_F(RunCli, GatesExitWithFiveAndStillPrint) {
   EXPECT_THAT(fails.err, HasSubstr("gate: --fail-if mean_ttft_ms>=0: mean_ttft_ms is "));
   EXPECT_THAT(fails.err, HasSubstr("gate: --fail-if p99_e2e_ms>0"));
   EXPECT_THAT(fails.err, Not(HasSubstr("iterations")));
-  // Nothing finishes in a nanosecond, so the metric has no value: the gate does not pass.
+  // No request finishes in a nanosecond, so the metric has no value and the gate fails.
   const Output missing = spillway({"run", "until=1ns", "--fail-if", "p99_ttft_ms>800"});
   EXPECT_EQ(missing.code, 5);
   EXPECT_THAT(missing.err, HasSubstr("p99_ttft_ms has no value"));
@@ -251,13 +251,13 @@ TEST_F(RunCli, RequestsAreWrittenOnePerRow) {
     EXPECT_LE(row["first_token_ns"], row["end_ns"]);
   }
   EXPECT_EQ(indices.size(), 40U);
-  EXPECT_EQ(lines_of(read_file(file("r.csv"))), 41);  // a header
+  EXPECT_EQ(lines_of(read_file(file("r.csv"))), 41);  // including a header
   EXPECT_EQ(files_left(), 2);
 }
 
 TEST_F(RunCli, InterruptingGivesAPartialResult) {
   const pid_t child = start({"run", "--json", "-o", "out", "workload.requests=100000000", "--requests-out", "r.csv"});
-  // The result's temporary file exists before the run starts; the signal handler is installed a moment later.
+  // The result's temporary file exists before the run starts; shortly after, the signal handler is installed.
   for (int i = 0; i < 600 && !std::filesystem::exists(file("out")); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -270,7 +270,7 @@ TEST_F(RunCli, InterruptingGivesAPartialResult) {
   EXPECT_EQ(result["complete"], false);
   EXPECT_GT(result["conservation"]["all"]["finished"], 0);
   EXPECT_EQ(run.out, read_file(file("out/result.json")));
-  // Every submitted request has its row, whether it finished or was still live.
+  // Every submitted request has a row, finished or still live.
   EXPECT_EQ(lines_of(read_file(file("r.csv"))) - 1, result["conservation"]["all"]["submitted"].get<std::int64_t>());
 }
 
@@ -322,9 +322,8 @@ TEST_F(RunCli, PrefixCachingFollowsTheTrace) {
 }
 
 TEST_F(RunCli, TheHostTierOfThePrefixCache) {
-  // Blocks of llama-3.1-8b are 2 MiB; the GPU holds 140. A prompt of 128 blocks comes again after another prompt that
-  // took its blocks, so only the host still has them. (A short prefix would not pay: reading the weights takes as
-  // long.)
+  // Blocks of llama-3.1-8b are 2 MiB; the GPU has 140. A prompt of 128 blocks returns after another prompt took its
+  // blocks, so only the host still has them. (A short prefix would save no time: reading the weights takes as long.)
   std::string trace;
   for (const int first : {0, 128, 0}) {
     std::string ids;

@@ -1,4 +1,4 @@
-// Sweeps: the same bytes however they were run, killed and put together again.
+// Sweeps give equal bytes however they were run, killed and merged.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-/// Contents of all files below a folder by their path in it; what is there for the process alone left out.
+/// Contents of all files below a folder, by relative path, except files of the process alone.
 std::map<std::string, std::string> tree(const fs::path& folder) {
   std::map<std::string, std::string> files;
   if (!fs::exists(folder)) return files;
@@ -48,7 +48,7 @@ std::vector<std::string> lines(const std::string& text) {
 
 class Sweep : public test::CliTest {
  protected:
-  /// A few milliseconds a point.
+  /// Each point takes a few milliseconds.
   static std::vector<std::string> arguments(const std::vector<std::string>& more) {
     std::vector<std::string> all{"sweep", "workload.requests=30"};
     all.insert(all.end(), more.begin(), more.end());
@@ -92,7 +92,7 @@ TEST_F(Sweep, WhatIsThereIsNotRunAgain) {
   ASSERT_EQ(sweep({"workload.rate=2,4", "-o", "out"}).code, 0);
   const auto more = sweep({"workload.rate=2,3,4", "-o", "out"});
   EXPECT_THAT(more.err, HasSubstr("3 points, 2 of them taken over from the folder"));
-  // Another trace is another point, also under the same name.
+  // A trace with other contents makes another point, even under the same name.
   write_text(file("trace.csv"), "arrival_s,input_tokens,output_tokens\n0,100,5\n1,200,6\n");
   EXPECT_THAT(spillway({"sweep", "workload.trace=./trace.csv", "seed=1,2", "-o", "out"}).err, HasSubstr("2 points in"));
   write_text(file("trace.csv"), "arrival_s,input_tokens,output_tokens\n0,100,5\n1,200,7\n");
@@ -107,13 +107,13 @@ TEST_F(Sweep, AFileThatIsNoWholeResultIsRunAgain) {
     return file("out/points/" + manifest["points"][point]["id"].get<std::string>() + ".json");
   };
   write_text(path(0), whole.at("points/" + path(0).filename().string()).substr(0, 1000));
-  write_text(path(1), read_file(path(2)));  // another point's
+  write_text(path(1), read_file(path(2)));  // the text of another point
   write_text(file("out/points/") / (path(2).filename().string() + ".part123"), "half of a file that a kill left");
   EXPECT_THAT(sweep({"workload.rate=2,4,6", "-o", "out"}).err, HasSubstr("1 of them taken over"));
   EXPECT_EQ(tree(file("out")), whole);
 }
 
-// A result with one changed digit is still valid JSON of the right point: only its checksum tells.
+// A result with one changed digit is still valid JSON of the right point: only its checksum reveals the change.
 TEST_F(Sweep, AChangedPointIsSaidAndRunAgain) {
   ASSERT_EQ(sweep({"workload.rate=2,4", "-o", "out"}).code, 0);
   const auto whole = tree(file("out"));
@@ -166,7 +166,7 @@ TEST_F(Sweep, AKillAtAnyMomentLosesNothing) {
   int interrupted = 0;
   for (int i = 0; i < moments; ++i) {
     const std::string folder = "killed" + std::to_string(i);
-    // Up to twice in one sweep: when so many points are there, and up to the time of another one later.
+    // Up to two kills per sweep: at this number of points, and up to the time of another point later.
     for (int kill = 0; kill <= i % 2; ++kill) {
       const pid_t child = start(run_in(folder));
       const auto points = static_cast<std::size_t>(random.uniform() * 29.0);
@@ -253,7 +253,7 @@ TEST_F(Sweep, SaysHowFarItCanBeTrusted) {
   EXPECT_THAT(points[0]["trust"]["outside_measured_range"].get<std::string>(),
               HasSubstr("of prefill attention calls had"));
   EXPECT_THAT(points[0]["trust"]["validity"][0].get<std::string>(), testing::StartsWith("gpu: "));
-  // The same as a run says of itself.
+  // The text of a run about itself.
   const json run =
       json::parse(spillway({"run", "workload.requests=30", "workload.rate=2", "workload.trace=arxiv", "--json"}).out);
   EXPECT_EQ(points[0]["trust"]["validity"][0], "gpu: " + run["validity"][0]["error"].get<std::string>());
@@ -316,7 +316,7 @@ TEST_F(Sweep, TwoProcessesDoNotShareAFolder) {
 }
 
 TEST_F(Sweep, AFullDiskLosesAndCorruptsNothing) {
-  // 20 points of some 24 kB on a file system of 256 kB, which then grows.
+  // 20 points of about 24 kB on a file system of 256 kB, which then grows.
   const std::string command = spillway_binary() + " sweep workload.requests=30 workload.rate=1:20:1 -j 2 -o ";
   write_text(file("full.sh"),
              "mkdir disk\n"
@@ -372,7 +372,7 @@ class Merge : public Sweep {
                                    const std::string& seeds = "1:6:1") const {
     return spillway({"sweep", "workload.trace=./trace.csv", "seed=" + seeds, "--shard", which, "-o", folder});
   }
-  /// What is said against merging these folders; nothing is written then.
+  /// The message against merging these folders. Checks that nothing is written.
   [[nodiscard]] std::string refusal(std::vector<std::string> folders) const {
     folders.insert(folders.begin(), "merge");
     folders.insert(folders.end(), {"-o", "merged"});
@@ -391,7 +391,7 @@ TEST_F(Merge, AnInterruptedShardIsFound) {
   ASSERT_EQ(wait_for(child).code, 128 + SIGKILL);
   const json manifest = json::parse(read_file(file("c/sweep.json")));
   EXPECT_FALSE(manifest["complete"].get<bool>());
-  // The same for the sweep at hand: as if its second half had been killed.
+  // As if the second half of the sweep had been killed.
   json text = json::parse(read_file(file("b/sweep.json")));
   text["complete"] = false;
   text["points"] = json::array();

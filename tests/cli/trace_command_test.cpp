@@ -23,7 +23,7 @@ class TraceCommand : public CliTest {
     CliTest::SetUp();
     write_text(file("trace.csv"), kTrace);
   }
-  /// Expects that the command ends with `code`, says each of `parts` on stderr, and leaves nothing new behind.
+  /// Expects that the command ends with `code`, prints each of `parts` on stderr, and leaves no new file.
   void refused(int code, const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
     const std::ptrdiff_t before = files_left();
     std::vector<std::string> all{"trace"};
@@ -35,7 +35,7 @@ class TraceCommand : public CliTest {
     EXPECT_EQ(files_left(), before) << "something was left behind";
   }
   [[nodiscard]] std::string trace_text() const { return read_file(file("trace.csv")); }
-  /// Metrics and warnings of a run, which do not name its trace.
+  /// Metrics and warnings of a run. They do not name the run's trace.
   [[nodiscard]] json outcome(const std::vector<std::string>& more) const {
     std::vector<std::string> all{"run", "--json"};
     all.insert(all.end(), more.begin(), more.end());
@@ -211,7 +211,7 @@ TEST_F(TraceCommand, TheRequestsOfARunAreATrace) {
 }
 
 TEST_F(TraceCommand, ARunOfConversationsRepeatsFromItsRequests) {
-  // Replayed with equal settings, answers come when they came, so no turn waits longer than its time.
+  // A replay with equal settings gives answers at the same times, so no turn waits beyond its time.
   const std::vector<std::string> chat{"workload.trace=sharegpt-chat", "workload.rate=5", "workload.requests=60",
                                       "--requests-out", "requests.jsonl"};
   const json first = outcome(chat);
@@ -268,7 +268,7 @@ TEST_F(TraceCommand, OutputsThatCannotBeWrittenAreTold) {
 
 TEST_F(TraceCommand, AnInterruptLeavesNothingBehind) {
   const pid_t child = start({"trace", "synth", "workload.requests=200000000", "-o", "big.bin"});
-  // The file under its temporary name shows that the command has begun.
+  // The file's temporary name shows that the command has begun.
   for (int i = 0; i < 1000 && files_left() == 1; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   ::kill(child, SIGINT);

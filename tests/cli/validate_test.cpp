@@ -1,4 +1,4 @@
-// `spillway validate`: real and made-up request logs against their simulation.
+// `spillway validate`: real and invented request logs against their simulation.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ using Texts = std::vector<std::string>;
 
 class Validate : public CliTest {
  protected:
-  /// What vLLM would say of an H100 with 5,000 blocks of 16 tokens.
+  /// The metadata of vLLM on an H100 with 5,000 blocks of 16 tokens.
   static json meta() {
     return {{"model", "meta-llama/Llama-3.1-8B-Instruct"},
             {"vllm_version", "0.19.0"},
@@ -51,7 +51,7 @@ class Validate : public CliTest {
     for (const json& one : rows) text += one.dump() + "\n";
     write_text(file("log/requests.jsonl"), text);
   }
-  /// Expects that the log is refused with exit 3, says each of `parts` and leaves nothing behind.
+  /// Expects exit code 3 for the log, each of `parts` on stderr, and no files left behind.
   void refused(const Texts& parts, const Texts& more = {}) {
     Texts arguments{"validate", "log", "--html", "page.html"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -114,8 +114,8 @@ TEST_F(Validate, Eng1_ARealEngineOnAnRtx4090) {
   const std::string data = source_dir() + "/../shared/data/";
   const std::string log = data + "engine-logs/rtx4090-llama31-8b";
   if (!fs::exists(log)) GTEST_SKIP() << "../shared/data/engine-logs is not there";
-  // The claim's own set-up: a profile from the three layer tables and nothing else, settings and blocks from meta.json,
-  // token ids from the trace. Its bounds: mean TTFT and E2E 1%, mean TPOT 0.5%, every percentile 2%.
+  // The claim's set-up: a profile from the three layer tables alone, settings and blocks from meta.json, token ids from
+  // the trace. Bounds: mean TTFT and E2E 1%, mean TPOT 0.5%, every percentile 2%.
   const Output fit =
       spillway({"calibrate", "fit", log + "/dense.csv", log + "/attention.csv", log + "/per_sequence.csv", "--base",
                 "rtx4090-24gb", "--model", "llama-3.1-8b", "-o", "engine.json"});
@@ -126,7 +126,7 @@ TEST_F(Validate, Eng1_ARealEngineOnAnRtx4090) {
   const json result = json::parse(output.out);
   EXPECT_EQ(result["run"]["setup"]["gpu_kv_blocks"], 2588);
   EXPECT_EQ(result["run"]["conservation"]["all"]["finished"], 300);
-  // What summary.txt of the log prints of the measured side.
+  // The measured figures in the log's summary.txt.
   EXPECT_NEAR(result["metrics"]["mean_ttft_ms"]["measured"].get<double>(), 65456.6, 0.05);
   EXPECT_NEAR(result["metrics"]["p99_tpot_ms"]["measured"].get<double>(), 56.0, 0.05);
   EXPECT_NEAR(result["metrics"]["p90_e2e_ms"]["measured"].get<double>(), 141600.9, 0.05);
@@ -135,7 +135,7 @@ TEST_F(Validate, Eng1_ARealEngineOnAnRtx4090) {
     EXPECT_LE(std::abs(figure["error"].get<double>()), bound) << name << " " << figure.dump();
   }
   EXPECT_EQ(result["load"]["measured_from"], "timeseries.csv");
-  // Without the prompts' token ids no prefix hits, and the result says so.
+  // Without the prompts' token ids there are no prefix hits, and the result says so.
   const Output blind = spillway({"validate", log, "hardware=./engine.json"});
   ASSERT_EQ(blind.code, 0) << blind.err;
   EXPECT_THAT(blind.out, HasSubstr("the engine ran with prefix caching and no token ids are given"));
@@ -199,8 +199,8 @@ std::string layers_with(const std::string& more) {
 }
 
 TEST_F(Validate, AProfileOfTablesAlone_NeedsNothingElse) {
-  // Neither --base nor --model: memory and links are null, and the tables are the logged model's. Attention takes 100
-  // us.
+  // Neither --base nor --model: memory and links are null, and the tables belong to the logged model. Attention takes
+  // 100 us.
   write_log(meta(), {row(0, 10.0, 10.5, 10.7), row(1, 40.0, 40.5, 40.7)});
   std::string calls = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n";
   for (const char* chunk : {"0,0", "512,0", "512,1024", "2048,0", "2048,1024"}) {
@@ -220,7 +220,7 @@ TEST_F(Validate, AProfileOfTablesAlone_NeedsNothingElse) {
   // 32 layers of 4 x 500 + 100 us, every iteration.
   EXPECT_NEAR(result["metrics"]["mean_ttft_ms"]["simulated"].get<double>(), 67.2, 1e-6);
   EXPECT_NEAR(result["metrics"]["mean_tpot_ms"]["simulated"].get<double>(), 67.2, 1e-6);
-  // A kernel of the engine's own counts once in every layer: 32 x 10 us more. A slip of a known name is refused.
+  // An engine-specific kernel counts once in every layer: 32 x 10 us more. A misspelled known name is refused.
   write_text(file("dense.csv"), layers_with("qk_norm,1,10\nqk_norm,64,10\nqk_norm,2048,10\n"));
   const Output fit = spillway({"calibrate", "fit", "dense.csv", "calls.csv", "-o", "tables.json"});
   ASSERT_EQ(fit.code, 0) << fit.err;
@@ -294,7 +294,7 @@ TEST_F(Validate, LogsThatAreBroken) {
 }
 
 TEST_F(Validate, TheRequestsOfARunAreALog) {
-  // The same settings replay the run: every latency must come out as it was.
+  // Equal settings replay the run: every latency must be unchanged.
   fs::create_directories(file("log"));
   const Texts settings{"model=llama-3.1-8b", "hardware=h100-80gb-sxm", "engine.max_num_seqs=16"};
   Texts run{"run",
@@ -316,7 +316,7 @@ TEST_F(Validate, TheRequestsOfARunAreALog) {
     EXPECT_NEAR(figure["error"].get<double>(), 0.0, 1e-6) << name;
   }
   EXPECT_THAT(result["run"]["warnings"].dump(), HasSubstr("log/meta.json is not there: give model, hardware, policy"));
-  // Without meta.json the keys that the log does not answer are named.
+  // Without meta.json the message names the keys that the log does not answer.
   const Output bare = spillway({"validate", "log"});
   EXPECT_EQ(bare.code, 2);
   EXPECT_THAT(bare.err, AllOf(HasSubstr("the log does not name its hardware"), HasSubstr("give hardware=NAME"),
@@ -349,7 +349,7 @@ TEST_F(Validate, RequestsOfARunThatDidNotFinishOrLackKeys) {
   const json result = json::parse(output.out);
   EXPECT_EQ(result["per_request"]["e2e_ms"]["n"], 1);
   EXPECT_THAT(result["run"]["warnings"].dump(), HasSubstr("1 requests of other replications than 0 are left out"));
-  // Requests without any stamp, such as those of a trace: one problem names the keys.
+  // Requests without stamps, such as rows of a trace: one problem names the keys.
   write_log(meta(), {json{{"input_toks", 5}, {"output_toks", 2}, {"arrival_time_ns", 0}}});
   refused({"the requests have no time stamps: queued_ts, scheduled_ts, first_token_ts, last_token_ts are missing",
            "log/requests.jsonl line 1", "1 error"});
@@ -373,7 +373,7 @@ TEST_F(Validate, TokenIdsMustBeThoseOfTheLog) {
   trace(100, 100);
   const Output shared = spillway({"validate", "log", "--json", ids[0]});
   ASSERT_EQ(shared.code, 0) << shared.err;
-  // The second prompt is the first one: of its 100 tokens all whole blocks but the last token's hit, 6 x 16 of 200.
+  // The second prompt equals the first: of its 100 tokens, all whole blocks except the last token's hit, 6 x 16 of 200.
   const json run = json::parse(shared.out)["run"];
   EXPECT_TRUE(run["setup"]["prefix_caching"]);
   EXPECT_NEAR(run["metrics"]["prefix_cache_hit_fraction"]["value"].get<double>(), 96.0 / 200.0, 1e-12);

@@ -1,4 +1,4 @@
-// The attention kernels on the CPU, their warps emulated, against attention's definition.
+// The attention kernels on the CPU with emulated warps, compared with the definition of attention.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-// The kernels use what is in the first of these two.
+// attention_kernels.cuh uses the warp functions, so the emulation comes first.
 // clang-format off
 #include "tests/emulated_cuda/emulated_warp.hpp"
 #include "cuda_calibrate/cuda/attention_kernels.cuh"
@@ -35,7 +35,7 @@ std::vector<std::int32_t> narrow(const std::vector<std::int64_t>& numbers) { ret
 template <typename T, int kSize>
 void expect_right(const Heads& heads, const Sequences& sequences) {
   RandomBits random(7);
-  // Twice the pages of the call: it must read those of its table.
+  // The pool has twice the call's pages: the call must read only the pages of its table.
   const PageTable table = page_table(sequences.kv_tokens, 2, 7);
   const std::int64_t tokens =
       std::accumulate(sequences.query_tokens.begin(), sequences.query_tokens.end(), std::int64_t{0});
@@ -99,7 +99,7 @@ TEST(AttentionKernels, Decode_LengthsAroundPagesAndParts) {
 TEST(AttentionKernels, Decode_MoreQueryHeadsThanRows) { expect_right<__half, 128>(Heads{20, 1, 128}, {{1}, {200}}); }
 
 TEST(AttentionKernels, Prefill_TilesAndCausalMask) {
-  // Without context; whole tiles; behind a context that ends within a page; a group of 3 splits tokens over tiles.
+  // No context; whole tiles; a context that ends within a page; a group of 3 that splits tokens over tiles.
   expect_right<__half, 64>(Heads{6, 2, 64}, {{5, 64}, {5, 64}});
   expect_right<__nv_bfloat16, 128>(Heads{8, 2, 128}, {{33}, {33 + 71}});
 }

@@ -1,5 +1,5 @@
-// Every point of a GPU on a runtime whose times follow from rules (immediate_cuda.hpp): what is enqueued where, how it
-// is timed, and what is said when something fails.
+// Every point of a GPU on a runtime with rule-based times (immediate_cuda.hpp): enqueued work, timing, and messages
+// after failures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ double to_host(double bytes) { return emulated::kCopy + bytes / emulated::kToHos
 class CudaCases : public testing::Test {
  protected:
   void SetUp() override { machine() = {}; }
-  /// Whatever happened, everything is given back, and no stream ever held more than it takes.
+  /// Everything must be freed, after failures too, and no stream may exceed its queue.
   void TearDown() override {
     backend_.reset();
     EXPECT_EQ(machine().living, 0);
@@ -77,7 +77,7 @@ TEST_F(CudaCases, PageableCopies_DoNotWaitAtAGate) {
 
 TEST_F(CudaCases, MostCalls_FitBehindTheGate) {
   (void)times(ContiguousCopy{Direction::h2d, HostMemory::pinned, 4096}, 1'000'000);
-  EXPECT_GE(machine().deepest, gpu::kMostBehindGate);  // TearDown has the limit
+  EXPECT_GE(machine().deepest, gpu::kMostBehindGate);  // TearDown checks the limit
 }
 
 TEST_F(CudaCases, DuplexCopy_EachDirectionHasItsOwnTime) {
@@ -135,7 +135,8 @@ TEST_F(CudaCases, PeerCopy_Directly) {
 
 TEST_F(CudaCases, PeerCopy_ThroughTheHostIsAPipelineOfPieces) {
   machine().peers = false;
-  // 64 MiB are 16 pieces of 4 MiB. The way to the host is slower: all of it, and the last piece's way to the GPU.
+  // 64 MiB are 16 pieces of 4 MiB. The copy to the host is slower: its whole time counts, and the last piece's copy to
+  // the GPU.
   EXPECT_THAT(times(PeerCopy{0, 1, false, 64 * kMib}), ElementsAre(about(16 * to_host(4 * kMib) + to_gpu(4 * kMib))));
   EXPECT_THAT(times(PeerCopy{0, 1, false, kMib}), ElementsAre(about(to_host(kMib) + to_gpu(kMib))));
 }
@@ -148,7 +149,7 @@ TEST_F(CudaCases, Gemm_FirstChoiceOrTheBest) {
 
 TEST_F(CudaCases, Attention_OneCallAndWhatCombinesItsParts) {
   const Heads heads{32, 8, 128};
-  // Four SMs: 16 thread blocks, two for each KV head. 8 x 129 x 8 / 16 = 516 tokens: nothing is split.
+  // Four SMs need 16 thread blocks, two for each KV head. 8 x 129 x 8 / 16 = 516 tokens: nothing is split.
   EXPECT_THAT(times(DecodeAttention{heads, 8, 128, 1.0}), ElementsAre(about(emulated::kAttention)));
   // 4001 x 8 / 16 = 2000.5 tokens: two parts.
   EXPECT_THAT(times(DecodeAttention{heads, 1, 4000, 1.0}),
@@ -184,7 +185,7 @@ TEST_F(CudaCases, Interference_RowsInTheirOrder) {
 TEST_F(CudaCases, Launches) {
   EXPECT_THAT(times(Launch{LaunchKind::kernel, 1}), ElementsAre(about(emulated::kEmptyKernel)));
   EXPECT_THAT(times(Launch{LaunchKind::graph, 100}), ElementsAre(about(emulated::kGraph + 100 * emulated::kGraphNode)));
-  // From the last node of one to the first of the next one lies the launch.
+  // The launch lies between the last node of a graph and the first node of the next.
   EXPECT_THAT(times(Launch{LaunchKind::host_gap, 10}), ElementsAre(about(emulated::kGraph)));
   EXPECT_GT(times(Launch{LaunchKind::synchronise, 1})[0], 0.0);
 }
@@ -218,7 +219,7 @@ TEST_F(CudaCases, Facts_OfEveryGpu) {
 
 TEST_F(CudaCases, TooLittleGpuMemory_NamesNeededAndFreeBytes) {
   machine().free_bytes = 1000;
-  // 10 MiB are larger than four times an L2 of 1 MiB, so that one buffer does.
+  // 10 MiB exceed four times an L2 of 1 MiB, so one buffer suffices.
   EXPECT_EQ(refusal<OutOfMemory>(Gemm{1, 1024, 5120, Number::bf16, 1}),
             "10485760 bytes of GPU memory are needed, 1000 are free");
 }

@@ -1,5 +1,5 @@
-// Decode attention by a libcudnn that checks how it is called (immediate_cudnn.hpp), and by our own kernel where that
-// libcudnn fails.
+// Decode attention by a libcudnn that checks its calls (immediate_cudnn.hpp), and by Spillway's kernel when libcudnn
+// fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,12 +31,12 @@ class CudnnAttention : public testing::Test {
     cudnn().found = true;
     backend_ = make_backend(0, 1);
   }
-  /// Every descriptor and handle is given back, whatever happened.
+  /// Every descriptor and handle must be freed, after failures too.
   void TearDown() override {
     backend_.reset();
     EXPECT_EQ(emulated::machine().living, 0);
   }
-  /// That our kernel ran, and the reason that is told for it.
+  /// Checks that Spillway's kernel ran, and returns the reported reason.
   std::string reason(const Point& point = kPoint) {
     const auto one = backend_->prepare(point);
     EXPECT_EQ(one->kernel(), "spillway");
@@ -66,8 +66,8 @@ TEST_F(CudnnAttention, Tensors_AsTheyLie) {
     EXPECT_THAT(cudnn().strides[id], ElementsAre(256, 64, 64, 1));
     EXPECT_EQ(cudnn().types[id], CUDNN_DATA_BFLOAT16);
   }
-  // 101 tokens are seven pages, of 2 x 16 x 64 numbers of 2 bytes. 14 pages of keys and of values are 114688 bytes, of
-  // which 37 times that are more than four times an L2 of 1 MiB: 518 pages.
+  // 101 tokens are seven pages of 2 x 16 x 64 numbers of 2 bytes. 14 pages of keys and of values are 114688 bytes. 37
+  // such sets (518 pages) exceed four times an L2 of 1 MiB.
   for (const int id : {2, 3}) {
     EXPECT_THAT(cudnn().dimensions[id], ElementsAre(518, 2, 16, 64));
     EXPECT_THAT(cudnn().strides[id], ElementsAre(2048, 1024, 64, 1));
@@ -86,7 +86,7 @@ TEST_F(CudnnAttention, Tensors_WithoutPages) {
   const auto one = backend_->prepare(kPoint);
   EXPECT_EQ(one->kernel(), "cudnn-9.19");
   EXPECT_THAT(one->sample(100), ElementsAre(about(emulated::kCudnnAttention)));
-  // Room for seven pages of each sequence.
+  // Space for seven pages of each sequence.
   EXPECT_THAT(cudnn().dimensions[2], ElementsAre(2, 2, 112, 64));
   EXPECT_THAT(cudnn().strides[2], ElementsAre(14336, 7168, 64, 1));
   EXPECT_EQ(cudnn().tensors, 7);
@@ -94,7 +94,7 @@ TEST_F(CudnnAttention, Tensors_WithoutPages) {
 
 TEST_F(CudnnAttention, EveryFormProvesItself_OncePerHeadsAndNumber) {
   (void)backend_->prepare(kPoint);
-  // The trial, the first call, and the one that warms up.
+  // The trial, the first call, and the warm-up call.
   EXPECT_EQ(cudnn().executions, 3);
   (void)backend_->prepare(kPoint);
   EXPECT_EQ(cudnn().executions, 5);
@@ -161,10 +161,10 @@ TEST_F(CudnnAttention, FailingExecution_OwnKernelRunsUnlessItIsTimedAlready) {
 
 TEST_F(CudnnAttention, DifferentLengths_NeedPages) {
   cudnn().engine_with_pages = false;
-  // One of 398 tokens and three of 2 take 25 pages and 3, as long ones 100. 19 sets of 28 pages, each of 4096 bytes of
-  // keys and as many of values, are more than four times the L2.
+  // One sequence of 398 tokens and three of 2 take 25 pages and 3 pages; padded to the longest they take 100. 19 sets
+  // of 28 pages, each with 4096 bytes of keys and of values, exceed four times the L2.
   EXPECT_EQ(backend_->prepare(DecodeAttention{kPoint.heads, 4, 100, 4.0})->kernel(), "cudnn-9.19");
-  // One set of 4003 pages is.
+  // One set of 4003 pages exceeds it.
   EXPECT_THAT(reason(DecodeAttention{kPoint.heads, 4, 16000, 4.0}), HasSubstr("different lengths"));
 }
 

@@ -22,7 +22,7 @@
 namespace spillway::emulated {
 namespace {
 
-/// When an event was last recorded to happen.
+/// The last recorded time of an event.
 struct Instant {
   bool reached = false;
   double time = 0.0;
@@ -32,7 +32,7 @@ struct EmulatedEvent {
 };
 
 struct EmulatedStream {
-  /// Does what is next; false: it cannot yet.
+  /// Performs the next operation; returns false when it must wait.
   using Step = std::function<bool(EmulatedStream&)>;
   std::deque<Step> queue;
   double now = 0.0;
@@ -59,7 +59,7 @@ std::atomic<double>& host_done_at() {
   return time;
 }
 
-/// Runs all streams as far as they can; false: nothing could.
+/// Runs all streams as far as possible; returns false when no stream could advance.
 bool progress() {
   bool any = false;
   for (bool again = true; again;) {
@@ -76,7 +76,7 @@ bool progress() {
 
 void finish(const std::function<bool()>& finished) {
   while (!finished()) {
-    if (!progress()) std::this_thread::yield();  // until the host has done its part
+    if (!progress()) std::this_thread::yield();  // until the CPU has done its part
   }
 }
 
@@ -85,7 +85,7 @@ EmulatedEvent& event_of(cudaEvent_t handle) { return *reinterpret_cast<EmulatedE
 
 void push(void* handle, EmulatedStream::Step step) {
   EmulatedStream& stream = stream_of(handle);
-  // The host would wait here, and the stream for the host.
+  // A longer queue would deadlock: the CPU would wait for the stream, and the stream for the CPU.
   constexpr std::size_t kLongest = 1000;
   if (stream.queue.size() >= kLongest) static_cast<void>(progress());
   EXPECT_LT(stream.queue.size(), kLongest) << "more was enqueued behind a gate than fits";
@@ -101,7 +101,7 @@ void expect_allocated(const void* data, std::size_t bytes) {
 }
 
 cudaError_t allocate(void** memory, std::size_t bytes) {
-  // Pages that nobody touches take no memory.
+  // Untouched pages take no memory.
   *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (*memory == MAP_FAILED) return cudaErrorMemoryAllocation;
   blocks()[static_cast<const std::byte*>(*memory)] = bytes;
@@ -130,7 +130,7 @@ void host_works(double seconds) { host_done_at() = word_came_at() + seconds; }
 
 }  // namespace spillway::emulated
 
-// The functions below are CUDA's, and have its names.
+// The functions below have the names of CUDA's functions.
 using namespace spillway::emulated;
 
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
@@ -187,7 +187,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 }
 cudaError_t cudaDeviceSynchronize() {
   finish([] { return std::ranges::all_of(streams(), [](const auto* stream) { return stream->queue.empty(); }); });
-  // What is enqueued from now on starts later than all of this.
+  // Later work starts after all of this.
   double latest = 0.0;
   for (const EmulatedStream* stream : streams()) latest = std::max(latest, stream->now);
   for (EmulatedStream* stream : streams()) stream->now = latest;
@@ -195,7 +195,7 @@ cudaError_t cudaDeviceSynchronize() {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-  constexpr std::size_t kSmall = 1 << 20;  // what is read again; random data is not
+  constexpr std::size_t kSmall = 1 << 20;  // data that tests read back; random data is not read
   if (bytes <= kSmall) std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
@@ -236,7 +236,7 @@ const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS"; }
 
 namespace spillway::calibrate::gpu {
 
-/// What the host has told through the word took until the host was done.
+/// The stream waits until the CPU's work is done.
 void enqueue_gate(const std::uint32_t* open, std::uint32_t* /*gave_up*/, std::uint32_t generation,
                   cudaStream_t stream) {
   push(stream, [=](EmulatedStream& on) {

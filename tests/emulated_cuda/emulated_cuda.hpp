@@ -1,22 +1,22 @@
-// CUDA's streams, events and copies in virtual time and without a GPU: enough of the runtime to run what only orders
-// and measures. Linked in place of it.
+// CUDA's streams, events and copies in virtual time, without a GPU: enough of the runtime to run code that only orders
+// and measures. Linked instead of the runtime.
 #pragma once
 
 #include <functional>
 
 namespace spillway::emulated {
 
-/// How long copies take, in seconds per byte; kernels take what they are enqueued with.
+/// Times of copies in seconds per byte. Kernels take the time with which they are enqueued.
 struct CopyRates {
   double h2d = 0.0;
   double d2h = 0.0;
 };
 void set_copy_rates(const CopyRates& rates);
 
-/// `seconds` of work at the end of a stream, which is a cudaStream_t.
+/// Enqueues `seconds` of work on a stream, which is a cudaStream_t.
 void enqueue_work(void* stream, double seconds);
 
-/// For work of the host that starts when the GPU's last word has come to it, and whose end a gate waits for.
+/// Models CPU work that starts when the GPU's last word arrives. A gate waits for its end.
 void host_works(double seconds);
 
 }  // namespace spillway::emulated

@@ -1,5 +1,5 @@
-// A thread block on the CPU: a thread for each of its threads, and what warps do together by its definition. Included
-// in place of cuda_calibrate/cuda/warp.cuh, with the language's words for kernels.
+// A thread block on the CPU, with one thread for each of its threads. Warp functions follow their definitions. Included
+// instead of cuda_calibrate/cuda/warp.cuh, with CUDA's keywords for kernels.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -34,7 +34,7 @@ class Block {
     for (unsigned warp = 0; warp < threads / 32; ++warp) warps_.push_back(std::make_unique<std::barrier<>>(32));
   }
   void meet() { all_.arrive_and_wait(); }
-  /// Every lane of a warp shows words; each then reads what it wants of those of lane 0 .. 31.
+  /// Every lane of a warp publishes its words; each lane then reads words of lanes 0 .. 31.
   template <typename Read>
   void exchange(const std::array<std::uint64_t, 6>& words, const Read& read) {
     std::barrier<>& warp = *warps_[thread_index.x / 32];
@@ -51,7 +51,7 @@ class Block {
 };
 inline Block* block = nullptr;
 
-/// Runs a kernel, one thread block after another.
+/// Runs the thread blocks of a kernel, one after another.
 template <typename Kernel>
 void run_kernel(unsigned blocks_x, unsigned blocks_y, unsigned threads, const Kernel& kernel) {
   for (unsigned y = 0; y < blocks_y; ++y) {
@@ -135,7 +135,7 @@ inline void end_of_batch() {}
 template <int kBatches>
 void await_batches() {}
 
-/// ldmatrix: of each matrix lane i gets numbers 2 (i % 4) and the next one of row i / 4, or of that column.
+/// ldmatrix: for each matrix, lane i gets numbers 2 (i % 4) and the next of row i / 4, or of that column.
 inline void matrices(std::uint32_t (&to)[4], const uint4* row, bool transposed) {
   emulated::block->exchange({reinterpret_cast<std::uintptr_t>(row)}, [&](const auto* lanes) {
     for (int matrix = 0; matrix < 4; ++matrix) {

@@ -22,7 +22,7 @@ struct CUstream_st {
   double now = 0.0;
   const std::uint32_t* gate = nullptr;  // the last one, and what opens it
   std::uint32_t generation = 0;
-  std::int64_t waiting = 0;  // entries behind it
+  std::int64_t waiting = 0;  // entries behind the gate
 };
 struct CUevent_st {
   int gpu = 0;
@@ -62,7 +62,7 @@ void enter(CUstream_st* stream, double seconds) {
 
 double copy_seconds(std::size_t bytes, double rate) { return emulated::kCopy + static_cast<double>(bytes) / rate; }
 
-/// Reads a byte, for the address sanitizer to see.
+/// Reads a byte, so that the address sanitizer checks the address.
 void touch(const void* at, std::int64_t offset) {
   volatile char seen = static_cast<const char*>(at)[offset];
   (void)seen;
@@ -386,7 +386,7 @@ void enqueue_gate(const std::uint32_t* open, std::uint32_t* gave_up, std::uint32
   if (*open >= generation) return;
   ++machine().gates;
   if (machine().gates_give_up) *gave_up = generation;
-  // All that wait at it go on together, after whatever any stream has done.
+  // All streams at the gate continue together, after all earlier work of any stream.
   static std::pair<const std::uint32_t*, std::uint32_t> last;
   static double start = 0.0;
   if (std::exchange(last, {open, generation}) != std::pair(open, generation)) {

@@ -1,5 +1,5 @@
-// A CUDA runtime without a GPU: copies and kernels happen at once, in memory of the host, and each stream has a clock
-// that they advance by times which follow from simple rules. Streams behind a closed gate start at the same moment.
+// A CUDA runtime without a GPU. Copies and kernels happen at once, in host memory. Each stream has a clock, which
+// advances by simple rules. Streams behind a closed gate start at the same moment.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 
 namespace spillway::emulated {
 
-// Seconds of one operation, besides its bytes.
+// Seconds per operation, in addition to the time of its bytes.
 inline constexpr double kCopy = 2e-6;
 inline constexpr double kBatchedCopy = 0.5e-6;
 inline constexpr double kBlockKernel = 3e-6;
@@ -25,7 +25,7 @@ inline constexpr double kToHost = 40e9;
 inline constexpr double kPeer = 200e9;
 inline constexpr double kByKernel = 45e9;
 
-/// What the runtime is asked about, and what it has seen. A test sets it up before it makes a backend.
+/// Settings and observations of the runtime. Tests set the machine up before they make a backend.
 struct Machine {
   int gpus = 2;
   cudaError_t count_status = cudaSuccess;
@@ -33,16 +33,16 @@ struct Machine {
   int driver = 13000;
   bool peers = true;
   std::size_t free_bytes = std::size_t{1} << 30;
-  cudaError_t copy_status = cudaSuccess;  // of the next asynchronous copy
+  cudaError_t copy_status = cudaSuccess;  // result of the next asynchronous copy
   bool gates_give_up = false;
 
-  std::int64_t living = 0;   // events, streams, graphs and blocks of memory that are not given back yet
-  std::int64_t deepest = 0;  // entries that one stream had while its gate was closed
+  std::int64_t living = 0;   // events, streams, graphs and memory blocks not yet freed
+  std::int64_t deepest = 0;  // most entries in one stream while its gate was closed
   std::int64_t gates = 0;    // closed ones
 };
 Machine& machine();
 
-/// What a kernel of a library does to a stream.
+/// Occupies a stream as a library's kernel does.
 void occupy(cudaStream_t stream, double seconds);
 
 }  // namespace spillway::emulated

@@ -31,8 +31,8 @@ struct Attribute {
 struct Descriptor {
   cudnnBackendDescriptorType_t type;
   bool finalized = false;
-  std::int64_t engine = 0;            // of a configuration that the heuristic has filled in
-  const Descriptor* graph = nullptr;  // that it is for
+  std::int64_t engine = 0;            // of a configuration filled in by the heuristic
+  const Descriptor* graph = nullptr;  // graph of the configuration
   std::map<cudnnBackendAttributeName_t, Attribute> attributes{};
 
   [[nodiscard]] bool has(cudnnBackendAttributeName_t name) const { return attributes.contains(name); }
@@ -64,7 +64,7 @@ Descriptor& known(cudnnBackendDescriptor_t handle) {
 
 const Descriptor& Descriptor::other(cudnnBackendAttributeName_t name) const { return known(one<Descriptor*>(name)); }
 
-/// The names that a descriptor has attributes of, with their type: cudnn_graph.h.
+/// Attribute names of each descriptor, with their types: cudnn_graph.h.
 const std::map<cudnnBackendDescriptorType_t, std::map<cudnnBackendAttributeName_t, cudnnBackendAttributeType_t>>&
 known_attributes() {
   static const std::map<cudnnBackendDescriptorType_t,
@@ -169,7 +169,7 @@ cudnnStatus_t set_attribute(cudnnBackendDescriptor_t handle, cudnnBackendAttribu
   const auto* bytes = static_cast<const std::byte*>(values);
   descriptor.attributes[name] = {type, count, {bytes, bytes + static_cast<std::size_t>(count) * width_of(type)}};
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-    // A configuration is finalised by the heuristic that fills it in.
+    // The heuristic finalises the configurations that it fills in.
     for (Descriptor* other : descriptor.all<Descriptor*>(name)) {
       need(known(other).finalized, "a descriptor is used before it was finalised");
     }
@@ -181,7 +181,7 @@ cudnnStatus_t set_attribute(cudnnBackendDescriptor_t handle, cudnnBackendAttribu
 const Descriptor& operation_of(const Descriptor& graph) { return graph.other(CUDNN_ATTR_OPERATIONGRAPH_OPS); }
 bool with_pages(const Descriptor& operation) { return operation.has(CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_KDESC); }
 
-/// Whether all that has to be set is, and the tensors fit together.
+/// Checks that all required attributes are set and that the tensors fit together.
 void check_complete(const Descriptor& descriptor) {
   if (descriptor.type == CUDNN_BACKEND_TENSOR_DESCRIPTOR) {
     need(descriptor.all<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS).size() == 4 &&
@@ -245,7 +245,7 @@ cudnnStatus_t get_attribute(cudnnBackendDescriptor_t handle, cudnnBackendAttribu
   }
   need(name == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == CUDNN_TYPE_BACKEND_DESCRIPTOR, "an attribute of no use here");
   const Descriptor& graph = descriptor.other(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
-  // As the library does: it names more than it then finds to be of use.
+  // As in the library, the announced count exceeds the number of usable configurations.
   *count = 3;
   if (wanted == 0) return CUDNN_STATUS_SUCCESS;
   const bool found = with_pages(operation_of(graph)) ? cudnn().engine_with_pages : cudnn().engine_without_pages;
@@ -325,7 +325,7 @@ void attend(const Descriptor& operation, const std::map<std::int64_t, void*>& po
   const std::int64_t group = q.sizes[1] / k.sizes[1];
   for (std::int64_t sequence = 0; sequence < q.sizes[0]; ++sequence) {
     need(query_tokens.integer(sequence, 0, 0, 0) == 1 && q.sizes[2] == 1, "not one query token");
-    // One token too few, where there are some.
+    // One token too few, if there are any.
     const std::int64_t tokens = kv_tokens.integer(sequence, 0, 0, 0);
     const std::int64_t seen = wrong ? std::max<std::int64_t>(1, tokens - 1) : tokens;
     for (std::int64_t head = 0; head < q.sizes[1]; ++head) {

@@ -1,5 +1,5 @@
-// What the GPU is given to execute, on emulated streams whose operations take exactly what a profile says: it takes
-// what the simulator predicts, whatever the rule, to the last copy and event.
+// Schedules on emulated streams whose operations take exactly the profile's times. For every rule, the total must equal
+// the simulator's prediction, up to the last copy and event.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 namespace spillway::calibrate {
 namespace {
 
-/// Launches of copies take nothing, so that those of many blocks and gathered ones are alike; directions share nothing.
+/// Launches of copies take no time, so copies of many blocks equal gathered copies. Directions share no bandwidth.
 const Predictor& predictor() {
   static const Predictor kPredictor = [] {
     hwmodels::GpuProfile gpu = hwmodels::load_gpu("t4-16gb");
@@ -91,7 +91,7 @@ TEST(ValidateMachine, EverySetting_TakesOnStreamsWhatTheSimulatorPredicts) {
   for (const Setting& setting : held_out_settings(predictor().scale())) {
     const Simulated simulated = predictor().predict(setting.experiment);
     const std::unique_ptr<Execution> execution = machine->prepare(simulated.schedule);
-    // Operations are rounded to nanoseconds in the simulator, times to float milliseconds in CUDA.
+    // The simulator rounds operations to nanoseconds; CUDA rounds times to float milliseconds.
     for (int repeat = 0; repeat < 2; ++repeat) {
       EXPECT_NEAR(execution->run() / to_seconds(simulated.length), 1.0, 1e-5)
           << setting.name << " " << text_of(setting.experiment);

@@ -12,9 +12,9 @@
 namespace spillway::oracle {
 namespace {
 
-__extension__ using Wide = __int128;  // no product of two int64 overflows it
+__extension__ using Wide = __int128;  // products of two int64 fit
 
-// In their order at one instant.
+// Order of events at one instant.
 enum class Kind {
   d2h_done,
   h2d_done,
@@ -58,9 +58,9 @@ struct StreamState {
   Duration launch_left{};
   Duration transfer_left{};
   Event launch_end{.sequence = -1};
-  bool transfers = false;  // its launch is over
-  Slowdown link{};         // by others
-  Slowdown duplex{};       // by the other direction
+  bool transfers = false;  // the launch is over
+  Slowdown link{};         // slowdown by other traffic
+  Slowdown duplex{};       // slowdown by the other direction
 };
 
 class EventExecutor final : private CopySink {
@@ -138,13 +138,13 @@ class EventExecutor final : private CopySink {
     next_compute();
   }
 
-  // The compute stream is free: checks whether its next step may be announced to the rule, or start.
+  // The compute stream is free: announces the next step to the rule, or starts it, if possible.
   void next_compute() {
     const std::deque<Work>& gpu = state(Stream::compute).queue;
     if (gpu.empty()) return finish();
     const Work& step = gpu.front();
     for (const Work& work : state(Stream::cpu).queue) {
-      if (work.sub_batch == step.sub_batch) return;  // asked again when that work is done
+      if (work.sub_batch == step.sub_batch) return;  // called again when that work ends
     }
     const bool asks_rule = rule_ != nullptr && step.layer >= 0 && step.layer < iteration().layers;
     if (asks_rule) {
@@ -156,7 +156,7 @@ class EventExecutor final : private CopySink {
 
   void layer_start() {
     const Work& step = state(Stream::compute).queue.front();
-    for (auto event = events_.begin(); event != events_.end();) {  // the layer's start replaces them
+    for (auto event = events_.begin(); event != events_.end();) {  // the layer's start replaces these events
       event = event->kind == Kind::copies_done ? events_.erase(event) : std::next(event);
     }
     rule_->at_layer_start(step.layer, static_cast<std::int32_t>(step.sub_batch), *this);
@@ -263,7 +263,7 @@ class EventExecutor final : private CopySink {
     s.end = schedule(time, stream == Stream::d2h ? Kind::d2h_done : Kind::h2d_done);
   }
 
-  // Each direction is slowed while both transfer.
+  // While both directions transfer, each slows the other down.
   void share_links() {
     const bool both = state(Stream::h2d).transfers && state(Stream::d2h).transfers;
     slow_down(Stream::h2d, state(Stream::h2d).link, both ? sharing_.h2d : Slowdown{});
@@ -312,7 +312,7 @@ class EventExecutor final : private CopySink {
   std::size_t current_ = 0;
   bool running_ = false;
   SimTime iteration_start_{};
-  bool waits_for_rule_ = false;  // at_layer_start was called, the step does not compute yet
+  bool waits_for_rule_ = false;  // at_layer_start was called, but the step does not compute yet
   std::array<StreamState, kStreams> streams_{};
   Uses uses_{};
   Result result_{};

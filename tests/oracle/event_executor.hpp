@@ -1,5 +1,5 @@
-// A second executor for iterations, obviously correct: one sorted list of events, one queue per stream.
-// It shares nothing with sim/exec/.
+// A second executor for iterations, simple enough to be obviously correct: one sorted list of events, one queue per
+// stream. It shares no code with sim/exec/.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct SubBatch {
   Duration after{};
 };
 
-/// Starts `gap` after the finish of the iteration before it; the first one at `gap`.
+/// Starts `gap` after the end of the previous iteration; the first iteration starts at `gap`.
 struct Iteration {
   Duration gap{};
   std::int32_t layers = 0;
@@ -47,7 +47,7 @@ struct Result {
   std::vector<Uses> uses{};         // totals at each finish; one more entry for the end of the last copy
 };
 
-/// Runs the iterations one after the other, then every copy that is still in flight. `rule` may be null.
+/// Runs the iterations in sequence, then the copies still in flight. `rule` may be null.
 Result execute(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule,
                const CopySharing& sharing);
 

@@ -10,7 +10,7 @@
 
 namespace spillway::oracle {
 
-/// Delivers `requests`, which must outlive it, one by one.
+/// Delivers `requests` one by one. `requests` must outlive the source.
 class ListSource final : public RequestSource {
  public:
   explicit ListSource(const std::vector<RequestSpec>& requests) : requests_(requests) {}
@@ -25,8 +25,8 @@ class ListSource final : public RequestSource {
   std::size_t at_ = 0;
 };
 
-/// Delivers the requests of a list in which some follow others (see Follows); the list must outlive it. At one instant,
-/// requests that follow nothing come first, then those that were known first.
+/// Delivers a list in which some requests follow others (see Follows). The list must outlive the source. At one
+/// instant, requests that follow no other come first, then requests in the order in which they became known.
 class FollowingSource final : public RequestSource {
  public:
   FollowingSource(const std::vector<RequestSpec>& requests, const std::vector<Follows>& follows)

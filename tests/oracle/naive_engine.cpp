@@ -20,13 +20,13 @@ struct Request {
   bool live = false;
   bool in_batch = false;
   bool runs_now = false;   // decodes in this iteration
-  bool delivered = false;  // comes with the KV of its input but the last token
+  bool delivered = false;  // arrives with the KV of its input except the last token
   std::int64_t generated = 0;
   std::int64_t computed = 0;
   std::int64_t staged = 0;  // prompt tokens computed in this iteration
   std::int64_t host_blocks = 0;
   std::vector<int> blocks;   // GPU block table
-  std::int64_t offered = 0;  // leading blocks of it that were full when last looked at
+  std::int64_t offered = 0;  // leading blocks that were full at the last check
   SimTime last_token{};
   [[nodiscard]] std::int64_t known() const { return spec.input.count() + generated; }
 };
@@ -35,27 +35,28 @@ struct Request {
 struct Kept {
   std::vector<std::uint64_t> content;
   SimTime there = kNever;  // end of its copy
-  bool found = false;      // it can be found from then on
+  bool found = false;      // can be found from `there` on
 };
 
 struct Block {
   int users = 0;
-  std::vector<std::uint64_t> content;  // the whole prefix up to its end; empty: unknown
+  std::vector<std::uint64_t> content;  // the whole prefix up to the block's end; empty: unknown
 };
 
 void need(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
-/// Copies of a policy that streams layers: one at a time in each direction, in order of issue.
+/// Copies of a policy that streams layers: one at a time per direction, in order of issue.
 class NaiveLinks final : private CopySink {
  public:
-  /// Others take their share of both directions, beside a copy at most half: it then takes parts / left as long.
+  /// Other traffic uses its share of both directions, at most half while a copy runs. The copy then takes parts / left
+  /// times as long.
   void share_with(const LinkTraffic& others) {
     const double left = std::max(0.5, 1.0 - others.share);
     changes_ = {{others.from, std::llround(left * static_cast<double>(kParts))}, {others.until, kParts}};
   }
-  /// Starts and ends copies up to `until`, copies that end at `until` included.
+  /// Starts and ends copies up to `until`, including copies that end at `until`.
   void advance(LayerPolicy& policy, LayerRule* rule, SimTime until) {
     while (true) {
       int next = -1;
@@ -80,7 +81,7 @@ class NaiveLinks final : private CopySink {
     }
     now_ = until;
   }
-  /// Runs layers whose compute takes `layer` each from now on; returns the end of the last one.
+  /// Runs layers with a compute time of `layer` each; returns the end of the last layer.
   SimTime run(LayerPolicy& policy, LayerRule* rule, SimTime start, const std::vector<Duration>& sub_batches,
               int layers) {
     SimTime t = start;
@@ -110,7 +111,7 @@ class NaiveLinks final : private CopySink {
     return t;
   }
   [[nodiscard]] Bytes issued(int direction) const { return issued_[direction]; }
-  /// How long copies that have ended were under way between two instants.
+  /// The time between two instants during which finished copies were in flight.
   [[nodiscard]] Duration copying(int direction, SimTime from, SimTime to) const {
     const auto& done = done_[direction];
     auto copy = std::partition_point(done.begin(), done.end(), [&](const auto& one) { return one.second <= from; });
@@ -152,13 +153,14 @@ class NaiveLinks final : private CopySink {
 
   static constexpr std::int64_t kParts = 1'000'000;  // of a link
 
-  std::vector<std::pair<SimTime, std::int64_t>> changes_;  // from when on how many parts are left, in order of time
+  std::vector<std::pair<SimTime, std::int64_t>>
+      changes_;  // from this time on, this many parts are left; sorted by time
   std::list<std::pair<Copy, SimTime>> queued_[2];
   SimTime free_[2] = {};
   SimTime now_{};
-  bool owed_ = false;  // copies have ended now and the rule was not called for it
+  bool owed_ = false;  // copies ended now, but the rule was not yet called
   Bytes issued_[2] = {};
-  std::vector<std::pair<SimTime, SimTime>> done_[2];  // start and end of every copy that has ended
+  std::vector<std::pair<SimTime, SimTime>> done_[2];  // start and end of every finished copy
 };
 
 class NaiveEngine final : public View, private Decision {
@@ -211,13 +213,13 @@ class NaiveEngine final : public View, private Decision {
     sum_up_fairness();
     sum_up_iterations();
     if (policy_.layers) {
-      links_.advance(*policy_.layers, nullptr, kNever);  // what is on its way gets there
+      links_.advance(*policy_.layers, nullptr, kNever);  // copies in flight complete
       result_.layers = policy_.layers->figures();
     }
     return result_;
   }
 
-  // View, rebuilt after every change.
+  // The view is rebuilt after every change.
   [[nodiscard]] RequestView request(RequestId id) const override {
     const Request& r = requests_[id.slot];
     RequestView view;
@@ -303,7 +305,7 @@ class NaiveEngine final : public View, private Decision {
     result_.peak_host = std::max(result_.peak_host, host_used);
   }
 
-  /// The GPU has `total` blocks from now on. New blocks join the end; surplus blocks go once they are free.
+  /// Gives the GPU `total` blocks from now on. New blocks join the end; surplus blocks leave when they are free.
   void resize(Blocks total) {
     for (; total_ < total; total_ += Blocks(1)) {
       if (surplus_ > Blocks(0)) {
@@ -341,7 +343,7 @@ class NaiveEngine final : public View, private Decision {
     return std::any_of(host_.begin(), host_.end(),
                        [&](const Kept& kept) { return kept.content == content && kept.found; });
   }
-  /// Uses a block of the host tier, or keeps a new one there. The list starts with the least recently used block.
+  /// Uses a block of the host tier, or stores a new block there. The list starts with the least recently used block.
   void keep(const std::vector<std::uint64_t>& content) {
     for (auto kept = host_.begin(); kept != host_.end(); ++kept) {
       if (kept->content != content) continue;
@@ -357,7 +359,7 @@ class NaiveEngine final : public View, private Decision {
     host_.push_back(Kept{content});
     ++put_down_;
   }
-  /// Copies to the host that have ended, in their order: each makes its block the most recently used one.
+  /// Processes finished copies to the host in order: each makes its block the most recently used one.
   void collect() {
     std::list<Kept> arrived;
     for (auto kept = host_.begin(); kept != host_.end();) {
@@ -379,7 +381,7 @@ class NaiveEngine final : public View, private Decision {
       r.blocks.push_back(block);
     }
   }
-  /// A block is offered to the index once, when it is full; a second block of the same content stays unnamed.
+  /// A full block is offered to the index once. A second block with equal content stays unnamed.
   void name(Request& r, std::int64_t computed) {
     if (!config_.prefix_caching) return;
     for (; r.offered < computed / per_block(); ++r.offered) {
@@ -570,7 +572,7 @@ class NaiveEngine final : public View, private Decision {
     if (busy_) return;
     collect();
     moved_[0] = moved_[1] = loaded_ = 0;
-    do {  // until something runs, or nothing changes any more
+    do {  // until something runs, or nothing changes
       decodes_staged_ = false;
       changed_ = false;
       chunks_.clear();
@@ -609,7 +611,7 @@ class NaiveEngine final : public View, private Decision {
     const IterationTime time = config_.model->iteration(shape);
     executed_.push_back({.start = now_});
     // Copies are issued when the first layer starts. The layer waits for moves; copies to the host cache only queue
-    // behind them.
+    // behind the moves.
     const SimTime issued = now_ + time.before;
     SimTime loaded = issued;
     for (int i = 0; i < 2; ++i) {
@@ -632,7 +634,7 @@ class NaiveEngine final : public View, private Decision {
     executed_.back().end = policy_.layers ? run_layers(shape) : end;
     at(executed_.back().end, 1, 0);
   }
-  /// Nothing runs: did the policy add capacity for the head of the queue?
+  /// Whether the policy added capacity for the head of the queue while nothing runs.
   bool expands() {
     const bool waits = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
     return policy_.layers && !changed_ && order_.empty() && waits && policy_.layers->expand();
@@ -742,7 +744,7 @@ class NaiveEngine final : public View, private Decision {
     Bytes bytes[2] = {};
     Duration stall{};
   };
-  /// The state that has lasted since the last event lasts up to `until`.
+  /// Extends the state since the last event up to `until`.
   void observe_peaks(SimTime until) {
     if (until <= std::max(now_, config_.measured_from)) return;
     std::int64_t waiting = 0;
@@ -750,7 +752,8 @@ class NaiveEngine final : public View, private Decision {
     result_.peak_waiting = std::max(result_.peak_waiting, waiting);
     if (busy_) result_.peak_batch = std::max(result_.peak_batch, static_cast<std::int64_t>(order_.size()));
   }
-  /// The part of `amount`, spread evenly over [start, end], that lies in [measured_from, last]; rounded down.
+  /// The part of `amount` that lies in [measured_from, last], if `amount` is spread evenly over [start, end]; rounded
+  /// down.
   [[nodiscard]] std::int64_t part(std::int64_t amount, SimTime start, SimTime end, SimTime last) const {
     const SimTime from = std::max(start, config_.measured_from);
     const SimTime to = std::min(end, last);
@@ -775,7 +778,7 @@ class NaiveEngine final : public View, private Decision {
       }
       before = one.end;
     }
-    // The horizon comes while nothing runs.
+    // The horizon falls into an idle period.
     if (config_.until && now_ == *config_.until && !cut) {
       for (const int direction : {0, 1}) add_copying(direction, before, now_, kNever);
     }
@@ -810,7 +813,7 @@ class NaiveEngine final : public View, private Decision {
     }
     return counters;
   }
-  /// The client has just become backlogged.
+  /// Call when the client becomes backlogged.
   void lift(std::uint32_t client) {
     const std::vector<std::int64_t> others = backlogged_counters(client);
     if (others.empty()) return;
@@ -828,7 +831,7 @@ class NaiveEngine final : public View, private Decision {
     const auto [least, most] = std::minmax_element(counters.begin(), counters.end());
     result_.max_service_difference = std::max(result_.max_service_difference.value_or(0), *most - *least);
   }
-  /// Nanoseconds from measured_from on in which the client had a live request.
+  /// Nanoseconds from measured_from on during which the client had a live request.
   [[nodiscard]] std::int64_t active(std::uint32_t client) const {
     std::int64_t total = 0;
     SimTime covered = config_.measured_from;
@@ -862,7 +865,7 @@ class NaiveEngine final : public View, private Decision {
   LayerRule* rule_ = nullptr;
   LayerReport report_;
   bool prefills_ = false;     // the iteration computes prompts
-  std::int64_t emitted_ = 0;  // tokens of the iteration that has just ended
+  std::int64_t emitted_ = 0;  // tokens of the last finished iteration
   Blocks total_{};
   Blocks surplus_{};  // blocks in use beyond the total
   std::vector<Request> requests_;
@@ -871,7 +874,7 @@ class NaiveEngine final : public View, private Decision {
   std::list<int> free_;
   std::multimap<std::tuple<SimTime, int, std::uint64_t>, int> events_;
   std::uint64_t sequence_ = 0;
-  std::int64_t arrivals_left_ = 0;  // that are known
+  std::int64_t arrivals_left_ = 0;  // arrivals that are known
   bool busy_ = false;
   bool decodes_staged_ = false;
   bool changed_ = false;
@@ -880,13 +883,13 @@ class NaiveEngine final : public View, private Decision {
   std::vector<RequestId> expired_;
   std::int64_t moved_[2] = {0, 0};
   SimTime link_free_[2] = {};
-  std::list<Kept> host_;  // by use
+  std::list<Kept> host_;  // ordered by use
   std::vector<std::vector<std::uint64_t>> named_;
   std::int64_t put_down_ = 0;
   std::int64_t loaded_ = 0;
   std::vector<Service> served_;
   std::vector<std::pair<std::uint32_t, std::int64_t>> lifts_;
-  std::set<std::uint32_t> seen_;  // clients with a request that was not rejected on arrival
+  std::set<std::uint32_t> seen_;  // clients with a request that was not rejected at arrival
   std::size_t iterations_since_observation_ = 0;
   std::vector<Executed> executed_;
   NaiveResult result_;

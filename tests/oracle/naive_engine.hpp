@@ -1,5 +1,5 @@
 // A plain engine as an oracle. It rebuilds every view from scratch, expands every standing decision into a list and
-// counts every token one by one. It is slow on purpose and shares no bookkeeping with the engine under test.
+// counts every token separately. It is slow on purpose and shares no bookkeeping with the simulator.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace spillway::oracle {
 
-/// A request that comes after another one is answered; its own arrival is then ignored.
+/// A request that comes after the answer to another request; its own arrival is then ignored.
 struct Follows {
-  std::int64_t after = -1;  // position in the list, before its own; -1: it comes at its arrival
-  Duration think{};         // from that request's last token
+  std::int64_t after = -1;  // position of the earlier request in the list; -1: none, comes at its own arrival
+  Duration think{};         // time after that request's last token
 };
 
 struct NaiveConfig {
@@ -24,9 +24,9 @@ struct NaiveConfig {
   const PolicyInfo* policy = nullptr;
   const Settings* settings = nullptr;
   std::vector<RequestSpec> requests;  // in order of arrival; traits.conversation is the position
-  std::vector<Follows> follows;       // of each request
+  std::vector<Follows> follows;       // one entry per request
   Blocks gpu_blocks{};                // at the start
-  Blocks most_gpu_blocks{};           // that there may ever be
+  Blocks most_gpu_blocks{};           // upper limit during the run
   Blocks host_blocks{};
   Deployment deployment{};
   Tokens block_tokens{16};
@@ -38,18 +38,18 @@ struct NaiveConfig {
   Tokens max_model_len{};
   std::optional<Duration> request_timeout;
   std::optional<SimTime> until;
-  SimTime measured_from{};  // begin of the measured span
+  SimTime measured_from{};  // start of the measured span
 };
 
 struct NaiveResult {
   std::vector<RequestRecord> records;  // in order of ending
-  std::vector<Duration> token_gaps;    // one per token but each request's first
-  // From measured_from on: what boundaries of the span cut counts in proportion
-  std::int64_t iterations = 0;  // that ended
+  std::vector<Duration> token_gaps;    // one per token except each request's first
+  // From measured_from on. Boundaries of the span cut counts in proportion.
+  std::int64_t iterations = 0;  // finished iterations
   Bytes moved_h2d{};
   Bytes moved_d2h{};
   Duration stall{};       // of layers
-  Duration copying[2]{};  // of layers, h2d and d2h: time in which a copy was under way
+  Duration copying[2]{};  // of layers, h2d and d2h: time with a copy in flight
   std::int64_t peak_batch = 0;
   std::int64_t peak_waiting = 0;
   // Of the whole run

@@ -16,7 +16,7 @@ Value draw_value(const Parameter& parameter, std::int64_t scale, Dice& dice) {
     return parameter
         .choices[static_cast<std::size_t>(dice.between(0, static_cast<std::int64_t>(parameter.choices.size()) - 1))];
   }
-  // A policy that pads: lengths that fit the small workloads.
+  // A policy that pads needs lengths for small workloads.
   if (parameter.name.starts_with("policy.pad_")) return dice.between(1, 24);
   if (parameter.type == ParameterType::integer && open && dice.chance(60)) {
     return static_cast<std::int64_t>(parameter.minimum) + dice.between(0, 4);
@@ -32,7 +32,7 @@ Value draw_value(const Parameter& parameter, std::int64_t scale, Dice& dice) {
   return value;
 }
 
-/// A policy that streams layers lays out the memory itself; false when its layout does not fit.
+/// Lets a policy that streams layers lay out the memory; false when its layout does not fit.
 bool lay_out(const PolicyInfo& policy, const Settings& settings, const ExecutionModel& model, std::int64_t scale,
              Dice& dice, NaiveConfig& config) {
   config.deployment = snug_deployment(model, config.gpu_blocks, config.block_bytes, config.block_tokens,
@@ -55,7 +55,7 @@ std::vector<RequestSpec> draw_requests(Dice& dice, std::int64_t scale, std::int6
   std::vector<RequestSpec> requests;
   const std::int64_t count = dice.between(1, 60);
   const std::int64_t gap = dice.between(0, 3) == 0 ? 0 : dice.between(1, 4000);
-  // Few clients that meet often, or many clients that each come rarely.
+  // Few clients that meet often, or many clients with rare requests.
   const std::int64_t clients = count > 40 ? 40 : 4;
   SimTime now;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -68,7 +68,7 @@ std::vector<RequestSpec> draw_requests(Dice& dice, std::int64_t scale, std::int6
     request.client = static_cast<std::uint32_t>(dice.between(0, clients - 1));
     if (with_prefixes && dice.chance(80)) {
       // Few distinct ids, so that prefixes of all lengths are shared.
-      // As in a conversation, the answer may be named too.
+      // The answer may have ids too, as in a conversation.
       const Tokens named = request.input + (dice.chance(30) ? request.output : Tokens(0));
       for (std::int64_t b = 0; b < named.count() / block_tokens; ++b) {
         request.prefix_ids.push_back(static_cast<std::uint64_t>(dice.between(0, 2) == 0 ? dice.between(0, 3) : 7));
@@ -79,7 +79,7 @@ std::vector<RequestSpec> draw_requests(Dice& dice, std::int64_t scale, std::int6
   return requests;
 }
 
-/// In two cases of five about half of the requests follow an earlier one, at once or after some time.
+/// In two of five cases, about half of the requests follow an earlier one, at once or after some time.
 std::vector<Follows> draw_follows(Dice& dice, std::int64_t scale, std::vector<RequestSpec>& requests) {
   std::vector<Follows> follows(requests.size());
   const bool some = dice.chance(40);

@@ -1,4 +1,4 @@
-// Random small workloads and settings for every registered policy, and an execution model made of whole numbers.
+// Random small workloads and settings for every registered policy, and an execution model with integer times.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +37,11 @@ class Dice {
 /// Durations are whole multiples of `scale` nanoseconds, so that scaling time is exact.
 class WholeModel final : public ExecutionModel {
  public:
-  /// `longest` units of time for every token that the longest decode attends to.
+  /// Adds `longest` units of time for every token that the longest decode attends to.
   explicit WholeModel(std::int64_t scale = 1, std::int64_t longest = 1, const CopySharing& sharing = {},
                       std::int32_t layers = 3)
       : scale_(scale), longest_(longest), sharing_(sharing), layers_(layers) {}
-  /// A model with enough layers for a policy that streams layers.
+  /// A model with enough layers for policies that stream layers.
   static WholeModel of(const PolicyInfo& policy, std::int64_t scale = 1, std::int64_t longest = 1,
                        const CopySharing& sharing = {}) {
     return WholeModel(scale, longest, sharing, policy.layout ? 6 : 3);
@@ -74,25 +74,25 @@ class WholeModel final : public ExecutionModel {
   std::int32_t layers_;
 };
 
-/// The default settings of a policy, `overrides` applied on top (key -> value), engine keys included.
+/// The default settings of a policy with `overrides` (key -> value), including engine keys.
 Settings policy_settings(const PolicyInfo& policy, const std::vector<std::pair<std::string, Value>>& overrides);
 
-/// Does the policy's check accept engine.preemption=`how`?
+/// Whether the policy's check accepts engine.preemption=`how`.
 bool accepts_preemption(const PolicyInfo& policy, const std::string& how);
 
-/// May a preempted request of this policy move to the host, by what the policy declares?
+/// Whether the policy declares that a preempted request may move to the host.
 bool swaps(const PolicyInfo& policy);
 
-/// The default of a parameter; unset when it has none.
+/// The default of a parameter; unset if the parameter has none.
 Value default_value(const Parameter& parameter);
 
-/// A GPU that fits the model's weights and exactly `gpu_blocks` KV blocks. It is one of two GPUs on a host of 1 MB,
-/// whose CPU reads a byte of KV per nanosecond.
+/// A GPU with space for the model's weights and exactly `gpu_blocks` KV blocks. It is one of two GPUs on a host of 1
+/// MB, whose CPU reads one byte of KV per nanosecond.
 Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes block_bytes, Tokens block_tokens,
                            Bytes layer_weights);
 
-/// Draws settings of `policy` that its own check accepts, a memory layout and a workload for `model`. `vary`, where
-/// given, draws settings once more.
+/// Draws settings of `policy` that its own check accepts, a memory layout and a workload for `model`. `vary`, if given,
+/// draws additional settings.
 void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model, std::int64_t scale,
                Settings& settings, NaiveConfig& config, const std::function<void(Dice&, Settings&)>& vary = {});
 

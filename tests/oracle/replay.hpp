@@ -1,4 +1,4 @@
-// A short way for tests to replay a list of requests through the engine and watch every iteration.
+// Lets tests replay a list of requests through the simulator and watch every iteration.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace spillway::oracle {
 
-/// What one iteration computed, as seen by the execution model.
+/// The work of one iteration, as the execution model sees it.
 struct SeenIteration {
   std::int64_t decodes = 0;
   std::int64_t decode_context = 0;
@@ -18,7 +18,7 @@ struct SeenIteration {
   bool operator==(const SeenIteration&) const = default;
 };
 
-/// Records every iteration. Each takes `length` nanoseconds, whatever it computes. Copies take one nanosecond per byte
+/// Records every iteration. Each iteration takes `length` nanoseconds for any work. Copies take one nanosecond per byte
 /// and no launch time.
 class WatchingModel final : public ExecutionModel {
  public:
@@ -62,7 +62,7 @@ inline RequestSpec request(std::int64_t arrival_ns, std::int64_t input, std::int
   return spec;
 }
 
-/// Replays `requests` under `policy` with the given memory; max_model_len is what the GPU blocks hold.
+/// Replays `requests` under `policy` with the given memory. max_model_len is the capacity of the GPU blocks.
 inline Replay replay(const std::string& policy, const std::vector<std::pair<std::string, Value>>& overrides,
                      const KvLayout& kv, const std::vector<RequestSpec>& requests, const ExecutionModel& model) {
   const PolicyInfo* info = PolicyRegistry::instance().find(policy);

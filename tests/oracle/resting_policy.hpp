@@ -1,4 +1,4 @@
-// A policy for tests only, in which decoding requests rest: no published policy uses everything that a Decision allows.
+// A policy for tests, in which decoding requests rest: no published policy uses everything that a Decision allows.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace spillway::oracle {
 
-/// First come, first served, whole prompts. In each iteration a different number of decoding requests takes a step, the
-/// first ones in batch order. On shortage the request that joined last is preempted.
+/// First come, first served, whole prompts. In each iteration a different number of decoding requests runs, in batch
+/// order. On shortage, the request that joined last is preempted.
 class RestingScheduler final : public Scheduler {
  public:
   explicit RestingScheduler(const Settings& settings)

@@ -1,5 +1,5 @@
-// Every registered policy on random workloads: the engine against its naive oracle, and the rules of any run. What the
-// suite expects of a policy follows from its PolicyInfo, so a new policy needs no change here.
+// Every registered policy on random workloads: the simulator against its naive oracle, and the rules of every run.
+// PolicyInfo determines the expectations for a policy, so a new policy needs no change here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ void expect_same_fairness(const NaiveResult& naive, const FastRun& fast) {
   }
 }
 
-/// Sums over the measured span, with what its boundaries cut.
+/// Compares sums over the measured span, including events that its boundaries cut.
 void expect_same_books(const NaiveResult& naive, const EngineTotals& totals) {
   ASSERT_EQ(naive.iterations, totals.iterations);
   ASSERT_EQ(naive.moved_h2d, totals.moved_h2d);
@@ -70,7 +70,7 @@ void expect_equal(const NaiveResult& naive, const FastRun& fast) {
   ASSERT_EQ(naive.preempted_recompute, totals.preempted_recompute);
   ASSERT_EQ(naive.preempted_swap, totals.preempted_swap);
   expect_same_fairness(naive, fast);
-  // Gaps between tokens: number, mean, extremes exactly, quantiles within the sketch's error.
+  // Gaps between tokens: number, mean and extremes exactly, quantiles within the sketch's error.
   const RunStatistics& statistics = fast.result.statistics;
   const Metric* mean = statistics.find("mean_itl_ms");
   ASSERT_NE(mean, nullptr);
@@ -90,7 +90,7 @@ void expect_equal(const NaiveResult& naive, const FastRun& fast) {
   ASSERT_LE(p90, 1.001 * static_cast<double>(gaps[std::min(rank + 1, gaps.size() - 1)].count()) * 1e-6);
 }
 
-/// Requests that come at their own time, or after a request that was answered.
+/// Counts requests that arrive at their own time, or after a request that was answered.
 std::int64_t answerable(const NaiveConfig& config, const std::vector<RequestRecord>& records) {
   std::vector<bool> answered(config.requests.size(), false);
   for (const RequestRecord& r : records) {
@@ -101,7 +101,7 @@ std::int64_t answerable(const NaiveConfig& config, const std::vector<RequestReco
   });
 }
 
-/// The rules that every run keeps, under any policy.
+/// The rules of every run, under any policy.
 void expect_sound(const NaiveConfig& config, const FastRun& run) {
   std::vector<bool> seen(config.requests.size(), false);
   SimTime last;
@@ -139,7 +139,7 @@ void expect_sound(const NaiveConfig& config, const FastRun& run) {
   // The times of all resources add up to the measured span.
   const double span = to_seconds(statistics.span);
   ASSERT_NEAR(std::accumulate(spent.begin(), spent.end(), 0.0), span, 1e-12 * std::max(1.0, span));
-  // No stream works longer than the span lasts, whatever the span cuts.
+  // No stream works longer than the span, wherever the span cuts.
   if (const auto& layers = statistics.engine.layers) {
     ASSERT_LE(layers->h2d_busy, statistics.span);
     ASSERT_LE(layers->d2h_busy, statistics.span);
@@ -221,14 +221,14 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
   EXPECT_GT(full_host, 0) << who << "never filled the host's KV blocks";
 }
 
-/// When the last request ended; the start when a run ended before the first arrival.
+/// The end of the last request; the start if a run ended before the first arrival.
 SimTime last_end(const FastRun& run) {
   SimTime last{};
   for (const RequestRecord& record : run.records) last = std::max(last, record.end);
   return last;
 }
 
-// Copies that slow down each other and the GPU: the books account for every nanosecond and charge every byte.
+// Copies slow down each other and the GPU: the books account for every nanosecond and charge every byte.
 TEST_P(EveryPolicy, SharedLinksKeepTheBooks) {
   const WholeModel alone = WholeModel::of(policy());
   const WholeModel sharing = WholeModel::of(policy(), 1, 1, {.h2d = {7, 4}, .d2h = {3, 2}, .compute = {9, 8}});
@@ -281,7 +281,7 @@ TEST_P(EveryPolicy, TwoRunsGiveTheSameRecords) {
   }
 }
 
-// With arrivals, costs, time-outs, horizon and durations among the settings k times longer, every instant is k times
+// If arrivals, costs, time-outs, horizon and durations in the settings are k times longer, every instant is k times
 // later and nothing else changes.
 TEST_P(EveryPolicy, ScalingTimeScalesTheRun) {
   constexpr std::int64_t kScale = 7;
@@ -311,8 +311,8 @@ TEST_P(EveryPolicy, ScalingTimeScalesTheRun) {
   }
 }
 
-// Times of the other random cases are far below the grid of a record's SLOs. Here they are not, so intervals, and with
-// them the capacity for KV, change from one iteration to the next.
+// The times of the other random cases are far below the grid of a record's SLOs. Here they are not, so the offloading
+// interval changes from one iteration to the next, and so does the capacity for KV.
 TEST(RecordedIntervals, MatchTheNaiveEngine) {
   constexpr std::int64_t kScale = 100'000;
   const PolicyInfo& policy = *PolicyRegistry::instance().find("select-n");
@@ -345,7 +345,7 @@ TEST(RecordedIntervals, MatchTheNaiveEngine) {
   EXPECT_GT(grown, 100);
 }
 
-// Layers stream under every scheduler that does not need the links itself.
+// Layers stream under every scheduler that does not use the links itself.
 TEST(StreamedWeights, MatchTheNaiveEngineUnderEveryScheduler) {
   std::int64_t combinations = 0;
   for (const char* const name : {"deepspeed", "select-n"}) {
@@ -376,7 +376,7 @@ TEST(StreamedWeights, MatchTheNaiveEngineUnderEveryScheduler) {
   EXPECT_GE(combinations, 12);
 }
 
-// In no registered policy do some decoding requests rest while others take a step.
+// No registered policy lets some decoding requests rest while others run.
 TEST(RestingDecodes, MatchTheNaiveEngine) {
   const WholeModel model;
   const PolicyInfo policy = oracle::resting_policy();

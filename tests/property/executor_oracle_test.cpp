@@ -30,7 +30,7 @@ class Random {
     z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
     return z ^ (z >> 31U);
   }
-  /// Uniform in [low, high], as far as these tests care.
+  /// Nearly uniform in [low, high], which suffices for these tests.
   std::int64_t in(std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(high - low + 1));
   }
@@ -41,7 +41,7 @@ class Random {
   std::uint64_t state_;
 };
 
-/// Base of the rules below: copies of random size and a tag of their own.
+/// Base of the rules below: copies of random size, each with its own tag.
 class RandomRule : public LayerRule {
  public:
   RandomRule(std::uint64_t seed, std::int64_t scale) : random_(seed), scale_(scale) {}
@@ -62,7 +62,7 @@ class RandomRule : public LayerRule {
   std::int32_t tag_ = 0;
 };
 
-/// Streams one copy per layer through `depth` buffers, on into the next iteration.
+/// Streams one copy per layer through `depth` buffers and continues in the next iteration.
 class Prefetch final : public RandomRule {
  public:
   Prefetch(std::uint64_t seed, std::int64_t scale) : RandomRule(seed, scale), depth_(random_.small(1, 4)) {}
@@ -80,7 +80,7 @@ class Prefetch final : public RandomRule {
   int arrived_ = 0;
 };
 
-/// Layers that take turns on the host, one swap per direction at a time, decided at layer starts or at completions too.
+/// Layers take turns on the host. One swap per direction at a time, decided at layer starts, or at completions too.
 class Swap final : public RandomRule {
  public:
   Swap(std::uint64_t seed, std::int64_t scale, std::int32_t layers)
@@ -144,7 +144,7 @@ class Swap final : public RandomRule {
   std::int32_t layers_;
   std::int32_t slots_;
   bool eager_;
-  bool together_;  // decides once for all copies that end at an instant
+  bool together_;  // decides once for all copies that end at the same instant
   bool waited_ = false;
   std::vector<bool> on_gpu_;
   std::int32_t in_use_;
@@ -172,7 +172,7 @@ class Blocking final : public RandomRule {
   KvCopies copies_;
 };
 
-/// Loads and stores beside each step, the next step only when all of them are done.
+/// Loads and stores beside each step; the next step waits for all of them.
 class Synchronised final : public RandomRule {
  public:
   using RandomRule::RandomRule;
@@ -198,7 +198,7 @@ class Synchronised final : public RandomRule {
   bool wants_to_start_ = false;
 };
 
-/// Each step's results leave while later steps compute, at most `window` of them at a time; some come back.
+/// Each step's results leave while later steps compute, at most `window` at a time; some return.
 class WriteBack final : public RandomRule {
  public:
   WriteBack(std::uint64_t seed, std::int64_t scale) : RandomRule(seed, scale), window_(random_.small(0, 3)) {}
@@ -219,7 +219,7 @@ class WriteBack final : public RandomRule {
   int leaving_ = 0;
 };
 
-/// Anything: random copies at every call, waits for a random number of them.
+/// Random copies at every call, and waits for a random number of them.
 class Chaos final : public RandomRule {
  public:
   using RandomRule::RandomRule;
@@ -319,7 +319,7 @@ std::unique_ptr<LayerRule> make_rule(const Case& c) {
   return nullptr;
 }
 
-/// Writes down the calls that reach a rule.
+/// Records the calls that reach a rule.
 class Recorder final : public LayerRule {
  public:
   using Call = std::array<std::int32_t, 2>;  // layer and sub-batch, -1 and the copy's tag, or -2 for copies done
@@ -363,7 +363,7 @@ Trace run_oracle(const Case& c) {
   return trace;
 }
 
-/// Would the case end otherwise, or spend its time otherwise, if nothing were slowed down?
+/// Whether the case would end differently, or use its time differently, without any slowdown.
 bool sharing_shows(const Case& c, const Trace& trace) {
   if (c.sharing.h2d.none() && c.sharing.d2h.none() && c.sharing.compute.none()) return false;
   Case alone = c;
@@ -385,7 +385,7 @@ oracle::Uses uses_of(const Executor& executor) {
   return uses;
 }
 
-/// Runs the case, cut at its slowdown changes and at `cut_percent` of the opportunities elsewhere.
+/// Runs the case with cuts at its slowdown changes and at `cut_percent` of the other opportunities.
 Trace run_executor(const Case& c, int cut_percent) {
   Recorder rule(make_rule(c));
   Random random(c.seed + 1);
@@ -447,7 +447,7 @@ TEST_P(ExecutorOracle, RandomPipelines_AgreeToTheNanosecond) {
     const oracle::Uses& total = expected.result.uses.back();
     for (std::size_t s = 0; s < stalled.size(); ++s) stalled[s] += total[s].stall > Duration{} ? 1 : 0;
   }
-  // The cases are worth their name only if every stream often waits for another, and slows another down.
+  // The cases are useful only if every stream often waits for another stream and slows another down.
   EXPECT_GE(shared, kCasesPerShard / 4);
   for (std::size_t s = 0; s < stalled.size(); ++s) {
     const double share = static_cast<double>(stalled[s]) / kCasesPerShard;

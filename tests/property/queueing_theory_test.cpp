@@ -1,4 +1,4 @@
-// Where the model degenerates to a textbook queue, the textbook's mean waiting time must come out.
+// When the model reduces to a textbook queue, the mean waiting time must equal the textbook's.
 #include <gtest/gtest.h>
 
 #include "sim/core/random.hpp"
@@ -7,7 +7,7 @@
 namespace spillway {
 namespace {
 
-/// A prompt of n tokens takes n microseconds; decoding never happens when every answer has one token.
+/// A prompt of n tokens takes n microseconds. All answers have one token, so there is no decode.
 class ServiceModel final : public ExecutionModel {
  public:
   [[nodiscard]] std::int32_t layers() const override { return 1; }

@@ -108,7 +108,7 @@ TEST(AlpacaJson, BadItemsAreSkippedAndCounted) {
 TEST(AlpacaJson, TextsOfTooManyTokensAreTold) {
   const std::string folder = source_dir() + "/../shared/data/tokenizers";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/data/tokenizers is not there";
-  // Digits and letters in turn are a token of GPT-2 each.
+  // Alternating digits and letters are one GPT-2 token each.
   std::string text;
   while (text.size() < 16'777'218) text += "1a";
   EXPECT_EQ(problems_in(fmt::format(R"([{{"instruction": "Go.", "output": "{}"}}])", text), "gpt2:" + folder),

@@ -68,8 +68,9 @@ TEST(Arrivals, GammaHasItsMeanAndItsVariation) {
     }
     const double mean = sum / kGaps;
     const double variation = std::sqrt(squares / kGaps - mean * mean) / mean;
-    // Four standard deviations of the mean, 0.25 cv / sqrt(n), and of the deviation: a gamma's fourth central moment is
-    // (3 + 6 cv^2) sigma^4, so that of the sample's is sigma sqrt((2 + 6 cv^2) / n) / 2; the mean's comes on top.
+    // Four standard deviations of the mean, 0.25 cv / sqrt(n), and of the sample's deviation. A gamma's fourth central
+    // moment is (3 + 6 cv^2) sigma^4, so the deviation's standard deviation is sigma sqrt((2 + 6 cv^2) / n) / 2; the
+    // mean's is added.
     EXPECT_NEAR(mean, 0.25, 4.0 * 0.25 * cv / std::sqrt(kGaps));
     EXPECT_NEAR(variation, cv, 4.0 * cv * (std::sqrt((2.0 + 6.0 * cv * cv) / kGaps) / 2.0 + cv / std::sqrt(kGaps)));
   }
@@ -99,8 +100,8 @@ TEST(Arrivals, GammaHasItsDistribution) {
   }
 }
 
-// Independent: a python port of split_mix, xoshiro256** and of Marsaglia and Tsang's method with math.log and math.exp,
-// stream (1, 0, "workload.arrival"), each gap rounded to nanoseconds.
+// Independent values: a python port of split_mix, xoshiro256** and of Marsaglia and Tsang's method with math.log and
+// math.exp, stream (1, 0, "workload.arrival"), each gap rounded to nanoseconds.
 TEST(Arrivals, AreThoseOfAnotherProgram) {
   EXPECT_EQ(arrivals_of(gamma_plan(0.25, 2.0), 5),
             (std::vector<std::int64_t>{0, 19281426, 95758770, 97025782, 278774746}));
@@ -126,11 +127,11 @@ TEST(Arrivals, ABurstOfFactorOneIsPoisson) {
   poisson.mean_gap_s = 0.5;
   const auto plain = arrivals_of(poisson, 2000);
   const auto burst = arrivals_of(burst_plan(2.0, 25, 1.0, Duration(60'000'000'000)), 2000);
-  // Equal but for the gap across the end of the burst, which is a sum of two roundings.
+  // Equal except for the gap across the end of the burst, which is a sum of two rounded numbers.
   for (std::size_t i = 0; i < plain.size(); ++i) ASSERT_LE(std::abs(plain[i] - burst[i]), 2) << i;
 }
 
-// Aqua's: 25 prompts at the stable rate, then double rate for 60 s, then the stable rate again.
+// Aqua's burst: 25 prompts at the stable rate, then double rate for 60 s, then the stable rate again.
 TEST(Arrivals, ABurstHasItsRatesByPhase) {
   constexpr double kRate = 2.0;
   constexpr std::int64_t kMinute = 60'000'000'000;
@@ -148,8 +149,9 @@ TEST(Arrivals, ABurstHasItsRatesByPhase) {
       if (time > begin + kMinute && time <= begin + 2 * kMinute) after += 1.0;
     }
   }
-  // 24 gaps of 0.5 s a run; 240 arrivals in the minute of the burst, 120 in the one after it. Counts of a Poisson
-  // process deviate by their root, a sum of n gaps by its mean over sqrt(n): four of them.
+  // 24 gaps of 0.5 s per run; 240 arrivals in the minute of the burst, 120 in the next minute. The standard deviation
+  // of a Poisson count is its root, that of a sum of n gaps its mean over sqrt(n). The bounds are four standard
+  // deviations.
   EXPECT_NEAR(before_s / kRuns, 12.0, 4.0 * 12.0 / std::sqrt(24.0 * kRuns));
   EXPECT_NEAR(in_burst / kRuns, 240.0, 4.0 * std::sqrt(240.0 / kRuns));
   EXPECT_NEAR(after / kRuns, 120.0, 4.0 * std::sqrt(120.0 / kRuns));
@@ -157,7 +159,7 @@ TEST(Arrivals, ABurstHasItsRatesByPhase) {
 
 TEST(Arrivals, ABurstCanBeALull) {
   const auto times = arrivals_of(burst_plan(10.0, 10, 0.001, Duration(100'000'000'000)), 300);
-  // 100 s at 0.01/s hold 1 arrival on average; more than 8 are less likely than one in a million.
+  // 100 s at 0.01/s have 1 arrival on average; more than 8 are less likely than one in a million.
   const auto in_lull = std::count_if(times.begin(), times.end(), [&](std::int64_t time) {
     return time > times[9] && time <= times[9] + 100'000'000'000;
   });

@@ -70,7 +70,7 @@ TEST(AxisValues, RangesOfSizesAndTimesKeepTheirUnits) {
 TEST(AxisValues, AColonElsewhereIsACharacter) {
   EXPECT_THAT(values(parameter(ParameterType::text), "gpt2:folder:x2"), ElementsAre("gpt2:folder:x2"));
   EXPECT_THAT(values(parameter(ParameterType::text), "a:1:2"), ElementsAre("a:1:2"));
-  EXPECT_THAT(values(kReal, "1:2"), ElementsAre("1:2"));  // the key says what is wrong with it
+  EXPECT_THAT(values(kReal, "1:2"), ElementsAre("1:2"));  // not a range: the key's own check reports it
   EXPECT_THAT(values(kReal, "1:x:2"), ElementsAre("1:x:2"));
 }
 

@@ -50,7 +50,7 @@ TEST(ParseStamp, RefusesWhatIsNoStamp) {
 }
 
 TEST(AzureCsv, ReadsTheFormatOf2023) {
-  // CRLF, no end of line after the last row, stamps of 100 ns.
+  // CRLF, no newline after the last row, stamps in units of 100 ns.
   const TempFile file(
       "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n"
       "2023-11-16 18:17:04.0319601,3180,8",
@@ -153,7 +153,7 @@ TEST(AzureCsv, ALineLongerThanTheWindowIsRead) {
 
 TEST(AzureCsv, ALineWithoutEndIsTold) {
   const TempFile file(kHeader, ".csv");
-  std::filesystem::resize_file(file.path(), std::uintmax_t{66} << 20U);  // zeros, which take no room on the disk
+  std::filesystem::resize_file(file.path(), std::uintmax_t{66} << 20U);  // zeros that take no disk space
   EXPECT_EQ(problems_of(
                 [&] {
                   AzureCsvReader reader(file.path());

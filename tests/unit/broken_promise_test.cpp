@@ -17,7 +17,7 @@ using testing::StartsWith;
 
 using Decide = std::function<void(const View&, const std::vector<RequestId>&, Decision&)>;
 
-/// Decides as a function says, which also gets the requests that have arrived so far.
+/// Decides as a function says. The function also gets the requests that have arrived so far.
 class ScriptedScheduler final : public Scheduler {
  public:
   explicit ScriptedScheduler(Decide decide) : decide_(std::move(decide)) {}
@@ -63,7 +63,7 @@ std::string message(const PolicyInfo& policy, const KvLayout& kv = layout(10), s
 
 std::string message(Decide decide) { return message(scripted(std::move(decide))); }
 
-/// Computes the prompt in the first decision; decodes in the others.
+/// Computes the prompt in the first decision and decodes in later decisions.
 void run_first(const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
   if (view.batch().running > 0) return;
   decision.join(arrived[0]);
@@ -210,13 +210,13 @@ TEST(BrokenPromise, Decodes_OfMoreRequestsThanDecodeOrTwice) {
               StartsWith("policy toy decided to let 0 requests decode at 700 ns, but the decodes are staged."));
 }
 
-// 48 tokens fill 3 blocks of 16, all there are; the first answer token needs a fourth.
+// 48 tokens fill all 3 blocks of 16; the first answer token needs a fourth.
 TEST(BrokenPromise, Decodes_BeyondTheFreeBlocks) {
   const PolicyInfo policy = scripted([](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
     if (view.batch().running == 0) decision.join(arrived[0]);
     if (view.batch().decoding == 0) decision.chunk(arrived[0], view.request(arrived[0]).remaining());
   });
-  // 40 + 9 tokens: the KV of the 49th token known, of which 48 are computed, comes with the tenth token.
+  // 40 + 9 tokens: of 49 known tokens 48 are computed; the tenth token brings the KV of the 49th.
   EXPECT_THAT(message(policy, layout(3), 12),
               StartsWith("policy toy decided to let 1 request decode at 1600 ns, but their next tokens need 1 block "
                          "and the GPU has 0 free."));
@@ -273,9 +273,9 @@ TEST(BrokenPromise, Capacity_BeyondTheLayout) {
             "sim/api/layer_policy.hpp: capacity() is at most Layout::most, and constant beside a prefix cache");
 }
 
-// The contract of LayerPolicy: capacity() is called before every decision over a current View, repeated decisions of
-// one instant included. The prompt runs from 700 to 800 ns with 8 blocks. At 800 ns the first decision finds the same 8
-// blocks and takes the request out. The second finds an empty batch, hence 10 blocks, and starts the request again.
+// The contract of LayerPolicy: capacity() is called before every decision over a current View, also for repeated
+// decisions of one instant. The prompt runs from 700 to 800 ns with 8 blocks. At 800 ns the first decision sees the
+// same 8 blocks and removes the request. The second sees an empty batch, so 10 blocks, and starts the request again.
 TEST(LayerCapacity, IsAskedBeforeEveryDecision) {
   std::vector<std::pair<std::int64_t, std::int64_t>> seen;  // ns, GPU blocks
   const Decide decide = [&](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {

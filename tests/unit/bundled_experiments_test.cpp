@@ -1,4 +1,4 @@
-// The experiments inside the binary: readable, with claims that are those of the published list.
+// The bundled experiments are readable, and their claims match the published list.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -34,7 +34,7 @@ TEST(BundledExperiments, AreThoseOfTheRepository) {
   EXPECT_EQ(names, folders);
 }
 
-/// What both the list and the repository say of a claim.
+/// The parts of a claim that both the list and the repository state.
 Json essence(const Json& claim) {
   Json json;
   for (const char* key : {"system", "where", "kind", "expected", "accept", "fitted_on"}) json[key] = claim[key];
@@ -53,7 +53,7 @@ TEST(BundledExperiments, ClaimsOfThePublishedListAreCopiedAsTheyAre) {
     const Json own = Json::parse(one.read("expected.json"));
     for (const Json& claim : own["claims"]) {
       const auto source = published.find(claim["id"]);
-      if (source == published.end()) continue;  // of a paper that is not in the list
+      if (source == published.end()) continue;  // the paper is not in the list
       EXPECT_EQ(essence(claim), source->second) << claim["id"];
     }
   }

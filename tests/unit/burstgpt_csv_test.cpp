@@ -21,7 +21,7 @@ std::string problems_in(const std::string& content) {
       file.path());
 }
 
-// No file of this format is at hand: the layouts are those that its publishers describe.
+// No file of this format is available: the layouts follow the publishers' description.
 TEST(BurstGptCsv, ReadsTheFirstLayout) {
   const TempFile file(
       std::string(kHeader) + "5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,230,1317,API log\n", ".csv");

@@ -1,4 +1,4 @@
-// The command line of cuda_calibrate on a machine whose times a test says.
+// The command line of cuda_calibrate on a machine whose times the test sets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-/// Lends a backend that the test keeps; one without a kernel does not answer.
+/// Lends a backend that the test owns.
 class Borrowed : public Backend {
  public:
   explicit Borrowed(FakeBackend& lender) : lender_(lender) {}
@@ -150,7 +150,7 @@ TEST_F(CalibrateCli, InterruptedRun_IsResumed) {
   EXPECT_THAT(resumed.err, HasSubstr("1 sections are taken over from"));
   EXPECT_EQ(backend_.prepared, 6);
   EXPECT_EQ(read(file("gpu.json"))["measurements"].size(), 8U + 6U);
-  // Nothing is left to do.
+  // No section remains to measure.
   backend_.prepared = 0;
   EXPECT_EQ(call(again).code, 0);
   EXPECT_EQ(backend_.prepared, 0);
@@ -165,7 +165,7 @@ TEST_F(CalibrateCli, ResumedPlan_IsThatOfTheFile_WhateverMemoryIsFree) {
   const std::vector<std::string> arguments{"--quick", "--resume", "--sections", "copy", "-o", file("gpu.json")};
   EXPECT_EQ(call(arguments).code, 0);
   json document = read(file("gpu.json"));
-  // With 1 GiB less than the 4 GiB that copies of 1 GiB ask for, another run would have other points.
+  // With 1 GiB less than the 4 GiB that copies of 1 GiB need, a new run would have different points.
   document["provenance"]["host"]["available_bytes"] = std::int64_t{3} << 30U;
   std::ofstream(file("gpu.json")) << document.dump();
   const Said other = call(arguments);

@@ -1,4 +1,4 @@
-// What the attention kernels are given, and what their results are compared with.
+// The inputs of the attention kernels, and the reference for their results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ TEST(CudaAttentionPlan, DecodeLengths_TheLongestTakesItsShareOfTheSameTotal) {
 }
 
 TEST(CudaAttentionPlan, DecodeLengths_LeaveAtLeastOneTokenToEach) {
-  // Nine times the mean is more than all four have: 40 - 3 are left to the longest.
+  // Nine times the mean exceeds the total of all four: the longest gets 40 - 3.
   EXPECT_THAT(decode_lengths(4, 10, 9.0), ElementsAre(38, 2, 2, 2));
   EXPECT_THAT(decode_lengths(1, 10, 9.0), ElementsAre(11));
 }
@@ -59,8 +59,8 @@ TEST(CudaAttentionPlan, PageTable_GivesEveryPageOnce) {
   EXPECT_EQ(pages, all);
 }
 
-/// Each token of every decoding sequence is in exactly one item, items begin with pages, and partial results are those
-/// that are combined.
+/// Each token of every decoding sequence is in exactly one item, items begin at pages, and the combined results are the
+/// partial ones.
 void expect_complete(const AttentionPlan& plan, const Sequences& sequences) {
   std::map<std::int32_t, std::int32_t> end;  // by sequence
   std::map<std::int32_t, std::vector<std::int32_t>> partials;
@@ -109,7 +109,7 @@ TEST(CudaAttentionPlan, Decode_ShortSequencesStayWhole) {
 }
 
 TEST(CudaAttentionPlan, Decode_SkewedBatchSplitsTheLongOne) {
-  // 4 x (1001 + 101 + 101) / 16 = 300.75: runs of about 320 tokens. 1001 are nearest to three of them: 333.7 each,
+  // 4 x (1001 + 101 + 101) / 16 = 300.75: runs of about 320 tokens. 1001 tokens are nearest to three runs of 333.7,
   // rounded up to four pages.
   const Sequences skewed{{1, 1, 1}, {1001, 101, 101}};
   const AttentionPlan plan = plan_attention(skewed, Heads{8, 4, 128}, 4);
@@ -121,7 +121,7 @@ TEST(CudaAttentionPlan, Decode_SkewedBatchSplitsTheLongOne) {
 }
 
 TEST(CudaAttentionPlan, Decode_ATokenMoreThanARunStaysInIt) {
-  // 64 x 1025 x 8 / 528 = 993.9: runs of about 1024 tokens, and 1025 are one of them.
+  // 64 x 1025 x 8 / 528 = 993.9: runs of about 1024 tokens, so 1025 tokens are one run.
   const Sequences many{std::vector<std::int64_t>(64, 1), std::vector<std::int64_t>(64, 1025)};
   const AttentionPlan plan = plan_attention(many, Heads{32, 8, 128}, 132);
   expect_complete(plan, many);
@@ -129,7 +129,7 @@ TEST(CudaAttentionPlan, Decode_ATokenMoreThanARunStaysInIt) {
 }
 
 TEST(CudaAttentionPlan, Decode_MoreQueryHeadsThanRowsTakeMoreThreadBlocks) {
-  // 32 query heads of one KV head are two tiles of 16 rows: 2 x 2048 / 16 = 256 tokens to each thread block.
+  // 32 query heads of one KV head are two tiles of 16 rows: 2 x 2048 / 16 = 256 tokens per thread block.
   const Sequences one{{1}, {2048}};
   const AttentionPlan plan = plan_attention(one, Heads{32, 1, 128}, 4);
   expect_complete(plan, one);
@@ -171,7 +171,7 @@ struct SmallCache {
   std::vector<float> keys = std::vector<float>(std::size_t{2} * 16 * 2, 0.0F);
   std::vector<float> values = std::vector<float>(std::size_t{2} * 16 * 2, 0.0F);
   PageTable table{{0, 2}, {1, 0}};
-  /// Where a token's numbers are.
+  /// Index of a token's numbers.
   static std::size_t at(std::size_t token) { return (token < 16 ? 16 + token : token - 16) * 2; }
 };
 
@@ -181,7 +181,7 @@ TEST(CudaAttentionReference, EqualScores_GiveTheMeanOfTheValuesSeen) {
     cache.values[SmallCache::at(token)] = static_cast<float>(token);
     cache.values[SmallCache::at(token) + 1] = 1.0F;
   }
-  // Three new tokens behind 15: they see 16, 17 and 18 tokens, and the mean of 0 .. n - 1 is (n - 1) / 2.
+  // Three new tokens after 15: they see 16, 17 and 18 tokens. The mean of 0 .. n - 1 is (n - 1) / 2.
   const auto results = reference_attention(Heads{1, 1, 2}, {{3}, {18}}, cache.table, std::vector<float>(6, 0.5F),
                                            cache.keys, cache.values);
   EXPECT_THAT(results, Pointwise(FloatNear(1e-6F), std::vector<float>{7.5F, 1.0F, 8.0F, 1.0F, 8.5F, 1.0F}));

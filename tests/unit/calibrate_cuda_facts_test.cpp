@@ -1,4 +1,4 @@
-// What is asked about GPUs without CUDA, and the self-test's command.
+// Facts about GPUs without CUDA, and the self-test's command.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ TEST(CudaFacts, NumaNode_IsThatOfThePciDevice) {
   const SystemRoots roots{"/proc", sys.string(), {}};
   // CUDA writes bus numbers in capitals, Linux does not.
   EXPECT_EQ(gpu::numa_node_of("0000:3B:00.0", roots), 1);
-  EXPECT_EQ(gpu::numa_node_of("0000:5e:00.0", roots), std::nullopt);  // the system does not say
+  EXPECT_EQ(gpu::numa_node_of("0000:5e:00.0", roots), std::nullopt);  // the system does not state the node
   EXPECT_EQ(gpu::numa_node_of("0000:af:00.0", roots), std::nullopt);
   std::filesystem::remove_all(sys);
 }

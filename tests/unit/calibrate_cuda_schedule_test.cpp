@@ -26,7 +26,7 @@ TEST(CudaSchedule, Rotation_AllBuffersAreLargerThanFourTimesTheL2) {
 TEST(CudaSchedule, SequentialSlots_RunsFollowEachOtherAndStartAgain) {
   EXPECT_THAT(block_slots(Order::sequential, 3, 8, 0, 7), ElementsAre(0, 1, 2));
   EXPECT_THAT(block_slots(Order::sequential, 3, 8, 1, 7), ElementsAre(3, 4, 5));
-  // 6, 7, 8 does not fit into eight slots.
+  // Slots 6, 7, 8 would exceed eight slots.
   EXPECT_THAT(block_slots(Order::sequential, 3, 8, 2, 7), ElementsAre(0, 1, 2));
 }
 
@@ -55,7 +55,7 @@ TEST(CudaSchedule, Marks_AreEvenlySpreadAndEndWithTheLastOperation) {
 }
 
 TEST(CudaSchedule, Overlapped_LeavesOutWhatEndedAfterTheFirstLane) {
-  // Lane 0 runs dry after 4.0 s. Lane 1 had ended 4 operations 3.5 s after the start, its fifth one later.
+  // Lane 0 runs dry after 4.0 s. Lane 1 had ended 4 operations 3.5 s after the start; its fifth ended later.
   const std::vector<LaneTimes> lanes{{{1, 2}, {2.0, 4.0}}, {{2, 4, 6}, {1.5, 3.5, 5.0}}};
   const auto shares = overlapped(lanes);
   ASSERT_EQ(shares.size(), 2U);
@@ -72,7 +72,7 @@ TEST(CudaSchedule, Overlapped_ALaneWithoutAnEndInTheSpanHasNothing) {
 }
 
 TEST(CudaSchedule, Balanced_AllLanesAreBusyForAsLong) {
-  // Four calls and one more of 8 s are 40 s: 5 of the slow ones, 20 of 2 s, 14 of 3 s (13.3, rounded up).
+  // Four calls plus one of 8 s take 40 s: 5 of the slow ones, 20 of 2 s, 14 of 3 s (13.3, rounded up).
   EXPECT_THAT(balanced(4, std::vector<double>{8.0, 2.0, 3.0}), ElementsAre(5, 20, 14));
   EXPECT_THAT(balanced(1, std::vector<double>{1.0}), ElementsAre(2));
 }
@@ -82,7 +82,7 @@ TEST(CudaSchedule, Balanced_HasALimit) {
 }
 
 TEST(CudaSchedule, MostBalancedCalls_StayWithinTheLimit) {
-  // 20000 operations of 1 s last as long as 20 of 1000 s, one of which is the one more.
+  // 20000 operations of 1 s take as long as 20 of 1000 s; one of the 20 is the extra call.
   EXPECT_EQ(most_balanced_calls(std::vector<double>{1.0, 1000.0}), 19);
   EXPECT_THAT(balanced(19, std::vector<double>{1.0, 1000.0}), ElementsAre(kMostOperations, 20));
   EXPECT_EQ(most_balanced_calls(std::vector<double>{1.0, 1.0}), kMostBehindGate);

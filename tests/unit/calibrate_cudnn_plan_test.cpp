@@ -1,4 +1,4 @@
-// Decode attention in cuDNN's terms: shapes, page tables, layouts, and when results are right.
+// Decode attention in cuDNN's terms: shapes, page tables, layouts, and the check of results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST(CudnnPlan, PagedCall_TakesPagesOfTheWholeCache) {
 TEST(CudnnPlan, ContiguousCall_TakesWhatFits) {
   const auto call = cudnn_call(CudnnForm::contiguous, kHeads, kTokens, 5);
   ASSERT_TRUE(call);
-  // Three sequences of 48 tokens at most are nine pages, of which 30 hold three times as many.
+  // Three sequences of at most 48 tokens are nine pages; 30 pages have space for three such sets.
   EXPECT_THAT(call->cache.sizes, ElementsAre(3, 2, 48, 64));
   EXPECT_THAT(call->cache.strides, ElementsAre(6144, 3072, 64, 1));
   EXPECT_EQ(call->sets, 3);

@@ -1,4 +1,4 @@
-// A machine that tests of cuda_calibrate measure: times and failures as a test says, and a clock that only they move.
+// A machine for tests of cuda_calibrate. The test sets times and failures; only measurements move its clock.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace spillway::calibrate {
 
-/// Seconds per call of each row of a point. May throw what a backend throws.
+/// Seconds per call of each row of a point. May throw a backend's exceptions.
 using TrueTimes = std::function<std::vector<double>(const Point& point)>;
 
 class FakeCase : public Case {
@@ -25,7 +25,7 @@ class FakeCase : public Case {
   FakeCase(std::vector<double> times, std::string kernel, double& now, std::function<void()> on_sample)
       : times_(std::move(times)), kernel_(std::move(kernel)), now_(now), on_sample_(std::move(on_sample)) {}
 
-  /// Every timing is off by up to this fraction, either way.
+  /// Every timing deviates by up to this fraction in either direction.
   double jitter = 0.0;
   std::string said{};
 

@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// A small /proc and /sys that live as long as the object.
+/// A small /proc and /sys that exist as long as the object.
 class FakeSystem {
  public:
   FakeSystem() {
@@ -155,7 +155,7 @@ TEST(HostFacts, CacheOfCpuinfo_StandsInForThatOfSys) {
   EXPECT_EQ(last_level_cache_bytes(system.roots({0})), 512 * 1024);
 }
 
-// Quotas of version 2: 250% of a CPU here, which is 2 whole ones, none in the parent's "max", 700% at the top.
+// Quotas of version 2: 250% of a CPU here (2 whole CPUs), no quota in the parent ("max"), 700% at the top.
 TEST(HostFacts, QuotaOfVersion2_LowersTheThreads) {
   FakeSystem system;
   system.file("proc/self/cgroup", "0::/job/step\n")
@@ -218,7 +218,7 @@ TEST(Spread, TooManyThreadsOrAnEmptyNode_AreUnsupported) {
   }
 }
 
-// What this machine says of itself can only be bounded.
+// Facts of this machine can only be bounded.
 TEST(HostFacts, ThisMachine_HasWhatAnyHas) {
   const HostFacts facts = host_facts();
   EXPECT_GE(facts.physical_cores, 1);

@@ -42,11 +42,11 @@ std::vector<double> naive(const CpuAttention& attention, const HostAttention& po
   return result;
 }
 
-/// How far fp32 may be off, with u = 2^-24, |q|, |k|, |v| <= 1, head size d <= 128 and n tokens. A score is a sum of d
-/// products of at most 1 / sqrt(d) each, so its error is at most (d + 2) u sqrt(d) < 1475 u, and the exponent of the
-/// softmax inherits it as a relative error of each weight, as it does the 4 u of the exponential; n weights and n terms
-/// are added up, n u each. The result is a weighted mean of values within 1, so it is off by at most
-/// 2 (1475 + 4) u + 2 n u: 2.3e-4 for the longest context here, n = 450.
+/// The error bound of fp32, with u = 2^-24, |q|, |k|, |v| <= 1, head size d <= 128 and n tokens. A score is a sum of d
+/// products of at most 1 / sqrt(d) each, so its error is at most (d + 2) u sqrt(d) < 1475 u. Through the exponent of
+/// the softmax, each weight gets this as a relative error, and the 4 u of the exponential. Adding n weights and n terms
+/// adds n u each. The result is a weighted mean of values within 1, so its error is at most 2 (1475 + 4) u + 2 n u:
+/// 2.3e-4 for the longest context here, n = 450.
 constexpr double kTolerance = 2.3e-4;
 
 void expect_right(const CpuAttention& attention, const HostAttention& point,
@@ -74,7 +74,7 @@ std::vector<std::vector<double>> expected_of(const CpuAttention& attention, cons
   return all;
 }
 
-/// The CPUs of this machine, again and again: more threads than CPUs show what the work's division does.
+/// The CPUs of this machine, repeated: more threads than CPUs test the division of the work.
 std::vector<Cpu> some_cpus(std::size_t count) {
   const std::vector<Cpu> cpus = usable_cpus();
   std::vector<Cpu> some;
@@ -102,7 +102,7 @@ TEST_P(EveryVariant, Attention_IsThatOfTheDefinition) {
   for (const Number number : {Number::bf16, Number::fp16, Number::fp32}) {
     for (const std::int64_t size : {64, 128}) {
       for (const std::int64_t group : {1, 4, 8}) {
-        // One token, a page less one, a page, a page and one, several pages and an odd rest.
+        // One token, a page minus one, a page, a page plus one, several pages with an odd remainder.
         for (const std::int64_t context : {1, 15, 16, 17, 83}) {
           const HostAttention point{number, 1, {2 * group, 2, size}, 2, context};
           SCOPED_TRACE(
@@ -131,7 +131,7 @@ TEST_P(EveryVariant, SequencesInParts_AreMergedAndCachesTakeTurns) {
     EXPECT_GT(attention.run(1), 0.0);
     expect_right(attention, point, second);
     EXPECT_NE(first, second);
-    // Two calls later it is the first cache's turn again.
+    // Two calls later the first cache is used again.
     EXPECT_GT(attention.run(2), 0.0);
     expect_right(attention, point, first);
   }
@@ -203,7 +203,7 @@ TEST(StreamKernels, TriadAndSum_AreThoseOfTheirFormulas) {
       sum += c[i];
     }
     EXPECT_EQ(a[count], -1.0);
-    EXPECT_EQ(stream_sum(c.data(), static_cast<std::int64_t>(count)), sum);  // whole numbers: exact in any order
+    EXPECT_EQ(stream_sum(c.data(), static_cast<std::int64_t>(count)), sum);  // integers: exact in any order
   }
 }
 

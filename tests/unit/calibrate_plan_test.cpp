@@ -118,7 +118,7 @@ TEST(CalibratePlan, EveryGpu_FitsItsBudget) {
   EXPECT_EQ(budget_of(Level::full).run_seconds, 900.0);
 }
 
-/// The number format of what a GPU computes; empty for other points.
+/// The number format of a GPU computation; empty for other points.
 std::vector<Number> numbers_of(const Point& point) {
   if (const auto* gemm = std::get_if<Gemm>(&point)) return {gemm->number};
   if (const auto* decode = std::get_if<DecodeAttention>(&point)) return {decode->number};
@@ -150,7 +150,7 @@ TEST(CalibratePlan, FormatsAreThoseOfTheGpu) {
   EXPECT_EQ(numbers("h100-80gb-sxm", Level::quick), std::set<Number>{Number::bf16});
 }
 
-/// GPU memory that a point's operands take at least, from its definition.
+/// A lower bound of the GPU memory for a point's operands, from its definition.
 double gpu_bytes(const Point& point) {
   const auto real = [](std::int64_t count) { return static_cast<double>(count); };
   if (const auto* gemm = std::get_if<Gemm>(&point)) {
@@ -234,7 +234,7 @@ TEST(CalibratePlan, GpuThatIsNotThere) {
 TEST(CalibratePlan, ShapesOfAModel_AreAdded) {
   PlanOptions options;
   options.level = Level::quick;
-  // The second is the first of the designed ones, which is measured once.
+  // The second shape is the first designed shape, which is measured only once.
   options.model_shapes = {{6144, 4096}, {4096, 4096}};
   const Section gemm = section_of(make_plan(options, fake_machine(1)), "gemm");
   EXPECT_EQ(gemm.points.size(), 48U + 6U);
@@ -243,7 +243,7 @@ TEST(CalibratePlan, ShapesOfAModel_AreAdded) {
   EXPECT_EQ(first.k, 4096);
 }
 
-/// Every row once: a reader could not tell two measurements of one point apart.
+/// Every row appears once: readers could not distinguish two measurements of one point.
 TEST(CalibratePlan, NoPointTwice) {
   for (const Level level : kLevels) {
     std::set<std::string> seen;
@@ -261,7 +261,7 @@ TEST(CalibratePlan, Digest_IsOfThePointsAndTheSampling) {
   const std::string digest = plan_digest(section, Level::quick);
   EXPECT_EQ(digest.size(), 64U);
   EXPECT_EQ(plan_digest(section_of(plan_for(fake_machine(2), Level::quick), "launch"), Level::quick), digest);
-  EXPECT_NE(plan_digest(section, Level::full), digest);  // sampled otherwise
+  EXPECT_NE(plan_digest(section, Level::full), digest);  // another sampling rule
   section.points.pop_back();
   EXPECT_NE(plan_digest(section, Level::quick), digest);
 }
@@ -326,7 +326,7 @@ TEST(CalibrateCost, SpeedsByTheRule) {
 TEST(CalibrateCost, SecondsOfAPoint) {
   // 1 ms: 4 to warm up and 50 timings, each with 0.1 ms beside it, and 0.1 s before.
   EXPECT_NEAR(estimated_seconds({1e-3, 1.0, 0.1}, {}), 0.1 + 54 * 1.1e-3, 1e-9);
-  // 1 s: warm-up and the fewest timings exceed the 2 s of a point.
+  // 1 s: warm-up and the minimum number of timings exceed the 2 s limit of a point.
   EXPECT_NEAR(estimated_seconds({1.0, 1.0, 0.0}, {}), 7 * 1.0001, 1e-9);
   // 0.1 s twice over: 24 times would be 4.8 s, the point ends at 2 s.
   EXPECT_NEAR(estimated_seconds({0.1, 2.0, 0.5}, {}), 2.5, 1e-9);

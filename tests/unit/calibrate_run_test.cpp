@@ -23,7 +23,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-/// A file's path that nothing lies at; removed with the test.
+/// An unused file path; the destructor removes the file.
 class OwnFile {
  public:
   OwnFile() {
@@ -254,7 +254,7 @@ TEST(CalibrateRun, SectionEndsWhenItsTimeIsOver) {
   EXPECT_GT(copies.points_done, 0);
   EXPECT_EQ(copies.points_done + static_cast<std::int64_t>(copies.skipped.size()), 40);
   EXPECT_THAT(copies.skipped.back().at("reason").get<std::string>(), HasSubstr("s were over"));
-  // The point at hand is finished.
+  // The current point is finished.
   EXPECT_LE(copies.seconds, run.plan.sections[0].most_seconds + 7.0);
   EXPECT_GE(copies.seconds, run.plan.sections[0].most_seconds);
 }
@@ -361,7 +361,7 @@ TEST(CalibrateDocument, WrittenWholeOrNotAtAll) {
   EXPECT_EQ(file.text(), run.document.text());
   EXPECT_FALSE(std::filesystem::exists(file.path() + ".part"));
   EXPECT_THROW(write_document(testing::TempDir() + "no-such-folder/x.json", run.document), ConfigError);
-  // A folder is in the way of the file.
+  // A folder has the file's name.
   const std::string folder = file.path() + ".d";
   std::filesystem::create_directories(folder + "/x");
   EXPECT_THROW(write_document(folder, run.document), ConfigError);

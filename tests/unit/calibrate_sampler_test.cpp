@@ -57,7 +57,7 @@ TEST(CalibrateSampler, LongEnoughAndOftenEnough) {
 TEST(CalibrateSampler, TimeOfAPointIsLimited) {
   // Warm-up ends at 0.5 s, and the twelfth timing at 2 s.
   EXPECT_EQ(run({0.125}, {}).timings.series.at(0).size(), 12U);
-  // Warm-up alone takes 8 s: the fewest timings come all the same.
+  // Warm-up alone takes 8 s: the minimum number of timings still runs.
   EXPECT_EQ(run({2.0}, {}).timings.series.at(0).size(), 3U);
 }
 
@@ -71,7 +71,7 @@ TEST(CalibrateSampler, QuickestSeriesChoosesCalls_SlowestIsMeasured) {
   EXPECT_EQ(both.timings.series[0].front(), kMillisecond);
 }
 
-/// Whose first call is slower, as when a kernel is loaded.
+/// A case with a slow first call, as when a kernel is loaded.
 class ColdCase : public Case {
  public:
   std::vector<double> sample(std::int64_t calls) override {

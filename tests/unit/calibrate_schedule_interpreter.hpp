@@ -1,5 +1,5 @@
-// When the operations of a schedule start and end, by the rules of streams alone: a second opinion on the executor,
-// which knows nothing of layers, rules or policies.
+// Start and end of a schedule's operations by the rules of streams alone: a second opinion on the executor, which knows
+// nothing of layers, rules or policies.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ struct OperationSpan {
   double end = 0.0;
 };
 
-/// Steps from event to event. A copy first launches and then transfers, slowed while the other direction transfers too;
-/// compute that starts while a copy is in flight is stretched. Ends come before starts, and copies start before
-/// compute.
+/// Steps from event to event. A copy first launches and then transfers; the transfer is slower while the other
+/// direction transfers too. Compute that starts while a copy is in flight takes longer. At one instant, ends come
+/// before starts, and copies start before compute.
 class ScheduleInterpreter {
  public:
   ScheduleInterpreter(const Schedule& schedule, std::span<const OperationTime> times, const CopySharing& sharing)
@@ -44,7 +44,7 @@ class ScheduleInterpreter {
  private:
   struct Lane {
     std::vector<std::size_t> order;
-    std::size_t next = 0;  // the running one, or the one that is to start
+    std::size_t next = 0;  // the running operation, or the next to start
     bool running = false;
     double launch_left = 0.0;
     double work_left = 0.0;
@@ -86,7 +86,7 @@ class ScheduleInterpreter {
     }
   }
 
-  /// To the next event; false when nothing runs.
+  /// Advances to the next event; false when nothing runs.
   bool step() {
     constexpr std::array kAll{Stream::d2h, Stream::h2d, Stream::cpu, Stream::compute};
     double shortest = std::numeric_limits<double>::infinity();
@@ -129,7 +129,7 @@ inline std::vector<OperationSpan> interpret(const Simulated& simulated, const Co
   return ScheduleInterpreter(simulated.schedule, simulated.times, sharing).run();
 }
 
-/// When the last of the operations has ended that the experiment ends with.
+/// The end of the last operation that the experiment waits for.
 inline double length_of(const Schedule& schedule, std::span<const OperationSpan> spans) {
   double end = 0.0;
   for (const std::int32_t number : schedule.ends) end = std::max(end, spans[static_cast<std::size_t>(number)].end);

@@ -1,4 +1,4 @@
-// cuda_calibrate/measurements.schema.json, and the part of JSON Schema that it uses.
+// cuda_calibrate/measurements.schema.json, and the subset of JSON Schema that the file uses.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,8 +31,8 @@ inline bool has_type(const nlohmann::json& value, const std::string& type) {
   return type == "null" && value.is_null();
 }
 
-/// What of `value` is not as the schema says, with its place. Keys that the schema does not name are reported as well,
-/// unlike in JSON Schema: the tool is to write nothing that is not described.
+/// Violations of the schema in `value`, with locations. Unlike JSON Schema, this check also reports keys that the
+/// schema does not name, because the tool must not write undescribed keys.
 inline std::vector<std::string> schema_problems(const nlohmann::json& schema, const nlohmann::json& value,
                                                 const std::string& at) {
   std::vector<std::string> problems;

@@ -11,13 +11,13 @@ namespace spillway::calibrate {
 namespace {
 
 TEST(CalibrateStatistics, ByHand) {
-  // Of 5 values position (n - 1) q is 2 for the median, 0.4 for p10 and 3.6 for p90.
+  // With 5 values, position (n - 1) q is 2 for the median, 0.4 for p10 and 3.6 for p90.
   const Spread odd = spread_of(std::vector<double>{50, 10, 30, 20, 40});
   EXPECT_DOUBLE_EQ(odd.median, 30);
   EXPECT_DOUBLE_EQ(odd.p10, 10 + 0.4 * 10);
   EXPECT_DOUBLE_EQ(odd.p90, 40 + 0.6 * 10);
   EXPECT_EQ(odd.n, 5);
-  // Of 4 values: 1.5, 0.3 and 2.7. The outlier counts.
+  // With 4 values: 1.5, 0.3 and 2.7. The outlier counts.
   const Spread even = spread_of(std::vector<double>{4, 1, 2, 1000});
   EXPECT_DOUBLE_EQ(even.median, 3);
   EXPECT_DOUBLE_EQ(even.p10, 1.3);

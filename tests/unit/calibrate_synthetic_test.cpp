@@ -1,5 +1,5 @@
-// A device whose parameters are known is measured as a real one is: plan, timings, document, reader, fit. What comes
-// out at the end must be what went in.
+// A device with known parameters is measured like a real device: plan, timings, document, reader, fit. The result must
+// equal the known parameters.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -129,7 +129,7 @@ struct Device {
     const double bytes = 2.0 * number * real(point.batch * point.context * point.heads.kv * point.heads.size);
     return {kCpu.seconds(point.threads, bytes)};
   }
-  /// No fit reads these.
+  /// No fit uses these rows.
   template <class Other>
   std::vector<double> operator()(const Other& point) const {
     return millisecond_each(point);
@@ -146,7 +146,7 @@ hwmodels::Measurements measured(Level level) {
   Document document = new_document(plan, backend.facts(), {"test", "2026-01-31T12:00:00Z", 1, 0}, false);
   FakeOutside outside(backend);
   EXPECT_EQ(run_plan(plan, backend, 0, document, outside.hooks).code, ExitCode::ok);
-  // Tests run side by side, each in a process of its own.
+  // Tests run in parallel, each in its own process.
   const std::string path =
       (std::filesystem::path(testing::TempDir()) / fmt::format("calibrate_synthetic_{}.json", getpid())).string();
   write_document(path, document);

@@ -1,4 +1,4 @@
-// What a validation measures, and how its errors are told: on a machine whose times are known.
+// The measurements of a validation and the report of its errors, on a machine with known times.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -140,12 +140,13 @@ GpuFacts h100() {
   return gpu;
 }
 
-/// Streams that take `factor` times as long as the profile says. What the first letters of `fails` stand for it throws.
+/// Streams that take `factor` times as long as the profile states. Settings whose names start with letters of `fails`
+/// throw.
 class FakeMachine final : public Machine {
  public:
   struct Behaviour {
     double factor = 1.0;
-    std::vector<double> jitter{1.0};                          // of runs, in turn
+    std::vector<double> jitter{1.0};                          // factors of consecutive runs
     std::function<void(std::int64_t prepared)> on_prepare{};  // may throw
     GpuFacts gpu = h100();
   };
@@ -153,7 +154,7 @@ class FakeMachine final : public Machine {
   FakeMachine(Behaviour behaviour, const Predictor& predictor)
       : behaviour_(std::move(behaviour)),
         sharing_(hwmodels::EngineSide(predictor.gpu(), hwmodels::load_engine("none"), 1).copy_sharing()) {
-    // What the schedules of this profile's settings take, by their size: a machine is told nothing of durations.
+    // The times of this profile's schedules, by size: a machine does not receive durations.
     for (const Setting& setting : held_out_settings(predictor.scale())) {
       Simulated simulated = predictor.predict(setting.experiment);
       seconds_.emplace(key(simulated.schedule), length_of(simulated.schedule, interpret(simulated, sharing_)) * 1e-9);
@@ -187,7 +188,7 @@ class FakeMachine final : public Machine {
     std::size_t runs_ = 0;
   };
 
-  /// Everything that tells two schedules apart.
+  /// All properties that distinguish two schedules.
   static std::string key(const Schedule& schedule) {
     std::string text = fmt::format("{} {} {}:", schedule.slot_bytes, schedule.gpu_slots, schedule.host_slots);
     for (const Operation& operation : schedule.operations) {
@@ -246,7 +247,7 @@ TEST(ValidateMeasure, MachineThatIs8PercentSlower_EveryErrorIsThat) {
 }
 
 TEST(ValidateMeasure, MedianOfTheTimedRuns_WarmUpsAreLeftOut) {
-  // Two warm-ups of 100 times as long, then 1, 1, 1, 2, 3, 3, 3: the median is 2.
+  // Two warm-ups of 100 times the length, then 1, 1, 1, 2, 3, 3, 3: the median is 2.
   MeasureOutcome result;
   const std::vector<Outcome> outcomes =
       measured_on({.jitter = {100.0, 100.0, 1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 2.0}}, result);
@@ -257,7 +258,7 @@ TEST(ValidateMeasure, WhatTheMachineCannotDo_IsSkippedWithItsReason) {
   const auto behaviour = [](std::int64_t prepared) {
     if (prepared == 0) throw OutOfMemory("3 GB of GPU memory");
   };
-  // on_prepare throws before it counts: every setting is refused.
+  // on_prepare throws before it counts, so every setting is refused.
   MeasureOutcome result;
   for (const Outcome& one : measured_on({.on_prepare = behaviour}, result)) {
     EXPECT_FALSE(one.measured);
@@ -310,7 +311,7 @@ TEST(ValidateGpu, Differences_InNameSmsAndMemory) {
                           "h100-80gb-sxm has 85.0 GB, and NVIDIA H100 80GB HBM3 has 80.0 GB"));
 }
 
-/// A folder with a copy of the H100's profile that names a file of measurements beside it.
+/// A folder with a copy of the H100's profile and the measurement file that the profile names.
 class ValidateFiles : public testing::Test {
  protected:
   ValidateFiles() {

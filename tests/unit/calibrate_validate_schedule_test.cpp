@@ -1,5 +1,5 @@
-// What a machine is given to execute is what the simulator simulates: schedules against timelines by hand, and against
-// the executor under the policies' own rules.
+// A machine executes what the simulator simulates: schedules against timelines by hand, and against the executor under
+// the policies' own rules.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ TEST(ValidateSchedule, Pie_ThreeOnTheHost_StallsAsItsRuleDoes) {
 }
 
 TEST(ValidateSchedule, Pie_EveryCopyTakesASlotThatTheOneBeforeItHasLeft) {
-  // Replays the schedule in its own order: at each copy the source holds the layer and the target holds nothing live.
+  // Replays the schedule in its own order. At each copy the source has the layer, and the target has no live data.
   const LayerSwapping setting = swapping(18, 7, 5);
   const Simulated simulated = simulate(setting, {.compute = ns(10), .in = copy(13), .out = copy(17)});
   std::map<std::int32_t, std::int32_t> on_gpu;   // slot -> layer
@@ -109,8 +109,8 @@ TEST(ValidateSchedule, Pie_EveryCopyTakesASlotThatTheOneBeforeItHasLeft) {
 }
 
 TEST(ValidateSchedule, Pie_WithOtherDurationsThanPredicted_NothingTouchesDataThatIsNotThere) {
-  // The machine's durations are never the predicted ones. Whatever they are, a layer computes only while its KV is on
-  // the GPU and stays there, a copy starts when its source is complete, and its target is free.
+  // A machine's durations never equal the predicted ones. Whatever they are, a layer computes only while its KV is on
+  // the GPU and stays there; a copy starts when its source is complete and its target is free.
   const LayerSwapping setting = swapping(12, 5, 4);
   const Simulated predicted = simulate(setting, {.compute = ns(100), .in = copy(130), .out = copy(170)});
   const auto& operations = predicted.schedule.operations;

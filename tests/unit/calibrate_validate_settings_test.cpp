@@ -1,4 +1,4 @@
-// Settings that no calibration has seen, and what the simulator says that they take.
+// Settings that no calibration has measured, and the simulator's predictions for them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ TEST_P(ValidateSettings, FitTheMachineAndLastFrom5MsTo1S) {
 }
 
 TEST_P(ValidateSettings, CoverWhatIsBoundByCopiesByComputeAndByBoth) {
-  // By how long the busiest other stream works over how long the compute stream does.
+  // Busy time of the busiest other stream over busy time of the compute stream.
   const Predictor predicts = predictor();
   const CopySharing sharing = hwmodels::EngineSide(predicts.gpu(), hwmodels::load_engine("none"), 1).copy_sharing();
   int compute_bound = 0;
@@ -98,7 +98,7 @@ TEST_P(ValidateSettings, CoverWhatIsBoundByCopiesByComputeAndByBoth) {
   EXPECT_GE(copy_bound, 10);
 }
 
-/// What a full calibration of this GPU measures.
+/// The measured values of a full calibration of this GPU.
 struct Grids {
   std::set<std::int64_t> tokens;
   std::set<std::pair<std::int64_t, std::int64_t>> weights;
@@ -209,8 +209,8 @@ TEST(ValidateSizes, Footprints_ByHand) {
 
 // --- predictions
 
-/// A GPU whose times are whole: products 1 us each whatever their size (launch alone), 1 byte/ns both ways, half of it
-/// while both are busy.
+/// A GPU with integer times: products take 1 us each for any size (launch alone); copies run at 1 byte/ns in both
+/// directions, and at half of that while both are busy.
 GpuProfile plain_gpu() {
   GpuProfile gpu;
   gpu.file.name = "plain";
@@ -245,7 +245,7 @@ TEST(ValidatePredict, Swaps_SlowEachOtherAsTheProfileSays) {
   const Predictor predicts(plain_gpu(), {}, 1);
   LayerSwapping swapping{.layers = 9, .on_host = 2, .compute = {8, 8, 8, 1}, .slot_bytes = 1000, .iterations = 6};
   EXPECT_EQ(predicts.predict(swapping).length, Duration(54'000));
-  // Three times as large they do not keep up.
+  // Copies three times as large do not keep up.
   swapping.slot_bytes = 3000;
   EXPECT_GT(predicts.predict(swapping).length, Duration(70'000));
 }

@@ -1,4 +1,4 @@
-// Fits on devices whose parameters are known, what the folds hold out, profiles as files, and the error on real data.
+// Fits on devices with known parameters, held-out folds, profiles as files, and the error on real data.
 #include "hwmodels/calibration/calibration.hpp"
 
 #include <fmt/format.h>
@@ -94,7 +94,7 @@ std::vector<AttentionRow> decode_rows(const DecodeAttentionModel& model,
     const DecodeAttentionTime time(model, {q, kv, 128, 2.0, 2.0});
     for (const std::int64_t batch : {1, 4, 16, 64, 256}) {
       for (const std::int64_t context : {15, 255, 1023, 4095, 16'383}) {
-        const double each = real(context + 1);  // the new token is among them
+        const double each = real(context + 1);  // including the new token
         rows.push_back({batch,
                         q,
                         kv,
@@ -138,7 +138,7 @@ void expect_within(const std::vector<double>& ratios, double fraction, const cha
   for (const double ratio : ratios) EXPECT_NEAR(ratio, 1.0, fraction) << what;
 }
 
-// Launch, arithmetic and bandwidth are recovered; edge loss, prologue and the cost of splits trade against one another.
+// Launch, arithmetic and bandwidth are recovered; edge loss, prologue and the cost of splits can compensate each other.
 TEST(KernelFits, Gemm_WhenRowsFollowTheModel_ThenRecoversIt) {
   const GemmModel model = fit_gemm(gemm_rows(), kHints);
   EXPECT_EQ(model.sm_count, kSms);
@@ -179,8 +179,7 @@ TEST(KernelFits, PrefillAttention_WhenRowsFollowTheModel_ThenRecoversIt) {
   }
 }
 
-// Prefix and padding: 128 rows that are equal but for noise of 3% give parameters that are as good as the rows are
-// many.
+// Prefix and padding: 128 rows that are equal except for noise of 3% determine the parameters as well as 128 rows can.
 TEST(KernelFits, Gemm_WhenRowsAreNoisy_ThenParametersStay) {
   std::vector<GemmRow> rows = gemm_rows();
   std::mt19937_64 random(1);
@@ -192,7 +191,7 @@ TEST(KernelFits, Gemm_WhenRowsAreNoisy_ThenParametersStay) {
   expect_within(gemm_ratios(model, gemm_rows()), 0.05, "without noise");
 }
 
-// A row that took ten times as long. The residual surface bends towards it, the parameters do not.
+// One row took ten times as long. The residual surface bends towards the row, the parameters do not.
 TEST(KernelFits, Gemm_WhenOneRowIsAnOutlier_ThenTheOthersBarelyMove) {
   std::vector<GemmRow> rows = gemm_rows();
   const auto outlier = std::find_if(rows.begin(), rows.end(),
@@ -219,7 +218,7 @@ TEST(KernelFits, DecodeAttention_WhenOneRowIsAnOutlier_ThenTheOthersBarelyMove) 
   expect_within(decode_ratios(model, decode_rows(decode_truth())), 0.02, "without the residual");
 }
 
-// Nine rows of 2 and, in the second fit, one of 200. A parameter that no row depends on stays where it started.
+// Nine rows of 2 and, in the second fit, one of 200. A parameter that no row depends on keeps its start value.
 TEST(LeastSquares, FitPositive_WhenRowsAgree_ThenFindsThem) {
   const std::vector<double> rows{2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 200.0};
   const auto fit = [&](std::size_t count) {
@@ -263,7 +262,7 @@ Measurements with_files(std::size_t count) {
   return in;
 }
 
-/// A device with every kind of row; what is not in hwmodels/models/ follows lines.
+/// A device with every kind of row. Kernels outside hwmodels/models/ follow lines.
 Measurements whole_device() {
   Measurements in = with_files(4);
   in.gemm = gemm_rows();
@@ -359,7 +358,7 @@ TEST(Calibration, HeldOut_WhenTheDeviceFollowsTheModels_ThenErrsLittle) {
   EXPECT_EQ(records.at("cpu_attention")->held_out.n, 36);
   EXPECT_EQ(records.at("host")->held_out.n, 8);
   EXPECT_EQ(records.at("iteration")->held_out.n, 40);
-  // Of six sizes for each number of ranks the second and the fourth.
+  // The second and the fourth of six sizes for each number of ranks are held out.
   EXPECT_EQ(records.at("all_reduce")->held_out.n, 3 * 2);
   // Batches that GEMM has too: 1, 16, 64 and 256, at five contexts, for five models.
   EXPECT_EQ(records.at("decode_iteration")->held_out.n, 5 * 4 * 5);
@@ -389,8 +388,9 @@ TEST(Calibration, Progress_WhenOpsAreFitted_ThenIsToldEach) {
   EXPECT_TRUE(calibrate(with_files(1), {}, {}).empty());
 }
 
-// Series of matrices far apart, each slower than the model by a factor of its own that no other tells: from 1/2 to 2.
-// The surface learns the factors of series that it sees; those of a series that is held out it cannot know.
+// Series of matrices that differ widely. Each series is slower than the model by its own factor, from 1/2 to 2, which
+// no other series reveals. The surface learns the factors of the series that it sees; it cannot know the factor of a
+// held-out series.
 TEST(Calibration, Folds_WhenEachMatrixIsSlowerInItsOwnWay_ThenHeldOutSeriesShowIt) {
   Measurements in = with_files(1);
   in.gemm = gemm_rows(gemm_truth(), kTokens, {{64, 64}, {64, 65536}, {65536, 64}, {65536, 65536}, {2048, 2048}});
@@ -426,9 +426,9 @@ TEST(Calibration, Folds_WhenHeadsAreSlowerInTheirOwnWay_ThenHeldOutSeriesShowIt)
   EXPECT_GT(fitted.prefill_attention->record.held_out.median, 0.2);
 }
 
-// Two series of which one takes twice as long. Held out as a whole, each is predicted from the other alone: twice and
-// half of what was measured. Of errors 1/2 (five) and 1 (five) the median is 3/4 and p95, at 0.95 * 9 = 8.55, 1; the
-// bias (5 - 2.5) / 10.
+// One of two series takes twice as long. Each series is held out as a whole and predicted from the other: twice and
+// half of the measured time. The errors are 1/2 (five rows) and 1 (five rows): the median is 3/4, p95 (at 0.95 * 9 =
+// 8.55) is 1, and the bias is (5 - 2.5) / 10.
 const ErrorSummary kTwiceAndHalf{10, 0.75, 1.0, 0.25};
 
 void expect_error(const ErrorSummary& error, const ErrorSummary& expected) {
@@ -454,8 +454,8 @@ TEST(Calibration, Folds_WhenOneBatchTakesTwiceAsLong_ThenItIsHeldOutAsAWhole) {
   EXPECT_EQ(fitted.elementwise->record.held_out_by, "whole kernels");
 }
 
-// Sizes 1000 to 5000 of which the second and the fourth are held out: the lines from 10 to 30 to 50 us give 20 where 25
-// were measured, and 40 where 32. Errors 0.2 and 0.25; p95 is 0.2 + 0.95 * 0.05.
+// Of the sizes 1000 to 5000 the second and the fourth are held out. Lines from 10 to 30 to 50 us give 20 where 25 was
+// measured, and 40 where 32 was. The errors are 0.2 and 0.25; p95 is 0.2 + 0.95 * 0.05.
 TEST(Calibration, HeldOut_WhenACurveWasMeasured_ThenIsEverySecondSize) {
   Measurements in = with_files(1);
   const std::array<double, 5> micros{10.0, 25.0, 30.0, 32.0, 50.0};
@@ -511,7 +511,7 @@ TEST(Calibration, MixedCalls_WhenAShareOfThemIsFused_ThenTheShareIsFound) {
     EXPECT_EQ(fitted.mixed_attention->record.held_out.n, 7 * 4 * 5);  // decodes, contexts, chunks
     EXPECT_LT(fitted.mixed_attention->record.held_out.median, 0.02) << share;
   }
-  // Heads are those of the model: without its name nothing is known of them, and these rows lie on no grid.
+  // Heads come from the model: without its name they are unknown, and these rows do not form a grid.
   EXPECT_THAT(data_error([] { static_cast<void>(calibrate(mixed_table(0.35), {}, {})); }),
               HasSubstr("every combination of the values that occur is needed"));
 }
@@ -561,7 +561,7 @@ TEST(Calibration, Calibrate_WhenRowsAreTooFew_ThenSaysHowManyItTakes) {
               HasSubstr("15 rows of decode_attention are too few to fit: at least 16 are required"));
 }
 
-// The device's waves are those of 108 SMs.
+// The device's waves have 108 SMs.
 TEST(Calibration, SmCount_WhenNobodyStatesIt_ThenIsTheOneThatFitsBest) {
   Measurements in = with_files(1);
   in.gemm =
@@ -595,7 +595,7 @@ TEST(Calibration, NumberFormats_WhenRowsHaveTwo_ThenEachIsFitted) {
 
 // Profiles as files
 
-/// A profile in a file of its own, gone with the test.
+/// A profile in a temporary file, which the destructor removes.
 class ProfileFile {
  public:
   explicit ProfileFile(const std::string& text, const std::string& suffix = {})
@@ -613,7 +613,7 @@ class ProfileFile {
   std::string path_;
 };
 
-/// Both predict all rows alike: weights of residuals are written with six digits.
+/// Both profiles must give nearly equal predictions: weights of residuals are written with six digits.
 void expect_same_predictions(const GpuProfile& a, const GpuProfile& b) {
   const Measurements in = whole_device();
   const auto same = [](const std::vector<double>& one, const std::vector<double>& other, const char* what) {
@@ -672,7 +672,7 @@ TEST(ProfileText, RoundTrip_WhenLoaded_ThenPredictsAndReportsTheSame) {
       EXPECT_EQ(read[i].record->roofline, written[i].record->roofline) << read[i].op;
       EXPECT_EQ(read[i].record->ranges.size(), written[i].record->ranges.size());
     }
-    // What was read is written again as the same text.
+    // Reading a profile and writing it again gives the same text.
     EXPECT_EQ(profile_text(text, whole_device(), gpu.fitted), profile_text(text, whole_device(), whole_fit()));
   }
 }
@@ -709,7 +709,7 @@ TEST(ProfileText, Facts_WhenThereIsABase_ThenAreItsOwn) {
   EXPECT_EQ(gpu.peak_flops, base.peak_flops);
   EXPECT_EQ(gpu.h2d.bandwidth.value(), base.h2d.bandwidth.value());
   EXPECT_THAT(gpu.unknown, IsEmpty());
-  // A base that is a file, with fits of its own: those that are not new stay.
+  // The base is a file with its own fits: fits without new rows stay.
   const ProfileFile whole(profile_text({"whole", "x", "a100-80gb-sxm", true}, whole_device(), whole_fit()), "_base");
   FittedKernels fresh;
   fresh.host = Fitted<HostModel>{{1.0, 2.0}, whole_fit().host->record};
@@ -721,8 +721,8 @@ TEST(ProfileText, Facts_WhenThereIsABase_ThenAreItsOwn) {
   EXPECT_EQ(mine.fitted.copies.size(), 4U);
 }
 
-// The base's link reaches 25e9 bytes/s, and 12e9 when both directions are busy; the measured one 2e9. Nobody has
-// measured how much of that is left when both are: the base's share, 12 / 25, is taken.
+// The base's link reaches 25e9 bytes/s, and 12e9 when both directions are busy; the measured link reaches 2e9. No row
+// measures both directions at once, so the base's share, 12 / 25, applies.
 TEST(ProfileText, Links_WhenTheMeasuredOneIsSlowerThanTheBasesDuplex_ThenTheSharesAreTheBases) {
   Measurements in = with_files(1);
   for (std::int64_t bytes = 1 << 16; bytes <= 1 << 26; bytes *= 4) {
@@ -794,7 +794,8 @@ TEST(ProfileText, Duplex_WhenMeasured_ThenIsItsBandwidth) {
       EXPECT_EQ(value_of(text, key)["source"]["cite"], "file1.csv (3 rows, sha256 bbbbbbbbbbbb)");
     }
   }
-  // Faster than alone, by noise: as alone. Without a link there is nothing to be a part of.
+  // Noise can make the duplex rate exceed the single rate: then the single rate is used. Without a link there is no
+  // share.
   for (CopyRow& row : in.copies) {
     if (row.duplex) row.seconds = 5e-6 + real(row.block_bytes) / 30e9;
   }
@@ -841,7 +842,7 @@ TEST(ProfileText, Slowdown_WhenComputeWasMeasuredBesideCopies_ThenIsTheMedian) {
   EXPECT_EQ(ProfileFile(profile_text({"mine", "x", "", true}, in, {})).load().copy_compute_slowdown, 1.0);
 }
 
-// Every fit says which files its rows are of: attention those of the engine's tables, the rest the microbenchmarks'.
+// Every fit names the files of its rows: the engine's tables for attention, the microbenchmarks for the rest.
 TEST(ProfileText, Sources_WhenAttentionIsOfAnEnginesTables_ThenEachOpNamesItsFile) {
   Measurements in = with_files(3);
   in.files[0] = {"cal.json", std::string(64, 'c'), "measurements-json", 0, {}};
@@ -943,8 +944,8 @@ TEST(HostText, WhenWritten_ThenIsAHostOfWhatWasMeasured) {
   EXPECT_EQ(value_of(text, "cores")["source"]["cite"], "stated by the measuring tool");
 }
 
-// Attention that reaches more than a plain reading loop, by noise, reaches all of it; a run on 4 threads of 12 cores
-// knows 4 cores; nothing is said of one thread when none was timed.
+// Noise can make attention faster than a plain reading loop: then attention reaches the full rate. A run on 4 threads
+// of 12 cores knows 4 cores. Without a timing of one thread, the host has no figure for one thread.
 TEST(HostText, WhenARunHadAPartOfTheMachine_ThenTheHostIsThatPart) {
   Measurements in = whole_host();
   in.machine.threads = 4;
@@ -1097,7 +1098,7 @@ std::vector<double> micros_of(const Measurements& in) {
   return micros;
 }
 
-// 10, 11 and 11.5 us in three files: the median, at the first one's place. 20 and 22: their mean.
+// 10, 11 and 11.5 us in three files: the median, at the first row's position. 20 and 22: their mean.
 TEST(MergeRepeats, Rows_WhenFilesRepeatThem_ThenTheirMedianStays) {
   Measurements in = with_files(3);
   in.gemm = {gemm_at(1, 11.5, 0, 2), gemm_at(2, 20.0, 0, 3), gemm_at(3, 30.0, 0, 4), gemm_at(1, 10.0, 1, 2),
@@ -1187,7 +1188,7 @@ TEST(DropInconsistent, Rows_WhenTheyCannotBeTrue_ThenGo) {
 
 // Real tables
 
-/// Fits to the tables of one GPU, once per process.
+/// Fits to the tables of one GPU, computed once per process.
 class RealTables : public testing::Test {
  protected:
   static std::string folder() { return source_dir() + "/../shared/data/ops/"; }
@@ -1221,7 +1222,7 @@ TEST_F(RealTables, H100_WhenSeriesAreHeldOut_ThenErrsWithinTheBounds) {
   expect_at_most(fitted.prefill_attention->record, 96, 0.07, 0.25, "prefill attention");
   EXPECT_GT(fitted.decode_iteration->held_out.n, 100);
   expect_at_most(*fitted.decode_iteration, fitted.decode_iteration->held_out.n, 0.05, 0.15, "decode iteration");
-  // The tables that calls of attention look up follow what was fitted to 1%.
+  // The tables for calls of attention follow the fitted figures to 1%.
   for (const auto& [residual, shape] :
        {std::pair(&fitted.decode_attention->model.residual, decode_point(1.0, 1.0, 32, 8).shape),
         std::pair(&fitted.prefill_attention->model.residual, prefill_point(1.0, 1.0, 32, 8).shape)}) {

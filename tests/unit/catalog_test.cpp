@@ -20,7 +20,7 @@ std::string embedded(const std::string& path) {
   return {};
 }
 
-/// A file of the running test's own; its path.
+/// Writes a temporary file for the running test; returns its path.
 std::string temporary_file(const std::string& content) {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   std::string path = testing::TempDir() + "spillway_catalog_" + test->name() + ".json";
@@ -130,7 +130,7 @@ TEST(LlmModel, Parameters_WhenCountedByHand_ThenAreExact) {
   EXPECT_EQ(load_llm("opt-6.7b").parameters(), 6'658'473'984);
   EXPECT_EQ(load_llm("opt-66b").parameters(), 65'719'701'504);
   EXPECT_EQ(load_llm("llama-13b").parameters(), 13'015'864'320);
-  // Llama-2-13B without 30 of the 40 heads of K and V: 13,015,864,320 - 40 * 2 * 30 * 128 * 5120.
+  // Llama-2-13B with 10 instead of 40 heads of K and V: 13,015,864,320 - 40 * 2 * 30 * 128 * 5120.
   EXPECT_EQ(load_llm("llama-2-13b-kv10").parameters(), 11'443'000'320);
   // 2 * 151936 * 4096 + 32 (4 * 4096^2 + 3 * 4096 * 11008 + 3 * 4096 + 2 * 4096) + 4096: QKV alone has biases.
   EXPECT_EQ(load_llm("qwen1.5-7b").parameters(), 7'721'324'544);
@@ -304,7 +304,8 @@ TEST(Catalog, LoadGpu_WhenCopiesSlowComputeDown_ThenByOneToTen) {
   for (const std::string& name : gpu_names()) EXPECT_FALSE(load_gpu(name).copy_compute_slowdown) << name;
 }
 
-// Both directions together never carry much less than the faster one alone: even the GH200, whose LPDDR5X they share.
+// Both directions together never carry much less than the faster direction alone, even on the GH200, whose directions
+// share the LPDDR5X.
 TEST(Catalog, Gpus_WhenLoaded_ThenHoldSmsCacheAndDuplexFigures) {
   for (const std::string& name : gpu_names()) {
     const GpuProfile gpu = load_gpu(name);
@@ -336,7 +337,7 @@ TEST(Catalog, LoadGpu_WhenFileIsOfAnotherKind_ThenSaysSo) {
   EXPECT_TRUE(mentions(problems, "/kind", "must be \"gpu\", not \"llm\""));
 }
 
-// hardware= must know which of the two a name means.
+// hardware= must distinguish GPUs and servers by name.
 TEST(Catalog, HardwareNames_WhenListed_ThenAreGpusAndServersOnce) {
   const auto names = hardware_names();
   EXPECT_EQ(names.size(), gpu_names().size() + server_names().size());
@@ -468,7 +469,7 @@ TEST(Catalog, LoadServer_WhenItNamesFiles_ThenTheyLieBesideIt) {
   const Hardware hardware = load_hardware(temporary_file(document.dump()));
   EXPECT_EQ(hardware.gpu.file.name, "my-gpu");
   EXPECT_EQ(hardware.host->file.name, "my-host");
-  // What is wrong with both is said at once.
+  // Problems of both files are reported together.
   gpu["schema_version"] = 2;
   std::ofstream(testing::TempDir() + "spillway_my_gpu.json") << gpu;
   host["kind"] = "gpu";

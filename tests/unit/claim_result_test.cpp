@@ -1,4 +1,4 @@
-// Verdicts on claims: bands, rules, what has no value, intervals, what is counted.
+// Verdicts on claims: bands, rules, missing values, intervals, and counts.
 #include "sim/study/claim_result.hpp"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ Claim claim(const std::vector<std::pair<std::string, std::string>>& values, cons
   return claim;
 }
 
-/// A run set `run` of one point: y = 2, and `latency`, which has no value.
+/// A run set `run` with one point: y = 2, and `latency` without a value.
 ClaimFigures judged(const Claim& claim) {
   Experiment experiment;
   experiment.file = "toy.json";

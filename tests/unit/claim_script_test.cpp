@@ -1,4 +1,4 @@
-// Expressions of experiments: what they can do, what they cannot, and how each function of the library works.
+// Expressions of experiments: what they can and cannot do, and every function of the library.
 #include "sim/study/claim_script.hpp"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ std::string error_of(ClaimScript& script, const std::string& expression) {
   return {};
 }
 
-/// A curve y over x, and a metric that exists at x = 1 alone.
+/// A curve y over x, and a metric that exists only at x = 1.
 std::vector<ScriptPoint> curve(const std::vector<std::pair<double, double>>& xy) {
   std::vector<ScriptPoint> points;
   points.reserve(xy.size());
@@ -127,7 +127,8 @@ TEST(ClaimScript, Points_AreFoundByTheirAxes) {
 
 TEST(ClaimScript, HighestAt_InterpolatesTheLastCrossing) {
   ClaimScript script;
-  // Between (2, 40) and (4, 80) y reaches 50 after a quarter of the way: x = 2.5. The order of the points is nothing.
+  // Between (2, 40) and (4, 80), y reaches 50 after a quarter of the way: x = 2.5. The order of the points does not
+  // matter.
   script.set_points("rising", curve({{4, 80}, {1, 10}, {2, 40}}));
   EXPECT_EQ(script.evaluate("highest_at(rising, 'x', 'y', 50)"), Json(2.5));
   EXPECT_EQ(script.evaluate("highest_at(rising, 'x', 'y', 40)"), Json(2.0)) << "a limit that a point meets exactly";
@@ -178,7 +179,7 @@ TEST(ClaimScript, PublishedForms) {
   EXPECT_EQ(script.evaluate("max(map(group(pie, 'memory.gpu_kv'), function(g) "
                             "return max(g, 'rate') / one(g, {e = 1}).rate end))"),
             Json(1.8));
-  // Rises over the whole range at 3 GB; peaks within, then falls, at 7 GB.
+  // At 3 GB the curve rises over the whole range; at 7 GB it has an inner peak and then falls.
   EXPECT_EQ(script.evaluate("non_decreasing(values(where(pie, {['memory.gpu_kv'] = '3GB'}), 'rate'), 0.02)"),
             Json(true));
   EXPECT_EQ(script.evaluate("(function(g) local peak = argmax(g, 'rate', 'e') return peak >= 1.33 and peak <= 1.67 and "

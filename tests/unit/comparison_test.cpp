@@ -60,7 +60,7 @@ TEST(PairedDifference, OneReplicationHasNoInterval) {
   EXPECT_DOUBLE_EQ(*pair.difference, 2.0);
   EXPECT_FALSE(pair.half_width);
   EXPECT_EQ(pair.verdict, PairVerdict::no_interval);
-  // The same traffic in every replication says no more.
+  // Equal traffic in every replication adds no information.
   EXPECT_EQ(paired_difference(metric("mean_ttft_ms", {10, 10}), metric("mean_ttft_ms", {12, 12})).verdict,
             PairVerdict::no_interval);
   EXPECT_EQ(paired_difference(metric("mean_ttft_ms", {10, 11}), metric("mean_ttft_ms", {10, 11})).verdict,
@@ -86,7 +86,7 @@ TEST(PairedDifference, ABaseOfZeroHasNoShare) {
 }
 
 TEST(BetterDirection, EveryNameIsAMetric) {
-  // What the code lists by name must be there: those that have a direction without being latencies.
+  // Metrics that the code lists by name must exist: metrics with a direction that are not latencies.
   std::size_t directed = 0;
   for (const MetricDefinition& definition : metric_definitions()) {
     if (!definition.distribution && better_direction(definition.name)) ++directed;
@@ -131,8 +131,8 @@ TEST(Comparison, OnlyPairsThatDifferCanFlip) {
   const auto under = [](double ttft, double rate) {
     return std::vector<Metric>{metric("mean_ttft_ms", {ttft}), metric("request_throughput_per_s", {rate})};
   };
-  // a and c differ by noise in TTFT (1, -1, 0.5), so that they change places says nothing; a and b differ, and change
-  // places in the second.
+  // a and c differ by noise in TTFT (1, -1, 0.5), so their swap means nothing. a and b differ, and swap in the second
+  // perturbation.
   comparison.runs[0].perturbed = {under(21, 5), under(17, 5)};
   comparison.runs[1].perturbed = {under(18, 4), under(19, 4)};
   comparison.runs[2].perturbed = {under(20, 6), under(30, 6)};

@@ -79,7 +79,7 @@ TEST(ConfigEnvironment, ArgumentsWinOverTheEnvironmentAndItOverTheFile) {
   EXPECT_EQ(config.key("replications").where, "environment SPILLWAY_REPLICATIONS=20");
   EXPECT_EQ(config.key("until").origin, Origin::file);
   EXPECT_EQ(config.policy->name, "vllm-v0");
-  // The policy's default gives way as it does to an argument.
+  // The variable overrides the policy's default, as an argument does.
   EXPECT_EQ(config.settings.get<std::int64_t>("engine.max_num_batched_tokens"), 7);
   EXPECT_EQ(config.key("engine.chunked_prefill").origin, Origin::policy);
 }

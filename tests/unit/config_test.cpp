@@ -377,14 +377,14 @@ TEST(Config, TheSchemaHasEveryKeyOfEveryPolicyInBothForms) {
   }
   EXPECT_EQ(schema["properties"]["seed"]["minimum"], 0.0);
   EXPECT_EQ(schema["properties"]["until"]["type"], (nlohmann::ordered_json{"string", "null"}));
-  // What a file may write as another type than text.
+  // Values that a file may write with another type than text.
   using Json = nlohmann::ordered_json;
   EXPECT_EQ(schema["properties"]["engine.prefix_caching"]["enum"],
             (Json{"auto", "true", "false", true, false, nullptr}));
   EXPECT_EQ(schema["properties"]["engine.preemption"]["enum"], (Json{"recompute", "swap", nullptr}));
   EXPECT_EQ(schema["properties"]["workload.input_tokens"]["type"], (Json{"string", "number", "null"}));
   EXPECT_EQ(schema["properties"]["model"]["type"], (Json{"string", "null"}));
-  // A group with a value of its own is a text or an object.
+  // A group with its own value is a text or an object.
   EXPECT_EQ(schema["properties"]["engine"]["anyOf"].size(), 2U);
   EXPECT_EQ(schema["properties"]["memory"]["additionalProperties"], false);
 }

@@ -1,4 +1,4 @@
-// Conversations from rows to requests: what a prompt repeats, when a turn comes, what a prefix cache may find.
+// Conversations from rows to requests: repeated prompts, the times of turns, and possible prefix-cache hits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -66,7 +66,7 @@ WorkloadStream stream_of(const StreamPlan& plan, const std::vector<TraceRow>& ro
   return WorkloadStream(plan, std::nullopt, std::make_unique<ListReader>(rows), 1, 0);
 }
 
-/// What became of a request: answered `service` ns after it arrived, or not at all.
+/// The outcome of a request: answered `service` ns after its arrival, or not at all.
 RequestRecord record_of(const RequestSpec& request, std::int64_t service, Outcome outcome = Outcome::finished) {
   RequestRecord record;
   record.traits = request.traits;
@@ -152,8 +152,8 @@ TEST(Conversations, ATurnThatIsNotAnsweredEndsItsConversation) {
   EXPECT_EQ(stream.next_arrival(), kNever);
 }
 
-// Rows with times keep them: turn 2 at 150 although answered at 100; turn 3 is due at 200, while turn 2 is answered at
-// 250 and its row asks for 20 more; turn 4 is due at 260 but thinks for 40 after the answer at 370.
+// Rows with times keep them: turn 2 comes at 150 although the answer came at 100. Turn 3 is due at 200, but turn 2 is
+// answered at 250 and the row needs 20 more. Turn 4 is due at 260 but thinks for 40 after the answer at 370.
 TEST(Conversations, ALogKeepsItsTimesUnlessTheAnswerIsLater) {
   const std::vector<TraceRow> rows{
       at(0, turn(7, 1, 10, 5)),       at(150, turn(7, 2, 20, 5)),     at(190, row(1, 1)),
@@ -184,7 +184,7 @@ TEST(Conversations, RowsOfALogBehindATurnThatWasNotAnsweredAreNotSent) {
   EXPECT_TRUE(stream.next(request));
 }
 
-// A row of conversation 9 that is known long before its time is not read further than needed.
+// A row of conversation 9 that lies far in the future does not cause further reading.
 TEST(Conversations, ALogIsReadNoFurtherThanItsTime) {
   std::vector<TraceRow> rows;
   for (std::int32_t i = 0; i < 1000; ++i) rows.push_back(at(1000 * i, turn(9, i + 1, 10 + 10 * i, 5)));
@@ -324,7 +324,7 @@ TEST(Conversations, WithoutThemEveryTurnIsARequestAlone) {
   EXPECT_TRUE(requests[1].prefix_ids.empty());
 }
 
-// Whatever the policy does: lengths, clients and think times are drawn by rows, so slower answers only move arrivals.
+// For every policy: lengths, clients and think times are drawn per row, so slower answers only move arrivals.
 TEST(Conversations, WhatIsDrawnDoesNotDependOnTheAnswers) {
   std::vector<TraceRow> rows;
   for (std::uint64_t c = 0; c < 50; ++c) {

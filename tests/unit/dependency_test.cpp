@@ -1,5 +1,5 @@
-// Rules of the source tree, checked on its text: dependencies run one way, policies register themselves, and nothing in
-// the library can make a result differ from machine to machine.
+// Rules of the source tree, checked on its text: dependencies go one way, policies register themselves, and nothing in
+// the library can make a result differ between machines.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ const fs::path kRoot = source_dir();
 
 struct SourceLine {
   int number = 0;
-  std::string text;  // without a // comment
+  std::string text;  // without the comment after //
 };
 using Sources = std::map<std::string, std::vector<SourceLine>>;  // by path from the root
 
@@ -77,8 +77,8 @@ void for_each_include(const Sources& sources, Check check) {
 /// sim/core/units.hpp -> sim/units
 std::string stem(const std::string& path) { return path.substr(0, path.rfind('.')); }
 
-/// The rooms of sim/ in the order in which data flows: each may include those before it. core/ has two floors: what
-/// everything uses (units, errors, text), and the vocabulary of a simulation (events, random streams, requests).
+/// The rooms of sim/ in the order of the data flow: each may include the rooms before it. core/ has two floors: basics
+/// for all rooms (units, errors, text), and the vocabulary of a simulation (events, random streams, requests).
 const std::vector<std::string> kRooms{"base", "io",      "vocabulary", "api",   "config", "kv",
                                       "exec", "metrics", "engine",     "study", "report", "cli"};
 
@@ -92,8 +92,7 @@ std::string room_of(const std::string& path) {
   return room;
 }
 
-/// policies, hwmodels and traces stand beside the engine: they see sim/api and what is below it, and are seen from the
-/// studies on.
+/// policies, hwmodels and traces stand beside the engine: they see sim/api and below; studies and later rooms see them.
 bool may_include(const std::string& file, const std::string& target) {
   const std::set<std::string> siblings{"policies", "hwmodels", "traces"};
   const std::string from = room_of(file);
@@ -235,7 +234,7 @@ TEST(Dependencies, EveryPolicyFile_RegistersItsName) {
 }
 
 TEST(Determinism, Library_UsesNothingThatDiffersBetweenMachinesOrRuns) {
-  // Distributions, engines' defaults and shuffles differ between standard libraries; the others differ between runs.
+  // Distributions, default engines and shuffles differ between standard libraries; the other names differ between runs.
   const std::regex banned(
       R"(std::\w+_distribution\b|std::default_random_engine|std::random_device|std::random_shuffle|std::shuffle|std::sample\b)"
       R"(|\b(s?rand|drand48|gethostname|uname)\s*\(|system_clock|\bstd::hash\b|-ffast-math|march=native)");

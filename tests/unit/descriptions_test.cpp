@@ -1,5 +1,5 @@
-// Everything that a user can name says what it is, in which unit and range, and where it comes from. The tests run over
-// the tables and registries: whoever adds a key, a policy, a metric or a workload is held to the same.
+// Everything that a user can name has a description, unit, range and source. The tests run over the tables and
+// registries, so they also check every new key, policy, metric and workload.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(Descriptions, EveryParameterSaysWhatItIsItsUnitAndItsSource) {
     SCOPED_TRACE(one.name);
     EXPECT_GE(one.doc.size(), 10U) << "no description";
     EXPECT_FALSE(one.unit.empty()) << "no unit; - for a name or a pure number";
-    // "Spillway" alone does not say why.
+    // "Spillway" alone is not a reason.
     EXPECT_GE(one.source.size(), 12U) << "no source: a paper, an argument of an engine, or Spillway: why this default";
     EXPECT_NE(one.source.find(' '), std::string::npos) << "the source is not a sentence: " << one.source;
   }
@@ -110,7 +110,8 @@ TEST(Descriptions, TheSchemaSaysUnitAndRange) {
   }
 }
 
-// SPILLWAY_A_B could be a.b or a_b; no two keys may be so alike, nor a key like a variable of another purpose.
+// SPILLWAY_A_B could be a.b or a_b. No two keys may be that similar, and no key may resemble a variable of another
+// purpose.
 TEST(Descriptions, NoTwoKeysShareAVariable) {
   std::map<std::string, std::string> keys;
   for (const Parameter& one : all_parameters()) {

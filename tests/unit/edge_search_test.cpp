@@ -1,4 +1,4 @@
-// The search against functions whose edge is known.
+// The search against functions with a known edge.
 #include "sim/study/edge_search.hpp"
 
 #include <gtest/gtest.h>

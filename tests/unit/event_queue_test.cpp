@@ -22,7 +22,7 @@ TEST(EventQueue, WhenTimesAreEqual_ThenPhaseThenOrderOfPushing) {
   EXPECT_EQ(kinds, (std::vector<std::uint32_t>{3, 5, 2, 4, 1}));
 }
 
-// Compared with an ordered set, which is slow but obviously right.
+// Compared with an ordered set, which is slow but obviously correct.
 TEST(EventQueue, WhenPushedAndPoppedAtRandom_ThenOrderedAsASet) {
   oracle::Dice dice(1);
   EventQueue queue;

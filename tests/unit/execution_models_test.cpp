@@ -1,4 +1,4 @@
-// Execution models as sums of their kernels: fitted, tables, logged iterations, and which of them a run takes.
+// Execution models as sums of their kernels: fitted, tables, logged iterations, and the choice of the model for a run.
 #include "hwmodels/models/execution_models.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ using testing::HasSubstr;
 double real(std::int64_t count) { return static_cast<double>(count); }
 double sum(const TimeShares& shares) { return shares.compute + shares.memory + shares.network + shares.host; }
 
-/// Half a nanosecond of rounding, and what the order of a sum may change.
+/// Half a nanosecond of rounding, plus the effect of the order of a sum.
 constexpr double kRounding = 0.501e-9;
 
 void expect_seconds(Duration time, double seconds, const std::string& what = {}) {
@@ -145,7 +145,7 @@ std::vector<BatchShape> shapes() {
 
 // Fitted kernels
 
-/// fitted_model.hpp's sums from kernels that are evaluated one by one; no shape of a model is kept.
+/// fitted_model.hpp's sums from kernels evaluated one by one, without caching shapes.
 struct PlainTimes {
   double before = 0.0;
   double layer = 0.0;
@@ -262,7 +262,7 @@ TEST(FittedModel, Iteration_WhenTimesAreScaled_ThenEachPartIs) {
   }
 }
 
-// 40 us of launch floor and 5 ms of host work beside 8 sequences of 1 ms, by half as much again.
+// 40 us of launch floor and 5 ms of CPU time, plus 8 sequences of 1 ms; CPU time is scaled by 1.5.
 TEST(FittedModel, Iteration_WhenTheHostIsScaled_ThenItsSideTakesLonger) {
   const auto bare = make_fitted_model(fitted_gpu(), test_llm(), {}, 1, 2)->iteration(decode(8, 800));
   EngineProfile engine;
@@ -302,7 +302,7 @@ TEST(FittedModel, Iteration_WhenCallsAreFused_ThenOneLaunchTakesBoth) {
   expect_same(fused->iteration(decode(64, 6400)), two->iteration(decode(64, 6400)), "decode alone");
 }
 
-// Of 64 sequences the longest attends to 9000 tokens, twelve times the mean.
+// The longest of 64 sequences attends to 9000 tokens, twelve times the mean.
 TEST(FittedModel, Iteration_WhenOneSequenceIsLong_ThenTakesLonger) {
   const auto model = make_fitted_model(fitted_gpu(), test_llm(), {}, 1, 2);
   const Duration even = model->iteration(decode(64, 48'000)).layer;
@@ -313,7 +313,7 @@ TEST(FittedModel, Iteration_WhenOneSequenceIsLong_ThenTakesLonger) {
 
 TEST(FittedModel, Iteration_WhenRepeatedInAnyOrder_ThenTakesTheSameTime) {
   std::vector<BatchShape> all = shapes();
-  // Beyond 65536 tokens nothing is kept: two sizes in turn.
+  // Beyond 65536 tokens nothing is cached, so alternate between two sizes.
   const std::array<PrefillChunk, 1> large{{{Tokens(70'000), Tokens(0)}}};
   const std::array<PrefillChunk, 1> larger{{{Tokens(80'000), Tokens(0)}}};
   const std::array<PrefillChunk, 1> edge{{{Tokens(65'536), Tokens(0)}}};
@@ -343,7 +343,7 @@ TEST(FittedModel, Iteration_WhenNothingRuns_ThenTakesNoTime) {
   EXPECT_EQ(time.before + time.layer + time.after, Duration(0));
 }
 
-// 40 us of launch floor more than the layer; 5 ms of host work that nothing overlaps.
+// 40 us of launch floor more than the layer; 5 ms of CPU time that nothing overlaps.
 TEST(FittedModel, Iteration_WhenTheEngineHasAHostSide_ThenItIsAdded) {
   const auto bare = make_fitted_model(fitted_gpu(), test_llm(), {}, 1, 2)->iteration(decode(8, 800));
   EngineProfile engine;
@@ -355,7 +355,7 @@ TEST(FittedModel, Iteration_WhenTheEngineHasAHostSide_ThenItIsAdded) {
   EXPECT_EQ(time.after, bare.after);
 }
 
-/// A profile whose multiplications in numbers of these bytes take as many milliseconds to launch.
+/// A profile in which the launch of a multiplication takes as many milliseconds as its format has bytes per number.
 GpuProfile with_formats(const std::vector<std::int64_t>& formats) {
   GpuProfile gpu = fitted_gpu();
   gpu.fitted.gemm.clear();
@@ -415,7 +415,7 @@ TEST(FittedModel, Make_WhenAKernelIsMissing_ThenNamesIt) {
 
 // Layer tables
 
-/// Attention in seconds: linear in each of its four arguments, so that interpolation and extension give it back.
+/// Attention in seconds: linear in each of its four arguments, so interpolation and extrapolation are exact.
 double attention_seconds(double chunk, double chunk_context, double decodes, double decode_context) {
   return 1e-6 * (5.0 + chunk * (0.1 + chunk_context / 10'000.0) + decodes * decode_context / 100.0);
 }
@@ -597,7 +597,7 @@ TEST(IterationModel, Iteration_WhenTimesAreScaled_ThenEachTermIs) {
   EXPECT_EQ(time.layer, Duration(800'833));
 }
 
-// The log has the host's time in it.
+// The log already includes the CPU time.
 TEST(IterationModel, Iteration_WhenTheEngineHasAHostSide_ThenNothingIsAdded) {
   EngineProfile engine;
   engine.host_fixed_seconds = 1.0;
@@ -616,7 +616,7 @@ TEST(IterationModel, Make_WhenNoLogWasFitted_ThenSaysSo) {
 
 // Which model
 
-/// All there is: tables of test-llm, kernels and logged iterations.
+/// Everything together: tables of test-llm, kernels and logged iterations.
 GpuProfile whole_gpu() {
   GpuProfile gpu = fitted_gpu();
   gpu.fitted.layers = table_gpu().fitted.layers;
@@ -680,7 +680,7 @@ TEST(ExecutionModels, Make_WhenNamed_ThenIsThatModel) {
   expect_same(time("iterations"), make_iteration_model(gpu, test_llm(), engine)->iteration(mixed()));
   expect_same(time("roofline"), make_roofline(gpu, test_llm(), engine, 1, 2)->iteration(mixed()));
   expect_same(time("roofline", 2, 1), make_roofline(gpu, test_llm(), engine, 2, 1)->iteration(mixed()));
-  // The analytic model knows nothing of the fits.
+  // The analytic model does not use the fits.
   expect_same(time("roofline"), make_roofline(plain_gpu(), test_llm(), engine, 1, 2)->iteration(mixed()));
   std::vector<Duration> layers;
   for (const char* name : {"fitted", "tables", "iterations", "roofline"}) layers.push_back(time(name).layer);
@@ -774,7 +774,7 @@ TEST(FittedCopies, Copy_WhenTheMechanismIsFitted_ThenTakesItElseTheLink) {
       EXPECT_EQ(time.transfer, Duration(one.transfer)) << name << " " << one.copies << " x " << one.bytes;
     }
     EXPECT_THROW(static_cast<void>(model->copy(Stream::compute, 1, Bytes(1), CopyMechanism::many)), InvariantError);
-    // Scales of other classes change no copy.
+    // Scales of other classes do not change copies.
     const auto slow = make_execution_model(copy_gpu(), test_llm(), {}, {name, 1, 2, {2.0, 2.0, 3.0, 2.0, 2.0}});
     for (const Case& one : cases) {
       const CopyTime time = slow->copy(one.direction, one.copies, Bytes(one.bytes), one.mechanism);
@@ -784,7 +784,7 @@ TEST(FittedCopies, Copy_WhenTheMechanismIsFitted_ThenTakesItElseTheLink) {
   }
 }
 
-// What a setting's scales are applied to is what the models' own factories do with them.
+// The setting's scales must have the same effect as the models' own factories.
 TEST(ExecutionModels, Make_WhenTimesAreScaled_ThenEveryModelDoes) {
   const OpScales scales{.gemm = 1.05, .attention = 0.95};
   const auto time = [&](const char* name) {

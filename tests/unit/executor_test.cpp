@@ -1,5 +1,5 @@
-// Iterations with times in closed form (the pipeline formulas of the papers), and the promises of the executor: cuts,
-// slowdowns, copies that outlive an iteration, accounting.
+// Iterations with times in closed form (the papers' pipeline formulas), and the executor's guarantees: cuts, slowdowns,
+// copies that outlast an iteration, accounting.
 #include "sim/exec/executor.hpp"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ class Prefetch final : public LayerRule {
   std::int32_t arrived_ = 0;
 };
 
-/// Layers interval, 2 * interval, ... (counted from 1) live on the host; a group's first layer fetches its last.
+/// Layers interval, 2 * interval, ... (counted from 1) are on the host; a group's first layer fetches the group's last.
 class SelectN final : public LayerRule {
  public:
   SelectN(std::int32_t layers, std::int32_t interval, std::int64_t transfer)
@@ -92,7 +92,7 @@ class SelectN final : public LayerRule {
   std::int32_t arrived_ = -1;
 };
 
-/// FlexGen: every step loads and stores while it computes, then all streams are synchronised.
+/// FlexGen: every step loads and stores while it computes; then all streams synchronise.
 class FlexGenStep final : public LayerRule {
  public:
   FlexGenStep(std::int64_t load, std::int64_t store) : load_(load), store_(store) {}
@@ -276,7 +276,7 @@ class Pie final : public LayerRule {
   }
 
   std::vector<Swap> swaps{};
-  std::vector<Duration> dwells{};  // from the start of a layer's way out to the end of its way in
+  std::vector<Duration> dwells{};  // from the start of a layer's copy out to the end of its copy in
 
  private:
   enum class Place { gpu, leaving, host, arriving };
@@ -284,7 +284,7 @@ class Pie final : public LayerRule {
   [[nodiscard]] std::int32_t count(Place what) const {
     return static_cast<std::int32_t>(std::count(place_.begin(), place_.end(), what));
   }
-  /// The layer on the host that is needed soonest and how many layers ahead; -1 when there is none.
+  /// The layer on the host that is needed soonest, and how many layers ahead; -1 for none.
   [[nodiscard]] std::pair<std::int32_t, std::int32_t> hottest_on_host() const {
     const auto layers = static_cast<std::int32_t>(place_.size());
     for (std::int32_t distance = 0; distance < layers; ++distance) {
@@ -343,7 +343,7 @@ std::vector<std::int64_t> pie_stalls(Executor& executor, Pie& rule, std::int32_t
 
 TEST(ExecutorPie, Figure4_SwapStartTimes) {
   // n=9, m=2, t_c=1, t_in=t_out=2: layer k of token t starts at 9(t-1) + (k-1), never late.
-  // The same with checks at completion, as the swaps end when layers start.
+  // With checks at completion the result is equal, because the swaps end when layers start.
   for (const bool at_completion : {false, true}) {
     Executor executor;
     Pie rule(9, 2, 2, at_completion, executor);
@@ -422,8 +422,8 @@ LayerSwap::SlotCopies slot_copies(std::int64_t in, std::int64_t out) {
   return {copy(Stream::h2d, 0, in), copy(Stream::d2h, 0, out)};
 }
 
-// LayerSwap makes the same swaps at the same times, and so the same stalls, as the rule above, which checks every
-// layer.
+// LayerSwap makes the same swaps at the same times as the rule above, which checks every layer; so the stalls are
+// equal.
 TEST(LayerSwap, SwapsAsTheProtocolSays) {
   for (const bool at_completion : {false, true}) {
     for (const std::int32_t layers : {4, 9, 40, 63, 64, 65, 80, 126}) {
@@ -547,8 +547,8 @@ TEST(ExecutorPie, LargestStallFreeM) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Copies between iterations, slowdowns, cuts, accounting.
 
-/// Issues its copies in order, each at the start of the layer that it names. Layer k waits until `needed[k]` have
-/// ended.
+/// Issues its copies in order, each at the start of the layer that it names. Layer k waits until `needed[k]` copies
+/// have ended.
 class Script final : public LayerRule {
  public:
   struct Entry {
@@ -779,7 +779,7 @@ TEST(Executor, WaitWithNothingInFlight_IsADeadlock) {
   }
 }
 
-/// Issues copies that take no time whenever one ends, up to `most`.
+/// Issues copies of zero duration whenever a copy ends, up to `most`.
 class TimelessRule final : public LayerRule {
  public:
   explicit TimelessRule(std::int64_t most) : most_(most) {}

@@ -1,4 +1,4 @@
-// Reading experiments: what a file says, everything that is wrong with one, and what its claims depend on.
+// Reading experiments: the contents of a file, all its problems, and the dependencies of its claims.
 #include "sim/study/experiment.hpp"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Two run sets, the second at a rate that the first one tells, and one claim on both; a log, and a claim on it.
+/// Two run sets, the second at a rate that the first determines, and one claim on both; a log, and a claim on it.
 Json document() {
   return Json::parse(R"json({
     "schema_version": 1, "experiment": "toy", "about": "A toy.", "source": "None.",

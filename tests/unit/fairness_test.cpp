@@ -102,7 +102,7 @@ TEST(Fairness, RecomputedTokens_AreNoService) {
   EXPECT_EQ(row_of(run.result.statistics, 5).service_tokens, 18.0);
 }
 
-// 1600 tokens fit. The request of client 1 never waits, so there is no difference to observe, but the client is listed.
+// 1600 tokens fit. The request of client 1 never waits, so no difference can be observed, but the client is listed.
 TEST(Fairness, AClientWhoseRequestsAreRejected_IsListedWithoutFigures) {
   const WatchingModel model;
   const Replay run = replay("vllm", {}, kRoomy,
@@ -166,7 +166,7 @@ TEST(FairnessMeter, IdleTimeEarnsNoCreditAndServiceIsNotForgotten) {
   const std::int32_t a = waiting_client(meter, 0, 500);
   const std::int32_t b = meter.arrived(1, SimTime(0));  // lifted to 500
   meter.iteration_ended();
-  meter.joined(b, Tokens(30));  // 530, and nobody else waits beside a
+  meter.joined(b, Tokens(30));  // 530, and no other client waits beside a
   meter.left(b);                // back: 530 is more than 500
   meter.iteration_ended();
   end_all(meter, {a}, 1, 1, SimTime(1));
@@ -189,7 +189,7 @@ TEST(FairnessMeter, DecodesGrowTheirClientsCountersAtTheirOwnRates) {
   meter.iteration_ended();  // 80, 50, 30: 50
   const std::int32_t d = meter.arrived(3, SimTime(0));
   for (const std::int32_t client : {a, a, b}) meter.stopped_decoding(client);
-  meter.stepped();   // of nobody
+  meter.stepped();   // no client emits
   meter.emitted(a);  // 82, 50, 30, 30: 52
   meter.iteration_ended();
   end_all(meter, {a, b, c}, 1, 1, SimTime(1));
@@ -208,7 +208,7 @@ TEST(FairnessMeter, LooksAfterEveryEighthOfTheClientsIterations) {
   for (std::uint32_t client = 0; client < 23; ++client) clients.push_back(meter.arrived(client, SimTime(0)));
   for (int i = 0; i < 5; ++i) meter.iteration_ended();  // looks at the 2nd and the 4th
   clients.push_back(meter.arrived(23, SimTime(0)));
-  for (int i = 0; i < 5; ++i) meter.iteration_ended();  // looks at the 2nd (the third since then) and the 5th
+  for (int i = 0; i < 5; ++i) meter.iteration_ended();  // observes the 2nd (third since the last) and the 5th
   end_all(meter, clients, 0, 1, SimTime(1));
   EXPECT_EQ(meter.totals().observations, 4);
   EXPECT_EQ(meter.totals().max_service_difference, 0);

@@ -9,7 +9,7 @@
 namespace spillway::traces {
 namespace {
 
-/// All of a file's text, taken in pieces of an odd size.
+/// The whole text of a file, read in pieces of an odd size.
 std::string text_of(const std::string& path) {
   FileReader file(path);
   std::string text;

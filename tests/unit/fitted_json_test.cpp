@@ -1,4 +1,4 @@
-// The section "fitted" of GPU profiles: what is written is read again, and what is wrong is named.
+// The section "fitted" of GPU profiles: writing and reading agree, and errors name the problem.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using testing::IsEmpty;
 using testing::StartsWith;
 using Pointer = json::json_pointer;
 
-// No two numbers alike, none that a decimal text could round, and none that is a default.
+// All numbers differ, need more digits than a short decimal text, and are not defaults.
 constexpr double kThird = 1.0 / 3.0;
 
 FitRecord record(std::int64_t n, const std::string& by, bool roofline) {
@@ -38,7 +38,7 @@ ResidualSurface surface(double seed) {
   return made;
 }
 
-/// Every kernel, each with all that it can have.
+/// Every kernel with all possible parts.
 FittedKernels everything() {
   FittedKernels all;
   all.gemm.push_back({1,
@@ -83,7 +83,7 @@ FittedKernels everything() {
   return all;
 }
 
-/// What a profile's text gives back.
+/// Writes a profile's text and reads it back.
 FittedKernels through_text(const FittedKernels& kernels) {
   std::vector<Problem> problems;
   FittedKernels again = read_fitted(json::parse(to_json(kernels).dump()), "/fitted", problems);
@@ -257,7 +257,7 @@ bool names(const std::vector<std::string>& problems, const std::string& place) {
                      [&](const std::string& text) { return text.starts_with(place + ":"); });
 }
 
-/// Pointers to all values that hold no others, and to all objects.
+/// Pointers to all leaf values and to all objects.
 struct Places {
   std::vector<Pointer> leaves;
   std::vector<Pointer> objects;
@@ -277,7 +277,7 @@ Places all_places() {
   return places;
 }
 
-/// Objects whose keys are names, which may be any.
+/// Objects with names as keys; any name is allowed.
 bool is_map(const Pointer& at) {
   const std::string name = at.empty() ? "" : at.back();
   return name == "measured" || name.starts_with("seconds_by_");

@@ -284,7 +284,7 @@ TEST(FlexgenPlace, IsAtLeastAsGoodAsEveryPointOfAGrid) {
         }
       }
     }
-    EXPECT_GT(best, 0.0);  // the grid has a point that fits
+    EXPECT_GT(best, 0.0);  // the grid has a feasible point
     EXPECT_GE(taken.throughput, best * (1.0 - 1e-9));
   }
 }
@@ -347,7 +347,7 @@ TEST(FlexgenSearch, IsTheBestOfAllBlocks) {
     EXPECT_NEAR(found->estimate.throughput, best, 1e-8 * best);
     EXPECT_EQ(found->policy.gpu_batch, policy.gpu_batch);
     EXPECT_EQ(found->policy.batches, policy.batches);
-    // The same again, to the last bit.
+    // Repeating the search gives the same result to the last bit.
     const std::optional<FlexgenChoice> again = flexgen_search(c.model, c.workload, c.hardware);
     EXPECT_EQ(again->estimate.throughput, found->estimate.throughput);
     EXPECT_EQ(again->policy.weights.gpu, found->policy.weights.gpu);
@@ -366,7 +366,7 @@ TEST(SloAwareHostFraction, IsWhatTheBusCarriesWithinTheObjective) {
   EXPECT_EQ(slo_aware_host_fraction(1e-3, 9.0, 36e6, 24e9, 1), 1.0);
   EXPECT_EQ(slo_aware_host_fraction(0.0, 0.5, 36e6, 24e9, 1), 0.0);
   EXPECT_EQ(slo_aware_host_fraction(0.0, 0.5, 0.0, 24e9, 1), 1.0);
-  // An A10 at 125 TFLOP/s and Select-N's question: the largest fraction, by bisection of the condition itself.
+  // An A10 at 125 TFLOP/s, as in Select-N: the largest fraction, by bisection of the condition itself.
   for (const double delta : {0.0, 0.2, 1.0}) {
     const double t = 4e-4;
     const auto holds = [&](double f) { return std::max(t, f * 0.4e9 / (24e9 / 3)) <= (1.0 + delta) * t; };

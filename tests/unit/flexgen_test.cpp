@@ -1,4 +1,4 @@
-// FlexGen's blocks, padding and placement, nanosecond by nanosecond.
+// FlexGen's request blocks, padding and placement, nanosecond by nanosecond.
 #include <gmock/gmock.h>
 
 #include "policies/parts/flexgen_cost_model.hpp"
@@ -89,7 +89,7 @@ TEST(Flexgen, Weights_AreLoadedALayerAhead) {
   EXPECT_EQ(run.of(0).first_token, SimTime(5 + 16 + 90 + 3));
   EXPECT_EQ(run.of(0).end, SimTime(114 + 57 + 57));
   EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(3000));
-  // A single micro-batch keeps its hidden states.
+  // A single micro-batch does not move its hidden states.
   EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(0));
 }
 
@@ -104,7 +104,7 @@ TEST(Flexgen, Cache_OnTheHost_IsAttendedToByTheCpu) {
   EXPECT_EQ(run.of(0).end, SimTime(23'380));
   EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(2 * 1000 + 2 * 63));
   EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(0));
-  // The GPU has nothing but each sequence's newest token to attend to.
+  // The GPU attends only to each sequence's newest token.
   EXPECT_EQ(model.seen()[2], (SeenIteration{1, 1, {}}));
 }
 
@@ -193,7 +193,7 @@ TEST(Flexgen, Layout_WhenItDoesNotFit_ThenTheArithmeticIsInTheError) {
   EXPECT_THAT(refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32, {{"policy.host_memory", limit}})), too_much);
   deployment.host_memory = limit;
   EXPECT_THAT(refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32)), too_much);
-  // What if the host had more?
+  // policy.host_memory lets the user assume a larger host: then the placement fits.
   EXPECT_EQ(refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32, {{"policy.host_memory", Bytes(208'000'000'000)}})),
             "accepted");
   // 59.190 + 0.75 - 29.595, 2 * 0.616562688, half of 107.810, and 1.057 with a single micro-batch's share of nothing.
@@ -204,7 +204,7 @@ TEST(Flexgen, Layout_WhenItDoesNotFit_ThenTheArithmeticIsInTheError) {
   EXPECT_THAT(refusal(deployment, placed(48, 3, 0.5, 1, 0, 512, 32, {{"policy.cpu_attention", false}})),
               HasSubstr("KV from the host 1.497 GB"));
   EXPECT_THAT(refusal(deployment, placed(1, 1, 1, 0, 0, 2048, 1)), HasSubstr("= 2049 tokens are more than the 2048"));
-  // The user's limit for KV limits everything.
+  // memory.gpu_kv limits the whole layout.
   deployment.gpu_kv_given = true;
   deployment.gpu_kv = Bytes(0) - deployment.weights + Bytes(1'000'000'000);
   EXPECT_THAT(refusal(deployment, placed(1, 1, 1, 1, 0, 512, 32)),
@@ -238,7 +238,7 @@ TEST(Flexgen, Search_WhenNotOneRequestFits_ThenSaysWhatItTakes) {
   EXPECT_THAT(refusal(deployment, {}), HasSubstr("policy.host_memory: no placement of even one request"));
 }
 
-// The default model has grouped queries; the search places it as any other.
+// The default model has grouped queries; the search places it like any other model.
 TEST(Flexgen, Search_WhenQueriesAreGrouped_ThenTheCacheIsSmaller) {
   // 28 heads of 256 for queries and 4 for keys: a seventh of the cache, and 2 * 2 * 7168 * 6144 numbers less in a
   // layer.
@@ -346,7 +346,7 @@ TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
   deployment.cpu_attention_bandwidth = 150e9;  // a fifth of it for KV: FlexGen's attention moves five times as much
   hardware.cpu_attention = 30e9;
   expect({});
-  // KV that is loaded is attended to as fast as the link is.
+  // Loaded KV is attended to at the speed of the link.
   deployment.cpu_attention_bandwidth.reset();
   hardware.cpu_attention = 2e9;
   expect({{"policy.cpu_attention", false}});

@@ -1,5 +1,5 @@
-// Models from a Hugging Face config.json. Parameter counts are counted by hand above each file, and are those that the
-// models were published with.
+// Models from a Hugging Face config.json. The parameter counts above each file are computed by hand and equal the
+// published counts.
 #include "hwmodels/hf_config.hpp"
 
 #include <gmock/gmock.h>
@@ -246,7 +246,7 @@ LlmModel read(const json& config) { return read_hf_config(kPath, config.dump());
 
 json llama() { return json::parse(model("meta-llama/Llama-2-7b-hf").config); }
 
-/// The problems as "what | where" lines; empty when the text is taken.
+/// The problems as "what | where" lines; empty when the text is accepted.
 std::string problems_of(const std::string& text) {
   std::string problems;
   try {
@@ -293,7 +293,7 @@ TEST_P(HfPublished, Type_WhenOnlyTheModelTypeIsGiven_ThenItDecides) {
   EXPECT_EQ(read(config).parameters(), GetParam().parameters);
 }
 
-// Real files: only what is not understood may be warned of.
+// Real files may only cause warnings about unsupported features.
 TEST_P(HfPublished, Warnings_WhenTheFileIsReal_ThenOnlyWindowsAndMissingFieldsRemain) {
   for (const std::string& warning : read(json::parse(GetParam().config)).file.warnings) {
     const bool expected = warning.find("sliding window") != std::string::npos ||
@@ -474,7 +474,7 @@ TEST(HfConfig, SlidingWindow_WhenInForce_ThenCapsThePositions) {
   qwen["num_hidden_layers"] = 29;
   EXPECT_EQ(read(qwen).max_positions, 4096);
   qwen["num_hidden_layers"] = 28;
-  // layer_types decide alone.
+  // layer_types alone determine the windows.
   qwen["layer_types"] = {"full_attention", "full_attention"};
   EXPECT_EQ(read(qwen).max_positions, 131'072);
   qwen["layer_types"] = {"full_attention", "sliding_attention"};
@@ -564,7 +564,7 @@ TEST(HfQuantization, Gptq_WhenTheHeadIsQuantisedToo_ThenItShrinks) {
   EXPECT_EQ(read(config).weights_per_gpu(1), Bytes(3'889'307'648 - 262'144'000));
 }
 
-// Norms, and parts that a language model has not, stay as they are anyway.
+// Norms, and parts that a language model does not have, are unaffected by the list.
 TEST(HfQuantization, Ignored_WhenNoLinearLayerIsMeant_ThenChangesNothing) {
   EXPECT_EQ(quantised({{"quant_method", "awq"},
                        {"modules_to_not_convert",
@@ -726,7 +726,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadQuantization{"unknown_method", R"({"quant_method": "aqlm"})",
                         "quantisation by \"aqlm\" is not modelled | models/my-model/config.json at "
                         "/quantization_config/quant_method | known: awq, bitsandbytes"},
-        // Methods have short names that are near each other and have nothing in common.
+        // Methods have short, similar names without any relation.
         BadQuantization{"near_method", R"({"quant_method": "hqq"})",
                         "/quantization_config/quant_method | known: awq, bitsandbytes"},
         BadQuantization{"method_no_text", R"({"quant_method": 4})", "must be a text, not 4"},
@@ -866,7 +866,7 @@ TEST(HfConfig, Refusal_WhenTheArchitectureIsMisspelt_ThenTheRightNameIsSuggested
   EXPECT_EQ(of_class("GPT2LMHeadModell"), "GPT2LMHeadModel");
   EXPECT_EQ(of_type("lllama"), "llama");
   EXPECT_EQ(of_type("gptneox"), "gpt_neox");
-  // Models of their own, however near their names.
+  // Distinct architectures in spite of similar names.
   for (const char* name : {"MambaForCausalLM", "MixtralForCausalLM", "MinistralForCausalLM", "OlmoeForCausalLM",
                            "GPTNeoForCausalLM", "Llama4ForCausalLM", "Phi3VForCausalLM", "Qwen2MoeForCausalLM",
                            "Qwen4ForCausalLM", "T5ForConditionalGeneration", "QWenLMHeadModel", "DbrxForCausalLM"}) {
@@ -957,7 +957,7 @@ TEST(HfConfig, Refusal_WhenItIsNoObject_ThenSaysSo) {
   }
 }
 
-// Every field in turn as every wrong thing: never a crash, an overflow or another kind of error.
+// Every field with every wrong type: never a crash, an overflow or another kind of error.
 TEST(HfConfig, Refusal_WhenAnyFieldIsOfAnyOtherType_ThenOnlyDataErrorsAreThrown) {
   const std::vector<json> values{
       nullptr, true, -1, 0, 18446744073709551615ULL, 1e308, "", "x", json::array(), {1}, json::object(), {{"a", 1}}};
@@ -1047,7 +1047,7 @@ TEST_F(HfFile, LoadLlm_WhenGivenAFileOrItsFolder_ThenContentDecides) {
   const LlmModel llm = load_llm(folder_.string());
   EXPECT_EQ(llm.parameters(), 6'738'415'616);
   EXPECT_EQ(llm.file.path, path);
-  // Our own form under the same name.
+  // Spillway's own format under the same file name.
   for (const EmbeddedFile& file : embedded_files()) {
     if (file.path == "hwmodels/llms/opt-13b.json") static_cast<void>(write("config.json", std::string(file.content)));
   }

@@ -1,4 +1,4 @@
-// The host tier of the prefix cache: what it keeps, and what a hit saves.
+// The host tier of the prefix cache: the stored blocks, and the time that a hit saves.
 #include "sim/kv/host_cache.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ using oracle::replay;
 using oracle::Replay;
 using oracle::request;
 
-/// Stores `hash` and ends its copy.
+/// Stores `hash` and completes its copy.
 void keep(HostCache& cache, BlockHash hash) {
   cache.store(hash);
   if (cache.take_stores() > Blocks(0)) cache.stored();
@@ -67,7 +67,7 @@ TEST(HostCache, Room_WhenAllIsOnItsWay_ThenNothingIsStored) {
   EXPECT_FALSE(cache.holds(2));
 }
 
-/// One prompt token computed takes 1,000 ns, an iteration at least 1 ns; a block's copy takes 2,000 ns.
+/// Computing one prompt token takes 1,000 ns, an iteration at least 1 ns; a block's copy takes 2,000 ns.
 class TokenTimeModel final : public ExecutionModel {
  public:
   explicit TokenTimeModel(const CopySharing& sharing = {}) : sharing_(sharing) {}
@@ -139,7 +139,7 @@ TEST(HostCacheRun, CopiesShareTheLinkAndSlowDownWhatRunsBesideThem) {
   EXPECT_EQ(run.of(2).end - run.of(2).arrival, Duration(9'600 + 1'001));
 }
 
-// A block that the GPU still holds is not loaded, although the host has it too.
+// A block that is still on the GPU is not loaded, although the host has it too.
 TEST(HostCacheRun, AHitOnTheGpu_IsNotLoaded) {
   const TokenTimeModel model;
   const Replay run =

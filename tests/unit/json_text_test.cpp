@@ -14,7 +14,7 @@
 namespace spillway::traces {
 namespace {
 
-/// The text, or what is wrong with it.
+/// The text, or the problem with it.
 std::string text_of(std::string_view written) {
   std::string buffer = "old";
   std::string complaint;
@@ -93,7 +93,7 @@ TEST(JsonCursor, StringsEndAtTheFirstQuoteThatIsNotEscaped) {
 }
 
 TEST(JsonArray, BackslashesAcrossWindowsAreCounted) {
-  // Windows end every 64 KiB: the runs of backslashes before the quotes begin, end and lie across their edges.
+  // Windows end every 64 KiB: runs of backslashes before the quotes begin at, end at and cross the window edges.
   constexpr std::size_t kWindow = std::size_t{64} << 10U;
   for (std::size_t shift = 0; shift < 12; ++shift) {
     const std::string padding(kWindow - 16 + shift, 'x');

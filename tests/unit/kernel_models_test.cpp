@@ -40,7 +40,7 @@ double plain_norm(std::initializer_list<double> values, double p) {
 
 // Elementary functions
 
-/// In [low, high), the same on every machine: the standard library's distributions are not.
+/// Uniform in [low, high), equal on every machine, unlike the standard library's distributions.
 class Uniform {
  public:
   Uniform(double low, double high) : low_(low), width_(high - low) {}
@@ -180,7 +180,7 @@ TEST(ResidualSurface, LogRatio_WhenFarFromEveryAnchor_ThenTendsToZero) {
 }
 
 TEST(ResidualSurface, Slice_WhenAnchorsShareTheirWork_ThenGivesTheFullEvaluation) {
-  // 13 x 13 places of work for 400 anchors: most are shared.
+  // 13 x 13 work positions for 400 anchors, so most anchors share a position.
   const ResidualSurface surface = random_surface(400, 3);
   for (const std::array<double, 2> shape : {std::array{0.0, 0.0}, {3.0, 11.5}, {6.25, 2.0}}) {
     const ResidualSlice slice(surface, shape);
@@ -235,7 +235,7 @@ TEST(ResidualSurface, Table_WhenOutside_ThenMovesToTheEdge) {
   EXPECT_NE(table.ratio(23.0, 24.0), table.ratio(24.0, 24.0));
 }
 
-/// Log ratios of a smooth bend and noise, as kernels leave them: up to a factor of about 1.5.
+/// Log ratios of a smooth bend plus noise, similar to real kernels: up to a factor of about 1.5.
 std::vector<double> bends(const std::vector<ResidualPoint>& points, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   // The sum of twelve has a variance of 1 (Irwin and Hall).
@@ -322,7 +322,7 @@ TEST(ResidualSurface, Fit_WhenAnchorsSuffice_ThenMissesEachPointByTheNoiseTimesI
   }
 }
 
-// On a line of 101 points: the first, the end farthest from it, the middle of both, then the middles of the halves.
+// On a line of 101 points: the first point, the farthest end, the middle between them, then the middles of the halves.
 TEST(ResidualSurface, Fit_WhenAnchorsAreFew_ThenTheyLieFarApart) {
   std::vector<ResidualPoint> points;
   std::vector<double> logs;
@@ -391,7 +391,7 @@ TEST(Gemm, Modelled_WhenComparedWithThePlainFormula_ThenIsEqual) {
   }
 }
 
-/// Arithmetic alone, 8 FLOP/s per SM, so that a 64 x 64 tile takes 1024 k s. Splits cost too much to be chosen.
+/// Only arithmetic, 8 FLOP/s per SM, so a 64 x 64 tile takes 1024 k s. Splits are too expensive to be chosen.
 GemmModel arithmetic_only(std::int64_t sm_count) {
   return {sm_count, 0.0, 8.0 * real(sm_count), 1e100, 0.0, 0.0, 1e200, 8.0, {}};
 }
@@ -558,7 +558,7 @@ TEST(DecodeAttention, Modelled_WhenComparedWithThePlainFormula_ThenIsEqual) {
   }
 }
 
-/// The chain of blocks alone: 100 s a block and 1 s a token, on 8 SMs; splitting takes `split`.
+/// Only the chain of blocks: 100 s per block and 1 s per token, on 8 SMs; a split takes `split`.
 DecodeAttentionModel chain_only(double split) { return {8, 0.0, 0.0, 1e100, 100.0, 1.0, 0.0, split, 8.0, false, {}}; }
 
 // KV heads as blocks: 4 of 8 SMs are busy, one wave of 100 + 50; 16 sequences of 4 heads are 8 waves. The longest of
@@ -708,7 +708,7 @@ TEST(PrefillAttention, At_WhenComparedWithThePlainFormula_ThenIsEqual) {
   }
 }
 
-/// Blocks alone: 10 s a tile of 128 keys, 3 s to start a block, on 4 SMs.
+/// Only blocks: 10 s per tile of 128 keys, 3 s to start a block, on 4 SMs.
 PrefillAttentionModel blocks_only(double longest_weight) {
   return {4, 0.0, 1e100, 10.0, 3.0, longest_weight, 8.0, false, {}};
 }

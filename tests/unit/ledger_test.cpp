@@ -1,4 +1,4 @@
-// The books of an instance, figure by figure, and what must not pass them.
+// The books of an instance, figure by figure, and the errors that they must detect.
 #include "sim/engine/ledger.hpp"
 
 #include <gtest/gtest.h>
@@ -180,7 +180,7 @@ TEST(Ledger, WaitingIsCountedAfterTheDecisionsOfAnInstant) {
   EXPECT_EQ(peak({oracle::request(0, 16, 3), oracle::request(100, 16, 3)}), 0.0) << "as an iteration ends";
 }
 
-/// A policy over the resting scheduler whose layers do what `Layers` does.
+/// A policy over the resting scheduler with the layers of `Layers`.
 template <class Layers>
 PolicyInfo streaming(const std::string& name) {
   PolicyInfo info;
@@ -210,13 +210,13 @@ class Layers : public LayerPolicy, protected LayerRule {
   CopySink* sink_ = nullptr;
 };
 
-/// Copies behind the engine's back: after an iteration is over, which is charged with its own copies alone.
+/// Copies that the simulator does not see: issued after the iteration whose copies were charged.
 class Smuggler final : public Layers {
  public:
   void iteration_ended(const LayerReport&) override { sink_->issue({.stream = Stream::d2h, .bytes = Bytes(3)}); }
 };
 
-/// Issues copies that take no time, for ever.
+/// Issues copies of zero duration for ever.
 class Fidget final : public Layers {
  public:
   void at_copy_done(const Copy& done, CopySink& sink) override {

@@ -119,7 +119,7 @@ TEST(Links, Launch_TakesNoBandwidth) {
 }
 
 TEST(Links, RateThatStays_IsNotRoundedAgain) {
-  // f moves 10 B at its cap of 3 B/s: 3.333333333 s, however often g starts and ends on the same link.
+  // f moves 10 B at its cap of 3 B/s: 3.333333333 s, no matter how often g starts and ends on the link.
   Bench bench;
   const LinkId link = bench.link(100.0);
   const FlowId f = bench.start(seconds(0), {link}, 10, Duration{}, 3.0);
@@ -243,7 +243,7 @@ class NaiveCheck {
     live_.emplace(id, std::move(flow));
   }
 
-  // Goes to `to`, which is at most the next event.
+  // Advances to `to`, which must not be after the next event.
   void step(SimTime to) {
     for (auto& [id, flow] : live_) flow.moved += links_.rate(id).value() * to_seconds(to - now_);
     now_ = to;

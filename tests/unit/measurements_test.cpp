@@ -35,7 +35,7 @@ Measurements read_text(const std::string& text, std::optional<Op> only = {}) {
   return read(file.path(), only);
 }
 
-/// What is wrong with a file of this text.
+/// The problems of a file with this text.
 std::string problems_in(const std::string& text, std::optional<Op> only = {}) {
   const TempFile file(text, ".csv");
   return problems_of([&] { (void)read(file.path(), only); }, file.path());
@@ -46,7 +46,7 @@ std::string content_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// A file of the real data, which is not part of the repository; empty when it is not there.
+/// A file of the real data, which is not in the repository; empty when the file is missing.
 std::string shared(const std::string& name) {
   const std::string path = source_dir() + "/../shared/data/" + name;
   return std::filesystem::exists(path) ? path : std::string();
@@ -440,7 +440,7 @@ const json& sample() {
   return kSample;
 }
 
-/// A document of one entry.
+/// A document with one entry.
 std::string document(const json& entry) {
   return json{
       {"schema_version", 1}, {"kind", "measurements"}, {"provenance", json::object()}, {"measurements", {entry}}}
@@ -567,7 +567,7 @@ TEST(MeasurementsJson, SchemaAndReader_AgreeOnTheSample) {
       EXPECT_TRUE(schema.at("properties").contains(key)) << op << " " << key;
       json without = entry;
       without.erase(key);
-      // The tool's own kernel is left out, so that a file of this entry alone is refused in any case.
+      // Leave out the tool's own kernel, so that a file with only this entry is refused.
       if (without.value("kernel", "") == "spillway") continue;
       EXPECT_EQ(!problems_in(document(without)).empty(), required.contains(key)) << op << " without " << key;
     }
@@ -594,7 +594,7 @@ TEST(MeasurementsJson, SchemaAndReader_AgreeOnTheSample) {
 
 // Files of the microbenchmarks
 
-/// A document of these entries, all of which take 4 us.
+/// A document of these entries; each takes 4 us.
 std::string document_of(json entries) {
   for (json& entry : entries) {
     entry["unit"] = "us";
@@ -607,7 +607,7 @@ std::string document_of(json entries) {
       .dump();
 }
 
-/// A copy of 1 MiB to the GPU with these keys as well.
+/// A copy of 1 MiB to the GPU, with these additional keys.
 json copied(const char* mechanism, const json& more = json::object()) {
   json entry{{"op", "copy_h2d"}, {"mechanism", mechanism}, {"block_bytes", 1 << 20}, {"copies", 1}};
   entry.update(more);

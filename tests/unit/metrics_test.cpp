@@ -1,4 +1,4 @@
-// Metrics against values worked out by hand.
+// Metrics against values computed by hand.
 #include "sim/metrics/metrics.hpp"
 
 #include <gtest/gtest.h>
@@ -210,7 +210,7 @@ TEST(Metrics, WarmupOfRequests_StartsAtTheFirstMeasuredArrival) {
   EXPECT_EQ(collector.begin(), at_ms(200));
   collector.submitted(3, at_ms(300));
   collector.token_gap(Duration(kMs), 1, at_ms(250));
-  // Request 1 ends inside the span, but was submitted before it.
+  // Request 1 ends inside the span but was submitted before it.
   collector.ended(finished(0, 0, 10, 50, 2));
   collector.ended(finished(1, 100, 900, 1000, 2));
   collector.ended(finished(2, 200, 210, 1000, 2));
@@ -284,7 +284,7 @@ TEST(Metrics, Goodput_CountsRequestsThatMeetEverySlo) {
   EXPECT_EQ(s.find("slo_met_fraction")->n, 5);
 }
 
-// A limit is met below it, whether the run or the request brings it: at the limit it is not.
+// A value must be below its limit, from the run or from the request; a value at the limit misses it.
 TEST(Metrics, Goodput_TakesARequestsOwnLimitInPlaceOfTheRuns) {
   std::vector<Problem> problems;
   MetricsConfig config;
@@ -425,7 +425,7 @@ TEST(Metrics, Names_AreUniqueAndDefined) {
   EXPECT_EQ(s.find("ttft_ms"), nullptr);
 }
 
-// A sum of each kind: what a policy that streams layers adds, in seconds, blocks and bytes.
+// One sum of each kind that a policy with streamed layers adds, in seconds, blocks and bytes.
 TEST(Metrics, LayerSums_BecomeRatiosAndFractions) {
   EngineTotals engine;
   engine.busy_time = 5.0;

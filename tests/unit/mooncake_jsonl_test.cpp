@@ -30,7 +30,7 @@ std::string problems_in(const std::string& content) {
       file.path());
 }
 
-/// Blocks of all requests, and how many of them an earlier request (or an earlier position) held already.
+/// Blocks of all requests, and the number that an earlier request (or an earlier position) already had.
 struct Reuse {
   std::int64_t blocks = 0;
   std::int64_t repeated = 0;

@@ -107,7 +107,7 @@ TEST(NativeBinary, EveryTraceIsReadBackAsItWas) {
   EXPECT_GE(converted, 9) << "the samples";
 }
 
-/// Rows that say anything, near the limits of every field.
+/// Rows with arbitrary values near the limits of every field.
 std::vector<TraceRow> random_rows(std::size_t count) {
   RandomStream random(1, 0, "test");
   const auto below = [&](std::uint64_t n) { return random.next_u64() % n; };

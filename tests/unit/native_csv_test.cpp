@@ -108,7 +108,7 @@ TEST(NativeCsv, TimesMayGoBackByOneSecond) {
   const auto requests = read("arrival_s,input_tokens,output_tokens\n5,1,1\n4,2,1\n4.5,3,1\n");
   ASSERT_EQ(requests.size(), 3U);
   EXPECT_EQ(requests[1].arrival, SimTime(4'000'000'000)) << "in the order of the file";
-  // What counts is the latest time so far, not the row before.
+  // The latest time so far counts, not the time of the previous row.
   EXPECT_EQ(problems_in("arrival_s,input_tokens,output_tokens\n5,1,1\n4.5,1,1\n3.999999999,1,1\n"),
             "exit 3\n\"3.999999999\" is earlier than a row before by more than 1 s | FILE, row 4, column arrival_s | "
             "sort the rows by arrival_s");
@@ -265,7 +265,7 @@ TEST(NativeCsv, TheSampleIsThatOfTheNativeJsonlButForPrefixes) {
   EXPECT_EQ(trace.reader->class_names(), other.reader->class_names());
 }
 
-// Found by fuzzing: a line of commas that was taken for the first row gave a complaint for each of them.
+// Found by fuzzing: a line of commas, read as the first row, gave one complaint per comma.
 TEST(NativeCsv, AFirstRowOfThousandsOfColumnsIsRefusedInAFewWords) {
   const TempFile commas("input_tokens,output_tokens" + std::string(1000, ',') + "\n1,1\n", ".csv");
   EXPECT_THAT(problems_of([&] { NativeCsvReader reader(commas.path()); }, commas.path()),

@@ -21,13 +21,13 @@ TEST(Observation, CountsWhatThePassingOfRequestsSays) {
   ASSERT_EQ(records.size(), 80U);
   SimTime last{};
   for (const RequestRecord& record : records) last = std::max(last, record.end);
-  // 0, 0.1 s, ... up to the last request's end.
+  // Samples at 0, 0.1 s, ... up to the last request's end.
   ASSERT_EQ(seen.size(), static_cast<std::size_t>(last.ns() / 100'000'000 + 1));
   std::int64_t most_waiting = 0;
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const SimTime now(static_cast<std::int64_t>(i) * 100'000'000);
     EXPECT_EQ(seen[i].now, now);
-    // Nothing is preempted here: a request waits until it is first scheduled, then runs to its end.
+    // No request is preempted here: each waits until it is first scheduled, then runs to its end.
     std::int64_t running = 0;
     std::int64_t waiting = 0;
     for (const RequestRecord& record : records) {

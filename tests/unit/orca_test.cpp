@@ -1,10 +1,10 @@
-// algorithms of Orca's scheduler, step by step.
+// Orca's scheduler, step by step.
 #include "tests/unit/policy_test.hpp"
 
 namespace spillway {
 namespace {
 
-/// max_model_len is what the blocks hold: 160 tokens.
+/// max_model_len is the capacity of the blocks: 160 tokens.
 KvLayout ten_blocks() { return layout(10); }
 
 Overrides reserve(const std::string& what, Overrides more = {}) {
@@ -40,7 +40,7 @@ TEST(Orca, Reserve_WhenMaxTokens_ThenUnusedMemoryStaysReserved) {
   EXPECT_EQ(run.of(0).preempted_recompute + run.of(1).preempted_recompute, 0);
 }
 
-// The memory reserved follows what the client asked for, not what is generated: max_new_tokens 100 needs 160 tokens.
+// The reserved memory depends on the requested length, not on the generated one: max_new_tokens 100 needs 160 tokens.
 TEST(Orca, Reserve_FollowsMaxNewTokens) {
   const WatchingModel model(Duration(100));
   RequestSpec asks_much = request(0, 60, 2);
@@ -49,7 +49,7 @@ TEST(Orca, Reserve_FollowsMaxNewTokens) {
   EXPECT_EQ(run.of(1).first_scheduled, SimTime(200));
 }
 
-// First come, first served, strictly: R2 does not fit beside R1, and R3, which would, stays behind it.
+// Strictly first come, first served: R2 does not fit beside R1, and R3, which would fit, stays behind R2.
 TEST(Orca, Queue_WhenTheHeadDoesNotFit_ThenNobodyPassesIt) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("orca", reserve("max_tokens"), ten_blocks(),

@@ -1,5 +1,5 @@
-// Intervals from SLOs and from memory: the paper's tables and examples, arithmetic by hand, and records against the
-// definition of what they hold.
+// Offloading intervals from SLOs and from memory: the paper's tables and examples, arithmetic by hand, and records
+// against their definition.
 #include "policies/parts/performance_record.hpp"
 
 #include <gtest/gtest.h>
@@ -210,7 +210,7 @@ TEST(PerformanceRecord, Margin_RoundsWorkAndTheSloDown) {
   EXPECT_EQ(found->min_interval, 5);
   // 2.25 times: 12.01716 ms, on the grid 12.
   EXPECT_EQ(record.at_margin(5, Tokens(200), 1.25)->min_interval, 3);
-  // A margin of nothing is always met, with nothing offloaded.
+  // A margin of zero is always met, without offloading.
   EXPECT_EQ(record.at_margin(2, Tokens(64), 0.0)->min_interval, kAllResident);
   EXPECT_EQ(record.at_margin(1, Tokens(64), 1.0), std::nullopt);
   EXPECT_EQ(record.at_margin(2, Tokens(63), 1.0), std::nullopt);
@@ -289,8 +289,8 @@ TEST(WeightMemory, LayersOnTheGpuAtEveryInterval) {
 }
 
 TEST(WeightMemory, LargestInterval) {
-  // KV beside 16 GB: nothing leaves 8 layers, 2 GB leave 7 (i = 4), 6 GB 5 (i = 2), 12 GB 2 (i = 1), 12 GB and a byte
-  // none.
+  // KV beside 16 GB: no KV leaves 8 layers, 2 GB leave 7 (i = 4), 6 GB leave 5 (i = 2), 12 GB leave 2 (i = 1), and 12
+  // GB plus one byte leave none.
   EXPECT_EQ(max_interval(kMemory, gb(0)), kAllResident);
   EXPECT_EQ(max_interval(kMemory, Bytes(1)), 4);
   EXPECT_EQ(max_interval(kMemory, gb(2)), 4);
@@ -336,7 +336,7 @@ RecordEntry entry(std::optional<std::int32_t> interval) {
 }
 
 TEST(ChooseInterval, BetweenWhatTheSloAllowsAndWhatMemoryNeeds) {
-  // 2 GB of KV need interval 4 or less.
+  // 2 GB of KV need offloading interval 4 or less.
   const auto expect = [](std::int32_t min, Bytes kv, std::int32_t largest) {
     const IntervalChoice choice = choose_interval(entry(min), kMemory, kv);
     EXPECT_EQ(choice.interval, min);

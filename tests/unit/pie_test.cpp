@@ -1,4 +1,4 @@
-// Pie as a policy: what it makes of memory, whom it runs with, and how its expansion adapts.
+// Pie as a policy: its memory layout, its schedulers, and the adaptation of its expansion.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 using oracle::policy_settings;
 using testing::HasSubstr;
 
-/// Layers of one length and swaps of another, whatever they compute and move.
+/// Layers and swaps of constant length, for any batch and any bytes.
 class SteadyModel final : public ExecutionModel {
  public:
   SteadyModel(std::int32_t layers, std::int64_t layer, std::int64_t swap)
@@ -65,7 +65,7 @@ Ran run(const PolicyInfo& policy, const Overrides& overrides, const ExecutionMod
 
 const PolicyInfo& pie() { return *PolicyRegistry::instance().find("pie"); }
 
-/// Always more of them than fit.
+/// More requests than fit at any time.
 std::vector<RequestSpec> queue(std::int64_t count, std::int64_t input, std::int64_t output) {
   std::vector<RequestSpec> requests(static_cast<std::size_t>(count));
   for (RequestSpec& request : requests) {
@@ -75,7 +75,7 @@ std::vector<RequestSpec> queue(std::int64_t count, std::int64_t input, std::int6
   return requests;
 }
 
-/// What a layout or a run is refused with.
+/// The refusal of a layout or a run.
 template <class Attempt>
 std::string refusal(Attempt attempt) {
   try {
@@ -152,7 +152,8 @@ TEST(Pie, RefusesWhatWouldShareItsLinks) {
               testing::ElementsAre("policy.link_traffic_until"));
 }
 
-// Every other policy's scheduler takes the larger space; one that never preempts only when it cannot shrink.
+// Every other policy's scheduler uses the larger space. A scheduler that never preempts does so only if the space
+// cannot shrink.
 TEST(Pie, RunsUnderEveryScheduler) {
   const SteadyModel model(9, 100, 200);
   int schedulers = 0;

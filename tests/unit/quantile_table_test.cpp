@@ -84,11 +84,11 @@ void expect_statistics(const QuantileTable& table, Member member, const Quantile
   EXPECT_NEAR(mean_of(table, member), stated.mean, 0.01);
   for (const auto& [q, tokens] :
        {std::pair(0.5, stated.p50), std::pair(0.9, stated.p90), std::pair(0.99, stated.p99)}) {
-    // Stated to a tenth, or as the whole tokens that it is rounded to.
+    // The file states a tenth, or the rounded whole tokens.
     const double exact = quantile_of(table, member, q);
     EXPECT_LE(std::abs(tokens - (tokens == std::floor(tokens) ? std::floor(exact + 0.5) : exact)), 0.06) << q;
   }
-  // A curve may end half a token above its largest length, which it still rounds to.
+  // A curve may end half a token above its largest length, because the end still rounds to that length.
   EXPECT_GE(max_of(table, member), stated.max);
   EXPECT_LE(max_of(table, member), stated.max + 0.5);
 }
@@ -226,7 +226,7 @@ double deviation_of(const std::vector<std::int64_t>& values) {
   return std::sqrt(squares / static_cast<double>(values.size()));
 }
 
-/// Ranks from 0, ties sharing the middle of theirs.
+/// Ranks from 0; ties share their middle rank.
 std::vector<double> ranks_of(const std::vector<std::int64_t>& values) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -281,7 +281,7 @@ TEST(QuantileTable, SamplesFollowTheirCurves) {
       double worst = 0.0;
       for (std::size_t i = 0; i + 1 < values.size(); ++i) {
         if (values[i] == values[i + 1]) continue;
-        // Whole tokens up to x are what the curve has below x + 0.5.
+        // Lengths up to x, in whole tokens, are the curve's values below x + 0.5.
         double share = 0.0;
         for (const Stratum& stratum : table.strata()) {
           share += stratum.weight * share_below(stratum.*member, static_cast<double>(values[i]) + 0.5);
@@ -342,7 +342,7 @@ TEST(QuantileTable, TurnsTakeOneDrawByTheFormula) {
     ASSERT_EQ(table.sample_turns(turns),
               1 + static_cast<std::int64_t>(std::floor(std::log(1.0 - u) / std::log(1.0 - 1.0 / 5.56))));
   }
-  // Where requests stand alone there is one turn, and the draw is taken all the same.
+  // Single requests have one turn, but the draw still happens.
   const QuantileTable alone = bundled("alpaca");
   for (int i = 0; i < 1000; ++i) {
     (void)uniforms.uniform();
@@ -424,7 +424,7 @@ TEST(QuantileTable, StrataAreChosenByWeight) {
     const Lengths lengths = table.sample(stream);
     ++seen[{lengths.input.count(), lengths.output.count()}];
   }
-  // Inputs and outputs come from one stratum, so there are two pairs; 2,500 of 10,000 with deviation 43.
+  // Inputs and outputs come from one stratum, so there are two pairs: 2,500 of 10,000, with deviation 43.
   EXPECT_EQ(seen.size(), 2U);
   EXPECT_NEAR((seen[{10, 20}]), 2500, 173);
   EXPECT_NEAR((seen[{30, 40}]), 7500, 173);
@@ -489,7 +489,7 @@ TEST(QuantileTable, ProblemsOfTurnsAreTold) {
   EXPECT_EQ(problems(R"("think_time": "constant")"), "exit 3\nhas no use without \"turns\" | t.json at /think_time | ");
 }
 
-/// The pairs that traces/generators/sharegpt.json says it is derived from, sorted.
+/// The pairs from which traces/generators/sharegpt.json was derived, according to the file, sorted.
 std::vector<std::pair<int, int>> sharegpt_first_turns(const std::string& path) {
   std::vector<std::pair<int, int>> pairs;
   std::ifstream file(path);
@@ -567,7 +567,7 @@ Pairs json_members(const std::string& path, const char* input, const char* outpu
   return pairs;
 }
 
-/// A bundled workload and the rows that it is derived from.
+/// A bundled workload and the rows behind it.
 struct Derived {
   const char* name;
   const char* file;

@@ -1,4 +1,4 @@
-// Which calls of an execution model leave what was measured: counted by hand from lists of batches.
+// Calls of an execution model outside the measured range, counted by hand from lists of batches.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -180,7 +180,7 @@ TEST(RangeUses, WhenNothingWasAskedOrMeasured_ThenAreEmpty) {
   EXPECT_THAT(uses_of(gpu, "fitted", batches()), IsEmpty());
 }
 
-// Another GPU's kernels are no better known there.
+// Borrowed kernels keep the lender's measured ranges.
 TEST(RangeUses, Fitted_WhenKernelsAreBorrowed_ThenTheLendersRangesCount) {
   GpuProfile gpu = fitted_gpu();
   gpu.fitted = borrowed(gpu.fitted, "lender", {108, 1.0, 1.0, 1.0}, {54, 0.5, 0.5, 0.5});

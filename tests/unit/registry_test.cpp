@@ -1,4 +1,4 @@
-// What the registry makes of a policy over the scheduler of another one.
+// The registry's result for a policy over another policy's scheduler.
 #include "sim/api/registry.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@ PolicyInfo layers(bool shares_prefixes) {
   return info;
 }
 
-// The scheduler alone preempts. A prefix cache needs both: the scheduler takes prefixes, the layers keep them.
+// Only the scheduler preempts. A prefix cache needs both: the scheduler must support prefixes, the layers must keep
+// them.
 TEST(Registry, ComposedPolicy_DeclaresWhatItsPartsDo) {
   for (const bool preempts : {false, true}) {
     for (const bool scheduler_shares : {false, true}) {

@@ -25,7 +25,7 @@ std::string content(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// A new folder, removed at the end of the test.
+/// A new folder; the destructor removes it.
 class Folder {
  public:
   Folder() : path_(fs::path(testing::TempDir()) / unique()) { fs::create_directories(path_); }
@@ -77,7 +77,7 @@ Result example() {
   return result;
 }
 
-/// `count` clients; client c waits c ms for its first token, client 0 finishes nothing.
+/// `count` clients; client c waits c ms for its first token, and client 0 finishes no request.
 Result with_clients(std::uint32_t count) {
   Result result = example();
   for (std::uint32_t c = 0; c < count; ++c) {
@@ -135,7 +135,7 @@ TEST(Report, WhatLeftTheMeasuredRangeIsTold) {
   EXPECT_THAT(to_table(result), HasSubstr("... (all in --json)\nValidity "));
 }
 
-/// GEMM moves every figure by its own change, nothing else any; 5% and its pair move one figure furthest.
+/// GEMM changes every figure by its own scale, and no other class changes any; 5% and its pair change one figure most.
 Result perturbed() {
   Result result = example();
   result.perturbation = Robustness{0.05, {}};

@@ -1,4 +1,4 @@
-// Perturbed runs: the list of them, what they change, and flips of a ranking, all from numbers made by hand.
+// Perturbed runs: their list, their effects, and flips of a ranking, from numbers made by hand.
 #include "sim/study/robustness.hpp"
 
 #include <gmock/gmock.h>
@@ -97,7 +97,7 @@ TEST(FirstFlip, NamesThePerturbationAndThePair) {
   EXPECT_EQ(flip(with(10.0, 9.0, 11.0)), (RankingFlip{1, 0, 1}));
   EXPECT_EQ(flip(with(10.0, 11.0, 11.0)), std::nullopt) << "a tie is no flip";
   EXPECT_EQ(flip(with(10.0, std::nullopt, 11.0)), std::nullopt) << "without a value there is no rank";
-  // Where more is better, the base order is 1, 2, 0.
+  // For a metric where more is better, the base order is 1, 2, 0.
   EXPECT_EQ(first_flip(with(10.0, 12.0, 12.5), Better::larger), (RankingFlip{1, 1, 2}));
 }
 

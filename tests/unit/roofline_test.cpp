@@ -259,7 +259,7 @@ TEST(Roofline, Make_WhenTensorParallelIsImpossible_ThenSaysWhy) {
   EXPECT_EQ(make_roofline(alone, test_llm(), no_engine(), 1, 2)->layers(), 2);
 }
 
-/// Calls `check(model, name)` for every embedded GPU, model and engine.
+/// Calls `check(model, name)` for every bundled GPU, model and engine.
 template <class Check>
 void for_every_model(Check check) {
   std::vector<LlmModel> llms;

@@ -1,4 +1,4 @@
-// algorithms of Sarathi-Serve's scheduler, step by step.
+// Sarathi-Serve's scheduler, step by step.
 #include "sim/config/config.hpp"
 #include "tests/unit/policy_test.hpp"
 
@@ -148,7 +148,7 @@ TEST(Sarathi, DynamicChunks_WithMoreStagesThanTokens) {
   EXPECT_EQ(seen[2], (SeenIteration{0, 0, {{60, 640}}}));
 }
 
-// A schedule of 0 tokens or 0 stages is out of range.
+// A schedule needs at least one token and one stage.
 TEST(Sarathi, DynamicChunks_NeedTokensAndStages) {
   int found = 0;
   for (const Parameter& parameter : PolicyRegistry::instance().find("sarathi")->parameters) {

@@ -1,4 +1,4 @@
-// Select-N and DeepSpeed as policies: iterations, room, intervals that follow the record, phases and refusals, by hand.
+// Select-N and DeepSpeed as policies: iterations, free memory, intervals from the record, phases and refusals, by hand.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using testing::HasSubstr;
 constexpr Duration ms(double count) { return Duration(static_cast<std::int64_t>(count * 1e6)); }
 constexpr SimTime at_ms(double count) { return SimTime(static_cast<std::int64_t>(count * 1e6)); }
 
-/// Layers whose time is a function of the batch, and copies of one time, whatever their size.
+/// The time of a layer is a function of the batch; every copy takes the same time, whatever its size.
 class LayeredModel final : public ExecutionModel {
  public:
   using Compute = std::function<Duration(const BatchShape&)>;
@@ -31,7 +31,7 @@ class LayeredModel final : public ExecutionModel {
   Duration transfer_;
 };
 
-/// So many milliseconds per layer, whatever the batch.
+/// A constant number of milliseconds per layer, for any batch.
 LayeredModel constant(std::int32_t layers, double compute, double transfer) {
   return {layers, [compute](const BatchShape&) { return ms(compute); }, ms(transfer)};
 }
@@ -47,7 +47,7 @@ Deployment small(const ExecutionModel& model) {
           .gpu_kv = Bytes(500)};
 }
 
-/// As many layers as the model has, of a gigabyte each, and room for everything.
+/// As many layers of one gigabyte as the model has, with enough memory for everything.
 Deployment large(const ExecutionModel& model) {
   return {.model = &model,
           .layers = model.layers(),
@@ -97,7 +97,7 @@ std::optional<double> figure(const Replay& replay, const std::string& name) {
   return found != nullptr ? found->value : std::nullopt;
 }
 
-/// What makes a policy refuse its settings; empty: nothing does.
+/// The policy's refusal of its settings; empty: accepted.
 std::string refusals(const std::string& policy, const std::string& scheduler, Overrides overrides) {
   overrides.emplace_back(kSchedulerKey, scheduler);
   std::string all;
@@ -390,7 +390,7 @@ TEST(SelectN, Refuses_WithTheArithmetic) {
   EXPECT_THAT(layout_error("select-n", kDecode, gpu),
               HasSubstr("hardware: with offloading interval 1, 2 layers' worth"));
   EXPECT_THAT(layout_error("deepspeed", {}, gpu), HasSubstr("take 3.00 GB of the 2.90 GB"));
-  // What memory.gpu_kv wants has to fit as well.
+  // memory.gpu_kv has to fit as well.
   gpu.memory = Bytes(5'000'000'000);
   gpu.gpu_kv = Bytes(4'000'000'000);
   gpu.gpu_kv_given = true;

@@ -1,4 +1,4 @@
-// One rule for what a GPU gets of its server: 1 / tensor_parallel of every total.
+// One rule for a GPU's share of its server: 1 / tensor_parallel of every total.
 #include "hwmodels/models/server_share.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace spillway {
 namespace {
 
-/// Eight GPUs, of which one alone copies 100 GB/s; all together copy 80 GB/s.
+/// Eight GPUs: one GPU alone copies at 100 GB/s, all together at 80 GB/s.
 hwmodels::ServerProfile server_of_eight() {
   hwmodels::ServerProfile server;
   server.gpus = 8;
@@ -33,7 +33,7 @@ TEST(ServerShare, EveryTotalIsSplitAmongTheGpusOfTheRun) {
     double cpu_attention;
     double h2d;
   };
-  // DRAM and bandwidths of the host and of the link, each divided by the GPUs; a byte that is left over is lost.
+  // DRAM and bandwidths of host and link, each divided by the number of GPUs; a remaining byte is lost.
   for (const Expected& expected :
        {Expected{1, 1'000'000'000'001, 200e9, 80e9}, Expected{2, 500'000'000'000, 100e9, 40e9},
         Expected{8, 125'000'000'000, 25e9, 10e9}}) {
@@ -46,8 +46,8 @@ TEST(ServerShare, EveryTotalIsSplitAmongTheGpusOfTheRun) {
   }
 }
 
-// hgx-h100-8: 2 TiB of DRAM, read at 491.5 GB/s, of which CPU attention reaches 0.8, 393.2 GB/s. The figures of the
-// server's eight GPUs do not matter, only those of the run's.
+// hgx-h100-8: 2 TiB of DRAM, read at 491.5 GB/s; CPU attention reaches 0.8 of that, 393.2 GB/s. The run's number of
+// GPUs counts, not the server's eight.
 TEST(ServerShare, ARunOnPartOfAServerGetsAllOfTheHost) {
   const auto deployment = [](const std::string& tensor_parallel) {
     return assemble(cli::resolve_arguments({"policy=deepspeed", "hardware=hgx-h100-8", "model=llama-3.1-8b",

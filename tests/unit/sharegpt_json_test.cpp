@@ -19,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::StartsWith;
 
-/// What rows of conversations are compared by.
+/// The compared parts of a conversation's row.
 struct Turn {
   std::uint64_t conversation = 0;
   std::int32_t turn = 0;
@@ -42,7 +42,7 @@ std::vector<Turn> turns_of(TraceReader& reader) {
   return turns;
 }
 
-/// What comes out of a file.
+/// The turns and warnings of a file.
 struct Result {
   std::vector<Turn> turns;
   std::vector<std::string> warnings;  // other than the estimate's
@@ -67,7 +67,7 @@ std::string problems_in(const std::string& content) {
       file.path());
 }
 
-/// A message whose text is `tokens` tokens of the estimate.
+/// A message of `tokens` tokens by the estimate.
 std::string message(const std::string& from, std::size_t tokens) {
   return fmt::format(R"({{"from": "{}", "value": "{}"}})", from, std::string(4 * tokens, 'x'));
 }
@@ -160,7 +160,7 @@ TEST(ShareGptJson, TextsAreDecodedBeforeTheyAreCounted) {
 }
 
 TEST(ShareGptJson, ItemsOfManyMegabytesAreRead) {
-  // Texts with quotes, backslashes and brackets, over many windows.
+  // Texts with quotes, backslashes and brackets, across many windows.
   std::string text;
   while (text.size() < (std::size_t{5} << 20U)) text += R"(say \"}]\" \\\\ and more of the same )";
   const std::string large = fmt::format(

@@ -195,7 +195,7 @@ std::vector<CopyRow> copies_on_a_line(CopyMechanism mechanism, const std::vector
   return rows;
 }
 
-// The 4 KiB block takes 10 us, which the line does not know of; from 64 KiB, the next measured size, it holds.
+// The 4 KiB block takes 10 us, which the line does not predict. From 64 KiB, the next measured size, the line is right.
 TEST(Copy, Fit_WhenSmallBlocksLeaveTheLine_ThenTheCurveHoldsThem) {
   std::vector<CopyRow> rows = copies_on_a_line(CopyMechanism::many, {65536, 1 << 20, 1 << 24}, 100);
   rows.push_back({true, CopyMechanism::many, false, 4096, 10, 100e-6, {}});
@@ -509,7 +509,7 @@ TEST(LayerTables, Attention_WhenTheLastCellFalls_ThenNeverBelowZero) {
   EXPECT_THROW(static_cast<void>(LayerTables{}.attention(1, 0, 0, 0)), InvariantError);
 }
 
-/// grid_rows without those that `drop` names.
+/// grid_rows without the rows that `drop` selects.
 std::vector<MixedRow> grid_without(const std::function<bool(const MixedRow&)>& drop) {
   std::vector<MixedRow> rows = grid_rows();
   rows.erase(std::remove_if(rows.begin(), rows.end(), drop), rows.end());

@@ -32,7 +32,7 @@ std::size_t count_of(const std::string& part, const std::string& text) {
   return count;
 }
 
-/// The labels of one axis, in the order of its ticks.
+/// The labels of one axis, in the order of the ticks.
 std::vector<std::string> labels(const std::string& svg, const std::string& axis) {
   std::vector<std::string> found;
   const std::string start = "<text class=\"chart-" + axis + "\"";
@@ -79,7 +79,7 @@ TEST(SvgChart, FewPointsAreDrawnAsTheyAre) {
 }
 
 TEST(SvgChart, AThinnedLineKeepsItsExtremesAndWhatItHolds) {
-  // Level 5, but for a peak, a trough, and 6 at the last point before a gap.
+  // Level 5, except for a peak, a trough, and 6 at the last point before a gap.
   std::vector<ChartPoint> points(100'000);
   for (std::size_t i = 0; i < points.size(); ++i) points[i] = {static_cast<double>(i) * 1e-3, 5.0};
   points[31'234].y = 99.0;

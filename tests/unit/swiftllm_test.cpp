@@ -1,4 +1,4 @@
-// algorithms of SwiftLLM's scheduler, step by step, upstream and with piggybacked decodes.
+// SwiftLLM's scheduler, step by step, upstream and with piggybacked decodes.
 #include "tests/unit/policy_test.hpp"
 
 namespace spillway {
@@ -40,7 +40,7 @@ TEST(SwiftLlm, TokenLimit_CountsPiggybackedDecodes) {
   }
 }
 
-// There is no watermark: a prompt may take the last block. 10 blocks: R1 of 160 - 1 tokens and one output.
+// There is no watermark: a prompt may use the last block. 10 blocks: R1 of 160 - 1 tokens and one output.
 TEST(SwiftLlm, Admission_MayTakeTheLastBlock) {
   const WatchingModel model;
   const Replay run = replay("swiftllm", swift(false), layout(10, 0), {request(0, 159, 1)}, model);

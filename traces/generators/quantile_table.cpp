@@ -17,21 +17,21 @@ namespace {
 using Json = nlohmann::json;
 using Point = QuantileCurve::Point;
 
-/// The least value that is rounded to a token.
+/// The smallest value that rounds to one token.
 constexpr double kMinPoint = 0.5;
 
-/// Above it a conversation would not end within a run, and 1 - 1/mean would lose its digits.
+/// With a larger mean a conversation would not end within a run, and 1 - 1/mean would lose its digits.
 constexpr double kMaxMeanTurns = 1e6;
 
-/// How many of the rising `knots` are at most u. Without a branch to mispredict: with a dozen knots that beats a
-/// search.
+/// The number of rising `knots` that are at most u. The loop has no branch to mispredict, so for a dozen knots it is
+/// faster than a search.
 std::size_t count_up_to(const std::vector<double>& knots, double u) {
   std::size_t count = 0;
   for (const double knot : knots) count += knot <= u ? 1U : 0U;
   return count;
 }
 
-/// Reads members of the file's objects and collects what is wrong with them.
+/// Reads members of the file's objects and collects problems.
 class TableFile {
  public:
   explicit TableFile(const std::string& path) : path_(path) {}
@@ -66,7 +66,7 @@ class TableFile {
     return {};
   }
 
-  /// Empty when the file does not say.
+  /// Empty when the file lacks the member.
   std::string optional_text(const Json& object, const std::string& key) {
     return object.is_object() && object.contains(key) ? text(object, key) : std::string();
   }

@@ -1,4 +1,4 @@
-// Bundled workloads: request lengths as tables of quantiles, which keep a trace's shape without its rows.
+// Bundled workloads: tables of quantiles of request lengths. They keep a trace's shape without its rows.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,27 @@
 
 namespace spillway::traces {
 
-/// The JSON files of traces/generators, put into the binary by the build.
+/// The JSON files of traces/generators, embedded in the binary by the build.
 std::span<const EmbeddedFile> embedded_files();
 
-/// A quantile function: linear between points (q, tokens), q from 0 to 1. Values are rounded, so a curve that begins
-/// half a token below its least length and ends half a token above its largest gives both their full share.
+/// A quantile function: linear between points (q, tokens), q from 0 to 1. Values are rounded. A curve should therefore
+/// begin half a token below its smallest length and end half a token above its largest, which gives both their full
+/// share.
 class QuantileCurve {
  public:
   struct Point {
     double q = 0.0;
     double tokens = 0.0;
   };
-  /// At least two points, first q = 0, last q = 1, q rising, tokens >= 0.5 and not falling: QuantileTable::parse checks
-  /// it.
+  /// Requires at least two points, first q = 0, last q = 1, q rising, tokens >= 0.5 and not falling.
+  /// QuantileTable::parse checks this.
   explicit QuantileCurve(std::vector<Point> points);
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }
   /// The value at u in [0, 1), rounded to whole tokens (halves up). O(points).
   [[nodiscard]] Tokens at(double u) const;
 
  private:
-  /// From `q` on, up to the next segment.
+  /// A segment from `q` to the next segment.
   struct Segment {
     double q = 0.0;
     double tokens = 0.0;
@@ -44,7 +45,7 @@ class QuantileCurve {
   std::vector<double> knots_;  // q between neighbouring segments
 };
 
-/// Input and output length of one request, or of one turn of a conversation without the turns before it.
+/// Input and output length of one request, or of one turn of a conversation, not counting earlier turns.
 struct Lengths {
   Tokens input{};
   Tokens output{};
@@ -70,7 +71,7 @@ struct Lengths {
 ///   strata                      [{"weight": share of the requests, "input": [[q, tokens], ...], "output": [...]}, ...]
 class QuantileTable {
  public:
-  /// What the file states of one side of the table; tests hold the strata to it.
+  /// Statistics that the file states for one side of the table. Tests check the strata against them.
   struct Statistics {
     double mean = 0.0;
     double p50 = 0.0;
@@ -96,23 +97,22 @@ class QuantileTable {
   [[nodiscard]] const std::vector<std::string>& assumed() const { return assumed_; }
   [[nodiscard]] const Statistics& input() const { return input_; }
   [[nodiscard]] const Statistics& output() const { return output_; }
-  /// Rows that the table is derived from; empty where no rows were at hand.
+  /// Number of rows behind the table; empty if no rows were available.
   [[nodiscard]] std::optional<double> requests() const { return requests_; }
   /// Spearman's rank correlation of input and output, as the file states it.
   [[nodiscard]] std::optional<double> rank_correlation() const { return rank_correlation_; }
-  /// Set where a stated length is the middle of a uniform one.
+  /// Empty unless a stated length is the middle of a uniform distribution.
   [[nodiscard]] std::optional<double> spread() const { return spread_; }
-  /// Turns of a conversation, on average; empty where requests stand alone.
+  /// Average turns of a conversation; empty for single requests.
   [[nodiscard]] std::optional<double> mean_turns() const { return mean_turns_; }
-  /// The distribution of think times as the file states it; empty where it states none.
+  /// The distribution of think times in the file; empty if the file has none.
   [[nodiscard]] const std::string& think_time() const { return think_time_; }
   [[nodiscard]] const std::vector<Stratum>& strata() const { return strata_; }
 
-  /// One request: three uniform draws, whatever the table. O(strata + points), no allocation.
+  /// One request, from exactly three uniform draws for every table. O(strata + points), no allocation.
   [[nodiscard]] Lengths sample(RandomStream& stream) const;
-  /// Turns of one conversation: geometric on 1, 2, ... with mean m = mean_turns() (1 where requests stand alone), which
-  /// is P(turns > k) = (1 - 1/m)^k, by inversion of one uniform draw u: 1 + floor(ln(1 - u) / ln(1 - 1/m)). At most
-  /// 36.8 m + 1.
+  /// Turns of one conversation: geometric on 1, 2, ... with mean m = mean_turns() (1 for single requests). P(turns > k)
+  /// = (1 - 1/m)^k, by inversion of one uniform draw u: 1 + floor(ln(1 - u) / ln(1 - 1/m)). At most 36.8 m + 1.
   [[nodiscard]] std::int64_t sample_turns(RandomStream& stream) const;
 
  private:
@@ -133,12 +133,12 @@ class QuantileTable {
   std::optional<double> mean_turns_;
   std::string think_time_;
   std::vector<Stratum> strata_;
-  std::vector<double> knots_;  // between neighbouring strata: sum of the weights up to there
+  std::vector<double> knots_;  // between neighbouring strata: cumulative weights
 };
 
 /// Names of the bundled workloads, in alphabetical order.
 [[nodiscard]] std::vector<std::string> bundled_names();
-/// The file of a bundled workload; nullptr when there is none of this name.
+/// The file of a bundled workload; nullptr for an unknown name.
 [[nodiscard]] const EmbeddedFile* bundled_file(std::string_view name);
 
 }  // namespace spillway::traces

@@ -1,4 +1,4 @@
-// list, explain, config, completion: their flags.
+// Flags of list, explain, config and completion.
 #include "sim/cli/commands.hpp"
 
 #include <fmt/format.h>
@@ -89,7 +89,7 @@ void add_completion_commands(CLI::App& app, Command& command) {
                "Example: source <(spillway completion bash)\n\n" +
                exit_codes_help();
       });
-  // What the completion scripts call; no group: it is not in --help.
+  // Called by the completion scripts. Without a group, --help omits the command.
   CLI::App& complete = add_command<CompleteOptions>(
       app, command, "complete", "Print what may stand at the end of a command line",
       [](CLI::App& sub, CompleteOptions& options) {

@@ -17,21 +17,21 @@
 
 namespace spillway::cli {
 
-/// The scripts, put into the binary by the build.
+/// The scripts, embedded in the binary by the build.
 std::span<const EmbeddedFile> embedded_files();
 
 namespace {
 
 using Texts = std::vector<std::string>;
 
-/// A command line up to the cursor, as the shell would split it.
+/// A command line up to the cursor, split as a shell would.
 struct Line {
-  Texts words{};             // complete ones, the command first
-  std::string current{};     // the one that the cursor is in, without quotes
-  std::size_t replaced = 0;  // where the part of it begins that the shell replaces
+  Texts words{};             // complete words, the command first
+  std::string current{};     // the word with the cursor, without quotes
+  std::size_t replaced = 0;  // where the shell starts to replace `current`
 };
 
-/// "SPILLWAY_SEED=2" in front of the command.
+/// Whether a word is an assignment in front of the command: "SPILLWAY_SEED=2".
 bool is_variable(const std::string& word) {
   const std::size_t equals = word.find('=');
   const auto in_name = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
@@ -39,7 +39,7 @@ bool is_variable(const std::string& word) {
          std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), in_name);
 }
 
-/// Blanks part words unless they are quoted by ', " or a backslash.
+/// Splits words at blanks, except blanks quoted by ', " or a backslash.
 class LineReader {
  public:
   explicit LineReader(std::string_view breaks) : breaks_(breaks) {}
@@ -96,14 +96,14 @@ class LineReader {
   bool begun_ = false;
 };
 
-/// Full words that may stand where the current one does.
+/// Full words that could replace the current word.
 class Candidates {
  public:
   explicit Candidates(const Line& line) : line_(line) {}
 
   Texts find(const CLI::App& app) {
     const CLI::App* at = &app;
-    const CLI::Option* awaiting = nullptr;  // the option whose value comes next
+    const CLI::Option* awaiting = nullptr;  // the option whose value is expected next
     for (std::size_t i = 1; i < line_.words.size(); ++i) {
       const std::string& word = line_.words[i];
       if (awaiting != nullptr) {
@@ -130,7 +130,7 @@ class Candidates {
   }
 
  private:
-  /// Hidden subcommands have no group.
+  /// The visible subcommands: hidden subcommands have no group.
   static std::vector<const CLI::App*> subcommands(const CLI::App& app) {
     std::vector<const CLI::App*> shown;
     for (const CLI::App* sub : app.get_subcommands(nullptr)) {
@@ -155,7 +155,7 @@ class Candidates {
   void add_all(const Texts& candidates, const std::string& prefix) {
     for (const std::string& candidate : candidates) add(prefix + candidate);
   }
-  /// Files whose names begin with what follows `prefix` in the current word.
+  /// Adds files whose names begin with the text after `prefix` in the current word.
   void add_files(std::string_view kind, const std::string& prefix) {
     if (!line_.current.starts_with(prefix)) return;
     const std::size_t begin = std::max(prefix.size(), line_.replaced);
@@ -184,13 +184,13 @@ class Candidates {
       if (!option->get_positional()) continue;
       const bool list = option->get_items_expected_max() > 1;
       const bool given = place++ < operands_;
-      // An operand of one word is offered until it is there, and what follows waits when it must be there.
+      // Offer a single operand until it is given. Offer later operands only after a required one.
       if (list || !given) add_values(option->get_type_name(), "");
       if (!list && !given && option->get_required()) break;
     }
   }
 
-  /// What an argument of a type takes; `prefix` stands in front of it in the same word ("--format=").
+  /// Adds the values of an argument type. `prefix` precedes the value in the same word ("--format=").
   void add_values(const std::string& type, const std::string& prefix) {
     if (type.starts_with("[CONFIG.json]")) {
       add_settings();
@@ -202,7 +202,7 @@ class Candidates {
       }
     } else if (type == "NAME") {
       add_all(explainable_names(), prefix);
-      add_files("json", prefix);  // a model's file, or its folder
+      add_files("json", prefix);  // a model file, or its folder
     } else if (type == "PROFILE") {
       add_all(hwmodels::gpu_names(), prefix);
       add_files("json", prefix);
@@ -237,7 +237,7 @@ class Candidates {
     if (equals == std::string::npos) add_files("json", "");
   }
 
-  /// The table, and the keys of the policy that the line names, else of every policy.
+  /// All keys of the table, and the keys of the policy on the line, or of every policy if the line names none.
   [[nodiscard]] std::vector<Parameter> keys_of_line() const {
     std::vector<Parameter> keys = parameter_table();
     constexpr std::string_view kPolicy = "policy=";
@@ -253,7 +253,7 @@ class Candidates {
   }
 
   void add_setting(const Parameter& parameter) {
-    // After a comma the next value of an axis begins.
+    // A comma starts the next value of an axis.
     const std::size_t comma = line_.current.rfind(',');
     const std::string prefix = comma == std::string::npos ? parameter.name + "=" : line_.current.substr(0, comma + 1);
     if (parameter.type == ParameterType::boolean) add_all({"false", "true"}, prefix);
@@ -262,7 +262,7 @@ class Candidates {
   }
 
   const Line& line_;
-  std::size_t operands_ = 0;  // words before the cursor that are neither flags nor their values
+  std::size_t operands_ = 0;  // words before the cursor that are neither flags nor flag values
   Texts found_;
 };
 

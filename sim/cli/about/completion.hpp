@@ -1,4 +1,4 @@
-// `spillway completion bash` and what its script asks the binary for.
+// `spillway completion bash`, and the completions that its script requests.
 #pragma once
 
 #include <string>
@@ -13,19 +13,19 @@ class App;
 
 namespace spillway::cli {
 
-/// The shells that there is a script for.
+/// The shells with a completion script.
 [[nodiscard]] const std::vector<std::string>& completion_shells();
-/// `spillway completion SHELL`: prints the script. Throws ConfigError for another shell.
+/// `spillway completion SHELL`: prints the script. Throws ConfigError for an unknown shell.
 [[nodiscard]] ExitCode completion(const std::string& shell);
 
-/// What may stand at the end of `line`, the command line up to the cursor, sorted. Subcommands, flags and their values
-/// are those of `app`; the type name of an argument says what it takes: "a|b" one of these, FILE, DIR, NAME (what
-/// `explain` explains), CLAIM (what `reproduce` runs), SHELL, "[CONFIG.json] [key=value ...]". Files are left to the
-/// shell: ":KIND KEPT PREFIX" stands for those whose names begin with PREFIX, KEPT to be put in front of each; KIND is
-/// json (and folders), files, folders.
+/// The possible completions of `line`, the command line up to the cursor, sorted. Subcommands, flags and values come
+/// from `app`. The type name of an argument selects its values: "a|b" one of these, FILE, DIR, NAME (everything that
+/// `explain` explains), CLAIM (everything that `reproduce` runs), SHELL, "[CONFIG.json] [key=value ...]". The shell
+/// itself completes files: ":KIND KEPT PREFIX" means files whose names begin with PREFIX, with KEPT in front of each.
+/// KIND is json (and folders), files or folders.
 ///
-/// A shell replaces only what follows the last of `breaks` in the word (bash: COMP_WORDBREAKS) or an open quote, so
-/// candidates are without what is in front of it.
+/// A shell replaces only the text after the last of `breaks` in the word (bash: COMP_WORDBREAKS), or after an open
+/// quote. Candidates omit the text before that.
 [[nodiscard]] std::vector<std::string> completions(const CLI::App& app, std::string_view line, std::string_view breaks);
 
 }  // namespace spillway::cli

@@ -8,7 +8,7 @@
 
 namespace spillway::cli {
 
-/// Checks everything that `run` checks before it begins. Throws UserError with every problem.
+/// Performs every check that `run` performs before the simulation. Throws UserError with every problem.
 [[nodiscard]] ExitCode config_check(const std::vector<std::string>& arguments);
 /// Prints every value with its origin.
 [[nodiscard]] ExitCode config_show(const std::vector<std::string>& arguments, bool json);

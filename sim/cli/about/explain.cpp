@@ -21,7 +21,7 @@
 namespace spillway::cli {
 namespace {
 
-/// Times and sizes are stored in whole ns and bytes, but nobody writes them so.
+/// Times and sizes are stored in whole ns and bytes, but users write larger units.
 std::string unit_text(const Parameter& parameter) {
   const bool quantity = parameter.type == ParameterType::duration || parameter.type == ParameterType::bytes;
   return quantity ? "stored in " + parameter.unit + ", written with a unit" : parameter.unit;
@@ -72,11 +72,11 @@ std::string explain_gpu(const hwmodels::GpuProfile& gpu) {
   return text;
 }
 
-/// No name of a policy, a key or a model is written so.
+/// Whether `name` is a path: no policy, key or model has such a name.
 bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".json"); }
 
-/// A user's file: a profile, a model, or the folder that holds a model's config.json. Empty when there is no such file
-/// and `name` does not look like one.
+/// Explains a user's file: a profile, a model, or a folder with a model's config.json. Empty when the file does not
+/// exist and `name` does not look like a path.
 std::string explain_file(const std::string& name) {
   std::error_code none;
   const bool folder = std::filesystem::is_directory(name, none);
@@ -85,7 +85,7 @@ std::string explain_file(const std::string& name) {
     throw DataError(fmt::format("cannot read the file {}", name), "explain " + name,
                     "check its name and its permissions");
   }
-  // With a folder before it, no name of a file is taken for the name of a profile or a model.
+  // "./" prevents that a file name is read as the name of a profile or a model.
   const std::string path = folder || is_path(name) ? name : "./" + name;
   const std::string kind = folder ? "" : hwmodels::stated_kind(path);
   if (kind == "gpu") return explain_gpu(hwmodels::load_gpu(path));
@@ -123,7 +123,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// "p99_ttft_ms" and "ttft_ms" alike.
+/// Finds a metric by its name ("p99_ttft_ms") or by its latency ("ttft_ms").
 const MetricDefinition* find_metric(const std::string& name) {
   const MetricDefinition* found = nullptr;
   for (const MetricDefinition& definition : metric_definitions()) {
@@ -150,7 +150,7 @@ std::string with_prefix(const std::vector<std::string>& names, const std::string
   return fmt::format("{}", fmt::join(members, ", "));
 }
 
-/// What a group such as "memory", "policy." or "llama-3" holds: "explain one of the keys memory.block_tokens, ...".
+/// The members of a group such as "memory", "policy." or "llama-3": "explain one of the keys memory.block_tokens, ...".
 std::string members_of(const std::string& group) {
   std::string texts;
   const auto add = [&](const std::string& kind, const std::vector<std::string>& names) {
@@ -172,7 +172,7 @@ std::string members_of(const std::string& group) {
   return texts.empty() ? "" : fmt::format("explain one of the {}; ", texts);
 }
 
-/// "did you mean", or the members of a group.
+/// Reports an unknown name with "did you mean", or with the members of a group.
 [[noreturn]] void refuse(const std::string& name) {
   const std::string members = members_of(name.substr(0, name.find_last_not_of(".*") + 1) + ".");
   const std::string fix = members.empty() ? suggestion(name, explainable_names()) : members;
@@ -208,7 +208,7 @@ std::vector<std::string> explainable_names() {
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
     for (const Parameter& parameter : info->parameters) names.push_back(parameter.name);
   }
-  // A policy and its engine may share a name, several policies a key.
+  // A policy and its engine may share a name; several policies may share a key.
   std::set<std::string> seen;
   std::erase_if(names, [&seen](const std::string& name) { return !seen.insert(name).second; });
   return names;

@@ -11,17 +11,17 @@ namespace spillway::cli {
 /// "  LABEL     text"; nothing for an empty text.
 [[nodiscard]] std::string explain_field(std::string_view label, const std::string& text);
 
-/// A key: what it is, what it takes, unit, range, default, source, environment variable. `owner`: " of policy vllm".
+/// A key: description, values, unit, range, default, source, environment variable. `owner`: " of policy vllm".
 [[nodiscard]] std::string explain_key(const Parameter& parameter, const std::string& owner);
 
-/// A policy: what it is, source, limits, the engine and the other defaults that it brings, what it refuses, its keys.
+/// A policy: description, source, limits, engine, other changed defaults, refused settings, and keys.
 ///
-/// Defaults and refusals are those that show when its own flags and choices, and those of engine.* and memory.*, are
-/// tried alone and in pairs; what depends on numbers or on three settings at once does not show.
+/// Changed defaults and refusals are found by trial: the policy's flags and choices, and those of engine.* and
+/// memory.*, alone and in pairs. Effects of numbers, or of three settings together, are not found.
 [[nodiscard]] std::string explain_policy(const PolicyInfo& info);
 
-/// An experiment with its run sets and claims, and a claim with how it is computed: what is called so, inside the
-/// binary. Empty when nothing is.
+/// A bundled experiment with its run sets and claims, or a bundled claim with its computation. Empty when no experiment
+/// or claim has that name.
 [[nodiscard]] std::string explain_experiment(const std::string& name);
 
 }  // namespace spillway::cli

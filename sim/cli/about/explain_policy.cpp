@@ -14,7 +14,7 @@ namespace {
 using Choice = std::pair<std::string, std::string>;      // key and value
 using TextsByName = std::map<std::string, std::string>;  // values by key
 
-/// Resolves configurations of one policy, to see what it changes and what it refuses.
+/// Resolves configurations of one policy, to find changed defaults and refusals.
 class PolicyProbe {
  public:
   explicit PolicyProbe(const PolicyInfo& info) : info_(info), table_(parameter_table()) {
@@ -25,12 +25,12 @@ class PolicyProbe {
     }
   }
 
-  /// The policy's own flags and choices, other than their defaults; those of engine.* and memory.*, all of them: which
-  /// one is the default is the policy's to say.
+  /// The policy's own flags and choices except their defaults, and all flags and choices of engine.* and memory.*: the
+  /// policy itself decides which of these are defaults.
   [[nodiscard]] const std::vector<Choice>& own() const { return own_; }
   [[nodiscard]] const std::vector<Choice>& shared() const { return shared_; }
 
-  /// Every default when the user gives `choices`; empty when the policy refuses them.
+  /// All defaults after the user gives `choices`; empty when the policy refuses the choices.
   [[nodiscard]] TextsByName defaults(const std::vector<Choice>& choices) const {
     TextsByName texts;
     try {
@@ -42,14 +42,14 @@ class PolicyProbe {
     }
     return texts;
   }
-  /// The defaults of the table, before any policy has its say.
+  /// The defaults of the table, before the policy changes any.
   [[nodiscard]] TextsByName table_defaults() const {
     TextsByName texts;
     for (const Parameter& parameter : table_) texts[parameter.name] = parameter.default_value;
     return texts;
   }
 
-  /// Why the policy refuses `choices`; empty when it takes them.
+  /// Why the policy refuses `choices`; empty when the policy accepts them.
   [[nodiscard]] std::string refusal(const std::vector<Choice>& choices) const {
     try {
       static_cast<void>(resolve(choices));
@@ -83,7 +83,7 @@ class PolicyProbe {
   std::vector<Choice> shared_;
 };
 
-/// "key=value" for each value of `now` that is another one in `before`.
+/// "key=value" for each value of `now` that differs from `before`.
 std::string differences(const TextsByName& before, const TextsByName& now) {
   std::string text;
   for (const auto& [key, value] : now) {
@@ -93,11 +93,11 @@ std::string differences(const TextsByName& before, const TextsByName& now) {
   return text;
 }
 
-/// The engine, the defaults that the policy changes, and how single choices change these again.
+/// The engine, the defaults that the policy changes, and the effect of single choices on these defaults.
 std::string explain_defaults(const PolicyProbe& probe) {
   TextsByName standard = probe.defaults({});
   TextsByName table = probe.table_defaults();
-  table["engine"] = standard["engine"];  // has a line of its own
+  table["engine"] = standard["engine"];  // shown on its own line
   const std::string changed = differences(table, standard);
   std::string text = explain_field("engine", standard["engine"].empty() ? "none of its own" : standard["engine"]) +
                      explain_field("defaults", changed.empty() ? "those of every key" : changed);
@@ -110,7 +110,8 @@ std::string explain_defaults(const PolicyProbe& probe) {
   return text;
 }
 
-/// Single choices that the policy refuses, then pairs with one of its own that are refused although each goes alone.
+/// Refused single choices, then refused pairs. A pair includes a choice of the policy, and both choices are accepted
+/// alone.
 std::string explain_refusals(const PolicyProbe& probe) {
   std::string text;
   const auto add = [&](const std::string& setting, const std::string& why) {

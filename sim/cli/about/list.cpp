@@ -22,7 +22,7 @@ std::vector<Listed> policies() {
   return all;
 }
 
-/// Data files of hwmodels: what each one stands for.
+/// Data files of hwmodels, each with a description.
 template <class Load>
 std::vector<Listed> data_files(const std::vector<std::string>& names, Load load) {
   std::vector<Listed> all;

@@ -37,7 +37,7 @@ void print_note(const std::string& note) { fmt::print(stderr, "{}\n", printable(
 
 std::string percent(double fraction) { return fmt::format("{:.1f}%", 100.0 * fraction); }
 
-/// Names of files may be in any encoding.
+/// JSON as text. File names may be in any encoding.
 std::string json_text(const nlohmann::json& value) {
   return value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -55,7 +55,7 @@ std::string row(const std::string& op, const ErrorSummary& error) {
                      fmt::format("{:+.1f}%", 100.0 * error.bias));
 }
 
-/// What was fitted and no run with this profile takes by itself.
+/// Prints which fitted parts a run with this profile does not use by default.
 void print_limits(const hwmodels::FittedKernels& fitted) {
   const bool unnamed = (fitted.layers && fitted.layers->model.model.empty()) ||
                        (fitted.iteration && fitted.iteration->model.model.empty());
@@ -85,7 +85,7 @@ std::string sharing_text(const nlohmann::json& sharing) {
   return text;
 }
 
-/// Which op is being fitted, on a terminal; its line goes when the fit ends, in whatever way.
+/// Shows the op being fitted on a terminal. The destructor clears the line, also after an error.
 class FitProgress {
  public:
   FitProgress() = default;
@@ -102,7 +102,7 @@ class FitProgress {
   }
 };
 
-/// The single values that rows of two things at once gave the profile.
+/// The single values of the profile that were fitted from rows of two concurrent operations.
 nlohmann::json sharing_json(const std::string& profile, const Measurements& measurements) {
   const nlohmann::json values = nlohmann::json::parse(profile).at("values");
   nlohmann::json sharing = nlohmann::json::object();
@@ -115,7 +115,7 @@ nlohmann::json sharing_json(const std::string& profile, const Measurements& meas
   return sharing;
 }
 
-/// Names a file that a run takes, and that can be written.
+/// Checks that a path names a .json file in a writable location.
 void check_writable(const std::string& path, const std::string& option, const char* what, const char* taker) {
   if (!path.ends_with(".json")) {
     throw ConfigError(fmt::format("the {}'s name must end in .json, not be {}", what, path),
@@ -128,7 +128,7 @@ void check_writable(const std::string& path, const std::string& option, const ch
 
 ExitCode calibrate_fit(const CalibrateOptions& options) {
   const ProfileFit& wanted = options.fit;
-  // A fit takes minutes: a wrong name and a file that cannot be written are reported before it.
+  // A fit takes minutes, so check the name and the output file first.
   if (!wanted.base.empty()) static_cast<void>(load_gpu_named_at(wanted.base, "--base " + wanted.base));
   if (!wanted.model.empty()) static_cast<void>(hwmodels::load_llm(wanted.model));
   check_writable(wanted.out, "-o", "profile", "hardware=FILE");
@@ -166,7 +166,7 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
 ExitCode calibrate_check(const CalibrateOptions& options) {
   const GpuProfile profile = load_gpu_named_at(options.profile, "calibrate check " + options.profile);
   Measurements measurements = read_rows(options.fit.files, print_note);
-  // Judging takes whatever a user has: a few rows that cannot be true do not keep the others from it.
+  // Use the possible rows even if some rows are impossible.
   const std::vector<Problem> problems = leave_out(measurements, limits_of(&profile, measurements), nullptr, print_note);
   if (options.roofline) {
     profile.need(

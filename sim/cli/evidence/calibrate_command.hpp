@@ -9,19 +9,19 @@
 namespace spillway::cli {
 
 struct CalibrateOptions {
-  ProfileFit fit;       // errors: its files are profiles
-  std::string profile;  // of check
+  ProfileFit fit;       // for `errors`, the files are profiles
+  std::string profile;  // for `check`
   bool roofline = false;
   bool json = false;
 };
 
-/// Fits every op of the files, prints n, median, p95 and bias on held-out rows, and writes the profile, and the host if
-/// asked for, once all of it is done. Throws UserError for files that cannot be read or contradict themselves or the
-/// datasheet; nothing is written then.
+/// Fits every op of the files, prints n, median, p95 and bias on held-out rows, and then writes the profile and, if
+/// requested, the host. Throws UserError for unreadable files, and for files that contradict themselves or the
+/// datasheet; then nothing is written.
 [[nodiscard]] ExitCode calibrate_fit(const CalibrateOptions& options);
-/// Prints the same for any measurements under a profile.
+/// Prints the errors of a profile on any measurements.
 [[nodiscard]] ExitCode calibrate_check(const CalibrateOptions& options);
-/// Prints what profiles state about themselves as a Markdown table.
+/// Prints the errors that profiles state, as a Markdown table.
 [[nodiscard]] ExitCode calibrate_errors(const CalibrateOptions& options);
 
 }  // namespace spillway::cli

@@ -1,4 +1,4 @@
-// trace, calibrate, validate, reproduce: their flags.
+// Flags of trace, calibrate, validate and reproduce.
 #include "sim/cli/commands.hpp"
 
 #include "sim/cli/evidence/calibrate_command.hpp"

@@ -17,7 +17,7 @@
 namespace spillway::cli {
 namespace {
 
-/// How far the run set at hand is: on a terminal a line that is rewritten, elsewhere its name and its points.
+/// Progress of the current run set: one rewritten line on a terminal, elsewhere the run set's name and points.
 class RunSetProgress {
  public:
   explicit RunSetProgress(bool enabled) : enabled_(enabled), terminal_(isatty(STDERR_FILENO) == 1) {}

@@ -12,15 +12,15 @@ struct ReproduceOptions {
   std::vector<std::string> names;  // claims, systems, experiments, folders
   bool all = false;
   bool list = false;
-  bool quick = false;  // what each run set says of quick runs
-  bool full = false;   // other values of open items, and columns, as well
+  bool quick = false;  // use the quick settings of each run set
+  bool full = false;   // also compute other values of open items, and columns
   bool json = false;
   std::string progress = "auto";
   int jobs = 1;
 };
 
-/// Runs what the claims need and prints them with their verdicts; exit 5 when one that counts fails. Throws ConfigError
-/// for unknown names, DataError for an experiment that is wrong.
+/// Runs the simulations that the claims need and prints the claims with verdicts. Exit code 5 when a counted claim
+/// fails. Throws ConfigError for unknown names, DataError for an invalid experiment.
 [[nodiscard]] ExitCode reproduce(const ReproduceOptions& options);
 
 }  // namespace spillway::cli

@@ -10,11 +10,11 @@ namespace spillway::cli {
 
 struct ValidateOptions {
   LogReplay replay;
-  std::string html;  // file; empty: none
+  std::string html;  // output file; empty: none
   bool json = false;
 };
 
-/// Prints both sides, and writes the page if one is asked for.
+/// Prints measured and simulated figures, and writes the page if requested.
 [[nodiscard]] ExitCode validate(const ValidateOptions& options);
 
 }  // namespace spillway::cli

@@ -1,4 +1,4 @@
-// run, sweep, compare, search, merge: their flags.
+// Flags of run, sweep, compare, search and merge.
 #include "sim/cli/commands.hpp"
 
 #include "sim/cli/environment.hpp"
@@ -10,7 +10,7 @@
 namespace spillway::cli {
 namespace {
 
-/// Flags that the command line does not give come from the environment.
+/// Flags missing on the command line take their values from the environment.
 constexpr auto kFromEnvironment = [](CLI::App& sub, auto& options) { apply_flag_variables(sub, options.problems); };
 
 std::string grid_help() {

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::int64_t kMostConfigurations = 1000;
 
-/// What decides which requests come when, and what is measured of them.
+/// Whether a key changes the requests, their arrivals, or the measured requests.
 bool changes_traffic(const std::string& key) {
   return key.starts_with("workload.") || key.starts_with("slo.") || key == "seed" || key == "replications" ||
          key == "warmup" || key == "until";
@@ -43,7 +43,8 @@ void check_axes(const Grid& grid, std::vector<Problem>& problems) {
   }
 }
 
-/// The first configuration with the default policy for policy=all, which lists the policies by name; else the first.
+/// With policy=all, which sorts policies by name: the first configuration with the default policy. Otherwise the first
+/// configuration.
 std::int64_t standard_baseline(const PointGrid& arguments) {
   if (!arguments.all_policies) return 0;
   const std::vector<Parameter> table = parameter_table();
@@ -56,7 +57,7 @@ std::int64_t standard_baseline(const PointGrid& arguments) {
   return 0;
 }
 
-/// The configuration that --baseline names by its label or by one of its values.
+/// The configuration that --baseline names, by its label or by one of its values.
 std::int64_t baseline_of(const std::string& wanted, const PointGrid& arguments, std::vector<Problem>& problems) {
   if (wanted.empty()) return standard_baseline(arguments);
   const Grid& grid = arguments.grid;
@@ -78,7 +79,7 @@ std::string render(const Comparison& comparison, const std::string& format) {
   return to_comparison_table(comparison);
 }
 
-/// Fewer than two are no comparison: the reasons are the answer.
+/// A comparison needs two configurations. With fewer, print why the others failed.
 ExitCode refuse(const Comparison& comparison, const std::vector<PointOutcome>& outcomes) {
   std::vector<Problem> problems;
   ExitCode code = ExitCode::data;

@@ -60,7 +60,7 @@ class Merger {
     sweep.sort();
     return sweep;
   }
-  /// The points' files by id, after read().
+  /// The points' files by id. Requires read().
   [[nodiscard]] const std::map<std::string, std::string>& files() const { return files_; }
 
  private:
@@ -85,7 +85,7 @@ class Merger {
     }
   }
 
-  /// All of one sweep, and of this program.
+  /// Checks that all parts belong to one sweep and to this version of spillway.
   void check_kinship() {
     const Sweep& first = parts_.front().manifest.sweep;
     for (const Part& part : parts_) {
@@ -107,7 +107,7 @@ class Merger {
     }
   }
 
-  /// Every shard once, and each ended.
+  /// Checks that each shard is present once and has ended.
   void check_coverage() {
     const std::int64_t count = parts_.front().manifest.sweep.shard->count;
     std::map<std::int64_t, const Part*> by_index;
@@ -179,10 +179,10 @@ class Merger {
     }
   }
 
-  /// The same trace, profile or model on every machine.
+  /// Checks that every machine used the same trace, profile and model files.
   void check_inputs(const std::string& text, const std::string& path) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_object() || !json.contains("inputs")) return;  // outcome_from_json says so
+    if (!json.is_object() || !json.contains("inputs")) return;  // outcome_from_json reports this
     for (const auto& input : json["inputs"]) {
       const std::string name = input.value("role", "") + " " + input.value("name", "");
       const std::string hash = input.value("sha256", "");
@@ -201,7 +201,7 @@ class Merger {
   std::vector<Problem> problems_;
   std::vector<Part> parts_;
   std::map<std::string, Input> inputs_;  // by role and name
-  std::set<std::string> differing_;      // reported once
+  std::set<std::string> differing_;      // each file is reported once
   std::map<std::string, std::string> files_;
 };
 

@@ -33,8 +33,8 @@ std::string render(const Result& result, const std::string& format) {
   return to_table(result);
 }
 
-/// The files of a run. Each is opened before the run, so that an unwritable place is known before it, and gets its name
-/// after it. Without `commit` nothing is left behind, a new folder included.
+/// The output files of a run. Each file is opened before the run, so an unwritable location is reported early. A file
+/// gets its name after the run. Without `commit` nothing remains, not even a new folder.
 class OutputFiles {
  public:
   explicit OutputFiles(const RunOptions& options) : directory_(options.directory) {
@@ -83,7 +83,7 @@ class OutputFiles {
     requests_.reset();
     result_.reset();
     config_.reset();
-    std::error_code ignored;  // a folder that others use by now is not empty and stays
+    std::error_code ignored;  // remove fails, as it should, if the folder is no longer empty
     if (created_) std::filesystem::remove(directory_, ignored);
     created_ = false;
   }
@@ -95,7 +95,7 @@ class OutputFiles {
   std::unique_ptr<RequestsFile> requests_;
 };
 
-/// Says on stderr which gates fail. A metric without value fails: nobody should take it for a pass.
+/// Prints failed gates on stderr. A metric without a value fails its gate: a missing value is not a pass.
 bool gates_hold(const std::vector<Condition>& gates, const RunStatistics& statistics) {
   bool hold = true;
   for (const Condition& gate : gates) {
@@ -109,7 +109,7 @@ bool gates_hold(const std::vector<Condition>& gates, const RunStatistics& statis
   return hold;
 }
 
-/// What the formats that hold figures alone do not say.
+/// Prints notes that formats with figures only leave out.
 void print_left_out(const traces::Workload& workload, const Result& result, const std::string& format) {
   if (workload.skipped_rows > 0) {
     fmt::print(stderr, "warning: {} rows of {} were skipped because they are no requests\n", workload.skipped_rows,
@@ -120,7 +120,7 @@ void print_left_out(const traces::Workload& workload, const Result& result, cons
   }
 }
 
-/// What to run and to check beside the configuration.
+/// Simulations and checks that are requested besides the configuration.
 struct Extras {
   std::vector<Condition> gates;
   std::optional<double> perturbation;

@@ -14,17 +14,17 @@ struct RunOptions {
   std::vector<std::string> slos;
   std::vector<std::string> gates;  // --fail-if
   std::string format = "table";
-  std::string directory;               // -o; empty: none
-  std::string requests_file;           // --requests-out; empty: none
+  std::string directory;               // -o; empty: no folder
+  std::string requests_file;           // --requests-out; empty: no file
   std::optional<std::string> perturb;  // --perturb
   std::string progress = "auto";
   int jobs = 1;
   bool dry_run = false;
-  std::vector<Problem> problems;  // found before: reported together with the run's own
+  std::vector<Problem> problems;  // found earlier; reported together with the run's own problems
 };
 
-/// Runs, prints the result on stdout and writes the files asked for. Throws UserError when nothing could be run; an
-/// error after the run began is reported here, and nothing is written then.
+/// Runs the simulation, prints the result on stdout and writes the requested files. Throws UserError when nothing could
+/// run. An error after the start is reported here, and no file is written.
 [[nodiscard]] ExitCode run(const RunOptions& options);
 
 }  // namespace spillway::cli

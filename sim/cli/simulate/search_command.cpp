@@ -30,13 +30,13 @@ namespace {
 
 constexpr std::int64_t kMostSearches = 1000;
 
-/// Keys that choose the traffic sample and the limits, rather than the system: a search over them tells nothing.
+/// Keys that choose the traffic sample or the limits, not the system: a search over them is meaningless.
 bool decides_what_is_measured(const std::string& key) {
   constexpr std::array<std::string_view, 4> kKeys{"seed", "replications", "until", "workload.requests"};
   return key.starts_with("slo.") || std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
 }
 
-/// "1%" or "0.01" -> 0.01, with bounds; appends a Problem for anything else.
+/// Parses a fraction between bounds: "1%" or "0.01" -> 0.01. Appends a Problem for any other text.
 double fraction(const std::string& text, const std::string& flag, double least, double most,
                 std::vector<Problem>& problems) {
   const bool percent = text.ends_with('%');
@@ -49,7 +49,7 @@ double fraction(const std::string& text, const std::string& flag, double least, 
   return most;
 }
 
-/// Everything that the command line says, checked.
+/// The contents of the command line, checked.
 struct Plan {
   PointGrid arguments;
   Parameter key;
@@ -120,7 +120,7 @@ class Planner {
     }
   }
 
-  /// A value of the key is where the search begins.
+  /// A value of the searched key is the start of the search.
   void take_key_from_arguments() {
     const std::vector<std::string> axes = plan_.arguments.grid.keys();
     if (std::find(axes.begin(), axes.end(), plan_.key.name) != axes.end()) {
@@ -141,7 +141,7 @@ class Planner {
     shared.erase(given);
   }
 
-  /// A point that resolves; with the key, as it may be needed.
+  /// A point that resolves. It includes the searched key, which the configuration may require.
   [[nodiscard]] std::vector<Assignment> first_point() const {
     std::vector<Assignment> assignments = plan_.arguments.point(0).assignments;
     if (start_) {
@@ -236,7 +236,7 @@ ExitCode search(const SearchOptions& options) {
   }
   const std::unique_ptr<ResultStore> store =
       options.directory.empty() ? nullptr : std::make_unique<ResultStore>(options.directory);
-  // Every round is a few points: as lines of their own they would say little.
+  // Each round has only a few points, so plain lines would be useless.
   PointsProgressLine progress(options.progress == "auto", false);
   PointRunner runner({.jobs = options.jobs,
                       .store = store.get(),

@@ -1,4 +1,4 @@
-// `spillway search`: how far a key can be driven before an SLO breaks.
+// `spillway search`: the limit of a key before an SLO breaks.
 #pragma once
 
 #include <optional>
@@ -11,17 +11,17 @@
 namespace spillway::cli {
 
 struct SearchOptions : GridOptions {
-  std::string max_key;  // --max or
-  std::string min_key;  // --min
+  std::string max_key;  // --max KEY, or
+  std::string min_key;  // --min KEY
   std::optional<std::string> from;
   std::optional<std::string> to;
   std::string tolerance = "1%";
-  std::string attainment = "99%";  // of requests that must meet the SLOs on single requests
+  std::string attainment = "99%";  // share of requests that must meet the SLOs on single requests
   std::optional<std::string> perturb;
 };
 
-/// Searches by bisection, several replications a value. Throws UserError when nothing was run: no SLO, a key that is no
-/// number or already an axis. Code `gate` when some search found no value at all.
+/// Searches by bisection, with several replications for each value. Throws UserError when nothing ran: no SLO, or a key
+/// that is not a number or is already an axis. Exit code `gate` when a search found no value.
 [[nodiscard]] ExitCode search(const SearchOptions& options);
 
 }  // namespace spillway::cli

@@ -26,9 +26,9 @@ namespace spillway::cli {
 namespace {
 
 constexpr std::int64_t kMostWithoutYes = 10'000;
-constexpr std::int64_t kMostShards = 1000;  // Slurm's own limit for an array (MaxArraySize) unless it is raised
+constexpr std::int64_t kMostShards = 1000;  // Slurm's default limit for an array (MaxArraySize)
 
-/// Tells sweeps apart: their grids and what is the same in all points.
+/// Identifies a sweep by its grid and its common settings.
 std::string definition_of(const PointGrid& arguments) {
   nlohmann::ordered_json json;
   std::vector<std::pair<std::string, std::string>> shared;
@@ -39,7 +39,7 @@ std::string definition_of(const PointGrid& arguments) {
   return sha256_hex(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)).substr(0, 16);
 }
 
-/// How much work a point is beside the others: its requests, replications and answers' lengths where the grid says so.
+/// The work of a point relative to others: requests, replications and output lengths, as far as the grid sets them.
 double size_of(const Grid& grid, std::int64_t point) {
   double size = 1.0;
   const std::vector<std::string> keys = grid.keys();
@@ -51,7 +51,7 @@ double size_of(const Grid& grid, std::int64_t point) {
   return size;
 }
 
-/// The points of a shard with their sizes, the largest first, equal ones in the order of the grid.
+/// The points of a shard with their sizes, the largest first; ties in the order of the grid.
 struct Schedule {
   std::vector<std::int64_t> order;
   std::vector<double> sizes;

@@ -12,13 +12,13 @@ namespace spillway::cli {
 
 struct SweepOptions : GridOptions {
   std::optional<std::string> shard;  // "i/n"
-  std::string emit;                  // "slurm"; empty: run
-  std::optional<int> shards;         // for emit
+  std::string emit;                  // "slurm"; empty: run the sweep
+  std::optional<int> shards;         // for --emit
   bool yes = false;
 };
 
-/// Runs a grid of configurations. Throws UserError when nothing was run. A point that fails does not stop the others:
-/// then the code is `partial`.
+/// Runs a grid of configurations. Throws UserError when nothing ran. A failed point does not stop the others; then the
+/// exit code is `partial`.
 [[nodiscard]] ExitCode sweep(const SweepOptions& options);
 
 struct MergeOptions {
@@ -28,8 +28,9 @@ struct MergeOptions {
   std::string format = "table";
 };
 
-/// Puts the parts of a sweep that several machines ran together, so that -o holds what one machine would have written.
-/// Throws DataError with everything that is missing, interrupted, there twice, or of another sweep, version or input.
+/// Joins the parts of a sweep from several machines. Afterwards -o contains the files that one machine would have
+/// written. Throws DataError with all problems: missing, interrupted or repeated parts, and parts of another sweep,
+/// version or input.
 [[nodiscard]] ExitCode merge(const MergeOptions& options);
 
 }  // namespace spillway::cli

@@ -61,7 +61,7 @@ void print_warnings(const traces::TraceFacts& facts) {
   }
 }
 
-/// Writes the rows to the file that the options name. `rows` is called once the output is known to be writable.
+/// Writes the rows to the output file. Calls `rows` only after the output has proved writable.
 ExitCode write_rows(const TraceOptions& options, const std::function<TraceRows()>& rows_to_write) {
   try {
     const std::string format = format_to_write(options);
@@ -69,7 +69,7 @@ ExitCode write_rows(const TraceOptions& options, const std::function<TraceRows()
     AtomicFile file(options.out);
     const TraceRows rows = rows_to_write();
     traces::TraceFacts facts = survey(rows, [&stopped](const traces::TraceRow&) { return !stopped; });
-    if (rows.format == "native-binary") {  // a copy comes from where its source came from
+    if (rows.format == "native-binary") {  // a copy keeps the source of its source
       const traces::TraceFacts first = traces::NativeBinaryReader(rows.name).facts();
       facts.source_name = first.source_name;
       facts.source_format = first.source_format;

@@ -9,21 +9,20 @@
 namespace spillway::cli {
 
 struct TraceOptions {
-  std::string input;                   // file; info: or a bundled workload
+  std::string input;                   // input file; `info` also accepts a bundled workload
   std::vector<std::string> arguments;  // CONFIG.json and key=value
   std::string out;                     // -o
-  std::string format;                  // empty: out's suffix chooses
+  std::string format;                  // empty: chosen by the suffix of `out`
   bool json = false;
   bool skip_bad_rows = false;
 };
 
-/// Prints what a trace's rows are like. Throws UserError when it cannot be read or holds no request.
+/// Prints the properties of a trace's rows. Throws UserError when the trace is unreadable or has no request.
 [[nodiscard]] ExitCode trace_info(const TraceOptions& options);
-/// Writes a trace file's rows in one of written_formats(): first everything is read and checked, then it is read again
-/// and written. A file of that name is replaced once the new one is complete; an error is reported here and leaves
-/// nothing behind.
+/// Writes a trace file's rows in one of written_formats(). A first pass reads and checks everything; a second pass
+/// writes. An existing file is replaced when the new file is complete. An error is reported here and leaves no file.
 [[nodiscard]] ExitCode trace_convert(const TraceOptions& options);
-/// Likewise the requests of replication 0 of a run.
+/// Writes the requests of replication 0 of a run, like trace_convert.
 [[nodiscard]] ExitCode trace_synth(const TraceOptions& options);
 
 }  // namespace spillway::cli

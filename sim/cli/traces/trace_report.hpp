@@ -1,4 +1,4 @@
-// What `spillway trace info` prints.
+// The output of `spillway trace info`.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,12 @@ struct TraceReport {
   std::string name;
   traces::TraceFacts facts;
   traces::TraceStatistics statistics;
-  std::optional<traces::TraceFacts> converted_from{};  // of a native-binary file: its source
+  std::optional<traces::TraceFacts> converted_from{};  // source of a native-binary file
 };
 
-/// For people: at most 100 columns.
+/// A table for people, at most 100 columns wide.
 [[nodiscard]] std::string to_table(const TraceReport& report);
-/// Every number of the table, unrounded; null for what the trace does not say.
+/// Every number of the table, unrounded; null for properties that the trace does not have.
 [[nodiscard]] std::string to_json(const TraceReport& report);
 
 }  // namespace spillway::cli

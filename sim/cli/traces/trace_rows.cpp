@@ -14,7 +14,7 @@
 namespace spillway::cli {
 namespace {
 
-/// What `open` opens; what is wrong is told where the settings come from.
+/// Opens rows with `open`. Errors name the location of the settings.
 template <class Open>
 auto placing_problems(const ResolvedConfig& config, Open open) {
   const auto placed = [&config](std::vector<Problem> problems) {
