@@ -18,7 +18,7 @@
 # compiles some 390 files: about 20 minutes on two idle cores, or one or two with a ccache that an earlier run has
 # filled. A build folder of the same sources is of no use to start from, since it compiles folders as one unit each and
 # optimises more. Each entry then costs the compilation of one or two files, three links and its own tests: some 20 s.
-# Interrupted, the script leaves its copy such that the next run finds it in order.
+# A run may be interrupted: the next run repairs the copy.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd) || exit 2
