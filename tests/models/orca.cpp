@@ -1,5 +1,6 @@
-// Orca from its rule (algorithms.md 6.3): iteration-level first come, first served; a request that joins reserves all
-// the memory that it may ever need, so nothing is preempted; no watermark, no token budget, prompts beside decodes.
+// Orca from its rule (Yu et al., OSDI 2022, Algorithm 1): iteration-level first come, first served; a request that
+// joins reserves all the memory that it may ever need, so nothing is preempted; no watermark, no token budget, prompts
+// beside decodes.
 #include <memory>
 
 #include "tests/models/plain_policy.hpp"

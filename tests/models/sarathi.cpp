@@ -1,5 +1,6 @@
-// Sarathi-Serve from its rule (algorithms.md 6.2): every decode first, then unfinished prompts, then new ones fill up
-// the chunk. The chunk is constant, or decreases over the stages of a prompt as sarathi_scheduler.py computes it.
+// Sarathi-Serve from its rule (Agrawal et al., OSDI 2024, Algorithm 3): every decode first, then unfinished prompts,
+// then new ones fill up the chunk. The chunk is constant, or decreases over the stages of a prompt as
+// sarathi_scheduler.py computes it.
 #include <memory>
 
 #include "tests/models/plain_policy.hpp"

@@ -1,4 +1,4 @@
-// vLLM's V0 scheduler from its rule (algorithms.md 6.1). Blocks of a whole prompt are taken at admission, above a
+// vLLM's V0 scheduler from its rule. Blocks of a whole prompt are taken at admission, above a
 // watermark. Without chunked prefill a step is all prompts or all decodes; with it running requests come first, in
 // order of arrival, then swapped ones, then new ones, within one token budget.
 #include <memory>

@@ -1,4 +1,4 @@
-// vLLM's V1 scheduler from its rule (algorithms.md 6.1b): one token budget for whatever runs, in order of admission,
+// vLLM's V1 scheduler from its rule: one token budget for whatever runs, in order of admission,
 // then for what waits; memory for the tokens of the step alone; on shortage the last request goes.
 #include <memory>
 #include <utility>

@@ -1,5 +1,5 @@
-// VTC on S-LoRA's engine from its rule (algorithms.md 6.6). Every token is charged when it is computed; counters,
-// queues and the worst case of what runs are plain lists.
+// VTC on S-LoRA's engine from its rule (Sheng et al., OSDI 2024, Algorithm 2). Every token is charged when it is
+// computed; counters, queues and the worst case of what runs are plain lists.
 #include <map>
 #include <memory>
 #include <optional>

@@ -41,7 +41,7 @@ void admit(TokenCounters& counters, const RequestView& request) {
   counters.joined(request);
 }
 
-// The unit test of algorithms.md 6.6: u1 has paid 100 and has exactly one request of 10 tokens queued, none running;
+// Lift and charges by hand: u1 has paid 100 and has exactly one request of 10 tokens queued, none running;
 // u2, which has paid nothing, arrives and is lifted to 100. Both admit a prompt of 10: 110 and 110. Five decode steps
 // at 2 per running request: 120 and 120.
 TEST(TokenCounters, LiftAdmitAndDecode) {
