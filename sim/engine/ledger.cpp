@@ -104,6 +104,7 @@ void Ledger::spend(bool short_of_kv) {
   const double seconds = to_seconds(length);
   if (seconds <= 0.0) return;
   const auto spend_on = [&](Resource resource, double share_seconds) {
+    if (share_seconds == 0.0) return;  // most resources take no part in an iteration, and a division is slow
     spending_[static_cast<std::size_t>(resource)] += share_seconds / seconds;
   };
   spend_on(iteration_.stalled_by, to_seconds(iteration_.stall));
@@ -128,6 +129,7 @@ void Ledger::ended() {
 }
 
 void Ledger::book_iteration(SimTime end) {
+  if (!streams_layers_ && iteration_.issued == LinkBytes{}) return;
   const Duration length = iteration_.end - iteration_.start;
   const Duration part = std::max(Duration{}, end - std::max(iteration_.start, begin_));
   totals_.moved_h2d += share(iteration_.issued.h2d, part, length);
