@@ -15,6 +15,9 @@
 
 namespace {
 
+using spillway::source_dir;
+using spillway::spillway_binary;
+
 struct Usage {
   bool ok = false;
   double peak_bytes = 0.0;

@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace traces = spillway::traces;
+using spillway::source_dir;
 using spillway::Tokens;
 
 constexpr std::uintmax_t kBytes = std::uintmax_t{64} << 20U;
