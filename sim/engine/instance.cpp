@@ -418,7 +418,7 @@ void Instance::end_answers() {
   }
 }
 
-void Instance::advance(SimTime now) {
+void Instance::advance_ledger(SimTime now) {
   const Ledger::Levels levels{tiers_[0].total, tiers_[0].total - tiers_[0].free, tiers_[1].total - tiers_[1].free,
                               members_.size(), waiting()};
   if (ledger_.advance(now, metrics_.begin(), levels)) fairness_.begin(metrics_.begin());

@@ -148,7 +148,10 @@ class Instance final : public View, private Decision {
   void end_request(RequestId id, Outcome outcome, SimTime now);
   void record(const RequestSlot& slot, const Member* member, Outcome outcome, SimTime now);
   /// Time goes on to `now`: to be called before the first change at that instant.
-  void advance(SimTime now);
+  void advance(SimTime now) {
+    if (!ledger_.is_at(now)) advance_ledger(now);
+  }
+  void advance_ledger(SimTime now);
 
   const KvLayout kv_;
   const Deployment deployment_;

@@ -47,6 +47,7 @@ void IterationRunner::time_sub_batches(const BatchShape& shape) {
 }
 
 void IterationRunner::queue_copies(Blocks stored) {
+  if (swapped_in_ + swapped_out_ + loaded_ + stored == Blocks(0)) return;
   const auto queue = [this](Stream stream, Blocks blocks, std::int64_t copies_per_block, bool blocking) {
     if (blocks.count() == 0) return;
     const Bytes bytes = kv_.block_bytes * blocks.count();
@@ -71,17 +72,16 @@ const ExecutedIteration& IterationRunner::run(const BatchShape& shape, SimTime s
     queue_copies(stored);
     if (!copies_.none()) plan.rule = &copies_;
   }
-  const StreamUse compute = executor_.use(Stream::compute);
-  const StreamUse h2d = executor_.use(Stream::h2d);
-  const StreamUse d2h = executor_.use(Stream::d2h);
+  const Duration stalled = executor_.use(Stream::compute).stall;
+  const LinkTimes busy{executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
   const LinkBytes issued{executor_.issued(Stream::h2d), executor_.issued(Stream::d2h)};
   result_.end = execute(plan);
-  result_.stall = executor_.use(Stream::compute).stall - compute.stall;
+  result_.stall = executor_.use(Stream::compute).stall - stalled;
   if (layers_ != nullptr) {
     result_.issued = {executor_.issued(Stream::h2d) - issued.h2d, executor_.issued(Stream::d2h) - issued.d2h};
     // A layer that is waited for comes in. When the way out was busy for longer, the layer had to wait for its room.
-    const Duration in = executor_.use(Stream::h2d).busy - h2d.busy;
-    const Duration out = executor_.use(Stream::d2h).busy - d2h.busy;
+    const Duration in = executor_.use(Stream::h2d).busy - busy.h2d;
+    const Duration out = executor_.use(Stream::d2h).busy - busy.d2h;
     if (out > in) result_.stalled_by = Resource::d2h;
   } else if (copies_.held_by() == Stream::d2h) {
     result_.stalled_by = Resource::d2h;

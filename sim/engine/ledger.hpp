@@ -28,10 +28,13 @@ class Ledger {
   /// Before the run: the policy streams layers, and the GPU offers `gpu_blocks` at the start.
   void stream_layers(Blocks gpu_blocks);
 
+  /// Whether the books go up to `now`, so that advance() has nothing to do.
+  [[nodiscard]] bool is_at(SimTime now) const { return measuring_ && now == advanced_; }
   /// Time goes on to `now`; the instance had these levels since the call before. `span_begin` may be kNever as long as
   /// the span has not begun. True when this call begins the measured span.
   bool advance(SimTime now, SimTime span_begin, const Levels& levels);
-  /// An iteration starts now; it has been executed ahead of time. `short_of_kv`: KV capacity kept its batch small.
+  /// An iteration starts now; it has been executed ahead of time and outlives the call of ended(). `short_of_kv`: KV
+  /// capacity kept its batch small.
   void started(const ExecutedIteration& iteration, bool short_of_kv);
   /// The iteration ends now.
   void ended();
@@ -76,10 +79,10 @@ class Ledger {
   bool measuring_ = false;
   SimTime begin_{};  // of the measured span, once it has begun
   SimTime advanced_{};
-  IdleTime idle_;  // since the last completion
-  bool running_ = false;
-  ExecutedIteration iteration_;                // in flight while running_, else the last one
-  std::array<double, kResources> spending_{};  // of the iteration in flight, shares of its length
+  IdleTime idle_;                                 // since the last completion
+  const ExecutedIteration* iteration_ = nullptr;  // in flight, if any
+  SimTime last_end_{};                            // of the last iteration that ended
+  std::array<double, kResources> spending_{};     // of the iteration in flight, shares of its length
 };
 
 }  // namespace spillway

@@ -166,10 +166,19 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
   if (until != kNever) now_ = until;
 }
 
+// Brings the state to `target` or `until`, whichever is first; returns whether it reached `target`.
+inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
+  const SimTime stop = std::min(target, until);
+  if (next_copy_event() <= stop || (copies_ended_ && now_ < stop)) run_copies(rule, stop);
+  now_ = stop;
+  return target <= until;
+}
+
 void Executor::begin(const IterationPlan& plan, SimTime start) {
   SPILLWAY_CHECK(iteration_start_ == kNever, "an iteration begins before the previous one has finished");
   SPILLWAY_CHECK(plan.layers >= 0 && !plan.sub_batches.empty(), "an iteration needs layers and sub-batches");
-  run_copies(plan.rule, start);
+  SPILLWAY_CHECK(now_ <= start, "time runs back from " + std::to_string(now_.ns()) + " ns");
+  reach(plan.rule, start, start);
 
   // Without waits and interference no event can delay any part of the iteration; otherwise only `before` is safe.
   const bool interference = !sharing_.compute.none() && next_copy_done() != kNever;
@@ -189,14 +198,6 @@ void Executor::begin(const IterationPlan& plan, SimTime start) {
   sub_batch_ = 0;
   at_gate_ = false;
   cpu_done_.assign(plan.sub_batches.size(), start);
-}
-
-// Brings the state to `target` or `until`, whichever is first; returns whether it reached `target`.
-inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
-  const SimTime stop = std::min(target, until);
-  if (next_copy_event() <= stop || (copies_ended_ && now_ < stop)) run_copies(rule, stop);
-  now_ = stop;
-  return target <= until;
 }
 
 // Handles every copy event of this instant.
