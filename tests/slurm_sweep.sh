@@ -17,7 +17,8 @@ skip() {  # reason; printed as GoogleTest prints it, because tests/skipped.sh re
   echo "[  SKIPPED ]"
   exit 77
 }
-command -v slurmctld >/dev/null || skip "slurmctld is not installed"  # name no path that exists: tests/skipped.sh would report an error
+# The reason must not name a path that exists, or tests/skipped.sh reports an error.
+command -v slurmctld >/dev/null || skip "slurmctld is not installed"
 
 grid=(policy=vllm,sarathi workload.rate=2:16:x2 workload.requests=100 replications=2)
 "$spillway" sweep "${grid[@]}" -o "the results" --emit slurm --shards 3 >submit.sh
