@@ -1,4 +1,4 @@
-# Called by spillway_build_digest: OUTPUT, ROOT, and LIST, a file with one name per line.
+# spillway_build_digest calls this script with OUTPUT, ROOT, and LIST, a file with one name per line.
 file(STRINGS ${LIST} names)
 set(hashes "")
 foreach(name IN LISTS names)

@@ -1,6 +1,6 @@
 # SPILLWAY_CUDA=AUTO|ON|OFF: whether to build the GPU sections of cuda_calibrate. Sets SPILLWAY_WITH_CUDA. Everything
-# else builds without CUDA. Included at the top level, because a language is valid in the folder that enables it and
-# below.
+# else builds without CUDA. Include this file at the top level, because a language is valid only in the folder that
+# enables it and below.
 set(SPILLWAY_CUDA OFF CACHE STRING "GPU sections of cuda_calibrate: ON, OFF, or AUTO (when nvcc is found)")
 set_property(CACHE SPILLWAY_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(SPILLWAY_WITH_CUDA OFF)
@@ -14,7 +14,7 @@ if(SPILLWAY_CUDA)
   endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
-    # T4; A100; A10, A10G and A40; H100, H200 and GH200. Later GPUs compile the PTX of the last.
+    # T4; A100; A10, A10G and A40; H100, H200 and GH200. Later GPUs compile the PTX of the last architecture.
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
       set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 90-real 90-virtual)
     endif()

@@ -1,9 +1,9 @@
-# Run by spillway_embed at build time: FILES (|-separated, relative to ROOT) -> OUTPUT.
+# spillway_embed runs this script at build time. It writes FILES (|-separated, relative to ROOT) into OUTPUT.
 string(REPLACE "|" ";" files "${FILES}")
 set(body "")
 foreach(file IN LISTS files)
   file(READ ${ROOT}/${file} content)
-  # A raw string literal is limited to 64 KiB by some compilers; concatenated pieces are not.
+  # Some compilers limit a raw string literal to 64 KiB. Concatenated pieces have no such limit.
   string(LENGTH "${content}" length)
   set(pieces "")
   set(at 0)
@@ -15,7 +15,7 @@ foreach(file IN LISTS files)
   string(APPEND body "    {\"${file}\", ${pieces}},\n")
 endforeach()
 file(WRITE ${OUTPUT}
-"// Generated from the project's data files; edit those.
+"// Generated from the project's data files. Edit those files, not this one.
 #include <span>
 
 #include \"sim/core/embedded_file.hpp\"

@@ -1,4 +1,4 @@
-# SPILLWAY_SANITIZE=address,undefined or thread; empty for none.
+# SPILLWAY_SANITIZE is "address,undefined" or "thread". Empty means no sanitizers.
 set(SPILLWAY_SANITIZE "" CACHE STRING "Sanitizers to build with, comma-separated")
 add_library(spillway_sanitizers INTERFACE)
 if(SPILLWAY_SANITIZE)

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# From a fresh checkout to a first result: installs what a build needs and lacks, builds the simulator, and replays one hour
-# of a production code-completion service on one H100. Works from any folder; running it again only repeats the simulation.
+# From a fresh checkout to a first result: installs missing build packages, builds the simulator, and replays one hour
+# of a production code-completion service on one H100. Works from any folder. A second run only repeats the simulation.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tests/packages.sh build
-# A build folder that is there keeps its options; a new one needs no test libraries, and one of another generator is new.
+# An existing build folder keeps its options. A new folder is configured without tests, which need more libraries. A
+# folder of another generator is configured anew.
 options=()
 grep -qs '^CMAKE_GENERATOR:INTERNAL=Ninja$' build/release/CMakeCache.txt || options=(--fresh -DSPILLWAY_TESTS=OFF)
 cmake --preset release "${options[@]}"

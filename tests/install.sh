@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs a build into a temporary folder and uses it there, from another folder.
+# Installs a build into a temporary folder and runs it from another folder.
 #
 #   tests/install.sh BUILD_FOLDER [CMAKE]
 set -euo pipefail
@@ -27,10 +27,10 @@ grep -q "Tesla T4" plan.txt || fail "cuda_calibrate --dry-run prints: $(cat plan
 
 completion=$prefix/share/bash-completion/completions/spillway
 [[ -s $completion ]] || fail "$completion is missing or empty"
-cmp "$completion" <("$prefix/bin/spillway" completion bash) || fail "the installed completion is not that of the binary"
-# Under -eu, as a careful shell would have it, and without a word.
+cmp "$completion" <("$prefix/bin/spillway" completion bash) || fail "the installed completion differs from \"spillway completion bash\""
+# Sourcing the completion must also work under -eu, and must print nothing.
 said=$(bash -euc 'source "$1"; complete -p spillway' bash "$completion" 2>&1)
-[[ $said == "complete -F _spillway spillway" ]] || fail "sourcing the completion says: $said"
+[[ $said == "complete -F _spillway spillway" ]] || fail "sourcing the completion prints: $said"
 
 for document in README.md LICENSE CITATION.cff; do
   [[ -s $prefix/share/doc/spillway/$document ]] || fail "share/doc/spillway/$document is missing"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing for a purpose, and says first which and why. Without anything missing it
-# touches neither apt nor the network.
+# Installs the Debian packages that are missing for a purpose. Prints first which packages and why. If nothing is
+# missing, it uses neither apt nor the network.
 #
-#   tests/packages.sh build          what building the simulator takes
-#   tests/packages.sh build test     and its tests and benchmarks
-#   tests/packages.sh lint           what .ci/run takes beyond that
-#   tests/packages.sh slurm          what tests/slurm.sh takes
+#   tests/packages.sh build          packages to build the simulator
+#   tests/packages.sh build test     packages to build it and its tests and benchmarks
+#   tests/packages.sh lint           further packages for .ci/run
+#   tests/packages.sh slurm          packages for tests/slurm.sh
 set -euo pipefail
 
-# package|the command that may stand in for it|why
+# package|command that may replace it|purpose
 packages_for() {
   case $1 in
     build)
@@ -21,7 +21,7 @@ packages_for() {
       echo "libcli11-dev||the command line"
       echo "nlohmann-json3-dev||configurations, profiles and results"
       echo "libssl-dev||SHA-256 of the inputs"
-      echo "zlib1g-dev||traces that are compressed with gzip"
+      echo "zlib1g-dev||traces compressed with gzip"
       echo "libeigen3-dev||fits of latency models to measurements"
       echo "libglpk-dev||linear programs of FlexGen's policy search"
       echo "libpcre2-dev||tokens of text, GPT-2"
@@ -37,10 +37,10 @@ packages_for() {
       echo "git|git|lists the project's files"
       echo "clang-format|clang-format|checks the format"
       echo "clang-tidy|clang-tidy|checks the code"
-      echo "ccache|ccache|keeps what was compiled for the next run"
+      echo "ccache|ccache|keeps compiled objects for the next run"
       ;;
     slurm)
-      echo "munge|munged|lets the parts of Slurm trust each other"
+      echo "munge|munged|authenticates Slurm's daemons to each other"
       echo "slurmctld|slurmctld|Slurm's controller"
       echo "slurmd|slurmd|runs Slurm's jobs"
       echo "slurm-client|sbatch|submits and lists Slurm's jobs"
@@ -61,7 +61,7 @@ is_there() {  # package command
 wanted=$(for purpose in "$@"; do packages_for "$purpose"; done)
 
 if ! command -v dpkg-query >/dev/null; then
-  echo "This is not Debian: please see that these are there: $(cut -d'|' -f1 <<<"$wanted" | xargs)"
+  echo "This is not Debian. Please install the equivalents of these packages: $(cut -d'|' -f1 <<<"$wanted" | xargs)"
   exit 0
 fi
 
@@ -78,7 +78,7 @@ done <<<"$wanted"
 as_root=()
 if [[ $(id -u) -ne 0 ]]; then
   if ! command -v sudo >/dev/null; then
-    echo "error: installing needs root or sudo; as root run: apt-get install ${missing[*]}" >&2
+    echo "error: installing packages needs root or sudo. Run as root: apt-get install ${missing[*]}" >&2
     exit 1
   fi
   as_root=(sudo)

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Runs the commands of a page's ```console blocks and checks what it says of them.
+# Runs the commands in a page's ```console blocks and checks that they print the output shown there.
 #
 #   tests/readme.sh [FILE]    default: README.md
 #
-# In a block, a line that starts with "$ " is a command; with a backslash at its end it goes on in the next line. It runs
-# in a folder that shows the repository's root without out/, with build/release first in PATH and no stdin, and must exit with 0, or with N when it ends in
-# "# exits N". A line "# exits N" of its own says so for every command of the block. The other lines are output: each must
-# occur, in this order, in what the commands before it in the block have printed (stdout and stderr); spaces count as one, "..."
-# stands for anything. tests/run.sh and .ci/run are not run from here.
+# In a block, a line that starts with "$ " is a command. A backslash at its end continues it on the next line. A command
+# runs without stdin, with build/release first in PATH, in a folder that contains links to everything in the
+# repository's root except out/. It must exit with 0, or with N if it ends in "# exits N". A separate line "# exits N"
+# applies to every command of the block. Every other line is output. It must occur, in this order, in what the last
+# command before it printed (stdout and stderr). Runs of spaces count as one space, and "..." matches anything. Commands
+# with tests/run.sh or .ci/run are not run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 page=${1:-README.md}
 PATH=$PWD/build/release:$PATH
-# What the commands write, out/ above all, must not meet what was there before: they run in a folder that shows
-# everything of the root but that.
+# The commands must not find earlier results, above all out/. So they run in a folder with links to everything else in
+# the root.
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 for entry in *; do
@@ -29,7 +30,7 @@ fail() {
   failures=$((failures + 1))
 }
 
-# Runs one command and leaves what it prints in `printed`. $1: line number, $2: command, $3: expected exit code.
+# Runs one command and stores its output in `printed`. $1: line number, $2: command, $3: expected exit code.
 run_command() {
   local code=0
   case $2 in
@@ -49,7 +50,7 @@ run_command() {
 
 squeeze() { tr -s ' \t' ' ' | sed 's/^ //; s/ $//'; }
 
-# Looks for line $2 in the rest of `printed`, and cuts off everything up to it. $1: line number.
+# Finds line $2 in the rest of `printed` and removes everything up to it. $1: line number.
 expect_line() {
   local wanted pattern line rest
   wanted=$(squeeze <<<"$2")
@@ -66,10 +67,10 @@ expect_line() {
     fi
   done
   echo "$printed"
-  fail "$1" "the output has no (further) line \"$2\""
+  fail "$1" "the output has no line \"$2\" after the lines found so far"
 }
 
-# $1: number of the block's first line; the block on stdin.
+# Runs the block on stdin. $1: line number of its first line.
 run_block() {
   local number=$1 block_code=0 command="" line code
   local -a lines
@@ -112,6 +113,6 @@ while IFS= read -r line <&3 || [[ -n $line ]]; do
   fi
 done 3<"$page"
 
-[[ $start -eq 0 ]] || fail "$start" "the block does not end"
+[[ $start -eq 0 ]] || fail "$start" 'the block has no closing ```'
 echo "$page: $commands commands run, $failures failures"
 [[ $failures -eq 0 ]]

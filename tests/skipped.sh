@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lists the skipped tests of a JUnit file with their reasons. Fails when a reason names a path that is there after all: a
-# test that says its input is missing must not be believed when it is not. Paths are relative to the repository.
+# Lists the skipped tests of a JUnit file with their reasons. Fails if a reason names a path that exists, because a test
+# then claims wrongly that its input is missing. Paths are relative to the repository.
 #
 #   tests/skipped.sh build/release/tests.xml
 set -euo pipefail
@@ -27,7 +27,7 @@ while IFS=$'\t' read -r name reason; do
   for word in $(tr -s '"'"'"'`(),;<>' ' ' <<<"$reason"); do
     path=${word%[.:]}
     if [[ $path == */* && -e $path ]]; then
-      echo "error: $name was skipped although $path is there"
+      echo "error: $name was skipped although $path exists"
       status=1
     fi
   done

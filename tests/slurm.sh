@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Runs a script that submits jobs on a Slurm of one node with two CPUs, started for it alone, and waits for the jobs.
+# Starts a private Slurm (one node, two CPUs), runs a script that submits jobs to it, and waits for the jobs.
 #
 #   tests/slurm.sh [--limit SECONDS] SUBMIT_SCRIPT [ARG...]
 #
-# SUBMIT_SCRIPT is run by bash in the current folder: there its jobs work and leave their output. It and its jobs get
-# SECONDS together (default 300). Prints one line for each job and each task of an array, as in
+# bash runs SUBMIT_SCRIPT in the current folder. Its jobs run and write their output there. The script and its jobs
+# together may take SECONDS (default 300). Prints one line for each job and each task of an array, such as
 #
 #   job 1_2 (sweep) JobState=COMPLETED ExitCode=0:0
 #
-# (an array that is cancelled before it starts has one line: Slurm forgets its tasks). Exits with 0 when SUBMIT_SCRIPT
-# did, there was a job, and all jobs ended as COMPLETED with 0:0; otherwise with 1, and prints the ends of the bad jobs'
-# output and of Slurm's logs. Where Slurm cannot be run, prints "skipped: REASON" and the ends of the logs, if there are
-# any, and exits with 77.
+# An array that is cancelled before it starts has one line, because Slurm forgets its tasks. Exits with 0 if
+# SUBMIT_SCRIPT exited with 0, it submitted a job, and all jobs ended as COMPLETED with 0:0. Otherwise exits with 1 and
+# prints the last lines of the failed jobs' output and of Slurm's logs. If Slurm cannot be run, prints "skipped: REASON"
+# and the last lines of the logs, if any, and exits with 77.
 #
-# Missing packages are installed by tests/packages.sh. Slurm's state, key, socket and logs lie in a temporary folder. At
-# the end, also by a signal, all that was started is stopped, jobs included, and the folder removed. A Slurm that the
-# machine has anyhow is neither used nor disturbed. Any user will do once the packages are there.
+# tests/packages.sh installs missing packages. Slurm's state, key, socket and logs are in a temporary folder. At the
+# end, and on a signal, the script stops everything it started, jobs included, and removes the folder. It neither uses
+# nor disturbs another Slurm on the machine. Once the packages are installed, any user can run it.
 set -euo pipefail
 packages=$(dirname "$(realpath "${BASH_SOURCE[0]}")")/packages.sh
 start_limit=30  # seconds until the node must be idle
@@ -33,14 +33,14 @@ if [[ ${1:-} == --limit ]]; then
 fi
 [[ $# -gt 0 && $1 != -* ]] || usage
 if [[ ! -r $1 || -d $1 ]]; then
-  echo "error: there is no script $1" >&2
+  echo "error: the script $1 is missing or cannot be read" >&2
   exit 2
 fi
 
 place=""
 declare -A pids
 
-show_logs() {  # how many lines of each, daemon...
+show_logs() {  # lines of each log, daemon...
   local lines=$1 daemon
   shift
   [[ -n $place ]] || return 0
@@ -65,7 +65,7 @@ fail() {  # reason
   exit 1
 }
 
-# The processes started from here, whoever is their parent by now: they all have this run's SLURM_CONF.
+# Prints the processes started by this run, whatever their parent is now. All of them have this run's SLURM_CONF.
 started_here() {
   (
     export -n SLURM_CONF
@@ -90,7 +90,7 @@ stop() {
   trap '' HUP INT TERM
   trap - EXIT
   [[ -n $place ]] || exit "$code"
-  # Nothing new is submitted, jobs end in Slurm's way as long as it is there, the rest by signals.
+  # Stop the submit script, so that nothing new is submitted. Cancel jobs through Slurm while it runs. Signal the rest.
   if [[ -n ${pids[submit]:-} ]]; then kill "${pids[submit]}" 2>/dev/null || true; fi
   if [[ -n ${pids[slurmd]:-} ]] && timeout 5 scancel --quiet --user="$(id -u)" 2>/dev/null; then
     deadline=$((SECONDS + 3))
@@ -112,8 +112,8 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Debian starts munge's service when it is installed, where it starts services at all. Slurm's own services do not start
-# without /etc/slurm/slurm.conf, which does not come with them.
+# Installing munge on Debian starts its service, if the system starts services at all; stop it. Slurm's own services do
+# not start without /etc/slurm/slurm.conf, which the packages do not contain.
 install_packages() {
   local daemon munge_was_there=0 as_root=()
   ! command -v munged >/dev/null || munge_was_there=1
@@ -123,11 +123,11 @@ install_packages() {
     "${as_root[@]}" service munge stop >/dev/null 2>&1 || true
   fi
   for daemon in "${daemons[@]}"; do
-    command -v "$daemon" >/dev/null || skip "there is no $daemon"
+    command -v "$daemon" >/dev/null || skip "$daemon is not installed"
   done
 }
 
-two_free_ports() {  # below those that systems give out by themselves
+two_free_ports() {  # below the range from which systems assign ports
   local port first=""
   while true; do
     port=$((20000 + RANDOM % 12000))
@@ -138,9 +138,9 @@ two_free_ports() {  # below those that systems give out by themselves
   done
 }
 
-# Without cgroups and accounting, so that it works in a plain container; slurmd loads a plugin for cgroups all the same,
-# and only that for v1 makes do without any. Jobs stay known after their end, and one whose dependency can no longer be
-# met is cancelled.
+# Uses neither cgroups nor accounting, so that Slurm works in a plain container. slurmd still loads a cgroup plugin, and
+# only the plugin for v1 works without cgroups. Slurm remembers jobs after their end, and cancels a job whose dependency
+# can no longer be met.
 write_configuration() {
   local host ports memory
   host=$(uname -n | cut -d. -f1)
@@ -181,10 +181,10 @@ END
 start() {  # daemon argument...
   "$@" </dev/null >>"$place/$1.log" 2>&1 &
   pids[$1]=$!
-  disown  # so that bash says nothing of its end
+  disown  # so that bash does not report its end
 }
 
-ended_daemon() {  # prints the name of a daemon that was started and is no longer there, if there is one
+ended_daemon() {  # prints the name of a daemon that was started and has ended, if any
   local daemon
   for daemon in "${daemons[@]}"; do
     if [[ -n ${pids[$daemon]:-} ]] && ! kill -0 "${pids[$daemon]}" 2>/dev/null; then
@@ -194,7 +194,7 @@ ended_daemon() {  # prints the name of a daemon that was started and is no longe
   done
 }
 
-wait_to_start() {  # what is awaited, command that tells whether it is there...
+wait_to_start() {  # reason to skip after the limit, command that succeeds once the daemon is ready...
   local what=$1 deadline=$((SECONDS + start_limit)) ended
   shift
   until "$@"; do
@@ -210,11 +210,11 @@ node_is_idle() { [[ $(timeout 5 sinfo --noheader --format=%T 2>/dev/null) == idl
 
 start_slurm() {
   local variable
-  # What runs this may be a job of another Slurm.
+  # This script may itself run in a job of another Slurm.
   for variable in $(compgen -e | grep -E '^(SLURM|SLURMD|SBATCH|SRUN|SALLOC|SQUEUE|SINFO|SCANCEL|SCONTROL)_'); do
     unset "$variable"
   done
-  # Its sockets must have short names, whatever TMPDIR says.
+  # Socket paths must be short, so TMPDIR is not used.
   place=$(mktemp -d /tmp/spillway-slurm.XXXXXX)
   mkdir "$place/state" "$place/spool"
   write_configuration
@@ -229,8 +229,8 @@ start_slurm() {
   wait_to_start "Slurm's node is not idle" node_is_idle
 }
 
-# Jobs whose dependency can no longer be met are cancelled here because Slurm itself takes up to a minute for it.
-wait_for_jobs() {  # value of SECONDS at which to give up
+# Cancels jobs whose dependency can no longer be met, because Slurm itself takes up to a minute to do so.
+wait_for_jobs() {  # value of SECONDS at which to stop waiting
   local jobs hopeless
   until jobs=$(timeout 10 squeue --array --noheader --format='%i %r' 2>/dev/null) && [[ -z $jobs ]]; do
     [[ -z $(ended_daemon) && $SECONDS -lt $1 ]] || return 1
@@ -240,7 +240,7 @@ wait_for_jobs() {  # value of SECONDS at which to give up
   done
 }
 
-# Prints how each job and each task of an array ended, and what the bad ones printed last. Sets `count` and `bad`.
+# Prints how each job and each task of an array ended, and the last output of those that failed. Sets `count` and `bad`.
 report_jobs() {
   local jobs job state status reason name verdict file
   count=0
@@ -277,8 +277,8 @@ run_jobs() {  # submit script, argument...
   report_jobs
   [[ $code -ne 124 ]] || fail "$1 has not ended in $limit s"
   [[ $code -eq 0 ]] || fail "$1 exits with $code"
-  [[ $count -gt 0 ]] || fail "$1 has submitted no job"
-  [[ $in_time -eq 1 ]] || fail "jobs are still there after $limit s: ${bad[*]}"
+  [[ $count -gt 0 ]] || fail "$1 submitted no job"
+  [[ $in_time -eq 1 ]] || fail "jobs have not ended after $limit s: ${bad[*]}"
   [[ ${#bad[@]} -eq 0 ]] || fail "${#bad[@]} of $count jobs did not end as COMPLETED with 0:0: ${bad[*]}"
   echo "all $count jobs ended as COMPLETED with 0:0"
 }

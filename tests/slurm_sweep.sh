@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Submits a sweep to a real Slurm, as a user would, and compares what comes of it with the same sweep run here.
+# Submits a sweep to a real Slurm, as a user would, and compares the results with those of the same sweep run locally.
 #
 #   tests/slurm_sweep.sh SPILLWAY
 #
-# Skipped (exit 77) where Slurm is not installed (tests/packages.sh slurm installs it) or cannot be run.
+# Exits with 77 (skipped) if Slurm cannot be run or is not installed (tests/packages.sh slurm installs it).
 set -euo pipefail
 spillway=$(realpath "$1")
 slurm=$(dirname "$(realpath "${BASH_SOURCE[0]}")")/slurm.sh
@@ -11,13 +11,14 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 cd "$place"
 
-skip() {  # reason; in the form in which GoogleTest gives one, which tests/skipped.sh reads
+skip() {  # reason; printed as GoogleTest prints it, because tests/skipped.sh reads it
   echo "tests/slurm_sweep.sh: Skipped"
   echo "$1"
   echo "[  SKIPPED ]"
   exit 77
 }
-command -v slurmctld >/dev/null || skip "slurmctld is not installed; tests/packages.sh with the argument slurm does that"
+# The reason must not name a path that exists, or tests/skipped.sh reports an error.
+command -v slurmctld >/dev/null || skip "slurmctld is not installed"
 
 grid=(policy=vllm,sarathi workload.rate=2:16:x2 workload.requests=100 replications=2)
 "$spillway" sweep "${grid[@]}" -o "the results" --emit slurm --shards 3 >submit.sh
@@ -29,4 +30,4 @@ cat log.txt
 
 "$spillway" sweep "${grid[@]}" -o here >/dev/null
 diff --recursive --exclude=.lock --exclude=shards --exclude=merge.log "the results" here
-echo "the merged results are those of one machine"
+echo "The merged results equal those of a local sweep."

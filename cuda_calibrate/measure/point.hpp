@@ -12,15 +12,15 @@ enum class Traffic : std::uint8_t { none, h2d, d2h, both };
 enum class HostMemory : std::uint8_t { pinned, pageable, registered };
 enum class Number : std::uint8_t { bf16, fp16, fp8, fp32 };
 
-/// One copy of contiguous bytes by a DMA engine (hardware.md section 5, C1). Timed on the GPU, and on the CPU from the
-/// call to the return of a synchronisation.
+/// One copy of contiguous bytes by a DMA engine. Timed on the GPU, and on the CPU from the call to the return of a
+/// synchronisation.
 struct ContiguousCopy {
   Direction direction = Direction::h2d;
   HostMemory memory = HostMemory::pinned;
   std::int64_t bytes = 0;
 };
 
-/// Copies in both directions until the shorter one ends (C2). Each direction's time covers the span in which both ran.
+/// Copies in both directions until the shorter one ends. Each direction's time covers the span in which both ran.
 struct DuplexCopy {
   std::int64_t h2d_bytes = 0;  // bytes of one copy; each side repeats its copies
   std::int64_t d2h_bytes = 0;
@@ -34,7 +34,7 @@ enum class Mechanism : std::uint8_t {
 };
 enum class Order : std::uint8_t { sequential, random };
 
-/// `blocks` blocks of a pinned pool, copied to or from a pool on the GPU (C3; with large pools C4).
+/// `blocks` blocks of a pinned pool, copied to or from a pool on the GPU.
 struct ScatteredCopy {
   Direction direction = Direction::h2d;
   Mechanism mechanism = Mechanism::many;
@@ -45,7 +45,7 @@ struct ScatteredCopy {
   std::int64_t pool_bytes = 0;  // size of the host pool with the blocks
 };
 
-/// All GPUs of the machine copy at once (C5). The time is that of one GPU's copy, averaged over GPUs.
+/// All GPUs of the machine copy at once. The time is that of one GPU's copy, averaged over GPUs.
 struct AllGpusCopy {
   Traffic traffic = Traffic::h2d;
   std::int64_t bytes = 0;
@@ -53,7 +53,7 @@ struct AllGpusCopy {
   std::int64_t numa_node = -1;  // of the host memory; -1: each GPU's own node
 };
 
-/// A copy from one GPU to another (C6), directly, or through the host without peer access.
+/// A copy from one GPU to another, directly, or through the host without peer access.
 struct PeerCopy {
   std::int64_t from = 0;
   std::int64_t to = 1;
@@ -61,8 +61,8 @@ struct PeerCopy {
   std::int64_t bytes = 0;
 };
 
-/// y[m][n] = x[m][k] w[n][k] by cuBLASLt, with its first heuristic choice (G1). `best_of` > 1 tries that many choices
-/// and keeps the fastest, unlike engines.
+/// y[m][n] = x[m][k] w[n][k] by cuBLASLt, with its first heuristic choice. `best_of` > 1 tries that many choices and
+/// keeps the fastest, unlike engines.
 struct Gemm {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -77,17 +77,17 @@ struct Heads {
   std::int64_t size = 128;
 };
 
-/// One new token after `context` tokens in each sequence; KV in pages of 16 tokens (A1).
+/// One new token after `context` tokens in each sequence; KV in pages of 16 tokens.
 struct DecodeAttention {
   Heads heads{};
   std::int64_t batch = 0;
   std::int64_t context = 0;
-  /// The longest sequence has `skew` times the mean; the others share the rest evenly. 1: all equal (A3).
+  /// The longest sequence has `skew` times the mean; the others share the rest evenly. 1: all equal.
   double skew = 1.0;
   Number number = Number::bf16;  // of queries, keys and values: bf16, or fp16 without bf16
 };
 
-/// `new_tokens` queries after `context` tokens in each sequence (A2).
+/// `new_tokens` queries after `context` tokens in each sequence.
 struct PrefillAttention {
   Heads heads{};
   std::int64_t batch = 1;
@@ -96,7 +96,7 @@ struct PrefillAttention {
   Number number = Number::bf16;  // as in DecodeAttention
 };
 
-/// A prefill chunk and decodes in one call (A3).
+/// A prefill chunk and decodes in one call.
 struct MixedAttention {
   Heads heads{};
   std::int64_t chunk = 0;
@@ -106,10 +106,10 @@ struct MixedAttention {
   Number number = Number::bf16;  // as in DecodeAttention
 };
 
-/// The computation beside copies (I1).
+/// The computation beside copies.
 using Compute = std::variant<Gemm, DecodeAttention>;
 
-/// Compute and copies, each alone and both together. Dividing the times gives the slowdown of either (I1).
+/// Compute and copies, each alone and both together. Dividing the times gives the slowdown of either.
 struct Interference {
   Compute compute{};
   Traffic traffic = Traffic::h2d;
@@ -129,7 +129,7 @@ struct Launch {
 };
 
 enum class ElementwiseKind : std::uint8_t { rms_norm, silu_mul, rope, copy };
-/// A kernel that only moves data (E1), over rows of `width` 2-byte numbers.
+/// A kernel that only moves data, over rows of `width` 2-byte numbers.
 struct Elementwise {
   ElementwiseKind kind = ElementwiseKind::rms_norm;
   std::int64_t tokens = 0;
@@ -137,7 +137,7 @@ struct Elementwise {
 };
 
 enum class StreamKind : std::uint8_t { triad, read };
-/// Host DRAM bandwidth (H1).
+/// Host DRAM bandwidth.
 struct HostStream {
   StreamKind kind = StreamKind::triad;
   std::int64_t threads = 1;
@@ -148,7 +148,7 @@ struct HostStream {
   std::int64_t copy_bytes = 0;  // of one copy from or to pinned memory; 0 without copies
 };
 
-/// Decode attention on the CPU over a KV cache in host memory (H2).
+/// Decode attention on the CPU over a KV cache in host memory.
 struct HostAttention {
   Number number = Number::bf16;  // of the cache; arithmetic is fp32
   std::int64_t threads = 1;

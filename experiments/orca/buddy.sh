@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What Orca's buddy allocator is worth: Orca (Oracle) with every reservation rounded up to a power of two, as sizes that a
-# buddy allocator hands out, beside exact reservations and vLLM.
+# Shows the effect of Orca's buddy allocator. Compares Orca (Oracle) with reservations rounded up to powers of two, the
+# sizes that a buddy allocator provides, with exact reservations and with vLLM.
 #
 #   experiments/orca/buddy.sh [SPILLWAY]      default build/release/spillway
 set -euo pipefail

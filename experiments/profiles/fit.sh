@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Fits the kernels of the bundled GPU profiles anew and writes them to hwmodels/profiles/.
+# Fits the kernels of the bundled GPU profiles again and writes the profiles to hwmodels/profiles/.
 #
 #   experiments/profiles/fit.sh [DATA]     DATA: folder with the measured tables that README.md names
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 data=${1:-../shared/data}/ops
 if [[ ! -d $data ]]; then
-  echo "no measured tables in $data; see experiments/profiles/README.md" >&2
+  echo "error: $data, the folder with the measured tables, does not exist; see experiments/profiles/README.md" >&2
   exit 1
 fi
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Replays the log of vLLM 0.19 on an RTX 4090 as it was and with one thing changed at a time: what each is worth.
+# Replays the log of vLLM 0.19 on an RTX 4090 unchanged, then with one change at a time, to show the effect of each.
 #
 #   experiments/validation/variations.sh [DATA]     DATA: folder with engine-logs/ and traces/; default ../shared/data
 set -euo pipefail
@@ -8,7 +8,7 @@ data=${1:-../shared/data}
 log=$data/engine-logs/rtx4090-llama31-8b
 ids=workload.trace=$data/traces/sharegpt-llama31-8b-300.jsonl.gz
 if [[ ! -d $log ]]; then
-  echo "no log in $log; see experiments/validation/README.md" >&2
+  echo "error: the log $log does not exist; see experiments/validation/README.md" >&2
   exit 1
 fi
 work=$(mktemp -d)
@@ -41,6 +41,6 @@ row "nothing" "$ids"
 row "no token ids, so no prefix hits"
 row "2,511 KV blocks, as the rule computes them, in place of 2,588" "$ids" memory.gpu_kv=$((2511 * block))B
 row "2,666 KV blocks, 3% more" "$ids" memory.gpu_kv=$((2666 * block))B
-row "admission without room for the whole input" "$ids" policy.reserve_full_input=false
-row "1 ms of host time an iteration that nothing hides" "$ids" engine=./experiments/validation/host-1ms.json
+row "admission without free blocks for the whole input" "$ids" policy.reserve_full_input=false
+row "1 ms of CPU time per iteration that nothing hides" "$ids" engine=./experiments/validation/host-1ms.json
 row "kernels borrowed from the A100 in place of the engine's tables" "$ids" latency_model=fitted

@@ -51,7 +51,8 @@ struct DeviceLimits {
                                                    const LlmModel* layers_of = nullptr);
 
 /// Merges repeated runs: rows with the same key from different files, whose times lie within 20% of their median,
-/// become one row with the median. The noise between runs has that size (latency study of 2026-11-20, section 1). Rows
+/// become one row with the median. The noise between runs has that size: for the same bf16 GEMMs on the same GPU model,
+/// the SGLang 0.5.9 and 0.5.10 tables of ai-dynamo/aiconfigurator differ by 16% (H100) to 33% (L40S) at the p95. Rows
 /// of one file, or of a file that was given twice, stay for inconsistencies() to judge. Each file gets a note.
 void merge_repeats(Measurements& measurements);
 

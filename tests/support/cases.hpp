@@ -1,11 +1,11 @@
-// How many random cases a test draws.
+// The number of random cases that a test draws.
 #pragma once
 
 #include <cstdint>
 
 namespace spillway {
 
-/// `count`, or a fifth of it under the sanitizers: they look for other faults, and take several times as long.
+/// Returns `count`, or a fifth of it under the sanitizers, which look for other faults and run several times slower.
 [[nodiscard]] constexpr std::uint64_t random_cases(std::uint64_t count) {
 #ifdef __SANITIZE_ADDRESS__
   return count / 5;

@@ -1,5 +1,5 @@
-// The only file that knows paths of this machine, so that every other object is the same wherever the sources lie and
-// ccache finds it again.
+// The only file that is compiled with absolute paths of this machine. So every other object file is the same wherever
+// the sources are, and ccache can reuse it.
 #include "tests/support/paths.hpp"
 
 namespace spillway {

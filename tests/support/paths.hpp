@@ -5,9 +5,9 @@
 
 namespace spillway {
 
-/// The repository's root, absolute.
+/// The absolute path of the repository's root.
 [[nodiscard]] std::string source_dir();
-/// The binary of the build that the test belongs to.
+/// The binaries of the build that contains the test.
 [[nodiscard]] std::string spillway_binary();
 [[nodiscard]] std::string cuda_calibrate_binary();
 

@@ -58,7 +58,7 @@ LayerSwapping swapping(std::int32_t layers, std::int32_t on_host, std::int32_t i
 }
 
 TEST(ValidateSchedule, Pie_NineLayersTwoOnTheHost_SwapAsInTheExampleOfItsPaper) {
-  // algorithms study, section 1.7: n = 9, m = 2, t_c = 1, t_in = t_out = 2. Six tokens take exactly 54.
+  // Pie, Fig. 4: n = 9 layers, m = 2 on the host, t_c = 1, t_in = t_out = 2. Six tokens take exactly 6 * 9 = 54.
   const Simulated simulated = simulate(swapping(9, 2, 6), {.compute = ns(1), .in = copy(2), .out = copy(2)});
   EXPECT_EQ(simulated.length, ns(54));
   EXPECT_THAT(
@@ -223,8 +223,8 @@ TEST(ValidateSchedule, Pie_DirectionsThatSlowEachOtherAgreeWithTheExecutor) {
 }
 
 TEST(ValidateSchedule, SelectN_StreamsAgreeWithTheClosedFormAndTheExecutor) {
-  // algorithms study, section 4.7 (b): L = 32, t_c = 1, t_x = 4: interval 2 takes 80, interval 3 takes 52, interval 4
-  // takes 40. Times are in units of 10 ns. The second pass starts anew.
+  // L = 32, t_c = 1, t_x = 4: interval 2 takes 16 (4 + 1) = 80, interval 3 takes 10 (4 + 1) + 2 = 52, interval 4 takes
+  // 8 (4 + 1) = 40. Times are in units of 10 ns. The second pass starts anew.
   const StepTimes times{.compute = ns(10), .in = copy(40)};
   const auto setting = [](std::int32_t interval, bool double_buffer = false, std::int32_t iterations = 1) {
     return WeightPrefetch{.layers = 32,
@@ -274,8 +274,8 @@ TEST(ValidateSchedule, SelectN_ALayerComputesWithTheBufferThatItsCopyFilled) {
 }
 
 TEST(ValidateSchedule, Pensieve_PipelinedAndBlocking_TakeWhatItsPaperSays) {
-  // algorithms study, section 2.7: 4 layers of 1 ms, KV of 1.5 ms each: layers start at 1.5, 3.0, 4.5, 6.0 and it ends
-  // at 7.0 ms; one after the other it takes 4 * 1.5 + 4 * 1 = 10.0 ms. With 0.5 ms of KV each 4.5 ms.
+  // 4 layers of 1 ms, KV of 1.5 ms each: the layers start at 1.5, 3.0, 4.5 and 6.0 ms, and the last ends at 7.0 ms.
+  // Blocking takes 4 * 1.5 + 4 * 1 = 10.0 ms. With 0.5 ms of KV for each layer, the pipeline takes 4.5 ms.
   const auto setting = [](bool pipelined) {
     return SwapIn{.layers = 4, .pipelined = pipelined, .compute = {.m = 1, .n = 1, .k = 1}, .block_bytes = 1};
   };
@@ -324,8 +324,8 @@ CpuOverlap overlap(std::int64_t first_batch) {
 }
 
 TEST(ValidateSchedule, Neo_TwoStages_TakeTheLongerOfBothSides) {
-  // algorithms study, section 5.6, A: 32 layers, stages of max(11.2, 3.2) and max(2.8, 0) ms: 448.0 ms, and the last
-  // layer's CPU attention of 3.2 ms, beside which nothing is left.
+  // 32 layers with stages of max(11.2, 3.2) and max(2.8, 0) ms take 448.0 ms. The last layer's CPU attention of 3.2 ms
+  // follows, with no GPU work left beside it.
   const StepTimes example{.compute = ns(11'200'000), .second_compute = ns(2'800'000), .second_cpu = ns(3'200'000)};
   EXPECT_EQ(simulate(overlap(0), example).length, ns(451'200'000));
   expect_agreement(overlap(0), example, "example A");

@@ -516,8 +516,8 @@ TEST(Calibration, MixedCalls_WhenAShareOfThemIsFused_ThenTheShareIsFound) {
               HasSubstr("every combination of the values that occur is needed"));
 }
 
-// The table of an RTX 4090: as two launches the calls of both kinds err by 33% / 74% (a study of it says "18-36 %, up
-// to 4x"), as one fused launch of whole tiles by 26% / 146%.
+// Mixed calls in the table of an RTX 4090 (median / p95): modelled as two launches they err by 33% / 74%, as one fused
+// launch of whole tiles by 26% / 146%.
 TEST(Calibration, MixedCalls_WhenMeasured_ThenAShareErrsLessThanEitherForm) {
   const std::string folder = source_dir() + "/../shared/data/engine-logs/rtx4090-llama31-8b/";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "../shared/data/engine-logs is not there";

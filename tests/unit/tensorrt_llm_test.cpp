@@ -1,4 +1,4 @@
-// algorithms of TensorRT-LLM's two capacity schedulers, step by step.
+// TensorRT-LLM's two capacity schedulers, step by step.
 #include "tests/unit/policy_test.hpp"
 
 namespace spillway {
@@ -10,9 +10,10 @@ Overrides under(const std::string& policy, const Overrides& more = {}) {
   return all;
 }
 
-// 10 blocks. R1 and R2: 60 in + 20 out = 80 tokens = 5 blocks each when they end: 10 in all, both start. R3 (16 + 1: 2
-// blocks) would fit now (each holds 4), but not if both run to their end: it waits until R1 is gone after step 20,
-// while R2 has one token to go, beside which it is computed whole.
+// 10 blocks. R1 (60 in, 20 out) and R2 (59 in, 21 out) each end with 80 tokens, which is 5 blocks. Both start, since
+// they need 10 blocks in all. R3 (16 + 1 tokens: 2 blocks) would fit now, because R1 and R2 hold 4 blocks each, but not
+// if both run to their end. So R3 waits until R1 has ended after step 20. Then R3's whole prompt is computed beside
+// R2's last token.
 TEST(TensorRtLlm, GuaranteedNoEvict_StartsOnlyWhatIsSureToFinish) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("tensorrt-llm", under("guaranteed_no_evict"), layout(10),
@@ -23,7 +24,7 @@ TEST(TensorRtLlm, GuaranteedNoEvict_StartsOnlyWhatIsSureToFinish) {
   EXPECT_EQ(run.result.statistics.engine.preempted_recompute, 0);
 }
 
-// Blocks are taken as tokens come, not reserved: in step 1 R1 and R2 hold 4 blocks each, never 10.
+// Requests take blocks as their tokens come and reserve none: R1 and R2 hold 4 blocks each, never 10 in all.
 TEST(TensorRtLlm, GuaranteedNoEvict_TakesBlocksAsTokensCome) {
   const WatchingModel model(Duration(100));
   const Replay run =
@@ -31,7 +32,8 @@ TEST(TensorRtLlm, GuaranteedNoEvict_TakesBlocksAsTokensCome) {
   EXPECT_EQ(run.result.statistics.engine.peak_kv, Blocks(8));
 }
 
-// What counts is what the clients asked for: with max_new_tokens = 100 R1 may come to 160 tokens, all 10 blocks.
+// The scheduler counts max_new_tokens, not the actual output: with 100, R1 may reach 160 tokens, which is all 10
+// blocks.
 TEST(TensorRtLlm, GuaranteedNoEvict_CountsMaxNewTokens) {
   const WatchingModel model(Duration(100));
   RequestSpec asks_much = request(0, 60, 2);
@@ -42,9 +44,10 @@ TEST(TensorRtLlm, GuaranteedNoEvict_CountsMaxNewTokens) {
   }
 }
 
-// MAX_UTILIZATION, 10 blocks. R1 (64) and R2 (80) take 4 + 5 in step 1. Step 2: R1 (65 tokens) takes the tenth block
-// and R2 (81) finds none: it is paused; R1 alone decodes, and nothing is admitted in this step. R2 (81 known tokens: 6
-// blocks; 5 are free) waits until R1 (4 outputs) has ended with step 4, and is computed again in step 5.
+// MAX_UTILIZATION, 10 blocks. In step 1, R1 (64 tokens) takes 4 blocks and R2 (80 tokens) 5. In step 2, R1 (65) takes
+// the tenth block and R2 (81) finds none, so R2 is paused. R1 decodes alone, and this step admits nothing. R2 has 81
+// known tokens and needs 6 blocks, but 5 are free. It waits until R1 (4 outputs) ends in step 4, and its tokens are
+// computed again in step 5.
 TEST(TensorRtLlm, MaxUtilization_PausesTheLatestArrival) {
   const WatchingModel model(Duration(100));
   const Replay run =
@@ -58,7 +61,8 @@ TEST(TensorRtLlm, MaxUtilization_PausesTheLatestArrival) {
   EXPECT_EQ(run.of(1).preempted_recompute, 1);
 }
 
-// Under the same load GUARANTEED_NO_EVICT does not start R2 beside R1: 64 + 4 = 68 tokens and 80 + 3 = 83 need 5 + 6.
+// Under the same load, GUARANTEED_NO_EVICT does not start R2 beside R1: 64 + 4 = 68 and 80 + 3 = 83 tokens need 5 + 6
+// blocks.
 TEST(TensorRtLlm, GuaranteedNoEvict_WhenBothMayNotFinish_ThenTheSecondWaits) {
   const WatchingModel model(Duration(100));
   const Replay run =
@@ -67,8 +71,8 @@ TEST(TensorRtLlm, GuaranteedNoEvict_WhenBothMayNotFinish_ThenTheSecondWaits) {
   EXPECT_EQ(run.of(1).preempted_recompute, 0);
 }
 
-// The paused R2 heads the queue: R3 (1 block), which arrived during step 1 and would fit from step 3 on, stays behind
-// it until both join in step 5.
+// The paused R2 heads the queue. R3 (1 block) arrived during step 1 and would fit from step 3 on, but stays behind R2
+// until both join in step 5.
 TEST(TensorRtLlm, MaxUtilization_APausedRequestHeadsTheQueue) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("tensorrt-llm", under("max_utilization"), layout(10),
@@ -77,8 +81,8 @@ TEST(TensorRtLlm, MaxUtilization_APausedRequestHeadsTheQueue) {
   EXPECT_EQ(run.of(2).first_scheduled, SimTime(400));
 }
 
-// max_num_tokens 100: R1 (60) and 40 tokens left, R2 (50) does not fit whole and waits for step 2, beside R1's decode.
-// A prompt of 101 can never be computed and is rejected; with chunked context nothing is.
+// max_num_tokens is 100. R1 (60) leaves 40 tokens, so R2 (50) does not fit whole. It waits for step 2, beside R1's
+// decode. A prompt of 101 can never be computed and is rejected. With chunked context, nothing is rejected.
 TEST(TensorRtLlm, TokenBudget_WhenAPromptDoesNotFitWhole_ThenItWaits) {
   const Overrides budget{{"engine.max_num_batched_tokens", std::int64_t{100}}};
   const WatchingModel model(Duration(100));
@@ -95,7 +99,7 @@ TEST(TensorRtLlm, ChunkedContext_FillsTheTokenBudget) {
                             under("max_utilization", {{"engine.chunked_prefill", true},
                                                       {"engine.max_num_batched_tokens", std::int64_t{100}}}),
                             layout(100), {request(0, 60, 2), request(0, 50, 1), request(0, 101, 1)}, model);
-  // Step 1: 60 + 40 of R2. Step 2: R1's decode, R2's other 10, R3 gets 89. Step 3: its last 12.
+  // Step 1: 60 tokens of R1 and 40 of R2. Step 2: R1's decode, R2's other 10 and 89 of R3. Step 3: R3's last 12.
   EXPECT_EQ(model.seen()[0], (SeenIteration{0, 0, {{60, 0}, {40, 0}}}));
   EXPECT_EQ(model.seen()[1], (SeenIteration{1, 61, {{10, 40}, {89, 0}}}));
   EXPECT_EQ(model.seen()[2], (SeenIteration{0, 0, {{12, 89}}}));

@@ -15,13 +15,13 @@ TEST(Text, NearestNameIsTheOneAtTheSmallestDistance) {
   EXPECT_EQ(nearest_name("request", names), "requests");
   EXPECT_EQ(nearest_name("rat", names), "rate");
   EXPECT_EQ(nearest_name("", names), "cv") << "two letters may be missing";
-  EXPECT_EQ(nearest_name("c", std::vector<std::string>{"cvwx"}), "") << "three may not";
-  // A distance of a third of the word will do, by length as by letters.
+  EXPECT_EQ(nearest_name("c", std::vector<std::string>{"cvwx"}), "") << "three letters may not be missing";
+  // The distance may be up to a third of the word's length, also when only the lengths differ.
   EXPECT_EQ(nearest_name("abcdefghi", std::vector<std::string>{"abcdef"}), "abcdef");
   EXPECT_EQ(nearest_name("abcdefghi", std::vector<std::string>{"abcde"}), "");
 }
 
-// Found by fuzzing: each candidate used to be compared with the whole word.
+// Found by fuzzing: the search used to compare each candidate with the whole word.
 TEST(Text, NoNameIsSoughtNearAWordOfMegabytes) {
   const std::vector<std::string> names(50, "engine.max_num_batched_tokens");
   const auto start = std::chrono::steady_clock::now();

@@ -27,7 +27,7 @@ using Ids = std::vector<std::uint32_t>;
 const fs::path kShared = fs::path(source_dir()) / "../shared/data";
 
 #define SKIP_WITHOUT_SHARED_DATA() \
-  if (!fs::exists(kShared / "tokenizers")) GTEST_SKIP() << "../shared/data/tokenizers is not there"
+  if (!fs::exists(kShared / "tokenizers")) GTEST_SKIP() << "../shared/data/tokenizers is missing"
 
 std::string gpt2_spec() { return "gpt2:" + (kShared / "tokenizers").string(); }
 std::string mistral_spec() { return (kShared / "tokenizers/mistral-v1.model").string(); }
@@ -57,7 +57,7 @@ std::vector<std::string> shared_texts() {
   return texts;
 }
 
-/// Texts of which something may go wrong at the edges, all of them UTF-8.
+/// Texts with unusual characters or lengths, all valid UTF-8.
 std::vector<std::string> odd_texts() {
   using namespace std::string_literals;
   return {"",
@@ -88,12 +88,12 @@ TEST(RepairedUtf8, LeavesValidTextWhereItIs) {
 }
 
 TEST(RepairedUtf8, ReplacesMaximalSubpartsAsPythonDoes) {
-  // bytes(...).decode("utf-8", errors="replace") of Python 3.11; R stands for U+FFFD.
+  // Expected: bytes(...).decode("utf-8", errors="replace") in Python 3.11. R stands for U+FFFD.
   const std::vector<std::pair<std::string, std::string>> cases{
       {"\xff", "R"},
       {"a\x80z", "aRz"},
       {"\xc0\xaf", "RR"},                   // an overlong slash
-      {"\xc3", "R"},                        // broken off at the end
+      {"\xc3", "R"},                        // cut off at the end
       {"\xe2\x82", "R"},                    // two of three bytes are one subpart
       {"\xe2\x82 x", "R x"},                //
       {"\xe2\x82\xe2\x82\xac", "R\u20ac"},  // a broken euro sign, and a whole one
@@ -109,7 +109,7 @@ TEST(RepairedUtf8, ReplacesMaximalSubpartsAsPythonDoes) {
        "b\x80"
        "c\x80\xbf"
        "d",
-       "RRRbRcRRd"}};  // The Unicode Standard, table 3-8 and before
+       "RRRbRcRRd"}};  // the Unicode Standard, table 3-8 and the text before it
   for (const auto& [broken, expected] : cases) {
     std::string with_r = expected;
     for (std::size_t at = with_r.find('R'); at != std::string::npos; at = with_r.find('R')) {
@@ -162,16 +162,16 @@ TEST(OpenTokenizer, AnUnknownFormIsAnError) {
   expect("gpt2", "gpt2:FOLDER");
   expect("gpt2:", "gpt2:FOLDER");
   expect("gpt-2:some/folder", "gpt2:some/folder");
-  expect("/", "gpt2:/");  // a folder that is there
+  expect("/", "gpt2:/");  // a folder that exists
   expect("estimate:4", "");
 }
 
 // ---- GPT-2's algorithm on a small vocabulary
 
-/// Contents by name.
+/// File contents by file name.
 using Files = std::map<std::string, std::string>;
 
-/// A folder with files, which lives as long as the object.
+/// A folder with files. The destructor removes it.
 class TempFolder {
  public:
   explicit TempFolder(const Files& files) {
@@ -198,7 +198,7 @@ std::string utf8_of(unsigned int code) {
   return {static_cast<char>(0xC0U | (code >> 6U)), static_cast<char>(0x80U | (code & 0x3FU))};
 }
 
-/// The character that stands for a byte: OpenAI's bytes_to_unicode, written once more.
+/// The character that stands for a byte: a second implementation of OpenAI's bytes_to_unicode.
 std::string symbol_of(unsigned char byte) {
   const auto shows = [](unsigned int b) {
     return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
@@ -209,7 +209,7 @@ std::string symbol_of(unsigned char byte) {
   return utf8_of(code);
 }
 
-/// A vocabulary: byte b has id b, `more` follow from 256 on.
+/// A vocabulary: byte b has id b, and the ids of `more` start at 256.
 nlohmann::json vocabulary(const std::vector<std::string>& more) {
   nlohmann::json tokens;
   for (unsigned int byte = 0; byte < 256; ++byte) tokens[symbol_of(static_cast<unsigned char>(byte))] = byte;
@@ -230,7 +230,7 @@ TEST(Gpt2Small, MergesByRankAndFromTheLeft) {
   EXPECT_EQ(encoded(*tokenizer, "hello"), (Ids{259}));
   EXPECT_EQ(encoded(*tokenizer, "hellohell"), (Ids{259, 258}));
   EXPECT_EQ(encoded(*tokenizer, "llll"), (Ids{257, 257}));
-  EXPECT_EQ(encoded(*tokenizer, "lll"), (Ids{257, 'l'}));  // the left pair of the two that overlap
+  EXPECT_EQ(encoded(*tokenizer, "lll"), (Ids{257, 'l'}));  // of two overlapping pairs, the left one is merged
   EXPECT_EQ(encoded(*tokenizer, "hello wow"), (Ids{259, 260, 'o', 'w'}));
   EXPECT_EQ(encoded(*tokenizer, "aaaaaaa"), (Ids{262, 261, 'a'}));
   EXPECT_EQ(encoded(*tokenizer, "he\nllo"), (Ids{256, '\n', 257, 'o'})) << "no merge crosses pieces";
@@ -259,7 +259,7 @@ TEST(Gpt2Small, FilesMayHaveOtherNamesAndEndsOfLine) {
 TEST(Gpt2Small, ALongPieceTakesNoQuadraticTime) {
   const TempFolder folder(Files{{"encoder.json", vocabulary(kSmall).dump()}, {"merges.txt", kSmallMerges}});
   const auto tokenizer = open_tokenizer(folder.spec());
-  // One piece of 2,000,003 bytes: 500,000 times aaaa, aa, a. Quadratic time would be hours.
+  // One piece of 2,000,003 bytes: 500,000 times aaaa, then aa and a. A quadratic algorithm would need hours.
   EXPECT_EQ(tokenizer->count(std::string(2'000'003, 'a')), Tokens(500'002));
 }
 
@@ -338,7 +338,7 @@ TEST(Gpt2Small, BadMergesAreErrorsWithTheirLines) {
   std::string many;
   for (int i = 0; i < 100; ++i) many += "x y z\n";
   const std::string problems = merges_problem(many);
-  EXPECT_EQ(std::count(problems.begin(), problems.end(), '\n'), 10) << "the first ten are told";
+  EXPECT_EQ(std::count(problems.begin(), problems.end(), '\n'), 10) << "the error reports the first ten problems";
 }
 
 // ---- GPT-2 itself
@@ -356,7 +356,7 @@ TEST(Gpt2, IdsOfThePublishedAlgorithm) {
   using namespace std::string_literals;
   SKIP_WITHOUT_SHARED_DATA();
   const auto tokenizer = open_tokenizer(gpt2_spec());
-  // src/encoder.py of openai/gpt-2 with these files, its \p{L}, \p{N} and \s taken from Python's unicodedata 14.0.
+  // Ids from src/encoder.py of openai/gpt-2 with these files; \p{L}, \p{N} and \s as in Python's unicodedata 14.0.
   const std::vector<std::pair<std::string, Ids>> cases{
       {"I'll say it's 2024, OK?", {40, 1183, 910, 340, 338, 48609, 11, 7477, 30}},
       {"😀", {47249, 222}},
@@ -375,7 +375,8 @@ TEST(Gpt2, IdsOfThePublishedAlgorithm) {
   for (const auto& [text, ids] : cases) EXPECT_EQ(encoded(*tokenizer, text), ids) << text;
 }
 
-/// GPT-2 written plainly: pieces by hand, and the published loop over strings.
+/// A plain GPT-2 encoder: splits text into pieces without regular expressions, then runs the published loop over
+/// strings.
 class NaiveGpt2 {
  public:
   explicit NaiveGpt2(const fs::path& folder) {
@@ -428,7 +429,7 @@ class NaiveGpt2 {
     std::string bytes;
   };
 
-  /// Knows the classes of ASCII, Latin, kana and the common Chinese characters, which are all that the texts hold.
+  /// Covers ASCII, Latin, kana and the common Chinese characters. The texts contain no others.
   static char kind_of(unsigned int code) {
     if (code == ' ' || (code >= 9 && code <= 13) || code == 0x3000 || code == 0xA0) return 's';
     if (code >= '0' && code <= '9') return 'n';
@@ -464,7 +465,7 @@ class NaiveGpt2 {
     const std::size_t start = letter(at) == " " && at + 1 < text.size() && text[at + 1].kind != 's' ? at + 1 : at;
     std::size_t end = start;
     while (end < text.size() && text[end].kind == text[start].kind) ++end;
-    // White space before a word leaves its last character to the word.
+    // The last white-space character before a word belongs to the word's piece.
     if (text[start].kind == 's' && end < text.size() && end - at > 1) --end;
     return end - at;
   }
@@ -532,7 +533,7 @@ TEST(Gpt2, OddTextsComeBackByteForByte) {
 TEST(Gpt2, TheSameTextGivesTheSameTokensWhateverCameBefore) {
   SKIP_WITHOUT_SHARED_DATA();
   const auto used = open_tokenizer(gpt2_spec());
-  // More different pieces than are kept.
+  // More different pieces than the cache keeps.
   std::string words;
   for (int i = 0; i < 200'000; ++i) words += fmt::format(" {}", i * 7919);
   const Ids first = encoded(*used, words);

@@ -28,8 +28,8 @@ TEST(TraceStatistics, Lengths) {
   EXPECT_EQ(statistics.input().quantile(0.5), 51.0);  // exact below 512
   EXPECT_EQ(statistics.input().quantile(0.9), 91.0);
   EXPECT_EQ(statistics.input().max(), 101);
-  EXPECT_EQ(statistics.output().quantile(0.5), 1000.0) << "never beyond the greatest value";
-  // 1 | 2 3 | 4-7 | 8-15 | 16-31 | 32-63 | 64-101
+  EXPECT_EQ(statistics.output().quantile(0.5), 1000.0) << "a quantile never exceeds the maximum";
+  // Bins: 1, 2-3, 4-7, 8-15, 16-31, 32-63 and 64-101.
   const std::vector<std::int64_t> expected{1, 2, 4, 8, 16, 32, 38};
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(statistics.input_histogram()[i], expected[i]) << i;
   EXPECT_EQ(statistics.output_histogram()[9], 101);
@@ -38,8 +38,8 @@ TEST(TraceStatistics, Lengths) {
 }
 
 TEST(TraceStatistics, GapsAreThoseOfArrivalsInOrderOfTime) {
-  // 0, 1, 1.5, 4 s, the middle two the other way round in the file: gaps 1, 0.5, 2.5; mean 4/3, variance
-  // (1 + 0.25 + 6.25) / 3 - 16/9 = 13/18.
+  // Arrivals at 0, 1, 1.5 and 4 s; the file swaps the middle two. The gaps are 1, 0.5 and 2.5 s. Their mean is 4/3,
+  // their variance (1 + 0.25 + 6.25) / 3 - 16/9 = 13/18.
   TraceStatistics statistics;
   for (const std::int64_t ms : {0, 1500, 1000, 4000}) {
     TraceRow row = row_of(1, 1);
@@ -57,7 +57,7 @@ TEST(TraceStatistics, GapsAreThoseOfArrivalsInOrderOfTime) {
 
 TEST(TraceStatistics, ConversationsClientsAndClasses) {
   TraceStatistics statistics;
-  // Conversation 7 has three rows, 8 two, 9 one; one row is in none.
+  // Conversation 7 has three rows, 8 has two and 9 has one. One row belongs to no conversation.
   for (const std::uint64_t conversation : {7U, 8U, 7U, 9U, 8U, 7U}) {
     TraceRow row = row_of(1, 1);
     row.conversation = conversation;
@@ -88,10 +88,10 @@ TEST(TraceStatistics, ReuseCountsBlocksThatAnEarlierPromptBeganWith) {
     row.prefix_id_tokens = 32;
     statistics.add(row);
   };
-  add(100, {1, 2, 3});  // 6 whole blocks, all named: 32-token ids are two blocks each
-  add(100, {1, 2, 9});  // 4 of 6 seen
-  add(100, {5, 2, 3});  // 0: what follows another beginning is not the same
-  add(80, {});          // 5 blocks without a name
+  add(100, {1, 2, 3});  // 6 whole blocks, all with ids: an id of 32 tokens covers two blocks
+  add(100, {1, 2, 9});  // 4 of 6 were seen before
+  add(100, {5, 2, 3});  // 0 of 6: ids after a different beginning do not match
+  add(80, {});          // 5 blocks without ids
   add(40, {1});         // 2 of 2
   statistics.finish();
   EXPECT_EQ(statistics.prompt_blocks(), 6 + 6 + 6 + 5 + 2);

@@ -1,4 +1,4 @@
-// Small trace files for tests, and what comes out of them.
+// Small trace files for tests, and helpers that read them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 
 namespace spillway::traces {
 
-/// A file that lives as long as the object. Its name holds the test's, so tests may run side by side.
+/// A temporary file. The destructor removes it. Its name contains the test's name, so tests can run in parallel.
 class TempFile {
  public:
   TempFile(std::string_view content, const std::string& suffix) {
@@ -39,7 +39,7 @@ class TempFile {
   std::string path_;
 };
 
-/// `text` as one member of a gzip file (RFC 1952).
+/// Returns `text` as a gzip file with one member (RFC 1952).
 inline std::string gzipped(std::string_view text) {
   z_stream stream{};
   constexpr int kOnlyGzip = 16;
@@ -63,7 +63,7 @@ inline std::vector<TraceRow> drain(TraceReader& reader) {
   return all;
 }
 
-/// With the ids of blocks of `block_tokens` tokens in place of the file's.
+/// All rows, with prefix ids of blocks of `block_tokens` tokens in place of the file's ids.
 inline std::vector<TraceRow> drain(TraceReader& reader, std::int64_t block_tokens) {
   std::vector<TraceRow> all = drain(reader);
   std::vector<std::uint64_t> blocks;
@@ -74,14 +74,14 @@ inline std::vector<TraceRow> drain(TraceReader& reader, std::int64_t block_token
   return all;
 }
 
-/// Every request of a source whose arrivals depend on nothing.
+/// Every request of a source. No arrival may depend on an answer.
 inline std::vector<RequestSpec> drain(RequestSource& source) {
   std::vector<RequestSpec> all;
   while (source.next_arrival() != kNever) source.next(all.emplace_back());
   return all;
 }
 
-/// What a count by other means can be compared with.
+/// Totals of a trace, to compare with an independent count.
 struct Totals {
   std::int64_t requests = 0;
   std::int64_t input = 0;
@@ -104,8 +104,8 @@ inline Totals totals_of(TraceReader& reader) {
   return totals;
 }
 
-/// The problems of the UserError that `action` throws, each as "what | where | fix"; "FILE" stands for `path` in them.
-/// The first line is the exit code. Empty when nothing is thrown.
+/// The problems of the UserError that `action` throws, each as "what | where | fix", with "FILE" in place of `path`.
+/// The first line is the exit code. Empty if `action` does not throw.
 template <class Action>
 std::string problems_of(Action action, const std::string& path = {}) {
   std::string text;
@@ -124,7 +124,7 @@ std::string problems_of(Action action, const std::string& path = {}) {
   return text;
 }
 
-/// A file of the real data, which is not part of the repository; empty when it is not there.
+/// Path of a real trace, which is not part of the repository. Empty if it is missing.
 inline std::string shared_trace(const std::string& name) {
   const std::string path = source_dir() + "/../shared/data/traces/" + name;
   return std::filesystem::exists(path) ? path : std::string();

@@ -32,7 +32,7 @@ TEST(TurnsCsv, ReadsTurnsOfConversations) {
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[0].arrival, kNever);
   EXPECT_EQ(rows[0].conversation, 7U);
-  EXPECT_EQ(rows[0].turn, 1) << "turns count from 1, the file's from 0";
+  EXPECT_EQ(rows[0].turn, 1) << "turns count from 1; the file counts from 0";
   EXPECT_EQ(rows[0].input, Tokens(290));
   EXPECT_EQ(rows[0].output, Tokens(905));
   EXPECT_EQ(rows[0].max_new_tokens, Tokens(905));
@@ -103,14 +103,14 @@ TEST(TurnsCsv, AMissingColumnIsTold) {
 TEST(TurnsCsv, TheSampleIsReadByDetection) {
   const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/turns.csv", "auto");
   EXPECT_EQ(trace.format, "turns-csv");
-  // 120 + 445 + 390 + 64 + 51 + 80 and 310 + 82 + 201 + 7 + 1 (of 0) + 144 tokens.
+  // Inputs: 120 + 445 + 390 + 64 + 51 + 80. Outputs: 310 + 82 + 201 + 7 + 1 (0 in the file) + 144.
   EXPECT_EQ(totals_of(*trace.reader), (Totals{6, 1150, 745}));
   EXPECT_EQ(trace.reader->zero_outputs(), 1);
 }
 
 TEST(TurnsCsv, TheRealFileHasItsTotals) {
   const std::string path = shared_trace("sharegpt-turns-1000.csv");
-  if (path.empty()) GTEST_SKIP() << "../shared/data/traces/sharegpt-turns-1000.csv is not there";
+  if (path.empty()) GTEST_SKIP() << "../shared/data/traces/sharegpt-turns-1000.csv is missing";
   // python3: r = list(csv.DictReader(open(f))); len(r), sum(int(x['prompt_tokens_cumulative']) for x in r),
   // sum(int(x['output_tokens']) for x in r), len({x['conv_id'] for x in r}), max(int(x['turn']) for x in r) + 1
   const OpenedTrace trace = open_trace(path, "auto");

@@ -40,11 +40,11 @@ TEST(UltraChatJsonl, EveryQuestionWithAnAnswerIsATurn) {
   EXPECT_EQ(rows[1].turn, 2);
   EXPECT_EQ(rows[1].input, Tokens(6)) << "2 + 3 + 1: the whole prompt";
   EXPECT_EQ(rows[1].output, Tokens(1));
-  EXPECT_EQ(rows[2].conversation, 3U) << "the number of the line";
+  EXPECT_EQ(rows[2].conversation, 3U) << "the line number";
   EXPECT_EQ(rows[2].turn, 1);
   EXPECT_EQ(rows[2].input, Tokens(1));
   EXPECT_EQ(reader.row(), 3);
-  EXPECT_EQ(reader.warnings().size(), 1U) << "the estimate's";
+  EXPECT_EQ(reader.warnings().size(), 1U) << "token counts are estimates";
 }
 
 TEST(UltraChatJsonl, WhatIsNoTurnIsLeftOut) {
@@ -107,15 +107,16 @@ TEST(UltraChatJsonl, BadLinesAreSkippedAsAWhole) {
   EXPECT_EQ(reader.first_skipped(), file.path() + ", row 2, message 4, key \"data\": the value must be a text");
   EXPECT_EQ(reader.warnings().size(), 1U);
   TraceRow row;
-  EXPECT_FALSE(reader.next(row)) << "the end is for ever";
+  EXPECT_FALSE(reader.next(row)) << "next() stays false after the end";
 }
 
 TEST(UltraChatJsonl, TheSampleIsReadByDetection) {
   const OpenedTrace trace = open_trace(source_dir() + "/traces/samples/ultrachat.jsonl", "auto");
   EXPECT_EQ(trace.format, "ultrachat-jsonl");
-  // Characters / 4, rounded up, of each text: (7, 18, 6, 10), (10, 2, 3) and (2, 8). In: 7 + (7 + 18 + 6) + 10 + 2.
+  // Tokens of each text (characters / 4, rounded up): (7, 18, 6, 10), (10, 2, 3) and (2, 8). Inputs: 7 + (7 + 18 + 6) +
+  // 10 + 2.
   EXPECT_EQ(totals_of(*trace.reader), (Totals{4, 50, 38}));
-  EXPECT_EQ(trace.reader->warnings().size(), 2U) << "the estimate, a question without answer";
+  EXPECT_EQ(trace.reader->warnings().size(), 2U) << "token counts are estimates; a question has no answer";
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-/// Two requests, of which one has a TPOT; the figures are not those of the requests, so that none can be recomputed.
+/// Two requests, one of them with a TPOT. The figures do not follow from the requests, so a page that recomputes a
+/// figure fails.
 Validation example() {
   Validation validation;
   validation.log = {"logs/run", "vLLM 0.19.0", "Qwen/Qwen2.5-7B", "NVIDIA H200", "timeseries.csv"};
@@ -46,7 +47,7 @@ Validation example() {
   return validation;
 }
 
-/// Throws where a tag is not closed, an attribute is not quoted or a character is not escaped.
+/// Parses a page. Throws if a tag is not closed, an attribute is not quoted or a character is not escaped.
 boost::property_tree::ptree parsed(const std::string& page) {
   std::istringstream text(page);
   boost::property_tree::ptree tree;
@@ -70,7 +71,7 @@ TEST(ValidationHtml, ShowsTheFiguresOfTheStruct) {
   EXPECT_THAT(page, HasSubstr(">GPU KV in use, peak</th><td>87.5%</td><td>50.0%</td><td>-42.9%</td></tr>"));
   EXPECT_THAT(page, HasSubstr("Measured load: timeseries.csv."));
   EXPECT_THAT(page, HasSubstr("<dt>gpu</dt><dd>NVIDIA H200: GEMM 7%</dd>"));
-  EXPECT_THAT(page, Not(HasSubstr("<dt>workload</dt>"))) << "it says nothing about itself";
+  EXPECT_THAT(page, Not(HasSubstr("<dt>workload</dt>"))) << "the workload states no error";
   EXPECT_THAT(page, HasSubstr("<li>an odd thing</li>"));
   EXPECT_THAT(page, HasSubstr("<footer>Spillway 1.2.3</footer>"));
 }
@@ -91,12 +92,14 @@ TEST(ValidationHtml, PartsComeInTheOrderOfReading) {
 
 TEST(ValidationHtml, ChartsShowTheRequestsAndTheLoad) {
   const std::string page = to_validation_html(example());
-  // Error of E2E: +10% and -20% on an axis from -20 to 10, whose labels are three long: the plot is from 35.6 to 394
-  // and from 212 up to 40. Requests 1 and 2 stand at its edges.
+  // Errors of E2E are +10% and -20%. The axis runs from -20 to 10 with labels of three characters, so the plot spans
+  // x = 35.6 to 394 and y = 212 up to 40. Requests 1 and 2 are at its edges.
   EXPECT_THAT(page, HasSubstr("class=\"chart-dots chart-0\" d=\"M35.6 40.0h0M394.0 212.0h0\""));
-  // Running, measured: 1 at 0 s, 3 at 1 s; 2 s is the right edge, and 3 the top. Labels of one digit: from 21.2.
+  // Measured running requests: 1 at 0 s and 3 at 1 s. The right edge is 2 s, the top is 3. With labels of one digit,
+  // the plot starts at 21.2.
   EXPECT_THAT(page, HasSubstr("class=\"chart-line chart-0\" d=\"M21.2 154.7H207.6V40.0\""));
-  // TPOT: one request, as a step from 0 to 100% at 20 ms, left edge of 20 to 21 ms, so is simulated at the right one.
+  // One request has a TPOT. Its step from 0 to 100% is at 20 ms measured, the left edge, and at 21 ms simulated, the
+  // right edge.
   EXPECT_THAT(page, HasSubstr("class=\"chart-line chart-0\" d=\"M35.6 212.0H35.6V40.0\""));
   EXPECT_THAT(page, HasSubstr("class=\"chart-line chart-1\" d=\"M334.0 212.0H334.0V40.0\""));
 }
@@ -139,9 +142,9 @@ TEST(ValidationHtml, IsOneWellFormedPageThatLoadsNothing) {
   std::set<std::string> ids;
   for (std::size_t at = page.find(" id=\""); at != std::string::npos; at = page.find(" id=\"", at + 1)) {
     const std::string id = page.substr(at + 5, page.find('"', at + 5) - at - 5);
-    EXPECT_TRUE(ids.insert(id).second) << id << " is there twice";
+    EXPECT_TRUE(ids.insert(id).second) << id << " appears twice";
   }
-  EXPECT_EQ(ids.size(), 14U) << "a title and a description of each of seven charts";
+  EXPECT_EQ(ids.size(), 14U) << "each of seven charts has a title and a description";
   EXPECT_EQ(page, to_validation_html(example()));
 }
 

@@ -99,7 +99,7 @@ TEST(VidurCsv, TheSampleIsReadByDetection) {
 
 TEST(VidurCsv, TheRealFileHasItsTotals) {
   const std::string path = shared_trace("arxiv-lengths-5000.csv");
-  if (path.empty()) GTEST_SKIP() << "../shared/data/traces/arxiv-lengths-5000.csv is not there";
+  if (path.empty()) GTEST_SKIP() << "../shared/data/traces/arxiv-lengths-5000.csv is missing";
   const OpenedTrace trace = open_trace(path, "auto");
   EXPECT_EQ(trace.format, "vidur-csv");
   // awk -F, 'NR>1{n++; i+=$1; o+=$2} END{print n, i, o}': 5000 12826408 1526744

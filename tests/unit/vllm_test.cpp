@@ -1,4 +1,4 @@
-// algorithms of vLLM's V1 scheduler, step by step.
+// vLLM's V1 scheduler, step by step.
 #include "tests/unit/policy_test.hpp"
 
 namespace spillway {
@@ -7,13 +7,16 @@ namespace {
 KvLayout blocks(std::int64_t gpu) { return KvLayout{Blocks(gpu), Blocks(0), Tokens(16), Bytes(16), 1, false}; }
 
 // 10 blocks of 16, budget 64. R1: 80 input, 40 output; R2: 48 input, 40 output; both at 0.
-// Step 1: R1 computes 64 (4 blocks). Step 2: R1 16 (5 blocks) and emits; R2 48 (3 blocks) and emits: 64 tokens.
-// From step 3 both decode: R1 computes token 81 (6th block), R2 token 49 (4th): 10 blocks in use.
-// In step 3 + k R1 computes token 81 + k, R2 token 49 + k. R2 needs its 5th block at token 65 (k = 16), R1 its 7th at
-// token 97 (k = 16): both in step 19, R1 first; none is free, so R2, the last, is preempted, and R1 goes on with 97
-// tokens in 7 blocks. R2 then has 48 + 17 = 65 known tokens (emitted in steps 2..18): 5 blocks; 10 - 7 = 3 are free.
-// R1 emits its 40th token in step 2 + 39 = 41. It never holds more than 120/16 -> 8 blocks, so R2 stays out until then.
-// Step 42: R2 computes 64 of its 65 tokens, step 43 the last one and emits token 18; the other 22 follow in 44..65.
+// Step 1: R1 computes 64 tokens (4 blocks). Step 2: R1 computes 16 (5 blocks) and emits. R2 computes 48 (3 blocks) and
+// emits. Together these are 64 tokens.
+// From step 3 on both decode. R1 computes token 81 (6th block), R2 token 49 (4th block), so 10 blocks are in use.
+// In step 3 + k, R1 computes token 81 + k and R2 token 49 + k. At k = 16 (step 19), R1 needs its 7th block for token 97
+// and R2 its 5th for token 65. R1 comes first, and no block is free. So R2, the last request, is preempted, and R1 goes
+// on with 97 tokens in 7 blocks. R2 then has 48 + 17 = 65 known tokens (it emitted in steps 2..18) and needs 5 blocks,
+// but 10 - 7 = 3 are free.
+// R1 emits its 40th token in step 2 + 39 = 41. R1 holds up to 8 blocks (120 tokens), so R2 stays out until then.
+// Step 42: R2 computes 64 of its 65 tokens. Step 43: R2 computes the last one and emits token 18. The other 22 tokens
+// follow in steps 44..65.
 TEST(Vllm, SharesOneTokenBudgetAndPreemptsTheLast) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("vllm", {{"engine.max_num_batched_tokens", std::int64_t{64}}}, blocks(10),
@@ -39,10 +42,10 @@ TEST(Vllm, SharesOneTokenBudgetAndPreemptsTheLast) {
   EXPECT_EQ(run.of(1).computing, Duration(4100));
 }
 
-// With reserve_full_input the 100-token request (7 blocks) waits until 7 blocks are free; without, its first piece of
-// 64 - 1 tokens (4 blocks of the 5 left beside R1's 5) enters in the step after R1's prompt.
-// R1: 64 input = 4 blocks, 5 output; 10 blocks. Step 1: R1 64 tokens, budget spent. Step 2: R1 decodes (5th block): 63
-// left.
+// With reserve_full_input, the 100-token request (7 blocks) waits until 7 blocks are free. Without it, its first piece
+// of 64 - 1 tokens enters in the step after R1's prompt: R1 holds 5 blocks, and the piece takes 4 of the other 5. R1
+// has 64 input tokens (4 blocks) and 5 output tokens; there are 10 blocks. Step 1: R1's 64 tokens spend the budget.
+// Step 2: R1 decodes (5th block), so 63 tokens of the budget are left.
 TEST(Vllm, ReserveFullInput_WhenBlocksAreShort_ThenWaits) {
   for (const bool reserve : {true, false}) {
     const WatchingModel model;
@@ -64,9 +67,9 @@ TEST(Vllm, MaxNumSeqs_WhenReached_ThenTheNextWaits) {
   EXPECT_EQ(run.of(2).end, SimTime(40));
 }
 
-// A budget smaller than the batch: in each step the first `budget` decodes in order of admission run. Budget 2, three
-// requests of one prompt token and 3 outputs. Step 1: A, B compute their prompt and emit. Step 2: A, B decode. Step 3:
-// A, B decode and end. Steps 4, 5, 6: C alone.
+// The budget is smaller than the batch, so in each step the first `budget` decodes in order of admission run. The
+// budget is 2; three requests have one prompt token and 3 outputs. Step 1: A and B compute their prompts and emit. Step
+// 2: A and B decode. Step 3: A and B decode and end. Steps 4, 5 and 6: C runs alone.
 TEST(Vllm, Budget_WhenSmallerThanTheBatch_ThenTheFirstRun) {
   const WatchingModel model(Duration(10));
   const Replay run = replay("vllm", {{"engine.max_num_batched_tokens", std::int64_t{2}}}, blocks(100),
@@ -77,9 +80,10 @@ TEST(Vllm, Budget_WhenSmallerThanTheBatch_ThenTheFirstRun) {
   EXPECT_EQ(run.of(2).end, SimTime(60));
 }
 
-// Prefix caching. Two requests with the same 3 blocks of ids, 48 + 2 tokens of input; the second arrives when the first
-// has its first token. It finds 3 whole blocks (48 tokens) and computes 2. With 48 tokens exactly, the last block may
-// not be taken, since one token must be computed: 2 blocks (32) hit, 16 are computed.
+// Prefix caching. Two requests have the same 3 blocks of ids and 48 + 2 input tokens. The second request arrives when
+// the first one has its first token. It finds 3 whole blocks (48 tokens) and computes 2 tokens. With exactly 48 input
+// tokens it may not use the last block, because one token must be computed. Then 2 blocks (32 tokens) hit, and 16 are
+// computed.
 TEST(Vllm, PrefixCache_WhenBlocksAreThere_ThenOnlyTheRestIsComputed) {
   for (const std::int64_t input : {50, 48}) {
     const WatchingModel model(Duration(10));
@@ -94,10 +98,10 @@ TEST(Vllm, PrefixCache_WhenBlocksAreThere_ThenOnlyTheRestIsComputed) {
   }
 }
 
-// Free blocks keep their content until they are reused, the end of a sequence first. 4 blocks; A fills 2 of them with
-// ids 1, 2 (33 tokens: a third, partial block) and ends. Its blocks return in reverse order: the free list is then
-// [3, 2, 1, 0] counted by A's table (block 3 was never used). B (17 tokens, ids 9) takes 2 blocks: 3 and A's partial
-// third; so C (33 tokens, ids 1, 2) still finds both of A's full blocks.
+// Free blocks keep their content until they are reused; the end of a sequence is reused first. There are 4 blocks. A
+// has 33 tokens: it fills 2 blocks with ids 1 and 2, starts a third, and ends. Its blocks return in reverse order, so
+// the free list is [3, 2, 1, 0] in the order of A's table (block 3 was never used). B (17 tokens, id 9) takes 2 blocks:
+// 3 and A's partial third block. So C (33 tokens, ids 1 and 2) still finds both of A's full blocks.
 TEST(Vllm, PrefixCache_WhenBlocksAreReused_ThenTheLeastRecentlyFreedGoFirst) {
   const WatchingModel model(Duration(10));
   KvLayout kv = blocks(4);

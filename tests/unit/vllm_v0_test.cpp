@@ -1,4 +1,4 @@
-// algorithms of vLLM's V0 scheduler, step by step.
+// vLLM's V0 scheduler, step by step.
 #include "tests/unit/policy_test.hpp"
 
 namespace spillway {
@@ -9,10 +9,11 @@ Overrides prompts_first(Overrides more = {}) {
   return more;
 }
 
-// 10 blocks, watermark int(0.1) = 0. R1 64 tokens (4 blocks), R2 80 tokens (5). Iteration 1: both prompts, 1 block
-// free. Iteration 2: R1 (65 tokens) takes the last block; R2 (81) cannot append and preempts itself: 5 free, only R1
-// decodes. R2 needs ceil(81/16) = 6 blocks: LATER until R1 ends. R1 (20 output) ends with iteration 20; R2 restarts in
-// 21 with 81 tokens, which emits its second token, and its third in 22.
+// 10 blocks, watermark int(0.1) = 0. R1 has 64 tokens (4 blocks), R2 has 80 (5 blocks). Iteration 1 computes both
+// prompts and leaves 1 block free. In iteration 2, R1 (65 tokens) takes the last block. R2 (81) cannot append and
+// preempts itself, so 5 blocks are free and only R1 decodes. R2 needs ceil(81/16) = 6 blocks, which is LATER until R1
+// ends. R1 (20 outputs) ends with iteration 20. R2 restarts in iteration 21 with 81 tokens and emits its second token
+// there, its third in iteration 22.
 TEST(VllmV0, Preempts_WhenNoBlockIsFree_ThenTheLatestArrival) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("vllm-v0", prompts_first(), layout(10), {request(0, 64, 20), request(0, 80, 3)}, model);
@@ -27,9 +28,8 @@ TEST(VllmV0, Preempts_WhenNoBlockIsFree_ThenTheLatestArrival) {
   EXPECT_EQ(run.of(1).end, SimTime(2200));
 }
 
-// 1,000 blocks: watermark 10. A filler takes 891 or 890 blocks for a long time; a prompt of 100 blocks then sees 109 or
-// 110 free: LATER, respectively OK. (Filler: 891 * 16 - 1 tokens and one output, so it does not grow... it must stay:
-// it outputs 3 tokens, the first decode of which fits its last block.)
+// With 1,000 blocks the watermark is 10. A filler holds 891 or 890 blocks, so a prompt of 100 blocks finds 109 free
+// (LATER) or 110 (OK). The filler stays for 3 outputs; its first decode fits its last block.
 TEST(VllmV0, Watermark_WhenFreeBlocksMinusPromptFallBelowIt_ThenLater) {
   for (const std::int64_t filler_blocks : {891, 890}) {
     const WatchingModel model(Duration(100));
@@ -41,7 +41,7 @@ TEST(VllmV0, Watermark_WhenFreeBlocksMinusPromptFallBelowIt_ThenLater) {
   }
 }
 
-// A prompt of 991 blocks is NEVER admitted (1000 - 991 < 10); one of 990 is.
+// A prompt of 991 blocks is NEVER admitted (1000 - 991 < 10). A prompt of 990 blocks is admitted.
 TEST(VllmV0, Watermark_WhenThePromptCanNeverFit_ThenIgnored) {
   for (const std::int64_t prompt_blocks : {991, 990}) {
     const WatchingModel model;
@@ -51,7 +51,7 @@ TEST(VllmV0, Watermark_WhenThePromptCanNeverFit_ThenIgnored) {
   }
 }
 
-// A prompt longer than the token budget is ignored without chunked prefill, and computed in pieces with it.
+// Without chunked prefill, a prompt longer than the token budget is ignored. With it, the prompt is computed in pieces.
 TEST(VllmV0, Prompt_WhenLongerThanTheBudget_ThenIgnoredUnlessChunked) {
   for (const bool chunked : {false, true}) {
     const WatchingModel model;
@@ -67,8 +67,8 @@ TEST(VllmV0, Prompt_WhenLongerThanTheBudget_ThenIgnoredUnlessChunked) {
   }
 }
 
-// A new prompt stops the decodes: R1 decodes from iteration 2; R2 arrives during iteration 2, iteration 3 is its prompt
-// alone, and both decode from 4 on. R1's gap across the prompt is two iterations.
+// A new prompt stops the decodes. R1 decodes from iteration 2 on, and R2 arrives during iteration 2. Iteration 3
+// computes R2's prompt alone, and both decode from iteration 4 on. So R1 has a gap of two iterations between tokens.
 TEST(VllmV0, Prompt_WhenItArrives_ThenDecodesWait) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("vllm-v0", prompts_first(), layout(100), {request(0, 10, 4), request(150, 10, 2)}, model);
@@ -93,10 +93,10 @@ TEST(VllmV0, ChunkedPrefill_WhenDecodesRun_ThenThePromptGetsTheRest) {
   EXPECT_EQ(seen[3], (SeenIteration{1, 23, {{8, 62}}}));
 }
 
-// Swap. 10 blocks of 1000 bytes, copies at 1 ns per byte. As in the first test R2 must go in iteration 2, now to the
-// host: 5 blocks, 5,000 ns before the forward pass of 100 ns. It comes back when 5 + 1 blocks are free: R1 (64 + 1
-// tokens at the end of iteration 2; 17 outputs in all) holds 5 blocks while it has at most 80 tokens, and ends with
-// iteration 17 having computed 80. Iteration 18 copies R2 back and decodes it: tokens 2 and 3 in iterations 18 and 19.
+// Swap. 10 blocks of 1,000 bytes, copies at 1 ns per byte. As in the first test, R2 must leave in iteration 2, here to
+// the host. Its 5 blocks take 5,000 ns before the forward pass of 100 ns. R2 returns when 5 + 1 blocks are free. R1 (17
+// outputs) holds 5 blocks up to 80 tokens and ends with iteration 17, in which it computes the 80th. Iteration 18
+// copies R2 back and decodes it: R2 emits tokens 2 and 3 in iterations 18 and 19.
 TEST(VllmV0, Swap_WhenTheHostHasRoom_ThenKvMovesThereAndBack) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("vllm-v0", prompts_first({{"engine.preemption", std::string("swap")}}), layout(10, 5),
@@ -113,7 +113,7 @@ TEST(VllmV0, Swap_WhenTheHostHasRoom_ThenKvMovesThereAndBack) {
   EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(5000));
 }
 
-// The same with 4 host blocks: R2's 5 do not fit, so it is recomputed.
+// With 4 host blocks, R2's 5 blocks do not fit, so R2 is recomputed.
 TEST(VllmV0, Swap_WhenTheHostIsFull_ThenRecomputes) {
   const WatchingModel model;
   const Replay run = replay("vllm-v0", prompts_first({{"engine.preemption", std::string("swap")}}), layout(10, 4),
@@ -122,19 +122,19 @@ TEST(VllmV0, Swap_WhenTheHostIsFull_ThenRecomputes) {
   EXPECT_EQ(run.of(1).preempted_recompute, 1);
 }
 
-// A swapped request blocks new prompts, although there would be room for them.
+// A swapped request blocks new prompts, even if enough blocks are free.
 TEST(VllmV0, Swap_WhenARequestIsOut_ThenNothingNewIsAdmitted) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("vllm-v0", prompts_first({{"engine.preemption", std::string("swap")}}), layout(10, 5),
                             {request(0, 64, 17), request(0, 80, 3), request(5150, 16, 1)}, model);
-  // R3 (one block) arrives while 5 blocks are free, and starts only once R2 is back (iteration 18 copies it in).
+  // R3 (one block) arrives while 5 blocks are free, but starts only after iteration 18 has copied R2 back.
   EXPECT_GE(run.of(2).first_scheduled, SimTime(1700 + 5000 + 5100));
 }
 
-// The first block manager demands a free block for every decode. 4 blocks; R1 and R2 of 17 tokens hold 2 each after
-// iteration 1, and none is free, though both have room in their last block. v2: both decode to the end. v1: R2 is
-// preempted in iteration 2, readmitted in 3 (its 18 tokens fit the 2 free blocks), and preempted again in 4, in which
-// R1 emits its third and last token.
+// Block manager v1 demands a free block for every decode. There are 4 blocks. R1 and R2 (17 tokens) hold 2 each after
+// iteration 1. No block is free, but the last block of each request still has space. With v2, both decode to the end.
+// With v1, R2 is preempted in iteration 2 and readmitted in 3, where its 18 tokens fit the 2 free blocks. R2 is
+// preempted again in 4, in which R1 emits its third and last token.
 TEST(VllmV0, BlockManagerV1_WhenNoBlockIsSpare_ThenPreempts) {
   for (const std::string manager : {"v1", "v2"}) {
     const WatchingModel model;
@@ -144,17 +144,17 @@ TEST(VllmV0, BlockManagerV1_WhenNoBlockIsSpare_ThenPreempts) {
   }
 }
 
-// Chunked prefill with a budget of 3 tokens: a swapped request returns only while tokens are left. Blocks of 1 token,
-// 38 of them on the GPU. R1..R3 have prompts of 1 token, so after iteration i <= 12 each holds i blocks, and 2 are
+// Chunked prefill with a budget of 3 tokens: a swapped request returns only while tokens of the budget are left. The
+// GPU has 38 blocks of 1 token. R1..R3 have prompts of 1 token, so after iteration 12 each holds 12 blocks, and 2 are
 // free.
-//   13       needs 3 blocks: R3 goes to the host with 12. R1 and R2 grow to 13, and 12 are free.
-//   14..19   R1 and R2 grow to 19, and none is free. (R3 needs 12 + 1 blocks beside the growth of 2.)
+//   13       needs 3 blocks: R3 goes to the host with 12. R1 and R2 grow to 13, which leaves 12 free.
+//   14..19   R1 and R2 grow to 19, which leaves none free. (R3 needs 12 + 1 blocks beside the growth of 2.)
 //   20       R2 goes to the host with 19. R1 takes its 20th and last token. R4 and R5, which arrived in iteration 19,
 //            fill the budget with their prompts of 1 token. At the end 38 - 2 = 36 blocks are free.
 //   21       R4 and R5 decode: 1 token is left. R2 and R3 would both fit (2 + 20 + 1 + 13 = 36 blocks), but only R2
 //            returns.
 //   22       R4 and R5 take their third and last token.
-// A block is copied in 1,000 ns: R4 ends at 22 * 100 + (12 + 19 + 19) * 1,000 ns.
+// Copying a block takes 1,000 ns, so R4 ends at 22 * 100 + (12 + 19 + 19) * 1,000 ns.
 TEST(VllmV0, Swap_WhenTheTokenBudgetIsSpent_ThenNobodyReturns) {
   const WatchingModel model(Duration(100));
   const KvLayout kv{Blocks(38), Blocks(40), Tokens(1), Bytes(1000), 1, false};

@@ -1,4 +1,4 @@
-// algorithms of VTC on S-LoRA's engine: counters, admission, and the scheduler step by step.
+// VTC on S-LoRA's engine: counters, admission, and the scheduler step by step.
 #include <algorithm>
 
 #include "policies/parts/token_counters.hpp"
@@ -41,9 +41,9 @@ void admit(TokenCounters& counters, const RequestView& request) {
   counters.joined(request);
 }
 
-// Lift and charges by hand: u1 has paid 100 and has exactly one request of 10 tokens queued, none running;
-// u2, which has paid nothing, arrives and is lifted to 100. Both admit a prompt of 10: 110 and 110. Five decode steps
-// at 2 per running request: 120 and 120.
+// Lift and charges by hand: client 1 has paid 100 and has one request of 10 tokens queued, none running. Client 2 has
+// paid nothing, arrives and is lifted to 100. A prompt of 10 of each client is admitted: both have paid 110. After five
+// decode steps at 2 per running request, both have paid 120.
 TEST(TokenCounters, LiftAdmitAndDecode) {
   const PlainView view(1000, 1);
   TokenCounters counters(Prices{}, false);
@@ -67,31 +67,31 @@ TEST(TokenCounters, LiftAdmitAndDecode) {
   EXPECT_EQ(counters.paid(2), 120.0);
 }
 
-// A lift is to the smallest counter of those that wait, and never lowers one's own.
+// A lift raises a client to the smallest counter among the waiting clients. It never lowers a counter.
 TEST(TokenCounters, Lift_IsToThePoorestThatWaits) {
   const PlainView view(1000, 1);
   TokenCounters counters(Prices{}, false);
   std::uint32_t id = 0;
   for (const auto& [client, paid] : std::vector<std::pair<std::uint32_t, std::int64_t>>{{1, 50}, {2, 30}, {3, 40}}) {
     const RequestView request = waiting(id++, client, paid);
-    // Each one arrives while nobody waits, so none is lifted.
+    // Each request arrives while nobody waits, so no client is lifted.
     counters.arrived(request);
     admit(counters, request);
     counters.left(request.id, client);
   }
-  counters.arrived(waiting(10, 1, 5));  // nobody waits: stays at 50
+  counters.arrived(waiting(10, 1, 5));  // nobody waits: client 1 stays at 50
   EXPECT_EQ(counters.paid(1), 50.0);
   counters.arrived(waiting(11, 4, 5));  // only client 1 waits, at 50
   EXPECT_EQ(counters.paid(4), 50.0);
-  counters.arrived(waiting(12, 2, 5));  // at 30, clients 1 and 4 wait at 50
+  counters.arrived(waiting(12, 2, 5));  // client 2 is at 30; clients 1 and 4 wait at 50
   EXPECT_EQ(counters.paid(2), 50.0);
-  EXPECT_EQ(counters.paid(3), 40.0);    // it does not wait
-  counters.arrived(waiting(13, 2, 5));  // its queue is not empty: no second lift
+  EXPECT_EQ(counters.paid(3), 40.0);    // client 3 does not wait
+  counters.arrived(waiting(13, 2, 5));  // client 2's queue is not empty: no second lift
   EXPECT_EQ(counters.paid(2), 50.0);
 }
 
-// When nobody waits the code leaves the counter, the paper lifts it to that of the client whose queue became empty
-// last.
+// When nobody waits, the code leaves the counter. The paper lifts it to the counter of the client whose queue became
+// empty last.
 TEST(TokenCounters, Lift_WhenNobodyWaits) {
   for (const bool paper : {false, true}) {
     const PlainView view(1000, 1);
@@ -105,7 +105,7 @@ TEST(TokenCounters, Lift_WhenNobodyWaits) {
   }
 }
 
-// The next request is the first one of the poorest client that waits; of equals, of the client that was seen first.
+// The next request is the first request of the waiting client that has paid least. Ties go to the client seen first.
 TEST(TokenCounters, Next_IsOfThePoorestClient) {
   const PlainView view(1000, 1);
   TokenCounters counters(Prices{}, false);
@@ -123,8 +123,9 @@ TEST(TokenCounters, Next_IsOfThePoorestClient) {
 }
 
 // The profile: h(p,q) = 0.21001891p + 0.10075395q + 0.0039868pq + 0.00324733q^2 + 1.14601454. A prompt of 10 pays
-// h(10,0) = 2.1001891 + 1.14601454 = 3.24620364. Its prefill gives token 1; the first decode step gives token 2 and
-// pays h(10,2) - h(10,1) = 0.10075395 + 0.039868 + 0.00324733 * 3 = 0.15036394; the next, token 3, 0.00324733 * 2 more.
+// h(10,0) = 2.1001891 + 1.14601454 = 3.24620364. Its prefill gives token 1. The first decode step gives token 2 and
+// pays h(10,2) - h(10,1) = 0.10075395 + 0.039868 + 0.00324733 * 3 = 0.15036394. The step for token 3 pays 0.00324733 *
+// 2 more than the step for token 2.
 TEST(TokenCounters, Profile_PaysWhatTokensAdd) {
   const PlainView view(1000, 1);
   TokenCounters counters(Prices{true}, false);
@@ -151,8 +152,8 @@ TEST(TokenCounters, PayAgain_ChargesTheLastStepTwice) {
   EXPECT_EQ(counters.paid(2), 10.0 + 2 * 2.0);
 }
 
-/// Tokens in the pool when it is fullest, if every request generates to its maximum: step by step. A request has `now`
-/// tokens and `left` to go; after t steps it has now + t, and it leaves after `left` steps.
+/// Tokens in the pool when it is fullest, counted step by step, if every request generates its maximum. A request has
+/// `now` tokens and `left` to go. After t steps it has now + t tokens; after `left` steps it leaves.
 std::int64_t fullest(const std::vector<std::pair<std::int64_t, std::int64_t>>& requests) {
   std::int64_t longest = 0;
   for (const auto& [now, left] : requests) longest = std::max(longest, left);
@@ -165,7 +166,7 @@ std::int64_t fullest(const std::vector<std::pair<std::int64_t, std::int64_t>>& r
   return most;
 }
 
-// Against that simulation: pools of a size at which the next request just fits, and just does not.
+// Compares the pool with fullest(), at sizes at which the next request just fits and just does not fit.
 TEST(TokenPool, Admits_WhenTheFullestInstantFits) {
   Dice dice(7);
   for (int round = 0; round < 3000; ++round) {
@@ -175,8 +176,8 @@ TEST(TokenPool, Admits_WhenTheFullestInstantFits) {
       requests.push_back(waiting(static_cast<std::uint32_t>(i), 0, dice.between(1, 30), dice.between(1, 30)));
     }
     const std::int64_t steps = dice.between(0, 40);
-    // All but the last join one by one, with decode steps between; each has its first token when its prompt is
-    // computed.
+    // All requests but the last join one by one, with decode steps between them. Each gets its first token from its
+    // prompt.
     std::vector<std::pair<std::int64_t, std::int64_t>> running;
     std::vector<std::int64_t> at;
     for (std::int64_t i = 0; i + 1 < count; ++i) at.push_back(dice.between(0, steps));
@@ -208,14 +209,14 @@ TEST(TokenPool, Admits_WhenTheFullestInstantFits) {
       for (std::size_t i = 0; i < at.size(); ++i) {
         if (requests[i].max_new_tokens.count() - (1 + steps - at[i]) - 1 < 0) pool.left(requests[i].id);
       }
-      // Less than the pool, not as much as the pool: one token more makes the difference.
+      // The tokens must be fewer than the pool's, not equal to them: one more token in the pool makes the difference.
       const Fit fit = pool.admits(requests.back(), Tokens(0));
       ASSERT_EQ(fit == Fit::now, slack == 1) << round;
     }
   }
 }
 
-// A request that could never fit alone: 30 + 70 tokens want a pool of 101.
+// A request of 30 + 70 tokens needs a pool of 101 even if it is alone.
 TEST(TokenPool, Admits_WhenThePoolIsTooSmall_ThenNever) {
   EXPECT_EQ(TokenPool(PlainView(100, 1)).admits(waiting(0, 0, 30, 70), Tokens(30)), Fit::never);
   EXPECT_EQ(TokenPool(PlainView(101, 1)).admits(waiting(0, 0, 30, 70), Tokens(30)), Fit::now);
@@ -234,8 +235,8 @@ RequestSpec of(std::uint32_t client, std::int64_t arrival, std::int64_t input, s
   return spec;
 }
 
-// A batch decodes ten times before new prompts are tried. R1 (20 outputs) at 0; R2 arrives during the prompt of R1.
-// Step 1: R1's prompt. Steps 2..11: ten decodes. Step 12: R2's prompt alone. Then both decode.
+// A batch decodes ten times before new prompts are tried. R1 (20 outputs) arrives at 0, R2 during R1's prompt. Step 1:
+// R1's prompt. Steps 2..11: ten decodes. Step 12: R2's prompt alone. Then both decode.
 TEST(Vtc, Prompts_WaitForTenDecodeSteps) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("vtc", vtc(), tokens(1000), {of(0, 0, 10, 20), of(1, 50, 10, 3)}, model);
@@ -246,10 +247,10 @@ TEST(Vtc, Prompts_WaitForTenDecodeSteps) {
   EXPECT_EQ(run.of(1).first_scheduled, SimTime(1100));
 }
 
-// When the tenth step has passed and the head does not fit, it is tried at every step. Pool 60: R1 10 + 30 tokens, R2
-// 10 + 30. Beside R1 after s decode steps (it has 11 + s and 28 - s to go; R2 11 and 29): the pool is fullest when R1
-// ends, at 11 + 28 + 11 + 28 - s = 78 - s, or when R2 does, at 40. 78 - s < 60 first holds at s = 19: R2's prompt is
-// step 1 + 19 + 1.
+// If the head of the queue does not fit after the tenth step, it is tried at every step. The pool has 60 tokens; R1 and
+// R2 have 10 + 30 each. After s decode steps R1 has 11 + s tokens and 28 - s to go; R2 would have 11 and 29 to go. The
+// pool is fullest when R1 ends, with 11 + 28 + 11 + 28 - s = 78 - s tokens, or when R2 ends, with 40. s = 19 is the
+// first with 78 - s < 60, so R2's prompt is step 1 + 19 + 1.
 TEST(Vtc, Admission_WhenTheWorstCaseDoesNotFit_ThenTriedEveryStep) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("vtc", vtc(), tokens(60), {of(0, 0, 10, 30), of(1, 50, 10, 30)}, model);
@@ -257,10 +258,11 @@ TEST(Vtc, Admission_WhenTheWorstCaseDoesNotFit_ThenTriedEveryStep) {
   EXPECT_EQ(run.result.statistics.engine.preempted_recompute, 0);
 }
 
-// One client floods, another comes later: with VTC its request is next, with S-LoRA's own order it queues behind all.
-// max_num_seqs 1: one request (4 outputs: 1 prompt step + 3 decodes) at a time. Client 0 sends five at 0, client 1 one
-// at 50. VTC: client 0's first is admitted at 0 (it pays 10). Client 1, lifted to 10 on arrival, ties with client 0,
-// which was seen first; but R1's decodes (2 each) put client 0 at 16 when the seat is free at 400: client 1 is next.
+// One client floods and another client comes later. With VTC, the later client's request is next. With S-LoRA's own
+// order it queues behind all. max_num_seqs is 1, so one request runs at a time (4 outputs: 1 prompt step + 3 decodes).
+// Client 0 sends five requests at 0, client 1 one at 50. With VTC, client 0's first request is admitted at 0 and
+// pays 10. Client 1 is lifted to 10 on arrival and ties with client 0, which was seen first. But R1's decodes (2 each)
+// bring client 0 to 16 by 400, when the next request can run, so client 1 is next.
 TEST(Vtc, Order_TheClientThatPaidLeastComesNext) {
   for (const std::string order : {"vtc", "fcfs"}) {
     const WatchingModel model(Duration(100));
@@ -272,8 +274,8 @@ TEST(Vtc, Order_TheClientThatPaidLeastComesNext) {
   }
 }
 
-// A mini-batch holds at most max_num_batched_tokens prompt tokens, whoever they are of; a longer prompt can never be
-// computed and is rejected.
+// A mini-batch contains at most max_num_batched_tokens prompt tokens, whichever clients sent them. A longer prompt can
+// never be computed and is rejected.
 TEST(Vtc, MiniBatch_IsLimitedInTokens) {
   const WatchingModel model(Duration(100));
   const Replay run = replay("vtc", vtc({{"engine.max_num_batched_tokens", std::int64_t{25}}}), tokens(1000),
@@ -283,9 +285,9 @@ TEST(Vtc, MiniBatch_IsLimitedInTokens) {
   EXPECT_EQ(run.of(3).outcome, Outcome::rejected);
 }
 
-// The quirk: a step in which a request finishes is charged twice. One seat, so requests run one by one, and each
-// finishes in its last decode step. Client 0's (4 input, 2 output: one decode) cost 6, with the quirk 8; client 1's (6
-// input, 7 output: six decodes) 18, with the quirk 20. Counters after each request:
+// The quirk: a step in which a request finishes is charged twice. max_num_seqs is 1, so requests run one by one, and
+// each finishes in its last decode step. A request of client 0 (4 in, 2 out: one decode) costs 6, with the quirk 8. A
+// request of client 1 (6 in, 7 out: six decodes) costs 18, with the quirk 20. Counters after each request:
 //   plain  client 0: 6, client 1: 18, client 0: 12, client 0: 18; a tie, and client 0 was seen first
 //   quirk  client 0: 8, client 1: 20, client 0: 16, client 0: 24; client 1 is next
 // The first four requests take 2 + 7 + 2 + 2 = 13 steps.
@@ -302,12 +304,12 @@ TEST(Vtc, DoubleCharge_PaysForStepsInWhichRequestsFinishTwice) {
   }
 }
 
-// The quirk charges a step once more, however many requests finish in it. Two seats. A1, A2 and A3 of client 0 have 4 +
-// 2 tokens, so A1 and A2 run in iteration 1 (prompts) and 2 (the last token of both). B1 (9 tokens) and B2 of client 1
+// The quirk charges a step once more, however many requests finish in it. max_num_seqs is 2. A1, A2 and A3 of client 0
+// have 4 + 2 tokens, so A1 and A2 run in iterations 1 (prompts) and 2 (last tokens). B1 (9 tokens) and B2 of client 1
 // arrive in iteration 1 and are lifted to client 0's 4 + 4 = 8.
-//   after iteration 2  client 0 has paid 8 + 2 * 2 for the step, and 2 * 2 for the step again: 16. (Charged for each
-//                      request that finishes, it would pay 2 more for A2: 18.)
-//   decision 3         client 1 (8) is poorest: B1 joins and pays 9, which makes 17. Client 0 (16) is next: A3.
+//   after iteration 2  client 0 has paid 8 + 2 * 2 for the step and 2 * 2 for the step again, in all 16. (A charge for
+//                      each request that finishes would be 2 more for A2, in all 18.)
+//   decision 3         client 1 (8) has paid least: B1 joins and pays 9, in all 17. Client 0 (16) is next: A3.
 TEST(Vtc, DoubleCharge_IsOnceAStep) {
   const WatchingModel model(Duration(100));
   const std::vector<RequestSpec> requests{of(0, 0, 4, 2), of(0, 0, 4, 2), of(0, 0, 4, 2), of(1, 50, 9, 2),
@@ -321,9 +323,9 @@ TEST(Vtc, DoubleCharge_IsOnceAStep) {
   EXPECT_GT(run.of(4).first_scheduled, SimTime(200));
 }
 
-// VTC's promise (Theorem 4.4): of two clients that wait all the time, neither gets ahead by more than
-// 2 max(input weight * longest input, output weight * tokens in the pool). First come, first served has no such bound:
-// client 0 floods at 0, client 1 sends as much over time.
+// VTC's promise (Theorem 4.4): if two clients always have requests waiting, neither gets ahead of the other by more
+// than 2 max(input weight * longest input, output weight * tokens in the pool). First come, first served has no such
+// bound. Client 0 sends all its requests at 0; client 1 sends as many over time.
 TEST(Vtc, Fairness_ServiceOfBackloggedClientsStaysClose) {
   for (const std::string order : {"vtc", "fcfs"}) {
     const WatchingModel model(Duration(100));

@@ -1,5 +1,5 @@
-// Iterations that stream weights, against Select-N's and DeepSpeed's formulas and against a simulation in steps of one
-// nanosecond; and the promises of the rule.
+// Compares iterations that stream weights with Select-N's and DeepSpeed's formulas and with a simulation in steps of
+// one nanosecond. Also tests the promises of the rule.
 #include "policies/parts/weight_stream.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ Copy weights(std::int64_t transfer, std::int64_t launch = 0, std::int64_t bytes 
   return {.bytes = Bytes(bytes), .launch = ns(launch), .transfer = ns(transfer)};
 }
 
-/// Runs one iteration from the executor's time on; returns how long it took.
+/// Runs one iteration, starting at the executor's time. Returns its duration.
 Duration iterate(Executor& executor, WeightStream& rule, std::int32_t layers,
                  const std::vector<SubBatchTimes>& sub_batches) {
   const IterationPlan plan{layers, sub_batches, &rule};
@@ -37,7 +37,7 @@ Duration iterate(std::int32_t layers, const WeightStreaming& streaming, std::int
   return iterate(executor, rule, layers, {{.gpu = ns(compute)}});
 }
 
-/// Group by group as Select-N's Fig. 7 draws it; interval 1 as DeepSpeed's pipeline.
+/// Adds up the groups of layers in Select-N's Fig. 7. Interval 1 is DeepSpeed's pipeline.
 std::int64_t group_by_group(std::int32_t layers, std::int32_t interval, std::int64_t c, std::int64_t x) {
   if (interval == 0 || interval > layers) return layers * c;
   std::int64_t now = 0;
@@ -70,8 +70,8 @@ TEST(WeightStream, Iteration_TakesSelectNsClosedForm) {
 }
 
 TEST(WeightStream, Iteration_OfThePapersExample) {
-  // L = 32, t_c = 1, t_x = 4: i = 2: 16 * (max(1, 4) + 1) = 80; i = 4: 8 * (max(3, 4) + 1) = 40; i = 3: 10 groups of
-  // 4 + 1 and a tail of 2 layers, 52.
+  // L = 32, t_c = 1, t_x = 4. Interval 2: 16 * (max(1, 4) + 1) = 80. Interval 3: 10 groups of 4 + 1 and a tail of 2
+  // layers, 52. Interval 4: 8 * (max(3, 4) + 1) = 40.
   const std::map<std::int32_t, std::int64_t> expected{{2, 80}, {3, 52}, {4, 40}};
   for (const auto& [interval, time] : expected) {
     EXPECT_EQ(streamed_iteration(32, interval, ns(1), ns(4)), ns(time));
@@ -99,8 +99,8 @@ TEST(WeightStream, Launch_CountsAsTransfer) {
 }
 
 TEST(WeightStream, Weights_ServeEverySubBatchOfTheirLayer) {
-  // Sub-batches of 3 and 4 ns: a layer is 7 ns. i = 2, t_x = 20, L = 5: 2 * (20 + 7) + 7 = 61. i = 1: 20 + 4 * 20 + 7 =
-  // 107. One copy per layer, not per sub-batch: 2 and 5.
+  // Sub-batches take 3 and 4 ns, so a layer takes 7 ns. t_x = 20, L = 5. Interval 2: 2 * (20 + 7) + 7 = 61. Interval 1:
+  // 20 + 4 * 20 + 7 = 107. Each layer is copied once, not once per sub-batch: 2 and 5 copies.
   const std::vector<SubBatchTimes> two{{.gpu = ns(3)}, {.gpu = ns(4)}};
   const auto expect = [&](std::int32_t interval, std::int64_t time, std::int64_t copies) {
     WeightStream rule(5);
@@ -115,9 +115,10 @@ TEST(WeightStream, Weights_ServeEverySubBatchOfTheirLayer) {
 }
 
 TEST(WeightStream, LayersOfTwoIntervals_StreamInOneIteration) {
-  // L = 6, intervals 2 and 3, t_c = 10, t_x = 50, one buffer. Layers 2, 3, 4 and 6 are copied, each from the end of the
-  // one before on: 2 computes from 50 to 60, 3 from 110, 4 from 170 to 180, 6 from 230 to 240. Intervals 4 and none: 4
-  // from 50 to 60, and two more. All layers of interval 1 stream anyway, and so do those of 2 beside 4.
+  // L = 6, intervals 2 and 3, t_c = 10, t_x = 50, one buffer. Layers 2, 3, 4 and 6 are copied. Each copy starts when
+  // the copied layer before it ends: 2 computes from 50 to 60, 3 from 110, 4 from 170 to 180, 6 from 230 to 240. With
+  // interval 4 alone, layer 4 computes from 50 to 60, and two layers follow. Interval 1 streams all layers anyway, and
+  // interval 2 includes all layers of interval 4.
   const auto time = [](std::int32_t interval, std::int32_t returning) {
     return iterate(6, {.interval = interval, .returning = returning, .weights = weights(50)}, 10);
   };
@@ -130,9 +131,9 @@ TEST(WeightStream, LayersOfTwoIntervals_StreamInOneIteration) {
 }
 
 TEST(WeightStream, NothingOutlivesAnIteration_AndChangesApplyToTheNextOne) {
-  // L = 6, t_c = 10, t_x = 50. i = 3: 2 * (50 + 10) = 120. i = 1: 50 + 5 * 50 + 10 = 310. i = 2 with copies of half the
-  // time: 3 * (25 + 10) = 105. i = 3 with two buffers: copies end at 50 and 100, the second group at 110; no later
-  // iteration is any shorter. Nothing: 60.
+  // L = 6, t_c = 10, t_x = 50. Interval 3: 2 * (50 + 10) = 120. Interval 1: 50 + 5 * 50 + 10 = 310. Interval 2 with
+  // copies of half the time: 3 * (25 + 10) = 105. Interval 3 with two buffers: the copies end at 50 and 100, the second
+  // group at 110, and later iterations are no shorter. No streaming: 60.
   WeightStream rule(6);
   Executor executor;
   const std::vector<SubBatchTimes> times{{.gpu = ns(10)}};
@@ -150,7 +151,7 @@ TEST(WeightStream, NothingOutlivesAnIteration_AndChangesApplyToTheNextOne) {
   expect({.interval = 3, .weights = weights(50), .double_buffer = true}, 110);
   expect({.interval = 0}, 60);
 
-  // A change in the middle of an iteration leaves it as it was.
+  // A change in the middle of an iteration does not affect that iteration.
   const IterationPlan plan{6, times, &rule};
   rule.stream({.interval = 3, .weights = weights(50)});
   const SimTime start = executor.now();
@@ -162,8 +163,8 @@ TEST(WeightStream, NothingOutlivesAnIteration_AndChangesApplyToTheNextOne) {
 }
 
 TEST(WeightStream, DeepSpeed_PrefetchesAFractionOfTheNextLayer) {
-  // L = 32, t_x = 1200. p = 1: 1200 + 31 * max(t_c, 1200) + t_c. p = 0: 32 * (t_c + 1200). p = 1/12: 100 ahead and 1100
-  // when the layer is about to start, 1200 + 31 * (max(t_c, 100) + 1100) + t_c.
+  // L = 32, t_x = 1200, prefetch fraction p. p = 1: 1200 + 31 * max(t_c, 1200) + t_c. p = 0: 32 * (t_c + 1200). p =
+  // 1/12 copies 100 ahead and 1100 when the layer is about to start: 1200 + 31 * (max(t_c, 100) + 1100) + t_c.
   const auto time = [](double fraction, std::int64_t compute, std::int64_t launch = 0) {
     return iterate(32, {.interval = 1, .weights = weights(1200, launch), .prefetch_fraction = fraction}, compute);
   };
@@ -172,22 +173,22 @@ TEST(WeightStream, DeepSpeed_PrefetchesAFractionOfTheNextLayer) {
   EXPECT_EQ(time(0.0, 500), ns(54'400));         // 32 * 1700
   EXPECT_EQ(time(0.0, 2000), ns(102'400));       // 32 * 3200
   EXPECT_EQ(time(1.0 / 12.0, 500), ns(51'300));  // 1200 + 31 * (500 + 1100) + 500
-  EXPECT_EQ(time(1.0 / 12.0, 60), ns(38'460));   // 1200 + 31 * (100 + 1100) + 60: the link never rests
-  // Every copy has a launch: 7 more for the first layer, and for each other one max(500, 7 + 100) + 7 + 1100.
+  EXPECT_EQ(time(1.0 / 12.0, 60), ns(38'460));   // 1200 + 31 * (100 + 1100) + 60: the link is always busy
+  // Every copy has a launch: the first layer takes 7 more, and each other layer max(500, 7 + 100) + 7 + 1100.
   EXPECT_EQ(time(1.0 / 12.0, 500, 7), ns(51'300 + 7 + 31 * 7));
   EXPECT_EQ(time(1.0 / 12.0, 60, 7), ns(38'460 + 7 + 31 * 14));
-  // Shares that round to nothing or to everything leave one copy.
+  // A share that rounds to zero or to the whole leaves one copy.
   EXPECT_EQ(time(1e-9, 500, 7), ns(54'400 + 32 * 7));
   EXPECT_EQ(time(1.0 - 1e-9, 500, 7), ns(38'900 + 32 * 7));
 }
 
 TEST(WeightStream, PrefetchFraction_AtLargerIntervals) {
-  // L = 8, i = 4, t_c = 10, t_x = 60: half of a group's copy is issued by its first layer and done when its last one is
-  // about to start, which waits 30 for the rest: 2 * (30 + 30 + 10) = 140.
+  // L = 8, interval 4, t_c = 10, t_x = 60. A group's first layer issues half of the copy, which ends when the group's
+  // last layer is about to start. That layer waits 30 for the other half: 2 * (30 + 30 + 10) = 140.
   EXPECT_EQ(iterate(8, {.interval = 4, .weights = weights(60), .prefetch_fraction = 0.5}, 10), ns(140));
 }
 
-/// What a rule issues, in order.
+/// Records the copies that a rule issues, in order.
 class Issued final : public CopySink {
  public:
   void issue(const Copy& copy) override { copies.push_back(copy); }
@@ -224,8 +225,8 @@ TEST(WeightStream, Parts_AddUpToTheWhole) {
   }
 }
 
-/// Nanosecond by nanosecond: a link that moves one layer at a time into a free buffer, in order, as soon as it can; and
-/// compute that takes one layer after the other. Times >= 1.
+/// Simulates an iteration nanosecond by nanosecond. A link moves one layer at a time into a free buffer, in order and
+/// as soon as it can. The GPU computes one layer after the other. Times must be at least 1.
 std::int64_t stepwise(std::int32_t layers, std::int32_t interval, std::int64_t c, std::int64_t x, int buffers) {
   const std::int32_t groups = layers / interval;
   std::int32_t started = 0;  // copies
@@ -251,8 +252,8 @@ std::int64_t stepwise(std::int32_t layers, std::int32_t interval, std::int64_t c
 }
 
 TEST(WeightStream, DoubleBuffer_CopiesAheadWhileABufferIsFree) {
-  // L = 12, i = 4, t_c = 10, t_x = 60: copies end at 60, 120 and, its buffer free since 70, at 180; the groups at 70,
-  // 130 and 190, where one buffer takes 3 * (60 + 10) = 210.
+  // L = 12, interval 4, t_c = 10, t_x = 60. The copies end at 60, 120 and 180 (the third one's buffer is free from 70
+  // on), the groups at 70, 130 and 190. One buffer takes 3 * (60 + 10) = 210.
   EXPECT_EQ(iterate(12, {.interval = 4, .weights = weights(60), .double_buffer = true}, 10), ns(190));
   EXPECT_EQ(iterate(12, {.interval = 4, .weights = weights(60)}, 10), ns(210));
 

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-/// An empty folder of its own.
+/// Each test has an empty folder of its own.
 class Files : public testing::Test {
  protected:
   Files() : folder_(fs::path(testing::TempDir()) / ("spillway_files_" + std::to_string(::getpid()))) {
@@ -72,7 +72,7 @@ TEST_F(Files, AStoreReturnsOnlyWhatItWrote) {
   store.save("a", "{\"value\": 12}\n");
   EXPECT_TRUE(store.load("a"));
   fs::remove(path("out/checksums/a.sha256"));
-  EXPECT_FALSE(store.load("a")) << "nothing says that the file is whole";
+  EXPECT_FALSE(store.load("a")) << "without a checksum, the file may be incomplete";
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 namespace spillway::traces {
 namespace {
 
-/// Settings as the configuration resolves them: the descriptors' defaults, then `changes`.
+/// Settings as the configuration resolves them: the descriptors' defaults, overridden by `changes`.
 Settings settings_with(const std::map<std::string, std::string>& changes) {
   Settings settings;
   settings.set("seed", std::int64_t{1});
@@ -113,8 +113,8 @@ TEST(Workload, DefaultIsAzureConvWithTwoThousandPoissonArrivals) {
     squares += gap * gap;
     ASSERT_EQ(requests[i].max_new_tokens, requests[i].output);
   }
-  // 1,999 gaps of mean 0.25 s: deviation of their mean 0.25 / sqrt(1999) = 0.0056; of their CV, which is 1, about
-  // 1 / sqrt(1999) = 0.022. Four of each.
+  // 1,999 gaps with a mean of 0.25 s and a CV of 1. The standard deviation of the mean is 0.25 / sqrt(1999) = 0.0056,
+  // that of the CV about 1 / sqrt(1999) = 0.022. Each may be off by four deviations.
   const double mean = gaps / 1999.0;
   EXPECT_NEAR(mean, 0.25, 0.0224);
   EXPECT_NEAR(std::sqrt(squares / 1999.0 - mean * mean) / mean, 1.0, 0.09);
@@ -130,13 +130,13 @@ TEST(Workload, SameSeedSameRequests) {
     ASSERT_EQ(first[i].arrival, again[i].arrival);
     ASSERT_EQ(first[i].input, again[i].input);
     ASSERT_EQ(first[i].output, again[i].output);
-    // Twice the rate halves every gap, up to the rounding of each.
+    // Twice the rate halves every gap, except for rounding.
     ASSERT_EQ(faster[i].input, first[i].input);
     ASSERT_NEAR(static_cast<double>(faster[i].arrival.ns()), static_cast<double>(first[i].arrival.ns()) / 2.0,
                 static_cast<double>(i));
     if (other[i].input == first[i].input) ++same;
   }
-  EXPECT_LT(same, 100U) << "another replication is another draw";
+  EXPECT_LT(same, 100U) << "another replication draws other requests";
 }
 
 TEST(Workload, LengthsCanBeReplaced) {
@@ -144,7 +144,7 @@ TEST(Workload, LengthsCanBeReplaced) {
   const auto fixed_input = requests_of({{"workload.input_tokens", "512"}});
   for (std::size_t i = 0; i < plain.size(); ++i) {
     ASSERT_EQ(fixed_input[i].input, Tokens(512));
-    ASSERT_EQ(fixed_input[i].output, plain[i].output) << "the other length stays as it was";
+    ASSERT_EQ(fixed_input[i].output, plain[i].output) << "the output length does not change";
   }
   const auto drawn = requests_of({{"workload.output_tokens", "lognormal(300,0.5)"}, {"workload.requests", "50000"}});
   double sum = 0.0;
@@ -152,7 +152,7 @@ TEST(Workload, LengthsCanBeReplaced) {
     ASSERT_EQ(request.max_new_tokens, request.output);
     sum += static_cast<double>(request.output.count());
   }
-  EXPECT_NEAR(sum / 50000.0, 300.0, 2.7);  // 4 * 150 / sqrt(50,000)
+  EXPECT_NEAR(sum / 50000.0, 300.0, 2.7);  // four deviations: 4 * 150 / sqrt(50,000)
 }
 
 TEST(Workload, MaxNewTokensIsWhatClientsAskForAndCutsOutputs) {
@@ -180,8 +180,8 @@ TEST(Workload, ClientsAreDrawnEachAsLikelyAndChangeNothingElse) {
   }
   ASSERT_EQ(counts.size(), 4U);
   EXPECT_EQ(counts.rbegin()->first, 3U);
-  // 2,000 draws of probability 1/4: 500, deviation sqrt(375) = 19. Four of them. As many agree with the next
-  // replication.
+  // 2,000 draws with probability 1/4: 500 are expected, with a standard deviation of sqrt(375) = 19. Each count may be
+  // off by four deviations. As many draws are expected to agree with the next replication.
   for (const auto& [client, count] : counts) EXPECT_NEAR(count, 500, 78) << client;
   EXPECT_NEAR(static_cast<double>(same), 500.0, 78.0);
 }
@@ -218,12 +218,12 @@ TEST(Workload, UniformTakesItsLengthsAsMiddles) {
       requests.begin(), requests.end(), [](const RequestSpec& a, const RequestSpec& b) { return a.input < b.input; });
   const auto [least_out, most_out] = std::minmax_element(
       requests.begin(), requests.end(), [](const RequestSpec& a, const RequestSpec& b) { return a.output < b.output; });
-  // 401 inputs: one that 20,000 draws miss has probability e^-50.
+  // There are 401 possible inputs. 20,000 draws miss a given one with probability e^-50.
   EXPECT_EQ(least_in->input, Tokens(1800));
   EXPECT_EQ(most_in->input, Tokens(2200));
   EXPECT_EQ(least_out->output, Tokens(45));
   EXPECT_EQ(most_out->output, Tokens(55));
-  // Any workload takes the same in full, and `uniform` other distributions.
+  // Other workloads accept uniform(...) written in full, and `uniform` accepts other distributions.
   EXPECT_EQ(requests_of({{"workload.input_tokens", "uniform(2000,0.1)"}})[5].input, requests[5].input);
   EXPECT_EQ(requests_of({{"workload.trace", "uniform"}, {"workload.input_tokens", "uniform(70,0)"}})[5].input,
             Tokens(70));
@@ -238,9 +238,10 @@ TEST(Workload, GammaArrivalsHaveTheirRateAndCv) {
   EXPECT_EQ(workload.rate, 8.0);
   EXPECT_TRUE(workload.random);
   const auto times = arrivals_of(changes);
-  // Mean gap 0.125 s to four deviations, 4 * 2 / sqrt(99,999) of it.
+  // The mean gap is 0.125 s, within four deviations: 4 * 2 / sqrt(99,999) of it.
   EXPECT_NEAR(static_cast<double>(times.back()) / 99'999.0 * 1e-9, 0.125, 0.125 * 0.0253);
-  EXPECT_EQ(open({{"workload.arrival", "gamma"}, {"workload.cv", "2"}}).rate, 4.0) << "the default rate, as of poisson";
+  EXPECT_EQ(open({{"workload.arrival", "gamma"}, {"workload.cv", "2"}}).rate, 4.0)
+      << "the default rate is that of poisson";
 }
 
 TEST(Workload, ABurstIsAquasByDefault) {
@@ -311,12 +312,12 @@ TEST(Workload, AFileWithTimesIsReplayedAsItIs) {
 
 TEST(Workload, ARateScalesTheTimesOfAFile) {
   const TempFile file(kTimed, ".csv");
-  // Mean rate 0.5/s to 1.5/s: times are divided by 3. An explicit arrival=trace says the same as the default.
+  // The mean rate rises from 0.5/s to 1.5/s, so times are divided by 3. An explicit arrival=trace equals the default.
   const std::vector<std::int64_t> expected{0, 333'333'333, 333'333'333, 2'000'000'000};
   EXPECT_EQ(arrivals_of({{"workload.trace", file.path()}, {"workload.rate", "1.5"}}), expected);
   EXPECT_EQ(arrivals_of({{"workload.trace", file.path()}, {"workload.rate", "1.5"}, {"workload.arrival", "trace"}}),
             expected);
-  // Fewer requests are the first of the same stream: the rate is that of the whole file.
+  // Fewer requests are the first requests of the same stream. The rate is still that of the whole file.
   EXPECT_EQ(arrivals_of({{"workload.trace", file.path()}, {"workload.rate", "1.5"}, {"workload.requests", "2"}}),
             (std::vector<std::int64_t>{0, 333'333'333}));
 }
@@ -379,7 +380,7 @@ TEST(Workload, AFileKeepsItsClientsPrefixesAndLimits) {
   auto shorter = base;
   shorter["workload.input_tokens"] = "40";
   EXPECT_EQ(requests_of(shorter)[0].prefix_ids, (std::vector<std::uint64_t>{1, 2}))
-      << "40 tokens hold two whole blocks";
+      << "40 tokens have two whole blocks";
   auto replaced = base;
   replaced["workload.output_tokens"] = "7";
   EXPECT_EQ(requests_of(replaced)[0].max_new_tokens, Tokens(7)) << "the file's limit belongs to the file's output";
@@ -484,8 +485,8 @@ TEST(WorkloadConversations, ChatWorkloadsAreConversationsWithTheirOwnThinkTime) 
   EXPECT_TRUE(workload.warnings.empty());
 }
 
-// First turns come at rate / mean turns = 4 / 5.56 per second: the mean of n exponential gaps of 1.39 s, to four
-// deviations of 1.39 / sqrt(n).
+// First turns arrive at rate / mean turns = 4 / 5.56 per second. The mean of n exponential gaps of 1.39 s may be off by
+// four deviations of 1.39 / sqrt(n).
 TEST(WorkloadConversations, ConversationsStartAtTheRateOverTheirTurns) {
   const auto rows = [] {
     const auto reader = open_workload_rows(
@@ -591,7 +592,7 @@ TEST(WorkloadConversations, AContextIsAtMostWhatTheUserAllows) {
       longest = std::max(longest, (row.input + row.max_new_tokens).count());
     }
     EXPECT_EQ(std::to_string(longest), limit);
-    EXPECT_EQ(reader->warnings().size(), 1U) << "of histories that were cut";
+    EXPECT_EQ(reader->warnings().size(), 1U) << "a warning says that histories were cut";
   }
   EXPECT_EQ(
       problems_with(
@@ -610,7 +611,7 @@ TEST(WorkloadConversations, WhatTheEngineTakesCutsOnlyTheHistory) {
   for (std::size_t i = 0; i < whole.size(); ++i) {
     const Tokens fresh = whole[i].turn == 1 ? whole[i].input : whole[i].input - before;
     before = whole[i].input + whole[i].output;
-    ASSERT_GE(cut[i].input, fresh) << i << ": what is new is sent whole";
+    ASSERT_GE(cut[i].input, fresh) << i << ": new input is never cut";
     ASSERT_EQ(cut[i].output, whole[i].output);
     ASSERT_TRUE(cut[i].input == fresh || cut[i].input + cut[i].output <= Tokens(600)) << i;
     shorter += cut[i].input < whole[i].input ? 1 : 0;
@@ -618,7 +619,7 @@ TEST(WorkloadConversations, WhatTheEngineTakesCutsOnlyTheHistory) {
   EXPECT_GT(shorter, 500);
 }
 
-// --- clients by share, rows that are skipped
+// --- shares of clients, skipped rows
 
 TEST(Workload, ClientsSendTheirShares) {
   std::map<std::uint32_t, double> sent;
@@ -626,7 +627,7 @@ TEST(Workload, ClientsSendTheirShares) {
        requests_of({{"workload.client_shares", "70/20/10"}, {"workload.requests", "100000"}})) {
     sent[request.client] += 1e-5;
   }
-  // Four deviations of sqrt(p (1 - p) / 100,000).
+  // Each share may be off by four deviations of sqrt(p (1 - p) / 100,000).
   EXPECT_NEAR(sent[0], 0.7, 0.0058);
   EXPECT_NEAR(sent[1], 0.2, 0.0051);
   EXPECT_NEAR(sent[2], 0.1, 0.0038);
@@ -677,10 +678,10 @@ TEST(Workload, TimesThatGoBackALittleAreSorted) {
 
 TEST(Workload, TheRealTraceIsReplayed) {
   const std::string path = shared_trace("azure-2023-code.csv");
-  if (path.empty()) GTEST_SKIP() << "../shared/data/traces/azure-2023-code.csv is not there";
+  if (path.empty()) GTEST_SKIP() << "../shared/data/traces/azure-2023-code.csv is missing";
   const auto requests = requests_of({{"workload.trace", path}, {"workload.rate", "4"}});
   ASSERT_EQ(requests.size(), 8819U);
-  // 8,818 gaps at 4 per second.
+  // The last of 8,819 requests follows 8,818 gaps of 0.25 s.
   EXPECT_EQ(requests.back().arrival, SimTime(2'204'500'000'000));
 }
 

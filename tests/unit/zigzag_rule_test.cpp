@@ -1,4 +1,4 @@
-// FlexGen's steps in the executor against the schedule written as plain sums and maxima.
+// Compares FlexGen's steps in the executor with the schedule written as plain sums and maxima.
 #include "policies/parts/zigzag_rule.hpp"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using ::testing::UnorderedElementsAreArray;
 
 constexpr Duration ns(std::int64_t count) { return Duration(count); }
 
-/// A copy of as many bytes as it takes nanoseconds, so that none of 0 ns is made; `tag` names it.
+/// A copy with as many bytes as nanoseconds, so that a copy of 0 ns has no bytes and is not made. `tag` identifies it.
 Copy copy(Stream stream, std::int64_t time, std::int32_t tag = 0) {
   const std::int64_t launch = time / 3;
   return {.stream = stream, .tag = tag, .bytes = Bytes(time), .launch = ns(launch), .transfer = ns(time - launch)};
@@ -38,7 +38,7 @@ ZigzagCopies copies(std::int64_t weights, std::int64_t kv_load, std::int64_t hid
           .hidden_store = copy(Stream::d2h, hidden_store, tag + 4)};
 }
 
-/// (instant, tag) of every copy issued, and the instants at which steps were let go.
+/// Records (time, tag) of every copy issued, and the times at which steps may start.
 class Recorder final : public LayerRule, private CopySink {
  public:
   explicit Recorder(LayerRule& rule) : rule_(rule) {}
@@ -83,7 +83,7 @@ class Recorder final : public LayerRule, private CopySink {
   bool waits_ = false;
 };
 
-/// Runs an iteration from `start` on and returns its finish.
+/// Runs an iteration that begins at `start`. Returns the time at which it finishes.
 std::int64_t iterate(Executor& executor, const IterationPlan& plan, std::int64_t start) {
   executor.begin(plan, SimTime(start));
   const RunOutcome outcome = executor.run(plan, kNever);
@@ -92,7 +92,7 @@ std::int64_t iterate(Executor& executor, const IterationPlan& plan, std::int64_t
 }
 
 struct Example {
-  // Two layers of two micro-batches, each step 10 ns of compute.
+  // Two layers with two micro-batches. Each step has 10 ns of compute.
   const std::vector<ZigzagCopies> steps{copies(8, 3, 1, 7, 2), copies(0, 4, 1, 11, 2),  //
                                         copies(25, 5, 1, 7, 2), copies(0, 6, 1, 7, 2)};
   const std::vector<SubBatchTimes> sub_batches = std::vector<SubBatchTimes>(2, {.gpu = ns(10)});
@@ -105,12 +105,12 @@ struct Example {
 };
 
 TEST(ZigzagRule, TwoLayersOfTwoMicroBatches) {
-  // Before the first step: weights 8, KV 3 and hidden 1 of (0, 0) = 12.
+  // Before the first step, (0,0) loads weights 8, KV 3 and hidden states 1: 12 ns.
   //   (0,0) from 12: H2D weights of layer 1, KV and hidden of (0,1) = 25 + 4 + 1 = 30         -> 42
-  //   (0,1) from 42: H2D 5 + 1, D2H what (0,0) left = 7 + 2 = 9, compute 10                   -> 52
+  //   (0,1) from 42: H2D 5 + 1, D2H stores of (0,0) = 7 + 2 = 9, compute 10                   -> 52
   //   (1,0) from 52: H2D 6 + 1, D2H 11 + 2 = 13                                               -> 65
   //   (1,1) from 65: D2H 9, compute 10                                                        -> 75
-  // Next iteration: before its first step H2D 12 beside D2H 7 + 2 of (1,1), so it starts at 75 + 12 = 87.
+  // The next iteration loads H2D 12 beside D2H 7 + 2 of (1,1), so its first step starts at 75 + 12 = 87.
   Example e;
   e.rule.begin_iteration(2, 2, e.steps);
   EXPECT_EQ(iterate(e.executor, e.plan, 0), 75);
@@ -124,9 +124,9 @@ TEST(ZigzagRule, TwoLayersOfTwoMicroBatches) {
 }
 
 TEST(ZigzagRule, AnIterationThatIsKnownToFollow_IsLoadedByTheLastLayer) {
-  // As above up to 52, where (1,0) also loads the 8 of layer 0's weights: 8 + 6 + 1 = 15 -> 67. (1,1) from 67: H2D 3 +
-  // 1, D2H 9, compute 10 -> 77. The next (0,0) starts at once, with D2H 9 beside H2D 30: (0,1) from 107, then as above,
-  // with nothing to follow: (1,0) from 117, (1,1) from 130, finish 140.
+  // The steps are as above up to 52. There (1,0) also loads layer 0's weights of 8: 8 + 6 + 1 = 15 -> 67. (1,1) from
+  // 67: H2D 3 + 1, D2H 9, compute 10 -> 77. The next (0,0) starts at once, with D2H 9 beside H2D 30 -> 107. The rest is
+  // as above, because no iteration follows: (0,1) from 107, (1,0) from 117, (1,1) from 130, finish at 140.
   Example e;
   e.rule.begin_iteration(2, 2, e.steps, e.steps[0]);
   EXPECT_EQ(iterate(e.executor, e.plan, 0), 77);
@@ -147,8 +147,9 @@ TEST(ZigzagRule, EndOfABlock_DropsWhatTheLastStepWouldStore) {
 }
 
 TEST(ZigzagRule, TrailingCopies_HoldTheNextFirstStep) {
-  // One layer of two micro-batches, compute 10: (0,1) from 10 stores 40 of (0,0) until 50, the iteration ends at 20.
-  // The next one has nothing to load before its first step, but waits until 50 all the same; begun at 60, it does not.
+  // One layer with two micro-batches, compute 10. From 10 to 50, beside (0,1), the 40 of (0,0) are stored. The
+  // iteration ends at 20. The next iteration has nothing to load before its first step, but still waits until 50. If it
+  // begins at 60, it does not wait.
   const std::vector<ZigzagCopies> steps{copies(0, 0, 0, 40, 0), {}};
   const std::vector<SubBatchTimes> sub_batches(2, {.gpu = ns(10)});
   for (const auto& [begin, start] : {std::pair<std::int64_t, std::int64_t>{20, 50}, {60, 60}}) {
@@ -182,13 +183,14 @@ TEST(ZigzagRule, RandomBlocks_TakeSumsAndMaxima) {
     Executor executor;
     recorder.watch(executor);
 
-    // The schedule in plain arithmetic: when all copies so far have ended, and what the last step is yet to store.
+    // The schedule in plain arithmetic: `synchronised` is when all copies so far have ended, `to_store` what the last
+    // step has yet to store.
     std::vector<std::pair<std::int64_t, std::int32_t>> issued;
     std::vector<std::int64_t> starts;
     std::int64_t synchronised = 0;
     std::vector<Copy> to_store;
     std::optional<ZigzagCopies> promised;
-    // Copies that start at t: when the last of them ends.
+    // Returns when the last of the copies that start at t ends.
     const auto move = [&](std::int64_t t, const std::vector<Copy>& all) {
       std::int64_t h2d = 0;
       std::int64_t d2h = 0;
