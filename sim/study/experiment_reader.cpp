@@ -389,7 +389,7 @@ class ExperimentReader {
     }
   }
 
-  /// Replications are paired: all run sets of a claim need the same number of seeds, or one seed that stands for all.
+  /// Replications are paired: all run sets of a claim need the same number of seeds, or one seed.
   void check_seeds(const Node& node, const Claim& claim) {
     for (const bool quick : {false, true}) {
       std::set<std::int64_t> seeds;

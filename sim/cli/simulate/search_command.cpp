@@ -204,8 +204,7 @@ class Planner {
     const auto value = numeric_value(plan_.key, *text);
     if (value && *value > 0.0) return value;
     problems_.push_back({fmt::format("\"{}\" is not a value of {} above 0", brief(*text), plan_.key.name),
-                         flag + " " + brief(*text),
-                         fmt::format("{} takes {}", plan_.key.name, describe_form(plan_.key))});
+                         flag + " " + brief(*text), fmt::format("give {} above 0", describe_form(plan_.key))});
     return std::nullopt;
   }
 
