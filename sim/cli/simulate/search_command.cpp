@@ -245,8 +245,9 @@ ExitCode search(const SearchOptions& options) {
   const bool all = run.run();
   progress.finish();
   if (!all) {
-    fmt::print(stderr, "interrupted: {}\n",
-               store ? "what is done is kept; the same command goes on from there" : "without -o nothing is kept");
+    fmt::print(
+        stderr, "interrupted: {}\n",
+        store ? "finished runs are kept; the same command continues from there" : "nothing is kept without -o DIR");
     return ExitCode::interrupted;
   }
   const SearchReport& report = run.report();
