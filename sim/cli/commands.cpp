@@ -47,26 +47,26 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& names) 
 }
 
 void add_format(CLI::App& sub, std::string& format, const std::vector<std::string>& formats) {
-  CLI::Option* option = one_of(sub.add_option("--format", format, "What stdout gets"), formats);
+  CLI::Option* option = one_of(sub.add_option("--format", format, "Format of the output"), formats);
   sub.add_flag_callback(
          "--json", [&format] { format = "json"; }, "Same as --format json")
       ->excludes(option);
 }
 
 void add_slos(CLI::App& sub, std::vector<std::string>& slos) {
-  sub.add_option("--slo", slos, "Limits, e.g. ttft_ms<500 (per request: goodput), p99_ttft_ms<1000 (the run)")
+  sub.add_option("--slo", slos, "SLOs on single requests (ttft_ms<500 gives goodput) or on the run (p99_ttft_ms<1000)")
       ->type_name("LIST")
       ->allow_extra_args(false);
 }
 
 void add_metrics(CLI::App& sub, std::vector<std::string>& metrics) {
-  sub.add_option("--metrics", metrics, "Metrics of the table, e.g. p99_ttft_ms,mean_batch_requests")
+  sub.add_option("--metrics", metrics, "Metrics to show in the table, e.g. p99_ttft_ms,mean_batch_requests")
       ->type_name("LIST")
       ->allow_extra_args(false);
 }
 
 void add_progress(CLI::App& sub, std::string& progress) {
-  one_of(sub.add_option("--progress", progress, "Progress on stderr"), {"auto", "off"});
+  one_of(sub.add_option("--progress", progress, "Show progress on stderr"), {"auto", "off"});
 }
 
 void add_jobs(CLI::App& sub, int& jobs, const std::string& what) {

@@ -124,7 +124,7 @@ class GridReader {
   std::vector<std::string> values_of(const Parameter& parameter, const Assignment& assignment) {
     if (assignment.list) {
       if (!assignment.list->empty()) return *assignment.list;
-      problems_.push_back({parameter.name + " has no value in its list", assignment.where, "give at least one"});
+      problems_.push_back({parameter.name + " has an empty list", assignment.where, "give at least one value"});
       return {};
     }
     if (!assignment.text) return {"null"};

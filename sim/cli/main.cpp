@@ -94,7 +94,7 @@ int main_guarded(int argc, char** argv) {
 }  // namespace spillway::cli
 
 int main(int argc, char** argv) {
-  (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file-size limit then fails with an error that is reported
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file-size limit then fails with an error
   try {
     return spillway::cli::main_guarded(argc, argv);
   } catch (const spillway::UserError& error) {
@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "error: {}.\n  Correct the policy; nothing was written.\n", spillway::printable(error.what()));
     return static_cast<int>(spillway::ExitCode::invariant);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "internal error: {}\n  This is a defect of Spillway; {}.\n", spillway::printable(error.what()),
+    fmt::print(stderr, "internal error: {}\n  This is a defect in Spillway; {}.\n", spillway::printable(error.what()),
                spillway::printable(spillway::work_done("nothing was written")));
     return static_cast<int>(spillway::ExitCode::invariant);
   }

@@ -53,11 +53,11 @@ void ProgressLine::finish() {
 
 namespace {
 
-/// "12/200 points, 1 failed, 3 taken over; simulated 5300 s (420x real time), 12 s left"
+/// "12/200 points, 1 failed, 3 reused; simulated 5300 s (420x real time), 12 s left"
 std::string points_text(const PointsProgress& progress, double seconds) {
   std::string text = fmt::format("{}/{} points", progress.done, progress.points);
   if (progress.failed > 0) text += fmt::format(", {} failed", progress.failed);
-  if (progress.stored > 0) text += fmt::format(", {} taken over", progress.stored);
+  if (progress.stored > 0) text += fmt::format(", {} reused", progress.stored);
   text += fmt::format("; simulated {:.0f} s ({:.0f}x real time)", progress.simulated_seconds,
                       progress.simulated_seconds / seconds);
   if (progress.fraction > 0.0 && progress.fraction < 1.0) {

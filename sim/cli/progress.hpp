@@ -12,7 +12,8 @@
 namespace spillway::cli {
 
 /// On a terminal, one line that is rewritten at most ten times a second; elsewhere a plain line for each 10% of the
-/// requests. Nothing in the first 0.5 s, so short runs print nothing. Replications may report from several threads.
+/// requests. Prints nothing in the first 0.5 s, so short runs print nothing. Replications may report from several
+/// threads.
 class ProgressLine {
  public:
   /// `requests` is the number per replication.

@@ -15,7 +15,7 @@ enum class ExitCode : int {
   data = 3,        // trace or profile data
   partial = 4,     // a sweep failed in part
   gate = 5,        // a gate or claim was not met
-  invariant = 70,  // a broken invariant of the simulator
+  invariant = 70,  // a broken invariant: a defect in Spillway or in a policy
   interrupted = 130
 };
 

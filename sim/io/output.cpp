@@ -38,7 +38,7 @@ void print_result(std::string_view text) {
 
 std::string exit_codes_help() {
   return "Exit codes: 0 ok, 2 usage or configuration, 3 trace or profile data, 4 a sweep failed in part, 5 a gate\n"
-         "            or claim not met, 70 broken invariant (a defect of Spillway or a policy), 130 interrupted\n";
+         "            or claim not met, 70 broken invariant (a defect in Spillway or in a policy), 130 interrupted\n";
 }
 
 }  // namespace spillway

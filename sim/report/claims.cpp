@@ -103,7 +103,7 @@ void add_details(const ClaimResult& result, Lines& lines) {
   if (verdict == ClaimVerdict::fail && !claim.cause.empty()) lines.add("  cause", claim.cause);
   for (const OpenOutcome& open : result.open) lines.add("  open", others_text(open));
   for (const ColumnOutcome& column : result.columns) {
-    lines.add("  beside", fmt::format("{}: {}", column.name, outcome_text(column.figures)));
+    lines.add("  column", fmt::format("{}: {}", column.name, outcome_text(column.figures)));
   }
 }
 

@@ -50,9 +50,9 @@ class ComparisonTable {
 
  private:
   [[nodiscard]] std::string traffic() const {
-    if (comparison_.replications == 1) return "the same for all; one replication, so no interval says what is noise";
-    if (!comparison_.random_traffic) return "the same for all, and in every replication: differences are exact for it";
-    return fmt::format("the same for all, {} replications; +- is the 95% t-interval, of differences paired by seed",
+    if (comparison_.replications == 1) return "the same for all; no intervals with one replication (set replications)";
+    if (!comparison_.random_traffic) return "the same for all and in every replication, so differences are exact";
+    return fmt::format("the same for all, {} replications; +- is the 95% t-interval; differences are paired by seed",
                        comparison_.replications);
   }
 
@@ -105,12 +105,12 @@ class ComparisonTable {
     const std::string runs =
         fmt::format("{} changes of {:.6g}%", comparison_.perturbations.size(), 100.0 * *comparison_.perturbation);
     for (const MetricFlip& flip : flips) {
-      lines_.add("Flips", fmt::format("{}: {} no longer comes before {} from {} on", flip.metric, flip.before,
-                                      flip.behind, flip.perturbation));
+      lines_.add("Flips",
+                 fmt::format("{}: {} falls behind {} at {}", flip.metric, flip.before, flip.behind, flip.perturbation));
     }
     if (flips.empty()) {
-      lines_.add("Robust", fmt::format("none of {} changes the order of two configurations whose difference is more "
-                                       "than noise",
+      lines_.add("Robust", fmt::format("none of {} changes the order of two configurations that differ by more than "
+                                       "noise",
                                        runs));
     }
   }
@@ -130,7 +130,7 @@ class ComparisonTable {
         lines_.add_short("Warning", all ? warning : run.label + ": " + warning);
       }
     }
-    if (!said.empty()) lines_.add("", "--json has them in full");
+    if (!said.empty()) lines_.add("", "use --json to see all text");
   }
 
   const Comparison& comparison_;

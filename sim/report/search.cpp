@@ -35,7 +35,7 @@ void add_edge(const SearchReport& report, const FoundEdge& edge, Columns& table)
     cells.push_back(one == nullptr ? "-" : figure_with_interval(one->value, one->half_width));
   }
   const TriedValue* beyond = edge.probe(edge.beyond);
-  cells.push_back(beyond == nullptr ? "nothing: it held at the limit"
+  cells.push_back(beyond == nullptr ? "none: the SLOs are met up to the limit"
                                     : fmt::format("{}: {}", beyond->text, shown(beyond->reason)));
   table.row(std::move(cells));
 }
@@ -51,19 +51,17 @@ void add_robustness(const SearchReport& report, Lines& lines) {
       high = std::max(high.value_or(*value), *value);
     }
     if (!low || !edge.value) continue;
-    lines.add("Times",
-              fmt::format("{}{} changes of {:.6g}% move it to {} to {} ({} to {})",
-                          edge.label.empty() ? "" : edge.label + ": ", edge.perturbed.size(),
-                          100.0 * *report.perturbation, figure(*low), figure(*high),
-                          signed_percent(*low / *edge.value - 1.0), signed_percent(*high / *edge.value - 1.0)));
+    lines.add("Times", fmt::format("{}{} to {} ({} to {}) under {} changes of {:.6g}%",
+                                   edge.label.empty() ? "" : edge.label + ": ", figure(*low), figure(*high),
+                                   signed_percent(*low / *edge.value - 1.0), signed_percent(*high / *edge.value - 1.0),
+                                   edge.perturbed.size(), 100.0 * *report.perturbation));
   }
   if (report.edges.size() < 2) return;
   if (const auto flip = report.flip()) {
-    lines.add("Flips", fmt::format("{} no longer comes before {} from {} on", report.edges[flip->better].label,
+    lines.add("Flips", fmt::format("{} falls behind {} at {}", report.edges[flip->better].label,
                                    report.edges[flip->worse].label, report.perturbations[flip->perturbation]));
   } else {
-    lines.add("Robust",
-              "none of them changes the order of two configurations that are further apart than the tolerance");
+    lines.add("Robust", "no change reverses the order of two configurations that differ by more than the tolerance");
   }
 }
 
@@ -79,7 +77,7 @@ std::string to_search_table(const SearchReport& report) {
   table.add("", true);
   table.add(report.key);
   for (const std::string& metric : report.metrics) table.add(metric);
-  table.add("does not hold at", true);
+  table.add("misses the SLOs at", true);
   for (const FoundEdge& edge : report.edges) add_edge(report, edge, table);
   Lines tail;
   for (const FoundEdge& edge : report.edges) {

@@ -62,7 +62,7 @@ void add_warnings(const Sweep& sweep, Lines& lines) {
   if (warnings.size() > kWarnings) {
     lines.add("", fmt::format("and {} others", warnings.size() - kWarnings));
   }
-  if (!warnings.empty()) lines.add("", "--json has them in full, by point");
+  if (!warnings.empty()) lines.add("", "use --json to see all text, by point");
 }
 
 }  // namespace

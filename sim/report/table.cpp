@@ -64,7 +64,7 @@ class Table {
     lines_.blank();
     lines_.raw("The configuration can run; nothing was run (--dry-run).");
     if (result_.perturbation) {
-      lines_.raw(fmt::format("With --perturb it would be {} runs.", planned_runs(result_)));
+      lines_.raw(fmt::format("With --perturb, there would be {} runs.", planned_runs(result_)));
     }
     return lines_.text();
   }
@@ -90,14 +90,14 @@ class Table {
     const double kv_bytes = static_cast<double>(kv.block_bytes.count()) * static_cast<double>(kv.gpu_blocks.count());
     const std::string host_cache = kv.host_cache_blocks.count() == 0
                                        ? ""
-                                       : fmt::format(", {} blocks of it on the host", kv.host_cache_blocks.count());
+                                       : fmt::format(", {} cache blocks on the host", kv.host_cache_blocks.count());
     if (setup.deployment.layers > 0) {
       streamed_layers();
       return;
     }
     lines_.add(
         "KV cache",
-        fmt::format("{} tokens in {} blocks of {} ({} per GPU), {} blocks on the host; prefix caching "
+        fmt::format("{} tokens in {} blocks of {} tokens ({} per GPU), {} blocks on the host; prefix caching "
                     "{}{}; longest request {} tokens",
                     setup.kv_capacity().count(), kv.gpu_blocks.count(), kv.block_tokens.count(), bytes(kv_bytes),
                     kv.host_blocks.count(), kv.prefix_caching ? "on" : "off", host_cache, setup.max_model_len.count()));
@@ -108,12 +108,14 @@ class Table {
   void streamed_layers() {
     const Setup& setup = result_.setup;
     const KvLayout& kv = setup.kv;
-    const std::string most =
-        kv.most() == kv.gpu_blocks ? "" : fmt::format(", at most {}", (kv.block_tokens * kv.most().count()).count());
-    lines_.add("KV cache", fmt::format("{} tokens in {} blocks of {}{}; prefix caching {}; longest request {} tokens",
-                                       (kv.block_tokens * kv.gpu_blocks.count()).count(), kv.gpu_blocks.count(),
-                                       kv.block_tokens.count(), most, kv.prefix_caching ? "on" : "off",
-                                       setup.max_model_len.count()));
+    const std::string most = kv.most() == kv.gpu_blocks ? ""
+                                                        : fmt::format(", growing to at most {} tokens",
+                                                                      (kv.block_tokens * kv.most().count()).count());
+    lines_.add(
+        "KV cache",
+        fmt::format("{} tokens in {} blocks of {} tokens{}; prefix caching {}; longest request {} tokens",
+                    (kv.block_tokens * kv.gpu_blocks.count()).count(), kv.gpu_blocks.count(), kv.block_tokens.count(),
+                    most, kv.prefix_caching ? "on" : "off", setup.max_model_len.count()));
     lines_.add("Layers", fmt::format("{}; up to {} per GPU on the host", setup.layer_terms,
                                      bytes(static_cast<double>(setup.host_layer_bytes.count()))));
     repetitions();
@@ -121,7 +123,7 @@ class Table {
 
   void repetitions() {
     if (replications() > 1) {
-      lines_.add("", fmt::format("{} replications: means over them, +- is the 95% t-interval", replications()));
+      lines_.add("", fmt::format("{} replications: figures are means, +- is the 95% t-interval", replications()));
     }
   }
 
@@ -212,7 +214,7 @@ class Table {
     if (attention != nullptr && attention->value.value_or(0.0) > 0.0) {
       text += fmt::format("; GPU waits for attention on the CPU {} of the time", percent(*attention->value));
     }
-    if (has("mean_interval_layers")) text += fmt::format("; interval mean {}", show("mean_interval_layers"));
+    if (has("mean_interval_layers")) text += fmt::format("; offloading interval mean {}", show("mean_interval_layers"));
     if (has("slo_risk_fraction"))
       text += fmt::format("; SLO at risk in {} of iterations", show("slo_risk_fraction", percent));
     if (has("mean_dwell_ms")) {
@@ -304,7 +306,7 @@ class Table {
       one.add("Warning", all[i]);
       const bool last = i + 1 == all.size();
       if (lines_.size() + one.size() + (last ? 0U : 1U) > limit) {
-        lines_.add("Warning", fmt::format("{} more in --json", all.size() - i));
+        lines_.add("Warning", fmt::format("{} more: use --json to see all", all.size() - i));
         return;
       }
       lines_.append(one);

@@ -135,15 +135,16 @@ Chart latency_chart(const LatencyKind& kind, const std::vector<RequestPair>& req
     }
     return cumulative_percent(std::move(values));
   };
-  return {.id = fmt::format("cdf-{}", kind.name),
-          .title = fmt::format("Distribution of {}", kind.label),
-          .description = fmt::format("Percentage of the requests whose {} is at most so many ms, measured and "
-                                     "simulated.",
-                                     kind.meaning),
-          .x_title = fmt::format("{} (ms)", kind.label),
-          .y_title = "Requests (%)",
-          .width = kNarrow,
-          .series = {{"measured", curve(&RequestPair::measured)}, {"simulated", curve(&RequestPair::simulated)}}};
+  return {
+      .id = fmt::format("cdf-{}", kind.name),
+      .title = fmt::format("Distribution of {}", kind.label),
+      .description = fmt::format("Percentage of the requests whose {} is at most the time on the x axis, measured and "
+                                 "simulated.",
+                                 kind.meaning),
+      .x_title = fmt::format("{} (ms)", kind.label),
+      .y_title = "Requests (%)",
+      .width = kNarrow,
+      .series = {{"measured", curve(&RequestPair::measured)}, {"simulated", curve(&RequestPair::simulated)}}};
 }
 
 /// The points with a value.
@@ -238,9 +239,9 @@ class Page {
     item("Simulated", fmt::format("{} on {} x {}{} ({}), policy {}, engine {}", run.model, run.tensor_parallel, run.gpu,
                                   server, run.latency_model, run.policy, run.engine));
     item("KV cache", fmt::format("{} blocks of {} tokens{}; prefix caching {}", run.kv.gpu_blocks.count(),
-                                 run.kv.block_tokens.count(), run.kv_computed ? " by estimate" : "",
+                                 run.kv.block_tokens.count(), run.kv_computed ? " (estimated)" : "",
                                  run.kv.prefix_caching ? "on" : "off"));
-    if (!validation_.run.complete) item("Run", "INCOMPLETE: it was interrupted");
+    if (!validation_.run.complete) item("Run", "INCOMPLETE: the run was interrupted");
     html_ += "</dl>\n</section>\n";
   }
 
@@ -288,7 +289,7 @@ class Page {
     if (validation_.per_request.empty()) return nothing("no data");
     open_table("Requests one by one");
     html_ +=
-        "<caption>How far single requests are off: |simulated / measured - 1|. Bias: the mean with its sign."
+        "<caption>Errors of single requests: |simulated / measured - 1|. Bias: the mean of the signed errors."
         "</caption>\n<thead>\n<tr><th scope=\"col\">Latency</th>";
     for (const std::string_view name : {"requests", "median", "p90", "p95", "largest", "bias"}) {
       add("<th scope=\"col\">{}</th>", name);

@@ -46,9 +46,9 @@ class ValidationTable {
     lines_.add("Simulated", fmt::format("{} on {} x {} ({}), policy {}, engine {}", setup.model, setup.tensor_parallel,
                                         setup.gpu, setup.latency_model, setup.policy, setup.engine));
     lines_.add("KV cache",
-               fmt::format("{} tokens in {} blocks of {}{}; prefix caching {}", setup.kv_capacity().count(),
+               fmt::format("{} tokens in {} blocks of {} tokens{}; prefix caching {}", setup.kv_capacity().count(),
                            setup.kv.gpu_blocks.count(), setup.kv.block_tokens.count(),
-                           setup.kv_computed ? " by estimate" : "", setup.kv.prefix_caching ? "on" : "off"));
+                           setup.kv_computed ? " (estimated)" : "", setup.kv.prefix_caching ? "on" : "off"));
   }
 
   void latencies() {

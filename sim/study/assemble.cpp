@@ -119,7 +119,7 @@ class Assembler {
     problems_.add(fmt::format("tensor_parallel={} is more than the {} GPU{} of {}", tensor_parallel(), gpus,
                               gpus == 1 ? "" : "s", hardware_.file().name),
                   "tensor_parallel",
-                  fmt::format("use at most {}, or hardware={}, which stands for as many as it takes", gpus,
+                  fmt::format("use at most {}, or hardware={}: a run uses tensor_parallel of these GPUs", gpus,
                               hardware_.gpu.file.name));
     return false;
   }
@@ -131,7 +131,7 @@ class Assembler {
     const Bytes wanted =
         (settings().get<Bytes>("memory.host_kv") + settings().get<Bytes>("memory.host_cache")) * tensor_parallel();
     if (wanted <= hardware_.host->dram) return;
-    warn(fmt::format("memory.host_kv and memory.host_cache come to {} for {} GPU{}, more than the {} of DRAM of {}",
+    warn(fmt::format("memory.host_kv and memory.host_cache total {} for {} GPU{}, more than the {} of DRAM of {}",
                      gigabytes(wanted), tensor_parallel(), tensor_parallel() == 1 ? "" : "s",
                      gigabytes(hardware_.host->dram), hardware_.host->file.name));
   }
@@ -273,11 +273,10 @@ class Assembler {
     // The simulator stores 50 bytes for each block, used or not.
     constexpr std::int64_t kMost = 16'000'000;
     if (given / block > kMost) {
-      problems_.add(
-          fmt::format("memory.host_cache={} holds {} KV blocks of {} bytes, more than the {} that a run keeps "
-                      "track of",
-                      format_bytes(given), given / block, block.count(), kMost),
-          "memory.host_cache", "lower it, or raise memory.block_tokens");
+      problems_.add(fmt::format("memory.host_cache={} holds {} KV blocks of {} bytes, more than the {} that a run can "
+                                "track",
+                                format_bytes(given), given / block, block.count(), kMost),
+                    "memory.host_cache", "lower it, or raise memory.block_tokens");
       return Blocks(0);
     }
     return Blocks(given / block);
@@ -326,7 +325,7 @@ class Assembler {
     if (!settings().has("engine.max_model_len")) {
       limit = std::min(model, capacity);
       if (capacity >= model) return;
-      warn(fmt::format("engine.max_model_len is lowered from the model's {} to {} tokens, all that the KV cache holds",
+      warn(fmt::format("engine.max_model_len is lowered from the model's {} to {} tokens, the capacity of the KV cache",
                        model.count(), capacity.count()));
       return;
     }
@@ -378,7 +377,7 @@ class Assembler {
     assembly_.inputs.push_back(input_of("model", llm_.file));
     assembly_.inputs.push_back({"workload", workload.name, workload.sha256, workload.source_text, ""});
     for (const traces::WorkloadFile& file : workload.files) {
-      assembly_.inputs.push_back({"tokenizer", file.path, file.sha256, "how texts are cut into tokens", ""});
+      assembly_.inputs.push_back({"tokenizer", file.path, file.sha256, "splits texts into tokens", ""});
     }
     check_host_memory();
     warn_of_unused_gpus();
@@ -390,9 +389,9 @@ class Assembler {
     setup.max_model_len = assembly_.instance.max_model_len;
     for (const std::string& warning : llm_.file.warnings) warn(warning);
     assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
-    if (!settings().get<bool>("engine.overheads")) warn("engine.overheads=false: the engine's host time is left out");
+    if (!settings().get<bool>("engine.overheads")) warn("engine.overheads=false: the engine's CPU time is left out");
     if (integer("replications") > 1 && !workload.random) {
-      warn("the workload draws nothing at random: every replication is the same run");
+      warn("the workload has no random part, so all replications are equal: set replications=1");
     }
   }
 
@@ -407,14 +406,15 @@ class Assembler {
         });
     if (assembly_.setup.engine_calibrated) return;
     const bool says_so = file.error.starts_with("uncalibrated");
-    warn(fmt::format("engine {}: {}{}", file.name, says_so ? "" : "its host side is not calibrated: ", file.error));
+    warn(fmt::format("engine {}: {}{}", file.name, says_so ? "" : "its CPU times are not calibrated: ", file.error));
   }
 
   /// A user who gives a profile with an engine's layers expects the run to use them: warn when it cannot.
   void warn_of_passed_tables() {
     if (text("latency_model") != "auto" || !hardware_.gpu.fitted.layers) return;
     const auto problem = hwmodels::table_model_problem(hardware_.gpu, llm_, tensor_parallel());
-    if (problem) warn(fmt::format("{}: latency_model={} stands in", problem->what, assembly_.setup.latency_model));
+    if (problem)
+      warn(fmt::format("{}, so the run uses latency_model={}", problem->what, assembly_.setup.latency_model));
   }
 
   void decide_prefix_caching() {
@@ -423,13 +423,15 @@ class Assembler {
     assembly_.instance.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
     KvLayout& kv = assembly_.instance.kv;
     if (kv.prefix_caching && kv.most() != kv.gpu_blocks) {
-      warn("prefix caching is off: the cache cannot lose blocks when the policy takes some of the GPU's KV away");
+      warn(
+          "prefix caching is off: the policy changes the KV memory during a run, but the prefix cache cannot lose "
+          "blocks");
       kv.prefix_caching = false;
     }
     if (!assembly_.instance.kv.prefix_caching && assembly_.instance.kv.host_cache_blocks > Blocks(0)) {
       warn(
-          "memory.host_cache keeps nothing: prefix caching is off (engine.prefix_caching, and a workload that says "
-          "which prompts share a prefix)");
+          "memory.host_cache has no effect, because prefix caching is off: it needs engine.prefix_caching, and a "
+          "workload that says which prompts share a prefix");
       assembly_.instance.kv.host_cache_blocks = Blocks(0);
     }
     if (wanted == "true" && !assembly_.workload.prefix_ids) {

@@ -36,7 +36,9 @@ end
 local run_set_meta = {
   __index = function(points, name)
     if type(name) == "number" then return nil end
-    if #points ~= 1 then error(name .. " of a run set that has " .. #points .. " points: one(...) finds one of them", 0) end
+    if #points ~= 1 then
+      error(name .. " of a run set with " .. #points .. " points: select one point with one(...)", 0)
+    end
     return points[1][name]
   end
 }
@@ -153,7 +155,9 @@ end
 -- The single point with these values; several points are an error.
 function library.one(points, settings)
   local found = library.where(points, settings)
-  if #found > 1 then error(#found .. " points match where one is meant; the first is " .. behind[found[1]].label, 0) end
+  if #found > 1 then
+    error(#found .. " points match, but one(...) needs exactly one; the first is " .. behind[found[1]].label, 0)
+  end
   return found[1]
 end
 

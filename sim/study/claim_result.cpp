@@ -41,8 +41,8 @@ class ClaimReader {
     for (const std::string& rule : claim_.rules) {
       try {
         const Json holds = script_.evaluate(rule);
-        if (!holds.is_boolean()) throw ScriptError("gives neither true nor false");
-        if (!holds.get<bool>()) reasons_.push_back("does not hold: " + rule);
+        if (!holds.is_boolean()) throw ScriptError("does not give true or false");
+        if (!holds.get<bool>()) reasons_.push_back("the rule is false: " + rule);
       } catch (const NoValue& none) {
         reasons_.emplace_back(none.what());
       } catch (const ScriptError& error) {

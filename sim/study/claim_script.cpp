@@ -39,7 +39,7 @@ constexpr std::array kWords{"and",      "break",  "do",   "else", "elseif", "end
 constexpr const char* kEnvironment = "spillway.environment";
 constexpr const char* kNothing = "spillway.nothing";
 
-void stop_endless(lua_State* lua, lua_Debug*) { luaL_error(lua, "it does not end"); }
+void stop_endless(lua_State* lua, lua_Debug*) { luaL_error(lua, "it runs too long"); }
 
 /// Called by Lua, with the environment and the name, for a name without a value. Returns nil for a name set to null; an
 /// unknown name is an error.
@@ -258,7 +258,7 @@ void ClaimScript::set_points(const std::string& name, const std::vector<ScriptPo
 
 void ClaimScript::fail_unknown(const std::string& name, const std::string& of) const {
   const bool point = of == "a point";
-  throw ScriptError(fmt::format("{} knows no \"{}\"; {}", point ? "a point" : "an expression", name,
+  throw ScriptError(fmt::format("{} \"{}\"; {}", point ? "a point has no" : "there is no name", name,
                                 suggestion(name, to_list(point ? point_names_ : names_))));
 }
 
@@ -292,7 +292,7 @@ Json ClaimScript::result(int index, int depth) const {
     case LUA_TNUMBER: {
       if (lua_isinteger(lua_, index) != 0) return static_cast<std::int64_t>(lua_tointeger(lua_, index));
       const double number = lua_tonumber(lua_, index);
-      if (std::isnan(number)) throw NoValue("the value is 0 / 0 or the like");
+      if (std::isnan(number)) throw NoValue("the value is undefined, as 0 / 0 is");
       if (std::isinf(number)) throw NoValue("the value is infinite");
       return number;
     }
@@ -301,7 +301,7 @@ Json ClaimScript::result(int index, int depth) const {
     default:
       throw ScriptError(fmt::format("gives a {} where a value is needed", luaL_typename(lua_, index)));
   }
-  if (depth == 0 || lua_checkstack(lua_, 3) == 0) throw ScriptError("gives lists that lie too deep in each other");
+  if (depth == 0 || lua_checkstack(lua_, 3) == 0) throw ScriptError("gives lists that are nested too deeply");
   const auto size = static_cast<lua_Integer>(lua_rawlen(lua_, index));
   Json list = Json::array();
   for (lua_Integer i = 1; i <= size; ++i) {

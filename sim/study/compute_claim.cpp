@@ -50,7 +50,7 @@ ClaimFigures compute_claim(const LoadedExperiment& experiment, const Claim& clai
   try {
     for (const RunSet* run : runs) {
       points.push_back(run_sets.points(*run, script, may_run));
-      if (points.back() == nullptr) return {nullptr, nullptr, std::nullopt, "not run (--full)"};
+      if (points.back() == nullptr) return {nullptr, nullptr, std::nullopt, "not run (needs --full)"};
       script.set_points(run->name, points.back()->mean);
     }
   } catch (const MissingInput& missing) {

@@ -1,12 +1,12 @@
-// Experiments: runs and the published claims that they are held against, as experiments/<name>/expected.json writes
-// them.
+// Experiments: runs, and the published claims to compare them with, in the form of
+// experiments/<name>/expected.json.
 //
 //   {"schema_version": 1, "experiment": NAME, "about": TEXT, "source": TEXT,
 //    "constants": {NAME: VALUE},             names for expressions
 //    "open": {NAME: {"what": TEXT, "value": VALUE, "reason": TEXT, "others": [VALUE, VALUE]}},
-//                                            constants that the source does not tell
-//    "set": {KEY: VALUE}, "seeds": N,        settings and replications of every simulation that has no others
-//    "quick": {"set": {...}, "seeds": N},    and what a quick run has in their place
+//                                            constants that the source does not state
+//    "set": {KEY: VALUE}, "seeds": N,        defaults of every simulation: settings and replications
+//    "quick": {"set": {...}, "seeds": N},    what a quick run uses instead
 //    "runs": {NAME: {"config": FILE, "set": {KEY: VALUE | [VALUE, ...]}, "zip": ["KEY,KEY"], "seeds": N,
 //                    "quick": {"set": {...}, "seeds": N}}
 //             NAME: {"probe": PROBE, "set": {PARAMETER | KEY: VALUE | [VALUE, ...]}, "zip": [...]},
@@ -96,7 +96,7 @@ struct Claim {
   std::vector<std::string> rules;  // every rule must hold
   std::vector<ClaimColumn> columns;
   std::optional<std::string> fitted_on;
-  std::string cause;  // of a failure, found by a run
+  std::string cause;  // why the claim fails, found by a run
   std::string pointer;
 
   /// Whether the values have names.

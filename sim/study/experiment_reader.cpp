@@ -146,10 +146,10 @@ class ExperimentReader {
     if (!may_be_named(name) || name == "value" || name == "folder") {
       node.complain(
           fmt::format("\"{}\" cannot be a name in expressions", name),
-          "letters, digits and _; no word of Lua, no function of sim/study/claim_library.lua, neither \"value\" "
-          "nor \"folder\"");
+          "use letters, digits and _, but no Lua keyword, no function of sim/study/claim_library.lua, and neither "
+          "\"value\" nor \"folder\"");
     } else if (!names_.insert(name).second) {
-      node.complain(fmt::format("\"{}\" is another thing's name already", name));
+      node.complain(fmt::format("the name \"{}\" is already in use", name));
     }
   }
 
@@ -175,7 +175,7 @@ class ExperimentReader {
       if (!others.is_array() || others.size() != 2 || others[0] == others[1] || others[0] == item.value ||
           others[1] == item.value) {
         node.member("others").complain("must be two values other than the one chosen",
-                                       "they show what the choice is worth");
+                                       "they show how much the choice matters");
       } else {
         item.others = {others[0], others[1]};
       }
@@ -209,7 +209,7 @@ class ExperimentReader {
     const Json& runs = root_.member("runs").value;
     for (const std::string& name : names_in(*expression)) {
       if (!runs.is_object() || !runs.contains(name) || names_.contains(name)) continue;
-      node.complain(fmt::format("{} is not run before this", name), "put the run set that it depends on in front");
+      node.complain(fmt::format("run set {} is not run before this", name), "move it before the run sets that use it");
     }
   }
 
@@ -238,7 +238,7 @@ class ExperimentReader {
     run.settings = settings_of(node.member("set"));
     for (const RunSetting& setting : run.settings) {
       if (setting.values.size() > 1)
-        node.member("set").member(setting.key).complain("takes one value: a log is one run");
+        node.member("set").member(setting.key).complain("must have one value: a log is one run");
     }
   }
 
@@ -297,7 +297,7 @@ class ExperimentReader {
     Claim claim;
     claim.pointer = node.at.to_string();
     claim.id = text_of(node.member("id"), true);
-    if (!ids_.insert(claim.id).second) node.member("id").complain(fmt::format("{} is there twice", claim.id));
+    if (!ids_.insert(claim.id).second) node.member("id").complain(fmt::format("{} is used twice", claim.id));
     claim.system = text_of(node.member("system"), true);
     claim.where = text_of(node.member("where"), true);
     claim.kind = text_of(node.member("kind"), true);
@@ -343,7 +343,7 @@ class ExperimentReader {
     if (!expected.value.is_number() && !expected.value.is_string() && !expected.value.is_object()) {
       expected.complain("must be a number, a text, or an object");
     }
-    if (expected.value.is_number() && claim.has_parts()) expected.complain("is one number where the values have names");
+    if (expected.value.is_number() && claim.has_parts()) expected.complain("is one number, but the values have names");
     if (expected.value.is_object()) check_parts(expected, claim);
     const Node accept = node.member("accept");
     claim.accept = accept.value;
@@ -354,11 +354,11 @@ class ExperimentReader {
       });
     } else if (accept.value.is_array()) {
       if (!is_band(accept.value)) accept.complain("must be a band: [low, high]");
-      if (claim.has_parts()) accept.complain("is one band where the values have names");
+      if (claim.has_parts()) accept.complain("is one band, but the values have names");
     } else if (!accept.value.is_string()) {
       accept.complain("must be a band [low, high], an object of bands, or a text");
     } else if (claim.rules.empty() && claim.kind != "report") {
-      node.complain("has neither a band nor a rule: nothing decides it",
+      node.complain("has neither a band nor a rule, so nothing decides the claim",
                     "give accept: [low, high], or the sentence as rule: a Lua expression over value");
     }
   }
@@ -381,7 +381,7 @@ class ExperimentReader {
       if (!check_object(one, {"name", "set"})) continue;
       ClaimColumn column{text_of(one.member("name"), true), {}};
       for_members(one.member("set"), [&](const Node& constant, const std::string& name) {
-        if (!experiment_.constants.contains(name)) constant.complain("is none of the constants");
+        if (!experiment_.constants.contains(name)) constant.complain("is not one of the constants");
         column.constants[name] = constant.value;
       });
       if (column.constants.empty()) one.complain("sets no constant", "a column is the claim with other constants");
@@ -389,7 +389,7 @@ class ExperimentReader {
     }
   }
 
-  /// Replications are paired: all run sets of a claim need the same number of seeds, or one seed that stands for all.
+  /// Replications are paired: all run sets of a claim need the same number of seeds, or one seed.
   void check_seeds(const Node& node, const Claim& claim) {
     for (const bool quick : {false, true}) {
       std::set<std::int64_t> seeds;

@@ -95,7 +95,7 @@ class Selector {
 std::string LoadedExperiment::read(const std::string& file) const {
   if (!folder.empty()) return read_text(fs::path(folder) / file);
   if (const EmbeddedFile* found = bundled_file(experiment.name, file)) return std::string(found->content);
-  throw DataError(fmt::format("there is no {} beside it", file), experiment.file);
+  throw DataError(fmt::format("there is no {} in its folder", file), experiment.file);
 }
 
 void LoadedExperiment::extract(const std::string& to) const {
@@ -138,10 +138,10 @@ std::vector<ClaimSelection> select_claims(const std::vector<std::string>& names)
     }
     const bool path = name.find('/') != std::string::npos;
     problems.push_back({path ? fmt::format("there is no {}", (fs::path(name) / kExpected).string())
-                             : fmt::format("no claim, system or experiment is called \"{}\"", name),
+                             : fmt::format("no claim, system or experiment has the name \"{}\"", name),
                         "reproduce " + name,
                         suggestion(name, reproducible_names()) + "spillway reproduce --list shows the names; a folder "
-                                                                 "with an expected.json will do, too"});
+                                                                 "with an expected.json works too"});
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));
   return selector.take();

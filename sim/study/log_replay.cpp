@@ -56,14 +56,14 @@ std::vector<Assignment> settings_of(const traces::EngineLog& log, const std::vec
       settings.push_back({key, *ours, Origin::file, meta_of(log, pointer)});
     } else {
       problems.push_back({logged.empty() ? fmt::format("the log does not name its {}", key)
-                                         : fmt::format("no profile is known by the name of \"{}\"", logged),
+                                         : fmt::format("no bundled {} matches \"{}\"", key, logged),
                           meta_of(log, pointer), fix});
     }
   };
   name("hardware", "/hardware/device_name", log.device, hwmodels::gpu_of_device,
-       "give hardware=NAME or hardware=FILE, such as a profile that calibrate fit has written");
+       "give hardware=NAME or hardware=FILE, for example a profile that calibrate fit has written");
   name("model", "/model", log.model, hwmodels::llm_of_repository,
-       "give model=FILE: the model's own config.json will do");
+       "give model=FILE, for example the model's own config.json");
   return settings;
 }
 
@@ -104,7 +104,7 @@ ResolvedConfig resolve_log(const traces::EngineLog& log, const std::vector<std::
   const std::vector<Assignment> given = parse_arguments(arguments, problems);
   for (const Assignment& one : given) {
     if (!is_taken_by_the_log(one.key)) continue;
-    problems.push_back({fmt::format("{} is the log's: its requests are replayed as they were", one.key), one.where,
+    problems.push_back({fmt::format("{} cannot be set: the log's requests are replayed unchanged", one.key), one.where,
                         "leave it out; workload.trace=FILE gives the token ids of the prompts"});
   }
   std::vector<Assignment> base = settings_of(log, given, problems);
@@ -225,23 +225,21 @@ void add_warnings(const traces::EngineLog& log, bool token_ids, Validation& vali
   const ResolvedKey& model = validation.run.config.key("latency_model");
   if (model.origin == Origin::file && !model.where.empty()) {
     warnings.push_back(fmt::format(
-        "{} does not say whose {} it holds: taken to be those of {} (calibrate fit --model "
-        "says it)",
+        "{} does not name the model of its {}: {} is assumed (calibrate fit --model sets the name)",
         validation.run.setup.gpu, model.text == "tables" ? "layers" : "iterations", validation.run.setup.model));
   }
   if (log.prefix_caching && !token_ids) {
     warnings.emplace_back(
-        "the engine ran with prefix caching and no token ids are given: every prompt is computed in full here; "
-        "workload.trace=FILE with the prompts' token ids lets prefixes hit");
+        "the engine ran with prefix caching, but no token ids are given, so every prompt is computed in full here: set "
+        "workload.trace=FILE to a trace with the prompts' token ids");
   }
   if (!log.prefix_caching && token_ids) {
-    warnings.emplace_back("the engine ran without prefix caching: the token ids are not used");
+    warnings.emplace_back("the engine ran without prefix caching, so the token ids are not used");
   }
   const std::size_t missing = log.requests.size() - validation.requests.size();
   if (missing > 0) {
-    warnings.push_back(
-        fmt::format("{} of {} requests did not finish in the simulation and are on neither side of the figures",
-                    missing, log.requests.size()));
+    warnings.push_back(fmt::format("{} of {} requests did not finish in the simulation and are left out of both sides",
+                                   missing, log.requests.size()));
   }
 }
 

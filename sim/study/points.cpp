@@ -33,7 +33,7 @@ Json parse_result(std::string_view text, const std::string& where) {
   const bool result = json.is_object() && json.contains("complete") && json["complete"] == true &&
                       json.contains("config") && json.contains("inputs") && json.contains("metrics") &&
                       json.contains("bottleneck") && json.contains("conservation");
-  if (!result) throw DataError("no complete result of a run", where, "delete the file and run the point again");
+  if (!result) throw DataError("not a complete result of a run", where, "delete the file and run the point again");
   return json;
 }
 
@@ -288,7 +288,7 @@ PointOutcome PointRunner::run_point(const Point& point, int jobs, Tally& tally, 
     outcome.broken_promise = true;
   } catch (const std::exception& error) {
     outcome = failure(ExitCode::invariant,
-                      {{fmt::format("internal error: {}", error.what()), "", "this is a defect of Spillway"}});
+                      {{fmt::format("internal error: {}", error.what()), "", "this is a defect in Spillway"}});
   }
   if (options_.store != nullptr && !outcome.failed() && !outcome.stored) options_.store->save(outcome.id, outcome.json);
   return outcome;

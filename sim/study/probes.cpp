@@ -77,7 +77,8 @@ ProbeFigures swap_layers(const Settings& settings, const std::vector<Assignment>
   const auto layers = static_cast<std::int32_t>(integer(settings, "layers"));
   const auto on_host = static_cast<std::int32_t>(integer(settings, "on_host"));
   if (on_host > layers - 3) {
-    throw ConfigError("three layers stay on the GPU: on_host is at most layers - 3", "on_host", "lower it");
+    throw ConfigError("on_host must be at most layers - 3, because three layers stay on the GPU", "on_host",
+                      "lower it");
   }
   const auto copy = [&](Stream stream, const char* time) {
     return Copy{.stream = stream, .bytes = Bytes(1), .transfer = Duration(integer(settings, time))};
@@ -176,12 +177,12 @@ const std::vector<Probe>& probes() {
                       choice("check_at", {"layer-start", "completion"}, "When a copy may start")},
        .compute = swap_layers},
       {.name = "performance-record",
-       .doc = "Select-N's printed formula for layers whose compute holds base + slope * batch * sequence / 512 copies",
+       .doc = "Select-N's printed formula for layers whose compute lasts base + slope * batch * sequence / 512 copies",
        .parameters = {count("layers", "layers", "32", 1, 256, "Layers of the model"),
                       count("batch", "requests", "4", 1, 1e6, "Batch size"),
                       count("sequence", "tokens", "128", 1, 1e7, "Sequence length"),
                       number("base", "5.6", 0, 1e6, "Copies that fit into the layers' compute with no tokens"),
-                      number("slope", "0.9", 0, 1e6, "Copies more with every 512 tokens")},
+                      number("slope", "0.9", 0, 1e6, "More copies with every 512 tokens")},
        .compute = affine_record},
       {.name = "layer-times",
        .doc = "Compute and copy of one layer, and the offloading intervals that an SLO margin allows",
@@ -192,7 +193,7 @@ const std::vector<Probe>& probes() {
        .takes_configuration = true,
        .compute = layer_times},
       {.name = "set-up",
-       .doc = "What a configuration comes to before anything runs: KV on the GPU, layers on the host",
+       .doc = "The memory of a configuration before anything runs: KV on the GPU, layers on the host",
        .parameters = {},
        .takes_configuration = true,
        .compute = set_up}};

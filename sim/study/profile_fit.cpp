@@ -35,7 +35,7 @@ hwmodels::MeasurementInput measurement_input_of(const std::string& text) {
   if (std::filesystem::exists(text, ignored)) return {text, std::nullopt};
   std::vector<std::string> ops;
   for (const hwmodels::Op one : hwmodels::all_ops()) ops.emplace_back(hwmodels::op_name(one));
-  throw ConfigError(fmt::format("\"{}\" is no op", text.substr(0, equals)), text,
+  throw ConfigError(fmt::format("\"{}\" is not an op", text.substr(0, equals)), text,
                     suggestion(text.substr(0, equals), ops) + fmt::format("ops: {}", fmt::join(ops, ", ")));
 }
 
@@ -46,7 +46,8 @@ void settle(Measurements& measurements, const hwmodels::DeviceLimits& limits, co
   std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits, layers_of);
   if (problems.empty()) return;
   std::string& fix = problems.back().fix;
-  fix += fix.empty() ? "--drop-inconsistent leaves such rows out" : "; --drop-inconsistent leaves such rows out";
+  fix += fix.empty() ? "use --drop-inconsistent to leave out such rows"
+                     : "; use --drop-inconsistent to leave out such rows";
   throw DataError(std::move(problems));
 }
 
@@ -79,7 +80,7 @@ hwmodels::FittedKernels fit_rows(const ProfileFit& fit, const FitBase& base, Mea
                       hwmodels::duplex_bandwidth(measurements, {}, false) || hwmodels::compute_slowdown(measurements);
   if (fitted.empty() && !(gpu != nullptr && shares)) {
     throw DataError("no row is left to fit", fmt::format("{}", fmt::join(fit.files, ", ")),
-                    "rows that cannot be true were left out, and copies are fitted to those of one direction alone");
+                    "impossible rows were left out, and copies are fitted only to rows of one direction alone");
   }
   return fitted;
 }
@@ -93,7 +94,7 @@ hwmodels::ProfileText text_of(const ProfileFit& fit, const FitBase& base, const 
   text.stands_for = fit.stands_for;
   if (text.stands_for.empty()) {
     const std::string gpu =
-        base.gpu ? base.gpu->file.stands_for : measurements.device.name.value_or("a GPU that no file names");
+        base.gpu ? base.gpu->file.stands_for : measurements.device.name.value_or("a GPU that the files do not name");
     text.stands_for = fmt::format("{}; fitted to the files below", gpu);
   }
   return text;
@@ -133,7 +134,7 @@ std::vector<Problem> leave_out(Measurements& measurements, const hwmodels::Devic
   std::vector<Problem> problems = hwmodels::inconsistencies(measurements, limits, layers_of);
   const std::int64_t dropped = hwmodels::drop_inconsistent(measurements, limits, layers_of);
   if (dropped > 0) {
-    tell(note, fmt::format("left out: {} rows that cannot be true; the first: {} ({})", dropped, problems.front().what,
+    tell(note, fmt::format("left out: {} impossible rows; the first: {} ({})", dropped, problems.front().what,
                            problems.front().where));
   }
   return problems;

@@ -103,14 +103,13 @@ ResultStore::ResultStore(std::string directory) : directory_(std::move(directory
     const auto there = read(kStamp);
     if (!there) {
       if (!fs::is_empty(points)) {
-        throw ConfigError(
-            fmt::format("{} holds points but no {}: it does not say which version they are of", directory_, kStamp),
-            directory_, "choose another folder");
+        throw ConfigError(fmt::format("{} contains points but no {}, so their version is unknown", directory_, kStamp),
+                          directory_, "choose another folder");
       }
       write(kStamp, stamp());
     } else if (*there != stamp()) {
       throw ConfigError(
-          fmt::format("{} holds results of {}, and this is {}: they may differ", directory_,
+          fmt::format("{} contains results of {}, but this is {}: their results may differ", directory_,
                       program(nlohmann::json::parse(*there, nullptr, false)), program(nlohmann::json::parse(stamp()))),
           directory_, "choose another folder, or delete this one");
     }
@@ -134,7 +133,7 @@ std::optional<std::string> ResultStore::load(const std::string& id) const {
   auto text = read_text(point_path(id));
   if (!text) return std::nullopt;
   if (read_text(checksum_path(id)) == checksum_line(id, *text)) return text;
-  print_warning(fmt::format("{} was changed since it was written; this point is run again", point_path(id)));
+  print_warning(fmt::format("{} was changed after it was written; its point runs again", point_path(id)));
   return std::nullopt;
 }
 

@@ -52,7 +52,7 @@ Json axis_value(const Parameter* parameter, const std::string& text) {
 void require_file(const std::string& path) {
   std::error_code none;
   if (fs::exists(path, none)) return;
-  throw MissingInput(fmt::format("there is no {} (looked for from {})", path, fs::current_path(none).string()));
+  throw MissingInput(fmt::format("there is no {} (searched from {})", path, fs::current_path(none).string()));
 }
 
 /// A missing policy or file skips the claim. Any other problem is an error of the experiment.

@@ -86,8 +86,9 @@ std::string Criterion::noise(const std::vector<Metric>& metrics) const {
     if (std::abs(condition.limit - *metric->value) < *metric->half_width) near.push_back(condition.metric);
   }
   if (near.empty()) return {};
-  return fmt::format("the interval of {} reaches beyond its limit: more workload.requests or replications narrow it",
-                     fmt::join(near, " and "));
+  return fmt::format(
+      "the interval of {} includes its limit: raise workload.requests or replications to narrow the interval",
+      fmt::join(near, " and "));
 }
 
 Search::Search(PointGrid grid, Parameter key, Criterion criterion, SearchReport report, EdgeSearch::Settings settings,

@@ -49,8 +49,8 @@ std::optional<Shard> chosen_shard(const std::optional<std::string>& flag, std::v
   }
   const auto shard = slurm_shard();
   if (!shard || shard->count == 1) return std::nullopt;
-  fmt::print(stderr, "note: shard {}/{}, as SLURM_ARRAY_TASK_ID says; --shard 1/1 runs the whole sweep\n", shard->index,
-             shard->count);
+  fmt::print(stderr, "note: running shard {}/{}, from SLURM_ARRAY_TASK_ID; use --shard 1/1 for the whole sweep\n",
+             shard->index, shard->count);
   return shard;
 }
 

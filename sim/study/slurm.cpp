@@ -11,10 +11,10 @@ namespace {
 constexpr std::string_view kScript = R"script(#!/usr/bin/env bash
 # Runs a sweep of {0} points as {1} tasks of a Slurm job array; a last job merges their results into the folder.
 #
-#   bash THIS_FILE [SBATCH OPTION ...]     such as --partition=cpu --time=2:00:00; they hold for both jobs
+#   bash THIS_FILE [SBATCH OPTION ...]     such as --partition=cpu --time=2:00:00; they apply to both jobs
 #
-# Each task keeps every point as soon as it is done, so one that was killed goes on where it was when this is submitted
-# again, or when Slurm requeues it.
+# Each task stores every point as soon as the point ends. A killed task continues with its next point when this script
+# is submitted again, or when Slurm requeues the task.
 set -euo pipefail
 
 folder={4}
@@ -30,7 +30,7 @@ JOB
 array=${{array%%;*}}
 echo "array job $array: {1} tasks of the sweep"
 
-# afterany: a task whose points failed in part ends with 4 and has run them all; merge says what is missing.
+# afterany: a task with failed points has run all its points and exits with 4. merge reports missing points.
 merge=$(sbatch --parsable --job-name=spillway-merge --dependency="afterany:$array" --cpus-per-task=1 \
   --output="$folder/merge.log" "$@" <<'JOB'
 #!/usr/bin/env bash

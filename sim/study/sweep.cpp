@@ -101,7 +101,8 @@ SweepManifest parse_sweep_manifest(const std::string& text, const std::string& w
   try {
     const Json json = Json::parse(text);
     Sweep& sweep = manifest.sweep;
-    if (json.at("schema_version") != kSweepSchemaVersion) throw DataError("written by another version", where, "");
+    if (json.at("schema_version") != kSweepSchemaVersion)
+      throw DataError("another version of spillway wrote this file", where, "");
     sweep.tool_version = json.at("tool_version");
     sweep.tool_build = json.at("tool_build");
     sweep.definition = json.at("definition");
@@ -119,7 +120,7 @@ SweepManifest parse_sweep_manifest(const std::string& text, const std::string& w
       sweep.rows.push_back(std::move(row));
     }
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("not what a sweep writes: {}", error.what()), where, "run the sweep again");
+    throw DataError(fmt::format("not a file of a sweep: {}", error.what()), where, "run the sweep again");
   }
   return manifest;
 }

@@ -23,14 +23,13 @@ std::string words(std::string name) {
   std::replace(name.begin(), name.end(), '_', ' ');
   return name;
 }
-/// "12.3% of decode attention calls had context up to 98304, measured up to 32768"
+/// "decode attention: context measured 2 to 32768, reached 98304 (12.3% of calls)"
 std::string outside_text(const RangeUse& use) {
   constexpr double kLeastShown = 0.0005;  // 0.1%, rounded
   const double fraction = use.fraction_outside();
-  const bool above = use.reached > use.high;
-  return fmt::format("{} of {} calls had {} {} {:.10g}, measured {} {:.10g}",
-                     fraction < kLeastShown ? "<0.1%" : percent(fraction), words(use.op), words(use.quantity),
-                     above ? "up to" : "down to", use.reached, above ? "up to" : "from", above ? use.high : use.low);
+  return fmt::format("{}: {} measured {:.10g} to {:.10g}, reached {:.10g} ({} of calls)", words(use.op),
+                     words(use.quantity), use.low, use.high, use.reached,
+                     fraction < kLeastShown ? "<0.1%" : percent(fraction));
 }
 
 }  // namespace
@@ -56,8 +55,9 @@ void add_trust(const std::vector<const Trust*>& runs, Lines& lines) {
   }
   if (!ranges.empty()) {
     const std::string whose =
-        runs.size() == 1 ? ""
-                         : fmt::format("{} of {} left the measured range; the first: ", ranges.size(), runs.size());
+        runs.size() == 1
+            ? ""
+            : fmt::format("{} of {} runs left the measured range; the first: ", ranges.size(), runs.size());
     add("Range", whose + ranges.front(), lines);
   }
   for (const std::string& statement : said) add("Validity", statement, lines);

@@ -10,13 +10,12 @@
 namespace spillway {
 namespace {
 
-/// "request 13 (row 13 of x.csv) asks for 9000 + 100 tokens; ...": the rejected request and the limit.
+/// "the first is request 13 of x.csv with 9000 prompt + 100 output tokens; ...": the rejected request and the limits.
 std::string rejection(const Assembly& assembly, const RequestRecord& first) {
   const Setup& setup = assembly.setup;
   return fmt::format(
-      "request {} of {} is the first: {} prompt + {} output tokens; the longest request that can run is {} tokens, the "
-      "KV "
-      "cache holds {} tokens",
+      "the first is request {} of {} with {} prompt + {} output tokens; the longest request that can run has {} "
+      "tokens, and the KV cache holds {} tokens",
       first.index + 1, assembly.workload.name, first.input.count(), first.output.count(), setup.max_model_len.count(),
       setup.kv_capacity().count());
 }
@@ -100,13 +99,13 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
   const auto growth = results.growth.growth();
   if (growth && assembly.workload.arrival != "all-at-once") {
     warnings.push_back(fmt::format(
-        "saturated: the queue kept growing (requests of the second quarter waited {:.3g} s, of the last {:.3g} s), so "
-        "latencies depend on the length of the run; lower workload.rate",
+        "saturated: the queue kept growing (requests of the second quarter waited {:.3g} s, requests of the last "
+        "quarter {:.3g} s), so latencies depend on the length of the run; lower workload.rate",
         growth->early_seconds, growth->late_seconds));
   }
   if (results.statistics.measured.finished == 0) {
     warnings.emplace_back(
-        "no measured request finished: there are no latencies; see warmup, until and "
+        "no measured request finished, so there are no latencies: check warmup, until and "
         "engine.request_timeout");
   }
 }

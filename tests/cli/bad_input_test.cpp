@@ -132,9 +132,10 @@ TEST_F(BadInput, ARequestLargerThanTheKvCache) {
   // 100 MB have space for floor(100,000,000 / 2,097,152) = 47 blocks = 752 tokens.
   refused(2, {"memory.gpu_kv=100MB", "engine.max_model_len=800"}, {"the KV cache holds 752 tokens", "use at most 752"});
   trace("large.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,900,64\n2023-11-16 18:00:01.0,700,60\n");
-  refused(3, {"memory.gpu_kv=100MB", "workload.trace=large.csv"},
-          {"all 2 requests were rejected for their size", "request 1 of large.csv is the first: 900 prompt + 64 output",
-           "the KV cache holds 752 tokens", "raise memory.gpu_kv", "nothing was written"});
+  refused(
+      3, {"memory.gpu_kv=100MB", "workload.trace=large.csv"},
+      {"all 2 requests were rejected for their size", "the first is request 1 of large.csv with 900 prompt + 64 output",
+       "the KV cache holds 752 tokens", "raise memory.gpu_kv", "nothing was written"});
   // One of two requests fits: a warning, not an error.
   trace("mixed.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,90,6\n2023-11-16 18:00:01.0,700,60\n");
   const Output run = spillway({"run", "--json", "memory.gpu_kv=100MB", "workload.trace=mixed.csv"});
@@ -155,7 +156,7 @@ TEST_F(BadInput, TracesWithoutTimesNeedARate) {
 
 TEST_F(BadInput, ConditionsThatMakeNoSense) {
   refused(2, {"--slo", "ttft<500"}, {"unknown metric \"ttft\"", "--slo ttft<500"});
-  refused(2, {"--slo", "ttft_ms>500"}, {"an SLO on single requests is an upper limit", "write ttft_ms<500"});
+  refused(2, {"--slo", "ttft_ms>500"}, {"an SLO on single requests must be an upper limit", "write ttft_ms<500"});
   refused(2, {"--fail-if", "p99_ttft_ms=800"}, {"is not a condition", "--fail-if p99_ttft_ms=800"});
   refused(2, {"--fail-if", "ttft_ms>800"}, {"has no statistic", "p99_ttft_ms"});
   refused(2, {"slo.run=p99_tft_ms<1"}, {"p99_ttft_ms", "argument slo.run=p99_tft_ms<1"});

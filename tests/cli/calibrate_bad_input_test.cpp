@@ -166,7 +166,7 @@ TEST_F(BadCalibration, JsonThatIsNoMeasurements) {
 // of 8192 x 8192 cannot have been.
 TEST_F(BadCalibration, RowsThatBeatTheDatasheetOrEachOther) {
   const Texts base{"--base", "h100-80gb-sxm"};
-  const Texts drop{"--drop-inconsistent leaves such rows out"};
+  const Texts drop{"use --drop-inconsistent to leave out such rows"};
   bad_file("gemm.csv", "m,n,k,latency_us\n1,8192,8192,6\n",
            {"above the bandwidth: GEMM m=1 n=8192 k=8192", "1.342e+08 bytes of weights in 6 us",
             "3.35e+12 B/s of memory bandwidth of h100-80gb-sxm", "at gemm.csv line 2"},
@@ -180,11 +180,11 @@ TEST_F(BadCalibration, RowsThatBeatTheDatasheetOrEachOther) {
   write_text(file("gemm.csv"), "m,n,k,latency_us\n16,4096,4096,20\n\n16,4096,4096,20\n");
   fit_refused(3, {"gemm.csv"},
               {"duplicate: GEMM m=16 n=4096 k=4096: 20 us, as at gemm.csv line 2", "at gemm.csv line 4",
-               "delete one of the rows; --drop-inconsistent leaves such rows out"});
+               "delete one of the rows; use --drop-inconsistent to leave out such rows"});
   // check judges the profile by the other rows, and reports the omitted rows.
   const Output once = spillway({"calibrate", "check", "h100-80gb-sxm", "gemm.csv"});
   EXPECT_EQ(once.code, 0);
-  EXPECT_THAT(once.err, HasSubstr("left out: 1 rows that cannot be true; the first: duplicate: GEMM m=16 n=4096"));
+  EXPECT_THAT(once.err, HasSubstr("left out: 1 impossible rows; the first: duplicate: GEMM m=16 n=4096"));
   EXPECT_THAT(once.out, testing::ContainsRegex("gemm +1 "));
   bad_file("gemm.csv", "m,n,k,latency_us\n16,4096,4096,20\n16,4096,4096,30\n",
            {"contradictory: GEMM m=16 n=4096 k=4096: 30 us, but 20 us at gemm.csv line 2", "at gemm.csv line 3"});
@@ -212,7 +212,7 @@ TEST_F(BadCalibration, TooFewRowsForAModel) {
   write_text(file("fast.csv"), "kernel,tokens,bytes,latency_us\na,1,1e12,1\n");
   const Output dropped = spillway({"calibrate", "fit", "fast.csv", "--drop-inconsistent", "-o", "new.json"});
   EXPECT_EQ(dropped.code, 3);
-  EXPECT_THAT(dropped.err, HasSubstr("left out: 1 rows that cannot be true"));
+  EXPECT_THAT(dropped.err, HasSubstr("left out: 1 impossible rows"));
   EXPECT_THAT(dropped.err, HasSubstr("2.5e+13 B/s of memory bandwidth"));
   EXPECT_THAT(dropped.err, HasSubstr("no row is left to fit"));
   EXPECT_FALSE(std::filesystem::exists(file("new.json")));
@@ -241,8 +241,9 @@ TEST_F(BadCalibration, ArgumentsThatCannotBe) {
   fit_refused(3, {"rows.csv"}, {"cannot be read", "at ./none.json"}, {"--base", "./none.json"});
   fit_refused(2, {"rows.csv"}, {"unknown model \"llama-3.1-8c\"", "did you mean \"llama-3.1-8b\"?"},
               {"--model", "llama-3.1-8c"});
-  fit_refused(2, {"elementwize=rows.csv"},
-              {"\"elementwize\" is no op", "at elementwize=rows.csv", "did you mean \"elementwise\"?", "ops: gemm, "});
+  fit_refused(
+      2, {"elementwize=rows.csv"},
+      {"\"elementwize\" is not an op", "at elementwize=rows.csv", "did you mean \"elementwise\"?", "ops: gemm, "});
   fit_refused(3, {"gemm=rows.csv"}, {"the file holds no row of gemm", "at rows.csv", "it holds 8 of elementwise"});
   refused(2, {"check", "h100-80gb-sx", "rows.csv"},
           {"unknown hardware", "at calibrate check h100-80gb-sx", "did you mean \"h100-80gb-sxm\"?"});
@@ -281,7 +282,8 @@ TEST_F(BadCalibration, ThingsThatAProfileCannotTell) {
   write_text(file("log.csv"), iteration_table());
   json profile = good_profile();
   refused(3, {"check", "good.json", "log.csv"}, {"nothing to check: 10 rows of iteration", "at good.json"});
-  refused(3, {"check", "base.json", "rows.csv"}, {"the profile holds no fits; --roofline judges its analytic model"});
+  refused(3, {"check", "base.json", "rows.csv"},
+          {"the profile has no fits; use --roofline to check its analytic model"});
   refused(3, {"check", "good.json", "log.csv", "--roofline"}, {"the analytic model has no term for them"});
   profile["values"]["h2d_bandwidth"]["value"] = nullptr;
   profile["values"]["h2d_bandwidth_duplex"]["value"] = nullptr;

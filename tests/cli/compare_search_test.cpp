@@ -39,7 +39,7 @@ TEST_F(Compare, ReplicationsAreFiveUnlessSaid) {
   EXPECT_THAT(table.out, HasSubstr("5 replications"));
   EXPECT_THAT(table.out, HasSubstr("worse"));
   const auto one = spillway({"compare", "policy=vllm,sarathi", "workload.requests=40", "replications=1"});
-  EXPECT_THAT(one.out, HasSubstr("one replication, so no interval"));
+  EXPECT_THAT(one.out, HasSubstr("no intervals with one replication"));
   EXPECT_THAT(one.out, Not(HasSubstr("worse")));
 }
 
@@ -86,7 +86,7 @@ TEST_F(Compare, WhatIsDoneIsKept) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(file("out/points")), {}), 2);
   // A sweep over the same grid reuses the results.
   EXPECT_THAT(spillway({"sweep", "policy=vllm,sarathi", "workload.requests=40", "replications=5", "-o", "out"}).err,
-              HasSubstr("2 of them taken over"));
+              HasSubstr("2 of them reused"));
 }
 
 TEST_F(Compare, TheBaselineCanBeChosen) {
@@ -165,7 +165,7 @@ TEST_F(Search, EveryCombinationIsSearchedAndPerturbed) {
                                "workload.requests=60", "replications=1", "--tolerance", "20%", "--perturb", "5%"});
   ASSERT_EQ(table.code, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("policy=sarathi"));
-  EXPECT_THAT(table.out, HasSubstr("30 changes of 5% move it to"));
+  EXPECT_THAT(table.out, HasSubstr("under 30 changes of 5%"));
   EXPECT_THAT(table.out, testing::AnyOf(HasSubstr("Robust"), HasSubstr("Flips")));
 }
 
@@ -205,13 +205,13 @@ TEST_F(Search, RefusesWhatCannotBeSearched) {
     EXPECT_EQ(result.code, 2) << what;
     EXPECT_THAT(result.err, HasSubstr(what));
   };
-  refused({"--slo", "ttft_ms<500"}, "one key is searched: --max KEY or --min KEY");
+  refused({"--slo", "ttft_ms<500"}, "a search needs either --max KEY or --min KEY");
   refused({"--max", "workload.rate"}, "a search needs an SLO");
   refused({"--max", "workload.rat", "--slo", "ttft_ms<500"}, "did you mean \"workload.rate\"?");
-  refused({"--max", "policy", "--slo", "ttft_ms<500"}, "policy is no number");
-  refused({"--max", "memory.gpu_kv", "--slo", "ttft_ms<500"}, "has no value that the search could begin with");
+  refused({"--max", "policy", "--slo", "ttft_ms<500"}, "policy is not a number");
+  refused({"--max", "memory.gpu_kv", "--slo", "ttft_ms<500"}, "the search has no value of memory.gpu_kv to start at");
   refused({"--max", "workload.rate", "workload.rate=2,4", "--slo", "ttft_ms<500"},
-          "has several values and is searched too");
+          "workload.rate is searched, so it cannot have several values");
   refused({"--max", "workload.rate", "--slo", "ttft_ms<500", "--tolerance", "2"}, "is not a fraction");
   refused({"--max", "workload.rate", "--slo", "ttft_ms<500", "--from", "8", "--to", "2"}, "--from is above --to");
   refused({"--max", "workload.rate", "--slo", "ttft_ms<500", "model=llama-3.1-70b"}, "does not fit h100-80gb-sxm");

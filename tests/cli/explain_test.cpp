@@ -129,7 +129,8 @@ TEST(Explain, AGpuTellsTheErrorOfEveryKernelThatWasFitted) {
       EXPECT_THAT(text, HasSubstr("\n  " + line.op + ": ")) << name;
       EXPECT_THAT(text, HasSubstr("\n      " + line.record->source_kind + ": " + line.record->citation)) << name;
     }
-    const std::string lent = "of " + gpu.fitted_from + ", scaled to this GPU; its errors, not this GPU's:";
+    const std::string lent =
+        "scaled from " + gpu.fitted_from + " to this GPU; the errors were measured on " + gpu.fitted_from + ":";
     EXPECT_THAT(text, HasSubstr("  kernels   " + (gpu.fitted_from.empty() ? "fitted to measurements" : lent))) << name;
   }
 }

@@ -126,7 +126,7 @@ TEST_F(Reproduce, WhatIsLeftOpenIsShownAtTwoOtherValues) {
   EXPECT_EQ(cheap["open"][0]["others"][0]["accepted"], false);
   EXPECT_EQ(cheap["open"][0]["others"][1]["accepted"], true);
   EXPECT_TRUE(cheap["open"][1]["others"][0]["accepted"].is_null());
-  EXPECT_EQ(cheap["open"][1]["others"][0]["reason"], "not run (--full)");
+  EXPECT_EQ(cheap["open"][1]["others"][0]["reason"], "not run (needs --full)");
   EXPECT_EQ(cheap["columns"][0]["simulated"], 2.0);
   const Output full = spillway({"reproduce", "toy", "--json", "--full"});
   ASSERT_EQ(full.code, 0) << full.err;
@@ -202,7 +202,7 @@ TEST_F(Reproduce, WrongExperimentsAreExit3WithEverythingThatIsWrong) {
   Json form = document();
   form["claims"] = {claim("TOY-1", {{"values", "1 +"}, {"accept", "so"}})};
   form["open"]["batch"]["others"] = {1};
-  refused(form, {"toy/expected.json (/claims/0/values)", "(/open/batch/others)", "nothing decides it"});
+  refused(form, {"toy/expected.json (/claims/0/values)", "(/open/batch/others)", "so nothing decides the claim"});
   Json keys = document();
   keys["claims"] = {claim("TOY-1", kSame)};
   keys["runs"]["again"]["set"]["workload.rat"] = 3;
@@ -210,7 +210,7 @@ TEST_F(Reproduce, WrongExperimentsAreExit3WithEverythingThatIsWrong) {
   refused(keys, {"unknown key \"workload.rat\"", "toy/expected.json (/runs/again/set/workload.rat)"});
   Json names = document();
   names["claims"] = {claim("TOY-1", {{"values", "base[1].mean_tfft_ms + limit_ms + batch + again.mean_ttft_ms"}})};
-  refused(names, {"TOY-1: a point knows no \"mean_tfft_ms\"", "did you mean \"mean_ttft_ms\"", "(/claims/0/values)"});
+  refused(names, {"TOY-1: a point has no \"mean_tfft_ms\"", "did you mean \"mean_ttft_ms\"", "(/claims/0/values)"});
 }
 
 }  // namespace

@@ -128,11 +128,11 @@ TEST_F(RunCli, PerturbedRunsFitTheScreenAndAreSaidWhereTheyAreNotShown) {
     const Output run = spillway({"run", "--format", format, "workload.requests=30", "--perturb", "5%"});
     EXPECT_EQ(run.code, 0);
     EXPECT_EQ(run.out, base.out);
-    EXPECT_THAT(run.err, HasSubstr(std::string("note: ") + format + " holds the base run alone"));
+    EXPECT_THAT(run.err, HasSubstr(std::string("note: ") + format + " contains only the base run"));
   }
   const Output plan =
       spillway({"run", "--perturb", "5%", "--dry-run", "replications=3", "workload.requests=100000000"});
-  EXPECT_THAT(plan.out, HasSubstr("With --perturb it would be 93 runs."));  // 3 of the base and of each of 30
+  EXPECT_THAT(plan.out, HasSubstr("With --perturb, there would be 93 runs."));  // 3 of the base and of each of 30
 }
 
 TEST_F(RunCli, APerturbationBeyondTheRuleIsRefused) {
@@ -345,7 +345,7 @@ TEST_F(RunCli, TheHostTierOfThePrefixCache) {
   EXPECT_LT(some["metrics"]["mean_ttft_ms"]["value"], none["metrics"]["mean_ttft_ms"]["value"]);
 
   const Output table = spillway({"run", "workload.trace=./shared.jsonl", "memory.host_cache=1GiB"});
-  EXPECT_THAT(table.out, HasSubstr("512 blocks of it on the host"));
+  EXPECT_THAT(table.out, HasSubstr("512 cache blocks on the host"));
   const Output off = spillway({"run", "memory.host_cache=1GiB", "workload.requests=5"});
   EXPECT_THAT(off.out, HasSubstr("memory.host_cache keeps nothing"));
   const Output small = spillway({"run", "memory.host_cache=1MB", "workload.requests=5"});
@@ -418,7 +418,7 @@ TEST_F(RunCli, AServerBringsItsGpuAndHost) {
   const json result = json::parse(warned.out);
   EXPECT_EQ(result["setup"]["hardware"], "hgx-h100-8");
   EXPECT_EQ(result["setup"]["gpu"], "h100-80gb-sxm");
-  EXPECT_THAT(result["warnings"].dump(), HasSubstr("come to 2400.00 GB for 4 GPUs, more than the 2199.02 GB of DRAM"));
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("total 2400.00 GB for 4 GPUs, more than the 2199.02 GB of DRAM"));
   EXPECT_EQ(result["inputs"][0]["name"], "hwmodels/profiles/h100-80gb-sxm.json");
   EXPECT_EQ(result["inputs"][1]["role"], "server");
   EXPECT_EQ(result["inputs"][1]["name"], "hwmodels/servers/hgx-h100-8.json");

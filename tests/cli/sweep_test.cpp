@@ -91,7 +91,7 @@ TEST_F(Sweep, APointIsWhatARunOfItsConfigurationGives) {
 TEST_F(Sweep, WhatIsThereIsNotRunAgain) {
   ASSERT_EQ(sweep({"workload.rate=2,4", "-o", "out"}).code, 0);
   const auto more = sweep({"workload.rate=2,3,4", "-o", "out"});
-  EXPECT_THAT(more.err, HasSubstr("3 points, 2 of them taken over from the folder"));
+  EXPECT_THAT(more.err, HasSubstr("3 points in out, 2 of them reused"));
   // A trace with other contents makes another point, even under the same name.
   write_text(file("trace.csv"), "arrival_s,input_tokens,output_tokens\n0,100,5\n1,200,6\n");
   EXPECT_THAT(spillway({"sweep", "workload.trace=./trace.csv", "seed=1,2", "-o", "out"}).err, HasSubstr("2 points in"));
@@ -109,7 +109,7 @@ TEST_F(Sweep, AFileThatIsNoWholeResultIsRunAgain) {
   write_text(path(0), whole.at("points/" + path(0).filename().string()).substr(0, 1000));
   write_text(path(1), read_file(path(2)));  // the text of another point
   write_text(file("out/points/") / (path(2).filename().string() + ".part123"), "half of a file that a kill left");
-  EXPECT_THAT(sweep({"workload.rate=2,4,6", "-o", "out"}).err, HasSubstr("1 of them taken over"));
+  EXPECT_THAT(sweep({"workload.rate=2,4,6", "-o", "out"}).err, HasSubstr("1 of them reused"));
   EXPECT_EQ(tree(file("out")), whole);
 }
 
@@ -125,8 +125,8 @@ TEST_F(Sweep, AChangedPointIsSaidAndRunAgain) {
   const auto again = sweep({"workload.rate=2,4", "-o", "out"});
   EXPECT_EQ(again.code, 0);
   EXPECT_THAT(again.err, HasSubstr("warning: out/points/" + point.filename().string() +
-                                   " was changed since it was written; this point is run again"));
-  EXPECT_THAT(again.err, HasSubstr("2 points, 1 of them taken over"));
+                                   " was changed after it was written; its point runs again"));
+  EXPECT_THAT(again.err, HasSubstr("2 points in out, 1 of them reused"));
   EXPECT_EQ(tree(file("out")), whole);
 }
 
@@ -190,7 +190,7 @@ TEST_F(Sweep, CtrlCKeepsWhatIsDone) {
   const auto stopped = wait_for(child);
   EXPECT_EQ(stopped.code, 130);
   EXPECT_THAT(stopped.out, IsEmpty());
-  EXPECT_THAT(stopped.err, HasSubstr("of 8 points are in out; the same command goes on from there"));
+  EXPECT_THAT(stopped.err, HasSubstr("of 8 points are in out; the same command continues from there"));
   EXPECT_FALSE(json::parse(read_file(file("out/sweep.json")))["complete"].get<bool>());
 }
 
@@ -248,10 +248,9 @@ TEST_F(Sweep, SaysHowFarItCanBeTrusted) {
   const std::vector<std::string> grid{"workload.rate=2,4", "workload.trace=arxiv"};
   const auto table = sweep(grid);
   EXPECT_THAT(table.out, HasSubstr("Validity     gpu: median / p95 of |simulated/measured - 1|"));
-  EXPECT_THAT(table.out, HasSubstr("Range        2 of 2 left the measured range; the first: "));
+  EXPECT_THAT(table.out, HasSubstr("Range        2 of 2 runs left the measured range; the first: "));
   const json points = json::parse(sweep({grid[0], grid[1], "--json"}).out)["points"];
-  EXPECT_THAT(points[0]["trust"]["outside_measured_range"].get<std::string>(),
-              HasSubstr("of prefill attention calls had"));
+  EXPECT_THAT(points[0]["trust"]["outside_measured_range"].get<std::string>(), HasSubstr("prefill attention: "));
   EXPECT_THAT(points[0]["trust"]["validity"][0].get<std::string>(), testing::StartsWith("gpu: "));
   // The text of a run about itself.
   const json run =
@@ -287,7 +286,7 @@ TEST_F(Sweep, BadInputIsAnsweredBeforeAnythingIsRun) {
   refused({"seed=1,2", "--emit", "slurm"}, "--emit slurm needs a folder");
   refused({"seed=1,2", "-o", "/dev/null/x"}, "cannot create the folder");
   write_text(file("empty.json"), R"({"seed": []})");
-  refused({"empty.json"}, "seed has no value in its list");
+  refused({"empty.json"}, "seed has an empty list");
   write_text(file("nested.json"), R"({"seed": [[1], 2]})");
   refused({"nested.json"}, "seed holds more than plain values");
   EXPECT_EQ(spillway({"sweep", "--zhip", "a,b"}).code, 2);
@@ -299,9 +298,9 @@ TEST_F(Sweep, AFolderOfAnotherVersionOrBuildIsRefused) {
   const auto other = sweep({"seed=1,2", "-o", "out"});
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.err,
-              HasSubstr("out holds results of spillway 0.0.9, build 00, and this is spillway 0.1.0, build "));
+              HasSubstr("out contains results of spillway 0.0.9, build 00, but this is spillway 0.1.0, build "));
   fs::remove(file("out/store.json"));
-  EXPECT_THAT(sweep({"seed=1,2", "-o", "out"}).err, HasSubstr("does not say which version"));
+  EXPECT_THAT(sweep({"seed=1,2", "-o", "out"}).err, HasSubstr("so their version is unknown"));
 }
 
 TEST_F(Sweep, TwoProcessesDoNotShareAFolder) {
@@ -332,13 +331,13 @@ TEST_F(Sweep, AFullDiskLosesAndCorruptsNothing) {
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("code 2")) << run.err;
   EXPECT_THAT(run.err, HasSubstr("No space left on device"));
-  EXPECT_THAT(run.err, HasSubstr("of 20 points are in disk/out; the same command goes on from there"));
+  EXPECT_THAT(run.err, HasSubstr("of 20 points are in disk/out; the same command continues from there"));
   EXPECT_THAT(run.out, Not(HasSubstr(".part"))) << "what could not be written is gone";
   const auto full = tree(file("full/points"));
   EXPECT_GT(full.size(), 2U);
   EXPECT_LT(full.size(), 20U);
   for (const auto& [name, content] : full) EXPECT_TRUE(json::accept(content)) << name;
-  EXPECT_THAT(run.err, HasSubstr(std::to_string(full.size()) + " of them taken over"));
+  EXPECT_THAT(run.err, HasSubstr(std::to_string(full.size()) + " of them reused"));
   ASSERT_EQ(sweep({"workload.rate=1:20:1", "-o", "whole"}).code, 0);
   EXPECT_EQ(tree(file("after")), tree(file("whole")));
 }
@@ -403,15 +402,15 @@ TEST_F(Merge, AnInterruptedShardIsFound) {
 }
 
 TEST_F(Merge, SaysEverythingThatIsWrong) {
-  EXPECT_THAT(refusal({"a"}), HasSubstr("missing: shard 2/2"));
-  EXPECT_THAT(refusal({"a", "a"}), HasSubstr("shard 1/2 is there twice"));
-  EXPECT_THAT(refusal({"a", "nowhere"}), HasSubstr("nowhere holds no sweep"));
+  EXPECT_THAT(refusal({"a"}), HasSubstr("these shards are missing: 2/2"));
+  EXPECT_THAT(refusal({"a", "a"}), HasSubstr("shard 1/2 is given twice"));
+  EXPECT_THAT(refusal({"a", "nowhere"}), HasSubstr("nowhere does not contain a sweep"));
   ASSERT_EQ(shard("2/2", "other", "1:8:1").code, 0);
-  EXPECT_THAT(refusal({"a", "other"}), HasSubstr("other is of another sweep than a"));
+  EXPECT_THAT(refusal({"a", "other"}), HasSubstr("other and a are of different sweeps"));
   ASSERT_EQ(shard("1/1", "whole").code, 0);
-  EXPECT_THAT(refusal({"a", "whole"}), HasSubstr("whole is no shard"));
+  EXPECT_THAT(refusal({"a", "whole"}), HasSubstr("whole is not a shard"));
   ASSERT_EQ(shard("3/3", "third").code, 0);
-  EXPECT_THAT(refusal({"a", "third"}), HasSubstr("third is one of 3 shards, a one of 2"));
+  EXPECT_THAT(refusal({"a", "third"}), HasSubstr("third is one of 3 shards, but a is one of 2"));
   write_text(file("trace.csv"), "arrival_s,input_tokens,output_tokens\n0,100,5\n1,200,7\n");
   ASSERT_EQ(shard("2/2", "changed").code, 0);
   EXPECT_THAT(refusal({"a", "changed"}), HasSubstr("workload ./trace.csv was not the same file for all shards"));
@@ -421,7 +420,7 @@ TEST_F(Merge, LostAndChangedPointsAreFound) {
   const fs::path point = fs::directory_iterator(file("b/points"))->path();
   const std::string text = read_file(point);
   write_text(point, text + " ");
-  EXPECT_THAT(refusal({"a", "b"}), HasSubstr("was changed since it was run"));
+  EXPECT_THAT(refusal({"a", "b"}), HasSubstr("was changed after the run"));
   fs::remove(point);
   EXPECT_THAT(refusal({"a", "b"}), HasSubstr("is missing: there is no"));
   json manifest = json::parse(read_file(file("b/sweep.json")));
@@ -429,7 +428,7 @@ TEST_F(Merge, LostAndChangedPointsAreFound) {
   write_text(file("b/sweep.json"), manifest.dump());
   EXPECT_THAT(refusal({"a", "b"}), HasSubstr("b was written by spillway 0.0.9"));
   write_text(file("b/sweep.json"), "{\"tool_version\": 3}");
-  EXPECT_THAT(refusal({"a", "b"}), HasSubstr("not what a sweep writes"));
+  EXPECT_THAT(refusal({"a", "b"}), HasSubstr("not a file of a sweep"));
 }
 
 TEST_F(Sweep, SlurmsVariablesSayWhichShard) {
@@ -438,7 +437,7 @@ TEST_F(Sweep, SlurmsVariablesSayWhichShard) {
   set_variable("SLURM_ARRAY_TASK_STEP", "2");
   set_variable("SLURM_ARRAY_TASK_COUNT", "4");  // tasks 10, 12, 14 and 16
   const auto third = sweep({"seed=1:8:1", "--format", "csv"});
-  EXPECT_THAT(third.err, HasSubstr("shard 3/4, as SLURM_ARRAY_TASK_ID says"));
+  EXPECT_THAT(third.err, HasSubstr("shard 3/4, from SLURM_ARRAY_TASK_ID"));
   const auto rows = lines(third.out);
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_THAT(rows[1], testing::StartsWith("2,3,"));
@@ -458,10 +457,10 @@ TEST_F(Sweep, TheSlurmScriptIsAsItStandsHere) {
   EXPECT_EQ(script, R"script(#!/usr/bin/env bash
 # Runs a sweep of 2 points as 2 tasks of a Slurm job array; a last job merges their results into the folder.
 #
-#   bash THIS_FILE [SBATCH OPTION ...]     such as --partition=cpu --time=2:00:00; they hold for both jobs
+#   bash THIS_FILE [SBATCH OPTION ...]     such as --partition=cpu --time=2:00:00; they apply to both jobs
 #
-# Each task keeps every point as soon as it is done, so one that was killed goes on where it was when this is submitted
-# again, or when Slurm requeues it.
+# Each task stores every point as soon as the point ends. A killed task continues with its next point when this script
+# is submitted again, or when Slurm requeues the task.
 set -euo pipefail
 
 folder='my results'
@@ -482,7 +481,7 @@ JOB
 array=${array%%;*}
 echo "array job $array: 2 tasks of the sweep"
 
-# afterany: a task whose points failed in part ends with 4 and has run them all; merge says what is missing.
+# afterany: a task with failed points has run all its points and exits with 4. merge reports missing points.
 merge=$(sbatch --parsable --job-name=spillway-merge --dependency="afterany:$array" --cpus-per-task=1 \
   --output="$folder/merge.log" "$@" <<'JOB'
 #!/usr/bin/env bash

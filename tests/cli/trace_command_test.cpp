@@ -131,8 +131,8 @@ TEST_F(TraceCommand, ConvertTakesTheFormatFromTheNameUnlessTold) {
   EXPECT_THAT(read_file(file("x")), testing::StartsWith("{\"arrival_s\": 0, "));
   ASSERT_EQ(spillway({"trace", "convert", "trace.csv", "-o", "x.csv", "--format", "native-binary"}).code, 0);
   EXPECT_THAT(read_file(file("x.csv")), testing::StartsWith("\x89SWT"));
-  refused(2, {"convert", "trace.csv", "-o", "x.txt"}, {"does not tell which format", "--format native-binary|"});
-  refused(2, {"convert", "trace.csv", "-o", "x.csv.gz"}, {"does not tell which format"});
+  refused(2, {"convert", "trace.csv", "-o", "x.txt"}, {"so the format is unknown", "--format native-binary|"});
+  refused(2, {"convert", "trace.csv", "-o", "x.csv.gz"}, {"so the format is unknown"});
 }
 
 TEST_F(TraceCommand, ConvertToStandardOutput) {
@@ -148,7 +148,7 @@ TEST_F(TraceCommand, ConvertSaysWhatItChanged) {
   const Output convert = spillway({"trace", "convert", "azure.csv", "-o", "a.bin", "--skip-bad-rows"});
   EXPECT_EQ(convert.code, 0) << convert.err;
   EXPECT_THAT(convert.err, HasSubstr("1 of 1 requests generated 0 tokens"));
-  EXPECT_THAT(convert.err, HasSubstr("1 bad rows are left out; the first: azure.csv, row 3"));
+  EXPECT_THAT(convert.err, HasSubstr("1 bad rows were skipped; the first: azure.csv, row 3"));
 }
 
 TEST_F(TraceCommand, SynthWritesTheRequestsOfTheRun) {
@@ -183,7 +183,7 @@ TEST_F(TraceCommand, BadInputIsTold) {
   refused(3, {"convert", "header.csv", "-o", "a.bin"}, {"the trace holds no request"});
   refused(2, {"info", "trace.csv", "--jsn"}, {"--jsn", "did you mean \"--json\"?"});
   refused(2, {"info", "trace.csv", "workload.format=azure-cvs"}, {"did you mean \"azure-csv\"?"});
-  refused(2, {"info", "trace.csv", "workload.rate=3"}, {"does not change what a file holds", "workload.rate=3"});
+  refused(2, {"info", "trace.csv", "workload.rate=3"}, {"has no effect on the rows of a file", "workload.rate=3"});
   refused(2, {"convert", "trace.csv", "-o", "a.bin", "--format", "parquet"}, {"parquet", "native-binary"});
   refused(2, {"convert", "trace.csv"}, {"--out is required"});
   refused(2, {"synth", "workload.trace=sharegp", "-o", "a.bin"}, {"did you mean \"sharegpt\"?"});
@@ -254,7 +254,8 @@ TEST_F(TraceCommand, WhatIsNoRegularFileIsRefusedAtOnce) {
 TEST_F(TraceCommand, OutputsThatCannotBeWrittenAreTold) {
   refused(2, {"convert", "trace.csv", "-o", "no-folder/a.bin"}, {"cannot create the file no-folder/a.bin"});
   refused(2, {"synth", "-o", "no-folder/a.bin"}, {"cannot create the file no-folder/a.bin"});
-  refused(2, {"convert", "trace.csv", "-o", "trace.csv"}, {"would be replaced by what it is converted into"});
+  refused(2, {"convert", "trace.csv", "-o", "trace.csv"},
+          {"the output would replace the trace that it is converted from"});
   EXPECT_EQ(trace_text(), kTrace);
   if (std::filesystem::exists("/dev/full")) {
     refused(2, {"convert", "trace.csv", "-o", "/dev/full", "--format", "native-csv"}, {"No space left on device"});

@@ -58,7 +58,7 @@ TEST(JudgeClaim, RulesSeeTheValuesAndTheRuns) {
   EXPECT_EQ(judged(claim({{"", "run.y"}}, words, words, {"value == run.y", "value > 1"})).accepted, true);
   const ClaimFigures fails = judged(claim({{"a", "run.y"}}, words, words, {"value.a > 1", "value.a > 3"}));
   EXPECT_EQ(fails.accepted, false);
-  EXPECT_EQ(fails.reason, "does not hold: value.a > 3");
+  EXPECT_EQ(fails.reason, "the rule is false: value.a > 3");
   // A band and a rule must both hold.
   EXPECT_EQ(judged(claim({{"", "run.y"}}, 2, {1, 3}, {"value > 2"})).accepted, false);
 }
@@ -87,7 +87,7 @@ TEST(JudgeClaim, ExpressionsThatCannotBeEvaluatedAreErrors) {
     return {};
   };
   const Problem unknown = problem(claim({{"best", "run.z"}}, {{"best", 1}}, {{"best", {1, 2}}}));
-  EXPECT_THAT(unknown.what, HasSubstr("TOY-1: a point knows no \"z\""));
+  EXPECT_THAT(unknown.what, HasSubstr("TOY-1: a point has no \"z\""));
   EXPECT_EQ(unknown.where, "toy.json (/claims/0/values/best)");
   EXPECT_THAT(problem(claim({{"", "'text'"}}, 1, {1, 2})).what, HasSubstr("gives \"text\" where a number is needed"));
   EXPECT_EQ(problem(claim({{"", "1"}}, "w", "w", {"value"})).where, "toy.json (/claims/0/rule)");

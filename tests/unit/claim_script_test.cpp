@@ -55,14 +55,15 @@ TEST(ClaimScript, NothingOfTheMachineIsInReach) {
        {"io",     "os",    "require",        "load",      "loadstring", "dofile",       "debug",        "package",
         "string", "table", "math",           "pcall",     "pairs",      "next",         "setmetatable", "getmetatable",
         "rawget", "_G",    "collectgarbage", "coroutine", "make_point", "make_run_set", "tostring",     "print"}) {
-    EXPECT_THAT(error_of<ScriptError>(script, name), HasSubstr(std::string("knows no \"") + name + "\"")) << name;
+    EXPECT_THAT(error_of<ScriptError>(script, name), HasSubstr(std::string("there is no name \"") + name + "\""))
+        << name;
   }
   EXPECT_THAT(error_of<ScriptError>(script, "('x'):rep(3)"), HasSubstr("attempt to index a string value"));
 }
 
 TEST(ClaimScript, EndlessAndGreedyOnesAreErrors) {
   ClaimScript script;
-  EXPECT_THAT(error_of<ScriptError>(script, "(function() while true do end end)()"), HasSubstr("it does not end"));
+  EXPECT_THAT(error_of<ScriptError>(script, "(function() while true do end end)()"), HasSubstr("it runs too long"));
   EXPECT_THAT(error_of<ScriptError>(script, "(function() local s = 'x' while true do s = s .. s end end)()"),
               HasSubstr("not enough memory"));
   EXPECT_THAT(error_of<ScriptError>(script, "(function() local function f() return 1 + f() end return f() end)()"),
@@ -73,7 +74,7 @@ TEST(ClaimScript, EndlessAndGreedyOnesAreErrors) {
 TEST(ClaimScript, MistakesAreNamed) {
   ClaimScript script;
   script.set("vllm", 1);
-  EXPECT_THAT(error_of<ScriptError>(script, "vlm + 1"), HasSubstr(R"(knows no "vlm"; did you mean "vllm"?)"));
+  EXPECT_THAT(error_of<ScriptError>(script, "vlm + 1"), HasSubstr(R"(there is no name "vlm"; did you mean "vllm"?)"));
   EXPECT_THAT(error_of<ScriptError>(script, "highest_a(vllm)"), HasSubstr(R"(did you mean "highest_at"?)"));
   EXPECT_THAT(error_of<ScriptError>(script, "{1}+1"), HasSubstr("attempt to perform arithmetic on a table value"));
   EXPECT_THAT(error_of<ScriptError>(script, "{a = 1}"), HasSubstr("a table with names"));
@@ -92,10 +93,10 @@ TEST(ClaimScript, WhatHasNoValueIsNoZero) {
   EXPECT_EQ(error_of<NoValue>(script, "max(run, 'rare')"), "rare has no value at curve at x=2");
   EXPECT_EQ(script.evaluate("has(run[1], 'rare') and not has(run[2], 'rare')"), Json(true));
   EXPECT_EQ(error_of<NoValue>(script, "1 / 0"), "the value is infinite");
-  EXPECT_EQ(error_of<NoValue>(script, "{0 / 0}"), "the value is 0 / 0 or the like");
-  EXPECT_THAT(error_of<ScriptError>(script, "run[1].rar"), HasSubstr(R"(a point knows no "rar"; did you mean "rare")"));
-  EXPECT_THAT(error_of<ScriptError>(script, "has(run[1], 'rar')"), HasSubstr("knows no \"rar\""));
-  EXPECT_EQ(error_of<ScriptError>(script, "run.y"), "y of a run set that has 2 points: one(...) finds one of them");
+  EXPECT_EQ(error_of<NoValue>(script, "{0 / 0}"), "the value is undefined, as 0 / 0 is");
+  EXPECT_THAT(error_of<ScriptError>(script, "run[1].rar"), HasSubstr(R"(a point has no "rar"; did you mean "rare")"));
+  EXPECT_THAT(error_of<ScriptError>(script, "has(run[1], 'rar')"), HasSubstr("a point has no \"rar\""));
+  EXPECT_EQ(error_of<ScriptError>(script, "run.y"), "y of a run set with 2 points: select one point with one(...)");
   script.set_points("single", curve({{1, 10}}));
   EXPECT_EQ(script.evaluate("single.y + #single"), Json(11.0));
 }
@@ -122,7 +123,7 @@ TEST(ClaimScript, Points_AreFoundByTheirAxes) {
   EXPECT_EQ(script.evaluate("{argmax(run, 'y', 'x'), argmin(run, 'y', 'x')}"), (Json{2.0, 1.0}));
   EXPECT_EQ(error_of<ScriptError>(script, "where(run, {x = 5})"), "no point has x=5");
   EXPECT_EQ(error_of<ScriptError>(script, "one(run, {x = 2})"),
-            "2 points match where one is meant; the first is curve at x=2");
+            "2 points match, but one(...) needs exactly one; the first is curve at x=2");
 }
 
 TEST(ClaimScript, HighestAt_InterpolatesTheLastCrossing) {

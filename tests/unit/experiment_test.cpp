@@ -136,16 +136,17 @@ TEST(Experiment, EverythingThatIsWrongIsSaidAtOnce) {
         "\"max\" cannot be a name in expressions at toy.json (/constants/max)",
         "must be a number, text, true, false or null at toy.json (/constants/list)",
         "must be two values other than the one chosen at toy.json (/open/limit_ms/others)",
-        "no claim depends on it at toy.json (/open/unused)", "low is not run before this at toy.json (/set/seed)",
+        "no claim depends on it at toy.json (/open/unused)",
+        "run set low is not run before this at toy.json (/set/seed)",
         "must be a whole number from 1 to 1000 at toy.json (/runs/low/seeds)",
         "unknown key \"sets\" at toy.json (/runs/low/sets)", "has no values at toy.json (/runs/low/set/policy)",
-        "takes one value: a log is one run at toy.json (/runs/log/set/hardware)",
-        "\"gpu\" is another thing's name already at toy.json (/runs/gpu)",
-        "must be a text at toy.json (/claims/0/where)", "must be a band: [low, high] at toy.json (/claims/0/accept)",
-        "is none of the constants at toy.json (/claims/0/columns/0/set/cpu)",
-        "TOY-1 is there twice at toy.json (/claims/1/id)",
+        "must have one value: a log is one run at toy.json (/runs/log/set/hardware)",
+        "the name \"gpu\" is already in use at toy.json (/runs/gpu)", "must be a text at toy.json (/claims/0/where)",
+        "must be a band: [low, high] at toy.json (/claims/0/accept)",
+        "is not one of the constants at toy.json (/claims/0/columns/0/set/cpu)",
+        "TOY-1 is used twice at toy.json (/claims/1/id)",
         "must have the names of the values and no others at toy.json (/claims/1/expected)",
-        "has neither a band nor a rule: nothing decides it at toy.json (/claims/1)"}) {
+        "has neither a band nor a rule, so nothing decides the claim at toy.json (/claims/1)"}) {
     EXPECT_THAT(problems, testing::Contains(std::string(one)));
   }
   EXPECT_THAT(problems, testing::Contains(HasSubstr("must be one of ratio, absolute")));
@@ -158,8 +159,8 @@ TEST(Experiment, ShapesMustFit) {
   parts["claims"][1]["expected"] = 2;
   parts["claims"][1]["accept"] = {1, 3};
   EXPECT_THAT(problems_of(parts),
-              ElementsAre("is one number where the values have names at toy.json (/claims/1/expected)",
-                          "is one band where the values have names at toy.json (/claims/1/accept)"));
+              ElementsAre("is one number, but the values have names at toy.json (/claims/1/expected)",
+                          "is one band, but the values have names at toy.json (/claims/1/accept)"));
   Json unpaired = document();
   unpaired["runs"]["high"]["seeds"] = 3;
   EXPECT_THAT(problems_of(unpaired),

@@ -127,10 +127,11 @@ TEST(Report, WhatLeftTheMeasuredRangeIsTold) {
   EXPECT_EQ(rows[1]["measured"], nlohmann::json::array({2.0, 32768.0}));
   EXPECT_EQ(rows[1]["reached"], 98304.0);
   EXPECT_EQ(rows[1]["fraction"], 0.123);
-  EXPECT_THAT(to_table(result),
-              HasSubstr("\nRange        50.0% of copy h2d many calls had block bytes down to 1024, measured from 4096; "
-                        "12.3% of\n             decode attention calls had context up to 98304, measured up to 32768; "
-                        "<0.1% of gemm\n             calls had n up to 128256, measured up to 65536\n"));
+  EXPECT_THAT(
+      to_table(result),
+      HasSubstr("\nRange        copy h2d many: block bytes measured 4096 to 65536, reached 1024 (50.0% of calls);\n"
+                "             decode attention: context measured 2 to 32768, reached 98304 (12.3% of calls); "
+                "gemm: n\n             measured 32 to 65536, reached 128256 (<0.1% of calls)\n"));
   for (int i = 0; i < 9; ++i) result.outside_range.push_back(result.outside_range.front());
   EXPECT_THAT(to_table(result), HasSubstr("... (all in --json)\nValidity "));
 }
@@ -170,7 +171,7 @@ TEST(Report, PerturbedRunsAreTold) {
               HasSubstr("\nlargest      mean TTFT +20.0%: GEMM +5%, attention -5% (of 30 runs)\n"));
   EXPECT_EQ(planned_runs(example()), 1);
   EXPECT_EQ(planned_runs(perturbed()), 31);
-  EXPECT_THAT(to_setup_table(perturbed()), HasSubstr("\nWith --perturb it would be 31 runs.\n"));
+  EXPECT_THAT(to_setup_table(perturbed()), HasSubstr("\nWith --perturb, there would be 31 runs.\n"));
   EXPECT_EQ(nlohmann::json::parse(to_setup_json(perturbed()))["planned_runs"], 31);
   EXPECT_FALSE(nlohmann::json::parse(to_setup_json(example())).contains("planned_runs"));
 }
@@ -223,7 +224,7 @@ TEST(Report, TheTableIsOneScreenHoweverMuchThereIsToSay) {
     }
     EXPECT_LE(count, 40);
   }
-  EXPECT_THAT(to_table(result), HasSubstr("more in --json"));
+  EXPECT_THAT(to_table(result), HasSubstr(" more: use --json to see all"));
   EXPECT_THAT(to_table(result), HasSubstr("(spillway explain h100-80gb-sxm)"));
 }
 

@@ -39,7 +39,7 @@ void add_config(CLI::App& app, Command& command) {
                  *sub, command, "show", "Print every value with its origin",
                  [arguments](CLI::App& to, ConfigOptions& options) {
                    arguments(to, options);
-                   to.add_flag("--json", options.json, "As JSON");
+                   to.add_flag("--json", options.json, "Print JSON");
                  },
                  [](const ConfigOptions& options) { return config_show(options.arguments, options.json); }),
              {"config show my.json policy=vllm-v0"});
@@ -53,20 +53,22 @@ void add_config(CLI::App& app, Command& command) {
 
 void add_about_commands(CLI::App& app, Command& command) {
   set_footer(add_command<ListOptions>(
-                 app, command, "list", "Names: policies, hardware, models, engines, workloads, metrics or experiments",
+                 app, command, "list", "List policies, hardware, models, engines, workloads, metrics or experiments",
                  [](CLI::App& sub, ListOptions& options) {
                    sub.add_option("kind", options.kind, "What to list")
                        ->required()
                        ->type_name(fmt::format("{}", fmt::join(list_kinds(), "|")));
-                   sub.add_flag("--json", options.json, "As JSON");
+                   sub.add_flag("--json", options.json, "Print JSON");
                  },
                  [](const ListOptions& options) { return list(options.kind, options.json); }),
              {"list policies"});
   set_footer(add_command<std::string>(
                  app, command, "explain",
-                 "What a policy, metric, key, GPU, server, model, engine, workload, experiment or claim is",
+                 "Explain a policy, metric, key, GPU, server, model, engine, workload, experiment or claim",
                  [](CLI::App& sub, std::string& name) {
-                   sub.add_option("name", name, "Any name that list or config show prints, or a model's file")
+                   sub.add_option(
+                          "name", name,
+                          "A name that list or config show prints, or the file of a model, GPU, server or engine")
                        ->required()
                        ->type_name("NAME");
                  },
@@ -91,7 +93,7 @@ void add_completion_commands(CLI::App& app, Command& command) {
       });
   // Called by the completion scripts. Without a group, --help omits the command.
   CLI::App& complete = add_command<CompleteOptions>(
-      app, command, "complete", "Print what may stand at the end of a command line",
+      app, command, "complete", "Print the possible completions of a command line",
       [](CLI::App& sub, CompleteOptions& options) {
         sub.add_option("--breaks", options.breaks, "Characters after which the shell replaces text");
         sub.add_option("line", options.line, "The command line up to the cursor")->required();

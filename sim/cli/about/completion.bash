@@ -1,7 +1,7 @@
 # bash completion for spillway. The candidates come from the binary that is on the line, so policies, keys and names of
 # any version appear by themselves. Needs neither the bash-completion package nor its settings.
 
-# The binary does not look for files: bash knows how to match and to quote their names. $1: ":KIND KEPT PREFIX".
+# Completes file names. bash does this itself, because it knows how to match and quote them. $1: ":KIND KEPT PREFIX".
 _spillway_files() {
   local kind=${1%% *} rest=${1#* }
   local kept=${rest%% *} prefix=${rest#* }
@@ -16,7 +16,7 @@ _spillway_files() {
 }
 
 _spillway() {
-  local spillway=${1/#\~\//$HOME/}  # a tilde is still as it was typed
+  local spillway=${1/#\~\//$HOME/}  # bash has not expanded a tilde yet
   local candidate file words=0
   COMPREPLY=()
   while IFS= read -r candidate; do
@@ -27,9 +27,9 @@ _spillway() {
     fi
     while IFS= read -r file; do COMPREPLY+=("$file"); done < <(_spillway_files "$candidate")
   done < <("$spillway" complete --breaks "$COMP_WORDBREAKS" -- "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
-  # compopt came with bash 4; without it a completion only leaves a space too many.
+  # bash before version 4 has no compopt: completions then end with a superfluous space.
   if [[ $words -eq 0 ]]; then
-    compopt -o filenames 2>/dev/null  # quotes names and puts a / behind folders; would write key\= for key=
+    compopt -o filenames 2>/dev/null  # quotes names and adds a / to folders, but would turn key= into key\=
   elif [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]]; then
     compopt -o nospace 2>/dev/null  # the value follows
   fi

@@ -65,7 +65,7 @@ std::string explain_gpu(const hwmodels::GpuProfile& gpu) {
   if (!fits.empty()) {
     text += explain_field("kernels", gpu.fitted_from.empty()
                                          ? "fitted to measurements; |predicted/measured - 1| of each:"
-                                         : fmt::format("of {}, scaled to this GPU; its errors, not this GPU's:",
+                                         : fmt::format("scaled from {0} to this GPU; the errors were measured on {0}:",
                                                        printable(gpu.fitted_from)));
   }
   for (const hwmodels::FitLine& line : fits) text += explain_fit(line);
@@ -85,7 +85,7 @@ std::string explain_file(const std::string& name) {
     throw DataError(fmt::format("cannot read the file {}", name), "explain " + name,
                     "check its name and its permissions");
   }
-  // "./" prevents that a file name is read as the name of a profile or a model.
+  // "./" keeps a file name from being read as the name of a profile or a model.
   const std::string path = folder || is_path(name) ? name : "./" + name;
   const std::string kind = folder ? "" : hwmodels::stated_kind(path);
   if (kind == "gpu") return explain_gpu(hwmodels::load_gpu(path));
@@ -176,8 +176,8 @@ std::string members_of(const std::string& group) {
 [[noreturn]] void refuse(const std::string& name) {
   const std::string members = members_of(name.substr(0, name.find_last_not_of(".*") + 1) + ".");
   const std::string fix = members.empty() ? suggestion(name, explainable_names()) : members;
-  throw ConfigError(fmt::format("nothing is called \"{}\"", name), "explain " + name,
-                    fix + fmt::format("spillway list {} shows the names; spillway config show the keys",
+  throw ConfigError(fmt::format("unknown name \"{}\"", name), "explain " + name,
+                    fix + fmt::format("spillway list {} prints the names, and spillway config show the keys",
                                       fmt::join(list_kinds(), "|")));
 }
 

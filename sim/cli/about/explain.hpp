@@ -16,8 +16,8 @@ namespace spillway::cli {
 
 /// A policy: description, source, limits, engine, other changed defaults, refused settings, and keys.
 ///
-/// Changed defaults and refusals are found by trial: the policy's flags and choices, and those of engine.* and
-/// memory.*, alone and in pairs. Effects of numbers, or of three settings together, are not found.
+/// Changed defaults and refusals are found by trial: flags and choices of the policy, of engine.* and of memory.*,
+/// alone and in pairs. Effects of numbers, or of three settings together, are not found.
 [[nodiscard]] std::string explain_policy(const PolicyInfo& info);
 
 /// A bundled experiment with its run sets and claims, or a bundled claim with its computation. Empty when no experiment

@@ -100,7 +100,7 @@ std::string explain_defaults(const PolicyProbe& probe) {
   table["engine"] = standard["engine"];  // shown on its own line
   const std::string changed = differences(table, standard);
   std::string text = explain_field("engine", standard["engine"].empty() ? "none of its own" : standard["engine"]) +
-                     explain_field("defaults", changed.empty() ? "those of every key" : changed);
+                     explain_field("defaults", changed.empty() ? "unchanged" : changed);
   const auto add_choice = [&](const Choice& choice) {
     const std::string other = differences(standard, probe.defaults({choice}));
     if (!other.empty()) text += explain_field("", fmt::format("with {}={}: {}", choice.first, choice.second, other));

@@ -60,23 +60,25 @@ void print_limits(const hwmodels::FittedKernels& fitted) {
   const bool unnamed = (fitted.layers && fitted.layers->model.model.empty()) ||
                        (fitted.iteration && fitted.iteration->model.model.empty());
   if (unnamed) {
-    fmt::print(stderr, "no --model says whose layers or iterations these are: latency_model=auto passes over them\n");
+    fmt::print(stderr,
+               "the layers or iterations name no model, so latency_model=auto does not use them: give --model\n");
   }
   if (fitted.layers && !fitted.layers->model.per_sequence.contains("lm_head")) {
-    fmt::print(stderr, "no table holds lm_head: latency_model=tables leaves the output layer out\n");
+    fmt::print(stderr, "no table contains lm_head, so latency_model=tables leaves out the output layer\n");
   }
   if (fitted.layers) {
     const std::vector<std::string> unknown = hwmodels::unknown_layers(fitted.layers->model);
     if (!unknown.empty()) {
-      fmt::print(stderr, "not known by name, so taken to run once in every layer: {}\n",
+      fmt::print(stderr, "unknown operations, assumed to run once in every layer: {}\n",
                  printable(fmt::format("{}", fmt::join(unknown, ", "))));
     }
   }
   if (!fitted.host) return;
-  fmt::print(stderr,
-             "the host side belongs to an engine: for engine=FILE set host_fixed to {:.4g} s and host_per_sequence to "
-             "{:.4g} s\n",
-             fitted.host->model.fixed_seconds, fitted.host->model.per_sequence_seconds);
+  fmt::print(
+      stderr,
+      "CPU times belong to an engine, not to a GPU: in engine=FILE set host_fixed to {:.4g} s and host_per_sequence to "
+      "{:.4g} s\n",
+      fitted.host->model.fixed_seconds, fitted.host->model.per_sequence_seconds);
 }
 
 std::string sharing_text(const nlohmann::json& sharing) {
@@ -119,7 +121,7 @@ nlohmann::json sharing_json(const std::string& profile, const Measurements& meas
 void check_writable(const std::string& path, const std::string& option, const char* what, const char* taker) {
   if (!path.ends_with(".json")) {
     throw ConfigError(fmt::format("the {}'s name must end in .json, not be {}", what, path),
-                      fmt::format("{} {}", option, path), fmt::format("{} takes such a file", taker));
+                      fmt::format("{} {}", option, path), fmt::format("name it *.json, as {} needs", taker));
   }
   const AtomicFile writable(path);
 }
@@ -158,7 +160,7 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
   if (!result.host.empty()) print_note("wrote " + wanted.host_out);
   print_limits(result.fitted);
   if (!result.based) {
-    print_note("memory, links and datasheet figures are null; a run that takes one names it (--base NAME)");
+    print_note("memory, links and datasheet figures are null; use --base NAME to copy them from a profile");
   }
   return ExitCode::ok;
 }
@@ -178,8 +180,9 @@ ExitCode calibrate_check(const CalibrateOptions& options) {
                                                         : hwmodels::check_profile(profile, measurements);
   if (report.lines.empty() && !problems.empty()) throw DataError(problems);
   if (report.lines.empty()) {
-    throw DataError(fmt::format("nothing to check: {}", fmt::join(report.skipped, "; ")), options.profile,
-                    profile.fitted.empty() ? "the profile holds no fits; --roofline judges its analytic model" : "");
+    throw DataError(
+        fmt::format("nothing to check: {}", fmt::join(report.skipped, "; ")), options.profile,
+        profile.fitted.empty() ? "the profile has no fits; use --roofline to check its analytic model" : "");
   }
   std::string out = header() + "\n";
   nlohmann::json ops = nlohmann::json::array();

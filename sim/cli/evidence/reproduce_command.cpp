@@ -102,10 +102,10 @@ void print_list(const std::vector<ClaimSelection>& selections, bool json) {
 
 ExitCode reproduce(const ReproduceOptions& options) {
   if (options.names.empty() && !options.all && !options.list) {
-    throw ConfigError("nothing is named", "reproduce", "name claims, systems or experiments, or give --all or --list");
+    throw ConfigError("no claim is named", "reproduce", "name claims, systems or experiments, or give --all or --list");
   }
   if (options.all && !options.names.empty()) {
-    throw ConfigError("--all is every claim, and some are named as well", "reproduce", "give the one or the other");
+    throw ConfigError("--all is given together with names", "reproduce", "give either --all or names");
   }
   const std::vector<ClaimSelection> selections = select_claims(options.names);
   if (options.list) {

@@ -15,27 +15,27 @@ constexpr auto kFromEnvironment = [](CLI::App& sub, auto& options) { apply_flag_
 
 std::string grid_help() {
   return "Several values for a key: key=a,b,c, key=lo:hi:step (2:8:2) or key=lo:hi:xK (1:16:x2); in CONFIG.json a\n"
-         "list. Every combination is a point; --zip lets keys go together.\n";
+         "list. Every combination is a point; --zip varies keys together.\n";
 }
 
 void add_perturb(CLI::App& sub, std::optional<std::string>& perturb, const char* what) {
   sub.add_option("--perturb", perturb, what)->type_name("FRACTION");
 }
-constexpr const char* kPerturbAgain = "Robustness: the same again, 30 times, with times changed by e.g. 5%";
+constexpr const char* kPerturbAgain = "Robustness: repeat everything 30 times, with times changed by e.g. 5%";
 
 void add_grid_flags(CLI::App& sub, GridOptions& options) {
   add_arguments(sub, options.arguments);
   add_format(sub, options.format, {"table", "json", "csv"});
-  sub.add_option("-o,--out", options.directory, "Folder that keeps every result: what it holds is not run again")
+  sub.add_option("-o,--out", options.directory, "Folder for the results; points with a result there do not run again")
       ->type_name("DIR");
   add_slos(sub, options.slos);
-  sub.add_option("--zip", options.zips, "Keys that take their values together, e.g. model,tensor_parallel")
+  sub.add_option("--zip", options.zips, "Keys that change their values together, e.g. model,tensor_parallel")
       ->type_name("KEYS")
       ->allow_extra_args(false);
   add_metrics(sub, options.metrics);
   add_progress(sub, options.progress);
   add_jobs(sub, options.jobs, "Threads");
-  sub.add_flag("--dry-run", options.dry_run, "Show what would be run; run nothing");
+  sub.add_flag("--dry-run", options.dry_run, "Show what would run; run nothing");
 }
 
 void add_run_flags(CLI::App& sub, RunOptions& options) {
@@ -45,13 +45,13 @@ void add_run_flags(CLI::App& sub, RunOptions& options) {
   sub.add_option("--requests-out", options.requests_file, "One row per request: JSON lines, or CSV for *.csv")
       ->type_name("FILE");
   add_slos(sub, options.slos);
-  sub.add_option("--fail-if", options.gates, "Exit 5 when a metric is so, e.g. p99_ttft_ms>800")
+  sub.add_option("--fail-if", options.gates, "Exit with code 5 if the condition is true, e.g. p99_ttft_ms>800")
       ->type_name("LIST")
       ->allow_extra_args(false);
-  add_perturb(sub, options.perturb, "Robustness: 30 runs more with times changed by e.g. 5%");
+  add_perturb(sub, options.perturb, "Robustness: 30 more runs with times changed by e.g. 5%");
   sub.add_flag_callback(
       "--skip-bad-rows", [&options] { options.arguments.emplace_back("workload.skip_bad_rows=true"); },
-      "Leave rows of the trace out that are no requests, and count them");
+      "Skip invalid trace rows and report how many");
   sub.add_flag("--dry-run", options.dry_run, "Show the resolved set-up and whether it can run; run nothing");
   add_progress(sub, options.progress);
   add_jobs(sub, options.jobs, "Threads for replications");
@@ -59,11 +59,12 @@ void add_run_flags(CLI::App& sub, RunOptions& options) {
 
 void add_sweep_flags(CLI::App& sub, SweepOptions& options) {
   add_grid_flags(sub, options);
-  sub.add_option("--shard", options.shard, "Run every n-th point from the i-th, for merge; default: as Slurm says")
+  sub.add_option("--shard", options.shard,
+                 "Run every n-th point, from the i-th; merge joins the shards [Slurm's array task]")
       ->type_name("I/N");
   CLI::Option* emit = one_of(
       sub.add_option("--emit", options.emit, "Print a script that runs the sweep elsewhere; run nothing"), {"slurm"});
-  sub.add_option("--shards", options.shards, "Tasks of the emitted script [16]")
+  sub.add_option("--shards", options.shards, "Number of tasks in the emitted script [16]")
       ->needs(emit)
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
@@ -80,14 +81,13 @@ void add_compare_flags(CLI::App& sub, CompareOptions& options) {
 
 void add_search_flags(CLI::App& sub, SearchOptions& options) {
   add_grid_flags(sub, options);
-  sub.add_option("--max", options.max_key, "Search the largest value of this key, e.g. workload.rate")
-      ->type_name("KEY");
-  sub.add_option("--min", options.min_key, "Search the smallest value of this key, e.g. memory.gpu_kv")
-      ->type_name("KEY");
-  sub.add_option("--from", options.from, "Least value to try")->type_name("VALUE");
+  sub.add_option("--max", options.max_key, "Find the largest value of this key, e.g. workload.rate")->type_name("KEY");
+  sub.add_option("--min", options.min_key, "Find the smallest value of this key, e.g. memory.gpu_kv")->type_name("KEY");
+  sub.add_option("--from", options.from, "Smallest value to try")->type_name("VALUE");
   sub.add_option("--to", options.to, "Largest value to try")->type_name("VALUE");
-  sub.add_option("--tolerance", options.tolerance, "How close to find it [1%]")->type_name("FRACTION");
-  sub.add_option("--attainment", options.attainment, "Requests that must meet SLOs on single requests [99%]")
+  sub.add_option("--tolerance", options.tolerance, "Precision of the value found [1%]")->type_name("FRACTION");
+  sub.add_option("--attainment", options.attainment,
+                 "Share of requests that must meet the SLOs on single requests [99%]")
       ->type_name("FRACTION");
   add_perturb(sub, options.perturb, kPerturbAgain);
 }
@@ -109,30 +109,29 @@ void add_simulation_commands(CLI::App& app, Command& command) {
        "run workload.trace=./trace.csv replications=5 -j 4 --format csv"},
       environment_help);
   set_footer_with_keys(add_command<SweepOptions>(app, command, "sweep",
-                                                 "Simulate a grid of configurations; resumes where it was stopped",
+                                                 "Simulate a grid of configurations; continues where it was stopped",
                                                  add_sweep_flags, sweep, kFromEnvironment),
                        {"sweep policy=vllm,sarathi workload.rate=2:16:x2 -o out/rates -j 2",
                         "sweep my.json workload.rate=1:20:1 replications=5 -o out --emit slurm > submit.sh",
                         "sweep model=llama-3.1-8b,llama-3.1-70b tensor_parallel=1,4 --zip model,tensor_parallel"},
                        grid_help);
   set_footer_with_keys(
-      add_command<CompareOptions>(app, command, "compare", "Policies, or other settings, on the same traffic",
+      add_command<CompareOptions>(app, command, "compare", "Compare policies, or other settings, on the same traffic",
                                   add_compare_flags, compare, kFromEnvironment),
       {"compare policy=vllm,sarathi,orca workload.rate=8",
        "compare policy=all workload.trace=./trace.csv --slo \"ttft_ms<500\" -j 4",
        "compare policy=vllm-v0 engine.preemption=recompute,swap memory.gpu_kv=6GB --perturb 5%"},
       grid_help);
-  set_footer_with_keys(
-      add_command<SearchOptions>(app, command, "search", "The highest rate, or any key's limit, under SLOs",
-                                 add_search_flags, search, kFromEnvironment),
-      {"search --max workload.rate --slo \"p99_ttft_ms<1000,p99_itl_ms<100\"",
-       "search policy=vllm,sarathi --max workload.rate --slo \"ttft_ms<500\" -j 2",
-       "search --min memory.gpu_kv memory.gpu_kv=20GB workload.rate=8 --slo \"p99_ttft_ms<500\""},
-      grid_help);
-  set_footer(
-      add_command<MergeOptions>(app, command, "merge", "Put the shards of a sweep together, and say what is missing",
-                                add_merge_flags, merge),
-      {"merge out/shards/* -o out"});
+  set_footer_with_keys(add_command<SearchOptions>(app, command, "search",
+                                                  "Find the highest rate, or the limit of another key, that meets SLOs",
+                                                  add_search_flags, search, kFromEnvironment),
+                       {"search --max workload.rate --slo \"p99_ttft_ms<1000,p99_itl_ms<100\"",
+                        "search policy=vllm,sarathi --max workload.rate --slo \"ttft_ms<500\" -j 2",
+                        "search --min memory.gpu_kv memory.gpu_kv=20GB workload.rate=8 --slo \"p99_ttft_ms<500\""},
+                       grid_help);
+  set_footer(add_command<MergeOptions>(app, command, "merge", "Join the shards of a sweep, or report what is missing",
+                                       add_merge_flags, merge),
+             {"merge out/shards/* -o out"});
 }
 
 }  // namespace spillway::cli

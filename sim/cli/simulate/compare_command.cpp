@@ -39,7 +39,7 @@ void check_axes(const Grid& grid, std::vector<Problem>& problems) {
   }
   if (grid.size() < 2 && problems.empty()) {
     problems.push_back({"there is nothing to compare: no key has several values", "arguments",
-                        "name what differs, as in policy=vllm,sarathi or policy=all"});
+                        "give a key several values, as in policy=vllm,sarathi or policy=all"});
   }
 }
 
@@ -67,9 +67,9 @@ std::int64_t baseline_of(const std::string& wanted, const PointGrid& arguments, 
     labels.push_back(grid.label(i));
     if (labels.back() == wanted || std::find(values.begin(), values.end(), wanted) != values.end()) return i;
   }
-  problems.push_back({fmt::format("\"{}\" is none of the compared configurations", brief(wanted)),
+  problems.push_back({fmt::format("\"{}\" is not one of the compared configurations", brief(wanted)),
                       "--baseline " + brief(wanted),
-                      suggestion(wanted, labels) + fmt::format("there are: {}", fmt::join(labels, ", "))});
+                      suggestion(wanted, labels) + fmt::format("choose one of: {}", fmt::join(labels, ", "))});
   return 0;
 }
 
@@ -93,7 +93,7 @@ ExitCode refuse(const Comparison& comparison, const std::vector<PointOutcome>& o
     if (outcome.failed() && outcome.code != ExitCode::data) code = outcome.code;
   }
   print_problems(problems,
-                 fmt::format("{} of the configurations can run: there is nothing to compare", comparison.runs.size()));
+                 fmt::format("a comparison needs 2 configurations that can run, and {} can", comparison.runs.size()));
   return code;
 }
 
@@ -135,8 +135,9 @@ ExitCode compare(const CompareOptions& options) {
   std::vector<PointOutcome> outcomes = runner.run(points);
   progress.finish();
   if (std::any_of(outcomes.begin(), outcomes.end(), [](const auto& o) { return o.code == ExitCode::interrupted; })) {
-    fmt::print(stderr, "interrupted: {}\n",
-               store ? "what is done is kept; the same command goes on from there" : "without -o nothing is kept");
+    fmt::print(
+        stderr, "interrupted: {}\n",
+        store ? "finished runs are kept; the same command continues from there" : "nothing is kept without -o DIR");
     return ExitCode::interrupted;
   }
   Comparison comparison = comparison_of(arguments, outcomes, perturbation, baseline);

@@ -10,7 +10,7 @@
 
 namespace spillway::cli {
 
-/// Default replications of compare, search and reproduce: as few as published evaluations use to state an interval.
+/// Default replications of compare, search and reproduce: the fewest that published evaluations use for an interval.
 inline constexpr int kReplications = 5;
 
 struct CompareOptions : GridOptions {

@@ -75,7 +75,7 @@ class Merger {
     const std::string path = (fs::path(folder) / "sweep.json").string();
     const auto text = read_text(path);
     if (!text) {
-      return complain(fmt::format("{} holds no sweep: there is no {}", folder, path), folder,
+      return complain(fmt::format("{} does not contain a sweep: there is no {}", folder, path), folder,
                       "give the folders that spillway sweep --shard wrote");
     }
     try {
@@ -91,18 +91,18 @@ class Merger {
     for (const Part& part : parts_) {
       const Sweep& sweep = part.manifest.sweep;
       if (sweep.tool_version != tool_version() || sweep.tool_build != tool_build()) {
-        complain(fmt::format("{} was written by spillway {}, build {}, and this is {}, build {}", part.folder,
+        complain(fmt::format("{} was written by spillway {}, build {}, but this is {}, build {}", part.folder,
                              sweep.tool_version, sweep.tool_build, tool_version(), tool_build()),
                  part.folder, "merge with the program that ran the sweep");
       } else if (sweep.definition != first.definition) {
-        complain(fmt::format("{} is of another sweep than {}", part.folder, parts_.front().folder), part.folder,
+        complain(fmt::format("{} and {} are of different sweeps", part.folder, parts_.front().folder), part.folder,
                  "merge shards of one sweep: the same configuration and axes");
       } else if (!sweep.shard) {
-        complain(fmt::format("{} is no shard: it holds a whole sweep", part.folder), part.folder, "leave it out");
+        complain(fmt::format("{} is not a shard: it contains a whole sweep", part.folder), part.folder, "leave it out");
       } else if (first.shard && sweep.shard->count != first.shard->count) {
-        complain(fmt::format("{} is one of {} shards, {} one of {}", part.folder, sweep.shard->count,
+        complain(fmt::format("{} is one of {} shards, but {} is one of {}", part.folder, sweep.shard->count,
                              parts_.front().folder, first.shard->count),
-                 part.folder, "merge shards of one division");
+                 part.folder, "merge shards that were run with the same n in --shard i/n");
       }
     }
   }
@@ -115,14 +115,14 @@ class Merger {
       const Shard& shard = *part.manifest.sweep.shard;
       const auto [other, added] = by_index.emplace(shard.index, &part);
       if (!added) {
-        complain(fmt::format("shard {}/{} is there twice: in {} and {}", shard.index, count, other->second->folder,
+        complain(fmt::format("shard {}/{} is given twice: in {} and {}", shard.index, count, other->second->folder,
                              part.folder),
-                 part.folder, "give each once");
+                 part.folder, "give each shard once");
       }
       if (!part.manifest.complete) {
         complain(fmt::format("shard {}/{} was interrupted: {} of its {} points are in {}", shard.index, count,
                              stored_points(part.folder), shard.size(part.manifest.sweep.points), part.folder),
-                 part.folder, "run its command again: it goes on from there");
+                 part.folder, "run its command again: it continues from there");
       }
     }
     std::vector<std::string> missing;
@@ -130,14 +130,15 @@ class Merger {
       if (!by_index.contains(i)) missing.push_back(fmt::format("{}/{}", i, count));
     }
     if (!missing.empty()) {
-      complain(fmt::format("missing: shard {}", fmt::join(missing, ", ")), "merge", "run it, or give its folder too");
+      complain(fmt::format("these shards are missing: {}", fmt::join(missing, ", ")), "merge",
+               "run them, or give their folders too");
     }
   }
 
   void read_points(const Part& part, Sweep& sweep) {
     const Sweep& shard = part.manifest.sweep;
     if (std::ssize(shard.rows) != shard.shard->size(shard.points)) {
-      return complain(fmt::format("{} lists {} points in place of {}", part.folder, shard.rows.size(),
+      return complain(fmt::format("{} lists {} points instead of {}", part.folder, shard.rows.size(),
                                   shard.shard->size(shard.points)),
                       part.folder, "run the shard again");
     }
@@ -163,14 +164,15 @@ class Merger {
       return complain(fmt::format("point {} is missing: there is no {}", row.point, path), path, "run the shard again");
     }
     if (sha256_hex(*text) != row.sha256) {
-      return complain(fmt::format("point {} was changed since it was run: {} has another hash", row.point, path), path,
-                      "delete the file and run the shard again");
+      return complain(
+          fmt::format("the result of point {} was changed after the run: the hash of {} differs", row.point, path),
+          path, "delete the file and run the shard again");
     }
     try {
       check_inputs(*text, path);
       const PointOutcome outcome = outcome_from_json(*std::move(text), path);
       if (outcome.id != row.id) {
-        return complain(fmt::format("{} holds the result of another point", path), path, "run the shard again");
+        return complain(fmt::format("{} contains the result of another point", path), path, "run the shard again");
       }
       add_outcome(sweep, {.point = row.point, .values = row.values}, outcome);
       files_.emplace(row.id, path);
@@ -188,7 +190,7 @@ class Merger {
       const std::string hash = input.value("sha256", "");
       const auto [first, added] = inputs_.try_emplace(name, Input{hash, path});
       if (added || first->second.sha256 == hash || !differing_.insert(name).second) continue;
-      complain(fmt::format("{} was not the same file for all shards: {} and {} have other hashes of it", name,
+      complain(fmt::format("{} was not the same file for all shards: its hashes in {} and {} differ", name,
                            first->second.path, path),
                path, "run all shards with the same file");
     }
@@ -218,7 +220,7 @@ ExitCode merge(const MergeOptions& options) {
     for (const auto& [id, path] : merger.files()) store.save(id, read_text(path).value_or(""));
     write_results(store, sweep);
   } catch (const UserError& error) {
-    print_problems(error.problems(), "the shards are as they were");
+    print_problems(error.problems(), "the shards are unchanged");
     return error.code();
   }
   print_result(render(sweep, options.format, metrics));

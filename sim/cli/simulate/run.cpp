@@ -43,7 +43,7 @@ class OutputFiles {
       created_ = std::filesystem::create_directories(directory_, error);
       if (error) {
         throw ConfigError(fmt::format("cannot create the folder {}: {}", directory_, error.message()), directory_,
-                          "choose a place that may be written to");
+                          "choose a writable folder");
       }
     }
     try {
@@ -112,11 +112,12 @@ bool gates_hold(const std::vector<Condition>& gates, const RunStatistics& statis
 /// Prints notes that formats with figures only leave out.
 void print_left_out(const traces::Workload& workload, const Result& result, const std::string& format) {
   if (workload.skipped_rows > 0) {
-    fmt::print(stderr, "warning: {} rows of {} were skipped because they are no requests\n", workload.skipped_rows,
+    fmt::print(stderr, "warning: {} invalid rows of {} were skipped\n", workload.skipped_rows,
                printable(workload.name));
   }
   if (result.perturbation) {
-    fmt::print(stderr, "note: {} holds the base run alone; the perturbed ones are in the table and in JSON\n", format);
+    fmt::print(stderr, "note: {} contains only the base run; use --format table or json for the perturbed runs\n",
+               format);
   }
 }
 

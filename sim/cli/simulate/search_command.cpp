@@ -94,7 +94,7 @@ class Planner {
     const bool max = !options_.max_key.empty();
     if (max == !options_.min_key.empty()) {
       problems_.push_back(
-          {"one key is searched: --max KEY or --min KEY", "arguments", "write for example --max workload.rate"});
+          {"a search needs either --max KEY or --min KEY", "arguments", "give for example --max workload.rate"});
       return;
     }
     const std::string& name = max ? options_.max_key : options_.min_key;
@@ -109,7 +109,7 @@ class Planner {
       problems_.push_back({fmt::format("unknown key \"{}\"", name), where_,
                            suggestion(name, names) + "all keys: spillway config show"});
     } else if (!is_numeric(*parameter)) {
-      problems_.push_back({fmt::format("{} is no number: it cannot be searched", name), where_,
+      problems_.push_back({fmt::format("{} is not a number, so it cannot be searched", name), where_,
                            "search a rate, a size, a length or a count"});
     } else if (decides_what_is_measured(parameter->name)) {
       problems_.push_back({fmt::format("{} has no largest or smallest useful value: it decides what is measured", name),
@@ -124,8 +124,8 @@ class Planner {
   void take_key_from_arguments() {
     const std::vector<std::string> axes = plan_.arguments.grid.keys();
     if (std::find(axes.begin(), axes.end(), plan_.key.name) != axes.end()) {
-      throw ConfigError(fmt::format("{} has several values and is searched too", plan_.key.name), where_,
-                        "give it one value to begin with, or none");
+      throw ConfigError(fmt::format("{} is searched, so it cannot have several values", plan_.key.name), where_,
+                        "give it one value, where the search starts, or none");
     }
     auto& shared = plan_.arguments.shared;
     const auto given = std::find_if(shared.begin(), shared.end(),
@@ -134,9 +134,8 @@ class Planner {
     start_ = numeric_value(plan_.key, *given->text);
     given_at_ = given->where;
     if (!start_ || *start_ <= 0.0) {
-      throw ConfigError(
-          fmt::format("{}={} is no value that a search can begin with", plan_.key.name, brief(*given->text)),
-          given->where, "give a number above 0");
+      throw ConfigError(fmt::format("a search cannot start at {}={}", plan_.key.name, brief(*given->text)),
+                        given->where, "give a number above 0");
     }
     shared.erase(given);
   }
@@ -173,7 +172,7 @@ class Planner {
     if (const auto low = bound(options_.from, "--from")) settings.low = *low;
     if (const auto high = bound(options_.to, "--to")) settings.high = *high;
     if (settings.high > 0.0 && settings.low > settings.high) {
-      problems_.push_back({"--from is above --to", "--from " + options_.from.value_or(""), "exchange them"});
+      problems_.push_back({"--from is above --to", "--from " + options_.from.value_or(""), "swap the two values"});
       return;
     }
     if (settings.whole) {
@@ -192,7 +191,7 @@ class Planner {
     if (!start && options_.from && options_.to) start = std::sqrt(settings.low * settings.high);
     if (!start && key.name == "workload.rate") start = traces::kDefaultRate;
     if (!start) {
-      problems_.push_back({fmt::format("{} has no value that the search could begin with", key.name), where_,
+      problems_.push_back({fmt::format("the search has no value of {} to start at", key.name), where_,
                            fmt::format("give one, as in {}=VALUE, or --from and --to", key.name)});
       return;
     }
@@ -204,9 +203,8 @@ class Planner {
     if (!text) return std::nullopt;
     const auto value = numeric_value(plan_.key, *text);
     if (value && *value > 0.0) return value;
-    problems_.push_back({fmt::format("\"{}\" is no value of {} above 0", brief(*text), plan_.key.name),
-                         flag + " " + brief(*text),
-                         fmt::format("{} takes {}", plan_.key.name, describe_form(plan_.key))});
+    problems_.push_back({fmt::format("\"{}\" is not a value of {} above 0", brief(*text), plan_.key.name),
+                         flag + " " + brief(*text), fmt::format("give {} above 0", describe_form(plan_.key))});
     return std::nullopt;
   }
 
@@ -247,8 +245,9 @@ ExitCode search(const SearchOptions& options) {
   const bool all = run.run();
   progress.finish();
   if (!all) {
-    fmt::print(stderr, "interrupted: {}\n",
-               store ? "what is done is kept; the same command goes on from there" : "without -o nothing is kept");
+    fmt::print(
+        stderr, "interrupted: {}\n",
+        store ? "finished runs are kept; the same command continues from there" : "nothing is kept without -o DIR");
     return ExitCode::interrupted;
   }
   const SearchReport& report = run.report();

@@ -81,10 +81,11 @@ Sweep new_sweep(const PointGrid& arguments, const std::optional<Shard>& shard) {
   return sweep;
 }
 
-std::string finished_text(const Sweep& sweep, std::int64_t stored) {
-  std::string text = fmt::format("{} points", sweep.rows.size());
+/// `place`: " in DIR", or empty.
+std::string finished_text(const Sweep& sweep, std::int64_t stored, const std::string& place) {
+  std::string text = fmt::format("{} points{}", sweep.rows.size(), place);
   if (sweep.shard) text = fmt::format("shard {}/{}: ", sweep.shard->index, sweep.shard->count) + text;
-  if (stored > 0) text += fmt::format(", {} of them taken over from the folder", stored);
+  if (stored > 0) text += fmt::format(", {} of them reused", stored);
   if (const std::int64_t failed = sweep.failed(); failed > 0) text += fmt::format(", {} failed", failed);
   return text;
 }
@@ -113,7 +114,7 @@ class SweepRun {
     print_result(render(sweep_, options_.format, metrics_));
     if (options_.directory.empty() && sweep_.failed() == 0) return ExitCode::ok;
     const std::string place = store_ ? " in " + options_.directory : "";
-    fmt::print(stderr, "{}{}\n", finished_text(sweep_, stored_), printable(place));
+    fmt::print(stderr, "{}\n", finished_text(sweep_, stored_, printable(place)));
     return sweep_.failed() > 0 ? ExitCode::partial : ExitCode::ok;
   }
 
@@ -140,9 +141,9 @@ class SweepRun {
   }
 
   [[nodiscard]] std::string kept() const {
-    if (!store_) return "without -o nothing is kept";
-    return fmt::format("{} of {} points are in {}; the same command goes on from there", done_, schedule_.order.size(),
-                       printable(options_.directory));
+    if (!store_) return "nothing is kept without -o DIR";
+    return fmt::format("{} of {} points are in {}; the same command continues from there", done_,
+                       schedule_.order.size(), printable(options_.directory));
   }
 
   ExitCode interrupted() {
@@ -187,7 +188,7 @@ ExitCode show_plan(const PointGrid& arguments, const std::optional<Shard>& shard
     text += fmt::format("{}: {} values\n", fmt::join(axis.keys, " and "), axis.values.size());
   }
   text += fmt::format("{} points", arguments.grid.size());
-  if (shard) text += fmt::format(", of which shard {}/{} runs {}", shard->index, shard->count, schedule.order.size());
+  if (shard) text += fmt::format("; shard {}/{} runs {} of them", shard->index, shard->count, schedule.order.size());
   text += ". In this order:\n";
   for (std::size_t i = 0; i < std::min<std::size_t>(schedule.order.size(), kShown); ++i) {
     text += fmt::format("  {}: {}\n", schedule.order[i], shown(arguments.grid.label(schedule.order[i])));

@@ -44,9 +44,10 @@ std::string format_to_write(const TraceOptions& options) {
   for (const auto& [suffix, format] : kSuffixes) {
     if (std::filesystem::path(options.out).extension() == suffix) return format;
   }
-  throw ConfigError(
-      fmt::format("the name {} does not tell which format to write", options.out), "-o " + options.out,
-      fmt::format("end it in .bin, .csv or .jsonl, or choose: --format {}", fmt::join(traces::written_formats(), "|")));
+  throw ConfigError(fmt::format("the name {} ends in no known suffix, so the format is unknown", options.out),
+                    "-o " + options.out,
+                    fmt::format("use the suffix .bin, .csv or .jsonl, or give --format {}",
+                                fmt::join(traces::written_formats(), "|")));
 }
 
 void print_warnings(const traces::TraceFacts& facts) {
@@ -56,7 +57,7 @@ void print_warnings(const traces::TraceFacts& facts) {
                facts.rows);
   }
   if (facts.skipped > 0) {
-    fmt::print(stderr, "warning: {} bad rows are left out; the first: {}\n", facts.skipped,
+    fmt::print(stderr, "warning: {} bad rows were skipped; the first: {}\n", facts.skipped,
                printable(facts.first_skipped));
   }
 }
@@ -69,7 +70,7 @@ ExitCode write_rows(const TraceOptions& options, const std::function<TraceRows()
     AtomicFile file(options.out);
     const TraceRows rows = rows_to_write();
     traces::TraceFacts facts = survey(rows, [&stopped](const traces::TraceRow&) { return !stopped; });
-    if (rows.format == "native-binary") {  // a copy keeps the source of its source
+    if (rows.format == "native-binary") {  // a copy keeps the original source
       const traces::TraceFacts first = traces::NativeBinaryReader(rows.name).facts();
       facts.source_name = first.source_name;
       facts.source_format = first.source_format;
@@ -89,7 +90,7 @@ ExitCode write_rows(const TraceOptions& options, const std::function<TraceRows()
     }
     if (written < facts.rows) {
       throw DataError("the trace changed while it was read", rows.name,
-                      "convert it when nothing writes to it any more");
+                      "run the command again when no other program writes to the trace");
     }
     writer->finish();
     file.commit();
@@ -121,7 +122,7 @@ ExitCode trace_convert(const TraceOptions& options) {
   return write_rows(options, [&options] {
     std::error_code ignored;
     if (std::filesystem::equivalent(options.input, options.out, ignored)) {
-      throw ConfigError("the trace would be replaced by what it is converted into", "-o " + options.out,
+      throw ConfigError("the output would replace the trace that it is converted from", "-o " + options.out,
                         "give the new file another name");
     }
     return rows_of_file(options.input, resolve_arguments(options.arguments, {}, {}), options.skip_bad_rows);

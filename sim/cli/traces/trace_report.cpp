@@ -54,7 +54,7 @@ class Table {
                                                           : fmt::format(", {} of them with 0 output tokens, read as 1",
                                                                         facts_.zero_outputs)));
     if (facts_.skipped > 0) {
-      line("Left out", fmt::format("{} bad rows; the first: {}", facts_.skipped, printable(facts_.first_skipped)));
+      line("Skipped", fmt::format("{} bad rows; the first: {}", facts_.skipped, printable(facts_.first_skipped)));
     }
     add_arrivals();
     add_conversations();
@@ -72,34 +72,35 @@ class Table {
   }
 
   void add_arrivals() {
-    if (statistics_.timed_rows() == 0) return line("Arrivals", "the trace states none");
+    if (statistics_.timed_rows() == 0) return line("Arrivals", "none in the trace");
     std::string content =
         fmt::format("{:.6g} s to {:.6g} s", to_seconds(statistics_.first()), to_seconds(statistics_.last()));
     if (const auto rate = statistics_.mean_rate()) content += fmt::format(", mean rate {:.4g} requests/s", *rate);
     if (const auto cv = statistics_.gap_cv()) content += fmt::format(", CV of the gaps {:.3g}", *cv);
     line("Arrivals", content);
     if (statistics_.timed_rows() == facts_.rows) return;
-    line("", fmt::format("stated by {} requests; the others come when an answer is there", statistics_.timed_rows()));
+    line("",
+         fmt::format("{} requests have one; the others arrive after the previous answer", statistics_.timed_rows()));
   }
 
   void add_conversations() {
-    if (statistics_.conversations() == 0) return line("Conversations", "the trace names none");
+    if (statistics_.conversations() == 0) return line("Conversations", "none in the trace");
     line("Conversations",
          fmt::format("{} of {} requests{}", statistics_.conversations(), statistics_.conversation_rows(),
-                     statistics_.conversations_cut() ? ", and more that are not looked at" : ""));
+                     statistics_.conversations_cut() ? ", and more that were not counted" : ""));
     const auto& turns = statistics_.turns();
     line("  turns",
          fmt::format("mean {:.3g}, p50 {:.4g}, p90 {:.4g}, max {}", mean_turns(statistics_),
                      traces::quantile_of(turns, 0.5), traces::quantile_of(turns, 0.9), turns.rbegin()->first));
     if (statistics_.conversation_rows() > statistics_.conversations()) {
       line("  history",
-           fmt::format("{:.3g}% of the prompt tokens repeat the turn before; {} of {} later turns dropped it",
+           fmt::format("{:.3g}% of the prompt tokens repeat the previous turn; {} of {} later turns dropped it",
                        100.0 * repeated_share(statistics_), statistics_.dropped_histories(),
                        statistics_.conversation_rows() - statistics_.conversations()));
     }
     const ValueSummary& think = statistics_.think();
     if (think.count() == 0) return line("  think time", "not stated");
-    line("  think time", fmt::format("mean {:.4g} s, p50 {:.4g} s, p90 {:.4g} s, max {:.4g} s (stated by {})",
+    line("  think time", fmt::format("mean {:.4g} s, p50 {:.4g} s, p90 {:.4g} s, max {:.4g} s ({} turns)",
                                      think.mean() * 1e-9, think.quantile(0.5) * 1e-9, think.quantile(0.9) * 1e-9,
                                      to_seconds(Duration(think.max())), think.count()));
   }
@@ -122,12 +123,13 @@ class Table {
 
   void add_prefixes() {
     if (!facts_.said.prefix) return line("Prefix reuse", "the trace does not say which prompts share a prefix");
-    line("Prefix reuse", fmt::format("{:.3g}% of {} blocks of {} tokens began an earlier prompt; {:.3g}% are named",
-                                     100.0 * share(statistics_.reused_blocks(), statistics_.prompt_blocks()),
-                                     statistics_.prompt_blocks(), TraceStatistics::kBlockTokens,
-                                     100.0 * share(statistics_.named_blocks(), statistics_.prompt_blocks())));
+    line("Prefix reuse",
+         fmt::format("{:.3g}% of {} blocks of {} tokens repeat the start of an earlier prompt; {:.3g}% have an id",
+                     100.0 * share(statistics_.reused_blocks(), statistics_.prompt_blocks()),
+                     statistics_.prompt_blocks(), TraceStatistics::kBlockTokens,
+                     100.0 * share(statistics_.named_blocks(), statistics_.prompt_blocks())));
     if (statistics_.reuse_rows() == facts_.rows) return;
-    line("", fmt::format("of the first {} requests: looking ends at {} distinct blocks", statistics_.reuse_rows(),
+    line("", fmt::format("counted in the first {} requests, up to {} distinct blocks", statistics_.reuse_rows(),
                          traces::IdSet::kMost));
   }
 

@@ -37,7 +37,7 @@ TraceRows rows_of_file(const std::string& path, const ResolvedConfig& config, bo
   std::vector<Problem> problems;
   for (const ResolvedKey& key : config.keys) {
     if (key.origin != Origin::argument || known.contains(key.parameter.name)) continue;
-    problems.push_back({fmt::format("{} does not change what a file holds", key.parameter.name), key.where,
+    problems.push_back({fmt::format("{} has no effect on the rows of a file", key.parameter.name), key.where,
                         "leave it out; spillway trace synth writes the requests of a run"});
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));
