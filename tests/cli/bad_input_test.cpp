@@ -140,7 +140,7 @@ TEST_F(BadInput, ARequestLargerThanTheKvCache) {
   trace("mixed.csv", std::string(kHeader) + "2023-11-16 18:00:00.0,90,6\n2023-11-16 18:00:01.0,700,60\n");
   const Output run = spillway({"run", "--json", "memory.gpu_kv=100MB", "workload.trace=mixed.csv"});
   EXPECT_EQ(run.code, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("1 of 2 requests were rejected for their size: request 2 of mixed.csv"));
+  EXPECT_THAT(run.out, HasSubstr("1 of 2 requests were rejected for their size: the first is request 2 of mixed.csv"));
 }
 
 TEST_F(BadInput, APromptThatThePolicyNeverAdmits) {

@@ -347,7 +347,7 @@ TEST_F(RunCli, TheHostTierOfThePrefixCache) {
   const Output table = spillway({"run", "workload.trace=./shared.jsonl", "memory.host_cache=1GiB"});
   EXPECT_THAT(table.out, HasSubstr("512 cache blocks on the host"));
   const Output off = spillway({"run", "memory.host_cache=1GiB", "workload.requests=5"});
-  EXPECT_THAT(off.out, HasSubstr("memory.host_cache keeps nothing"));
+  EXPECT_THAT(off.out, HasSubstr("memory.host_cache has no effect, because prefix"));
   const Output small = spillway({"run", "memory.host_cache=1MB", "workload.requests=5"});
   EXPECT_EQ(small.code, 2);
   EXPECT_THAT(small.err, HasSubstr("less than one KV block of 2097152 bytes"));

@@ -198,7 +198,7 @@ TEST_F(Sweep, APointThatFailsDoesNotStopTheOthers) {
   // 40 GB of weights and KV on an 80 GB GPU fit, 90 GB do not.
   const auto failed = sweep({"memory.gpu_kv=20GB,90GB,30GB", "-o", "out", "--format", "csv"});
   EXPECT_EQ(failed.code, 4);
-  EXPECT_THAT(failed.err, HasSubstr("3 points, 1 failed in out"));
+  EXPECT_THAT(failed.err, HasSubstr("3 points in out, 1 failed\n"));
   const auto rows = lines(failed.out);
   ASSERT_EQ(rows.size(), 4U);
   EXPECT_THAT(rows[2], HasSubstr("1,90GB,,,"));
