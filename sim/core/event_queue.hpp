@@ -16,6 +16,8 @@ struct Event {
   std::uint64_t order = 0;  // phase in the top byte, sequence below: equal phases are FIFO
   std::uint32_t kind = 0;   // the owner's own event kind
   std::uint32_t target = 0;
+
+  [[nodiscard]] EventPhase phase() const { return static_cast<EventPhase>(order >> 56U); }
 };
 
 /// Cost: push O(log4 n), pop O(4 log4 n), both without allocation once the array has grown; 24 bytes per pending event.

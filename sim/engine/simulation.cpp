@@ -11,7 +11,7 @@
 namespace spillway {
 namespace {
 
-enum Kind : std::uint32_t { kArrival, kIterationDone, kDecide, kExpire, kHorizon };
+enum Kind : std::uint32_t { kArrival, kIterationDone, kExpire, kHorizon };
 
 class Simulation {
  public:
@@ -21,11 +21,15 @@ class Simulation {
   SimulationResult run() {
     expect();
     if (config_.until) queue_.push(*config_.until, EventPhase::observation, kHorizon);
-    while (!queue_.empty() && !over_) {
-      const Event event = queue_.pop();
-      observe_before(event.time);
-      now_ = event.time;
-      handle(static_cast<Kind>(event.kind));
+    while (!over_ && (decision_pending_ || !queue_.empty())) {
+      if (decision_is_next()) {
+        decide();
+      } else {
+        const Event event = queue_.pop();
+        observe_before(event.time);
+        now_ = event.time;
+        handle(static_cast<Kind>(event.kind));
+      }
       expect();
       // Nothing is left that a later horizon could cut.
       if (instance_.live() == 0 && expected_.empty()) break;
@@ -54,9 +58,6 @@ class Simulation {
         instance_.complete(now_);
         last_completion_ = now_;
         wake();
-        break;
-      case kDecide:
-        decide();
         break;
       case kExpire:
         expire();
@@ -119,9 +120,13 @@ class Simulation {
   }
 
   void wake() {
-    if (instance_.busy() || decision_pending_) return;
-    decision_pending_ = true;
-    queue_.push(now_, EventPhase::decision, kDecide);
+    if (!instance_.busy()) decision_pending_ = true;
+  }
+
+  /// A decision is for this instant: it follows everything that happens now but for observations. It needs no event.
+  [[nodiscard]] bool decision_is_next() const {
+    return decision_pending_ &&
+           (queue_.empty() || queue_.top().time > now_ || queue_.top().phase() > EventPhase::decision);
   }
 
   void decide() {
