@@ -126,7 +126,7 @@ bool Condition::holds(double value) const {
 
 const MetricEntry* per_request_latency(const std::string& metric) {
   for (const MetricEntry& entry : latency_metrics()) {
-    if (entry.of_request != nullptr && entry.definition.name == metric) return &entry;
+    if (entry.of_request && entry.definition.name == metric) return &entry;
   }
   return nullptr;
 }

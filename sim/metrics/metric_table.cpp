@@ -51,35 +51,52 @@ std::int64_t clients_with(const RunFigures& r, ClientFigure figure) {
                        [&](const ClientStatistics& client) { return (client.*figure).has_value(); });
 }
 
+template <auto kValue>
+RequestLatency per_request() {
+  return {[](const FinishedRequest& request) { return Value(kValue(request)); },
+          [](std::span<const FinishedRequest> requests) {
+            std::vector<double> values;
+            values.reserve(requests.size());
+            for (const FinishedRequest& request : requests) {
+              if (const Value value = kValue(request)) values.push_back(*value);
+            }
+            return values;
+          }};
+}
+
 std::vector<MetricEntry> latencies() {
   std::vector<MetricEntry> entries{
       {.definition = {"ttft_ms", "ms",
                       "Time to first token: arrival to first token, queueing included. Finished requests."},
-       .of_request = [](const FinishedRequest& r) { return Value(number(r.ttft)); },
+       .of_request = per_request<[](const FinishedRequest& r) { return Value(number(r.ttft)); }>(),
        .own_limit = &RequestSlo::ttft},
       {.definition = {"tpot_ms", "ms",
                       "Time per output token: (end-to-end - TTFT) / (output tokens - 1), per finished request. A "
                       "one-token answer has no TPOT and is not counted."},
-       .of_request =
-           [](const FinishedRequest& r) { return ratio(number(r.e2e - r.ttft), number(std::int64_t{r.output} - 1)); },
+       .of_request = per_request<[](const FinishedRequest& r) {
+         return ratio(number(r.e2e - r.ttft), number(std::int64_t{r.output} - 1));
+       }>(),
        .own_limit = &RequestSlo::tpot},
       {.definition = {"itl_ms", "ms",
                       "Inter-token latency: each gap between consecutive tokens of a request, weighted by tokens. "
                       "Counts every gap that ends in the measured span. Quantiles are accurate to 0.1%."}},
       {.definition = {"e2e_ms", "ms", "End-to-end latency: arrival to last token. Finished requests."},
-       .of_request = [](const FinishedRequest& r) { return Value(number(r.e2e)); },
+       .of_request = per_request<[](const FinishedRequest& r) { return Value(number(r.e2e)); }>(),
        .own_limit = &RequestSlo::e2e},
       {.definition = {"normalised_ms_per_token", "ms/token",
                       "Normalised latency: end-to-end latency / output tokens, per request."},
-       .of_request = [](const FinishedRequest& r) { return Value(number(r.e2e) / number(r.output)); }},
+       .of_request = per_request<[](const FinishedRequest& r) { return Value(number(r.e2e) / number(r.output)); }>()},
       {.definition =
            {"queueing_ms_per_token", "ms/token",
             "Queueing latency: the time in which a request was not part of an iteration / its output tokens."},
-       .of_request = [](const FinishedRequest& r) { return Value(number(r.e2e - r.computing) / number(r.output)); }},
+       .of_request = per_request<[](const FinishedRequest& r) {
+         return Value(number(r.e2e - r.computing) / number(r.output));
+       }>()},
       {.definition = {"compute_ms_per_token", "ms/token",
                       "Compute latency: the total length of the iterations that a request took part in / its output "
                       "tokens."},
-       .of_request = [](const FinishedRequest& r) { return Value(number(r.computing) / number(r.output)); }},
+       .of_request =
+           per_request<[](const FinishedRequest& r) { return Value(number(r.computing) / number(r.output)); }>()},
   };
   for (MetricEntry& entry : entries) {
     entry.definition.better = Better::smaller;

@@ -23,6 +23,13 @@ struct RunFigures {
   [[nodiscard]] double span() const { return to_seconds(run.span); }
 };
 
+/// A latency of a finished request in nanoseconds. Not every request has one.
+struct RequestLatency {
+  std::optional<double> (*of_one)(const FinishedRequest&) = nullptr;
+  /// The values of the requests that have one, in their order. A call for each request would cost more than the value.
+  std::vector<double> (*of_all)(std::span<const FinishedRequest>) = nullptr;
+};
+
 /// A metric is a distribution over requests, one figure per run, or a series.
 struct MetricEntry {
   MetricDefinition definition;
@@ -33,8 +40,8 @@ struct MetricEntry {
   bool (*applies)(const RunFigures&) = nullptr;          // does the run list it? null: every run does
 
   // A distribution:
-  std::optional<double> (*of_request)(const FinishedRequest&) = nullptr;  // nanoseconds; null for gaps between tokens
-  Duration RequestSlo::*own_limit = nullptr;  // the limit that a request may bring for it; null: none
+  std::optional<RequestLatency> of_request{};  // none: gaps between tokens
+  Duration RequestSlo::*own_limit = nullptr;   // the limit that a request may bring for it; null: none
 };
 
 [[nodiscard]] const std::vector<MetricEntry>& metric_table();

@@ -140,10 +140,9 @@ void MetricsCollector::sketch_rows() {
   const std::span<const MetricEntry> latencies = latency_metrics();
   sketches_.resize(latencies.size());
   for (std::size_t i = 0; i < latencies.size(); ++i) {
-    if (latencies[i].of_request == nullptr) continue;
-    for (const FinishedRequest& row : rows_) {
-      const auto value = latencies[i].of_request(row);
-      if (value) sketches_[i].add(static_cast<std::int64_t>(std::floor(*value + 0.5)), 1);
+    if (!latencies[i].of_request) continue;
+    for (const double value : latencies[i].of_request->of_all(rows_)) {
+      sketches_[i].add(static_cast<std::int64_t>(std::floor(value + 0.5)), 1);
     }
   }
   rows_.clear();
@@ -153,30 +152,25 @@ bool MetricsCollector::meets_slos(const FinishedRequest& row, const RequestSlo& 
   const auto own_limit = [&](const MetricEntry& latency) {
     return latency.own_limit != nullptr ? own.*latency.own_limit : Duration(0);
   };
-  const bool meets_own = std::ranges::all_of(latency_metrics(), [&](const MetricEntry& latency) {
-    const Duration limit = own_limit(latency);
-    if (limit == Duration(0)) return true;
-    const auto value = latency.of_request(row);
-    return !value || *value < static_cast<double>(limit.count());
-  });
+  const bool meets_own = own == RequestSlo{} || std::ranges::all_of(latency_metrics(), [&](const MetricEntry& latency) {
+                           const Duration limit = own_limit(latency);
+                           if (limit == Duration(0)) return true;
+                           const auto value = latency.of_request->of_one(row);
+                           return !value || *value < static_cast<double>(limit.count());
+                         });
   return meets_own && std::ranges::all_of(slos_, [&](const auto& slo) {
            const auto& [latency, condition] = slo;
            if (own_limit(*latency) > Duration(0)) return true;  // the request's own limit replaces it
-           const auto value = latency->of_request(row);
+           const auto value = latency->of_request->of_one(row);
            return !value || condition.holds(*value / kNsPerMs);
          });
 }
 
 MetricsCollector::Summary MetricsCollector::summarise(std::size_t latency) const {
-  const auto of_request = latency_metrics()[latency].of_request;
-  if (of_request == nullptr) return summarise_sketch(itl_);
+  const std::optional<RequestLatency>& of_request = latency_metrics()[latency].of_request;
+  if (!of_request) return summarise_sketch(itl_);
   if (!sketches_.empty()) return summarise_sketch(sketches_[latency]);
-  std::vector<double> values;
-  values.reserve(rows_.size());
-  for (const FinishedRequest& row : rows_) {
-    if (const auto value = of_request(row)) values.push_back(*value);
-  }
-  return summarise_exact(std::move(values));
+  return summarise_exact(of_request->of_all(rows_));
 }
 
 MetricsCollector::Summary MetricsCollector::summarise_sketch(const Sketched& sketched) const {
