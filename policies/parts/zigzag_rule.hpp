@@ -75,8 +75,7 @@ class ZigzagRule final : public LayerRule {
     go_on(sink);
   }
   void at_copy_done(const Copy& /*copy*/, CopySink& sink) override {
-    --in_flight_;
-    if (waiting_) go_on(sink);
+    if (--in_flight_ == 0 && waiting_) go_on(sink);
   }
   [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override { return !waiting_; }
 
