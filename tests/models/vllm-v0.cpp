@@ -180,6 +180,13 @@ void vary(Dice& dice, Settings& settings) {
   if (dice.chance(60)) settings.set("policy.watermark", 0.01 * static_cast<double>(dice.between(0, 60)));
   if (dice.chance(5)) settings.set("policy.watermark", 1.0);
   if (dice.chance(30)) settings.set("engine.max_num_seqs", dice.between(1, 3));
+  // More decodes than the token budget: nothing is left for swapped requests.
+  if (dice.chance(20)) {
+    settings.set("engine.max_num_seqs", dice.between(4, 24));
+    settings.set("engine.max_num_batched_tokens", dice.between(1, 6));
+    settings.set("engine.chunked_prefill", false);
+    settings.set("engine.preemption", std::string("swap"));
+  }
 }
 
 const RegisterPlain kRegistered{
