@@ -50,7 +50,7 @@ class ElementwiseOp : public ComputeOp {
     constexpr std::int64_t kHead = 128;  // head size for rope
     const std::int64_t multiple = point.kind == ElementwiseKind::rope ? kHead : 8;
     if (point.width % multiple != 0) {
-      throw Unsupported(fmt::format("a row of {} numbers is no multiple of {}", point.width, multiple));
+      throw Unsupported(fmt::format("a row of {} numbers is not a multiple of {}", point.width, multiple));
     }
     out_bytes_ = point.tokens * point.width * 2;
     in_bytes_ = point.kind == ElementwiseKind::silu_mul ? 2 * out_bytes_ : out_bytes_;
@@ -87,10 +87,10 @@ AttentionOp::AttentionOp(Gpu& gpu, const Heads& heads, const Sequences& sequence
   if (number != Number::bf16 && number != Number::fp16) throw Unsupported("attention is measured in bf16 and fp16");
   gpu.need(number);
   if (heads.size != 64 && heads.size != 128) {
-    throw Unsupported(fmt::format("the attention kernels take heads of 64 or 128 numbers, not {}", heads.size));
+    throw Unsupported(fmt::format("the attention kernels need a head size of 64 or 128, not {}", heads.size));
   }
   if (heads.query % heads.kv != 0) {
-    throw Unsupported(fmt::format("{} query heads are no multiple of {} KV heads", heads.query, heads.kv));
+    throw Unsupported(fmt::format("{} query heads are not a multiple of {} KV heads", heads.query, heads.kv));
   }
   const std::int64_t page_bytes = heads.kv * kPageSize * heads.size * 2;
   const std::int64_t set_pages = static_cast<std::int64_t>(page_table(sequences.kv_tokens, 1, 0).pages.size());

@@ -74,7 +74,8 @@ class ScatteredCase : public Case {
         host_seed_(gpu.next_seed()),
         device_seed_(gpu.next_seed()) {
     if (point.block_bytes % 16 != 0 && (point.mechanism == Mechanism::gather || point.mechanism == Mechanism::kernel)) {
-      throw Unsupported(fmt::format("kernels copy words of 16 bytes, and {} is no multiple of it", point.block_bytes));
+      throw Unsupported(
+          fmt::format("kernels copy words of 16 bytes, and {} is not a multiple of 16", point.block_bytes));
     }
     if (point.mechanism == Mechanism::batched) need_batches();
     const std::int64_t moved = point.block_bytes * point.blocks;
@@ -127,10 +128,11 @@ class ScatteredCase : public Case {
     int driver = 0;
     check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
     if (driver >= 12080) return;
-    throw Unsupported(fmt::format("cudaMemcpyBatchAsync needs a driver for CUDA 12.8 or later; this one is for {}.{}",
-                                  driver / 1000, driver % 1000 / 10));
+    throw Unsupported(
+        fmt::format("cudaMemcpyBatchAsync needs a driver for CUDA 12.8 or later; this driver is for {}.{}",
+                    driver / 1000, driver % 1000 / 10));
 #else
-    throw Unsupported("cudaMemcpyBatchAsync needs CUDA 12.8 or later; this was built with an earlier one");
+    throw Unsupported("cudaMemcpyBatchAsync needs CUDA 12.8 or later; the tool was built with an earlier version");
 #endif
   }
 

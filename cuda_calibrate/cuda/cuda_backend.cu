@@ -89,11 +89,11 @@ std::unique_ptr<Backend> make_backend(std::int64_t gpu, std::uint64_t seed) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
-    const char* text = status == cudaSuccess ? "there is none" : cudaGetErrorString(status);
+    const char* text = status == cudaSuccess ? "no GPU was found" : cudaGetErrorString(status);
     return make_host_backend(seed, {}, fmt::format("cudaGetDeviceCount: {}", text));
   }
   if (gpu < 0 || gpu >= count) {
-    throw DeviceError(fmt::format("there is no GPU {}: this machine has {}, the first being 0", gpu, count), false);
+    throw DeviceError(fmt::format("there is no GPU {}: this machine has {}, counted from 0", gpu, count), false);
   }
   return std::make_unique<gpu::CudaBackend>(static_cast<int>(gpu), count, seed);
 }

@@ -217,7 +217,7 @@ class CudnnSdpa {
       engines_.emplace_back(*session_, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "engine's configuration");
     }
     const std::int64_t found = most == 0 ? 0 : heuristic_->fill(CUDNN_ATTR_ENGINEHEUR_RESULTS, engines_);
-    std::string reason = "it has no engine for this case";
+    std::string reason = "cuDNN has no engine for this case";
     for (std::int64_t i = 0; i < found && !plan_; ++i) {
       try {
         Descriptor plan(*session_, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "plan");
@@ -341,7 +341,7 @@ class Cudnn {
       reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ",
                              form == CudnnForm::paged ? "with pages" : "without pages", reason);
     }
-    own->set_note("attention is not cuDNN's: " + reasons);
+    own->set_note("attention is not measured with cuDNN: " + reasons);
     return own;
   }
 

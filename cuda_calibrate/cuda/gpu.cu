@@ -66,7 +66,7 @@ void Gpu::need(Number number) const {
   const bool can = number == Number::fp16 || (number == Number::bf16 && capability_ >= 80) ||
                    (number == Number::fp8 && capability_ >= 89);
   if (can) return;
-  if (number == Number::fp32) throw Unsupported("engines compute in 16 or 8 bits, and so does this measurement");
+  if (number == Number::fp32) throw Unsupported("engines compute in 16 or 8 bits, so fp32 is not measured");
   throw Unsupported(fmt::format("a GPU of compute capability {}.{} has no {}", capability_ / 10, capability_ % 10,
                                 number == Number::bf16 ? "bf16" : "fp8"));
 }

@@ -23,7 +23,7 @@ void bind_to_node(std::byte* data, std::int64_t bytes, std::int64_t node) {
   mask[bit / kBits] |= 1UL << bit % kBits;
   if (syscall(SYS_mbind, data, static_cast<unsigned long>(bytes), MPOL_BIND, mask.data(), kBits * mask.size(), 0UL) !=
       0) {
-    throw Unsupported(fmt::format("no memory of NUMA node {} can be had: {}", node, std::strerror(errno)));
+    throw Unsupported(fmt::format("cannot allocate memory on NUMA node {}: {}", node, std::strerror(errno)));
   }
 }
 

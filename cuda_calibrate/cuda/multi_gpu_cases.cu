@@ -21,7 +21,9 @@ class Gpus {
     check(cudaGetDeviceCount(&present), "cudaGetDeviceCount");
     all_.reserve(indices.size());
     for (const std::int64_t index : indices) {
-      if (index >= present) throw Unsupported(fmt::format("there is no GPU {}: there are {}", index, present));
+      if (index >= present) {
+        throw Unsupported(fmt::format("there is no GPU {}: this machine has {}, counted from 0", index, present));
+      }
       if (index == gpu.index()) {
         all_.push_back(&gpu);
       } else {

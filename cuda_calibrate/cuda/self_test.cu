@@ -22,7 +22,7 @@ void expect_near(const std::vector<float>& got, const std::vector<double>& want,
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double error = std::abs(double{got[i]} - want[i]);
     if (error <= ulp * (0.5 + std::abs(want[i]))) continue;  // false for NaN
-    throw DeviceError(fmt::format("self-test: {}: number {} is {}, and should be {}", what, i, got[i], want[i]), false);
+    throw DeviceError(fmt::format("self-test: {}: number {} is {}, but should be {}", what, i, got[i], want[i]), false);
   }
 }
 

@@ -23,7 +23,7 @@ std::unique_ptr<Backend> backend_of(
   try {
     return make_backend(arguments.gpu, arguments.seed);
   } catch (const DeviceError& error) {
-    throw ConfigError(error.what(), "--gpu", "nvidia-smi tells which GPUs there are and whether they work");
+    throw ConfigError(error.what(), "--gpu", "nvidia-smi lists the GPUs and their state");
   }
 }
 
@@ -34,13 +34,13 @@ ExitCode self_test(Backend& backend, std::int64_t gpu) {
   } catch (const Unsupported& error) {
     throw ConfigError(error.what(), "self-test", backend.facts().gpu_reason);
   } catch (const OutOfMemory& error) {
-    throw ConfigError(error.what(), "self-test", "end what else runs on the GPU");
+    throw ConfigError(error.what(), "self-test", "end other programs that use the GPU");
   } catch (const DeviceError& error) {
     print_problems({{error.what(), fmt::format("GPU {}", gpu), "do not use times that were measured here"}},
                    "the self-test failed");
     return ExitCode::gate;
   }
-  print_result(fmt::format("GPU {}: every kernel computes what it should\n", gpu));
+  print_result(fmt::format("GPU {}: every kernel gives the right results\n", gpu));
   for (const std::string& line : said) print_result(line + "\n");
   return ExitCode::ok;
 }
@@ -51,11 +51,11 @@ Subcommand self_test_subcommand(
     std::function<std::unique_ptr<Backend>(std::int64_t gpu, std::uint64_t seed)> make_backend) {
   return [make_backend = std::move(make_backend)](CLI::App& app, Command& command) {
     const auto arguments = std::make_shared<SelfTestArguments>();
-    CLI::App* sub = app.add_subcommand("self-test", "Compare what the GPU's kernels compute with their definitions");
+    CLI::App* sub = app.add_subcommand("self-test", "Compare the results of the GPU's kernels with their definitions");
     sub->add_option("--gpu", arguments->gpu, "Index of the GPU [0]")
         ->check(CLI::Range(std::int64_t{0}, kMostGpus))
         ->type_name("N");
-    sub->add_option("--seed", arguments->seed, "Of the random data [1]")->type_name("N");
+    sub->add_option("--seed", arguments->seed, "Seed of the random data [1]")->type_name("N");
     sub->footer([] {
       return "Example: cuda_calibrate self-test\n\nExits with 5 when a kernel is wrong.\n\n" + exit_codes_help();
     });

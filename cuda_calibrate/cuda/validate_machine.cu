@@ -185,7 +185,7 @@ class ScheduledRun : public Execution {
     const bool gathered = copy.mechanism == CopyMechanism::gather && direction == On::d2h;
     if (copy.mechanism == CopyMechanism::single) return;
     if (!one_by_one && !gathered) {
-      throw Unsupported("schedules copy at once, block by block, or gathered on the way to the host");
+      throw Unsupported("schedules copy in one call, block by block, or gathered (only to the host)");
     }
     if (!host_blocks_.empty()) return;
     host_blocks_ = block_slots(Order::random, copy.blocks, copy.blocks, 0, gpu_.next_seed());

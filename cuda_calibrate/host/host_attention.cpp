@@ -22,13 +22,13 @@ std::int64_t share(std::int64_t thread, std::int64_t threads, std::int64_t all) 
 std::int64_t checked_group(const HostAttention& point) {
   const Heads& heads = point.heads;
   if (point.batch < 1 || point.context < 1) {
-    throw Unsupported(fmt::format("{} sequences of {} tokens are no work", point.batch, point.context));
+    throw Unsupported(fmt::format("{} sequences of {} tokens leave nothing to compute", point.batch, point.context));
   }
   if (heads.kv < 1 || heads.query < 1 || heads.query % heads.kv != 0) {
-    throw Unsupported(fmt::format("{} query heads are no multiple of {} KV heads", heads.query, heads.kv));
+    throw Unsupported(fmt::format("{} query heads are not a multiple of {} KV heads", heads.query, heads.kv));
   }
   if (heads.size < 1 || heads.size % kHeadStep != 0) {
-    throw Unsupported(fmt::format("a head size of {} is no multiple of {}", heads.size, kHeadStep));
+    throw Unsupported(fmt::format("a head size of {} is not a multiple of {}", heads.size, kHeadStep));
   }
   return heads.query / heads.kv;
 }

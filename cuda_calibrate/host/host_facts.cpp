@@ -234,7 +234,8 @@ std::vector<Cpu> usable_cpus(const SystemRoots& roots) {
 
 std::vector<Cpu> spread(const std::vector<Cpu>& cpus, std::int64_t count, std::int64_t node) {
   if (std::cmp_greater(count, cpus.size())) {
-    throw Unsupported(fmt::format("{} threads are asked for; this process may run on {} CPUs", count, cpus.size()));
+    throw Unsupported(
+        fmt::format("{} threads were requested, but this process may run on only {} CPUs", count, cpus.size()));
   }
   // Ranks of a CPU in its core and of the core in its node. CPUs are sorted by these ranks, then by node.
   std::map<int, int> of_core;
@@ -258,7 +259,7 @@ std::vector<Cpu> spread(const std::vector<Cpu>& cpus, std::int64_t count, std::i
            std::tuple(b.elsewhere, b.in_core, b.in_node, b.node);
   });
   if (node >= 0 && (ranked.empty() || ranked.front().elsewhere)) {
-    throw Unsupported(fmt::format("this process may run on no CPU of NUMA node {}", node));
+    throw Unsupported(fmt::format("this process may not run on any CPU of NUMA node {}", node));
   }
   std::vector<Cpu> chosen;
   chosen.reserve(static_cast<std::size_t>(count));

@@ -48,7 +48,7 @@ void fill(std::byte* to, std::int64_t count, const std::array<Bits, 256>& codes,
 HostBuffer ordinary_memory(std::int64_t bytes) {
   const std::size_t size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw OutOfMemory(fmt::format("the system gives no {} bytes of memory", bytes));
+  if (memory == MAP_FAILED) throw OutOfMemory(fmt::format("the system cannot allocate {} bytes of memory", bytes));
   return {static_cast<std::byte*>(memory), [size](std::byte* at) { munmap(at, size); }};
 }
 

@@ -113,7 +113,7 @@ class Backend {
   /// Computes small cases with every kernel of the backend and compares the results with the definitions. Takes a few
   /// seconds. Throws DeviceError with the first wrong number, and Unsupported without a GPU. Returns lines for the
   /// user.
-  virtual std::vector<std::string> self_test() { throw Unsupported("there is no GPU whose kernels could be tested"); }
+  virtual std::vector<std::string> self_test() { throw Unsupported("the self-test needs a GPU"); }
 };
 
 /// The machine's GPU `gpu` and its host. The backend is from cuda/ if compiled in; otherwise it measures host sections

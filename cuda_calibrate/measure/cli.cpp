@@ -64,16 +64,17 @@ std::vector<WeightShape> shapes_of(const Arguments& arguments) {
 
 void check(const Arguments& arguments) {
   if (!arguments.assume.empty() && !arguments.dry_run) {
-    throw ConfigError("a GPU that is not at hand cannot be measured", "--assume", "add --dry-run");
+    throw ConfigError("hardware that is only assumed cannot be measured", "--assume", "add --dry-run");
   }
   if (arguments.json && !arguments.dry_run) {
-    throw ConfigError("only a plan is printed as JSON", "--json", "add --dry-run; measurements go to the file of -o");
+    throw ConfigError("--json prints only a plan", "--json", "add --dry-run; measurements go to the file of -o");
   }
   if (arguments.out.empty() && !arguments.dry_run && !arguments.list) {
-    throw ConfigError("no file was named for the measurements", "-o", "give one: cuda_calibrate --quick -o gpu.json");
+    throw ConfigError("no file was named for the measurements", "-o",
+                      "name a file: cuda_calibrate --quick -o gpu.json");
   }
   if (arguments.tensor_parallel != 1 && arguments.model.empty()) {
-    throw ConfigError("there is no model to split", "--tensor-parallel", "give --model");
+    throw ConfigError("--tensor-parallel needs a model to split", "--tensor-parallel", "add --model");
   }
 }
 
@@ -121,7 +122,7 @@ std::unique_ptr<Backend> backend_of(const Arguments& arguments, const Environmen
   try {
     return environment.make_backend(arguments.gpu, arguments.seed);
   } catch (const DeviceError& error) {
-    throw ConfigError(error.what(), "--gpu", "nvidia-smi tells which GPUs there are and whether they work");
+    throw ConfigError(error.what(), "--gpu", "nvidia-smi lists the GPUs and their state");
   }
 }
 
@@ -130,7 +131,7 @@ ExitCode measure(const Arguments& arguments, const Environment& environment, Bac
   const RunLabels labels{arguments.command, environment.utc(), arguments.seed, arguments.gpu};
   Document document = new_document(plan, facts, labels, arguments.raw);
   const std::int64_t taken = arguments.resume ? resume_from(arguments.out, document) : 0;
-  if (taken > 0) fmt::print(stderr, "{} sections are taken over from {}\n", taken, printable(arguments.out));
+  if (taken > 0) fmt::print(stderr, "sections kept from an earlier run: {}, in {}\n", taken, printable(arguments.out));
   // Detect a missing folder now, not after the first section.
   write_document(arguments.out, document);
   RunOutcome outcome;
@@ -142,9 +143,9 @@ ExitCode measure(const Arguments& arguments, const Environment& environment, Bac
     outcome = run_plan(plan, backend, arguments.gpu, document, hooks);
   }
   print_result(summary_text(document));
-  const std::string resume = fmt::format("the same command with --resume goes on from {}", arguments.out);
+  const std::string resume = fmt::format("run the same command with --resume to continue {}", arguments.out);
   if (outcome.code == ExitCode::interrupted) fmt::print(stderr, "interrupted; {}\n", printable(resume));
-  if (outcome.code == ExitCode::data) print_problems({{outcome.lost, "the GPU", resume}}, "the run was ended");
+  if (outcome.code == ExitCode::data) print_problems({{outcome.lost, "the GPU", resume}}, "the run stopped");
   if (outcome.code == ExitCode::partial) fmt::print(stderr, "some sections failed; {}\n", printable(resume));
   return outcome.code;
 }
@@ -153,34 +154,35 @@ void add_options(CLI::App& app, Arguments& arguments) {
   app.add_option("-o,--out", arguments.out, "File for the measurements, which spillway calibrate fit reads")
       ->type_name("FILE");
   CLI::Option* quick = app.add_flag("--quick", arguments.quick, "Fewest points: at most 60 s");
-  app.add_flag("--full", arguments.full, "Most points: at most 15 min, no section above 5")->excludes(quick);
-  app.add_option("--sections", arguments.sections, "Only these, e.g. copy,gemm or attention.decode")
+  app.add_flag("--full", arguments.full, "Most points: at most 15 min in total, 5 min per section")->excludes(quick);
+  app.add_option("--sections", arguments.sections, "Measure only these sections, e.g. copy,gemm or attention.decode")
       ->type_name("LIST")
       ->allow_extra_args(false);
-  app.add_option("--skip", arguments.skip, "All but these")->type_name("LIST")->allow_extra_args(false);
+  app.add_option("--skip", arguments.skip, "Leave out these sections")->type_name("LIST")->allow_extra_args(false);
   app.add_option("--gpu", arguments.gpu, "Index of the GPU [0]")
       ->check(CLI::Range(std::int64_t{0}, kMostGpus))
       ->type_name("N");
-  app.add_option("--seed", arguments.seed, "Of the random data [1]")->type_name("N");
-  app.add_option("--model", arguments.model, "Also the matrices of this model: a name, or a Hugging Face config.json")
+  app.add_option("--seed", arguments.seed, "Seed of the random data [1]")->type_name("N");
+  app.add_option("--model", arguments.model,
+                 "Also measure the matrices of this model: a name, or a Hugging Face config.json")
       ->type_name("MODEL");
-  app.add_option("--tensor-parallel", arguments.tensor_parallel, "GPUs that the model is split over [1]")
+  app.add_option("--tensor-parallel", arguments.tensor_parallel, "Number of GPUs that the model is split over [1]")
       ->check(CLI::Range(std::int64_t{1}, kMostGpus))
       ->type_name("N");
   app.add_flag("--resume", arguments.resume, "Measure only the sections that the file does not have yet");
-  app.add_flag("--raw", arguments.raw, "Keep every timing beside the medians");
+  app.add_flag("--raw", arguments.raw, "Write every timing, not only the medians");
   app.add_flag("--list", arguments.list, "List the sections; measure nothing");
   app.add_flag("--dry-run", arguments.dry_run, "Show what would be measured and about how long it takes");
-  app.add_flag("--json", arguments.json, "The plan of --dry-run with every point, as JSON");
-  app.add_option("--assume", arguments.assume, "Plan for this GPU or server in place of the machine at hand")
+  app.add_flag("--json", arguments.json, "Print the plan of --dry-run as JSON, with every point");
+  app.add_option("--assume", arguments.assume, "Plan for this GPU or server, not for this machine")
       ->type_name("HARDWARE");
   app.footer([] {
     return "Example: cuda_calibrate --dry-run --quick --assume h100-80gb-sxm\n"
            "Example: cuda_calibrate --quick -o quick.json && spillway calibrate fit quick.json -o my-gpu.json\n"
            "Example: cuda_calibrate --full --model llama-3.1-8b -o full.json\n"
            "Example: cuda_calibrate --full --resume -o full.json\n\n"
-           "Without CUDA, or without a GPU, the sections of the host are measured and the others say why they are\n"
-           "skipped. Ctrl-C keeps what is measured.\n\n" +
+           "Without CUDA or without a GPU, the tool measures the sections of the host and states why it skips the\n"
+           "others. Ctrl-C keeps the finished sections.\n\n" +
            exit_codes_help();
   });
 }
@@ -247,7 +249,7 @@ int tool_main(int argc, const char* const* argv, const Environment& environment,
     print_problems(error.problems(), "nothing more was measured");
     return static_cast<int>(error.code());
   } catch (const DeviceError& error) {
-    print_problems({{error.what(), "the GPU", "nvidia-smi tells whether it works"}}, "nothing more was measured");
+    print_problems({{error.what(), "the GPU", "nvidia-smi shows its state"}}, "nothing more was measured");
     return static_cast<int>(ExitCode::data);
   } catch (const std::exception& error) {
     fmt::print(stderr, "internal error: {}\n  This is a defect of cuda_calibrate.\n", printable(error.what()));

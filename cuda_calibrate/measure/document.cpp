@@ -176,7 +176,7 @@ std::vector<Problem> differences(const std::string& path, const Json& before, co
     if (it != plans.end()) plans.erase(it);
   }
   for (const auto& [id, plan] : plans) {
-    problems.push_back({fmt::format("section {} of the file is not chosen now", id), path, fix});
+    problems.push_back({fmt::format("section {} is in the file, but not chosen now", id), path, fix});
   }
   return problems;
 }
@@ -291,8 +291,8 @@ std::int64_t resume_from(const std::string& path, Document& document) {
     done = done_sections(before);
     if (problems.empty()) document.provenance["started"] = before.at("provenance").at("started");
   } catch (const Json::exception& error) {
-    throw DataError(fmt::format("the file is no document of this tool: {}", error.what()), path,
-                    "write to another file, or leave --resume out to write it anew");
+    throw DataError(fmt::format("the file was not written by cuda_calibrate: {}", error.what()), path,
+                    "write to another file, or omit --resume to overwrite this one");
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));
   std::int64_t taken = 0;
@@ -324,14 +324,14 @@ void write_document(const std::string& path, const Document& document) {
     if (!out) {
       const std::string why = std::strerror(errno);
       std::remove(other.c_str());
-      throw ConfigError(fmt::format("cannot write the file: {}", why), other, "check the folder and the space left");
+      throw ConfigError(fmt::format("cannot write the file: {}", why), other, "check the folder and its free space");
     }
   }
   if (std::rename(other.c_str(), path.c_str()) != 0) {
     const std::string why = std::strerror(errno);
     std::remove(other.c_str());
-    throw ConfigError(fmt::format("cannot put the file into its place: {}", why), path,
-                      "name a file in a folder of yours");
+    throw ConfigError(fmt::format("cannot rename the finished file: {}", why), path,
+                      "name a file in a folder that you may write to");
   }
 }
 

@@ -63,7 +63,7 @@ void add_measurements(SectionResult& section, const Point& point, const Timings&
 
 /// Takes over finished sections from the file at `path`. The planned measurements, the GPU, the seed and the keeping of
 /// raw timings must be equal. Throws ConfigError that names each difference, and DataError when the file is not a
-/// document of this tool. A missing file has no sections. Returns the number of sections taken over.
+/// document of this tool. A missing file has no sections. Returns the number of sections kept from the file.
 std::int64_t resume_from(const std::string& path, Document& document);
 
 /// Free host memory at the start of the run that wrote the file at `path`. A resumed run must plan with this value to

@@ -66,7 +66,8 @@ class Runner {
     result.gpu_end = state();
     if (result.status == SectionStatus::done && result.points_done == 0) {
       result.status = SectionStatus::skipped;
-      result.reason = fmt::format("none of its points: {}", result.skipped.front().at("reason").get<std::string>());
+      result.reason =
+          fmt::format("no point could be measured: {}", result.skipped.front().at("reason").get<std::string>());
     }
     if (result.status == SectionStatus::failed && !ended_) outcome_.code = ExitCode::partial;
     left_ -= section.estimated_seconds;
@@ -80,7 +81,7 @@ class Runner {
     for (std::size_t i = 0; i < section.points.size(); ++i) {
       const Point& point = section.points[i];
       if (hooks_.clock() - begin > section.most_seconds) {
-        skip(result, point, fmt::format("the section's {:.0f} s were over", section.most_seconds));
+        skip(result, point, fmt::format("the section's {:.0f} s were used up", section.most_seconds));
         continue;
       }
       report(section, result, static_cast<std::int64_t>(i), false);
@@ -94,7 +95,7 @@ class Runner {
       } catch (const OutOfMemory& error) {
         skip(result, point, error.what());
       } catch (const std::bad_alloc&) {
-        skip(result, point, "the host has no memory left for it");
+        skip(result, point, "the host has too little free memory");
       } catch (const DeviceError& error) {
         result.status = SectionStatus::failed;
         result.reason = error.what();

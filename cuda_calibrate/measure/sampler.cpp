@@ -13,11 +13,11 @@ namespace {
 std::vector<double> timing(Case& one, std::size_t rows, std::int64_t calls) {
   std::vector<double> seconds = one.sample(calls);
   if (seconds.size() != rows) {
-    throw Unsupported(fmt::format("{} times came back in place of {}", seconds.size(), rows));
+    throw Unsupported(fmt::format("a sample returned {} times, not {}", seconds.size(), rows));
   }
   for (const double each : seconds) {
     if (!std::isfinite(each) || each <= 0.0) {
-      throw Unsupported(fmt::format("the time of a call came back as {} s: its clock does not resolve it", each));
+      throw Unsupported(fmt::format("the clock of a call gave {} s, so it cannot resolve the call", each));
     }
   }
   return seconds;

@@ -124,10 +124,10 @@ std::string summary_text(const Document& document) {
   text += "\n";
   line("host to GPU, largest pinned copy", found.h2d, 1e9, "GB/s");
   line("GPU to host, largest pinned copy", found.d2h, 1e9, "GB/s");
-  line("both directions at once, together", found.duplex, 1e9, "GB/s");
+  line("both directions at once, sum", found.duplex, 1e9, "GB/s");
   line("best matrix multiplication, 2-byte numbers", found.gemm, 1e12, "TFLOP/s");
   line("best decode attention, KV bytes", found.decode, 1e9, "GB/s");
-  line("host memory, best of threads", found.host, 1e9, "GB/s");
+  line("host memory, best number of threads", found.host, 1e9, "GB/s");
   line("best decode attention on the CPU, KV bytes", found.cpu_decode, 1e9, "GB/s");
   return text;
 }
@@ -144,7 +144,8 @@ std::string plan_text(const Plan& plan, const MachineFacts& facts, std::int64_t 
   }
   text += fmt::format("{:<{}}  {:>6}  {:>7.1f} s  of at most {:.0f} s for a {} run\n", "all", width, plan.points(),
                       plan.estimated_seconds(), budget_of(plan.level).run_seconds, name_of(plan.level));
-  return text + "Seconds are estimates from what the machine says of itself; a section ends when its share is over.\n";
+  return text +
+         "Seconds are estimates from the machine's own figures. A section ends when its share of the time is over.\n";
 }
 
 Json plan_json(const Plan& plan, const MachineFacts& facts, std::int64_t gpu) {

@@ -38,10 +38,10 @@ void check(const GpuProfile& gpu) {
   for (const bool to_device : {true, false}) {
     if ((to_device ? gpu.h2d : gpu.d2h).bandwidth.value() > 0.0) continue;
     const char* direction = to_device ? "h2d" : "d2h";
-    problems.push_back({fmt::format("{} has no copies in direction {}: neither {}_bandwidth nor a fit of which it "
-                                    "could be taken",
+    problems.push_back({fmt::format("{} has no copies in direction {}: neither {}_bandwidth nor a fit of this "
+                                    "direction gives a bandwidth",
                                     gpu.file.name, direction, direction),
-                        gpu.file.path, "measure the section copies and fit the profile again"});
+                        gpu.file.path, "measure the copy sections and fit the profile again"});
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
@@ -161,8 +161,9 @@ std::vector<std::string> Predictor::stand_ins(const std::vector<Setting>& settin
   std::vector<std::string> sentences;
   for (const auto& [to_device, mechanism] : taken) {
     if (has_copies(gpu_, to_device, mechanism)) continue;
-    sentences.push_back(fmt::format("{} has no fit of copies {} by {}: the plain figures of the link stand for it",
-                                    gpu_.file.name, to_device ? "h2d" : "d2h", hwmodels::mechanism_name(mechanism)));
+    sentences.push_back(
+        fmt::format("{} has no fit of copies {} by {}: the predictions use the link's bandwidth and launch",
+                    gpu_.file.name, to_device ? "h2d" : "d2h", hwmodels::mechanism_name(mechanism)));
   }
   return sentences;
 }

@@ -121,9 +121,9 @@ std::unique_ptr<Machine> machine_of(const ValidateArguments& arguments, const Va
   try {
     return environment.make_machine(arguments.gpu, arguments.seed);
   } catch (const DeviceError& error) {
-    throw ConfigError(error.what(), "--gpu", "without a GPU add --dry-run, which prints the predictions");
+    throw ConfigError(error.what(), "--gpu", "without a GPU, add --dry-run to print the predictions");
   } catch (const Unsupported& error) {
-    throw ConfigError(error.what(), "--gpu", "without a GPU add --dry-run, which prints the predictions");
+    throw ConfigError(error.what(), "--gpu", "without a GPU, add --dry-run to print the predictions");
   }
 }
 
@@ -131,7 +131,7 @@ const GpuFacts& gpu_of(const MachineFacts& facts, std::int64_t index) {
   const auto gpu = std::ranges::find(facts.gpus, index, &GpuFacts::index);
   if (gpu == facts.gpus.end()) {
     throw ConfigError(facts.gpu_reason.empty() ? fmt::format("there is no GPU {}", index) : facts.gpu_reason, "--gpu",
-                      "nvidia-smi tells which GPUs there are and whether they work");
+                      "nvidia-smi lists the GPUs and their state");
   }
   return *gpu;
 }
@@ -168,8 +168,8 @@ void check_gpu(const ValidateArguments& arguments, const GpuProfile& profile, co
   const std::vector<std::string> differences = gpu_differences(profile, name, gpu);
   if (!name) {
     notes.push_back(
-        fmt::format("no measurements at hand say on which GPU {} was fitted; its SMs and memory were "
-                    "compared",
+        fmt::format("no measurements were found that name the GPU of {}; only its SMs and memory "
+                    "were compared",
                     profile.file.name));
   }
   if (differences.empty()) return;
@@ -207,7 +207,7 @@ ExitCode run(const ValidateArguments& arguments, const ValidateEnvironment& envi
   save(report, arguments.out);
   print(report, arguments.markdown);
   if (outcome.code == ExitCode::data) {
-    print_problems({{outcome.lost, "the GPU", "what was measured before is kept"}}, "the run was ended");
+    print_problems({{outcome.lost, "the GPU", "the settings measured before are kept"}}, "the run stopped");
   }
   if (outcome.code != ExitCode::ok) return outcome.code;
   return goal_met(error_lines(report.outcomes).back()) ? ExitCode::ok : ExitCode::gate;
@@ -278,7 +278,7 @@ std::optional<std::string> measured_gpu(const GpuProfile& profile, const std::st
   const std::string& sha256 = read.files.front().sha256;
   if (std::ranges::find(files, sha256, &FileOfFit::sha256) == files.end()) {
     throw ConfigError(fmt::format("{} was not fitted from this file", profile.file.name), measurements,
-                      "name the file that calibrate fit was given, or fit the profile again");
+                      "name the file that calibrate fit read, or fit the profile again");
   }
   return read.device.name;
 }
@@ -288,16 +288,16 @@ std::vector<std::string> gpu_differences(const GpuProfile& profile, const std::o
   std::vector<std::string> differences;
   if (measured_on && *measured_on != gpu.name) {
     differences.push_back(
-        fmt::format("{} was measured on {}, and this is {}", profile.file.name, *measured_on, gpu.name));
+        fmt::format("{} was measured on {}, but this GPU is {}", profile.file.name, *measured_on, gpu.name));
   }
   if (profile.sm_count > 0 && gpu.sm_count != profile.sm_count) {
     differences.push_back(
-        fmt::format("{} has {} SMs, and {} has {}", profile.file.name, profile.sm_count, gpu.name, gpu.sm_count));
+        fmt::format("{} has {} SMs, but {} has {}", profile.file.name, profile.sm_count, gpu.name, gpu.sm_count));
   }
   constexpr double kSameMemory = 0.03;
   const auto memory = static_cast<double>(profile.memory.count());
   if (std::abs(static_cast<double>(gpu.memory_bytes) - memory) > kSameMemory * memory) {
-    differences.push_back(fmt::format("{} has {:.1f} GB, and {} has {:.1f} GB", profile.file.name, memory / 1e9,
+    differences.push_back(fmt::format("{} has {:.1f} GB, but {} has {:.1f} GB", profile.file.name, memory / 1e9,
                                       gpu.name, static_cast<double>(gpu.memory_bytes) / 1e9));
   }
   return differences;
@@ -322,14 +322,15 @@ ExitCode validate(const ValidateArguments& arguments, const ValidateEnvironment&
 Subcommand validate_subcommand(ValidateEnvironment environment) {
   return [environment = std::move(environment)](CLI::App& app, Command& command) {
     const auto arguments = std::make_shared<ValidateArguments>();
-    CLI::App* sub = app.add_subcommand("validate", "Execute what the simulator predicts from a profile; compare");
+    CLI::App* sub =
+        app.add_subcommand("validate", "Execute what the simulator predicts from a profile, and compare the times");
     sub->add_option("profile", arguments->profile, "GPU or server: a name, or a file of calibrate fit")
         ->required()
         ->type_name("PROFILE");
-    sub->add_option("--host", arguments->host, "Host for CPU attention that the profile has no fit of")
+    sub->add_option("--host", arguments->host, "Host of the CPU attention, if the profile has no fit of it")
         ->type_name("NAME");
     sub->add_option("--experiments", arguments->experiments,
-                    "Only these: a layer swaps, b weight prefetch, c swap-in, d page-out, e CPU attention")
+                    "Only these experiments: a layer swaps, b weight prefetch, c swap-in, d page-out, e CPU attention")
         ->type_name("LIST")
         ->delimiter(',')
         ->allow_extra_args(false);
@@ -337,27 +338,28 @@ Subcommand validate_subcommand(ValidateEnvironment environment) {
         ->type_name("FILE");
     sub->add_flag("--list", arguments->list, "List the settings; measure nothing");
     sub->add_flag("--dry-run", arguments->dry_run, "Print the predictions; measure nothing");
-    sub->add_flag("--markdown", arguments->markdown, "Tables as Markdown");
-    sub->add_flag("--any-gpu", arguments->any_gpu, "Also with the profile of another GPU");
+    sub->add_flag("--markdown", arguments->markdown, "Print the tables as Markdown");
+    sub->add_flag("--any-gpu", arguments->any_gpu, "Accept the profile of another GPU");
     sub->add_option("--measurements", arguments->measurements,
-                    "The file that the profile was fitted from, where it does not lie beside it")
+                    "The file that the profile was fitted from, if it is in another folder than the profile")
         ->type_name("FILE");
     sub->add_option("--gpu", arguments->gpu, "Index of the GPU [0]")
         ->check(CLI::Range(std::int64_t{0}, kMostGpus))
         ->type_name("N");
-    sub->add_option("--seed", arguments->seed, "Of the random data [1]")->type_name("N");
-    sub->add_option("--repeats", arguments->repeats, "Timed runs of each setting, of which the median counts [7]")
+    sub->add_option("--seed", arguments->seed, "Seed of the random data [1]")->type_name("N");
+    sub->add_option("--repeats", arguments->repeats, "Timed runs of each setting; their median is the result [7]")
         ->check(CLI::Range(std::int64_t{7}, kMostRepeats))
         ->type_name("N");
-    sub->add_option("--threads", arguments->threads, "Of CPU attention [physical cores of --host, or of this machine]")
+    sub->add_option("--threads", arguments->threads,
+                    "Threads of CPU attention [physical cores of --host, or of this machine]")
         ->check(CLI::Range(std::int64_t{1}, kMostThreads))
         ->type_name("N");
     sub->footer([] {
       return "Example: cuda_calibrate validate h100-80gb-sxm --host hgx-h100-host --dry-run\n"
              "Example: cuda_calibrate validate my-gpu.json -o validation.json\n"
              "Example: cuda_calibrate validate my-gpu.json --experiments a,b --markdown\n\n"
-             "Exits with 5 when the median of the errors exceeds 5% or their 95th percentile 15%. Ctrl-C keeps what\n"
-             "is measured.\n\n" +
+             "Exits with 5 when the median of the errors exceeds 5% or their 95th percentile 15%. Ctrl-C keeps the\n"
+             "finished settings.\n\n" +
              exit_codes_help();
     });
     sub->callback([arguments, environment, &command] {

@@ -115,7 +115,7 @@ TEST_F(CudaCases, ScatteredCopy_ThousandsOfCopiesDoNotWaitAtAGate) {
 
 TEST_F(CudaCases, ScatteredCopy_WhatTheMachineCannotDo) {
   EXPECT_THAT(refusal<Unsupported>(ScatteredCopy{Direction::h2d, Mechanism::kernel, 100, 4, Order::random, 8, 0}),
-              HasSubstr("100 is no multiple"));
+              HasSubstr("100 is not a multiple"));
   machine().driver = 12040;
   EXPECT_THAT(refusal<Unsupported>(ScatteredCopy{Direction::h2d, Mechanism::batched, 4096, 4, Order::random, 0, 0}),
               HasSubstr("12.8"));
@@ -160,7 +160,7 @@ TEST_F(CudaCases, Attention_OneCallAndWhatCombinesItsParts) {
 
 TEST_F(CudaCases, NumbersAndShapes_ThatTheGpuOrTheKernelsDoNotHave) {
   EXPECT_THAT(refusal<Unsupported>(DecodeAttention{Heads{32, 8, 96}, 1, 100, 1.0}), HasSubstr("not 96"));
-  EXPECT_THAT(refusal<Unsupported>(DecodeAttention{Heads{32, 5, 128}, 1, 100, 1.0}), HasSubstr("no multiple of 5"));
+  EXPECT_THAT(refusal<Unsupported>(DecodeAttention{Heads{32, 5, 128}, 1, 100, 1.0}), HasSubstr("not a multiple of 5"));
   EXPECT_THAT(refusal<Unsupported>(Gemm{16, 512, 512, Number::fp32, 1}), HasSubstr("16 or 8 bits"));
   EXPECT_THAT(refusal<Unsupported>(Elementwise{ElementwiseKind::rope, 4, 72}), HasSubstr("72"));
   backend_.reset();

@@ -110,7 +110,7 @@ TEST_F(CudnnAttention, WrongResultsWithPages_AreNotUsed) {
 TEST_F(CudnnAttention, WrongResults_OwnKernelRuns) {
   cudnn().wrong_with_pages = cudnn().wrong_without_pages = true;
   const std::string told = reason();
-  EXPECT_THAT(told, HasSubstr("attention is not cuDNN's: with pages: number "));
+  EXPECT_THAT(told, HasSubstr("attention is not measured with cuDNN: with pages: number "));
   EXPECT_THAT(told, HasSubstr("; without pages: number "));
 }
 
@@ -137,13 +137,13 @@ TEST_F(CudnnAttention, WhateverIsRefused_OwnKernelRuns) {
 
 TEST_F(CudnnAttention, NoLibraryHandleOrEngine_OwnKernelRuns) {
   cudnn().engine_with_pages = cudnn().engine_without_pages = false;
-  EXPECT_THAT(reason(), HasSubstr("it has no engine for this case"));
+  EXPECT_THAT(reason(), HasSubstr("cuDNN has no engine for this case"));
   backend_ = make_backend(0, 1);
   cudnn().handles = false;
   EXPECT_THAT(reason(), HasSubstr("cudnnCreate: CUDNN_STATUS_NOT_INITIALIZED"));
   backend_ = make_backend(0, 1);
   cudnn().found = false;
-  EXPECT_EQ(reason(), "attention is not cuDNN's: no libcudnn.so.9 was found");
+  EXPECT_EQ(reason(), "attention is not measured with cuDNN: no libcudnn.so.9 was found");
 }
 
 TEST_F(CudnnAttention, FailingExecution_OwnKernelRunsUnlessItIsTimedAlready) {
@@ -185,7 +185,7 @@ TEST_F(CudnnAttention, BesideCopies) {
   EXPECT_THAT(one->sample(10)[0], about(emulated::kCudnnAttention));
   cudnn().execution_fails = true;
   backend_->prepare(point)->note();
-  EXPECT_THAT(backend_->prepare(point)->note(), HasSubstr("not cuDNN's"));
+  EXPECT_THAT(backend_->prepare(point)->note(), HasSubstr("not measured with cuDNN"));
 }
 
 }  // namespace

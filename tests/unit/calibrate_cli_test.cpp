@@ -138,7 +138,7 @@ TEST_F(CalibrateCli, InterruptedRun_IsResumed) {
   backend_.on_sample = [this] { stop_ = backend_.prepared >= 6; };
   const Said stopped = call(arguments);
   EXPECT_EQ(stopped.code, 130);
-  EXPECT_THAT(stopped.err, HasSubstr("with --resume goes on from"));
+  EXPECT_THAT(stopped.err, HasSubstr("run the same command with --resume to continue"));
   EXPECT_EQ(read(file("gpu.json"))["sections"][1]["status"], "interrupted");
   backend_.on_sample = {};
   stop_ = false;
@@ -147,7 +147,7 @@ TEST_F(CalibrateCli, InterruptedRun_IsResumed) {
   backend_.prepared = 0;
   const Said resumed = call(again);
   EXPECT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.err, HasSubstr("1 sections are taken over from"));
+  EXPECT_THAT(resumed.err, HasSubstr("sections kept from an earlier run: 1, in"));
   EXPECT_EQ(backend_.prepared, 6);
   EXPECT_EQ(read(file("gpu.json"))["measurements"].size(), 8U + 6U);
   // No section remains to measure.
@@ -235,7 +235,7 @@ TEST_F(CalibrateCli, WrongUse_IsExplained) {
   told({"--dry-run", "--gpu", "1"}, "there is no GPU 1: the machine has 1");
   told({"--dry-run", "--gpu", "7"}, "there is no GPU 7");
   told({"--dry-run", "--gpu", "-1"}, "--gpu");
-  told({"--dry-run", "--tensor-parallel", "2"}, "there is no model to split");
+  told({"--dry-run", "--tensor-parallel", "2"}, "--tensor-parallel needs a model to split");
   told({"--quick", "-o", file("no-such-folder/x.json")}, "cannot write the file");
   EXPECT_EQ(backend_.prepared, 0);
 }

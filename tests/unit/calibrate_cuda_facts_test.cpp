@@ -93,7 +93,7 @@ TEST(CudaSelfTest, RightKernels_AreSaidToBeSo) {
   EXPECT_EQ(said.code, 0);
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(said.out,
-            "GPU 1: every kernel computes what it should\n"
+            "GPU 1: every kernel gives the right results\n"
             "decode attention in bf16 is measured with the kernel \"spillway\"\n");
 }
 

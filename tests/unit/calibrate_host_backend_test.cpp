@@ -127,17 +127,17 @@ TEST(HostBackend, WhatItCannotDo_IsSaid) {
   point.pinned = false;
   point.copies = Traffic::h2d;
   EXPECT_EQ(unsupported(*backend, point), "copies need a GPU");
-  EXPECT_THAT(unsupported(*backend, stream(StreamKind::read, 100'000)), HasSubstr("100000 threads are asked for"));
+  EXPECT_THAT(unsupported(*backend, stream(StreamKind::read, 100'000)), HasSubstr("100000 threads were requested"));
   point = stream(StreamKind::triad, 1);
   point.bytes = 23;  // less than a number of each array
   EXPECT_EQ(unsupported(*backend, point), "23 bytes are too few for 1 threads");
   EXPECT_THAT(unsupported(*backend, HostAttention{Number::fp8, 1, {8, 8, 64}, 1, 1}), HasSubstr("fp8"));
   EXPECT_EQ(unsupported(*backend, HostAttention{Number::bf16, 1, {6, 4, 64}, 1, 1}),
-            "6 query heads are no multiple of 4 KV heads");
+            "6 query heads are not a multiple of 4 KV heads");
   EXPECT_EQ(unsupported(*backend, HostAttention{Number::bf16, 1, {8, 8, 72}, 1, 1}),
-            "a head size of 72 is no multiple of 16");
+            "a head size of 72 is not a multiple of 16");
   EXPECT_EQ(unsupported(*backend, HostAttention{Number::bf16, 1, {8, 8, 64}, 0, 1}),
-            "0 sequences of 1 tokens are no work");
+            "0 sequences of 1 tokens leave nothing to compute");
 }
 
 TEST(HostBackend, TooLittleMemory_IsNamedInBytes) {

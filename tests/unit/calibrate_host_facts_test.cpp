@@ -208,13 +208,13 @@ TEST(Spread, TooManyThreadsOrAnEmptyNode_AreUnsupported) {
     (void)spread(cpus, 3);
     FAIL();
   } catch (const Unsupported& reason) {
-    EXPECT_STREQ(reason.what(), "3 threads are asked for; this process may run on 2 CPUs");
+    EXPECT_STREQ(reason.what(), "3 threads were requested, but this process may run on only 2 CPUs");
   }
   try {
     (void)spread(cpus, 1, 1);
     FAIL();
   } catch (const Unsupported& reason) {
-    EXPECT_THAT(reason.what(), HasSubstr("no CPU of NUMA node 1"));
+    EXPECT_THAT(reason.what(), HasSubstr("may not run on any CPU of NUMA node 1"));
   }
 }
 

@@ -167,13 +167,13 @@ TEST(CalibrateRun, PointsThatCannotBe_AreSkippedWithTheirReason) {
   EXPECT_EQ(copies.status, SectionStatus::done);
   EXPECT_EQ(copies.points_done, 16);
   ASSERT_EQ(copies.skipped.size(), 24U);
-  EXPECT_EQ(copies.skipped[0].at("reason"), "the host has no memory left for it");
+  EXPECT_EQ(copies.skipped[0].at("reason"), "the host has too little free memory");
   EXPECT_EQ(copies.skipped[1].at("reason"), "1073741824 bytes are not there");
   EXPECT_EQ(copies.skipped[1].at("point").at("block_bytes"), std::int64_t{1} << 30U);
   EXPECT_EQ(copies.skipped[2].at("reason"), "no pageable memory here");
   EXPECT_EQ(copies.measurements.size(), 32U);
   EXPECT_EQ(run.section(1).status, SectionStatus::skipped);
-  EXPECT_EQ(run.section(1).reason, "none of its points: no graphs");
+  EXPECT_EQ(run.section(1).reason, "no point could be measured: no graphs");
 }
 
 TEST(CalibrateRun, DeviceError_GivesTheSectionUp) {
@@ -253,7 +253,7 @@ TEST(CalibrateRun, SectionEndsWhenItsTimeIsOver) {
   EXPECT_EQ(copies.status, SectionStatus::done);
   EXPECT_GT(copies.points_done, 0);
   EXPECT_EQ(copies.points_done + static_cast<std::int64_t>(copies.skipped.size()), 40);
-  EXPECT_THAT(copies.skipped.back().at("reason").get<std::string>(), HasSubstr("s were over"));
+  EXPECT_THAT(copies.skipped.back().at("reason").get<std::string>(), HasSubstr("s were used up"));
   // The current point is finished.
   EXPECT_LE(copies.seconds, run.plan.sections[0].most_seconds + 7.0);
   EXPECT_GE(copies.seconds, run.plan.sections[0].most_seconds);
@@ -309,8 +309,9 @@ TEST(CalibrateDocument, ResumeRefusesAnotherRun) {
   EXPECT_THAT(whats(other_gpu), testing::ElementsAre("GPU: \"Fake GPU\" in the file, \"Another GPU\" now"));
   EXPECT_THAT(whats(OneRun(backend, {"copy.duplex", "launch"}, true).document),
               testing::ElementsAre("raw timings: not kept in the file, kept now"));
-  EXPECT_THAT(whats(OneRun(backend, {"copy.duplex", "gemm"}).document),
-              testing::ElementsAre("section gemm is not in the file", "section launch of the file is not chosen now"));
+  EXPECT_THAT(
+      whats(OneRun(backend, {"copy.duplex", "gemm"}).document),
+      testing::ElementsAre("section gemm is not in the file", "section launch is in the file, but not chosen now"));
   Document other_points = same.document;
   other_points.sections[0].plan = "0";
   EXPECT_THAT(whats(other_points), testing::ElementsAre("section copy.duplex has other points in the file"));

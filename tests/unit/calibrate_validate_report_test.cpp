@@ -303,12 +303,12 @@ TEST(ValidateGpu, Differences_InNameSmsAndMemory) {
   EXPECT_THAT(gpu_differences(profile, {}, gpu), testing::IsEmpty());
   EXPECT_THAT(gpu_differences(profile, "NVIDIA H100 80GB HBM3", gpu), testing::IsEmpty());
   EXPECT_THAT(gpu_differences(profile, "NVIDIA A100", gpu),
-              ElementsAre("h100-80gb-sxm was measured on NVIDIA A100, and this is NVIDIA H100 80GB HBM3"));
+              ElementsAre("h100-80gb-sxm was measured on NVIDIA A100, but this GPU is NVIDIA H100 80GB HBM3"));
   gpu.sm_count = 114;
   gpu.memory_bytes = 80'000'000'000;  // 5.9% less
   EXPECT_THAT(gpu_differences(profile, {}, gpu),
-              ElementsAre("h100-80gb-sxm has 132 SMs, and NVIDIA H100 80GB HBM3 has 114",
-                          "h100-80gb-sxm has 85.0 GB, and NVIDIA H100 80GB HBM3 has 80.0 GB"));
+              ElementsAre("h100-80gb-sxm has 132 SMs, but NVIDIA H100 80GB HBM3 has 114",
+                          "h100-80gb-sxm has 85.0 GB, but NVIDIA H100 80GB HBM3 has 80.0 GB"));
 }
 
 /// A folder with a copy of the H100's profile and the measurement file that the profile names.
@@ -407,7 +407,7 @@ TEST_F(ValidateFiles, Command_OnAnotherGpu_IsRefusedUnlessAskedFor) {
     static_cast<void>(validate(asked, with(behaviour)));
     ADD_FAILURE() << "not refused";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("was measured on NVIDIA H100 80GB HBM3, and this is NVIDIA H200"));
+    EXPECT_THAT(error.what(), HasSubstr("was measured on NVIDIA H100 80GB HBM3, but this GPU is NVIDIA H200"));
     EXPECT_THAT(error.problems().front().fix, HasSubstr("--any-gpu"));
   }
   asked.any_gpu = true;

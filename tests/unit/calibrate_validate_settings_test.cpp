@@ -312,8 +312,8 @@ TEST(ValidatePredict, StandIns_NameTheMechanismsThatWereNotMeasured) {
   const std::vector<Setting> settings{{"d01", PageOut{.mechanism = CopyMechanism::many}},
                                       {"d02", PageOut{.mechanism = CopyMechanism::gather}}};
   EXPECT_THAT(predicts.stand_ins(settings),
-              testing::ElementsAre("plain has no fit of copies d2h by gather: the plain figures of the link stand for "
-                                   "it"));
+              testing::ElementsAre(
+                  "plain has no fit of copies d2h by gather: the predictions use the link's bandwidth and launch"));
 }
 
 }  // namespace
