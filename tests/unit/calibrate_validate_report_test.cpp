@@ -412,7 +412,7 @@ TEST_F(ValidateFiles, Command_OnAnotherGpu_IsRefusedUnlessAskedFor) {
   }
   asked.any_gpu = true;
   EXPECT_EQ(validate(asked, with(behaviour)), ExitCode::ok);
-  EXPECT_THAT(written()["notes"].dump(), HasSubstr("this is NVIDIA H200"));
+  EXPECT_THAT(written()["notes"].dump(), HasSubstr("this GPU is NVIDIA H200"));
 }
 
 TEST_F(ValidateFiles, Command_DryRunAndSomeExperiments_NeedNoMachine) {
