@@ -399,6 +399,21 @@ TEST(ThinkTimes, HaveTheirMeans) {
   EXPECT_EQ(ThinkTime::lognormal(0.0, 2.0).sample(stream), Duration(0));
 }
 
+// A mean at the limit of a year puts about 37% of the draws above it (e^-1).
+TEST(ThinkTimes, AreCutAtAYear) {
+  RandomStream stream(1, 0, "think");
+  const ThinkTime think = ThinkTime::exponential(kMaxThinkSeconds);
+  constexpr int kDraws = 1000;
+  const Duration year(31'536'000'000'000'000);
+  int at_the_limit = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    const Duration drawn = think.sample(stream);
+    EXPECT_LE(drawn, year);
+    if (drawn == year) ++at_the_limit;
+  }
+  EXPECT_NEAR(at_the_limit, 368, 4 * 15);  // the standard deviation is sqrt(1000 x 0.368 x 0.632) = 15
+}
+
 TEST(ThinkTimes, AreReadAsUsersWriteThem) {
   const auto read = [](const std::string& text) {
     std::vector<Problem> problems;

@@ -117,6 +117,24 @@ TEST(Sarathi, DynamicChunks_AreOfThePromptThatTheyServe) {
   EXPECT_EQ(seen[2], (SeenIteration{0, 0, {{16, 112}, {48, 40}}}));
 }
 
+// linspace(16, 64, 3) backwards = 64, 40, 16; in multiples of 16: 64, round(2.5) = 2 -> 32 (half to even), 16. A prompt
+// of 100 gets 64 tokens in stage 0; with 64 computed it is in stage 1 (64 / 34) and gets 32, then the last 4.
+TEST(Sarathi, DynamicChunks_RoundHalfToEven) {
+  const WatchingModel model;
+  (void)replay("sarathi",
+               chunk(512, {{"policy.dynamic_chunks", true},
+                           {"policy.low_chunk", std::int64_t{16}},
+                           {"policy.high_chunk", std::int64_t{64}},
+                           {"policy.chunk_stages", std::int64_t{3}},
+                           {"policy.chunk_schedule_tokens", std::int64_t{100}}}),
+               layout(100), {request(0, 100, 1)}, model);
+  const auto& seen = model.seen();
+  ASSERT_EQ(seen.size(), 3U);
+  EXPECT_EQ(seen[0], (SeenIteration{0, 0, {{64, 0}}}));
+  EXPECT_EQ(seen[1], (SeenIteration{0, 0, {{32, 64}}}));
+  EXPECT_EQ(seen[2], (SeenIteration{0, 0, {{4, 96}}}));
+}
+
 // Stages have ceil(100 / 3) = 34 tokens. R1 computes its 63 tokens, which leaves 96 - 63 = 33 to R2. With 33 computed
 // R2 is still in stage 0, so it gets the other 90 of its 123 tokens. (With stages of 33 tokens it would get 64.)
 TEST(Sarathi, DynamicChunks_RoundStagesUp) {

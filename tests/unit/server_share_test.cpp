@@ -46,6 +46,23 @@ TEST(ServerShare, EveryTotalIsSplitAmongTheGpusOfTheRun) {
   }
 }
 
+// The host passes 150 GB/s in both directions together, so each of two GPUs gets 75 GB/s. One direction alone is slower
+// than that and keeps its 50 GB/s. Both at once would take 100 GB/s, so each is cut to 75 / 100 of its bandwidth.
+TEST(ServerShare, BothDirectionsShareWhatTheHostPasses) {
+  hwmodels::GpuProfile gpu;
+  gpu.h2d = {BytesPerSecond(50e9), 0.0};
+  gpu.d2h = gpu.h2d;
+  hwmodels::ServerProfile server;
+  server.gpus = 2;
+  server.host_shared_bandwidth = BytesPerSecond(150e9);
+  const hwmodels::GpuProfile limited = hwmodels::with_server_limits(gpu, server, 2);
+  EXPECT_DOUBLE_EQ(limited.h2d.bandwidth.value(), 50e9);
+  EXPECT_DOUBLE_EQ(limited.h2d_bandwidth_duplex->value(), 37.5e9);
+  EXPECT_DOUBLE_EQ(limited.d2h_bandwidth_duplex->value(), 37.5e9);
+  // A single GPU has 150 GB/s, more than it needs.
+  EXPECT_DOUBLE_EQ(hwmodels::with_server_limits(gpu, server, 1).h2d_bandwidth_duplex->value(), 50e9);
+}
+
 // hgx-h100-8: 2 TiB of DRAM, read at 491.5 GB/s; CPU attention reaches 0.8 of that, 393.2 GB/s. The run's number of
 // GPUs counts, not the server's eight.
 TEST(ServerShare, ARunOnPartOfAServerGetsAllOfTheHost) {
