@@ -51,7 +51,7 @@ bool Ledger::advance(SimTime now, SimTime span_begin, const Levels& levels) {
   const double waiting_time = static_cast<double>(levels.waiting) * seconds;
   const double kv_time = static_cast<double>(levels.gpu_used.count()) * seconds;
   const double host_kv_time = static_cast<double>(levels.host_used.count()) * seconds;
-  if (iteration_ == nullptr) {
+  if (!running_) {
     idle_.seconds += seconds;
     idle_.waiting += waiting_time;
     idle_.kv += kv_time;
@@ -75,7 +75,7 @@ void Ledger::advance_layers(double seconds, const Levels& levels) {
   LayerTotals& layers = *totals_.layers;
   layers.peak_capacity = std::max(layers.peak_capacity, levels.gpu_total);
   layers.last_capacity = levels.gpu_total;
-  (iteration_ != nullptr ? layers.capacity_time : idle_.capacity) += capacity * seconds;
+  (running_ ? layers.capacity_time : idle_.capacity) += capacity * seconds;
 }
 
 void Ledger::count_idle_time() {
@@ -90,53 +90,54 @@ void Ledger::count_idle_time() {
 
 void Ledger::started(const ExecutedIteration& iteration, bool short_of_kv) {
   count_idle_time();
-  iteration_ = &iteration;
+  const SimTime previous_end = iteration_.end;
+  iteration_ = {iteration.start, iteration.end, iteration.stall, iteration.issued, iteration.copying};
+  running_ = true;
   charged_.h2d += iteration.issued.h2d;
   charged_.d2h += iteration.issued.d2h;
-  book_copying(iteration.copied_before, last_end_, iteration.start, iteration.start);
-  spend(short_of_kv);
+  book_copying(iteration.copied_before, previous_end, iteration.start, iteration.start);
+  spend(iteration, short_of_kv);
 }
 
-void Ledger::spend(bool short_of_kv) {
+void Ledger::spend(const ExecutedIteration& iteration, bool short_of_kv) {
   spending_.fill(0.0);
-  const Duration length = iteration_->end - iteration_->start;
+  const Duration length = iteration.end - iteration.start;
   const double seconds = to_seconds(length);
   if (seconds <= 0.0) return;
   const auto spend_on = [&](Resource resource, double share_seconds) {
     if (share_seconds == 0.0) return;  // most resources take no part in an iteration, and a division is slow
     spending_[static_cast<std::size_t>(resource)] += share_seconds / seconds;
   };
-  spend_on(iteration_->stalled_by, to_seconds(iteration_->stall));
+  spend_on(iteration.stalled_by, to_seconds(iteration.stall));
   // Work that copies slow down waits for the memory that they read and write.
-  spend_on(Resource::memory, to_seconds(length - iteration_->stall - iteration_->alone));
+  spend_on(Resource::memory, to_seconds(length - iteration.stall - iteration.alone));
   if (short_of_kv) {
     // More memory would let more requests share this time, whatever it was spent on.
-    spend_on(Resource::kv_capacity, to_seconds(iteration_->alone));
+    spend_on(Resource::kv_capacity, to_seconds(iteration.alone));
     return;
   }
-  spend_on(Resource::compute, iteration_->shares.compute);
-  spend_on(Resource::memory, iteration_->shares.memory);
-  spend_on(Resource::network, iteration_->shares.network);
-  spend_on(Resource::host, iteration_->shares.host);
-  spend_on(Resource::cpu_attention, to_seconds(iteration_->cpu_attention));
+  spend_on(Resource::compute, iteration.shares.compute);
+  spend_on(Resource::memory, iteration.shares.memory);
+  spend_on(Resource::network, iteration.shares.network);
+  spend_on(Resource::host, iteration.shares.host);
+  spend_on(Resource::cpu_attention, to_seconds(iteration.cpu_attention));
 }
 
 void Ledger::ended() {
-  book_iteration(iteration_->end);
-  last_end_ = iteration_->end;
-  iteration_ = nullptr;
+  book_iteration(iteration_.end);
+  running_ = false;
   ++totals_.iterations;
 }
 
 void Ledger::book_iteration(SimTime end) {
-  if (!streams_layers_ && iteration_->issued == LinkBytes{}) return;
-  const Duration length = iteration_->end - iteration_->start;
-  const Duration part = std::max(Duration{}, end - std::max(iteration_->start, begin_));
-  totals_.moved_h2d += share(iteration_->issued.h2d, part, length);
-  totals_.moved_d2h += share(iteration_->issued.d2h, part, length);
+  if (!streams_layers_ && iteration_.issued == LinkBytes{}) return;
+  const Duration length = iteration_.end - iteration_.start;
+  const Duration part = std::max(Duration{}, end - std::max(iteration_.start, begin_));
+  totals_.moved_h2d += share(iteration_.issued.h2d, part, length);
+  totals_.moved_d2h += share(iteration_.issued.d2h, part, length);
   if (!streams_layers_) return;
-  totals_.layers->stall_time += to_seconds(share(iteration_->stall, part, length));
-  book_copying(iteration_->copying, iteration_->start, end, iteration_->end);
+  totals_.layers->stall_time += to_seconds(share(iteration_.stall, part, length));
+  book_copying(iteration_.copying, iteration_.start, end, iteration_.end);
 }
 
 // `copying` is spread evenly from `start` to `whole_end`.
@@ -148,11 +149,11 @@ void Ledger::book_copying(const LinkTimes& copying, SimTime start, SimTime end, 
 }
 
 void Ledger::stop(SimTime now, const LinkTimes& copied) {
-  if (iteration_ != nullptr) {
+  if (running_) {
     book_iteration(now);
   } else {
     count_idle_time();
-    book_copying(copied, last_end_, now, now);
+    book_copying(copied, iteration_.end, now, now);
   }
 }
 

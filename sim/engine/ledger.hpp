@@ -33,8 +33,7 @@ class Ledger {
   /// Time goes on to `now`; the instance had these levels since the call before. `span_begin` may be kNever as long as
   /// the span has not begun. True when this call begins the measured span.
   bool advance(SimTime now, SimTime span_begin, const Levels& levels);
-  /// An iteration starts now; it has been executed ahead of time and outlives the call of ended(). `short_of_kv`: KV
-  /// capacity kept its batch small.
+  /// An iteration starts now; it has been executed ahead of time. `short_of_kv`: KV capacity kept its batch small.
   void started(const ExecutedIteration& iteration, bool short_of_kv);
   /// The iteration ends now.
   void ended();
@@ -63,11 +62,20 @@ class Ledger {
     double capacity = 0.0;
   };
 
+  /// The part of an ExecutedIteration that is booked when it ends.
+  struct InFlight {
+    SimTime start{};
+    SimTime end{};
+    Duration stall{};
+    LinkBytes issued{};
+    LinkTimes copying{};
+  };
+
   [[nodiscard]] EngineTotals zero() const;
   void advance_layers(double seconds, const Levels& levels);
   void count_idle_time();
-  /// Sets what the time of the iteration in flight is spent on.
-  void spend(bool short_of_kv);
+  /// Sets what the time of the iteration that starts is spent on.
+  void spend(const ExecutedIteration& iteration, bool short_of_kv);
   /// Books the iteration in flight up to `end`.
   void book_iteration(SimTime end);
   void book_copying(const LinkTimes& copying, SimTime start, SimTime end, SimTime whole_end);
@@ -79,10 +87,10 @@ class Ledger {
   bool measuring_ = false;
   SimTime begin_{};  // of the measured span, once it has begun
   SimTime advanced_{};
-  IdleTime idle_;                                 // since the last completion
-  const ExecutedIteration* iteration_ = nullptr;  // in flight, if any
-  SimTime last_end_{};                            // of the last iteration that ended
-  std::array<double, kResources> spending_{};     // of the iteration in flight, shares of its length
+  IdleTime idle_;  // since the last completion
+  bool running_ = false;
+  InFlight iteration_;                         // while running_, else the last one
+  std::array<double, kResources> spending_{};  // of the iteration in flight, shares of its length
 };
 
 }  // namespace spillway
