@@ -266,6 +266,11 @@ TEST(Config, AWholeNumberIsComparedWithItsMaximumExactly) {
   EXPECT_THAT(problems[0].fix, HasSubstr("at most 9007199254740992"));
 }
 
+TEST(Config, AWarmUpLeavesRequests) {
+  EXPECT_TRUE(problems_of("{}", {"warmup=99.9%"}).empty());
+  EXPECT_EQ(problems_of("{}", {"warmup=100%"}).size(), 1U);
+}
+
 TEST(Config, KvMemoryTakesBlocks) {
   for (const char* text : {"2588 blocks", "2588blocks", " 2588.0  blocks "}) {
     const ResolvedConfig config = resolve("{}", {std::string("memory.gpu_kv=") + text, "memory.host_kv=1 block"});
@@ -275,12 +280,15 @@ TEST(Config, KvMemoryTakesBlocks) {
     const ResolvedConfig again = resolve(canonical_config(config).dump());
     EXPECT_EQ(canonical_config(again).dump(), canonical_config(config).dump());
   }
+  const ResolvedConfig most = resolve("{}", {"memory.gpu_kv=1000000000 blocks"});
+  EXPECT_EQ(most.settings.get<Blocks>("memory.gpu_kv"), Blocks(1'000'000'000));
   const auto refused = [](const std::string& assignment) {
     const auto problems = problems_of("{}", {assignment});
     return problems.size() == 1 ? problems[0].what : "";
   };
   EXPECT_THAT(refused("memory.gpu_kv=2.5 blocks"), HasSubstr("is not a whole number of blocks"));
   EXPECT_THAT(refused("memory.gpu_kv=-1 blocks"), HasSubstr("is negative"));
+  EXPECT_THAT(refused("memory.gpu_kv=1000000001 blocks"), HasSubstr("is more than 1000000000 blocks"));
   EXPECT_THAT(refused("memory.gpu_kv=1e10 blocks"), HasSubstr("is more than 1000000000 blocks"));
   EXPECT_THAT(refused("memory.gpu_kv=9 bloks"), HasSubstr("TiB, blocks"));
   EXPECT_THAT(refused("memory.host_cache=9 blocks"), HasSubstr("the unit \"blocks\""));

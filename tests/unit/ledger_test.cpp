@@ -112,6 +112,20 @@ TEST(Ledger, AnIterationInWhichTheSpanBegins_CountsInPart) {
   EXPECT_EQ(totals.peak_waiting, 2);
 }
 
+// Half of the batch leaves at 4 s of 10. The 8 s of stalls are not also time that copies slowed compute down.
+TEST(Ledger, TheLargestBatchAndNothingTwice) {
+  Ledger ledger;
+  EXPECT_TRUE(ledger.advance(at_s(0), at_s(0), {}));
+  ledger.started(ten_seconds(), false);
+  ledger.advance(at_s(4), at_s(0), {.running = 6});
+  ledger.advance(at_s(10), at_s(0), {.running = 3});
+  ledger.ended();
+  const EngineTotals totals = ledger.totals();
+  EXPECT_EQ(totals.peak_batch, 6);
+  EXPECT_EQ(totals.batch_time, 4.0 * 6 + 6.0 * 3);
+  EXPECT_EQ(spent(totals, Resource::memory), 0.0);
+}
+
 // Copies go on from 10 s to 14 s, 3 s of it, before the next iteration; the span begins at 12 s, or the run ends there.
 TEST(Ledger, CopiesBetweenIterations_CountInPart) {
   const auto run = [](std::int64_t span_begin) {

@@ -15,10 +15,18 @@ TEST(Text, NearestNameIsTheOneAtTheSmallestDistance) {
   EXPECT_EQ(nearest_name("request", names), "requests");
   EXPECT_EQ(nearest_name("rat", names), "rate");
   EXPECT_EQ(nearest_name("", names), "cv") << "two letters may be missing";
+  EXPECT_EQ(nearest_name("abef", std::vector<std::string>{"abcdef"}), "abcdef") << "two letters are missing";
   EXPECT_EQ(nearest_name("c", std::vector<std::string>{"cvwx"}), "") << "three letters may not be missing";
   // The distance may be up to a third of the word's length, also when only the lengths differ.
   EXPECT_EQ(nearest_name("abcdefghi", std::vector<std::string>{"abcdef"}), "abcdef");
   EXPECT_EQ(nearest_name("abcdefghi", std::vector<std::string>{"abcde"}), "");
+}
+
+TEST(Text, QuantitiesAreRoundedToWholeBytesAndNanoseconds) {
+  EXPECT_EQ(parse_bytes("3KiB"), Bytes(3072));
+  EXPECT_EQ(parse_bytes("3kB"), Bytes(3000));
+  EXPECT_EQ(parse_duration("0.0026us"), Duration(3));
+  EXPECT_EQ(parse_duration("0.0024us"), Duration(2));
 }
 
 // Found by fuzzing: the search used to compare each candidate with the whole word.
