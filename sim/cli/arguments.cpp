@@ -26,7 +26,7 @@ std::vector<Assignment> parse_slos(const std::vector<std::string>& texts, std::v
         assignments.push_back(
             {"slo." + condition.metric, fmt::format("{}", condition.limit), Origin::argument, where, {}});
       } else {
-        problems.push_back({fmt::format("\"{}\": an SLO on single requests must be an upper limit", condition.text),
+        problems.push_back({fmt::format("\"{}\": an SLO on single requests has the form METRIC<LIMIT", condition.text),
                             where, fmt::format("write {}<{}", condition.metric, condition.limit)});
       }
     }

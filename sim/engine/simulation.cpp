@@ -123,7 +123,7 @@ class Simulation {
     if (!instance_.busy()) decision_pending_ = true;
   }
 
-  /// A decision is for this instant: it follows everything that happens now but for observations. It needs no event.
+  /// A decision follows all events of its instant except observations, so it needs no event of its own.
   [[nodiscard]] bool decision_is_next() const {
     return decision_pending_ &&
            (queue_.empty() || queue_.top().time > now_ || queue_.top().phase() > EventPhase::decision);

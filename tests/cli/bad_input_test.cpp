@@ -156,8 +156,8 @@ TEST_F(BadInput, TracesWithoutTimesNeedARate) {
 
 TEST_F(BadInput, ConditionsThatMakeNoSense) {
   refused(2, {"--slo", "ttft<500"}, {"unknown metric \"ttft\"", "--slo ttft<500"});
-  refused(2, {"--slo", "ttft_ms>500"}, {"an SLO on single requests must be an upper limit", "write ttft_ms<500"});
-  refused(2, {"--slo", "ttft_ms<=500"}, {"an SLO on single requests must be an upper limit", "write ttft_ms<500"});
+  refused(2, {"--slo", "ttft_ms>500"}, {"an SLO on single requests has the form METRIC<LIMIT", "write ttft_ms<500"});
+  refused(2, {"--slo", "ttft_ms<=500"}, {"an SLO on single requests has the form METRIC<LIMIT", "write ttft_ms<500"});
   refused(2, {"--fail-if", "p99_ttft_ms=800"}, {"is not a condition", "--fail-if p99_ttft_ms=800"});
   refused(2, {"--fail-if", "ttft_ms>800"}, {"has no statistic", "p99_ttft_ms"});
   refused(2, {"slo.run=p99_tft_ms<1"}, {"p99_ttft_ms", "argument slo.run=p99_tft_ms<1"});
