@@ -9,6 +9,17 @@
 #include "sim/io/lines.hpp"
 
 namespace spillway {
+namespace {
+
+std::int64_t lost(const OutcomeCounts& counts) { return counts.rejected + counts.timed_out; }
+
+/// A quotient of counts is the double nearest to it, as is a share that the user wrote: 55 of 100 are not below 0.55.
+double answered_share(const OutcomeCounts& counts) {
+  if (counts.submitted == 0) return 1.0;
+  return static_cast<double>(counts.submitted - lost(counts)) / static_cast<double>(counts.submitted);
+}
+
+}  // namespace
 
 const TriedValue* FoundEdge::probe(const std::optional<double>& at) const {
   if (!at) return nullptr;
@@ -43,10 +54,9 @@ std::vector<std::string> Criterion::texts() const {
 
 std::string Criterion::fault(const PointOutcome& outcome) const {
   if (outcome.failed()) return outcome.error();
-  const OutcomeCounts& counts = outcome.measured;
-  const std::int64_t lost = counts.rejected + counts.timed_out;
-  if (static_cast<double>(lost) > (1.0 - attainment) * static_cast<double>(counts.submitted)) {
-    return fmt::format("{} of {} requests were rejected or timed out", lost, counts.submitted);
+  if (answered_share(outcome.measured) < attainment) {
+    return fmt::format("{} of {} requests were rejected or timed out", lost(outcome.measured),
+                       outcome.measured.submitted);
   }
   for (const Condition& condition : conditions) {
     const Metric* metric = outcome.find(condition.metric);
@@ -70,10 +80,7 @@ std::optional<double> Criterion::miss(const PointOutcome& outcome) const {
     const bool comparable = value && condition.limit != 0.0;
     worst = std::max(worst, comparable ? std::abs(*value / condition.limit - 1.0) : 1.0);
   }
-  const OutcomeCounts& counts = outcome.measured;
-  const auto submitted = static_cast<double>(std::max<std::int64_t>(1, counts.submitted));
-  const double answered = 1.0 - static_cast<double>(counts.rejected + counts.timed_out) / submitted;
-  worst = std::max(worst, 1.0 - answered / attainment);
+  worst = std::max(worst, 1.0 - answered_share(outcome.measured) / attainment);
   if (single_requests) worst = std::max(worst, 1.0 - outcome.value("slo_met_fraction").value_or(0.0) / attainment);
   return worst;
 }

@@ -139,6 +139,14 @@ TEST_F(Sweep, AnArgumentOfAnyLengthIsNoFileName) {
   EXPECT_THAT(plan.out, HasSubstr("69 points"));
 }
 
+TEST_F(Sweep, AnEmptyNameIsNoMetric) {
+  for (const std::string metrics : {"", "mean_ttft_ms,"}) {
+    const auto refused = sweep({"seed=1,2", "--metrics", metrics});
+    EXPECT_EQ(refused.code, 2) << metrics;
+    EXPECT_THAT(refused.err, HasSubstr("--metrics"));
+  }
+}
+
 TEST_F(Sweep, ShardsAreForAScript) {
   const auto refused = sweep({"seed=1,2", "--shards", "7"});
   EXPECT_EQ(refused.code, 2);
@@ -443,6 +451,8 @@ TEST_F(Sweep, SlurmsVariablesSayWhichShard) {
   EXPECT_THAT(rows[1], testing::StartsWith("2,3,"));
   EXPECT_THAT(rows[2], testing::StartsWith("6,7,"));
   EXPECT_EQ(lines(sweep({"seed=1:8:1", "--format", "csv", "--shard", "1/1"}).out).size(), 9U);
+  set_variable("SLURM_ARRAY_TASK_ID", "13");  // between two tasks of the array
+  EXPECT_EQ(lines(sweep({"seed=1:8:1", "--format", "csv"}).out).size(), 9U);
 }
 
 TEST_F(Sweep, TheSlurmScriptIsAsItStandsHere) {

@@ -73,6 +73,8 @@ TEST_F(TraceCommand, InfoGivesEveryNumberAsJson) {
   EXPECT_EQ(all["arrivals"]["mean_rate_per_s"], 0.75);
   EXPECT_EQ(all["conversations"]["count"], 2);
   EXPECT_EQ(all["conversations"]["turns"]["max"], 2);
+  // The second turn of x repeats the 100 + 10 tokens before it, of 100 + 200 + 300 + 400 prompt tokens in all.
+  EXPECT_EQ(all["conversations"]["repeated_share_of_input"], 0.11);
   EXPECT_EQ(all["think_s"], nullptr);
   EXPECT_EQ(all["clients"]["count"], 3);
   EXPECT_EQ(all["classes"][1]["name"], "chat");
@@ -230,6 +232,18 @@ TEST_F(TraceCommand, TheRequestsOfAnEngineAreATrace) {
   EXPECT_EQ(info["requests"], 60);
   EXPECT_EQ(info["arrivals"]["first_s"], 0.0);
   EXPECT_EQ(outcome({"workload.trace=" + log})[1]["all"]["finished"], 60);
+}
+
+// A log may note a request before an earlier one; time 0 is the earliest arrival.
+TEST_F(TraceCommand, ALogWhoseFirstRowIsNotItsEarliestStartsAtItsEarliest) {
+  write_text(file("azure.csv"),
+             "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00.5,10,20\n2023-11-16 18:00:00.25,11,21\n"
+             "2023-11-16 18:00:02.5,12,22\n");
+  const Output converted = spillway({"trace", "convert", "azure.csv", "-o", "out.csv"});
+  ASSERT_EQ(converted.code, 0) << converted.err;
+  const json info = json::parse(spillway({"trace", "info", "out.csv", "--json"}).out);
+  EXPECT_EQ(info["arrivals"]["first_s"], 0.0);
+  EXPECT_EQ(info["arrivals"]["last_s"], 2.25);
 }
 
 TEST_F(TraceCommand, WhatIsNoRegularFileIsRefusedAtOnce) {

@@ -92,6 +92,27 @@ TEST(BrokenPromise, Join_OfARequestThatHasEnded) {
               StartsWith("policy toy decided to join request 0 at 700 ns, but request 0 has ended."));
 }
 
+// 40 + 4 tokens take 3 blocks of 16. They are promised to a request while it is in the batch.
+TEST(View, Promised_IsWhatTheRequestsInTheBatchMayNeed) {
+  std::vector<Blocks> promised;
+  EXPECT_EQ(message([&](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
+              promised.push_back(view.batch().promised);
+              if (promised.size() == 2) {
+                decision.leave(arrived[0], Leave::preempt_recompute);
+                promised.push_back(view.batch().promised);
+              }
+              if (view.batch().running > 0) return;
+              decision.join(arrived[0]);
+              decision.chunk(arrived[0], view.request(arrived[0]).remaining());
+            }),
+            "no rule was broken");
+  ASSERT_GE(promised.size(), 4U);
+  EXPECT_EQ(promised[0], Blocks(0));
+  EXPECT_EQ(promised[1], Blocks(3));
+  EXPECT_EQ(promised[2], Blocks(0));
+  EXPECT_EQ(promised[3], Blocks(3));
+}
+
 // The prompt's iteration lasts from 700 to 800 ns.
 TEST(BrokenPromise, Reject_OfARequestThatRuns) {
   EXPECT_THAT(message([](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {

@@ -49,6 +49,16 @@ TEST(BurstGptCsv, ReadsTheNewerLayout) {
   EXPECT_EQ(requests[1].arrival, SimTime(625'000'000));
   EXPECT_EQ(requests[1].input, Tokens(11));
   EXPECT_EQ(requests[1].output, Tokens(21));
+  const TempFile sessions(
+      "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+      "5,a1,2,GPT-4,10,20,30,Conversation log\n6,-1,1,GPT-4,11,21,32,API log\n7,-1,1,GPT-4,11,21,32,API log\n",
+      ".csv");
+  BurstGptCsvReader reader(sessions.path());
+  TraceRow row;
+  ASSERT_TRUE(reader.next(row));
+  EXPECT_TRUE(row.conversation.has_value());
+  ASSERT_TRUE(reader.next(row));
+  EXPECT_FALSE(row.conversation.has_value()) << "-1 and an empty session are no conversation";
 }
 
 TEST(BurstGptCsv, AFailedRequestCountsAsOneToken) {

@@ -199,6 +199,7 @@ TEST(Spread, CoresComeBeforeTheirSecondThreads_NodesTakeTurns) {
   EXPECT_THAT(ids(spread(cpus, 8)), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
   EXPECT_THAT(ids(spread(cpus, 3)), ElementsAre(0, 2, 1));
   EXPECT_THAT(ids(spread(cpus, 6, 1)), ElementsAre(2, 3, 6, 7, 0, 1));
+  EXPECT_THAT(ids(spread(cpus, 4, 0)), ElementsAre(0, 1, 4, 5));
 }
 
 TEST(Spread, TooManyThreadsOrAnEmptyNode_AreUnsupported) {

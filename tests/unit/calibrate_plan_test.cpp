@@ -289,6 +289,7 @@ TEST(CalibrateShapes, FarthestPointByDefinition) {
   for (std::size_t chosen = 0; chosen < shapes.size(); ++chosen) {
     EXPECT_TRUE(once.emplace(shapes[chosen].n, shapes[chosen].k).second);
     EXPECT_LE(shapes[chosen].n * shapes[chosen].k, most);
+    EXPECT_LE(std::max(shapes[chosen].n, shapes[chosen].k), 64 * std::min(shapes[chosen].n, shapes[chosen].k));
     if (chosen == 0) continue;
     for (const std::int64_t n : steps) {
       for (const std::int64_t k : steps) {
@@ -330,6 +331,18 @@ TEST(CalibrateCost, SecondsOfAPoint) {
   EXPECT_NEAR(estimated_seconds({1.0, 1.0, 0.0}, {}), 7 * 1.0001, 1e-9);
   // 0.1 s twice over: 24 times would be 4.8 s, the point ends at 2 s.
   EXPECT_NEAR(estimated_seconds({0.1, 2.0, 0.5}, {}), 2.5, 1e-9);
+}
+
+// Two copies at once end with the longer one, whichever direction it has.
+TEST(CalibrateCost, DuplexLastsAsLongAsItsLongerCopy) {
+  MachineFacts facts = fake_machine(1);
+  const Speeds speeds = speeds_of(facts.host, &facts.gpus[0]);
+  const auto call = [&](std::int64_t h2d, std::int64_t d2h) {
+    return cost_of(DuplexCopy{.h2d_bytes = h2d, .d2h_bytes = d2h}, speeds).call_seconds;
+  };
+  EXPECT_EQ(call(1 << 30, 1 << 20), call(1 << 30, 1 << 30));
+  EXPECT_EQ(call(1 << 20, 1 << 30), call(1 << 30, 1 << 30));
+  EXPECT_LT(call(1 << 20, 1 << 20), call(1 << 30, 1 << 20));
 }
 
 TEST(CalibrateKnownGpus, FactsAreTheProfiles) {

@@ -135,6 +135,9 @@ Grids grids_of(const char* gpu) {
   return grids;
 }
 
+/// Calibrations copy powers of two. An odd number of pages above one is none.
+bool has_odd_pages(std::int64_t bytes) { return bytes % 4096 == 0 && bytes / 4096 % 2 == 1 && bytes > 4096; }
+
 TEST_P(ValidateSettings, NoneLiesOnTheCalibrationsGrids) {
   const Grids grids = grids_of(GetParam().gpu);
   ASSERT_FALSE(grids.tokens.empty());
@@ -148,6 +151,7 @@ TEST_P(ValidateSettings, NoneLiesOnTheCalibrationsGrids) {
     }
     if (const auto* s = std::get_if<LayerSwapping>(&setting.experiment)) {
       EXPECT_FALSE(grids.copy_bytes.contains(s->slot_bytes)) << setting.name;
+      EXPECT_TRUE(has_odd_pages(s->slot_bytes)) << setting.name;
     } else if (const auto* prefetch = std::get_if<WeightPrefetch>(&setting.experiment)) {
       EXPECT_FALSE(grids.copy_bytes.contains(prefetch->compute.weight_bytes())) << setting.name;
     } else if (const auto* swap_in = std::get_if<SwapIn>(&setting.experiment)) {

@@ -218,6 +218,11 @@ TEST(KernelFits, DecodeAttention_WhenOneRowIsAnOutlier_ThenTheOthersBarelyMove) 
   expect_within(decode_ratios(model, decode_rows(decode_truth())), 0.02, "without the residual");
 }
 
+// decode_rows counts a decode's own token in its context. So does the comparison with a model, down to a context of 1.
+TEST(KernelFits, DecodeRatios_OfTheModelsOwnRows_AreOne) {
+  expect_within(decode_ratios(decode_truth(), decode_rows(decode_truth())), 1e-12, "rows of the model");
+}
+
 // Nine rows of 2 and, in the second fit, one of 200. A parameter that no row depends on keeps its start value.
 TEST(LeastSquares, FitPositive_WhenRowsAgree_ThenFindsThem) {
   const std::vector<double> rows{2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 200.0};

@@ -64,6 +64,8 @@ TEST(Conditions, Percentile_IsSpeltAsInResults) {
   EXPECT_EQ(conditions[0].metric, "p99.9_ttft_ms");
   EXPECT_EQ(conditions[1].metric, "p50_itl_ms");
   EXPECT_EQ(percentiles_of(conditions), (std::vector<double>{99.9, 50.0}));
+  EXPECT_EQ(percentiles_of(parse("p0_ttft_ms<9,p100_ttft_ms<9", false, problems)), (std::vector<double>{0.0, 100.0}));
+  EXPECT_TRUE(problems.empty());
 }
 
 TEST(Conditions, EveryDefinedMetric_IsAccepted) {

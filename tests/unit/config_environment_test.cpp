@@ -30,6 +30,7 @@ TEST(ConfigEnvironment, VariablesAreKeysInCapitalsWithUnderscores) {
   EXPECT_EQ(environment_variable("policy"), "SPILLWAY_POLICY");
   EXPECT_EQ(environment_variable("workload.rate"), "SPILLWAY_WORKLOAD_RATE");
   EXPECT_EQ(environment_variable("slo.ttft_ms"), "SPILLWAY_SLO_TTFT_MS");
+  EXPECT_EQ(environment_variable("policy.two-words"), "SPILLWAY_POLICY_TWO_WORDS");
 }
 
 TEST(ConfigEnvironment, VariablesSetKeysOfTheTableAndOfEveryPolicy) {

@@ -384,6 +384,9 @@ TEST(Config, TheSchemaHasEveryKeyOfEveryPolicyInBothForms) {
     EXPECT_THAT(schema["properties"][one.name.substr(0, dot)].dump(), HasSubstr(one.name.substr(dot + 1)));
   }
   EXPECT_EQ(schema["properties"]["seed"]["minimum"], 0.0);
+  const auto& utilization = schema["properties"]["engine.gpu_memory_utilization"];
+  EXPECT_EQ(utilization["exclusiveMinimum"], 0.0);
+  EXPECT_FALSE(utilization.contains("minimum"));
   EXPECT_EQ(schema["properties"]["until"]["type"], (nlohmann::ordered_json{"string", "null"}));
   // Values that a file may write with another type than text.
   using Json = nlohmann::ordered_json;

@@ -102,6 +102,27 @@ TEST(EngineSide, WithServerLimits_WhenTheHostIsShared_ThenBothDirectionsTogether
   EXPECT_EQ(four.d2h.bandwidth, gb(30));
   EXPECT_EQ(parts(engine(four).copy_sharing().h2d), std::pair(1'666'667L, 1'000'000L));
   EXPECT_EQ(parts(engine(four).copy_sharing().d2h), std::pair(2'000'000L, 1'000'000L));
+  // Without an aggregate, what both share limits either.
+  EXPECT_EQ(with_server_limits(gpu(), server({}, gb(120)), 4).h2d.bandwidth, gb(30));
+}
+
+// A layer of 1 ms in 3 layers, 0.5 ms before and after: 4 ms of GPU. The CPU takes 2 ms and 1 ms for each of n
+// sequences: 3 ms are hidden, of 6 ms 2 are not.
+TEST(EngineSide, HostTime_WhenOverlapped_ThenOnlyWhatIsLongerThanTheGpusIsSeen) {
+  EngineProfile profile;
+  profile.host_fixed_seconds = 2e-3;
+  profile.host_per_sequence_seconds = 1e-3;
+  const auto before = [&](bool overlapped, std::int64_t sequences) {
+    profile.host_overlapped = overlapped;
+    BatchShape shape;
+    shape.decode_sequences = sequences;
+    const TimeShares half{.compute = 0.5e-3};
+    return EngineSide(gpu(), profile, 3).iteration(shape, 1.0, half, {.compute = 1e-3}, half).before;
+  };
+  EXPECT_EQ(before(true, 1), Duration(500'000));
+  EXPECT_EQ(before(true, 4), Duration(2'500'000));
+  EXPECT_EQ(before(false, 1), Duration(3'500'000));
+  EXPECT_EQ(before(false, 4), Duration(6'500'000));
 }
 
 TEST(EngineSide, WithServerLimits_WhenMechanismsAreFitted_ThenLimitsThemToo) {

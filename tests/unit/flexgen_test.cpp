@@ -204,6 +204,7 @@ TEST(Flexgen, Layout_WhenItDoesNotFit_ThenTheArithmeticIsInTheError) {
   EXPECT_THAT(refusal(deployment, placed(48, 3, 0.5, 1, 0, 512, 32, {{"policy.cpu_attention", false}})),
               HasSubstr("KV from the host 1.497 GB"));
   EXPECT_THAT(refusal(deployment, placed(1, 1, 1, 0, 0, 2048, 1)), HasSubstr("= 2049 tokens are more than the 2048"));
+  EXPECT_EQ(refusal(deployment, placed(1, 1, 1, 0, 0, 2047, 1)), "accepted");
   // memory.gpu_kv limits the whole layout.
   deployment.gpu_kv_given = true;
   deployment.gpu_kv = Bytes(0) - deployment.weights + Bytes(1'000'000'000);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <string>
 
 #include "sim/core/error.hpp"
 
@@ -16,6 +18,19 @@ TEST(GridArguments, AGridOfExactlyTheLargestSizeIsTaken) {
   };
   EXPECT_NO_THROW((void)read(6));
   EXPECT_THROW((void)read(5), ConfigError);
+}
+
+// A variable sets a value for every point; only arguments and files have lists.
+TEST(GridArguments, AVariableIsOneValueWhateverItsText) {
+  ASSERT_EQ(::setenv("SPILLWAY_WORKLOAD_RATE", "1,2,3", 1), 0);
+  std::string refusal;
+  try {
+    (void)cli::grid_arguments({"seed=1,2"}, {}, {}, {}, {.most_points = 2});
+  } catch (const ConfigError& error) {
+    refusal = error.what();
+  }
+  ASSERT_EQ(::unsetenv("SPILLWAY_WORKLOAD_RATE"), 0);
+  EXPECT_EQ(refusal.find("the grid has"), std::string::npos) << refusal;
 }
 
 }  // namespace

@@ -422,6 +422,9 @@ TEST(HfConfig, MaxPositions_WhenRotationIsScaled_ThenFollowVllm) {
   EXPECT_EQ(positions({{"rope_type", "dynamic"}, {"factor", 2.0}}), 8192);
   EXPECT_EQ(positions({{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 8192}}), 32'768);
   EXPECT_EQ(positions({{"rope_type", "yarn"}, {"factor", 4.0}}), 16'384);
+  // Only YaRN starts from the original positions.
+  EXPECT_EQ(positions({{"rope_type", "linear"}, {"factor", 2.0}, {"original_max_position_embeddings", 2048}}), 8192);
+  EXPECT_EQ(positions({{"rope_type", "dynamic"}, {"factor", 2.0}, {"original_max_position_embeddings", 2048}}), 8192);
   EXPECT_EQ(positions({{"rope_type", "llama3"}, {"factor", 8.0}, {"original_max_position_embeddings", 8192}}), 4096);
   EXPECT_EQ(positions({{"type", "longrope"}, {"long_factor", {1.0}}, {"short_factor", {1.0}}}), 4096);
   EXPECT_EQ(positions({{"rope_type", "default"}}), 4096);

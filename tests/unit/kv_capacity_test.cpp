@@ -41,6 +41,16 @@ TEST(KvCapacity, Blocks_WhenComparedWithARealEngine_ThenAreWithinFivePercent) {
   EXPECT_NEAR(static_cast<double>(kv.blocks.count()) / 2588.0, 1.0, 0.05);
 }
 
+TEST(KvCapacity, DtypeBytes_AreThoseOfTheKeyElseOfTheModel) {
+  LlmModel llm = load_llm("llama-3.1-8b");
+  EXPECT_EQ(kv_dtype_bytes("fp8", llm), 1);
+  EXPECT_EQ(kv_dtype_bytes("bf16", llm), 2);
+  EXPECT_EQ(kv_dtype_bytes("auto", llm), 2);
+  llm.kv_cache_bytes = 1;
+  EXPECT_EQ(kv_dtype_bytes("auto", llm), 1);
+  EXPECT_EQ(kv_dtype_bytes("bf16", llm), 2);
+}
+
 // A long profiling run: 16,384 tokens * 2 B * (2 * 4096 + 3 * 14,336) = 1,677,721,600 B exceed the sampler's
 // 16,384 * 2 * 4096 + 256 * 128,256 * 38 = 1,381,892,096 B. Non-gated OPT-13B: 16,384 * 2 * (2 * 5120 + 2 * 20,480).
 TEST(KvCapacity, Activations_WhenManyTokensAreBatched_ThenTheForwardPassDecides) {

@@ -382,6 +382,12 @@ TEST(Measurements, BadFields_AreAllTold) {
   EXPECT_THAT(problems_in("ranks,bytes,latency_us\n1,8,1\n"), HasSubstr("1 is not from 2 to"));
 }
 
+TEST(Measurements, ARowWithMoreFieldsThanTheHeader_IsTold) {
+  EXPECT_EQ(problems_in("m,n,k,latency_us\n1,2,3,4\n1,2,3,4,5\n"),
+            "exit 3\nthe row has 5 columns where the header has 4 | FILE line 3 | put fields that hold a comma in "
+            "double quotes");
+}
+
 TEST(Measurements, ManyProblems_AreCutAndCounted) {
   std::string text = "m,n,k,latency_us\n";
   for (int i = 0; i < 50; ++i) text += "1,2,3,x\n";

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace spillway {
 namespace {
 
@@ -40,6 +45,36 @@ TEST(Registry, ComposedPolicy_DeclaresWhatItsPartsDo) {
       }
     }
   }
+}
+
+// Where both parts set a default, that of the layers counts.
+TEST(Registry, ComposedPolicy_HasTheEngineDefaultsOfBothParts) {
+  using Defaults = std::map<std::string, std::string>;
+  PolicyInfo above = layers(false);
+  above.engine_defaults = [](const Settings&) { return Defaults{{"engine.a", "layers"}, {"engine.b", "layers"}}; };
+  PolicyInfo below = scheduler(true, false);
+  below.engine_defaults = [](const Settings&) { return Defaults{{"engine.b", "host"}, {"engine.c", "host"}}; };
+  PolicyRegistry registry;
+  registry.add(std::move(above));
+  registry.add(std::move(below));
+  EXPECT_EQ(registry.find("layers")->engine_defaults({}),
+            (Defaults{{"engine.a", "layers"}, {"engine.b", "layers"}, {"engine.c", "host"}}));
+}
+
+// A policy with a layout of its own is no scheduler for another: the two would lay out the same memory.
+TEST(Registry, OnlyAPolicyWithoutALayout_SchedulesForAnother) {
+  PolicyRegistry registry;
+  PolicyInfo whole = layers(false);
+  whole.name = "whole";
+  whole.default_scheduler.clear();
+  registry.add(std::move(whole));
+  registry.add(scheduler(true, true));
+  registry.add(layers(true));
+  EXPECT_EQ(registry.find("layers", "whole"), nullptr);
+  EXPECT_NE(registry.find("whole"), nullptr);
+  const auto& parameters = registry.find("layers")->parameters;
+  ASSERT_FALSE(parameters.empty());
+  EXPECT_EQ(parameters.front().choices, std::vector<std::string>{"scheduler"});
 }
 
 TEST(Registry, SecondPolicyOfAName_IsRefused) {

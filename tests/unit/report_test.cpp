@@ -90,6 +90,14 @@ Result with_clients(std::uint32_t count) {
   return result;
 }
 
+// One of its three requests was rejected; all three were measured.
+TEST(Report, TableSpeaksOfWarmUpOnlyWhereRequestsWereLeftOut) {
+  Result result = example();
+  EXPECT_THAT(to_table(result), testing::Not(HasSubstr("measured after")));
+  result.statistics.measured.submitted = 2;
+  EXPECT_THAT(to_table(result), HasSubstr("; 2 measured after"));
+}
+
 TEST(Report, JsonKeepsZeroAndNullApart) {
   const auto json = nlohmann::json::parse(to_json(example()));
   EXPECT_EQ(json["schema_version"], 1);

@@ -82,6 +82,9 @@ TEST(LargestChange, IsTheFirstOfTheLargestInSize) {
   EXPECT_EQ(largest.run, 2U);
   EXPECT_EQ(largest.metric, 0U);
   EXPECT_EQ(largest.change, 0.04);
+  add(std::nullopt, -0.05);
+  EXPECT_EQ(largest_change(robustness).value().run, 4U);
+  EXPECT_EQ(largest_change(robustness).value().change, -0.05);
 }
 
 // Policies 0 and 1 have 10 and 12, policy 2 has 11.

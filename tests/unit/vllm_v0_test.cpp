@@ -144,6 +144,31 @@ TEST(VllmV0, BlockManagerV1_WhenNoBlockIsSpare_ThenPreempts) {
   }
 }
 
+// Which releases default to block manager v1: 0.2.0, which has no other, and 0.5.3.
+TEST(VllmV0, BlockManager_WhenAuto_ThenIsThatOfTheRelease) {
+  for (const auto& [version, preemptions] :
+       std::vector<std::pair<std::string, std::int64_t>>{{"0.2.0", 2}, {"0.5.3", 2}, {"0.6.3", 0}}) {
+    const WatchingModel model;
+    const Replay run = replay("vllm-v0", prompts_first({{"policy.version", version}}), layout(4),
+                              {request(0, 17, 3), request(0, 17, 3)}, model);
+    EXPECT_EQ(run.of(1).preempted_recompute, preemptions) << version;
+  }
+}
+
+// max_num_batched_tokens of a release: the length of a batch of prompts, or the budget of chunked prefill.
+TEST(VllmV0, EngineDefaults_AreThoseOfTheRelease) {
+  const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm-v0");
+  const auto budget = [&](const std::string& version, bool chunked) {
+    const Settings settings =
+        oracle::policy_settings(policy, {{"policy.version", version}, {"engine.chunked_prefill", chunked}});
+    return policy.engine_defaults(settings).at("engine.max_num_batched_tokens");
+  };
+  EXPECT_EQ(budget("0.2.0", false), "2560");
+  EXPECT_EQ(budget("0.5.3", false), "16384");
+  EXPECT_EQ(budget("0.6.3", false), "16384");
+  EXPECT_EQ(budget("0.6.3", true), "512");
+}
+
 // Chunked prefill with a budget of 3 tokens: a swapped request returns only while tokens of the budget are left. The
 // GPU has 38 blocks of 1 token. R1..R3 have prompts of 1 token, so after iteration 12 each holds 12 blocks, and 2 are
 // free.

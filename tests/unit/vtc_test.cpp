@@ -105,6 +105,28 @@ TEST(TokenCounters, Lift_WhenNobodyWaits) {
   }
 }
 
+// A client whose queue was the last to become empty counts only while nobody waits: client 2 waits at 20, client 1 left
+// at 70.
+TEST(TokenCounters, Lift_WhenSomebodyWaits_IsToThePoorestInEitherForm) {
+  for (const bool paper : {false, true}) {
+    const PlainView view(1000, 1);
+    TokenCounters counters(Prices{}, paper);
+    const RequestView poor = waiting(0, 2, 20);
+    counters.arrived(poor);
+    admit(counters, poor);
+    counters.left(poor.id, 2);
+    counters.arrived(waiting(1, 2, 5));
+    const RequestView rich = waiting(2, 1, 50);
+    counters.arrived(rich);
+    admit(counters, rich);
+    EXPECT_EQ(counters.paid(1), 70.0);
+    counters.arrived(waiting(3, 3, 5));
+    EXPECT_EQ(counters.paid(3), 20.0) << paper;
+    counters.arrived(waiting(4, 1, 5));
+    EXPECT_EQ(counters.paid(1), 70.0) << "a lift never lowers";
+  }
+}
+
 // The next request is the first request of the waiting client that has paid least. Ties go to the client seen first.
 TEST(TokenCounters, Next_IsOfThePoorestClient) {
   const PlainView view(1000, 1);

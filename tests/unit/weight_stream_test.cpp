@@ -51,6 +51,14 @@ std::int64_t group_by_group(std::int32_t layers, std::int32_t interval, std::int
   return now + left * c;
 }
 
+// A copy of one byte has no half: all of it, its time included, follows when its buffer is free.
+TEST(WeightStream, Prefetch_OfLessThanAByte_IsNoPrefetch) {
+  const auto length = [](double fraction) {
+    return iterate(4, {.interval = 1, .weights = weights(10, 3, 1), .prefetch_fraction = fraction}, 6);
+  };
+  EXPECT_EQ(length(0.4), length(0.0));  // 0.4 of a byte rounds to none
+}
+
 TEST(WeightStream, Iteration_TakesSelectNsClosedForm) {
   for (const std::int32_t layers : {1, 2, 3, 7, 32, 40}) {
     for (std::int32_t interval = 0; interval <= layers + 1; ++interval) {

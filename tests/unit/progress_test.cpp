@@ -1,0 +1,24 @@
+// Progress of a run where stderr is no terminal.
+#include "sim/cli/progress.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+namespace spillway {
+namespace {
+
+// 10 requests: a line at 20%, none while the same tenth lasts, the next at 30%. Half a second passes without output.
+TEST(ProgressLine, OutsideATerminal_SaysEachTenthOnce) {
+  testing::internal::CaptureStderr();
+  cli::ProgressLine line(true, 10, 1);
+  line.update(0, {.ended = 1});
+  std::this_thread::sleep_for(std::chrono::milliseconds(550));
+  for (const std::int64_t ended : {2, 2, 2, 3}) line.update(0, {.ended = ended});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "20% of 10 requests, simulated 0 s\n30% of 10 requests, simulated 0 s\n");
+}
+
+}  // namespace
+}  // namespace spillway
