@@ -6,7 +6,6 @@
 // policy.prefetch_fraction=0.0833.
 #include <memory>
 
-#include "policies/parts/refusals.hpp"
 #include "policies/parts/weight_layers.hpp"
 #include "sim/api/registry.hpp"
 
@@ -46,11 +45,6 @@ PolicyInfo info() {
        .source = "1: as Select-N describes it; FlexGen's benchmark sets a bucket of hidden^2 elements, "
                  "1/12 of a layer (0.0833)"},
       host_memory_parameter()};
-  info.check = [](const Settings& settings) {
-    std::vector<Problem> problems;
-    refuse_use_of_links(settings, "deepspeed", problems);
-    return problems;
-  };
   info.default_scheduler = "vllm-v0";
   info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
     const WeightStreaming how{.interval = kEveryLayer,

@@ -320,6 +320,7 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
     return {.blocks = slots.blocks(0),
             .most = slots.blocks(most),
             .host = slots.host(most),
+            .host_kv = slots.host(most),
             .terms = fmt::format("Pie adapts its expansion from 1 to at most {:.3f} ({} of {} layers on the host)",
                                  slots.expansion(most), most, slots.layers())};
   }
@@ -344,6 +345,7 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
   return {.blocks = slots.blocks(m),
           .most = slots.blocks(m),
           .host = slots.host(m),
+          .host_kv = slots.host(m),
           .terms = fmt::format("Pie keeps {} of {} layers on the host: expansion {} / {} = {:.4f}, slots of {:.1f} MB",
                                m, slots.layers(), slots.layers(), slots.layers() - m, slots.expansion(m),
                                gigabytes(slots.slot(m)) * 1e3)};
@@ -368,10 +370,7 @@ std::vector<Problem> check(const Settings& settings) {
     problems.push_back({"the other traffic ends before it starts", "policy.link_traffic_until",
                         "make it later than policy.link_traffic_from"});
   }
-  refuse_use_of_links(settings, "pie", problems);
-  if (!settings.has("policy.expansion")) {
-    refuse_fixed_room(settings, "when the expansion is lowered", "policy.expansion", problems);
-  }
+  if (!settings.has("policy.expansion")) refuse_fixed_room(settings, "policy.expansion", problems);
   return problems;
 }
 
@@ -386,7 +385,8 @@ PolicyInfo info() {
       "The paper gives no constants for its adaptation: windows and thresholds are Spillway's. A lowered expansion "
       "preempts the requests that no longer fit at once; the paper leaves them unscheduled until the slots have "
       "shrunk, about two tokens later (throughput within 0.1% either way, experiments/pie). Slots are moved whole. "
-      "Requests cannot be swapped, and there is no host cache.";
+      "Swaps "
+      "and a host cache share the links with the layers, which the paper does not consider.";
   info.parameters = {
       {.name = "policy.expansion",
        .type = ParameterType::real,

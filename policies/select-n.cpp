@@ -346,7 +346,6 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
 
 std::vector<Problem> check(const Settings& settings) {
   std::vector<Problem> problems;
-  refuse_use_of_links(settings, "select-n", problems);
   if (settings.has("policy.slo") && settings.has("policy.slo_margin")) {
     problems.push_back({"policy.slo and policy.slo_margin are both given", "policy.slo",
                         "give a time per iteration, or a margin over the best time, but not both"});
@@ -357,9 +356,7 @@ std::vector<Problem> check(const Settings& settings) {
                           "leave out one of the two"});
     }
   }
-  if (!fixed(settings)) {
-    refuse_fixed_room(settings, "when weights come back to the GPU", "policy.interval", problems);
-  }
+  if (!fixed(settings)) refuse_fixed_room(settings, "policy.interval", problems);
   return problems;
 }
 

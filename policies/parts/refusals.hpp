@@ -32,27 +32,8 @@ inline void refuse_chunked_prefill(const Settings& settings, const std::string& 
   return settings.has("engine.prefix_caching") && settings.get<std::string>("engine.prefix_caching") == "true";
 }
 
-/// For a policy that streams layers: nothing else may use the links.
-inline void refuse_use_of_links(const Settings& settings, const std::string& policy, std::vector<Problem>& problems) {
-  refuse_swap(settings,
-              fmt::format("policy {} needs the links for its layers, so it recomputes preempted requests", policy),
-              "leave engine.preemption at recompute", problems);
-  if (wants_host_cache(settings)) {
-    problems.push_back(
-        {fmt::format("policy {} needs the links for its layers: a host tier of the prefix cache would share them",
-                     policy),
-         "memory.host_cache", "leave it at 0B"});
-  }
-}
-
-/// For a policy whose KV memory changes unless the key `fixed` ("policy.expansion") is given. `shrinks` says when the
-/// memory shrinks: "when the expansion is lowered".
-inline void refuse_fixed_room(const Settings& settings, const std::string& shrinks, const std::string& fixed,
-                              std::vector<Problem>& problems) {
-  if (wants_prefix_cache(settings)) {
-    problems.push_back({fmt::format("the prefix cache cannot lose blocks {}", shrinks), "engine.prefix_caching",
-                        fmt::format("set it to false, or give {}", fixed)});
-  }
+/// For a policy whose KV memory changes unless the key `fixed` ("policy.expansion") is given.
+inline void refuse_fixed_room(const Settings& settings, const std::string& fixed, std::vector<Problem>& problems) {
   const PolicyInfo* scheduler = PolicyRegistry::instance().find(settings.get<std::string>(kSchedulerKey));
   if (scheduler != nullptr && !scheduler->preempts) {
     problems.push_back(

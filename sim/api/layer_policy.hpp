@@ -46,6 +46,7 @@ struct Layout {
   Blocks blocks{};    // KV blocks on the GPU at the start
   Blocks most{};      // the largest number of KV blocks in the run, >= blocks
   Bytes host{};       // host memory that the policy uses, at most
+  Bytes host_kv{};    // the part of it that comes out of memory.host_kv; requests may swap to the rest
   std::string terms;  // how the layout was found, one line
   Settings chosen{};  // the policy's choices, for `make`: a run with a scaled model keeps its layout
 };
@@ -80,13 +81,14 @@ struct LayerFigures {
 ///  * The engine calls `capacity` before every decision, repeated decisions of one instant included, over a current
 ///    View. It calls `split`, then `begin`, before every iteration, `copied` after every copy, and `iteration_ended`
 ///    after every iteration.
-///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`.
+///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`. The
+///    links are not its own: blocks that requests swap, load or store may stand before its copies.
 ///  * Only `copied` sees the clock. Its times serve figures alone.
 class LayerPolicy {
  public:
   virtual ~LayerPolicy() = default;
   /// KV blocks that the GPU tier offers now, at most Layout::most. With fewer blocks than are in use the scheduler must
-  /// preempt before requests may grow. Constant beside a prefix cache.
+  /// preempt before requests may grow. A prefix cache loses its least recently used blocks first.
   [[nodiscard]] virtual Blocks capacity() const = 0;
   /// The sub-batches of the iteration; empty: the batch is not split. The span is valid until the next call.
   [[nodiscard]] virtual std::span<const SubBatchShape> split(const BatchShape& /*shape*/) { return {}; }
@@ -96,7 +98,7 @@ class LayerPolicy {
   virtual void copied(const Copy& /*copy*/, SimTime /*started*/, SimTime /*ended*/) {}
   virtual void iteration_ended(const LayerReport& /*report*/) {}
   /// Called when nothing runs, no KV is live, and the head of the queue needs more capacity. Returns true if capacity()
-  /// has grown.
+  /// has grown; the prefix cache is empty then.
   [[nodiscard]] virtual bool expand() { return false; }
   [[nodiscard]] virtual LayerFigures figures() const { return {}; }
 };

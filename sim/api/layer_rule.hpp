@@ -19,7 +19,13 @@ struct Copy {
   Bytes bytes{};                // charged to the link
   Duration launch{};            // fixed part; a slower link does not stretch it
   Duration transfer{};          // bytes / bandwidth of an idle link, rounded by the copy model
+  std::int32_t owner = 0;       // which of several rules issued it; set by the engine
 };
+
+/// Owners of copies.
+inline constexpr std::int32_t kLayerCopies = 0;    // of a policy that streams layers
+inline constexpr std::int32_t kRequestCopies = 1;  // of KV that requests swap or load
+inline constexpr std::int32_t kCopyOwners = 2;
 
 /// Takes the copies that a rule wants to start. A copy joins the end of its stream's FIFO at once.
 class CopySink {
@@ -49,6 +55,8 @@ class CopySink {
 ///  * `quiet(layer)` returns how many layers from `layer` on, each with a single sub-batch, are ready and would start
 ///    without issuing a copy as long as no copy ends; 0: unknown. For that many layers, or fewer, one call of
 ///    `skip(first, count)` may replace their at_layer_start and must have the same effect.
+///  * Several rules may share the streams: the KV slots of one policy, the blocks that requests swap. A rule hears only
+///    of its own copies, which may queue behind those of others, and a step computes when every rule is ready.
 ///  * A rule that leaves a step waiting with no copy in flight deadlocks. The executor reports a broken invariant.
 class LayerRule {
  public:
@@ -59,6 +67,10 @@ class LayerRule {
   [[nodiscard]] virtual std::int32_t quiet(std::int32_t /*layer*/) const { return 0; }
   virtual void skip(std::int32_t /*first*/, std::int32_t /*count*/) {}
   [[nodiscard]] virtual bool ready(std::int32_t layer, std::int32_t sub_batch) const = 0;
+  /// The owner of the copies that a step waits for, while it is not ready.
+  [[nodiscard]] virtual std::int32_t held_by(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const {
+    return kLayerCopies;
+  }
 };
 
 }  // namespace spillway

@@ -15,12 +15,10 @@ constexpr auto kLater = [](const auto& a, const auto& b) { return a.step > b.ste
 
 }  // namespace
 
-Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
+Instance::Instance(const InstanceConfig& config, InstanceSink& sink)
     : kv_(config.kv),
       deployment_(config.deployment),
-      metrics_(metrics),
-      source_(*config.source),
-      on_request_(config.on_request),
+      sink_(sink),
       policy_name_(config.policy->name),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
       runner_(*config.model, kv_) {
@@ -28,7 +26,7 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
   max_model_len_ = config.max_model_len;
   tiers_[0] = TierState{kv_.gpu_blocks, kv_.gpu_blocks, kv_.most()};
   tiers_[1] = TierState{kv_.host_blocks, kv_.host_blocks, kv_.host_blocks};
-  if (kv_.prefix_caching) cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks);
+  if (kv_.prefix_caching) cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks, kv_.most());
   if (kv_.prefix_caching && kv_.host_cache_blocks > Blocks(0)) {
     host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
   }
@@ -36,8 +34,6 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
   SPILLWAY_CHECK(!policy_.padding || (!cached_ && policy_.phases == Phases::both),
                  "padded requests have no prefix cache and no phases");
   if (!policy_.layers) return;
-  SPILLWAY_CHECK(!host_ && kv_.host_blocks == Blocks(0),
-                 "a policy that streams layers has the links to itself: no KV can be swapped or kept on the host");
   runner_.stream_layers(*policy_.layers, policy_.traffic);
   ledger_.stream_layers(kv_.gpu_blocks);
 }
@@ -46,7 +42,7 @@ Instance::Instance(const SimulationConfig& config, MetricsCollector& metrics)
 // ------------------------------------------------------------------------------------------
 
 RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTime now) {
-  advance(now);
+  keep_books(now);
   now_ = now;
   RequestSlot slot;
   slot.arrival = now;
@@ -94,7 +90,7 @@ void Instance::expire(RequestId id, SimTime now) {
     expired_.push_back(id);
     return;
   }
-  advance(now);
+  keep_books(now);
   now_ = now;
   if (in_batch) {
     finish_member(m, Outcome::timed_out, now);
@@ -157,14 +153,11 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
     record.preempted_recompute = member->preempted_recompute;
     record.preempted_swap = member->preempted_swap;
   }
-  if (outcome == Outcome::rejected && !first_rejected_) first_rejected_ = record;
-  metrics_.ended(record);
-  if (on_request_) on_request_(record);
-  source_.ended(record);
+  sink_.ended(record);
 }
 
 void Instance::stop(SimTime now) {
-  advance(now);
+  keep_books(now);
   ledger_.stop(now, runner_.copied_until(now));
   for (const RequestId id : table_.all()) {
     const bool given_up = std::find(expired_.begin(), expired_.end(), id) != expired_.end();
@@ -184,9 +177,9 @@ std::string Instance::oldest() const {
 // --- one iteration
 // ----------------------------------------------------------------------------------------------------
 
-std::optional<SimTime> Instance::decide(SimTime now) {
+void Instance::start(SimTime now) {
   SPILLWAY_CHECK(!busy_, "a decision during an iteration");
-  advance(now);
+  keep_books(now);
   now_ = now;
   if (host_) collect_stored(now);
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
@@ -194,12 +187,13 @@ std::optional<SimTime> Instance::decide(SimTime now) {
   while (!stage()) {
     if (!changed_) {
       if (policy_.layers && members_.size() == 0 && waiting() > 0 && policy_.layers->expand()) {
+        if (cached_) cached_->forget_free();  // the memory has been divided anew
         tries_left = 2 * table_.live() + 2;
         continue;
       }
       if (!idle_ && table_.live() > 0)
         broken(kNothing, "run nothing", oldest() + " is unfinished and idle() was not called");
-      return std::nullopt;
+      return;
     }
     if (--tries_left <= 0) {
       broken(kProgress, "take requests out again and again", "nothing ran and " + oldest() + " is stuck");
@@ -212,9 +206,9 @@ std::optional<SimTime> Instance::decide(SimTime now) {
   busy_ = true;
   const ExecutedIteration& iteration = runner_.run(shape(), now, host_ ? host_->take_stores() : Blocks(0));
   start_ = now;
-  if (policy_.layers) layer_report_ = LayerReport{.layer = iteration.layer, .stall = iteration.stall};
+  end_ = iteration.end;
+  if (policy_.layers) layer_report_ = LayerReport{.layer = iteration.layer, .stall = iteration.layer_stall};
   ledger_.started(iteration, blocked_ == Blocked::kv_capacity);
-  return iteration.end;
 }
 
 bool Instance::stage() {
@@ -275,11 +269,11 @@ void Instance::resize_gpu() {
   TierState& gpu = tiers_[0];
   const Blocks capacity = policy_.layers->capacity();
   if (capacity == gpu.total) return;
-  if (cached_) broken(kOffer, "offer " + blocks_text(capacity), "the capacity must not change beside a prefix cache");
   if (capacity > gpu.most)
     broken(kOffer, "offer " + blocks_text(capacity), "its layout announced " + blocks_text(gpu.most));
   gpu.free += capacity - gpu.total;
   gpu.total = capacity;
+  if (cached_) cached_->resize(capacity);
   ledger_.capacity_changed(now_, capacity);
 }
 
@@ -302,9 +296,9 @@ EngineTotals Instance::totals() const {
   return totals;
 }
 
-void Instance::complete(SimTime now) {
-  SPILLWAY_CHECK(busy_, "an iteration completes that was not started");
-  advance(now);
+bool Instance::advance(SimTime now) {
+  SPILLWAY_CHECK(busy_ && now == end_, "nothing is due at this instant");
+  keep_books(now);
   now_ = now;
   busy_ = false;
   ledger_.ended();
@@ -318,6 +312,7 @@ void Instance::complete(SimTime now) {
   expired_.clear();
   if (policy_.layers) report_layers(duration);
   fairness_.iteration_ended();
+  return true;
 }
 
 void Instance::complete_decodes(SimTime now, Duration duration) {
@@ -326,10 +321,10 @@ void Instance::complete_decodes(SimTime now, Duration duration) {
     std::int64_t on_time = tokens_;
     for (const std::int32_t m : members_.late()) {
       if (members_[m].answered) continue;
-      metrics_.token_gap(now - members_[m].last_token, 1, now);
+      sink_.token_gap(now - members_[m].last_token, 1, now);
       --on_time;
     }
-    metrics_.token_gap(now - members_.last_step_end(), on_time, now);
+    sink_.token_gap(now - members_.last_step_end(), on_time, now);
     members_.clear_late();
     fairness_.stepped();
   } else {
@@ -340,7 +335,7 @@ void Instance::complete_decodes(SimTime now, Duration duration) {
     visit_decodes(members_.decoding(), [&](std::int32_t m) {
       const SimTime last = members_.last_token(members_[m]);
       if (position++ < staged_decodes_) {
-        metrics_.token_gap(now - last, 1, now);
+        sink_.token_gap(now - last, 1, now);
         fairness_.emitted(members_[m].client_number);
       } else {
         resting.emplace_back(m, last);
@@ -376,7 +371,7 @@ void Instance::emit_token(std::int32_t m, SimTime now) {
   if (member.first_token == kNever) {
     member.first_token = now;
   } else {
-    metrics_.token_gap(now - member.last_token, 1, now);
+    sink_.token_gap(now - member.last_token, 1, now);
   }
   member.last_token = now;
   ++member.known;
@@ -421,7 +416,7 @@ void Instance::end_answers() {
 void Instance::advance_ledger(SimTime now) {
   const Ledger::Levels levels{tiers_[0].total, tiers_[0].total - tiers_[0].free, tiers_[1].total - tiers_[1].free,
                               members_.size(), waiting()};
-  if (ledger_.advance(now, metrics_.begin(), levels)) fairness_.begin(metrics_.begin());
+  if (ledger_.advance(now, span_begin_, levels)) fairness_.begin(span_begin_);
 }
 
 }  // namespace spillway

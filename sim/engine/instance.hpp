@@ -10,33 +10,43 @@
 
 #include "sim/api/registry.hpp"
 #include "sim/engine/batch.hpp"
+#include "sim/engine/instance_config.hpp"
+#include "sim/engine/instance_sink.hpp"
 #include "sim/engine/iteration_runner.hpp"
 #include "sim/engine/ledger.hpp"
 #include "sim/engine/request_table.hpp"
-#include "sim/engine/simulation.hpp"
 #include "sim/kv/block_store.hpp"
 #include "sim/kv/host_cache.hpp"
 #include "sim/metrics/fairness.hpp"
-#include "sim/metrics/metrics.hpp"
 
 namespace spillway {
 
-/// The iteration state machine; IterationRunner says how long an iteration takes, Ledger keeps the sums. Between
-/// `decide` and `complete` an iteration is in flight; arrivals and time-outs may come meanwhile. Cost per iteration:
+/// The iteration state machine; IterationRunner says how long an iteration takes, Ledger keeps the sums. `start` starts
+/// an iteration, next_call() says when `advance` must be called; arrivals and time-outs may come meanwhile. What
+/// happens goes to the sink: an instance knows neither metrics nor the source of its requests. Cost per iteration:
 /// O(requests that join, leave, finish or prefill), plus O(blocks touched) with prefix caching. Throws InvariantError
 /// when the policy breaks the contract of Decision.
 class Instance final : public View, private Decision {
  public:
-  Instance(const SimulationConfig& config, MetricsCollector& metrics);
+  /// The sink must outlive the instance.
+  Instance(const InstanceConfig& config, InstanceSink& sink);
+
+  /// The measured span begins then; kNever, as at first: not known yet. Not before the last call's `now`, unless it was
+  /// known from the start.
+  void measure_from(SimTime begin) { span_begin_ = begin; }
 
   /// A request arrives; `serial` is its position in the workload.
   RequestId submit(const RequestSpec& spec, std::uint32_t serial, SimTime now);
   /// The client gives up. No effect on a request that has ended; a request in the iteration in flight ends with it.
   void expire(RequestId id, SimTime now);
+  /// An iteration is in flight.
   [[nodiscard]] bool busy() const { return busy_; }
-  /// Asks the policy and starts an iteration; returns its end, or no value when nothing runs.
-  [[nodiscard]] std::optional<SimTime> decide(SimTime now);
-  void complete(SimTime now);
+  /// Asks the policy and starts an iteration, if the policy runs anything. Not while busy.
+  void start(SimTime now);
+  /// When advance() must be called; kNever: only after something else has happened.
+  [[nodiscard]] SimTime next_call() const { return busy_ ? end_ : kNever; }
+  /// Does what is due at `now` == next_call(). True when an iteration has ended.
+  bool advance(SimTime now);
   /// The run ends now: every live request is unfinished.
   void stop(SimTime now);
 
@@ -47,10 +57,12 @@ class Instance final : public View, private Decision {
   [[nodiscard]] EngineTotals totals() const;
   /// The run is over: copies that are still on a link arrive. Throws InvariantError unless the links carried the bytes
   /// that the iterations were charged with.
-  void settle_links() { ledger_.check_links(runner_.drain()); }
+  void settle_links() {
+    const LinkBytes carried = runner_.drain();
+    ledger_.check_links(carried, runner_.uncharged());
+  }
   /// After `stop`, or when nothing lives.
   [[nodiscard]] FairnessTotals fairness() const { return fairness_.totals(); }
-  [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
   /// The live request that arrived first, for messages.
   [[nodiscard]] std::string oldest() const;
   /// No event is to come although a request lives: the policy idles for ever. Throws BrokenPromise.
@@ -148,16 +160,15 @@ class Instance final : public View, private Decision {
   void end_request(RequestId id, Outcome outcome, SimTime now);
   void record(const RequestSlot& slot, const Member* member, Outcome outcome, SimTime now);
   /// Time goes on to `now`: to be called before the first change at that instant.
-  void advance(SimTime now) {
+  void keep_books(SimTime now) {
     if (!ledger_.is_at(now)) advance_ledger(now);
   }
   void advance_ledger(SimTime now);
 
   const KvLayout kv_;
   const Deployment deployment_;
-  MetricsCollector& metrics_;
-  RequestSource& source_;
-  const std::function<void(const RequestRecord&)>& on_request_;
+  InstanceSink& sink_;
+  SimTime span_begin_ = kNever;
   const std::string policy_name_;
   Policy policy_;
 
@@ -195,12 +206,12 @@ class Instance final : public View, private Decision {
   std::optional<Blocked> blocked_;
   bool busy_ = false;
   SimTime start_{};
+  SimTime end_{};                   // of the iteration in flight
   std::vector<RequestId> expired_;  // in the iteration in flight
 
   FairnessMeter fairness_;
   Ledger ledger_;
   std::int64_t silent_iterations_ = 0;  // since the last token
-  std::optional<RequestRecord> first_rejected_;
 };
 
 }  // namespace spillway

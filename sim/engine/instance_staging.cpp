@@ -147,8 +147,7 @@ const Instance::Deed Instance::kNothing{"idle",
                                         "calls idle(), and an event must be to come"};
 const Instance::Deed Instance::kProgress{"progress",
                                          "decision.hpp: decisions lead to tokens while requests are unfinished"};
-const Instance::Deed Instance::kOffer{
-    "capacity", "layer_policy.hpp: capacity() is at most Layout::most, and constant beside a prefix cache"};
+const Instance::Deed Instance::kOffer{"capacity", "layer_policy.hpp: capacity() is at most Layout::most"};
 
 void Instance::broken(const Deed& deed, const std::string& what, const std::string& why) const {
   throw BrokenPromise("policy " + policy_name_ + " decided to " + what + " at " + std::to_string(now_.ns()) +

@@ -62,29 +62,35 @@ void IterationRunner::queue_copies(Blocks stored) {
   queue(Stream::d2h, stored, kv_.host_cache_copies_per_block, false);
 }
 
+LayerRule* IterationRunner::rule() {
+  if (layers_ == nullptr) return copies_.none() ? nullptr : &copies_;
+  const bool alone = kv_.host_blocks == Blocks(0) && kv_.host_cache_blocks == Blocks(0);
+  if (alone) return layer_rule_;
+  both_.set(kLayerCopies, layer_rule_);
+  both_.set(kRequestCopies, &copies_);
+  return &both_;
+}
+
 const ExecutedIteration& IterationRunner::run(const BatchShape& shape, SimTime start, Blocks stored) {
   result_ = ExecutedIteration{.start = start};
   time_sub_batches(shape);
-  IterationPlan plan{model_.layers(), sub_batches_, nullptr};
-  if (layers_ != nullptr) {
-    plan.rule = layers_->begin(shape, times_.layer);
-  } else {
-    queue_copies(stored);
-    if (!copies_.none()) plan.rule = &copies_;
-  }
+  if (layers_ != nullptr) layer_rule_ = layers_->begin(shape, times_.layer);
+  queue_copies(stored);
+  const IterationPlan plan{model_.layers(), sub_batches_, rule()};
   const Duration stalled = executor_.use(Stream::compute).stall;
+  const Duration held = executor_.held(kRequestCopies);
+  const LinkBytes before = issued();
   const LinkTimes busy{executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
-  const LinkBytes issued{executor_.issued(Stream::h2d), executor_.issued(Stream::d2h)};
   result_.end = execute(plan);
-  result_.stall = executor_.use(Stream::compute).stall - stalled;
+  result_.request_stall = executor_.held(kRequestCopies) - held;
+  result_.layer_stall = executor_.use(Stream::compute).stall - stalled - result_.request_stall;
+  if (copies_.held_by() == Stream::d2h) result_.requests_wait_for = Resource::d2h;
   if (layers_ != nullptr) {
-    result_.issued = {executor_.issued(Stream::h2d) - issued.h2d, executor_.issued(Stream::d2h) - issued.d2h};
+    result_.issued = issued_since(before) + std::exchange(between_, {});
     // A layer that is waited for comes in. When the way out was busy for longer, the layer had to wait for its room.
     const Duration in = executor_.use(Stream::h2d).busy - busy.h2d;
     const Duration out = executor_.use(Stream::d2h).busy - busy.d2h;
-    if (out > in) result_.stalled_by = Resource::d2h;
-  } else if (copies_.held_by() == Stream::d2h) {
-    result_.stalled_by = Resource::d2h;
+    if (out > in) result_.layers_wait_for = Resource::d2h;
   }
   return result_;
 }
@@ -95,14 +101,18 @@ void IterationRunner::change_link() {
   link_changes_.pop_back();
 }
 
-SimTime IterationRunner::execute(const IterationPlan& plan) {
-  while (!link_changes_.empty() && link_changes_.back().at <= result_.start) {
-    executor_.run_copies(plan.rule, std::max(link_changes_.back().at, executor_.now()));
+void IterationRunner::go_on(SimTime now) {
+  while (!link_changes_.empty() && link_changes_.back().at <= now) {
+    executor_.run_copies(rule(), std::max(link_changes_.back().at, executor_.now()));
     change_link();
   }
+  executor_.run_copies(rule(), now);
+}
+
+SimTime IterationRunner::execute(const IterationPlan& plan) {
   LinkTimes at_start;
+  if (layers_ != nullptr || !link_changes_.empty()) go_on(result_.start);
   if (layers_ != nullptr) {
-    executor_.run_copies(plan.rule, result_.start);
     at_start = copying();
     result_.copied_before = {at_start.h2d - copied_at_end_.h2d, at_start.d2h - copied_at_end_.d2h};
   }
@@ -120,18 +130,24 @@ SimTime IterationRunner::execute(const IterationPlan& plan) {
 }
 
 std::int64_t IterationRunner::take_stored(SimTime now) {
-  executor_.run_copies(&copies_, now);
+  const LinkBytes before = issued();
+  if (layers_ != nullptr || !copies_.none()) go_on(now);
+  between_ = between_ + issued_since(before);
   return copies_.take_background_done();
 }
 
 LinkTimes IterationRunner::copied_until(SimTime now) {
   if (layers_ == nullptr || now <= executor_.now()) return {};
-  executor_.run_copies(nullptr, now);  // the rule starts no copies that no iteration is charged with
+  layer_rule_ = nullptr;  // it starts no copies that no iteration is charged with
+  executor_.run_copies(rule(), now);
   return {executor_.copying(Stream::h2d) - copied_at_end_.h2d, executor_.copying(Stream::d2h) - copied_at_end_.d2h};
 }
 
+LinkBytes IterationRunner::issued() const { return {executor_.issued(Stream::h2d), executor_.issued(Stream::d2h)}; }
+
 LinkBytes IterationRunner::drain() {
-  executor_.run_copies(layers_ != nullptr ? nullptr : &copies_, kNever);
+  layer_rule_ = nullptr;
+  executor_.run_copies(rule(), kNever);
   return {executor_.use(Stream::h2d).bytes, executor_.use(Stream::d2h).bytes};
 }
 

@@ -10,9 +10,10 @@
 #include "sim/api/layer_policy.hpp"
 #include "sim/api/registry.hpp"
 #include "sim/core/units.hpp"
-#include "sim/engine/simulation.hpp"
+#include "sim/engine/instance_config.hpp"
 #include "sim/exec/executor.hpp"
 #include "sim/exec/kv_copies.hpp"
+#include "sim/exec/rule_set.hpp"
 #include "sim/metrics/engine_totals.hpp"
 
 namespace spillway {
@@ -22,6 +23,7 @@ struct LinkBytes {
   Bytes h2d{};
   Bytes d2h{};
   bool operator==(const LinkBytes&) const = default;
+  friend LinkBytes operator+(const LinkBytes& a, const LinkBytes& b) { return {a.h2d + b.h2d, a.d2h + b.d2h}; }
 };
 /// Time in which a copy was under way on each link.
 struct LinkTimes {
@@ -37,15 +39,19 @@ struct ExecutedIteration {
   Duration alone{};          // length without stalls and without the slowdown by copies
   TimeShares shares{};       // of `alone`, without attention on the CPU
   Duration cpu_attention{};  // part of `alone` in which the GPU waits for attention on the CPU
-  Duration stall{};          // compute waited for copies
-  Resource stalled_by = Resource::h2d;
+  /// Compute waited for copies: of layers, and of KV that requests swap or load. What the waits count as.
+  Duration layer_stall{};
+  Duration request_stall{};
+  Resource layers_wait_for = Resource::h2d;
+  Resource requests_wait_for = Resource::h2d;
   LinkBytes issued{};         // copies that the iteration put on the links
   LinkTimes copying{};        // from start to end; only where layers stream
   LinkTimes copied_before{};  // from the end of the iteration before to the start; only where layers stream
 };
 
 /// Swaps and loads of KV blocks are collected until the next iteration, which issues them. A policy that streams layers
-/// has the links to itself and issues its own copies through its layer rule.
+/// issues copies of its own through its layer rule. Both share the streams and each stream is one FIFO: when the first
+/// layer starts, the rule's copies join it before those of requests.
 class IterationRunner final : private CopyObserver {
  public:
   IterationRunner(const ExecutionModel& model, const KvLayout& kv);
@@ -67,6 +73,9 @@ class IterationRunner final : private CopyObserver {
 
   /// No iteration starts any more: time since the end of the last one in which copies were under way.
   [[nodiscard]] LinkTimes copied_until(SimTime now);
+  /// Bytes that layers have issued in calls of take_stored since the last iteration: the next iteration is charged with
+  /// them, if there is one.
+  [[nodiscard]] LinkBytes uncharged() const { return between_; }
   /// Lets every copy arrive that was issued; returns the bytes that the links carried in the whole run.
   [[nodiscard]] LinkBytes drain();
 
@@ -77,7 +86,11 @@ class IterationRunner final : private CopyObserver {
     Slowdown slowdown{};
   };
 
-  void copied(const Copy& copy, SimTime started, SimTime ended) override { layers_->copied(copy, started, ended); }
+  void copied(const Copy& copy, SimTime started, SimTime ended) override {
+    if (copy.owner == kLayerCopies) layers_->copied(copy, started, ended);
+  }
+  /// The rule that hears of copies now; null: none. Blocks of requests may be under way beyond their iteration.
+  [[nodiscard]] LayerRule* rule();
   /// Fills sub_batches_ and the figures of result_ that do not depend on copies.
   void time_sub_batches(const BatchShape& shape);
   void add_sub_batch(const BatchShape& shape, Duration cpu_attention);
@@ -85,6 +98,12 @@ class IterationRunner final : private CopyObserver {
   /// Executes the iteration while other traffic comes and goes; returns its end.
   [[nodiscard]] SimTime execute(const IterationPlan& plan);
   void change_link();
+  /// Lets copies go on to `now` between iterations.
+  void go_on(SimTime now);
+  [[nodiscard]] LinkBytes issued() const;
+  [[nodiscard]] LinkBytes issued_since(const LinkBytes& before) const {
+    return {issued().h2d - before.h2d, issued().d2h - before.d2h};
+  }
   [[nodiscard]] LinkTimes copying() const { return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h)}; }
 
   const ExecutionModel& model_;
@@ -95,11 +114,14 @@ class IterationRunner final : private CopyObserver {
   Blocks swapped_out_{};
   Blocks loaded_{};
   KvCopies copies_;                         // of KV blocks
+  LayerRule* layer_rule_ = nullptr;         // of the last iteration
+  RuleSet both_;                            // copies_ and the layer rule
   std::vector<LinkChange> link_changes_;    // to come, the next one last
   std::vector<SubBatchTimes> sub_batches_;  // of the iteration
   IterationTime times_;                     // their sums
   ExecutedIteration result_;
   LinkTimes copied_at_end_{};  // of the last iteration
+  LinkBytes between_{};        // issued by calls of take_stored since that iteration
 };
 
 }  // namespace spillway

@@ -91,7 +91,7 @@ void Ledger::count_idle_time() {
 void Ledger::started(const ExecutedIteration& iteration, bool short_of_kv) {
   count_idle_time();
   const SimTime previous_end = iteration_.end;
-  iteration_ = {iteration.start, iteration.end, iteration.stall, iteration.issued, iteration.copying};
+  iteration_ = {iteration.start, iteration.end, iteration.layer_stall, iteration.issued, iteration.copying};
   running_ = true;
   charged_.h2d += iteration.issued.h2d;
   charged_.d2h += iteration.issued.d2h;
@@ -108,9 +108,10 @@ void Ledger::spend(const ExecutedIteration& iteration, bool short_of_kv) {
     if (share_seconds == 0.0) return;  // most resources take no part in an iteration, and a division is slow
     spending_[static_cast<std::size_t>(resource)] += share_seconds / seconds;
   };
-  spend_on(iteration.stalled_by, to_seconds(iteration.stall));
+  spend_on(iteration.layers_wait_for, to_seconds(iteration.layer_stall));
+  spend_on(iteration.requests_wait_for, to_seconds(iteration.request_stall));
   // Work that copies slow down waits for the memory that they read and write.
-  spend_on(Resource::memory, to_seconds(length - iteration.stall - iteration.alone));
+  spend_on(Resource::memory, to_seconds(length - iteration.layer_stall - iteration.request_stall - iteration.alone));
   if (short_of_kv) {
     // More memory would let more requests share this time, whatever it was spent on.
     spend_on(Resource::kv_capacity, to_seconds(iteration.alone));
@@ -136,7 +137,7 @@ void Ledger::book_iteration(SimTime end) {
   totals_.moved_h2d += share(iteration_.issued.h2d, part, length);
   totals_.moved_d2h += share(iteration_.issued.d2h, part, length);
   if (!streams_layers_) return;
-  totals_.layers->stall_time += to_seconds(share(iteration_.stall, part, length));
+  totals_.layers->stall_time += to_seconds(share(iteration_.layer_stall, part, length));
   book_copying(iteration_.copying, iteration_.start, end, iteration_.end);
 }
 
@@ -171,11 +172,12 @@ void Ledger::capacity_changed(SimTime now, Blocks capacity) {
   if (capacities_.size() <= LayerTotals::kMostChanges) capacities_.push_back({now, capacity});
 }
 
-void Ledger::check_links(const LinkBytes& carried) const {
-  SPILLWAY_CHECK(carried == charged_,
-                 "the links carried " + std::to_string(carried.h2d.count()) + " bytes to the GPU and " +
-                     std::to_string(carried.d2h.count()) + " from it, the iterations were charged with " +
-                     std::to_string(charged_.h2d.count()) + " and " + std::to_string(charged_.d2h.count()));
+void Ledger::check_links(const LinkBytes& carried, const LinkBytes& after_them) const {
+  const LinkBytes all = charged_ + after_them;
+  SPILLWAY_CHECK(carried == all, "the links carried " + std::to_string(carried.h2d.count()) + " bytes to the GPU and " +
+                                     std::to_string(carried.d2h.count()) +
+                                     " from it, the iterations were charged with " + std::to_string(all.h2d.count()) +
+                                     " and " + std::to_string(all.d2h.count()));
 }
 
 EngineTotals Ledger::totals() const {

@@ -46,8 +46,9 @@ class Ledger {
   void asked_prefix(Tokens asked, Tokens hit, Tokens hit_on_host);
   void capacity_changed(SimTime now, Blocks capacity);
 
-  /// Throws InvariantError unless the links carried what the iterations were charged with, over the whole run.
-  void check_links(const LinkBytes& carried) const;
+  /// Throws InvariantError unless the links carried what the iterations were charged with, over the whole run, and
+  /// `after_them`: what was issued after the last one.
+  void check_links(const LinkBytes& carried, const LinkBytes& after_them) const;
   /// Sums over the measured span; all zero when it has not begun.
   [[nodiscard]] EngineTotals totals() const;
 
@@ -66,7 +67,7 @@ class Ledger {
   struct InFlight {
     SimTime start{};
     SimTime end{};
-    Duration stall{};
+    Duration layer_stall{};
     LinkBytes issued{};
     LinkTimes copying{};
   };

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <deque>
-#include <vector>
+#include <memory>
+#include <utility>
 
 #include "sim/core/event_queue.hpp"
 #include "sim/engine/instance.hpp"
@@ -11,53 +12,93 @@
 namespace spillway {
 namespace {
 
-enum Kind : std::uint32_t { kArrival, kIterationDone, kExpire, kHorizon };
+enum Kind : std::uint32_t { kArrival, kCall, kExpire, kHorizon };
 
+/// Takes what instances report to metrics, to the caller and to the source, whose later requests may depend on it.
+class Recorder final : public InstanceSink {
+ public:
+  explicit Recorder(const SimulationConfig& config) : config_(config), metrics_(config.metrics) {}
+
+  void token_gap(Duration gap, std::int64_t tokens, SimTime now) override { metrics_.token_gap(gap, tokens, now); }
+  void ended(const RequestRecord& record) override {
+    ++ended_;
+    if (record.outcome == Outcome::rejected && !first_rejected_) first_rejected_ = record;
+    metrics_.ended(record);
+    if (config_.on_request) config_.on_request(record);
+    config_.source->ended(record);
+  }
+
+  [[nodiscard]] MetricsCollector& metrics() { return metrics_; }
+  [[nodiscard]] std::int64_t ended() const { return ended_; }
+  [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
+
+ private:
+  const SimulationConfig& config_;
+  MetricsCollector metrics_;
+  std::int64_t ended_ = 0;
+  std::optional<RequestRecord> first_rejected_;
+};
+
+/// One clock and one event queue for all instances. The cost of an event does not depend on their number.
 class Simulation {
  public:
-  explicit Simulation(const SimulationConfig& config)
-      : config_(config), metrics_(config.metrics), instance_(config, metrics_) {}
+  explicit Simulation(const SimulationConfig& config) : config_(config), recorder_(config) {
+    SPILLWAY_CHECK(!config.instances.empty(), "a simulation without an instance");
+    for (const InstanceConfig& one : config.instances) {
+      replicas_.push_back({.instance = std::make_unique<Instance>(one, recorder_)});
+    }
+    measure();
+  }
 
   SimulationResult run() {
     expect();
     if (config_.until) queue_.push(*config_.until, EventPhase::observation, kHorizon);
-    while (!over_ && (decision_pending_ || !queue_.empty())) {
-      if (decision_is_next()) {
-        decide();
+    while (!over_ && (!to_start_.empty() || !queue_.empty())) {
+      if (start_is_next()) {
+        start_pending();
       } else {
         const Event event = queue_.pop();
         observe_before(event.time);
         now_ = event.time;
-        handle(static_cast<Kind>(event.kind));
+        handle(event);
       }
       expect();
       // Nothing is left that a later horizon could cut.
-      if (instance_.live() == 0 && expected_.empty()) break;
+      if (live() == 0 && expected_.empty()) break;
     }
-    if (!over_ && instance_.live() > 0) instance_.idles_for_ever();
+    if (!over_ && live() > 0) idles_for_ever();
     observe_before(now_ + Duration(1));
-    if (over_) instance_.stop(now_);
-    instance_.settle_links();
-    SimulationResult result;
-    const SimTime end = over_ ? now_ : last_completion_;
-    result.statistics = metrics_.finish(end, instance_.totals(), config_.kv.gpu_blocks, config_.kv.host_blocks,
-                                        !interrupted_, instance_.fairness());
-    result.first_rejected = instance_.first_rejected();
-    return result;
+    return result();
   }
 
   [[nodiscard]] SimTime now() const { return now_; }
+  /// The policy of the instance that was called last, for messages.
+  [[nodiscard]] const std::string& policy() const { return config_.instances[current_].policy->name; }
 
  private:
-  void handle(Kind kind) {
-    switch (kind) {
+  struct Replica {
+    std::unique_ptr<Instance> instance;
+    SimTime call = kNever;  // of its earliest event in the queue
+    bool to_start = false;  // it is in to_start_
+  };
+  struct Deadline {
+    std::size_t replica = 0;
+    RequestId id{};
+  };
+
+  [[nodiscard]] Instance& at(std::size_t replica) {
+    current_ = replica;
+    return *replicas_[replica].instance;
+  }
+  [[nodiscard]] std::int64_t live() const { return submitted_ - recorder_.ended(); }
+
+  void handle(const Event& event) {
+    switch (static_cast<Kind>(event.kind)) {
       case kArrival:
         arrive();
         break;
-      case kIterationDone:
-        instance_.complete(now_);
-        last_completion_ = now_;
-        wake();
+      case kCall:
+        call(event.target);
         break;
       case kExpire:
         expire();
@@ -68,12 +109,33 @@ class Simulation {
     }
   }
 
+  /// Queues an event for when the instance wants to be called. An earlier event in the queue serves as well.
+  void expect_call(std::size_t replica) {
+    Replica& one = replicas_[replica];
+    const SimTime wanted = one.instance->next_call();
+    if (wanted >= one.call) return;
+    one.call = wanted;
+    queue_.push(wanted, EventPhase::compute_done, kCall, static_cast<std::uint32_t>(replica));
+  }
+
+  void call(std::size_t replica) {
+    replicas_[replica].call = kNever;
+    if (at(replica).next_call() == now_ && at(replica).advance(now_)) last_completion_ = now_;
+    expect_call(replica);
+    wake(replica);
+  }
+
   /// An observation shows the state after the last event up to its instant.
   void observe_before(SimTime time) {
     if (!config_.on_observation) return;
     for (; next_observation_ < time; next_observation_ = next_observation_ + config_.observe_every) {
-      config_.on_observation({next_observation_, instance_.live() - instance_.waiting(), instance_.waiting(),
-                              instance_.gpu_blocks_used()});
+      Observation seen{.now = next_observation_};
+      for (const Replica& one : replicas_) {
+        seen.running += one.instance->live() - one.instance->waiting();
+        seen.waiting += one.instance->waiting();
+        seen.gpu_blocks_used += one.instance->gpu_blocks_used();
+      }
+      config_.on_observation(seen);
     }
   }
 
@@ -91,73 +153,131 @@ class Simulation {
     expected_.pop_back();
     if (config_.source->next_arrival() != now_) return;
     if (!config_.source->next(spec_)) return;
-    metrics_.submitted(static_cast<std::uint64_t>(submitted_), now_);
-    const RequestId id = instance_.submit(spec_, static_cast<std::uint32_t>(submitted_), now_);
+    recorder_.metrics().submitted(static_cast<std::uint64_t>(submitted_), now_);
+    measure();
+    const std::size_t replica = config_.route ? config_.route(spec_) : 0;
+    SPILLWAY_CHECK(replica < replicas_.size(), "a request was routed to an instance that does not exist");
+    const auto serial = static_cast<std::uint32_t>(submitted_);
     ++submitted_;
     SPILLWAY_CHECK(submitted_ < UINT32_MAX, "more requests than a run can number");
-    if (config_.request_timeout && instance_.alive(id)) {
+    const RequestId id = at(replica).submit(spec_, serial, now_);
+    if (config_.request_timeout && at(replica).alive(id)) {
       if (deadlines_.empty()) queue_.push(now_ + *config_.request_timeout, EventPhase::timer, kExpire);
-      deadlines_.push_back(id);
+      deadlines_.push_back({replica, id});
     }
-    wake();
+    wake(replica);
+  }
+
+  /// Tells the instances when the measured span begins, once that is known.
+  void measure() {
+    const SimTime begin = recorder_.metrics().begin();
+    if (begin == span_begin_) return;
+    span_begin_ = begin;
+    for (const Replica& one : replicas_) one.instance->measure_from(begin);
   }
 
   void expire() {
     // Every request has the same time-out, so deadlines come in order of arrival and one timer is enough.
     while (!deadlines_.empty()) {
-      const RequestId id = deadlines_.front();
-      if (instance_.alive(id)) {
-        const SimTime deadline = instance_.request(id).arrival + *config_.request_timeout;
+      const Deadline next = deadlines_.front();
+      Instance& instance = at(next.replica);
+      wake(next.replica);
+      if (instance.alive(next.id)) {
+        const SimTime deadline = instance.request(next.id).arrival + *config_.request_timeout;
         if (deadline > now_) {
           queue_.push(deadline, EventPhase::timer, kExpire);
           break;
         }
-        instance_.expire(id, now_);
+        instance.expire(next.id, now_);
       }
       deadlines_.pop_front();
     }
-    wake();
   }
 
-  void wake() {
-    if (!instance_.busy()) decision_pending_ = true;
+  /// Something has changed for an instance: when nothing runs, its policy is asked once this instant's events are over.
+  void wake(std::size_t replica) {
+    Replica& one = replicas_[replica];
+    if (one.instance->busy() || one.to_start) return;
+    one.to_start = true;
+    to_start_.push_back(replica);
   }
 
-  /// A decision follows all events of its instant except observations, so it needs no event of its own.
-  [[nodiscard]] bool decision_is_next() const {
-    return decision_pending_ &&
+  /// Decisions follow all events of their instant except observations, so they need no events of their own.
+  [[nodiscard]] bool start_is_next() const {
+    return !to_start_.empty() &&
            (queue_.empty() || queue_.top().time > now_ || queue_.top().phase() > EventPhase::decision);
   }
 
-  void decide() {
-    decision_pending_ = false;
+  void start_pending() {
     if (config_.stop != nullptr && config_.stop->load(std::memory_order_relaxed)) {
       over_ = interrupted_ = true;
       return;
     }
-    const auto end = instance_.decide(now_);
-    if (end) queue_.push(*end, EventPhase::compute_done, kIterationDone);
-    if (config_.on_progress && ++decisions_ % config_.progress_iterations == 0) {
-      config_.on_progress(Progress{now_, submitted_, submitted_ - instance_.live(),
-                                   instance_.live() - instance_.waiting(), instance_.waiting(), decisions_});
+    for (std::size_t i = 0; i < to_start_.size(); ++i) {
+      const std::size_t replica = to_start_[i];
+      replicas_[replica].to_start = false;
+      at(replica).start(now_);
+      expect_call(replica);
+      if (config_.on_progress && ++decisions_ % config_.progress_iterations == 0) progress();
     }
+    to_start_.clear();
+  }
+
+  void progress() const {
+    Progress progress{.now = now_, .submitted = submitted_, .ended = recorder_.ended(), .iterations = decisions_};
+    for (const Replica& one : replicas_) progress.waiting += one.instance->waiting();
+    progress.running = live() - progress.waiting;
+    config_.on_progress(progress);
+  }
+
+  [[noreturn]] void idles_for_ever() {
+    std::size_t replica = 0;
+    while (replicas_[replica].instance->live() == 0) ++replica;
+    at(replica).idles_for_ever();
+  }
+
+  SimulationResult result() {
+    SimulationResult result;
+    Blocks gpu_blocks;
+    Blocks host_blocks;
+    EngineTotals all;
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      Instance& instance = at(i);
+      if (over_) instance.stop(now_);
+      instance.settle_links();
+      result.instances.push_back(instance.totals());
+      if (i == 0) {
+        all = result.instances.back();
+      } else {
+        all.add(result.instances.back());
+      }
+      gpu_blocks += config_.instances[i].kv.gpu_blocks;
+      host_blocks += config_.instances[i].kv.host_blocks;
+    }
+    const FairnessTotals fairness = replicas_.size() == 1 ? replicas_[0].instance->fairness() : FairnessTotals{};
+    result.statistics = recorder_.metrics().finish(over_ ? now_ : last_completion_, all, gpu_blocks, host_blocks,
+                                                   !interrupted_, fairness);
+    result.first_rejected = recorder_.first_rejected();
+    return result;
   }
 
   const SimulationConfig& config_;
-  MetricsCollector metrics_;
-  Instance instance_;
+  Recorder recorder_;
+  std::vector<Replica> replicas_;
+  std::size_t current_ = 0;
   EventQueue queue_;
   SimTime now_{};
   SimTime last_completion_{};
+  SimTime span_begin_ = kNever;
   SimTime next_observation_{};
   RequestSpec spec_;
-  std::vector<SimTime> expected_;  // times of the arrival events in the queue, descending
-  bool decision_pending_ = false;
+  std::vector<SimTime> expected_;      // times of the arrival events in the queue, descending
+  std::vector<std::size_t> to_start_;  // instances whose policies are asked at this instant, in order of waking
   bool over_ = false;
   bool interrupted_ = false;
   std::int64_t submitted_ = 0;
   std::int64_t decisions_ = 0;
-  std::deque<RequestId> deadlines_;  // in order of arrival; ended requests are skipped when their turn comes
+  std::deque<Deadline> deadlines_;  // in order of arrival; ended requests are skipped when their turn comes
 };
 
 }  // namespace
@@ -170,7 +290,7 @@ SimulationResult simulate(const SimulationConfig& config) {
     throw;
   } catch (const InvariantError& error) {
     throw InvariantError(
-        fmt::format("policy {} at {} ns: {}", config.policy->name, simulation.now().ns(), error.what()));
+        fmt::format("policy {} at {} ns: {}", simulation.policy(), simulation.now().ns(), error.what()));
   }
 }
 

@@ -1,36 +1,18 @@
-// One replay of a request stream through one instance: the event loop.
+// One replay of a request stream through one or more instances: the event loop.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "sim/api/execution_model.hpp"
-#include "sim/api/registry.hpp"
 #include "sim/api/request_source.hpp"
+#include "sim/engine/instance_config.hpp"
 #include "sim/metrics/metrics.hpp"
 
 namespace spillway {
-
-/// The paged KV memory of one instance. With tensor parallelism every GPU holds its share of each block, so block
-/// counts are those of one GPU.
-struct KvLayout {
-  Blocks gpu_blocks{};  // at the start
-  Blocks host_blocks{};
-  Tokens block_tokens{16};
-  Bytes block_bytes{};                // of one block on one GPU, all layers
-  std::int64_t copies_per_block = 1;  // separate host-side copies when a block moves between tiers
-  bool prefix_caching = false;
-  Blocks host_cache_blocks{};  // host tier of the prefix cache; 0: none
-  /// Copies of a block that moves between GPU and host cache. 1: its layers are contiguous (vLLM since 0.12).
-  std::int64_t host_cache_copies_per_block = 1;
-  Blocks most_gpu_blocks{};  // the largest capacity that a policy may reach; 0: gpu_blocks
-  [[nodiscard]] Blocks most() const { return std::max(gpu_blocks, most_gpu_blocks); }
-};
 
 /// The figures of the progress line.
 struct Progress {
@@ -42,7 +24,7 @@ struct Progress {
   std::int64_t iterations = 0;
 };
 
-/// The instance at one instant, after everything that happens at that instant.
+/// All instances at one instant, after everything that happens at that instant.
 struct Observation {
   SimTime now{};
   std::int64_t running = 0;  // in the batch
@@ -51,13 +33,10 @@ struct Observation {
 };
 
 struct SimulationConfig {
-  const ExecutionModel* model = nullptr;
-  const PolicyInfo* policy = nullptr;
-  const Settings* settings = nullptr;  // every key of the run; the policy reads its own
+  std::vector<InstanceConfig> instances;  // at least one
+  /// The instance that serves a request; empty: the first.
+  std::function<std::size_t(const RequestSpec&)> route{};
   RequestSource* source = nullptr;
-  KvLayout kv{};
-  Deployment deployment{};
-  Tokens max_model_len{};                     // longer requests (input + max_new_tokens) are rejected on arrival
   std::optional<Duration> request_timeout{};  // the client gives up this long after arrival
   std::optional<SimTime> until{};             // horizon; requests that are live then are unfinished
   MetricsConfig metrics{};
@@ -72,7 +51,10 @@ struct SimulationConfig {
 
 /// The result of a run.
 struct SimulationResult {
+  /// Of all instances together. Sums of the engine add; its peaks are those of the instance with the highest. Fairness
+  /// between clients is measured within an instance, so it is left out when there are several.
   RunStatistics statistics;
+  std::vector<EngineTotals> instances;  // of each instance
   /// The first request that was rejected because it can never fit, for the warning that names it.
   std::optional<RequestRecord> first_rejected;
 };

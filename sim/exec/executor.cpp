@@ -225,7 +225,11 @@ inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
     SPILLWAY_CHECK(next_copy_done() != kNever, "layer " + std::to_string(layer_) + ", sub-batch " +
                                                    std::to_string(sub_batch_) + " waits at " +
                                                    std::to_string(now_.ns()) + " ns with no copy in flight");
-    if (!reach(plan.rule, next_copy_event(), until)) return false;
+    Duration& held = held_[static_cast<std::size_t>(waits_for->held_by(layer_, sub_batch_))];
+    const SimTime from = now_;
+    const bool reached = reach(plan.rule, next_copy_event(), until);
+    held += now_ - from;
+    if (!reached) return false;
     finish_copies(plan.rule);
   }
   at_gate_ = false;

@@ -172,6 +172,8 @@ class Executor final : private CopySink {
 
   [[nodiscard]] SimTime now() const { return now_; }
   [[nodiscard]] const StreamUse& use(Stream stream) const { return use_[static_cast<std::size_t>(stream)]; }
+  /// Part of the compute stream's stall in which a step waited for copies of this owner.
+  [[nodiscard]] Duration held(std::int32_t owner) const { return held_[static_cast<std::size_t>(owner)]; }
   /// Copies in flight and queued on `stream`, h2d or d2h.
   [[nodiscard]] std::size_t pending_copies(Stream stream) const { return copies_[lane(stream)].size(); }
   /// Bytes of the copies that were issued on `stream`, h2d or d2h.
@@ -216,6 +218,7 @@ class Executor final : private CopySink {
   SimTime duplex_at_ = kNever;  // end of the launch after which both directions transfer
   std::array<StreamUse, kStreams> use_{};
   std::array<Bytes, 2> issued_{};
+  std::array<Duration, static_cast<std::size_t>(kCopyOwners)> held_{};
   SimTime timeless_at_{};      // instant of the last copy that took no time
   std::int64_t timeless_ = 0;  // such copies at that instant
 

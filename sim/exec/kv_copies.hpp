@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace spillway {
 ///  * Nothing waits for background copies; they go on beside this iteration and later ones.
 ///
 /// A direction is one FIFO: a swap-out also waits for the background copies issued before it. Copies added later wait
-/// for the next iteration. No copy of another rule may be in flight.
+/// for the next iteration.
 class KvCopies final : public LayerRule {
  public:
   void add(Copy copy) {
@@ -57,8 +58,15 @@ class KvCopies final : public LayerRule {
       ++background_done_;
     }
   }
+  [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
+    const bool issues = layer == 0 && !(blocking_.empty() && background_.empty());
+    return issues || blocking_in_flight_ > 0 ? 0 : std::numeric_limits<std::int32_t>::max();
+  }
   [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override {
     return blocking_in_flight_ == 0;
+  }
+  [[nodiscard]] std::int32_t held_by(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override {
+    return kRequestCopies;
   }
 
  private:

@@ -7,12 +7,41 @@
 
 namespace spillway {
 
-CachedBlocks::CachedBlocks(Blocks total) {
-  const auto count = static_cast<std::size_t>(total.count());
+CachedBlocks::CachedBlocks(Blocks total, Blocks most) : total_(total) {
+  const auto count = static_cast<std::size_t>(most.count());
   blocks_.resize(count);
   table_.assign(std::bit_ceil(2 * count + 1), -1);
   mask_ = table_.size() - 1;
-  for (std::size_t i = 0; i < count; ++i) append(static_cast<std::int32_t>(i));
+  for (std::int64_t i = 0; i < total.count(); ++i) append(static_cast<std::int32_t>(i));
+  for (std::int64_t i = most.count(); i-- > total.count();) absent_.push_back(static_cast<std::int32_t>(i));
+}
+
+void CachedBlocks::resize(Blocks total) {
+  for (; total_ < total; total_ += Blocks(1)) {
+    if (surplus_ > Blocks(0)) {
+      surplus_ -= Blocks(1);
+      continue;
+    }
+    SPILLWAY_CHECK(!absent_.empty(), "more blocks than the pool may have");
+    prepend(absent_.back());
+    absent_.pop_back();
+  }
+  surplus_ += total_ - total;
+  total_ = total;
+  drop_surplus();
+}
+
+void CachedBlocks::drop_surplus() {
+  for (; surplus_ > Blocks(0) && head_ >= 0; surplus_ -= Blocks(1)) {
+    const std::int32_t block = head_;
+    unlink(block);
+    forget(block);
+    absent_.push_back(block);
+  }
+}
+
+void CachedBlocks::forget_free() {
+  for (std::int32_t block = head_; block >= 0; block = blocks_[index(block)].next) forget(block);
 }
 
 std::int32_t CachedBlocks::find(BlockHash hash) const {
@@ -37,7 +66,9 @@ void CachedBlocks::share(std::int32_t block) {
 
 void CachedBlocks::release(std::int32_t block) {
   SPILLWAY_CHECK(blocks_[index(block)].users > 0, "block " + std::to_string(block) + " freed twice");
-  if (--blocks_[index(block)].users == 0) append(block);
+  if (--blocks_[index(block)].users > 0) return;
+  append(block);
+  drop_surplus();
 }
 
 void CachedBlocks::name(std::int32_t block, BlockHash hash) {
@@ -64,6 +95,15 @@ void CachedBlocks::append(std::int32_t block) {
   b.next = -1;
   (tail_ >= 0 ? blocks_[index(tail_)].next : head_) = block;
   tail_ = block;
+  ++free_count_;
+}
+
+void CachedBlocks::prepend(std::int32_t block) {
+  Block& b = blocks_[index(block)];
+  b.prev = -1;
+  b.next = head_;
+  (head_ >= 0 ? blocks_[index(head_)].prev : tail_) = block;
+  head_ = block;
   ++free_count_;
 }
 

@@ -20,13 +20,21 @@ using BlockHash = std::uint64_t;
 }
 
 /// GPU blocks with identity: reference counts, a content index, and an LRU list of the free ones. A free block keeps
-/// its content until it is reused, least recently freed first (vLLM's block pool). Memory is O(blocks), fixed at
-/// construction.
+/// its content until it is reused, least recently freed first (vLLM's block pool). The number of blocks may change: a
+/// pool that shrinks loses its least recently freed blocks, and blocks in use when their last user releases them. New
+/// blocks are reused first, because they hold nothing. Memory is O(largest number of blocks), fixed at construction.
 class CachedBlocks {
  public:
-  explicit CachedBlocks(Blocks total);
+  explicit CachedBlocks(Blocks total) : CachedBlocks(total, total) {}
+  /// `most`: the largest number of blocks.
+  CachedBlocks(Blocks total, Blocks most);
 
-  [[nodiscard]] Blocks free() const { return Blocks(free_count_); }
+  /// Free blocks; < 0: so many more are in use than the pool has.
+  [[nodiscard]] Blocks free() const { return Blocks(free_count_) - surplus_; }
+  /// The pool has `total` blocks from now on, at most `most`. O(change).
+  void resize(Blocks total);
+  /// No free block holds content any more. O(free blocks).
+  void forget_free();
   /// The block that holds `hash`, or -1. O(1) expected.
   [[nodiscard]] std::int32_t find(BlockHash hash) const;
   [[nodiscard]] bool idle(std::int32_t block) const { return blocks_[index(block)].users == 0; }
@@ -51,6 +59,8 @@ class CachedBlocks {
   [[nodiscard]] std::size_t home(BlockHash hash) const { return static_cast<std::size_t>(hash) & mask_; }
   void unlink(std::int32_t block);
   void append(std::int32_t block);
+  void prepend(std::int32_t block);
+  void drop_surplus();
   void forget(std::int32_t block);
 
   std::vector<Block> blocks_;
@@ -59,6 +69,9 @@ class CachedBlocks {
   std::int32_t head_ = -1;
   std::int32_t tail_ = -1;
   std::int64_t free_count_ = 0;
+  Blocks total_{};
+  Blocks surplus_{};                  // blocks in use beyond total_
+  std::vector<std::int32_t> absent_;  // not in the pool now; the next one to join last
 };
 
 }  // namespace spillway

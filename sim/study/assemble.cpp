@@ -247,7 +247,6 @@ class Assembler {
       deployment.cpu_attention_bandwidth = share.cpu_attention_bandwidth;
     }
     KvLayout& kv = assembly_.instance.kv;
-    kv.host_blocks = kv.host_cache_blocks = Blocks(0);
     const std::unique_ptr<ExecutionModel> planning = assembly_.make_model({});
     Deployment plan = deployment;
     plan.model = planning.get();
@@ -255,6 +254,10 @@ class Assembler {
     if (!problems_.attempt([&] { layout = policy().layout(plan, settings()); })) return false;
     kv.gpu_blocks = layout.blocks;
     kv.most_gpu_blocks = layout.most;
+    // memory.host_kv is for the layers first. Requests use the rest if they swap at all.
+    const Bytes left = settings().get<Bytes>("memory.host_kv") - layout.host_kv;
+    const bool swaps = text("engine.preemption") == "swap";
+    kv.host_blocks = swaps ? Blocks(std::max(left, Bytes(0)) / kv.block_bytes) : Blocks(0);
     assembly_.setup.host_layer_bytes = layout.host;
     assembly_.setup.layer_terms = layout.terms;
     deployment.chosen = layout.chosen;
@@ -421,13 +424,6 @@ class Assembler {
     const std::string& wanted = text("engine.prefix_caching");
     const bool useful = assembly_.workload.prefix_ids && policy().shares_prefixes;
     assembly_.instance.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
-    KvLayout& kv = assembly_.instance.kv;
-    if (kv.prefix_caching && kv.most() != kv.gpu_blocks) {
-      warn(
-          "prefix caching is off: the policy changes the KV memory during a run, but the prefix cache cannot lose "
-          "blocks");
-      kv.prefix_caching = false;
-    }
     if (!assembly_.instance.kv.prefix_caching && assembly_.instance.kv.host_cache_blocks > Blocks(0)) {
       warn(
           "memory.host_cache has no effect, because prefix caching is off: it needs engine.prefix_caching, and a "
@@ -463,14 +459,15 @@ Assembly assemble(ResolvedConfig config, const WorkloadOpener& open) {
 SimulationConfig simulation_config(const Assembly& assembly, const ExecutionModel& model, RequestSource& source) {
   const Settings& settings = assembly.config.settings;
   SimulationConfig simulation;
-  simulation.model = &model;
-  simulation.policy = assembly.config.policy;
-  simulation.settings = &settings;
+  InstanceConfig& instance = simulation.instances.emplace_back();
+  instance.model = &model;
+  instance.policy = assembly.config.policy;
+  instance.settings = &settings;
+  instance.kv = assembly.instance.kv;
+  instance.deployment = assembly.instance.deployment;
+  instance.deployment.model = &model;
+  instance.max_model_len = assembly.instance.max_model_len;
   simulation.source = &source;
-  simulation.kv = assembly.instance.kv;
-  simulation.deployment = assembly.instance.deployment;
-  simulation.deployment.model = &model;
-  simulation.max_model_len = assembly.instance.max_model_len;
   if (settings.has("engine.request_timeout")) {
     simulation.request_timeout = settings.get<Duration>("engine.request_timeout");
   }

@@ -78,9 +78,10 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
   RequestSource& source = run.index > 0 ? *own.stream : *assembly.workload.stream;
   const std::unique_ptr<ExecutionModel> model = assembly.make_model(run.scales);
   SimulationConfig config = simulation_config(assembly, *model, source);
-  const std::unique_ptr<ExecutionModel> planning = config.policy->layout ? assembly.make_model(run.scales) : nullptr;
-  config.deployment.planning = planning.get();
-  if (config.deployment.cpu_attention_bandwidth) *config.deployment.cpu_attention_bandwidth /= run.scales.cpu;
+  InstanceConfig& instance = config.instances.front();
+  const std::unique_ptr<ExecutionModel> planning = instance.policy->layout ? assembly.make_model(run.scales) : nullptr;
+  instance.deployment.planning = planning.get();
+  if (instance.deployment.cpu_attention_bandwidth) *instance.deployment.cpu_attention_bandwidth /= run.scales.cpu;
   config.metrics.percentiles.insert(config.metrics.percentiles.end(), percentiles.begin(), percentiles.end());
   config.stop = hooks.stop;
   slot.growth.emplace(assembly.setup.requests);

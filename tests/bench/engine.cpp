@@ -117,6 +117,26 @@ void engine_alone(benchmark::State& state) {
 }
 BENCHMARK(engine_alone)->Unit(benchmark::kMillisecond);
 
+/// Ten busy instances, alone or among idle ones.
+void instances(benchmark::State& state) {
+  Assembly assembly = assemble(resolve_arguments(
+      {"policy=vllm", "workload.trace=sharegpt", "workload.requests=100000", "workload.rate=1000"}, {}, {}));
+  std::vector<RequestSpec> requests;
+  for (RequestSpec spec; assembly.workload.stream->next_arrival() != kNever; requests.push_back(spec)) {
+    assembly.workload.stream->next(spec);
+  }
+  measure(state, [&] {
+    oracle::ListSource source(requests);
+    const auto model = assembly.make_model({});
+    SimulationConfig config = simulation_config(assembly, *model, source);
+    config.instances.resize(static_cast<std::size_t>(state.range(0)), config.instances.front());
+    std::size_t turn = 0;
+    config.route = [&](const RequestSpec&) { return turn++ % 10; };
+    return simulate(config).statistics;
+  });
+}
+BENCHMARK(instances)->Arg(10)->Arg(1000)->Unit(benchmark::kMillisecond);
+
 /// Layers that swap all the time, on a link that is never idle: Pie, OPT-30B on a GH200 with 7 GB for KV.
 void pie_opt_30b(benchmark::State& state) {
   std::vector<std::string> arguments{"policy=pie",        "model=opt-30b",         "hardware=gh200-96gb",

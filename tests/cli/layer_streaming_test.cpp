@@ -99,6 +99,58 @@ TEST_F(LayerStreaming, TheRangeIsThatOfTheRunNotOfItsPlanning) {
                              Not(HasSubstr("decode attention: "))));
 }
 
+// The engine ends a run with exit 70 unless the links carried the bytes that its iterations were charged with.
+TEST_F(LayerStreaming, RequestsSwapBesideLayers) {
+  const auto metrics = [&](const Texts& arguments) {
+    const auto run = spillway(arguments);
+    EXPECT_EQ(run.code, 0) << run.err;
+    return json::parse(run.out)["metrics"];
+  };
+  const auto value = [](const json& all, const char* name) { return all[name]["value"].get<double>(); };
+  const Texts select_n{"run",
+                       "policy=select-n",
+                       "policy.interval=4",
+                       "hardware=a10-24gb",
+                       "model=opt-6.7b",
+                       "memory.gpu_kv=3GB",
+                       "workload.rate=8",
+                       "workload.requests=200",
+                       "--json",
+                       "workload.trace=sharegpt"};
+  const Texts swap{"engine.preemption=swap", "memory.host_kv=100GB"};
+  for (const Texts& policy : {with(pie_, {"policy.expansion=1.2"}), pie_, select_n}) {
+    const json recomputing = metrics(policy);
+    const json swapping = metrics(with(policy, swap));
+    EXPECT_GT(value(recomputing, "recompute_preemptions"), 0.0);
+    EXPECT_GT(value(swapping, "swap_preemptions"), 0.0);
+    EXPECT_EQ(value(swapping, "recompute_preemptions"), 0.0);
+    EXPECT_GT(value(swapping, "peak_host_kv_fraction"), 0.0);
+  }
+}
+
+// The prompts of every second request begin with the same 1,600 tokens.
+TEST_F(LayerStreaming, APrefixCacheAndItsHostTierLiveBesideLayers) {
+  std::string trace;
+  for (int i = 0; i < 200; ++i) {
+    std::string ids;
+    for (int b = 0; b < 100; ++b) ids += (b == 0 ? "" : ", ") + std::to_string(i % 2 == 0 ? b : 1000 * i + b);
+    trace += "{\"arrival_s\": " + std::to_string(i / 4) +
+             ", \"input_tokens\": 1700, \"output_tokens\": 60, \"prefix_ids\": [" + ids + "]}\n";
+  }
+  write_text(file("shared.jsonl"), trace);
+  for (const Texts& policy :
+       {Texts{"run", "policy=pie", "hardware=gh200-96gb", "model=opt-30b", "memory.gpu_kv=20GB"},
+        Texts{"run", "policy=select-n", "policy.slo_margin=0.5", "hardware=a10-24gb", "model=opt-6.7b"}}) {
+    const auto run = spillway(with(
+        policy, {"workload.trace=./shared.jsonl", "engine.prefix_caching=true", "memory.host_cache=50GB", "--json"}));
+    ASSERT_EQ(run.code, 0) << run.err;
+    const json result = json::parse(run.out);
+    EXPECT_EQ(result["setup"]["prefix_caching"], true);
+    EXPECT_GT(result["metrics"]["prefix_cache_hit_fraction"]["value"], 0.1);
+    EXPECT_GT(result["metrics"]["moved_d2h_bytes"]["value"], 0.0);
+  }
+}
+
 TEST_F(LayerStreaming, WhatCannotBeIsRefusedWithItsArithmetic) {
   const auto refused = [&](const Texts& arguments, const std::string& why) {
     const auto run = spillway(with({"run", "workload.requests=5"}, arguments));
@@ -108,7 +160,6 @@ TEST_F(LayerStreaming, WhatCannotBeIsRefusedWithItsArithmetic) {
   const Texts pie{"policy=pie", "hardware=gh200-96gb", "model=opt-30b", "memory.gpu_kv=7GB"};
   refused(with(pie, {"policy.expansion=17"}), "48 / 3 = 16");
   refused(with(pie, {"policy.expansion=2", "memory.host_kv=5GB"}), "26 slots of 0.292 GB = 7.58 GB");
-  refused(with(pie, {"engine.preemption=swap"}), "policy pie needs the links for its layers");
   refused(with(pie, {"policy.scheduler=orca"}), "never preempts");
   refused(with(pie, {"policy.scheduler=pie"}), "policy.scheduler");
   refused({"policy=vllm", "policy.expansion=2"}, "it is a key of policy=pie");

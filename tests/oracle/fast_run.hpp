@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/engine/simulation.hpp"
@@ -16,30 +17,42 @@ struct FastRun {
   SimulationResult result;
 };
 
-inline FastRun run_fast(const NaiveConfig& config, Duration warmup = Duration(0)) {
-  FastRun run;
-  FollowingSource source(config.requests, config.follows);
-  SimulationConfig fast;
-  fast.model = config.model;
-  fast.policy = config.policy;
-  fast.settings = config.settings;
-  fast.source = &source;
-  fast.kv = KvLayout{
+/// The simulation of a case, without a source.
+inline SimulationConfig simulation_of(const NaiveConfig& config) {
+  SimulationConfig simulation;
+  InstanceConfig& instance = simulation.instances.emplace_back();
+  instance.model = config.model;
+  instance.policy = config.policy;
+  instance.settings = config.settings;
+  instance.kv = KvLayout{
       config.gpu_blocks,       config.host_blocks,    config.block_tokens,      config.block_bytes,
       config.copies_per_block, config.prefix_caching, config.host_cache_blocks, config.host_cache_copies_per_block};
-  fast.kv.most_gpu_blocks = config.most_gpu_blocks;
-  fast.deployment = config.deployment;
-  fast.deployment.model = config.model;
-  fast.max_model_len = config.max_model_len;
-  fast.request_timeout = config.request_timeout;
-  fast.until = config.until;
-  if (warmup > Duration(0)) {
-    fast.metrics.warmup.kind = Span::Kind::time;
-    fast.metrics.warmup.time = warmup;
-  }
-  fast.on_request = [&](const RequestRecord& record) { run.records.push_back(record); };
-  run.result = simulate(fast);
+  instance.kv.most_gpu_blocks = config.most_gpu_blocks;
+  instance.deployment = config.deployment;
+  instance.deployment.model = config.model;
+  instance.max_model_len = config.max_model_len;
+  simulation.request_timeout = config.request_timeout;
+  simulation.until = config.until;
+  return simulation;
+}
+
+/// Runs `simulation` with the requests of `config`.
+inline FastRun run_fast(SimulationConfig simulation, const NaiveConfig& config) {
+  FastRun run;
+  FollowingSource source(config.requests, config.follows);
+  simulation.source = &source;
+  simulation.on_request = [&](const RequestRecord& record) { run.records.push_back(record); };
+  run.result = simulate(simulation);
   return run;
+}
+
+inline FastRun run_fast(const NaiveConfig& config, Duration warmup = Duration(0)) {
+  SimulationConfig simulation = simulation_of(config);
+  if (warmup > Duration(0)) {
+    simulation.metrics.warmup.kind = Span::Kind::time;
+    simulation.metrics.warmup.time = warmup;
+  }
+  return run_fast(std::move(simulation), config);
 }
 
 inline std::string text(const RequestRecord& r) {

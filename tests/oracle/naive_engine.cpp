@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -34,6 +35,7 @@ struct Request {
 /// A block of the host tier of the prefix cache.
 struct Kept {
   std::vector<std::uint64_t> content;
+  bool sent = false;       // its copy was issued beside layers
   SimTime there = kNever;  // end of its copy
   bool found = false;      // can be found from `there` on
 };
@@ -47,9 +49,21 @@ void need(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
-/// Copies of a policy that streams layers: one at a time per direction, in order of issue.
+/// Copies of a policy that streams layers, and of KV blocks beside them: one at a time per direction, in order of
+/// issue.
 class NaiveLinks final : private CopySink {
  public:
+  /// KV blocks that move when the next iteration's first layer starts. All its layers wait for them, or nothing does;
+  /// then `ended` gets the time.
+  struct BlockCopy {
+    Copy copy{};
+    bool waited_for = true;
+    std::function<void(SimTime)> ended{};
+  };
+  void add(BlockCopy blocks) { to_issue_.push_back(std::move(blocks)); }
+  /// Time that compute has waited for such copies while it waited for no layer.
+  [[nodiscard]] Duration waited_for_blocks() const { return waited_for_blocks_; }
+
   /// Other traffic uses its share of both directions, at most half while a copy runs. The copy then takes parts / left
   /// times as long.
   void share_with(const LinkTraffic& others) {
@@ -75,6 +89,12 @@ class NaiveLinks final : private CopySink {
       now_ = free_[next] = end(next);
       queued_[next].pop_front();
       done_[next].push_back({started, now_});
+      if (copy.tag >= kBlocks) {
+        const BlockCopy& blocks = moving_.at(copy.tag);
+        if (blocks.ended) blocks.ended(now_);
+        moving_.erase(copy.tag);
+        continue;
+      }
       policy.copied(copy, started, now_);
       if (rule != nullptr) rule->at_copy_done(copy, *this);
       owed_ = rule != nullptr;
@@ -88,22 +108,24 @@ class NaiveLinks final : private CopySink {
     for (int k = 0; k < layers; ++k) {
       for (int s = 0; s < static_cast<int>(sub_batches.size()); ++s) {
         advance(policy, rule, t);
-        if (rule != nullptr) {
-          owed_ = false;
-          rule->at_layer_start(k, s, *this);
+        owed_ = false;
+        if (rule != nullptr) rule->at_layer_start(k, s, *this);
+        if (k == 0 && s == 0) issue_blocks();
+        advance(policy, rule, t);
+        settle(rule);
+        advance(policy, rule, t);
+        while ((rule != nullptr && !rule->ready(k, s)) || blocks_are_waited_for()) {
+          need(!queued_[0].empty() || !queued_[1].empty(), "a layer waits for nothing");
+          const bool for_layer = rule != nullptr && !rule->ready(k, s);
+          const SimTime from = t;
+          t = kNever;
+          for (const int direction : {0, 1}) {
+            if (!queued_[direction].empty()) t = std::min(t, end(direction));
+          }
+          if (!for_layer) waited_for_blocks_ += t - from;
           advance(policy, rule, t);
           settle(rule);
           advance(policy, rule, t);
-          while (!rule->ready(k, s)) {
-            need(!queued_[0].empty() || !queued_[1].empty(), "a layer waits for nothing");
-            t = kNever;
-            for (const int direction : {0, 1}) {
-              if (!queued_[direction].empty()) t = std::min(t, end(direction));
-            }
-            advance(policy, rule, t);
-            settle(rule);
-            advance(policy, rule, t);
-          }
         }
         t = t + sub_batches[static_cast<std::size_t>(s)];
       }
@@ -123,6 +145,17 @@ class NaiveLinks final : private CopySink {
   }
 
  private:
+  void issue_blocks() {
+    for (BlockCopy& blocks : to_issue_) {
+      blocks.copy.tag = kBlocks + numbered_++;
+      issue(blocks.copy);
+      moving_.emplace(blocks.copy.tag, std::move(blocks));
+    }
+    to_issue_.clear();
+  }
+  [[nodiscard]] bool blocks_are_waited_for() const {
+    return std::any_of(moving_.begin(), moving_.end(), [](const auto& one) { return one.second.waited_for; });
+  }
   void settle(LayerRule* rule) {
     if (std::exchange(owed_, false) && rule != nullptr) rule->at_copies_done(*this);
   }
@@ -151,7 +184,8 @@ class NaiveLinks final : private CopySink {
     return done();
   }
 
-  static constexpr std::int64_t kParts = 1'000'000;  // of a link
+  static constexpr std::int64_t kParts = 1'000'000;       // of a link
+  static constexpr std::int32_t kBlocks = 1'000'000'000;  // tags from here on are of blocks
 
   std::vector<std::pair<SimTime, std::int64_t>>
       changes_;  // from this time on, this many parts are left; sorted by time
@@ -160,6 +194,10 @@ class NaiveLinks final : private CopySink {
   SimTime now_{};
   bool owed_ = false;  // copies ended now, but the rule was not yet called
   Bytes issued_[2] = {};
+  std::vector<BlockCopy> to_issue_;
+  std::map<std::int32_t, BlockCopy> moving_;  // by tag
+  std::int32_t numbered_ = 0;
+  Duration waited_for_blocks_{};
   std::vector<std::pair<SimTime, SimTime>> done_[2];  // start and end of every finished copy
 };
 
@@ -305,14 +343,15 @@ class NaiveEngine final : public View, private Decision {
     result_.peak_host = std::max(result_.peak_host, host_used);
   }
 
-  /// Gives the GPU `total` blocks from now on. New blocks join the end; surplus blocks leave when they are free.
+  /// Gives the GPU `total` blocks from now on. New blocks are empty, so they are used first. Surplus blocks leave when
+  /// they are free, the least recently freed first.
   void resize(Blocks total) {
     for (; total_ < total; total_ += Blocks(1)) {
       if (surplus_ > Blocks(0)) {
         surplus_ = surplus_ - Blocks(1);
         continue;
       }
-      free_.push_back(static_cast<int>(blocks_.size()));
+      free_.push_front(static_cast<int>(blocks_.size()));
       blocks_.emplace_back();
     }
     for (; total < total_; total_ = total_ - Blocks(1)) surplus_ += Blocks(1);
@@ -320,7 +359,10 @@ class NaiveEngine final : public View, private Decision {
     rebuild();
   }
   void drop_surplus() {
-    for (; surplus_ > Blocks(0) && !free_.empty(); surplus_ = surplus_ - Blocks(1)) free_.pop_back();
+    for (; surplus_ > Blocks(0) && !free_.empty(); surplus_ = surplus_ - Blocks(1)) {
+      blocks_[static_cast<std::size_t>(free_.front())].content.clear();
+      free_.pop_front();
+    }
   }
 
   // --- blocks
@@ -570,6 +612,8 @@ class NaiveEngine final : public View, private Decision {
 
   void decide() {
     if (busy_) return;
+    const bool looks_at_host = config_.prefix_caching && config_.host_cache_blocks > Blocks(0);
+    if (policy_.layers && looks_at_host) links_.advance(*policy_.layers, rule_, now_);
     collect();
     moved_[0] = moved_[1] = loaded_ = 0;
     do {  // until something runs, or nothing changes
@@ -608,8 +652,14 @@ class NaiveEngine final : public View, private Decision {
     shape.chunks = chunks;
     prefills_ = !chunks.empty();
     if (shape.empty()) return;
-    const IterationTime time = config_.model->iteration(shape);
     executed_.push_back({.start = now_});
+    busy_ = true;
+    start_ = now_;
+    executed_.back().end = policy_.layers ? run_layers(shape) : run_whole(shape);
+    at(executed_.back().end, 1, 0);
+  }
+  SimTime run_whole(const BatchShape& shape) {
+    const IterationTime time = config_.model->iteration(shape);
     // Copies are issued when the first layer starts. The layer waits for moves; copies to the host cache only queue
     // behind the moves.
     const SimTime issued = now_ + time.before;
@@ -629,15 +679,39 @@ class NaiveEngine final : public View, private Decision {
     }
     SimTime end = loaded + time.after;
     for (int layer = 0; layer < config_.model->layers(); ++layer) end = end + time.layer;
-    busy_ = true;
-    start_ = now_;
-    executed_.back().end = policy_.layers ? run_layers(shape) : end;
-    at(executed_.back().end, 1, 0);
+    return end;
   }
   /// Whether the policy added capacity for the head of the queue while nothing runs.
   bool expands() {
     const bool waits = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
-    return policy_.layers && !changed_ && order_.empty() && waits && policy_.layers->expand();
+    if (!policy_.layers || changed_ || !order_.empty() || !waits || !policy_.layers->expand()) return false;
+    for (const int block : free_) blocks_[static_cast<std::size_t>(block)].content.clear();
+    return true;
+  }
+  /// Queues the copies of the iteration's blocks on the links of the layers.
+  void queue_blocks() {
+    const auto queue = [this](int direction, std::int64_t count, std::int64_t copies_per_block,
+                              NaiveLinks::BlockCopy how) {
+      if (count == 0) return;
+      const Stream stream = direction == 0 ? Stream::h2d : Stream::d2h;
+      const Bytes bytes = config_.block_bytes * count;
+      const CopyTime time = config_.model->copy(stream, copies_per_block * count, bytes, CopyMechanism::many);
+      how.copy = {.stream = stream, .bytes = bytes, .launch = time.launch, .transfer = time.transfer};
+      links_.add(std::move(how));
+    };
+    for (const int direction : {0, 1}) queue(direction, moved_[direction], config_.copies_per_block, {});
+    queue(0, loaded_, config_.host_cache_copies_per_block, {});
+    std::vector<std::vector<std::uint64_t>> stored;
+    for (Kept& kept : host_) {
+      if (!kept.sent) stored.push_back(kept.content);
+      kept.sent = true;
+    }
+    const auto arrive = [this, stored](SimTime when) {
+      for (Kept& kept : host_) {
+        if (std::count(stored.begin(), stored.end(), kept.content) > 0) kept.there = when;
+      }
+    };
+    queue(1, std::exchange(put_down_, 0), config_.host_cache_copies_per_block, {.waited_for = false, .ended = arrive});
   }
   SimTime run_layers(const BatchShape& shape) {
     std::vector<IterationTime> times;
@@ -655,13 +729,17 @@ class NaiveEngine final : public View, private Decision {
       report_.layer += time.layer;
     }
     rule_ = policy_.layers->begin(shape, report_.layer);
-    const Bytes before[2] = {links_.issued(0), links_.issued(1)};
+    queue_blocks();
+    const Duration waited = links_.waited_for_blocks();
     links_.advance(*policy_.layers, rule_, now_);
     SimTime end = links_.run(*policy_.layers, rule_, start, layer, config_.model->layers());
-    report_.stall = end - start - report_.layer * config_.model->layers();
+    report_.stall = end - start - report_.layer * config_.model->layers() - (links_.waited_for_blocks() - waited);
     for (const IterationTime& time : times) end = end + time.after;
     links_.advance(*policy_.layers, rule_, end);
-    for (const int direction : {0, 1}) executed_.back().bytes[direction] = links_.issued(direction) - before[direction];
+    for (const int direction : {0, 1}) {
+      executed_.back().bytes[direction] = links_.issued(direction) - charged_[direction];
+      charged_[direction] = links_.issued(direction);
+    }
     executed_.back().stall = report_.stall;
     return end;
   }
@@ -892,6 +970,7 @@ class NaiveEngine final : public View, private Decision {
   std::set<std::uint32_t> seen_;  // clients with a request that was not rejected at arrival
   std::size_t iterations_since_observation_ = 0;
   std::vector<Executed> executed_;
+  Bytes charged_[2] = {};  // bytes of layers and beside them, of all iterations so far
   NaiveResult result_;
 };
 

@@ -179,9 +179,7 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
   if (config.prefix_caching && dice.chance(60)) config.host_cache_blocks = Blocks(dice.between(1, 60));
   config.host_cache_copies_per_block = dice.between(1, 3);
   if (policy.layout) {
-    config.host_blocks = config.host_cache_blocks = Blocks(0);
     while (!lay_out(policy, settings, model, scale, dice, config)) config.gpu_blocks += Blocks(dice.between(1, 20));
-    config.prefix_caching = config.prefix_caching && config.most_gpu_blocks == config.gpu_blocks;
   }
   config.prefix_caching = config.prefix_caching && policy.shares_prefixes;
   const std::int64_t capacity =

@@ -70,22 +70,26 @@ inline Replay replay(const std::string& policy, const std::vector<std::pair<std:
   ListSource source(requests);
   Replay replay;
   SimulationConfig config;
-  config.model = &model;
-  config.policy = info;
-  config.settings = &settings;
+  InstanceConfig& instance = config.instances.emplace_back();
+  instance.model = &model;
+  instance.policy = info;
+  instance.settings = &settings;
   config.source = &source;
-  config.kv = kv;
-  config.kv.prefix_caching = kv.prefix_caching && info->shares_prefixes;
+  instance.kv = kv;
+  instance.kv.prefix_caching = kv.prefix_caching && info->shares_prefixes;
   if (info->layout) {
-    config.deployment = snug_deployment(model, kv.gpu_blocks, kv.block_bytes, kv.block_tokens, Bytes(1000));
-    const Layout layout = info->layout(config.deployment, settings);
-    config.kv.gpu_blocks = layout.blocks;
-    config.kv.most_gpu_blocks = layout.most;
-    config.kv.host_blocks = config.kv.host_cache_blocks = Blocks(0);
-    config.kv.prefix_caching = config.kv.prefix_caching && layout.most == layout.blocks;
-    config.deployment.chosen = layout.chosen;
+    instance.deployment = snug_deployment(model, kv.gpu_blocks, kv.block_bytes, kv.block_tokens, Bytes(1000));
+    const Layout layout = info->layout(instance.deployment, settings);
+    instance.kv.gpu_blocks = layout.blocks;
+    instance.kv.most_gpu_blocks = layout.most;
+    // Beside layers, caches are replayed with swaps. Without swaps the links are the layers' own, as in their papers.
+    if (settings.get<std::string>("engine.preemption") != "swap") {
+      instance.kv.host_blocks = instance.kv.host_cache_blocks = Blocks(0);
+      instance.kv.prefix_caching = instance.kv.prefix_caching && layout.most == layout.blocks;
+    }
+    instance.deployment.chosen = layout.chosen;
   }
-  config.max_model_len = Tokens(config.kv.most().count() * kv.block_tokens.count());
+  instance.max_model_len = Tokens(instance.kv.most().count() * kv.block_tokens.count());
   config.on_request = [&](const RequestRecord& record) { replay.records.push_back(record); };
   replay.result = simulate(config);
   return replay;

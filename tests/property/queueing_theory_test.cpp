@@ -54,12 +54,13 @@ double mean_wait_us(double rho, bool exponential) {
   const ServiceModel model;
   QueueSource source(rho, exponential);
   SimulationConfig config;
-  config.model = &model;
-  config.policy = policy;
-  config.settings = &settings;
+  InstanceConfig& instance = config.instances.emplace_back();
+  instance.model = &model;
+  instance.policy = policy;
+  instance.settings = &settings;
   config.source = &source;
-  config.kv.gpu_blocks = Blocks(100'000);
-  config.max_model_len = Tokens(1'600'000);
+  instance.kv.gpu_blocks = Blocks(100'000);
+  instance.max_model_len = Tokens(1'600'000);
   double wait = 0.0;
   std::int64_t n = 0;
   config.on_request = [&](const RequestRecord& record) {

@@ -47,12 +47,13 @@ std::string message(const PolicyInfo& policy, const KvLayout& kv = layout(10), s
   const std::vector<RequestSpec> requests{request(700, 40, output)};
   oracle::ListSource source(requests);
   SimulationConfig config;
-  config.model = &model;
-  config.policy = &policy;
-  config.settings = &settings;
+  InstanceConfig& instance = config.instances.emplace_back();
+  instance.model = &model;
+  instance.policy = &policy;
+  instance.settings = &settings;
   config.source = &source;
-  config.kv = kv;
-  config.max_model_len = Tokens(1000);
+  instance.kv = kv;
+  instance.max_model_len = Tokens(1000);
   try {
     static_cast<void>(simulate(config));
   } catch (const BrokenPromise& error) {

@@ -31,7 +31,7 @@ ExecutedIteration ten_seconds() {
           .end = at_s(10),
           .alone = secs(2),
           .shares = {.compute = 2.0},
-          .stall = secs(8),
+          .layer_stall = secs(8),
           .issued = {Bytes(1001), Bytes(500)},
           .copying = {secs(9), secs(5)}};
 }
@@ -59,12 +59,13 @@ TEST(Ledger, IdleTimeOfTheWarmUp_IsNotLoadOfTheRun) {
   const Settings settings = oracle::policy_settings(*policy, {});
   oracle::ListSource source(requests);
   SimulationConfig config;
-  config.model = &model;
-  config.policy = policy;
-  config.settings = &settings;
+  InstanceConfig& instance = config.instances.emplace_back();
+  instance.model = &model;
+  instance.policy = policy;
+  instance.settings = &settings;
   config.source = &source;
-  config.kv = KvLayout{Blocks(10), Blocks(0), Tokens(16), Bytes(640)};
-  config.max_model_len = Tokens(160);
+  instance.kv = KvLayout{Blocks(10), Blocks(0), Tokens(16), Bytes(640)};
+  instance.max_model_len = Tokens(160);
   config.metrics.warmup.kind = Span::Kind::time;
   config.metrics.warmup.time = secs(5);
   const RunStatistics statistics = simulate(config).statistics;
@@ -158,8 +159,8 @@ TEST(Ledger, AttentionOnTheCpu_HasAShareOfItsOwn) {
                     .alone = secs(8),
                     .shares = {.compute = 5.0},
                     .cpu_attention = secs(3),
-                    .stall = secs(2),
-                    .stalled_by = Resource::d2h},
+                    .layer_stall = secs(2),
+                    .layers_wait_for = Resource::d2h},
                    short_of_kv);
     ledger.advance(at_s(10), at_s(0), {});
     return spent(ledger.totals(), resource);
@@ -174,11 +175,13 @@ TEST(Ledger, AttentionOnTheCpu_HasAShareOfItsOwn) {
 
 TEST(Ledger, BytesThatNoIterationWasChargedWith_AreABrokenInvariant) {
   Ledger ledger;
-  EXPECT_NO_THROW(ledger.check_links({}));
+  EXPECT_NO_THROW(ledger.check_links({}, {}));
   ledger.started(ten_seconds(), false);
-  EXPECT_NO_THROW(ledger.check_links({Bytes(1001), Bytes(500)}));
-  EXPECT_THROW(ledger.check_links({Bytes(1000), Bytes(500)}), InvariantError);
-  EXPECT_THROW(ledger.check_links({Bytes(1001), Bytes(501)}), InvariantError);
+  EXPECT_NO_THROW(ledger.check_links({Bytes(1001), Bytes(500)}, {}));
+  EXPECT_THROW(ledger.check_links({Bytes(1000), Bytes(500)}, {}), InvariantError);
+  EXPECT_THROW(ledger.check_links({Bytes(1001), Bytes(501)}, {}), InvariantError);
+  // Copies that were issued after the last iteration belong to none.
+  EXPECT_NO_THROW(ledger.check_links({Bytes(1011), Bytes(502)}, {Bytes(10), Bytes(2)}));
 }
 
 // Iterations of 100 ns. A request alone is scheduled as it arrives; the second arrives within an iteration and waits.
@@ -244,13 +247,14 @@ std::string error_of(const PolicyInfo& policy) {
   const Settings settings = oracle::policy_settings(policy, {});
   oracle::ListSource source(requests);
   SimulationConfig config;
-  config.model = &model;
-  config.policy = &policy;
-  config.settings = &settings;
+  InstanceConfig& instance = config.instances.emplace_back();
+  instance.model = &model;
+  instance.policy = &policy;
+  instance.settings = &settings;
   config.source = &source;
-  config.kv = KvLayout{Blocks(100), Blocks(0), Tokens(16), Bytes(640)};
-  config.deployment.block_bytes = Bytes(640);
-  config.max_model_len = Tokens(1600);
+  instance.kv = KvLayout{Blocks(100), Blocks(0), Tokens(16), Bytes(640)};
+  instance.deployment.block_bytes = Bytes(640);
+  instance.max_model_len = Tokens(1600);
   try {
     static_cast<void>(simulate(config));
   } catch (const InvariantError& error) {

@@ -44,20 +44,22 @@ using Overrides = std::vector<std::pair<std::string, Value>>;
 
 /// `blocks` of 16 tokens and 1,000 bytes fit the GPU without expansion.
 Ran run(const PolicyInfo& policy, const Overrides& overrides, const ExecutionModel& model, std::int64_t blocks,
-        const std::vector<RequestSpec>& requests) {
+        const std::vector<RequestSpec>& requests, Blocks host = Blocks(0)) {
   const Settings settings = policy_settings(policy, overrides);
   Ran ran;
   oracle::ListSource source(requests);
   SimulationConfig config;
-  config.model = &model;
-  config.policy = &policy;
-  config.settings = &settings;
+  InstanceConfig& instance = config.instances.emplace_back();
+  instance.model = &model;
+  instance.policy = &policy;
+  instance.settings = &settings;
   config.source = &source;
-  config.deployment = oracle::snug_deployment(model, Blocks(blocks), Bytes(1000), Tokens(16), Bytes(1000));
-  const Layout layout = policy.layout(config.deployment, settings);
-  config.kv = KvLayout{.gpu_blocks = layout.blocks, .block_tokens = Tokens(16), .block_bytes = Bytes(1000)};
-  config.kv.most_gpu_blocks = layout.most;
-  config.max_model_len = Tokens(16 * layout.most.count());
+  instance.deployment = oracle::snug_deployment(model, Blocks(blocks), Bytes(1000), Tokens(16), Bytes(1000));
+  const Layout layout = policy.layout(instance.deployment, settings);
+  instance.kv = KvLayout{.gpu_blocks = layout.blocks, .block_tokens = Tokens(16), .block_bytes = Bytes(1000)};
+  instance.kv.most_gpu_blocks = layout.most;
+  instance.kv.host_blocks = host;
+  instance.max_model_len = Tokens(16 * layout.most.count());
   config.on_request = [&](const RequestRecord& record) { ran.records.push_back(record); };
   ran.statistics = simulate(config).statistics;
   return ran;
@@ -133,23 +135,38 @@ TEST(Pie, WhatDoesNotFitIsRefusedWithItsArithmetic) {
   EXPECT_THAT(refused({}), HasSubstr("needs 4 to 256 layers"));
 }
 
-TEST(Pie, RefusesWhatWouldShareItsLinks) {
+// Swaps, a prefix cache and its host tier may share the links and the memory that changes.
+TEST(Pie, Check_RefusesOnlyWhatMakesNoSense) {
   const auto problems = [](const Overrides& overrides) {
     std::vector<std::string> keys;
     for (const Problem& problem : pie().check(policy_settings(pie(), overrides))) keys.push_back(problem.where);
     return keys;
   };
   EXPECT_THAT(problems({}), testing::IsEmpty());
-  EXPECT_THAT(problems({{"engine.preemption", std::string("swap")}}), testing::Contains("engine.preemption"));
-  EXPECT_THAT(problems({{"memory.host_cache", Bytes(1)}}), testing::ElementsAre("memory.host_cache"));
-  EXPECT_THAT(problems({{"engine.prefix_caching", std::string("true")}}),
-              testing::ElementsAre("engine.prefix_caching"));
-  EXPECT_THAT(problems({{"engine.prefix_caching", std::string("true")}, {"policy.expansion", 1.5}}),
+  EXPECT_THAT(problems({{"engine.preemption", std::string("swap")}}), testing::IsEmpty());
+  EXPECT_THAT(problems({{"memory.host_cache", Bytes(1)}, {"engine.prefix_caching", std::string("true")}}),
               testing::IsEmpty());
   EXPECT_THAT(problems({{"policy.link_traffic", 0.5},
                         {"policy.link_traffic_from", Duration(5)},
                         {"policy.link_traffic_until", Duration(5)}}),
               testing::ElementsAre("policy.link_traffic_until"));
+}
+
+// 9 layers of 100 ns, two of them on the host, swaps of a layer of 100 ns: no stalls. Two requests of 16 blocks at the
+// end, in 18 blocks. The second is swapped out when both need a block and comes back when the first has ended: copies
+// of 100 ns each, in which all layers wait. Both are done after as many iterations as without a swap, since the second
+// resumes where it was.
+TEST(Pie, SwapsOfRequestsShareTheLinksWithItsLayers) {
+  const SteadyModel model(9, 100, 100);
+  const Overrides swaps{{"policy.expansion", 9.0 / 7.0}, {"engine.preemption", std::string("swap")}};
+  const Ran ran = run(pie(), swaps, model, 14, queue(2, 130, 126), Blocks(100));
+  ASSERT_EQ(ran.statistics.all.finished, 2);
+  EXPECT_GE(ran.statistics.engine.preempted_swap, 1);
+  EXPECT_EQ(ran.statistics.engine.preempted_recompute, 0);
+  const Ran recomputes = run(pie(), {swaps[0]}, model, 14, queue(2, 130, 126));
+  EXPECT_GE(recomputes.statistics.engine.preempted_recompute, 1);
+  EXPECT_GT(ran.figure("d2h_time_fraction") + ran.figure("h2d_time_fraction"), 0.0) << "layers wait for the blocks";
+  EXPECT_EQ(ran.figure("layer_stall_fraction"), 0.0) << "and for no layer";
 }
 
 // Every other policy's scheduler uses the larger space. A scheduler that never preempts does so only if the space
@@ -167,11 +184,10 @@ TEST(Pie, RunsUnderEveryScheduler) {
     const bool cuts = !host->check || host->check(policy_settings(*host, {})).empty();
     if (!cuts) overrides.emplace_back("engine.chunked_prefill", false);
     if (!oracle::accepts_preemption(*host, "recompute")) {
-      EXPECT_FALSE(policy->check(policy_settings(*policy, overrides)).empty()) << "it swaps, Pie does not";
-      continue;
+      overrides.emplace_back("engine.preemption", std::string("swap"));
     }
     EXPECT_TRUE(policy->check(policy_settings(*policy, overrides)).empty());
-    const Ran ran = run(*policy, overrides, model, 70, queue(30, 40, 20));
+    const Ran ran = run(*policy, overrides, model, 70, queue(30, 40, 20), Blocks(200));
     EXPECT_EQ(ran.statistics.all.finished, 30);
     // n = 9: 9 / 7 = 1.2857 is the most below 1.3. 70 blocks become floor(70,000 / 7) * 9 / 1,000 = 90.
     EXPECT_EQ(ran.statistics.engine.layers->peak_capacity, Blocks(90));

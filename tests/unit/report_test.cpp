@@ -151,6 +151,7 @@ Result perturbed() {
   for (Perturbation& one : perturbations(0.05)) {
     const double change = 10.0 * (one.scales.gemm - 1.0) / 5.0 * (one.scales.attention < 1.0 ? 2.0 : 1.0);
     std::vector<PerturbedMetric> metrics;
+    metrics.reserve(kComparedMetrics.size());
     for (const std::string_view name : kComparedMetrics) metrics.push_back({std::string(name), 1.0 + change, change});
     metrics.back() = {metrics.back().name, std::nullopt, std::nullopt};
     result.perturbation->runs.push_back({std::move(one), std::move(metrics)});

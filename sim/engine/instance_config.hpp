@@ -1,0 +1,39 @@
+// What an instance is built from.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "sim/api/execution_model.hpp"
+#include "sim/api/registry.hpp"
+#include "sim/core/units.hpp"
+
+namespace spillway {
+
+/// The paged KV memory of one instance. With tensor parallelism every GPU holds its share of each block, so block
+/// counts are those of one GPU.
+struct KvLayout {
+  Blocks gpu_blocks{};  // at the start
+  Blocks host_blocks{};
+  Tokens block_tokens{16};
+  Bytes block_bytes{};                // of one block on one GPU, all layers
+  std::int64_t copies_per_block = 1;  // separate host-side copies when a block moves between tiers
+  bool prefix_caching = false;
+  Blocks host_cache_blocks{};  // host tier of the prefix cache; 0: none
+  /// Copies of a block that moves between GPU and host cache. 1: its layers are contiguous (vLLM since 0.12).
+  std::int64_t host_cache_copies_per_block = 1;
+  Blocks most_gpu_blocks{};  // the largest capacity that a policy may reach; 0: gpu_blocks
+  [[nodiscard]] Blocks most() const { return std::max(gpu_blocks, most_gpu_blocks); }
+};
+
+/// One model replica: a policy over a device group. The pointers must outlive the instance.
+struct InstanceConfig {
+  const ExecutionModel* model = nullptr;
+  const PolicyInfo* policy = nullptr;
+  const Settings* settings = nullptr;  // every key of the run; the policy reads its own
+  KvLayout kv{};
+  Deployment deployment{};
+  Tokens max_model_len{};  // longer requests (input + max_new_tokens) are rejected on arrival
+};
+
+}  // namespace spillway

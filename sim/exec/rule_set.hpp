@@ -1,0 +1,93 @@
+// Several layer rules in one iteration: each moves its own state, and a layer computes when all of them say so.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "sim/api/layer_rule.hpp"
+
+namespace spillway {
+
+/// Rules that share the copy streams, as one rule. A copy belongs to the rule that issued it (Copy::owner), and only
+/// that rule hears of its end, so each rule sees the calls that it would see alone. At one instant the rules are called
+/// in the order of their owners' numbers. A layer waits for the first of them that is not ready.
+class RuleSet final : public LayerRule {
+ public:
+  /// The rule with the number `owner`, below kCopyOwners; null: none. It must outlive its copies.
+  void set(std::int32_t owner, LayerRule* rule) {
+    rules_[at(owner)] = rule;
+    if (rule == nullptr) ended_[at(owner)] = false;
+  }
+
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    ended_.fill(false);
+    for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) {
+      if (rules_[at(owner)] == nullptr) continue;
+      Owned owned(owner, sink);
+      rules_[at(owner)]->at_layer_start(layer, sub_batch, owned);
+    }
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override {
+    LayerRule* const rule = rules_[at(copy.owner)];
+    if (rule == nullptr) return;
+    ended_[at(copy.owner)] = true;
+    Owned owned(copy.owner, sink);
+    rule->at_copy_done(copy, owned);
+  }
+  void at_copies_done(CopySink& sink) override {
+    for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) {
+      if (!ended_[at(owner)]) continue;
+      ended_[at(owner)] = false;
+      Owned owned(owner, sink);
+      rules_[at(owner)]->at_copies_done(owned);
+    }
+  }
+  [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
+    std::int32_t quiet = std::numeric_limits<std::int32_t>::max();
+    for (const LayerRule* rule : rules_) {
+      if (rule != nullptr) quiet = std::min(quiet, rule->quiet(layer));
+    }
+    return quiet;
+  }
+  void skip(std::int32_t first, std::int32_t count) override {
+    for (LayerRule* rule : rules_) {
+      if (rule != nullptr) rule->skip(first, count);
+    }
+  }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
+    return std::all_of(rules_.begin(), rules_.end(),
+                       [&](const LayerRule* rule) { return rule == nullptr || rule->ready(layer, sub_batch); });
+  }
+  [[nodiscard]] std::int32_t held_by(std::int32_t layer, std::int32_t sub_batch) const override {
+    std::int32_t owner = 0;
+    while (rules_[at(owner)] == nullptr || rules_[at(owner)]->ready(layer, sub_batch)) ++owner;
+    return owner;
+  }
+
+ private:
+  /// Notes whose copy it is.
+  class Owned final : public CopySink {
+   public:
+    Owned(std::int32_t owner, CopySink& sink) : owner_(owner), sink_(sink) {}
+    void issue(const Copy& copy) override {
+      Copy owned = copy;
+      owned.owner = owner_;
+      sink_.issue(owned);
+    }
+
+   private:
+    std::int32_t owner_;
+    CopySink& sink_;
+  };
+
+  static std::size_t at(std::int32_t owner) { return static_cast<std::size_t>(owner); }
+
+  std::array<LayerRule*, static_cast<std::size_t>(kCopyOwners)> rules_{};
+  std::array<bool, static_cast<std::size_t>(kCopyOwners)>
+      ended_{};  // copies of this owner have ended now, and the rule does not know that all have
+};
+
+}  // namespace spillway

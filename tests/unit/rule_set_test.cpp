@@ -1,0 +1,87 @@
+// Several layer rules in one iteration: who hears of which copy, and who is waited for. Times are worked out by hand.
+#include "sim/exec/rule_set.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "sim/exec/executor.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr Duration ns(std::int64_t count) { return Duration(count); }
+
+/// Issues one copy of `transfer` when layer `at` starts; layer `until` waits for it. Notes its calls.
+class OneCopy final : public LayerRule {
+ public:
+  OneCopy(std::string name, std::int32_t at, std::int32_t until, std::int64_t transfer, std::vector<std::string>& calls)
+      : name_(std::move(name)), at_(at), until_(until), transfer_(transfer), calls_(calls) {}
+
+  void at_layer_start(std::int32_t layer, std::int32_t /*sub_batch*/, CopySink& sink) override {
+    calls_.push_back(name_ + " starts " + std::to_string(layer));
+    if (layer == at_) sink.issue({.stream = Stream::h2d, .bytes = Bytes(transfer_), .transfer = ns(transfer_)});
+  }
+  void at_copy_done(const Copy& copy, CopySink& /*sink*/) override {
+    calls_.push_back(name_ + " has " + std::to_string(copy.bytes.count()));
+    done_ = true;
+  }
+  void at_copies_done(CopySink& /*sink*/) override { calls_.push_back(name_ + " settles"); }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override {
+    return layer < until_ || done_;
+  }
+
+ private:
+  std::string name_;
+  std::int32_t at_;
+  std::int32_t until_;
+  std::int64_t transfer_;
+  std::vector<std::string>& calls_;
+  bool done_ = false;
+};
+
+// Three layers of 10 ns. A's copy of 25 ns is issued at 0, B's of 5 ns queues behind it and ends at 30. Layer 1 waits
+// for A from 10 to 25, layer 2 for B from 35: it is there.
+TEST(RuleSet, EachRuleHearsOfItsOwnCopies) {
+  std::vector<std::string> calls;
+  OneCopy a("A", 0, 1, 25, calls);
+  OneCopy b("B", 0, 2, 5, calls);
+  RuleSet both;
+  both.set(kLayerCopies, &a);
+  both.set(kRequestCopies, &b);
+  Executor executor;
+  const SubBatchTimes times{.gpu = LayerTimes(ns(10))};
+  const IterationPlan plan{3, {&times, 1}, &both};
+  executor.begin(plan, SimTime{});
+  EXPECT_EQ(executor.run(plan, kNever).time, SimTime(45));
+  EXPECT_EQ(executor.held(kLayerCopies), ns(15));
+  EXPECT_EQ(executor.held(kRequestCopies), ns(0));
+  EXPECT_EQ(calls, (std::vector<std::string>{"A starts 0", "B starts 0", "A starts 1", "B starts 1", "A has 25",
+                                             "A settles", "B has 5", "B settles", "A starts 2", "B starts 2"}));
+}
+
+// As above with B needed at once: layer 0 waits until 30, from 0 to 25 for A first, then for B.
+TEST(RuleSet, AWaitIsChargedToTheFirstRuleThatIsNotReady) {
+  std::vector<std::string> calls;
+  OneCopy a("A", 0, 0, 25, calls);
+  OneCopy b("B", 0, 0, 5, calls);
+  RuleSet both;
+  both.set(kLayerCopies, &a);
+  both.set(kRequestCopies, &b);
+  Executor executor;
+  const SubBatchTimes times{.gpu = LayerTimes(ns(10))};
+  const IterationPlan plan{3, {&times, 1}, &both};
+  executor.begin(plan, SimTime{});
+  // Cuts change nothing.
+  EXPECT_FALSE(executor.run(plan, SimTime(7)).finished);
+  EXPECT_FALSE(executor.run(plan, SimTime(28)).finished);
+  EXPECT_EQ(executor.held(kLayerCopies), ns(25));
+  EXPECT_EQ(executor.held(kRequestCopies), ns(3));
+  EXPECT_EQ(executor.run(plan, kNever).time, SimTime(60));
+  EXPECT_EQ(executor.held(kLayerCopies), ns(25));
+  EXPECT_EQ(executor.held(kRequestCopies), ns(5));
+}
+
+}  // namespace
+}  // namespace spillway
