@@ -92,7 +92,7 @@ class Table {
                                        ? ""
                                        : fmt::format(", {} cache blocks on the host", kv.host_cache_blocks.count());
     if (setup.deployment.layers > 0) {
-      streamed_layers();
+      streamed_layers(host_cache);
       return;
     }
     lines_.add(
@@ -105,17 +105,19 @@ class Table {
   }
 
   /// The GPU's memory under a policy that streams layers between the GPU and the host.
-  void streamed_layers() {
+  void streamed_layers(const std::string& host_cache) {
     const Setup& setup = result_.setup;
     const KvLayout& kv = setup.kv;
     const std::string most = kv.most() == kv.gpu_blocks ? ""
                                                         : fmt::format(", growing to at most {} tokens",
                                                                       (kv.block_tokens * kv.most().count()).count());
+    const std::string swap_blocks =
+        kv.host_blocks.count() == 0 ? "" : fmt::format(", {} blocks on the host", kv.host_blocks.count());
     lines_.add(
         "KV cache",
-        fmt::format("{} tokens in {} blocks of {} tokens{}; prefix caching {}; longest request {} tokens",
+        fmt::format("{} tokens in {} blocks of {} tokens{}{}; prefix caching {}{}; longest request {} tokens",
                     (kv.block_tokens * kv.gpu_blocks.count()).count(), kv.gpu_blocks.count(), kv.block_tokens.count(),
-                    most, kv.prefix_caching ? "on" : "off", setup.max_model_len.count()));
+                    most, swap_blocks, kv.prefix_caching ? "on" : "off", host_cache, setup.max_model_len.count()));
     lines_.add("Layers", fmt::format("{}; up to {} per GPU on the host", setup.layer_terms,
                                      bytes(static_cast<double>(setup.host_layer_bytes.count()))));
     repetitions();

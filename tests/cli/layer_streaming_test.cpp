@@ -128,6 +128,18 @@ TEST_F(LayerStreaming, RequestsSwapBesideLayers) {
   }
 }
 
+// Layers come first: 18 slots of 218,750,000 bytes are 3.9375 GB of 10 GB, which leaves 6.0625e9 / 22,020,096 = 275.3
+// blocks for requests. Without swaps requests need none.
+TEST_F(LayerStreaming, RequestsSwapToWhatTheLayersLeave) {
+  const auto host_blocks = [&](const Texts& more) {
+    const auto run = spillway(with(with(pie_, {"policy.expansion=1.5", "memory.host_kv=10GB", "--dry-run"}), more));
+    EXPECT_EQ(run.code, 0) << run.err;
+    return json::parse(run.out)["setup"]["host_kv_blocks"].get<std::int64_t>();
+  };
+  EXPECT_EQ(host_blocks({"engine.preemption=swap"}), 275);
+  EXPECT_EQ(host_blocks({}), 0);
+}
+
 // The prompts of every second request begin with the same 1,600 tokens.
 TEST_F(LayerStreaming, APrefixCacheAndItsHostTierLiveBesideLayers) {
   std::string trace;

@@ -206,7 +206,7 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
   EXPECT_EQ(cached > 0, policy().shares_prefixes)
       << who << "declares PolicyInfo::shares_prefixes = " << policy().shares_prefixes << ", but " << cached
       << " tokens came from the prefix cache";
-  if (!policy().layout && policy().shares_prefixes) {
+  if (policy().shares_prefixes) {
     EXPECT_GT(from_host, 0);
     EXPECT_GT(host_evictions, 0);
   }
