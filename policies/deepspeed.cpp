@@ -6,6 +6,7 @@
 // policy.prefetch_fraction=0.0833.
 #include <memory>
 
+#include "policies/parts/layer_figures.hpp"
 #include "policies/parts/weight_layers.hpp"
 #include "sim/api/registry.hpp"
 
@@ -33,6 +34,7 @@ PolicyInfo info() {
       "GPUs by tensor_parallel only. Embeddings stay on the GPU. Every iteration streams anew, so the first layer "
       "waits "
       "for its weights.";
+  info.figures = layer_figures();
   info.parameters = {
       {.name = "policy.prefetch_fraction",
        .type = ParameterType::real,

@@ -27,6 +27,7 @@
 #include "policies/parts/flexgen_layers.hpp"
 #include "policies/parts/flexgen_placement.hpp"
 #include "policies/parts/host_memory.hpp"
+#include "policies/parts/layer_figures.hpp"
 #include "policies/parts/paged_space.hpp"
 #include "policies/parts/refusals.hpp"
 #include "sim/api/registry.hpp"
@@ -264,6 +265,7 @@ PolicyInfo info() {
       "(engine.max_num_batched_tokens) holds the intermediates of a micro-batch; only the policy search uses FlexGen's "
       "own estimate of them. KV blocks count the KV of a request block on GPU and host. Times per token are those of "
       "computing the tokens; a request ends with its request block.";
+  info.figures = layer_figures();
   info.parameters = parameters();
   info.preempts = false;
   info.shares_prefixes = false;

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/parts/layer_figures.hpp"
 #include "policies/parts/layer_swap.hpp"
 #include "policies/parts/quantities.hpp"
 #include "policies/parts/refusals.hpp"
@@ -138,13 +139,12 @@ class PieLayers final : public LayerPolicy {
     return true;
   }
 
-  [[nodiscard]] LayerFigures figures() const override {
-    LayerFigures figures;
+  [[nodiscard]] Figures figures() const override {
+    Figures figures{{kPeakHostLayers, static_cast<double>(swap_.peak_host().count())}};
     if (dwell_count_ > 0) {
-      figures.mean_dwell_s = dwells_ / static_cast<double>(dwell_count_);
-      figures.max_dwell_s = longest_dwell_;
+      figures[kMeanDwell] = dwells_ / static_cast<double>(dwell_count_) * 1e3;
+      figures[kMaxDwell] = longest_dwell_ * 1e3;
     }
-    figures.peak_host = swap_.peak_host();
     return figures;
   }
 
@@ -387,6 +387,7 @@ PolicyInfo info() {
       "shrunk, about two tokens later (throughput within 0.1% either way, experiments/pie). Slots are moved whole. "
       "Swaps "
       "and a host cache share the links with the layers, which the paper does not consider.";
+  info.figures = layer_figures();
   info.parameters = {
       {.name = "policy.expansion",
        .type = ParameterType::real,

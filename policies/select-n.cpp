@@ -30,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/parts/layer_figures.hpp"
 #include "policies/parts/performance_record.hpp"
 #include "policies/parts/refusals.hpp"
 #include "policies/parts/weight_layers.hpp"
@@ -301,9 +302,9 @@ class SelectNLayers final : public LayerPolicy {
     return streamer_.iterate(now, room ? kAllResident : last);
   }
 
-  [[nodiscard]] LayerFigures figures() const override {
-    LayerFigures figures = streamer_.figures();
-    if (iterations_ > 0) figures.slo_risk = static_cast<double>(risky_) / static_cast<double>(iterations_);
+  [[nodiscard]] Figures figures() const override {
+    Figures figures = streamer_.figures();
+    if (iterations_ > 0) figures[kSloRisk] = static_cast<double>(risky_) / static_cast<double>(iterations_);
     return figures;
   }
 
@@ -432,6 +433,7 @@ PolicyInfo info() {
       "layers that live there count. An SLO holds back admission only: running requests go on when their batch has "
       "outgrown it, or when weights cannot come back because KV fills the GPU (metric slo_risk_fraction). "
       "policy.slo_margin compares an iteration with its own time without offloading.";
+  info.figures = layer_figures();
   info.parameters = parameters();
   info.check = check;
   info.default_scheduler = "vllm-v0";

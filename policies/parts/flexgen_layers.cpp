@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "policies/parts/layer_figures.hpp"
 #include "policies/parts/single_copy.hpp"
 
 namespace spillway {
@@ -52,9 +53,7 @@ LayerRule* FlexgenLayers::begin(const BatchShape& /*shape*/, Duration /*layer*/)
   return &rule_;
 }
 
-LayerFigures FlexgenLayers::figures() const {
-  return {.peak_host = Bytes(static_cast<std::int64_t>(std::round(needs_.host())))};
-}
+Figures FlexgenLayers::figures() const { return {{kPeakHostLayers, std::round(needs_.host())}}; }
 
 SubBatchShape FlexgenLayers::sub_batch(std::int64_t requests) const {
   SubBatchShape part;

@@ -19,7 +19,7 @@ class FlexgenLayers final : public LayerPolicy {
   [[nodiscard]] Blocks capacity() const override { return view_.tier(Tier::gpu).total; }
   [[nodiscard]] std::span<const SubBatchShape> split(const BatchShape& shape) override;
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration layer) override;
-  [[nodiscard]] LayerFigures figures() const override;
+  [[nodiscard]] Figures figures() const override;
 
  private:
   /// This iteration generates the last token, whose KV no step reads.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "policies/parts/host_memory.hpp"
+#include "policies/parts/layer_figures.hpp"
 #include "policies/parts/quantities.hpp"
 #include "policies/parts/single_copy.hpp"
 
@@ -135,10 +136,10 @@ LayerRule* WeightStreamer::iterate(std::int32_t interval, std::int32_t returning
   return &rule_;
 }
 
-LayerFigures WeightStreamer::figures() const {
-  LayerFigures figures;
-  if (iterations_ > 0) figures.interval = static_cast<double>(intervals_) / static_cast<double>(iterations_);
-  figures.peak_host = most_on_host_ * streaming_.weights.bytes;
+Figures WeightStreamer::figures() const {
+  const Bytes peak = most_on_host_ * streaming_.weights.bytes;
+  Figures figures{{kPeakHostLayers, static_cast<double>(peak.count())}};
+  if (iterations_ > 0) figures[kMeanInterval] = static_cast<double>(intervals_) / static_cast<double>(iterations_);
   return figures;
 }
 

@@ -68,7 +68,7 @@ class WeightStreamer {
   /// layer is on the GPU.
   [[nodiscard]] LayerRule* iterate(std::int32_t interval, std::int32_t returning = kAllResident);
   /// The mean interval, and the peak of weights on the host.
-  [[nodiscard]] LayerFigures figures() const;
+  [[nodiscard]] Figures figures() const;
 
  private:
   std::int32_t layers_;
@@ -89,7 +89,7 @@ class FixedInterval final : public LayerPolicy {
   [[nodiscard]] LayerRule* begin(const BatchShape& /*shape*/, Duration /*layer*/) override {
     return streamer_.iterate(interval_);
   }
-  [[nodiscard]] LayerFigures figures() const override { return streamer_.figures(); }
+  [[nodiscard]] Figures figures() const override { return streamer_.figures(); }
 
  private:
   std::int32_t interval_;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "sim/api/execution_model.hpp"
+#include "sim/api/figure.hpp"
 #include "sim/api/layer_rule.hpp"
 #include "sim/api/parameter.hpp"
 #include "sim/core/units.hpp"
@@ -68,20 +69,12 @@ struct LayerReport {
   double free_share = 0.0;   // share of the KV blocks that is free
 };
 
-/// Figures of a policy about its layers. Empty: the figure does not apply.
-struct LayerFigures {
-  std::optional<double> interval{};      // offloading interval, mean over the iterations that streamed weights
-  std::optional<double> slo_risk{};      // share of iterations that ran at a smaller interval than their SLO allows
-  std::optional<double> mean_dwell_s{};  // from the start of a layer's copy out to the end of its copy in
-  std::optional<double> max_dwell_s{};
-  std::optional<Bytes> peak_host{};  // largest number of bytes of layers on the host at once
-};
-
 /// Contract
 ///  * The engine calls `capacity` before every decision, repeated decisions of one instant included, over a current
 ///    View. It calls `split`, then `begin`, before every iteration, `copied` after every copy, and `iteration_ended`
 ///    after every iteration.
-///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`. The
+///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`.
+///  The
 ///    links are not its own: blocks that requests swap, load or store may stand before its copies.
 ///  * Only `copied` sees the clock. Its times serve figures alone.
 class LayerPolicy {
@@ -100,7 +93,8 @@ class LayerPolicy {
   /// Called when nothing runs, no KV is live, and the head of the queue needs more capacity. Returns true if capacity()
   /// has grown; the prefix cache is empty then.
   [[nodiscard]] virtual bool expand() { return false; }
-  [[nodiscard]] virtual LayerFigures figures() const { return {}; }
+  /// Figures of the run so far, as PolicyInfo::figures declares them.
+  [[nodiscard]] virtual Figures figures() const { return {}; }
 };
 
 }  // namespace spillway

@@ -1,5 +1,6 @@
 #include "sim/api/registry.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace spillway {
@@ -16,6 +17,7 @@ PolicyInfo compose(const PolicyInfo& layers, const PolicyInfo& host, std::vector
                              .doc = "Policy that schedules requests, with its own keys and defaults",
                              .source = "Spillway: the default is the engine that the paper extends"});
   info.parameters.insert(info.parameters.end(), host.parameters.begin(), host.parameters.end());
+  info.figures.insert(info.figures.end(), host.figures.begin(), host.figures.end());
   info.preempts = host.preempts;
   info.shares_prefixes = layers.shares_prefixes && host.shares_prefixes;
   if (!info.default_engine) info.default_engine = host.default_engine;
@@ -53,6 +55,12 @@ PolicyRegistry& PolicyRegistry::instance() {
 
 void PolicyRegistry::add(PolicyInfo info) {
   const std::string name = info.name;
+  for (const FigureDefinition& figure : info.figures) {
+    for (const FigureDefinition& other : figures()) {
+      SPILLWAY_CHECK(figure.name != other.name || figure == other,
+                     "policy " + name + " defines the figure " + figure.name + " in another way than a policy before");
+    }
+  }
   const bool added = policies_.emplace(name, std::move(info)).second;
   SPILLWAY_CHECK(added, "two policies are called " + name);
 }
@@ -80,6 +88,17 @@ const PolicyInfo* PolicyRegistry::find(const std::string& name, const std::strin
     it = composed_.emplace(key, compose(layers->second, host->second, std::move(schedulers))).first;
   }
   return &it->second;
+}
+
+std::vector<FigureDefinition> PolicyRegistry::figures() const {
+  std::vector<FigureDefinition> figures;
+  for (const auto& [name, info] : policies_) {
+    for (const FigureDefinition& figure : info.figures) {
+      const auto same = [&](const FigureDefinition& other) { return other.name == figure.name; };
+      if (std::none_of(figures.begin(), figures.end(), same)) figures.push_back(figure);
+    }
+  }
+  return figures;
 }
 
 std::vector<const PolicyInfo*> PolicyRegistry::all() const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/api/figure.hpp"
 #include "sim/api/layer_policy.hpp"
 #include "sim/api/parameter.hpp"
 #include "sim/api/scheduler.hpp"
@@ -62,8 +63,11 @@ struct PolicyInfo {
   std::string source;                 // paper (section), repository and version
   std::string limits;                 // what is not modelled
   std::vector<Parameter> parameters;  // its `policy.*` keys
-  bool preempts = true;               // false: it promises never to take a running request out of the batch
-  bool shares_prefixes = true;        // false: it cannot use a prefix cache
+  /// Figures that its parts report, in the order in which results list them. Policies that report the same figure share
+  /// its definition.
+  std::vector<FigureDefinition> figures;
+  bool preempts = true;         // false: it promises never to take a running request out of the batch
+  bool shares_prefixes = true;  // false: it cannot use a prefix cache
   /// The engine file (hwmodels/engines) whose CPU times the policy uses unless `engine` names another.
   std::function<std::string(const Settings&)> default_engine;
   /// Defaults of `engine.*` keys that differ by policy: key -> text form.
@@ -86,7 +90,8 @@ struct PolicyInfo {
 class PolicyRegistry {
  public:
   static PolicyRegistry& instance();
-  void add(PolicyInfo info);  // throws InvariantError on a second policy of the same name
+  /// Throws InvariantError on a second policy of the same name, and on a second definition of a figure.
+  void add(PolicyInfo info);
   /// The policy of that name, over its default scheduler if it has one; null when the name is unknown.
   [[nodiscard]] const PolicyInfo* find(const std::string& name) const;
   /// The policy `name` over the scheduler of the policy `scheduler`. Null when a name is unknown, when the first policy
@@ -94,6 +99,8 @@ class PolicyRegistry {
   [[nodiscard]] const PolicyInfo* find(const std::string& name, const std::string& scheduler) const;
   /// In alphabetical order.
   [[nodiscard]] std::vector<const PolicyInfo*> all() const;
+  /// The figures of all policies, each once.
+  [[nodiscard]] std::vector<FigureDefinition> figures() const;
 
  private:
   std::map<std::string, PolicyInfo> policies_;

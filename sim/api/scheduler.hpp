@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/api/decision.hpp"
+#include "sim/api/figure.hpp"
 #include "sim/api/view.hpp"
 
 namespace spillway {
@@ -36,7 +37,11 @@ class KvSpace {
 };
 
 /// Decides where state lives. Constructed for one run, over the View of that run. A scheduler sees only the KvSpace.
-class OffloadPolicy : public KvSpace {};
+class OffloadPolicy : public KvSpace {
+ public:
+  /// Figures of the run so far, as PolicyInfo::figures declares them.
+  [[nodiscard]] virtual Figures figures() const { return {}; }
+};
 
 /// Decides who runs, once per iteration.
 ///
@@ -54,6 +59,8 @@ class Scheduler {
   /// The request has finished, or its client gave up.
   virtual void ended(RequestId id, Outcome outcome) = 0;
   virtual void decide(const View& view, const KvSpace& kv, Decision& decision) = 0;
+  /// Figures of the run so far, as PolicyInfo::figures declares them.
+  [[nodiscard]] virtual Figures figures() const { return {}; }
 };
 
 }  // namespace spillway

@@ -20,6 +20,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink)
       deployment_(config.deployment),
       sink_(sink),
       policy_name_(config.policy->name),
+      figures_(config.policy->figures),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
       runner_(*config.model, kv_) {
   block_tokens_ = kv_.block_tokens;
@@ -289,10 +290,19 @@ void Instance::report_layers(Duration length) {
 
 EngineTotals Instance::totals() const {
   EngineTotals totals = ledger_.totals();
+  Figures reported = policy_.scheduler->figures();
+  reported.merge(policy_.space->figures());
+  if (policy_.layers) reported.merge(policy_.layers->figures());
+  for (const FigureDefinition& definition : figures_) {
+    const auto value = reported.extract(definition.name);
+    totals.figures.push_back({definition, value ? std::optional(value.mapped()) : std::nullopt});
+  }
+  if (!reported.empty()) {
+    broken(kFigures, "report " + reported.begin()->first, "it does not declare this figure");
+  }
   if (!totals.layers) return totals;
   totals.layers->resident_blocks = std::max(0.0, static_cast<double>(deployment_.gpu_kv.count())) /
                                    static_cast<double>(deployment_.block_bytes.count());
-  totals.layers->figures = policy_.layers->figures();
   return totals;
 }
 

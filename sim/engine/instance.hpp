@@ -53,7 +53,8 @@ class Instance final : public View, private Decision {
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
   [[nodiscard]] Blocks gpu_blocks_used() const { return tiers_[0].total - tiers_[0].free; }
-  /// Sums over the measured span up to the last completion (or to `stop`); all zero when none was measured.
+  /// Sums over the measured span up to the last completion (or to `stop`); all zero when none was measured. Throws
+  /// BrokenPromise when the policy reports a figure that it does not declare.
   [[nodiscard]] EngineTotals totals() const;
   /// The run is over: copies that are still on a link arrive. Throws InvariantError unless the links carried the bytes
   /// that the iterations were charged with.
@@ -95,7 +96,7 @@ class Instance final : public View, private Decision {
     const char* what;
     const char* rule;
   };
-  static const Deed kJoin, kResume, kChunk, kReserve, kLeave, kReject, kDecodes, kNothing, kProgress, kOffer;
+  static const Deed kJoin, kResume, kChunk, kReserve, kLeave, kReject, kDecodes, kNothing, kProgress, kOffer, kFigures;
   /// Throws BrokenPromise; `what` says what the policy decided, `why` what is wrong with it.
   [[noreturn]] void broken(const Deed& deed, const std::string& what, const std::string& why) const;
   [[noreturn]] void broken(const Deed& deed, RequestId id, const std::string& why) const;
@@ -170,6 +171,7 @@ class Instance final : public View, private Decision {
   InstanceSink& sink_;
   SimTime span_begin_ = kNever;
   const std::string policy_name_;
+  const std::vector<FigureDefinition>& figures_;
   Policy policy_;
 
   RequestTable table_;

@@ -147,6 +147,7 @@ const Instance::Deed Instance::kNothing{"idle",
                                         "calls idle(), and an event must be to come"};
 const Instance::Deed Instance::kProgress{"progress",
                                          "decision.hpp: decisions lead to tokens while requests are unfinished"};
+const Instance::Deed Instance::kFigures{"report", "registry.hpp: PolicyInfo::figures declares every figure"};
 const Instance::Deed Instance::kOffer{"capacity", "layer_policy.hpp: capacity() is at most Layout::most"};
 
 void Instance::broken(const Deed& deed, const std::string& what, const std::string& why) const {

@@ -213,8 +213,7 @@ class Simulation {
       over_ = interrupted_ = true;
       return;
     }
-    for (std::size_t i = 0; i < to_start_.size(); ++i) {
-      const std::size_t replica = to_start_[i];
+    for (const std::size_t replica : to_start_) {
       replicas_[replica].to_start = false;
       at(replica).start(now_);
       expect_call(replica);

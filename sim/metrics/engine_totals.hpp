@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/api/figure.hpp"
 #include "sim/api/layer_policy.hpp"
 #include "sim/core/units.hpp"
 
@@ -39,7 +40,6 @@ struct LayerTotals {
   double stall_time = 0.0;       // seconds in which compute waited for a copy
   Duration h2d_busy{};           // time in which a copy from the host was under way
   Duration d2h_busy{};
-  LayerFigures figures{};  // of the whole run
   /// The GPU tier offers `capacity` blocks from `at` on.
   struct Change {
     SimTime at{};
@@ -49,7 +49,7 @@ struct LayerTotals {
   std::vector<Change> changes{};  // of the whole run: its start, then the first kMostChanges changes
 
   /// Adds another replication: sums add, peaks are the largest. What cannot be added stays that of the first
-  /// replication: the last capacity, the policy's figures and the changes.
+  /// replication: the last capacity and the changes.
   void add(const LayerTotals& other) {
     capacity_time += other.capacity_time;
     peak_capacity = std::max(peak_capacity, other.peak_capacity);
@@ -57,6 +57,12 @@ struct LayerTotals {
     h2d_busy += other.h2d_busy;
     d2h_busy += other.d2h_busy;
   }
+};
+
+/// A figure that a policy declares, and its value in a run.
+struct PolicyFigure {
+  FigureDefinition definition;
+  std::optional<double> value{};
 };
 
 /// Sums of one run over the measured span. An iteration that a boundary of the span cuts adds its stalls, copying time
@@ -83,8 +89,9 @@ struct EngineTotals {
   Blocks peak_host_kv{};
   std::optional<LayerTotals> layers{};             // only of a policy that streams layers
   std::array<double, kResources> resource_time{};  // seconds by Resource
+  std::vector<PolicyFigure> figures{};             // of the policy, of the whole run
 
-  /// Adds another replication: sums add, peaks are the largest.
+  /// Adds another replication: sums add, peaks are the largest. The policy's figures stay those of the first one.
   void add(const EngineTotals& other) {
     iterations += other.iterations;
     preempted_recompute += other.preempted_recompute;

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <string>
 
+#include "sim/api/registry.hpp"
+
 namespace spillway {
 namespace {
 
@@ -33,8 +35,6 @@ Value share_of_time(const RunFigures& r, Resource resource) {
 }
 
 const LayerTotals& layers_of(const RunFigures& r) { return *r.run.engine.layers; }
-
-Value milliseconds(Value seconds) { return seconds ? Value(*seconds * 1e3) : std::nullopt; }
 
 using ClientFigure = std::optional<double> ClientStatistics::*;
 
@@ -256,14 +256,6 @@ std::vector<MetricEntry> layers() {
        [](const RunFigures& r) {
          return ratio(number(layers_of(r).last_capacity.count()), layers_of(r).resident_blocks);
        }},
-      {{"mean_interval_layers", "layers",
-        "Offloading interval N, averaged over the iterations that stream weights: the weights of every N-th layer live "
-        "on the host. Null when all weights stay on the GPU."},
-       [](const RunFigures& r) { return layers_of(r).figures.interval; }},
-      {{"slo_risk_fraction", "fraction",
-        "Share of all iterations of the run that streamed more than the record of their latency SLO allows, because "
-        "GPU memory did not hold more weights, or not yet. Null for a policy that follows no SLO."},
-       [](const RunFigures& r) { return layers_of(r).figures.slo_risk; }},
       {{"layer_stall_fraction", "fraction",
         "Share of the time in which an iteration ran that compute waited for a layer's copy. Of an iteration that a "
         "boundary of the span cuts, its waits count in proportion to its part in the span."},
@@ -276,18 +268,6 @@ std::vector<MetricEntry> layers() {
         "Share of the span in which a copy from GPU to host was under way; a cut iteration as for "
         "layer_stall_fraction."},
        [](const RunFigures& r) { return ratio(to_seconds(layers_of(r).d2h_busy), r.span()); }},
-      {{"mean_dwell_ms", "ms",
-        "Dwell of a layer: from the start of its copy to the host to the end of its copy back. Mean of the whole run."},
-       [](const RunFigures& r) { return milliseconds(layers_of(r).figures.mean_dwell_s); }},
-      {{"max_dwell_ms", "ms", "Longest dwell of a layer in the whole run."},
-       [](const RunFigures& r) { return milliseconds(layers_of(r).figures.max_dwell_s); }},
-      {{"peak_host_layer_bytes", "bytes",
-        "Most bytes that streamed layers used on the host at once, per GPU, in the whole run: weights, or the KV of "
-        "layers that were on the host or under way."},
-       [](const RunFigures& r) {
-         const std::optional<Bytes>& peak = layers_of(r).figures.peak_host;
-         return peak ? Value(number(peak->count())) : std::nullopt;
-       }},
       {{"expansion_over_time", "list",
         "A list in result.json, not a figure: the KV blocks that the GPU offers and their expansion, at the start of "
         "the run and at each of its first 4096 changes, with the time of the change. With replications the list is "
@@ -373,6 +353,9 @@ const std::vector<MetricDefinition>& metric_definitions() {
     const std::vector<MetricEntry>& table = metric_table();
     std::transform(table.begin(), table.end(), std::back_inserter(definitions),
                    [](const MetricEntry& entry) { return entry.definition; });
+    for (const FigureDefinition& figure : PolicyRegistry::instance().figures()) {
+      definitions.push_back({figure.name, figure.unit, figure.definition, figure.better});
+    }
     return definitions;
   }();
   return kDefinitions;

@@ -55,11 +55,19 @@ double interpolate(double low, double high, double fraction) {
 
 double real(std::int64_t count) { return static_cast<double>(count); }
 
-/// Appends every figure of the table that applies to the run.
+/// Appends every figure of the table that applies to the run, then those of the policy.
 void append_figures(const RunFigures& figures, std::vector<Metric>& metrics) {
   for (const MetricEntry& entry : metric_table()) {
     if (entry.of_run == nullptr || (entry.applies != nullptr && !entry.applies(figures))) continue;
     metrics.push_back({entry.definition.name, entry.definition.unit, entry.of_run(figures), entry.samples(figures)});
+  }
+  for (const PolicyFigure& figure : figures.run.engine.figures) {
+    Metric& metric = metrics.emplace_back();
+    metric.name = figure.definition.name;
+    metric.unit = figure.definition.unit;
+    metric.value = figure.value;
+    metric.n = figures.run.engine.iterations;
+    metric.merge = figure.definition.merge;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/api/figure.hpp"
 #include "sim/api/parameter.hpp"
 #include "sim/core/quantile_sketch.hpp"
 #include "sim/core/request.hpp"
@@ -22,9 +23,6 @@ namespace spillway {
 
 struct MetricEntry;  // metric_table.hpp
 
-/// Which side of a metric is better.
-enum class Better : std::uint8_t { smaller, larger };
-
 /// What a metric means: printed by `explain NAME` and in result.json.
 struct MetricDefinition {
   std::string name;  // without statistic, e.g. "ttft_ms"; of a distribution "p99_ttft_ms" names one figure
@@ -34,7 +32,8 @@ struct MetricDefinition {
   bool distribution = false;       // has the statistics mean, median, std, min, max and any pNN
   bool series = false;             // a list in result.json, not a figure: no condition can name it
 };
-/// Every metric, in the order in which results list them. metric_table.hpp says how to add one.
+/// Every metric, in the order in which results list them: those of the table, then the figures that policies declare.
+/// metric_table.hpp says how to add one to the table.
 [[nodiscard]] const std::vector<MetricDefinition>& metric_definitions();
 /// "p99", "p99.9": how the name of a figure spells a percentile.
 [[nodiscard]] std::string percentile_name(double percent);
@@ -49,6 +48,7 @@ struct Metric {
   double relative_error = 0.0;                        // of a sketched quantile
   std::optional<double> half_width{};                 // 95% t-interval over replications
   std::vector<std::optional<double>> replications{};  // its value in each replication; empty for a single one
+  Merge merge = Merge::mean;
 };
 
 /// Comparison of a metric with a limit: "ttft_ms<500", "p99_ttft_ms>800".
@@ -224,9 +224,10 @@ class MetricsCollector {
 [[nodiscard]] std::optional<double> half_width_95(std::span<const double> values);
 
 /// Merges replications of one configuration into one RunStatistics. Every figure becomes its mean with a 95%
-/// t-interval, whatever the metric; `n` is the number of replications in which it has a value. A series is that of the
-/// first replication. Counts and span are summed, engine totals merge as EngineTotals::add says, clients are averaged
-/// as ClientStatistics says. One replication is returned as it is; `runs` must not be empty.
+/// t-interval, unless a policy declared its figure a sum or a largest value, which have no interval; `n` is the number
+/// of replications in which it has a value. A series is that of the first replication. Counts and span are summed,
+/// engine totals merge as EngineTotals::add says, clients are averaged as ClientStatistics says. One replication is
+/// returned as it is; `runs` must not be empty.
 [[nodiscard]] RunStatistics combine_replications(const std::vector<RunStatistics>& runs);
 
 /// The resource with the largest share of the span, with its share and one sentence that names it.

@@ -1,4 +1,5 @@
 // Statistics over replications: mean and 95% t-interval of each metric.
+#include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <map>
@@ -13,11 +14,13 @@ OutcomeCounts operator+(const OutcomeCounts& a, const OutcomeCounts& b) {
           a.unfinished + b.unfinished};
 }
 
-double mean_of(std::span<const double> values) {
+double sum_of(std::span<const double> values) {
   double sum = 0.0;
   for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
+  return sum;
 }
+
+double mean_of(std::span<const double> values) { return sum_of(values) / static_cast<double>(values.size()); }
 
 Metric combine_metric(const Metric& first, const std::vector<RunStatistics>& runs) {
   Metric combined = first;
@@ -30,8 +33,20 @@ Metric combine_metric(const Metric& first, const std::vector<RunStatistics>& run
     combined.relative_error = std::max(combined.relative_error, metric->relative_error);
   }
   combined.n = static_cast<std::int64_t>(values.size());
-  combined.value = values.empty() ? std::nullopt : std::optional(mean_of(values));
-  combined.half_width = half_width_95(values);
+  combined.value.reset();
+  if (values.empty()) return combined;
+  switch (first.merge) {
+    case Merge::mean:
+      combined.value = mean_of(values);
+      combined.half_width = half_width_95(values);
+      break;
+    case Merge::sum:
+      combined.value = sum_of(values);
+      break;
+    case Merge::largest:
+      combined.value = *std::max_element(values.begin(), values.end());
+      break;
+  }
   return combined;
 }
 

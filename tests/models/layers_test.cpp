@@ -168,13 +168,14 @@ class Comparison {
     same("bytes moved in", naive.moved_h2d.count(), totals.moved_h2d.count());
     same("bytes moved out", naive.moved_d2h.count(), totals.moved_d2h.count());
     same("preempted to recompute", naive.preempted_recompute, totals.preempted_recompute);
-    const LayerFigures& real = totals.layers->figures;
-    const LayerFigures& plain = naive.layers;
-    same("peak on the host", plain.peak_host.value_or(Bytes(-1)).count(), real.peak_host.value_or(Bytes(-1)).count());
-    near("interval", plain.interval, real.interval);
-    near("SLO risk", plain.slo_risk, real.slo_risk);
-    near("mean dwell", plain.mean_dwell_s, real.mean_dwell_s);
-    near("longest dwell", plain.max_dwell_s, real.max_dwell_s);
+    std::size_t reported = 0;
+    for (const PolicyFigure& real : totals.figures) {
+      const auto plain = naive.layers.find(real.definition.name);
+      const bool has = plain != naive.layers.end();
+      near(real.definition.name.c_str(), has ? std::optional(plain->second) : std::nullopt, real.value);
+      reported += has ? 1 : 0;
+    }
+    same("figures", std::ssize(naive.layers), static_cast<std::int64_t>(reported));
   }
   void same(const char* what, std::int64_t plain, std::int64_t real) {
     if (plain == real) return;
@@ -182,7 +183,7 @@ class Comparison {
   }
   /// Sums of doubles in another order.
   void near(const char* what, const std::optional<double>& plain, const std::optional<double>& real) {
-    if (plain.has_value() == real.has_value() && std::abs(plain.value_or(0) - real.value_or(0)) <= 1e-12) return;
+    if (plain.has_value() == real.has_value() && std::abs(plain.value_or(0) - real.value_or(0)) <= 1e-9) return;
     const auto text = [](const std::optional<double>& value) { return value ? std::to_string(*value) : "none"; };
     differs_ += std::string("\n") + what + ": plain " + text(plain) + ", real " + text(real);
   }

@@ -283,15 +283,14 @@ class PlainPie final : public LayerPolicy {
     return true;
   }
 
-  [[nodiscard]] LayerFigures figures() const override {
-    LayerFigures figures;
+  [[nodiscard]] Figures figures() const override {
+    Figures figures{{"peak_host_layer_bytes", static_cast<double>(swap_.peak_host().count())}};
     double sum = 0.0;
     for (const Duration dwell : dwells_) {
       sum += to_seconds(dwell);
-      figures.max_dwell_s = std::max(figures.max_dwell_s.value_or(0.0), to_seconds(dwell));
+      figures["max_dwell_ms"] = std::max(figures["max_dwell_ms"], 1e3 * to_seconds(dwell));
     }
-    if (!dwells_.empty()) figures.mean_dwell_s = sum / static_cast<double>(dwells_.size());
-    figures.peak_host = swap_.peak_host();
+    if (!dwells_.empty()) figures["mean_dwell_ms"] = 1e3 * sum / static_cast<double>(dwells_.size());
     return figures;
   }
 

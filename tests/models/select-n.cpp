@@ -410,8 +410,8 @@ class PlainSelectN final : public LayerPolicy {
     return run(next, before);
   }
 
-  [[nodiscard]] LayerFigures figures() const override {
-    LayerFigures figures;
+  [[nodiscard]] Figures figures() const override {
+    Figures figures;
     std::int64_t sum = 0;
     std::int64_t streamed = 0;
     std::int64_t most = 0;
@@ -422,10 +422,10 @@ class PlainSelectN final : public LayerPolicy {
       ++streamed;
       sum += i;
     }
-    if (streamed > 0) figures.interval = static_cast<double>(sum) / static_cast<double>(streamed);
-    figures.peak_host = deployment_.layer_weights * most;
+    if (streamed > 0) figures["mean_interval_layers"] = static_cast<double>(sum) / static_cast<double>(streamed);
+    figures["peak_host_layer_bytes"] = static_cast<double>((deployment_.layer_weights * most).count());
     const auto risks = std::count(risky_.begin(), risky_.end(), true);
-    if (!risky_.empty()) figures.slo_risk = static_cast<double>(risks) / static_cast<double>(risky_.size());
+    if (!risky_.empty()) figures["slo_risk_fraction"] = static_cast<double>(risks) / static_cast<double>(risky_.size());
     return figures;
   }
 

@@ -88,7 +88,7 @@ class NaiveLinks final : private CopySink {
       const SimTime started = std::max(issued, free_[next]);
       now_ = free_[next] = end(next);
       queued_[next].pop_front();
-      done_[next].push_back({started, now_});
+      done_[next].emplace_back(started, now_);
       if (copy.tag >= kBlocks) {
         const BlockCopy& blocks = moving_.at(copy.tag);
         if (blocks.ended) blocks.ended(now_);

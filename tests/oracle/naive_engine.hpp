@@ -61,7 +61,7 @@ struct NaiveResult {
   Blocks peak_host{};
   std::int64_t preempted_recompute = 0;
   std::int64_t preempted_swap = 0;
-  LayerFigures layers{};
+  Figures layers{};
   // Fairness, from measured_from on
   std::map<std::uint32_t, std::int64_t> service;  // by client, weighted tokens
   std::optional<double> jain_index;

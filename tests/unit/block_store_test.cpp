@@ -21,6 +21,7 @@ void fill(CachedBlocks& blocks, const std::vector<BlockHash>& contents) {
 
 std::vector<bool> held(const CachedBlocks& blocks, const std::vector<BlockHash>& contents) {
   std::vector<bool> held;
+  held.reserve(contents.size());
   for (const BlockHash content : contents) held.push_back(blocks.find(content) >= 0);
   return held;
 }

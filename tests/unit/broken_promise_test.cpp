@@ -71,6 +71,29 @@ void run_first(const View& view, const std::vector<RequestId>& arrived, Decision
   decision.chunk(arrived[0], Tokens(40));
 }
 
+/// Computes its only request and reports a figure.
+class Reporting final : public Scheduler {
+ public:
+  void arrived(const RequestView& request) override { id_ = request.id; }
+  void ended(RequestId, Outcome) override {}
+  void decide(const View& view, const KvSpace&, Decision& decision) override { run_first(view, {id_}, decision); }
+  [[nodiscard]] Figures figures() const override { return {{"naps", 3.0}}; }
+
+ private:
+  RequestId id_{};
+};
+
+TEST(BrokenPromise, Figure_ThatIsNotDeclared) {
+  PolicyInfo policy = scripted(run_first);
+  policy.make = [](const PolicyContext& context) {
+    return Policy{std::make_unique<Reporting>(), std::make_unique<PagedSpace>(context.view, PagedSpaceOptions{})};
+  };
+  EXPECT_THAT(message(policy), HasSubstr("policy toy decided to report naps at 1100 ns, but it does not declare this "
+                                         "figure. Rule of sim/api/registry.hpp: PolicyInfo::figures"));
+  policy.figures = {{"naps", "naps", "Naps."}};
+  EXPECT_EQ(message(policy), "no rule was broken");
+}
+
 TEST(BrokenPromise, Nothing_IsReportedOfAPolicyThatKeepsTheRules) {
   EXPECT_EQ(message(run_first), "no rule was broken");
 }
@@ -292,7 +315,7 @@ PolicyInfo layered(Decide decide, std::function<Blocks(const View&)> blocks) {
 TEST(BrokenPromise, Capacity_BeyondTheLayout) {
   EXPECT_EQ(message(layered(run_first, [](const View&) { return Blocks(11); })),
             "policy toy decided to offer 11 KV blocks at 700 ns, but its layout announced 10 KV blocks. Rule of "
-            "sim/api/layer_policy.hpp: capacity() is at most Layout::most, and constant beside a prefix cache");
+            "sim/api/layer_policy.hpp: capacity() is at most Layout::most");
 }
 
 // The contract of LayerPolicy: capacity() is called before every decision over a current View, also for repeated

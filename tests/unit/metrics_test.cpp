@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/api/registry.hpp"
+
 namespace spillway {
 namespace {
 
@@ -417,6 +419,7 @@ TEST(Metrics, Names_AreUniqueAndDefined) {
   config.goodput = parse_conditions("ttft_ms<5", "--slo", true, problems);
   EngineTotals engine;
   engine.layers.emplace();  // of a policy that streams layers: it has them all
+  for (const FigureDefinition& figure : PolicyRegistry::instance().figures()) engine.figures.push_back({figure, 1.0});
   const RunStatistics s = finish(MetricsCollector(config), 0, engine);
   std::size_t expected = 0;
   for (const MetricDefinition& d : metric_definitions()) expected += d.distribution ? 9 : d.series ? 0 : 1;
@@ -437,8 +440,6 @@ TEST(Metrics, LayerSums_BecomeRatiosAndFractions) {
   layers.stall_time = 1.0;                 // of 5 s
   layers.h2d_busy = Duration(4000 * kMs);  // of 10 s
   layers.d2h_busy = Duration(2000 * kMs);
-  layers.figures.mean_dwell_s = 0.25;
-  layers.figures.peak_host = Bytes(7);
   const RunStatistics s = finish(MetricsCollector(MetricsConfig{}), 10'000, engine);
   EXPECT_EQ(value_of(s, "mean_expansion_ratio"), 1.5);
   EXPECT_EQ(value_of(s, "peak_expansion_ratio"), 2.0);
@@ -446,11 +447,23 @@ TEST(Metrics, LayerSums_BecomeRatiosAndFractions) {
   EXPECT_EQ(value_of(s, "layer_stall_fraction"), 0.2);
   EXPECT_EQ(value_of(s, "h2d_link_fraction"), 0.4);
   EXPECT_EQ(value_of(s, "d2h_link_fraction"), 0.2);
-  EXPECT_EQ(value_of(s, "mean_dwell_ms"), 250.0);
-  EXPECT_EQ(value_of(s, "peak_host_layer_bytes"), 7.0);
-  EXPECT_FALSE(s.find("mean_interval_layers")->value.has_value());
-  EXPECT_FALSE(s.find("max_dwell_ms")->value.has_value());
   EXPECT_EQ(finish(MetricsCollector(MetricsConfig{}), 10'000).find("h2d_link_fraction"), nullptr);
+}
+
+// A policy's own figures come last, with its units; one without a value is null. Nothing else is known of them.
+TEST(Metrics, FiguresOfAPolicy_AreListedAsItDeclaresThem) {
+  EngineTotals engine;
+  engine.iterations = 7;
+  engine.figures = {{{"mean_naps_s", "s", "Naps."}, 2.5}, {{"max_naps_s", "s", "Longest nap."}, std::nullopt}};
+  const RunStatistics s = finish(MetricsCollector(MetricsConfig{}), 10'000, engine);
+  ASSERT_GE(s.metrics.size(), 2U);
+  const Metric& mean = s.metrics[s.metrics.size() - 2];
+  EXPECT_EQ(mean.name, "mean_naps_s");
+  EXPECT_EQ(mean.unit, "s");
+  EXPECT_EQ(mean.value, 2.5);
+  EXPECT_EQ(mean.n, 7);
+  EXPECT_EQ(s.metrics.back().name, "max_naps_s");
+  EXPECT_FALSE(s.metrics.back().value.has_value());
 }
 
 TEST(Metrics, LostRequests_AreABrokenInvariant) {

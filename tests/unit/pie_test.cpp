@@ -289,7 +289,7 @@ TEST(Pie, StallsWhileSlotsAreResized_DoNotLowerAgain) {
   const std::vector<SimTime> always = lowers({});
   ASSERT_GE(always.size(), 2U);
   ASSERT_GE(always[0], SimTime(60'000'000));
-  const SimTime quiet = always[0] + Duration(64 * 40'000);
+  const SimTime quiet = always[0] + Duration(std::int64_t{64} * 40'000);
   EXPECT_LT(always[1], quiet) << "with the traffic the next lower comes soon";
   const Duration until = always[0] - SimTime{} + Duration(60'000);
   const std::vector<SimTime> brief = lowers({{"policy.link_traffic_until", until}});

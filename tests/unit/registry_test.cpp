@@ -77,6 +77,29 @@ TEST(Registry, OnlyAPolicyWithoutALayout_SchedulesForAnother) {
   EXPECT_EQ(parameters.front().choices, std::vector<std::string>{"scheduler"});
 }
 
+// Both parts report figures. A figure that another policy reports as well is listed once, and cannot mean something
+// else there.
+TEST(Registry, Figures_AreThoseOfAllPoliciesEachOnce) {
+  const FigureDefinition naps{"mean_naps_s", "s", "Naps."};
+  const FigureDefinition turns{"turns", "turns", "Turns."};
+  PolicyRegistry registry;
+  PolicyInfo below = scheduler(true, false);
+  below.figures = {naps};
+  registry.add(std::move(below));
+  PolicyInfo above = layers(false);
+  above.figures = {turns};
+  registry.add(std::move(above));
+  EXPECT_EQ(registry.find("layers")->figures, (std::vector<FigureDefinition>{turns, naps}));
+  PolicyInfo other = scheduler(true, false);
+  other.name = "other";
+  other.figures = {naps};
+  registry.add(other);
+  EXPECT_EQ(registry.figures(), (std::vector<FigureDefinition>{turns, naps}));
+  other.name = "another";
+  other.figures[0].unit = "ms";
+  EXPECT_THROW(registry.add(other), InvariantError);
+}
+
 TEST(Registry, SecondPolicyOfAName_IsRefused) {
   PolicyRegistry registry;
   registry.add(scheduler(true, true));

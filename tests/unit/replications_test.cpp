@@ -34,6 +34,26 @@ RunStatistics replication(std::int64_t ttft, std::int64_t end) {
   return collector.finish(SimTime(end * kMs), engine, Blocks(100), Blocks(0), true);
 }
 
+// 1, nothing and 4: their mean is 2.5, their sum 5, the largest 4. Only a mean has an interval.
+TEST(Replications, FiguresOfAPolicy_MergeAsItDeclares) {
+  const auto run = [](std::optional<double> value) {
+    EngineTotals engine;
+    engine.figures = {{{"a", "x", "", {}, Merge::mean}, value},
+                      {{"b", "x", "", {}, Merge::sum}, value},
+                      {{"c", "x", "", {}, Merge::largest}, value}};
+    return MetricsCollector(MetricsConfig{}).finish(SimTime{}, engine, Blocks(1), Blocks(0), true);
+  };
+  const RunStatistics s = combine_replications({run(1.0), run(std::nullopt), run(4.0)});
+  EXPECT_EQ(value_of(s, "a"), 2.5);
+  EXPECT_TRUE(s.find("a")->half_width.has_value());
+  EXPECT_EQ(value_of(s, "b"), 5.0);
+  EXPECT_EQ(value_of(s, "c"), 4.0);
+  EXPECT_FALSE(s.find("b")->half_width.has_value());
+  EXPECT_FALSE(s.find("c")->half_width.has_value());
+  EXPECT_EQ(s.find("c")->n, 2);
+  EXPECT_FALSE(combine_replications({run(std::nullopt), run(std::nullopt)}).find("b")->value.has_value());
+}
+
 TEST(Replications, Combined_AreMeansWithTIntervals) {
   // TTFT 10, 20, 30: mean 20, sample std 10, t(0.975, 2) = 4.302653, half-width 4.302653 * 10 / sqrt(3).
   // TPOT 90, 80 and none (the third answer has one token): mean 85, std sqrt(50), t(0.975, 1) = 12.706205.
