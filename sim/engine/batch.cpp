@@ -45,13 +45,13 @@ void Batch::unlink(std::int32_t m) {
 
 void Batch::start_decoding(std::int32_t m) {
   Member& member = (*this)[m];
-  const std::int64_t generated = member.known - member.input;
+  const Tokens generated = member.known - member.input;
   member.phase = Phase::decoding;
   member.computed -= steps_;
   member.computing -= decode_time_;
   member.finish_step = steps_ + (member.output - generated);
-  const std::int64_t final_tokens = member.input + member.output - 1;
-  member.covered = member.held >= blocks_for(Tokens(final_tokens), Tokens(block_)).count();
+  const Tokens final_tokens = member.input + member.output - Tokens(1);
+  member.covered = member.held >= blocks_for(final_tokens, block_);
   context_ += member.computed;
   ++decoding_;
   enter_ring(m);
@@ -80,9 +80,9 @@ void Batch::skip(std::int32_t m, Duration duration) {
   Member& member = (*this)[m];
   leave_growth(m);
   leave_ring(m);
-  --member.computed;
-  --context_;
-  ++member.finish_step;
+  member.computed -= Tokens(1);
+  context_ -= Tokens(1);
+  member.finish_step += Tokens(1);
   member.computing -= duration;
   enter_ring(m);
   enter_growth(m);
@@ -121,9 +121,9 @@ void Batch::clear_late() {
 }
 
 void Batch::enter_ring(std::int32_t m) {
-  const std::int64_t ahead = (*this)[m].finish_step - steps_;
-  if (ahead >= static_cast<std::int64_t>(ring_.size())) grow_ring(ahead);
-  std::int32_t& head = ring_[static_cast<std::size_t>((*this)[m].finish_step) & (ring_.size() - 1)];
+  const Tokens ahead = (*this)[m].finish_step - steps_;
+  if (ahead >= Tokens(std::ssize(ring_))) grow_ring(ahead);
+  std::int32_t& head = ring_[place_in_ring((*this)[m].finish_step)];
   (*this)[m].ring_prev = -1;
   (*this)[m].ring_next = head;
   if (head >= 0) (*this)[head].ring_prev = m;
@@ -135,17 +135,17 @@ void Batch::leave_ring(std::int32_t m) {
   if (member.ring_prev >= 0) {
     (*this)[member.ring_prev].ring_next = member.ring_next;
   } else {
-    ring_[static_cast<std::size_t>(member.finish_step) & (ring_.size() - 1)] = member.ring_next;
+    ring_[place_in_ring(member.finish_step)] = member.ring_next;
   }
   if (member.ring_next >= 0) (*this)[member.ring_next].ring_prev = member.ring_prev;
 }
 
-void Batch::grow_ring(std::int64_t span) {
+void Batch::grow_ring(Tokens span) {
   std::vector<std::int32_t> members;
   for (std::int32_t m : ring_) {
     for (; m >= 0; m = (*this)[m].ring_next) members.push_back(m);
   }
-  ring_.assign(std::bit_ceil(static_cast<std::size_t>(span) + 1), -1);
+  ring_.assign(std::bit_ceil(static_cast<std::size_t>(span.count()) + 1), -1);
   for (const std::int32_t m : members) enter_ring(m);
 }
 
@@ -185,7 +185,7 @@ std::vector<std::int32_t>& Batch::filling() { return in_batch_order(growth_[next
 
 std::vector<std::int32_t>& Batch::finishing() {
   scratch_.clear();
-  std::int32_t m = ring_[static_cast<std::size_t>(steps_) & (ring_.size() - 1)];
+  std::int32_t m = ring_[place_in_ring(steps_)];
   for (; m >= 0; m = (*this)[m].ring_next) scratch_.push_back(m);
   return in_batch_order(scratch_);
 }

@@ -15,7 +15,8 @@ namespace spillway {
 ///
 /// While a member decodes, `computed`, `computing` and `finish_step` are relative to the batch's clocks, so that a
 /// decode step does not touch the member: its computed tokens are computed + Batch::steps(), its computing time is
-/// computing + Batch::decode_time(). In every other phase they are plain values.
+/// computing + Batch::decode_time(). In every other phase they are plain values. A decode step is a token of each
+/// decode, so steps are counted in tokens.
 struct Member {
   RequestId id{};
   Phase phase = Phase::waiting;
@@ -30,14 +31,14 @@ struct Member {
   std::int32_t growth_at = -1;      // position in its growth class
   std::int32_t client_number = -1;  // of the FairnessMeter
   std::uint64_t order = 0;          // when it joined the batch
-  std::int64_t input = 0;
-  std::int64_t output = 0;
-  std::int64_t known = 0;  // waiting, prefilling, swapped: input + generated; decoding: unused
-  std::int64_t computed = 0;
-  std::int64_t staged = 0;  // known tokens that the current iteration computes, while prefilling
-  std::int64_t finish_step = 0;
-  std::int64_t promised = 0;  // blocks of input + max_new_tokens
-  std::int64_t held = 0;      // GPU blocks (host blocks while swapped); decoding: lower bound, see Batch::held
+  Tokens input{};
+  Tokens output{};
+  Tokens known{};  // waiting, prefilling, swapped: input + generated; decoding: unused
+  Tokens computed{};
+  Tokens staged{};  // known tokens that the current iteration computes, while prefilling
+  Tokens finish_step{};
+  Blocks promised{};  // of input + max_new_tokens
+  Blocks held{};      // on the GPU (on the host while swapped); decoding: lower bound, see Batch::held
   Duration computing{};
   SimTime first_scheduled = kNever;
   SimTime first_token = kNever;
@@ -55,10 +56,10 @@ struct Member {
 class Batch {
  public:
   explicit Batch(Tokens block_tokens, bool with_identity)
-      : block_(block_tokens.count()),
+      : block_(block_tokens),
         with_identity_(with_identity),
-        growth_count_(static_cast<std::size_t>(block_)),
-        growth_(with_identity ? static_cast<std::size_t>(block_) : 0),
+        growth_count_(static_cast<std::size_t>(block_.count())),
+        growth_(with_identity ? static_cast<std::size_t>(block_.count()) : 0),
         ring_(1024, -1) {}
 
   // --- members -------------------------------------------------------------------------------------------------------
@@ -67,15 +68,15 @@ class Batch {
   [[nodiscard]] Member& operator[](std::int32_t m) { return members_[static_cast<std::size_t>(m)]; }
   [[nodiscard]] const Member& operator[](std::int32_t m) const { return members_[static_cast<std::size_t>(m)]; }
 
-  [[nodiscard]] std::int64_t computed(const Member& m) const {
+  [[nodiscard]] Tokens computed(const Member& m) const {
     return m.phase == Phase::decoding ? m.computed + steps_ : m.computed;
   }
-  [[nodiscard]] std::int64_t known(const Member& m) const {
-    return m.phase == Phase::decoding ? m.computed + steps_ + 1 : m.known;
+  [[nodiscard]] Tokens known(const Member& m) const {
+    return m.phase == Phase::decoding ? m.computed + steps_ + Tokens(1) : m.known;
   }
-  [[nodiscard]] std::int64_t held(const Member& m) const {
+  [[nodiscard]] Blocks held(const Member& m) const {
     if (m.phase != Phase::decoding || m.covered) return m.held;
-    return blocks_for(Tokens(computed(m)), Tokens(block_)).count();
+    return blocks_for(computed(m), block_);
   }
   [[nodiscard]] Duration computing(const Member& m) const {
     return m.phase == Phase::decoding ? m.computing + decode_time_ : m.computing;
@@ -101,24 +102,24 @@ class Batch {
   void stop_decoding(std::int32_t m, Phase phase);
   [[nodiscard]] std::int64_t decoding() const { return decoding_; }
   /// Sum of the tokens that the decodes attend to in their next step.
-  [[nodiscard]] std::int64_t decode_context() const { return context_ + decoding_ * (steps_ + 1); }
+  [[nodiscard]] Tokens decode_context() const { return context_ + (steps_ + Tokens(1)) * decoding_; }
   /// The most tokens that one decode attends to in its next step; 0 without decodes.
-  [[nodiscard]] std::int64_t longest_decode() const {
-    return longest_.empty() ? 0 : longest_.front().computed + steps_ + 1;
+  [[nodiscard]] Tokens longest_decode() const {
+    return longest_.empty() ? Tokens() : longest_.front().computed + steps_ + Tokens(1);
   }
-  /// Decodes that need a block for their next token.
-  [[nodiscard]] std::int64_t growth() const { return growth_count_[step_class_]; }
+  /// Blocks that the decodes need for their next tokens: each at most one.
+  [[nodiscard]] Blocks growth() const { return Blocks(growth_count_[step_class_]); }
   /// The decodes that need a block, in batch order; only with identity. O(m log m) in the m decodes whose last block is
   /// full, about one in `block_tokens` of all.
   [[nodiscard]] std::vector<std::int32_t>& growing();
   /// Decodes whose next token fills a block, in batch order; only with identity.
   [[nodiscard]] std::vector<std::int32_t>& filling();
-  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  [[nodiscard]] Tokens steps() const { return steps_; }
   [[nodiscard]] Duration decode_time() const { return decode_time_; }
 
   /// Every decode has taken one step that began `duration` ago and ends now. O(1).
   void step(Duration duration) {
-    ++steps_;
+    steps_ += Tokens(1);
     step_class_ = next_class();
     decode_time_ += duration;
   }
@@ -139,7 +140,7 @@ class Batch {
  private:
   /// A member decoded with `computed` tokens at some time, relative to the steps as in Member.
   struct Length {
-    std::int64_t computed = 0;
+    Tokens computed{};
     std::int32_t member = -1;
     auto operator<=>(const Length&) const = default;
   };
@@ -151,27 +152,30 @@ class Batch {
   /// A decode needs a block before the steps s with s mod block == this value: there (computed + s) mod block is 0.
   [[nodiscard]] std::size_t growth_class(const Member& m) const {
     // The absolute number of computed tokens is not negative, and neither are the steps.
-    const std::int64_t now = m.computed + steps_;
-    const std::int64_t used = now - block_ * quotient(now, block_);
+    const std::int64_t now = (m.computed + steps_).count();
+    const std::int64_t used = now - block_.count() * quotient(now, block_.count());
     const auto step = static_cast<std::int64_t>(step_class_);
     const std::int64_t c = step - used;
-    return static_cast<std::size_t>(c < 0 ? c + block_ : c);
+    return static_cast<std::size_t>(c < 0 ? c + block_.count() : c);
   }
   [[nodiscard]] std::size_t next_class() const {
-    return step_class_ + 1 == static_cast<std::size_t>(block_) ? 0 : step_class_ + 1;
+    return step_class_ + 1 == static_cast<std::size_t>(block_.count()) ? 0 : step_class_ + 1;
+  }
+  [[nodiscard]] std::size_t place_in_ring(Tokens step) const {
+    return static_cast<std::size_t>(step.count()) & (ring_.size() - 1);
   }
   void enter_ring(std::int32_t m);
   void leave_ring(std::int32_t m);
   // Covered members never grow. With identity they are listed too, because their blocks fill.
   void enter_growth(std::int32_t m);
   void leave_growth(std::int32_t m);
-  void grow_ring(std::int64_t span);
+  void grow_ring(Tokens span);
   // Heap entries may be outdated. Each decoding member has at least one current entry. The top entry is current.
   void enter_longest(std::int32_t m);
   void drop_outdated_longest();
   [[nodiscard]] std::vector<std::int32_t>& in_batch_order(const std::vector<std::int32_t>& members);
 
-  std::int64_t block_;
+  Tokens block_;
   bool with_identity_;
   std::vector<Member> members_;
   std::vector<std::int32_t> free_;
@@ -180,11 +184,11 @@ class Batch {
   std::int64_t size_ = 0;
   std::uint64_t next_order_ = 0;
 
-  std::int64_t steps_ = 0;
+  Tokens steps_{};
   std::size_t step_class_ = 0;  // steps_ mod block
   Duration decode_time_{};
   std::int64_t decoding_ = 0;
-  std::int64_t context_ = 0;                       // sum of Member::computed over decodes
+  Tokens context_{};                               // sum of Member::computed over decodes
   std::vector<std::int64_t> growth_count_;         // decodes by growth class
   std::vector<std::vector<std::int32_t>> growth_;  // with identity: decodes by growth class, covered ones too
   std::vector<Length> longest_;                    // a heap, the largest on top; O(decodes) entries

@@ -113,7 +113,7 @@ void Instance::finish_member(std::int32_t m, Outcome outcome, SimTime now) {
   const RequestId id = members_[m].id;
   release_blocks(m);
   members_.unlink(m);
-  promised_ -= Blocks(members_[m].promised);
+  promised_ -= members_[m].promised;
   end_request(id, outcome, now);
   policy_.scheduler->ended(id, outcome);
 }
@@ -124,7 +124,7 @@ void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
   if (slot.member >= 0) {
     Member& member = members_[slot.member];
     in_batch = member.phase == Phase::decoding || member.phase == Phase::prefilling;
-    if (member.phase == Phase::swapped) tiers_[static_cast<std::size_t>(Tier::host)].free += Blocks(member.held);
+    if (member.phase == Phase::swapped) tiers_[static_cast<std::size_t>(Tier::host)].free += member.held;
     record(slot, &member, outcome, now);
     members_.destroy(slot.member);
   } else {
@@ -149,7 +149,7 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
     record.first_scheduled = member->first_scheduled;
     record.first_token = member->first_token;
     record.computing = members_.computing(*member);
-    record.generated = std::min(record.output, Tokens(members_.known(*member) - member->input));
+    record.generated = std::min(record.output, members_.known(*member) - member->input);
     record.cached = member->cached;
     record.preempted_recompute = member->preempted_recompute;
     record.preempted_swap = member->preempted_swap;
@@ -229,11 +229,11 @@ BatchShape Instance::shape() {
   BatchShape shape;
   shape.decode_sequences = staged_decodes_;
   if (staged_decodes_ == members_.decoding()) {
-    shape.decode_context = Tokens(members_.decode_context());
-    shape.decode_longest = Tokens(members_.longest_decode());
+    shape.decode_context = members_.decode_context();
+    shape.decode_longest = members_.longest_decode();
   } else {
     visit_decodes(staged_decodes_, [&](std::int32_t m) {
-      const Tokens attended(members_.computed(members_[m]) + 1);
+      const Tokens attended = members_.computed(members_[m]) + Tokens(1);
       shape.decode_context += attended;
       shape.decode_longest = std::max(shape.decode_longest, attended);
     });
@@ -243,12 +243,12 @@ BatchShape Instance::shape() {
   for (const std::int32_t m : chunk_members_) {
     const Member& member = members_[m];
     if (member.delivered) {
-      const Tokens attended(member.computed + 1);
+      const Tokens attended = member.computed + Tokens(1);
       ++shape.decode_sequences;
       shape.decode_context += attended;
       shape.decode_longest = std::max(shape.decode_longest, attended);
     } else {
-      chunks_.push_back(PrefillChunk{Tokens(member.staged), Tokens(member.computed)});
+      chunks_.push_back(PrefillChunk{member.staged, member.computed});
     }
     if (member.computed + member.staged == member.known) ++shape.sampled_sequences;
   }
@@ -367,7 +367,7 @@ void Instance::complete_chunks(SimTime now, Duration duration) {
   for (const std::int32_t m : chunk_members_) {
     Member& member = members_[m];
     member.computed += member.staged;
-    member.staged = 0;
+    member.staged = Tokens();
     member.computing += duration;
     if (member.computed == member.known) emit_token(m, now);
   }
@@ -384,7 +384,7 @@ void Instance::emit_token(std::int32_t m, SimTime now) {
     sink_.token_gap(now - member.last_token, 1, now);
   }
   member.last_token = now;
-  ++member.known;
+  member.known += Tokens(1);
   if (member.known - member.input == member.output) {
     finish_member(m, Outcome::finished, now);
     return;
@@ -401,8 +401,8 @@ void Instance::emit_token(std::int32_t m, SimTime now) {
 void Instance::start_answer(std::int32_t m) {
   const RequestId id = members_[m].id;
   ++answering_;
-  const std::int64_t left = table_[id].output - 1;
-  if (left == 0) return end_answer(m);
+  const Tokens left(table_[id].output - 1);
+  if (left == Tokens()) return end_answer(m);
   answer_ends_.push_back({members_.steps() + left, id});
   std::push_heap(answer_ends_.begin(), answer_ends_.end(), kLater);
 }

@@ -105,16 +105,16 @@ class Instance final : public View, private Decision {
   /// The member of a live request; -1: it was never scheduled.
   [[nodiscard]] std::int32_t member_of(RequestId id, const Deed& deed) const;
   [[nodiscard]] std::int32_t member_in(RequestId id, Phase phase, const Deed& deed) const;
-  void grow_to(std::int32_t m, std::int64_t tokens, const Deed& deed);
-  void take_blocks(std::int32_t m, std::int64_t count, const Deed& deed);
+  void grow_to(std::int32_t m, Tokens tokens, const Deed& deed);
+  void take_blocks(std::int32_t m, Blocks count, const Deed& deed);
   void release_blocks(std::int32_t m);
-  void name_blocks(std::int32_t m, std::int64_t computed);
+  void name_blocks(std::int32_t m, Tokens computed);
   /// Takes the leading blocks that a cache holds: it shares blocks on the GPU and copies blocks on the host back.
   void take_cached_prefix(std::int32_t m);
   /// Calls visit(hash, GPU block or -1 when only the host holds it) for each leading block that a cache holds, at most
   /// up to the last known token but one.
   template <class Visit>
-  void visit_cached_prefix(const RequestSlot& slot, std::int64_t known, Visit visit) const;
+  void visit_cached_prefix(const RequestSlot& slot, Tokens known, Visit visit) const;
   [[nodiscard]] BlockHash block_hash(const RequestSlot& slot, BlockHash parent, std::int64_t block) const;
   /// The first `count` decodes in batch order, applied to each. O(decoding).
   template <class Visit>
@@ -151,8 +151,8 @@ class Instance final : public View, private Decision {
   /// After a step: ends the answers that are complete. O(log decodes) each.
   void end_answers();
   /// Tokens of a request's input whose KV exists when it arrives.
-  [[nodiscard]] std::int64_t delivered(const RequestSlot& slot) const {
-    return policy_.phases == Phases::decode ? std::int64_t{slot.input} - 1 : 0;
+  [[nodiscard]] Tokens delivered(const RequestSlot& slot) const {
+    return policy_.phases == Phases::decode ? Tokens(slot.input - 1) : Tokens();
   }
   /// A request that joins for the first time takes blocks for the KV that it brings, cached blocks included.
   void take_delivered(std::int32_t m);
@@ -198,7 +198,7 @@ class Instance final : public View, private Decision {
 
   /// With padding: the decode step that ends the answer of a request.
   struct AnswerEnd {
-    std::int64_t step = 0;
+    Tokens step{};
     RequestId id{};
   };
   std::vector<AnswerEnd> answer_ends_;  // a heap, the earliest on top; ended requests are skipped

@@ -47,11 +47,11 @@ RequestView Instance::request(RequestId id) const {
   if (slot.member >= 0) {
     const Member& member = members_[slot.member];
     view.phase = member.phase;
-    view.known = Tokens(members_.known(member));
-    view.computed = Tokens(members_.computed(member));
-    view.held = Blocks(members_.held(member));
+    view.known = members_.known(member);
+    view.computed = members_.computed(member);
+    view.held = members_.held(member);
   } else {
-    view.computed = Tokens(delivered(slot));
+    view.computed = delivered(slot);
   }
   return view;
 }
@@ -60,7 +60,7 @@ RequestId Instance::last_joined() const { return members_.last() < 0 ? kNoReques
 
 Blocks Instance::decode_growth(std::int64_t decodes) const {
   if (staged_decodes_ >= 0) return Blocks(0);
-  if (decodes >= members_.decoding()) return Blocks(members_.growth());
+  if (decodes >= members_.decoding()) return members_.growth();
   Blocks growth;
   visit_decodes(decodes, [&](std::int32_t m) { growth += Blocks(members_.grows_next(members_[m]) ? 1 : 0); });
   return growth;
@@ -90,7 +90,7 @@ View::CachedPrefix Instance::cached_prefix(RequestId id) const {
   CachedPrefix prefix;
   if (!cached_) return prefix;
   const RequestSlot& slot = table_[id];
-  const std::int64_t known = slot.member >= 0 ? members_.known(members_[slot.member]) : slot.input;
+  const Tokens known = slot.member >= 0 ? members_.known(members_[slot.member]) : Tokens(slot.input);
   visit_cached_prefix(slot, known, [&](BlockHash, std::int32_t block) {
     prefix.tokens += kv_.block_tokens;
     if (block < 0) {
@@ -103,8 +103,8 @@ View::CachedPrefix Instance::cached_prefix(RequestId id) const {
 }
 
 template <class Visit>
-void Instance::visit_cached_prefix(const RequestSlot& slot, std::int64_t known, Visit visit) const {
-  const std::int64_t most = quotient(known - 1, kv_.block_tokens.count());
+void Instance::visit_cached_prefix(const RequestSlot& slot, Tokens known, Visit visit) const {
+  const std::int64_t most = quotient(known.count() - 1, kv_.block_tokens.count());
   BlockHash hash = 0;
   for (std::int64_t b = 0; b < most; ++b) {
     hash = block_hash(slot, hash, b);
@@ -117,9 +117,9 @@ void Instance::visit_cached_prefix(const RequestSlot& slot, std::int64_t known, 
 void Instance::refresh() {
   batch_.running = members_.size();
   batch_.decoding = members_.decoding();
-  batch_.decode_context = Tokens(members_.decode_context());
+  batch_.decode_context = members_.decode_context();
   batch_.promised = promised_;
-  batch_.decode_growth = Blocks(staged_decodes_ >= 0 ? 0 : members_.growth());
+  batch_.decode_growth = staged_decodes_ >= 0 ? Blocks() : members_.growth();
   if (cached_) tiers_[at(Tier::gpu)].free = cached_->free();
 }
 
@@ -176,18 +176,19 @@ std::int32_t Instance::member_in(RequestId id, Phase phase, const Deed& deed) co
   return m;
 }
 
-void Instance::take_blocks(std::int32_t m, std::int64_t count, const Deed& deed) {
+void Instance::take_blocks(std::int32_t m, Blocks count, const Deed& deed) {
   TierState& gpu = tiers_[at(Tier::gpu)];
-  if (Blocks(count) > gpu.free) {
+  if (count > gpu.free) {
     broken(deed, members_[m].id,
-           "it needs " + counted(count, "block") + " and the GPU has " + std::to_string(gpu.free.count()) + " free");
+           "it needs " + counted(count.count(), "block") + " and the GPU has " + std::to_string(gpu.free.count()) +
+               " free");
   }
   members_[m].held += count;
   if (cached_) {
-    for (std::int64_t i = 0; i < count; ++i) members_[m].blocks.push_back(cached_->allocate());
+    for (std::int64_t i = 0; i < count.count(); ++i) members_[m].blocks.push_back(cached_->allocate());
     gpu.free = cached_->free();
   } else {
-    gpu.free -= Blocks(count);
+    gpu.free -= count;
   }
 }
 
@@ -201,20 +202,20 @@ void Instance::release_blocks(std::int32_t m) {
     member.chain = 0;
     gpu.free = cached_->free();
   } else {
-    gpu.free += Blocks(member.held);
+    gpu.free += member.held;
   }
-  member.held = 0;
+  member.held = Blocks();
   SPILLWAY_CHECK(gpu.free <= gpu.total, "more GPU blocks freed than there are");
 }
 
-void Instance::grow_to(std::int32_t m, std::int64_t tokens, const Deed& deed) {
-  const std::int64_t missing = blocks_for(Tokens(tokens), kv_.block_tokens).count() - members_[m].held;
-  if (missing > 0) take_blocks(m, missing, deed);
+void Instance::grow_to(std::int32_t m, Tokens tokens, const Deed& deed) {
+  const Blocks missing = blocks_for(tokens, kv_.block_tokens) - members_[m].held;
+  if (missing > Blocks()) take_blocks(m, missing, deed);
 }
 
-void Instance::name_blocks(std::int32_t m, std::int64_t computed) {
+void Instance::name_blocks(std::int32_t m, Tokens computed) {
   Member& member = members_[m];
-  const auto full = static_cast<std::size_t>(quotient(computed, kv_.block_tokens.count()));
+  const auto full = static_cast<std::size_t>(quotient(computed.count(), kv_.block_tokens.count()));
   const RequestSlot& slot = table_[member.id];
   for (; member.named < full; ++member.named) {
     member.chain = block_hash(slot, member.chain, static_cast<std::int64_t>(member.named));
@@ -249,10 +250,10 @@ void Instance::take_cached_prefix(std::int32_t m) {
   }
   runner_.load(loaded);
   member.named = member.blocks.size();
-  member.held = static_cast<std::int64_t>(member.blocks.size());
-  member.computed = member.held * kv_.block_tokens.count();
-  member.cached += Tokens(member.computed);
-  ledger_.asked_prefix(Tokens(member.known), Tokens(member.computed), kv_.block_tokens * loaded.count());
+  member.held = Blocks(std::ssize(member.blocks));
+  member.computed = kv_.block_tokens * member.held.count();
+  member.cached += member.computed;
+  ledger_.asked_prefix(member.known, member.computed, kv_.block_tokens * loaded.count());
   tiers_[at(Tier::gpu)].free = cached_->free();
 }
 
@@ -274,15 +275,15 @@ void Instance::join(RequestId id) {
     Member& fresh = members_[slot.member];
     fresh.client_number = slot.client_number;
     const RequestView view = request(id);
-    fresh.input = fresh.known = view.input.count();
-    fresh.output = policy_.padding ? policy_.padding->output.count() : slot.output;
-    fresh.promised = blocks_for(view.input + view.max_new_tokens, kv_.block_tokens).count();
+    fresh.input = fresh.known = view.input;
+    fresh.output = policy_.padding ? policy_.padding->output : Tokens(slot.output);
+    fresh.promised = blocks_for(view.input + view.max_new_tokens, kv_.block_tokens);
     fresh.first_scheduled = now_;
   }
   const std::int32_t m = slot.member;
   members_[m].phase = Phase::prefilling;
   members_.append(m);
-  promised_ += Blocks(members_[m].promised);
+  promised_ += members_[m].promised;
   if (cached_) take_cached_prefix(m);
   if (first_time && policy_.phases == Phases::decode) take_delivered(m);
   refresh();
@@ -291,17 +292,17 @@ void Instance::join(RequestId id) {
 void Instance::resume(RequestId id) {
   const std::int32_t m = member_in(id, Phase::swapped, kResume);
   Member& member = members_[m];
-  const std::int64_t blocks = member.held;
-  tiers_[at(Tier::host)].free += Blocks(blocks);
-  member.held = 0;
+  const Blocks blocks = member.held;
+  tiers_[at(Tier::host)].free += blocks;
+  member.held = Blocks();
   member.phase = Phase::prefilling;
   take_blocks(m, blocks, kResume);
   if (cached_) name_blocks(m, member.computed);
-  runner_.swap_in(Blocks(blocks));
+  runner_.swap_in(blocks);
   members_.append(m);
-  promised_ += Blocks(member.promised);
+  promised_ += member.promised;
   fairness_.joined(member.client_number, Tokens(0));
-  if (member.known > member.input && member.known - member.computed == 1) {
+  if (member.known > member.input && member.known - member.computed == Tokens(1)) {
     if (staged_decodes_ >= 0) broken(kResume, id, "the decodes are staged");
     members_.start_decoding(m);
     fairness_.started_decoding(member.client_number);
@@ -313,22 +314,22 @@ void Instance::resume(RequestId id) {
 void Instance::chunk(RequestId id, Tokens tokens) {
   const std::int32_t m = member_in(id, Phase::prefilling, kChunk);
   Member& member = members_[m];
-  const std::int64_t remaining = member.known - member.computed;
-  if (member.staged != 0) broken(kChunk, id, "a chunk of it is staged");
-  if (tokens.count() < 1 || tokens.count() > remaining) {
+  const Tokens remaining = member.known - member.computed;
+  if (member.staged != Tokens()) broken(kChunk, id, "a chunk of it is staged");
+  if (tokens < Tokens(1) || tokens > remaining) {
     broken(kChunk, "compute " + counted(tokens.count(), "token") + " of " + name_of(id),
-           "it has " + counted(remaining, "known token") + " left");
+           "it has " + counted(remaining.count(), "known token") + " left");
   }
-  const std::int64_t computed = member.computed + tokens.count();
+  const Tokens computed = member.computed + tokens;
   grow_to(m, computed, kChunk);
-  members_[m].staged = tokens.count();
+  members_[m].staged = tokens;
   if (cached_) name_blocks(m, computed);
   chunk_members_.push_back(m);
   refresh();
 }
 
 void Instance::reserve(RequestId id, Tokens upto) {
-  grow_to(member_in(id, Phase::prefilling, kReserve), upto.count(), kReserve);
+  grow_to(member_in(id, Phase::prefilling, kReserve), upto, kReserve);
   refresh();
 }
 
@@ -344,26 +345,27 @@ void Instance::leave(RequestId id, Leave why) {
     fairness_.stopped_decoding(members_[m].client_number);
   }
   Member& member = members_[m];
-  if (member.staged != 0) broken(kLeave, id, "a chunk of it is staged");
+  if (member.staged != Tokens()) broken(kLeave, id, "a chunk of it is staged");
   changed_ = true;
-  const std::int64_t held = member.held;
+  const Blocks held = member.held;
   release_blocks(m);
   members_.unlink(m);
-  promised_ -= Blocks(member.promised);
+  promised_ -= member.promised;
   fairness_.left(member.client_number);
   if (why == Leave::preempt_swap) {
     TierState& host = tiers_[at(Tier::host)];
-    if (Blocks(held) > host.free) {
+    if (held > host.free) {
       broken(kLeave, id,
-             "it holds " + counted(held, "block") + " and the host has " + std::to_string(host.free.count()) + " free");
+             "it holds " + counted(held.count(), "block") + " and the host has " + std::to_string(host.free.count()) +
+                 " free");
     }
-    host.free -= Blocks(held);
+    host.free -= held;
     member.held = held;
     member.phase = Phase::swapped;
-    runner_.swap_out(Blocks(held));
+    runner_.swap_out(held);
     ++member.preempted_swap;
   } else {
-    member.computed = 0;
+    member.computed = Tokens();
     member.delivered = false;
     member.phase = Phase::waiting;
     ++member.preempted_recompute;
@@ -395,12 +397,12 @@ void Instance::decodes(std::int64_t count) {
     gpu.free -= growth;
   } else if (count == members_.decoding()) {
     for (const std::int32_t m : members_.growing()) members_[m].blocks.push_back(cached_->allocate());
-    for (const std::int32_t m : members_.filling()) name_blocks(m, members_.computed(members_[m]) + 1);
+    for (const std::int32_t m : members_.filling()) name_blocks(m, members_.computed(members_[m]) + Tokens(1));
   } else {
     visit_decodes(count, [&](std::int32_t m) {
       if (members_.grows_next(members_[m])) members_[m].blocks.push_back(cached_->allocate());
     });
-    visit_decodes(count, [&](std::int32_t m) { name_blocks(m, members_.computed(members_[m]) + 1); });
+    visit_decodes(count, [&](std::int32_t m) { name_blocks(m, members_.computed(members_[m]) + Tokens(1)); });
   }
   staged_decodes_ = count;
   refresh();
