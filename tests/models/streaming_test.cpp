@@ -13,6 +13,7 @@
 #include "tests/oracle/fast_run.hpp"
 #include "tests/oracle/naive_engine.hpp"
 #include "tests/oracle/random_case.hpp"
+#include "tests/support/cases.hpp"
 
 namespace spillway {
 namespace {
@@ -193,7 +194,7 @@ TEST(PlainFlexgen, RunsAsThePolicy_WhateverTheLinks) {
   PolicyInfo plain = flexgen();
   plain.make = oracle::find_plain("flexgen")->make;
   plain.layout = oracle::find_plain("flexgen")->layout;
-  for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+  for (std::uint64_t seed = 1; seed <= random_cases(3000); ++seed) {
     SCOPED_TRACE(seed);
     Dice dice(seed ^ 0xF1);
     const SlowLinks model(static_cast<std::int32_t>(dice.between(1, 5)), dice.between(0, 3) * dice.between(0, 12));

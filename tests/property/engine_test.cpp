@@ -9,6 +9,7 @@
 #include "tests/oracle/naive_engine.hpp"
 #include "tests/oracle/random_case.hpp"
 #include "tests/oracle/resting_policy.hpp"
+#include "tests/support/cases.hpp"
 
 namespace spillway {
 namespace {
@@ -70,6 +71,14 @@ void expect_equal(const NaiveResult& naive, const FastRun& fast) {
   ASSERT_EQ(naive.preempted_recompute, totals.preempted_recompute);
   ASSERT_EQ(naive.preempted_swap, totals.preempted_swap);
   expect_same_fairness(naive, fast);
+  // The policy's own figures tell what it was told.
+  for (const PolicyFigure& figure : totals.figures) {
+    const auto found = naive.layers.find(figure.definition.name);
+    ASSERT_EQ(found != naive.layers.end(), figure.value.has_value()) << figure.definition.name;
+    if (figure.value) {
+      ASSERT_EQ(found->second, *figure.value) << figure.definition.name;
+    }
+  }
   // Gaps between tokens: number, mean and extremes exactly, quantiles within the sketch's error.
   const RunStatistics& statistics = fast.result.statistics;
   const Metric* mean = statistics.find("mean_itl_ms");
@@ -158,7 +167,7 @@ class EveryPolicy : public testing::TestWithParam<std::string> {
   [[nodiscard]] const PolicyInfo& policy() const { return *PolicyRegistry::instance().find(GetParam()); }
 };
 
-constexpr std::uint64_t kCases = 6000;
+constexpr std::uint64_t kCases = random_cases(6000);
 
 TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
   const WholeModel model = WholeModel::of(policy());
@@ -320,7 +329,7 @@ TEST(RecordedIntervals, MatchTheNaiveEngine) {
   std::int64_t streamed = 0;
   std::int64_t at_risk = 0;
   std::int64_t grown = 0;
-  for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+  for (std::uint64_t seed = 1; seed <= random_cases(3000); ++seed) {
     SCOPED_TRACE(seed);
     Settings settings;
     NaiveConfig config;
@@ -360,7 +369,7 @@ TEST(StreamedWeights, MatchTheNaiveEngineUnderEveryScheduler) {
       }
       const WholeModel model = WholeModel::of(policy);
       ++combinations;
-      for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+      for (std::uint64_t seed = 1; seed <= random_cases(500); ++seed) {
         SCOPED_TRACE(std::string(name) + " over " + host->name + " seed " + std::to_string(seed));
         Settings settings;
         NaiveConfig config;
@@ -381,7 +390,7 @@ TEST(RestingDecodes, MatchTheNaiveEngine) {
   const WholeModel model;
   const PolicyInfo policy = oracle::resting_policy();
   std::int64_t recomputed = 0;
-  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+  for (std::uint64_t seed = 1; seed <= random_cases(2000); ++seed) {
     SCOPED_TRACE(seed);
     Settings settings;
     NaiveConfig config;
