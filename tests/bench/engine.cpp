@@ -65,6 +65,8 @@ void policy(benchmark::State& state, const std::string& policy) {
     std::vector<std::string> arguments{
         "policy=" + policy,    "workload.trace=sharegpt", "workload.requests=200000", "workload.rate=1000",
         "workload.clients=16", "engine.max_num_seqs=128", "engine.max_model_len=4096"};
+    // A policy that streams layers needs a host.
+    if (PolicyRegistry::instance().find(policy)->layout) arguments.emplace_back("hardware=hgx-h100-8");
     return run_once(arguments);
   });
 }

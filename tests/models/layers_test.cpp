@@ -104,7 +104,7 @@ class Comparison {
 
   /// Lays a case out by both; what comes of it if it cannot run, else empty.
   std::string lay_out(const Deployment& deployment, const Settings& settings, NaiveConfig& config) {
-    const std::string real = outcome([&] { return policy_.layout(deployment, settings); });
+    std::string real = outcome([&] { return policy_.layout(deployment, settings); });
     const std::string plain = outcome([&] { return model_.layout(deployment, settings); });
     if (real != plain) differs_ = "layouts: plain " + plain + ", real " + real;
     if (real != plain || real.starts_with("refused")) return real;

@@ -321,10 +321,11 @@ TEST(PlainFlexgen, SearchesAsThePolicy) {
     several += a.batches > 1 ? 1 : 0;
     // No placement of this block in steps of a tenth is faster.
     for (int i = 0; i < 11 * 11 * 11; ++i) {
+      const int hidden = i / 121;
       FlexgenPlacement point = a;
       point.weights_host = 0.1 * (i % 11);
       point.cache_host = 0.1 * (i / 11 % 11);
-      point.hidden_host = 0.1 * (i / 121);
+      point.hidden_host = 0.1 * hidden;
       const oracle::FlexgenRating other = oracle::rate_placement(deployment, settings, point);
       ASSERT_TRUE(!other.fits || other.throughput <= best * (1.0 + 1e-6));
     }
