@@ -139,7 +139,9 @@ void add_memory(std::vector<Parameter>& table) {
   gpu_kv.takes_blocks = true;
   table.push_back(std::move(gpu_kv));
   Parameter host_kv =
-      memory_size("memory.host_kv", "4GiB", "Host memory for swapped KV, per GPU, in bytes or as a block count",
+      memory_size("memory.host_kv", "4GiB",
+                  "Host memory for swapped KV, per GPU, in bytes or as a block count. policy=pie puts its layers' KV "
+                  "there first, and requests swap to the rest",
                   "vLLM swap_space, 4 GiB by default");
   host_kv.takes_blocks = true;
   table.push_back(std::move(host_kv));
