@@ -140,8 +140,8 @@ void add_memory(std::vector<Parameter>& table) {
   table.push_back(std::move(gpu_kv));
   Parameter host_kv =
       memory_size("memory.host_kv", "4GiB",
-                  "Host memory for swapped KV, per GPU, in bytes or as a block count. policy=pie puts its layers' KV "
-                  "there first, and requests swap to the rest",
+                  "Host memory for swapped KV, per GPU, in bytes or as a block count. A policy that keeps the KV "
+                  "of layers on the host takes it first, and requests swap to the rest",
                   "vLLM swap_space, 4 GiB by default");
   host_kv.takes_blocks = true;
   table.push_back(std::move(host_kv));

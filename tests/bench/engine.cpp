@@ -103,14 +103,20 @@ void vllm_short_of_memory(benchmark::State& state) {
 }
 BENCHMARK(vllm_short_of_memory)->Unit(benchmark::kMillisecond);
 
-/// The engine alone: neither drawing requests nor reading configuration is in the time; metrics and percentiles are.
-void engine_alone(benchmark::State& state) {
-  Assembly assembly = assemble(resolve_arguments(
-      {"policy=vllm", "workload.trace=sharegpt", "workload.requests=300000", "workload.rate=1000"}, {}, {}));
+/// The workload, drawn beforehand.
+std::vector<RequestSpec> requests_of(Assembly& assembly) {
   std::vector<RequestSpec> requests;
   for (RequestSpec spec; assembly.workload.stream->next_arrival() != kNever; requests.push_back(spec)) {
     assembly.workload.stream->next(spec);
   }
+  return requests;
+}
+
+/// The engine alone: neither drawing requests nor reading configuration is in the time; metrics and percentiles are.
+void engine_alone(benchmark::State& state) {
+  Assembly assembly = assemble(resolve_arguments(
+      {"policy=vllm", "workload.trace=sharegpt", "workload.requests=300000", "workload.rate=1000"}, {}, {}));
+  const std::vector<RequestSpec> requests = requests_of(assembly);
   measure(state, [&] {
     oracle::ListSource source(requests);
     const auto model = assembly.make_model({});
@@ -123,10 +129,7 @@ BENCHMARK(engine_alone)->Unit(benchmark::kMillisecond);
 void instances(benchmark::State& state) {
   Assembly assembly = assemble(resolve_arguments(
       {"policy=vllm", "workload.trace=sharegpt", "workload.requests=100000", "workload.rate=1000"}, {}, {}));
-  std::vector<RequestSpec> requests;
-  for (RequestSpec spec; assembly.workload.stream->next_arrival() != kNever; requests.push_back(spec)) {
-    assembly.workload.stream->next(spec);
-  }
+  const std::vector<RequestSpec> requests = requests_of(assembly);
   measure(state, [&] {
     oracle::ListSource source(requests);
     const auto model = assembly.make_model({});

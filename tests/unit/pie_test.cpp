@@ -152,10 +152,9 @@ TEST(Pie, Check_RefusesOnlyWhatMakesNoSense) {
               testing::ElementsAre("policy.link_traffic_until"));
 }
 
-// 9 layers of 100 ns, two of them on the host, swaps of a layer of 100 ns: no stalls. Two requests of 16 blocks at the
-// end, in 18 blocks. The second is swapped out when both need a block and comes back when the first has ended: copies
-// of 100 ns each, in which all layers wait. Both are done after as many iterations as without a swap, since the second
-// resumes where it was.
+// 9 layers of 100 ns, two of them on the host, swaps of a layer of 100 ns: no stalls. Two requests need 16 blocks each
+// at the end, and there are 18: one is swapped out and comes back. All layers wait for its copies, and for nothing
+// else.
 TEST(Pie, SwapsOfRequestsShareTheLinksWithItsLayers) {
   const SteadyModel model(9, 100, 100);
   const Overrides swaps{{"policy.expansion", 9.0 / 7.0}, {"engine.preemption", std::string("swap")}};

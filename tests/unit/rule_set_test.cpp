@@ -41,46 +41,48 @@ class OneCopy final : public LayerRule {
   bool done_ = false;
 };
 
-// Three layers of 10 ns. A's copy of 25 ns is issued at 0, B's of 5 ns queues behind it and ends at 30. Layer 1 waits
+/// Three layers of 10 ns under two rules with a copy each at layer 0: A's takes 25 ns and is of layers, B's takes 5 ns
+/// and is of requests. The iteration begins at 0.
+struct TwoRules {
+  TwoRules(std::int32_t a_until, std::int32_t b_until) : a("A", 0, a_until, 25, calls), b("B", 0, b_until, 5, calls) {
+    both.set(kLayerCopies, &a);
+    both.set(kRequestCopies, &b);
+    executor.begin(plan, SimTime{});
+  }
+  TwoRules(const TwoRules&) = delete;
+  TwoRules& operator=(const TwoRules&) = delete;
+
+  std::vector<std::string> calls{};
+  OneCopy a;
+  OneCopy b;
+  RuleSet both{};
+  Executor executor{};
+  SubBatchTimes times{.gpu = LayerTimes(ns(10))};
+  IterationPlan plan{3, {&times, 1}, &both};
+};
+
+// A's copy is issued at 0, B's queues behind it and ends at 30. Layer 1 waits
 // for A from 10 to 25, layer 2 for B from 35: it is there.
 TEST(RuleSet, EachRuleHearsOfItsOwnCopies) {
-  std::vector<std::string> calls;
-  OneCopy a("A", 0, 1, 25, calls);
-  OneCopy b("B", 0, 2, 5, calls);
-  RuleSet both;
-  both.set(kLayerCopies, &a);
-  both.set(kRequestCopies, &b);
-  Executor executor;
-  const SubBatchTimes times{.gpu = LayerTimes(ns(10))};
-  const IterationPlan plan{3, {&times, 1}, &both};
-  executor.begin(plan, SimTime{});
-  EXPECT_EQ(executor.run(plan, kNever).time, SimTime(45));
-  EXPECT_EQ(executor.held(kLayerCopies), ns(15));
-  EXPECT_EQ(executor.held(kRequestCopies), ns(0));
-  EXPECT_EQ(calls, (std::vector<std::string>{"A starts 0", "B starts 0", "A starts 1", "B starts 1", "A has 25",
-                                             "A settles", "B has 5", "B settles", "A starts 2", "B starts 2"}));
+  TwoRules rules(1, 2);
+  EXPECT_EQ(rules.executor.run(rules.plan, kNever).time, SimTime(45));
+  EXPECT_EQ(rules.executor.held(kLayerCopies), ns(15));
+  EXPECT_EQ(rules.executor.held(kRequestCopies), ns(0));
+  EXPECT_EQ(rules.calls, (std::vector<std::string>{"A starts 0", "B starts 0", "A starts 1", "B starts 1", "A has 25",
+                                                   "A settles", "B has 5", "B settles", "A starts 2", "B starts 2"}));
 }
 
 // As above with B needed at once: layer 0 waits until 30, from 0 to 25 for A first, then for B.
 TEST(RuleSet, AWaitIsChargedToTheFirstRuleThatIsNotReady) {
-  std::vector<std::string> calls;
-  OneCopy a("A", 0, 0, 25, calls);
-  OneCopy b("B", 0, 0, 5, calls);
-  RuleSet both;
-  both.set(kLayerCopies, &a);
-  both.set(kRequestCopies, &b);
-  Executor executor;
-  const SubBatchTimes times{.gpu = LayerTimes(ns(10))};
-  const IterationPlan plan{3, {&times, 1}, &both};
-  executor.begin(plan, SimTime{});
+  TwoRules rules(0, 0);
   // Cuts change nothing.
-  EXPECT_FALSE(executor.run(plan, SimTime(7)).finished);
-  EXPECT_FALSE(executor.run(plan, SimTime(28)).finished);
-  EXPECT_EQ(executor.held(kLayerCopies), ns(25));
-  EXPECT_EQ(executor.held(kRequestCopies), ns(3));
-  EXPECT_EQ(executor.run(plan, kNever).time, SimTime(60));
-  EXPECT_EQ(executor.held(kLayerCopies), ns(25));
-  EXPECT_EQ(executor.held(kRequestCopies), ns(5));
+  EXPECT_FALSE(rules.executor.run(rules.plan, SimTime(7)).finished);
+  EXPECT_FALSE(rules.executor.run(rules.plan, SimTime(28)).finished);
+  EXPECT_EQ(rules.executor.held(kLayerCopies), ns(25));
+  EXPECT_EQ(rules.executor.held(kRequestCopies), ns(3));
+  EXPECT_EQ(rules.executor.run(rules.plan, kNever).time, SimTime(60));
+  EXPECT_EQ(rules.executor.held(kLayerCopies), ns(25));
+  EXPECT_EQ(rules.executor.held(kRequestCopies), ns(5));
 }
 
 }  // namespace
