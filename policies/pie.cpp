@@ -157,7 +157,7 @@ class PieLayers final : public LayerPolicy {
   [[nodiscard]] Bytes moved(std::int32_t m) const {
     const Bytes slot = slots_.slot(m);
     if (!used_only_) return slot;
-    const TierState& gpu = view_.tier(Tier::gpu);
+    const TierState& gpu = view_.tier(kGpuTier);
     const double in_use =
         static_cast<double>((gpu.total - gpu.free).count()) / static_cast<double>(slots_.blocks(m).count());
     const Bytes used(static_cast<std::int64_t>(static_cast<double>(slot.count()) * std::min(in_use, 1.0)));

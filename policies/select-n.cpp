@@ -281,7 +281,7 @@ class SelectNLayers final : public LayerPolicy {
         streamer_(context.deployment, {.double_buffer = context.settings.get<bool>("policy.double_buffer")}) {}
 
   [[nodiscard]] Blocks capacity() const override {
-    const TierState& gpu = view_.tier(Tier::gpu);
+    const TierState& gpu = view_.tier(kGpuTier);
     const BatchTotals& batch = view_.batch();
     if (batch.decoding == 0) return gpu.most;
     // One block more than the next tokens need, as vLLM's first block manager keeps one free.
@@ -290,7 +290,7 @@ class SelectNLayers final : public LayerPolicy {
   }
 
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration /*layer*/) override {
-    const TierState& gpu = view_.tier(Tier::gpu);
+    const TierState& gpu = view_.tier(kGpuTier);
     const Blocks in_use = gpu.total - gpu.free;
     const std::int32_t wanted = record_.wanted(view_.batch(), shape);
     const std::int32_t next = room_.blocks(wanted) >= in_use ? wanted : *room_.largest(in_use);

@@ -49,7 +49,7 @@ IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, Time
   if (!graph) layer.host += std::max(0.0, launch_floor_ - total(layer));
   const double gpu = total(before) + layers * total(layer) + total(after);
   check_time("an iteration", gpu);
-  const double sequences = static_cast<double>(shape.decode_sequences) + static_cast<double>(shape.chunks.size());
+  const auto sequences = static_cast<double>(shape.sequences());
   const double host = host_fixed_ + host_per_sequence_ * sequences;
   before.host += host_overlapped_ ? std::max(0.0, host - gpu) : host;
 

@@ -16,7 +16,7 @@ class FlexgenLayers final : public LayerPolicy {
  public:
   FlexgenLayers(const PolicyContext& context, const FlexgenPlan& plan);
 
-  [[nodiscard]] Blocks capacity() const override { return view_.tier(Tier::gpu).total; }
+  [[nodiscard]] Blocks capacity() const override { return view_.tier(kGpuTier).total; }
   [[nodiscard]] std::span<const SubBatchShape> split(const BatchShape& shape) override;
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration layer) override;
   [[nodiscard]] Figures figures() const override;

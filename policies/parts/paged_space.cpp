@@ -21,7 +21,7 @@ Blocks PagedSpace::watermark(Blocks total) const {
 }
 
 Fit PagedSpace::admits(const RequestView& request, Tokens upto) const {
-  const TierState& gpu = view_.tier(Tier::gpu);
+  const TierState& gpu = view_.tier(kGpuTier);
   const Blocks whole = blocks_for(upto, view_.block_tokens());
   if (gpu.most - whole < watermark(gpu.most)) return Fit::never;
   if (options_.guarantee_completion) {
@@ -37,19 +37,19 @@ Fit PagedSpace::admits(const RequestView& request, Tokens upto) const {
 
 Fit PagedSpace::grows(const RequestView& request, Tokens upto) const {
   const Blocks missing = blocks_for(upto, view_.block_tokens()) - request.held;
-  return missing <= view_.tier(Tier::gpu).free ? Fit::now : Fit::later;
+  return missing <= view_.tier(kGpuTier).free ? Fit::now : Fit::later;
 }
 
 Fit PagedSpace::decodes(std::int64_t count) const {
   Blocks needed = view_.decode_growth(count);
   if (options_.spare_block_per_decode && count > 0 && !view_.grows_next(view_.last_decoding())) needed += Blocks(1);
-  return needed <= view_.tier(Tier::gpu).free ? Fit::now : Fit::later;
+  return needed <= view_.tier(kGpuTier).free ? Fit::now : Fit::later;
 }
 
 Fit PagedSpace::resumes(const RequestView& request) const {
   // The next tokens of the running requests come first. The request's own next token needs memory too.
-  const Blocks free = view_.tier(Tier::gpu).free - view_.batch().decode_growth;
-  return free - swap_in_blocks(request) >= watermark(view_.tier(Tier::gpu).total) ? Fit::now : Fit::later;
+  const Blocks free = view_.tier(kGpuTier).free - view_.batch().decode_growth;
+  return free - swap_in_blocks(request) >= watermark(view_.tier(kGpuTier).total) ? Fit::now : Fit::later;
 }
 
 Blocks PagedSpace::swap_in_blocks(const RequestView& request) const {
@@ -58,9 +58,9 @@ Blocks PagedSpace::swap_in_blocks(const RequestView& request) const {
 }
 
 Leave PagedSpace::preempts(const RequestView& request) const {
-  const bool room = request.held <= view_.tier(Tier::host).free;
+  const bool room = request.held <= view_.tier(kHostTier).free;
   const bool can_return =
-      view_.tier(Tier::gpu).total - swap_in_blocks(request) >= watermark(view_.tier(Tier::gpu).total);
+      view_.tier(kGpuTier).total - swap_in_blocks(request) >= watermark(view_.tier(kGpuTier).total);
   return options_.swap && room && can_return ? Leave::preempt_swap : Leave::preempt_recompute;
 }
 

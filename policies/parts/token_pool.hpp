@@ -21,7 +21,7 @@ class TokenPool final : public OffloadPolicy {
   explicit TokenPool(const View& view) : view_(view) {}
 
   [[nodiscard]] Fit admits(const RequestView& request, Tokens /*upto*/) const override {
-    const std::int64_t pool = view_.tier(Tier::gpu).total.count() * view_.block_tokens().count();
+    const std::int64_t pool = view_.tier(kGpuTier).total.count() * view_.block_tokens().count();
     const Running fresh = running(request);
     if (fresh.has + fresh.left >= pool) return Fit::never;
     return worst_case(fresh) < pool ? Fit::now : Fit::later;

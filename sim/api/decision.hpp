@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "sim/api/residency.hpp"
 #include "sim/core/request.hpp"
 #include "sim/core/units.hpp"
 
@@ -12,11 +13,23 @@ namespace spillway {
 /// Why a request leaves the batch before it has finished.
 enum class Leave : std::uint8_t {
   preempt_recompute,  // KV dropped; its known tokens are computed again when it rejoins
-  preempt_swap        // KV moves to the host; the copy is charged before the iteration
+  preempt_swap        // KV goes where the offload policy puts it
 };
 
 /// Why the head of the queue was not admitted. The report derives the bottleneck from it.
 enum class Blocked : std::uint8_t { kv_capacity, batch_size, token_budget };
+
+/// Where state goes: what an offload policy decides.
+class Placement {
+ public:
+  virtual ~Placement() = default;
+  /// The KV of a conversation, or of a request that is not in the batch, moves; or full blocks of a request in the
+  /// batch are copied from the GPU (Move::keep). O(runs).
+  virtual void move(const Move& move) = 0;
+  /// Blocks of a conversation, or of a request that is not in the batch, leave `tier`; kNoTier: every tier. Dropped
+  /// blocks are computed again when their request joins. O(runs).
+  virtual void drop(const Holder& holder, const BlockRange& range, TierId tier) = 0;
+};
 
 /// Contract
 ///  * The standing batch stays: each decoding request takes one token per iteration until a decision says otherwise. An
@@ -30,18 +43,20 @@ enum class Blocked : std::uint8_t { kv_capacity, batch_size, token_budget };
 ///  Decisions
 ///    must lead to tokens while requests are unfinished.
 ///  * Everything staged takes part in this iteration. Staging is O(1), or O(blocks touched) with prefix caching.
-class Decision {
+class Decision : public Placement {
  public:
-  virtual ~Decision() = default;
-
-  /// waiting -> prefilling, at the end of the batch order. The request takes its cached prefix blocks, which count as
-  /// computed.
+  /// waiting -> prefilling, at the end of the batch order. The request takes its cached prefix blocks, and the KV that
+  /// is kept for its conversation, which count as computed; OffloadPolicy::returns brings the latter to the GPU.
   virtual void join(RequestId id) = 0;
-  /// swapped -> the phase that the request left. Its KV is copied back to the GPU before the iteration. Call it before
-  /// `decodes` for a request that was decoding.
+  /// swapped -> the phase that the request left, or prefilling if some of its KV was dropped. OffloadPolicy::returns
+  /// brings its KV to the GPU. Call it before `decodes` for a request that was decoding.
   virtual void resume(RequestId id) = 0;
+  /// OffloadPolicy::fetches brings the KV of a waiting or swapped request to the GPU, while the request stays outside
+  /// the batch. It may join or resume once KvSpace answers `now`.
+  virtual void fetch(RequestId id) = 0;
   /// Computes the next `tokens` known tokens of a prefilling request in this iteration and takes the blocks for them:
-  /// at least 1, at most RequestView::remaining(), at most one chunk per request and iteration.
+  /// at least 1, at most RequestView::remaining(), at most one chunk per request and iteration. Dropped tokens come
+  /// first. A chunk that goes on behind them is still one sequence.
   virtual void chunk(RequestId id, Tokens tokens) = 0;
   /// Holds blocks for the first `upto` tokens of a prefilling request before they are computed: up to its known tokens,
   /// or for the whole answer (input + max_new_tokens).

@@ -23,9 +23,15 @@ struct BatchShape {
   std::int64_t decode_sequences = 0;
   Tokens decode_context{};  // sum over decoding sequences of the tokens they attend to, the new token included
   Tokens decode_longest{};  // the largest of these numbers; 0: unknown, so the model uses their mean
-  std::span<const PrefillChunk> chunks{};  // one entry per sequence in prefill
-  std::int64_t sampled_sequences = 0;      // sequences that emit a token, so they pass the LM head
+  /// One entry per sequence in prefill, or several where parts of its context are computed again: they follow each
+  /// other.
+  std::span<const PrefillChunk> chunks{};
+  std::int64_t continued_chunks = 0;   // chunks of the same sequence as the chunk before
+  std::int64_t sampled_sequences = 0;  // sequences that emit a token, so they pass the LM head
   [[nodiscard]] bool empty() const { return decode_sequences == 0 && chunks.empty(); }
+  [[nodiscard]] std::int64_t sequences() const {
+    return decode_sequences + static_cast<std::int64_t>(chunks.size()) - continued_chunks;
+  }
 };
 
 /// Where an iteration's time goes when nothing overlaps it: seconds, summing to the iteration's length up to rounding.

@@ -22,6 +22,7 @@ struct PolicyContext {
   const Settings& settings;  // every key of the run, `policy.*` included
   const View& view;          // valid for the whole run
   const Deployment& deployment;
+  const TierGraph& graph;  // valid for the whole run
 };
 
 /// Which part of a request an instance runs, if prefill and decode run on separate instances.

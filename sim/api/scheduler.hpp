@@ -13,9 +13,10 @@ namespace spillway {
 
 /// Answers of a KvSpace.
 enum class Fit : std::uint8_t {
-  now,    // the memory is free
-  later,  // the memory is not free until a running request releases some
-  never   // the request needs more than the space can ever hold
+  now,          // the memory is free, or the offload policy frees it at once; the request's KV is, or will be, in place
+  after_moves,  // once moves have ended that are under way, or that Decision::fetch starts
+  later,        // the memory is not free until a running request releases some
+  never         // the request needs more than the space can ever hold
 };
 
 /// Memory for KV, as a scheduler asks for it: a scheduler never counts blocks. Every answer includes the steps that the
@@ -37,8 +38,38 @@ class KvSpace {
 };
 
 /// Decides where state lives. Constructed for one run, over the View of that run. A scheduler sees only the KvSpace.
+///
+/// Contract
+///  * Each call stages its moves and drops at the Placement it gets. The engine checks and charges them.
+///  * In one decision: `moved` for each move that has ended, `shrank`, then the scheduler's decision with the calls
+///  that
+///    its steps cause, then `places`.
+///  * The defaults are those of an engine that swaps whole requests to kHostTier, and keeps nothing.
 class OffloadPolicy : public KvSpace {
  public:
+  /// A request leaves the batch with Leave::preempt_swap. Its KV may stay on the GPU, or go. Default: all of it goes to
+  /// kHostTier, and the iteration waits.
+  virtual void leaves(const View& view, const RequestView& request, Placement& placement);
+  /// A request joins or resumes: afterwards each of its blocks is on the GPU, or on its way there with an iteration or
+  /// layers that wait for it, or dropped. Default: everything comes to the GPU, and the iteration waits.
+  virtual void returns(const View& view, const RequestView& request, Placement& placement);
+  /// Decision::fetch of a request: moves for which the request waits. Default: none.
+  virtual void fetches(const View& /*view*/, const RequestView& /*request*/, Placement& /*placement*/) {}
+  /// A step needs `blocks` more blocks of the GPU than are free: drops that many, if it can. Default: nothing.
+  virtual void makes_room(const View& /*view*/, Blocks /*blocks*/, Placement& /*placement*/) {}
+  /// More blocks of a tier are in use than it has left, or were announced. Called in every decision until that is over.
+  /// Default: nothing; a scheduler preempts for want of room on the GPU.
+  virtual void shrank(const View& /*view*/, TierId /*tier*/, Placement& /*placement*/) {}
+  /// The scheduler has decided who runs. Default: nothing.
+  virtual void places(const View& /*view*/, Placement& /*placement*/) {}
+  /// A request in the batch ends. True: its KV is kept for its conversation and replaces what was kept before. Default:
+  /// nothing is kept.
+  [[nodiscard]] virtual bool keeps(const View& /*view*/, const RequestView& /*request*/, Outcome /*outcome*/) {
+    return false;
+  }
+  /// A move has ended that nobody, or only its request, waited for. It may have ended earlier, but not before the
+  /// decision before.
+  virtual void moved(const View& /*view*/, const Move& /*move*/) {}
   /// Figures of the run so far, as PolicyInfo::figures declares them.
   [[nodiscard]] virtual Figures figures() const { return {}; }
 };

@@ -1,23 +1,20 @@
 // What a policy may see: the requests that have arrived, the standing batch and the memory tiers. Read-only.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <span>
 
+#include "sim/api/residency.hpp"
 #include "sim/core/request.hpp"
 #include "sim/core/units.hpp"
 
 namespace spillway {
 
-/// Where KV lives.
-enum class Tier : std::uint8_t { gpu, host };
-inline constexpr int kTiers = 2;
-
 enum class Phase : std::uint8_t {
   waiting,     // holds no KV, not in the batch
   prefilling,  // in the batch; some known tokens are not computed yet
   decoding,    // in the batch; every known token but the last is computed
-  swapped      // KV on the host, not in the batch
+  swapped      // preempted with its KV, which the offload policy has placed; not in the batch
 };
 
 /// One request as a policy sees it, without its true output length.
@@ -27,10 +24,11 @@ struct RequestView {
   std::uint32_t client = 0;
   SimTime arrival{};
   Tokens input{};
-  Tokens max_new_tokens{};  // as the client asked
-  Tokens known{};           // input + generated so far: these tokens must be computed before the next token
-  Tokens computed{};        // known tokens whose KV exists
-  Blocks held{};            // blocks of the tier that it lives on, shared blocks included
+  Tokens max_new_tokens{};         // as the client asked
+  Tokens known{};                  // input + generated so far: these tokens must be computed before the next token
+  Tokens computed{};               // known tokens whose KV exists, on any tier
+  Blocks held{};                   // blocks of its context, shared blocks included
+  std::int64_t conversation = -1;  // -1: of none
   [[nodiscard]] Tokens remaining() const { return known - computed; }
 };
 
@@ -43,12 +41,6 @@ struct BatchTotals {
   Blocks promised{};        // blocks of input + max_new_tokens over all running requests: the most the batch may need
 };
 
-struct TierState {
-  Blocks total{};
-  Blocks free{};  // allocatable now, unused cached blocks included; < 0: more blocks are in use than `total`
-  Blocks most{};  // the largest `total` of the run
-};
-
 /// Contract
 ///  * Current within a decision: every staged step shows at once. In Scheduler::arrived, iteration_ended and ended the
 ///    sums over the batch may still be those of the last decision.
@@ -59,7 +51,7 @@ class View {
   virtual ~View() = default;
   [[nodiscard]] SimTime now() const { return now_; }
   [[nodiscard]] const BatchTotals& batch() const { return batch_; }
-  [[nodiscard]] const TierState& tier(Tier t) const { return tiers_[static_cast<std::size_t>(t)]; }
+  [[nodiscard]] const TierState& tier(TierId id) const { return tiers_[static_cast<std::size_t>(id)]; }
   [[nodiscard]] Tokens block_tokens() const { return block_tokens_; }
   /// The longest request, input + max_new_tokens. Longer requests never reach the policy.
   [[nodiscard]] Tokens max_model_len() const { return max_model_len_; }
@@ -77,6 +69,11 @@ class View {
   /// Does this decoding request need a block for its next token?
   [[nodiscard]] virtual bool grows_next(RequestId id) const = 0;
 
+  /// Where the context of a holder is, from its start. Empty: it holds nothing. Valid until the next call. O(runs).
+  [[nodiscard]] virtual std::span<const KvRun> runs(const Holder& holder) const = 0;
+  /// Length of the context that is kept for a conversation, dropped parts included; 0: nothing is kept.
+  [[nodiscard]] virtual Tokens kept(std::int64_t conversation) const = 0;
+
   struct CachedPrefix {
     Tokens tokens{};       // leading known tokens whose blocks are in the prefix cache, whole blocks, < known
     Blocks idle_blocks{};  // those of these blocks on the GPU that no request uses: taking them lowers `free`
@@ -88,7 +85,7 @@ class View {
  protected:
   SimTime now_{};
   BatchTotals batch_{};
-  std::array<TierState, kTiers> tiers_{};
+  std::span<const TierState> tiers_{};
   Tokens block_tokens_{16};
   Tokens max_model_len_{};
 };

@@ -35,10 +35,12 @@ struct Member {
   Tokens output{};
   Tokens known{};  // waiting, prefilling, swapped: input + generated; decoding: unused
   Tokens computed{};
-  Tokens staged{};  // known tokens that the current iteration computes, while prefilling
+  Tokens missing{};  // prefilling: tokens of the context that were dropped, so `computed` does not count them
+  Tokens staged{};   // known tokens that the current iteration computes, while prefilling
   Tokens finish_step{};
-  Blocks promised{};  // of input + max_new_tokens
-  Blocks held{};      // on the GPU (on the host while swapped); decoding: lower bound, see Batch::held
+  Blocks promised{};         // of input + max_new_tokens
+  Blocks held{};             // of its context, on any tier; decoding: lower bound, see Batch::held
+  std::int32_t holder = -1;  // in the books of Residency: its leading blocks; -1: all blocks are simply on the GPU
   Duration computing{};
   SimTime first_scheduled = kNever;
   SimTime first_token = kNever;

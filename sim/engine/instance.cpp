@@ -17,21 +17,22 @@ constexpr auto kLater = [](const auto& a, const auto& b) { return a.step > b.ste
 
 Instance::Instance(const InstanceConfig& config, InstanceSink& sink)
     : kv_(config.kv),
+      graph_(kv_.graph()),
       deployment_(config.deployment),
       sink_(sink),
       policy_name_(config.policy->name),
       figures_(config.policy->figures),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
-      runner_(*config.model, kv_) {
+      residency_(graph_.tiers, /*pool_on_gpu=*/kv_.prefix_caching),
+      runner_(*config.model, kv_, graph_) {
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
-  tiers_[0] = TierState{kv_.gpu_blocks, kv_.gpu_blocks, kv_.most()};
-  tiers_[1] = TierState{kv_.host_blocks, kv_.host_blocks, kv_.host_blocks};
+  tiers_ = residency_.tiers();
   if (kv_.prefix_caching) cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks, kv_.most());
   if (kv_.prefix_caching && kv_.host_cache_blocks > Blocks(0)) {
     host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
   }
-  policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_});
+  policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_});
   SPILLWAY_CHECK(!policy_.padding || (!cached_ && policy_.phases == Phases::both),
                  "padded requests have no prefix cache and no phases");
   if (!policy_.layers) return;
@@ -111,7 +112,9 @@ void Instance::finish_member(std::int32_t m, Outcome outcome, SimTime now) {
     members_.stop_decoding(m, Phase::prefilling);
   }
   const RequestId id = members_[m].id;
-  release_blocks(m);
+  // A pool with a prefix cache keeps what it can by itself.
+  const bool kept = !cached_ && conversation_of(table_[id]) >= 0 && policy_.space->keeps(*this, request(id), outcome);
+  kept ? keep(m) : release_blocks(m);
   members_.unlink(m);
   promised_ -= members_[m].promised;
   end_request(id, outcome, now);
@@ -123,8 +126,11 @@ void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
   bool in_batch = false;
   if (slot.member >= 0) {
     Member& member = members_[slot.member];
-    in_batch = member.phase == Phase::decoding || member.phase == Phase::prefilling;
-    if (member.phase == Phase::swapped) tiers_[static_cast<std::size_t>(Tier::host)].free += member.held;
+    in_batch = this->in_batch(member);
+    if (member.holder >= 0) {
+      rename_moves(holder(id), Holder{});
+      residency_.remove(member.holder);
+    }
     record(slot, &member, outcome, now);
     members_.destroy(slot.member);
   } else {
@@ -182,7 +188,7 @@ void Instance::start(SimTime now) {
   SPILLWAY_CHECK(!busy_, "a decision during an iteration");
   keep_books(now);
   now_ = now;
-  if (host_) collect_stored(now);
+  if (host_ || !under_way_.empty()) collect_ended(now);
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {
@@ -194,6 +200,7 @@ void Instance::start(SimTime now) {
       }
       if (!idle_ && table_.live() > 0)
         broken(kNothing, "run nothing", oldest() + " is unfinished and idle() was not called");
+      runner_.start_moves(now);
       return;
     }
     if (--tries_left <= 0) {
@@ -220,8 +227,12 @@ bool Instance::stage() {
   blocked_.reset();
   refresh();
   if (policy_.layers) resize_gpu();
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    if (tiers_[tier].free < Blocks(0)) policy_.space->shrank(*this, static_cast<TierId>(tier), *this);
+  }
   policy_.scheduler->decide(*this, *policy_.space, *this);
   if (staged_decodes_ < 0) decodes(members_.decoding());
+  policy_.space->places(*this, *this);
   return staged_decodes_ > 0 || !chunk_members_.empty();
 }
 
@@ -247,6 +258,8 @@ BatchShape Instance::shape() {
       ++shape.decode_sequences;
       shape.decode_context += attended;
       shape.decode_longest = std::max(shape.decode_longest, attended);
+    } else if (member.missing > Tokens(0)) {
+      add_ranges(member, gaps_.at(m), shape);
     } else {
       chunks_.push_back(PrefillChunk{member.staged, member.computed});
     }
@@ -256,24 +269,19 @@ BatchShape Instance::shape() {
   return shape;
 }
 
-void Instance::collect_stored(SimTime now) {
-  for (std::int64_t done = runner_.take_stored(now); done > 0; --done) host_->stored();
-}
-
 void Instance::store_named(SimTime now) {
-  collect_stored(now);
+  collect_ended(now);
   for (const BlockHash hash : named_) host_->store(hash);
   named_.clear();
 }
 
 void Instance::resize_gpu() {
-  TierState& gpu = tiers_[0];
+  const TierState& gpu = tier(kGpuTier);
   const Blocks capacity = policy_.layers->capacity();
   if (capacity == gpu.total) return;
   if (capacity > gpu.most)
     broken(kOffer, "offer " + blocks_text(capacity), "its layout announced " + blocks_text(gpu.most));
-  gpu.free += capacity - gpu.total;
-  gpu.total = capacity;
+  residency_.resize(kGpuTier, capacity);
   if (cached_) cached_->resize(capacity);
   ledger_.capacity_changed(now_, capacity);
 }
@@ -283,8 +291,8 @@ void Instance::report_layers(Duration length) {
   layer_report_.tokens = tokens_;
   layer_report_.prefills = !chunks_.empty();
   layer_report_.waiting = waiting();
-  layer_report_.free_share =
-      static_cast<double>(std::max(tiers_[0].free, Blocks(0)).count()) / static_cast<double>(tiers_[0].total.count());
+  layer_report_.free_share = static_cast<double>(std::max(tier(kGpuTier).free, Blocks(0)).count()) /
+                             static_cast<double>(tier(kGpuTier).total.count());
   policy_.layers->iteration_ended(layer_report_);
 }
 
@@ -306,12 +314,19 @@ EngineTotals Instance::totals() const {
   return totals;
 }
 
-bool Instance::advance(SimTime now) {
-  SPILLWAY_CHECK(busy_ && now == end_, "nothing is due at this instant");
+SimTime Instance::next_call() const {
+  if (busy_) return end_;
+  return under_way_.empty() ? kNever : runner_.next_copy_event();
+}
+
+Instance::Advanced Instance::advance(SimTime now) {
+  SPILLWAY_CHECK(now == next_call(), "nothing is due at this instant");
   keep_books(now);
   now_ = now;
+  if (!busy_) return collect_ended(now) ? Advanced::moves : Advanced::nothing;
   busy_ = false;
   ledger_.ended();
+  if (!of_layers_.empty()) end_moves_of_layers();
   policy_.scheduler->iteration_ended();
   const Duration duration = now - start_;
   tokens_ = policy_.padding ? answering_ : staged_decodes_;
@@ -322,7 +337,12 @@ bool Instance::advance(SimTime now) {
   expired_.clear();
   if (policy_.layers) report_layers(duration);
   fairness_.iteration_ended();
-  return true;
+  return Advanced::iteration;
+}
+
+void Instance::resize(TierId id, Blocks total, SimTime now) {
+  keep_books(now);
+  residency_.resize(id, total);
 }
 
 void Instance::complete_decodes(SimTime now, Duration duration) {
@@ -366,6 +386,7 @@ void Instance::complete_decodes(SimTime now, Duration duration) {
 void Instance::complete_chunks(SimTime now, Duration duration) {
   for (const std::int32_t m : chunk_members_) {
     Member& member = members_[m];
+    if (member.missing > Tokens(0)) fill_gaps(m, std::min(member.missing, member.staged));
     member.computed += member.staged;
     member.staged = Tokens();
     member.computing += duration;
@@ -424,8 +445,9 @@ void Instance::end_answers() {
 }
 
 void Instance::advance_ledger(SimTime now) {
-  const Ledger::Levels levels{tiers_[0].total, tiers_[0].total - tiers_[0].free, tiers_[1].total - tiers_[1].free,
-                              members_.size(), waiting()};
+  const TierState& gpu = tier(kGpuTier);
+  const TierState& host = tier(kHostTier);
+  const Ledger::Levels levels{gpu.total, gpu.total - gpu.free, host.total - host.free, members_.size(), waiting()};
   if (ledger_.advance(now, span_begin_, levels)) fairness_.begin(span_begin_);
 }
 

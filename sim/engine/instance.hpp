@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/api/registry.hpp"
@@ -17,6 +19,7 @@
 #include "sim/engine/request_table.hpp"
 #include "sim/kv/block_store.hpp"
 #include "sim/kv/host_cache.hpp"
+#include "sim/kv/residency.hpp"
 #include "sim/metrics/fairness.hpp"
 
 namespace spillway {
@@ -44,15 +47,18 @@ class Instance final : public View, private Decision {
   /// Asks the policy and starts an iteration, if the policy runs anything. Not while busy.
   void start(SimTime now);
   /// When advance() must be called; kNever: only after something else has happened.
-  [[nodiscard]] SimTime next_call() const { return busy_ ? end_ : kNever; }
-  /// Does what is due at `now` == next_call(). True when an iteration has ended.
-  bool advance(SimTime now);
+  [[nodiscard]] SimTime next_call() const;
+  enum class Advanced : std::uint8_t { nothing, moves, iteration };
+  /// Does what is due at `now` == next_call(); returns what has ended.
+  Advanced advance(SimTime now);
+  /// A tier has `total` blocks from now on, at most what its graph announced.
+  void resize(TierId tier, Blocks total, SimTime now);
   /// The run ends now: every live request is unfinished.
   void stop(SimTime now);
 
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
-  [[nodiscard]] Blocks gpu_blocks_used() const { return tiers_[0].total - tiers_[0].free; }
+  [[nodiscard]] Blocks gpu_blocks_used() const { return tier(kGpuTier).total - tier(kGpuTier).free; }
   /// Sums over the measured span up to the last completion (or to `stop`); all zero when none was measured. Throws
   /// BrokenPromise when the policy reports a figure that it does not declare.
   [[nodiscard]] EngineTotals totals() const;
@@ -77,11 +83,16 @@ class Instance final : public View, private Decision {
   [[nodiscard]] RequestId last_decoding() const override;
   [[nodiscard]] bool grows_next(RequestId id) const override;
   [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override;
+  [[nodiscard]] std::span<const KvRun> runs(const Holder& holder) const override;
+  [[nodiscard]] Tokens kept(std::int64_t conversation) const override;
 
  private:
   // Decision
   void join(RequestId id) override;
   void resume(RequestId id) override;
+  void fetch(RequestId id) override;
+  void move(const Move& move) override;
+  void drop(const Holder& holder, const BlockRange& range, TierId tier) override;
   void chunk(RequestId id, Tokens tokens) override;
   void reserve(RequestId id, Tokens upto) override;
   void leave(RequestId id, Leave why) override;
@@ -96,7 +107,8 @@ class Instance final : public View, private Decision {
     const char* what;
     const char* rule;
   };
-  static const Deed kJoin, kResume, kChunk, kReserve, kLeave, kReject, kDecodes, kNothing, kProgress, kOffer, kFigures;
+  static const Deed kJoin, kResume, kChunk, kReserve, kLeave, kReject, kDecodes, kNothing, kProgress, kOffer, kFigures,
+      kMove, kDrop, kReturn;
   /// Throws BrokenPromise; `what` says what the policy decided, `why` what is wrong with it.
   [[noreturn]] void broken(const Deed& deed, const std::string& what, const std::string& why) const;
   [[noreturn]] void broken(const Deed& deed, RequestId id, const std::string& why) const;
@@ -107,6 +119,8 @@ class Instance final : public View, private Decision {
   [[nodiscard]] std::int32_t member_in(RequestId id, Phase phase, const Deed& deed) const;
   void grow_to(std::int32_t m, Tokens tokens, const Deed& deed);
   void take_blocks(std::int32_t m, Blocks count, const Deed& deed);
+  /// Asks the offload policy for blocks that are missing on the GPU. Returns how many are free then.
+  Blocks make_room(Blocks needed);
   void release_blocks(std::int32_t m);
   void name_blocks(std::int32_t m, Tokens computed);
   /// Takes the leading blocks that a cache holds: it shares blocks on the GPU and copies blocks on the host back.
@@ -127,6 +141,62 @@ class Instance final : public View, private Decision {
   }
   void refresh();
 
+  // Residency
+  /// Context of a member that has not been recomputed after it was dropped: tokens from `first` on.
+  struct Gap {
+    Tokens first{};
+    Tokens count{};
+  };
+  /// What is kept for a conversation.
+  struct Kept {
+    Residency::Key key = -1;
+    Tokens tokens{};  // length of the context
+  };
+  struct UnderWay {
+    Move move{};
+    Residency::MoveKey key = -1;
+  };
+  [[nodiscard]] std::int64_t conversation_of(const RequestSlot& slot) const {
+    return slot.details < 0 ? -1 : details_[static_cast<std::size_t>(slot.details)].traits.conversation;
+  }
+  [[nodiscard]] const Kept* find_kept(std::int64_t conversation) const;
+  /// Tokens that the next turn of a conversation finds. The last token of its input is always computed.
+  [[nodiscard]] Tokens usable(const Kept& kept, const RequestSlot& slot) const {
+    return std::min(kept.tokens, Tokens(slot.input - 1));
+  }
+  /// The key of a holder; -1: it holds nothing that has a place of its own.
+  [[nodiscard]] Residency::Key key_of(const Holder& holder) const;
+  /// "request 3", "conversation 5".
+  [[nodiscard]] static std::string name_of_holder(const Holder& holder);
+  [[nodiscard]] std::string name_of_tier(TierId id) const {
+    const auto at = static_cast<std::size_t>(id);
+    return id >= kGpuTier && at < graph_.tiers.size() ? graph_.tiers[at].name : "an unknown tier";
+  }
+  [[nodiscard]] bool in_batch(const Member& member) const {
+    return member.phase == Phase::prefilling || member.phase == Phase::decoding;
+  }
+  [[nodiscard]] std::vector<Gap> gaps_of(Residency::Key key, Tokens context) const;
+  /// All blocks of a member that is not swapped get a place of their own.
+  void absorb(std::int32_t m, Blocks held);
+  /// A member's context has gaps no more: what was not recomputed is dropped.
+  void drop_gaps(std::int32_t m);
+  /// The request's KV comes to the GPU, as its offload policy says.
+  void bring_back(std::int32_t m);
+  /// Throws BrokenPromise unless every block is on the GPU, on its way there with somebody waiting, or dropped.
+  void check_return(std::int32_t m) const;
+  void adopt_conversation(std::int32_t m);
+  void keep(std::int32_t m);
+  void forget_conversation(std::int64_t conversation);
+  /// Moves of `from` are of `to` from now on.
+  void rename_moves(const Holder& from, const Holder& to);
+  /// Moves that nobody waited for and that have ended by `now`. Returns whether there were any.
+  bool collect_ended(SimTime now);
+  void end_moves_of_layers();
+  /// The ranges of a member's staged tokens: those that were dropped, then those that follow the context.
+  void add_ranges(const Member& member, const std::vector<Gap>& gaps, BatchShape& shape);
+  /// `count` tokens of the gaps have been recomputed.
+  void fill_gaps(std::int32_t m, Tokens count);
+
   // Layers
   /// Gives the GPU tier the capacity that the policy offers now. Throws BrokenPromise when it is more than announced.
   void resize_gpu();
@@ -136,8 +206,6 @@ class Instance final : public View, private Decision {
   /// Calls the policy once. False when nothing can run; `changed_` tells whether the policy changed the batch.
   [[nodiscard]] bool stage();
   [[nodiscard]] BatchShape shape();
-  /// Blocks whose copy to the host has ended by `now` can be found on the host from now on.
-  void collect_stored(SimTime now);
   /// Queues the blocks that the iteration filled for the host.
   void store_named(SimTime now);
   void complete_decodes(SimTime now, Duration duration);
@@ -167,6 +235,7 @@ class Instance final : public View, private Decision {
   void advance_ledger(SimTime now);
 
   const KvLayout kv_;
+  const TierGraph graph_;
   const Deployment deployment_;
   InstanceSink& sink_;
   SimTime span_begin_ = kNever;
@@ -176,6 +245,13 @@ class Instance final : public View, private Decision {
 
   RequestTable table_;
   Batch members_;
+  Residency residency_;
+  std::unordered_map<std::int64_t, Kept> conversations_;
+  std::unordered_map<std::int32_t, std::vector<Gap>> gaps_;  // by member, in the order of the context
+  std::vector<UnderWay> under_way_;                          // moves that nobody, or only a request, waits for
+  std::vector<Residency::MoveKey> of_layers_;                // moves that layers wait for
+  std::vector<std::pair<RequestId, Blocks>> changing_;       // blocks that change once they have arrived
+  mutable std::vector<KvRun> shown_runs_;
   std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
   std::unique_ptr<HostCache> host_;       // only with a host tier of the prefix cache
   std::vector<BlockHash> named_;          // blocks filled in the iteration in flight; only with a host tier

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/registry.hpp"
+#include "sim/api/residency.hpp"
 #include "sim/core/units.hpp"
 
 namespace spillway {
@@ -23,7 +25,18 @@ struct KvLayout {
   /// Copies of a block that moves between GPU and host cache. 1: its layers are contiguous (vLLM since 0.12).
   std::int64_t host_cache_copies_per_block = 1;
   Blocks most_gpu_blocks{};  // the largest capacity that a policy may reach; 0: gpu_blocks
+  /// Tiers beyond kGpuTier and kHostTier, and the routes to and from them.
+  TierGraph further{};
   [[nodiscard]] Blocks most() const { return std::max(gpu_blocks, most_gpu_blocks); }
+  /// All tiers and routes.
+  [[nodiscard]] TierGraph graph() const {
+    TierGraph graph{
+        {{"gpu", gpu_blocks, most()}, {"host", host_blocks, host_blocks}},
+        {{kHostTier, kGpuTier, Stream::h2d, copies_per_block}, {kGpuTier, kHostTier, Stream::d2h, copies_per_block}}};
+    graph.tiers.insert(graph.tiers.end(), further.tiers.begin(), further.tiers.end());
+    graph.routes.insert(graph.routes.end(), further.routes.begin(), further.routes.end());
+    return graph;
+  }
 };
 
 /// One model replica: a policy over a device group. The pointers must outlive the instance.

@@ -7,8 +7,6 @@
 namespace spillway {
 namespace {
 
-std::size_t at(Tier tier) { return static_cast<std::size_t>(tier); }
-
 /// "1 block", "2 blocks".
 std::string counted(std::int64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
@@ -50,8 +48,18 @@ RequestView Instance::request(RequestId id) const {
     view.known = members_.known(member);
     view.computed = members_.computed(member);
     view.held = members_.held(member);
+    if (member.holder >= 0 && !in_batch(member)) {
+      for (const Gap& gap : gaps_of(member.holder, member.computed)) view.computed -= gap.count;
+    }
   } else {
     view.computed = delivered(slot);
+  }
+  view.conversation = conversation_of(slot);
+  if (view.phase == Phase::waiting && !conversations_.empty()) {
+    if (const Kept* there = find_kept(view.conversation)) {
+      view.computed = usable(*there, slot);
+      for (const Gap& gap : gaps_of(there->key, view.computed)) view.computed -= gap.count;
+    }
   }
   return view;
 }
@@ -120,7 +128,7 @@ void Instance::refresh() {
   batch_.decode_context = members_.decode_context();
   batch_.promised = promised_;
   batch_.decode_growth = staged_decodes_ >= 0 ? Blocks() : members_.growth();
-  if (cached_) tiers_[at(Tier::gpu)].free = cached_->free();
+  if (cached_) residency_.tier(kGpuTier).free = cached_->free();
 }
 
 // --- Decision
@@ -135,10 +143,10 @@ const Instance::Deed Instance::kChunk{
 const Instance::Deed Instance::kReserve{"reserve blocks for",
                                         "decision.hpp: reserve() holds free blocks for a prefilling request, up to its "
                                         "known tokens or for its whole answer"};
-const Instance::Deed Instance::kLeave{
-    "take out",
-    "decision.hpp: leave() takes a request out of the batch before its chunk or the decodes are staged; swapping needs "
-    "free host blocks, padding forbids it"};
+const Instance::Deed Instance::kLeave{"take out",
+                                      "decision.hpp: leave() takes a request out of the batch before its chunk or the "
+                                      "decodes are staged; padding forbids "
+                                      "it"};
 const Instance::Deed Instance::kReject{"reject", "decision.hpp: reject() ends a waiting request"};
 const Instance::Deed Instance::kDecodes{
     "decodes", "decision.hpp: decodes() is called at most once, for 0 to all decoding requests, in free blocks"};
@@ -147,6 +155,12 @@ const Instance::Deed Instance::kNothing{"idle",
                                         "calls idle(), and an event must be to come"};
 const Instance::Deed Instance::kProgress{"progress",
                                          "decision.hpp: decisions lead to tokens while requests are unfinished"};
+const Instance::Deed Instance::kMove{"move",
+                                     "residency.hpp: a Move takes blocks from a tier that has them to one with room"};
+const Instance::Deed Instance::kDrop{
+    "drop", "decision.hpp: drop() takes blocks of a conversation, or of a request outside the batch, from a tier"};
+const Instance::Deed Instance::kReturn{
+    "return", "scheduler.hpp: returns() brings every block of a request to the GPU, or leaves it dropped"};
 const Instance::Deed Instance::kFigures{"report", "registry.hpp: PolicyInfo::figures declares every figure"};
 const Instance::Deed Instance::kOffer{"capacity", "layer_policy.hpp: capacity() is at most Layout::most"};
 
@@ -177,8 +191,8 @@ std::int32_t Instance::member_in(RequestId id, Phase phase, const Deed& deed) co
 }
 
 void Instance::take_blocks(std::int32_t m, Blocks count, const Deed& deed) {
-  TierState& gpu = tiers_[at(Tier::gpu)];
-  if (count > gpu.free) {
+  TierState& gpu = residency_.tier(kGpuTier);
+  if (count > make_room(count)) {
     broken(deed, members_[m].id,
            "it needs " + counted(count.count(), "block") + " and the GPU has " + std::to_string(gpu.free.count()) +
                " free");
@@ -192,9 +206,19 @@ void Instance::take_blocks(std::int32_t m, Blocks count, const Deed& deed) {
   }
 }
 
+Blocks Instance::make_room(Blocks needed) {
+  const TierState& gpu = tier(kGpuTier);
+  if (needed > gpu.free) policy_.space->makes_room(*this, needed - gpu.free, *this);
+  return gpu.free;
+}
+
 void Instance::release_blocks(std::int32_t m) {
   Member& member = members_[m];
-  TierState& gpu = tiers_[at(Tier::gpu)];
+  TierState& gpu = residency_.tier(kGpuTier);
+  if (member.missing > Tokens(0)) {
+    gaps_.erase(m);
+    member.missing = Tokens(0);
+  }
   if (cached_) {
     // In reverse order, so that the end of a sequence is reused before its beginning.
     for (; !member.blocks.empty(); member.blocks.pop_back()) cached_->release(member.blocks.back());
@@ -203,6 +227,13 @@ void Instance::release_blocks(std::int32_t m) {
     gpu.free = cached_->free();
   } else {
     gpu.free += member.held;
+  }
+  if (member.holder >= 0) {
+    // The books give back the blocks that they count.
+    if (!cached_) gpu.free -= residency_.blocks(member.holder);
+    rename_moves(holder(member.id), Holder{});
+    residency_.remove(member.holder);
+    member.holder = -1;
   }
   member.held = Blocks();
   SPILLWAY_CHECK(gpu.free <= gpu.total, "more GPU blocks freed than there are");
@@ -254,7 +285,7 @@ void Instance::take_cached_prefix(std::int32_t m) {
   member.computed = kv_.block_tokens * member.held.count();
   member.cached += member.computed;
   ledger_.asked_prefix(member.known, member.computed, kv_.block_tokens * loaded.count());
-  tiers_[at(Tier::gpu)].free = cached_->free();
+  residency_.tier(kGpuTier).free = cached_->free();
 }
 
 void Instance::take_delivered(std::int32_t m) {
@@ -281,6 +312,7 @@ void Instance::join(RequestId id) {
     fresh.first_scheduled = now_;
   }
   const std::int32_t m = slot.member;
+  if (!conversations_.empty()) adopt_conversation(m);
   members_[m].phase = Phase::prefilling;
   members_.append(m);
   promised_ += members_[m].promised;
@@ -292,13 +324,9 @@ void Instance::join(RequestId id) {
 void Instance::resume(RequestId id) {
   const std::int32_t m = member_in(id, Phase::swapped, kResume);
   Member& member = members_[m];
-  const Blocks blocks = member.held;
-  tiers_[at(Tier::host)].free += blocks;
-  member.held = Blocks();
+  bring_back(m);
   member.phase = Phase::prefilling;
-  take_blocks(m, blocks, kResume);
   if (cached_) name_blocks(m, member.computed);
-  runner_.swap_in(blocks);
   members_.append(m);
   promised_ += member.promised;
   fairness_.joined(member.client_number, Tokens(0));
@@ -320,7 +348,8 @@ void Instance::chunk(RequestId id, Tokens tokens) {
     broken(kChunk, "compute " + counted(tokens.count(), "token") + " of " + name_of(id),
            "it has " + counted(remaining.count(), "known token") + " left");
   }
-  const Tokens computed = member.computed + tokens;
+  // What was dropped has its blocks already, and comes first.
+  const Tokens computed = member.computed + std::max(tokens, member.missing);
   grow_to(m, computed, kChunk);
   members_[m].staged = tokens;
   if (cached_) name_blocks(m, computed);
@@ -347,24 +376,23 @@ void Instance::leave(RequestId id, Leave why) {
   Member& member = members_[m];
   if (member.staged != Tokens()) broken(kLeave, id, "a chunk of it is staged");
   changed_ = true;
-  const Blocks held = member.held;
-  release_blocks(m);
   members_.unlink(m);
   promised_ -= member.promised;
   fairness_.left(member.client_number);
   if (why == Leave::preempt_swap) {
-    TierState& host = tiers_[at(Tier::host)];
-    if (held > host.free) {
-      broken(kLeave, id,
-             "it holds " + counted(held.count(), "block") + " and the host has " + std::to_string(host.free.count()) +
-                 " free");
-    }
-    host.free -= held;
-    member.held = held;
+    const Blocks held = member.held;
+    drop_gaps(m);
+    if (cached_) release_blocks(m);
+    absorb(m, held);
     member.phase = Phase::swapped;
-    runner_.swap_out(held);
+    refresh();
+    policy_.space->leaves(*this, request(id), *this);
+    if (cached_ && residency_.blocks_on(member.holder, kGpuTier) > Blocks(0)) {
+      broken(kMove, id, "its KV stays on the GPU, whose blocks are in the prefix cache");
+    }
     ++member.preempted_swap;
   } else {
+    release_blocks(m);
     member.computed = Tokens();
     member.delivered = false;
     member.phase = Phase::waiting;
@@ -386,9 +414,9 @@ void Instance::decodes(std::int64_t count) {
   if (count < 0 || count > members_.decoding()) {
     broken(kDecodes, what(), std::to_string(members_.decoding()) + " are decoding");
   }
-  TierState& gpu = tiers_[at(Tier::gpu)];
+  TierState& gpu = residency_.tier(kGpuTier);
   const Blocks growth = decode_growth(count);
-  if (growth > gpu.free) {
+  if (growth > make_room(growth)) {
     broken(kDecodes, what(),
            "their next tokens need " + counted(growth.count(), "block") + " and the GPU has " +
                std::to_string(gpu.free.count()) + " free");

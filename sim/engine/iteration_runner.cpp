@@ -5,9 +5,22 @@
 #include <utility>
 
 namespace spillway {
+namespace {
 
-IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv)
-    : model_(model), kv_(kv), executor_(model.copy_sharing()) {}
+/// Starts copies at once.
+class Starting final : public CopySink {
+ public:
+  explicit Starting(Executor& executor) : executor_(executor) {}
+  void issue(const Copy& copy) override { executor_.start_copy(copy); }
+
+ private:
+  Executor& executor_;
+};
+
+}  // namespace
+
+IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph)
+    : model_(model), kv_(kv), graph_(graph), executor_(model.copy_sharing()) {}
 
 void IterationRunner::stream_layers(LayerPolicy& layers, const std::optional<LinkTraffic>& traffic) {
   layers_ = &layers;
@@ -46,25 +59,88 @@ void IterationRunner::time_sub_batches(const BatchShape& shape) {
   result_.shares = times_.shares;
 }
 
-void IterationRunner::queue_copies(Blocks stored) {
-  if (swapped_in_ + swapped_out_ + loaded_ + stored == Blocks(0)) return;
-  const auto queue = [this](Stream stream, Blocks blocks, std::int64_t copies_per_block, bool blocking) {
-    if (blocks.count() == 0) return;
-    const Bytes bytes = kv_.block_bytes * blocks.count();
-    const CopyTime time = model_.copy(stream, copies_per_block * blocks.count(), bytes, CopyMechanism::many);
-    const Copy copy{stream, 0, 0, bytes, time.launch, time.transfer};
-    (stream == Stream::h2d ? result_.issued.h2d : result_.issued.d2h) += bytes;
-    blocking ? copies_.add(copy) : copies_.add_background(copy);
+void IterationRunner::move(std::size_t route, Blocks blocks, CopyMechanism mechanism, Waits waits,
+                           std::int32_t ticket) {
+  // What is waited for goes as one copy; what is not ends on its own.
+  const auto same = std::ranges::find_if(moves_, [&](const Pending& move) {
+    return move.ticket < 0 && ticket < 0 && move.route == route && move.mechanism == mechanism && move.waits == waits;
+  });
+  if (same != moves_.end()) {
+    same->blocks += blocks;
+  } else {
+    moves_.push_back({route, mechanism, waits, blocks, ticket});
+  }
+}
+
+Copy IterationRunner::copy_of(Stream stream, Blocks blocks, std::int64_t copies_per_block, CopyMechanism mechanism,
+                              std::int32_t share, std::int32_t shares) const {
+  const auto part = [&](std::int64_t all) {
+    const std::int64_t each = all / shares;
+    return share + 1 < shares ? each : all - each * (shares - 1);
   };
-  queue(Stream::h2d, std::exchange(swapped_in_, Blocks(0)), kv_.copies_per_block, true);
-  queue(Stream::d2h, std::exchange(swapped_out_, Blocks(0)), kv_.copies_per_block, true);
-  queue(Stream::h2d, std::exchange(loaded_, Blocks(0)), kv_.host_cache_copies_per_block, true);
-  queue(Stream::d2h, stored, kv_.host_cache_copies_per_block, false);
+  const bool gathered = mechanism == CopyMechanism::gather || mechanism == CopyMechanism::single;
+  const std::int64_t copies = gathered ? 1 : std::max<std::int64_t>(1, part(copies_per_block * blocks.count()));
+  const Bytes bytes(part((kv_.block_bytes * blocks.count()).count()));
+  const CopyTime time = model_.copy(stream, copies, bytes, mechanism);
+  return {.stream = stream,
+          .layer = share,
+          .bytes = bytes,
+          .launch = time.launch,
+          .transfer = time.transfer,
+          .owner = kRequestCopies};
+}
+
+void IterationRunner::queue(const Pending& move) {
+  const Route& route = graph_.routes[move.route];
+  const auto copy = [&](std::int32_t share, std::int32_t shares) {
+    return copy_of(route.stream, move.blocks, route.copies_per_block, move.mechanism, share, shares);
+  };
+  if (move.waits == Waits::iteration) {
+    copies_.add(copy(0, 1));
+  } else if (move.waits == Waits::layers) {
+    for (std::int32_t layer = 0; layer < model_.layers(); ++layer) copies_.add_for_layer(copy(layer, model_.layers()));
+  } else {
+    copies_.add_background(copy(0, 1), move.ticket);
+  }
+}
+
+void IterationRunner::queue_copies(Blocks stored) {
+  if (moves_.empty() && loaded_ + stored == Blocks(0)) return;
+  std::ranges::stable_sort(moves_, {}, &Pending::route);
+  for (const Pending& move : moves_) queue(move);
+  moves_.clear();
+  const std::int64_t copies_per_block = kv_.host_cache_copies_per_block;
+  if (loaded_ > Blocks(0)) {
+    copies_.add(copy_of(Stream::h2d, std::exchange(loaded_, Blocks(0)), copies_per_block, CopyMechanism::many));
+  }
+  if (stored > Blocks(0)) {
+    copies_.add_background(copy_of(Stream::d2h, stored, copies_per_block, CopyMechanism::many), kStored);
+  }
+}
+
+void IterationRunner::start_moves(SimTime now) {
+  const auto waited_for = [](const Pending& move) { return move.ticket < 0; };
+  if (std::ranges::all_of(moves_, waited_for)) return;
+  std::ranges::stable_sort(moves_, {}, &Pending::route);
+  const auto beside = std::ranges::stable_partition(moves_, waited_for);
+  for (const Pending& move : beside) queue(move);
+  moves_.erase(beside.begin(), beside.end());
+  go_on(now);
+  const LinkBytes before = issued();
+  Starting starting(executor_);
+  copies_.issue_background(starting);
+  between_ = between_ + issued_since(before);
+}
+
+SimTime IterationRunner::next_copy_event() const {
+  const SimTime change = link_changes_.empty() ? kNever : link_changes_.back().at;
+  const SimTime copy = executor_.next_copy_event();
+  return copy == kNever ? kNever : std::min(copy, change);
 }
 
 LayerRule* IterationRunner::rule() {
   if (layers_ == nullptr) return copies_.none() ? nullptr : &copies_;
-  const bool alone = kv_.host_blocks == Blocks(0) && kv_.host_cache_blocks == Blocks(0);
+  const bool alone = kv_.host_blocks == Blocks(0) && kv_.host_cache_blocks == Blocks(0) && kv_.further.tiers.empty();
   if (alone) return layer_rule_;
   both_.set(kLayerCopies, layer_rule_);
   both_.set(kRequestCopies, &copies_);
@@ -85,8 +161,8 @@ const ExecutedIteration& IterationRunner::run(const BatchShape& shape, SimTime s
   result_.request_stall = executor_.held(kRequestCopies) - held;
   result_.layer_stall = executor_.use(Stream::compute).stall - stalled - result_.request_stall;
   if (copies_.held_by() == Stream::d2h) result_.requests_wait_for = Resource::d2h;
+  result_.issued = issued_since(before) + std::exchange(between_, {});
   if (layers_ != nullptr) {
-    result_.issued = issued_since(before) + std::exchange(between_, {});
     // A layer that is waited for comes in. When the way out was busy for longer, the layer had to wait for its room.
     const Duration in = executor_.use(Stream::h2d).busy - busy.h2d;
     const Duration out = executor_.use(Stream::d2h).busy - busy.d2h;
@@ -129,11 +205,11 @@ SimTime IterationRunner::execute(const IterationPlan& plan) {
   return outcome.time;
 }
 
-std::int64_t IterationRunner::take_stored(SimTime now) {
+std::vector<std::int32_t> IterationRunner::take_ended(SimTime now) {
   const LinkBytes before = issued();
   if (layers_ != nullptr || !copies_.none()) go_on(now);
   between_ = between_ + issued_since(before);
-  return copies_.take_background_done();
+  return copies_.take_ended();
 }
 
 LinkTimes IterationRunner::copied_until(SimTime now) {

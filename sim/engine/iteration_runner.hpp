@@ -49,32 +49,40 @@ struct ExecutedIteration {
   LinkTimes copied_before{};  // from the end of the iteration before to the start; only where layers stream
 };
 
-/// Swaps and loads of KV blocks are collected until the next iteration, which issues them. A policy that streams layers
+/// Moves and loads of KV blocks are collected until the next iteration, which issues them. A policy that streams layers
 /// issues copies of its own through its layer rule. Both share the streams and each stream is one FIFO: when the first
 /// layer starts, the rule's copies join it before those of requests.
 class IterationRunner final : private CopyObserver {
  public:
-  IterationRunner(const ExecutionModel& model, const KvLayout& kv);
+  /// The graph must outlive the runner.
+  IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph);
   IterationRunner(const IterationRunner&) = delete;
   IterationRunner& operator=(const IterationRunner&) = delete;
 
   /// Before the first iteration: `layers` streams layers, beside other traffic on the links. Both outlive the runner.
   void stream_layers(LayerPolicy& layers, const std::optional<LinkTraffic>& traffic);
 
-  /// Blocks that swap, and blocks that come from the host cache: the next iteration waits for them.
-  void swap_in(Blocks blocks) { swapped_in_ += blocks; }
-  void swap_out(Blocks blocks) { swapped_out_ += blocks; }
+  /// Blocks go on route number `route` of the graph. `ticket` >= 0 names moves that no iteration and no layer waits
+  /// for.
+  void move(std::size_t route, Blocks blocks, CopyMechanism mechanism, Waits waits, std::int32_t ticket);
+  /// Blocks come from the host cache: the next iteration waits for them.
   void load(Blocks blocks) { loaded_ += blocks; }
+  /// No iteration starts now: the moves that none waits for begin all the same.
+  void start_moves(SimTime now);
   /// Executes the iteration that starts now; the result is valid until the next call. `stored` blocks go to the host
   /// cache beside it.
   [[nodiscard]] const ExecutedIteration& run(const BatchShape& shape, SimTime start, Blocks stored);
-  /// Copies to the host cache that ended by `now` since the last call; they end in the order of their issue.
-  [[nodiscard]] std::int64_t take_stored(SimTime now);
+  /// Moves that nobody waited for and that have ended by `now`, since the last call: their tickets, and kStored for a
+  /// copy to the host cache. In the order of their ends.
+  [[nodiscard]] std::vector<std::int32_t> take_ended(SimTime now);
+  static constexpr std::int32_t kStored = -1;
+  /// When a copy on the links may end, if no iteration starts before; kNever: nothing is under way.
+  [[nodiscard]] SimTime next_copy_event() const;
 
   /// No iteration starts any more: time since the end of the last one in which copies were under way.
   [[nodiscard]] LinkTimes copied_until(SimTime now);
-  /// Bytes that layers have issued in calls of take_stored since the last iteration: the next iteration is charged with
-  /// them, if there is one.
+  /// Bytes that were issued between iterations since the last one: the next iteration is charged with them, if there is
+  /// one.
   [[nodiscard]] LinkBytes uncharged() const { return between_; }
   /// Lets every copy arrive that was issued; returns the bytes that the links carried in the whole run.
   [[nodiscard]] LinkBytes drain();
@@ -106,12 +114,25 @@ class IterationRunner final : private CopyObserver {
   }
   [[nodiscard]] LinkTimes copying() const { return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h)}; }
 
+  /// Blocks that are to move.
+  struct Pending {
+    std::size_t route = 0;
+    CopyMechanism mechanism = CopyMechanism::many;
+    Waits waits = Waits::nobody;
+    Blocks blocks{};
+    std::int32_t ticket = -1;
+  };
+  /// One copy of blocks; `share` of `shares` equal parts, the last part with what is left over.
+  [[nodiscard]] Copy copy_of(Stream stream, Blocks blocks, std::int64_t copies_per_block, CopyMechanism mechanism,
+                             std::int32_t share = 0, std::int32_t shares = 1) const;
+  void queue(const Pending& move);
+
   const ExecutionModel& model_;
   const KvLayout& kv_;
+  const TierGraph& graph_;
   LayerPolicy* layers_ = nullptr;
   Executor executor_;
-  Blocks swapped_in_{};
-  Blocks swapped_out_{};
+  std::vector<Pending> moves_;  // of the next iteration, or beside it
   Blocks loaded_{};
   KvCopies copies_;                         // of KV blocks
   LayerRule* layer_rule_ = nullptr;         // of the last iteration
@@ -121,7 +142,7 @@ class IterationRunner final : private CopyObserver {
   IterationTime times_;                     // their sums
   ExecutedIteration result_;
   LinkTimes copied_at_end_{};  // of the last iteration
-  LinkBytes between_{};        // issued by calls of take_stored since that iteration
+  LinkBytes between_{};        // issued since that iteration
 };
 
 }  // namespace spillway

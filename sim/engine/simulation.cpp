@@ -120,9 +120,12 @@ class Simulation {
 
   void call(std::size_t replica) {
     replicas_[replica].call = kNever;
-    if (at(replica).next_call() == now_ && at(replica).advance(now_)) last_completion_ = now_;
+    using Advanced = Instance::Advanced;
+    const Advanced advanced =
+        replicas_[replica].instance->next_call() == now_ ? at(replica).advance(now_) : Advanced::nothing;
+    if (advanced == Advanced::iteration) last_completion_ = now_;
     expect_call(replica);
-    wake(replica);
+    if (advanced != Advanced::nothing) wake(replica);
   }
 
   /// An observation shows the state after the last event up to its instant.
@@ -181,7 +184,6 @@ class Simulation {
     while (!deadlines_.empty()) {
       const Deadline next = deadlines_.front();
       Instance& instance = at(next.replica);
-      wake(next.replica);
       if (instance.alive(next.id)) {
         const SimTime deadline = instance.request(next.id).arrival + *config_.request_timeout;
         if (deadline > now_) {
@@ -189,6 +191,7 @@ class Simulation {
           break;
         }
         instance.expire(next.id, now_);
+        wake(next.replica);
       }
       deadlines_.pop_front();
     }

@@ -163,6 +163,8 @@ class Executor final : private CopySink {
   /// Between iterations: lets the copies in flight go on up to `until` >= now(), or with kNever until all have ended.
   /// `rule` may be null.
   void run_copies(LayerRule* rule, SimTime until);
+  /// Between iterations: a copy joins the end of its stream's FIFO now.
+  void start_copy(const Copy& copy) { issue(copy); }
 
   /// From now() on, other traffic makes transfers on `stream` (h2d or d2h) take num / den times as long:
   /// 1 <= den <= num < 2^31. Initially 1/1.
@@ -182,6 +184,8 @@ class Executor final : private CopySink {
   [[nodiscard]] Duration copying(Stream stream) const;
   /// When the next copy ends if no slowdown changes; kNever when no copy is in flight.
   [[nodiscard]] SimTime next_copy_done() const { return std::min(copies_[0].finish(), copies_[1].finish()); }
+  /// When a copy ends or the directions begin to share, if nothing changes earlier.
+  [[nodiscard]] SimTime next_copy_event() const { return std::min(next_copy_done(), duplex_at_); }
 
  private:
   static std::size_t lane(Stream stream);
@@ -191,8 +195,6 @@ class Executor final : private CopySink {
   /// Sets how much each direction slows the other one down. Called after a copy has started or ended, and at
   /// `duplex_at_`.
   void share_links();
-  /// When a copy ends or the directions begin to share, if nothing changes earlier.
-  [[nodiscard]] SimTime next_copy_event() const { return std::min(next_copy_done(), duplex_at_); }
   /// `work` that the compute stream starts now.
   [[nodiscard]] Duration stretched(Duration work) const;
   /// Calls at_copies_done if copies have ended now and no layer has started since.

@@ -1,6 +1,7 @@
 // Copies of KV blocks between GPU and host around an iteration.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -11,13 +12,15 @@
 
 namespace spillway {
 
-/// Issues its copies at the first layer start of the iteration, each direction as a FIFO in the order in which they
-/// were added, blocking ones first.
+/// Issues its copies at the first layer start of the iteration, each direction as a FIFO: blocking ones first, then
+/// those of layers in the order of the layers, then background copies.
 ///
 ///  * Every step waits until all blocking copies are done: vLLM's swap in and out before the forward pass
 ///    (Worker.execute_model waits for the cache operations before it runs the model), and KV loaded for the prompts of
 ///    this iteration.
-///  * Nothing waits for background copies; they go on beside this iteration and later ones.
+///  * A layer waits for the copies of its own share.
+///  * Nothing waits for background copies; they go on beside this iteration and later ones. They may also start at
+///  once.
 ///
 /// A direction is one FIFO: a swap-out also waits for the background copies issued before it. Copies added later wait
 /// for the next iteration.
@@ -27,43 +30,67 @@ class KvCopies final : public LayerRule {
     copy.tag = kBlocking;
     blocking_.push_back(copy);
   }
-  void add_background(Copy copy) {
+  /// Copy::layer is the layer that waits.
+  void add_for_layer(Copy copy) {
+    copy.tag = kLayered;
+    layered_.push_back(copy);
+  }
+  /// `ticket` >= 0 names the copy when it has ended.
+  void add_background(Copy copy, std::int32_t ticket) {
     copy.tag = kBackground;
+    copy.layer = ticket;
     background_.push_back(copy);
   }
   /// No copy waits to be issued and none is in flight.
   [[nodiscard]] bool none() const {
-    return blocking_.empty() && background_.empty() && blocking_in_flight_ == 0 && background_in_flight_ == 0;
+    return blocking_.empty() && layered_.empty() && background_.empty() && in_flight_ == 0;
   }
-  /// Direction of the blocking copy that ended last: the steps waited for this direction.
+  /// Direction of the copy with waiting steps that ended last: the steps waited for this direction.
   [[nodiscard]] Stream held_by() const { return held_by_; }
-  /// Background copies that have ended since the last call; they end in the order in which they were added.
-  [[nodiscard]] std::int64_t take_background_done() { return std::exchange(background_done_, 0); }
+  /// Tickets of the background copies that have ended since the last call, in the order of their ends.
+  [[nodiscard]] std::vector<std::int32_t> take_ended() { return std::exchange(ended_, {}); }
+  [[nodiscard]] bool any_ended() const { return !ended_.empty(); }
+
+  /// Starts the background copies that wait for an iteration.
+  void issue_background(CopySink& sink) { issue(background_, sink); }
 
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
     if (layer != 0 || sub_batch != 0) return;
-    for (const Copy& copy : blocking_) sink.issue(copy);
-    for (const Copy& copy : background_) sink.issue(copy);
     blocking_in_flight_ += blocking_.size();
-    background_in_flight_ += background_.size();
-    blocking_.clear();
-    background_.clear();
+    issue(blocking_, sink);
+    std::ranges::stable_sort(layered_, {}, &Copy::layer);
+    for (const Copy& copy : layered_) {
+      const auto waiting = static_cast<std::size_t>(copy.layer);
+      if (of_layer_.size() <= waiting) of_layer_.resize(waiting + 1);
+      ++of_layer_[waiting];
+    }
+    layered_in_flight_ += layered_.size();
+    issue(layered_, sink);
+    issue(background_, sink);
   }
   void at_copy_done(const Copy& copy, CopySink& /*sink*/) override {
+    --in_flight_;
+    if (copy.tag == kBackground) {
+      ended_.push_back(copy.layer);
+      return;
+    }
+    held_by_ = copy.stream;
     if (copy.tag == kBlocking) {
       --blocking_in_flight_;
-      held_by_ = copy.stream;
     } else {
-      --background_in_flight_;
-      ++background_done_;
+      --layered_in_flight_;
+      --of_layer_[static_cast<std::size_t>(copy.layer)];
     }
   }
   [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
-    const bool issues = layer == 0 && !(blocking_.empty() && background_.empty());
-    return issues || blocking_in_flight_ > 0 ? 0 : std::numeric_limits<std::int32_t>::max();
+    const bool issues = layer == 0 && !(blocking_.empty() && layered_.empty() && background_.empty());
+    const bool waits = blocking_in_flight_ + layered_in_flight_ > 0;
+    return issues || waits ? 0 : std::numeric_limits<std::int32_t>::max();
   }
-  [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override {
-    return blocking_in_flight_ == 0;
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override {
+    if (blocking_in_flight_ > 0) return false;
+    const auto at = static_cast<std::size_t>(layer);
+    return layered_in_flight_ == 0 || at >= of_layer_.size() || of_layer_[at] == 0;
   }
   [[nodiscard]] std::int32_t held_by(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override {
     return kRequestCopies;
@@ -71,13 +98,23 @@ class KvCopies final : public LayerRule {
 
  private:
   static constexpr std::int32_t kBlocking = 0;
-  static constexpr std::int32_t kBackground = 1;
+  static constexpr std::int32_t kLayered = 1;
+  static constexpr std::int32_t kBackground = 2;
+
+  void issue(std::vector<Copy>& copies, CopySink& sink) {
+    in_flight_ += copies.size();
+    for (const Copy& copy : copies) sink.issue(copy);
+    copies.clear();
+  }
 
   std::vector<Copy> blocking_;
+  std::vector<Copy> layered_;
   std::vector<Copy> background_;
+  std::size_t in_flight_ = 0;
   std::size_t blocking_in_flight_ = 0;
-  std::size_t background_in_flight_ = 0;
-  std::int64_t background_done_ = 0;
+  std::size_t layered_in_flight_ = 0;
+  std::vector<std::int32_t> of_layer_;  // copies in flight that a layer waits for
+  std::vector<std::int32_t> ended_;
   Stream held_by_ = Stream::h2d;
 };
 

@@ -33,6 +33,14 @@ class LoggedDecision final : public Decision {
     note("resume", id.serial);
     decision_.resume(id);
   }
+  void fetch(RequestId id) override {
+    note("fetch", id.serial);
+    decision_.fetch(id);
+  }
+  void move(const Move& move) override { decision_.move(move); }
+  void drop(const Holder& holder, const BlockRange& range, TierId tier) override {
+    decision_.drop(holder, range, tier);
+  }
   void chunk(RequestId id, Tokens tokens) override {
     note("chunk", id.serial, tokens.count());
     decision_.chunk(id, tokens);

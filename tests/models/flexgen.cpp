@@ -142,7 +142,7 @@ class FlexgenSteps final : public LayerPolicy {
         cpu_attention_(context.settings.get<bool>("policy.cpu_attention")),
         prompts_(static_cast<std::size_t>(placement_.gpu_batch), PrefillChunk{Tokens(pad_input_), Tokens(0)}) {}
 
-  [[nodiscard]] Blocks capacity() const override { return view_.tier(Tier::gpu).total; }
+  [[nodiscard]] Blocks capacity() const override { return view_.tier(kGpuTier).total; }
 
   [[nodiscard]] std::span<const SubBatchShape> split(const BatchShape& shape) override {
     if (!shape.chunks.empty()) {

@@ -128,7 +128,7 @@ class Comparison {
     const auto over = [&](const std::function<Policy(const PolicyContext&)>& make) {
       PolicyInfo info = policy_;
       info.make = [&seen, make](const PolicyContext& context) {
-        return make(PolicyContext{context.settings, context.view, seen});
+        return make(PolicyContext{context.settings, context.view, seen, context.graph});
       };
       return info;
     };

@@ -298,7 +298,7 @@ class PlainPie final : public LayerPolicy {
   /// What is copied of a slot with m layers on the host: all, or its share of the blocks in use.
   [[nodiscard]] Bytes moved(std::int64_t m) const {
     if (!used_only_) return memory_.slot(m);
-    const TierState& gpu = view_.tier(Tier::gpu);
+    const TierState& gpu = view_.tier(kGpuTier);
     const Blocks in_use = std::min(gpu.total - gpu.free, memory_.blocks(m));
     const double share = static_cast<double>(in_use.count()) / static_cast<double>(memory_.blocks(m).count());
     const auto bytes = static_cast<std::int64_t>(static_cast<double>(memory_.slot(m).count()) * share);

@@ -33,7 +33,7 @@ inline std::int64_t blocks_of(const View& view, std::int64_t tokens) {
   return blocks;
 }
 
-inline std::int64_t free_blocks(const View& view) { return view.tier(Tier::gpu).free.count(); }
+inline std::int64_t free_blocks(const View& view) { return view.tier(kGpuTier).free.count(); }
 
 /// Blocks of a waiting request's first `tokens` tokens that must come from the free ones. Cached blocks that another
 /// request uses are there already; a cached block that nobody uses counts among the free ones until it is taken; one

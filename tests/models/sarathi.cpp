@@ -61,7 +61,7 @@ class PlainSarathi final : public Scheduler {
   void admit(const View& view, Decision& decision, std::int64_t used) {
     while (!waiting_.empty()) {
       const RequestView head = view.request(waiting_.front());
-      const std::int64_t most = view.tier(Tier::gpu).most.count();
+      const std::int64_t most = view.tier(kGpuTier).most.count();
       if (most - blocks_of(view, head.known.count()) < watermark(most)) {
         remove(waiting_, head.id);
         decision.reject(head.id);
@@ -74,7 +74,7 @@ class PlainSarathi final : public Scheduler {
       const std::int64_t left = chunk(0) - used;
       if (left <= 0) return decision.blocked(Blocked::token_budget);
       const std::int64_t spare = free_blocks(view) - blocks_taken(view, head.id, head.known.count());
-      if (spare < watermark(view.tier(Tier::gpu).total.count())) return decision.blocked(Blocked::kv_capacity);
+      if (spare < watermark(view.tier(kGpuTier).total.count())) return decision.blocked(Blocked::kv_capacity);
       remove(waiting_, head.id);
       running_.push_back(head.id);
       decision.join(head.id);

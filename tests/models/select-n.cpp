@@ -376,7 +376,7 @@ class PlainSelectN final : public LayerPolicy {
 
   [[nodiscard]] Blocks capacity() const override {
     if (fixed_) return record_.room().blocks(*fixed_);
-    const TierState& gpu = view_.tier(Tier::gpu);
+    const TierState& gpu = view_.tier(kGpuTier);
     const BatchTotals& batch = view_.batch();
     if (batch.decoding == 0) return gpu.most;
     const Blocks offered = record_.offered(batch.decode_context.count() / batch.decoding);
@@ -388,7 +388,7 @@ class PlainSelectN final : public LayerPolicy {
 
   LayerRule* begin(const BatchShape& shape, Duration /*layer*/) override {
     if (fixed_) return run(*fixed_, kNone);
-    const TierState& gpu = view_.tier(Tier::gpu);
+    const TierState& gpu = view_.tier(kGpuTier);
     const Blocks in_use = gpu.total - gpu.free;
     const auto leaves_room = [&](std::int64_t i) { return record_.room().blocks(i) >= in_use; };
     const std::int64_t wanted = record_.wanted(view_.batch().running, shape);

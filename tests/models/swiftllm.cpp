@@ -36,7 +36,7 @@ class SwiftLlm final : public Scheduler {
     bool somebody_left = false;
     for (; lacking(running_, view) > free_blocks(view); somebody_left = true) {
       const RequestId last = running_.back();
-      const bool room = view.request(last).held <= view.tier(Tier::host).free;
+      const bool room = view.request(last).held <= view.tier(kHostTier).free;
       running_.pop_back();
       decision.leave(last, room ? Leave::preempt_swap : Leave::preempt_recompute);
       push_front(room ? swapped_ : waiting_, last);
@@ -65,7 +65,7 @@ class SwiftLlm final : public Scheduler {
     while (!waiting_.empty()) {
       const RequestId id = waiting_.front();
       const std::int64_t prompt = view.request(id).remaining().count();
-      if (prompt > most_tokens_ || blocks_of(view, prompt) > view.tier(Tier::gpu).most.count()) {
+      if (prompt > most_tokens_ || blocks_of(view, prompt) > view.tier(kGpuTier).most.count()) {
         decision.reject(id);
         remove(waiting_, id);
         continue;

@@ -71,7 +71,7 @@ class TensorRtLlm final : public Scheduler {
   }
 
   [[nodiscard]] bool can_never_run(const RequestView& request, const View& view) const {
-    return blocks_of(view, request.known.count()) > view.tier(Tier::gpu).most.count() ||
+    return blocks_of(view, request.known.count()) > view.tier(kGpuTier).most.count() ||
            (!cuts_prompts_ && request.remaining().count() > most_tokens_);
   }
   [[nodiscard]] bool has_room(const RequestView& request, const View& view) const {
@@ -81,7 +81,7 @@ class TensorRtLlm final : public Scheduler {
       };
       std::int64_t all = at_its_end(request);
       for (const RequestId id : running(all_, view)) all += at_its_end(view.request(id));
-      if (all > view.tier(Tier::gpu).total.count()) return false;
+      if (all > view.tier(kGpuTier).total.count()) return false;
     }
     return blocks_taken(view, request.id, request.known.count()) <= free_blocks(view);
   }

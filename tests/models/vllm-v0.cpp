@@ -93,9 +93,9 @@ class PlainVllmV0 final : public Scheduler {
   void preempt(const View& view, RequestId victim, Decision& decision) {
     const RequestView request = view.request(victim);
     const bool swap = settings_.get<std::string>("engine.preemption") == "swap";
-    const bool goes_out = request.held <= view.tier(Tier::host).free;
+    const bool goes_out = request.held <= view.tier(kHostTier).free;
     // One that could never come back, even to an empty GPU, is recomputed too.
-    const std::int64_t total = view.tier(Tier::gpu).total.count();
+    const std::int64_t total = view.tier(kGpuTier).total.count();
     const bool comes_back = total - (request.held.count() + 1) >= watermark(total);
     remove(running_, victim);
     if (swap && goes_out && comes_back) {
@@ -112,7 +112,7 @@ class PlainVllmV0 final : public Scheduler {
       const RequestView request = view.request(id);
       if (full() || budget_ <= 0) return;
       const std::int64_t left = free_blocks(view) - promised_ - (request.held.count() + 1);
-      if (left < watermark(view.tier(Tier::gpu).total.count())) return decision.blocked(Blocked::kv_capacity);
+      if (left < watermark(view.tier(kGpuTier).total.count())) return decision.blocked(Blocked::kv_capacity);
       remove(swapped_, id);
       running_.push_back(id);
       decision.resume(id);
@@ -126,7 +126,7 @@ class PlainVllmV0 final : public Scheduler {
       const RequestView head = view.request(waiting_.front());
       const std::int64_t prompt = head.remaining().count();
       const bool too_long = !chunked() && prompt > settings_.get<std::int64_t>("engine.max_num_batched_tokens");
-      const std::int64_t most = view.tier(Tier::gpu).most.count();
+      const std::int64_t most = view.tier(kGpuTier).most.count();
       if (too_long || most - blocks_of(view, head.known.count()) < watermark(most)) {
         remove(waiting_, head.id);
         decision.reject(head.id);
@@ -141,7 +141,7 @@ class PlainVllmV0 final : public Scheduler {
         break;
       }
       const std::int64_t left = free_blocks(view) - blocks_taken(view, head.id, head.known.count());
-      if (left < watermark(view.tier(Tier::gpu).total.count())) {
+      if (left < watermark(view.tier(kGpuTier).total.count())) {
         decision.blocked(Blocked::kv_capacity);
         break;
       }

@@ -137,7 +137,7 @@ class PlainVtc final : public Scheduler {
     return most;
   }
   bool build_mini_batch(const View& view, Decision& decision) {
-    const std::int64_t pool = view.tier(Tier::gpu).total.count() * view.block_tokens().count();
+    const std::int64_t pool = view.tier(kGpuTier).total.count() * view.block_tokens().count();
     const auto most_tokens = settings_.get<std::int64_t>("engine.max_num_batched_tokens");
     std::int64_t tokens = 0;
     while (!waiting_.empty()) {

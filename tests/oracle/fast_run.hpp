@@ -28,6 +28,7 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
       config.gpu_blocks,       config.host_blocks,    config.block_tokens,      config.block_bytes,
       config.copies_per_block, config.prefix_caching, config.host_cache_blocks, config.host_cache_copies_per_block};
   instance.kv.most_gpu_blocks = config.most_gpu_blocks;
+  instance.kv.further = config.further;
   instance.deployment = config.deployment;
   instance.deployment.model = config.model;
   instance.max_model_len = config.max_model_len;

@@ -13,6 +13,36 @@
 namespace spillway::oracle {
 namespace {
 
+/// One block of a context.
+struct Cell {
+  int gpu = -1;               // the GPU's block; -1: it is not on the GPU
+  std::set<int> elsewhere{};  // other tiers that hold it
+  int move = -1;              // on its way with this move
+  int arriving = -1;          // its block on the GPU, while it is on its way there
+  bool changes = false;       // once it has arrived
+  [[nodiscard]] bool dropped() const { return gpu < 0 && elsewhere.empty(); }
+  [[nodiscard]] bool on(int tier) const { return tier == 0 ? gpu >= 0 : elsewhere.contains(tier); }
+};
+using Context = std::vector<Cell>;
+
+/// What is kept for a conversation.
+struct Kept {
+  Context cells;
+  std::int64_t tokens = 0;
+};
+
+/// A move, from its decision to its end.
+struct NaiveMove {
+  Move move;
+  bool wanted = true;  // its holder has not gone
+  bool issued = false;
+  bool over = false;
+  SimTime end = kNever;  // known once it is issued
+  int direction = 0;
+  std::vector<int> gpu_later{};      // blocks of the GPU that are free when it ends
+  std::int64_t elsewhere_later = 0;  // likewise on its other tier
+};
+
 struct Request {
   RequestSpec spec;
   RequestId id;
@@ -25,15 +55,16 @@ struct Request {
   std::int64_t generated = 0;
   std::int64_t computed = 0;
   std::int64_t staged = 0;  // prompt tokens computed in this iteration
-  std::int64_t host_blocks = 0;
-  std::vector<int> blocks;   // GPU block table
-  std::int64_t offered = 0;  // leading blocks that were full at the last check
+  Context cells;
+  std::set<std::int64_t> holes;  // positions of its context that were dropped and not yet recomputed
+  std::int64_t offered = 0;      // leading blocks that were full at the last check
   SimTime last_token{};
   [[nodiscard]] std::int64_t known() const { return spec.input.count() + generated; }
+  [[nodiscard]] std::int64_t blocks() const { return static_cast<std::int64_t>(cells.size()); }
 };
 
 /// A block of the host tier of the prefix cache.
-struct Kept {
+struct Stored {
   std::vector<std::uint64_t> content;
   bool sent = false;       // its copy was issued beside layers
   SimTime there = kNever;  // end of its copy
@@ -202,15 +233,25 @@ class NaiveLinks final : private CopySink {
 };
 
 class NaiveEngine final : public View, private Decision {
+  static constexpr int kMoveEnds = -2;  // an event's target
+
  public:
   explicit NaiveEngine(const NaiveConfig& config) : config_(config) {
     block_tokens_ = config.block_tokens;
     max_model_len_ = config.max_model_len;
+    graph_ = {{{"gpu", config.gpu_blocks, std::max(config.gpu_blocks, config.most_gpu_blocks)},
+               {"host", config.host_blocks, config.host_blocks}},
+              {{kHostTier, kGpuTier, Stream::h2d, config.copies_per_block},
+               {kGpuTier, kHostTier, Stream::d2h, config.copies_per_block}}};
+    for (const TierSpec& tier : config.further.tiers) graph_.tiers.push_back(tier);
+    for (const Route& route : config.further.routes) graph_.routes.push_back(route);
+    states_.resize(graph_.tiers.size());
+    tiers_ = states_;
     blocks_.resize(static_cast<std::size_t>(config.gpu_blocks.count()));
     for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) free_.push_back(b);
     total_ = config.gpu_blocks;
     rebuild();
-    policy_ = config.policy->make(PolicyContext{*config.settings, *this, config.deployment});
+    policy_ = config.policy->make(PolicyContext{*config.settings, *this, config.deployment, graph_});
     if (policy_.traffic) links_.share_with(*policy_.traffic);
   }
 
@@ -232,8 +273,13 @@ class NaiveEngine final : public View, private Decision {
         }
         break;
       }
-      if (phase == 1) complete();
-      if (phase == 2) expire(requests_[static_cast<std::size_t>(target)]);
+      if (phase == 1 && target == kMoveEnds && !busy_) collect_moves();
+      if (phase == 1 && target != kMoveEnds) complete();
+      if (phase == 2) {
+        Request& late = requests_[static_cast<std::size_t>(target)];
+        if (!late.live) continue;  // nothing happens
+        expire(late);
+      }
       if (phase == 3) {
         --arrivals_left_;
         const auto n = static_cast<std::uint32_t>(requests_.size());
@@ -268,8 +314,13 @@ class NaiveEngine final : public View, private Decision {
     view.input = r.spec.input;
     view.max_new_tokens = r.spec.max_new_tokens;
     view.known = Tokens(r.known());
-    view.computed = Tokens(r.computed);
-    view.held = Blocks(r.phase == Phase::swapped ? r.host_blocks : static_cast<std::int64_t>(r.blocks.size()));
+    view.computed = Tokens(r.in_batch ? r.computed : there(r.cells, r.computed));
+    view.held = Blocks(r.blocks());
+    view.conversation = r.spec.traits.conversation;
+    const bool waits = r.phase == Phase::waiting && !r.in_batch;
+    if (const auto kept = conversations_.find(view.conversation); waits && kept != conversations_.end()) {
+      view.computed = Tokens(there(kept->second.cells, std::min(kept->second.tokens, r.spec.input.count() - 1)));
+    }
     return view;
   }
   [[nodiscard]] bool alive(RequestId id) const override { return requests_[id.slot].live; }
@@ -289,7 +340,32 @@ class NaiveEngine final : public View, private Decision {
   }
   [[nodiscard]] bool grows_next(RequestId id) const override {
     const Request& r = requests_[id.slot];
-    return r.phase == Phase::decoding && (r.computed + 1) > static_cast<std::int64_t>(r.blocks.size()) * per_block();
+    return r.phase == Phase::decoding && (r.computed + 1) > r.blocks() * per_block();
+  }
+  [[nodiscard]] std::span<const KvRun> runs(const Holder& holder) const override {
+    shown_.clear();
+    const Context* const cells = context_of(holder);
+    for (std::size_t c = 0; cells != nullptr && c < cells->size(); ++c) {
+      const Cell& cell = (*cells)[c];
+      KvRun run{.blocks = Blocks(1)};
+      for (int tier = static_cast<int>(states_.size()) - 1; tier >= 0; --tier) {
+        if (cell.on(tier)) run.copy = std::exchange(run.tier, TierId(tier));
+      }
+      if (cell.move >= 0) run.to = moves_[static_cast<std::size_t>(cell.move)].move.to;
+      KvRun as_before = run;
+      if (!shown_.empty()) as_before.blocks = shown_.back().blocks;
+      const bool same = c > 0 && shown_.back() == as_before && (*cells)[c - 1].move == cell.move;
+      if (same) {
+        shown_.back().blocks += Blocks(1);
+      } else {
+        shown_.push_back(run);
+      }
+    }
+    return shown_;
+  }
+  [[nodiscard]] Tokens kept(std::int64_t conversation) const override {
+    const auto kept = conversations_.find(conversation);
+    return Tokens(kept == conversations_.end() ? 0 : kept->second.tokens);
   }
   [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override {
     CachedPrefix prefix;
@@ -324,9 +400,7 @@ class NaiveEngine final : public View, private Decision {
 
   void rebuild() {
     batch_ = BatchTotals{};
-    Blocks host_used;
     for (const Request& r : requests_) {
-      if (r.live && r.phase == Phase::swapped) host_used += Blocks(r.host_blocks);
       if (!r.in_batch) continue;
       ++batch_.running;
       const std::int64_t most = r.spec.input.count() + r.spec.max_new_tokens.count();
@@ -336,11 +410,30 @@ class NaiveEngine final : public View, private Decision {
       batch_.decode_context += Tokens(r.computed + 1);
       if (!decodes_staged_) batch_.decode_growth += Blocks(grows_next(r.id) ? 1 : 0);
     }
-    tiers_[0] = TierState{total_, Blocks(static_cast<std::int64_t>(free_.size())) - surplus_,
-                          std::max(config_.gpu_blocks, config_.most_gpu_blocks)};
-    tiers_[1] = TierState{config_.host_blocks, config_.host_blocks - host_used, config_.host_blocks};
-    result_.peak_gpu = std::max(result_.peak_gpu, tiers_[0].total - tiers_[0].free);
-    result_.peak_host = std::max(result_.peak_host, host_used);
+    states_[0] = TierState{total_, Blocks(static_cast<std::int64_t>(free_.size())) - surplus_, graph_.tiers[0].most};
+    for (std::size_t tier = 1; tier < states_.size(); ++tier) {
+      const TierSpec& spec = graph_.tiers[tier];
+      states_[tier] = TierState{spec.blocks, spec.blocks - used(static_cast<int>(tier)), spec.most};
+    }
+    result_.peak_gpu = std::max(result_.peak_gpu, states_[0].total - states_[0].free);
+    result_.peak_host = std::max(result_.peak_host, states_[1].total - states_[1].free);
+  }
+  /// Blocks of a tier other than the GPU that hold something, or that something is on its way to.
+  [[nodiscard]] Blocks used(int tier) const {
+    std::int64_t used = 0;
+    const auto count = [&](const Context& cells) {
+      for (const Cell& cell : cells) {
+        used += cell.on(tier) ? 1 : 0;
+        used += cell.move >= 0 && moves_[static_cast<std::size_t>(cell.move)].move.to == TierId(tier) ? 1 : 0;
+      }
+    };
+    for (const Request& r : requests_) count(r.cells);
+    for (const auto& [conversation, kept] : conversations_) count(kept.cells);
+    for (const NaiveMove& move : moves_) {
+      const TierId other = move.move.to == kGpuTier ? move.move.from : move.move.to;
+      used += other == TierId(tier) ? move.elsewhere_later : 0;
+    }
+    return Blocks(used);
   }
 
   /// Gives the GPU `total` blocks from now on. New blocks are empty, so they are used first. Surplus blocks leave when
@@ -383,7 +476,7 @@ class NaiveEngine final : public View, private Decision {
   }
   [[nodiscard]] bool on_host(const std::vector<std::uint64_t>& content) const {
     return std::any_of(host_.begin(), host_.end(),
-                       [&](const Kept& kept) { return kept.content == content && kept.found; });
+                       [&](const Stored& kept) { return kept.content == content && kept.found; });
   }
   /// Uses a block of the host tier, or stores a new block there. The list starts with the least recently used block.
   void keep(const std::vector<std::uint64_t>& content) {
@@ -393,17 +486,17 @@ class NaiveEngine final : public View, private Decision {
       return;
     }
     if (static_cast<std::int64_t>(host_.size()) == config_.host_cache_blocks.count()) {
-      const auto oldest = std::find_if(host_.begin(), host_.end(), [](const Kept& kept) { return kept.found; });
+      const auto oldest = std::find_if(host_.begin(), host_.end(), [](const Stored& kept) { return kept.found; });
       if (oldest == host_.end()) return;
       host_.erase(oldest);
       ++result_.host_evictions;
     }
-    host_.push_back(Kept{content});
+    host_.push_back(Stored{content});
     ++put_down_;
   }
   /// Processes finished copies to the host in order: each makes its block the most recently used one.
   void collect() {
-    std::list<Kept> arrived;
+    std::list<Stored> arrived;
     for (auto kept = host_.begin(); kept != host_.end();) {
       const auto next = std::next(kept);
       if (!kept->found && kept->there <= now_) {
@@ -414,66 +507,294 @@ class NaiveEngine final : public View, private Decision {
     }
     host_.splice(host_.end(), arrived);
   }
-  void grow(Request& r, std::int64_t tokens) {
-    while (static_cast<std::int64_t>(r.blocks.size()) * per_block() < tokens) {
-      need(!free_.empty(), "out of GPU blocks");
-      const int block = free_.front();
-      free_.pop_front();
-      blocks_[static_cast<std::size_t>(block)] = Block{1, {}};
-      r.blocks.push_back(block);
+  [[nodiscard]] int allocate() {
+    need(!free_.empty(), "out of GPU blocks");
+    const int block = free_.front();
+    free_.pop_front();
+    blocks_[static_cast<std::size_t>(block)] = Block{1, {}};
+    return block;
+  }
+  void free_block(int block) {
+    if (--blocks_[static_cast<std::size_t>(block)].users == 0) free_.push_back(block);
+  }
+  /// The offload policy is asked once for what a step lacks.
+  void ask_for(std::int64_t blocks) {
+    rebuild();
+    if (Blocks(blocks) > tier(kGpuTier).free) {
+      policy_.space->makes_room(*this, Blocks(blocks) - tier(kGpuTier).free, *this);
     }
+  }
+  [[nodiscard]] std::int64_t lacks(const Request& r, std::int64_t tokens) const {
+    return std::max<std::int64_t>(0, (tokens + per_block() - 1) / per_block() - r.blocks());
+  }
+  void grow(Request& r, std::int64_t tokens) {
+    if (lacks(r, tokens) > 0) ask_for(lacks(r, tokens));
+    while (r.blocks() * per_block() < tokens) r.cells.push_back(Cell{.gpu = allocate()});
   }
   /// A full block is offered to the index once. A second block with equal content stays unnamed.
   void name(Request& r, std::int64_t computed) {
     if (!config_.prefix_caching) return;
     for (; r.offered < computed / per_block(); ++r.offered) {
-      Block& block = blocks_[static_cast<std::size_t>(r.blocks[static_cast<std::size_t>(r.offered)])];
+      Block& block = blocks_[static_cast<std::size_t>(r.cells[static_cast<std::size_t>(r.offered)].gpu)];
       if (find(content(r, r.offered)) < 0) block.content = content(r, r.offered);
       named_.push_back(content(r, r.offered));
     }
   }
   void release(Request& r) {
-    for (; !r.blocks.empty(); r.blocks.pop_back()) {
-      const int last = r.blocks.back();
-      if (--blocks_[static_cast<std::size_t>(last)].users == 0) free_.push_back(last);
-    }
+    for (; !r.cells.empty(); r.cells.pop_back()) lose(r.cells.back());
+    r.holes.clear();
+    disown(holder(r.id));
     drop_surplus();
     r.offered = 0;
+  }
+
+  // --- contexts and moves, block by block
+  [[nodiscard]] const Context* context_of(const Holder& holder) const {
+    if (holder.request.valid()) {
+      const Request& r = requests_[holder.request.slot];
+      return r.live ? &r.cells : nullptr;
+    }
+    const auto kept = conversations_.find(holder.conversation);
+    return kept == conversations_.end() ? nullptr : &kept->second.cells;
+  }
+  [[nodiscard]] Context& cells_of(const Holder& holder) { return const_cast<Context&>(*context_of(holder)); }
+  /// Tokens of a context of so many that exist.
+  [[nodiscard]] std::int64_t there(const Context& cells, std::int64_t tokens) const {
+    std::int64_t there = 0;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const auto c = static_cast<std::size_t>(t / per_block());
+      there += c >= cells.size() || !cells[c].dropped() ? 1 : 0;
+    }
+    return there;
+  }
+  /// Nobody wants the block any more.
+  void lose(Cell& cell) {
+    if (cell.move >= 0) {
+      NaiveMove& move = moves_[static_cast<std::size_t>(cell.move)];
+      move.gpu_later.push_back(cell.arriving >= 0 ? cell.arriving : cell.gpu);
+      ++move.elsewhere_later;
+    } else if (cell.gpu >= 0) {
+      free_block(cell.gpu);
+    }
+    cell = Cell{};
+  }
+  void disown(const Holder& holder) {
+    for (NaiveMove& move : moves_) {
+      if (move.move.holder == holder) move.wanted = false;
+    }
+  }
+  void hand_over(const Holder& from, const Holder& to) {
+    for (NaiveMove& move : moves_) {
+      if (move.move.holder == from) move.move.holder = to;
+    }
+  }
+  void shorten(Context& cells, std::int64_t tokens) {
+    while (static_cast<std::int64_t>(cells.size()) * per_block() >= tokens + per_block()) {
+      lose(cells.back());
+      cells.pop_back();
+    }
+  }
+  void end_move(int number) {
+    NaiveMove& move = moves_[static_cast<std::size_t>(number)];
+    move.over = true;
+    // The end of a sequence is freed before its beginning.
+    const auto end = [&](Context& cells) {
+      for (auto at = cells.rbegin(); at != cells.rend(); ++at) {
+        Cell& cell = *at;
+        if (cell.move != number) continue;
+        cell.move = -1;
+        if (move.move.to == kGpuTier) {
+          cell.gpu = std::exchange(cell.arriving, -1);
+          if (!move.move.keep || std::exchange(cell.changes, false))
+            cell.elsewhere.erase(static_cast<int>(move.move.from));
+        } else {
+          cell.elsewhere.insert(static_cast<int>(move.move.to));
+          if (!move.move.keep && move.move.from != kGpuTier) cell.elsewhere.erase(static_cast<int>(move.move.from));
+          if (!move.move.keep && move.move.from == kGpuTier) free_block(std::exchange(cell.gpu, -1));
+        }
+      }
+    };
+    for (Request& r : requests_) end(r.cells);
+    for (auto& [conversation, kept] : conversations_) end(kept.cells);
+    for (const int block : move.gpu_later) free_block(block);
+    move.gpu_later.clear();
+    move.elsewhere_later = 0;
+    drop_surplus();
+    rebuild();
+  }
+  /// Ends moves beside iterations that are over by now, in the order of their ends; at one instant those from the GPU
+  /// first.
+  void collect_moves() {
+    for (;;) {
+      int next = -1;
+      for (int m = 0; m < static_cast<int>(moves_.size()); ++m) {
+        const NaiveMove& move = moves_[static_cast<std::size_t>(m)];
+        if (!move.issued || move.over || move.end > now_) continue;
+        if (next < 0) {
+          next = m;
+          continue;
+        }
+        const NaiveMove& first = moves_[static_cast<std::size_t>(next)];
+        if (std::pair(move.end, -move.direction) < std::pair(first.end, -first.direction)) next = m;
+      }
+      if (next < 0) return;
+      end_move(next);
+      const NaiveMove ended = moves_[static_cast<std::size_t>(next)];
+      if (ended.wanted) policy_.space->moved(*this, ended.move);
+    }
+  }
+  [[nodiscard]] static bool beside(const Move& move) {
+    return move.waits == Waits::nobody || move.waits == Waits::request;
+  }
+  [[nodiscard]] std::size_t route_of(const Move& move) const {
+    std::size_t route = 0;
+    while (graph_.routes[route].from != move.from || graph_.routes[route].to != move.to) ++route;
+    return route;
+  }
+  void move(const Move& move) override {
+    Context& cells = cells_of(move.holder);
+    need(move.range.first < move.range.end && move.range.end.count() <= static_cast<std::int64_t>(cells.size()),
+         "range");
+    const int number = static_cast<int>(moves_.size());
+    moves_.push_back({.move = move});
+    for (std::int64_t c = move.range.first.count(); c < move.range.end.count(); ++c) {
+      Cell& cell = cells[static_cast<std::size_t>(c)];
+      need(cell.on(static_cast<int>(move.from)) && cell.move < 0, "move");
+      if (move.to == kGpuTier) cell.arriving = allocate();
+      cell.move = number;
+    }
+    waiting_moves_.push_back(number);
+    rebuild();
+    need(tier(move.to).free >= Blocks(0), "out of blocks");
+    if (move.waits == Waits::iteration) end_move(number);
+  }
+  void drop(const Holder& holder, const BlockRange& range, TierId from) override {
+    Context& cells = cells_of(holder);
+    for (std::int64_t c = range.first.count(); c < range.end.count(); ++c) {
+      Cell& cell = cells[static_cast<std::size_t>(c)];
+      if (from == kNoTier) {
+        lose(cell);
+      } else if (from == kGpuTier) {
+        free_block(std::exchange(cell.gpu, -1));
+      } else {
+        need(cell.elsewhere.erase(static_cast<int>(from)) == 1, "drop");
+      }
+    }
+    const bool gone = std::all_of(cells.begin(), cells.end(), [](const Cell& cell) { return cell.dropped(); });
+    if (!holder.request.valid() && gone) {
+      disown(holder);
+      conversations_.erase(holder.conversation);
+    }
+    rebuild();
+  }
+  /// The positions of the tokens that a request computes in this iteration: dropped ones first, then those that follow
+  /// its context.
+  [[nodiscard]] static std::vector<std::int64_t> positions(const Request& r) {
+    std::vector<std::int64_t> positions(r.holes.begin(), r.holes.end());
+    std::int64_t next = r.computed + static_cast<std::int64_t>(r.holes.size());
+    while (static_cast<std::int64_t>(positions.size()) < r.staged) positions.push_back(next++);
+    positions.resize(static_cast<std::size_t>(r.staged));
+    return positions;
+  }
+  /// Blocks that were not recomputed as a whole are dropped; `r.computed` is the length of the context again.
+  void drop_holes(Request& r) {
+    for (std::size_t c = 0; c < r.cells.size(); ++c) {
+      const auto first = static_cast<std::int64_t>(c) * per_block();
+      const auto hole = r.holes.lower_bound(first);
+      if (hole != r.holes.end() && *hole < first + per_block()) lose(r.cells[c]);
+    }
+    r.computed += static_cast<std::int64_t>(r.holes.size());
+    r.holes.clear();
+  }
+  void keep(Request& r) {
+    drop_holes(r);
+    shorten(r.cells, r.computed);
+    const std::int64_t conversation = r.spec.traits.conversation;
+    if (const auto before = conversations_.find(conversation); before != conversations_.end()) {
+      for (Cell& cell : before->second.cells) lose(cell);
+      disown(holder_of_conversation(conversation));
+    }
+    hand_over(holder(r.id), holder_of_conversation(conversation));
+    conversations_[conversation] = {std::exchange(r.cells, {}), r.computed};
+  }
+  void fetch(RequestId id) override { policy_.space->fetches(*this, request(id), *this); }
+  /// `r.computed` is the length of the context.
+  void bring_back(Request& r) {
+    rebuild();
+    policy_.space->returns(*this, request(r.id), *this);
+    while (!r.cells.empty() && r.cells.back().dropped()) {
+      r.cells.pop_back();
+      r.computed = std::min(r.computed, r.blocks() * per_block());
+    }
+    std::int64_t dropped = 0;
+    for (std::size_t c = 0; c < r.cells.size(); ++c) {
+      if (!r.cells[c].dropped()) continue;
+      ++dropped;
+      for (std::int64_t t = 0; t < per_block(); ++t) r.holes.insert(static_cast<std::int64_t>(c) * per_block() + t);
+    }
+    // Each run of dropped blocks asks for its own room.
+    for (std::size_t c = 0; c < r.cells.size(); ++c) {
+      if (!r.cells[c].dropped()) continue;
+      std::size_t end = c;
+      while (end < r.cells.size() && r.cells[end].dropped()) ++end;
+      ask_for(static_cast<std::int64_t>(end - c));
+      for (; c < end; ++c) r.cells[c].gpu = allocate();
+    }
+    if (!r.cells.empty() && r.computed < r.blocks() * per_block()) {
+      Cell& last = r.cells.back();
+      if (last.move >= 0 && moves_[static_cast<std::size_t>(last.move)].move.to != kGpuTier) {
+        ++moves_[static_cast<std::size_t>(last.move)].elsewhere_later;
+        last.move = -1;
+      }
+      if (last.move < 0) last.elsewhere.clear();
+      last.changes = last.move >= 0;
+    }
+    r.computed -= static_cast<std::int64_t>(r.holes.size());
+    rebuild();
   }
 
   // --- Decision
   void join(RequestId id) override {
     Request& r = requests_[id.slot];
     need(r.live && r.phase == Phase::waiting, "join");
+    const auto kept = conversations_.find(r.spec.traits.conversation);
     if (r.record.first_scheduled == kNever) {
       r.record.first_scheduled = now_;
       serve(r, r.record.input.count());
     }
-    while (config_.prefix_caching && static_cast<std::int64_t>(r.blocks.size() + 1) * per_block() < r.known()) {
-      const int block = find(content(r, static_cast<std::int64_t>(r.blocks.size())));
-      if (block < 0 && !on_host(content(r, static_cast<std::int64_t>(r.blocks.size())))) break;
-      if (block >= 0 && blocks_[static_cast<std::size_t>(block)].users++ == 0) free_.remove(block);
-      r.blocks.push_back(block);
+    const bool adopts = kept != conversations_.end();
+    if (adopts) {
+      hand_over(holder_of_conversation(kept->first), holder(id));
+      r.computed = std::min(kept->second.tokens, r.spec.input.count() - 1);
+      r.cells = kept->second.cells;
+      const std::int64_t tokens = kept->second.tokens;
+      conversations_.erase(kept);
+      shorten(r.cells, std::min(tokens, r.spec.input.count()));
+      bring_back(r);
     }
-    for (std::size_t b = 0; b < r.blocks.size(); ++b) {
-      if (r.blocks[b] >= 0) continue;
-      need(!free_.empty(), "out of GPU blocks");
-      r.blocks[b] = free_.front();
-      free_.pop_front();
+    while (config_.prefix_caching && (r.blocks() + 1) * per_block() < r.known()) {
+      const int block = find(content(r, r.blocks()));
+      if (block < 0 && !on_host(content(r, r.blocks()))) break;
+      if (block >= 0 && blocks_[static_cast<std::size_t>(block)].users++ == 0) free_.remove(block);
+      r.cells.push_back(Cell{.gpu = block});
+    }
+    for (std::size_t b = 0; config_.prefix_caching && b < r.cells.size(); ++b) {
+      if (r.cells[b].gpu >= 0) continue;
+      r.cells[b].gpu = allocate();
       const auto what = content(r, static_cast<std::int64_t>(b));
-      blocks_[static_cast<std::size_t>(r.blocks[b])] = Block{1, what};
+      blocks_[static_cast<std::size_t>(r.cells[b].gpu)].content = what;
       keep(what);
       ++loaded_;
       result_.prefix_hit_host += block_tokens_;
     }
-    r.offered = static_cast<std::int64_t>(r.blocks.size());
+    r.offered = config_.prefix_caching ? r.blocks() : 0;
     const std::int64_t found = r.offered * per_block();
     r.record.cached += Tokens(found);
     result_.prefix_hit += Tokens(found);
     if (r.delivered) {
       grow(r, r.computed);
       name(r, r.computed);
-    } else {
+    } else if (!adopts) {
       r.computed = found;
     }
     r.phase = Phase::prefilling;
@@ -484,10 +805,8 @@ class NaiveEngine final : public View, private Decision {
   void resume(RequestId id) override {
     Request& r = requests_[id.slot];
     need(r.live && r.phase == Phase::swapped, "resume");
-    grow(r, r.host_blocks * per_block());
+    bring_back(r);
     name(r, r.computed);
-    moved_[0] += r.host_blocks;
-    r.host_blocks = 0;
     r.phase = r.generated > 0 && r.known() - r.computed == 1 ? Phase::decoding : Phase::prefilling;
     r.in_batch = true;
     order_.push_back(id);
@@ -497,8 +816,9 @@ class NaiveEngine final : public View, private Decision {
     Request& r = requests_[id.slot];
     need(r.phase == Phase::prefilling && r.staged == 0 && r.computed + tokens.count() <= r.known(), "chunk");
     r.staged = tokens.count();
-    grow(r, r.computed + r.staged);
-    name(r, r.computed + r.staged);
+    const std::int64_t end = positions(r).back() + 1;
+    grow(r, end);
+    name(r, end);
     chunks_.push_back(id);
     rebuild();
   }
@@ -515,15 +835,16 @@ class NaiveEngine final : public View, private Decision {
     std::erase(chunks_, id);
     std::erase(order_, id);
     r.in_batch = false;
-    const auto held = static_cast<std::int64_t>(r.blocks.size());
-    release(r);
     if (why == Leave::preempt_swap) {
-      r.host_blocks = held;
+      drop_holes(r);
+      r.offered = 0;
       r.phase = Phase::swapped;
-      moved_[1] += held;
+      rebuild();
+      policy_.space->leaves(*this, request(id), *this);
       ++r.record.preempted_swap;
       ++result_.preempted_swap;
     } else {
+      release(r);
       r.computed = 0;
       r.delivered = false;
       r.phase = Phase::waiting;
@@ -542,6 +863,9 @@ class NaiveEngine final : public View, private Decision {
     need(!decodes_staged_, "decodes twice");
     std::vector<RequestId> running = decoding();
     running.resize(static_cast<std::size_t>(count));
+    std::int64_t growth = 0;
+    for (const RequestId id : running) growth += lacks(requests_[id.slot], requests_[id.slot].computed + 1);
+    ask_for(growth);
     for (const RequestId id : running) {
       Request& r = requests_[id.slot];
       r.runs_now = true;
@@ -590,6 +914,10 @@ class NaiveEngine final : public View, private Decision {
     leave_and_end(r, Outcome::timed_out);
   }
   void leave_and_end(Request& r, Outcome outcome) {
+    if (!config_.prefix_caching && r.in_batch && r.spec.traits.conversation >= 0 &&
+        policy_.space->keeps(*this, request(r.id), outcome)) {
+      keep(r);
+    }
     std::erase(order_, r.id);
     r.in_batch = false;
     release(r);
@@ -615,15 +943,19 @@ class NaiveEngine final : public View, private Decision {
     const bool looks_at_host = config_.prefix_caching && config_.host_cache_blocks > Blocks(0);
     if (policy_.layers && looks_at_host) links_.advance(*policy_.layers, rule_, now_);
     collect();
-    moved_[0] = moved_[1] = loaded_ = 0;
+    collect_moves();
     do {  // until something runs, or nothing changes
       decodes_staged_ = false;
       changed_ = false;
       chunks_.clear();
       rebuild();
       if (policy_.layers) resize(policy_.layers->capacity());
+      for (std::size_t tier = 0; tier < states_.size(); ++tier) {
+        if (states_[tier].free < Blocks(0)) policy_.space->shrank(*this, TierId(tier), *this);
+      }
       policy_.scheduler->decide(*this, *policy_.space, *this);
       if (!decodes_staged_) decodes(static_cast<std::int64_t>(decoding().size()));
+      policy_.space->places(*this, *this);
     } while ((changed_ || expands()) && chunks_.empty() && batch_.decoding == 0);
 
     // The standing decision as a list.
@@ -646,13 +978,21 @@ class NaiveEngine final : public View, private Decision {
         shape.decode_longest = std::max(shape.decode_longest, Tokens(r.computed + 1));
         continue;
       }
-      chunks.push_back(PrefillChunk{Tokens(r.staged), Tokens(r.computed)});
+      std::int64_t last = -2;
+      for (const std::int64_t position : positions(r)) {
+        const bool goes_on = position == last + 1;
+        if (!goes_on) chunks.push_back(PrefillChunk{Tokens(0), Tokens(position)});
+        if (!goes_on && last >= 0) ++shape.continued_chunks;
+        chunks.back().new_tokens += Tokens(1);
+        last = position;
+      }
       if (r.computed + r.staged == r.known()) ++shape.sampled_sequences;
     }
     shape.chunks = chunks;
     prefills_ = !chunks.empty();
-    if (shape.empty()) return;
+    if (shape.empty()) return start_moves();
     executed_.push_back({.start = now_});
+    for (const int direction : {0, 1}) executed_.back().bytes[direction] = std::exchange(between_[direction], Bytes(0));
     busy_ = true;
     start_ = now_;
     executed_.back().end = policy_.layers ? run_layers(shape) : run_whole(shape);
@@ -664,22 +1004,105 @@ class NaiveEngine final : public View, private Decision {
     // behind the moves.
     const SimTime issued = now_ + time.before;
     SimTime loaded = issued;
-    for (int i = 0; i < 2; ++i) {
-      if (moved_[i] > 0) loaded = std::max(loaded, copy_blocks(i, moved_[i], config_.copies_per_block, issued));
+    for (const auto& [what, blocks] : waited_for(Waits::iteration)) {
+      loaded = std::max(loaded, copy_blocks(what.direction, blocks, what.copies(blocks), what.mechanism, issued));
     }
     if (loaded_ > 0) {
-      loaded = std::max(loaded, copy_blocks(0, loaded_, config_.host_cache_copies_per_block, issued));
+      loaded = std::max(
+          loaded, copy_blocks(0, loaded_, config_.host_cache_copies_per_block * loaded_, CopyMechanism::many, issued));
+      loaded_ = 0;
     }
+    // The share of each layer comes for itself.
+    const std::int64_t layers = config_.model->layers();
+    std::vector<SimTime> arrived(static_cast<std::size_t>(layers));
+    const auto of_layers = waited_for(Waits::layers);
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+      SimTime& here = arrived[static_cast<std::size_t>(layer)];
+      for (const auto& [what, blocks] : of_layers) {
+        here = std::max(here, copy_share(what, blocks, layer, layers, issued));
+      }
+    }
+    issue_beside(issued);
     if (put_down_ > 0) {
-      const SimTime there = copy_blocks(1, put_down_, config_.host_cache_copies_per_block, issued);
-      for (Kept& kept : host_) {
+      const SimTime there =
+          copy_blocks(1, put_down_, config_.host_cache_copies_per_block * put_down_, CopyMechanism::many, issued);
+      for (Stored& kept : host_) {
         if (kept.there == kNever) kept.there = there;
       }
       put_down_ = 0;
     }
-    SimTime end = loaded + time.after;
-    for (int layer = 0; layer < config_.model->layers(); ++layer) end = end + time.layer;
-    return end;
+    SimTime end = loaded;
+    for (const SimTime here : arrived) end = std::max(end, here) + time.layer;
+    for (int m = 0; m < static_cast<int>(moves_.size()); ++m) {
+      const NaiveMove& move = moves_[static_cast<std::size_t>(m)];
+      if (move.move.waits == Waits::layers && !move.over) ends_with_iteration_.push_back(m);
+    }
+    return end + time.after;
+  }
+  /// How blocks go that move together.
+  struct Way {
+    std::size_t route = 0;
+    CopyMechanism mechanism = CopyMechanism::many;
+    int direction = 0;
+    std::int64_t copies_per_block = 1;
+    [[nodiscard]] std::int64_t copies(std::int64_t blocks) const {
+      return mechanism == CopyMechanism::gather ? 1 : copies_per_block * blocks;
+    }
+  };
+  [[nodiscard]] Way way_of(const Move& move) const {
+    const std::size_t route = route_of(move);
+    return {route, move.mechanism, graph_.routes[route].stream == Stream::h2d ? 0 : 1,
+            graph_.routes[route].copies_per_block};
+  }
+  /// Takes the waiting moves with this waiter: blocks that go together, in the order of their routes.
+  [[nodiscard]] std::vector<std::pair<Way, std::int64_t>> waited_for(Waits waits) {
+    std::vector<std::pair<Way, std::int64_t>> together;
+    for (std::size_t route = 0; route < graph_.routes.size(); ++route) {
+      const std::size_t first = together.size();
+      for (const int number : waiting_moves_) {
+        NaiveMove& move = moves_[static_cast<std::size_t>(number)];
+        if (move.issued || move.move.waits != waits || route_of(move.move) != route) continue;
+        move.issued = true;
+        const Way way = way_of(move.move);
+        std::size_t at = first;
+        while (at < together.size() && together[at].first.mechanism != way.mechanism) ++at;
+        if (at == together.size()) together.emplace_back(way, 0);
+        together[at].second += move.move.range.count().count();
+      }
+    }
+    std::erase_if(waiting_moves_, [&](int m) { return moves_[static_cast<std::size_t>(m)].issued; });
+    return together;
+  }
+  void issue_beside(SimTime issued) {
+    std::stable_sort(waiting_moves_.begin(), waiting_moves_.end(), [&](int a, int b) {
+      return route_of(moves_[static_cast<std::size_t>(a)].move) < route_of(moves_[static_cast<std::size_t>(b)].move);
+    });
+    for (const int number : waiting_moves_) {
+      NaiveMove& move = moves_[static_cast<std::size_t>(number)];
+      if (!beside(move.move)) continue;
+      const Way way = way_of(move.move);
+      const std::int64_t blocks = move.move.range.count().count();
+      move.issued = true;
+      move.direction = way.direction;
+      move.end = copy_blocks(way.direction, blocks, way.copies(blocks), way.mechanism, issued);
+      at(move.end, 1, kMoveEnds);
+    }
+    std::erase_if(waiting_moves_, [&](int m) { return moves_[static_cast<std::size_t>(m)].issued; });
+  }
+  /// Nothing runs: moves that no iteration waits for start now.
+  void start_moves() {
+    if (waiting_moves_.empty()) return;
+    executed_.push_back({});  // takes the bytes that the next iteration is charged with
+    issue_beside(now_);
+    for (const int direction : {0, 1}) between_[direction] += executed_.back().bytes[direction];
+    executed_.pop_back();
+  }
+  /// The share of one layer; the last takes what is left over. Returns its end.
+  SimTime copy_share(const Way& way, std::int64_t blocks, std::int64_t layer, std::int64_t layers, SimTime issued) {
+    const auto share = [&](std::int64_t all) { return all / layers + (layer + 1 == layers ? all % layers : 0); };
+    const std::int64_t copies =
+        way.mechanism == CopyMechanism::gather ? 1 : std::max<std::int64_t>(1, share(way.copies(blocks)));
+    return copy_bytes(way.direction, Bytes(share(config_.block_bytes.count() * blocks)), copies, way.mechanism, issued);
   }
   /// Whether the policy added capacity for the head of the queue while nothing runs.
   bool expands() {
@@ -699,15 +1122,18 @@ class NaiveEngine final : public View, private Decision {
       how.copy = {.stream = stream, .bytes = bytes, .launch = time.launch, .transfer = time.transfer};
       links_.add(std::move(how));
     };
-    for (const int direction : {0, 1}) queue(direction, moved_[direction], config_.copies_per_block, {});
-    queue(0, loaded_, config_.host_cache_copies_per_block, {});
+    for (const auto& [what, blocks] : waited_for(Waits::iteration)) {
+      queue(what.direction, blocks, what.copies_per_block, {});
+    }
+    need(waiting_moves_.empty(), "beside layers, this engine only moves what the iteration waits for");
+    queue(0, std::exchange(loaded_, 0), config_.host_cache_copies_per_block, {});
     std::vector<std::vector<std::uint64_t>> stored;
-    for (Kept& kept : host_) {
+    for (Stored& kept : host_) {
       if (!kept.sent) stored.push_back(kept.content);
       kept.sent = true;
     }
     const auto arrive = [this, stored](SimTime when) {
-      for (Kept& kept : host_) {
+      for (Stored& kept : host_) {
         if (std::count(stored.begin(), stored.end(), kept.content) > 0) kept.there = when;
       }
     };
@@ -754,10 +1180,11 @@ class NaiveEngine final : public View, private Decision {
     policy_.layers->iteration_ended(report_);
   }
   /// One copy of `count` blocks at the end of a direction's queue; returns its end.
-  SimTime copy_blocks(int direction, std::int64_t count, std::int64_t copies_per_block, SimTime issued) {
-    const Bytes bytes = config_.block_bytes * count;
-    const CopyTime copy = config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, copies_per_block * count,
-                                              bytes, CopyMechanism::many);
+  SimTime copy_blocks(int direction, std::int64_t count, std::int64_t copies, CopyMechanism mechanism, SimTime issued) {
+    return copy_bytes(direction, config_.block_bytes * count, copies, mechanism, issued);
+  }
+  SimTime copy_bytes(int direction, Bytes bytes, std::int64_t copies, CopyMechanism mechanism, SimTime issued) {
+    const CopyTime copy = config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, copies, bytes, mechanism);
     executed_.back().bytes[direction] += bytes;
     link_free_[direction] = std::max(link_free_[direction], issued) + copy.launch + copy.transfer;
     return link_free_[direction];
@@ -766,6 +1193,7 @@ class NaiveEngine final : public View, private Decision {
   void complete() {
     busy_ = false;
     executed_.back().ended = true;
+    for (const int number : std::exchange(ends_with_iteration_, {})) end_move(number);
     result_.last_completion = now_;
     policy_.scheduler->iteration_ended();
     emitted_ = 0;
@@ -781,6 +1209,7 @@ class NaiveEngine final : public View, private Decision {
     const std::vector<RequestId> chunks = chunks_;
     for (const RequestId id : chunks) {
       Request& r = requests_[id.slot];
+      for (const std::int64_t position : positions(r)) r.holes.erase(position);
       r.computed += r.staged;
       r.staged = 0;
       r.record.computing += now_ - start_;
@@ -959,9 +1388,16 @@ class NaiveEngine final : public View, private Decision {
   SimTime start_{};
   std::vector<RequestId> chunks_;
   std::vector<RequestId> expired_;
-  std::int64_t moved_[2] = {0, 0};
+  TierGraph graph_;
+  std::vector<TierState> states_;
+  std::map<std::int64_t, Kept> conversations_;
+  std::vector<NaiveMove> moves_;
+  std::vector<int> waiting_moves_;  // not yet issued
+  std::vector<int> ends_with_iteration_;
+  Bytes between_[2] = {};  // issued since the last iteration
+  mutable std::vector<KvRun> shown_;
   SimTime link_free_[2] = {};
-  std::list<Kept> host_;  // ordered by use
+  std::list<Stored> host_;  // ordered by use
   std::vector<std::vector<std::uint64_t>> named_;
   std::int64_t put_down_ = 0;
   std::int64_t loaded_ = 0;

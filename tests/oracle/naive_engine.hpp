@@ -28,6 +28,7 @@ struct NaiveConfig {
   Blocks gpu_blocks{};                // at the start
   Blocks most_gpu_blocks{};           // upper limit during the run
   Blocks host_blocks{};
+  TierGraph further{};  // beyond the GPU and the host
   Deployment deployment{};
   Tokens block_tokens{16};
   Bytes block_bytes{};

@@ -324,7 +324,7 @@ TEST(BrokenPromise, Capacity_BeyondTheLayout) {
 TEST(LayerCapacity, IsAskedBeforeEveryDecision) {
   std::vector<std::pair<std::int64_t, std::int64_t>> seen;  // ns, GPU blocks
   const Decide decide = [&](const View& view, const std::vector<RequestId>& arrived, Decision& decision) {
-    seen.emplace_back(view.now().ns(), view.tier(Tier::gpu).total.count());
+    seen.emplace_back(view.now().ns(), view.tier(kGpuTier).total.count());
     if (seen.size() == 2) return decision.leave(arrived[0], Leave::preempt_recompute);
     if (view.batch().running > 0) return;
     decision.join(arrived[0]);

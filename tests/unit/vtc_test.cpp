@@ -14,7 +14,8 @@ using oracle::Dice;
 class PlainView final : public View {
  public:
   PlainView(std::int64_t gpu_blocks, std::int64_t block_tokens) {
-    tiers_[0] = TierState{Blocks(gpu_blocks), Blocks(gpu_blocks)};
+    tiers_ = {&gpu_, 1};
+    gpu_ = TierState{Blocks(gpu_blocks), Blocks(gpu_blocks), Blocks(gpu_blocks)};
     block_tokens_ = Tokens(block_tokens);
   }
   [[nodiscard]] RequestView request(RequestId) const override { return {}; }
@@ -24,6 +25,11 @@ class PlainView final : public View {
   [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return {}; }
   [[nodiscard]] bool grows_next(RequestId) const override { return false; }
   [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
+  [[nodiscard]] std::span<const KvRun> runs(const Holder&) const override { return {}; }
+  [[nodiscard]] Tokens kept(std::int64_t) const override { return {}; }
+
+ private:
+  TierState gpu_;
 };
 
 RequestView waiting(std::uint32_t id, std::uint32_t client, std::int64_t input, std::int64_t max_new = 100) {

@@ -1,0 +1,339 @@
+// Where the KV of requests and conversations is, and how it moves.
+#include <algorithm>
+#include <string>
+
+#include "sim/engine/instance.hpp"
+
+namespace spillway {
+
+// --- View
+// -------------------------------------------------------------------------------------------------------------
+
+std::span<const KvRun> Instance::runs(const Holder& holder) const {
+  const Residency::Key key = key_of(holder);
+  shown_runs_.clear();
+  Blocks counted;
+  if (key >= 0) {
+    shown_runs_ = residency_.runs(key);
+    counted = residency_.blocks(key);
+  }
+  if (!holder.request.valid()) return shown_runs_;
+  const std::int32_t m = table_[holder.request].member;
+  const Blocks rest = m < 0 ? Blocks(0) : members_.held(members_[m]) - counted;
+  if (rest == Blocks(0)) return shown_runs_;
+  const KvRun on_gpu{.blocks = rest, .tier = kGpuTier};
+  const bool goes_on = !shown_runs_.empty() && shown_runs_.back() == KvRun{shown_runs_.back().blocks, kGpuTier};
+  if (goes_on) {
+    shown_runs_.back().blocks += rest;
+  } else {
+    shown_runs_.push_back(on_gpu);
+  }
+  return shown_runs_;
+}
+
+Tokens Instance::kept(std::int64_t conversation) const {
+  const Kept* const there = find_kept(conversation);
+  return there == nullptr ? Tokens(0) : there->tokens;
+}
+
+const Instance::Kept* Instance::find_kept(std::int64_t conversation) const {
+  const auto found = conversations_.find(conversation);
+  return found == conversations_.end() ? nullptr : &found->second;
+}
+
+Residency::Key Instance::key_of(const Holder& holder) const {
+  if (holder.request.valid()) {
+    const std::int32_t m = table_.alive(holder.request) ? table_[holder.request].member : -1;
+    return m < 0 ? -1 : members_[m].holder;
+  }
+  const Kept* const there = find_kept(holder.conversation);
+  return there == nullptr ? -1 : there->key;
+}
+
+std::string Instance::name_of_holder(const Holder& holder) {
+  if (holder.request.valid()) return "request " + std::to_string(holder.request.serial);
+  return "conversation " + std::to_string(holder.conversation);
+}
+
+// --- Placement
+// --------------------------------------------------------------------------------------------------------
+
+void Instance::move(const Move& move) {
+  const auto refuse = [&](const std::string& why) {
+    broken(kMove,
+           "move blocks " + std::to_string(move.range.first.count()) + " to " + std::to_string(move.range.end.count()) +
+               " of " + name_of_holder(move.holder) + " from " + name_of_tier(move.from) + " to " +
+               name_of_tier(move.to),
+           why);
+  };
+  const auto route =
+      std::ranges::find_if(graph_.routes, [&](const Route& one) { return one.from == move.from && one.to == move.to; });
+  if (route == graph_.routes.end()) refuse("no route joins the two tiers");
+  if (move.holder.request.valid() && table_.alive(move.holder.request)) {
+    const std::int32_t m = table_[move.holder.request].member;
+    if (m >= 0 && in_batch(members_[m])) {
+      const Blocks full(quotient(members_.computed(members_[m]).count(), kv_.block_tokens.count()));
+      if (!move.keep || move.from != kGpuTier || move.range.end > full || members_[m].missing > Tokens(0)) {
+        refuse("it is in the batch, so only full blocks can be copied from the GPU");
+      }
+      if (cached_) refuse("its blocks are in the prefix cache");
+      absorb(m, members_.held(members_[m]));
+    }
+  }
+  if (cached_ && (move.keep || move.waits != Waits::iteration)) {
+    refuse("beside a prefix cache whole requests move, and the iteration waits");
+  }
+  const Residency::Key key = key_of(move.holder);
+  if (key < 0) refuse("it holds nothing");
+  if (const std::string problem = residency_.problem(key, move.range, move.from, move.to); !problem.empty()) {
+    refuse(problem);
+  }
+  const Residency::MoveKey started = residency_.start(key, move.range, move.from, move.to, move.keep);
+  const bool beside = move.waits == Waits::nobody || move.waits == Waits::request;
+  runner_.move(static_cast<std::size_t>(route - graph_.routes.begin()), move.range.count(), move.mechanism, move.waits,
+               beside ? started : -1);
+  if (move.waits == Waits::iteration) {
+    residency_.end(started);
+  } else if (move.waits == Waits::layers) {
+    of_layers_.push_back(started);
+  } else {
+    under_way_.push_back({move, started});
+  }
+}
+
+void Instance::drop(const Holder& holder, const BlockRange& range, TierId tier) {
+  const auto refuse = [&](const std::string& why) {
+    broken(kDrop,
+           "drop blocks " + std::to_string(range.first.count()) + " to " + std::to_string(range.end.count()) + " of " +
+               name_of_holder(holder),
+           why);
+  };
+  const Residency::Key key = key_of(holder);
+  if (key < 0) refuse("it holds nothing, or runs with all of it on the GPU");
+  if (holder.request.valid() && in_batch(members_[table_[holder.request].member])) refuse("it is in the batch");
+  if (cached_) refuse("beside a prefix cache whole requests move");
+  if (const std::string problem = residency_.drop_problem(key, range, tier); !problem.empty()) refuse(problem);
+  residency_.drop(key, range, tier);
+  const auto gone = [](const KvRun& run) { return run.tier == kNoTier; };
+  if (!holder.request.valid() && std::ranges::all_of(residency_.runs(key), gone)) {
+    forget_conversation(holder.conversation);
+  }
+}
+
+void Instance::fetch(RequestId id) {
+  const std::int32_t m = member_of(id, kJoin);
+  if (m >= 0 && in_batch(members_[m])) broken(kJoin, id, state_of(id));
+  policy_.space->fetches(*this, request(id), *this);
+}
+
+// --- out of the batch and back
+// ---------------------------------------------------------------------------------------
+
+void Instance::absorb(std::int32_t m, Blocks held) {
+  Member& member = members_[m];
+  if (member.holder < 0) member.holder = residency_.add();
+  residency_.append(member.holder, held - residency_.blocks(member.holder), kGpuTier, /*taken=*/true);
+  member.held = held;
+}
+
+std::vector<Instance::Gap> Instance::gaps_of(Residency::Key key, Tokens context) const {
+  std::vector<Gap> gaps;
+  Tokens first;
+  for (const KvRun& run : residency_.runs(key)) {
+    const Tokens end = std::min(context, first + kv_.block_tokens * run.blocks.count());
+    if (run.tier == kNoTier && end > first) gaps.push_back({first, end - first});
+    first = end;
+  }
+  return gaps;
+}
+
+void Instance::drop_gaps(std::int32_t m) {
+  Member& member = members_[m];
+  if (member.missing == Tokens(0)) return;
+  absorb(m, member.held);
+  // A block that was recomputed in part is dropped as a whole.
+  for (const Gap& gap : gaps_.at(m)) {
+    residency_.drop(member.holder,
+                    {Blocks(quotient(gap.first.count(), kv_.block_tokens.count())),
+                     blocks_for(gap.first + gap.count, kv_.block_tokens)},
+                    kNoTier);
+  }
+  gaps_.erase(m);
+  member.computed += member.missing;
+  member.missing = Tokens(0);
+}
+
+void Instance::check_return(std::int32_t m) const {
+  const Member& member = members_[m];
+  const auto refuse = [&](const std::string& why) { broken(kReturn, "let " + state_of(member.id) + " return", why); };
+  for (const KvRun& run : residency_.runs(member.holder)) {
+    const bool arrives = run.on(kGpuTier) || run.to == kGpuTier;
+    if (run.tier != kNoTier && !arrives) {
+      refuse(std::to_string(run.blocks.count()) + " blocks of it stay on " + name_of_tier(run.tier));
+    }
+  }
+  for (const UnderWay& one : under_way_) {
+    if (one.move.holder != holder(member.id)) continue;
+    if (one.move.to == kGpuTier) refuse("blocks of it are still on their way to the GPU");
+    if (one.move.from == kGpuTier && !one.move.keep) refuse("blocks of it are leaving the GPU");
+  }
+}
+
+// Its `computed` is the length of its context, dropped parts included.
+void Instance::bring_back(std::int32_t m) {
+  const RequestId id = members_[m].id;
+  refresh();
+  policy_.space->returns(*this, request(id), *this);
+  check_return(m);
+  const Residency::Key key = members_[m].holder;
+  if (cached_) {
+    const Blocks blocks = residency_.blocks(key);
+    residency_.remove(key);
+    members_[m].holder = -1;
+    members_[m].held = Blocks(0);
+    take_blocks(m, blocks, kReturn);
+    return;
+  }
+  // A context whose end was dropped is a shorter context.
+  if (const std::vector<KvRun>& runs = residency_.runs(key); !runs.empty() && runs.back().tier == kNoTier) {
+    residency_.shorten(key, residency_.blocks(key) - runs.back().blocks);
+    members_[m].computed = std::min(members_[m].computed, kv_.block_tokens * residency_.blocks(key).count());
+  }
+  const Blocks blocks = residency_.blocks(key);
+  std::vector<Gap> gaps = gaps_of(key, members_[m].computed);
+  for (const Gap& gap : gaps) {
+    const BlockRange range{Blocks(quotient(gap.first.count(), kv_.block_tokens.count())),
+                           blocks_for(gap.first + gap.count, kv_.block_tokens)};
+    if (range.count() > make_room(range.count())) {
+      broken(kReturn, id,
+             "dropped blocks of it need " + std::to_string(range.count().count()) + " and the GPU has " +
+                 std::to_string(tier(kGpuTier).free.count()) + " free");
+    }
+    residency_.restore(key, range);
+  }
+  Member& member = members_[m];
+  // The last block changes when the context grows, so a copy of it is out of date. While it is on its way to the GPU it
+  // changes with the iteration.
+  if (member.computed != kv_.block_tokens * blocks.count() && blocks > Blocks(0)) {
+    const bool arrives = residency_.runs(key).back().to == kGpuTier;
+    arrives ? changing_.push_back({id, blocks - Blocks(1)}) : residency_.changes(key, blocks - Blocks(1));
+  }
+  member.held = blocks;
+  for (const Gap& gap : gaps) member.missing += gap.count;
+  member.computed -= member.missing;
+  if (!gaps.empty()) gaps_[m] = std::move(gaps);
+  const KvRun all_on_gpu{.blocks = blocks, .tier = kGpuTier};
+  if (blocks == Blocks(0) || (residency_.runs(key).size() == 1 && residency_.runs(key).front() == all_on_gpu)) {
+    static_cast<void>(residency_.detach(key));
+    residency_.remove(key);
+    member.holder = -1;
+  }
+}
+
+void Instance::adopt_conversation(std::int32_t m) {
+  Member& member = members_[m];
+  const RequestSlot& slot = table_[member.id];
+  const auto found = conversations_.find(conversation_of(slot));
+  if (found == conversations_.end()) return;
+  const Kept there = found->second;
+  rename_moves(holder_of_conversation(found->first), holder(member.id));
+  conversations_.erase(found);
+  member.computed = usable(there, slot);
+  residency_.shorten(there.key, blocks_for(std::min(there.tokens, Tokens(slot.input)), kv_.block_tokens));
+  member.holder = there.key;
+  member.held = residency_.blocks(there.key);
+  bring_back(m);
+}
+
+void Instance::keep(std::int32_t m) {
+  Member& member = members_[m];
+  drop_gaps(m);
+  absorb(m, member.held);
+  residency_.shorten(member.holder, blocks_for(member.computed, kv_.block_tokens));
+  const std::int64_t conversation = conversation_of(table_[member.id]);
+  if (conversations_.contains(conversation)) forget_conversation(conversation);
+  rename_moves(holder(member.id), holder_of_conversation(conversation));
+  conversations_[conversation] = {member.holder, member.computed};
+  member.holder = -1;
+  member.held = Blocks(0);
+}
+
+void Instance::forget_conversation(std::int64_t conversation) {
+  rename_moves(holder_of_conversation(conversation), Holder{});
+  residency_.remove(conversations_.at(conversation).key);
+  conversations_.erase(conversation);
+}
+
+// --- moves that end, context that is computed again
+// ------------------------------------------------------------------
+
+void Instance::rename_moves(const Holder& from, const Holder& to) {
+  for (UnderWay& one : under_way_) {
+    if (one.move.holder == from) one.move.holder = to;
+  }
+}
+
+bool Instance::collect_ended(SimTime now) {
+  bool any = false;
+  for (const std::int32_t ticket : runner_.take_ended(now)) {
+    if (ticket == IterationRunner::kStored) {
+      host_->stored();
+      continue;
+    }
+    const auto ended = std::ranges::find(under_way_, ticket, &UnderWay::key);
+    const Move move = ended->move;
+    under_way_.erase(ended);
+    residency_.end(ticket);
+    any = true;
+    // Nobody is told of a move whose holder has gone.
+    if (move.holder != Holder{}) policy_.space->moved(*this, move);
+  }
+  return any;
+}
+
+void Instance::end_moves_of_layers() {
+  for (const Residency::MoveKey move : of_layers_) residency_.end(move);
+  of_layers_.clear();
+  for (const auto& [id, block] : changing_) {
+    const Residency::Key key = key_of(holder(id));
+    if (key >= 0) residency_.changes(key, block);
+  }
+  changing_.clear();
+}
+
+void Instance::add_ranges(const Member& member, const std::vector<Gap>& gaps, BatchShape& shape) {
+  const std::size_t before = chunks_.size();
+  const auto add = [&](Tokens first, Tokens count) {
+    if (count == Tokens(0)) return;
+    PrefillChunk* const last = chunks_.size() > before ? &chunks_.back() : nullptr;
+    if (last != nullptr && last->context + last->new_tokens == first) {
+      last->new_tokens += count;
+    } else {
+      chunks_.push_back({count, first});
+    }
+  };
+  Tokens left = member.staged;
+  for (const Gap& gap : gaps) {
+    const Tokens part = std::min(left, gap.count);
+    add(gap.first, part);
+    left -= part;
+  }
+  add(member.computed + member.missing, left);
+  shape.continued_chunks += static_cast<std::int64_t>(chunks_.size() - before) - 1;
+}
+
+void Instance::fill_gaps(std::int32_t m, Tokens count) {
+  members_[m].missing -= count;
+  std::vector<Gap>& gaps = gaps_.at(m);
+  while (count > Tokens(0)) {
+    Gap& gap = gaps.front();
+    const Tokens part = std::min(count, gap.count);
+    gap.first += part;
+    gap.count -= part;
+    count -= part;
+    if (gap.count == Tokens(0)) gaps.erase(gaps.begin());
+  }
+  if (gaps.empty()) gaps_.erase(m);
+}
+
+}  // namespace spillway

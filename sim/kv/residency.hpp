@@ -1,0 +1,103 @@
+// The books of all KV that is not simply on the GPU: what each holder has on which tier, and what is on its way.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/api/residency.hpp"
+#include "sim/core/units.hpp"
+
+namespace spillway {
+
+/// A holder's context is a list of runs; neighbours in the same place are one run. Every call costs O(runs of the
+/// holder). Memory is O(holders + runs).
+///
+/// A block on its way occupies both tiers. If its holder drops it, or its content changes, before the move has ended,
+/// both places stay occupied until then, and the arriving content is discarded.
+class Residency {
+ public:
+  using Key = std::int32_t;
+  using MoveKey = std::int32_t;
+
+  /// `pool_on_gpu`: another pool counts the blocks of kGpuTier and sets its `free`.
+  explicit Residency(const std::vector<TierSpec>& tiers, bool pool_on_gpu = false);
+
+  [[nodiscard]] const std::vector<TierState>& tiers() const { return tiers_; }
+  [[nodiscard]] TierState& tier(TierId id) { return tiers_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] const TierState& tier(TierId id) const { return tiers_[static_cast<std::size_t>(id)]; }
+  /// The tier has `total` blocks from now on; blocks in use stay.
+  void resize(TierId id, Blocks total);
+
+  /// A holder without blocks.
+  [[nodiscard]] Key add();
+  /// Drops all blocks of a holder and forgets it.
+  void remove(Key key);
+  [[nodiscard]] const std::vector<KvRun>& runs(Key key) const { return holders_[index(key)].runs; }
+  /// Length of the context.
+  [[nodiscard]] Blocks blocks(Key key) const;
+  /// Blocks of the context on a tier, those on their way to it included.
+  [[nodiscard]] Blocks blocks_on(Key key, TierId id) const;
+  /// The context goes on with `count` blocks on a tier. `taken`: the tier has counted them already. Otherwise it must
+  /// have room.
+  void append(Key key, Blocks count, TierId id, bool taken = false);
+  /// The content of a block is about to change on kGpuTier: copies of it elsewhere are dropped.
+  void changes(Key key, Blocks block);
+  /// The context ends after `count` blocks.
+  void shorten(Key key, Blocks count);
+  /// Dropped blocks of the range get places on kGpuTier, which must have room.
+  void restore(Key key, const BlockRange& range);
+  /// The holder forgets its runs; their blocks on kGpuTier stay in use and others are given back. Returns how many
+  /// stay.
+  [[nodiscard]] Blocks detach(Key key);
+
+  /// Why blocks cannot move; empty: they can.
+  [[nodiscard]] std::string problem(Key key, const BlockRange& range, TierId from, TierId to) const;
+  /// Starts a move without a problem().
+  [[nodiscard]] MoveKey start(Key key, const BlockRange& range, TierId from, TierId to, bool keep);
+  void end(MoveKey move);
+
+  /// Why blocks cannot be dropped from a tier; empty: they can.
+  [[nodiscard]] std::string drop_problem(Key key, const BlockRange& range, TierId id) const;
+  /// Blocks of the range that are on `id` leave it. kNoTier: they leave every tier.
+  void drop(Key key, const BlockRange& range, TierId id);
+
+ private:
+  struct Held {
+    std::vector<KvRun> runs;
+    std::vector<MoveKey> moves;  // by run; -1: not on its way
+  };
+  struct Moving {
+    Key key = -1;
+    TierId from = kNoTier;
+    TierId to = kNoTier;
+    bool keep = false;
+    bool live = false;
+    // Places that are free once the move has ended, because no holder wants the content any more.
+    Blocks lost_from{};
+    Blocks lost_to{};
+  };
+  static std::size_t index(std::int32_t key) { return static_cast<std::size_t>(key); }
+  void take(TierId id, Blocks count);
+  void give_back(TierId id, Blocks count);
+  /// Splits runs so that one starts at `block`; returns its index, or the number of runs.
+  static std::size_t split(Held& held, Blocks block);
+  static void merge(Held& held);
+  [[nodiscard]] Held& held(Key key) { return holders_[index(key)]; }
+  /// Calls visit(run, move) for the runs of a range, after splitting those at its ends, and merges neighbours.
+  template <class Visit>
+  void change(Key key, const BlockRange& range, Visit visit);
+  /// The text that `problem_of` gives for the first run of the range that has one.
+  template <class ProblemOf>
+  [[nodiscard]] std::string first_problem(Key key, const BlockRange& range, ProblemOf problem_of) const;
+
+  std::vector<TierState> tiers_;
+  bool pool_on_gpu_;
+  std::vector<Held> holders_;
+  std::vector<Key> free_holders_;
+  std::vector<Moving> moves_;
+  std::vector<MoveKey> free_moves_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,85 @@
+// Policies that keep, move and drop KV, on random workloads: the simulator against the naive engine.
+#include <gtest/gtest.h>
+
+#include "tests/oracle/fast_run.hpp"
+#include "tests/oracle/random_case.hpp"
+#include "tests/oracle/toy_policies.hpp"
+#include "tests/support/cases.hpp"
+
+namespace spillway {
+namespace {
+
+using oracle::FastRun;
+using oracle::NaiveConfig;
+using oracle::NaiveResult;
+
+/// A case without layers and without prefix cache; some requests are turns of a few conversations.
+void draw(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model, Settings& settings,
+          NaiveConfig& config) {
+  oracle::draw_case(seed, policy, model, 1, settings, config);
+  oracle::Dice dice(seed + 1'000'000);
+  config.prefix_caching = false;
+  config.host_cache_blocks = Blocks(0);
+  config.max_model_len = config.block_tokens * config.gpu_blocks.count();
+  config.follows.assign(config.requests.size(), {});
+  for (RequestSpec& request : config.requests) {
+    request.traits.conversation = dice.between(0, 5);
+    request.prefix_ids.clear();
+  }
+  const Blocks peer(dice.between(0, 20));
+  config.further = {{{"peer", peer, peer}},
+                    {{TierId(2), kGpuTier, Stream::h2d, 2}, {kGpuTier, TierId(2), Stream::d2h, 2}}};
+}
+
+void expect_equal(const NaiveResult& naive, const FastRun& fast) {
+  ASSERT_EQ(naive.records.size(), fast.records.size());
+  for (std::size_t i = 0; i < naive.records.size(); ++i) {
+    ASSERT_EQ(oracle::text(naive.records[i]), oracle::text(fast.records[i]));
+  }
+  const EngineTotals& totals = fast.result.statistics.engine;
+  ASSERT_EQ(naive.iterations, totals.iterations);
+  ASSERT_EQ(naive.moved_h2d, totals.moved_h2d);
+  ASSERT_EQ(naive.moved_d2h, totals.moved_d2h);
+}
+
+TEST(Moves, ToyRetention_MatchesTheNaiveEngine) {
+  const PolicyInfo policy = oracle::toy_policy<oracle::ToyFcfs, oracle::ToyRetention>("toy-retention");
+  const oracle::WholeModel model;
+  Bytes to_gpu;
+  std::int64_t finished = 0;
+  for (std::uint64_t seed = 1; seed <= random_cases(5000); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Settings settings;
+    NaiveConfig config;
+    draw(seed, policy, model, settings, config);
+    const FastRun fast = oracle::run_fast(config);
+    const NaiveResult naive = oracle::run_naive(config);
+    expect_equal(naive, fast);
+    if (HasFatalFailure()) return;
+    to_gpu += naive.moved_h2d;
+    finished += fast.result.statistics.all.finished;
+  }
+  EXPECT_GT(to_gpu, Bytes(0));
+  EXPECT_GT(finished, 0);
+}
+
+TEST(Moves, ToyCfs_MatchesTheNaiveEngine) {
+  const PolicyInfo policy = oracle::toy_policy<oracle::ToyCfs, oracle::ToyPeerSwap>("toy-cfs");
+  const oracle::WholeModel model;
+  std::int64_t swapped = 0;
+  for (std::uint64_t seed = 1; seed <= random_cases(5000); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Settings settings;
+    NaiveConfig config;
+    draw(seed, policy, model, settings, config);
+    const FastRun fast = oracle::run_fast(config);
+    const NaiveResult naive = oracle::run_naive(config);
+    expect_equal(naive, fast);
+    if (HasFatalFailure()) return;
+    swapped += naive.preempted_swap;
+  }
+  EXPECT_GT(swapped, 0);
+}
+
+}  // namespace
+}  // namespace spillway
