@@ -218,8 +218,8 @@ TEST_F(LayerStreaming, WeightsStreamBesideKvSlots) {
 }
 
 TEST_F(LayerStreaming, NoWeightsAreAsIfTheKeyWereAbsent) {
-  const auto absent = spillway(with(pie_, {"policy.expansion=1.2", "workload.requests=20"}));
-  const auto none = spillway(with(pie_, {"policy.expansion=1.2", "workload.requests=20", "policy.weights=none"}));
+  const auto absent = spillway(with(pie_, {"policy.expansion=1.2"}));
+  const auto none = spillway(with(pie_, {"policy.expansion=1.2", "policy.weights=none"}));
   ASSERT_EQ(none.code, 0) << none.err;
   EXPECT_EQ(none.out, absent.out);
 }
