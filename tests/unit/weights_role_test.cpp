@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -12,13 +13,16 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Four layers of 10 units of time. A copy takes one unit per byte and no launch.
+/// Four layers of 10 units of time, or of 20 for several sequences if `slower`. A copy takes one unit per byte and no
+/// launch.
 class FourLayers final : public ExecutionModel {
  public:
-  explicit FourLayers(Duration unit = Duration(1)) : unit_(unit) {}
+  explicit FourLayers(Duration unit = Duration(1), bool slower = false) : unit_(unit), slower_(slower) {}
   [[nodiscard]] std::int32_t layers() const override { return 4; }
-  [[nodiscard]] IterationTime iteration(const BatchShape&) const override {
-    return {.layer = 10 * unit_, .shares = {.compute = to_seconds(40 * unit_)}};
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    const bool several = shape.decode_sequences + std::ssize(shape.chunks) > 1;
+    const Duration layer = (slower_ && several ? 20 : 10) * unit_;
+    return {.layer = layer, .shares = {.compute = to_seconds(4 * layer)}};
   }
   [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
     return {Duration(0), unit_ * bytes.count()};
@@ -26,6 +30,7 @@ class FourLayers final : public ExecutionModel {
 
  private:
   Duration unit_;
+  bool slower_;
 };
 
 /// 115 bytes for four layers of 15 bytes, 10 bytes of other weights and KV in blocks of 16 tokens and 10 bytes.
@@ -190,6 +195,13 @@ TEST(WeightsRole, SelectNFollowsItsRecordWithinTheMemoryThatKvLeaves) {
   EXPECT_EQ(figure(two, "weights_slo_risk_fraction"), 0.0);
   // +20% allows interval 3, which does not leave so much.
   EXPECT_THROW(static_cast<void>(lay_out(policy, margin(0.2), given)), ConfigError);
+  // Layers of 20 ms hide the copies of interval 2 in batches of several. One request alone takes its 50 ms as well, at
+  // the risk of its SLO: with interval 3 the weights would take memory that KV holds.
+  const FourLayers slower(kMillisecond, true);
+  given.model = &slower;
+  const Replay risky = run(policy, margin(0.2), given, {request(0, 16, 2)});
+  EXPECT_EQ(risky.of(0).end, SimTime{} + 2 * 50 * kMillisecond);
+  EXPECT_EQ(figure(risky, "weights_slo_risk_fraction"), 1.0);
 }
 
 // The weights make room where Pie alone has none.
