@@ -101,8 +101,8 @@ TEST(WeightsRole, KvIsCutFromWhatTheWeightsLeave) {
   const Overrides overrides = with(kSlots, "policy.weights.interval", std::int64_t{2});
   const Layout layout = lay_out(pie_with("select-n"), overrides, deployment(model));
   EXPECT_EQ(layout.blocks, Blocks(8));
-  EXPECT_EQ(layout.host, Bytes(2 * 15 + 3 * 20));
-  EXPECT_EQ(layout.host_kv, Bytes(3 * 20));
+  EXPECT_EQ(layout.host, Bytes(2 * 15LL + 3 * 20LL));
+  EXPECT_EQ(layout.host_kv, Bytes(3 * 20LL));
   EXPECT_THAT(layout.terms, HasSubstr("2 of 4 layers of 0.0 MB live on the host (offloading interval 2)"));
   EXPECT_THAT(layout.terms, HasSubstr("Pie keeps 1 of 4 layers on the host"));
   EXPECT_THAT(layout.terms, testing::Not(HasSubstr("maximum allocatable")));
@@ -145,8 +145,8 @@ TEST(WeightsRole, WeightsAndSlotsShareTheWayIn) {
   EXPECT_EQ(replay.of(0).first_token, SimTime(70));
   EXPECT_EQ(replay.of(0).end, SimTime(180));
   EXPECT_DOUBLE_EQ(figure(replay, "layer_stall_fraction"), 100.0 / 180.0);
-  EXPECT_EQ(replay.result.statistics.engine.moved_h2d, Bytes(4 * 15 + 6 * 20));
-  EXPECT_EQ(replay.result.statistics.engine.moved_d2h, Bytes(7 * 20));
+  EXPECT_EQ(replay.result.statistics.engine.moved_h2d, Bytes(4 * 15LL + 6 * 20LL));
+  EXPECT_EQ(replay.result.statistics.engine.moved_d2h, Bytes(7 * 20LL));
   EXPECT_EQ(figure(replay, "weights_mean_interval_layers"), 2.0);
   EXPECT_EQ(figure(replay, "weights_peak_host_layer_bytes"), 30.0);
   EXPECT_EQ(figure(replay, "mean_interval_layers"), -1.0) << "Pie has no interval";
@@ -179,9 +179,9 @@ TEST(WeightsRole, SelectNFollowsItsRecordWithinTheMemoryThatKvLeaves) {
   const Layout free = lay_out(policy, margin(0.75), deployment(model));
   EXPECT_EQ(free.blocks, Blocks(4));
   EXPECT_EQ(free.most, Blocks(4));
-  EXPECT_EQ(free.host, Bytes(4 * 15));
+  EXPECT_EQ(free.host, Bytes(4 * 15LL));
   const Replay one = run(policy, margin(0.75), deployment(model), {request(0, 16, 2)});
-  EXPECT_EQ(one.of(0).end, SimTime{} + 2 * 70 * kMillisecond);
+  EXPECT_EQ(one.of(0).end, SimTime{} + 140 * kMillisecond);
   EXPECT_EQ(figure(one, "weights_mean_interval_layers"), 1.0);
   EXPECT_EQ(figure(one, "weights_slo_risk_fraction"), 0.0);
   // +25% allows interval 2, whose 55 bytes leave 60 for KV, and no more: 4 * 15 / 10 = 6 blocks.
@@ -189,9 +189,9 @@ TEST(WeightsRole, SelectNFollowsItsRecordWithinTheMemoryThatKvLeaves) {
   given.gpu_kv = Bytes(60);
   given.gpu_kv_given = true;
   EXPECT_EQ(lay_out(policy, margin(0.25), given).blocks, Blocks(6));
-  EXPECT_EQ(lay_out(policy, margin(0.25), given).host, Bytes(2 * 15));
+  EXPECT_EQ(lay_out(policy, margin(0.25), given).host, Bytes(2 * 15LL));
   const Replay two = run(policy, margin(0.25), given, {request(0, 16, 2)});
-  EXPECT_EQ(two.of(0).end, SimTime{} + 2 * 50 * kMillisecond);
+  EXPECT_EQ(two.of(0).end, SimTime{} + 100 * kMillisecond);
   EXPECT_EQ(figure(two, "weights_slo_risk_fraction"), 0.0);
   // +20% allows interval 3, which does not leave so much.
   EXPECT_THROW(static_cast<void>(lay_out(policy, margin(0.2), given)), ConfigError);
@@ -200,7 +200,7 @@ TEST(WeightsRole, SelectNFollowsItsRecordWithinTheMemoryThatKvLeaves) {
   const FourLayers slower(kMillisecond, true);
   given.model = &slower;
   const Replay risky = run(policy, margin(0.2), given, {request(0, 16, 2)});
-  EXPECT_EQ(risky.of(0).end, SimTime{} + 2 * 50 * kMillisecond);
+  EXPECT_EQ(risky.of(0).end, SimTime{} + 100 * kMillisecond);
   EXPECT_EQ(figure(risky, "weights_slo_risk_fraction"), 1.0);
 }
 
