@@ -47,6 +47,7 @@ PolicyInfo info() {
        .source = "1: as Select-N describes it; FlexGen's benchmark sets a bucket of hidden^2 elements, "
                  "1/12 of a layer (0.0833)"},
       host_memory_parameter()};
+  info.streams = {.weights = true};
   info.default_scheduler = "vllm-v0";
   info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
     const WeightStreaming how{.interval = kEveryLayer,

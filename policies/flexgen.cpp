@@ -266,6 +266,7 @@ PolicyInfo info() {
       "own estimate of them. KV blocks count the KV of a request block on GPU and host. Times per token are those of "
       "computing the tokens; a request ends with its request block.";
   info.figures = layer_figures();
+  info.streams = {.kv = true, .weights = true};
   info.parameters = parameters();
   info.preempts = false;
   info.shares_prefixes = false;

@@ -28,7 +28,6 @@
 #include "policies/parts/layer_figures.hpp"
 #include "policies/parts/layer_swap.hpp"
 #include "policies/parts/quantities.hpp"
-#include "policies/parts/refusals.hpp"
 #include "policies/parts/single_copy.hpp"
 #include "sim/api/registry.hpp"
 
@@ -267,7 +266,7 @@ class PieLayers final : public LayerPolicy {
     capacity_ = slots_.blocks(m_);
   }
 
-  const Deployment& deployment_;
+  const Deployment deployment_;
   const Slots slots_;
   const View& view_;
   const bool used_only_;
@@ -310,7 +309,7 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
                     gigabytes(deployment.weights), gigabytes(deployment.gpu_kv), gigabytes(deployment.memory),
                     gigabytes(deployment.block_bytes) * 1e3),
         deployment.gpu_kv_given ? "memory.gpu_kv" : "hardware",
-        "policy pie keeps the weights on the GPU: lower memory.gpu_kv, raise tensor_parallel or use policy=select-n");
+        "lower memory.gpu_kv, raise tensor_parallel, or keep weights on the host (policy.weights, policy=select-n)");
   }
   const Slots slots(deployment);
   const Bytes host = host_kv(deployment, settings);
@@ -370,7 +369,6 @@ std::vector<Problem> check(const Settings& settings) {
     problems.push_back({"the other traffic ends before it starts", "policy.link_traffic_until",
                         "make it later than policy.link_traffic_from"});
   }
-  if (!settings.has("policy.expansion")) refuse_fixed_room(settings, "policy.expansion", problems);
   return problems;
 }
 
@@ -444,9 +442,13 @@ PolicyInfo info() {
     return std::map<std::string, std::string>{{"memory.host_kv", "480GB"}};
   };
   info.check = check;
+  info.streams = {.kv = true};
   info.default_scheduler = "vllm-v0";
   info.make_layers = [](const PolicyContext& context) { return std::make_unique<PieLayers>(context); };
   info.traffic = traffic;
+  info.shrinks_without = [](const Settings& settings) {
+    return std::string(settings.has("policy.expansion") ? "" : "policy.expansion");
+  };
   info.layout = layout;
   return info;
 }

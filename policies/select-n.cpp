@@ -20,6 +20,9 @@
 // a batch runs, it offers the same for batches of the mean length, and never less than the KV in use and the next
 // tokens need: admission waits for the SLO, but no running request is taken out for it. An SLO that is a margin allows
 // larger batches more capacity, an SLO that is a time allows them less. Both have a largest batch.
+//
+// Beside a part that holds the KV memory (policy=pie policy.weights=select-n) the capacity is that part's. The interval
+// follows the record up to the largest that leaves this memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +35,6 @@
 
 #include "policies/parts/layer_figures.hpp"
 #include "policies/parts/performance_record.hpp"
-#include "policies/parts/refusals.hpp"
 #include "policies/parts/weight_layers.hpp"
 #include "sim/api/registry.hpp"
 
@@ -164,6 +166,8 @@ class RecordedIntervals {
         phases_(phases(settings)),
         block_tokens_(deployment.block_tokens),
         max_batch_(power_of_two(settings.get<std::int64_t>("engine.max_num_seqs"))),
+        held_kv_(deployment.gpu_kv_held),
+        longest_(std::max(kShortest, room.longest(room.smallest()))),
         least_room_(room.blocks(room.largest(Blocks(1)).value_or(room.smallest()))) {
     const Analyser analyser(deployment, settings, room);
     if (phases_ != Phases::decode) prefill_ = analyser.prefill();
@@ -205,6 +209,14 @@ class RecordedIntervals {
     }
     return most;
   }
+  /// The smallest interval that any batch wants.
+  [[nodiscard]] std::int32_t least() const {
+    std::int32_t least = kAllResident;
+    const Tokens longest(power_of_two(longest_.count()));
+    for_each_entry(longest,
+                   [&](std::int64_t batch, Tokens sequence) { least = std::min(least, smallest(batch, sequence)); });
+    return least;
+  }
   [[nodiscard]] Blocks least_room() const { return least_room_; }
   [[nodiscard]] Blocks widest() const { return widest_; }
 
@@ -215,21 +227,28 @@ class RecordedIntervals {
       refuse(choose_interval(first, room_.memory(), Bytes(0)).reason, "the model is faster on other hardware, or ");
     }
     std::optional<std::pair<Blocks, RecordEntry>> nearest;
-    for (std::int64_t batch = 1; batch <= max_batch_; batch *= 2) {
-      for (Tokens sequence = kShortest; sequence <= room_.longest(room_.smallest()); sequence = sequence * 2) {
-        const Blocks kv = blocks_for(sequence, block_tokens_) * batches(batch).first;
-        const Blocks left = room_.blocks(smallest(batch, sequence)) - kv;
-        if (left >= Blocks(0)) return;
-        if (!nearest || left > nearest->first) nearest.emplace(left, entry(batch, sequence));
-      }
-    }
+    for_each_entry(longest_, [&](std::int64_t batch, Tokens sequence) {
+      const Blocks left = room_.blocks(smallest(batch, sequence)) - kv_of(batches(batch).first, sequence);
+      if (!nearest || left > nearest->first) nearest.emplace(left, entry(batch, sequence));
+    });
+    if (nearest->first >= Blocks(0)) return;
     const RecordEntry& entry = nearest->second;
-    const Bytes kv = room_.block_bytes() * (blocks_for(entry.sequence, block_tokens_) * entry.batch).count();
+    const Bytes kv = room_.block_bytes() * kv_of(entry.batch, entry.sequence).count();
     refuse(choose_interval(entry, room_.memory(), kv).reason,
            "raise tensor_parallel, use hardware with more memory, or ");
   }
 
  private:
+  template <class Visit>
+  void for_each_entry(Tokens longest, Visit visit) const {
+    for (std::int64_t batch = 1; batch <= max_batch_; batch *= 2) {
+      for (Tokens sequence = kShortest; sequence <= longest; sequence = sequence * 2) visit(batch, sequence);
+    }
+  }
+  /// The KV for which a batch needs memory. Memory that another part holds is needed for any batch.
+  [[nodiscard]] Blocks kv_of(std::int64_t batch, Tokens sequence) const {
+    return held_kv_ ? room_.blocks(room_.beside_held_kv()) : blocks_for(sequence, block_tokens_) * batch;
+  }
   /// The smallest and the largest number of requests for which a record's entry of `batch` stands.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> batches(std::int64_t batch) const {
     return slo_.time ? std::pair(batch / 2 + 1, batch) : std::pair(batch, 2 * batch - 1);
@@ -265,6 +284,8 @@ class RecordedIntervals {
   Phases phases_;
   Tokens block_tokens_;
   std::int64_t max_batch_;
+  bool held_kv_;
+  Tokens longest_;     // sequence that ever fits, >= kShortest
   Blocks least_room_;  // KV blocks at the largest interval (fewest layers on the host) that leaves at least one
   Blocks widest_{};    // the largest capacity that is ever offered
   std::optional<PerformanceRecord> prefill_{};
@@ -278,7 +299,9 @@ class SelectNLayers final : public LayerPolicy {
       : view_(context.view),
         room_(room_of(context.deployment, context.settings)),
         record_(context.deployment, context.settings, room_),
-        streamer_(context.deployment, {.double_buffer = context.settings.get<bool>("policy.double_buffer")}) {}
+        streamer_(context.deployment, {.double_buffer = context.settings.get<bool>("policy.double_buffer")}) {
+    if (context.deployment.gpu_kv_held) beside_held_kv_ = room_.beside_held_kv();
+  }
 
   [[nodiscard]] Blocks capacity() const override {
     const TierState& gpu = view_.tier(kGpuTier);
@@ -290,12 +313,10 @@ class SelectNLayers final : public LayerPolicy {
   }
 
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration /*layer*/) override {
-    const TierState& gpu = view_.tier(kGpuTier);
-    const Blocks in_use = gpu.total - gpu.free;
     const std::int32_t wanted = record_.wanted(view_.batch(), shape);
-    const std::int32_t next = room_.blocks(wanted) >= in_use ? wanted : *room_.largest(in_use);
+    const std::int32_t next = leaves_kv(wanted) ? wanted : largest();
     const std::int32_t last = std::exchange(interval_, next).value_or(next);
-    const bool room = room_.blocks(last) >= in_use;
+    const bool room = leaves_kv(last);
     const std::int32_t now = room ? last : next;
     ++iterations_;
     risky_ += now < wanted || (!room && host_layers(room_.layers(), last) > 0) ? 1 : 0;
@@ -309,8 +330,17 @@ class SelectNLayers final : public LayerPolicy {
   }
 
  private:
+  [[nodiscard]] Blocks in_use() const { return view_.tier(kGpuTier).total - view_.tier(kGpuTier).free; }
+  /// Whether the KV in use, or the KV memory that another part holds, fits beside the weights of an interval.
+  [[nodiscard]] bool leaves_kv(std::int32_t interval) const {
+    return beside_held_kv_ ? interval <= *beside_held_kv_ : room_.blocks(interval) >= in_use();
+  }
+  /// The largest interval that does.
+  [[nodiscard]] std::int32_t largest() const { return beside_held_kv_ ? *beside_held_kv_ : *room_.largest(in_use()); }
+
   const View& view_;
   const WeightRoom room_;
+  std::optional<std::int32_t> beside_held_kv_{};
   const RecordedIntervals record_;
   WeightStreamer streamer_;
   std::optional<std::int32_t> interval_{};  // of the weights from now on; empty before the first iteration
@@ -335,14 +365,16 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
   room.check(settings.has("policy.host_memory") ? std::min(room.smallest(), room.layers()) : room.smallest());
   const RecordedIntervals record(deployment, settings, room);
   record.check();
-  const std::int32_t most = *room.largest(record.widest());
-  return {.blocks = record.least_room(),
-          .most = record.widest(),
+  const bool held = deployment.gpu_kv_held;
+  const std::int32_t least = held ? room.beside_held_kv() : *room.largest(Blocks(1));
+  const std::int32_t most = held ? std::min(least, record.least()) : *room.largest(record.widest());
+  return {.blocks = held ? room.blocks(least) : record.least_room(),
+          .most = held ? room.blocks(least) : record.widest(),
           .host = room.host(most),
-          .terms = fmt::format("Select-N follows its {} record of an SLO of {}; at most {}; maximum allocatable length "
-                               "{} tokens",
+          .weights = room.gpu(least),
+          .terms = fmt::format("Select-N follows its {} record of an SLO of {}; at most {}{}",
                                settings.get<std::string>("policy.record"), Slo::of(settings).text(),
-                               room.placement(most), room.longest(most).count())};
+                               room.placement(most), room.length_text(most))};
 }
 
 std::vector<Problem> check(const Settings& settings) {
@@ -357,7 +389,6 @@ std::vector<Problem> check(const Settings& settings) {
                           "leave out one of the two"});
     }
   }
-  if (!fixed(settings)) refuse_fixed_room(settings, "policy.interval", problems);
   return problems;
 }
 
@@ -436,6 +467,7 @@ PolicyInfo info() {
   info.figures = layer_figures();
   info.parameters = parameters();
   info.check = check;
+  info.streams = {.weights = true};
   info.default_scheduler = "vllm-v0";
   info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
     if (!fixed(context.settings)) return std::make_unique<SelectNLayers>(context);
@@ -446,6 +478,7 @@ PolicyInfo info() {
                                            room_of(context.deployment, context.settings).blocks(interval));
   };
   info.phases = phases;
+  info.shrinks_without = [](const Settings& settings) { return std::string(fixed(settings) ? "" : "policy.interval"); };
   info.layout = layout;
   return info;
 }

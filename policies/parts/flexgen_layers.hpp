@@ -30,7 +30,7 @@ class FlexgenLayers final : public LayerPolicy {
   /// No copy when `amount` rounds to 0 bytes.
   [[nodiscard]] Copy copy(Stream stream, double amount) const;
 
-  const Deployment& deployment_;
+  const Deployment deployment_;
   const View& view_;
   const FlexgenPlan plan_;
   const FlexgenNeeds needs_;

@@ -1,8 +1,6 @@
 // Settings that several policies refuse, each for its own reason.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
 #include <vector>
 
@@ -30,17 +28,6 @@ inline void refuse_chunked_prefill(const Settings& settings, const std::string& 
 /// Does the user ask for a prefix cache, instead of leaving it to the policy?
 [[nodiscard]] inline bool wants_prefix_cache(const Settings& settings) {
   return settings.has("engine.prefix_caching") && settings.get<std::string>("engine.prefix_caching") == "true";
-}
-
-/// For a policy whose KV memory changes unless the key `fixed` ("policy.expansion") is given.
-inline void refuse_fixed_room(const Settings& settings, const std::string& fixed, std::vector<Problem>& problems) {
-  const PolicyInfo* scheduler = PolicyRegistry::instance().find(settings.get<std::string>(kSchedulerKey));
-  if (scheduler != nullptr && !scheduler->preempts) {
-    problems.push_back(
-        {fmt::format("policy {} never preempts, but the KV memory may shrink below what running requests use",
-                     scheduler->name),
-         kSchedulerKey, fmt::format("give {}, or choose a scheduler that preempts", fixed)});
-  }
 }
 
 }  // namespace spillway

@@ -40,6 +40,7 @@ WeightRoom::WeightRoom(const Deployment& deployment, const Settings& settings, b
               .double_buffer = double_buffer},
       block_bytes_(deployment.block_bytes),
       block_tokens_(deployment.block_tokens),
+      held_kv_(deployment.gpu_kv_held),
       host_memory_(host_memory(deployment, settings)) {
   if (deployment.gpu_kv_given) given_kv_ = deployment.gpu_kv;
   while (smallest_ <= layers() && host_memory_ && host(smallest_) > *host_memory_) ++smallest_;
@@ -71,7 +72,7 @@ void WeightRoom::check(std::int32_t interval) const {
                     gigabytes(*host_memory_)),
         "policy.host_memory", fmt::format("{}; or give the weights more host memory", least));
   }
-  const Bytes needed = std::max(block_bytes_, given_kv_.value_or(Bytes(0)));
+  const Bytes needed = least_kv();
   if (memory_.room(interval) >= needed) return;
   std::int32_t fitting = host_layers(layers(), interval) == 0 ? layers() : interval;
   while (fitting > 0 && memory_.room(fitting) < needed) --fitting;
@@ -96,11 +97,16 @@ void WeightRoom::check(std::int32_t interval) const {
 
 Layout WeightRoom::layout(std::int32_t interval) const {
   check(interval);
-  return {
-      .blocks = blocks(interval),
-      .most = blocks(interval),
-      .host = host(interval),
-      .terms = fmt::format("{}; maximum allocatable length {} tokens", placement(interval), longest(interval).count())};
+  return {.blocks = blocks(interval),
+          .most = blocks(interval),
+          .host = host(interval),
+          .weights = gpu(interval),
+          .terms = placement(interval) + length_text(interval)};
+}
+
+std::string WeightRoom::length_text(std::int32_t interval) const {
+  if (held_kv_) return "";  // the part that holds the KV memory decides how many tokens it takes
+  return fmt::format("; maximum allocatable length {} tokens", longest(interval).count());
 }
 
 std::string WeightRoom::placement(std::int32_t interval) const {

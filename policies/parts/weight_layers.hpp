@@ -2,6 +2,7 @@
 // interval.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +30,8 @@ class WeightRoom {
   [[nodiscard]] Bytes host(std::int32_t interval) const { return host_layers(layers(), interval) * memory_.layer; }
   /// KV blocks that fit beside the weights on the GPU, at most those of memory.gpu_kv.
   [[nodiscard]] Blocks blocks(std::int32_t interval) const;
+  /// GPU memory of the weights, staging buffers included.
+  [[nodiscard]] Bytes gpu(std::int32_t interval) const { return memory_.gpu - memory_.room(interval); }
   /// Select-N's maximum allocatable length.
   [[nodiscard]] Tokens longest(std::int32_t interval) const { return block_tokens_ * blocks(interval).count(); }
 
@@ -38,6 +41,10 @@ class WeightRoom {
   /// kAllResident, else O(layers).
   [[nodiscard]] std::optional<std::int32_t> largest(Blocks kv) const;
 
+  /// The largest interval beside a part that holds the KV memory: it leaves all of memory.gpu_kv, if given, and a
+  /// block. Only after check(smallest()). O(layers).
+  [[nodiscard]] std::int32_t beside_held_kv() const { return *max_interval(memory_, least_kv()); }
+
   /// Throws ConfigError, with the arithmetic, when `interval` needs more than the host has, or leaves less than one
   /// block or less than memory.gpu_kv on the GPU.
   void check(std::int32_t interval) const;
@@ -45,12 +52,17 @@ class WeightRoom {
   [[nodiscard]] Layout layout(std::int32_t interval) const;
   /// "8 of 32 layers of 402.7 MB live on the host (offloading interval 4)".
   [[nodiscard]] std::string placement(std::int32_t interval) const;
+  /// "; maximum allocatable length 1000 tokens"; empty beside a part that holds the KV memory.
+  [[nodiscard]] std::string length_text(std::int32_t interval) const;
 
  private:
+  [[nodiscard]] Bytes least_kv() const { return std::max(block_bytes_, given_kv_.value_or(Bytes(0))); }
+
   WeightMemory memory_;
   Bytes block_bytes_;
   Tokens block_tokens_;
   std::optional<Bytes> given_kv_;
+  bool held_kv_;  // another part holds the KV memory
   std::optional<Bytes> host_memory_;
   std::int32_t smallest_ = 1;
 };

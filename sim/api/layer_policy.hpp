@@ -24,8 +24,11 @@ struct Deployment {
   Bytes layer_weights{};  // of the linear layers of one transformer layer, which streaming moves
   Bytes block_bytes{};    // KV of one block, all layers
   Tokens block_tokens{16};
-  Bytes gpu_kv{};                      // for KV: memory.gpu_kv, or `memory` less the weights (may be < 0)
-  bool gpu_kv_given = false;           // by memory.gpu_kv
+  Bytes gpu_kv{};             // for KV: memory.gpu_kv, or `memory` less the weights (may be < 0)
+  bool gpu_kv_given = false;  // by memory.gpu_kv
+  /// The memory for KV belongs to another part, which holds the same bytes in the whole run: `gpu_kv` if given, else
+  /// what Layout::weights leaves.
+  bool gpu_kv_held = false;
   std::optional<Bytes> host_memory{};  // DRAM of the host; empty: unknown
   std::int64_t hidden = 0;             // width of the residual stream
   std::int64_t ffn = 0;
@@ -48,6 +51,7 @@ struct Layout {
   Blocks most{};      // the largest number of KV blocks in the run, >= blocks
   Bytes host{};       // host memory that the policy uses, at most
   Bytes host_kv{};    // the part of it that comes out of memory.host_kv; requests may swap to the rest
+  Bytes weights{};    // GPU memory that weights take, at most, staging buffers included; for gpu_kv_held
   std::string terms;  // how the layout was found, one line
   Settings chosen{};  // the policy's choices, for `make`: a run with a scaled model keeps its layout
 };
@@ -62,7 +66,7 @@ struct SubBatchShape {
 struct LayerReport {
   Duration length{};
   Duration layer{};          // compute of one layer, all sub-batches
-  Duration stall{};          // time in which compute waited for copies
+  Duration stall{};          // time in which compute waited for copies of this part
   std::int64_t tokens = 0;   // generated in the iteration
   bool prefills = false;     // the iteration computed prompts
   std::int64_t waiting = 0;  // requests outside the batch
@@ -74,9 +78,12 @@ struct LayerReport {
 ///    View. It calls `split`, then `begin`, before every iteration, `copied` after every copy, and `iteration_ended`
 ///    after every iteration.
 ///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`.
-///  The
-///    links are not its own: blocks that requests swap, load or store may stand before its copies.
+///    The links are not its own: blocks that requests swap, load or store may stand before its copies.
 ///  * Only `copied` sees the clock. Its times serve figures alone.
+///  * Two of them may stream different state (PolicyInfo::streams): one KV, the other weights. Each has its own rule,
+///    hears of its own copies and is told of its own stalls. Only the one that streams KV is asked for `capacity`,
+///    `split` and `expand`. It holds its GPU memory in the whole run, so the weights never take more than their
+///    Layout::weights, whatever their own policy would like (Deployment::gpu_kv_held).
 class LayerPolicy {
  public:
   virtual ~LayerPolicy() = default;

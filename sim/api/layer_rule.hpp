@@ -11,21 +11,23 @@ namespace spillway {
 enum class Stream : std::uint8_t { compute, h2d, d2h, cpu };
 inline constexpr int kStreams = 4;
 
+/// Owners of copies, in the order in which their rules are called. Weights come before KV: the next layers need them
+/// anew in each iteration.
+inline constexpr std::int32_t kWeightCopies = 0;   // of Policy::weights
+inline constexpr std::int32_t kLayerCopies = 1;    // of Policy::layers
+inline constexpr std::int32_t kRequestCopies = 2;  // of KV that requests swap or load
+inline constexpr std::int32_t kCopyOwners = 3;
+
 /// One copy between host and GPU, as a layer rule issues it.
 struct Copy {
-  Stream stream = Stream::h2d;  // h2d or d2h
-  std::int32_t layer = 0;       // what is copied, numbered by the rule
-  std::int32_t tag = 0;         // free for the rule
-  Bytes bytes{};                // charged to the link
-  Duration launch{};            // fixed part; a slower link does not stretch it
-  Duration transfer{};          // bytes / bandwidth of an idle link, rounded by the copy model
-  std::int32_t owner = 0;       // which of several rules issued it; set by the engine
+  Stream stream = Stream::h2d;        // h2d or d2h
+  std::int32_t layer = 0;             // what is copied, numbered by the rule
+  std::int32_t tag = 0;               // free for the rule
+  Bytes bytes{};                      // charged to the link
+  Duration launch{};                  // fixed part; a slower link does not stretch it
+  Duration transfer{};                // bytes / bandwidth of an idle link, rounded by the copy model
+  std::int32_t owner = kLayerCopies;  // which of several rules issued it; set by the engine
 };
-
-/// Owners of copies.
-inline constexpr std::int32_t kLayerCopies = 0;    // of a policy that streams layers
-inline constexpr std::int32_t kRequestCopies = 1;  // of KV that requests swap or load
-inline constexpr std::int32_t kCopyOwners = 2;
 
 /// Takes the copies that a rule wants to start. A copy joins the end of its stream's FIFO at once.
 class CopySink {
@@ -55,8 +57,8 @@ class CopySink {
 ///  * `quiet(layer)` returns how many layers from `layer` on, each with a single sub-batch, are ready and would start
 ///    without issuing a copy as long as no copy ends; 0: unknown. For that many layers, or fewer, one call of
 ///    `skip(first, count)` may replace their at_layer_start and must have the same effect.
-///  * Several rules may share the streams: the KV slots of one policy, the blocks that requests swap. A rule hears only
-///    of its own copies, which may queue behind those of others, and a step computes when every rule is ready.
+///  * Several rules may share the streams: weights, KV slots, the blocks that requests swap. A rule hears only of its
+///    own copies, which may queue behind those of others, and a step computes when every rule is ready.
 ///  * A rule that leaves a step waiting with no copy in flight deadlocks. The executor reports a broken invariant.
 class LayerRule {
  public:

@@ -42,9 +42,10 @@ struct Parameter {
   double maximum = std::numeric_limits<double>::infinity();
   bool above_minimum = false;  // the minimum itself is not allowed
   std::vector<std::string> choices{};
-  bool takes_folder = false;  // accepts a file, or the folder that contains it
-  bool takes_list = false;    // the value itself is a list: its commas do not separate values of a sweep
-  bool takes_blocks = false;  // a size of KV memory, which may also be a number of KV blocks: "2588 blocks"
+  bool takes_folder = false;   // accepts a file, or the folder that contains it
+  bool takes_list = false;     // the value itself is a list: its commas do not separate values of a sweep
+  bool takes_blocks = false;   // a size of KV memory, which may also be a number of KV blocks: "2588 blocks"
+  bool quiet_default = false;  // a configuration in a result names the key only when it differs from its default
   std::string doc;
   std::string source;  // where the parameter or its default comes from
 };

@@ -3,50 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/api/compose.hpp"
+
 namespace spillway {
-namespace {
-
-/// The policy `layers` over the scheduler and the space of `host`.
-PolicyInfo compose(const PolicyInfo& layers, const PolicyInfo& host, std::vector<std::string> schedulers) {
-  PolicyInfo info = layers;
-  info.parameters.push_back({.name = kSchedulerKey,
-                             .type = ParameterType::choice,
-                             .unit = "-",
-                             .default_value = layers.default_scheduler,
-                             .choices = std::move(schedulers),
-                             .doc = "Policy that schedules requests, with its own keys and defaults",
-                             .source = "Spillway: the default is the engine that the paper extends"});
-  info.parameters.insert(info.parameters.end(), host.parameters.begin(), host.parameters.end());
-  info.figures.insert(info.figures.end(), host.figures.begin(), host.figures.end());
-  info.preempts = host.preempts;
-  info.shares_prefixes = layers.shares_prefixes && host.shares_prefixes;
-  if (!info.default_engine) info.default_engine = host.default_engine;
-  info.engine_defaults = [own = layers.engine_defaults, other = host.engine_defaults](const Settings& settings) {
-    std::map<std::string, std::string> defaults;
-    if (own) defaults = own(settings);
-    if (other) defaults.merge(other(settings));
-    return defaults;
-  };
-  info.check = [own = layers.check, other = host.check](const Settings& settings) {
-    std::vector<Problem> problems;
-    if (other) problems = other(settings);
-    if (own) {
-      for (Problem& problem : own(settings)) problems.push_back(std::move(problem));
-    }
-    return problems;
-  };
-  info.make = [make = host.make, make_layers = layers.make_layers, phases = layers.phases,
-               traffic = layers.traffic](const PolicyContext& context) {
-    Policy policy = make(context);
-    policy.layers = make_layers(context);
-    if (phases) policy.phases = phases(context.settings);
-    if (traffic) policy.traffic = traffic(context.settings);
-    return policy;
-  };
-  return info;
-}
-
-}  // namespace
 
 PolicyRegistry& PolicyRegistry::instance() {
   static PolicyRegistry registry;
@@ -61,6 +20,7 @@ void PolicyRegistry::add(PolicyInfo info) {
                      "policy " + name + " defines the figure " + figure.name + " in another way than a policy before");
     }
   }
+  if (streams_weights_alone(info)) weights_.emplace(name, as_weights(info));
   const bool added = policies_.emplace(name, std::move(info)).second;
   SPILLWAY_CHECK(added, "two policies are called " + name);
 }
@@ -85,19 +45,52 @@ const PolicyInfo* PolicyRegistry::find(const std::string& name, const std::strin
   const std::string key = name + " over " + scheduler;
   auto it = composed_.find(key);
   if (it == composed_.end()) {
-    it = composed_.emplace(key, compose(layers->second, host->second, std::move(schedulers))).first;
+    it = composed_.emplace(key, compose_scheduler(layers->second, host->second, std::move(schedulers))).first;
   }
   return &it->second;
 }
 
+std::vector<const PolicyInfo*> PolicyRegistry::weights() const {
+  std::vector<const PolicyInfo*> infos;
+  for (const auto& [name, info] : weights_) infos.push_back(&info);
+  return infos;
+}
+
+const PolicyInfo& PolicyRegistry::with_weights(const PolicyInfo& base, const std::string& weights) const {
+  const auto part = weights_.find(weights);
+  SPILLWAY_CHECK(part != weights_.end(), "policy " + weights + " does not stream weights and nothing else");
+  const std::string conflict = weights_conflict(base, part->second);
+  if (!conflict.empty()) {
+    std::string others;
+    for (const PolicyInfo* other : all()) {
+      if (weights_conflict(*other, part->second).empty()) others += (others.empty() ? "" : ", ") + other->name;
+    }
+    throw ConfigError(conflict + ", so policy.weights=" + weights + " cannot", kWeightsKey,
+                      "leave out policy.weights, or use one of the policies " + others);
+  }
+  const std::lock_guard lock(mutex_);
+  const auto [it, added] = with_weights_.try_emplace({&base, weights});
+  if (added) it->second = compose_weights(base, part->second);
+  return it->second;
+}
+
+std::vector<KeyOwner> PolicyRegistry::key_owners() const {
+  std::vector<KeyOwner> owners;
+  for (const PolicyInfo* info : all()) owners.push_back({"policy", info});
+  for (const PolicyInfo* info : weights()) owners.push_back({kWeightsKey, info});
+  return owners;
+}
+
 std::vector<FigureDefinition> PolicyRegistry::figures() const {
   std::vector<FigureDefinition> figures;
-  for (const auto& [name, info] : policies_) {
-    for (const FigureDefinition& figure : info.figures) {
+  const auto add = [&](const std::vector<FigureDefinition>& more) {
+    for (const FigureDefinition& figure : more) {
       const auto same = [&](const FigureDefinition& other) { return other.name == figure.name; };
       if (std::none_of(figures.begin(), figures.end(), same)) figures.push_back(figure);
     }
-  }
+  };
+  for (const auto& [name, info] : policies_) add(info.figures);
+  for (const auto& [name, info] : weights_) add(weights_figures(info));
   return figures;
 }
 

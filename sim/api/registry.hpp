@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/api/figure.hpp"
@@ -17,10 +18,10 @@
 
 namespace spillway {
 
-/// The input from which a policy is built.
+/// The input from which a policy is built. The view is valid for the whole run, the rest during `make` only.
 struct PolicyContext {
   const Settings& settings;  // every key of the run, `policy.*` included
-  const View& view;          // valid for the whole run
+  const View& view;
   const Deployment& deployment;
   const TierGraph& graph;  // valid for the whole run
 };
@@ -47,11 +48,19 @@ struct LinkTraffic {
   SimTime until = kNever;
 };
 
+/// State of layers that a policy moves between host and GPU.
+struct Streams {
+  bool kv = false;
+  bool weights = false;
+};
+
 /// A policy: a scheduler, an offload policy and, if it streams layers, a layer policy.
 struct Policy {
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<OffloadPolicy> space;
   std::unique_ptr<LayerPolicy> layers{};  // null: every layer's weights and KV are on the GPU
+  /// Streams the weights beside `layers`, which streams KV. Its figures are reported with kWeightsPrefix.
+  std::unique_ptr<LayerPolicy> weights{};
   Phases phases = Phases::both;
   std::optional<Padding> padding{};
   std::optional<LinkTraffic> traffic{};
@@ -69,6 +78,7 @@ struct PolicyInfo {
   std::vector<FigureDefinition> figures;
   bool preempts = true;         // false: it promises never to take a running request out of the batch
   bool shares_prefixes = true;  // false: it cannot use a prefix cache
+  Streams streams{};            // what its layer policy moves; two policies that move the same do not compose
   /// The engine file (hwmodels/engines) whose CPU times the policy uses unless `engine` names another.
   std::function<std::string(const Settings&)> default_engine;
   /// Defaults of `engine.*` keys that differ by policy: key -> text form.
@@ -81,11 +91,21 @@ struct PolicyInfo {
   std::function<Layout(const Deployment&, const Settings&)> layout;
 
   /// Default scheduler of a policy that lets another policy schedule requests; policy.scheduler overrides it. Such a
-  /// policy sets make_layers, not make. The registry composes parameters, defaults, check and make of the two.
+  /// policy sets make_layers, not make. The registry composes parameters, defaults, check and make of the two. If it
+  /// streams weights and nothing else, it may do so beside any policy that does not (policy.weights).
   std::string default_scheduler;
   std::function<std::unique_ptr<LayerPolicy>(const PolicyContext&)> make_layers;
   std::function<Phases(const Settings&)> phases;                       // only beside make_layers; empty: both
   std::function<std::optional<LinkTraffic>(const Settings&)> traffic;  // only beside make_layers; empty: none
+  /// The key without which the KV memory that it leaves may shrink below what running requests use. Then the scheduler
+  /// must preempt. Only beside make_layers; empty, or an empty text: the memory does not shrink.
+  std::function<std::string(const Settings&)> shrinks_without;
+};
+
+/// A choice that brings keys with it: policy=pie, policy.weights=select-n.
+struct KeyOwner {
+  std::string key;
+  const PolicyInfo* policy;  // its name is the value
 };
 
 class PolicyRegistry {
@@ -100,17 +120,34 @@ class PolicyRegistry {
   [[nodiscard]] const PolicyInfo* find(const std::string& name, const std::string& scheduler) const;
   /// In alphabetical order.
   [[nodiscard]] std::vector<const PolicyInfo*> all() const;
-  /// The figures of all policies, each once.
+
+  /// The policies that may stream the weights of another, with their keys as they are then: "policy.weights.interval".
+  /// In alphabetical order.
+  [[nodiscard]] std::vector<const PolicyInfo*> weights() const;
+  /// The policy `base`, a result of find() or all(), whose weights `weights` streams. Throws ConfigError, with the
+  /// reason, when the two do not compose, and InvariantError when `weights` is the name of none of weights().
+  [[nodiscard]] const PolicyInfo& with_weights(const PolicyInfo& base, const std::string& weights) const;
+
+  /// Every choice that brings keys: all policies, then the policies of weights().
+  [[nodiscard]] std::vector<KeyOwner> key_owners() const;
+  /// The figures of all policies, each once, then those of weights() beside a policy that streams KV.
   [[nodiscard]] std::vector<FigureDefinition> figures() const;
 
  private:
   std::map<std::string, PolicyInfo> policies_;
-  mutable std::mutex mutex_;                            // guards composed_
+  std::map<std::string, PolicyInfo> weights_;
+  mutable std::mutex mutex_;                            // guards the two below
   mutable std::map<std::string, PolicyInfo> composed_;  // "pie over vllm-v0"
+  mutable std::map<std::pair<const PolicyInfo*, std::string>, PolicyInfo> with_weights_;
 };
 
 /// The key that chooses the scheduler of a policy that streams layers.
 inline constexpr const char* kSchedulerKey = "policy.scheduler";
+/// The key that chooses who streams the weights beside `policy`.
+inline constexpr const char* kWeightsKey = "policy.weights";
+inline constexpr const char* kNoWeights = "none";
+/// Before the names of the figures of Policy::weights.
+inline constexpr const char* kWeightsPrefix = "weights_";
 
 /// `const RegisterPolicy kRegistered{PolicyInfo{...}};` at namespace scope registers a policy before main.
 struct RegisterPolicy {

@@ -72,16 +72,12 @@ class Resolver {
       assignment.empty_object ? take_empty_object(assignment) : take(assignment);
     }
     for (const Parameter& parameter : table_) add_key(parameter);
+    add_problems(std::move(conflicts_));
     const bool usable = problems_.empty();
     if (usable) apply_policy_defaults();
     for (const ResolvedKey& key : config_.keys) check_name(key);
     for (const ResolvedKey& key : config_.keys) config_.settings.set(key.parameter.name, key.value);
-    if (usable && config_.policy->check) {
-      for (Problem& problem : config_.policy->check(config_.settings)) {
-        problem.where = config_.place(problem.where);
-        problems_.push_back(std::move(problem));
-      }
-    }
+    if (usable && config_.policy->check) add_problems(config_.policy->check(config_.settings));
     if (!problems_.empty()) {
       problems_.insert(problems_.end(), unreadable_.begin(), unreadable_.end());
       throw ConfigError(std::move(problems_));
@@ -93,21 +89,50 @@ class Resolver {
  private:
   [[nodiscard]] const Parameter* find(const std::string& key) const { return find_in(table_, key); }
 
+  /// Problems at keys.
+  void add_problems(std::vector<Problem> problems) {
+    for (Problem& problem : problems) {
+      problem.where = config_.place(problem.where);
+      problems_.push_back(std::move(problem));
+    }
+  }
+
   /// Adds the policy's own keys to the table, so that the other keys can be checked.
   void choose_policy(const std::vector<Assignment>& assignments) {
     const Parameter* policy = find("policy");
-    SPILLWAY_CHECK(policy != nullptr, "the table has no policy");
+    SPILLWAY_CHECK(policy != nullptr && find(kWeightsKey) != nullptr, "the table has no policy");
     const std::string name = strongest_text(assignments, "policy", policy->default_value);
     config_.policy = PolicyRegistry::instance().find(name);
     policy_known_ = config_.policy != nullptr;
+    choose_weights(assignments);
     if (!policy_known_) return;
     // The scheduler decides which keys there are. A faulty scheduler is reported with the other values.
     if (!config_.policy->default_scheduler.empty()) {
       const std::string scheduler = strongest_text(assignments, kSchedulerKey, config_.policy->default_scheduler);
       if (const PolicyInfo* composed = PolicyRegistry::instance().find(name, scheduler)) config_.policy = composed;
     }
-    const auto after = table_.begin() + (policy - table_.data()) + 1;
-    table_.insert(after, config_.policy->parameters.begin(), config_.policy->parameters.end());
+    insert_after("policy", config_.policy->parameters);
+    if (weights_ == nullptr) return;
+    try {
+      config_.policy = &PolicyRegistry::instance().with_weights(*config_.policy, weights_->name);
+    } catch (const ConfigError& error) {
+      conflicts_ = error.problems();
+    }
+  }
+
+  /// The policy that streams the weights beside the policy, if any. Its keys are known whatever the policy is.
+  void choose_weights(const std::vector<Assignment>& assignments) {
+    const std::string name = strongest_text(assignments, kWeightsKey, kNoWeights);
+    for (const PolicyInfo* info : PolicyRegistry::instance().weights()) {
+      if (info->name == name) weights_ = info;
+    }
+    weights_known_ = weights_ != nullptr || name == kNoWeights;
+    if (weights_ != nullptr) insert_after(kWeightsKey, weights_->parameters);
+  }
+
+  void insert_after(const std::string& key, const std::vector<Parameter>& parameters) {
+    const auto after = table_.begin() + (find(key) - table_.data()) + 1;
+    table_.insert(after, parameters.begin(), parameters.end());
   }
 
   /// The text of the strongest assignment, even when it is faulty.
@@ -126,7 +151,7 @@ class Resolver {
   void take(const Assignment& assignment) {
     const std::string key = own_key(table_, assignment.key);
     if (find(key) == nullptr) {
-      if (policy_known_ || !key.starts_with("policy.")) report_unknown(key, assignment.where);
+      if (!may_belong_to_unknown(key)) report_unknown(key, assignment.where);
       return;
     }
     if (assignment.list) {
@@ -142,13 +167,19 @@ class Resolver {
     }
   }
 
+  /// The key may be one of the policy or the weights that a misspelt name means.
+  [[nodiscard]] bool may_belong_to_unknown(const std::string& key) const {
+    const bool of_weights = key.starts_with(std::string(kWeightsKey) + ".");
+    return of_weights ? !weights_known_ : !policy_known_ && key.starts_with("policy.");
+  }
+
   /// {"memory": {}} sets nothing; {"memry": {}} and {"seed": {}} are mistakes.
   void take_empty_object(const Assignment& assignment) {
     const auto in_group = [&](const Parameter& parameter) { return parameter.name.starts_with(assignment.key + "."); };
-    const auto& policies = PolicyRegistry::instance().all();
+    const auto& owners = PolicyRegistry::instance().key_owners();
     if (std::any_of(table_.begin(), table_.end(), in_group) ||
-        std::any_of(policies.begin(), policies.end(), [&](const PolicyInfo* info) {
-          return std::any_of(info->parameters.begin(), info->parameters.end(), in_group);
+        std::any_of(owners.begin(), owners.end(), [&](const KeyOwner& owner) {
+          return std::any_of(owner.policy->parameters.begin(), owner.policy->parameters.end(), in_group);
         })) {
       return;
     }
@@ -165,9 +196,9 @@ class Resolver {
       if (parameter.name.starts_with(group + ".")) siblings.push_back(parameter.name);
     }
     std::string fix = suggestion(key, names);
-    for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+    for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
       for (const Parameter& parameter : info->parameters) {
-        if (parameter.name == key) fix += fmt::format("it is a key of policy={}  ", info->name);
+        if (parameter.name == key) fix += fmt::format("it is a key of {}={}  ", owner, info->name);
       }
     }
     fix += siblings.empty() ? "all keys: spillway config show" : fmt::format("allowed: {}", fmt::join(siblings, ", "));
@@ -250,6 +281,9 @@ class Resolver {
   std::map<std::string, Assignment> given_;
   ResolvedConfig config_;
   bool policy_known_ = false;
+  const PolicyInfo* weights_ = nullptr;  // as PolicyRegistry::weights() lists it
+  bool weights_known_ = false;
+  std::vector<Problem> conflicts_;  // between policy and weights
 };
 
 }  // namespace
@@ -261,7 +295,7 @@ std::string_view origin_name(Origin origin) {
 
 const Parameter* find_parameter(const std::vector<Parameter>& table, const std::string& key) {
   if (const Parameter* parameter = find_in(table, own_key(table, key))) return parameter;
-  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
     if (const Parameter* parameter = find_in(info->parameters, key)) return parameter;
   }
   return nullptr;
@@ -286,19 +320,19 @@ ResolvedConfig resolve_config(const std::vector<Parameter>& table, const std::ve
   return Resolver(table, std::move(problems)).resolve(assignments);
 }
 
+nlohmann::ordered_json canonical_value(const ResolvedKey& key) {
+  if (const auto* flag = std::get_if<bool>(&key.value)) return *flag;
+  if (const auto* integer = std::get_if<std::int64_t>(&key.value)) return *integer;
+  if (const auto* real = std::get_if<double>(&key.value)) return *real;
+  if (std::holds_alternative<std::monostate>(key.value)) return nullptr;
+  return key.text;
+}
+
 nlohmann::ordered_json canonical_config(const ResolvedConfig& config) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const ResolvedKey& key : config.keys) {
-    auto& slot = json[key.parameter.name];
-    if (const auto* flag = std::get_if<bool>(&key.value)) {
-      slot = *flag;
-    } else if (const auto* integer = std::get_if<std::int64_t>(&key.value)) {
-      slot = *integer;
-    } else if (const auto* real = std::get_if<double>(&key.value)) {
-      slot = *real;
-    } else if (!std::holds_alternative<std::monostate>(key.value)) {
-      slot = key.text;
-    }
+    if (key.parameter.quiet_default && key.text == key.parameter.default_value) continue;
+    json[key.parameter.name] = canonical_value(key);
   }
   return json;
 }

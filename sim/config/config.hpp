@@ -69,7 +69,8 @@ struct Assignment {
   std::optional<std::vector<std::string>> list{};
   bool empty_object = false;  // {"memory": {}}: a group of keys without a key
 };
-/// The parameter of a key, from the table or from any policy; "policy.name" stands for "policy". Null when unknown.
+/// The parameter of a key, from the table or from any policy or weights; "policy.name" stands for "policy". Null when
+/// unknown.
 [[nodiscard]] const Parameter* find_parameter(const std::vector<Parameter>& table, const std::string& key);
 
 /// Reads a configuration: JSON with comments. Keys are flat ("engine.max_num_seqs") or nested objects, in which "name"
@@ -118,7 +119,10 @@ struct ResolvedConfig {
 [[nodiscard]] ResolvedConfig resolve_config(const std::vector<Parameter>& table,
                                             const std::vector<Assignment>& assignments, std::vector<Problem> problems);
 
-/// Flat dotted keys in a fixed order, null when unset. Resolving the object again gives the same object.
+/// The value of a key in its JSON type; null when unset.
+[[nodiscard]] nlohmann::ordered_json canonical_value(const ResolvedKey& key);
+/// Flat dotted keys in a fixed order, without those that are quiet at their default. Resolving the object again gives
+/// the same object.
 [[nodiscard]] nlohmann::ordered_json canonical_config(const ResolvedConfig& config);
 
 /// JSON Schema 2020-12 of configuration files, for editors: flat and nested forms, `policy.*` of every policy.

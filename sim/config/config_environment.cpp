@@ -18,7 +18,7 @@ constexpr std::string_view kPrefix = "SPILLWAY_";
 std::map<std::string, std::string> keys_by_variable(const std::vector<Parameter>& table) {
   std::map<std::string, std::string> keys;
   for (const Parameter& parameter : table) keys.emplace(environment_variable(parameter.name), parameter.name);
-  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
     for (const Parameter& parameter : info->parameters) {
       keys.emplace(environment_variable(parameter.name), parameter.name);
     }

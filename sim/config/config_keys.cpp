@@ -208,6 +208,17 @@ void add_run(std::vector<Parameter>& table) {
                                 "Spillway: by default no horizon, so that no request is cut off"));
 }
 
+Parameter weights_key() {
+  std::vector<std::string> names{kNoWeights};
+  for (const PolicyInfo* info : PolicyRegistry::instance().weights()) names.push_back(info->name);
+  Parameter key = choice(kWeightsKey, kNoWeights, std::move(names),
+                         "Policy that streams weights from the host beside a policy that leaves them on the GPU; its "
+                         "keys follow as policy.weights.*",
+                         "Spillway: by default the policy alone decides where the weights live");
+  key.quiet_default = true;
+  return key;
+}
+
 }  // namespace
 
 std::vector<Parameter> config_parameters(const ConfigNames& names, const std::vector<Parameter>& workload) {
@@ -227,6 +238,7 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                         "vLLM tensor_parallel_size, 1 by default"));
   table.push_back(choice("policy", "vllm", std::move(policies), "Scheduling and offloading policy",
                          "Spillway: by default the scheduler of today's vLLM"));
+  table.push_back(weights_key());
   add_engine(table, names.engines);
   add_memory(table);
   table.insert(table.end(), workload.begin(), workload.end());

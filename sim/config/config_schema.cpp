@@ -90,28 +90,31 @@ void add_property(Json& properties, const std::string& name, const Json& schema)
   present["anyOf"].push_back(schema);
 }
 
+/// Adds the nested forms of dotted keys: "a.b.c" is also the "b.c" of an object "a", and the "c" of its object "b".
+void nest(Json& properties) {
+  Json groups = Json::object();
+  for (const auto& [name, schema] : properties.items()) {
+    const std::size_t dot = name.find('.');
+    if (dot != std::string::npos) add_property(groups[name.substr(0, dot)], name.substr(dot + 1), schema);
+  }
+  for (auto& [group, members] : groups.items()) {
+    nest(members);
+    if (properties.contains(group)) members["name"] = properties[group];
+    const Json object{{"type", "object"}, {"additionalProperties", false}, {"properties", members}};
+    add_property(properties, group, object);
+  }
+}
+
 }  // namespace
 
 Json config_schema(const std::vector<Parameter>& table) {
   std::vector<Parameter> all = table;
-  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
     all.insert(all.end(), info->parameters.begin(), info->parameters.end());
   }
   Json flat = Json::object();
-  Json groups = Json::object();
-  for (const Parameter& parameter : all) {
-    const Json schema = schema_of(parameter);
-    add_property(flat, parameter.name, schema);
-    const std::size_t dot = parameter.name.find('.');
-    if (dot != std::string::npos) {
-      add_property(groups[parameter.name.substr(0, dot)], parameter.name.substr(dot + 1), schema);
-    }
-  }
-  for (auto& [group, properties] : groups.items()) {
-    if (flat.contains(group)) properties["name"] = flat[group];
-    const Json object{{"type", "object"}, {"additionalProperties", false}, {"properties", properties}};
-    add_property(flat, group, object);
-  }
+  for (const Parameter& parameter : all) add_property(flat, parameter.name, schema_of(parameter));
+  nest(flat);
   return {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
           {"title", "Spillway configuration"},
           {"type", "object"},

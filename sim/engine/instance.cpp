@@ -36,7 +36,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink)
   SPILLWAY_CHECK(!policy_.padding || (!cached_ && policy_.phases == Phases::both),
                  "padded requests have no prefix cache and no phases");
   if (!policy_.layers) return;
-  runner_.stream_layers(*policy_.layers, policy_.traffic);
+  runner_.stream_layers(policy_);
   ledger_.stream_layers(kv_.gpu_blocks);
 }
 
@@ -215,7 +215,7 @@ void Instance::start(SimTime now) {
   const ExecutedIteration& iteration = runner_.run(shape(), now, host_ ? host_->take_stores() : Blocks(0));
   start_ = now;
   end_ = iteration.end;
-  if (policy_.layers) layer_report_ = LayerReport{.layer = iteration.layer, .stall = iteration.layer_stall};
+  if (policy_.layers) layer_report_ = LayerReport{.layer = iteration.layer};
   ledger_.started(iteration, blocked_ == Blocked::kv_capacity);
 }
 
@@ -293,7 +293,7 @@ void Instance::report_layers(Duration length) {
   layer_report_.waiting = waiting();
   layer_report_.free_share = static_cast<double>(std::max(tier(kGpuTier).free, Blocks(0)).count()) /
                              static_cast<double>(tier(kGpuTier).total.count());
-  policy_.layers->iteration_ended(layer_report_);
+  runner_.report(layer_report_);
 }
 
 EngineTotals Instance::totals() const {
@@ -301,6 +301,9 @@ EngineTotals Instance::totals() const {
   Figures reported = policy_.scheduler->figures();
   reported.merge(policy_.space->figures());
   if (policy_.layers) reported.merge(policy_.layers->figures());
+  if (policy_.weights) {
+    for (const auto& [name, value] : policy_.weights->figures()) reported.emplace(kWeightsPrefix + name, value);
+  }
   for (const FigureDefinition& definition : figures_) {
     const auto value = reported.extract(definition.name);
     totals.figures.push_back({definition, value ? std::optional(value.mapped()) : std::nullopt});

@@ -165,11 +165,15 @@ void Instance::drop_gaps(std::int32_t m) {
 
 void Instance::check_return(std::int32_t m) const {
   const Member& member = members_[m];
-  const auto refuse = [&](const std::string& why) { broken(kReturn, "let " + state_of(member.id) + " return", why); };
+  const auto refuse = [&](const std::string& why) {
+    broken(kReturn, "let " + name_of_holder(holder(member.id)) + " return", why);
+  };
   for (const KvRun& run : residency_.runs(member.holder)) {
     const bool arrives = run.on(kGpuTier) || run.to == kGpuTier;
     if (run.tier != kNoTier && !arrives) {
-      refuse(std::to_string(run.blocks.count()) + " blocks of it stay on " + name_of_tier(run.tier));
+      const bool one = run.blocks == Blocks(1);
+      refuse(std::to_string(run.blocks.count()) + (one ? " block of it stays on " : " blocks of it stay on ") +
+             name_of_tier(run.tier));
     }
   }
   for (const UnderWay& one : under_way_) {

@@ -20,11 +20,17 @@ class Starting final : public CopySink {
 }  // namespace
 
 IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph)
-    : model_(model), kv_(kv), graph_(graph), executor_(model.copy_sharing()) {}
+    : model_(model), kv_(kv), graph_(graph), executor_(model.copy_sharing()) {
+  part(kRequestCopies).rule = &copies_;
+}
 
-void IterationRunner::stream_layers(LayerPolicy& layers, const std::optional<LinkTraffic>& traffic) {
-  layers_ = &layers;
+void IterationRunner::stream_layers(const Policy& policy) {
+  layers_ = part(kLayerCopies).policy = policy.layers.get();
+  part(kWeightCopies).policy = policy.weights.get();
+  several_ =
+      policy.weights || kv_.host_blocks > Blocks(0) || kv_.host_cache_blocks > Blocks(0) || !kv_.further.tiers.empty();
   executor_ = Executor(model_.copy_sharing(), this);
+  const std::optional<LinkTraffic>& traffic = policy.traffic;
   if (!traffic) return;
   // Two flows share a link max-min fairly: the other traffic takes what it needs, up to half.
   const double left = std::max(0.5, 1.0 - traffic->share);
@@ -140,25 +146,34 @@ SimTime IterationRunner::next_copy_event() const {
 
 LayerRule* IterationRunner::rule() {
   if (layers_ == nullptr) return copies_.none() ? nullptr : &copies_;
-  const bool alone = kv_.host_blocks == Blocks(0) && kv_.host_cache_blocks == Blocks(0) && kv_.further.tiers.empty();
-  if (alone) return layer_rule_;
-  both_.set(kLayerCopies, layer_rule_);
-  both_.set(kRequestCopies, &copies_);
-  return &both_;
+  if (!several_) return part(kLayerCopies).rule;
+  for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) rules_.set(owner, part(owner).rule);
+  return &rules_;
+}
+
+void IterationRunner::stop_layers() {
+  for (Part& one : parts_) {
+    if (one.policy != nullptr) one.rule = nullptr;
+  }
 }
 
 const ExecutedIteration& IterationRunner::run(const BatchShape& shape, SimTime start, Blocks stored) {
   result_ = ExecutedIteration{.start = start};
   time_sub_batches(shape);
-  if (layers_ != nullptr) layer_rule_ = layers_->begin(shape, times_.layer);
+  for (Part& one : parts_) {
+    if (one.policy != nullptr) one.rule = one.policy->begin(shape, times_.layer);
+  }
   queue_copies(stored);
   const IterationPlan plan{model_.layers(), sub_batches_, rule()};
   const Duration stalled = executor_.use(Stream::compute).stall;
-  const Duration held = executor_.held(kRequestCopies);
+  for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) part(owner).stall = executor_.held(owner);
   const LinkBytes before = issued();
   const LinkTimes busy{executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
   result_.end = execute(plan);
-  result_.request_stall = executor_.held(kRequestCopies) - held;
+  for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) {
+    part(owner).stall = executor_.held(owner) - part(owner).stall;
+  }
+  result_.request_stall = part(kRequestCopies).stall;
   result_.layer_stall = executor_.use(Stream::compute).stall - stalled - result_.request_stall;
   if (copies_.held_by() == Stream::d2h) result_.requests_wait_for = Resource::d2h;
   result_.issued = issued_since(before) + std::exchange(between_, {});
@@ -169,6 +184,14 @@ const ExecutedIteration& IterationRunner::run(const BatchShape& shape, SimTime s
     if (out > in) result_.layers_wait_for = Resource::d2h;
   }
   return result_;
+}
+
+void IterationRunner::report(LayerReport report) {
+  for (const Part& one : parts_) {
+    if (one.policy == nullptr) continue;
+    report.stall = one.stall;
+    one.policy->iteration_ended(report);
+  }
 }
 
 void IterationRunner::change_link() {
@@ -214,7 +237,7 @@ std::vector<std::int32_t> IterationRunner::take_ended(SimTime now) {
 
 LinkTimes IterationRunner::copied_until(SimTime now) {
   if (layers_ == nullptr || now <= executor_.now()) return {};
-  layer_rule_ = nullptr;  // it starts no copies that no iteration is charged with
+  stop_layers();
   executor_.run_copies(rule(), now);
   return {executor_.copying(Stream::h2d) - copied_at_end_.h2d, executor_.copying(Stream::d2h) - copied_at_end_.d2h};
 }
@@ -222,7 +245,7 @@ LinkTimes IterationRunner::copied_until(SimTime now) {
 LinkBytes IterationRunner::issued() const { return {executor_.issued(Stream::h2d), executor_.issued(Stream::d2h)}; }
 
 LinkBytes IterationRunner::drain() {
-  layer_rule_ = nullptr;
+  stop_layers();
   executor_.run_copies(rule(), kNever);
   return {executor_.use(Stream::h2d).bytes, executor_.use(Stream::d2h).bytes};
 }

@@ -50,8 +50,8 @@ struct ExecutedIteration {
 };
 
 /// Moves and loads of KV blocks are collected until the next iteration, which issues them. A policy that streams layers
-/// issues copies of its own through its layer rule. Both share the streams and each stream is one FIFO: when the first
-/// layer starts, the rule's copies join it before those of requests.
+/// issues copies of its own through its layer rules. All share the streams and each stream is one FIFO: when the first
+/// layer starts, the rules' copies join it before those of requests.
 class IterationRunner final : private CopyObserver {
  public:
   /// The graph must outlive the runner.
@@ -59,8 +59,9 @@ class IterationRunner final : private CopyObserver {
   IterationRunner(const IterationRunner&) = delete;
   IterationRunner& operator=(const IterationRunner&) = delete;
 
-  /// Before the first iteration: `layers` streams layers, beside other traffic on the links. Both outlive the runner.
-  void stream_layers(LayerPolicy& layers, const std::optional<LinkTraffic>& traffic);
+  /// Before the first iteration: the layer policies of `policy` stream layers, beside other traffic on the links.
+  /// `policy` outlives the runner.
+  void stream_layers(const Policy& policy);
 
   /// Blocks go on route number `route` of the graph. `ticket` >= 0 names moves that no iteration and no layer waits
   /// for.
@@ -72,6 +73,8 @@ class IterationRunner final : private CopyObserver {
   /// Executes the iteration that starts now; the result is valid until the next call. `stored` blocks go to the host
   /// cache beside it.
   [[nodiscard]] const ExecutedIteration& run(const BatchShape& shape, SimTime start, Blocks stored);
+  /// The iteration has ended: the layer policies get the report, each with its own stall.
+  void report(LayerReport report);
   /// Moves that nobody waited for and that have ended by `now`, since the last call: their tickets, and kStored for a
   /// copy to the host cache. In the order of their ends.
   [[nodiscard]] std::vector<std::int32_t> take_ended(SimTime now);
@@ -94,11 +97,22 @@ class IterationRunner final : private CopyObserver {
     Slowdown slowdown{};
   };
 
+  /// Whose copies use the links: a layer policy, or the requests, which have no policy.
+  struct Part {
+    LayerPolicy* policy = nullptr;
+    LayerRule* rule = nullptr;  // of the last iteration
+    Duration stall{};           // of the last iteration
+  };
+
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
-    if (copy.owner == kLayerCopies) layers_->copied(copy, started, ended);
+    LayerPolicy* const policy = part(copy.owner).policy;
+    if (policy != nullptr) policy->copied(copy, started, ended);
   }
+  Part& part(std::int32_t owner) { return parts_[static_cast<std::size_t>(owner)]; }
   /// The rule that hears of copies now; null: none. Blocks of requests may be under way beyond their iteration.
   [[nodiscard]] LayerRule* rule();
+  /// No iteration starts any more: the layers start no copies that no iteration is charged with.
+  void stop_layers();
   /// Fills sub_batches_ and the figures of result_ that do not depend on copies.
   void time_sub_batches(const BatchShape& shape);
   void add_sub_batch(const BatchShape& shape, Duration cpu_attention);
@@ -134,12 +148,13 @@ class IterationRunner final : private CopyObserver {
   Executor executor_;
   std::vector<Pending> moves_;  // of the next iteration, or beside it
   Blocks loaded_{};
-  KvCopies copies_;                         // of KV blocks
-  LayerRule* layer_rule_ = nullptr;         // of the last iteration
-  RuleSet both_;                            // copies_ and the layer rule
-  std::vector<LinkChange> link_changes_;    // to come, the next one last
-  std::vector<SubBatchTimes> sub_batches_;  // of the iteration
-  IterationTime times_;                     // their sums
+  KvCopies copies_;                                                // of KV blocks
+  std::array<Part, static_cast<std::size_t>(kCopyOwners)> parts_;  // by owner of copies
+  bool several_ = false;                                           // parts that may copy
+  RuleSet rules_;                                                  // of the parts, if there are several
+  std::vector<LinkChange> link_changes_;                           // to come, the next one last
+  std::vector<SubBatchTimes> sub_batches_;                         // of the iteration
+  IterationTime times_;                                            // their sums
   ExecutedIteration result_;
   LinkTimes copied_at_end_{};  // of the last iteration
   LinkBytes between_{};        // issued since that iteration

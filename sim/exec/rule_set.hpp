@@ -13,7 +13,7 @@ namespace spillway {
 
 /// Rules that share the copy streams, as one rule. A copy belongs to the rule that issued it (Copy::owner), and only
 /// that rule hears of its end, so each rule sees the calls that it would see alone. At one instant the rules are called
-/// in the order of their owners' numbers. A layer waits for the first of them that is not ready.
+/// in the order of their owners. A layer waits for the first of them that is not ready.
 class RuleSet final : public LayerRule {
  public:
   /// The rule with the number `owner`, below kCopyOwners; null: none. It must outlive its copies.

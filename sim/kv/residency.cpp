@@ -10,6 +10,10 @@ namespace {
 
 bool same_place(const KvRun& a, const KvRun& b) { return a.tier == b.tier && a.copy == b.copy && a.to == b.to; }
 
+std::string counted(Blocks blocks) {
+  return std::to_string(blocks.count()) + (blocks == Blocks(1) ? " block" : " blocks");
+}
+
 std::string text(const BlockRange& range) {
   return "blocks " + std::to_string(range.first.count()) + " to " + std::to_string(range.end.count());
 }
@@ -168,7 +172,7 @@ void Residency::changes(Key key, Blocks block) {
 template <class ProblemOf>
 std::string Residency::first_problem(Key key, const BlockRange& range, ProblemOf problem_of) const {
   if (range.first < Blocks(0) || range.first >= range.end || range.end > blocks(key)) {
-    return "it has " + std::to_string(blocks(key).count()) + " blocks, and " + text(range) + " are asked for";
+    return "it has " + counted(blocks(key)) + ", and " + text(range) + " are asked for";
   }
   Blocks first;
   for (const KvRun& run : runs(key)) {
@@ -188,10 +192,10 @@ std::string Residency::problem(Key key, const BlockRange& range, TierId from, Ti
     return run.copy != kNoTier ? "have a copy already" : "";
   });
   if (!problem.empty()) return problem;
-  const bool counted = !(pool_on_gpu_ && to == kGpuTier);
-  if (counted && range.count() > tier(to).free) {
-    return "they need " + std::to_string(range.count().count()) + " blocks and the tier has " +
-           std::to_string(tier(to).free.count()) + " free";
+  const bool counted_elsewhere = pool_on_gpu_ && to == kGpuTier;
+  if (!counted_elsewhere && range.count() > tier(to).free) {
+    return "they need " + counted(range.count()) + " and the tier has " + std::to_string(tier(to).free.count()) +
+           " free";
   }
   return {};
 }

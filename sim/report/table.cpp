@@ -84,8 +84,11 @@ class Table {
     const Setup& setup = result_.setup;
     const KvLayout& kv = setup.kv;
     const std::string server = setup.hardware == setup.gpu ? std::string() : " of " + setup.hardware;
-    lines_.add("Set-up", fmt::format("{} on {} x {}{}, policy {}, engine {}", setup.model, setup.tensor_parallel,
-                                     setup.gpu, server, setup.policy, setup.engine));
+    const Settings& settings = result_.config.settings;
+    const std::string weights = settings.has(kWeightsKey) ? settings.get<std::string>(kWeightsKey) : kNoWeights;
+    lines_.add("Set-up",
+               fmt::format("{} on {} x {}{}, policy {}{}, engine {}", setup.model, setup.tensor_parallel, setup.gpu,
+                           server, setup.policy, weights == kNoWeights ? "" : ", weights " + weights, setup.engine));
     lines_.add("Workload", fmt::format("{}, {} requests", setup.workload, setup.requests));
     const double kv_bytes = static_cast<double>(kv.block_bytes.count()) * static_cast<double>(kv.gpu_blocks.count());
     const std::string host_cache = kv.host_cache_blocks.count() == 0
@@ -216,13 +219,18 @@ class Table {
     if (attention != nullptr && attention->value.value_or(0.0) > 0.0) {
       text += fmt::format("; GPU waits for attention on the CPU {} of the time", percent(*attention->value));
     }
-    if (has("mean_interval_layers")) text += fmt::format("; offloading interval mean {}", show("mean_interval_layers"));
-    if (has("slo_risk_fraction"))
-      text += fmt::format("; SLO at risk in {} of iterations", show("slo_risk_fraction", percent));
-    if (has("mean_dwell_ms")) {
-      text += fmt::format("; dwell mean {} ms, max {} ms", show("mean_dwell_ms"), show("max_dwell_ms"));
+    for (const std::string part : {"", kWeightsPrefix}) {
+      const std::string interval = part + "mean_interval_layers";
+      const std::string risk = part + "slo_risk_fraction";
+      const std::string dwell = part + "mean_dwell_ms";
+      const std::string host = part + "peak_host_layer_bytes";
+      if (has(interval)) text += fmt::format("; offloading interval mean {}", show(interval));
+      if (has(risk)) text += fmt::format("; SLO at risk in {} of iterations", show(risk, percent));
+      if (has(dwell)) text += fmt::format("; dwell mean {} ms, max {} ms", show(dwell), show(part + "max_dwell_ms"));
+      if (has(host)) {
+        text += fmt::format("; host memory {}{}", part.empty() ? "" : "of weights ", show(host, bytes));
+      }
     }
-    if (has("peak_host_layer_bytes")) text += fmt::format("; host memory {}", show("peak_host_layer_bytes", bytes));
     lines_.add("Streaming", text);
   }
 

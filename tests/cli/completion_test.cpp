@@ -149,14 +149,24 @@ TEST_F(Completion, KeysOfThePolicyOnTheLineElseOfAll) {
     return found;
   };
   std::set<std::string> all;
-  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+  std::set<std::string> of_weights;
+  for (const PolicyInfo* info : PolicyRegistry::instance().weights()) {
     std::set<std::string> own;
+    for (const Parameter& key : info->parameters) own.insert(key.name + "=");
+    of_weights.insert(own.begin(), own.end());
+    EXPECT_EQ(keys("spillway run policy=vllm policy.weights=" + info->name + " policy.weights.",
+                   {"spillway", "run", "policy", "=", "vllm", "policy.weights", "=", info->name, "policy.weights."}),
+              Words(own.begin(), own.end()));
+  }
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+    std::set<std::string> own{"policy.weights="};
     for (const Parameter& key : info->parameters) own.insert(key.name + "=");
     all.insert(own.begin(), own.end());
     EXPECT_EQ(keys("spillway run policy=" + info->name + " policy.",
                    {"spillway", "run", "policy", "=", info->name, "policy."}),
               Words(own.begin(), own.end()));
   }
+  all.insert(of_weights.begin(), of_weights.end());
   EXPECT_EQ(keys("spillway run policy.", {"spillway", "run", "policy."}), Words(all.begin(), all.end()));
 }
 

@@ -83,6 +83,19 @@ TEST(Explain, APolicyTellsItsKeysAndAKeyItsPolicies) {
   }
 }
 
+TEST(Explain, TheKeysOfWeightsNameTheirOwner) {
+  for (const PolicyInfo* info : PolicyRegistry::instance().weights()) {
+    for (const Parameter& key : info->parameters) {
+      const std::string text = cli::explanation(key.name);
+      expect_key(text, key);
+      EXPECT_THAT(text, HasSubstr(key.name + " (key of policy.weights " + info->name + ")\n"));
+    }
+  }
+  EXPECT_THAT(cli::explanation("policy.weights"), HasSubstr("one of none, deepspeed, select-n"));
+  EXPECT_THAT(cli::explanation("flexgen"),
+              HasSubstr("  refuses   policy.weights=select-n: policy flexgen streams the"));
+}
+
 TEST(Explain, EveryDefaultOfAPolicyIsShown) {
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
     const ResolvedConfig config =

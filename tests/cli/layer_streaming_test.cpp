@@ -175,6 +175,12 @@ TEST_F(LayerStreaming, WhatCannotBeIsRefusedWithItsArithmetic) {
   refused(with(pie, {"policy.scheduler=orca"}), "never preempts");
   refused(with(pie, {"policy.scheduler=pie"}), "policy.scheduler");
   refused({"policy=vllm", "policy.expansion=2"}, "it is a key of policy=pie");
+  refused({"policy=select-n", "policy.weights=deepspeed"}, "policy select-n streams the weights itself");
+  refused({"policy=vllm", "policy.weights=deepsped"}, "did you mean \"deepspeed\"?");
+  refused({"policy=vllm", "policy.weights.interval=2"}, "it is a key of policy.weights=select-n");
+  refused({"policy=orca", "policy.weights=select-n"}, "give policy.weights.interval");
+  refused(with(pie, {"policy.weights=select-n", "policy.weights.interval=49"}),
+          "policy.weights.interval=49 is more than the model's 48 layers");
   refused({"policy=select-n", "hardware=a10-24gb", "model=opt-6.7b", "policy.interval=40"}, "32");
   refused({"policy=select-n", "hardware=t4-16gb", "model=opt-66b", "policy.interval=1",
            "engine.gpu_memory_utilization=0.3"},
@@ -182,6 +188,64 @@ TEST_F(LayerStreaming, WhatCannotBeIsRefusedWithItsArithmetic) {
   refused({"policy=select-n", "hardware=a10-24gb", "model=opt-6.7b", "policy.slo=1ms"}, "SLO");
   refused({"policy=deepspeed", "hardware=a10-24gb", "model=opt-13b", "policy.host_memory=5GB"}, "5.00 GB");
   refused({"policy=flexgen", "hardware=t4-16gb", "model=opt-30b", "policy.host_memory=5GB"}, "policy.cpu_attention");
+}
+
+// Interval 8: 6 of 48 layers of 1,233,125,376 bytes live on the host. Slots of 7e9 / 40 bytes: 48 / 40 = 1.2, and 10 of
+// them on the host.
+TEST_F(LayerStreaming, WeightsStreamBesideKvSlots) {
+  const Texts weights{"policy.expansion=1.2", "policy.weights=select-n", "policy.weights.interval=8"};
+  const auto run = spillway(with(pie_, weights));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  EXPECT_EQ(result["config"]["policy.weights"], "select-n");
+  EXPECT_EQ(result["config"]["policy.weights.interval"], 8);
+  EXPECT_EQ(result["setup"]["host_layer_bytes_per_gpu"], 6 * 1'233'125'376LL + 10 * 175'000'000LL);
+  const json& metrics = result["metrics"];
+  const auto value = [&](const char* name) { return metrics[name]["value"].get<double>(); };
+  EXPECT_EQ(value("weights_mean_interval_layers"), 8.0);
+  EXPECT_EQ(value("weights_peak_host_layer_bytes"), 6 * 1'233'125'376.0);
+  EXPECT_GE(value("peak_host_layer_bytes"), 8 * 175'000'000.0);
+  EXPECT_LE(value("peak_host_layer_bytes"), 10 * 175'000'000.0);
+  EXPECT_TRUE(metrics["mean_interval_layers"]["value"].is_null()) << "Pie has no interval";
+  // The weights alone take most of the way in, so moved bytes exceed theirs by the slots.
+  EXPECT_GT(value("moved_h2d_bytes"), value("iterations") * 6 * 1'233'125'376.0);
+  Texts table = with(pie_, weights);
+  std::erase(table, "--json");
+  const std::string text = std::regex_replace(spillway(table).out, std::regex("\\s+"), " ");
+  EXPECT_THAT(text, AllOf(HasSubstr("6 of 48 layers of 1233.1 MB live on the host (offloading interval 8)"),
+                          HasSubstr("Pie keeps 8 of 48 layers on the host"), HasSubstr("; host memory of weights 7.4"),
+                          HasSubstr("policy pie, weights select-n, engine")));
+}
+
+TEST_F(LayerStreaming, NoWeightsAreAsIfTheKeyWereAbsent) {
+  const auto absent = spillway(with(pie_, {"policy.expansion=1.2"}));
+  const auto none = spillway(with(pie_, {"policy.expansion=1.2", "policy.weights=none"}));
+  ASSERT_EQ(none.code, 0) << none.err;
+  EXPECT_EQ(none.out, absent.out);
+}
+
+// The engine ends a run with exit 70 unless the links carried the bytes that its iterations were charged with.
+TEST_F(LayerStreaming, RequestsSwapAndCachesLiveBesideBothRoles) {
+  std::string trace;
+  for (int i = 0; i < 120; ++i) {
+    std::string ids;
+    for (int b = 0; b < 40; ++b) ids += (b == 0 ? "" : ", ") + std::to_string(i % 2 == 0 ? b : 1000 * i + b);
+    trace += "{\"arrival_s\": " + std::to_string(i / 8) +
+             ", \"input_tokens\": 700, \"output_tokens\": 150, \"prefix_ids\": [" + ids + "]}\n";
+  }
+  write_text(file("shared.jsonl"), trace);
+  for (const char* const weights : {"select-n", "deepspeed"}) {
+    const auto run = spillway({"run", "policy=pie", "policy.expansion=1.2", "hardware=gh200-96gb", "model=opt-30b",
+                               "memory.gpu_kv=7GB", "policy.weights=" + std::string(weights), "engine.preemption=swap",
+                               "memory.host_kv=100GB", "memory.host_cache=50GB", "engine.prefix_caching=true",
+                               "workload.trace=./shared.jsonl", "--json"});
+    ASSERT_EQ(run.code, 0) << run.err;
+    const json metrics = json::parse(run.out)["metrics"];
+    EXPECT_GT(metrics["swap_preemptions"]["value"], 0.0) << weights;
+    EXPECT_GT(metrics["prefix_cache_hit_fraction"]["value"], 0.0) << weights;
+    EXPECT_GT(metrics["peak_host_layer_bytes"]["value"], 0.0) << weights;
+    EXPECT_GT(metrics["weights_peak_host_layer_bytes"]["value"], 0.0) << weights;
+  }
 }
 
 TEST_F(LayerStreaming, AttentionOnTheCpuIsAClassOfWork) {

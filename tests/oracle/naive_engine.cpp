@@ -80,10 +80,21 @@ void need(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
-/// Copies of a policy that streams layers, and of KV blocks beside them: one at a time per direction, in order of
+/// One of the policies that stream layers, and what its layers wait for in the current iteration.
+struct Streamer {
+  LayerPolicy* policy = nullptr;
+  LayerRule* rule = nullptr;
+  bool owed = false;  // copies ended now, but the rule was not yet called
+  Duration waited{};  // compute waited for its copies while it waited for no streamer before it
+};
+
+/// Copies of the policies that stream layers, and of KV blocks beside them: one at a time per direction, in order of
 /// issue.
 class NaiveLinks final : private CopySink {
  public:
+  /// In the order in which their rules are called: weights, then KV.
+  std::vector<Streamer> streamers;
+
   /// KV blocks that move when the next iteration's first layer starts. All its layers wait for them, or nothing does;
   /// then `ended` gets the time.
   struct BlockCopy {
@@ -102,7 +113,7 @@ class NaiveLinks final : private CopySink {
     changes_ = {{others.from, std::llround(left * static_cast<double>(kParts))}, {others.until, kParts}};
   }
   /// Starts and ends copies up to `until`, including copies that end at `until`.
-  void advance(LayerPolicy& policy, LayerRule* rule, SimTime until) {
+  void advance(SimTime until) {
     while (true) {
       int next = -1;
       for (const int direction : {1, 0}) {  // the way out first
@@ -110,12 +121,13 @@ class NaiveLinks final : private CopySink {
         if (next < 0 || end(direction) < end(next)) next = direction;
       }
       const bool later = next < 0 ? until > now_ : end(next) > now_;
-      if (owed_ && later) {
-        settle(rule);
+      const bool owed = std::any_of(streamers.begin(), streamers.end(), [](const Streamer& one) { return one.owed; });
+      if (owed && later) {
+        settle();
         continue;
       }
       if (next < 0) break;
-      const auto [copy, issued] = queued_[next].front();
+      const auto [copy, issued, issuer] = queued_[next].front();
       const SimTime started = std::max(issued, free_[next]);
       now_ = free_[next] = end(next);
       queued_[next].pop_front();
@@ -126,37 +138,45 @@ class NaiveLinks final : private CopySink {
         moving_.erase(copy.tag);
         continue;
       }
-      policy.copied(copy, started, now_);
-      if (rule != nullptr) rule->at_copy_done(copy, *this);
-      owed_ = rule != nullptr;
+      Streamer& streamer = streamers[issuer];
+      streamer.policy->copied(copy, started, now_);
+      if (streamer.rule == nullptr) continue;
+      issuer_ = issuer;
+      streamer.rule->at_copy_done(copy, *this);
+      streamer.owed = true;
     }
     now_ = until;
   }
   /// Runs layers with a compute time of `layer` each; returns the end of the last layer.
-  SimTime run(LayerPolicy& policy, LayerRule* rule, SimTime start, const std::vector<Duration>& sub_batches,
-              int layers) {
+  SimTime run(SimTime start, const std::vector<Duration>& sub_batches, int layers) {
     SimTime t = start;
     for (int k = 0; k < layers; ++k) {
       for (int s = 0; s < static_cast<int>(sub_batches.size()); ++s) {
-        advance(policy, rule, t);
-        owed_ = false;
-        if (rule != nullptr) rule->at_layer_start(k, s, *this);
+        advance(t);
+        for (Streamer& streamer : streamers) streamer.owed = false;
+        for (std::size_t i = 0; i < streamers.size(); ++i) {
+          issuer_ = i;
+          if (streamers[i].rule != nullptr) streamers[i].rule->at_layer_start(k, s, *this);
+        }
         if (k == 0 && s == 0) issue_blocks();
-        advance(policy, rule, t);
-        settle(rule);
-        advance(policy, rule, t);
-        while ((rule != nullptr && !rule->ready(k, s)) || blocks_are_waited_for()) {
+        advance(t);
+        settle();
+        advance(t);
+        while (true) {
+          const auto waits = [&](const Streamer& one) { return one.rule != nullptr && !one.rule->ready(k, s); };
+          const auto first = std::find_if(streamers.begin(), streamers.end(), waits);
+          if (first == streamers.end() && !blocks_are_waited_for()) break;
           need(!queued_[0].empty() || !queued_[1].empty(), "a layer waits for nothing");
-          const bool for_layer = rule != nullptr && !rule->ready(k, s);
+          Duration& waited = first == streamers.end() ? waited_for_blocks_ : first->waited;
           const SimTime from = t;
           t = kNever;
           for (const int direction : {0, 1}) {
             if (!queued_[direction].empty()) t = std::min(t, end(direction));
           }
-          if (!for_layer) waited_for_blocks_ += t - from;
-          advance(policy, rule, t);
-          settle(rule);
-          advance(policy, rule, t);
+          waited += t - from;
+          advance(t);
+          settle();
+          advance(t);
         }
         t = t + sub_batches[static_cast<std::size_t>(s)];
       }
@@ -187,16 +207,19 @@ class NaiveLinks final : private CopySink {
   [[nodiscard]] bool blocks_are_waited_for() const {
     return std::any_of(moving_.begin(), moving_.end(), [](const auto& one) { return one.second.waited_for; });
   }
-  void settle(LayerRule* rule) {
-    if (std::exchange(owed_, false) && rule != nullptr) rule->at_copies_done(*this);
+  void settle() {
+    for (std::size_t i = 0; i < streamers.size(); ++i) {
+      issuer_ = i;
+      if (std::exchange(streamers[i].owed, false)) streamers[i].rule->at_copies_done(*this);
+    }
   }
   void issue(const Copy& copy) override {
     const int direction = copy.stream == Stream::h2d ? 0 : 1;
     issued_[direction] += copy.bytes;
-    queued_[direction].emplace_back(copy, now_);
+    queued_[direction].push_back({copy, now_, issuer_});
   }
   [[nodiscard]] SimTime end(int direction) const {
-    const auto& [copy, issued] = queued_[direction].front();
+    const auto& [copy, issued, issuer] = queued_[direction].front();
     SimTime from = std::max(issued, free_[direction]);
     std::int64_t launch = copy.launch.count();
     std::int64_t transfer = copy.transfer.count();
@@ -220,10 +243,15 @@ class NaiveLinks final : private CopySink {
 
   std::vector<std::pair<SimTime, std::int64_t>>
       changes_;  // from this time on, this many parts are left; sorted by time
-  std::list<std::pair<Copy, SimTime>> queued_[2];
+  struct Queued {
+    Copy copy;
+    SimTime issued;
+    std::size_t issuer;  // a streamer, except for blocks
+  };
+  std::list<Queued> queued_[2];
+  std::size_t issuer_ = 0;  // whose rule is called
   SimTime free_[2] = {};
   SimTime now_{};
-  bool owed_ = false;  // copies ended now, but the rule was not yet called
   Bytes issued_[2] = {};
   std::vector<BlockCopy> to_issue_;
   std::map<std::int32_t, BlockCopy> moving_;  // by tag
@@ -252,6 +280,9 @@ class NaiveEngine final : public View, private Decision {
     total_ = config.gpu_blocks;
     rebuild();
     policy_ = config.policy->make(PolicyContext{*config.settings, *this, config.deployment, graph_});
+    for (LayerPolicy* const layers : {policy_.weights.get(), policy_.layers.get()}) {
+      if (layers != nullptr) links_.streamers.push_back({.policy = layers});
+    }
     if (policy_.traffic) links_.share_with(*policy_.traffic);
   }
 
@@ -297,8 +328,11 @@ class NaiveEngine final : public View, private Decision {
     sum_up_fairness();
     sum_up_iterations();
     if (policy_.layers) {
-      links_.advance(*policy_.layers, nullptr, kNever);  // copies in flight complete
+      finish_copies();
       result_.layers = policy_.layers->figures();
+    }
+    if (policy_.weights) {
+      for (const auto& [name, value] : policy_.weights->figures()) result_.layers["weights_" + name] = value;
     }
     return result_;
   }
@@ -941,7 +975,7 @@ class NaiveEngine final : public View, private Decision {
   void decide() {
     if (busy_) return;
     const bool looks_at_host = config_.prefix_caching && config_.host_cache_blocks > Blocks(0);
-    if (policy_.layers && looks_at_host) links_.advance(*policy_.layers, rule_, now_);
+    if (policy_.layers && looks_at_host) links_.advance(now_);
     collect();
     collect_moves();
     do {  // until something runs, or nothing changes
@@ -1154,20 +1188,33 @@ class NaiveEngine final : public View, private Decision {
       layer.push_back(time.layer);
       report_.layer += time.layer;
     }
-    rule_ = policy_.layers->begin(shape, report_.layer);
+    for (Streamer& streamer : links_.streamers) {
+      streamer.rule = streamer.policy->begin(shape, report_.layer);
+      streamer.owed = streamer.owed && streamer.rule != nullptr;
+      streamer.waited = Duration{};
+    }
     queue_blocks();
     const Duration waited = links_.waited_for_blocks();
-    links_.advance(*policy_.layers, rule_, now_);
-    SimTime end = links_.run(*policy_.layers, rule_, start, layer, config_.model->layers());
-    report_.stall = end - start - report_.layer * config_.model->layers() - (links_.waited_for_blocks() - waited);
+    links_.advance(now_);
+    SimTime end = links_.run(start, layer, config_.model->layers());
+    const Duration stall =
+        end - start - report_.layer * config_.model->layers() - (links_.waited_for_blocks() - waited);
     for (const IterationTime& time : times) end = end + time.after;
-    links_.advance(*policy_.layers, rule_, end);
+    links_.advance(end);
     for (const int direction : {0, 1}) {
       executed_.back().bytes[direction] = links_.issued(direction) - charged_[direction];
       charged_[direction] = links_.issued(direction);
     }
-    executed_.back().stall = report_.stall;
+    executed_.back().stall = stall;
     return end;
+  }
+  /// No layer starts any more: copies in flight complete.
+  void finish_copies() {
+    for (Streamer& streamer : links_.streamers) {
+      streamer.rule = nullptr;
+      streamer.owed = false;
+    }
+    links_.advance(kNever);
   }
   void report_layers() {
     report_.length = now_ - start_;
@@ -1177,7 +1224,10 @@ class NaiveEngine final : public View, private Decision {
     for (const Request& r : requests_) report_.waiting += r.live && !r.in_batch ? 1 : 0;
     report_.free_share =
         static_cast<double>(std::max(tiers_[0].free, Blocks(0)).count()) / static_cast<double>(tiers_[0].total.count());
-    policy_.layers->iteration_ended(report_);
+    for (const Streamer& streamer : links_.streamers) {
+      report_.stall = streamer.waited;
+      streamer.policy->iteration_ended(report_);
+    }
   }
   /// One copy of `count` blocks at the end of a direction's queue; returns its end.
   SimTime copy_blocks(int direction, std::int64_t count, std::int64_t copies, CopyMechanism mechanism, SimTime issued) {
@@ -1272,7 +1322,7 @@ class NaiveEngine final : public View, private Decision {
   void sum_up_iterations() {
     const bool cut = !executed_.empty() && !executed_.back().ended;
     const SimTime last = cut ? now_ : kNever;
-    if (policy_.layers) links_.advance(*policy_.layers, nullptr, kNever);
+    if (policy_.layers) finish_copies();
     SimTime before{};
     for (const Executed& one : executed_) {
       result_.iterations += one.ended && one.end >= config_.measured_from ? 1 : 0;
@@ -1369,7 +1419,6 @@ class NaiveEngine final : public View, private Decision {
   const NaiveConfig& config_;
   Policy policy_;
   NaiveLinks links_;
-  LayerRule* rule_ = nullptr;
   LayerReport report_;
   bool prefills_ = false;     // the iteration computes prompts
   std::int64_t emitted_ = 0;  // tokens of the last finished iteration

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "tests/oracle/fast_run.hpp"
@@ -354,6 +355,17 @@ TEST(RecordedIntervals, MatchTheNaiveEngine) {
   EXPECT_GT(grown, 100);
 }
 
+/// `composed` with `scheduler` as its only one: random settings name no other.
+PolicyInfo under(const PolicyInfo& composed, const std::string& scheduler) {
+  PolicyInfo policy = composed;
+  for (Parameter& parameter : policy.parameters) {
+    if (parameter.name != kSchedulerKey) continue;
+    parameter.default_value = scheduler;
+    parameter.choices = {scheduler};
+  }
+  return policy;
+}
+
 // Layers stream under every scheduler that does not use the links itself.
 TEST(StreamedWeights, MatchTheNaiveEngineUnderEveryScheduler) {
   std::int64_t combinations = 0;
@@ -361,12 +373,7 @@ TEST(StreamedWeights, MatchTheNaiveEngineUnderEveryScheduler) {
     for (const PolicyInfo* const host : PolicyRegistry::instance().all()) {
       const PolicyInfo* const composed = PolicyRegistry::instance().find(name, host->name);
       if (composed == nullptr || !oracle::accepts_preemption(*host, "recompute")) continue;
-      PolicyInfo policy = *composed;
-      for (Parameter& parameter : policy.parameters) {
-        if (parameter.name != kSchedulerKey) continue;
-        parameter.default_value = host->name;
-        parameter.choices = {host->name};
-      }
+      const PolicyInfo policy = under(*composed, host->name);
       const WholeModel model = WholeModel::of(policy);
       ++combinations;
       for (std::uint64_t seed = 1; seed <= random_cases(500); ++seed) {
@@ -383,6 +390,130 @@ TEST(StreamedWeights, MatchTheNaiveEngineUnderEveryScheduler) {
     }
   }
   EXPECT_GE(combinations, 12);
+}
+
+/// What happened in the random runs of a combination.
+struct Coverage {
+  std::int64_t weights = 0;  // runs with weights on the host
+  std::int64_t kv = 0;       // runs with KV slots on the host beside them
+  std::int64_t grown = 0;    // runs in which the KV capacity grew beside them
+  std::int64_t swapped = 0;
+  std::int64_t from_host = 0;
+};
+
+/// Random cases of a policy whose weights another part streams. `scale`: nanoseconds in a unit of time.
+void match_naive(const PolicyInfo& policy, std::uint64_t cases, std::int64_t scale, Coverage& seen,
+                 const std::function<void(oracle::Dice&, Settings&)>& vary = {}) {
+  const WholeModel model = WholeModel::of(policy, scale);
+  for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+    SCOPED_TRACE(policy.name + " seed " + std::to_string(seed));
+    Settings settings;
+    NaiveConfig config;
+    oracle::draw_case(seed, policy, model, scale, settings, config, vary);
+    const NaiveResult naive = oracle::run_naive(config);
+    const FastRun fast = run_fast(config);
+    expect_equal(naive, fast);
+    expect_sound(config, fast);
+    if (testing::Test::HasFatalFailure()) return;
+    const auto used = [&](const char* name) {
+      const auto figure = naive.layers.find(name);
+      return figure != naive.layers.end() && figure->second > 0.0;
+    };
+    const bool beside = policy.streams.kv;
+    if (!used(beside ? "weights_peak_host_layer_bytes" : "peak_host_layer_bytes")) continue;
+    ++seen.weights;
+    seen.kv += beside && used("peak_host_layer_bytes") ? 1 : 0;
+    seen.grown += beside && fast.result.statistics.engine.layers->peak_capacity > config.gpu_blocks ? 1 : 0;
+    seen.swapped += naive.preempted_swap;
+    seen.from_host += naive.prefix_hit_host.count();
+  }
+}
+
+// The bytes that the links carry are checked at the end of every run (Instance::settle_links).
+TEST(WeightsRole, MatchesTheNaiveEngineBesideEveryPolicy) {
+  const PolicyRegistry& registry = PolicyRegistry::instance();
+  std::int64_t combinations = 0;
+  Coverage seen;
+  for (const PolicyInfo* const weights : registry.weights()) {
+    for (const PolicyInfo* const base : registry.all()) {
+      if (base->streams.weights) continue;
+      SCOPED_TRACE("weights of " + weights->name);
+      ++combinations;
+      const PolicyInfo& composed = registry.with_weights(*base, weights->name);
+      match_naive(under(composed, base->default_scheduler), random_cases(300), 1, seen);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GE(combinations, 16);
+  EXPECT_GT(seen.weights, 1000);
+  EXPECT_GT(seen.kv, 50);
+}
+
+TEST(WeightsRole, MatchesTheNaiveEngineBesideKvSlotsUnderSeveralSchedulers) {
+  const PolicyRegistry& registry = PolicyRegistry::instance();
+  for (const PolicyInfo* const weights : registry.weights()) {
+    Coverage seen;
+    for (const char* const scheduler : {"vllm", "vllm-v0", "sarathi"}) {
+      SCOPED_TRACE("weights of " + weights->name + " over " + scheduler);
+      const PolicyInfo& composed = registry.with_weights(*registry.find("pie", scheduler), weights->name);
+      // vLLM admits a request with its first piece, so an expansion that adapts may fall below what a request needs
+      // again and again.
+      const auto vary = [&](oracle::Dice& dice, Settings& settings) {
+        if (scheduler == std::string("vllm")) settings.set("policy.expansion", dice.chance(50) ? 1.25 : 2.0);
+      };
+      match_naive(under(composed, scheduler), random_cases(1000), 1, seen, vary);
+      // Times above the grid of a record's SLOs: the interval follows the batch.
+      match_naive(under(composed, scheduler), random_cases(300), 100'000, seen, vary);
+      if (HasFatalFailure()) return;
+    }
+    EXPECT_GT(seen.kv, 500);
+    EXPECT_GT(seen.grown, 50);
+    EXPECT_GT(seen.swapped, 100);
+    EXPECT_GT(seen.from_host, 100);
+  }
+}
+
+// policy=X policy.weights=Y is policy=Y policy.scheduler=X.
+TEST(WeightsRole, AloneIsThePolicyOverTheScheduler) {
+  const PolicyRegistry& registry = PolicyRegistry::instance();
+  std::int64_t combinations = 0;
+  for (const PolicyInfo* const weights : registry.weights()) {
+    const PolicyInfo& raw = *registry.find(weights->name);
+    for (const PolicyInfo* const base : registry.all()) {
+      const PolicyInfo* const over = registry.find(weights->name, base->name);
+      if (over == nullptr) continue;
+      ++combinations;
+      const PolicyInfo policy = registry.with_weights(*base, weights->name);
+      const WholeModel model = WholeModel::of(policy, 1000);
+      for (std::uint64_t seed = 1; seed <= random_cases(200); ++seed) {
+        SCOPED_TRACE(weights->name + " beside " + base->name + " seed " + std::to_string(seed));
+        Settings settings;
+        NaiveConfig config;
+        oracle::draw_case(seed, policy, model, 1000, settings, config);
+        const FastRun beside = run_fast(config);
+        Settings same = settings;
+        for (std::size_t i = 0; i < weights->parameters.size(); ++i) {
+          same.set(raw.parameters[i].name, settings.all().at(weights->parameters[i].name));
+        }
+        same.set(kSchedulerKey, base->name);
+        config.policy = over;
+        config.settings = &same;
+        const Layout layout = over->layout(config.deployment, same);
+        ASSERT_EQ(layout.blocks, config.gpu_blocks);
+        ASSERT_EQ(layout.most, config.most_gpu_blocks);
+        const FastRun alone = run_fast(config);
+        ASSERT_EQ(beside.records, alone.records);
+        const std::vector<Metric>& metrics = beside.result.statistics.metrics;
+        ASSERT_EQ(metrics.size(), alone.result.statistics.metrics.size());
+        for (const Metric& one : metrics) {
+          const Metric* other = alone.result.statistics.find(one.name);
+          ASSERT_NE(other, nullptr) << one.name;
+          ASSERT_EQ(one.value, other->value) << one.name;
+        }
+      }
+    }
+  }
+  EXPECT_GE(combinations, 14);
 }
 
 // No registered policy lets some decoding requests rest while others run.

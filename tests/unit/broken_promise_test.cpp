@@ -234,8 +234,8 @@ TEST(BrokenPromise, Leave_ToAHostThatIsFull) {
     if (view.batch().decoding > 0) decision.leave(arrived[0], Leave::preempt_swap);
   });
   EXPECT_THAT(message(policy, layout(10, 2)),
-              StartsWith("policy toy decided to take out request 0 at 800 ns, but it holds 3 blocks and the host has 2 "
-                         "free."));
+              StartsWith("policy toy decided to move blocks 0 to 3 of request 0 from gpu to host at 800 ns, but they "
+                         "need 3 blocks and the tier has 2 free."));
 }
 
 TEST(BrokenPromise, Resume_OfARequestThatIsNotSwapped) {

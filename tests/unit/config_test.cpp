@@ -122,6 +122,52 @@ TEST(Config, PolicyKeysFollowTheChosenPolicy) {
   EXPECT_THAT(problems[0].fix, HasSubstr("it is a key of policy=vllm-v0"));
 }
 
+TEST(Config, WeightsBringTheirKeys) {
+  const ResolvedConfig config =
+      resolve(R"({"policy": {"name": "pie", "weights": {"name": "select-n", "interval": 4}}})");
+  EXPECT_TRUE(config.policy->streams.kv && config.policy->streams.weights);
+  EXPECT_EQ(config.settings.get<std::int64_t>("policy.weights.interval"), 4);
+  EXPECT_EQ(canonical_config(config)["policy.weights"], "select-n");
+  const ResolvedConfig again = resolve(canonical_config(config).dump());
+  EXPECT_EQ(canonical_config(again).dump(), canonical_config(config).dump());
+  // The keys of the weights follow policy.weights, which follows those of the policy.
+  const auto position = [&](const std::string& name) { return &config.key(name) - config.keys.data(); };
+  EXPECT_LT(position("policy.scheduler"), position("policy.weights"));
+  EXPECT_EQ(position("policy.weights.interval"), position("policy.weights") + 1);
+}
+
+TEST(Config, NoWeightsAreAsIfTheKeyWereAbsent) {
+  const auto absent = canonical_config(resolve(R"({"policy": "select-n"})"));
+  EXPECT_EQ(canonical_config(resolve(R"({"policy": "select-n", "policy.weights": "none"})")).dump(), absent.dump());
+  EXPECT_FALSE(absent.contains("policy.weights"));
+}
+
+TEST(Config, WeightsThatCannotBeAreReportedOnce) {
+  const auto only = [](const std::vector<std::string>& arguments) {
+    const auto problems = problems_of("{}", arguments);
+    EXPECT_EQ(problems.size(), 1U);
+    return problems.empty() ? Problem{} : problems[0];
+  };
+  const Problem itself = only({"policy=flexgen", "policy.weights=select-n", "policy.weights.interval=4"});
+  EXPECT_THAT(itself.what, HasSubstr("policy flexgen streams the weights itself"));
+  EXPECT_EQ(itself.where, "argument policy.weights=select-n");
+  EXPECT_THAT(itself.fix, HasSubstr("pie, sarathi"));
+  EXPECT_THAT(only({"policy=vllm", "policy.weights=slect-n", "policy.weights.interval=4"}).fix,
+              HasSubstr("did you mean \"select-n\"?"));
+  EXPECT_THAT(only({"policy=vllm", "policy.weights=select-n", "policy.weights.intervall=4"}).fix,
+              HasSubstr("did you mean \"policy.weights.interval\"?"));
+  EXPECT_THAT(only({"policy=vllm", "policy.weights.interval=4"}).fix,
+              HasSubstr("it is a key of policy.weights=select-n"));
+  EXPECT_THAT(only({"policy=vlm", "policy.weights=select-n", "policy.weights.interval=4"}).fix,
+              HasSubstr("did you mean \"vllm\"?"));
+  const Problem both =
+      only({"policy=vllm", "policy.weights=select-n", "policy.weights.interval=2", "policy.weights.slo_margin=0.5"});
+  EXPECT_EQ(both.what,
+            "a fixed policy.weights.interval follows no SLO, so policy.weights.slo_margin would have no "
+            "effect");
+  EXPECT_EQ(both.where, "argument policy.weights.slo_margin=0.5");
+}
+
 TEST(Config, PolicyChecksNameThePlaceOfTheValue) {
   const auto problems = problems_of("{\"engine\": {\n\"preemption\": \"swap\"}}");
   ASSERT_EQ(problems.size(), 1U);
@@ -354,7 +400,7 @@ TEST(Config, TheCanonicalFormResolvesToItself) {
   EXPECT_EQ(canonical["warmup"], "7.1%");
   EXPECT_EQ(canonical["slo.ttft_ms"], 0.1);
   EXPECT_EQ(canonical["engine.request_timeout"], "1500us");
-  EXPECT_EQ(canonical.size(), config.keys.size());
+  EXPECT_EQ(canonical.size(), config.keys.size() - 1) << "all but policy.weights=none";
   const ResolvedConfig again = resolve(canonical.dump(2));
   EXPECT_EQ(canonical_config(again).dump(2), canonical.dump(2));
   for (const auto& [key, value] : config.settings.all()) EXPECT_EQ(again.settings.all().at(key), value) << key;
@@ -374,7 +420,7 @@ TEST(Config, TheSchemaHasEveryKeyOfEveryPolicyInBothForms) {
   const auto schema = config_schema(table());
   EXPECT_EQ(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
   std::vector<Parameter> all = table();
-  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
     all.insert(all.end(), info->parameters.begin(), info->parameters.end());
   }
   for (const Parameter& one : all) {
@@ -398,6 +444,12 @@ TEST(Config, TheSchemaHasEveryKeyOfEveryPolicyInBothForms) {
   // A group with its own value is a text or an object.
   EXPECT_EQ(schema["properties"]["engine"]["anyOf"].size(), 2U);
   EXPECT_EQ(schema["properties"]["memory"]["additionalProperties"], false);
+  // A group within a group, too.
+  const auto& policy = schema["properties"]["policy"]["anyOf"][1]["properties"];
+  EXPECT_TRUE(policy.contains("weights.interval"));
+  ASSERT_EQ(policy["weights"]["anyOf"].size(), 2U);
+  EXPECT_EQ(policy["weights"]["anyOf"][1]["properties"]["interval"], schema["properties"]["policy.weights.interval"]);
+  EXPECT_EQ(policy["weights"]["anyOf"][1]["properties"]["name"], schema["properties"]["policy.weights"]);
 }
 
 }  // namespace

@@ -22,10 +22,10 @@ namespace {
 
 using testing::HasSubstr;
 
-/// The real table, and the keys of every policy.
+/// The real table, and the keys of every policy and of all weights.
 std::vector<Parameter> all_parameters() {
   std::vector<Parameter> all = parameter_table();
-  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
     all.insert(all.end(), info->parameters.begin(), info->parameters.end());
   }
   return all;
@@ -80,7 +80,14 @@ TEST(Descriptions, EveryDefaultIsValidAndInItsCanonicalForm) {
 }
 
 TEST(Descriptions, NoRunHasAKeyTwice) {
-  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+  std::vector<const PolicyInfo*> policies = PolicyRegistry::instance().all();
+  for (const PolicyInfo* weights : PolicyRegistry::instance().weights()) {
+    for (const PolicyInfo* base : PolicyRegistry::instance().all()) {
+      if (base->streams.weights) continue;
+      policies.push_back(&PolicyRegistry::instance().with_weights(*base, weights->name));
+    }
+  }
+  for (const PolicyInfo* info : policies) {
     std::set<std::string> names;
     for (const Parameter& one : parameter_table()) EXPECT_TRUE(names.insert(one.name).second) << one.name;
     for (const Parameter& one : info->parameters) {

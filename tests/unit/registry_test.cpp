@@ -1,6 +1,7 @@
 // The registry's result for a policy over another policy's scheduler.
 #include "sim/api/registry.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -98,6 +99,235 @@ TEST(Registry, Figures_AreThoseOfAllPoliciesEachOnce) {
   other.name = "another";
   other.figures[0].unit = "ms";
   EXPECT_THROW(registry.add(other), InvariantError);
+}
+
+/// Layers that stream weights, with a key `policy.step` of their own.
+PolicyInfo weights(const std::string& name) {
+  PolicyInfo info = layers(true);
+  info.name = name;
+  info.streams = {.weights = true};
+  info.parameters = {{.name = "policy.step",
+                      .unit = "-",
+                      .default_value = "",
+                      .doc = "Steps; see policy.step and policy.steps",
+                      .source = "-"}};
+  return info;
+}
+
+PolicyInfo kv() {
+  PolicyInfo info = layers(true);
+  info.name = "kv";
+  info.streams = {.kv = true};
+  return info;
+}
+
+std::string refusal(const PolicyRegistry& registry, const std::string& base, const std::string& part) {
+  try {
+    static_cast<void>(registry.with_weights(*registry.find(base), part));
+  } catch (const ConfigError& error) {
+    const Problem& problem = error.problems().front();
+    return problem.where + ": " + problem.what + " -> " + problem.fix;
+  }
+  return "composed";
+}
+
+// A part is offered if it streams weights, nothing else, and schedules no requests.
+TEST(Registry, Weights_AreThePartsThatStreamNothingElse) {
+  PolicyRegistry registry;
+  PolicyInfo whole = weights("whole");
+  whole.default_scheduler.clear();
+  PolicyInfo both = weights("both");
+  both.streams.kv = true;
+  for (PolicyInfo* info : {&whole, &both}) registry.add(*info);
+  registry.add(scheduler(true, true));
+  registry.add(kv());
+  registry.add(weights("one"));
+  registry.add(weights("another"));
+  ASSERT_EQ(registry.weights().size(), 2U);
+  EXPECT_EQ(registry.weights()[0]->name, "another");
+  EXPECT_EQ(registry.weights()[1]->name, "one");
+  EXPECT_THROW(static_cast<void>(registry.with_weights(*registry.find("kv"), "both")), InvariantError);
+}
+
+// Two parts that stream the same state do not compose, nor do two that both choose the phases or the other traffic.
+TEST(Registry, Weights_ComposeWithWhatLeavesThemOnTheGpu) {
+  PolicyRegistry registry;
+  PolicyInfo part = weights("part");
+  part.phases = [](const Settings&) { return Phases::both; };
+  part.traffic = [](const Settings&) { return std::optional<LinkTraffic>(); };
+  registry.add(part);
+  PolicyInfo phases = kv();
+  phases.name = "phases";
+  phases.phases = part.phases;
+  registry.add(phases);
+  PolicyInfo traffic = kv();
+  traffic.name = "traffic";
+  traffic.traffic = part.traffic;
+  registry.add(traffic);
+  registry.add(scheduler(true, true));
+  registry.add(kv());
+  EXPECT_EQ(refusal(registry, "scheduler", "part"), "composed");
+  EXPECT_EQ(refusal(registry, "kv", "part"), "composed");
+  EXPECT_EQ(refusal(registry, "part", "part"),
+            "policy.weights: policy part streams the weights itself, so policy.weights=part cannot -> leave out "
+            "policy.weights, or use one of the policies kv, scheduler");
+  EXPECT_THAT(refusal(registry, "phases", "part"), testing::HasSubstr("chooses the phases"));
+  EXPECT_THAT(refusal(registry, "traffic", "part"), testing::HasSubstr("puts other traffic on the links itself"));
+  const PolicyInfo& composed = registry.with_weights(*registry.find("kv"), "part");
+  EXPECT_TRUE(composed.streams.kv && composed.streams.weights);
+  EXPECT_EQ(composed.name, "kv");
+  EXPECT_EQ(&composed, &registry.with_weights(*registry.find("kv"), "part"));
+}
+
+// The keys of the weights are policy.weights.X beside another policy, in their texts and problems too.
+TEST(Registry, Weights_HaveTheirOwnKeys) {
+  PolicyInfo part = weights("part");
+  part.check = [](const Settings& settings) {
+    return std::vector<Problem>{{"policy.step is " + settings.get<std::string>("policy.step") + ", not policy.steps",
+                                 "policy.step", "change policy.step"}};
+  };
+  part.layout = [](const Deployment&, const Settings&) -> Layout {
+    throw ConfigError("too many", "policy.step", "lower policy.step");
+  };
+  PolicyRegistry registry;
+  registry.add(part);
+  PolicyInfo below = scheduler(true, true);
+  below.parameters = {
+      {.name = "policy.step", .unit = "-", .default_value = "", .doc = "Steps of the scheduler", .source = "-"}};
+  registry.add(below);
+  const PolicyInfo& composed = registry.with_weights(*registry.find("scheduler"), "part");
+  ASSERT_EQ(composed.parameters.size(), 2U);
+  EXPECT_EQ(composed.parameters[1].name, "policy.weights.step");
+  EXPECT_EQ(composed.parameters[1].doc, "Steps; see policy.weights.step and policy.steps");
+  Settings settings;
+  settings.set("policy.step", std::string("theirs"));
+  settings.set("policy.weights.step", std::string("ours"));
+  const std::vector<Problem> problems = composed.check(settings);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].what, "policy.weights.step is ours, not policy.steps");
+  EXPECT_EQ(problems[0].where, "policy.weights.step");
+  EXPECT_EQ(problems[0].fix, "change policy.weights.step");
+  try {
+    static_cast<void>(composed.layout({}, settings));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.problems().front().where, "policy.weights.step");
+    EXPECT_EQ(error.problems().front().fix, "lower policy.weights.step");
+  }
+  const std::vector<KeyOwner> owners = registry.key_owners();
+  ASSERT_EQ(owners.size(), 3U);
+  EXPECT_EQ(owners[2].key, "policy.weights");
+  EXPECT_EQ(owners[2].policy->parameters.front().name, "policy.weights.step");
+}
+
+// KV memory that follows the weights needs a scheduler that preempts, unless a part beside them holds it.
+TEST(Registry, Weights_ThatShrinkTheKvMemoryNeedPreemption) {
+  PolicyInfo part = weights("part");
+  part.shrinks_without = [](const Settings&) { return std::string("policy.step"); };
+  PolicyRegistry registry;
+  registry.add(part);
+  registry.add(kv());
+  registry.add(scheduler(false, true));
+  const std::vector<Problem> problems = registry.with_weights(*registry.find("scheduler"), "part").check({});
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_THAT(problems[0].what, testing::HasSubstr("policy scheduler never preempts"));
+  EXPECT_EQ(problems[0].where, "policy");
+  EXPECT_EQ(problems[0].fix, "give policy.weights.step, or choose a scheduler that preempts");
+  EXPECT_TRUE(registry.with_weights(*registry.find("kv"), "part").check({}).empty());
+  const std::vector<Problem> over = registry.find("part")->check({});
+  ASSERT_EQ(over.size(), 1U);
+  EXPECT_EQ(over[0].where, kSchedulerKey);
+}
+
+// Of 1,000 bytes the weights leave 700, and 60 of the host's 100: KV is laid out in those.
+TEST(Registry, Weights_AreLaidOutFirst) {
+  PolicyInfo part = weights("part");
+  std::vector<bool> held;
+  part.layout = [&held](const Deployment& deployment, const Settings&) {
+    held.push_back(deployment.gpu_kv_held);
+    return Layout{.blocks = Blocks(1), .most = Blocks(1), .host = Bytes(40), .weights = Bytes(300), .terms = "first"};
+  };
+  std::vector<Deployment> seen;
+  PolicyInfo above = kv();
+  above.layout = [&seen](const Deployment& deployment, const Settings&) {
+    seen.push_back(deployment);
+    return Layout{.blocks = Blocks(7), .most = Blocks(9), .host = Bytes(5), .host_kv = Bytes(5), .terms = "then"};
+  };
+  std::vector<Deployment> made;
+  above.make_layers = [&made](const PolicyContext& context) {
+    made.push_back(context.deployment);
+    return std::unique_ptr<LayerPolicy>();
+  };
+  part.make_layers = [&held](const PolicyContext& context) {
+    held.push_back(context.deployment.gpu_kv_held);
+    return std::unique_ptr<LayerPolicy>();
+  };
+  PolicyInfo below = scheduler(true, true);
+  below.make = [](const PolicyContext&) { return Policy{}; };
+  PolicyRegistry registry;
+  registry.add(part);
+  registry.add(above);
+  registry.add(below);
+  const PolicyInfo& composed = registry.with_weights(*registry.find("kv"), "part");
+  Deployment deployment;
+  deployment.memory = Bytes(1000);
+  deployment.weights = Bytes(800);
+  deployment.gpu_kv = Bytes(200);
+  deployment.host_memory = Bytes(100);
+  const Layout layout = composed.layout(deployment, {});
+  EXPECT_EQ(layout.blocks, Blocks(7));
+  EXPECT_EQ(layout.most, Blocks(9));
+  EXPECT_EQ(layout.host, Bytes(45));
+  EXPECT_EQ(layout.host_kv, Bytes(5));
+  EXPECT_EQ(layout.terms, "first; then");
+  // What `make` gets is what was laid out. A given size stays.
+  deployment.chosen = layout.chosen;
+  struct Nothing final : View {
+    [[nodiscard]] RequestView request(RequestId) const override { return {}; }
+    [[nodiscard]] bool alive(RequestId) const override { return false; }
+    [[nodiscard]] RequestId last_joined() const override { return kNoRequest; }
+    [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return {}; }
+    [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
+    [[nodiscard]] bool grows_next(RequestId) const override { return false; }
+    [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
+    [[nodiscard]] std::span<const KvRun> runs(const Holder&) const override { return {}; }
+    [[nodiscard]] Tokens kept(std::int64_t) const override { return {}; }
+  };
+  static_cast<void>(composed.make({{}, Nothing(), deployment, {}}));
+  deployment.gpu_kv = Bytes(150);
+  deployment.gpu_kv_given = true;
+  deployment.host_memory = Bytes(30);
+  static_cast<void>(composed.layout(deployment, {}));
+  ASSERT_EQ(seen.size(), 2U);
+  ASSERT_EQ(made.size(), 1U);
+  for (const Deployment& one : {seen[0], made[0]}) {
+    EXPECT_EQ(one.weights, Bytes(300));
+    EXPECT_EQ(one.gpu_kv, Bytes(700));
+    EXPECT_EQ(one.host_memory, Bytes(60));
+    EXPECT_FALSE(one.gpu_kv_held);
+  }
+  EXPECT_EQ(seen[1].gpu_kv, Bytes(150));
+  EXPECT_EQ(seen[1].host_memory, Bytes(0));
+  EXPECT_EQ(held, std::vector<bool>(3, true));
+}
+
+// The figures of KV keep their names. Alone, those of the weights do too.
+TEST(Registry, Weights_HaveFiguresOfTheirOwnBesideKv) {
+  const FigureDefinition peak{"peak_bytes", "bytes", "Most bytes."};
+  PolicyInfo part = weights("part");
+  PolicyInfo above = kv();
+  part.figures = above.figures = {peak};
+  PolicyRegistry registry;
+  registry.add(part);
+  registry.add(above);
+  registry.add(scheduler(true, true));
+  const std::vector<FigureDefinition>& beside = registry.with_weights(*registry.find("kv"), "part").figures;
+  ASSERT_EQ(beside.size(), 2U);
+  EXPECT_EQ(beside[0], peak);
+  EXPECT_EQ(beside[1].name, "weights_peak_bytes");
+  EXPECT_EQ(beside[1].unit, "bytes");
+  EXPECT_EQ(registry.figures(), beside);
+  EXPECT_EQ(registry.with_weights(*registry.find("scheduler"), "part").figures, std::vector<FigureDefinition>{peak});
 }
 
 TEST(Registry, SecondPolicyOfAName_IsRefused) {

@@ -72,6 +72,22 @@ TEST(RuleSet, EachRuleHearsOfItsOwnCopies) {
                                                    "A settles", "B has 5", "B settles", "A starts 2", "B starts 2"}));
 }
 
+// At one instant the rules are called in the order of their owners, whatever the order of set(). W of the weights, A
+// and B issue at 0: W's copy of 4 ns ends at 4, A's at 29, B's at 34. Layer 1 waits for A from 10 to 29, layer 2 for
+// nothing: B is there when it starts at 39.
+TEST(RuleSet, WeightsComeBeforeKvAndKvBeforeRequests) {
+  TwoRules rules(1, 2);
+  OneCopy weights("W", 0, 1, 4, rules.calls);
+  rules.both.set(kWeightCopies, &weights);
+  EXPECT_EQ(rules.executor.run(rules.plan, kNever).time, SimTime(49));
+  EXPECT_EQ(rules.executor.held(kWeightCopies), ns(0));
+  EXPECT_EQ(rules.executor.held(kLayerCopies), ns(19));
+  EXPECT_EQ(rules.executor.held(kRequestCopies), ns(0));
+  EXPECT_EQ(rules.calls, (std::vector<std::string>{"W starts 0", "A starts 0", "B starts 0", "W has 4", "W settles",
+                                                   "W starts 1", "A starts 1", "B starts 1", "A has 25", "A settles",
+                                                   "B has 5", "B settles", "W starts 2", "A starts 2", "B starts 2"}));
+}
+
 // As above with B needed at once: layer 0 waits until 30, from 0 to 25 for A first, then for B.
 TEST(RuleSet, AWaitIsChargedToTheFirstRuleThatIsNotReady) {
   TwoRules rules(0, 0);

@@ -237,17 +237,25 @@ class Candidates {
     if (equals == std::string::npos) add_files("json", "");
   }
 
-  /// All keys of the table, and the keys of the policy on the line, or of every policy if the line names none.
+  /// All keys of the table, those of the policy on the line and of the weights on the line. If the line names no
+  /// policy, the keys of every policy; if it names neither, those of all weights too.
   [[nodiscard]] std::vector<Parameter> keys_of_line() const {
     std::vector<Parameter> keys = parameter_table();
-    constexpr std::string_view kPolicy = "policy=";
-    const PolicyInfo* chosen = nullptr;
-    for (const std::string& word : line_.words) {
-      if (word.starts_with(kPolicy)) chosen = PolicyRegistry::instance().find(word.substr(kPolicy.size()));
-    }
-    for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
-      if (chosen != nullptr && info != chosen) continue;
-      keys.insert(keys.end(), info->parameters.begin(), info->parameters.end());
+    const std::vector<KeyOwner> owners = PolicyRegistry::instance().key_owners();
+    const auto on_line = [&](const KeyOwner& owner) {
+      return std::find(line_.words.begin(), line_.words.end(), owner.key + "=" + owner.policy->name) !=
+             line_.words.end();
+    };
+    const auto named = [&](const std::string& key) {
+      return std::any_of(owners.begin(), owners.end(),
+                         [&](const KeyOwner& owner) { return owner.key == key && on_line(owner); });
+    };
+    const bool policy = named("policy");
+    const bool weights = policy || named(kWeightsKey);
+    for (const KeyOwner& owner : owners) {
+      const bool chosen = owner.key == "policy" ? policy : weights;
+      if (chosen && !on_line(owner)) continue;
+      keys.insert(keys.end(), owner.policy->parameters.begin(), owner.policy->parameters.end());
     }
     return keys;
   }

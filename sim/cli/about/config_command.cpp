@@ -33,14 +33,13 @@ ExitCode config_check(const std::vector<std::string>& arguments) {
 
 ExitCode config_show(const std::vector<std::string>& arguments, bool json) {
   const ResolvedConfig config = resolve_arguments(arguments, {}, {});
-  const nlohmann::ordered_json values = canonical_config(config);
   const auto origin = [](const ResolvedKey& key) {
     return key.origin > Origin::policy ? key.where : std::string(origin_name(key.origin));
   };
   if (json) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::object();
     for (const ResolvedKey& key : config.keys) {
-      rows[key.parameter.name] = {{"value", values[key.parameter.name]}, {"origin", origin(key)}};
+      rows[key.parameter.name] = {{"value", canonical_value(key)}, {"origin", origin(key)}};
     }
     print_result(rows.dump(2) + "\n");
     return ExitCode::ok;
@@ -63,9 +62,9 @@ ExitCode config_schema_command() {
 std::string keys_help() {
   std::string text = "Keys [default]:\n";
   for (const Parameter& parameter : parameter_table()) text += key_help(parameter);
-  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
     if (info->parameters.empty()) continue;
-    text += fmt::format("Keys of policy={} [default]:\n", info->name);
+    text += fmt::format("Keys of {}={} [default]:\n", owner, info->name);
     for (const Parameter& parameter : info->parameters) text += key_help(parameter);
   }
   return text;

@@ -205,7 +205,7 @@ std::vector<std::string> explainable_names() {
     for (const Claim& claim : one.experiment.claims) names.push_back(claim.id);
   }
   for (const Parameter& parameter : parameter_table()) names.push_back(parameter.name);
-  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
     for (const Parameter& parameter : info->parameters) names.push_back(parameter.name);
   }
   // A policy and its engine may share a name; several policies may share a key.
@@ -227,9 +227,9 @@ std::string explanation(const std::string& name) {
   for (const Parameter& parameter : parameter_table()) {
     if (parameter.name == name) text += explain_key(parameter, "");
   }
-  for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
+  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
     for (const Parameter& parameter : info->parameters) {
-      if (parameter.name == name) text += explain_key(parameter, " of policy " + info->name);
+      if (parameter.name == name) text += explain_key(parameter, fmt::format(" of {} {}", owner, info->name));
     }
   }
   text += explain_experiment(name);

@@ -21,6 +21,7 @@ class PolicyProbe {
     for (const Parameter& parameter : info.parameters) add_choices(parameter, own_);
     for (const Parameter& parameter : table_) {
       const std::string& name = parameter.name;
+      if (name == kWeightsKey) add_choices(parameter, own_);
       if (name.starts_with("engine.") || name.starts_with("memory.")) add_choices(parameter, shared_);
     }
   }

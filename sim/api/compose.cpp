@@ -1,0 +1,258 @@
+#include "sim/api/compose.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "sim/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+using Defaults = std::map<std::string, std::string>;
+using DefaultsOf = std::function<Defaults(const Settings&)>;
+using Check = std::function<std::vector<Problem>(const Settings&)>;
+
+constexpr std::string_view kPolicyGroup = "policy.";
+/// Keys of Layout::chosen: what the weights take. The KV part has the rest.
+constexpr const char* kTakenOnGpu = "weights.gpu";
+constexpr const char* kTakenOnHost = "weights.host";
+
+/// The defaults of `own` count where both set one.
+DefaultsOf merged(const DefaultsOf& own, const DefaultsOf& other) {
+  return [own, other](const Settings& settings) {
+    Defaults defaults;
+    if (own) defaults = own(settings);
+    if (other) defaults.merge(other(settings));
+    return defaults;
+  };
+}
+
+/// The problems of the policy `layers` over `host`. `where`: the key that chose the host.
+Check merged_check(const PolicyInfo& host, const PolicyInfo& layers, const std::string& where) {
+  return [own = layers.check, other = host.check, shrinks_without = layers.shrinks_without, where, name = host.name,
+          preempts = host.preempts](const Settings& settings) {
+    std::vector<Problem> problems;
+    if (other) problems = other(settings);
+    if (own) {
+      for (Problem& problem : own(settings)) problems.push_back(std::move(problem));
+    }
+    const std::string fixed = shrinks_without && !preempts ? shrinks_without(settings) : "";
+    if (!fixed.empty()) {
+      problems.push_back(
+          {"policy " + name + " never preempts, but the KV memory may shrink below what running requests use", where,
+           "give " + fixed + ", or choose a scheduler that preempts"});
+    }
+    return problems;
+  };
+}
+
+/// The policy that `host` makes, with the layers of `layers` as its only ones.
+std::function<Policy(const PolicyContext&)> make_over(const PolicyInfo& host, const PolicyInfo& layers) {
+  return [make = host.make, make_layers = layers.make_layers, phases = layers.phases,
+          traffic = layers.traffic](const PolicyContext& context) {
+    Policy policy = make(context);
+    policy.layers = make_layers(context);
+    if (phases) policy.phases = phases(context.settings);
+    if (traffic) policy.traffic = traffic(context.settings);
+    return policy;
+  };
+}
+
+/// The keys of a policy, and what they are called beside another policy.
+class WeightsKeys {
+ public:
+  explicit WeightsKeys(const std::vector<Parameter>& own) {
+    for (const Parameter& parameter : own) own_.insert(parameter.name);
+  }
+
+  /// `text` with the names that the keys have outside.
+  [[nodiscard]] std::string outside(const std::string& text) const {
+    std::string renamed;
+    std::size_t done = 0;
+    for (std::size_t at = text.find(kPolicyGroup); at != std::string::npos; at = text.find(kPolicyGroup, at + 1)) {
+      const std::size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_", at + kPolicyGroup.size());
+      const std::string name = text.substr(at, end - at);
+      if (!own_.contains(name)) continue;
+      renamed += text.substr(done, at - done) + outside_name(name);
+      done = at + name.size();
+    }
+    return renamed + text.substr(done);
+  }
+  /// The settings as the policy reads them.
+  [[nodiscard]] Settings inside(const Settings& settings) const {
+    Settings own = settings;
+    for (const std::string& name : own_) {
+      const auto value = settings.all().find(outside_name(name));
+      if (value != settings.all().end()) own.set(name, value->second);
+    }
+    return own;
+  }
+  void rename(Problem& problem) const {
+    for (std::string* text : {&problem.what, &problem.where, &problem.fix}) *text = outside(*text);
+  }
+
+ private:
+  static std::string outside_name(const std::string& name) {
+    return std::string(kWeightsKey) + "." + name.substr(kPolicyGroup.size());
+  }
+
+  std::set<std::string> own_;
+};
+
+/// `function`, a member of PolicyInfo that reads settings, for settings with the keys of outside.
+template <class Result>
+std::function<Result(const Settings&)> from_outside(const std::function<Result(const Settings&)>& function,
+                                                    const WeightsKeys& keys) {
+  if (!function) return {};
+  return [function, keys](const Settings& settings) { return function(keys.inside(settings)); };
+}
+
+/// The deployment as the weights see it beside a part that holds the KV memory.
+Deployment for_weights(const Deployment& whole) {
+  Deployment deployment = whole;
+  deployment.gpu_kv_held = true;
+  return deployment;
+}
+
+/// The deployment that is left for KV when the weights take `gpu` and `host` bytes.
+Deployment beside_weights(const Deployment& whole, Bytes gpu, Bytes host) {
+  Deployment deployment = whole;
+  deployment.weights = gpu;
+  if (!whole.gpu_kv_given) deployment.gpu_kv = whole.memory - gpu;
+  if (whole.host_memory) deployment.host_memory = std::max(Bytes(0), *whole.host_memory - host);
+  return deployment;
+}
+
+/// Weights first, then KV in what they leave.
+Layout lay_out(const PolicyInfo& base, const PolicyInfo& weights, const Deployment& deployment,
+               const Settings& settings) {
+  const Layout first = weights.layout(for_weights(deployment), settings);
+  Layout layout = base.layout(beside_weights(deployment, first.weights, first.host), settings);
+  layout.host += first.host;
+  layout.terms = first.terms + "; " + layout.terms;
+  for (const auto& [key, value] : first.chosen.all()) layout.chosen.set(key, value);
+  layout.chosen.set(kTakenOnGpu, first.weights);
+  layout.chosen.set(kTakenOnHost, first.host);
+  return layout;
+}
+
+Policy make_beside(const PolicyInfo& base, const PolicyInfo& weights, const PolicyContext& context) {
+  const Settings& chosen = context.deployment.chosen;
+  const Deployment left =
+      beside_weights(context.deployment, chosen.get<Bytes>(kTakenOnGpu), chosen.get<Bytes>(kTakenOnHost));
+  Policy policy = base.make({context.settings, context.view, left, context.graph});
+  policy.weights =
+      weights.make_layers({context.settings, context.view, for_weights(context.deployment), context.graph});
+  if (weights.phases) policy.phases = weights.phases(context.settings);
+  if (weights.traffic) policy.traffic = weights.traffic(context.settings);
+  return policy;
+}
+
+}  // namespace
+
+PolicyInfo compose_scheduler(const PolicyInfo& layers, const PolicyInfo& host, std::vector<std::string> schedulers) {
+  PolicyInfo info = layers;
+  info.parameters.push_back({.name = kSchedulerKey,
+                             .type = ParameterType::choice,
+                             .unit = "-",
+                             .default_value = layers.default_scheduler,
+                             .choices = std::move(schedulers),
+                             .doc = "Policy that schedules requests, with its own keys and defaults",
+                             .source = "Spillway: the default is the engine that the paper extends"});
+  info.parameters.insert(info.parameters.end(), host.parameters.begin(), host.parameters.end());
+  info.figures.insert(info.figures.end(), host.figures.begin(), host.figures.end());
+  info.preempts = host.preempts;
+  info.shares_prefixes = layers.shares_prefixes && host.shares_prefixes;
+  if (!info.default_engine) info.default_engine = host.default_engine;
+  info.engine_defaults = merged(layers.engine_defaults, host.engine_defaults);
+  info.check = merged_check(host, layers, kSchedulerKey);
+  info.make = make_over(host, layers);
+  return info;
+}
+
+bool streams_weights_alone(const PolicyInfo& policy) {
+  return policy.streams.weights && !policy.streams.kv && !policy.default_scheduler.empty();
+}
+
+PolicyInfo as_weights(const PolicyInfo& policy) {
+  const WeightsKeys keys(policy.parameters);
+  PolicyInfo info = policy;
+  for (Parameter& parameter : info.parameters) {
+    for (std::string* text : {&parameter.name, &parameter.doc, &parameter.source}) *text = keys.outside(*text);
+  }
+  info.default_engine = from_outside(policy.default_engine, keys);
+  info.engine_defaults = from_outside(policy.engine_defaults, keys);
+  info.phases = from_outside(policy.phases, keys);
+  info.traffic = from_outside(policy.traffic, keys);
+  if (policy.check) {
+    info.check = [check = policy.check, keys](const Settings& settings) {
+      std::vector<Problem> problems = check(keys.inside(settings));
+      for (Problem& problem : problems) keys.rename(problem);
+      return problems;
+    };
+  }
+  if (policy.shrinks_without) {
+    info.shrinks_without = [shrinks_without = policy.shrinks_without, keys](const Settings& settings) {
+      return keys.outside(shrinks_without(keys.inside(settings)));
+    };
+  }
+  info.make_layers = [make_layers = policy.make_layers, keys](const PolicyContext& context) {
+    const Settings settings = keys.inside(context.settings);
+    return make_layers({settings, context.view, context.deployment, context.graph});
+  };
+  info.layout = [layout = policy.layout, keys](const Deployment& deployment, const Settings& settings) {
+    try {
+      return layout(deployment, keys.inside(settings));
+    } catch (const ConfigError& error) {
+      std::vector<Problem> problems = error.problems();
+      for (Problem& problem : problems) keys.rename(problem);
+      throw ConfigError(std::move(problems));
+    }
+  };
+  return info;
+}
+
+std::string weights_conflict(const PolicyInfo& base, const PolicyInfo& weights) {
+  if (base.streams.weights) return "policy " + base.name + " streams the weights itself";
+  if (base.phases && weights.phases) return "policy " + base.name + " chooses the phases that the instance runs itself";
+  if (base.traffic && weights.traffic) return "policy " + base.name + " puts other traffic on the links itself";
+  return "";
+}
+
+PolicyInfo compose_weights(const PolicyInfo& base, const PolicyInfo& weights) {
+  const bool beside = static_cast<bool>(base.layout);
+  PolicyInfo info = base;
+  info.parameters.insert(info.parameters.end(), weights.parameters.begin(), weights.parameters.end());
+  const std::vector<FigureDefinition> figures = beside ? weights_figures(weights) : weights.figures;
+  info.figures.insert(info.figures.end(), figures.begin(), figures.end());
+  info.shares_prefixes = base.shares_prefixes && weights.shares_prefixes;
+  info.streams.weights = true;
+  if (weights.default_engine) info.default_engine = weights.default_engine;
+  info.engine_defaults = merged(weights.engine_defaults, base.engine_defaults);
+  if (!beside) {
+    info.check = merged_check(base, weights, "policy");
+    info.make = make_over(base, weights);
+    info.layout = weights.layout;
+    return info;
+  }
+  PolicyInfo constant = weights;  // it leaves the KV memory alone
+  constant.shrinks_without = nullptr;
+  info.check = merged_check(base, constant, kWeightsKey);
+  info.make = [base, weights](const PolicyContext& context) { return make_beside(base, weights, context); };
+  info.layout = [base, weights](const Deployment& deployment, const Settings& settings) {
+    return lay_out(base, weights, deployment, settings);
+  };
+  return info;
+}
+
+std::vector<FigureDefinition> weights_figures(const PolicyInfo& weights) {
+  std::vector<FigureDefinition> figures = weights.figures;
+  for (FigureDefinition& figure : figures) {
+    figure.definition = figure.name + " of policy.weights beside a policy that streams KV. " + figure.definition;
+    figure.name = kWeightsPrefix + figure.name;
+  }
+  return figures;
+}
+
+}  // namespace spillway
