@@ -35,12 +35,11 @@ PolicyInfo compose(const PolicyInfo& layers, const PolicyInfo& host, std::vector
     }
     return problems;
   };
-  info.make = [make = host.make, make_layers = layers.make_layers, phases = layers.phases,
-               traffic = layers.traffic](const PolicyContext& context) {
+  info.make = [make = host.make, make_layers = layers.make_layers,
+               phases = layers.phases](const PolicyContext& context) {
     Policy policy = make(context);
     policy.layers = make_layers(context);
     if (phases) policy.phases = phases(context.settings);
-    if (traffic) policy.traffic = traffic(context.settings);
     return policy;
   };
   return info;

@@ -39,13 +39,6 @@ struct Padding {
   Tokens output{};
 };
 
-/// Traffic of others on the links between GPU and host, equal in both directions, for some time.
-struct LinkTraffic {
-  double share = 0.0;  // of an otherwise idle link that the traffic uses, in [0, 1]
-  SimTime from{};
-  SimTime until = kNever;
-};
-
 /// A policy: a scheduler, an offload policy and, if it streams layers, a layer policy.
 struct Policy {
   std::unique_ptr<Scheduler> scheduler;
@@ -53,7 +46,6 @@ struct Policy {
   std::unique_ptr<LayerPolicy> layers{};  // null: every layer's weights and KV are on the GPU
   Phases phases = Phases::both;
   std::optional<Padding> padding{};
-  std::optional<LinkTraffic> traffic{};
 };
 
 /// Description of a policy. `list`, `explain`, `--help`, the JSON Schema and the property suite use it.
@@ -83,8 +75,7 @@ struct PolicyInfo {
   /// policy sets make_layers, not make. The registry composes parameters, defaults, check and make of the two.
   std::string default_scheduler;
   std::function<std::unique_ptr<LayerPolicy>(const PolicyContext&)> make_layers;
-  std::function<Phases(const Settings&)> phases;                       // only beside make_layers; empty: both
-  std::function<std::optional<LinkTraffic>(const Settings&)> traffic;  // only beside make_layers; empty: none
+  std::function<Phases(const Settings&)> phases;  // only beside make_layers; empty: both
 };
 
 class PolicyRegistry {

@@ -15,14 +15,16 @@ constexpr auto kLater = [](const auto& a, const auto& b) { return a.step > b.ste
 
 }  // namespace
 
-Instance::Instance(const InstanceConfig& config, InstanceSink& sink)
+Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<const BytesPerSecond> links,
+                   bool stepped)
     : kv_(config.kv),
       deployment_(config.deployment),
       sink_(sink),
       policy_name_(config.policy->name),
       figures_(config.policy->figures),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
-      runner_(*config.model, kv_) {
+      runner_(*config.model, kv_, {config.route, links, stepped}),
+      stepped_(stepped) {
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
   tiers_[0] = TierState{kv_.gpu_blocks, kv_.gpu_blocks, kv_.most()};
@@ -34,9 +36,11 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink)
   policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_});
   SPILLWAY_CHECK(!policy_.padding || (!cached_ && policy_.phases == Phases::both),
                  "padded requests have no prefix cache and no phases");
-  if (!policy_.layers) return;
-  runner_.stream_layers(*policy_.layers, policy_.traffic);
-  ledger_.stream_layers(kv_.gpu_blocks);
+  if (policy_.layers) {
+    runner_.stream_layers(*policy_.layers);
+    ledger_.stream_layers(kv_.gpu_blocks);
+  }
+  runner_.set_traffic(config.traffic);
 }
 
 // --- arrivals and departures
@@ -159,6 +163,7 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
 
 void Instance::stop(SimTime now) {
   keep_books(now);
+  if (stepped_ && busy_) executed(runner_.cut(now));
   ledger_.stop(now, runner_.copied_until(now));
   for (const RequestId id : table_.all()) {
     const bool given_up = std::find(expired_.begin(), expired_.end(), id) != expired_.end();
@@ -205,11 +210,20 @@ void Instance::start(SimTime now) {
            oldest() + " is stuck");
   }
   busy_ = true;
-  const ExecutedIteration& iteration = runner_.run(shape(), now, host_ ? host_->take_stores() : Blocks(0));
   start_ = now;
+  ledger_.started(now);
+  const Blocks stored = host_ ? host_->take_stores() : Blocks(0);
+  if (stepped_) {
+    runner_.begin(shape(), now, stored);
+  } else {
+    executed(runner_.run(shape(), now, stored));
+  }
+}
+
+void Instance::executed(const ExecutedIteration& iteration) {
   end_ = iteration.end;
   if (policy_.layers) layer_report_ = LayerReport{.layer = iteration.layer, .stall = iteration.layer_stall};
-  ledger_.started(iteration, blocked_ == Blocked::kv_capacity);
+  ledger_.executed(iteration, blocked_ == Blocked::kv_capacity);
 }
 
 bool Instance::stage() {
@@ -307,8 +321,10 @@ EngineTotals Instance::totals() const {
 }
 
 bool Instance::advance(SimTime now) {
-  SPILLWAY_CHECK(busy_ && now == end_, "nothing is due at this instant");
+  if (stepped_ && !runner_.go_to(now)) return false;
   keep_books(now);
+  if (stepped_) executed(runner_.take_result());
+  SPILLWAY_CHECK(busy_ && now == end_, "nothing is due at this instant");
   now_ = now;
   busy_ = false;
   ledger_.ended();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/api/registry.hpp"
@@ -28,8 +29,9 @@ namespace spillway {
 /// when the policy breaks the contract of Decision.
 class Instance final : public View, private Decision {
  public:
-  /// The sink must outlive the instance.
-  Instance(const InstanceConfig& config, InstanceSink& sink);
+  /// The sink and the shared links must outlive the instance. `stepped`: other instances copy over these links, too.
+  explicit Instance(const InstanceConfig& config, InstanceSink& sink, std::span<const BytesPerSecond> links = {},
+                    bool stepped = false);
 
   /// The measured span begins then; kNever, as at first: not known yet. Not before the last call's `now`, unless it was
   /// known from the start.
@@ -44,7 +46,10 @@ class Instance final : public View, private Decision {
   /// Asks the policy and starts an iteration, if the policy runs anything. Not while busy.
   void start(SimTime now);
   /// When advance() must be called; kNever: only after something else has happened.
-  [[nodiscard]] SimTime next_call() const { return busy_ ? end_ : kNever; }
+  [[nodiscard]] SimTime next_call() const {
+    if (stepped_) return runner_.next_event();
+    return busy_ ? end_ : kNever;
+  }
   /// Does what is due at `now` == next_call(). True when an iteration has ended.
   bool advance(SimTime now);
   /// The run ends now: every live request is unfinished.
@@ -68,6 +73,12 @@ class Instance final : public View, private Decision {
   [[nodiscard]] std::string oldest() const;
   /// No event is to come although a request lives: the policy idles for ever. Throws BrokenPromise.
   [[noreturn]] void idles_for_ever() const;
+
+  // When stepped
+  /// All that happens at `now` has happened: copies that waited for that start.
+  void settle(SimTime now) { runner_.settle(now); }
+  [[nodiscard]] CopyLinks::Flows add_flows(Links& all) const { return runner_.add_flows(all); }
+  void set_slowdowns(const Slowdowns& slowdowns) { runner_.set_slowdowns(slowdowns); }
 
   // View
   [[nodiscard]] RequestView request(RequestId id) const override;
@@ -135,6 +146,8 @@ class Instance final : public View, private Decision {
   // Execution
   /// Calls the policy once. False when nothing can run; `changed_` tells whether the policy changed the batch.
   [[nodiscard]] bool stage();
+  /// The iteration in flight has been executed, perhaps ahead of time.
+  void executed(const ExecutedIteration& iteration);
   [[nodiscard]] BatchShape shape();
   /// Blocks whose copy to the host has ended by `now` can be found on the host from now on.
   void collect_stored(SimTime now);
@@ -206,6 +219,7 @@ class Instance final : public View, private Decision {
   bool idle_ = false;
   bool changed_ = false;
   std::optional<Blocked> blocked_;
+  const bool stepped_;
   bool busy_ = false;
   SimTime start_{};
   SimTime end_{};                   // of the iteration in flight

@@ -3,12 +3,11 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_policy.hpp"
-#include "sim/api/registry.hpp"
 #include "sim/core/units.hpp"
 #include "sim/engine/instance_config.hpp"
 #include "sim/exec/executor.hpp"
@@ -52,14 +51,25 @@ struct ExecutedIteration {
 /// Swaps and loads of KV blocks are collected until the next iteration, which issues them. A policy that streams layers
 /// issues copies of its own through its layer rule. Both share the streams and each stream is one FIFO: when the first
 /// layer starts, the rule's copies join it before those of requests.
+///
+/// An instance whose links are private runs an iteration in one call. One that shares a link with another instance
+/// begins it, goes on to each next_event(), settles the instant, and hears how much its transfers slow down.
 class IterationRunner final : private CopyObserver {
  public:
-  IterationRunner(const ExecutionModel& model, const KvLayout& kv);
+  /// How the instance's copies reach the host. `others_copy`: other instances copy over some of the shared links.
+  struct Surroundings {
+    CopyRoute route{};
+    std::span<const BytesPerSecond> links{};  // the shared ones; they outlive the runner
+    bool others_copy = false;
+  };
+  IterationRunner(const ExecutionModel& model, const KvLayout& kv, Surroundings surroundings);
   IterationRunner(const IterationRunner&) = delete;
   IterationRunner& operator=(const IterationRunner&) = delete;
 
-  /// Before the first iteration: `layers` streams layers, beside other traffic on the links. Both outlive the runner.
-  void stream_layers(LayerPolicy& layers, const std::optional<LinkTraffic>& traffic);
+  /// Before the first iteration: `layers` streams layers; it outlives the runner.
+  void stream_layers(LayerPolicy& layers);
+  /// Before the first iteration, after stream_layers.
+  void set_traffic(std::span<const LinkTraffic> traffic);
 
   /// Blocks that swap, and blocks that come from the host cache: the next iteration waits for them.
   void swap_in(Blocks blocks) { swapped_in_ += blocks; }
@@ -67,7 +77,32 @@ class IterationRunner final : private CopyObserver {
   void load(Blocks blocks) { loaded_ += blocks; }
   /// Executes the iteration that starts now; the result is valid until the next call. `stored` blocks go to the host
   /// cache beside it.
-  [[nodiscard]] const ExecutedIteration& run(const BatchShape& shape, SimTime start, Blocks stored);
+  [[nodiscard]] const ExecutedIteration& run(const BatchShape& shape, SimTime start, Blocks stored) {
+    begin(shape, start, stored);
+    go_to(kNever);
+    return result_;
+  }
+
+  // The same in steps.
+  void begin(const BatchShape& shape, SimTime start, Blocks stored);
+  /// Goes on to `until`; true when the iteration has ended by then. Between iterations only copies go on.
+  bool go_to(SimTime until);
+  /// The iteration that has ended.
+  [[nodiscard]] const ExecutedIteration& take_result() {
+    finished_ = false;
+    return result_;
+  }
+  /// The run ends at `now`: what the iteration has come to.
+  [[nodiscard]] const ExecutedIteration& cut(SimTime now);
+  /// The next call of go_to. Neither a transfer nor the iteration starts or ends before.
+  [[nodiscard]] SimTime next_event() const;
+  /// All else that happens at `now` has happened.
+  void settle(SimTime now);
+  [[nodiscard]] CopyLinks::Flows add_flows(Links& all) const {
+    return executor_.links().add_flows(all, executor_.transfers());
+  }
+  void set_slowdowns(const Slowdowns& slowdowns) { executor_.set_slowdowns(slowdowns); }
+
   /// Copies to the host cache that ended by `now` since the last call; they end in the order of their issue.
   [[nodiscard]] std::int64_t take_stored(SimTime now);
 
@@ -80,10 +115,18 @@ class IterationRunner final : private CopyObserver {
   [[nodiscard]] LinkBytes drain();
 
  private:
-  /// From `at` on, other traffic slows copies down by `slowdown`.
+  /// From `at` on, each flow of other traffic uses such a share of the idle links.
   struct LinkChange {
     SimTime at{};
-    Slowdown slowdown{};
+    std::vector<double> shares{};
+  };
+  /// Totals at the start of the iteration.
+  struct Totals {
+    Duration stalled{};
+    Duration held{};
+    LinkBytes issued{};
+    LinkTimes busy{};
+    LinkTimes copying{};
   };
 
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
@@ -95,11 +138,15 @@ class IterationRunner final : private CopyObserver {
   void time_sub_batches(const BatchShape& shape);
   void add_sub_batch(const BatchShape& shape, Duration cpu_attention);
   void queue_copies(Blocks stored);
-  /// Executes the iteration while other traffic comes and goes; returns its end.
-  [[nodiscard]] SimTime execute(const IterationPlan& plan);
+  [[nodiscard]] Executor make_executor();
+  /// Fills what result_ says of copies and waits up to `end`.
+  void account(SimTime end);
   void change_link();
+  [[nodiscard]] SimTime next_change() const { return link_changes_.empty() ? kNever : link_changes_.back().at; }
   /// Lets copies go on to `now` between iterations.
-  void go_on(SimTime now);
+  void copy_until(SimTime now);
+  /// The same; the next iteration is charged with what layers issue.
+  void copy_and_charge(SimTime now);
   [[nodiscard]] LinkBytes issued() const;
   [[nodiscard]] LinkBytes issued_since(const LinkBytes& before) const {
     return {issued().h2d - before.h2d, issued().d2h - before.d2h};
@@ -108,6 +155,7 @@ class IterationRunner final : private CopyObserver {
 
   const ExecutionModel& model_;
   const KvLayout& kv_;
+  const Surroundings surroundings_;
   LayerPolicy* layers_ = nullptr;
   Executor executor_;
   Blocks swapped_in_{};
@@ -119,6 +167,10 @@ class IterationRunner final : private CopyObserver {
   std::vector<LinkChange> link_changes_;    // to come, the next one last
   std::vector<SubBatchTimes> sub_batches_;  // of the iteration
   IterationTime times_;                     // their sums
+  IterationPlan plan_;
+  bool running_ = false;   // the iteration has begun and not ended
+  bool finished_ = false;  // it has ended at result_.end, and nobody has taken its result
+  Totals at_start_;
   ExecutedIteration result_;
   LinkTimes copied_at_end_{};  // of the last iteration
   LinkBytes between_{};        // issued by calls of take_stored since that iteration

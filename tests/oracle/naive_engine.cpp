@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <tuple>
 
@@ -50,9 +51,12 @@ void need(bool condition, const char* what) {
 }
 
 /// Copies of a policy that streams layers, and of KV blocks beside them: one at a time per direction, in order of
-/// issue.
+/// issue. Each takes its share of the links, which changes whenever a transfer or other traffic starts or ends.
 class NaiveLinks final : private CopySink {
  public:
+  NaiveLinks(const PlainSurroundings& around, const std::vector<LinkTraffic>& traffic)
+      : around_(around), others_(traffic) {}
+
   /// KV blocks that move when the next iteration's first layer starts. All its layers wait for them, or nothing does;
   /// then `ended` gets the time.
   struct BlockCopy {
@@ -64,45 +68,33 @@ class NaiveLinks final : private CopySink {
   /// Time that compute has waited for such copies while it waited for no layer.
   [[nodiscard]] Duration waited_for_blocks() const { return waited_for_blocks_; }
 
-  /// Other traffic uses its share of both directions, at most half while a copy runs. The copy then takes parts / left
-  /// times as long.
-  void share_with(const LinkTraffic& others) {
-    const double left = std::max(0.5, 1.0 - others.share);
-    changes_ = {{others.from, std::llround(left * static_cast<double>(kParts))}, {others.until, kParts}};
-  }
-  /// Starts and ends copies up to `until`, including copies that end at `until`.
-  void advance(LayerPolicy& policy, LayerRule* rule, SimTime until) {
+  /// Starts and ends copies up to `until`, including copies that end at `until`. `policy` and `rule` may be null.
+  void advance(LayerPolicy* policy, LayerRule* rule, SimTime until) {
     while (true) {
-      int next = -1;
-      for (const int direction : {1, 0}) {  // the way out first
-        if (queued_[direction].empty() || end(direction) > until) continue;
-        if (next < 0 || end(direction) < end(next)) next = direction;
+      SimTime next = kNever;
+      for (const int direction : {0, 1}) {
+        if (!queued_[direction].empty()) next = std::min({next, end_[direction], next_launched(direction)});
       }
-      const bool later = next < 0 ? until > now_ : end(next) > now_;
-      if (owed_ && later) {
+      next = std::min(next, next_traffic());
+      if (owed_ && std::min(next, until) > now_) {
         settle(rule);
         continue;
       }
-      if (next < 0) break;
-      const auto [copy, issued] = queued_[next].front();
-      const SimTime started = std::max(issued, free_[next]);
-      now_ = free_[next] = end(next);
-      queued_[next].pop_front();
-      done_[next].emplace_back(started, now_);
-      if (copy.tag >= kBlocks) {
-        const BlockCopy& blocks = moving_.at(copy.tag);
-        if (blocks.ended) blocks.ended(now_);
-        moving_.erase(copy.tag);
-        continue;
+      if (next > until || next == kNever) break;
+      now_ = next;
+      // The way out first, and ends before what else happens at this instant.
+      const bool ends[] = {!queued_[0].empty() && end_[0] == now_, !queued_[1].empty() && end_[1] == now_};
+      if (ends[1] || ends[0]) {
+        finish(ends[1] ? 1 : 0, policy, rule);
+      } else {
+        share();
+        shared_at_ = now_;
       }
-      policy.copied(copy, started, now_);
-      if (rule != nullptr) rule->at_copy_done(copy, *this);
-      owed_ = rule != nullptr;
     }
-    now_ = until;
+    if (until != kNever) now_ = until;
   }
   /// Runs layers with a compute time of `layer` each; returns the end of the last layer.
-  SimTime run(LayerPolicy& policy, LayerRule* rule, SimTime start, const std::vector<Duration>& sub_batches,
+  SimTime run(LayerPolicy* policy, LayerRule* rule, SimTime start, const std::vector<Duration>& sub_batches,
               int layers) {
     SimTime t = start;
     for (int k = 0; k < layers; ++k) {
@@ -118,12 +110,16 @@ class NaiveLinks final : private CopySink {
           need(!queued_[0].empty() || !queued_[1].empty(), "a layer waits for nothing");
           const bool for_layer = rule != nullptr && !rule->ready(k, s);
           const SimTime from = t;
-          t = kNever;
-          for (const int direction : {0, 1}) {
-            if (!queued_[direction].empty()) t = std::min(t, end(direction));
+          // To the next end of a copy, wherever changes on the way put it.
+          const std::size_t finished = done_[0].size() + done_[1].size();
+          while (done_[0].size() + done_[1].size() == finished) {
+            t = next_traffic();
+            for (const int direction : {0, 1}) {
+              if (!queued_[direction].empty()) t = std::min({t, end_[direction], next_launched(direction)});
+            }
+            advance(policy, rule, t);
           }
           if (!for_layer) waited_for_blocks_ += t - from;
-          advance(policy, rule, t);
           settle(rule);
           advance(policy, rule, t);
         }
@@ -162,37 +158,98 @@ class NaiveLinks final : private CopySink {
   void issue(const Copy& copy) override {
     const int direction = copy.stream == Stream::h2d ? 0 : 1;
     issued_[direction] += copy.bytes;
-    queued_[direction].emplace_back(copy, now_);
+    queued_[direction].push_back(copy);
+    if (queued_[direction].size() > 1) return;
+    start(direction);
+    share();
   }
-  [[nodiscard]] SimTime end(int direction) const {
-    const auto& [copy, issued] = queued_[direction].front();
-    SimTime from = std::max(issued, free_[direction]);
-    std::int64_t launch = copy.launch.count();
-    std::int64_t transfer = copy.transfer.count();
-    std::int64_t left = kParts;  // of the link
-    const auto done = [&] { return from + Duration(launch + (transfer * kParts + left - 1) / left); };
-    for (const auto& [at, left_then] : changes_) {
-      if (at > from) {
-        if (done() <= at) break;
-        const std::int64_t launched = std::min((at - from).count(), launch);
-        launch -= launched;
-        transfer -= ((at - from).count() - launched) * left / kParts;
-        from = at;
-      }
-      left = left_then;
+  /// The copy at the head of the queue starts now.
+  void start(int direction) {
+    const Copy& copy = queued_[direction].front();
+    started_[direction] = timed_at_[direction] = now_;
+    launch_left_[direction] = copy.launch;
+    transfer_left_[direction] = copy.transfer;
+    time(direction);
+  }
+  void time(int direction) {
+    end_[direction] = now_ + launch_left_[direction] + plain_needed(transfer_left_[direction], share_[direction]);
+  }
+  void finish(int direction, LayerPolicy* policy, LayerRule* rule) {
+    const Copy copy = queued_[direction].front();
+    const SimTime started = started_[direction];
+    queued_[direction].pop_front();
+    done_[direction].emplace_back(started, now_);
+    if (!queued_[direction].empty()) start(direction);
+    share();
+    if (copy.tag >= kBlocks) {
+      const BlockCopy& blocks = moving_.at(copy.tag);
+      if (blocks.ended) blocks.ended(now_);
+      moving_.erase(copy.tag);
+      return;
     }
-    return done();
+    policy->copied(copy, started, now_);
+    if (rule != nullptr) rule->at_copy_done(copy, *this);
+    owed_ = rule != nullptr;
+  }
+  [[nodiscard]] SimTime launched(int direction) const {
+    return started_[direction] + queued_[direction].front().launch;
+  }
+  /// Ends of launches and other traffic that have been seen do not come again.
+  [[nodiscard]] SimTime next_launched(int direction) const {
+    const SimTime at = launched(direction);
+    return at > now_ || (at == now_ && shared_at_ != now_) ? at : kNever;
+  }
+  [[nodiscard]] SimTime next_traffic() const {
+    SimTime next = kNever;
+    for (const LinkTraffic& other : others_) {
+      for (const SimTime at : {other.from, other.until}) {
+        if (at > now_ || (at == now_ && shared_at_ != now_)) next = std::min(next, at);
+      }
+    }
+    return next;
+  }
+  /// Bytes/s alone of the copy that transfers; < 0: none does.
+  [[nodiscard]] Real rate(int direction) const {
+    if (queued_[direction].empty() || launched(direction) > now_) return -1;
+    const Copy& copy = queued_[direction].front();
+    if (copy.transfer == Duration{}) return around_.totals.empty() ? 0 : -1;
+    return plain_rate(copy);
+  }
+  void share() {
+    std::vector<double> traffic;
+    for (const LinkTraffic& other : others_) {
+      if (other.from <= now_ && now_ < other.until) traffic.push_back(other.share);
+    }
+    const std::array<Real, 2> rates{rate(0), rate(1)};
+    const std::array<Real, 2> shares = plain_shares(around_, traffic, rates);
+    for (const int direction : {0, 1}) {
+      const auto way = static_cast<std::size_t>(direction);
+      if (rates[way] < 0 || same_share(shares[way], share_[direction])) continue;
+      const Duration elapsed = now_ - timed_at_[direction];
+      const Duration in_launch = std::min(elapsed, launch_left_[direction]);
+      launch_left_[direction] -= in_launch;
+      transfer_left_[direction] -= plain_done(elapsed - in_launch, share_[direction]);
+      timed_at_[direction] = now_;
+      share_[direction] = shares[way];
+      time(direction);
+    }
   }
 
-  static constexpr std::int64_t kParts = 1'000'000;       // of a link
   static constexpr std::int32_t kBlocks = 1'000'000'000;  // tags from here on are of blocks
 
-  std::vector<std::pair<SimTime, std::int64_t>>
-      changes_;  // from this time on, this many parts are left; sorted by time
-  std::list<std::pair<Copy, SimTime>> queued_[2];
-  SimTime free_[2] = {};
+  PlainSurroundings around_;
+  std::vector<LinkTraffic> others_;
+  std::list<Copy> queued_[2];
+  // Of the copy in flight: what was left of it, and at which share of its speed it has moved since.
+  SimTime started_[2] = {};
+  SimTime timed_at_[2] = {};
+  Duration launch_left_[2] = {};
+  Duration transfer_left_[2] = {};
+  Real share_[2] = {1, 1};
+  SimTime end_[2] = {};
   SimTime now_{};
-  bool owed_ = false;  // copies ended now, but the rule was not yet called
+  SimTime shared_at_ = kNever;  // the last instant at which launches and other traffic were looked at
+  bool owed_ = false;           // copies ended now, but the rule was not yet called
   Bytes issued_[2] = {};
   std::vector<BlockCopy> to_issue_;
   std::map<std::int32_t, BlockCopy> moving_;  // by tag
@@ -201,9 +258,15 @@ class NaiveLinks final : private CopySink {
   std::vector<std::pair<SimTime, SimTime>> done_[2];  // start and end of every finished copy
 };
 
+PlainSurroundings surroundings_of(const NaiveConfig& config) {
+  PlainSurroundings around = config.links;
+  around.sharing = config.model->copy_sharing();
+  return around;
+}
+
 class NaiveEngine final : public View, private Decision {
  public:
-  explicit NaiveEngine(const NaiveConfig& config) : config_(config) {
+  explicit NaiveEngine(const NaiveConfig& config) : config_(config), links_(surroundings_of(config), config.traffic) {
     block_tokens_ = config.block_tokens;
     max_model_len_ = config.max_model_len;
     blocks_.resize(static_cast<std::size_t>(config.gpu_blocks.count()));
@@ -211,7 +274,6 @@ class NaiveEngine final : public View, private Decision {
     total_ = config.gpu_blocks;
     rebuild();
     policy_ = config.policy->make(PolicyContext{*config.settings, *this, config.deployment});
-    if (policy_.traffic) links_.share_with(*policy_.traffic);
   }
 
   NaiveResult run() {
@@ -251,7 +313,7 @@ class NaiveEngine final : public View, private Decision {
     sum_up_fairness();
     sum_up_iterations();
     if (policy_.layers) {
-      links_.advance(*policy_.layers, nullptr, kNever);  // copies in flight complete
+      links_.advance(policy_.layers.get(), nullptr, kNever);  // copies in flight complete
       result_.layers = policy_.layers->figures();
     }
     return result_;
@@ -613,7 +675,7 @@ class NaiveEngine final : public View, private Decision {
   void decide() {
     if (busy_) return;
     const bool looks_at_host = config_.prefix_caching && config_.host_cache_blocks > Blocks(0);
-    if (policy_.layers && looks_at_host) links_.advance(*policy_.layers, rule_, now_);
+    if (looks_at_host) links_.advance(policy_.layers.get(), rule_, now_);
     collect();
     moved_[0] = moved_[1] = loaded_ = 0;
     do {  // until something runs, or nothing changes
@@ -655,31 +717,8 @@ class NaiveEngine final : public View, private Decision {
     executed_.push_back({.start = now_});
     busy_ = true;
     start_ = now_;
-    executed_.back().end = policy_.layers ? run_layers(shape) : run_whole(shape);
+    executed_.back().end = run_iteration(shape);
     at(executed_.back().end, 1, 0);
-  }
-  SimTime run_whole(const BatchShape& shape) {
-    const IterationTime time = config_.model->iteration(shape);
-    // Copies are issued when the first layer starts. The layer waits for moves; copies to the host cache only queue
-    // behind the moves.
-    const SimTime issued = now_ + time.before;
-    SimTime loaded = issued;
-    for (int i = 0; i < 2; ++i) {
-      if (moved_[i] > 0) loaded = std::max(loaded, copy_blocks(i, moved_[i], config_.copies_per_block, issued));
-    }
-    if (loaded_ > 0) {
-      loaded = std::max(loaded, copy_blocks(0, loaded_, config_.host_cache_copies_per_block, issued));
-    }
-    if (put_down_ > 0) {
-      const SimTime there = copy_blocks(1, put_down_, config_.host_cache_copies_per_block, issued);
-      for (Kept& kept : host_) {
-        if (kept.there == kNever) kept.there = there;
-      }
-      put_down_ = 0;
-    }
-    SimTime end = loaded + time.after;
-    for (int layer = 0; layer < config_.model->layers(); ++layer) end = end + time.layer;
-    return end;
   }
   /// Whether the policy added capacity for the head of the queue while nothing runs.
   bool expands() {
@@ -713,9 +752,10 @@ class NaiveEngine final : public View, private Decision {
     };
     queue(1, std::exchange(put_down_, 0), config_.host_cache_copies_per_block, {.waited_for = false, .ended = arrive});
   }
-  SimTime run_layers(const BatchShape& shape) {
+  SimTime run_iteration(const BatchShape& shape) {
     std::vector<IterationTime> times;
-    for (const SubBatchShape& part : policy_.layers->split(shape)) {
+    LayerPolicy* const layers = policy_.layers.get();
+    for (const SubBatchShape& part : layers != nullptr ? layers->split(shape) : std::span<const SubBatchShape>()) {
       times.push_back(config_.model->iteration(part.shape));
       times.back().layer += part.cpu_attention;
     }
@@ -728,14 +768,14 @@ class NaiveEngine final : public View, private Decision {
       layer.push_back(time.layer);
       report_.layer += time.layer;
     }
-    rule_ = policy_.layers->begin(shape, report_.layer);
+    rule_ = layers != nullptr ? layers->begin(shape, report_.layer) : nullptr;
     queue_blocks();
     const Duration waited = links_.waited_for_blocks();
-    links_.advance(*policy_.layers, rule_, now_);
-    SimTime end = links_.run(*policy_.layers, rule_, start, layer, config_.model->layers());
+    links_.advance(layers, rule_, now_);
+    SimTime end = links_.run(layers, rule_, start, layer, config_.model->layers());
     report_.stall = end - start - report_.layer * config_.model->layers() - (links_.waited_for_blocks() - waited);
     for (const IterationTime& time : times) end = end + time.after;
-    links_.advance(*policy_.layers, rule_, end);
+    links_.advance(layers, rule_, end);
     for (const int direction : {0, 1}) {
       executed_.back().bytes[direction] = links_.issued(direction) - charged_[direction];
       charged_[direction] = links_.issued(direction);
@@ -752,15 +792,6 @@ class NaiveEngine final : public View, private Decision {
     report_.free_share =
         static_cast<double>(std::max(tiers_[0].free, Blocks(0)).count()) / static_cast<double>(tiers_[0].total.count());
     policy_.layers->iteration_ended(report_);
-  }
-  /// One copy of `count` blocks at the end of a direction's queue; returns its end.
-  SimTime copy_blocks(int direction, std::int64_t count, std::int64_t copies_per_block, SimTime issued) {
-    const Bytes bytes = config_.block_bytes * count;
-    const CopyTime copy = config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, copies_per_block * count,
-                                              bytes, CopyMechanism::many);
-    executed_.back().bytes[direction] += bytes;
-    link_free_[direction] = std::max(link_free_[direction], issued) + copy.launch + copy.transfer;
-    return link_free_[direction];
   }
 
   void complete() {
@@ -843,7 +874,7 @@ class NaiveEngine final : public View, private Decision {
   void sum_up_iterations() {
     const bool cut = !executed_.empty() && !executed_.back().ended;
     const SimTime last = cut ? now_ : kNever;
-    if (policy_.layers) links_.advance(*policy_.layers, nullptr, kNever);
+    links_.advance(policy_.layers.get(), nullptr, kNever);
     SimTime before{};
     for (const Executed& one : executed_) {
       result_.iterations += one.ended && one.end >= config_.measured_from ? 1 : 0;
@@ -960,7 +991,6 @@ class NaiveEngine final : public View, private Decision {
   std::vector<RequestId> chunks_;
   std::vector<RequestId> expired_;
   std::int64_t moved_[2] = {0, 0};
-  SimTime link_free_[2] = {};
   std::list<Kept> host_;  // ordered by use
   std::vector<std::vector<std::uint64_t>> named_;
   std::int64_t put_down_ = 0;
