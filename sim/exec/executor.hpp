@@ -95,7 +95,7 @@ class CopyStream {
   void issue(const Copy& copy, SimTime now);
   /// Ends the copy in flight at finish() and starts the next one.
   Copy complete();
-  /// An equal ratio changes nothing. O(1).
+  /// A ratio that is equal to within 2^-40 changes nothing. O(1).
   void set_slowdown(const Slowdown& slowdown, SimTime now);
 
  private:
