@@ -145,14 +145,15 @@ class Simulation {
       last_completion_ = now_;
       wake(replica);
     }
-    copies_changed(replica);
-    expect_call(replica);
+    called(replica);
   }
 
-  /// Copies of the replica may have started or ended now: its group shares the links anew when the instant is over.
-  void copies_changed(std::size_t replica) {
+  /// Copies of the replica may have started or ended now: if it has a group, this shares the links anew when the
+  /// instant is over, and only then knows what comes next.
+  void called(std::size_t replica) {
     const std::size_t group = replicas_[replica].group;
-    if (group == kNoGroup || groups_[group].to_share) return;
+    if (group == kNoGroup) return expect_call(replica);
+    if (groups_[group].to_share) return;
     groups_[group].to_share = true;
     queue_.push(now_, EventPhase::start, kShare, static_cast<std::uint32_t>(group));
   }
@@ -254,8 +255,7 @@ class Simulation {
     for (const std::size_t replica : to_start_) {
       replicas_[replica].to_start = false;
       at(replica).start(now_);
-      copies_changed(replica);
-      expect_call(replica);
+      called(replica);
       if (config_.on_progress && ++decisions_ % config_.progress_iterations == 0) progress();
     }
     to_start_.clear();
