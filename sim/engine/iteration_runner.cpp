@@ -159,10 +159,7 @@ void IterationRunner::settle(SimTime now) {
     }
     return;
   }
-  const LinkBytes before = issued();
-  copy_until(now);
-  executor_.end_instant(rule());
-  between_ = between_ + issued_since(before);
+  copy_and_charge(now, true);
 }
 
 void IterationRunner::change_link() {
@@ -178,9 +175,10 @@ void IterationRunner::copy_until(SimTime now) {
   executor_.run_copies(rule(), now);
 }
 
-void IterationRunner::copy_and_charge(SimTime now) {
+void IterationRunner::copy_and_charge(SimTime now, bool instant_is_over) {
   const LinkBytes before = issued();
   copy_until(now);
+  if (instant_is_over) executor_.end_instant(rule());
   between_ = between_ + issued_since(before);
 }
 

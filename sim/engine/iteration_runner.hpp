@@ -146,7 +146,7 @@ class IterationRunner final : private CopyObserver {
   /// Lets copies go on to `now` between iterations.
   void copy_until(SimTime now);
   /// The same; the next iteration is charged with what layers issue.
-  void copy_and_charge(SimTime now);
+  void copy_and_charge(SimTime now, bool instant_is_over = false);
   [[nodiscard]] LinkBytes issued() const;
   [[nodiscard]] LinkBytes issued_since(const LinkBytes& before) const {
     return {issued().h2d - before.h2d, issued().d2h - before.d2h};

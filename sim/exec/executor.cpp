@@ -58,7 +58,8 @@ void CopyStream::time_rest() {
 }
 
 void CopyStream::set_slowdown(const Slowdown& slowdown, SimTime now) {
-  // Shares that come out alike may differ in their last bits, and a copy that is timed anew loses a part of a nanosecond.
+  // Shares that come out alike may differ in their last bits, and a copy that is timed anew loses a part of a
+  // nanosecond.
   const std::int64_t now_times = slowdown.num * slowdown_.den;  // each below 2^31
   const std::int64_t then_times = slowdown_.num * slowdown.den;
   if (std::abs(now_times - then_times) <= now_times >> 40) return;
@@ -125,8 +126,7 @@ void Executor::set_slowdowns(const Slowdowns& slowdowns) {
 SimTime Executor::next_event() const {
   if (copies_ended_) return now_;
   if (iteration_start_ == kNever || at_gate_) return next_copy_event();
-  const SimTime gate = std::max(compute_free_, cpu_done_[static_cast<std::size_t>(sub_batch_)]);
-  return std::min(next_copy_event(), gate);
+  return std::min(next_copy_event(), gate());
 }
 
 inline Duration Executor::stretched(Duration work) const {
@@ -237,8 +237,7 @@ bool Executor::end_instant(LayerRule* rule) {
 inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
   LayerRule* const waits_for = layer_ < plan.layers ? plan.rule : nullptr;
   if (!at_gate_) {
-    const SimTime gate = std::max(compute_free_, cpu_done_[static_cast<std::size_t>(sub_batch_)]);
-    if (!reach(plan.rule, gate, until)) return false;
+    if (!reach(plan.rule, gate(), until)) return false;
     at_gate_ = true;
     if (waits_for != nullptr) {
       copies_ended_ = false;

@@ -213,6 +213,10 @@ class Executor final : private CopySink {
   void finish_copies(LayerRule* rule);
   bool reach(LayerRule* rule, SimTime target, SimTime until);
   bool reach_start(const IterationPlan& plan, SimTime until);
+  /// When the next GPU step may start, as far as computing is concerned.
+  [[nodiscard]] SimTime gate() const {
+    return std::max(compute_free_, cpu_done_[static_cast<std::size_t>(sub_batch_)]);
+  }
   void compute(const IterationPlan& plan);
   /// Computes layers without any other event, up to the next event; `every`: time of each.
   void compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
