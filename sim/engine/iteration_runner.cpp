@@ -90,10 +90,12 @@ void IterationRunner::begin(const BatchShape& shape, SimTime start, Blocks store
   if (layers_ != nullptr) layer_rule_ = layers_->begin(shape, times_.layer);
   queue_copies(stored);
   plan_ = {model_.layers(), sub_batches_, rule()};
-  at_start_ = {.stalled = executor_.use(Stream::compute).stall,
-               .held = executor_.held(kRequestCopies),
-               .issued = issued(),
-               .busy = {executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy}};
+  at_start_.stalled = executor_.use(Stream::compute).stall;
+  at_start_.held = executor_.held(kRequestCopies);
+  if (layers_ != nullptr || surroundings_.others_copy) {
+    at_start_.issued = issued();
+    at_start_.busy = {executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
+  }
   if (layers_ != nullptr || !link_changes_.empty()) copy_until(start);
   if (layers_ != nullptr) {
     at_start_.copying = copying();

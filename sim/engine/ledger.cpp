@@ -96,7 +96,8 @@ void Ledger::count_idle_time() {
 void Ledger::started(SimTime now) {
   count_idle_time();
   previous_end_ = iteration_.end;
-  iteration_ = {.start = now, .end = kNever};
+  iteration_.start = now;
+  iteration_.end = kNever;
   running_ = true;
 }
 

@@ -80,7 +80,7 @@ Executor::Executor(const CopySharing& sharing, CopyObserver* observer)
 }
 
 Executor::Executor(CopyLinks links, const Slowdown& compute, CopyObserver* observer, bool others_copy)
-    : links_(std::move(links)), interference_(compute), observer_(observer), others_copy_(others_copy) {
+    : interference_(compute), observer_(observer), others_copy_(others_copy), links_(std::move(links)) {
   check(compute);
 }
 

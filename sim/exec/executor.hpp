@@ -225,7 +225,6 @@ class Executor final : private CopySink {
     use_of(stream).stall += std::max(Duration{}, start - std::max(free_since, iteration_start_));
   }
 
-  CopyLinks links_;
   Slowdown interference_;  // of compute by copies
   CopyObserver* observer_;
   bool others_copy_;
@@ -246,6 +245,7 @@ class Executor final : private CopySink {
   SimTime compute_free_{};
   SimTime cpu_free_{};
   std::vector<SimTime> cpu_done_{};  // per sub-batch: end of its last CPU work
+  CopyLinks links_;
 };
 
 }  // namespace spillway
