@@ -73,7 +73,7 @@ struct HostProfile {
 };
 
 /// GPUs of one kind, their host and the links between them. The totals limit copies in addition to each GPU's own
-/// links; empty: no figure, so no further limit. server_share.hpp says what one GPU of a run gets.
+/// links; empty: no figure, so no further limit.
 struct ServerProfile {
   DataFile file;
   std::string gpu;  // a name of gpu_names(), or a file

@@ -27,6 +27,7 @@
 
 #include "policies/parts/layer_figures.hpp"
 #include "policies/parts/layer_swap.hpp"
+#include "policies/parts/link_traffic.hpp"
 #include "policies/parts/quantities.hpp"
 #include "policies/parts/single_copy.hpp"
 #include "sim/api/registry.hpp"
@@ -42,8 +43,7 @@ constexpr double kGain = 0.01;            // of the throughput
 constexpr double kNewest = 0.5;           // weight of the last window in the record of throughput
 constexpr std::int64_t kAfterLower = 64;  // iterations
 constexpr std::int64_t kAfterRevert = 512;
-constexpr double kLongest = 1000.0 * 86400.0 * 1e9;  // 1000 days, ns
-constexpr std::int64_t kPatience = 64;               // iterations within which a raise must fill its capacity
+constexpr std::int64_t kPatience = 64;  // iterations within which a raise must fill its capacity
 
 /// The arithmetic of layers on the host.
 class Slots {
@@ -148,8 +148,9 @@ class PieLayers final : public LayerPolicy {
   }
 
  private:
-  [[nodiscard]] LayerSwap::SlotCopies copies(Bytes bytes) const {
-    return {single_copy(*deployment_.model, Stream::h2d, bytes), single_copy(*deployment_.model, Stream::d2h, bytes)};
+  [[nodiscard]] LayerSwap::SlotCopies copies(Bytes bytes) const { return copies(*deployment_.model, bytes); }
+  static LayerSwap::SlotCopies copies(const ExecutionModel& model, Bytes bytes) {
+    return {single_copy(model, Stream::h2d, bytes), single_copy(model, Stream::d2h, bytes)};
   }
   /// The bytes that a copy of a slot moves with `m` layers on the host: all of it, or the part that holds KV, at least
   /// a byte.
@@ -164,8 +165,8 @@ class PieLayers final : public LayerPolicy {
   }
   /// Time of one swap while the other direction is busy.
   [[nodiscard]] Duration swap_time(std::int32_t m) const {
-    const LayerSwap::SlotCopies slot = copies(slots_.slot(m));
-    const CopySharing sharing = deployment_.model->copy_sharing();
+    const LayerSwap::SlotCopies slot = copies(deployment_.planner(), slots_.slot(m));
+    const CopySharing sharing = deployment_.planner().copy_sharing();
     const auto shared = [](const Copy& copy, const Slowdown& slowdown) {
       const double factor = static_cast<double>(slowdown.num) / static_cast<double>(slowdown.den);
       return to_seconds(copy.launch) + to_seconds(copy.transfer) * factor;
@@ -350,25 +351,9 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
                                gigabytes(slots.slot(m)) * 1e3)};
 }
 
-std::optional<LinkTraffic> traffic(const Settings& settings) {
-  LinkTraffic traffic{.share = settings.get<double>("policy.link_traffic")};
-  if (traffic.share == 0.0) return std::nullopt;
-  if (settings.has("policy.link_traffic_from")) {
-    traffic.from = SimTime{} + settings.get<Duration>("policy.link_traffic_from");
-  }
-  if (settings.has("policy.link_traffic_until")) {
-    traffic.until = SimTime{} + settings.get<Duration>("policy.link_traffic_until");
-  }
-  return traffic;
-}
-
 std::vector<Problem> check(const Settings& settings) {
   std::vector<Problem> problems;
-  const auto burst = traffic(settings);
-  if (burst && burst->until <= burst->from) {
-    problems.push_back({"the other traffic ends before it starts", "policy.link_traffic_until",
-                        "make it later than policy.link_traffic_from"});
-  }
+  check_link_traffic(settings, problems);
   return problems;
 }
 
@@ -411,33 +396,11 @@ PolicyInfo info() {
        .unit = "-",
        .default_value = "false",
        .doc = "true: copies move only the part of a slot that holds KV; false: they move the whole slot",
-       .source = "Spillway, for ablation: Pie copies whole layers"},
-      {.name = "policy.link_traffic",
-       .type = ParameterType::real,
-       .unit = "fraction",
-       .default_value = "0",
-       .minimum = 0.0,
-       .maximum = 1.0,
-       .doc =
-           "Share of the otherwise idle link, in both directions, that other traffic uses. Beside Pie's copies it uses "
-           "at most half of the link",
-       .source = "Pie, section 3.4: bandwidth of other traffic; none by default"},
-      {.name = "policy.link_traffic_from",
-       .type = ParameterType::duration,
-       .unit = "ns",
-       .default_value = "",
-       .minimum = 0.0,
-       .maximum = kLongest,
-       .doc = "Simulated time at which the other traffic starts. Default: the start of the run",
-       .source = "Spillway: to watch the expansion adapt to a burst of traffic"},
-      {.name = "policy.link_traffic_until",
-       .type = ParameterType::duration,
-       .unit = "ns",
-       .default_value = "",
-       .minimum = 0.0,
-       .maximum = kLongest,
-       .doc = "Simulated time at which the other traffic ends. Default: never",
-       .source = "Spillway: to watch the expansion adapt to a burst of traffic"}};
+       .source = "Spillway, for ablation: Pie copies whole layers"}};
+  for (Parameter& parameter :
+       link_traffic_parameters("Pie, section 3.4: bandwidth of other traffic; none by default")) {
+    info.parameters.push_back(std::move(parameter));
+  }
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"memory.host_kv", "480GB"}};
   };
@@ -445,7 +408,6 @@ PolicyInfo info() {
   info.streams = {.kv = true};
   info.default_scheduler = "vllm-v0";
   info.make_layers = [](const PolicyContext& context) { return std::make_unique<PieLayers>(context); };
-  info.traffic = traffic;
   info.shrinks_without = [](const Settings& settings) {
     return std::string(settings.has("policy.expansion") ? "" : "policy.expansion");
   };

@@ -35,6 +35,7 @@
 
 #include "policies/parts/layer_figures.hpp"
 #include "policies/parts/performance_record.hpp"
+#include "policies/parts/single_copy.hpp"
 #include "policies/parts/weight_layers.hpp"
 #include "sim/api/registry.hpp"
 
@@ -92,7 +93,7 @@ class Analyser {
   Analyser(const Deployment& deployment, const Settings& settings, const WeightRoom& room)
       : model_(deployment.planner()),
         layers_(deployment.layers),
-        transfer_(weight_copy(deployment)),
+        transfer_(single_copy(model_, Stream::h2d, deployment.layer_weights)),
         kind_(settings.get<std::string>("policy.record") == "paper" ? RecordKind::paper : RecordKind::exact),
         slo_(Slo::of(settings)),
         capacity_(room.longest(room.smallest())),

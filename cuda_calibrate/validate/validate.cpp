@@ -18,7 +18,6 @@
 #include "cuda_calibrate/measure/statistics.hpp"
 #include "hwmodels/calibration/measurements.hpp"
 #include "hwmodels/models/engine_side.hpp"
-#include "hwmodels/models/server_share.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 #include "sim/io/atomic_file.hpp"
@@ -40,11 +39,11 @@ struct Subject {
   std::optional<HostProfile> host;
 };
 
-/// The GPU and the host of the profile. The GPU of a server has the server's limits. --host replaces the host.
+/// The GPU and the host of the profile. --host replaces the host. The experiments use one GPU: a server's totals are
+/// those of several GPUs at once.
 Subject load(const ValidateArguments& arguments) {
   hwmodels::Hardware hardware = hwmodels::load_hardware(arguments.profile);
   Subject subject{std::move(hardware.gpu), std::move(hardware.host)};
-  if (hardware.server) subject.gpu = hwmodels::with_server_limits(std::move(subject.gpu), *hardware.server, 1);
   if (!arguments.host.empty()) subject.host = hwmodels::load_host(arguments.host);
   return subject;
 }

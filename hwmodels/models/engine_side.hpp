@@ -11,7 +11,8 @@
 //              max(0, host - (before + L layer' + after))
 //   before'  = before + seen
 //   slowdown of i while both directions transfer = B_i / D_i, of compute beside a copy = c; to a millionth
-// On a server, B_i and D_i are those of one GPU's share of the links: server_share.hpp.
+// B_i and D_i are those of one GPU, also on a server: what a run's GPUs copy beyond the server's totals shows when they
+// copy (sim/exec/copy_links.hpp).
 #pragma once
 
 #include <algorithm>

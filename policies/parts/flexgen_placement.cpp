@@ -43,7 +43,7 @@ double flop_per_byte(const FlexgenModel& model) { return 2.0 / kNumber * real(mo
 class Probe {
  public:
   Probe(const Deployment& deployment, const FlexgenModel& model, const Padding& padding, std::int64_t gpu_batch)
-      : execution_(*deployment.model),
+      : execution_(deployment.planner()),
         requests_(gpu_batch),
         prompt_(padding.input.count()),
         context_(padding.input.count() + padding.output.count() / 2),
@@ -180,7 +180,7 @@ FlexgenPlacement keep_objective(const Deployment& deployment, const Settings& se
   const double flop = settings.get<std::string>("policy.slo_phase") == "prefill"
                           ? requests * prompt * (weights + width * prompt)
                           : requests * (weights + width * context);
-  const double bandwidth = copy_bandwidth(*deployment.model, Stream::h2d, deployment.layer_weights);
+  const double bandwidth = copy_bandwidth(deployment.planner(), Stream::h2d, deployment.layer_weights);
   const double compute = flop / deployment.peak_flops;
   const double margin = settings.get<double>("policy.slo_margin");
   const double share = slo_aware_host_fraction(compute, margin, weights, bandwidth, deployment.gpus);

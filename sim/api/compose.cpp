@@ -49,12 +49,10 @@ Check merged_check(const PolicyInfo& host, const PolicyInfo& layers, const std::
 
 /// The policy that `host` makes, with the layers of `layers` as its only ones.
 std::function<Policy(const PolicyContext&)> make_over(const PolicyInfo& host, const PolicyInfo& layers) {
-  return [make = host.make, make_layers = layers.make_layers, phases = layers.phases,
-          traffic = layers.traffic](const PolicyContext& context) {
+  return [make = host.make, make_layers = layers.make_layers, phases = layers.phases](const PolicyContext& context) {
     Policy policy = make(context);
     policy.layers = make_layers(context);
     if (phases) policy.phases = phases(context.settings);
-    if (traffic) policy.traffic = traffic(context.settings);
     return policy;
   };
 }
@@ -145,7 +143,6 @@ Policy make_beside(const PolicyInfo& base, const PolicyInfo& weights, const Poli
   policy.weights =
       weights.make_layers({context.settings, context.view, for_weights(context.deployment), context.graph});
   if (weights.phases) policy.phases = weights.phases(context.settings);
-  if (weights.traffic) policy.traffic = weights.traffic(context.settings);
   return policy;
 }
 
@@ -184,7 +181,6 @@ PolicyInfo as_weights(const PolicyInfo& policy) {
   info.default_engine = from_outside(policy.default_engine, keys);
   info.engine_defaults = from_outside(policy.engine_defaults, keys);
   info.phases = from_outside(policy.phases, keys);
-  info.traffic = from_outside(policy.traffic, keys);
   if (policy.check) {
     info.check = [check = policy.check, keys](const Settings& settings) {
       std::vector<Problem> problems = check(keys.inside(settings));
@@ -216,7 +212,6 @@ PolicyInfo as_weights(const PolicyInfo& policy) {
 std::string weights_conflict(const PolicyInfo& base, const PolicyInfo& weights) {
   if (base.streams.weights) return "policy " + base.name + " streams the weights itself";
   if (base.phases && weights.phases) return "policy " + base.name + " chooses the phases that the instance runs itself";
-  if (base.traffic && weights.traffic) return "policy " + base.name + " puts other traffic on the links itself";
   return "";
 }
 

@@ -41,13 +41,6 @@ struct Padding {
   Tokens output{};
 };
 
-/// Traffic of others on the links between GPU and host, equal in both directions, for some time.
-struct LinkTraffic {
-  double share = 0.0;  // of an otherwise idle link that the traffic uses, in [0, 1]
-  SimTime from{};
-  SimTime until = kNever;
-};
-
 /// State of layers that a policy moves between host and GPU.
 struct Streams {
   bool kv = false;
@@ -63,7 +56,6 @@ struct Policy {
   std::unique_ptr<LayerPolicy> weights{};
   Phases phases = Phases::both;
   std::optional<Padding> padding{};
-  std::optional<LinkTraffic> traffic{};
 };
 
 /// Description of a policy. `list`, `explain`, `--help`, the JSON Schema and the property suite use it.
@@ -95,8 +87,7 @@ struct PolicyInfo {
   /// streams weights and nothing else, it may do so beside any policy that does not (policy.weights).
   std::string default_scheduler;
   std::function<std::unique_ptr<LayerPolicy>(const PolicyContext&)> make_layers;
-  std::function<Phases(const Settings&)> phases;                       // only beside make_layers; empty: both
-  std::function<std::optional<LinkTraffic>(const Settings&)> traffic;  // only beside make_layers; empty: none
+  std::function<Phases(const Settings&)> phases;  // only beside make_layers; empty: both
   /// The key without which the KV memory that it leaves may shrink below what running requests use. Then the scheduler
   /// must preempt. Only beside make_layers; empty, or an empty text: the memory does not shrink.
   std::function<std::string(const Settings&)> shrinks_without;

@@ -15,7 +15,8 @@ constexpr auto kLater = [](const auto& a, const auto& b) { return a.step > b.ste
 
 }  // namespace
 
-Instance::Instance(const InstanceConfig& config, InstanceSink& sink)
+Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<const BytesPerSecond> links,
+                   bool stepped)
     : kv_(config.kv),
       graph_(kv_.graph()),
       deployment_(config.deployment),
@@ -24,7 +25,8 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink)
       figures_(config.policy->figures),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
       residency_(graph_.tiers, /*pool_on_gpu=*/kv_.prefix_caching),
-      runner_(*config.model, kv_, graph_) {
+      runner_(*config.model, kv_, graph_, {config.route, links, stepped}),
+      stepped_(stepped) {
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
   tiers_ = residency_.tiers();
@@ -35,9 +37,11 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink)
   policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_});
   SPILLWAY_CHECK(!policy_.padding || (!cached_ && policy_.phases == Phases::both),
                  "padded requests have no prefix cache and no phases");
-  if (!policy_.layers) return;
-  runner_.stream_layers(policy_);
-  ledger_.stream_layers(kv_.gpu_blocks);
+  if (policy_.layers) {
+    runner_.stream_layers(policy_);
+    ledger_.stream_layers(kv_.gpu_blocks);
+  }
+  runner_.set_traffic(config.traffic);
 }
 
 // --- arrivals and departures
@@ -165,6 +169,7 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
 
 void Instance::stop(SimTime now) {
   keep_books(now);
+  if (stepped_ && busy_) executed(runner_.cut(now));
   ledger_.stop(now, runner_.copied_until(now));
   for (const RequestId id : table_.all()) {
     const bool given_up = std::find(expired_.begin(), expired_.end(), id) != expired_.end();
@@ -212,11 +217,20 @@ void Instance::start(SimTime now) {
            oldest() + " is stuck");
   }
   busy_ = true;
-  const ExecutedIteration& iteration = runner_.run(shape(), now, host_ ? host_->take_stores() : Blocks(0));
   start_ = now;
+  ledger_.started(now);
+  const Blocks stored = host_ ? host_->take_stores() : Blocks(0);
+  if (stepped_) {
+    runner_.begin(shape(), now, stored);
+  } else {
+    executed(runner_.run(shape(), now, stored));
+  }
+}
+
+void Instance::executed(const ExecutedIteration& iteration) {
   end_ = iteration.end;
   if (policy_.layers) layer_report_ = LayerReport{.layer = iteration.layer};
-  ledger_.started(iteration, blocked_ == Blocked::kv_capacity);
+  ledger_.executed(iteration, blocked_ == Blocked::kv_capacity);
 }
 
 bool Instance::stage() {
@@ -318,15 +332,18 @@ EngineTotals Instance::totals() const {
 }
 
 SimTime Instance::next_call() const {
+  if (stepped_) return runner_.next_event();
   if (busy_) return end_;
   return under_way_.empty() ? kNever : runner_.next_copy_event();
 }
 
 Instance::Advanced Instance::advance(SimTime now) {
-  SPILLWAY_CHECK(now == next_call(), "nothing is due at this instant");
+  SPILLWAY_CHECK(stepped_ || now == next_call(), "nothing is due at this instant");
+  if (stepped_ && !runner_.go_to(now) && (busy_ || under_way_.empty())) return Advanced::nothing;
   keep_books(now);
   now_ = now;
   if (!busy_) return collect_ended(now) ? Advanced::moves : Advanced::nothing;
+  if (stepped_) executed(runner_.take_result());
   busy_ = false;
   ledger_.ended();
   if (!of_layers_.empty()) end_moves_of_layers();

@@ -31,8 +31,9 @@ namespace spillway {
 /// when the policy breaks the contract of Decision.
 class Instance final : public View, private Decision {
  public:
-  /// The sink must outlive the instance.
-  Instance(const InstanceConfig& config, InstanceSink& sink);
+  /// The sink and the shared links must outlive the instance. `stepped`: other instances copy over these links, too.
+  explicit Instance(const InstanceConfig& config, InstanceSink& sink, std::span<const BytesPerSecond> links = {},
+                    bool stepped = false);
 
   /// The measured span begins then; kNever, as at first: not known yet. Not before the last call's `now`, unless it was
   /// known from the start.
@@ -74,6 +75,12 @@ class Instance final : public View, private Decision {
   [[nodiscard]] std::string oldest() const;
   /// No event is to come although a request lives: the policy idles for ever. Throws BrokenPromise.
   [[noreturn]] void idles_for_ever() const;
+
+  // When stepped
+  /// All that happens at `now` has happened: copies that waited for that start.
+  void settle(SimTime now) { runner_.settle(now); }
+  [[nodiscard]] CopyLinks::Flows add_flows(Links& all) const { return runner_.add_flows(all); }
+  void set_slowdowns(const Slowdowns& slowdowns) { runner_.set_slowdowns(slowdowns); }
 
   // View
   [[nodiscard]] RequestView request(RequestId id) const override;
@@ -205,6 +212,8 @@ class Instance final : public View, private Decision {
   // Execution
   /// Calls the policy once. False when nothing can run; `changed_` tells whether the policy changed the batch.
   [[nodiscard]] bool stage();
+  /// The iteration in flight has been executed, perhaps ahead of time.
+  void executed(const ExecutedIteration& iteration);
   [[nodiscard]] BatchShape shape();
   /// Queues the blocks that the iteration filled for the host.
   void store_named(SimTime now);
@@ -282,6 +291,7 @@ class Instance final : public View, private Decision {
   bool idle_ = false;
   bool changed_ = false;
   std::optional<Blocked> blocked_;
+  const bool stepped_;
   bool busy_ = false;
   SimTime start_{};
   SimTime end_{};                   // of the iteration in flight

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
+#include "sim/api/link_traffic.hpp"
 #include "sim/api/registry.hpp"
 #include "sim/api/residency.hpp"
 #include "sim/core/units.hpp"
+#include "sim/exec/copy_links.hpp"
 
 namespace spillway {
 
@@ -46,7 +48,9 @@ struct InstanceConfig {
   const Settings* settings = nullptr;  // every key of the run; the policy reads its own
   KvLayout kv{};
   Deployment deployment{};
-  Tokens max_model_len{};  // longer requests (input + max_new_tokens) are rejected on arrival
+  Tokens max_model_len{};              // longer requests (input + max_new_tokens) are rejected on arrival
+  CopyRoute route{};                   // of its copies, over SimulationConfig::links
+  std::vector<LinkTraffic> traffic{};  // of others, on its own links
 };
 
 }  // namespace spillway

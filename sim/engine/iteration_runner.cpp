@@ -1,7 +1,8 @@
 #include "sim/engine/iteration_runner.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
+#include <set>
 #include <utility>
 
 namespace spillway {
@@ -19,9 +20,16 @@ class Starting final : public CopySink {
 
 }  // namespace
 
-IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph)
-    : model_(model), kv_(kv), graph_(graph), executor_(model.copy_sharing()) {
+IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph,
+                                 Surroundings surroundings)
+    : model_(model), kv_(kv), graph_(graph), surroundings_(std::move(surroundings)), executor_(make_executor()) {
   part(kRequestCopies).rule = &copies_;
+}
+
+Executor IterationRunner::make_executor() {
+  const CopySharing sharing = model_.copy_sharing();
+  return {CopyLinks(sharing, surroundings_.route, surroundings_.links), sharing.compute,
+          layers_ != nullptr ? this : nullptr, surroundings_.others_copy};
 }
 
 void IterationRunner::stream_layers(const Policy& policy) {
@@ -29,14 +37,19 @@ void IterationRunner::stream_layers(const Policy& policy) {
   part(kWeightCopies).policy = policy.weights.get();
   several_ =
       policy.weights || kv_.host_blocks > Blocks(0) || kv_.host_cache_blocks > Blocks(0) || !kv_.further.tiers.empty();
-  executor_ = Executor(model_.copy_sharing(), this);
-  const std::optional<LinkTraffic>& traffic = policy.traffic;
-  if (!traffic) return;
-  // Two flows share a link max-min fairly: the other traffic takes what it needs, up to half.
-  const double left = std::max(0.5, 1.0 - traffic->share);
-  constexpr std::int64_t kParts = 1'000'000;
-  link_changes_ = {{traffic->until, {}},
-                   {traffic->from, {kParts, static_cast<std::int64_t>(std::floor(left * kParts + 0.5))}}};
+  executor_ = make_executor();
+}
+
+void IterationRunner::set_traffic(std::span<const LinkTraffic> traffic) {
+  std::set<SimTime, std::greater<>> instants;
+  for (const LinkTraffic& flow : traffic) instants.insert({flow.from, flow.until});
+  instants.erase(kNever);
+  for (const SimTime at : instants) {
+    LinkChange& change = link_changes_.emplace_back(LinkChange{.at = at});
+    for (const LinkTraffic& flow : traffic) {
+      if (flow.from <= at && at < flow.until) change.shares.push_back(flow.share);
+    }
+  }
 }
 
 void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attention) {
@@ -131,7 +144,7 @@ void IterationRunner::start_moves(SimTime now) {
   const auto beside = std::ranges::stable_partition(moves_, waited_for);
   for (const Pending& move : beside) queue(move);
   moves_.erase(beside.begin(), beside.end());
-  go_on(now);
+  copy_and_charge(now);
   const LinkBytes before = issued();
   Starting starting(executor_);
   copies_.issue_background(starting);
@@ -139,9 +152,8 @@ void IterationRunner::start_moves(SimTime now) {
 }
 
 SimTime IterationRunner::next_copy_event() const {
-  const SimTime change = link_changes_.empty() ? kNever : link_changes_.back().at;
   const SimTime copy = executor_.next_copy_event();
-  return copy == kNever ? kNever : std::min(copy, change);
+  return copy == kNever ? kNever : std::min(copy, next_change());
 }
 
 LayerRule* IterationRunner::rule() {
@@ -157,33 +169,106 @@ void IterationRunner::stop_layers() {
   }
 }
 
-const ExecutedIteration& IterationRunner::run(const BatchShape& shape, SimTime start, Blocks stored) {
+void IterationRunner::begin(const BatchShape& shape, SimTime start, Blocks stored) {
   result_ = ExecutedIteration{.start = start};
   time_sub_batches(shape);
   for (Part& one : parts_) {
     if (one.policy != nullptr) one.rule = one.policy->begin(shape, times_.layer);
   }
   queue_copies(stored);
-  const IterationPlan plan{model_.layers(), sub_batches_, rule()};
-  const Duration stalled = executor_.use(Stream::compute).stall;
-  for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) part(owner).stall = executor_.held(owner);
-  const LinkBytes before = issued();
-  const LinkTimes busy{executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
-  result_.end = execute(plan);
+  plan_ = {model_.layers(), sub_batches_, rule()};
+  at_start_.stalled = executor_.use(Stream::compute).stall;
+  for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) part(owner).held = executor_.held(owner);
+  at_start_.issued = issued();
+  if (layers_ != nullptr) at_start_.busy = {executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
+  if (layers_ != nullptr || !link_changes_.empty()) copy_until(start);
+  if (layers_ != nullptr) {
+    at_start_.copying = copying();
+    result_.copied_before = {at_start_.copying.h2d - copied_at_end_.h2d, at_start_.copying.d2h - copied_at_end_.d2h};
+  }
+  executor_.begin(plan_, start);
+  running_ = true;
+  finished_ = false;
+}
+
+bool IterationRunner::go_to(SimTime until) {
+  if (!running_) {
+    if (!finished_) copy_and_charge(until);
+    return finished_;
+  }
+  for (;;) {
+    const RunOutcome outcome = executor_.run(plan_, std::min(until, next_change()));
+    if (outcome.finished) {
+      account(outcome.time);
+      running_ = false;
+      finished_ = true;
+      if (layers_ != nullptr) copied_at_end_ = copying();
+      between_ = {};
+      return true;
+    }
+    if (next_change() > until) return false;
+    change_link();
+  }
+}
+
+void IterationRunner::account(SimTime end) {
+  result_.end = end;
   for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) {
-    part(owner).stall = executor_.held(owner) - part(owner).stall;
+    part(owner).stall = executor_.held(owner) - part(owner).held;
   }
   result_.request_stall = part(kRequestCopies).stall;
-  result_.layer_stall = executor_.use(Stream::compute).stall - stalled - result_.request_stall;
+  result_.layer_stall = executor_.use(Stream::compute).stall - at_start_.stalled - result_.request_stall;
   if (copies_.held_by() == Stream::d2h) result_.requests_wait_for = Resource::d2h;
-  result_.issued = issued_since(before) + std::exchange(between_, {});
-  if (layers_ != nullptr) {
-    // A layer that is waited for comes in. When the way out was busy for longer, the layer had to wait for its room.
-    const Duration in = executor_.use(Stream::h2d).busy - busy.h2d;
-    const Duration out = executor_.use(Stream::d2h).busy - busy.d2h;
-    if (out > in) result_.layers_wait_for = Resource::d2h;
-  }
+  result_.issued = issued_since(at_start_.issued) + between_;
+  if (layers_ == nullptr) return;
+  // A layer that is waited for comes in. When the way out was busy for longer, the layer had to wait for its room.
+  const Duration in = executor_.use(Stream::h2d).busy - at_start_.busy.h2d;
+  const Duration out = executor_.use(Stream::d2h).busy - at_start_.busy.d2h;
+  if (out > in) result_.layers_wait_for = Resource::d2h;
+  const LinkTimes now = copying();
+  result_.copying = {now.h2d - at_start_.copying.h2d, now.d2h - at_start_.copying.d2h};
+}
+
+const ExecutedIteration& IterationRunner::cut(SimTime now) {
+  if (go_to(now)) return result_;
+  account(now);
+  between_ = {};
   return result_;
+}
+
+SimTime IterationRunner::next_event() const {
+  if (finished_) return result_.end;
+  const SimTime own = executor_.next_event();
+  return running_ || own != kNever ? std::min(own, next_change()) : kNever;
+}
+
+void IterationRunner::settle(SimTime now) {
+  if (running_) {
+    while (!go_to(now) && executor_.end_instant(plan_.rule)) {
+    }
+    return;
+  }
+  copy_and_charge(now, true);
+}
+
+void IterationRunner::change_link() {
+  executor_.set_traffic(std::move(link_changes_.back().shares));
+  link_changes_.pop_back();
+}
+
+void IterationRunner::copy_until(SimTime now) {
+  while (next_change() <= now) {
+    executor_.run_copies(rule(), std::max(next_change(), executor_.now()));
+    change_link();
+  }
+  executor_.run_copies(rule(), now);
+}
+
+void IterationRunner::copy_and_charge(SimTime now, bool instant_is_over) {
+  const LinkBytes before = issued();
+  copy_until(now);
+  if (instant_is_over) executor_.end_instant(rule());
+  between_ = between_ + issued_since(before);
 }
 
 void IterationRunner::report(LayerReport report) {
@@ -194,49 +279,13 @@ void IterationRunner::report(LayerReport report) {
   }
 }
 
-void IterationRunner::change_link() {
-  const Slowdown slowdown = link_changes_.back().slowdown;
-  for (const Stream stream : {Stream::h2d, Stream::d2h}) executor_.set_slowdown(stream, slowdown.num, slowdown.den);
-  link_changes_.pop_back();
-}
-
-void IterationRunner::go_on(SimTime now) {
-  while (!link_changes_.empty() && link_changes_.back().at <= now) {
-    executor_.run_copies(rule(), std::max(link_changes_.back().at, executor_.now()));
-    change_link();
-  }
-  executor_.run_copies(rule(), now);
-}
-
-SimTime IterationRunner::execute(const IterationPlan& plan) {
-  LinkTimes at_start;
-  if (layers_ != nullptr || !link_changes_.empty()) go_on(result_.start);
-  if (layers_ != nullptr) {
-    at_start = copying();
-    result_.copied_before = {at_start.h2d - copied_at_end_.h2d, at_start.d2h - copied_at_end_.d2h};
-  }
-  executor_.begin(plan, result_.start);
-  RunOutcome outcome;
-  while (!outcome.finished) {
-    outcome = executor_.run(plan, link_changes_.empty() ? kNever : link_changes_.back().at);
-    if (!outcome.finished) change_link();
-  }
-  if (layers_ != nullptr) {
-    copied_at_end_ = copying();
-    result_.copying = {copied_at_end_.h2d - at_start.h2d, copied_at_end_.d2h - at_start.d2h};
-  }
-  return outcome.time;
-}
-
 std::vector<std::int32_t> IterationRunner::take_ended(SimTime now) {
-  const LinkBytes before = issued();
-  if (layers_ != nullptr || !copies_.none()) go_on(now);
-  between_ = between_ + issued_since(before);
+  if (layers_ != nullptr || !copies_.none()) copy_and_charge(now);
   return copies_.take_ended();
 }
 
 LinkTimes IterationRunner::copied_until(SimTime now) {
-  if (layers_ == nullptr || now <= executor_.now()) return {};
+  if (layers_ == nullptr || now < executor_.now()) return {};
   stop_layers();
   executor_.run_copies(rule(), now);
   return {executor_.copying(Stream::h2d) - copied_at_end_.h2d, executor_.copying(Stream::d2h) - copied_at_end_.d2h};

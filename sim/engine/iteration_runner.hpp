@@ -3,12 +3,11 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_policy.hpp"
-#include "sim/api/registry.hpp"
 #include "sim/core/units.hpp"
 #include "sim/engine/instance_config.hpp"
 #include "sim/exec/executor.hpp"
@@ -52,16 +51,26 @@ struct ExecutedIteration {
 /// Moves and loads of KV blocks are collected until the next iteration, which issues them. A policy that streams layers
 /// issues copies of its own through its layer rules. All share the streams and each stream is one FIFO: when the first
 /// layer starts, the rules' copies join it before those of requests.
+///
+/// An instance whose links are private runs an iteration in one call. One that shares a link with another instance
+/// begins it, goes on to each next_event(), settles the instant, and hears how much its transfers slow down.
 class IterationRunner final : private CopyObserver {
  public:
+  /// How the instance's copies reach the host. `others_copy`: other instances copy over some of the shared links.
+  struct Surroundings {
+    CopyRoute route{};
+    std::span<const BytesPerSecond> links{};  // the shared ones; they outlive the runner
+    bool others_copy = false;
+  };
   /// The graph must outlive the runner.
-  IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph);
+  IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph, Surroundings surroundings);
   IterationRunner(const IterationRunner&) = delete;
   IterationRunner& operator=(const IterationRunner&) = delete;
 
-  /// Before the first iteration: the layer policies of `policy` stream layers, beside other traffic on the links.
-  /// `policy` outlives the runner.
+  /// Before the first iteration: the layer policies of `policy` stream layers; it outlives the runner.
   void stream_layers(const Policy& policy);
+  /// Before the first iteration, after stream_layers.
+  void set_traffic(std::span<const LinkTraffic> traffic);
 
   /// Blocks go on route number `route` of the graph. `ticket` >= 0 names moves that no iteration and no layer waits
   /// for.
@@ -72,14 +81,39 @@ class IterationRunner final : private CopyObserver {
   void start_moves(SimTime now);
   /// Executes the iteration that starts now; the result is valid until the next call. `stored` blocks go to the host
   /// cache beside it.
-  [[nodiscard]] const ExecutedIteration& run(const BatchShape& shape, SimTime start, Blocks stored);
+  [[nodiscard]] const ExecutedIteration& run(const BatchShape& shape, SimTime start, Blocks stored) {
+    begin(shape, start, stored);
+    go_to(kNever);
+    return result_;
+  }
+
+  // The same in steps.
+  void begin(const BatchShape& shape, SimTime start, Blocks stored);
+  /// Goes on to `until`; true when the iteration has ended by then. Between iterations only copies go on.
+  bool go_to(SimTime until);
+  /// The iteration that has ended.
+  [[nodiscard]] const ExecutedIteration& take_result() {
+    finished_ = false;
+    return result_;
+  }
+  /// The run ends at `now`: what the iteration has come to.
+  [[nodiscard]] const ExecutedIteration& cut(SimTime now);
+  /// The next call of go_to. Neither a transfer nor the iteration starts or ends before.
+  [[nodiscard]] SimTime next_event() const;
+  /// All else that happens at `now` has happened.
+  void settle(SimTime now);
+  [[nodiscard]] CopyLinks::Flows add_flows(Links& all) const {
+    return executor_.links().add_flows(all, executor_.transfers());
+  }
+  void set_slowdowns(const Slowdowns& slowdowns) { executor_.set_slowdowns(slowdowns); }
+
   /// The iteration has ended: the layer policies get the report, each with its own stall.
   void report(LayerReport report);
   /// Moves that nobody waited for and that have ended by `now`, since the last call: their tickets, and kStored for a
   /// copy to the host cache. In the order of their ends.
   [[nodiscard]] std::vector<std::int32_t> take_ended(SimTime now);
   static constexpr std::int32_t kStored = -1;
-  /// When a copy on the links may end, if no iteration starts before; kNever: nothing is under way.
+  /// When a copy on private links may end, if no iteration starts before; kNever: nothing is under way.
   [[nodiscard]] SimTime next_copy_event() const;
 
   /// No iteration starts any more: time since the end of the last one in which copies were under way.
@@ -91,17 +125,33 @@ class IterationRunner final : private CopyObserver {
   [[nodiscard]] LinkBytes drain();
 
  private:
-  /// From `at` on, other traffic slows copies down by `slowdown`.
+  /// From `at` on, each flow of other traffic uses such a share of the idle links.
   struct LinkChange {
     SimTime at{};
-    Slowdown slowdown{};
+    std::vector<double> shares{};
+  };
+  /// Totals at the start of the iteration.
+  struct Totals {
+    Duration stalled{};
+    LinkBytes issued{};
+    LinkTimes busy{};
+    LinkTimes copying{};
   };
 
   /// Whose copies use the links: a layer policy, or the requests, which have no policy.
   struct Part {
     LayerPolicy* policy = nullptr;
     LayerRule* rule = nullptr;  // of the last iteration
+    Duration held{};            // at the start of the last iteration
     Duration stall{};           // of the last iteration
+  };
+  /// Blocks that are to move.
+  struct Pending {
+    std::size_t route = 0;
+    CopyMechanism mechanism = CopyMechanism::many;
+    Waits waits = Waits::nobody;
+    Blocks blocks{};
+    std::int32_t ticket = -1;
   };
 
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
@@ -113,37 +163,33 @@ class IterationRunner final : private CopyObserver {
   [[nodiscard]] LayerRule* rule();
   /// No iteration starts any more: the layers start no copies that no iteration is charged with.
   void stop_layers();
+  /// One copy of blocks; `share` of `shares` equal parts, the last part with what is left over.
+  [[nodiscard]] Copy copy_of(Stream stream, Blocks blocks, std::int64_t copies_per_block, CopyMechanism mechanism,
+                             std::int32_t share = 0, std::int32_t shares = 1) const;
+  void queue(const Pending& move);
   /// Fills sub_batches_ and the figures of result_ that do not depend on copies.
   void time_sub_batches(const BatchShape& shape);
   void add_sub_batch(const BatchShape& shape, Duration cpu_attention);
   void queue_copies(Blocks stored);
-  /// Executes the iteration while other traffic comes and goes; returns its end.
-  [[nodiscard]] SimTime execute(const IterationPlan& plan);
+  [[nodiscard]] Executor make_executor();
+  /// Fills what result_ says of copies and waits up to `end`.
+  void account(SimTime end);
   void change_link();
+  [[nodiscard]] SimTime next_change() const { return link_changes_.empty() ? kNever : link_changes_.back().at; }
   /// Lets copies go on to `now` between iterations.
-  void go_on(SimTime now);
+  void copy_until(SimTime now);
+  /// The same; the next iteration is charged with what layers issue.
+  void copy_and_charge(SimTime now, bool instant_is_over = false);
   [[nodiscard]] LinkBytes issued() const;
   [[nodiscard]] LinkBytes issued_since(const LinkBytes& before) const {
     return {issued().h2d - before.h2d, issued().d2h - before.d2h};
   }
   [[nodiscard]] LinkTimes copying() const { return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h)}; }
 
-  /// Blocks that are to move.
-  struct Pending {
-    std::size_t route = 0;
-    CopyMechanism mechanism = CopyMechanism::many;
-    Waits waits = Waits::nobody;
-    Blocks blocks{};
-    std::int32_t ticket = -1;
-  };
-  /// One copy of blocks; `share` of `shares` equal parts, the last part with what is left over.
-  [[nodiscard]] Copy copy_of(Stream stream, Blocks blocks, std::int64_t copies_per_block, CopyMechanism mechanism,
-                             std::int32_t share = 0, std::int32_t shares = 1) const;
-  void queue(const Pending& move);
-
   const ExecutionModel& model_;
   const KvLayout& kv_;
   const TierGraph& graph_;
+  const Surroundings surroundings_;
   LayerPolicy* layers_ = nullptr;
   Executor executor_;
   std::vector<Pending> moves_;  // of the next iteration, or beside it
@@ -155,6 +201,10 @@ class IterationRunner final : private CopyObserver {
   std::vector<LinkChange> link_changes_;                           // to come, the next one last
   std::vector<SubBatchTimes> sub_batches_;                         // of the iteration
   IterationTime times_;                                            // their sums
+  IterationPlan plan_;
+  bool running_ = false;   // the iteration has begun and not ended
+  bool finished_ = false;  // it has ended at result_.end, and nobody has taken its result
+  Totals at_start_;
   ExecutedIteration result_;
   LinkTimes copied_at_end_{};  // of the last iteration
   LinkBytes between_{};        // issued since that iteration

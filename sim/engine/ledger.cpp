@@ -39,6 +39,7 @@ bool Ledger::advance(SimTime now, SimTime span_begin, const Levels& levels) {
     begin_ = span_begin;
     totals_ = zero();
     idle_ = IdleTime{};
+    unspent_ = 0.0;
     advanced_ = std::max(advanced_, begin_);
   }
   const double seconds = to_seconds(now - advanced_);
@@ -64,6 +65,10 @@ bool Ledger::advance(SimTime now, SimTime span_begin, const Levels& levels) {
   totals_.busy_time += seconds;
   totals_.batch_time += static_cast<double>(levels.running) * seconds;
   totals_.peak_batch = std::max(totals_.peak_batch, levels.running);
+  if (iteration_.end == kNever) {
+    unspent_ += seconds;
+    return begins;
+  }
   for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * seconds;
   return begins;
 }
@@ -88,15 +93,23 @@ void Ledger::count_idle_time() {
   idle_ = IdleTime{};
 }
 
-void Ledger::started(const ExecutedIteration& iteration, bool short_of_kv) {
+void Ledger::started(SimTime now) {
   count_idle_time();
-  const SimTime previous_end = iteration_.end;
-  iteration_ = {iteration.start, iteration.end, iteration.layer_stall, iteration.issued, iteration.copying};
+  previous_end_ = iteration_.end;
+  iteration_.start = now;
+  iteration_.end = kNever;
   running_ = true;
+}
+
+void Ledger::executed(const ExecutedIteration& iteration, bool short_of_kv) {
+  iteration_ = {iteration.start, iteration.end, iteration.layer_stall, iteration.issued, iteration.copying};
   charged_.h2d += iteration.issued.h2d;
   charged_.d2h += iteration.issued.d2h;
-  book_copying(iteration.copied_before, previous_end, iteration.start, iteration.start);
+  book_copying(iteration.copied_before, previous_end_, iteration.start, iteration.start);
   spend(iteration, short_of_kv);
+  if (unspent_ == 0.0) return;
+  for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * unspent_;
+  unspent_ = 0.0;
 }
 
 void Ledger::spend(const ExecutedIteration& iteration, bool short_of_kv) {

@@ -33,8 +33,11 @@ class Ledger {
   /// Time goes on to `now`; the instance had these levels since the call before. `span_begin` may be kNever as long as
   /// the span has not begun. True when this call begins the measured span.
   bool advance(SimTime now, SimTime span_begin, const Levels& levels);
-  /// An iteration starts now; it has been executed ahead of time. `short_of_kv`: KV capacity kept its batch small.
-  void started(const ExecutedIteration& iteration, bool short_of_kv);
+  /// An iteration starts now.
+  void started(SimTime now);
+  /// It has been executed: right after its start, ahead of time, or when it ends. `short_of_kv`: KV capacity kept its
+  /// batch small.
+  void executed(const ExecutedIteration& iteration, bool short_of_kv);
   /// The iteration ends now.
   void ended();
   /// The run ends now, perhaps within an iteration. `copied`: time since the iteration before in which each link
@@ -91,7 +94,9 @@ class Ledger {
   IdleTime idle_;  // since the last completion
   bool running_ = false;
   InFlight iteration_;                         // while running_, else the last one
+  SimTime previous_end_{};                     // of the iteration before
   std::array<double, kResources> spending_{};  // of the iteration in flight, shares of its length
+  double unspent_ = 0.0;                       // measured seconds of it before these shares were known
 };
 
 }  // namespace spillway

@@ -8,11 +8,12 @@
 
 #include "sim/core/event_queue.hpp"
 #include "sim/engine/instance.hpp"
+#include "sim/engine/link_groups.hpp"
 
 namespace spillway {
 namespace {
 
-enum Kind : std::uint32_t { kArrival, kCall, kExpire, kHorizon };
+enum Kind : std::uint32_t { kArrival, kCall, kShare, kExpire, kHorizon };
 
 /// Takes what instances report to metrics, to the caller and to the source, whose later requests may depend on it.
 class Recorder final : public InstanceSink {
@@ -44,9 +45,17 @@ class Simulation {
  public:
   explicit Simulation(const SimulationConfig& config) : config_(config), recorder_(config) {
     SPILLWAY_CHECK(!config.instances.empty(), "a simulation without an instance");
-    for (const InstanceConfig& one : config.instances) {
-      replicas_.push_back({.instance = std::make_unique<Instance>(one, recorder_)});
+    replicas_.resize(config.instances.size());
+    for (const LinkGroup& members : link_groups(config.instances)) {
+      for (const std::size_t member : members) replicas_[member].group = groups_.size();
+      groups_.push_back({.replicas = members});
     }
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      Replica& one = replicas_[i];
+      one.instance = std::make_unique<Instance>(config.instances[i], recorder_, config.links, one.group != kNoGroup);
+      if (one.group != kNoGroup) groups_[one.group].instances.push_back(one.instance.get());
+    }
+    add_shared_links(links_, config.links);
     measure();
   }
 
@@ -80,6 +89,14 @@ class Simulation {
     std::unique_ptr<Instance> instance;
     SimTime call = kNever;  // of its earliest event in the queue
     bool to_start = false;  // it is in to_start_
+    std::size_t group = kNoGroup;
+  };
+  static constexpr std::size_t kNoGroup = SIZE_MAX;
+  /// Replicas that share links.
+  struct Group {
+    LinkGroup replicas{};
+    std::vector<Instance*> instances{};
+    bool to_share = false;  // an event of this instant will share the links anew
   };
   struct Deadline {
     std::size_t replica = 0;
@@ -99,6 +116,9 @@ class Simulation {
         break;
       case kCall:
         call(event.target);
+        break;
+      case kShare:
+        share(event.target);
         break;
       case kExpire:
         expire();
@@ -121,11 +141,27 @@ class Simulation {
   void call(std::size_t replica) {
     replicas_[replica].call = kNever;
     using Advanced = Instance::Advanced;
-    const Advanced advanced =
-        replicas_[replica].instance->next_call() == now_ ? at(replica).advance(now_) : Advanced::nothing;
+    const bool due = at(replica).next_call() == now_;
+    const Advanced advanced = due ? at(replica).advance(now_) : Advanced::nothing;
     if (advanced == Advanced::iteration) last_completion_ = now_;
-    expect_call(replica);
     if (advanced != Advanced::nothing) wake(replica);
+    called(replica);
+  }
+
+  /// Copies of the replica may have started or ended now: if it has a group, this shares the links anew when the
+  /// instant is over, and only then knows what comes next.
+  void called(std::size_t replica) {
+    const std::size_t group = replicas_[replica].group;
+    if (group == kNoGroup) return expect_call(replica);
+    if (groups_[group].to_share) return;
+    groups_[group].to_share = true;
+    queue_.push(now_, EventPhase::start, kShare, static_cast<std::uint32_t>(group));
+  }
+
+  void share(std::size_t group) {
+    groups_[group].to_share = false;
+    share_links(links_, groups_[group].instances, now_);
+    for (const std::size_t replica : groups_[group].replicas) expect_call(replica);
   }
 
   /// An observation shows the state after the last event up to its instant.
@@ -219,7 +255,7 @@ class Simulation {
     for (const std::size_t replica : to_start_) {
       replicas_[replica].to_start = false;
       at(replica).start(now_);
-      expect_call(replica);
+      called(replica);
       if (config_.on_progress && ++decisions_ % config_.progress_iterations == 0) progress();
     }
     to_start_.clear();
@@ -266,6 +302,8 @@ class Simulation {
   const SimulationConfig& config_;
   Recorder recorder_;
   std::vector<Replica> replicas_;
+  std::vector<Group> groups_;
+  Links links_;  // those that replicas share
   std::size_t current_ = 0;
   EventQueue queue_;
   SimTime now_{};

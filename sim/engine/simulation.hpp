@@ -34,6 +34,8 @@ struct Observation {
 
 struct SimulationConfig {
   std::vector<InstanceConfig> instances;  // at least one
+  /// Links that copies of one or several instances cross: totals of a server's GPUs or of its host.
+  std::vector<BytesPerSecond> links{};
   /// The instance that serves a request; empty: the first.
   std::function<std::size_t(const RequestSpec&)> route{};
   RequestSource* source = nullptr;
@@ -59,6 +61,10 @@ struct SimulationResult {
   std::optional<RequestRecord> first_rejected;
 };
 
+/// Instances whose routes have a link in common share it max-min fairly, and so do those that others tie together. They
+/// are stepped: each iteration of theirs stops where a transfer may start or end. All other instances execute an
+/// iteration in one call.
+///
 /// Runs to the end of the source (or `until`). Throws DataError from the source, and InvariantError when the policy or
 /// the engine breaks a promise (the message names policy, simulated time and request).
 [[nodiscard]] SimulationResult simulate(const SimulationConfig& config);

@@ -1,5 +1,6 @@
 #include "sim/exec/executor.hpp"
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -52,39 +53,35 @@ void CopyStream::start(SimTime now) {
 }
 
 void CopyStream::time_rest() {
-  const Duration transfer = num_ == den_ ? transfer_left_ : scale_up(transfer_left_, num_, den_);
+  const Duration transfer = slowdown_.none() ? transfer_left_ : scale_up(transfer_left_, slowdown_.num, slowdown_.den);
   finish_ = timed_at_ + launch_left_ + transfer;
 }
 
-void CopyStream::set_link_slowdown(const Slowdown& slowdown, SimTime now) {
-  check(slowdown);
-  link_ = slowdown;
-  change_slowdown(now);
-}
-
-void CopyStream::set_duplex_slowdown(const Slowdown& slowdown, SimTime now) {
-  duplex_ = slowdown;
-  change_slowdown(now);
-}
-
-void CopyStream::change_slowdown(SimTime now) {
-  const std::int64_t num = link_.num * duplex_.num;
-  const std::int64_t den = link_.den * duplex_.den;
-  if (Wide{num} * den_ == Wide{num_} * den) return;
+void CopyStream::set_slowdown(const Slowdown& slowdown, SimTime now) {
+  // Shares that come out alike may differ in their last bits, and a copy that is timed anew loses a part of a
+  // nanosecond.
+  const std::int64_t now_times = slowdown.num * slowdown_.den;  // each below 2^31
+  const std::int64_t then_times = slowdown_.num * slowdown.den;
+  if (std::abs(now_times - then_times) <= now_times >> 40) return;
   if (!fifo_.empty()) {
     const Duration elapsed = now - timed_at_;
     const Duration launched = std::min(elapsed, launch_left_);
     launch_left_ -= launched;
-    transfer_left_ -= std::min(transfer_left_, scale_down(elapsed - launched, den_, num_));
+    transfer_left_ -= std::min(transfer_left_, scale_down(elapsed - launched, slowdown_.den, slowdown_.num));
     timed_at_ = now;
   }
-  num_ = num;
-  den_ = den;
+  slowdown_ = slowdown;
   if (!fifo_.empty()) time_rest();
 }
 
-Executor::Executor(const CopySharing& sharing, CopyObserver* observer) : sharing_(sharing), observer_(observer) {
-  for (const Slowdown& slowdown : {sharing.h2d, sharing.d2h, sharing.compute}) check(slowdown);
+Executor::Executor(const CopySharing& sharing, CopyObserver* observer)
+    : Executor(CopyLinks(sharing), sharing.compute, observer) {
+  for (const Slowdown& slowdown : {sharing.h2d, sharing.d2h}) check(slowdown);
+}
+
+Executor::Executor(CopyLinks links, const Slowdown& compute, CopyObserver* observer, bool others_copy)
+    : interference_(compute), observer_(observer), others_copy_(others_copy), links_(std::move(links)) {
+  check(compute);
 }
 
 std::size_t Executor::lane(Stream stream) {
@@ -101,18 +98,40 @@ void Executor::issue(const Copy& copy) {
   if (stream.size() == 1) share_links();
 }
 
-void Executor::share_links() {
-  if (sharing_.h2d.none() && sharing_.d2h.none()) return;
-  const SimTime both = std::max(copies_[0].launched(), copies_[1].launched());
-  const bool duplex = both <= now_;
-  duplex_at_ = duplex ? kNever : both;
-  copies_[lane(Stream::h2d)].set_duplex_slowdown(duplex ? sharing_.h2d : Slowdown{}, now_);
-  copies_[lane(Stream::d2h)].set_duplex_slowdown(duplex ? sharing_.d2h : Slowdown{}, now_);
+void Executor::update_shares() {
+  const SimTime in = copies_[0].launched();
+  const SimTime out = copies_[1].launched();
+  const auto to_come = [this](SimTime time) { return time > now_ ? time : kNever; };
+  // On links of its own, the first transfer of two goes on as if alone until the other one starts.
+  const bool each = others_copy_ || links_.shares();
+  launch_at_ = each ? std::min(to_come(in), to_come(out)) : to_come(std::max(in, out));
+  if (others_copy_) return;
+  if (links_.idle()) launch_at_ = kNever;
+  const Slowdowns slowdowns = links_.alone(transfers());
+  for (std::size_t i = 0; i < copies_.size(); ++i) copies_[i].set_slowdown(slowdowns[i], now_);
+}
+
+void Executor::set_traffic(std::vector<double> shares) {
+  links_.set_traffic(std::move(shares));
+  update_shares();
+}
+
+void Executor::set_slowdowns(const Slowdowns& slowdowns) {
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    check(slowdowns[i]);
+    copies_[i].set_slowdown(slowdowns[i], now_);
+  }
+}
+
+SimTime Executor::next_event() const {
+  if (copies_ended_) return now_;
+  if (iteration_start_ == kNever || at_gate_) return next_copy_event();
+  return std::min(next_copy_event(), gate());
 }
 
 inline Duration Executor::stretched(Duration work) const {
-  if (sharing_.compute.none() || next_copy_done() == kNever) return work;
-  return scale_up(work, sharing_.compute.num, sharing_.compute.den);
+  if (interference_.none() || next_copy_done() == kNever) return work;
+  return scale_up(work, interference_.num, interference_.den);
 }
 
 void Executor::settle(LayerRule* rule) {
@@ -140,7 +159,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
   CopyStream& d2h = copies_[lane(Stream::d2h)];
   for (;;) {
     CopyStream& next = h2d.finish() < d2h.finish() ? h2d : d2h;
-    const SimTime event = std::min(next.finish(), duplex_at_);
+    const SimTime event = std::min(next.finish(), launch_at_);
     if (copies_ended_ && std::min(event, until) > now_) {
       settle(rule);
       continue;
@@ -181,7 +200,7 @@ void Executor::begin(const IterationPlan& plan, SimTime start) {
   reach(plan.rule, start, start);
 
   // Without waits and interference no event can delay any part of the iteration; otherwise only `before` is safe.
-  const bool interference = !sharing_.compute.none() && next_copy_done() != kNever;
+  const bool interference = !interference_.none() && next_copy_done() != kNever;
   const bool unhindered = plan.rule == nullptr && !interference &&
                           std::ranges::all_of(plan.sub_batches, [](const auto& sub) { return sub.cpu.zero(); });
   Duration work{};
@@ -208,12 +227,17 @@ inline void Executor::finish_copies(LayerRule* rule) {
   }
 }
 
+bool Executor::end_instant(LayerRule* rule) {
+  const bool waited = copies_ended_;
+  finish_copies(rule);
+  return waited;
+}
+
 // Brings the state to the start of the next GPU step; returns whether that is not later than `until`.
 inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
   LayerRule* const waits_for = layer_ < plan.layers ? plan.rule : nullptr;
   if (!at_gate_) {
-    const SimTime gate = std::max(compute_free_, cpu_done_[static_cast<std::size_t>(sub_batch_)]);
-    if (!reach(plan.rule, gate, until)) return false;
+    if (!reach(plan.rule, gate(), until)) return false;
     at_gate_ = true;
     if (waits_for != nullptr) {
       copies_ended_ = false;

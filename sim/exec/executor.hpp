@@ -13,6 +13,7 @@
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_rule.hpp"
 #include "sim/core/units.hpp"
+#include "sim/exec/copy_links.hpp"
 
 namespace spillway {
 
@@ -73,10 +74,9 @@ struct StreamUse {
 
 /// A copy engine: a FIFO that moves one copy at a time. A copy starts as soon as the one before it has ended.
 ///
-/// A copy takes launch + ceil(transfer * num / den), where num / den >= 1 is the product of two slowdowns: by the
-/// link's other traffic and by the other direction. When the product changes at t, the copy in flight is timed anew
-/// from t: its work in "alone" nanoseconds loses the launch and the floor(elapsed * den / num) of transfer done since
-/// it was last timed.
+/// A copy takes launch + ceil(transfer * num / den), where num / den >= 1 is the stream's slowdown: 1 / share of the
+/// links. When the slowdown changes at t, the copy in flight is timed anew from t: its work in "alone" nanoseconds
+/// loses the launch and the floor(elapsed * den / num) of transfer done since it was last timed.
 class CopyStream {
  public:
   /// End of the copy in flight if the slowdown stays; kNever when the stream is free.
@@ -89,17 +89,17 @@ class CopyStream {
   [[nodiscard]] SimTime free_since() const { return free_since_; }
   /// Copies in flight (at most one) and queued.
   [[nodiscard]] std::size_t size() const { return fifo_.size(); }
+  /// The copy that transfers at `now`; null: none is in flight, or it launches.
+  [[nodiscard]] const Copy* transferring(SimTime now) const { return launched_ <= now ? &fifo_.front() : nullptr; }
 
   void issue(const Copy& copy, SimTime now);
   /// Ends the copy in flight at finish() and starts the next one.
   Copy complete();
-  /// An equal product changes nothing. O(1).
-  void set_link_slowdown(const Slowdown& slowdown, SimTime now);
-  void set_duplex_slowdown(const Slowdown& slowdown, SimTime now);
+  /// A ratio that is equal to within 2^-40 changes nothing. O(1).
+  void set_slowdown(const Slowdown& slowdown, SimTime now);
 
  private:
   void start(SimTime now);
-  void change_slowdown(SimTime now);
   void time_rest();
 
   boost::circular_buffer<Copy> fifo_;
@@ -110,10 +110,7 @@ class CopyStream {
   SimTime timed_at_{};  // when the two below were what was left
   Duration launch_left_{};
   Duration transfer_left_{};  // at slowdown 1
-  Slowdown link_{};
-  Slowdown duplex_{};
-  std::int64_t num_ = 1;  // the product of these two, below 2^62
-  std::int64_t den_ = 1;
+  Slowdown slowdown_{};
 };
 
 /// Is told of every copy that has ended, before the rule is.
@@ -139,9 +136,9 @@ struct RunOutcome {
 ///   after(s)    starts at max(end of the GPU step before, end of cpu(last, s))
 ///   finish      = the end of the last `after`; copies may still be in flight
 ///
-/// CopySharing slows both directions down, each by its own ratio, from the end of the later of two launches until one
-/// of the copies ends. A gpu(k, s) or after(s) that starts while a copy is in flight, launches included, takes
-/// ceil(time * num / den). `before` is mostly CPU time and is not slowed down.
+/// A copy takes its share of the links (CopyLinks) from the end of its launch until it ends: then shares change, and at
+/// no other time but when other traffic does. A gpu(k, s) or after(s) that starts while a copy is in flight, launches
+/// included, takes ceil(time * num / den). `before` is mostly CPU time and is not slowed down.
 ///
 /// Order at one instant: d2h copy done, h2d copy done, launch done, CPU done, compute done, layer start, copies done,
 /// residency check. `until` is inclusive: a run cut at t has done everything that happens at t.
@@ -152,8 +149,11 @@ struct RunOutcome {
 /// that take no time for ever.
 class Executor final : private CopySink {
  public:
-  /// `observer` may be null.
+  /// The copies have links of their own. `observer` may be null.
   explicit Executor(const CopySharing& sharing = {}, CopyObserver* observer = nullptr);
+  /// `compute`: slowdown of work that starts while a copy is in flight. `others_copy`: other instances copy over the
+  /// same links, so set_slowdowns() says what the copies get.
+  Executor(CopyLinks links, const Slowdown& compute, CopyObserver* observer, bool others_copy = false);
 
   /// Starts an iteration at `start` >= now(), after run_copies(plan.rule, start).
   void begin(const IterationPlan& plan, SimTime start);
@@ -166,11 +166,19 @@ class Executor final : private CopySink {
   /// Between iterations: a copy joins the end of its stream's FIFO now.
   void start_copy(const Copy& copy) { issue(copy); }
 
-  /// From now() on, other traffic makes transfers on `stream` (h2d or d2h) take num / den times as long:
-  /// 1 <= den <= num < 2^31. Initially 1/1.
-  void set_slowdown(Stream stream, std::int64_t num, std::int64_t den) {
-    copies_[lane(stream)].set_link_slowdown({num, den}, now_);
-  }
+  /// From now() on, each flow of other traffic uses such a share of the idle links. Initially none.
+  void set_traffic(std::vector<double> shares);
+
+  // For copies beside those of other instances.
+  /// The copies that transfer at now(), h2d and d2h.
+  [[nodiscard]] Transfers transfers() const { return {copies_[0].transferring(now_), copies_[1].transferring(now_)}; }
+  [[nodiscard]] const CopyLinks& links() const { return links_; }
+  /// From now() on, transfers h2d and d2h take so many times as long as alone. Initially 1/1.
+  void set_slowdowns(const Slowdowns& slowdowns);
+  /// No transfer starts or ends before this instant; it may be now(). kNever: not by itself.
+  [[nodiscard]] SimTime next_event() const;
+  /// Nothing else happens at now(): does what waits for that, and says whether there was anything.
+  bool end_instant(LayerRule* rule);
 
   [[nodiscard]] SimTime now() const { return now_; }
   [[nodiscard]] const StreamUse& use(Stream stream) const { return use_[static_cast<std::size_t>(stream)]; }
@@ -184,17 +192,20 @@ class Executor final : private CopySink {
   [[nodiscard]] Duration copying(Stream stream) const;
   /// When the next copy ends if no slowdown changes; kNever when no copy is in flight.
   [[nodiscard]] SimTime next_copy_done() const { return std::min(copies_[0].finish(), copies_[1].finish()); }
-  /// When a copy ends or the directions begin to share, if nothing changes earlier.
-  [[nodiscard]] SimTime next_copy_event() const { return std::min(next_copy_done(), duplex_at_); }
+  /// When a copy ends, or a launch whose end changes shares, if nothing changes earlier.
+  [[nodiscard]] SimTime next_copy_event() const { return std::min(next_copy_done(), launch_at_); }
 
  private:
   static std::size_t lane(Stream stream);
   StreamUse& use_of(Stream stream) { return use_[static_cast<std::size_t>(stream)]; }
 
   void issue(const Copy& copy) override;
-  /// Sets how much each direction slows the other one down. Called after a copy has started or ended, and at
-  /// `duplex_at_`.
-  void share_links();
+  /// Gives each transfer its share of the links. Called after a copy has started or ended, and at `launch_at_`.
+  void share_links() {
+    if (!others_copy_ && links_.idle()) return;
+    update_shares();
+  }
+  void update_shares();
   /// `work` that the compute stream starts now.
   [[nodiscard]] Duration stretched(Duration work) const;
   /// Calls at_copies_done if copies have ended now and no layer has started since.
@@ -204,6 +215,10 @@ class Executor final : private CopySink {
   void finish_copies(LayerRule* rule);
   bool reach(LayerRule* rule, SimTime target, SimTime until);
   bool reach_start(const IterationPlan& plan, SimTime until);
+  /// When the next GPU step may start, as far as computing is concerned.
+  [[nodiscard]] SimTime gate() const {
+    return std::max(compute_free_, cpu_done_[static_cast<std::size_t>(sub_batch_)]);
+  }
   void compute(const IterationPlan& plan);
   /// Computes layers without any other event, up to the next event; `every`: time of each.
   void compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
@@ -212,12 +227,13 @@ class Executor final : private CopySink {
     use_of(stream).stall += std::max(Duration{}, start - std::max(free_since, iteration_start_));
   }
 
-  CopySharing sharing_;
+  Slowdown interference_;  // of compute by copies
   CopyObserver* observer_;
+  bool others_copy_;
   SimTime now_{};
   bool copies_ended_ = false;  // now; the rule does not know it yet
   std::array<CopyStream, 2> copies_{};
-  SimTime duplex_at_ = kNever;  // end of the launch after which both directions transfer
+  SimTime launch_at_ = kNever;  // the next end of a launch that changes shares
   std::array<StreamUse, kStreams> use_{};
   std::array<Bytes, 2> issued_{};
   std::array<Duration, static_cast<std::size_t>(kCopyOwners)> held_{};
@@ -231,6 +247,7 @@ class Executor final : private CopySink {
   SimTime compute_free_{};
   SimTime cpu_free_{};
   std::vector<SimTime> cpu_done_{};  // per sub-batch: end of its last CPU work
+  CopyLinks links_;
 };
 
 }  // namespace spillway

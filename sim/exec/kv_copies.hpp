@@ -49,7 +49,6 @@ class KvCopies final : public LayerRule {
   [[nodiscard]] Stream held_by() const { return held_by_; }
   /// Tickets of the background copies that have ended since the last call, in the order of their ends.
   [[nodiscard]] std::vector<std::int32_t> take_ended() { return std::exchange(ended_, {}); }
-  [[nodiscard]] bool any_ended() const { return !ended_.empty(); }
 
   /// Starts the background copies that wait for an iteration.
   void issue_background(CopySink& sink) { issue(background_, sink); }

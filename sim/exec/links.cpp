@@ -2,130 +2,105 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "sim/core/error.hpp"
 
 namespace spillway {
+namespace {
 
-LinkId Links::add_link(BytesPerSecond capacity) {
-  SPILLWAY_CHECK(capacity.value() > 0.0, "a link needs a capacity above 0");
-  links_.push_back({.capacity = capacity.value()});
+/// The simplest fraction in [a / b, c / d], 1 <= a / b.
+Slowdown simplest_between(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d) {
+  const std::int64_t whole = (a - 1) / b + 1;
+  if (whole <= c / d) return {whole, 1};
+  // Both ends lie between whole - 1 and whole: their distances from the former, turned upside down.
+  const std::int64_t below = whole - 1;
+  const Slowdown rest = simplest_between(d, c - below * d, b, a - below * b);
+  return {below * rest.num + rest.den, rest.num};
+}
+
+}  // namespace
+
+LinkId Links::add_link(double capacity) {
+  SPILLWAY_CHECK(capacity > 0.0, "a link needs a capacity above 0");
+  links_.push_back({.capacity = capacity});
   return static_cast<LinkId>(links_.size() - 1);
 }
 
-FlowId Links::start_flow(SimTime now, const FlowSpec& spec) {
-  SPILLWAY_CHECK(now_ <= now && now <= next_event_,
-                 "a flow starts at " + std::to_string(now.ns()) + " ns, before the last call or after the next event");
-  SPILLWAY_CHECK(!spec.route.empty() && spec.route.size() <= kMaxRoute, "a route has 1 to kMaxRoute links");
-  SPILLWAY_CHECK(spec.bytes >= Bytes{} && spec.launch >= Duration{} && spec.cap.value() > 0.0,
-                 "a flow has bytes and launch >= 0 and a cap above 0");
-  now_ = now;
-  Flow flow{.id = static_cast<FlowId>(next_id_++),
-            .hops = spec.route.size(),
-            .cap = spec.cap.value(),
-            .launching = true,
-            .since = now + spec.launch,
-            .rest = spec.bytes};
-  std::ranges::copy(spec.route, flow.links.begin());
-  double alone = flow.cap;
-  for (const LinkId id : flow.route()) alone = std::min(alone, link(id).capacity);
-  flow.finish = flow.since + round_seconds(flow.rest / BytesPerSecond(alone));
-  flows_.push_back(flow);
-  next_event_ = std::min(next_event_, flow.since);
-  return flow.id;
+FlowId Links::add_flow(const FlowSpec& spec) {
+  SPILLWAY_CHECK(spec.route.size() <= kMaxRoute, "a route has at most kMaxRoute links");
+  SPILLWAY_CHECK(spec.demand > 0.0 && spec.weight > 0.0, "a flow has a demand and a weight above 0");
+  Flow& flow = flows_.emplace_back();
+  flow.length = spec.route.size();
+  flow.demand = spec.demand;
+  flow.weight = spec.weight;
+  std::ranges::copy(spec.route, flow.hops.begin());
+  SPILLWAY_CHECK(flow.length > 0 || std::isfinite(flow.demand), "nothing limits a flow");
+  return static_cast<FlowId>(flows_.size() - 1);
 }
 
-std::span<const FinishedFlow> Links::advance(SimTime now) {
-  SPILLWAY_CHECK(now_ <= now, "time runs back from " + std::to_string(now_.ns()) + " ns");
-  finished_.clear();
-  while (next_event_ <= now && next_event_ != kNever) handle_events_at(next_event_);
-  now_ = now;
-  return finished_;
+void Links::keep(std::size_t links) {
+  flows_.clear();
+  links_.resize(links);
 }
 
-void Links::handle_events_at(SimTime now) {
-  for (Flow& flow : flows_) {
-    if (!flow.launching || flow.since != now) continue;
-    flow.launching = false;
-    flow.finish = flow.rest == Bytes{} ? now : kNever;
-  }
-  const auto ends = [now](const Flow& flow) { return !flow.launching && flow.finish == now; };
-  for (const Flow& flow : flows_) {
-    if (!ends(flow)) continue;
-    book(flow, flow.rest);
-    finished_.push_back({flow.id, now});
-  }
-  std::erase_if(flows_, ends);
-  share(now);
-  next_event_ = kNever;
-  for (const Flow& flow : flows_) next_event_ = std::min(next_event_, flow.next());
-}
-
-void Links::book(const Flow& flow, Bytes bytes) {
-  for (const LinkId id : flow.route()) link(id).moved += bytes;
-}
-
-// Gives every flow that has launched its fair rate from `now` on.
-void Links::share(SimTime now) {
-  fill();
-  for (Flow& flow : flows_) {
-    if (flow.launching || flow.new_rate == flow.rate) continue;
-    const auto elapsed = static_cast<double>((now - flow.since).count());
-    const Bytes moved(static_cast<std::int64_t>(std::floor(flow.rate * elapsed / 1e9)));
-    const Bytes booked = std::min(moved, flow.rest);
-    book(flow, booked);
-    flow.rest -= booked;
-    flow.since = now;
-    flow.rate = flow.new_rate;
-    flow.finish = now + round_seconds(flow.rest / BytesPerSecond(flow.rate));
-  }
-}
-
-// Progressive filling. All full links are found before any flow stops, so that equal flows get the same bits.
 void Links::fill() {
-  for (Link& link : links_) {
-    link.left = link.capacity;
-    link.rising = 0;
-  }
-  std::size_t rising = 0;
-  for (Flow& flow : flows_) {
-    flow.rising = !flow.launching;
-    if (!flow.rising) continue;
-    ++rising;
-    for (const LinkId id : flow.route()) ++link(id).rising;
-  }
-  for (double level = 0.0; rising > 0;) {
-    // Apart from rounding, the level at which a link is full only grows as flows stop.
-    const auto full_at = [floor = level](const Link& link) { return std::max(floor, link.left / link.rising); };
-    double next = std::numeric_limits<double>::infinity();
-    for (const Link& link : links_) {
-      if (link.rising > 0) next = std::min(next, full_at(link));
-    }
-    for (const Flow& flow : flows_) {
-      if (flow.rising) next = std::min(next, flow.cap);
-    }
-    for (Link& link : links_) link.full = link.rising > 0 && full_at(link) <= next;
-    level = next;
+  for (Link& link : links_) link.left = link.capacity;
+  for (Flow& flow : flows_) flow.rising = true;
+  // All full links are found before any flow stops, so that equal flows get the same bits.
+  double level = 0.0;
+  for (std::size_t rising = flows_.size(); rising > 0;) {
+    level = next_level(level);
     for (Flow& flow : flows_) {
-      const auto full = [this](LinkId id) { return link(id).full; };
-      if (!flow.rising || (flow.cap > level && std::ranges::none_of(flow.route(), full))) continue;
-      flow.rising = false;
-      flow.new_rate = level;
+      if (!flow.rising) continue;
+      const auto is_full = [this](const Hop& hop) { return hop.load > 0.0 && at(hop.link).full; };
+      const bool full = std::ranges::any_of(flow.route(), is_full);
+      const bool served = flow.demand / flow.weight <= level;
+      if (!full && !served) continue;
+      stop(flow, served ? flow.demand : level * flow.weight);
       --rising;
-      for (const LinkId id : flow.route()) {
-        link(id).left -= level;
-        --link(id).rising;
-      }
     }
   }
 }
 
-const Links::Flow& Links::find(FlowId id) const {
-  const auto at = std::ranges::lower_bound(flows_, id, {}, &Flow::id);
-  SPILLWAY_CHECK(at != flows_.end() && at->id == id,
-                 "no live flow has the id " + std::to_string(static_cast<std::int64_t>(id)));
-  return *at;
+double Links::next_level(double level) {
+  for (Link& link : links_) link.rising = 0.0;
+  for (const Flow& flow : flows_) {
+    if (!flow.rising) continue;
+    for (const Hop& hop : flow.route()) at(hop.link).rising += hop.load * flow.weight;
+  }
+  // Apart from rounding, the level at which a link is full only grows as flows stop.
+  const auto full_at = [level](const Link& link) {
+    return link.rising > 0.0 ? std::max(level, link.left / link.rising) : std::numeric_limits<double>::infinity();
+  };
+  double next = std::numeric_limits<double>::infinity();
+  for (const Link& link : links_) next = std::min(next, full_at(link));
+  for (const Flow& flow : flows_) {
+    if (flow.rising) next = std::min(next, flow.demand / flow.weight);
+  }
+  for (Link& link : links_) link.full = full_at(link) <= next;
+  return next;
+}
+
+void Links::stop(Flow& flow, double rate) {
+  flow.rising = false;
+  flow.rate = rate;
+  for (const Hop& hop : flow.route()) at(hop.link).left -= hop.load * rate;
+}
+
+Slowdown slowdown_at(double share) {
+  SPILLWAY_CHECK(0.0 < share && share <= 1.0 + 1e-9, "a share is above 0 and at most 1");
+  constexpr std::int64_t kUlps = 32;         // 2^-48 of the value, at least
+  constexpr double kMost = (1U << 31U) - 1;  // that a Slowdown holds
+  constexpr double kSimplest = 1 << 14;      // beyond it the simplest fraction may hold more
+  const double times = std::clamp(1.0 / share, 1.0, kMost);
+  if (times >= kSimplest) {
+    const double den = std::floor(kMost / times);
+    return {std::llround(times * den), static_cast<std::int64_t>(den)};
+  }
+  int exponent = 0;
+  const auto mantissa = static_cast<std::int64_t>(std::ldexp(std::frexp(times, &exponent), 53));
+  const std::int64_t one = std::int64_t{1} << (53 - exponent);
+  return simplest_between(std::max(one, mantissa - kUlps), one, mantissa + kUlps, one);
 }
 
 }  // namespace spillway

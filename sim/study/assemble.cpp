@@ -67,7 +67,7 @@ class Assembler {
     const bool hardware = load_hardware();
     read_slos();
     const bool model = hardware && problems_.attempt([&] {
-      assembly_.make_model = [gpu = gpu_among_others(), llm = llm_, engine = engine_, name = text("latency_model"),
+      assembly_.make_model = [gpu = hardware_.gpu, llm = llm_, engine = engine_, name = text("latency_model"),
                               tensor_parallel = tensor_parallel(),
                               kv_dtype = kv_dtype_bytes()](const OpScales& scales) {
         return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype, scales});
@@ -75,6 +75,7 @@ class Assembler {
       // Build one model now, so that errors appear before the run.
       static_cast<void>(assembly_.make_model({}));
     });
+    if (hardware) cross_server();
     if (hardware && size_memory(model)) limit_length();
     problems_.attempt([&] { assembly_.workload = open_ ? open_(assembly_) : open_workload(assembly_, 0); });
     problems_.throw_if_any();
@@ -107,10 +108,20 @@ class Assembler {
     return hardware && enough && llm && engine;
   }
 
-  /// The GPU profile. On a server, copy bandwidths are limited to one GPU's share while all tensor_parallel GPUs copy.
-  [[nodiscard]] hwmodels::GpuProfile gpu_among_others() const {
-    if (!hardware_.server) return hardware_.gpu;
-    return hwmodels::with_server_limits(hardware_.gpu, *hardware_.server, tensor_parallel());
+  /// The totals of a server are links that all tensor_parallel GPUs cross.
+  void cross_server() {
+    if (!hardware_.server) return;
+    InstancePlan& plan = assembly_.instance;
+    plan.route.gpus = tensor_parallel();
+    const auto cross = [&](const std::optional<BytesPerSecond>& total, bool in, bool out) {
+      if (!total) return;
+      if (in) plan.route.h2d.push_back(plan.links.size());
+      if (out) plan.route.d2h.push_back(plan.links.size());
+      plan.links.push_back(*total);
+    };
+    cross(hardware_.server->h2d_aggregate, true, false);
+    cross(hardware_.server->d2h_aggregate, false, true);
+    cross(hardware_.server->host_shared_bandwidth, true, true);
   }
 
   bool enough_gpus() {
@@ -247,9 +258,11 @@ class Assembler {
       deployment.cpu_attention_bandwidth = share.cpu_attention_bandwidth;
     }
     KvLayout& kv = assembly_.instance.kv;
-    const std::unique_ptr<ExecutionModel> planning = assembly_.make_model({});
+    const std::unique_ptr<ExecutionModel> model = assembly_.make_model({});
+    const PlannedCopies planning(*model, assembly_.instance.route, assembly_.instance.links);
     Deployment plan = deployment;
-    plan.model = planning.get();
+    plan.model = model.get();
+    plan.planning = &planning;
     Layout layout;
     if (!problems_.attempt([&] { layout = policy().layout(plan, settings()); })) return false;
     kv.gpu_blocks = layout.blocks;
@@ -467,6 +480,9 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   instance.deployment = assembly.instance.deployment;
   instance.deployment.model = &model;
   instance.max_model_len = assembly.instance.max_model_len;
+  instance.route = assembly.instance.route;
+  if (const auto traffic = link_traffic(settings)) instance.traffic.push_back(*traffic);
+  simulation.links = assembly.instance.links;
   simulation.source = &source;
   if (settings.has("engine.request_timeout")) {
     simulation.request_timeout = settings.get<Duration>("engine.request_timeout");

@@ -20,6 +20,8 @@ struct InstancePlan {
   KvLayout kv{};
   Deployment deployment{};  // only for policies that stream layers
   Tokens max_model_len{};
+  CopyRoute route{};                    // of its copies
+  std::vector<BytesPerSecond> links{};  // that the route crosses
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
 };
 

@@ -79,8 +79,15 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
   const std::unique_ptr<ExecutionModel> model = assembly.make_model(run.scales);
   SimulationConfig config = simulation_config(assembly, *model, source);
   InstanceConfig& instance = config.instances.front();
-  const std::unique_ptr<ExecutionModel> planning = instance.policy->layout ? assembly.make_model(run.scales) : nullptr;
-  instance.deployment.planning = planning.get();
+  // Slower copies are those of slower links, the server's included.
+  for (BytesPerSecond& link : config.links) link = BytesPerSecond(link.value() / run.scales.copies);
+  std::unique_ptr<ExecutionModel> unshared;
+  std::optional<PlannedCopies> planning;
+  if (instance.policy->layout) {
+    unshared = assembly.make_model(run.scales);
+    planning.emplace(*unshared, instance.route, config.links);
+    instance.deployment.planning = &*planning;
+  }
   if (instance.deployment.cpu_attention_bandwidth) *instance.deployment.cpu_attention_bandwidth /= run.scales.cpu;
   config.metrics.percentiles.insert(config.metrics.percentiles.end(), percentiles.begin(), percentiles.end());
   config.stop = hooks.stop;

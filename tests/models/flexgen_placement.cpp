@@ -216,7 +216,7 @@ Real token_layer(const Deployment& deployment, std::int64_t gbs, std::int64_t co
 /// By the profile: from times of a whole micro-batch, with and without attention that is worth the name.
 Speeds measured(const Deployment& deployment, const Block& b, std::int64_t gbs, std::int64_t s, std::int64_t n) {
   const auto link = [&](Stream stream) {
-    const CopyTime time = deployment.model->copy(stream, 1, Bytes(1'000'000'000), CopyMechanism::single);
+    const CopyTime time = deployment.planner().copy(stream, 1, Bytes(1'000'000'000), CopyMechanism::single);
     return 1.0L / (number((time.launch + time.transfer).count()) * 1e-9L) * 1e9L;
   };
   const auto attention = [](Real with, Real without) { return std::max(with - without, 1e-6L * with); };
@@ -342,7 +342,7 @@ FlexgenPlacement keep_objective(const Deployment& deployment, const Settings& se
   // Two operations for each number of the weights and for each token attended to, of queries and of values.
   const Real of_token = weights + 4 * number(deployment.query_width) * (prompts ? s : s + n / 2);
   const Real compute = number(gbs) * (prompts ? s : 1) * of_token / deployment.peak_flops;
-  const CopyTime copy = deployment.model->copy(Stream::h2d, 1, deployment.layer_weights, CopyMechanism::single);
+  const CopyTime copy = deployment.planner().copy(Stream::h2d, 1, deployment.layer_weights, CopyMechanism::single);
   // A layer's whole weights over this GPU's part of the bus.
   const Real transfer = number((copy.launch + copy.transfer).count()) * 1e-9L * number(deployment.gpus);
   const Real limit = (1 + static_cast<Real>(settings.get<double>("policy.slo_margin"))) * compute;

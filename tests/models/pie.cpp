@@ -385,11 +385,11 @@ class PlainPie final : public LayerPolicy {
 
   /// A whole slot, one way, while the other direction is busy too.
   [[nodiscard]] Duration swap_time() const {
-    const CopySharing sharing = deployment_.model->copy_sharing();
+    const CopySharing sharing = deployment_.planner().copy_sharing();
     double longest = 0.0;
     for (const Stream stream : {Stream::h2d, Stream::d2h}) {
       const Slowdown slowdown = stream == Stream::h2d ? sharing.h2d : sharing.d2h;
-      const CopyTime time = deployment_.model->copy(stream, 1, memory_.slot(m_), CopyMechanism::single);
+      const CopyTime time = deployment_.planner().copy(stream, 1, memory_.slot(m_), CopyMechanism::single);
       const double factor = static_cast<double>(slowdown.num) / static_cast<double>(slowdown.den);
       longest = std::max(longest, to_seconds(time.launch) + to_seconds(time.transfer) * factor);
     }
@@ -451,16 +451,6 @@ Policy make(const PolicyContext& context) {
   Policy policy =
       scheduler != nullptr ? scheduler->make(context) : PolicyRegistry::instance().find("vllm-v0")->make(context);
   policy.layers = std::make_unique<PlainPie>(context);
-  const auto share = context.settings.get<double>("policy.link_traffic");
-  if (share > 0.0) {
-    LinkTraffic traffic{.share = share};
-    for (const bool first : {true, false}) {
-      const std::string key = first ? "policy.link_traffic_from" : "policy.link_traffic_until";
-      if (!context.settings.has(key)) continue;
-      (first ? traffic.from : traffic.until) = SimTime(context.settings.get<Duration>(key).count());
-    }
-    policy.traffic = traffic;
-  }
   return policy;
 }
 

@@ -274,7 +274,7 @@ class Record {
     const std::int64_t layer = times.layer.count();
     const std::int64_t others = times.before.count() + times.after.count();
     const std::int64_t best = others + n * layer;
-    const CopyTime copy = deployment_.model->copy(Stream::h2d, 1, deployment_.layer_weights, CopyMechanism::single);
+    const CopyTime copy = deployment_.planner().copy(Stream::h2d, 1, deployment_.layer_weights, CopyMechanism::single);
     const std::int64_t transfer = copy.launch.count() + copy.transfer.count();
     const std::int64_t slo =
         time_ ? *time_ : best + static_cast<std::int64_t>(std::floor(static_cast<double>(best) * margin_ + 0.5));

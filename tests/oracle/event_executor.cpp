@@ -6,6 +6,7 @@
 #include <iterator>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "sim/core/error.hpp"
 
@@ -25,14 +26,14 @@ enum class Kind {
   layer_start,
   copies_done,
   residency_check,
-  slowdown
+  link_change
 };
 
 struct Event {
   SimTime time{};
   Kind kind = Kind::begin;
   std::int64_t sequence = 0;
-  std::size_t index = 0;  // slowdown: which change; launch_done: which stream
+  std::size_t index = 0;  // link_change: which one; launch_done: which stream
   bool operator<(const Event& other) const {
     return std::tie(time, kind, sequence) < std::tie(other.time, other.kind, other.sequence);
   }
@@ -59,16 +60,15 @@ struct StreamState {
   Duration transfer_left{};
   Event launch_end{.sequence = -1};
   bool transfers = false;  // the launch is over
-  Slowdown link{};         // slowdown by other traffic
-  Slowdown duplex{};       // slowdown by the other direction
+  Real share = 1;          // of its own speed
 };
 
 class EventExecutor final : private CopySink {
  public:
-  EventExecutor(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule,
-                const CopySharing& sharing)
-      : iterations_(iterations), changes_(changes), rule_(rule), sharing_(sharing) {
-    for (std::size_t i = 0; i < changes_.size(); ++i) schedule(changes_[i].at, Kind::slowdown, i);
+  EventExecutor(const std::vector<Iteration>& iterations, const std::vector<LinkChange>& changes, LayerRule* rule,
+                const Surroundings& surroundings)
+      : iterations_(iterations), changes_(changes), rule_(rule), surroundings_(surroundings) {
+    for (std::size_t i = 0; i < changes_.size(); ++i) schedule(changes_[i].at, Kind::link_change, i);
     if (!iterations_.empty()) schedule(SimTime{} + iterations_[0].gap, Kind::begin);
   }
 
@@ -116,8 +116,8 @@ class EventExecutor final : private CopySink {
         return copies_done();
       case Kind::residency_check:
         return residency_check();
-      case Kind::slowdown:
-        return change_slowdown(changes_[event.index]);
+      case Kind::link_change:
+        return change_links(changes_[event.index]);
     }
   }
 
@@ -232,7 +232,8 @@ class EventExecutor final : private CopySink {
       case Stream::compute: {
         const bool copies = state(Stream::h2d).working || state(Stream::d2h).working;
         const bool shared = copies && work.layer >= 0;
-        s.end = schedule(now_ + (shared ? times(work.duration, sharing_.compute) : work.duration), Kind::compute_done);
+        s.end = schedule(now_ + (shared ? times(work.duration, surroundings_.links.sharing.compute) : work.duration),
+                         Kind::compute_done);
         return;
       }
       case Stream::cpu:
@@ -255,19 +256,27 @@ class EventExecutor final : private CopySink {
     return Duration(static_cast<std::int64_t>((Wide{work.count()} * by.num + by.den - 1) / by.den));
   }
 
-  static Slowdown total(const StreamState& s) { return {s.link.num * s.duplex.num, s.link.den * s.duplex.den}; }
-
   void time_copy(Stream stream) {
     StreamState& s = state(stream);
-    const SimTime time = now_ + s.launch_left + times(s.transfer_left, total(s));
+    const SimTime time = now_ + s.launch_left + plain_needed(s.transfer_left, s.share);
     s.end = schedule(time, stream == Stream::d2h ? Kind::d2h_done : Kind::h2d_done);
   }
 
-  // While both directions transfer, each slows the other down.
+  // Bytes/s alone of the copy that transfers; < 0: none does. A copy that takes no time crosses no total.
+  Real rate(Stream stream) {
+    const StreamState& s = state(stream);
+    if (!s.transfers) return -1;
+    const Copy& copy = s.queue.front().copy;
+    if (copy.transfer == Duration{}) return surroundings_.links.totals.empty() ? 0 : -1;
+    return plain_rate(copy);
+  }
+
   void share_links() {
-    const bool both = state(Stream::h2d).transfers && state(Stream::d2h).transfers;
-    slow_down(Stream::h2d, state(Stream::h2d).link, both ? sharing_.h2d : Slowdown{});
-    slow_down(Stream::d2h, state(Stream::d2h).link, both ? sharing_.d2h : Slowdown{});
+    if (surroundings_.others_copy) return;
+    const std::array<Real, 2> rates{rate(Stream::h2d), rate(Stream::d2h)};
+    const std::array<Real, 2> shares = plain_shares(surroundings_.links, traffic_, rates);
+    if (rates[0] >= 0) set_share(Stream::h2d, shares[0]);
+    if (rates[1] >= 0) set_share(Stream::d2h, shares[1]);
   }
 
   Work end(Stream stream) {
@@ -281,31 +290,33 @@ class EventExecutor final : private CopySink {
     return work;
   }
 
-  void change_slowdown(const SlowdownChange& change) {
-    slow_down(change.stream, {change.num, change.den}, state(change.stream).duplex);
+  void change_links(const LinkChange& change) {
+    if (surroundings_.others_copy) {
+      return set_share(change.stream, static_cast<Real>(change.den) / static_cast<Real>(change.num));
+    }
+    traffic_ = change.traffic;
+    share_links();
   }
 
-  void slow_down(Stream stream, const Slowdown& link, const Slowdown& duplex) {
+  void set_share(Stream stream, Real share) {
     StreamState& s = state(stream);
-    const Slowdown before = total(s);
-    s.link = link;
-    s.duplex = duplex;
-    const Slowdown after = total(s);
-    if (!s.working || Wide{before.num} * after.den == Wide{after.num} * before.den) return;
+    if (same_share(share, s.share)) return;
+    const Real before = std::exchange(s.share, share);
+    if (!s.working) return;
     const Duration elapsed = now_ - s.timed_at;
     const Duration in_launch = std::min(elapsed, s.launch_left);
-    const Wide transferred = Wide{(elapsed - in_launch).count()} * before.den / before.num;
     s.launch_left -= in_launch;
-    s.transfer_left -= Duration(static_cast<std::int64_t>(transferred));
+    s.transfer_left -= plain_done(elapsed - in_launch, before);
     s.timed_at = now_;
     events_.erase(s.end);
     time_copy(stream);
   }
 
   const std::vector<Iteration>& iterations_;
-  const std::vector<SlowdownChange>& changes_;
+  const std::vector<LinkChange>& changes_;
   LayerRule* rule_;
-  CopySharing sharing_;
+  Surroundings surroundings_;
+  std::vector<double> traffic_{};
   std::set<Event> events_{};
   std::int64_t sequence_ = 0;
   SimTime now_{};
@@ -320,9 +331,9 @@ class EventExecutor final : private CopySink {
 
 }  // namespace
 
-Result execute(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule,
-               const CopySharing& sharing) {
-  return EventExecutor(iterations, changes, rule, sharing).execute();
+Result execute(const std::vector<Iteration>& iterations, const std::vector<LinkChange>& changes, LayerRule* rule,
+               const Surroundings& surroundings) {
+  return EventExecutor(iterations, changes, rule, surroundings).execute();
 }
 
 }  // namespace spillway::oracle

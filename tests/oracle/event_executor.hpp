@@ -9,6 +9,7 @@
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_rule.hpp"
 #include "sim/core/units.hpp"
+#include "tests/oracle/plain_shares.hpp"
 
 namespace spillway::oracle {
 
@@ -26,12 +27,19 @@ struct Iteration {
   std::vector<SubBatch> sub_batches{};
 };
 
-/// From `at` on, after all other events of that instant, transfers on `stream` take num/den times as long as alone.
-struct SlowdownChange {
+/// From `at` on, after all other events of that instant: others use these shares of the idle links or, where others say
+/// what copies get, transfers on `stream` take num/den times as long as alone.
+struct LinkChange {
   SimTime at{};
+  std::vector<double> traffic{};
   Stream stream = Stream::h2d;
   std::int64_t num = 1;
   std::int64_t den = 1;
+};
+
+struct Surroundings {
+  PlainSurroundings links{};
+  bool others_copy = false;
 };
 
 struct Use {
@@ -48,7 +56,7 @@ struct Result {
 };
 
 /// Runs the iterations in sequence, then the copies still in flight. `rule` may be null.
-Result execute(const std::vector<Iteration>& iterations, const std::vector<SlowdownChange>& changes, LayerRule* rule,
-               const CopySharing& sharing);
+Result execute(const std::vector<Iteration>& iterations, const std::vector<LinkChange>& changes, LayerRule* rule,
+               const Surroundings& surroundings);
 
 }  // namespace spillway::oracle

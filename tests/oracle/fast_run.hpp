@@ -32,6 +32,13 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
   instance.deployment = config.deployment;
   instance.deployment.model = config.model;
   instance.max_model_len = config.max_model_len;
+  instance.traffic = config.traffic;
+  instance.route.gpus = config.links.gpus;
+  for (const PlainTotal& total : config.links.totals) {
+    if (total.in) instance.route.h2d.push_back(simulation.links.size());
+    if (total.out) instance.route.d2h.push_back(simulation.links.size());
+    simulation.links.push_back(BytesPerSecond(total.bytes_per_second));
+  }
   simulation.request_timeout = config.request_timeout;
   simulation.until = config.until;
   return simulation;

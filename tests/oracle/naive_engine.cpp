@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <tuple>
 
@@ -89,63 +90,64 @@ struct Streamer {
 };
 
 /// Copies of the policies that stream layers, and of KV blocks beside them: one at a time per direction, in order of
-/// issue.
+/// issue. Each takes its share of the links, which changes whenever a transfer or other traffic starts or ends.
 class NaiveLinks final : private CopySink {
  public:
+  NaiveLinks(const PlainSurroundings& around, const std::vector<LinkTraffic>& traffic)
+      : around_(around), others_(traffic) {}
+
   /// In the order in which their rules are called: weights, then KV.
   std::vector<Streamer> streamers;
 
-  /// KV blocks that move when the next iteration's first layer starts. All its layers wait for them, or nothing does;
-  /// then `ended` gets the time.
+  /// KV blocks that move when the next iteration's first layer starts. All its layers wait for them, or the layer
+  /// Copy::layer does, or nothing; `ended` gets the time.
   struct BlockCopy {
     Copy copy{};
-    bool waited_for = true;
+    Waits waits = Waits::iteration;
     std::function<void(SimTime)> ended{};
   };
   void add(BlockCopy blocks) { to_issue_.push_back(std::move(blocks)); }
+  /// No iteration starts: they move now.
+  void start(SimTime now) {
+    advance(now);
+    issue_blocks();
+  }
+  /// When a copy in flight ends, launches or gets another share, if nothing else happens before.
+  [[nodiscard]] SimTime next() const {
+    SimTime next = kNever;
+    for (const int direction : {0, 1}) {
+      if (!queued_[direction].empty()) next = std::min({next, end_[direction], next_launched(direction)});
+    }
+    return next == kNever ? kNever : std::min(next, next_traffic());
+  }
   /// Time that compute has waited for such copies while it waited for no layer.
   [[nodiscard]] Duration waited_for_blocks() const { return waited_for_blocks_; }
 
-  /// Other traffic uses its share of both directions, at most half while a copy runs. The copy then takes parts / left
-  /// times as long.
-  void share_with(const LinkTraffic& others) {
-    const double left = std::max(0.5, 1.0 - others.share);
-    changes_ = {{others.from, std::llround(left * static_cast<double>(kParts))}, {others.until, kParts}};
-  }
   /// Starts and ends copies up to `until`, including copies that end at `until`.
   void advance(SimTime until) {
     while (true) {
-      int next = -1;
-      for (const int direction : {1, 0}) {  // the way out first
-        if (queued_[direction].empty() || end(direction) > until) continue;
-        if (next < 0 || end(direction) < end(next)) next = direction;
+      SimTime next = kNever;
+      for (const int direction : {0, 1}) {
+        if (!queued_[direction].empty()) next = std::min({next, end_[direction], next_launched(direction)});
       }
-      const bool later = next < 0 ? until > now_ : end(next) > now_;
+      next = std::min(next, next_traffic());
       const bool owed = std::any_of(streamers.begin(), streamers.end(), [](const Streamer& one) { return one.owed; });
-      if (owed && later) {
+      if (owed && std::min(next, until) > now_) {
         settle();
         continue;
       }
-      if (next < 0) break;
-      const auto [copy, issued, issuer] = queued_[next].front();
-      const SimTime started = std::max(issued, free_[next]);
-      now_ = free_[next] = end(next);
-      queued_[next].pop_front();
-      done_[next].emplace_back(started, now_);
-      if (copy.tag >= kBlocks) {
-        const BlockCopy& blocks = moving_.at(copy.tag);
-        if (blocks.ended) blocks.ended(now_);
-        moving_.erase(copy.tag);
-        continue;
+      if (next > until || next == kNever) break;
+      now_ = next;
+      // The way out first, and ends before what else happens at this instant.
+      const bool ends[] = {!queued_[0].empty() && end_[0] == now_, !queued_[1].empty() && end_[1] == now_};
+      if (ends[1] || ends[0]) {
+        finish(ends[1] ? 1 : 0);
+      } else {
+        share();
+        shared_at_ = now_;
       }
-      Streamer& streamer = streamers[issuer];
-      streamer.policy->copied(copy, started, now_);
-      if (streamer.rule == nullptr) continue;
-      issuer_ = issuer;
-      streamer.rule->at_copy_done(copy, *this);
-      streamer.owed = true;
     }
-    now_ = until;
+    if (until != kNever) now_ = until;
   }
   /// Runs layers with a compute time of `layer` each; returns the end of the last layer.
   SimTime run(SimTime start, const std::vector<Duration>& sub_batches, int layers) {
@@ -165,16 +167,17 @@ class NaiveLinks final : private CopySink {
         while (true) {
           const auto waits = [&](const Streamer& one) { return one.rule != nullptr && !one.rule->ready(k, s); };
           const auto first = std::find_if(streamers.begin(), streamers.end(), waits);
-          if (first == streamers.end() && !blocks_are_waited_for()) break;
+          if (first == streamers.end() && !blocks_are_waited_for(k)) break;
           need(!queued_[0].empty() || !queued_[1].empty(), "a layer waits for nothing");
           Duration& waited = first == streamers.end() ? waited_for_blocks_ : first->waited;
           const SimTime from = t;
-          t = kNever;
-          for (const int direction : {0, 1}) {
-            if (!queued_[direction].empty()) t = std::min(t, end(direction));
+          // To the next end of a copy, wherever changes on the way put it.
+          const std::size_t finished = done_[0].size() + done_[1].size();
+          while (done_[0].size() + done_[1].size() == finished) {
+            t = next();
+            advance(t);
           }
           waited += t - from;
-          advance(t);
           settle();
           advance(t);
         }
@@ -204,8 +207,11 @@ class NaiveLinks final : private CopySink {
     }
     to_issue_.clear();
   }
-  [[nodiscard]] bool blocks_are_waited_for() const {
-    return std::any_of(moving_.begin(), moving_.end(), [](const auto& one) { return one.second.waited_for; });
+  [[nodiscard]] bool blocks_are_waited_for(int layer) const {
+    return std::any_of(moving_.begin(), moving_.end(), [&](const auto& one) {
+      const BlockCopy& blocks = one.second;
+      return blocks.waits == Waits::iteration || (blocks.waits == Waits::layers && blocks.copy.layer == layer);
+    });
   }
   void settle() {
     for (std::size_t i = 0; i < streamers.size(); ++i) {
@@ -216,42 +222,105 @@ class NaiveLinks final : private CopySink {
   void issue(const Copy& copy) override {
     const int direction = copy.stream == Stream::h2d ? 0 : 1;
     issued_[direction] += copy.bytes;
-    queued_[direction].push_back({copy, now_, issuer_});
+    queued_[direction].push_back({copy, issuer_});
+    if (queued_[direction].size() > 1) return;
+    start(direction);
+    share();
   }
-  [[nodiscard]] SimTime end(int direction) const {
-    const auto& [copy, issued, issuer] = queued_[direction].front();
-    SimTime from = std::max(issued, free_[direction]);
-    std::int64_t launch = copy.launch.count();
-    std::int64_t transfer = copy.transfer.count();
-    std::int64_t left = kParts;  // of the link
-    const auto done = [&] { return from + Duration(launch + (transfer * kParts + left - 1) / left); };
-    for (const auto& [at, left_then] : changes_) {
-      if (at > from) {
-        if (done() <= at) break;
-        const std::int64_t launched = std::min((at - from).count(), launch);
-        launch -= launched;
-        transfer -= ((at - from).count() - launched) * left / kParts;
-        from = at;
-      }
-      left = left_then;
+  /// The copy at the head of the queue starts now.
+  void start(int direction) {
+    const Copy& copy = queued_[direction].front().copy;
+    started_[direction] = timed_at_[direction] = now_;
+    launch_left_[direction] = copy.launch;
+    transfer_left_[direction] = copy.transfer;
+    time(direction);
+  }
+  void time(int direction) {
+    end_[direction] = now_ + launch_left_[direction] + plain_needed(transfer_left_[direction], share_[direction]);
+  }
+  void finish(int direction) {
+    const auto [copy, issuer] = queued_[direction].front();
+    const SimTime started = started_[direction];
+    queued_[direction].pop_front();
+    done_[direction].emplace_back(started, now_);
+    if (!queued_[direction].empty()) start(direction);
+    share();
+    if (copy.tag >= kBlocks) {
+      const BlockCopy& blocks = moving_.at(copy.tag);
+      if (blocks.ended) blocks.ended(now_);
+      moving_.erase(copy.tag);
+      return;
     }
-    return done();
+    Streamer& streamer = streamers[issuer];
+    streamer.policy->copied(copy, started, now_);
+    if (streamer.rule == nullptr) return;
+    issuer_ = issuer;
+    streamer.rule->at_copy_done(copy, *this);
+    streamer.owed = true;
+  }
+  [[nodiscard]] SimTime launched(int direction) const {
+    return started_[direction] + queued_[direction].front().copy.launch;
+  }
+  /// Ends of launches and other traffic that have been seen do not come again.
+  [[nodiscard]] SimTime next_launched(int direction) const {
+    const SimTime at = launched(direction);
+    return at > now_ || (at == now_ && shared_at_ != now_) ? at : kNever;
+  }
+  [[nodiscard]] SimTime next_traffic() const {
+    SimTime next = kNever;
+    for (const LinkTraffic& other : others_) {
+      for (const SimTime at : {other.from, other.until}) {
+        if (at > now_ || (at == now_ && shared_at_ != now_)) next = std::min(next, at);
+      }
+    }
+    return next;
+  }
+  /// Bytes/s alone of the copy that transfers; < 0: none does.
+  [[nodiscard]] Real rate(int direction) const {
+    if (queued_[direction].empty() || launched(direction) > now_) return -1;
+    const Copy& copy = queued_[direction].front().copy;
+    if (copy.transfer == Duration{}) return around_.totals.empty() ? 0 : -1;
+    return plain_rate(copy);
+  }
+  void share() {
+    std::vector<double> traffic;
+    for (const LinkTraffic& other : others_) {
+      if (other.from <= now_ && now_ < other.until) traffic.push_back(other.share);
+    }
+    const std::array<Real, 2> rates{rate(0), rate(1)};
+    const std::array<Real, 2> shares = plain_shares(around_, traffic, rates);
+    for (const int direction : {0, 1}) {
+      const auto way = static_cast<std::size_t>(direction);
+      if (rates[way] < 0 || same_share(shares[way], share_[direction])) continue;
+      const Duration elapsed = now_ - timed_at_[direction];
+      const Duration in_launch = std::min(elapsed, launch_left_[direction]);
+      launch_left_[direction] -= in_launch;
+      transfer_left_[direction] -= plain_done(elapsed - in_launch, share_[direction]);
+      timed_at_[direction] = now_;
+      share_[direction] = shares[way];
+      time(direction);
+    }
   }
 
-  static constexpr std::int64_t kParts = 1'000'000;       // of a link
   static constexpr std::int32_t kBlocks = 1'000'000'000;  // tags from here on are of blocks
 
-  std::vector<std::pair<SimTime, std::int64_t>>
-      changes_;  // from this time on, this many parts are left; sorted by time
+  PlainSurroundings around_;
+  std::vector<LinkTraffic> others_;
   struct Queued {
     Copy copy;
-    SimTime issued;
     std::size_t issuer;  // a streamer, except for blocks
   };
   std::list<Queued> queued_[2];
   std::size_t issuer_ = 0;  // whose rule is called
-  SimTime free_[2] = {};
+  // Of the copy in flight: what was left of it, and at which share of its speed it has moved since.
+  SimTime started_[2] = {};
+  SimTime timed_at_[2] = {};
+  Duration launch_left_[2] = {};
+  Duration transfer_left_[2] = {};
+  Real share_[2] = {1, 1};
+  SimTime end_[2] = {};
   SimTime now_{};
+  SimTime shared_at_ = kNever;  // the last instant at which launches and other traffic were looked at
   Bytes issued_[2] = {};
   std::vector<BlockCopy> to_issue_;
   std::map<std::int32_t, BlockCopy> moving_;  // by tag
@@ -260,11 +329,17 @@ class NaiveLinks final : private CopySink {
   std::vector<std::pair<SimTime, SimTime>> done_[2];  // start and end of every finished copy
 };
 
+PlainSurroundings surroundings_of(const NaiveConfig& config) {
+  PlainSurroundings around = config.links;
+  around.sharing = config.model->copy_sharing();
+  return around;
+}
+
 class NaiveEngine final : public View, private Decision {
   static constexpr int kMoveEnds = -2;  // an event's target
 
  public:
-  explicit NaiveEngine(const NaiveConfig& config) : config_(config) {
+  explicit NaiveEngine(const NaiveConfig& config) : config_(config), links_(surroundings_of(config), config.traffic) {
     block_tokens_ = config.block_tokens;
     max_model_len_ = config.max_model_len;
     graph_ = {{{"gpu", config.gpu_blocks, std::max(config.gpu_blocks, config.most_gpu_blocks)},
@@ -283,7 +358,6 @@ class NaiveEngine final : public View, private Decision {
     for (LayerPolicy* const layers : {policy_.weights.get(), policy_.layers.get()}) {
       if (layers != nullptr) links_.streamers.push_back({.policy = layers});
     }
-    if (policy_.traffic) links_.share_with(*policy_.traffic);
   }
 
   NaiveResult run() {
@@ -304,7 +378,7 @@ class NaiveEngine final : public View, private Decision {
         }
         break;
       }
-      if (phase == 1 && target == kMoveEnds && !busy_) collect_moves();
+      if (phase == 1 && target == kMoveEnds && (busy_ || !moves_go_on())) continue;
       if (phase == 1 && target != kMoveEnds) complete();
       if (phase == 2) {
         Request& late = requests_[static_cast<std::size_t>(target)];
@@ -656,26 +730,30 @@ class NaiveEngine final : public View, private Decision {
     drop_surplus();
     rebuild();
   }
-  /// Ends moves beside iterations that are over by now, in the order of their ends; at one instant those from the GPU
-  /// first.
-  void collect_moves() {
-    for (;;) {
-      int next = -1;
-      for (int m = 0; m < static_cast<int>(moves_.size()); ++m) {
-        const NaiveMove& move = moves_[static_cast<std::size_t>(m)];
-        if (!move.issued || move.over || move.end > now_) continue;
-        if (next < 0) {
-          next = m;
-          continue;
-        }
-        const NaiveMove& first = moves_[static_cast<std::size_t>(next)];
-        if (std::pair(move.end, -move.direction) < std::pair(first.end, -first.direction)) next = m;
-      }
-      if (next < 0) return;
-      end_move(next);
-      const NaiveMove ended = moves_[static_cast<std::size_t>(next)];
+  /// Ends moves beside iterations that are over by now, in the order of their ends. Returns whether there were any.
+  bool collect_moves() {
+    const bool any = !over_.empty();
+    for (const int number : std::exchange(over_, {})) {
+      end_move(number);
+      const NaiveMove ended = moves_[static_cast<std::size_t>(number)];
       if (ended.wanted) policy_.space->moved(*this, ended.move);
     }
+    return any;
+  }
+  [[nodiscard]] bool moves_under_way() const {
+    return std::any_of(moves_.begin(), moves_.end(),
+                       [](const NaiveMove& move) { return beside(move.move) && !move.over; });
+  }
+  /// Nothing runs, and something may happen to a copy now. Returns whether a move has ended.
+  bool moves_go_on() {
+    links_.advance(now_);
+    const bool any = collect_moves();
+    await_moves();
+    return any;
+  }
+  /// Nothing runs: an event comes when something may happen to a copy.
+  void await_moves() {
+    if (moves_under_way() && links_.next() != kNever) at(links_.next(), 1, kMoveEnds);
   }
   [[nodiscard]] static bool beside(const Move& move) {
     return move.waits == Waits::nobody || move.waits == Waits::request;
@@ -975,7 +1053,7 @@ class NaiveEngine final : public View, private Decision {
   void decide() {
     if (busy_) return;
     const bool looks_at_host = config_.prefix_caching && config_.host_cache_blocks > Blocks(0);
-    if (policy_.layers && looks_at_host) links_.advance(now_);
+    if (looks_at_host || moves_under_way()) links_.advance(now_);
     collect();
     collect_moves();
     do {  // until something runs, or nothing changes
@@ -1026,52 +1104,10 @@ class NaiveEngine final : public View, private Decision {
     prefills_ = !chunks.empty();
     if (shape.empty()) return start_moves();
     executed_.push_back({.start = now_});
-    for (const int direction : {0, 1}) executed_.back().bytes[direction] = std::exchange(between_[direction], Bytes(0));
     busy_ = true;
     start_ = now_;
-    executed_.back().end = policy_.layers ? run_layers(shape) : run_whole(shape);
+    executed_.back().end = run_iteration(shape);
     at(executed_.back().end, 1, 0);
-  }
-  SimTime run_whole(const BatchShape& shape) {
-    const IterationTime time = config_.model->iteration(shape);
-    // Copies are issued when the first layer starts. The layer waits for moves; copies to the host cache only queue
-    // behind the moves.
-    const SimTime issued = now_ + time.before;
-    SimTime loaded = issued;
-    for (const auto& [what, blocks] : waited_for(Waits::iteration)) {
-      loaded = std::max(loaded, copy_blocks(what.direction, blocks, what.copies(blocks), what.mechanism, issued));
-    }
-    if (loaded_ > 0) {
-      loaded = std::max(
-          loaded, copy_blocks(0, loaded_, config_.host_cache_copies_per_block * loaded_, CopyMechanism::many, issued));
-      loaded_ = 0;
-    }
-    // The share of each layer comes for itself.
-    const std::int64_t layers = config_.model->layers();
-    std::vector<SimTime> arrived(static_cast<std::size_t>(layers));
-    const auto of_layers = waited_for(Waits::layers);
-    for (std::int64_t layer = 0; layer < layers; ++layer) {
-      SimTime& here = arrived[static_cast<std::size_t>(layer)];
-      for (const auto& [what, blocks] : of_layers) {
-        here = std::max(here, copy_share(what, blocks, layer, layers, issued));
-      }
-    }
-    issue_beside(issued);
-    if (put_down_ > 0) {
-      const SimTime there =
-          copy_blocks(1, put_down_, config_.host_cache_copies_per_block * put_down_, CopyMechanism::many, issued);
-      for (Stored& kept : host_) {
-        if (kept.there == kNever) kept.there = there;
-      }
-      put_down_ = 0;
-    }
-    SimTime end = loaded;
-    for (const SimTime here : arrived) end = std::max(end, here) + time.layer;
-    for (int m = 0; m < static_cast<int>(moves_.size()); ++m) {
-      const NaiveMove& move = moves_[static_cast<std::size_t>(m)];
-      if (move.move.waits == Waits::layers && !move.over) ends_with_iteration_.push_back(m);
-    }
-    return end + time.after;
   }
   /// How blocks go that move together.
   struct Way {
@@ -1079,9 +1115,6 @@ class NaiveEngine final : public View, private Decision {
     CopyMechanism mechanism = CopyMechanism::many;
     int direction = 0;
     std::int64_t copies_per_block = 1;
-    [[nodiscard]] std::int64_t copies(std::int64_t blocks) const {
-      return mechanism == CopyMechanism::gather ? 1 : copies_per_block * blocks;
-    }
   };
   [[nodiscard]] Way way_of(const Move& move) const {
     const std::size_t route = route_of(move);
@@ -1107,36 +1140,43 @@ class NaiveEngine final : public View, private Decision {
     std::erase_if(waiting_moves_, [&](int m) { return moves_[static_cast<std::size_t>(m)].issued; });
     return together;
   }
-  void issue_beside(SimTime issued) {
+  /// Nothing runs: moves that no iteration waits for start now.
+  void start_moves() {
+    const auto goes = [&](int m) { return beside(moves_[static_cast<std::size_t>(m)].move); };
+    if (std::none_of(waiting_moves_.begin(), waiting_moves_.end(), goes)) return await_moves();
+    queue_beside();
+    links_.start(now_);
+    await_moves();
+  }
+  /// One copy of blocks, or the share of one layer: the last takes what is left over.
+  void queue(const Way& way, std::int64_t blocks, NaiveLinks::BlockCopy how, std::int64_t layer = 0,
+             std::int64_t layers = 1) {
+    if (blocks == 0) return;
+    const auto share = [&](std::int64_t all) { return all / layers + (layer + 1 == layers ? all % layers : 0); };
+    const bool gathered = way.mechanism == CopyMechanism::gather;
+    const std::int64_t copies = gathered ? 1 : std::max<std::int64_t>(1, share(way.copies_per_block * blocks));
+    const Bytes bytes(share(config_.block_bytes.count() * blocks));
+    const Stream stream = way.direction == 0 ? Stream::h2d : Stream::d2h;
+    const CopyTime time = config_.model->copy(stream, copies, bytes, way.mechanism);
+    how.copy = {.stream = stream,
+                .layer = static_cast<std::int32_t>(layer),
+                .bytes = bytes,
+                .launch = time.launch,
+                .transfer = time.transfer};
+    links_.add(std::move(how));
+  }
+  void queue_beside() {
     std::stable_sort(waiting_moves_.begin(), waiting_moves_.end(), [&](int a, int b) {
       return route_of(moves_[static_cast<std::size_t>(a)].move) < route_of(moves_[static_cast<std::size_t>(b)].move);
     });
     for (const int number : waiting_moves_) {
       NaiveMove& move = moves_[static_cast<std::size_t>(number)];
       if (!beside(move.move)) continue;
-      const Way way = way_of(move.move);
-      const std::int64_t blocks = move.move.range.count().count();
       move.issued = true;
-      move.direction = way.direction;
-      move.end = copy_blocks(way.direction, blocks, way.copies(blocks), way.mechanism, issued);
-      at(move.end, 1, kMoveEnds);
+      const auto over = [this, number](SimTime) { over_.push_back(number); };
+      queue(way_of(move.move), move.move.range.count().count(), {.waits = Waits::nobody, .ended = over});
     }
     std::erase_if(waiting_moves_, [&](int m) { return moves_[static_cast<std::size_t>(m)].issued; });
-  }
-  /// Nothing runs: moves that no iteration waits for start now.
-  void start_moves() {
-    if (waiting_moves_.empty()) return;
-    executed_.push_back({});  // takes the bytes that the next iteration is charged with
-    issue_beside(now_);
-    for (const int direction : {0, 1}) between_[direction] += executed_.back().bytes[direction];
-    executed_.pop_back();
-  }
-  /// The share of one layer; the last takes what is left over. Returns its end.
-  SimTime copy_share(const Way& way, std::int64_t blocks, std::int64_t layer, std::int64_t layers, SimTime issued) {
-    const auto share = [&](std::int64_t all) { return all / layers + (layer + 1 == layers ? all % layers : 0); };
-    const std::int64_t copies =
-        way.mechanism == CopyMechanism::gather ? 1 : std::max<std::int64_t>(1, share(way.copies(blocks)));
-    return copy_bytes(way.direction, Bytes(share(config_.block_bytes.count() * blocks)), copies, way.mechanism, issued);
   }
   /// Whether the policy added capacity for the head of the queue while nothing runs.
   bool expands() {
@@ -1145,22 +1185,22 @@ class NaiveEngine final : public View, private Decision {
     for (const int block : free_) blocks_[static_cast<std::size_t>(block)].content.clear();
     return true;
   }
-  /// Queues the copies of the iteration's blocks on the links of the layers.
+  /// Queues the copies of the iteration's blocks on the links.
   void queue_blocks() {
-    const auto queue = [this](int direction, std::int64_t count, std::int64_t copies_per_block,
-                              NaiveLinks::BlockCopy how) {
-      if (count == 0) return;
-      const Stream stream = direction == 0 ? Stream::h2d : Stream::d2h;
-      const Bytes bytes = config_.block_bytes * count;
-      const CopyTime time = config_.model->copy(stream, copies_per_block * count, bytes, CopyMechanism::many);
-      how.copy = {.stream = stream, .bytes = bytes, .launch = time.launch, .transfer = time.transfer};
-      links_.add(std::move(how));
-    };
-    for (const auto& [what, blocks] : waited_for(Waits::iteration)) {
-      queue(what.direction, blocks, what.copies_per_block, {});
+    const Way host_in{.direction = 0, .copies_per_block = config_.host_cache_copies_per_block};
+    const Way host_out{.direction = 1, .copies_per_block = config_.host_cache_copies_per_block};
+    for (const auto& [way, blocks] : waited_for(Waits::iteration)) queue(way, blocks, {});
+    queue(host_in, std::exchange(loaded_, 0), {});
+    const std::int64_t layers = config_.model->layers();
+    const auto of_layers = waited_for(Waits::layers);
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+      for (const auto& [way, blocks] : of_layers) queue(way, blocks, {.waits = Waits::layers}, layer, layers);
     }
-    need(waiting_moves_.empty(), "beside layers, this engine only moves what the iteration waits for");
-    queue(0, std::exchange(loaded_, 0), config_.host_cache_copies_per_block, {});
+    for (int m = 0; m < static_cast<int>(moves_.size()); ++m) {
+      const NaiveMove& move = moves_[static_cast<std::size_t>(m)];
+      if (move.move.waits == Waits::layers && !move.over) ends_with_iteration_.push_back(m);
+    }
+    queue_beside();
     std::vector<std::vector<std::uint64_t>> stored;
     for (Stored& kept : host_) {
       if (!kept.sent) stored.push_back(kept.content);
@@ -1171,11 +1211,12 @@ class NaiveEngine final : public View, private Decision {
         if (std::count(stored.begin(), stored.end(), kept.content) > 0) kept.there = when;
       }
     };
-    queue(1, std::exchange(put_down_, 0), config_.host_cache_copies_per_block, {.waited_for = false, .ended = arrive});
+    queue(host_out, std::exchange(put_down_, 0), {.waits = Waits::nobody, .ended = arrive});
   }
-  SimTime run_layers(const BatchShape& shape) {
+  SimTime run_iteration(const BatchShape& shape) {
     std::vector<IterationTime> times;
-    for (const SubBatchShape& part : policy_.layers->split(shape)) {
+    LayerPolicy* const layers = policy_.layers.get();
+    for (const SubBatchShape& part : layers != nullptr ? layers->split(shape) : std::span<const SubBatchShape>()) {
       times.push_back(config_.model->iteration(part.shape));
       times.back().layer += part.cpu_attention;
     }
@@ -1229,17 +1270,6 @@ class NaiveEngine final : public View, private Decision {
       streamer.policy->iteration_ended(report_);
     }
   }
-  /// One copy of `count` blocks at the end of a direction's queue; returns its end.
-  SimTime copy_blocks(int direction, std::int64_t count, std::int64_t copies, CopyMechanism mechanism, SimTime issued) {
-    return copy_bytes(direction, config_.block_bytes * count, copies, mechanism, issued);
-  }
-  SimTime copy_bytes(int direction, Bytes bytes, std::int64_t copies, CopyMechanism mechanism, SimTime issued) {
-    const CopyTime copy = config_.model->copy(direction == 0 ? Stream::h2d : Stream::d2h, copies, bytes, mechanism);
-    executed_.back().bytes[direction] += bytes;
-    link_free_[direction] = std::max(link_free_[direction], issued) + copy.launch + copy.transfer;
-    return link_free_[direction];
-  }
-
   void complete() {
     busy_ = false;
     executed_.back().ended = true;
@@ -1322,7 +1352,7 @@ class NaiveEngine final : public View, private Decision {
   void sum_up_iterations() {
     const bool cut = !executed_.empty() && !executed_.back().ended;
     const SimTime last = cut ? now_ : kNever;
-    if (policy_.layers) finish_copies();
+    finish_copies();
     SimTime before{};
     for (const Executed& one : executed_) {
       result_.iterations += one.ended && one.end >= config_.measured_from ? 1 : 0;
@@ -1443,9 +1473,8 @@ class NaiveEngine final : public View, private Decision {
   std::vector<NaiveMove> moves_;
   std::vector<int> waiting_moves_;  // not yet issued
   std::vector<int> ends_with_iteration_;
-  Bytes between_[2] = {};  // issued since the last iteration
+  std::vector<int> over_;  // moves beside iterations that have ended, in the order of their ends
   mutable std::vector<KvRun> shown_;
-  SimTime link_free_[2] = {};
   std::list<Stored> host_;  // ordered by use
   std::vector<std::vector<std::uint64_t>> named_;
   std::int64_t put_down_ = 0;

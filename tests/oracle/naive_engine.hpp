@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
+#include "sim/api/link_traffic.hpp"
 #include "sim/api/registry.hpp"
 #include "sim/core/request.hpp"
+#include "tests/oracle/plain_shares.hpp"
 
 namespace spillway::oracle {
 
@@ -37,6 +39,8 @@ struct NaiveConfig {
   Blocks host_cache_blocks{};
   std::int64_t host_cache_copies_per_block = 1;
   Tokens max_model_len{};
+  PlainSurroundings links{};           // of its copies; `sharing` is the model's
+  std::vector<LinkTraffic> traffic{};  // of others
   std::optional<Duration> request_timeout;
   std::optional<SimTime> until;
   SimTime measured_from{};  // start of the measured span

@@ -259,6 +259,42 @@ TEST_P(EveryPolicy, SharedLinksKeepTheBooks) {
   EXPECT_EQ(later > 0, copies);
 }
 
+// Duplex caps, a server's totals and other traffic, all at once: to the nanosecond.
+TEST_P(EveryPolicy, SharedLinksMatchTheNaiveEngine) {
+  std::int64_t slowed = 0;
+  for (std::uint64_t seed = 1; seed <= random_cases(500); ++seed) {
+    SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
+    oracle::Dice dice(seed);
+    const auto ratio = [&]() -> Slowdown { return {dice.between(4, 12), 4}; };
+    const WholeModel model = WholeModel::of(policy(), 1, 1, {.h2d = ratio(), .d2h = ratio()});
+    Settings settings;
+    NaiveConfig config;
+    oracle::draw_case(seed, policy(), model, 1, settings, config);
+    // The model copies 32 GB/s in and 64 / 3 GB/s out.
+    config.links.gpus = dice.between(1, 4);
+    for (std::int64_t n = dice.between(0, 2); n > 0; --n) {
+      const std::int64_t ways = dice.between(1, 3);
+      config.links.totals.push_back({1e9 * static_cast<double>(dice.between(4, 160)), ways != 1, ways != 2});
+    }
+    for (std::int64_t n = dice.between(0, 2); n > 0; --n) {
+      const SimTime from(dice.between(0, 20'000));
+      const SimTime until = dice.chance(50) ? kNever : from + Duration(dice.between(1, 20'000));
+      config.traffic.push_back({0.01 * static_cast<double>(dice.between(1, 100)), from, until});
+    }
+    const NaiveResult naive = oracle::run_naive(config);
+    const FastRun fast = run_fast(config);
+    expect_equal(naive, fast);
+    expect_sound(config, fast);
+    if (HasFatalFailure()) return;
+    const WholeModel alone = WholeModel::of(policy());
+    config.model = &alone;
+    config.traffic.clear();
+    config.links = {};
+    slowed += last_end(run_fast(config)) < last_end(fast) ? 1 : 0;
+  }
+  EXPECT_EQ(slowed > 0, policy().layout || policy().shares_prefixes || oracle::swaps(policy()));
+}
+
 TEST_P(EveryPolicy, FiguresAreThoseOfTheMeasuredSpan) {
   const WholeModel model = WholeModel::of(policy());
   std::int64_t observed = 0;

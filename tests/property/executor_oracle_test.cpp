@@ -53,7 +53,7 @@ class RandomRule : public LayerRule {
             .tag = tag_++,
             .bytes = Bytes(random_.in(0, 1000)),
             .launch = Duration(random_.chance(50) ? random_.in(0, scale_) : 0),
-            .transfer = Duration(random_.in(0, 2 * scale_))};
+            .transfer = Duration(random_.chance(5) ? 0 : random_.in(1 + scale_ / 50, 2 * scale_))};
   }
   Random random_;
 
@@ -253,8 +253,8 @@ struct Case {
   std::int64_t scale = 1;
   std::int32_t layers = 1;
   std::vector<oracle::Iteration> iterations{};
-  std::vector<oracle::SlowdownChange> changes{};
-  CopySharing sharing{};
+  std::vector<oracle::LinkChange> changes{};
+  oracle::Surroundings around{};
 };
 
 Case make_case(std::uint64_t seed) {
@@ -281,19 +281,31 @@ Case make_case(std::uint64_t seed) {
     }
     c.iterations.push_back(std::move(iteration));
   }
+  // Others say what copies get of the links, or the links are the group's own and those of its server.
+  c.around.others_copy = random.chance(25);
   for (std::int64_t n = random.chance(50) ? random.in(1, 6) : 0; n > 0; --n) {
-    const std::int64_t den = random.in(1, 20);
-    c.changes.push_back({.at = SimTime(random.in(0, 2 * horizon)),
-                         .stream = random.chance(50) ? Stream::h2d : Stream::d2h,
-                         .num = random.chance(20) ? den : random.in(den, 5 * den),
-                         .den = den});
+    oracle::LinkChange& change = c.changes.emplace_back();
+    change.at = SimTime(random.in(0, 2 * horizon));
+    change.stream = random.chance(50) ? Stream::h2d : Stream::d2h;
+    change.den = random.in(1, 20);
+    change.num = random.chance(20) ? change.den : random.in(change.den, 5 * change.den);
+    for (std::int64_t flows = random.in(0, 2); flows > 0; --flows) {
+      change.traffic.push_back(0.01 * static_cast<double>(random.in(1, 100)));
+    }
   }
   if (random.chance(60)) {
     const auto slowdown = [&]() -> Slowdown {
       const std::int64_t den = random.in(1, 20);
       return {random.chance(20) ? den : random.in(den, 3 * den), den};
     };
-    c.sharing = {.h2d = slowdown(), .d2h = slowdown(), .compute = slowdown()};
+    c.around.links.sharing = {.h2d = slowdown(), .d2h = slowdown(), .compute = slowdown()};
+  }
+  // Copies of up to 1,000 bytes that take up to 2 * scale ns: totals of that order, in bytes/s.
+  c.around.links.gpus = random.in(1, 4);
+  for (std::int64_t n = random.chance(40) ? random.in(1, 3) : 0; n > 0 && !c.around.others_copy; --n) {
+    const double bytes_per_second = static_cast<double>(random.in(50, 2000)) * 1e9 / static_cast<double>(c.scale);
+    const std::int64_t ways = random.in(1, 3);
+    c.around.links.totals.push_back({bytes_per_second, ways != 1, ways != 2});
   }
   std::stable_sort(c.changes.begin(), c.changes.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
   return c;
@@ -358,16 +370,15 @@ struct Trace {
 
 Trace run_oracle(const Case& c) {
   Recorder rule(make_rule(c));
-  Trace trace{.result = oracle::execute(c.iterations, c.changes, rule.get(), c.sharing)};
+  Trace trace{.result = oracle::execute(c.iterations, c.changes, rule.get(), c.around)};
   trace.calls = std::move(rule.calls);
   return trace;
 }
 
 /// Whether the case would end differently, or use its time differently, without any slowdown.
 bool sharing_shows(const Case& c, const Trace& trace) {
-  if (c.sharing.h2d.none() && c.sharing.d2h.none() && c.sharing.compute.none()) return false;
   Case alone = c;
-  alone.sharing = {};
+  alone.around.links = {};
   return run_oracle(alone).result.uses != trace.result.uses;
 }
 
@@ -389,11 +400,25 @@ oracle::Uses uses_of(const Executor& executor) {
 Trace run_executor(const Case& c, int cut_percent) {
   Recorder rule(make_rule(c));
   Random random(c.seed + 1);
-  Executor executor(c.sharing);
+  CopyRoute route{.gpus = c.around.links.gpus};
+  std::vector<BytesPerSecond> totals;
+  for (const oracle::PlainTotal& total : c.around.links.totals) {
+    if (total.in) route.h2d.push_back(totals.size());
+    if (total.out) route.d2h.push_back(totals.size());
+    totals.emplace_back(total.bytes_per_second);
+  }
+  const CopySharing& sharing = c.around.links.sharing;
+  Executor executor(CopyLinks(sharing, route, totals), sharing.compute, nullptr, c.around.others_copy);
   Trace trace;
   auto change = c.changes.begin();
+  Slowdowns slowdowns;
   const auto apply = [&] {
-    executor.set_slowdown(change->stream, change->num, change->den);
+    if (c.around.others_copy) {
+      slowdowns[change->stream == Stream::h2d ? 0 : 1] = {change->num, change->den};
+      executor.set_slowdowns(slowdowns);
+    } else {
+      executor.set_traffic(change->traffic);
+    }
     ++change;
   };
   for (const oracle::Iteration& iteration : c.iterations) {

@@ -2,10 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <utility>
-
-#include "hwmodels/models/server_share.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -23,20 +20,9 @@ GpuProfile gpu() {
   return gpu;
 }
 
-ServerProfile server(std::optional<BytesPerSecond> h2d_aggregate, std::optional<BytesPerSecond> host_shared = {}) {
-  ServerProfile server;
-  server.h2d_aggregate = h2d_aggregate;
-  server.host_shared_bandwidth = host_shared;
-  return server;
-}
-
 EngineSide engine(const GpuProfile& gpu) { return {gpu, {}, 1}; }
 
 std::pair<std::int64_t, std::int64_t> parts(const Slowdown& slowdown) { return {slowdown.num, slowdown.den}; }
-
-Duration transfer(const GpuProfile& gpu, Stream direction, std::int64_t bytes) {
-  return engine(gpu).copy(direction, 1, Bytes(bytes), CopyMechanism::many).transfer;
-}
 
 TEST(EngineSide, CopySharing_IsWhatEachDirectionReachesAloneOverDuplex) {
   GpuProfile profile = gpu();
@@ -58,52 +44,9 @@ TEST(EngineSide, CopySharing_WhenAProfileHasNoFigure_ThenNothingIsShared) {
   EXPECT_TRUE(engine(profile).copy_sharing().h2d.none());
   EXPECT_FALSE(engine(profile).copy_sharing().d2h.none());
   profile.h2d.bandwidth = BytesPerSecond(0.0);  // null in the file
-  const GpuProfile limited = with_server_limits(profile, server(gb(10)), 1);
-  EXPECT_TRUE(engine(limited).copy_sharing().h2d.none());
-  EXPECT_TRUE(engine(with_server_limits({}, {}, 1)).copy_sharing().h2d.none());
-}
-
-TEST(EngineSide, WithServerLimits_WhenThereAreNone_ThenChangesNothing) {
-  const GpuProfile same = with_server_limits(gpu(), {}, 8);
-  EXPECT_EQ(same.h2d.bandwidth, gb(50));
-  EXPECT_EQ(same.d2h.bandwidth, gb(40));
-  EXPECT_EQ(same.h2d_bandwidth_duplex, gb(40));
-  EXPECT_EQ(same.d2h_bandwidth_duplex, gb(25));
-}
-
-TEST(EngineSide, WithServerLimits_SplitsTheAggregateAmongTheGpusThatCopy) {
-  const ServerProfile hundred = server(gb(100));
-  EXPECT_EQ(transfer(with_server_limits(gpu(), hundred, 1), Stream::h2d, 50'000), Duration(1'000));
-  EXPECT_EQ(transfer(with_server_limits(gpu(), hundred, 2), Stream::h2d, 50'000), Duration(1'000));  // 50 each
-  const GpuProfile four = with_server_limits(gpu(), hundred, 4);                                     // 25 each
-  EXPECT_EQ(transfer(four, Stream::h2d, 50'000), Duration(2'000));
-  EXPECT_EQ(transfer(four, Stream::d2h, 50'000), Duration(1'250));
-  // 25 alone and beside the other direction; that one still falls from 40 to 25.
-  EXPECT_TRUE(engine(four).copy_sharing().h2d.none());
-  EXPECT_EQ(parts(engine(four).copy_sharing().d2h), std::pair(1'600'000L, 1'000'000L));
-  // Eight H100: 278 / 8 = 34.75 GB/s each instead of 51.7; a lone one is not limited.
-  const Hardware hgx = load_hardware("hgx-h100-8");
-  EXPECT_EQ(transfer(with_server_limits(hgx.gpu, *hgx.server, 8), Stream::h2d, 34'750'000), Duration(1'000'000));
-  EXPECT_EQ(transfer(with_server_limits(hgx.gpu, *hgx.server, 1), Stream::h2d, 51'688'147), Duration(1'000'000));
-}
-
-TEST(EngineSide, WithServerLimits_WhenTheHostIsShared_ThenBothDirectionsTogetherKeepToIt) {
-  // 120 / 2 = 60 for both, less than the 40 + 25 of a GPU: 40 * 60 / 65 and 25 * 60 / 65.
-  const GpuProfile two = with_server_limits(gpu(), server({}, gb(120)), 2);
-  EXPECT_EQ(two.h2d.bandwidth, gb(50));
-  EXPECT_EQ(two.d2h.bandwidth, gb(40));
-  EXPECT_NEAR(two.h2d_bandwidth_duplex->value(), 36.923'077 * kGiga, 1e3);
-  EXPECT_NEAR(two.d2h_bandwidth_duplex->value(), 23.076'923 * kGiga, 1e3);
-  EXPECT_EQ(parts(engine(two).copy_sharing().h2d), std::pair(1'354'167L, 1'000'000L));  // 50 * 65 / 40 / 60
-  EXPECT_EQ(parts(engine(two).copy_sharing().d2h), std::pair(1'733'333L, 1'000'000L));  // 40 * 65 / 25 / 60
-  // 120 / 4 = 30: less than either direction alone, and 15 for each of 25 + 25 (h2d has 25 by its aggregate).
-  const GpuProfile four = with_server_limits(gpu(), server(gb(100), gb(120)), 4);
-  EXPECT_EQ(four.h2d.bandwidth, gb(25));
-  EXPECT_EQ(four.d2h.bandwidth, gb(30));
-  EXPECT_EQ(parts(engine(four).copy_sharing().h2d), std::pair(1'666'667L, 1'000'000L));
-  EXPECT_EQ(parts(engine(four).copy_sharing().d2h), std::pair(2'000'000L, 1'000'000L));
-  // Without an aggregate, what both share limits either.
-  EXPECT_EQ(with_server_limits(gpu(), server({}, gb(120)), 4).h2d.bandwidth, gb(30));
+  profile.h2d_bandwidth_duplex = gb(40);
+  EXPECT_TRUE(engine(profile).copy_sharing().h2d.none());
+  EXPECT_TRUE(engine({}).copy_sharing().h2d.none());
 }
 
 // A layer of 1 ms in 3 layers, 0.5 ms before and after: 4 ms of GPU. The CPU takes 2 ms and 1 ms for each of n
@@ -125,24 +68,20 @@ TEST(EngineSide, HostTime_WhenOverlapped_ThenOnlyWhatIsLongerThanTheGpusIsSeen) 
   EXPECT_EQ(before(false, 4), Duration(6'500'000));
 }
 
-TEST(EngineSide, WithServerLimits_WhenMechanismsAreFitted_ThenLimitsThemToo) {
+TEST(EngineSide, Copy_UsesTheFittedMechanism) {
   GpuProfile profile = gpu();
-  for (const CopyMechanism mechanism : {CopyMechanism::many, CopyMechanism::peer}) {
-    Fitted<CopyModel>& copy = profile.fitted.copies.emplace_back();
-    copy.model.mechanism = mechanism;
-    copy.model.launch_seconds = 1e-6;
-    copy.model.bandwidth = 50e9;
-    copy.model.small.points = {{1'000.0, 2e-6}};
-  }
-  const EngineSide limited = engine(with_server_limits(profile, server(gb(50)), 2));
-  // Ten small copies: 2 us and 20 ns each, of which 40 ns are the 1,000 bytes at 25 GB/s.
-  const CopyTime small = limited.copy(Stream::h2d, 10, Bytes(10'000), CopyMechanism::many);
+  Fitted<CopyModel>& copy = profile.fitted.copies.emplace_back();
+  copy.model.mechanism = CopyMechanism::many;
+  copy.model.launch_seconds = 1e-6;
+  copy.model.bandwidth = 25e9;
+  copy.model.small.points = {{1'000.0, 2.04e-6}};
+  // Ten small copies: 2.04 us each, of which 40 ns are the 1,000 bytes at 25 GB/s.
+  const CopyTime small = engine(profile).copy(Stream::h2d, 10, Bytes(10'000), CopyMechanism::many);
   EXPECT_EQ(small.transfer, Duration(400));
-  EXPECT_EQ(small.launch, Duration(19'800));
-  const CopyTime large = limited.copy(Stream::h2d, 1, Bytes(50'000), CopyMechanism::many);
+  EXPECT_EQ(small.launch, Duration(20'000));
+  const CopyTime large = engine(profile).copy(Stream::h2d, 1, Bytes(50'000), CopyMechanism::many);
   EXPECT_EQ(large.transfer, Duration(2'000));
   EXPECT_EQ(large.launch, Duration(1'000));
-  EXPECT_EQ(limited.copy(Stream::h2d, 1, Bytes(50'000), CopyMechanism::peer).transfer, Duration(1'000));
 }
 
 }  // namespace

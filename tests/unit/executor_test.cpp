@@ -613,6 +613,9 @@ TEST(Executor, PrefetchForTheNextIteration_CarriesOver) {
   EXPECT_EQ(wait_after_gap(9), ns(0));
 }
 
+/// Others say what its copies get of the links.
+Executor beside_others() { return {CopyLinks(), Slowdown{}, nullptr, true}; }
+
 TEST(Executor, Slowdown_StretchesOnlyTheTransferThatIsLeft) {
   // A copy of 10 launch + 100 transfer at t=0; the layer behind it computes for 1. `changes`: (time, num, den).
   struct Change {
@@ -622,11 +625,11 @@ TEST(Executor, Slowdown_StretchesOnlyTheTransferThatIsLeft) {
     Script rule({{0, copy(Stream::h2d, 0, 100, 10)}}, {1});
     const SubBatchTimes times{.gpu = ns(1)};
     const IterationPlan plan{1, {&times, 1}, &rule};
-    Executor executor;
+    Executor executor = beside_others();
     executor.begin(plan, at(0));
     for (const Change& change : changes) {
       EXPECT_FALSE(executor.run(plan, at(change.time)).finished);
-      executor.set_slowdown(Stream::h2d, change.num, change.den);
+      executor.set_slowdowns({Slowdown{change.num, change.den}, Slowdown{}});
     }
     return executor.run(plan, kNever).time;
   };
@@ -663,9 +666,9 @@ class Timed final : public LayerRule {
 
 TEST(Executor, Duplex_SlowsEachDirectionWhileBothTransfer) {
   using Ends = std::vector<std::int64_t>;
-  const auto ends = [](const std::vector<Copy>& copies, const CopySharing& sharing, std::int64_t link = 1) {
+  const auto ends = [](const std::vector<Copy>& copies, const CopySharing& sharing, std::vector<double> traffic = {}) {
     Executor executor(sharing);
-    executor.set_slowdown(Stream::h2d, link, 1);
+    executor.set_traffic(std::move(traffic));
     Timed rule(copies, executor);
     EXPECT_EQ(iterate(executor, {1, std::vector<SubBatchTimes>{{.gpu = ns(1)}}, &rule}), ns(1));
     executor.run_copies(&rule, kNever);
@@ -691,8 +694,8 @@ TEST(Executor, Duplex_SlowsEachDirectionWhileBothTransfer) {
   EXPECT_EQ(ends({in(20), in(20, 10), out(100)}, sharing), std::pair(Ends{30, 70}, Ends{130}));
   // Without a gap between copies the directions share all the time: 60 and 60 * 3 / 2, 200.
   EXPECT_EQ(ends({in(40), in(60), out(100)}, sharing), std::pair(Ends{60, 150}, Ends{175}));
-  // The link's own slowdown multiplies: 40 * 2 * 3 / 2.
-  EXPECT_EQ(ends({in(40), out(100)}, sharing, 2), std::pair(Ends{120}, Ends{160}));
+  // Others take half of whatever a link carries: 40 * 2 * 3 / 2, when 30 of the 100 are done; then 70 * 2.
+  EXPECT_EQ(ends({in(40), out(100)}, sharing, {1.0}), std::pair(Ends{120}, Ends{260}));
 }
 
 TEST(Executor, Interference_StretchesStepsThatStartBesideACopy) {
@@ -723,8 +726,8 @@ TEST(Executor, Interference_StretchesStepsThatStartBesideACopy) {
 
 TEST(Executor, Cut_ChangesNothing) {
   const auto run_with_cuts = [](std::int64_t every) {
-    Executor executor;
-    executor.set_slowdown(Stream::h2d, 7, 4);
+    Executor executor = beside_others();
+    executor.set_slowdowns({Slowdown{7, 4}, Slowdown{}});
     Pie rule(9, 4, 5, false, executor);
     const std::vector<SubBatchTimes> sub_batches{{ns(2), ns(3), ns(2), ns(1)}, {ns(0), ns(2), ns(4), ns(3)}};
     const IterationPlan plan{9, sub_batches, &rule};
@@ -836,9 +839,9 @@ TEST(Executor, Misuse_IsAnInvariantError) {
   const IterationPlan plan{2, {&times, 1}, nullptr};
   Executor executor;
   EXPECT_THROW(executor.run(plan, at(1)), InvariantError) << "not begun";
-  EXPECT_THROW(executor.set_slowdown(Stream::h2d, 1, 2), InvariantError) << "faster than alone";
+  EXPECT_THROW(executor.set_slowdowns({Slowdown{1, 2}, Slowdown{}}), InvariantError) << "faster than alone";
   EXPECT_THROW(Executor({.d2h = {1, 2}}), InvariantError) << "faster than alone";
-  EXPECT_THROW(executor.set_slowdown(Stream::cpu, 2, 1), InvariantError) << "no copy stream";
+  EXPECT_THROW(static_cast<void>(executor.issued(Stream::cpu)), InvariantError) << "no copy stream";
   EXPECT_THROW(executor.begin({2, {}, nullptr}, at(0)), InvariantError) << "no sub-batch";
   executor.begin(plan, at(5));
   EXPECT_THROW(executor.begin(plan, at(6)), InvariantError) << "begun twice";

@@ -36,12 +36,18 @@ ExecutedIteration ten_seconds() {
           .copying = {secs(9), secs(5)}};
 }
 
+/// An iteration that is executed ahead of time.
+void start(Ledger& ledger, const ExecutedIteration& iteration, bool short_of_kv) {
+  ledger.started(iteration.start);
+  ledger.executed(iteration, short_of_kv);
+}
+
 // Nothing runs from 0 to 10 s. The span begins at 5 s: only the second half is idle time of it.
 TEST(Ledger, IdleTimeBeforeTheSpan_IsForgotten) {
   Ledger ledger;
   EXPECT_FALSE(ledger.advance(at_s(2), at_s(5), {}));
   EXPECT_TRUE(ledger.advance(at_s(10), at_s(5), {}));
-  ledger.started({.start = at_s(10), .end = at_s(11), .alone = secs(1), .shares = {.memory = 1.0}}, false);
+  start(ledger, {.start = at_s(10), .end = at_s(11), .alone = secs(1), .shares = {.memory = 1.0}}, false);
   EXPECT_FALSE(ledger.advance(at_s(11), at_s(5), {.running = 1}));
   ledger.ended();
   EXPECT_EQ(spent(ledger.totals(), Resource::load), 5.0);
@@ -80,7 +86,7 @@ TEST(Ledger, AnIterationThatTheHorizonCuts_CountsInPart) {
   Ledger ledger;
   ledger.stream_layers(Blocks(7));
   EXPECT_TRUE(ledger.advance(at_s(0), at_s(0), {}));
-  ledger.started(ten_seconds(), false);
+  start(ledger, ten_seconds(), false);
   ledger.advance(at_s(4), at_s(0), {.running = 3});
   ledger.stop(at_s(4), {});
   const EngineTotals totals = ledger.totals();
@@ -100,7 +106,7 @@ TEST(Ledger, AnIterationInWhichTheSpanBegins_CountsInPart) {
   Ledger ledger;
   ledger.stream_layers(Blocks(7));
   ledger.advance(at_s(0), at_s(4), {});
-  ledger.started(ten_seconds(), false);
+  start(ledger, ten_seconds(), false);
   EXPECT_TRUE(ledger.advance(at_s(10), at_s(4), {.running = 3, .waiting = 2}));
   ledger.ended();
   const EngineTotals totals = ledger.totals();
@@ -117,7 +123,7 @@ TEST(Ledger, AnIterationInWhichTheSpanBegins_CountsInPart) {
 TEST(Ledger, TheLargestBatchAndNothingTwice) {
   Ledger ledger;
   EXPECT_TRUE(ledger.advance(at_s(0), at_s(0), {}));
-  ledger.started(ten_seconds(), false);
+  start(ledger, ten_seconds(), false);
   ledger.advance(at_s(4), at_s(0), {.running = 6});
   ledger.advance(at_s(10), at_s(0), {.running = 3});
   ledger.ended();
@@ -133,11 +139,11 @@ TEST(Ledger, CopiesBetweenIterations_CountInPart) {
     Ledger ledger;
     ledger.stream_layers(Blocks(7));
     ledger.advance(at_s(0), at_s(span_begin), {});
-    ledger.started(ten_seconds(), false);
+    start(ledger, ten_seconds(), false);
     ledger.advance(at_s(10), at_s(span_begin), {.running = 1});
     ledger.ended();
     ledger.advance(at_s(14), at_s(span_begin), {});
-    ledger.started({.start = at_s(14), .end = at_s(15), .alone = secs(1), .copied_before = {secs(3), {}}}, false);
+    start(ledger, {.start = at_s(14), .end = at_s(15), .alone = secs(1), .copied_before = {secs(3), {}}}, false);
     return ledger.totals().layers->h2d_busy;
   };
   EXPECT_EQ(run(0), secs(9 + 3));
@@ -155,13 +161,14 @@ TEST(Ledger, AttentionOnTheCpu_HasAShareOfItsOwn) {
   const auto spent_on = [](Resource resource, bool short_of_kv) {
     Ledger ledger;
     ledger.advance(at_s(0), at_s(0), {});
-    ledger.started({.end = at_s(10),
-                    .alone = secs(8),
-                    .shares = {.compute = 5.0},
-                    .cpu_attention = secs(3),
-                    .layer_stall = secs(2),
-                    .layers_wait_for = Resource::d2h},
-                   short_of_kv);
+    start(ledger,
+          {.end = at_s(10),
+           .alone = secs(8),
+           .shares = {.compute = 5.0},
+           .cpu_attention = secs(3),
+           .layer_stall = secs(2),
+           .layers_wait_for = Resource::d2h},
+          short_of_kv);
     ledger.advance(at_s(10), at_s(0), {});
     return spent(ledger.totals(), resource);
   };
@@ -176,7 +183,7 @@ TEST(Ledger, AttentionOnTheCpu_HasAShareOfItsOwn) {
 TEST(Ledger, BytesThatNoIterationWasChargedWith_AreABrokenInvariant) {
   Ledger ledger;
   EXPECT_NO_THROW(ledger.check_links({}, {}));
-  ledger.started(ten_seconds(), false);
+  start(ledger, ten_seconds(), false);
   EXPECT_NO_THROW(ledger.check_links({Bytes(1001), Bytes(500)}, {}));
   EXPECT_THROW(ledger.check_links({Bytes(1000), Bytes(500)}, {}), InvariantError);
   EXPECT_THROW(ledger.check_links({Bytes(1001), Bytes(501)}, {}), InvariantError);

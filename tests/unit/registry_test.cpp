@@ -149,21 +149,16 @@ TEST(Registry, Weights_AreThePartsThatStreamNothingElse) {
   EXPECT_THROW(static_cast<void>(registry.with_weights(*registry.find("kv"), "both")), InvariantError);
 }
 
-// Two parts that stream the same state do not compose, nor do two that both choose the phases or the other traffic.
+// Two parts that stream the same state do not compose, nor do two that both choose the phases.
 TEST(Registry, Weights_ComposeWithWhatLeavesThemOnTheGpu) {
   PolicyRegistry registry;
   PolicyInfo part = weights("part");
   part.phases = [](const Settings&) { return Phases::both; };
-  part.traffic = [](const Settings&) { return std::optional<LinkTraffic>(); };
   registry.add(part);
   PolicyInfo phases = kv();
   phases.name = "phases";
   phases.phases = part.phases;
   registry.add(phases);
-  PolicyInfo traffic = kv();
-  traffic.name = "traffic";
-  traffic.traffic = part.traffic;
-  registry.add(traffic);
   registry.add(scheduler(true, true));
   registry.add(kv());
   EXPECT_EQ(refusal(registry, "scheduler", "part"), "composed");
@@ -172,7 +167,6 @@ TEST(Registry, Weights_ComposeWithWhatLeavesThemOnTheGpu) {
             "policy.weights: policy part streams the weights itself, so policy.weights=part cannot -> leave out "
             "policy.weights, or use one of the policies kv, scheduler");
   EXPECT_THAT(refusal(registry, "phases", "part"), testing::HasSubstr("chooses the phases"));
-  EXPECT_THAT(refusal(registry, "traffic", "part"), testing::HasSubstr("puts other traffic on the links itself"));
   const PolicyInfo& composed = registry.with_weights(*registry.find("kv"), "part");
   EXPECT_TRUE(composed.streams.kv && composed.streams.weights);
   EXPECT_EQ(composed.name, "kv");

@@ -1,9 +1,11 @@
-// One rule for a GPU's share of its server: 1 / tensor_parallel of every total.
+// One rule for a GPU's share of its host: 1 / tensor_parallel of its memory and of its CPU's bandwidth.
 #include "hwmodels/models/server_share.hpp"
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "sim/cli/arguments.hpp"
 #include "sim/study/assemble.hpp"
@@ -11,56 +13,39 @@
 namespace spillway {
 namespace {
 
-/// Eight GPUs: one GPU alone copies at 100 GB/s, all together at 80 GB/s.
-hwmodels::ServerProfile server_of_eight() {
-  hwmodels::ServerProfile server;
-  server.gpus = 8;
-  server.h2d_aggregate = BytesPerSecond(80e9);
-  return server;
-}
-
 TEST(ServerShare, EveryTotalIsSplitAmongTheGpusOfTheRun) {
   hwmodels::HostProfile host;
   host.dram = Bytes(1'000'000'000'001);
   host.dram_bandwidth = BytesPerSecond(400e9);
   host.cpu_attention_efficiency = 0.5;  // 200 GB/s of KV in all
-  hwmodels::GpuProfile gpu;
-  gpu.h2d = {BytesPerSecond(100e9), 0.0};
-  gpu.d2h = gpu.h2d;
   struct Expected {
     std::int64_t gpus;
     std::int64_t dram;
     double cpu_attention;
-    double h2d;
   };
-  // DRAM and bandwidths of host and link, each divided by the number of GPUs; a remaining byte is lost.
-  for (const Expected& expected :
-       {Expected{1, 1'000'000'000'001, 200e9, 80e9}, Expected{2, 500'000'000'000, 100e9, 40e9},
-        Expected{8, 125'000'000'000, 25e9, 10e9}}) {
+  // DRAM and bandwidth, each divided by the number of GPUs; a remaining byte is lost.
+  for (const Expected& expected : {Expected{1, 1'000'000'000'001, 200e9}, Expected{2, 500'000'000'000, 100e9},
+                                   Expected{8, 125'000'000'000, 25e9}}) {
     const hwmodels::HostShare share = hwmodels::host_share(host, expected.gpus);
     EXPECT_EQ(share.dram, Bytes(expected.dram)) << expected.gpus;
     EXPECT_DOUBLE_EQ(share.cpu_attention_bandwidth, expected.cpu_attention) << expected.gpus;
-    const hwmodels::GpuProfile limited = hwmodels::with_server_limits(gpu, server_of_eight(), expected.gpus);
-    EXPECT_DOUBLE_EQ(limited.h2d.bandwidth.value(), expected.h2d) << expected.gpus;
-    EXPECT_DOUBLE_EQ(limited.d2h.bandwidth.value(), 100e9) << "no figure for this direction, so no limit";
   }
 }
 
-// The host passes 150 GB/s in both directions together, so each of two GPUs gets 75 GB/s. One direction alone is slower
-// than that and keeps its 50 GB/s. Both at once would take 100 GB/s, so each is cut to 75 / 100 of its bandwidth.
-TEST(ServerShare, BothDirectionsShareWhatTheHostPasses) {
-  hwmodels::GpuProfile gpu;
-  gpu.h2d = {BytesPerSecond(50e9), 0.0};
-  gpu.d2h = gpu.h2d;
-  hwmodels::ServerProfile server;
-  server.gpus = 2;
-  server.host_shared_bandwidth = BytesPerSecond(150e9);
-  const hwmodels::GpuProfile limited = hwmodels::with_server_limits(gpu, server, 2);
-  EXPECT_DOUBLE_EQ(limited.h2d.bandwidth.value(), 50e9);
-  EXPECT_DOUBLE_EQ(limited.h2d_bandwidth_duplex->value(), 37.5e9);
-  EXPECT_DOUBLE_EQ(limited.d2h_bandwidth_duplex->value(), 37.5e9);
-  // A single GPU has 150 GB/s, more than it needs.
-  EXPECT_DOUBLE_EQ(hwmodels::with_server_limits(gpu, server, 1).h2d_bandwidth_duplex->value(), 50e9);
+// Eight H100 reach 278 GB/s together: the GPU's own figures stay, and the total is a link that all of the run's cross.
+TEST(ServerShare, TotalsAreLinksOfTheRun) {
+  const auto plan = [](const std::string& tensor_parallel) {
+    return assemble(cli::resolve_arguments({"policy=vllm", "hardware=hgx-h100-8", "model=llama-3.1-8b",
+                                            "tensor_parallel=" + tensor_parallel},
+                                           {}, {}))
+        .instance;
+  };
+  const InstancePlan four = plan("4");
+  EXPECT_EQ(four.route.gpus, 4);
+  EXPECT_EQ(four.links, (std::vector<BytesPerSecond>{BytesPerSecond(278e9), BytesPerSecond(278e9)}));
+  EXPECT_EQ(four.route.h2d, std::vector<std::size_t>{0});
+  EXPECT_EQ(four.route.d2h, std::vector<std::size_t>{1});
+  EXPECT_EQ(plan("2").route.gpus, 2);
 }
 
 // hgx-h100-8: 2 TiB of DRAM, read at 491.5 GB/s; CPU attention reaches 0.8 of that, 393.2 GB/s. The run's number of

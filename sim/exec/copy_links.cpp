@@ -1,0 +1,152 @@
+#include "sim/exec/copy_links.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sim/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+__extension__ using Wide = __int128;  // holds every product of two int64
+
+constexpr double kMillion = 1e6;
+
+/// To a millionth, as the profile's own ratios.
+double whole_millionths(double share) { return 1.0 - std::floor((1.0 - share) * kMillion + 0.5) / kMillion; }
+
+double capacity_of(const Slowdown& slowdown) {
+  return static_cast<double>(slowdown.den) / static_cast<double>(slowdown.num);
+}
+
+double times(const Slowdown& slowdown) { return static_cast<double>(slowdown.num) / static_cast<double>(slowdown.den); }
+
+}  // namespace
+
+void add_shared_links(Links& links, std::span<const BytesPerSecond> capacities) {
+  for (const BytesPerSecond& capacity : capacities) links.add_link(capacity.value());
+}
+
+CopyLinks::CopyLinks(const CopySharing& sharing) : CopyLinks(sharing, {}, {}) {}
+
+CopyLinks::CopyLinks(const CopySharing& sharing, CopyRoute route, std::span<const BytesPerSecond> shared)
+    : route_(std::move(route)), shared_(shared), duplex_{capacity_of(sharing.h2d), capacity_of(sharing.d2h)} {
+  for (const auto* links : {&route_.h2d, &route_.d2h}) {
+    for (const std::size_t link : *links)
+      SPILLWAY_CHECK(link < shared_.size(), "a route over a link that is not there");
+  }
+  fill_own();
+}
+
+void CopyLinks::set_traffic(std::vector<double> shares) {
+  traffic_ = std::move(shares);
+  std::erase_if(traffic_, [](double& share) { return (share = whole_millionths(share)) <= 0.0; });
+  fill_own();
+}
+
+void CopyLinks::fill_own() {
+  last_.reset();
+  idle_ = !shares() && traffic_.empty() && duplex_[0] == 1.0 && duplex_[1] == 1.0;
+  if (shares()) return;
+  lone_ = {fill({{1.0, -1.0}})[0], fill({{-1.0, 1.0}})[1]};
+  duplexed_ = fill({{1.0, 1.0}});
+}
+
+CopyLinks::Demands CopyLinks::demands_of(const Transfers& transfers) {
+  Demands demands;
+  for (std::size_t lane = 0; lane < transfers.size(); ++lane) {
+    const Copy* const copy = transfers[lane];
+    const bool moves = copy != nullptr && copy->transfer > Duration{};
+    demands.rate[lane] = moves ? static_cast<double>(copy->bytes.count()) / to_seconds(copy->transfer) : -1.0;
+  }
+  return demands;
+}
+
+Slowdowns CopyLinks::alone(const Transfers& transfers) {
+  if (!shares()) return transfers[0] != nullptr && transfers[1] != nullptr ? duplexed_ : lone_;
+  const Demands demands = demands_of(transfers);
+  if (last_ != demands) {
+    last_slowdowns_ = fill(demands);
+    last_ = demands;
+  }
+  return last_slowdowns_;
+}
+
+Slowdowns CopyLinks::fill(const Demands& demands) const {
+  Links links;
+  add_shared_links(links, shared_);
+  const Flows flows = add_flows(links, demands);
+  links.fill();
+  Slowdowns slowdowns;
+  for (std::size_t lane = 0; lane < flows.size(); ++lane) {
+    if (flows[lane]) slowdowns[lane] = slowdown_at(links.rate(*flows[lane]));
+  }
+  return slowdowns;
+}
+
+CopyLinks::Flows CopyLinks::add_flows(Links& all, const Transfers& transfers) const {
+  return add_flows(all, demands_of(transfers));
+}
+
+CopyLinks::Flows CopyLinks::add_flows(Links& all, const Demands& demands) const {
+  Flows flows;
+  const bool both = demands.rate[0] >= 0.0 && demands.rate[1] >= 0.0;
+  for (std::size_t lane = 0; lane < flows.size(); ++lane) {
+    const double rate = demands.rate[lane];
+    if (rate < 0.0) continue;
+    const double weight = rate > 0.0 ? 1.0 / rate : 1.0;  // equal rises in bytes/s
+    std::vector<Hop> route;
+    const auto cross_own = [&](double capacity) {
+      const Hop own{all.add_link(capacity)};
+      route.push_back(own);
+      for (const double share : traffic_) {
+        all.add_flow({.route = {&own, 1}, .demand = share * capacity, .weight = weight});
+      }
+    };
+    cross_own(1.0);
+    if (both && duplex_[lane] < 1.0) cross_own(duplex_[lane]);
+    for (const std::size_t link : lane == 0 ? route_.h2d : route_.d2h) {
+      route.push_back({static_cast<LinkId>(link), static_cast<double>(route_.gpus) * rate});
+    }
+    flows[lane] = all.add_flow({.route = route, .demand = 1.0, .weight = weight});
+  }
+  return flows;
+}
+
+PlannedCopies::PlannedCopies(const ExecutionModel& model, CopyRoute route, std::span<const BytesPerSecond> shared)
+    : model_(model), links_(model.copy_sharing(), std::move(route), shared) {}
+
+Copy PlannedCopies::copy_of(Stream direction, Bytes bytes, const CopyTime& time) const {
+  return {.stream = direction, .bytes = bytes, .launch = time.launch, .transfer = time.transfer};
+}
+
+CopyTime PlannedCopies::copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const {
+  CopyTime time = model_.copy(direction, copies, bytes, mechanism);
+  const Copy copy = copy_of(direction, bytes, time);
+  const bool in = direction == Stream::h2d;
+  const Slowdown slowdown = links_.alone({in ? &copy : nullptr, in ? nullptr : &copy})[in ? 0 : 1];
+  time.transfer = Duration(
+      static_cast<std::int64_t>((Wide{time.transfer.count()} * slowdown.num + slowdown.den - 1) / slowdown.den));
+  return time;
+}
+
+CopySharing PlannedCopies::copy_sharing() const {
+  if (!links_.shares()) return model_.copy_sharing();
+  const auto one = [this](Stream direction) {
+    const Bytes bytes(1'000'000'000);
+    return copy_of(direction, bytes, model_.copy(direction, 1, bytes, CopyMechanism::single));
+  };
+  const Copy in = one(Stream::h2d);
+  const Copy out = one(Stream::d2h);
+  const Slowdowns both = links_.alone({&in, &out});
+  const auto longer = [](const Slowdown& together, const Slowdown& apart) {
+    return slowdown_at(std::min(1.0, times(apart) / times(together)));
+  };
+  CopySharing sharing = model_.copy_sharing();
+  sharing.h2d = longer(both[0], links_.alone({&in, nullptr})[0]);
+  sharing.d2h = longer(both[1], links_.alone({nullptr, &out})[1]);
+  return sharing;
+}
+
+}  // namespace spillway

@@ -1,0 +1,106 @@
+// The links that the copies of one instance cross, and how much they slow the copies down.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/api/execution_model.hpp"
+#include "sim/api/layer_rule.hpp"
+#include "sim/core/units.hpp"
+#include "sim/exec/links.hpp"
+
+namespace spillway {
+
+/// How the copies of an instance reach the host: the instance has links of its own, and crosses some that others may
+/// cross, too.
+struct CopyRoute {
+  std::int64_t gpus = 1;           // of its tensor-parallel group: all of them copy the same at the same time
+  std::vector<std::size_t> h2d{};  // positions in the list of shared links
+  std::vector<std::size_t> d2h{};
+  [[nodiscard]] bool shares() const { return !h2d.empty() || !d2h.empty(); }
+};
+
+/// The copies that transfer at an instant, h2d and d2h; null: none.
+using Transfers = std::array<const Copy*, 2>;
+using Slowdowns = std::array<Slowdown, 2>;
+
+/// The copies of one instance are two flows, one per direction, whose rates are shares of their own speed alone:
+///
+///   own link    of each direction, capacity 1: one copy uses all of it, however fast its mechanism is
+///   duplex cap  of each direction, while both transfer: capacity 1 / CopySharing. The profile measures both
+///               directions busy and neither half busy, so whatever the other direction moves, this is the cap
+///   shared      links that others may cross, capacity in bytes/s: `gpus` times the copy's bytes / transfer
+///   others      each flow of other traffic uses its share of the idle link, on every own link and cap, and divides a
+///               link evenly with the copy where both want more than there is
+///
+/// Flows on a shared link divide it evenly by bytes/s per GPU.
+class CopyLinks {
+ public:
+  /// Links of its own, alone.
+  explicit CopyLinks(const CopySharing& sharing = {});
+  /// Also crosses `route` over links of the capacities `shared`, which must outlive it.
+  CopyLinks(const CopySharing& sharing, CopyRoute route, std::span<const BytesPerSecond> shared);
+
+  /// From now on, each flow of other traffic uses such a share of the idle links, (0, 1], to a millionth.
+  void set_traffic(std::vector<double> shares);
+  /// Nothing slows a copy down.
+  [[nodiscard]] bool idle() const { return idle_; }
+  /// A copy may be slowed down also while the other direction rests.
+  [[nodiscard]] bool shares() const { return route_.shares(); }
+  /// How much the transfers slow each other down when no other instance copies. O(1) for transfers as before.
+  [[nodiscard]] Slowdowns alone(const Transfers& transfers);
+  /// Adds the flows of the transfers to `all`, which starts with the shared links. Returns them; empty: none.
+  using Flows = std::array<std::optional<FlowId>, 2>;
+  Flows add_flows(Links& all, const Transfers& transfers) const;
+
+ private:
+  struct Demands {
+    std::array<double, 2> rate{};  // bytes/s; < 0: no transfer
+    bool operator==(const Demands&) const = default;
+  };
+  static Demands demands_of(const Transfers& transfers);
+  Flows add_flows(Links& all, const Demands& demands) const;
+  [[nodiscard]] Slowdowns fill(const Demands& demands) const;
+  void fill_own();
+
+  CopyRoute route_{};
+  std::span<const BytesPerSecond> shared_{};
+  std::array<double, 2> duplex_{1.0, 1.0};  // capacity of the caps
+  std::vector<double> traffic_{};
+  bool idle_ = true;
+  Slowdowns lone_{};      // without shared links, of one direction while the other rests
+  Slowdowns duplexed_{};  // and of both
+  std::optional<Demands> last_{};
+  Slowdowns last_slowdowns_{};  // for these demands
+};
+
+/// Adds `capacities` to `links`, which is empty.
+void add_shared_links(Links& links, std::span<const BytesPerSecond> capacities);
+
+/// `model` as a plan sees it: copies take what the links give them when no other instance copies.
+class PlannedCopies final : public ExecutionModel {
+ public:
+  /// Both must outlive it.
+  PlannedCopies(const ExecutionModel& model, CopyRoute route, std::span<const BytesPerSecond> shared);
+
+  [[nodiscard]] std::int32_t layers() const override { return model_.layers(); }
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override { return model_.iteration(shape); }
+  /// Of a copy while the other direction rests.
+  [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
+                              CopyMechanism mechanism) const override;
+  /// Of long single copies: how much longer they take while both directions transfer.
+  [[nodiscard]] CopySharing copy_sharing() const override;
+  [[nodiscard]] std::vector<RangeUse> range_uses() const override { return model_.range_uses(); }
+
+ private:
+  [[nodiscard]] Copy copy_of(Stream direction, Bytes bytes, const CopyTime& time) const;
+
+  const ExecutionModel& model_;
+  mutable CopyLinks links_;  // remembers the last answer
+};
+
+}  // namespace spillway

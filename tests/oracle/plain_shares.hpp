@@ -1,0 +1,158 @@
+// Max-min fair shares by bisection, in real numbers, and copies timed by them. It shares no code with sim/exec/.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "sim/api/execution_model.hpp"
+#include "sim/core/units.hpp"
+
+namespace spillway::oracle {
+
+using Real = long double;
+
+struct PlainFlow {
+  Real demand = 1;
+  Real weight = 1;
+};
+struct PlainLink {
+  Real capacity = 1;
+  std::vector<std::pair<std::size_t, Real>> loads{};  // position of a flow, what its rate of 1 takes
+};
+
+/// Raises all flows together as far as every link carries them; those that cannot rise further keep their rates.
+inline std::vector<Real> plain_max_min(const std::vector<PlainFlow>& flows, const std::vector<PlainLink>& links) {
+  std::vector<Real> kept(flows.size(), -1);
+  std::vector<Real> all(flows.size());
+  const auto set_rates = [&](Real level) {
+    for (std::size_t f = 0; f < flows.size(); ++f) {
+      all[f] = kept[f] >= 0 ? kept[f] : std::min(flows[f].demand, level * flows[f].weight);
+    }
+  };
+  const auto room = [&](const PlainLink& link) {
+    Real left = link.capacity;
+    for (const auto& [flow, load] : link.loads) left -= load * all[flow];
+    return left / link.capacity;
+  };
+  constexpr Real kNothing = 1e-16L;
+  while (std::ranges::count(kept, -1) > 0) {
+    Real low = 0;
+    Real high = 0;
+    for (std::size_t f = 0; f < flows.size(); ++f) {
+      if (kept[f] < 0) high = std::max(high, flows[f].demand / flows[f].weight);
+    }
+    const auto fits = [&](Real level) {
+      set_rates(level);
+      return std::ranges::all_of(links, [&](const PlainLink& link) { return room(link) >= -kNothing; });
+    };
+    if (fits(high)) low = high;
+    for (int step = 0; step < 120 && low < high; ++step) {
+      const Real middle = (low + high) / 2;
+      (fits(middle) ? low : high) = middle;
+    }
+    set_rates(low);
+    std::size_t stopped = 0;
+    for (std::size_t f = 0; f < flows.size(); ++f) {
+      if (kept[f] >= 0) continue;
+      const bool full = std::ranges::any_of(links, [&](const PlainLink& link) {
+        const bool crosses = std::ranges::any_of(link.loads, [f](const auto& load) { return load.first == f; });
+        return crosses && room(link) < 1e-14L;
+      });
+      if (!full && all[f] < flows[f].demand * (1 - 1e-14L)) continue;
+      kept[f] = all[f];
+      ++stopped;
+    }
+    if (stopped == 0) throw std::logic_error("no flow stops");
+  }
+  return kept;
+}
+
+/// A total of a server, in one direction or in both.
+struct PlainTotal {
+  double bytes_per_second = 0.0;
+  bool in = true;
+  bool out = true;
+};
+
+/// What the copies of one group of GPUs cross.
+struct PlainSurroundings {
+  CopySharing sharing{};
+  std::int64_t gpus = 1;
+  std::vector<PlainTotal> totals{};
+  /// Shares that have been asked for: bisection is slow.
+  using Asked = std::pair<std::vector<double>, std::array<Real, 2>>;
+  mutable std::map<Asked, std::array<Real, 2>> known{};
+};
+
+inline std::array<Real, 2> find_shares(const PlainSurroundings& around, const std::vector<double>& traffic,
+                                       const std::array<Real, 2>& rates) {
+  std::vector<PlainFlow> flows;
+  std::vector<PlainLink> links;
+  std::array<std::size_t, 2> mine{};
+  for (const std::size_t way : {0U, 1U}) {
+    if (rates[way] < 0) continue;
+    const Real weight = rates[way] > 0 ? 1 / rates[way] : 1;
+    mine[way] = flows.size();
+    flows.push_back({1, weight});
+    const Slowdown& duplex = way == 0 ? around.sharing.h2d : around.sharing.d2h;
+    std::vector<Real> own{1};
+    if (rates[1 - way] >= 0) own.push_back(static_cast<Real>(duplex.den) / static_cast<Real>(duplex.num));
+    for (const Real capacity : own) {
+      PlainLink link{capacity, {{mine[way], 1}}};
+      for (const double share : traffic) {
+        const Real left = std::floor((1.0 - share) * 1e6 + 0.5) / 1e6L;
+        if (left >= 1) continue;
+        link.loads.emplace_back(flows.size(), 1);
+        flows.push_back({(1 - left) * capacity, weight});
+      }
+      links.push_back(link);
+    }
+  }
+  for (const PlainTotal& total : around.totals) {
+    PlainLink link{total.bytes_per_second};
+    for (const std::size_t way : {0U, 1U}) {
+      if (rates[way] < 0 || !(way == 0 ? total.in : total.out)) continue;
+      link.loads.emplace_back(mine[way], static_cast<Real>(around.gpus) * rates[way]);
+    }
+    links.push_back(link);
+  }
+  const std::vector<Real> all = plain_max_min(flows, links);
+  return {rates[0] >= 0 ? all[mine[0]] : 1, rates[1] >= 0 ? all[mine[1]] : 1};
+}
+
+/// The shares of their own speed at which the group's copies in and out move. `rates`: bytes/s of each alone; < 0: it
+/// does not move. `traffic`: shares of the idle link that others use.
+inline std::array<Real, 2> plain_shares(const PlainSurroundings& around, const std::vector<double>& traffic,
+                                        std::array<Real, 2> rates) {
+  for (Real& rate : rates) {
+    if (around.totals.empty() && rate >= 0) rate = 1;  // own links carry any copy alike
+  }
+  const auto [at, missing] = around.known.try_emplace({traffic, rates});
+  if (missing) at->second = find_shares(around, traffic, rates);
+  return at->second;
+}
+
+/// Bytes/s of a copy alone. A copy that takes no time crosses no total.
+inline Real plain_rate(const Copy& copy) {
+  return static_cast<Real>(copy.bytes.count()) / static_cast<Real>(copy.transfer.count()) * 1e9L;
+}
+
+// Shares are fractions of small numbers in these tests, so that results are whole, or clearly not.
+inline bool same_share(Real a, Real b) { return std::abs(a - b) <= 1e-12L * b; }
+/// Whole nanoseconds of transfer done in `elapsed`.
+inline Duration plain_done(Duration elapsed, Real share) {
+  return Duration(static_cast<std::int64_t>(std::floor(static_cast<Real>(elapsed.count()) * share + 1e-6L)));
+}
+/// Nanoseconds that `left` of a transfer takes.
+inline Duration plain_needed(Duration left, Real share) {
+  return Duration(static_cast<std::int64_t>(std::ceil(static_cast<Real>(left.count()) / share - 1e-6L)));
+}
+
+}  // namespace spillway::oracle
