@@ -241,13 +241,17 @@ bool Instance::stage() {
   blocked_.reset();
   refresh();
   if (policy_.layers) resize_gpu();
-  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
-    if (tiers_[tier].free < Blocks(0)) policy_.space->shrank(*this, static_cast<TierId>(tier), *this);
-  }
+  report_shrunk_tiers();
   policy_.scheduler->decide(*this, *policy_.space, *this);
   if (staged_decodes_ < 0) decodes(members_.decoding());
   policy_.space->places(*this, *this);
   return staged_decodes_ > 0 || !chunk_members_.empty();
+}
+
+void Instance::report_shrunk_tiers() {
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    if (tiers_[tier].free < Blocks(0)) policy_.space->shrank(*this, static_cast<TierId>(tier), *this);
+  }
 }
 
 BatchShape Instance::shape() {
@@ -329,12 +333,6 @@ EngineTotals Instance::totals() const {
   totals.layers->resident_blocks = std::max(0.0, static_cast<double>(deployment_.gpu_kv.count())) /
                                    static_cast<double>(deployment_.block_bytes.count());
   return totals;
-}
-
-SimTime Instance::next_call() const {
-  if (stepped_) return runner_.next_event();
-  if (busy_) return end_;
-  return under_way_.empty() ? kNever : runner_.next_copy_event();
 }
 
 Instance::Advanced Instance::advance(SimTime now) {

@@ -48,7 +48,11 @@ class Instance final : public View, private Decision {
   /// Asks the policy and starts an iteration, if the policy runs anything. Not while busy.
   void start(SimTime now);
   /// When advance() must be called; kNever: only after something else has happened.
-  [[nodiscard]] SimTime next_call() const;
+  [[nodiscard]] SimTime next_call() const {
+    if (stepped_) return runner_.next_event();
+    if (busy_) return end_;
+    return under_way_.empty() ? kNever : runner_.next_copy_event();
+  }
   enum class Advanced : std::uint8_t { nothing, moves, iteration };
   /// Does what is due at `now` == next_call(); returns what has ended.
   Advanced advance(SimTime now);
@@ -179,9 +183,10 @@ class Instance final : public View, private Decision {
     const auto at = static_cast<std::size_t>(id);
     return id >= kGpuTier && at < graph_.tiers.size() ? graph_.tiers[at].name : "an unknown tier";
   }
-  [[nodiscard]] bool in_batch(const Member& member) const {
-    return member.phase == Phase::prefilling || member.phase == Phase::decoding;
-  }
+  [[nodiscard]] static bool in_batch(Phase phase) { return phase == Phase::prefilling || phase == Phase::decoding; }
+  [[nodiscard]] static bool in_batch(const Member& member) { return in_batch(member.phase); }
+  /// Sets the tokens of a request outside the batch whose KV exists: its own, or what is kept for its conversation.
+  void show_computed(const RequestSlot& slot, RequestView& view) const;
   [[nodiscard]] std::vector<Gap> gaps_of(Residency::Key key, Tokens context) const;
   /// All blocks of a member that is not swapped get a place of their own.
   void absorb(std::int32_t m, Blocks held);
@@ -212,6 +217,7 @@ class Instance final : public View, private Decision {
   // Execution
   /// Calls the policy once. False when nothing can run; `changed_` tells whether the policy changed the batch.
   [[nodiscard]] bool stage();
+  void report_shrunk_tiers();
   /// The iteration in flight has been executed, perhaps ahead of time.
   void executed(const ExecutedIteration& iteration);
   [[nodiscard]] BatchShape shape();

@@ -37,6 +37,7 @@ Tokens Instance::kept(std::int64_t conversation) const {
 }
 
 const Instance::Kept* Instance::find_kept(std::int64_t conversation) const {
+  if (conversations_.empty()) return nullptr;
   const auto found = conversations_.find(conversation);
   return found == conversations_.end() ? nullptr : &found->second;
 }

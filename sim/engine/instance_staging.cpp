@@ -36,6 +36,7 @@ std::string name_of(Phase phase) {
 RequestView Instance::request(RequestId id) const {
   const RequestSlot& slot = table_[id];
   RequestView view;
+  bool elsewhere = !conversations_.empty();  // KV of it may be
   view.id = id;
   view.client = slot.client;
   view.arrival = slot.arrival;
@@ -48,20 +49,24 @@ RequestView Instance::request(RequestId id) const {
     view.known = members_.known(member);
     view.computed = members_.computed(member);
     view.held = members_.held(member);
-    if (member.holder >= 0 && !in_batch(member)) {
-      for (const Gap& gap : gaps_of(member.holder, member.computed)) view.computed -= gap.count;
-    }
+    elsewhere = elsewhere || member.holder >= 0;
   } else {
     view.computed = delivered(slot);
   }
   view.conversation = conversation_of(slot);
-  if (view.phase == Phase::waiting && !conversations_.empty()) {
-    if (const Kept* there = find_kept(view.conversation)) {
-      view.computed = usable(*there, slot);
-      for (const Gap& gap : gaps_of(there->key, view.computed)) view.computed -= gap.count;
-    }
-  }
+  if (elsewhere && !in_batch(view.phase)) show_computed(slot, view);
   return view;
+}
+
+void Instance::show_computed(const RequestSlot& slot, RequestView& view) const {
+  const Kept* const kept = view.phase == Phase::waiting ? find_kept(view.conversation) : nullptr;
+  Residency::Key key = slot.member < 0 ? -1 : members_[slot.member].holder;
+  if (kept != nullptr) {
+    key = kept->key;
+    view.computed = usable(*kept, slot);
+  }
+  if (key < 0) return;
+  for (const Gap& gap : gaps_of(key, view.computed)) view.computed -= gap.count;
 }
 
 RequestId Instance::last_joined() const { return members_.last() < 0 ? kNoRequest : members_[members_.last()].id; }

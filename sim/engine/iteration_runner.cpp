@@ -172,14 +172,19 @@ void IterationRunner::stop_layers() {
 void IterationRunner::begin(const BatchShape& shape, SimTime start, Blocks stored) {
   result_ = ExecutedIteration{.start = start};
   time_sub_batches(shape);
-  for (Part& one : parts_) {
-    if (one.policy != nullptr) one.rule = one.policy->begin(shape, times_.layer);
+  if (layers_ != nullptr) {
+    for (Part& one : parts_) {
+      if (one.policy != nullptr) one.rule = one.policy->begin(shape, times_.layer);
+    }
   }
   queue_copies(stored);
   plan_ = {model_.layers(), sub_batches_, rule()};
-  at_start_.stalled = executor_.use(Stream::compute).stall;
-  for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) part(owner).held = executor_.held(owner);
-  at_start_.issued = issued();
+  copies_count_ = layers_ != nullptr || plan_.rule != nullptr;
+  if (copies_count_) {
+    at_start_.stalled = executor_.use(Stream::compute).stall;
+    for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) part(owner).held = executor_.held(owner);
+    at_start_.issued = issued();
+  }
   if (layers_ != nullptr) at_start_.busy = {executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
   if (layers_ != nullptr || !link_changes_.empty()) copy_until(start);
   if (layers_ != nullptr) {
@@ -213,13 +218,15 @@ bool IterationRunner::go_to(SimTime until) {
 
 void IterationRunner::account(SimTime end) {
   result_.end = end;
+  result_.issued = between_;
+  if (!copies_count_) return;
   for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) {
     part(owner).stall = executor_.held(owner) - part(owner).held;
   }
   result_.request_stall = part(kRequestCopies).stall;
   result_.layer_stall = executor_.use(Stream::compute).stall - at_start_.stalled - result_.request_stall;
   if (copies_.held_by() == Stream::d2h) result_.requests_wait_for = Resource::d2h;
-  result_.issued = issued_since(at_start_.issued) + between_;
+  result_.issued = result_.issued + issued_since(at_start_.issued);
   if (layers_ == nullptr) return;
   // A layer that is waited for comes in. When the way out was busy for longer, the layer had to wait for its room.
   const Duration in = executor_.use(Stream::h2d).busy - at_start_.busy.h2d;

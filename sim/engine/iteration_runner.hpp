@@ -202,8 +202,9 @@ class IterationRunner final : private CopyObserver {
   std::vector<SubBatchTimes> sub_batches_;                         // of the iteration
   IterationTime times_;                                            // their sums
   IterationPlan plan_;
-  bool running_ = false;   // the iteration has begun and not ended
-  bool finished_ = false;  // it has ended at result_.end, and nobody has taken its result
+  bool running_ = false;       // the iteration has begun and not ended
+  bool finished_ = false;      // it has ended at result_.end, and nobody has taken its result
+  bool copies_count_ = false;  // copies may slow it down, or are issued in it
   Totals at_start_;
   ExecutedIteration result_;
   LinkTimes copied_at_end_{};  // of the last iteration
