@@ -1,4 +1,4 @@
-// Two policies of about 60 lines each: what a published system would do with holders, runs and moves.
+// Two small policies: what a published system would do with holders, runs and moves.
 #pragma once
 
 #include <algorithm>
