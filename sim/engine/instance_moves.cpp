@@ -221,7 +221,11 @@ void Instance::bring_back(std::int32_t m) {
   // changes with the iteration.
   if (member.computed != kv_.block_tokens * blocks.count() && blocks > Blocks(0)) {
     const bool arrives = residency_.runs(key).back().to == kGpuTier;
-    arrives ? changing_.push_back({id, blocks - Blocks(1)}) : residency_.changes(key, blocks - Blocks(1));
+    if (arrives) {
+      changing_.emplace_back(id, blocks - Blocks(1));
+    } else {
+      residency_.changes(key, blocks - Blocks(1));
+    }
   }
   member.held = blocks;
   for (const Gap& gap : gaps) member.missing += gap.count;

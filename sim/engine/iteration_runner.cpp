@@ -141,9 +141,9 @@ void IterationRunner::start_moves(SimTime now) {
   const auto waited_for = [](const Pending& move) { return move.ticket < 0; };
   if (std::ranges::all_of(moves_, waited_for)) return;
   std::ranges::stable_sort(moves_, {}, &Pending::route);
-  const auto beside = std::ranges::stable_partition(moves_, waited_for);
-  for (const Pending& move : beside) queue(move);
-  moves_.erase(beside.begin(), beside.end());
+  const auto beside = std::stable_partition(moves_.begin(), moves_.end(), waited_for);
+  std::for_each(beside, moves_.end(), [this](const Pending& move) { queue(move); });
+  moves_.erase(beside, moves_.end());
   copy_and_charge(now);
   const LinkBytes before = issued();
   Starting starting(executor_);

@@ -37,7 +37,7 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
   for (const PlainTotal& total : config.links.totals) {
     if (total.in) instance.route.h2d.push_back(simulation.links.size());
     if (total.out) instance.route.d2h.push_back(simulation.links.size());
-    simulation.links.push_back(BytesPerSecond(total.bytes_per_second));
+    simulation.links.emplace_back(total.bytes_per_second);
   }
   simulation.request_timeout = config.request_timeout;
   simulation.until = config.until;

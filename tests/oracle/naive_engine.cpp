@@ -707,8 +707,8 @@ class NaiveEngine final : public View, private Decision {
     move.over = true;
     // The end of a sequence is freed before its beginning.
     const auto end = [&](Context& cells) {
-      for (auto at = cells.rbegin(); at != cells.rend(); ++at) {
-        Cell& cell = *at;
+      for (std::size_t left = cells.size(); left-- > 0;) {
+        Cell& cell = cells[left];
         if (cell.move != number) continue;
         cell.move = -1;
         if (move.move.to == kGpuTier) {

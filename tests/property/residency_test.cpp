@@ -113,14 +113,14 @@ class Compared {
       if (keys_[context] < 0) continue;
       std::vector<PlainBlock> expanded;
       const std::vector<KvRun>& runs = books_->runs(keys_[context]);
-      for (std::size_t run = 0; run < runs.size(); ++run) {
-        ASSERT_GT(runs[run].blocks, Blocks(0));
-        for (std::int64_t i = 0; i < runs[run].blocks.count(); ++i) {
+      for (const KvRun& run : runs) {
+        ASSERT_GT(run.blocks, Blocks(0));
+        for (std::int64_t i = 0; i < run.blocks.count(); ++i) {
           PlainBlock block;
-          for (const TierId tier : {runs[run].tier, runs[run].copy}) {
+          for (const TierId tier : {run.tier, run.copy}) {
             if (tier != kNoTier) block.on.insert(static_cast<int>(tier));
           }
-          block.move = runs[run].moving() ? static_cast<int>(runs[run].to) : -1;
+          block.move = run.moving() ? static_cast<int>(run.to) : -1;
           expanded.push_back(block);
         }
       }

@@ -158,7 +158,7 @@ ScriptedSpace::Script out_then_layer_by_layer(std::vector<std::int64_t>& moved_a
 // + 1 tokens leaves 16 tokens of KV, one block, at 4 ms; it goes to the host while nothing computes, in 4 x 1.5 or 4 x
 // 0.5 ms.
 TEST(Moves, ThatLayersWaitFor_AreHiddenLayerByLayer) {
-  for (const auto& [per_layer, ends_after] : {std::pair(1'500'000, 7'000'000), std::pair(500'000, 4'500'000)}) {
+  for (const auto& [per_layer, ends_after] : {std::pair(1'500'000L, 7'000'000L), std::pair(500'000L, 4'500'000L)}) {
     std::vector<std::int64_t> moved_at;
     KvLayout kv = layout(4, 4);
     kv.block_bytes = Bytes(4 * per_layer);
