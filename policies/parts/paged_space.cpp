@@ -59,8 +59,7 @@ Blocks PagedSpace::swap_in_blocks(const RequestView& request) const {
 
 Leave PagedSpace::preempts(const RequestView& request) const {
   const bool room = request.held <= view_.tier(kHostTier).free;
-  const bool can_return =
-      view_.tier(kGpuTier).total - swap_in_blocks(request) >= watermark(view_.tier(kGpuTier).total);
+  const bool can_return = view_.tier(kGpuTier).total - swap_in_blocks(request) >= watermark(view_.tier(kGpuTier).total);
   return options_.swap && room && can_return ? Leave::preempt_swap : Leave::preempt_recompute;
 }
 
