@@ -153,8 +153,9 @@ ScriptedSpace::Script out_then_layer_by_layer(std::vector<std::int64_t>& moved_a
           .moved = [&](const View& view, const Move&) { moved_at.push_back(view.now().ns()); }};
 }
 
-// algorithms.md 2.7: 4 layers of 1 ms, a layer's KV arrives in 1.5 ms. Layers start at 1.5, 3.0, 4.5, 6.0; the
-// iteration ends at 7.0 ms. With 0.5 ms the layers start at 0.5, 1.5, 2.5, 3.5 and it ends at 4.5. The first turn of 16
+// Pensieve's pipelined swap-in: 4 layers of 1 ms, a layer's KV arrives in 1.5 ms. Layers start at 1.5, 3.0, 4.5, 6.0;
+// the iteration ends at 7.0 ms. With 0.5 ms the layers start at 0.5, 1.5, 2.5, 3.5 and it ends at 4.5. The first turn
+// of 16
 // + 1 tokens leaves 16 tokens of KV, one block, at 4 ms; it goes to the host while nothing computes, in 4 x 1.5 or 4 x
 // 0.5 ms.
 TEST(Moves, ThatLayersWaitFor_AreHiddenLayerByLayer) {
