@@ -125,6 +125,7 @@ Hardware with_parts(ServerProfile server) {
   attempt([&] { hardware.gpu = load_gpu(server.gpu); });
   attempt([&] { hardware.host = load_host(server.host); });
   if (!problems.empty()) throw DataError(std::move(problems));
+  hardware.gpu.peer = server.peer;
   hardware.server = std::move(server);
   return hardware;
 }

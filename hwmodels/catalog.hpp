@@ -44,6 +44,7 @@ struct GpuProfile {
   HostLink h2d{};
   HostLink d2h{};
   BytesPerSecond host_link_peak{};  // per direction
+  std::optional<HostLink> peer{};   // of its server (ServerProfile::peer); empty: no server, or no direct copies
   // Bandwidth of each direction while the other one is busy too; empty: no figure.
   std::optional<BytesPerSecond> h2d_bandwidth_duplex;
   std::optional<BytesPerSecond> d2h_bandwidth_duplex;

@@ -13,6 +13,7 @@
 #include "policies/parts/layer_swap.hpp"
 #include "policies/parts/weight_stream.hpp"
 #include "sim/core/error.hpp"
+#include "sim/exec/cpu_attention.hpp"
 #include "sim/exec/executor.hpp"
 #include "sim/exec/kv_copies.hpp"
 
@@ -223,19 +224,19 @@ class Recorder final : public LayerRule, public CopySink {
     ended_.clear();
     triggers_.clear();
     if (compute_ != kNone) triggers_.push_back(compute_);
-    if (cpu_[index_of(sub_batch)] != kNone) triggers_.push_back(cpu_[index_of(sub_batch)]);
     sink_ = &sink;
     rule_.at_layer_start(layer, sub_batch, *this);
     starting_ = {layer, sub_batch};
   }
   void at_copy_done(const Copy& copy, CopySink& sink) override {
+    sink_ = &sink;
+    if (copy.stream == Stream::cpu) return rule_.at_copy_done(copy, *this);
     std::deque<std::int32_t>& queue = queues_[copy.stream == Stream::h2d ? 0 : 1];
     const std::int32_t number = queue.front();
     queue.pop_front();
     places_.copied(number, out_.schedule.operations[index_of(number)]);
     ended_.push_back(number);
     triggers_ = ended_;
-    sink_ = &sink;
     rule_.at_copy_done(copy, *this);
   }
   void at_copies_done(CopySink& sink) override {
@@ -246,8 +247,20 @@ class Recorder final : public LayerRule, public CopySink {
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
     return rule_.ready(layer, sub_batch);
   }
+  [[nodiscard]] Wait waits_for(std::int32_t layer, std::int32_t sub_batch) const override {
+    return rule_.waits_for(layer, sub_batch);
+  }
+  void at_layers_end(CopySink& sink) override {
+    sink_ = &sink;
+    rule_.at_layers_end(*this);
+  }
+  [[nodiscard]] std::optional<Wait> unfinished(std::int32_t sub_batch) const override {
+    return rule_.unfinished(sub_batch);
+  }
 
   void issue(const Copy& copy) override {
+    // Attention is recorded with the computing that it follows.
+    if (copy.stream == Stream::cpu) return sink_->issue(copy);
     CopyWork work = copy_;
     work.bytes = copy.bytes.count();
     Operation operation{.stream = copy.stream, .work = work, .layer = copy.layer, .waits = triggers_};
@@ -401,13 +414,19 @@ Run run_of(const PageOut& s, const StepTimes& times, Schedule& schedule) {
 }
 
 Run run_of(const CpuOverlap& s, const StepTimes& times, Schedule& /*schedule*/) {
+  std::array<CpuAttentionWork, 2> work;
+  work[0].attention = copy_of(Stream::cpu, 0, {.transfer = times.first_cpu});
+  work[1].attention = copy_of(Stream::cpu, 0, {.transfer = times.second_cpu});
+  auto rule = std::make_unique<CpuAttention>();
+  rule->begin(work);
   return {.layers = s.layers,
-          .sub_batches = {
-              {.multiply = s.first, .attention = s.first_attention, .compute = times.compute, .cpu = times.first_cpu},
-              {.multiply = s.second,
-               .attention = s.second_attention,
-               .compute = times.second_compute,
-               .cpu = times.second_cpu}}};
+          .sub_batches =
+              {{.multiply = s.first, .attention = s.first_attention, .compute = times.compute, .cpu = times.first_cpu},
+               {.multiply = s.second,
+                .attention = s.second_attention,
+                .compute = times.second_compute,
+                .cpu = times.second_cpu}},
+          .rule = std::move(rule)};
 }
 
 }  // namespace
@@ -419,7 +438,7 @@ Simulated simulate(const Experiment& experiment, const StepTimes& times) {
   std::vector<SubBatchTimes> sub_batches;
   sub_batches.reserve(run.sub_batches.size());
   for (const SubBatchWork& work : run.sub_batches) {
-    sub_batches.push_back({.gpu = LayerTimes(work.compute), .cpu = LayerTimes(work.cpu)});
+    sub_batches.push_back({.gpu = LayerTimes(work.compute)});
   }
   Recorder recorder(*run.rule, *run.places, run.sub_batches, run.copy, simulated);
   Executor executor(times.sharing);

@@ -27,6 +27,7 @@ EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::
       layers_(layers),
       h2d_(gpu.h2d),
       d2h_(gpu.d2h),
+      peer_(gpu.peer.value_or(HostLink{})),
       sharing_{.h2d = duplex_slowdown(gpu.h2d, gpu.h2d_bandwidth_duplex),
                .d2h = duplex_slowdown(gpu.d2h, gpu.d2h_bandwidth_duplex),
                .compute = slowdown(gpu.copy_compute_slowdown.value_or(1.0))},
@@ -73,14 +74,20 @@ void EngineSide::check_time(const char* what, double seconds) const {
 }
 
 CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const {
-  SPILLWAY_CHECK(direction == Stream::h2d || direction == Stream::d2h, "copies run on the copy streams only");
+  SPILLWAY_CHECK(direction != Stream::compute && direction != Stream::cpu, "copies run on the copy streams only");
   const bool to_device = direction == Stream::h2d;
+  const bool peer = direction == Stream::peer_in || direction == Stream::peer_out;
+  if (peer) mechanism = CopyMechanism::peer;
   const auto count = static_cast<double>(copies);
   const auto fitted = std::find_if(copies_.begin(), copies_.end(), [&](const FittedCopy& copy) {
-    return copy.model.to_device == to_device && copy.model.mechanism == mechanism;
+    return (peer || copy.model.to_device == to_device) && copy.model.mechanism == mechanism;
   });
   if (fitted == copies_.end()) {
-    const HostLink& link = to_device ? h2d_ : d2h_;
+    const HostLink& link = peer ? peer_ : to_device ? h2d_ : d2h_;
+    if (peer && link.bandwidth.value() <= 0.0) {
+      throw ConfigError(fmt::format("{} states no peer_bandwidth of a server, which copies between GPUs require", gpu_),
+                        "hardware", "name a server whose GPUs have links to each other (spillway list hardware)");
+    }
     if (link.bandwidth.value() <= 0.0) {
       throw ConfigError(fmt::format("{} does not state {}_bandwidth, which this run's copies require", gpu_,
                                     to_device ? "h2d" : "d2h"),

@@ -1,4 +1,4 @@
-// What every execution model adds to its kernels: the engine's CPU time, and the host link.
+// What every execution model adds to its kernels: the engine's CPU time, and the links to host and other GPUs.
 //
 // Given     F, G        launch floor of a layer; iterations of up to G tokens replay a CUDA graph       EngineProfile
 //           h_f, h_s    CPU time per iteration and per sequence                                         EngineProfile
@@ -37,8 +37,9 @@ class EngineSide {
   /// time exceeds a day.
   [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
                                         const TimeShares& after) const;
-  /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the direction. Throws
-  /// ConfigError when the profile has neither.
+  /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the stream. Between GPUs
+  /// the mechanism is CopyMechanism::peer, whatever gathers the blocks. Throws ConfigError when the profile has
+  /// neither.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
   /// Uses the plain figures of the two directions, whatever the mechanism.
   [[nodiscard]] const CopySharing& copy_sharing() const { return sharing_; }
@@ -53,6 +54,7 @@ class EngineSide {
   std::int64_t layers_;
   HostLink h2d_;
   HostLink d2h_;
+  HostLink peer_;  // no bandwidth: no direct copies
   CopySharing sharing_;
   struct FittedCopy {
     CopyModel model;
@@ -70,7 +72,7 @@ class EngineSide {
 
 /// All tokens that a sub-batch computes.
 [[nodiscard]] inline double tokens_of(const BatchShape& shape) {
-  auto tokens = static_cast<double>(shape.decode_sequences);
+  auto tokens = static_cast<double>(shape.decodes());
   for (const PrefillChunk& chunk : shape.chunks) tokens += static_cast<double>(chunk.new_tokens.count());
   return tokens;
 }

@@ -219,7 +219,7 @@ class FittedModel final : public EngineModel {
 
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
-    std::int64_t tokens = shape.decode_sequences;
+    std::int64_t tokens = shape.decodes();
     for (const PrefillChunk& chunk : shape.chunks) tokens += chunk.new_tokens.count();
     const ByTokens& fixed = by_tokens(tokens);
     const BySamples& sampled = by_samples(shape.sampled_sequences);

@@ -20,17 +20,20 @@ struct PrefillChunk {
 
 /// What one sub-batch computes in one iteration, as sums. Decoding sequences contribute one new token each.
 struct BatchShape {
-  std::int64_t decode_sequences = 0;
-  Tokens decode_context{};  // sum over decoding sequences of the tokens they attend to, the new token included
-  Tokens decode_longest{};  // the largest of these numbers; 0: unknown, so the model uses their mean
+  std::int64_t decode_sequences = 0;  // that attend on the GPU
+  Tokens decode_context{};         // sum over decoding sequences of the tokens they attend to, the new token included
+  Tokens decode_longest{};         // the largest of these numbers; 0: unknown, so the model uses their mean
+  std::int64_t cpu_sequences = 0;  // decoding, too, but their KV is on the host, and so is their attention
+  Tokens cpu_context{};            // as decode_context
   /// One entry per sequence in prefill, or several where parts of its context are computed again: they follow each
   /// other.
   std::span<const PrefillChunk> chunks{};
   std::int64_t continued_chunks = 0;   // chunks of the same sequence as the chunk before
   std::int64_t sampled_sequences = 0;  // sequences that emit a token, so they pass the LM head
-  [[nodiscard]] bool empty() const { return decode_sequences == 0 && chunks.empty(); }
+  [[nodiscard]] std::int64_t decodes() const { return decode_sequences + cpu_sequences; }
+  [[nodiscard]] bool empty() const { return decodes() == 0 && chunks.empty(); }
   [[nodiscard]] std::int64_t sequences() const {
-    return decode_sequences + static_cast<std::int64_t>(chunks.size()) - continued_chunks;
+    return decodes() + static_cast<std::int64_t>(chunks.size()) - continued_chunks;
   }
 };
 
@@ -54,6 +57,15 @@ struct IterationTime {
 struct CopyTime {
   Duration launch{};
   Duration transfer{};
+};
+
+/// Attention on the CPU for the decoding sequences of one sub-batch, for one layer.
+struct CpuAttentionTime {
+  Duration launch{};     // fixed part
+  Duration attention{};  // the CPU reads `kv` and computes
+  Bytes kv{};
+  Bytes queries{};  // that go to the CPU, with the new keys and values
+  Bytes outputs{};  // that come back
 };
 
 /// How bytes are moved between host and GPU, or between GPUs.
@@ -91,9 +103,12 @@ class ExecutionModel {
   virtual ~ExecutionModel() = default;
   [[nodiscard]] virtual std::int32_t layers() const = 0;
   [[nodiscard]] virtual IterationTime iteration(const BatchShape& shape) const = 0;
-  /// `copies` separate copies of `bytes` in total, in one direction (Stream::h2d or Stream::d2h).
+  /// `copies` separate copies of `bytes` in total on one stream, neither compute nor cpu.
   [[nodiscard]] virtual CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
                                       CopyMechanism mechanism) const = 0;
+  /// Of BatchShape::cpu_sequences. Its GPU work is in iteration(). A model without such attention throws
+  /// InvariantError.
+  [[nodiscard]] virtual CpuAttentionTime cpu_attention(std::int64_t sequences, Tokens context) const;
   /// How much copies slow each other and compute. Constant for a model. copy() and iteration() return times without
   /// this slowdown.
   [[nodiscard]] virtual CopySharing copy_sharing() const { return {}; }

@@ -1,29 +1,51 @@
 // What each layer of an iteration waits for, and which copy to issue next.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "sim/core/units.hpp"
 
 namespace spillway {
 
-/// The four streams that work side by side on one GPU and its host. Each stream runs its work in FIFO order.
-enum class Stream : std::uint8_t { compute, h2d, d2h, cpu };
-inline constexpr int kStreams = 4;
+/// The streams that work side by side for one GPU. Each stream runs its work in FIFO order.
+enum class Stream : std::uint8_t {
+  compute,
+  h2d,  // the link to the host, both ways
+  d2h,
+  peer_in,  // the links to other GPUs, both ways
+  peer_out,
+  cpu,  // attention on the host's CPU
+};
+inline constexpr int kStreams = 6;
 
 /// Owners of copies, in the order in which their rules are called. Weights come before KV: the next layers need them
 /// anew in each iteration.
 inline constexpr std::int32_t kWeightCopies = 0;   // of Policy::weights
 inline constexpr std::int32_t kLayerCopies = 1;    // of Policy::layers
 inline constexpr std::int32_t kRequestCopies = 2;  // of KV that requests swap or load
-inline constexpr std::int32_t kCopyOwners = 3;
+inline constexpr std::int32_t kCpuAttention = 3;   // attention on the CPU, with what it takes from the GPU and returns
+inline constexpr std::int32_t kCopyOwners = 4;
 
-/// One copy between host and GPU, as a layer rule issues it.
+/// Why a step waits: the copies of one owner, or one of the three parts of attention on the CPU.
+enum class Wait : std::uint8_t {
+  weights,
+  layers,
+  requests,
+  cpu_attention,
+  queries,  // are on the way to the CPU
+  outputs,  // are on the way back
+};
+inline constexpr std::size_t kWaits = 6;
+[[nodiscard]] constexpr Wait wait_for(std::int32_t owner) { return static_cast<Wait>(owner); }
+
+/// One copy, as a layer rule issues it, or one piece of attention on the CPU, whose bytes cross no link.
 struct Copy {
-  Stream stream = Stream::h2d;        // h2d or d2h
+  Stream stream = Stream::h2d;        // not compute
   std::int32_t layer = 0;             // what is copied, numbered by the rule
   std::int32_t tag = 0;               // free for the rule
-  Bytes bytes{};                      // charged to the link
+  Bytes bytes{};                      // charged to the link; cpu: KV that the CPU reads
   Duration launch{};                  // fixed part; a slower link does not stretch it
   Duration transfer{};                // bytes / bandwidth of an idle link, rounded by the copy model
   std::int32_t owner = kLayerCopies;  // which of several rules issued it; set by the engine
@@ -41,19 +63,22 @@ class CopySink {
 /// Contract
 ///  * It never sees the clock: the same sequence of calls gives the same copies.
 ///  * `at_layer_start(layer, sub_batch)` is called exactly once per step, just before the step's residency check. The
-///    compute stream has then finished the step before, and the CPU has finished this step's attention of the previous
-///    layer. Copies issued in this call start no earlier than this instant.
+///    compute stream has then finished the step before. Copies issued in this call start no earlier than this instant.
+///  * `at_layers_end()` is called once per iteration, when the last step of the last layer has ended. The work that
+///    follows the layers of a sub-batch starts once `unfinished(sub_batch)` is empty.
 ///  * `at_copy_done(copy)` is called when a copy has ended, also between two iterations: a copy in flight outlives the
 ///    iteration that issued it. The order at one instant is: all copies that end, the layer start, the residency check.
-///    Copies d2h end before copies h2d, so memory is freed before it is filled. A layer arrives last, so a rule can see
-///    from its own state whether compute stood still when a copy ended.
+///    Copies out of the GPU (d2h, peer_out) end before copies into it (h2d, peer_in), so memory is freed before it is
+///    filled; attention on the CPU ends last. A layer arrives after them, so a rule can see from its own state whether
+///    compute stood still when a copy ended.
 ///  * `at_copies_done()` is called at every instant at which copies have ended, after the last of them. At an instant
 ///  at
 ///    which a layer starts, at_layer_start replaces it. A step that waits is checked after the call. So a rule that
 ///    starts a copy whenever another copy ends sees, at the end of a layer, the layer that follows.
 ///  * `ready(layer, sub_batch)` is the residency check: may the step compute now? It is called right after
 ///    at_layer_start and, while the step waits, after the last at_copy_done of an instant. It must not change the
-///    rule's state.
+///    rule's state. Nor must `unfinished`, which is called when the step before has ended and, while the work waits,
+///    likewise.
 ///  * `quiet(layer)` returns how many layers from `layer` on, each with a single sub-batch, are ready and would start
 ///    without issuing a copy as long as no copy ends; 0: unknown. For that many layers, or fewer, one call of
 ///    `skip(first, count)` may replace their at_layer_start and must have the same effect.
@@ -69,10 +94,13 @@ class LayerRule {
   [[nodiscard]] virtual std::int32_t quiet(std::int32_t /*layer*/) const { return 0; }
   virtual void skip(std::int32_t /*first*/, std::int32_t /*count*/) {}
   [[nodiscard]] virtual bool ready(std::int32_t layer, std::int32_t sub_batch) const = 0;
-  /// The owner of the copies that a step waits for, while it is not ready.
-  [[nodiscard]] virtual std::int32_t held_by(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const {
-    return kLayerCopies;
+  /// What a step waits for, while it is not ready.
+  [[nodiscard]] virtual Wait waits_for(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const {
+    return Wait::layers;
   }
+  virtual void at_layers_end(CopySink& /*sink*/) {}
+  /// What the work after the layers of a sub-batch waits for.
+  [[nodiscard]] virtual std::optional<Wait> unfinished(std::int32_t /*sub_batch*/) const { return std::nullopt; }
 };
 
 }  // namespace spillway

@@ -221,9 +221,9 @@ void Instance::start(SimTime now) {
   ledger_.started(now);
   const Blocks stored = host_ ? host_->take_stores() : Blocks(0);
   if (stepped_) {
-    runner_.begin(shape(), now, stored);
+    runner_.begin(shapes(), now, stored);
   } else {
-    executed(runner_.run(shape(), now, stored));
+    executed(runner_.run(shapes(), now, stored));
   }
 }
 
@@ -252,6 +252,11 @@ void Instance::report_shrunk_tiers() {
   for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
     if (tiers_[tier].free < Blocks(0)) policy_.space->shrank(*this, static_cast<TierId>(tier), *this);
   }
+}
+
+std::span<const BatchShape> Instance::shapes() {
+  shapes_.assign(1, shape());
+  return shapes_;
 }
 
 BatchShape Instance::shape() {

@@ -220,6 +220,8 @@ class Instance final : public View, private Decision {
   void report_shrunk_tiers();
   /// The iteration in flight has been executed, perhaps ahead of time.
   void executed(const ExecutedIteration& iteration);
+  /// One shape for each sub-batch.
+  [[nodiscard]] std::span<const BatchShape> shapes();
   [[nodiscard]] BatchShape shape();
   /// Queues the blocks that the iteration filled for the host.
   void store_named(SimTime now);
@@ -282,6 +284,7 @@ class Instance final : public View, private Decision {
   std::int64_t staged_decodes_ = -1;  // -1: not staged yet
   std::vector<std::int32_t> chunk_members_;
   std::vector<PrefillChunk> chunks_;
+  std::vector<BatchShape> shapes_;
   Blocks promised_{};
   IterationRunner runner_;
   LayerReport layer_report_;  // of the iteration in flight

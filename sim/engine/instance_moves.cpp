@@ -89,17 +89,21 @@ void Instance::move(const Move& move) {
   if (const std::string problem = residency_.problem(key, move.range, move.from, move.to); !problem.empty()) {
     refuse(problem);
   }
-  const Residency::MoveKey started = residency_.start(key, move.range, move.from, move.to, move.keep);
-  const bool beside = move.waits == Waits::nobody || move.waits == Waits::request;
-  runner_.move(static_cast<std::size_t>(route - graph_.routes.begin()), move.range.count(), move.mechanism, move.waits,
-               beside ? started : -1);
+  const auto pass_on = [&](Residency::MoveKey ticket) {
+    runner_.move(static_cast<std::size_t>(route - graph_.routes.begin()), move.range.count(), move.mechanism,
+                 move.waits, ticket);
+  };
   if (move.waits == Waits::iteration) {
-    residency_.end(started);
-  } else if (move.waits == Waits::layers) {
-    of_layers_.push_back(started);
-  } else {
-    under_way_.push_back({move, started});
+    residency_.relocate(key, move.range, move.from, move.to, move.keep);
+    return pass_on(-1);
   }
+  const Residency::MoveKey started = residency_.start(key, move.range, move.from, move.to, move.keep);
+  if (move.waits == Waits::layers) {
+    of_layers_.push_back(started);
+    return pass_on(-1);
+  }
+  under_way_.push_back({move, started});
+  pass_on(started);
 }
 
 void Instance::drop(const Holder& holder, const BlockRange& range, TierId tier) {

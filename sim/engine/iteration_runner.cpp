@@ -18,6 +18,11 @@ class Starting final : public CopySink {
   Executor& executor_;
 };
 
+Resource link_of(Stream stream) {
+  if (stream == Stream::h2d) return Resource::h2d;
+  return stream == Stream::d2h ? Resource::d2h : Resource::peer;
+}
+
 }  // namespace
 
 IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph,
@@ -55,7 +60,7 @@ void IterationRunner::set_traffic(std::span<const LinkTraffic> traffic) {
 void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attention) {
   const IterationTime time = model_.iteration(shape);
   const Duration layer = time.layer + cpu_attention;
-  sub_batches_.push_back({time.before, LayerTimes(layer), LayerTimes(), time.after});
+  sub_batches_.push_back({time.before, LayerTimes(layer), time.after});
   times_.before += time.before;
   times_.layer += layer;
   times_.after += time.after;
@@ -66,16 +71,37 @@ void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attent
   result_.cpu_attention += cpu_attention * model_.layers();
 }
 
-void IterationRunner::time_sub_batches(const BatchShape& shape) {
+void IterationRunner::time_sub_batches(std::span<const BatchShape> shapes) {
   times_ = IterationTime{};
   sub_batches_.clear();
-  if (layers_ != nullptr) {
-    for (const SubBatchShape& part : layers_->split(shape)) add_sub_batch(part.shape, part.cpu_attention);
+  if (layers_ != nullptr && shapes.size() == 1) {
+    for (const SubBatchShape& part : layers_->split(shapes.front())) add_sub_batch(part.shape, part.cpu_attention);
   }
-  if (sub_batches_.empty()) add_sub_batch(shape, Duration{});
+  if (sub_batches_.empty()) {
+    for (const BatchShape& shape : shapes) add_sub_batch(shape, Duration{});
+  }
   result_.layer = times_.layer;
   result_.alone = times_.before + times_.layer * model_.layers() + times_.after;
   result_.shares = times_.shares;
+}
+
+void IterationRunner::prepare_cpu_attention(std::span<const BatchShape> shapes) {
+  SPILLWAY_CHECK(sub_batches_.size() == shapes.size(), "sub-batches that attend on the CPU are split further");
+  attention_work_.clear();
+  for (const BatchShape& shape : shapes) {
+    CpuAttentionWork& work = attention_work_.emplace_back();
+    if (shape.cpu_sequences == 0) continue;
+    const CpuAttentionTime time = model_.cpu_attention(shape.cpu_sequences, shape.cpu_context);
+    const auto copy = [this](Stream stream, Bytes bytes) -> Copy {
+      const CopyTime alone = model_.copy(stream, 1, bytes, CopyMechanism::single);
+      return {.stream = stream, .bytes = bytes, .launch = alone.launch, .transfer = alone.transfer};
+    };
+    work = {.queries = copy(Stream::d2h, time.queries),
+            .attention = {.stream = Stream::cpu, .bytes = time.kv, .launch = time.launch, .transfer = time.attention},
+            .outputs = copy(Stream::h2d, time.outputs)};
+  }
+  attention_.begin(attention_work_);
+  part(kCpuAttention).rule = &attention_;
 }
 
 void IterationRunner::move(std::size_t route, Blocks blocks, CopyMechanism mechanism, Waits waits,
@@ -125,7 +151,7 @@ void IterationRunner::queue(const Pending& move) {
 
 void IterationRunner::queue_copies(Blocks stored) {
   if (moves_.empty() && loaded_ + stored == Blocks(0)) return;
-  std::ranges::stable_sort(moves_, {}, &Pending::route);
+  if (moves_.size() > 1) std::ranges::stable_sort(moves_, {}, &Pending::route);
   for (const Pending& move : moves_) queue(move);
   moves_.clear();
   const std::int64_t copies_per_block = kv_.host_cache_copies_per_block;
@@ -157,8 +183,10 @@ SimTime IterationRunner::next_copy_event() const {
 }
 
 LayerRule* IterationRunner::rule() {
-  if (layers_ == nullptr) return copies_.none() ? nullptr : &copies_;
-  if (!several_) return part(kLayerCopies).rule;
+  if (part(kCpuAttention).rule == nullptr) {
+    if (layers_ == nullptr) return copies_.none() ? nullptr : &copies_;
+    if (!several_) return part(kLayerCopies).rule;
+  }
   for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) rules_.set(owner, part(owner).rule);
   return &rules_;
 }
@@ -169,12 +197,31 @@ void IterationRunner::stop_layers() {
   }
 }
 
-void IterationRunner::begin(const BatchShape& shape, SimTime start, Blocks stored) {
+const ExecutedIteration& IterationRunner::run(std::span<const BatchShape> shapes, SimTime start, Blocks stored) {
+  prepare(shapes, start);
+  if (only_computes(stored)) {
+    result_.end = executor_.run_alone(start, result_.alone);
+    result_.issued = std::exchange(between_, {});
+    return result_;
+  }
+  begin_prepared(shapes, stored);
+  go_to(kNever);
+  return result_;
+}
+
+void IterationRunner::prepare(std::span<const BatchShape> shapes, SimTime start) {
   result_ = ExecutedIteration{.start = start};
-  time_sub_batches(shape);
+  time_sub_batches(shapes);
+  part(kCpuAttention).rule = nullptr;
+  const auto on_cpu = [](const BatchShape& shape) { return shape.cpu_sequences > 0; };
+  if (std::ranges::any_of(shapes, on_cpu)) prepare_cpu_attention(shapes);
+}
+
+void IterationRunner::begin_prepared(std::span<const BatchShape> shapes, Blocks stored) {
+  const SimTime start = result_.start;
   if (layers_ != nullptr) {
     for (Part& one : parts_) {
-      if (one.policy != nullptr) one.rule = one.policy->begin(shape, times_.layer);
+      if (one.policy != nullptr) one.rule = one.policy->begin(shapes.front(), times_.layer);
     }
   }
   queue_copies(stored);
@@ -182,7 +229,7 @@ void IterationRunner::begin(const BatchShape& shape, SimTime start, Blocks store
   copies_count_ = layers_ != nullptr || plan_.rule != nullptr;
   if (copies_count_) {
     at_start_.stalled = executor_.use(Stream::compute).stall;
-    for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) part(owner).held = executor_.held(owner);
+    at_start_.waited = executor_.waited();
     at_start_.issued = issued();
   }
   if (layers_ != nullptr) at_start_.busy = {executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
@@ -220,12 +267,17 @@ void IterationRunner::account(SimTime end) {
   result_.end = end;
   result_.issued = between_;
   if (!copies_count_) return;
-  for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) {
-    part(owner).stall = executor_.held(owner) - part(owner).held;
-  }
-  result_.request_stall = part(kRequestCopies).stall;
-  result_.layer_stall = executor_.use(Stream::compute).stall - at_start_.stalled - result_.request_stall;
-  if (copies_.held_by() == Stream::d2h) result_.requests_wait_for = Resource::d2h;
+  const auto waited = [this](Wait wait) {
+    const auto i = static_cast<std::size_t>(wait);
+    return executor_.waited()[i] - at_start_.waited[i];
+  };
+  part(kWeightCopies).stall = waited(Wait::weights);
+  part(kLayerCopies).stall = waited(Wait::layers);
+  result_.request_stall = waited(Wait::requests);
+  result_.cpu_stall = {waited(Wait::queries), waited(Wait::cpu_attention), waited(Wait::outputs)};
+  result_.layer_stall = Duration{};
+  result_.layer_stall = executor_.use(Stream::compute).stall - at_start_.stalled - result_.stall();
+  result_.requests_wait_for = link_of(copies_.waited_on());
   result_.issued = result_.issued + issued_since(at_start_.issued);
   if (layers_ == nullptr) return;
   // A layer that is waited for comes in. When the way out was busy for longer, the layer had to wait for its room.
@@ -298,12 +350,16 @@ LinkTimes IterationRunner::copied_until(SimTime now) {
   return {executor_.copying(Stream::h2d) - copied_at_end_.h2d, executor_.copying(Stream::d2h) - copied_at_end_.d2h};
 }
 
-LinkBytes IterationRunner::issued() const { return {executor_.issued(Stream::h2d), executor_.issued(Stream::d2h)}; }
+LinkBytes IterationRunner::issued() const {
+  return {executor_.issued(Stream::h2d), executor_.issued(Stream::d2h), executor_.issued(Stream::peer_in),
+          executor_.issued(Stream::peer_out)};
+}
 
 LinkBytes IterationRunner::drain() {
   stop_layers();
   executor_.run_copies(rule(), kNever);
-  return {executor_.use(Stream::h2d).bytes, executor_.use(Stream::d2h).bytes};
+  return {executor_.use(Stream::h2d).bytes, executor_.use(Stream::d2h).bytes, executor_.use(Stream::peer_in).bytes,
+          executor_.use(Stream::peer_out).bytes};
 }
 
 }  // namespace spillway

@@ -10,6 +10,7 @@
 #include "sim/api/layer_policy.hpp"
 #include "sim/core/units.hpp"
 #include "sim/engine/instance_config.hpp"
+#include "sim/exec/cpu_attention.hpp"
 #include "sim/exec/executor.hpp"
 #include "sim/exec/kv_copies.hpp"
 #include "sim/exec/rule_set.hpp"
@@ -17,12 +18,19 @@
 
 namespace spillway {
 
-/// Bytes on the two links between host and GPU.
+/// Bytes on the links to the host and to other GPUs.
 struct LinkBytes {
   Bytes h2d{};
   Bytes d2h{};
+  Bytes peer_in{};
+  Bytes peer_out{};
   bool operator==(const LinkBytes&) const = default;
-  friend LinkBytes operator+(const LinkBytes& a, const LinkBytes& b) { return {a.h2d + b.h2d, a.d2h + b.d2h}; }
+  friend LinkBytes operator+(const LinkBytes& a, const LinkBytes& b) {
+    return {a.h2d + b.h2d, a.d2h + b.d2h, a.peer_in + b.peer_in, a.peer_out + b.peer_out};
+  }
+  friend LinkBytes operator-(const LinkBytes& a, const LinkBytes& b) {
+    return {a.h2d - b.h2d, a.d2h - b.d2h, a.peer_in - b.peer_in, a.peer_out - b.peer_out};
+  }
 };
 /// Time in which a copy was under way on each link.
 struct LinkTimes {
@@ -38,11 +46,20 @@ struct ExecutedIteration {
   Duration alone{};          // length without stalls and without the slowdown by copies
   TimeShares shares{};       // of `alone`, without attention on the CPU
   Duration cpu_attention{};  // part of `alone` in which the GPU waits for attention on the CPU
-  /// Compute waited for copies: of layers, and of KV that requests swap or load. What the waits count as.
+  /// Compute waited for copies of layers, for KV that requests swap or load, for queries on the way to the CPU, for
+  /// attention there, and for its outputs on the way back. What the first two count as.
   Duration layer_stall{};
   Duration request_stall{};
+  struct CpuStall {
+    Duration queries{};
+    Duration attention{};
+    Duration outputs{};
+    [[nodiscard]] Duration sum() const { return queries + attention + outputs; }
+  };
+  CpuStall cpu_stall{};
   Resource layers_wait_for = Resource::h2d;
   Resource requests_wait_for = Resource::h2d;
+  [[nodiscard]] Duration stall() const { return layer_stall + request_stall + cpu_stall.sum(); }
   LinkBytes issued{};         // copies that the iteration put on the links
   LinkTimes copying{};        // from start to end; only where layers stream
   LinkTimes copied_before{};  // from the end of the iteration before to the start; only where layers stream
@@ -51,6 +68,9 @@ struct ExecutedIteration {
 /// Moves and loads of KV blocks are collected until the next iteration, which issues them. A policy that streams layers
 /// issues copies of its own through its layer rules. All share the streams and each stream is one FIFO: when the first
 /// layer starts, the rules' copies join it before those of requests.
+///
+/// An iteration takes one shape for each sub-batch, in the order in which the GPU takes them. A policy that streams
+/// layers may split a single one further.
 ///
 /// An instance whose links are private runs an iteration in one call. One that shares a link with another instance
 /// begins it, goes on to each next_event(), settles the instant, and hears how much its transfers slow down.
@@ -81,14 +101,13 @@ class IterationRunner final : private CopyObserver {
   void start_moves(SimTime now);
   /// Executes the iteration that starts now; the result is valid until the next call. `stored` blocks go to the host
   /// cache beside it.
-  [[nodiscard]] const ExecutedIteration& run(const BatchShape& shape, SimTime start, Blocks stored) {
-    begin(shape, start, stored);
-    go_to(kNever);
-    return result_;
-  }
+  [[nodiscard]] const ExecutedIteration& run(std::span<const BatchShape> shapes, SimTime start, Blocks stored);
 
   // The same in steps.
-  void begin(const BatchShape& shape, SimTime start, Blocks stored);
+  void begin(std::span<const BatchShape> shapes, SimTime start, Blocks stored) {
+    prepare(shapes, start);
+    begin_prepared(shapes, stored);
+  }
   /// Goes on to `until`; true when the iteration has ended by then. Between iterations only copies go on.
   bool go_to(SimTime until);
   /// The iteration that has ended.
@@ -133,6 +152,7 @@ class IterationRunner final : private CopyObserver {
   /// Totals at the start of the iteration.
   struct Totals {
     Duration stalled{};
+    Executor::Waited waited{};
     LinkBytes issued{};
     LinkTimes busy{};
     LinkTimes copying{};
@@ -142,7 +162,6 @@ class IterationRunner final : private CopyObserver {
   struct Part {
     LayerPolicy* policy = nullptr;
     LayerRule* rule = nullptr;  // of the last iteration
-    Duration held{};            // at the start of the last iteration
     Duration stall{};           // of the last iteration
   };
   /// Blocks that are to move.
@@ -159,6 +178,7 @@ class IterationRunner final : private CopyObserver {
     if (policy != nullptr) policy->copied(copy, started, ended);
   }
   Part& part(std::int32_t owner) { return parts_[static_cast<std::size_t>(owner)]; }
+  [[nodiscard]] const Part& part(std::int32_t owner) const { return parts_[static_cast<std::size_t>(owner)]; }
   /// The rule that hears of copies now; null: none. Blocks of requests may be under way beyond their iteration.
   [[nodiscard]] LayerRule* rule();
   /// No iteration starts any more: the layers start no copies that no iteration is charged with.
@@ -167,11 +187,21 @@ class IterationRunner final : private CopyObserver {
   [[nodiscard]] Copy copy_of(Stream stream, Blocks blocks, std::int64_t copies_per_block, CopyMechanism mechanism,
                              std::int32_t share = 0, std::int32_t shares = 1) const;
   void queue(const Pending& move);
+  /// Times the iteration.
+  void prepare(std::span<const BatchShape> shapes, SimTime start);
+  void begin_prepared(std::span<const BatchShape> shapes, Blocks stored);
   /// Fills sub_batches_ and the figures of result_ that do not depend on copies.
-  void time_sub_batches(const BatchShape& shape);
+  void time_sub_batches(std::span<const BatchShape> shapes);
+  /// Attention on the CPU takes part in the iteration.
+  void prepare_cpu_attention(std::span<const BatchShape> shapes);
   void add_sub_batch(const BatchShape& shape, Duration cpu_attention);
   void queue_copies(Blocks stored);
   [[nodiscard]] Executor make_executor();
+  /// Nothing copies or is about to, so the iteration only computes.
+  [[nodiscard]] bool only_computes(Blocks stored) const {
+    return layers_ == nullptr && part(kCpuAttention).rule == nullptr && moves_.empty() && copies_.none() &&
+           loaded_ + stored == Blocks(0) && link_changes_.empty();
+  }
   /// Fills what result_ says of copies and waits up to `end`.
   void account(SimTime end);
   void change_link();
@@ -181,9 +211,7 @@ class IterationRunner final : private CopyObserver {
   /// The same; the next iteration is charged with what layers issue.
   void copy_and_charge(SimTime now, bool instant_is_over = false);
   [[nodiscard]] LinkBytes issued() const;
-  [[nodiscard]] LinkBytes issued_since(const LinkBytes& before) const {
-    return {issued().h2d - before.h2d, issued().d2h - before.d2h};
-  }
+  [[nodiscard]] LinkBytes issued_since(const LinkBytes& before) const { return issued() - before; }
   [[nodiscard]] LinkTimes copying() const { return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h)}; }
 
   const ExecutionModel& model_;
@@ -194,7 +222,9 @@ class IterationRunner final : private CopyObserver {
   Executor executor_;
   std::vector<Pending> moves_;  // of the next iteration, or beside it
   Blocks loaded_{};
-  KvCopies copies_;                                                // of KV blocks
+  KvCopies copies_;  // of KV blocks
+  CpuAttention attention_;
+  std::vector<CpuAttentionWork> attention_work_;
   std::array<Part, static_cast<std::size_t>(kCopyOwners)> parts_;  // by owner of copies
   bool several_ = false;                                           // parts that may copy
   RuleSet rules_;                                                  // of the parts, if there are several

@@ -103,8 +103,7 @@ void Ledger::started(SimTime now) {
 
 void Ledger::executed(const ExecutedIteration& iteration, bool short_of_kv) {
   iteration_ = {iteration.start, iteration.end, iteration.layer_stall, iteration.issued, iteration.copying};
-  charged_.h2d += iteration.issued.h2d;
-  charged_.d2h += iteration.issued.d2h;
+  charged_ = charged_ + iteration.issued;
   book_copying(iteration.copied_before, previous_end_, iteration.start, iteration.start);
   spend(iteration, short_of_kv);
   if (unspent_ == 0.0) return;
@@ -123,8 +122,13 @@ void Ledger::spend(const ExecutedIteration& iteration, bool short_of_kv) {
   };
   spend_on(iteration.layers_wait_for, to_seconds(iteration.layer_stall));
   spend_on(iteration.requests_wait_for, to_seconds(iteration.request_stall));
+  if (iteration.cpu_stall.sum() > Duration{}) {
+    spend_on(Resource::d2h, to_seconds(iteration.cpu_stall.queries));
+    spend_on(Resource::cpu_attention, to_seconds(iteration.cpu_stall.attention));
+    spend_on(Resource::h2d, to_seconds(iteration.cpu_stall.outputs));
+  }
   // Work that copies slow down waits for the memory that they read and write.
-  spend_on(Resource::memory, to_seconds(length - iteration.layer_stall - iteration.request_stall - iteration.alone));
+  spend_on(Resource::memory, to_seconds(length - iteration.stall() - iteration.alone));
   if (short_of_kv) {
     // More memory would let more requests share this time, whatever it was spent on.
     spend_on(Resource::kv_capacity, to_seconds(iteration.alone));
@@ -149,6 +153,8 @@ void Ledger::book_iteration(SimTime end) {
   const Duration part = std::max(Duration{}, end - std::max(iteration_.start, begin_));
   totals_.moved_h2d += share(iteration_.issued.h2d, part, length);
   totals_.moved_d2h += share(iteration_.issued.d2h, part, length);
+  totals_.moved_peer_in += share(iteration_.issued.peer_in, part, length);
+  totals_.moved_peer_out += share(iteration_.issued.peer_out, part, length);
   if (!streams_layers_) return;
   totals_.layers->stall_time += to_seconds(share(iteration_.layer_stall, part, length));
   book_copying(iteration_.copying, iteration_.start, end, iteration_.end);
@@ -187,10 +193,13 @@ void Ledger::capacity_changed(SimTime now, Blocks capacity) {
 
 void Ledger::check_links(const LinkBytes& carried, const LinkBytes& after_them) const {
   const LinkBytes all = charged_ + after_them;
-  SPILLWAY_CHECK(carried == all, "the links carried " + std::to_string(carried.h2d.count()) + " bytes to the GPU and " +
-                                     std::to_string(carried.d2h.count()) +
-                                     " from it, the iterations were charged with " + std::to_string(all.h2d.count()) +
-                                     " and " + std::to_string(all.d2h.count()));
+  const auto text = [](const LinkBytes& bytes) {
+    return std::to_string(bytes.h2d.count()) + " bytes from the host, " + std::to_string(bytes.d2h.count()) +
+           " to it, " + std::to_string(bytes.peer_in.count()) + " from other GPUs and " +
+           std::to_string(bytes.peer_out.count()) + " to them";
+  };
+  SPILLWAY_CHECK(carried == all,
+                 "the links carried " + text(carried) + "; the iterations were charged with " + text(all));
 }
 
 EngineTotals Ledger::totals() const {

@@ -9,12 +9,11 @@ namespace {
 
 bool meet(const CopyRoute& a, const CopyRoute& b) {
   const auto crosses = [](const CopyRoute& route, std::size_t link) {
-    return std::ranges::count(route.h2d, link) + std::ranges::count(route.d2h, link) > 0;
+    return std::ranges::any_of(route.all(), [link](const auto* links) { return std::ranges::count(*links, link) > 0; });
   };
-  const auto any = [&](const std::vector<std::size_t>& links) {
-    return std::ranges::any_of(links, [&](std::size_t link) { return crosses(b, link); });
-  };
-  return any(a.h2d) || any(a.d2h);
+  return std::ranges::any_of(a.all(), [&](const auto* links) {
+    return std::ranges::any_of(*links, [&](std::size_t link) { return crosses(b, link); });
+  });
 }
 
 }  // namespace

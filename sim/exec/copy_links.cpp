@@ -32,7 +32,7 @@ CopyLinks::CopyLinks(const CopySharing& sharing) : CopyLinks(sharing, {}, {}) {}
 
 CopyLinks::CopyLinks(const CopySharing& sharing, CopyRoute route, std::span<const BytesPerSecond> shared)
     : route_(std::move(route)), shared_(shared), duplex_{capacity_of(sharing.h2d), capacity_of(sharing.d2h)} {
-  for (const auto* links : {&route_.h2d, &route_.d2h}) {
+  for (const auto* links : route_.all()) {
     for (const std::size_t link : *links)
       SPILLWAY_CHECK(link < shared_.size(), "a route over a link that is not there");
   }
@@ -49,8 +49,8 @@ void CopyLinks::fill_own() {
   last_.reset();
   idle_ = !shares() && traffic_.empty() && duplex_[0] == 1.0 && duplex_[1] == 1.0;
   if (shares()) return;
-  lone_ = {fill({{1.0, -1.0}})[0], fill({{-1.0, 1.0}})[1]};
-  duplexed_ = fill({{1.0, 1.0}});
+  lone_ = {fill({{1.0, -1.0, -1.0, -1.0}})[0], fill({{-1.0, 1.0, -1.0, -1.0}})[1]};
+  duplexed_ = fill({{1.0, 1.0, -1.0, -1.0}});
 }
 
 CopyLinks::Demands CopyLinks::demands_of(const Transfers& transfers) {
@@ -92,21 +92,23 @@ CopyLinks::Flows CopyLinks::add_flows(Links& all, const Transfers& transfers) co
 CopyLinks::Flows CopyLinks::add_flows(Links& all, const Demands& demands) const {
   Flows flows;
   const bool both = demands.rate[0] >= 0.0 && demands.rate[1] >= 0.0;
+  const auto shared = route_.all();
   for (std::size_t lane = 0; lane < flows.size(); ++lane) {
     const double rate = demands.rate[lane];
     if (rate < 0.0) continue;
     const double weight = rate > 0.0 ? 1.0 / rate : 1.0;  // equal rises in bytes/s
     std::vector<Hop> route;
+    const bool to_host = lane < duplex_.size();
     const auto cross_own = [&](double capacity) {
       const Hop own{all.add_link(capacity)};
       route.push_back(own);
-      for (const double share : traffic_) {
+      for (const double share : to_host ? std::span(traffic_) : std::span<const double>()) {
         all.add_flow({.route = {&own, 1}, .demand = share * capacity, .weight = weight});
       }
     };
     cross_own(1.0);
-    if (both && duplex_[lane] < 1.0) cross_own(duplex_[lane]);
-    for (const std::size_t link : lane == 0 ? route_.h2d : route_.d2h) {
+    if (both && to_host && duplex_[lane] < 1.0) cross_own(duplex_[lane]);
+    for (const std::size_t link : *shared[lane]) {
       route.push_back({static_cast<LinkId>(link), static_cast<double>(route_.gpus) * rate});
     }
     flows[lane] = all.add_flow({.route = route, .demand = 1.0, .weight = weight});
@@ -124,8 +126,10 @@ Copy PlannedCopies::copy_of(Stream direction, Bytes bytes, const CopyTime& time)
 CopyTime PlannedCopies::copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const {
   CopyTime time = model_.copy(direction, copies, bytes, mechanism);
   const Copy copy = copy_of(direction, bytes, time);
-  const bool in = direction == Stream::h2d;
-  const Slowdown slowdown = links_.alone({in ? &copy : nullptr, in ? nullptr : &copy})[in ? 0 : 1];
+  const std::size_t lane = static_cast<std::size_t>(direction) - static_cast<std::size_t>(Stream::h2d);
+  Transfers transfers{};
+  transfers[lane] = &copy;
+  const Slowdown slowdown = links_.alone(transfers)[lane];
   time.transfer = Duration(
       static_cast<std::int64_t>((Wide{time.transfer.count()} * slowdown.num + slowdown.den - 1) / slowdown.den));
   return time;

@@ -15,27 +15,35 @@
 
 namespace spillway {
 
-/// How the copies of an instance reach the host: the instance has links of its own, and crosses some that others may
-/// cross, too.
+/// Streams whose copies cross links: h2d, d2h, peer_in, peer_out, in this order wherever there is a value for each.
+inline constexpr std::size_t kLinks = 4;
+
+/// How the copies of an instance reach the host and other GPUs: the instance has links of its own, and crosses some
+/// that others may cross, too.
 struct CopyRoute {
   std::int64_t gpus = 1;           // of its tensor-parallel group: all of them copy the same at the same time
   std::vector<std::size_t> h2d{};  // positions in the list of shared links
   std::vector<std::size_t> d2h{};
-  [[nodiscard]] bool shares() const { return !h2d.empty() || !d2h.empty(); }
+  std::vector<std::size_t> peer_in{};
+  std::vector<std::size_t> peer_out{};
+  [[nodiscard]] std::array<const std::vector<std::size_t>*, kLinks> all() const {
+    return {&h2d, &d2h, &peer_in, &peer_out};
+  }
+  [[nodiscard]] bool shares() const { return !(h2d.empty() && d2h.empty() && peer_in.empty() && peer_out.empty()); }
 };
 
-/// The copies that transfer at an instant, h2d and d2h; null: none.
-using Transfers = std::array<const Copy*, 2>;
-using Slowdowns = std::array<Slowdown, 2>;
+/// The copies that transfer at an instant; null: none.
+using Transfers = std::array<const Copy*, kLinks>;
+using Slowdowns = std::array<Slowdown, kLinks>;
 
-/// The copies of one instance are two flows, one per direction, whose rates are shares of their own speed alone:
+/// The copies of one instance are up to four flows, one per stream, whose rates are shares of their own speed alone:
 ///
-///   own link    of each direction, capacity 1: one copy uses all of it, however fast its mechanism is
-///   duplex cap  of each direction, while both transfer: capacity 1 / CopySharing. The profile measures both
-///               directions busy and neither half busy, so whatever the other direction moves, this is the cap
+///   own link    of each stream, capacity 1: one copy uses all of it, however fast its mechanism is
+///   duplex cap  of h2d and d2h, while both transfer: capacity 1 / CopySharing. The profile measures both directions
+///               busy and neither half busy, so whatever the other direction moves, this is the cap
 ///   shared      links that others may cross, capacity in bytes/s: `gpus` times the copy's bytes / transfer
-///   others      each flow of other traffic uses its share of the idle link, on every own link and cap, and divides a
-///               link evenly with the copy where both want more than there is
+///   others      each flow of other traffic uses its share of the idle host link, on its own links and caps, and
+///               divides a link evenly with the copy where both want more than there is
 ///
 /// Flows on a shared link divide it evenly by bytes/s per GPU.
 class CopyLinks {
@@ -54,12 +62,12 @@ class CopyLinks {
   /// How much the transfers slow each other down when no other instance copies. O(1) for transfers as before.
   [[nodiscard]] Slowdowns alone(const Transfers& transfers);
   /// Adds the flows of the transfers to `all`, which starts with the shared links. Returns them; empty: none.
-  using Flows = std::array<std::optional<FlowId>, 2>;
+  using Flows = std::array<std::optional<FlowId>, kLinks>;
   Flows add_flows(Links& all, const Transfers& transfers) const;
 
  private:
   struct Demands {
-    std::array<double, 2> rate{};  // bytes/s; < 0: no transfer
+    std::array<double, kLinks> rate{-1.0, -1.0, -1.0, -1.0};  // bytes/s; < 0: no transfer
     bool operator==(const Demands&) const = default;
   };
   static Demands demands_of(const Transfers& transfers);
@@ -92,6 +100,9 @@ class PlannedCopies final : public ExecutionModel {
   /// Of a copy while the other direction rests.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
                               CopyMechanism mechanism) const override;
+  [[nodiscard]] CpuAttentionTime cpu_attention(std::int64_t sequences, Tokens context) const override {
+    return model_.cpu_attention(sequences, context);
+  }
   /// Of long single copies: how much longer they take while both directions transfer.
   [[nodiscard]] CopySharing copy_sharing() const override;
   [[nodiscard]] std::vector<RangeUse> range_uses() const override { return model_.range_uses(); }

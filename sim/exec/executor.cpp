@@ -85,17 +85,41 @@ Executor::Executor(CopyLinks links, const Slowdown& compute, CopyObserver* obser
 }
 
 std::size_t Executor::lane(Stream stream) {
-  SPILLWAY_CHECK(stream == Stream::h2d || stream == Stream::d2h,
-                 "a copy was issued on a stream that is neither h2d nor d2h");
-  return stream == Stream::h2d ? 0 : 1;
+  SPILLWAY_CHECK(stream != Stream::compute, "a copy on the compute stream");
+  static_assert(static_cast<int>(Stream::compute) == 0 && static_cast<std::size_t>(Stream::h2d) == 1);
+  return static_cast<std::size_t>(stream) - 1;
+}
+
+SimTime Executor::next_other_done() const {
+  SimTime next = kNever;
+  for (std::size_t i = 2; i < kLanes; ++i) next = std::min(next, copies_[i].finish());
+  return next;
+}
+
+CopyStream& Executor::next_stream() {
+  CopyStream* next = &copies_[lane(Stream::d2h)];
+  const auto or_else = [&](Stream stream) {
+    CopyStream& other = copies_[lane(stream)];
+    if (other.finish() < next->finish()) next = &other;
+  };
+  if (lanes_used_ > 2) or_else(Stream::peer_out);
+  or_else(Stream::h2d);
+  if (lanes_used_ > 2) {
+    or_else(Stream::peer_in);
+    or_else(Stream::cpu);
+  }
+  return *next;
 }
 
 void Executor::issue(const Copy& copy) {
-  CopyStream& stream = copies_[lane(copy.stream)];
+  const std::size_t at = lane(copy.stream);
+  CopyStream& stream = copies_[at];
+  if (at >= lanes_used_) lanes_used_ = kLanes;
+  if (at >= links_used_ && at < kLinks) links_used_ = kLinks;
   if (stream.size() == 0) charge_stall(copy.stream, stream.free_since(), now_);
-  issued_[lane(copy.stream)] += copy.bytes;
+  issued_[at] += copy.bytes;
   stream.issue(copy, now_);
-  if (stream.size() == 1) share_links();
+  if (stream.size() == 1 && at < kLinks) share_links();
 }
 
 void Executor::update_shares() {
@@ -105,10 +129,13 @@ void Executor::update_shares() {
   // On links of its own, the first transfer of two goes on as if alone until the other one starts.
   const bool each = others_copy_ || links_.shares();
   launch_at_ = each ? std::min(to_come(in), to_come(out)) : to_come(std::max(in, out));
+  for (std::size_t i = 2; each && i < links_used_; ++i) {
+    launch_at_ = std::min(launch_at_, to_come(copies_[i].launched()));
+  }
   if (others_copy_) return;
   if (links_.idle()) launch_at_ = kNever;
   const Slowdowns slowdowns = links_.alone(transfers());
-  for (std::size_t i = 0; i < copies_.size(); ++i) copies_[i].set_slowdown(slowdowns[i], now_);
+  for (std::size_t i = 0; i < links_used_; ++i) copies_[i].set_slowdown(slowdowns[i], now_);
 }
 
 void Executor::set_traffic(std::vector<double> shares) {
@@ -117,7 +144,7 @@ void Executor::set_traffic(std::vector<double> shares) {
 }
 
 void Executor::set_slowdowns(const Slowdowns& slowdowns) {
-  for (std::size_t i = 0; i < copies_.size(); ++i) {
+  for (std::size_t i = 0; i < slowdowns.size(); ++i) {
     check(slowdowns[i]);
     copies_[i].set_slowdown(slowdowns[i], now_);
   }
@@ -126,11 +153,11 @@ void Executor::set_slowdowns(const Slowdowns& slowdowns) {
 SimTime Executor::next_event() const {
   if (copies_ended_) return now_;
   if (iteration_start_ == kNever || at_gate_) return next_copy_event();
-  return std::min(next_copy_event(), gate());
+  return std::min(next_copy_event(), compute_free_);
 }
 
 inline Duration Executor::stretched(Duration work) const {
-  if (interference_.none() || next_copy_done() == kNever) return work;
+  if (interference_.none() || next_host_copy_done() == kNever) return work;
   return scale_up(work, interference_.num, interference_.den);
 }
 
@@ -155,10 +182,8 @@ Duration Executor::copying(Stream stream) const {
 
 void Executor::run_copies(LayerRule* rule, SimTime until) {
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
-  CopyStream& h2d = copies_[lane(Stream::h2d)];
-  CopyStream& d2h = copies_[lane(Stream::d2h)];
   for (;;) {
-    CopyStream& next = h2d.finish() < d2h.finish() ? h2d : d2h;
+    CopyStream& next = next_stream();
     const SimTime event = std::min(next.finish(), launch_at_);
     if (copies_ended_ && std::min(event, until) > now_) {
       settle(rule);
@@ -174,7 +199,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     const Duration busy = now_ - started;
     const Copy copy = next.complete();
     if (busy == Duration{}) count_timeless(copy);
-    share_links();
+    if (copy.stream != Stream::cpu) share_links();
     use_of(copy.stream).busy += busy;
     use_of(copy.stream).bytes += copy.bytes;
     if (observer_ != nullptr) observer_->copied(copy, started, now_);
@@ -200,13 +225,11 @@ void Executor::begin(const IterationPlan& plan, SimTime start) {
   reach(plan.rule, start, start);
 
   // Without waits and interference no event can delay any part of the iteration; otherwise only `before` is safe.
-  const bool interference = !interference_.none() && next_copy_done() != kNever;
-  const bool unhindered = plan.rule == nullptr && !interference &&
-                          std::ranges::all_of(plan.sub_batches, [](const auto& sub) { return sub.cpu.zero(); });
+  const bool interference = !interference_.none() && next_host_copy_done() != kNever;
+  const bool unhindered = plan.rule == nullptr && !interference;
   Duration work{};
   for (const SubBatchTimes& sub : plan.sub_batches) {
-    SPILLWAY_CHECK(sub.gpu.fits(plan.layers) && sub.cpu.fits(plan.layers),
-                   "the number of layer times differs from the number of layers");
+    SPILLWAY_CHECK(sub.gpu.fits(plan.layers), "the number of layer times differs from the number of layers");
     work += sub.before;
     if (unhindered) work += sub.gpu.total(plan.layers) + sub.after;
   }
@@ -216,14 +239,13 @@ void Executor::begin(const IterationPlan& plan, SimTime start) {
   layer_ = unhindered ? plan.layers + 1 : 0;
   sub_batch_ = 0;
   at_gate_ = false;
-  cpu_done_.assign(plan.sub_batches.size(), start);
 }
 
 // Handles every copy event of this instant.
 inline void Executor::finish_copies(LayerRule* rule) {
   while (copies_ended_ || next_copy_event() <= now_) {
-    settle(rule);
     if (next_copy_event() <= now_) run_copies(rule, now_);
+    settle(rule);
   }
 }
 
@@ -233,26 +255,35 @@ bool Executor::end_instant(LayerRule* rule) {
   return waited;
 }
 
+// The next GPU step could start now as far as computing is concerned.
+inline void Executor::open_gate(const IterationPlan& plan) {
+  at_gate_ = true;
+  if (layer_ < plan.layers) {
+    copies_ended_ = false;
+    plan.rule->at_layer_start(layer_, sub_batch_, *this);
+    finish_copies(plan.rule);
+  } else if (sub_batch_ == 0) {
+    plan.rule->at_layers_end(*this);
+  }
+}
+
 // Brings the state to the start of the next GPU step; returns whether that is not later than `until`.
 inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
-  LayerRule* const waits_for = layer_ < plan.layers ? plan.rule : nullptr;
   if (!at_gate_) {
-    if (!reach(plan.rule, gate(), until)) return false;
-    at_gate_ = true;
-    if (waits_for != nullptr) {
-      copies_ended_ = false;
-      waits_for->at_layer_start(layer_, sub_batch_, *this);
-      finish_copies(plan.rule);
-    }
+    if (!reach(plan.rule, compute_free_, until)) return false;
+    if (plan.rule == nullptr) return true;
+    open_gate(plan);
   }
-  while (waits_for != nullptr && !waits_for->ready(layer_, sub_batch_)) {
+  while (!may_start(plan)) {
+    finish_copies(plan.rule);
+    if (may_start(plan)) break;
     SPILLWAY_CHECK(next_copy_done() != kNever, "layer " + std::to_string(layer_) + ", sub-batch " +
                                                    std::to_string(sub_batch_) + " waits at " +
                                                    std::to_string(now_.ns()) + " ns with no copy in flight");
-    Duration& held = held_[static_cast<std::size_t>(waits_for->held_by(layer_, sub_batch_))];
+    Duration& waited = waited_[static_cast<std::size_t>(waits_for(plan))];
     const SimTime from = now_;
     const bool reached = reach(plan.rule, next_copy_event(), until);
-    held += now_ - from;
+    waited += now_ - from;
     if (!reached) return false;
     finish_copies(plan.rule);
   }
@@ -260,7 +291,7 @@ inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
   return true;
 }
 
-// Starts the next GPU step now and schedules the CPU work that follows it.
+// Starts the next GPU step now.
 inline void Executor::compute(const IterationPlan& plan) {
   const auto sub = static_cast<std::size_t>(sub_batch_);
   const SubBatchTimes& times = plan.sub_batches[sub];
@@ -269,14 +300,6 @@ inline void Executor::compute(const IterationPlan& plan) {
   use_of(Stream::compute).stall += now_ - compute_free_;
   use_of(Stream::compute).busy += work;
   compute_free_ = now_ + work;
-
-  const Duration attention = is_layer ? times.cpu.at(layer_) : Duration{};
-  if (attention > Duration{}) {
-    const SimTime start = std::max(compute_free_, cpu_free_);
-    charge_stall(Stream::cpu, cpu_free_, start);
-    use_of(Stream::cpu).busy += attention;
-    cpu_free_ = cpu_done_[sub] = start + attention;
-  }
   if (++sub_batch_ == static_cast<std::int32_t>(plan.sub_batches.size())) {
     sub_batch_ = 0;
     ++layer_;
@@ -303,8 +326,7 @@ RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
   SPILLWAY_CHECK(iteration_start_ != kNever, "no iteration has begun");
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
   const SubBatchTimes& first = plan.sub_batches.front();
-  const bool may_be_quiet =
-      plan.rule != nullptr && plan.sub_batches.size() == 1 && first.gpu.same() && first.cpu.zero();
+  const bool may_be_quiet = plan.rule != nullptr && plan.sub_batches.size() == 1 && first.gpu.same();
   while (layer_ <= plan.layers) {
     if (may_be_quiet) compute_quiet_layers(plan, first.gpu.at(0), until);
     if (!reach_start(plan, until)) return {false, until};

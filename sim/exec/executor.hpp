@@ -1,4 +1,4 @@
-// Executes one iteration on the four streams of a GPU and its host, as an integer scan over (layer, sub-batch).
+// Executes one iteration on the streams of a GPU, as an integer scan over (layer, sub-batch).
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_rule.hpp"
+#include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
 #include "sim/exec/copy_links.hpp"
 
@@ -33,7 +34,6 @@ class LayerTimes {
     return each_.empty() || each_.size() == static_cast<std::size_t>(layers);
   }
   [[nodiscard]] bool same() const { return each_.empty(); }
-  [[nodiscard]] bool zero() const { return each_.empty() && every_ == Duration{}; }
 
  private:
   Duration every_{};
@@ -44,26 +44,25 @@ class LayerTimes {
 struct SubBatchTimes {
   Duration before{};  // compute stream, before the first layer of any sub-batch
   LayerTimes gpu{};   // compute stream
-  LayerTimes cpu{};   // CPU attention after the GPU's part of the layer; 0: none, the CPU stream is not used
-  Duration after{};   // compute stream, after the last layer of every sub-batch and the CPU attention of this one
+  Duration after{};   // compute stream, after the last layer of every sub-batch
 };
 
 /// One iteration. It owns nothing: the spans and the rule must outlive the run.
 struct IterationPlan {
   std::int32_t layers = 0;
   std::span<const SubBatchTimes> sub_batches{};  // at least one, in the order in which the GPU takes them
-  LayerRule* rule = nullptr;                     // null: no step waits for a copy
+  LayerRule* rule = nullptr;                     // null: no step waits for anything
 };
 
 /// Totals of one stream since the executor was made. All are integers, so a cut does not change them. The figures of an
 /// iteration are the difference of two totals.
 struct StreamUse {
-  /// Time in which the stream worked. A copy counts as a whole when it ends, compute and CPU at the iteration's finish.
+  /// Time in which the stream worked. A copy counts as a whole when it ends, compute at the iteration's finish.
   Duration busy{};
   /// Time within an iteration in which the stream was idle before work that it started in this iteration. It counts at
   /// the start of that work. For compute, busy + stall = finish - start.
   Duration stall{};
-  /// Bytes of the copies that ended; 0 for compute and CPU.
+  /// Bytes of the copies that ended; 0 for compute.
   Bytes bytes{};
 
   friend StreamUse operator-(const StreamUse& a, const StreamUse& b) {
@@ -72,7 +71,8 @@ struct StreamUse {
   bool operator==(const StreamUse&) const = default;
 };
 
-/// A copy engine: a FIFO that moves one copy at a time. A copy starts as soon as the one before it has ended.
+/// A copy engine, or the CPU: a FIFO that does one copy at a time. A copy starts as soon as the one before it has
+/// ended.
 ///
 /// A copy takes launch + ceil(transfer * num / den), where num / den >= 1 is the stream's slowdown: 1 / share of the
 /// links. When the slowdown changes at t, the copy in flight is timed anew from t: its work in "alone" nanoseconds
@@ -130,22 +130,24 @@ struct RunOutcome {
 /// totals. A copy of the object is a snapshot, without the state of the rule.
 ///
 ///   GPU order   every `before`, then layer by layer every sub-batch, then every `after`
-///   gate(k, s)  = max(end of the GPU step before, end of cpu(k - 1, s)); at_layer_start(k, s) is called then
-///   gpu(k, s)   starts at the first instant >= gate(k, s) at which the rule is ready(k, s)
-///   cpu(k, s)   starts at max(end of gpu(k, s), end of the CPU work before it)
-///   after(s)    starts at max(end of the GPU step before, end of cpu(last, s))
+///   gate        = end of the GPU step before; at_layer_start(k, s), or at_layers_end() for the first `after`, is
+///   called
+///               then
+///   gpu(k, s)   starts at the first instant >= gate at which the rule is ready(k, s)
+///   after(s)    starts at the first instant >= gate at which the rule is not unfinished(s)
 ///   finish      = the end of the last `after`; copies may still be in flight
 ///
 /// A copy takes its share of the links (CopyLinks) from the end of its launch until it ends: then shares change, and at
-/// no other time but when other traffic does. A gpu(k, s) or after(s) that starts while a copy is in flight, launches
-/// included, takes ceil(time * num / den). `before` is mostly CPU time and is not slowed down.
+/// no other time but when other traffic does. A gpu(k, s) or after(s) that starts while a copy from or to the host is
+/// in flight, launches included, takes ceil(time * num / den). `before` is mostly CPU time and is not slowed down.
 ///
-/// Order at one instant: d2h copy done, h2d copy done, launch done, CPU done, compute done, layer start, copies done,
-/// residency check. `until` is inclusive: a run cut at t has done everything that happens at t.
+/// Order at one instant: copies done (d2h, peer_out, h2d, peer_in, cpu), launch done, compute done, layer start or
+/// layers end, at_copies_done, residency check. `until` is inclusive: a run cut at t has done everything that happens
+/// at t.
 ///
-/// O(steps + copies) per iteration, O(copies) where the rule reports quiet layers. O(sub-batches) without a rule, CPU
-/// attention and times per layer, and with no copy in flight that slows compute down. Allocates only when a queue
-/// outgrows its buffer. Throws InvariantError when a step waits with no copy in flight, and when a rule issues copies
+/// O(steps + copies) per iteration, O(copies) where the rule reports quiet layers. O(sub-batches) without a rule and
+/// times per layer, and with no copy in flight that slows compute down. Allocates only when a queue outgrows its
+/// buffer. Throws InvariantError when a step waits with no copy in flight, and when a rule issues copies
 /// that take no time for ever.
 class Executor final : private CopySink {
  public:
@@ -160,6 +162,13 @@ class Executor final : private CopySink {
   /// Runs the iteration begun with this plan up to its finish or `until` >= now(), whichever comes first. Call it again
   /// after a cut, with the same plan.
   RunOutcome run(const IterationPlan& plan, SimTime until);
+  /// The same as begin() and run() for an iteration without a rule, whose work is `work`, while nothing copies. O(1).
+  SimTime run_alone(SimTime start, Duration work) {
+    SPILLWAY_CHECK(iteration_start_ == kNever && now_ <= start && next_copy_done() == kNever,
+                   "an iteration runs alone beside another one or beside copies");
+    use_of(Stream::compute).busy += work;
+    return now_ = start + work;
+  }
   /// Between iterations: lets the copies in flight go on up to `until` >= now(), or with kNever until all have ended.
   /// `rule` may be null.
   void run_copies(LayerRule* rule, SimTime until);
@@ -170,10 +179,14 @@ class Executor final : private CopySink {
   void set_traffic(std::vector<double> shares);
 
   // For copies beside those of other instances.
-  /// The copies that transfer at now(), h2d and d2h.
-  [[nodiscard]] Transfers transfers() const { return {copies_[0].transferring(now_), copies_[1].transferring(now_)}; }
+  /// The copies that transfer at now().
+  [[nodiscard]] Transfers transfers() const {
+    Transfers transfers{copies_[0].transferring(now_), copies_[1].transferring(now_)};
+    for (std::size_t i = 2; i < links_used_; ++i) transfers[i] = copies_[i].transferring(now_);
+    return transfers;
+  }
   [[nodiscard]] const CopyLinks& links() const { return links_; }
-  /// From now() on, transfers h2d and d2h take so many times as long as alone. Initially 1/1.
+  /// From now() on, transfers take so many times as long as alone. Initially 1/1.
   void set_slowdowns(const Slowdowns& slowdowns);
   /// No transfer starts or ends before this instant; it may be now(). kNever: not by itself.
   [[nodiscard]] SimTime next_event() const;
@@ -182,21 +195,31 @@ class Executor final : private CopySink {
 
   [[nodiscard]] SimTime now() const { return now_; }
   [[nodiscard]] const StreamUse& use(Stream stream) const { return use_[static_cast<std::size_t>(stream)]; }
-  /// Part of the compute stream's stall in which a step waited for copies of this owner.
-  [[nodiscard]] Duration held(std::int32_t owner) const { return held_[static_cast<std::size_t>(owner)]; }
-  /// Copies in flight and queued on `stream`, h2d or d2h.
+  /// The parts of the compute stream's stall, by what a step waited for.
+  using Waited = std::array<Duration, kWaits>;
+  [[nodiscard]] const Waited& waited() const { return waited_; }
+  /// Copies in flight and queued on `stream`, which is not compute.
   [[nodiscard]] std::size_t pending_copies(Stream stream) const { return copies_[lane(stream)].size(); }
-  /// Bytes of the copies that were issued on `stream`, h2d or d2h.
+  /// Bytes of the copies that were issued on `stream`, which is not compute.
   [[nodiscard]] Bytes issued(Stream stream) const { return issued_[lane(stream)]; }
-  /// Time up to now() in which `stream`, h2d or d2h, has copied: its busy time and what has passed of a copy in flight.
+  /// Time up to now() in which `stream`, not compute, has copied: its busy time and what has passed of a copy in
+  /// flight.
   [[nodiscard]] Duration copying(Stream stream) const;
   /// When the next copy ends if no slowdown changes; kNever when no copy is in flight.
-  [[nodiscard]] SimTime next_copy_done() const { return std::min(copies_[0].finish(), copies_[1].finish()); }
+  [[nodiscard]] SimTime next_copy_done() const {
+    const SimTime next = next_host_copy_done();
+    return lanes_used_ == 2 ? next : std::min(next, next_other_done());
+  }
   /// When a copy ends, or a launch whose end changes shares, if nothing changes earlier.
   [[nodiscard]] SimTime next_copy_event() const { return std::min(next_copy_done(), launch_at_); }
 
  private:
+  static constexpr std::size_t kLanes = kStreams - 1;  // every stream but compute
   static std::size_t lane(Stream stream);
+  [[nodiscard]] SimTime next_host_copy_done() const { return std::min(copies_[0].finish(), copies_[1].finish()); }
+  [[nodiscard]] SimTime next_other_done() const;
+  /// The stream whose copy ends first, among several the one that is told first.
+  [[nodiscard]] CopyStream& next_stream();
   StreamUse& use_of(Stream stream) { return use_[static_cast<std::size_t>(stream)]; }
 
   void issue(const Copy& copy) override;
@@ -215,9 +238,12 @@ class Executor final : private CopySink {
   void finish_copies(LayerRule* rule);
   bool reach(LayerRule* rule, SimTime target, SimTime until);
   bool reach_start(const IterationPlan& plan, SimTime until);
-  /// When the next GPU step may start, as far as computing is concerned.
-  [[nodiscard]] SimTime gate() const {
-    return std::max(compute_free_, cpu_done_[static_cast<std::size_t>(sub_batch_)]);
+  void open_gate(const IterationPlan& plan);
+  [[nodiscard]] bool may_start(const IterationPlan& plan) const {
+    return layer_ < plan.layers ? plan.rule->ready(layer_, sub_batch_) : !plan.rule->unfinished(sub_batch_);
+  }
+  [[nodiscard]] Wait waits_for(const IterationPlan& plan) const {
+    return layer_ < plan.layers ? plan.rule->waits_for(layer_, sub_batch_) : *plan.rule->unfinished(sub_batch_);
   }
   void compute(const IterationPlan& plan);
   /// Computes layers without any other event, up to the next event; `every`: time of each.
@@ -232,21 +258,21 @@ class Executor final : private CopySink {
   bool others_copy_;
   SimTime now_{};
   bool copies_ended_ = false;  // now; the rule does not know it yet
-  std::array<CopyStream, 2> copies_{};
+  std::array<CopyStream, kLanes> copies_{};
+  std::size_t lanes_used_ = 2;  // 2: nothing but host copies so far; else kLanes
+  std::size_t links_used_ = 2;  // the same, of the lanes that are links
   SimTime launch_at_ = kNever;  // the next end of a launch that changes shares
   std::array<StreamUse, kStreams> use_{};
-  std::array<Bytes, 2> issued_{};
-  std::array<Duration, static_cast<std::size_t>(kCopyOwners)> held_{};
+  std::array<Bytes, kLanes> issued_{};
+  Waited waited_{};
   SimTime timeless_at_{};      // instant of the last copy that took no time
   std::int64_t timeless_ = 0;  // such copies at that instant
 
   SimTime iteration_start_ = kNever;  // kNever between iterations
   std::int32_t layer_ = 0;            // the step that computes next; layer == layers is `after`
   std::int32_t sub_batch_ = 0;
-  bool at_gate_ = false;  // the gate has opened and at_layer_start was called
+  bool at_gate_ = false;  // the gate has opened, and the rule was told
   SimTime compute_free_{};
-  SimTime cpu_free_{};
-  std::vector<SimTime> cpu_done_{};  // per sub-batch: end of its last CPU work
   CopyLinks links_;
 };
 

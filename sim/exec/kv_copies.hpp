@@ -1,4 +1,4 @@
-// Copies of KV blocks between GPU and host around an iteration.
+// Copies of KV blocks around an iteration.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-/// Issues its copies at the first layer start of the iteration, each direction as a FIFO: blocking ones first, then
+/// Issues its copies at the first layer start of the iteration, each stream as a FIFO: blocking ones first, then
 /// those of layers in the order of the layers, then background copies.
 ///
 ///  * Every step waits until all blocking copies are done: vLLM's swap in and out before the forward pass
@@ -22,7 +22,7 @@ namespace spillway {
 ///  * Nothing waits for background copies; they go on beside this iteration and later ones. They may also start at
 ///  once.
 ///
-/// A direction is one FIFO: a swap-out also waits for the background copies issued before it. Copies added later wait
+/// A stream is one FIFO: a swap-out also waits for the background copies issued before it. Copies added later wait
 /// for the next iteration.
 class KvCopies final : public LayerRule {
  public:
@@ -45,8 +45,8 @@ class KvCopies final : public LayerRule {
   [[nodiscard]] bool none() const {
     return blocking_.empty() && layered_.empty() && background_.empty() && in_flight_ == 0;
   }
-  /// Direction of the copy with waiting steps that ended last: the steps waited for this direction.
-  [[nodiscard]] Stream held_by() const { return held_by_; }
+  /// Stream of the copy with waiting steps that ended last: the steps waited for this stream.
+  [[nodiscard]] Stream waited_on() const { return waited_on_; }
   /// Tickets of the background copies that have ended since the last call, in the order of their ends.
   [[nodiscard]] std::vector<std::int32_t> take_ended() { return std::exchange(ended_, {}); }
 
@@ -73,7 +73,7 @@ class KvCopies final : public LayerRule {
       ended_.push_back(copy.layer);
       return;
     }
-    held_by_ = copy.stream;
+    waited_on_ = copy.stream;
     if (copy.tag == kBlocking) {
       --blocking_in_flight_;
     } else {
@@ -91,8 +91,8 @@ class KvCopies final : public LayerRule {
     const auto at = static_cast<std::size_t>(layer);
     return layered_in_flight_ == 0 || at >= of_layer_.size() || of_layer_[at] == 0;
   }
-  [[nodiscard]] std::int32_t held_by(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override {
-    return kRequestCopies;
+  [[nodiscard]] Wait waits_for(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override {
+    return Wait::requests;
   }
 
  private:
@@ -114,7 +114,7 @@ class KvCopies final : public LayerRule {
   std::size_t layered_in_flight_ = 0;
   std::vector<std::int32_t> of_layer_;  // copies in flight that a layer waits for
   std::vector<std::int32_t> ended_;
-  Stream held_by_ = Stream::h2d;
+  Stream waited_on_ = Stream::h2d;
 };
 
 }  // namespace spillway

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "sim/api/layer_rule.hpp"
 
@@ -61,10 +62,24 @@ class RuleSet final : public LayerRule {
     return std::all_of(rules_.begin(), rules_.end(),
                        [&](const LayerRule* rule) { return rule == nullptr || rule->ready(layer, sub_batch); });
   }
-  [[nodiscard]] std::int32_t held_by(std::int32_t layer, std::int32_t sub_batch) const override {
+  [[nodiscard]] Wait waits_for(std::int32_t layer, std::int32_t sub_batch) const override {
     std::int32_t owner = 0;
     while (rules_[at(owner)] == nullptr || rules_[at(owner)]->ready(layer, sub_batch)) ++owner;
-    return owner;
+    return owner == kCpuAttention ? rules_[at(owner)]->waits_for(layer, sub_batch) : wait_for(owner);
+  }
+  void at_layers_end(CopySink& sink) override {
+    for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) {
+      if (rules_[at(owner)] == nullptr) continue;
+      Owned owned(owner, sink);
+      rules_[at(owner)]->at_layers_end(owned);
+    }
+  }
+  [[nodiscard]] std::optional<Wait> unfinished(std::int32_t sub_batch) const override {
+    for (const LayerRule* rule : rules_) {
+      if (rule == nullptr) continue;
+      if (const auto wait = rule->unfinished(sub_batch)) return wait;
+    }
+    return std::nullopt;
   }
 
  private:

@@ -119,6 +119,11 @@ void Residency::merge(Held& held) {
 template <class Visit>
 void Residency::change(Key key, const BlockRange& range, Visit visit) {
   Held& context = held(key);
+  // Whole contexts in one place are by far the most common.
+  if (context.runs.size() == 1 && range == BlockRange{Blocks(0), context.runs.front().blocks}) {
+    visit(context.runs.front(), context.moves.front());
+    return;
+  }
   std::size_t run = split(context, range.first);
   const std::size_t end = split(context, range.end);
   for (; run < end; ++run) visit(context.runs[run], context.moves[run]);
@@ -200,6 +205,22 @@ std::string Residency::problem(Key key, const BlockRange& range, TierId from, Ti
   return {};
 }
 
+void Residency::relocate(Key key, const BlockRange& range, TierId from, TierId to, bool keep) {
+  take(to, range.count());
+  change(key, range, [&](KvRun& run, MoveKey&) { arrive(run, from, to, keep); });
+}
+
+void Residency::arrive(KvRun& run, TierId from, TierId to, bool keep) {
+  if (keep) {
+    run.tier = std::min(from, to);
+    run.copy = std::max(from, to);
+  } else {
+    give_back(from, run.blocks);
+    run.tier = to;
+  }
+  run.to = kNoTier;
+}
+
 Residency::MoveKey Residency::start(Key key, const BlockRange& range, TierId from, TierId to, bool keep) {
   if (free_moves_.empty()) {
     free_moves_.push_back(static_cast<MoveKey>(moves_.size()));
@@ -224,15 +245,7 @@ void Residency::end(MoveKey ended) {
   Held& context = held(moving.key);
   for (std::size_t run = 0; run < context.runs.size(); ++run) {
     if (context.moves[run] != ended) continue;
-    KvRun& moved = context.runs[run];
-    if (moving.keep) {
-      moved.tier = std::min(moving.from, moving.to);
-      moved.copy = std::max(moving.from, moving.to);
-    } else {
-      give_back(moving.from, moved.blocks);
-      moved.tier = moving.to;
-    }
-    moved.to = kNoTier;
+    arrive(context.runs[run], moving.from, moving.to, moving.keep);
     context.moves[run] = -1;
   }
   merge(context);

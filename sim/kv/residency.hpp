@@ -54,6 +54,8 @@ class Residency {
 
   /// Why blocks cannot move; empty: they can.
   [[nodiscard]] std::string problem(Key key, const BlockRange& range, TierId from, TierId to) const;
+  /// A move without a problem() that takes no time: start() and end().
+  void relocate(Key key, const BlockRange& range, TierId from, TierId to, bool keep);
   /// Starts a move without a problem().
   [[nodiscard]] MoveKey start(Key key, const BlockRange& range, TierId from, TierId to, bool keep);
   void end(MoveKey move);
@@ -80,6 +82,8 @@ class Residency {
   };
   static std::size_t index(std::int32_t key) { return static_cast<std::size_t>(key); }
   void take(TierId id, Blocks count);
+  /// The run has come from one tier to another.
+  void arrive(KvRun& run, TierId from, TierId to, bool keep);
   void give_back(TierId id, Blocks count);
   /// Splits runs so that one starts at `block`; returns its index, or the number of runs.
   static std::size_t split(Held& held, Blocks block);

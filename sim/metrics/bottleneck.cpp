@@ -43,6 +43,8 @@ constexpr std::array<Verdict, kResources> kVerdicts{{
     {Resource::cpu_attention, "cpu_attention", "Attention on the CPU limits: the GPU waited for it for {} of the time.",
      "Keep more KV on the GPU (raise memory.gpu_kv, or lower the policy's share of KV on the host), copy KV to the GPU "
      "instead (policy.cpu_attention=false), or try a host with more memory bandwidth."},
+    {Resource::peer, "peer", "The links between GPUs limit: computing waited for copies over them for {} of the time.",
+     "Raise memory.gpu_kv so that less has to move, or try hardware whose GPUs have faster links."},
 }};
 
 constexpr bool in_order_of_resource() {

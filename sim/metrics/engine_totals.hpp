@@ -26,8 +26,9 @@ enum class Resource : std::uint8_t {
   d2h,            // the GPU waits for a copy to the host
   host,           // CPU time: launches and the engine's own work
   cpu_attention,  // the GPU waits for attention on the CPU
+  peer,           // the GPU waits for a copy from or to another GPU
 };
-inline constexpr std::size_t kResources = 9;
+inline constexpr std::size_t kResources = 10;
 /// The resource's name in result.json, e.g. "kv_capacity".
 [[nodiscard]] std::string_view resource_name(Resource resource);
 
@@ -73,6 +74,8 @@ struct EngineTotals {
   std::int64_t preempted_swap = 0;
   Bytes moved_h2d{};
   Bytes moved_d2h{};
+  Bytes moved_peer_in{};  // from other GPUs
+  Bytes moved_peer_out{};
   Tokens prefix_hit{};        // prompt tokens taken from the prefix cache, its host tier included
   Tokens prefix_hit_host{};   // of these, the tokens copied back from the host
   Tokens prefix_asked{};      // prompt tokens of admissions with prefix caching on
@@ -98,6 +101,8 @@ struct EngineTotals {
     preempted_swap += other.preempted_swap;
     moved_h2d += other.moved_h2d;
     moved_d2h += other.moved_d2h;
+    moved_peer_in += other.moved_peer_in;
+    moved_peer_out += other.moved_peer_out;
     prefix_hit += other.prefix_hit;
     prefix_hit_host += other.prefix_hit_host;
     prefix_asked += other.prefix_asked;

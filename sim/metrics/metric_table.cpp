@@ -193,6 +193,12 @@ std::vector<MetricEntry> engine() {
       {{"moved_d2h_bytes", "bytes",
         "Bytes copied from GPU to host in the span, per GPU; a cut iteration as for moved_h2d_bytes.", kNeither},
        [](const RunFigures& r) { return Value(number(r.run.engine.moved_d2h.count())); }},
+      {{"moved_peer_in_bytes", "bytes",
+        "Bytes copied from other GPUs in the span, per GPU; a cut iteration as for moved_h2d_bytes.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.moved_peer_in.count())); }},
+      {{"moved_peer_out_bytes", "bytes",
+        "Bytes copied to other GPUs in the span, per GPU; a cut iteration as for moved_h2d_bytes.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.moved_peer_out.count())); }},
       {{"prefix_cache_hit_fraction", "fraction",
         "Prompt tokens taken from the prefix cache / prompt tokens admitted with prefix caching on.", kLarger},
        [](const RunFigures& r) {
@@ -232,9 +238,12 @@ std::vector<MetricEntry> time_fractions() {
         "Share of the span bound by the engine's CPU time: kernel launches and the engine's own work."},
        [](const RunFigures& r) { return share_of_time(r, Resource::host); }},
       {{"cpu_attention_time_fraction", "fraction",
-        "Share of the span in which the GPU waited for attention on the CPU. The shares from load_time_fraction to "
-        "this one sum to 1."},
+        "Share of the span in which the GPU waited for attention on the CPU."},
        [](const RunFigures& r) { return share_of_time(r, Resource::cpu_attention); }},
+      {{"peer_time_fraction", "fraction",
+        "Share of the span in which computing waited for a copy from or to another GPU. The shares from "
+        "load_time_fraction to this one sum to 1."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::peer); }},
   };
   for (MetricEntry& entry : entries) entry.samples = iterations;
   return entries;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <iterator>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -18,9 +19,11 @@ __extension__ using Wide = __int128;  // products of two int64 fit
 // Order of events at one instant.
 enum class Kind {
   d2h_done,
+  peer_out_done,
   h2d_done,
-  launch_done,
+  peer_in_done,
   cpu_done,
+  launch_done,
   compute_done,
   begin,
   layer_start,
@@ -29,11 +32,13 @@ enum class Kind {
   link_change
 };
 
+constexpr std::array kLinks{Stream::h2d, Stream::d2h, Stream::peer_in, Stream::peer_out};
+
 struct Event {
   SimTime time{};
   Kind kind = Kind::begin;
   std::int64_t sequence = 0;
-  std::size_t index = 0;  // link_change: which one; launch_done: which stream
+  std::size_t index = 0;  // link_change: which one
   bool operator<(const Event& other) const {
     return std::tie(time, kind, sequence) < std::tie(other.time, other.kind, other.sequence);
   }
@@ -41,10 +46,10 @@ struct Event {
 
 // One piece of work of a stream.
 struct Work {
-  Duration duration{};        // compute and CPU
-  std::int32_t layer = -1;    // compute and CPU: -1 before, `layers` after
-  std::size_t sub_batch = 0;  // compute and CPU
-  Copy copy{};                // h2d and d2h
+  Duration duration{};        // compute
+  std::int32_t layer = -1;    // compute: -1 before, `layers` after
+  std::size_t sub_batch = 0;  // compute
+  Copy copy{};                // other streams
 };
 
 // A stream works on queue.front() while `working`.
@@ -54,13 +59,13 @@ struct StreamState {
   SimTime started{};
   SimTime idle_since{};
   Event end{};
-  // Copy streams: the rest of the copy at `timed_at`, as if the link were not shared.
+  // Other streams than compute: the rest of the copy at `timed_at`, as if the link were not shared.
   SimTime timed_at{};
   Duration launch_left{};
   Duration transfer_left{};
   Event launch_end{.sequence = -1};
-  bool transfers = false;  // the launch is over
-  Real share = 1;          // of its own speed
+  SimTime launched{};  // the end of the launch: it transfers from then on, whatever else happens at that instant
+  Real share = 1;      // of its own speed
 };
 
 class EventExecutor final : private CopySink {
@@ -99,13 +104,16 @@ class EventExecutor final : private CopySink {
     switch (event.kind) {
       case Kind::d2h_done:
         return copy_done(Stream::d2h);
+      case Kind::peer_out_done:
+        return copy_done(Stream::peer_out);
       case Kind::h2d_done:
         return copy_done(Stream::h2d);
+      case Kind::peer_in_done:
+        return copy_done(Stream::peer_in);
       case Kind::launch_done:
-        streams_.at(event.index).transfers = true;
         return share_links();
       case Kind::cpu_done:
-        return cpu_done();
+        return copy_done(Stream::cpu);
       case Kind::compute_done:
         return compute_done();
       case Kind::begin:
@@ -143,15 +151,21 @@ class EventExecutor final : private CopySink {
     const std::deque<Work>& gpu = state(Stream::compute).queue;
     if (gpu.empty()) return finish();
     const Work& step = gpu.front();
-    for (const Work& work : state(Stream::cpu).queue) {
-      if (work.sub_batch == step.sub_batch) return;  // called again when that work ends
-    }
-    const bool asks_rule = rule_ != nullptr && step.layer >= 0 && step.layer < iteration().layers;
-    if (asks_rule) {
+    if (rule_ == nullptr || step.layer < 0) return start(Stream::compute);
+    if (step.layer < iteration().layers) {
       schedule(now_, Kind::layer_start);
-    } else {
-      start(Stream::compute);
+      return;
     }
+    if (step.sub_batch == 0) rule_->at_layers_end(*this);
+    waits_for_rule_ = !may_start();
+    if (!waits_for_rule_) return start(Stream::compute);
+    schedule(now_, Kind::residency_check);
+  }
+
+  bool may_start() {
+    const Work& step = state(Stream::compute).queue.front();
+    const auto sub_batch = static_cast<std::int32_t>(step.sub_batch);
+    return step.layer < iteration().layers ? rule_->ready(step.layer, sub_batch) : !rule_->unfinished(sub_batch);
   }
 
   void layer_start() {
@@ -165,9 +179,7 @@ class EventExecutor final : private CopySink {
   }
 
   void residency_check() {
-    if (!waits_for_rule_) return;
-    const Work& step = state(Stream::compute).queue.front();
-    if (!rule_->ready(step.layer, static_cast<std::int32_t>(step.sub_batch))) return;
+    if (!waits_for_rule_ || !may_start()) return;
     waits_for_rule_ = false;
     start(Stream::compute);
   }
@@ -198,21 +210,8 @@ class EventExecutor final : private CopySink {
   }
 
   void compute_done() {
-    const Work step = end(Stream::compute);
-    if (step.layer >= 0 && step.layer < iteration().layers) {
-      const Duration attention = iteration().sub_batches[step.sub_batch].cpu[static_cast<std::size_t>(step.layer)];
-      if (attention > Duration{}) {
-        state(Stream::cpu).queue.push_back({.duration = attention, .layer = step.layer, .sub_batch = step.sub_batch});
-        if (!state(Stream::cpu).working) start(Stream::cpu);
-      }
-    }
+    end(Stream::compute);
     next_compute();
-  }
-
-  void cpu_done() {
-    end(Stream::cpu);
-    if (!state(Stream::cpu).queue.empty()) start(Stream::cpu);
-    if (!state(Stream::compute).working && !waits_for_rule_) next_compute();
   }
 
   void finish() {
@@ -228,27 +227,18 @@ class EventExecutor final : private CopySink {
     s.started = s.timed_at = now_;
     if (running_) use(stream).stall += std::max(Duration{}, now_ - std::max(s.idle_since, iteration_start_));
     const Work& work = s.queue.front();
-    switch (stream) {
-      case Stream::compute: {
-        const bool copies = state(Stream::h2d).working || state(Stream::d2h).working;
-        const bool shared = copies && work.layer >= 0;
-        s.end = schedule(now_ + (shared ? times(work.duration, surroundings_.links.sharing.compute) : work.duration),
-                         Kind::compute_done);
-        return;
-      }
-      case Stream::cpu:
-        s.end = schedule(now_ + work.duration, Kind::cpu_done);
-        return;
-      case Stream::h2d:
-      case Stream::d2h:
-        s.launch_left = work.copy.launch;
-        s.transfer_left = work.copy.transfer;
-        s.transfers = work.copy.launch == Duration{};
-        if (!s.transfers) {
-          s.launch_end = schedule(now_ + work.copy.launch, Kind::launch_done, static_cast<std::size_t>(stream));
-        }
-        time_copy(stream);
+    if (stream == Stream::compute) {
+      const bool copies = state(Stream::h2d).working || state(Stream::d2h).working;
+      const bool shared = copies && work.layer >= 0;
+      s.end = schedule(now_ + (shared ? times(work.duration, surroundings_.links.sharing.compute) : work.duration),
+                       Kind::compute_done);
+      return;
     }
+    s.launch_left = work.copy.launch;
+    s.transfer_left = work.copy.transfer;
+    s.launched = now_ + work.copy.launch;
+    if (s.launched > now_) s.launch_end = schedule(s.launched, Kind::launch_done);
+    time_copy(stream);
   }
 
   // Rounded up.
@@ -259,13 +249,18 @@ class EventExecutor final : private CopySink {
   void time_copy(Stream stream) {
     StreamState& s = state(stream);
     const SimTime time = now_ + s.launch_left + plain_needed(s.transfer_left, s.share);
-    s.end = schedule(time, stream == Stream::d2h ? Kind::d2h_done : Kind::h2d_done);
+    const std::map<Stream, Kind> kinds{{Stream::h2d, Kind::h2d_done},
+                                       {Stream::d2h, Kind::d2h_done},
+                                       {Stream::peer_in, Kind::peer_in_done},
+                                       {Stream::peer_out, Kind::peer_out_done},
+                                       {Stream::cpu, Kind::cpu_done}};
+    s.end = schedule(time, kinds.at(stream));
   }
 
   // Bytes/s alone of the copy that transfers; < 0: none does. A copy that takes no time crosses no total.
   Real rate(Stream stream) {
     const StreamState& s = state(stream);
-    if (!s.transfers) return -1;
+    if (!s.working || s.launched > now_) return -1;
     const Copy& copy = s.queue.front().copy;
     if (copy.transfer == Duration{}) return surroundings_.links.totals.empty() ? 0 : -1;
     return plain_rate(copy);
@@ -273,10 +268,12 @@ class EventExecutor final : private CopySink {
 
   void share_links() {
     if (surroundings_.others_copy) return;
-    const std::array<Real, 2> rates{rate(Stream::h2d), rate(Stream::d2h)};
-    const std::array<Real, 2> shares = plain_shares(surroundings_.links, traffic_, rates);
-    if (rates[0] >= 0) set_share(Stream::h2d, shares[0]);
-    if (rates[1] >= 0) set_share(Stream::d2h, shares[1]);
+    PlainRates rates{};
+    for (std::size_t way = 0; way < kWays; ++way) rates[way] = rate(kLinks[way]);
+    const PlainRates shares = plain_shares(surroundings_.links, traffic_, rates);
+    for (std::size_t way = 0; way < kWays; ++way) {
+      if (rates[way] >= 0) set_share(kLinks[way], shares[way]);
+    }
   }
 
   Work end(Stream stream) {
@@ -284,7 +281,7 @@ class EventExecutor final : private CopySink {
     const Work work = s.queue.front();
     s.queue.pop_front();
     events_.erase(s.launch_end);  // a copy of no transfer time ends before its launch does
-    s.working = s.transfers = false;
+    s.working = false;
     s.idle_since = now_;
     use(stream).busy += now_ - s.started;
     return work;
@@ -292,7 +289,7 @@ class EventExecutor final : private CopySink {
 
   void change_links(const LinkChange& change) {
     if (surroundings_.others_copy) {
-      return set_share(change.stream, static_cast<Real>(change.den) / static_cast<Real>(change.num));
+      return set_share(kLinks.at(change.link), static_cast<Real>(change.den) / static_cast<Real>(change.num));
     }
     traffic_ = change.traffic;
     share_links();

@@ -16,7 +16,6 @@ namespace spillway::oracle {
 struct SubBatch {
   Duration before{};
   std::vector<Duration> gpu{};  // one per layer
-  std::vector<Duration> cpu{};  // one per layer; 0: no CPU work
   Duration after{};
 };
 
@@ -28,11 +27,11 @@ struct Iteration {
 };
 
 /// From `at` on, after all other events of that instant: others use these shares of the idle links or, where others say
-/// what copies get, transfers on `stream` take num/den times as long as alone.
+/// what copies get, transfers on a link take num/den times as long as alone.
 struct LinkChange {
   SimTime at{};
   std::vector<double> traffic{};
-  Stream stream = Stream::h2d;
+  std::size_t link = 0;  // h2d, d2h, peer_in, peer_out
   std::int64_t num = 1;
   std::int64_t den = 1;
 };

@@ -35,8 +35,11 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
   instance.traffic = config.traffic;
   instance.route.gpus = config.links.gpus;
   for (const PlainTotal& total : config.links.totals) {
-    if (total.in) instance.route.h2d.push_back(simulation.links.size());
-    if (total.out) instance.route.d2h.push_back(simulation.links.size());
+    CopyRoute& route = instance.route;
+    const std::array links{&route.h2d, &route.d2h, &route.peer_in, &route.peer_out};
+    for (std::size_t way = 0; way < kWays; ++way) {
+      if (total.counts[way]) links[way]->push_back(simulation.links.size());
+    }
     simulation.links.emplace_back(total.bytes_per_second);
   }
   simulation.request_timeout = config.request_timeout;

@@ -115,8 +115,8 @@ class NaiveLinks final : private CopySink {
   /// When a copy in flight ends, launches or gets another share, if nothing else happens before.
   [[nodiscard]] SimTime next() const {
     SimTime next = kNever;
-    for (const int direction : {0, 1}) {
-      if (!queued_[direction].empty()) next = std::min({next, end_[direction], next_launched(direction)});
+    for (const std::size_t lane : kOrder) {
+      if (!queued_[lane].empty()) next = std::min({next, end_[lane], next_launched(lane)});
     }
     return next == kNever ? kNever : std::min(next, next_traffic());
   }
@@ -127,8 +127,8 @@ class NaiveLinks final : private CopySink {
   void advance(SimTime until) {
     while (true) {
       SimTime next = kNever;
-      for (const int direction : {0, 1}) {
-        if (!queued_[direction].empty()) next = std::min({next, end_[direction], next_launched(direction)});
+      for (const std::size_t lane : kOrder) {
+        if (!queued_[lane].empty()) next = std::min({next, end_[lane], next_launched(lane)});
       }
       next = std::min(next, next_traffic());
       const bool owed = std::any_of(streamers.begin(), streamers.end(), [](const Streamer& one) { return one.owed; });
@@ -138,10 +138,10 @@ class NaiveLinks final : private CopySink {
       }
       if (next > until || next == kNever) break;
       now_ = next;
-      // The way out first, and ends before what else happens at this instant.
-      const bool ends[] = {!queued_[0].empty() && end_[0] == now_, !queued_[1].empty() && end_[1] == now_};
-      if (ends[1] || ends[0]) {
-        finish(ends[1] ? 1 : 0);
+      // Ways out first, and ends before what else happens at this instant.
+      const auto ends = [&](std::size_t lane) { return !queued_[lane].empty() && end_[lane] == now_; };
+      if (const auto one = std::find_if(kOrder.begin(), kOrder.end(), ends); one != kOrder.end()) {
+        finish(*one);
       } else {
         share();
         shared_at_ = now_;
@@ -149,9 +149,18 @@ class NaiveLinks final : private CopySink {
     }
     if (until != kNever) now_ = until;
   }
-  /// Runs layers with a compute time of `layer` each; returns the end of the last layer.
-  SimTime run(SimTime start, const std::vector<Duration>& sub_batches, int layers) {
+  /// Attention on the CPU of one sub-batch, in each layer: three pieces of work, one after the other.
+  using CpuWork = std::vector<Copy>;
+
+  /// Runs layers with a compute time of `sub_batches` each, and then the work of `after`; returns its end.
+  SimTime run(SimTime start, const std::vector<Duration>& sub_batches, int layers, const std::vector<CpuWork>& on_cpu,
+              const std::vector<Duration>& after) {
     SimTime t = start;
+    attending_.assign(sub_batches.size(), false);
+    std::optional<std::size_t> computed;
+    const auto attend = [&] {
+      if (computed && !on_cpu[*computed].empty()) next_on_cpu(on_cpu[*computed], 0, *computed);
+    };
     for (int k = 0; k < layers; ++k) {
       for (int s = 0; s < static_cast<int>(sub_batches.size()); ++s) {
         advance(t);
@@ -161,22 +170,19 @@ class NaiveLinks final : private CopySink {
           if (streamers[i].rule != nullptr) streamers[i].rule->at_layer_start(k, s, *this);
         }
         if (k == 0 && s == 0) issue_blocks();
+        attend();
+        computed = static_cast<std::size_t>(s);
         advance(t);
         settle();
         advance(t);
         while (true) {
           const auto waits = [&](const Streamer& one) { return one.rule != nullptr && !one.rule->ready(k, s); };
           const auto first = std::find_if(streamers.begin(), streamers.end(), waits);
-          if (first == streamers.end() && !blocks_are_waited_for(k)) break;
-          need(!queued_[0].empty() || !queued_[1].empty(), "a layer waits for nothing");
-          Duration& waited = first == streamers.end() ? waited_for_blocks_ : first->waited;
+          const bool blocks = blocks_are_waited_for(k);
+          if (first == streamers.end() && !blocks && !attending_[static_cast<std::size_t>(s)]) break;
+          Duration& waited = first != streamers.end() ? first->waited : blocks ? waited_for_blocks_ : waited_for_cpu_;
           const SimTime from = t;
-          // To the next end of a copy, wherever changes on the way put it.
-          const std::size_t finished = done_[0].size() + done_[1].size();
-          while (done_[0].size() + done_[1].size() == finished) {
-            t = next();
-            advance(t);
-          }
+          t = next_end();
           waited += t - from;
           settle();
           advance(t);
@@ -184,12 +190,30 @@ class NaiveLinks final : private CopySink {
         t = t + sub_batches[static_cast<std::size_t>(s)];
       }
     }
+    layers_end_ = t;
+    advance(t);
+    attend();
+    for (std::size_t s = 0; s < after.size(); ++s) {
+      while (attending_[s]) {
+        const SimTime from = t;
+        advance(t);
+        t = next_end();
+        waited_for_cpu_ += t - from;
+        settle();
+        advance(t);
+      }
+      t = t + after[s];
+    }
+    advance(t);
     return t;
   }
-  [[nodiscard]] Bytes issued(int direction) const { return issued_[direction]; }
+  /// Of the last run, without the waits for attention on the CPU.
+  [[nodiscard]] SimTime layers_end() const { return layers_end_; }
+  [[nodiscard]] Duration waited_for_cpu() const { return waited_for_cpu_; }
+  [[nodiscard]] Bytes issued(std::size_t lane) const { return issued_[lane]; }
   /// The time between two instants during which finished copies were in flight.
-  [[nodiscard]] Duration copying(int direction, SimTime from, SimTime to) const {
-    const auto& done = done_[direction];
+  [[nodiscard]] Duration copying(std::size_t lane, SimTime from, SimTime to) const {
+    const auto& done = done_[lane];
     auto copy = std::partition_point(done.begin(), done.end(), [&](const auto& one) { return one.second <= from; });
     Duration total{};
     for (; copy != done.end() && copy->first < to; ++copy) {
@@ -199,13 +223,43 @@ class NaiveLinks final : private CopySink {
   }
 
  private:
-  void issue_blocks() {
-    for (BlockCopy& blocks : to_issue_) {
-      blocks.copy.tag = kBlocks + numbered_++;
-      issue(blocks.copy);
-      moving_.emplace(blocks.copy.tag, std::move(blocks));
+  static constexpr std::size_t kLanes = 5;  // h2d, d2h, peer_in, peer_out, cpu
+  static constexpr std::array<std::size_t, kLanes> kOrder{1, 3, 0, 2, 4};
+  static std::size_t lane_of(Stream stream) {
+    const std::map<Stream, std::size_t> lanes{
+        {Stream::h2d, 0}, {Stream::d2h, 1}, {Stream::peer_in, 2}, {Stream::peer_out, 3}, {Stream::cpu, 4}};
+    return lanes.at(stream);
+  }
+  [[nodiscard]] std::size_t ended() const {
+    std::size_t all = 0;
+    for (const auto& done : done_) all += done.size();
+    return all;
+  }
+  /// Goes on to the next end of a copy, wherever changes on the way put it.
+  SimTime next_end() {
+    const std::size_t before = ended();
+    while (ended() == before) {
+      const SimTime then = next();
+      need(then != kNever, "a layer waits for nothing");
+      advance(then);
     }
-    to_issue_.clear();
+    return now_;
+  }
+  /// Part number `part` of the attention of a sub-batch starts, and the next ones when it has ended.
+  void next_on_cpu(const CpuWork& work, std::size_t part, std::size_t sub_batch) {
+    attending_[sub_batch] = part < work.size();
+    if (part == work.size()) return;
+    const auto go_on = [this, work, part, sub_batch](SimTime) { next_on_cpu(work, part + 1, sub_batch); };
+    issue_block({work[part], Waits::nobody, go_on});
+  }
+  void issue_block(BlockCopy block) {
+    block.copy.tag = kBlocks + numbered_++;
+    const Copy copy = block.copy;
+    moving_.emplace(copy.tag, std::move(block));
+    issue(copy);
+  }
+  void issue_blocks() {
+    for (BlockCopy& blocks : std::exchange(to_issue_, {})) issue_block(std::move(blocks));
   }
   [[nodiscard]] bool blocks_are_waited_for(int layer) const {
     return std::any_of(moving_.begin(), moving_.end(), [&](const auto& one) {
@@ -220,25 +274,25 @@ class NaiveLinks final : private CopySink {
     }
   }
   void issue(const Copy& copy) override {
-    const int direction = copy.stream == Stream::h2d ? 0 : 1;
-    issued_[direction] += copy.bytes;
-    queued_[direction].push_back({copy, issuer_});
-    if (queued_[direction].size() > 1) return;
-    start(direction);
+    const std::size_t lane = lane_of(copy.stream);
+    issued_[lane] += copy.bytes;
+    queued_[lane].push_back({copy, issuer_});
+    if (queued_[lane].size() > 1) return;
+    start(lane);
     share();
   }
   /// The copy at the head of the queue starts now.
-  void start(int direction) {
+  void start(std::size_t direction) {
     const Copy& copy = queued_[direction].front().copy;
     started_[direction] = timed_at_[direction] = now_;
     launch_left_[direction] = copy.launch;
     transfer_left_[direction] = copy.transfer;
     time(direction);
   }
-  void time(int direction) {
+  void time(std::size_t direction) {
     end_[direction] = now_ + launch_left_[direction] + plain_needed(transfer_left_[direction], share_[direction]);
   }
-  void finish(int direction) {
+  void finish(std::size_t direction) {
     const auto [copy, issuer] = queued_[direction].front();
     const SimTime started = started_[direction];
     queued_[direction].pop_front();
@@ -246,9 +300,8 @@ class NaiveLinks final : private CopySink {
     if (!queued_[direction].empty()) start(direction);
     share();
     if (copy.tag >= kBlocks) {
-      const BlockCopy& blocks = moving_.at(copy.tag);
+      const BlockCopy blocks = moving_.extract(copy.tag).mapped();
       if (blocks.ended) blocks.ended(now_);
-      moving_.erase(copy.tag);
       return;
     }
     Streamer& streamer = streamers[issuer];
@@ -258,11 +311,11 @@ class NaiveLinks final : private CopySink {
     streamer.rule->at_copy_done(copy, *this);
     streamer.owed = true;
   }
-  [[nodiscard]] SimTime launched(int direction) const {
+  [[nodiscard]] SimTime launched(std::size_t direction) const {
     return started_[direction] + queued_[direction].front().copy.launch;
   }
   /// Ends of launches and other traffic that have been seen do not come again.
-  [[nodiscard]] SimTime next_launched(int direction) const {
+  [[nodiscard]] SimTime next_launched(std::size_t direction) const {
     const SimTime at = launched(direction);
     return at > now_ || (at == now_ && shared_at_ != now_) ? at : kNever;
   }
@@ -276,7 +329,7 @@ class NaiveLinks final : private CopySink {
     return next;
   }
   /// Bytes/s alone of the copy that transfers; < 0: none does.
-  [[nodiscard]] Real rate(int direction) const {
+  [[nodiscard]] Real rate(std::size_t direction) const {
     if (queued_[direction].empty() || launched(direction) > now_) return -1;
     const Copy& copy = queued_[direction].front().copy;
     if (copy.transfer == Duration{}) return around_.totals.empty() ? 0 : -1;
@@ -287,17 +340,17 @@ class NaiveLinks final : private CopySink {
     for (const LinkTraffic& other : others_) {
       if (other.from <= now_ && now_ < other.until) traffic.push_back(other.share);
     }
-    const std::array<Real, 2> rates{rate(0), rate(1)};
-    const std::array<Real, 2> shares = plain_shares(around_, traffic, rates);
-    for (const int direction : {0, 1}) {
-      const auto way = static_cast<std::size_t>(direction);
-      if (rates[way] < 0 || same_share(shares[way], share_[direction])) continue;
+    PlainRates rates{};
+    for (std::size_t way = 0; way < kWays; ++way) rates[way] = rate(way);
+    const PlainRates shares = plain_shares(around_, traffic, rates);
+    for (std::size_t direction = 0; direction < kWays; ++direction) {
+      if (rates[direction] < 0 || same_share(shares[direction], share_[direction])) continue;
       const Duration elapsed = now_ - timed_at_[direction];
       const Duration in_launch = std::min(elapsed, launch_left_[direction]);
       launch_left_[direction] -= in_launch;
       transfer_left_[direction] -= plain_done(elapsed - in_launch, share_[direction]);
       timed_at_[direction] = now_;
-      share_[direction] = shares[way];
+      share_[direction] = shares[direction];
       time(direction);
     }
   }
@@ -310,23 +363,26 @@ class NaiveLinks final : private CopySink {
     Copy copy;
     std::size_t issuer;  // a streamer, except for blocks
   };
-  std::list<Queued> queued_[2];
+  std::list<Queued> queued_[kLanes];
   std::size_t issuer_ = 0;  // whose rule is called
   // Of the copy in flight: what was left of it, and at which share of its speed it has moved since.
-  SimTime started_[2] = {};
-  SimTime timed_at_[2] = {};
-  Duration launch_left_[2] = {};
-  Duration transfer_left_[2] = {};
-  Real share_[2] = {1, 1};
-  SimTime end_[2] = {};
+  SimTime started_[kLanes] = {};
+  SimTime timed_at_[kLanes] = {};
+  Duration launch_left_[kLanes] = {};
+  Duration transfer_left_[kLanes] = {};
+  Real share_[kLanes] = {1, 1, 1, 1, 1};
+  SimTime end_[kLanes] = {};
   SimTime now_{};
   SimTime shared_at_ = kNever;  // the last instant at which launches and other traffic were looked at
-  Bytes issued_[2] = {};
+  Bytes issued_[kLanes] = {};
   std::vector<BlockCopy> to_issue_;
   std::map<std::int32_t, BlockCopy> moving_;  // by tag
   std::int32_t numbered_ = 0;
   Duration waited_for_blocks_{};
-  std::vector<std::pair<SimTime, SimTime>> done_[2];  // start and end of every finished copy
+  Duration waited_for_cpu_{};
+  std::vector<bool> attending_;  // by sub-batch: its attention is on the CPU, or on the way there or back
+  SimTime layers_end_{};
+  std::vector<std::pair<SimTime, SimTime>> done_[kLanes];  // start and end of every finished copy
 };
 
 PlainSurroundings surroundings_of(const NaiveConfig& config) {
@@ -1113,13 +1169,12 @@ class NaiveEngine final : public View, private Decision {
   struct Way {
     std::size_t route = 0;
     CopyMechanism mechanism = CopyMechanism::many;
-    int direction = 0;
+    Stream stream = Stream::h2d;
     std::int64_t copies_per_block = 1;
   };
   [[nodiscard]] Way way_of(const Move& move) const {
     const std::size_t route = route_of(move);
-    return {route, move.mechanism, graph_.routes[route].stream == Stream::h2d ? 0 : 1,
-            graph_.routes[route].copies_per_block};
+    return {route, move.mechanism, graph_.routes[route].stream, graph_.routes[route].copies_per_block};
   }
   /// Takes the waiting moves with this waiter: blocks that go together, in the order of their routes.
   [[nodiscard]] std::vector<std::pair<Way, std::int64_t>> waited_for(Waits waits) {
@@ -1156,9 +1211,8 @@ class NaiveEngine final : public View, private Decision {
     const bool gathered = way.mechanism == CopyMechanism::gather;
     const std::int64_t copies = gathered ? 1 : std::max<std::int64_t>(1, share(way.copies_per_block * blocks));
     const Bytes bytes(share(config_.block_bytes.count() * blocks));
-    const Stream stream = way.direction == 0 ? Stream::h2d : Stream::d2h;
-    const CopyTime time = config_.model->copy(stream, copies, bytes, way.mechanism);
-    how.copy = {.stream = stream,
+    const CopyTime time = config_.model->copy(way.stream, copies, bytes, way.mechanism);
+    how.copy = {.stream = way.stream,
                 .layer = static_cast<std::int32_t>(layer),
                 .bytes = bytes,
                 .launch = time.launch,
@@ -1187,8 +1241,8 @@ class NaiveEngine final : public View, private Decision {
   }
   /// Queues the copies of the iteration's blocks on the links.
   void queue_blocks() {
-    const Way host_in{.direction = 0, .copies_per_block = config_.host_cache_copies_per_block};
-    const Way host_out{.direction = 1, .copies_per_block = config_.host_cache_copies_per_block};
+    const Way host_in{.stream = Stream::h2d, .copies_per_block = config_.host_cache_copies_per_block};
+    const Way host_out{.stream = Stream::d2h, .copies_per_block = config_.host_cache_copies_per_block};
     for (const auto& [way, blocks] : waited_for(Waits::iteration)) queue(way, blocks, {});
     queue(host_in, std::exchange(loaded_, 0), {});
     const std::int64_t layers = config_.model->layers();
@@ -1237,14 +1291,15 @@ class NaiveEngine final : public View, private Decision {
     queue_blocks();
     const Duration waited = links_.waited_for_blocks();
     links_.advance(now_);
-    SimTime end = links_.run(start, layer, config_.model->layers());
+    std::vector<Duration> after;
+    for (const IterationTime& time : times) after.push_back(time.after);
+    const std::vector<NaiveLinks::CpuWork> on_cpu(times.size());
+    const SimTime end = links_.run(start, layer, config_.model->layers(), on_cpu, after);
     const Duration stall =
-        end - start - report_.layer * config_.model->layers() - (links_.waited_for_blocks() - waited);
-    for (const IterationTime& time : times) end = end + time.after;
-    links_.advance(end);
-    for (const int direction : {0, 1}) {
-      executed_.back().bytes[direction] = links_.issued(direction) - charged_[direction];
-      charged_[direction] = links_.issued(direction);
+        links_.layers_end() - start - report_.layer * config_.model->layers() - (links_.waited_for_blocks() - waited);
+    for (std::size_t lane = 0; lane < kWays; ++lane) {
+      executed_.back().bytes[lane] = links_.issued(lane) - charged_[lane];
+      charged_[lane] = links_.issued(lane);
     }
     executed_.back().stall = stall;
     return end;
@@ -1328,7 +1383,7 @@ class NaiveEngine final : public View, private Decision {
     SimTime start{};
     SimTime end{};
     bool ended = false;
-    Bytes bytes[2] = {};
+    Bytes bytes[kWays] = {};
     Duration stall{};
   };
   /// Extends the state since the last event up to `until`.
@@ -1358,8 +1413,10 @@ class NaiveEngine final : public View, private Decision {
       result_.iterations += one.ended && one.end >= config_.measured_from ? 1 : 0;
       result_.moved_h2d += Bytes(part(one.bytes[0].count(), one.start, one.end, last));
       result_.moved_d2h += Bytes(part(one.bytes[1].count(), one.start, one.end, last));
+      result_.moved_peer_in += Bytes(part(one.bytes[2].count(), one.start, one.end, last));
+      result_.moved_peer_out += Bytes(part(one.bytes[3].count(), one.start, one.end, last));
       result_.stall += Duration(part(one.stall.count(), one.start, one.end, last));
-      for (const int direction : {0, 1}) {
+      for (const std::size_t direction : {0U, 1U}) {
         add_copying(direction, before, one.start, last);
         add_copying(direction, one.start, one.end, last);
       }
@@ -1367,10 +1424,10 @@ class NaiveEngine final : public View, private Decision {
     }
     // The horizon falls into an idle period.
     if (config_.until && now_ == *config_.until && !cut) {
-      for (const int direction : {0, 1}) add_copying(direction, before, now_, kNever);
+      for (const std::size_t direction : {0U, 1U}) add_copying(direction, before, now_, kNever);
     }
   }
-  void add_copying(int direction, SimTime start, SimTime end, SimTime last) {
+  void add_copying(std::size_t direction, SimTime start, SimTime end, SimTime last) {
     const Duration copying = links_.copying(direction, start, end);
     result_.copying[direction] += Duration(part(copying.count(), start, end, last));
   }
@@ -1484,7 +1541,7 @@ class NaiveEngine final : public View, private Decision {
   std::set<std::uint32_t> seen_;  // clients with a request that was not rejected at arrival
   std::size_t iterations_since_observation_ = 0;
   std::vector<Executed> executed_;
-  Bytes charged_[2] = {};  // bytes of layers and beside them, of all iterations so far
+  Bytes charged_[kWays] = {};  // bytes of layers and beside them, of all iterations so far
   NaiveResult result_;
 };
 

@@ -53,6 +53,8 @@ struct NaiveResult {
   std::int64_t iterations = 0;  // finished iterations
   Bytes moved_h2d{};
   Bytes moved_d2h{};
+  Bytes moved_peer_in{};
+  Bytes moved_peer_out{};
   Duration stall{};       // of layers
   Duration copying[2]{};  // of layers, h2d and d2h: time with a copy in flight
   std::int64_t peak_batch = 0;

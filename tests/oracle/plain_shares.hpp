@@ -74,11 +74,15 @@ inline std::vector<Real> plain_max_min(const std::vector<PlainFlow>& flows, cons
   return kept;
 }
 
-/// A total of a server, in one direction or in both.
+/// Ways of a copy: from the host, to it, from other GPUs, to them.
+inline constexpr std::size_t kWays = 4;
+/// Bytes/s of a copy on each way, or its share of them; < 0: none moves.
+using PlainRates = std::array<Real, kWays>;
+
+/// A total of a server, for copies of some ways.
 struct PlainTotal {
   double bytes_per_second = 0.0;
-  bool in = true;
-  bool out = true;
+  std::array<bool, kWays> counts{true, true, false, false};
 };
 
 /// What the copies of one group of GPUs cross.
@@ -87,20 +91,21 @@ struct PlainSurroundings {
   std::int64_t gpus = 1;
   std::vector<PlainTotal> totals{};
   /// Shares that have been asked for: bisection is slow.
-  using Asked = std::pair<std::vector<double>, std::array<Real, 2>>;
-  mutable std::map<Asked, std::array<Real, 2>> known{};
+  using Asked = std::pair<std::vector<double>, PlainRates>;
+  mutable std::map<Asked, PlainRates> known{};
 };
 
-inline std::array<Real, 2> find_shares(const PlainSurroundings& around, const std::vector<double>& traffic,
-                                       const std::array<Real, 2>& rates) {
+inline PlainRates find_shares(const PlainSurroundings& around, const std::vector<double>& traffic,
+                              const PlainRates& rates) {
   std::vector<PlainFlow> flows;
   std::vector<PlainLink> links;
-  std::array<std::size_t, 2> mine{};
-  for (const std::size_t way : {0U, 1U}) {
+  std::array<std::size_t, kWays> mine{};
+  for (std::size_t way = 0; way < kWays; ++way) {
     if (rates[way] < 0) continue;
     const Real weight = rates[way] > 0 ? 1 / rates[way] : 1;
     mine[way] = flows.size();
     flows.push_back({1, weight});
+    if (way >= 2) continue;  // links between GPUs have neither duplex caps nor other traffic
     const Slowdown& duplex = way == 0 ? around.sharing.h2d : around.sharing.d2h;
     std::vector<Real> own{1};
     if (rates[1 - way] >= 0) own.push_back(static_cast<Real>(duplex.den) / static_cast<Real>(duplex.num));
@@ -117,20 +122,21 @@ inline std::array<Real, 2> find_shares(const PlainSurroundings& around, const st
   }
   for (const PlainTotal& total : around.totals) {
     PlainLink link{total.bytes_per_second};
-    for (const std::size_t way : {0U, 1U}) {
-      if (rates[way] < 0 || !(way == 0 ? total.in : total.out)) continue;
+    for (std::size_t way = 0; way < kWays; ++way) {
+      if (rates[way] < 0 || !total.counts[way]) continue;
       link.loads.emplace_back(mine[way], static_cast<Real>(around.gpus) * rates[way]);
     }
     links.push_back(link);
   }
   const std::vector<Real> all = plain_max_min(flows, links);
-  return {rates[0] >= 0 ? all[mine[0]] : 1, rates[1] >= 0 ? all[mine[1]] : 1};
+  PlainRates shares{};
+  for (std::size_t way = 0; way < kWays; ++way) shares[way] = rates[way] >= 0 ? all[mine[way]] : 1;
+  return shares;
 }
 
-/// The shares of their own speed at which the group's copies in and out move. `rates`: bytes/s of each alone; < 0: it
-/// does not move. `traffic`: shares of the idle link that others use.
-inline std::array<Real, 2> plain_shares(const PlainSurroundings& around, const std::vector<double>& traffic,
-                                        std::array<Real, 2> rates) {
+/// The shares of their own speed at which the group's copies move. `rates`: bytes/s of each alone. `traffic`: shares of
+/// the idle host link that others use.
+inline PlainRates plain_shares(const PlainSurroundings& around, const std::vector<double>& traffic, PlainRates rates) {
   for (Real& rate : rates) {
     if (around.totals.empty() && rate >= 0) rate = 1;  // own links carry any copy alike
   }
@@ -144,15 +150,16 @@ inline Real plain_rate(const Copy& copy) {
   return static_cast<Real>(copy.bytes.count()) / static_cast<Real>(copy.transfer.count()) * 1e9L;
 }
 
-// Shares are fractions of small numbers in these tests, so that results are whole, or clearly not.
+// Shares are fractions in these tests, so that results are whole, or clearly not.
+inline constexpr Real kWhole = 1e-8L;
 inline bool same_share(Real a, Real b) { return std::abs(a - b) <= 1e-12L * b; }
 /// Whole nanoseconds of transfer done in `elapsed`.
 inline Duration plain_done(Duration elapsed, Real share) {
-  return Duration(static_cast<std::int64_t>(std::floor(static_cast<Real>(elapsed.count()) * share + 1e-6L)));
+  return Duration(static_cast<std::int64_t>(std::floor(static_cast<Real>(elapsed.count()) * share + kWhole)));
 }
 /// Nanoseconds that `left` of a transfer takes.
 inline Duration plain_needed(Duration left, Real share) {
-  return Duration(static_cast<std::int64_t>(std::ceil(static_cast<Real>(left.count()) / share - 1e-6L)));
+  return Duration(static_cast<std::int64_t>(std::ceil(static_cast<Real>(left.count()) / share - kWhole)));
 }
 
 }  // namespace spillway::oracle

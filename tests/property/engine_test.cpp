@@ -54,6 +54,8 @@ void expect_same_books(const NaiveResult& naive, const EngineTotals& totals) {
   ASSERT_EQ(naive.iterations, totals.iterations);
   ASSERT_EQ(naive.moved_h2d, totals.moved_h2d);
   ASSERT_EQ(naive.moved_d2h, totals.moved_d2h);
+  ASSERT_EQ(naive.moved_peer_in, totals.moved_peer_in);
+  ASSERT_EQ(naive.moved_peer_out, totals.moved_peer_out);
   ASSERT_EQ(naive.peak_batch, totals.peak_batch);
   ASSERT_EQ(naive.peak_waiting, totals.peak_waiting);
   if (!totals.layers) return;
@@ -274,7 +276,7 @@ TEST_P(EveryPolicy, SharedLinksMatchTheNaiveEngine) {
     config.links.gpus = dice.between(1, 4);
     for (std::int64_t n = dice.between(0, 2); n > 0; --n) {
       const std::int64_t ways = dice.between(1, 3);
-      config.links.totals.push_back({1e9 * static_cast<double>(dice.between(4, 160)), ways != 1, ways != 2});
+      config.links.totals.push_back({1e9 * static_cast<double>(dice.between(4, 160)), {ways != 1, ways != 2}});
     }
     for (std::int64_t n = dice.between(0, 2); n > 0; --n) {
       const SimTime from(dice.between(0, 20'000));

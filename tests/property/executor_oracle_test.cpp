@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "sim/exec/cpu_attention.hpp"
 #include "sim/exec/executor.hpp"
 #include "sim/exec/kv_copies.hpp"
 #include "tests/oracle/event_executor.hpp"
@@ -54,6 +56,10 @@ class RandomRule : public LayerRule {
             .bytes = Bytes(random_.in(0, 1000)),
             .launch = Duration(random_.chance(50) ? random_.in(0, scale_) : 0),
             .transfer = Duration(random_.chance(5) ? 0 : random_.in(1 + scale_ / 50, 2 * scale_))};
+  }
+  Copy anywhere(std::int32_t layer) {
+    constexpr std::array kStream{Stream::h2d, Stream::d2h, Stream::peer_in, Stream::peer_out, Stream::cpu};
+    return make(kStream[static_cast<std::size_t>(random_.chance(60) ? random_.in(0, 1) : random_.in(2, 4))], layer);
   }
   Random random_;
 
@@ -159,7 +165,7 @@ class Blocking final : public RandomRule {
   using RandomRule::RandomRule;
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
     for (int n = layer == 0 ? random_.small(0, 3) : 0; n > 0; --n) {
-      copies_.add(make(random_.chance(50) ? Stream::h2d : Stream::d2h, layer));
+      copies_.add(anywhere(layer));
     }
     copies_.at_layer_start(layer, sub_batch, sink);
   }
@@ -191,7 +197,7 @@ class Synchronised final : public RandomRule {
     if (in_flight_ > 0) return;
     wants_to_start_ = false;
     for (in_flight_ = 0; random_.chance(60); ++in_flight_) {
-      sink.issue(make(random_.chance(50) ? Stream::h2d : Stream::d2h, 0));
+      sink.issue(anywhere(0));
     }
   }
   int in_flight_ = 0;
@@ -219,7 +225,7 @@ class WriteBack final : public RandomRule {
   int leaving_ = 0;
 };
 
-/// Random copies at every call, and waits for a random number of them.
+/// Random copies at every call, and waits for a random number of them, also after the layers.
 class Chaos final : public RandomRule {
  public:
   using RandomRule::RandomRule;
@@ -231,21 +237,64 @@ class Chaos final : public RandomRule {
     --in_flight_;
     if (random_.chance(30)) issue(copy.layer, sink);
   }
+  void at_copies_done(CopySink& sink) override {
+    if (random_.chance(10)) issue(0, sink);
+  }
+  void at_layers_end(CopySink& sink) override {
+    while (random_.chance(30)) issue(0, sink);
+  }
   [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return in_flight_ <= limit_; }
+  [[nodiscard]] std::optional<Wait> unfinished(std::int32_t sub_batch) const override {
+    return in_flight_ + sub_batch <= limit_ + 1 || in_flight_ == 0 ? std::nullopt : std::optional(Wait::layers);
+  }
 
  private:
   void issue(std::int32_t layer, CopySink& sink) {
     ++in_flight_;
-    sink.issue(make(random_.chance(50) ? Stream::h2d : Stream::d2h, layer));
+    sink.issue(anywhere(layer));
   }
   int in_flight_ = 0;
   int limit_ = 0;
 };
 
+/// Some sub-batches attend on the CPU.
+class Attention final : public RandomRule {
+ public:
+  Attention(std::uint64_t seed, std::int64_t scale, std::size_t sub_batches) : RandomRule(seed, scale) {
+    std::vector<CpuAttentionWork> work(sub_batches);
+    for (CpuAttentionWork& one : work) {
+      if (random_.chance(70)) one.queries = make(Stream::d2h, 0);
+      if (random_.chance(70)) one.attention = make(Stream::cpu, 0);
+      if (random_.chance(70)) one.outputs = make(Stream::h2d, 0);
+    }
+    rule_.begin(work);
+    work_ = std::move(work);
+  }
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    if (layer == 0 && sub_batch == 0) rule_.begin(work_);
+    rule_.at_layer_start(layer, sub_batch, sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override { rule_.at_copy_done(copy, sink); }
+  void at_layers_end(CopySink& sink) override { rule_.at_layers_end(sink); }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
+    return rule_.ready(layer, sub_batch);
+  }
+  [[nodiscard]] Wait waits_for(std::int32_t layer, std::int32_t sub_batch) const override {
+    return rule_.waits_for(layer, sub_batch);
+  }
+  [[nodiscard]] std::optional<Wait> unfinished(std::int32_t sub_batch) const override {
+    return rule_.unfinished(sub_batch);
+  }
+
+ private:
+  CpuAttention rule_;
+  std::vector<CpuAttentionWork> work_;
+};
+
 // ---------------------------------------------------------------------------------------------------------------------
 
-enum class Family { none, prefetch, swap, blocking, synchronised, write_back, chaos };
-constexpr int kFamilies = 7;
+enum class Family { none, prefetch, swap, blocking, synchronised, write_back, chaos, attention };
+constexpr int kFamilies = 8;
 
 struct Case {
   std::uint64_t seed = 0;
@@ -263,7 +312,6 @@ Case make_case(std::uint64_t seed) {
   c.scale = std::array<std::int64_t, 3>{3, 50, 1'000'000}[static_cast<std::size_t>(random.in(0, 2))];
   c.layers = random.small(c.family == Family::swap ? 4 : 1, 9);
   const auto sub_batches = static_cast<std::size_t>(random.in(1, 3));
-  const bool attends_on_cpu = random.chance(50);
   std::int64_t horizon = 0;
   for (std::int64_t n = random.in(1, 3); n > 0; --n) {
     const auto duration = [&] { return Duration(random.chance(10) ? 0 : random.in(0, c.scale)); };
@@ -273,9 +321,7 @@ Case make_case(std::uint64_t seed) {
       const bool uneven = random.chance(50);
       for (std::int32_t k = 0; k < c.layers; ++k) {
         sub.gpu.push_back(uneven || k == 0 ? duration() : sub.gpu[0]);
-        const bool drawn = attends_on_cpu && (uneven || k == 0);
-        sub.cpu.push_back(drawn ? duration() : attends_on_cpu ? sub.cpu[0] : Duration{});
-        horizon += (sub.gpu.back() + sub.cpu.back()).count();
+        horizon += 2 * sub.gpu.back().count();
       }
       iteration.sub_batches.push_back(std::move(sub));
     }
@@ -286,7 +332,7 @@ Case make_case(std::uint64_t seed) {
   for (std::int64_t n = random.chance(50) ? random.in(1, 6) : 0; n > 0; --n) {
     oracle::LinkChange& change = c.changes.emplace_back();
     change.at = SimTime(random.in(0, 2 * horizon));
-    change.stream = random.chance(50) ? Stream::h2d : Stream::d2h;
+    change.link = static_cast<std::size_t>(random.in(0, 3));
     change.den = random.in(1, 20);
     change.num = random.chance(20) ? change.den : random.in(change.den, 5 * change.den);
     for (std::int64_t flows = random.in(0, 2); flows > 0; --flows) {
@@ -304,8 +350,9 @@ Case make_case(std::uint64_t seed) {
   c.around.links.gpus = random.in(1, 4);
   for (std::int64_t n = random.chance(40) ? random.in(1, 3) : 0; n > 0 && !c.around.others_copy; --n) {
     const double bytes_per_second = static_cast<double>(random.in(50, 2000)) * 1e9 / static_cast<double>(c.scale);
-    const std::int64_t ways = random.in(1, 3);
-    c.around.links.totals.push_back({bytes_per_second, ways != 1, ways != 2});
+    oracle::PlainTotal& total = c.around.links.totals.emplace_back();
+    total = {bytes_per_second, {random.chance(50), random.chance(50), random.chance(30), random.chance(30)}};
+    total.counts[static_cast<std::size_t>(random.in(0, 3))] = true;
   }
   std::stable_sort(c.changes.begin(), c.changes.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
   return c;
@@ -327,6 +374,8 @@ std::unique_ptr<LayerRule> make_rule(const Case& c) {
       return std::make_unique<WriteBack>(c.seed, c.scale);
     case Family::chaos:
       return std::make_unique<Chaos>(c.seed, c.scale);
+    case Family::attention:
+      return std::make_unique<Attention>(c.seed, c.scale, c.iterations.front().sub_batches.size());
   }
   return nullptr;
 }
@@ -334,7 +383,8 @@ std::unique_ptr<LayerRule> make_rule(const Case& c) {
 /// Records the calls that reach a rule.
 class Recorder final : public LayerRule {
  public:
-  using Call = std::array<std::int32_t, 2>;  // layer and sub-batch, -1 and the copy's tag, or -2 for copies done
+  /// Layer and sub-batch, -1 and the copy's tag, -2 for copies done, or -3 for the end of the layers.
+  using Call = std::array<std::int32_t, 2>;
   explicit Recorder(std::unique_ptr<LayerRule> rule) : rule_(std::move(rule)) {}
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
     calls.push_back({layer, sub_batch});
@@ -355,6 +405,16 @@ class Recorder final : public LayerRule {
   }
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
     return rule_->ready(layer, sub_batch);
+  }
+  [[nodiscard]] Wait waits_for(std::int32_t layer, std::int32_t sub_batch) const override {
+    return rule_->waits_for(layer, sub_batch);
+  }
+  void at_layers_end(CopySink& sink) override {
+    calls.push_back({-3, 0});
+    rule_->at_layers_end(sink);
+  }
+  [[nodiscard]] std::optional<Wait> unfinished(std::int32_t sub_batch) const override {
+    return rule_->unfinished(sub_batch);
   }
   [[nodiscard]] LayerRule* get() { return rule_ ? this : nullptr; }
   std::vector<Call> calls{};
@@ -403,8 +463,10 @@ Trace run_executor(const Case& c, int cut_percent) {
   CopyRoute route{.gpus = c.around.links.gpus};
   std::vector<BytesPerSecond> totals;
   for (const oracle::PlainTotal& total : c.around.links.totals) {
-    if (total.in) route.h2d.push_back(totals.size());
-    if (total.out) route.d2h.push_back(totals.size());
+    const std::array links{&route.h2d, &route.d2h, &route.peer_in, &route.peer_out};
+    for (std::size_t way = 0; way < oracle::kWays; ++way) {
+      if (total.counts[way]) links[way]->push_back(totals.size());
+    }
     totals.emplace_back(total.bytes_per_second);
   }
   const CopySharing& sharing = c.around.links.sharing;
@@ -414,7 +476,7 @@ Trace run_executor(const Case& c, int cut_percent) {
   Slowdowns slowdowns;
   const auto apply = [&] {
     if (c.around.others_copy) {
-      slowdowns[change->stream == Stream::h2d ? 0 : 1] = {change->num, change->den};
+      slowdowns[change->link] = {change->num, change->den};
       executor.set_slowdowns(slowdowns);
     } else {
       executor.set_traffic(change->traffic);
@@ -424,7 +486,7 @@ Trace run_executor(const Case& c, int cut_percent) {
   for (const oracle::Iteration& iteration : c.iterations) {
     std::vector<SubBatchTimes> sub_batches;
     for (const oracle::SubBatch& sub : iteration.sub_batches) {
-      sub_batches.push_back({sub.before, layer_times(sub.gpu), layer_times(sub.cpu), sub.after});
+      sub_batches.push_back({sub.before, layer_times(sub.gpu), sub.after});
     }
     const IterationPlan plan{iteration.layers, sub_batches, rule.get()};
     const SimTime last_finish = trace.result.finishes.empty() ? SimTime{} : trace.result.finishes.back();

@@ -28,7 +28,7 @@ void draw(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& mo
   }
   const Blocks peer(dice.between(0, 20));
   config.further = {{{"peer", peer, peer}},
-                    {{TierId(2), kGpuTier, Stream::h2d, 2}, {kGpuTier, TierId(2), Stream::d2h, 2}}};
+                    {{TierId(2), kGpuTier, Stream::peer_in, 2}, {kGpuTier, TierId(2), Stream::peer_out, 2}}};
 }
 
 void expect_equal(const NaiveResult& naive, const FastRun& fast) {
@@ -40,11 +40,14 @@ void expect_equal(const NaiveResult& naive, const FastRun& fast) {
   ASSERT_EQ(naive.iterations, totals.iterations);
   ASSERT_EQ(naive.moved_h2d, totals.moved_h2d);
   ASSERT_EQ(naive.moved_d2h, totals.moved_d2h);
+  ASSERT_EQ(naive.moved_peer_in, totals.moved_peer_in);
+  ASSERT_EQ(naive.moved_peer_out, totals.moved_peer_out);
 }
 
 /// What the runs of all cases did together.
 struct Seen {
   Bytes to_gpu{};
+  Bytes to_peers{};
   std::int64_t finished = 0;
   std::int64_t swapped = 0;
 };
@@ -62,6 +65,7 @@ Seen match_naive(const PolicyInfo& policy) {
     expect_equal(naive, fast);
     if (testing::Test::HasFatalFailure()) return {};
     seen.to_gpu += naive.moved_h2d;
+    seen.to_peers += naive.moved_peer_out;
     seen.finished += fast.result.statistics.all.finished;
     seen.swapped += naive.preempted_swap;
   }
@@ -77,6 +81,7 @@ TEST(Moves, ToyRetention_MatchesTheNaiveEngine) {
 
 TEST(Moves, ToyCfs_MatchesTheNaiveEngine) {
   const Seen seen = match_naive(oracle::toy_policy<oracle::ToyCfs, oracle::ToyPeerSwap>("toy-cfs"));
+  EXPECT_GT(seen.to_peers, Bytes(0));
   EXPECT_GT(seen.finished, 0);
   EXPECT_GT(seen.swapped, 0);
 }

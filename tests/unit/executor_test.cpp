@@ -15,6 +15,7 @@
 #include "policies/parts/layer_swap.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
+#include "sim/exec/cpu_attention.hpp"
 #include "sim/exec/kv_copies.hpp"
 
 namespace spillway {
@@ -125,13 +126,11 @@ class FlexGenStep final : public LayerRule {
 TEST(ExecutorClosedForm, WithoutRule_IsTheSumOfTheWork) {
   // Nothing can wait: sum of before + layers * gpu + after over the sub-batches = (3 + 4*10 + 2) + (1 + 4*20 + 5) =
   // 131.
-  const std::vector<SubBatchTimes> uniform{{ns(3), ns(10), {}, ns(2)}, {ns(1), ns(20), {}, ns(5)}};
+  const std::vector<SubBatchTimes> uniform{{ns(3), ns(10), ns(2)}, {ns(1), ns(20), ns(5)}};
   EXPECT_EQ(iterate(4, uniform, nullptr), ns(131));
-  // The same work layer by layer, through the general path: times per layer, zero CPU times, a rule that is always
-  // ready.
+  // The same work layer by layer, through the general path: times per layer, a rule that is always ready.
   const std::vector<Duration> gpu{ns(4), ns(16), ns(9), ns(11)};  // sum 40
-  const std::vector<Duration> no_cpu(4);
-  const std::vector<SubBatchTimes> uneven{{ns(3), std::span(gpu), std::span(no_cpu), ns(2)}, uniform[1]};
+  const std::vector<SubBatchTimes> uneven{{ns(3), std::span(gpu), ns(2)}, uniform[1]};
   ReadyRule ready;
   EXPECT_EQ(iterate(4, uneven, nullptr), ns(131));
   EXPECT_EQ(iterate(4, uneven, &ready), ns(131));
@@ -192,6 +191,17 @@ TEST(ExecutorClosedForm, SelectN_GroupTime) {
   }
 }
 
+/// Attention on the CPU that takes so long for each sub-batch, without queries and outputs.
+CpuAttention attention(const std::vector<std::int64_t>& times) {
+  std::vector<CpuAttentionWork> work;
+  for (const std::int64_t time : times) {
+    work.emplace_back().attention = copy(Stream::cpu, 0, time);
+  }
+  CpuAttention rule;
+  rule.begin(work);
+  return rule;
+}
+
 TEST(ExecutorClosedForm, Neo_TwoSubBatchesAlternateBetweenGpuAndCpu) {
   // GPU step (k, 0) is l0, (k, 1) is g1 = l1 + prefill + GPU attention; CPU work ca0 runs beside g1, ca1 beside the
   // next layer's l0. l0 starts alone, then come L times max(g1, ca0) with L-1 times max(l0, ca1) between them, and ca1
@@ -202,16 +212,16 @@ TEST(ExecutorClosedForm, Neo_TwoSubBatchesAlternateBetweenGpuAndCpu) {
       for (const std::int64_t ca0 : {1, 5, 9}) {
         for (const std::int64_t ca1 : {1, 4, 11}) {
           const std::int64_t expected = layers * (std::max(l0, ca1) + std::max(g1, ca0)) + std::min(l0, ca1) + 100 + 50;
-          EXPECT_EQ(iterate(layers, {{ns(100), ns(l0), ns(ca0), {}}, {{}, ns(g1), ns(ca1), ns(50)}}, nullptr),
-                    ns(expected));
+          CpuAttention rule = attention({ca0, ca1});
+          EXPECT_EQ(iterate(layers, {{ns(100), ns(l0), {}}, {{}, ns(g1), ns(50)}}, &rule), ns(expected));
         }
       }
     }
   }
   // The paper's example: l0 = 11.2 ms, g1 = 2.8, ca0 = 0, ca1 = 3.2: 32 * (11.2 + 2.8) = 448.0 ms, plus the last ca1,
   // which nothing hides.
-  EXPECT_EQ(iterate(32, {{{}, ns(us(11200)), {}, {}}, {{}, ns(us(2800)), ns(us(3200)), {}}}, nullptr),
-            ns(us(448'000 + 3'200)));
+  CpuAttention rule = attention({0, us(3200)});
+  EXPECT_EQ(iterate(32, {{{}, ns(us(11200)), {}}, {{}, ns(us(2800)), {}}}, &rule), ns(us(448'000 + 3'200)));
 }
 
 TEST(ExecutorClosedForm, FlexGen_StepIsTheMaximumOfItsStreams) {
@@ -729,7 +739,7 @@ TEST(Executor, Cut_ChangesNothing) {
     Executor executor = beside_others();
     executor.set_slowdowns({Slowdown{7, 4}, Slowdown{}});
     Pie rule(9, 4, 5, false, executor);
-    const std::vector<SubBatchTimes> sub_batches{{ns(2), ns(3), ns(2), ns(1)}, {ns(0), ns(2), ns(4), ns(3)}};
+    const std::vector<SubBatchTimes> sub_batches{{ns(2), ns(3), ns(1)}, {ns(0), ns(2), ns(3)}};
     const IterationPlan plan{9, sub_batches, &rule};
     for (int token = 0; token < 4; ++token) {
       executor.begin(plan, executor.now() + ns(3));
@@ -742,7 +752,7 @@ TEST(Executor, Cut_ChangesNothing) {
     }
     executor.run_copies(&rule, kNever);
     std::vector<StreamUse> uses;
-    for (const Stream s : {Stream::compute, Stream::h2d, Stream::d2h, Stream::cpu}) uses.push_back(executor.use(s));
+    for (const Stream s : {Stream::compute, Stream::h2d, Stream::d2h}) uses.push_back(executor.use(s));
     return std::tuple(executor.now(), uses, rule.swaps);
   };
   const auto uncut = run_with_cuts(0);
@@ -752,18 +762,57 @@ TEST(Executor, Cut_ChangesNothing) {
 
 TEST(Executor, Stall_IsIdleTimeBeforeWorkOfTheIteration) {
   // Starts at 100. Compute: layer 0 100..110, layer 1 125..135 (it waits for the first h2d copy and for the d2h copy,
-  // from 110 on), after 138..140. CPU: 110..113, 135..138. h2d: 100..125, 125..127. d2h: 113..118, issued when layer 1
-  // could start but for its copies.
+  // from 110 on), after 135..137. h2d: 100..125, 125..127. d2h: 110..115, issued when layer 1 could start but for its
+  // copies.
   Script rule({{0, copy(Stream::h2d, 0, 20, 5)}, {1, copy(Stream::d2h, 1, 5)}, {1, copy(Stream::h2d, 1, 2)}}, {0, 2});
-  const SubBatchTimes times{.gpu = ns(10), .cpu = ns(3), .after = ns(2)};
+  const SubBatchTimes times{.gpu = ns(10), .after = ns(2)};
   const IterationPlan plan{2, {&times, 1}, &rule};
   Executor executor;
   executor.begin(plan, at(100));
-  EXPECT_EQ(executor.run(plan, kNever).time, at(140));
-  EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(22), ns(15 + 3), Bytes(0)}));
-  EXPECT_EQ(executor.use(Stream::cpu), (StreamUse{ns(6), ns(10 + 22), Bytes(0)}));
-  EXPECT_EQ(executor.use(Stream::d2h), (StreamUse{ns(5), ns(13), Bytes(10)}));
+  EXPECT_EQ(executor.run(plan, kNever).time, at(137));
+  EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(22), ns(15), Bytes(0)}));
+  EXPECT_EQ(executor.use(Stream::d2h), (StreamUse{ns(5), ns(10), Bytes(10)}));
   EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(27), ns(0), Bytes(20)}));
+}
+
+Duration waited(const Executor& executor, Wait wait) { return executor.waited()[static_cast<std::size_t>(wait)]; }
+
+TEST(Executor, AttentionOnTheCpu_StallsByItsPart) {
+  // Two layers of one sub-batch. GPU 0..10; queries 10..12 launch and 12..15, CPU 15..16 and 16..36, outputs 36..40;
+  // GPU 40..50; queries to 55, CPU to 76, outputs to 80; after 80..87.
+  const CpuAttentionWork work{copy(Stream::d2h, 0, 3, 2), copy(Stream::cpu, 0, 20, 1), copy(Stream::h2d, 0, 4)};
+  CpuAttention rule;
+  rule.begin({&work, 1});
+  const SubBatchTimes times{.gpu = ns(10), .after = ns(7)};
+  Executor executor;
+  EXPECT_EQ(iterate(executor, {2, {&times, 1}, &rule}), ns(87));
+  EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(27), ns(60), Bytes(0)}));
+  EXPECT_EQ(waited(executor, Wait::queries), ns(2 * 5));
+  EXPECT_EQ(waited(executor, Wait::cpu_attention), ns(2 * 21));
+  EXPECT_EQ(waited(executor, Wait::outputs), ns(2 * 4));
+  // Idle before its first work from 0 to 15, before its second from 36 to 55.
+  EXPECT_EQ(executor.use(Stream::cpu), (StreamUse{ns(42), ns(15 + 19), Bytes(20)}));
+}
+
+TEST(Executor, CopiesBetweenGpus_UseNoHostLink) {
+  // Four copies of 100 at once, on a stream each: the host's two halve each other, those between GPUs do not. All
+  // layers wait for all of them.
+  const CopySharing sharing{.h2d = {2, 1}, .d2h = {2, 1}, .compute = {3, 1}};
+  Executor executor(sharing);
+  Script rule({{0, copy(Stream::peer_in, 0, 100)}, {0, copy(Stream::peer_out, 1, 100)}}, {2});
+  const SubBatchTimes times{.gpu = ns(10)};
+  EXPECT_EQ(iterate(executor, {1, {&times, 1}, &rule}), ns(110)) << "copies between GPUs do not slow compute down";
+  EXPECT_EQ(executor.use(Stream::peer_in), (StreamUse{ns(100), ns(0), Bytes(10)}));
+  EXPECT_EQ(executor.use(Stream::peer_out), (StreamUse{ns(100), ns(0), Bytes(10)}));
+  Executor all(sharing);
+  Script both({{0, copy(Stream::peer_in, 0, 100)},
+               {0, copy(Stream::peer_out, 1, 100)},
+               {0, copy(Stream::h2d, 2, 100)},
+               {0, copy(Stream::d2h, 3, 100)}},
+              {4});
+  EXPECT_EQ(iterate(all, {1, {&times, 1}, &both}), ns(210));
+  EXPECT_EQ(all.use(Stream::peer_in).busy, ns(100));
+  EXPECT_EQ(all.use(Stream::h2d).busy, ns(200));
 }
 
 TEST(Executor, WaitWithNothingInFlight_IsADeadlock) {
@@ -841,7 +890,7 @@ TEST(Executor, Misuse_IsAnInvariantError) {
   EXPECT_THROW(executor.run(plan, at(1)), InvariantError) << "not begun";
   EXPECT_THROW(executor.set_slowdowns({Slowdown{1, 2}, Slowdown{}}), InvariantError) << "faster than alone";
   EXPECT_THROW(Executor({.d2h = {1, 2}}), InvariantError) << "faster than alone";
-  EXPECT_THROW(static_cast<void>(executor.issued(Stream::cpu)), InvariantError) << "no copy stream";
+  EXPECT_THROW(static_cast<void>(executor.issued(Stream::compute)), InvariantError) << "no copy stream";
   EXPECT_THROW(executor.begin({2, {}, nullptr}, at(0)), InvariantError) << "no sub-batch";
   executor.begin(plan, at(5));
   EXPECT_THROW(executor.begin(plan, at(6)), InvariantError) << "begun twice";

@@ -61,13 +61,15 @@ struct TwoRules {
   IterationPlan plan{3, {&times, 1}, &both};
 };
 
+Duration waited(const TwoRules& rules, Wait wait) { return rules.executor.waited()[static_cast<std::size_t>(wait)]; }
+
 // A's copy is issued at 0, B's queues behind it and ends at 30. Layer 1 waits
 // for A from 10 to 25, layer 2 for B from 35: it is there.
 TEST(RuleSet, EachRuleHearsOfItsOwnCopies) {
   TwoRules rules(1, 2);
   EXPECT_EQ(rules.executor.run(rules.plan, kNever).time, SimTime(45));
-  EXPECT_EQ(rules.executor.held(kLayerCopies), ns(15));
-  EXPECT_EQ(rules.executor.held(kRequestCopies), ns(0));
+  EXPECT_EQ(waited(rules, Wait::layers), ns(15));
+  EXPECT_EQ(waited(rules, Wait::requests), ns(0));
   EXPECT_EQ(rules.calls, (std::vector<std::string>{"A starts 0", "B starts 0", "A starts 1", "B starts 1", "A has 25",
                                                    "A settles", "B has 5", "B settles", "A starts 2", "B starts 2"}));
 }
@@ -80,9 +82,9 @@ TEST(RuleSet, WeightsComeBeforeKvAndKvBeforeRequests) {
   OneCopy weights("W", 0, 1, 4, rules.calls);
   rules.both.set(kWeightCopies, &weights);
   EXPECT_EQ(rules.executor.run(rules.plan, kNever).time, SimTime(49));
-  EXPECT_EQ(rules.executor.held(kWeightCopies), ns(0));
-  EXPECT_EQ(rules.executor.held(kLayerCopies), ns(19));
-  EXPECT_EQ(rules.executor.held(kRequestCopies), ns(0));
+  EXPECT_EQ(waited(rules, Wait::weights), ns(0));
+  EXPECT_EQ(waited(rules, Wait::layers), ns(19));
+  EXPECT_EQ(waited(rules, Wait::requests), ns(0));
   EXPECT_EQ(rules.calls, (std::vector<std::string>{"W starts 0", "A starts 0", "B starts 0", "W has 4", "W settles",
                                                    "W starts 1", "A starts 1", "B starts 1", "A has 25", "A settles",
                                                    "B has 5", "B settles", "W starts 2", "A starts 2", "B starts 2"}));
@@ -94,11 +96,11 @@ TEST(RuleSet, AWaitIsChargedToTheFirstRuleThatIsNotReady) {
   // Cuts change nothing.
   EXPECT_FALSE(rules.executor.run(rules.plan, SimTime(7)).finished);
   EXPECT_FALSE(rules.executor.run(rules.plan, SimTime(28)).finished);
-  EXPECT_EQ(rules.executor.held(kLayerCopies), ns(25));
-  EXPECT_EQ(rules.executor.held(kRequestCopies), ns(3));
+  EXPECT_EQ(waited(rules, Wait::layers), ns(25));
+  EXPECT_EQ(waited(rules, Wait::requests), ns(3));
   EXPECT_EQ(rules.executor.run(rules.plan, kNever).time, SimTime(60));
-  EXPECT_EQ(rules.executor.held(kLayerCopies), ns(25));
-  EXPECT_EQ(rules.executor.held(kRequestCopies), ns(5));
+  EXPECT_EQ(waited(rules, Wait::layers), ns(25));
+  EXPECT_EQ(waited(rules, Wait::requests), ns(5));
 }
 
 }  // namespace

@@ -1,0 +1,11 @@
+#include "sim/api/execution_model.hpp"
+
+#include "sim/core/error.hpp"
+
+namespace spillway {
+
+CpuAttentionTime ExecutionModel::cpu_attention(std::int64_t /*sequences*/, Tokens /*context*/) const {
+  throw InvariantError("this latency model has no attention on the CPU");
+}
+
+}  // namespace spillway
