@@ -30,11 +30,15 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
   tiers_ = residency_.tiers();
-  if (kv_.prefix_caching) cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks, kv_.most());
+  policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_});
+  if (kv_.prefix_caching) {
+    retention_ = policy_.space->retention();
+    cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks, kv_.most(),
+                                             retention_ ? Reuse::smallest_value : Reuse::least_recent);
+  }
   if (kv_.prefix_caching && kv_.host_cache_blocks > Blocks(0)) {
     host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
   }
-  policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_});
   SPILLWAY_CHECK(!policy_.padding || (!cached_ && policy_.phases == Phases::both),
                  "padded requests have no prefix cache and no phases");
   if (policy_.layers) {
