@@ -237,7 +237,7 @@ class Instance final : public View, private Decision {
   void end_answers();
   /// Tokens of a request's input whose KV exists when it arrives.
   [[nodiscard]] Tokens delivered(const RequestSlot& slot) const {
-    return policy_.phases == Phases::decode ? Tokens(slot.input - 1) : Tokens();
+    return phases_ == Phases::decode ? Tokens(slot.input - 1) : Tokens();
   }
   /// A request that joins for the first time takes blocks for the KV that it brings, cached blocks included.
   void take_delivered(std::int32_t m);
@@ -259,6 +259,8 @@ class Instance final : public View, private Decision {
   const std::string policy_name_;
   const std::vector<FigureDefinition>& figures_;
   Policy policy_;
+  const Phases phases_;
+  const std::optional<Padding> padding_;
 
   RequestTable table_;
   Batch members_;

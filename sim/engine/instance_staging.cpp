@@ -41,8 +41,8 @@ RequestView Instance::request(RequestId id) const {
   view.id = id;
   view.client = slot.client;
   view.arrival = slot.arrival;
-  view.input = policy_.padding ? policy_.padding->input : Tokens(slot.input);
-  view.max_new_tokens = policy_.padding ? policy_.padding->output : Tokens(slot.max_new);
+  view.input = padding_ ? padding_->input : Tokens(slot.input);
+  view.max_new_tokens = padding_ ? padding_->output : Tokens(slot.max_new);
   view.known = view.input;
   if (slot.member >= 0) {
     const Member& member = members_[slot.member];
@@ -331,7 +331,7 @@ void Instance::join(RequestId id) {
     fresh.client_number = slot.client_number;
     const RequestView view = request(id);
     fresh.input = fresh.known = view.input;
-    fresh.output = policy_.padding ? policy_.padding->output : Tokens(slot.output);
+    fresh.output = padding_ ? padding_->output : Tokens(slot.output);
     fresh.promised = blocks_for(view.input + view.max_new_tokens, kv_.block_tokens);
     fresh.first_scheduled = now_;
   }
@@ -341,7 +341,7 @@ void Instance::join(RequestId id) {
   members_.append(m);
   promised_ += members_[m].promised;
   if (cached_) take_cached_prefix(m);
-  if (first_time && policy_.phases == Phases::decode) take_delivered(m);
+  if (first_time && phases_ == Phases::decode) take_delivered(m);
   refresh();
 }
 
@@ -391,7 +391,7 @@ void Instance::leave(RequestId id, Leave why) {
   if (m < 0 || (members_[m].phase != Phase::decoding && members_[m].phase != Phase::prefilling)) {
     broken(kLeave, id, state_of(id));
   }
-  if (policy_.padding) broken(kLeave, id, "its policy pads requests");
+  if (padding_) broken(kLeave, id, "its policy pads requests");
   if (members_[m].phase == Phase::decoding) {
     if (staged_decodes_ >= 0) broken(kLeave, id, "the decodes are staged");
     members_.stop_decoding(m, Phase::prefilling);

@@ -1025,7 +1025,7 @@ class NaiveEngine final : public View, private Decision {
   void arrive(Request& r) {
     const bool was_backlogged = backlogged(r.spec.client);
     r.live = true;
-    if (policy_.phases == Phases::decode) {
+    if (config_.phases == Phases::decode) {
       r.delivered = true;
       r.computed = r.spec.input.count() - 1;
     }
@@ -1033,15 +1033,15 @@ class NaiveEngine final : public View, private Decision {
     r.record.client = r.spec.client;
     r.record.arrival = now_;
     r.record.input = r.spec.input;
-    r.record.output = policy_.phases == Phases::prefill ? Tokens(1) : r.spec.output;
+    r.record.output = config_.phases == Phases::prefill ? Tokens(1) : r.spec.output;
     r.record.traits = r.spec.traits;
-    if (policy_.phases == Phases::prefill) r.spec.output = r.spec.max_new_tokens = Tokens(1);
+    if (config_.phases == Phases::prefill) r.spec.output = r.spec.max_new_tokens = Tokens(1);
     if (r.spec.input + r.spec.max_new_tokens > config_.max_model_len) return end(r, Outcome::rejected);
-    if (policy_.padding) {
-      if (r.spec.input > policy_.padding->input) return end(r, Outcome::rejected);
-      if (r.spec.max_new_tokens > policy_.padding->output) return end(r, Outcome::rejected);
-      r.spec.input = policy_.padding->input;
-      r.spec.output = r.spec.max_new_tokens = policy_.padding->output;
+    if (config_.padding) {
+      if (r.spec.input > config_.padding->input) return end(r, Outcome::rejected);
+      if (r.spec.max_new_tokens > config_.padding->output) return end(r, Outcome::rejected);
+      r.spec.input = config_.padding->input;
+      r.spec.output = r.spec.max_new_tokens = config_.padding->output;
     }
     seen_.insert(r.spec.client);
     if (!was_backlogged) lift(r.spec.client);
@@ -1522,6 +1522,13 @@ class NaiveEngine final : public View, private Decision {
 };
 
 }  // namespace
+
+void read_surroundings(NaiveConfig& config) {
+  config.traffic.clear();
+  if (const auto traffic = link_traffic(*config.settings)) config.traffic.push_back(*traffic);
+  config.phases = phases(*config.settings);
+  config.padding = padding(*config.settings);
+}
 
 NaiveResult run_naive(const NaiveConfig& config) { return NaiveEngine(config).run(); }
 

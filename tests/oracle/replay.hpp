@@ -73,6 +73,7 @@ inline Replay replay(const PolicyInfo& policy, const std::vector<std::pair<std::
   instance.model = &model;
   instance.policy = &policy;
   instance.settings = &settings;
+  read_surroundings(settings, instance);
   config.source = &source;
   instance.kv = kv;
   instance.kv.prefix_caching = kv.prefix_caching && policy.shares_prefixes;
