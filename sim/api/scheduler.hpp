@@ -59,7 +59,7 @@ using Retention = std::function<double(const View&, const FreedBlock&)>;
 class OffloadPolicy : public KvSpace {
  public:
   /// A request leaves the batch with Leave::preempt_swap. Its KV may stay on the GPU, or go. Default: all of it goes to
-  /// kHostTier, and the iteration waits.
+  /// kHostTier, unless a copy is elsewhere, and the iteration waits.
   virtual void leaves(const View& view, const RequestView& request, Placement& placement);
   /// A request joins or resumes: afterwards each of its blocks is on the GPU, or on its way there with an iteration or
   /// layers that wait for it, or dropped. Default: everything comes to the GPU, and the iteration waits.
