@@ -205,8 +205,8 @@ std::vector<Parameter> parameters() {
       share("policy.weights_host", "Share of every layer's weights"),
       share("policy.cache_host", "Share of the KV cache"),
       share("policy.hidden_host", "Share of the hidden states of a request block with two or more micro-batches"),
-      length("policy.pad_input", "1024", "prompt"),
-      length("policy.pad_output", "512", "answer"),
+      length(kPadInputKey, "1024", "prompt"),
+      length(kPadOutputKey, "512", "answer"),
       {.name = "policy.cpu_attention",
        .type = ParameterType::boolean,
        .unit = "-",
@@ -282,7 +282,6 @@ PolicyInfo info() {
     policy.scheduler = std::make_unique<FlexgenScheduler>(plan.block());
     policy.space = std::make_unique<PagedSpace>(context.view, PagedSpaceOptions{});
     policy.layers = std::make_unique<FlexgenLayers>(context, plan);
-    policy.padding = flexgen_padding(context.settings);
     return policy;
   };
   info.layout = layout;

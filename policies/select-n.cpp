@@ -37,6 +37,7 @@
 #include "policies/parts/performance_record.hpp"
 #include "policies/parts/single_copy.hpp"
 #include "policies/parts/weight_layers.hpp"
+#include "sim/api/phases.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -46,11 +47,6 @@ constexpr double kMargin = 0.5;  // of the SLO, unless one is given
 /// The shortest sequence of a record: kernels are measured from this length on. With an SLO that is a margin shorter
 /// sequences do not offload, and they could hide almost no copies anyway.
 constexpr Tokens kShortest{4};
-
-Phases phases(const Settings& settings) {
-  const auto& phase = settings.get<std::string>("policy.phase");
-  return phase == "prefill" ? Phases::prefill : phase == "decode" ? Phases::decode : Phases::both;
-}
 
 bool fixed(const Settings& settings) { return settings.has("policy.interval"); }
 
@@ -413,7 +409,7 @@ std::vector<Parameter> parameters() {
               "printed "
               "formula, which assumes perfect overlap of copies and compute and can break the SLO",
        .source = "Select-N, section 4.1, for the formula; exact gives the intervals of its section 5.4"},
-      {.name = "policy.phase",
+      {.name = kPhaseKey,
        .type = ParameterType::choice,
        .unit = "-",
        .default_value = "both",
@@ -478,7 +474,6 @@ PolicyInfo info() {
     return std::make_unique<FixedInterval>(context.deployment, how,
                                            room_of(context.deployment, context.settings).blocks(interval));
   };
-  info.phases = phases;
   info.shrinks_without = [](const Settings& settings) { return std::string(fixed(settings) ? "" : "policy.interval"); };
   info.layout = layout;
   return info;

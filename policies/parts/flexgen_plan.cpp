@@ -7,10 +7,7 @@
 
 namespace spillway {
 
-Padding flexgen_padding(const Settings& settings) {
-  return {Tokens(settings.get<std::int64_t>("policy.pad_input")),
-          Tokens(settings.get<std::int64_t>("policy.pad_output"))};
-}
+Padding flexgen_padding(const Settings& settings) { return padding(settings).value(); }
 
 FlexgenPlan FlexgenPlan::of(const Settings& settings) {
   return {settings.get<std::int64_t>(kFlexgenPlacement[0]), settings.get<std::int64_t>(kFlexgenPlacement[1]),

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "policies/parts/quantities.hpp"
+#include "sim/api/padding.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -20,7 +21,7 @@ inline constexpr std::array<const char*, 5> kFlexgenPlacement{
 /// GFLOP/s, one per byte of KV, then means 62 GB/s of memory traffic on its machine.
 inline constexpr double kFlexgenAttentionTraffic = 5.0;
 
-/// The lengths to which every request is padded.
+/// The lengths to which every request is padded. FlexGen always has both keys.
 [[nodiscard]] Padding flexgen_padding(const Settings& settings);
 
 /// A placement of request blocks of at most gpu_batch * batches requests.

@@ -19,6 +19,8 @@ struct PagedSpaceOptions {
   /// A request is admitted only if it and all running requests could generate max_new_tokens each (TensorRT-LLM's
   /// GUARANTEED_NO_EVICT). Then decodes always find free blocks.
   bool guarantee_completion = false;
+  /// The order in which the prefix cache gives up blocks (OffloadPolicy::retention). Empty: LRU, as in vLLM.
+  Retention retention{};
 };
 
 /// `policy.watermark` of engines that keep a share of the GPU's blocks free.
@@ -35,6 +37,7 @@ class PagedSpace final : public OffloadPolicy {
   [[nodiscard]] Fit decodes(std::int64_t count) const override;
   [[nodiscard]] Fit resumes(const RequestView& request) const override;
   [[nodiscard]] Leave preempts(const RequestView& request) const override;
+  [[nodiscard]] Retention retention() const override { return options_.retention; }
 
  private:
   /// Blocks to keep free out of `total`, which can change during a run.

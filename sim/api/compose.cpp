@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "sim/api/phases.hpp"
 #include "sim/core/error.hpp"
 
 namespace spillway {
@@ -49,10 +50,9 @@ Check merged_check(const PolicyInfo& host, const PolicyInfo& layers, const std::
 
 /// The policy that `host` makes, with the layers of `layers` as its only ones.
 std::function<Policy(const PolicyContext&)> make_over(const PolicyInfo& host, const PolicyInfo& layers) {
-  return [make = host.make, make_layers = layers.make_layers, phases = layers.phases](const PolicyContext& context) {
+  return [make = host.make, make_layers = layers.make_layers](const PolicyContext& context) {
     Policy policy = make(context);
     policy.layers = make_layers(context);
-    if (phases) policy.phases = phases(context.settings);
     return policy;
   };
 }
@@ -135,6 +135,13 @@ Layout lay_out(const PolicyInfo& base, const PolicyInfo& weights, const Deployme
   return layout;
 }
 
+/// Whether a policy, or a part that streams weights, has a key that chooses the phases of the instance.
+bool chooses_phases(const PolicyInfo& policy) {
+  return std::ranges::any_of(policy.parameters, [](const Parameter& parameter) {
+    return parameter.name == kPhaseKey || parameter.name == kWeightsPhaseKey;
+  });
+}
+
 Policy make_beside(const PolicyInfo& base, const PolicyInfo& weights, const PolicyContext& context) {
   const Settings& chosen = context.deployment.chosen;
   const Deployment left =
@@ -142,7 +149,6 @@ Policy make_beside(const PolicyInfo& base, const PolicyInfo& weights, const Poli
   Policy policy = base.make({context.settings, context.view, left, context.graph});
   policy.weights =
       weights.make_layers({context.settings, context.view, for_weights(context.deployment), context.graph});
-  if (weights.phases) policy.phases = weights.phases(context.settings);
   return policy;
 }
 
@@ -180,7 +186,6 @@ PolicyInfo as_weights(const PolicyInfo& policy) {
   }
   info.default_engine = from_outside(policy.default_engine, keys);
   info.engine_defaults = from_outside(policy.engine_defaults, keys);
-  info.phases = from_outside(policy.phases, keys);
   if (policy.check) {
     info.check = [check = policy.check, keys](const Settings& settings) {
       std::vector<Problem> problems = check(keys.inside(settings));
@@ -211,7 +216,9 @@ PolicyInfo as_weights(const PolicyInfo& policy) {
 
 std::string weights_conflict(const PolicyInfo& base, const PolicyInfo& weights) {
   if (base.streams.weights) return "policy " + base.name + " streams the weights itself";
-  if (base.phases && weights.phases) return "policy " + base.name + " chooses the phases that the instance runs itself";
+  if (chooses_phases(base) && chooses_phases(weights)) {
+    return "policy " + base.name + " chooses the phases that the instance runs itself";
+  }
   return "";
 }
 

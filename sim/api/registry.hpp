@@ -1,12 +1,10 @@
 // Finds policies by name. A policy is one .cpp that registers itself. No other file lists it.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,21 +24,6 @@ struct PolicyContext {
   const TierGraph& graph;  // valid for the whole run
 };
 
-/// Which part of a request an instance runs, if prefill and decode run on separate instances.
-enum class Phases : std::uint8_t {
-  both,
-  prefill,  // a request ends with its first token, so it needs KV for its prompt only
-  decode    // a request arrives with the KV of its input except the last token, which it computes first
-};
-
-/// Lengths to which an engine pads every request. A request is computed and ends as if it were this long. Longer
-/// requests are rejected on arrival. A policy sees padded lengths only. Records, token gaps and service count the
-/// request's own tokens, without padding. Excludes preemption, prefix cache and phases.
-struct Padding {
-  Tokens input{};
-  Tokens output{};
-};
-
 /// State of layers that a policy moves between host and GPU.
 struct Streams {
   bool kv = false;
@@ -54,8 +37,6 @@ struct Policy {
   std::unique_ptr<LayerPolicy> layers{};  // null: every layer's weights and KV are on the GPU
   /// Streams the weights beside `layers`, which streams KV. Its figures are reported with kWeightsPrefix.
   std::unique_ptr<LayerPolicy> weights{};
-  Phases phases = Phases::both;
-  std::optional<Padding> padding{};
 };
 
 /// Description of a policy. `list`, `explain`, `--help`, the JSON Schema and the property suite use it.
@@ -87,7 +68,6 @@ struct PolicyInfo {
   /// streams weights and nothing else, it may do so beside any policy that does not (policy.weights).
   std::string default_scheduler;
   std::function<std::unique_ptr<LayerPolicy>(const PolicyContext&)> make_layers;
-  std::function<Phases(const Settings&)> phases;  // only beside make_layers; empty: both
   /// The key without which the KV memory that it leaves may shrink below what running requests use. Then the scheduler
   /// must preempt. Only beside make_layers; empty, or an empty text: the memory does not shrink.
   std::function<std::string(const Settings&)> shrinks_without;

@@ -1,26 +1,15 @@
 #include "sim/api/scheduler.hpp"
 
+#include "sim/api/runs.hpp"
+
 namespace spillway {
 
-void OffloadPolicy::leaves(const View& /*view*/, const RequestView& request, Placement& placement) {
-  if (request.held == Blocks(0)) return;
-  placement.move({.holder = holder(request.id),
-                  .range = {Blocks(0), request.held},
-                  .from = kGpuTier,
-                  .to = kHostTier,
-                  .waits = Waits::iteration});
+void OffloadPolicy::leaves(const View& view, const RequestView& request, Placement& placement) {
+  send_from_gpu(view, holder(request.id), {.to = kHostTier, .waits = Waits::iteration}, placement);
 }
 
 void OffloadPolicy::returns(const View& view, const RequestView& request, Placement& placement) {
-  const std::span<const KvRun> there = view.runs(holder(request.id));
-  Blocks first;
-  for (const KvRun& run : std::vector<KvRun>(there.begin(), there.end())) {
-    const BlockRange range{first, first + run.blocks};
-    first = range.end;
-    if (run.tier == kNoTier || run.on(kGpuTier)) continue;
-    placement.move(
-        {.holder = holder(request.id), .range = range, .from = run.tier, .to = kGpuTier, .waits = Waits::iteration});
-  }
+  bring_to_gpu(view, holder(request.id), kWholeContext, {.waits = Waits::iteration}, placement);
 }
 
 }  // namespace spillway

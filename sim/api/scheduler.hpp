@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,16 @@ class KvSpace {
   [[nodiscard]] virtual Leave preempts(const RequestView& request) const = 0;
 };
 
+/// A block of the prefix cache that holds content, when its last user leaves it.
+struct FreedBlock {
+  const RequestView& request;  // the last user: waiting or swapped when it is preempted, prefilling when it ends
+  Blocks position{};           // blocks of its context before this one
+  std::int64_t hits = 0;       // requests that found the content on the GPU since the block holds it
+};
+
+/// What the content of a free block is worth. Not NaN.
+using Retention = std::function<double(const View&, const FreedBlock&)>;
+
 /// Decides where state lives. Constructed for one run, over the View of that run. A scheduler sees only the KvSpace.
 ///
 /// Contract
@@ -48,7 +59,7 @@ class KvSpace {
 class OffloadPolicy : public KvSpace {
  public:
   /// A request leaves the batch with Leave::preempt_swap. Its KV may stay on the GPU, or go. Default: all of it goes to
-  /// kHostTier, and the iteration waits.
+  /// kHostTier, unless a copy is elsewhere, and the iteration waits.
   virtual void leaves(const View& view, const RequestView& request, Placement& placement);
   /// A request joins or resumes: afterwards each of its blocks is on the GPU, or on its way there with an iteration or
   /// layers that wait for it, or dropped. Default: everything comes to the GPU, and the iteration waits.
@@ -67,6 +78,16 @@ class OffloadPolicy : public KvSpace {
   [[nodiscard]] virtual bool keeps(const View& /*view*/, const RequestView& /*request*/, Outcome /*outcome*/) {
     return false;
   }
+  /// The order in which the GPU gives up free blocks of the prefix cache. Asked once, at the start of the run.
+  ///
+  /// Empty, the default: the least recently freed block is reused first (LRU), in O(1). Otherwise the function gives
+  /// the value of each block when its last user leaves it, from the end of a context to its start. The block with the
+  /// smallest value is reused first, and the least recently freed one among equals, in O(log free blocks). Blocks
+  /// without content go before all others. A value stays until the block is used again. The View may still count the
+  /// blocks that are being freed. Least frequently used first:
+  ///
+  ///     return [](const View&, const FreedBlock& block) { return static_cast<double>(block.hits); };
+  [[nodiscard]] virtual Retention retention() const { return {}; }
   /// A move has ended that nobody, or only its request, waited for. It may have ended earlier, but not before the
   /// decision before.
   virtual void moved(const View& /*view*/, const Move& /*move*/) {}

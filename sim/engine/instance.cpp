@@ -23,6 +23,8 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       sink_(sink),
       policy_name_(config.policy->name),
       figures_(config.policy->figures),
+      phases_(config.phases),
+      padding_(config.padding),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
       residency_(graph_.tiers, /*pool_on_gpu=*/kv_.prefix_caching),
       runner_(*config.model, kv_, graph_, {config.route, links, stepped}),
@@ -30,12 +32,16 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
   tiers_ = residency_.tiers();
-  if (kv_.prefix_caching) cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks, kv_.most());
+  policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_});
+  if (kv_.prefix_caching) {
+    retention_ = policy_.space->retention();
+    cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks, kv_.most(),
+                                             retention_ ? Reuse::smallest_value : Reuse::least_recent);
+  }
   if (kv_.prefix_caching && kv_.host_cache_blocks > Blocks(0)) {
     host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
   }
-  policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_});
-  SPILLWAY_CHECK(!policy_.padding || (!cached_ && policy_.phases == Phases::both),
+  SPILLWAY_CHECK(!padding_ || (!cached_ && phases_ == Phases::both),
                  "padded requests have no prefix cache and no phases");
   if (policy_.layers) {
     runner_.stream_layers(policy_);
@@ -57,11 +63,10 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTim
   slot.input = static_cast<std::int32_t>(spec.input.count());
   slot.output = static_cast<std::int32_t>(spec.output.count());
   slot.max_new = static_cast<std::int32_t>(spec.max_new_tokens.count());
-  if (policy_.phases == Phases::prefill) slot.output = slot.max_new = 1;
+  if (phases_ == Phases::prefill) slot.output = slot.max_new = 1;
   slot.details = keep_details(spec);
   const RequestId id = table_.add(slot);
-  const std::optional<Padding>& padding = policy_.padding;
-  const bool longer = padding && (spec.input > padding->input || spec.max_new_tokens > padding->output);
+  const bool longer = padding_ && (spec.input > padding_->input || spec.max_new_tokens > padding_->output);
   // A prefill instance answers with one token, so it needs capacity for no more.
   if (longer || spec.input + Tokens(slot.max_new) > max_model_len_) {
     end_request(id, Outcome::rejected, now);
@@ -108,7 +113,7 @@ void Instance::expire(RequestId id, SimTime now) {
 
 void Instance::finish_member(std::int32_t m, Outcome outcome, SimTime now) {
   if (members_[m].phase == Phase::decoding) {
-    if (policy_.padding) {
+    if (padding_) {
       end_answer(m);
     } else {
       fairness_.stopped_decoding(members_[m].client_number);
@@ -352,7 +357,7 @@ Instance::Advanced Instance::advance(SimTime now) {
   if (!of_layers_.empty()) end_moves_of_layers();
   policy_.scheduler->iteration_ended();
   const Duration duration = now - start_;
-  tokens_ = policy_.padding ? answering_ : staged_decodes_;
+  tokens_ = padding_ ? answering_ : staged_decodes_;
   if (staged_decodes_ > 0) complete_decodes(now, duration);
   complete_chunks(now, duration);
   if (host_) store_named(now);
@@ -381,7 +386,7 @@ void Instance::complete_decodes(SimTime now, Duration duration) {
     members_.clear_late();
     fairness_.stepped();
   } else {
-    SPILLWAY_CHECK(!policy_.padding, "padded requests decode together");
+    SPILLWAY_CHECK(!padding_, "padded requests decode together");
     // The other decodes rest. They become late, with the time of the last token that they emitted.
     std::vector<std::pair<std::int32_t, SimTime>> resting;
     std::int64_t position = 0;
@@ -402,7 +407,7 @@ void Instance::complete_decodes(SimTime now, Duration duration) {
   }
   members_.step(duration);
   members_.set_last_step_end(now);
-  if (policy_.padding) end_answers();
+  if (padding_) end_answers();
   for (const std::int32_t m : members_.finishing()) finish_member(m, Outcome::finished, now);
 }
 
@@ -435,7 +440,7 @@ void Instance::emit_token(std::int32_t m, SimTime now) {
   }
   members_.start_decoding(m);
   fairness_.started_decoding(member.client_number);
-  if (policy_.padding) start_answer(m);
+  if (padding_) start_answer(m);
   if (!member.covered && members_.held(member) != member.held) {
     broken(kReserve, member.id, "it covers some tokens of the answer, but not all");
   }

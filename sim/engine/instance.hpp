@@ -119,7 +119,7 @@ class Instance final : public View, private Decision {
     const char* rule;
   };
   static const Deed kJoin, kResume, kChunk, kReserve, kLeave, kReject, kDecodes, kNothing, kProgress, kOffer, kFigures,
-      kMove, kDrop, kReturn;
+      kMove, kDrop, kReturn, kRetain;
   /// Throws BrokenPromise; `what` says what the policy decided, `why` what is wrong with it.
   [[noreturn]] void broken(const Deed& deed, const std::string& what, const std::string& why) const;
   [[noreturn]] void broken(const Deed& deed, RequestId id, const std::string& why) const;
@@ -133,6 +133,8 @@ class Instance final : public View, private Decision {
   /// Asks the offload policy for blocks that are missing on the GPU. Returns how many are free then.
   Blocks make_room(Blocks needed);
   void release_blocks(std::int32_t m);
+  /// The blocks of a member go back to the prefix cache.
+  void release_cached(std::int32_t m);
   void name_blocks(std::int32_t m, Tokens computed);
   /// Takes the leading blocks that a cache holds: it shares blocks on the GPU and copies blocks on the host back.
   void take_cached_prefix(std::int32_t m);
@@ -237,7 +239,7 @@ class Instance final : public View, private Decision {
   void end_answers();
   /// Tokens of a request's input whose KV exists when it arrives.
   [[nodiscard]] Tokens delivered(const RequestSlot& slot) const {
-    return policy_.phases == Phases::decode ? Tokens(slot.input - 1) : Tokens();
+    return phases_ == Phases::decode ? Tokens(slot.input - 1) : Tokens();
   }
   /// A request that joins for the first time takes blocks for the KV that it brings, cached blocks included.
   void take_delivered(std::int32_t m);
@@ -259,6 +261,8 @@ class Instance final : public View, private Decision {
   const std::string policy_name_;
   const std::vector<FigureDefinition>& figures_;
   Policy policy_;
+  const Phases phases_;
+  const std::optional<Padding> padding_;
 
   RequestTable table_;
   Batch members_;
@@ -270,6 +274,7 @@ class Instance final : public View, private Decision {
   std::vector<std::pair<RequestId, Blocks>> changing_;       // blocks that change once they have arrived
   mutable std::vector<KvRun> shown_runs_;
   std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
+  Retention retention_;                   // the order of its free blocks; empty: LRU
   std::unique_ptr<HostCache> host_;       // only with a host tier of the prefix cache
   std::vector<BlockHash> named_;          // blocks filled in the iteration in flight; only with a host tier
   /// What few workloads state about a request.

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/link_traffic.hpp"
+#include "sim/api/padding.hpp"
+#include "sim/api/phases.hpp"
 #include "sim/api/registry.hpp"
 #include "sim/api/residency.hpp"
 #include "sim/core/units.hpp"
@@ -51,6 +54,15 @@ struct InstanceConfig {
   Tokens max_model_len{};              // longer requests (input + max_new_tokens) are rejected on arrival
   CopyRoute route{};                   // of its copies, over SimulationConfig::links
   std::vector<LinkTraffic> traffic{};  // of others, on its own links
+  Phases phases = Phases::both;
+  std::optional<Padding> padding{};  // empty: requests are not padded
 };
+
+/// Sets what the keys of a run state about an instance and no policy decides.
+inline void read_surroundings(const Settings& settings, InstanceConfig& instance) {
+  if (const auto traffic = link_traffic(settings)) instance.traffic.push_back(*traffic);
+  instance.phases = phases(settings);
+  instance.padding = padding(settings);
+}
 
 }  // namespace spillway

@@ -1,5 +1,6 @@
 // What a policy sees of an instance (View) and how it changes the standing batch (Decision).
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "sim/engine/instance.hpp"
@@ -40,8 +41,8 @@ RequestView Instance::request(RequestId id) const {
   view.id = id;
   view.client = slot.client;
   view.arrival = slot.arrival;
-  view.input = policy_.padding ? policy_.padding->input : Tokens(slot.input);
-  view.max_new_tokens = policy_.padding ? policy_.padding->output : Tokens(slot.max_new);
+  view.input = padding_ ? padding_->input : Tokens(slot.input);
+  view.max_new_tokens = padding_ ? padding_->output : Tokens(slot.max_new);
   view.known = view.input;
   if (slot.member >= 0) {
     const Member& member = members_[slot.member];
@@ -166,6 +167,7 @@ const Instance::Deed Instance::kDrop{
     "drop", "decision.hpp: drop() takes blocks of a conversation, or of a request outside the batch, from a tier"};
 const Instance::Deed Instance::kReturn{
     "return", "scheduler.hpp: returns() brings every block of a request to the GPU, or leaves it dropped"};
+const Instance::Deed Instance::kRetain{"value blocks of", "scheduler.hpp: a Retention gives numbers"};
 const Instance::Deed Instance::kFigures{"report", "registry.hpp: PolicyInfo::figures declares every figure"};
 const Instance::Deed Instance::kOffer{"capacity", "layer_policy.hpp: capacity() is at most Layout::most"};
 
@@ -225,8 +227,7 @@ void Instance::release_blocks(std::int32_t m) {
     member.missing = Tokens(0);
   }
   if (cached_) {
-    // In reverse order, so that the end of a sequence is reused before its beginning.
-    for (; !member.blocks.empty(); member.blocks.pop_back()) cached_->release(member.blocks.back());
+    release_cached(m);
     member.named = 0;
     member.chain = 0;
     gpu.free = cached_->free();
@@ -242,6 +243,24 @@ void Instance::release_blocks(std::int32_t m) {
   }
   member.held = Blocks();
   SPILLWAY_CHECK(gpu.free <= gpu.total, "more GPU blocks freed than there are");
+}
+
+void Instance::release_cached(std::int32_t m) {
+  std::vector<std::int32_t>& blocks = members_[m].blocks;
+  // In reverse order, so that the end of a sequence is reused before its beginning.
+  if (!retention_) {
+    for (; !blocks.empty(); blocks.pop_back()) cached_->release(blocks.back());
+    return;
+  }
+  const RequestView leaving = request(members_[m].id);
+  for (; !blocks.empty(); blocks.pop_back()) {
+    const auto value = [&](std::int64_t hits) {
+      const double worth = retention_(*this, {leaving, Blocks(std::ssize(blocks) - 1), hits});
+      if (std::isnan(worth)) broken(kRetain, leaving.id, "their value is not a number");
+      return worth;
+    };
+    cached_->release(blocks.back(), value);
+  }
 }
 
 void Instance::grow_to(std::int32_t m, Tokens tokens, const Deed& deed) {
@@ -312,7 +331,7 @@ void Instance::join(RequestId id) {
     fresh.client_number = slot.client_number;
     const RequestView view = request(id);
     fresh.input = fresh.known = view.input;
-    fresh.output = policy_.padding ? policy_.padding->output : Tokens(slot.output);
+    fresh.output = padding_ ? padding_->output : Tokens(slot.output);
     fresh.promised = blocks_for(view.input + view.max_new_tokens, kv_.block_tokens);
     fresh.first_scheduled = now_;
   }
@@ -322,7 +341,7 @@ void Instance::join(RequestId id) {
   members_.append(m);
   promised_ += members_[m].promised;
   if (cached_) take_cached_prefix(m);
-  if (first_time && policy_.phases == Phases::decode) take_delivered(m);
+  if (first_time && phases_ == Phases::decode) take_delivered(m);
   refresh();
 }
 
@@ -372,7 +391,7 @@ void Instance::leave(RequestId id, Leave why) {
   if (m < 0 || (members_[m].phase != Phase::decoding && members_[m].phase != Phase::prefilling)) {
     broken(kLeave, id, state_of(id));
   }
-  if (policy_.padding) broken(kLeave, id, "its policy pads requests");
+  if (padding_) broken(kLeave, id, "its policy pads requests");
   if (members_[m].phase == Phase::decoding) {
     if (staged_decodes_ >= 0) broken(kLeave, id, "the decodes are staged");
     members_.stop_decoding(m, Phase::prefilling);
@@ -387,9 +406,9 @@ void Instance::leave(RequestId id, Leave why) {
   if (why == Leave::preempt_swap) {
     const Blocks held = member.held;
     drop_gaps(m);
+    member.phase = Phase::swapped;
     if (cached_) release_blocks(m);
     absorb(m, held);
-    member.phase = Phase::swapped;
     refresh();
     policy_.space->leaves(*this, request(id), *this);
     if (cached_ && residency_.blocks_on(member.holder, kGpuTier) > Blocks(0)) {
@@ -397,10 +416,10 @@ void Instance::leave(RequestId id, Leave why) {
     }
     ++member.preempted_swap;
   } else {
+    member.phase = Phase::waiting;
     release_blocks(m);
     member.computed = Tokens();
     member.delivered = false;
-    member.phase = Phase::waiting;
     ++member.preempted_recompute;
   }
   ledger_.preempted(why);

@@ -7,9 +7,13 @@
 
 namespace spillway {
 
-CachedBlocks::CachedBlocks(Blocks total, Blocks most) : total_(total) {
+CachedBlocks::CachedBlocks(Blocks total, Blocks most, Reuse reuse) : total_(total) {
   const auto count = static_cast<std::size_t>(most.count());
   blocks_.resize(count);
+  if (reuse == Reuse::smallest_value) {
+    order_.emplace(count);
+    hits_.resize(count);
+  }
   table_.assign(std::bit_ceil(2 * count + 1), -1);
   mask_ = table_.size() - 1;
   for (std::int64_t i = 0; i < total.count(); ++i) append(static_cast<std::int32_t>(i));
@@ -32,15 +36,20 @@ void CachedBlocks::resize(Blocks total) {
 }
 
 void CachedBlocks::drop_surplus() {
-  for (; surplus_ > Blocks(0) && head_ >= 0; surplus_ -= Blocks(1)) {
-    const std::int32_t block = head_;
-    unlink(block);
+  for (; surplus_ > Blocks(0) && first_free() >= 0; surplus_ -= Blocks(1)) {
+    const std::int32_t block = first_free();
+    take(block);
     forget(block);
     absent_.push_back(block);
   }
 }
 
 void CachedBlocks::forget_free() {
+  while (order_ && !order_->empty()) {
+    const std::int32_t block = order_->first();
+    take(block);
+    append(block);
+  }
   for (std::int32_t block = head_; block >= 0; block = blocks_[index(block)].next) forget(block);
 }
 
@@ -52,23 +61,45 @@ std::int32_t CachedBlocks::find(BlockHash hash) const {
 }
 
 std::int32_t CachedBlocks::allocate() {
-  const std::int32_t block = head_;
+  const std::int32_t block = first_free();
   SPILLWAY_CHECK(block >= 0, "no free block");
-  unlink(block);
+  take(block);
   forget(block);
   blocks_[index(block)].users = 1;
   return block;
 }
 
 void CachedBlocks::share(std::int32_t block) {
-  if (blocks_[index(block)].users++ == 0) unlink(block);
+  if (blocks_[index(block)].users++ == 0) take(block);
+  if (order_) ++hits_[index(block)];
+}
+
+bool CachedBlocks::leave(std::int32_t block) {
+  SPILLWAY_CHECK(blocks_[index(block)].users > 0, "block " + std::to_string(block) + " freed twice");
+  return --blocks_[index(block)].users == 0;
 }
 
 void CachedBlocks::release(std::int32_t block) {
-  SPILLWAY_CHECK(blocks_[index(block)].users > 0, "block " + std::to_string(block) + " freed twice");
-  if (--blocks_[index(block)].users > 0) return;
+  if (!leave(block)) return;
   append(block);
   drop_surplus();
+}
+
+void CachedBlocks::release_ordered(std::int32_t block, double value) {
+  static_cast<void>(leave(block));
+  order_->add(block, value);
+  ++free_count_;
+  drop_surplus();
+}
+
+std::int32_t CachedBlocks::first_free() const {
+  return head_ < 0 && order_ && !order_->empty() ? order_->first() : head_;
+}
+
+void CachedBlocks::take(std::int32_t block) {
+  if (!order_ || !order_->contains(block)) return unlink(block);
+  order_->remove(block);
+  --free_count_;
 }
 
 void CachedBlocks::name(std::int32_t block, BlockHash hash) {
@@ -80,6 +111,7 @@ void CachedBlocks::name(std::int32_t block, BlockHash hash) {
   table_[at] = block;
   blocks_[index(block)].hash = hash;
   blocks_[index(block)].named = true;
+  if (order_) hits_[index(block)] = 0;
 }
 
 void CachedBlocks::unlink(std::int32_t block) {

@@ -9,10 +9,11 @@
 
 namespace spillway {
 
-/// Blocks by content; a full cache evicts the least recently used block. A block is copied once, after the iteration
-/// that filled it. The copy reads a staging buffer while later iterations run, so the GPU may reuse the block
-/// meanwhile. The block can be found once its copy has ended. Arriving, being stored again and being loaded count as
-/// use. Source: the shape of vLLM's native KV offloading (vllm/v1/kv_offload, LRU) and LMCache's local CPU backend.
+/// Blocks by content; a full cache evicts the least recently used block, whatever order a policy chose for the GPU
+/// (OffloadPolicy::retention). A block is copied once, after the iteration that filled it. The copy reads a staging
+/// buffer while later iterations run, so the GPU may reuse the block meanwhile. The block can be found once its copy
+/// has ended. Arriving, being stored again and being loaded count as use. Source: the shape of vLLM's native KV
+/// offloading (vllm/v1/kv_offload, LRU) and LMCache's local CPU backend.
 ///
 /// All O(1) expected; memory O(capacity), fixed at construction.
 class HostCache {

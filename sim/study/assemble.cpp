@@ -481,7 +481,7 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   instance.deployment.model = &model;
   instance.max_model_len = assembly.instance.max_model_len;
   instance.route = assembly.instance.route;
-  if (const auto traffic = link_traffic(settings)) instance.traffic.push_back(*traffic);
+  read_surroundings(settings, instance);
   simulation.links = assembly.instance.links;
   simulation.source = &source;
   if (settings.has("engine.request_timeout")) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/api/padding.hpp"
 #include "sim/io/output.hpp"
 
 namespace spillway {
@@ -34,12 +35,10 @@ std::string rejection_fix(const Assembly& assembly, const RequestRecord& first) 
       "hardware with more memory";
   const Setup& setup = assembly.setup;
   const Settings& settings = assembly.config.settings;
-  if (settings.has("policy.pad_input")) {
-    const auto input = settings.get<std::int64_t>("policy.pad_input");
-    const auto output = settings.get<std::int64_t>("policy.pad_output");
-    if (first.input.count() > input || first.output.count() > output) {
+  if (const auto padded = padding(settings)) {
+    if (first.input > padded->input || first.output > padded->output) {
       return fmt::format("policy {} pads every request to {} + {} tokens: raise policy.pad_input or policy.pad_output",
-                         setup.policy, input, output);
+                         setup.policy, padded->input.count(), padded->output.count());
     }
   }
   if (first.input + first.output <= std::min(setup.max_model_len, setup.kv_capacity())) {

@@ -342,8 +342,6 @@ const RegisterPlain kRegistered{
                       policy.scheduler = std::make_unique<FlexgenBlocks>(placement.gpu_batch * placement.batches);
                       policy.space = std::make_unique<UnaskedSpace>();
                       policy.layers = std::make_unique<FlexgenSteps>(context);
-                      policy.padding = Padding{Tokens(context.settings.get<std::int64_t>("policy.pad_input")),
-                                               Tokens(context.settings.get<std::int64_t>("policy.pad_output"))};
                       return policy;
                     },
                 .layout = lay_out,

@@ -123,6 +123,7 @@ class Comparison {
       if (!settings.all().contains(parameter.name)) settings.set(parameter.name, oracle::default_value(parameter));
     }
     config.settings = &settings;
+    oracle::read_surroundings(config);
     Deployment seen = config.deployment;
     if (planned != nullptr) seen.model = planned;
     const auto over = [&](const std::function<Policy(const PolicyContext&)>& make) {
@@ -282,7 +283,6 @@ std::string compare_pie(std::uint64_t seed, const std::string& scheduler = {}) {
       settings.set("policy.link_traffic_until", Duration(from + dice.between(1, 200 * n * times.layer)));
     }
   }
-  if (const auto traffic = link_traffic(settings)) config.traffic.push_back(*traffic);
   Deployment deployment = oracle::snug_deployment(model, Blocks(blocks), config.block_bytes, config.block_tokens,
                                                   Bytes(64 * dice.between(1, 40)));
   if (dice.chance(5)) deployment.memory = deployment.memory - Bytes(dice.between(0, 1));

@@ -487,8 +487,6 @@ Policy make(const PolicyContext& context) {
   Policy policy =
       scheduler != nullptr ? scheduler->make(context) : PolicyRegistry::instance().find("vllm-v0")->make(context);
   policy.layers = std::make_unique<PlainSelectN>(context);
-  const auto phase = context.settings.get<std::string>("policy.phase");
-  policy.phases = phase == "both" ? Phases::both : phase == "prefill" ? Phases::prefill : Phases::decode;
   return policy;
 }
 

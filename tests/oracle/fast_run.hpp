@@ -33,6 +33,8 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
   instance.deployment.model = config.model;
   instance.max_model_len = config.max_model_len;
   instance.traffic = config.traffic;
+  instance.phases = config.phases;
+  instance.padding = config.padding;
   instance.route.gpus = config.links.gpus;
   for (const PlainTotal& total : config.links.totals) {
     CopyRoute& route = instance.route;

@@ -75,6 +75,8 @@ struct Stored {
 struct Block {
   int users = 0;
   std::vector<std::uint64_t> content;  // the whole prefix up to the block's end; empty: unknown
+  std::int64_t hits = 0;               // requests that found the content
+  double value = 0.0;                  // as the policy's retention gave it last
 };
 
 void need(bool condition, const char* what) {
@@ -411,6 +413,7 @@ class NaiveEngine final : public View, private Decision {
     total_ = config.gpu_blocks;
     rebuild();
     policy_ = config.policy->make(PolicyContext{*config.settings, *this, config.deployment, graph_});
+    if (config.prefix_caching) retention_ = policy_.space->retention();
     for (LayerPolicy* const layers : {policy_.weights.get(), policy_.layers.get()}) {
       if (layers != nullptr) links_.streamers.push_back({.policy = layers});
     }
@@ -601,7 +604,7 @@ class NaiveEngine final : public View, private Decision {
   }
 
   /// Gives the GPU `total` blocks from now on. New blocks are empty, so they are used first. Surplus blocks leave when
-  /// they are free, the least recently freed first.
+  /// they are free, in the order of their reuse.
   void resize(Blocks total) {
     for (; total_ < total; total_ += Blocks(1)) {
       if (surplus_ > Blocks(0)) {
@@ -617,8 +620,9 @@ class NaiveEngine final : public View, private Decision {
   }
   void drop_surplus() {
     for (; surplus_ > Blocks(0) && !free_.empty(); surplus_ = surplus_ - Blocks(1)) {
-      blocks_[static_cast<std::size_t>(free_.front())].content.clear();
-      free_.pop_front();
+      const auto next = reused_next();
+      blocks_[static_cast<std::size_t>(*next)].content.clear();
+      free_.erase(next);
     }
   }
 
@@ -671,15 +675,41 @@ class NaiveEngine final : public View, private Decision {
     }
     host_.splice(host_.end(), arrived);
   }
+  /// The free block that is reused next. The list starts with the least recently freed block. A policy that orders
+  /// blocks gives up those without content first, then the smallest value.
+  [[nodiscard]] std::list<int>::iterator reused_next() {
+    if (!retention_) return free_.begin();
+    const auto worth = [&](int number) {
+      const Block& block = blocks_[static_cast<std::size_t>(number)];
+      return block.content.empty() ? std::pair(0, 0.0) : std::pair(1, block.value);
+    };
+    return std::min_element(free_.begin(), free_.end(), [&](int a, int b) { return worth(a) < worth(b); });
+  }
+  /// The policy values the blocks that `r` is the last to use, the end of its context first.
+  void value_blocks(const Request& r) {
+    if (!retention_) return;
+    const RequestView leaving = request(r.id);
+    for (std::int64_t position = r.blocks(); position-- > 0;) {
+      const int number = r.cells[static_cast<std::size_t>(position)].gpu;
+      if (number < 0) continue;
+      Block& block = blocks_[static_cast<std::size_t>(number)];
+      if (block.users > 1 || block.content.empty()) continue;
+      block.value = retention_(*this, {leaving, Blocks(position), block.hits});
+    }
+  }
   [[nodiscard]] int allocate() {
     need(!free_.empty(), "out of GPU blocks");
-    const int block = free_.front();
-    free_.pop_front();
+    const auto next = reused_next();
+    const int block = *next;
+    free_.erase(next);
     blocks_[static_cast<std::size_t>(block)] = Block{1, {}};
     return block;
   }
+  /// A pool that has too many blocks loses this one if it is free.
   void free_block(int block) {
-    if (--blocks_[static_cast<std::size_t>(block)].users == 0) free_.push_back(block);
+    if (--blocks_[static_cast<std::size_t>(block)].users > 0) return;
+    free_.push_back(block);
+    drop_surplus();
   }
   /// The offload policy is asked once for what a step lacks.
   void ask_for(std::int64_t blocks) {
@@ -705,10 +735,10 @@ class NaiveEngine final : public View, private Decision {
     }
   }
   void release(Request& r) {
+    value_blocks(r);
     for (; !r.cells.empty(); r.cells.pop_back()) lose(r.cells.back());
     r.holes.clear();
     disown(holder(r.id));
-    drop_surplus();
     r.offered = 0;
   }
 
@@ -783,7 +813,6 @@ class NaiveEngine final : public View, private Decision {
     for (const int block : move.gpu_later) free_block(block);
     move.gpu_later.clear();
     move.elsewhere_later = 0;
-    drop_surplus();
     rebuild();
   }
   /// Ends moves beside iterations that are over by now, in the order of their ends. Returns whether there were any.
@@ -944,6 +973,7 @@ class NaiveEngine final : public View, private Decision {
       const int block = find(content(r, r.blocks()));
       if (block < 0 && !on_host(content(r, r.blocks()))) break;
       if (block >= 0 && blocks_[static_cast<std::size_t>(block)].users++ == 0) free_.remove(block);
+      if (block >= 0) ++blocks_[static_cast<std::size_t>(block)].hits;
       r.cells.push_back(Cell{.gpu = block});
     }
     for (std::size_t b = 0; config_.prefix_caching && b < r.cells.size(); ++b) {
@@ -1008,14 +1038,15 @@ class NaiveEngine final : public View, private Decision {
       r.offered = 0;
       r.phase = Phase::swapped;
       rebuild();
+      value_blocks(r);
       policy_.space->leaves(*this, request(id), *this);
       ++r.record.preempted_swap;
       ++result_.preempted_swap;
     } else {
+      r.phase = Phase::waiting;
       release(r);
       r.computed = 0;
       r.delivered = false;
-      r.phase = Phase::waiting;
       ++r.record.preempted_recompute;
       ++result_.preempted_recompute;
     }
@@ -1050,7 +1081,7 @@ class NaiveEngine final : public View, private Decision {
   void arrive(Request& r) {
     const bool was_backlogged = backlogged(r.spec.client);
     r.live = true;
-    if (policy_.phases == Phases::decode) {
+    if (config_.phases == Phases::decode) {
       r.delivered = true;
       r.computed = r.spec.input.count() - 1;
     }
@@ -1058,15 +1089,15 @@ class NaiveEngine final : public View, private Decision {
     r.record.client = r.spec.client;
     r.record.arrival = now_;
     r.record.input = r.spec.input;
-    r.record.output = policy_.phases == Phases::prefill ? Tokens(1) : r.spec.output;
+    r.record.output = config_.phases == Phases::prefill ? Tokens(1) : r.spec.output;
     r.record.traits = r.spec.traits;
-    if (policy_.phases == Phases::prefill) r.spec.output = r.spec.max_new_tokens = Tokens(1);
+    if (config_.phases == Phases::prefill) r.spec.output = r.spec.max_new_tokens = Tokens(1);
     if (r.spec.input + r.spec.max_new_tokens > config_.max_model_len) return end(r, Outcome::rejected);
-    if (policy_.padding) {
-      if (r.spec.input > policy_.padding->input) return end(r, Outcome::rejected);
-      if (r.spec.max_new_tokens > policy_.padding->output) return end(r, Outcome::rejected);
-      r.spec.input = policy_.padding->input;
-      r.spec.output = r.spec.max_new_tokens = policy_.padding->output;
+    if (config_.padding) {
+      if (r.spec.input > config_.padding->input) return end(r, Outcome::rejected);
+      if (r.spec.max_new_tokens > config_.padding->output) return end(r, Outcome::rejected);
+      r.spec.input = config_.padding->input;
+      r.spec.output = r.spec.max_new_tokens = config_.padding->output;
     }
     seen_.insert(r.spec.client);
     if (!was_backlogged) lift(r.spec.client);
@@ -1082,6 +1113,7 @@ class NaiveEngine final : public View, private Decision {
     leave_and_end(r, Outcome::timed_out);
   }
   void leave_and_end(Request& r, Outcome outcome) {
+    if (r.in_batch) r.phase = Phase::prefilling;
     if (!config_.prefix_caching && r.in_batch && r.spec.traits.conversation >= 0 &&
         policy_.space->keeps(*this, request(r.id), outcome)) {
       keep(r);
@@ -1515,6 +1547,7 @@ class NaiveEngine final : public View, private Decision {
   std::vector<RequestId> order_;
   std::vector<Block> blocks_;
   std::list<int> free_;
+  Retention retention_;  // empty: LRU
   std::multimap<std::tuple<SimTime, int, std::uint64_t>, int> events_;
   std::uint64_t sequence_ = 0;
   std::int64_t arrivals_left_ = 0;  // arrivals that are known
@@ -1546,6 +1579,13 @@ class NaiveEngine final : public View, private Decision {
 };
 
 }  // namespace
+
+void read_surroundings(NaiveConfig& config) {
+  config.traffic.clear();
+  if (const auto traffic = link_traffic(*config.settings)) config.traffic.push_back(*traffic);
+  config.phases = phases(*config.settings);
+  config.padding = padding(*config.settings);
+}
 
 NaiveResult run_naive(const NaiveConfig& config) { return NaiveEngine(config).run(); }
 

@@ -9,6 +9,8 @@
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/link_traffic.hpp"
+#include "sim/api/padding.hpp"
+#include "sim/api/phases.hpp"
 #include "sim/api/registry.hpp"
 #include "sim/core/request.hpp"
 #include "tests/oracle/plain_shares.hpp"
@@ -41,10 +43,15 @@ struct NaiveConfig {
   Tokens max_model_len{};
   PlainSurroundings links{};           // of its copies; `sharing` is the model's
   std::vector<LinkTraffic> traffic{};  // of others
+  Phases phases = Phases::both;
+  std::optional<Padding> padding{};
   std::optional<Duration> request_timeout;
   std::optional<SimTime> until;
   SimTime measured_from{};  // start of the measured span
 };
+
+/// Sets what the keys of `config.settings` state about the surroundings: other traffic, phases, padding.
+void read_surroundings(NaiveConfig& config);
 
 struct NaiveResult {
   std::vector<RequestRecord> records;  // in order of ending

@@ -170,7 +170,7 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
   config.model = &model;
   config.policy = &policy;
   config.settings = &settings;
-  if (const auto traffic = link_traffic(settings)) config.traffic.push_back(*traffic);
+  read_surroundings(config);
   config.block_tokens = Tokens(dice.between(1, 4) == 1 ? 1 : dice.between(2, 16));
   config.gpu_blocks = Blocks(dice.between(1, 40));
   config.host_blocks = Blocks(dice.chance(30) ? 0 : dice.between(1, 40));

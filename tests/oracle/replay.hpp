@@ -63,23 +63,23 @@ inline RequestSpec request(std::int64_t arrival_ns, std::int64_t input, std::int
 }
 
 /// Replays `requests` under `policy` with the given memory. max_model_len is the capacity of the GPU blocks.
-inline Replay replay(const std::string& policy, const std::vector<std::pair<std::string, Value>>& overrides,
+inline Replay replay(const PolicyInfo& policy, const std::vector<std::pair<std::string, Value>>& overrides,
                      const KvLayout& kv, const std::vector<RequestSpec>& requests, const ExecutionModel& model) {
-  const PolicyInfo* info = PolicyRegistry::instance().find(policy);
-  const Settings settings = policy_settings(*info, overrides);
+  const Settings settings = policy_settings(policy, overrides);
   ListSource source(requests);
   Replay replay;
   SimulationConfig config;
   InstanceConfig& instance = config.instances.emplace_back();
   instance.model = &model;
-  instance.policy = info;
+  instance.policy = &policy;
   instance.settings = &settings;
+  read_surroundings(settings, instance);
   config.source = &source;
   instance.kv = kv;
-  instance.kv.prefix_caching = kv.prefix_caching && info->shares_prefixes;
-  if (info->layout) {
+  instance.kv.prefix_caching = kv.prefix_caching && policy.shares_prefixes;
+  if (policy.layout) {
     instance.deployment = snug_deployment(model, kv.gpu_blocks, kv.block_bytes, kv.block_tokens, Bytes(1000));
-    const Layout layout = info->layout(instance.deployment, settings);
+    const Layout layout = policy.layout(instance.deployment, settings);
     instance.kv.gpu_blocks = layout.blocks;
     instance.kv.most_gpu_blocks = layout.most;
     // Beside layers, caches are replayed with swaps. Without swaps the links are the layers' own, as in their papers.
@@ -93,6 +93,11 @@ inline Replay replay(const std::string& policy, const std::vector<std::pair<std:
   config.on_request = [&](const RequestRecord& record) { replay.records.push_back(record); };
   replay.result = simulate(config);
   return replay;
+}
+
+inline Replay replay(const std::string& policy, const std::vector<std::pair<std::string, Value>>& overrides,
+                     const KvLayout& kv, const std::vector<RequestSpec>& requests, const ExecutionModel& model) {
+  return replay(*PolicyRegistry::instance().find(policy), overrides, kv, requests, model);
 }
 
 }  // namespace spillway::oracle

@@ -7,6 +7,7 @@
 #include "policies/parts/fcfs_queue.hpp"
 #include "policies/parts/paged_space.hpp"
 #include "sim/api/registry.hpp"
+#include "tests/oracle/whole_prompts.hpp"
 
 namespace spillway::oracle {
 
@@ -31,25 +32,10 @@ class RestingScheduler final : public Scheduler {
       while (kv.decodes(steps) != Fit::now) --steps;
       decision.decodes(steps);
     }
-    if (!preempted) admit(view, kv, decision);
+    if (!preempted) admit_whole_prompts(waiting_, view, kv, decision, max_num_seqs_);
   }
 
  private:
-  void admit(const View& view, const KvSpace& kv, Decision& decision) {
-    for (RequestId head = waiting_.head(view); head.valid(); head = waiting_.head(view)) {
-      const RequestView request = view.request(head);
-      const Fit fit = kv.admits(request, request.known);
-      if (fit == Fit::later || view.batch().running >= max_num_seqs_) return;
-      waiting_.pop_front();
-      if (fit == Fit::never) {
-        decision.reject(head);
-        continue;
-      }
-      decision.join(head);
-      decision.chunk(head, view.request(head).remaining());
-    }
-  }
-
   const std::int64_t max_num_seqs_;
   FcfsQueue waiting_;
   std::int64_t turn_ = 0;

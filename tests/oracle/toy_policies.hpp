@@ -7,6 +7,8 @@
 
 #include "policies/parts/fcfs_queue.hpp"
 #include "sim/api/registry.hpp"
+#include "sim/api/runs.hpp"
+#include "tests/oracle/whole_prompts.hpp"
 
 namespace spillway::oracle {
 
@@ -14,43 +16,37 @@ namespace spillway::oracle {
 class CountingSpace : public OffloadPolicy {
  public:
   explicit CountingSpace(const View& view) : view_(view) {}
-  [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override { return fits(request, upto); }
-  [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override { return fits(request, upto); }
-  [[nodiscard]] Fit decodes(std::int64_t count) const override {
-    return view_.decode_growth(count) <= obtainable(-1) ? Fit::now : Fit::later;
+  [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
+    if (blocks(request.input + request.max_new_tokens) > view_.tier(kGpuTier).most) return Fit::never;
+    const Holder kept = holder_of_conversation(request.conversation);
+    return fits(missing(kept, std::max(request.known, upto)), request.conversation);
   }
+  [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override {
+    return CountingSpace::admits(request, upto);
+  }
+  [[nodiscard]] Fit decodes(std::int64_t count) const override { return fits(view_.decode_growth(count)); }
   [[nodiscard]] Fit resumes(const RequestView& request) const override {
-    return view_.batch().decode_growth + missing(holder(request.id), request.known) <= obtainable(-1) ? Fit::now
-                                                                                                      : Fit::later;
+    return fits(view_.batch().decode_growth + missing(holder(request.id), request.known));
   }
   [[nodiscard]] Leave preempts(const RequestView& request) const override {
     return request.held <= view_.tier(kHostTier).free ? Leave::preempt_swap : Leave::preempt_recompute;
   }
 
  protected:
-  [[nodiscard]] Fit fits(const RequestView& request, Tokens upto) const {
-    if (blocks_for(request.input + request.max_new_tokens, view_.block_tokens()) > view_.tier(kGpuTier).most) {
-      return Fit::never;
-    }
-    const Blocks lacks = missing(holder_of_conversation(request.conversation), std::max(request.known, upto));
-    return lacks <= obtainable(request.conversation) ? Fit::now : Fit::later;
-  }
+  [[nodiscard]] Blocks blocks(Tokens tokens) const { return blocks_for(tokens, view_.block_tokens()); }
   /// Blocks of a context of `tokens` that are not on the GPU.
   [[nodiscard]] Blocks missing(const Holder& holder, Tokens tokens) const {
-    const Blocks end = blocks_for(tokens, view_.block_tokens());
-    Blocks missing = end;
-    Blocks first;
-    for (const KvRun& run : view_.runs(holder)) {
-      const Blocks last = std::min(end, first + run.blocks);
-      if (run.on(kGpuTier) && last > first) missing -= last - first;
-      first += run.blocks;
-    }
-    return missing;
+    return blocks(tokens) - blocks_on(view_, holder, kGpuTier, blocks(tokens));
   }
   /// Blocks of the GPU that are free, or can be freed at once without those of one conversation.
   [[nodiscard]] virtual Blocks obtainable(std::int64_t /*but*/) const { return view_.tier(kGpuTier).free; }
 
   const View& view_;
+
+ private:
+  [[nodiscard]] Fit fits(Blocks blocks, std::int64_t but = -1) const {
+    return blocks <= obtainable(but) ? Fit::now : Fit::later;
+  }
 };
 
 /// Keeps the KV of a conversation when a turn ends. When less than a quarter of the GPU is free, it copies the blocks
@@ -61,98 +57,56 @@ class ToyRetention final : public CountingSpace {
  public:
   using CountingSpace::CountingSpace;
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
-    const Fit fit = fits(request, upto);
-    bool on_host = false;
-    visit(holder_of_conversation(request.conversation), [&](const KvRun& run, const BlockRange& range) {
-      const bool wanted = range.first < blocks_for(request.known, view_.block_tokens());
-      on_host = on_host || (wanted && (run.tier == kHostTier || run.to == kGpuTier));
-    });
-    return fit == Fit::now && on_host && request.conversation % 2 == 0 ? Fit::after_moves : fit;
+    const Fit fit = CountingSpace::admits(request, upto);
+    const Blocks away = blocks_elsewhere(view_, holder_of_conversation(request.conversation), blocks(request.known));
+    return fit == Fit::now && request.conversation % 2 == 0 && away > Blocks(0) ? Fit::after_moves : fit;
   }
   void fetches(const View&, const RequestView& request, Placement& placement) override {
-    const Holder kept = holder_of_conversation(request.conversation);
-    const Blocks lacks = missing(kept, request.known);
-    if (lacks > view_.tier(kGpuTier).free)
-      make_room(lacks - view_.tier(kGpuTier).free, request.conversation, placement);
-    bring(kept, request.known, Waits::request, placement);
+    bring(holder_of_conversation(request.conversation), request.known, Waits::request, placement);
   }
   void returns(const View&, const RequestView& request, Placement& placement) override {
-    const Blocks lacks = missing(holder(request.id), request.known);
-    if (lacks > view_.tier(kGpuTier).free) make_room(lacks - view_.tier(kGpuTier).free, -1, placement);
     bring(holder(request.id), request.known, Waits::layers, placement);
-  }
-  void leaves(const View&, const RequestView& request, Placement& placement) override {
-    visit(holder(request.id), [&](const KvRun& run, const BlockRange& range) {
-      if (run.moving()) return;
-      if (run.on(kHostTier)) placement.drop(holder(request.id), range, kGpuTier);
-      if (run.on(kHostTier)) return;
-      placement.move({holder(request.id), range, kGpuTier, kHostTier, false, CopyMechanism::many, Waits::iteration});
-    });
   }
   [[nodiscard]] bool keeps(const View&, const RequestView& request, Outcome outcome) override {
     std::erase(resting_, request.conversation);
     if (outcome == Outcome::finished) resting_.push_back(request.conversation);
     return outcome == Outcome::finished;
   }
-  void makes_room(const View&, Blocks blocks, Placement& placement) override { make_room(blocks, -1, placement); }
+  void makes_room(const View&, Blocks needed, Placement& placement) override { make_room(needed, -1, placement); }
   void places(const View&, Placement& placement) override {
     std::erase_if(resting_, [&](std::int64_t one) { return view_.kept(one) == Tokens(0); });
     if (view_.tier(kGpuTier).free.count() * 4 >= view_.tier(kGpuTier).total.count()) return;
     for (const std::int64_t one : resting_) {
-      bool moved = false;
-      visit(holder_of_conversation(one), [&](const KvRun& run, const BlockRange& range) {
-        if (moved || run.moving() || run.tier != kGpuTier || run.copy != kNoTier) return;
-        if (run.blocks > view_.tier(kHostTier).free) return;
-        placement.move({holder_of_conversation(one), range, kGpuTier, kHostTier, true, CopyMechanism::gather});
-        moved = true;
-      });
-      if (moved) return;
+      for (const PlacedRun& run : placed_runs(view_, holder_of_conversation(one))) {
+        const bool only_on_gpu = run.on(kGpuTier) && run.copy == kNoTier && !run.moving();
+        if (!only_on_gpu || run.blocks > view_.tier(kHostTier).free) continue;
+        return placement.move(
+            {holder_of_conversation(one), run.range, kGpuTier, kHostTier, true, CopyMechanism::gather});
+      }
     }
     if (resting_.empty() || view_.tier(kHostTier).free > Blocks(0)) return;
     const Holder oldest = holder_of_conversation(resting_.front());
-    Blocks all;
-    for (const KvRun& run : view_.runs(oldest)) all += run.blocks;
-    placement.drop(oldest, {Blocks(0), all}, kNoTier);
+    placement.drop(oldest, {Blocks(0), placed_runs(view_, oldest).back().range.end}, kNoTier);
   }
 
  private:
-  template <class Visit>
-  void visit(const Holder& holder, Visit visit) const {
-    const auto shown = view_.runs(holder);
-    Blocks first;
-    for (const KvRun& run : std::vector<KvRun>(shown.begin(), shown.end())) {
-      visit(run, BlockRange{first, first + run.blocks});
-      first += run.blocks;
-    }
+  /// A context comes to the GPU, if need be in the place of other conversations.
+  void bring(const Holder& whose, Tokens known, Waits waits, Placement& placement) {
+    make_room(missing(whose, known) - view_.tier(kGpuTier).free, whose.conversation, placement);
+    const Move how{.keep = true, .mechanism = CopyMechanism::gather, .waits = waits};
+    bring_to_gpu(view_, whose, blocks(known), how, placement);
   }
-  void bring(const Holder& holder, Tokens known, Waits waits, Placement& placement) {
-    const Blocks end = blocks_for(known, view_.block_tokens());
-    visit(holder, [&](const KvRun& run, const BlockRange& range) {
-      if (run.tier != kHostTier || run.moving() || range.first >= end) return;
-      placement.move(
-          {holder, {range.first, std::min(range.end, end)}, kHostTier, kGpuTier, true, CopyMechanism::gather, waits});
-    });
-  }
-  void make_room(Blocks blocks, std::int64_t but, Placement& placement) {
+  void make_room(Blocks needed, std::int64_t but, Placement& placement) {
     for (const std::int64_t one : resting_) {
-      if (one == but) continue;
-      visit(holder_of_conversation(one), [&](const KvRun& run, const BlockRange& range) {
-        const Blocks part = std::min(blocks, run.blocks);
-        if (!run.on(kGpuTier) || run.moving() || part == Blocks(0)) return;
-        placement.drop(holder_of_conversation(one), {range.first, range.first + part},
-                       run.copy == kNoTier ? kNoTier : kGpuTier);
-        blocks -= part;
-      });
+      if (one != but) needed -= free_blocks(view_, holder_of_conversation(one), kGpuTier, needed, placement);
     }
   }
   [[nodiscard]] Blocks obtainable(std::int64_t but) const override {
-    Blocks blocks = view_.tier(kGpuTier).free;
+    Blocks sum = view_.tier(kGpuTier).free;
     for (const std::int64_t one : resting_) {
-      for (const KvRun& run : view_.runs(holder_of_conversation(one))) {
-        blocks += one != but && run.on(kGpuTier) && !run.moving() ? run.blocks : Blocks(0);
-      }
+      if (one != but) sum += freeable_blocks(view_, holder_of_conversation(one), kGpuTier);
     }
-    return blocks;
+    return sum;
   }
 
   std::vector<std::int64_t> resting_;  // conversations, the one that rested longest first
@@ -178,26 +132,11 @@ class ToyFcfs final : public Scheduler {
       if (view.request(head).phase == Phase::prefilling) decision.chunk(head, view.request(head).remaining());
     }
     decision.decodes(view.batch().decoding);
-    if (!preempted && !swapped_.head(view).valid()) admit(view, kv, decision);
+    if (!preempted && !swapped_.head(view).valid()) admit_whole_prompts(waiting_, view, kv, decision);
     if (view.batch().running == 0) decision.idle();
   }
 
  private:
-  void admit(const View& view, const KvSpace& kv, Decision& decision) {
-    for (RequestId head = waiting_.head(view); head.valid(); head = waiting_.head(view)) {
-      const Fit fit = kv.admits(view.request(head), view.request(head).known);
-      if (fit == Fit::after_moves) decision.fetch(head);
-      if (fit == Fit::later || fit == Fit::after_moves) return;
-      waiting_.pop_front();
-      if (fit == Fit::never) {
-        decision.reject(head);
-        continue;
-      }
-      decision.join(head);
-      decision.chunk(head, view.request(head).remaining());
-    }
-  }
-
   FcfsQueue waiting_;
   FcfsQueue swapped_;
 };

@@ -1,17 +1,15 @@
 // Policies that keep, move and drop KV, on random workloads: the simulator against the naive engine.
 #include <gtest/gtest.h>
 
-#include "tests/oracle/fast_run.hpp"
 #include "tests/oracle/random_case.hpp"
+#include "tests/oracle/same_run.hpp"
 #include "tests/oracle/toy_policies.hpp"
 #include "tests/support/cases.hpp"
 
 namespace spillway {
 namespace {
 
-using oracle::FastRun;
 using oracle::NaiveConfig;
-using oracle::NaiveResult;
 
 /// A case without layers and without prefix cache; some requests are turns of a few conversations.
 void draw(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model, Settings& settings,
@@ -31,19 +29,6 @@ void draw(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& mo
                     {{TierId(2), kGpuTier, Stream::peer_in, 2}, {kGpuTier, TierId(2), Stream::peer_out, 2}}};
 }
 
-void expect_equal(const NaiveResult& naive, const FastRun& fast) {
-  ASSERT_EQ(naive.records.size(), fast.records.size());
-  for (std::size_t i = 0; i < naive.records.size(); ++i) {
-    ASSERT_EQ(oracle::text(naive.records[i]), oracle::text(fast.records[i]));
-  }
-  const EngineTotals& totals = fast.result.statistics.engine;
-  ASSERT_EQ(naive.iterations, totals.iterations);
-  ASSERT_EQ(naive.moved_h2d, totals.moved_h2d);
-  ASSERT_EQ(naive.moved_d2h, totals.moved_d2h);
-  ASSERT_EQ(naive.moved_peer_in, totals.moved_peer_in);
-  ASSERT_EQ(naive.moved_peer_out, totals.moved_peer_out);
-}
-
 /// What the runs of all cases did together.
 struct Seen {
   Bytes to_gpu{};
@@ -60,9 +45,9 @@ Seen match_naive(const PolicyInfo& policy) {
     Settings settings;
     NaiveConfig config;
     draw(seed, policy, model, settings, config);
-    const FastRun fast = oracle::run_fast(config);
-    const NaiveResult naive = oracle::run_naive(config);
-    expect_equal(naive, fast);
+    const oracle::FastRun fast = oracle::run_fast(config);
+    const oracle::NaiveResult naive = oracle::run_naive(config);
+    oracle::expect_same_run(naive, fast);
     if (testing::Test::HasFatalFailure()) return {};
     seen.to_gpu += naive.moved_h2d;
     seen.to_peers += naive.moved_peer_out;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,6 +93,22 @@ TEST(BrokenPromise, Figure_ThatIsNotDeclared) {
                                          "figure. Rule of sim/api/registry.hpp: PolicyInfo::figures"));
   policy.figures = {{"naps", "naps", "Naps."}};
   EXPECT_EQ(message(policy), "no rule was broken");
+}
+
+// 40 + 4 tokens fill two blocks of 16. The request ends at 700 + 4 * 100 ns.
+TEST(BrokenPromise, Retention_ThatIsNotANumber) {
+  PolicyInfo policy = scripted(run_first);
+  policy.make = [](const PolicyContext& context) {
+    const auto nan = [](const View&, const FreedBlock&) { return std::numeric_limits<double>::quiet_NaN(); };
+    return Policy{std::make_unique<ScriptedScheduler>(run_first),
+                  std::make_unique<PagedSpace>(context.view, PagedSpaceOptions{.retention = nan})};
+  };
+  KvLayout kv = layout(10);
+  EXPECT_EQ(message(policy, kv), "no rule was broken");
+  kv.prefix_caching = true;
+  EXPECT_EQ(message(policy, kv),
+            "policy toy decided to value blocks of request 0 at 1100 ns, but their value is not a number. Rule of "
+            "sim/api/scheduler.hpp: a Retention gives numbers");
 }
 
 TEST(BrokenPromise, Nothing_IsReportedOfAPolicyThatKeepsTheRules) {

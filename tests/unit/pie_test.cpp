@@ -53,7 +53,7 @@ Ran run(const PolicyInfo& policy, const Overrides& overrides, const ExecutionMod
   instance.model = &model;
   instance.policy = &policy;
   instance.settings = &settings;
-  if (const auto traffic = link_traffic(settings)) instance.traffic.push_back(*traffic);
+  read_surroundings(settings, instance);
   config.source = &source;
   instance.deployment = oracle::snug_deployment(model, Blocks(blocks), Bytes(1000), Tokens(16), Bytes(1000));
   const Layout layout = policy.layout(instance.deployment, settings);

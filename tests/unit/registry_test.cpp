@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "sim/api/phases.hpp"
+
 namespace spillway {
 namespace {
 
@@ -153,11 +155,11 @@ TEST(Registry, Weights_AreThePartsThatStreamNothingElse) {
 TEST(Registry, Weights_ComposeWithWhatLeavesThemOnTheGpu) {
   PolicyRegistry registry;
   PolicyInfo part = weights("part");
-  part.phases = [](const Settings&) { return Phases::both; };
+  part.parameters.push_back({.name = kPhaseKey, .unit = "-", .default_value = "", .doc = "-", .source = "-"});
   registry.add(part);
   PolicyInfo phases = kv();
   phases.name = "phases";
-  phases.phases = part.phases;
+  phases.parameters = {part.parameters.back()};
   registry.add(phases);
   registry.add(scheduler(true, true));
   registry.add(kv());

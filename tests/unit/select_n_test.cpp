@@ -80,6 +80,7 @@ Replay run(const std::string& policy, const Overrides& overrides, const Deployme
   instance.model = deployment.model;
   instance.policy = info;
   instance.settings = &all;
+  read_surroundings(all, instance);
   config.source = &source;
   instance.kv = {.gpu_blocks = layout.blocks,
                  .block_tokens = deployment.block_tokens,

@@ -69,6 +69,7 @@ Replay run(const PolicyInfo& policy, const Overrides& overrides, const Deploymen
   instance.model = one.model;
   instance.policy = &policy;
   instance.settings = &all;
+  read_surroundings(all, instance);
   config.source = &source;
   instance.kv = {.gpu_blocks = layout.blocks,
                  .block_tokens = one.block_tokens,
@@ -150,6 +151,17 @@ TEST(WeightsRole, WeightsAndSlotsShareTheWayIn) {
   EXPECT_EQ(figure(replay, "weights_mean_interval_layers"), 2.0);
   EXPECT_EQ(figure(replay, "weights_peak_host_layer_bytes"), 30.0);
   EXPECT_EQ(figure(replay, "mean_interval_layers"), -1.0) << "Pie has no interval";
+}
+
+// The phases of the instance follow the key of the part that streams the weights.
+TEST(WeightsRole, ItsPhaseIsThatOfTheInstance) {
+  const FourLayers model;
+  const auto generated = [&](const std::string& phase) {
+    const Overrides overrides = with(with(kSlots, "policy.weights.interval", std::int64_t{2}), kWeightsPhaseKey, phase);
+    return run(pie_with("select-n"), overrides, deployment(model), {request(0, 16, 3)}).of(0).generated;
+  };
+  EXPECT_EQ(generated("prefill"), Tokens(1));
+  EXPECT_EQ(generated("both"), Tokens(3));
 }
 
 // Without slots on the host only weights are waited for: with interval 1, layer 1 until 15, and each later layer for 5
