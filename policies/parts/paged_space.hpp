@@ -1,6 +1,8 @@
 // KV in paged blocks on the GPU, with whole requests swapped to the host or recomputed, as in every vLLM-like engine.
 #pragma once
 
+#include <utility>
+
 #include "sim/api/registry.hpp"
 #include "sim/api/scheduler.hpp"
 
@@ -30,7 +32,7 @@ struct PagedSpaceOptions {
 /// Every answer is O(1), or O(cached blocks) with prefix caching.
 class PagedSpace final : public OffloadPolicy {
  public:
-  PagedSpace(const View& view, PagedSpaceOptions options) : view_(view), options_(options) {}
+  PagedSpace(const View& view, PagedSpaceOptions options) : view_(view), options_(std::move(options)) {}
 
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override;
   [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override;
