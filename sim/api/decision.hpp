@@ -13,7 +13,8 @@ namespace spillway {
 /// Why a request leaves the batch before it has finished.
 enum class Leave : std::uint8_t {
   preempt_recompute,  // KV dropped; its known tokens are computed again when it rejoins
-  preempt_swap        // KV goes where the offload policy puts it
+  preempt_swap,       // KV goes where the offload policy puts it
+  suspend             // likewise, but by plan (the end of a slice, a turn that others take): no preemption
 };
 
 /// Why the head of the queue was not admitted. The report derives the bottleneck from it.
@@ -30,6 +31,9 @@ class Placement {
   /// blocks are computed again when their request joins. O(runs).
   virtual void drop(const Holder& holder, const BlockRange& range, TierId tier) = 0;
 };
+
+/// Sub-batches that a batch may have.
+inline constexpr std::int32_t kMostSubBatches = 8;
 
 /// Contract
 ///  * The standing batch stays: each decoding request takes one token per iteration until a decision says otherwise. An
@@ -61,6 +65,11 @@ class Decision : public Placement {
   /// Holds blocks for the first `upto` tokens of a prefilling request before they are computed: up to its known tokens,
   /// or for the whole answer (input + max_new_tokens).
   virtual void reserve(RequestId id, Tokens upto) = 0;
+  /// From now on the request, which is in the batch, computes in this sub-batch, below kMostSubBatches. Requests that
+  /// join or resume are in sub-batch 0. The GPU takes the sub-batches in turn, layer by layer, so it computes one while
+  /// another attends on the CPU. Call it before the request's chunk or the decodes are staged. O(1), but an iteration
+  /// with requests outside sub-batch 0 costs O(such requests).
+  virtual void sub_batch(RequestId id, std::int32_t number) = 0;
   /// Takes a prefilling or decoding request out of the batch.
   virtual void leave(RequestId id, Leave why) = 0;
   /// Ends a waiting request that can never run.

@@ -51,6 +51,7 @@ struct PolicyInfo {
   std::vector<FigureDefinition> figures;
   bool preempts = true;         // false: it promises never to take a running request out of the batch
   bool shares_prefixes = true;  // false: it cannot use a prefix cache
+  bool cpu_attention = false;   // its requests may attend on the CPU, so the latency model must have such attention
   Streams streams{};            // what its layer policy moves; two policies that move the same do not compose
   /// The engine file (hwmodels/engines) whose CPU times the policy uses unless `engine` names another.
   std::function<std::string(const Settings&)> default_engine;

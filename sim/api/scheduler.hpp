@@ -61,8 +61,14 @@ class OffloadPolicy : public KvSpace {
   /// A request leaves the batch with Leave::preempt_swap. Its KV may stay on the GPU, or go. Default: all of it goes to
   /// kHostTier, unless a copy is elsewhere, and the iteration waits.
   virtual void leaves(const View& view, const RequestView& request, Placement& placement);
+  /// A request joins or resumes: where its KV will be while it is in the batch. kGpuTier, or, if the policy declares
+  /// PolicyInfo::cpu_attention, kHostTier: then the CPU attends for it, all its blocks are taken there, and the KV of
+  /// its prompt, which is computed in one chunk, leaves the GPU layer by layer. The next iteration waits until that is
+  /// there. Default: kGpuTier.
+  [[nodiscard]] virtual TierId attends(const View& /*view*/, const RequestView& /*request*/) const { return kGpuTier; }
   /// A request joins or resumes: afterwards each of its blocks is on the GPU, or on its way there with an iteration or
-  /// layers that wait for it, or dropped. Default: everything comes to the GPU, and the iteration waits.
+  /// layers that wait for it, or dropped. One that attends() on kHostTier has every block there. Default: everything
+  /// comes to the GPU, and the iteration waits; or everything goes to kHostTier likewise.
   virtual void returns(const View& view, const RequestView& request, Placement& placement);
   /// Decision::fetch of a request: moves for which the request waits. Default: none.
   virtual void fetches(const View& /*view*/, const RequestView& /*request*/, Placement& /*placement*/) {}

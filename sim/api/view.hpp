@@ -29,6 +29,8 @@ struct RequestView {
   Tokens computed{};               // known tokens whose KV exists, on any tier
   Blocks held{};                   // blocks of its context, shared blocks included
   std::int64_t conversation = -1;  // -1: of none
+  TierId tier = kGpuTier;          // in the batch: where its KV is, and its attention; kHostTier: on the CPU
+  std::int32_t sub_batch = 0;
   [[nodiscard]] Tokens remaining() const { return known - computed; }
 };
 
@@ -37,7 +39,8 @@ struct BatchTotals {
   std::int64_t running = 0;  // prefilling + decoding
   std::int64_t decoding = 0;
   Tokens decode_context{};  // sum of the tokens that the decoding requests attend to in their next step
-  Blocks decode_growth{};   // blocks that the decoding requests need for their next token
+  Blocks decode_growth{};   // blocks of the GPU that the decoding requests need for their next token
+  Blocks host_growth{};     // blocks of kHostTier that they need
   Blocks promised{};        // blocks of input + max_new_tokens over all running requests: the most the batch may need
 };
 
@@ -61,8 +64,8 @@ class View {
   [[nodiscard]] virtual bool alive(RequestId id) const = 0;
   /// The request that joined the batch last; kNoRequest when the batch is empty.
   [[nodiscard]] virtual RequestId last_joined() const = 0;
-  /// Blocks that the first `decodes` decoding requests in batch order need for their next token. O(1) for all of them,
-  /// else O(decodes).
+  /// Blocks of the GPU that the first `decodes` decoding requests in batch order need for their next token. O(1) for
+  /// all of them, else O(decodes).
   [[nodiscard]] virtual Blocks decode_growth(std::int64_t decodes) const = 0;
   /// The decoding request that joined the batch last; kNoRequest when nothing decodes. O(prefills that joined later).
   [[nodiscard]] virtual RequestId last_decoding() const = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <utility>
 
 namespace spillway {
 
@@ -56,13 +57,40 @@ void Batch::start_decoding(std::int32_t m) {
   ++decoding_;
   enter_ring(m);
   enter_growth(m);
-  enter_longest(m);
+  enter_group(m);
+}
+
+void Batch::enter_group(std::int32_t m) {
+  Member& member = (*this)[m];
+  if (!member.on_host && member.sub_batch == 0) return enter_longest(m);
+  member.apart_at = static_cast<std::int32_t>(apart_.size());
+  apart_.push_back(m);
+}
+
+void Batch::leave_apart(std::int32_t m) {
+  const std::int32_t at = std::exchange((*this)[m].apart_at, -1);
+  if (at < 0) return;
+  const std::int32_t last = apart_.back();
+  apart_.pop_back();
+  if (last == m) return;
+  apart_[static_cast<std::size_t>(at)] = last;
+  (*this)[last].apart_at = at;
+}
+
+void Batch::set_sub_batch(std::int32_t m, std::int32_t number) {
+  Member& member = (*this)[m];
+  if (member.phase == Phase::decoding) leave_apart(m);
+  member.sub_batch = number;
+  if (member.phase != Phase::decoding) return;
+  enter_group(m);
+  drop_outdated_longest();
 }
 
 void Batch::stop_decoding(std::int32_t m, Phase phase) {
   Member& member = (*this)[m];
   leave_growth(m);
   leave_ring(m);
+  leave_apart(m);
   context_ -= member.computed;
   --decoding_;
   member.last_token = last_token(member);
@@ -86,7 +114,7 @@ void Batch::skip(std::int32_t m, Duration duration) {
   member.computing -= duration;
   enter_ring(m);
   enter_growth(m);
-  enter_longest(m);
+  if (member.apart_at < 0) enter_longest(m);
   drop_outdated_longest();
 }
 
@@ -151,7 +179,7 @@ void Batch::grow_ring(Tokens span) {
 
 void Batch::enter_growth(std::int32_t m) {
   const std::size_t c = growth_class((*this)[m]);
-  growth_count_[c] += (*this)[m].covered ? 0 : 1;
+  ((*this)[m].on_host ? host_growth_count_ : growth_count_)[c] += (*this)[m].covered ? 0 : 1;
   if (!with_identity_) return;
   (*this)[m].growth_at = static_cast<std::int32_t>(growth_[c].size());
   growth_[c].push_back(m);
@@ -159,7 +187,7 @@ void Batch::enter_growth(std::int32_t m) {
 
 void Batch::leave_growth(std::int32_t m) {
   const std::size_t c = growth_class((*this)[m]);
-  growth_count_[c] -= (*this)[m].covered ? 0 : 1;
+  ((*this)[m].on_host ? host_growth_count_ : growth_count_)[c] -= (*this)[m].covered ? 0 : 1;
   if (!with_identity_) return;
   const auto at = static_cast<std::size_t>((*this)[m].growth_at);
   growth_[c][at] = growth_[c].back();

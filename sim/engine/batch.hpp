@@ -24,7 +24,10 @@ struct Member {
   bool covered = false;    // holds every block that it will ever need: never grows
   bool answered = false;   // decodes, but generates only padding from now on
   bool delivered = false;  // prefilling: another instance computed its KV, except that of its last known token
-  std::int32_t prev = -1;  // batch order
+  bool on_host = false;    // in the batch: its blocks are on kHostTier, and the CPU attends for it
+  std::int32_t sub_batch = 0;
+  std::int32_t apart_at = -1;  // decoding: position in Batch::apart(); -1: not in it
+  std::int32_t prev = -1;      // batch order
   std::int32_t next = -1;
   std::int32_t ring_prev = -1;  // requests that finish in the same step
   std::int32_t ring_next = -1;
@@ -61,6 +64,7 @@ class Batch {
       : block_(block_tokens),
         with_identity_(with_identity),
         growth_count_(static_cast<std::size_t>(block_.count())),
+        host_growth_count_(static_cast<std::size_t>(block_.count())),
         growth_(with_identity ? static_cast<std::size_t>(block_.count()) : 0),
         ring_(1024, -1) {}
 
@@ -105,12 +109,18 @@ class Batch {
   [[nodiscard]] std::int64_t decoding() const { return decoding_; }
   /// Sum of the tokens that the decodes attend to in their next step.
   [[nodiscard]] Tokens decode_context() const { return context_ + (steps_ + Tokens(1)) * decoding_; }
-  /// The most tokens that one decode attends to in its next step; 0 without decodes.
+  /// The decodes that are not in sub-batch 0, or attend on the CPU. In any order.
+  [[nodiscard]] const std::vector<std::int32_t>& apart() const { return apart_; }
+  /// Moves a member of the batch to another sub-batch.
+  void set_sub_batch(std::int32_t m, std::int32_t number);
+  /// The most tokens that one decode attends to in its next step, those apart left out; 0 without decodes.
   [[nodiscard]] Tokens longest_decode() const {
     return longest_.empty() ? Tokens() : longest_.front().computed + steps_ + Tokens(1);
   }
-  /// Blocks that the decodes need for their next tokens: each at most one.
+  /// Blocks of the GPU that the decodes need for their next tokens: each at most one.
   [[nodiscard]] Blocks growth() const { return Blocks(growth_count_[step_class_]); }
+  /// Blocks of the host likewise.
+  [[nodiscard]] Blocks host_growth() const { return Blocks(host_growth_count_[step_class_]); }
   /// The decodes that need a block, in batch order; only with identity. O(m log m) in the m decodes whose last block is
   /// full, about one in `block_tokens` of all.
   [[nodiscard]] std::vector<std::int32_t>& growing();
@@ -148,7 +158,7 @@ class Batch {
   };
   [[nodiscard]] bool is_true(const Length& length) const {
     const Member& member = (*this)[length.member];
-    return member.phase == Phase::decoding && member.computed == length.computed;
+    return member.phase == Phase::decoding && member.apart_at < 0 && member.computed == length.computed;
   }
 
   /// A decode needs a block before the steps s with s mod block == this value: there (computed + s) mod block is 0.
@@ -170,6 +180,9 @@ class Batch {
   void leave_ring(std::int32_t m);
   // Covered members never grow. With identity they are listed too, because their blocks fill.
   void enter_growth(std::int32_t m);
+  /// Joins apart_ or the heap of lengths.
+  void enter_group(std::int32_t m);
+  void leave_apart(std::int32_t m);
   void leave_growth(std::int32_t m);
   void grow_ring(Tokens span);
   // Heap entries may be outdated. Each decoding member has at least one current entry. The top entry is current.
@@ -191,10 +204,12 @@ class Batch {
   Duration decode_time_{};
   std::int64_t decoding_ = 0;
   Tokens context_{};                               // sum of Member::computed over decodes
-  std::vector<std::int64_t> growth_count_;         // decodes by growth class
+  std::vector<std::int64_t> growth_count_;         // decodes on the GPU by growth class
+  std::vector<std::int64_t> host_growth_count_;    // decodes on the host by growth class
   std::vector<std::vector<std::int32_t>> growth_;  // with identity: decodes by growth class, covered ones too
-  std::vector<Length> longest_;                    // a heap, the largest on top; O(decodes) entries
-  std::vector<std::int32_t> ring_;                 // by finish step modulo its size: first member
+  std::vector<std::int32_t> apart_;
+  std::vector<Length> longest_;     // a heap, the largest on top; O(decodes) entries
+  std::vector<std::int32_t> ring_;  // by finish step modulo its size: first member
   std::vector<std::int32_t> scratch_;
   std::vector<std::int32_t> late_;
   SimTime last_step_end_{};

@@ -23,6 +23,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       sink_(sink),
       policy_name_(config.policy->name),
       figures_(config.policy->figures),
+      cpu_attention_(config.policy->cpu_attention),
       phases_(config.phases),
       padding_(config.padding),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
@@ -41,6 +42,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
   if (kv_.prefix_caching && kv_.host_cache_blocks > Blocks(0)) {
     host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
   }
+  SPILLWAY_CHECK(!cpu_attention_ || !cached_, "attention on the CPU has no prefix cache");
   SPILLWAY_CHECK(!padding_ || (!cached_ && phases_ == Phases::both),
                  "padded requests have no prefix cache and no phases");
   if (policy_.layers) {
@@ -241,6 +243,7 @@ void Instance::executed(const ExecutedIteration& iteration) {
 bool Instance::stage() {
   staged_decodes_ = -1;
   chunk_members_.clear();
+  chunks_apart_ = false;
   idle_ = false;
   changed_ = false;
   blocked_.reset();
@@ -260,8 +263,55 @@ void Instance::report_shrunk_tiers() {
 }
 
 std::span<const BatchShape> Instance::shapes() {
-  shapes_.assign(1, shape());
+  shapes_.resize(1);
+  if (members_.apart().empty() && !chunks_apart_) {
+    shapes_.front() = shape();
+  } else {
+    fill_shapes();
+  }
   return shapes_;
+}
+
+void Instance::fill_shapes() {
+  std::array<BatchShape, kMostSubBatches> all;
+  const auto add_decode = [&](std::int32_t m, Tokens attended) {
+    const Member& member = members_[m];
+    BatchShape& shape = all[static_cast<std::size_t>(member.sub_batch)];
+    if (member.on_host) {
+      ++shape.cpu_sequences;
+      shape.cpu_context += attended;
+    } else {
+      ++shape.decode_sequences;
+      shape.decode_context += attended;
+      shape.decode_longest = std::max(shape.decode_longest, attended);
+    }
+    ++shape.sampled_sequences;
+  };
+  const auto attended = [this](std::int32_t m) { return members_.computed(members_[m]) + Tokens(1); };
+  if (staged_decodes_ == members_.decoding()) {
+    // The others, by their sums.
+    BatchShape& first = all.front();
+    first.decode_sequences = first.sampled_sequences = staged_decodes_ - std::ssize(members_.apart());
+    first.decode_context = members_.decode_context();
+    first.decode_longest = members_.longest_decode();
+    for (const std::int32_t m : members_.apart()) first.decode_context -= attended(m);
+    for (const std::int32_t m : members_.apart()) add_decode(m, attended(m));
+  } else {
+    visit_decodes(staged_decodes_, [&](std::int32_t m) { add_decode(m, attended(m)); });
+  }
+  chunks_.clear();
+  std::array<std::size_t, kMostSubBatches + 1> begin{};
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    for (const std::int32_t m : chunk_members_) {
+      if (static_cast<std::size_t>(members_[m].sub_batch) == s) add_chunk(m, all[s]);
+    }
+    begin[s + 1] = chunks_.size();
+  }
+  shapes_.clear();
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    all[s].chunks = std::span(chunks_).subspan(begin[s], begin[s + 1] - begin[s]);
+    if (!all[s].empty()) shapes_.push_back(all[s]);
+  }
 }
 
 BatchShape Instance::shape() {
@@ -279,22 +329,24 @@ BatchShape Instance::shape() {
   }
   shape.sampled_sequences = staged_decodes_;
   chunks_.clear();
-  for (const std::int32_t m : chunk_members_) {
-    const Member& member = members_[m];
-    if (member.delivered) {
-      const Tokens attended = member.computed + Tokens(1);
-      ++shape.decode_sequences;
-      shape.decode_context += attended;
-      shape.decode_longest = std::max(shape.decode_longest, attended);
-    } else if (member.missing > Tokens(0)) {
-      add_ranges(member, gaps_.at(m), shape);
-    } else {
-      chunks_.push_back(PrefillChunk{member.staged, member.computed});
-    }
-    if (member.computed + member.staged == member.known) ++shape.sampled_sequences;
-  }
+  for (const std::int32_t m : chunk_members_) add_chunk(m, shape);
   shape.chunks = chunks_;
   return shape;
+}
+
+void Instance::add_chunk(std::int32_t m, BatchShape& shape) {
+  const Member& member = members_[m];
+  if (member.delivered) {
+    const Tokens attended = member.computed + Tokens(1);
+    ++shape.decode_sequences;
+    shape.decode_context += attended;
+    shape.decode_longest = std::max(shape.decode_longest, attended);
+  } else if (member.missing > Tokens(0)) {
+    add_ranges(member, gaps_.at(m), shape);
+  } else {
+    chunks_.push_back(PrefillChunk{member.staged, member.computed});
+  }
+  if (member.computed + member.staged == member.known) ++shape.sampled_sequences;
 }
 
 void Instance::store_named(SimTime now) {

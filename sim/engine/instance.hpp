@@ -106,6 +106,7 @@ class Instance final : public View, private Decision {
   void drop(const Holder& holder, const BlockRange& range, TierId tier) override;
   void chunk(RequestId id, Tokens tokens) override;
   void reserve(RequestId id, Tokens upto) override;
+  void sub_batch(RequestId id, std::int32_t number) override;
   void leave(RequestId id, Leave why) override;
   void reject(RequestId id) override;
   void decodes(std::int64_t count) override;
@@ -119,7 +120,7 @@ class Instance final : public View, private Decision {
     const char* rule;
   };
   static const Deed kJoin, kResume, kChunk, kReserve, kLeave, kReject, kDecodes, kNothing, kProgress, kOffer, kFigures,
-      kMove, kDrop, kReturn, kRetain;
+      kMove, kDrop, kReturn, kSubBatch, kAttend, kRetain;
   /// Throws BrokenPromise; `what` says what the policy decided, `why` what is wrong with it.
   [[noreturn]] void broken(const Deed& deed, const std::string& what, const std::string& why) const;
   [[noreturn]] void broken(const Deed& deed, RequestId id, const std::string& why) const;
@@ -130,6 +131,10 @@ class Instance final : public View, private Decision {
   [[nodiscard]] std::int32_t member_in(RequestId id, Phase phase, const Deed& deed) const;
   void grow_to(std::int32_t m, Tokens tokens, const Deed& deed);
   void take_blocks(std::int32_t m, Blocks count, const Deed& deed);
+  /// Where the blocks of a member of the batch are.
+  [[nodiscard]] static TierId tier_of(const Member& member) { return member.on_host ? kHostTier : kGpuTier; }
+  /// Asks where a request that joins or resumes attends.
+  void decide_tier(std::int32_t m);
   /// Asks the offload policy for blocks that are missing on the GPU. Returns how many are free then.
   Blocks make_room(Blocks needed);
   void release_blocks(std::int32_t m);
@@ -225,6 +230,10 @@ class Instance final : public View, private Decision {
   /// One shape for each sub-batch.
   [[nodiscard]] std::span<const BatchShape> shapes();
   [[nodiscard]] BatchShape shape();
+  /// Adds the staged chunk of a member.
+  void add_chunk(std::int32_t m, BatchShape& shape);
+  /// The same when some requests are apart.
+  void fill_shapes();
   /// Queues the blocks that the iteration filled for the host.
   void store_named(SimTime now);
   void complete_decodes(SimTime now, Duration duration);
@@ -260,6 +269,7 @@ class Instance final : public View, private Decision {
   SimTime span_begin_ = kNever;
   const std::string policy_name_;
   const std::vector<FigureDefinition>& figures_;
+  const bool cpu_attention_;
   Policy policy_;
   const Phases phases_;
   const std::optional<Padding> padding_;
@@ -289,7 +299,8 @@ class Instance final : public View, private Decision {
   std::int64_t staged_decodes_ = -1;  // -1: not staged yet
   std::vector<std::int32_t> chunk_members_;
   std::vector<PrefillChunk> chunks_;
-  std::vector<BatchShape> shapes_;
+  std::vector<BatchShape> shapes_;  // one for each sub-batch
+  bool chunks_apart_ = false;       // a chunk is staged of a request that is not in sub-batch 0 or attends on the CPU
   Blocks promised_{};
   IterationRunner runner_;
   LayerReport layer_report_;  // of the iteration in flight

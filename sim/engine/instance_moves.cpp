@@ -21,12 +21,12 @@ std::span<const KvRun> Instance::runs(const Holder& holder) const {
   const std::int32_t m = table_[holder.request].member;
   const Blocks rest = m < 0 ? Blocks(0) : members_.held(members_[m]) - counted;
   if (rest == Blocks(0)) return shown_runs_;
-  const KvRun on_gpu{.blocks = rest, .tier = kGpuTier};
-  const bool goes_on = !shown_runs_.empty() && shown_runs_.back() == KvRun{shown_runs_.back().blocks, kGpuTier};
+  const KvRun others{.blocks = rest, .tier = tier_of(members_[m])};
+  const bool goes_on = !shown_runs_.empty() && shown_runs_.back() == KvRun{shown_runs_.back().blocks, others.tier};
   if (goes_on) {
     shown_runs_.back().blocks += rest;
   } else {
-    shown_runs_.push_back(on_gpu);
+    shown_runs_.push_back(others);
   }
   return shown_runs_;
 }
@@ -78,6 +78,7 @@ void Instance::move(const Move& move) {
         refuse("it is in the batch, so only full blocks can be copied from the GPU");
       }
       if (cached_) refuse("its blocks are in the prefix cache");
+      if (members_[m].on_host) refuse("the CPU attends for it");
       absorb(m, members_.held(members_[m]));
     }
   }
@@ -137,7 +138,8 @@ void Instance::fetch(RequestId id) {
 void Instance::absorb(std::int32_t m, Blocks held) {
   Member& member = members_[m];
   if (member.holder < 0) member.holder = residency_.add();
-  residency_.append(member.holder, held - residency_.blocks(member.holder), kGpuTier, /*taken=*/true);
+  residency_.append(member.holder, held - residency_.blocks(member.holder), tier_of(member),
+                    /*taken=*/true);
   member.held = held;
 }
 
@@ -174,7 +176,9 @@ void Instance::check_return(std::int32_t m) const {
     broken(kReturn, "let " + name_of_holder(holder(member.id)) + " return", why);
   };
   for (const KvRun& run : residency_.runs(member.holder)) {
-    const bool arrives = run.on(kGpuTier) || run.to == kGpuTier;
+    if (member.on_host && (!run.on(kHostTier) || run.moving()))
+      refuse("the CPU attends for it, and blocks of it are not there");
+    const bool arrives = member.on_host || run.on(kGpuTier) || run.to == kGpuTier;
     if (run.tier != kNoTier && !arrives) {
       const bool one = run.blocks == Blocks(1);
       refuse(std::to_string(run.blocks.count()) + (one ? " block of it stays on " : " blocks of it stay on ") +
@@ -183,6 +187,7 @@ void Instance::check_return(std::int32_t m) const {
   }
   for (const UnderWay& one : under_way_) {
     if (one.move.holder != holder(member.id)) continue;
+    if (member.on_host) refuse("blocks of it are on their way");
     if (one.move.to == kGpuTier) refuse("blocks of it are still on their way to the GPU");
     if (one.move.from == kGpuTier && !one.move.keep) refuse("blocks of it are leaving the GPU");
   }
@@ -195,6 +200,12 @@ void Instance::bring_back(std::int32_t m) {
   policy_.space->returns(*this, request(id), *this);
   check_return(m);
   const Residency::Key key = members_[m].holder;
+  if (members_[m].on_host) {
+    members_[m].held = residency_.detach(key, kHostTier);
+    residency_.remove(key);
+    members_[m].holder = -1;
+    return;
+  }
   if (cached_) {
     const Blocks blocks = residency_.blocks(key);
     residency_.remove(key);
@@ -237,7 +248,7 @@ void Instance::bring_back(std::int32_t m) {
   if (!gaps.empty()) gaps_[m] = std::move(gaps);
   const KvRun all_on_gpu{.blocks = blocks, .tier = kGpuTier};
   if (blocks == Blocks(0) || (residency_.runs(key).size() == 1 && residency_.runs(key).front() == all_on_gpu)) {
-    static_cast<void>(residency_.detach(key));
+    static_cast<void>(residency_.detach(key, kGpuTier));
     residency_.remove(key);
     member.holder = -1;
   }

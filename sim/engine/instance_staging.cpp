@@ -50,6 +50,8 @@ RequestView Instance::request(RequestId id) const {
     view.known = members_.known(member);
     view.computed = members_.computed(member);
     view.held = members_.held(member);
+    view.tier = tier_of(member);
+    view.sub_batch = member.sub_batch;
     elsewhere = elsewhere || member.holder >= 0;
   } else {
     view.computed = delivered(slot);
@@ -76,7 +78,9 @@ Blocks Instance::decode_growth(std::int64_t decodes) const {
   if (staged_decodes_ >= 0) return Blocks(0);
   if (decodes >= members_.decoding()) return members_.growth();
   Blocks growth;
-  visit_decodes(decodes, [&](std::int32_t m) { growth += Blocks(members_.grows_next(members_[m]) ? 1 : 0); });
+  visit_decodes(decodes, [&](std::int32_t m) {
+    growth += Blocks(members_.grows_next(members_[m]) && !members_[m].on_host ? 1 : 0);
+  });
   return growth;
 }
 
@@ -134,6 +138,7 @@ void Instance::refresh() {
   batch_.decode_context = members_.decode_context();
   batch_.promised = promised_;
   batch_.decode_growth = staged_decodes_ >= 0 ? Blocks() : members_.growth();
+  batch_.host_growth = staged_decodes_ >= 0 ? Blocks() : members_.host_growth();
   if (cached_) residency_.tier(kGpuTier).free = cached_->free();
 }
 
@@ -153,6 +158,11 @@ const Instance::Deed Instance::kLeave{"take out",
                                       "decision.hpp: leave() takes a request out of the batch before its chunk or the "
                                       "decodes are staged; padding forbids "
                                       "it"};
+const Instance::Deed Instance::kSubBatch{
+    "choose a sub-batch for",
+    "decision.hpp: sub_batch() takes a request of the batch, before its tokens are staged, and a number below "
+    "kMostSubBatches"};
+const Instance::Deed Instance::kAttend{"attend for", "scheduler.hpp: attends() returns kGpuTier or kHostTier"};
 const Instance::Deed Instance::kReject{"reject", "decision.hpp: reject() ends a waiting request"};
 const Instance::Deed Instance::kDecodes{
     "decodes", "decision.hpp: decodes() is called at most once, for 0 to all decoding requests, in free blocks"};
@@ -198,6 +208,17 @@ std::int32_t Instance::member_in(RequestId id, Phase phase, const Deed& deed) co
 }
 
 void Instance::take_blocks(std::int32_t m, Blocks count, const Deed& deed) {
+  if (members_[m].on_host) {
+    TierState& host = residency_.tier(kHostTier);
+    if (count > host.free) {
+      broken(deed, members_[m].id,
+             "it needs " + counted(count.count(), "block") + " and the host has " + std::to_string(host.free.count()) +
+                 " free");
+    }
+    host.free -= count;
+    members_[m].held += count;
+    return;
+  }
   TierState& gpu = residency_.tier(kGpuTier);
   if (count > make_room(count)) {
     broken(deed, members_[m].id,
@@ -232,11 +253,11 @@ void Instance::release_blocks(std::int32_t m) {
     member.chain = 0;
     gpu.free = cached_->free();
   } else {
-    gpu.free += member.held;
+    residency_.tier(tier_of(member)).free += member.held;
   }
   if (member.holder >= 0) {
     // The books give back the blocks that they count.
-    if (!cached_) gpu.free -= residency_.blocks(member.holder);
+    if (!cached_) residency_.tier(tier_of(member)).free -= residency_.blocks(member.holder);
     rename_moves(holder(member.id), Holder{});
     residency_.remove(member.holder);
     member.holder = -1;
@@ -336,6 +357,7 @@ void Instance::join(RequestId id) {
     fresh.first_scheduled = now_;
   }
   const std::int32_t m = slot.member;
+  decide_tier(m);
   if (!conversations_.empty()) adopt_conversation(m);
   members_[m].phase = Phase::prefilling;
   members_.append(m);
@@ -348,6 +370,7 @@ void Instance::join(RequestId id) {
 void Instance::resume(RequestId id) {
   const std::int32_t m = member_in(id, Phase::swapped, kResume);
   Member& member = members_[m];
+  decide_tier(m);
   bring_back(m);
   member.phase = Phase::prefilling;
   if (cached_) name_blocks(m, member.computed);
@@ -363,6 +386,24 @@ void Instance::resume(RequestId id) {
   refresh();
 }
 
+void Instance::decide_tier(std::int32_t m) {
+  if (!cpu_attention_) return;
+  const RequestId id = members_[m].id;
+  const TierId tier = policy_.space->attends(*this, request(id));
+  if (tier != kGpuTier && tier != kHostTier) broken(kAttend, id, name_of_tier(tier) + " has no processor");
+  members_[m].on_host = tier == kHostTier;
+}
+
+void Instance::sub_batch(RequestId id, std::int32_t number) {
+  const std::int32_t m = member_of(id, kSubBatch);
+  if (m < 0 || !in_batch(members_[m])) broken(kSubBatch, id, state_of(id));
+  if (number < 0 || number >= kMostSubBatches)
+    broken(kSubBatch, id, "sub-batch " + std::to_string(number) + " is none");
+  const bool staged = members_[m].staged != Tokens() || (members_[m].phase == Phase::decoding && staged_decodes_ >= 0);
+  if (staged) broken(kSubBatch, id, "its tokens are staged");
+  members_.set_sub_batch(m, number);
+}
+
 void Instance::chunk(RequestId id, Tokens tokens) {
   const std::int32_t m = member_in(id, Phase::prefilling, kChunk);
   Member& member = members_[m];
@@ -372,6 +413,13 @@ void Instance::chunk(RequestId id, Tokens tokens) {
     broken(kChunk, "compute " + counted(tokens.count(), "token") + " of " + name_of(id),
            "it has " + counted(remaining.count(), "known token") + " left");
   }
+  if (member.on_host) {
+    if (member.computed > Tokens(0) || tokens < remaining) {
+      broken(kChunk, id, "the CPU attends for it, so its prompt is computed in one chunk");
+    }
+    runner_.send_out(tokens, blocks_for(tokens, kv_.block_tokens));
+  }
+  chunks_apart_ = chunks_apart_ || member.on_host || member.sub_batch > 0;
   // What was dropped has its blocks already, and comes first.
   const Tokens computed = member.computed + std::max(tokens, member.missing);
   grow_to(m, computed, kChunk);
@@ -403,26 +451,30 @@ void Instance::leave(RequestId id, Leave why) {
   members_.unlink(m);
   promised_ -= member.promised;
   fairness_.left(member.client_number);
-  if (why == Leave::preempt_swap) {
+  if (why != Leave::preempt_recompute) {
     const Blocks held = member.held;
     drop_gaps(m);
     member.phase = Phase::swapped;
     if (cached_) release_blocks(m);
     absorb(m, held);
+    member.on_host = false;
+    member.sub_batch = 0;
     refresh();
     policy_.space->leaves(*this, request(id), *this);
     if (cached_ && residency_.blocks_on(member.holder, kGpuTier) > Blocks(0)) {
       broken(kMove, id, "its KV stays on the GPU, whose blocks are in the prefix cache");
     }
-    ++member.preempted_swap;
+    member.preempted_swap += why == Leave::preempt_swap ? 1 : 0;
   } else {
     member.phase = Phase::waiting;
     release_blocks(m);
+    member.on_host = false;
+    member.sub_batch = 0;
     member.computed = Tokens();
     member.delivered = false;
     ++member.preempted_recompute;
   }
-  ledger_.preempted(why);
+  if (why != Leave::suspend) ledger_.preempted(why);
   refresh();
 }
 
@@ -439,6 +491,20 @@ void Instance::decodes(std::int64_t count) {
     broken(kDecodes, what(), std::to_string(members_.decoding()) + " are decoding");
   }
   TierState& gpu = residency_.tier(kGpuTier);
+  Blocks host_growth = members_.host_growth();
+  if (count < members_.decoding()) {
+    host_growth = Blocks(0);
+    visit_decodes(count, [&](std::int32_t m) {
+      host_growth += Blocks(members_.grows_next(members_[m]) && members_[m].on_host ? 1 : 0);
+    });
+  }
+  TierState& host = residency_.tier(kHostTier);
+  if (host_growth > host.free) {
+    broken(kDecodes, what(),
+           "their next tokens need " + counted(host_growth.count(), "block") + " and the host has " +
+               std::to_string(host.free.count()) + " free");
+  }
+  host.free -= host_growth;
   const Blocks growth = decode_growth(count);
   if (growth > make_room(growth)) {
     broken(kDecodes, what(),

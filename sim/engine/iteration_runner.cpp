@@ -117,15 +117,15 @@ void IterationRunner::move(std::size_t route, Blocks blocks, CopyMechanism mecha
   }
 }
 
-Copy IterationRunner::copy_of(Stream stream, Blocks blocks, std::int64_t copies_per_block, CopyMechanism mechanism,
-                              std::int32_t share, std::int32_t shares) const {
+Copy IterationRunner::copy_of(Stream stream, Bytes all_bytes, Blocks blocks, std::int64_t copies_per_block,
+                              CopyMechanism mechanism, std::int32_t share, std::int32_t shares) const {
   const auto part = [&](std::int64_t all) {
     const std::int64_t each = all / shares;
     return share + 1 < shares ? each : all - each * (shares - 1);
   };
   const bool gathered = mechanism == CopyMechanism::gather || mechanism == CopyMechanism::single;
   const std::int64_t copies = gathered ? 1 : std::max<std::int64_t>(1, part(copies_per_block * blocks.count()));
-  const Bytes bytes(part((kv_.block_bytes * blocks.count()).count()));
+  const Bytes bytes(part(all_bytes.count()));
   const CopyTime time = model_.copy(stream, copies, bytes, mechanism);
   return {.stream = stream,
           .layer = share,
@@ -150,7 +150,7 @@ void IterationRunner::queue(const Pending& move) {
 }
 
 void IterationRunner::queue_copies(Blocks stored) {
-  if (moves_.empty() && loaded_ + stored == Blocks(0)) return;
+  if (moves_.empty() && loaded_ + stored + leaving_blocks_ == Blocks(0)) return;
   if (moves_.size() > 1) std::ranges::stable_sort(moves_, {}, &Pending::route);
   for (const Pending& move : moves_) queue(move);
   moves_.clear();
@@ -161,6 +161,17 @@ void IterationRunner::queue_copies(Blocks stored) {
   if (stored > Blocks(0)) {
     copies_.add_background(copy_of(Stream::d2h, stored, copies_per_block, CopyMechanism::many), kStored);
   }
+  if (leaving_blocks_ > Blocks(0)) send_computed();
+}
+
+void IterationRunner::send_computed() {
+  const Bytes bytes(quotient(kv_.block_bytes.count() * leaving_tokens_.count(), kv_.block_tokens.count()));
+  for (std::int32_t layer = 0; layer < model_.layers(); ++layer) {
+    copies_.add_after_layer(copy_of(Stream::d2h, bytes, leaving_blocks_, kv_.copies_per_block, CopyMechanism::many,
+                                    layer, model_.layers()));
+  }
+  leaving_tokens_ = Tokens(0);
+  leaving_blocks_ = Blocks(0);
 }
 
 void IterationRunner::start_moves(SimTime now) {

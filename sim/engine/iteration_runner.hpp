@@ -97,6 +97,11 @@ class IterationRunner final : private CopyObserver {
   void move(std::size_t route, Blocks blocks, CopyMechanism mechanism, Waits waits, std::int32_t ticket);
   /// Blocks come from the host cache: the next iteration waits for them.
   void load(Blocks blocks) { loaded_ += blocks; }
+  /// KV of prompt tokens, in so many blocks, that the next iteration computes leaves for the host layer by layer.
+  void send_out(Tokens tokens, Blocks blocks) {
+    leaving_tokens_ += tokens;
+    leaving_blocks_ += blocks;
+  }
   /// No iteration starts now: the moves that none waits for begin all the same.
   void start_moves(SimTime now);
   /// Executes the iteration that starts now; the result is valid until the next call. `stored` blocks go to the host
@@ -185,7 +190,12 @@ class IterationRunner final : private CopyObserver {
   void stop_layers();
   /// One copy of blocks; `share` of `shares` equal parts, the last part with what is left over.
   [[nodiscard]] Copy copy_of(Stream stream, Blocks blocks, std::int64_t copies_per_block, CopyMechanism mechanism,
-                             std::int32_t share = 0, std::int32_t shares = 1) const;
+                             std::int32_t share = 0, std::int32_t shares = 1) const {
+    return copy_of(stream, kv_.block_bytes * blocks.count(), blocks, copies_per_block, mechanism, share, shares);
+  }
+  /// The same of bytes that fill the blocks in part.
+  [[nodiscard]] Copy copy_of(Stream stream, Bytes bytes, Blocks blocks, std::int64_t copies_per_block,
+                             CopyMechanism mechanism, std::int32_t share, std::int32_t shares) const;
   void queue(const Pending& move);
   /// Times the iteration.
   void prepare(std::span<const BatchShape> shapes, SimTime start);
@@ -196,11 +206,13 @@ class IterationRunner final : private CopyObserver {
   void prepare_cpu_attention(std::span<const BatchShape> shapes);
   void add_sub_batch(const BatchShape& shape, Duration cpu_attention);
   void queue_copies(Blocks stored);
+  /// Queues what send_out() has collected.
+  void send_computed();
   [[nodiscard]] Executor make_executor();
   /// Nothing copies or is about to, so the iteration only computes.
   [[nodiscard]] bool only_computes(Blocks stored) const {
     return layers_ == nullptr && part(kCpuAttention).rule == nullptr && moves_.empty() && copies_.none() &&
-           loaded_ + stored == Blocks(0) && link_changes_.empty();
+           loaded_ + stored + leaving_blocks_ == Blocks(0) && link_changes_.empty();
   }
   /// Fills what result_ says of copies and waits up to `end`.
   void account(SimTime end);
@@ -222,6 +234,8 @@ class IterationRunner final : private CopyObserver {
   Executor executor_;
   std::vector<Pending> moves_;  // of the next iteration, or beside it
   Blocks loaded_{};
+  Tokens leaving_tokens_{};
+  Blocks leaving_blocks_{};
   KvCopies copies_;  // of KV blocks
   CpuAttention attention_;
   std::vector<CpuAttentionWork> attention_work_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -19,6 +20,8 @@ namespace spillway {
 ///    (Worker.execute_model waits for the cache operations before it runs the model), and KV loaded for the prompts of
 ///    this iteration.
 ///  * A layer waits for the copies of its own share.
+///  * A copy after a layer starts when that layer has computed. The first layer of the next iteration waits for it, and
+///    all copies above wait until it has ended: they may take the same blocks further.
 ///  * Nothing waits for background copies; they go on beside this iteration and later ones. They may also start at
 ///  once.
 ///
@@ -35,6 +38,11 @@ class KvCopies final : public LayerRule {
     copy.tag = kLayered;
     layered_.push_back(copy);
   }
+  /// Copy::layer is the layer that computes what is copied.
+  void add_after_layer(Copy copy) {
+    copy.tag = kAfterLayer;
+    after_layers_.push_back(copy);
+  }
   /// `ticket` >= 0 names the copy when it has ended.
   void add_background(Copy copy, std::int32_t ticket) {
     copy.tag = kBackground;
@@ -43,7 +51,7 @@ class KvCopies final : public LayerRule {
   }
   /// No copy waits to be issued and none is in flight.
   [[nodiscard]] bool none() const {
-    return blocking_.empty() && layered_.empty() && background_.empty() && in_flight_ == 0;
+    return blocking_.empty() && layered_.empty() && background_.empty() && after_layers_.empty() && in_flight_ == 0;
   }
   /// Stream of the copy with waiting steps that ended last: the steps waited for this stream.
   [[nodiscard]] Stream waited_on() const { return waited_on_; }
@@ -51,10 +59,55 @@ class KvCopies final : public LayerRule {
   [[nodiscard]] std::vector<std::int32_t> take_ended() { return std::exchange(ended_, {}); }
 
   /// Starts the background copies that wait for an iteration.
-  void issue_background(CopySink& sink) { issue(background_, sink); }
+  void issue_background(CopySink& sink) { issue_unless_leaving(sink); }
 
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
-    if (layer != 0 || sub_batch != 0) return;
+    if (sub_batch != 0) return;
+    layer == 0 ? issue_unless_leaving(sink) : issue_computed(layer, sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override {
+    --in_flight_;
+    if (copy.tag == kBackground) {
+      ended_.push_back(copy.layer);
+      return;
+    }
+    waited_on_ = copy.stream;
+    if (copy.tag == kBlocking) {
+      --blocking_in_flight_;
+    } else if (copy.tag == kAfterLayer) {
+      --leaving_;
+      if (held_back_) issue_unless_leaving(sink);
+    } else {
+      --layered_in_flight_;
+      --of_layer_[static_cast<std::size_t>(copy.layer)];
+    }
+  }
+  [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
+    const bool issues =
+        !after_layers_.empty() || (layer == 0 && !(blocking_.empty() && layered_.empty() && background_.empty()));
+    const bool waits = blocking_in_flight_ + layered_in_flight_ + leaving_ > 0;
+    return issues || waits ? 0 : std::numeric_limits<std::int32_t>::max();
+  }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override {
+    if (blocking_in_flight_ > 0 || (layer == 0 && leaving_ > 0)) return false;
+    const auto at = static_cast<std::size_t>(layer);
+    return layered_in_flight_ == 0 || at >= of_layer_.size() || of_layer_[at] == 0;
+  }
+  [[nodiscard]] Wait waits_for(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override {
+    return Wait::requests;
+  }
+  void at_layers_end(CopySink& sink) override { issue_computed(std::numeric_limits<std::int32_t>::max(), sink); }
+
+ private:
+  static constexpr std::int32_t kBlocking = 0;
+  static constexpr std::int32_t kLayered = 1;
+  static constexpr std::int32_t kBackground = 2;
+  static constexpr std::int32_t kAfterLayer = 3;
+
+  /// All copies but those after layers.
+  void issue_unless_leaving(CopySink& sink) {
+    held_back_ = leaving_ > 0;
+    if (held_back_) return;
     blocking_in_flight_ += blocking_.size();
     issue(blocking_, sink);
     std::ranges::stable_sort(layered_, {}, &Copy::layer);
@@ -67,38 +120,16 @@ class KvCopies final : public LayerRule {
     issue(layered_, sink);
     issue(background_, sink);
   }
-  void at_copy_done(const Copy& copy, CopySink& /*sink*/) override {
-    --in_flight_;
-    if (copy.tag == kBackground) {
-      ended_.push_back(copy.layer);
-      return;
-    }
-    waited_on_ = copy.stream;
-    if (copy.tag == kBlocking) {
-      --blocking_in_flight_;
-    } else {
-      --layered_in_flight_;
-      --of_layer_[static_cast<std::size_t>(copy.layer)];
+  /// The layers before `layer` have computed.
+  void issue_computed(std::int32_t layer, CopySink& sink) {
+    while (!after_layers_.empty() && after_layers_.front().layer < layer) {
+      const Copy copy = after_layers_.front();
+      after_layers_.pop_front();
+      ++in_flight_;
+      ++leaving_;
+      sink.issue(copy);
     }
   }
-  [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
-    const bool issues = layer == 0 && !(blocking_.empty() && layered_.empty() && background_.empty());
-    const bool waits = blocking_in_flight_ + layered_in_flight_ > 0;
-    return issues || waits ? 0 : std::numeric_limits<std::int32_t>::max();
-  }
-  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override {
-    if (blocking_in_flight_ > 0) return false;
-    const auto at = static_cast<std::size_t>(layer);
-    return layered_in_flight_ == 0 || at >= of_layer_.size() || of_layer_[at] == 0;
-  }
-  [[nodiscard]] Wait waits_for(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override {
-    return Wait::requests;
-  }
-
- private:
-  static constexpr std::int32_t kBlocking = 0;
-  static constexpr std::int32_t kLayered = 1;
-  static constexpr std::int32_t kBackground = 2;
 
   void issue(std::vector<Copy>& copies, CopySink& sink) {
     in_flight_ += copies.size();
@@ -109,6 +140,9 @@ class KvCopies final : public LayerRule {
   std::vector<Copy> blocking_;
   std::vector<Copy> layered_;
   std::vector<Copy> background_;
+  std::deque<Copy> after_layers_;  // in the order of the layers
+  std::size_t leaving_ = 0;        // those of them in flight
+  bool held_back_ = false;         // other copies wait until these have ended
   std::size_t in_flight_ = 0;
   std::size_t blocking_in_flight_ = 0;
   std::size_t layered_in_flight_ = 0;

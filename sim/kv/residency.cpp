@@ -148,13 +148,17 @@ void Residency::restore(Key key, const BlockRange& range) {
   });
 }
 
-Blocks Residency::detach(Key key) {
+Blocks Residency::detach(Key key, TierId id) {
   Blocks stay;
   for (const KvRun& run : runs(key)) {
     SPILLWAY_CHECK(!run.moving(), "a holder that is on its way gives up its runs");
-    if (run.tier == kGpuTier) stay += run.blocks;
-    give_back(run.tier == kGpuTier ? run.copy : run.tier, run.blocks);
-    if (run.tier != kGpuTier) give_back(run.copy, run.blocks);
+    for (const TierId tier : {run.tier, run.copy}) {
+      if (tier == id) {
+        stay += run.blocks;
+      } else {
+        give_back(tier, run.blocks);
+      }
+    }
   }
   held(key).runs.clear();
   held(key).moves.clear();

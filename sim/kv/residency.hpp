@@ -48,9 +48,8 @@ class Residency {
   void shorten(Key key, Blocks count);
   /// Dropped blocks of the range get places on kGpuTier, which must have room.
   void restore(Key key, const BlockRange& range);
-  /// The holder forgets its runs; their blocks on kGpuTier stay in use and others are given back. Returns how many
-  /// stay.
-  [[nodiscard]] Blocks detach(Key key);
+  /// The holder forgets its runs; their blocks on a tier stay in use and others are given back. Returns how many stay.
+  [[nodiscard]] Blocks detach(Key key, TierId id);
 
   /// Why blocks cannot move; empty: they can.
   [[nodiscard]] std::string problem(Key key, const BlockRange& range, TierId from, TierId to) const;

@@ -53,6 +53,8 @@ struct Request {
   bool in_batch = false;
   bool runs_now = false;   // decodes in this iteration
   bool delivered = false;  // arrives with the KV of its input except the last token
+  bool on_host = false;    // in the batch: its blocks are on the host, and the CPU attends
+  std::size_t sub_batch = 0;
   std::int64_t generated = 0;
   std::int64_t computed = 0;
   std::int64_t staged = 0;  // prompt tokens computed in this iteration
@@ -109,6 +111,8 @@ class NaiveLinks final : private CopySink {
     std::function<void(SimTime)> ended{};
   };
   void add(BlockCopy blocks) { to_issue_.push_back(std::move(blocks)); }
+  /// KV of prompts that layer Copy::layer computes. The first layer of the next iteration waits for it.
+  void add_computed(const Copy& copy) { computed_.push_back(copy); }
   /// No iteration starts: they move now.
   void start(SimTime now) {
     advance(now);
@@ -172,6 +176,7 @@ class NaiveLinks final : private CopySink {
           if (streamers[i].rule != nullptr) streamers[i].rule->at_layer_start(k, s, *this);
         }
         if (k == 0 && s == 0) issue_blocks();
+        if (s == 0) issue_computed(k);
         attend();
         computed = static_cast<std::size_t>(s);
         advance(t);
@@ -180,7 +185,7 @@ class NaiveLinks final : private CopySink {
         while (true) {
           const auto waits = [&](const Streamer& one) { return one.rule != nullptr && !one.rule->ready(k, s); };
           const auto first = std::find_if(streamers.begin(), streamers.end(), waits);
-          const bool blocks = blocks_are_waited_for(k);
+          const bool blocks = blocks_are_waited_for(k) || (k == 0 && leaving_ > 0);
           if (first == streamers.end() && !blocks && !attending_[static_cast<std::size_t>(s)]) break;
           Duration& waited = first != streamers.end() ? first->waited : blocks ? waited_for_blocks_ : waited_for_cpu_;
           const SimTime from = t;
@@ -194,13 +199,12 @@ class NaiveLinks final : private CopySink {
     }
     layers_end_ = t;
     advance(t);
+    issue_computed(layers);
     attend();
     for (std::size_t s = 0; s < after.size(); ++s) {
+      advance(t);
       while (attending_[s]) {
-        const SimTime from = t;
-        advance(t);
         t = next_end();
-        waited_for_cpu_ += t - from;
         settle();
         advance(t);
       }
@@ -211,6 +215,7 @@ class NaiveLinks final : private CopySink {
   }
   /// Of the last run, without the waits for attention on the CPU.
   [[nodiscard]] SimTime layers_end() const { return layers_end_; }
+  /// Between layers.
   [[nodiscard]] Duration waited_for_cpu() const { return waited_for_cpu_; }
   [[nodiscard]] Bytes issued(std::size_t lane) const { return issued_[lane]; }
   /// The time between two instants during which finished copies were in flight.
@@ -254,6 +259,16 @@ class NaiveLinks final : private CopySink {
     const auto go_on = [this, work, part, sub_batch](SimTime) { next_on_cpu(work, part + 1, sub_batch); };
     issue_block({work[part], Waits::nobody, go_on});
   }
+  void has_left() {
+    if (--leaving_ == 0 && postponed_) issue_blocks();
+  }
+  /// The layers before this one have computed.
+  void issue_computed(int layer) {
+    for (; !computed_.empty() && computed_.front().layer < layer; computed_.pop_front()) {
+      ++leaving_;
+      issue_block({computed_.front(), Waits::nobody, [this](SimTime) { has_left(); }});
+    }
+  }
   void issue_block(BlockCopy block) {
     block.copy.tag = kBlocks + numbered_++;
     const Copy copy = block.copy;
@@ -261,6 +276,8 @@ class NaiveLinks final : private CopySink {
     issue(copy);
   }
   void issue_blocks() {
+    postponed_ = leaving_ > 0;
+    if (postponed_) return;
     for (BlockCopy& blocks : std::exchange(to_issue_, {})) issue_block(std::move(blocks));
   }
   [[nodiscard]] bool blocks_are_waited_for(int layer) const {
@@ -384,6 +401,9 @@ class NaiveLinks final : private CopySink {
   Duration waited_for_cpu_{};
   std::vector<bool> attending_;  // by sub-batch: its attention is on the CPU, or on the way there or back
   SimTime layers_end_{};
+  std::list<Copy> computed_;                               // not yet issued
+  int leaving_ = 0;                                        // issued and not ended
+  bool postponed_ = false;                                 // other blocks wait until they have ended
   std::vector<std::pair<SimTime, SimTime>> done_[kLanes];  // start and end of every finished copy
 };
 
@@ -484,6 +504,8 @@ class NaiveEngine final : public View, private Decision {
     view.computed = Tokens(r.in_batch ? r.computed : there(r.cells, r.computed));
     view.held = Blocks(r.blocks());
     view.conversation = r.spec.traits.conversation;
+    if (r.on_host) view.tier = kHostTier;
+    view.sub_batch = static_cast<std::int32_t>(r.sub_batch);
     const bool waits = r.phase == Phase::waiting && !r.in_batch;
     if (const auto kept = conversations_.find(view.conversation); waits && kept != conversations_.end()) {
       view.computed = Tokens(there(kept->second.cells, std::min(kept->second.tokens, r.spec.input.count() - 1)));
@@ -497,7 +519,7 @@ class NaiveEngine final : public View, private Decision {
     Blocks growth;
     for (const RequestId id : decoding()) {
       if (decodes-- <= 0) break;
-      growth += Blocks(grows_next(id) ? 1 : 0);
+      growth += Blocks(grows_next(id) && !requests_[id.slot].on_host ? 1 : 0);
     }
     return growth;
   }
@@ -575,7 +597,8 @@ class NaiveEngine final : public View, private Decision {
       if (r.phase != Phase::decoding) continue;
       ++batch_.decoding;
       batch_.decode_context += Tokens(r.computed + 1);
-      if (!decodes_staged_) batch_.decode_growth += Blocks(grows_next(r.id) ? 1 : 0);
+      Blocks& growth = r.on_host ? batch_.host_growth : batch_.decode_growth;
+      if (!decodes_staged_) growth += Blocks(grows_next(r.id) ? 1 : 0);
     }
     states_[0] = TierState{total_, Blocks(static_cast<std::int64_t>(free_.size())) - surplus_, graph_.tiers[0].most};
     for (std::size_t tier = 1; tier < states_.size(); ++tier) {
@@ -722,8 +745,10 @@ class NaiveEngine final : public View, private Decision {
     return std::max<std::int64_t>(0, (tokens + per_block() - 1) / per_block() - r.blocks());
   }
   void grow(Request& r, std::int64_t tokens) {
-    if (lacks(r, tokens) > 0) ask_for(lacks(r, tokens));
-    while (r.blocks() * per_block() < tokens) r.cells.push_back(Cell{.gpu = allocate()});
+    if (lacks(r, tokens) > 0 && !r.on_host) ask_for(lacks(r, tokens));
+    while (r.blocks() * per_block() < tokens) {
+      r.cells.push_back(r.on_host ? Cell{.elsewhere = {1}} : Cell{.gpu = allocate()});
+    }
   }
   /// A full block is offered to the index once. A second block with equal content stays unnamed.
   void name(Request& r, std::int64_t computed) {
@@ -919,6 +944,14 @@ class NaiveEngine final : public View, private Decision {
   void bring_back(Request& r) {
     rebuild();
     policy_.space->returns(*this, request(r.id), *this);
+    if (r.on_host) {
+      for (Cell& cell : r.cells) {
+        need(cell.on(1) && cell.move < 0, "a block is not where the CPU attends");
+        if (cell.gpu >= 0) free_block(cell.gpu);
+        cell = Cell{.elsewhere = {1}};
+      }
+      return rebuild();
+    }
     while (!r.cells.empty() && r.cells.back().dropped()) {
       r.cells.pop_back();
       r.computed = std::min(r.computed, r.blocks() * per_block());
@@ -959,6 +992,7 @@ class NaiveEngine final : public View, private Decision {
       r.record.first_scheduled = now_;
       serve(r, r.record.input.count());
     }
+    choose_tier(r);
     const bool adopts = kept != conversations_.end();
     if (adopts) {
       hand_over(holder_of_conversation(kept->first), holder(id));
@@ -1003,12 +1037,20 @@ class NaiveEngine final : public View, private Decision {
   void resume(RequestId id) override {
     Request& r = requests_[id.slot];
     need(r.live && r.phase == Phase::swapped, "resume");
+    choose_tier(r);
     bring_back(r);
     name(r, r.computed);
     r.phase = r.generated > 0 && r.known() - r.computed == 1 ? Phase::decoding : Phase::prefilling;
     r.in_batch = true;
     order_.push_back(id);
     rebuild();
+  }
+  void choose_tier(Request& r) {
+    r.on_host = config_.policy->cpu_attention && policy_.space->attends(*this, request(r.id)) == kHostTier;
+  }
+  void sub_batch(RequestId id, std::int32_t number) override {
+    need(requests_[id.slot].in_batch, "sub-batch");
+    requests_[id.slot].sub_batch = static_cast<std::size_t>(number);
   }
   void chunk(RequestId id, Tokens tokens) override {
     Request& r = requests_[id.slot];
@@ -1033,18 +1075,24 @@ class NaiveEngine final : public View, private Decision {
     std::erase(chunks_, id);
     std::erase(order_, id);
     r.in_batch = false;
-    if (why == Leave::preempt_swap) {
+    if (why != Leave::preempt_recompute) {
       drop_holes(r);
       r.offered = 0;
+      r.on_host = false;
+      r.sub_batch = 0;
       r.phase = Phase::swapped;
       rebuild();
       value_blocks(r);
       policy_.space->leaves(*this, request(id), *this);
-      ++r.record.preempted_swap;
-      ++result_.preempted_swap;
+      if (why == Leave::preempt_swap) {
+        ++r.record.preempted_swap;
+        ++result_.preempted_swap;
+      }
     } else {
       r.phase = Phase::waiting;
       release(r);
+      r.on_host = false;
+      r.sub_batch = 0;
       r.computed = 0;
       r.delivered = false;
       ++r.record.preempted_recompute;
@@ -1063,7 +1111,10 @@ class NaiveEngine final : public View, private Decision {
     std::vector<RequestId> running = decoding();
     running.resize(static_cast<std::size_t>(count));
     std::int64_t growth = 0;
-    for (const RequestId id : running) growth += lacks(requests_[id.slot], requests_[id.slot].computed + 1);
+    for (const RequestId id : running) {
+      const Request& r = requests_[id.slot];
+      if (!r.on_host) growth += lacks(r, r.computed + 1);
+    }
     ask_for(growth);
     for (const RequestId id : running) {
       Request& r = requests_[id.slot];
@@ -1159,42 +1210,63 @@ class NaiveEngine final : public View, private Decision {
     } while ((changed_ || expands()) && chunks_.empty() && batch_.decoding == 0);
 
     // The standing decision as a list.
-    BatchShape shape;
-    std::vector<PrefillChunk> chunks;
-    for (const RequestId id : order_) {
-      const Request& r = requests_[id.slot];
-      if (!r.runs_now) continue;
-      ++shape.decode_sequences;
+    std::vector<BatchShape> shapes(kMostSubBatches);
+    std::vector<std::vector<PrefillChunk>> chunks(shapes.size());
+    const auto decodes_one = [&](const Request& r) {
+      BatchShape& shape = shapes[r.sub_batch];
+      const Tokens attended(r.computed + 1);
       ++shape.sampled_sequences;
-      shape.decode_context += Tokens(r.computed + 1);
-      shape.decode_longest = std::max(shape.decode_longest, Tokens(r.computed + 1));
+      if (r.on_host) {
+        ++shape.cpu_sequences;
+        shape.cpu_context += attended;
+        return;
+      }
+      ++shape.decode_sequences;
+      shape.decode_context += attended;
+      shape.decode_longest = std::max(shape.decode_longest, attended);
+    };
+    for (const RequestId id : order_) {
+      if (requests_[id.slot].runs_now) decodes_one(requests_[id.slot]);
     }
+    std::int64_t leaving_tokens = 0;
+    std::int64_t leaving_blocks = 0;
     for (const RequestId id : chunks_) {
       const Request& r = requests_[id.slot];
       if (r.delivered) {
-        ++shape.decode_sequences;
-        ++shape.sampled_sequences;
-        shape.decode_context += Tokens(r.computed + 1);
-        shape.decode_longest = std::max(shape.decode_longest, Tokens(r.computed + 1));
+        decodes_one(r);
         continue;
       }
+      BatchShape& shape = shapes[r.sub_batch];
+      std::vector<PrefillChunk>& own = chunks[r.sub_batch];
       std::int64_t last = -2;
       for (const std::int64_t position : positions(r)) {
         const bool goes_on = position == last + 1;
-        if (!goes_on) chunks.push_back(PrefillChunk{Tokens(0), Tokens(position)});
+        if (!goes_on) own.push_back(PrefillChunk{Tokens(0), Tokens(position)});
         if (!goes_on && last >= 0) ++shape.continued_chunks;
-        chunks.back().new_tokens += Tokens(1);
+        own.back().new_tokens += Tokens(1);
         last = position;
       }
       if (r.computed + r.staged == r.known()) ++shape.sampled_sequences;
+      if (!r.on_host) continue;
+      leaving_tokens += r.staged;
+      leaving_blocks += (r.staged + per_block() - 1) / per_block();
     }
-    shape.chunks = chunks;
-    prefills_ = !chunks.empty();
-    if (shape.empty()) return start_moves();
+    prefills_ = false;
+    for (std::size_t s = 0; s < shapes.size(); ++s) {
+      shapes[s].chunks = chunks[s];
+      prefills_ = prefills_ || !chunks[s].empty();
+    }
+    std::erase_if(shapes, [](const BatchShape& shape) { return shape.empty(); });
+    if (shapes.empty()) return start_moves();
+    for (int layer = 0; leaving_blocks > 0 && layer < config_.model->layers(); ++layer) {
+      const Bytes all(config_.block_bytes.count() * leaving_tokens / per_block());
+      links_.add_computed(part_of_blocks({.stream = Stream::d2h, .copies_per_block = config_.copies_per_block},
+                                         leaving_blocks, all, layer, config_.model->layers()));
+    }
     executed_.push_back({.start = now_});
     busy_ = true;
     start_ = now_;
-    executed_.back().end = run_iteration(shape);
+    executed_.back().end = run_iteration(shapes);
     at(executed_.back().end, 1, 0);
   }
   /// How blocks go that move together.
@@ -1239,17 +1311,21 @@ class NaiveEngine final : public View, private Decision {
   void queue(const Way& way, std::int64_t blocks, NaiveLinks::BlockCopy how, std::int64_t layer = 0,
              std::int64_t layers = 1) {
     if (blocks == 0) return;
+    how.copy = part_of_blocks(way, blocks, config_.block_bytes * blocks, layer, layers);
+    links_.add(std::move(how));
+  }
+  [[nodiscard]] Copy part_of_blocks(const Way& way, std::int64_t blocks, Bytes all_bytes, std::int64_t layer,
+                                    std::int64_t layers) const {
     const auto share = [&](std::int64_t all) { return all / layers + (layer + 1 == layers ? all % layers : 0); };
     const bool gathered = way.mechanism == CopyMechanism::gather;
     const std::int64_t copies = gathered ? 1 : std::max<std::int64_t>(1, share(way.copies_per_block * blocks));
-    const Bytes bytes(share(config_.block_bytes.count() * blocks));
+    const Bytes bytes(share(all_bytes.count()));
     const CopyTime time = config_.model->copy(way.stream, copies, bytes, way.mechanism);
-    how.copy = {.stream = way.stream,
-                .layer = static_cast<std::int32_t>(layer),
-                .bytes = bytes,
-                .launch = time.launch,
-                .transfer = time.transfer};
-    links_.add(std::move(how));
+    return {.stream = way.stream,
+            .layer = static_cast<std::int32_t>(layer),
+            .bytes = bytes,
+            .launch = time.launch,
+            .transfer = time.transfer};
   }
   void queue_beside() {
     std::stable_sort(waiting_moves_.begin(), waiting_moves_.end(), [&](int a, int b) {
@@ -1299,14 +1375,21 @@ class NaiveEngine final : public View, private Decision {
     };
     queue(host_out, std::exchange(put_down_, 0), {.waits = Waits::nobody, .ended = arrive});
   }
-  SimTime run_iteration(const BatchShape& shape) {
+  SimTime run_iteration(const std::vector<BatchShape>& shapes) {
     std::vector<IterationTime> times;
-    LayerPolicy* const layers = policy_.layers.get();
-    for (const SubBatchShape& part : layers != nullptr ? layers->split(shape) : std::span<const SubBatchShape>()) {
+    LayerPolicy* const layers = shapes.size() == 1 ? policy_.layers.get() : nullptr;
+    for (const SubBatchShape& part :
+         layers != nullptr ? layers->split(shapes.front()) : std::span<const SubBatchShape>()) {
       times.push_back(config_.model->iteration(part.shape));
       times.back().layer += part.cpu_attention;
     }
-    if (times.empty()) times.push_back(config_.model->iteration(shape));
+    std::vector<NaiveLinks::CpuWork> on_cpu(times.size());
+    if (times.empty()) {
+      for (const BatchShape& shape : shapes) {
+        times.push_back(config_.model->iteration(shape));
+        on_cpu.push_back(cpu_work(shape));
+      }
+    }
     SimTime start = now_;
     std::vector<Duration> layer;
     report_ = LayerReport{};
@@ -1316,7 +1399,7 @@ class NaiveEngine final : public View, private Decision {
       report_.layer += time.layer;
     }
     for (Streamer& streamer : links_.streamers) {
-      streamer.rule = streamer.policy->begin(shape, report_.layer);
+      streamer.rule = streamer.policy->begin(shapes.front(), report_.layer);
       streamer.owed = streamer.owed && streamer.rule != nullptr;
       streamer.waited = Duration{};
     }
@@ -1325,16 +1408,28 @@ class NaiveEngine final : public View, private Decision {
     links_.advance(now_);
     std::vector<Duration> after;
     for (const IterationTime& time : times) after.push_back(time.after);
-    const std::vector<NaiveLinks::CpuWork> on_cpu(times.size());
+    const Duration on_cpu_before = links_.waited_for_cpu();
     const SimTime end = links_.run(start, layer, config_.model->layers(), on_cpu, after);
-    const Duration stall =
-        links_.layers_end() - start - report_.layer * config_.model->layers() - (links_.waited_for_blocks() - waited);
+    const Duration others = links_.waited_for_blocks() - waited + links_.waited_for_cpu() - on_cpu_before;
+    const Duration stall = links_.layers_end() - start - report_.layer * config_.model->layers() - others;
     for (std::size_t lane = 0; lane < kWays; ++lane) {
       executed_.back().bytes[lane] = links_.issued(lane) - charged_[lane];
       charged_[lane] = links_.issued(lane);
     }
     executed_.back().stall = stall;
     return end;
+  }
+  /// The queries and new KV leave, the CPU attends, the outputs return.
+  [[nodiscard]] NaiveLinks::CpuWork cpu_work(const BatchShape& shape) const {
+    if (shape.cpu_sequences == 0) return {};
+    const CpuAttentionTime time = config_.model->cpu_attention(shape.cpu_sequences, shape.cpu_context);
+    const CopyTime there = config_.model->copy(Stream::d2h, 1, time.queries, CopyMechanism::single);
+    const CopyTime back = config_.model->copy(Stream::h2d, 1, time.outputs, CopyMechanism::single);
+    return {
+        {.stream = Stream::d2h, .bytes = time.queries, .launch = there.launch, .transfer = there.transfer},
+        {.stream = Stream::cpu, .bytes = time.kv, .launch = time.launch, .transfer = time.attention},
+        {.stream = Stream::h2d, .bytes = time.outputs, .launch = back.launch, .transfer = back.transfer},
+    };
   }
   /// No layer starts any more: copies in flight complete.
   void finish_copies() {

@@ -48,14 +48,14 @@ class WholeModel final : public ExecutionModel {
   }
   [[nodiscard]] std::int32_t layers() const override { return layers_; }
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
-    std::int64_t tokens = shape.decode_sequences;
+    std::int64_t tokens = shape.decodes();
     std::int64_t context = shape.decode_context.count();
     for (const PrefillChunk& chunk : shape.chunks) {
       tokens += chunk.new_tokens.count();
       context += chunk.context.count() + chunk.new_tokens.count();
     }
     IterationTime time;
-    time.before = Duration(scale_ * (5 + shape.decode_sequences + longest_ * shape.decode_longest.count()));
+    time.before = Duration(scale_ * (5 + shape.decodes() + longest_ * shape.decode_longest.count()));
     time.layer = Duration(scale_ * (20 + 3 * tokens + context / 8));
     time.after = Duration(scale_ * (2 + shape.sampled_sequences));
     time.shares.compute = to_seconds(time.before + time.layer * layers_ + time.after);
@@ -64,6 +64,13 @@ class WholeModel final : public ExecutionModel {
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism) const override {
     const std::int64_t cost = direction == Stream::h2d ? 2 : 3;
     return {Duration(scale_ * copies), Duration(scale_ * (cost * bytes.count() / 64))};
+  }
+  [[nodiscard]] CpuAttentionTime cpu_attention(std::int64_t sequences, Tokens context) const override {
+    return {.launch = Duration(scale_ * 2),
+            .attention = Duration(scale_ * (sequences + context.count() / 4)),
+            .kv = Bytes(16 * context.count()),
+            .queries = Bytes(192 * sequences),
+            .outputs = Bytes(64 * sequences)};
   }
   [[nodiscard]] CopySharing copy_sharing() const override { return sharing_; }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "policies/parts/fcfs_queue.hpp"
@@ -123,7 +125,7 @@ class ToyFcfs final : public Scheduler {
       const RequestId victim = view.last_joined();
       const Leave how = kv.preempts(view.request(victim));
       decision.leave(victim, how);
-      (how == Leave::preempt_swap ? swapped_ : waiting_).push_front(victim);
+      (how == Leave::preempt_recompute ? waiting_ : swapped_).push_front(victim);
     }
     for (RequestId head = swapped_.head(view); !preempted && head.valid(); head = swapped_.head(view)) {
       if (kv.resumes(view.request(head)) != Fit::now) break;
@@ -191,10 +193,62 @@ class ToyPeerSwap final : public CountingSpace {
   }
 };
 
+/// Two of three requests attend on the CPU as long as the host has room for them; the others, and those, on the GPU.
+class ToyCpuSpace final : public CountingSpace {
+ public:
+  using CountingSpace::CountingSpace;
+  [[nodiscard]] TierId attends(const View&, const RequestView& request) const override {
+    const bool fits = lacks_on_host(request) <= view_.tier(kHostTier).free - view_.batch().host_growth;
+    return request.id.serial % 3 != 0 && fits ? kHostTier : kGpuTier;
+  }
+  [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
+    const bool on_cpu = attends(view_, request) == kHostTier;
+    const Fit fit = CountingSpace::admits(request, upto);
+    return on_cpu && fit == Fit::later ? Fit::now : fit;
+  }
+  [[nodiscard]] Fit decodes(std::int64_t count) const override {
+    const bool host_fits = view_.batch().host_growth <= view_.tier(kHostTier).free;
+    return host_fits ? CountingSpace::decodes(count) : Fit::later;
+  }
+  [[nodiscard]] Fit resumes(const RequestView& request) const override {
+    return attends(view_, request) == kHostTier ? Fit::now : CountingSpace::resumes(request);
+  }
+  [[nodiscard]] Leave preempts(const RequestView& request) const override {
+    return request.tier == kHostTier ? Leave::suspend : CountingSpace::preempts(request);
+  }
+
+ private:
+  /// For its known tokens and the next one.
+  [[nodiscard]] Blocks lacks_on_host(const RequestView& request) const {
+    return blocks(request.known + Tokens(1)) - blocks_on(view_, holder(request.id), kHostTier);
+  }
+};
+
+/// Those that attend on the CPU are spread over two sub-batches beside the others, and take turns: now and then one is
+/// suspended, and some decodes rest.
+class ToyPipeline final : public Scheduler {
+ public:
+  void arrived(const RequestView& request) override { first_.arrived(request); }
+  void ended(RequestId id, Outcome outcome) override { first_.ended(id, outcome); }
+  void decide(const View& view, const KvSpace& kv, Decision& decision) override {
+    const RequestId last = view.last_decoding();
+    if (last.valid() && ++turn_ % 4 != 0) {
+      const RequestView request = view.request(last);
+      decision.sub_batch(last, request.tier == kHostTier ? 1 + turn_ % 2 : turn_ % 3);
+    }
+    first_.decide(view, kv, decision);
+  }
+
+ private:
+  ToyFcfs first_;
+  std::int32_t turn_ = 0;
+};
+
 template <class Scheduling, class Space>
 PolicyInfo toy_policy(const char* name) {
   PolicyInfo info;
   info.name = name;
+  info.cpu_attention = std::is_same_v<Space, ToyCpuSpace>;
   info.make = [](const PolicyContext& context) {
     return Policy{std::make_unique<Scheduling>(), std::make_unique<Space>(context.view)};
   };

@@ -71,5 +71,12 @@ TEST(Moves, ToyCfs_MatchesTheNaiveEngine) {
   EXPECT_GT(seen.swapped, 0);
 }
 
+TEST(Moves, ToyCpuAttention_MatchesTheNaiveEngine) {
+  const Seen seen = match_naive(oracle::toy_policy<oracle::ToyPipeline, oracle::ToyCpuSpace>("toy-cpu"));
+  EXPECT_GT(seen.to_gpu, Bytes(0));
+  EXPECT_GT(seen.finished, 0);
+  EXPECT_GT(seen.swapped, 0);
+}
+
 }  // namespace
 }  // namespace spillway
