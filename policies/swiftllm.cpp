@@ -62,7 +62,8 @@ class SwiftLlmScheduler final : public Scheduler {
   void swap_in(const View& view, const KvSpace& kv, Decision& decision) {
     for (RequestId head = swapped_.head(view); head.valid(); head = swapped_.head(view)) {
       if (view.batch().running >= max_num_seqs_) return decision.blocked(Blocked::batch_size);
-      if (kv.resumes(view.request(head)) != Fit::now) return decision.blocked(Blocked::kv_capacity);
+      const Fit fit = kv.resumes(view.request(head));
+      if (fit != Fit::now) return wait_for_memory(head, fit, decision);
       swapped_.pop_front();
       decision.resume(head);
     }

@@ -65,7 +65,8 @@ class VllmV0Scheduler final : public Scheduler {
   void swap_in(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
     for (RequestId head = order_.swapped.head(view); head.valid(); head = order_.swapped.head(view)) {
       if (view.batch().running >= max_num_seqs_ || budget <= Tokens(0)) return;
-      if (kv.resumes(view.request(head)) != Fit::now) return decision.blocked(Blocked::kv_capacity);
+      const Fit fit = kv.resumes(view.request(head));
+      if (fit != Fit::now) return wait_for_memory(head, fit, decision);
       order_.resume(head, view, decision, budget);
     }
   }

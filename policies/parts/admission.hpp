@@ -27,8 +27,15 @@ struct Entry {
                .never = !pieces && request.remaining() > most};
 }
 
-/// Admits the head of `waiting` as long as the batch has a seat, tokens and memory for it. Rejects heads that can never
-/// run. `entry_of(request)` returns what a request needs. `joined(request, tokens)` is called for each admitted request
+/// The head of a queue does not fit now, as `fit` says. If it waits for moves, its KV is fetched.
+inline void wait_for_memory(RequestId head, Fit fit, Decision& decision) {
+  if (fit != Fit::after_moves) return decision.blocked(Blocked::kv_capacity);
+  decision.fetch(head);
+  decision.idle();  // in case nothing else runs
+}
+
+/// Admits the head of `waiting` as long as the batch has a seat, tokens and memory for it. Fetches the KV of a head that
+/// must come first, and rejects heads that can never run. `entry_of(request)` returns what a request needs. `joined(request, tokens)` is called for each admitted request
 /// after its first `tokens` are staged. Returns true when a request was admitted.
 template <class EntryOf, class Joined>
 bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& view, const KvSpace& kv,
@@ -52,7 +59,7 @@ bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& v
       break;
     }
     if (fit != Fit::now) {
-      decision.blocked(Blocked::kv_capacity);
+      wait_for_memory(head, fit, decision);
       break;
     }
     waiting.pop_front();

@@ -71,10 +71,10 @@ class ArrivalOrder {
     running_.pop_back();
     decision.leave(victim, how);
     pieces.forget(victim);
-    if (how == Leave::preempt_swap) {
-      swapped.insert_by_arrival(victim);
-    } else {
+    if (how == Leave::preempt_recompute) {
       waiting.push_front(victim);
+    } else {
+      swapped.insert_by_arrival(victim);
     }
   }
 

@@ -499,7 +499,7 @@ void Instance::decodes(std::int64_t count) {
     });
   }
   TierState& host = residency_.tier(kHostTier);
-  if (host_growth > host.free) {
+  if (host_growth > Blocks(0) && host_growth > host.free) {
     broken(kDecodes, what(),
            "their next tokens need " + counted(host_growth.count(), "block") + " and the host has " +
                std::to_string(host.free.count()) + " free");

@@ -474,7 +474,11 @@ class NaiveEngine final : public View, private Decision {
         arrive(r);
       }
       if (phase == 4) decide();
-      if (phase != 4 && !busy_) at(now_, 4, 0);
+      // The policy is asked once when this instant's events are over.
+      const bool asked = std::any_of(events_.begin(), events_.end(), [this](const auto& event) {
+        return std::get<0>(event.first) == now_ && std::get<1>(event.first) == 4;
+      });
+      if (phase != 4 && !busy_ && !asked) at(now_, 4, 0);
       const bool any = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
       if (!any && arrivals_left_ == 0) break;
     }

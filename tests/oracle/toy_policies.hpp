@@ -24,7 +24,7 @@ class CountingSpace : public OffloadPolicy {
     return fits(missing(kept, std::max(request.known, upto)), request.conversation);
   }
   [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override {
-    return CountingSpace::admits(request, upto);
+    return fits(missing(holder(request.id), upto));
   }
   [[nodiscard]] Fit decodes(std::int64_t count) const override { return fits(view_.decode_growth(count)); }
   [[nodiscard]] Fit resumes(const RequestView& request) const override {
@@ -61,9 +61,16 @@ class ToyRetention final : public CountingSpace {
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
     const Fit fit = CountingSpace::admits(request, upto);
     const Blocks away = blocks_elsewhere(view_, holder_of_conversation(request.conversation), blocks(request.known));
-    return fit == Fit::now && request.conversation % 2 == 0 && away > Blocks(0) ? Fit::after_moves : fit;
+    const bool moves_hold_it = fit == Fit::later && view_.batch().running == 0;
+    const bool waits = fit == Fit::now && request.conversation % 2 == 0 && away > Blocks(0);
+    return moves_hold_it || waits ? Fit::after_moves : fit;
+  }
+  [[nodiscard]] Fit resumes(const RequestView& request) const override {
+    const Fit fit = CountingSpace::resumes(request);
+    return fit == Fit::later && view_.batch().running == 0 ? Fit::after_moves : fit;
   }
   void fetches(const View&, const RequestView& request, Placement& placement) override {
+    if (request.phase == Phase::swapped || CountingSpace::admits(request, request.known) != Fit::now) return;
     bring(holder_of_conversation(request.conversation), request.known, Waits::request, placement);
   }
   void returns(const View&, const RequestView& request, Placement& placement) override {

@@ -1,6 +1,10 @@
 // Policies that keep, move and drop KV, on random workloads: the simulator against the naive engine.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+#include <utility>
+
 #include "tests/oracle/random_case.hpp"
 #include "tests/oracle/same_run.hpp"
 #include "tests/oracle/toy_policies.hpp"
@@ -37,10 +41,10 @@ struct Seen {
   std::int64_t swapped = 0;
 };
 
-Seen match_naive(const PolicyInfo& policy) {
+Seen match_naive(const PolicyInfo& policy, std::uint64_t cases = 5000) {
   const oracle::WholeModel model;
   Seen seen;
-  for (std::uint64_t seed = 1; seed <= random_cases(5000); ++seed) {
+  for (std::uint64_t seed = 1; seed <= random_cases(cases); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Settings settings;
     NaiveConfig config;
@@ -62,6 +66,26 @@ TEST(Moves, ToyRetention_MatchesTheNaiveEngine) {
   EXPECT_GT(seen.to_gpu, Bytes(0));
   EXPECT_GT(seen.finished, 0);
   EXPECT_GT(seen.swapped, 0);
+}
+
+/// A published scheduler over the toy retention.
+PolicyInfo retention_under(const std::string& scheduler) {
+  PolicyInfo info = *PolicyRegistry::instance().find(scheduler);
+  info.make = [make = info.make](const PolicyContext& context) {
+    Policy policy = make(context);
+    policy.space = std::make_unique<oracle::ToyRetention>(context.view);
+    return policy;
+  };
+  return info;
+}
+
+TEST(Moves, ToyRetentionUnderPublishedSchedulers_MatchesTheNaiveEngine) {
+  for (const char* const scheduler : {"vllm", "vllm-v0", "swiftllm"}) {
+    SCOPED_TRACE(scheduler);
+    const Seen seen = match_naive(retention_under(scheduler), 1000);
+    EXPECT_GT(seen.to_gpu, Bytes(0));
+    EXPECT_GT(seen.finished, 0);
+  }
 }
 
 TEST(Moves, ToyCfs_MatchesTheNaiveEngine) {
