@@ -64,7 +64,11 @@ KernelTime DecodeAttentionTime::modelled(double sequences, double context, doubl
     const double blocks = std::max(1.0, waves * kSequenceSplits[i]);
     chains[i] = blocks * (block_seconds_ + kShares[i] * mean_seconds) + kShares[i] * tail_seconds + split_seconds_[i];
   }
-  const double chain = *std::min_element(chains.begin(), chains.end());
+  // By halves: eight comparisons in a row would each wait for the one before.
+  for (std::size_t half = kSplitCounts / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) chains[i] = std::min(chains[i], chains[i + half]);
+  }
+  const double chain = chains[0];
   const double memory = kv_seconds_ * context + query_seconds_ * sequences;
   return {launch_ + heads_seconds_ * sequences + p_norm(chain, memory, norm_exponent_), false};
 }

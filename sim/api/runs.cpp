@@ -4,8 +4,8 @@
 
 namespace spillway {
 
-std::vector<PlacedRun> placed_runs(const View& view, const Holder& holder, Blocks end) {
-  std::vector<PlacedRun> placed;
+PlacedRuns placed_runs(const View& view, const Holder& holder, Blocks end) {
+  PlacedRuns placed;
   Blocks first;
   for (const KvRun& run : view.runs(holder)) {
     if (first >= end) break;

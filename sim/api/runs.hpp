@@ -1,8 +1,8 @@
 // Helpers for offload policies: walk the runs of a context, count its blocks on a tier, move or free them.
 #pragma once
 
+#include <boost/container/small_vector.hpp>
 #include <limits>
-#include <vector>
 
 #include "sim/api/decision.hpp"
 #include "sim/api/view.hpp"
@@ -14,12 +14,15 @@ struct PlacedRun : KvRun {
   BlockRange range{};
 };
 
+/// Most contexts are in few places.
+using PlacedRuns = boost::container::small_vector<PlacedRun, 4>;
+
 /// The whole context, however long.
 inline constexpr Blocks kWholeContext{std::numeric_limits<std::int64_t>::max()};
 
 /// The runs of a holder's first `end` blocks, as they are now: moves and drops do not change the result, so they may be
 /// staged while it is walked. A run that goes on behind `end` is cut. O(runs), as all functions below.
-[[nodiscard]] std::vector<PlacedRun> placed_runs(const View& view, const Holder& holder, Blocks end = kWholeContext);
+[[nodiscard]] PlacedRuns placed_runs(const View& view, const Holder& holder, Blocks end = kWholeContext);
 
 /// How many of a holder's first `end` blocks are on `tier`, those that are leaving it included.
 [[nodiscard]] Blocks blocks_on(const View& view, const Holder& holder, TierId tier, Blocks end = kWholeContext);

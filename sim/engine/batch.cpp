@@ -119,12 +119,14 @@ void Batch::skip(std::int32_t m, Duration duration) {
 }
 
 void Batch::enter_longest(std::int32_t m) {
-  // Removing outdated entries once they are the majority keeps the heap as small as the batch. A descending list is a
-  // heap.
+  // Making the heap anew once most entries are outdated keeps it as small as the batch.
   if (longest_.size() > 64 + 2 * static_cast<std::size_t>(decoding_)) {
-    std::erase_if(longest_, [this](const Length& length) { return !is_true(length); });
-    std::sort(longest_.begin(), longest_.end(), std::greater());
-    longest_.erase(std::unique(longest_.begin(), longest_.end()), longest_.end());
+    longest_.clear();
+    for (std::int32_t other = first_; other >= 0; other = (*this)[other].next) {
+      const Member& member = (*this)[other];
+      if (member.phase == Phase::decoding && member.apart_at < 0) longest_.push_back({member.computed, other});
+    }
+    std::make_heap(longest_.begin(), longest_.end());
   }
   longest_.push_back({(*this)[m].computed, m});
   std::push_heap(longest_.begin(), longest_.end());

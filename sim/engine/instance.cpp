@@ -265,7 +265,7 @@ void Instance::report_shrunk_tiers() {
 std::span<const BatchShape> Instance::shapes() {
   shapes_.resize(1);
   if (members_.apart().empty() && !chunks_apart_) {
-    shapes_.front() = shape();
+    fill(shapes_.front());
   } else {
     fill_shapes();
   }
@@ -314,8 +314,8 @@ void Instance::fill_shapes() {
   }
 }
 
-BatchShape Instance::shape() {
-  BatchShape shape;
+void Instance::fill(BatchShape& shape) {
+  shape = BatchShape{};
   shape.decode_sequences = staged_decodes_;
   if (staged_decodes_ == members_.decoding()) {
     shape.decode_context = members_.decode_context();
@@ -331,7 +331,6 @@ BatchShape Instance::shape() {
   chunks_.clear();
   for (const std::int32_t m : chunk_members_) add_chunk(m, shape);
   shape.chunks = chunks_;
-  return shape;
 }
 
 void Instance::add_chunk(std::int32_t m, BatchShape& shape) {

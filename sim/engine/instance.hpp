@@ -229,7 +229,7 @@ class Instance final : public View, private Decision {
   void executed(const ExecutedIteration& iteration);
   /// One shape for each sub-batch.
   [[nodiscard]] std::span<const BatchShape> shapes();
-  [[nodiscard]] BatchShape shape();
+  void fill(BatchShape& shape);
   /// Adds the staged chunk of a member.
   void add_chunk(std::int32_t m, BatchShape& shape);
   /// The same when some requests are apart.

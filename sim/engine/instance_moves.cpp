@@ -11,6 +11,8 @@ namespace spillway {
 
 std::span<const KvRun> Instance::runs(const Holder& holder) const {
   const Residency::Key key = key_of(holder);
+  const bool all_in_books = holder.request.valid() && key >= 0 && !in_batch(members_[table_[holder.request].member]);
+  if (all_in_books) return residency_.runs(key);
   shown_runs_.clear();
   Blocks counted;
   if (key >= 0) {
@@ -87,8 +89,9 @@ void Instance::move(const Move& move) {
   }
   const Residency::Key key = key_of(move.holder);
   if (key < 0) refuse("it holds nothing");
-  if (const std::string problem = residency_.problem(key, move.range, move.from, move.to); !problem.empty()) {
-    refuse(problem);
+  if (!residency_.may_move_whole(key, move.range, move.from, move.to)) {
+    const std::string problem = residency_.problem(key, move.range, move.from, move.to);
+    if (!problem.empty()) refuse(problem);
   }
   const auto pass_on = [&](Residency::MoveKey ticket) {
     runner_.move(static_cast<std::size_t>(route - graph_.routes.begin()), move.range.count(), move.mechanism,
@@ -145,6 +148,7 @@ void Instance::absorb(std::int32_t m, Blocks held) {
 
 std::vector<Instance::Gap> Instance::gaps_of(Residency::Key key, Tokens context) const {
   std::vector<Gap> gaps;
+  if (residency_.complete(key)) return gaps;
   Tokens first;
   for (const KvRun& run : residency_.runs(key)) {
     const Tokens end = std::min(context, first + kv_.block_tokens * run.blocks.count());

@@ -68,7 +68,7 @@ void Instance::show_computed(const RequestSlot& slot, RequestView& view) const {
     key = kept->key;
     view.computed = usable(*kept, slot);
   }
-  if (key < 0) return;
+  if (key < 0 || residency_.complete(key)) return;
   for (const Gap& gap : gaps_of(key, view.computed)) view.computed -= gap.count;
 }
 

@@ -212,7 +212,7 @@ const ExecutedIteration& IterationRunner::run(std::span<const BatchShape> shapes
   prepare(shapes, start);
   if (only_computes(stored)) {
     result_.end = executor_.run_alone(start, result_.alone);
-    result_.issued = std::exchange(between_, {});
+    if (between_ != LinkBytes{}) result_.issued = std::exchange(between_, {});
     return result_;
   }
   begin_prepared(shapes, stored);

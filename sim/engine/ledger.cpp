@@ -102,8 +102,14 @@ void Ledger::started(SimTime now) {
 }
 
 void Ledger::executed(const ExecutedIteration& iteration, bool short_of_kv) {
-  iteration_ = {iteration.start, iteration.end, iteration.layer_stall, iteration.issued, iteration.copying};
-  charged_ = charged_ + iteration.issued;
+  iteration_.end = iteration.end;
+  iteration_.copies = streams_layers_ || iteration.issued != LinkBytes{};
+  if (iteration_.copies) {
+    iteration_.layer_stall = iteration.layer_stall;
+    iteration_.issued = iteration.issued;
+    iteration_.copying = iteration.copying;
+    charged_ = charged_ + iteration.issued;
+  }
   book_copying(iteration.copied_before, previous_end_, iteration.start, iteration.start);
   spend(iteration, short_of_kv);
   if (unspent_ == 0.0) return;
@@ -148,7 +154,7 @@ void Ledger::ended() {
 }
 
 void Ledger::book_iteration(SimTime end) {
-  if (!streams_layers_ && iteration_.issued == LinkBytes{}) return;
+  if (!iteration_.copies) return;
   const Duration length = iteration_.end - iteration_.start;
   const Duration part = std::max(Duration{}, end - std::max(iteration_.start, begin_));
   totals_.moved_h2d += share(iteration_.issued.h2d, part, length);

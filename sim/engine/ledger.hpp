@@ -70,6 +70,7 @@ class Ledger {
   struct InFlight {
     SimTime start{};
     SimTime end{};
+    bool copies = false;  // else the rest is not filled
     Duration layer_stall{};
     LinkBytes issued{};
     LinkTimes copying{};

@@ -13,6 +13,10 @@ void RequestTable::grow() {
   capacity_ += kChunk;
 }
 
+void RequestTable::refuse(RequestId id) {
+  throw InvariantError("request " + std::to_string(id.serial) + " is not live");
+}
+
 std::vector<RequestId> RequestTable::all() const {
   std::vector<RequestId> ids;
   for (std::uint32_t slot = 0; slot < capacity_; ++slot) {

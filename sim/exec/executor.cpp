@@ -35,7 +35,7 @@ void CopyStream::issue(const Copy& copy, SimTime now) {
   if (fifo_.size() == 1) start(now);
 }
 
-Copy CopyStream::complete() {
+inline Copy CopyStream::complete() {
   const Copy done = fifo_.front();
   fifo_.pop_front();
   free_since_ = finish_;
@@ -44,7 +44,7 @@ Copy CopyStream::complete() {
   return done;
 }
 
-void CopyStream::start(SimTime now) {
+inline void CopyStream::start(SimTime now) {
   started_ = timed_at_ = now;
   launch_left_ = fifo_.front().launch;
   transfer_left_ = fifo_.front().transfer;
@@ -52,7 +52,7 @@ void CopyStream::start(SimTime now) {
   time_rest();
 }
 
-void CopyStream::time_rest() {
+inline void CopyStream::time_rest() {
   const Duration transfer = slowdown_.none() ? transfer_left_ : scale_up(transfer_left_, slowdown_.num, slowdown_.den);
   finish_ = timed_at_ + launch_left_ + transfer;
 }
@@ -134,6 +134,7 @@ void Executor::update_shares() {
   }
   if (others_copy_) return;
   if (links_.idle()) launch_at_ = kNever;
+  duplexed_ = std::max(in, out) <= now_;
   const Slowdowns slowdowns = links_.alone(transfers());
   for (std::size_t i = 0; i < links_used_; ++i) copies_[i].set_slowdown(slowdowns[i], now_);
 }
@@ -255,37 +256,47 @@ bool Executor::end_instant(LayerRule* rule) {
   return waited;
 }
 
-// The next GPU step could start now as far as computing is concerned.
-inline void Executor::open_gate(const IterationPlan& plan) {
-  at_gate_ = true;
-  if (layer_ < plan.layers) {
-    copies_ended_ = false;
-    plan.rule->at_layer_start(layer_, sub_batch_, *this);
-    finish_copies(plan.rule);
-  } else if (sub_batch_ == 0) {
-    plan.rule->at_layers_end(*this);
-  }
+// A step waits: goes on to the next copy event. Returns whether that is not later than `until`.
+bool Executor::wait(LayerRule* rule, Wait what, SimTime until) {
+  SPILLWAY_CHECK(next_copy_done() != kNever, "layer " + std::to_string(layer_) + ", sub-batch " +
+                                                 std::to_string(sub_batch_) + " waits at " + std::to_string(now_.ns()) +
+                                                 " ns with no copy in flight");
+  const SimTime from = now_;
+  const bool reached = reach(rule, next_copy_event(), until);
+  waited_[static_cast<std::size_t>(what)] += now_ - from;
+  if (reached) finish_copies(rule);
+  return reached;
 }
 
-// Brings the state to the start of the next GPU step; returns whether that is not later than `until`.
-inline bool Executor::reach_start(const IterationPlan& plan, SimTime until) {
+// Brings the state to the start of the next GPU step, a layer; returns whether that is not later than `until`.
+inline bool Executor::reach_layer(LayerRule* rule, SimTime until) {
   if (!at_gate_) {
-    if (!reach(plan.rule, compute_free_, until)) return false;
-    if (plan.rule == nullptr) return true;
-    open_gate(plan);
+    if (!reach(rule, compute_free_, until)) return false;
+    if (rule == nullptr) return true;
+    at_gate_ = true;
+    copies_ended_ = false;
+    rule->at_layer_start(layer_, sub_batch_, *this);
+    finish_copies(rule);
   }
-  while (!may_start(plan)) {
-    finish_copies(plan.rule);
-    if (may_start(plan)) break;
-    SPILLWAY_CHECK(next_copy_done() != kNever, "layer " + std::to_string(layer_) + ", sub-batch " +
-                                                   std::to_string(sub_batch_) + " waits at " +
-                                                   std::to_string(now_.ns()) + " ns with no copy in flight");
-    Duration& waited = waited_[static_cast<std::size_t>(waits_for(plan))];
-    const SimTime from = now_;
-    const bool reached = reach(plan.rule, next_copy_event(), until);
-    waited += now_ - from;
-    if (!reached) return false;
-    finish_copies(plan.rule);
+  while (!rule->ready(layer_, sub_batch_)) {
+    if (!wait(rule, rule->waits_for(layer_, sub_batch_), until)) return false;
+  }
+  at_gate_ = false;
+  return true;
+}
+
+// The same for the work after the layers.
+bool Executor::reach_after(LayerRule* rule, SimTime until) {
+  if (!at_gate_) {
+    if (!reach(rule, compute_free_, until)) return false;
+    if (rule == nullptr) return true;
+    at_gate_ = true;
+    if (sub_batch_ == 0) rule->at_layers_end(*this);
+  }
+  while (rule->unfinished(sub_batch_)) {
+    finish_copies(rule);
+    const std::optional<Wait> what = rule->unfinished(sub_batch_);
+    if (what && !wait(rule, *what, until)) return false;
   }
   at_gate_ = false;
   return true;
@@ -329,7 +340,8 @@ RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
   const bool may_be_quiet = plan.rule != nullptr && plan.sub_batches.size() == 1 && first.gpu.same();
   while (layer_ <= plan.layers) {
     if (may_be_quiet) compute_quiet_layers(plan, first.gpu.at(0), until);
-    if (!reach_start(plan, until)) return {false, until};
+    const bool reached = layer_ < plan.layers ? reach_layer(plan.rule, until) : reach_after(plan.rule, until);
+    if (!reached) return {false, until};
     compute(plan);
   }
   if (!reach(plan.rule, compute_free_, until)) return {false, until};

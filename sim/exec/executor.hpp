@@ -225,7 +225,16 @@ class Executor final : private CopySink {
   void issue(const Copy& copy) override;
   /// Gives each transfer its share of the links. Called after a copy has started or ended, and at `launch_at_`.
   void share_links() {
-    if (!others_copy_ && links_.idle()) return;
+    if (!others_copy_) {
+      if (links_.idle()) return;
+      // On links of its own a transfer is slowed down while the other direction transfers, too, and not otherwise.
+      if (!links_.shares()) {
+        const SimTime later = std::max(copies_[0].launched(), copies_[1].launched());
+        const bool both = later <= now_;
+        launch_at_ = both ? kNever : later;
+        if (both == duplexed_) return;
+      }
+    }
     update_shares();
   }
   void update_shares();
@@ -237,14 +246,9 @@ class Executor final : private CopySink {
   void count_timeless(const Copy& copy);
   void finish_copies(LayerRule* rule);
   bool reach(LayerRule* rule, SimTime target, SimTime until);
-  bool reach_start(const IterationPlan& plan, SimTime until);
-  void open_gate(const IterationPlan& plan);
-  [[nodiscard]] bool may_start(const IterationPlan& plan) const {
-    return layer_ < plan.layers ? plan.rule->ready(layer_, sub_batch_) : !plan.rule->unfinished(sub_batch_);
-  }
-  [[nodiscard]] Wait waits_for(const IterationPlan& plan) const {
-    return layer_ < plan.layers ? plan.rule->waits_for(layer_, sub_batch_) : *plan.rule->unfinished(sub_batch_);
-  }
+  bool reach_layer(LayerRule* rule, SimTime until);
+  bool reach_after(LayerRule* rule, SimTime until);
+  bool wait(LayerRule* rule, Wait what, SimTime until);
   void compute(const IterationPlan& plan);
   /// Computes layers without any other event, up to the next event; `every`: time of each.
   void compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
@@ -262,6 +266,7 @@ class Executor final : private CopySink {
   std::size_t lanes_used_ = 2;  // 2: nothing but host copies so far; else kLanes
   std::size_t links_used_ = 2;  // the same, of the lanes that are links
   SimTime launch_at_ = kNever;  // the next end of a launch that changes shares
+  bool duplexed_ = false;       // both directions of the host link transferred when shares were last computed
   std::array<StreamUse, kStreams> use_{};
   std::array<Bytes, kLanes> issued_{};
   Waited waited_{};

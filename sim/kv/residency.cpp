@@ -57,7 +57,7 @@ Residency::Key Residency::add() {
 }
 
 void Residency::remove(Key key) {
-  drop(key, {Blocks(0), blocks(key)}, kNoTier);
+  if (!runs(key).empty()) drop(key, {Blocks(0), blocks(key)}, kNoTier);
   held(key).runs.clear();
   held(key).moves.clear();
   free_holders_.push_back(key);
@@ -80,7 +80,7 @@ void Residency::append(Key key, Blocks count, TierId id, bool taken) {
   if (!taken) take(id, count);
   held(key).runs.push_back({.blocks = count, .tier = id});
   held(key).moves.push_back(-1);
-  merge(held(key));
+  if (runs(key).size() > 1) merge(held(key));
 }
 
 std::size_t Residency::split(Held& held, Blocks block) {
@@ -166,6 +166,9 @@ Blocks Residency::detach(Key key, TierId id) {
 }
 
 void Residency::changes(Key key, Blocks block) {
+  const std::vector<KvRun>& context = runs(key);
+  const bool in_one_place = context.size() == 1 && context.front() == KvRun{context.front().blocks, kGpuTier};
+  if (in_one_place && block < context.front().blocks) return;
   change(key, {block, block + Blocks(1)}, [&](KvRun& run, MoveKey& move) {
     SPILLWAY_CHECK(run.tier == kGpuTier, "a block changes that is not on the GPU");
     give_back(std::exchange(run.copy, kNoTier), run.blocks);
@@ -201,8 +204,7 @@ std::string Residency::problem(Key key, const BlockRange& range, TierId from, Ti
     return run.copy != kNoTier ? "have a copy already" : "";
   });
   if (!problem.empty()) return problem;
-  const bool counted_elsewhere = pool_on_gpu_ && to == kGpuTier;
-  if (!counted_elsewhere && range.count() > tier(to).free) {
+  if (!fits(to, range.count())) {
     return "they need " + counted(range.count()) + " and the tier has " + std::to_string(tier(to).free.count()) +
            " free";
   }

@@ -35,6 +35,13 @@ class Residency {
   /// Drops all blocks of a holder and forgets it.
   void remove(Key key);
   [[nodiscard]] const std::vector<KvRun>& runs(Key key) const { return holders_[index(key)].runs; }
+  /// Every block is on some tier.
+  [[nodiscard]] bool complete(Key key) const {
+    for (const KvRun& run : runs(key)) {
+      if (run.tier == kNoTier) return false;
+    }
+    return true;
+  }
   /// Length of the context.
   [[nodiscard]] Blocks blocks(Key key) const;
   /// Blocks of the context on a tier, those on their way to it included.
@@ -51,6 +58,12 @@ class Residency {
   /// The holder forgets its runs; their blocks on a tier stay in use and others are given back. Returns how many stay.
   [[nodiscard]] Blocks detach(Key key, TierId id);
 
+  /// The range is the whole context, which is in one place and may move: the common case of a range without problem().
+  [[nodiscard]] bool may_move_whole(Key key, const BlockRange& range, TierId from, TierId to) const {
+    const std::vector<KvRun>& context = runs(key);
+    return context.size() == 1 && context.front() == KvRun{range.end, from} && range.first == Blocks(0) &&
+           fits(to, range.end);
+  }
   /// Why blocks cannot move; empty: they can.
   [[nodiscard]] std::string problem(Key key, const BlockRange& range, TierId from, TierId to) const;
   /// A move without a problem() that takes no time: start() and end().
@@ -80,6 +93,9 @@ class Residency {
     Blocks lost_to{};
   };
   static std::size_t index(std::int32_t key) { return static_cast<std::size_t>(key); }
+  [[nodiscard]] bool fits(TierId id, Blocks count) const {
+    return (pool_on_gpu_ && id == kGpuTier) || count <= tier(id).free;
+  }
   void take(TierId id, Blocks count);
   /// The run has come from one tier to another.
   void arrive(KvRun& run, TierId from, TierId to, bool keep);

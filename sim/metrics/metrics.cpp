@@ -218,7 +218,11 @@ MetricsCollector::Summary MetricsCollector::summarise_exact(std::vector<double> 
   const auto select = [&](std::size_t rank) {
     const auto at = values.begin() + static_cast<std::ptrdiff_t>(rank);
     if (at >= begin) {
-      std::nth_element(begin, at, values.end());
+      if (at == begin) {
+        std::iter_swap(at, std::min_element(at, values.end()));
+      } else {
+        std::nth_element(begin, at, values.end());
+      }
       begin = at + 1;
     }
     return *at;

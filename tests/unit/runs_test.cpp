@@ -73,7 +73,7 @@ TEST(Runs, Placed_HaveTheirRanges) {
 }
 
 TEST(Runs, Placed_UpToAnEnd_CutTheLastRun) {
-  const std::vector<PlacedRun> placed = placed_runs(context(), kTalk, Blocks(7));
+  const PlacedRuns placed = placed_runs(context(), kTalk, Blocks(7));
   ASSERT_EQ(placed.size(), 3U);
   EXPECT_EQ(placed.back().range, range(5, 7));
   EXPECT_EQ(placed.back().blocks, Blocks(2));
