@@ -34,9 +34,10 @@ inline void wait_for_memory(RequestId head, Fit fit, Decision& decision) {
   decision.idle();  // in case nothing else runs
 }
 
-/// Admits the head of `waiting` as long as the batch has a seat, tokens and memory for it. Fetches the KV of a head that
-/// must come first, and rejects heads that can never run. `entry_of(request)` returns what a request needs. `joined(request, tokens)` is called for each admitted request
-/// after its first `tokens` are staged. Returns true when a request was admitted.
+/// Admits the head of `waiting` as long as the batch has a seat, tokens and memory for it. Fetches the KV of a head
+/// that must come first, and rejects heads that can never run. `entry_of(request)` returns what a request needs.
+/// `joined(request, tokens)` is called for each admitted request after its first `tokens` are staged. Returns true when
+/// a request was admitted.
 template <class EntryOf, class Joined>
 bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& view, const KvSpace& kv,
                     Decision& decision, EntryOf entry_of, Joined joined) {
