@@ -44,8 +44,7 @@ inline constexpr std::int32_t kMostSubBatches = 8;
 ///    when the engine runs the iteration. No token is produced before that.
 ///  * Decoding requests leave before `decodes` is staged, prefilling requests before their chunk is staged.
 ///  * A decision that only takes requests out of the batch is followed by another decision at the same instant.
-///  Decisions
-///    must lead to tokens while requests are unfinished.
+///    Decisions must lead to tokens while requests are unfinished.
 ///  * Everything staged takes part in this iteration. Staging is O(1), or O(blocks touched) with prefix caching.
 class Decision : public Placement {
  public:

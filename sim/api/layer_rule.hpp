@@ -71,9 +71,8 @@ class CopySink {
 ///    Copies out of the GPU (d2h, peer_out) end before copies into it (h2d, peer_in), so memory is freed before it is
 ///    filled; attention on the CPU ends last. A layer arrives after them, so a rule can see from its own state whether
 ///    compute stood still when a copy ended.
-///  * `at_copies_done()` is called at every instant at which copies have ended, after the last of them. At an instant
-///  at
-///    which a layer starts, at_layer_start replaces it. A step that waits is checked after the call. So a rule that
+///  * `at_copies_done()` is called at every instant at which copies have ended, after the last of them. When a layer
+///    starts at that instant, at_layer_start replaces it. A step that waits is checked after the call. So a rule that
 ///    starts a copy whenever another copy ends sees, at the end of a layer, the layer that follows.
 ///  * `ready(layer, sub_batch)` is the residency check: may the step compute now? It is called right after
 ///    at_layer_start and, while the step waits, after the last at_copy_done of an instant. It must not change the

@@ -53,12 +53,11 @@ using Retention = std::function<double(const View&, const FreedBlock&)>;
 /// Contract
 ///  * Each call stages its moves and drops at the Placement it gets. The engine checks and charges them.
 ///  * In one decision: `moved` for each move that has ended, `shrank`, then the scheduler's decision with the calls
-///  that
-///    its steps cause, then `places`.
+///    that its steps cause, then `places`.
 ///  * The defaults are those of an engine that swaps whole requests to kHostTier, and keeps nothing.
 class OffloadPolicy : public KvSpace {
  public:
-  /// A request leaves the batch with Leave::preempt_swap. Its KV may stay on the GPU, or go. Default: all of it goes to
+  /// A request leaves the batch, preempted with its KV or suspended. Its KV may stay on the GPU, or go. Default: all of it goes to
   /// kHostTier, unless a copy is elsewhere, and the iteration waits.
   virtual void leaves(const View& view, const RequestView& request, Placement& placement);
   /// A request joins or resumes: where its KV will be while it is in the batch. kGpuTier, or, if the policy declares

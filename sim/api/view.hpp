@@ -14,7 +14,7 @@ enum class Phase : std::uint8_t {
   waiting,     // holds no KV, not in the batch
   prefilling,  // in the batch; some known tokens are not computed yet
   decoding,    // in the batch; every known token but the last is computed
-  swapped      // preempted with its KV, which the offload policy has placed; not in the batch
+  swapped      // preempted with its KV, which the offload policy has placed, or suspended; not in the batch
 };
 
 /// One request as a policy sees it, without its true output length.

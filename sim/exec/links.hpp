@@ -37,9 +37,8 @@ struct FlowSpec {
 ///   set        d_f, w_f  demand and weight of flow f
 ///   set        a_fl      load of flow f on link l
 ///   for all l  sum of a_fl r_f over the flows on l <= C_l;   for all f  r_f <= d_f
-///   max-min    no r_f can grow without lowering an r_g with r_g / w_g <= r_f / w_f. Equivalently every f has r_f =
-///   d_f,
-///              or its route has a link that is full and on which no flow has a larger r / w than f.
+///   max-min    no r_f can grow without lowering an r_g with r_g / w_g <= r_f / w_f. Equivalently every f has
+///              r_f = d_f, or its route has a link that is full and on which no flow has a larger r / w than f.
 ///
 /// Progressive filling finds these rates. All r / w rise together from 0. A flow stops at its demand; all flows on a
 /// link stop when the link is full; the other flows go on.
