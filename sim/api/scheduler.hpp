@@ -57,8 +57,8 @@ using Retention = std::function<double(const View&, const FreedBlock&)>;
 ///  * The defaults are those of an engine that swaps whole requests to kHostTier, and keeps nothing.
 class OffloadPolicy : public KvSpace {
  public:
-  /// A request leaves the batch, preempted with its KV or suspended. Its KV may stay on the GPU, or go. Default: all of it goes to
-  /// kHostTier, unless a copy is elsewhere, and the iteration waits.
+  /// A request leaves the batch, preempted with its KV or suspended. Its KV may stay on the GPU, or go. Default: all of
+  /// it goes to kHostTier, unless a copy is elsewhere, and the iteration waits.
   virtual void leaves(const View& view, const RequestView& request, Placement& placement);
   /// A request joins or resumes: where its KV will be while it is in the batch. kGpuTier, or, if the policy declares
   /// PolicyInfo::cpu_attention, kHostTier: then the CPU attends for it, all its blocks are taken there, and the KV of

@@ -1411,6 +1411,7 @@ class NaiveEngine final : public View, private Decision {
     const Duration waited = links_.waited_for_blocks();
     links_.advance(now_);
     std::vector<Duration> after;
+    after.reserve(times.size());
     for (const IterationTime& time : times) after.push_back(time.after);
     const Duration on_cpu_before = links_.waited_for_cpu();
     const SimTime end = links_.run(start, layer, config_.model->layers(), on_cpu, after);

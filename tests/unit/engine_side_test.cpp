@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 
 namespace spillway::hwmodels {
@@ -66,6 +67,23 @@ TEST(EngineSide, HostTime_WhenOverlapped_ThenOnlyWhatIsLongerThanTheGpusIsSeen) 
   EXPECT_EQ(before(true, 4), Duration(2'500'000));
   EXPECT_EQ(before(false, 1), Duration(3'500'000));
   EXPECT_EQ(before(false, 4), Duration(6'500'000));
+}
+
+// a100-nvlink-2 states 253 GB/s and 11.6 us per copy between its GPUs: 253 MB take 1 ms.
+TEST(EngineSide, Copy_BetweenGpus_UsesTheServersLink) {
+  const EngineSide server = engine(load_hardware("a100-nvlink-2").gpu);
+  for (const Stream stream : {Stream::peer_in, Stream::peer_out}) {
+    const CopyTime gathered = server.copy(stream, 1, Bytes(253'000'000), CopyMechanism::gather);
+    EXPECT_EQ(gathered.launch, Duration(11'600));
+    EXPECT_EQ(gathered.transfer, Duration(1'000'000));
+    EXPECT_EQ(server.copy(stream, 3, Bytes(253'000'000), CopyMechanism::many).launch, Duration(34'800));
+  }
+  try {
+    static_cast<void>(engine(gpu()).copy(Stream::peer_in, 1, Bytes(1), CopyMechanism::gather));
+    FAIL() << "a GPU alone has no links to others";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("peer_bandwidth"), std::string::npos) << error.what();
+  }
 }
 
 TEST(EngineSide, Copy_UsesTheFittedMechanism) {

@@ -787,9 +787,9 @@ TEST(Executor, AttentionOnTheCpu_StallsByItsPart) {
   Executor executor;
   EXPECT_EQ(iterate(executor, {2, {&times, 1}, &rule}), ns(87));
   EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(27), ns(60), Bytes(0)}));
-  EXPECT_EQ(waited(executor, Wait::queries), ns(2 * 5));
-  EXPECT_EQ(waited(executor, Wait::cpu_attention), ns(2 * 21));
-  EXPECT_EQ(waited(executor, Wait::outputs), ns(2 * 4));
+  EXPECT_EQ(waited(executor, Wait::queries), ns(10));
+  EXPECT_EQ(waited(executor, Wait::cpu_attention), ns(42));
+  EXPECT_EQ(waited(executor, Wait::outputs), ns(8));
   // Idle before its first work from 0 to 15, before its second from 36 to 55.
   EXPECT_EQ(executor.use(Stream::cpu), (StreamUse{ns(42), ns(15 + 19), Bytes(20)}));
 }
