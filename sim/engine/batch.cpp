@@ -114,7 +114,7 @@ void Batch::skip(std::int32_t m, Duration duration) {
   member.computing -= duration;
   enter_ring(m);
   enter_growth(m);
-  if (member.apart_at < 0) enter_longest(m);
+  enter_longest(m);
   drop_outdated_longest();
 }
 

@@ -39,6 +39,7 @@ class TwoLayers final : public ExecutionModel {
 
 struct Script {
   std::function<TierId(const RequestView&)> attends = [](const RequestView&) { return kHostTier; };
+  std::function<std::int32_t(RequestId)> sub_batch = [](RequestId) { return 0; };  // of a prompt
   /// Called once all requests are in the batch and no prompt is left.
   std::function<void(const View&, const std::vector<RequestId>&, Decision&)> decide{};
 };
@@ -66,6 +67,7 @@ class ScriptedScheduler final : public Scheduler {
       if (view.request(id).phase != Phase::waiting) continue;
       prompts = true;
       decision.join(id);
+      decision.sub_batch(id, script_.sub_batch(id));
       decision.chunk(id, view.request(id).remaining());
     }
     if (!prompts && script_.decide) script_.decide(view, all_, decision);
@@ -156,6 +158,17 @@ TEST(AttentionOnCpu, TwoSubBatches_OverlapAndKeepTheirOrder) {
   EXPECT_EQ(model.seen(), (TwoLayers::Seen{{0, 0, 2}, {1, 0, 0}, {0, 1, 0}}));
   EXPECT_EQ(seen.result.statistics.engine.peak_kv, Blocks(2));
   EXPECT_EQ(seen.result.statistics.engine.peak_host_kv, Blocks(2));
+}
+
+TEST(AttentionOnCpu, PromptsInTwoSubBatches_AreComputedInTurn) {
+  // Both on the GPU: layer 0 of request 0 to 10, of request 1 to 20, layer 1 to 30 and 40, after to 45 and 50.
+  const Script script{.attends = [](const RequestView&) { return kGpuTier; },
+                      .sub_batch = [](RequestId id) { return static_cast<std::int32_t>(id.serial); }};
+  const TwoLayers model;
+  const Replay seen = run(script, tiers(40, 0), {request(0, 4, 1), request(0, 4, 1)}, model);
+  EXPECT_EQ(seen.of(0).end, SimTime(50));
+  EXPECT_EQ(seen.of(1).end, SimTime(50));
+  EXPECT_EQ(model.seen(), (TwoLayers::Seen{{0, 0, 1}, {0, 0, 1}}));
 }
 
 TEST(AttentionOnCpu, Suspended_IsNoPreemption_AndMayReturnToTheOtherTier) {
