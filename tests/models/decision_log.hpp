@@ -50,8 +50,12 @@ class LoggedDecision final : public Decision {
     decision_.reserve(id, upto);
   }
   void leave(RequestId id, Leave why) override {
-    note(why == Leave::preempt_swap ? "swap out" : "recompute", id.serial);
+    note(why == Leave::preempt_recompute ? "recompute" : "swap out", id.serial);
     decision_.leave(id, why);
+  }
+  void sub_batch(RequestId id, std::int32_t number) override {
+    note("sub-batch", id.serial, number);
+    decision_.sub_batch(id, number);
   }
   void reject(RequestId id) override {
     note("reject", id.serial);
