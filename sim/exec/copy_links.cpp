@@ -46,7 +46,7 @@ void CopyLinks::set_traffic(std::vector<double> shares) {
 }
 
 void CopyLinks::fill_own() {
-  last_.reset();
+  known_.clear();
   idle_ = !shares() && traffic_.empty() && duplex_[0] == 1.0 && duplex_[1] == 1.0;
   if (shares()) return;
   lone_ = {fill({{1.0, -1.0, -1.0, -1.0}})[0], fill({{-1.0, 1.0, -1.0, -1.0}})[1]};
@@ -65,12 +65,21 @@ CopyLinks::Demands CopyLinks::demands_of(const Transfers& transfers) {
 
 Slowdowns CopyLinks::alone(const Transfers& transfers) {
   if (!shares()) return transfers[0] != nullptr && transfers[1] != nullptr ? duplexed_ : lone_;
-  const Demands demands = demands_of(transfers);
-  if (last_ != demands) {
-    last_slowdowns_ = fill(demands);
-    last_ = demands;
+  // Bytes and time say as much as the rate, and need no division.
+  Asked asked;
+  for (std::size_t lane = 0; lane < transfers.size(); ++lane) {
+    if (transfers[lane] != nullptr) asked[lane] = {transfers[lane]->bytes, transfers[lane]->transfer};
   }
-  return last_slowdowns_;
+  if (asked == Asked{}) return {};
+  const auto known = std::ranges::find(known_, asked, &Known::asked);
+  if (known != known_.end()) return known->slowdowns;
+  const Known now{asked, fill(demands_of(transfers))};
+  if (known_.size() < kMostKnown) {
+    known_.push_back(now);
+  } else {
+    known_[std::exchange(oldest_, (oldest_ + 1) % kMostKnown)] = now;
+  }
+  return now.slowdowns;
 }
 
 Slowdowns CopyLinks::fill(const Demands& demands) const {

@@ -59,7 +59,7 @@ class CopyLinks {
   [[nodiscard]] bool idle() const { return idle_; }
   /// A copy may be slowed down also while the other direction rests.
   [[nodiscard]] bool shares() const { return route_.shares(); }
-  /// How much the transfers slow each other down when no other instance copies. O(1) for transfers as before.
+  /// How much the transfers slow each other down when no other instance copies. O(1) for transfers as lately.
   [[nodiscard]] Slowdowns alone(const Transfers& transfers);
   /// Adds the flows of the transfers to `all`, which starts with the shared links. Returns them; empty: none.
   using Flows = std::array<std::optional<FlowId>, kLinks>;
@@ -68,7 +68,6 @@ class CopyLinks {
  private:
   struct Demands {
     std::array<double, kLinks> rate{-1.0, -1.0, -1.0, -1.0};  // bytes/s; < 0: no transfer
-    bool operator==(const Demands&) const = default;
   };
   static Demands demands_of(const Transfers& transfers);
   Flows add_flows(Links& all, const Demands& demands) const;
@@ -82,8 +81,20 @@ class CopyLinks {
   bool idle_ = true;
   Slowdowns lone_{};      // without shared links, of one direction while the other rests
   Slowdowns duplexed_{};  // and of both
-  std::optional<Demands> last_{};
-  Slowdowns last_slowdowns_{};  // for these demands
+  /// Answers: copies of layers take turns with nothing, or with copies that return.
+  struct Transfer {
+    Bytes bytes{};
+    Duration transfer{};
+    bool operator==(const Transfer&) const = default;
+  };
+  using Asked = std::array<Transfer, kLinks>;
+  struct Known {
+    Asked asked{};
+    Slowdowns slowdowns{};
+  };
+  static constexpr std::size_t kMostKnown = 16;
+  std::vector<Known> known_;  // the first ones, then in place of the oldest
+  std::size_t oldest_ = 0;
 };
 
 /// Adds `capacities` to `links`, which is empty.
@@ -111,7 +122,7 @@ class PlannedCopies final : public ExecutionModel {
   [[nodiscard]] Copy copy_of(Stream direction, Bytes bytes, const CopyTime& time) const;
 
   const ExecutionModel& model_;
-  mutable CopyLinks links_;  // remembers the last answer
+  mutable CopyLinks links_;  // remembers its answers
 };
 
 }  // namespace spillway
