@@ -22,6 +22,11 @@ double capacity_of(const Slowdown& slowdown) {
 
 double times(const Slowdown& slowdown) { return static_cast<double>(slowdown.num) / static_cast<double>(slowdown.den); }
 
+/// Bytes/s. A copy that takes no time loads no shared link.
+double rate_of(const Copy& copy) {
+  return copy.transfer > Duration{} ? static_cast<double>(copy.bytes.count()) / to_seconds(copy.transfer) : 0.0;
+}
+
 }  // namespace
 
 void add_shared_links(Links& links, std::span<const BytesPerSecond> capacities) {
@@ -47,8 +52,8 @@ void CopyLinks::set_traffic(std::vector<double> shares) {
 
 void CopyLinks::fill_own() {
   known_.clear();
-  idle_ = !shares() && traffic_.empty() && duplex_[0] == 1.0 && duplex_[1] == 1.0;
-  if (shares()) return;
+  own_idle_ = traffic_.empty() && duplex_[0] == 1.0 && duplex_[1] == 1.0;
+  // At one byte per second no shared link matters.
   lone_ = {fill({{1.0, -1.0, -1.0, -1.0}})[0], fill({{-1.0, 1.0, -1.0, -1.0}})[1]};
   duplexed_ = fill({{1.0, 1.0, -1.0, -1.0}});
 }
@@ -57,14 +62,28 @@ CopyLinks::Demands CopyLinks::demands_of(const Transfers& transfers) {
   Demands demands;
   for (std::size_t lane = 0; lane < transfers.size(); ++lane) {
     const Copy* const copy = transfers[lane];
-    const bool moves = copy != nullptr && copy->transfer > Duration{};
-    demands.rate[lane] = moves ? static_cast<double>(copy->bytes.count()) / to_seconds(copy->transfer) : -1.0;
+    if (copy != nullptr) demands.rate[lane] = rate_of(*copy);
   }
   return demands;
 }
 
+void CopyLinks::expect_on_shared(const Copy& copy) {
+  const auto lane = static_cast<std::size_t>(copy.stream) - static_cast<std::size_t>(Stream::h2d);
+  if (lane >= kLinks || rate_of(copy) <= most_[lane]) return;
+  most_[lane] = rate_of(copy);
+  const auto routes = route_.all();
+  for (std::size_t link = 0; link < shared_.size(); ++link) {
+    double wanted = 0.0;
+    for (std::size_t other = 0; other < kLinks; ++other) {
+      const auto crossings = std::ranges::count(*routes[other], link);
+      wanted += static_cast<double>(crossings * route_.gpus) * most_[other];
+    }
+    if (wanted > shared_[link].value()) contended_ = true;
+  }
+}
+
 Slowdowns CopyLinks::alone(const Transfers& transfers) {
-  if (!shares()) return transfers[0] != nullptr && transfers[1] != nullptr ? duplexed_ : lone_;
+  if (!contended_) return transfers[0] != nullptr && transfers[1] != nullptr ? duplexed_ : lone_;
   // Bytes and time say as much as the rate, and need no division.
   Asked asked;
   for (std::size_t lane = 0; lane < transfers.size(); ++lane) {
@@ -138,6 +157,7 @@ CopyTime PlannedCopies::copy(Stream direction, std::int64_t copies, Bytes bytes,
   const std::size_t lane = static_cast<std::size_t>(direction) - static_cast<std::size_t>(Stream::h2d);
   Transfers transfers{};
   transfers[lane] = &copy;
+  links_.expect(copy);
   const Slowdown slowdown = links_.alone(transfers)[lane];
   time.transfer = Duration(
       static_cast<std::int64_t>((Wide{time.transfer.count()} * slowdown.num + slowdown.den - 1) / slowdown.den));
@@ -152,6 +172,8 @@ CopySharing PlannedCopies::copy_sharing() const {
   };
   const Copy in = one(Stream::h2d);
   const Copy out = one(Stream::d2h);
+  links_.expect(in);
+  links_.expect(out);
   const Slowdowns both = links_.alone({&in, &out});
   const auto longer = [](const Slowdown& together, const Slowdown& apart) {
     return slowdown_at(std::min(1.0, times(apart) / times(together)));

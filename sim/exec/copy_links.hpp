@@ -55,11 +55,18 @@ class CopyLinks {
 
   /// From now on, each flow of other traffic uses such a share of the idle links, (0, 1], to a millionth.
   void set_traffic(std::vector<double> shares);
-  /// Nothing slows a copy down.
-  [[nodiscard]] bool idle() const { return idle_; }
-  /// A copy may be slowed down also while the other direction rests.
+  /// Such a copy will transfer. O(1), and O(shared links) when it is the fastest of its stream so far.
+  void expect(const Copy& copy) {
+    if (!contended_ && shares()) expect_on_shared(copy);
+  }
+  /// The expected copies may slow each other down on shared links. If not, only the two directions of the host link
+  /// slow each other down.
+  [[nodiscard]] bool contended() const { return contended_; }
+  /// Nothing slows an expected copy down.
+  [[nodiscard]] bool idle() const { return own_idle_ && !contended_; }
   [[nodiscard]] bool shares() const { return route_.shares(); }
-  /// How much the transfers slow each other down when no other instance copies. O(1) for transfers as lately.
+  /// How much the transfers, all expected, slow each other down when no other instance copies. O(1) for transfers as
+  /// lately.
   [[nodiscard]] Slowdowns alone(const Transfers& transfers);
   /// Adds the flows of the transfers to `all`, which starts with the shared links. Returns them; empty: none.
   using Flows = std::array<std::optional<FlowId>, kLinks>;
@@ -73,17 +80,20 @@ class CopyLinks {
   Flows add_flows(Links& all, const Demands& demands) const;
   [[nodiscard]] Slowdowns fill(const Demands& demands) const;
   void fill_own();
+  void expect_on_shared(const Copy& copy);
 
   CopyRoute route_{};
   std::span<const BytesPerSecond> shared_{};
   std::array<double, 2> duplex_{1.0, 1.0};  // capacity of the caps
   std::vector<double> traffic_{};
-  bool idle_ = true;
-  Slowdowns lone_{};      // without shared links, of one direction while the other rests
-  Slowdowns duplexed_{};  // and of both
+  bool own_idle_ = true;
+  Slowdowns lone_{};                   // without shared links, of one direction while the other rests
+  Slowdowns duplexed_{};               // and of both
+  std::array<double, kLinks> most_{};  // bytes/s of the fastest copy expected
+  bool contended_ = false;
   /// Answers: copies of layers take turns with nothing, or with copies that return.
   struct Transfer {
-    Bytes bytes{};
+    Bytes bytes{-1};  // < 0: none
     Duration transfer{};
     bool operator==(const Transfer&) const = default;
   };

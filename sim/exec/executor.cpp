@@ -118,6 +118,7 @@ void Executor::issue(const Copy& copy) {
   if (at >= links_used_ && at < kLinks) links_used_ = kLinks;
   if (stream.size() == 0) charge_stall(copy.stream, stream.free_since(), now_);
   issued_[at] += copy.bytes;
+  if (!others_copy_) links_.expect(copy);
   stream.issue(copy, now_);
   if (stream.size() == 1 && at < kLinks) share_links();
 }
@@ -126,8 +127,8 @@ void Executor::update_shares() {
   const SimTime in = copies_[0].launched();
   const SimTime out = copies_[1].launched();
   const auto to_come = [this](SimTime time) { return time > now_ ? time : kNever; };
-  // On links of its own, the first transfer of two goes on as if alone until the other one starts.
-  const bool each = others_copy_ || links_.shares();
+  // Without contention, the first transfer of two goes on as if alone until the other one starts.
+  const bool each = others_copy_ || links_.contended();
   launch_at_ = each ? std::min(to_come(in), to_come(out)) : to_come(std::max(in, out));
   for (std::size_t i = 2; each && i < links_used_; ++i) {
     launch_at_ = std::min(launch_at_, to_come(copies_[i].launched()));

@@ -227,8 +227,8 @@ class Executor final : private CopySink {
   void share_links() {
     if (!others_copy_) {
       if (links_.idle()) return;
-      // On links of its own a transfer is slowed down while the other direction transfers, too, and not otherwise.
-      if (!links_.shares()) {
+      // A transfer is then slowed down while the other direction transfers, too, and not otherwise.
+      if (!links_.contended()) {
         const SimTime later = std::max(copies_[0].launched(), copies_[1].launched());
         const bool both = later <= now_;
         launch_at_ = both ? kNever : later;

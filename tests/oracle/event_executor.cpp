@@ -261,9 +261,7 @@ class EventExecutor final : private CopySink {
   Real rate(Stream stream) {
     const StreamState& s = state(stream);
     if (!s.working || s.launched > now_) return -1;
-    const Copy& copy = s.queue.front().copy;
-    if (copy.transfer == Duration{}) return surroundings_.links.totals.empty() ? 0 : -1;
-    return plain_rate(copy);
+    return plain_rate(s.queue.front().copy);
   }
 
   void share_links() {

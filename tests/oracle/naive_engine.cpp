@@ -350,9 +350,7 @@ class NaiveLinks final : private CopySink {
   /// Bytes/s alone of the copy that transfers; < 0: none does.
   [[nodiscard]] Real rate(std::size_t direction) const {
     if (queued_[direction].empty() || launched(direction) > now_) return -1;
-    const Copy& copy = queued_[direction].front().copy;
-    if (copy.transfer == Duration{}) return around_.totals.empty() ? 0 : -1;
-    return plain_rate(copy);
+    return plain_rate(queued_[direction].front().copy);
   }
   void share() {
     std::vector<double> traffic;

@@ -145,8 +145,9 @@ inline PlainRates plain_shares(const PlainSurroundings& around, const std::vecto
   return at->second;
 }
 
-/// Bytes/s of a copy alone. A copy that takes no time crosses no total.
+/// Bytes/s of a copy alone. One that takes no time loads no total.
 inline Real plain_rate(const Copy& copy) {
+  if (copy.transfer == Duration{}) return 0;
   return static_cast<Real>(copy.bytes.count()) / static_cast<Real>(copy.transfer.count()) * 1e9L;
 }
 

@@ -28,6 +28,8 @@ struct Asked {
 std::pair<Parts, Parts> ask(CopyLinks& links, const Asked& asked) {
   const Copy in = copy(Stream::h2d, asked.in > 0.0 ? asked.in : 1.0);
   const Copy out = copy(Stream::d2h, asked.out > 0.0 ? asked.out : 1.0);
+  if (asked.in > 0.0) links.expect(in);
+  if (asked.out > 0.0) links.expect(out);
   const Slowdowns got = links.alone({asked.in > 0.0 ? &in : nullptr, asked.out > 0.0 ? &out : nullptr});
   return {{got[0].num, got[0].den}, {got[1].num, got[1].den}};
 }
@@ -80,6 +82,34 @@ TEST(CopyLinks, AGroup_SharesTheServersTotal) {
   EXPECT_EQ(ask(links, {.in = 25.0, .out = 25.0}), std::pair(Parts(25, 6), Parts(10, 3)));
   CopyLinks two({}, {.gpus = 2, .h2d = {0}, .d2h = {1}}, totals);
   EXPECT_EQ(ask(two, {.in = 25.0}).first, Parts(25, 12));
+}
+
+TEST(CopyLinks, SharedLinks_MatterOnceExpectedCopiesCanFillOne) {
+  // Two GPUs over a host of 40 GB/s: 2 * 10 in and 2 * 8 out fit, 2 * 12.5 and 2 * 8 do not.
+  const std::vector<BytesPerSecond> totals{BytesPerSecond(40e9)};
+  CopyLinks links({}, {.gpus = 2, .h2d = {0}, .d2h = {0}}, totals);
+  EXPECT_TRUE(links.idle()) << "nothing is expected";
+  for (const auto& [stream, speed] : {std::pair(Stream::h2d, 5.0), {Stream::d2h, 8.0}, {Stream::h2d, 10.0}}) {
+    links.expect(copy(stream, speed));
+  }
+  EXPECT_FALSE(links.contended()) << "the faster copy in does not add to the slower one";
+  EXPECT_TRUE(links.idle());
+  links.expect({.stream = Stream::cpu, .bytes = Bytes(1'000'000'000), .transfer = Duration(1)});
+  links.expect({.stream = Stream::h2d, .bytes = Bytes(1'000'000'000), .launch = Duration(1)});
+  EXPECT_FALSE(links.contended()) << "neither crosses a link";
+  links.expect(copy(Stream::h2d, 12.5));
+  EXPECT_TRUE(links.contended());
+  EXPECT_FALSE(links.idle());
+  // 20 GB/s for each GPU: 8 out, 12 of 12.5 in.
+  EXPECT_EQ(ask(links, {.in = 12.5, .out = 8.0}), std::pair(Parts(25, 24), kAlone));
+  links.expect(copy(Stream::h2d, 1.0));
+  EXPECT_TRUE(links.contended()) << "a fast copy may come back";
+
+  // The two directions slow each other down on their own links all the same.
+  CopyLinks duplex({.h2d = {2, 1}}, {.gpus = 1, .h2d = {0}, .d2h = {0}}, totals);
+  EXPECT_FALSE(duplex.idle());
+  EXPECT_EQ(ask(duplex, {.in = 25.0, .out = 10.0}), std::pair(Parts(2, 1), kAlone));
+  EXPECT_FALSE(duplex.contended());
 }
 
 TEST(CopyLinks, WhatBothDirectionsShare_IsDividedEvenly) {
