@@ -36,6 +36,11 @@ class ComparisonTable {
   explicit ComparisonTable(const Comparison& comparison) : comparison_(comparison) {}
 
   std::string build() {
+    if (comparison_.engines_differ()) {
+      lines_.add("Engines",
+                 "differ: the differences include those of their CPU time and front ends. Set engine to compare the "
+                 "policies alone");
+    }
     lines_.add("Set-up", comparison_.setup);
     lines_.add("Traffic", traffic());
     std::string text = lines_.text() + "\n" + values() + "\n" + differences() + "\n";
@@ -59,9 +64,10 @@ class ComparisonTable {
   [[nodiscard]] std::string values() const {
     Columns table;
     table.add("", true);
+    table.add("engine", true);
     for (const std::string& metric : comparison_.metrics) table.add(metric);
     for (const ComparedRun& run : comparison_.runs) {
-      std::vector<std::string> cells{shown(run.label)};
+      std::vector<std::string> cells{shown(run.label), shown(run.engine)};
       for (const std::string& metric : comparison_.metrics) {
         const Metric& one = metric_or_none(run.metrics, metric);
         cells.push_back(figure_with_interval(one.value, one.half_width));
@@ -187,6 +193,7 @@ std::string to_comparison_table(const Comparison& comparison) { return Compariso
 std::string to_comparison_json(const Comparison& comparison) {
   Json json{{"schema_version", 1},
             {"setup", comparison.setup},
+            {"engines_differ", comparison.engines_differ()},
             {"baseline", comparison.runs[comparison.baseline].label},
             {"replications", comparison.replications},
             {"random_traffic", comparison.random_traffic}};
@@ -195,6 +202,7 @@ std::string to_comparison_json(const Comparison& comparison) {
     const ComparedRun& run = comparison.runs[i];
     json["runs"].push_back({{"label", run.label},
                             {"id", run.id},
+                            {"engine", run.engine},
                             {"bottleneck", run.bottleneck},
                             {"warnings", run.warnings},
                             {"trust", trust_json(run.trust)},

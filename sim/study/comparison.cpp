@@ -32,6 +32,10 @@ bool differs_between_replications(const std::vector<ComparedRun>& runs) {
 
 }  // namespace
 
+bool Comparison::engines_differ() const {
+  return std::ranges::adjacent_find(runs, std::ranges::not_equal_to{}, &ComparedRun::engine) != runs.end();
+}
+
 PairedDifference Comparison::difference(std::size_t run, const std::string& metric) const {
   return paired_difference(metric_or_none(runs[baseline].metrics, metric), metric_or_none(runs[run].metrics, metric));
 }
@@ -108,7 +112,8 @@ Comparison comparison_of(const PointGrid& grid, std::vector<PointOutcome>& outco
     PointOutcome& base = outcomes[i];
     if (comparison.runs.empty()) comparison.setup = setup_of(base);
     if (static_cast<std::int64_t>(i) == baseline) comparison.baseline = comparison.runs.size();
-    ComparedRun run{label, base.id, std::move(base.metrics), base.bottleneck, base.warnings, base.trust, {}};
+    ComparedRun run{label,           base.id,       base.engine, std::move(base.metrics),
+                    base.bottleneck, base.warnings, base.trust,  {}};
     for (std::size_t at = i + count; at < outcomes.size(); at += count) {
       run.perturbed.push_back(std::move(outcomes[at].metrics));
     }

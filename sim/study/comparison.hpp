@@ -17,6 +17,7 @@ namespace spillway {
 struct ComparedRun {
   std::string label;              // the keys that differ: "policy=vllm"
   std::string id{};               // ID of the result
+  std::string engine{};           // its profile: "vllm-0.23"
   std::vector<Metric> metrics{};  // all metrics of the run
   std::string bottleneck{};       // one sentence
   std::vector<std::string> warnings{};
@@ -49,6 +50,8 @@ struct Comparison {
   std::optional<double> perturbation{};      // fraction
   std::vector<std::string> perturbations{};  // labels
 
+  /// The runs' engines take different CPU time, so differences are not of the policies alone.
+  [[nodiscard]] bool engines_differ() const;
   /// The difference of one metric between a run and the baseline.
   [[nodiscard]] PairedDifference difference(std::size_t run, const std::string& metric) const;
   /// Positions of the runs ordered by the metric, the best first, runs without a value last. Empty when neither

@@ -121,6 +121,7 @@ PointOutcome outcome_from_json(std::string text, const std::string& where) {
     outcome.id = id_of(json);
     for (const auto& [name, metric] : json["metrics"].items()) outcome.metrics.push_back(read_metric(name, metric));
     outcome.warnings = json.at("warnings").get<std::vector<std::string>>();
+    outcome.engine = json.at("setup").at("engine");
     outcome.resource = json["bottleneck"].at("resource");
     outcome.bottleneck = json["bottleneck"].at("sentence");
     outcome.trust = read_trust(json);

@@ -33,6 +33,7 @@ struct PointOutcome {
   // Read from `json`, for new and stored results alike.
   std::vector<Metric> metrics{};
   std::vector<std::string> warnings{};
+  std::string engine{};      // its profile: "vllm-0.23"
   std::string resource{};    // bottleneck: load, kv_capacity, compute, ...
   std::string bottleneck{};  // the bottleneck as a sentence
   Trust trust{};

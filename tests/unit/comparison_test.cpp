@@ -94,7 +94,7 @@ TEST(BetterDirection, EveryNameIsAMetric) {
       EXPECT_EQ(better_direction("p99_" + definition.name), Better::smaller);
     }
   }
-  EXPECT_EQ(directed, 8U + 7U);
+  EXPECT_EQ(directed, 8U + 8U);
   EXPECT_FALSE(better_direction("duration_s"));
   EXPECT_FALSE(better_direction(""));
 }
@@ -142,6 +142,19 @@ TEST(Comparison, OnlyPairsThatDifferCanFlip) {
   EXPECT_EQ(flips[0].perturbation, "GEMM -5%");
   EXPECT_EQ(flips[0].before, "policy=b");
   EXPECT_EQ(flips[0].behind, "policy=a");
+}
+
+TEST(Comparison, ADifferenceOfTheEnginesIsSaidFirst) {
+  Comparison comparison = three_policies();
+  for (ComparedRun& run : comparison.runs) run.engine = "vllm-0.23";
+  EXPECT_FALSE(comparison.engines_differ());
+  EXPECT_TRUE(to_comparison_table(comparison).starts_with("Set-up"));
+  comparison.runs.back().engine = "sarathi-serve";
+  EXPECT_TRUE(comparison.engines_differ());
+  const std::string table = to_comparison_table(comparison);
+  EXPECT_TRUE(table.starts_with("Engines      differ: ")) << table;
+  EXPECT_NE(table.find("policy=b  vllm-0.23 "), std::string::npos) << table;
+  EXPECT_NE(table.find("policy=c  sarathi-serve "), std::string::npos) << table;
 }
 
 TEST(Comparison, TheTableNamesNoiseAndWhatIsBetter) {
