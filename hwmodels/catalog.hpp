@@ -50,8 +50,9 @@ struct GpuProfile {
   std::optional<BytesPerSecond> d2h_bandwidth_duplex;
   // Time of a layer while a copy runs / its time alone, at least 1; empty: no figure, which counts as 1.
   std::optional<double> copy_compute_slowdown;
-  std::optional<AllReduce> all_reduce;  // empty: no figure, so no tensor parallelism
-  std::int64_t sm_count = 0;            // streaming multiprocessors that CUDA offers
+  std::optional<SustainedClock> sustained_clock;  // empty: no figure, so the clock stays
+  std::optional<AllReduce> all_reduce;            // empty: no figure, so no tensor parallelism
+  std::int64_t sm_count = 0;                      // streaming multiprocessors that CUDA offers
   Bytes l2_cache{};
   FittedKernels fitted;              // empty: only the analytic model
   std::string fitted_from;           // the profile that lends the kernels; empty: its own
@@ -105,6 +106,8 @@ struct EngineProfile {
   double host_fixed_seconds = 0.0;           // per iteration
   double host_per_sequence_seconds = 0.0;    // per iteration and scheduled sequence
   bool host_overlapped = false;              // only CPU time beyond the GPU's time delays an iteration
+  bool schedules_ahead = false;              // an iteration is decided on when the one before it starts
+  double front_end_seconds = 0.0;            // per request, between its client and the scheduler, both ways together
   Bytes non_torch_memory{};                  // per GPU
   Bytes non_torch_memory_tensor_parallel{};  // added per GPU when tensor_parallel > 1
   std::int64_t activation_hidden_copies = 0;

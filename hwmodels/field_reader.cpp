@@ -68,6 +68,12 @@ bool FieldReader::flag(const char* key) {
   return false;
 }
 
+double FieldReader::number_or_zero(const char* key, const char* unit, const Range& range) {
+  if (values_.contains(key)) return number(key, unit, range);
+  known_.emplace_back(key);
+  return 0.0;
+}
+
 bool FieldReader::optional_flag(const char* key) {
   if (values_.contains(key)) return flag(key);
   known_.emplace_back(key);

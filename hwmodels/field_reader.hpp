@@ -41,6 +41,8 @@ class FieldReader {
   bool flag(const char* key);
   /// Like flag(), but false when the file leaves the field out.
   bool optional_flag(const char* key);
+  /// Like number(), but 0 when the file leaves the field out.
+  double number_or_zero(const char* key, const char* unit, const Range& range);
   /// The name of another data file, not empty.
   std::string name(const char* key);
   /// A condition between fields. It is checked only while no problem was found.

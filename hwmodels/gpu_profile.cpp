@@ -42,6 +42,16 @@ ScalingFacts facts_of(const GpuProfile& gpu) {
           gpu.memory_bandwidth.value()};
 }
 
+void read_sustained_clock(FieldReader& in, GpuProfile& gpu) {
+  const double share = in.number_or_zero("sustained_share", "1", kEfficiency);
+  const double slowdown = in.number_or_zero("sustained_slowdown", "1", {1.0, 10.0, "between 1 and 10"});
+  const double window = in.number_or_zero("sustained_window", "s", {1e-3, 1e3, "between 1 ms and 1000 s"});
+  const bool any = share > 0.0 || slowdown > 0.0 || window > 0.0;
+  const bool all = share > 0.0 && slowdown > 0.0 && window > 0.0;
+  in.require(any == all, "sustained_share", "goes with sustained_slowdown and sustained_window: state all or none");
+  if (all) gpu.sustained_clock = SustainedClock{share, slowdown, round_seconds(window)};
+}
+
 void read_kernels(FieldReader& in, GpuProfile& gpu) {
   const json* section = in.section("fitted");
   if (section == nullptr) return;
@@ -147,6 +157,7 @@ GpuProfile read_gpu(FieldReader in) {
   if (h2d_duplex) gpu.h2d_bandwidth_duplex = BytesPerSecond(*h2d_duplex);
   if (d2h_duplex) gpu.d2h_bandwidth_duplex = BytesPerSecond(*d2h_duplex);
   gpu.copy_compute_slowdown = in.number_or_null("copy_compute_slowdown", "1", {1.0, 10.0, "between 1 and 10"});
+  read_sustained_clock(in, gpu);
   gpu.sm_count = fields.integer("sm_count", "1", 1, 100'000);
   gpu.l2_cache = Bytes(fields.integer("l2_cache", "bytes", 1, 1'000'000'000'000));
   const auto within_peak = [&](BytesPerSecond bandwidth, const char* key) {

@@ -65,6 +65,7 @@ struct EngineLog {
   std::string model;            // as the log names it: "meta-llama/Llama-3.1-8B"; empty: not stated
   std::string version;          // of vLLM: "0.19.0"; empty: not stated
   std::string device;           // "NVIDIA GeForce RTX 4090"; empty: not stated
+  bool client_stamps = false;   // a client stamped the requests, so their times include the front end
   std::optional<Blocks> gpu_blocks{};
   bool prefix_caching = false;
   /// Keys of a run that the settings determine, policy and engine included.

@@ -122,10 +122,13 @@ class MetaReader {
     const bool v0 = version && version->major == 0 && version->minor < 8;
     set("policy", v0 ? "vllm-v0" : "vllm", "/vllm_version");
     if (!v0) {
-      set("engine", "vllm-0.19", "/vllm_version");
-      if (version && (version->major != 0 || version->minor != 19)) {
+      // The nearer of the two that have a file; without a version, the older one.
+      const bool newer = version && (version->major > 0 || version->minor > 21);
+      const int minor = newer ? 23 : 19;
+      set("engine", fmt::format("vllm-0.{}", minor), "/vllm_version");
+      if (version && (version->major != 0 || version->minor != minor)) {
         log_.warnings.push_back(fmt::format(
-            "the log is of vLLM {}: its CPU time and scheduler are assumed to be those of 0.19", log_.version));
+            "the log is of vLLM {}: its CPU time and scheduler are assumed to be those of 0.{}", log_.version, minor));
       }
       take_flag("policy.reserve_full_input", {"/resolved_config/scheduler_config/scheduler_reserve_full_isl",
                                               "/engine_kwargs/scheduler_reserve_full_isl"});

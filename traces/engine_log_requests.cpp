@@ -101,6 +101,7 @@ class RequestsReader {
     if (is_run_row(row)) {
       keys_ = &kRunKeys;
       log_.engine = "Spillway";
+      log_.client_stamps = true;
       if (row.contains("replication")) replication_ = row["replication"];
       return;
     }

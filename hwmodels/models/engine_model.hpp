@@ -18,6 +18,7 @@ class EngineModel : public ExecutionModel {
     return engine_.copy(direction, copies, bytes, mechanism);
   }
   [[nodiscard]] CopySharing copy_sharing() const final { return engine_.copy_sharing(); }
+  [[nodiscard]] std::optional<SustainedClock> sustained_clock() const final { return engine_.sustained_clock(); }
   [[nodiscard]] std::vector<RangeUse> range_uses() const final {
     std::vector<RangeUse> uses;
     append_kernel_uses(uses);

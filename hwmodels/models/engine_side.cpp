@@ -31,6 +31,7 @@ EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::
       sharing_{.h2d = duplex_slowdown(gpu.h2d, gpu.h2d_bandwidth_duplex),
                .d2h = duplex_slowdown(gpu.d2h, gpu.d2h_bandwidth_duplex),
                .compute = slowdown(gpu.copy_compute_slowdown.value_or(1.0))},
+      sustained_clock_(gpu.sustained_clock),
       copy_scale_(scales.copies),
       launch_floor_(scales.host * engine.launch_floor_seconds),
       graph_tokens_(static_cast<double>(engine.cuda_graph_max_tokens)),

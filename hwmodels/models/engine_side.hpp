@@ -43,6 +43,7 @@ class EngineSide {
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
   /// Uses the plain figures of the two directions, whatever the mechanism.
   [[nodiscard]] const CopySharing& copy_sharing() const { return sharing_; }
+  [[nodiscard]] const std::optional<SustainedClock>& sustained_clock() const { return sustained_clock_; }
   /// Block sizes of the copies so far compared with the measured range, for each mechanism.
   void append_range_uses(std::vector<RangeUse>& uses) const;
 
@@ -56,6 +57,7 @@ class EngineSide {
   HostLink d2h_;
   HostLink peer_;  // no bandwidth: no direct copies
   CopySharing sharing_;
+  std::optional<SustainedClock> sustained_clock_;
   struct FittedCopy {
     CopyModel model;
     RangeTally bytes;  // of one copy

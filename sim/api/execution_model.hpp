@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -92,6 +93,14 @@ struct CopySharing {
   Slowdown compute{};  // of a layer, or of the work after the layers, that starts while a copy is in flight
 };
 
+/// A GPU that computes for long would draw more power than it may, so it lowers its clock. Short kernels between idle
+/// or memory-bound ones run at the full clock, as in most microbenchmarks.
+struct SustainedClock {
+  double share = 1.0;     // of the time in which compute-bound kernels run; the clock is lower while it is exceeded
+  double slowdown = 1.0;  // >= 1, of compute-bound kernels then
+  Duration window{};      // > 0: the share is an average over about so long
+};
+
 /// Predicts durations for one model on one GPU (per tensor-parallel rank) under one engine.
 ///
 /// Contract
@@ -112,6 +121,8 @@ class ExecutionModel {
   /// How much copies slow each other and compute. Constant for a model. copy() and iteration() return times without
   /// this slowdown.
   [[nodiscard]] virtual CopySharing copy_sharing() const { return {}; }
+  /// Constant for a model; empty: the clock stays. iteration() returns times at the full clock.
+  [[nodiscard]] virtual std::optional<SustainedClock> sustained_clock() const { return {}; }
   /// Every quantity with a measured range that calls of iteration() and copy() have used so far, inside the range or
   /// outside. The order does not depend on the calls. Empty for a model without measurements.
   [[nodiscard]] virtual std::vector<RangeUse> range_uses() const { return {}; }

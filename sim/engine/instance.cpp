@@ -25,6 +25,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       figures_(config.policy->figures),
       cpu_attention_(config.policy->cpu_attention),
       phases_(config.phases),
+      schedules_ahead_(config.schedules_ahead),
       padding_(config.padding),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
       residency_(graph_.tiers, /*pool_on_gpu=*/kv_.prefix_caching),
@@ -55,11 +56,11 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
 // --- arrivals and departures
 // ------------------------------------------------------------------------------------------
 
-RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTime now) {
+RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTime sent, SimTime now) {
   keep_books(now);
   now_ = now;
   RequestSlot slot;
-  slot.arrival = now;
+  slot.arrival = sent;
   slot.serial = serial;
   slot.client = spec.client;
   slot.input = static_cast<std::int32_t>(spec.input.count());
@@ -74,7 +75,11 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTim
     end_request(id, Outcome::rejected, now);
   } else {
     table_[id].client_number = fairness_.arrived(spec.client, now);
-    policy_.scheduler->arrived(request(id));
+    if (schedules_ahead_ && (busy_ || end_ == now)) {
+      unheard_.push_back(id);
+    } else {
+      policy_.scheduler->arrived(request(id));
+    }
   }
   return id;
 }
@@ -105,6 +110,7 @@ void Instance::expire(RequestId id, SimTime now) {
   }
   keep_books(now);
   now_ = now;
+  announce();
   if (in_batch) {
     finish_member(m, Outcome::timed_out, now);
   } else {
@@ -205,6 +211,7 @@ void Instance::start(SimTime now) {
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {
     if (!changed_) {
+      if (announce()) continue;
       if (policy_.layers && members_.size() == 0 && waiting() > 0 && policy_.layers->expand()) {
         if (cached_) cached_->forget_free();  // the memory has been divided anew
         tries_left = 2 * table_.live() + 2;
@@ -223,6 +230,7 @@ void Instance::start(SimTime now) {
     broken(kProgress, "run " + std::to_string(kMostSilentIterations) + " iterations without a token",
            oldest() + " is stuck");
   }
+  announce();
   busy_ = true;
   start_ = now;
   ledger_.started(now);
@@ -232,6 +240,13 @@ void Instance::start(SimTime now) {
   } else {
     executed(runner_.run(shapes(), now, stored));
   }
+}
+
+bool Instance::announce() {
+  if (unheard_.empty()) return false;
+  for (const RequestId id : unheard_) policy_.scheduler->arrived(request(id));
+  unheard_.clear();
+  return true;
 }
 
 void Instance::executed(const ExecutedIteration& iteration) {

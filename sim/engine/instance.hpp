@@ -39,8 +39,8 @@ class Instance final : public View, private Decision {
   /// known from the start.
   void measure_from(SimTime begin) { span_begin_ = begin; }
 
-  /// A request arrives; `serial` is its position in the workload.
-  RequestId submit(const RequestSpec& spec, std::uint32_t serial, SimTime now);
+  /// A request arrives that its client sent at `sent` <= now; `serial` is its position in the workload.
+  RequestId submit(const RequestSpec& spec, std::uint32_t serial, SimTime sent, SimTime now);
   /// The client gives up. No effect on a request that has ended; a request in the iteration in flight ends with it.
   void expire(RequestId id, SimTime now);
   /// An iteration is in flight.
@@ -224,6 +224,8 @@ class Instance final : public View, private Decision {
   // Execution
   /// Calls the policy once. False when nothing can run; `changed_` tells whether the policy changed the batch.
   [[nodiscard]] bool stage();
+  /// Tells the scheduler of the requests that it does not know yet. Returns whether there were any.
+  bool announce();
   void report_shrunk_tiers();
   /// The iteration in flight has been executed, perhaps ahead of time.
   void executed(const ExecutedIteration& iteration);
@@ -272,6 +274,7 @@ class Instance final : public View, private Decision {
   const bool cpu_attention_;
   Policy policy_;
   const Phases phases_;
+  const bool schedules_ahead_;
   const std::optional<Padding> padding_;
 
   RequestTable table_;
@@ -319,8 +322,9 @@ class Instance final : public View, private Decision {
   const bool stepped_;
   bool busy_ = false;
   SimTime start_{};
-  SimTime end_{};                   // of the iteration in flight
+  SimTime end_ = kNever;            // of the iteration in flight, or of the last one
   std::vector<RequestId> expired_;  // in the iteration in flight
+  std::vector<RequestId> unheard_;  // the scheduler does not know them yet; in order of arrival
 
   FairnessMeter fairness_;
   Ledger ledger_;

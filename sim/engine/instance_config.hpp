@@ -56,6 +56,9 @@ struct InstanceConfig {
   std::vector<LinkTraffic> traffic{};  // of others, on its own links
   Phases phases = Phases::both;
   std::optional<Padding> padding{};  // empty: requests are not padded
+  /// The engine decides on an iteration when the one before it starts, so that the GPU never waits for a decision: the
+  /// scheduler hears of a request that arrives during an iteration once the next one has been decided on.
+  bool schedules_ahead = false;
 };
 
 /// Sets what the keys of a run state about an instance and no policy decides.

@@ -27,7 +27,12 @@ Resource link_of(Stream stream) {
 
 IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph,
                                  Surroundings surroundings)
-    : model_(model), kv_(kv), graph_(graph), surroundings_(std::move(surroundings)), executor_(make_executor()) {
+    : model_(model),
+      clock_(model.sustained_clock()),
+      kv_(kv),
+      graph_(graph),
+      surroundings_(std::move(surroundings)),
+      executor_(make_executor()) {
   part(kRequestCopies).rule = &copies_;
 }
 
@@ -58,7 +63,8 @@ void IterationRunner::set_traffic(std::span<const LinkTraffic> traffic) {
 }
 
 void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attention) {
-  const IterationTime time = model_.iteration(shape);
+  IterationTime time = model_.iteration(shape);
+  clock_.slow(time, model_.layers());
   const Duration layer = time.layer + cpu_attention;
   sub_batches_.push_back({time.before, LayerTimes(layer), time.after});
   times_.before += time.before;
@@ -222,6 +228,7 @@ const ExecutedIteration& IterationRunner::run(std::span<const BatchShape> shapes
 
 void IterationRunner::prepare(std::span<const BatchShape> shapes, SimTime start) {
   result_ = ExecutedIteration{.start = start};
+  clock_.start(start);
   time_sub_batches(shapes);
   part(kCpuAttention).rule = nullptr;
   const auto on_cpu = [](const BatchShape& shape) { return shape.cpu_sequences > 0; };

@@ -9,6 +9,7 @@
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_policy.hpp"
 #include "sim/core/units.hpp"
+#include "sim/engine/clock_governor.hpp"
 #include "sim/engine/instance_config.hpp"
 #include "sim/exec/cpu_attention.hpp"
 #include "sim/exec/executor.hpp"
@@ -227,6 +228,7 @@ class IterationRunner final : private CopyObserver {
   [[nodiscard]] LinkTimes copying() const { return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h)}; }
 
   const ExecutionModel& model_;
+  ClockGovernor clock_;
   const KvLayout& kv_;
   const TierGraph& graph_;
   const Surroundings surroundings_;

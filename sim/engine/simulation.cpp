@@ -13,7 +13,7 @@
 namespace spillway {
 namespace {
 
-enum Kind : std::uint32_t { kArrival, kCall, kShare, kExpire, kHorizon };
+enum Kind : std::uint32_t { kArrival, kEntry, kCall, kShare, kExpire, kHorizon };
 
 /// Takes what instances report to metrics, to the caller and to the source, whose later requests may depend on it.
 class Recorder final : public InstanceSink {
@@ -98,6 +98,12 @@ class Simulation {
     std::vector<Instance*> instances{};
     bool to_share = false;  // an event of this instant will share the links anew
   };
+  /// A request on its way from its client to the scheduler.
+  struct Passing {
+    RequestSpec spec{};
+    std::uint32_t serial = 0;
+    SimTime sent{};
+  };
   struct Deadline {
     std::size_t replica = 0;
     RequestId id{};
@@ -113,6 +119,9 @@ class Simulation {
     switch (static_cast<Kind>(event.kind)) {
       case kArrival:
         arrive();
+        break;
+      case kEntry:
+        enter_next();
         break;
       case kCall:
         call(event.target);
@@ -168,7 +177,7 @@ class Simulation {
   void observe_before(SimTime time) {
     if (!config_.on_observation) return;
     for (; next_observation_ < time; next_observation_ = next_observation_ + config_.observe_every) {
-      Observation seen{.now = next_observation_};
+      Observation seen{.now = next_observation_, .waiting = std::ssize(passing_)};
       for (const Replica& one : replicas_) {
         seen.running += one.instance->live() - one.instance->waiting();
         seen.waiting += one.instance->waiting();
@@ -194,14 +203,47 @@ class Simulation {
     if (!config_.source->next(spec_)) return;
     recorder_.metrics().submitted(static_cast<std::uint64_t>(submitted_), now_);
     measure();
-    const std::size_t replica = config_.route ? config_.route(spec_) : 0;
-    SPILLWAY_CHECK(replica < replicas_.size(), "a request was routed to an instance that does not exist");
     const auto serial = static_cast<std::uint32_t>(submitted_);
     ++submitted_;
     SPILLWAY_CHECK(submitted_ < UINT32_MAX, "more requests than a run can number");
-    const RequestId id = at(replica).submit(spec_, serial, now_);
+    if (config_.front_end == Duration{}) return enter(spec_, serial, now_);
+    passing_.push_back({spec_, serial, now_});
+    if (passing_.size() == 1) queue_.push(now_ + config_.front_end, EventPhase::arrival, kEntry);
+  }
+
+  /// The request that left its client first has passed the front end.
+  void enter_next() {
+    const Passing next = std::move(passing_.front());
+    passing_.pop_front();
+    if (!passing_.empty()) {
+      queue_.push(passing_.front().sent + config_.front_end, EventPhase::arrival, kEntry);
+    }
+    enter(next.spec, next.serial, next.sent);
+  }
+
+  /// The run ends before the request has reached the scheduler.
+  void cut(const Passing& request) {
+    RequestRecord record;
+    record.index = request.serial;
+    record.client = request.spec.client;
+    record.outcome = Outcome::unfinished;
+    record.arrival = request.sent;
+    record.end = now_;
+    record.input = request.spec.input;
+    record.output = request.spec.output;
+    record.traits = request.spec.traits;
+    recorder_.ended(record);
+  }
+
+  /// A request of a client reaches the scheduler.
+  void enter(const RequestSpec& spec, std::uint32_t serial, SimTime sent) {
+    const std::size_t replica = config_.route ? config_.route(spec) : 0;
+    SPILLWAY_CHECK(replica < replicas_.size(), "a request was routed to an instance that does not exist");
+    const RequestId id = at(replica).submit(spec, serial, sent, now_);
     if (config_.request_timeout && at(replica).alive(id)) {
-      if (deadlines_.empty()) queue_.push(now_ + *config_.request_timeout, EventPhase::timer, kExpire);
+      if (deadlines_.empty()) {
+        queue_.push(std::max(now_, sent + *config_.request_timeout), EventPhase::timer, kExpire);
+      }
       deadlines_.push_back({replica, id});
     }
     wake(replica);
@@ -262,7 +304,11 @@ class Simulation {
   }
 
   void progress() const {
-    Progress progress{.now = now_, .submitted = submitted_, .ended = recorder_.ended(), .iterations = decisions_};
+    Progress progress{.now = now_,
+                      .submitted = submitted_,
+                      .ended = recorder_.ended(),
+                      .waiting = std::ssize(passing_),
+                      .iterations = decisions_};
     for (const Replica& one : replicas_) progress.waiting += one.instance->waiting();
     progress.running = live() - progress.waiting;
     config_.on_progress(progress);
@@ -292,6 +338,7 @@ class Simulation {
       gpu_blocks += config_.instances[i].kv.gpu_blocks;
       host_blocks += config_.instances[i].kv.host_blocks;
     }
+    for (const Passing& one : passing_) cut(one);
     const FairnessTotals fairness = replicas_.size() == 1 ? replicas_[0].instance->fairness() : FairnessTotals{};
     result.statistics = recorder_.metrics().finish(over_ ? now_ : last_completion_, all, gpu_blocks, host_blocks,
                                                    !interrupted_, fairness);
@@ -317,6 +364,7 @@ class Simulation {
   bool interrupted_ = false;
   std::int64_t submitted_ = 0;
   std::int64_t decisions_ = 0;
+  std::deque<Passing> passing_;     // in order of sending
   std::deque<Deadline> deadlines_;  // in order of arrival; ended requests are skipped when their turn comes
 };
 

@@ -28,7 +28,7 @@ struct Progress {
 struct Observation {
   SimTime now{};
   std::int64_t running = 0;  // in the batch
-  std::int64_t waiting = 0;  // not in the batch, preempted ones included
+  std::int64_t waiting = 0;  // not in the batch: on their way to the scheduler, in its queue, or preempted
   Blocks gpu_blocks_used{};  // held by requests
 };
 
@@ -39,6 +39,9 @@ struct SimulationConfig {
   /// The instance that serves a request; empty: the first.
   std::function<std::size_t(const RequestSpec&)> route{};
   RequestSource* source = nullptr;
+  /// Between a client and the scheduler, both ways together: a request reaches the scheduler so long after it was sent.
+  /// Its latencies count from when it was sent. A client gives up only after that.
+  Duration front_end{};
   std::optional<Duration> request_timeout{};  // the client gives up this long after arrival
   std::optional<SimTime> until{};             // horizon; requests that are live then are unfinished
   MetricsConfig metrics{};

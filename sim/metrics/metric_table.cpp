@@ -67,7 +67,9 @@ RequestLatency per_request() {
 std::vector<MetricEntry> latencies() {
   std::vector<MetricEntry> entries{
       {.definition = {"ttft_ms", "ms",
-                      "Time to first token: arrival to first token, queueing included. Finished requests."},
+                      "Time to first token: arrival to first token, queueing included. Finished requests. Arrival is "
+                      "the client's "
+                      "send: an engine file that states a front end adds it (mean_server_ttft_ms is without it)."},
        .of_request = per_request<[](const FinishedRequest& r) { return Value(number(r.ttft)); }>(),
        .own_limit = &RequestSlo::ttft},
       {.definition = {"tpot_ms", "ms",
@@ -110,22 +112,37 @@ std::vector<MetricEntry> requests() {
       {{"duration_s", "s", "The measured span: from the end of the warm-up to the last completion, or to `until`.",
         kNeither},
        [](const RunFigures& r) { return Value(r.span()); }},
-      {{"request_throughput_per_s", "requests/s", "Finished measured requests / span.", kLarger},
-       [](const RunFigures& r) { return ratio(number(r.run.measured.finished), r.span()); }},
-      {{"output_throughput_tokens_per_s", "tokens/s", "Output tokens of finished measured requests / span.", kLarger},
-       [](const RunFigures& r) { return ratio(number(r.output.count()), r.span()); }},
-      {{"total_throughput_tokens_per_s", "tokens/s", "Input and output tokens of finished measured requests / span.",
+      {{"request_throughput_per_s", "requests/s",
+        "Requests that finished in the measured span / span. Requests of the warm-up count, too, as the span serves "
+        "them.",
         kLarger},
-       [](const RunFigures& r) { return ratio(number(r.input.count()) + number(r.output.count()), r.span()); }},
+       [](const RunFigures& r) { return ratio(number(r.served.finished), r.span()); }},
+      {{"output_throughput_tokens_per_s", "tokens/s",
+        "Output tokens that were generated in the measured span, of any request / span.", kLarger},
+       [](const RunFigures& r) { return ratio(r.generated(), r.span()); }},
+      {{"total_throughput_tokens_per_s", "tokens/s",
+        "Output tokens that were generated in the measured span, and input tokens of the requests whose first token "
+        "is among them / span. Of any request.",
+        kLarger},
+       [](const RunFigures& r) { return ratio(number(r.served.prompts.count()) + r.generated(), r.span()); }},
       {{"input_tokens", "tokens", "Input tokens of finished measured requests.", kNeither},
        [](const RunFigures& r) { return Value(number(r.input.count())); }},
       {{"output_tokens", "tokens", "Output tokens of finished measured requests.", kNeither},
        [](const RunFigures& r) { return Value(number(r.output.count())); }},
+      {{"mean_server_ttft_ms", "ms",
+        "Part of the mean TTFT from the scheduler's queue on: without the time that a request spends in the engine's "
+        "front end, between its client and the scheduler.",
+        kSmaller},
+       [](const RunFigures& r) -> Value {
+         const Metric* const ttft = r.run.find("mean_ttft_ms");
+         if (ttft == nullptr || !ttft->value) return std::nullopt;
+         return *ttft->value - to_seconds(r.front_end) * 1e3;
+       }},
       {{"goodput_requests_per_s", "requests/s",
-        "Finished measured requests that meet every per-request SLO / span. Only with SLOs. A one-token answer meets "
-        "any TPOT limit.",
+        "Requests that finished in the measured span and met every per-request SLO / span, those of the warm-up "
+        "included. Only with SLOs. A one-token answer meets any TPOT limit.",
         kLarger},
-       [](const RunFigures& r) { return ratio(number(r.good.value_or(0)), r.span()); },
+       [](const RunFigures& r) { return ratio(number(r.served.good), r.span()); },
        finished,
        has_slos},
       {{"slo_met_fraction", "fraction",

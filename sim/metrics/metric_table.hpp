@@ -17,9 +17,14 @@ namespace spillway {
 struct RunFigures {
   const RunStatistics& run;  // counts, span, engine totals and clients; its list of metrics is not complete
   const FairnessTotals& fairness;
-  Tokens input{};                      // of finished measured requests
-  Tokens output{};                     // of finished measured requests
+  Tokens input{};   // of finished measured requests
+  Tokens output{};  // of finished measured requests
+  Served served{};
+  Duration front_end{};                // as MetricsConfig's
   std::optional<std::int64_t> good{};  // finished measured requests that met every SLO; empty without SLOs
+  [[nodiscard]] double generated() const {
+    return static_cast<double>(served.first_tokens) + static_cast<double>(served.later_tokens);
+  }
   [[nodiscard]] double span() const { return to_seconds(run.span); }
 };
 

@@ -89,6 +89,15 @@ struct MetricsCollector::Summary {
   double relative_error = 0.0;      // of the quantiles
 };
 
+namespace {
+
+FinishedRequest row_of(const RequestRecord& record, std::uint32_t client) {
+  return {(record.first_token - record.arrival).count(), (record.end - record.arrival).count(),
+          record.computing.count(), static_cast<std::int32_t>(record.generated.count()), client};
+}
+
+}  // namespace
+
 MetricsCollector::MetricsCollector(MetricsConfig config)
     : config_(std::move(config)),
       percentiles_{50.0, 90.0, 95.0, 99.0},
@@ -118,6 +127,7 @@ void MetricsCollector::submitted(std::uint64_t index, SimTime now) {
 
 void MetricsCollector::ended(const RequestRecord& record) {
   count(all_, record.outcome);
+  count_served(record);
   if (!is_measured(record.index, record.arrival)) return;
   count(measured_, record.outcome);
   const std::size_t number = client_numbers_.of(record.client);
@@ -131,9 +141,7 @@ void MetricsCollector::ended(const RequestRecord& record) {
                  fmt::format("request {} finished with times out of order", record.index));
   input_tokens_ += record.input;
   output_tokens_ += record.generated;
-  const FinishedRequest row{(record.first_token - record.arrival).count(), (record.end - record.arrival).count(),
-                            record.computing.count(), static_cast<std::int32_t>(record.generated.count()),
-                            static_cast<std::uint32_t>(number)};
+  const FinishedRequest row = row_of(record, static_cast<std::uint32_t>(number));
   ++client.finished;
   client.ttft += static_cast<Wide>(row.ttft);
   client.output += record.generated;
@@ -142,6 +150,16 @@ void MetricsCollector::ended(const RequestRecord& record) {
   if (rows_.size() <= rows_limit_) return;
   sketch_rows();
   rows_limit_ = kSketchedTogether;
+}
+
+void MetricsCollector::count_served(const RequestRecord& record) {
+  if (record.first_token != kNever && record.first_token >= begin_) {
+    ++served_.first_tokens;
+    served_.prompts += record.input;
+  }
+  if (record.outcome != Outcome::finished || record.end < begin_) return;
+  ++served_.finished;
+  if (meets_slos(row_of(record, 0), record.traits.slo)) ++served_.good;
 }
 
 void MetricsCollector::sketch_rows() {
@@ -314,7 +332,13 @@ RunStatistics MetricsCollector::finish(SimTime end, const EngineTotals& engine, 
   statistics.host_blocks = host_blocks;
   for (std::size_t i = 0; i < latency_metrics().size(); ++i) append_latency(i, statistics.metrics);
   statistics.clients = client_statistics(fairness);
-  RunFigures figures{.run = statistics, .fairness = fairness, .input = input_tokens_, .output = output_tokens_};
+  RunFigures figures{.run = statistics,
+                     .fairness = fairness,
+                     .input = input_tokens_,
+                     .output = output_tokens_,
+                     .served = served_,
+                     .front_end = config_.front_end};
+  figures.served.later_tokens = itl_.sketch.count();
   if (!slos_.empty() || requests_have_slos_) figures.good = good_;
   append_figures(figures, statistics.metrics);
   return statistics;

@@ -81,6 +81,7 @@ struct Condition {
 struct MetricsConfig {
   Span warmup{};
   std::int64_t expected_requests = -1;   // for a warm-up given as a share
+  Duration front_end{};                  // part of every TTFT that requests spend before the scheduler's queue
   std::vector<Condition> goodput{};      // SLOs; those on single requests define goodput, unless one has its own
   std::vector<double> percentiles{};     // in percent, beyond 50, 90, 95 and 99
   std::int64_t exact_limit = 1'000'000;  // finished requests whose latencies are kept; beyond it they are sketched
@@ -93,6 +94,15 @@ struct OutcomeCounts {
   std::int64_t rejected = 0;
   std::int64_t timed_out = 0;
   std::int64_t unfinished = 0;
+};
+
+/// What was served in the measured span, to any request.
+struct Served {
+  std::int64_t finished = 0;      // requests that finished in it
+  std::int64_t good = 0;          // of these, requests that met every SLO
+  std::int64_t first_tokens = 0;  // requests that got their first token in it
+  std::int64_t later_tokens = 0;  // output tokens but the first of each request
+  Tokens prompts{};               // of the requests that got their first token in it
 };
 
 /// What became of one client's requests. Over replications: means over the replications in which the client appears; a
@@ -187,6 +197,8 @@ class MetricsCollector {
   };
   struct Summary;
 
+  /// Counts what a request got in the measured span, whenever it was submitted.
+  void count_served(const RequestRecord& record);
   [[nodiscard]] bool is_measured(std::uint64_t index, SimTime arrival) const;
   void sketch_rows();  // moves rows_ into the sketches
   [[nodiscard]] bool meets_slos(const FinishedRequest& row, const RequestSlo& own) const;
@@ -207,6 +219,7 @@ class MetricsCollector {
   SimTime begin_{};
   OutcomeCounts all_;
   OutcomeCounts measured_;
+  Served served_;
   std::size_t rows_limit_;             // rows kept before they are sketched
   std::vector<FinishedRequest> rows_;  // all of them while exact, else those not sketched yet
   std::vector<Sketched> sketches_;     // one per latency of the table; empty while exact

@@ -45,6 +45,9 @@ class ValidationTable {
                                   log.model, log.device.empty() ? "" : " on ", log.device));
     lines_.add("Simulated", fmt::format("{} on {} x {} ({}), policy {}, engine {}", setup.model, setup.tensor_parallel,
                                         setup.gpu, setup.latency_model, setup.policy, setup.engine));
+    lines_.add("Stamps", log.stamps == "client"
+                             ? "of the client: TTFT and E2E include the front end of the engine"
+                             : "of the engine: TTFT and E2E count from its queue, without a front end");
     lines_.add("KV cache",
                fmt::format("{} tokens in {} blocks of {} tokens{}; prefix caching {}", setup.kv_capacity().count(),
                            setup.kv.gpu_blocks.count(), setup.kv.block_tokens.count(),
@@ -127,6 +130,7 @@ std::string to_validation_json(const Validation& validation) {
                  {"engine", log.engine},
                  {"model", log.model},
                  {"device", log.device},
+                 {"stamps", log.stamps},
                  {"requests", validation.requests.size()}}},
                {"metrics", figures_json(validation.latencies)}};
   json["per_request"] = Json::object();

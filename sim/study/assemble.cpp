@@ -75,6 +75,8 @@ class Assembler {
       // Build one model now, so that errors appear before the run.
       static_cast<void>(assembly_.make_model({}));
     });
+    assembly_.instance.schedules_ahead = engine_.schedules_ahead;
+    assembly_.instance.front_end = round_seconds(engine_.front_end_seconds);
     if (hardware) cross_server();
     if (hardware && size_memory(model)) limit_length();
     problems_.attempt([&] { assembly_.workload = open_ ? open_(assembly_) : open_workload(assembly_, 0); });
@@ -97,6 +99,8 @@ class Assembler {
     const bool engine = problems_.attempt([&] { engine_ = hwmodels::load_engine(text("engine")); });
     if (engine && !settings().get<bool>("engine.overheads")) {
       engine_.launch_floor_seconds = engine_.host_fixed_seconds = engine_.host_per_sequence_seconds = 0.0;
+      engine_.front_end_seconds = 0.0;
+      engine_.schedules_ahead = false;
     }
     const bool enough = !hardware || enough_gpus();
     if (llm) {
@@ -481,8 +485,10 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   instance.deployment.model = &model;
   instance.max_model_len = assembly.instance.max_model_len;
   instance.route = assembly.instance.route;
+  instance.schedules_ahead = assembly.instance.schedules_ahead;
   read_surroundings(settings, instance);
   simulation.links = assembly.instance.links;
+  simulation.front_end = simulation.metrics.front_end = assembly.instance.front_end;
   simulation.source = &source;
   if (settings.has("engine.request_timeout")) {
     simulation.request_timeout = settings.get<Duration>("engine.request_timeout");

@@ -22,6 +22,8 @@ struct InstancePlan {
   Tokens max_model_len{};
   CopyRoute route{};                    // of its copies
   std::vector<BytesPerSecond> links{};  // that the route crosses
+  bool schedules_ahead = false;         // as InstanceConfig's
+  Duration front_end{};                 // as SimulationConfig's
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
 };
 

@@ -255,9 +255,10 @@ Validation validate_log(const LogReplay& options) {
   Assembly assembly = assemble(std::move(config), [&](const Assembly& assembled) {
     return workload_of(log, assembled.config.settings, token_ids);
   });
+  if (!log.client_stamps) assembly.instance.front_end = Duration{};
 
   Validation validation;
-  validation.log = {log.folder, log.engine, log.model, log.device, {}};
+  validation.log = {log.folder, log.engine, log.model, log.device, log.client_stamps ? "client" : "engine", {}};
   Replay replay = run_log(assembly, log.requests.size());
   pair_requests(log, replay, validation);
   set_load(log, replay, validation);

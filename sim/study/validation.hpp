@@ -71,6 +71,7 @@ struct ValidatedLog {
   std::string engine;   // "vLLM 0.19.0"
   std::string model;    // as in the log
   std::string device;   // "NVIDIA GeForce RTX 4090"; may be empty
+  std::string stamps;   // whose clock stamped the requests: "engine" or "client"
   std::string load_of;  // source of the measured load over time: "timeseries.csv" or "stamps"
 };
 

@@ -74,7 +74,8 @@ TEST_F(Validate, ALogThatTheSimulatorWrote_IsReplayedExactly) {
   for (std::string line; std::getline(lines, line);) {
     const json simulated = json::parse(line);
     const auto stamp = [&](const char* name) { return 5000.0 + simulated[name].get<double>() * 1e-9; };
-    json logged = row(simulated["index"], stamp("arrival_ns"), stamp("first_token_ns"), stamp("end_ns"),
+    // An engine stamps a request once it has passed the front end: 6.3 ms after the send (vllm-0.23.json).
+    json logged = row(simulated["index"], stamp("arrival_ns") + 0.0063, stamp("first_token_ns"), stamp("end_ns"),
                       simulated["output_tokens"]);
     logged["input_toks"] = simulated["input_tokens"];
     logged["scheduled_ts"] = stamp("first_scheduled_ns");
@@ -82,7 +83,9 @@ TEST_F(Validate, ALogThatTheSimulatorWrote_IsReplayedExactly) {
     rows.push_back(logged);
   }
   ASSERT_EQ(rows.size(), 200U);
-  write_log(meta(), rows);
+  json about = meta();
+  about["vllm_version"] = "0.23.0";  // the default engine
+  write_log(about, rows);
   const Output output = spillway({"validate", "log", "--json", "--html", "page.html"});
   ASSERT_EQ(output.code, 0) << output.err;
   const json result = json::parse(output.out);
@@ -94,6 +97,7 @@ TEST_F(Validate, ALogThatTheSimulatorWrote_IsReplayedExactly) {
   for (const char* metric : {"ttft_ms", "tpot_ms", "e2e_ms"}) {
     EXPECT_LT(result["per_request"][metric]["largest"].get<double>(), 1e-4) << metric;
   }
+  EXPECT_EQ(result["log"]["stamps"], "engine") << "so the front end does not count";
   EXPECT_EQ(result["load"]["measured_from"], "stamps");
   for (const auto& [name, figure] : result["load"]["figures"].items()) {
     EXPECT_EQ(figure["measured"], figure["simulated"]) << name;
@@ -311,6 +315,7 @@ TEST_F(Validate, TheRequestsOfARunAreALog) {
   ASSERT_EQ(output.code, 0) << output.err;
   const json result = json::parse(output.out);
   EXPECT_EQ(result["log"]["engine"], "Spillway");
+  EXPECT_EQ(result["log"]["stamps"], "client") << "so the front end counts";
   EXPECT_EQ(result["per_request"]["ttft_ms"]["n"], 60);
   for (const auto& [name, figure] : result["metrics"].items()) {
     EXPECT_NEAR(figure["error"].get<double>(), 0.0, 1e-6) << name;
@@ -400,6 +405,11 @@ TEST_F(Validate, WhatTheEngineDidThatIsNotModelledIsSaid) {
   EXPECT_THAT(warnings, AllOf(HasSubstr("the log is of vLLM 0.14.1"), HasSubstr("speculative decoding"),
                               HasSubstr("scheduled by \\\"priority\\\""), HasSubstr("ran eager"),
                               HasSubstr("KV blocks per GPU are an estimate")));
+  for (const auto& [version, engine] : {std::pair("0.21.0", "vllm-0.19"), {"0.22.1", "vllm-0.23"}}) {
+    about["vllm_version"] = version;
+    write_log(about, {row(0, 10.0, 10.5, 10.7)});
+    EXPECT_THAT(spillway({"validate", "log"}).out, HasSubstr(std::string("policy vllm, engine ") + engine));
+  }
   about["vllm_version"] = "0.6.3";
   write_log(about, {row(0, 10.0, 10.5, 10.7)});
   EXPECT_THAT(spillway({"validate", "log"}).out, HasSubstr("policy vllm-v0, engine vllm-0.6.3"));

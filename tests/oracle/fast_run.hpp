@@ -35,6 +35,7 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
   instance.traffic = config.traffic;
   instance.phases = config.phases;
   instance.padding = config.padding;
+  instance.schedules_ahead = config.schedules_ahead;
   instance.route.gpus = config.links.gpus;
   for (const PlainTotal& total : config.links.totals) {
     CopyRoute& route = instance.route;
@@ -44,6 +45,7 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
     }
     simulation.links.emplace_back(total.bytes_per_second);
   }
+  simulation.front_end = config.front_end;
   simulation.request_timeout = config.request_timeout;
   simulation.until = config.until;
   return simulation;

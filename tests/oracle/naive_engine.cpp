@@ -52,6 +52,7 @@ struct Request {
   bool live = false;
   bool in_batch = false;
   bool runs_now = false;   // decodes in this iteration
+  bool heard = true;       // the scheduler knows it
   bool delivered = false;  // arrives with the KV of its input except the last token
   bool on_host = false;    // in the batch: its blocks are on the host, and the CPU attends
   std::size_t sub_batch = 0;
@@ -453,6 +454,7 @@ class NaiveEngine final : public View, private Decision {
           const bool given_up = std::count(expired_.begin(), expired_.end(), r.id) > 0;
           if (r.live) end(r, given_up ? Outcome::timed_out : Outcome::unfinished);
         }
+        cut_those_on_their_way();
         break;
       }
       if (phase == 1 && target == kMoveEnds && (busy_ || !moves_go_on())) continue;
@@ -467,7 +469,7 @@ class NaiveEngine final : public View, private Decision {
         const auto n = static_cast<std::uint32_t>(requests_.size());
         Request& r = requests_.emplace_back();
         r.spec = config_.requests[static_cast<std::size_t>(target)];
-        r.spec.arrival = now_;
+        r.spec.arrival = now_ - config_.front_end;
         r.id = RequestId{n, n};
         arrive(r);
       }
@@ -575,8 +577,27 @@ class NaiveEngine final : public View, private Decision {
  private:
   [[nodiscard]] std::int64_t per_block() const { return block_tokens_.count(); }
 
+  /// Requests that were sent and have not reached the scheduler when the run ends.
+  void cut_those_on_their_way() {
+    std::size_t index = requests_.size();
+    for (const auto& [key, target] : events_) {
+      const SimTime sent = std::get<0>(key) - config_.front_end;
+      if (std::get<1>(key) != 3 || sent > now_) continue;
+      const RequestSpec& spec = config_.requests[static_cast<std::size_t>(target)];
+      RequestRecord record;
+      record.index = static_cast<std::uint32_t>(index++);
+      record.client = spec.client;
+      record.outcome = Outcome::unfinished;
+      record.arrival = sent;
+      record.end = now_;
+      record.input = spec.input;
+      record.output = spec.output;
+      record.traits = spec.traits;
+      result_.records.push_back(record);
+    }
+  }
   void to_arrive(SimTime time, std::size_t position) {
-    at(time, 3, static_cast<int>(position));
+    at(time + config_.front_end, 3, static_cast<int>(position));
     ++arrivals_left_;
   }
   void at(SimTime time, int phase, int target) { events_.emplace(std::tuple(time, phase, sequence_++), target); }
@@ -1140,7 +1161,7 @@ class NaiveEngine final : public View, private Decision {
     }
     r.record.index = r.id.serial;
     r.record.client = r.spec.client;
-    r.record.arrival = now_;
+    r.record.arrival = r.spec.arrival;
     r.record.input = r.spec.input;
     r.record.output = config_.phases == Phases::prefill ? Tokens(1) : r.spec.output;
     r.record.traits = r.spec.traits;
@@ -1154,8 +1175,21 @@ class NaiveEngine final : public View, private Decision {
     }
     seen_.insert(r.spec.client);
     if (!was_backlogged) lift(r.spec.client);
-    policy_.scheduler->arrived(request(r.id));
-    if (config_.request_timeout) at(now_ + *config_.request_timeout, 2, static_cast<int>(r.id.slot));
+    r.heard = false;
+    const bool computes = busy_ || (!executed_.empty() && executed_.back().end == now_);
+    if (!config_.schedules_ahead || !computes) hear();
+    if (config_.request_timeout)
+      at(std::max(now_, r.spec.arrival + *config_.request_timeout), 2, static_cast<int>(r.id.slot));
+  }
+  /// The scheduler hears of every request that it has not heard of. Returns whether there was one.
+  bool hear() {
+    bool any = false;
+    for (Request& r : requests_) {
+      if (!r.live || r.heard) continue;
+      r.heard = any = true;
+      policy_.scheduler->arrived(request(r.id));
+    }
+    return any;
   }
   void expire(Request& r) {
     if (!r.live) return;
@@ -1163,6 +1197,7 @@ class NaiveEngine final : public View, private Decision {
       expired_.push_back(r.id);
       return;
     }
+    hear();
     leave_and_end(r, Outcome::timed_out);
   }
   void leave_and_end(Request& r, Outcome outcome) {
@@ -1209,7 +1244,8 @@ class NaiveEngine final : public View, private Decision {
       policy_.scheduler->decide(*this, *policy_.space, *this);
       if (!decodes_staged_) decodes(static_cast<std::int64_t>(decoding().size()));
       policy_.space->places(*this, *this);
-    } while ((changed_ || expands()) && chunks_.empty() && batch_.decoding == 0);
+    } while ((changed_ || hear() || expands()) && chunks_.empty() && batch_.decoding == 0);
+    hear();
 
     // The standing decision as a list.
     std::vector<BatchShape> shapes(kMostSubBatches);
@@ -1377,6 +1413,28 @@ class NaiveEngine final : public View, private Decision {
     };
     queue(host_out, std::exchange(put_down_, 0), {.waits = Waits::nobody, .ended = arrive});
   }
+  /// The GPU slows compute-bound work down while its share of the time is too high: an average in which each iteration
+  /// loses weight with every later one.
+  void keep_clock(std::vector<IterationTime>& times) {
+    const std::optional<SustainedClock> clock = config_.model->sustained_clock();
+    if (!clock) return;
+    const double window = to_seconds(clock->window);
+    double share = 0.0;
+    for (std::size_t i = 0; i < computed_.size(); ++i) {
+      const SimTime next = i + 1 < computed_.size() ? computed_[i + 1].first : now_;
+      share = (share * window + computed_[i].second) / (window + to_seconds(next - computed_[i].first));
+    }
+    computed_.emplace_back(now_, 0.0);
+    for (IterationTime& time : times) {
+      double compute = time.shares.compute;
+      if (share > clock->share) {
+        const Duration longer = round_seconds((clock->slowdown - 1.0) * compute / config_.model->layers());
+        time.layer += longer;
+        compute += to_seconds(longer) * config_.model->layers();
+      }
+      computed_.back().second += compute;
+    }
+  }
   SimTime run_iteration(const std::vector<BatchShape>& shapes) {
     std::vector<IterationTime> times;
     LayerPolicy* const layers = shapes.size() == 1 ? policy_.layers.get() : nullptr;
@@ -1392,6 +1450,7 @@ class NaiveEngine final : public View, private Decision {
         on_cpu.push_back(cpu_work(shape));
       }
     }
+    keep_clock(times);
     SimTime start = now_;
     std::vector<Duration> layer;
     report_ = LayerReport{};
@@ -1605,13 +1664,13 @@ class NaiveEngine final : public View, private Decision {
     const auto [least, most] = std::minmax_element(counters.begin(), counters.end());
     result_.max_service_difference = std::max(result_.max_service_difference.value_or(0), *most - *least);
   }
-  /// Nanoseconds from measured_from on during which the client had a live request.
+  /// Nanoseconds from measured_from on during which the client had a live request at the scheduler.
   [[nodiscard]] std::int64_t active(std::uint32_t client) const {
     std::int64_t total = 0;
     SimTime covered = config_.measured_from;
     for (const Request& r : requests_) {  // in order of arrival
       if (r.spec.client != client || r.record.end == kNever || r.record.end <= covered) continue;
-      total += (r.record.end - std::max(covered, r.record.arrival)).count();
+      total += (r.record.end - std::max(covered, r.record.arrival + config_.front_end)).count();
       covered = r.record.end;
     }
     return total;
@@ -1650,6 +1709,7 @@ class NaiveEngine final : public View, private Decision {
   std::uint64_t sequence_ = 0;
   std::int64_t arrivals_left_ = 0;  // arrivals that are known
   bool busy_ = false;
+  std::vector<std::pair<SimTime, double>> computed_;  // starts of iterations, and seconds of compute-bound work
   bool decodes_staged_ = false;
   bool changed_ = false;
   SimTime start_{};

@@ -45,6 +45,8 @@ struct NaiveConfig {
   std::vector<LinkTraffic> traffic{};  // of others
   Phases phases = Phases::both;
   std::optional<Padding> padding{};
+  bool schedules_ahead = false;
+  Duration front_end{};
   std::optional<Duration> request_timeout;
   std::optional<SimTime> until;
   SimTime measured_from{};  // start of the measured span

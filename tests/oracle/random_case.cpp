@@ -192,6 +192,8 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
   config.requests =
       draw_requests(dice, scale, config.block_tokens.count(), config.prefix_caching, dice.between(1, longest));
   config.follows = draw_follows(dice, scale, config.requests);
+  config.schedules_ahead = dice.chance(30);
+  if (dice.chance(30)) config.front_end = Duration(scale * dice.between(1, 500));
 }
 
 }  // namespace spillway::oracle

@@ -58,7 +58,8 @@ class WholeModel final : public ExecutionModel {
     time.before = Duration(scale_ * (5 + shape.decodes() + longest_ * shape.decode_longest.count()));
     time.layer = Duration(scale_ * (20 + 3 * tokens + context / 8));
     time.after = Duration(scale_ * (2 + shape.sampled_sequences));
-    time.shares.compute = to_seconds(time.before + time.layer * layers_ + time.after);
+    time.shares.compute = to_seconds(time.layer * layers_);
+    time.shares.host = to_seconds(time.before + time.after);
     return time;
   }
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism) const override {
@@ -73,12 +74,20 @@ class WholeModel final : public ExecutionModel {
             .outputs = Bytes(64 * sequences)};
   }
   [[nodiscard]] CopySharing copy_sharing() const override { return sharing_; }
+  [[nodiscard]] std::optional<SustainedClock> sustained_clock() const override { return clock_; }
+  /// The same with a clock that falls.
+  [[nodiscard]] WholeModel with_clock(const SustainedClock& clock) const {
+    WholeModel model = *this;
+    model.clock_ = clock;
+    return model;
+  }
 
  private:
   std::int64_t scale_;
   std::int64_t longest_;
   CopySharing sharing_;
   std::int32_t layers_;
+  std::optional<SustainedClock> clock_{};
 };
 
 /// The default settings of a policy with `overrides` (key -> value), including engine keys.

@@ -82,6 +82,13 @@ void expect_equal(const NaiveResult& naive, const FastRun& fast) {
       ASSERT_EQ(found->second, *figure.value) << figure.definition.name;
     }
   }
+  // Throughput counts every token, also those of requests that did not finish.
+  std::int64_t generated = 0;
+  for (const RequestRecord& record : naive.records) generated += record.generated.count();
+  if (const double span = metric(fast.result.statistics, "duration_s"); span > 0.0) {
+    const double tokens = metric(fast.result.statistics, "output_throughput_tokens_per_s") * span;
+    ASSERT_NEAR(tokens, static_cast<double>(generated), 1e-9 * static_cast<double>(generated));
+  }
   // Gaps between tokens: number, mean and extremes exactly, quantiles within the sketch's error.
   const RunStatistics& statistics = fast.result.statistics;
   const Metric* mean = statistics.find("mean_itl_ms");
@@ -143,7 +150,8 @@ void expect_sound(const NaiveConfig& config, const FastRun& run) {
       ASSERT_EQ(r.generated, r.output);
     }
     if (config.request_timeout && r.outcome != Outcome::timed_out && r.first_token == kNever) {
-      ASSERT_LE(r.end - r.arrival, *config.request_timeout);
+      // A client gives up only once its request has reached the scheduler.
+      ASSERT_LE(r.end - r.arrival, std::max(*config.request_timeout, config.front_end));
     }
   }
   const RunStatistics& statistics = run.result.statistics;
@@ -295,6 +303,30 @@ TEST_P(EveryPolicy, SharedLinksMatchTheNaiveEngine) {
     slowed += last_end(run_fast(config)) < last_end(fast) ? 1 : 0;
   }
   EXPECT_EQ(slowed > 0, policy().layout || policy().shares_prefixes || oracle::swaps(policy()));
+}
+
+// A clock that falls under load, to the nanosecond.
+TEST_P(EveryPolicy, ClockMatchesTheNaiveEngine) {
+  std::int64_t slowed = 0;
+  for (std::uint64_t seed = 1; seed <= random_cases(500); ++seed) {
+    SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
+    oracle::Dice dice(seed);
+    const WholeModel steady = WholeModel::of(policy());
+    const WholeModel model = steady.with_clock({.share = 0.01 * static_cast<double>(dice.between(1, 99)),
+                                                .slowdown = 1.0 + 0.01 * static_cast<double>(dice.between(1, 300)),
+                                                .window = Duration(dice.between(10, 20'000))});
+    Settings settings;
+    NaiveConfig config;
+    oracle::draw_case(seed, policy(), model, 1, settings, config);
+    const NaiveResult naive = oracle::run_naive(config);
+    const FastRun fast = run_fast(config);
+    expect_equal(naive, fast);
+    expect_sound(config, fast);
+    if (HasFatalFailure()) return;
+    config.model = &steady;
+    slowed += last_end(run_fast(config)) < last_end(fast) ? 1 : 0;
+  }
+  EXPECT_GT(slowed, 100);
 }
 
 TEST_P(EveryPolicy, FiguresAreThoseOfTheMeasuredSpan) {

@@ -84,7 +84,7 @@ TEST(Catalog, Names_WhenListed_ThenHoldThePromisedOnes) {
     EXPECT_NE(std::find(llms.begin(), llms.end(), name), llms.end()) << name;
   }
   const auto engines = engine_names();
-  for (const char* name : {"none", "vllm-0.19", "vllm-0.2.0", "vllm-0.5.3", "vllm-0.6.3"}) {
+  for (const char* name : {"none", "vllm-0.19", "vllm-0.2.0", "vllm-0.23", "vllm-0.5.3", "vllm-0.6.3"}) {
     EXPECT_NE(std::find(engines.begin(), engines.end(), name), engines.end()) << name;
   }
 }
@@ -95,6 +95,11 @@ TEST(Catalog, Engines_WhenLoaded_ThenEagerAndGraphEnginesDiffer) {
   EXPECT_EQ(load_engine("vllm-0.2.0").cuda_graph_max_tokens, 0);
   EXPECT_GT(load_engine("vllm-0.2.0").launch_floor_seconds, 0.0);
   EXPECT_FALSE(load_engine("vllm-0.6.3").cuda_graph_prefill);
+  // What a file leaves out is off.
+  EXPECT_TRUE(load_engine("vllm-0.23").schedules_ahead);
+  EXPECT_GT(load_engine("vllm-0.23").front_end_seconds, 0.0);
+  EXPECT_FALSE(load_engine("vllm-0.19").schedules_ahead);
+  EXPECT_EQ(load_engine("vllm-0.19").front_end_seconds, 0.0);
 }
 
 // 2 * layers * kv_heads * head_dim * 2 bytes, the figures that the papers print.

@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 
 std::vector<Parameter> table() {
-  return config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"vllm-0.19", "vllm-0.6.3"}}, {});
+  return config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"vllm-0.23", "vllm-0.6.3"}}, {});
 }
 
 struct Parsed {

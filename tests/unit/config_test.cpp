@@ -29,7 +29,7 @@ std::vector<Parameter> table() {
                        .source = "-"};
   const Parameter length{
       .name = "workload.input_tokens", .unit = "tokens", .default_value = "", .doc = "Lengths", .source = "-"};
-  return config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"none", "vllm-0.19", "vllm-0.6.3"}},
+  return config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"none", "vllm-0.23", "vllm-0.6.3"}},
                            {trace, rate, length});
 }
 

@@ -33,6 +33,8 @@ RequestRecord finished(std::uint64_t index, std::int64_t arrival, std::int64_t f
 
 void feed(MetricsCollector& collector, const RequestRecord& record) {
   collector.submitted(record.index, record.arrival);
+  // All tokens but the first, at the end.
+  collector.token_gap(Duration(kMs), record.generated.count() - 1, record.end);
   collector.ended(record);
 }
 
@@ -223,8 +225,36 @@ TEST(Metrics, WarmupOfRequests_StartsAtTheFirstMeasuredArrival) {
   EXPECT_EQ(s.measured.finished, 2);
   EXPECT_EQ(value_of(s, "duration_s"), 1.0);  // 1200 - 200 ms
   EXPECT_EQ(value_of(s, "mean_ttft_ms"), 20.0);
-  EXPECT_EQ(value_of(s, "request_throughput_per_s"), 2.0);
   EXPECT_EQ(s.find("mean_itl_ms")->n, 1);
+}
+
+// The span from 200 to 1200 ms serves what came before it, too. Of request 0, which ends in the warm-up, it serves
+// nothing; of request 1 the last two of three tokens; of request 2 all three; of request 3, whose client gave up, one.
+TEST(Metrics, Throughput_CountsWhatTheSpanServesToAnyRequest) {
+  MetricsConfig config;
+  config.warmup.kind = Span::Kind::requests;
+  config.warmup.requests = 2;
+  MetricsCollector collector(config);
+  collector.submitted(0, at_ms(0));
+  collector.submitted(1, at_ms(100));
+  collector.token_gap(Duration(kMs), 2, at_ms(50));
+  collector.ended(finished(0, 0, 10, 50, 3));
+  collector.submitted(2, at_ms(200));
+  collector.submitted(3, at_ms(300));
+  collector.token_gap(Duration(kMs), 1, at_ms(200));
+  collector.token_gap(Duration(kMs), 1, at_ms(1000));
+  collector.ended(finished(1, 100, 150, 1000, 3));
+  RequestRecord late = finished(3, 300, 400, 1100, 1);
+  late.outcome = Outcome::timed_out;
+  collector.ended(late);
+  collector.token_gap(Duration(kMs), 2, at_ms(1200));
+  collector.ended(finished(2, 200, 210, 1200, 3));
+  const RunStatistics s = finish(collector, 1200);
+  EXPECT_EQ(value_of(s, "duration_s"), 1.0);
+  EXPECT_EQ(value_of(s, "request_throughput_per_s"), 2.0);         // 1 and 2
+  EXPECT_EQ(value_of(s, "output_throughput_tokens_per_s"), 6.0);   // 2 + 3 + 1
+  EXPECT_EQ(value_of(s, "total_throughput_tokens_per_s"), 206.0);  // prompts of 2 and 3
+  EXPECT_EQ(value_of(s, "output_tokens"), 3.0) << "of finished measured requests, as latencies";
 }
 
 TEST(Metrics, WarmupOfAShare_RoundsToWholeRequests) {

@@ -49,11 +49,11 @@ class Folder {
 Result example() {
   Result result;
   result.tool_version = "1.2.3";
-  result.config = resolve_config(config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"vllm-0.19"}}, {}), {}, {});
+  result.config = resolve_config(config_parameters({{"llama-3.1-8b"}, {"h100-80gb-sxm"}, {"vllm-0.23"}}, {}), {}, {});
   result.setup.model = "llama-3.1-8b";
   result.setup.hardware = "h100-80gb-sxm";
   result.setup.gpu = "h100-80gb-sxm";
-  result.setup.engine = "vllm-0.19";
+  result.setup.engine = "vllm-0.23";
   result.setup.policy = "vllm";
   result.setup.workload = "azure-conv, poisson at 4 requests/s";
   result.setup.requests = 3;

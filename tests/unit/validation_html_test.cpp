@@ -20,7 +20,7 @@ using testing::Not;
 /// figure fails.
 Validation example() {
   Validation validation;
-  validation.log = {"logs/run", "vLLM 0.19.0", "Qwen/Qwen2.5-7B", "NVIDIA H200", "timeseries.csv"};
+  validation.log = {"logs/run", "vLLM 0.19.0", "Qwen/Qwen2.5-7B", "NVIDIA H200", "engine", "timeseries.csv"};
   validation.requests = {{"r-0", {100.0, 20.0, 1000.0}, {110.0, 21.0, 1100.0}},
                          {"r-1", {50.0, std::nullopt, 50.0}, {40.0, std::nullopt, 40.0}}};
   validation.measured_load = {{0.0, 1.0, 2.0, 0.25}, {1.0, 3.0, 0.0, 0.5}};
@@ -113,7 +113,7 @@ TEST(ValidationHtml, KvIsDrawnOnlyWhereBothSidesHaveIt) {
 TEST(ValidationHtml, NothingFromOutsideCanBeMarkup) {
   Validation validation = example();
   const std::string evil = "</title><script>alert(1)</script>\"'&\xff\x1b\n";
-  validation.log = {evil, evil, evil, evil, evil};
+  validation.log = {evil, evil, evil, evil, "engine", evil};
   for (RequestPair& pair : validation.requests) pair.id = evil;
   for (ErrorDistribution& one : validation.per_request) one.metric = one.worst = evil;
   for (ComparedFigure& one : validation.load) one.name = one.unit = evil;
