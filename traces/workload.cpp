@@ -10,6 +10,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
+#include "traces/closed_loop.hpp"
 #include "traces/readers/reader.hpp"
 #include "traces/workload_rows.hpp"
 #include "traces/workload_stream.hpp"
@@ -36,11 +37,16 @@ class Builder {
     auto reader = open_reader();
     workload_.stream = std::make_unique<WorkloadStream>(plan_, std::move(table_), std::move(reader),
                                                         settings_.get<std::int64_t>("seed"), replication);
+    if (workload_.concurrency > 0) {
+      workload_.stream = std::make_unique<ClosedLoop>(std::move(workload_.stream), workload_.concurrency,
+                                                      value<Duration>("workload.ramp").value_or(Duration{}));
+    }
     return std::move(workload_);
   }
 
   std::unique_ptr<TraceReader> build_rows(std::int64_t replication) {
     prepare();
+    if (workload_.concurrency > 0) warn("workload.concurrency is not part of a trace: the rows are as without it");
     auto reader = open_reader();
     return std::make_unique<WorkloadRows>(plan_, std::move(table_), std::move(reader),
                                           settings_.get<std::int64_t>("seed"), replication,
@@ -55,6 +61,7 @@ class Builder {
     SPILLWAY_CHECK(value<std::int64_t>("workload.requests").value_or(1) > 0, "workload.requests is not above 0");
     plan_.block_tokens = Tokens(value<std::int64_t>("memory.block_tokens").value_or(16));
     read_clients();
+    read_concurrency();
     read_arrival();
     read_conversations();
     const bool is_file = workload_.name.find_first_of("/.") != std::string::npos;
@@ -117,6 +124,17 @@ class Builder {
     plan.burst_factor = value<double>("workload.burst_factor").value_or(kDefaultBurstFactor);
     plan.burst_time = value<Duration>("workload.burst_time").value_or(kDefaultBurstTime);
     SPILLWAY_CHECK(plan.cv > 0.0 && plan.burst_factor > 0.0, "workload.cv or burst_factor is not above 0");
+  }
+
+  void read_concurrency() {
+    workload_.concurrency = value<std::int64_t>("workload.concurrency").value_or(0);
+    if (workload_.concurrency > 0 || !settings_.has("workload.ramp")) return;
+    problem("workload.ramp", "workload.ramp is the start of workload.concurrency, which is not set",
+            "set workload.concurrency, or leave workload.ramp out");
+  }
+  /// Nothing says when requests are due, but how many are in flight.
+  [[nodiscard]] bool closed_loop() const {
+    return workload_.concurrency > 0 && !settings_.has("workload.rate") && !settings_.has("workload.arrival");
   }
 
   /// Reads "70/20/10": one share per client.
@@ -235,7 +253,7 @@ class Builder {
   }
 
   void open_bundled() {
-    const std::string arrival = text("workload.arrival", "poisson");
+    const std::string arrival = text("workload.arrival", closed_loop() ? "all-at-once" : "poisson");
     if (arrival == "trace") {
       problem("workload.arrival", "the bundled workloads have no arrival times",
               fmt::format("use {}, or a trace file with times", kDrawn));
@@ -379,7 +397,8 @@ class Builder {
 
   void choose_arrival(const TraceSurvey& facts) {
     const auto rate = value<double>("workload.rate");
-    const auto arrival = value<std::string>("workload.arrival");
+    auto arrival = value<std::string>("workload.arrival");
+    if (!facts.has_times && closed_loop()) arrival = "all-at-once";
     if (!facts.has_times && !rate && !arrival) {
       problem("workload.rate",
               fmt::format("{} has no arrival times, so a rate or an arrival process is needed", workload_.name),

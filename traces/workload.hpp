@@ -46,6 +46,7 @@ struct Workload {
   std::string sha256;                 // of the bundled table or of the file
   std::string arrival;                // one of arrival_names(): what was chosen
   std::string arrival_details;        // "CV 2" of gamma, the burst of burst, else empty
+  std::int64_t concurrency = 0;       // most requests in flight; 0: no limit
   std::optional<double> rate{};       // offered requests/s of that arrival (burst: outside the burst); empty when all
                                       // arrivals fall on one instant
   std::int64_t requests = 0;          // in the stream, exactly
@@ -75,6 +76,9 @@ struct Workload {
 ///  * workload.cv is for gamma, which needs it; workload.burst_* are for burst, which needs burst_after.
 ///  * workload.input_tokens and output_tokens replace the lengths; with `uniform` a number is the middle. Prefix ids
 ///    beyond a shorter input are dropped.
+///  * workload.concurrency N limits the requests in flight as ClosedLoop says, from workload.ramp on. Without a rate,
+///  an
+///    arrival process and times, all requests are due at 0.
 ///  * workload.max_new_tokens N is what every client asks for; outputs beyond N are cut to N, as an engine would.
 ///  * workload.clients N draws every request's client from 0 to N - 1, uniformly, or with the shares of
 ///    workload.client_shares; without them they are the file's, or all 0. A conversation has one client.

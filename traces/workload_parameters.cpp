@@ -76,6 +76,18 @@ void add_arrival(std::vector<Parameter>& table) {
   table.push_back(std::move(time));
 }
 
+void add_concurrency(std::vector<Parameter>& table) {
+  table.push_back(number(
+      "workload.concurrency", ParameterType::integer, "requests", 1.0, static_cast<double>(kMaxClients),
+      "Most requests in flight at once. Without workload.rate, workload.arrival and a file's times, a closed loop: the "
+      "next request is sent when one has ended. With them, a request that is due waits at its client, and its TTFT "
+      "counts from the send. A turn of a conversation is in flight, its think time is not. Default: no limit",
+      "vLLM benchmarks/serve --max-concurrency, GuideLLM's and AIPerf's concurrency"));
+  table.push_back(number("workload.ramp", ParameterType::duration, "ns", 0.0, 1e17,
+                         "workload.concurrency: time over which its first requests are sent, evenly; default: 0s",
+                         "vLLM benchmarks/serve sends them at once; AIPerf has a ramp of the concurrency"));
+}
+
 void add_conversations(std::vector<Parameter>& table) {
   table.push_back(
       key("workload.conversations", ParameterType::boolean, "-", "true",
@@ -148,6 +160,7 @@ std::vector<Parameter> workload_parameters() {
   table.push_back(std::move(rate));
 
   add_arrival(table);
+  add_concurrency(table);
 
   table.push_back(key("workload.input_tokens", ParameterType::text, "tokens", "", length_doc("input"), kLengthSource));
   table.push_back(
@@ -159,8 +172,9 @@ std::vector<Parameter> workload_parameters() {
   table.push_back(std::move(max_new));
 
   Parameter clients = key("workload.clients", ParameterType::integer, "clients", "",
-                          "Number of clients; every request's client is drawn uniformly. Default: the clients of the "
-                          "trace, else one",
+                          "Number of clients, between which fairness is measured; every request's client is drawn "
+                          "uniformly. Default: the clients of the trace, else one. For requests in flight see "
+                          "workload.concurrency",
                           "Spillway: to study fairness with workloads that name no clients");
   clients.minimum = 1.0;
   clients.maximum = static_cast<double>(kMaxClients);

@@ -31,6 +31,13 @@ class RequestSource {
   [[nodiscard]] virtual std::int64_t unsent() const { return 0; }
   /// Requests so far whose prompt or answer was cut to the longest context of a client.
   [[nodiscard]] virtual std::int64_t shortened() const { return 0; }
+  /// Requests so far that a client sent later than they were due, because too many were in flight.
+  struct HeldBack {
+    std::int64_t requests = 0;
+    double seconds = 0.0;  // all together
+    Duration longest{};
+  };
+  [[nodiscard]] virtual HeldBack held_back() const { return {}; }
   /// Requests in the whole stream if known before reading it, else -1. For progress only.
   [[nodiscard]] virtual std::int64_t expected() const { return -1; }
 };

@@ -376,9 +376,14 @@ class Assembler {
     setup.gpu = hardware_.gpu.file.name;
     setup.engine = engine_.file.name;
     setup.policy = assembly_.config.policy->name;
-    setup.workload = fmt::format("{}, {}", workload.name, workload.arrival);
+    const bool closed = workload.concurrency > 0 && workload.arrival == "all-at-once";
+    setup.workload = closed ? fmt::format("{}, closed loop of {} requests", workload.name, workload.concurrency)
+                            : fmt::format("{}, {}", workload.name, workload.arrival);
     if (!workload.arrival_details.empty()) setup.workload += fmt::format(" ({})", workload.arrival_details);
     if (workload.rate) setup.workload += fmt::format(" at {:.6g} requests/s", *workload.rate);
+    if (workload.concurrency > 0 && !closed) {
+      setup.workload += fmt::format(", at most {} in flight", workload.concurrency);
+    }
     if (workload.conversations) {
       setup.workload += fmt::format(", conversations of {:.3g} turns, think time {}", workload.mean_turns,
                                     workload.think_time.empty() ? "of the trace" : workload.think_time);

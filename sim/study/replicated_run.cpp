@@ -46,6 +46,7 @@ struct Slot {
   std::optional<QueueGrowth> growth;
   std::int64_t unsent = 0;
   std::int64_t shortened = 0;
+  RequestSource::HeldBack held_back{};
   std::vector<RangeUse> range_uses;
   std::exception_ptr error;
 };
@@ -107,6 +108,7 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
   slot.result = simulate(config);
   slot.unsent = source.unsent();
   slot.shortened = source.shortened();
+  slot.held_back = source.held_back();
   slot.range_uses = model->range_uses();
   if (hooks.on_done && run.first_variant) hooks.on_done(run.replication);
 }
@@ -122,6 +124,9 @@ ReplicationResults combined(std::span<Slot> slots, std::int64_t requests) {
     results.growth.merge(*slot.growth);
     results.unsent += slot.unsent;
     results.shortened += slot.shortened;
+    results.held_back.requests += slot.held_back.requests;
+    results.held_back.seconds += slot.held_back.seconds;
+    results.held_back.longest = std::max(results.held_back.longest, slot.held_back.longest);
     add_range_uses(slot.range_uses, results.range_uses);
     statistics.push_back(std::move(slot.result->statistics));
   }

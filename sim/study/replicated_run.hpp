@@ -54,9 +54,10 @@ struct ReplicationResults {
   bool complete = true;
   std::optional<RequestRecord> first_rejected;  // from the first replication with a rejection
   QueueGrowth growth;
-  std::int64_t unsent = 0;             // later turns after an unanswered turn
-  std::int64_t shortened = 0;          // turns whose prompt was cut to the longest context
-  std::vector<RangeUse> range_uses{};  // of the execution models: one entry per op and quantity, summed
+  std::int64_t unsent = 0;              // later turns after an unanswered turn
+  std::int64_t shortened = 0;           // turns whose prompt was cut to the longest context
+  RequestSource::HeldBack held_back{};  // requests sent late
+  std::vector<RangeUse> range_uses{};   // of the execution models: one entry per op and quantity, summed
   /// The entries of range_uses with calls outside the measured range.
   [[nodiscard]] std::vector<RangeUse> outside_range() const;
 };

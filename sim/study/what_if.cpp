@@ -81,6 +81,14 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
         fmt::format("{} later turns were never sent, because an earlier turn of their conversation was not answered",
                     results.unsent));
   }
+  if (results.held_back.requests > 0 && assembly.workload.arrival != "all-at-once") {
+    const RequestSource::HeldBack& held = results.held_back;
+    warnings.push_back(fmt::format(
+        "{} of {} requests were sent later than they were due, {:.3g} s in the mean of these and {:.3g} s at most, "
+        "because workload.concurrency={} were in flight; latencies count from the send",
+        held.requests, all.submitted, held.seconds / static_cast<double>(held.requests), to_seconds(held.longest),
+        assembly.workload.concurrency));
+  }
   if (results.shortened > 0) {
     warnings.push_back(fmt::format(
         "{} of {} turns were cut, the oldest part of the context first, so that prompt and answer fit {} ({} tokens)",

@@ -1,6 +1,7 @@
 // `compare` and `search` as a user calls them.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/command.hpp"
@@ -140,6 +141,24 @@ TEST_F(Search, FindsTheHighestRateUnderAnSlo) {
     EXPECT_EQ(probe["holds"].get<bool>(), probe["value"].get<double>() <= best) << probe["value"];
     EXPECT_EQ(probe["reason"].get<std::string>().empty(), probe["holds"].get<bool>());
   }
+}
+
+// Without a value to start at, a search of whole numbers starts at the least. Little's law: of N requests in flight,
+// each for E2E seconds, N / E2E end in a second.
+TEST_F(Search, FindsTheMostRequestsInFlight) {
+  const auto found = spillway({"search", "--max", "workload.concurrency", "--slo", "mean_tpot_ms<9",
+                               "workload.trace=sharegpt", "workload.requests=600", "replications=1", "--json"});
+  ASSERT_EQ(found.code, 0) << found.err;
+  const double most = json::parse(found.out)["searches"][0]["value"];
+  EXPECT_GE(most, 32.0);
+  EXPECT_LE(most, 256.0);
+  const auto run = spillway({"run", "workload.concurrency=" + std::to_string(std::lround(most)),
+                             "workload.trace=sharegpt", "workload.requests=6000", "workload.ramp=5s", "--json"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json metrics = json::parse(run.out)["metrics"];
+  const double in_flight =
+      metrics["request_throughput_per_s"]["value"].get<double>() * metrics["mean_e2e_ms"]["value"].get<double>() * 1e-3;
+  EXPECT_NEAR(in_flight / most, 1.0, 0.05) << "but for the ramp and the last requests";
 }
 
 TEST_F(Search, FindsTheLeastMemory) {

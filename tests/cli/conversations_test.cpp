@@ -147,5 +147,41 @@ TEST_F(Conversations, ATokenizerThatIsMissingOrNoneIsAnError) {
   EXPECT_THAT(unknown.err, HasSubstr("unknown tokenizer \"tiktoken\""));
 }
 
+class ClosedLoop : public CliTest {};
+
+TEST_F(ClosedLoop, ARateOrTimesMakeItALimit) {
+  const auto workload = [this](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "run");
+    arguments.insert(arguments.end(), {"workload.requests=50", "--json"});
+    const Output run = spillway(arguments);
+    EXPECT_EQ(run.code, 0) << run.err;
+    const json result = json::parse(run.out);
+    return std::pair(result["setup"]["workload"].get<std::string>(), result["warnings"].dump());
+  };
+  EXPECT_EQ(workload({"workload.trace=sharegpt", "workload.concurrency=8"}).first,
+            "sharegpt, closed loop of 8 requests");
+  const auto [limited, late] = workload({"workload.trace=sharegpt", "workload.concurrency=8", "workload.rate=50"});
+  EXPECT_EQ(limited, "sharegpt, poisson at 50 requests/s, at most 8 in flight");
+  EXPECT_THAT(late, HasSubstr("of 50 requests were sent later than they were due"));
+  const auto [seldom, on_time] = workload({"workload.trace=sharegpt", "workload.concurrency=40", "workload.rate=2"});
+  EXPECT_THAT(on_time, testing::Not(HasSubstr("later than they were due")));
+  write_text(file("timed.csv"), "arrival_s,input_tokens,output_tokens\n0,100,5\n9,100,5\n");
+  EXPECT_THAT(workload({"workload.trace=./timed.csv", "workload.concurrency=1"}).first, HasSubstr("trace"));
+  write_text(file("lengths.csv"), "input_tokens,output_tokens\n100,5\n100,5\n");
+  EXPECT_THAT(workload({"workload.trace=./lengths.csv", "workload.concurrency=1"}).first,
+              HasSubstr("closed loop of 1"));
+}
+
+TEST_F(ClosedLoop, BadInputIsAnswered) {
+  for (const auto& [argument, message] :
+       {std::pair("workload.concurrency=0", "workload.concurrency: 0 is out of range"),
+        {"workload.ramp=5s", "workload.ramp is the start of workload.concurrency, which is not set"}}) {
+    const Output run = spillway({"run", argument});
+    EXPECT_EQ(run.code, 2);
+    EXPECT_THAT(run.err, HasSubstr(message));
+  }
+  EXPECT_THAT(spillway({"explain", "workload.clients"}).out, HasSubstr("workload.concurrency"));
+}
+
 }  // namespace
 }  // namespace spillway::test

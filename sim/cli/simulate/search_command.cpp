@@ -190,6 +190,7 @@ class Planner {
     if (!start) start = numeric_value(key, config.key(key.name).text);
     if (!start && options_.from && options_.to) start = std::sqrt(settings.low * settings.high);
     if (!start && key.name == "workload.rate") start = traces::kDefaultRate;
+    if (!start && key.type == ParameterType::integer && settings.low >= 1.0) start = settings.low;
     if (!start) {
       problems_.push_back({fmt::format("the search has no value of {} to start at", key.name), where_,
                            fmt::format("give one, as in {}=VALUE, or --from and --to", key.name)});
