@@ -477,6 +477,10 @@ class Builder {
     workload_.arrival = name_of(plan_.arrival.process);
     workload_.arrival_details = plan_.arrival.details();
     workload_.requests = plan_.requests;
+    const Arrival process = plan_.arrival.process;
+    if (process == Arrival::poisson) workload_.variation = 1.0;
+    if (process == Arrival::gamma) workload_.variation = plan_.arrival.cv;
+    if (process == Arrival::constant) workload_.variation = 0.0;
     const auto drawn = [](const std::optional<LengthDistribution>& length) { return length && length->random(); };
     workload_.random = table_ || plan_.arrival.random() || drawn(plan_.input) || drawn(plan_.output) ||
                        plan_.clients > 1 || (plan_.conversations && (plan_.think.random() || plan_.drop_history > 0.0));

@@ -40,15 +40,18 @@ struct WorkloadFile {
 };
 
 struct Workload {
-  std::string name;                   // bundled name, or the file as the user named it
-  std::string format;                 // "quantile-table" for bundled ones, else a name of trace_formats()
-  std::string source_text;            // where its requests come from, one sentence
-  std::string sha256;                 // of the bundled table or of the file
-  std::string arrival;                // one of arrival_names(): what was chosen
-  std::string arrival_details;        // "CV 2" of gamma, the burst of burst, else empty
-  std::int64_t concurrency = 0;       // most requests in flight; 0: no limit
-  std::optional<double> rate{};       // offered requests/s of that arrival (burst: outside the burst); empty when all
-                                      // arrivals fall on one instant
+  std::string name;              // bundled name, or the file as the user named it
+  std::string format;            // "quantile-table" for bundled ones, else a name of trace_formats()
+  std::string source_text;       // where its requests come from, one sentence
+  std::string sha256;            // of the bundled table or of the file
+  std::string arrival;           // one of arrival_names(): what was chosen
+  std::string arrival_details;   // "CV 2" of gamma, the burst of burst, else empty
+  std::int64_t concurrency = 0;  // most requests in flight; 0: no limit
+  std::optional<double> rate{};  // offered requests/s of that arrival (burst: outside the burst); empty when all
+                                 // arrivals fall on one instant
+  /// Coefficient of variation of the gaps between drawn arrivals; empty: the arrivals have no steady rate, or are not
+  /// drawn.
+  std::optional<double> variation{};
   std::int64_t requests = 0;          // in the stream, exactly
   bool prefix_ids = false;            // some request says which prompts share its prefix
   bool conversations = false;         // later turns wait for the answer to the turn before

@@ -120,6 +120,7 @@ bool MetricsCollector::is_measured(std::uint64_t index, SimTime arrival) const {
 
 void MetricsCollector::submitted(std::uint64_t index, SimTime now) {
   ++all_.submitted;
+  if (config_.offered) load_.arrived(now);
   if (!is_measured(index, now)) return;
   ++measured_.submitted;
   if (begin_ == kNever) begin_ = now;
@@ -127,6 +128,7 @@ void MetricsCollector::submitted(std::uint64_t index, SimTime now) {
 
 void MetricsCollector::ended(const RequestRecord& record) {
   count(all_, record.outcome);
+  if (config_.offered) load_.left(record.end);
   count_served(record);
   if (!is_measured(record.index, record.arrival)) return;
   count(measured_, record.outcome);
@@ -327,6 +329,7 @@ RunStatistics MetricsCollector::finish(SimTime end, const EngineTotals& engine, 
   statistics.all = all_;
   statistics.measured = measured_;
   statistics.span = end > begin_ ? end - begin_ : Duration{};
+  if (config_.offered) statistics.steady = judge_steady_state(load_, *config_.offered);
   statistics.engine = engine;
   statistics.gpu_blocks = gpu_blocks;
   statistics.host_blocks = host_blocks;

@@ -18,6 +18,7 @@
 #include "sim/core/units.hpp"
 #include "sim/metrics/engine_totals.hpp"
 #include "sim/metrics/fairness.hpp"
+#include "sim/metrics/steady_state.hpp"
 
 namespace spillway {
 
@@ -82,6 +83,7 @@ struct MetricsConfig {
   Span warmup{};
   std::int64_t expected_requests = -1;   // for a warm-up given as a share
   Duration front_end{};                  // part of every TTFT that requests spend before the scheduler's queue
+  std::optional<OfferedLoad> offered{};  // to judge whether the run was steady; empty: it is not judged
   std::vector<Condition> goodput{};      // SLOs; those on single requests define goodput, unless one has its own
   std::vector<double> percentiles{};     // in percent, beyond 50, 90, 95 and 99
   std::int64_t exact_limit = 1'000'000;  // finished requests whose latencies are kept; beyond it they are sketched
@@ -125,6 +127,7 @@ struct RunStatistics {
   OutcomeCounts all;
   OutcomeCounts measured;
   Duration span{};
+  std::optional<SteadyState> steady{};  // empty: not judged (MetricsConfig::offered)
   EngineTotals engine;
   Blocks gpu_blocks{};
   Blocks host_blocks{};
@@ -220,6 +223,7 @@ class MetricsCollector {
   OutcomeCounts all_;
   OutcomeCounts measured_;
   Served served_;
+  LoadSeries load_;
   std::size_t rows_limit_;             // rows kept before they are sketched
   std::vector<FinishedRequest> rows_;  // all of them while exact, else those not sketched yet
   std::vector<Sketched> sketches_;     // one per latency of the table; empty while exact

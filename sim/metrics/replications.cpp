@@ -125,6 +125,11 @@ RunStatistics combine_replications(const std::vector<RunStatistics>& runs) {
     combined.span += run.span;
     combined.engine.add(run.engine);
   }
+  std::vector<SteadyState> steady;
+  for (const RunStatistics& run : runs) {
+    if (run.steady) steady.push_back(*run.steady);
+  }
+  if (!steady.empty()) combined.steady = combine_steady_states(steady);
   for (const Metric& metric : runs.front().metrics) combined.metrics.push_back(combine_metric(metric, runs));
   combined.clients = combine_clients(runs);
   return combined;

@@ -84,6 +84,14 @@ std::string to_search_table(const SearchReport& report) {
     const std::string whose = edge.label.empty() ? "" : edge.label + ": ";
     if (!edge.noise.empty()) tail.add("Noise", whose + edge.noise);
   }
+  if (report.most_requests > 0) {
+    tail.add("Runs", fmt::format("grew to up to {} requests, until a value could be told to be steady and apart from "
+                                 "its limits{}",
+                                 report.most_requests,
+                                 report.limit_reached ? "; some could not, and count as missing the SLOs: a value is "
+                                                        "sustained only when the run is steady at it"
+                                                      : ""));
+  }
   add_robustness(report, tail);
   std::vector<const Trust*> trusts;
   for (const FoundEdge& edge : report.edges) {
@@ -115,6 +123,7 @@ std::string to_search_json(const SearchReport& report) {
       probes.push_back({{"value", probe.value},
                         {"text", probe.text},
                         {"id", probe.id},
+                        {"requests", probe.requests},
                         {"holds", probe.holds},
                         {"reason", probe.reason},
                         {"trust", trust_json(probe.trust)},

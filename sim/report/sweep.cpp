@@ -81,7 +81,8 @@ std::string to_sweep_table(const Sweep& sweep, const std::vector<std::string>& m
         const SweepFigure one = figure_of(row, metric);
         cells.push_back(figure_with_interval(one.value, one.half_width));
       }
-      cells.push_back(row.bottleneck);
+      const bool marked = !row.steadiness.empty() && row.steadiness != "steady";
+      cells.push_back(marked ? fmt::format("{} ({})", row.bottleneck, row.steadiness) : row.bottleneck);
     } else {
       cells.push_back("failed: " + shown(row.error));
     }
@@ -106,6 +107,7 @@ std::string to_sweep_csv(const Sweep& sweep) {
   std::vector<std::string> cells{"point"};
   for (const std::string& key : sweep.keys) cells.push_back(csv_text(key));
   cells.emplace_back("bottleneck");
+  cells.emplace_back("steady_state");
   for (const std::string& column : columns) {
     cells.push_back(column);
     if (intervals) cells.push_back("half_width_" + column);
@@ -115,6 +117,7 @@ std::string to_sweep_csv(const Sweep& sweep) {
     cells = {fmt::format("{}", row.point)};
     for (const std::string& value : row.values) cells.push_back(csv_text(value));
     cells.push_back(row.bottleneck);
+    cells.push_back(row.steadiness);
     for (const std::string& column : columns) {
       const SweepFigure one = figure_of(row, column);
       cells.push_back(csv_number(one.value));
@@ -133,6 +136,7 @@ std::string to_sweep_json(const Sweep& sweep) {
     Json point = sweep_row_json(sweep, row);
     if (row.error.empty()) {
       point["bottleneck"] = row.bottleneck;
+      if (!row.steadiness.empty()) point["steady_state"] = row.steadiness;
       point["warnings"] = row.warnings;
       point["trust"] = trust_json(row.trust);
       for (std::size_t c = 0; c < row.figures.size(); ++c) {

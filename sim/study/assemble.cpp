@@ -501,6 +501,13 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   if (settings.has("until")) simulation.until = SimTime{} + settings.get<Duration>("until");
   if (settings.has("warmup")) simulation.metrics.warmup = settings.get<Span>("warmup");
   simulation.metrics.expected_requests = assembly.workload.requests;
+  const traces::Workload& workload = assembly.workload;
+  if (workload.rate && workload.variation && workload.concurrency == 0) {
+    simulation.metrics.offered = OfferedLoad{.rate = *workload.rate,
+                                             .variation = *workload.variation,
+                                             .together = workload.mean_turns,
+                                             .requests = workload.requests};
+  }
   simulation.metrics.goodput = assembly.request_slos;
   simulation.metrics.percentiles = percentiles_of(assembly.run_slos);
   return simulation;

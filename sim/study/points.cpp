@@ -122,6 +122,11 @@ PointOutcome outcome_from_json(std::string text, const std::string& where) {
     for (const auto& [name, metric] : json["metrics"].items()) outcome.metrics.push_back(read_metric(name, metric));
     outcome.warnings = json.at("warnings").get<std::vector<std::string>>();
     outcome.engine = json.at("setup").at("engine");
+    if (const Json& state = json.at("steady_state"); !state.is_null()) {
+      outcome.steadiness = state.at("verdict");
+      outcome.steadiness_reason = state.at("reason");
+    }
+    outcome.requests = json.at("setup").at("requests");
     outcome.resource = json["bottleneck"].at("resource");
     outcome.bottleneck = json["bottleneck"].at("sentence");
     outcome.trust = read_trust(json);

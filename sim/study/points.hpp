@@ -33,9 +33,12 @@ struct PointOutcome {
   // Read from `json`, for new and stored results alike.
   std::vector<Metric> metrics{};
   std::vector<std::string> warnings{};
-  std::string engine{};      // its profile: "vllm-0.23"
-  std::string resource{};    // bottleneck: load, kv_capacity, compute, ...
-  std::string bottleneck{};  // the bottleneck as a sentence
+  std::string engine{};             // its profile: "vllm-0.23"
+  std::string steadiness{};         // "steady", "saturated", "unsteady"; empty: not judged
+  std::string steadiness_reason{};  // why, unless steady
+  std::int64_t requests = 0;        // of each replication
+  std::string resource{};           // bottleneck: load, kv_capacity, compute, ...
+  std::string bottleneck{};         // the bottleneck as a sentence
   Trust trust{};
   OutcomeCounts measured{};
   // Reason for a failure.

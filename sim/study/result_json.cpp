@@ -110,6 +110,18 @@ Json metrics_json(const std::vector<Metric>& metrics) {
   return json;
 }
 
+Json steady_json(const std::optional<SteadyState>& state) {
+  if (!state) return nullptr;
+  return {{"verdict", verdict_name(state->verdict)},
+          {"reason", state->sentence},
+          {"transient_s", state->transient_s},
+          {"observed_s", state->observed_s},
+          {"offered_requests_per_s", state->offered_per_s},
+          {"served_requests_per_s", state->served_per_s},
+          {"growth_fraction", state->growth},
+          {"growth_half_width", state->growth_error}};
+}
+
 Json clients_json(const RunStatistics& run) {
   Json rows = Json::array();
   for (const ClientStatistics& client : worst_clients(run, kMostClients)) {
@@ -191,6 +203,7 @@ std::string to_json(const Result& result) {
   Json json = head(result);
   json["conservation"] = {
       {"all", counts_json(run.all)}, {"measured", counts_json(run.measured)}, {"unsent", result.unsent}};
+  json["steady_state"] = steady_json(run.steady);
   json["slo"] = slo_json(result);
   json["bottleneck"] = {{"resource", resource_name(bottleneck.resource)},
                         {"share", bottleneck.share},

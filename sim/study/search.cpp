@@ -54,6 +54,7 @@ std::vector<std::string> Criterion::texts() const {
 
 std::string Criterion::fault(const PointOutcome& outcome) const {
   if (outcome.failed()) return outcome.error();
+  if (outcome.steadiness == "saturated") return "saturated: " + outcome.steadiness_reason;
   if (answered_share(outcome.measured) < attainment) {
     return fmt::format("{} of {} requests were rejected or timed out", lost(outcome.measured),
                        outcome.measured.submitted);
@@ -64,11 +65,17 @@ std::string Criterion::fault(const PointOutcome& outcome) const {
     if (!condition.holds(*metric->value))
       return fmt::format("{} is {}", condition.metric, figure_with_interval(metric->value, metric->half_width));
   }
+  if (outcome.steadiness == "unsteady") return "unsteady: " + outcome.steadiness_reason;
   const Metric* met = outcome.find("slo_met_fraction");
   if (single_requests && (met == nullptr || met->value.value_or(0.0) < attainment)) {
     return fmt::format("{} of the requests meet the SLOs", percent(met != nullptr ? met->value.value_or(0.0) : 0.0));
   }
   return {};
+}
+
+bool Criterion::undecided(const PointOutcome& outcome) const {
+  if (outcome.failed() || outcome.steadiness.empty() || outcome.steadiness == "saturated") return false;
+  return outcome.steadiness == "unsteady" || !noise(outcome.metrics).empty();
 }
 
 std::optional<double> Criterion::miss(const PointOutcome& outcome) const {
@@ -168,11 +175,31 @@ Point Search::point(const Running& one) const {
   Point point = grid_.point(static_cast<std::int64_t>(one.configuration));
   point.assignments.push_back(
       {key_.name, numeric_text(key_, *one.search.next()), Origin::argument, "--max " + key_.name, {}});
+  if (one.requests > 0) {
+    std::erase_if(point.assignments, [](const Assignment& given) { return given.key == "workload.requests"; });
+    point.assignments.push_back(
+        {"workload.requests", fmt::format("{}", one.requests), Origin::argument, "--max " + key_.name, {}});
+  }
   if (one.perturbation) point.scales = scales_[*one.perturbation];
   return point;
 }
 
+bool Search::lengthen(Running& one, const PointOutcome& outcome) {
+  const bool longer = one.before == 0 || outcome.requests > one.before;  // a file has no more rows
+  const bool may = criterion_.undecided(outcome) && longer && key_.name != "workload.requests";
+  if (may && 2 * outcome.requests <= kLongestSearchRun) {
+    one.before = outcome.requests;
+    one.requests = 2 * outcome.requests;
+    report_.most_requests = std::max(report_.most_requests, one.requests);
+    return true;
+  }
+  report_.limit_reached = report_.limit_reached || (may && outcome.steadiness == "unsteady");
+  one.before = 0;
+  return false;
+}
+
 void Search::take(Running& one, PointOutcome outcome) {
+  if (lengthen(one, outcome)) return;
   const double value = *one.search.next();
   std::string fault = criterion_.fault(outcome);
   if (outcome.failed() && !failure_) failure_ = outcome;
@@ -183,8 +210,8 @@ void Search::take(Running& one, PointOutcome outcome) {
   if (one.perturbation) return;
   const std::optional<double> miss = criterion_.miss(outcome);
   const bool holds = fault.empty();
-  report_.edges[one.configuration].probes.push_back({value, numeric_text(key_, value), outcome.id, holds,
-                                                     std::move(fault), miss, std::move(outcome.metrics),
+  report_.edges[one.configuration].probes.push_back({value, numeric_text(key_, value), outcome.id, outcome.requests,
+                                                     holds, std::move(fault), miss, std::move(outcome.metrics),
                                                      std::move(outcome.trust)});
 }
 

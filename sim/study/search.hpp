@@ -16,9 +16,10 @@ namespace spillway {
 
 /// One tried value.
 struct TriedValue {
-  double value = 0.0;  // in the unit in which the key is stored
-  std::string text;    // as written
-  std::string id{};    // ID of the result; empty when the value could not run
+  double value = 0.0;         // in the unit in which the key is stored
+  std::string text;           // as written
+  std::string id{};           // ID of the result; empty when the value could not run
+  std::int64_t requests = 0;  // of each replication that decided
   bool holds = false;
   std::string reason{};          // why the value fails: "p99_ttft_ms is 1034 +-20"
   std::optional<double> miss{};  // largest relative distance from a missed limit; empty when the value could not run
@@ -46,6 +47,8 @@ struct SearchReport {
   bool largest = true;
   double tolerance = 0.0;
   std::int64_t replications = 1;
+  std::int64_t most_requests = 0;         // to which runs grew where they had to; 0: none did
+  bool limit_reached = false;             // at which a value could not be told from one that is steady
   std::vector<std::string> conditions{};  // the SLOs
   std::vector<std::string> metrics{};     // columns of the table
   std::vector<FoundEdge> edges{};
@@ -64,6 +67,8 @@ struct Criterion {
 
   /// The criterion in words, one sentence per condition.
   [[nodiscard]] std::vector<std::string> texts() const;
+  /// A longer run may change what is said of the outcome: it was unsteady, or too close to a limit.
+  [[nodiscard]] bool undecided(const PointOutcome& outcome) const;
   /// Why the outcome fails the criterion; empty when the outcome meets it.
   [[nodiscard]] std::string fault(const PointOutcome& outcome) const;
   /// The distance from the worst missed limit, as a share of the limit; 1 for a metric without a value. Empty when the
@@ -72,6 +77,9 @@ struct Criterion {
   /// Conditions whose limit lies within the interval of their metric; empty: none.
   [[nodiscard]] std::string noise(const std::vector<Metric>& metrics) const;
 };
+
+/// The most requests to which a search lengthens a run, unless its runs are longer from the start.
+inline constexpr std::int64_t kLongestSearchRun = 65'536;
 
 /// A search of `key` for every configuration of a grid, and under every perturbation if the report requests
 /// perturbations. The next values of all searches run in parallel.
@@ -94,7 +102,9 @@ class Search {
     std::size_t configuration = 0;
     std::optional<std::size_t> perturbation{};  // empty: the base search
     EdgeSearch search;
-    bool ran = false;  // at least one value could run
+    bool ran = false;           // at least one value could run
+    std::int64_t requests = 0;  // of the runs at the next value; 0: as the configuration says
+    std::int64_t before = 0;    // requests of the run before at this value; 0: none
   };
 
   /// Repeats the searches under every perturbation, in smaller steps, starting at the result of the base search.
@@ -103,6 +113,8 @@ class Search {
   bool finish(std::vector<Running>& searches);
   [[nodiscard]] Point point(const Running& one) const;
   void take(Running& one, PointOutcome outcome);
+  /// Lengthens the runs at this value, unless that cannot help. Returns whether it did.
+  bool lengthen(Running& one, const PointOutcome& outcome);
 
   PointGrid grid_;
   Parameter key_;

@@ -78,6 +78,7 @@ void add_outcome(Sweep& sweep, SweepRow row, const PointOutcome& outcome) {
   row.error = outcome.error();
   row.sha256 = outcome.failed() ? "" : sha256_hex(outcome.json);
   row.bottleneck = outcome.resource;
+  row.steadiness = outcome.steadiness;
   row.warnings = outcome.warnings;
   row.trust = outcome.trust;
   sweep.add(std::move(row), outcome.metrics);

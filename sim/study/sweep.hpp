@@ -30,6 +30,7 @@ struct SweepRow {
   std::vector<SweepFigure> figures{};                       // in the order of `names`
   std::shared_ptr<const std::vector<std::string>> names{};  // names of the metrics; rows with equal names share them
   std::string bottleneck{};                                 // load, kv_capacity, compute, ...
+  std::string steadiness{};                                 // steady, saturated, unsteady; empty: not judged
   std::vector<std::string> warnings{};
   Trust trust{};
   std::string error{};  // empty: no failure

@@ -109,6 +109,11 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
         "saturated: the queue kept growing (requests of the second quarter waited {:.3g} s, requests of the last "
         "quarter {:.3g} s), so latencies depend on the length of the run; lower workload.rate",
         growth->early_seconds, growth->late_seconds));
+  } else if (results.statistics.steady && results.statistics.steady->verdict == SteadyState::Verdict::saturated) {
+    warnings.push_back(fmt::format("saturated: {}, and latencies depend on the length of the run; lower workload.rate",
+                                   results.statistics.steady->sentence));
+  } else if (results.statistics.steady && results.statistics.steady->verdict == SteadyState::Verdict::unsteady) {
+    warnings.push_back(fmt::format("unsteady: {}; raise workload.requests", results.statistics.steady->sentence));
   }
   if (results.statistics.measured.finished == 0) {
     warnings.emplace_back(

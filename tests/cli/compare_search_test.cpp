@@ -130,13 +130,20 @@ TEST_F(Search, FindsTheHighestRateUnderAnSlo) {
   const double beyond = found["does_not_hold_at"];
   EXPECT_LE(beyond - best, 0.05 * beyond);
   // Check with separate runs on both sides.
-  const auto p99 = [&](double rate) {
-    const auto run =
-        spillway({"run", "workload.rate=" + std::to_string(rate), "workload.requests=200", "replications=2", "--json"});
-    return json::parse(run.out)["metrics"]["p99_ttft_ms"]["value"].get<double>();
+  const auto check = [&](double rate) {
+    std::int64_t requests = 0;
+    for (const json& probe : found["probes"]) {
+      if (probe["value"].get<double>() == rate) requests = probe["requests"];
+    }
+    EXPECT_GE(requests, 200);
+    const auto run = spillway({"run", "workload.rate=" + std::to_string(rate),
+                               "workload.requests=" + std::to_string(requests), "replications=2", "--json"});
+    const json checked = json::parse(run.out);
+    return std::pair(checked["metrics"]["p99_ttft_ms"]["value"].get<double>(), checked["steady_state"]["verdict"]);
   };
-  EXPECT_LT(p99(best), 300.0);
-  EXPECT_GE(p99(beyond), 300.0);
+  EXPECT_LT(check(best).first, 300.0);
+  EXPECT_EQ(check(best).second, "steady");
+  EXPECT_TRUE(check(beyond).first >= 300.0 || check(beyond).second != "steady");
   for (const json& probe : found["probes"]) {
     EXPECT_EQ(probe["holds"].get<bool>(), probe["value"].get<double>() <= best) << probe["value"];
     EXPECT_EQ(probe["reason"].get<std::string>().empty(), probe["holds"].get<bool>());
@@ -159,6 +166,25 @@ TEST_F(Search, FindsTheMostRequestsInFlight) {
   const double in_flight =
       metrics["request_throughput_per_s"]["value"].get<double>() * metrics["mean_e2e_ms"]["value"].get<double>() * 1e-3;
   EXPECT_NEAR(in_flight / most, 1.0, 0.05) << "but for the ramp and the last requests";
+}
+
+// Runs that are too short say nothing of what is sustained, so they grow; rows of a file cannot.
+TEST_F(Search, TheAnswerDoesNotDependOnTheLengthOfTheFirstRuns) {
+  const auto search = [this](const std::string& requests) {
+    const auto run = spillway({"search", "--max", "workload.rate", "--slo", "p99_ttft_ms<500",
+                               "workload.trace=sharegpt", "replications=2", "--tolerance", "3%", "--json", requests});
+    EXPECT_EQ(run.code, 0) << run.err;
+    return json::parse(run.out)["searches"][0]["value"].get<double>();
+  };
+  const double from_few = search("workload.requests=300");
+  EXPECT_NEAR(from_few / search("workload.requests=16000"), 1.0, 0.06);
+  write_text(file("few.csv"), "input_tokens,output_tokens\n100,50\n100,50\n100,50\n");
+  const auto few = spillway({"search", "--max", "workload.rate", "--slo", "p99_ttft_ms<500", "workload.trace=./few.csv",
+                             "replications=1", "--to", "8", "--json"});
+  EXPECT_EQ(few.code, 5) << few.err;
+  const json probes = json::parse(few.out)["searches"][0]["probes"];
+  EXPECT_EQ(probes[0]["requests"], 3);
+  EXPECT_THAT(probes[0]["reason"].get<std::string>(), HasSubstr("unsteady: too short"));
 }
 
 TEST_F(Search, FindsTheLeastMemory) {

@@ -110,7 +110,7 @@ TEST_F(Completion, KeysAndConfigurationFiles) {
               IsSupersetOf({"model=", "workload.rate=", "slo.ttft_ms=", "my.json", "other.json", "traces"}));
   EXPECT_THAT(complete("spillway config check my", {"spillway", "config", "check", "my"}), ElementsAre("my.json"));
   EXPECT_THAT(complete("spillway run tr", {"spillway", "run", "tr"}), ElementsAre("traces"));  // no trace.csv
-  EXPECT_THAT(complete("spillway run my.json workload.ra", {"spillway", "run", "my.json", "workload.ra"}),
+  EXPECT_THAT(complete("spillway run my.json workload.rat", {"spillway", "run", "my.json", "workload.rat"}),
               ElementsAre("workload.rate="));
   // A key that is already given is not offered again.
   EXPECT_THAT(complete("spillway run seed=1 see", {"spillway", "run", "seed", "=", "1", "see"}), ElementsAre());
@@ -121,7 +121,7 @@ TEST_F(Completion, ValuesAfterTheEqualsSign) {
               testing::UnorderedElementsAreArray(policy_names()));
   EXPECT_THAT(complete("spillway sweep policy=vllm,sar", {"spillway", "sweep", "policy", "=", "vllm,sar"}),
               ElementsAre("vllm,sarathi"));
-  EXPECT_THAT(complete("spillway search --max workload.ra", {"spillway", "search", "--max", "workload.ra"}),
+  EXPECT_THAT(complete("spillway search --max workload.rat", {"spillway", "search", "--max", "workload.rat"}),
               ElementsAre("workload.rate"));
   EXPECT_THAT(complete("spillway run model=llama-3.1-8", {"spillway", "run", "model", "=", "llama-3.1-8"}),
               ElementsAre("llama-3.1-8b"));

@@ -33,5 +33,30 @@ TEST(Criterion, Miss_IsTheMissingShare) {
   EXPECT_NEAR(criterion.miss(outcome(100, 50, 6)).value(), 0.2, 1e-12);
 }
 
+PointOutcome judged(const std::string& steadiness, double ttft, double half_width) {
+  PointOutcome one = outcome(100, 0, 0);
+  one.steadiness = steadiness;
+  one.steadiness_reason = "why";
+  one.metrics.push_back({.name = "p99_ttft_ms", .unit = "ms", .value = ttft, .n = 3, .half_width = half_width});
+  return one;
+}
+
+// A run is lengthened when it cannot say yet whether it is steady, or when its interval includes the limit; not when it
+// is saturated, or was not judged.
+TEST(Criterion, AValueHoldsOnlyWhenTheRunIsSteady) {
+  std::vector<Problem> problems;
+  const Criterion criterion{.conditions = parse_conditions("p99_ttft_ms<500", "test", false, problems)};
+  ASSERT_TRUE(problems.empty());
+  EXPECT_EQ(criterion.fault(judged("steady", 400, 10)), "");
+  EXPECT_EQ(criterion.fault(judged("", 400, 10)), "");
+  EXPECT_EQ(criterion.fault(judged("saturated", 400, 10)), "saturated: why");
+  EXPECT_EQ(criterion.fault(judged("unsteady", 400, 10)), "unsteady: why");
+  EXPECT_TRUE(criterion.undecided(judged("unsteady", 400, 10)));
+  EXPECT_TRUE(criterion.undecided(judged("steady", 495, 10)));
+  EXPECT_FALSE(criterion.undecided(judged("steady", 400, 10)));
+  EXPECT_FALSE(criterion.undecided(judged("saturated", 495, 10)));
+  EXPECT_FALSE(criterion.undecided(judged("", 495, 10)));
+}
+
 }  // namespace
 }  // namespace spillway

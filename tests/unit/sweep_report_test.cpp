@@ -53,10 +53,10 @@ TEST(SweepCsv, EveryRowHasTheCellsOfTheHeader) {
   SweepRow replicated;
   replicated.figures = {{2.5, 0.25}};
   EXPECT_EQ(to_sweep_csv(sweep_of({replicated, {}})),
-            "point,policy,bottleneck,mean_ttft_ms,half_width_mean_ttft_ms,error,id\n"
-            "0,vllm,,2.5,0.25,,\n"
-            "1,vllm,,1.5,,,\n");
-  EXPECT_EQ(to_sweep_csv(sweep_of({{}})), "point,policy,bottleneck,mean_ttft_ms,error,id\n0,vllm,,1.5,,\n");
+            "point,policy,bottleneck,steady_state,mean_ttft_ms,half_width_mean_ttft_ms,error,id\n"
+            "0,vllm,,,2.5,0.25,,\n"
+            "1,vllm,,,1.5,,,\n");
+  EXPECT_EQ(to_sweep_csv(sweep_of({{}})), "point,policy,bottleneck,steady_state,mean_ttft_ms,error,id\n0,vllm,,,1.5,,\n");
 }
 
 }  // namespace
