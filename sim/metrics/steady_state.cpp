@@ -130,17 +130,9 @@ LoadSeries::Bucket& LoadSeries::advance(SimTime now) {
     buckets_[bucket].held += as_real(in_system_) * to_seconds(end - at_);
     at_ = end;
   }
-  return buckets_[index(now)];
-}
-
-void LoadSeries::arrived(SimTime now) {
-  ++advance(now).arrived;
-  ++in_system_;
-}
-
-void LoadSeries::left(SimTime now) {
-  ++advance(now).left;
-  --in_system_;
+  bucket_ = index(now);
+  bucket_end_ = SimTime{} + width_ * static_cast<std::int64_t>(bucket_ + 1);
+  return buckets_[bucket_];
 }
 
 SteadyState judge_steady_state(const LoadSeries& series, const OfferedLoad& offered) {

@@ -16,9 +16,15 @@ namespace spillway {
 class LoadSeries {
  public:
   /// A request was submitted. Times never decrease.
-  void arrived(SimTime now);
+  void arrived(SimTime now) {
+    ++at(now).arrived;
+    ++in_system_;
+  }
   /// A request has ended, with any outcome.
-  void left(SimTime now);
+  void left(SimTime now) {
+    ++at(now).left;
+    --in_system_;
+  }
 
   struct Bucket {
     double held = 0.0;  // request-seconds
@@ -30,11 +36,20 @@ class LoadSeries {
 
  private:
   static constexpr std::size_t kMost = 2048;
+  /// The bucket of `now`, after what is held until then has been added.
+  Bucket& at(SimTime now) {
+    if (now >= bucket_end_) return advance(now);
+    buckets_[bucket_].held += static_cast<double>(in_system_) * to_seconds(now - at_);
+    at_ = now;
+    return buckets_[bucket_];
+  }
   Bucket& advance(SimTime now);
 
   std::vector<Bucket> buckets_{};
   Duration width_{1'000'000};
   SimTime at_{};
+  std::size_t bucket_ = 0;  // of at_
+  SimTime bucket_end_{};
   std::int64_t in_system_ = 0;
 };
 
