@@ -72,7 +72,8 @@ TEST_F(Sweep, ResultsStandInPointOrderWhateverTheNumberOfThreads) {
   EXPECT_EQ(read_file(file("one") / "sweep.csv"), single.out);
   const auto rows = lines(single.out);
   ASSERT_EQ(rows.size(), 13U);  // the head and 2 x 3 x 2 points
-  EXPECT_THAT(rows[0], testing::StartsWith("point,policy,workload.rate,workload.requests,bottleneck,steady_state,mean_ttft_ms,"));
+  EXPECT_THAT(rows[0], testing::StartsWith(
+                           "point,policy,workload.rate,workload.requests,bottleneck,steady_state,mean_ttft_ms,"));
   EXPECT_THAT(rows[1], testing::StartsWith("0,vllm,2,20,"));
   EXPECT_THAT(rows[2], testing::StartsWith("1,vllm,2,60,"));
   EXPECT_THAT(rows[12], testing::StartsWith("11,sarathi,8,60,"));
