@@ -56,7 +56,8 @@ TEST(SweepCsv, EveryRowHasTheCellsOfTheHeader) {
             "point,policy,bottleneck,steady_state,mean_ttft_ms,half_width_mean_ttft_ms,error,id\n"
             "0,vllm,,,2.5,0.25,,\n"
             "1,vllm,,,1.5,,,\n");
-  EXPECT_EQ(to_sweep_csv(sweep_of({{}})), "point,policy,bottleneck,steady_state,mean_ttft_ms,error,id\n0,vllm,,,1.5,,\n");
+  EXPECT_EQ(to_sweep_csv(sweep_of({{}})),
+            "point,policy,bottleneck,steady_state,mean_ttft_ms,error,id\n0,vllm,,,1.5,,\n");
 }
 
 }  // namespace
