@@ -52,6 +52,21 @@ Duration ThinkTime::sample(RandomStream& stream) const {
   return round_seconds(std::min(seconds, kMaxThinkSeconds));
 }
 
+double ThinkTime::mean_seconds() const {
+  if (kind_ != Kind::lognormal) return mean_s_;
+  return portable_exp(lognormal_.mu + 0.5 * lognormal_.sigma * lognormal_.sigma);
+}
+
+Duration ThinkTime::sample_remainder(RandomStream& stream) const {
+  if (kind_ == Kind::exponential) return sample(stream);
+  // In proportion to its length, a lognormal has the same sigma and mu + sigma^2.
+  double seconds = mean_s_;
+  if (kind_ == Kind::lognormal) {
+    seconds = stream.lognormal(lognormal_.mu + lognormal_.sigma * lognormal_.sigma, lognormal_.sigma);
+  }
+  return round_seconds(stream.uniform() * std::min(seconds, kMaxThinkSeconds));
+}
+
 std::optional<ThinkTime> parse_think_time(std::string_view text, const std::string& key,
                                           std::vector<Problem>& problems) {
   const std::string_view value = trimmed(text);

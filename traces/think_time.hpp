@@ -30,6 +30,11 @@ class ThinkTime {
   [[nodiscard]] bool from_trace() const { return kind_ == Kind::of_trace; }
   /// False if sampling draws nothing: think times are constant or the trace's.
   [[nodiscard]] bool random() const { return kind_ == Kind::exponential || kind_ == Kind::lognormal; }
+  /// 0 when the trace states them.
+  [[nodiscard]] double mean_seconds() const;
+  /// What is left of the think time that holds an instant drawn evenly over many of them: a share, drawn evenly, of a
+  /// think time drawn in proportion to its length. For exponential think times it is exponential again.
+  [[nodiscard]] Duration sample_remainder(RandomStream& stream) const;
   /// At most kMaxThinkSeconds, in whole nanoseconds; 0 when the trace states them.
   [[nodiscard]] Duration sample(RandomStream& stream) const;
 

@@ -1,24 +1,45 @@
 #include "traces/turn_planner.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "traces/history.hpp"
 #include "traces/readers/prefix_blocks.hpp"
 
 namespace spillway::traces {
+namespace {
+
+RandomStream stream_of(std::int64_t seed, std::int64_t replication, std::string_view purpose, std::string_view name) {
+  return {seed, replication, std::string(purpose).append(name)};
+}
+
+}  // namespace
+
+void rename(PlannedTurns& planned, std::int64_t number) {
+  planned.conversation = number;
+  auto salt = static_cast<std::uint64_t>(number);
+  salt = split_mix(salt);
+  for (PlannedTurn& turn : planned.turns) {
+    turn.request.traits.conversation = number;
+    for (auto& [from, name] : turn.content) {
+      std::uint64_t mixed = name ^ salt;
+      name = split_mix(mixed);
+    }
+  }
+}
 
 TurnPlanner::TurnPlanner(const StreamPlan& plan, std::optional<QuantileTable> table, std::unique_ptr<TraceReader> file,
-                         std::int64_t seed, std::int64_t replication)
+                         std::int64_t seed, std::int64_t replication, std::string_view purpose)
     : plan_(plan),
       table_(std::move(table)),
       file_(std::move(file)),
-      lengths_(seed, replication, "workload.lengths"),
-      inputs_(seed, replication, "workload.input_tokens"),
-      outputs_(seed, replication, "workload.output_tokens"),
-      clients_(seed, replication, "workload.clients"),
-      turns_(seed, replication, "workload.turns"),
-      thinks_(seed, replication, "workload.think_time"),
-      drops_(seed, replication, "workload.drop_history") {
+      lengths_(stream_of(seed, replication, purpose, "workload.lengths")),
+      inputs_(stream_of(seed, replication, purpose, "workload.input_tokens")),
+      outputs_(stream_of(seed, replication, purpose, "workload.output_tokens")),
+      clients_(stream_of(seed, replication, purpose, "workload.clients")),
+      turns_(stream_of(seed, replication, purpose, "workload.turns")),
+      thinks_(stream_of(seed, replication, purpose, "workload.think_time")),
+      drops_(stream_of(seed, replication, purpose, "workload.drop_history")) {
   if (file_ && !plan_.sorted) sorted_.emplace(std::move(file_));
 }
 
@@ -34,7 +55,7 @@ bool TurnPlanner::next(PlannedTurns& planned) {
   planned.turns.clear();
   if (planned_ == plan_.requests) return false;
   if (table_) {
-    plan_drawn_conversation(planned);
+    draw_conversation(plan_.conversations ? table_->sample_turns(turns_) : 1, planned);
     return true;
   }
   if (!read_row()) return false;
@@ -51,8 +72,8 @@ bool TurnPlanner::next(PlannedTurns& planned) {
   return true;
 }
 
-void TurnPlanner::plan_drawn_conversation(PlannedTurns& planned) {
-  const std::int64_t turns = plan_.conversations ? table_->sample_turns(turns_) : 1;
+void TurnPlanner::draw_conversation(std::int64_t turns, PlannedTurns& planned) {
+  planned.turns.clear();
   row_.clear();
   start(alone_, plan_.conversations);
   planned.conversation = alone_.number;
@@ -148,7 +169,7 @@ void TurnPlanner::plan_turn(Context& context, Tokens repeated, Tokens fresh, Pla
   if (context.number >= 0) {
     request.traits.conversation = context.number;
     request.traits.turn = ++context.turns;
-    fit_context(request, repeated, fresh);
+    fit_context(turn, repeated, fresh);
     if (later && plan_.whole_conversations && !plan_.think.from_trace()) {
       turn.think = plan_.think.sample(thinks_);
     } else if (later) {
@@ -165,7 +186,8 @@ void TurnPlanner::plan_turn(Context& context, Tokens repeated, Tokens fresh, Pla
   ++planned_;
 }
 
-void TurnPlanner::fit_context(RequestSpec& request, Tokens& repeated, Tokens fresh) {
+void TurnPlanner::fit_context(PlannedTurn& turn, Tokens& repeated, Tokens fresh) {
+  RequestSpec& request = turn.request;
   const Tokens most = plan_.max_context;
   const Tokens input = request.input;
   const Tokens output = request.output;
@@ -177,7 +199,7 @@ void TurnPlanner::fit_context(RequestSpec& request, Tokens& repeated, Tokens fre
     request.input = std::max(most - request.max_new_tokens, plan_.strict_context ? Tokens(1) : fresh);
     if (request.input < input) repeated = Tokens();
   }
-  shortened_ += request.input < input || request.output < output ? 1 : 0;
+  turn.shortened = request.input < input || request.output < output;
 }
 
 /// Content keeps its name as long as a turn repeats all of the turn before.

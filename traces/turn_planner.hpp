@@ -5,6 +5,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -36,7 +37,11 @@ struct StreamPlan {
   /// True: the rows of a conversation stand together, and a later turn arrives a think time after the answer before.
   /// False: rows arrive one by one, at the file's times, but not before the answer before and its think time.
   bool whole_conversations = true;
-  double mean_turns = 1.0;         // of a conversation
+  double mean_turns = 1.0;  // of a conversation
+  /// True: conversations are in balance at 0 as LiveConversations says, and `requests` are those that arrive first. So
+  /// the last conversations are not played to their end.
+  bool stationary = false;
+  std::int64_t starts = 0;         // conversations and single requests of the file
   ThinkTime think{};               // of whole conversations
   Tokens max_context{kMaxTokens};  // longest prompt and answer of a turn together
   bool strict_context = false;     // clients also cut the new part of a prompt, and their answers
@@ -49,6 +54,7 @@ struct PlannedTurn {
   Duration think{};     // from the end of the answer before
   /// Blocks from which on the content is new, each with the name of that content. Empty: nothing is repeated.
   std::vector<std::pair<std::int64_t, std::uint64_t>> content;
+  bool shortened = false;  // the prompt or the answer was cut to fit max_context
 };
 
 /// Turns that are planned together: a whole conversation, or one row of a log.
@@ -56,6 +62,9 @@ struct PlannedTurns {
   std::int64_t conversation = -1;  // its number, in order of start; -1: a single request
   std::vector<PlannedTurn> turns;
 };
+
+/// Makes another conversation of the same turns, with this number and content of its own.
+void rename(PlannedTurns& planned, std::int64_t number);
 
 /// Plans the rows of a table or a file in their order. Draws depend only on the rows, not on how the requests are
 /// served, so every policy sees the same conversations.
@@ -76,13 +85,16 @@ class TurnPlanner {
   static constexpr std::size_t kMostSeams = 64;
 
   /// Exactly one of `table` and `file` is given. Streams: workload.lengths, workload.input_tokens,
-  /// workload.output_tokens, workload.clients, workload.turns, workload.think_time, workload.drop_history.
+  /// workload.output_tokens, workload.clients, workload.turns, workload.think_time, workload.drop_history; `purpose`
+  /// stands before these names.
   TurnPlanner(const StreamPlan& plan, std::optional<QuantileTable> table, std::unique_ptr<TraceReader> file,
-              std::int64_t seed, std::int64_t replication);
+              std::int64_t seed, std::int64_t replication, std::string_view purpose = {});
   /// The next turns, or false for ever after plan.requests of them. Throws DataError from the file.
   bool next(PlannedTurns& planned);
-  /// Turns so far whose prompt or answer was cut to fit max_context.
-  [[nodiscard]] std::int64_t shortened() const { return shortened_; }
+  /// The next conversation of the table, with so many turns instead of a drawn number.
+  void draw_conversation(std::int64_t turns, PlannedTurns& planned);
+  /// Conversations are numbered from here on. Call it before the first turn.
+  void number_from(std::int64_t first) { conversations_ = first; }
 
  private:
   /// State of a conversation.
@@ -103,11 +115,10 @@ class TurnPlanner {
   };
 
   bool read_row();
-  void plan_drawn_conversation(PlannedTurns& planned);
   void plan_whole_conversation(PlannedTurns& planned);
   void plan_row(Context& context, PlannedTurns& planned);
   void plan_turn(Context& context, Tokens repeated, Tokens fresh, PlannedTurns& planned);
-  void fit_context(RequestSpec& request, Tokens& repeated, Tokens fresh);
+  void fit_context(PlannedTurn& turn, Tokens& repeated, Tokens fresh);
   void set_content(Context& context, Tokens repeated);
   void start(Context& context, bool conversation);
   Context& context_of(std::uint64_t conversation);
@@ -128,7 +139,6 @@ class TurnPlanner {
   RandomStream drops_;
   SimTime time_{};  // of the last row that states one
   std::int64_t planned_ = 0;
-  std::int64_t shortened_ = 0;
   std::int64_t conversations_ = 0;
   Context alone_;                                   // of a single request, or of the current conversation
   std::unordered_map<std::uint64_t, Known> known_;  // conversations of a log

@@ -34,9 +34,12 @@ class Builder {
 
   Workload build(std::int64_t replication) {
     prepare();
+    const auto seed = settings_.get<std::int64_t>("seed");
+    std::unique_ptr<LiveConversations> live;
+    if (plan_.stationary) live = std::make_unique<LiveConversations>(plan_, table_, open_reader(), seed, replication);
     auto reader = open_reader();
-    workload_.stream = std::make_unique<WorkloadStream>(plan_, std::move(table_), std::move(reader),
-                                                        settings_.get<std::int64_t>("seed"), replication);
+    workload_.stream = std::make_unique<WorkloadStream>(plan_, std::move(table_), std::move(reader), std::move(live),
+                                                        seed, replication);
     if (workload_.concurrency > 0) {
       workload_.stream = std::make_unique<ClosedLoop>(std::move(workload_.stream), workload_.concurrency,
                                                       value<Duration>("workload.ramp").value_or(Duration{}));
@@ -47,6 +50,9 @@ class Builder {
   std::unique_ptr<TraceReader> build_rows(std::int64_t replication) {
     prepare();
     if (workload_.concurrency > 0) warn("workload.concurrency is not part of a trace: the rows are as without it");
+    if (text("workload.start", "") == "stationary") {
+      warn("workload.start is not part of a trace: the rows are those of workload.start=empty");
+    }
     auto reader = open_reader();
     return std::make_unique<WorkloadRows>(plan_, std::move(table_), std::move(reader),
                                           settings_.get<std::int64_t>("seed"), replication,
@@ -75,6 +81,7 @@ class Builder {
     } else {
       open_bundled();
     }
+    choose_start();
     if (!config_problems_.empty()) {
       config_problems_.insert(config_problems_.end(), data_problems_.begin(), data_problems_.end());
       throw ConfigError(std::move(config_problems_));
@@ -181,7 +188,7 @@ class Builder {
 
   /// Refuses keys of conversations for a workload without conversations, where they would change nothing.
   void refuse_without_conversations(const char* why) {
-    for (const char* key : {"workload.think_time", "workload.max_context", "workload.drop_history"}) {
+    for (const char* key : {"workload.think_time", "workload.max_context", "workload.drop_history", "workload.start"}) {
       if (settings_.has(key))
         problem(key, fmt::format("{}, so {} changes nothing", why, key), fmt::format("leave {} out", key));
     }
@@ -359,6 +366,7 @@ class Builder {
     workload_.conversations = true;
     workload_.prefix_ids = true;
     plan_.mean_turns = facts.mean_turns();
+    plan_.starts = facts.rows - facts.later_turns;
     check_context();
     const bool keeps_times = text("workload.arrival", "trace") == "trace";
     plan_.whole_conversations = !log || !keeps_times;
@@ -473,6 +481,19 @@ class Builder {
     return table_ ? nullptr : open_trace(workload_.name, workload_.format, reader_options()).reader;
   }
 
+  /// A balance needs conversations that start at a mean rate.
+  void choose_start() {
+    const bool drawn = plan_.conversations && plan_.whole_conversations && plan_.arrival.mean_gap_s > 0.0;
+    const std::string start = text("workload.start", drawn ? "stationary" : "empty");
+    plan_.stationary = drawn && start == "stationary";
+    workload_.stationary = plan_.stationary;
+    if (start == "empty" || drawn || !plan_.conversations) return;
+    problem("workload.start",
+            fmt::format("conversations have no balance with workload.arrival={}, which has no mean rate of starts",
+                        name_of(plan_.arrival.process)),
+            "leave workload.start out, or set workload.rate and workload.arrival=poisson");
+  }
+
   void finish() {
     workload_.arrival = name_of(plan_.arrival.process);
     workload_.arrival_details = plan_.arrival.details();
@@ -483,7 +504,8 @@ class Builder {
     if (process == Arrival::constant) workload_.variation = 0.0;
     const auto drawn = [](const std::optional<LengthDistribution>& length) { return length && length->random(); };
     workload_.random = table_ || plan_.arrival.random() || drawn(plan_.input) || drawn(plan_.output) ||
-                       plan_.clients > 1 || (plan_.conversations && (plan_.think.random() || plan_.drop_history > 0.0));
+                       plan_.clients > 1 || plan_.stationary ||
+                       (plan_.conversations && (plan_.think.random() || plan_.drop_history > 0.0));
     if (plan_.conversations && think_given_) workload_.think_time = text("workload.think_time", "");
     workload_.mean_turns = plan_.mean_turns;
   }

@@ -56,6 +56,7 @@ struct Workload {
   bool prefix_ids = false;            // some request says which prompts share its prefix
   bool conversations = false;         // later turns wait for the answer to the turn before
   double mean_turns = 1.0;            // of a conversation, requests alone counting as one
+  bool stationary = false;            // conversations are in balance at 0
   std::string think_time;             // as the user or the workload states it; empty: the trace's, or no conversations
   std::int64_t skipped_rows = 0;      // of the file, because they are not requests
   std::vector<WorkloadFile> files{};  // beside the trace, on which the requests depend: the tokenizer's
@@ -86,7 +87,8 @@ struct Workload {
 ///  * workload.clients N draws every request's client from 0 to N - 1, uniformly, or with the shares of
 ///    workload.client_shares; without them they are the file's, or all 0. A conversation has one client.
 ///  * Conversations (of chat workloads, and of files that name them) start as the arrival process says, at rate / mean
-///    turns; how later turns come is said at WorkloadStream, how long their prompts are at TurnPlanner. A prompt and
+///    turns; those that live at 0 are said at LiveConversations, unless workload.start=empty or the starts have no mean
+///    rate; how later turns come is said at WorkloadStream, how long their prompts are at TurnPlanner. A prompt and
 ///    its answer are at most workload.max_context long, by default `context_limit`. workload.conversations=false plays
 ///    every turn as a request alone, its prompt as the workload has it.
 ///

@@ -94,6 +94,16 @@ void add_conversations(std::vector<Parameter>& table) {
           "Play conversations: a turn arrives only after the answer to the turn before, and its prompt repeats the "
           "conversation so far. false: every turn is a request alone",
           "Spillway: true, as clients read an answer before they send the next turn"));
+  Parameter start =
+      key("workload.start", ParameterType::choice, "-", "",
+          "Conversations at 0. stationary: those that would be live if conversations had always started at the rate, "
+          "each between two turns, so that requests arrive at workload.rate from the beginning; caches are empty, and "
+          "the run ends after workload.requests turns of any conversation. empty: none; every conversation is played "
+          "from its first turn to its last. Default: stationary, and empty when the starts have no mean rate (the "
+          "times of a file, all-at-once, a closed loop)",
+          "Cox, Renewal Theory (1962), section 5.4; a run from empty offers little of its rate for minutes");
+  start.choices = {"stationary", "empty"};
+  table.push_back(std::move(start));
   table.push_back(
       key("workload.think_time", ParameterType::text, "-", "",
           fmt::format("Time from an answer to the next turn of the conversation: exponential(MEAN), a duration alone "

@@ -16,7 +16,7 @@ WorkloadRows::WorkloadRows(const StreamPlan& plan, std::optional<QuantileTable> 
 
 std::vector<std::string> WorkloadRows::warnings() const {
   std::vector<std::string> warnings = warnings_;
-  if (drops_history_ || planner_.shortened() > 0) {
+  if (drops_history_ || shortened_) {
     warnings.emplace_back(
         "histories were dropped or cut, which lengths do not always show: a run on these rows may get more "
         "prefix-cache "
@@ -32,6 +32,7 @@ bool WorkloadRows::next(TraceRow& row) {
   }
   const PlannedTurn& turn = planned_.turns[at_];
   const RequestSpec& request = turn.request;
+  shortened_ = shortened_ || turn.shortened;
   row.clear();
   if (at_ == 0) row.arrival = arrivals_.next(request.arrival);
   row.input = request.input;

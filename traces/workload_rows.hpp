@@ -36,6 +36,7 @@ class WorkloadRows final : public TraceReader {
   Tokens block_tokens_;
   bool whole_conversations_;
   bool drops_history_;
+  bool shortened_ = false;
   PlannedTurns planned_;
   std::size_t at_ = 0;
   std::int64_t delivered_ = 0;

@@ -1,6 +1,7 @@
 #include "traces/workload_stream.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "sim/core/error.hpp"
@@ -15,34 +16,66 @@ SimTime after(SimTime answered, Duration think) {
   return answered >= kLatest || think > kLatest - answered ? std::max(answered, kLatest) : answered + think;
 }
 
+/// The stream ends a plan in balance, not the planner.
+StreamPlan endless_if_stationary(StreamPlan plan) {
+  if (plan.stationary) plan.requests = std::numeric_limits<std::int64_t>::max();
+  return plan;
+}
+
 }  // namespace
 
 WorkloadStream::WorkloadStream(const StreamPlan& plan, std::optional<QuantileTable> table,
-                               std::unique_ptr<TraceReader> file, std::int64_t seed, std::int64_t replication)
-    : planner_(plan, std::move(table), std::move(file), seed, replication),
+                               std::unique_ptr<TraceReader> file, std::unique_ptr<LiveConversations> live,
+                               std::int64_t seed, std::int64_t replication)
+    : live_(std::move(live)),
+      planner_(endless_if_stationary(plan), std::move(table), std::move(file), seed, replication),
       arrivals_(plan.arrival, seed, replication),
       requests_(plan.requests),
       block_tokens_(plan.block_tokens),
-      whole_conversations_(plan.whole_conversations) {}
+      whole_conversations_(plan.whole_conversations),
+      all_due_(plan.arrival.process == Arrival::all_at_once) {
+  SPILLWAY_CHECK(plan.stationary == (live_ != nullptr), "live conversations without a balance");
+  if (live_) planner_.number_from(live_->count());
+}
 
 bool WorkloadStream::look_ahead() {
   if (ahead_ready_) return true;
-  ahead_ready_ = planner_.next(ahead_);
-  if (ahead_ready_) ahead_time_ = arrivals_.next(ahead_.turns.front().request.arrival);
+  if (!fresh_ready_) {
+    fresh_ready_ = planner_.next(fresh_);
+    fresh_time_ = fresh_ready_ ? arrivals_.next(fresh_.turns.front().request.arrival) : kNever;
+  }
+  const SimTime live = live_ ? live_->next_time() : kNever;
+  if (live < fresh_time_) {
+    ahead_ready_ = true;
+    ahead_time_ = live;
+    live_->take(ahead_);
+  } else if (fresh_ready_) {
+    ahead_ready_ = true;
+    ahead_time_ = fresh_time_;
+    std::swap(ahead_, fresh_);
+    fresh_ready_ = false;
+  }
   return ahead_ready_;
 }
 
 SimTime WorkloadStream::next_arrival() {
+  if (delivered_ == requests_) return kNever;
   const SimTime start = look_ahead() ? ahead_time_ : kNever;
   return due_.empty() ? start : std::min(start, due_.top().time);
 }
 
 bool WorkloadStream::next(RequestSpec& request) {
-  const bool start = look_ahead() && (due_.empty() || ahead_time_ < due_.top().time);
-  if (start) return take_ahead(request);
+  if (look_ahead() && starts_next()) return take_ahead(request);
   SPILLWAY_CHECK(!due_.empty(), "no request is left");
   take_due(request);
   return true;
+}
+
+/// True if a start is delivered before the later turns.
+bool WorkloadStream::starts_next() const {
+  if (due_.empty()) return true;
+  const SimTime due = due_.top().time;
+  return ahead_time_ < due && !(all_due_ && due <= now_);
 }
 
 bool WorkloadStream::take_ahead(RequestSpec& request) {
@@ -96,6 +129,8 @@ void WorkloadStream::take_due(RequestSpec& request) {
 }
 
 void WorkloadStream::deliver(PlannedTurn& turn, SimTime arrival, RequestSpec& request) {
+  ++delivered_;
+  shortened_ += turn.shortened ? 1 : 0;
   std::swap(request, turn.request);
   request.arrival = arrival;
   const std::int64_t blocks = (request.input + request.output) / block_tokens_;
@@ -125,6 +160,7 @@ void WorkloadStream::rest(std::int64_t number, Conversation& conversation) {
 }
 
 void WorkloadStream::ended(const RequestRecord& record) {
+  now_ = record.end;
   const std::int64_t number = record.traits.conversation;
   const auto found = number < 0 ? conversations_.end() : conversations_.find(number);
   if (found == conversations_.end()) return;

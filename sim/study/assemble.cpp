@@ -387,6 +387,7 @@ class Assembler {
     if (workload.conversations) {
       setup.workload += fmt::format(", conversations of {:.3g} turns, think time {}", workload.mean_turns,
                                     workload.think_time.empty() ? "of the trace" : workload.think_time);
+      if (workload.stationary) setup.workload += ", in balance from 0 (caches are empty)";
     }
     setup.skipped_rows = workload.skipped_rows;
     setup.tensor_parallel = tensor_parallel();

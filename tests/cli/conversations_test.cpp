@@ -35,7 +35,7 @@ TEST_F(Conversations, NoTurnComesBeforeTheAnswerUnderAnyPolicy) {
   for (const char* policy : {"vllm", "vllm-v0", "sarathi", "orca", "tensorrt-llm", "swiftllm", "vtc"}) {
     const json result = run({std::string("policy=") + policy, "workload.trace=sharegpt-chat", "workload.rate=60",
                              "workload.requests=600", "workload.think_time=2s", "workload.max_context=3000",
-                             "--requests-out", "r.jsonl"});
+                             "workload.start=empty", "--requests-out", "r.jsonl"});
     EXPECT_EQ(result["conservation"]["all"]["submitted"], 600) << policy;
     EXPECT_EQ(result["conservation"]["all"]["finished"], 600) << policy;
     struct Turn {
@@ -73,8 +73,9 @@ TEST_F(Conversations, NoTurnComesBeforeTheAnswerUnderAnyPolicy) {
 }
 
 TEST_F(Conversations, TurnsAfterATimeOutAreNeverSentAndThatIsSaid) {
-  const json result = run({"workload.trace=sharegpt-chat", "workload.rate=400", "workload.requests=2000",
-                           "workload.think_time=1s", "engine.request_timeout=2s", "memory.gpu_kv=2GB"});
+  const json result =
+      run({"workload.trace=sharegpt-chat", "workload.rate=400", "workload.requests=2000", "workload.think_time=1s",
+           "workload.start=empty", "engine.request_timeout=2s", "memory.gpu_kv=2GB"});
   const std::int64_t submitted = result["conservation"]["all"]["submitted"];
   const std::int64_t unsent = result["conservation"]["unsent"];
   EXPECT_GT(result["conservation"]["all"]["timed_out"], 0);
@@ -84,7 +85,7 @@ TEST_F(Conversations, TurnsAfterATimeOutAreNeverSentAndThatIsSaid) {
 }
 
 TEST_F(Conversations, PrefixCachingFindsWhatATurnRepeats) {
-  const std::vector<std::string> chats{"workload.trace=sharegpt-chat", "workload.requests=500"};
+  const std::vector<std::string> chats{"workload.trace=sharegpt-chat", "workload.requests=500", "workload.start=empty"};
   const json cached = run(chats);
   std::vector<std::string> arguments = chats;
   arguments.emplace_back("engine.prefix_caching=false");
@@ -145,6 +146,51 @@ TEST_F(Conversations, ATokenizerThatIsMissingOrNoneIsAnError) {
   const Output unknown = with("tiktoken");
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("unknown tokenizer \"tiktoken\""));
+}
+
+// 500 turns at 8 requests/s last 62.5 s; their deviation is at most that of a Poisson process, 1 / sqrt(500) = 4.5%.
+// From empty, conversations start every 0.695 s, and their later turns come minutes later.
+TEST_F(Conversations, StartInBalance) {
+  const auto offered = [&](const std::vector<std::string>& extra) {
+    std::vector<std::string> arguments{"workload.trace=sharegpt-chat", "workload.rate=8", "workload.requests=500",
+                                       "--requests-out", "r.jsonl"};
+    arguments.insert(arguments.end(), extra.begin(), extra.end());
+    const json result = run(arguments);
+    EXPECT_EQ(result["conservation"]["all"]["finished"], 500);
+    const double seconds = rows("r.jsonl").back()["arrival_ns"].get<double>() / 1e9;
+    return std::pair(500.0 / seconds, result["setup"]["workload"].get<std::string>());
+  };
+  const auto [balanced, said] = offered({});
+  EXPECT_NEAR(balanced, 8.0, 3 * 0.045 * 8.0);
+  EXPECT_THAT(said, HasSubstr("in balance from 0 (caches are empty)"));
+  const auto [from_empty, not_said] = offered({"workload.start=empty"});
+  EXPECT_LT(from_empty, 2.0);
+  EXPECT_THAT(not_said, testing::Not(HasSubstr("balance")));
+  // A file without times: 60 conversations of 3 turns.
+  std::string file_rows = "input_tokens,output_tokens,conversation,turn\n";
+  for (int c = 0; c < 60; ++c) {
+    for (int t = 1; t <= 3; ++t) file_rows += fmt::format("{},20,{},{}\n", 120 * t, c, t);
+  }
+  write_text(file("turns.csv"), file_rows);
+  const json of_file =
+      run({"workload.trace=./turns.csv", "workload.rate=2", "workload.requests=100", "--requests-out", "r.jsonl"});
+  EXPECT_NEAR(100.0 / (rows("r.jsonl").back()["arrival_ns"].get<double>() / 1e9), 2.0, 3 * 0.1 * 2.0);
+  EXPECT_THAT(of_file["setup"]["workload"].get<std::string>(), HasSubstr("in balance"));
+}
+
+TEST_F(Conversations, ABalanceNeedsAMeanRateOfConversations) {
+  const auto refused = [this](const std::vector<std::string>& arguments, const char* what) {
+    std::vector<std::string> all{"run", "workload.start=stationary"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Output output = spillway(all);
+    EXPECT_EQ(output.code, 2);
+    EXPECT_THAT(output.err, HasSubstr(what));
+  };
+  refused({"workload.trace=sharegpt"}, "the workload has no conversations, so workload.start changes nothing");
+  refused({"workload.trace=sharegpt-chat", "workload.concurrency=8"}, "no balance with workload.arrival=all-at-once");
+  refused({"workload.trace=sharegpt-chat", "workload.rate=1e6"}, "conversations would be live at 0");
+  write_text(file("log.csv"), "arrival_s,input_tokens,output_tokens,conversation,turn\n0,9,5,a,1\n1,20,5,a,2\n");
+  refused({"workload.trace=./log.csv"}, "no balance with workload.arrival=trace");
 }
 
 class ClosedLoop : public CliTest {};

@@ -7,6 +7,9 @@
 #include <vector>
 
 #include "tests/unit/trace_test_files.hpp"
+#include "traces/closed_loop.hpp"
+#include "traces/generators/quantile_table.hpp"
+#include "traces/live_conversations.hpp"
 #include "traces/readers/sorted_rows.hpp"
 #include "traces/think_time.hpp"
 #include "traces/workload_rows.hpp"
@@ -63,7 +66,7 @@ StreamPlan plan_for(std::size_t rows) {
 }
 
 WorkloadStream stream_of(const StreamPlan& plan, const std::vector<TraceRow>& rows) {
-  return WorkloadStream(plan, std::nullopt, std::make_unique<ListReader>(rows), 1, 0);
+  return WorkloadStream(plan, std::nullopt, std::make_unique<ListReader>(rows), nullptr, 1, 0);
 }
 
 /// The outcome of a request: answered `service` ns after its arrival, or not at all.
@@ -192,7 +195,7 @@ TEST(Conversations, ALogIsReadNoFurtherThanItsTime) {
   plan.whole_conversations = false;
   auto reader = std::make_unique<ListReader>(rows);
   const ListReader& read = *reader;
-  WorkloadStream stream(plan, std::nullopt, std::move(reader), 1, 0);
+  WorkloadStream stream(plan, std::nullopt, std::move(reader), nullptr, 1, 0);
   RequestSpec request;
   ASSERT_EQ(stream.next_arrival(), SimTime(0));
   ASSERT_TRUE(stream.next(request));
@@ -375,6 +378,147 @@ TEST(Conversations, RowsOfAWorkloadBringTheSameRequestsAbout) {
   for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(requests[i].prefix_ids, expected[i].prefix_ids);
 }
 
+/// A plan of conversations in balance, of which one starts every `gap_s` on average.
+StreamPlan balanced(std::int64_t requests, double gap_s, const ThinkTime& think) {
+  StreamPlan plan;
+  plan.requests = requests;
+  plan.conversations = plan.stationary = true;
+  plan.arrival.mean_gap_s = gap_s;
+  plan.think = think;
+  return plan;
+}
+
+WorkloadStream balanced_stream(const StreamPlan& plan, const std::vector<TraceRow>& rows) {
+  auto live = std::make_unique<LiveConversations>(plan, std::nullopt, std::make_unique<ListReader>(rows), 1, 0);
+  return WorkloadStream(plan, std::nullopt, std::make_unique<ListReader>(rows), std::move(live), 1, 0);
+}
+
+// sharegpt-chat: m = 5.56 turns, geometric; a turn brings 37.79 tokens in and 204.58 out. At a rate of 400 turns/s,
+// each tenth of 100 s has 4,000. In balance turn k comes as often as conversations reach it, so a turn is the k-th with
+// probability (1 - 1/m)^(k-1) / m. Its prompt is k inputs and k - 1 answers: m x 37.79 + (m - 1) x 204.58 = 1,143
+// tokens on average, as k has mean m.
+TEST(LiveConversations, OfferTheRateFromTheBeginning) {
+  constexpr double kTurns = 5.56;
+  const EmbeddedFile* file = bundled_file("sharegpt-chat");
+  const auto table = QuantileTable::parse(file->content, std::string(file->path));
+  for (const ThinkTime& think :
+       {ThinkTime::exponential(60.0), ThinkTime::constant(60.0), ThinkTime::lognormal(60.0, 2.0)}) {
+    StreamPlan plan = balanced(40'000, kTurns / 400.0, think);
+    plan.mean_turns = kTurns;
+    auto live = std::make_unique<LiveConversations>(plan, table, nullptr, 1, 0);
+    // Poisson with mean 400 / m x (m - 1) x 60 = 19,683, whose standard deviation is 140.
+    EXPECT_NEAR(static_cast<double>(live->count()), 19'683.0, 5 * 140.0);
+    WorkloadStream stream(plan, table, nullptr, std::move(live), 1, 0);
+    const auto requests = play(stream, 0);
+    ASSERT_EQ(requests.size(), 40'000U);
+    std::vector<double> tenths(10);
+    double first = 0.0;
+    double late = 0.0;
+    double input = 0.0;
+    for (const RequestSpec& request : requests) {
+      tenths[std::min<std::size_t>(9, static_cast<std::size_t>(to_seconds(request.arrival - SimTime{}) / 10.0))] += 1.0;
+      first += request.traits.turn == 1 ? 1.0 : 0.0;
+      late += request.traits.turn >= 10 ? 1.0 : 0.0;
+      input += static_cast<double>(request.input.count());
+    }
+    for (std::size_t i = 0; i < 9; ++i) EXPECT_NEAR(tenths[i], 4000.0, 5 * 63.0) << i;
+    // A conversation has some turns of the 40,000, so the shares spread twice as wide as those of independent turns.
+    const auto share = [](double p) { return 2.0 * 4.0 * std::sqrt(p * (1.0 - p) / 40'000.0); };
+    EXPECT_NEAR(first / 40'000.0, 1.0 / kTurns, share(1.0 / kTurns));
+    const double tenth_or_later = std::pow(1.0 - 1.0 / kTurns, 9);
+    EXPECT_NEAR(late / 40'000.0, tenth_or_later, share(tenth_or_later));
+    EXPECT_NEAR(input / 40'000.0, 1143.0, 0.05 * 1143.0);
+  }
+}
+
+// Two conversations start every 2 ms, each in turn: one every 4 ms of each kind. Think times of 8 s and of 4 + 12 s
+// hold 2,000, 1,000 and 3,000 conversations, and what is left of them is even between 0 and their length. After 100
+// requests at 4 ms / 5 turns x 2 a request, all is over: requests of the live ones come before the file has ended.
+TEST(LiveConversations, OfAFileAreWhereTheirThinkTimesAreLong) {
+  const std::int64_t s = 1'000'000'000;
+  const std::vector<TraceRow> rows{turn(1, 1, 10, 5), turn(1, 2, 20, 5, 8 * s), turn(2, 1, 100, 50),
+                                   turn(2, 2, 200, 50, 4 * s), turn(2, 3, 300, 50, 12 * s)};
+  StreamPlan plan = balanced(5, 0.002, ThinkTime::of_trace());
+  plan.starts = 2;
+  LiveConversations live(plan, std::nullopt, std::make_unique<ListReader>(rows), 1, 0);
+  std::map<std::int64_t, std::vector<double>> waits;  // by length of the next prompt
+  SimTime before{};
+  PlannedTurns planned;
+  for (std::int64_t number = 0; live.next_time() != kNever; ++number) {
+    const SimTime time = live.next_time();
+    EXPECT_GE(time, before);
+    before = time;
+    live.take(planned);
+    EXPECT_EQ(planned.conversation, number);
+    const RequestSpec& next = planned.turns.front().request;
+    EXPECT_EQ(next.traits.conversation, number);
+    EXPECT_EQ(planned.turns.size(), next.input == Tokens(200) ? 2U : 1U);
+    EXPECT_EQ(next.traits.turn, next.input == Tokens(300) ? 3 : 2);
+    waits[next.input.count()].push_back(to_seconds(time - SimTime{}));
+  }
+  ASSERT_EQ(waits.size(), 3U);
+  for (const auto& [input, expected, length] :
+       {std::tuple(20, 2000.0, 8.0), std::tuple(200, 1000.0, 4.0), std::tuple(300, 3000.0, 12.0)}) {
+    const std::vector<double>& all = waits[input];
+    const auto n = static_cast<double>(all.size());
+    EXPECT_NEAR(n, expected, 5.0 * std::sqrt(expected)) << input;
+    double sum = 0.0;
+    for (const double wait : all) sum += wait;
+    EXPECT_NEAR(sum / n, length / 2.0, 5.0 * length / std::sqrt(12.0 * n)) << input;
+    EXPECT_LE(all.back(), length);
+  }
+}
+
+// Of one conversation in the file come many live ones. Two of them share nothing; the turns of one share all blocks.
+TEST(LiveConversations, HaveContentOfTheirOwn) {
+  const std::vector<TraceRow> rows{turn(1, 1, 100, 50), turn(1, 2, 200, 50), turn(1, 3, 400, 50)};
+  StreamPlan plan = balanced(400, 0.5, ThinkTime::constant(60.0));
+  plan.starts = 1;
+  auto stream = balanced_stream(plan, rows);
+  const auto requests = play(stream, 1000);
+  ASSERT_GT(requests.size(), 100U) << "2 x 120 live conversations, and one that starts";
+  std::map<std::int64_t, RequestSpec> last;
+  std::int64_t repeated = 0;
+  for (const RequestSpec& request : requests) {
+    const auto [known, is_new] = last.try_emplace(request.traits.conversation, request);
+    if (!is_new) {
+      EXPECT_EQ(request.traits.turn, known->second.traits.turn + 1);
+      EXPECT_EQ(shared_blocks(request, known->second), (known->second.input + known->second.output) / Tokens(16));
+      known->second = request;
+      ++repeated;
+    } else if (last.size() > 1) {
+      for (const auto& [number, other] : last) {
+        EXPECT_EQ(number == request.traits.conversation ? 0 : shared_blocks(request, other), 0);
+      }
+    }
+  }
+  EXPECT_GT(repeated, 10);
+}
+
+TEST(LiveConversations, AreRefusedWhereTooManyWouldLive) {
+  const std::vector<TraceRow> rows{turn(1, 1, 10, 5), turn(1, 2, 20, 5)};
+  StreamPlan plan = balanced(2, 1e-6, ThinkTime::constant(60.0));
+  plan.starts = 1;
+  EXPECT_THROW(balanced_stream(plan, rows), ConfigError) << "60 million";
+}
+
+// One request in flight; each is answered after 100. Conversation 1 thinks for 30, so its second turn is due at 130:
+// the slot that is free at 100 goes to conversation 2, the one at 200 to the turn that waits, before conversation 3.
+TEST(Conversations, InAClosedLoopATurnThatIsDueComesBeforeANewConversation) {
+  const std::vector<TraceRow> rows{turn(1, 1, 10, 5), turn(1, 2, 20, 5, 30), turn(2, 1, 11, 5), turn(3, 1, 12, 5)};
+  StreamPlan plan = plan_for(rows.size());
+  plan.arrival.process = Arrival::all_at_once;
+  ClosedLoop client(std::make_unique<WorkloadStream>(stream_of(plan, rows)), 1, Duration{});
+  std::vector<std::int64_t> inputs;
+  while (client.next_arrival() != kNever) {
+    RequestSpec request;
+    ASSERT_TRUE(client.next(request));
+    inputs.push_back(request.input.count());
+    client.ended(record_of(request, 100));
+  }
+  EXPECT_EQ(inputs, (std::vector<std::int64_t>{10, 11, 20, 12}));
+}
+
 TEST(SortedRows, AreInOrderOfTime) {
   const std::vector<TraceRow> rows{at(5'000'000'000, row(1, 1)), at(4'500'000'000, row(2, 1)),
                                    at(5'000'000'000, row(3, 1)), row(4, 1),
@@ -397,6 +541,23 @@ TEST(ThinkTimes, HaveTheirMeans) {
   EXPECT_NEAR(mean_of(ThinkTime::exponential(60.0)), 60.0, 4 * 60.0 / std::sqrt(kDraws));
   EXPECT_NEAR(mean_of(ThinkTime::lognormal(120.0, 2.0)), 120.0, 4 * 240.0 / std::sqrt(kDraws));
   EXPECT_EQ(ThinkTime::lognormal(0.0, 2.0).sample(stream), Duration(0));
+  EXPECT_EQ(ThinkTime::constant(10.0).mean_seconds(), 10.0);
+  EXPECT_EQ(ThinkTime::exponential(60.0).mean_seconds(), 60.0);
+  EXPECT_NEAR(ThinkTime::lognormal(120.0, 2.0).mean_seconds(), 120.0, 1e-9);
+}
+
+// The mean of what is left is E[T^2] / (2 E[T]): 5 for 10 s, 60 for exponential 60 s (E[T^2] = 2 x 60^2), and
+// 10 x (1 + 0.5^2) / 2 = 6.25 for lognormal(10 s, 0.5). Its own deviation is about its mean.
+TEST(ThinkTimes, HaveALongerRemainderThanHalfTheirMean) {
+  RandomStream stream(1, 0, "think");
+  constexpr int kDraws = 200'000;
+  for (const auto& [think, mean] :
+       {std::pair(ThinkTime::constant(10.0), 5.0), std::pair(ThinkTime::exponential(60.0), 60.0),
+        std::pair(ThinkTime::lognormal(10.0, 0.5), 6.25)}) {
+    double sum = 0.0;
+    for (int i = 0; i < kDraws; ++i) sum += to_seconds(think.sample_remainder(stream));
+    EXPECT_NEAR(sum / kDraws, mean, 4 * mean / std::sqrt(kDraws));
+  }
 }
 
 // A mean at the limit of a year puts about 37% of the draws above it (e^-1).
