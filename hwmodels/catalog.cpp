@@ -297,6 +297,8 @@ EngineProfile load_engine(std::string_view name_or_file) {
   engine.host_per_sequence_seconds = in.number("host_per_sequence", "s", kSeconds);
   engine.host_overlapped = in.flag("host_overlapped");
   engine.schedules_ahead = in.optional_flag("schedules_ahead");
+  engine.custom_all_reduce = in.optional_flag("custom_all_reduce");
+  engine.fuses_quantisation = in.optional_flag("fuses_quantisation");
   engine.front_end_seconds = in.number_or_zero("front_end", "s", kSeconds);
   engine.non_torch_memory = Bytes(in.integer("non_torch_memory", "bytes", 0, kMany));
   engine.non_torch_memory_tensor_parallel = Bytes(in.integer("non_torch_memory_tensor_parallel", "bytes", 0, kMany));

@@ -12,6 +12,7 @@
 
 #include "hwmodels/data_file.hpp"
 #include "hwmodels/fitted.hpp"
+#include "hwmodels/quantization.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
 
@@ -107,6 +108,8 @@ struct EngineProfile {
   double host_per_sequence_seconds = 0.0;    // per iteration and scheduled sequence
   bool host_overlapped = false;              // only CPU time beyond the GPU's time delays an iteration
   bool schedules_ahead = false;              // an iteration is decided on when the one before it starts
+  bool custom_all_reduce = false;            // own kernels for small buffers instead of NCCL's
+  bool fuses_quantisation = false;           // norms and activations write fp8; else a kernel of its own does
   double front_end_seconds = 0.0;            // per request, between its client and the scheduler, both ways together
   Bytes non_torch_memory{};                  // per GPU
   Bytes non_torch_memory_tensor_parallel{};  // added per GPU when tensor_parallel > 1
@@ -138,13 +141,15 @@ enum class QkNorm { none, shared, per_head };
 ///   bits inputs outputs / 8 + ceil(inputs / group_inputs) ceil(outputs / group_outputs) group_bits / 8 bytes,
 /// rounded up. hf_quantization.hpp has the figures of each method.
 struct QuantizedLinear {
-  std::string method;              // as the checkpoint names it
-  std::int64_t bits = 0;           // per weight
-  std::int64_t group_inputs = 0;   // 0: all inputs share a scale
-  std::int64_t group_outputs = 0;  // 0: all outputs share a scale
-  double group_bits = 0.0;         // of scale and zero point; not whole when scales are quantised themselves
-  std::int64_t split_inputs = 0;   // each GPU's share of the inputs must be a multiple of this; 0: any share
-  bool head = false;               // the LM head is quantised too, when it is a matrix of its own
+  std::string method;                        // as the checkpoint names it
+  Quantization kernel = Quantization::none;  // whose kernels multiply with it; none: 16-bit kernels dequantise it
+  std::int64_t bits = 0;                     // per weight
+  std::int64_t group_inputs = 0;             // 0: all inputs share a scale
+  std::int64_t group_outputs = 0;            // 0: all outputs share a scale
+  double group_bits = 0.0;                   // of scale and zero point; not whole when scales are quantised themselves
+  std::int64_t split_inputs = 0;             // each GPU's share of the inputs must be a multiple of this; 0: any share
+  bool by_engine = false;                    // by engine.quantization, not in the model's file
+  bool head = false;                         // the LM head is quantised too, when it is a matrix of its own
 
   [[nodiscard]] Bytes bytes(const Matrix& matrix) const;
 };

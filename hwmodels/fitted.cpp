@@ -17,6 +17,23 @@ void lend(Fitted<Model>& fitted, const std::string& lender) {
 
 }  // namespace
 
+std::string format_suffix(std::int64_t dtype_bytes, Quantization quantization) {
+  if (quantization != Quantization::none) return fmt::format(" {}", format_of(quantization).name);
+  return dtype_bytes == 2 ? "" : fmt::format(" {}-byte", dtype_bytes);
+}
+
+std::string gemm_group(std::int64_t dtype_bytes, Quantization quantization) {
+  if (quantization != Quantization::none) return fmt::format("gemm in {}", format_of(quantization).name);
+  return fmt::format("gemm in {}-byte numbers", dtype_bytes);
+}
+
+const FittedGemm* FittedKernels::gemm_in(std::int64_t dtype_bytes, Quantization quantization) const {
+  const FittedGemm wanted{dtype_bytes, {}, {}, quantization};
+  const auto it =
+      std::find_if(gemm.begin(), gemm.end(), [&](const FittedGemm& one) { return one.same_format(wanted); });
+  return it == gemm.end() ? nullptr : &*it;
+}
+
 bool FittedKernels::empty() const { return fit_lines(*this).empty(); }
 
 std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
@@ -25,14 +42,20 @@ std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
     if (fitted) lines.push_back({std::string(op_name(op)), &fitted->record});
   };
   for (const FittedGemm& gemm : kernels.gemm) {
-    const std::string suffix = gemm.dtype_bytes == 2 ? "" : fmt::format(" {}-byte", gemm.dtype_bytes);
-    lines.push_back({std::string(op_name(Op::gemm)) + suffix, &gemm.record});
+    lines.push_back(
+        {std::string(op_name(Op::gemm)) + format_suffix(gemm.dtype_bytes, gemm.quantization), &gemm.record});
   }
   add(Op::decode_attention, kernels.decode_attention);
   add(Op::prefill_attention, kernels.prefill_attention);
+  const auto add_fp8 = [&](Op op, const auto& fitted) {
+    if (fitted) lines.push_back({fmt::format("{} fp8 kv", op_name(op)), &fitted->record});
+  };
+  add_fp8(Op::decode_attention, kernels.decode_attention_fp8_kv);
+  add_fp8(Op::prefill_attention, kernels.prefill_attention_fp8_kv);
   add(Op::mixed_attention, kernels.mixed_attention);
   add(Op::elementwise, kernels.elementwise);
   add(Op::all_reduce, kernels.all_reduce);
+  if (kernels.all_reduce_custom) lines.push_back({"all_reduce custom", &kernels.all_reduce_custom->record});
   for (const Fitted<CopyModel>& copy : kernels.copies) {
     lines.push_back({fmt::format("{} {}", op_name(copy.model.to_device ? Op::copy_h2d : Op::copy_d2h),
                                  mechanism_name(copy.model.mechanism)),
@@ -74,29 +97,38 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
     gemm.model.sm_count = to.sm_count;
     gemm.model.flops *= gemm_flops;
     gemm.model.bandwidth *= bandwidth;
+    if (gemm.model.quantise) gemm.model.quantise->element_seconds /= bandwidth;
     if (!same_grid) gemm.model.residual = {};
     Fitted<GemmModel> entry{{}, gemm.record};
     lend(entry, lender_name);
     gemm.record = entry.record;
   }
-  kernels.decode_attention = lender.decode_attention;
-  if (kernels.decode_attention) {
-    DecodeAttentionModel& model = kernels.decode_attention->model;
+  const auto lend_decode = [&](const std::optional<Fitted<DecodeAttentionModel>>& from_lender) {
+    auto fitted = from_lender;
+    if (!fitted) return fitted;
+    DecodeAttentionModel& model = fitted->model;
     model.sm_count = to.sm_count;
     model.bandwidth *= bandwidth;
     model.token_seconds *= sms / bandwidth;  // a block's share of the bandwidth
     if (!same_grid) model.residual = {};
-    lend(*kernels.decode_attention, lender_name);
-  }
-  kernels.prefill_attention = lender.prefill_attention;
-  if (kernels.prefill_attention) {
-    PrefillAttentionModel& model = kernels.prefill_attention->model;
+    lend(*fitted, lender_name);
+    return fitted;
+  };
+  const auto lend_prefill = [&](const std::optional<Fitted<PrefillAttentionModel>>& from_lender) {
+    auto fitted = from_lender;
+    if (!fitted) return fitted;
+    PrefillAttentionModel& model = fitted->model;
     model.sm_count = to.sm_count;
     model.bandwidth *= bandwidth;
     model.tile_seconds *= sms / prefill_flops;  // a block's share of the arithmetic
     if (!same_grid) model.residual = {};
-    lend(*kernels.prefill_attention, lender_name);
-  }
+    lend(*fitted, lender_name);
+    return fitted;
+  };
+  kernels.decode_attention = lend_decode(lender.decode_attention);
+  kernels.decode_attention_fp8_kv = lend_decode(lender.decode_attention_fp8_kv);
+  kernels.prefill_attention = lend_prefill(lender.prefill_attention);
+  kernels.prefill_attention_fp8_kv = lend_prefill(lender.prefill_attention_fp8_kv);
   kernels.decode_iteration = lender.decode_iteration;
   if (kernels.decode_iteration) {
     kernels.decode_iteration->source_kind = "borrowed";

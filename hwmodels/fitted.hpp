@@ -1,7 +1,6 @@
 // The result of a calibration: kernel models with their held-out error, as the section "fitted" of a GPU profile.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "hwmodels/models/attention.hpp"
 #include "hwmodels/models/gemm.hpp"
 #include "hwmodels/models/simple_kernels.hpp"
+#include "hwmodels/quantization.hpp"
 #include "sim/core/error.hpp"
 
 namespace spillway::hwmodels {
@@ -40,12 +40,21 @@ struct Fitted {
   FitRecord record;
 };
 
-/// All matrix multiplications in one number format.
+/// All matrix multiplications in one number format. Quantised ones include the quantisation of x.
 struct FittedGemm {
-  std::int64_t dtype_bytes = 2;
+  std::int64_t dtype_bytes = 2;  // of x and y; 2 where `quantization` is not none
   GemmModel model;
   FitRecord record;
+  Quantization quantization = Quantization::none;
+
+  [[nodiscard]] bool same_format(const FittedGemm& other) const {
+    return dtype_bytes == other.dtype_bytes && quantization == other.quantization;
+  }
 };
+/// "" of 2-byte numbers, " 1-byte", " fp8": after "gemm" in tables.
+[[nodiscard]] std::string format_suffix(std::int64_t dtype_bytes, Quantization quantization);
+/// "gemm in 2-byte numbers", "gemm in fp8": of rows in messages.
+[[nodiscard]] std::string gemm_group(std::int64_t dtype_bytes, Quantization quantization);
 
 /// Time of an attention call with prompt chunks and decodes: t = apart + s (fused - apart). `apart` is the time of two
 /// launches; `fused` is the time of one launch in which each decode is a chunk of one token (attention.hpp).
@@ -54,12 +63,15 @@ struct MixedAttentionModel {
 };
 
 struct FittedKernels {
-  std::vector<FittedGemm> gemm;  // by dtype_bytes
+  std::vector<FittedGemm> gemm;  // by format
   std::optional<Fitted<DecodeAttentionModel>> decode_attention;
   std::optional<Fitted<PrefillAttentionModel>> prefill_attention;
+  std::optional<Fitted<DecodeAttentionModel>> decode_attention_fp8_kv;  // KV in one byte
+  std::optional<Fitted<PrefillAttentionModel>> prefill_attention_fp8_kv;
   std::optional<Fitted<MixedAttentionModel>> mixed_attention;  // empty: two launches
   std::optional<Fitted<ElementwiseModel>> elementwise;
-  std::optional<Fitted<AllReduceModel>> all_reduce;
+  std::optional<Fitted<AllReduceModel>> all_reduce;         // by NCCL
+  std::optional<Fitted<AllReduceModel>> all_reduce_custom;  // an engine's kernels for small buffers, NCCL for large
   std::vector<Fitted<CopyModel>> copies;
   std::optional<Fitted<CpuAttentionModel>> cpu_attention;
   std::optional<Fitted<HostModel>> host;
@@ -71,9 +83,9 @@ struct FittedKernels {
   /// Whether all kernels of a transformer layer are fitted: matrix multiplications and both kinds of attention. GEMM
   /// must be fitted in the 2-byte format, which other formats fall back on.
   [[nodiscard]] bool complete() const { return two_byte_gemm() && decode_attention && prefill_attention; }
-  [[nodiscard]] bool two_byte_gemm() const {
-    return std::any_of(gemm.begin(), gemm.end(), [](const FittedGemm& one) { return one.dtype_bytes == 2; });
-  }
+  [[nodiscard]] bool two_byte_gemm() const { return gemm_in(2, Quantization::none) != nullptr; }
+  /// Null where the format is not fitted.
+  [[nodiscard]] const FittedGemm* gemm_in(std::int64_t dtype_bytes, Quantization quantization) const;
   [[nodiscard]] bool empty() const;
 };
 

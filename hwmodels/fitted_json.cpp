@@ -15,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kCustomAllReduce = "all_reduce_custom";
 constexpr Limits kRangeEnd{0.0, 1e18, "between 0 and 1e18"};
 constexpr Limits kFraction{-1.0, 1e6, "at least -1"};
 
@@ -93,11 +94,27 @@ Fitted<Model> read_entry(const json& object, const std::string& where, std::vect
   return fitted;
 }
 
+Quantization read_quantization(FitReader& io) {
+  if (io.find("quantization", true) == nullptr) return Quantization::none;
+  std::string name;
+  io.text("quantization", name);
+  const auto named = quantization_named(name);
+  io.require(named && *named != Quantization::none, "quantization", "must be fp8, fp8_block, nvfp4, mxfp4 or int4");
+  return named.value_or(Quantization::none);
+}
+
+/// The key of a fit for KV in one byte.
+std::string fp8_kv(Op op) { return fmt::format("{}_fp8_kv", op_name(op)); }
+
 template <class Model>
-void read_optional(FitReader& section, Op op, std::optional<Fitted<Model>>& fitted) {
-  const std::string key(op_name(op));
+void read_optional(FitReader& section, const std::string& key, std::optional<Fitted<Model>>& fitted) {
   const json* object = section.find(key.c_str(), true);
   if (object != nullptr) fitted = read_entry<Model>(*object, section.pointer(key), section.problems());
+}
+
+template <class Model>
+void read_optional(FitReader& section, Op op, std::optional<Fitted<Model>>& fitted) {
+  read_optional(section, std::string(op_name(op)), fitted);
 }
 
 }  // namespace
@@ -109,6 +126,7 @@ json to_json(const FittedKernels& kernels) {
   };
   for (const FittedGemm& gemm : kernels.gemm) {
     json object = {{"dtype_bytes", gemm.dtype_bytes}};
+    if (gemm.quantization != Quantization::none) object["quantization"] = format_of(gemm.quantization).name;
     FitWriter io(object);
     describe(io, gemm.model);
     write_record(object, gemm.record);
@@ -116,9 +134,15 @@ json to_json(const FittedKernels& kernels) {
   }
   put(Op::decode_attention, kernels.decode_attention);
   put(Op::prefill_attention, kernels.prefill_attention);
+  const auto put_fp8 = [&](Op op, const auto& fitted) {
+    if (fitted) section[fp8_kv(op)] = entry_json(*fitted);
+  };
+  put_fp8(Op::decode_attention, kernels.decode_attention_fp8_kv);
+  put_fp8(Op::prefill_attention, kernels.prefill_attention_fp8_kv);
   put(Op::mixed_attention, kernels.mixed_attention);
   put(Op::elementwise, kernels.elementwise);
   put(Op::all_reduce, kernels.all_reduce);
+  if (kernels.all_reduce_custom) section[kCustomAllReduce] = entry_json(*kernels.all_reduce_custom);
   for (const Fitted<CopyModel>& copy : kernels.copies) section["copies"].push_back(entry_json(copy));
   put(Op::cpu_attention, kernels.cpu_attention);
   put(Op::host, kernels.host);
@@ -138,10 +162,15 @@ FittedKernels read_fitted(const json& section, const std::string& where, std::ve
       FittedGemm gemm;
       FitReader inner((*gemms)[i], io.pointer(fmt::format("gemm/{}", i)), problems);
       inner.integer("dtype_bytes", gemm.dtype_bytes, 1, 8);
+      gemm.quantization = read_quantization(inner);
       describe(inner, gemm.model);
+      const bool quantises = format_of(gemm.quantization).input_bytes < 2.0;
+      inner.require(gemm.model.quantise.has_value() == quantises, "quantise",
+                    quantises ? "must be there, as the format has quantised activations"
+                              : "must not be there, as the format has 16-bit activations");
       gemm.record = read_record(inner);
       inner.require(std::none_of(kernels.gemm.begin(), kernels.gemm.end(),
-                                 [&](const FittedGemm& other) { return other.dtype_bytes == gemm.dtype_bytes; }),
+                                 [&](const FittedGemm& other) { return other.same_format(gemm); }),
                     "dtype_bytes", "must not be that of another entry");
       inner.finish();
       kernels.gemm.push_back(std::move(gemm));
@@ -149,9 +178,12 @@ FittedKernels read_fitted(const json& section, const std::string& where, std::ve
   }
   read_optional(io, Op::decode_attention, kernels.decode_attention);
   read_optional(io, Op::prefill_attention, kernels.prefill_attention);
+  read_optional(io, fp8_kv(Op::decode_attention), kernels.decode_attention_fp8_kv);
+  read_optional(io, fp8_kv(Op::prefill_attention), kernels.prefill_attention_fp8_kv);
   read_optional(io, Op::mixed_attention, kernels.mixed_attention);
   read_optional(io, Op::elementwise, kernels.elementwise);
   read_optional(io, Op::all_reduce, kernels.all_reduce);
+  read_optional(io, kCustomAllReduce, kernels.all_reduce_custom);
   if (const json* copies = io.array("copies", true)) {
     for (std::size_t i = 0; i < copies->size(); ++i) {
       const std::string at = fmt::format("copies/{}", i);

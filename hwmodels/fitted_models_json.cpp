@@ -84,6 +84,13 @@ void describe_gemm(Io& io, Model& model) {
 }
 
 template <class Io, class Model>
+void describe_quantise(Io& io, Model& model) {
+  io.number("launch_s", model.launch_seconds, kTime);
+  io.number("column_s", model.column_seconds, kTime);
+  io.number("element_s", model.element_seconds, kTime);
+}
+
+template <class Io, class Model>
 void describe_decode(Io& io, Model& model) {
   io.integer("sm_count", model.sm_count, 1, kMostSms);
   io.number("launch_s", model.launch_seconds, kTime);
@@ -248,8 +255,23 @@ LayerTables read_layers(FitReader& io) {
 
 }  // namespace
 
-void describe(FitWriter& io, const GemmModel& model) { describe_gemm(io, model); }
-void describe(FitReader& io, GemmModel& model) { describe_gemm(io, model); }
+void describe(FitWriter& io, const GemmModel& model) {
+  describe_gemm(io, model);
+  if (!model.quantise) return;
+  json object = json::object();
+  FitWriter inner(object);
+  describe_quantise(inner, *model.quantise);
+  io.set("quantise", std::move(object));
+}
+void describe(FitReader& io, GemmModel& model) {
+  describe_gemm(io, model);
+  const json* object = io.find("quantise", true);
+  if (object == nullptr) return;
+  FitReader inner(*object, io.pointer("quantise"), io.problems());
+  model.quantise.emplace();
+  describe_quantise(inner, *model.quantise);
+  inner.finish();
+}
 
 void describe(FitWriter& io, const DecodeAttentionModel& model) { describe_decode(io, model); }
 void describe(FitReader& io, DecodeAttentionModel& model) { describe_decode(io, model); }

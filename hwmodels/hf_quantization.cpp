@@ -121,6 +121,7 @@ class QuantizationReader {
   void read_gptq() {
     linear_.bits = bits("bits", "", 0, {2, 3, 4, 8});
     set_groups(group_size(in_, "group_size", 128), 1, kHalf + static_cast<double>(linear_.bits));
+    if (linear_.bits == 4) linear_.kernel = Quantization::int4;
     linear_.head = in_.flag("lm_head").value_or(false);
     refuse_when_set("dynamic", "gives some layers other bits");
     refuse_when_set("modules_in_block_to_quantize", "quantises some layers only");
@@ -130,14 +131,17 @@ class QuantizationReader {
     linear_.bits = bits("bits", "w_bit", 4, {4});
     const std::string_view group = in_.contains("q_group_size") ? "q_group_size" : "group_size";
     set_groups(group_size(in_, group, 128), 1, kHalf + static_cast<double>(linear_.bits));
+    linear_.kernel = Quantization::int4;
   }
 
   void read_fp8() {
     linear_.bits = 8;
+    linear_.kernel = Quantization::fp8;
     set_groups(0, 0, kSingle);
     if (const json* block = in_.find("weight_block_size")) {
       if (const auto shape = block_shape(*block)) {
         set_groups((*shape)[1], (*shape)[0], kSingle);
+        linear_.kernel = kernel_of_blocks(*shape);
       } else {
         in_.fail("weight_block_size", fmt::format("must be [rows, columns], not {}", shown(*block)));
       }
@@ -218,14 +222,26 @@ class QuantizationReader {
                                      .value_or(group > 0                        ? "group"
                                                : weights.contains("group_size") ? "channel"
                                                                                 : "tensor");
+    const bool floats = weights.text("type").value_or("int") == "float";
+    const bool fp8 = floats && activations_too && linear_.bits == 8;
+    if (fp8 && (strategy == "tensor" || strategy == "channel")) linear_.kernel = Quantization::fp8;
+    if (!activations_too && !floats && linear_.bits == 4) linear_.kernel = Quantization::int4;
     if (strategy == "tensor") return set_groups(0, 0, scale);
     if (strategy == "channel") return set_groups(0, 1, scale);
     if (strategy == "group") return set_groups(group, 1, scale);
     const json* block = weights.find("block_structure");
     const auto shape = block == nullptr ? std::nullopt : block_shape(*block);
-    if (strategy == "block" && shape) return set_groups((*shape)[1], (*shape)[0], scale);
+    if (strategy == "block" && shape) {
+      if (fp8) linear_.kernel = kernel_of_blocks(*shape);
+      return set_groups((*shape)[1], (*shape)[0], scale);
+    }
     if (strategy == "block") return weights.fail("block_structure", "must be [rows, columns]");
     weights.fail("strategy", fmt::format("\"{}\" is not modelled", strategy), "known: tensor, channel, group, block");
+  }
+
+  /// Kernels are measured with the usual blocks only.
+  static Quantization kernel_of_blocks(const std::array<std::int64_t, 2>& shape) {
+    return shape == std::array<std::int64_t, 2>{128, 128} ? Quantization::fp8_block : Quantization::none;
   }
 
   /// [rows, columns]: outputs and inputs of a block. Empty when it is something else.

@@ -26,7 +26,7 @@ bool has_copies(const GpuProfile& gpu, bool to_device, CopyMechanism mechanism) 
 }
 
 const FittedGemm& two_byte_gemm(const GpuProfile& gpu) {
-  return *std::ranges::find(gpu.fitted.gemm, std::int64_t{2}, &FittedGemm::dtype_bytes);
+  return *gpu.fitted.gemm_in(2, hwmodels::Quantization::none);
 }
 
 void check(const GpuProfile& gpu) {

@@ -18,11 +18,12 @@ fit() {  # profile "what it stands for" measurements...
     --omit-measurements -o "hwmodels/profiles/$name.json"
 }
 
-fit h100-80gb-sxm "NVIDIA H100 SXM5 80 GB (HBM3); bf16 kernels of vLLM 0.24 (cuBLAS, FlashAttention 3)" \
-  "$data"/h100-sxm/{gemm,decode_attention,prefill_attention}.csv.gz "$data/vidur-h100/all_reduce.csv.gz" \
+fit h100-80gb-sxm "NVIDIA H100 SXM5 80 GB (HBM3); kernels of vLLM 0.24 (cuBLAS, FlashAttention 3), fp8 of vLLM 0.19" \
+  "$data"/h100-sxm/{gemm,decode_attention,prefill_attention,gemm_by_dtype_v019,collectives}.csv.gz \
+  "$data"/h100-sxm/{decode_attention_by_kv,prefill_attention_by_kv}.csv.gz \
   experiments/profiles/h100-80gb-sxm-copies.csv
-fit h200-141gb "NVIDIA H200 SXM5 141 GB (HBM3e); bf16 kernels of vLLM 0.24 (cuBLAS, FlashAttention 3)" \
-  "$data"/h200-sxm/{gemm,decode_attention,prefill_attention}.csv.gz
+fit h200-141gb "NVIDIA H200 SXM5 141 GB (HBM3e); kernels of vLLM 0.24 (cuBLAS, FlashAttention 3), fp8 of vLLM 0.19" \
+  "$data"/h200-sxm/{gemm,decode_attention,prefill_attention,gemm_by_dtype_v019,collectives}.csv.gz
 fit a100-80gb-sxm "NVIDIA A100 SXM4 80 GB (HBM2e); bf16 kernels of vLLM 0.14 (cuBLAS, FlashAttention 2)" \
   "$data"/a100-sxm/{gemm,decode_attention,prefill_attention}.csv.gz "$data/vidur-a100/all_reduce.csv.gz" \
   elementwise="$data/vidur-a100/CodeLlama-34b-Instruct-hf-mlp.csv.gz" \

@@ -38,7 +38,7 @@ std::vector<std::string> leave_out_scarce(Measurements& in) {
   std::vector<std::string> notes;
   const auto at_least = [](std::size_t fewest) { return [=](const auto& rows) { return rows.size() >= fewest; }; };
   leave_out_groups(
-      in, in.gemm, [](const GemmRow& row) { return fmt::format("gemm in {}-byte numbers", row.dtype_bytes); },
+      in, in.gemm, [](const GemmRow& row) { return gemm_group(row.dtype_bytes, row.quantization); },
       at_least(kFewestGemms), notes);
   leave_out_groups(
       in, in.attention, [](const AttentionRow& row) { return std::string(op_name(op_of(row))); },

@@ -28,13 +28,13 @@ constexpr double kSlow = 100.0;
 constexpr double kSlowSeconds = 1e-3;
 
 // What makes two rows measurements of the same thing.
-auto key_of(const GemmRow& r) { return std::tuple(r.m, r.n, r.k, r.dtype_bytes); }
+auto key_of(const GemmRow& r) { return std::tuple(r.m, r.n, r.k, r.dtype_bytes, r.quantization); }
 auto key_of(const AttentionRow& r) {
-  return std::tuple(r.batch, r.q_heads, r.kv_heads, r.head_dim, r.new_tokens, r.context);
+  return std::tuple(r.batch, r.q_heads, r.kv_heads, r.head_dim, r.new_tokens, r.context, r.fp8_kv);
 }
 auto key_of(const MixedRow& r) { return std::tuple(r.chunk, r.chunk_context, r.decodes, r.decode_context); }
 auto key_of(const ElementwiseRow& r) { return std::tuple(r.kernel, r.tokens, r.bytes); }
-auto key_of(const AllReduceRow& r) { return std::tuple(r.ranks, r.bytes); }
+auto key_of(const AllReduceRow& r) { return std::tuple(r.ranks, r.bytes, r.custom); }
 auto key_of(const CopyRow& r) {
   return std::tuple(r.to_device, r.mechanism, r.duplex, r.block_bytes, r.copies, r.beside_bytes);
 }
@@ -44,7 +44,11 @@ auto key_of(const InterferenceRow& r) { return std::tuple(r.compute, r.traffic, 
 auto key_of(const HostStreamRow& r) { return std::tuple(r.threads, r.bytes); }
 auto key_of(const LayerRow& r) { return std::tuple(r.kernel, r.per_sequence, r.count); }
 
-std::string text_of(const GemmRow& r) { return fmt::format("GEMM m={} n={} k={}", r.m, r.n, r.k); }
+std::string text_of(const GemmRow& r) {
+  const bool quantised = r.quantization != Quantization::none;
+  return fmt::format("GEMM m={} n={} k={}{}{}", r.m, r.n, r.k, quantised ? " in " : "",
+                     quantised ? format_of(r.quantization).name : "");
+}
 std::string text_of(const AttentionRow& r) {
   return fmt::format("{} attention of {} x {} tokens behind {} ({} query, {} KV heads of {})",
                      r.decode() ? "decode" : "prefill", r.batch, r.new_tokens, r.context, r.q_heads, r.kv_heads,
@@ -263,10 +267,20 @@ class ConsistencyCheck {
   }
 
   void check(const GemmRow& row) {
-    const double faster = row.dtype_bytes == 1 ? 2.0 : 1.0;
+    const QuantizationFormat& format = format_of(row.quantization);
+    const bool quantised = row.quantization != Quantization::none;
+    // Tensor cores multiply in the format of the activations: scales aside, 16, 8 or 4 bits.
+    const double bits = quantised && format.input_bytes < 2.0
+                            ? static_cast<double>(format.bits)
+                            : 8.0 * static_cast<double>(quantised ? 2 : row.dtype_bytes);
+    const double faster = bits < 16.0 ? 16.0 / bits : 1.0;
     const double flops = 2.0 * product({row.m, row.n, row.k});
-    const double weights = product({row.n, row.k, row.dtype_bytes});
-    compute(row, flops, faster * flops_.value, row.dtype_bytes == 1 ? "twice the " + flops_.source : flops_.source);
+    const double weights =
+        quantised ? format.weight_bytes() * product({row.n, row.k}) : product({row.n, row.k, row.dtype_bytes});
+    compute(row, flops, faster * flops_.value,
+            faster == 1.0   ? flops_.source
+            : faster == 2.0 ? "twice the " + flops_.source
+                            : fmt::format("{:g} times the {}", faster, flops_.source));
     not_slow(row, flops, weights);
     streamed(row, "weights", weights);
     // Rows whose weights alone are too fast have been reported.
@@ -277,7 +291,8 @@ class ConsistencyCheck {
 
   void check(const AttentionRow& row) {
     if (row.decode()) {
-      return streamed(row, "KV", 4.0 * product({row.batch, row.context, row.kv_heads, row.head_dim}));
+      return streamed(row, "KV",
+                      (row.fp8_kv ? 2.0 : 4.0) * product({row.batch, row.context, row.kv_heads, row.head_dim}));
     }
     const double length = static_cast<double>(row.new_tokens);
     const double pairs = length * static_cast<double>(row.context) + length * (length + 1.0) / 2.0;

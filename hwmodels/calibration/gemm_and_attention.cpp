@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "hwmodels/numbers.hpp"
 
@@ -25,6 +26,7 @@ void guess_hints(const CalibrationTask& task, FitHints& hints) {
   double flops = 0.0;
   double bandwidth = 0.0;
   for (const GemmRow& row : rows) {
+    if (row.quantization != Quantization::none) continue;
     const double weights = real(row.n) * real(row.k);
     flops = std::max(flops, 2.0 * real(row.m) * weights / row.seconds);
     bandwidth = std::max(bandwidth, weights * real(row.dtype_bytes) / row.seconds);
@@ -65,7 +67,7 @@ auto fit_heads(const CalibrationTask& task, Op op, HeldOutRows<AttentionRow>& he
                    range_of("context", rows, [](const AttentionRow& r) { return r.context; }),
                    range_of("q_heads", rows, [](const AttentionRow& r) { return r.q_heads; }),
                    range_of("kv_heads", rows, [](const AttentionRow& r) { return r.kv_heads; })});
-  about.roofline = task.roofline(rows);
+  if (!rows.front().fp8_kv) about.roofline = task.roofline(rows);
   if (std::any_of(rows.begin(), rows.end(), [](const AttentionRow& row) { return row.stand_in; })) {
     about.citation += "; by cuDNN, not by an engine";
   }
@@ -88,6 +90,12 @@ MixedAttentionModel fit_fused_share(const std::vector<MixedRow>& rows, const Tim
   return {static_cast<double>(best) / 100.0};
 }
 
+/// Quantised multiplications have the launch and the tiles of those in 16 bits.
+void take_unquantised(const GemmModel& model, FitHints& hints) {
+  hints.gemm_launch = model.launch_seconds;
+  hints.edge_loss = model.edge_loss;
+}
+
 }  // namespace
 
 FitHints hints_for(const CalibrationTask& task) {
@@ -105,16 +113,22 @@ FitHints hints_for(const CalibrationTask& task) {
   return hints;
 }
 
-HeldOutRows<GemmRow> calibrate_gemms(const CalibrationTask& task, const FitHints& hints, FittedKernels& out) {
+HeldOutRows<GemmRow> calibrate_gemms(const CalibrationTask& task, FitHints hints, FittedKernels& out) {
   const Measurements& in = task.in();
   HeldOutRows<GemmRow> two_byte;
-  std::set<std::int64_t> formats;
-  for (const GemmRow& row : in.gemm) formats.insert(row.dtype_bytes);
-  for (const std::int64_t format : formats) {
+  if (const FittedGemm* known = task.base() ? task.base()->fitted.gemm_in(2, Quantization::none) : nullptr) {
+    take_unquantised(known->model, hints);
+  }
+  std::set<std::pair<Quantization, std::int64_t>> formats;
+  for (const GemmRow& row : in.gemm) formats.emplace(row.quantization, row.dtype_bytes);
+  for (const auto& [quantization, bytes] : formats) {
+    const bool plain = bytes == 2 && quantization == Quantization::none;
     task.begin(Op::gemm);
     std::vector<GemmRow> rows;
     std::copy_if(in.gemm.begin(), in.gemm.end(), std::back_inserter(rows),
-                 [&](const GemmRow& row) { return row.dtype_bytes == format; });
+                 [&, kind = quantization, size = bytes](const GemmRow& row) {
+                   return row.dtype_bytes == size && row.quantization == kind;
+                 });
     task.require_rows(Op::gemm, rows, kFewestGemms);
     const auto fit = [&](const std::vector<GemmRow>& some) { return fit_gemm(some, hints); };
     const auto ratios = [](const GemmModel& model, const std::vector<GemmRow>& some) {
@@ -122,30 +136,37 @@ HeldOutRows<GemmRow> calibrate_gemms(const CalibrationTask& task, const FitHints
     };
     const auto folds = folds_of(rows, [](const GemmRow& row) { return std::tuple(row.n, row.k); });
     std::vector<double> held_out = held_out_ratios(rows, folds, kFewestGemms, fit, ratios);
-    if (format == 2) two_byte = {rows, held_out};
+    if (plain) two_byte = {rows, held_out};
     FitRecord about = task.record(rows, std::move(held_out), "whole (n, k) series",
                                   {range_of("m", rows, [](const GemmRow& r) { return r.m; }),
                                    range_of("n", rows, [](const GemmRow& r) { return r.n; }),
                                    range_of("k", rows, [](const GemmRow& r) { return r.k; })});
-    if (format == 2) about.roofline = task.roofline(rows);
-    out.gemm.push_back({format, fit(rows), std::move(about)});
+    if (plain) about.roofline = task.roofline(rows);
+    if (plain) take_unquantised(fit(rows), hints);
+    out.gemm.push_back({bytes, fit(rows), std::move(about), quantization});
   }
   return two_byte;
 }
 
 HeldOutRows<AttentionRow> calibrate_attention(const CalibrationTask& task, const FitHints& hints, FittedKernels& out) {
   HeldOutRows<AttentionRow> decode{attention_rows(task.in(), true), {}};
-  HeldOutRows<AttentionRow> prefill{attention_rows(task.in(), false), {}};
-  if (!decode.rows.empty()) {
-    out.decode_attention = fit_heads(
-        task, Op::decode_attention, decode, [&](const auto& rows) { return fit_decode_attention(rows, hints); },
+  const auto fit_decode = [&](HeldOutRows<AttentionRow>& held, auto& fitted) {
+    if (held.rows.empty()) return;
+    fitted = fit_heads(
+        task, Op::decode_attention, held, [&](const auto& rows) { return fit_decode_attention(rows, hints); },
         [](const DecodeAttentionModel& model, const auto& rows) { return decode_ratios(model, rows); });
-  }
-  if (!prefill.rows.empty()) {
-    out.prefill_attention = fit_heads(
-        task, Op::prefill_attention, prefill, [&](const auto& rows) { return fit_prefill_attention(rows, hints); },
+  };
+  const auto fit_prefill = [&](HeldOutRows<AttentionRow> held, auto& fitted) {
+    if (held.rows.empty()) return;
+    fitted = fit_heads(
+        task, Op::prefill_attention, held, [&](const auto& rows) { return fit_prefill_attention(rows, hints); },
         [](const PrefillAttentionModel& model, const auto& rows) { return prefill_ratios(model, rows); });
-  }
+  };
+  fit_decode(decode, out.decode_attention);
+  fit_prefill({attention_rows(task.in(), false), {}}, out.prefill_attention);
+  HeldOutRows<AttentionRow> decode_fp8_kv{attention_rows(task.in(), true, true), {}};
+  fit_decode(decode_fp8_kv, out.decode_attention_fp8_kv);
+  fit_prefill({attention_rows(task.in(), false, true), {}}, out.prefill_attention_fp8_kv);
   return decode;
 }
 

@@ -22,7 +22,7 @@ struct HeldOutRows {
 [[nodiscard]] FitHints hints_for(const CalibrationTask& task);
 
 /// Fits one GEMM model per number format. Returns the held-out rows of the 2-byte format.
-HeldOutRows<GemmRow> calibrate_gemms(const CalibrationTask& task, const FitHints& hints, FittedKernels& out);
+HeldOutRows<GemmRow> calibrate_gemms(const CalibrationTask& task, FitHints hints, FittedKernels& out);
 
 /// Fits decode and prefill attention, each where it has rows. Returns the held-out rows of decode attention.
 HeldOutRows<AttentionRow> calibrate_attention(const CalibrationTask& task, const FitHints& hints, FittedKernels& out);

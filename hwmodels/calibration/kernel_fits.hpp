@@ -15,8 +15,10 @@ namespace spillway::hwmodels {
 /// Start values of the fits, and the SM count, which is not fitted.
 struct FitHints {
   std::int64_t sm_count = 132;
-  double flops = 5e14;      // FLOP/s
-  double bandwidth = 2e12;  // bytes/s
+  double flops = 5e14;          // FLOP/s
+  double bandwidth = 2e12;      // bytes/s
+  double gemm_launch = 2.5e-6;  // seconds: of a quantised multiplication without the quantisation, not fitted
+  double edge_loss = 0.1;       // of the same; the rows do not tell it from FLOP/s
 };
 
 /// A fit in two stages: parameters by robust least squares on at most 1,200 of the rows, then the residual surface on

@@ -32,9 +32,16 @@ const std::vector<std::string>& layer_names() {
   return kNames;
 }
 
-std::optional<std::int64_t> dtype_bytes(RowSource& row) {
+struct NumberFormat {
+  std::int64_t dtype_bytes = 2;
+  Quantization quantization = Quantization::none;
+};
+
+/// dtype names the numbers of x, y and w. gemm_dtype names aiconfigurator's kernels, of which the quantised ones take x
+/// and y in 16 bits.
+std::optional<NumberFormat> number_format(RowSource& row) {
   const bool first = row.has("dtype");
-  if (!first && !row.has("gemm_dtype")) return 2;
+  if (!first && !row.has("gemm_dtype")) return NumberFormat{};
   const std::string_view name = first ? "dtype" : "gemm_dtype";
   if (first && row.has("gemm_dtype")) {
     row.bad("gemm_dtype", "dtype and gemm_dtype both give the type", "keep one of them");
@@ -43,11 +50,31 @@ std::optional<std::int64_t> dtype_bytes(RowSource& row) {
   const auto word = row.word(name);
   if (!word) return std::nullopt;
   std::vector<std::string> allowed;
+  if (!first) {
+    if (*word == "bfloat16" || *word == "float16") return NumberFormat{};
+    allowed = {"bfloat16", "float16"};
+    for (const QuantizationFormat& format : kQuantizationFormats) {
+      if (format.quantization == Quantization::none) continue;
+      if (*word == format.name) return NumberFormat{2, format.quantization};
+      allowed.emplace_back(format.name);
+    }
+  }
   for (const Dtype& dtype : kDtypes) {
-    if (*word == dtype.name) return dtype.bytes;
-    allowed.emplace_back(dtype.name);
+    if (*word == dtype.name) return NumberFormat{dtype.bytes};
+    if (std::ranges::find(allowed, dtype.name) == allowed.end()) allowed.emplace_back(dtype.name);
   }
   row.bad(name, fmt::format("unknown type \"{}\"", excerpt(*word)), allowed_text(*word, allowed));
+  return std::nullopt;
+}
+
+std::optional<bool> fp8_kv(RowSource& row) {
+  if (!row.has("kv_dtype")) return false;
+  const auto word = row.word("kv_dtype");
+  if (!word) return std::nullopt;
+  if (*word == "fp8") return true;
+  if (*word == "bfloat16" || *word == "bf16" || *word == "float16" || *word == "fp16") return false;
+  row.bad("kv_dtype", fmt::format("unknown type \"{}\"", excerpt(*word)),
+          allowed_text(*word, {"fp8", "bfloat16", "bf16", "float16", "fp16"}));
   return std::nullopt;
 }
 
@@ -94,14 +121,14 @@ std::optional<GemmRow> gemm_row(RowSource& row) {
   const auto m = row.count("m");
   const auto n = row.count("n");
   const auto k = row.count("k");
-  const auto bytes = dtype_bytes(row);
+  const auto format = number_format(row);
   const auto seconds = row.seconds();
-  if (!m || !n || !k || !bytes || !seconds) return std::nullopt;
+  if (!m || !n || !k || !format || !seconds) return std::nullopt;
   if (product({*m, *n, *k}) > kMostWork) {
     row.bad("m", fmt::format("m n k of {} x {} x {} is above {:g}", *m, *n, *k, kMostWork), kCorrectRow);
     return std::nullopt;
   }
-  return GemmRow{*m, *n, *k, *bytes, *seconds, row.place()};
+  return GemmRow{*m, *n, *k, format->dtype_bytes, *seconds, row.place(), format->quantization};
 }
 
 std::optional<AttentionRow> attention_row(RowSource& row) {
@@ -111,8 +138,10 @@ std::optional<AttentionRow> attention_row(RowSource& row) {
   const auto head_dim = row.count("head_dim");
   const auto new_tokens = row.count("new_tokens");
   const auto context = row.count("context", 0);
+  const auto one_byte_kv = fp8_kv(row);
   const auto seconds = row.seconds();
-  if (!batch || !q_heads || !kv_heads || !head_dim || !new_tokens || !context || !seconds) return std::nullopt;
+  if (!batch || !q_heads || !kv_heads || !head_dim || !new_tokens || !context || !one_byte_kv || !seconds)
+    return std::nullopt;
   if (*q_heads % *kv_heads != 0) {
     row.bad("q_heads", fmt::format("{} query heads are not a multiple of {} KV heads", *q_heads, *kv_heads),
             kCorrectRow);
@@ -124,7 +153,9 @@ std::optional<AttentionRow> attention_row(RowSource& row) {
     row.bad("batch", fmt::format("{} sequences of {} tokens are more than any GPU holds", *batch, length), kCorrectRow);
     return std::nullopt;
   }
-  return AttentionRow{*batch, *q_heads, *kv_heads, *head_dim, *new_tokens, *context, *seconds, row.place()};
+  AttentionRow result{*batch, *q_heads, *kv_heads, *head_dim, *new_tokens, *context, *seconds, row.place()};
+  result.fp8_kv = *one_byte_kv;
+  return result;
 }
 
 std::optional<AllReduceRow> all_reduce_row(RowSource& row) {

@@ -45,10 +45,10 @@ std::optional<CopyMechanism> mechanism_named(std::string_view name) {
   return i < kMechanismNames.size() ? std::optional(static_cast<CopyMechanism>(i)) : std::nullopt;
 }
 
-std::vector<AttentionRow> attention_rows(const Measurements& measurements, bool decode) {
+std::vector<AttentionRow> attention_rows(const Measurements& measurements, bool decode, bool fp8_kv) {
   std::vector<AttentionRow> kept;
   std::copy_if(measurements.attention.begin(), measurements.attention.end(), std::back_inserter(kept),
-               [&](const AttentionRow& row) { return row.decode() == decode; });
+               [&](const AttentionRow& row) { return row.decode() == decode && row.fp8_kv == fp8_kv; });
   return kept;
 }
 

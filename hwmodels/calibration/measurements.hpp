@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hwmodels/quantization.hpp"
 #include "sim/api/execution_model.hpp"
 
 namespace spillway::hwmodels {
@@ -48,6 +49,7 @@ struct GemmRow {
   std::int64_t dtype_bytes = 2;
   double seconds = 0.0;
   RowPlace place{};
+  Quantization quantization = Quantization::none;  // else the time includes quantising x
 };
 
 /// `batch` equal sequences, each with `new_tokens` queries that attend causally to `context` earlier tokens and to
@@ -62,6 +64,7 @@ struct AttentionRow {
   double seconds = 0.0;
   RowPlace place{};
   bool stand_in = false;  // of cuDNN, which no engine runs: rows of an engine replace it
+  bool fp8_kv = false;    // keys and values in one byte, else in two
   [[nodiscard]] bool decode() const { return new_tokens == 1 && context > 0; }
 };
 
@@ -89,6 +92,7 @@ struct AllReduceRow {
   std::int64_t bytes = 0;  // of one rank's buffer
   double seconds = 0.0;
   RowPlace place{};
+  bool custom = false;  // kernels of an engine for small buffers, inside a CUDA graph; else NCCL
 };
 
 [[nodiscard]] std::string_view mechanism_name(CopyMechanism mechanism);
@@ -218,8 +222,9 @@ struct MeasurementInput {
 /// attention of cuDNN is left out when any file has the same op of an engine; the notes of the files say so.
 [[nodiscard]] Measurements read_measurements(std::span<const MeasurementInput> inputs);
 
-/// The decode rows of `attention`, or its prefill rows.
-[[nodiscard]] std::vector<AttentionRow> attention_rows(const Measurements& measurements, bool decode);
+/// The decode rows of `attention`, or its prefill rows, with KV in two bytes or in one.
+[[nodiscard]] std::vector<AttentionRow> attention_rows(const Measurements& measurements, bool decode,
+                                                       bool fp8_kv = false);
 
 /// "gemm.csv.gz line 12".
 [[nodiscard]] std::string place_text(const Measurements& measurements, const RowPlace& place);

@@ -76,34 +76,36 @@ std::vector<Row> copies_of(const std::vector<Row>& rows, bool to_device) {
 CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
   const FittedKernels& kernels = profile.fitted;
   CheckLines check(in);
-  std::map<std::int64_t, std::vector<GemmRow>> formats;
-  for (const GemmRow& row : in.gemm) formats[row.dtype_bytes].push_back(row);
+  std::map<std::pair<Quantization, std::int64_t>, std::vector<GemmRow>> formats;
+  for (const GemmRow& row : in.gemm) formats[{row.quantization, row.dtype_bytes}].push_back(row);
   for (const auto& [format, rows] : formats) {
-    const auto gemm = std::find_if(kernels.gemm.begin(), kernels.gemm.end(),
-                                   [bytes = format](const FittedGemm& g) { return g.dtype_bytes == bytes; });
-    if (gemm == kernels.gemm.end()) {
-      check.skip(fmt::format("gemm in {}-byte numbers", format), rows.size(), kNoModel);
+    const auto& [quantization, bytes] = format;
+    const FittedGemm* gemm = kernels.gemm_in(bytes, quantization);
+    if (gemm == nullptr) {
+      check.skip(gemm_group(bytes, quantization), rows.size(), kNoModel);
       continue;
     }
-    check.add("gemm" + (format == 2 ? std::string() : fmt::format(" {}-byte", format)), rows,
-              gemm_ratios(gemm->model, rows), [&](const GemmRow& r) {
-                return inside(gemm->record, "m", real(r.m)) && inside(gemm->record, "n", real(r.n)) &&
-                       inside(gemm->record, "k", real(r.k));
-              });
+    check.add("gemm" + format_suffix(bytes, quantization), rows, gemm_ratios(gemm->model, rows), [&](const GemmRow& r) {
+      return inside(gemm->record, "m", real(r.m)) && inside(gemm->record, "n", real(r.n)) &&
+             inside(gemm->record, "k", real(r.k));
+    });
   }
-  const auto attention = [&](Op op, const auto& fitted, const auto& predict) {
-    const std::vector<AttentionRow> rows = attention_rows(in, op == Op::decode_attention);
-    if (!fitted) return check.skip(op_name(op), rows.size(), kNoModel);
-    check.add(std::string(op_name(op)), rows, predict(fitted->model, rows), [&](const AttentionRow& r) {
+  const auto attention = [&](Op op, bool fp8_kv, const auto& fitted, const auto& predict) {
+    const std::vector<AttentionRow> rows = attention_rows(in, op == Op::decode_attention, fp8_kv);
+    const std::string name = fmt::format("{}{}", op_name(op), fp8_kv ? " fp8 kv" : "");
+    if (!fitted) return check.skip(name, rows.size(), kNoModel);
+    check.add(name, rows, predict(fitted->model, rows), [&](const AttentionRow& r) {
       return inside(fitted->record, "batch", real(r.batch)) && inside(fitted->record, "context", real(r.context)) &&
              inside(fitted->record, "new_tokens", real(r.new_tokens)) &&
              inside(fitted->record, "q_heads", real(r.q_heads)) && inside(fitted->record, "kv_heads", real(r.kv_heads));
     });
   };
-  attention(Op::decode_attention, kernels.decode_attention,
-            [](const auto& model, const auto& rows) { return decode_ratios(model, rows); });
-  attention(Op::prefill_attention, kernels.prefill_attention,
-            [](const auto& model, const auto& rows) { return prefill_ratios(model, rows); });
+  const auto decode = [](const auto& model, const auto& rows) { return decode_ratios(model, rows); };
+  const auto prefill = [](const auto& model, const auto& rows) { return prefill_ratios(model, rows); };
+  attention(Op::decode_attention, false, kernels.decode_attention, decode);
+  attention(Op::prefill_attention, false, kernels.prefill_attention, prefill);
+  attention(Op::decode_attention, true, kernels.decode_attention_fp8_kv, decode);
+  attention(Op::prefill_attention, true, kernels.prefill_attention_fp8_kv, prefill);
   const auto simple = [&](Op op, const auto& fitted, const auto& rows, const char* quantity, const auto& value) {
     if (!fitted) return check.skip(op_name(op), rows.size(), kNoModel);
     check.add(std::string(op_name(op)), rows, ratios(fitted->model, rows),
@@ -120,7 +122,12 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
       Op::mixed_attention, in.mixed, "decodes", [](const MixedRow& r) { return r.decodes; },
       [](const LayerTables& tables, const MixedRow& r) { return tables.holds(r.chunk > 0, r.decodes > 0); });
   simple(Op::elementwise, kernels.elementwise, in.elementwise, "bytes", [](const auto& r) { return r.bytes; });
-  simple(Op::all_reduce, kernels.all_reduce, in.all_reduce, "bytes", [](const auto& r) { return r.bytes; });
+  for (const bool custom : {false, true}) {
+    std::vector<AllReduceRow> rows = in.all_reduce;
+    std::erase_if(rows, [&](const AllReduceRow& row) { return row.custom != custom; });
+    const auto& fitted = custom ? kernels.all_reduce_custom : kernels.all_reduce;
+    if (!rows.empty()) simple(Op::all_reduce, fitted, rows, "bytes", [](const auto& r) { return r.bytes; });
+  }
   for (const bool to_device : {true, false}) {
     std::vector<CopyModel> models;
     for (const Fitted<CopyModel>& copy : kernels.copies) models.push_back(copy.model);
@@ -170,7 +177,7 @@ CheckReport check_roofline(const GpuProfile& profile, const Measurements& in) {
   const auto always = [](const auto&) { return true; };
   std::vector<GemmRow> gemm;
   std::copy_if(in.gemm.begin(), in.gemm.end(), std::back_inserter(gemm),
-               [](const GemmRow& row) { return row.dtype_bytes == 2; });
+               [](const GemmRow& row) { return row.dtype_bytes == 2 && row.quantization == Quantization::none; });
   const auto add = [&](Op op, const auto& rows) {
     check.add(std::string(op_name(op)), rows, roofline_ratios(profile, rows), always);
   };

@@ -92,14 +92,16 @@ FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
     }
   };
   // The error of whole iterations was that of the kernels now replaced.
-  if (!fresh.gemm.empty() || fresh.decode_attention) base.decode_iteration.reset();
-  take_each(base.gemm, fresh.gemm,
-            [](const FittedGemm& a, const FittedGemm& b) { return a.dtype_bytes == b.dtype_bytes; });
+  if (fresh.gemm_in(2, Quantization::none) != nullptr || fresh.decode_attention) base.decode_iteration.reset();
+  take_each(base.gemm, fresh.gemm, [](const FittedGemm& a, const FittedGemm& b) { return a.same_format(b); });
   take(base.decode_attention, fresh.decode_attention);
   take(base.prefill_attention, fresh.prefill_attention);
+  take(base.decode_attention_fp8_kv, fresh.decode_attention_fp8_kv);
+  take(base.prefill_attention_fp8_kv, fresh.prefill_attention_fp8_kv);
   take(base.mixed_attention, fresh.mixed_attention);
   take(base.elementwise, fresh.elementwise);
   take(base.all_reduce, fresh.all_reduce);
+  take(base.all_reduce_custom, fresh.all_reduce_custom);
   take_each(base.copies, fresh.copies, [](const Fitted<CopyModel>& a, const Fitted<CopyModel>& b) {
     return a.model.to_device == b.model.to_device && a.model.mechanism == b.model.mechanism;
   });
@@ -131,25 +133,38 @@ ordered_json rows_json(const std::vector<Row>& rows, std::vector<std::string> co
 
 ordered_json all_rows(const Measurements& in) {
   ordered_json rows = ordered_json::object();
-  const auto put = [&](const char* key, bool any, ordered_json table) {
+  const auto put = [&](const std::string& key, bool any, ordered_json table) {
     if (any) rows[key] = std::move(table);
   };
-  put("gemm", !in.gemm.empty(),
-      rows_json(in.gemm, {"m", "n", "k", "dtype_bytes", "seconds"}, &GemmRow::m, &GemmRow::n, &GemmRow::k,
-                &GemmRow::dtype_bytes, &GemmRow::seconds));
-  put("attention", !in.attention.empty(),
-      rows_json(in.attention, {"batch", "q_heads", "kv_heads", "head_dim", "new_tokens", "context", "seconds"},
-                &AttentionRow::batch, &AttentionRow::q_heads, &AttentionRow::kv_heads, &AttentionRow::head_dim,
-                &AttentionRow::new_tokens, &AttentionRow::context, &AttentionRow::seconds));
+  for (const QuantizationFormat& format : kQuantizationFormats) {
+    std::vector<GemmRow> gemm = in.gemm;
+    std::erase_if(gemm, [&](const GemmRow& row) { return row.quantization != format.quantization; });
+    const bool plain = format.quantization == Quantization::none;
+    put(plain ? "gemm" : fmt::format("gemm_{}", format.name), !gemm.empty(),
+        rows_json(gemm, {"m", "n", "k", "dtype_bytes", "seconds"}, &GemmRow::m, &GemmRow::n, &GemmRow::k,
+                  &GemmRow::dtype_bytes, &GemmRow::seconds));
+  }
+  for (const bool fp8_kv : {false, true}) {
+    std::vector<AttentionRow> attention = in.attention;
+    std::erase_if(attention, [&](const AttentionRow& row) { return row.fp8_kv != fp8_kv; });
+    put(fp8_kv ? "attention_fp8_kv" : "attention", !attention.empty(),
+        rows_json(attention, {"batch", "q_heads", "kv_heads", "head_dim", "new_tokens", "context", "seconds"},
+                  &AttentionRow::batch, &AttentionRow::q_heads, &AttentionRow::kv_heads, &AttentionRow::head_dim,
+                  &AttentionRow::new_tokens, &AttentionRow::context, &AttentionRow::seconds));
+  }
   put("mixed_attention", !in.mixed.empty(),
       rows_json(in.mixed, {"chunk", "chunk_context", "decodes", "decode_context", "seconds"}, &MixedRow::chunk,
                 &MixedRow::chunk_context, &MixedRow::decodes, &MixedRow::decode_context, &MixedRow::seconds));
   put("elementwise", !in.elementwise.empty(),
       rows_json(in.elementwise, {"kernel", "tokens", "bytes", "seconds"}, &ElementwiseRow::kernel,
                 &ElementwiseRow::tokens, &ElementwiseRow::bytes, &ElementwiseRow::seconds));
-  put("all_reduce", !in.all_reduce.empty(),
-      rows_json(in.all_reduce, {"ranks", "bytes", "seconds"}, &AllReduceRow::ranks, &AllReduceRow::bytes,
-                &AllReduceRow::seconds));
+  for (const bool custom : {false, true}) {
+    std::vector<AllReduceRow> reductions = in.all_reduce;
+    std::erase_if(reductions, [&](const AllReduceRow& row) { return row.custom != custom; });
+    put(custom ? "all_reduce_custom" : "all_reduce", !reductions.empty(),
+        rows_json(reductions, {"ranks", "bytes", "seconds"}, &AllReduceRow::ranks, &AllReduceRow::bytes,
+                  &AllReduceRow::seconds));
+  }
   put("layer", !in.layers.empty(),
       rows_json(in.layers, {"kernel", "per_sequence", "count", "seconds"}, &LayerRow::kernel, &LayerRow::per_sequence,
                 &LayerRow::count, &LayerRow::seconds));

@@ -80,6 +80,29 @@ std::string attention_error(const std::vector<MixedRow>& rows) {
                      100.0 * error.p95);
 }
 
+void fit_reductions(const CalibrationTask& task, bool custom, std::optional<Fitted<AllReduceModel>>& out) {
+  std::vector<AllReduceRow> all = task.in().all_reduce;
+  std::erase_if(all, [&](const AllReduceRow& row) { return row.custom != custom; });
+  if (all.empty()) return;
+  task.begin(Op::all_reduce);
+  std::vector<double> held_out;
+  std::map<std::int64_t, std::vector<AllReduceRow>> by_ranks;
+  for (const AllReduceRow& row : all) by_ranks[row.ranks].push_back(row);
+  for (const auto& [ranks, rows] : by_ranks) {
+    const auto [fitted, held] = every_second(rows, [](const AllReduceRow& row) { return real(row.bytes); });
+    if (held.empty()) continue;
+    const std::vector<double> some = ratios(fit_all_reduce(fitted), held);
+    held_out.insert(held_out.end(), some.begin(), some.end());
+  }
+  FitRecord about = task.record(all, std::move(held_out), "every second size",
+                                {range_of("ranks", all, [](const AllReduceRow& r) { return r.ranks; }),
+                                 range_of("bytes", all, [](const AllReduceRow& r) { return r.bytes; })});
+  if (!custom && task.base() != nullptr && task.base()->all_reduce) {
+    about.roofline = summarise(roofline_ratios(*task.base(), all));
+  }
+  out = Fitted<AllReduceModel>{fit_all_reduce(all), std::move(about)};
+}
+
 }  // namespace
 
 void calibrate_lines(const CalibrationTask& task, FittedKernels& out) {
@@ -117,25 +140,8 @@ void calibrate_lines(const CalibrationTask& task, FittedKernels& out) {
 }
 
 void calibrate_all_reduce(const CalibrationTask& task, FittedKernels& out) {
-  const Measurements& in = task.in();
-  if (in.all_reduce.empty()) return;
-  task.begin(Op::all_reduce);
-  std::vector<double> held_out;
-  std::map<std::int64_t, std::vector<AllReduceRow>> by_ranks;
-  for (const AllReduceRow& row : in.all_reduce) by_ranks[row.ranks].push_back(row);
-  for (const auto& [ranks, rows] : by_ranks) {
-    const auto [fitted, held] = every_second(rows, [](const AllReduceRow& row) { return real(row.bytes); });
-    if (held.empty()) continue;
-    const std::vector<double> some = ratios(fit_all_reduce(fitted), held);
-    held_out.insert(held_out.end(), some.begin(), some.end());
-  }
-  FitRecord about = task.record(in.all_reduce, std::move(held_out), "every second size",
-                                {range_of("ranks", in.all_reduce, [](const AllReduceRow& r) { return r.ranks; }),
-                                 range_of("bytes", in.all_reduce, [](const AllReduceRow& r) { return r.bytes; })});
-  if (task.base() != nullptr && task.base()->all_reduce) {
-    about.roofline = summarise(roofline_ratios(*task.base(), in.all_reduce));
-  }
-  out.all_reduce = Fitted<AllReduceModel>{fit_all_reduce(in.all_reduce), std::move(about)};
+  fit_reductions(task, false, out.all_reduce);
+  fit_reductions(task, true, out.all_reduce_custom);
 }
 
 void calibrate_copies(const CalibrationTask& task, FittedKernels& out) {

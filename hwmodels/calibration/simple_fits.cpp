@@ -63,6 +63,35 @@ Curve fit_curve(const std::vector<double>& knots, std::span<const Sample> sample
   return curve;
 }
 
+/// Replaces falling stretches by their geometric mean: a larger buffer takes no less time, so the rest is noise.
+/// Pool-adjacent-violators algorithm (Ayer et al., Annals of Mathematical Statistics 26(4), 1955) on logarithms.
+void make_monotone(Curve& curve) {
+  struct Pool {
+    double log_seconds = 0.0;  // mean
+    std::size_t points = 0;
+  };
+  std::vector<Pool> pools;
+  for (const Curve::Point& point : curve.points) {
+    pools.push_back({std::log(point.seconds), 1});
+    while (pools.size() > 1 && pools[pools.size() - 2].log_seconds >= pools.back().log_seconds) {
+      const Pool last = pools.back();
+      pools.pop_back();
+      Pool& into = pools.back();
+      const std::size_t points = into.points + last.points;
+      into.log_seconds =
+          (static_cast<double>(into.points) * into.log_seconds + static_cast<double>(last.points) * last.log_seconds) /
+          static_cast<double>(points);
+      into.points = points;
+    }
+  }
+  std::size_t next = 0;
+  for (const Pool& pool : pools) {
+    for (std::size_t i = 0; i < pool.points; ++i, ++next) {
+      if (pool.points > 1) curve.points[next].seconds = std::exp(pool.log_seconds);
+    }
+  }
+}
+
 auto copy_key(const CopyRow& row) { return std::pair(row.to_device, row.mechanism); }
 
 std::variant<CopyModel, Problem> fit_copy(const std::vector<const CopyRow*>& rows) {
@@ -129,6 +158,7 @@ AllReduceModel fit_all_reduce(std::span<const AllReduceRow> rows) {
     std::set<double> sizes;
     for (const Sample& sample : samples) sizes.insert(sample.size);
     model.by_ranks[ranks] = fit_curve(spread_knots({sizes.begin(), sizes.end()}), samples);
+    make_monotone(model.by_ranks[ranks]);
   }
   return model;
 }

@@ -27,21 +27,48 @@ void add(TimeShares& shares, const KernelTime& time) {
   (time.compute_bound ? shares.compute : shares.memory) += time.seconds;
 }
 
-/// GEMM in the model's own number format, else in 2 bytes, which complete() requires.
-const FittedGemm& gemm_for(const FittedKernels& kernels, std::int64_t dtype_bytes) {
-  const auto of = [&](std::int64_t bytes) {
-    return std::find_if(kernels.gemm.begin(), kernels.gemm.end(),
-                        [bytes](const FittedGemm& gemm) { return gemm.dtype_bytes == bytes; });
-  };
-  const auto own = of(dtype_bytes);
-  return own != kernels.gemm.end() ? *own : *of(2);
+/// GEMM of unquantised matrices in the model's own number format, else in 2 bytes, which complete() requires.
+const FittedGemm& plain_gemm(const FittedKernels& kernels, const LlmModel& llm) {
+  const FittedGemm* own = kernels.gemm_in(llm.dtype_bytes, Quantization::none);
+  return own != nullptr ? *own : *kernels.gemm_in(2, Quantization::none);
+}
+
+/// GEMM of the linear layers: quantised kernels where both model and profile have them. Else quantised weights are
+/// multiplied by the unquantised kernels, which read fewer bytes.
+const FittedGemm& linear_gemm(const FittedKernels& kernels, const LlmModel& llm) {
+  const FittedGemm* own = llm.quantized ? kernels.gemm_in(2, llm.quantized->kernel) : nullptr;
+  return own != nullptr && own->quantization != Quantization::none ? *own : plain_gemm(kernels, llm);
+}
+
+/// The times of one matrix. `fused`: the kernel before it writes a quantised x.
+GemmTime time_of(const FittedGemm& gemm, const Matrix& matrix, Bytes weights, std::int64_t dtype_bytes, bool fused) {
+  const bool quantised = gemm.quantization != Quantization::none;
+  return {gemm.model,
+          matrix.outputs,
+          matrix.inputs,
+          real(weights.count()),
+          quantised ? format_of(gemm.quantization).input_bytes : real(dtype_bytes),
+          real(dtype_bytes),
+          !fused};
+}
+
+const std::optional<Fitted<AllReduceModel>>& reduction_of(const FittedKernels& kernels, const EngineProfile& engine) {
+  return engine.custom_all_reduce && kernels.all_reduce_custom ? kernels.all_reduce_custom : kernels.all_reduce;
+}
+
+/// Attention with KV of this size: the profile's fit for it, else the one for two bytes.
+template <class Model>
+const Fitted<Model>& attention_for(std::int64_t kv_dtype_bytes, const std::optional<Fitted<Model>>& two_bytes,
+                                   const std::optional<Fitted<Model>>& one_byte) {
+  return kv_dtype_bytes == 1 && one_byte ? *one_byte : *two_bytes;
 }
 
 /// Time of an all-reduce over the ranks of one tensor-parallel group; 0 for one rank.
 class Reduction {
  public:
-  Reduction(const GpuProfile& gpu, std::int64_t ranks) : ranks_(ranks), analytic_(gpu.all_reduce) {
-    if (gpu.fitted.all_reduce) fitted_ = gpu.fitted.all_reduce->model;
+  Reduction(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t ranks)
+      : ranks_(ranks), analytic_(gpu.all_reduce) {
+    if (const auto& fit = reduction_of(gpu.fitted, engine)) fitted_ = fit->model;
   }
   [[nodiscard]] double seconds(double bytes) const {
     if (ranks_ == 1) return 0.0;
@@ -65,17 +92,22 @@ RangeTally tally_of(const FittedKernels& kernels, const std::optional<Fitted<Mod
 /// Attention calls compared with the measured ranges; an iteration has one launch for each of `layers` layers.
 class AttentionRanges {
  public:
-  AttentionRanges(const FittedKernels& kernels, std::int64_t layers)
+  AttentionRanges(const FittedKernels& kernels, std::int64_t kv_dtype_bytes, std::int64_t layers)
+      : AttentionRanges(
+            kernels, attention_for(kv_dtype_bytes, kernels.decode_attention, kernels.decode_attention_fp8_kv).record,
+            attention_for(kv_dtype_bytes, kernels.prefill_attention, kernels.prefill_attention_fp8_kv).record, layers) {
+  }
+  AttentionRanges(const FittedKernels& kernels, const FitRecord& decode, const FitRecord& prefill, std::int64_t layers)
       : layers_(layers),
-        decode_batch_(tally_of(kernels, kernels.decode_attention, "batch")),
-        decode_context_(tally_of(kernels, kernels.decode_attention, "context")),
-        decode_q_heads_(tally_of(kernels, kernels.decode_attention, "q_heads")),
-        decode_kv_heads_(tally_of(kernels, kernels.decode_attention, "kv_heads")),
-        prefill_batch_(tally_of(kernels, kernels.prefill_attention, "batch")),
-        prefill_new_tokens_(tally_of(kernels, kernels.prefill_attention, "new_tokens")),
-        prefill_context_(tally_of(kernels, kernels.prefill_attention, "context")),
-        prefill_q_heads_(tally_of(kernels, kernels.prefill_attention, "q_heads")),
-        prefill_kv_heads_(tally_of(kernels, kernels.prefill_attention, "kv_heads")),
+        decode_batch_(kernels, decode, "batch"),
+        decode_context_(kernels, decode, "context"),
+        decode_q_heads_(kernels, decode, "q_heads"),
+        decode_kv_heads_(kernels, decode, "kv_heads"),
+        prefill_batch_(kernels, prefill, "batch"),
+        prefill_new_tokens_(kernels, prefill, "new_tokens"),
+        prefill_context_(kernels, prefill, "context"),
+        prefill_q_heads_(kernels, prefill, "q_heads"),
+        prefill_kv_heads_(kernels, prefill, "kv_heads"),
         mixed_chunk_(tally_of(kernels, kernels.mixed_attention, "chunk")),
         mixed_decodes_(tally_of(kernels, kernels.mixed_attention, "decodes")),
         mixed_context_(tally_of(kernels, kernels.mixed_attention, "context")) {}
@@ -187,9 +219,9 @@ class FittedModel final : public EngineModel {
               std::int64_t kv_dtype_bytes, const OpScales& scales)
       : EngineModel({gpu, engine, llm.layers, scales}),
         scales_(scales),
-        elementwise_(elementwise_of(gpu, gemm_for(gpu.fitted, llm.dtype_bytes).model)),
+        elementwise_(elementwise_of(gpu, plain_gemm(gpu.fitted, llm).model)),
         work_(elementwise_work(llm, tensor_parallel)),
-        reduction_(gpu, tensor_parallel),
+        reduction_(gpu, engine, tensor_parallel),
         hidden_bytes_(real(llm.hidden * llm.dtype_bytes)),
         logits_(real(llm.head_matrix(tensor_parallel).outputs)),
         logit_bytes_(real(llm.vocabulary * llm.dtype_bytes)),
@@ -199,22 +231,29 @@ class FittedModel final : public EngineModel {
         head_matrix_(llm.head_matrix(tensor_parallel)),
         heads_{llm.heads / tensor_parallel, llm.kv_heads_per_gpu(tensor_parallel), llm.head_dim, real(llm.dtype_bytes),
                real(kv_dtype_bytes)},
-        decode_(gpu.fitted.decode_attention->model, heads_),
-        prefill_(gpu.fitted.prefill_attention->model, heads_),
-        attention_ranges_(gpu.fitted, llm.layers) {
-    const FittedGemm& gemm = gemm_for(gpu.fitted, llm.dtype_bytes);
-    const auto time = [&](const Matrix& matrix, Bytes weights) {
-      return GemmTime(gemm.model, matrix.outputs, matrix.inputs, real(weights.count()), real(llm.dtype_bytes));
+        decode_(attention_for(kv_dtype_bytes, gpu.fitted.decode_attention, gpu.fitted.decode_attention_fp8_kv).model,
+                heads_),
+        prefill_(attention_for(kv_dtype_bytes, gpu.fitted.prefill_attention, gpu.fitted.prefill_attention_fp8_kv).model,
+                 heads_),
+        attention_ranges_(gpu.fitted, kv_dtype_bytes, llm.layers) {
+    const FittedGemm& linear = linear_gemm(gpu.fitted, llm);
+    const FittedGemm& plain = plain_gemm(gpu.fitted, llm);
+    for (std::size_t i = 0; i < matrices_.size(); ++i) {
+      // The output projection follows attention, which writes 16 bits.
+      const bool fused = engine.fuses_quantisation && linear.quantization == Quantization::fp8 && i != kOutput;
+      gemms_[i] = time_of(linear, matrices_[i], llm.linear_bytes(matrices_[i]), llm.dtype_bytes, fused);
+    }
+    const bool quantised_head = llm.quantized && llm.quantized->head && !llm.tied_embeddings;
+    const FittedGemm& head = quantised_head ? linear : plain;
+    head_ = time_of(head, head_matrix_, llm.head_bytes(head_matrix_), llm.dtype_bytes, false);
+    const auto ranges_of = [&](const FittedGemm& gemm) {
+      return GemmRanges{RangeTally(gpu.fitted, gemm.record, "m"), RangeTally(gpu.fitted, gemm.record, "n"),
+                        RangeTally(gpu.fitted, gemm.record, "k")};
     };
-    std::transform(matrices_.begin(), matrices_.end(), gemms_.begin(),
-                   [&](const Matrix& matrix) { return time(matrix, llm.linear_bytes(matrix)); });
-    head_ = time(head_matrix_, llm.head_bytes(head_matrix_));
-    ranges_ = {RangeTally(gpu.fitted, gemm.record, "m"),
-               RangeTally(gpu.fitted, gemm.record, "n"),
-               RangeTally(gpu.fitted, gemm.record, "k"),
-               tally_of(gpu.fitted, gpu.fitted.elementwise, "bytes"),
-               tally_of(gpu.fitted, gpu.fitted.all_reduce, "ranks"),
-               tally_of(gpu.fitted, gpu.fitted.all_reduce, "bytes")};
+    same_kernels_ = &head == &linear;
+    const auto& reduction = reduction_of(gpu.fitted, engine);
+    ranges_ = {ranges_of(linear), ranges_of(head), tally_of(gpu.fitted, gpu.fitted.elementwise, "bytes"),
+               tally_of(gpu.fitted, reduction, "ranks"), tally_of(gpu.fitted, reduction, "bytes")};
   }
 
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
@@ -233,7 +272,10 @@ class FittedModel final : public EngineModel {
 
   void append_kernel_uses(std::vector<RangeUse>& uses) const override {
     KernelRanges ranges = counted();
-    for (const RangeTally* tally : {&ranges.gemm_m, &ranges.gemm_n, &ranges.gemm_k}) tally->append_to(uses);
+    for (const GemmRanges* gemm : {&ranges.linear, &ranges.head}) {
+      if (gemm == &ranges.head && same_kernels_) continue;
+      for (const RangeTally* tally : {&gemm->m, &gemm->n, &gemm->k}) tally->append_to(uses);
+    }
     attention_ranges_.append_to(uses, heads_);
     for (const RangeTally* tally : {&ranges.elementwise_bytes, &ranges.reduced_ranks, &ranges.reduced_bytes}) {
       tally->append_to(uses);
@@ -243,10 +285,14 @@ class FittedModel final : public EngineModel {
  private:
   /// Ranges of kernels whose calls follow from the numbers of tokens and samples. The iterations are counted, and
   /// compared with the ranges only on request.
+  struct GemmRanges {
+    RangeTally m;
+    RangeTally n;
+    RangeTally k;
+  };
   struct KernelRanges {
-    RangeTally gemm_m;
-    RangeTally gemm_n;
-    RangeTally gemm_k;
+    GemmRanges linear;
+    GemmRanges head;  // not used where its kernels are those of the linear layers
     RangeTally elementwise_bytes;
     RangeTally reduced_ranks;
     RangeTally reduced_bytes;
@@ -257,7 +303,7 @@ class FittedModel final : public EngineModel {
     by_tokens_.each([&](std::int64_t tokens, std::int64_t iterations) {
       const std::int64_t layers = engine().layers() * iterations;
       const double n = real(tokens);
-      add_gemms(ranges, matrices_, n, layers);
+      add_gemms(ranges.linear, matrices_, n, layers);
       add_moves(ranges, work_.kernels, n * work_.bytes_per_token, layers);
       add_moves(ranges, 1.0, 2.0 * n * hidden_bytes_, iterations);
       add_moves(ranges, 1.0, 4.0 * n * hidden_bytes_, iterations);
@@ -265,17 +311,17 @@ class FittedModel final : public EngineModel {
     });
     by_samples_.each([&](std::int64_t sampled, std::int64_t iterations) {
       if (sampled == 0) return;
-      add_gemms(ranges, std::span(&head_matrix_, 1), real(sampled), iterations);
+      add_gemms(same_kernels_ ? ranges.linear : ranges.head, std::span(&head_matrix_, 1), real(sampled), iterations);
       add_moves(ranges, kSamplingKernels, sampling_bytes(sampled), iterations);
       add_reductions(ranges, real(sampled) * logit_bytes_, iterations);
     });
     return ranges;
   }
-  static void add_gemms(KernelRanges& ranges, std::span<const Matrix> matrices, double tokens, std::int64_t calls) {
+  static void add_gemms(GemmRanges& ranges, std::span<const Matrix> matrices, double tokens, std::int64_t calls) {
     for (const Matrix& matrix : matrices) {
-      ranges.gemm_m.add(tokens, calls);
-      ranges.gemm_n.add(real(matrix.outputs), calls);
-      ranges.gemm_k.add(real(matrix.inputs), calls);
+      ranges.m.add(tokens, calls);
+      ranges.n.add(real(matrix.outputs), calls);
+      ranges.k.add(real(matrix.inputs), calls);
     }
   }
   static void add_moves(KernelRanges& ranges, double kernels, double bytes, std::int64_t times) {
@@ -381,6 +427,7 @@ class FittedModel final : public EngineModel {
   double logit_bytes_;   // of one sequence, all GPUs together
   double fused_share_;
   std::int64_t ranks_;
+  static constexpr std::size_t kOutput = 1;
   std::array<Matrix, 4> matrices_;  // QKV, output, up, down
   Matrix head_matrix_;
   AttentionShape heads_;
@@ -388,7 +435,8 @@ class FittedModel final : public EngineModel {
   GemmTime head_{};
   DecodeAttentionTime decode_;
   PrefillAttentionTime prefill_;
-  KernelRanges ranges_{};  // without calls
+  KernelRanges ranges_{};     // without calls
+  bool same_kernels_ = true;  // LM head and linear layers
   mutable Kept<ByTokens> by_tokens_{};
   mutable Kept<BySamples> by_samples_{};
   mutable AttentionRanges attention_ranges_;
@@ -408,7 +456,7 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
                                                                  : "prefill_attention"),
                       "latency_model", "use latency_model=auto, or fit the missing kernels with calibrate fit");
   }
-  if (tensor_parallel > 1 && !gpu.fitted.all_reduce && !gpu.all_reduce) {
+  if (tensor_parallel > 1 && !reduction_of(gpu.fitted, engine) && !gpu.all_reduce) {
     refuse_without_all_reduce(gpu.file.name, tensor_parallel);
   }
   if (!gpu.fitted.elementwise) gpu.need({"kernel_overhead"}, "the time of elementwise kernels");

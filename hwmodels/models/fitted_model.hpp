@@ -14,8 +14,12 @@
 //   sampling   = 3 t_e + 12 s V / p / B_e: logits to fp32, softmax, draw (2 + 4, 4, 2 bytes per logit; assumed)
 //   gather     = all_reduce of s V E bytes, halved: an all-gather moves half as much
 // Times are multiplied by OpScales: attention by `attention`, all others by `gemm`.
-// Quantised weights move fewer bytes; their arithmetic takes as long as without quantisation. Times that depend on n or
-// s alone are cached, and so is the prefill attention of a chunk that is alone in its iteration.
+// Linear layers in a quantised format use the profile's GEMM of that format. Without one they move fewer bytes, and
+// their arithmetic takes as long as without quantisation. An engine that fuses quantisation quantises only the input of
+// the output projection, where x comes from attention. KV in one byte uses the profile's attention fits for it, or
+// those for two bytes with half the traffic. An engine with all-reduce kernels of its own uses their table where there
+// is one. Times that depend on n or s alone are cached, and so is the prefill attention of a chunk that is alone in its
+// iteration.
 //
 // Measured ranges are those of the fits that a call uses, including borrowed fits. A call is one launch: four matrix
 // multiplications in each layer and the LM head. Elementwise work of a layer counts as its r kernels with equal shares

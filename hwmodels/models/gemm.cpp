@@ -25,13 +25,18 @@ ResidualPoint gemm_point(std::int64_t m, std::int64_t n, std::int64_t k) {
   return {{log2_line(real(m)), 0.0}, {log2_line(real(n)), log2_line(real(k))}};
 }
 
-GemmTime::GemmTime(const GemmModel& model, std::int64_t n, std::int64_t k, double weight_bytes, double element_bytes)
+GemmTime::GemmTime(const GemmModel& model, std::int64_t n, std::int64_t k, double weight_bytes, double input_bytes,
+                   double output_bytes, bool quantises)
     : launch_(model.launch_seconds),
       sm_count_(model.sm_count),
       fixed_memory_(weight_bytes / model.bandwidth),
-      memory_per_token_(element_bytes * real(n + k) / model.bandwidth),
+      memory_per_token_((output_bytes * real(n) + input_bytes * real(k)) / model.bandwidth),
       norm_exponent_(model.norm_exponent),
       residual_(model.residual, gemm_point(1, n, k).shape) {
+  if (quantises && model.quantise) {
+    launch_ += model.quantise->launch_seconds + real(k) * model.quantise->column_seconds;
+    quantise_per_token_ = real(k) * model.quantise->element_seconds;
+  }
   static_assert(kTiles.size() * kDepthSplits.size() == kCandidates);
   const double sm_flops = model.flops / real(model.sm_count);
   std::size_t next = 0;
@@ -53,7 +58,8 @@ KernelTime GemmTime::modelled(std::int64_t m) const {
     compute = std::min(compute, real(waves) * candidate.wave_seconds + candidate.split_seconds * real(m));
   }
   const double memory = fixed_memory_ + memory_per_token_ * real(m);
-  return {launch_ + p_norm(compute, memory, norm_exponent_), compute > memory};
+  const double launch = launch_ + quantise_per_token_ * real(m);
+  return {launch + p_norm(compute, memory, norm_exponent_), compute > memory};
 }
 
 KernelTime GemmTime::at(std::int64_t m) const {

@@ -257,6 +257,11 @@ std::optional<Problem> table_model_problem(const GpuProfile& gpu, const LlmModel
                                llm.file.name),
                    "model", fmt::format("use model={}, or another latency_model", tables.model)};
   }
+  if (llm.quantized && llm.quantized->by_engine) {
+    return Problem{fmt::format("the layer tables of {} are of the weights in {}'s file, not of {}", gpu.file.name,
+                               llm.file.name, format_of(llm.quantized->kernel).name),
+                   "engine.quantization", "use another latency_model"};
+  }
   if (tensor_parallel != 1) {
     return Problem{
         fmt::format("the layer tables of {} are of one GPU, not of tensor_parallel={}", gpu.file.name, tensor_parallel),

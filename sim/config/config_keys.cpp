@@ -123,6 +123,12 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
              "Requests share the KV blocks of equal prefixes; auto: on when the workload says which prompts "
              "share a prefix",
              "vLLM enable_prefix_caching; auto is Spillway's, because most traces hold no prefixes"));
+  table.push_back(
+      choice("engine.quantization", "auto", {"auto", "none", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4"},
+             "Number format of the linear layers: auto, as the model's file says; another format quantises a "
+             "16-bit model, and needs a GPU whose kernels of that format were measured (explain NAME); the "
+             "LM head stays in 16 bits",
+             "vLLM --quantization; auto as there"));
   table.push_back(optional_time("engine.request_timeout",
                                 "Time after arrival at which a client gives up; default: never",
                                 "Spillway: by default never, because a hidden timeout would flatter throughput"));

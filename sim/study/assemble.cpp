@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "hwmodels/engine_quantization.hpp"
 #include "hwmodels/kv_capacity.hpp"
 #include "hwmodels/models/execution_models.hpp"
 #include "hwmodels/models/logged_models.hpp"
@@ -103,6 +104,7 @@ class Assembler {
       engine_.schedules_ahead = false;
     }
     const bool enough = !hardware || enough_gpus();
+    if (llm && hardware) quantise();
     if (llm) {
       if (const auto problem = llm_.tensor_parallel_problem(tensor_parallel())) {
         problems_.add(problem->what, "tensor_parallel", problem->fix);
@@ -110,6 +112,14 @@ class Assembler {
       }
     }
     return hardware && enough && llm && engine;
+  }
+
+  void quantise() {
+    const auto problem = hwmodels::apply_quantization(text("engine.quantization"), hardware_.gpu, llm_);
+    if (problem) return problems_.add(problem->what, problem->where, problem->fix);
+    for (const std::string& warning : hwmodels::quantization_warnings(hardware_.gpu, llm_, kv_dtype_bytes())) {
+      warn(warning);
+    }
   }
 
   /// The totals of a server are links that all tensor_parallel GPUs cross.

@@ -386,6 +386,69 @@ TEST(FittedModel, Iteration_WhenNumberFormatsDiffer_ThenTakesTheModelsOwnElseTwo
               HasSubstr("needs fitted gemm in 2-byte numbers"));
 }
 
+/// with_formats({2}), and fp8 multiplications with a launch of 5 ms, of which 1 ms quantises x.
+GpuProfile with_fp8() {
+  GpuProfile gpu = with_formats({2});
+  GemmModel model = gemm_model();
+  model.launch_seconds = 4e-3;
+  model.quantise = QuantiseModel{1e-3, 0.0, 0.0};
+  gpu.fitted.gemm.push_back({2, model, {}, Quantization::fp8});
+  return gpu;
+}
+
+// Four multiplications in a layer and the LM head after them. With fusing, only the output projection's x is quantised.
+TEST(FittedModel, Iteration_WhenLinearLayersAreQuantised_ThenTheirKernelsMultiply) {
+  LlmModel llm = test_llm();
+  llm.quantized = QuantizedLinear{.method = "fp8", .kernel = Quantization::fp8, .bits = 8};
+  EngineProfile engine;
+  const auto milliseconds = [&](const GpuProfile& gpu, bool head) {
+    const IterationTime time = make_fitted_model(gpu, llm, engine, 1, 2)->iteration(decode(1, 1));
+    return std::round(to_seconds(head ? time.after : time.layer) * 1e3);
+  };
+  EXPECT_EQ(milliseconds(with_fp8(), false), 4 * 5.0);
+  EXPECT_EQ(milliseconds(with_fp8(), true), 2.0) << "the head stays in 16 bits";
+  EXPECT_EQ(milliseconds(with_formats({2}), false), 4 * 2.0) << "without such kernels";
+  llm.quantized->kernel = Quantization::fp8_block;
+  EXPECT_EQ(milliseconds(with_fp8(), false), 4 * 2.0) << "of another format";
+  llm.quantized->kernel = Quantization::fp8;
+  llm.quantized->head = true;
+  EXPECT_EQ(milliseconds(with_fp8(), true), 5.0);
+  engine.fuses_quantisation = true;
+  EXPECT_EQ(milliseconds(with_fp8(), false), 4 * 4.0 + 1.0);
+  EXPECT_EQ(milliseconds(with_fp8(), true), 5.0) << "nothing before the head writes fp8";
+}
+
+// One launch of attention in each layer.
+TEST(FittedModel, Iteration_WhenKvIsInOneByte_ThenItsAttentionIsTaken) {
+  GpuProfile gpu = fitted_gpu();
+  gpu.fitted.decode_attention_fp8_kv = gpu.fitted.decode_attention;
+  gpu.fitted.decode_attention_fp8_kv->model.launch_seconds += 3e-3;
+  gpu.fitted.prefill_attention_fp8_kv = gpu.fitted.prefill_attention;
+  gpu.fitted.prefill_attention_fp8_kv->model.launch_seconds += 7e-3;
+  const auto layer = [&](std::int64_t kv_bytes, const BatchShape& shape) {
+    return to_seconds(make_fitted_model(gpu, test_llm(), {}, 1, kv_bytes)->iteration(shape).layer) * 1e3;
+  };
+  EXPECT_EQ(std::round(layer(1, decode(8, 800)) - layer(2, decode(8, 800))), 3.0);
+  EXPECT_EQ(std::round(layer(1, prefill()) - layer(2, prefill())), 7.0);
+}
+
+// Two all-reduces in a layer.
+TEST(FittedModel, Iteration_WhenTheEngineHasItsOwnAllReduce_ThenItsTableIsTaken) {
+  GpuProfile gpu = fitted_gpu();
+  gpu.fitted.all_reduce = Fitted<AllReduceModel>{{{{2, {{{1.0, 9e-3}, {1e9, 9e-3}}}}}}, {}};
+  EngineProfile engine;
+  engine.custom_all_reduce = true;
+  const auto layer = [&] {
+    return std::round(to_seconds(make_fitted_model(gpu, test_llm(), engine, 2, 2)->iteration(decode(8, 800)).layer) *
+                      1e3);
+  };
+  EXPECT_EQ(layer(), 2 * 9.0) << "NCCL's, where the GPU has no other table";
+  gpu.fitted.all_reduce_custom = Fitted<AllReduceModel>{{{{2, {{{1.0, 4e-3}, {1e9, 4e-3}}}}}}, {}};
+  EXPECT_EQ(layer(), 2 * 4.0);
+  engine.custom_all_reduce = false;
+  EXPECT_EQ(layer(), 2 * 9.0);
+}
+
 TEST(FittedModel, Make_WhenAKernelIsMissing_ThenNamesIt) {
   const auto error = [](const GpuProfile& gpu, std::int64_t tensor_parallel = 1) {
     return config_error([&] { static_cast<void>(make_fitted_model(gpu, test_llm(), {}, tensor_parallel, 2)); });

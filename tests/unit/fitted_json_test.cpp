@@ -53,8 +53,16 @@ FittedKernels everything() {
   all.prefill_attention = {
       {130, 4e-6 * kThird, 4e12 * kThird, 8e-6 * kThird, 9e-6 * kThird, 0.9, 1.0, true, surface(4.5)},
       record(6, "heads", true)};
+  GemmModel fp8 = all.gemm.back().model;
+  fp8.quantise = QuantiseModel{1e-6 * kThird, 1e-9 * kThird, 1e-12 * kThird};
+  all.gemm.push_back({2, fp8, record(14, "whole series", false), Quantization::fp8});
+  all.decode_attention_fp8_kv = all.decode_attention;
+  all.decode_attention_fp8_kv->model.launch_seconds *= 2.0;
+  all.prefill_attention_fp8_kv = all.prefill_attention;
+  all.prefill_attention_fp8_kv->model.launch_seconds *= 3.0;
   all.mixed_attention = {{0.375}, record(7, "", false)};
   all.elementwise = {{5e-6 * kThird, 5e12 * kThird}, record(8, "kernels", true)};
+  all.all_reduce_custom = {{{{2, {{{1.0, 3e-6 * kThird}}}}}}, record(15, "sizes", false)};
   all.all_reduce = {{{{2, {{{1.0, 1e-5 * kThird}, {2.5, 2e-5}}}}, {8, {{{1.0, 3e-5}}}}}}, record(9, "sizes", true)};
   Fitted<CopyModel> many;
   many.model = {true, CopyMechanism::many, 6e-6 * kThird, 6e10 * kThird, {}};
@@ -119,11 +127,18 @@ void expect_same(const FitRecord& a, const FitRecord& b) {
 TEST(FittedJson, RoundTrip_OfMultiplications_IsExact) {
   const FittedKernels all = everything();
   const FittedKernels again = through_text(all);
-  ASSERT_EQ(again.gemm.size(), 2U);
-  for (std::size_t i = 0; i < 2; ++i) {
+  ASSERT_EQ(again.gemm.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
     const FittedGemm& a = all.gemm[i];
     const FittedGemm& b = again.gemm[i];
     EXPECT_EQ(a.dtype_bytes, b.dtype_bytes);
+    EXPECT_EQ(a.quantization, b.quantization);
+    ASSERT_EQ(a.model.quantise.has_value(), b.model.quantise.has_value());
+    if (a.model.quantise) {
+      EXPECT_EQ(a.model.quantise->launch_seconds, b.model.quantise->launch_seconds);
+      EXPECT_EQ(a.model.quantise->column_seconds, b.model.quantise->column_seconds);
+      EXPECT_EQ(a.model.quantise->element_seconds, b.model.quantise->element_seconds);
+    }
     EXPECT_EQ(a.model.sm_count, b.model.sm_count);
     EXPECT_EQ(a.model.launch_seconds, b.model.launch_seconds);
     EXPECT_EQ(a.model.flops, b.model.flops);
@@ -141,6 +156,9 @@ TEST(FittedJson, RoundTrip_OfAttention_IsExact) {
   const FittedKernels all = everything();
   const FittedKernels again = through_text(all);
   ASSERT_TRUE(again.decode_attention && again.prefill_attention && again.mixed_attention);
+  ASSERT_TRUE(again.decode_attention_fp8_kv && again.prefill_attention_fp8_kv);
+  EXPECT_EQ(again.decode_attention_fp8_kv->model.launch_seconds, all.decode_attention_fp8_kv->model.launch_seconds);
+  EXPECT_EQ(again.prefill_attention_fp8_kv->model.launch_seconds, all.prefill_attention_fp8_kv->model.launch_seconds);
   const DecodeAttentionModel& a = all.decode_attention->model;
   const DecodeAttentionModel& b = again.decode_attention->model;
   EXPECT_EQ(a.sm_count, b.sm_count);
@@ -232,7 +250,7 @@ TEST(FittedJson, RoundTrip_OfNothing_IsNothing) {
   EXPECT_EQ(to_json({}), json::object());
   EXPECT_TRUE(through_text({}).empty());
   EXPECT_EQ(to_json(through_text(everything())), to_json(everything()));
-  EXPECT_EQ(fit_lines(everything()).size(), 14U);  // two of GEMM and of copies, ten others
+  EXPECT_EQ(fit_lines(everything()).size(), 18U);  // two of GEMM and of copies, ten others
 }
 
 // What is written has six decimals of a weight: 1e-6 in the logarithm of a time.
@@ -314,6 +332,8 @@ TEST(FittedJson, AMissingField_IsNamed) {
       const std::string place = "/fitted" + (object / key).to_string();
       if (key == "roofline") {
         EXPECT_THAT(problems_in(bad), IsEmpty()) << place;
+      } else if (key == "quantization") {
+        EXPECT_TRUE(names(problems_in(bad), "/fitted" + (object / "dtype_bytes").to_string())) << "as another entry";
       } else {
         EXPECT_TRUE(names(problems_in(bad), place)) << place;
       }
@@ -346,6 +366,9 @@ TEST(FittedJson, ANumberThatNoMachineHas_IsNamedWithTheRule) {
   const std::vector<Case> cases{
       {"/gemm/0/dtype_bytes", 9, "must be an integer between 1 and 8, not 9"},
       {"/gemm/1/dtype_bytes", 1, "must not be that of another entry"},
+      {"/gemm/2/quantization", "int3", "must be fp8, fp8_block, nvfp4, mxfp4 or int4"},
+      {"/gemm/2/quantization", "none", "must be fp8, fp8_block, nvfp4, mxfp4 or int4"},
+      {"/gemm/2/quantise/column_s", -1.0, "must be a time of 0 to 10 s"},
       {"/gemm/0/sm_count", 0, "must be an integer between 1 and 100000, not 0"},
       {"/gemm/0/launch_s", -1e-9, "must be a time of 0 to 10 s, not -1e-09"},
       {"/gemm/0/flops_per_s", 1e17, "(no GPU of today is faster), not 1e+17"},

@@ -596,6 +596,30 @@ TEST(HfQuantization, Fp8_WhenPerTensorOrInBlocks_ThenScalesAreCounted) {
             Bytes(6'476'005'376 + 50'688 + kOthers));
 }
 
+// Kernels are measured for the formats of engine.quantization; other layouts are dequantised by 16-bit kernels.
+TEST(HfQuantization, Kernel_WhenTheLayoutIsAMeasuredOne_ThenIsNamed) {
+  const auto kernel = [](const json& config) { return quantised(config).quantized->kernel; };
+  EXPECT_EQ(kernel({{"quant_method", "fp8"}, {"activation_scheme", "static"}}), Quantization::fp8);
+  EXPECT_EQ(kernel({{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}), Quantization::fp8_block);
+  EXPECT_EQ(kernel({{"quant_method", "fp8"}, {"weight_block_size", {128, 4096}}}), Quantization::none);
+  EXPECT_EQ(kernel({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}}), Quantization::int4);
+  EXPECT_EQ(kernel({{"quant_method", "gptq"}, {"bits", 8}, {"group_size", 128}}), Quantization::none);
+  EXPECT_EQ(kernel({{"quant_method", "awq"}}), Quantization::int4);
+  json group = fp8_group();
+  group["weights"]["type"] = "float";
+  EXPECT_EQ(kernel(compressed(group)), Quantization::fp8);
+  group["weights"]["type"] = "int";
+  EXPECT_EQ(kernel(compressed(group)), Quantization::none) << "int8";
+  group["weights"]["type"] = "float";
+  group.erase("input_activations");
+  EXPECT_EQ(kernel(compressed(group)), Quantization::none) << "weights alone";
+  group["weights"] = {{"num_bits", 4}, {"group_size", 128}, {"strategy", "group"}, {"type", "int"}};
+  EXPECT_EQ(kernel(compressed(group)), Quantization::int4);
+  group["weights"] = {{"num_bits", 8}, {"strategy", "block"}, {"block_structure", {128, 128}}, {"type", "float"}};
+  group["input_activations"] = {{"num_bits", 8}};
+  EXPECT_EQ(kernel(compressed(group)), Quantization::fp8_block);
+}
+
 // 1,359,872 outputs with a scale of 4 bytes: 5,439,488. 50,593,792 groups of 2 bytes: 101,187,584. Blocks as for fp8.
 TEST(HfQuantization, CompressedTensors_WhenWeightsAreGrouped_ThenScalesFollowTheStrategy) {
   json group = fp8_group();

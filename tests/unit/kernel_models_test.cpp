@@ -459,6 +459,16 @@ TEST(Gemm, Modelled_WhenMemoryBinds_ThenTimeIsBytesOverBandwidth) {
   expect_relative(GemmTime(model, 20, 30, 1000.0, 1.0).modelled(10).seconds, 3.25);
 }
 
+// x in 1 byte and y in 2: 1000 + 10 (30 + 2 * 20) = 1700 bytes at 500 bytes/s, 3.4 s, after a launch of 0.25 s.
+// Quantising x: 0.5 s + 30 columns of 0.01 s + 300 elements of 0.002 s = 1.4 s.
+TEST(Gemm, Modelled_WhenXIsQuantised_ThenThatComesBeforeIt) {
+  GemmModel model{1, 0.25, 1e100, 500.0, 0.0, 0.0, 0.0, 4.0, {}};
+  model.quantise = QuantiseModel{0.5, 0.01, 0.002};
+  expect_relative(GemmTime(model, 20, 30, 1000.0, 1.0, 2.0).modelled(10).seconds, 0.25 + 3.4 + 1.4);
+  expect_relative(GemmTime(model, 20, 30, 1000.0, 1.0, 2.0).modelled(20).seconds, 0.25 + 4.8 + 2.0);
+  expect_relative(GemmTime(model, 20, 30, 1000.0, 1.0, 2.0, false).modelled(10).seconds, 0.25 + 3.4);
+}
+
 // 3 s of arithmetic and 4 s of traffic; the exponent says how much of them overlaps.
 TEST(Gemm, Modelled_WhenBothBoundsCount_ThenTheExponentJoinsThem) {
   GemmModel model = arithmetic_only(1);

@@ -84,12 +84,49 @@ TEST(Measurements, Gemm_InAnyOrderOfColumnsAndUnit) {
   ASSERT_EQ(mixed.gemm.size(), 2U);
   EXPECT_EQ(mixed.gemm[0].m, 1);
   EXPECT_EQ(mixed.gemm[0].k, 3);
-  EXPECT_EQ(mixed.gemm[0].dtype_bytes, 1);
+  EXPECT_EQ(mixed.gemm[0].dtype_bytes, 2) << "gemm_dtype names the kernel, which quantises 16-bit x";
+  EXPECT_EQ(mixed.gemm[0].quantization, Quantization::fp8);
   EXPECT_DOUBLE_EQ(mixed.gemm[0].seconds, 1.5e-3);
+  EXPECT_EQ(mixed.gemm[1].quantization, Quantization::none);
   EXPECT_EQ(mixed.gemm[1].dtype_bytes, 4);
   EXPECT_DOUBLE_EQ(mixed.gemm[1].seconds, 2e-6);
   EXPECT_EQ(mixed.gemm[1].place.row, 5);
   EXPECT_DOUBLE_EQ(read_text("m,n,k,latency_s\n1,1,1,0.25\n").gemm[0].seconds, 0.25);
+
+  const Measurements plain = read_text("m,n,k,latency_us,dtype\n1,2,3,4,fp8\n");
+  EXPECT_EQ(plain.gemm[0].dtype_bytes, 1) << "dtype names the numbers that are multiplied";
+  EXPECT_EQ(plain.gemm[0].quantization, Quantization::none);
+  for (const QuantizationFormat& format : kQuantizationFormats) {
+    if (format.quantization == Quantization::none) continue;
+    const Measurements one = read_text(fmt::format("gemm_dtype,m,n,k,latency_us\n{},1,2,3,4\n", format.name));
+    EXPECT_EQ(one.gemm.at(0).quantization, format.quantization);
+  }
+  EXPECT_EQ(read_text("gemm_dtype,m,n,k,latency_us\nbfloat16,1,2,3,4\n").gemm[0].dtype_bytes, 2);
+}
+
+TEST(Measurements, Attention_WhenKvIsInOneByte_ThenItsRowsAreApart) {
+  const Measurements rows = read_text(
+      "batch,q_heads,kv_heads,head_dim,new_tokens,context,kv_dtype,latency_us\n"
+      "1,8,8,128,1,100,fp8,5\n1,8,8,128,1,100,bfloat16,6\n1,8,8,128,64,0,fp8,7\n");
+  EXPECT_EQ(attention_rows(rows, true).size(), 1U);
+  ASSERT_EQ(attention_rows(rows, true, true).size(), 1U);
+  EXPECT_DOUBLE_EQ(attention_rows(rows, true, true)[0].seconds, 5e-6);
+  ASSERT_EQ(attention_rows(rows, false, true).size(), 1U);
+  EXPECT_DOUBLE_EQ(attention_rows(rows, false, true)[0].seconds, 7e-6);
+  EXPECT_TRUE(attention_rows(rows, false).empty());
+}
+
+// Of the collectives, all-reduces of 16-bit numbers count: by NCCL, and by an engine's kernels in CUDA graphs.
+TEST(Measurements, Collectives_WhenOthersAreThere_ThenTheyAreLeftOutAndCounted) {
+  const Measurements rows = read_text(
+      "op,backend,dtype,ranks,bytes,latency_us\nall_reduce,nccl,half,2,512,6\nall_reduce,vllm_graph,bfloat16,2,512,4\n"
+      "all_reduce,vllm_eager,bfloat16,2,512,20\nall_gather,nccl,half,2,512,5\nall_reduce,nccl,int8,2,512,7\n");
+  ASSERT_EQ(rows.all_reduce.size(), 2U);
+  EXPECT_FALSE(rows.all_reduce[0].custom);
+  EXPECT_DOUBLE_EQ(rows.all_reduce[0].seconds, 6e-6);
+  EXPECT_TRUE(rows.all_reduce[1].custom);
+  EXPECT_DOUBLE_EQ(rows.all_reduce[1].seconds, 4e-6);
+  EXPECT_THAT(rows.files[0].notes, ElementsAre(HasSubstr("3 rows were left out")));
 }
 
 TEST(Measurements, GzipIsUnpacked_AndHashedAsItLiesOnDisk) {

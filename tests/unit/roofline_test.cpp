@@ -304,7 +304,8 @@ TEST(Roofline, Iteration_WhenThereIsMoreWork_ThenNeverTakesLess) {
       const std::array<PrefillChunk, 1> chunks{{{Tokens(tokens), Tokens(1000)}}};
       const IterationTime time = model.iteration({.chunks = chunks, .sampled_sequences = 1});
       const Duration length = time.before + time.layer * model.layers() + time.after;
-      EXPECT_GT(length, last) << name << " tokens=" << tokens;
+      // The CPU time of some engines hides a few tokens; the time per layer is rounded to a nanosecond.
+      EXPECT_GT(length + Duration(model.layers()), last) << name << " tokens=" << tokens;
       last = length;
     }
   });

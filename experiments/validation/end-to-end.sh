@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Simulates measured settings of whole servers (dense models) and prints the errors of TPOT and TTFT as tables.
+#
+#   experiments/validation/end-to-end.sh [--rows] [DATA] [key=value ...]
+#
+# DATA/e2e/silicon_visible.csv holds the measurements (default: ../shared/data): ai-dynamo/aiconfigurator 095f58a,
+# silicon_sample.csv, Apache-2.0. --rows prints every setting too. key=value changes every run, such as
+# engine.overheads=false. A row that repeats another measurement counts once. The 21 rows of Llama-3.1-8B-Instruct-FP8 on
+# H200 contradict the others and do not count.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+rows=false
+data=../shared/data
+if [[ $# -gt 0 && $1 == --rows ]]; then
+  rows=true
+  shift
+fi
+if [[ $# -gt 0 && $1 != *=* ]]; then
+  data=$1
+  shift
+fi
+table=$data/e2e/silicon_visible.csv
+if [[ ! -f $table ]]; then
+  echo "error: $table, the table of measurements, does not exist; see experiments/validation/README.md" >&2
+  exit 1
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# One line per setting: system backend model format tp isl osl concurrency varies ttft tpot. Clients of the rows of
+# 2025-10 draw lengths from 0.8 to 1 of the nominal ones; the others send nominal lengths.
+awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
+  $at["model_path"] ~ /Llama-3.1-(8B|70B)|Qwen3-32B/ && $at["model_path"] !~ /Instruct-FP8/ {
+    key = $at["system"] " " $at["backend"] " " $at["silicon_ttft_ms"] " " $at["silicon_tpot_ms"]
+    if (seen[key]++) next
+    clients = $at["concurrency"] != "" ? $at["concurrency"] : $at["batch_size"]
+    print $at["system"], $at["backend"], $at["model_path"], $at["gemm_quant_mode"], $at["tp_size"], $at["isl"],
+      $at["osl"], clients, ($at["source_kind"] ~ /^csv/), $at["silicon_ttft_ms"], $at["silicon_tpot_ms"] }' "$table" \
+  >"$work/settings.txt"
+
+declare -A gpus=([h100_sxm]=h100-80gb-sxm [h200_sxm]=h200-141gb)
+declare -A engines=([vllm]=vllm-0.11 [trtllm]=tensorrt-llm-1 [sglang]=sglang-0.5)
+declare -A models=([meta-llama/Llama-3.1-70B]=llama-3.1-70b [meta-llama/Llama-3.1-8B-Instruct]=llama-3.1-8b
+  [Qwen/Qwen3-32B]=$data/models/Qwen--Qwen3-32B.json)
+
+# The number of tokens on average, as a workload of lengths.
+lengths() {  # nominal varies
+  if [[ $2 == 1 ]]; then echo "uniform($((($1 * 9 + 5) / 10)),0.111)"; else echo "$1"; fi
+}
+
+# Ten requests per client, as the benchmark clients of these rows send. KV is in fp8 where the weights are per tensor:
+# with 16 bits, the rows with the longest contexts would not fit. The settings of the servers are not stated.
+while read -r system backend model format tp isl osl clients varies ttft tpot; do
+  kv=auto
+  if [[ $format == fp8 ]]; then kv=fp8; fi
+  simulated=$(build/release/spillway run policy=vllm hardware="${gpus[$system]}" engine="${engines[$backend]}" \
+    model="${models[$model]}" engine.quantization="$format" memory.kv_dtype="$kv" tensor_parallel="$tp" \
+    workload.trace=uniform workload.input_tokens="$(lengths "$isl" "$varies")" \
+    workload.output_tokens="$(lengths "$osl" "$varies")" workload.concurrency="$clients" \
+    workload.requests=$((10 * clients)) engine.max_num_batched_tokens=8192 engine.max_num_seqs=1024 \
+    engine.prefix_caching=false "$@" --json --progress off |
+    awk '/"mean_(ttft|tpot)_ms": \{/ { inside = 1; name = /ttft/ ? "ttft" : "tpot" }
+      inside && /"value":/ { gsub(/[^0-9.e+-]/, "", $2); value[name] = $2; inside = 0 }
+      END { print value["ttft"], value["tpot"] }')
+  echo "$system $backend $model $format $tp $isl $osl $clients $ttft $tpot $simulated"
+done <"$work/settings.txt" >"$work/results.txt"
+
+if $rows; then
+  echo "| system | server | model | weights | GPUs | tokens in / out | in flight | TPOT, measured (ms) | error | TTFT, measured (ms) | error |"
+  echo "|---|---|---|---|---|---|---|---|---|---|---|"
+  sort -k1,3 -k5,5n -k6,8n "$work/results.txt" | awk '{
+    printf "| %s | %s | %s | %s | %d | %d / %d | %d | %.2f | %+.1f%% | %.0f | %+.0f%% |\n", $1, $2, $3, $4, $5, $6, $7,
+      $8, $10, 100 * ($12 / $10 - 1), $9, 100 * ($11 / $9 - 1) }'
+  echo
+fi
+
+# Median bias, and median, p90 and largest size of the errors in the column of stdin.
+statistics() {
+  sort -g | awk '{ v[NR - 1] = $1 } function quantile(w, q,  at, low) { at = q * (NR - 1); low = int(at)
+      return low + 1 < NR ? w[low] + (at - low) * (w[low + 1] - w[low]) : w[low] }
+    END { for (i = 0; i < NR; ++i) { size = v[i] < 0 ? -v[i] : v[i]
+        for (j = i; j > 0 && s[j - 1] > size; --j) s[j] = s[j - 1]
+        s[j] = size }
+      printf "%+.1f%% / %.1f%% / %.1f%% / %.1f%%", 100 * quantile(v, 0.5), 100 * quantile(s, 0.5),
+        100 * quantile(s, 0.9), 100 * s[NR - 1] }'
+}
+line() {  # name, then the results on stdin
+  cat >"$work/part.txt"
+  echo "| $1 | $(wc -l <"$work/part.txt") | $(awk '{ print $12 / $10 - 1 }' "$work/part.txt" | statistics) |" \
+    "$(awk '{ print $11 / $9 - 1 }' "$work/part.txt" | statistics) |"
+}
+echo "| system, server, model, GPUs | rows | TPOT: bias / median / p90 / worst | TTFT: the same |"
+echo "|---|---|---|---|"
+cut -d' ' -f1-5 "$work/results.txt" | sort -u -k1,3 -k5,5n | while read -r system backend model format tp; do
+  awk -v key="$system $backend $model $format $tp" '$1 " " $2 " " $3 " " $4 " " $5 == key' "$work/results.txt" |
+    line "$system, $backend, ${model#*/} $format, $tp"
+done
+line "all" <"$work/results.txt"

@@ -1,0 +1,30 @@
+// What engine.quantization makes of a model: vLLM's --quantization.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hwmodels/catalog.hpp"
+
+namespace spillway::hwmodels {
+
+/// Quantises the linear layers of `llm` as an engine does when it loads the weights; the LM head stays as it is.
+///
+/// `wanted` is auto or a name of kQuantizationFormats:
+///   auto     nothing changes: the model is as its file says
+///   none     the same, but the file must not hold quantised weights
+///   others   the file must hold 16-bit weights, or weights that are quantised in this way, and `gpu` must have fitted
+///            kernels of the format
+///
+/// Returns the problem when the file or the GPU does not allow it; the GPU's problem names the GPU nearest in
+/// arithmetic and bandwidth that has such kernels.
+[[nodiscard]] std::optional<Problem> apply_quantization(std::string_view wanted, const GpuProfile& gpu, LlmModel& llm);
+
+/// What a result must say of weights and KV cache in fewer bits: the quality of answers is not simulated. Empty when
+/// there is nothing to say.
+[[nodiscard]] std::vector<std::string> quantization_warnings(const GpuProfile& gpu, const LlmModel& llm,
+                                                             std::int64_t kv_dtype_bytes);
+
+}  // namespace spillway::hwmodels
