@@ -72,8 +72,10 @@ std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
 std::string error_text(const FittedKernels& kernels) {
   std::string text;
   std::vector<FitLine> lines = fit_lines(kernels);
-  // The error of a whole iteration says more than the error of any kernel, so it comes first.
-  std::stable_partition(lines.begin(), lines.end(), [](const FitLine& line) { return line.op == kDecodeIteration; });
+  // The error of a whole iteration says more than the error of any kernel, so it comes first; variants come last.
+  const auto rest = std::stable_partition(lines.begin(), lines.end(),
+                                          [](const FitLine& line) { return line.op == kDecodeIteration; });
+  std::stable_partition(rest, lines.end(), [](const FitLine& line) { return line.op.find(' ') == std::string::npos; });
   for (const FitLine& line : lines) {
     if (line.record->held_out.n == 0) continue;
     text += fmt::format("{}{} {:.1f}% / {:.1f}% (n = {}{})", text.empty() ? "" : ", ", line.op,
