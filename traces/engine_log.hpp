@@ -13,6 +13,7 @@
 //   meta.json        the engine: model, vllm_version, and settings under engine_kwargs, kv_cache and resolved_config
 //                    with vLLM's names. All are optional; missing settings have their defaults, and model and hardware
 //                    must then be given. A folder with the requests of a run needs no meta.json.
+//                    A file alone, such as requests.jsonl or the results of a benchmark, names no settings either.
 //   timeseries.csv   optional: t,running,waiting and perhaps kv_cache_pct as the engine logs them, t in seconds since
 //                    meta.json's started_at
 // Other keys and columns are ignored. The layout is that of LLMServingSim's benchmark of vLLM
@@ -58,13 +59,14 @@ struct LoggedSetting {
 };
 
 struct EngineLog {
-  std::string folder;           // as the user named it
+  std::string folder;           // or file, as the user named it
   std::string requests_file;    // path
   std::string sha256;           // of that file
   std::string engine = "vLLM";  // who served the requests, with the version if known: "vLLM 0.19.0", "Spillway"
   std::string model;            // as the log names it: "meta-llama/Llama-3.1-8B"; empty: not stated
   std::string version;          // of vLLM: "0.19.0"; empty: not stated
   std::string device;           // "NVIDIA GeForce RTX 4090"; empty: not stated
+  bool waits_known = true;      // false: the log does not say when a request left the queue
   bool client_stamps = false;   // a client stamped the requests, so their times include the front end
   std::optional<Blocks> gpu_blocks{};
   bool prefix_caching = false;
@@ -77,9 +79,12 @@ struct EngineLog {
 
 struct EngineLogOptions {
   bool drop_unfinished = false;  // leave unfinished requests out and count them
+  std::string columns{};         // workload.columns, for a file of measured requests
 };
 
-/// Reads a log. O(requests) memory. Throws DataError with all problems, up to ten: a file that is missing or broken,
+/// Reads a log folder; or one file: its requests.jsonl, or measured requests in any trace format that states the times
+/// of first and last tokens (results of vllm bench serve, GuideLLM and AIPerf; CSV and JSON lines by options.columns).
+/// A file says nothing of the engine. O(requests) memory. Throws DataError with all problems, up to ten: a file that is missing or broken,
 /// missing keys (by name), stamps out of order (they are of different clocks), arrival times and stamps whose spans
 /// differ by more than a tenth and 5 s, unfinished requests unless they are dropped, an engine of several replicas or
 /// pipeline stages.

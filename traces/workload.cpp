@@ -286,6 +286,10 @@ class Builder {
       problem("workload.format", "workload.format is for trace files, but workload.trace names a bundled workload",
               "leave workload.format out");
     }
+    if (settings_.has("workload.columns")) {
+      problem("workload.columns", "workload.columns is for trace files, but workload.trace names a bundled workload",
+              "leave workload.columns out");
+    }
     if (text("workload.tokenizer", "estimate") != "estimate") {
       problem("workload.tokenizer",
               "workload.tokenizer is for trace files with texts, but workload.trace names a bundled "
@@ -298,6 +302,10 @@ class Builder {
   }
 
   void open_file() {
+    if (settings_.has("workload.columns") && text("workload.format", "auto") != "auto") {
+      problem("workload.format", "workload.columns says what the columns of the file mean, so it has no other format",
+              "leave workload.format out");
+    }
     TraceSurvey facts;
     try {
       facts = survey_trace(workload_.name, text("workload.format", "auto"), reader_options());
@@ -349,7 +357,8 @@ class Builder {
 
   [[nodiscard]] ReaderOptions reader_options() const {
     return {.tokenizer = text("workload.tokenizer", "estimate"),
-            .skip_bad_rows = value<bool>("workload.skip_bad_rows").value_or(false)};
+            .skip_bad_rows = value<bool>("workload.skip_bad_rows").value_or(false),
+            .columns = text("workload.columns", "")};
   }
 
   /// Chooses how the file's conversations are played. In a log, rows are in order of time and later turns have their

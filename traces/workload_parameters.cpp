@@ -140,6 +140,14 @@ std::vector<Parameter> workload_parameters() {
   format.choices = trace_format_choices();
   table.push_back(std::move(format));
 
+  table.push_back(
+      key("workload.columns", ParameterType::text, "-", "",
+          "What the columns of a CSV file, or the keys of JSON lines, mean: target=source pairs, with /N or *N "
+          "behind a source of numbers, e.g. input_tokens=prompt_tokens,output_tokens=gen,arrival_s=ts/1000; "
+          "nested keys are joined by dots. Targets: input_tokens, output_tokens (both required), arrival_s, "
+          "client, conversation, turn; and for validate first_token_s and end_s (stamps) or ttft_s and e2e_s "
+          "(from the arrival). Default: the file has a known format",
+          "Spillway: every tool names its columns in its own way"));
   table.push_back(key("workload.tokenizer", ParameterType::text, "-", "estimate",
                       "Tokenizer for trace files with texts: estimate (4 characters per token, with a warning), "
                       "gpt2:FOLDER (with encoder.json and merges.txt) or FILE.model (SentencePiece)",

@@ -41,8 +41,9 @@ class ValidationTable {
   void setup() {
     const ValidatedLog& log = validation_.log;
     const Setup& setup = validation_.run.setup;
-    lines_.add("Log", fmt::format("{}: {} requests of {}, {}{}{}", log.path, validation_.requests.size(), log.engine,
-                                  log.model, log.device.empty() ? "" : " on ", log.device));
+    lines_.add("Log",
+               fmt::format("{}: {} requests of {}{}{}{}{}", log.path, validation_.requests.size(), log.engine,
+                           log.model.empty() ? "" : ", ", log.model, log.device.empty() ? "" : " on ", log.device));
     lines_.add("Simulated", fmt::format("{} on {} x {} ({}), policy {}, engine {}", setup.model, setup.tensor_parallel,
                                         setup.gpu, setup.latency_model, setup.policy, setup.engine));
     lines_.add("Stamps", log.stamps == "client"

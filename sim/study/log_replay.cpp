@@ -25,7 +25,7 @@ constexpr double kNs = 1e-9;
 
 /// Keys that the log answers, or that would change the workload.
 bool is_taken_by_the_log(const std::string& key) {
-  if (key == "workload.trace" || key == "workload.format") return false;
+  if (key == "workload.trace" || key == "workload.format" || key == "workload.columns") return false;
   return key.starts_with("workload.") || key == "replications" || key == "warmup" || key == "until" ||
          key == "engine.request_timeout";
 }
@@ -35,6 +35,7 @@ bool names(const std::vector<Assignment>& assignments, const std::string& key) {
 }
 
 std::string meta_of(const traces::EngineLog& log, const char* pointer) {
+  if (log.folder == log.requests_file) return log.folder;
   return fmt::format("{} ({})", (std::filesystem::path(log.folder) / "meta.json").string(), pointer);
 }
 
@@ -97,6 +98,15 @@ void set_kv_blocks(const traces::EngineLog& log, const std::vector<Assignment>& 
       settings.get<std::int64_t>("memory.block_tokens");
   config = resolve({{"memory.gpu_kv", fmt::format("{}B", block.count() * log.gpu_blocks->count()), Origin::file,
                      meta_of(log, "/kv_cache/num_gpu_blocks")}});
+}
+
+/// workload.columns among the arguments, whose problems are reported when they are resolved.
+std::string columns_in(const std::vector<std::string>& arguments) {
+  std::vector<Problem> ignored;
+  for (const Assignment& one : parse_arguments(arguments, ignored)) {
+    if (one.key == "workload.columns" && one.text) return *one.text;
+  }
+  return {};
 }
 
 ResolvedConfig resolve_log(const traces::EngineLog& log, const std::vector<std::string>& arguments) {
@@ -212,7 +222,8 @@ void set_load(const traces::EngineLog& log, const Replay& replay, Validation& va
     measured.push_back({logged.queued, logged.scheduled, logged.last_token});
     if (!replay.records[i]) continue;
     const RequestRecord& record = *replay.records[i];
-    simulated.push_back({seconds(record.arrival), seconds(record.first_scheduled), seconds(record.end)});
+    const SimTime started = log.waits_known ? record.first_scheduled : record.arrival;
+    simulated.push_back({seconds(record.arrival), seconds(started), seconds(record.end)});
   }
   validation.measured_load = load_from_spans(measured);
   validation.simulated_load = load_from_spans(simulated);
@@ -246,7 +257,8 @@ void add_warnings(const traces::EngineLog& log, bool token_ids, Validation& vali
 }  // namespace
 
 Validation validate_log(const LogReplay& options) {
-  const traces::EngineLog log = traces::read_engine_log(options.folder, {options.drop_unfinished});
+  const traces::EngineLog log =
+      traces::read_engine_log(options.folder, {options.drop_unfinished, columns_in(options.arguments)});
   ResolvedConfig config = resolve_log(log, options.arguments);
   std::optional<std::string> token_ids;
   if (config.key("workload.trace").origin != Origin::standard) {

@@ -9,7 +9,7 @@
 namespace spillway {
 
 struct LogReplay {
-  std::string folder;                  // LOG_DIR, see traces/engine_log.hpp
+  std::string folder;                  // LOG, a folder or a file: see traces/engine_log.hpp
   std::vector<std::string> arguments;  // key=value: settings that the log does not state, or states wrongly
   bool drop_unfinished = false;
 };

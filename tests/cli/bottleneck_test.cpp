@@ -32,6 +32,7 @@ std::string changed_h100(const std::string& name, const std::vector<std::pair<st
   for (const auto& [key, value] : values) profile.at("values").at(key).at("value") = value;
   profile.at("fitted").erase("copies");
   profile.at("fitted").erase("all_reduce");
+  profile.at("fitted").erase("all_reduce_custom");
   const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / (name + ".json");
   std::ofstream(path) << profile;
   return "hardware=" + path.string();

@@ -309,5 +309,20 @@ TEST_F(TraceCommand, HelpShowsExamples) {
   }
 }
 
+TEST_F(TraceCommand, ColumnsMayHaveAnyNames) {
+  write_text(file("mine.csv"), "ts,in,out\n1000,100,10\n2000,200,5\n");
+  const std::string map = "workload.columns=input_tokens=in,output_tokens=out,arrival_s=ts/1000";
+  EXPECT_EQ(outcome({"workload.trace=./mine.csv", map})[1]["all"]["finished"], 2);
+  const json info = json::parse(spillway({"trace", "info", "mine.csv", map, "--json"}).out);
+  EXPECT_EQ(info["format"], "mapped");
+  EXPECT_EQ(info["arrivals"]["last_s"], 1.0);
+  const Output bundled = spillway({"run", map});
+  EXPECT_EQ(bundled.code, 2);
+  EXPECT_THAT(bundled.err, HasSubstr("workload.columns is for trace files"));
+  const Output twice = spillway({"run", "workload.trace=./mine.csv", map, "workload.format=azure-csv"});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("workload.columns says what the columns of the file mean"));
+}
+
 }  // namespace
 }  // namespace spillway::test

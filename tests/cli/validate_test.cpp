@@ -276,7 +276,7 @@ TEST_F(Validate, StampsThatAreMissingOrOfTwoClocks) {
 }
 
 TEST_F(Validate, LogsThatAreBroken) {
-  refused({"\"log\" is not a folder", "at log"});
+  refused({"\"log\" is neither a folder nor a file", "at log"});
   fs::create_directories(file("log"));
   refused({"log/meta.json", "log/requests.jsonl"});
   write_log(meta(), {row(0, 10.0, 10.5, 10.7)});
@@ -413,6 +413,30 @@ TEST_F(Validate, WhatTheEngineDidThatIsNotModelledIsSaid) {
   about["vllm_version"] = "0.6.3";
   write_log(about, {row(0, 10.0, 10.5, 10.7)});
   EXPECT_THAT(spillway({"validate", "log"}).out, HasSubstr("policy vllm-v0, engine vllm-0.6.3"));
+}
+
+// A file says nothing of the engine: what is missing is asked for by name, and a key gives the KV blocks.
+TEST_F(Validate, AFileOfMeasuredRequestsIsALog) {
+  write_text(file("mine.csv"), "ts,in,out,first,last\n1000,100,10,1050,1500\n2000,200,5,2080,2300\n");
+  const Texts map{
+      "workload.columns=input_tokens=in,output_tokens=out,arrival_s=ts/1000,first_token_s=first/1000,"
+      "end_s=last/1000"};
+  Texts arguments{"validate", "mine.csv", "--json"};
+  arguments.insert(arguments.end(), map.begin(), map.end());
+  const Output asked = spillway(arguments);
+  EXPECT_EQ(asked.code, 2);
+  EXPECT_THAT(asked.err,
+              AllOf(HasSubstr("the log does not name its hardware"), HasSubstr("the log does not name its model")));
+  arguments.insert(arguments.end(), {"hardware=h100-80gb-sxm", "model=llama-3.1-8b", "memory.gpu_kv=5000 blocks"});
+  const Output run = spillway(arguments);
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json page = json::parse(run.out);
+  EXPECT_EQ(page["log"]["stamps"], "client");
+  EXPECT_EQ(page["run"]["setup"]["gpu_kv_blocks"], 5000);
+  EXPECT_NEAR(page["metrics"]["mean_ttft_ms"]["measured"].get<double>(), 65.0, 1e-9);  // 50 and 80 ms
+  const Output folder = spillway({"validate", source_dir() + "/experiments/validation/sample-log", map.front()});
+  EXPECT_EQ(folder.code, 2);
+  EXPECT_THAT(folder.err, HasSubstr("workload.columns is for a file"));
 }
 
 }  // namespace

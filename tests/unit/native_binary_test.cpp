@@ -94,7 +94,12 @@ TEST(NativeBinary, EveryTraceIsReadBackAsItWas) {
       EXPECT_EQ(again.format, format);
       const auto rows = drain(*again.reader);
       ASSERT_EQ(rows.size(), content.rows.size()) << path;
-      for (std::size_t i = 0; i < rows.size(); ++i) ASSERT_EQ(rows[i], content.rows[i]) << path << ", row " << i;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        TraceRow asked = content.rows[i];  // a trace does not say how a request was served
+        asked.ttft.reset();
+        asked.e2e.reset();
+        ASSERT_EQ(rows[i], asked) << path << ", row " << i;
+      }
       EXPECT_EQ(again.reader->has_times(), content.facts.has_times);
       EXPECT_EQ(again.reader->class_names(), content.facts.class_names);
       if (text) continue;

@@ -319,9 +319,8 @@ TEST(OpenTrace, UnknownFormatsAreTold) {
     names += ", " + format.name;
   }
   EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "auto"); }, file.path()),
-            "exit 3\nthe format cannot be detected from the first line, \"a;b?;c\" | FILE | set workload.format, or "
-            "convert the "
-            "file into one of these: " +
+            "exit 3\nthe format cannot be detected from the first line, \"a;b?;c\" | FILE | name its columns in "
+            "workload.columns, set workload.format, or convert it into one of: " +
                 formats);
   EXPECT_EQ(problems_of([&] { (void)open_trace(file.path(), "azure-cvs"); }),
             "exit 2\nunknown trace format \"azure-cvs\" | workload.format | did you mean \"azure-csv\"?");

@@ -79,7 +79,7 @@ TEST(WorkloadParameters, AreDescribed) {
     EXPECT_FALSE(parameter.unit.empty()) << parameter.name;
     table[parameter.name] = parameter;
   }
-  ASSERT_EQ(table.size(), 23U);
+  ASSERT_EQ(table.size(), 24U);
   EXPECT_EQ(table["workload.trace"].choices, bundled_names());
   EXPECT_EQ(table["workload.trace"].default_value, "azure-conv");
   EXPECT_EQ(table["workload.requests"].minimum, 1.0) << "zero requests are refused";

@@ -11,10 +11,12 @@
 #include "sim/io/file_reader.hpp"
 #include "traces/readers/alpaca_json.hpp"
 #include "traces/readers/azure_csv.hpp"
+#include "traces/readers/bench_results.hpp"
 #include "traces/readers/burstgpt_csv.hpp"
 #include "traces/readers/engine_log_jsonl.hpp"
 #include "traces/readers/lengths_json.hpp"
 #include "traces/readers/llmservingsim_jsonl.hpp"
+#include "traces/readers/mapped_rows.hpp"
 #include "traces/readers/mooncake_jsonl.hpp"
 #include "traces/readers/native_binary.hpp"
 #include "traces/readers/native_csv.hpp"
@@ -67,6 +69,16 @@ const std::vector<Entry>& entries() {
       entry<LlmServingSimJsonlReader>(
           "llmservingsim-jsonl",
           "one JSON object per line with input_toks, output_toks and arrival_time_ns (LLMServingSim)"),
+      entry<VllmBenchReader>("vllm-bench-json",
+                             "the JSON object that vllm bench serve --save-result --save-detailed writes: input_lens, "
+                             "output_lens, start_times, ttfts and itls (known from memory, not from a file)"),
+      entry<GuideLlmReader>(
+          "guidellm-json",
+          "a JSON object with benchmarks, each with requests.successful (GuideLLM; known from memory, "
+          "not from a file)"),
+      entry<AiPerfReader>("aiperf-jsonl",
+                          "one JSON object per line with metadata and metrics (AIPerf's profile_export.jsonl; known "
+                          "from memory, not from a file)"),
       entry<LengthsJsonReader>(
           "lengths-json", "a JSON list of objects with prompt and max_tokens, or with L_gt (output lengths alone)"),
       entry<ShareGptJsonReader>(
@@ -102,8 +114,9 @@ const Entry& detect(const std::string& path) {
   for (const Entry& entry : entries()) {
     known += fmt::format("{}{}: {}", known.empty() ? "" : "; ", entry.format.name, entry.format.doc);
   }
-  throw DataError(fmt::format("the format cannot be detected from the first line, \"{}\"", excerpt(line)), path,
-                  fmt::format("set workload.format, or convert the file into one of these: {}", known));
+  throw DataError(
+      fmt::format("the format cannot be detected from the first line, \"{}\"", excerpt(line)), path,
+      fmt::format("name its columns in workload.columns, set workload.format, or convert it into one of: {}", known));
 }
 
 }  // namespace
@@ -124,6 +137,7 @@ std::vector<std::string> trace_format_choices() {
 }
 
 OpenedTrace open_trace(const std::string& path, const std::string& format, const ReaderOptions& options) {
+  if (!options.columns.empty()) return {kMappedFormat, open_mapped(path, options)};
   if (format == "auto") {
     const Entry& entry = detect(path);
     return {entry.format.name, entry.open(path, options)};

@@ -24,7 +24,8 @@ struct OpenedTrace {
   std::unique_ptr<TraceReader> reader;
 };
 
-/// Opens a file from its start. `format` is a name of trace_formats() or "auto", which detects the format by the first
+/// Opens a file from its start. With options.columns it is CSV or JSON lines of that mapping, and `format` must be auto
+/// or mapped. Else `format` is a name of trace_formats() or "auto", which detects the format by the first
 /// line that is not blank or by the keys of the first JSON object. Any format may be compressed with gzip. Throws
 /// ConfigError for an unknown format, and DataError if the file is missing, empty, a folder or unreadable, or if its
 /// format cannot be detected.

@@ -41,15 +41,18 @@ class SortedLog final : public TraceReader {
     row = log_[at_++].row;
     return true;
   }
-  [[nodiscard]] bool has_times() const override { return true; }
+  [[nodiscard]] bool has_times() const override { return rows_.has_times(); }
   [[nodiscard]] std::int64_t zero_outputs() const override { return rows_.zero_outputs(); }
   [[nodiscard]] std::int64_t row() const override { return at_ == 0 ? 0 : log_[at_ - 1].line; }
   [[nodiscard]] std::int64_t skipped() const override { return rows_.skipped(); }
   [[nodiscard]] std::string first_skipped() const override { return rows_.first_skipped(); }
   [[nodiscard]] std::vector<std::string> warnings() const override {
-    if (of_others_ == 0) return {};
-    return {std::to_string(of_others_) + " requests of other replications than " +
-            std::to_string(log_.front().key.replication) + " are left out: a trace holds one run"};
+    std::vector<std::string> warnings = rows_.warnings();
+    if (of_others_ > 0) {
+      warnings.push_back(std::to_string(of_others_) + " requests of other replications than " +
+                         std::to_string(log_.front().key.replication) + " are left out: a trace holds one run");
+    }
+    return warnings;
   }
 
   static bool recognises(std::string_view head) { return Rows::recognises(head); }
@@ -76,7 +79,7 @@ class SortedLog final : public TraceReader {
       return std::tie(a.row.arrival, a.key.seconds, a.key.index) < std::tie(b.row.arrival, b.key.seconds, b.key.index);
     });
     for (Entry& entry : log) {
-      if (entry.row.arrival == kNever) entry.row.arrival = since(log.front(), entry);
+      if (entry.row.arrival == kNever && has_times()) entry.row.arrival = since(log.front(), entry);
     }
     log_ = std::move(log);
   }

@@ -23,6 +23,8 @@ struct TraceRow {
   std::int32_t turn = 0;                        // in its conversation, from 1; 0: not stated
   std::optional<Duration> think{};              // from the end of the turn before to this request
   RequestSlo slo{};
+  std::optional<Duration> ttft{};  // as a client measured them, from the arrival; for comparison only
+  std::optional<Duration> e2e{};
   /// Content identity of the prompt's first pieces of `prefix_id_tokens` tokens each; the last piece may be partial.
   /// Equal ids at equal positions after equal ids mean equal tokens. 0: each id stands for a block of the run.
   std::vector<std::uint64_t> prefix_ids;
@@ -38,6 +40,8 @@ struct TraceRow {
     turn = 0;
     think.reset();
     slo = RequestSlo();
+    ttft.reset();
+    e2e.reset();
     prefix_ids.clear();
     prefix_id_tokens = 0;
   }
@@ -46,6 +50,7 @@ struct TraceRow {
 struct ReaderOptions {
   std::string tokenizer = "estimate";  // for formats with texts: see open_tokenizer
   bool skip_bad_rows = false;          // skip rows that are not requests, and count them
+  std::string columns{};               // workload.columns: see column_map.hpp; empty: the file has a known format
 };
 
 /// How far the time of a row may be before the latest time so far, as several threads write a log. Earlier rows are

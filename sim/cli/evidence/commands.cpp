@@ -122,9 +122,11 @@ void add_calibrate(CLI::App& app, Command& command) {
 }
 
 void add_validate_flags(CLI::App& sub, ValidateOptions& options) {
-  sub.add_option("log", options.replay.folder, "Folder with requests.jsonl, meta.json and, if present, timeseries.csv")
+  sub.add_option("log", options.replay.folder,
+                 "Folder with requests.jsonl, meta.json and, if present, timeseries.csv; or a file of "
+                 "measured requests: results of vllm bench serve, GuideLLM or AIPerf, or any with workload.columns")
       ->required()
-      ->type_name("LOG_DIR");
+      ->type_name("LOG");
   sub.add_option("arguments", options.replay.arguments,
                  "Settings that the log does not state, or that replace the log's")
       ->type_name("[key=value ...]");
@@ -136,6 +138,7 @@ void add_validate_flags(CLI::App& sub, ValidateOptions& options) {
 
 std::string log_help() {
   return "meta.json states the engine's settings, its model and its KV blocks. key=value replaces a setting.\n"
+         "A file states none of them: give them as key=value.\n"
          "workload.trace gives the token ids of the prompts, which prefix caching needs.\n";
 }
 

@@ -33,7 +33,7 @@ auto placing_problems(const ResolvedConfig& config, Open open) {
 }  // namespace
 
 TraceRows rows_of_file(const std::string& path, const ResolvedConfig& config, bool skip_bad_rows) {
-  const std::set<std::string> known{"workload.format", "workload.tokenizer"};
+  const std::set<std::string> known{"workload.format", "workload.tokenizer", "workload.columns"};
   std::vector<Problem> problems;
   for (const ResolvedKey& key : config.keys) {
     if (key.origin != Origin::argument || known.contains(key.parameter.name)) continue;
@@ -46,6 +46,7 @@ TraceRows rows_of_file(const std::string& path, const ResolvedConfig& config, bo
   };
   traces::ReaderOptions options;
   options.tokenizer = text("workload.tokenizer", options.tokenizer);
+  options.columns = text("workload.columns", options.columns);
   options.skip_bad_rows = skip_bad_rows;
   const traces::OpenedTrace trace = traces::open_trace(path, text("workload.format", "auto"), options);
   const Duration shift = traces::time_before_start(*trace.reader);
