@@ -41,6 +41,7 @@ std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
   add(Op::cpu_attention, kernels.cpu_attention);
   add(Op::host, kernels.host);
   add(Op::layer, kernels.layers);
+  if (kernels.layer_attention) lines.push_back({std::string(kLayerAttention), &*kernels.layer_attention});
   add(Op::iteration, kernels.iteration);
   if (kernels.decode_iteration) lines.push_back({std::string(kDecodeIteration), &*kernels.decode_iteration});
   return lines;

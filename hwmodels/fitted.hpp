@@ -65,6 +65,8 @@ struct FittedKernels {
   std::optional<Fitted<HostModel>> host;
   std::optional<Fitted<LayerTables>> layers;
   std::optional<Fitted<IterationModel>> iteration;
+  /// Error of the attention grid of `layers` where scattered points give it; not a model of its own.
+  std::optional<FitRecord> layer_attention;
   /// Error of whole decode iterations, summed from held-out kernels; not a model of its own.
   std::optional<FitRecord> decode_iteration;
 
@@ -77,7 +79,8 @@ struct FittedKernels {
   [[nodiscard]] bool empty() const;
 };
 
-/// The line of an error table for whole decode iterations.
+/// The lines of an error table for the interpolated attention of layer tables, and for whole decode iterations.
+inline constexpr std::string_view kLayerAttention = "layer_attention";
 inline constexpr std::string_view kDecodeIteration = "decode_iteration";
 
 /// One line of an error table.

@@ -106,6 +106,7 @@ FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
   take(base.cpu_attention, fresh.cpu_attention);
   take(base.host, fresh.host);
   take(base.layers, fresh.layers);
+  if (fresh.layers) base.layer_attention = fresh.layer_attention;
   take(base.iteration, fresh.iteration);
   take(base.decode_iteration, fresh.decode_iteration);
   return base;

@@ -45,8 +45,13 @@ std::string validity_text(const GpuProfile& gpu, std::string_view latency_model)
   };
   if (latency_model == "tables") {
     const FitRecord& record = fitted.layers->record;
-    return fmt::format("layer tables{}: {} ({})", of_model(fitted.layers->model.model), percent(record.held_out),
-                       record.held_out_by);
+    std::string text = fmt::format("layer tables{}: {} ({})", of_model(fitted.layers->model.model),
+                                   percent(record.held_out), record.held_out_by);
+    if (fitted.layer_attention) {
+      text += fmt::format("; attention: {} ({})", percent(fitted.layer_attention->held_out),
+                          fitted.layer_attention->held_out_by);
+    }
+    return text;
   }
   if (latency_model == "iterations") {
     return fmt::format("logged iterations{}: {}", of_model(fitted.iteration->model.model),
