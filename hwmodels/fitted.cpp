@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "hwmodels/calibration/measurements.hpp"
 
@@ -60,6 +61,33 @@ std::string error_text(const FittedKernels& kernels) {
   }
   return text.empty() ? "fitted, but no row was held out to judge it"
                       : "median / p95 of |simulated/measured - 1| on held-out rows: " + text;
+}
+
+std::string borrowed_citation(const std::string& lender) {
+  return fmt::format("borrowed from {}, not calibrated", lender);
+}
+
+FittedKernels lent(FittedKernels kernels, const std::string& lender) {
+  const auto mark = [&](FitRecord& record) {
+    record = {"borrowed", borrowed_citation(lender), {}, {}, std::nullopt, std::move(record.ranges)};
+  };
+  const auto mark_fit = [&](auto& fitted) {
+    if (fitted) mark(fitted->record);
+  };
+  for (FittedGemm& gemm : kernels.gemm) mark(gemm.record);
+  mark_fit(kernels.decode_attention);
+  mark_fit(kernels.prefill_attention);
+  mark_fit(kernels.mixed_attention);
+  mark_fit(kernels.elementwise);
+  mark_fit(kernels.all_reduce);
+  for (Fitted<CopyModel>& copy : kernels.copies) mark(copy.record);
+  kernels.cpu_attention.reset();
+  kernels.host.reset();
+  kernels.layers.reset();
+  kernels.layer_attention.reset();
+  kernels.iteration.reset();
+  kernels.decode_iteration.reset();
+  return kernels;
 }
 
 FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_name, const ScalingFacts& from,

@@ -90,6 +90,12 @@ struct FitLine {
 };
 /// In the order of Op; the pointers live as long as `kernels`.
 [[nodiscard]] std::vector<FitLine> fit_lines(const FittedKernels& kernels);
+/// "borrowed from NAME, not calibrated", the citation of what another GPU lends.
+[[nodiscard]] std::string borrowed_citation(const std::string& lender);
+/// Marks every fit as borrowed from `lender`, without its held-out error. Drops what says nothing about another GPU or
+/// host: tables, iterations, CPU times and CPU attention.
+[[nodiscard]] FittedKernels lent(FittedKernels kernels, const std::string& lender);
+
 /// "GEMM 4.4% / 18.5%, decode attention ..." for a result.
 [[nodiscard]] std::string error_text(const FittedKernels& kernels);
 

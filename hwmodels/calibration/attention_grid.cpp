@@ -280,7 +280,7 @@ std::optional<GridPoint> AttentionGrid::first_missing() const {
     for (const std::int64_t chunk_context : axes_[1]) {
       for (const std::int64_t decodes : axes_[2]) {
         for (const std::int64_t decode_context : axes_[3]) {
-          const GridPoint node{chunk, chunk_context, decodes, decode_context};
+          const GridPoint node{chunk, chunk > 0 ? chunk_context : 0, decodes, decodes > 0 ? decode_context : 0};
           if (!at(node)) return node;
         }
       }

@@ -38,7 +38,10 @@ std::unique_ptr<ExecutionModel> make_execution_model(const GpuProfile& gpu, cons
   return make_roofline(gpu, llm, engine, setting.tensor_parallel, setting.kv_dtype_bytes, setting.scales);
 }
 
-std::string validity_text(const GpuProfile& gpu, std::string_view latency_model) {
+namespace {
+
+/// The error of what the latency model takes from the profile.
+std::string own_validity(const GpuProfile& gpu, std::string_view latency_model) {
   const FittedKernels& fitted = gpu.fitted;
   const auto of_model = [](const std::string& model) {
     return model.empty() ? " of an unstated model" : " of " + model;
@@ -67,6 +70,12 @@ std::string validity_text(const GpuProfile& gpu, std::string_view latency_model)
   if (measured.empty() && fitted.empty()) return gpu.file.error;
   if (measured.empty()) return "analytic model, uncalibrated, +-30%: not compared with any kernel of this GPU";
   return "analytic model, median / p95 of |simulated/measured - 1|: " + measured;
+}
+
+}  // namespace
+
+std::string validity_text(const GpuProfile& gpu, std::string_view latency_model) {
+  return (gpu.borrowed ? borrowed_text(*gpu.borrowed) + "; " : "") + own_validity(gpu, latency_model);
 }
 
 }  // namespace spillway::hwmodels

@@ -615,12 +615,118 @@ TEST_F(Calibrate, ErrorsOfAFileAreThoseThatItStates) {
   EXPECT_THAT(errors.out, HasSubstr("\n| `my` | elementwise | 12 | 4.4% / 20.0% | -1.6% | 30.0% / 150.0% |\n"));
 }
 
+// An H100's GEMMs on an A100's profile. The A100 lends attention, collectives and links, but neither its errors nor its
+// memory.
+TEST_F(Calibrate, ABaseOfAnotherGpuLendsWithoutItsError) {
+  const Output fit = calibrate({"fit", "gemm.csv", "--base", "a100-80gb-sxm", "--gpu", "NVIDIA H100", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_EQ(
+      fit.err,
+      "a100-80gb-sxm is another GPU than the measured one: --gpu names NVIDIA H100. What it supplies is borrowed, "
+      "not calibrated\nwrote my.json\nmemory and memory_bandwidth are null: give --memory and --bandwidth\n");
+  EXPECT_THAT(fit.out, Not(HasSubstr("analytic model")));
+  const json written = profile("my.json");
+  const std::string cite = "borrowed from a100-80gb-sxm, not calibrated";
+  EXPECT_THAT(written["stands_for"], testing::StartsWith("NVIDIA H100; "));
+  EXPECT_EQ(written["borrowed"]["from"], "a100-80gb-sxm");
+  EXPECT_EQ(written["borrowed"]["parts"],
+            json({"attention", "elementwise", "collectives", "links", "datasheet figures"}));
+  EXPECT_EQ(written["values"]["memory"]["value"], nullptr);
+  EXPECT_EQ(written["values"]["memory_bandwidth"]["value"], nullptr);
+  EXPECT_EQ(written["values"]["h2d_bandwidth"]["value"], 25e9);
+  EXPECT_EQ(written["values"]["h2d_bandwidth"]["source"]["cite"], cite);
+  EXPECT_EQ(written["fitted"]["gemm"][0]["source"]["kind"], "measured");
+  for (const char* op : {"decode_attention", "prefill_attention", "elementwise", "all_reduce"}) {
+    EXPECT_EQ(written["fitted"][op]["source"]["cite"], cite) << op;
+    EXPECT_EQ(written["fitted"][op]["held_out"]["n"], 0) << op;
+  }
+  const Output without = spillway({"run", "hardware=my.json", "workload.requests=20"});
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.err, testing::AllOf(HasSubstr("my does not state memory"), HasSubstr("--memory SIZE")));
+  const Output roofline = spillway({"run", "hardware=my.json", "latency_model=roofline", "memory.gpu_kv=20GB"});
+  EXPECT_EQ(roofline.code, 2);
+  EXPECT_THAT(roofline.err, HasSubstr("my does not state memory_bandwidth, which latency_model=roofline requires"));
+  EXPECT_THAT(roofline.err, HasSubstr("--bandwidth RATE"));
+
+  ASSERT_EQ(
+      calibrate({"fit", "gemm.csv", "--base", "a100-80gb-sxm", "--gpu", "NVIDIA H100", "--memory", "85 GB",
+                 "--bandwidth", "3350 GB/s", "-o", "my.json"})
+          .err,
+      "a100-80gb-sxm is another GPU than the measured one: --gpu names NVIDIA H100. What it supplies is borrowed, "
+      "not calibrated\nwrote my.json\n");
+  const json given = profile("my.json");
+  EXPECT_EQ(given["values"]["memory"]["value"], 85'000'000'000);
+  EXPECT_EQ(given["values"]["memory_bandwidth"]["value"], 3350e9);
+  EXPECT_EQ(given["values"]["memory"]["source"]["cite"], "given by --memory");
+  // Decode attention is bound by memory: its bandwidth goes with the memory's.
+  EXPECT_NEAR(given["fitted"]["decode_attention"]["bandwidth_bytes_per_s"].get<double>() /
+                  written["fitted"]["decode_attention"]["bandwidth_bytes_per_s"].get<double>(),
+              3350.0 / 2039.0, 1e-6);
+  const Output run = spillway({"run", "hardware=my.json", "workload.requests=20", "-o", "out"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const std::string borrowed = cite + ": attention, elementwise, collectives, links, datasheet figures; ";
+  const json result = json::parse(read_file(file("out/result.json")));
+  EXPECT_THAT(result["validity"][0]["error"],
+              testing::AllOf(testing::StartsWith(borrowed), HasSubstr("held-out rows: gemm "),
+                             Not(HasSubstr("decode_attention")), Not(HasSubstr("lender"))));
+  EXPECT_THAT(run.out, HasSubstr("Validity     gpu: borrowed from a100-80gb-sxm, not calibrated: attention,"));
+  const std::string explained = spillway({"explain", "./my.json"}).out;
+  EXPECT_THAT(explained, HasSubstr("\n  decode_attention: " + cite + "\n"));
+  EXPECT_THAT(explained, HasSubstr(borrowed));
+  EXPECT_THAT(calibrate({"errors", "./my.json"}).out,
+              HasSubstr("| `my` | decode_attention, borrowed | none | | |  |\n"));
+
+  // As the base of its own GPU, the profile still says what it has borrowed, less what is measured now.
+  ASSERT_EQ(calibrate({"fit", "attention.csv", "--base", "./my.json", "--gpu", "NVIDIA H100", "-o", "again.json"}).code,
+            0);
+  const json again = profile("again.json");
+  EXPECT_EQ(again["borrowed"]["from"], "a100-80gb-sxm");
+  EXPECT_EQ(again["borrowed"]["parts"], json({"elementwise", "collectives", "links", "datasheet figures"}));
+  EXPECT_EQ(again["values"]["memory"]["value"], 85'000'000'000);
+  EXPECT_EQ(again["fitted"]["gemm"][0]["source"]["kind"], "measured");
+}
+
+// The RTX 4090's profile has no kernels of its own: it borrows the A100's. A fit on it keeps them without an error.
+TEST_F(Calibrate, KernelsThatABaseOfTheSameGpuBorrowsHaveNoError) {
+  write_text(file("slow.csv"),
+             "kernel,tokens,bytes,latency_us\na,1,1e9,2010\na,2,2e9,4010\nb,1,1e9,2010\nb,2,2e9,4010\n");
+  const Output fit = calibrate({"fit", "slow.csv", "--base", "rtx4090-24gb", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.err, Not(HasSubstr("another GPU")));
+  const json written = profile("my.json");
+  EXPECT_EQ(written["borrowed"], json({{"from", "a100-80gb-sxm"}, {"parts", {"gemm", "attention"}}}));
+  EXPECT_EQ(written["values"]["memory"]["value"], 25'250'627'584);
+  EXPECT_EQ(written["fitted"]["decode_attention"]["held_out"]["n"], 0);
+  EXPECT_THAT(written["error"], Not(HasSubstr("lender")));
+}
+
+TEST_F(Calibrate, FactsOfTheGpuNeedUnits) {
+  const Output refused = calibrate({"fit", "gemm.csv", "--memory", "48", "--bandwidth", "fast", "-o", "my.json"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, testing::AllOf(HasSubstr("\"48\" is not the size of a GPU's memory, at least 1 GB"),
+                                          HasSubstr("such as \"48 GB\""),
+                                          HasSubstr("\"fast\" is not the bandwidth of a GPU's memory, at least 1 GB/s"),
+                                          HasSubstr("such as \"864 GB/s\"")));
+  EXPECT_EQ(calibrate({"fit", "gemm.csv", "--memory", "1kB", "-o", "my.json"}).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(file("my.json")));
+  // Without a base, they are all that is known.
+  ASSERT_EQ(
+      calibrate({"fit", "gemm.csv", "attention.csv", "--memory", "48 GB", "--bandwidth", "3.35TB/s", "-o", "my.json"})
+          .code,
+      0);
+  const json values = profile("my.json")["values"];
+  EXPECT_EQ(values["memory"]["value"], 48'000'000'000);
+  EXPECT_EQ(values["memory_bandwidth"]["value"], 3.35e12);
+  EXPECT_EQ(values["peak_flops"]["value"], nullptr);
+}
+
 TEST_F(Calibrate, HelpNamesCommandsAndFlags) {
   EXPECT_THAT(spillway({"calibrate", "--help"}).out,
               testing::AllOf(HasSubstr("fit"), HasSubstr("check"), HasSubstr("errors")));
   const std::string fit = spillway({"calibrate", "fit", "--help"}).out;
-  for (const char* flag : {"--base", "--out", "--drop-inconsistent", "--model", "--name", "--stands-for", "--host-out",
-                           "--omit-measurements", "--json", "Example: spillway calibrate fit"}) {
+  for (const char* flag :
+       {"--base", "--gpu", "--memory", "--bandwidth", "--out", "--drop-inconsistent", "--model", "--name",
+        "--stands-for", "--host-out", "--omit-measurements", "--json", "Example: spillway calibrate fit"}) {
     EXPECT_THAT(fit, HasSubstr(flag));
   }
 }
