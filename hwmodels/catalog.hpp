@@ -31,6 +31,7 @@ struct AllReduce {
 
 /// What a fitted profile took over from the profile of another GPU.
 struct BorrowedParts {
+  static constexpr std::string_view kFacts = "datasheet figures";
   std::string from;
   std::vector<std::string> parts;  // "gemm", "attention", "collectives", "links", "datasheet figures", ...
 };

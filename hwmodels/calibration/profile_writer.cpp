@@ -262,7 +262,7 @@ FittedKernels scaled(const GpuProfile& base, const ProfileText& text, const Meas
 BorrowedParts parts_of(const std::string& lender, const FittedKernels& kernels, const FittedKernels& fresh,
                        bool facts) {
   BorrowedParts borrowed{lender, {}};
-  const auto add = [&](bool lent, const char* part) {
+  const auto add = [&](bool lent, std::string_view part) {
     if (lent) borrowed.parts.emplace_back(part);
   };
   const auto is_lent = [](const auto& fitted) { return fitted && fitted->record.source_kind == "borrowed"; };
@@ -277,7 +277,7 @@ BorrowedParts parts_of(const std::string& lender, const FittedKernels& kernels, 
   add(is_lent(kernels.elementwise), "elementwise");
   add(facts ? !fresh.all_reduce : is_lent(kernels.all_reduce), "collectives");
   add(facts && (link_of(fresh, true) == nullptr || link_of(fresh, false) == nullptr), "links");
-  add(facts, "datasheet figures");
+  add(facts, BorrowedParts::kFacts);
   return borrowed;
 }
 

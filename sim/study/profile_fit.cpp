@@ -60,8 +60,16 @@ struct FitBase {
   std::optional<hwmodels::LlmModel> layers_of;
   std::string another_gpu;  // why the base is of another GPU; empty: it is not
 
-  /// The base, if its figures are those of the measured GPU.
+  /// The base, if it is of the measured GPU.
   [[nodiscard]] const GpuProfile* same_gpu() const { return gpu && another_gpu.empty() ? &*gpu : nullptr; }
+  /// The base, if its datasheet figures are those of the measured GPU, too.
+  [[nodiscard]] const GpuProfile* datasheet() const {
+    const GpuProfile* same = same_gpu();
+    if (same == nullptr || !same->borrowed) return same;
+    const std::vector<std::string>& parts = same->borrowed->parts;
+    const bool lent = std::find(parts.begin(), parts.end(), hwmodels::BorrowedParts::kFacts) != parts.end();
+    return lent ? nullptr : same;
+  }
 };
 
 FitBase load_base(const ProfileFit& fit, const hwmodels::MeasuredDevice& device) {
@@ -77,7 +85,7 @@ FitBase load_base(const ProfileFit& fit, const hwmodels::MeasuredDevice& device)
 
 hwmodels::FittedKernels fit_rows(const ProfileFit& fit, const FitBase& base, Measurements& measurements,
                                  const NoteSink& note, const std::function<void(std::string_view)>& progress) {
-  const GpuProfile* gpu = base.same_gpu();
+  const GpuProfile* gpu = base.datasheet();
   hwmodels::DeviceLimits limits = limits_of(gpu, measurements);
   if (fit.bandwidth) limits.memory_bandwidth = fit.bandwidth->value();
   settle(measurements, limits, base.layers_of ? &*base.layers_of : nullptr, fit.drop_inconsistent, note);

@@ -681,7 +681,8 @@ TEST_F(Calibrate, ABaseOfAnotherGpuLendsWithoutItsError) {
             0);
   const json again = profile("again.json");
   EXPECT_EQ(again["borrowed"]["from"], "a100-80gb-sxm");
-  EXPECT_EQ(again["borrowed"]["parts"], json({"elementwise", "collectives", "links", "datasheet figures"}));
+  EXPECT_EQ(again["borrowed"]["parts"],
+            json({"mixed_attention", "elementwise", "collectives", "links", "datasheet figures"}));
   EXPECT_EQ(again["values"]["memory"]["value"], 85'000'000'000);
   EXPECT_EQ(again["fitted"]["gemm"][0]["source"]["kind"], "measured");
 }
