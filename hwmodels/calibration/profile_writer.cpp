@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hwmodels/calibration/sharing_fits.hpp"
+#include "hwmodels/calibration/sustained_fits.hpp"
 #include "hwmodels/field_reader.hpp"
 #include "hwmodels/gpu_profile.hpp"
 
@@ -65,6 +66,20 @@ void set_duplex(ordered_json& values, const std::string& direction, const Measur
   if (!alone.is_number()) return;
   set_value(values, (direction + "_bandwidth_duplex").c_str(), std::min(duplex.value, alone.get<double>()),
             duplex.citation);
+}
+
+/// Replaces the base's sustained clock by the measured one, or removes it when the clock stays.
+void set_sustained(ordered_json& values, const SustainedFit& fit) {
+  if (!fit.values && !fit.stays) return;
+  for (const char* key : {"sustained_share", "sustained_slowdown", "sustained_window"}) values.erase(key);
+  if (!fit.values) return;
+  const auto put = [&](const char* key, const char* unit, double value) {
+    values[key] = {{"value", value}, {"unit", unit}};
+    set_value(values, key, value, fit.citation);
+  };
+  put("sustained_share", "1", fit.values->share);
+  put("sustained_slowdown", "1", fit.values->slowdown);
+  put("sustained_window", "s", fit.values->window_seconds);
 }
 
 /// Replaces the base's two all-reduce figures unless they agree with the fit. The latency is the time of the smallest
@@ -173,6 +188,15 @@ ordered_json all_rows(const Measurements& in) {
       rows_json(in.interference, {"compute", "traffic", "copy_bytes", "beside", "seconds"}, &InterferenceRow::compute,
                 &InterferenceRow::traffic, &InterferenceRow::copy_bytes, &InterferenceRow::beside,
                 &InterferenceRow::seconds));
+  if (!in.sustained.empty()) {
+    ordered_json table = ordered_json::array();
+    const auto or_null = [](const auto& value) { return value ? ordered_json(*value) : ordered_json(nullptr); };
+    for (const SustainedRow& row : in.sustained) {
+      table.push_back({row.compute, row.end_seconds, or_null(row.sm_clock_mhz), or_null(row.power_w), row.seconds});
+    }
+    rows["sustained"] = {{"columns", {"compute", "end_seconds", "sm_clock_mhz", "power_w", "seconds"}},
+                         {"rows", std::move(table)}};
+  }
   put("host_stream", !in.host_streams.empty(),
       rows_json(in.host_streams, {"threads", "bytes", "seconds"}, &HostStreamRow::threads, &HostStreamRow::bytes,
                 &HostStreamRow::seconds));
@@ -337,6 +361,7 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
   if (const auto slowdown = compute_slowdown(measurements)) {
     set_value(values, "copy_compute_slowdown", slowdown->value, slowdown->citation);
   }
+  if (const auto sustained = fit_sustained(measurements)) set_sustained(values, *sustained);
   if (fitted.all_reduce) set_all_reduce(values, plain_all_reduce, *fitted.all_reduce);
   document["fitted"] = ordered_json(to_json(kernels));
   document["measurements"] = measurements_json(measurements, text.with_measurements);

@@ -14,6 +14,7 @@
 #include "hwmodels/calibration/measured_gpu.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/calibration/sharing_fits.hpp"
+#include "hwmodels/calibration/sustained_fits.hpp"
 #include "sim/config/config.hpp"
 
 namespace spillway {
@@ -94,7 +95,9 @@ hwmodels::FittedKernels fit_rows(const ProfileFit& fit, const FitBase& base, Mea
   }
   hwmodels::FittedKernels fitted = hwmodels::calibrate(measurements, {gpu, fit.model}, progress);
   // Duplex rows are shares of a link. Without fitted copies, the base supplies the link.
-  const bool shares = hwmodels::duplex_bandwidth(measurements, {}, true) ||
+  const auto sustained = hwmodels::fit_sustained(measurements);
+  if (sustained && !sustained->values) tell(note, fmt::format("no sustained clock was fitted: {}", sustained->why));
+  const bool shares = (sustained && sustained->values) || hwmodels::duplex_bandwidth(measurements, {}, true) ||
                       hwmodels::duplex_bandwidth(measurements, {}, false) || hwmodels::compute_slowdown(measurements);
   if (fitted.empty() && !(base.gpu && shares)) {
     throw DataError("no row is left to fit", fmt::format("{}", fmt::join(fit.files, ", ")),

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -498,6 +499,59 @@ std::string microbenchmarks() {
         {"host", {{"cpu_model", "Example CPU"}, {"physical_cores", 4}, {"threads", 4}, {"memory_bytes", 64000}}}}},
       {"measurements", std::move(rows)}}
       .dump();
+}
+
+/// A GEMM and attention of `seconds` each, in intervals of half a second. The GEMM takes 1 ms at 900 W for 1 s, then
+/// `slow` ms at 700 W; the attention draws 400 W.
+std::string sustained_rows(double seconds, double slow) {
+  json rows = json::array();
+  for (const bool gemm : {true, false}) {
+    for (int i = 1; 0.5 * i <= seconds; ++i) {
+      const bool full = i <= 2;
+      rows.push_back({{"op", "sustained"},
+                      {"compute", {{"op", gemm ? "gemm" : "decode_attention"}, {"k", 1}}},
+                      {"run_s", seconds},
+                      {"time_s", 0.5 * i},
+                      {"sm_clock_mhz", full ? 1980 : 1500},
+                      {"power_w", gemm ? (full ? 900 : 700) : 400},
+                      {"unit", "ms"},
+                      {"median", gemm && !full ? slow : 1.0}});
+    }
+  }
+  return json{{"schema_version", 1},
+              {"kind", "measurements"},
+              {"provenance", {{"device", {{"name", "NVIDIA H100 80GB HBM3"}}}}},
+              {"measurements", std::move(rows)}}
+      .dump();
+}
+
+// 1.2 times as long; 300 of the 500 W above attention fit, so 0.6; 1 s / -ln 0.4.
+TEST_F(Calibrate, SustainedRowsGiveTheClock) {
+  write_text(file("long.json"), sustained_rows(20.0, 1.2));
+  const Output fit = calibrate({"fit", "long.json", "--base", "h100-80gb-sxm", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.out, HasSubstr("\nsustained_share 0.6\nsustained_slowdown 1.2\nsustained_window 1.091\n"));
+  const json values = profile("my.json")["values"];
+  EXPECT_NEAR(values["sustained_share"]["value"].get<double>(), 0.6, kExact);
+  EXPECT_NEAR(values["sustained_slowdown"]["value"].get<double>(), 1.2, kExact);
+  EXPECT_NEAR(values["sustained_window"]["value"].get<double>(), -1.0 / std::log(0.4), kExact);
+  EXPECT_THAT(values["sustained_share"]["source"]["cite"], testing::StartsWith("GEMM and attention of 20 s: 900 W"));
+  EXPECT_EQ(values["sustained_window"]["unit"], "s");
+  EXPECT_EQ(profile("my.json")["measurements"]["rows"]["sustained"]["rows"].size(), 80U);
+  EXPECT_EQ(spillway({"run", "hardware=my.json", "--dry-run"}).code, 0);
+  // A clock that stays removes the base's; rows that do not tell leave it.
+  write_text(file("stays.json"), sustained_rows(20.0, 1.0));
+  const Output stays = calibrate({"fit", "stays.json", "gemm.csv", "--base", "h100-80gb-sxm", "-o", "my.json"});
+  ASSERT_EQ(stays.code, 0) << stays.err;
+  EXPECT_THAT(stays.err, HasSubstr("no sustained clock was fitted: the GEMM kept its rate for 20 s\n"));
+  EXPECT_FALSE(profile("my.json")["values"].contains("sustained_share"));
+  write_text(file("short.json"), sustained_rows(2.0, 1.2));
+  const Output shorter = calibrate({"fit", "short.json", "gemm.csv", "--base", "h100-80gb-sxm", "-o", "my.json"});
+  ASSERT_EQ(shorter.code, 0) << shorter.err;
+  EXPECT_THAT(shorter.err, HasSubstr("the GEMM ran for 2 s, and its clock needs 5 s: measure without --quick\n"));
+  EXPECT_EQ(profile("my.json")["values"]["sustained_share"]["value"], 0.4);
+  EXPECT_THAT(calibrate({"check", "h100-80gb-sxm", "long.json", "gemm.csv"}).err,
+              HasSubstr("they give a profile its sustained clock, not a fit"));
 }
 
 TEST_F(Calibrate, MicrobenchmarksGiveAProfileAndAHost) {

@@ -18,6 +18,7 @@
 #include "hwmodels/calibration/profile_check.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/calibration/sharing_fits.hpp"
+#include "hwmodels/calibration/sustained_fits.hpp"
 #include "hwmodels/catalog.hpp"
 #include "hwmodels/models/logged_models.hpp"
 #include "sim/config/config.hpp"
@@ -118,6 +119,10 @@ nlohmann::json sharing_json(const std::string& profile, const Measurements& meas
   take("h2d_bandwidth_duplex", hwmodels::duplex_bandwidth(measurements, {}, true).has_value());
   take("d2h_bandwidth_duplex", hwmodels::duplex_bandwidth(measurements, {}, false).has_value());
   take("copy_compute_slowdown", hwmodels::compute_slowdown(measurements).has_value());
+  const auto sustained = hwmodels::fit_sustained(measurements);
+  for (const char* key : {"sustained_share", "sustained_slowdown", "sustained_window"}) {
+    take(key, sustained && sustained->values);
+  }
   return sharing;
 }
 
