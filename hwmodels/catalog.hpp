@@ -30,6 +30,16 @@ struct AllReduce {
   BytesPerSecond bus_bandwidth{};
 };
 
+/// What a fitted profile took over from the profile of another GPU.
+struct BorrowedParts {
+  static constexpr std::string_view kFacts = "datasheet figures";
+  std::string from;
+  std::vector<std::string> parts;  // "gemm", "attention", "collectives", "links", "datasheet figures", ...
+};
+
+/// "borrowed from NAME, not calibrated: gemm, links".
+[[nodiscard]] std::string borrowed_text(const BorrowedParts& borrowed);
+
 /// One GPU and its kernels. Efficiencies are fractions of the datasheet's figures, in (0, 1].
 struct GpuProfile {
   DataFile file;
@@ -55,9 +65,10 @@ struct GpuProfile {
   std::optional<AllReduce> all_reduce;            // empty: no figure, so no tensor parallelism
   std::int64_t sm_count = 0;                      // streaming multiprocessors that CUDA offers
   Bytes l2_cache{};
-  FittedKernels fitted;              // empty: only the analytic model
-  std::string fitted_from;           // the profile that lends the kernels; empty: its own
-  std::vector<std::string> unknown;  // fields that are null in the file, except the std::optional ones
+  FittedKernels fitted;                   // empty: only the analytic model
+  std::optional<BorrowedParts> borrowed;  // empty: nothing of another GPU, except as sources say
+  std::string fitted_from;                // the profile that lends the kernels; empty: its own
+  std::vector<std::string> unknown;       // fields that are null in the file, except the std::optional ones
 
   /// Throws ConfigError when one of these fields is null in the file. The message names the field and what needs it.
   void need(std::initializer_list<std::string_view> fields, std::string_view purpose) const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "hwmodels/calibration/measurements.hpp"
 
@@ -64,6 +65,7 @@ std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
   add(Op::cpu_attention, kernels.cpu_attention);
   add(Op::host, kernels.host);
   add(Op::layer, kernels.layers);
+  if (kernels.layer_attention) lines.push_back({std::string(kLayerAttention), &*kernels.layer_attention});
   add(Op::iteration, kernels.iteration);
   if (kernels.decode_iteration) lines.push_back({std::string(kDecodeIteration), &*kernels.decode_iteration});
   return lines;
@@ -84,6 +86,33 @@ std::string error_text(const FittedKernels& kernels) {
   }
   return text.empty() ? "fitted, but no row was held out to judge it"
                       : "median / p95 of |simulated/measured - 1| on held-out rows: " + text;
+}
+
+std::string borrowed_citation(const std::string& lender) {
+  return fmt::format("borrowed from {}, not calibrated", lender);
+}
+
+FittedKernels lent(FittedKernels kernels, const std::string& lender) {
+  const auto mark = [&](FitRecord& record) {
+    record = {"borrowed", borrowed_citation(lender), {}, {}, std::nullopt, std::move(record.ranges)};
+  };
+  const auto mark_fit = [&](auto& fitted) {
+    if (fitted) mark(fitted->record);
+  };
+  for (FittedGemm& gemm : kernels.gemm) mark(gemm.record);
+  mark_fit(kernels.decode_attention);
+  mark_fit(kernels.prefill_attention);
+  mark_fit(kernels.mixed_attention);
+  mark_fit(kernels.elementwise);
+  mark_fit(kernels.all_reduce);
+  for (Fitted<CopyModel>& copy : kernels.copies) mark(copy.record);
+  kernels.cpu_attention.reset();
+  kernels.host.reset();
+  kernels.layers.reset();
+  kernels.layer_attention.reset();
+  kernels.iteration.reset();
+  kernels.decode_iteration.reset();
+  return kernels;
 }
 
 FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_name, const ScalingFacts& from,

@@ -77,6 +77,8 @@ struct FittedKernels {
   std::optional<Fitted<HostModel>> host;
   std::optional<Fitted<LayerTables>> layers;
   std::optional<Fitted<IterationModel>> iteration;
+  /// Error of the attention grid of `layers` where scattered points give it; not a model of its own.
+  std::optional<FitRecord> layer_attention;
   /// Error of whole decode iterations, summed from held-out kernels; not a model of its own.
   std::optional<FitRecord> decode_iteration;
 
@@ -89,7 +91,8 @@ struct FittedKernels {
   [[nodiscard]] bool empty() const;
 };
 
-/// The line of an error table for whole decode iterations.
+/// The lines of an error table for the interpolated attention of layer tables, and for whole decode iterations.
+inline constexpr std::string_view kLayerAttention = "layer_attention";
 inline constexpr std::string_view kDecodeIteration = "decode_iteration";
 
 /// One line of an error table.
@@ -99,6 +102,12 @@ struct FitLine {
 };
 /// In the order of Op; the pointers live as long as `kernels`.
 [[nodiscard]] std::vector<FitLine> fit_lines(const FittedKernels& kernels);
+/// "borrowed from NAME, not calibrated", the citation of what another GPU lends.
+[[nodiscard]] std::string borrowed_citation(const std::string& lender);
+/// Marks every fit as borrowed from `lender`, without its held-out error. Drops what says nothing about another GPU or
+/// host: tables, iterations, CPU times and CPU attention.
+[[nodiscard]] FittedKernels lent(FittedKernels kernels, const std::string& lender);
+
 /// "GEMM 4.4% / 18.5%, decode attention ..." for a result.
 [[nodiscard]] std::string error_text(const FittedKernels& kernels);
 

@@ -148,9 +148,11 @@ json to_json(const FittedKernels& kernels) {
   put(Op::host, kernels.host);
   put(Op::layer, kernels.layers);
   put(Op::iteration, kernels.iteration);
-  if (kernels.decode_iteration) {
-    write_record(section[std::string(kDecodeIteration)], *kernels.decode_iteration);
-  }
+  const auto put_record = [&](std::string_view key, const std::optional<FitRecord>& record) {
+    if (record) write_record(section[std::string(key)], *record);
+  };
+  put_record(kLayerAttention, kernels.layer_attention);
+  put_record(kDecodeIteration, kernels.decode_iteration);
   return section;
 }
 
@@ -201,11 +203,15 @@ FittedKernels read_fitted(const json& section, const std::string& where, std::ve
   read_optional(io, Op::host, kernels.host);
   read_optional(io, Op::layer, kernels.layers);
   read_optional(io, Op::iteration, kernels.iteration);
-  if (const json* object = io.find(std::string(kDecodeIteration).c_str(), true)) {
-    FitReader inner(*object, io.pointer(std::string(kDecodeIteration)), problems);
-    kernels.decode_iteration = read_record(inner);
+  const auto read_only = [&](std::string_view key, std::optional<FitRecord>& record) {
+    const json* object = io.find(std::string(key).c_str(), true);
+    if (object == nullptr) return;
+    FitReader inner(*object, io.pointer(std::string(key)), problems);
+    record = read_record(inner);
     inner.finish();
-  }
+  };
+  read_only(kLayerAttention, kernels.layer_attention);
+  read_only(kDecodeIteration, kernels.decode_iteration);
   io.finish();
   return kernels;
 }

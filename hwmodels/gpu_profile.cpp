@@ -1,6 +1,7 @@
 #include "hwmodels/gpu_profile.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -85,6 +86,22 @@ void read_kernels(FieldReader& in, GpuProfile& gpu) {
   gpu.fitted_from = from.file.name;
 }
 
+void read_borrowed(FieldReader& in, GpuProfile& gpu) {
+  const json* section = in.section("borrowed");
+  if (section == nullptr) return;
+  const auto text = [](const json& one) { return one.is_string() && !one.get_ref<const std::string&>().empty(); };
+  const auto parts = section->is_object() ? section->find("parts") : section->end();
+  const bool sound = section->is_object() && section->size() == 2 && section->contains("from") &&
+                     text((*section)["from"]) && parts != section->end() && parts->is_array() && !parts->empty() &&
+                     std::all_of(parts->begin(), parts->end(), text);
+  if (!sound) {
+    return in.adopt({{"must be an object with \"from\", the name of a GPU, and \"parts\", a list of what it lends",
+                      "/borrowed",
+                      {}}});
+  }
+  gpu.borrowed = BorrowedParts{(*section)["from"], *parts};
+}
+
 /// Fitted kernels take precedence, so a plain value that differs from them would have no effect. Refuses such a value.
 void require_agreement(FieldReader& in, const GpuProfile& gpu) {
   const auto require = [&](bool agree, const char* key, double plain, double fitted, const char* fit) {
@@ -119,12 +136,18 @@ BusBandwidth bus_bandwidth(const AllReduce& plain, const AllReduceModel& fitted)
           .fitted = moved / largest.seconds};
 }
 
+std::string borrowed_text(const BorrowedParts& borrowed) {
+  return fmt::format("{}: {}", borrowed_citation(borrowed.from), fmt::join(borrowed.parts, ", "));
+}
+
 void GpuProfile::need(std::initializer_list<std::string_view> fields, std::string_view purpose) const {
   for (const std::string_view field : fields) {
     if (std::find(unknown.begin(), unknown.end(), field) == unknown.end()) continue;
+    std::string option = "--base NAME for the datasheet's figures";
+    if (field == "memory") option += ", or with --memory SIZE";
+    if (field == "memory_bandwidth") option += ", or with --bandwidth RATE";
     throw ConfigError(fmt::format("{} does not state {}, which {} requires", file.name, field, purpose), "hardware",
-                      fmt::format("set {} in {}, or fit the profile again with --base NAME for the datasheet's figures",
-                                  field, file.path));
+                      fmt::format("set {} in {}, or fit the profile again with {}", field, file.path, option));
   }
 }
 
@@ -178,6 +201,7 @@ GpuProfile read_gpu(FieldReader in) {
   in.require(latency.has_value() == bus.has_value(), "all_reduce_bandwidth",
              "must be null exactly when all_reduce_latency is");
   read_kernels(in, gpu);
+  read_borrowed(in, gpu);
   require_agreement(in, gpu);
   gpu.file = in.finish();
   return gpu;

@@ -11,7 +11,7 @@ namespace spillway::hwmodels {
 
 class FieldReader;
 
-inline constexpr std::array<std::string_view, 2> kGpuSections{"fitted", "measurements"};
+inline constexpr std::array<std::string_view, 3> kGpuSections{"fitted", "borrowed", "measurements"};
 inline constexpr Kind kGpu{"hwmodels/profiles/", "gpu", "hardware", kGpuSections};
 
 /// Bytes/s of an all-reduce of the largest measured buffer over the largest measured number of ranks, by the profile's

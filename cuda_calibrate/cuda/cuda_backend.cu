@@ -46,7 +46,10 @@ GpuFacts facts_of(int index) {
 class CudaBackend : public Backend {
  public:
   CudaBackend(int index, int count, std::uint64_t seed)
-      : count_(count), gpu_(index, seed), host_(make_host_backend(seed, host_hooks(gpu_), "")) {}
+      : count_(count),
+        gpu_(index, seed),
+        host_(make_host_backend(seed, host_hooks(gpu_), "")),
+        sensors_(pci_bus_id(index)) {}
 
   MachineFacts facts() override {
     MachineFacts facts = host_->facts();
@@ -69,10 +72,17 @@ class CudaBackend : public Backend {
                                  [&](const DecodeAttention& one) { return compute_case(gpu_, make_op(gpu_, one)); },
                                  [&](const PrefillAttention& one) { return compute_case(gpu_, make_op(gpu_, one)); },
                                  [&](const MixedAttention& one) { return compute_case(gpu_, make_op(gpu_, one)); },
+                                 [&](const Sustained& one) {
+                                   return std::visit(
+                                       [&](const auto& work) { return compute_case(gpu_, make_op(gpu_, work)); },
+                                       one.compute);
+                                 },
                                  [&](const Elementwise& one) { return compute_case(gpu_, make_op(gpu_, one)); },
                                  [&](const auto& one) { return make_case(gpu_, one); }},
                       point);
   }
+
+  std::optional<GpuSensors> sensors() override { return sensors_.read(); }
 
   std::vector<std::string> self_test() override { return gpu::self_test(gpu_); }
 
@@ -80,6 +90,7 @@ class CudaBackend : public Backend {
   int count_;
   Gpu gpu_;
   std::unique_ptr<Backend> host_;
+  NvmlSensors sensors_;
 };
 
 }  // namespace

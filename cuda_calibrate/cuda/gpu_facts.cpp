@@ -22,7 +22,7 @@ class Nvml {
  public:
   using Device = void*;
 
-  Nvml() {
+  explicit Nvml(const char* library = "libnvidia-ml.so.1") : library_(library) {
     auto* const init = library_.function<int()>("nvmlInit_v2");
     ready_ = init != nullptr && init() == 0;
   }
@@ -50,30 +50,79 @@ class Nvml {
   }
 
  private:
-  Library library_{"libnvidia-ml.so.1"};
+  Library library_;
   bool ready_ = false;
 };
 
+/// nvmlFieldValue_t, whose value is 8 bytes that the type interprets.
+struct FieldValue {
+  unsigned field = 0;
+  unsigned scope = 0;
+  long long timestamp = 0;
+  long long latency = 0;
+  int type = 0;
+  int status = 0;
+  unsigned long long value = 0;
+};
+
+constexpr int kSmClockType = 1;
+constexpr int kGpuTemperatureSensor = 0;
+
+/// Watts now, else averaged.
+std::optional<double> power_of(const Nvml& nvml, Nvml::Device device) {
+  constexpr unsigned kPowerInstant = 186;  // NVML_FI_DEV_POWER_INSTANT, in mW
+  constexpr int kUnsignedInt = 1;          // NVML_VALUE_TYPE_UNSIGNED_INT
+  FieldValue field;
+  field.field = kPowerInstant;
+  if (nvml.call("nvmlDeviceGetFieldValues", device, 1, &field) && field.status == 0 && field.type == kUnsignedInt) {
+    return static_cast<double>(field.value & 0xffffffffULL) / 1000.0;
+  }
+  const auto milliwatts = nvml.number("nvmlDeviceGetPowerUsage", device);
+  return milliwatts ? std::optional(static_cast<double>(*milliwatts) / 1000.0) : std::nullopt;
+}
+
+std::optional<std::string> throttling_of(const Nvml& nvml, Nvml::Device device) {
+  unsigned long long reasons = 0;
+  if (!nvml.call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &reasons)) return std::nullopt;
+  return throttle_text(reasons);
+}
+
 }  // namespace
 
+struct NvmlSensors::Session {
+  explicit Session(const std::string& bus_id, const char* library) : nvml(library) {
+    found = nvml.call("nvmlDeviceGetHandleByPciBusId_v2", bus_id.c_str(), &device);
+  }
+  Nvml nvml;
+  Nvml::Device device = nullptr;
+  bool found = false;
+};
+
+NvmlSensors::NvmlSensors(const std::string& bus_id, const char* library)
+    : session_(std::make_unique<Session>(bus_id, library)) {}
+NvmlSensors::~NvmlSensors() = default;
+
+std::optional<GpuSensors> NvmlSensors::read() const {
+  const auto& [nvml, device, found] = *session_;
+  if (!found) return std::nullopt;
+  return GpuSensors{nvml.number("nvmlDeviceGetClockInfo", device, kSmClockType), power_of(nvml, device),
+                    nvml.number("nvmlDeviceGetTemperature", device, kGpuTemperatureSensor),
+                    throttling_of(nvml, device)};
+}
+
 void add_nvml_facts(GpuFacts& facts, const std::string& bus_id) {
-  constexpr int kSmClock = 1;
   constexpr int kMemoryClock = 2;
-  constexpr int kGpuTemperature = 0;
   const Nvml nvml;
   Nvml::Device device = nullptr;
   if (!nvml.call("nvmlDeviceGetHandleByPciBusId_v2", bus_id.c_str(), &device)) return;
-  facts.sm_clock_mhz = nvml.number("nvmlDeviceGetClockInfo", device, kSmClock);
-  facts.max_sm_clock_mhz = nvml.number("nvmlDeviceGetMaxClockInfo", device, kSmClock);
+  facts.sm_clock_mhz = nvml.number("nvmlDeviceGetClockInfo", device, kSmClockType);
+  facts.max_sm_clock_mhz = nvml.number("nvmlDeviceGetMaxClockInfo", device, kSmClockType);
   facts.memory_clock_mhz = nvml.number("nvmlDeviceGetClockInfo", device, kMemoryClock);
   if (const auto milliwatts = nvml.number("nvmlDeviceGetEnforcedPowerLimit", device)) {
     facts.power_limit_w = static_cast<double>(*milliwatts) / 1000.0;
   }
-  facts.temperature_c = nvml.number("nvmlDeviceGetTemperature", device, kGpuTemperature);
-  unsigned long long reasons = 0;
-  if (nvml.call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &reasons)) {
-    facts.throttle_reasons = throttle_text(reasons);
-  }
+  facts.temperature_c = nvml.number("nvmlDeviceGetTemperature", device, kGpuTemperatureSensor);
+  facts.throttle_reasons = throttling_of(nvml, device);
   unsigned current = 0;
   unsigned pending = 0;
   if (nvml.call("nvmlDeviceGetEccMode", device, &current, &pending)) facts.ecc = current != 0;

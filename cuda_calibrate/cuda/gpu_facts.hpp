@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,23 @@ namespace spillway::calibrate::gpu {
 /// support, because an idle link slows down; the width is the current width. `bus_id` has the format of
 /// cudaDeviceGetPCIBusId.
 void add_nvml_facts(GpuFacts& facts, const std::string& bus_id);
+
+/// The sensors of one GPU. Loads NVML once, because a run reads them many times.
+class NvmlSensors {
+ public:
+  /// `library` is what dlopen() searches for.
+  explicit NvmlSensors(const std::string& bus_id, const char* library = "libnvidia-ml.so.1");
+  NvmlSensors(const NvmlSensors&) = delete;
+  NvmlSensors& operator=(const NvmlSensors&) = delete;
+  ~NvmlSensors();
+  /// Empty without NVML, or when it does not know the GPU. Power is the present draw where the GPU states it, else the
+  /// average of NVML, over up to a second.
+  [[nodiscard]] std::optional<GpuSensors> read() const;
+
+ private:
+  struct Session;
+  std::unique_ptr<Session> session_;
+};
 
 /// "580.65.06"; empty without NVML.
 [[nodiscard]] std::optional<std::string> driver_version();

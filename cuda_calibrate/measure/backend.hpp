@@ -55,6 +55,14 @@ struct GpuFacts {
   std::optional<std::int64_t> numa_node;
 };
 
+/// A reading of the GPU's sensors; null if the system does not state the figure.
+struct GpuSensors {
+  std::optional<std::int64_t> sm_clock_mhz;
+  std::optional<double> power_w;
+  std::optional<std::int64_t> temperature_c;
+  std::optional<std::string> throttle_reasons;
+};
+
 struct HostFacts {
   std::string cpu_model;
   std::string architecture;  // x86_64, aarch64
@@ -110,6 +118,9 @@ class Backend {
   [[nodiscard]] virtual MachineFacts facts() = 0;
   /// Throws Unsupported, OutOfMemory or DeviceError.
   [[nodiscard]] virtual std::unique_ptr<Case> prepare(const Point& point) = 0;
+  /// Reads the sensors of the measured GPU in about a millisecond. Empty without sensors. May be called from another
+  /// thread while a case is timed.
+  [[nodiscard]] virtual std::optional<GpuSensors> sensors() { return std::nullopt; }
   /// Computes small cases with every kernel of the backend and compares the results with the definitions. Takes a few
   /// seconds. Throws DeviceError with the first wrong number, and Unsupported without a GPU. Returns lines for the
   /// user.

@@ -89,6 +89,11 @@ class Rules {
     return {std::max(compute.call_seconds, copy), 4.0,
             compute.prepare_seconds + prepared(2.0 * real(point.copy_bytes), 2.0 * real(point.copy_bytes))};
   }
+  Cost operator()(const Sustained& point) const {
+    Cost cost = std::visit(*this, point.compute);
+    cost.run_seconds = point.seconds;
+    return cost;
+  }
   Cost operator()(const Launch& point) const { return {kLaunch + 1.5e-6 * real(point.nodes), 1.0, kFixedPreparation}; }
   Cost operator()(const Elementwise& point) const {
     const double bytes = 6.0 * real(point.tokens * point.width);
@@ -166,6 +171,7 @@ Cost cost_of(const Point& point, const Speeds& speeds) { return std::visit(Rules
 double estimated_seconds(const Cost& cost, const SamplingRule& rule) {
   constexpr std::int64_t kMostCalls = 128;
   constexpr double kBeside = 100e-6;
+  if (cost.run_seconds > 0.0) return cost.prepare_seconds + cost.run_seconds;
   const std::int64_t calls = calls_per_timing(cost.call_seconds, kMostCalls, rule);
   const double measured = cost.call_seconds * real(calls);
   const double timing = measured * cost.repeats + kBeside;

@@ -28,6 +28,7 @@ struct Cost {
   double call_seconds = 0.0;     // seconds of the slowest series
   double repeats = 1.0;          // runs of the call per timing: one for each method of timing
   double prepare_seconds = 0.0;  // to allocate, lock and fill memory
+  double run_seconds = 0.0;      // of a point that runs for a given time, whatever the rule; 0 for the others
 };
 [[nodiscard]] Cost cost_of(const Point& point, const Speeds& speeds);
 

@@ -281,6 +281,30 @@ void add_measurements(SectionResult& section, const Point& point, const Timings&
   }
 }
 
+void add_sustained(SectionResult& section, const Point& point, const SustainedRun& run, const std::string& kernel,
+                   bool raw) {
+  const Json about = rows_of(point).front();
+  for (const SustainedInterval& interval : run.intervals) {
+    Json row = about;
+    row["time_s"] = microseconds(interval.end_seconds * 1e-6);
+    const auto put = [&](const char* key, const auto& value) {
+      if (value) row[key] = *value;
+    };
+    put("sm_clock_mhz", interval.sensors.sm_clock_mhz);
+    put("power_w", interval.sensors.power_w);
+    put("temperature_c", interval.sensors.temperature_c);
+    put("throttle_reasons", interval.sensors.throttle_reasons);
+    row["unit"] = "us";
+    row["median"] = microseconds(interval.call_seconds);
+    row["samples"] = 1;
+    row["calls"] = interval.calls;
+    row["kernel"] = kernel;
+    row["section"] = section.id;
+    section.measurements.push_back(std::move(row));
+    if (raw) section.raw.push_back({microseconds(interval.call_seconds)});
+  }
+}
+
 std::int64_t resume_from(const std::string& path, Document& document) {
   if (!std::filesystem::exists(path)) return 0;
   std::map<std::string, SectionResult> done;

@@ -10,6 +10,7 @@
 #include "cuda_calibrate/measure/backend.hpp"
 #include "cuda_calibrate/measure/plan.hpp"
 #include "cuda_calibrate/measure/sampler.hpp"
+#include "cuda_calibrate/measure/sustained.hpp"
 
 namespace spillway::calibrate {
 
@@ -60,6 +61,9 @@ struct Document {
 /// Adds the rows of one point with figures in microseconds, rounded to 8 digits, and with raw timings if `raw`.
 void add_measurements(SectionResult& section, const Point& point, const Timings& timings, const std::string& kernel,
                       bool raw);
+/// Adds the rows of a sustained run: one for each interval, with what the sensors stated.
+void add_sustained(SectionResult& section, const Point& point, const SustainedRun& run, const std::string& kernel,
+                   bool raw);
 
 /// Takes over finished sections from the file at `path`. The planned measurements, the GPU, the seed and the keeping of
 /// raw timings must be equal. Throws ConfigError that names each difference, and DataError when the file is not a

@@ -117,6 +117,13 @@ struct Interference {
   std::int64_t copy_bytes = 0;
 };
 
+/// The same work for `seconds` without a pause, in timings of `interval` seconds. Clock and power are read in each.
+struct Sustained {
+  Compute compute{};
+  double seconds = 20.0;
+  double interval = 0.1;
+};
+
 enum class LaunchKind : std::uint8_t {
   kernel,       // consecutive empty kernels on a stream
   graph,        // a graph of `nodes` empty kernels
@@ -157,8 +164,8 @@ struct HostAttention {
   std::int64_t context = 0;
 };
 
-using Point =
-    std::variant<ContiguousCopy, DuplexCopy, ScatteredCopy, AllGpusCopy, PeerCopy, Gemm, DecodeAttention,
-                 PrefillAttention, MixedAttention, Interference, Launch, Elementwise, HostStream, HostAttention>;
+using Point = std::variant<ContiguousCopy, DuplexCopy, ScatteredCopy, AllGpusCopy, PeerCopy, Gemm, DecodeAttention,
+                           PrefillAttention, MixedAttention, Interference, Sustained, Launch, Elementwise, HostStream,
+                           HostAttention>;
 
 }  // namespace spillway::calibrate

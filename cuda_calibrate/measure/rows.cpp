@@ -217,6 +217,13 @@ Rows rows_for(const Interference& point) {
   return rows;
 }
 
+Rows rows_for(const Sustained& point) {
+  Json compute = std::visit([](const auto& one) { return row_of(one); }, point.compute);
+  compute.erase("new_tokens");
+  const Json row{{"op", "sustained"}, {"compute", compute}, {"run_s", point.seconds}};
+  return {row};
+}
+
 Rows rows_for(const Launch& point) {
   const Json row{{"op", "launch"}, {"kind", name_of(point.kind)}, {"nodes", point.nodes}};
   return {row};

@@ -15,6 +15,7 @@ namespace spillway::calibrate {
 ///   AllGpusCopy with Traffic::both   H2D; D2H
 ///   Interference      compute alone; compute beside the copies; copies alone; copies beside the compute
 ///                     (Traffic::both: the copies' two rows are each H2D; D2H, six rows in all)
+///   Sustained         one, which the document repeats for each interval
 ///   Launch            one
 ///   HostStream        one pass; with copies then one copy's (Traffic::both: H2D; D2H)
 /// Bytes of Elementwise, per token of width w: rms_norm 4 w (read, written), silu_mul 6 w (gate and up read, product

@@ -112,9 +112,16 @@ class Runner {
   bool measure_point(const Point& point, SectionResult& result) {
     if (stopped()) return false;
     const std::unique_ptr<Case> one = backend_.prepare(point);
-    const Timings timings = sample(*one, rows_of(point).size(), sampling_rule(plan_.level), hooks_.clock, *hooks_.stop);
-    if (timings.interrupted) return false;
-    add_measurements(result, point, timings, one->kernel(), document_.with_raw);
+    if (const auto* sustained = std::get_if<Sustained>(&point)) {
+      const SustainedRun run = run_sustained(*one, backend_, *sustained, hooks_.clock, *hooks_.stop);
+      if (run.interrupted) return false;
+      add_sustained(result, point, run, one->kernel(), document_.with_raw);
+    } else {
+      const Timings timings =
+          sample(*one, rows_of(point).size(), sampling_rule(plan_.level), hooks_.clock, *hooks_.stop);
+      if (timings.interrupted) return false;
+      add_measurements(result, point, timings, one->kernel(), document_.with_raw);
+    }
     const std::string note = one->note();
     if (!note.empty() && std::find(result.notes.begin(), result.notes.end(), note) == result.notes.end()) {
       result.notes.push_back(note);

@@ -279,6 +279,23 @@ class SectionPoints {
     return points;
   }
 
+  /// Work that is bound by arithmetic, and work that is bound by memory: 8 GiB of KV where they fit.
+  [[nodiscard]] Points sustained() const {
+    constexpr std::int64_t kSide = 8192;
+    constexpr std::int64_t kContext = 4096;
+    const double seconds = quick() ? 2.0 : 20.0;
+    std::int64_t batch = 512;
+    while (batch > 1 && !fits(kv_bytes(kHeads[0], batch * kContext), 0)) batch /= 2;
+    Points points;
+    if (fits(3 * 2 * kSide * kSide, 0)) {
+      points.push_back(Sustained{Gemm{kSide, kSide, kSide, number(), 1}, seconds});
+    }
+    if (fits(kv_bytes(kHeads[0], batch * kContext), 0)) {
+      points.push_back(Sustained{DecodeAttention{kHeads[0], batch, kContext, 1.0, number()}, seconds});
+    }
+    return points;
+  }
+
   [[nodiscard]] Points host_streams() const {
     // More than the caches can store, and a multiple of three arrays; at most a quarter of the host's free memory.
     const std::int64_t wanted = std::max(256 * kMib, 2 * facts_.host.last_level_cache_bytes);
@@ -389,8 +406,8 @@ Points points_of(const PlanOptions& options, const MachineFacts& facts, const Gp
 
 }  // namespace
 
-const std::array<SectionDefinition, 15>& section_definitions() {
-  static const std::array<SectionDefinition, 15> kDefinitions{{
+const std::array<SectionDefinition, 16>& section_definitions() {
+  static const std::array<SectionDefinition, 16> kDefinitions{{
       {"copy.contig", "Contiguous copies by size, direction and host memory", "launch and bandwidth of each direction",
        true, 1, points_of<&SectionPoints::contiguous>},
       {"copy.duplex", "Both directions at once, by size and ratio", "what one direction leaves to the other", true, 1,
@@ -417,6 +434,8 @@ const std::array<SectionDefinition, 15>& section_definitions() {
        [](const PlanOptions&, const MachineFacts&, const GpuFacts*) { return launches(); }},
       {"elementwise", "Norms, activations, rotations, copies on the GPU", "the rest of a layer", true, 1,
        points_of<&SectionPoints::elementwise>},
+      {"sustained", "GEMM and attention for seconds, with clock and power", "the clock under load", true, 1,
+       points_of<&SectionPoints::sustained>},
       {"host.stream", "Bandwidth of host memory by threads, beside copies", "attention on the CPU, shared limits",
        false, 0, points_of<&SectionPoints::host_streams>},
       {"host.attention", "Decode attention on the CPU by threads and size", "attention on the CPU", false, 0,

@@ -4,9 +4,8 @@
 
 #include <array>
 #include <map>
-#include <optional>
-#include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -17,115 +16,20 @@
 namespace spillway::hwmodels {
 namespace {
 
-/// A point of the attention grid: chunk, its context, decodes, their context.
-using GridPoint = std::array<std::int64_t, 4>;
-
-std::string point_text(const GridPoint& point) {
-  return fmt::format("a chunk of {} tokens after {}, {} decodes of {} tokens", point[0], point[1], point[2], point[3]);
-}
+constexpr std::array<std::string_view, 3> kKinds{"chunks alone", "decodes alone", "chunks and decodes together"};
 
 /// The grid point of a row. Without a chunk, or without decodes, the context is 0.
 GridPoint grid_point(const MixedRow& row) {
   return {row.chunk, row.chunk > 0 ? row.chunk_context : 0, row.decodes, row.decodes > 0 ? row.decode_context : 0};
 }
 
-/// The attention grid while it is filled.
-class AttentionGrid {
- public:
-  explicit AttentionGrid(std::map<GridPoint, double> measured) : measured_(std::move(measured)) {
-    std::array<std::set<std::int64_t>, 4> values;
-    values[0].insert(0);
-    values[2].insert(0);
-    for (const auto& [point, seconds] : measured_) {
-      values[0].insert(point[0]);
-      values[2].insert(point[2]);
-      if (point[0] > 0) values[1].insert(point[1]);
-      if (point[2] > 0) values[3].insert(point[3]);
-    }
-    for (std::size_t i = 0; i < 4; ++i) {
-      if (values[i].empty()) values[i].insert(0);
-      axes_[i].assign(values[i].begin(), values[i].end());
-    }
-  }
+Problem twice(const std::string& what, const RowPlace& first, const RowPlace& second) {
+  return {fmt::format("{} is measured twice", what), fmt::format("{} and {}", row_text(first), row_text(second)),
+          "leave one of the rows out"};
+}
 
-  /// Throws at the first missing point: rows that lie on no grid may span a grid of billions of points.
-  void tabulate(LayerTables& tables) const {
-    for_each_point([&](const GridPoint& point) {
-      const auto seconds = at(point);
-      if (!seconds) {
-        throw DataError(fmt::format("attention is not measured at {}: every combination of the values that occur is "
-                                    "needed",
-                                    point_text(point)),
-                        "attention rows", "measure it, or leave out the rows with the value that is not combined");
-      }
-      tables.attention_seconds.push_back(*seconds);
-    });
-    std::array<std::vector<double>*, 4> into{&tables.chunk_axis, &tables.chunk_context_axis, &tables.decodes_axis,
-                                             &tables.decode_context_axis};
-    for (std::size_t i = 0; i < 4; ++i) into[i]->assign(axes_[i].begin(), axes_[i].end());
-  }
-
- private:
-  static constexpr double kNothing = -1.0;
-
-  template <class Visit>
-  void for_each_point(const Visit& visit) const {
-    for (const std::int64_t chunk : axes_[0]) {
-      for (const std::int64_t chunk_context : axes_[1]) {
-        for (const std::int64_t decodes : axes_[2]) {
-          for (const std::int64_t decode_context : axes_[3]) visit({chunk, chunk_context, decodes, decode_context});
-        }
-      }
-    }
-  }
-
-  [[nodiscard]] std::optional<double> measured(const GridPoint& point) const {
-    const auto found = measured_.find(point);
-    return found == measured_.end() ? std::nullopt : std::optional(found->second);
-  }
-
-  [[nodiscard]] std::optional<double> at(const GridPoint& point) const {
-    const auto [chunk, chunk_context, decodes, decode_context] = point;
-    if (chunk == 0 && decodes == 0) return kNothing;
-    if (chunk == 0) return measured({0, 0, decodes, decode_context});
-    if (decodes == 0) return measured({chunk, chunk_context, 0, 0});
-    if (const auto seconds = measured(point)) return seconds;
-    return continued(point);
-  }
-
-  /// The time at the largest number of decodes beside a chunk, by the line through the two numbers before it.
-  [[nodiscard]] std::optional<double> continued(const GridPoint& point) const {
-    const auto& decodes = axes_[2];
-    if (decodes.size() < 4 || point[2] != decodes.back()) return std::nullopt;
-    Curve line;
-    for (const std::int64_t before : {decodes[decodes.size() - 3], decodes[decodes.size() - 2]}) {
-      const auto seconds = measured({point[0], point[1], before, point[3]});
-      if (!seconds) return std::nullopt;
-      line.points.push_back({real(before), *seconds});
-    }
-    return line.at(real(point[2]));
-  }
-
-  std::map<GridPoint, double> measured_;
-  std::array<std::vector<std::int64_t>, 4> axes_;
-};
-
-}  // namespace
-
-LayerTables tabulate_layers(std::span<const LayerRow> layers, std::span<const MixedRow> attention) {
-  std::vector<Problem> problems;
-  const auto twice = [&](const std::string& what, const RowPlace& first, const RowPlace& second) {
-    problems.push_back({fmt::format("{} is measured twice", what),
-                        fmt::format("{} and {}", row_text(first), row_text(second)), "leave one of the rows out"});
-  };
-  std::map<std::tuple<bool, std::string, std::int64_t>, const LayerRow*> kernels;
-  for (const LayerRow& row : layers) {
-    const auto [found, fresh] = kernels.try_emplace({row.per_sequence, row.kernel, row.count}, &row);
-    if (!fresh) {
-      twice(fmt::format("{} of {} {}", row.kernel, row.count, row.per_sequence ? "sequences" : "tokens"),
-            found->second->place, row.place);
-    }
-  }
+/// The points with their seconds. Points that are measured twice, or are no call, are problems.
+std::map<GridPoint, double> points_of(std::span<const MixedRow> attention, std::vector<Problem>& problems) {
   std::map<GridPoint, const MixedRow*> points;
   for (const MixedRow& row : attention) {
     if (row.chunk == 0 && row.decodes == 0) {
@@ -134,8 +38,59 @@ LayerTables tabulate_layers(std::span<const LayerRow> layers, std::span<const Mi
       continue;
     }
     const auto [found, fresh] = points.try_emplace(grid_point(row), &row);
-    if (!fresh) twice("attention of " + point_text(found->first), found->second->place, row.place);
+    if (!fresh) problems.push_back(twice("attention of " + point_text(found->first), found->second->place, row.place));
   }
+  std::map<GridPoint, double> measured;
+  for (const auto& [point, row] : points) measured[point] = row->seconds;
+  return measured;
+}
+
+}  // namespace
+
+bool is_full_grid(std::span<const MixedRow> attention) {
+  std::vector<Problem> problems;
+  const AttentionGrid grid(points_of(attention, problems));
+  return problems.empty() && !grid.first_missing();
+}
+
+AttentionGrid::Coverage tabulate_attention(std::span<const MixedRow> attention, LayerTables& tables) {
+  std::vector<Problem> problems;
+  std::map<GridPoint, double> measured = points_of(attention, problems);
+  if (!problems.empty()) throw DataError(std::move(problems));
+  if (measured.empty()) return {};
+  const std::size_t rows = measured.size();
+  std::array<std::size_t, 4> kinds{};  // of calls: none, of chunks, of decodes, of both
+  for (const auto& [point, seconds] : measured) ++kinds[(point[0] > 0 ? 1U : 0U) + (point[2] > 0 ? 2U : 0U)];
+  const AttentionGrid grid(std::move(measured));
+  if (const auto missing = grid.first_missing(); missing && rows < kFewestScattered) {
+    throw DataError(
+        fmt::format("{} rows of attention are too few to interpolate {}, which is not measured: at least {} "
+                    "are required unless they cover every combination of their values",
+                    rows, point_text(*missing), kFewestScattered),
+        "attention rows", "measure more points, or leave out the rows with the value that is not combined");
+  }
+  const bool both = kinds[3] > 0 || (kinds[1] > 0 && kinds[2] > 0);
+  for (std::size_t kind = 1; both && kind < kinds.size(); ++kind) {
+    if (kinds[kind] > 0) continue;
+    throw DataError(fmt::format("attention of {} is not measured: Spillway interpolates only between calls of one kind",
+                                kKinds.at(kind - 1)),
+                    "attention rows", fmt::format("measure {} as well", kKinds.at(kind - 1)));
+  }
+  return grid.tabulate(tables);
+}
+
+LayerTables tabulate_layers(std::span<const LayerRow> layers, std::span<const MixedRow> attention) {
+  std::vector<Problem> problems;
+  std::map<std::tuple<bool, std::string, std::int64_t>, const LayerRow*> kernels;
+  for (const LayerRow& row : layers) {
+    const auto [found, fresh] = kernels.try_emplace({row.per_sequence, row.kernel, row.count}, &row);
+    if (!fresh) {
+      problems.push_back(
+          twice(fmt::format("{} of {} {}", row.kernel, row.count, row.per_sequence ? "sequences" : "tokens"),
+                found->second->place, row.place));
+    }
+  }
+  static_cast<void>(points_of(attention, problems));
   if (!problems.empty()) throw DataError(std::move(problems));
 
   LayerTables tables;
@@ -143,9 +98,7 @@ LayerTables tabulate_layers(std::span<const LayerRow> layers, std::span<const Mi
     auto& curves = row->per_sequence ? tables.per_sequence : tables.per_token;
     curves[row->kernel].points.push_back({real(row->count), row->seconds});
   }
-  std::map<GridPoint, double> measured;
-  for (const auto& [point, row] : points) measured[point] = row->seconds;
-  if (!measured.empty()) AttentionGrid(std::move(measured)).tabulate(tables);
+  static_cast<void>(tabulate_attention(attention, tables));
   return tables;
 }
 

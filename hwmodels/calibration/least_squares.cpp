@@ -96,13 +96,6 @@ std::vector<std::size_t> farthest_points(std::span<const ResidualPoint> points, 
   return chosen;
 }
 
-double quantile(const std::vector<double>& sorted, double q) {
-  const double position = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(position);
-  const auto above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (position - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
-
 }  // namespace
 
 std::vector<std::size_t> scattered(std::size_t count) {
@@ -119,6 +112,13 @@ std::vector<std::size_t> scattered(std::size_t count) {
   numbers.reserve(count);
   for (const auto& [hash, number] : order) numbers.push_back(number);
   return numbers;
+}
+
+double quantile(const std::vector<double>& sorted, double q) {
+  const double position = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(position);
+  const auto above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (position - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
 ErrorSummary summarise(std::vector<double> ratios) {

@@ -16,6 +16,9 @@ namespace spillway::hwmodels {
 /// is a fair sample, whatever the grid on which they were measured.
 [[nodiscard]] std::vector<std::size_t> scattered(std::size_t count);
 
+/// The q-quantile of at least one ascending value, by linear interpolation at rank (count - 1) q, as numpy does.
+[[nodiscard]] double quantile(const std::vector<double>& sorted, double q);
+
 /// Statistics of predicted / measured, in any order. All zero without ratios.
 [[nodiscard]] ErrorSummary summarise(std::vector<double> ratios);
 

@@ -46,7 +46,9 @@ const std::vector<std::string>& keys_of(Op op) {
         {Op::layer, {"per_sequence", "count"}},
         {Op::iteration, {"tokens", "context", "chunk_pairs"}},
         {Op::interference, {"part", "beside", "compute", "traffic", "mechanism", "copy_bytes"}},
-        {Op::host_stream, {"part", "kind", "threads", "bytes", "memory", "traffic", "numa_node"}}};
+        {Op::host_stream, {"part", "kind", "threads", "bytes", "memory", "traffic", "numa_node"}},
+        {Op::sustained,
+         {"compute", "run_s", "time_s", "sm_clock_mhz", "power_w", "temperature_c", "throttle_reasons"}}};
   }();
   return kKeys.at(op);
 }
@@ -77,6 +79,14 @@ class JsonRow : public RowSource {
     if (value->is_string() && !value->get_ref<const std::string&>().empty()) return value->get<std::string>();
     bad(name, fmt::format("{} is not a text", brief(*value)), kCorrectEntry);
     return std::nullopt;
+  }
+
+  /// Whether the object `name` of the entry has this text under `key`.
+  [[nodiscard]] bool is_of(std::string_view name, std::string_view key, std::string_view text) const {
+    const auto it = entry_.find(name);
+    if (it == entry_.end() || !it->is_object()) return false;
+    const auto inner = it->find(key);
+    return inner != it->end() && inner->is_string() && inner->get_ref<const std::string&>() == text;
   }
 
   /// An object, as text.
@@ -333,10 +343,34 @@ class JsonReader {
         return selection_.interference(row, row.object("compute"), is_own(row));
       case Op::host_stream:
         return selection_.host_stream(row);
+      case Op::sustained:
+        return add_sustained(row);
     }
   }
 
   static bool is_own(const JsonRow& row) { return row.is("kernel", kOwnKernel); }
+
+  void add_sustained(JsonRow& row) {
+    const auto compute = row.object("compute");
+    const auto end = row.amount("time_s", 0.0, 1e6);
+    bool good = compute && end && row.amount("run_s", 1e-9, 1e6);
+    const auto optional = [&](const char* key, const auto& read) {
+      decltype(read(key)) value;
+      if (row.has(key)) {
+        value = read(key);
+        good = good && value;
+      }
+      return value;
+    };
+    const auto clock = optional("sm_clock_mhz", [&](const char* key) { return row.count(key); });
+    const auto power = optional("power_w", [&](const char* key) { return row.amount(key, 0.0, 1e6); });
+    (void)optional("temperature_c", [&](const char* key) { return row.count(key, -100); });
+    (void)optional("throttle_reasons", [&](const char* key) { return row.word(key); });
+    const auto seconds = row.seconds();
+    if (!good || !seconds) return;
+    const bool gemm = row.is_of("compute", "op", "gemm");
+    part_.rows.sustained.push_back({*compute, gemm, *end, clock, power, *seconds, row.place()});
+  }
 
   void add_attention(Op op, JsonRow& row) {
     const auto attention = attention_row(row);

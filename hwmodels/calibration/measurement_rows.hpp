@@ -126,6 +126,7 @@ struct FilePart {
 [[nodiscard]] inline Op op_of(const IterationRow&) { return Op::iteration; }
 [[nodiscard]] inline Op op_of(const InterferenceRow&) { return Op::interference; }
 [[nodiscard]] inline Op op_of(const HostStreamRow&) { return Op::host_stream; }
+[[nodiscard]] inline Op op_of(const SustainedRow&) { return Op::sustained; }
 
 /// Calls visit(first's rows, second's rows) for each kind of row.
 template <class First, class Second, class Visit>
@@ -142,6 +143,7 @@ void visit_rows(First& first, Second& second, Visit visit) {
   visit(first.iterations, second.iterations);
   visit(first.interference, second.interference);
   visit(first.host_streams, second.host_streams);
+  visit(first.sustained, second.sustained);
 }
 
 }  // namespace spillway::hwmodels

@@ -29,6 +29,7 @@ enum class Op : std::uint8_t {
   iteration,
   interference,
   host_stream,
+  sustained,
 };
 [[nodiscard]] std::string_view op_name(Op op);
 /// Empty for any other word.
@@ -166,6 +167,17 @@ struct HostStreamRow {
   RowPlace place{};
 };
 
+/// An interval of work that ran for many seconds.
+struct SustainedRow {
+  std::string compute;       // what is computed, one text per kind
+  bool gemm = false;         // bound by arithmetic; else attention
+  double end_seconds = 0.0;  // of the interval, since the work began
+  std::optional<std::int64_t> sm_clock_mhz;
+  std::optional<double> power_w;
+  double seconds = 0.0;  // of one call
+  RowPlace place{};
+};
+
 /// A file with measured rows.
 struct MeasurementFile {
   std::string path;
@@ -207,6 +219,7 @@ struct Measurements {
   std::vector<IterationRow> iterations;
   std::vector<InterferenceRow> interference;
   std::vector<HostStreamRow> host_streams;
+  std::vector<SustainedRow> sustained;
 };
 
 /// A file to read, and optionally the only op to use from it.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hwmodels/calibration/sharing_fits.hpp"
+#include "hwmodels/calibration/sustained_fits.hpp"
 #include "hwmodels/field_reader.hpp"
 #include "hwmodels/gpu_profile.hpp"
 
@@ -38,6 +39,11 @@ void set_value(ordered_json& values, const char* key, const ordered_json& value,
   values[key]["source"] = measured_source(cite);
 }
 
+void set_stated(ordered_json& values, const char* key, const ordered_json& value, const char* option) {
+  values[key]["value"] = value;
+  values[key]["source"] = {{"kind", "datasheet"}, {"cite", fmt::format("given by {}", option)}};
+}
+
 /// Replaces the base's link by the measured one, consistent with the base's other figures. The slope of a fit may
 /// exceed the peak, compensated by the launch, so it is limited to the peak. When the base's duplex bandwidth exceeds
 /// the measured link, its ratio to the bandwidth of one direction alone is kept.
@@ -60,6 +66,20 @@ void set_duplex(ordered_json& values, const std::string& direction, const Measur
   if (!alone.is_number()) return;
   set_value(values, (direction + "_bandwidth_duplex").c_str(), std::min(duplex.value, alone.get<double>()),
             duplex.citation);
+}
+
+/// Replaces the base's sustained clock by the measured one, or removes it when the clock stays.
+void set_sustained(ordered_json& values, const SustainedFit& fit) {
+  if (!fit.values && !fit.stays) return;
+  for (const char* key : {"sustained_share", "sustained_slowdown", "sustained_window"}) values.erase(key);
+  if (!fit.values) return;
+  const auto put = [&](const char* key, const char* unit, double value) {
+    values[key] = {{"value", value}, {"unit", unit}};
+    set_value(values, key, value, fit.citation);
+  };
+  put("sustained_share", "1", fit.values->share);
+  put("sustained_slowdown", "1", fit.values->slowdown);
+  put("sustained_window", "s", fit.values->window_seconds);
 }
 
 /// Replaces the base's two all-reduce figures unless they agree with the fit. The latency is the time of the smallest
@@ -108,6 +128,7 @@ FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
   take(base.cpu_attention, fresh.cpu_attention);
   take(base.host, fresh.host);
   take(base.layers, fresh.layers);
+  if (fresh.layers) base.layer_attention = fresh.layer_attention;
   take(base.iteration, fresh.iteration);
   take(base.decode_iteration, fresh.decode_iteration);
   return base;
@@ -182,6 +203,15 @@ ordered_json all_rows(const Measurements& in) {
       rows_json(in.interference, {"compute", "traffic", "copy_bytes", "beside", "seconds"}, &InterferenceRow::compute,
                 &InterferenceRow::traffic, &InterferenceRow::copy_bytes, &InterferenceRow::beside,
                 &InterferenceRow::seconds));
+  if (!in.sustained.empty()) {
+    ordered_json table = ordered_json::array();
+    const auto or_null = [](const auto& value) { return value ? ordered_json(*value) : ordered_json(nullptr); };
+    for (const SustainedRow& row : in.sustained) {
+      table.push_back({row.compute, row.end_seconds, or_null(row.sm_clock_mhz), or_null(row.power_w), row.seconds});
+    }
+    rows["sustained"] = {{"columns", {"compute", "end_seconds", "sm_clock_mhz", "power_w", "seconds"}},
+                         {"rows", std::move(table)}};
+  }
   put("host_stream", !in.host_streams.empty(),
       rows_json(in.host_streams, {"threads", "bytes", "seconds"}, &HostStreamRow::threads, &HostStreamRow::bytes,
                 &HostStreamRow::seconds));
@@ -239,26 +269,99 @@ void pretty(const ordered_json& value, const std::string& indent, std::string& o
   out += "\n" + indent + (object ? "}" : "]");
 }
 
+/// Marks every value as lent, and leaves out memory and bandwidth, which differ between GPUs of one kind.
+void lend_values(ordered_json& values, const std::string& lender) {
+  for (auto& [key, entry] : values.items()) {
+    if (entry["value"].is_null()) continue;
+    entry["source"] = {{"kind", "borrowed"}, {"cite", borrowed_citation(lender)}};
+  }
+  for (const auto& [key, option] : {std::pair("memory", "--memory"), {"memory_bandwidth", "--bandwidth"}}) {
+    values[key]["value"] = nullptr;
+    values[key]["source"] = {
+        {"kind", "assumed"},
+        {"cite", fmt::format("no measured file states it, and {} is another GPU: give {}", lender, option)}};
+  }
+  for (const char* key : {"sustained_share", "sustained_slowdown", "sustained_window"}) values.erase(key);
+}
+
+/// The kernels of a base of another GPU, scaled as far as the memory bandwidth and the SMs of the measured GPU are
+/// known.
+FittedKernels scaled(const GpuProfile& base, const ProfileText& text, const MeasuredDevice& device) {
+  if (base.memory_bandwidth.value() == 0.0 || base.sm_count == 0) return base.fitted;
+  const ScalingFacts from{base.sm_count, 1.0, 1.0, base.memory_bandwidth.value()};
+  const ScalingFacts to{device.sm_count.value_or(base.sm_count), 1.0, 1.0,
+                        text.bandwidth.value_or(base.memory_bandwidth).value()};
+  FittedKernels kernels = borrowed(base.fitted, base.file.name, from, to);
+  kernels.all_reduce = base.fitted.all_reduce;
+  kernels.copies = base.fitted.copies;
+  return kernels;
+}
+
+/// What the kernels and values still hold of the lender; `facts`: links and datasheet figures, too.
+BorrowedParts parts_of(const std::string& lender, const FittedKernels& kernels, const FittedKernels& fresh,
+                       bool facts) {
+  BorrowedParts borrowed{lender, {}};
+  const auto add = [&](bool lent, std::string_view part) {
+    if (lent) borrowed.parts.emplace_back(part);
+  };
+  const auto is_lent = [](const auto& fitted) { return fitted && fitted->record.source_kind == "borrowed"; };
+  add(std::any_of(kernels.gemm.begin(), kernels.gemm.end(),
+                  [](const FittedGemm& gemm) { return gemm.record.source_kind == "borrowed"; }),
+      "gemm");
+  const bool both = is_lent(kernels.decode_attention) && is_lent(kernels.prefill_attention);
+  add(both, "attention");
+  add(!both && is_lent(kernels.decode_attention), "decode_attention");
+  add(!both && is_lent(kernels.prefill_attention), "prefill_attention");
+  add(!both && is_lent(kernels.mixed_attention), "mixed_attention");
+  add(is_lent(kernels.elementwise), "elementwise");
+  add(facts ? !fresh.all_reduce : is_lent(kernels.all_reduce), "collectives");
+  add(facts && (link_of(fresh, true) == nullptr || link_of(fresh, false) == nullptr), "links");
+  add(facts, BorrowedParts::kFacts);
+  return borrowed;
+}
+
 }  // namespace
 
 std::string profile_text(const ProfileText& text, const Measurements& measurements, const FittedKernels& fitted) {
   ordered_json document = document_of(text.base);
   FittedKernels kernels = fitted;
   std::optional<AllReduce> plain_all_reduce;
+  std::optional<BorrowedParts> borrowed;
   if (!text.base.empty()) {
     GpuProfile base = load_gpu(text.base);
     plain_all_reduce = base.all_reduce;
+    std::string lender = base.fitted_from;
+    if (base.borrowed) lender = base.borrowed->from;
+    if (text.another_gpu) lender = base.file.name;
+    const bool facts = text.another_gpu || base.borrowed;
+    if (text.another_gpu) {
+      lend_values(document["values"], lender);
+      // The lender's peak would limit the measured link.
+      if (link_of(fitted, true) != nullptr || link_of(fitted, false) != nullptr) {
+        document["values"]["host_link_peak"]["value"] = nullptr;
+      }
+      base.fitted = scaled(base, text, measurements.device);
+    }
+    if (text.another_gpu || !base.fitted_from.empty()) base.fitted = lent(std::move(base.fitted), lender);
     kernels = merged(std::move(base.fitted), fitted);
+    if (!lender.empty()) borrowed = parts_of(lender, kernels, fitted, facts);
   }
   document["name"] = text.name;
   document["stands_for"] = text.stands_for;
   document["error"] = error_text(kernels);
+  document.erase("borrowed");
+  if (borrowed && !borrowed->parts.empty()) {
+    document["error"] = borrowed_text(*borrowed) + "; " + document["error"].get<std::string>();
+    document["borrowed"] = {{"from", borrowed->from}, {"parts", borrowed->parts}};
+  }
   ordered_json& values = document["values"];
   const MeasuredDevice& device = measurements.device;
   const std::string tool = "stated by the measuring tool";
   if (device.memory_bytes) set_value(values, "memory", *device.memory_bytes, tool);
   if (device.sm_count) set_value(values, "sm_count", *device.sm_count, tool);
   if (device.l2_bytes) set_value(values, "l2_cache", *device.l2_bytes, tool);
+  if (text.memory) set_stated(values, "memory", text.memory->count(), "--memory");
+  if (text.bandwidth) set_stated(values, "memory_bandwidth", text.bandwidth->value(), "--bandwidth");
   for (const bool to_device : {true, false}) {
     // A loop of copies that the base keeps still gives the link when only single copies were measured.
     const Fitted<CopyModel>* fresh = link_of(fitted, to_device);
@@ -273,6 +376,7 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
   if (const auto slowdown = compute_slowdown(measurements)) {
     set_value(values, "copy_compute_slowdown", slowdown->value, slowdown->citation);
   }
+  if (const auto sustained = fit_sustained(measurements)) set_sustained(values, *sustained);
   if (fitted.all_reduce) set_all_reduce(values, plain_all_reduce, *fitted.all_reduce);
   document["fitted"] = ordered_json(to_json(kernels));
   document["measurements"] = measurements_json(measurements, text.with_measurements);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -60,14 +61,15 @@ void cap_at_peak(const CalibrationTask& task, CopyModel& model) {
   if (peak > 0.0 && model.mechanism != CopyMechanism::peer) model.bandwidth = std::min(model.bandwidth, peak);
 }
 
-/// The error of attention between the points of its grid: every second inner value of each axis in turn is left out.
+/// The error of attention between the points of its full grid: every second inner value of each axis in turn is left
+/// out.
 std::string attention_error(const std::vector<MixedRow>& rows) {
   std::vector<double> predicted;
   const auto leave_out = [&](const auto& value) {
     const auto [some, others] = every_second(rows, [&](const MixedRow& row) { return real(value(row)); });
     if (others.empty()) return;
-    const std::vector<double> ratios_of_axis =
-        unless_open([&, &kept = some, &held = others] { return ratios(tabulate_layers({}, kept), held); });
+    if (!is_full_grid(some)) return;
+    const std::vector<double> ratios_of_axis = ratios(tabulate_layers({}, some), others);
     predicted.insert(predicted.end(), ratios_of_axis.begin(), ratios_of_axis.end());
   };
   leave_out([](const MixedRow& row) { return row.chunk; });
@@ -101,6 +103,41 @@ void fit_reductions(const CalibrationTask& task, bool custom, std::optional<Fitt
     about.roofline = summarise(roofline_ratios(*task.base(), all));
   }
   out = Fitted<AllReduceModel>{fit_all_reduce(all), std::move(about)};
+}
+
+/// Predicted / measured of scattered attention rows, from the grid that the other folds give.
+template <class Key>
+std::vector<double> scattered_ratios(const std::vector<MixedRow>& rows, const Key& key) {
+  return held_out_ratios(
+      rows, folds_of(rows, key), kFewestScattered, [](const auto& some) { return tabulate_layers({}, some); },
+      [](const LayerTables& tables, const auto& held) { return ratios(tables, held); });
+}
+
+/// The error of an attention grid with interpolated points. Single points are held out, which judges small holes, and
+/// whole series, which judges large ones.
+FitRecord scattered_error(const CalibrationTask& task) {
+  const std::vector<MixedRow>& rows = task.in().mixed;
+  std::vector<double> held_out = scattered_ratios(rows, [](const MixedRow& row) {
+    return std::tuple(row.chunk, row.chunk_context, row.decodes, row.decode_context);
+  });
+  const ErrorSummary series = summary_of_predicted(
+      scattered_ratios(rows, [](const MixedRow& row) { return std::tuple(row.chunk, row.decodes); }));
+  LayerTables tables;
+  const auto [nodes, interpolated] = tabulate_attention(rows, tables);
+  std::string by =
+      fmt::format("points in five folds; {} of {} points of the grid are interpolated", interpolated, nodes);
+  std::vector<double> errors;
+  for (const double ratio : held_out) {
+    if (ratio > 0.0) errors.push_back(std::abs(ratio - 1.0));
+  }
+  if (!errors.empty()) {
+    std::sort(errors.begin(), errors.end());
+    by += fmt::format("; p90 {:.1f}%, max {:.1f}%", 100.0 * quantile(errors, 0.9), 100.0 * errors.back());
+  }
+  if (series.n > 0) {
+    by += fmt::format("; whole (chunk, decodes) series: {:.1f}% / {:.1f}%", 100.0 * series.median, 100.0 * series.p95);
+  }
+  return task.record(rows, std::move(held_out), std::move(by), {});
 }
 
 }  // namespace
@@ -183,13 +220,8 @@ void calibrate_layer_tables(const CalibrationTask& task, FittedKernels& out) {
   const Measurements& in = task.in();
   if (in.layers.empty() && in.mixed.empty()) return;
   // Mixed calls that lie on no grid were used for the fused share and make no table.
-  if (in.layers.empty() && unless_open([&] { return tabulate_layers({}, in.mixed).attention_seconds; }).empty() &&
-      !in.mixed.empty()) {
-    if (!out.mixed_attention) {
-      static_cast<void>(task.fitted_to(in.mixed, [&](const auto& mixed) { return tabulate_layers({}, mixed); }));
-    }
-    return;
-  }
+  const bool full = is_full_grid(in.mixed);
+  if (in.layers.empty() && !full && out.mixed_attention) return;
   task.begin(Op::layer);
   FitRecord about{"measured", {}, {}, "every second size of each kernel", std::nullopt, {}};
   std::vector<double> held_out;
@@ -215,10 +247,11 @@ void calibrate_layer_tables(const CalibrationTask& task, FittedKernels& out) {
   if (!in.layers.empty()) {
     about.ranges.push_back(range_of("tokens", in.layers, [](const LayerRow& r) { return r.count; }));
   }
-  if (!in.mixed.empty()) about.held_out_by += attention_error(in.mixed);
+  if (!in.mixed.empty() && full) about.held_out_by += attention_error(in.mixed);
   LayerTables tables =
       in.mixed.empty() ? tabulate_layers(in.layers, in.mixed)
                        : task.fitted_to(in.mixed, [&](const auto& mixed) { return tabulate_layers(in.layers, mixed); });
+  if (!full) out.layer_attention = scattered_error(task);
   tables.model = task.model_name();
   out.layers = Fitted<LayerTables>{std::move(tables), std::move(about)};
 }

@@ -38,15 +38,23 @@ std::unique_ptr<ExecutionModel> make_execution_model(const GpuProfile& gpu, cons
   return make_roofline(gpu, llm, engine, setting.tensor_parallel, setting.kv_dtype_bytes, setting.scales);
 }
 
-std::string validity_text(const GpuProfile& gpu, std::string_view latency_model) {
+namespace {
+
+/// The error of what the latency model takes from the profile.
+std::string own_validity(const GpuProfile& gpu, std::string_view latency_model) {
   const FittedKernels& fitted = gpu.fitted;
   const auto of_model = [](const std::string& model) {
     return model.empty() ? " of an unstated model" : " of " + model;
   };
   if (latency_model == "tables") {
     const FitRecord& record = fitted.layers->record;
-    return fmt::format("layer tables{}: {} ({})", of_model(fitted.layers->model.model), percent(record.held_out),
-                       record.held_out_by);
+    std::string text = fmt::format("layer tables{}: {} ({})", of_model(fitted.layers->model.model),
+                                   percent(record.held_out), record.held_out_by);
+    if (fitted.layer_attention) {
+      text += fmt::format("; attention: {} ({})", percent(fitted.layer_attention->held_out),
+                          fitted.layer_attention->held_out_by);
+    }
+    return text;
   }
   if (latency_model == "iterations") {
     return fmt::format("logged iterations{}: {}", of_model(fitted.iteration->model.model),
@@ -62,6 +70,12 @@ std::string validity_text(const GpuProfile& gpu, std::string_view latency_model)
   if (measured.empty() && fitted.empty()) return gpu.file.error;
   if (measured.empty()) return "analytic model, uncalibrated, +-30%: not compared with any kernel of this GPU";
   return "analytic model, median / p95 of |simulated/measured - 1|: " + measured;
+}
+
+}  // namespace
+
+std::string validity_text(const GpuProfile& gpu, std::string_view latency_model) {
+  return (gpu.borrowed ? borrowed_text(*gpu.borrowed) + "; " : "") + own_validity(gpu, latency_model);
 }
 
 }  // namespace spillway::hwmodels

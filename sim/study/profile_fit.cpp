@@ -11,8 +11,10 @@
 
 #include "hwmodels/calibration/calibration.hpp"
 #include "hwmodels/calibration/host_writer.hpp"
+#include "hwmodels/calibration/measured_gpu.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/calibration/sharing_fits.hpp"
+#include "hwmodels/calibration/sustained_fits.hpp"
 #include "sim/config/config.hpp"
 
 namespace spillway {
@@ -57,28 +59,47 @@ std::string stem_of(const std::string& path) { return std::filesystem::path(path
 struct FitBase {
   std::optional<GpuProfile> gpu;
   std::optional<hwmodels::LlmModel> layers_of;
+  std::string another_gpu;  // why the base is of another GPU; empty: it is not
+
+  /// The base, if it is of the measured GPU.
+  [[nodiscard]] const GpuProfile* same_gpu() const { return gpu && another_gpu.empty() ? &*gpu : nullptr; }
+  /// The base, if its datasheet figures are those of the measured GPU, too.
+  [[nodiscard]] const GpuProfile* datasheet() const {
+    const GpuProfile* same = same_gpu();
+    if (same == nullptr || !same->borrowed) return same;
+    const std::vector<std::string>& parts = same->borrowed->parts;
+    const bool lent = std::find(parts.begin(), parts.end(), hwmodels::BorrowedParts::kFacts) != parts.end();
+    return lent ? nullptr : same;
+  }
 };
 
-FitBase load_base(const ProfileFit& fit) {
+FitBase load_base(const ProfileFit& fit, const hwmodels::MeasuredDevice& device) {
   FitBase base;
   if (!fit.base.empty()) base.gpu = load_gpu_named_at(fit.base, "--base " + fit.base);
   if (!fit.model.empty()) base.layers_of = hwmodels::load_llm(fit.model);
+  if (base.gpu) {
+    base.another_gpu =
+        hwmodels::why_another_gpu(*base.gpu, device, {fit.gpu, fit.stands_for, fit.name, fit.memory, fit.bandwidth});
+  }
   return base;
 }
 
 hwmodels::FittedKernels fit_rows(const ProfileFit& fit, const FitBase& base, Measurements& measurements,
                                  const NoteSink& note, const std::function<void(std::string_view)>& progress) {
-  const GpuProfile* gpu = base.gpu ? &*base.gpu : nullptr;
-  settle(measurements, limits_of(gpu, measurements), base.layers_of ? &*base.layers_of : nullptr, fit.drop_inconsistent,
-         note);
+  const GpuProfile* gpu = base.datasheet();
+  hwmodels::DeviceLimits limits = limits_of(gpu, measurements);
+  if (fit.bandwidth) limits.memory_bandwidth = fit.bandwidth->value();
+  settle(measurements, limits, base.layers_of ? &*base.layers_of : nullptr, fit.drop_inconsistent, note);
   for (const std::string& text : hwmodels::leave_out_scarce(measurements)) {
     tell(note, text);
   }
   hwmodels::FittedKernels fitted = hwmodels::calibrate(measurements, {gpu, fit.model}, progress);
   // Duplex rows are shares of a link. Without fitted copies, the base supplies the link.
-  const bool shares = hwmodels::duplex_bandwidth(measurements, {}, true) ||
+  const auto sustained = hwmodels::fit_sustained(measurements);
+  if (sustained && !sustained->values) tell(note, fmt::format("no sustained clock was fitted: {}", sustained->why));
+  const bool shares = (sustained && sustained->values) || hwmodels::duplex_bandwidth(measurements, {}, true) ||
                       hwmodels::duplex_bandwidth(measurements, {}, false) || hwmodels::compute_slowdown(measurements);
-  if (fitted.empty() && !(gpu != nullptr && shares)) {
+  if (fitted.empty() && !(base.gpu && shares)) {
     throw DataError("no row is left to fit", fmt::format("{}", fmt::join(fit.files, ", ")),
                     "impossible rows were left out, and copies are fitted only to rows of one direction alone");
   }
@@ -88,13 +109,16 @@ hwmodels::FittedKernels fit_rows(const ProfileFit& fit, const FitBase& base, Mea
 hwmodels::ProfileText text_of(const ProfileFit& fit, const FitBase& base, const Measurements& measurements) {
   hwmodels::ProfileText text;
   text.path = fit.out;
+  text.another_gpu = !base.another_gpu.empty();
+  text.memory = fit.memory;
+  text.bandwidth = fit.bandwidth;
   text.name = fit.name.empty() ? stem_of(fit.out) : fit.name;
   text.base = fit.base;
   text.with_measurements = !fit.omit_measurements;
   text.stands_for = fit.stands_for;
   if (text.stands_for.empty()) {
-    const std::string gpu =
-        base.gpu ? base.gpu->file.stands_for : measurements.device.name.value_or("a GPU that the files do not name");
+    std::string gpu = fit.gpu.empty() ? measurements.device.name.value_or("a GPU that the files do not name") : fit.gpu;
+    if (base.same_gpu() != nullptr) gpu = base.gpu->file.stands_for;
     text.stands_for = fmt::format("{}; fitted to the files below", gpu);
   }
   return text;
@@ -152,10 +176,14 @@ hwmodels::GpuProfile load_gpu_named_at(const std::string& name_or_file, const st
 
 FittedProfile fit_profile(const ProfileFit& fit, const NoteSink& note,
                           const std::function<void(std::string_view op)>& progress) {
-  const FitBase base = load_base(fit);
   FittedProfile result;
-  result.based = base.gpu.has_value();
   result.measurements = read_rows(fit.files, note);
+  const FitBase base = load_base(fit, result.measurements.device);
+  result.based = base.gpu.has_value();
+  if (!base.another_gpu.empty()) {
+    tell(note, fmt::format("{} is another GPU than the measured one: {}. What it supplies is borrowed, not calibrated",
+                           base.gpu->file.name, base.another_gpu));
+  }
   result.fitted = fit_rows(fit, base, result.measurements, note, progress);
   result.profile = hwmodels::profile_text(text_of(fit, base, result.measurements), result.measurements, result.fitted);
   if (!fit.host_out.empty()) {

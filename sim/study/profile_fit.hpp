@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "hwmodels/calibration/consistency.hpp"
 #include "hwmodels/calibration/measurements.hpp"
 #include "hwmodels/catalog.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 
@@ -22,7 +24,10 @@ struct ProfileFit {
   std::string base;                // a GPU profile, by name or file; empty: none
   std::string name;                // of the profile; empty: from `out`
   std::string stands_for;
-  std::string model;  // model of the layers and iterations in the files
+  std::string gpu;                          // that was measured; empty: as the files say
+  std::optional<Bytes> memory;              // of that GPU; empty: measured, or the base's if it is the same GPU
+  std::optional<BytesPerSecond> bandwidth;  // of its memory; likewise
+  std::string model;                        // model of the layers and iterations in the files
   bool drop_inconsistent = false;
   bool omit_measurements = false;
 };

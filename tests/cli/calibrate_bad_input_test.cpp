@@ -205,7 +205,9 @@ TEST_F(BadCalibration, TooFewRowsForAModel) {
   fit_refused(3, {"one.csv"}, {"at least 2 sizes, not 1 of one", "at one.csv: "});
   write_text(file("hole.csv"), "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n512,0,4,100,20\n0,0,4,100,9\n");
   fit_refused(3, {"hole.csv"},
-              {"attention is not measured at a chunk of 512 tokens after 0, 0 decodes", "at hole.csv: "});
+              {"2 rows of attention are too few to interpolate a chunk of 512 tokens after 0, 0 decodes of 0 tokens, "
+               "which is not measured: at least 16 are required",
+               "at hole.csv: "});
   write_text(file("both.csv"),
              "direction,mechanism,block_bytes,copies,latency_us,duplex\nh2d,many,1000000,1,102,true\n");
   fit_refused(3, {"both.csv"}, {"no row is left to fit", "at both.csv"});

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -500,6 +501,59 @@ std::string microbenchmarks() {
       .dump();
 }
 
+/// A GEMM and attention of `seconds` each, in intervals of half a second. The GEMM takes 1 ms at 900 W for 1 s, then
+/// `slow` ms at 700 W; the attention draws 400 W.
+std::string sustained_rows(double seconds, double slow) {
+  json rows = json::array();
+  for (const bool gemm : {true, false}) {
+    for (int i = 1; 0.5 * i <= seconds; ++i) {
+      const bool full = i <= 2;
+      rows.push_back({{"op", "sustained"},
+                      {"compute", {{"op", gemm ? "gemm" : "decode_attention"}, {"k", 1}}},
+                      {"run_s", seconds},
+                      {"time_s", 0.5 * i},
+                      {"sm_clock_mhz", full ? 1980 : 1500},
+                      {"power_w", gemm ? (full ? 900 : 700) : 400},
+                      {"unit", "ms"},
+                      {"median", gemm && !full ? slow : 1.0}});
+    }
+  }
+  return json{{"schema_version", 1},
+              {"kind", "measurements"},
+              {"provenance", {{"device", {{"name", "NVIDIA H100 80GB HBM3"}}}}},
+              {"measurements", std::move(rows)}}
+      .dump();
+}
+
+// 1.2 times as long; 300 of the 500 W above attention fit, so 0.6; 1 s / -ln 0.4.
+TEST_F(Calibrate, SustainedRowsGiveTheClock) {
+  write_text(file("long.json"), sustained_rows(20.0, 1.2));
+  const Output fit = calibrate({"fit", "long.json", "--base", "h100-80gb-sxm", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.out, HasSubstr("\nsustained_share 0.6\nsustained_slowdown 1.2\nsustained_window 1.091\n"));
+  const json values = profile("my.json")["values"];
+  EXPECT_NEAR(values["sustained_share"]["value"].get<double>(), 0.6, kExact);
+  EXPECT_NEAR(values["sustained_slowdown"]["value"].get<double>(), 1.2, kExact);
+  EXPECT_NEAR(values["sustained_window"]["value"].get<double>(), -1.0 / std::log(0.4), kExact);
+  EXPECT_THAT(values["sustained_share"]["source"]["cite"], testing::StartsWith("GEMM and attention of 20 s: 900 W"));
+  EXPECT_EQ(values["sustained_window"]["unit"], "s");
+  EXPECT_EQ(profile("my.json")["measurements"]["rows"]["sustained"]["rows"].size(), 80U);
+  EXPECT_EQ(spillway({"run", "hardware=my.json", "--dry-run"}).code, 0);
+  // A clock that stays removes the base's; rows that do not tell leave it.
+  write_text(file("stays.json"), sustained_rows(20.0, 1.0));
+  const Output stays = calibrate({"fit", "stays.json", "gemm.csv", "--base", "h100-80gb-sxm", "-o", "my.json"});
+  ASSERT_EQ(stays.code, 0) << stays.err;
+  EXPECT_THAT(stays.err, HasSubstr("no sustained clock was fitted: the GEMM kept its rate for 20 s\n"));
+  EXPECT_FALSE(profile("my.json")["values"].contains("sustained_share"));
+  write_text(file("short.json"), sustained_rows(2.0, 1.2));
+  const Output shorter = calibrate({"fit", "short.json", "gemm.csv", "--base", "h100-80gb-sxm", "-o", "my.json"});
+  ASSERT_EQ(shorter.code, 0) << shorter.err;
+  EXPECT_THAT(shorter.err, HasSubstr("the GEMM ran for 2 s, and its clock needs 5 s: measure without --quick\n"));
+  EXPECT_EQ(profile("my.json")["values"]["sustained_share"]["value"], 0.4);
+  EXPECT_THAT(calibrate({"check", "h100-80gb-sxm", "long.json", "gemm.csv"}).err,
+              HasSubstr("they give a profile its sustained clock, not a fit"));
+}
+
 TEST_F(Calibrate, MicrobenchmarksGiveAProfileAndAHost) {
   write_text(file("cal.json"), microbenchmarks());
   const std::vector<std::string> fit{"fit", "cal.json", "attention.csv", "--base",      "h100-80gb-sxm",
@@ -615,12 +669,119 @@ TEST_F(Calibrate, ErrorsOfAFileAreThoseThatItStates) {
   EXPECT_THAT(errors.out, HasSubstr("\n| `my` | elementwise | 12 | 4.4% / 20.0% | -1.6% | 30.0% / 150.0% |\n"));
 }
 
+// An H100's GEMMs on an A100's profile. The A100 lends attention, collectives and links, but neither its errors nor its
+// memory.
+TEST_F(Calibrate, ABaseOfAnotherGpuLendsWithoutItsError) {
+  const Output fit = calibrate({"fit", "gemm.csv", "--base", "a100-80gb-sxm", "--gpu", "NVIDIA H100", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_EQ(
+      fit.err,
+      "a100-80gb-sxm is another GPU than the measured one: --gpu names NVIDIA H100. What it supplies is borrowed, "
+      "not calibrated\nwrote my.json\nmemory and memory_bandwidth are null: give --memory and --bandwidth\n");
+  EXPECT_THAT(fit.out, Not(HasSubstr("analytic model")));
+  const json written = profile("my.json");
+  const std::string cite = "borrowed from a100-80gb-sxm, not calibrated";
+  EXPECT_THAT(written["stands_for"], testing::StartsWith("NVIDIA H100; "));
+  EXPECT_EQ(written["borrowed"]["from"], "a100-80gb-sxm");
+  EXPECT_EQ(written["borrowed"]["parts"],
+            json({"attention", "elementwise", "collectives", "links", "datasheet figures"}));
+  EXPECT_EQ(written["values"]["memory"]["value"], nullptr);
+  EXPECT_EQ(written["values"]["memory_bandwidth"]["value"], nullptr);
+  EXPECT_EQ(written["values"]["h2d_bandwidth"]["value"], 25e9);
+  EXPECT_EQ(written["values"]["h2d_bandwidth"]["source"]["cite"], cite);
+  EXPECT_EQ(written["fitted"]["gemm"][0]["source"]["kind"], "measured");
+  for (const char* op : {"decode_attention", "prefill_attention", "elementwise", "all_reduce"}) {
+    EXPECT_EQ(written["fitted"][op]["source"]["cite"], cite) << op;
+    EXPECT_EQ(written["fitted"][op]["held_out"]["n"], 0) << op;
+  }
+  const Output without = spillway({"run", "hardware=my.json", "workload.requests=20"});
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.err, testing::AllOf(HasSubstr("my does not state memory"), HasSubstr("--memory SIZE")));
+  const Output roofline = spillway({"run", "hardware=my.json", "latency_model=roofline", "memory.gpu_kv=20GB"});
+  EXPECT_EQ(roofline.code, 2);
+  EXPECT_THAT(roofline.err, HasSubstr("my does not state memory_bandwidth, which latency_model=roofline requires"));
+  EXPECT_THAT(roofline.err, HasSubstr("--bandwidth RATE"));
+
+  ASSERT_EQ(
+      calibrate({"fit", "gemm.csv", "--base", "a100-80gb-sxm", "--gpu", "NVIDIA H100", "--memory", "85 GB",
+                 "--bandwidth", "3350 GB/s", "-o", "my.json"})
+          .err,
+      "a100-80gb-sxm is another GPU than the measured one: --gpu names NVIDIA H100. What it supplies is borrowed, "
+      "not calibrated\nwrote my.json\n");
+  const json given = profile("my.json");
+  EXPECT_EQ(given["values"]["memory"]["value"], 85'000'000'000);
+  EXPECT_EQ(given["values"]["memory_bandwidth"]["value"], 3350e9);
+  EXPECT_EQ(given["values"]["memory"]["source"]["cite"], "given by --memory");
+  // Decode attention is bound by memory: its bandwidth goes with the memory's.
+  EXPECT_NEAR(given["fitted"]["decode_attention"]["bandwidth_bytes_per_s"].get<double>() /
+                  written["fitted"]["decode_attention"]["bandwidth_bytes_per_s"].get<double>(),
+              3350.0 / 2039.0, 1e-6);
+  const Output run = spillway({"run", "hardware=my.json", "workload.requests=20", "-o", "out"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const std::string borrowed = cite + ": attention, elementwise, collectives, links, datasheet figures; ";
+  const json result = json::parse(read_file(file("out/result.json")));
+  EXPECT_THAT(result["validity"][0]["error"],
+              testing::AllOf(testing::StartsWith(borrowed), HasSubstr("held-out rows: gemm "),
+                             Not(HasSubstr("decode_attention")), Not(HasSubstr("lender"))));
+  EXPECT_THAT(run.out, HasSubstr("Validity     gpu: borrowed from a100-80gb-sxm, not calibrated: attention,"));
+  const std::string explained = spillway({"explain", "./my.json"}).out;
+  EXPECT_THAT(explained, HasSubstr("\n  decode_attention: " + cite + "\n"));
+  EXPECT_THAT(explained, HasSubstr(borrowed));
+  EXPECT_THAT(calibrate({"errors", "./my.json"}).out,
+              HasSubstr("| `my` | decode_attention, borrowed | none | | |  |\n"));
+
+  // As the base of its own GPU, the profile still says what it has borrowed, less what is measured now.
+  ASSERT_EQ(calibrate({"fit", "attention.csv", "--base", "./my.json", "--gpu", "NVIDIA H100", "-o", "again.json"}).code,
+            0);
+  const json again = profile("again.json");
+  EXPECT_EQ(again["borrowed"]["from"], "a100-80gb-sxm");
+  EXPECT_EQ(again["borrowed"]["parts"],
+            json({"mixed_attention", "elementwise", "collectives", "links", "datasheet figures"}));
+  EXPECT_EQ(again["values"]["memory"]["value"], 85'000'000'000);
+  EXPECT_EQ(again["fitted"]["gemm"][0]["source"]["kind"], "measured");
+}
+
+// The RTX 4090's profile has no kernels of its own: it borrows the A100's. A fit on it keeps them without an error.
+TEST_F(Calibrate, KernelsThatABaseOfTheSameGpuBorrowsHaveNoError) {
+  write_text(file("slow.csv"),
+             "kernel,tokens,bytes,latency_us\na,1,1e9,2010\na,2,2e9,4010\nb,1,1e9,2010\nb,2,2e9,4010\n");
+  const Output fit = calibrate({"fit", "slow.csv", "--base", "rtx4090-24gb", "-o", "my.json"});
+  ASSERT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.err, Not(HasSubstr("another GPU")));
+  const json written = profile("my.json");
+  EXPECT_EQ(written["borrowed"], json({{"from", "a100-80gb-sxm"}, {"parts", {"gemm", "attention"}}}));
+  EXPECT_EQ(written["values"]["memory"]["value"], 25'250'627'584);
+  EXPECT_EQ(written["fitted"]["decode_attention"]["held_out"]["n"], 0);
+  EXPECT_THAT(written["error"], Not(HasSubstr("lender")));
+}
+
+TEST_F(Calibrate, FactsOfTheGpuNeedUnits) {
+  const Output refused = calibrate({"fit", "gemm.csv", "--memory", "48", "--bandwidth", "fast", "-o", "my.json"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, testing::AllOf(HasSubstr("\"48\" is not the size of a GPU's memory, at least 1 GB"),
+                                          HasSubstr("such as \"48 GB\""),
+                                          HasSubstr("\"fast\" is not the bandwidth of a GPU's memory, at least 1 GB/s"),
+                                          HasSubstr("such as \"864 GB/s\"")));
+  EXPECT_EQ(calibrate({"fit", "gemm.csv", "--memory", "1kB", "-o", "my.json"}).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(file("my.json")));
+  // Without a base, they are all that is known.
+  ASSERT_EQ(
+      calibrate({"fit", "gemm.csv", "attention.csv", "--memory", "48 GB", "--bandwidth", "3.35TB/s", "-o", "my.json"})
+          .code,
+      0);
+  const json values = profile("my.json")["values"];
+  EXPECT_EQ(values["memory"]["value"], 48'000'000'000);
+  EXPECT_EQ(values["memory_bandwidth"]["value"], 3.35e12);
+  EXPECT_EQ(values["peak_flops"]["value"], nullptr);
+}
+
 TEST_F(Calibrate, HelpNamesCommandsAndFlags) {
   EXPECT_THAT(spillway({"calibrate", "--help"}).out,
               testing::AllOf(HasSubstr("fit"), HasSubstr("check"), HasSubstr("errors")));
   const std::string fit = spillway({"calibrate", "fit", "--help"}).out;
-  for (const char* flag : {"--base", "--out", "--drop-inconsistent", "--model", "--name", "--stands-for", "--host-out",
-                           "--omit-measurements", "--json", "Example: spillway calibrate fit"}) {
+  for (const char* flag :
+       {"--base", "--gpu", "--memory", "--bandwidth", "--out", "--drop-inconsistent", "--model", "--name",
+        "--stands-for", "--host-out", "--omit-measurements", "--json", "Example: spillway calibrate fit"}) {
     EXPECT_THAT(fit, HasSubstr(flag));
   }
 }

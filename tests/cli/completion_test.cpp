@@ -185,10 +185,12 @@ TEST_F(Completion, CalibrateTakesFilesFlagsAndNames) {
   EXPECT_THAT(complete("spillway cal", {"spillway", "cal"}), ElementsAre("calibrate"));
   EXPECT_THAT(complete("spillway calibrate ", {"spillway", "calibrate", ""}),
               UnorderedElementsAre("fit", "check", "errors"));
-  EXPECT_THAT(complete("spillway calibrate fit --ba", {"spillway", "calibrate", "fit", "--ba"}), ElementsAre("--base"));
-  EXPECT_THAT(complete("spillway calibrate fit --", {"spillway", "calibrate", "fit", "--"}),
-              UnorderedElementsAre("--base", "--drop-inconsistent", "--help", "--host-out", "--json", "--model",
-                                   "--name", "--omit-measurements", "--out", "--stands-for"));
+  EXPECT_THAT(complete("spillway calibrate fit --ba", {"spillway", "calibrate", "fit", "--ba"}),
+              ElementsAre("--bandwidth", "--base"));
+  EXPECT_THAT(
+      complete("spillway calibrate fit --", {"spillway", "calibrate", "fit", "--"}),
+      UnorderedElementsAre("--bandwidth", "--base", "--drop-inconsistent", "--gpu", "--help", "--host-out", "--json",
+                           "--memory", "--model", "--name", "--omit-measurements", "--out", "--stands-for"));
   EXPECT_THAT(complete("spillway calibrate fit tra", {"spillway", "calibrate", "fit", "tra"}),
               UnorderedElementsAre("trace.csv", "traces"));
   EXPECT_THAT(complete("spillway calibrate fit gemm=tra", {"spillway", "calibrate", "fit", "gemm", "=", "tra"}),

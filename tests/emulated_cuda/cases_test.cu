@@ -197,6 +197,15 @@ TEST_F(CudaCases, Elementwise_EveryKind) {
   }
 }
 
+// The work of a sustained run is that of the other sections; without NVML nothing reads the clock.
+TEST_F(CudaCases, Sustained_RunsTheWorkAlone) {
+  const Gemm gemm{256, 512, 512, Number::bf16, 1};
+  EXPECT_EQ(times(Sustained{gemm}), times(gemm));
+  const DecodeAttention decode{{32, 8, 128}, 4, 256};
+  EXPECT_EQ(times(Sustained{decode}), times(decode));
+  EXPECT_FALSE(backend().sensors());
+}
+
 TEST_F(CudaCases, HostStream_BesideCopiesFromPageLockedMemory) {
   const auto seconds = times(HostStream{StreamKind::triad, 1, -1, true, Traffic::both, 16 * kMib, kMib}, 1);
   ASSERT_EQ(seconds.size(), 3U);

@@ -7,5 +7,6 @@ namespace spillway {
 std::string source_dir() { return SPILLWAY_SOURCE_DIR; }
 std::string spillway_binary() { return SPILLWAY_BINARY; }
 std::string cuda_calibrate_binary() { return CUDA_CALIBRATE_BINARY; }
+std::string fake_nvml() { return FAKE_NVML; }
 
 }  // namespace spillway

@@ -10,5 +10,7 @@ namespace spillway {
 /// The binaries of the build that contains the test.
 [[nodiscard]] std::string spillway_binary();
 [[nodiscard]] std::string cuda_calibrate_binary();
+/// A stand-in for libnvidia-ml.so.1 (fake_nvml.cpp).
+[[nodiscard]] std::string fake_nvml();
 
 }  // namespace spillway

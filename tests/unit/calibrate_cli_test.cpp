@@ -115,7 +115,7 @@ TEST_F(CalibrateCli, AssumedGpu_IsPlannedFor) {
 TEST_F(CalibrateCli, List_NamesEverySection) {
   const Said said = call({"--list"});
   EXPECT_EQ(said.code, 0);
-  EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 15);
+  EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 16);
   EXPECT_THAT(said.out, HasSubstr("attention.decode   Paged decode attention"));
 }
 

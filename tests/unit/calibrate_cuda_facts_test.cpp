@@ -4,9 +4,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
 
 #include "cuda_calibrate/cuda/gpu_facts.hpp"
 #include "cuda_calibrate/cuda/self_test_command.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spillway::calibrate {
 namespace {
@@ -44,6 +47,24 @@ TEST(CudaFacts, UnknownDevice_LeavesEveryFactNull) {
   EXPECT_EQ(facts.power_limit_w, std::nullopt);
   EXPECT_EQ(facts.throttle_reasons, std::nullopt);
   EXPECT_EQ(facts.ecc, std::nullopt);
+}
+
+// The GPU at bus 1 states its power now, 700.5 W; the one at bus 2 only the average, 250 W. Bit 2 is the power cap.
+TEST(CudaFacts, Sensors_ReadClockPowerTemperatureAndThrottling) {
+  const std::string library = fake_nvml();
+  const gpu::NvmlSensors now("0000:01:00.0", library.c_str());
+  const std::optional<GpuSensors> reading = now.read();
+  ASSERT_TRUE(reading);
+  EXPECT_EQ(reading->sm_clock_mhz, 1410);
+  EXPECT_EQ(reading->power_w, 700.5);
+  EXPECT_EQ(reading->temperature_c, 65);
+  EXPECT_EQ(reading->throttle_reasons, "sw_power_cap");
+  EXPECT_EQ(gpu::NvmlSensors("0000:02:00.0", library.c_str()).read()->power_w, 250.0);
+}
+
+TEST(CudaFacts, Sensors_OfAnUnknownGpuOrWithoutNvml_AreEmpty) {
+  EXPECT_FALSE(gpu::NvmlSensors("0000:03:00.0", fake_nvml().c_str()).read());
+  EXPECT_FALSE(gpu::NvmlSensors("0000:01:00.0", "libno-such-nvml.so.1").read());
 }
 
 class TestedBackend : public Backend {

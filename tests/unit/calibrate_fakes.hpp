@@ -1,11 +1,14 @@
 // A machine for tests of cuda_calibrate. The test sets times and failures; only measurements move its clock.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -63,6 +66,13 @@ class FakeBackend : public Backend {
     return one;
   }
 
+  /// The answers in order, the last one for ever; empty: no sensors.
+  [[nodiscard]] std::optional<GpuSensors> sensors() override {
+    if (readings.empty()) return std::nullopt;
+    return readings[std::min(next_reading_++, readings.size() - 1)];
+  }
+
+  std::vector<GpuSensors> readings{{1980, 300.0, 41, "none"}};
   double now = 0.0;  // of the clock, seconds
   std::int64_t prepared = 0;
   std::string kernel = "fake";
@@ -73,6 +83,7 @@ class FakeBackend : public Backend {
  private:
   MachineFacts facts_;
   TrueTimes times_;
+  std::size_t next_reading_ = 0;
 };
 
 /// 64 cores, 256 GiB of memory and `gpus` H100-like GPUs.

@@ -63,7 +63,7 @@ TEST(CalibratePlan, PointsOfAQuickRun) {
       {"copy.contig", 40},      {"copy.duplex", 4},        {"copy.scatter", 24},   {"copy.pool", 0},
       {"copy.multi", 0},        {"copy.peer", 0},          {"interference", 6},    {"gemm", 48},
       {"attention.decode", 24}, {"attention.prefill", 24}, {"attention.mixed", 0}, {"launch", 6},
-      {"elementwise", 6},       {"host.stream", 6},        {"host.attention", 6}};
+      {"elementwise", 6},       {"sustained", 2},          {"host.stream", 6},     {"host.attention", 6}};
   EXPECT_EQ(counts_of(plan_for(fake_machine(1), Level::quick)), expected);
 }
 
@@ -89,6 +89,7 @@ TEST(CalibratePlan, PointsOfAFullRun) {
                                                     {"attention.mixed", 40},
                                                     {"launch", 6},
                                                     {"elementwise", 24},
+                                                    {"sustained", 2},
                                                     {"host.stream", 32},
                                                     {"host.attention", 20}};
   EXPECT_EQ(counts_of(plan_for(fake_machine(2), Level::full)), expected);

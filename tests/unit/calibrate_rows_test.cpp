@@ -145,9 +145,14 @@ TEST(CalibrateRows, EveryPlannedPoint_GivesRowsOfTheSchema) {
       kinds.insert(point.index());
       SectionResult result;
       result.id = section.id;
-      Timings timings;
-      timings.series.assign(rows_of(point).size(), {1e-3, 2e-3});
-      add_measurements(result, point, timings, "fake", false);
+      if (std::holds_alternative<Sustained>(point)) {
+        const SustainedRun run{{{0.1, 9, 1e-3, {}}, {0.2, 9, 1e-3, GpuSensors{1410, 300.5, 65, "none"}}}, false};
+        add_sustained(result, point, run, "fake", false);
+      } else {
+        Timings timings;
+        timings.series.assign(rows_of(point).size(), {1e-3, 2e-3});
+        add_measurements(result, point, timings, "fake", false);
+      }
       for (const Json& row : result.measurements) {
         ops.insert(row.at("op").get<std::string>());
         const auto problems = schema_problems(form, nlohmann::json(row), section.id);
@@ -157,8 +162,8 @@ TEST(CalibrateRows, EveryPlannedPoint_GivesRowsOfTheSchema) {
   }
   EXPECT_EQ(kinds.size(), std::variant_size_v<Point>);
   EXPECT_EQ(ops, (std::set<std::string>{"copy_h2d", "copy_d2h", "peer", "interference", "gemm", "decode_attention",
-                                        "prefill_attention", "mixed_attention", "launch", "elementwise", "host_stream",
-                                        "cpu_attention"}));
+                                        "prefill_attention", "mixed_attention", "launch", "elementwise", "sustained",
+                                        "host_stream", "cpu_attention"}));
 }
 
 }  // namespace

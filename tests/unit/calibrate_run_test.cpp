@@ -112,6 +112,65 @@ TEST(CalibrateRun, EverySection_GivesADocumentOfTheSchema) {
   EXPECT_EQ(document["raw"][0], json(std::vector<double>(10, 1000.0)));
 }
 
+// 2 s of calls of 1 ms: 100 calls make an interval of 0.1 s, and 20 intervals make the run. Two calls find the time
+// before, and the first reading finds the sensors, so that the n-th interval has the reading n + 1.
+TEST(CalibrateRun, SustainedWork_GivesARowForEachIntervalWithItsReading) {
+  FakeBackend backend(fake_machine(1), [](const Point&) { return std::vector<double>{1e-3}; });
+  backend.readings = {{}, {1980, 500.0, 50, "none"}, {1500, 400.25, 60, "sw_power_cap"}, {{}, {}, 61, {}}};
+  OneRun run(backend, {"sustained"}, true);
+  run.go();
+  EXPECT_EQ(run.outcome.code, ExitCode::ok);
+  const SectionResult& section = run.section(0);
+  EXPECT_EQ(section.points_done, 2);
+  ASSERT_EQ(section.measurements.size(), 40U);
+  ASSERT_EQ(section.raw.size(), 40U);
+  const auto& first = section.measurements[0];
+  EXPECT_EQ(first.at("compute").at("op"), "gemm");
+  EXPECT_EQ(first.at("run_s"), 2.0);
+  EXPECT_EQ(first.at("time_s"), 0.1);
+  EXPECT_EQ(first.at("sm_clock_mhz"), 1980);
+  EXPECT_EQ(first.at("power_w"), 500.0);
+  EXPECT_EQ(first.at("throttle_reasons"), "none");
+  EXPECT_EQ(first.at("median"), 1000.0);
+  EXPECT_EQ(first.at("calls"), 100);
+  const auto& second = section.measurements[1];
+  EXPECT_EQ(second.at("time_s"), 0.2);
+  EXPECT_EQ(second.at("sm_clock_mhz"), 1500);
+  EXPECT_EQ(second.at("throttle_reasons"), "sw_power_cap");
+  // What the sensors do not state is left out.
+  EXPECT_FALSE(section.measurements[2].contains("sm_clock_mhz"));
+  EXPECT_EQ(section.measurements[2].at("temperature_c"), 61);
+  EXPECT_EQ(section.measurements[19].at("time_s"), 2.0);
+  EXPECT_EQ(section.measurements[20].at("compute").at("op"), "decode_attention");
+  EXPECT_EQ(section.measurements[20].at("time_s"), 0.1);
+  const auto problems = schema_problems(measurements_schema(), json::parse(run.document.text()), "");
+  EXPECT_TRUE(problems.empty()) << problems.front();
+}
+
+TEST(CalibrateRun, SustainedWorkWithoutSensors_IsSkippedWithTheReason) {
+  FakeBackend backend(fake_machine(1), millisecond_each);
+  backend.readings.clear();
+  OneRun run(backend, {"sustained"});
+  run.go();
+  EXPECT_EQ(run.outcome.code, ExitCode::ok);
+  EXPECT_EQ(run.section(0).status, SectionStatus::skipped);
+  EXPECT_THAT(run.section(0).reason, testing::HasSubstr("NVML (libnvidia-ml.so.1, a part of the driver) is not there"));
+  EXPECT_EQ(run.section(0).skipped.size(), 2U);
+}
+
+TEST(CalibrateRun, SustainedWorkThatIsInterrupted_GivesNoRows) {
+  FakeBackend backend(fake_machine(1), millisecond_each);
+  OneRun run(backend, {"sustained"});
+  std::int64_t samples = 0;
+  backend.on_sample = [&] {
+    if (++samples == 5) run.outside.stop = true;
+  };
+  run.go();
+  EXPECT_EQ(run.outcome.code, ExitCode::interrupted);
+  EXPECT_TRUE(run.section(0).measurements.empty());
+  EXPECT_EQ(samples, 5);
+}
+
 TEST(CalibrateRun, FiguresAreThoseOfTheTimings) {
   SectionResult section;
   section.id = "gemm";

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "hwmodels/calibration/consistency.hpp"
+#include "hwmodels/calibration/held_out.hpp"
 #include "hwmodels/calibration/host_writer.hpp"
 #include "hwmodels/calibration/kernel_fits.hpp"
 #include "hwmodels/calibration/layer_fits.hpp"
@@ -570,9 +571,53 @@ TEST(Calibration, MixedCalls_WhenAShareOfThemIsFused_ThenTheShareIsFound) {
     EXPECT_EQ(fitted.mixed_attention->record.held_out.n, 7 * 4 * 5);  // decodes, contexts, chunks
     EXPECT_LT(fitted.mixed_attention->record.held_out.median, 0.02) << share;
   }
-  // Heads come from the model: without its name they are unknown, and these rows do not form a grid.
-  EXPECT_THAT(data_error([] { static_cast<void>(calibrate(mixed_table(0.35), {}, {})); }),
-              HasSubstr("every combination of the values that occur is needed"));
+}
+
+// Heads come from the model: without its name they are unknown, and the rows give a table only. Each mixed call has one
+// context for both, so of 4 x 4 pairs of contexts 4 were measured, beside 7 numbers of decodes and 5 chunks.
+TEST(Calibration, AttentionTable_WhenItsPointsFormNoGrid_ThenTheErrorOfThePointsIsStated) {
+  const Measurements in = mixed_table(0.35);
+  const FittedKernels fitted = calibrate(in, {}, {});
+  EXPECT_FALSE(fitted.mixed_attention);
+  ASSERT_TRUE(fitted.layers);
+  EXPECT_EQ(fitted.layers->model.attention_seconds.size(), 6U * 4U * 8U * 4U);
+  ASSERT_TRUE(fitted.layer_attention);
+  const FitRecord& record = *fitted.layer_attention;
+  EXPECT_EQ(record.held_out.n, 7 * 4 + 5 * 4 + 7 * 4 * 5);
+  EXPECT_LT(record.held_out.median, 0.1);
+  EXPECT_THAT(record.held_out_by,
+              HasSubstr("points in five folds; 420 of 608 points of the grid are interpolated; p90"));
+  EXPECT_THAT(record.held_out_by, HasSubstr("whole (chunk, decodes) series: "));
+  EXPECT_EQ(record.citation, fitted.layers->record.citation);
+  EXPECT_THAT(error_text(fitted), HasSubstr("layer_attention "));
+  // The same points by hand: each fold is predicted from the four others.
+  std::vector<double> errors;
+  const std::vector<std::size_t> folds = folds_of(in.mixed, [](const MixedRow& row) {
+    return std::tuple(row.chunk, row.chunk_context, row.decodes, row.decode_context);
+  });
+  for (std::size_t i = 0; i < in.mixed.size(); ++i) {
+    std::vector<MixedRow> others;
+    for (std::size_t j = 0; j < in.mixed.size(); ++j) {
+      if (folds[j] != folds[i]) others.push_back(in.mixed[j]);
+    }
+    const LayerTables tables = tabulate_layers({}, others);
+    errors.push_back(std::abs(ratios(tables, std::span(&in.mixed[i], 1)).front() - 1.0));
+  }
+  std::sort(errors.begin(), errors.end());
+  // 188 errors: p90 lies at rank 168.3.
+  ASSERT_EQ(errors.size(), 188U);
+  EXPECT_THAT(record.held_out_by,
+              HasSubstr(fmt::format("; p90 {:.1f}%, max {:.1f}%", 100.0 * (0.7 * errors[168] + 0.3 * errors[169]),
+                                    100.0 * errors.back())));
+}
+
+TEST(Calibration, AttentionTable_WhenItsGridIsFull_ThenNoPointErrorIsStated) {
+  Measurements in = with_files(1);
+  for (std::int64_t decodes = 1; decodes <= 5; ++decodes) in.mixed.push_back({0, 0, decodes, 64, 1e-5, {0, decodes}});
+  const FittedKernels fitted = calibrate(in, {}, {});
+  ASSERT_TRUE(fitted.layers);
+  EXPECT_FALSE(fitted.layer_attention);
+  EXPECT_THAT(fitted.layers->record.held_out_by, HasSubstr("attention, every second value of an axis: 0.0% / 0.0%"));
 }
 
 // Mixed calls in the table of an RTX 4090 (median / p95): modelled as two launches they err by 33% / 74%, as one fused

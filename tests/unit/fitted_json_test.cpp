@@ -86,6 +86,7 @@ FittedKernels everything() {
   all.iteration =
       Fitted<IterationModel>{IterationModel{3e-3 * kThird, 3e-5 * kThird, 3e-9 * kThird, 3e-12 * kThird, "opt-13b"},
                              record(15, "iterations", false)};
+  all.layer_attention = record(17, "points", false);
   all.decode_iteration = record(16, "sums", false);
   all.decode_iteration->source_kind = "borrowed";
   return all;
@@ -244,13 +245,15 @@ TEST(FittedJson, RoundTrip_OfTables_IsExact) {
   ASSERT_EQ(b.per_sequence.size(), 1U);
   EXPECT_EQ(b.per_sequence.at("sampler").points, a.per_sequence.at("sampler").points);
   expect_same(all.layers->record, again.layers->record);
+  ASSERT_TRUE(again.layer_attention);
+  expect_same(*all.layer_attention, *again.layer_attention);
 }
 
 TEST(FittedJson, RoundTrip_OfNothing_IsNothing) {
   EXPECT_EQ(to_json({}), json::object());
   EXPECT_TRUE(through_text({}).empty());
   EXPECT_EQ(to_json(through_text(everything())), to_json(everything()));
-  EXPECT_EQ(fit_lines(everything()).size(), 18U);  // two of GEMM and of copies, ten others
+  EXPECT_EQ(fit_lines(everything()).size(), 19U);  // three of GEMM, two of copies, fourteen others
 }
 
 // What is written has six decimals of a weight: 1e-6 in the logarithm of a time.

@@ -53,7 +53,7 @@ std::string shared(const std::string& name) {
 }
 
 TEST(Measurements, NamesOfOps_AreThoseOfCalibrateCheck) {
-  EXPECT_EQ(all_ops().size(), 14U);
+  EXPECT_EQ(all_ops().size(), 15U);
   for (const Op op : all_ops()) EXPECT_EQ(op_named(op_name(op)), op);
   EXPECT_EQ(op_name(Op::copy_d2h), "copy_d2h");
   EXPECT_FALSE(op_named("decode"));
@@ -504,7 +504,7 @@ TEST(MeasurementsJson, EveryOpIsRead) {
   EXPECT_EQ(rows.device.sm_count, 100);
   EXPECT_EQ(rows.device.l2_bytes, 40'000'000);
   EXPECT_EQ(rows.files[0].format, "measurements-json");
-  EXPECT_EQ(rows.files[0].rows, 14);
+  EXPECT_EQ(rows.files[0].rows, 15);
   EXPECT_THAT(rows.files[0].notes,
               ElementsAre("1 attention measurements of kernel \"spillway\" were left out: no engine runs that kernel"));
   ASSERT_EQ(rows.gemm.size(), 1U);
@@ -532,6 +532,13 @@ TEST(MeasurementsJson, EveryOpIsRead) {
   ASSERT_EQ(rows.host_streams.size(), 1U);
   EXPECT_EQ(rows.host_streams[0].threads, 8);
   EXPECT_DOUBLE_EQ(rows.host_streams[0].seconds, 0.01);
+  ASSERT_EQ(rows.sustained.size(), 1U);
+  EXPECT_TRUE(rows.sustained[0].gemm);
+  EXPECT_EQ(rows.sustained[0].compute, R"({"k":4096,"m":1,"n":4096,"op":"gemm"})");
+  EXPECT_DOUBLE_EQ(rows.sustained[0].end_seconds, 0.5);
+  EXPECT_EQ(rows.sustained[0].sm_clock_mhz, 1410);
+  EXPECT_EQ(rows.sustained[0].power_w, 300.5);
+  EXPECT_DOUBLE_EQ(rows.sustained[0].seconds, 0.002);
   EXPECT_THAT(place_text(rows, rows.gemm[0].place), testing::EndsWith(" at /measurements/0"));
 }
 

@@ -48,6 +48,8 @@ std::string error_of(const hwmodels::ErrorSummary& error) {
 std::string explain_fit(const hwmodels::FitLine& line) {
   const hwmodels::FitRecord& fit = *line.record;
   const hwmodels::ErrorSummary& held = fit.held_out;
+  // A fit of another GPU has no error on this one.
+  if (fit.source_kind == "borrowed" && held.n == 0) return fmt::format("  {}: {}\n", line.op, printable(fit.citation));
   std::string text = held.n == 0 ? fmt::format("  {}: no row could be held out", line.op)
                                  : fmt::format("  {}: {}, bias {:+.1f}% of {} rows held out ({})", line.op,
                                                error_of(held), 100.0 * held.bias, held.n, fit.held_out_by);

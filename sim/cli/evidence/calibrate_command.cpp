@@ -18,10 +18,12 @@
 #include "hwmodels/calibration/profile_check.hpp"
 #include "hwmodels/calibration/profile_writer.hpp"
 #include "hwmodels/calibration/sharing_fits.hpp"
+#include "hwmodels/calibration/sustained_fits.hpp"
 #include "hwmodels/catalog.hpp"
 #include "hwmodels/models/logged_models.hpp"
 #include "sim/config/config.hpp"
 #include "sim/core/printable.hpp"
+#include "sim/core/text.hpp"
 #include "sim/io/atomic_file.hpp"
 #include "sim/io/output.hpp"
 
@@ -32,6 +34,9 @@ using hwmodels::CheckLine;
 using hwmodels::ErrorSummary;
 using hwmodels::GpuProfile;
 using hwmodels::Measurements;
+
+constexpr Bytes kLeastMemory{1'000'000'000};
+constexpr BytesPerSecond kLeastBandwidth{1e9};
 
 void print_note(const std::string& note) { fmt::print(stderr, "{}\n", printable(note)); }
 
@@ -114,6 +119,10 @@ nlohmann::json sharing_json(const std::string& profile, const Measurements& meas
   take("h2d_bandwidth_duplex", hwmodels::duplex_bandwidth(measurements, {}, true).has_value());
   take("d2h_bandwidth_duplex", hwmodels::duplex_bandwidth(measurements, {}, false).has_value());
   take("copy_compute_slowdown", hwmodels::compute_slowdown(measurements).has_value());
+  const auto sustained = hwmodels::fit_sustained(measurements);
+  for (const char* key : {"sustained_share", "sustained_slowdown", "sustained_window"}) {
+    take(key, sustained && sustained->values);
+  }
   return sharing;
 }
 
@@ -126,10 +135,48 @@ void check_writable(const std::string& path, const std::string& option, const ch
   const AtomicFile writable(path);
 }
 
+/// The fit with the facts of the GPU that the user states.
+ProfileFit with_facts(const CalibrateOptions& options) {
+  ProfileFit fit = options.fit;
+  std::vector<Problem> problems;
+  if (!options.memory.empty()) {
+    fit.memory = parse_bytes(options.memory);
+    if (!fit.memory || *fit.memory < kLeastMemory) {
+      problems.push_back({fmt::format("\"{}\" is not the size of a GPU's memory, at least 1 GB", options.memory),
+                          "--memory", "write a number with a unit, such as \"48 GB\" or \"45 GiB\""});
+    }
+  }
+  if (!options.bandwidth.empty()) {
+    fit.bandwidth = parse_rate(options.bandwidth);
+    if (!fit.bandwidth || *fit.bandwidth < kLeastBandwidth) {
+      problems.push_back(
+          {fmt::format("\"{}\" is not the bandwidth of a GPU's memory, at least 1 GB/s", options.bandwidth),
+           "--bandwidth", "write a number with a unit, such as \"864 GB/s\""});
+    }
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  return fit;
+}
+
+/// "memory and memory_bandwidth are null: give --memory and --bandwidth", as far as they are; else empty.
+std::string missing_facts(const std::string& profile) {
+  const nlohmann::json values = nlohmann::json::parse(profile).at("values");
+  std::vector<std::string> fields;
+  std::vector<std::string> options;
+  for (const auto& [field, option] : {std::pair("memory", "--memory"), {"memory_bandwidth", "--bandwidth"}}) {
+    if (!values.at(field).at("value").is_null()) continue;
+    fields.emplace_back(field);
+    options.emplace_back(option);
+  }
+  if (fields.empty()) return {};
+  return fmt::format("{} {} null: give {}", fmt::join(fields, " and "), fields.size() == 1 ? "is" : "are",
+                     fmt::join(options, " and "));
+}
+
 }  // namespace
 
 ExitCode calibrate_fit(const CalibrateOptions& options) {
-  const ProfileFit& wanted = options.fit;
+  const ProfileFit wanted = with_facts(options);
   // A fit takes minutes, so check the name and the output file first.
   if (!wanted.base.empty()) static_cast<void>(load_gpu_named_at(wanted.base, "--base " + wanted.base));
   if (!wanted.model.empty()) static_cast<void>(hwmodels::load_llm(wanted.model));
@@ -161,6 +208,8 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
   print_limits(result.fitted);
   if (!result.based) {
     print_note("memory, links and datasheet figures are null; use --base NAME to copy them from a profile");
+  } else if (const std::string missing = missing_facts(result.profile); !missing.empty()) {
+    print_note(missing);
   }
   return ExitCode::ok;
 }
@@ -221,7 +270,8 @@ ExitCode calibrate_errors(const CalibrateOptions& options) {
                                              : fmt::format("{} | {} / {} | {:+.1f}%", held.n, percent(held.median),
                                                            percent(held.p95), 100.0 * held.bias);
       out += fmt::format(
-          "| `{}` | {}{} | {} | {} |\n", gpu.file.name, line.op, lent ? ", of the lender" : "", judged,
+          "| `{}` | {}{} | {} | {} |\n", gpu.file.name, line.op,
+          lent ? (held.n == 0 ? ", borrowed" : ", of the lender") : "", judged,
           roofline && roofline->n > 0 ? fmt::format("{} / {}", percent(roofline->median), percent(roofline->p95)) : "");
     }
   }

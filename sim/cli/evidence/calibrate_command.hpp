@@ -11,6 +11,8 @@ namespace spillway::cli {
 struct CalibrateOptions {
   ProfileFit fit;       // for `errors`, the files are profiles
   std::string profile;  // for `check`
+  std::string memory;   // for `fit`: text of --memory and --bandwidth; empty: not given
+  std::string bandwidth;
   bool roofline = false;
   bool json = false;
 };

@@ -77,8 +77,15 @@ void add_fit_flags(CLI::App& sub, CalibrateOptions& options) {
   sub.add_option("--host-out", fit.host_out,
                  "Also write a host for a server's file, fitted to CPU attention and reads of host memory")
       ->type_name("FILE");
-  sub.add_option("--base", fit.base, "GPU or profile to copy facts (memory, datasheet, links) and other fits from")
+  sub.add_option("--base", fit.base,
+                 "GPU or profile to copy facts (memory, datasheet, links) and other fits from; another GPU than the "
+                 "measured one lends them, without memory and bandwidth")
       ->type_name("PROFILE");
+  sub.add_option("--gpu", fit.gpu, "The GPU that was measured [as the files state, else the base's]")
+      ->type_name("TEXT");
+  sub.add_option("--memory", options.memory, "The GPU's memory, such as \"48 GB\"")->type_name("SIZE");
+  sub.add_option("--bandwidth", options.bandwidth, "The bandwidth of its memory, such as \"864 GB/s\"")
+      ->type_name("RATE");
   sub.add_option("--name", fit.name, "The profile's name [the file's]")->type_name("TEXT");
   sub.add_option("--stands-for", fit.stands_for, "GPU and kernel library that were measured")->type_name("TEXT");
   sub.add_option("--model", fit.model, "The model whose layers or iterations were measured")->type_name("MODEL");
