@@ -287,7 +287,7 @@ class SectionPoints {
     std::int64_t batch = 512;
     while (batch > 1 && !fits(kv_bytes(kHeads[0], batch * kContext), 0)) batch /= 2;
     Points points;
-    if (fits(3 * 2 * kSide * kSide, 0)) {
+    if (fits(6 * kSide * kSide, 0)) {
       points.push_back(Sustained{Gemm{kSide, kSide, kSide, number(), 1}, seconds});
     }
     if (fits(kv_bytes(kHeads[0], batch * kContext), 0)) {

@@ -71,7 +71,7 @@ std::string gpu_model(std::string_view text) {
   const std::vector<std::string> words = words_of(text);
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (is_model(words[i])) return words[i];
-    const std::string pair = i + 1 < words.size() ? words[i] + words[i + 1] : std::string();
+    std::string pair = i + 1 < words.size() ? words[i] + words[i + 1] : std::string();
     if ((words[i] == "rtx" || words[i] == "gtx") && is_model(pair)) return pair;
   }
   return {};

@@ -148,6 +148,23 @@ TEST(AttentionGrid, Tabulate_WhenKindsOfCallsDiffer_ThenEachKeepsItsOwnFactor) {
   }
 }
 
+// Mixed calls take four times the law, calls of one kind take the law. Beside the chunk, one decode is missing. A curve
+// through the other kernels' factor of 1 would pull it below 3.6.
+TEST(AttentionGrid, Tabulate_WhenAPointNextToAnotherKindIsMissing_ThenFollowsItsOwnKind) {
+  const auto time = [](const GridPoint& point) { return law(point) * (point[0] > 0 && point[2] > 0 ? 4.0 : 1.0); };
+  std::map<GridPoint, double> measured;
+  for (const std::int64_t chunk : {0, 256}) {
+    for (const std::int64_t decodes : {0, 1, 2, 4, 8, 16, 32}) {
+      const GridPoint point{chunk, 0, decodes, decodes > 0 ? 4096 : 0};
+      if (chunk + decodes > 0 && !(chunk > 0 && decodes == 1)) measured[point] = time(point);
+    }
+  }
+  LayerTables tables;
+  AttentionGrid(measured).tabulate(tables);
+  const GridPoint missing{256, 0, 1, 4096};
+  EXPECT_NEAR(at(tables, missing) / law(missing), 4.0, 0.4);
+}
+
 // 3,000 points with hardly a value in common would span 10^12 nodes. The coarse grid gives the law back between its
 // nodes, at the points and elsewhere.
 TEST(AttentionGrid, Tabulate_WhenPointsLieOnNoGrid_ThenACoarseGridFollowsThem) {

@@ -249,6 +249,24 @@ TEST(FittedJson, RoundTrip_OfTables_IsExact) {
   expect_same(*all.layer_attention, *again.layer_attention);
 }
 
+TEST(FittedKernels, Lent_WhenTheLenderIsAnotherGpu_ThenKernelsAndLinksAreMarkedAndTheRestIsLeftOut) {
+  const FittedKernels all = everything();
+  const FittedKernels kernels = lent(all, "other-gpu");
+  // Two of GEMM and of copies, both kinds of attention, mixed calls, elementwise kernels and all-reduce.
+  EXPECT_EQ(fit_lines(kernels).size(), 9U);
+  for (const FitLine& line : fit_lines(kernels)) {
+    EXPECT_EQ(line.record->source_kind, "borrowed") << line.op;
+    EXPECT_EQ(line.record->citation, "borrowed from other-gpu, not calibrated") << line.op;
+    EXPECT_EQ(line.record->held_out, ErrorSummary{}) << line.op;
+    EXPECT_EQ(line.record->held_out_by, "") << line.op;
+    EXPECT_FALSE(line.record->roofline) << line.op;
+  }
+  EXPECT_FALSE(kernels.cpu_attention || kernels.host || kernels.layers || kernels.iteration);
+  EXPECT_FALSE(kernels.layer_attention || kernels.decode_iteration);
+  EXPECT_EQ(kernels.gemm.front().record.ranges.size(), all.gemm.front().record.ranges.size());
+  EXPECT_EQ(kernels.decode_attention->model.bandwidth, all.decode_attention->model.bandwidth);
+}
+
 TEST(FittedJson, RoundTrip_OfNothing_IsNothing) {
   EXPECT_EQ(to_json({}), json::object());
   EXPECT_TRUE(through_text({}).empty());
