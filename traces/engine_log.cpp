@@ -70,11 +70,10 @@ EngineLog read_file(const std::string& path, const EngineLogOptions& options) {
   } else {
     read_measured(log, *trace.reader, trace.format);
   }
-  log.warnings.push_back(
+  log.warnings.emplace_back(
       "the file does not say how the engine ran: give memory.gpu_kv (\"N blocks\", as the engine prints it), policy, "
       "engine, tensor_parallel, engine.max_num_seqs and engine.max_num_batched_tokens as it had them; keys that are "
-      "not "
-      "given have their defaults");
+      "not given have their defaults");
   return log;
 }
 

@@ -84,10 +84,10 @@ struct EngineLogOptions {
 
 /// Reads a log folder; or one file: its requests.jsonl, or measured requests in any trace format that states the times
 /// of first and last tokens (results of vllm bench serve, GuideLLM and AIPerf; CSV and JSON lines by options.columns).
-/// A file says nothing of the engine. O(requests) memory. Throws DataError with all problems, up to ten: a file that is missing or broken,
-/// missing keys (by name), stamps out of order (they are of different clocks), arrival times and stamps whose spans
-/// differ by more than a tenth and 5 s, unfinished requests unless they are dropped, an engine of several replicas or
-/// pipeline stages.
+/// A file says nothing of the engine. O(requests) memory. Throws DataError with all problems, up to ten: a file that is
+/// missing or broken, missing keys (by name), stamps out of order (they are of different clocks), arrival times and
+/// stamps whose spans differ by more than a tenth and 5 s, unfinished requests unless they are dropped, an engine of
+/// several replicas or pipeline stages.
 [[nodiscard]] EngineLog read_engine_log(const std::string& folder, const EngineLogOptions& options);
 
 /// Ids of the leading whole blocks of each request's prompt, in the order of `log.requests`. Row i of the trace `path`,

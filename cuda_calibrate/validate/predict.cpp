@@ -25,9 +25,7 @@ bool has_copies(const GpuProfile& gpu, bool to_device, CopyMechanism mechanism) 
   });
 }
 
-const FittedGemm& two_byte_gemm(const GpuProfile& gpu) {
-  return *gpu.fitted.gemm_in(2, hwmodels::Quantization::none);
-}
+const FittedGemm& two_byte_gemm(const GpuProfile& gpu) { return *gpu.fitted.gemm_in(2, hwmodels::Quantization::none); }
 
 void check(const GpuProfile& gpu) {
   std::vector<Problem> problems;

@@ -86,8 +86,10 @@ Reading read(const std::string& path, const std::string& format, bool skip_bad_r
     reading.format = trace.format;
     TraceRow row;
     std::optional<SimTime> latest;
-    // Logs are sorted by arrival, so their line numbers may go back.
-    const bool sorted = trace.format == "engine-log" || trace.format.starts_with("requests-");
+    // Logs and results of benchmarks are sorted by arrival, so their line numbers may go back.
+    const bool sorted = trace.format == "engine-log" || trace.format.starts_with("requests-") ||
+                        trace.format == "vllm-bench-json" || trace.format == "guidellm-json" ||
+                        trace.format == "aiperf-jsonl";
     const bool stored_facts = trace.format == "native-binary";
     std::int64_t line = 0;
     while (reader.next(row)) {

@@ -317,6 +317,7 @@ TEST(QuantileTable, TurnsAreGeometricWithTheStatedMean) {
     const double mean = table.mean_turns().value_or(0.0);
     RandomStream stream(1, 0, "test");
     std::vector<std::int64_t> turns;
+    turns.reserve(kDraws);
     for (int i = 0; i < kDraws; ++i) turns.push_back(table.sample_turns(stream));
     // The variance of a geometric number on 1, 2, ... is m (m - 1).
     EXPECT_NEAR(mean_of(turns), mean, 4.0 * std::sqrt(mean * (mean - 1.0) / kDraws));

@@ -665,6 +665,7 @@ TEST(Workload, TimesThatGoBackALittleAreSorted) {
                       ".csv");
   const auto requests = requests_of({{"workload.trace", file.path()}});
   std::vector<std::pair<std::int64_t, std::int64_t>> got;
+  got.reserve(requests.size());
   for (const RequestSpec& request : requests) got.emplace_back(request.arrival.ns() / 1'000'000, request.input.count());
   EXPECT_EQ(got, (std::vector<std::pair<std::int64_t, std::int64_t>>{
                      {4400, 4}, {4500, 2}, {5000, 1}, {5200, 3}, {8100, 6}, {9000, 5}}));

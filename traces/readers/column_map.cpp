@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "sim/core/text.hpp"
+#include "sim/io/file_reader.hpp"
 
 namespace spillway::traces {
 namespace {
