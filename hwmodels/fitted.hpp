@@ -60,6 +60,7 @@ struct FittedGemm {
 /// launches; `fused` is the time of one launch in which each decode is a chunk of one token (attention.hpp).
 struct MixedAttentionModel {
   double fused_share = 0.0;  // s in [0, 1]; 0: two launches
+  FusedDecodes decodes{};
 };
 
 struct FittedKernels {
@@ -102,6 +103,8 @@ struct FitLine {
 };
 /// In the order of Op; the pointers live as long as `kernels`.
 [[nodiscard]] std::vector<FitLine> fit_lines(const FittedKernels& kernels);
+/// How well an op is known beyond a measured range, from other GPUs; empty where that is not known either.
+[[nodiscard]] std::string_view known_beyond(std::string_view op, const MeasuredRange& range);
 /// "borrowed from NAME, not calibrated", the citation of what another GPU lends.
 [[nodiscard]] std::string borrowed_citation(const std::string& lender);
 /// Marks every fit as borrowed from `lender`, without its held-out error. Drops what says nothing about another GPU or

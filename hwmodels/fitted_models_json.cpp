@@ -167,6 +167,8 @@ void describe_iteration(Io& io, Model& model) {
 template <class Io, class Model>
 void describe_mixed(Io& io, Model& model) {
   io.number("fused_share", model.fused_share, kShare);
+  io.number("block_s", model.decodes.block_seconds, kTime);
+  io.number("empty_block_s", model.decodes.empty_seconds, kTime);
 }
 
 /// A JSON object with one curve for each key of the map.
@@ -276,8 +278,15 @@ void describe(FitReader& io, GemmModel& model) {
 void describe(FitWriter& io, const DecodeAttentionModel& model) { describe_decode(io, model); }
 void describe(FitReader& io, DecodeAttentionModel& model) { describe_decode(io, model); }
 
-void describe(FitWriter& io, const PrefillAttentionModel& model) { describe_prefill(io, model); }
-void describe(FitReader& io, PrefillAttentionModel& model) { describe_prefill(io, model); }
+void describe(FitWriter& io, const PrefillAttentionModel& model) {
+  describe_prefill(io, model);
+  if (model.earlier_tile_seconds) io.number("earlier_tile_s", *model.earlier_tile_seconds, kTime);
+}
+void describe(FitReader& io, PrefillAttentionModel& model) {
+  describe_prefill(io, model);
+  if (io.find("earlier_tile_s", true) != nullptr)
+    io.number("earlier_tile_s", model.earlier_tile_seconds.emplace(), kTime);
+}
 
 void describe(FitWriter& io, const MixedAttentionModel& model) { describe_mixed(io, model); }
 void describe(FitReader& io, MixedAttentionModel& model) { describe_mixed(io, model); }

@@ -75,19 +75,32 @@ auto fit_heads(const CalibrationTask& task, Op op, HeldOutRows<AttentionRow>& he
   return Fitted<Model>{fit(rows), std::move(about)};
 }
 
-/// The share, in hundredths, with the smallest mean of |log(predicted / measured)|.
-template <class Times>
-MixedAttentionModel fit_fused_share(const std::vector<MixedRow>& rows, const Times& times) {
+/// The blocks of decodes and the odds of one launch together; then the share, in hundredths, with the smallest mean of
+/// |log(predicted / measured)|. `apart` and `fused` give a row's seconds.
+template <class Apart, class Fused>
+MixedAttentionModel fit_mixed(const std::vector<MixedRow>& rows, const Apart& apart, const Fused& fused) {
+  std::vector<double> two(rows.size());
+  std::transform(rows.begin(), rows.end(), two.begin(), apart);
+  const std::vector<double> start{1e-6, 3e-7, 1.0};
+  const FittedParameters found =
+      fit_positive(start, rows.size(), [&](std::span<const double> p, std::span<double> log_ratios) {
+        const double share = p[2] / (1.0 + p[2]);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+          const double one = fused(rows[i], FusedDecodes{p[0], p[1]});
+          log_ratios[i] = std::log((two[i] + share * (one - two[i])) / rows[i].seconds);
+        }
+      });
+  const FusedDecodes decodes{found.values[0], found.values[1]};
   std::array<double, 101> loss{};
-  for (const MixedRow& row : rows) {
-    const auto [apart, fused] = times(row);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const double more = fused(rows[row], decodes) - two[row];
     for (std::size_t i = 0; i < loss.size(); ++i) {
-      loss[i] +=
-          std::abs(std::log((apart + real(static_cast<std::int64_t>(i)) / 100.0 * (fused - apart)) / row.seconds));
+      const double share = real(static_cast<std::int64_t>(i)) / 100.0;
+      loss[i] += std::abs(std::log((two[row] + share * more) / rows[row].seconds));
     }
   }
   const auto best = std::min_element(loss.begin(), loss.end()) - loss.begin();
-  return {static_cast<double>(best) / 100.0};
+  return {static_cast<double>(best) / 100.0, decodes};
 }
 
 /// Quantised multiplications have the launch and the tiles of those in 16 bits.
@@ -192,33 +205,41 @@ void calibrate_mixed_attention(const CalibrationTask& task, const FitHints& hint
   if (decode.size() < kFewest || prefill.size() < kFewest || mixed.size() < kFewest) return;
   task.begin(Op::mixed_attention);
   const AttentionShape shape{llm.heads, llm.kv_heads, llm.head_dim, 2.0, 2.0};
-  const DecodeAttentionTime decode_time(fit_decode_attention(decode, hints), shape);
-  const PrefillAttentionTime prefill_time(fit_prefill_attention(prefill, hints), shape);
-  const auto times = [&](const MixedRow& row) {
-    const std::array<PrefillChunk, 1> chunk{{{Tokens(row.chunk), Tokens(row.chunk_context)}}};
+  const DecodeAttentionModel decode_model = fit_decode_attention(decode, hints);
+  const std::int64_t cache = task.in().device.l2_bytes.value_or(task.base() ? task.base()->l2_cache.count() : 0);
+  const DecodeAttentionTime decode_time(decode_model, shape);
+  const PrefillAttentionTime prefill_time(fit_prefill_attention(prefill, hints), shape,
+                                          {decode_model.bandwidth, real(cache)});
+  const auto chunk_of = [](const MixedRow& row) {
+    return std::array<PrefillChunk, 1>{{{Tokens(row.chunk), Tokens(row.chunk_context)}}};
+  };
+  const auto apart = [&](const MixedRow& row) {
     const double each = real(row.decode_context);
-    const double all = real(row.decodes) * each;
-    return std::pair(decode_time.at(real(row.decodes), all, each).seconds + prefill_time.at(chunk).seconds,
-                     prefill_time.at(chunk, real(row.decodes), all, each).seconds);
+    return decode_time.at(real(row.decodes), real(row.decodes) * each, each).seconds +
+           prefill_time.at(chunk_of(row)).seconds;
+  };
+  const auto fused = [&](const MixedRow& row, const FusedDecodes& decodes) {
+    const double each = real(row.decode_context);
+    return prefill_time.fused(chunk_of(row), real(row.decodes), real(row.decodes) * each, each, decodes).seconds;
   };
   const auto ratios = [&](const MixedAttentionModel& model, const std::vector<MixedRow>& rows) {
     std::vector<double> all;
     for (const MixedRow& row : rows) {
-      const auto [apart, fused] = times(row);
-      all.push_back((apart + model.fused_share * (fused - apart)) / row.seconds);
+      const double two = apart(row);
+      all.push_back((two + model.fused_share * (fused(row, model.decodes) - two)) / row.seconds);
     }
     return all;
   };
-  const auto fit = [&](const std::vector<MixedRow>& rows) { return fit_fused_share(rows, times); };
+  const auto fit = [&](const std::vector<MixedRow>& rows) { return fit_mixed(rows, apart, fused); };
   std::vector<double> held_out =
       held_out_ratios(mixed, folds_of(mixed, [](const MixedRow& row) { return row.decodes; }), kFewest, fit, ratios);
-  const ErrorSummary apart = summarise(ratios({0.0}, mixed));
-  FitRecord about = task.record(mixed, std::move(held_out),
-                                fmt::format("whole numbers of decodes; as two launches: {:.1f}% / {:.1f}%",
-                                            100.0 * apart.median, 100.0 * apart.p95),
-                                {range_of("chunk", mixed, [](const MixedRow& r) { return r.chunk; }),
-                                 range_of("decodes", mixed, [](const MixedRow& r) { return r.decodes; }),
-                                 range_of("context", mixed, [](const MixedRow& r) { return r.decode_context; })});
+  const ErrorSummary two = summarise(ratios({}, mixed));
+  FitRecord about = task.record(
+      mixed, std::move(held_out),
+      fmt::format("whole numbers of decodes; as two launches: {:.1f}% / {:.1f}%", 100.0 * two.median, 100.0 * two.p95),
+      {range_of("chunk", mixed, [](const MixedRow& r) { return r.chunk; }),
+       range_of("decodes", mixed, [](const MixedRow& r) { return r.decodes; }),
+       range_of("context", mixed, [](const MixedRow& r) { return r.decode_context; })});
   out.mixed_attention = Fitted<MixedAttentionModel>{fit(mixed), std::move(about)};
 }
 

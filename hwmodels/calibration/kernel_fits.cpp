@@ -129,6 +129,23 @@ const SurfaceShape kGemmSurface{{1.5, 1.0}, {1.5, 1.5}, 0.3, 600};
 const SurfaceShape kDecodeSurface{{4.0, 4.0}, {4.0, 4.0}, 0.05, 600};
 const SurfaceShape kPrefillSurface{{4.0, 4.0}, {4.0, 4.0}, 0.15, 600};
 
+/// Of the fresh tokens alone, from calls in which these take at least half of the time.
+ResidualSurface fit_prefill_residual(const PrefillAttentionModel& model, std::span<const AttentionRow> rows) {
+  std::vector<ResidualPoint> points;
+  std::vector<double> logs;
+  by_shape(
+      rows, heads_key, [&](const AttentionRow& row) { return PrefillAttentionTime(model, shape_of(row)); },
+      [&](std::size_t i, const PrefillAttentionTime& kernel) {
+        const AttentionRow& row = rows[i];
+        const double fresh = kernel.equal(real(row.batch), {Tokens(row.new_tokens), Tokens(0)}).seconds;
+        const double rest = row.seconds - (prefill_time(kernel, row).seconds - fresh);
+        if (row.context > 0 && rest < 0.5 * row.seconds) return;
+        points.push_back(prefill_point(real(row.batch), real(row.new_tokens), row.q_heads, row.kv_heads));
+        logs.push_back(std::log(rest / fresh));
+      });
+  return points.empty() ? ResidualSurface{} : fit_residual(points, logs, kPrefillSurface);
+}
+
 }  // namespace
 
 std::vector<double> gemm_ratios(const GemmModel& model, std::span<const GemmRow> rows) {
@@ -207,23 +224,48 @@ DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, co
 
 PrefillAttentionModel fit_prefill_attention(std::span<const AttentionRow> rows, const FitHints& hints) {
   const std::vector<AttentionRow> few = thinned(rows, attention_key);
+  const bool behind = std::any_of(few.begin(), few.end(), [](const AttentionRow& row) { return row.context > 0; });
   const double tile = 4.0 * 128 * 128 * 128 * real(hints.sm_count) / (0.65 * hints.flops);
-  Best<PrefillAttentionModel> best;
-  for (const bool packed : {false, true}) {
-    for (const double norm : kNormExponents) {
-      try_variant(
-          best, {9e-6, 0.6 * hints.bandwidth, tile, 1e-6, 1.0}, few,
-          [&](std::span<const double> p) {
-            return PrefillAttentionModel{hints.sm_count, p[0], p[1], p[2], p[3], p[4], norm, packed, {}};
-          },
-          prefill_ratios);
+  const auto fit = [&](bool own_tile) {
+    std::vector<double> start{9e-6, 0.6 * hints.bandwidth, tile, 1e-6, 1.0};
+    if (own_tile) start.push_back(tile);
+    Best<PrefillAttentionModel> best;
+    for (const bool packed : {false, true}) {
+      for (const double norm : kNormExponents) {
+        try_variant(
+            best, start, few,
+            [&](std::span<const double> p) {
+              PrefillAttentionModel model{hints.sm_count, p[0], p[1], p[2], p[3], p[4], norm, packed, {}, {}};
+              if (behind) model.earlier_tile_seconds = own_tile ? p[5] : p[2];
+              return model;
+            },
+            prefill_ratios);
+      }
     }
-  }
-  PrefillAttentionModel model = *best.model;
-  const auto points = points_of(rows, [](const AttentionRow& row) {
-    return prefill_point(real(row.batch), real(row.new_tokens), row.q_heads, row.kv_heads);
-  });
-  model.residual = fit_residual(points, logs_of_inverse(prefill_ratios(model, rows)), kPrefillSurface);
+    return best;
+  };
+  const Best<PrefillAttentionModel> same = fit(false);
+  const Best<PrefillAttentionModel> other = behind ? fit(true) : same;
+  // Tiles of new and earlier tokens are the same work. Few rows tell their times apart only by other parameters.
+  constexpr double kFewerErrors = 0.8;
+  constexpr double kNoError = 1e-5;  // of a row: 0.3%
+  const bool own = other.loss < kFewerErrors * same.loss - kNoError * real(static_cast<std::int64_t>(few.size()));
+  PrefillAttentionModel model = own ? *other.model : *same.model;
+  model.residual = fit_prefill_residual(model, rows);
+  if (!own) return model;
+  // Systematic errors of the new tokens, which the residual has taken up now, had bent the time of the earlier ones.
+  Best<PrefillAttentionModel> again;
+  try_variant(
+      again, {*model.earlier_tile_seconds}, few,
+      [&](std::span<const double> p) {
+        PrefillAttentionModel candidate = model;
+        candidate.earlier_tile_seconds = p[0];
+        return candidate;
+      },
+      prefill_ratios);
+  model = *again.model;
+  model.residual = {};
+  model.residual = fit_prefill_residual(model, rows);
   return model;
 }
 

@@ -15,18 +15,40 @@
 // Prefill, of chunks with c new tokens after x earlier ones:
 //           t0, B, p         launch, bytes/s, exponent                                          PrefillAttentionModel
 //           q, f, w          time of one 128 x 128 tile, start of a block, weight of the longest block
+//           q'               time of one such tile of earlier tokens; q where no call had any
 //   packed     : a block takes 128 rows of all query heads of a KV head (A = KV, rows = c G); else A = H, rows = c.
 //                FlashAttention 3 packs every call. FlashAttention 2 packs calls in which each chunk has a single token
 //                ("seqlenq_ngroups_swapped" in its varlen interface)
-//   blocks     = A ceil(rows / 128);  last = (x + c) / 128;  mean = (x + c / 2) / 128
+//   blocks     = A ceil(rows / 128);  last = c / 128;  mean = c / 2 / 128
 //   work       = sum over chunks of blocks (mean q + f) / SM
 //   longest    = w max over chunks of (last q + f)
-//   memory     = sum of (2 (x + c) KV d K + 2 c H d E) / B
-//   seconds    = (t0 + p-norm of work, longest and memory) * residual(sequences, chunk; H, G)
+//   memory     = sum of (2 c KV d K + 2 c H d E) / B
+//   fresh      = (t0 + p-norm of work, longest and memory) * residual(sequences, chunk; H, G)
 //                chunk is the mean over tokens of their chunk's length, sequences = all new tokens / chunk
-// Fused: decodes join the prefill launch as chunks of one token, unsplit, as in variable-length FlashAttention kernels.
-// A mixed call then takes longer than two separate calls: in vLLM's kernels on RTX 4090 and RTX PRO 6000, the sum of
-// two calls was 18-36% too low at the median (measurements of casys-kaist/LLMServingSim).
+//   behind     : every block also passes over the x earlier tokens, whole waves of blocks one after the other. A block
+//                has R rows: 128 if packed in every call; 64 in FlashAttention 2, whose kernels for paged KV have 64.
+//   tiles      = A ceil(rows / R);  waves = ceil(sum of tiles / SM), of chunks with x > 0
+//   earlier    = max(max(waves sum(tiles x) / sum(tiles), max x) q' R / 128^2, reads sum of 2 x KV d K / B')
+//                B' is B of the decode model
+//   seconds    = fresh + earlier
+// The law of `earlier` was found on chunks below 1,024 tokens. Chunks of 1,024 and more behind earlier tokens, held out
+// of the fit (which had all calls without earlier tokens), are 4.1% / 7.8% off (median / p95) on the RTX 4090 of
+// casys-kaist/LLMServingSim (22 calls) and 2.7% / 7.1% on Vidur's A100 (1,824 calls). Where no call had earlier tokens,
+// q' = q is an assumption: vLLM's kernels on the RTX 4090 have q' = 1.002 q, and q of vLLM's kernels on the A100 is 3%
+// below q' of Vidur's; but the calls of Vidur's table without earlier tokens are slow, q = 2.9 q'.
+// Fused: decodes join the prefill launch as chunks of one token, unsplit, as in FlashAttention's variable-length
+// kernels.
+//           b, e             start of a decode's block, an empty block                          FusedDecodes
+//   A decode that attends to X tokens has A blocks, each of floor(X / 128) + 1 tiles of 128 keys. `earlier` counts them
+//   beside the chunks. The grid has A ceil(rows / R) blocks per sequence, with the rows of the longest chunk: of the
+//   other sequences' blocks those beyond their rows are empty.
+//   fused      = fresh of the chunks + earlier of chunks and decodes + (A decodes b + empties e) / SM
+// In the RTX 4090's table a decode of 16,384 tokens beside a chunk of 16 adds 511 us: 128 tiles of 3.95 us, where one
+// launch of its own takes 57 us.
+// Heads that share keys read them together while they run together, and blocks of one head run for all sequences before
+// those of the next. When the keys and values that one KV head has of all sequences exceed the L2 cache,
+// reads = G / min(G, max(1, SM / sequences)); else, and where every call is packed, 1. In the same table 128 decodes
+// add 1.4 ms at 1,024 tokens, 67 MB per head in a cache of 75 MB, and 4.5 ms at 2,048: G = 4 times all bytes at B'.
 //
 // q scales with d / 128. Sources of the forms: FlashAttention 2 (arXiv 2307.08691) sections 3.2-3.3, Flash-Decoding.
 #pragma once
@@ -34,6 +56,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "hwmodels/models/gemm.hpp"
@@ -66,6 +89,21 @@ struct PrefillAttentionModel {
   double norm_exponent = 2.0;  // p, one of kNormExponents
   bool packs_groups = false;   // in every call; false: only in calls whose chunks have one token each
   ResidualSurface residual;
+  std::optional<double> earlier_tile_seconds{};  // none: no measured call had earlier tokens
+
+  [[nodiscard]] double earlier_tile() const { return earlier_tile_seconds.value_or(tile_seconds); }
+};
+
+/// The memory that earlier tokens are read from.
+struct KeyMemory {
+  double bandwidth = 0.0;    // bytes/s; 0: that of the model
+  double cache_bytes = 0.0;  // the L2 cache; 0: unknown, and keys are read once
+};
+
+/// Decodes in the launch of a prefill.
+struct FusedDecodes {
+  double block_seconds = 0.0;
+  double empty_seconds = 0.0;
 };
 
 /// The heads that one GPU computes.
@@ -108,15 +146,18 @@ class DecodeAttentionTime {
 class PrefillAttentionTime {
  public:
   PrefillAttentionTime() = default;
-  PrefillAttentionTime(const PrefillAttentionModel& model, const AttentionShape& shape);
-  /// Chunks of at least one new token each. `decodes` sequences in the same launch attend to `decode_context` tokens in
-  /// total, the longest to `decode_longest`. O(chunks).
-  [[nodiscard]] KernelTime at(std::span<const PrefillChunk> chunks, double decodes = 0.0, double decode_context = 0.0,
-                              double decode_longest = 0.0) const;
+  PrefillAttentionTime(const PrefillAttentionModel& model, const AttentionShape& shape, const KeyMemory& memory = {});
+  /// At least one chunk, each of at least one new token. O(chunks).
+  [[nodiscard]] KernelTime at(std::span<const PrefillChunk> chunks) const;
+  /// With `decodes` sequences in the same launch, which attend to `decode_context` tokens in total, the longest to
+  /// `decode_longest`. O(chunks).
+  [[nodiscard]] KernelTime fused(std::span<const PrefillChunk> chunks, double decodes, double decode_context,
+                                 double decode_longest, const FusedDecodes& model) const;
   /// `sequences` equal chunks in one launch. O(1).
   [[nodiscard]] KernelTime equal(double sequences, const PrefillChunk& chunk) const;
 
  private:
+  /// Of the new tokens.
   struct Work {
     double blocks_seconds = 0.0;
     double longest_seconds = 0.0;
@@ -124,14 +165,25 @@ class PrefillAttentionTime {
     double tokens = 0.0;
     double token_chunks = 0.0;  // sum of c^2
   };
-  [[nodiscard]] KernelTime time_of(const Work& work) const;
+  /// Of the earlier tokens; sequences without any add nothing.
+  struct Passes {
+    double sequences = 0.0;
+    double tiles = 0.0;          // per row of keys
+    double tile_contexts = 0.0;  // sum of tiles x
+    double longest = 0.0;
+    double contexts = 0.0;  // sum of x
+    void add(double of_sequences, double of_tiles, double context, double longest_context);
+  };
   struct Packing {
+    double heads = 0.0;   // A
     double blocks = 0.0;  // A / SM
     double rows_per_token = 1.0;
   };
   static Packing packing_of(const PrefillAttentionModel& model, const AttentionShape& shape, bool packs);
-  void add(Work& work, double sequences, double fresh, double context, double longest_context,
-           const Packing& packing) const;
+  void add(Work& work, double sequences, double fresh, const Packing& packing) const;
+  [[nodiscard]] double tiles(double fresh, const Packing& packing) const;
+  void add(Work& work, Passes& passes, std::span<const PrefillChunk> chunks, const Packing& packing) const;
+  [[nodiscard]] KernelTime time_of(const Work& work, const Passes& passes) const;
 
   double launch_ = 0.0;
   Packing packing_;
@@ -142,6 +194,12 @@ class PrefillAttentionTime {
   double kv_seconds_ = 0.0;
   double query_seconds_ = 0.0;
   double norm_exponent_ = 1.0;
+  double sm_count_ = 1.0;
+  double group_ = 1.0;  // heads that may read the same keys one after the other
+  double earlier_kv_seconds_ = 0.0;
+  double cached_tokens_ = 0.0;    // of one KV head
+  double earlier_rows_ = 0.0;     // R
+  double earlier_seconds_ = 0.0;  // per wave and earlier token
   ResidualTable residual_;
 };
 

@@ -225,7 +225,7 @@ class FittedModel final : public EngineModel {
         hidden_bytes_(real(llm.hidden * llm.dtype_bytes)),
         logits_(real(llm.head_matrix(tensor_parallel).outputs)),
         logit_bytes_(real(llm.vocabulary * llm.dtype_bytes)),
-        fused_share_(gpu.fitted.mixed_attention ? gpu.fitted.mixed_attention->model.fused_share : 0.0),
+        mixed_(gpu.fitted.mixed_attention ? gpu.fitted.mixed_attention->model : MixedAttentionModel{}),
         ranks_(tensor_parallel),
         matrices_(llm.layer_matrices(tensor_parallel)),
         head_matrix_(llm.head_matrix(tensor_parallel)),
@@ -234,7 +234,10 @@ class FittedModel final : public EngineModel {
         decode_(attention_for(kv_dtype_bytes, gpu.fitted.decode_attention, gpu.fitted.decode_attention_fp8_kv).model,
                 heads_),
         prefill_(attention_for(kv_dtype_bytes, gpu.fitted.prefill_attention, gpu.fitted.prefill_attention_fp8_kv).model,
-                 heads_),
+                 heads_,
+                 {attention_for(kv_dtype_bytes, gpu.fitted.decode_attention, gpu.fitted.decode_attention_fp8_kv)
+                      .model.bandwidth,
+                  real(gpu.l2_cache.count())}),
         attention_ranges_(gpu.fitted, kv_dtype_bytes, llm.layers) {
     const FittedGemm& linear = linear_gemm(gpu.fitted, llm);
     const FittedGemm& plain = plain_gemm(gpu.fitted, llm);
@@ -411,11 +414,12 @@ class FittedModel final : public EngineModel {
     };
     if (shape.chunks.empty()) return add_share(1.0, decode_.at(decodes, context, longest));
     if (decodes == 0.0) return add_share(1.0, prefill(shape.chunks));
-    if (fused_share_ < 1.0) {
-      add_share(1.0 - fused_share_, decode_.at(decodes, context, longest));
-      add_share(1.0 - fused_share_, prefill(shape.chunks));
+    const double fused = mixed_.fused_share;
+    if (fused < 1.0) {
+      add_share(1.0 - fused, decode_.at(decodes, context, longest));
+      add_share(1.0 - fused, prefill(shape.chunks));
     }
-    if (fused_share_ > 0.0) add_share(fused_share_, prefill_.at(shape.chunks, decodes, context, longest));
+    if (fused > 0.0) add_share(fused, prefill_.fused(shape.chunks, decodes, context, longest, mixed_.decodes));
   }
 
   OpScales scales_;
@@ -425,7 +429,7 @@ class FittedModel final : public EngineModel {
   double hidden_bytes_;  // of one token
   double logits_;        // of one sequence on one GPU
   double logit_bytes_;   // of one sequence, all GPUs together
-  double fused_share_;
+  MixedAttentionModel mixed_;
   std::int64_t ranks_;
   static constexpr std::size_t kOutput = 1;
   std::array<Matrix, 4> matrices_;  // QKV, output, up, down

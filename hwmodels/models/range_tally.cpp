@@ -19,7 +19,12 @@ RangeTally::RangeTally(const FittedKernels& kernels, const FitRecord& record, st
   const std::vector<FitLine> lines = fit_lines(kernels);
   const auto line = std::find_if(lines.begin(), lines.end(), [&](const FitLine& one) { return one.record == &record; });
   SPILLWAY_CHECK(line != lines.end(), "the record of a tally belongs to the kernels");
-  use_ = {.op = line->op, .quantity = range->quantity, .low = range->low, .high = range->high, .reached = range->low};
+  use_ = {.op = line->op,
+          .quantity = range->quantity,
+          .low = range->low,
+          .high = range->high,
+          .reached = range->low,
+          .beyond = std::string(known_beyond(line->op, *range))};
 }
 
 void RangeTally::append_to(std::vector<RangeUse>& uses) const {

@@ -17,6 +17,7 @@ struct RangeUse {
   double reached = 0.0;  // the value furthest outside; `low` when no call was outside
   std::int64_t outside = 0;
   std::int64_t calls = 0;
+  std::string beyond{};  // how well the op is known outside the range; empty: that is not known
 
   /// 0 inside the measured range, else the distance to its nearer end.
   [[nodiscard]] double distance(double value) const { return std::max({0.0, low - value, value - high}); }

@@ -27,9 +27,9 @@ std::string words(std::string name) {
 std::string outside_text(const RangeUse& use) {
   constexpr double kLeastShown = 0.0005;  // 0.1%, rounded
   const double fraction = use.fraction_outside();
-  return fmt::format("{}: {} measured {:.10g} to {:.10g}, reached {:.10g} ({} of calls)", words(use.op),
+  return fmt::format("{}: {} measured {:.10g} to {:.10g}, reached {:.10g} ({} of calls{}{})", words(use.op),
                      words(use.quantity), use.low, use.high, use.reached,
-                     fraction < kLeastShown ? "<0.1%" : percent(fraction));
+                     fraction < kLeastShown ? "<0.1%" : percent(fraction), use.beyond.empty() ? "" : ", ", use.beyond);
 }
 
 }  // namespace

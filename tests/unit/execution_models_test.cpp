@@ -178,7 +178,8 @@ PlainTimes plain_fitted(const GpuProfile& gpu, const LlmModel& llm, std::int64_t
   const AttentionShape heads{llm.heads / tensor_parallel, std::max<std::int64_t>(1, llm.kv_heads / tensor_parallel),
                              llm.head_dim, bytes, kv_bytes};
   const DecodeAttentionTime decode_time(fitted.decode_attention->model, heads);
-  const PrefillAttentionTime prefill_time(fitted.prefill_attention->model, heads);
+  const PrefillAttentionTime prefill_time(fitted.prefill_attention->model, heads,
+                                          {fitted.decode_attention->model.bandwidth, real(gpu.l2_cache.count())});
   const double sequences = real(shape.decode_sequences);
   const double context = real(shape.decode_context.count());
   double longest = real(shape.decode_longest.count());
@@ -193,7 +194,8 @@ PlainTimes plain_fitted(const GpuProfile& gpu, const LlmModel& llm, std::int64_t
   if (!shape.chunks.empty()) attention += prefill_time.at(shape.chunks).seconds;
   if (fitted.mixed_attention && sequences > 0.0 && !shape.chunks.empty()) {
     const double share = fitted.mixed_attention->model.fused_share;
-    const double fused = prefill_time.at(shape.chunks, sequences, context, longest).seconds;
+    const double fused =
+        prefill_time.fused(shape.chunks, sequences, context, longest, fitted.mixed_attention->model.decodes).seconds;
     attention = (1.0 - share) * attention + share * fused;
   }
   const ElementwiseWork work = elementwise_work(llm, tensor_parallel);
@@ -254,7 +256,7 @@ TEST(FittedModel, Iteration_WhenTimesAreScaled_ThenEachPartIs) {
   GpuProfile gpu = fitted_gpu();
   gpu.fitted.elementwise = Fitted<ElementwiseModel>{{2.5e-6, 1.1e12}, {}};
   for (const double share : {0.0, 0.3, 1.0}) {
-    gpu.fitted.mixed_attention = Fitted<MixedAttentionModel>{{share}, {}};
+    gpu.fitted.mixed_attention = Fitted<MixedAttentionModel>{{share, {3e-6, 5e-7}}, {}};
     for (const OpScales& scales : {OpScales{.gemm = 1.05}, OpScales{.attention = 0.85},
                                    OpScales{.gemm = 0.95, .attention = 1.05, .copies = 3.0, .cpu = 7.0}}) {
       for (const std::int64_t tensor_parallel : {1, 2}) expect_plain_sum(gpu, test_llm(), tensor_parallel, 2, scales);
@@ -288,7 +290,7 @@ TEST(FittedModel, Iteration_WhenWeightsAreQuantised_ThenFewerBytesAreRead) {
 TEST(FittedModel, Iteration_WhenCallsAreFused_ThenOneLaunchTakesBoth) {
   GpuProfile gpu = fitted_gpu();
   const Duration apart = make_fitted_model(gpu, test_llm(), {}, 1, 2)->iteration(mixed()).layer;
-  gpu.fitted.mixed_attention = Fitted<MixedAttentionModel>{{0.0}, {}};
+  gpu.fitted.mixed_attention = Fitted<MixedAttentionModel>{{0.0, {3e-6, 5e-7}}, {}};
   expect_plain_sum(gpu, test_llm(), 1, 2);
   EXPECT_EQ(make_fitted_model(gpu, test_llm(), {}, 1, 2)->iteration(mixed()).layer, apart);
   for (const double share : {0.3, 1.0}) {

@@ -663,34 +663,87 @@ TEST(DecodeAttention, At_WhenThereIsAResidual_ThenMultipliesByItsRatio) {
 
 PrefillChunk chunk_of(std::int64_t fresh, std::int64_t context) { return {Tokens(fresh), Tokens(context)}; }
 
-/// attention.hpp's formula of prefill, with std::pow. Decodes are given as chunks of one token.
+/// Decodes beside chunks.
+struct Decodes {
+  double count = 0.0;
+  double attended = 0.0;  // tokens, all together
+  double longest = 0.0;
+};
+
+/// attention.hpp's formula of prefill, with std::pow and a list of blocks.
 double plain_prefill(const PrefillAttentionModel& model, const AttentionShape& shape,
-                     const std::vector<PrefillChunk>& chunks) {
+                     const std::vector<PrefillChunk>& chunks, const KeyMemory& memory = {}, const Decodes& decodes = {},
+                     const FusedDecodes& fused = {}) {
   const double heads = real(shape.q_heads);
   const double kv_heads = real(shape.kv_heads);
   const double dim = real(shape.head_dim);
+  const double sms = real(model.sm_count);
   const double tile = model.tile_seconds * dim / 128.0;
-  const bool singles = std::all_of(chunks.begin(), chunks.end(),
-                                   [](const PrefillChunk& chunk) { return chunk.new_tokens.count() == 1; });
+  bool singles = decodes.count == 0.0;
+  for (const PrefillChunk& chunk : chunks) singles = singles && chunk.new_tokens.count() == 1;
   const bool packs = model.packs_groups || singles;
+  const double block_heads = packs ? kv_heads : heads;
+  const double rows_of_block = model.packs_groups ? 128.0 : 64.0;
   double work = 0.0;
   double longest = 0.0;
   double bytes = 0.0;
+  std::vector<double> behind;  // earlier tokens of each block that has any
+  double earlier_bytes = 0.0;
+  double sequences = 0.0;
+  double most_blocks = block_heads;
+  double blocks_with_rows = 0.0;
+  const auto pass = [&](double blocks, double tokens) {
+    if (tokens > 0.0) behind.insert(behind.end(), static_cast<std::size_t>(blocks), tokens);
+  };
+  const auto read = [&](double count, double tokens) {
+    if (tokens > 0.0) sequences += count;
+    earlier_bytes += count * 2.0 * tokens * kv_heads * dim * shape.kv_element_bytes;
+  };
   for (const PrefillChunk& chunk : chunks) {
     const double c = real(chunk.new_tokens.count());
     const double x = real(chunk.context.count());
     const double rows = packs ? c * heads / kv_heads : c;
-    const double blocks = (packs ? kv_heads : heads) * std::ceil(rows / 128.0);
-    const double last = (x + c) / 128.0;
-    const double mean = (x + c / 2.0) / 128.0;
-    work += blocks * (mean * tile + model.block_seconds) / real(model.sm_count);
-    longest = std::max(longest, model.longest_weight * (last * tile + model.block_seconds));
-    bytes += 2.0 * (x + c) * kv_heads * dim * shape.kv_element_bytes + 2.0 * c * heads * dim * shape.element_bytes;
+    work += block_heads * std::ceil(rows / 128.0) * (c / 2.0 / 128.0 * tile + model.block_seconds) / sms;
+    longest = std::max(longest, model.longest_weight * (c / 128.0 * tile + model.block_seconds));
+    bytes += 2.0 * c * kv_heads * dim * shape.kv_element_bytes + 2.0 * c * heads * dim * shape.element_bytes;
+    const double blocks = block_heads * std::ceil(rows / rows_of_block);
+    pass(blocks, x);
+    read(1.0, x);
+    most_blocks = std::max(most_blocks, blocks);
+    blocks_with_rows += blocks;
   }
-  return model.launch_seconds + plain_norm({work, longest, bytes / model.bandwidth}, model.norm_exponent);
+  double seconds = model.launch_seconds + plain_norm({work, longest, bytes / model.bandwidth}, model.norm_exponent);
+  double last = 0.0;
+  if (decodes.count > 0.0) {
+    const double mean = decodes.attended / decodes.count;
+    const double tokens = mean == decodes.longest ? 128.0 * (std::floor(mean / 128.0) + 1.0) : mean + 64.0;
+    pass(decodes.count * block_heads, tokens);
+    read(decodes.count, mean);
+    last = std::max(tokens, decodes.longest);
+    const double grid = (decodes.count + real(static_cast<std::int64_t>(chunks.size()))) * most_blocks;
+    seconds += decodes.count * block_heads * fused.block_seconds / sms +
+               (grid - blocks_with_rows - decodes.count * block_heads) * fused.empty_seconds / sms;
+  }
+  if (behind.empty()) return seconds;
+  double sum = 0.0;
+  for (const double tokens : behind) {
+    sum += tokens;
+    last = std::max(last, tokens);
+  }
+  const double count = real(static_cast<std::int64_t>(behind.size()));
+  const double passes = std::max(std::ceil(count / sms) * sum / count, last);
+  const double group = model.packs_groups ? 1.0 : heads / kv_heads;
+  const bool fits = memory.cache_bytes == 0.0 || earlier_bytes / kv_heads <= memory.cache_bytes;
+  const double reads = fits ? 1.0 : group / std::min(group, std::max(1.0, sms / sequences));
+  const double bandwidth = memory.bandwidth == 0.0 ? model.bandwidth : memory.bandwidth;
+  return seconds + std::max(passes / 128.0 * model.earlier_tile_seconds.value_or(model.tile_seconds) * dim / 128.0 *
+                                rows_of_block / 128.0,
+                            reads * earlier_bytes / bandwidth);
 }
 
-PrefillAttentionModel usual_prefill(double p = 2.0) { return {132, 9e-6, 2e12, 1.5e-6, 1e-6, 1.0, p, false, {}}; }
+PrefillAttentionModel usual_prefill(double p = 2.0) { return {132, 9e-6, 2e12, 1.5e-6, 1e-6, 1.0, p, false, {}, {}}; }
+
+constexpr FusedDecodes kFused{1.7e-6, 4e-7};
 
 TEST(PrefillAttention, At_WhenComparedWithThePlainFormula_ThenIsEqual) {
   std::mt19937_64 random(10);
@@ -700,9 +753,11 @@ TEST(PrefillAttention, At_WhenComparedWithThePlainFormula_ThenIsEqual) {
       PrefillAttentionModel model = usual_prefill(p);
       model.packs_groups = packs;
       model.longest_weight = 0.7;
+      if (packs) model.earlier_tile_seconds = 1.2e-6;
       for (const AttentionShape& shape : {AttentionShape{32, 8, 128, 2.0, 2.0}, AttentionShape{40, 40, 128, 2.0, 1.0},
                                           AttentionShape{8, 1, 64, 4.0, 2.0}}) {
-        const PrefillAttentionTime time(model, shape);
+        const KeyMemory memory{p > 2.0 ? 1.5e12 : 0.0, 2e7};
+        const PrefillAttentionTime time(model, shape, memory);
         for (std::size_t count = 1; count <= 40; ++count) {
           std::vector<PrefillChunk> chunks;
           for (std::size_t i = 0; i < count; ++i) {
@@ -710,8 +765,15 @@ TEST(PrefillAttention, At_WhenComparedWithThePlainFormula_ThenIsEqual) {
             const std::int64_t fresh = size();
             chunks.push_back(chunk_of(fresh, i % 2 == 0 ? 0 : size()));
           }
-          expect_relative(time.at(chunks).seconds, plain_prefill(model, shape, chunks),
-                          fmt::format("{} chunks p={}", count, p));
+          const std::string which = fmt::format("{} chunks p={}", count, p);
+          expect_relative(time.at(chunks).seconds, plain_prefill(model, shape, chunks, memory), which);
+          Decodes decodes;
+          decodes.count = std::floor(std::exp2(octaves(random) / 1.5));
+          const double each = std::floor(std::exp2(octaves(random)));
+          decodes.attended = decodes.count * each;
+          decodes.longest = count % 2 == 0 ? each : 3.0 * each;
+          expect_relative(time.fused(chunks, decodes.count, decodes.attended, decodes.longest, kFused).seconds,
+                          plain_prefill(model, shape, chunks, memory, decodes, kFused), which);
         }
       }
     }
@@ -720,11 +782,12 @@ TEST(PrefillAttention, At_WhenComparedWithThePlainFormula_ThenIsEqual) {
 
 /// Only blocks: 10 s per tile of 128 keys, 3 s to start a block, on 4 SMs.
 PrefillAttentionModel blocks_only(double longest_weight) {
-  return {4, 0.0, 1e100, 10.0, 3.0, longest_weight, 8.0, false, {}};
+  return {4, 0.0, 1e100, 10.0, 3.0, longest_weight, 8.0, false, {}, {}};
 }
 
 // 8 heads. 128 tokens: 8 blocks of half a tile in the mean, 8 * 8 / 4. 129 tokens: 16 blocks of 64.5 / 128 tiles.
-// 256 tokens behind 512: 16 blocks of (512 + 128) / 128 = 5 tiles. 10 tokens behind 100: 8 blocks of 105 / 128.
+// 256 tokens: 16 blocks of 1 tile, 52 s; behind 512: 32 blocks of 64 rows in 8 waves of 4 half tiles, 160 s. 10 tokens:
+// 8 blocks of 5 / 128 tiles; behind 100: 8 blocks of 64 rows in 2 waves.
 TEST(PrefillAttention, At_WhenOneChunkRuns_ThenItsBlocksSpreadOverTheSms) {
   const PrefillAttentionTime time(blocks_only(1e-100), {8, 2, 128});
   const auto seconds = [&](std::int64_t fresh, std::int64_t context) {
@@ -734,30 +797,59 @@ TEST(PrefillAttention, At_WhenOneChunkRuns_ThenItsBlocksSpreadOverTheSms) {
   };
   expect_relative(seconds(128, 0), 16.0);
   expect_relative(seconds(129, 0), 4.0 * (64.5 / 128.0 * 10.0 + 3.0));
-  expect_relative(seconds(256, 512), 4.0 * 53.0);
-  expect_relative(seconds(10, 100), 2.0 * (105.0 / 128.0 * 10.0 + 3.0));
+  expect_relative(seconds(256, 512), 52.0 + 160.0);
+  expect_relative(seconds(10, 100), 2.0 * (5.0 / 128.0 * 10.0 + 3.0) + 2.0 * 100.0 / 128.0 * 5.0);
 }
 
-// Three sequences of one token behind 127: 2 KV heads each, whose 4 query heads share a block. A chunk of two tokens in
-// the same call parts them: 8 blocks each.
+// 65 rows of 8 heads are 16 blocks of 64 rows, 4 waves; 64 rows are 2. A fifth SM takes 16 blocks in 4 waves still, a
+// sixth in 3. A tile of earlier tokens takes 20 s, half of it with 64 rows.
+TEST(PrefillAttention, At_WhenTokensAreEarlier_ThenWholeWavesPassOverThem) {
+  PrefillAttentionModel model = blocks_only(1e-100);
+  model.earlier_tile_seconds = 20.0;
+  const auto earlier = [&](std::int64_t sms, std::int64_t fresh) {
+    model.sm_count = sms;
+    const PrefillAttentionTime time(model, {8, 2, 128});
+    return time.at(std::array{chunk_of(fresh, 1280)}).seconds - time.at(std::array{chunk_of(fresh, 0)}).seconds;
+  };
+  expect_relative(earlier(4, 65), 4.0 * 100.0);
+  expect_relative(earlier(4, 64), 2.0 * 100.0);
+  expect_relative(earlier(5, 65), 4.0 * 100.0);
+  expect_relative(earlier(6, 65), 3.0 * 100.0);
+}
+
+// Three sequences of one token behind 127: 2 KV heads each, whose 4 query heads share a block; the 6 blocks take 2
+// waves. A chunk of two tokens in the same call parts them: 8 blocks each, 6 waves.
 TEST(PrefillAttention, At_WhenEachChunkHasOneToken_ThenQueryHeadsShareABlock) {
   const PrefillAttentionTime time(blocks_only(1e-100), {8, 2, 128});
-  constexpr double kSingle = 127.5 / 128.0 * 10.0 + 3.0;
+  constexpr double kSingle = 0.5 / 128.0 * 10.0 + 3.0;
+  constexpr double kWave = 127.0 / 128.0 * 5.0;
   std::vector<PrefillChunk> chunks(3, chunk_of(1, 127));
-  expect_relative(time.at(chunks).seconds, 3.0 * 2.0 * kSingle / 4.0);
-  expect_relative(time.at({}, 3.0, 384.0, 128.0).seconds, 3.0 * 2.0 * kSingle / 4.0);
+  expect_relative(time.at(chunks).seconds, 3.0 * 2.0 * kSingle / 4.0 + 2.0 * kWave);
   chunks.push_back(chunk_of(2, 0));
-  expect_relative(time.at(chunks).seconds, 3.0 * 8.0 * kSingle / 4.0 + 2.0 * (10.0 / 128.0 + 3.0));
+  expect_relative(time.at(chunks).seconds, 3.0 * 8.0 * kSingle / 4.0 + 2.0 * (10.0 / 128.0 + 3.0) + 6.0 * kWave);
 }
 
-// Of two chunks the longer decides: 6 tiles and the start, 63 s, against 1; work is far below.
+// Of two chunks the longer decides: 2 tiles and the start, 23 s, against 13; work is far below. Its 512 earlier tokens
+// are 4 half tiles.
 TEST(PrefillAttention, At_WhenSmsAreMany_ThenTheLongestBlockCounts) {
   PrefillAttentionModel model = blocks_only(2.0);
   model.sm_count = 1'000'000'000;
   const PrefillAttentionTime time(model, {8, 2, 128});
   const std::array chunks{chunk_of(128, 0), chunk_of(256, 512)};
-  expect_relative(time.at(chunks).seconds, 126.0);
+  expect_relative(time.at(chunks).seconds, 46.0 + 20.0);
   expect_relative(time.at(std::span(chunks).first(1)).seconds, 26.0);
+}
+
+// On 4 SMs, 8 blocks behind 1280 tokens and 8 behind 128 take 4 waves of 704 tokens in the mean; on 16, the longest.
+TEST(PrefillAttention, At_WhenContextsDiffer_ThenTheirMeanOrTheLongestCounts) {
+  PrefillAttentionModel model = blocks_only(1e-100);
+  const std::array chunks{chunk_of(64, 1280), chunk_of(64, 128)};
+  const std::array alone{chunk_of(64, 0), chunk_of(64, 0)};
+  for (const auto& [sms, tokens] : {std::pair(4, 4.0 * 704.0), {16, 1280.0}}) {
+    model.sm_count = sms;
+    const PrefillAttentionTime time(model, {8, 2, 128});
+    expect_relative(time.at(chunks).seconds - time.at(alone).seconds, tokens / 128.0 * 5.0);
+  }
 }
 
 // 4 query heads share a KV head. 32 tokens: 128 rows of 2 KV heads are 2 blocks of 16 / 128 tiles, where apart they are
@@ -768,6 +860,10 @@ TEST(PrefillAttention, At_WhenGroupsArePacked_ThenBlocksHoldAllTheirHeads) {
   const PrefillAttentionTime time(model, {8, 2, 128});
   expect_relative(time.at(std::array{chunk_of(32, 0)}).seconds, 2.0 * 4.25 / 4.0);
   expect_relative(time.at(std::array{chunk_of(33, 0)}).seconds, 16.5 / 128.0 * 10.0 + 3.0);
+  // One wave of 10 whole tiles; 65 tokens are 260 rows, 6 blocks, two waves.
+  expect_relative(time.at(std::array{chunk_of(33, 1280)}).seconds, 16.5 / 128.0 * 10.0 + 3.0 + 100.0);
+  expect_relative(time.at(std::array{chunk_of(65, 1280)}).seconds - time.at(std::array{chunk_of(65, 0)}).seconds,
+                  200.0);
 }
 
 // Tiles of heads of 64 take half as long: 8 blocks of 2.5 + 3 s.
@@ -775,14 +871,33 @@ TEST(PrefillAttention, At_WhenHeadsAreSmaller_ThenTilesTakeLess) {
   expect_relative(PrefillAttentionTime(blocks_only(1e-100), {8, 2, 64}).at(std::array{chunk_of(128, 0)}).seconds, 11.0);
 }
 
-// (x + c) 2 KV d K + 2 c H d E of each: 1100 * 2 * 2 * 128 * 1 + 2 * 100 * 8 * 128 * 2 = 972,800, and for 100 behind 0
-// 100 * 512 + 409,600 = 460,800 bytes; at 1000 bytes/s.
+// 2 c KV d K + 2 c H d E of each: 100 * 2 * 2 * 128 * 1 + 2 * 100 * 8 * 128 * 2 = 460,800 bytes; 1000 earlier tokens
+// are 512,000 bytes; at 1000 bytes/s.
 TEST(PrefillAttention, At_WhenMemoryBinds_ThenTimeIsBytesOverBandwidth) {
-  const PrefillAttentionModel model{8, 7.0, 1000.0, 0.0, 0.0, 0.0, 2.0, false, {}};
-  const PrefillAttentionTime time(model, {8, 2, 128, 2.0, 1.0});
+  const PrefillAttentionModel model{8, 7.0, 1000.0, 0.0, 0.0, 0.0, 2.0, false, {}, {}};
+  const AttentionShape shape{8, 2, 128, 2.0, 1.0};
+  const PrefillAttentionTime time(model, shape);
   const std::array chunks{chunk_of(100, 1000), chunk_of(100, 0)};
-  expect_relative(time.at(chunks).seconds, 7.0 + 972.8 + 460.8);
+  expect_relative(time.at(chunks).seconds, 7.0 + 2.0 * 460.8 + 512.0);
   EXPECT_FALSE(time.at(chunks).compute_bound);
+  expect_relative(PrefillAttentionTime(model, shape, {2000.0, 0.0}).at(chunks).seconds, 7.0 + 2.0 * 460.8 + 256.0);
+}
+
+// 1000 tokens of one KV head are 2 * 128 * 2 * 1000 = 512,000 bytes, and 1,024,000 of both heads take 1024 s. With 8
+// SMs two of the 4 heads that share keys run at a time for 4 sequences, one for 16; all four for one.
+TEST(PrefillAttention, At_WhenKeysExceedTheCache_ThenHeadsReadThemAgain) {
+  PrefillAttentionModel model{8, 0.0, 1e100, 0.0, 0.0, 0.0, 1.0, false, {}, {}};
+  const auto reads = [&](std::size_t sequences, double cache) {
+    const PrefillAttentionTime time(model, {8, 2, 128}, {1000.0, cache});
+    return time.at(std::vector(sequences, chunk_of(2, 1000))).seconds / (1024.0 * static_cast<double>(sequences));
+  };
+  expect_relative(reads(1, 1.0), 1.0);
+  expect_relative(reads(4, 4 * 512'000.0), 1.0);
+  expect_relative(reads(4, 4 * 512'000.0 - 1.0), 2.0);
+  expect_relative(reads(16, 4 * 512'000.0), 4.0);
+  expect_relative(reads(16, 0.0), 1.0);
+  model.packs_groups = true;
+  expect_relative(reads(16, 4 * 512'000.0), 1.0);
 }
 
 // Work 16 s (8 blocks of 8 s on 4 SMs), the longest block 16 / 13 of 13 s, traffic as long again: three equal parts.
@@ -815,26 +930,29 @@ TEST(PrefillAttention, At_WhenThereIsMoreToAttendTo_ThenNeverTakesLess) {
   }
 }
 
-// A decode that attends to 100 tokens, its own among them, is a chunk of one token behind 99.
-TEST(PrefillAttention, At_WhenDecodesAreFused_ThenTheyAreChunksOfOneToken) {
-  for (const double p : kNormExponents) {
-    const AttentionShape shape{32, 8, 128};
-    const PrefillAttentionTime time(usual_prefill(p), shape);
-    const std::array prefill{chunk_of(300, 50)};
-    const std::vector<PrefillChunk> all{chunk_of(300, 50), chunk_of(1, 99), chunk_of(1, 99), chunk_of(1, 99)};
-    expect_relative(time.at(prefill, 3.0, 300.0, 100.0).seconds, plain_prefill(usual_prefill(p), shape, all));
-    expect_relative(time.at({}, 3.0, 300.0, 100.0).seconds, time.at(std::span(all).subspan(1)).seconds);
-    EXPECT_GT(time.at(prefill, 3.0, 300.0, 100.0).seconds, time.at(prefill).seconds);
-  }
+// A chunk of 130: 16 blocks of 65 / 128 tiles. Three decodes of 8 blocks, one half tile each: 24 blocks in 6 waves, 2 s
+// to start each. The grid has 3 * 8 blocks for each of 4 sequences, 48 of them empty, 0.5 s each. Contexts of 300
+// tokens in all, the longest of 200, are 100 + 64 in the mean.
+TEST(PrefillAttention, Fused_WhenDecodesJoin_ThenTheirBlocksAndTheEmptyOnesCount) {
+  const PrefillAttentionTime time(blocks_only(1e-100), {8, 2, 128});
+  const std::array chunks{chunk_of(130, 0)};
+  const double fresh = 4.0 * (65.0 / 128.0 * 10.0 + 3.0);
+  expect_relative(time.at(chunks).seconds, fresh);
+  const auto more = [&](double longest) { return time.fused(chunks, 3.0, 300.0, longest, {2.0, 0.5}).seconds - fresh; };
+  expect_relative(more(100.0), 6.0 * 5.0 + 24.0 * 2.0 / 4.0 + 48.0 * 0.5 / 4.0);
+  expect_relative(more(200.0), 6.0 * 164.0 / 128.0 * 5.0 + 12.0 + 6.0);
+  expect_relative(more(12'800.0), 100.0 * 5.0 + 12.0 + 6.0);
 }
 
-// 4 sequences of 128 tokens in the mean, the longest of 640: its block goes over 5 tiles, which take 53 s of one SM.
-TEST(PrefillAttention, At_WhenAFusedDecodeIsLong_ThenItsBlockIsTheLongest) {
-  PrefillAttentionModel model = blocks_only(1.0);
-  model.sm_count = 1'000'000'000;
-  const PrefillAttentionTime time(model, {8, 2, 128});
-  expect_relative(time.at(std::array{chunk_of(1, 0)}, 4.0, 512.0, 640.0).seconds, 53.0);
-  expect_relative(time.at(std::array{chunk_of(1, 0)}, 4.0, 512.0, 128.0).seconds, 13.0);
+// 128 tokens take a second tile.
+TEST(PrefillAttention, Fused_WhenATileIsFull_ThenTheNewTokenTakesAnother) {
+  const PrefillAttentionTime time(blocks_only(1e-100), {4, 1, 128});
+  const std::array chunks{chunk_of(64, 0)};
+  const auto seconds = [&](double each) {
+    return time.fused(chunks, 1.0, each, each, {}).seconds - time.at(chunks).seconds;
+  };
+  expect_relative(seconds(127.0), 5.0);
+  expect_relative(seconds(128.0), 10.0);
 }
 
 // Chunks of 100 and 300: a token's chunk has (100 * 100 + 300 * 300) / 400 = 250 tokens in the mean, so that there are
@@ -849,14 +967,18 @@ TEST(PrefillAttention, At_WhenThereIsAResidual_ThenMultipliesByItsRatio) {
   model.residual = {{4.0, 4.0}, {1.0, 1.0}, {point, prefill_point(1.0, 64.0, 16, 8)}, {0.2, 0.3}};
   const PrefillAttentionTime corrected(model, shape);
   const ResidualTable table(ResidualSlice(model.residual, point.shape));
-  const auto ratio = [&](const std::vector<PrefillChunk>& chunks, double decodes = 0.0) {
-    return corrected.at(chunks, decodes, 100.0 * decodes, 100.0).seconds /
-           plain.at(chunks, decodes, 100.0 * decodes, 100.0).seconds;
+  const auto ratio = [&](const std::vector<PrefillChunk>& chunks) {
+    return corrected.at(chunks).seconds / plain.at(chunks).seconds;
   };
-  expect_relative(ratio(std::vector(4, chunk_of(256, 77))), table.ratio(2.0, 8.0));
-  expect_relative(ratio({chunk_of(100, 0), chunk_of(300, 900)}), table.ratio(log2_line(1.6), log2_line(250.0)));
-  // 64 decodes beside 64 tokens: (64 + 64^2) / 128 = 32.5.
-  expect_relative(ratio({chunk_of(64, 0)}, 64.0), table.ratio(log2_line(128.0 / 32.5), log2_line(32.5)));
+  expect_relative(ratio(std::vector(4, chunk_of(256, 0))), table.ratio(2.0, 8.0));
+  expect_relative(ratio({chunk_of(100, 0), chunk_of(300, 0)}), table.ratio(log2_line(1.6), log2_line(250.0)));
+  // Earlier tokens, of a chunk or of decodes, add the same time as without the residual.
+  const std::vector chunks(4, chunk_of(256, 0));
+  const std::vector behind(4, chunk_of(256, 900));
+  expect_relative(corrected.at(behind).seconds - corrected.at(chunks).seconds,
+                  plain.at(behind).seconds - plain.at(chunks).seconds);
+  expect_relative(corrected.fused(chunks, 64.0, 6400.0, 100.0, kFused).seconds - corrected.at(chunks).seconds,
+                  plain.fused(chunks, 64.0, 6400.0, 100.0, kFused).seconds - plain.at(chunks).seconds);
   EXPECT_NEAR(table.ratio(2.0, 8.0), std::exp(0.2 + 0.3 / 3.0 / 1.5), 1e-3);
 }
 

@@ -126,8 +126,8 @@ TEST(RangeUses, Fitted_WhenBatchesAreCountedByHand_ThenTellsTheSame) {
 TEST(RangeUses, Fitted_WhenMixedCallsWereMeasured_ThenHoldsThemAgainstThat) {
   GpuProfile gpu = fitted_gpu();
   for (const double share : {0.0, 0.5, 1.0}) {
-    gpu.fitted.mixed_attention =
-        Fitted<MixedAttentionModel>{{share}, record({{"chunk", 16, 50}, {"decodes", 1, 128}, {"context", 101, 200}})};
+    gpu.fitted.mixed_attention = Fitted<MixedAttentionModel>{
+        {share, {}}, record({{"chunk", 16, 50}, {"decodes", 1, 128}, {"context", 101, 200}})};
     const std::vector<std::string> all = uses_of(gpu, "fitted", batches());
     ASSERT_EQ(all.size(), 13U) << share;
     EXPECT_THAT(std::vector(all.begin() + 10, all.end()),
