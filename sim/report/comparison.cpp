@@ -67,7 +67,9 @@ class ComparisonTable {
     table.add("engine", true);
     for (const std::string& metric : comparison_.metrics) table.add(metric);
     for (const ComparedRun& run : comparison_.runs) {
-      std::vector<std::string> cells{shown(run.label), shown(run.engine)};
+      const bool marked = !run.steadiness.empty() && run.steadiness != "steady";
+      std::vector<std::string> cells{
+          marked ? fmt::format("{} ({})", shown(run.label), run.steadiness) : shown(run.label), shown(run.engine)};
       for (const std::string& metric : comparison_.metrics) {
         const Metric& one = metric_or_none(run.metrics, metric);
         cells.push_back(figure_with_interval(one.value, one.half_width));
@@ -204,6 +206,7 @@ std::string to_comparison_json(const Comparison& comparison) {
                             {"id", run.id},
                             {"engine", run.engine},
                             {"bottleneck", run.bottleneck},
+                            {"steady_state", run.steadiness.empty() ? Json() : Json(run.steadiness)},
                             {"warnings", run.warnings},
                             {"trust", trust_json(run.trust)},
                             {"metrics", metrics_json(run.metrics)}});
@@ -226,18 +229,19 @@ std::string to_comparison_json(const Comparison& comparison) {
 std::string to_comparison_csv(const Comparison& comparison) {
   const auto number = [](const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; };
   std::string csv =
-      "configuration,metric,unit,value,half_width,difference,difference_half_width,relative_difference,verdict\n";
+      "configuration,metric,unit,value,half_width,difference,difference_half_width,relative_difference,verdict,"
+      "steady_state\n";
   for (std::size_t i = 0; i < comparison.runs.size(); ++i) {
     for (const Metric& metric : comparison.runs[i].metrics) {
       csv += fmt::format("{},{},{},{},{}", csv_text(comparison.runs[i].label), metric.name, metric.unit,
                          number(metric.value), number(metric.half_width));
       if (i == comparison.baseline) {
-        csv += ",,,,baseline\n";
+        csv += fmt::format(",,,,baseline,{}\n", comparison.runs[i].steadiness);
         continue;
       }
       const PairedDifference pair = comparison.difference(i, metric.name);
-      csv += fmt::format(",{},{},{},{}\n", number(pair.difference), number(pair.half_width), number(pair.relative),
-                         verdict_text(pair.verdict));
+      csv += fmt::format(",{},{},{},{},{}\n", number(pair.difference), number(pair.half_width), number(pair.relative),
+                         verdict_text(pair.verdict), comparison.runs[i].steadiness);
     }
   }
   return csv;

@@ -20,6 +20,7 @@ struct ComparedRun {
   std::string engine{};           // its profile: "vllm-0.23"
   std::vector<Metric> metrics{};  // all metrics of the run
   std::string bottleneck{};       // one sentence
+  std::string steadiness{};       // steady, saturated, unsteady; empty: not judged
   std::vector<std::string> warnings{};
   Trust trust{};
   std::vector<std::vector<Metric>> perturbed{};  // as `metrics`, one entry per perturbation

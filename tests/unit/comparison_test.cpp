@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "sim/study/paired_difference.hpp"
 
@@ -155,6 +156,23 @@ TEST(Comparison, ADifferenceOfTheEnginesIsSaidFirst) {
   EXPECT_TRUE(table.starts_with("Engines      differ: ")) << table;
   EXPECT_NE(table.find("policy=b  vllm-0.23 "), std::string::npos) << table;
   EXPECT_NE(table.find("policy=c  sarathi-serve "), std::string::npos) << table;
+}
+
+TEST(Comparison, RunsThatAreNotSteadyAreMarked) {
+  Comparison comparison = three_policies();
+  comparison.runs[0].steadiness = "steady";
+  comparison.runs[1].steadiness = "saturated";
+  const std::string table = to_comparison_table(comparison);
+  EXPECT_NE(table.find("\npolicy=a  "), std::string::npos) << table;
+  EXPECT_NE(table.find("\npolicy=b (saturated)  "), std::string::npos) << table;
+  const nlohmann::json json = nlohmann::json::parse(to_comparison_json(comparison));
+  EXPECT_EQ(json["runs"][0]["steady_state"], "steady");
+  EXPECT_EQ(json["runs"][1]["steady_state"], "saturated");
+  EXPECT_TRUE(json["runs"][2]["steady_state"].is_null());
+  const std::string csv = to_comparison_csv(comparison);
+  EXPECT_NE(csv.find(",verdict,steady_state\npolicy=a,"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("baseline,steady\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",saturated\npolicy=b,"), std::string::npos) << csv;
 }
 
 TEST(Comparison, TheTableNamesNoiseAndWhatIsBetter) {

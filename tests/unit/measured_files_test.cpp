@@ -73,6 +73,16 @@ TEST(VllmBench, RequestsAreInOrderOfTheirSend) {
                                      Facts{100, 3, 999'500'000, 50'000, 72'000}));
 }
 
+// An answer of no token failed; one of a single token is as good as any.
+TEST(VllmBench, AnAnswerWithoutTokensFailed) {
+  json few = vllm();
+  few["output_lens"] = {1, 0, 4, 5};
+  few["itls"] = {json::array(), json::array(), {0.01, 0.01, 0.011}, {0.01}};
+  const ReadFile file = read_text(few.dump());
+  EXPECT_THAT(file.rows, ElementsAre(Facts{100, 1, 0, 50'000, 50'000}, Facts{200, 4, 1'250'000, 70'000, 101'000}));
+  EXPECT_THAT(file.warnings, ElementsAre(HasSubstr("2 of 4 requests of")));
+}
+
 TEST(VllmBench, OlderFilesStateNoSends) {
   json old = vllm();
   old.erase("start_times");
@@ -234,6 +244,7 @@ TEST(MappedColumns, TwoClocksAreRefused) {
               HasSubstr("first 12.500000 is before sent 1760000000.000000: the two are of different clocks"));
   EXPECT_THAT(of("1,2,5,1760000000,1760000001\n"),
               HasSubstr("is more than a year after sent 5.000000: the two are of different clocks"));
+  EXPECT_THAT(of("1,2,5,4.5,6\n"), HasSubstr("first 4.500000 is before sent 5.000000"));
   EXPECT_THAT(of("1,2,5,7,6\n"), HasSubstr("end is before first"));
 }
 
