@@ -29,8 +29,8 @@ std::vector<std::string> gpus_with(Quantization quantization, const GpuProfile& 
         name);
   }
   std::ranges::stable_sort(found, {}, [](const auto& one) { return one.first; });
-  std::vector<std::string> names;
-  for (const auto& [distance, name] : found) names.push_back(name);
+  std::vector<std::string> names(found.size());
+  std::ranges::transform(found, names.begin(), [](const auto& one) { return one.second; });
   return names;
 }
 

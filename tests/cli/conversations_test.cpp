@@ -1,4 +1,5 @@
 // Conversations, texts and faulty traces through the whole program.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <map>

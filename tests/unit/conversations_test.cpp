@@ -132,6 +132,7 @@ TEST(Conversations, ALaterTurnComesAThinkTimeAfterTheAnswer) {
   const auto requests = play(stream, 100);
   EXPECT_EQ(arrivals_of(requests), (std::vector<std::int64_t>{0, 120, 150, 250, 250}));
   std::vector<std::pair<std::int64_t, std::int32_t>> turns;
+  turns.reserve(requests.size());
   for (const RequestSpec& request : requests) {
     turns.emplace_back(request.traits.conversation, request.traits.turn);
   }
@@ -190,7 +191,8 @@ TEST(Conversations, RowsOfALogBehindATurnThatWasNotAnsweredAreNotSent) {
 // A row of conversation 9 that lies far in the future does not cause further reading.
 TEST(Conversations, ALogIsReadNoFurtherThanItsTime) {
   std::vector<TraceRow> rows;
-  for (std::int32_t i = 0; i < 1000; ++i) rows.push_back(at(1000 * i, turn(9, i + 1, 10 + 10 * i, 5)));
+  rows.reserve(1400);
+  for (std::int32_t i = 0; i < 1000; ++i) rows.push_back(at(1000LL * i, turn(9, i + 1, 10 + 10LL * i, 5)));
   StreamPlan plan = plan_for(rows.size());
   plan.whole_conversations = false;
   auto reader = std::make_unique<ListReader>(rows);
@@ -273,7 +275,7 @@ TEST(Conversations, AStrictContextCutsWhatIsNewAndTheAnswerToo) {
 
 TEST(Conversations, AThinkTimeBeyondTheClockEndsWithIt) {
   std::vector<TraceRow> rows{at(0, turn(7, 1, 10, 5))};
-  for (std::int32_t t = 2; t < 400; ++t) rows.push_back(turn(7, t, 10 * t, 5, 100'000'000'000'000'000));
+  for (std::int32_t t = 2; t < 400; ++t) rows.push_back(turn(7, t, 10LL * t, 5, 100'000'000'000'000'000));
   auto stream = stream_of(plan_for(rows.size()), rows);
   const auto requests = play(stream, 1'000'000'000);
   ASSERT_EQ(requests.size(), rows.size());
@@ -332,7 +334,7 @@ TEST(Conversations, WhatIsDrawnDoesNotDependOnTheAnswers) {
   std::vector<TraceRow> rows;
   for (std::uint64_t c = 0; c < 50; ++c) {
     rows.push_back(at(static_cast<std::int64_t>(c) * 500, turn(c, 1, 100, 50)));
-    for (std::int32_t t = 2; t < 5; ++t) rows.push_back(turn(c, t, 100 * t, 50));
+    for (std::int32_t t = 2; t < 5; ++t) rows.push_back(turn(c, t, 100LL * t, 50));
   }
   StreamPlan plan = plan_for(rows.size());
   plan.think = ThinkTime::exponential(1e-5);

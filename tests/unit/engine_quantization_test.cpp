@@ -53,12 +53,12 @@ TEST(EngineQuantization, AModelIn16BitsIsQuantisedButForItsHead) {
   LlmModel llm = load_llm("llama-3.1-8b");
   EXPECT_FALSE(apply_quantization("fp8", load_gpu("h100-80gb-sxm"), llm));
   constexpr std::int64_t kLinear = 32LL * 218'103'808;
-  constexpr std::int64_t kOthers = 2LL * (2LL * 128'256 * 4096 + 65 * 4096);
-  EXPECT_EQ(llm.weights_per_gpu(1), Bytes(kLinear + 32 * 4 * 4 + kOthers));
+  constexpr std::int64_t kOthers = 2LL * (2LL * 128'256 * 4096 + 65LL * 4096);
+  EXPECT_EQ(llm.weights_per_gpu(1), Bytes(kLinear + 32LL * 4 * 4 + kOthers));
   EXPECT_EQ(llm.quantized->kernel, Quantization::fp8);
   LlmModel blocks = load_llm("llama-3.1-8b");
   EXPECT_FALSE(apply_quantization("fp8_block", load_gpu("h200-141gb"), blocks));
-  EXPECT_EQ(blocks.weights_per_gpu(1), Bytes(kLinear + kLinear / (128 * 128) * 4 + kOthers));
+  EXPECT_EQ(blocks.weights_per_gpu(1), Bytes(kLinear + kLinear / (128LL * 128) * 4 + kOthers));
 }
 
 TEST(EngineQuantization, AutoAndNoneLeaveAModelAsItIs) {

@@ -598,9 +598,9 @@ TEST(TableModel, Iteration_WhenAKernelHasNoTable_ThenItTakesNoTime) {
 TEST(TableModel, Iteration_WhenTimesAreScaled_ThenEachPartIs) {
   const OpScales scales{.gemm = 2.0, .attention = 3.0, .copies = 5.0, .host = 7.0};
   const IterationTime time = make_table_model(table_gpu(), test_llm(), {}, 1, scales)->iteration(decode(51, 7650));
-  EXPECT_EQ(time.before, Duration(2 * 56'000));
+  EXPECT_EQ(time.before, Duration(2LL * 56'000));
   EXPECT_EQ(time.layer, Duration(2 * 122'000 + 3 * 81'500));
-  EXPECT_EQ(time.after, Duration(2 * 647'000));
+  EXPECT_EQ(time.after, Duration(2LL * 647'000));
 }
 
 TEST(TableModel, Make_WhenATableIsMissing_ThenSaysWhich) {
