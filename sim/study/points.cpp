@@ -71,6 +71,7 @@ RangeUse read_range(const Json& json) {
   use.low = json.at("measured").at(0);
   use.high = json.at("measured").at(1);
   use.reached = json.at("reached");
+  use.beyond = json.value("beyond", std::string());
   // result.json stores only the share of the calls outside the range, so the total is arbitrary.
   constexpr std::int64_t kCalls = 1'000'000;
   use.calls = kCalls;

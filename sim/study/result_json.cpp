@@ -146,6 +146,7 @@ Json outside_json(const std::vector<RangeUse>& uses) {
                     {"measured", {use.low, use.high}},
                     {"reached", use.reached},
                     {"fraction", use.fraction_outside()}});
+    if (!use.beyond.empty()) rows.back()["beyond"] = use.beyond;
   }
   return rows;
 }

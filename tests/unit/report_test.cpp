@@ -135,11 +135,15 @@ TEST(Report, WhatLeftTheMeasuredRangeIsTold) {
   EXPECT_EQ(rows[1]["measured"], nlohmann::json::array({2.0, 32768.0}));
   EXPECT_EQ(rows[1]["reached"], 98304.0);
   EXPECT_EQ(rows[1]["fraction"], 0.123);
+  EXPECT_FALSE(rows[1].contains("beyond"));
   EXPECT_THAT(
       to_table(result),
       HasSubstr("\nRange        copy h2d many: block bytes measured 4096 to 65536, reached 1024 (50.0% of calls);\n"
                 "             decode attention: context measured 2 to 32768, reached 98304 (12.3% of calls); "
                 "gemm: n\n             measured 32 to 65536, reached 128256 (<0.1% of calls)\n"));
+  result.outside_range[0].beyond = "by a law";
+  EXPECT_EQ(nlohmann::json::parse(to_json(result))["outside_measured_range"][0]["beyond"], "by a law");
+  EXPECT_THAT(to_table(result), HasSubstr("reached 128256 (<0.1% of calls, by a law)\n"));
   for (int i = 0; i < 9; ++i) result.outside_range.push_back(result.outside_range.front());
   EXPECT_THAT(to_table(result), HasSubstr("... (all in --json)\nValidity "));
 }
