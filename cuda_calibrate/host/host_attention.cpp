@@ -248,6 +248,7 @@ class HostAttentionCase final : public Case {
   [[nodiscard]] std::string kernel() const override {
     return fmt::format("spillway-{}", best_page_kernels().extension);
   }
+  [[nodiscard]] std::string note() const override { return attention_.note(); }
 
  private:
   CpuAttention attention_;

@@ -35,6 +35,9 @@ class CpuAttention {
   /// Seconds of `calls` consecutive calls.
   [[nodiscard]] double run(std::int64_t calls);
 
+  /// As ThreadTeam::note().
+  [[nodiscard]] std::string note() const { return team_.note(); }
+
   /// A key in the cache that the next call reads: `head size` numbers as floats.
   [[nodiscard]] std::vector<float> key(std::int64_t sequence, std::int64_t kv_head, std::int64_t token) const;
   [[nodiscard]] std::vector<float> value(std::int64_t sequence, std::int64_t kv_head, std::int64_t token) const;

@@ -91,6 +91,7 @@ class HostStreamCase final : public Case {
 
   [[nodiscard]] std::int64_t most_calls() const override { return std::int64_t{1} << 20U; }
   [[nodiscard]] std::string kernel() const override { return "spillway"; }
+  [[nodiscard]] std::string note() const override { return team_.note(); }
 
  private:
   /// Seconds of `calls` consecutive calls.

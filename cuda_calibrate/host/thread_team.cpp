@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +11,16 @@
 #include <utility>
 
 namespace spillway::calibrate {
+
+namespace {
+
+double thread_cpu_seconds() {
+  timespec spent{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return static_cast<double>(spent.tv_sec) + 1e-9 * static_cast<double>(spent.tv_nsec);
+}
+
+}  // namespace
 
 void bind_thread(const std::vector<Cpu>& cpus) {
   int most = 0;
@@ -28,7 +39,7 @@ void bind_thread(const std::vector<Cpu>& cpus) {
   }
 }
 
-ThreadTeam::ThreadTeam(std::vector<Cpu> cpus) : cpus_(std::move(cpus)) {
+ThreadTeam::ThreadTeam(std::vector<Cpu> cpus) : cpus_(std::move(cpus)), spent_(cpus_.size()) {
   threads_.reserve(cpus_.size());
   for (std::size_t i = 0; i < cpus_.size(); ++i) threads_.emplace_back([this, i] { serve(i); });
   try {
@@ -86,20 +97,41 @@ double ThreadTeam::timed(const Work& work) {
   struct alignas(64) Span {
     Clock::time_point start;
     Clock::time_point end;
+    double cpu_seconds = 0.0;
   };
   std::vector<Span> spans(size());
   run([&](std::size_t thread) {
     meet();
+    const double cpu = thread_cpu_seconds();
     spans[thread].start = Clock::now();
     work(thread);
     spans[thread].end = Clock::now();
+    spans[thread].cpu_seconds = thread_cpu_seconds() - cpu;
   });
+  for (std::size_t thread = 0; thread < size(); ++thread) {
+    spent_[thread].cpu_seconds += spans[thread].cpu_seconds;
+    spent_[thread].seconds += std::chrono::duration<double>(spans[thread].end - spans[thread].start).count();
+  }
   Span all = spans.front();
   for (const Span& span : spans) {
     all.start = std::min(all.start, span.start);
     all.end = std::max(all.end, span.end);
   }
   return std::chrono::duration<double>(all.end - all.start).count();
+}
+
+double ThreadTeam::least_cpu_share() const {
+  double least = 1.0;
+  for (const Spent& spent : spent_) {
+    if (spent.seconds > 0.0) least = std::min(least, spent.cpu_seconds / spent.seconds);
+  }
+  return least;
+}
+
+std::string ThreadTeam::note() const {
+  constexpr double kEnough = 0.95;
+  if (least_cpu_share() >= kEnough) return {};
+  return "a thread got less than 95% of the time of its CPU: other work ran there, so the host is faster than measured";
 }
 
 void ThreadTeam::meet() {

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -38,6 +39,11 @@ class ThreadTeam {
   /// Runs work that does not throw, once all threads are ready. Returns the seconds from the start of the first thread
   /// to the end of the last.
   [[nodiscard]] double timed(const Work& work);
+  /// Of the threads in all timed work so far, the least share of CPU time in the time that passed; 1 before. Below 1
+  /// where other work ran on a thread's CPU.
+  [[nodiscard]] double least_cpu_share() const;
+  /// A sentence when that share says that the times are too long; else empty.
+  [[nodiscard]] std::string note() const;
   /// Called within work: returns when all threads have called meet().
   void meet();
 
@@ -45,7 +51,13 @@ class ThreadTeam {
   void serve(std::size_t thread);
   void dismiss();
 
+  struct Spent {
+    double cpu_seconds = 0.0;
+    double seconds = 0.0;
+  };
+
   std::vector<Cpu> cpus_;
+  std::vector<Spent> spent_;  // of each thread in timed work
   std::mutex mutex_;
   std::condition_variable given_;
   std::condition_variable ended_;

@@ -79,6 +79,8 @@ struct HostFacts {
 
 struct MachineFacts {
   HostFacts host{};
+  bool gpus_assumed = false;   // by --assume; else those of this machine
+  bool host_assumed = false;   // likewise; the GPUs are then assumed too
   std::vector<GpuFacts> gpus;  // empty: no GPU, or built without CUDA
   std::string gpu_reason;      // why there is no GPU
   std::optional<std::string> driver;

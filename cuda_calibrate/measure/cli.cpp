@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <system_error>
 
 #include "cuda_calibrate/measure/document.hpp"
 #include "cuda_calibrate/measure/known_gpus.hpp"
@@ -72,6 +74,15 @@ void check(const Arguments& arguments) {
   if (arguments.out.empty() && !arguments.dry_run && !arguments.list) {
     throw ConfigError("no file was named for the measurements", "-o",
                       "name a file: cuda_calibrate --quick -o gpu.json");
+  }
+  if (arguments.resume && arguments.force) {
+    throw ConfigError("--resume keeps the file that --force replaces", "--force", "give one of them");
+  }
+  std::error_code ignored;
+  const bool writes = !arguments.dry_run && !arguments.list && !arguments.resume && !arguments.force;
+  if (writes && std::filesystem::is_regular_file(arguments.out, ignored)) {
+    throw ConfigError(fmt::format("the file {} exists", printable(arguments.out)), "-o",
+                      "add --resume to measure what it lacks, or --force to replace it");
   }
   if (arguments.tensor_parallel != 1 && arguments.model.empty()) {
     throw ConfigError("--tensor-parallel needs a model to split", "--tensor-parallel", "add --model");
@@ -170,6 +181,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(std::int64_t{1}, kMostGpus))
       ->type_name("N");
   app.add_flag("--resume", arguments.resume, "Measure only the sections that the file does not have yet");
+  app.add_flag("--force", arguments.force, "Replace the file of an earlier run");
   app.add_flag("--raw", arguments.raw, "Write every timing, not only the medians");
   app.add_flag("--list", arguments.list, "List the sections; measure nothing");
   app.add_flag("--dry-run", arguments.dry_run, "Show what would be measured and about how long it takes");

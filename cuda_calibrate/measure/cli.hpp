@@ -27,6 +27,7 @@ struct Arguments {
   std::string model{};  // name or file; empty: none
   std::int64_t tensor_parallel = 1;
   bool resume = false;
+  bool force = false;  // replace the output file
   bool raw = false;
   bool list = false;
   bool dry_run = false;

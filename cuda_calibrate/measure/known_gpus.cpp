@@ -60,9 +60,11 @@ MachineFacts assumed_facts(std::string_view name_or_file, const HostFacts& host)
   }
   MachineFacts facts;
   facts.host = host;
+  facts.gpus_assumed = true;
   const std::int64_t gpus = hardware.server ? hardware.server->gpus : 1;
   for (gpu.index = 0; gpu.index < gpus; ++gpu.index) facts.gpus.push_back(gpu);
   if (hardware.host) {
+    facts.host_assumed = true;
     facts.host.cpu_model = hardware.host->file.name;
     facts.host.physical_cores = hardware.host->cores;
     facts.host.threads = hardware.host->threads;

@@ -80,13 +80,15 @@ std::string machine_text(const MachineFacts& facts, std::int64_t gpu) {
   std::string text;
   for (const GpuFacts& one : facts.gpus) {
     if (one.index != gpu) continue;
-    text += fmt::format("GPU {} of {}: {}, {:.1f} GB, {} SMs, {} MiB of L2, sm_{}\n", gpu, facts.gpus.size(),
-                        printable(one.name), static_cast<double>(one.memory_bytes) * 1e-9, one.sm_count,
-                        one.l2_bytes >> 20, one.compute_capability);
+    text += fmt::format("GPU {} of {}{}: {}, {:.1f} GB, {} SMs, {} MiB of L2, sm_{}\n", gpu, facts.gpus.size(),
+                        facts.gpus_assumed ? ", assumed" : "", printable(one.name),
+                        static_cast<double>(one.memory_bytes) * 1e-9, one.sm_count, one.l2_bytes >> 20,
+                        one.compute_capability);
   }
   if (facts.gpus.empty()) text += fmt::format("no GPU: {}\n", printable(facts.gpu_reason));
   const HostFacts& host = facts.host;
-  text += fmt::format("host: {}, {} cores, {} threads, {:.0f} GB of memory free\n", printable(host.cpu_model),
+  const char* whose = facts.host_assumed ? " (assumed)" : facts.gpus_assumed ? " (this machine)" : "";
+  text += fmt::format("host{}: {}, {} cores, {} threads, {:.0f} GB of memory free\n", whose, printable(host.cpu_model),
                       host.physical_cores, host.threads, static_cast<double>(host.available_bytes) * 1e-9);
   return text;
 }
@@ -165,6 +167,7 @@ Json plan_json(const Plan& plan, const MachineFacts& facts, std::int64_t gpu) {
   return {{"level", name_of(plan.level)},
           {"device", document.provenance.at("device")},
           {"host", document.provenance.at("host")},
+          {"assumed", {{"device", facts.gpus_assumed}, {"host", facts.host_assumed}}},
           {"estimated_seconds", plan.estimated_seconds()},
           {"most_seconds", budget_of(plan.level).run_seconds},
           {"sections", std::move(sections)}};

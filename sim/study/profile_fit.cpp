@@ -106,6 +106,18 @@ hwmodels::FittedKernels fit_rows(const ProfileFit& fit, const FitBase& base, Mea
   return fitted;
 }
 
+/// Names the ops whose fit says little about calls that were not measured.
+void warn_of_errors(const hwmodels::FittedKernels& fitted, const NoteSink& note) {
+  for (const hwmodels::FitLine& line : hwmodels::fit_lines(fitted)) {
+    const hwmodels::ErrorSummary& error = line.record->held_out;
+    if (error.n == 0 || error.median <= kMostMedianError) continue;
+    tell(note,
+         fmt::format("warning: the fit of {} is off by {:.0f}% on held-out rows (median; more than {:.0f}%). Measure "
+                     "more sizes, or again on an idle machine",
+                     line.op, 100.0 * error.median, 100.0 * kMostMedianError));
+  }
+}
+
 hwmodels::ProfileText text_of(const ProfileFit& fit, const FitBase& base, const Measurements& measurements) {
   hwmodels::ProfileText text;
   text.path = fit.out;
@@ -185,6 +197,7 @@ FittedProfile fit_profile(const ProfileFit& fit, const NoteSink& note,
                            base.gpu->file.name, base.another_gpu));
   }
   result.fitted = fit_rows(fit, base, result.measurements, note, progress);
+  warn_of_errors(result.fitted, note);
   result.profile = hwmodels::profile_text(text_of(fit, base, result.measurements), result.measurements, result.fitted);
   if (!fit.host_out.empty()) {
     result.host = hwmodels::host_text(stem_of(fit.host_out), fit.host_out, result.measurements, result.fitted);

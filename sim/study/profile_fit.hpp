@@ -17,6 +17,9 @@ namespace spillway {
 /// Receives notes for the user, one sentence each. Notes may contain any text from a file.
 using NoteSink = std::function<void(const std::string& note)>;
 
+/// fit_profile notes every op whose held-out error is above this, in the median.
+constexpr double kMostMedianError = 0.2;
+
 struct ProfileFit {
   std::vector<std::string> files;  // FILE or OP=FILE
   std::string out;                 // future path of the profile; fit_profile does not write the file

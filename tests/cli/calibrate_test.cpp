@@ -100,6 +100,22 @@ TEST_F(Calibrate, FitWritesAProfileThatRunUses) {
   EXPECT_NE(analytic["metrics"]["mean_tpot_ms"], fitted["metrics"]["mean_tpot_ms"]);
 }
 
+// Kernels are held out one by one, and silu takes twice as long for its bytes as rmsnorm: one fit of the other is half
+// or double the time.
+TEST_F(Calibrate, AFitThatSaysLittleIsNamed) {
+  std::string rows = "kernel,tokens,bytes,latency_us\n";
+  for (const int tokens : {1, 10, 100, 1000}) {
+    rows += fmt::format("rmsnorm,{0},{1},{2}\nsilu,{0},{1},{3}\n", tokens, tokens * 2'000'000, 2 + tokens,
+                        2 * (2 + tokens));
+  }
+  write_text(file("two.csv"), rows);
+  const Output fit = calibrate({"fit", "elementwise=two.csv", "--base", "h100-80gb-sxm", "-o", "two.json"});
+  EXPECT_EQ(fit.code, 0) << fit.err;
+  EXPECT_THAT(fit.err,
+              HasSubstr("warning: the fit of elementwise is off by 75% on held-out rows (median; more than 20%)"));
+  EXPECT_THAT(fit.err, HasSubstr("Measure more sizes"));
+}
+
 TEST_F(Calibrate, FitGivesTheSameBytesAgain) {
   for (const char* out : {"a/one.json", "b/one.json"}) {
     std::filesystem::create_directory(file(out).parent_path());

@@ -112,6 +112,41 @@ TEST_F(CalibrateCli, AssumedGpu_IsPlannedFor) {
   EXPECT_EQ(call({"--assume", "t4-16gb", "-o", file("x.json")}).code, 2);
 }
 
+// The fake machine has "Test CPU"s; a server brings its own host.
+TEST_F(CalibrateCli, AssumedHardware_SaysWhoseHostItIs) {
+  const Said gpu = call({"--dry-run", "--assume", "h100-80gb-sxm"});
+  EXPECT_THAT(gpu.out, HasSubstr("GPU 0 of 1, assumed: NVIDIA H100"));
+  EXPECT_THAT(gpu.out, HasSubstr("\nhost (this machine): "));
+  const Said server = call({"--dry-run", "--assume", "hgx-h100-8"});
+  EXPECT_THAT(server.out, HasSubstr("\nhost (assumed): hgx-h100-host, "));
+  EXPECT_THAT(call({"--dry-run"}).out, HasSubstr("\nhost: "));
+  const auto assumed = [&](const std::vector<std::string>& arguments) {
+    return json::parse(call(arguments).out)["assumed"];
+  };
+  EXPECT_EQ(assumed({"--dry-run", "--json"}), (json{{"device", false}, {"host", false}}));
+  EXPECT_EQ(assumed({"--dry-run", "--json", "--assume", "t4-16gb"}), (json{{"device", true}, {"host", false}}));
+  EXPECT_EQ(assumed({"--dry-run", "--json", "--assume", "hgx-h100-8"}), (json{{"device", true}, {"host", true}}));
+}
+
+TEST_F(CalibrateCli, AFileOfAnEarlierRun_IsReplacedOnlyByForce) {
+  const std::vector<std::string> arguments{"--quick", "--sections", "launch", "-o", file("gpu.json")};
+  ASSERT_EQ(call(arguments).code, 0);
+  const json first = read(file("gpu.json"));
+  const Said again = call(arguments);
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("gpu.json exists"));
+  EXPECT_THAT(again.err, HasSubstr("add --resume to measure what it lacks, or --force to replace it"));
+  EXPECT_EQ(read(file("gpu.json")), first);
+  std::vector<std::string> forced = arguments;
+  forced.emplace_back("--force");
+  EXPECT_EQ(call(forced).code, 0);
+  EXPECT_NE(read(file("gpu.json"))["provenance"]["command"], first["provenance"]["command"]);
+  forced.emplace_back("--resume");
+  const Said both = call(forced);
+  EXPECT_EQ(both.code, 2);
+  EXPECT_THAT(both.err, HasSubstr("--resume keeps the file that --force replaces"));
+}
+
 TEST_F(CalibrateCli, List_NamesEverySection) {
   const Said said = call({"--list"});
   EXPECT_EQ(said.code, 0);

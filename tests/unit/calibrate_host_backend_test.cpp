@@ -206,6 +206,34 @@ TEST(ThreadTeam, EveryThreadWorksAndMeets) {
   }
 }
 
+// A thread that sleeps has none of its CPU's time, as one that waits while other work runs there.
+TEST(ThreadTeam, AThreadWithoutItsCpu_IsNoted) {
+  std::vector<Cpu> two(2, usable_cpus().front());
+  ThreadTeam team(two);
+  EXPECT_EQ(team.least_cpu_share(), 1.0);
+  EXPECT_EQ(team.note(), "");
+  team.run([](std::size_t) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  EXPECT_EQ(team.least_cpu_share(), 1.0) << "only timed work counts";
+  (void)team.timed([](std::size_t thread) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(40);
+    if (thread == 1) return std::this_thread::sleep_until(end);
+    while (std::chrono::steady_clock::now() < end) continue;
+  });
+  EXPECT_GE(team.least_cpu_share(), 0.0);
+  EXPECT_LT(team.least_cpu_share(), 0.2);
+  EXPECT_THAT(team.note(), testing::HasSubstr("a thread got less than 95% of the time of its CPU"));
+}
+
+// Two threads on one CPU share it, and each looks half as fast as it is.
+TEST(ThreadTeam, ThreadsThatShareACpu_AreNoted) {
+  ThreadTeam team(std::vector<Cpu>(2, usable_cpus().front()));
+  (void)team.timed([](std::size_t) {
+    volatile double sum = 0.0;
+    for (int i = 0; i < 30'000'000; ++i) sum = sum + 1.0;
+  });
+  EXPECT_LT(team.least_cpu_share(), 0.9);
+}
+
 TEST(ThreadTeam, AnExceptionOfAThread_IsThrownOn) {
   ThreadTeam team({usable_cpus().front()});
   EXPECT_THROW(team.run([](std::size_t) { throw OutOfMemory("none"); }), OutOfMemory);
