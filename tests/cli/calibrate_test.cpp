@@ -114,6 +114,18 @@ TEST_F(Calibrate, AFitThatSaysLittleIsNamed) {
   EXPECT_THAT(fit.err,
               HasSubstr("warning: the fit of elementwise is off by 75% on held-out rows (median; more than 20%)"));
   EXPECT_THAT(fit.err, HasSubstr("Measure more sizes"));
+  // Two of 24 rows are slow: the p95 is above 20%, the median is not.
+  rows = "kernel,tokens,bytes,latency_us\n";
+  for (const char* kernel : {"rmsnorm", "silu", "add"}) {
+    for (const int tokens : {1, 2, 5, 10, 50, 100, 500, 1000}) {
+      const int slow = tokens == 50 && *kernel != 'a' ? 2 : 1;
+      rows += fmt::format("{},{},{},{}\n", kernel, tokens, tokens * 2'000'000, slow * (2 + tokens));
+    }
+  }
+  write_text(file("slow.csv"), rows);
+  EXPECT_EQ(calibrate({"fit", "elementwise=slow.csv", "--base", "h100-80gb-sxm", "-o", "slow.json"}).err,
+            "wrote slow.json\n");
+  EXPECT_GT(profile("slow.json")["fitted"]["elementwise"]["held_out"]["p95"], 0.2);
 }
 
 TEST_F(Calibrate, FitGivesTheSameBytesAgain) {

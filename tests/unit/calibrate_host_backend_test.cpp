@@ -216,7 +216,7 @@ TEST(ThreadTeam, AThreadWithoutItsCpu_IsNoted) {
   EXPECT_EQ(team.least_cpu_share(), 1.0) << "only timed work counts";
   (void)team.timed([](std::size_t thread) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(40);
-    if (thread == 1) return std::this_thread::sleep_until(end);
+    if (thread == 0) return std::this_thread::sleep_until(end);
     while (std::chrono::steady_clock::now() < end) continue;
   });
   EXPECT_GE(team.least_cpu_share(), 0.0);
