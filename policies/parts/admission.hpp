@@ -14,6 +14,7 @@ struct Entry {
   bool hold = false;   // true: it takes these blocks at once; false: only blocks for the tokens computed now
   Tokens compute{};    // known tokens computed now, without cached tokens; <= 0: the token budget is spent
   bool never = false;  // too long for any iteration
+  bool placed = true;  // false: no place for its blocks now, even if enough are free
 };
 
 /// For an engine that takes the blocks of a whole prompt at once. With `pieces` it computes as much of the prompt as
@@ -59,7 +60,7 @@ bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& v
       decision.blocked(Blocked::token_budget);
       break;
     }
-    if (fit != Fit::now) {
+    if (fit != Fit::now || !entry.placed) {
       wait_for_memory(head, fit, decision);
       break;
     }
