@@ -147,6 +147,19 @@ std::array<Matrix, 4> LlmModel::layer_matrices(std::int64_t tensor_parallel) con
   return {{{hidden, query + 2 * key}, {query, hidden}, {hidden, (gated_mlp ? 2 : 1) * width}, {width, hidden}}};
 }
 
+std::vector<Matrix> LlmModel::attention_matrices(std::int64_t tensor_parallel) const {
+  const std::int64_t query = heads / tensor_parallel * head_dim;
+  const std::int64_t key = kv_heads_per_gpu(tensor_parallel) * head_dim;
+  return {{hidden, query}, {hidden, key}, {hidden, key}, {query, hidden}};
+}
+
+std::vector<Matrix> LlmModel::mlp_matrices(std::int64_t tensor_parallel) const {
+  const std::int64_t width = ffn / tensor_parallel;
+  std::vector<Matrix> matrices(gated_mlp ? 2 : 1, Matrix{hidden, width});
+  matrices.push_back({width, hidden});
+  return matrices;
+}
+
 Matrix LlmModel::head_matrix(std::int64_t tensor_parallel) const {
   return {hidden, (vocabulary + tensor_parallel - 1) / tensor_parallel};
 }
@@ -248,6 +261,9 @@ HostProfile load_host(std::string_view name_or_file) {
   host.dram_bandwidth_per_thread = bandwidth_or_null(in, "dram_bandwidth_per_thread");
   host.dram_peak = bandwidth_or_null(in, "dram_peak");
   host.cpu_attention_efficiency = in.number("cpu_attention_efficiency", "1", kEfficiency);
+  host.cpu_attention_launch_seconds = in.number_or_zero("cpu_attention_launch", "s", kSeconds);
+  host.sockets = in.integer_or_one("sockets", "1", 64);
+  in.require(host.sockets <= host.cores, "sockets", fmt::format("exceeds the {} cores", host.cores));
   in.require(host.threads >= host.cores, "threads", fmt::format("must be at least the {} cores", host.cores));
   in.require(!host.dram_peak || host.dram_bandwidth <= *host.dram_peak, "dram_bandwidth", "exceeds dram_peak");
   in.require(!host.dram_bandwidth_per_thread || *host.dram_bandwidth_per_thread <= host.dram_bandwidth,

@@ -55,7 +55,9 @@ struct GpuProfile {
   HostLink h2d{};
   HostLink d2h{};
   BytesPerSecond host_link_peak{};  // per direction
-  std::optional<HostLink> peer{};   // of its server (ServerProfile::peer); empty: no server, or no direct copies
+  // How fast the host's CPU copies within its memory, for CopyMechanism::relay; set by a run; empty: unknown.
+  std::optional<BytesPerSecond> host_copy{};
+  std::optional<HostLink> peer{};  // of its server (ServerProfile::peer); empty: no server, or no direct copies
   // Bandwidth of each direction while the other one is busy too; empty: no figure.
   std::optional<BytesPerSecond> h2d_bandwidth_duplex;
   std::optional<BytesPerSecond> d2h_bandwidth_duplex;
@@ -84,6 +86,8 @@ struct HostProfile {
   std::optional<BytesPerSecond> dram_bandwidth_per_thread;  // one thread alone; empty: no figure
   std::optional<BytesPerSecond> dram_peak;                  // of the memory channels; empty: no figure
   double cpu_attention_efficiency = 0.0;                    // share of dram_bandwidth, in (0, 1]
+  double cpu_attention_launch_seconds = 0.0;                // fixed cost of a call, whatever KV it reads
+  std::int64_t sockets = 1;  // they share dram_bandwidth equally: a process reads the memory of one
 };
 
 /// GPUs of one kind, their host and the links between them. The totals limit copies in addition to each GPU's own
@@ -194,6 +198,10 @@ struct LlmModel {
   [[nodiscard]] std::int64_t parameters() const;
   /// The linear layers of one layer on each GPU: QKV, output, up (with the gate), down.
   [[nodiscard]] std::array<Matrix, 4> layer_matrices(std::int64_t tensor_parallel) const;
+  /// The same weights as a checkpoint has them, of one GPU: queries, keys, values and output of attention; gate if
+  /// there is one, up and down of the MLP.
+  [[nodiscard]] std::vector<Matrix> attention_matrices(std::int64_t tensor_parallel) const;
+  [[nodiscard]] std::vector<Matrix> mlp_matrices(std::int64_t tensor_parallel) const;
   /// The LM head on each GPU: its share of the vocabulary, rounded up.
   [[nodiscard]] Matrix head_matrix(std::int64_t tensor_parallel) const;
   /// Bytes of a linear layer's weights, quantised or not, without its bias.

@@ -74,6 +74,12 @@ double FieldReader::number_or_zero(const char* key, const char* unit, const Rang
   return 0.0;
 }
 
+std::int64_t FieldReader::integer_or_one(const char* key, const char* unit, std::int64_t high) {
+  if (values_.contains(key)) return integer(key, unit, 1, high);
+  known_.emplace_back(key);
+  return 1;
+}
+
 bool FieldReader::optional_flag(const char* key) {
   if (values_.contains(key)) return flag(key);
   known_.emplace_back(key);

@@ -43,6 +43,8 @@ class FieldReader {
   bool optional_flag(const char* key);
   /// Like number(), but 0 when the file leaves the field out.
   double number_or_zero(const char* key, const char* unit, const Range& range);
+  /// Like integer() from 1 on, but 1 when the file leaves the field out.
+  std::int64_t integer_or_one(const char* key, const char* unit, std::int64_t high);
   /// The name of another data file, not empty.
   std::string name(const char* key);
   /// A condition between fields. It is checked only while no problem was found.

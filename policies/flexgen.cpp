@@ -10,11 +10,12 @@
 // meanwhile. Every request is computed as pad_input + pad_output tokens, and all answers return together. A request
 // whose client gives up stays a row of the block's tensors and is still computed.
 //
-// Per layer and micro-batch, the GPU's part of a step waits for the host's share of the layer's weights and, with at
-// least two micro-batches, of the hidden states. In a decode step the CPU attends to the host's share of the KV between
-// the GPU's operations. Without CPU attention that share is loaded. After a step the KV that it adds to the host's
-// share is stored. Queries to the CPU and results from it cost no copies here, as in FlexGen's cost model: they have
-// the size of one token, and the CPU reads the KV of thousands.
+// Weights are placed by whole matrices (policies/parts/flexgen_matrices.hpp). Per layer and micro-batch, the GPU's part
+// of a step waits for the layer's matrices from the host and, with at least two micro-batches, for the host's share of
+// the hidden states. In a decode step the CPU attends to the host's share of the KV between the GPU's operations, by
+// the thread that also starts the copies, so the next layer's weights come first. Without CPU attention that share is
+// loaded. After a step the KV that it adds to the host's share is stored. Queries to the CPU and results from it cost
+// no copies here, as in FlexGen's cost model: they have the size of one token, and the CPU reads the KV of thousands.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -116,7 +117,7 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
       .terms = fmt::format("FlexGen: blocks of {} x {} requests of {} + {} tokens, {:.4g}% of the weights, "
                            "{:.4g}% of the KV{} and {:.4g}% of the hidden states on the host, {}",
                            plan.gpu_batch, plan.batches, padding.input.count(), padding.output.count(),
-                           100.0 * plan.weights_host, 100.0 * plan.cache_host,
+                           100.0 * needs.weights_on_host().on_host, 100.0 * plan.cache_host,
                            attends ? " (the CPU attends to it)" : "", 100.0 * needs.hidden_share(), choice.how)};
   plan.write(layout.chosen);
   return layout;
@@ -202,7 +203,9 @@ std::vector<Parameter> parameters() {
   return {
       count("policy.gpu_batch", "requests", "Requests of a micro-batch, which the GPU computes at a time"),
       count("policy.batches", "1", "Micro-batches of a request block"),
-      share("policy.weights_host", "Share of every layer's weights"),
+      share("policy.weights_host",
+            "Share of every layer's weights, of which whole matrices follow: a matrix goes to the host when the middle "
+            "of its place in the attention block, or in the MLP block, lies below this share. These matrices are"),
       share("policy.cache_host", "Share of the KV cache"),
       share("policy.hidden_host", "Share of the hidden states of a request block with two or more micro-batches"),
       length(kPadInputKey, "1024", "prompt"),
@@ -214,6 +217,13 @@ std::vector<Parameter> parameters() {
        .doc = "true: the CPU attends to the host's share of the KV while decoding; false: that share is loaded at "
               "every step",
        .source = "FlexGen, section 4.2: computation delegation; --cpu-cache-compute"},
+      {.name = "policy.pin_weights",
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "true",
+       .doc = "true: the weights on the host are page-locked; false: the CPU copies a matrix to a page-locked buffer, "
+              "then the GPU fetches it",
+       .source = "FMInference/FlexGen (19753bc), flexgen/flex_opt.py: --pin-weight; pytorch_backend.py, general_copy"},
       {.name = "policy.constants",
        .type = ParameterType::choice,
        .unit = "-",
@@ -230,8 +240,8 @@ std::vector<Parameter> parameters() {
        .minimum = 0.0,
        .maximum = 100.0,
        .doc = "SLO-aware variant: as many weights go to the host as the GPU's share of the bus can copy within "
-              "(1 + margin) x a layer's compute time at peak rate. One micro-batch of policy.gpu_batch, KV and "
-              "hidden states on the GPU",
+              "(1 + margin) x a layer's estimated compute time, rounded to whole matrices as any share. One "
+              "micro-batch of policy.gpu_batch, KV and hidden states on the GPU",
        .source = "Select-N, section 5: FlexGen modified to keep an SLO; how is not published"},
       {.name = "policy.slo_phase",
        .type = ParameterType::choice,
@@ -241,6 +251,14 @@ std::vector<Parameter> parameters() {
        .doc = "Phase whose compute time policy.slo_margin uses. The weights have the same place in both phases",
        .source = "Spillway: Select-N does not state it; decode at the peak rate would leave almost all weights on the "
                  "GPU"},
+      {.name = "policy.slo_estimate",
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "peak_flops",
+       .choices = {"peak_flops", "roofline"},
+       .doc = "How policy.slo_margin estimates a layer's compute. peak_flops: its operations at the GPU's peak rate; "
+              "roofline: that, but at least the time to read its weights and KV from the GPU's memory",
+       .source = "peak_flops: Select-N, section 5; roofline: Spillway, because a decode step is bound by memory"},
       {.name = "policy.host_memory",
        .type = ParameterType::bytes,
        .unit = "bytes",
@@ -260,8 +278,9 @@ PolicyInfo info() {
       "Sheng et al., FlexGen, ICML 2023, section 4 and Algorithm 1; FMInference/FlexGen (19753bc), flexgen/flex_opt.py "
       "and experimental/cost_model.py";
   info.limits =
-      "No disk, no compression, one GPU. Shares are exact fractions of every layer; FlexGen rounds them to whole "
-      "matrices. Attention and MLP of a layer are one step, not two. The activation memory of the engine "
+      "No disk, no compression, one GPU. The embeddings stay on the GPU. Attention and MLP of a layer are one step, "
+      "not "
+      "two. The activation memory of the engine "
       "(engine.max_num_batched_tokens) holds the intermediates of a micro-batch; only the policy search uses FlexGen's "
       "own estimate of them. KV blocks count the KV of a request block on GPU and host. Times per token are those of "
       "computing the tokens; a request ends with its request block.";

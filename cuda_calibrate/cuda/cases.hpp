@@ -78,6 +78,8 @@ struct GemmCheck {
 
 /// Runs pageable copies without a gate, because they keep the CPU busy.
 [[nodiscard]] std::unique_ptr<Case> make_case(Gpu& gpu, const ContiguousCopy& point);
+/// Page-locks the buffer beforehand. Each call copies other bytes, so that they come from memory and not from a cache.
+[[nodiscard]] std::unique_ptr<Case> make_case(Gpu& gpu, const RelayCopy& point);
 /// Timed by Together: counts operations that ended while both directions ran.
 [[nodiscard]] std::unique_ptr<Case> make_case(Gpu& gpu, const DuplexCopy& point);
 /// `many` and `batched` run without a gate. Enqueueing thousands of copies is part of their time; it often takes longer

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "cuda_calibrate/cuda/cases.hpp"
 #include "cuda_calibrate/cuda/kernels.hpp"
+#include "cuda_calibrate/host/host_facts.hpp"
+#include "cuda_calibrate/host/host_memory.hpp"
+#include "cuda_calibrate/host/thread_team.hpp"
 
 namespace spillway::calibrate::gpu {
 namespace {
@@ -44,6 +48,58 @@ class ContiguousCase : public Case {
   CopyOp copy_;
   Gate* gate_;
   Lane lane_;
+};
+
+class RelayCase : public Case {
+ public:
+  RelayCase(Gpu& gpu, const RelayCopy& point)
+      : gpu_(gpu),
+        bytes_(point.bytes),
+        windows_(buffers_beyond_cache(point.bytes, last_level_cache_bytes())),
+        team_(spread(usable_cpus(), point.threads)),
+        source_(HostMemory::pageable, windows_ * point.bytes),
+        buffer_(HostMemory::pinned, point.bytes),
+        device_(gpu.random_memory(point.bytes)) {
+    call();
+  }
+
+  std::vector<double> sample(std::int64_t calls) override {
+    gpu_.use();
+    const auto start = std::chrono::steady_clock::now();
+    for (std::int64_t i = 0; i < calls; ++i) call();
+    const double seen = Seconds(std::chrono::steady_clock::now() - start).count();
+    return {seen / static_cast<double>(calls)};
+  }
+  [[nodiscard]] std::int64_t most_calls() const override { return std::int64_t{1} << 20U; }
+  [[nodiscard]] std::string kernel() const override { return "memcpy, cudaMemcpyAsync"; }
+  [[nodiscard]] std::string note() const override { return team_.note(); }
+
+ private:
+  void call() {
+    const std::byte* from = source_.data() + next_ * bytes_;
+    next_ = (next_ + 1) % windows_;
+    const auto threads = static_cast<std::int64_t>(team_.size());
+    (void)team_.timed([&](std::size_t thread) {
+      const auto i = static_cast<std::int64_t>(thread);
+      const std::int64_t first = i * bytes_ / threads;
+      const std::int64_t end = (i + 1) * bytes_ / threads;
+      std::memcpy(buffer_.data() + first, from + first, static_cast<std::size_t>(end - first));
+    });
+    cudaStream_t stream = gpu_.stream(StreamOf::h2d);
+    check(cudaMemcpyAsync(device_.data(), buffer_.data(), static_cast<std::size_t>(bytes_), cudaMemcpyHostToDevice,
+                          stream),
+          "cudaMemcpyAsync");
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
+
+  Gpu& gpu_;
+  std::int64_t bytes_;
+  std::int64_t windows_;
+  std::int64_t next_ = 0;  // next window of the source
+  ThreadTeam team_;
+  HostBlock source_;
+  HostBlock buffer_;
+  DeviceMemory device_;
 };
 
 class DuplexCase : public Case {
@@ -282,6 +338,7 @@ void CopyOp::enqueue_kernel(std::int64_t ctas, cudaStream_t stream) {
 std::unique_ptr<Case> make_case(Gpu& gpu, const ContiguousCopy& point) {
   return std::make_unique<ContiguousCase>(gpu, point);
 }
+std::unique_ptr<Case> make_case(Gpu& gpu, const RelayCopy& point) { return std::make_unique<RelayCase>(gpu, point); }
 std::unique_ptr<Case> make_case(Gpu& gpu, const DuplexCopy& point) { return std::make_unique<DuplexCase>(gpu, point); }
 std::unique_ptr<Case> make_case(Gpu& gpu, const ScatteredCopy& point) {
   return std::make_unique<ScatteredCase>(gpu, point);

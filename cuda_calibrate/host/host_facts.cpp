@@ -299,7 +299,12 @@ HostFacts host_facts(const SystemRoots& roots) {
   facts.cpu_model = cpu_model(roots);
   facts.architecture = architecture();
   std::set<int> cores;
-  for (const int cpu : online_cpus(roots)) cores.insert(core_of(roots, cpu));
+  std::set<std::string> sockets;
+  for (const int cpu : online_cpus(roots)) {
+    cores.insert(core_of(roots, cpu));
+    sockets.insert(text_of(cpu_path(roots, cpu) + "/topology/physical_package_id"));
+  }
+  facts.sockets = std::max<std::int64_t>(static_cast<std::int64_t>(sockets.size()), 1);
   facts.threads = static_cast<std::int64_t>(allowed_cpus(roots).size());
   facts.physical_cores = cores.empty() ? facts.threads : static_cast<std::int64_t>(cores.size());
   facts.threads = std::min(facts.threads, quota(roots));

@@ -72,6 +72,7 @@ struct HostFacts {
   std::int64_t available_bytes = 0;
   std::int64_t last_level_cache_bytes = 0;
   std::int64_t numa_nodes = 1;
+  std::int64_t sockets = 1;
   std::string vector_extension;  // avx512, avx2, sve, neon, scalar: the extension that CPU attention uses
   std::optional<std::string> transparent_huge_pages;
   std::string kernel;  // version of the operating system's kernel

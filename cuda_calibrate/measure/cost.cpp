@@ -34,6 +34,11 @@ class Rules {
     const double buffers = std::max(real(point.bytes), 4.0 * speeds_.l2_bytes);
     return {kLaunch + real(point.bytes) / (share * speeds_.link), 2.0, prepared(buffers, buffers)};
   }
+  Cost operator()(const RelayCopy& point) const {
+    const double by_cpu = 3.0 * real(point.bytes) / host(point.threads);  // read, fetched and written
+    const double buffers = std::max(2.0 * real(point.bytes), 4.0 * speeds_.l2_bytes);
+    return {kLaunch + by_cpu + real(point.bytes) / speeds_.link, 1.0, prepared(real(point.bytes), buffers)};
+  }
   Cost operator()(const DuplexCopy& point) const {
     const double bytes = real(std::max(point.h2d_bytes, point.d2h_bytes));
     const double both = real(point.h2d_bytes + point.d2h_bytes);

@@ -65,6 +65,7 @@ Json host_json(const HostFacts& host) {
           {"available_bytes", host.available_bytes},
           {"last_level_cache_bytes", host.last_level_cache_bytes},
           {"numa_nodes", host.numa_nodes},
+          {"sockets", host.sockets},
           {"vector_extension", host.vector_extension},
           {"transparent_huge_pages", or_null(host.transparent_huge_pages)},
           {"kernel", host.kernel}};

@@ -20,6 +20,13 @@ struct ContiguousCopy {
   std::int64_t bytes = 0;
 };
 
+/// One copy to the GPU of contiguous bytes that are not page-locked: `threads` threads copy them to a page-locked
+/// buffer, then a DMA engine. Timed on the CPU, from the first to the return of a synchronisation.
+struct RelayCopy {
+  std::int64_t bytes = 0;
+  std::int64_t threads = 1;
+};
+
 /// Copies in both directions until the shorter one ends. Each direction's time covers the span in which both ran.
 struct DuplexCopy {
   std::int64_t h2d_bytes = 0;  // bytes of one copy; each side repeats its copies
@@ -164,8 +171,8 @@ struct HostAttention {
   std::int64_t context = 0;
 };
 
-using Point = std::variant<ContiguousCopy, DuplexCopy, ScatteredCopy, AllGpusCopy, PeerCopy, Gemm, DecodeAttention,
-                           PrefillAttention, MixedAttention, Interference, Sustained, Launch, Elementwise, HostStream,
-                           HostAttention>;
+using Point = std::variant<ContiguousCopy, RelayCopy, DuplexCopy, ScatteredCopy, AllGpusCopy, PeerCopy, Gemm,
+                           DecodeAttention, PrefillAttention, MixedAttention, Interference, Sustained, Launch,
+                           Elementwise, HostStream, HostAttention>;
 
 }  // namespace spillway::calibrate

@@ -136,6 +136,14 @@ Rows rows_for(const ContiguousCopy& point) {
   return {row, seen_by_host};
 }
 
+Rows rows_for(const RelayCopy& point) {
+  Json row = copy("copy_h2d", "relay", point.bytes, 1);
+  row["memory"] = name_of(HostMemory::pageable);
+  row["observed"] = "host";
+  row["threads"] = point.threads;
+  return {row};
+}
+
 Rows rows_for(const DuplexCopy& point) {
   Json h2d = copy("copy_h2d", "single", point.h2d_bytes, 1);
   Json d2h = copy("copy_d2h", "single", point.d2h_bytes, 1);

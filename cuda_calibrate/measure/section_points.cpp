@@ -50,6 +50,9 @@ class SectionPoints {
         }
       }
     }
+    for (const std::int64_t bytes : geometric(64 * kKib, kGib, full() ? 2 : 4)) {
+      if (fits(bytes, 2 * bytes)) points.push_back(RelayCopy{bytes, threads().back()});
+    }
     return points;
   }
 

@@ -75,7 +75,7 @@ double Predictor::host_attention_rate() const {
 double Predictor::attention_seconds(const HostAttention& attention) const {
   const double bytes = real(kv_bytes(attention));
   if (gpu_.fitted.cpu_attention) return gpu_.fitted.cpu_attention->model.seconds(attention.threads, bytes);
-  if (host_) return bytes / host_attention_rate();
+  if (host_) return host_->cpu_attention_launch_seconds + bytes / host_attention_rate();
   throw ConfigError(fmt::format("{} has no fitted cpu_attention, and no host is given", gpu_.file.name), gpu_.file.path,
                     "measure the host's sections and fit the profile again, or give --host");
 }

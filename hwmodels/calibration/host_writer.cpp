@@ -83,6 +83,9 @@ std::string host_text(const std::string& name, const std::string& path, const Me
   values["cpu_attention_efficiency"] = field(
       std::min(attention.model.bandwidth / bandwidth, 1.0), "1", "measured",
       fmt::format("CPU attention reaches {:.4g} bytes/s: {}", attention.model.bandwidth, attention.record.citation));
+  values["cpu_attention_launch"] = field(attention.model.launch_seconds, "s", "measured", attention.record.citation);
+  values["sockets"] = machine.sockets ? field(std::min(*machine.sockets, cores), "1", "measured", tool)
+                                      : field(1, "1", "assumed", "the measuring tool does not state them");
   const ErrorSummary& held = attention.record.held_out;
   const ordered_json document{
       {"schema_version", 1},

@@ -94,6 +94,7 @@ void merge_machine(const MeasuredHost& from, MeasuredHost& to) {
   merge(from.physical_cores, to.physical_cores);
   merge(from.threads, to.threads);
   merge(from.memory_bytes, to.memory_bytes);
+  merge(from.sockets, to.sockets);
 }
 
 void read_input(const MeasurementInput& input, Measurements& all, std::vector<Problem>& problems) {

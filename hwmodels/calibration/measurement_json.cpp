@@ -28,9 +28,9 @@ const std::vector<std::string>& keys_of(Op op) {
   static const std::map<Op, std::vector<std::string>> kKeys = [] {
     const std::vector<std::string> attention{"batch",      "q_heads", "kv_heads", "head_dim",
                                              "new_tokens", "context", "dtype",    "skew"};
-    const std::vector<std::string> copies{"mechanism",  "block_bytes", "copies",    "duplex",
-                                          "memory",     "observed",    "order",     "ctas",
-                                          "pool_bytes", "gpus",        "numa_node", "beside_bytes"};
+    const std::vector<std::string> copies{"mechanism", "block_bytes", "copies",      "duplex", "memory",
+                                          "observed",  "order",       "threads",     "ctas",   "pool_bytes",
+                                          "gpus",      "numa_node",   "beside_bytes"};
     return std::map<Op, std::vector<std::string>>{
         {Op::gemm, {"m", "n", "k", "dtype", "best_of"}},
         {Op::decode_attention, attention},
@@ -247,6 +247,7 @@ class JsonReader {
     to.physical_cores = stated_count(*host, "host", "physical_cores");
     to.threads = stated_count(*host, "host", "threads");
     to.memory_bytes = stated_count(*host, "host", "memory_bytes");
+    to.sockets = stated_count(*host, "host", "sockets");
   }
 
   std::optional<std::string> stated_text(const json& facts, const char* of, const char* key) {

@@ -181,7 +181,7 @@ std::optional<CopyRow> copy_row(RowSource& row, bool to_device, bool by_bandwidt
   const auto mechanism = word ? mechanism_named(*word) : std::nullopt;
   if (word && !mechanism) {
     std::vector<std::string> allowed;
-    for (int i = 0; i <= static_cast<int>(CopyMechanism::peer); ++i) {
+    for (int i = 0; i <= static_cast<int>(CopyMechanism::relay); ++i) {
       allowed.emplace_back(mechanism_name(static_cast<CopyMechanism>(i)));
     }
     row.bad("mechanism", fmt::format("unknown mechanism \"{}\"", excerpt(*word)), allowed_text(*word, allowed));

@@ -17,7 +17,8 @@ constexpr std::array<std::string_view, kOps.size()> kOpNames{
     "gemm",       "decode_attention", "prefill_attention", "mixed_attention", "elementwise",
     "all_reduce", "copy_h2d",         "copy_d2h",          "cpu_attention",   "host",
     "layer",      "iteration",        "interference",      "host_stream",     "sustained"};
-constexpr std::array<std::string_view, 6> kMechanismNames{"single", "many", "batched", "kernel", "gather", "peer"};
+constexpr std::array<std::string_view, 7> kMechanismNames{"single", "many", "batched", "kernel",
+                                                          "gather", "peer", "relay"};
 
 /// The index of a name in a list; the size of the list when the name is absent.
 template <class Names>

@@ -201,6 +201,7 @@ struct MeasuredHost {
   std::optional<std::int64_t> physical_cores;
   std::optional<std::int64_t> threads;  // available to the tool
   std::optional<std::int64_t> memory_bytes;
+  std::optional<std::int64_t> sockets;
 };
 
 struct Measurements {

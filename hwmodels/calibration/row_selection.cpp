@@ -116,8 +116,15 @@ void RowSelection::copy(RowSource& row, const CopyRow& one) {
   const auto ctas = count(row, "ctas", 1, 0);
   const auto pool = count(row, "pool_bytes", 1, 1);
   const auto beside = count(row, "beside_bytes", 1, 0);
-  const bool counts = good_counts(row, {"gpus"}) && good_counts(row, {"numa_node"}, 0);
+  const bool counts = good_counts(row, {"gpus", "threads"}) && good_counts(row, {"numa_node"}, 0);
   if (!memory || !observed || !order || !ctas || !pool || !beside || !counts) return;
+  if (one.mechanism == CopyMechanism::relay) {
+    if (*memory != "pageable" || *observed != "host") {
+      return leave_out("relay copies of page-locked memory, or without the CPU's part",
+                       "a relay takes memory that is not page-locked, and its time includes both copies");
+    }
+    return to_.copies.push_back(one);
+  }
   if (*memory != "pinned") {
     return leave_out(fmt::format("copies from and to {} memory", *memory), "engines copy from and to pinned memory");
   }

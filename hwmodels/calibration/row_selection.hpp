@@ -12,7 +12,7 @@
 namespace spillway::hwmodels {
 
 /// Selects rows of one file and leaves out the rows that the models cannot use:
-/// - what no engine does: pageable memory, the tool's own attention, the best of several algorithms;
+/// - what no engine does: pageable memory without a relay, the tool's own attention, the best of several algorithms;
 /// - what the models do not depend on: pools above 1 GiB, order of blocks, skewed lengths;
 /// - what belongs to a server or an engine: all GPUs at once, copies between GPUs, launches;
 /// - repeated cases: in another number format, or with another number of thread blocks.

@@ -28,6 +28,8 @@ EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::
       h2d_(gpu.h2d),
       d2h_(gpu.d2h),
       peer_(gpu.peer.value_or(HostLink{})),
+      host_copy_(gpu.host_copy),
+      cpu_scale_(scales.cpu),
       sharing_{.h2d = duplex_slowdown(gpu.h2d, gpu.h2d_bandwidth_duplex),
                .d2h = duplex_slowdown(gpu.d2h, gpu.d2h_bandwidth_duplex),
                .compute = slowdown(gpu.copy_compute_slowdown.value_or(1.0))},
@@ -84,6 +86,7 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
     return (peer || copy.model.to_device == to_device) && copy.model.mechanism == mechanism;
   });
   if (fitted == copies_.end()) {
+    if (mechanism == CopyMechanism::relay) return relay(direction, copies, bytes);
     const HostLink& link = peer ? peer_ : to_device ? h2d_ : d2h_;
     if (peer && link.bandwidth.value() <= 0.0) {
       throw ConfigError(fmt::format("{} states no peer_bandwidth of a server, which copies between GPUs require", gpu_),
@@ -103,11 +106,29 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
   const double all_bytes = static_cast<double>(bytes.count());
   const double block_bytes = count > 0.0 ? all_bytes / count : 0.0;
   if (copies > 0) fitted->bytes.add(block_bytes, copies);
-  const double transfer = copy_scale_ * (all_bytes / fitted->model.bandwidth);
+  const double transfer = mechanism == CopyMechanism::relay
+                              ? to_seconds(copy(direction, copies, bytes, CopyMechanism::single).transfer)
+                              : copy_scale_ * (all_bytes / fitted->model.bandwidth);
   const double seconds = copy_scale_ * (count * fitted->model.seconds(block_bytes));
   check_time("a copy", seconds);
   return {.launch = round_seconds(std::max(0.0, seconds - transfer)),
           .transfer = round_seconds(std::min(seconds, transfer))};
+}
+
+CopyTime EngineSide::relay(Stream direction, std::int64_t copies, Bytes bytes) const {
+  if (!host_copy_) {
+    throw ConfigError(fmt::format("{} does not say how fast the host's CPU copies memory, which weights that are not "
+                                  "page-locked require",
+                                  gpu_),
+                      "hardware",
+                      "name a server, which has a host, set policy.pin_weights=true, or fit the profile with copies of "
+                      "mechanism relay");
+  }
+  CopyTime time = copy(direction, copies, bytes, CopyMechanism::single);
+  const double by_cpu = cpu_scale_ * (bytes / *host_copy_);
+  check_time("a copy", by_cpu);
+  time.launch += round_seconds(by_cpu);
+  return time;
 }
 
 void EngineSide::append_range_uses(std::vector<RangeUse>& uses) const {

@@ -38,8 +38,9 @@ class EngineSide {
   [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
                                         const TimeShares& after) const;
   /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the stream. Between GPUs
-  /// the mechanism is CopyMechanism::peer, whatever gathers the blocks. Throws ConfigError when the profile has
-  /// neither.
+  /// the mechanism is CopyMechanism::peer, whatever gathers the blocks. A relay that was not fitted is a copy by the
+  /// host's CPU and CopyMechanism::single after it; only the latter is on the link. Throws ConfigError when the profile
+  /// does not have what a copy needs.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
   /// Uses the plain figures of the two directions, whatever the mechanism.
   [[nodiscard]] const CopySharing& copy_sharing() const { return sharing_; }
@@ -48,6 +49,7 @@ class EngineSide {
   void append_range_uses(std::vector<RangeUse>& uses) const;
 
  private:
+  [[nodiscard]] CopyTime relay(Stream direction, std::int64_t copies, Bytes bytes) const;
   /// Throws DataError for a time of more than a day, which would soon overflow the clock.
   void check_time(const char* what, double seconds) const;
 
@@ -56,6 +58,8 @@ class EngineSide {
   HostLink h2d_;
   HostLink d2h_;
   HostLink peer_;  // no bandwidth: no direct copies
+  std::optional<BytesPerSecond> host_copy_;
+  double cpu_scale_;
   CopySharing sharing_;
   std::optional<SustainedClock> sustained_clock_;
   struct FittedCopy {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -267,7 +268,9 @@ class LinearProgram {
     glp_set_obj_coef(problem_, column(Time::prefill), prefill);
     glp_set_obj_coef(problem_, column(Time::decode), decode);
   }
-  void exclude(std::size_t index) { glp_set_col_bnds(problem_, static_cast<int>(index) + 1, GLP_FX, 0.0, 0.0); }
+  void fix(std::size_t index, double share) {
+    glp_set_col_bnds(problem_, static_cast<int>(index) + 1, GLP_FX, share, share);
+  }
   void equal(const Linear& sum, double value) { add(sum, GLP_FX, value, 0, 0.0); }
   void at_most(const Linear& sum, double limit) { add((1.0 / limit) * sum, GLP_UP, 1.0, 0, 0.0); }
   /// Requires that the time, in `unit` seconds, is at least `sum` seconds.
@@ -330,8 +333,10 @@ FlexgenShares exact(const std::array<double, kShares>& shares, std::size_t first
   return {shares[first] / sum, shares[first + 1] / sum, shares[first + 2] / sum};
 }
 
+/// `weights_on_host`: the share of the weights there; empty: any.
 std::optional<FlexgenChoice> place(const FlexgenModel& model, const FlexgenWorkload& workload,
-                                   const FlexgenHardware& hw, std::int64_t gpu_batch, std::int64_t batches) {
+                                   const FlexgenHardware& hw, std::int64_t gpu_batch, std::int64_t batches,
+                                   std::optional<double> weights_on_host) {
   using Time = LinearProgram::Time;
   FlexgenPolicy policy{.gpu_batch = gpu_batch, .batches = batches};
   const CostModel m = cost_model(model, workload, hw, gpu_batch, policy.block());
@@ -344,7 +349,11 @@ std::optional<FlexgenChoice> place(const FlexgenModel& model, const FlexgenWorkl
   program.minimise(prefills / (prefills + decodes), decodes / (prefills + decodes));
   for (const std::size_t first : {0U, 3U, 6U}) {
     program.equal(share(first) + share(first + 1) + share(first + 2), 1.0);
-    if (hw.disk_memory == 0.0) program.exclude(first + 2);
+    if (hw.disk_memory == 0.0) program.fix(first + 2, 0.0);
+  }
+  if (weights_on_host) {
+    program.fix(1, *weights_on_host);
+    program.fix(2, 0.0);
   }
   for (const Linear& busy :
        {m.prefill.h2d + m.prefill.disk_read, m.prefill.d2h + m.prefill.disk_write, m.prefill.compute}) {
@@ -359,7 +368,8 @@ std::optional<FlexgenChoice> place(const FlexgenModel& model, const FlexgenWorkl
 
   const std::optional<std::array<double, kShares>> shares = program.solve();
   if (!shares) return std::nullopt;
-  policy.weights = exact(*shares, 0);
+  policy.weights =
+      weights_on_host ? FlexgenShares{.gpu = 1.0 - *weights_on_host, .cpu = *weights_on_host} : exact(*shares, 0);
   policy.cache = exact(*shares, 3);
   policy.hidden = exact(*shares, 6);
   return FlexgenChoice{policy, estimate(model, workload, hw, policy)};
@@ -368,6 +378,28 @@ std::optional<FlexgenChoice> place(const FlexgenModel& model, const FlexgenWorkl
 /// Whether `a` exists and is faster than `b` by more than rounding.
 bool faster(const std::optional<FlexgenChoice>& a, const std::optional<FlexgenChoice>& b) {
   return a && (!b || a->estimate.throughput > b->estimate.throughput * (1.0 + kRise));
+}
+
+/// The number of batches at which throughput stops rising; nothing if not even one fits.
+std::optional<FlexgenChoice> best_block(const FlexgenModel& model, const FlexgenWorkload& workload,
+                                        const FlexgenHardware& hw, std::int64_t gpu_batch,
+                                        std::optional<double> weights_on_host) {
+  std::map<std::int64_t, std::optional<FlexgenChoice>> known;
+  const auto with = [&](std::int64_t batches) -> const std::optional<FlexgenChoice>& {
+    const auto [at, fresh] = known.try_emplace(batches);
+    if (fresh) at->second = place(model, workload, hw, gpu_batch, batches, weights_on_host);
+    return at->second;
+  };
+  const auto rises = [&](std::int64_t batches) { return faster(with(batches), with(batches - 1)); };
+  if (!with(1)) return std::nullopt;
+  std::int64_t last_rise = 1;
+  std::int64_t beyond = 2;
+  for (; rises(beyond); beyond *= 2) last_rise = beyond;
+  while (beyond - last_rise > 1) {
+    const std::int64_t middle = last_rise + (beyond - last_rise) / 2;
+    (rises(middle) ? last_rise : beyond) = middle;
+  }
+  return with(last_rise);
 }
 
 }  // namespace
@@ -423,46 +455,46 @@ std::optional<FlexgenChoice> flexgen_place(const FlexgenModel& model, const Flex
   problems.at_least_one("GPU batch", gpu_batch);
   problems.at_least_one("number of batches", batches);
   problems.report();
-  return place(model, workload, hardware, gpu_batch, batches);
+  return place(model, workload, hardware, gpu_batch, batches, std::nullopt);
 }
 
 std::optional<FlexgenChoice> flexgen_search(const FlexgenModel& model, const FlexgenWorkload& workload,
                                             const FlexgenHardware& hardware) {
-  return flexgen_search(model, workload, [&](std::int64_t) { return hardware; });
+  return flexgen_search(model, workload, [&](std::int64_t) { return hardware; }, {});
 }
 
 std::optional<FlexgenChoice> flexgen_search(const FlexgenModel& model, const FlexgenWorkload& workload,
-                                            const std::function<FlexgenHardware(std::int64_t)>& hardware) {
+                                            const std::function<FlexgenHardware(std::int64_t)>& hardware,
+                                            std::span<const double> weights_on_host) {
+  const std::vector<std::optional<double>> weights =
+      weights_on_host.empty() ? std::vector<std::optional<double>>{std::nullopt}
+                              : std::vector<std::optional<double>>(weights_on_host.begin(), weights_on_host.end());
   std::optional<FlexgenChoice> best;
   for (std::int64_t gpu_batch = 1;; gpu_batch = gpu_batch < 4 ? gpu_batch + 1 : 2 * gpu_batch) {
     const FlexgenHardware speeds = hardware(gpu_batch);
     Problems problems;
     check(problems, model, workload, speeds);
     problems.report();
-    const auto with = [&](std::int64_t batches) { return place(model, workload, speeds, gpu_batch, batches); };
-    const auto rises = [&](std::int64_t batches) { return faster(with(batches), with(batches - 1)); };
-    if (!with(1)) return best;
-    std::int64_t last_rise = 1;
-    std::int64_t beyond = 2;
-    for (; rises(beyond); beyond *= 2) last_rise = beyond;
-    while (beyond - last_rise > 1) {
-      const std::int64_t middle = last_rise + (beyond - last_rise) / 2;
-      (rises(middle) ? last_rise : beyond) = middle;
+    std::optional<FlexgenChoice> of_batch;
+    for (const std::optional<double>& share : weights) {
+      const std::optional<FlexgenChoice> choice = best_block(model, workload, speeds, gpu_batch, share);
+      if (faster(choice, of_batch)) of_batch = choice;
     }
-    if (const std::optional<FlexgenChoice> choice = with(last_rise); !faster(best, choice)) best = choice;
+    if (!of_batch) return best;
+    if (!faster(best, of_batch)) best = of_batch;
   }
 }
 
-double slo_aware_host_fraction(double compute_at_peak, double delta, double weight_bytes, double bandwidth,
+double slo_aware_host_fraction(double compute, double delta, double weight_bytes, double bandwidth,
                                std::int64_t gpus_on_bus) {
   Problems problems;
-  problems.not_negative("compute time of a layer", compute_at_peak);
+  problems.not_negative("compute time of a layer", compute);
   problems.not_negative("slack of the objective", delta);
   problems.not_negative("weights of a layer", weight_bytes);
   problems.positive("bandwidth", bandwidth);
   problems.at_least_one("GPUs on the bus", gpus_on_bus);
   problems.report();
-  const double in_time = (1.0 + delta) * compute_at_peak * bandwidth / real(gpus_on_bus);
+  const double in_time = (1.0 + delta) * compute * bandwidth / real(gpus_on_bus);
   return in_time >= weight_bytes ? 1.0 : in_time / weight_bytes;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 
 namespace spillway {
 
@@ -143,19 +144,20 @@ struct FlexgenChoice {
                                                           const FlexgenHardware& hardware);
 
 /// The search for speeds that depend on the GPU batch: `hardware(gbs)` has the speeds for gbs requests. Its memory must
-/// not grow with gbs.
+/// not grow with gbs. With `weights_on_host`, in rising order, only these shares of the weights are tried there, each
+/// with linear programs of its own.
 [[nodiscard]] std::optional<FlexgenChoice> flexgen_search(
     const FlexgenModel& model, const FlexgenWorkload& workload,
-    const std::function<FlexgenHardware(std::int64_t gpu_batch)>& hardware);
+    const std::function<FlexgenHardware(std::int64_t gpu_batch)>& hardware, std::span<const double> weights_on_host);
 
 /// FlexGen modified to meet an objective on the time of a layer. Returns the largest share f in [0, 1] of every layer's
-/// weights on the host with max(t, f weight_bytes / (bandwidth / gpus_on_bus)) <= (1 + delta) t. t = `compute_at_peak`
-/// is the time of a layer's compute in seconds at the GPU's peak rate. The bus is shared as in the worst case.
+/// weights on the host with max(t, f weight_bytes / (bandwidth / gpus_on_bus)) <= (1 + delta) t. t = `compute` is the
+/// estimated time of a layer's compute in seconds. The bus is shared as in the worst case.
 ///
 /// Resolution: Select-N's comparison does not state how its authors modified FlexGen.
 ///
 /// t >= 0 s, delta >= 0, weight_bytes >= 0, bandwidth > 0 B/s, gpus_on_bus >= 1, else ConfigError. O(1).
-[[nodiscard]] double slo_aware_host_fraction(double compute_at_peak, double delta, double weight_bytes,
-                                             double bandwidth, std::int64_t gpus_on_bus);
+[[nodiscard]] double slo_aware_host_fraction(double compute, double delta, double weight_bytes, double bandwidth,
+                                             std::int64_t gpus_on_bus);
 
 }  // namespace spillway

@@ -16,7 +16,7 @@ FlexgenLayers::FlexgenLayers(const PolicyContext& context, const FlexgenPlan& pl
       needs_(deployment_, context.settings, plan),
       cpu_attention_(context.settings.get<bool>("policy.cpu_attention")),
       padding_(flexgen_padding(context.settings)),
-      weights_(copy(Stream::h2d, bytes_of(needs_.layer_on_host()))),
+      weights_(load_of_weights(context.settings.get<bool>("policy.pin_weights"))),
       prompts_(static_cast<std::size_t>(plan.gpu_batch), PrefillChunk{padding_.input, Tokens(0)}) {}
 
 std::span<const SubBatchShape> FlexgenLayers::split(const BatchShape& shape) {
@@ -49,7 +49,8 @@ LayerRule* FlexgenLayers::begin(const BatchShape& /*shape*/, Duration /*layer*/)
     const Tokens attended = prefills_ ? padding_.input + Tokens(1) : context_ + Tokens(1);
     next = step(std::min(block_, plan_.gpu_batch), false, attended);
   }
-  rule_.begin_iteration(deployment_.layers, static_cast<std::int32_t>(sub_batches_.size()), copies_, next);
+  rule_.begin_iteration(deployment_.layers, static_cast<std::int32_t>(sub_batches_.size()), copies_, next,
+                        !prefills_ && attends_on_cpu());
   return &rule_;
 }
 
@@ -65,12 +66,12 @@ SubBatchShape FlexgenLayers::sub_batch(std::int64_t requests) const {
   const double attended = real(requests * context_.count());
   part.shape.decode_sequences = requests;
   part.shape.decode_context = Tokens(requests * context_.count());
-  if (!cpu_attention_ || plan_.cache_host == 0.0) return part;
+  if (!attends_on_cpu()) return part;
   const double on_host = plan_.cache_host * attended;
   // A sequence attends to at least one token on the GPU, its newest.
   part.shape.decode_context = std::max(Tokens(requests), Tokens(std::llround(attended - on_host)));
   const Bytes read = FlexgenNeeds::part(needs_.token_cache(), on_host);
-  part.cpu_attention = round_seconds(bytes_of(read) * kFlexgenAttentionTraffic / *deployment_.cpu_attention_bandwidth);
+  part.cpu_attention = round_seconds(flexgen_cpu_attention(deployment_, bytes_of(read)));
   return part;
 }
 
@@ -91,6 +92,14 @@ ZigzagCopies FlexgenLayers::step(std::int64_t requests, bool prefills, Tokens co
     copies.hidden_store = copy(Stream::d2h, states);
   }
   return copies;
+}
+
+Copy FlexgenLayers::load_of_weights(bool pinned) const {
+  const Bytes bytes = needs_.layer_on_host();
+  if (bytes == Bytes(0)) return {};
+  const CopyTime time = deployment_.model->copy(Stream::h2d, needs_.weights_on_host().matrices, bytes,
+                                                pinned ? CopyMechanism::single : CopyMechanism::relay);
+  return {.stream = Stream::h2d, .bytes = bytes, .launch = time.launch, .transfer = time.transfer};
 }
 
 Copy FlexgenLayers::copy(Stream stream, double amount) const {

@@ -27,6 +27,9 @@ class FlexgenLayers final : public LayerPolicy {
   [[nodiscard]] SubBatchShape sub_batch(std::int64_t requests) const;
   /// The loads and stores of one step of `requests` requests.
   [[nodiscard]] ZigzagCopies step(std::int64_t requests, bool prefills, Tokens context) const;
+  [[nodiscard]] bool attends_on_cpu() const { return cpu_attention_ && plan_.cache_host > 0.0; }
+  /// A layer's matrices on the host, each with a copy of its own.
+  [[nodiscard]] Copy load_of_weights(bool pinned) const;
   /// No copy when `amount` rounds to 0 bytes.
   [[nodiscard]] Copy copy(Stream stream, double amount) const;
 

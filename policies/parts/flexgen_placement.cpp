@@ -103,11 +103,12 @@ FlexgenHardware search_hardware(const Deployment& deployment, const Settings& se
                                 std::int64_t gpu_batch) {
   const std::optional<Bytes> host = host_memory(deployment, settings);
   if (!host) refuse_unknown_host("FlexGen's policy search must know the host's memory", "policy.host_memory");
+  const Padding padding = flexgen_padding(settings);
   const bool cpu_attention = settings.get<bool>("policy.cpu_attention");
   const bool published = settings.get<std::string>("policy.constants") == "published";
   FlexgenHardware hardware = t4_constants();
   if (!published) {
-    Probe(deployment, model, flexgen_padding(settings), gpu_batch).fill(hardware);
+    Probe(deployment, model, padding, gpu_batch).fill(hardware);
     hardware.cpu_batch_and_hidden = hardware.cpu_batch = hardware.cpu_hidden = 0.0;
     // The engine's activation memory is off the GPU's memory already.
     hardware.usable = 1.0;
@@ -115,7 +116,10 @@ FlexgenHardware search_hardware(const Deployment& deployment, const Settings& se
       if (!deployment.cpu_attention_bandwidth) {
         refuse_unknown_host("FlexGen's policy search must know how fast the CPU attends", "policy.cpu_attention=false");
       }
-      hardware.cpu_attention = *deployment.cpu_attention_bandwidth / kFlexgenAttentionTraffic * flop_per_byte(model);
+      // The rate of a call for a GPU batch with all of its KV on the host.
+      const double context = real(padding.input.count()) + real(padding.output.count()) / 2.0;
+      const double kv = real(gpu_batch) * context * 2.0 * kNumber * real(model.kv);
+      hardware.cpu_attention = kv / flexgen_cpu_attention(deployment, kv) * flop_per_byte(model);
     }
   }
   if (!cpu_attention) {
@@ -156,20 +160,27 @@ FlexgenPlacement search(const Deployment& deployment, const Settings& settings) 
   const FlexgenWorkload workload{padding.input.count(), padding.output.count()};
   const auto hardware = [&](std::int64_t gpu_batch) { return search_hardware(deployment, settings, model, gpu_batch); };
   const FlexgenHardware one = hardware(1);
+  const FlexgenMatrices matrices(deployment);
+  std::vector<double> weights_on_host;
+  for (const FlexgenRung& rung : matrices.rungs()) weights_on_host.push_back(rung.on_host);
   const std::optional<FlexgenChoice> found =
-      one.gpu_memory > 0.0 ? flexgen_search(model, workload, hardware) : std::nullopt;
+      one.gpu_memory > 0.0 ? flexgen_search(model, workload, hardware, weights_on_host) : std::nullopt;
   if (!found) refuse_search(deployment, model, workload, one);
   const FlexgenPolicy& policy = found->policy;
-  return {.plan = {policy.gpu_batch, policy.batches, policy.weights.cpu, policy.cache.cpu, policy.hidden.cpu},
+  const auto weights = std::ranges::find(matrices.rungs(), policy.weights.cpu, &FlexgenRung::on_host);
+  return {.plan = {policy.gpu_batch, policy.batches, weights->asked, policy.cache.cpu, policy.hidden.cpu},
           .how = fmt::format("found by its search, which expects {:.4g} tokens/s of full blocks",
                              found->estimate.throughput)};
 }
 
-/// The share of every layer's weights that keeps the time of a layer within its objective, at the datasheet's rates.
+/// The share of every layer's weights that keeps the time of a layer within its objective. Its compute is estimated at
+/// the datasheet's rates.
 FlexgenPlacement keep_objective(const Deployment& deployment, const Settings& settings) {
-  if (deployment.peak_flops <= 0.0) {
-    throw ConfigError("policy.slo_margin needs the GPU's peak FLOP/s, which its profile does not state", "hardware",
-                      "choose another GPU, or give policy.weights_host");
+  const bool roofline = settings.get<std::string>("policy.slo_estimate") == "roofline";
+  if (deployment.peak_flops <= 0.0 || (roofline && deployment.memory_bandwidth <= 0.0)) {
+    throw ConfigError(fmt::format("policy.slo_margin needs the GPU's {}, which its profile does not state",
+                                  deployment.peak_flops <= 0.0 ? "peak FLOP/s" : "memory bandwidth"),
+                      "hardware", "choose another GPU, or give policy.weights_host");
   }
   const Padding padding = flexgen_padding(settings);
   const double requests = real(settings.get<std::int64_t>("policy.gpu_batch"));
@@ -177,17 +188,25 @@ FlexgenPlacement keep_objective(const Deployment& deployment, const Settings& se
   const double prompt = real(padding.input.count());
   const double context = prompt + real(padding.output.count()) / 2.0;
   const double weights = bytes_of(deployment.layer_weights);  // two bytes and two operations per number
-  const double flop = settings.get<std::string>("policy.slo_phase") == "prefill"
-                          ? requests * prompt * (weights + width * prompt)
-                          : requests * (weights + width * context);
+  const bool prefill = settings.get<std::string>("policy.slo_phase") == "prefill";
+  const double flop = prefill ? requests * prompt * (weights + width * prompt) : requests * (weights + width * context);
   const double bandwidth = copy_bandwidth(deployment.planner(), Stream::h2d, deployment.layer_weights);
-  const double compute = flop / deployment.peak_flops;
+  double compute = flop / deployment.peak_flops;
+  std::string bound = fmt::format("{:.4g} TFLOP/s", deployment.peak_flops * 1e-12);
+  if (roofline) {
+    // The weights and each token's KV pass once through the GPU's memory.
+    const double tokens = real(deployment.block_tokens.count()) * real(deployment.layers);
+    const double kv = bytes_of(deployment.block_bytes) / tokens;
+    const double read = (weights + requests * (prefill ? prompt : context) * kv) / deployment.memory_bandwidth;
+    if (read > compute) bound = fmt::format("{:.4g} GB/s of GPU memory", deployment.memory_bandwidth * 1e-9);
+    compute = std::max(compute, read);
+  }
   const double margin = settings.get<double>("policy.slo_margin");
   const double share = slo_aware_host_fraction(compute, margin, weights, bandwidth, deployment.gpus);
   return {.plan = {.gpu_batch = settings.get<std::int64_t>("policy.gpu_batch"), .weights_host = share},
-          .how = fmt::format("a layer may take (1 + {:.4g}) x {:.4g} ms, its compute at {:.4g} TFLOP/s, and a GPU gets "
-                             "1/{} of {:.4g} GB/s",
-                             margin, compute * 1e3, deployment.peak_flops * 1e-12, deployment.gpus, bandwidth * 1e-9)};
+          .how = fmt::format("a layer may take (1 + {:.4g}) x {:.4g} ms, its compute at {}, and a GPU gets 1/{} of "
+                             "{:.4g} GB/s: enough for {:.4g}% of the weights",
+                             margin, compute * 1e3, bound, deployment.gpus, bandwidth * 1e-9, 100.0 * share)};
 }
 
 }  // namespace

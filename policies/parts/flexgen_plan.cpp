@@ -9,6 +9,10 @@ namespace spillway {
 
 Padding flexgen_padding(const Settings& settings) { return padding(settings).value(); }
 
+double flexgen_cpu_attention(const Deployment& deployment, double kv_bytes) {
+  return deployment.cpu_attention_launch + kv_bytes * kFlexgenAttentionTraffic / *deployment.cpu_attention_bandwidth;
+}
+
 FlexgenPlan FlexgenPlan::of(const Settings& settings) {
   return {settings.get<std::int64_t>(kFlexgenPlacement[0]), settings.get<std::int64_t>(kFlexgenPlacement[1]),
           settings.get<double>(kFlexgenPlacement[2]), settings.get<double>(kFlexgenPlacement[3]),
@@ -26,10 +30,11 @@ void FlexgenPlan::write(Settings& settings) const {
 FlexgenNeeds::FlexgenNeeds(const Deployment& deployment, const Settings& settings, const FlexgenPlan& plan)
     : deployment_(deployment),
       plan_(plan),
+      on_host_(FlexgenMatrices(deployment).of(plan.weights_host)),
       loads_cache_(!settings.get<bool>("policy.cpu_attention")),
       padding_(flexgen_padding(settings)) {}
 
-Bytes FlexgenNeeds::layer_on_host() const { return part(plan_.weights_host, bytes_of(deployment_.layer_weights)); }
+Bytes FlexgenNeeds::layer_on_host() const { return part(on_host_.on_host, bytes_of(deployment_.layer_weights)); }
 
 double FlexgenNeeds::host_weights() const { return bytes_of(layer_on_host()) * layers(); }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "policies/parts/flexgen_matrices.hpp"
 #include "policies/parts/quantities.hpp"
 #include "sim/api/padding.hpp"
 #include "sim/api/registry.hpp"
@@ -21,6 +22,9 @@ inline constexpr std::array<const char*, 5> kFlexgenPlacement{
 /// GFLOP/s, one per byte of KV, then means 62 GB/s of memory traffic on its machine.
 inline constexpr double kFlexgenAttentionTraffic = 5.0;
 
+/// Seconds that the CPU takes to attend to so many bytes of KV, in one call. The deployment must know its bandwidth.
+[[nodiscard]] double flexgen_cpu_attention(const Deployment& deployment, double kv_bytes);
+
 /// The lengths to which every request is padded. FlexGen always has both keys.
 [[nodiscard]] Padding flexgen_padding(const Settings& settings);
 
@@ -28,7 +32,7 @@ inline constexpr double kFlexgenAttentionTraffic = 5.0;
 struct FlexgenPlan {
   std::int64_t gpu_batch = 1;
   std::int64_t batches = 1;
-  double weights_host = 0.0;  // shares
+  double weights_host = 0.0;  // shares; of the weights: as asked for (FlexgenMatrices)
   double cache_host = 0.0;
   double hidden_host = 0.0;
 
@@ -44,6 +48,8 @@ class FlexgenNeeds {
   /// `deployment` must outlive this object.
   FlexgenNeeds(const Deployment& deployment, const Settings& settings, const FlexgenPlan& plan);
 
+  /// The matrices of a layer that are on the host.
+  [[nodiscard]] const FlexgenRung& weights_on_host() const { return on_host_; }
   /// Host memory for one layer's weights.
   [[nodiscard]] Bytes layer_on_host() const;
   [[nodiscard]] double host_weights() const;
@@ -77,6 +83,7 @@ class FlexgenNeeds {
 
   const Deployment& deployment_;
   const FlexgenPlan plan_;
+  const FlexgenRung on_host_;
   const bool loads_cache_;
   const Padding padding_;
 };

@@ -40,6 +40,7 @@ void WeightStream::stream(const WeightStreaming& streaming) {
   const double fraction = streaming.prefetch_fraction;
   SPILLWAY_CHECK(streaming.interval >= 0 && streaming.returning >= 0,
                  fmt::format("offloading intervals of {} and {}", streaming.interval, streaming.returning));
+  SPILLWAY_CHECK(streaming.demand >= Duration{}, "fetching on demand takes no negative time");
   SPILLWAY_CHECK(0.0 <= fraction && fraction <= 1.0, fmt::format("a prefetch fraction of {}", fraction));
 
   const auto used = [&](std::int32_t interval) { return host_layers(layers_, interval) > 0 ? interval : kAllResident; };
@@ -61,6 +62,8 @@ void WeightStream::stream(const WeightStreaming& streaming) {
   if (plan.rest.bytes == Bytes(0)) plan.ahead = plan.whole;
   if (plan.ahead.bytes == Bytes(0)) plan.rest = plan.whole;
   plan.ahead.tag = plan.rest.bytes > Bytes(0) ? kAhead : kLast;
+  plan.whole.launch += streaming.demand;
+  plan.rest.launch += streaming.demand;
   next_ = plan;
 }
 

@@ -51,6 +51,9 @@ struct WeightStreaming {
   /// Share of a layer's bytes that may be copied ahead of the layer's start, 0..1. A second copy with its own launch,
   /// issued when the layer is about to start, moves the rest.
   double prefetch_fraction = 1.0;
+  /// Added to the launch of what a layer copies when it is about to start: the rest of its weights, or all of them if
+  /// it is the iteration's first.
+  Duration demand{};
 };
 
 /// Streams the weights of the layers on the host, in each iteration anew. The layers up to and including a layer on the

@@ -31,6 +31,9 @@ struct ZigzagCopies {
 /// busiest of compute, h2d and d2h. CPU attention of the step before does not hold back the executor's compute, so the
 /// plan's times must include it in SubBatchTimes::gpu. FlexGen's step includes it too.
 ///
+/// Where a thread of the engine attends on the CPU, it cannot start copies meanwhile. Then (`weights_first`) the step
+/// with k = 0 issues the weights of layer j + 1 alone, and the rest and its compute start when they are there.
+///
 /// With one micro-batch the input of a step is the output of the step before, so it could not be loaded in time: the
 /// hidden states must stay on the GPU.
 ///
@@ -51,7 +54,7 @@ class ZigzagRule final : public LayerRule {
   /// span must outlive the iteration. `next`: the first step of the following iteration of this request block, if
   /// known.
   void begin_iteration(std::int32_t layers, std::int32_t micro_batches, std::span<const ZigzagCopies> copies,
-                       const std::optional<ZigzagCopies>& next = std::nullopt) {
+                       const std::optional<ZigzagCopies>& next = std::nullopt, bool weights_first = false) {
     const auto steps = static_cast<std::size_t>(layers) * static_cast<std::size_t>(micro_batches);
     SPILLWAY_CHECK(layers > 0 && micro_batches > 0 && copies.size() == steps, "an iteration has copies for each step");
     SPILLWAY_CHECK(copies_.empty(), "every step of the iteration before has started");
@@ -60,6 +63,7 @@ class ZigzagRule final : public LayerRule {
     copies_ = copies;
     next_ = next;
     step_ = 0;
+    weights_first_ = weights_first;
   }
   /// The request block ends between two iterations. The stores of its last step are dropped.
   void end_block() {
@@ -90,16 +94,14 @@ class ZigzagRule final : public LayerRule {
       load(copies_[0], sink);
       if (in_flight_ > 0) return;
     }
+    if (step_ % micro_batches_ == 0 && !next_weights_issued_) {
+      issue_next_weights(sink);
+      next_weights_issued_ = true;
+      if (weights_first_ && in_flight_ > 0) return;
+    }
+    next_weights_issued_ = false;
     waiting_ = false;
     store_last(sink);
-    const std::size_t next_layer = step_ + micro_batches_;
-    if (step_ % micro_batches_ == 0) {
-      if (next_layer < copies_.size()) {
-        issue(copies_[next_layer].weights, Stream::h2d, sink);
-      } else if (next_) {
-        issue(next_->weights, Stream::h2d, sink);
-      }
-    }
     last_ = copies_[step_++];
     if (step_ < copies_.size()) {
       load(copies_[step_], sink);
@@ -107,6 +109,14 @@ class ZigzagRule final : public LayerRule {
       if (next_) load(*next_, sink);
       copies_ = {};
       step_ = 0;
+    }
+  }
+  void issue_next_weights(CopySink& sink) {
+    const std::size_t next_layer = step_ + micro_batches_;
+    if (next_layer < copies_.size()) {
+      issue(copies_[next_layer].weights, Stream::h2d, sink);
+    } else if (next_) {
+      issue(next_->weights, Stream::h2d, sink);
     }
   }
   void load(const ZigzagCopies& step, CopySink& sink) {
@@ -132,7 +142,9 @@ class ZigzagRule final : public LayerRule {
   std::size_t step_ = 0;  // the next step
   ZigzagCopies last_{};   // the step that started last, until its stores are issued
   bool first_is_loaded_ = false;
-  bool waiting_ = false;  // the executor has reached the step, but copies are not done
+  bool weights_first_ = false;
+  bool next_weights_issued_ = false;  // by the waiting step, whose other copies are not
+  bool waiting_ = false;              // the executor has reached the step, but copies are not done
   std::int64_t in_flight_ = 0;
 };
 

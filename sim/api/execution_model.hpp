@@ -77,6 +77,7 @@ enum class CopyMechanism : std::uint8_t {
   kernel,   // SMs read and write the scattered blocks themselves
   gather,   // a kernel gathers the blocks into one buffer, then one DMA (or DMA, then scatter)
   peer,     // between GPUs
+  relay,    // of memory that is not page-locked: the CPU copies each block to a buffer that is, then one DMA
 };
 
 /// Factor num / den by which work takes longer: 1 <= den <= num < 2^31.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/figure.hpp"
@@ -22,7 +23,10 @@ struct Deployment {
   Bytes memory{};         // for weights and KV together; 0: the profile does not state it
   Bytes weights{};        // of the whole model
   Bytes layer_weights{};  // of the linear layers of one transformer layer, which streaming moves
-  Bytes block_bytes{};    // KV of one block, all layers
+  // Their single matrices, in the order of a checkpoint. Quantised ones may add up to a little less than layer_weights.
+  std::vector<Bytes> attention_matrices{};
+  std::vector<Bytes> mlp_matrices{};
+  Bytes block_bytes{};  // KV of one block, all layers
   Tokens block_tokens{16};
   Bytes gpu_kv{};             // for KV: memory.gpu_kv, or `memory` less the weights (may be < 0)
   bool gpu_kv_given = false;  // by memory.gpu_kv
@@ -35,8 +39,10 @@ struct Deployment {
   std::int64_t query_width = 0;                     // heads * head_dim on this GPU
   std::int64_t kv_width = 0;                        // kv_heads * head_dim on this GPU
   std::optional<double> cpu_attention_bandwidth{};  // bytes/s at which the host's CPU reads KV for attention
+  double cpu_attention_launch = 0.0;                // s, fixed cost of a call
   std::int64_t heads = 0;                           // query heads on this GPU
   double peak_flops = 0.0;                          // of the GPU, FLOP/s; 0: unknown
+  double memory_bandwidth = 0.0;                    // of the GPU, bytes/s; 0: unknown
   std::int64_t gpus = 1;                            // in the server; they share its bus
   Tokens positions{};                               // the longest sequence of the model; 0: unknown
   Settings chosen{};                                // Layout::chosen, once there is a layout

@@ -9,7 +9,7 @@ struct OpScales {
   double attention = 1.0;
   double copies = 1.0;  // between host and GPU
   double host = 1.0;    // CPU time of the engine: launch floor, time per iteration and per sequence
-  double cpu = 1.0;     // attention on the CPU
+  double cpu = 1.0;     // attention and copies by the CPU
   bool operator==(const OpScales&) const = default;
 };
 

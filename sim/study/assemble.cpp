@@ -67,6 +67,9 @@ class Assembler {
   Assembly build() {
     const bool hardware = load_hardware();
     read_slos();
+    if (hardware && hardware_.host) {
+      hardware_.gpu.host_copy = BytesPerSecond(hwmodels::host_share(*hardware_.host, tensor_parallel()).copy_bandwidth);
+    }
     const bool model = hardware && problems_.attempt([&] {
       assembly_.make_model = [gpu = hardware_.gpu, llm = llm_, engine = engine_, name = text("latency_model"),
                               tensor_parallel = tensor_parallel(),
@@ -254,6 +257,12 @@ class Assembler {
     for (const hwmodels::Matrix& matrix : llm_.layer_matrices(tensor_parallel())) {
       deployment.layer_weights += llm_.linear_bytes(matrix);
     }
+    for (const hwmodels::Matrix& matrix : llm_.attention_matrices(tensor_parallel())) {
+      deployment.attention_matrices.push_back(llm_.linear_bytes(matrix));
+    }
+    for (const hwmodels::Matrix& matrix : llm_.mlp_matrices(tensor_parallel())) {
+      deployment.mlp_matrices.push_back(llm_.linear_bytes(matrix));
+    }
     deployment.block_bytes = capacity_.block_bytes;
     deployment.block_tokens = Tokens(integer("memory.block_tokens"));
     deployment.gpu_kv = given ? settings().get<Bytes>("memory.gpu_kv") : capacity_.available;
@@ -264,12 +273,14 @@ class Assembler {
     deployment.kv_width = llm_.kv_heads_per_gpu(tensor_parallel()) * llm_.head_dim;
     deployment.heads = llm_.heads / tensor_parallel();
     deployment.peak_flops = hardware_.gpu.peak_flops;
+    deployment.memory_bandwidth = hardware_.gpu.memory_bandwidth.value();
     deployment.gpus = hardware_.server ? hardware_.server->gpus : 1;
     deployment.positions = Tokens(llm_.max_positions);
     if (hardware_.host) {
       const hwmodels::HostShare share = hwmodels::host_share(*hardware_.host, tensor_parallel());
       deployment.host_memory = share.dram;
       deployment.cpu_attention_bandwidth = share.cpu_attention_bandwidth;
+      deployment.cpu_attention_launch = hardware_.host->cpu_attention_launch_seconds;
     }
     KvLayout& kv = assembly_.instance.kv;
     const std::unique_ptr<ExecutionModel> model = assembly_.make_model({});

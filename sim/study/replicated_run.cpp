@@ -90,6 +90,7 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
     instance.deployment.planning = &*planning;
   }
   if (instance.deployment.cpu_attention_bandwidth) *instance.deployment.cpu_attention_bandwidth /= run.scales.cpu;
+  instance.deployment.cpu_attention_launch *= run.scales.cpu;
   config.metrics.percentiles.insert(config.metrics.percentiles.end(), percentiles.begin(), percentiles.end());
   config.stop = hooks.stop;
   slot.growth.emplace(assembly.setup.requests);

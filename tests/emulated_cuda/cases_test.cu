@@ -68,6 +68,21 @@ TEST_F(CudaCases, ContiguousCopy_GpuTimeOfOneCopy) {
   }
 }
 
+// The time is the CPU's: its own copy, and the DMA, which takes none here. 16 MiB at 1 TB/s take 16 us. Every byte of a
+// new block is 1, so all of them have gone through the buffer.
+TEST_F(CudaCases, RelayCopy_CpuTimeOfBothCopies) {
+  const auto relay = backend().prepare(RelayCopy{16 * kMib, 2});
+  const std::int64_t before = machine().copies_to_gpu;
+  const std::vector<double> seconds = relay->sample(3);
+  ASSERT_EQ(seconds.size(), 1U);
+  EXPECT_GT(seconds[0], 16e-6);
+  EXPECT_EQ(machine().copies_to_gpu - before, 3);
+  EXPECT_EQ(machine().last_copied_bytes, 16 * kMib);
+  EXPECT_EQ(machine().last_copied_sum, 16 * kMib);
+  EXPECT_EQ(machine().gates, 0);
+  EXPECT_EQ(relay->kernel(), "memcpy, cudaMemcpyAsync");
+}
+
 TEST_F(CudaCases, PageableCopies_DoNotWaitAtAGate) {
   (void)times(ContiguousCopy{Direction::h2d, HostMemory::pageable, 4096});
   EXPECT_EQ(machine().gates, 0);

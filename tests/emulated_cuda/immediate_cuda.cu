@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -208,6 +209,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   const cudaError_t status = std::exchange(machine().copy_status, cudaSuccess);
   if (status != cudaSuccess) return status;
   enter(stream, copy_seconds(bytes, kind == cudaMemcpyHostToDevice ? emulated::kToGpu : emulated::kToHost));
+  if (kind == cudaMemcpyHostToDevice) {
+    const auto* first = static_cast<const unsigned char*>(from);
+    ++machine().copies_to_gpu;
+    machine().last_copied_bytes = static_cast<std::int64_t>(bytes);
+    machine().last_copied_sum = std::accumulate(first, first + bytes, std::int64_t{0});
+  }
   std::memcpy(to, from, bytes);
   return cudaSuccess;
 }

@@ -36,9 +36,12 @@ struct Machine {
   cudaError_t copy_status = cudaSuccess;  // result of the next asynchronous copy
   bool gates_give_up = false;
 
-  std::int64_t living = 0;   // events, streams, graphs and memory blocks not yet freed
-  std::int64_t deepest = 0;  // most entries in one stream while its gate was closed
-  std::int64_t gates = 0;    // closed ones
+  std::int64_t living = 0;             // events, streams, graphs and memory blocks not yet freed
+  std::int64_t deepest = 0;            // most entries in one stream while its gate was closed
+  std::int64_t gates = 0;              // closed ones
+  std::int64_t copies_to_gpu = 0;      // contiguous ones
+  std::int64_t last_copied_bytes = 0;  // to the GPU
+  std::int64_t last_copied_sum = 0;    // of these bytes
 };
 Machine& machine();
 

@@ -9,7 +9,8 @@
 //  3. policy.prefetch_fraction: of the successor's weights only this share, of bytes and time, each to the nearest
 //  unit,
 //     halves up. What is left is a copy of its own, when that layer starts, ahead of its successor's. Either copy has
-//     the launch of a copy; one of no bytes is not made.
+//     the launch of a copy; one of no bytes is not made. What a layer fetches when it starts takes
+//     policy.fetch_overhead more before it is copied.
 //  4. Who runs is another policy's matter.
 #include "tests/models/deepspeed.hpp"
 
@@ -25,7 +26,7 @@ namespace {
 /// What is still to come of each layer before it may compute.
 class FetchEveryLayer final : public LayerRule {
  public:
-  FetchEveryLayer(const Deployment& deployment, double ahead)
+  FetchEveryLayer(const Deployment& deployment, double ahead, Duration overhead)
       : layers_(deployment.layers), missing_(static_cast<std::size_t>(deployment.layers)) {
     const Bytes bytes = deployment.layer_weights;
     const CopyTime time = deployment.model->copy(Stream::h2d, 1, bytes, CopyMechanism::single);
@@ -44,6 +45,8 @@ class FetchEveryLayer final : public LayerRule {
       late_.bytes = bytes - ahead_.bytes;
       late_.transfer = time.transfer - ahead_.transfer;
     }
+    whole_.launch += overhead;
+    late_.launch += overhead;
   }
 
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
@@ -88,7 +91,8 @@ class DeepSpeedLayers final : public LayerPolicy {
  public:
   explicit DeepSpeedLayers(const PolicyContext& context)
       : blocks_(plain_deepspeed_layout(context.deployment, context.settings).blocks),
-        rule_(context.deployment, context.settings.get<double>("policy.prefetch_fraction")) {}
+        rule_(context.deployment, context.settings.get<double>("policy.prefetch_fraction"),
+              context.settings.get<Duration>("policy.fetch_overhead")) {}
 
   [[nodiscard]] Blocks capacity() const override { return blocks_; }
   [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override { return &rule_; }
@@ -118,6 +122,7 @@ const RegisterPlain kRegistered{PlainPolicy{.name = "deepspeed",
                                                   if (const auto& vary = plain_scheduler().vary) vary(dice, settings);
                                                   settings.set("policy.prefetch_fraction",
                                                                0.01 * static_cast<double>(dice.between(0, 100)));
+                                                  settings.set("policy.fetch_overhead", Duration(dice.between(0, 50)));
                                                 }}};
 
 }  // namespace

@@ -6,12 +6,15 @@
 //     and who leaves it is computed on.
 //  2. The block computes layer by layer, and in a layer micro-batch by micro-batch. Beside such a step run the loads of
 //     what the next one needs and the stores of what the one before left; a layer's weights are loaded beside the first
-//     step of the layer before it. The next step starts when all of this is done.
+//     step of the layer before it. The next step starts when all of this is done. While the CPU attends, nobody starts
+//     copies: then a layer's weights are loaded before that first step, and nothing beside them.
 //  3. A block's first step has its data loaded ahead of it, which is waited for. From one iteration of the block to the
 //     next the last step plays the part of the step before. What the last step of a block leaves is not stored.
 //  4. Shares of every layer's weights, of the KV and, with two micro-batches or more, of the hidden states are on the
-//     host. While decoding the CPU attends to its share of the KV, five bytes of traffic for each, in series with the
-//     GPU; or that share of all tokens but the newest is loaded. The share of new KV is stored unless the block ends.
+//     host. Of the weights these are whole matrices, each copied on its own: from the attention and the MLP block every
+//     one whose middle lies before that share of the block. While decoding the CPU attends to its share of the KV, at a
+//     fixed cost and five bytes of traffic for each, in series with the GPU; or that share of all tokens but the newest
+//     is loaded. The share of new KV is stored unless the block ends.
 //  5. Where the placement is not given, it is the fastest by FlexGen's cost model, or the one that leaves as many
 //     weights on the host as an objective allows.
 #include "tests/models/flexgen.hpp"
@@ -73,13 +76,16 @@ struct Amounts {
   double bytes_of_kv = 0.0;  // of a token in one layer
   double bytes_of_hidden = 0.0;
   Bytes layer_on_host{};
+  std::int64_t matrices = 0;  // of a layer, on the host
 };
 
 Amounts amounts(const Deployment& deployment, const FlexgenPlacement& placement) {
   const double tokens = number(deployment.block_tokens) * number(deployment.layers);
+  const FlexgenWeights weights = flexgen_weights(deployment, placement.weights_host);
   return {.bytes_of_kv = number(deployment.block_bytes) / tokens,
           .bytes_of_hidden = 2.0 * number(deployment.hidden),
-          .layer_on_host = whole(placement.weights_host * number(deployment.layer_weights))};
+          .layer_on_host = whole(weights.share * number(deployment.layer_weights)),
+          .matrices = weights.matrices};
 }
 
 /// The block's hidden states are on the host in part only if another micro-batch computes meanwhile.
@@ -92,8 +98,8 @@ class StepByStep final : public LayerRule {
  public:
   using Copies = std::vector<Copy>;
 
-  /// `ahead`: waited for before the first of the steps, which are micro_batches for each layer.
-  void begin(Copies ahead, std::vector<Copies> beside, std::int32_t micro_batches) {
+  /// `ahead`: waited for before each of the steps, one list after the other; there are micro_batches steps a layer.
+  void begin(std::vector<std::vector<Copies>> ahead, std::vector<Copies> beside, std::int32_t micro_batches) {
     ahead_ = std::move(ahead);
     beside_ = std::move(beside);
     micro_batches_ = micro_batches;
@@ -111,7 +117,13 @@ class StepByStep final : public LayerRule {
 
  private:
   void go(CopySink& sink) {
-    if (!ahead_.empty()) return start(std::exchange(ahead_, {}), sink);
+    std::vector<Copies>& ahead = ahead_[step_];
+    while (!ahead.empty()) {
+      const Copies first = ahead.front();
+      ahead.erase(ahead.begin());
+      start(first, sink);
+      if (under_way_ > 0) return;
+    }
     held_ = false;
     start(beside_[step_], sink);
   }
@@ -122,7 +134,7 @@ class StepByStep final : public LayerRule {
     }
   }
 
-  Copies ahead_;
+  std::vector<std::vector<Copies>> ahead_;
   std::vector<Copies> beside_;
   std::int32_t micro_batches_ = 1;
   std::size_t step_ = 0;
@@ -140,6 +152,7 @@ class FlexgenSteps final : public LayerPolicy {
         pad_input_(context.settings.get<std::int64_t>("policy.pad_input")),
         pad_output_(context.settings.get<std::int64_t>("policy.pad_output")),
         cpu_attention_(context.settings.get<bool>("policy.cpu_attention")),
+        pinned_(context.settings.get<bool>("policy.pin_weights")),
         prompts_(static_cast<std::size_t>(placement_.gpu_batch), PrefillChunk{Tokens(pad_input_), Tokens(0)}) {}
 
   [[nodiscard]] Blocks capacity() const override { return view_.tier(kGpuTier).total; }
@@ -174,18 +187,22 @@ class FlexgenSteps final : public LayerPolicy {
     const std::size_t count = steps.size();
     if (tokens_ < pad_output_) steps.push_back({true, sizes_.front(), tokens_ + 1});
 
-    StepByStep::Copies ahead;
+    std::vector<std::vector<StepByStep::Copies>> ahead(count);
     if (tokens_ == 1) {
       left_.clear();
-      add(ahead, Stream::h2d, weights());
-      load(ahead, steps[0].size, 1);
+      StepByStep::Copies& all = ahead[0].emplace_back();
+      add_weights(all);
+      load(all, steps[0].size, 1);
     }
+    const bool weights_alone = tokens_ > 1 && cpu_attention_ && placement_.cache_host > 0.0;
     std::vector<StepByStep::Copies> beside(count);
     for (std::size_t i = 0; i < count; ++i) {
       beside[i] = std::exchange(left_, {});
       store(left_, steps[i].size, steps[i].token);
       const std::size_t next_layer = i + sizes_.size();
-      if (steps[i].first_of_layer && next_layer < steps.size()) add(beside[i], Stream::h2d, weights());
+      if (steps[i].first_of_layer && next_layer < steps.size()) {
+        add_weights(weights_alone ? ahead[i].emplace_back() : beside[i]);
+      }
       if (i + 1 < steps.size()) load(beside[i], steps[i + 1].size, steps[i + 1].token);
     }
     rule_.begin(std::move(ahead), std::move(beside), static_cast<std::int32_t>(sizes_.size()));
@@ -212,12 +229,12 @@ class FlexgenSteps final : public LayerPolicy {
       const std::int64_t gpus = std::llround(number(context) - cpus);
       part.shape.decode_context = Tokens(std::max(gpus, size));  // the newest of each sequence is there
       const double traffic = 5.0 * number(whole(amounts_.bytes_of_kv * cpus));
-      part.cpu_attention = round_seconds(traffic / *deployment_.cpu_attention_bandwidth);
+      part.cpu_attention =
+          round_seconds(deployment_.cpu_attention_launch + traffic / *deployment_.cpu_attention_bandwidth);
     }
     return part;
   }
 
-  [[nodiscard]] Bytes weights() const { return amounts_.layer_on_host; }
   [[nodiscard]] std::int64_t computed(std::int64_t size, std::int64_t token) const {
     return size * (token == 1 ? pad_input_ : 1);
   }
@@ -240,9 +257,14 @@ class FlexgenSteps final : public LayerPolicy {
     }
     add(copies, Stream::d2h, hidden(size, token));
   }
-  void add(StepByStep::Copies& copies, Stream stream, Bytes bytes) const {
+  void add_weights(StepByStep::Copies& copies) const {
+    const CopyMechanism how = pinned_ ? CopyMechanism::single : CopyMechanism::relay;
+    add(copies, Stream::h2d, amounts_.layer_on_host, amounts_.matrices, how);
+  }
+  void add(StepByStep::Copies& copies, Stream stream, Bytes bytes, std::int64_t pieces = 1,
+           CopyMechanism how = CopyMechanism::single) const {
     if (bytes == Bytes(0)) return;
-    const CopyTime time = deployment_.model->copy(stream, 1, bytes, CopyMechanism::single);
+    const CopyTime time = deployment_.model->copy(stream, pieces, bytes, how);
     Copy copy;
     copy.stream = stream;
     copy.bytes = bytes;
@@ -258,6 +280,7 @@ class FlexgenSteps final : public LayerPolicy {
   const std::int64_t pad_input_;
   const std::int64_t pad_output_;
   const bool cpu_attention_;
+  const bool pinned_;
   const std::vector<PrefillChunk> prompts_;  // of a whole micro-batch
   std::vector<SubBatchShape> shapes_;
   std::vector<std::int64_t> sizes_;  // of the micro-batches

@@ -11,10 +11,17 @@ namespace spillway::oracle {
 struct FlexgenPlacement {
   std::int64_t gpu_batch = 1;  // requests of a micro-batch
   std::int64_t batches = 1;    // micro-batches of a block
-  double weights_host = 0.0;   // shares
+  double weights_host = 0.0;   // shares; of the weights: as asked for
   double cache_host = 0.0;
   double hidden_host = 0.0;
 };
+
+/// What FlexGen makes of a share of the weights that is asked for on the host.
+struct FlexgenWeights {
+  double share = 0.0;
+  std::int64_t matrices = 0;
+};
+[[nodiscard]] FlexgenWeights flexgen_weights(const Deployment& deployment, double asked);
 
 /// As the settings, or a layout's choice, say.
 [[nodiscard]] FlexgenPlacement flexgen_placement(const Settings& settings);

@@ -4,11 +4,14 @@
 // A block of one form has three shares to choose: of weights, KV and hidden states on the host. Its time is the larger
 // of a few linear functions of them, its memory has four linear limits. So the fastest placement lies where three
 // planes meet: limits, ends of the shares, or places where one function becomes the larger one. All such corners are
-// tried.
+// tried for each share of the weights that whole matrices can make up.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
+#include <iterator>
+#include <numeric>
+#include <set>
 #include <vector>
 
 #include "sim/core/error.hpp"
@@ -166,8 +169,10 @@ std::optional<Shares> meet(const Plane& p, const Plane& q, const Plane& r) {
   return x;
 }
 
-/// The fastest placement of this block; of equally fast ones the one with the least on the host.
-std::optional<Shares> fastest(const Block& b) {
+/// The fastest placement of this block with this share of the weights on the host; of equally fast ones the one with
+/// the least there.
+std::optional<Shares> fastest(const Block& b, Real weights) {
+  const Plane fixed{{1, 0, 0}, weights};
   const std::vector<Plane> planes = planes_of(b);
   std::optional<Shares> best;
   const auto sum = [](const Shares& x) { return x[0] + x[1] + x[2]; };
@@ -179,13 +184,31 @@ std::optional<Shares> fastest(const Block& b) {
   };
   for (std::size_t i = 0; i < planes.size(); ++i) {
     for (std::size_t j = i + 1; j < planes.size(); ++j) {
-      for (std::size_t k = j + 1; k < planes.size(); ++k) {
-        const std::optional<Shares> x = meet(planes[i], planes[j], planes[k]);
-        if (x && fits(b, *x, 1e-12L) && (!best || better(*x))) best = x;
-      }
+      const std::optional<Shares> x = meet(fixed, planes[i], planes[j]);
+      if (x && fits(b, *x, 1e-12L) && (!best || better(*x))) best = x;
     }
   }
   return best;
+}
+
+/// Shares to ask for, one between every two neighbouring middles of matrices.
+std::vector<double> shares_to_ask(const Deployment& deployment) {
+  std::set<double> middles;
+  for (const auto* const block : {&deployment.attention_matrices, &deployment.mlp_matrices}) {
+    const Bytes all = std::accumulate(block->begin(), block->end(), Bytes(0));
+    Bytes before{};
+    for (const Bytes matrix : *block) {
+      middles.insert((static_cast<double>(before.count()) + 0.5 * static_cast<double>(matrix.count())) /
+                     static_cast<double>(all.count()));
+      before += matrix;
+    }
+  }
+  std::vector<double> asked{0.0};
+  for (auto next = std::next(middles.begin()); next != middles.end(); ++next) {
+    asked.push_back((*std::prev(next) + *next) / 2);
+  }
+  asked.push_back(1.0);
+  return asked;
 }
 
 // --- what the deployment offers
@@ -286,7 +309,10 @@ Block block_of(const Deployment& deployment, const Settings& settings, std::int6
     b.speeds.cpu_attention = b.speeds.to_gpu * per_byte;  // loaded first, as fast as the link is
   } else if (of_profile) {
     if (!deployment.cpu_attention_bandwidth) throw ConfigError("how fast the CPU attends is not known", "hardware");
-    b.speeds.cpu_attention = *deployment.cpu_attention_bandwidth / 5.0L * per_byte;
+    // Of a call that reads a whole micro-batch's KV, at its mean length.
+    const Real kv = b.gbs * (b.s + b.n / 2) * 4 * b.k;
+    const Real time = deployment.cpu_attention_launch + kv * 5 / *deployment.cpu_attention_bandwidth;
+    b.speeds.cpu_attention = kv / time * per_byte;
   }
   return b;
 }
@@ -294,6 +320,7 @@ Block block_of(const Deployment& deployment, const Settings& settings, std::int6
 struct Found {
   std::int64_t gbs = 0;
   std::int64_t batches = 0;
+  double asked = 0;  // share of the weights
   Shares shares{};
   Real throughput = 0;
 };
@@ -303,7 +330,8 @@ struct Found {
 FlexgenRating rate_placement(const Deployment& deployment, const Settings& settings,
                              const FlexgenPlacement& placement) {
   const Block b = block_of(deployment, settings, placement.gpu_batch, placement.batches);
-  const Shares shares{placement.weights_host, placement.cache_host, placement.hidden_host};
+  const Shares shares{flexgen_weights(deployment, placement.weights_host).share, placement.cache_host,
+                      placement.hidden_host};
   return {.throughput = static_cast<double>(throughput(b, shares)), .fits = fits(b, shares, 1e-7L)};
 }
 
@@ -311,13 +339,19 @@ FlexgenFound fastest_placement(const Deployment& deployment, const Settings& set
   constexpr Real kFaster = 1 + 1e-9L;
   std::optional<Found> best;
   for (std::int64_t gbs = 1;; gbs += gbs < 4 ? 1 : gbs) {
-    // One micro-batch more, until there is no room or throughput rises no longer.
     std::optional<Found> of_batch;
-    for (std::int64_t batches = 1;; ++batches) {
-      const Block b = block_of(deployment, settings, gbs, batches);
-      const std::optional<Shares> shares = fastest(b);
-      if (!shares || (of_batch && throughput(b, *shares) <= of_batch->throughput * kFaster)) break;
-      of_batch = {gbs, batches, *shares, throughput(b, *shares)};
+    for (const double asked : shares_to_ask(deployment)) {
+      const Real weights = flexgen_weights(deployment, asked).share;
+      // One micro-batch more, until there is no room or throughput rises no longer.
+      std::optional<Found> of_weights;
+      for (std::int64_t batches = 1;; ++batches) {
+        const Block b = block_of(deployment, settings, gbs, batches);
+        const std::optional<Shares> shares = fastest(b, weights);
+        if (!shares || (of_weights && throughput(b, *shares) <= of_weights->throughput * kFaster)) break;
+        of_weights = {gbs, batches, asked, *shares, throughput(b, *shares)};
+      }
+      if (!of_weights) continue;
+      if (!of_batch || of_weights->throughput > of_batch->throughput * kFaster) of_batch = of_weights;
     }
     if (!of_batch) break;
     if (!best || best->throughput <= of_batch->throughput * kFaster) best = of_batch;
@@ -326,7 +360,7 @@ FlexgenFound fastest_placement(const Deployment& deployment, const Settings& set
   const auto share = [&](std::size_t i) { return static_cast<double>(best->shares[i]); };
   return {.placement = {.gpu_batch = best->gbs,
                         .batches = best->batches,
-                        .weights_host = share(0),
+                        .weights_host = best->asked,
                         .cache_host = share(1),
                         .hidden_host = share(2)},
           .throughput = static_cast<double>(best->throughput)};
@@ -341,7 +375,13 @@ FlexgenPlacement keep_objective(const Deployment& deployment, const Settings& se
   const bool prompts = settings.get<std::string>("policy.slo_phase") == "prefill";
   // Two operations for each number of the weights and for each token attended to, of queries and of values.
   const Real of_token = weights + 4 * number(deployment.query_width) * (prompts ? s : s + n / 2);
-  const Real compute = number(gbs) * (prompts ? s : 1) * of_token / deployment.peak_flops;
+  Real compute = number(gbs) * (prompts ? s : 1) * of_token / deployment.peak_flops;
+  if (settings.get<std::string>("policy.slo_estimate") == "roofline") {
+    if (deployment.memory_bandwidth <= 0.0) throw ConfigError("the GPU's bandwidth is not known", "hardware");
+    const Real tokens = number(gbs) * (prompts ? s : s + n / 2);
+    const Real kv = number(deployment.block_bytes) / number(deployment.block_tokens.count() * deployment.layers);
+    compute = std::max(compute, (weights + tokens * kv) / deployment.memory_bandwidth);
+  }
   const CopyTime copy = deployment.planner().copy(Stream::h2d, 1, deployment.layer_weights, CopyMechanism::single);
   // A layer's whole weights over this GPU's part of the bus.
   const Real transfer = number((copy.launch + copy.transfer).count()) * 1e-9L * number(deployment.gpus);
@@ -350,6 +390,27 @@ FlexgenPlacement keep_objective(const Deployment& deployment, const Settings& se
   placement.gpu_batch = gbs;
   placement.weights_host = static_cast<double>(std::min(1.0L, limit / transfer));
   return placement;
+}
+
+FlexgenWeights flexgen_weights(const Deployment& deployment, double asked) {
+  FlexgenWeights on_host;
+  double all = 0.0;
+  for (const auto* const block : {&deployment.attention_matrices, &deployment.mlp_matrices}) {
+    double size = 0.0;
+    for (const Bytes matrix : *block) size += static_cast<double>(matrix.count());
+    double before = 0.0;
+    for (const Bytes matrix : *block) {
+      const auto bytes = static_cast<double>(matrix.count());
+      if ((before + bytes / 2) / size < asked) {
+        on_host.share += bytes;
+        ++on_host.matrices;
+      }
+      before += bytes;
+    }
+    all += size;
+  }
+  on_host.share /= all;
+  return on_host;
 }
 
 }  // namespace spillway::oracle

@@ -18,6 +18,8 @@ Value draw_value(const Parameter& parameter, std::int64_t scale, Dice& dice) {
   }
   // A policy that pads needs lengths for small workloads.
   if (parameter.name.starts_with("policy.pad_")) return dice.between(1, 24);
+  // Models here take nanoseconds where machines take milliseconds.
+  if (parameter.name.ends_with("fetch_overhead")) return Duration(scale * dice.between(0, 20));
   if (parameter.type == ParameterType::integer && open && dice.chance(60)) {
     return static_cast<std::int64_t>(parameter.minimum) + dice.between(0, 4);
   }
@@ -39,6 +41,7 @@ bool lay_out(const PolicyInfo& policy, const Settings& settings, const Execution
                                       Bytes(64 * dice.between(1, 40)));
   *config.deployment.cpu_attention_bandwidth /= static_cast<double>(scale);
   config.deployment.peak_flops /= static_cast<double>(scale);
+  config.deployment.memory_bandwidth /= static_cast<double>(scale);
   try {
     const Layout layout = policy.layout(config.deployment, settings);
     config.gpu_blocks = layout.blocks;
@@ -100,6 +103,8 @@ Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes
   deployment.model = &model;
   deployment.layers = model.layers();
   deployment.layer_weights = layer_weights;
+  deployment.attention_matrices.assign(4, Bytes(1));  // as in OPT, where an MLP is twice as large as attention
+  deployment.mlp_matrices.assign(2, Bytes(4));
   deployment.weights = layer_weights * model.layers() + Bytes(1000);
   deployment.block_bytes = block_bytes;
   deployment.block_tokens = block_tokens;
@@ -111,6 +116,7 @@ Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes
   deployment.host_memory = Bytes(1'000'000);
   deployment.cpu_attention_bandwidth = 1e9;
   deployment.peak_flops = 1e12;
+  deployment.memory_bandwidth = 1e10;
   deployment.gpus = 2;
   return deployment;
 }

@@ -84,7 +84,7 @@ TEST_F(CalibrateCli, DryRun_ExplainsItself) {
   const Said said = call({"--dry-run", "--quick"});
   EXPECT_EQ(said.code, 0);
   EXPECT_THAT(said.out, HasSubstr("GPU 0 of 1: Fake GPU, 85.9 GB, 132 SMs, 50 MiB of L2, sm_90"));
-  EXPECT_THAT(said.out, HasSubstr("copy.contig            40"));
+  EXPECT_THAT(said.out, HasSubstr("copy.contig            48"));
   EXPECT_THAT(said.out, HasSubstr("skipped: not part of a quick run"));
   EXPECT_THAT(said.out, HasSubstr("of at most 60 s for a quick run"));
   EXPECT_EQ(said.err, "");
@@ -159,13 +159,13 @@ TEST_F(CalibrateCli, Run_WritesTheFileAndSumsItUp) {
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_THAT(said.out, HasSubstr("gemm               done             48/48"));
   EXPECT_THAT(said.out, HasSubstr("host to GPU, largest pinned copy               1073.7 GB/s"));  // 1 GiB in 1 ms
-  EXPECT_THAT(said.err, HasSubstr("copy.contig: done, 40 of 40 points in "));
+  EXPECT_THAT(said.err, HasSubstr("copy.contig: done, 48 of 48 points in "));
   const json document = read(file("gpu.json"));
   const auto problems = schema_problems(measurements_schema(), document, "");
   EXPECT_TRUE(problems.empty()) << problems.front();
   EXPECT_THAT(document["provenance"]["command"].get<std::string>(), HasSubstr("cuda_calibrate --quick --sections"));
-  EXPECT_EQ(document["measurements"].size(), 80U + 48U);
-  EXPECT_EQ(document["raw"].size(), 80U + 48U);
+  EXPECT_EQ(document["measurements"].size(), 80U + 8U + 48U);
+  EXPECT_EQ(document["raw"].size(), 80U + 8U + 48U);
 }
 
 TEST_F(CalibrateCli, InterruptedRun_IsResumed) {

@@ -103,6 +103,7 @@ TEST(HostFacts, TwoSockets_CountCoresNodesAndCaches) {
       .file("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
   for (int id = 0; id < 8; ++id) {
     const bool node1 = id % 4 >= 2;
+    system.file(fmt::format("sys/devices/system/cpu/cpu{}/topology/physical_package_id", id), node1 ? "1\n" : "0\n");
     system.cache(id, 0, 1, "Data\n", "48K\n", fmt::format("{},{}\n", id % 4, id % 4 + 4));
     system.cache(id, 1, 1, "Instruction\n", "32K\n", fmt::format("{},{}\n", id % 4, id % 4 + 4));
     system.cache(id, 3, 3, "Unified\n", "105M\n", node1 ? "2-3,6-7\n" : "0-1,4-5\n");
@@ -115,6 +116,7 @@ TEST(HostFacts, TwoSockets_CountCoresNodesAndCaches) {
   EXPECT_EQ(facts.available_bytes, 600 * 1024);
   EXPECT_EQ(facts.last_level_cache_bytes, 2 * 105 * 1024 * 1024);
   EXPECT_EQ(facts.numa_nodes, 2);
+  EXPECT_EQ(facts.sockets, 2);
   EXPECT_EQ(facts.transparent_huge_pages, "madvise");
   EXPECT_EQ(facts.kernel, "6.1.0-13-amd64");
   EXPECT_THAT(facts.architecture, testing::AnyOf("x86_64", "aarch64"));
@@ -144,6 +146,7 @@ TEST(HostFacts, BareSystem_HasFallbacks) {
   EXPECT_EQ(facts.physical_cores, 3);
   EXPECT_EQ(facts.threads, 3);
   EXPECT_EQ(facts.numa_nodes, 1);
+  EXPECT_EQ(facts.sockets, 1);
   EXPECT_EQ(facts.last_level_cache_bytes, 0);
   EXPECT_EQ(facts.transparent_huge_pages, std::nullopt);
   EXPECT_THAT(ids(usable_cpus(system.roots({2, 0}))), ElementsAre(0, 2));

@@ -56,11 +56,11 @@ const Section& section_of(const Plan& plan, const std::string& id) {
 }
 
 TEST(CalibratePlan, PointsOfAQuickRun) {
-  // Two directions, two memories, ten sizes; four sizes; two directions, four mechanisms, three blocks; three computes,
-  // two directions; 8 shapes, 6 m; four heads, six shapes each; three kernels, two sizes. Host: 1, half and all of
-  // 128 threads, triad once, and beside either copy; 1 and 128 threads, three shapes.
+  // Two directions, two memories, ten sizes, and eight relays; four sizes; two directions, four mechanisms, three
+  // blocks; three computes, two directions; 8 shapes, 6 m; four heads, six shapes each; three kernels, two sizes. Host:
+  // 1, half and all of 128 threads, triad once, and beside either copy; 1 and 128 threads, three shapes.
   const std::map<std::string, std::size_t> expected{
-      {"copy.contig", 40},      {"copy.duplex", 4},        {"copy.scatter", 24},   {"copy.pool", 0},
+      {"copy.contig", 48},      {"copy.duplex", 4},        {"copy.scatter", 24},   {"copy.pool", 0},
       {"copy.multi", 0},        {"copy.peer", 0},          {"interference", 6},    {"gemm", 48},
       {"attention.decode", 24}, {"attention.prefill", 24}, {"attention.mixed", 0}, {"launch", 6},
       {"elementwise", 6},       {"sustained", 2},          {"host.stream", 6},     {"host.attention", 6}};
@@ -68,15 +68,15 @@ TEST(CalibratePlan, PointsOfAQuickRun) {
 }
 
 TEST(CalibratePlan, PointsOfAFullRun) {
-  // Two directions, three memories, 19 sizes; eight sizes, three ratios. Scattered, by direction: four mechanisms times
-  // 24 of which 2 move more than 1 GiB, times 8 in sequence, and 5 other numbers of thread blocks times 3. Three
-  // traffics on the GPU's node and on each of two; one pair, both ways or one, five sizes. Four computes, three
-  // traffics, two mechanisms. 32 shapes, 14 m, and 6 m each of 8 by the best algorithm, 8 others in fp16, 16 in fp8.
-  // Four heads, 25 shapes, of which one (32 KV heads, 256 x 32768 tokens, 137 GB) does not fit; four heads, 4 chunks, 3
-  // prefixes, and 8 batches; 24 mixed calls and 16 skewed batches. Four kernels, 3 x 2 sizes. Host: 8 numbers of
-  // threads read and triad, 2 beside copies, 2 nodes, 2 pinned, 1 beside both, 9 triads; 4 x 3, and 4 in each of two
-  // formats.
-  const std::map<std::string, std::size_t> expected{{"copy.contig", 114},
+  // Two directions, three memories, 19 sizes, and 15 relays; eight sizes, three ratios. Scattered, by direction: four
+  // mechanisms times 24 of which 2 move more than 1 GiB, times 8 in sequence, and 5 other numbers of thread blocks
+  // times 3. Three traffics on the GPU's node and on each of two; one pair, both ways or one, five sizes. Four
+  // computes, three traffics, two mechanisms. 32 shapes, 14 m, and 6 m each of 8 by the best algorithm, 8 others in
+  // fp16, 16 in fp8. Four heads, 25 shapes, of which one (32 KV heads, 256 x 32768 tokens, 137 GB) does not fit; four
+  // heads, 4 chunks, 3 prefixes, and 8 batches; 24 mixed calls and 16 skewed batches. Four kernels, 3 x 2 sizes. Host:
+  // 8 numbers of threads read and triad, 2 beside copies, 2 nodes, 2 pinned, 1 beside both, 9 triads; 4 x 3, and 4 in
+  // each of two formats.
+  const std::map<std::string, std::size_t> expected{{"copy.contig", 129},
                                                     {"copy.duplex", 24},
                                                     {"copy.scatter", 2 * (4 * 22 + 4 * 8 + 15)},
                                                     {"copy.pool", 4},

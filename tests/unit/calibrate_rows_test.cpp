@@ -33,6 +33,16 @@ TEST(CalibrateRows, SeriesOfEachPoint) {
                                  {"observed", "device"}}));
   EXPECT_EQ(contiguous[1].at("observed"), "host");
 
+  const auto relay = rows_of(RelayCopy{4096, 8});
+  ASSERT_EQ(relay.size(), 1U);
+  EXPECT_EQ(relay[0], (Json{{"op", "copy_h2d"},
+                            {"mechanism", "relay"},
+                            {"block_bytes", 4096},
+                            {"copies", 1},
+                            {"memory", "pageable"},
+                            {"observed", "host"},
+                            {"threads", 8}}));
+
   const auto duplex = rows_of(DuplexCopy{1024, 4096});
   ASSERT_EQ(duplex.size(), 2U);
   EXPECT_EQ(duplex[0], (Json{{"op", "copy_h2d"},

@@ -33,6 +33,7 @@ struct Link {
 // By direction (H2D, D2H), and for scattered blocks by mechanism (many,
 // batched, gather, kernel), of one block.
 constexpr std::array<Link, 2> kSingle{{{7.5e-6, 52e9}, {6.5e-6, 54e9}}};
+constexpr Link kRelay{30e-6, 17e9};
 constexpr std::array<std::array<Link, 4>, 2> kScattered{
     {{{{3.5e-6, 51e9}, {1.2e-6, 50e9}, {0.4e-6, 48e9}, {0.3e-6, 40e9}}},
      {{{3.6e-6, 53e9}, {1.3e-6, 49e9}, {0.5e-6, 47e9}, {0.2e-6, 45e9}}}}};
@@ -106,6 +107,7 @@ struct Device {
     const double alone = slower * kSingle.at(static_cast<std::size_t>(point.direction)).seconds(real(point.bytes));
     return {alone, alone + 9e-6};
   }
+  std::vector<double> operator()(const RelayCopy& point) const { return {kRelay.seconds(real(point.bytes))}; }
   std::vector<double> operator()(const DuplexCopy& point) const {
     return {real(point.h2d_bytes) / (kDuplexShare * kSingle[0].bandwidth),
             real(point.d2h_bytes) / (kDuplexShare * kSingle[1].bandwidth)};
@@ -173,7 +175,7 @@ void expect_near(double found, double truth, const std::string& what) {
 
 TEST_P(CalibrateSynthetic, CopiesAreRecovered) {
   EXPECT_EQ(fitted().copies.size(),
-            10U);  // contiguous and four mechanisms, in two directions
+            11U);  // contiguous and four mechanisms, in two directions, and relays to the GPU
   for (const auto& [model, record] : fitted().copies) {
     const std::size_t direction = model.to_device ? 0 : 1;
     Link truth = kSingle.at(direction);
@@ -191,6 +193,9 @@ TEST_P(CalibrateSynthetic, CopiesAreRecovered) {
         break;
       case CopyMechanism::kernel:
         truth = kScattered.at(direction)[3];
+        break;
+      case CopyMechanism::relay:
+        truth = kRelay;
         break;
       case CopyMechanism::peer:
         FAIL() << "one GPU has no peer";

@@ -1047,7 +1047,7 @@ TEST(Calibration, ScarceRows_WhenTheMicrobenchmarksMeasuredThem_ThenAreLeftOut) 
 /// all.
 Measurements whole_host() {
   Measurements in = with_files(1);
-  in.machine = {"Example CPU", 12, 16, 512'000'000'000};
+  in.machine = {"Example CPU", 12, 16, 512'000'000'000, 2};
   in.host_streams = {{1, 1'000'000'000, 1.0 / 20, {0, 2}},
                      {8, 1'000'000'000, 1.0 / 160, {0, 3}},
                      {16, 1'000'000'000, 1.0 / 200, {0, 4}}};
@@ -1079,6 +1079,8 @@ TEST(HostText, WhenWritten_ThenIsAHostOfWhatWasMeasured) {
   EXPECT_NEAR(host.dram_bandwidth_per_thread->value() / 20e9, 1.0, kExact);
   EXPECT_FALSE(host.dram_peak.has_value());
   EXPECT_NEAR(host.cpu_attention_efficiency, 0.75, 1e-6);
+  EXPECT_NEAR(host.cpu_attention_launch_seconds, 1e-5, 1e-9);
+  EXPECT_EQ(host.sockets, 2);
   EXPECT_EQ(value_of(text, "dram_bandwidth")["source"]["cite"],
             "16 threads, which read fastest: file0.csv (1 rows, sha256 aaaaaaaaaaaa)");
   EXPECT_EQ(value_of(text, "cores")["source"]["cite"], "stated by the measuring tool");

@@ -74,7 +74,7 @@ TEST(Catalog, Names_WhenListed_ThenHoldThePromisedOnes) {
   }
   const auto servers = server_names();
   for (const char* name : {"g4dn.4xlarge", "g5.2xlarge", "g5.4xlarge", "g5.8xlarge", "g5.16xlarge", "hgx-h100-8",
-                           "a100-nvlink-2", "a10-pcie-4"}) {
+                           "a100-nvlink-2", "a10-pcie-4", "gcp-t4"}) {
     EXPECT_NE(std::find(servers.begin(), servers.end(), name), servers.end()) << name;
   }
   const auto llms = llm_names();
@@ -371,6 +371,36 @@ TEST(Catalog, LoadHardware_WhenGivenAServer_ThenBringsGpuHostAndLinks) {
   EXPECT_FALSE(load_server("a10-pcie-4").peer.has_value());
   EXPECT_EQ(load_server("g4dn.4xlarge").gpu, "t4-16gb");
   EXPECT_EQ(load_server("a100-nvlink-2").gpus, 2);
+}
+
+// FlexGen's machine has 208 GB. 16 of 28 cores of a socket that reads 0.85 * 128 GB/s.
+TEST(Catalog, GcpT4_WhenLoaded_ThenIsTheMachineOfFlexgensPaper) {
+  const Hardware gcp = load_hardware("gcp-t4");
+  EXPECT_EQ(gcp.gpu.file.name, "t4-16gb");
+  EXPECT_EQ(gcp.host->dram, Bytes(208'000'000'000));
+  EXPECT_NEAR(gcp.host->dram_bandwidth.value(), 0.85 * 128e9 * 16 / 28, 1e7);
+  EXPECT_EQ(gcp.host->sockets, 1);
+  EXPECT_EQ(load_hardware("hgx-h100-8").host->sockets, 2);
+}
+
+TEST(Catalog, MatricesOfALayer_AreTheSameWeightsOneByOne) {
+  for (const std::string& name : llm_names()) {
+    const LlmModel llm = load_llm(name);
+    const auto numbers = [](const auto& matrices) {
+      std::int64_t sum = 0;
+      for (const Matrix& matrix : matrices) sum += matrix.inputs * matrix.outputs;
+      return sum;
+    };
+    EXPECT_EQ(numbers(llm.attention_matrices(1)) + numbers(llm.mlp_matrices(1)), numbers(llm.layer_matrices(1)))
+        << name;
+    EXPECT_EQ(llm.attention_matrices(1).size(), 4U);
+    EXPECT_EQ(llm.mlp_matrices(1).size(), llm.gated_mlp ? 3U : 2U) << name;
+  }
+  // 32 heads of 128 and 8 for keys, of a hidden size of 4096.
+  const std::vector<Matrix> attention = load_llm("llama-3.1-8b").attention_matrices(2);
+  EXPECT_EQ(attention[0].outputs, 2048);
+  EXPECT_EQ(attention[1].outputs, 512);
+  EXPECT_EQ(attention[3].inputs, 2048);
 }
 
 // NEO's README: g5.nxlarge has 2n cores and 16n GiB. Its 48-core socket reads 0.85 * 204.8 = 174.08 GB/s, of which 2n

@@ -102,5 +102,39 @@ TEST(EngineSide, Copy_UsesTheFittedMechanism) {
   EXPECT_EQ(large.launch, Duration(1'000));
 }
 
+// Two matrices of 1 GB together through a link of 10 GB/s and 5 us a copy, by a CPU that copies 20 GB/s: 50 ms before
+// the DMA, which alone is on the link.
+TEST(EngineSide, Relay_WhenNotFitted_ThenTheCpuCopiesFirst) {
+  GpuProfile profile = gpu();
+  profile.h2d = {BytesPerSecond(10e9), 5e-6};
+  profile.host_copy = BytesPerSecond(20e9);
+  const CopyTime time = engine(profile).copy(Stream::h2d, 2, Bytes(1'000'000'000), CopyMechanism::relay);
+  EXPECT_EQ(time.launch, Duration(10'000 + 50'000'000));
+  EXPECT_EQ(time.transfer, Duration(100'000'000));
+  // A slower CPU makes the copy before the DMA longer, slower copies the DMA.
+  const CopyTime slow = EngineSide(profile, {}, 1, {.copies = 3.0, .cpu = 2.0})
+                            .copy(Stream::h2d, 2, Bytes(1'000'000'000), CopyMechanism::relay);
+  EXPECT_EQ(slow.launch, Duration(30'000 + 100'000'000));
+  EXPECT_EQ(slow.transfer, Duration(300'000'000));
+  profile.host_copy.reset();
+  try {
+    static_cast<void>(engine(profile).copy(Stream::h2d, 1, Bytes(1), CopyMechanism::relay));
+    FAIL() << "nobody knows how fast the CPU copies";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("how fast the host's CPU copies"), std::string::npos) << error.what();
+  }
+}
+
+// Measured as a whole: 20 us + 1 GB at 8 GB/s = 125.02 ms, of which the DMA's 100 ms are on the link.
+TEST(EngineSide, Relay_WhenFitted_ThenOnlyTheDmaIsOnTheLink) {
+  GpuProfile profile = gpu();
+  profile.h2d = {BytesPerSecond(10e9), 5e-6};
+  Fitted<CopyModel>& copy = profile.fitted.copies.emplace_back();
+  copy.model = {true, CopyMechanism::relay, 20e-6, 8e9, {}};
+  const CopyTime time = engine(profile).copy(Stream::h2d, 1, Bytes(1'000'000'000), CopyMechanism::relay);
+  EXPECT_EQ(time.launch + time.transfer, Duration(125'020'000));
+  EXPECT_EQ(time.transfer, Duration(100'000'000));
+}
+
 }  // namespace
 }  // namespace spillway::hwmodels

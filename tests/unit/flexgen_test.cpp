@@ -1,7 +1,12 @@
 // FlexGen's request blocks, padding and placement, nanosecond by nanosecond.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <array>
+#include <tuple>
+
 #include "policies/parts/flexgen_cost_model.hpp"
+#include "policies/parts/flexgen_matrices.hpp"
 #include "tests/unit/policy_test.hpp"
 
 namespace spillway {
@@ -81,13 +86,14 @@ TEST(Flexgen, Requests_LongerThanThePadding_AreRejected) {
   EXPECT_EQ(run.of(3).end, SimTime(400));
 }
 
-// 500 of a layer's 1,000 bytes come over in 1 + 2 * 500 / 64 = 16 ns; prompts take 5 + 2 * 45 + 3 ns, decodes
-// 6 + 2 * 24 + 3. Only the first layer of the block is waited for; an iteration's last layer loads for the next.
+// 500 of a layer's 1,000 bytes, three matrices, come over in 3 * 1 + 2 * 500 / 64 = 18 ns; prompts take 5 + 2 * 45 + 3
+// ns, decodes 6 + 2 * 24 + 3. Only the first layer of the block is waited for; an iteration's last layer loads for the
+// next.
 TEST(Flexgen, Weights_AreLoadedALayerAhead) {
   const WholeModel model(1, 0, {}, 2);
   const Replay run = replay("flexgen", placed(1, 1, 0.5, 0, 1, 8, 3), layout(10), {request(0, 8, 3)}, model);
-  EXPECT_EQ(run.of(0).first_token, SimTime(5 + 16 + 90 + 3));
-  EXPECT_EQ(run.of(0).end, SimTime(114 + 57 + 57));
+  EXPECT_EQ(run.of(0).first_token, SimTime(5 + 18 + 90 + 3));
+  EXPECT_EQ(run.of(0).end, SimTime(116 + 57 + 57));
   EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(3000));
   // A single micro-batch does not move its hidden states.
   EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(0));
@@ -106,6 +112,17 @@ TEST(Flexgen, Cache_OnTheHost_IsAttendedToByTheCpu) {
   EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(0));
   // The GPU attends only to each sequence's newest token.
   EXPECT_EQ(model.seen()[2], (SeenIteration{1, 1, {}}));
+}
+
+// As above with one request and half of a layer's 1,000 bytes of weights on the host, 500 ns a copy. They are there at
+// 500, and loaded again beside the prompt, until 1000. The first decode step loads those of the next iteration alone,
+// until 1500, and then stores the prompt's KV and attends for 5415 ns. The last step loads nothing: 6915 + 5725.
+TEST(Flexgen, Weights_WhenTheCpuAttends_AreLoadedBeforeIt) {
+  const WatchingModel model(Duration(100));
+  const Replay run = replay("flexgen", placed(1, 1, 0.5, 1, 0, 16, 3), layout(100), {request(0, 16, 3)}, model);
+  EXPECT_EQ(run.of(0).first_token, SimTime(600));
+  EXPECT_EQ(run.of(0).end, SimTime(12'640));
+  EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(1500));
 }
 
 // The first decode step's 16 tokens are loaded from 100 to 1100 beside the last prompt, the second's up to 2100; then
@@ -145,6 +162,8 @@ Deployment opt_30b(const ExecutionModel& model) {
   deployment.model = &model;
   deployment.layers = 48;
   deployment.layer_weights = Bytes(1'233'125'376);
+  deployment.attention_matrices.assign(4, Bytes(102'760'448));  // 7168^2 numbers
+  deployment.mlp_matrices.assign(2, Bytes(411'041'792));        // 7168 * 28672
   deployment.weights = Bytes(48 * std::int64_t{1'233'125'376} + 750'000'000);
   deployment.memory = Bytes(16'000'000'000);
   deployment.block_tokens = Tokens(16);
@@ -170,16 +189,18 @@ std::string refusal(const Deployment& deployment, const Overrides& overrides) {
   return "accepted";
 }
 
-// 144 requests of 544 tokens: host 0.8 * 48 * 1.233125376 + 144 * 544 * 1,376,256 B + 144 * 512 * 2 * 7168 B.
+// 80% of the weights are w_q, w_k, w_v and both matrices of the MLP: 11/12 of 1,233,125,376 bytes in each of 48 layers.
+// 144 requests of 544 tokens: 144 * 544 * 1,376,256 B of KV, 144 * 512 * 2 * 7168 B of hidden states.
 TEST(Flexgen, Layout_OfThePublishedPolicy) {
   const WatchingModel model;
   const Layout layout =
       flexgen().layout(opt_30b(model), oracle::policy_settings(flexgen(), placed(48, 3, 0.8, 1, 1, 512, 32)));
   EXPECT_EQ(layout.blocks, Blocks(4896));
   EXPECT_EQ(layout.most, layout.blocks);
-  EXPECT_NEAR(static_cast<double>(layout.host.count()), 47'352'014'438.4 + 107'810'390'016.0 + 1'056'964'608.0, 100.0);
-  EXPECT_THAT(layout.terms, HasSubstr("48 x 3 requests of 512 + 32 tokens, 80% of the weights, 100% of the KV (the CPU "
-                                      "attends to it) and 100% of the hidden states on the host, as given"));
+  EXPECT_NEAR(static_cast<double>(layout.host.count()), 54'257'516'544.0 + 107'810'390'016.0 + 1'056'964'608.0, 100.0);
+  EXPECT_THAT(layout.terms,
+              HasSubstr("48 x 3 requests of 512 + 32 tokens, 91.67% of the weights, 100% of the KV (the CPU "
+                        "attends to it) and 100% of the hidden states on the host, as given"));
 }
 
 TEST(Flexgen, Layout_WhenItDoesNotFit_ThenTheArithmeticIsInTheError) {
@@ -187,7 +208,7 @@ TEST(Flexgen, Layout_WhenItDoesNotFit_ThenTheArithmeticIsInTheError) {
   Deployment deployment = opt_30b(model);
   EXPECT_EQ(refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32)), "accepted");
   const auto too_much = HasSubstr(
-      "policy.host_memory: weights 47.352 GB + KV 107.810 GB + hidden states 1.057 GB = 156.219 GB do not fit the "
+      "policy.host_memory: weights 54.258 GB + KV 107.810 GB + hidden states 1.057 GB = 163.125 GB do not fit the "
       "68.719 GB of the host");
   const Bytes limit{68'719'476'736};
   EXPECT_THAT(refusal(deployment, placed(48, 3, 0.8, 1, 1, 512, 32, {{"policy.host_memory", limit}})), too_much);
@@ -223,8 +244,12 @@ TEST(Flexgen, Layout_WhenSomethingIsUnknown_ThenSaysWhat) {
   EXPECT_THAT(refusal(deployment, {}), HasSubstr("must know the host's memory"));
   deployment = opt_30b(model);
   deployment.peak_flops = 0.0;
-  EXPECT_THAT(refusal(deployment, {{"policy.slo_margin", 0.5}, {"policy.gpu_batch", std::int64_t{1}}}),
-              HasSubstr("peak FLOP/s"));
+  const Overrides slo{{"policy.slo_margin", 0.5}, {"policy.gpu_batch", std::int64_t{1}}};
+  EXPECT_THAT(refusal(deployment, slo), HasSubstr("peak FLOP/s"));
+  deployment.peak_flops = 65e12;
+  Overrides roofline = slo;
+  roofline.emplace_back("policy.slo_estimate", std::string("roofline"));
+  EXPECT_THAT(refusal(deployment, roofline), HasSubstr("memory bandwidth"));
 }
 
 TEST(Flexgen, Search_WhenNotOneRequestFits_ThenSaysWhatItTakes) {
@@ -258,6 +283,56 @@ TEST(Flexgen, Search_WhenQueriesAreGrouped_ThenTheCacheIsSmaller) {
   EXPECT_GT(block(), 4 * all_heads);
 }
 
+// Shares of a layer that whole matrices of OPT make up: attention has 4 of a twelfth, the MLP 2 of a third, in the
+// order of their middles 1/8, 1/4, 3/8, 5/8, 3/4 and 7/8.
+constexpr std::array<double, 7> kOptShares{0.0, 1.0 / 12, 5.0 / 12, 6.0 / 12, 7.0 / 12, 11.0 / 12, 1.0};
+double opt_share(double asked) {
+  constexpr std::array<double, 6> kMiddles{0.125, 0.25, 0.375, 0.625, 0.75, 0.875};
+  return kOptShares.at(static_cast<std::size_t>(
+      std::count_if(kMiddles.begin(), kMiddles.end(), [&](double middle) { return middle < asked; })));
+}
+
+TEST(FlexgenMatrices, AShareOfTheWeights_IsWholeMatrices) {
+  const WatchingModel model;
+  const FlexgenMatrices matrices(opt_30b(model));
+  // 45%, 50% and 60%: w_q, w_k and the first matrix of the MLP. 80%: w_v and the second one too, 11 of 12 parts.
+  for (const auto& [asked, share, count] : std::vector<std::tuple<double, double, int>>{{0.0, 0.0, 0},
+                                                                                        {0.125, 0.0, 0},
+                                                                                        {0.1251, 1.0 / 12, 1},
+                                                                                        {0.25, 1.0 / 12, 1},
+                                                                                        {0.3, 5.0 / 12, 2},
+                                                                                        {0.45, 0.5, 3},
+                                                                                        {0.5, 0.5, 3},
+                                                                                        {0.6, 0.5, 3},
+                                                                                        {0.7, 7.0 / 12, 4},
+                                                                                        {0.75, 7.0 / 12, 4},
+                                                                                        {0.8, 11.0 / 12, 5},
+                                                                                        {0.9, 1.0, 6},
+                                                                                        {1.0, 1.0, 6}}) {
+    EXPECT_DOUBLE_EQ(matrices.of(asked).on_host, share) << asked;
+    EXPECT_EQ(matrices.of(asked).matrices, count) << asked;
+  }
+  ASSERT_EQ(matrices.rungs().size(), kOptShares.size());
+  for (std::size_t i = 0; i < kOptShares.size(); ++i) {
+    EXPECT_DOUBLE_EQ(matrices.rungs()[i].on_host, kOptShares.at(i));
+    // Whoever asks for what a rung states gets this rung.
+    EXPECT_EQ(&matrices.of(matrices.rungs()[i].asked), &matrices.rungs()[i]);
+  }
+}
+
+// Grouped queries: q, k, v and output of 8, 1, 1 and 8 parts have their middles at 4/18, 8.5/18, 9.5/18 and 14/18;
+// gate, up and down of 10 parts each at 1/6, 1/2 and 5/6. Half of the weights: q, k and gate, 19 of 48 parts.
+TEST(FlexgenMatrices, MatricesOfDifferentSizes_ArePlacedByTheirMiddles) {
+  Deployment deployment;
+  deployment.attention_matrices = {Bytes(8), Bytes(1), Bytes(1), Bytes(8)};
+  deployment.mlp_matrices.assign(3, Bytes(10));
+  const FlexgenMatrices matrices(deployment);
+  EXPECT_DOUBLE_EQ(matrices.of(0.5).on_host, 19.0 / 48);
+  EXPECT_EQ(matrices.of(0.5).matrices, 3);
+  EXPECT_DOUBLE_EQ(matrices.of(0.51).on_host, 29.0 / 48);
+  EXPECT_DOUBLE_EQ(matrices.of(0.2).on_host, 10.0 / 48);
+}
+
 // With the published constants the search is the published one over this GPU's and host's memory.
 TEST(Flexgen, Search_WithPublishedConstants) {
   const WatchingModel model;
@@ -269,13 +344,13 @@ TEST(Flexgen, Search_WithPublishedConstants) {
   hardware.gpu_memory = 15.25e9;
   hardware.cpu_memory = 208e9;
   hardware.disk_memory = 0.0;
-  const auto found =
-      flexgen_search({.layers = 48, .hidden = 7168, .ffn = 28'672, .heads = 56, .query = 7168, .kv = 7168},
-                     {.prompt = 512, .generated = 32}, hardware);
+  const auto found = flexgen_search(
+      {.layers = 48, .hidden = 7168, .ffn = 28'672, .heads = 56, .query = 7168, .kv = 7168},
+      {.prompt = 512, .generated = 32}, [&](std::int64_t) { return hardware; }, kOptShares);
   ASSERT_TRUE(found);
   EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.gpu_batch"), found->policy.gpu_batch);
   EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.batches"), found->policy.batches);
-  EXPECT_DOUBLE_EQ(layout.chosen.get<double>("policy.weights_host"), found->policy.weights.cpu);
+  EXPECT_DOUBLE_EQ(opt_share(layout.chosen.get<double>("policy.weights_host")), found->policy.weights.cpu);
   EXPECT_DOUBLE_EQ(layout.chosen.get<double>("policy.cache_host"), found->policy.cache.cpu);
   EXPECT_DOUBLE_EQ(layout.chosen.get<double>("policy.hidden_host"), found->policy.hidden.cpu);
 }
@@ -306,6 +381,8 @@ TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
   deployment.model = &model;
   deployment.layers = 2;
   deployment.layer_weights = Bytes(98'304);
+  deployment.attention_matrices.assign(4, Bytes(8192));
+  deployment.mlp_matrices.assign(2, Bytes(32'768));
   deployment.weights = Bytes(2 * 98'304 + 1000);
   deployment.memory = Bytes(1'000'000);
   deployment.block_bytes = Bytes(8192);
@@ -336,11 +413,11 @@ TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
       return hardware;
     };
     const auto found = flexgen_search({.layers = 2, .hidden = 64, .ffn = 256, .heads = 4, .query = 64, .kv = 64},
-                                      {.prompt = 32, .generated = 8}, of);
+                                      {.prompt = 32, .generated = 8}, of, kOptShares);
     ASSERT_TRUE(found);
     EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.gpu_batch"), found->policy.gpu_batch);
     EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.batches"), found->policy.batches);
-    EXPECT_NEAR(layout.chosen.get<double>("policy.weights_host"), found->policy.weights.cpu, 1e-9);
+    EXPECT_NEAR(opt_share(layout.chosen.get<double>("policy.weights_host")), found->policy.weights.cpu, 1e-9);
     EXPECT_NEAR(layout.chosen.get<double>("policy.cache_host"), found->policy.cache.cpu, 1e-9);
     EXPECT_NEAR(layout.chosen.get<double>("policy.hidden_host"), found->policy.hidden.cpu, 1e-9);
   };
@@ -354,13 +431,19 @@ TEST(Flexgen, Search_ReckonsWithTheProfilesSpeeds) {
 }
 
 // Prefill of 2 x 16 tokens: 32 * (1000 + 256 * 16) = 163,072 operations, 163.072 ns at 1 TFLOP/s. Twice that at half of
-// 1 GB/s moves 163.072 bytes of 1,000. Decode: 2 * (1000 + 256 * (16 + 4 / 2)) = 11,216 operations.
+// 1 GB/s moves 163.072 bytes of 1,000: a share that leads to one matrix of attention, a twelfth. Decode: 2 * (1000 +
+// 256 * (16 + 4 / 2)) = 11,216 operations, so no matrix. By the roofline at 6.25 GB/s, with 62.5 bytes of KV per token:
+// prefill reads 1000 + 2 * 16 * 62.5 bytes in 480 ns, and a decode step 1000 + 2 * 18 * 62.5 in 520 ns: half of the
+// layer each.
 TEST(Flexgen, SloMargin_LeavesTheShareThatKeepsALayersObjective) {
   const WatchingModel model;
-  const Deployment deployment = oracle::snug_deployment(model, Blocks(100), Bytes(1000), Tokens(16), Bytes(1000));
-  const auto share = [&](const std::string& phase) {
+  Deployment deployment = oracle::snug_deployment(model, Blocks(100), Bytes(1000), Tokens(16), Bytes(1000));
+  deployment.memory_bandwidth = 6.25e9;
+  Bytes host{};
+  const auto share = [&](const std::string& phase, const std::string& estimate) {
     const Layout layout =
         flexgen().layout(deployment, oracle::policy_settings(flexgen(), {{"policy.slo_margin", 1.0},
+                                                                         {"policy.slo_estimate", estimate},
                                                                          {"policy.slo_phase", phase},
                                                                          {"policy.gpu_batch", std::int64_t{2}},
                                                                          {"policy.pad_input", std::int64_t{16}},
@@ -368,10 +451,18 @@ TEST(Flexgen, SloMargin_LeavesTheShareThatKeepsALayersObjective) {
     EXPECT_EQ(layout.blocks, Blocks(4));
     EXPECT_EQ(layout.chosen.get<std::int64_t>("policy.batches"), 1);
     EXPECT_EQ(layout.chosen.get<double>("policy.cache_host"), 0.0);
+    host = layout.host;
     return layout.chosen.get<double>("policy.weights_host");
   };
-  EXPECT_NEAR(share("prefill"), 0.163072, 1e-12);
-  EXPECT_NEAR(share("decode"), 0.011216, 1e-12);
+  EXPECT_NEAR(share("prefill", "peak_flops"), 0.163072, 1e-12);
+  EXPECT_EQ(host, Bytes(83));
+  EXPECT_NEAR(share("decode", "peak_flops"), 0.011216, 1e-12);
+  EXPECT_EQ(host, Bytes(0));
+  EXPECT_NEAR(share("prefill", "roofline"), 0.48, 1e-12);
+  EXPECT_NEAR(share("decode", "roofline"), 0.52, 1e-12);
+  EXPECT_EQ(host, Bytes(500));
+  deployment.memory_bandwidth = 1e12;  // compute decides
+  EXPECT_NEAR(share("prefill", "roofline"), 0.163072, 1e-12);
 }
 
 std::vector<std::string> refused(const Overrides& overrides) {

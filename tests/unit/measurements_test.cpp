@@ -57,7 +57,7 @@ TEST(Measurements, NamesOfOps_AreThoseOfCalibrateCheck) {
   for (const Op op : all_ops()) EXPECT_EQ(op_named(op_name(op)), op);
   EXPECT_EQ(op_name(Op::copy_d2h), "copy_d2h");
   EXPECT_FALSE(op_named("decode"));
-  for (const char* name : {"single", "many", "batched", "kernel", "gather", "peer"}) {
+  for (const char* name : {"single", "many", "batched", "kernel", "gather", "peer", "relay"}) {
     ASSERT_TRUE(mechanism_named(name)) << name;
     EXPECT_EQ(mechanism_name(*mechanism_named(name)), name);
   }
@@ -199,7 +199,7 @@ TEST(Measurements, Copies_ByTimeOrByBandwidth) {
       "exit 3\n"
       "unknown direction \"up\" | FILE line 2, column direction | allowed: h2d, d2h\n"
       "unknown mechanism \"dma\" | FILE line 2, column mechanism | allowed: single, many, batched, kernel, gather, "
-      "peer\n"
+      "peer, relay\n"
       "\"maybe\" is neither true nor false | FILE line 2, column duplex | correct or delete the row");
   EXPECT_THAT(problems_in("direction,mechanism,block_bytes,copies\nh2d,single,1,1\n"),
               HasSubstr("one of the columns latency_us, latency_ms, latency_s, bandwidth_gb_s is missing"));
@@ -682,6 +682,9 @@ TEST(Microbenchmarks, RowsThatNoModelTakes_AreLeftOutWithANoteForEachKind) {
                    copied("single", {{"memory", "pageable"}, {"observed", "device"}}),
                    copied("single", {{"memory", "pageable"}, {"observed", "host"}}),
                    copied("single", {{"memory", "registered"}, {"observed", "device"}}),
+                   copied("relay", {{"memory", "pageable"}, {"observed", "host"}, {"threads", 8}}),
+                   copied("relay", {{"memory", "pinned"}, {"observed", "host"}, {"threads", 8}}),
+                   copied("relay", {{"memory", "pageable"}, {"observed", "device"}, {"threads", 8}}),
                    copied("single", {{"duplex", true}, {"beside_bytes", 4096}}),
                    copied("single", {{"gpus", 1}}),
                    copied("single", {{"gpus", 8}, {"numa_node", 0}, {"duplex", true}, {"beside_bytes", 1 << 20}}),
@@ -715,19 +718,20 @@ TEST(Microbenchmarks, RowsThatNoModelTakes_AreLeftOutWithANoteForEachKind) {
                    with(stream, "numa_node", 1),
                    with(stream, "traffic", "both"),
                    with(with(stream, "part", "copy_d2h"), "traffic", "d2h")}));
-  ASSERT_EQ(rows.copies.size(), 3U);
+  ASSERT_EQ(rows.copies.size(), 4U);
   EXPECT_FALSE(rows.copies[0].duplex);
-  EXPECT_TRUE(rows.copies[1].duplex);
-  EXPECT_EQ(rows.copies[1].beside_bytes, 4096);
-  EXPECT_EQ(rows.copies[2].mechanism, CopyMechanism::many);
-  EXPECT_DOUBLE_EQ(rows.copies[2].seconds, 4e-6);
+  EXPECT_EQ(rows.copies[1].mechanism, CopyMechanism::relay);
+  EXPECT_TRUE(rows.copies[2].duplex);
+  EXPECT_EQ(rows.copies[2].beside_bytes, 4096);
+  EXPECT_EQ(rows.copies[3].mechanism, CopyMechanism::many);
+  EXPECT_DOUBLE_EQ(rows.copies[3].seconds, 4e-6);
   EXPECT_EQ(rows.gemm.size(), 1U);
   ASSERT_EQ(rows.attention.size(), 1U);
   EXPECT_EQ(rows.attention[0].batch, 2);
   EXPECT_TRUE(rows.mixed.empty());
   EXPECT_EQ(rows.interference.size(), 1U);
   EXPECT_EQ(rows.host_streams.size(), 1U);
-  EXPECT_EQ(rows.files[0].rows, 7);
+  EXPECT_EQ(rows.files[0].rows, 8);
   const std::string reading =
       "the bandwidth of a host is that of reading pageable memory on all NUMA nodes, without copies";
   EXPECT_THAT(
@@ -735,6 +739,8 @@ TEST(Microbenchmarks, RowsThatNoModelTakes_AreLeftOutWithANoteForEachKind) {
       ElementsAre("1 copies timed by the host were left out: the fits use the GPU's times",
                   "2 copies from and to pageable memory were left out: engines copy from and to pinned memory",
                   "1 copies from and to registered memory were left out: engines copy from and to pinned memory",
+                  "2 relay copies of page-locked memory, or without the CPU's part were left out: a relay takes memory "
+                  "that is not page-locked, and its time includes both copies",
                   "2 copies of all GPUs at once were left out: their limits belong to a server",
                   "1 copies of blocks of pools above 1 GiB were left out: the fits do not depend on the pool",
                   "1 copies of blocks in sequence were left out: KV blocks lie anywhere",

@@ -168,15 +168,19 @@ TEST(SelectN, DoubleBuffer_StartsACopyAGroupAhead) {
 }
 
 TEST(DeepSpeed, StreamsEveryLayer) {
-  // L = 32, t_c = 2, t_x = 4: 4 + 31 * (max(2, 4 p) + 4 (1 - p)) + 2 is 130 for p = 1, 161 for 1/4, 192 for 0.
+  // L = 32, t_c = 2, t_x = 4: 4 + 31 * (max(2, 4 p) + 4 (1 - p)) + 2 is 130 for p = 1, 161 for 1/4, 192 for 0. ZeRO's
+  // hooks take 8 ms more for the first layer, and for each other one unless all of it was prefetched.
   const LayeredModel model = constant(32, 2, 4);
-  const auto token = [&](double fraction) {
-    const Overrides overrides{{"policy.prefetch_fraction", fraction}};
+  const auto token = [&](double fraction, Duration hooks) {
+    const Overrides overrides{{"policy.prefetch_fraction", fraction}, {"policy.fetch_overhead", hooks}};
     return run("deepspeed", overrides, large(model), {request(0, 64, 1)}).of(0).end;
   };
-  EXPECT_EQ(token(1.0), at_ms(130));
-  EXPECT_EQ(token(0.25), at_ms(161));
-  EXPECT_EQ(token(0.0), at_ms(192));
+  EXPECT_EQ(token(1.0, Duration(0)), at_ms(130));
+  EXPECT_EQ(token(0.25, Duration(0)), at_ms(161));
+  EXPECT_EQ(token(0.0, Duration(0)), at_ms(192));
+  EXPECT_EQ(token(1.0, Duration(8'000'000)), at_ms(138));
+  EXPECT_EQ(token(0.0, Duration(8'000'000)), at_ms(192 + 32 * 8));
+  EXPECT_EQ(run("deepspeed", {}, large(model), {request(0, 64, 1)}).of(0).end, at_ms(138)) << "the default";
   const Replay replay = run("deepspeed", {}, large(model), {request(0, 64, 3)});
   EXPECT_EQ(figure(replay, "mean_interval_layers"), 1.0);
   EXPECT_EQ(figure(replay, "slo_risk_fraction"), std::nullopt);

@@ -32,6 +32,21 @@ TEST(ServerShare, EveryTotalIsSplitAmongTheGpusOfTheRun) {
   }
 }
 
+// Two sockets read 400 GB/s together. A process alone reads the 200 of its own; of four, each has a quarter of all. A
+// copy moves three bytes for each one: it reads the source, fetches the target's cache line, and writes it.
+TEST(ServerShare, AProcessReadsTheMemoryOfOneSocket) {
+  hwmodels::HostProfile host;
+  host.dram = Bytes(1'000);
+  host.dram_bandwidth = BytesPerSecond(400e9);
+  host.cpu_attention_efficiency = 0.5;
+  host.sockets = 2;
+  EXPECT_DOUBLE_EQ(hwmodels::host_share(host, 1).cpu_attention_bandwidth, 100e9);
+  EXPECT_DOUBLE_EQ(hwmodels::host_share(host, 2).cpu_attention_bandwidth, 100e9);
+  EXPECT_DOUBLE_EQ(hwmodels::host_share(host, 4).cpu_attention_bandwidth, 50e9);
+  EXPECT_DOUBLE_EQ(hwmodels::host_share(host, 1).copy_bandwidth, 200e9 / 3);
+  EXPECT_EQ(hwmodels::host_share(host, 1).dram, Bytes(1'000)) << "memory of both sockets holds data";
+}
+
 // Eight H100 reach 278 GB/s together: the GPU's own figures stay, and the total is a link that all of the run's cross.
 TEST(ServerShare, TotalsAreLinksOfTheRun) {
   const auto plan = [](const std::string& tensor_parallel) {
@@ -48,9 +63,9 @@ TEST(ServerShare, TotalsAreLinksOfTheRun) {
   EXPECT_EQ(plan("2").route.gpus, 2);
 }
 
-// hgx-h100-8: 2 TiB of DRAM, read at 491.5 GB/s; CPU attention reaches 0.8 of that, 393.2 GB/s. The run's number of
-// GPUs counts, not the server's eight.
-TEST(ServerShare, ARunOnPartOfAServerGetsAllOfTheHost) {
+// hgx-h100-8: 2 TiB of DRAM, read at 491.5 GB/s by two sockets; CPU attention reaches 0.8 of one's 245.75 GB/s, or of a
+// quarter of both for each of four GPUs. The run's number of GPUs counts, not the server's eight.
+TEST(ServerShare, ARunOnPartOfAServerSharesTheHostWithNoOther) {
   const auto deployment = [](const std::string& tensor_parallel) {
     return assemble(cli::resolve_arguments({"policy=deepspeed", "hardware=hgx-h100-8", "model=llama-3.1-8b",
                                             "tensor_parallel=" + tensor_parallel},
@@ -59,7 +74,8 @@ TEST(ServerShare, ARunOnPartOfAServerGetsAllOfTheHost) {
   };
   const Deployment one = deployment("1");
   EXPECT_EQ(one.host_memory, Bytes(2'199'023'255'552));
-  EXPECT_DOUBLE_EQ(one.cpu_attention_bandwidth.value(), 393.2e9);
+  EXPECT_DOUBLE_EQ(one.cpu_attention_bandwidth.value(), 196.6e9);
+  EXPECT_DOUBLE_EQ(one.cpu_attention_launch, 77e-6);
   const Deployment four = deployment("4");
   EXPECT_EQ(four.host_memory, Bytes(549'755'813'888));
   EXPECT_DOUBLE_EQ(four.cpu_attention_bandwidth.value(), 98.3e9);

@@ -190,6 +190,17 @@ TEST(WeightStream, DeepSpeed_PrefetchesAFractionOfTheNextLayer) {
   EXPECT_EQ(time(1.0 - 1e-9, 500, 7), ns(38'900 + 32 * 7));
 }
 
+// As above with 30 more for what is fetched on demand. p = 1: the first layer alone. p = 0: every layer. p = 1/12: 1200
+// + 30 for the first, and for each of 31 others max(500, 100) + 30 + 1100, then the last one's 500.
+TEST(WeightStream, Demand_IsPaidByWhatWasNotPrefetched) {
+  const auto time = [](double fraction) {
+    return iterate(32, {.interval = 1, .weights = weights(1200), .prefetch_fraction = fraction, .demand = ns(30)}, 500);
+  };
+  EXPECT_EQ(time(1.0), ns(38'900 + 30));
+  EXPECT_EQ(time(0.0), ns(54'400 + 32 * 30));
+  EXPECT_EQ(time(1.0 / 12.0), ns(51'300 + 32 * 30));
+}
+
 TEST(WeightStream, PrefetchFraction_AtLargerIntervals) {
   // L = 8, interval 4, t_c = 10, t_x = 60. A group's first layer issues half of the copy, which ends when the group's
   // last layer is about to start. That layer waits 30 for the other half: 2 * (30 + 30 + 10) = 140.

@@ -169,10 +169,11 @@ TEST(WeightsRole, ItsPhaseIsThatOfTheInstance) {
 TEST(WeightsRole, PieIsNotToldOfWaitsForWeights) {
   const FourLayers model;
   const PolicyInfo& policy = pie_with("deepspeed");
-  const Replay still = run(policy, {{"policy.expansion", 1.0}}, deployment(model), {request(0, 16, 2)});
+  const Overrides no_hooks{{"policy.weights.fetch_overhead", Duration(0)}};
+  const Replay still = run(policy, with(no_hooks, "policy.expansion", 1.0), deployment(model), {request(0, 16, 2)});
   EXPECT_EQ(still.of(0).first_token, SimTime(70));
   EXPECT_EQ(still.of(0).end, SimTime(140));
-  const Replay adaptive = run(policy, {}, deployment(model), std::vector<RequestSpec>(40, request(0, 16, 40)));
+  const Replay adaptive = run(policy, no_hooks, deployment(model), std::vector<RequestSpec>(40, request(0, 16, 40)));
   EXPECT_GT(figure(adaptive, "peak_expansion_ratio"), figure(adaptive, "mean_expansion_ratio"));
   EXPECT_GT(figure(adaptive, "peak_host_layer_bytes"), 0.0);
 }
