@@ -52,8 +52,7 @@ void guess_hints(const CalibrationTask& task, FitHints& hints) {
 std::vector<AttentionRow> single_tokens(std::vector<AttentionRow> prefills, const std::vector<AttentionRow>& decodes) {
   std::int64_t most = 0;
   for (const AttentionRow& row : decodes) most = std::max(most, row.kv_heads);
-  std::erase_if(prefills,
-                [&](const AttentionRow& row) { return row.new_tokens > 1 || row.context > 0 || row.kv_heads <= most; });
+  std::erase_if(prefills, [&](const AttentionRow& row) { return row.new_tokens > 1 || row.kv_heads <= most; });
   return prefills;
 }
 

@@ -463,8 +463,7 @@ TEST(Calibration, Folds_WhenHeadsAreSlowerInTheirOwnWay_ThenHeldOutSeriesShowIt)
 }
 
 // Decodes of at most 8 KV heads. Single tokens of 40 KV heads take 1.5 times as long as the decode model says, which no
-// decode shows. Those of 8 KV heads, those behind earlier tokens and longer chunks take ten times as long and do not
-// count.
+// decode shows. Single tokens of 8 KV heads and chunks of two tokens take ten times as long and do not count.
 TEST(Calibration, SingleTokens_WhenTheyHaveMoreKvHeadsThanTheDecodes_ThenCountAsDecodes) {
   const std::vector<std::pair<std::int64_t, std::int64_t>> few{{32, 8}, {8, 1}, {16, 4}, {64, 8}, {4, 4}};
   Measurements in = with_files(3);
