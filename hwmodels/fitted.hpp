@@ -103,8 +103,11 @@ struct FitLine {
 };
 /// In the order of Op; the pointers live as long as `kernels`.
 [[nodiscard]] std::vector<FitLine> fit_lines(const FittedKernels& kernels);
-/// How well an op is known beyond a measured range, from other GPUs; empty where that is not known either.
-[[nodiscard]] std::string_view known_beyond(std::string_view op, const MeasuredRange& range);
+/// The range of KV heads of the single-token calls that a fit of decodes has beside its decodes.
+inline constexpr const char* kSingleTokenHeads = "single_token_kv_heads";
+/// How well the op of a fit is known beyond one of its measured ranges, from other GPUs; empty where that is not known
+/// either.
+[[nodiscard]] std::string_view known_beyond(std::string_view op, const MeasuredRange& range, const FitRecord& record);
 /// "borrowed from NAME, not calibrated", the citation of what another GPU lends.
 [[nodiscard]] std::string borrowed_citation(const std::string& lender);
 /// Marks every fit as borrowed from `lender`, without its held-out error. Drops what says nothing about another GPU or

@@ -281,11 +281,13 @@ void describe(FitReader& io, DecodeAttentionModel& model) { describe_decode(io, 
 void describe(FitWriter& io, const PrefillAttentionModel& model) {
   describe_prefill(io, model);
   if (model.earlier_tile_seconds) io.number("earlier_tile_s", *model.earlier_tile_seconds, kTime);
+  if (model.write_token_seconds) io.number("write_token_s", *model.write_token_seconds, kTime);
 }
 void describe(FitReader& io, PrefillAttentionModel& model) {
   describe_prefill(io, model);
   if (io.find("earlier_tile_s", true) != nullptr)
     io.number("earlier_tile_s", model.earlier_tile_seconds.emplace(), kTime);
+  if (io.find("write_token_s", true) != nullptr) io.number("write_token_s", model.write_token_seconds.emplace(), kTime);
 }
 
 void describe(FitWriter& io, const MixedAttentionModel& model) { describe_mixed(io, model); }

@@ -47,6 +47,15 @@ void guess_hints(const CalibrationTask& task, FitHints& hints) {
   hints.sm_count = best;
 }
 
+/// Prefills of one token each, without earlier ones, with more KV heads than any of the decodes. The kernel is the one
+/// of a decode. Tables of decodes often end at 8 KV heads, where those of prefills go on.
+std::vector<AttentionRow> single_tokens(std::vector<AttentionRow> prefills, const std::vector<AttentionRow>& decodes) {
+  std::int64_t most = 0;
+  for (const AttentionRow& row : decodes) most = std::max(most, row.kv_heads);
+  std::erase_if(prefills, [&](const AttentionRow& row) { return row.new_tokens > 1 || row.kv_heads <= most; });
+  return prefills;
+}
+
 template <class Fit, class Ratios>
 auto fit_heads(const CalibrationTask& task, Op op, HeldOutRows<AttentionRow>& held, const Fit& fit,
                const Ratios& ratios) {
@@ -163,11 +172,20 @@ HeldOutRows<GemmRow> calibrate_gemms(const CalibrationTask& task, FitHints hints
 
 HeldOutRows<AttentionRow> calibrate_attention(const CalibrationTask& task, const FitHints& hints, FittedKernels& out) {
   HeldOutRows<AttentionRow> decode{attention_rows(task.in(), true), {}};
-  const auto fit_decode = [&](HeldOutRows<AttentionRow>& held, auto& fitted) {
+  const auto fit_decode = [&](HeldOutRows<AttentionRow>& held, bool fp8_kv, auto& fitted) {
     if (held.rows.empty()) return;
+    const std::vector<AttentionRow> singles = single_tokens(attention_rows(task.in(), false, fp8_kv), held.rows);
     fitted = fit_heads(
-        task, Op::decode_attention, held, [&](const auto& rows) { return fit_decode_attention(rows, hints); },
+        task, Op::decode_attention, held,
+        [&](std::vector<AttentionRow> rows) {
+          rows.insert(rows.end(), singles.begin(), singles.end());
+          return fit_decode_attention(rows, hints);
+        },
         [](const DecodeAttentionModel& model, const auto& rows) { return decode_ratios(model, rows); });
+    if (singles.empty()) return;
+    FitRecord& about = fitted->record;
+    about.citation += fmt::format("; single tokens with more KV heads: {}", citation(task.in(), singles));
+    about.ranges.push_back(range_of(kSingleTokenHeads, singles, [](const AttentionRow& row) { return row.kv_heads; }));
   };
   const auto fit_prefill = [&](HeldOutRows<AttentionRow> held, auto& fitted) {
     if (held.rows.empty()) return;
@@ -175,10 +193,10 @@ HeldOutRows<AttentionRow> calibrate_attention(const CalibrationTask& task, const
         task, Op::prefill_attention, held, [&](const auto& rows) { return fit_prefill_attention(rows, hints); },
         [](const PrefillAttentionModel& model, const auto& rows) { return prefill_ratios(model, rows); });
   };
-  fit_decode(decode, out.decode_attention);
+  fit_decode(decode, false, out.decode_attention);
   fit_prefill({attention_rows(task.in(), false), {}}, out.prefill_attention);
   HeldOutRows<AttentionRow> decode_fp8_kv{attention_rows(task.in(), true, true), {}};
-  fit_decode(decode_fp8_kv, out.decode_attention_fp8_kv);
+  fit_decode(decode_fp8_kv, true, out.decode_attention_fp8_kv);
   fit_prefill({attention_rows(task.in(), false, true), {}}, out.prefill_attention_fp8_kv);
   return decode;
 }

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "hwmodels/calibration/least_squares.hpp"
@@ -129,6 +130,13 @@ const SurfaceShape kGemmSurface{{1.5, 1.0}, {1.5, 1.5}, 0.3, 600};
 const SurfaceShape kDecodeSurface{{4.0, 4.0}, {4.0, 4.0}, 0.05, 600};
 const SurfaceShape kPrefillSurface{{4.0, 4.0}, {4.0, 4.0}, 0.15, 600};
 
+/// Whether rows tell the time of the cache write from that of the queries.
+bool differ_in_kv_heads(const std::vector<AttentionRow>& rows) {
+  std::set<std::int64_t> heads;
+  for (const AttentionRow& row : rows) heads.insert(row.kv_heads);
+  return heads.size() > 2;
+}
+
 /// Of the fresh tokens alone, from calls in which these take at least half of the time.
 ResidualSurface fit_prefill_residual(const PrefillAttentionModel& model, std::span<const AttentionRow> rows) {
   std::vector<ResidualPoint> points;
@@ -226,8 +234,10 @@ PrefillAttentionModel fit_prefill_attention(std::span<const AttentionRow> rows, 
   const std::vector<AttentionRow> few = thinned(rows, attention_key);
   const bool behind = std::any_of(few.begin(), few.end(), [](const AttentionRow& row) { return row.context > 0; });
   const double tile = 4.0 * 128 * 128 * 128 * real(hints.sm_count) / (0.65 * hints.flops);
-  const auto fit = [&](bool own_tile) {
+  const auto fit = [&](bool writes, bool own_tile) {
     std::vector<double> start{9e-6, 0.6 * hints.bandwidth, tile, 1e-6, 1.0};
+    // A block of 512 threads takes 2 us, and an SM holds four of them.
+    if (writes) start.push_back(2e-6 / (4.0 * real(hints.sm_count)));
     if (own_tile) start.push_back(tile);
     Best<PrefillAttentionModel> best;
     for (const bool packed : {false, true}) {
@@ -235,8 +245,9 @@ PrefillAttentionModel fit_prefill_attention(std::span<const AttentionRow> rows, 
         try_variant(
             best, start, few,
             [&](std::span<const double> p) {
-              PrefillAttentionModel model{hints.sm_count, p[0], p[1], p[2], p[3], p[4], norm, packed, {}, {}};
-              if (behind) model.earlier_tile_seconds = own_tile ? p[5] : p[2];
+              PrefillAttentionModel model{hints.sm_count, p[0], p[1], p[2], p[3], p[4], norm, packed, {}, {}, {}};
+              if (writes) model.write_token_seconds = p[5];
+              if (behind) model.earlier_tile_seconds = own_tile ? p.back() : p[2];
               return model;
             },
             prefill_ratios);
@@ -244,12 +255,19 @@ PrefillAttentionModel fit_prefill_attention(std::span<const AttentionRow> rows, 
     }
     return best;
   };
-  const Best<PrefillAttentionModel> same = fit(false);
-  const Best<PrefillAttentionModel> other = behind ? fit(true) : same;
-  // Tiles of new and earlier tokens are the same work. Few rows tell their times apart only by other parameters.
-  constexpr double kFewerErrors = 0.8;
-  constexpr double kNoError = 1e-5;  // of a row: 0.3%
-  const bool own = other.loss < kFewerErrors * same.loss - kNoError * real(static_cast<std::int64_t>(few.size()));
+  // More parameters must explain more, because few rows determine them only by others.
+  const auto explains = [&](const Best<PrefillAttentionModel>& more, const Best<PrefillAttentionModel>& less) {
+    constexpr double kFewerErrors = 0.8;
+    constexpr double kNoError = 1e-5;  // of a row: 0.3%
+    return more.loss < kFewerErrors * less.loss - kNoError * real(static_cast<std::int64_t>(few.size()));
+  };
+  const Best<PrefillAttentionModel> plain = fit(false, false);
+  const Best<PrefillAttentionModel> written = differ_in_kv_heads(few) ? fit(true, false) : plain;
+  const bool writes = explains(written, plain);
+  const Best<PrefillAttentionModel>& same = writes ? written : plain;
+  const Best<PrefillAttentionModel> other = behind ? fit(writes, true) : same;
+  // Tiles of new and earlier tokens are the same work.
+  const bool own = explains(other, same);
   PrefillAttentionModel model = own ? *other.model : *same.model;
   model.residual = fit_prefill_residual(model, rows);
   if (!own) return model;

@@ -13,6 +13,7 @@ namespace {
 constexpr double kTile = 128.0;      // rows of queries, and of keys, that a block works on at a time
 constexpr double kPagedRows = 64.0;  // rows of queries of a block in FlashAttention 2's kernels for paged KV
 constexpr double kFittedHeadDim = 128.0;
+constexpr double kWriteThreads = 512.0;                                             // of a block of the cache write
 constexpr std::array kSequenceSplits{1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0};  // of a sequence in decode attention
 constexpr std::array kShares{1.0,      1.0 / 2,  1.0 / 4,  1.0 / 8,
                              1.0 / 16, 1.0 / 32, 1.0 / 64, 1.0 / 128};  // 1 / kSequenceSplits
@@ -23,6 +24,14 @@ double kv_bytes(const AttentionShape& shape) {
 }
 double query_bytes(const AttentionShape& shape) {
   return 2.0 * real(shape.q_heads * shape.head_dim) * shape.element_bytes;
+}
+/// Of one new token.
+double write_seconds(const PrefillAttentionModel& model, const AttentionShape& shape) {
+  if (!model.write_token_seconds) return 0.0;
+  const double elements = real(shape.kv_heads * shape.head_dim);
+  const double threads = *model.write_token_seconds * std::min(1.0, elements / kWriteThreads);
+  const double bytes = 2.0 * elements * (shape.element_bytes + shape.kv_element_bytes);
+  return p_norm(threads, bytes / model.bandwidth, 2.0);
 }
 
 }  // namespace
@@ -96,6 +105,7 @@ PrefillAttentionTime::PrefillAttentionTime(const PrefillAttentionModel& model, c
       longest_weight_(model.longest_weight),
       kv_seconds_(kv_bytes(shape) / model.bandwidth),
       query_seconds_(query_bytes(shape) / model.bandwidth),
+      write_seconds_(write_seconds(model, shape)),
       norm_exponent_(model.norm_exponent),
       sm_count_(real(model.sm_count)),
       group_(model.packs_groups ? 1.0 : group(shape)),
@@ -186,7 +196,7 @@ KernelTime PrefillAttentionTime::fused(std::span<const PrefillChunk> chunks, dou
 KernelTime PrefillAttentionTime::time_of(const Work& work, const Passes& passes) const {
   const double chunk = work.token_chunks / work.tokens;
   const double arithmetic = p_norm(work.blocks_seconds, longest_weight_ * work.longest_seconds, norm_exponent_);
-  const double fresh = launch_ + p_norm(arithmetic, work.memory_seconds, norm_exponent_);
+  const double fresh = launch_ + p_norm(arithmetic, work.memory_seconds, norm_exponent_) + write_seconds_ * work.tokens;
   KernelTime time{fresh * residual_.ratio(log2_line(work.tokens / chunk), log2_line(chunk)),
                   arithmetic > work.memory_seconds};
   if (passes.tiles == 0.0) return time;

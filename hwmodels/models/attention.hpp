@@ -12,10 +12,18 @@
 //                c' = c (1 + g G)
 //   memory     = (2 X KV d K + 2 S H d E) / B
 //   seconds    = (t0 + h S H + ((min over s of chain)^p + memory^p)^(1/p)) * residual(S, X / S; KV, G)
+// A call of a single token per sequence, without earlier ones, is a decode too. Where decodes were measured up to 8 KV
+// heads, the residual has more heads from such calls in the table of prefills. So fitted on the B200 of
+// ai-dynamo/aiconfigurator 095f58a, held-out decodes of 12, 24, 48 and 96 KV heads (multi-head, head dimension 128) are
+// 5.8% / 29.1% off (median / p95; 536 calls in bf16) and 5.0% / 21.0% with KV in fp8; without the single tokens 7.2% /
+// 31.6% and 7.9% / 30.8%. In bf16 the same bytes take one of two times there, 1.36 apart, without a pattern: 1.6 GB
+// take 302 us in 24 heads and 234 us in 48. In fp8 they take one time.
+//
 // Prefill, of chunks with c new tokens after x earlier ones:
 //           t0, B, p         launch, bytes/s, exponent                                          PrefillAttentionModel
 //           q, f, w          time of one 128 x 128 tile, start of a block, weight of the longest block
 //           q'               time of one such tile of earlier tokens; q where no call had any
+//           u                time in which 512 threads write the keys and values of one token
 //   packed     : a block takes 128 rows of all query heads of a KV head (A = KV, rows = c G); else A = H, rows = c.
 //                FlashAttention 3 packs every call. FlashAttention 2 packs calls in which each chunk has a single token
 //                ("seqlenq_ngroups_swapped" in its varlen interface)
@@ -23,7 +31,10 @@
 //   work       = sum over chunks of blocks (mean q + f) / SM
 //   longest    = w max over chunks of (last q + f)
 //   memory     = sum of (2 c KV d K + 2 c H d E) / B
-//   fresh      = (t0 + p-norm of work, longest and memory) * residual(sequences, chunk; H, G)
+//   write      = sum of c ((u min(1, KV d / 512))^2 + (2 KV d (E + K) / B)^2)^(1/2)
+//                vLLM's reshape_and_cache_flash writes keys and values to the cache before the call, with a block of
+//                min(KV d, 512) threads for each new token. The threads of a GPU limit it first, then its memory.
+//   fresh      = (t0 + p-norm of work, longest and memory + write) * residual(sequences, chunk; H, G)
 //                chunk is the mean over tokens of their chunk's length, sequences = all new tokens / chunk
 //   behind     : every block also passes over the x earlier tokens, whole waves of blocks one after the other. A block
 //                has R rows: 128 if packed in every call; 64 in FlashAttention 2, whose kernels for paged KV have 64.
@@ -90,6 +101,7 @@ struct PrefillAttentionModel {
   bool packs_groups = false;   // in every call; false: only in calls whose chunks have one token each
   ResidualSurface residual;
   std::optional<double> earlier_tile_seconds{};  // none: no measured call had earlier tokens
+  std::optional<double> write_token_seconds{};   // u; none: the other terms hold the cache write
 
   [[nodiscard]] double earlier_tile() const { return earlier_tile_seconds.value_or(tile_seconds); }
 };
@@ -193,6 +205,7 @@ class PrefillAttentionTime {
   double longest_weight_ = 0.0;
   double kv_seconds_ = 0.0;
   double query_seconds_ = 0.0;
+  double write_seconds_ = 0.0;  // per new token
   double norm_exponent_ = 1.0;
   double sm_count_ = 1.0;
   double group_ = 1.0;  // heads that may read the same keys one after the other

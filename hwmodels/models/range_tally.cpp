@@ -24,7 +24,7 @@ RangeTally::RangeTally(const FittedKernels& kernels, const FitRecord& record, st
           .low = range->low,
           .high = range->high,
           .reached = range->low,
-          .beyond = std::string(known_beyond(line->op, *range))};
+          .beyond = std::string(known_beyond(line->op, *range, record))};
 }
 
 void RangeTally::append_to(std::vector<RangeUse>& uses) const {

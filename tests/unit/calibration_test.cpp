@@ -182,6 +182,25 @@ TEST(KernelFits, PrefillAttention_WhenRowsFollowTheModel_ThenRecoversIt) {
   }
 }
 
+// Heads of 1 to 40 KV heads tell the write of the cache from the other terms; heads that were not fitted have up to 64.
+TEST(KernelFits, PrefillAttention_WhenRowsIncludeTheCacheWrite_ThenRecoversIt) {
+  PrefillAttentionModel truth = prefill_truth();
+  truth.write_token_seconds = 9e-9;
+  const PrefillAttentionModel model = fit_prefill_attention(prefill_rows(truth), kHints);
+  ASSERT_TRUE(model.write_token_seconds);
+  EXPECT_NEAR(*model.write_token_seconds / 9e-9, 1.0, 0.05);
+  EXPECT_NEAR(model.bandwidth / truth.bandwidth, 1.0, 0.05);
+  expect_within(prefill_ratios(model, prefill_rows(truth, {{64, 64}, {12, 12}})), 0.02, "heads that were not fitted");
+}
+
+// Without the write in the rows, or with two numbers of KV heads, which other terms explain as well, it is not fitted.
+TEST(KernelFits, PrefillAttention_WhenRowsDoNotShowTheCacheWrite_ThenItIsNotFitted) {
+  EXPECT_FALSE(fit_prefill_attention(prefill_rows(prefill_truth()), kHints).write_token_seconds);
+  PrefillAttentionModel truth = prefill_truth();
+  truth.write_token_seconds = 9e-9;
+  EXPECT_FALSE(fit_prefill_attention(prefill_rows(truth, {{32, 8}, {40, 40}}), kHints).write_token_seconds);
+}
+
 // Rows without earlier tokens say nothing of their tile, so it is that of new ones.
 TEST(KernelFits, PrefillAttention_WhenNoRowHasEarlierTokens_ThenTheirTileIsNotFitted) {
   std::vector<AttentionRow> rows = prefill_rows(prefill_truth());
@@ -441,6 +460,42 @@ TEST(Calibration, Folds_WhenHeadsAreSlowerInTheirOwnWay_ThenHeldOutSeriesShowIt)
             fitted.prefill_attention->record.held_out.median);
   EXPECT_GT(fitted.decode_attention->record.held_out.median, 0.2);
   EXPECT_GT(fitted.prefill_attention->record.held_out.median, 0.2);
+}
+
+// Decodes of at most 8 KV heads. Single tokens of 40 KV heads take 1.5 times as long as the decode model says, which no
+// decode shows. Single tokens of 8 KV heads and chunks of two tokens take ten times as long and do not count.
+TEST(Calibration, SingleTokens_WhenTheyHaveMoreKvHeadsThanTheDecodes_ThenCountAsDecodes) {
+  const std::vector<std::pair<std::int64_t, std::int64_t>> few{{32, 8}, {8, 1}, {16, 4}, {64, 8}, {4, 4}};
+  Measurements in = with_files(3);
+  in.attention = decode_rows(decode_truth(), few);
+  const std::size_t decodes = in.attention.size();
+  const auto single = [&](std::int64_t batch, std::int64_t heads, std::int64_t fresh, double factor) {
+    const double seconds =
+        DecodeAttentionTime(decode_truth(), {heads, heads, 128, 2.0, 2.0}).at(real(batch), real(batch), 1.0).seconds;
+    in.attention.push_back({batch, heads, heads, 128, fresh, 0, factor * seconds, {2, batch}});
+  };
+  for (const std::int64_t batch : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+    single(batch, 40, 1, 1.5);
+    single(batch, 8, 1, 10.0);
+    single(batch, 40, 2, 10.0);
+  }
+  const FittedKernels fitted = calibrate(in, {}, {});
+  const FitRecord& record = fitted.decode_attention->record;
+  EXPECT_EQ(record.held_out.n, static_cast<std::int64_t>(decodes));
+  EXPECT_THAT(record.citation, testing::HasSubstr("; single tokens with more KV heads: file2.csv (9 rows"));
+  const auto range_of_kv_heads = [&](std::string_view quantity) {
+    const auto range = std::find_if(record.ranges.begin(), record.ranges.end(),
+                                    [&](const MeasuredRange& one) { return one.quantity == quantity; });
+    return range == record.ranges.end() ? std::pair(0.0, 0.0) : std::pair(range->low, range->high);
+  };
+  EXPECT_EQ(range_of_kv_heads("kv_heads"), std::pair(1.0, 8.0));
+  EXPECT_EQ(range_of_kv_heads("single_token_kv_heads"), std::pair(40.0, 40.0));
+  const auto ratio = [&](const AttentionShape& shape, double each) {
+    return DecodeAttentionTime(fitted.decode_attention->model, shape).at(16.0, 16.0 * each, each).seconds /
+           DecodeAttentionTime(decode_truth(), shape).at(16.0, 16.0 * each, each).seconds;
+  };
+  EXPECT_NEAR(ratio({40, 40, 128, 2.0, 2.0}, 1.0), 1.5, 0.15);
+  EXPECT_NEAR(ratio({32, 8, 128, 2.0, 2.0}, 1024.0), 1.0, 0.05);
 }
 
 // One of two series takes twice as long. Each series is held out as a whole and predicted from the other: twice and
@@ -1375,6 +1430,75 @@ TEST_F(RealTables, H100_WhenSeriesAreHeldOut_ThenErrsWithinTheBounds) {
         ASSERT_NEAR(table.ratio(x, y) / slice.ratio({x, y}), 1.0, 0.01) << x << " " << y;
       }
     }
+  }
+}
+
+/// Attention calls of heads of 128 on a B200, without history in prefills.
+class RealTablesOfB200 : public RealTables {
+ protected:
+  static constexpr std::int64_t kB200Sms = 148;
+  static const FitHints& hints() {
+    static const FitHints kB200{kB200Sms, 2.25e15, 8e12};
+    return kB200;
+  }
+  static std::vector<AttentionRow> rows(const char* kind, bool fp8_kv) {
+    const std::string file = fmt::format("{}b200-sxm/{}_attention_by_kv.csv.gz", folder(), kind);
+    std::vector<AttentionRow> all = read_measurements(std::array{MeasurementInput{file, std::nullopt}}).attention;
+    std::erase_if(all, [&](const AttentionRow& row) { return row.head_dim != 128 || row.fp8_kv != fp8_kv; });
+    return all;
+  }
+  /// Rows with at most 8 KV heads and those with more.
+  static std::pair<std::vector<AttentionRow>, std::vector<AttentionRow>> by_heads(
+      const std::vector<AttentionRow>& all) {
+    std::pair<std::vector<AttentionRow>, std::vector<AttentionRow>> parts;
+    std::partition_copy(all.begin(), all.end(), std::back_inserter(parts.first), std::back_inserter(parts.second),
+                        [](const AttentionRow& row) { return row.kv_heads <= 8; });
+    return parts;
+  }
+};
+
+// 12, 24, 48 and 96 KV heads were held out; the fit has their calls of a single token without earlier ones. In bf16 the
+// same bytes take one of two times, 1.36 apart, so the tail stays.
+TEST_F(RealTablesOfB200, Decodes_WhenMultiHeadIsCarriedOverFromSingleTokens_ThenErrWithinTheBounds) {
+  if (!present()) GTEST_SKIP() << "../shared/data/ops is not there";
+  for (const auto& [fp8_kv, median, p95] : {std::tuple(false, 0.06, 0.30), std::tuple(true, 0.06, 0.22)}) {
+    auto [known, held_out] = by_heads(rows("decode", fp8_kv));
+    ASSERT_EQ(held_out.size(), 536U);
+    const ErrorSummary alone = summarise(decode_ratios(fit_decode_attention(known, hints()), held_out));
+    for (const AttentionRow& row : by_heads(rows("prefill", fp8_kv)).second) {
+      if (row.new_tokens == 1) known.push_back(row);
+    }
+    const ErrorSummary error = summarise(decode_ratios(fit_decode_attention(known, hints()), held_out));
+    EXPECT_LE(error.median, median) << fp8_kv;
+    EXPECT_LE(error.p95, p95) << fp8_kv;
+    EXPECT_LT(error.median, alone.median) << fp8_kv;
+    EXPECT_LT(error.p95, alone.p95) << fp8_kv;
+  }
+}
+
+// Each number of KV heads above 8 is held out in turn.
+TEST_F(RealTablesOfB200, Prefills_WhenAWholeHeadCountIsHeldOut_ThenErrWithinTheBounds) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the fits of 5,865 rows take minutes in this build";
+#endif
+  if (!present()) GTEST_SKIP() << "../shared/data/ops is not there";
+  for (const bool fp8_kv : {false, true}) {
+    const std::vector<AttentionRow> all = rows("prefill", fp8_kv);
+    std::vector<double> ratios;
+    for (const std::int64_t heads : {12, 16, 24, 32, 40, 48, 64, 96}) {
+      std::vector<AttentionRow> known;
+      std::vector<AttentionRow> held_out;
+      std::partition_copy(all.begin(), all.end(), std::back_inserter(held_out), std::back_inserter(known),
+                          [&](const AttentionRow& row) { return row.kv_heads == heads; });
+      const PrefillAttentionModel model = fit_prefill_attention(known, hints());
+      EXPECT_TRUE(model.write_token_seconds) << heads;
+      const std::vector<double> some = prefill_ratios(model, held_out);
+      ratios.insert(ratios.end(), some.begin(), some.end());
+    }
+    ASSERT_EQ(ratios.size(), 816U);
+    const ErrorSummary error = summarise(ratios);
+    EXPECT_LE(error.median, fp8_kv ? 0.05 : 0.04) << fp8_kv;
+    EXPECT_LE(error.p95, 0.14) << fp8_kv;
   }
 }
 

@@ -883,6 +883,23 @@ TEST(PrefillAttention, At_WhenMemoryBinds_ThenTimeIsBytesOverBandwidth) {
   expect_relative(PrefillAttentionTime(model, shape, {2000.0, 0.0}).at(chunks).seconds, 7.0 + 2.0 * 460.8 + 256.0);
 }
 
+// At 512 bytes/s one token of 2 + 2 heads takes (2 * 2 * 128 * 2 + 2 * 2 * 128 * 2) / 512 = 4 s of traffic. Its write
+// uses 256 of 512 threads, half of 6 s, and 2 * 256 * (2 + 2) bytes in 4 s: 5 s by the square root of squares. Tokens
+// of 8 + 8 heads are 16 s of traffic; their 1,024 elements fill the 512 threads for 6 s, and take 16 s of writing.
+TEST(PrefillAttention, At_WhenTheCacheIsWritten_ThenThreadsAndBytesOfItAreAdded) {
+  PrefillAttentionModel model{8, 7.0, 512.0, 0.0, 0.0, 0.0, 2.0, false, {}, {}};
+  const auto seconds = [&](std::int64_t heads, double kv_element_bytes) {
+    const PrefillAttentionTime time(model, {heads, heads, 128, 2.0, kv_element_bytes});
+    return time.at(std::array{chunk_of(30, 0), chunk_of(70, 0)}).seconds;
+  };
+  expect_relative(seconds(2, 2.0), 7.0 + 100.0 * 4.0);
+  model.write_token_seconds = 6.0;
+  expect_relative(seconds(2, 2.0), 7.0 + 100.0 * (4.0 + 5.0));
+  expect_relative(seconds(8, 2.0), 7.0 + 100.0 * (16.0 + std::sqrt(6.0 * 6.0 + 16.0 * 16.0)));
+  // KV in one byte: (512 + 1024) / 512 = 3 s of traffic; the write reads two bytes and writes one, 1,536 bytes in 3 s.
+  expect_relative(seconds(2, 1.0), 7.0 + 100.0 * (3.0 + std::sqrt(3.0 * 3.0 + 3.0 * 3.0)));
+}
+
 // 1000 tokens of one KV head are 2 * 128 * 2 * 1000 = 512,000 bytes, and 1,024,000 of both heads take 1024 s. With 8
 // SMs two of the 4 heads that share keys run at a time for 4 sequences, one for 16; all four for one.
 TEST(PrefillAttention, At_WhenKeysExceedTheCache_ThenHeadsReadThemAgain) {

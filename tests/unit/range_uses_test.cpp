@@ -187,6 +187,30 @@ TEST(RangeUses, Fitted_WhenKernelsAreBorrowed_ThenTheLendersRangesCount) {
   EXPECT_EQ(uses_of(gpu, "fitted", batches()), uses_of(fitted_gpu(), "fitted", batches()));
 }
 
+// What single tokens say is in the residual, which another number of SMs does not keep.
+TEST(RangeUses, Borrowed_WhenTheResidualIsDropped_ThenSingleTokensAreNotCarriedOver) {
+  FittedKernels lender = fitted_gpu().fitted;
+  lender.decode_attention->record.ranges.push_back({"single_token_kv_heads", 12.0, 64.0});
+  const auto carried = [&](std::int64_t sms) {
+    const FitRecord record =
+        borrowed(lender, "lender", {108, 1.0, 1.0, 1.0}, {sms, 0.5, 0.5, 0.5}).decode_attention->record;
+    return !known_beyond("decode_attention", {"kv_heads", 1.0, 8.0}, record).empty();
+  };
+  EXPECT_TRUE(carried(108));
+  EXPECT_FALSE(carried(54));
+}
+
+// 54 of 108 SMs hold half of the threads, so that the write of a token takes twice as long.
+TEST(RangeUses, Borrowed_WhenTheGpuHasHalfTheSms_ThenTheCacheWriteTakesTwice) {
+  FittedKernels lender = fitted_gpu().fitted;
+  EXPECT_FALSE(borrowed(lender, "lender", {108, 1.0, 1.0, 1.0}, {54, 1.0, 1.0, 1.0})
+                   .prefill_attention->model.write_token_seconds);
+  lender.prefill_attention->model.write_token_seconds = 3e-9;
+  EXPECT_DOUBLE_EQ(*borrowed(lender, "lender", {108, 1.0, 1.0, 1.0}, {54, 0.7, 0.7, 0.7})
+                        .prefill_attention->model.write_token_seconds,
+                   6e-9);
+}
+
 // Twelve decodes with a mean of 200 tokens (the tables know no longest): 3 layers at 12 tokens and the rest at 12
 // samples. Chunks of 60 and 70 behind 0 and 2000 tokens: looked up alone and as 130; 3 layers at 130 tokens, the rest
 // at 1 sample.

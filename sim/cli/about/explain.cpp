@@ -57,7 +57,7 @@ std::string explain_fit(const hwmodels::FitLine& line) {
   text += fmt::format("\n      {}: {}", fit.source_kind, printable(fit.citation));
   for (const hwmodels::MeasuredRange& range : fit.ranges) {
     text += fmt::format("; {} {:.10g} to {:.10g}", range.quantity, range.low, range.high);
-    if (const auto beyond = hwmodels::known_beyond(line.op, range); !beyond.empty()) {
+    if (const auto beyond = hwmodels::known_beyond(line.op, range, *line.record); !beyond.empty()) {
       text += fmt::format(" (beyond {})", beyond);
     }
   }
