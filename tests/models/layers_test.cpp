@@ -307,22 +307,26 @@ TEST(PlainPie, DecidesAsThePolicyWhereItAdapts) {
     ASSERT_TRUE(differs.empty()) << "seed " << seed << ": " << differs;
   }
   // Every branch of the controller decided something.
-  for (const auto& [count, what] :
-       std::vector<std::pair<std::int64_t, const char*>>{{seen.raises, "raises"},
-                                                         {seen.stall_lowers, "lowers after stalls"},
-                                                         {seen.reverts, "raises that brought nothing"},
-                                                         {seen.lowers_refused, "lowers that were refused"},
-                                                         {seen.blocked_raises, "raises too soon after a lower"},
-                                                         {seen.slack_refusals, "raises that swaps were too late for"},
-                                                         {seen.unneeded_raises, "raises that nobody needed"},
-                                                         {seen.patience_ended, "raises that were never full"},
-                                                         {seen.kept_raises, "raises that were worth it"},
-                                                         {seen.windows_after_lower, "windows after a lower"},
-                                                         {seen.expansions, "expansions for a request"},
-                                                         {seen.finished_raises, "expansions that ended a raise"},
-                                                         {seen.released, "requests that needed the room and are gone"},
-                                                         {seen.new_slots_stayed, "layers with a new slot that stayed"},
-                                                         {seen.waits, "copies that ended while a layer waited"}}) {
+  for (const auto& [count, what] : std::vector<std::pair<std::int64_t, const char*>>{
+           {seen.raises, "raises"},
+           {seen.quick_raises, "raises before a window was over"},
+           {seen.unneeded_raises, "raises that nobody needed"},
+           {seen.paused_raises, "raises to a level that failed"},
+           {seen.unpaid_raises, "raises that would not pay"},
+           {seen.early_raises, "raises that had to wait for a window"},
+           {seen.slow_links, "dwells beyond the plan"},
+           {seen.failures, "lowers after waits"},
+           {seen.repeated_failures, "levels that failed again"},
+           {seen.idle_failures, "lowers after waits, without need for the room"},
+           {seen.worthwhile_waits, "waits that a layer was worth"},
+           {seen.probes, "probes down"},
+           {seen.kept_out, "probes that requests kept out prevented"},
+           {seen.lowers_refused, "lowers that were refused"},
+           {seen.expansions, "expansions for a request"},
+           {seen.finished_raises, "expansions that ended a raise"},
+           {seen.released, "requests that needed the room and are gone"},
+           {seen.new_slots_stayed, "layers with a new slot that stayed"},
+           {seen.waits, "copies that ended while a layer waited"}}) {
     EXPECT_GE(count, kLeast) << what;
   }
   EXPECT_GE(seen.most_on_host, 8);
