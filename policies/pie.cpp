@@ -19,12 +19,11 @@
 //           with the load. With waits, it follows a window of 8 iterations.
 //   lower   m - 1, when compute waited for more than the last layer brings, 1 - blocks(m - 1) / blocks(m), in a window
 //           of 8 iterations; or for more than 1% of the time, if memory was not full and no request was kept out. No
-//           raise back follows for 512 iterations: a raise that fails costs some iterations (two rounds of swaps, a
-//           window, prompts computed again), so this is less than a per cent. If that level fails again, the pause
-//           doubles.
-//   probe   m - 1, when in a window of 8 iterations memory was not full, no request was kept out, and a fifth of the
-//           blocks of m - 1 would have stayed free. The bandwidth goes back after a burst. A fifth is twice what makes
-//           memory full, so the same load does not raise m again.
+//           raise back follows for 512 iterations. If that level fails again, the pause doubles.
+//   probe   m - 1, when for 512 iterations, in windows of 8, memory was not full, no request was kept out, and a fifth
+//           of the blocks of m - 1 would have stayed free. Then one layer a window, as long as this stays so. So the
+//           bandwidth goes back some time after a burst. A fifth is twice what makes memory full, so the same load does
+//           not raise m again.
 //
 // A request is kept out if requests waited when an iteration started that computes no prompts. A raise that was made
 // because one request needs the capacity stays until no KV is live.
@@ -287,8 +286,9 @@ PolicyInfo info() {
       "Xu et al., Pie: Pooling CPU Memory for LLM Inference, 2024, sections 3 and 4; rules of "
       "policies/parts/layer_swap.hpp";
   info.limits =
-      "The paper gives no constants for its adaptation: windows and thresholds are Spillway's. A lowered expansion "
-      "preempts the requests that no longer fit at once; the paper leaves them unscheduled until the slots have "
+      "The paper gives no constants for its adaptation: windows and thresholds are Spillway's, and capacity against "
+      "waits decides in place of measured throughput. A lowered expansion preempts the requests that no longer fit at "
+      "once; the paper leaves them unscheduled until the slots have "
       "shrunk, about two tokens later (throughput within 0.1% either way, experiments/pie). Slots are moved whole. "
       "Swaps "
       "and a host cache share the links with the layers, which the paper does not consider.";

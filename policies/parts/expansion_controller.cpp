@@ -9,10 +9,12 @@
 namespace spillway {
 namespace {
 
-constexpr double kFull = 0.1;         // of the blocks: with fewer free blocks, memory is full
-constexpr double kSpare = 0.2;        // of the blocks that one layer less leaves: so many must stay free
-constexpr double kStall = 0.01;       // of the time: tolerated while memory is not needed
-constexpr std::int64_t kPause = 512;  // iterations
+constexpr double kFull = 0.1;    // of the blocks: with fewer free blocks, memory is full
+constexpr double kSpare = 0.2;   // of the blocks that one layer less leaves: so many must stay free
+constexpr double kStall = 0.01;  // of the time: tolerated while memory is not needed
+// Iterations between changes that take each other back. Such a pair costs some iterations (two rounds of swaps, a
+// window, prompts that are computed again), so this makes it a per cent or two at most.
+constexpr std::int64_t kPause = 512;
 
 double as_double(Duration time) { return static_cast<double>(time.count()); }
 double ratio(Blocks blocks, Blocks to) { return static_cast<double>(blocks.count()) / static_cast<double>(to.count()); }
@@ -38,16 +40,20 @@ void ExpansionController::iteration_ended(const LayerReport& report, bool settle
   window_.busy = window_.busy || now.full || kept_out;
   window_.most_used = std::max(window_.most_used, 1.0 - report.free_share);
 
-  if (raise_pays()) return move_to(level_ + 1);
+  if (raise_pays()) {
+    spare_for_ = 0;
+    return move_to(level_ + 1);
+  }
   if (window_.iterations < kWindow) return;
   const Window over = std::exchange(window_, {});
   if (level_ == 0 || held_) return;
+  spare_for_ = has_spare_layer(over) ? spare_for_ + static_cast<std::int64_t>(kWindow) : 0;
   if (waits_too_long(over)) {
     pause_ = level_ == failed_ ? 2 * pause_ : kPause;
     failed_ = level_;
     retry_at_ = iteration_ + pause_;
     move_to(level_ - 1);
-  } else if (has_spare_layer(over)) {
+  } else if (spare_for_ >= kPause) {
     failed_ = 0;
     move_to(level_ - 1);
   }

@@ -67,9 +67,10 @@ class ExpansionController {
   std::array<Iteration, kWindow> last_{};
   Window window_;
 
-  std::int32_t failed_ = 0;    // the level that compute waited for too long; 0: none
-  std::int64_t pause_ = 0;     // iterations after that failure
-  std::int64_t retry_at_ = 0;  // iteration
+  std::int64_t spare_for_ = 0;  // iterations of windows without need for the last layer, since the last raise
+  std::int32_t failed_ = 0;     // the level that compute waited for too long; 0: none
+  std::int64_t pause_ = 0;      // iterations after that failure
+  std::int64_t retry_at_ = 0;   // iteration
 };
 
 }  // namespace spillway

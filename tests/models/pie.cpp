@@ -294,6 +294,7 @@ class PlainPie final : public LayerPolicy {
     if (raise(window_over)) {
       ++pie_branches().raises;
       if (!window_over) ++pie_branches().quick_raises;
+      spare_windows_ = 0;
       return go_to(m_ + 1);
     }
     if (!window_over) return;
@@ -318,6 +319,11 @@ class PlainPie final : public LayerPolicy {
     // The blocks of the last layer, as a share of all.
     const double lost = 1.0 - blocks(m_ - 1) / blocks(m_);
     const bool needed = full || kept_out;
+    const bool unused = !full && used <= 0.8 * (blocks(m_ - 1) / blocks(m_));
+    if (unused && kept_out) ++pie_branches().kept_out;
+    const bool spare = unused && !kept_out;
+    if (spare) ++spare_windows_;
+    if (!spare) spare_windows_ = 0;
     const double waited = static_cast<double>(stall) / static_cast<double>(length);
     if (static_cast<double>(stall) > (needed ? lost : 0.01) * static_cast<double>(length)) {
       ++(needed ? pie_branches().failures : pie_branches().idle_failures);
@@ -329,9 +335,10 @@ class PlainPie final : public LayerPolicy {
       return lower();
     }
     if (waited > 0.01) ++pie_branches().worthwhile_waits;
-    if (full || used > 0.8 * (blocks(m_ - 1) / blocks(m_))) return;
-    if (kept_out) {
-      ++pie_branches().kept_out;
+    if (!spare) return;
+    // Every window since the last raise, up to this one, 512 iterations of them.
+    if (spare_windows_ < 64) {
+      ++pie_branches().early_probes;
       return;
     }
     ++pie_branches().probes;
@@ -433,6 +440,7 @@ class PlainPie final : public LayerPolicy {
   std::int64_t judged_ = 0;         // undisturbed iterations since the last change
   bool old_at_start_ = false;       // of the next iteration, some slots are of another size
   bool kept_for_request_ = false;
+  std::int64_t spare_windows_ = 0;      // in which one layer less would have done
   std::optional<std::int64_t> failed_;  // m at which compute waited for too long
   std::int64_t failed_at_ = 0;
   std::int64_t pause_ = 0;

@@ -19,6 +19,7 @@ struct PieBranches {
   std::int64_t idle_failures = 0;      // lowers for more than 1%, where capacity was not needed
   std::int64_t worthwhile_waits = 0;   // more than 1%, and not more than the last layer brings
   std::int64_t probes = 0;             // down
+  std::int64_t early_probes = 0;       // a layer was spare, but not for 512 iterations
   std::int64_t kept_out = 0;           // a probe down, if no request had been kept out
   std::int64_t lowers_refused = 0;     // nothing is on the host, or a request needs the room
   std::int64_t expansions = 0;         // for the head of the queue

@@ -48,8 +48,8 @@ struct Burst {
 };
 
 /// Up to three bursts, each of several times what fits, and a last request with a third of the memory. It is admitted
-/// last and decodes alone for so long that every layer has more than the window of 8 iterations in which it may come
-/// back, and the iterations in which its slots change.
+/// last and decodes alone for 512 iterations, and for so long after them that every layer has more than the window of 8
+/// iterations in which it may come back, and the iterations in which its slots change.
 Burst draw(std::uint64_t seed) {
   Dice dice(seed);
   Burst burst;
@@ -57,7 +57,7 @@ Burst draw(std::uint64_t seed) {
   burst.times.prompt = dice.between(0, 20);
   burst.times.member = dice.between(0, 20);
   const std::int64_t iteration = burst.times.layer * burst.times.layers;
-  const std::int64_t alone = 60 * burst.times.layers + 200;
+  const std::int64_t alone = 60 * burst.times.layers + 800;
   burst.blocks = 3 * (alone / 16 + 2);
   // One swap takes 0.2 to 3 layers, with no layer on the host. A block has 1,000 bytes.
   const double slot = 1000.0 * static_cast<double>(burst.blocks) / burst.times.layers;

@@ -86,11 +86,13 @@ TEST(ExpansionController, DoesNotRaise_WhenATenthOfTheBlocksIsFree) {
 
 TEST(ExpansionController, DoesNotRaise_WhenMemoryWasFullMoreThan8IterationsAgo) {
   Told told;
-  EXPECT_EQ(told.after(1, full()), 0);
-  EXPECT_EQ(told.after(100, with_free(0.5)), 0);
-  Told later;
-  EXPECT_EQ(later.after(1, full()), 0);
-  EXPECT_EQ(later.after(7, with_free(0.5)), 1) << "it is the first of the last 8";
+  for (int i = 0; i < 8; ++i) told.unsettled(with_free(0.5));
+  told.unsettled(full());
+  for (int i = 0; i < 6; ++i) told.unsettled(with_free(0.5));
+  Told later = told;
+  EXPECT_EQ(told.after(1, with_free(0.5)), 1) << "it is the first of the last 8";
+  later.unsettled(with_free(0.5));
+  EXPECT_EQ(later.after(100, with_free(0.5)), 0);
 }
 
 TEST(ExpansionController, DoesNothing_WhileSlotsChangeTheirSize) {
@@ -163,45 +165,64 @@ TEST(ExpansionController, PausesAfterAFailure_TwiceAsLongEachTime) {
   EXPECT_EQ(told.level(), 3);
 }
 
+// Level 4 fails. After 512 iterations without need for level 3, level 2 follows, and the way up to level 4 is free
+// again.
 TEST(ExpansionController, ForgetsAFailure_OnceLoadHasFallen) {
   Told told = at_level_4();
   EXPECT_EQ(told.until_change(full(Duration(20'000))), 8);
-  EXPECT_EQ(told.until_change(with_free(0.9)), 8);
-  EXPECT_EQ(told.level(), 2);
+  EXPECT_EQ(told.after(512, with_free(0.9)), 2);
   EXPECT_EQ(told.after(1, full()), 3);
   EXPECT_EQ(told.until_change(full()), 8);
   EXPECT_EQ(told.level(), 4);
+  EXPECT_EQ(told.until_change(full(Duration(20'000))), 8);
+  EXPECT_EQ(told.until_change(full()), 512) << "not 1024: the earlier failure is forgotten too";
+}
+
+Told at_level_3() {
+  Told told;
+  EXPECT_EQ(told.after(10, full()), 3);
+  return told;
 }
 
 // Level 3 has 130 blocks, level 2 has 120: a fifth of 120 is free when 96 are in use, 34 of 130 being free.
 TEST(ExpansionController, ProbesDown_WhenAFifthOfTheSmallerMemoryWouldBeFree) {
-  const auto at_level_3 = [] {
-    Told told;
-    EXPECT_EQ(told.after(10, full()), 3);
-    return told;
-  };
   Told keeps = at_level_3();
-  EXPECT_EQ(keeps.until_change(with_free(33.9 / 130.0), 100), -1);
+  EXPECT_EQ(keeps.until_change(with_free(33.9 / 130.0), 2000), -1);
   Told lowers = at_level_3();
-  EXPECT_EQ(lowers.until_change(with_free(34.1 / 130.0)), 8);
+  EXPECT_EQ(lowers.until_change(with_free(34.1 / 130.0)), 512);
   EXPECT_EQ(lowers.level(), 2);
-  Told once = at_level_3();
-  EXPECT_EQ(once.after(7, with_free(0.9)), 3);
-  EXPECT_EQ(once.after(1, with_free(0.2)), 3) << "in use in one iteration of the window";
+}
+
+TEST(ExpansionController, ProbesDown_WhenNoRequestIsKeptOut) {
   Told kept_out = at_level_3();
   LayerReport waiting = with_free(0.9);
   waiting.waiting = 1;
-  EXPECT_EQ(kept_out.until_change(waiting, 96), -1);
+  EXPECT_EQ(kept_out.until_change(waiting, 800), -1);
   waiting.prefills = true;
-  EXPECT_EQ(kept_out.until_change(waiting), 8) << "requests that have just arrived are not kept out";
+  EXPECT_EQ(kept_out.until_change(waiting), 512) << "requests that have just arrived are not kept out";
+}
+
+TEST(ExpansionController, ProbesDown_512IterationsAfterTheLastNeed) {
+  Told told = at_level_3();
+  EXPECT_EQ(told.after(511, with_free(0.9)), 3);
+  EXPECT_EQ(told.after(1, with_free(0.2)), 3) << "in use in one iteration of the window";
+  EXPECT_EQ(told.until_change(with_free(0.9)), 512);
+  // One layer a window from here on.
+  EXPECT_EQ(told.until_change(with_free(0.9)), 8);
+  EXPECT_EQ(told.level(), 1);
+  // A raise is a need. Memory stays full for as long as the iteration that was full is one of the last 8.
+  EXPECT_EQ(told.after(1, full()), 2);
+  EXPECT_EQ(told.until_change(with_free(0.9)), 1);
+  EXPECT_EQ(told.level(), 3);
+  EXPECT_EQ(told.until_change(with_free(0.9)), 512);
 }
 
 TEST(ExpansionController, ComesDownToNoLayer_OneAWindow) {
   Told told = at_level_4();
-  EXPECT_EQ(told.after(8, with_free(1.0)), 3);
+  EXPECT_EQ(told.after(512, with_free(1.0)), 3);
   EXPECT_EQ(told.after(3 * 8 - 1, with_free(1.0)), 1);
   EXPECT_EQ(told.after(1, with_free(1.0)), 0);
-  EXPECT_EQ(told.after(100, with_free(1.0)), 0);
+  EXPECT_EQ(told.after(1000, with_free(1.0)), 0);
 }
 
 // With other traffic a layer is away for twice as long: level 1 for 60 us, level 2 for 120. Level 1 does not wait.
@@ -226,8 +247,8 @@ TEST(ExpansionController, KeepsALevelThatARequestNeeds_UntilNoKvIsLive) {
   told.hold(5);
   EXPECT_EQ(told.level(), 5);
   EXPECT_EQ(told.after(100, full(Duration(90'000))), 5);
-  EXPECT_EQ(told.after(100, with_free(0.99)), 5);
-  EXPECT_EQ(told.after(8, with_free(1.0)), 4);
+  EXPECT_EQ(told.after(1000, with_free(0.99)), 5);
+  EXPECT_EQ(told.after(512, with_free(1.0)), 4);
 }
 
 TEST(ExpansionController, StaysWithinItsLevels) {
