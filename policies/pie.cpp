@@ -4,27 +4,41 @@
 // swapping, policies/parts/layer_swap.hpp), 3.4 and 4.1 (adaptive expansion). m of n layers stay on the host, so the
 // GPU's bytes for KV are cut into n - m slots instead of n. They hold n / (n - m) times as many tokens: the expansion.
 //
-// The paper gives triggers of the adaptation, but no constants. At the end of each window of 8 iterations m changes by
-// one or stays:
+// The paper gives triggers of the adaptation, but no constants, and judges a raise by the throughput after it. The
+// throughput of a few iterations says more about the requests in them than about a raise, which brings 1 / (n - m) of
+// capacity. So Spillway judges by what decides in the end: capacity times iterations per second. Capacity follows from
+// m, and only waiting costs iterations. (policies/parts/expansion_controller.hpp)
 //
-//   lower   Compute waited for swaps for more than 1% of its time. No raise follows for 64 iterations.
-//   revert  The last raise, with its capacity in use, raised throughput by less than 1% (see record()). No raise
-//   follows
-//           for 512 iterations.
-//   raise   Requests wait or less than a tenth of the blocks is free, and every layer that came in was ready at least
-//           one swap before its use.
+//   raise   m + 1, when memory was full in one of the last 8 iterations (less than a tenth of the blocks was free), and
+//           the layer brings more than its waiting takes, summed over these iterations:
+//             blocks(m + 1) / blocks(m) * compute > compute + wait.
+//           A layer that leaves waits for m + 1 swaps of others and comes back with its own: its dwell is (m + 1) t_s +
+//           t_in. It may be away while the others compute, so wait = dwell - (compute - one layer), if that is > 0. If
+//           compute waits already, its waits tell the true dwell, and the planned one grows in proportion. Without
+//           waits, the next raise follows one iteration after the slots have their size, so that the expansion keeps up
+//           with the load. With waits, it follows a window of 8 iterations.
+//   lower   m - 1, when compute waited for more than the last layer brings, 1 - blocks(m - 1) / blocks(m), in a window
+//           of 8 iterations; or for more than 1% of the time, if memory was not full and no request was kept out. No
+//           raise back follows for 512 iterations. If that level fails again, the pause doubles.
+//   probe   m - 1, when for 512 iterations, in windows of 8, memory was not full, no request was kept out, and a fifth
+//           of the blocks of m - 1 would have stayed free. Then one layer a window, as long as this stays so. So the
+//           bandwidth goes back some time after a burst. A fifth is twice what makes memory full, so the same load does
+//           not raise m again.
+//
+// A request is kept out if requests waited when an iteration started that computes no prompts. A raise that was made
+// because one request needs the capacity stays until no KV is live.
 //
 // The capacity of a raise counts once every layer has been swapped into its new slot. The capacity of a lower is gone
-// at once, and the scheduler preempts by its own rule. Slack is counted in layer starts. The first start after the
-// arrival does not count, as it may have been due at once.
+// at once, and the scheduler preempts by its own rule. Iterations in which slots change their size say nothing about
+// waits.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
 #include <vector>
 
+#include "policies/parts/expansion_controller.hpp"
 #include "policies/parts/layer_figures.hpp"
 #include "policies/parts/layer_swap.hpp"
 #include "policies/parts/link_traffic.hpp"
@@ -35,15 +49,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::int32_t kLeastOnGpu = 3;   // layers: one computes, one leaves, one arrives
-constexpr std::int64_t kWindow = 8;       // iterations
-constexpr double kStall = 0.01;           // of the time in which compute worked
-constexpr double kFree = 0.1;             // of the blocks
-constexpr double kGain = 0.01;            // of the throughput
-constexpr double kNewest = 0.5;           // weight of the last window in the record of throughput
-constexpr std::int64_t kAfterLower = 64;  // iterations
-constexpr std::int64_t kAfterRevert = 512;
-constexpr std::int64_t kPatience = 64;  // iterations within which a raise must fill its capacity
+constexpr std::int32_t kLeastOnGpu = 3;  // layers: one computes, one leaves, one arrives
 
 /// The arithmetic of layers on the host.
 class Slots {
@@ -99,7 +105,7 @@ class PieLayers final : public LayerPolicy {
         swap_(slots_.layers(), m_, context.settings.get<std::string>("policy.check_at") == "completion",
               copies(slots_.slot(m_))),
         left_at_(static_cast<std::size_t>(slots_.layers()), kNever),
-        throughput_(static_cast<std::size_t>(slots_.layers())) {}
+        controller_(levels(adaptive_ ? most_ : 0)) {}
 
   [[nodiscard]] Blocks capacity() const override { return capacity_; }
 
@@ -131,10 +137,8 @@ class PieLayers final : public LayerPolicy {
     if (!raising) ++m_;
     swap_.recut(m_, copies(moved(m_)));
     resizing_ = false;
-    window_ = Window();
-    judging_ = false;
     capacity_ = slots_.blocks(m_);
-    forced_ = true;
+    controller_.hold(m_);
     return true;
   }
 
@@ -163,108 +167,33 @@ class PieLayers final : public LayerPolicy {
     const Bytes used(static_cast<std::int64_t>(static_cast<double>(slot.count()) * std::min(in_use, 1.0)));
     return std::max(Bytes(1), used);
   }
-  /// Time of one swap while the other direction is busy.
-  [[nodiscard]] Duration swap_time(std::int32_t m) const {
-    const LayerSwap::SlotCopies slot = copies(deployment_.planner(), slots_.slot(m));
+  /// 0 to `most` layers on the host.
+  [[nodiscard]] std::vector<ExpansionLevel> levels(std::int32_t most) const {
     const CopySharing sharing = deployment_.planner().copy_sharing();
     const auto shared = [](const Copy& copy, const Slowdown& slowdown) {
       const double factor = static_cast<double>(slowdown.num) / static_cast<double>(slowdown.den);
       return to_seconds(copy.launch) + to_seconds(copy.transfer) * factor;
     };
-    return round_seconds(std::max(shared(slot.in, sharing.h2d), shared(slot.out, sharing.d2h)));
-  }
-
-  void move_to(std::int32_t m) {
-    old_m_ = std::exchange(m_, m);
-    swap_.resize(m, copies(moved(m)));
-    resizing_ = !swap_.resized();
-    window_ = Window();
-  }
-
-  /// Sums since the last change of m, or since the end of the last window.
-  struct Window {
-    std::int64_t iterations = 0;
-    Duration stall{};
-    Duration compute{};
-    Duration least_slack{};
-    bool swapped = false;
-    double least_free = 1.0;
-    bool waiting = false;
-    std::int64_t decodes = 0;  // iterations without prompts
-    Duration decoding{};       // time of these iterations
-  };
-
-  void watch(const LayerReport& report) {
-    ++window_.iterations;
-    window_.stall += report.stall;
-    window_.compute += report.length - report.stall;
-    window_.least_free = std::min(window_.least_free, report.free_share);
-    window_.waiting = window_.waiting || report.waiting > 0;
-    if (!report.prefills) {
-      ++window_.decodes;
-      window_.decoding += report.length;
+    std::vector<ExpansionLevel> levels{{.blocks = slots_.blocks(0)}};
+    for (std::int32_t m = 1; m <= most; ++m) {
+      const LayerSwap::SlotCopies slot = copies(deployment_.planner(), slots_.slot(m));
+      const double in = shared(slot.in, sharing.h2d);
+      const double longer = std::max(in, shared(slot.out, sharing.d2h));
+      levels.push_back(
+          {.blocks = slots_.blocks(m), .dwell = std::max(Duration(1), round_seconds((m + 1) * longer + in))});
     }
-    const std::int32_t lead = swap_.take_least_lead();
-    if (lead == LayerSwap::kNoSwap) return;
-    const Duration slack = report.layer * std::max(0, lead - 1);
-    if (!window_.swapped || slack < window_.least_slack) window_.least_slack = slack;
-    window_.swapped = true;
+    return levels;
   }
 
   void adapt(const LayerReport& report) {
-    ++iteration_;
-    watch(report);
-    if (forced_ && report.free_share == 1.0) forced_ = false;
-    // Ignore stalls until all slots are resized, the last iteration included: they say nothing about the new size.
     const bool was_resizing = std::exchange(resizing_, !swap_.resized());
-    if (resizing_) return;
-    if (was_resizing) window_ = Window();
-    if (capacity_ != slots_.blocks(m_)) {
-      capacity_ = slots_.blocks(m_);
-      raised_at_ = iteration_;
-      window_ = Window();
-      return;
-    }
-    if (window_.iterations < kWindow) return;
-    const Window seen = window_;
-    window_ = Window();
-    if (seen.decodes > 0) record(static_cast<double>(seen.decodes) / to_seconds(seen.decoding));
-
-    // In whole nanoseconds: 1% is not more than 1%.
-    const auto stalled = static_cast<double>(seen.stall.count());
-    if (stalled > kStall * static_cast<double>(seen.compute.count())) return lower(kAfterLower);
-    const bool wanted = seen.waiting || seen.least_free < kFree;
-    if (judging_ && (seen.least_free < kFree || iteration_ - raised_at_ >= kPatience)) {
-      judging_ = false;
-      if (seen.least_free < kFree && useless()) return lower(kAfterRevert);
-    }
-    if (judging_ || !wanted || m_ >= most_ || iteration_ < no_raise_before_) return;
-    if (seen.swapped && seen.least_slack < swap_time(m_)) return;
-    before_raise_ = throughput_[static_cast<std::size_t>(m_)];
-    judging_ = true;
-    move_to(m_ + 1);
-  }
-
-  /// Capacity times iterations per second: the throughput of requests of one length that fill the capacity. The number
-  /// of requests that really fill it varies with their lengths by more than a raise can bring.
-  void record(double iterations_per_second) {
-    const double throughput = iterations_per_second * static_cast<double>(capacity_.count());
-    std::optional<double>& known = throughput_[static_cast<std::size_t>(m_)];
-    known = known ? kNewest * throughput + (1.0 - kNewest) * *known : throughput;
-  }
-  [[nodiscard]] bool useless() const {
-    const std::optional<double>& now = throughput_[static_cast<std::size_t>(m_)];
-    return before_raise_ && now && *now < (1.0 + kGain) * *before_raise_;
-  }
-
-  void lower(std::int64_t pause) {
-    // A request that needs this much capacity keeps it.
-    if (m_ == 0 || forced_) return;
-    judging_ = false;
-    no_raise_before_ = iteration_ + pause;
-    throughput_[static_cast<std::size_t>(m_)].reset();
-    move_to(m_ - 1);
-    capacity_ = slots_.blocks(m_);
+    controller_.iteration_ended(report, !was_resizing && !resizing_);
+    if (!resizing_) capacity_ = slots_.blocks(m_);
+    if (controller_.level() == m_) return;
+    old_m_ = std::exchange(m_, controller_.level());
+    swap_.resize(m_, copies(moved(m_)));
+    resizing_ = !swap_.resized();
+    capacity_ = std::min(capacity_, slots_.blocks(m_));
   }
 
   const Deployment deployment_;
@@ -284,16 +213,8 @@ class PieLayers final : public LayerPolicy {
   double longest_dwell_ = 0.0;
   std::int64_t dwell_count_ = 0;
 
-  // Adaptation
-  std::int64_t iteration_ = 0;
-  std::int64_t no_raise_before_ = 0;
-  std::int64_t raised_at_ = 0;
-  bool judging_ = false;   // the last raise is still to be judged
   bool resizing_ = false;  // some layers had not got their new slot when the last iteration ended
-  bool forced_ = false;    // the capacity was raised for a request that needs it, and KV has been live ever since
-  std::optional<double> before_raise_;
-  std::vector<std::optional<double>> throughput_;  // by m, see record()
-  Window window_;
+  ExpansionController controller_;
 };
 
 Layout layout(const Deployment& deployment, const Settings& settings) {
@@ -365,8 +286,9 @@ PolicyInfo info() {
       "Xu et al., Pie: Pooling CPU Memory for LLM Inference, 2024, sections 3 and 4; rules of "
       "policies/parts/layer_swap.hpp";
   info.limits =
-      "The paper gives no constants for its adaptation: windows and thresholds are Spillway's. A lowered expansion "
-      "preempts the requests that no longer fit at once; the paper leaves them unscheduled until the slots have "
+      "The paper gives no constants for its adaptation: windows and thresholds are Spillway's, and capacity against "
+      "waits decides in place of measured throughput. A lowered expansion preempts the requests that no longer fit at "
+      "once; the paper leaves them unscheduled until the slots have "
       "shrunk, about two tokens later (throughput within 0.1% either way, experiments/pie). Slots are moved whole. "
       "Swaps "
       "and a host cache share the links with the layers, which the paper does not consider.";

@@ -68,7 +68,6 @@ void LayerSwap::at_copy_done(const Copy& copy, CopySink& /*sink*/) {
     gpu_.insert(copy.layer);
     old_.erase(copy.layer);
     ++came_in_;
-    least_lead_ = std::min(least_lead_, distance(copy.layer));
   } else {
     going_out_ = false;
     host_.insert(copy.layer);

@@ -13,7 +13,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <limits>
 
 #include "sim/api/layer_rule.hpp"
 #include "sim/core/units.hpp"
@@ -101,14 +100,6 @@ class LayerSwap final : public LayerRule {
 
   /// Whether no layer is on the host or on its way, and no layer shall go to the host.
   [[nodiscard]] bool resting() const { return on_host_ == 0 && gpu_.count() == layers_; }
-  /// The fewest layer starts, since the last call, from the end of a layer's copy in to its use, including the start of
-  /// that use. 0 when compute waited for the layer, kNoSwap when no layer came in.
-  [[nodiscard]] std::int32_t take_least_lead() {
-    const std::int32_t lead = least_lead_;
-    least_lead_ = kNoSwap;
-    return lead;
-  }
-  static constexpr std::int32_t kNoSwap = std::numeric_limits<std::int32_t>::max();
   /// The most bytes on the host at once, including copies in flight.
   [[nodiscard]] Bytes peak_host() const { return peak_host_; }
 
@@ -148,7 +139,6 @@ class LayerSwap final : public LayerRule {
   bool going_in_ = false;
   bool going_out_ = false;
   std::int32_t came_in_ = 0;  // copies in since the last resize
-  std::int32_t least_lead_ = kNoSwap;
   Bytes peak_host_{};
 };
 

@@ -219,6 +219,23 @@ void draw_long_requests(Dice& dice, std::int64_t capacity, std::int64_t pace, Na
   config.follows.assign(config.requests.size(), {});
 }
 
+/// Adds requests that come one after another and take at most a quarter of `capacity`, for a thousand iterations.
+void add_trickle(Dice& dice, std::int64_t capacity, std::int64_t pace, NaiveConfig& config) {
+  SimTime now = config.requests.back().arrival;
+  for (std::int64_t iterations = 0; iterations < 1000;) {
+    RequestSpec request;
+    request.input = Tokens(1);
+    request.output = request.max_new_tokens =
+        Tokens(dice.between(1, std::clamp<std::int64_t>(capacity / 4 - 1, 1, 50)));
+    now = now + Duration(pace * request.output.count());
+    request.arrival = now;
+    request.traits.conversation = static_cast<std::int64_t>(config.requests.size());
+    iterations += request.output.count();
+    config.requests.push_back(request);
+  }
+  config.follows.assign(config.requests.size(), {});
+}
+
 /// What engines have in common.
 NaiveConfig draw_engine(Dice& dice, const ExecutionModel& model, const Settings& settings) {
   NaiveConfig config;
@@ -294,6 +311,9 @@ std::string compare_pie(std::uint64_t seed, const std::string& scheduler = {}) {
   const std::int64_t capacity = config.most_gpu_blocks.count() * config.block_tokens.count();
   config.max_model_len = Tokens(capacity);
   draw_long_requests(dice, std::min<std::int64_t>(capacity, 300), n * times.layer, config);
+  if (dice.chance(5)) {
+    add_trickle(dice, config.gpu_blocks.count() * config.block_tokens.count(), n * times.layer, config);
+  }
   if (dice.chance(20)) config.request_timeout = Duration(n * times.layer * dice.between(1, 200));
   comparison.run(config, &planned);
   return comparison.differs();
@@ -307,22 +327,27 @@ TEST(PlainPie, DecidesAsThePolicyWhereItAdapts) {
     ASSERT_TRUE(differs.empty()) << "seed " << seed << ": " << differs;
   }
   // Every branch of the controller decided something.
-  for (const auto& [count, what] :
-       std::vector<std::pair<std::int64_t, const char*>>{{seen.raises, "raises"},
-                                                         {seen.stall_lowers, "lowers after stalls"},
-                                                         {seen.reverts, "raises that brought nothing"},
-                                                         {seen.lowers_refused, "lowers that were refused"},
-                                                         {seen.blocked_raises, "raises too soon after a lower"},
-                                                         {seen.slack_refusals, "raises that swaps were too late for"},
-                                                         {seen.unneeded_raises, "raises that nobody needed"},
-                                                         {seen.patience_ended, "raises that were never full"},
-                                                         {seen.kept_raises, "raises that were worth it"},
-                                                         {seen.windows_after_lower, "windows after a lower"},
-                                                         {seen.expansions, "expansions for a request"},
-                                                         {seen.finished_raises, "expansions that ended a raise"},
-                                                         {seen.released, "requests that needed the room and are gone"},
-                                                         {seen.new_slots_stayed, "layers with a new slot that stayed"},
-                                                         {seen.waits, "copies that ended while a layer waited"}}) {
+  for (const auto& [count, what] : std::vector<std::pair<std::int64_t, const char*>>{
+           {seen.raises, "raises"},
+           {seen.quick_raises, "raises before a window was over"},
+           {seen.unneeded_raises, "raises that nobody needed"},
+           {seen.paused_raises, "raises to a level that failed"},
+           {seen.unpaid_raises, "raises that would not pay"},
+           {seen.early_raises, "raises that had to wait for a window"},
+           {seen.slow_links, "dwells beyond the plan"},
+           {seen.failures, "lowers after waits"},
+           {seen.repeated_failures, "levels that failed again"},
+           {seen.idle_failures, "lowers after waits, without need for the room"},
+           {seen.worthwhile_waits, "waits that a layer was worth"},
+           {seen.probes, "probes down"},
+           {seen.early_probes, "layers that were not spare for long"},
+           {seen.kept_out, "probes that requests kept out prevented"},
+           {seen.lowers_refused, "lowers that were refused"},
+           {seen.expansions, "expansions for a request"},
+           {seen.finished_raises, "expansions that ended a raise"},
+           {seen.released, "requests that needed the room and are gone"},
+           {seen.new_slots_stayed, "layers with a new slot that stayed"},
+           {seen.waits, "copies that ended while a layer waited"}}) {
     EXPECT_GE(count, kLeast) << what;
   }
   EXPECT_GE(seen.most_on_host, 8);

@@ -116,9 +116,6 @@ class PlainSwap final : public LayerRule {
     return std::any_of(layers_.begin(), layers_.end(), [](const Layer& layer) { return layer.old_slot; });
   }
   [[nodiscard]] bool rests() const { return m_ == 0 && count(Where::on_gpu) == n(); }
-  /// Of every layer that arrived since the last call: the layer starts up to its use, that one included; 0 when it was
-  /// waited for.
-  std::vector<std::int64_t> take_leads() { return std::exchange(leads_, {}); }
   [[nodiscard]] Bytes peak_host() const { return peak_host_; }
 
   // LayerRule
@@ -137,7 +134,6 @@ class PlainSwap final : public LayerRule {
     }
     at(copy.layer) = Layer{Where::on_gpu, false};
     ++arrived_since_change_;
-    leads_.push_back(ahead(copy.layer));
   }
   void at_copies_done(CopySink& sink) override {
     if (ended_in_wait_) ++pie_branches().waits;
@@ -202,13 +198,13 @@ class PlainSwap final : public LayerRule {
   bool started_ = false;
   bool ended_in_wait_ = false;
   std::int64_t arrived_since_change_ = 0;
-  std::vector<std::int64_t> leads_;
   Bytes peak_host_{};
 };
 
 struct Iteration {
   LayerReport report;
-  std::vector<Duration> slacks;  // of the layers that arrived
+  std::int64_t changes = 0;  // of m, before it
+  bool undisturbed = false;  // slots of one size from start to end, and all their blocks offered
 };
 
 /// Sections 3.4 and 4.1.
@@ -232,7 +228,6 @@ class PlainPie final : public LayerPolicy {
   LayerRule* begin(const BatchShape& /*shape*/, Duration /*layer*/) override {
     if (swap_.rests()) return nullptr;
     swap_.move(moved(m_), moved(m_before_));
-    old_at_start_ = swap_.any_old();
     pie_branches().most_on_host = std::max(pie_branches().most_on_host, m_);
     return &swap_;
   }
@@ -244,28 +239,16 @@ class PlainPie final : public LayerPolicy {
 
   void iteration_ended(const LayerReport& report) override {
     if (fixed_) return;
-    ++iteration_;
-    Iteration last{report, {}};
-    for (const std::int64_t lead : swap_.take_leads()) {
-      last.slacks.push_back(lead > 1 ? report.layer * (lead - 1) : Duration{});
-    }
-    window_.push_back(last);
     // A request that only the larger room could take is gone once nothing is live.
     if (kept_for_request_ && report.free_share == 1.0) {
       kept_for_request_ = false;
       ++pie_branches().released;
     }
-    if (swap_.any_old()) return;
-    if (std::exchange(old_at_start_, false)) window_.clear();
-    if (room_ != memory_.blocks(m_)) {
-      // Every layer has its larger slot: the new blocks enter the free list.
-      room_ = memory_.blocks(m_);
-      room_since_ = iteration_;
-      window_.clear();
-      return;
-    }
-    if (window_.size() < 8) return;
-    judge(std::exchange(window_, {}));
+    const bool undisturbed = !std::exchange(old_at_start_, swap_.any_old()) && !swap_.any_old();
+    history_.push_back({report, changes_, undisturbed});
+    // Every layer has its larger slot: the new blocks enter the free list.
+    if (!swap_.any_old()) room_ = memory_.blocks(m_);
+    if (undisturbed) judge();
   }
 
   bool expand() override {
@@ -277,8 +260,7 @@ class PlainPie final : public LayerPolicy {
     swap_.place(m_, moved(m_));
     room_ = memory_.blocks(m_);
     old_at_start_ = false;
-    window_.clear();
-    on_trial_ = false;
+    changed();
     kept_for_request_ = true;
     return true;
   }
@@ -305,95 +287,138 @@ class PlainPie final : public LayerPolicy {
     return Bytes(std::max<std::int64_t>(1, bytes));
   }
 
-  /// A window of 8 iterations is over.
-  void judge(const std::vector<Iteration>& window) {
+  /// An iteration is over that tells something about m.
+  void judge() {
+    ++judged_;
+    const bool window_over = judged_ % 8 == 0;
+    if (raise(window_over)) {
+      ++pie_branches().raises;
+      if (!window_over) ++pie_branches().quick_raises;
+      spare_windows_ = 0;
+      return go_to(m_ + 1);
+    }
+    if (!window_over) return;
+    const std::vector<Iteration> window(history_.end() - 8, history_.end());
     std::int64_t stall = 0;
-    std::int64_t compute = 0;
-    std::int64_t decodes = 0;
-    Duration decoding{};
-    bool waiting = false;
-    bool nearly_full = false;
-    std::vector<Duration> slacks;
-    for (const Iteration& one : window) {
-      stall += one.report.stall.count();
-      compute += (one.report.length - one.report.stall).count();
-      decodes += one.report.prefills ? 0 : 1;
-      decoding += one.report.prefills ? Duration{} : one.report.length;
-      waiting = waiting || one.report.waiting > 0;
-      nearly_full = nearly_full || one.report.free_share < 0.1;
-      slacks.insert(slacks.end(), one.slacks.begin(), one.slacks.end());
+    std::int64_t length = 0;
+    bool full = false;
+    bool kept_out = false;
+    double used = 0.0;
+    for (std::size_t i = history_.size() - 8; i < history_.size(); ++i) {
+      const LayerReport& report = history_[i].report;
+      stall += report.stall.count();
+      length += report.length.count();
+      full = full || report.free_share < 0.1;
+      kept_out = kept_out || (i > 0 && history_[i - 1].report.waiting > 0 && !report.prefills);
+      used = std::max(used, 1.0 - report.free_share);
     }
-    if (lowered_) ++pie_branches().windows_after_lower;
-    lowered_ = false;
-    if (decodes > 0) {
-      const double rate = static_cast<double>(decodes) / to_seconds(decoding) * static_cast<double>(room_.count());
-      throughput_[m_] = throughput_.contains(m_) ? 0.5 * rate + 0.5 * throughput_[m_] : rate;
-    }
-
-    if (100 * stall > compute) {
-      ++pie_branches().stall_lowers;
-      return lower(64);
-    }
-    if (on_trial_ && (nearly_full || iteration_ - room_since_ >= 64)) {
-      on_trial_ = false;
-      const bool worse = throughput_before_ && throughput_.contains(m_) && throughput_[m_] < 1.01 * *throughput_before_;
-      if (nearly_full && worse) {
-        ++pie_branches().reverts;
-        return lower(512);
-      }
-      ++(nearly_full ? pie_branches().kept_raises : pie_branches().patience_ended);
-    }
-    if (on_trial_ || m_ == limit_) return;
-    if (!waiting && !nearly_full) {
-      ++pie_branches().unneeded_raises;
-      return;
-    }
-    if (iteration_ < no_raise_before_) {
-      ++pie_branches().blocked_raises;
-      return;
-    }
-    for (const Duration slack : slacks) {
-      if (slack >= swap_time()) continue;
-      ++pie_branches().slack_refusals;
-      return;
-    }
-    ++pie_branches().raises;
-    throughput_before_.reset();
-    if (throughput_.contains(m_)) throughput_before_ = throughput_[m_];
-    on_trial_ = true;
-    go_to(m_ + 1);
-  }
-
-  void lower(std::int64_t pause) {
     if (m_ == 0 || kept_for_request_) {
       ++pie_branches().lowers_refused;
       return;
     }
-    lowered_ = true;
-    on_trial_ = false;
-    no_raise_before_ = iteration_ + pause;
-    throughput_.erase(m_);  // another try is judged by itself
+    // The blocks of the last layer, as a share of all.
+    const double lost = 1.0 - blocks(m_ - 1) / blocks(m_);
+    const bool needed = full || kept_out;
+    const bool unused = !full && used <= 0.8 * (blocks(m_ - 1) / blocks(m_));
+    if (unused && kept_out) ++pie_branches().kept_out;
+    const bool spare = unused && !kept_out;
+    if (spare) ++spare_windows_;
+    if (!spare) spare_windows_ = 0;
+    const double waited = static_cast<double>(stall) / static_cast<double>(length);
+    if (static_cast<double>(stall) > (needed ? lost : 0.01) * static_cast<double>(length)) {
+      ++(needed ? pie_branches().failures : pie_branches().idle_failures);
+      const bool again = failed_ == m_;
+      if (again) ++pie_branches().repeated_failures;
+      pause_ = again ? pause_ + pause_ : 512;
+      failed_ = m_;
+      failed_at_ = static_cast<std::int64_t>(history_.size());
+      return lower();
+    }
+    if (waited > 0.01) ++pie_branches().worthwhile_waits;
+    if (!spare) return;
+    // Every window since the last raise, up to this one, 512 iterations of them.
+    if (spare_windows_ < 64) {
+      ++pie_branches().early_probes;
+      return;
+    }
+    ++pie_branches().probes;
+    failed_.reset();
+    lower();
+  }
+
+  /// Does a raise pay?
+  bool raise(bool window_over) {
+    if (m_ == limit_ || history_.size() < 8) return false;
+    const std::vector<Iteration> last(history_.end() - 8, history_.end());
+    if (failed_ && m_ + 1 >= *failed_ && static_cast<std::int64_t>(history_.size()) < failed_at_ + pause_) {
+      ++pie_branches().paused_raises;
+      return false;
+    }
+    bool full = false;
+    Duration true_dwell{};
+    for (const Iteration& one : last) {
+      full = full || one.report.free_share < 0.1;
+      // The layer left when it had computed, and came back when it was waited for.
+      if (one.undisturbed && one.changes == changes_ && one.report.stall > Duration(0)) {
+        true_dwell = std::max(true_dwell, one.report.length - one.report.layer);
+      }
+    }
+    if (!full) {
+      ++pie_branches().unneeded_raises;
+      return false;
+    }
+    double dwell = static_cast<double>(planned_dwell(m_ + 1).count());
+    if (m_ > 0 && true_dwell > Duration(0)) {
+      const double slower = static_cast<double>(true_dwell.count()) / static_cast<double>(planned_dwell(m_).count());
+      if (slower > 1.0) ++pie_branches().slow_links;
+      dwell *= slower;
+    }
+    double compute = 0.0;
+    double wait = 0.0;
+    for (const Iteration& one : last) {
+      const Duration busy = one.report.length - one.report.stall;
+      compute += static_cast<double>(busy.count());
+      const double missing = dwell - static_cast<double>((busy - one.report.layer).count());
+      if (missing > 0.0) wait += missing;
+    }
+    if (wait > 0.0 && !window_over) {
+      ++pie_branches().early_raises;
+      return false;
+    }
+    const bool pays = blocks(m_ + 1) / blocks(m_) * compute > compute + wait;
+    if (!pays) ++pie_branches().unpaid_raises;
+    return pays;
+  }
+  [[nodiscard]] double blocks(std::int64_t m) const { return static_cast<double>(memory_.blocks(m).count()); }
+
+  void lower() {
     go_to(m_ - 1);
-    room_ = memory_.blocks(m_);  // at once
+    room_ = std::min(room_, memory_.blocks(m_));  // at once
   }
 
   void go_to(std::int64_t m) {
     m_before_ = m_;
     m_ = m;
     swap_.change(m, moved(m));
+    old_at_start_ = swap_.any_old();
+    changed();
+  }
+  void changed() {
+    ++changes_;
+    judged_ = 0;
   }
 
-  /// A whole slot, one way, while the other direction is busy too.
-  [[nodiscard]] Duration swap_time() const {
+  /// A layer waits for the swaps of m + 1 others and comes in: whole slots, while the other direction is busy too.
+  [[nodiscard]] Duration planned_dwell(std::int64_t m) const {
     const CopySharing sharing = deployment_.planner().copy_sharing();
-    double longest = 0.0;
-    for (const Stream stream : {Stream::h2d, Stream::d2h}) {
-      const Slowdown slowdown = stream == Stream::h2d ? sharing.h2d : sharing.d2h;
-      const CopyTime time = deployment_.planner().copy(stream, 1, memory_.slot(m_), CopyMechanism::single);
+    const auto swap = [&](Stream stream, const Slowdown& slowdown) {
+      const CopyTime time = deployment_.planner().copy(stream, 1, memory_.slot(m), CopyMechanism::single);
       const double factor = static_cast<double>(slowdown.num) / static_cast<double>(slowdown.den);
-      longest = std::max(longest, to_seconds(time.launch) + to_seconds(time.transfer) * factor);
-    }
-    return round_seconds(longest);
+      return to_seconds(time.launch) + to_seconds(time.transfer) * factor;
+    };
+    const double in = swap(Stream::h2d, sharing.h2d);
+    const double out = swap(Stream::d2h, sharing.d2h);
+    return std::max(Duration(1), round_seconds(static_cast<double>(m + 1) * std::max(in, out) + in));
   }
 
   const Deployment& deployment_;
@@ -410,16 +435,15 @@ class PlainPie final : public LayerPolicy {
   std::map<std::int32_t, SimTime> left_;
   std::vector<Duration> dwells_;
 
-  std::int64_t iteration_ = 0;
-  std::vector<Iteration> window_;
-  bool old_at_start_ = false;  // of the last iteration, some slots were of another size
-  std::int64_t room_since_ = 0;
-  std::int64_t no_raise_before_ = 0;
-  bool on_trial_ = false;  // the last raise
+  std::vector<Iteration> history_;  // of all iterations
+  std::int64_t changes_ = 0;        // of m
+  std::int64_t judged_ = 0;         // undisturbed iterations since the last change
+  bool old_at_start_ = false;       // of the next iteration, some slots are of another size
   bool kept_for_request_ = false;
-  bool lowered_ = false;  // and no window has been full since
-  std::map<std::int64_t, double> throughput_;
-  std::optional<double> throughput_before_;
+  std::int64_t spare_windows_ = 0;      // in which one layer less would have done
+  std::optional<std::int64_t> failed_;  // m at which compute waited for too long
+  std::int64_t failed_at_ = 0;
+  std::int64_t pause_ = 0;
 };
 
 Layout layout(const Deployment& deployment, const Settings& settings) {

@@ -497,20 +497,6 @@ TEST(LayerSwap, WithoutLayersOnTheHostItRests) {
   EXPECT_EQ(executor.use(Stream::h2d).busy, busy);
 }
 
-// Figure 4 at rest: a layer comes in 8 after it left, for a use 9 after its last one. It leaves 1 after its own start,
-// so it is there when the layer before it starts, and its own start is the first one after that. Its lead is 1 layer
-// start when completions of an instant come before the layer start, the end of which they fall on: dist = 1 then.
-TEST(LayerSwap, LeadCountsLayerStarts) {
-  Executor executor;
-  LayerSwap rule(9, 2, false, slot_copies(2, 2));
-  const SubBatchTimes times{.gpu = ns(1)};
-  for (int token = 0; token < 4; ++token) iterate(executor, {9, {&times, 1}, &rule});
-  static_cast<void>(rule.take_least_lead());
-  iterate(executor, {9, {&times, 1}, &rule});
-  EXPECT_EQ(rule.take_least_lead(), 1);
-  EXPECT_EQ(rule.take_least_lead(), LayerSwap::kNoSwap);
-}
-
 TEST(LayerSwap, SetsAreCyclic) {
   LayerSet set;
   EXPECT_EQ(set.next_cyclic(0), LayerSet::kNone);
