@@ -324,7 +324,7 @@ TEST(Catalog, Gpus_WhenLoaded_ThenHoldSmsCacheAndDuplexFigures) {
   EXPECT_EQ(load_gpu("gh200-96gb").h2d_bandwidth_duplex, BytesPerSecond(176.9e9));
   EXPECT_EQ(load_gpu("gh200-96gb").d2h_bandwidth_duplex, BytesPerSecond(187.3e9));
   EXPECT_EQ(load_gpu("h200-141gb").sm_count, 132);
-  EXPECT_EQ(load_gpu("rtx4090-24gb").l2_cache, Bytes(72 * 1024 * 1024));
+  EXPECT_EQ(load_gpu("rtx4090-24gb").l2_cache, Bytes(std::int64_t{72} * 1024 * 1024));
 }
 
 TEST(Catalog, LoadGpu_WhenOnlyHalfOfTheAllReduceIsKnown_ThenRefuses) {
