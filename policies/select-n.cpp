@@ -9,7 +9,9 @@
 // With policy.interval everything is constant. Else, at each iteration,
 //   the wanted interval  is the record's for the batch: its requests and their mean length for decode, the prompts and
 //                        their mean length for prefill. An instance that runs both phases uses the larger of the two
-//                        and counts all requests of its batch as decodes, which they are or will be.
+//                        and counts all requests of its batch as decodes, which they are or will be. An SLO that is a
+//                        time is less the longest time that a request of the iteration has waited for its next token
+//                        (section 4.2). A margin is over the iteration's own time, so waiting plays no part in it.
 //   the interval         is the wanted one, or the largest that leaves memory for the KV in use.
 // Weights move with the iterations. Normally an iteration runs at the interval of the iteration before. The layers that
 // stream in it then stay on the GPU if the new interval keeps them there. When KV needs the memory of a smaller
@@ -64,15 +66,19 @@ std::int64_t power_of_two(std::int64_t value) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, value))));
 }
 
+constexpr const char* kCountsWaiting = "policy.slo_counts_waiting";
+
 /// The latency SLO of an iteration: a time, or a margin over the iteration's best time.
 struct Slo {
   std::optional<Duration> time{};
   double margin = kMargin;
+  bool counts_waiting = false;  // the time is less the time that requests have waited
 
   static Slo of(const Settings& settings) {
     Slo slo;
     if (settings.has("policy.slo")) slo.time = settings.get<Duration>("policy.slo");
     if (settings.has("policy.slo_margin")) slo.margin = settings.get<double>("policy.slo_margin");
+    slo.counts_waiting = slo.time && (!settings.has(kCountsWaiting) || settings.get<bool>(kCountsWaiting));
     return slo;
   }
   [[nodiscard]] const char* key() const { return time ? "policy.slo" : "policy.slo_margin"; }
@@ -126,18 +132,23 @@ class Analyser {
   template <class ShapeOf>
   [[nodiscard]] PerformanceRecord record(ShapeOf shape_of) const {
     std::map<std::pair<std::int64_t, Tokens>, LayerTiming> times;
-    Duration longest{};
+    Duration longest{};  // with every layer on the GPU
+    Duration slowest{};  // with every layer on the host: a looser SLO allows no more
+    const Duration transfer = transfer_.launch + transfer_.transfer;
     for (std::int64_t batch = 1; batch <= axes_.max_batch; batch *= 2) {
       for (Tokens sequence = kShortest; sequence <= axes_.max_sequence; sequence = sequence * 2) {
         const IterationTime time = model_.iteration(shape_of(batch, sequence));
-        times[{batch, sequence}] = {time.layer, transfer_.launch + transfer_.transfer, time.before, time.after};
-        longest = std::max(longest, time.before + time.layer * layers_ + time.after);
+        times[{batch, sequence}] = {time.layer, transfer, time.before, time.after};
+        const Duration others = time.before + time.after;
+        longest = std::max(longest, others + time.layer * layers_);
+        slowest = std::max(slowest, others + streamed_iteration(layers_, 1, time.layer, transfer));
       }
     }
     RecordAxes axes = axes_;
     const auto step = [](Duration slo) { return kSloStep * (slo / kSloStep); };
     if (slo_.time) {
-      axes.min_slo = axes.max_slo = step(*slo_.time);
+      axes.max_slo = step(std::min(*slo_.time, slowest + kSloStep));
+      axes.min_slo = slo_.counts_waiting ? Duration{} : axes.max_slo;
     } else {
       axes.max_slo = step(relative_slo(longest, slo_.margin));
     }
@@ -174,8 +185,9 @@ class RecordedIntervals {
     }
   }
 
-  /// The smallest interval that the SLO allows to an iteration; kAllResident when nothing meets it.
-  [[nodiscard]] std::int32_t wanted(const BatchTotals& batch, const BatchShape& shape) const {
+  /// The smallest interval that the SLO allows to an iteration whose requests have waited for up to `waited`;
+  /// kAllResident when nothing meets it.
+  [[nodiscard]] std::int32_t wanted(const BatchTotals& batch, const BatchShape& shape, Duration waited) const {
     std::int64_t sequences = shape.decode_sequences;
     Tokens tokens = shape.decode_context;
     Tokens prompt_tokens;
@@ -186,12 +198,15 @@ class RecordedIntervals {
     }
     const auto prompts = static_cast<std::int64_t>(shape.chunks.size());
     std::int32_t interval = 1;
-    if (prefill_ && prompts > 0) interval = smallest(*prefill_, prompts, Tokens(prompt_tokens.count() / prompts));
+    if (prefill_ && prompts > 0) {
+      interval = smallest(*prefill_, prompts, Tokens(prompt_tokens.count() / prompts), waited);
+    }
     if (decode_) {
-      interval = std::max(interval, smallest(*decode_, batch.running, Tokens(tokens.count() / sequences)));
+      interval = std::max(interval, smallest(*decode_, batch.running, Tokens(tokens.count() / sequences), waited));
     }
     return interval;
   }
+  [[nodiscard]] bool counts_waiting() const { return slo_.counts_waiting; }
 
   /// Capacity that an instance offers to requests of a mean length: the most KV of a batch that fits the capacity of
   /// the batch's own entry, and at least the capacity with the fewest layers on the host. O(log of the largest batch).
@@ -250,12 +265,14 @@ class RecordedIntervals {
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> batches(std::int64_t batch) const {
     return slo_.time ? std::pair(batch / 2 + 1, batch) : std::pair(batch, 2 * batch - 1);
   }
-  [[nodiscard]] std::optional<RecordEntry> look_up(const PerformanceRecord& record, std::int64_t batch,
-                                                   Tokens sequence) const {
-    return slo_.time ? record.at_slo(batch, sequence, *slo_.time) : record.at_margin(batch, sequence, slo_.margin);
+  [[nodiscard]] std::optional<RecordEntry> look_up(const PerformanceRecord& record, std::int64_t batch, Tokens sequence,
+                                                   Duration waited = {}) const {
+    return slo_.time ? record.at_slo(batch, sequence, *slo_.time - waited)
+                     : record.at_margin(batch, sequence, slo_.margin);
   }
-  [[nodiscard]] std::int32_t smallest(const PerformanceRecord& record, std::int64_t batch, Tokens sequence) const {
-    const std::optional<RecordEntry> found = look_up(record, batch, sequence);
+  [[nodiscard]] std::int32_t smallest(const PerformanceRecord& record, std::int64_t batch, Tokens sequence,
+                                      Duration waited = {}) const {
+    const std::optional<RecordEntry> found = look_up(record, batch, sequence, waited);
     const std::int32_t interval = found ? found->min_interval.value_or(kAllResident) : kAllResident;
     return std::max(interval, room_.smallest());
   }
@@ -310,7 +327,8 @@ class SelectNLayers final : public LayerPolicy {
   }
 
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration /*layer*/) override {
-    const std::int32_t wanted = record_.wanted(view_.batch(), shape);
+    const Duration waited = record_.counts_waiting() ? view_.now() - view_.waiting_since() : Duration{};
+    const std::int32_t wanted = record_.wanted(view_.batch(), shape, waited);
     const std::int32_t next = leaves_kv(wanted) ? wanted : largest();
     const std::int32_t last = std::exchange(interval_, next).value_or(next);
     const bool room = leaves_kv(last);
@@ -386,6 +404,11 @@ std::vector<Problem> check(const Settings& settings) {
                           "leave out one of the two"});
     }
   }
+  if (settings.has(kCountsWaiting) && !settings.has("policy.slo")) {
+    problems.push_back(
+        {fmt::format("{} has no effect without policy.slo: a margin is over the iteration's own time", kCountsWaiting),
+         kCountsWaiting, fmt::format("give policy.slo, or leave out {}", kCountsWaiting)});
+  }
   return problems;
 }
 
@@ -438,6 +461,14 @@ std::vector<Parameter> parameters() {
        .doc = "Latency SLO of an iteration as a time: time to first token of a prefill instance, time per output token "
               "of a decode instance. Rounded down to a multiple of 2 ms",
        .source = "Select-N, section 4.1 and Table 1"},
+      {.name = kCountsWaiting,
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "",
+       .doc =
+           "With policy.slo. true (default): an iteration must end within policy.slo less the time that its requests "
+           "have already waited, since they were sent or since their last token; false: waiting does not count",
+       .source = "Select-N, section 4.2: the SLO of a request less its waiting time"},
       {.name = "policy.double_buffer",
        .type = ParameterType::boolean,
        .unit = "-",

@@ -85,7 +85,7 @@ struct LayerReport {
 ///    after every iteration.
 ///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`.
 ///    The links are not its own: blocks that requests swap, load or store may stand before its copies.
-///  * Only `copied` sees the clock. Its times serve figures alone.
+///  * Only `copied` is told times, and they serve figures alone. View::waiting_since is for deadlines.
 ///  * Two of them may stream different state (PolicyInfo::streams): one KV, the other weights. Each has its own rule,
 ///    hears of its own copies and is told of its own stalls. Only the one that streams KV is asked for `capacity`,
 ///    `split` and `expand`. It holds its GPU memory in the whole run, so the weights never take more than their

@@ -93,6 +93,7 @@ class Instance final : public View, private Decision {
   [[nodiscard]] Blocks decode_growth(std::int64_t decodes) const override;
   [[nodiscard]] RequestId last_decoding() const override;
   [[nodiscard]] bool grows_next(RequestId id) const override;
+  [[nodiscard]] SimTime waiting_since() const override;
   [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override;
   [[nodiscard]] std::span<const KvRun> runs(const Holder& holder) const override;
   [[nodiscard]] Tokens kept(std::int64_t conversation) const override;

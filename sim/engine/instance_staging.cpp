@@ -90,6 +90,18 @@ RequestId Instance::last_decoding() const {
   return m < 0 ? kNoRequest : members_[m].id;
 }
 
+SimTime Instance::waiting_since() const {
+  SimTime since = now_;
+  const auto waits = [&](std::int32_t m) {
+    const Member& member = members_[m];
+    const bool first = member.first_token == kNever;
+    since = std::min(since, first ? table_[member.id].arrival : members_.last_token(member));
+  };
+  for (const std::int32_t m : chunk_members_) waits(m);
+  visit_decodes(staged_decodes_, waits);
+  return since;
+}
+
 bool Instance::grows_next(RequestId id) const {
   const std::int32_t m = table_[id].member;
   return m >= 0 && members_.grows_next(members_[m]);

@@ -447,6 +447,7 @@ TEST(PlainSelectN, DecidesAsThePolicyAtTheEdgeOfItsSlo) {
            {seen.too_small, "iterations that streamed more than the SLO allows"},
            {seen.prefill_decides, "batches whose prompts want the larger interval"},
            {seen.decode_decides, "batches whose decodes do"},
+           {seen.waiting_decides, "batches that have waited, and so want another interval"},
            {seen.no_entry, "batches that the record does not know"},
            {seen.slo_below_best, "entries whose best time is above the SLO"},
            {seen.rounded_slo, "SLOs that the grid rounds below the best time"},

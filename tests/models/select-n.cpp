@@ -145,21 +145,26 @@ class Record {
         most_requests_(power_of_two_from(settings.get<std::int64_t>("engine.max_num_seqs"))),
         capacity_(room_.tokens(room_.smallest())),
         longest_(std::max(kShortest, power_of_two_from(capacity_))) {
-    if (settings.has("policy.slo")) time_ = settings.get<Duration>("policy.slo").count();
+    if (settings.has("policy.slo")) {
+      time_ = settings.get<Duration>("policy.slo").count();
+      const char* const key = "policy.slo_counts_waiting";
+      less_waiting_ = !settings.has(key) || settings.get<bool>(key);
+    }
     if (settings.has("policy.slo_margin")) margin_ = settings.get<double>("policy.slo_margin");
   }
 
   [[nodiscard]] const Room& room() const { return room_; }
 
   /// The smallest interval that the SLO allows to requests of that length; kNone when there is no such.
-  [[nodiscard]] std::int64_t interval(Kind kind, std::int64_t requests, std::int64_t sequence) const {
+  [[nodiscard]] std::int64_t interval(Kind kind, std::int64_t requests, std::int64_t sequence,
+                                      std::int64_t waited = 0) const {
     const auto [batch, length] = entry(requests, sequence);
     if (batch == 0) {
       ++select_n_branches().no_entry;
       return kNone;
     }
-    auto& known = known_[{kind, batch, length}];
-    if (!known) known = work_out(kind, batch, length);
+    auto& known = known_[{kind, batch, length, waited}];
+    if (!known) known = work_out(kind, batch, length, waited);
     if (known->first == 0) ++select_n_branches().slo_below_best;
     const std::int64_t allowed = known->first == 0 ? kNone : known->first;
     if (room_.smallest() > allowed) ++select_n_branches().smallest_binds;
@@ -174,7 +179,8 @@ class Record {
   }
 
   /// Of an iteration.
-  [[nodiscard]] std::int64_t wanted(std::int64_t running, const BatchShape& shape) const {
+  [[nodiscard]] std::int64_t wanted(std::int64_t running, const BatchShape& shape, std::int64_t waited) const {
+    if (!less_waiting_) waited = 0;
     const auto prompts = static_cast<std::int64_t>(shape.chunks.size());
     std::int64_t prompt_tokens = 0;
     std::int64_t tokens = shape.decode_context.count();
@@ -183,9 +189,15 @@ class Record {
       tokens += chunk.new_tokens.count() + chunk.context.count();
     }
     const std::int64_t prefill =
-        prefills_ && prompts > 0 ? interval(Kind::prefill, prompts, prompt_tokens / prompts) : 1;
+        prefills_ && prompts > 0 ? interval(Kind::prefill, prompts, prompt_tokens / prompts, waited) : 1;
     const std::int64_t decode =
-        decodes_ ? interval(Kind::decode, running, tokens / (shape.decode_sequences + prompts)) : 1;
+        decodes_ ? interval(Kind::decode, running, tokens / (shape.decode_sequences + prompts), waited) : 1;
+    if (waited > 0) {
+      const std::int64_t fresh =
+          std::max(prefills_ && prompts > 0 ? interval(Kind::prefill, prompts, prompt_tokens / prompts) : 1,
+                   decodes_ ? interval(Kind::decode, running, tokens / (shape.decode_sequences + prompts)) : 1);
+      if (std::max(prefill, decode) != fresh) ++select_n_branches().waiting_decides;
+    }
     if (prefill > decode && decodes_) ++select_n_branches().prefill_decides;
     if (decode > prefill && prefills_ && prompts > 0) ++select_n_branches().decode_decides;
     return std::max(prefill, decode);
@@ -225,7 +237,7 @@ class Record {
     for (const Kind kind : {Kind::prefill, Kind::decode}) {
       if (!(kind == Kind::prefill ? prefills_ : decodes_)) continue;
       const auto [batch, length] = entry(1, kShortest);
-      if (batch == 0 || work_out(kind, batch, length).first == 0) return false;
+      if (batch == 0 || work_out(kind, batch, length, 0).first == 0) return false;
     }
     for (std::int64_t requests = 1; requests <= most_requests_; ++requests) {
       for (std::int64_t sequence = kShortest; sequence <= capacity_; sequence *= 2) {
@@ -267,8 +279,8 @@ class Record {
   }
 
   /// The smallest interval, kNone without offloading, and 0 when nothing meets the SLO; and the SLO.
-  [[nodiscard]] std::pair<std::int64_t, std::int64_t> work_out(Kind kind, std::int64_t batch,
-                                                               std::int64_t sequence) const {
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> work_out(Kind kind, std::int64_t batch, std::int64_t sequence,
+                                                               std::int64_t waited) const {
     const IterationTime times = time(kind, batch, sequence);
     const std::int64_t n = room_.n();
     const std::int64_t layer = times.layer.count();
@@ -277,7 +289,8 @@ class Record {
     const CopyTime copy = deployment_.planner().copy(Stream::h2d, 1, deployment_.layer_weights, CopyMechanism::single);
     const std::int64_t transfer = copy.launch.count() + copy.transfer.count();
     const std::int64_t slo =
-        time_ ? *time_ : best + static_cast<std::int64_t>(std::floor(static_cast<double>(best) * margin_ + 0.5));
+        time_ ? *time_ - waited
+              : best + static_cast<std::int64_t>(std::floor(static_cast<double>(best) * margin_ + 0.5));
     if (slo < best) return {0, slo};
     const std::int64_t rounded = slo / kGrid * kGrid;
     if (!exact_) {
@@ -305,8 +318,10 @@ class Record {
   std::int64_t capacity_;  // tokens of KV, at most
   std::int64_t longest_;
   std::optional<std::int64_t> time_;
+  bool less_waiting_ = false;
   double margin_ = 0.5;
-  mutable std::map<std::tuple<Kind, std::int64_t, std::int64_t>, std::optional<std::pair<std::int64_t, std::int64_t>>>
+  mutable std::map<std::tuple<Kind, std::int64_t, std::int64_t, std::int64_t>,
+                   std::optional<std::pair<std::int64_t, std::int64_t>>>
       known_;
 };
 
@@ -391,7 +406,8 @@ class PlainSelectN final : public LayerPolicy {
     const TierState& gpu = view_.tier(kGpuTier);
     const Blocks in_use = gpu.total - gpu.free;
     const auto leaves_room = [&](std::int64_t i) { return record_.room().blocks(i) >= in_use; };
-    const std::int64_t wanted = record_.wanted(view_.batch().running, shape);
+    const std::int64_t waited = (view_.now() - view_.waiting_since()).count();
+    const std::int64_t wanted = record_.wanted(view_.batch().running, shape, waited);
     std::int64_t next = wanted;
     if (!leaves_room(wanted)) {
       next = record_.room().largest(in_use).value();

@@ -15,13 +15,14 @@ struct SelectNBranches {
   std::int64_t too_small = 0;        // an iteration ran at a smaller interval than its SLO allows
   std::int64_t prefill_decides = 0;  // of the two records of an instance that runs both phases
   std::int64_t decode_decides = 0;
-  std::int64_t no_entry = 0;        // a batch that the record does not know
-  std::int64_t slo_below_best = 0;  // an entry whose best time is above the SLO
-  std::int64_t rounded_slo = 0;     // the grid rounds an SLO below the best time, and copies that cost no time go on
-  std::int64_t outgrown = 0;        // room is what the batch takes, more than is offered
-  std::int64_t offered = 0;         // room is what is offered to a batch
-  std::int64_t part_of_batch = 0;   // an entry's room ends within its batches
-  std::int64_t smallest_binds = 0;  // the host holds no more layers
+  std::int64_t waiting_decides = 0;  // requests have waited, so another interval is wanted
+  std::int64_t no_entry = 0;         // a batch that the record does not know
+  std::int64_t slo_below_best = 0;   // an entry whose best time is above the SLO
+  std::int64_t rounded_slo = 0;      // the grid rounds an SLO below the best time, and copies that cost no time go on
+  std::int64_t outgrown = 0;         // room is what the batch takes, more than is offered
+  std::int64_t offered = 0;          // room is what is offered to a batch
+  std::int64_t part_of_batch = 0;    // an entry's room ends within its batches
+  std::int64_t smallest_binds = 0;   // the host holds no more layers
 };
 
 SelectNBranches& select_n_branches();

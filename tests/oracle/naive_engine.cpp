@@ -535,6 +535,14 @@ class NaiveEngine final : public View, private Decision {
     const Request& r = requests_[id.slot];
     return r.phase == Phase::decoding && (r.computed + 1) > r.blocks() * per_block();
   }
+  [[nodiscard]] SimTime waiting_since() const override {
+    SimTime since = now_;
+    for (const Request& r : requests_) {
+      if (!r.live || (!r.runs_now && r.staged == 0)) continue;
+      since = std::min(since, r.generated > 0 ? r.last_token : r.spec.arrival);
+    }
+    return since;
+  }
   [[nodiscard]] std::span<const KvRun> runs(const Holder& holder) const override {
     shown_.clear();
     const Context* const cells = context_of(holder);

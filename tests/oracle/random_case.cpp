@@ -11,7 +11,10 @@ namespace {
 
 Value draw_value(const Parameter& parameter, std::int64_t scale, Dice& dice) {
   const bool open = parameter.default_value.empty() && std::isfinite(parameter.minimum);
-  if (parameter.type == ParameterType::boolean) return dice.chance(50);
+  if (parameter.type == ParameterType::boolean) {
+    if (parameter.default_value.empty() && dice.chance(50)) return std::monostate{};
+    return dice.chance(50);
+  }
   if (parameter.type == ParameterType::choice) {
     return parameter
         .choices[static_cast<std::size_t>(dice.between(0, static_cast<std::int64_t>(parameter.choices.size()) - 1))];

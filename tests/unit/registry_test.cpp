@@ -285,6 +285,7 @@ TEST(Registry, Weights_AreLaidOutFirst) {
     [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return {}; }
     [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
     [[nodiscard]] bool grows_next(RequestId) const override { return false; }
+    [[nodiscard]] SimTime waiting_since() const override { return now(); }
     [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
     [[nodiscard]] std::span<const KvRun> runs(const Holder&) const override { return {}; }
     [[nodiscard]] Tokens kept(std::int64_t) const override { return {}; }

@@ -26,6 +26,7 @@ class RunsView final : public View {
   [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
   [[nodiscard]] bool grows_next(RequestId) const override { return false; }
   [[nodiscard]] Tokens kept(std::int64_t) const override { return Tokens(0); }
+  [[nodiscard]] SimTime waiting_since() const override { return now(); }
   [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
 
  private:

@@ -309,6 +309,54 @@ TEST(SelectN, Prefill_EndsARequestWithItsFirstToken) {
 
 // 119 blocks of 16 tokens: 1,904 tokens. A prefill instance needs capacity for the prompt and one token, so the length
 // of the answer does not matter to it.
+TEST(SelectN, Slo_IsLessTheTimeThatAPromptHasWaited) {
+  // One prompt at a time. It takes 4 ms with every layer on the GPU; i = 3: 8 + 1 + 1 = 10; i = 2: 2 * (8 + 1) = 18;
+  // i = 1: 8 + 3 * 8 + 1 = 33. An SLO of 20 ms allows i = 2. An iteration runs at the interval that the one before
+  // wants.
+  //   0   starts at 0, wants 2, takes 18
+  //   1   has waited 18, so 2 ms are left: wants none, takes 18
+  //   2   has waited 36, wants none, takes 4: ends at 40
+  //   3   sent at 100, wants 2, takes 4
+  //   4   sent at 100, waits 4, so 16 are left: wants 3, takes 18 and ends at 122
+  //   5   sent at 117, waits 5, so 15, which the grid rounds to 14: wants 3, takes 10
+  const LayeredModel model = by_batch();
+  const std::vector<RequestSpec> requests{request(0, 16, 1),           request(0, 16, 1),
+                                          request(0, 16, 1),           request(100'000'000, 16, 1),
+                                          request(100'000'000, 16, 1), request(117'000'000, 16, 1)};
+  const auto ends = [&](bool counts) {
+    const Overrides overrides{{"policy.phase", std::string("prefill")},
+                              {"policy.slo", ms(20)},
+                              {"policy.slo_counts_waiting", counts},
+                              {"engine.max_num_seqs", std::int64_t{1}}};
+    const Replay replay = run("select-n", overrides, large(model), requests);
+    EXPECT_EQ(figure(replay, "slo_risk_fraction"), counts ? 2.0 / 6.0 : 0.0);
+    std::vector<SimTime> all;
+    for (std::uint32_t i = 0; i < 6; ++i) all.push_back(replay.of(i).end);
+    return all;
+  };
+  EXPECT_EQ(ends(true), (std::vector{at_ms(18), at_ms(36), at_ms(40), at_ms(104), at_ms(122), at_ms(132)}));
+  EXPECT_EQ(ends(false), (std::vector{at_ms(18), at_ms(36), at_ms(54), at_ms(118), at_ms(136), at_ms(154)}));
+}
+
+TEST(SelectN, Slo_IsLessTheTimeSinceTheLastToken) {
+  // Two sequences: 8 ms with every layer on the GPU; i = 3: 8 + 2 + 2 = 12; i = 1: 8 + 3 * 8 + 2 = 34. SLO: 40 ms.
+  //   prompt of request 0   wants 1, takes 33
+  //   prompt of request 1   sent at 10, waited 23, so 17 are left, 16 on the grid: wants 3, takes 33, ends at 66
+  //   decode of both        request 0 has waited 33 since its token, so 7 are left: wants none, takes 12, ends at 78
+  //   decode of both        wants 1 again, takes 8, then 34: ends at 120
+  // Where waiting does not count, every iteration runs at 1: 33 + 33 + 3 * 34 = 168.
+  const LayeredModel model = by_batch();
+  const std::vector<RequestSpec> requests{request(0, 16, 4), request(10'000'000, 16, 4)};
+  const auto last = [&](const Overrides& overrides) {
+    Overrides all{{"policy.slo", ms(40)}};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return run("select-n", all, large(model), requests).of(0).end;
+  };
+  EXPECT_EQ(last({{"policy.slo_counts_waiting", true}}), at_ms(120));
+  EXPECT_EQ(last({}), at_ms(120)) << "the default";
+  EXPECT_EQ(last({{"policy.slo_counts_waiting", false}}), at_ms(168));
+}
+
 TEST(SelectN, Prefill_RejectsByThePromptAlone) {
   const LayeredModel model = constant(4, 1, 1);
   Deployment deployment = large(model);
@@ -415,6 +463,9 @@ TEST(SelectN, Refuses_WhatMakesNoSense) {
               HasSubstr("policy.slo: policy.slo and policy.slo_margin are both given"));
   EXPECT_THAT(refusals("select-n", v0, {fixed[0], {"policy.slo_margin", 0.5}}),
               HasSubstr("policy.slo_margin: a fixed policy.interval follows no SLO"));
+  EXPECT_THAT(refusals("select-n", v0, {{"policy.slo_counts_waiting", true}, {"policy.slo_margin", 0.5}}),
+              HasSubstr("policy.slo_counts_waiting: policy.slo_counts_waiting has no effect without policy.slo"));
+  EXPECT_EQ(refusals("select-n", v0, {{"policy.slo_counts_waiting", false}, {"policy.slo", ms(50)}}), "");
   EXPECT_EQ(refusals("select-n", v0, {{"engine.prefix_caching", std::string("true")}}), "");
   // Room that follows the batch needs a scheduler that can lose it; at a fixed interval it is constant.
   const Overrides unchunked{{"engine.chunked_prefill", false}};
