@@ -135,6 +135,8 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
   const double gemm_flops = to.gemm_flops / from.gemm_flops;
   const double prefill_flops = to.prefill_flops / from.prefill_flops;
   const double bandwidth = to.memory_bandwidth / from.memory_bandwidth;
+  const double gemm_bandwidth = to.gemm_bandwidth / from.gemm_bandwidth;
+  const double decode_bandwidth = to.decode_bandwidth / from.decode_bandwidth;
   const double sms = static_cast<double>(to.sm_count) / static_cast<double>(from.sm_count);
   const bool same_grid = to.sm_count == from.sm_count;
   FittedKernels kernels;
@@ -142,7 +144,7 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
   for (FittedGemm& gemm : kernels.gemm) {
     gemm.model.sm_count = to.sm_count;
     gemm.model.flops *= gemm_flops;
-    gemm.model.bandwidth *= bandwidth;
+    gemm.model.bandwidth *= gemm_bandwidth;
     if (gemm.model.quantise) gemm.model.quantise->element_seconds /= bandwidth;
     if (!same_grid) gemm.model.residual = {};
     Fitted<GemmModel> entry{{}, gemm.record};
@@ -154,8 +156,8 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
     if (!fitted) return fitted;
     DecodeAttentionModel& model = fitted->model;
     model.sm_count = to.sm_count;
-    model.bandwidth *= bandwidth;
-    model.token_seconds *= sms / bandwidth;  // a block's share of the bandwidth
+    model.bandwidth *= decode_bandwidth;
+    model.token_seconds *= sms / decode_bandwidth;  // a block's share of the bandwidth
     if (!same_grid) {
       model.residual = {};  // and with it what single tokens say
       std::erase_if(fitted->record.ranges,

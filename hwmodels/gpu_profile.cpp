@@ -39,8 +39,13 @@ class Nullable {
 };
 
 ScalingFacts facts_of(const GpuProfile& gpu) {
-  return {gpu.sm_count, gpu.peak_flops * gpu.gemm_compute_efficiency, gpu.peak_flops * gpu.prefill_attention_efficiency,
-          gpu.memory_bandwidth.value()};
+  const double bandwidth = gpu.memory_bandwidth.value();
+  return {.sm_count = gpu.sm_count,
+          .gemm_flops = gpu.peak_flops * gpu.gemm_compute_efficiency,
+          .prefill_flops = gpu.peak_flops * gpu.prefill_attention_efficiency,
+          .memory_bandwidth = bandwidth,
+          .gemm_bandwidth = bandwidth * gpu.gemm_memory_efficiency,
+          .decode_bandwidth = bandwidth * gpu.decode_attention_efficiency};
 }
 
 void read_sustained_clock(FieldReader& in, GpuProfile& gpu) {

@@ -288,9 +288,12 @@ void lend_values(ordered_json& values, const std::string& lender) {
 /// known.
 FittedKernels scaled(const GpuProfile& base, const ProfileText& text, const MeasuredDevice& device) {
   if (base.memory_bandwidth.value() == 0.0 || base.sm_count == 0) return base.fitted;
-  const ScalingFacts from{base.sm_count, 1.0, 1.0, base.memory_bandwidth.value()};
-  const ScalingFacts to{device.sm_count.value_or(base.sm_count), 1.0, 1.0,
-                        text.bandwidth.value_or(base.memory_bandwidth).value()};
+  const auto facts = [](std::int64_t sms, BytesPerSecond memory) {
+    return ScalingFacts{sms, 1.0, 1.0, memory.value(), memory.value(), memory.value()};
+  };
+  const ScalingFacts from = facts(base.sm_count, base.memory_bandwidth);
+  const ScalingFacts to =
+      facts(device.sm_count.value_or(base.sm_count), text.bandwidth.value_or(base.memory_bandwidth));
   FittedKernels kernels = borrowed(base.fitted, base.file.name, from, to);
   kernels.all_reduce = base.fitted.all_reduce;
   kernels.copies = base.fitted.copies;

@@ -183,7 +183,7 @@ TEST(RangeUses, WhenNothingWasAskedOrMeasured_ThenAreEmpty) {
 // Borrowed kernels keep the lender's measured ranges.
 TEST(RangeUses, Fitted_WhenKernelsAreBorrowed_ThenTheLendersRangesCount) {
   GpuProfile gpu = fitted_gpu();
-  gpu.fitted = borrowed(gpu.fitted, "lender", {108, 1.0, 1.0, 1.0}, {54, 0.5, 0.5, 0.5});
+  gpu.fitted = borrowed(gpu.fitted, "lender", {108, 1.0, 1.0, 1.0, 1.0, 1.0}, {54, 0.5, 0.5, 0.5, 0.5, 0.5});
   EXPECT_EQ(uses_of(gpu, "fitted", batches()), uses_of(fitted_gpu(), "fitted", batches()));
 }
 
@@ -192,21 +192,45 @@ TEST(RangeUses, Borrowed_WhenTheResidualIsDropped_ThenSingleTokensAreNotCarriedO
   FittedKernels lender = fitted_gpu().fitted;
   lender.decode_attention->record.ranges.push_back({"single_token_kv_heads", 12.0, 64.0});
   const auto carried = [&](std::int64_t sms) {
-    const FitRecord record =
-        borrowed(lender, "lender", {108, 1.0, 1.0, 1.0}, {sms, 0.5, 0.5, 0.5}).decode_attention->record;
+    const FitRecord record = borrowed(lender, "lender", {108, 1.0, 1.0, 1.0, 1.0, 1.0}, {sms, 0.5, 0.5, 0.5, 0.5, 0.5})
+                                 .decode_attention->record;
     return !known_beyond("decode_attention", {"kv_heads", 1.0, 8.0}, record).empty();
   };
   EXPECT_TRUE(carried(108));
   EXPECT_FALSE(carried(54));
 }
 
+// A GPU with half the bandwidth, of which its GEMM reaches 3/4 as large a share as the lender's, and its decodes 3/2.
+TEST(RangeUses, Borrowed_WhenKernelsReachOtherSharesOfTheBandwidth_ThenTheirTrafficScalesWithIt) {
+  FittedKernels lender = fitted_gpu().fitted;
+  lender.decode_attention->model.token_seconds = 12e-9;
+  const ScalingFacts from{108, 1.0, 1.0, 1000.0, 800.0, 600.0};
+  const ScalingFacts to{108, 1.0, 1.0, 500.0, 300.0, 450.0};
+  const FittedKernels kernels = borrowed(lender, "lender", from, to);
+  EXPECT_DOUBLE_EQ(kernels.gemm.front().model.bandwidth, lender.gemm.front().model.bandwidth * 300.0 / 800.0);
+  EXPECT_DOUBLE_EQ(kernels.decode_attention->model.bandwidth, lender.decode_attention->model.bandwidth * 0.75);
+  EXPECT_DOUBLE_EQ(kernels.decode_attention->model.token_seconds, 16e-9);
+  EXPECT_DOUBLE_EQ(kernels.prefill_attention->model.bandwidth, lender.prefill_attention->model.bandwidth * 0.5);
+}
+
+// The profiles state: A100 SXM 2,039 GB/s, of which GEMM reaches 0.75 and decode attention 0.635; RTX 4090 1,008 GB/s,
+// 0.91 and 0.86.
+TEST(RangeUses, Borrowed_WhenAProfileBorrows_ThenItsStatedSharesScaleTheTraffic) {
+  const FittedKernels lender = load_gpu("a100-80gb-sxm").fitted;
+  const FittedKernels kernels = load_gpu("rtx4090-24gb").fitted;
+  EXPECT_NEAR(kernels.gemm.front().model.bandwidth / lender.gemm.front().model.bandwidth,
+              1008.0 * 0.91 / (2039.0 * 0.75), 1e-9);
+  EXPECT_NEAR(kernels.decode_attention->model.bandwidth / lender.decode_attention->model.bandwidth,
+              1008.0 * 0.86 / (2039.0 * 0.635), 1e-9);
+}
+
 // 54 of 108 SMs hold half of the threads, so that the write of a token takes twice as long.
 TEST(RangeUses, Borrowed_WhenTheGpuHasHalfTheSms_ThenTheCacheWriteTakesTwice) {
   FittedKernels lender = fitted_gpu().fitted;
-  EXPECT_FALSE(borrowed(lender, "lender", {108, 1.0, 1.0, 1.0}, {54, 1.0, 1.0, 1.0})
+  EXPECT_FALSE(borrowed(lender, "lender", {108, 1.0, 1.0, 1.0, 1.0, 1.0}, {54, 1.0, 1.0, 1.0, 1.0, 1.0})
                    .prefill_attention->model.write_token_seconds);
   lender.prefill_attention->model.write_token_seconds = 3e-9;
-  EXPECT_DOUBLE_EQ(*borrowed(lender, "lender", {108, 1.0, 1.0, 1.0}, {54, 0.7, 0.7, 0.7})
+  EXPECT_DOUBLE_EQ(*borrowed(lender, "lender", {108, 1.0, 1.0, 1.0, 1.0, 1.0}, {54, 0.7, 0.7, 0.7, 0.7, 0.7})
                         .prefill_attention->model.write_token_seconds,
                    6e-9);
 }
