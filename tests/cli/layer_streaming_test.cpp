@@ -54,6 +54,33 @@ TEST_F(LayerStreaming, ARunSaysWhatBecameOfItsMemory) {
   EXPECT_FALSE(json::parse(spillway({"run", "--json", "workload.requests=20"}).out).contains("expansion_over_time"));
 }
 
+// Both directions together carry 184 and 204 GB/s each on one machine, 149.7 and 289 out on the other.
+TEST_F(LayerStreaming, ARunSaysWhatCopiesItsLayersAndOnWhichMachine) {
+  const auto copies = [&](const Texts& overrides) {
+    const auto run = spillway(with(pie_, overrides));
+    EXPECT_EQ(run.code, 0) << run.err;
+    const json result = json::parse(run.out);
+    return std::pair(result["setup"]["layer_copies"].get<std::string>(),
+                     result["metrics"]["layer_stall_fraction"]["value"].get<double>());
+  };
+  const Texts fixed{"policy.expansion=1.7"};
+  const auto [text, stall] = copies(fixed);
+  EXPECT_EQ(text, "SMs: 372.3 GB/s in and 297 out alone, 204 and 204 together (gh200-96gb)");
+  const auto [engine_text, engine_stall] = copies({"policy.expansion=1.7", "policy.copy=engine"});
+  EXPECT_EQ(engine_text, "copy engines: 375 GB/s in and 297 out alone, 176.9 and 187.3 together (gh200-96gb)");
+  EXPECT_LT(stall, engine_stall);
+  const auto [other_text, other_stall] = copies({"policy.expansion=1.7", "hardware=gh200-120gb"});
+  EXPECT_EQ(other_text, "SMs: 410 GB/s in and 380.1 out alone, 290.3 and 289 together (gh200-120gb)");
+  EXPECT_LT(other_stall, stall);
+  const auto [slow_text, slow_stall] = copies({"policy.expansion=1.7", "hardware=gh200-120gb", "policy.copy=engine"});
+  EXPECT_GT(slow_stall, engine_stall);
+  EXPECT_FALSE(json::parse(spillway({"run", "--json", "workload.requests=20"}).out)["setup"].contains("layer_copies"));
+  const auto about = spillway({"explain", "gh200-96gb"});
+  EXPECT_THAT(about.out, testing::AllOf(HasSubstr("h2d_bandwidth_kernel"), HasSubstr("d2h_bandwidth_duplex_kernel"),
+                                        HasSubstr("copy_compute_slowdown_kernel")));
+  EXPECT_THAT(spillway({"run", "policy=pie", "policy.copy=dma"}).err, HasSubstr("engine"));
+}
+
 TEST_F(LayerStreaming, ReplicationsKeepTheSeriesOfTheFirst) {
   const json one = json::parse(spillway(pie_).out);
   const json two = json::parse(spillway(with(pie_, {"replications=2"})).out);
