@@ -107,7 +107,7 @@ struct GpuProfile {
 };
 
 /// What copies the layers of a run (GpuProfile::layer_copies), what it reaches, and the GPU that the figures are of:
-/// "SMs: 372.3 GB/s in and 297 out alone, 204 and 204 together (gh200-96gb)".
+/// "SMs: 372.3 GB/s in and 297* out alone, 204 and 204 together (gh200-96gb; *: of its copy engines)".
 [[nodiscard]] std::string layer_copies_text(const GpuProfile& gpu);
 
 /// CPU and memory of a server, or of the part of a larger machine that the file describes.

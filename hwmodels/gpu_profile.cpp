@@ -213,21 +213,27 @@ bool GpuProfile::has_kernel_copies() const {
 std::string layer_copies_text(const GpuProfile& gpu) {
   const bool kernel = gpu.layer_copies == CopyMechanism::kernel;
   const CopyFigures copies = gpu.copy_figures(gpu.layer_copies);
-  const auto rate = [](BytesPerSecond bandwidth) { return fmt::format("{:.4g}", bandwidth.value() * 1e-9); };
+  const KernelCopies& own = gpu.kernel_copies;
+  bool lent = false;
+  const auto rate = [&](BytesPerSecond bandwidth, bool stated) {
+    lent = lent || !stated;
+    return fmt::format("{:.4g}{}", bandwidth.value() * 1e-9, stated ? "" : "*");
+  };
   const auto alone = [&](bool to_device) {
     const auto fitted = std::ranges::find_if(gpu.fitted.copies, [&](const Fitted<CopyModel>& copy) {
       return copy.model.to_device == to_device && copy.model.mechanism == gpu.layer_copies;
     });
-    return fitted != gpu.fitted.copies.end() ? BytesPerSecond(fitted->model.bandwidth)
-                                             : (to_device ? copies.h2d : copies.d2h).bandwidth;
+    if (fitted != gpu.fitted.copies.end()) return rate(BytesPerSecond(fitted->model.bandwidth), true);
+    return rate((to_device ? copies.h2d : copies.d2h).bandwidth, !kernel || (to_device ? own.h2d : own.d2h));
   };
-  std::string text = fmt::format("{}: {} GB/s in and {} out alone", kernel ? "SMs" : "copy engines", rate(alone(true)),
-                                 rate(alone(false)));
+  std::string text = kernel ? "SMs: " : "copy engines: ";
+  text += alone(true) + " GB/s in and ";
+  text += alone(false) + " out alone";
   if (copies.h2d_duplex && copies.d2h_duplex) {
-    text += fmt::format(", {} and {} together", rate(*copies.h2d_duplex), rate(*copies.d2h_duplex));
+    text += fmt::format(", {} and ", rate(*copies.h2d_duplex, !kernel || own.h2d_duplex));
+    text += rate(*copies.d2h_duplex, !kernel || own.d2h_duplex) + " together";
   }
-  const bool own = !kernel || gpu.has_kernel_copies();
-  return text + fmt::format(" ({}{})", gpu.file.name, own ? "" : ", figures of its copy engines");
+  return text + fmt::format(" ({}{})", gpu.file.name, lent ? "; *: of its copy engines" : "");
 }
 
 void GpuProfile::need(std::initializer_list<std::string_view> fields, std::string_view purpose) const {

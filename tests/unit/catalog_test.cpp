@@ -351,9 +351,9 @@ TEST(Catalog, Gpus_WhenLoaded_ThenThoseWithFiguresOfSmCopiesSaySo) {
   gpu.layer_copies = CopyMechanism::kernel;
   EXPECT_EQ(layer_copies_text(gpu), "SMs: 410 GB/s in and 380.1 out alone, 290.3 and 289 together (gh200-120gb)");
   gpu.kernel_copies = {};
-  EXPECT_EQ(layer_copies_text(gpu),
-            "SMs: 422.1 GB/s in and 170.3 out alone, 340.9 and 149.7 together (gh200-120gb, "
-            "figures of its copy engines)");
+  EXPECT_EQ(
+      layer_copies_text(gpu),
+      "SMs: 422.1* GB/s in and 170.3* out alone, 340.9* and 149.7* together (gh200-120gb; *: of its copy engines)");
 }
 
 // Both directions together never carry much less than the faster direction alone, even on the GH200, whose directions
