@@ -24,6 +24,28 @@ struct HostLink {
   double launch_seconds = 0.0;
 };
 
+/// Copies between host and GPU of one machine, by one mechanism.
+struct CopyFigures {
+  HostLink h2d{};
+  HostLink d2h{};
+  // Bandwidth of each direction while the other one is busy too; empty: no figure.
+  std::optional<BytesPerSecond> h2d_duplex{};
+  std::optional<BytesPerSecond> d2h_duplex{};
+  // Time of a layer while a copy runs / its time alone, at least 1; empty: no figure, which counts as 1.
+  std::optional<double> compute_slowdown{};
+};
+
+/// What a profile states of copies by SMs (CopyMechanism::kernel) beside the copy engine's figures. Empty: no figure.
+struct KernelCopies {
+  std::optional<BytesPerSecond> h2d{};
+  std::optional<BytesPerSecond> d2h{};
+  std::optional<double> h2d_launch_seconds{};
+  std::optional<double> d2h_launch_seconds{};
+  std::optional<BytesPerSecond> h2d_duplex{};
+  std::optional<BytesPerSecond> d2h_duplex{};
+  std::optional<double> compute_slowdown{};
+};
+
 /// t = latency + 2 (p - 1) / p * bytes / bus_bandwidth for an all-reduce of `bytes` over p GPUs (NCCL's bus bandwidth).
 struct AllReduce {
   double latency_seconds = 0.0;
@@ -63,6 +85,9 @@ struct GpuProfile {
   std::optional<BytesPerSecond> d2h_bandwidth_duplex;
   // Time of a layer while a copy runs / its time alone, at least 1; empty: no figure, which counts as 1.
   std::optional<double> copy_compute_slowdown;
+  KernelCopies kernel_copies{};
+  /// How the run copies layers, set by a run: copies slow each other and compute as this mechanism's figures say.
+  CopyMechanism layer_copies = CopyMechanism::single;
   std::optional<SustainedClock> sustained_clock;  // empty: no figure, so the clock stays
   std::optional<AllReduce> all_reduce;            // empty: no figure, so no tensor parallelism
   std::int64_t sm_count = 0;                      // streaming multiprocessors that CUDA offers
@@ -72,9 +97,18 @@ struct GpuProfile {
   std::string fitted_from;                // the profile that lends the kernels; empty: its own
   std::vector<std::string> unknown;       // fields that are null in the file, except the std::optional ones
 
+  /// The plain figures of a mechanism between host and GPU. What the profile does not state of copies by SMs is the
+  /// copy engine's figure, and no more than the direction reaches alone.
+  [[nodiscard]] CopyFigures copy_figures(CopyMechanism mechanism) const;
+  /// Whether the profile has a bandwidth of copies by SMs, stated or fitted.
+  [[nodiscard]] bool has_kernel_copies() const;
   /// Throws ConfigError when one of these fields is null in the file. The message names the field and what needs it.
   void need(std::initializer_list<std::string_view> fields, std::string_view purpose) const;
 };
+
+/// What copies the layers of a run (GpuProfile::layer_copies), what it reaches, and the GPU that the figures are of:
+/// "SMs: 372.3 GB/s in and 297* out alone, 204 and 204 together (gh200-96gb; *: of its copy engines)".
+[[nodiscard]] std::string layer_copies_text(const GpuProfile& gpu);
 
 /// CPU and memory of a server, or of the part of a larger machine that the file describes.
 struct HostProfile {

@@ -74,6 +74,12 @@ double FieldReader::number_or_zero(const char* key, const char* unit, const Rang
   return 0.0;
 }
 
+std::optional<double> FieldReader::optional_number_or_null(const char* key, const char* unit, const Range& range) {
+  if (values_.contains(key)) return number_or_null(key, unit, range);
+  known_.emplace_back(key);
+  return std::nullopt;
+}
+
 std::int64_t FieldReader::integer_or_one(const char* key, const char* unit, std::int64_t high) {
   if (values_.contains(key)) return integer(key, unit, 1, high);
   known_.emplace_back(key);

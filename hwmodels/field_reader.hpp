@@ -43,6 +43,8 @@ class FieldReader {
   bool optional_flag(const char* key);
   /// Like number(), but 0 when the file leaves the field out.
   double number_or_zero(const char* key, const char* unit, const Range& range);
+  /// Like number_or_null(), but empty when the file leaves the field out.
+  std::optional<double> optional_number_or_null(const char* key, const char* unit, const Range& range);
   /// Like integer() from 1 on, but 1 when the file leaves the field out.
   std::int64_t integer_or_one(const char* key, const char* unit, std::int64_t high);
   /// The name of another data file, not empty.

@@ -16,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kLender = "borrowed_from";
+constexpr Range kSlowdown{1.0, 10.0, "between 1 and 10"};
 
 /// Reads fields that may be null, and records which ones are.
 class Nullable {
@@ -50,12 +51,51 @@ ScalingFacts facts_of(const GpuProfile& gpu) {
 
 void read_sustained_clock(FieldReader& in, GpuProfile& gpu) {
   const double share = in.number_or_zero("sustained_share", "1", kEfficiency);
-  const double slowdown = in.number_or_zero("sustained_slowdown", "1", {1.0, 10.0, "between 1 and 10"});
+  const double slowdown = in.number_or_zero("sustained_slowdown", "1", kSlowdown);
   const double window = in.number_or_zero("sustained_window", "s", {1e-3, 1e3, "between 1 ms and 1000 s"});
   const bool any = share > 0.0 || slowdown > 0.0 || window > 0.0;
   const bool all = share > 0.0 && slowdown > 0.0 && window > 0.0;
   in.require(any == all, "sustained_share", "goes with sustained_slowdown and sustained_window: state all or none");
   if (all) gpu.sustained_clock = SustainedClock{share, slowdown, round_seconds(window)};
+}
+
+void read_kernel_copies(FieldReader& in, KernelCopies& copies) {
+  const auto bandwidth = [&](const char* key) -> std::optional<BytesPerSecond> {
+    const auto value = in.optional_number_or_null(key, "bytes/s", kBandwidth);
+    return value ? std::optional(BytesPerSecond(*value)) : std::nullopt;
+  };
+  copies.h2d = bandwidth("h2d_bandwidth_kernel");
+  copies.d2h = bandwidth("d2h_bandwidth_kernel");
+  copies.h2d_launch_seconds = in.optional_number_or_null("h2d_launch_kernel", "s", kSeconds);
+  copies.d2h_launch_seconds = in.optional_number_or_null("d2h_launch_kernel", "s", kSeconds);
+  copies.h2d_duplex = bandwidth("h2d_bandwidth_duplex_kernel");
+  copies.d2h_duplex = bandwidth("d2h_bandwidth_duplex_kernel");
+  copies.compute_slowdown = in.optional_number_or_null("copy_compute_slowdown_kernel", "1", kSlowdown);
+}
+
+/// Keys of a mechanism's figures, as messages name them.
+struct CopyKeys {
+  const char* h2d;
+  const char* d2h;
+  const char* h2d_duplex;
+  const char* d2h_duplex;
+};
+constexpr CopyKeys kEngineKeys{"h2d_bandwidth", "d2h_bandwidth", "h2d_bandwidth_duplex", "d2h_bandwidth_duplex"};
+constexpr CopyKeys kKernelKeys{"h2d_bandwidth_kernel", "d2h_bandwidth_kernel", "h2d_bandwidth_duplex_kernel",
+                               "d2h_bandwidth_duplex_kernel"};
+
+/// `copies` must be possible: within the link's peak, and both directions together no faster than one alone.
+void require_sound(FieldReader& in, const GpuProfile& gpu, const CopyFigures& copies, const CopyKeys& keys) {
+  const auto sound = [&](BytesPerSecond alone, std::optional<BytesPerSecond> duplex, const char* key,
+                         const char* duplex_key) {
+    in.require(gpu.host_link_peak.value() == 0.0 || alone <= gpu.host_link_peak, key, "exceeds host_link_peak");
+    in.require(duplex.value_or(alone) <= alone, duplex_key,
+               fmt::format("exceeds {}, the bandwidth of the direction alone", key));
+    in.require(!duplex || 1000.0 * duplex->value() >= alone.value(), duplex_key,
+               "is less than a thousandth of the bandwidth of the direction alone");
+  };
+  sound(copies.h2d.bandwidth, copies.h2d_duplex, keys.h2d, keys.h2d_duplex);
+  sound(copies.d2h.bandwidth, copies.d2h_duplex, keys.d2h, keys.d2h_duplex);
 }
 
 void read_kernels(FieldReader& in, GpuProfile& gpu) {
@@ -120,6 +160,12 @@ void require_agreement(FieldReader& in, const GpuProfile& gpu) {
     require(!stated || std::abs(plain - fitted) <= 0.05 * fitted, key, plain, fitted, "copies");
   };
   for (const Fitted<CopyModel>& copy : gpu.fitted.copies) {
+    if (copy.model.mechanism == CopyMechanism::kernel) {
+      const std::optional<BytesPerSecond> plain = copy.model.to_device ? gpu.kernel_copies.h2d : gpu.kernel_copies.d2h;
+      if (plain) {
+        require_close(copy.model.to_device ? kKernelKeys.h2d : kKernelKeys.d2h, plain->value(), copy.model.bandwidth);
+      }
+    }
     if (copy.model.mechanism != CopyMechanism::many) continue;
     const HostLink& link = copy.model.to_device ? gpu.h2d : gpu.d2h;
     require_close(copy.model.to_device ? "h2d_bandwidth" : "d2h_bandwidth", link.bandwidth.value(),
@@ -143,6 +189,56 @@ BusBandwidth bus_bandwidth(const AllReduce& plain, const AllReduceModel& fitted)
 
 std::string borrowed_text(const BorrowedParts& borrowed) {
   return fmt::format("{}: {}", borrowed_citation(borrowed.from), fmt::join(borrowed.parts, ", "));
+}
+
+CopyFigures GpuProfile::copy_figures(CopyMechanism mechanism) const {
+  CopyFigures figures{h2d, d2h, h2d_bandwidth_duplex, d2h_bandwidth_duplex, copy_compute_slowdown};
+  if (mechanism != CopyMechanism::kernel) return figures;
+  const KernelCopies& own = kernel_copies;
+  figures.h2d = {own.h2d.value_or(h2d.bandwidth), own.h2d_launch_seconds.value_or(h2d.launch_seconds)};
+  figures.d2h = {own.d2h.value_or(d2h.bandwidth), own.d2h_launch_seconds.value_or(d2h.launch_seconds)};
+  const auto duplex = [](std::optional<BytesPerSecond> stated, std::optional<BytesPerSecond> engine,
+                         BytesPerSecond alone) {
+    return stated || !engine ? stated : std::optional(std::min(*engine, alone));
+  };
+  figures.h2d_duplex = duplex(own.h2d_duplex, h2d_bandwidth_duplex, figures.h2d.bandwidth);
+  figures.d2h_duplex = duplex(own.d2h_duplex, d2h_bandwidth_duplex, figures.d2h.bandwidth);
+  if (own.compute_slowdown) figures.compute_slowdown = own.compute_slowdown;
+  return figures;
+}
+
+bool GpuProfile::has_kernel_copies() const {
+  const KernelCopies& own = kernel_copies;
+  return own.h2d || own.d2h || own.h2d_duplex || own.d2h_duplex ||
+         std::ranges::any_of(fitted.copies, [](const Fitted<CopyModel>& copy) {
+           return copy.model.mechanism == CopyMechanism::kernel;
+         });
+}
+
+std::string layer_copies_text(const GpuProfile& gpu) {
+  const bool kernel = gpu.layer_copies == CopyMechanism::kernel;
+  const CopyFigures copies = gpu.copy_figures(gpu.layer_copies);
+  const KernelCopies& own = gpu.kernel_copies;
+  bool lent = false;
+  const auto rate = [&](BytesPerSecond bandwidth, bool stated) {
+    lent = lent || !stated;
+    return fmt::format("{:.4g}{}", bandwidth.value() * 1e-9, stated ? "" : "*");
+  };
+  const auto alone = [&](bool to_device) {
+    const auto fitted = std::ranges::find_if(gpu.fitted.copies, [&](const Fitted<CopyModel>& copy) {
+      return copy.model.to_device == to_device && copy.model.mechanism == gpu.layer_copies;
+    });
+    if (fitted != gpu.fitted.copies.end()) return rate(BytesPerSecond(fitted->model.bandwidth), true);
+    return rate((to_device ? copies.h2d : copies.d2h).bandwidth, !kernel || (to_device ? own.h2d : own.d2h));
+  };
+  std::string text = kernel ? "SMs: " : "copy engines: ";
+  text += alone(true) + " GB/s in and ";
+  text += alone(false) + " out alone";
+  if (copies.h2d_duplex && copies.d2h_duplex) {
+    text += fmt::format(", {} and ", rate(*copies.h2d_duplex, !kernel || own.h2d_duplex));
+    text += rate(*copies.d2h_duplex, !kernel || own.d2h_duplex) + " together";
+  }
+  return text + fmt::format(" ({}{})", gpu.file.name, lent ? "; *: of its copy engines" : "");
 }
 
 void GpuProfile::need(std::initializer_list<std::string_view> fields, std::string_view purpose) const {
@@ -184,25 +280,13 @@ GpuProfile read_gpu(FieldReader in) {
   const auto d2h_duplex = in.number_or_null("d2h_bandwidth_duplex", "bytes/s", kBandwidth);
   if (h2d_duplex) gpu.h2d_bandwidth_duplex = BytesPerSecond(*h2d_duplex);
   if (d2h_duplex) gpu.d2h_bandwidth_duplex = BytesPerSecond(*d2h_duplex);
-  gpu.copy_compute_slowdown = in.number_or_null("copy_compute_slowdown", "1", {1.0, 10.0, "between 1 and 10"});
+  gpu.copy_compute_slowdown = in.number_or_null("copy_compute_slowdown", "1", kSlowdown);
+  read_kernel_copies(in, gpu.kernel_copies);
   read_sustained_clock(in, gpu);
   gpu.sm_count = fields.integer("sm_count", "1", 1, 100'000);
   gpu.l2_cache = Bytes(fields.integer("l2_cache", "bytes", 1, 1'000'000'000'000));
-  const auto within_peak = [&](BytesPerSecond bandwidth, const char* key) {
-    in.require(gpu.host_link_peak.value() == 0.0 || bandwidth <= gpu.host_link_peak, key, "exceeds host_link_peak");
-  };
-  within_peak(gpu.h2d.bandwidth, "h2d_bandwidth");
-  within_peak(gpu.d2h.bandwidth, "d2h_bandwidth");
-  in.require(gpu.h2d_bandwidth_duplex.value_or(gpu.h2d.bandwidth) <= gpu.h2d.bandwidth, "h2d_bandwidth_duplex",
-             "exceeds h2d_bandwidth, the bandwidth of the direction alone");
-  in.require(gpu.d2h_bandwidth_duplex.value_or(gpu.d2h.bandwidth) <= gpu.d2h.bandwidth, "d2h_bandwidth_duplex",
-             "exceeds d2h_bandwidth, the bandwidth of the direction alone");
-  const auto plausible = [&](std::optional<BytesPerSecond> duplex, BytesPerSecond alone, const char* key) {
-    in.require(!duplex || 1000.0 * duplex->value() >= alone.value(), key,
-               "is less than a thousandth of the bandwidth of the direction alone");
-  };
-  plausible(gpu.h2d_bandwidth_duplex, gpu.h2d.bandwidth, "h2d_bandwidth_duplex");
-  plausible(gpu.d2h_bandwidth_duplex, gpu.d2h.bandwidth, "d2h_bandwidth_duplex");
+  require_sound(in, gpu, gpu.copy_figures(CopyMechanism::single), kEngineKeys);
+  require_sound(in, gpu, gpu.copy_figures(CopyMechanism::kernel), kKernelKeys);
   in.require(latency.has_value() == bus.has_value(), "all_reduce_bandwidth",
              "must be null exactly when all_reduce_latency is");
   read_kernels(in, gpu);

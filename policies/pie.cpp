@@ -49,6 +49,7 @@
 namespace spillway {
 namespace {
 
+constexpr const char* kCopy = "policy.copy";
 constexpr std::int32_t kLeastOnGpu = 3;  // layers: one computes, one leaves, one arrives
 
 /// The arithmetic of layers on the host.
@@ -153,8 +154,9 @@ class PieLayers final : public LayerPolicy {
 
  private:
   [[nodiscard]] LayerSwap::SlotCopies copies(Bytes bytes) const { return copies(*deployment_.model, bytes); }
-  static LayerSwap::SlotCopies copies(const ExecutionModel& model, Bytes bytes) {
-    return {single_copy(model, Stream::h2d, bytes), single_copy(model, Stream::d2h, bytes)};
+  [[nodiscard]] LayerSwap::SlotCopies copies(const ExecutionModel& model, Bytes bytes) const {
+    return {single_copy(model, Stream::h2d, bytes, deployment_.layer_copies),
+            single_copy(model, Stream::d2h, bytes, deployment_.layer_copies)};
   }
   /// The bytes that a copy of a slot moves with `m` layers on the host: all of it, or the part that holds KV, at least
   /// a byte.
@@ -290,8 +292,8 @@ PolicyInfo info() {
       "waits decides in place of measured throughput. A lowered expansion preempts the requests that no longer fit at "
       "once; the paper leaves them unscheduled until the slots have "
       "shrunk, about two tokens later (throughput within 0.1% either way, experiments/pie). Slots are moved whole. "
-      "Swaps "
-      "and a host cache share the links with the layers, which the paper does not consider.";
+      "Swaps and a host cache share the links with the layers, which the paper does not consider. They go by the copy "
+      "engine, but are slowed down by the other direction as the layers' copies are.";
   info.figures = layer_figures();
   info.parameters = {
       {.name = "policy.expansion",
@@ -313,6 +315,15 @@ PolicyInfo info() {
               "layer "
               "starts",
        .source = "Pie, section 3.2, names layer starts; completions reproduce its figures"},
+      {.name = kCopy,
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "",
+       .choices = {"engine", "kernel"},
+       .doc = "What copies the slots. kernel: SMs; engine: the GPU's copy engines. SMs use the profile's figures of "
+              "copies by SMs (h2d_bandwidth_kernel and so on), and the copy engine's for what it does not state. "
+              "Default: kernel if the profile has such figures, else engine",
+       .source = "Pie copies with a kernel of its own"},
       {.name = "policy.copy_used_only",
        .type = ParameterType::boolean,
        .unit = "-",
@@ -325,6 +336,10 @@ PolicyInfo info() {
   }
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"memory.host_kv", "480GB"}};
+  };
+  info.layer_copies = [](const Settings& settings, bool kernel_copies) {
+    const bool kernel = settings.has(kCopy) ? settings.get<std::string>(kCopy) == "kernel" : kernel_copies;
+    return kernel ? CopyMechanism::kernel : CopyMechanism::single;
   };
   info.check = check;
   info.streams = {.kv = true};

@@ -44,6 +44,13 @@ void set_stated(ordered_json& values, const char* key, const ordered_json& value
   values[key]["source"] = {{"kind", "datasheet"}, {"cite", fmt::format("given by {}", option)}};
 }
 
+/// Removes what the base states of copies by SMs in a direction whose copies were measured: it is of another machine.
+void drop_kernel_copies(ordered_json& values, const std::string& direction) {
+  for (const char* figure : {"_bandwidth_kernel", "_launch_kernel", "_bandwidth_duplex_kernel"}) {
+    values.erase(direction + figure);
+  }
+}
+
 /// Replaces the base's link by the measured one, consistent with the base's other figures. The slope of a fit may
 /// exceed the peak, compensated by the launch, so it is limited to the peak. When the base's duplex bandwidth exceeds
 /// the measured link, its ratio to the bandwidth of one direction alone is kept.
@@ -366,6 +373,8 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
   if (text.memory) set_stated(values, "memory", text.memory->count(), "--memory");
   if (text.bandwidth) set_stated(values, "memory_bandwidth", text.bandwidth->value(), "--bandwidth");
   for (const bool to_device : {true, false}) {
+    const auto here = [to_device](const Fitted<CopyModel>& copy) { return copy.model.to_device == to_device; };
+    if (std::ranges::any_of(fitted.copies, here)) drop_kernel_copies(values, to_device ? "h2d" : "d2h");
     // A loop of copies that the base keeps still gives the link when only single copies were measured.
     const Fitted<CopyModel>* fresh = link_of(fitted, to_device);
     const Fitted<CopyModel>* link = link_of(kernels, to_device);

@@ -20,19 +20,23 @@ Slowdown duplex_slowdown(const HostLink& link, const std::optional<BytesPerSecon
   return stated ? slowdown(link.bandwidth.value() / duplex->value()) : Slowdown{};
 }
 
+CopySharing sharing_of(const CopyFigures& copies) {
+  return {.h2d = duplex_slowdown(copies.h2d, copies.h2d_duplex),
+          .d2h = duplex_slowdown(copies.d2h, copies.d2h_duplex),
+          .compute = slowdown(copies.compute_slowdown.value_or(1.0))};
+}
+
 }  // namespace
 
 EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers, const OpScales& scales)
     : gpu_(gpu.file.name),
       layers_(layers),
-      h2d_(gpu.h2d),
-      d2h_(gpu.d2h),
+      by_engine_(gpu.copy_figures(CopyMechanism::single)),
+      by_kernel_(gpu.copy_figures(CopyMechanism::kernel)),
       peer_(gpu.peer.value_or(HostLink{})),
       host_copy_(gpu.host_copy),
       cpu_scale_(scales.cpu),
-      sharing_{.h2d = duplex_slowdown(gpu.h2d, gpu.h2d_bandwidth_duplex),
-               .d2h = duplex_slowdown(gpu.d2h, gpu.d2h_bandwidth_duplex),
-               .compute = slowdown(gpu.copy_compute_slowdown.value_or(1.0))},
+      sharing_(sharing_of(gpu.copy_figures(gpu.layer_copies))),
       sustained_clock_(gpu.sustained_clock),
       copy_scale_(scales.copies),
       launch_floor_(scales.host * engine.launch_floor_seconds),
@@ -87,7 +91,8 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
   });
   if (fitted == copies_.end()) {
     if (mechanism == CopyMechanism::relay) return relay(direction, copies, bytes);
-    const HostLink& link = peer ? peer_ : to_device ? h2d_ : d2h_;
+    const CopyFigures& host = mechanism == CopyMechanism::kernel ? by_kernel_ : by_engine_;
+    const HostLink& link = peer ? peer_ : to_device ? host.h2d : host.d2h;
     if (peer && link.bandwidth.value() <= 0.0) {
       throw ConfigError(fmt::format("{} states no peer_bandwidth of a server, which copies between GPUs require", gpu_),
                         "hardware", "name a server whose GPUs have links to each other (spillway list hardware)");

@@ -3,8 +3,8 @@
 // Given     F, G        launch floor of a layer; iterations of up to G tokens replay a CUDA graph       EngineProfile
 //           h_f, h_s    CPU time per iteration and per sequence                                         EngineProfile
 //           before, layer, after   GPU time of the three parts of an iteration; L layers
-//           B_i, D_i    bytes/s of direction i alone, and while the other is busy too (no figure: B_i)     GpuProfile
-//           c           time of a layer while a copy runs / its time alone (no figure: 1)                 GpuProfile
+//           B_i, D_i    bytes/s of direction i alone, and while the other is busy too (no figure: B_i)    CopyFigures
+//           c           time of a layer while a copy runs / its time alone (no figure: 1)                CopyFigures
 // Computed
 //   layer'   = max(layer, F), or layer when a graph is replayed
 //   host     = h_f + h_s * sequences; seen = host, or when the engine overlaps it with the GPU,
@@ -37,12 +37,13 @@ class EngineSide {
   /// time exceeds a day.
   [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
                                         const TimeShares& after) const;
-  /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the stream. Between GPUs
+  /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the stream: by SMs for
+  /// CopyMechanism::kernel, by the copy engine for any other, and where the profile states nothing of SMs. Between GPUs
   /// the mechanism is CopyMechanism::peer, whatever gathers the blocks. A relay that was not fitted is a copy by the
   /// host's CPU and CopyMechanism::single after it; only the latter is on the link. Throws ConfigError when the profile
   /// does not have what a copy needs.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
-  /// Uses the plain figures of the two directions, whatever the mechanism.
+  /// Uses the plain figures of GpuProfile::layer_copies for the two directions, whatever the mechanism of a copy.
   [[nodiscard]] const CopySharing& copy_sharing() const { return sharing_; }
   [[nodiscard]] const std::optional<SustainedClock>& sustained_clock() const { return sustained_clock_; }
   /// Block sizes of the copies so far compared with the measured range, for each mechanism.
@@ -55,8 +56,8 @@ class EngineSide {
 
   std::string gpu_;
   std::int64_t layers_;
-  HostLink h2d_;
-  HostLink d2h_;
+  CopyFigures by_engine_;
+  CopyFigures by_kernel_;
   HostLink peer_;  // no bandwidth: no direct copies
   std::optional<BytesPerSecond> host_copy_;
   double cpu_scale_;

@@ -46,6 +46,8 @@ struct Deployment {
   std::int64_t gpus = 1;                            // in the server; they share its bus
   Tokens positions{};                               // the longest sequence of the model; 0: unknown
   Settings chosen{};                                // Layout::chosen, once there is a layout
+  /// PolicyInfo::layer_copies of the run.
+  CopyMechanism layer_copies = CopyMechanism::single;
 
   /// Use this model to time shapes that may never run: such calls must not count in the run's range_uses().
   [[nodiscard]] const ExecutionModel& planner() const { return planning != nullptr ? *planning : *model; }

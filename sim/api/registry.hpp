@@ -57,6 +57,9 @@ struct PolicyInfo {
   std::function<std::string(const Settings&)> default_engine;
   /// Defaults of `engine.*` keys that differ by policy: key -> text form.
   std::function<std::map<std::string, std::string>(const Settings&)> engine_defaults;
+  /// How it copies the layers that it streams, on a GPU whose profile has figures of copies by SMs or has none. Empty:
+  /// CopyMechanism::single. Copies slow each other and compute as this mechanism's figures say.
+  std::function<CopyMechanism(const Settings&, bool kernel_copies)> layer_copies;
   /// Returns every problem of a combination of settings. May be empty: the policy accepts everything.
   std::function<std::vector<Problem>(const Settings&)> check;
   std::function<Policy(const PolicyContext&)> make;

@@ -123,6 +123,7 @@ class Table {
                     most, swap_blocks, kv.prefix_caching ? "on" : "off", host_cache, setup.max_model_len.count()));
     lines_.add("Layers", fmt::format("{}; up to {} per GPU on the host", setup.layer_terms,
                                      bytes(static_cast<double>(setup.host_layer_bytes.count()))));
+    if (!setup.layer_copies.empty()) lines_.add("Layer copies", setup.layer_copies);
     repetitions();
   }
 

@@ -70,6 +70,9 @@ class Assembler {
     if (hardware && hardware_.host) {
       hardware_.gpu.host_copy = BytesPerSecond(hwmodels::host_share(*hardware_.host, tensor_parallel()).copy_bandwidth);
     }
+    if (hardware && policy().layer_copies) {
+      hardware_.gpu.layer_copies = policy().layer_copies(settings(), hardware_.gpu.has_kernel_copies());
+    }
     const bool model = hardware && problems_.attempt([&] {
       assembly_.make_model = [gpu = hardware_.gpu, llm = llm_, engine = engine_, name = text("latency_model"),
                               tensor_parallel = tensor_parallel(),
@@ -274,6 +277,7 @@ class Assembler {
     deployment.heads = llm_.heads / tensor_parallel();
     deployment.peak_flops = hardware_.gpu.peak_flops;
     deployment.memory_bandwidth = hardware_.gpu.memory_bandwidth.value();
+    deployment.layer_copies = hardware_.gpu.layer_copies;
     deployment.gpus = hardware_.server ? hardware_.server->gpus : 1;
     deployment.positions = Tokens(llm_.max_positions);
     if (hardware_.host) {
@@ -298,6 +302,7 @@ class Assembler {
     kv.host_blocks = swaps ? Blocks(std::max(left, Bytes(0)) / kv.block_bytes) : Blocks(0);
     assembly_.setup.host_layer_bytes = layout.host;
     assembly_.setup.layer_terms = layout.terms;
+    if (policy().layer_copies) assembly_.setup.layer_copies = hwmodels::layer_copies_text(hardware_.gpu);
     deployment.chosen = layout.chosen;
     if (!given && capacity_.blocks > Blocks(0)) warn(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;

@@ -43,6 +43,7 @@ struct Setup {
   Deployment deployment{};   // only for policies that stream layers
   Bytes host_layer_bytes{};  // host memory that such a policy uses, at most
   std::string layer_terms;   // how the policy chose the deployment, one line
+  std::string layer_copies;  // what copies the layers, and the figures of which GPU; empty: the policy has no choice
   Bytes weights{};           // per GPU
   bool kv_computed = false;  // false: memory.gpu_kv was given
   std::string kv_terms;      // how the size of the KV cache was computed, one line

@@ -41,6 +41,7 @@ Json setup_json(const Setup& setup) {
   if (setup.deployment.layers > 0) {
     json["most_gpu_kv_blocks"] = setup.kv.most().count();
     json["layer_terms"] = setup.layer_terms;
+    if (!setup.layer_copies.empty()) json["layer_copies"] = setup.layer_copies;
     json["host_layer_bytes_per_gpu"] = setup.host_layer_bytes.count();
   }
   return json;

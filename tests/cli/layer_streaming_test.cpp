@@ -54,6 +54,36 @@ TEST_F(LayerStreaming, ARunSaysWhatBecameOfItsMemory) {
   EXPECT_FALSE(json::parse(spillway({"run", "--json", "workload.requests=20"}).out).contains("expansion_over_time"));
 }
 
+// The more both directions carry together, the less compute waits: 149.7 GB/s out by the copy engines of a GH200 120GB,
+// 187.3 by those of a GH200 480GB, 204 by its SMs, and 289 by the other's SMs.
+TEST_F(LayerStreaming, ARunSaysWhatCopiesItsLayersAndOnWhichMachine) {
+  const auto copies = [&](const char* hardware, const Texts& overrides) {
+    Texts arguments = with(pie_, with({"policy.expansion=2"}, overrides));
+    arguments[2] = hardware;
+    const auto run = spillway(arguments);
+    EXPECT_EQ(run.code, 0) << run.err;
+    const json result = json::parse(run.out);
+    return std::pair(result["setup"]["layer_copies"].get<std::string>(),
+                     result["metrics"]["layer_stall_fraction"]["value"].get<double>());
+  };
+  const auto paper = copies("hardware=gh200-96gb", {});
+  EXPECT_EQ(paper.first,
+            "SMs: 372.3 GB/s in and 297* out alone, 204 and 204 together (gh200-96gb; *: of its copy engines)");
+  const auto engines = copies("hardware=gh200-96gb", {"policy.copy=engine"});
+  EXPECT_EQ(engines.first, "copy engines: 375 GB/s in and 297 out alone, 176.9 and 187.3 together (gh200-96gb)");
+  const auto other = copies("hardware=gh200-120gb", {"policy.copy=kernel"});
+  EXPECT_EQ(other.first, "SMs: 410 GB/s in and 380.1 out alone, 290.3 and 289 together (gh200-120gb)");
+  const auto other_engines = copies("hardware=gh200-120gb", {"policy.copy=engine"});
+  EXPECT_LT(other.second, paper.second);
+  EXPECT_LT(paper.second, engines.second);
+  EXPECT_LT(engines.second, other_engines.second);
+  EXPECT_FALSE(json::parse(spillway({"run", "--json", "workload.requests=20"}).out)["setup"].contains("layer_copies"));
+  const auto about = spillway({"explain", "gh200-96gb"});
+  EXPECT_THAT(about.out, testing::AllOf(HasSubstr("h2d_bandwidth_kernel"), HasSubstr("d2h_bandwidth_duplex_kernel"),
+                                        HasSubstr("copy_compute_slowdown_kernel")));
+  EXPECT_THAT(spillway({"run", "policy=pie", "policy.copy=dma"}).err, HasSubstr("engine"));
+}
+
 TEST_F(LayerStreaming, ReplicationsKeepTheSeriesOfTheFirst) {
   const json one = json::parse(spillway(pie_).out);
   const json two = json::parse(spillway(with(pie_, {"replications=2"})).out);

@@ -934,6 +934,22 @@ TEST(ProfileText, Links_WhenTheMeasuredOneIsSlowerThanTheBasesDuplex_ThenTheShar
   EXPECT_EQ(gpu.d2h_bandwidth_duplex->value(), base.d2h_bandwidth_duplex->value());
 }
 
+// The base's SMs copy 410e9 bytes/s in, and 290.3e9 beside the other direction: more than the measured link at 2e9,
+// which is another machine's. Nothing out was measured.
+TEST(ProfileText, Links_WhenCopiesWereMeasured_ThenWhatTheBaseStatesOfSmsInThatDirectionGoes) {
+  Measurements in = with_files(1);
+  for (std::int64_t bytes = 1 << 16; bytes <= 1 << 26; bytes *= 4) {
+    in.copies.push_back({true, CopyMechanism::many, false, bytes, 1, 4e-6 + real(bytes) / 2e9, {0, bytes}});
+  }
+  const FittedKernels fitted = calibrate(in, {}, {});
+  const KernelCopies base = load_gpu("gh200-120gb").kernel_copies;
+  const KernelCopies mine =
+      ProfileFile(profile_text({"mine", "x", "gh200-120gb", true}, in, fitted)).load().kernel_copies;
+  EXPECT_FALSE(mine.h2d || mine.h2d_duplex || mine.h2d_launch_seconds);
+  EXPECT_EQ(mine.d2h, base.d2h);
+  EXPECT_EQ(mine.d2h_duplex, base.d2h_duplex);
+}
+
 // H100's loop of copies is fitted, and its link with it: single copies that were measured anew stand beside it.
 TEST(ProfileText, Links_WhenOnlySingleCopiesAreNew_ThenTheBasesLoopStillTellsTheLink) {
   Measurements in = with_files(1);

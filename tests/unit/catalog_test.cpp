@@ -68,8 +68,8 @@ TEST(Catalog, EmbeddedFiles_WhenLoaded_ThenAreCompleteAndNamedAsTheirFile) {
 
 TEST(Catalog, Names_WhenListed_ThenHoldThePromisedOnes) {
   const auto gpus = gpu_names();
-  for (const char* name : {"gh200-96gb", "h100-80gb-sxm", "h200-141gb", "a100-80gb-sxm", "a100-80gb-pcie", "a10-24gb",
-                           "a10g-24gb", "t4-16gb", "rtx4090-24gb"}) {
+  for (const char* name : {"gh200-96gb", "gh200-120gb", "h100-80gb-sxm", "h200-141gb", "a100-80gb-sxm",
+                           "a100-80gb-pcie", "a10-24gb", "a10g-24gb", "t4-16gb", "rtx4090-24gb"}) {
     EXPECT_NE(std::find(gpus.begin(), gpus.end(), name), gpus.end()) << name;
   }
   const auto servers = server_names();
@@ -307,6 +307,53 @@ TEST(Catalog, LoadGpu_WhenCopiesSlowComputeDown_ThenByOneToTen) {
   document["values"].erase("copy_compute_slowdown");
   EXPECT_TRUE(mentions(data_problems(load_gpu, document.dump()), "/values/copy_compute_slowdown", "missing"));
   for (const std::string& name : gpu_names()) EXPECT_FALSE(load_gpu(name).copy_compute_slowdown) << name;
+}
+
+// The copies of SMs are optional figures, which obey the rules of the copy engine's.
+TEST(Catalog, LoadGpu_WhenItStatesCopiesBySms_ThenTheyAreAsSoundAsTheEngines) {
+  json document = h100();
+  json& values = document["values"];
+  const auto state = [&](const char* key, const json& value) {
+    values[key] = {{"value", value}, {"unit", "bytes/s"}, {"source", {{"kind", "assumed"}, {"cite", "a test"}}}};
+  };
+  const auto refused = [&](const char* key, double value, const std::string& why) {
+    state(key, value);
+    EXPECT_TRUE(mentions(data_problems(load_gpu, document.dump()), std::string("/values/") + key + "/value", why))
+        << key;
+    values.erase(key);
+  };
+  refused("h2d_bandwidth_kernel", 64e9, "exceeds host_link_peak");
+  refused("d2h_bandwidth_kernel", 64e9, "exceeds host_link_peak");
+  refused("d2h_bandwidth_kernel", 4e9, "fitted.copies");  // which says 48.6
+  refused("h2d_bandwidth_duplex_kernel", 53e9, "exceeds h2d_bandwidth_kernel");
+  refused("d2h_bandwidth_duplex_kernel", 1e6, "less than a thousandth");
+  values["copy_compute_slowdown_kernel"] = {
+      {"value", 0.9}, {"unit", "1"}, {"source", {{"kind", "assumed"}, {"cite", "a test"}}}};
+  EXPECT_TRUE(mentions(data_problems(load_gpu, document.dump()), "/values/copy_compute_slowdown_kernel/value",
+                       "between 1 and 10"));
+  values["copy_compute_slowdown_kernel"]["value"] = 1.06;
+  state("h2d_bandwidth_kernel", nullptr);
+  const GpuProfile gpu = load_gpu(temporary_file(document.dump()));
+  EXPECT_EQ(gpu.kernel_copies.compute_slowdown, 1.06);
+  EXPECT_FALSE(gpu.kernel_copies.h2d || gpu.kernel_copies.d2h_duplex);
+  EXPECT_EQ(gpu.copy_figures(CopyMechanism::kernel).h2d.bandwidth, gpu.h2d.bandwidth);
+}
+
+TEST(Catalog, Gpus_WhenLoaded_ThenThoseWithFiguresOfSmCopiesSaySo) {
+  for (const std::string& name : gpu_names()) {
+    const bool has = name == "gh200-96gb" || name == "gh200-120gb" || name == "h100-80gb-sxm";
+    EXPECT_EQ(load_gpu(name).has_kernel_copies(), has) << name;
+  }
+  GpuProfile gpu = load_gpu("gh200-120gb");
+  EXPECT_EQ(layer_copies_text(gpu),
+            "copy engines: 422.1 GB/s in and 170.3 out alone, 340.9 and 149.7 together "
+            "(gh200-120gb)");
+  gpu.layer_copies = CopyMechanism::kernel;
+  EXPECT_EQ(layer_copies_text(gpu), "SMs: 410 GB/s in and 380.1 out alone, 290.3 and 289 together (gh200-120gb)");
+  gpu.kernel_copies = {};
+  EXPECT_EQ(
+      layer_copies_text(gpu),
+      "SMs: 422.1* GB/s in and 170.3* out alone, 340.9* and 149.7* together (gh200-120gb; *: of its copy engines)");
 }
 
 // Both directions together never carry much less than the faster direction alone, even on the GH200, whose directions

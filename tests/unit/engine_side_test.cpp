@@ -50,6 +50,63 @@ TEST(EngineSide, CopySharing_WhenAProfileHasNoFigure_ThenNothingIsShared) {
   EXPECT_TRUE(engine({}).copy_sharing().h2d.none());
 }
 
+// SMs reach 25 GB/s in, at 3 us a copy, and 20 while the other direction is busy. Of the way out the profile states
+// nothing of SMs: the copy engine's 40 GB/s, 1 us, and 25 GB/s counts.
+TEST(EngineSide, Copy_BySms_UsesTheirFiguresAndTheEnginesForTheRest) {
+  GpuProfile profile = gpu();
+  profile.kernel_copies = {.h2d = gb(25), .h2d_launch_seconds = 3e-6, .h2d_duplex = gb(20), .compute_slowdown = 1.06};
+  const Bytes gigabyte(1'000'000'000);
+  const auto time = [&](Stream stream, CopyMechanism mechanism) {
+    const CopyTime copy = engine(profile).copy(stream, 1, gigabyte, mechanism);
+    return std::pair(copy.launch, copy.transfer);
+  };
+  EXPECT_EQ(time(Stream::h2d, CopyMechanism::kernel), std::pair(Duration(3'000), Duration(40'000'000)));
+  EXPECT_EQ(time(Stream::d2h, CopyMechanism::kernel), std::pair(Duration(1'000), Duration(25'000'000)));
+  EXPECT_EQ(time(Stream::h2d, CopyMechanism::single), std::pair(Duration(1'000), Duration(20'000'000)));
+  EXPECT_EQ(time(Stream::h2d, CopyMechanism::many), std::pair(Duration(1'000), Duration(20'000'000)));
+  const CopySharing by_engine = engine(profile).copy_sharing();
+  EXPECT_EQ(parts(by_engine.h2d), std::pair(1'250'000L, 1'000'000L));
+  EXPECT_TRUE(by_engine.compute.none());
+  profile.layer_copies = CopyMechanism::kernel;
+  const CopySharing by_sms = engine(profile).copy_sharing();
+  EXPECT_EQ(parts(by_sms.h2d), std::pair(1'250'000L, 1'000'000L));  // 25 / 20
+  EXPECT_EQ(parts(by_sms.d2h), std::pair(1'600'000L, 1'000'000L));
+  EXPECT_EQ(parts(by_sms.compute), std::pair(1'060'000L, 1'000'000L));
+  // SMs alone reach less than copy engines beside the other direction: it does not slow them down.
+  profile.kernel_copies = {.h2d = gb(30)};
+  EXPECT_TRUE(engine(profile).copy_sharing().h2d.none());
+  profile.kernel_copies = {};
+  EXPECT_EQ(time(Stream::h2d, CopyMechanism::kernel), time(Stream::h2d, CopyMechanism::single));
+}
+
+// 1.23 GB on a GH200 120GB. Copy engines: 1.23e9 / 422.1e9 s in, 1.23e9 / 170.3e9 s out; together 340.9 and 149.7 GB/s.
+// SMs: 410.0 and 380.1 GB/s, together 290.3 and 289.0.
+TEST(EngineSide, Copy_OnAGh200_DependsOnMechanismDirectionAndMachine) {
+  GpuProfile profile = load_gpu("gh200-120gb");
+  const auto milliseconds = [&](Stream stream, CopyMechanism mechanism, bool both) {
+    profile.layer_copies = mechanism;
+    const EngineSide side = engine(profile);
+    const Slowdown& slow = stream == Stream::h2d ? side.copy_sharing().h2d : side.copy_sharing().d2h;
+    const double factor = both ? static_cast<double>(slow.num) / static_cast<double>(slow.den) : 1.0;
+    return 1e3 * to_seconds(side.copy(stream, 1, Bytes(1'230'000'000), mechanism).transfer) * factor;
+  };
+  constexpr double kNear = 1e-5;  // slowdowns are to a millionth
+  EXPECT_NEAR(milliseconds(Stream::h2d, CopyMechanism::single, false), 2.914001, kNear);
+  EXPECT_NEAR(milliseconds(Stream::d2h, CopyMechanism::single, false), 7.222548, kNear);
+  EXPECT_NEAR(milliseconds(Stream::h2d, CopyMechanism::single, true), 3.608096, kNear);
+  EXPECT_NEAR(milliseconds(Stream::d2h, CopyMechanism::single, true), 8.216433, kNear);
+  EXPECT_NEAR(milliseconds(Stream::h2d, CopyMechanism::kernel, false), 3.0, kNear);
+  EXPECT_NEAR(milliseconds(Stream::d2h, CopyMechanism::kernel, false), 3.235991, kNear);
+  EXPECT_NEAR(milliseconds(Stream::h2d, CopyMechanism::kernel, true), 4.236996, kNear);
+  EXPECT_NEAR(milliseconds(Stream::d2h, CopyMechanism::kernel, true), 4.256055, kNear);
+  // On a GH200 480GB: SMs 372.3 GB/s in, the copy engine's 297 out, each 204 together.
+  profile = load_gpu("gh200-96gb");
+  EXPECT_NEAR(milliseconds(Stream::h2d, CopyMechanism::kernel, false), 3.303787, kNear);
+  EXPECT_NEAR(milliseconds(Stream::d2h, CopyMechanism::kernel, false), 4.141414, kNear);
+  EXPECT_NEAR(milliseconds(Stream::h2d, CopyMechanism::kernel, true), 6.029412, kNear);
+  EXPECT_NEAR(milliseconds(Stream::d2h, CopyMechanism::kernel, true), 6.029412, kNear);
+}
+
 // A layer of 1 ms in 3 layers, 0.5 ms before and after: 4 ms of GPU. The CPU takes 2 ms and 1 ms for each of n
 // sequences: 3 ms are hidden, of 6 ms 2 are not.
 TEST(EngineSide, HostTime_WhenOverlapped_ThenOnlyWhatIsLongerThanTheGpusIsSeen) {

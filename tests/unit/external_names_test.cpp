@@ -12,6 +12,7 @@ TEST(ExternalNames, DevicesAsTheDriverCallsThem) {
   EXPECT_EQ(gpu_of_device("NVIDIA A100-SXM4-80GB"), "a100-80gb-sxm");
   EXPECT_EQ(gpu_of_device("NVIDIA A100 80GB PCIe"), "a100-80gb-pcie");
   EXPECT_EQ(gpu_of_device("NVIDIA GH200 480GB"), "gh200-96gb");
+  EXPECT_EQ(gpu_of_device("NVIDIA GH200 120GB"), "gh200-120gb");
   EXPECT_EQ(gpu_of_device("NVIDIA A10"), "a10-24gb");
   EXPECT_EQ(gpu_of_device("NVIDIA A10G"), "a10g-24gb");
   EXPECT_EQ(gpu_of_device("Tesla T4"), "t4-16gb");

@@ -18,20 +18,23 @@ using testing::HasSubstr;
 /// Layers and swaps of constant length, for any batch and any bytes.
 class SteadyModel final : public ExecutionModel {
  public:
-  SteadyModel(std::int32_t layers, std::int64_t layer, std::int64_t swap)
-      : layers_(layers), layer_(layer), swap_(swap) {}
+  SteadyModel(std::int32_t layers, std::int64_t layer, std::int64_t swap) : SteadyModel(layers, layer, swap, swap) {}
+  /// With another length of swaps by SMs.
+  SteadyModel(std::int32_t layers, std::int64_t layer, std::int64_t swap, std::int64_t by_kernel)
+      : layers_(layers), layer_(layer), swap_(swap), by_kernel_(by_kernel) {}
   [[nodiscard]] std::int32_t layers() const override { return layers_; }
   [[nodiscard]] IterationTime iteration(const BatchShape&) const override {
     return {Duration(0), Duration(layer_), Duration(0), {.compute = to_seconds(Duration(layer_ * layers_))}};
   }
-  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes, CopyMechanism) const override {
-    return {Duration(0), Duration(swap_)};
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes, CopyMechanism mechanism) const override {
+    return {Duration(0), Duration(mechanism == CopyMechanism::kernel ? by_kernel_ : swap_)};
   }
 
  private:
   std::int32_t layers_;
   std::int64_t layer_;
   std::int64_t swap_;
+  std::int64_t by_kernel_;
 };
 
 struct Ran {
@@ -56,6 +59,7 @@ Ran run(const PolicyInfo& policy, const Overrides& overrides, const ExecutionMod
   read_surroundings(settings, instance);
   config.source = &source;
   instance.deployment = oracle::snug_deployment(model, Blocks(blocks), Bytes(1000), Tokens(16), Bytes(1000));
+  if (policy.layer_copies) instance.deployment.layer_copies = policy.layer_copies(settings, false);
   const Layout layout = policy.layout(instance.deployment, settings);
   instance.kv = KvLayout{.gpu_blocks = layout.blocks, .block_tokens = Tokens(16), .block_bytes = Bytes(1000)};
   instance.kv.most_gpu_blocks = layout.most;
@@ -216,6 +220,31 @@ TEST(Pie, IterationsStallOnlyBeyondWhatTheLinkCarries) {
   EXPECT_EQ(itl(9.0 / 8.0), 900.0);
   EXPECT_EQ(itl(9.0 / 7.0), 900.0);
   EXPECT_NEAR(itl(9.0 / 6.0), 1125.0, 3.0);
+}
+
+// The same, when SMs take a layer's time and copy engines two: at m = 3 a layer of the former is away for (3 + 1) * 1 +
+// 1 = 5 of 8 layer times, and nothing waits.
+TEST(Pie, IterationsDependOnWhatCopiesTheSlots) {
+  const SteadyModel model(9, 100, 200, 100);
+  const auto itl = [&](const char* copy) {
+    const Ran ran =
+        run(pie(), {{"policy.expansion", 9.0 / 6.0}, {"policy.copy", std::string(copy)}}, model, 70, queue(1, 16, 401));
+    return ran.figure("mean_itl_ms") * 1e6;
+  };
+  EXPECT_EQ(itl("kernel"), 900.0);
+  EXPECT_NEAR(itl("engine"), 1125.0, 3.0);
+}
+
+TEST(Pie, CopiesBySmsIfTheProfileHasTheirFigures) {
+  const auto by = [](const Overrides& overrides, bool figures) {
+    return pie().layer_copies(policy_settings(pie(), overrides), figures);
+  };
+  EXPECT_EQ(by({}, true), CopyMechanism::kernel);
+  EXPECT_EQ(by({}, false), CopyMechanism::single);
+  for (const bool figures : {false, true}) {
+    EXPECT_EQ(by({{"policy.copy", std::string("kernel")}}, figures), CopyMechanism::kernel);
+    EXPECT_EQ(by({{"policy.copy", std::string("engine")}}, figures), CopyMechanism::single);
+  }
 }
 
 // n = 40 and swaps of two layers' time, whatever their size. A layer is away for (m + 1) * 2 + 2 layer times, and may
