@@ -103,7 +103,7 @@ KvCapacity fitting_kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const
     fix = fmt::format("no tensor_parallel of 2, 4, 8 or 16 above {} fits", settings.tensor_parallel);
   }
   if (degree != 0 && !gpu.all_reduce) fix += fmt::format(", but {} has no all-reduce figures for it", gpu.file.name);
-  throw ConfigError(fmt::format("{} ({})", what, kv_terms(kv)), "hardware", std::move(fix));
+  throw ConfigError::infeasible(fmt::format("{} ({})", what, kv_terms(kv)), "hardware", std::move(fix));
 }
 
 std::string kv_terms(const KvCapacity& kv) {

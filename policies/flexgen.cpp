@@ -70,7 +70,7 @@ void check_length(const Deployment& deployment, const Padding& padding) {
 void check_gpu(const Deployment& deployment, const Settings& settings, const FlexgenNeeds& needs) {
   const double memory = flexgen_gpu_memory(deployment);
   if (needs.gpu() <= memory) return;
-  throw ConfigError(
+  throw ConfigError::infeasible(
       fmt::format("weights {:.3f} GB + two layers' weights from the host {:.3f} GB + KV {:.3f} GB + KV from the host "
                   "{:.3f} GB + hidden states {:.3f} GB = {:.3f} GB do not fit the {:.3f} GB that the policy may use on "
                   "the GPU beside the engine's activations",
@@ -87,7 +87,7 @@ void check_gpu(const Deployment& deployment, const Settings& settings, const Fle
 void check_host(const Deployment& deployment, const Settings& settings, const FlexgenNeeds& needs) {
   const std::optional<Bytes> memory = host_memory(deployment, settings);
   if (!memory || needs.host() <= bytes_of(*memory)) return;
-  throw ConfigError(
+  throw ConfigError::infeasible(
       fmt::format("weights {:.3f} GB + KV {:.3f} GB + hidden states {:.3f} GB = {:.3f} GB do not fit the {:.3f} GB of "
                   "the host",
                   gigabytes(needs.host_weights()), gigabytes(needs.host_cache()), gigabytes(needs.host_hidden()),

@@ -227,7 +227,7 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
   }
   const Bytes needed = deployment.weights + deployment.gpu_kv;
   if (deployment.gpu_kv < deployment.block_bytes || needed > deployment.memory) {
-    throw ConfigError(
+    throw ConfigError::infeasible(
         fmt::format("weights {:.2f} GB and KV {:.2f} GB do not fit the {:.2f} GB that the engine may use beside its "
                     "activations; one KV block takes {:.2f} MB",
                     gigabytes(deployment.weights), gigabytes(deployment.gpu_kv), gigabytes(deployment.memory),

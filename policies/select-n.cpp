@@ -288,7 +288,7 @@ class RecordedIntervals {
     return *look_up(decode ? *decode_ : *prefill_, batch, sequence);
   }
   [[noreturn]] void refuse(const std::string& reason, const std::string& fix) const {
-    throw ConfigError(
+    throw ConfigError::infeasible(
         fmt::format("policy select-n cannot meet its SLO of {} with any batch: {}", slo_.text(), reason), slo_.key(),
         fmt::format("{}loosen {}, or give policy.interval and see what latency becomes", fix, slo_.key()));
   }

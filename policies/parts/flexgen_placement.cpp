@@ -143,7 +143,7 @@ FlexgenHardware search_hardware(const Deployment& deployment, const Settings& se
   const FlexgenEstimate least =
       flexgen_estimate(model, workload, hardware, {.weights = away, .cache = away, .hidden = away});
   const bool gpu_too_small = least.gpu_peak > hardware.usable * left;
-  throw ConfigError(
+  throw ConfigError::infeasible(
       fmt::format("no placement of even one request of {} + {} tokens fits: with everything on the host it takes at "
                   "its peak {:.3f} GB of the GPU, which has {:.3f} GB beside the weights outside layers, and {:.3f} GB "
                   "of the host, which has {:.3f} GB; the search uses {:.0f}% of each",

@@ -64,7 +64,7 @@ void WeightRoom::check(std::int32_t interval) const {
   if (host_memory_ && host(interval) > *host_memory_) {
     const std::string least =
         smallest_ == kAllResident ? "not one layer fits" : fmt::format("offloading interval {} fits", smallest_);
-    throw ConfigError(
+    throw ConfigError::infeasible(
         fmt::format("{} keeps {} of {} layers on the host, {} x {:.3f} GB = {:.2f} GB; the host has {:.2f} "
                     "GB for them",
                     named(layers(), interval), host_layers(layers(), interval), layers(),
@@ -83,7 +83,7 @@ void WeightRoom::check(std::int32_t interval) const {
     fix = fmt::format("offloading interval {} fits, with {:.2f} GB on the host, which has {:.2f} GB for it; or ",
                       fitting, gigabytes(host(fitting)), gigabytes(*host_memory_));
   }
-  throw ConfigError(
+  throw ConfigError::infeasible(
       fmt::format(
           "with {}, {} layers' worth of weights of {:.3f} GB, {:.3f} GB of weights outside the layers and {} of "
           "{:.3f} GB take {:.2f} GB of the {:.2f} GB that the engine may use beside its activations",

@@ -24,6 +24,8 @@ struct Problem {
   std::string what;   // one sentence
   std::string where;  // file and line, JSON pointer, trace row, or command-line argument
   std::string fix;    // what to do; empty when `what` already says so
+  /// The machine lacks what it takes: memory, or time within an SLO. `what` has the arithmetic.
+  bool infeasible = false;
 };
 
 /// The user's input cannot be run. Holds every problem found, not only the first.
@@ -47,6 +49,9 @@ class ConfigError : public UserError {
   explicit ConfigError(std::vector<Problem> problems) : UserError(ExitCode::usage, std::move(problems)) {}
   ConfigError(std::string what, std::string where, std::string fix = {})
       : ConfigError({Problem{std::move(what), std::move(where), std::move(fix)}}) {}
+  [[nodiscard]] static ConfigError infeasible(std::string what, std::string where, std::string fix) {
+    return ConfigError({Problem{std::move(what), std::move(where), std::move(fix), true}});
+  }
 };
 
 /// A trace, profile or other data file (exit 3).

@@ -61,6 +61,7 @@ void add_rows(const ClaimResult& result, Lines& lines) {
 
 /// "1.83, accepted", "1.2, not accepted", "-, REASON"
 std::string outcome_text(const ClaimFigures& figures) {
+  if (figures.infeasible) return "infeasible: " + figures.reason;
   if (figures.simulated.is_null()) return figures.reason;
   std::string text = value_text(figures.simulated);
   if (figures.accepted) text += *figures.accepted ? ", accepted" : ", not accepted";
@@ -98,7 +99,8 @@ void add_details(const ClaimResult& result, Lines& lines) {
   if (claim.fitted_on) lines.add("  fitted on", *claim.fitted_on);
   const ClaimVerdict verdict = verdict_of(claim, result.figures);
   if (!result.figures.reason.empty()) {
-    lines.add(verdict == ClaimVerdict::skipped ? "  skipped" : "  not met", result.figures.reason);
+    const bool judged = verdict != ClaimVerdict::skipped && verdict != ClaimVerdict::infeasible;
+    lines.add(judged ? "  not met" : fmt::format("  {}", verdict_name(verdict)), result.figures.reason);
   }
   if (verdict == ClaimVerdict::fail && !claim.cause.empty()) lines.add("  cause", claim.cause);
   for (const OpenOutcome& open : result.open) lines.add("  open", others_text(open));
@@ -108,8 +110,10 @@ void add_details(const ClaimResult& result, Lines& lines) {
 }
 
 std::string summary(const ClaimCounts& counts) {
-  return fmt::format("{} of {} counted claims pass; {} fitted, {} report, {} skipped", counts.passed,
-                     counts.passed + counts.failed, counts.fitted, counts.reported, counts.skipped);
+  std::string text = fmt::format("{} of {} counted claims pass; {} fitted, {} report, {} skipped", counts.passed,
+                                 counts.passed + counts.failed, counts.fitted, counts.reported, counts.skipped);
+  if (counts.infeasible > 0) text += fmt::format(", {} infeasible as printed", counts.infeasible);
+  return text;
 }
 
 Json accepted_json(const ClaimFigures& figures) { return figures.accepted ? Json(*figures.accepted) : Json(nullptr); }
@@ -140,7 +144,9 @@ Json open_json(const OpenOutcome& open) {
 /// Why a claim failed or was skipped: the known cause, else the computed reason.
 std::string cause_of(const ClaimResult& result, ClaimVerdict verdict) {
   if (verdict == ClaimVerdict::fail && !result.claim.cause.empty()) return result.claim.cause;
-  return verdict == ClaimVerdict::fail || verdict == ClaimVerdict::skipped ? result.figures.reason : "";
+  const bool told =
+      verdict == ClaimVerdict::fail || verdict == ClaimVerdict::skipped || verdict == ClaimVerdict::infeasible;
+  return told ? result.figures.reason : "";
 }
 
 Json result_json(const std::string& experiment, const ClaimResult& result) {
@@ -202,6 +208,7 @@ std::string to_claims_json(const std::vector<ExperimentResult>& results, bool qu
                       {"failed", counts.failed},
                       {"fitted", counts.fitted},
                       {"report", counts.reported},
+                      {"infeasible", counts.infeasible},
                       {"skipped", counts.skipped}}}});
 }
 

@@ -38,6 +38,10 @@ class Problems {
   void add(const std::string& what, const std::string& key, const std::string& fix) {
     config_problems_.push_back({what, config_.place(key), fix});
   }
+  /// The machine lacks what it takes (Problem::infeasible).
+  void add_infeasible(const std::string& what, const std::string& key, const std::string& fix) {
+    config_problems_.push_back({what, config_.place(key), fix, true});
+  }
   void throw_if_any() {
     if (!config_problems_.empty()) {
       config_problems_.insert(config_problems_.end(), data_.begin(), data_.end());
@@ -344,11 +348,12 @@ class Assembler {
     }
     const Bytes total = capacity_.weights + given;
     if (total > capacity_.memory) {
-      problems_.add(fmt::format("{} with memory.gpu_kv={} does not fit {}: weights {} + KV {} are {} more than its {}",
-                                llm_.file.name, given_text("memory.gpu_kv"), hardware_.gpu.file.name,
-                                gigabytes(capacity_.weights), gigabytes(given), gigabytes(total - capacity_.memory),
-                                gigabytes(capacity_.memory)),
-                    "memory.gpu_kv", "lower memory.gpu_kv, raise tensor_parallel, or choose hardware with more memory");
+      problems_.add_infeasible(
+          fmt::format("{} with memory.gpu_kv={} does not fit {}: weights {} + KV {} are {} more than its {}",
+                      llm_.file.name, given_text("memory.gpu_kv"), hardware_.gpu.file.name,
+                      gigabytes(capacity_.weights), gigabytes(given), gigabytes(total - capacity_.memory),
+                      gigabytes(capacity_.memory)),
+          "memory.gpu_kv", "lower memory.gpu_kv, raise tensor_parallel, or choose hardware with more memory");
       return false;
     }
     assembly_.setup.kv_terms += "; memory.gpu_kv=" + given_text("memory.gpu_kv");

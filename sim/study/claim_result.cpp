@@ -51,12 +51,40 @@ class ClaimReader {
     }
   }
 
+  /// The limits that the claim exceeds, with their arithmetic; empty: it could be.
+  [[nodiscard]] std::string beyond_limits() {
+    script_.set("expected", claim_.expected);
+    std::vector<std::string> beyond;
+    for (std::size_t i = 0; i < claim_.limits.size(); ++i) {
+      const ClaimLimit& limit = claim_.limits[i];
+      const auto needs = side(limit.needs, fmt::format("/limits/{}/needs", i));
+      const auto has = side(limit.has, fmt::format("/limits/{}/has", i));
+      if (!needs || !has || *needs <= *has) continue;
+      beyond.push_back(fmt::format("{}: needs {} {}, has {}", limit.what, figure(*needs), limit.unit, figure(*has)));
+    }
+    return fmt::format("{}", fmt::join(beyond, "; "));
+  }
+
   [[nodiscard]] std::string reason() const { return fmt::format("{}", fmt::join(reasons_, "; ")); }
 
  private:
   [[nodiscard]] bool has_band(const std::string& name) const {
     return (claim_.accept.is_object() && claim_.accept.contains(name)) ||
            (claim_.expected.is_object() && claim_.expected[name].is_number());
+  }
+
+  /// One side of a limit; empty when it has no value, which the reasons then say.
+  std::optional<double> side(const std::string& expression, const std::string& pointer) {
+    try {
+      const Json value = script_.evaluate(expression);
+      if (!value.is_number()) throw ScriptError("gives " + value.dump() + " where a number is needed");
+      return value.get<double>();
+    } catch (const NoValue& none) {
+      reasons_.push_back(fmt::format("a limit has no value: {}", none.what()));
+    } catch (const ScriptError& error) {
+      refuse(error.what(), pointer, expression);
+    }
+    return std::nullopt;
   }
 
   Json value(const std::string& name, const std::string& expression, bool number) {
@@ -109,6 +137,8 @@ std::string_view verdict_name(ClaimVerdict verdict) {
       return "fitted";
     case ClaimVerdict::report:
       return "report";
+    case ClaimVerdict::infeasible:
+      return "infeasible";
     case ClaimVerdict::skipped:
       break;
   }
@@ -116,6 +146,7 @@ std::string_view verdict_name(ClaimVerdict verdict) {
 }
 
 ClaimVerdict verdict_of(const Claim& claim, const ClaimFigures& figures) {
+  if (figures.infeasible) return ClaimVerdict::infeasible;
   const bool computed = figures.accepted || !figures.simulated.is_null();
   if (!computed) return ClaimVerdict::skipped;
   if (claim.fitted_on) return ClaimVerdict::fitted;
@@ -140,6 +171,9 @@ ClaimCounts count_claims(const std::vector<ExperimentResult>& results) {
         case ClaimVerdict::report:
           ++counts.reported;
           break;
+        case ClaimVerdict::infeasible:
+          ++counts.infeasible;
+          break;
         case ClaimVerdict::skipped:
           ++counts.skipped;
           break;
@@ -155,7 +189,10 @@ ClaimFigures judge_claim(const Experiment& experiment, const Claim& claim, Claim
   figures.simulated = reader.values();
   reader.check_bands(figures.simulated);
   if (!has_null(figures.simulated)) reader.check_rules(figures.simulated);
-  figures.reason = reader.reason();
+  const std::string beyond = reader.beyond_limits();
+  figures.infeasible = !beyond.empty();
+  figures.reason = figures.infeasible ? beyond : reader.reason();
+  if (figures.infeasible) return figures;
   const bool decided = !claim.accept.is_string() || !claim.rules.empty() || !figures.reason.empty();
   if (decided) figures.accepted = figures.reason.empty();
   return figures;

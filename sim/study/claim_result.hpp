@@ -20,6 +20,7 @@ struct ClaimFigures {
       interval;                  // 95% t-interval [low, high] over the seeds, same shape; null for a missing interval
   std::optional<bool> accepted;  // empty: not computed, or a report without a criterion
   std::string reason;            // why the claim is not accepted, or was not computed
+  bool infeasible = false;       // as printed; `reason` has the arithmetic
 };
 
 /// The claim's figures with another value of an open item.
@@ -54,6 +55,9 @@ enum class ClaimVerdict : std::uint8_t {
   fail,
   fitted,  // a profile or a default was fitted to its figures: not counted
   report,  // shown, not counted
+  /// The machine of the claim cannot do what is printed: a limit of the claim is exceeded, or a set-up does not fit.
+  /// Not counted.
+  infeasible,
   skipped  // not computable in this build or on this machine
 };
 [[nodiscard]] std::string_view verdict_name(ClaimVerdict verdict);
@@ -65,13 +69,15 @@ struct ClaimCounts {
   std::int64_t failed = 0;
   std::int64_t fitted = 0;
   std::int64_t reported = 0;
+  std::int64_t infeasible = 0;
   std::int64_t skipped = 0;
 };
 [[nodiscard]] ClaimCounts count_claims(const std::vector<ExperimentResult>& results);
 
 /// Computes a claim's values from the run sets in `script` and compares them with the claim's bands and rules. A
-/// missing value is not accepted; the reason names the value. Throws DataError with the expression's location in the
-/// experiment when an expression cannot be evaluated or has the wrong type.
+/// missing value is not accepted; the reason names the value. A claim that exceeds one of its limits is infeasible.
+/// Throws DataError with the expression's location in the experiment when an expression cannot be evaluated or has the
+/// wrong type.
 [[nodiscard]] ClaimFigures judge_claim(const Experiment& experiment, const Claim& claim, ClaimScript& script);
 
 /// The claim's values without a verdict; nothing if a value is missing.

@@ -55,6 +55,8 @@ ClaimFigures compute_claim(const LoadedExperiment& experiment, const Claim& clai
     }
   } catch (const MissingInput& missing) {
     return {nullptr, nullptr, std::nullopt, missing.what()};
+  } catch (const Infeasible& beyond) {
+    return {nullptr, nullptr, std::nullopt, beyond.what(), true};
   } catch (const NoValue& none) {
     return {nullptr, nullptr, false, fmt::format("no value for a setting: {}", none.what())};
   }

@@ -36,6 +36,10 @@ std::set<std::string> names_of(const Claim& claim) {
   std::set<std::string> names;
   for (const auto& [name, expression] : claim.values) names.merge(names_in(expression));
   for (const std::string& rule : claim.rules) names.merge(names_in(rule));
+  for (const ClaimLimit& limit : claim.limits) {
+    names.merge(names_in(limit.needs));
+    names.merge(names_in(limit.has));
+  }
   return names;
 }
 

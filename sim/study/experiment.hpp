@@ -13,13 +13,15 @@
 //             NAME: {"validate": LOG_DIR, "fit": [TABLE, ...], "fit_base": GPU, "fit_model": MODEL, "set": {...}}},
 //    "claims": [{"id", "system", "where", "kind", "claim": TEXT, "expected": VALUE, "accept": [LOW, HIGH] | TEXT,
 //                "values": EXPRESSION | {NAME: EXPRESSION}, "rule": EXPRESSION | [EXPRESSION, ...],
+//                "limits": [{"what": TEXT, "unit": TEXT, "needs": EXPRESSION, "has": EXPRESSION}],
 //                "columns": [{"name": TEXT, "set": {NAME: VALUE}}], "fitted_on": TEXT | null, "cause": TEXT}]}
 //
 // A run set is all combinations of its settings' values. Texts may be ranges (sim/study/axes.hpp). A text that begins
 // with = is an expression over constants and earlier run sets; nil leaves the key out. sim/study/claim_script.hpp
 // describes expressions. If `expected` is a number or an object, a claim's values have the same shape, and so has
 // `accept`. If `accept` is a text, `rule` states the criterion, with `value` for the values. A column is the claim with
-// other constants; columns decide nothing.
+// other constants; columns decide nothing. A claim that needs more than a limit has is infeasible; `expected` is the
+// claim's own there.
 #pragma once
 
 #include <array>
@@ -77,6 +79,15 @@ struct RunSet {
   [[nodiscard]] std::int64_t replications(bool quick) const { return quick ? quick_seeds.value_or(seeds) : seeds; }
 };
 
+/// What a claim needs of its machine at its best, and what the machine has, both from published figures. The claim is
+/// infeasible when it needs more.
+struct ClaimLimit {
+  std::string what;  // "bytes that cross the link in a second"
+  std::string unit;
+  std::string needs;  // expressions; `expected` is the claim's own
+  std::string has;
+};
+
 /// The claim with other constants.
 struct ClaimColumn {
   std::string name;
@@ -94,6 +105,7 @@ struct Claim {
   std::vector<std::pair<std::string, std::string>>
       values;                      // expressions by name; an expression without a name is the value itself
   std::vector<std::string> rules;  // every rule must hold
+  std::vector<ClaimLimit> limits;
   std::vector<ClaimColumn> columns;
   std::optional<std::string> fitted_on;
   std::string cause;  // why the claim fails, found by a run

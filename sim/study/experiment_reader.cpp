@@ -286,8 +286,9 @@ class ExperimentReader {
     if (!claims.value.is_array() || claims.value.empty()) return claims.complain("must be a list of claims");
     for (std::size_t i = 0; i < claims.value.size(); ++i) {
       if (check_object(claims.element(i),
-                       {"id", "system", "where", "kind", "claim", "hardware", "model", "workload", "baseline", "metric",
-                        "expected", "accept", "setup", "note", "values", "rule", "columns", "fitted_on", "cause"})) {
+                       {"id",       "system",   "where",  "kind",     "claim",     "hardware", "model",
+                        "workload", "baseline", "metric", "expected", "accept",    "setup",    "note",
+                        "values",   "rule",     "limits", "columns",  "fitted_on", "cause"})) {
         read_claim(claims.element(i));
       }
     }
@@ -315,6 +316,7 @@ class ExperimentReader {
     }
     read_values(node, claim);
     read_acceptance(node, claim);
+    read_limits(node, claim);
     read_columns(node, claim);
     check_seeds(node, claim);
     experiment_.claims.push_back(std::move(claim));
@@ -370,6 +372,18 @@ class ExperimentReader {
     std::set<std::string> own;
     for (const auto& [name, value] : node.value.items()) own.insert(name);
     if (own != names) node.complain("must have the names of the values and no others");
+  }
+
+  static void read_limits(const Node& node, Claim& claim) {
+    const Node limits = node.member("limits");
+    if (limits.value.is_null()) return;
+    if (!limits.value.is_array()) return limits.complain("must be a list");
+    for (std::size_t i = 0; i < limits.value.size(); ++i) {
+      const Node one = limits.element(i);
+      if (!check_object(one, {"what", "unit", "needs", "has"})) continue;
+      claim.limits.push_back({text_of(one.member("what"), true), text_of(one.member("unit"), true),
+                              checked_expression(one.member("needs")), checked_expression(one.member("has"))});
+    }
   }
 
   void read_columns(const Node& node, Claim& claim) {

@@ -97,12 +97,19 @@ const Parameter* own_parameter(const Probe& probe, const std::string& key) {
   return it == own.end() ? nullptr : &*it;
 }
 
+/// Throws Infeasible when nothing else is wrong with a point.
+void check_infeasible(const std::string& label, const std::vector<Problem>& problems) {
+  const bool all = std::ranges::all_of(problems, [](const Problem& problem) { return problem.infeasible; });
+  if (all && !problems.empty()) throw Infeasible(fmt::format("{}: {}", label, problems.front().what));
+}
+
 /// Reports a failed run as an error of the experiment.
 [[noreturn]] void refuse(const RunSet& run, const Experiment& experiment, const PointOutcome& outcome) {
   if (outcome.code == ExitCode::interrupted) throw Interrupted();
   if (outcome.broken_promise) throw BrokenPromise(outcome.error());
   if (outcome.code == ExitCode::invariant) throw InvariantError(outcome.error());
   std::vector<Problem> problems = outcome.problems;
+  check_infeasible(run.name, problems);
   for (Problem& problem : problems) {
     if (problem.where.empty()) problem.where = experiment.place(run.pointer);
   }
@@ -288,6 +295,7 @@ RunSetPoints RunSets::compute(const RunSet& run, const Settings& settings) {
         point.values[name] = value ? Json(*value) : Json(nullptr);
       }
     } catch (const UserError& error) {
+      check_infeasible(point.label, error.problems());
       for (Problem problem : error.problems()) {
         if (problem.where.empty()) problem.where = experiment_.experiment.place(run.pointer);
         problems.push_back(std::move(problem));

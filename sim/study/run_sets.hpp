@@ -25,6 +25,12 @@ class MissingInput : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A set-up of a run set is beyond its machine. The message has the arithmetic, and the point.
+class Infeasible : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// The user ended the command.
 class Interrupted : public std::runtime_error {
  public:
@@ -53,7 +59,7 @@ class RunSets {
   [[nodiscard]] bool quick() const { return options_.quick; }
 
   /// The points of a run set; `script` contains the constants and the earlier run sets. Null when the run set still has
-  /// to run and `may_run` is false. Throws MissingInput, NoValue when a setting has no value, Interrupted, DataError
+  /// to run and `may_run` is false. Throws MissingInput, Infeasible, NoValue when a setting has no value, Interrupted, DataError
   /// for invalid settings, and InvariantError when a simulation broke an invariant.
   [[nodiscard]] const RunSetPoints* points(const RunSet& run, ClaimScript& script, bool may_run);
 

@@ -57,6 +57,42 @@ class Reproduce : public CliTest {
   }
 };
 
+// OPT-13B has 25.7 GB of weights, an A10 24 GB. The published 5 iterations per second move 5 x 6 GB = 30 GB/s.
+TEST_F(Reproduce, WhatItsMachineCannotDo_IsInfeasible) {
+  Json all = document();
+  all["runs"]["beyond"] = Json{{"set", {{"model", "opt-13b"}, {"hardware", "a10-24gb"}, {"policy", "vllm"}}}};
+  const Json limits =
+      Json::array({{{"what", "bytes"}, {"unit", "GB/s"}, {"needs", "expected * 6"}, {"has", "unit * 24"}}});
+  all["claims"] = {
+      claim("BIG-1", {{"values", "beyond.mean_ttft_ms"}}),
+      claim("LINK-1", {{"values", "unit * 5 * limit_ms / 1000 + 0 * batch"}, {"expected", 5.0}, {"limits", limits}}),
+      claim("FINE-1", {{"values", "max(values(base, 'workload.rate')) / 2"}})};
+  fs::create_directories(file("toy"));
+  write_text(file("toy/expected.json"), all.dump());
+  write_text(file("toy/again.json"), R"({"policy": "vllm"})");
+  const Output json = spillway({"reproduce", file("toy"), "--quick", "--json"});
+  EXPECT_EQ(json.code, 0) << "an infeasible claim is no failure: " << json.err;
+  const auto claims = claims_of(json);
+  EXPECT_EQ(claims.at("BIG-1")["verdict"], "infeasible");
+  EXPECT_THAT(claims.at("BIG-1")["cause"].get<std::string>(),
+              AllOf(HasSubstr("beyond"), HasSubstr("opt-13b does not fit a10-24gb"), HasSubstr("weights 25.")));
+  EXPECT_EQ(claims.at("LINK-1")["verdict"], "infeasible");
+  EXPECT_EQ(claims.at("LINK-1")["reason"], "bytes: needs 30 GB/s, has 24");
+  EXPECT_EQ(claims.at("FINE-1")["verdict"], "pass");
+  EXPECT_EQ(Json::parse(json.out)["summary"]["infeasible"], 2);
+  EXPECT_EQ(Json::parse(json.out)["summary"]["counted"], 1);
+  const Output table = spillway({"reproduce", file("toy"), "--quick"});
+  EXPECT_THAT(table.out, AllOf(HasSubstr("infeasible bytes: needs 30 GB/s, has 24"),
+                               HasSubstr("1 of 1 counted claims pass"), HasSubstr("2 infeasible as printed")));
+
+  all["claims"][1]["limits"][0]["has"] = "unit *";
+  all["claims"][1]["limits"][0]["why"] = "so";
+  write_text(file("toy/expected.json"), all.dump());
+  const Output refused = spillway({"reproduce", file("toy"), "--quick"});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("/claims/1/limits/0"));
+}
+
 /// Needs both run sets, the limit and the batch. Equal traffic gives equal results, so exactly 1.
 const Json kSame{{"values",
                   "again.output_throughput_tokens_per_s / one(base, {['workload.rate'] = 2})"
@@ -106,8 +142,13 @@ TEST_F(Reproduce, VerdictsOfEveryKind) {
   EXPECT_EQ(claims["TOY-3"]["verdict"], "report");
   EXPECT_TRUE(claims["TOY-3"]["simulated"]["ttft"].is_number());
   EXPECT_TRUE(claims["TOY-3"]["interval"]["ttft"].is_array());
-  EXPECT_EQ(Json::parse(output.out)["summary"],
-            (Json{{"counted", 1}, {"passed", 1}, {"failed", 0}, {"fitted", 1}, {"report", 1}, {"skipped", 0}}));
+  EXPECT_EQ(Json::parse(output.out)["summary"], (Json{{"counted", 1},
+                                                      {"passed", 1},
+                                                      {"failed", 0},
+                                                      {"fitted", 1},
+                                                      {"report", 1},
+                                                      {"infeasible", 0},
+                                                      {"skipped", 0}}));
   EXPECT_THAT(output.err, HasSubstr("run set base: 2 points"));
   EXPECT_EQ(spillway({"reproduce", "./toy", "--json", "-j", "2", "--progress", "off"}).out, output.out)
       << "the same bytes for any number of threads";

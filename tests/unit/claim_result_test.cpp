@@ -53,6 +53,46 @@ TEST(JudgeClaim, EveryPartHasItsBand) {
   EXPECT_EQ(figures.reason, "at_12GB is 1.20, not within 0.97 to 1.10");
 }
 
+/// The link moves 24 GB/s. At a published rate of 2 iterations per second, 12 GB each are as much as it can move.
+ClaimFigures limited(const std::string& needs, const std::string& has = "24") {
+  Claim one = claim({{"", "run.y"}}, 2.0, {1.0, 3.0});
+  one.limits = {{"bytes over the link", "GB/s", needs, has}};
+  return judged(one);
+}
+
+TEST(JudgeClaim, WhatNeedsMoreThanItsMachineHas_IsInfeasible) {
+  const ClaimFigures beyond = limited("expected * 12.5");
+  EXPECT_TRUE(beyond.infeasible);
+  EXPECT_EQ(beyond.reason, "bytes over the link: needs 25 GB/s, has 24");
+  EXPECT_EQ(beyond.simulated, Json(2.0)) << "what is simulated is shown";
+  EXPECT_EQ(beyond.accepted, std::nullopt);
+  Claim one = claim({{"", "run.y"}}, 2.0, {1.0, 3.0});
+  EXPECT_EQ(verdict_of(one, beyond), ClaimVerdict::infeasible);
+  one.fitted_on = "a figure";
+  EXPECT_EQ(verdict_of(one, beyond), ClaimVerdict::infeasible);
+  EXPECT_EQ(verdict_name(ClaimVerdict::infeasible), "infeasible");
+
+  const ClaimFigures edge = limited("expected * 12");
+  EXPECT_FALSE(edge.infeasible) << "as much as there is, is enough";
+  EXPECT_EQ(edge.accepted, true);
+  EXPECT_FALSE(limited("24", "run.y * 12").infeasible) << "24 are there";
+  EXPECT_TRUE(limited("24.1", "run.y * 12").infeasible);
+}
+
+TEST(JudgeClaim, LimitsWithoutAValueDecideNothing) {
+  const ClaimFigures none = limited("run.latency");
+  EXPECT_FALSE(none.infeasible);
+  EXPECT_EQ(none.accepted, false);
+  EXPECT_THAT(none.reason, HasSubstr("a limit has no value"));
+  try {
+    limited("'much'");
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.problems().front().where, "toy.json (/claims/0/limits/0/needs)");
+    EXPECT_THAT(error.problems().front().what, HasSubstr("where a number is needed"));
+  }
+}
+
 TEST(JudgeClaim, RulesSeeTheValuesAndTheRuns) {
   const Json words = "in words";
   EXPECT_EQ(judged(claim({{"", "run.y"}}, words, words, {"value == run.y", "value > 1"})).accepted, true);
@@ -138,8 +178,13 @@ TEST(ClaimsReport, CountsAndShapes) {
         {.claim = fitted, .figures = judged(fitted)},
         {.claim = passes, .figures = {nullptr, nullptr, std::nullopt, "no data"}}}}};
   const Json json = Json::parse(to_claims_json(results, false));
-  EXPECT_EQ(json["summary"],
-            (Json{{"counted", 2}, {"passed", 1}, {"failed", 1}, {"fitted", 1}, {"report", 0}, {"skipped", 1}}));
+  EXPECT_EQ(json["summary"], (Json{{"counted", 2},
+                                   {"passed", 1},
+                                   {"failed", 1},
+                                   {"fitted", 1},
+                                   {"report", 0},
+                                   {"infeasible", 0},
+                                   {"skipped", 1}}));
   EXPECT_EQ(json["claims"][0]["verdict"], "pass");
   EXPECT_TRUE(json["claims"][0]["cause"].is_null());
   EXPECT_EQ(json["claims"][1]["verdict"], "fail");
