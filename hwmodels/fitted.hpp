@@ -132,8 +132,8 @@ struct ScalingFacts {
   double gemm_bandwidth = 0.0;    // peak times the efficiency of the analytic model
   double decode_bandwidth = 0.0;  // the same for decode attention
 };
-/// The kernels of `lender`, scaled to another GPU: arithmetic in proportion to the FLOP/s of its kernels, the traffic of
-/// GEMM and of decode attention in proportion to the bandwidth of these kernels, other traffic in proportion to the
+/// The kernels of `lender`, scaled to another GPU: arithmetic in proportion to the FLOP/s of its kernels, the traffic
+/// of GEMM and of decode attention in proportion to the bandwidth of these kernels, other traffic in proportion to the
 /// memory bandwidth, launches unchanged. Residuals are kept only between GPUs with the same number of
 /// SMs: with another number, tiles fall into other waves. Only GEMM, attention and elementwise kernels are lent. Links,
 /// hosts and tables belong to the machine that they were measured on. Every record says that it is borrowed.

@@ -59,8 +59,8 @@ class RunSets {
   [[nodiscard]] bool quick() const { return options_.quick; }
 
   /// The points of a run set; `script` contains the constants and the earlier run sets. Null when the run set still has
-  /// to run and `may_run` is false. Throws MissingInput, Infeasible, NoValue when a setting has no value, Interrupted, DataError
-  /// for invalid settings, and InvariantError when a simulation broke an invariant.
+  /// to run and `may_run` is false. Throws MissingInput, Infeasible, NoValue when a setting has no value, Interrupted,
+  /// DataError for invalid settings, and InvariantError when a simulation broke an invariant.
   [[nodiscard]] const RunSetPoints* points(const RunSet& run, ClaimScript& script, bool may_run);
 
   /// The folder of the experiment's files. Files of bundled experiments are written to a temporary folder.
