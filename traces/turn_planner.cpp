@@ -170,6 +170,7 @@ void TurnPlanner::plan_turn(Context& context, Tokens repeated, Tokens fresh, Pla
     request.traits.conversation = context.number;
     request.traits.turn = ++context.turns;
     fit_context(turn, repeated, fresh);
+    request.traits.repeats = repeated;
     if (later && plan_.whole_conversations && !plan_.think.from_trace()) {
       turn.think = plan_.think.sample(thinks_);
     } else if (later) {

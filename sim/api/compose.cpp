@@ -29,10 +29,11 @@ DefaultsOf merged(const DefaultsOf& own, const DefaultsOf& other) {
   };
 }
 
-/// The problems of the policy `layers` over `host`. `where`: the key that chose the host.
-Check merged_check(const PolicyInfo& host, const PolicyInfo& layers, const std::string& where) {
-  return [own = layers.check, other = host.check, shrinks_without = layers.shrinks_without, where, name = host.name,
-          preempts = host.preempts](const Settings& settings) {
+/// The problems of the policy `part` under the scheduler of `host`. `where`: the key that chose the host.
+Check merged_check(const PolicyInfo& host, const PolicyInfo& part, const std::string& where) {
+  return [own = part.check, other = host.check, shrinks_without = part.shrinks_without, where, name = host.name,
+          preempts = host.preempts, own_scheduler = part.own_scheduler.has_value(),
+          part_name = part.name](const Settings& settings) {
     std::vector<Problem> problems;
     if (other) problems = other(settings);
     if (own) {
@@ -43,6 +44,11 @@ Check merged_check(const PolicyInfo& host, const PolicyInfo& layers, const std::
       problems.push_back(
           {"policy " + name + " never preempts, but the KV memory may shrink below what running requests use", where,
            "give " + fixed + ", or choose a scheduler that preempts"});
+    }
+    if (own_scheduler && name != part_name) {
+      problems.push_back({"policy " + part_name + " has a scheduler of its own, and runs under no other yet: policy " +
+                              name + " does not wait for copies that make room",
+                          where, "leave it out"});
     }
     return problems;
   };
@@ -55,6 +61,28 @@ std::function<Policy(const PolicyContext&)> make_over(const PolicyInfo& host, co
     policy.layers = make_layers(context);
     return policy;
   };
+}
+
+/// The policy that `part` makes, under the scheduler of `host`.
+std::function<Policy(const PolicyContext&)> make_under(const PolicyInfo& host, const PolicyInfo& part) {
+  return [make = host.make, make_space = part.make_space](const PolicyContext& context) {
+    Policy policy = make(context);
+    policy.space = make_space(context);
+    return policy;
+  };
+}
+
+/// The scheduler of its own that a policy has, as one that others could be under.
+PolicyInfo as_host(const PolicyInfo& policy) {
+  PolicyInfo host;
+  host.name = policy.name;
+  host.parameters = policy.own_scheduler->parameters;
+  host.default_engine = policy.own_scheduler->default_engine;
+  host.engine_defaults = policy.own_scheduler->engine_defaults;
+  host.make = [make = policy.own_scheduler->make](const PolicyContext& context) {
+    return Policy{make(context), nullptr};
+  };
+  return host;
 }
 
 /// The keys of a policy, and what they are called beside another policy.
@@ -154,23 +182,25 @@ Policy make_beside(const PolicyInfo& base, const PolicyInfo& weights, const Poli
 
 }  // namespace
 
-PolicyInfo compose_scheduler(const PolicyInfo& layers, const PolicyInfo& host, std::vector<std::string> schedulers) {
-  PolicyInfo info = layers;
+PolicyInfo compose_scheduler(const PolicyInfo& part, const PolicyInfo& scheduled_by,
+                             std::vector<std::string> schedulers) {
+  const PolicyInfo host = scheduled_by.own_scheduler ? as_host(scheduled_by) : scheduled_by;
+  PolicyInfo info = part;
   info.parameters.push_back({.name = kSchedulerKey,
                              .type = ParameterType::choice,
                              .unit = "-",
-                             .default_value = layers.default_scheduler,
+                             .default_value = part.default_scheduler,
                              .choices = std::move(schedulers),
                              .doc = "Policy that schedules requests, with its own keys and defaults",
                              .source = "Spillway: the default is the engine that the paper extends"});
   info.parameters.insert(info.parameters.end(), host.parameters.begin(), host.parameters.end());
   info.figures.insert(info.figures.end(), host.figures.begin(), host.figures.end());
   info.preempts = host.preempts;
-  info.shares_prefixes = layers.shares_prefixes && host.shares_prefixes;
+  info.shares_prefixes = part.shares_prefixes && host.shares_prefixes;
   if (!info.default_engine) info.default_engine = host.default_engine;
-  info.engine_defaults = merged(layers.engine_defaults, host.engine_defaults);
-  info.check = merged_check(host, layers, kSchedulerKey);
-  info.make = make_over(host, layers);
+  info.engine_defaults = merged(part.engine_defaults, host.engine_defaults);
+  info.check = merged_check(host, part, kSchedulerKey);
+  info.make = part.make_space ? make_under(host, part) : make_over(host, part);
   return info;
 }
 

@@ -8,8 +8,9 @@
 
 namespace spillway {
 
-/// The policy `layers` over the scheduler and the space of `host`. `schedulers`: the choices of policy.scheduler.
-[[nodiscard]] PolicyInfo compose_scheduler(const PolicyInfo& layers, const PolicyInfo& host,
+/// The policy `part`, which streams layers or decides where KV lives, under the scheduler of `host`; `host` may be
+/// `part`, if it has a scheduler of its own. `schedulers`: the choices of policy.scheduler.
+[[nodiscard]] PolicyInfo compose_scheduler(const PolicyInfo& part, const PolicyInfo& host,
                                            std::vector<std::string> schedulers);
 
 /// Whether a policy may stream the weights of another.

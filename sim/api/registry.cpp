@@ -32,10 +32,12 @@ const PolicyInfo* PolicyRegistry::find(const std::string& name) const {
 }
 
 const PolicyInfo* PolicyRegistry::find(const std::string& name, const std::string& scheduler) const {
-  const auto layers = policies_.find(name);
+  const auto part = policies_.find(name);
   const auto host = policies_.find(scheduler);
-  const auto runs = [](const PolicyInfo& info) { return info.default_scheduler.empty() && !info.layout; };
-  if (layers == policies_.end() || layers->second.default_scheduler.empty()) return nullptr;
+  const auto runs = [&name](const PolicyInfo& info) {
+    return (info.default_scheduler.empty() && !info.layout) || (info.own_scheduler && info.name == name);
+  };
+  if (part == policies_.end() || part->second.default_scheduler.empty()) return nullptr;
   if (host == policies_.end() || !runs(host->second)) return nullptr;
   std::vector<std::string> schedulers;
   for (const auto& [other, info] : policies_) {
@@ -45,7 +47,7 @@ const PolicyInfo* PolicyRegistry::find(const std::string& name, const std::strin
   const std::string key = name + " over " + scheduler;
   auto it = composed_.find(key);
   if (it == composed_.end()) {
-    it = composed_.emplace(key, compose_scheduler(layers->second, host->second, std::move(schedulers))).first;
+    it = composed_.emplace(key, compose_scheduler(part->second, host->second, std::move(schedulers))).first;
   }
   return &it->second;
 }

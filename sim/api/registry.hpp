@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,7 +53,10 @@ struct PolicyInfo {
   bool preempts = true;         // false: it promises never to take a running request out of the batch
   bool shares_prefixes = true;  // false: it cannot use a prefix cache
   bool cpu_attention = false;   // its requests may attend on the CPU, so the latency model must have such attention
-  Streams streams{};            // what its layer policy moves; two policies that move the same do not compose
+  /// It keeps the KV of conversations between their turns, on the GPU and on kHostTier, which then has
+  /// memory.host_cache. So there is no prefix cache beside it.
+  bool keeps_conversations = false;
+  Streams streams{};  // what its layer policy moves; two policies that move the same do not compose
   /// The engine file (hwmodels/engines) whose CPU times the policy uses unless `engine` names another.
   std::function<std::string(const Settings&)> default_engine;
   /// Defaults of `engine.*` keys that differ by policy: key -> text form.
@@ -68,10 +72,20 @@ struct PolicyInfo {
   std::function<Layout(const Deployment&, const Settings&)> layout;
 
   /// Default scheduler of a policy that lets another policy schedule requests; policy.scheduler overrides it. Such a
-  /// policy sets make_layers, not make. The registry composes parameters, defaults, check and make of the two. If it
-  /// streams weights and nothing else, it may do so beside any policy that does not (policy.weights).
+  /// policy sets make_layers or make_space, not make. The registry composes parameters, defaults, check and make of the
+  /// two. If it streams weights and nothing else, it may do so beside any policy that does not (policy.weights).
   std::string default_scheduler;
   std::function<std::unique_ptr<LayerPolicy>(const PolicyContext&)> make_layers;
+  /// Instead of make_layers: the policy decides where KV lives, under a scheduler that can preempt.
+  std::function<std::unique_ptr<OffloadPolicy>(const PolicyContext&)> make_space;
+  /// Only beside make_space: its own scheduler, which goes by its name. default_scheduler is this name then.
+  struct OwnScheduler {
+    std::vector<Parameter> parameters;
+    std::function<std::string(const Settings&)> default_engine;
+    std::function<std::map<std::string, std::string>(const Settings&)> engine_defaults;
+    std::function<std::unique_ptr<Scheduler>(const PolicyContext&)> make;
+  };
+  std::optional<OwnScheduler> own_scheduler{};
   /// The key without which the KV memory that it leaves may shrink below what running requests use. Then the scheduler
   /// must preempt. Only beside make_layers; empty, or an empty text: the memory does not shrink.
   std::function<std::string(const Settings&)> shrinks_without;

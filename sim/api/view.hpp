@@ -29,6 +29,7 @@ struct RequestView {
   Tokens computed{};               // known tokens whose KV exists, on any tier
   Blocks held{};                   // blocks of its context, shared blocks included
   std::int64_t conversation = -1;  // -1: of none
+  Tokens reusable{};               // while waiting: its first tokens that what is kept for its conversation covers
   TierId tier = kGpuTier;          // in the batch: where its KV is, and its attention; kHostTier: on the CPU
   std::int32_t sub_batch = 0;
   [[nodiscard]] Tokens remaining() const { return known - computed; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "sim/core/units.hpp"
@@ -28,8 +29,11 @@ struct RequestSlo {
 
 /// What a workload may state about a request besides its lengths.
 struct RequestTraits {
-  std::int64_t conversation = -1;   // conversations are numbered from 0 as they start; -1: no conversation
-  std::int32_t turn = 0;            // in its conversation, from 1; 0: no conversation
+  std::int64_t conversation = -1;  // conversations are numbered from 0 as they start; -1: no conversation
+  std::int32_t turn = 0;           // in its conversation, from 1; 0: no conversation
+  /// Leading tokens of the prompt that repeat the context of the turn before, its answer included. The largest value:
+  /// not stated, so they are as many as have been kept.
+  Tokens repeats{std::numeric_limits<std::int64_t>::max()};
   std::uint32_t service_class = 0;  // 0: no class named
   RequestSlo slo{};
   bool operator==(const RequestTraits&) const = default;

@@ -24,6 +24,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       policy_name_(config.policy->name),
       figures_(config.policy->figures),
       cpu_attention_(config.policy->cpu_attention),
+      keeps_conversations_(config.policy->keeps_conversations),
       phases_(config.phases),
       schedules_ahead_(config.schedules_ahead),
       padding_(config.padding),

@@ -181,8 +181,14 @@ class Instance final : public View, private Decision {
   [[nodiscard]] const Kept* find_kept(std::int64_t conversation) const;
   /// Tokens that the next turn of a conversation finds. The last token of its input is always computed.
   [[nodiscard]] Tokens usable(const Kept& kept, const RequestSlot& slot) const {
-    return std::min(kept.tokens, Tokens(slot.input - 1));
+    return std::min({kept.tokens, repeats(slot), Tokens(slot.input - 1)});
   }
+  /// RequestTraits::repeats of a request that belongs to a conversation.
+  [[nodiscard]] Tokens repeats(const RequestSlot& slot) const {
+    return details_[static_cast<std::size_t>(slot.details)].traits.repeats;
+  }
+  /// Books what a new turn finds of the context that it repeats, before anything of it moves.
+  void count_history(std::int32_t m);
   /// The key of a holder; -1: it holds nothing that has a place of its own.
   [[nodiscard]] Residency::Key key_of(const Holder& holder) const;
   /// "request 3", "conversation 5".
@@ -204,7 +210,7 @@ class Instance final : public View, private Decision {
   void bring_back(std::int32_t m);
   /// Throws BrokenPromise unless every block is on the GPU, on its way there with somebody waiting, or dropped.
   void check_return(std::int32_t m) const;
-  void adopt_conversation(std::int32_t m);
+  void adopt_conversation(std::int32_t m, bool new_turn);
   void keep(std::int32_t m);
   void forget_conversation(std::int64_t conversation);
   /// Moves of `from` are of `to` from now on.
@@ -273,6 +279,7 @@ class Instance final : public View, private Decision {
   const std::string policy_name_;
   const std::vector<FigureDefinition>& figures_;
   const bool cpu_attention_;
+  const bool keeps_conversations_;
   Policy policy_;
   const Phases phases_;
   const bool schedules_ahead_;

@@ -258,19 +258,46 @@ void Instance::bring_back(std::int32_t m) {
   }
 }
 
-void Instance::adopt_conversation(std::int32_t m) {
+void Instance::adopt_conversation(std::int32_t m, bool new_turn) {
   Member& member = members_[m];
   const RequestSlot& slot = table_[member.id];
   const auto found = conversations_.find(conversation_of(slot));
-  if (found == conversations_.end()) return;
+  if (found == conversations_.end()) {
+    if (new_turn && keeps_conversations_) count_history(m);
+    return;
+  }
   const Kept there = found->second;
   rename_moves(holder_of_conversation(found->first), holder(member.id));
   conversations_.erase(found);
   member.computed = usable(there, slot);
-  residency_.shorten(there.key, blocks_for(std::min(there.tokens, Tokens(slot.input)), kv_.block_tokens));
+  const Tokens context = std::min({there.tokens, repeats(slot), Tokens(slot.input)});
+  residency_.shorten(there.key, blocks_for(context, kv_.block_tokens));
   member.holder = there.key;
   member.held = residency_.blocks(there.key);
+  if (new_turn && keeps_conversations_) count_history(m);
   bring_back(m);
+}
+
+void Instance::count_history(std::int32_t m) {
+  const Member& member = members_[m];
+  Tokens on_gpu;
+  Tokens on_host;
+  Tokens first;
+  if (member.holder >= 0) {
+    for (const KvRun& run : residency_.runs(member.holder)) {
+      const Tokens end = std::min(member.computed, first + kv_.block_tokens * run.blocks.count());
+      if (run.on(kGpuTier)) {
+        on_gpu += end - first;
+      } else if (run.tier != kNoTier) {
+        on_host += end - first;
+      }
+      first = end;
+    }
+  }
+  const RequestSlot& slot = table_[member.id];
+  const bool stated = repeats(slot) != RequestTraits{}.repeats;
+  const Tokens asked = stated ? std::min(repeats(slot), Tokens(slot.input - 1)) : member.computed;
+  ledger_.asked_history(asked, on_gpu, on_host);
 }
 
 void Instance::keep(std::int32_t m) {

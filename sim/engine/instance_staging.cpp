@@ -67,6 +67,7 @@ void Instance::show_computed(const RequestSlot& slot, RequestView& view) const {
   if (kept != nullptr) {
     key = kept->key;
     view.computed = usable(*kept, slot);
+    view.reusable = std::min({kept->tokens, repeats(slot), Tokens(slot.input)});
   }
   if (key < 0 || residency_.complete(key)) return;
   for (const Gap& gap : gaps_of(key, view.computed)) view.computed -= gap.count;
@@ -370,7 +371,7 @@ void Instance::join(RequestId id) {
   }
   const std::int32_t m = slot.member;
   decide_tier(m);
-  if (!conversations_.empty()) adopt_conversation(m);
+  if (conversation_of(slot) >= 0) adopt_conversation(m, first_time);
   members_[m].phase = Phase::prefilling;
   members_.append(m);
   promised_ += members_[m].promised;

@@ -193,6 +193,12 @@ void Ledger::asked_prefix(Tokens asked, Tokens hit, Tokens hit_on_host) {
   totals_.prefix_hit_host += hit_on_host;
 }
 
+void Ledger::asked_history(Tokens asked, Tokens on_gpu, Tokens on_host) {
+  totals_.history_asked += asked;
+  totals_.history_on_gpu += on_gpu;
+  totals_.history_on_host += on_host;
+}
+
 void Ledger::capacity_changed(SimTime now, Blocks capacity) {
   if (capacities_.size() <= LayerTotals::kMostChanges) capacities_.push_back({now, capacity});
 }

@@ -47,6 +47,8 @@ class Ledger {
   void preempted(Leave how);
   /// A request was admitted with `asked` known tokens, of which a cache held `hit`, `hit_on_host` of them on the host.
   void asked_prefix(Tokens asked, Tokens hit, Tokens hit_on_host);
+  /// A new turn repeats `asked` tokens of its conversation, of which so many are on the GPU and on the host alone.
+  void asked_history(Tokens asked, Tokens on_gpu, Tokens on_host);
   void capacity_changed(SimTime now, Blocks capacity);
 
   /// Throws InvariantError unless the links carried what the iterations were charged with, over the whole run, and

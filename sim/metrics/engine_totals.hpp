@@ -79,6 +79,9 @@ struct EngineTotals {
   Tokens prefix_hit{};        // prompt tokens taken from the prefix cache, its host tier included
   Tokens prefix_hit_host{};   // of these, the tokens copied back from the host
   Tokens prefix_asked{};      // prompt tokens of admissions with prefix caching on
+  Tokens history_asked{};     // tokens that new turns repeat of their conversations, if the policy keeps KV of these
+  Tokens history_on_gpu{};    // of these, the tokens found on the GPU
+  Tokens history_on_host{};   // and found on the host alone; the others are computed again
   double batch_time = 0.0;    // integral of running requests over busy time, request-seconds
   double busy_time = 0.0;     // seconds in which an iteration ran
   double waiting_time = 0.0;  // integral of waiting requests, request-seconds
@@ -106,6 +109,9 @@ struct EngineTotals {
     prefix_hit += other.prefix_hit;
     prefix_hit_host += other.prefix_hit_host;
     prefix_asked += other.prefix_asked;
+    history_asked += other.history_asked;
+    history_on_gpu += other.history_on_gpu;
+    history_on_host += other.history_on_host;
     batch_time += other.batch_time;
     busy_time += other.busy_time;
     waiting_time += other.waiting_time;

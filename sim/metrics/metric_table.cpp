@@ -228,6 +228,30 @@ std::vector<MetricEntry> engine() {
        [](const RunFigures& r) {
          return ratio(number(r.run.engine.prefix_hit_host.count()), number(r.run.engine.prefix_asked.count()));
        }},
+      {{"history_gpu_hit_fraction", "fraction",
+        "Tokens of earlier turns that a new turn finds on the GPU / tokens of earlier turns that its prompt repeats. "
+        "Of policies that keep the KV of conversations.",
+        kLarger},
+       [](const RunFigures& r) {
+         return ratio(number(r.run.engine.history_on_gpu.count()), number(r.run.engine.history_asked.count()));
+       }},
+      {{"history_host_hit_fraction", "fraction",
+        "Tokens of earlier turns that a new turn finds on the host / tokens of earlier turns that its prompt repeats "
+        "and that are not on the GPU. The others are computed again.",
+        kLarger},
+       [](const RunFigures& r) {
+         return ratio(number(r.run.engine.history_on_host.count()),
+                      number((r.run.engine.history_asked - r.run.engine.history_on_gpu).count()));
+       }},
+      {{"recomputed_history_tokens", "tokens",
+        "Tokens of earlier turns that are computed again, because they are neither on the GPU nor on the host. Null if "
+        "no turn repeats tokens, and for policies that do not keep the KV of conversations.",
+        kSmaller},
+       [](const RunFigures& r) -> Value {
+         const EngineTotals& e = r.run.engine;
+         if (e.history_asked == Tokens(0)) return std::nullopt;
+         return number((e.history_asked - e.history_on_gpu - e.history_on_host).count());
+       }},
   };
   for (MetricEntry& entry : entries) entry.samples = iterations;
   return entries;

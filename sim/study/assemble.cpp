@@ -163,8 +163,8 @@ class Assembler {
   /// of host memory.
   void check_host_memory() {
     if (!hardware_.host) return;
-    const Bytes wanted =
-        (settings().get<Bytes>("memory.host_kv") + settings().get<Bytes>("memory.host_cache")) * tensor_parallel();
+    const Bytes swapped = policy().keeps_conversations ? Bytes(0) : settings().get<Bytes>("memory.host_kv");
+    const Bytes wanted = (swapped + settings().get<Bytes>("memory.host_cache")) * tensor_parallel();
     if (wanted <= hardware_.host->dram) return;
     warn(fmt::format("memory.host_kv and memory.host_cache total {} for {} GPU{}, more than the {} of DRAM of {}",
                      gigabytes(wanted), tensor_parallel(), tensor_parallel() == 1 ? "" : "s",
@@ -214,8 +214,7 @@ class Assembler {
     kv.block_tokens = wanted.block_tokens;
     kv.block_bytes = capacity_.block_bytes;
     if (!blocks_to_bytes()) return false;
-    kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
-    kv.host_cache_blocks = host_cache_blocks();
+    size_host_tiers(kv);
     kv.copies_per_block = llm_.layers * 2;  // vLLM copies K and V of each layer separately
     assembly_.setup.kv_computed = !given;
     assembly_.setup.weights = capacity_.weights;
@@ -225,6 +224,20 @@ class Assembler {
     kv.gpu_blocks = capacity_.blocks;
     warn(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;
+  }
+
+  /// Memory of the host for swapped KV, and for the prefix cache or the KV of conversations.
+  void size_host_tiers(KvLayout& kv) {
+    if (!policy().keeps_conversations) {
+      kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
+      kv.host_cache_blocks = host_cache_blocks();
+      return;
+    }
+    kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_cache") / kv.block_bytes);
+    if (assembly_.config.key("memory.host_kv").origin != Origin::standard) {
+      warn(fmt::format("memory.host_kv has no effect: policy {} keeps all KV of the host in memory.host_cache",
+                       policy().name));
+    }
   }
 
   /// Converts sizes given in KV blocks to bytes in the settings. The configuration keeps the block counts.
@@ -303,7 +316,9 @@ class Assembler {
     // memory.host_kv is for the layers first. Requests use the rest if they swap at all.
     const Bytes left = settings().get<Bytes>("memory.host_kv") - layout.host_kv;
     const bool swaps = text("engine.preemption") == "swap";
-    kv.host_blocks = swaps ? Blocks(std::max(left, Bytes(0)) / kv.block_bytes) : Blocks(0);
+    if (!policy().keeps_conversations) {
+      kv.host_blocks = swaps ? Blocks(std::max(left, Bytes(0)) / kv.block_bytes) : Blocks(0);
+    }
     assembly_.setup.host_layer_bytes = layout.host;
     assembly_.setup.layer_terms = layout.terms;
     if (policy().layer_copies) assembly_.setup.layer_copies = hwmodels::layer_copies_text(hardware_.gpu);
@@ -441,6 +456,12 @@ class Assembler {
     warn_of_engine();
     warn_of_passed_tables();
     decide_prefix_caching();
+    if (policy().keeps_conversations && !workload.conversations) {
+      warn(
+          fmt::format("the workload has no conversations, so policy {} keeps no KV: it schedules requests as without "
+                      "a cache",
+                      policy().name));
+    }
     setup.kv = assembly_.instance.kv;
     setup.deployment = assembly_.instance.deployment;
     setup.max_model_len = assembly_.instance.max_model_len;

@@ -84,7 +84,7 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
   for (BytesPerSecond& link : config.links) link = BytesPerSecond(link.value() / run.scales.copies);
   std::unique_ptr<ExecutionModel> unshared;
   std::optional<PlannedCopies> planning;
-  if (instance.policy->layout) {
+  if (instance.policy->layout || instance.policy->make_space) {
     unshared = assembly.make_model(run.scales);
     planning.emplace(*unshared, instance.route, config.links);
     instance.deployment.planning = &*planning;

@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(Plain, PlainModel, testing::ValuesIn(oracle::plain_name
 
 TEST(PlainModels, EveryPolicyHasOne) {
   for (const char* const name : {"vllm", "vllm-v0", "sarathi", "orca", "tensorrt-llm", "swiftllm", "vtc", "pie",
-                                 "select-n", "deepspeed", "flexgen"}) {
+                                 "select-n", "deepspeed", "flexgen", "pensieve"}) {
     EXPECT_NE(oracle::find_plain(name), nullptr) << name << " has no plain model in tests/models";
   }
 }

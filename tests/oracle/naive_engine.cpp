@@ -484,9 +484,10 @@ class NaiveEngine final : public View, private Decision {
     }
     sum_up_fairness();
     sum_up_iterations();
+    for (const auto& [name, value] : policy_.space->figures()) result_.layers[name] = value;
     if (policy_.layers) {
       finish_copies();
-      result_.layers = policy_.layers->figures();
+      for (const auto& [name, value] : policy_.layers->figures()) result_.layers[name] = value;
     }
     if (policy_.weights) {
       for (const auto& [name, value] : policy_.weights->figures()) result_.layers["weights_" + name] = value;
@@ -512,7 +513,9 @@ class NaiveEngine final : public View, private Decision {
     view.sub_batch = static_cast<std::int32_t>(r.sub_batch);
     const bool waits = r.phase == Phase::waiting && !r.in_batch;
     if (const auto kept = conversations_.find(view.conversation); waits && kept != conversations_.end()) {
-      view.computed = Tokens(there(kept->second.cells, std::min(kept->second.tokens, r.spec.input.count() - 1)));
+      view.computed = Tokens(there(kept->second.cells, shared(kept->second, r)));
+      const std::int64_t same = std::min(kept->second.tokens, r.spec.traits.repeats.count());
+      view.reusable = Tokens(std::min(same, r.spec.input.count()));
     }
     return view;
   }
@@ -808,6 +811,10 @@ class NaiveEngine final : public View, private Decision {
     return kept == conversations_.end() ? nullptr : &kept->second.cells;
   }
   [[nodiscard]] Context& cells_of(const Holder& holder) { return const_cast<Context&>(*context_of(holder)); }
+  /// Tokens of what is kept that a new turn of the conversation can use.
+  static std::int64_t shared(const Kept& kept, const Request& r) {
+    return std::min({kept.tokens, r.spec.traits.repeats.count(), r.spec.input.count() - 1});
+  }
   /// Tokens of a context of so many that exist.
   [[nodiscard]] std::int64_t there(const Context& cells, std::int64_t tokens) const {
     std::int64_t there = 0;
@@ -1019,19 +1026,32 @@ class NaiveEngine final : public View, private Decision {
     Request& r = requests_[id.slot];
     need(r.live && r.phase == Phase::waiting, "join");
     const auto kept = conversations_.find(r.spec.traits.conversation);
-    if (r.record.first_scheduled == kNever) {
+    const bool new_turn = r.record.first_scheduled == kNever;
+    if (new_turn) {
       r.record.first_scheduled = now_;
       serve(r, r.record.input.count());
     }
-    choose_tier(r);
     const bool adopts = kept != conversations_.end();
+    if (new_turn && r.spec.traits.conversation >= 0) {
+      const std::int64_t stated = r.spec.traits.repeats.count();
+      const bool says = stated != RequestTraits{}.repeats.count();
+      const std::int64_t found = adopts ? shared(kept->second, r) : 0;
+      result_.history_asked += Tokens(says ? std::min(stated, r.spec.input.count() - 1) : found);
+      for (std::int64_t t = 0; t < found; ++t) {
+        const Cell& cell = kept->second.cells[static_cast<std::size_t>(t / per_block())];
+        const bool gpu = cell.on(0);
+        result_.history_on_gpu += Tokens(gpu ? 1 : 0);
+        result_.history_on_host += Tokens(!gpu && !cell.dropped() ? 1 : 0);
+      }
+    }
+    choose_tier(r);
     if (adopts) {
       hand_over(holder_of_conversation(kept->first), holder(id));
-      r.computed = std::min(kept->second.tokens, r.spec.input.count() - 1);
+      r.computed = shared(kept->second, r);
       r.cells = kept->second.cells;
       const std::int64_t tokens = kept->second.tokens;
       conversations_.erase(kept);
-      shorten(r.cells, std::min(tokens, r.spec.input.count()));
+      shorten(r.cells, std::min({tokens, r.spec.traits.repeats.count(), r.spec.input.count()}));
       bring_back(r);
     }
     while (config_.prefix_caching && (r.blocks() + 1) * per_block() < r.known()) {

@@ -19,7 +19,7 @@ namespace spillway::oracle {
 
 /// A request that comes after the answer to another request; its own arrival is then ignored.
 struct Follows {
-  std::int64_t after = -1;  // position of the earlier request in the list; -1: none, comes at its own arrival
+  std::int64_t after = -1;  // position of the earlier request in the list; < 0: none, comes at its own arrival
   Duration think{};         // time after that request's last token
 };
 
@@ -71,6 +71,9 @@ struct NaiveResult {
   // Of the whole run
   Tokens prefix_hit{};
   Tokens prefix_hit_host{};
+  Tokens history_asked{};  // whether or not the policy says that it keeps conversations
+  Tokens history_on_gpu{};
+  Tokens history_on_host{};
   std::int64_t host_evictions = 0;  // from the host tier of the prefix cache
   SimTime last_completion{};
   Blocks peak_gpu{};

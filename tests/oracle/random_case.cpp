@@ -188,6 +188,12 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
   config.prefix_caching = dice.chance(50);
   if (config.prefix_caching && dice.chance(60)) config.host_cache_blocks = Blocks(dice.between(1, 60));
   config.host_cache_copies_per_block = dice.between(1, 3);
+  if (policy.make_space) {
+    config.deployment = snug_deployment(model, config.gpu_blocks, config.block_bytes, config.block_tokens, Bytes(64));
+  }
+  if (settings.has("policy.chunk_tokens")) {
+    settings.set("policy.chunk_tokens", config.block_tokens.count() * dice.between(1, 4));
+  }
   if (policy.layout) {
     while (!lay_out(policy, settings, model, scale, dice, config)) config.gpu_blocks += Blocks(dice.between(1, 20));
   }
@@ -203,6 +209,35 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
   config.follows = draw_follows(dice, scale, config.requests);
   config.schedules_ahead = dice.chance(30);
   if (dice.chance(30)) config.front_end = Duration(scale * dice.between(1, 500));
+}
+
+void draw_conversations(std::uint64_t seed, NaiveConfig& config) {
+  Dice dice(seed + 1'000'000);
+  config.prefix_caching = false;
+  config.host_cache_blocks = Blocks(0);
+  // Nothing follows an answer, not that of a request of no conversation either, whose number is -1.
+  config.follows.assign(config.requests.size(), {.after = -2});
+  const std::int64_t capacity = config.block_tokens.count() * config.gpu_blocks.count();
+  const std::int64_t conversations = dice.between(1, 6);
+  std::vector<Tokens> lengths(static_cast<std::size_t>(conversations));
+  for (RequestSpec& request : config.requests) {
+    request.prefix_ids.clear();
+    const std::int64_t number = dice.between(0, conversations - 1);
+    request.traits.conversation = dice.chance(90) ? number : -1;
+    if (request.traits.conversation < 0) continue;
+    Tokens& length = lengths[static_cast<std::size_t>(number)];
+    if (dice.chance(80)) {
+      const Tokens added(dice.between(1, 10));
+      const Tokens answer = std::min(request.output, Tokens(12));
+      if ((length + added + answer).count() * 5 > capacity * 4) length = Tokens(0);
+      request.input = length + added;
+      request.max_new_tokens = request.output = answer;
+      request.traits.repeats = dice.chance(90) ? length : Tokens(dice.between(0, length.count()));
+    } else if (dice.chance(50)) {
+      request.traits.repeats = Tokens(dice.between(0, request.input.count()));
+    }
+    length = request.input + request.output;
+  }
 }
 
 }  // namespace spillway::oracle

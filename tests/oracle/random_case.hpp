@@ -112,4 +112,8 @@ Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes
 void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model, std::int64_t scale,
                Settings& settings, NaiveConfig& config, const std::function<void(Dice&, Settings&)>& vary = {});
 
+/// Turns a case into one of few conversations, for policies that keep their KV: most turns repeat the one before and
+/// add a little, some repeat a part of it, and some come while the one before runs. No turn waits for an answer.
+void draw_conversations(std::uint64_t seed, NaiveConfig& config);
+
 }  // namespace spillway::oracle

@@ -77,8 +77,10 @@ inline Replay replay(const PolicyInfo& policy, const std::vector<std::pair<std::
   config.source = &source;
   instance.kv = kv;
   instance.kv.prefix_caching = kv.prefix_caching && policy.shares_prefixes;
-  if (policy.layout) {
+  if (policy.layout || policy.make_space) {
     instance.deployment = snug_deployment(model, kv.gpu_blocks, kv.block_bytes, kv.block_tokens, Bytes(1000));
+  }
+  if (policy.layout) {
     const Layout layout = policy.layout(instance.deployment, settings);
     instance.kv.gpu_blocks = layout.blocks;
     instance.kv.most_gpu_blocks = layout.most;

@@ -173,6 +173,11 @@ void expect_sound(const NaiveConfig& config, const FastRun& run) {
   }
 }
 
+/// Whether KV or weights of the policy ever move.
+bool moves_state(const PolicyInfo& policy) {
+  return policy.layout || policy.make_space || policy.shares_prefixes || oracle::swaps(policy);
+}
+
 class EveryPolicy : public testing::TestWithParam<std::string> {
  protected:
   [[nodiscard]] const PolicyInfo& policy() const { return *PolicyRegistry::instance().find(GetParam()); }
@@ -184,6 +189,7 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
   const WholeModel model = WholeModel::of(policy());
   std::int64_t recomputed = 0;
   std::int64_t swapped = 0;
+  double suspended = 0.0;
   std::int64_t full_gpu = 0;
   std::int64_t full_host = 0;
   std::int64_t cached = 0;
@@ -208,6 +214,7 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
     cached += naive.prefix_hit.count();
     from_host += naive.prefix_hit_host.count();
     host_evictions += naive.host_evictions;
+    if (const auto figure = naive.layers.find("suspensions"); figure != naive.layers.end()) suspended += figure->second;
     const OutcomeCounts& all = fast.result.statistics.all;
     outcomes.finished += all.finished;
     outcomes.rejected += all.rejected;
@@ -217,6 +224,8 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
   const std::string who = "policy " + GetParam() + " ";
   if (!policy().preempts) {
     EXPECT_EQ(recomputed + swapped, 0) << who << "declares PolicyInfo::preempts = false, but it preempted";
+  } else if (policy().own_scheduler) {
+    EXPECT_GT(suspended, 0.0) << who << "declares PolicyInfo::preempts = true, but no request ever left the batch";
   } else if (oracle::accepts_preemption(policy(), "recompute")) {
     EXPECT_GT(recomputed, 0) << who << "declares PolicyInfo::preempts = true, but it never recomputed";
   } else {
@@ -265,7 +274,7 @@ TEST_P(EveryPolicy, SharedLinksKeepTheBooks) {
     if (HasFatalFailure()) return;
     later += last_end(run) > end ? 1 : 0;
   }
-  const bool copies = policy().layout || policy().shares_prefixes || oracle::swaps(policy());
+  const bool copies = moves_state(policy());
   EXPECT_EQ(later > 0, copies);
 }
 
@@ -302,7 +311,7 @@ TEST_P(EveryPolicy, SharedLinksMatchTheNaiveEngine) {
     config.links = {};
     slowed += last_end(run_fast(config)) < last_end(fast) ? 1 : 0;
   }
-  EXPECT_EQ(slowed > 0, policy().layout || policy().shares_prefixes || oracle::swaps(policy()));
+  EXPECT_EQ(slowed > 0, moves_state(policy()));
 }
 
 // A clock that falls under load, to the nanosecond.

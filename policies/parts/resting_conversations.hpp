@@ -1,0 +1,91 @@
+// The KV of conversations between two turns: what of it may leave the GPU or the host, and what goes first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "policies/parts/retention_cost.hpp"
+#include "policies/parts/retention_order.hpp"
+#include "sim/api/view.hpp"
+
+namespace spillway {
+
+/// Conversations of which no request is in the batch, in chunks of so many blocks. Three kinds of chunks compete, each
+/// in an order of its own: those on the GPU alone may be copied to the host, those with a clean copy there may give up
+/// their place on the GPU, and those on the host may be dropped.
+///
+/// Within a conversation the value of a chunk grows with its position, so only the first chunk of each kind competes.
+/// Every call costs O(runs of the conversation + log conversations). Memory is O(conversations).
+class RestingConversations {
+ public:
+  /// The candidate for the chunk of a conversation that ends `context` tokens after its start.
+  using Candidate = std::function<RetentionCandidate(std::int64_t conversation, SimTime since, Tokens context)>;
+
+  struct Chunk {
+    Holder holder{};
+    BlockRange range{};
+    RetentionCandidate candidate{};
+  };
+  /// Blocks of resting conversations on the GPU, by what became of them there; and all their blocks on the host.
+  struct Counts {
+    Blocks dirty{};    // there alone
+    Blocks leaving{};  // a copy is on its way to the host
+    Blocks clean{};    // the host has a copy
+    Blocks on_host{};
+    Counts& operator+=(const Counts& other);
+    Counts& operator-=(const Counts& other);
+  };
+
+  RestingConversations(const View& view, Blocks chunk, Candidate candidate);
+
+  /// A turn has ended: the conversation rests from now on. Its KV is still its request's.
+  void rests(const RequestView& request);
+  /// A turn has begun, or nothing is left of it.
+  void ends(std::int64_t conversation);
+  /// Its KV has moved or was dropped. Nothing happens when it does not rest.
+  void changed(std::int64_t conversation);
+  /// Leaves a conversation out of every order until it is pinned no more, or changes.
+  void pin(std::int64_t conversation);
+
+  [[nodiscard]] std::size_t size() const { return slots_.size(); }
+  [[nodiscard]] const Counts& counts() const { return counts_; }
+  /// All but those of one conversation.
+  [[nodiscard]] Counts counts_without(std::int64_t conversation) const;
+
+  /// The chunk of each kind that goes first now; empty: there is none.
+  [[nodiscard]] std::optional<Chunk> first_dirty() { return first(dirty_, &Resting::dirty); }
+  [[nodiscard]] std::optional<Chunk> first_clean() { return first(clean_, &Resting::clean); }
+  [[nodiscard]] std::optional<Chunk> first_on_host() { return first(on_host_, &Resting::on_host); }
+
+ private:
+  struct Resting {
+    std::int64_t conversation = -1;
+    SimTime since{};
+    Tokens tokens{};
+    Counts counts{};
+    BlockRange dirty{};  // the first chunk of each kind; empty: there is none
+    BlockRange clean{};
+    BlockRange on_host{};
+  };
+
+  [[nodiscard]] std::optional<Chunk> first(RetentionOrder& order, BlockRange Resting::*range);
+  void update(std::size_t slot, const Holder& holder);
+  void offer(RetentionOrder& order, std::size_t slot, const BlockRange& range);
+
+  const View& view_;
+  const Blocks chunk_;
+  const Candidate candidate_;
+  std::unordered_map<std::int64_t, std::size_t> slots_;  // by conversation
+  std::vector<Resting> resting_;                         // by slot
+  std::vector<std::size_t> free_;
+  Counts counts_;
+  RetentionOrder dirty_;
+  RetentionOrder clean_;
+  RetentionOrder on_host_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,33 @@
+// What it costs to compute a chunk of KV again.
+#pragma once
+
+#include <vector>
+
+#include "sim/api/execution_model.hpp"
+#include "sim/core/units.hpp"
+
+namespace spillway {
+
+/// Time that the GPU needs for a chunk at the end of a context: c + A(l) of Pensieve, section 4.3.3, where c is the
+/// time of everything but attention and A(l) attention to a context of l tokens, the chunk included. It is profiled at
+/// powers of two, and linear between them. O(log samples) per call.
+class RetentionCost {
+ public:
+  struct Sample {
+    Tokens context{};
+    double seconds = 0.0;
+  };
+  /// In ascending order of their contexts; at least one.
+  explicit RetentionCost(std::vector<Sample> samples);
+  /// Asks `model` for chunks of so many tokens, at every power of two up to the first that is not below `longest`. CPU
+  /// time of the engine does not count: it is the same for every chunk.
+  [[nodiscard]] static RetentionCost profile(const ExecutionModel& model, Tokens chunk, Tokens longest);
+
+  /// Below the first sample: that sample. Beyond the last: along its last line.
+  [[nodiscard]] double at(Tokens context) const;
+
+ private:
+  std::vector<Sample> samples_;
+};
+
+}  // namespace spillway

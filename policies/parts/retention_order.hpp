@@ -1,0 +1,75 @@
+// Which chunk of KV is worth the least, among the candidates of many conversations, as time goes on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "sim/core/units.hpp"
+
+namespace spillway {
+
+/// A chunk that may be evicted. Its retention value is cost / (now - since): the longer its conversation has rested,
+/// the less it is worth.
+struct RetentionCandidate {
+  double cost = 0.0;          // seconds to compute the chunk again, > 0
+  SimTime since{};            // when its conversation was last active, <= now
+  std::int64_t position = 0;  // of its first block in its conversation
+  std::int64_t owner = 0;     // the conversation
+  bool operator==(const RetentionCandidate&) const = default;
+};
+
+/// cost / (now - since), per nanosecond; infinite at `since`.
+[[nodiscard]] double retention_value(const RetentionCandidate& candidate, SimTime now);
+
+/// The order of eviction at `now`: ascending retention value; among equals the smaller position, then the smaller
+/// owner.
+[[nodiscard]] bool evicted_before(const RetentionCandidate& a, const RetentionCandidate& b, SimTime now);
+
+/// One candidate per slot, and the one that is evicted first at a time that never goes back.
+///
+/// Values change with time, so no order of all candidates lasts. But two of them swap their places once at most:
+/// k_a / (t - a) < k_b / (t - b) is linear in t. So the candidates are in a tournament whose matches each know until
+/// when their winner surely stays the winner: a match is played again only then, or after one of its candidates has
+/// changed (a kinetic tournament: Basch, Guibas and Hershberger, Data structures for mobile data, 1999).
+///
+/// Exact: a match is decided by evicted_before() at a time at which it is played, and is valid from then up to an
+/// instant before the crossing that is early by more than the rounding error of its computation. So least() gives what
+/// a sort of all candidates by evicted_before() gives, unless two values of different cost are equal to the last bit.
+///
+/// put() and remove() are O(log slots); least() is O(log slots) for each change since the call before, and amortised
+/// O(log slots) for each pair that swaps its places. Memory is O(slots).
+class RetentionOrder {
+ public:
+  /// The candidate of a slot, instead of the one before.
+  void put(std::size_t slot, const RetentionCandidate& candidate);
+  void remove(std::size_t slot);
+  [[nodiscard]] const RetentionCandidate& at(std::size_t slot) const { return candidates_[slot]; }
+  /// The slot of the candidate that is evicted first; empty: there is none. `now` never goes back.
+  [[nodiscard]] std::optional<std::size_t> least(SimTime now);
+
+ private:
+  static constexpr std::int32_t kNobody = -1;
+  static constexpr SimTime kUnplayed{std::numeric_limits<std::int64_t>::min()};
+
+  struct Match {
+    std::int32_t winner = kNobody;
+    SimTime valid_until = kUnplayed;
+  };
+
+  /// The matches of a leaf's path have to be played again.
+  void touch(std::size_t slot);
+  void play(std::size_t match, SimTime now);
+  /// Up to when `winner`, which is evicted before `loser` at `now`, surely stays so.
+  [[nodiscard]] static SimTime stays_until(const RetentionCandidate& winner, const RetentionCandidate& loser,
+                                           SimTime now);
+  void grow(std::size_t slots);
+
+  std::vector<RetentionCandidate> candidates_;  // by slot
+  std::vector<Match> matches_;                  // a heap: 1 is the root, the second half are the slots
+  std::size_t leaves_ = 0;                      // a power of two, or 0
+};
+
+}  // namespace spillway

@@ -1,0 +1,90 @@
+// Pensieve against its plain model, on random conversations: the policy in the engine, the model in the naive engine.
+// Neither the engines nor the policies share code.
+#include "tests/models/pensieve.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "tests/oracle/random_case.hpp"
+#include "tests/oracle/same_run.hpp"
+#include "tests/support/cases.hpp"
+
+namespace spillway {
+namespace {
+
+using oracle::NaiveConfig;
+
+struct Seen {
+  std::int64_t on_gpu = 0;  // tokens of earlier turns
+  std::int64_t on_host = 0;
+  std::int64_t recomputed = 0;
+};
+
+/// `how` sets what the case must be.
+Seen match_plain(const PolicyInfo& policy, std::uint64_t cases,
+                 const std::function<void(oracle::Dice&, Settings&, NaiveConfig&)>& how) {
+  PolicyInfo plain = policy;
+  plain.make = [&policy](const PolicyContext& context) {
+    Policy made = policy.make(context);
+    made.space = oracle::plain_pensieve_space(context);
+    made.scheduler = oracle::plain_pensieve_scheduler(context.settings);
+    return made;
+  };
+  const oracle::WholeModel model = oracle::WholeModel::of(policy);
+  Seen seen;
+  for (std::uint64_t seed = 1; seed <= random_cases(cases); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Settings settings;
+    NaiveConfig config;
+    oracle::draw_case(seed, policy, model, 1, settings, config, [](oracle::Dice& dice, Settings& drawn) {
+      drawn.set("policy.swap_out_threshold", 0.05 * static_cast<double>(dice.between(1, 19)));
+      drawn.set("policy.decode_reserve", 0.05 * static_cast<double>(dice.between(1, 10)));
+    });
+    oracle::draw_conversations(seed, config);
+    oracle::Dice dice(seed + 2'000'000);
+    how(dice, settings, config);
+    config.policy = &plain;
+    const oracle::NaiveResult naive = oracle::run_naive(config);
+    config.policy = &policy;
+    const oracle::FastRun fast = oracle::run_fast(config);
+    oracle::expect_same_run(naive, fast);
+    const EngineTotals& totals = fast.result.statistics.engine;
+    EXPECT_EQ(naive.history_on_gpu, totals.history_on_gpu);
+    EXPECT_EQ(naive.history_on_host, totals.history_on_host);
+    if (testing::Test::HasFailure()) return {};
+    seen.on_gpu += naive.history_on_gpu.count();
+    seen.on_host += naive.history_on_host.count();
+    seen.recomputed += (naive.history_asked - naive.history_on_gpu - naive.history_on_host).count();
+  }
+  return seen;
+}
+
+const PolicyInfo& pensieve() { return *PolicyRegistry::instance().find("pensieve"); }
+
+TEST(PlainPensieve, DecidesAsThePolicy) {
+  const Seen seen = match_plain(pensieve(), 5000, [](oracle::Dice&, Settings&, NaiveConfig&) {});
+  EXPECT_GT(seen.on_gpu, 0);
+  EXPECT_GT(seen.on_host, 0);
+  EXPECT_GT(seen.recomputed, 0);
+}
+
+TEST(PlainPensieve, DecidesAsThePolicyWithoutAHost) {
+  const Seen seen = match_plain(pensieve(), 1500,
+                                [](oracle::Dice&, Settings&, NaiveConfig& config) { config.host_blocks = Blocks(0); });
+  EXPECT_GT(seen.on_gpu, 0);
+  EXPECT_EQ(seen.on_host, 0);
+  EXPECT_GT(seen.recomputed, 0);
+}
+
+TEST(PlainPensieve, DecidesAsThePolicyOnATinyHost) {
+  const Seen seen = match_plain(pensieve(), 1500, [](oracle::Dice& dice, Settings&, NaiveConfig& config) {
+    config.host_blocks = Blocks(dice.between(1, 6));
+  });
+  EXPECT_GT(seen.on_host, 0);
+  EXPECT_GT(seen.recomputed, 0);
+}
+
+}  // namespace
+}  // namespace spillway

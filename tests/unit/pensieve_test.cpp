@@ -1,0 +1,274 @@
+// Pensieve: the rules and exact unit tests of algorithms.md, section 2.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "policies/parts/retention_cost.hpp"
+#include "policies/parts/retention_order.hpp"
+#include "tests/unit/policy_test.hpp"
+
+namespace spillway {
+namespace {
+
+// c = 1 ms and A(l) = 0.2 ms * l / 1024, at powers of two.
+RetentionCost cost_of_the_rules() {
+  std::vector<RetentionCost::Sample> samples;
+  for (std::int64_t context = 32; context <= 4096; context *= 2) {
+    samples.push_back({Tokens(context), 1e-3 + 0.2e-3 * static_cast<double>(context) / 1024.0});
+  }
+  return RetentionCost(std::move(samples));
+}
+
+constexpr SimTime kNow{1'000'000'000'000};
+
+/// A chunk of a conversation that has rested for so many seconds.
+RetentionCandidate chunk(std::int64_t conversation, std::int64_t context, double rested) {
+  return {.cost = cost_of_the_rules().at(Tokens(context)),
+          .since = kNow - Duration(static_cast<std::int64_t>(rested * 1e9)),
+          .position = context / 32 - 1,
+          .owner = conversation};
+}
+
+/// All of them in the order in which they go.
+std::vector<std::size_t> order_of(const std::vector<RetentionCandidate>& candidates) {
+  RetentionOrder order;
+  for (std::size_t slot = 0; slot < candidates.size(); ++slot) order.put(slot, candidates[slot]);
+  std::vector<std::size_t> slots;
+  while (const auto least = order.least(kNow)) {
+    slots.push_back(*least);
+    order.remove(*least);
+  }
+  return slots;
+}
+
+// cost / T: (1 + 0.2 * 32 / 1024) / 10 = 0.100625 ms/s, and so on.
+TEST(Retention, ValuesAreCostOverTime) {
+  const auto value = [](const RetentionCandidate& candidate) { return retention_value(candidate, kNow) * 1e12; };
+  EXPECT_NEAR(value(chunk(0, 32, 10)), 0.100625, 1e-12);
+  EXPECT_NEAR(value(chunk(0, 3072, 10)), 0.160000, 1e-12);
+  EXPECT_NEAR(value(chunk(1, 32, 5)), 0.201250, 1e-12);
+  EXPECT_NEAR(value(chunk(1, 1536, 5)), 0.260000, 1e-12);
+  EXPECT_NEAR(value(chunk(2, 32, 100)), 0.0100625, 1e-12);
+  EXPECT_NEAR(value(chunk(2, 4096, 100)), 0.018000, 1e-12);
+}
+
+TEST(Retention, TheLeastValuableGoFirst) {
+  // X, Y, Z rested for 10, 5 and 100 s.
+  EXPECT_EQ(order_of({chunk(0, 32, 10), chunk(0, 3072, 10), chunk(1, 32, 5), chunk(1, 1536, 5), chunk(2, 32, 100),
+                      chunk(2, 4096, 100)}),
+            (std::vector<std::size_t>{4, 5, 0, 1, 2, 3}));
+  // Y rested for 9 s: (1 + 0.3) / 9 = 0.1444 goes before (1 + 0.6) / 10 = 0.16.
+  std::vector<RetentionCandidate> later{chunk(0, 32, 10),  chunk(0, 3072, 10), chunk(1, 32, 9),
+                                        chunk(1, 1536, 9), chunk(2, 32, 100),  chunk(2, 4096, 100)};
+  EXPECT_EQ(order_of(later), (std::vector<std::size_t>{4, 5, 0, 2, 3, 1}));
+  // LRU empties X first.
+  for (RetentionCandidate& candidate : later) candidate.cost = 1.0;
+  EXPECT_EQ(order_of(later), (std::vector<std::size_t>{4, 5, 0, 1, 2, 3}));
+}
+
+TEST(Retention, EqualValuesGoByPositionThenOwner) {
+  const RetentionCandidate one{.cost = 2.0, .since = SimTime(0), .position = 1, .owner = 1};
+  const RetentionCandidate earlier{.cost = 2.0, .since = SimTime(0), .position = 0, .owner = 9};
+  const RetentionCandidate older{.cost = 2.0, .since = SimTime(0), .position = 1, .owner = 0};
+  EXPECT_EQ(order_of({one, earlier, older}), (std::vector<std::size_t>{1, 2, 0}));
+}
+
+TEST(RetentionCost, IsLinearBetweenSamplesAndConstantBelowThem) {
+  const RetentionCost cost({{Tokens(32), 1.0}, {Tokens(64), 2.0}, {Tokens(128), 6.0}});
+  EXPECT_DOUBLE_EQ(cost.at(Tokens(1)), 1.0);
+  EXPECT_DOUBLE_EQ(cost.at(Tokens(32)), 1.0);
+  EXPECT_DOUBLE_EQ(cost.at(Tokens(48)), 1.5);
+  EXPECT_DOUBLE_EQ(cost.at(Tokens(64)), 2.0);
+  EXPECT_DOUBLE_EQ(cost.at(Tokens(96)), 4.0);
+  EXPECT_DOUBLE_EQ(cost.at(Tokens(160)), 8.0);  // 6 + 32 * 4 / 64
+}
+
+TEST(RetentionCost, ProfilesWhatTheGpuSpendsOnAChunk) {
+  const oracle::WholeModel model;  // 3 layers of 20 + 3 * tokens + context / 8 ns, context with the chunk
+  const RetentionCost cost = RetentionCost::profile(model, Tokens(24), Tokens(100));
+  const auto expected = [](std::int64_t context) {
+    return 1e-9 * static_cast<double>(3 * (20 + 3 * 24 + context / 8));
+  };
+  EXPECT_DOUBLE_EQ(cost.at(Tokens(5)), expected(32));  // the first power of two that holds a chunk
+  EXPECT_DOUBLE_EQ(cost.at(Tokens(64)), expected(64));
+  EXPECT_DOUBLE_EQ(cost.at(Tokens(128)), expected(128));
+  EXPECT_DOUBLE_EQ(cost.at(Tokens(96)), 0.5 * (expected(64) + expected(128)));
+}
+
+// Candidates come, go and change while time goes on; the reference looks at each of them at each step.
+TEST(RetentionOrder, IsThatOfAFullSortAtEveryInstant) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    oracle::Dice dice(seed);
+    RetentionOrder order;
+    std::map<std::size_t, RetentionCandidate> there;
+    const std::int64_t slots = dice.between(1, seed % 3 == 0 ? 300 : 12);
+    const bool whole = dice.chance(50);  // whole numbers give many equal values
+    SimTime now{dice.between(0, 1000)};
+    for (int step = 0; step < 1500; ++step) {
+      if (dice.chance(40)) now = now + Duration(dice.between(0, dice.chance(20) ? 1'000'000 : 20));
+      for (std::int64_t changes = dice.between(0, 3); changes > 0; --changes) {
+        const auto slot = static_cast<std::size_t>(dice.between(0, slots - 1));
+        if (dice.chance(25)) {
+          order.remove(slot);
+          there.erase(slot);
+          continue;
+        }
+        const RetentionCandidate candidate{.cost = whole ? static_cast<double>(dice.between(1, 6))
+                                                         : 1e-3 + 1e-9 * static_cast<double>(dice.roll() % 999'983),
+                                           .since = now - Duration(dice.between(0, 40)),
+                                           .position = dice.between(0, 2),
+                                           .owner = static_cast<std::int64_t>(slot)};
+        order.put(slot, candidate);
+        there[slot] = candidate;
+      }
+      const auto key = [&](const RetentionCandidate& c) {
+        const auto time = static_cast<double>((now - c.since).count());
+        const double value = time == 0.0 ? std::numeric_limits<double>::infinity() : c.cost / time;
+        return std::tuple(value, c.position, c.owner);
+      };
+      const auto least = std::min_element(there.begin(), there.end(),
+                                          [&](const auto& a, const auto& b) { return key(a.second) < key(b.second); });
+      const auto found = order.least(now);
+      ASSERT_EQ(found.has_value(), least != there.end()) << "seed " << seed << " step " << step;
+      if (found) {
+        ASSERT_EQ(*found, least->first) << "seed " << seed << " step " << step;
+      }
+    }
+  }
+}
+
+/// Blocks of one token and 64 bytes.
+KvLayout slots(std::int64_t gpu, std::int64_t host) {
+  return KvLayout{Blocks(gpu), Blocks(host), Tokens(1), Bytes(64), 1, false};
+}
+
+RequestSpec turn_of(std::int64_t conversation, std::int64_t arrival, std::int64_t input, std::int64_t output) {
+  RequestSpec spec = request(arrival, input, output);
+  spec.traits.conversation = conversation;
+  return spec;
+}
+
+double figure(const Replay& replay, const std::string& name) {
+  for (const PolicyFigure& figure : replay.result.statistics.engine.figures) {
+    if (figure.definition.name == name) return figure.value.value_or(-1.0);
+  }
+  return -2.0;
+}
+
+// 1,000 slots, of which a resting conversation has 700 + 41 - 1 = 740 and a request 8, and one more with each token:
+// 252, 251, 250, 249 free in its iterations. Below 250, ceil(1 / 32) = 1 chunk is copied.
+TEST(Pensieve, CopiesOutBelowAQuarterFree) {
+  const WatchingModel model;
+  for (const std::int64_t tokens : {3, 4}) {
+    const Replay run =
+        replay("pensieve", {}, slots(1000, 1000), {turn_of(1, 0, 700, 41), turn_of(-1, 1'000'000, 8, tokens)}, model);
+    EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(tokens == 4 ? 32 * 64 : 0));
+    EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(0));
+  }
+}
+
+// 290 - 200 = 90 slots are no more than a tenth of 1,000: a chunk is copied out first, 32 * 64 ns. 301 - 200 = 101 are.
+TEST(Pensieve, AdmissionLeavesATenthToDecodes) {
+  const WatchingModel model;
+  for (const std::int64_t kept : {710, 699}) {
+    const Replay run =
+        replay("pensieve", {}, slots(1000, 1000), {turn_of(1, 0, kept, 1), turn_of(-1, 1'000'000, 200, 1)}, model);
+    EXPECT_EQ(run.of(1).first_scheduled, SimTime(1'000'000 + (kept == 710 ? 32 * 64 : 0)));
+    EXPECT_EQ(run.of(1).outcome, Outcome::finished);
+  }
+  // What could never leave a tenth free is rejected: 901 > 900.
+  const Replay long_one =
+      replay("pensieve", {}, slots(1000, 1000), {turn_of(-1, 0, 900, 1), turn_of(-1, 0, 890, 10)}, model);
+  EXPECT_EQ(long_one.of(0).outcome, Outcome::rejected);
+  EXPECT_EQ(long_one.of(1).outcome, Outcome::finished);
+}
+
+// Both hold 12 tokens at first and one more with each token, the second an iteration later: 21 + 2k slots in iteration
+// k. The tenth would need 41 of 40, so the younger one goes with its 12 + 7 = 19, and comes back after the other.
+TEST(Pensieve, SuspendsTheYoungest) {
+  const WatchingModel model;
+  const Replay run = replay("pensieve", {}, slots(40, 100), {turn_of(-1, 0, 12, 15), turn_of(-1, 10, 12, 15)}, model);
+  EXPECT_EQ(figure(run, "suspensions"), 1.0);
+  EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(19 * 64));
+  EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(19 * 64));
+  // 15 iterations of 100 ns, and the copy of 19 blocks that one of them waits for.
+  EXPECT_EQ(run.of(0).end, SimTime(15 * 100 + 19 * 64));
+  EXPECT_GT(run.of(1).end, run.of(0).end);
+  EXPECT_EQ(run.of(1).outcome, Outcome::finished);
+}
+
+// A turn finds what is kept and computes the rest alone; with no host and no room, the history is computed again.
+TEST(Pensieve, ATurnComputesOnlyWhatIsNew) {
+  const WatchingModel model;
+  const std::vector<RequestSpec> turns{turn_of(1, 0, 50, 11), turn_of(1, 1'000'000, 70, 1)};
+  const Replay kept = replay("pensieve", {}, slots(1000, 1000), turns, model);
+  const SeenIteration last{0, 0, {{10, 60}}};  // 50 + 11 - 1 tokens are there
+  EXPECT_EQ(model.seen().back(), last);
+  EXPECT_EQ(kept.result.statistics.engine.history_asked, Tokens(60));
+  EXPECT_EQ(kept.result.statistics.engine.history_on_gpu, Tokens(60));
+  // A request of 90 between the turns needs more than 100 - 60 slots; there is no host, so chunks are dropped.
+  std::vector<RequestSpec> crowded{turns[0], turn_of(-1, 500'000, 80, 1), turns[1]};
+  const WatchingModel other;
+  const Replay dropped = replay("pensieve", {{"policy.chunk_tokens", std::int64_t{10}}}, slots(100, 0), crowded, other);
+  // 100 - 60 = 40 free, 80 needed and more than 10 left over: 60 have to go, that is all.
+  EXPECT_EQ(other.seen().back(), (SeenIteration{0, 0, {{70, 0}}}));
+  EXPECT_EQ(dropped.result.statistics.engine.history_on_gpu, Tokens(0));
+  EXPECT_EQ(dropped.result.statistics.engine.moved_d2h, Bytes(0));
+}
+
+/// 4 layers of 1 ms; a copy of 60 blocks takes `copy`.
+class FourLayers final : public ExecutionModel {
+ public:
+  explicit FourLayers(Duration copy) : copy_(copy) {}
+  [[nodiscard]] std::int32_t layers() const override { return 4; }
+  [[nodiscard]] IterationTime iteration(const BatchShape&) const override {
+    return {Duration(0), Duration(1'000'000), Duration(0), TimeShares{4e-3, 0.0, 0.0, 0.0}};
+  }
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
+    return {Duration(0), Duration(copy_.count() * bytes.count() / (60 * 64))};
+  }
+
+ private:
+  Duration copy_;
+};
+
+// Layers start once their share has come: at 1.5, 3.0, 4.5 and 6.0 ms, so the iteration ends at 7.0. With 0.5 ms for
+// each share compute is the bottleneck: 0.5 + 4 ms.
+TEST(Pensieve, SwapInIsPipelinedWithTheLayers) {
+  for (const auto& [copy, expected] : {std::pair{6'000'000, 7'000'000}, std::pair{2'000'000, 4'500'000}}) {
+    const FourLayers model{Duration(copy)};
+    // 62 of 100 slots are kept. The second request grows to 98, so that 60 of them leave the GPU.
+    const Replay run = replay(
+        "pensieve", {{"policy.chunk_tokens", std::int64_t{1}}, {"policy.decode_reserve", 0.01}}, slots(100, 1000),
+        {turn_of(1, 0, 60, 3), turn_of(-1, 100'000'000, 90, 9), turn_of(1, 900'000'000, 63, 1)}, model);
+    const EngineTotals& totals = run.result.statistics.engine;
+    EXPECT_EQ(totals.history_on_gpu, Tokens(2));
+    EXPECT_EQ(totals.history_on_host, Tokens(60));
+    EXPECT_EQ(run.of(2).first_scheduled, SimTime(900'000'000));
+    EXPECT_EQ(run.of(2).first_token, SimTime(900'000'000 + expected));
+  }
+}
+
+TEST(Pensieve, Refuses) {
+  const PolicyInfo& policy = *PolicyRegistry::instance().find("pensieve");
+  const auto where = [&](const Overrides& overrides) {
+    const std::vector<Problem> problems = policy.check(oracle::policy_settings(policy, overrides));
+    return problems.empty() ? std::string() : problems.front().where;
+  };
+  EXPECT_EQ(where({}), "");
+  EXPECT_EQ(where({{"memory.block_tokens", std::int64_t{16}}}), "");
+  EXPECT_EQ(where({{"memory.block_tokens", std::int64_t{12}}}), "policy.chunk_tokens");
+  EXPECT_EQ(where({{"policy.swap_out_threshold", 1.0}}), "policy.swap_out_threshold");
+  EXPECT_EQ(where({{"policy.decode_reserve", 1.0}}), "policy.decode_reserve");
+  EXPECT_EQ(where({{"engine.prefix_caching", std::string("true")}}), "engine.prefix_caching");
+}
+
+}  // namespace
+}  // namespace spillway
