@@ -48,7 +48,7 @@ Layout agreed(const PolicyInfo& policy, const PlainPolicy& model, const Deployme
   std::exception_ptr real_refusal;
   std::exception_ptr plain_refusal;
   const Layout real = ask(policy.layout, real_refusal);
-  const Layout plain = ask(model.layout, plain_refusal);
+  Layout plain = ask(model.layout, plain_refusal);
   if (real_refusal && plain_refusal) std::rethrow_exception(plain_refusal);
   if (bool(real_refusal) != bool(plain_refusal)) {
     throw std::logic_error(std::string("only the ") + (real_refusal ? "policy" : "model") + " refuses the layout");

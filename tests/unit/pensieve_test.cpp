@@ -94,7 +94,8 @@ TEST(RetentionCost, ProfilesWhatTheGpuSpendsOnAChunk) {
   const oracle::WholeModel model;  // 3 layers of 20 + 3 * tokens + context / 8 ns, context with the chunk
   const RetentionCost cost = RetentionCost::profile(model, Tokens(24), Tokens(100));
   const auto expected = [](std::int64_t context) {
-    return 1e-9 * static_cast<double>(3 * (20 + 3 * 24 + context / 8));
+    const std::int64_t layer = 20 + 3 * 24 + context / 8;
+    return 1e-9 * static_cast<double>(3 * layer);
   };
   EXPECT_DOUBLE_EQ(cost.at(Tokens(5)), expected(32));  // the first power of two that holds a chunk
   EXPECT_DOUBLE_EQ(cost.at(Tokens(64)), expected(64));
@@ -196,8 +197,8 @@ TEST(Pensieve, SuspendsTheYoungest) {
   const WatchingModel model;
   const Replay run = replay("pensieve", {}, slots(40, 100), {turn_of(-1, 0, 12, 15), turn_of(-1, 10, 12, 15)}, model);
   EXPECT_EQ(figure(run, "suspensions"), 1.0);
-  EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(19 * 64));
-  EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(19 * 64));
+  EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(std::int64_t{19} * 64));
+  EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(std::int64_t{19} * 64));
   // 15 iterations of 100 ns, and the copy of 19 blocks that one of them waits for.
   EXPECT_EQ(run.of(0).end, SimTime(15 * 100 + 19 * 64));
   EXPECT_GT(run.of(1).end, run.of(0).end);
@@ -232,7 +233,7 @@ class FourLayers final : public ExecutionModel {
     return {Duration(0), Duration(1'000'000), Duration(0), TimeShares{4e-3, 0.0, 0.0, 0.0}};
   }
   [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
-    return {Duration(0), Duration(copy_.count() * bytes.count() / (60 * 64))};
+    return {Duration(0), Duration(copy_.count() * bytes.count() / (std::int64_t{60} * 64))};
   }
 
  private:
