@@ -170,14 +170,12 @@ class PensieveSpace final : public OffloadPolicy {
 
   static RestingConversations::Candidate candidates(const PolicyContext& context) {
     if (context.settings.get<std::string>(kEviction) == "lru") {
-      return [](std::int64_t, SimTime since, Tokens) { return RetentionCandidate{.cost = 1.0, .since = since}; };
+      return [](SimTime since, Tokens) { return RetentionCandidate{.cost = 1.0, .since = since}; };
     }
     const Tokens chunk(context.settings.get<std::int64_t>(kChunk));
     const ExecutionModel& model = context.deployment.planner();
-    return [cost = RetentionCost::profile(model, chunk, context.view.max_model_len())](std::int64_t, SimTime since,
-                                                                                       Tokens tokens) {
-      return RetentionCandidate{.cost = cost.at(tokens), .since = since};
-    };
+    const RetentionCost cost = RetentionCost::profile(model, chunk, context.view.max_model_len());
+    return [cost](SimTime since, Tokens tokens) { return RetentionCandidate{.cost = cost.at(tokens), .since = since}; };
   }
 
   static double count(Blocks blocks) { return static_cast<double>(blocks.count()); }

@@ -116,7 +116,7 @@ void RestingConversations::offer(RetentionOrder& order, std::size_t slot, const 
   if (range.count() == Blocks(0)) return order.remove(slot);
   const Resting& resting = resting_[slot];
   const Tokens context = std::min(resting.tokens, view_.block_tokens() * range.end.count());
-  RetentionCandidate candidate = candidate_(resting.conversation, resting.since, context);
+  RetentionCandidate candidate = candidate_(resting.since, context);
   candidate.position = range.first.count();
   candidate.owner = resting.conversation;
   order.put(slot, candidate);

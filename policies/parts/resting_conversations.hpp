@@ -22,8 +22,8 @@ namespace spillway {
 /// Every call costs O(runs of the conversation + log conversations). Memory is O(conversations).
 class RestingConversations {
  public:
-  /// The candidate for the chunk of a conversation that ends `context` tokens after its start.
-  using Candidate = std::function<RetentionCandidate(std::int64_t conversation, SimTime since, Tokens context)>;
+  /// The candidate for a chunk that ends `context` tokens after the start of its conversation, which rests since then.
+  using Candidate = std::function<RetentionCandidate(SimTime since, Tokens context)>;
 
   struct Chunk {
     Holder holder{};
@@ -48,10 +48,9 @@ class RestingConversations {
   void ends(std::int64_t conversation);
   /// Its KV has moved or was dropped. Nothing happens when it does not rest.
   void changed(std::int64_t conversation);
-  /// Leaves a conversation out of every order until it is pinned no more, or changes.
+  /// No chunk of it goes first until changed() is called.
   void pin(std::int64_t conversation);
 
-  [[nodiscard]] std::size_t size() const { return slots_.size(); }
   [[nodiscard]] const Counts& counts() const { return counts_; }
   /// All but those of one conversation.
   [[nodiscard]] Counts counts_without(std::int64_t conversation) const;

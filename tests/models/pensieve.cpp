@@ -1,4 +1,4 @@
-// Pensieve in plain words. Rules: algorithms.md, section 2 (Pensieve, EuroSys 2025, sections 4 and 5).
+// Pensieve in plain words. Rules: Yu, Lin and Li, Pensieve, EuroSys 2025, sections 4 and 5.
 //
 //  1. KV of an ended turn stays. A chunk of a resting conversation is on the GPU alone (dirty), on its way to the host
 //     (leaving), on both (clean), on the host alone, or dropped. It is worth (c + A(l)) / T; LRU: 1 / T.

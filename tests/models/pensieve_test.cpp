@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "tests/oracle/random_case.hpp"
+#include "tests/oracle/pensieve_case.hpp"
 #include "tests/oracle/same_run.hpp"
 #include "tests/support/cases.hpp"
 
@@ -38,11 +38,7 @@ Seen match_plain(const PolicyInfo& policy, std::uint64_t cases,
     SCOPED_TRACE("seed " + std::to_string(seed));
     Settings settings;
     NaiveConfig config;
-    oracle::draw_case(seed, policy, model, 1, settings, config, [](oracle::Dice& dice, Settings& drawn) {
-      drawn.set("policy.swap_out_threshold", 0.05 * static_cast<double>(dice.between(1, 19)));
-      drawn.set("policy.decode_reserve", 0.05 * static_cast<double>(dice.between(1, 10)));
-    });
-    oracle::draw_conversations(seed, config);
+    oracle::draw_pensieve_case(seed, policy, model, settings, config);
     oracle::Dice dice(seed + 2'000'000);
     how(dice, settings, config);
     config.policy = &plain;

@@ -1,4 +1,4 @@
-// Pensieve: the rules and exact unit tests of algorithms.md, section 2.
+// Pensieve: retention values and the orders that they give, swap-out, admission, suspension, swap-in, refusals.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -269,6 +269,11 @@ TEST(Pensieve, Refuses) {
   EXPECT_EQ(where({{"policy.swap_out_threshold", 1.0}}), "policy.swap_out_threshold");
   EXPECT_EQ(where({{"policy.decode_reserve", 1.0}}), "policy.decode_reserve");
   EXPECT_EQ(where({{"engine.prefix_caching", std::string("true")}}), "engine.prefix_caching");
+  EXPECT_EQ(where({{"engine.preemption", std::string("swap")}}), "engine.preemption");
+  const PolicyInfo& under = *PolicyRegistry::instance().find("pensieve", "vllm");
+  const std::vector<Problem> problems = under.check(oracle::policy_settings(under, {}));
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems.front().where, kSchedulerKey);
 }
 
 }  // namespace
