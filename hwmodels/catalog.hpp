@@ -159,6 +159,7 @@ struct EngineProfile {
   bool schedules_ahead = false;              // an iteration is decided on when the one before it starts
   bool custom_all_reduce = false;            // own kernels for small buffers instead of NCCL's
   bool fuses_quantisation = false;           // norms and activations write fp8; else a kernel of its own does
+  bool splits_mixed_attention = false;       // attention of prompts and of decodes in launches of their own
   double front_end_seconds = 0.0;            // per request, between its client and the scheduler, both ways together
   Bytes non_torch_memory{};                  // per GPU
   Bytes non_torch_memory_tensor_parallel{};  // added per GPU when tensor_parallel > 1

@@ -15,7 +15,8 @@
 //               together with the new prompt and with the decodes, in one batch.
 //   swap out    If less than a quarter of the GPU is free, reclaimable, or about to be: chunks of resting conversations
 //               are copied to the host, least valuable first. A full host drops its least valuable chunk first; if that
-//               is the one that would come, it is dropped from the GPU at once.
+//               is the one that would come, it is dropped from the GPU at once. Copies to the host wait while KV comes
+//               back to the GPU.
 //
 // A chunk is worth V = (c + A(l)) / T: the time that the GPU needs to compute it again, over the time for which its
 // conversation has rested (policies/parts/retention_order.hpp).
@@ -46,6 +47,10 @@ constexpr const char* kThreshold = "policy.swap_out_threshold";
 constexpr const char* kReserve = "policy.decode_reserve";
 constexpr const char* kEviction = "policy.eviction";
 constexpr const char* kUnified = "policy.unified";
+
+constexpr const char* kFarthest = "farthest-next-use";
+/// No turn comes later, and the sum of two such times is a time.
+constexpr SimTime kLatest{std::int64_t{1} << 62};
 
 constexpr const char* kSuspensions = "suspensions";
 constexpr const char* kLagging = "lagging_suspensions";
@@ -169,13 +174,23 @@ class PensieveSpace final : public OffloadPolicy {
   using Chunk = RestingConversations::Chunk;
 
   static RestingConversations::Candidate candidates(const PolicyContext& context) {
-    if (context.settings.get<std::string>(kEviction) == "lru") {
-      return [](SimTime since, Tokens) { return RetentionCandidate{.cost = 1.0, .since = since}; };
+    const auto eviction = context.settings.get<std::string>(kEviction);
+    if (eviction == "lru") {
+      return [](std::int64_t, SimTime since, Tokens) { return RetentionCandidate{.cost = 1.0, .since = since}; };
+    }
+    if (eviction == kFarthest) {
+      // The later the next turn, the smaller 1 / (now + next turn).
+      return [&view = context.view](std::int64_t conversation, SimTime, Tokens) {
+        const std::int64_t next = std::min(view.next_turn(conversation).ns(), kLatest.ns());
+        return RetentionCandidate{.cost = 1.0, .since = SimTime(-next)};
+      };
     }
     const Tokens chunk(context.settings.get<std::int64_t>(kChunk));
     const ExecutionModel& model = context.deployment.planner();
     const RetentionCost cost = RetentionCost::profile(model, chunk, context.view.max_model_len());
-    return [cost](SimTime since, Tokens tokens) { return RetentionCandidate{.cost = cost.at(tokens), .since = since}; };
+    return [cost](std::int64_t, SimTime since, Tokens tokens) {
+      return RetentionCandidate{.cost = cost.at(tokens), .since = since};
+    };
   }
 
   static double count(Blocks blocks) { return static_cast<double>(blocks.count()); }
@@ -254,7 +269,12 @@ class PensieveSpace final : public OffloadPolicy {
       }
       drop(*least, kNoTier, placement);
     }
-    placement.move({.holder = chunk.holder, .range = chunk.range, .from = kGpuTier, .to = kHostTier, .keep = true});
+    placement.move({.holder = chunk.holder,
+                    .range = chunk.range,
+                    .from = kGpuTier,
+                    .to = kHostTier,
+                    .keep = true,
+                    .yields = true});
     resting_.changed(chunk.holder.conversation);
   }
 
@@ -371,10 +391,13 @@ std::vector<Parameter> parameters() {
        .type = ParameterType::choice,
        .unit = "-",
        .default_value = "retention",
-       .choices = {"retention", "lru"},
+       .choices = {"retention", "lru", kFarthest},
        .doc = "What leaves first. retention: the chunk that costs the least to compute again, over the time for which "
-              "its conversation has rested; lru: the conversation that has rested longest",
-       .source = "Pensieve, section 4.3.3; lru is the ablation of section 6.6"}};
+              "its conversation has rested; lru: the conversation that has rested longest; farthest-next-use: the "
+              "conversation whose next turn comes last, which no real system knows. It is a reference and no bound, "
+              "because chunks differ in the cost to compute them again",
+       .source = "Pensieve, section 4.3.3; lru is the ablation of section 6.6; farthest next use: Belady, IBM Systems "
+                 "Journal 5(2), 1966"}};
 }
 
 std::vector<Problem> check(const Settings& settings) {
@@ -437,6 +460,11 @@ PolicyInfo info() {
                    Better::smaller, Merge::mean}};
   info.shares_prefixes = false;
   info.keeps_conversations = true;
+  info.knows_future = [](const Settings& settings) {
+    const bool oracle = settings.get<std::string>(kEviction) == kFarthest;
+    return oracle ? std::string("policy.eviction=") + kFarthest + " knows when each conversation's next turn arrives"
+                  : std::string();
+  };
   info.engine_defaults = [](const Settings& settings) {
     std::map<std::string, std::string> defaults{{"memory.host_cache", "200GB"}};
     if (settings.has(kChunk)) defaults["memory.block_tokens"] = std::to_string(settings.get<std::int64_t>(kChunk));

@@ -8,6 +8,7 @@
 
 #include "policies/parts/arrival_order.hpp"
 #include "policies/parts/paged_space.hpp"
+#include "policies/parts/refusals.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -120,14 +121,20 @@ PolicyInfo info() {
   info.engine_defaults = [](const Settings& settings) {
     const bool chunked = settings.has("engine.chunked_prefill") && settings.get<bool>("engine.chunked_prefill");
     const std::string unchunked = version(settings) == "0.2.0" ? "2560" : "16384";
-    return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"},
-                                              {"engine.max_num_batched_tokens", chunked ? "512" : unchunked}};
+    std::map<std::string, std::string> defaults{{"engine.chunked_prefill", "false"},
+                                                {"engine.max_num_batched_tokens", chunked ? "512" : unchunked}};
+    if (version(settings) == "0.2.0") defaults["engine.prefix_caching"] = "false";
+    return defaults;
   };
   info.check = [](const Settings& settings) {
     std::vector<Problem> problems;
     if (version(settings) == "0.2.0" && settings.get<bool>("engine.chunked_prefill")) {
       problems.push_back({"vLLM 0.2.0 has no chunked prefill (it came with 0.4)", "engine.chunked_prefill",
                           "use policy.version=0.5.3 or 0.6.3, or engine.chunked_prefill=false"});
+    }
+    if (version(settings) == "0.2.0" && wants_prefix_cache(settings)) {
+      problems.push_back({"vLLM 0.2.0 has no prefix cache (it came with 0.4)", "engine.prefix_caching",
+                          "use policy.version=0.5.3 or 0.6.3, or engine.prefix_caching=false"});
     }
     return problems;
   };

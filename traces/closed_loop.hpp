@@ -21,6 +21,8 @@ class ClosedLoop final : public RequestSource {
   [[nodiscard]] SimTime next_arrival() override;
   bool next(RequestSpec& request) override;
   void ended(const RequestRecord& record) override;
+  /// When it is due: a full loop sends it later.
+  [[nodiscard]] SimTime next_turn(std::int64_t conversation) const override { return source_->next_turn(conversation); }
   [[nodiscard]] std::int64_t expected() const override { return source_->expected(); }
   [[nodiscard]] std::int64_t unsent() const override { return source_->unsent(); }
   [[nodiscard]] std::int64_t shortened() const override { return source_->shortened(); }

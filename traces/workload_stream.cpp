@@ -119,13 +119,9 @@ void WorkloadStream::take_due(RequestSpec& request) {
   due_.pop();
   Conversation& conversation = conversations_.at(due.conversation);
   deliver(conversation.turns[conversation.next++], due.time, request);
-  if (conversation.has_more()) return;
-  if (whole_conversations_) {
-    conversations_.erase(due.conversation);
-  } else {
-    conversation.turns.clear();
-    conversation.next = 0;
-  }
+  if (conversation.has_more() || whole_conversations_) return;
+  conversation.turns.clear();
+  conversation.next = 0;
 }
 
 void WorkloadStream::deliver(PlannedTurn& turn, SimTime arrival, RequestSpec& request) {
@@ -147,7 +143,8 @@ void WorkloadStream::schedule(std::int64_t number, Conversation& conversation) {
   const PlannedTurn& turn = conversation.turns[conversation.next];
   const SimTime ready = after(conversation.answered, turn.think);
   conversation.waits = true;
-  due_.push({whole_conversations_ ? ready : std::max(turn.request.arrival, ready), scheduled_++, number});
+  conversation.due = whole_conversations_ ? ready : std::max(turn.request.arrival, ready);
+  due_.push({conversation.due, scheduled_++, number});
 }
 
 /// Keeps a conversation of a log that waits for nothing, as more of its rows may come.
@@ -159,6 +156,11 @@ void WorkloadStream::rest(std::int64_t number, Conversation& conversation) {
   idle_.pop_front();
 }
 
+SimTime WorkloadStream::next_turn(std::int64_t conversation) const {
+  const auto found = conversations_.find(conversation);
+  return found == conversations_.end() ? kNever : found->second.due;
+}
+
 void WorkloadStream::ended(const RequestRecord& record) {
   now_ = record.end;
   const std::int64_t number = record.traits.conversation;
@@ -166,6 +168,7 @@ void WorkloadStream::ended(const RequestRecord& record) {
   if (found == conversations_.end()) return;
   Conversation& conversation = found->second;
   conversation.answered = record.end;
+  conversation.due = kNever;
   if (record.outcome != Outcome::finished) {
     const auto lost = static_cast<std::int64_t>(conversation.turns.size() - conversation.next);
     unsent_ += record.outcome == Outcome::unfinished ? 0 : lost;
@@ -179,7 +182,9 @@ void WorkloadStream::ended(const RequestRecord& record) {
     }
   } else if (conversation.has_more()) {
     schedule(number, conversation);
-  } else if (!whole_conversations_) {
+  } else if (whole_conversations_) {
+    conversations_.erase(found);
+  } else {
     rest(number, conversation);
   }
 }

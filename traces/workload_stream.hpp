@@ -37,6 +37,8 @@ class WorkloadStream final : public RequestSource {
   [[nodiscard]] SimTime next_arrival() override;
   bool next(RequestSpec& request) override;
   void ended(const RequestRecord& record) override;
+  /// Of a log, only a turn whose row has been read is known.
+  [[nodiscard]] SimTime next_turn(std::int64_t conversation) const override;
   [[nodiscard]] std::int64_t expected() const override { return requests_; }
   [[nodiscard]] std::int64_t unsent() const override { return unsent_; }
   [[nodiscard]] std::int64_t shortened() const override { return shortened_; }
@@ -48,6 +50,7 @@ class WorkloadStream final : public RequestSource {
     bool waits = false;                        // for an answer, or for the time of its next turn
     bool over = false;                         // a turn was not answered
     SimTime answered{};                        // end of the last answer
+    SimTime due = kNever;                      // when the turn comes, or came, that follows the last answer
     std::list<std::int64_t>::iterator idle{};  // position in idle_; only of a log's conversation that does not wait
     [[nodiscard]] bool has_more() const { return next < turns.size(); }
   };

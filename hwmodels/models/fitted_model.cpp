@@ -92,10 +92,11 @@ RangeTally tally_of(const FittedKernels& kernels, const std::optional<Fitted<Mod
 /// Attention calls compared with the measured ranges; an iteration has one launch for each of `layers` layers.
 class AttentionRanges {
  public:
-  AttentionRanges(const FittedKernels& kernels, std::int64_t kv_dtype_bytes, std::int64_t layers)
+  AttentionRanges(const FittedKernels& kernels, std::int64_t kv_dtype_bytes, std::int64_t layers, bool never_mixed)
       : AttentionRanges(
             kernels, attention_for(kv_dtype_bytes, kernels.decode_attention, kernels.decode_attention_fp8_kv).record,
             attention_for(kv_dtype_bytes, kernels.prefill_attention, kernels.prefill_attention_fp8_kv).record, layers) {
+    never_mixed_ = never_mixed;
   }
   AttentionRanges(const FittedKernels& kernels, const FitRecord& decode, const FitRecord& prefill, std::int64_t layers)
       : layers_(layers),
@@ -151,13 +152,14 @@ class AttentionRanges {
     prefill_batch_.add(static_cast<double>(chunks.size()), layers_);
     prefill_new_tokens_.add(least, most, layers_);
     prefill_context_.add(real(short_context->context.count()), real(long_context->context.count()), layers_);
-    if (decodes == 0.0) return;
+    if (decodes == 0.0 || never_mixed_) return;
     mixed_chunk_.add(least, most, layers_);
     mixed_decodes_.add(decodes, layers_);
     mixed_context_.add(longest, layers_);
   }
 
   std::int64_t layers_;
+  bool never_mixed_ = false;
   RangeTally decode_batch_;
   RangeTally decode_context_;
   RangeTally decode_q_heads_;
@@ -225,7 +227,8 @@ class FittedModel final : public EngineModel {
         hidden_bytes_(real(llm.hidden * llm.dtype_bytes)),
         logits_(real(llm.head_matrix(tensor_parallel).outputs)),
         logit_bytes_(real(llm.vocabulary * llm.dtype_bytes)),
-        mixed_(gpu.fitted.mixed_attention ? gpu.fitted.mixed_attention->model : MixedAttentionModel{}),
+        mixed_(gpu.fitted.mixed_attention && !engine.splits_mixed_attention ? gpu.fitted.mixed_attention->model
+                                                                            : MixedAttentionModel{}),
         ranks_(tensor_parallel),
         matrices_(llm.layer_matrices(tensor_parallel)),
         head_matrix_(llm.head_matrix(tensor_parallel)),
@@ -238,7 +241,7 @@ class FittedModel final : public EngineModel {
                  {attention_for(kv_dtype_bytes, gpu.fitted.decode_attention, gpu.fitted.decode_attention_fp8_kv)
                       .model.bandwidth,
                   real(gpu.l2_cache.count())}),
-        attention_ranges_(gpu.fitted, kv_dtype_bytes, llm.layers) {
+        attention_ranges_(gpu.fitted, kv_dtype_bytes, llm.layers, engine.splits_mixed_attention) {
     const FittedGemm& linear = linear_gemm(gpu.fitted, llm);
     const FittedGemm& plain = plain_gemm(gpu.fitted, llm);
     for (std::size_t i = 0; i < matrices_.size(); ++i) {

@@ -6,7 +6,8 @@
 //   layer      = gemm(n; QKV) + gemm(n; output) + gemm(n; up) + gemm(n; down) + attention + elementwise(n)
 //                + 2 all_reduce(n h E)
 //   attention  = decode(S, X, x) + prefill(C); where an iteration has both, (1 - s) times this sum + s times one fused
-//                call, with the fused share s of the profile (attention.hpp, MixedAttentionModel)
+//                call, with the fused share s of the profile (attention.hpp, MixedAttentionModel); s = 0 with an
+//                engine that splits mixed attention
 //   elementwise= r t_e + bytes(n) / B_e: kernels and bytes as in roofline.hpp; where the profile has no fit, t_k and
 //                the GEMMs' bandwidth
 //   embedding  = elementwise of 2 n h E bytes + all_reduce(n h E)
@@ -26,7 +27,7 @@
 // of the bytes. The `context` of an attention call is the number of tokens before the new ones; for decodes, that of
 // the longest sequence. Decodes are compared with the ranges of decode attention and chunks with those of prefill
 // attention, whether in one launch or two. Both together are also compared with the ranges of mixed attention, whose
-// context includes the new token.
+// context includes the new token, unless the engine splits mixed attention.
 //
 // Why this form: fitted to 768 GEMMs and 200 attention calls of other models, it had median / p95 errors of 3.6% / 14%
 // (A100), 2.3% / 8.0% (H100) and 2.6% / 7.8% (H200). Each GPU had 1,206 decode iterations, summed from kernels in bf16

@@ -33,7 +33,9 @@ void RestingConversations::rests(const RequestView& request) {
   const std::size_t slot = free_.back();
   free_.pop_back();
   slots_.emplace(request.conversation, slot);
-  resting_[slot] = {.conversation = request.conversation, .since = view_.now(), .tokens = request.computed};
+  const bool stale = resting_[slot].stale;
+  resting_[slot] = {
+      .conversation = request.conversation, .since = view_.now(), .tokens = request.computed, .stale = stale};
   update(slot, holder(request.id));
 }
 
@@ -43,6 +45,7 @@ void RestingConversations::ends(std::int64_t conversation) {
   const std::size_t slot = found->second;
   slots_.erase(found);
   counts_ -= resting_[slot].counts;
+  resting_[slot].conversation = kNone;
   dirty_.remove(slot);
   clean_.remove(slot);
   on_host_.remove(slot);
@@ -59,6 +62,7 @@ void RestingConversations::changed(std::int64_t conversation) {
 void RestingConversations::pin(std::int64_t conversation) {
   const auto found = slots_.find(conversation);
   if (found == slots_.end()) return;
+  resting_[found->second].pinned = true;
   dirty_.remove(found->second);
   clean_.remove(found->second);
   on_host_.remove(found->second);
@@ -72,6 +76,7 @@ RestingConversations::Counts RestingConversations::counts_without(std::int64_t c
 
 std::optional<RestingConversations::Chunk> RestingConversations::first(RetentionOrder& order,
                                                                        BlockRange Resting::*range) {
+  offer_stale();
   const std::optional<std::size_t> slot = order.least(view_.now());
   if (!slot) return {};
   const Resting& resting = resting_[*slot];
@@ -80,6 +85,7 @@ std::optional<RestingConversations::Chunk> RestingConversations::first(Retention
 
 void RestingConversations::update(std::size_t slot, const Holder& holder) {
   Resting& resting = resting_[slot];
+  resting.pinned = false;
   counts_ -= std::exchange(resting.counts, {});
   resting.dirty = resting.clean = resting.on_host = {};
   const Blocks end = blocks_for(resting.tokens, view_.block_tokens());
@@ -107,16 +113,26 @@ void RestingConversations::update(std::size_t slot, const Holder& holder) {
     note(clean ? resting.clean : resting.dirty, range);
   }
   counts_ += resting.counts;
-  offer(dirty_, slot, resting.dirty);
-  offer(clean_, slot, resting.clean);
-  offer(on_host_, slot, resting.on_host);
+  if (!std::exchange(resting.stale, true)) stale_.push_back(slot);
+}
+
+void RestingConversations::offer_stale() {
+  for (const std::size_t slot : stale_) {
+    Resting& resting = resting_[slot];
+    resting.stale = false;
+    if (resting.conversation == kNone || resting.pinned) continue;
+    offer(dirty_, slot, resting.dirty);
+    offer(clean_, slot, resting.clean);
+    offer(on_host_, slot, resting.on_host);
+  }
+  stale_.clear();
 }
 
 void RestingConversations::offer(RetentionOrder& order, std::size_t slot, const BlockRange& range) {
   if (range.count() == Blocks(0)) return order.remove(slot);
   const Resting& resting = resting_[slot];
   const Tokens context = std::min(resting.tokens, view_.block_tokens() * range.end.count());
-  RetentionCandidate candidate = candidate_(resting.since, context);
+  RetentionCandidate candidate = candidate_(resting.conversation, resting.since, context);
   candidate.position = range.first.count();
   candidate.owner = resting.conversation;
   order.put(slot, candidate);

@@ -22,8 +22,8 @@ namespace spillway {
 /// Every call costs O(runs of the conversation + log conversations). Memory is O(conversations).
 class RestingConversations {
  public:
-  /// The candidate for a chunk that ends `context` tokens after the start of its conversation, which rests since then.
-  using Candidate = std::function<RetentionCandidate(SimTime since, Tokens context)>;
+  /// The candidate for a chunk that ends `context` tokens after the start of a conversation that rests since then.
+  using Candidate = std::function<RetentionCandidate(std::int64_t conversation, SimTime since, Tokens context)>;
 
   struct Chunk {
     Holder holder{};
@@ -61,18 +61,24 @@ class RestingConversations {
   [[nodiscard]] std::optional<Chunk> first_on_host() { return first(on_host_, &Resting::on_host); }
 
  private:
+  static constexpr std::int64_t kNone = -1;
   struct Resting {
-    std::int64_t conversation = -1;
+    std::int64_t conversation = kNone;
     SimTime since{};
     Tokens tokens{};
     Counts counts{};
     BlockRange dirty{};  // the first chunk of each kind; empty: there is none
     BlockRange clean{};
     BlockRange on_host{};
+    bool stale = false;  // its slot is in stale_
+    bool pinned = false;
   };
 
   [[nodiscard]] std::optional<Chunk> first(RetentionOrder& order, BlockRange Resting::*range);
   void update(std::size_t slot, const Holder& holder);
+  /// The candidates of slots whose chunks have changed, in time for the next question. So a conversation whose chunks
+  /// change several times in between competes anew once, and not before the end of its turn is known to all.
+  void offer_stale();
   void offer(RetentionOrder& order, std::size_t slot, const BlockRange& range);
 
   const View& view_;
@@ -81,6 +87,7 @@ class RestingConversations {
   std::unordered_map<std::int64_t, std::size_t> slots_;  // by conversation
   std::vector<Resting> resting_;                         // by slot
   std::vector<std::size_t> free_;
+  std::vector<std::size_t> stale_;
   Counts counts_;
   RetentionOrder dirty_;
   RetentionOrder clean_;

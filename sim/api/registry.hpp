@@ -56,6 +56,9 @@ struct PolicyInfo {
   /// It keeps the KV of conversations between their turns, on the GPU and on kHostTier, which then has
   /// memory.host_cache. So there is no prefix cache beside it.
   bool keeps_conversations = false;
+  /// What it knows of the future, which no real system does: then results are marked as those of an oracle. Empty, or
+  /// an empty text: nothing.
+  std::function<std::string(const Settings&)> knows_future;
   Streams streams{};  // what its layer policy moves; two policies that move the same do not compose
   /// The engine file (hwmodels/engines) whose CPU times the policy uses unless `engine` names another.
   std::function<std::string(const Settings&)> default_engine;

@@ -27,6 +27,13 @@ class RequestSource {
   virtual bool next(RequestSpec& request) = 0;
   /// A delivered request has ended, with any outcome.
   virtual void ended(const RequestRecord& record) { (void)record; }
+  /// When the turn arrives, or has arrived, that follows the last answer of a conversation and has not ended; kNever
+  /// when there is none, or when the source does not know it yet. For policies that know the future
+  /// (PolicyInfo::knows_future).
+  [[nodiscard]] virtual SimTime next_turn(std::int64_t conversation) const {
+    (void)conversation;
+    return kNever;
+  }
   /// Requests that will never come, because a request that they follow was not answered.
   [[nodiscard]] virtual std::int64_t unsent() const { return 0; }
   /// Requests so far whose prompt or answer was cut to the longest context of a client.

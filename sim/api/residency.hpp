@@ -91,6 +91,8 @@ enum class Waits : std::uint8_t {
 ///    both hold the same content.
 ///  * For later steps of the same decision, a move that an iteration waits for has ended.
 ///  * Moves of one decision on one route, with one mechanism, that are waited for go as one copy.
+///  * A move that yields is one that nobody waits for. It starts when no KV is on its way to the GPU and no other move
+///    that yields is under way. Once started it goes on.
 struct Move {
   Holder holder{};
   BlockRange range{};
@@ -99,6 +101,7 @@ struct Move {
   bool keep = false;
   CopyMechanism mechanism = CopyMechanism::many;
   Waits waits = Waits::nobody;
+  bool yields = false;
 };
 
 }  // namespace spillway

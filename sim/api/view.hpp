@@ -83,6 +83,13 @@ class View {
   /// Length of the context that is kept for a conversation, dropped parts included; 0: nothing is kept.
   [[nodiscard]] virtual Tokens kept(std::int64_t conversation) const = 0;
 
+  /// Only for policies that know the future (PolicyInfo::knows_future): when the next turn of a conversation at rest
+  /// arrives, or has arrived; kNever: none will. Known from the first decision after the end of a turn on.
+  [[nodiscard]] virtual SimTime next_turn(std::int64_t conversation) const {
+    (void)conversation;
+    return kNever;
+  }
+
   struct CachedPrefix {
     Tokens tokens{};       // leading known tokens whose blocks are in the prefix cache, whole blocks, < known
     Blocks idle_blocks{};  // those of these blocks on the GPU that no request uses: taking them lowers `free`

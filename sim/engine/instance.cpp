@@ -28,6 +28,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       phases_(config.phases),
       schedules_ahead_(config.schedules_ahead),
       padding_(config.padding),
+      future_(config.future),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
       residency_(graph_.tiers, /*pool_on_gpu=*/kv_.prefix_caching),
       runner_(*config.model, kv_, graph_, {config.route, links, stepped}),

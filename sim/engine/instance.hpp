@@ -97,6 +97,9 @@ class Instance final : public View, private Decision {
   [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override;
   [[nodiscard]] std::span<const KvRun> runs(const Holder& holder) const override;
   [[nodiscard]] Tokens kept(std::int64_t conversation) const override;
+  [[nodiscard]] SimTime next_turn(std::int64_t conversation) const override {
+    return future_ == nullptr ? kNever : future_->next_turn(conversation);
+  }
 
  private:
   // Decision
@@ -284,6 +287,7 @@ class Instance final : public View, private Decision {
   const Phases phases_;
   const bool schedules_ahead_;
   const std::optional<Padding> padding_;
+  const RequestSource* const future_;  // null: the policy knows nothing of it
 
   RequestTable table_;
   Batch members_;

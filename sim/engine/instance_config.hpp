@@ -11,6 +11,7 @@
 #include "sim/api/padding.hpp"
 #include "sim/api/phases.hpp"
 #include "sim/api/registry.hpp"
+#include "sim/api/request_source.hpp"
 #include "sim/api/residency.hpp"
 #include "sim/core/units.hpp"
 #include "sim/exec/copy_links.hpp"
@@ -59,6 +60,8 @@ struct InstanceConfig {
   /// The engine decides on an iteration when the one before it starts, so that the GPU never waits for a decision: the
   /// scheduler hears of a request that arrives during an iteration once the next one has been decided on.
   bool schedules_ahead = false;
+  /// Tells a policy that knows the future when the next turns of conversations arrive. Null for all others.
+  const RequestSource* future = nullptr;
 };
 
 /// Sets what the keys of a run state about an instance and no policy decides.

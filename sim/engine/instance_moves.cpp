@@ -84,6 +84,7 @@ void Instance::move(const Move& move) {
       absorb(m, members_.held(members_[m]));
     }
   }
+  if (move.yields && move.waits != Waits::nobody) refuse("a move that yields is one that nobody waits for");
   if (cached_ && (move.keep || move.waits != Waits::iteration)) {
     refuse("beside a prefix cache whole requests move, and the iteration waits");
   }
@@ -94,8 +95,7 @@ void Instance::move(const Move& move) {
     if (!problem.empty()) refuse(problem);
   }
   const auto pass_on = [&](Residency::MoveKey ticket) {
-    runner_.move(static_cast<std::size_t>(route - graph_.routes.begin()), move.range.count(), move.mechanism,
-                 move.waits, ticket);
+    runner_.move(static_cast<std::size_t>(route - graph_.routes.begin()), move, ticket);
   };
   if (move.waits == Waits::iteration) {
     residency_.relocate(key, move.range, move.from, move.to, move.keep);

@@ -110,16 +110,16 @@ void IterationRunner::prepare_cpu_attention(std::span<const BatchShape> shapes) 
   part(kCpuAttention).rule = &attention_;
 }
 
-void IterationRunner::move(std::size_t route, Blocks blocks, CopyMechanism mechanism, Waits waits,
-                           std::int32_t ticket) {
+void IterationRunner::move(std::size_t route, const Move& move, std::int32_t ticket) {
   // What is waited for goes as one copy; what is not ends on its own.
-  const auto same = std::ranges::find_if(moves_, [&](const Pending& move) {
-    return move.ticket < 0 && ticket < 0 && move.route == route && move.mechanism == mechanism && move.waits == waits;
+  const auto same = std::ranges::find_if(moves_, [&](const Pending& other) {
+    return other.ticket < 0 && ticket < 0 && other.route == route && other.mechanism == move.mechanism &&
+           other.waits == move.waits;
   });
   if (same != moves_.end()) {
-    same->blocks += blocks;
+    same->blocks += move.range.count();
   } else {
-    moves_.push_back({route, mechanism, waits, blocks, ticket});
+    moves_.push_back({route, move.mechanism, move.waits, move.yields, move.range.count(), ticket});
   }
 }
 
@@ -150,6 +150,8 @@ void IterationRunner::queue(const Pending& move) {
     copies_.add(copy(0, 1));
   } else if (move.waits == Waits::layers) {
     for (std::int32_t layer = 0; layer < model_.layers(); ++layer) copies_.add_for_layer(copy(layer, model_.layers()));
+  } else if (move.yields) {
+    copies_.add_yielding(copy(0, 1), move.ticket);
   } else {
     copies_.add_background(copy(0, 1), move.ticket);
   }
@@ -375,6 +377,7 @@ LinkBytes IterationRunner::issued() const {
 
 LinkBytes IterationRunner::drain() {
   stop_layers();
+  copies_.stop();
   executor_.run_copies(rule(), kNever);
   return {executor_.use(Stream::h2d).bytes, executor_.use(Stream::d2h).bytes, executor_.use(Stream::peer_in).bytes,
           executor_.use(Stream::peer_out).bytes};

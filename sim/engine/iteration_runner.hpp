@@ -93,9 +93,9 @@ class IterationRunner final : private CopyObserver {
   /// Before the first iteration, after stream_layers.
   void set_traffic(std::span<const LinkTraffic> traffic);
 
-  /// Blocks go on route number `route` of the graph. `ticket` >= 0 names moves that no iteration and no layer waits
-  /// for.
-  void move(std::size_t route, Blocks blocks, CopyMechanism mechanism, Waits waits, std::int32_t ticket);
+  /// The blocks of `move` go on route number `route` of the graph. `ticket` >= 0 names moves that no iteration and no
+  /// layer waits for.
+  void move(std::size_t route, const Move& move, std::int32_t ticket);
   /// Blocks come from the host cache: the next iteration waits for them.
   void load(Blocks blocks) { loaded_ += blocks; }
   /// KV of prompt tokens, in so many blocks, that the next iteration computes leaves for the host layer by layer.
@@ -175,6 +175,7 @@ class IterationRunner final : private CopyObserver {
     std::size_t route = 0;
     CopyMechanism mechanism = CopyMechanism::many;
     Waits waits = Waits::nobody;
+    bool yields = false;
     Blocks blocks{};
     std::int32_t ticket = -1;
   };

@@ -23,7 +23,7 @@ namespace spillway {
 ///  * A copy after a layer starts when that layer has computed. The first layer of the next iteration waits for it, and
 ///    all copies above wait until it has ended: they may take the same blocks further.
 ///  * Nothing waits for background copies; they go on beside this iteration and later ones. They may also start at
-///  once.
+///    once. Those that yield start one by one, while no copy to the GPU is in flight and none after a layer.
 ///
 /// A stream is one FIFO: a swap-out also waits for the background copies issued before it. Copies added later wait
 /// for the next iteration.
@@ -49,9 +49,21 @@ class KvCopies final : public LayerRule {
     copy.layer = ticket;
     background_.push_back(copy);
   }
+  /// A background copy that yields.
+  void add_yielding(Copy copy, std::int32_t ticket) {
+    copy.tag = kYielding;
+    copy.layer = ticket;
+    to_yield_.push_back(copy);
+  }
+  /// The run is over: copies that yield and have not started never do.
+  void stop() {
+    to_yield_.clear();
+    yielding_.clear();
+  }
   /// No copy waits to be issued and none is in flight.
   [[nodiscard]] bool none() const {
-    return blocking_.empty() && layered_.empty() && background_.empty() && after_layers_.empty() && in_flight_ == 0;
+    return blocking_.empty() && layered_.empty() && background_.empty() && to_yield_.empty() && yielding_.empty() &&
+           after_layers_.empty() && in_flight_ == 0;
   }
   /// Stream of the copy with waiting steps that ended last: the steps waited for this stream.
   [[nodiscard]] Stream waited_on() const { return waited_on_; }
@@ -67,24 +79,19 @@ class KvCopies final : public LayerRule {
   }
   void at_copy_done(const Copy& copy, CopySink& sink) override {
     --in_flight_;
-    if (copy.tag == kBackground) {
+    if (inbound(copy)) --inbound_in_flight_;
+    if (copy.tag == kYielding) yields_in_flight_ = false;
+    if (copy.tag == kBackground || copy.tag == kYielding) {
       ended_.push_back(copy.layer);
-      return;
-    }
-    waited_on_ = copy.stream;
-    if (copy.tag == kBlocking) {
-      --blocking_in_flight_;
-    } else if (copy.tag == kAfterLayer) {
-      --leaving_;
-      if (held_back_) issue_unless_leaving(sink);
     } else {
-      --layered_in_flight_;
-      --of_layer_[static_cast<std::size_t>(copy.layer)];
+      end_waited(copy, sink);
     }
+    issue_yielding(sink);
   }
   [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
     const bool issues =
-        !after_layers_.empty() || (layer == 0 && !(blocking_.empty() && layered_.empty() && background_.empty()));
+        !after_layers_.empty() ||
+        (layer == 0 && !(blocking_.empty() && layered_.empty() && background_.empty() && to_yield_.empty()));
     const bool waits = blocking_in_flight_ + layered_in_flight_ + leaving_ > 0;
     return issues || waits ? 0 : std::numeric_limits<std::int32_t>::max();
   }
@@ -103,6 +110,22 @@ class KvCopies final : public LayerRule {
   static constexpr std::int32_t kLayered = 1;
   static constexpr std::int32_t kBackground = 2;
   static constexpr std::int32_t kAfterLayer = 3;
+  static constexpr std::int32_t kYielding = 4;
+
+  static bool inbound(const Copy& copy) { return copy.stream == Stream::h2d || copy.stream == Stream::peer_in; }
+  /// A copy that steps have waited for has ended.
+  void end_waited(const Copy& copy, CopySink& sink) {
+    waited_on_ = copy.stream;
+    if (copy.tag == kBlocking) {
+      --blocking_in_flight_;
+    } else if (copy.tag == kAfterLayer) {
+      --leaving_;
+      if (held_back_) issue_unless_leaving(sink);
+    } else {
+      --layered_in_flight_;
+      --of_layer_[static_cast<std::size_t>(copy.layer)];
+    }
+  }
 
   /// All copies but those after layers.
   void issue_unless_leaving(CopySink& sink) {
@@ -119,6 +142,16 @@ class KvCopies final : public LayerRule {
     layered_in_flight_ += layered_.size();
     issue(layered_, sink);
     issue(background_, sink);
+    yielding_.insert(yielding_.end(), to_yield_.begin(), to_yield_.end());
+    to_yield_.clear();
+    issue_yielding(sink);
+  }
+  void issue_yielding(CopySink& sink) {
+    if (yielding_.empty() || yields_in_flight_ || inbound_in_flight_ + leaving_ > 0) return;
+    yields_in_flight_ = true;
+    ++in_flight_;
+    sink.issue(yielding_.front());
+    yielding_.pop_front();
   }
   /// The layers before `layer` have computed.
   void issue_computed(std::int32_t layer, CopySink& sink) {
@@ -133,6 +166,7 @@ class KvCopies final : public LayerRule {
 
   void issue(std::vector<Copy>& copies, CopySink& sink) {
     in_flight_ += copies.size();
+    inbound_in_flight_ += static_cast<std::size_t>(std::ranges::count_if(copies, inbound));
     for (const Copy& copy : copies) sink.issue(copy);
     copies.clear();
   }
@@ -140,6 +174,10 @@ class KvCopies final : public LayerRule {
   std::vector<Copy> blocking_;
   std::vector<Copy> layered_;
   std::vector<Copy> background_;
+  std::vector<Copy> to_yield_;     // background copies that yield
+  std::deque<Copy> yielding_;      // those whose turn has come, except for what is on its way to the GPU
+  bool yields_in_flight_ = false;  // one of them is
+  std::size_t inbound_in_flight_ = 0;
   std::deque<Copy> after_layers_;  // in the order of the layers
   std::size_t leaving_ = 0;        // those of them in flight
   bool held_back_ = false;         // other copies wait until these have ended

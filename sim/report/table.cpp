@@ -86,9 +86,9 @@ class Table {
     const std::string server = setup.hardware == setup.gpu ? std::string() : " of " + setup.hardware;
     const Settings& settings = result_.config.settings;
     const std::string weights = settings.has(kWeightsKey) ? settings.get<std::string>(kWeightsKey) : kNoWeights;
-    lines_.add("Set-up",
-               fmt::format("{} on {} x {}{}, policy {}{}, engine {}", setup.model, setup.tensor_parallel, setup.gpu,
-                           server, setup.policy, weights == kNoWeights ? "" : ", weights " + weights, setup.engine));
+    lines_.add("Set-up", fmt::format("{} on {} x {}{}, policy {}{}{}, engine {}", setup.model, setup.tensor_parallel,
+                                     setup.gpu, server, setup.policy, setup.knows_future.empty() ? "" : " (oracle)",
+                                     weights == kNoWeights ? "" : ", weights " + weights, setup.engine));
     lines_.add("Workload", fmt::format("{}, {} requests", setup.workload, setup.requests));
     const double kv_bytes = static_cast<double>(kv.block_bytes.count()) * static_cast<double>(kv.gpu_blocks.count());
     const std::string host_cache = kv.host_cache_blocks.count() == 0

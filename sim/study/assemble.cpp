@@ -462,6 +462,10 @@ class Assembler {
                       "a cache",
                       policy().name));
     }
+    if (policy().knows_future) setup.knows_future = policy().knows_future(settings());
+    if (!setup.knows_future.empty()) {
+      warn(setup.knows_future + ", which no real system knows: take the results as a reference");
+    }
     setup.kv = assembly_.instance.kv;
     setup.deployment = assembly_.instance.deployment;
     setup.max_model_len = assembly_.instance.max_model_len;
@@ -548,6 +552,7 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   simulation.links = assembly.instance.links;
   simulation.front_end = simulation.metrics.front_end = assembly.instance.front_end;
   simulation.source = &source;
+  if (!assembly.setup.knows_future.empty()) instance.future = &source;
   if (settings.has("engine.request_timeout")) {
     simulation.request_timeout = settings.get<Duration>("engine.request_timeout");
   }

@@ -35,7 +35,8 @@ struct Setup {
   std::string engine;
   bool engine_calibrated = true;  // false: a warning states the known error
   std::string policy;
-  std::string workload;  // "azure-conv, poisson at 4 requests/s"
+  std::string knows_future;  // what the policy knows that no real system does; empty: nothing
+  std::string workload;      // "azure-conv, poisson at 4 requests/s"
   std::int64_t tensor_parallel = 1;
   std::int64_t requests = 0;      // per replication
   std::int64_t skipped_rows = 0;  // invalid rows of the trace

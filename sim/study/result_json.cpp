@@ -38,6 +38,7 @@ Json setup_json(const Setup& setup) {
             {"prefix_caching", setup.kv.prefix_caching},
             {"host_cache_blocks", setup.kv.host_cache_blocks.count()},
             {"max_model_len_tokens", setup.max_model_len.count()}};
+  if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;
   if (setup.deployment.layers > 0) {
     json["most_gpu_kv_blocks"] = setup.kv.most().count();
     json["layer_terms"] = setup.layer_terms;

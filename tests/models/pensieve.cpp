@@ -1,7 +1,8 @@
 // Pensieve in plain words. Rules: Yu, Lin and Li, Pensieve, EuroSys 2025, sections 4 and 5.
 //
 //  1. KV of an ended turn stays. A chunk of a resting conversation is on the GPU alone (dirty), on its way to the host
-//     (leaving), on both (clean), on the host alone, or dropped. It is worth (c + A(l)) / T; LRU: 1 / T.
+//     (leaving), on both (clean), on the host alone, or dropped. It is worth (c + A(l)) / T; LRU: 1 / T; farthest next
+//     use: the more, the earlier the next turn comes.
 //  2. A step that lacks blocks takes those of clean chunks, the least valuable first. Where the host has no place and
 //     nothing to drop, those of dirty chunks as well.
 //  3. Running requests that lack blocks for their next tokens leave, youngest first. Their KV goes to the host, where
@@ -17,6 +18,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -69,7 +71,7 @@ class Space final : public OffloadPolicy {
         chunk_tokens_(context.settings.get<std::int64_t>("policy.chunk_tokens")),
         threshold_(context.settings.get<double>("policy.swap_out_threshold")),
         reserve_(context.settings.get<double>("policy.decode_reserve")),
-        lru_(context.settings.get<std::string>("policy.eviction") == "lru") {}
+        eviction_(context.settings.get<std::string>("policy.eviction")) {}
 
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
     const std::int64_t longest = blocks_of(view_, (request.input + request.max_new_tokens).count());
@@ -198,10 +200,14 @@ class Space final : public OffloadPolicy {
     return sample(low) + share * (sample(2 * low) - sample(low));
   }
 
-  [[nodiscard]] double value(std::int64_t context, SimTime active) const {
+  [[nodiscard]] double value(std::int64_t conversation, std::int64_t context, SimTime active) const {
+    if (eviction_ == "farthest-next-use") {
+      const SimTime next = view_.next_turn(conversation);
+      return next == kNever ? -std::numeric_limits<double>::infinity() : -static_cast<double>(next.ns());
+    }
     const auto rested = static_cast<double>((view_.now() - active).count());
     if (rested <= 0.0) return std::numeric_limits<double>::infinity();
-    return (lru_ ? 1.0 : cost(context)) / rested;
+    return (eviction_ == "lru" ? 1.0 : cost(context)) / rested;
   }
 
   /// All chunks of resting conversations, in the order in which they go.
@@ -222,7 +228,7 @@ class Space final : public OffloadPolicy {
         } else {
           all.push_back({conversation, at, at + 1, states[i], 0.0, chunk});
         }
-        all.back().value = value(std::min(tokens, all.back().end * per_block), active);
+        all.back().value = value(conversation, std::min(tokens, all.back().end * per_block), active);
       }
     }
     std::sort(all.begin(), all.end(), [](const Piece& a, const Piece& b) { return a.rank() < b.rank(); });
@@ -318,7 +324,12 @@ class Space final : public OffloadPolicy {
       }
       placement.drop(stored.front().holder(), stored.front().range(), kNoTier);
     }
-    placement.move({.holder = piece.holder(), .range = piece.range(), .from = kGpuTier, .to = kHostTier, .keep = true});
+    placement.move({.holder = piece.holder(),
+                    .range = piece.range(),
+                    .from = kGpuTier,
+                    .to = kHostTier,
+                    .keep = true,
+                    .yields = true});
   }
 
   const View& view_;
@@ -326,7 +337,7 @@ class Space final : public OffloadPolicy {
   const std::int64_t chunk_tokens_;
   const double threshold_;
   const double reserve_;
-  const bool lru_;
+  const std::string eviction_;
   std::map<std::int64_t, SimTime> active_;  // when the last turn of a conversation ended
   Ids swapped_;
 };
@@ -402,6 +413,11 @@ class Unified final : public Scheduler {
   Ids running_;
 };
 
+/// Which turn comes next is a question of conversations, which PlainPensieve draws.
+void without_oracle(Dice& dice, Settings& settings) {
+  settings.set("policy.eviction", std::string(dice.chance(50) ? "retention" : "lru"));
+}
+
 const RegisterPlain kRegistered{PlainPolicy{.name = "pensieve",
                                             .make =
                                                 [](const PolicyContext& context) {
@@ -410,6 +426,7 @@ const RegisterPlain kRegistered{PlainPolicy{.name = "pensieve",
                                                   policy.space = plain_pensieve_space(context);
                                                   return policy;
                                                 },
+                                            .vary = spillway::oracle::without_oracle,
                                             .explains_waiting = true}};
 
 }  // namespace

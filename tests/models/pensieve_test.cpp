@@ -74,6 +74,26 @@ TEST(PlainPensieve, DecidesAsThePolicyWithoutAHost) {
   EXPECT_GT(seen.recomputed, 0);
 }
 
+// No request is rejected or gives up, so that the next turn of a conversation at rest stays the next one.
+TEST(PlainPensieve, DecidesAsThePolicyThatKnowsTheNextTurns) {
+  const Seen seen = match_plain(pensieve(), 3000, [](oracle::Dice& dice, Settings& settings, NaiveConfig& config) {
+    settings.set("policy.eviction", std::string("farthest-next-use"));
+    settings.set("policy.decode_reserve", 0.1);
+    if (dice.chance(50)) config.host_blocks = Blocks(dice.between(0, 6));
+    config.request_timeout.reset();
+    const std::int64_t capacity = config.block_tokens.count() * config.gpu_blocks.count();
+    const std::int64_t most = std::min(capacity * 4 / 5, config.max_model_len.count());
+    for (RequestSpec& request : config.requests) {
+      request.input = std::min(request.input, Tokens(std::max<std::int64_t>(1, most - 12)));
+      request.output = std::min(request.output, Tokens(12));
+      request.max_new_tokens = request.output;
+    }
+  });
+  EXPECT_GT(seen.on_gpu, 0);
+  EXPECT_GT(seen.on_host, 0);
+  EXPECT_GT(seen.recomputed, 0);
+}
+
 TEST(PlainPensieve, DecidesAsThePolicyOnATinyHost) {
   const Seen seen = match_plain(pensieve(), 1500, [](oracle::Dice& dice, Settings&, NaiveConfig& config) {
     config.host_blocks = Blocks(dice.between(1, 6));

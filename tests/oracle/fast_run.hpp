@@ -56,6 +56,7 @@ inline FastRun run_fast(SimulationConfig simulation, const NaiveConfig& config) 
   FastRun run;
   FollowingSource source(config.requests, config.follows);
   simulation.source = &source;
+  simulation.instances.front().future = &source;
   simulation.on_request = [&](const RequestRecord& record) { run.records.push_back(record); };
   run.result = simulate(simulation);
   return run;

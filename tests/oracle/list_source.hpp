@@ -1,6 +1,7 @@
 // Requests from a list.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <vector>
@@ -39,10 +40,21 @@ class FollowingSource final : public RequestSource {
   bool next(RequestSpec& request) override {
     request = requests_[coming_.begin()->second];
     request.arrival = coming_.begin()->first;
-    coming_.erase(coming_.begin());
+    order_.push_back(coming_.begin()->second);
+    sent_.insert(coming_.extract(coming_.begin()));
     return true;
   }
+  [[nodiscard]] SimTime next_turn(std::int64_t conversation) const override {
+    SimTime next = kNever;
+    for (const auto* requests : {&coming_, &sent_}) {
+      for (const auto& [time, i] : *requests) {
+        if (requests_[i].traits.conversation == conversation) next = std::min(next, time);
+      }
+    }
+    return next;
+  }
   void ended(const RequestRecord& record) override {
+    std::erase_if(sent_, [&](const auto& one) { return one.second == order_[record.index]; });
     if (record.outcome != Outcome::finished) return;
     for (std::size_t i = 0; i < follows_.size(); ++i) {
       if (follows_[i].after == record.traits.conversation) coming_.emplace(record.end + follows_[i].think, i);
@@ -53,6 +65,8 @@ class FollowingSource final : public RequestSource {
   const std::vector<RequestSpec>& requests_;
   const std::vector<Follows>& follows_;
   std::multimap<SimTime, std::size_t> coming_;  // equal times in order of insertion
+  std::multimap<SimTime, std::size_t> sent_;    // and not ended
+  std::vector<std::size_t> order_;              // of sending
 };
 
 }  // namespace spillway::oracle

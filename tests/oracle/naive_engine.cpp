@@ -110,6 +110,8 @@ class NaiveLinks final : private CopySink {
     Copy copy{};
     Waits waits = Waits::iteration;
     std::function<void(SimTime)> ended{};
+    bool yields = false;  // starts when no KV comes in and no other one that yields moves
+    bool kv = true;
   };
   void add(BlockCopy blocks) { to_issue_.push_back(std::move(blocks)); }
   /// KV of prompts that layer Copy::layer computes. The first layer of the next iteration waits for it.
@@ -119,6 +121,8 @@ class NaiveLinks final : private CopySink {
     advance(now);
     issue_blocks();
   }
+  /// The run is over: what yields and has not started never does.
+  void stop_yielding() { yielding_.clear(); }
   /// When a copy in flight ends, launches or gets another share, if nothing else happens before.
   [[nodiscard]] SimTime next() const {
     SimTime next = kNever;
@@ -258,7 +262,7 @@ class NaiveLinks final : private CopySink {
     attending_[sub_batch] = part < work.size();
     if (part == work.size()) return;
     const auto go_on = [this, work, part, sub_batch](SimTime) { next_on_cpu(work, part + 1, sub_batch); };
-    issue_block({work[part], Waits::nobody, go_on});
+    issue_block({work[part], Waits::nobody, go_on, false, false});
   }
   void has_left() {
     if (--leaving_ == 0 && postponed_) issue_blocks();
@@ -279,7 +283,24 @@ class NaiveLinks final : private CopySink {
   void issue_blocks() {
     postponed_ = leaving_ > 0;
     if (postponed_) return;
-    for (BlockCopy& blocks : std::exchange(to_issue_, {})) issue_block(std::move(blocks));
+    for (BlockCopy& blocks : std::exchange(to_issue_, {})) {
+      if (blocks.yields) {
+        yielding_.push_back(std::move(blocks));
+      } else {
+        issue_block(std::move(blocks));
+      }
+    }
+    issue_yielding();
+  }
+  void issue_yielding() {
+    const bool hindered = std::any_of(moving_.begin(), moving_.end(), [](const auto& one) {
+      const BlockCopy& blocks = one.second;
+      return blocks.yields || (blocks.kv && lane_of(blocks.copy.stream) % 2 == 0);
+    });
+    if (yielding_.empty() || hindered || leaving_ > 0) return;
+    const BlockCopy first = yielding_.front();
+    yielding_.pop_front();
+    issue_block(first);
   }
   [[nodiscard]] bool blocks_are_waited_for(int layer) const {
     return std::any_of(moving_.begin(), moving_.end(), [&](const auto& one) {
@@ -322,6 +343,7 @@ class NaiveLinks final : private CopySink {
     if (copy.tag >= kBlocks) {
       const BlockCopy blocks = moving_.extract(copy.tag).mapped();
       if (blocks.ended) blocks.ended(now_);
+      issue_yielding();
       return;
     }
     Streamer& streamer = streamers[issuer];
@@ -394,6 +416,7 @@ class NaiveLinks final : private CopySink {
   SimTime shared_at_ = kNever;  // the last instant at which launches and other traffic were looked at
   Bytes issued_[kLanes] = {};
   std::vector<BlockCopy> to_issue_;
+  std::list<BlockCopy> yielding_;
   std::map<std::int32_t, BlockCopy> moving_;  // by tag
   std::int32_t numbered_ = 0;
   Duration waited_for_blocks_{};
@@ -570,6 +593,18 @@ class NaiveEngine final : public View, private Decision {
   [[nodiscard]] Tokens kept(std::int64_t conversation) const override {
     const auto kept = conversations_.find(conversation);
     return Tokens(kept == conversations_.end() ? 0 : kept->second.tokens);
+  }
+  [[nodiscard]] SimTime next_turn(std::int64_t conversation) const override {
+    SimTime next = kNever;
+    for (const auto& [key, target] : events_) {
+      const bool arrival = std::get<1>(key) == 3;
+      if (!arrival || config_.requests[static_cast<std::size_t>(target)].traits.conversation != conversation) continue;
+      next = std::min(next, SimTime(std::get<0>(key).ns() - config_.front_end.count()));
+    }
+    for (const Request& r : requests_) {
+      if (r.live && r.spec.traits.conversation == conversation) next = std::min(next, r.record.arrival);
+    }
+    return next;
   }
   [[nodiscard]] CachedPrefix cached_prefix(RequestId id) const override {
     CachedPrefix prefix;
@@ -1402,7 +1437,8 @@ class NaiveEngine final : public View, private Decision {
       if (!beside(move.move)) continue;
       move.issued = true;
       const auto over = [this, number](SimTime) { over_.push_back(number); };
-      queue(way_of(move.move), move.move.range.count().count(), {.waits = Waits::nobody, .ended = over});
+      queue(way_of(move.move), move.move.range.count().count(),
+            {.waits = Waits::nobody, .ended = over, .yields = move.move.yields});
     }
     std::erase_if(waiting_moves_, [&](int m) { return moves_[static_cast<std::size_t>(m)].issued; });
   }
@@ -1527,6 +1563,7 @@ class NaiveEngine final : public View, private Decision {
       streamer.rule = nullptr;
       streamer.owed = false;
     }
+    links_.stop_yielding();
     links_.advance(kNever);
   }
   void report_layers() {

@@ -7,12 +7,14 @@
 
 namespace spillway::oracle {
 
-/// draw_case with thresholds all over their range, and draw_conversations.
+/// draw_case with thresholds all over their range and an eviction that knows nothing of the future, and
+/// draw_conversations.
 inline void draw_pensieve_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionModel& model,
                                Settings& settings, NaiveConfig& config) {
   draw_case(seed, policy, model, 1, settings, config, [](Dice& dice, Settings& drawn) {
     drawn.set("policy.swap_out_threshold", 0.05 * static_cast<double>(dice.between(1, 19)));
     drawn.set("policy.decode_reserve", 0.05 * static_cast<double>(dice.between(1, 10)));
+    drawn.set("policy.eviction", std::string(dice.chance(50) ? "retention" : "lru"));
   });
   draw_conversations(seed, config);
 }
