@@ -60,6 +60,17 @@ Parameter name_or_file(std::string name, std::string default_value, std::vector<
           .source = std::move(source)};
 }
 
+Parameter nanoseconds(std::string name, std::string default_value, std::string doc, std::string source) {
+  return {.name = std::move(name),
+          .type = ParameterType::real,
+          .unit = "ns",
+          .default_value = std::move(default_value),
+          .minimum = 0.0,
+          .maximum = 1e9,
+          .doc = std::move(doc),
+          .source = std::move(source)};
+}
+
 Parameter optional_time(std::string name, std::string doc, std::string source) {
   return {.name = std::move(name),
           .type = ParameterType::duration,
@@ -132,6 +143,30 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
   table.push_back(optional_time("engine.request_timeout",
                                 "Time after arrival at which a client gives up; default: never",
                                 "Spillway: by default never, because a hidden timeout would flatter throughput"));
+  table.push_back(
+      choice("engine.kv_connector", "auto", {"auto", "none", "vllm-offloading", "lmcache", "hicache"},
+             "How the prefix cache's blocks reach memory.host_cache and come back: none, an ideal write-through tier; "
+             "vllm-offloading, vLLM's own connector of 0.11 to 0.13; auto: vllm-offloading under policy=vllm, else "
+             "none. lmcache and hicache are not modelled",
+             "vLLM --kv-transfer-config; auto is Spillway's, because vLLM 0.11 to 0.13 has no other tier of its own"));
+  table.push_back(
+      choice("engine.kv_connector_layout", "per-layer", {"per-layer", "cross-layer"},
+             "Copies of vllm-offloading: one per block, layer, and K or V; or one per block, when the KV of "
+             "all layers of a block is contiguous",
+             "vLLM 0.11 to 0.13 allocates KV per layer"));
+  const std::string loop =
+      "measured: a loop of CPython 3.11.7 on an Intel Xeon (family 6, model 167), ordered map of 100,000 entries, "
+      "median of 7 (tests/bench/connector_operations.py); not from a serving result";
+  table.push_back(
+      nanoseconds("engine.kv_connector_visit_ns", "185", "CPU time of vllm-offloading per request of a step", loop));
+  table.push_back(nanoseconds("engine.kv_connector_lookup_ns", "70",
+                              "CPU time of vllm-offloading per block that it searches in its tier", loop));
+  table.push_back(nanoseconds("engine.kv_connector_touch_ns", "139",
+                              "CPU time of vllm-offloading per block that it moves to the most recent end", loop));
+  table.push_back(nanoseconds("engine.kv_connector_scan_ns", "115",
+                              "CPU time of vllm-offloading per entry that a refused store scans", loop));
+  table.push_back(nanoseconds("engine.kv_connector_warning_ns", "7000",
+                              "CPU time of vllm-offloading per refused store, for its line in the log", loop));
   table.push_back(flag("engine.overheads", "true", "false: the engine takes no CPU time, as an ideal engine",
                        "Spillway: on, because real engines take CPU time"));
 }

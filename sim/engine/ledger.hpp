@@ -49,6 +49,11 @@ class Ledger {
   void asked_prefix(Tokens asked, Tokens hit, Tokens hit_on_host);
   /// A new turn repeats `asked` tokens of its conversation, of which so many are on the GPU and on the host alone.
   void asked_history(Tokens asked, Tokens on_gpu, Tokens on_host);
+  /// The KV connector did so much on the scheduler's thread, in so many seconds.
+  void offloaded(const OffloadingCounts& counts, double seconds) {
+    totals_.offloading += counts;
+    totals_.connector_time += seconds;
+  }
   void capacity_changed(SimTime now, Blocks capacity);
 
   /// Throws InvariantError unless the links carried what the iterations were charged with, over the whole run, and

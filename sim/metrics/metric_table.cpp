@@ -252,6 +252,32 @@ std::vector<MetricEntry> engine() {
          if (e.history_asked == Tokens(0)) return std::nullopt;
          return number((e.history_asked - e.history_on_gpu - e.history_on_host).count());
        }},
+      {{"gpu_cache_hit_fraction", "fraction",
+        "Prompt tokens found in the prefix cache on the GPU / prompt tokens admitted with prefix caching on. Part of "
+        "prefix_cache_hit_fraction.",
+        kLarger},
+       [](const RunFigures& r) {
+         return ratio(number((r.run.engine.prefix_hit - r.run.engine.prefix_hit_host).count()),
+                      number(r.run.engine.prefix_asked.count()));
+       }},
+      {{"connector_stored_blocks", "blocks", "KV blocks that vLLM's offloading connector stored on the host.",
+        kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.offloading.stored.count())); }},
+      {{"connector_evicted_blocks", "blocks", "KV blocks that the connector's tier gave up for others.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.offloading.evicted.count())); }},
+      {{"connector_loaded_blocks", "blocks", "KV blocks that the connector loaded from the host.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.offloading.loaded.count())); }},
+      {{"connector_refused_stores", "stores",
+        "Attempts of the connector to store blocks of a request that found too few blocks to evict. The same blocks "
+        "are "
+        "tried again in the next step.",
+        kSmaller},
+       [](const RunFigures& r) { return Value(number(r.run.engine.offloading.refused_stores)); }},
+      {{"connector_scanned_entries", "entries", "Entries of the connector's tier that refused stores scanned.",
+        kSmaller},
+       [](const RunFigures& r) { return Value(number(r.run.engine.offloading.scanned)); }},
+      {{"connector_cpu_s", "s", "CPU time of the connector on the scheduler's thread.", kSmaller},
+       [](const RunFigures& r) { return Value(r.run.engine.connector_time); }},
   };
   for (MetricEntry& entry : entries) entry.samples = iterations;
   return entries;

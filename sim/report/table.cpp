@@ -203,6 +203,15 @@ class Table {
     lines_.add("Links", fmt::format("host to GPU {}, GPU to host {}; preemptions: {} recompute, {} swap",
                                     show("moved_h2d_bytes", bytes), show("moved_d2h_bytes", bytes),
                                     show("recompute_preemptions"), show("swap_preemptions")));
+    if (result_.setup.kv.connector) {
+      lines_.add("Connector",
+                 fmt::format(
+                     "vllm-offloading: hits on the GPU {}, on the host {}; blocks stored {}, loaded {}, evicted "
+                     "{}; refused stores {}, which scanned {} entries; CPU time {} s",
+                     show("gpu_cache_hit_fraction", percent), show("host_cache_hit_fraction", percent),
+                     show("connector_stored_blocks"), show("connector_loaded_blocks"), show("connector_evicted_blocks"),
+                     show("connector_refused_stores"), show("connector_scanned_entries"), show("connector_cpu_s")));
+    }
     if (result_.setup.deployment.layers > 0) streaming();
   }
 

@@ -215,6 +215,7 @@ class Assembler {
     kv.block_bytes = capacity_.block_bytes;
     if (!blocks_to_bytes()) return false;
     size_host_tiers(kv);
+    choose_connector();
     kv.copies_per_block = llm_.layers * 2;  // vLLM copies K and V of each layer separately
     assembly_.setup.kv_computed = !given;
     assembly_.setup.weights = capacity_.weights;
@@ -345,6 +346,46 @@ class Assembler {
       return Blocks(0);
     }
     return Blocks(given / block);
+  }
+
+  /// Sets the connector of the host cache, and refuses one that the engine does not have.
+  void choose_connector() {
+    KvLayout& kv = assembly_.instance.kv;
+    const std::string wanted = text("engine.kv_connector");
+    if (wanted == "none") return;
+    if (wanted == "lmcache" || wanted == "hicache") {
+      problems_.add(fmt::format("engine.kv_connector={} is not modelled", wanted), "engine.kv_connector",
+                    "use vllm-offloading, or none for an ideal write-through tier");
+      return;
+    }
+    const bool vllm = policy().offloads_prefixes && offloads(engine_.file.name);
+    const bool tier = settings().get<Bytes>("memory.host_cache") > Bytes(0);
+    if (wanted == "auto" && !(vllm && tier)) return;
+    if (!policy().offloads_prefixes) {
+      problems_.add(fmt::format("policy {} has no vllm-offloading: it is a connector of vLLM's V1 engine",
+                                assembly_.config.policy->name),
+                    "engine.kv_connector", "use policy=vllm, or engine.kv_connector=none");
+    } else if (!vllm) {
+      problems_.add(fmt::format("engine {} has no vllm-offloading: vLLM has it since 0.11", engine_.file.name),
+                    "engine.kv_connector", "use engine=vllm-0.11, or engine.kv_connector=none");
+    }
+    if (!tier) {
+      problems_.add("engine.kv_connector=vllm-offloading has no memory: memory.host_cache is 0B", "engine.kv_connector",
+                    "set memory.host_cache, as memory.host_cache=64GiB");
+    }
+    if (text("engine.kv_connector_layout") == "per-layer") kv.host_cache_copies_per_block = llm_.layers * 2;
+    const auto seconds = [this](const char* operation) {
+      if (!settings().get<bool>("engine.overheads")) return 0.0;
+      return settings().get<double>(fmt::format("engine.kv_connector_{}_ns", operation)) * 1e-9;
+    };
+    kv.connector = {seconds("visit"), seconds("lookup"), seconds("touch"), seconds("scan"), seconds("warning")};
+  }
+
+  /// Does an engine of this name have vLLM's offloading connector? Without an engine there is no CPU time, but a tier.
+  [[nodiscard]] static bool offloads(const std::string& engine) {
+    if (engine == "none") return true;
+    const std::string vllm = "vllm-0.";
+    return engine.starts_with(vllm) && std::atoi(engine.c_str() + vllm.size()) >= 11;
   }
 
   bool take_given_memory() {
@@ -504,6 +545,12 @@ class Assembler {
           "memory.host_cache has no effect, because prefix caching is off: it needs engine.prefix_caching, and a "
           "workload that says which prompts share a prefix");
       assembly_.instance.kv.host_cache_blocks = Blocks(0);
+      assembly_.instance.kv.connector.reset();
+    }
+    if (assembly_.instance.kv.connector && text("engine.kv_connector") == "auto") {
+      warn(
+          "memory.host_cache is the tier of vLLM's offloading connector, by the rules of vLLM 0.11 to 0.13. "
+          "engine.kv_connector=none makes it an ideal write-through tier");
     }
     if (wanted == "true" && !assembly_.workload.prefix_ids) {
       warn("engine.prefix_caching=true, but the workload does not say which prompts share a prefix: nothing is shared");
