@@ -353,6 +353,53 @@ TEST_F(RunCli, TheHostTierOfThePrefixCache) {
   EXPECT_THAT(small.err, HasSubstr("less than one KV block of 2097152 bytes"));
 }
 
+// The trace of the test above without times: 20 prompts of 64 blocks, each three times in turn. A tier of 640 blocks is
+// too small for all 1,280, so a later prompt has evicted what the next one needs: nothing hits.
+TEST_F(RunCli, TheConnectorOfVllm) {
+  std::string trace;
+  for (int i = 0; i < 60; ++i) {
+    std::string ids;
+    for (int id = 0; id < 64; ++id) ids += (ids.empty() ? "" : ", ") + std::to_string(64 * (i % 20) + id);
+    trace += "{\"arrival_s\": " + std::to_string(2 * i) +
+             ", \"input_tokens\": 1030, \"output_tokens\": 2, \"prefix_ids\": [" + ids + "]}\n";
+  }
+  write_text(file("cycle.jsonl"), trace);
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"run", "workload.trace=./cycle.jsonl", "memory.gpu_kv=140MiB"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  };
+  const json small = json::parse(with({"--json", "memory.host_cache=1280MiB"}).out);
+  EXPECT_EQ(small["setup"]["kv_connector"], "vllm-offloading");
+  EXPECT_EQ(small["metrics"]["connector_loaded_blocks"]["value"], 0.0);
+  EXPECT_EQ(small["metrics"]["connector_stored_blocks"]["value"], 60 * 64);
+  EXPECT_EQ(small["metrics"]["connector_evicted_blocks"]["value"], 50 * 64);
+  const json large = json::parse(with({"--json", "memory.host_cache=2560MiB"}).out);
+  EXPECT_EQ(large["metrics"]["connector_loaded_blocks"]["value"], 40 * 64);
+  EXPECT_EQ(large["metrics"]["connector_stored_blocks"]["value"], 20 * 64);
+  EXPECT_GT(large["metrics"]["connector_cpu_s"]["value"], 0.0);
+  const Output table = with({"memory.host_cache=2560MiB"});
+  EXPECT_THAT(table.out, HasSubstr("blocks stored 1280, loaded"));
+  EXPECT_THAT(table.out, HasSubstr("by the rules of vLLM 0.11"));
+  const json ideal = json::parse(with({"--json", "memory.host_cache=1GiB", "engine.kv_connector=none"}).out);
+  EXPECT_EQ(ideal["setup"]["kv_connector"], "none");
+
+  const auto refused = [&](const std::vector<std::string>& more) {
+    const Output run = with(more);
+    EXPECT_EQ(run.code, 2);
+    return run.err;
+  };
+  EXPECT_THAT(refused({"engine.kv_connector=lmcache"}), HasSubstr("lmcache is not modelled"));
+  EXPECT_THAT(refused({"engine.kv_connector=hicache"}), HasSubstr("hicache is not modelled"));
+  EXPECT_THAT(refused({"engine.kv_connector=vllm-offloading"}), HasSubstr("set memory.host_cache"));
+  const std::string connector = "engine.kv_connector=vllm-offloading";
+  for (const char* policy : {"vllm-v0", "pie", "sarathi", "tensorrt-llm", "select-n"}) {
+    EXPECT_THAT(refused({connector, "memory.host_cache=1GiB", std::string("policy=") + policy}),
+                HasSubstr("has no vllm-offloading"));
+  }
+  EXPECT_THAT(refused({connector, "memory.host_cache=1GiB", "engine=vllm-0.6.3"}), HasSubstr("vLLM has it since 0.11"));
+}
+
 TEST_F(RunCli, EveryHelpHasAnExampleAndTheExitCodes) {
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{},
                                                                                        {"run"},
