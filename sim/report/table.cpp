@@ -205,12 +205,13 @@ class Table {
                                     show("recompute_preemptions"), show("swap_preemptions")));
     if (result_.setup.kv.connector) {
       lines_.add("Connector",
-                 fmt::format(
-                     "vllm-offloading: hits on the GPU {}, on the host {}; blocks stored {}, loaded {}, evicted "
-                     "{}; refused stores {}, which scanned {} entries; CPU time {} s",
-                     show("gpu_cache_hit_fraction", percent), show("host_cache_hit_fraction", percent),
-                     show("connector_stored_blocks"), show("connector_loaded_blocks"), show("connector_evicted_blocks"),
-                     show("connector_refused_stores"), show("connector_scanned_entries"), show("connector_cpu_s")));
+                 fmt::format("vllm-offloading of vLLM 0.11 to 0.13: hits on the GPU {}, on the host {}; blocks stored "
+                             "{}, loaded {}, evicted "
+                             "{}; refused stores {}, which scanned {} entries; CPU time {} s",
+                             show("gpu_cache_hit_fraction", percent), show("host_cache_hit_fraction", percent),
+                             show("connector_stored_blocks"), show("connector_loaded_blocks"),
+                             show("connector_evicted_blocks"), show("connector_refused_stores"),
+                             show("connector_scanned_entries"), show("connector_cpu_s")));
     }
     if (result_.setup.deployment.layers > 0) streaming();
   }
