@@ -21,7 +21,9 @@ for n in (10**4,10**5):
         for k,b in d.items():
             if b.ref_cnt==0: break
         best.setdefault('scan',[]).append((time.perf_counter()-t)/n)
-        nxt={str(i):10 for i in range(256)}; req={str(i):[1,2,3] for i in range(256)}; full={str(i):167 for i in range(256)}
+        nxt={str(i):10 for i in range(256)}
+        req={str(i):[1,2,3] for i in range(256)}
+        full={str(i):167 for i in range(256)}
         t=time.perf_counter()
         for _ in range(20):
             for r in req:

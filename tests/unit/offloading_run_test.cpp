@@ -61,6 +61,7 @@ TEST(OffloadingRun, ALoad_LetsTheBatchGoOn) {
   EXPECT_EQ(run.of(3).end - run.of(3).arrival, Duration(10'001));
   EXPECT_EQ(run.of(2).cached, Tokens(64));
   EXPECT_EQ(counts(run).loaded, Blocks(3));
+  EXPECT_EQ(counts(run).lookups, 5 + 5 + 3);  // a miss and 4 blocks to store, the same, 3 hits and nothing to store
   EXPECT_EQ(counts(run).stored, Blocks(8));
   EXPECT_EQ(run.result.statistics.engine.prefix_hit_host, Tokens(48));
   EXPECT_EQ(run.result.statistics.engine.moved_h2d, Bytes(6'000));
@@ -130,6 +131,20 @@ struct NaiveCycle {
     return hits;
   }
 };
+
+// A GPU of 3 blocks, a tier of 4 slots, prompts of 2 blocks: A and B fill the tier, A loads its blocks, C evicts B's
+// and D then A's, which nobody loads any more.
+TEST(OffloadingRun, LoadedBlocks_CanBeEvictedOnceTheyHaveArrived) {
+  const TokenTimeModel model;
+  const Replay run = replay("vllm", {}, layout(3, 4),
+                            {prompt(0, {1, 2}), prompt(1'000'000, {3, 4}), prompt(2'000'000, {1, 2}),
+                             prompt(3'000'000, {5, 6}), prompt(4'000'000, {7, 8})},
+                            model);
+  EXPECT_EQ(counts(run).loaded, Blocks(2));
+  EXPECT_EQ(counts(run).stored, Blocks(8));
+  EXPECT_EQ(counts(run).evicted, Blocks(4));
+  EXPECT_EQ(counts(run).refused_stores, 0);
+}
 
 // 4 prompts of 5 blocks, visited 6 times in turn, 1 ms apart, 3 steps each. Tiers below one prompt, below the working
 // set of 20 blocks, at it and above it.
