@@ -138,11 +138,11 @@ TEST(OffloadingRun, LoadedBlocks_CanBeEvictedOnceTheyHaveArrived) {
   const TokenTimeModel model;
   const Replay run = replay("vllm", {}, layout(3, 4),
                             {prompt(0, {1, 2}), prompt(1'000'000, {3, 4}), prompt(2'000'000, {1, 2}),
-                             prompt(3'000'000, {5, 6}), prompt(4'000'000, {7, 8})},
+                             prompt(3'000'000, {5, 6}), prompt(4'000'000, {7, 8}), prompt(5'000'000, {1, 2})},
                             model);
   EXPECT_EQ(counts(run).loaded, Blocks(2));
-  EXPECT_EQ(counts(run).stored, Blocks(8));
-  EXPECT_EQ(counts(run).evicted, Blocks(4));
+  EXPECT_EQ(counts(run).stored, Blocks(10));
+  EXPECT_EQ(counts(run).evicted, Blocks(6));
   EXPECT_EQ(counts(run).refused_stores, 0);
 }
 
