@@ -171,6 +171,42 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
                        "Spillway: on, because real engines take CPU time"));
 }
 
+void add_disk(std::vector<Parameter>& table) {
+  table.push_back(memory_size("memory.disk_cache", "0B",
+                              "Disk, per GPU, for the prefix cache's blocks that memory.host_cache evicts; 0B: none. A "
+                              "request whose blocks are on the disk waits until they are on the GPU. It needs "
+                              "engine.kv_connector=vllm-offloading",
+                              "Spillway: off by default, because vLLM 0.11 to 0.13 has no disk tier of its own"));
+  const std::string nvme = "Samsung PM9A3 (NVMe, PCIe 4.0 x4, U.2, 7.68 TB), datasheet: ";
+  const auto rate = [&](const char* direction, const char* default_value, const std::string& source) {
+    table.push_back({.name = std::string("memory.disk_") + direction + "_bandwidth",
+                     .type = ParameterType::real,
+                     .unit = "GB/s",
+                     .default_value = default_value,
+                     .minimum = 0.0,
+                     .maximum = 1e6,
+                     .above_minimum = true,
+                     .doc = std::string("Bytes per second that memory.disk_cache can ") + direction +
+                            ", per GPU. All transfers share it",
+                     .source = nvme + source});
+  };
+  rate("read", "6.9", "sequential read 6,900 MB/s");
+  rate("write", "4.1", "sequential write 4,100 MB/s");
+  const auto operations = [&](const char* direction, const char* default_value, const std::string& source) {
+    table.push_back(count(std::string("memory.disk_") + direction + "_iops", "operations/s", default_value, 1e9,
+                          std::string("Operations per second that memory.disk_cache can ") + direction +
+                              ", per GPU; one KV block is one operation",
+                          nvme + source));
+  };
+  operations("read", "1100000", "random read 1,100,000 operations/s of 4 KB");
+  operations("write", "200000", "random write 200,000 operations/s of 4 KB");
+  table.push_back(count("memory.disk_queue_depth", "transfers", "16", 16,
+                        "Transfers of memory.disk_cache in progress at once, which share the disk evenly; others wait, "
+                        "first come, first served. A transfer is all blocks that a request reads, or that a store "
+                        "evicts from the host",
+                        "Spillway: an NVMe queue holds up to 65,536 commands, so it limits no transfer of many"));
+}
+
 void add_memory(std::vector<Parameter>& table) {
   Parameter gpu_kv = memory_size("memory.gpu_kv", "",
                                  "GPU memory for KV, per GPU, in bytes or as the block count that an engine reports; "
@@ -191,6 +227,7 @@ void add_memory(std::vector<Parameter>& table) {
                   "Host memory, per GPU, for copies of the prefix cache's blocks, which replace blocks that "
                   "the GPU has dropped; 0B: none",
                   "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
+  add_disk(table);
   table.push_back(count("memory.block_tokens", "tokens", "16", kMostBlockTokens, "Tokens in one KV block",
                         "vLLM block_size, 16 by default"));
   table.push_back(choice("memory.kv_dtype", "auto", {"auto", "fp16", "bf16", "fp8"},

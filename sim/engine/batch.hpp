@@ -56,6 +56,7 @@ struct Member {
   std::size_t named = 0;             // leading blocks of it whose hash is known
   BlockHash chain = 0;               // hash of the last of these
   Blocks loaded{};                   // waiting: the last of its blocks came from the connector's tier
+  Tokens from_disk{};                // waiting: tokens of these that came from the disk
   std::int32_t stores = -1;          // its blocks that the connector stores; -1: none yet
 };
 

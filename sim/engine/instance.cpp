@@ -43,7 +43,10 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
   }
   if (kv_.prefix_caching && kv_.host_cache_blocks > Blocks(0)) {
     if (kv_.connector) {
-      connector_ = std::make_unique<Connector>(Connector{OffloadingTier(kv_.host_cache_blocks), *kv_.connector});
+      connector_ = std::make_unique<Connector>(Connector{OffloadingTier(kv_.host_cache_blocks), {}, *kv_.connector});
+      if (kv_.disk) {
+        connector_->disk = std::make_unique<DiskTier>(kv_.disk->blocks, kv_.block_bytes, kv_.disk->speed);
+      }
     } else {
       host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
     }
@@ -216,7 +219,7 @@ void Instance::start(SimTime now) {
   SPILLWAY_CHECK(!busy_, "a decision during an iteration");
   keep_books(now);
   now_ = now;
-  if (host_ || !nothing_under_way()) collect_ended(now);
+  if (host_ || disk() != nullptr || !nothing_under_way()) collect_ended(now);
   if (connector_) start_stores();
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
   std::int64_t tries_left = 2 * table_.live() + 2;
@@ -442,6 +445,7 @@ Instance::Advanced Instance::advance(SimTime now) {
   if (staged_decodes_ > 0) complete_decodes(now, duration);
   complete_chunks(now, duration);
   if (host_) store_named(now);
+  if (disk() != nullptr) collect_ended(now);
   for (const RequestId id : expired_) expire(id, now);
   expired_.clear();
   if (policy_.layers) report_layers(duration);

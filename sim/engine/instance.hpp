@@ -1,6 +1,7 @@
 // One model replica: applies a policy's decisions and what an iteration does to its requests.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,7 @@
 #include "sim/engine/ledger.hpp"
 #include "sim/engine/request_table.hpp"
 #include "sim/kv/block_store.hpp"
+#include "sim/kv/disk_tier.hpp"
 #include "sim/kv/host_cache.hpp"
 #include "sim/kv/offloading_tier.hpp"
 #include "sim/kv/residency.hpp"
@@ -50,9 +52,9 @@ class Instance final : public View, private Decision {
   void start(SimTime now);
   /// When advance() must be called; kNever: only after something else has happened.
   [[nodiscard]] SimTime next_call() const {
-    if (stepped_) return runner_.next_event();
-    if (busy_) return end_;
-    return nothing_under_way() ? kNever : runner_.next_copy_event();
+    if (busy_) return stepped_ ? runner_.next_event() : end_;
+    if (stepped_) return std::min(runner_.next_event(), next_disk_event());
+    return nothing_under_way() ? kNever : std::min(runner_.next_copy_event(), next_disk_event());
   }
   enum class Advanced : std::uint8_t { nothing, moves, iteration };
   /// Does what is due at `now` == next_call(); returns what has ended.
@@ -244,10 +246,12 @@ class Instance final : public View, private Decision {
     std::int32_t stores = -1;  // of these
     Blocks count{};
     std::vector<BlockHash> hashes{};     // loaded
+    std::vector<BlockHash> from_disk{};  // of these, blocks that are being read
     std::vector<std::int32_t> blocks{};  // GPU blocks of a request that ended meanwhile
   };
   struct Connector {
     OffloadingTier tier;
+    std::unique_ptr<DiskTier> disk;  // behind the tier; null: none
     ConnectorTimes times{};
     std::vector<Stores> stores{};
     std::vector<std::int32_t> free_stores{};
@@ -266,7 +270,16 @@ class Instance final : public View, private Decision {
   [[nodiscard]] bool nothing_under_way() const {
     return under_way_.empty() && (!connector_ || connector_->under_way == 0);
   }
+  [[nodiscard]] DiskTier* disk() const { return connector_ ? connector_->disk.get() : nullptr; }
   void fetch_from_tier(RequestId id);
+  /// The blocks of a load are in the host tier: the copy to the GPU starts.
+  void start_load(std::int32_t number);
+  /// The disk goes on to `now`. Returns whether a read has ended.
+  bool advance_disk(SimTime now);
+  /// The blocks that a load reads have arrived in the host tier.
+  void disk_read_ended(std::int32_t number);
+  /// When a request's blocks may arrive from the disk; kNever: none are on their way.
+  [[nodiscard]] SimTime next_disk_event() const { return disk() != nullptr ? disk()->next_end() : kNever; }
   [[nodiscard]] std::int32_t add_transfer(Transfer transfer);
   [[nodiscard]] std::int32_t open_stores();
   void store_full_blocks(std::int32_t m);

@@ -14,6 +14,7 @@
 #include "sim/api/residency.hpp"
 #include "sim/core/units.hpp"
 #include "sim/exec/copy_links.hpp"
+#include "sim/kv/disk_tier.hpp"
 #include "sim/kv/offloading_tier.hpp"
 
 namespace spillway {
@@ -30,6 +31,12 @@ struct ConnectorTimes {
     return times(counts.visits, visit) + times(counts.lookups, lookup) + times(counts.touched, touch) +
            times(counts.scanned, scan) + times(counts.refused_stores, warning);
   }
+};
+
+/// The disk behind the host tier. With tensor parallelism, the share of one GPU.
+struct DiskLayout {
+  Blocks blocks{};
+  DiskSpeed speed{};
 };
 
 /// The paged KV memory of one instance. With tensor parallelism every GPU holds its share of each block, so block
@@ -49,6 +56,7 @@ struct KvLayout {
   TierGraph further{};
   /// The host tier is that of vLLM's offloading connector, with these CPU times; empty: an ideal write-through tier.
   std::optional<ConnectorTimes> connector{};
+  std::optional<DiskLayout> disk{};  // only behind the connector's tier
   [[nodiscard]] Blocks most() const { return std::max(gpu_blocks, most_gpu_blocks); }
   /// All tiers and routes. Those of the connector come last: in, then out.
   [[nodiscard]] TierGraph graph() const {

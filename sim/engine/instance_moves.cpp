@@ -330,7 +330,7 @@ void Instance::rename_moves(const Holder& from, const Holder& to) {
 }
 
 bool Instance::collect_ended(SimTime now) {
-  bool any = false;
+  bool any = disk() != nullptr && advance_disk(now);
   for (const std::int32_t ticket : runner_.take_ended(now)) {
     if (ticket == IterationRunner::kStored) {
       host_->stored();

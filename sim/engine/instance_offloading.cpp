@@ -22,7 +22,13 @@ Blocks Instance::look_up(RequestId id) {
   }
   Blocks on_gpu;
   visit_cached_prefix(slot, known, [&](BlockHash, std::int32_t) { on_gpu += Blocks(1); });
-  const Blocks hits = connector_->tier.look_up(hashes, on_gpu);
+  Blocks hits;
+  if (DiskTier* const below = disk()) {
+    below->touch(hashes);
+    hits = connector_->tier.look_up(hashes, on_gpu, [&](BlockHash block) { return below->readable(block); });
+  } else {
+    hits = connector_->tier.look_up(hashes, on_gpu);
+  }
   hashes.erase(hashes.begin(), hashes.begin() + on_gpu.count());
   hashes.resize(static_cast<std::size_t>(hits.count()));
   connector_->looked_up = id;
@@ -47,12 +53,44 @@ void Instance::fetch_from_tier(RequestId id) {
   member.fetching = true;
   if (member.stores < 0) member.stores = open_stores();
   c.stores[static_cast<std::size_t>(member.stores)].storing.next = member.blocks.size();
-  c.tier.load_begins(c.looked);
   const std::int32_t number =
       add_transfer({.loads = id, .count = member.loaded, .hashes = std::exchange(c.looked, {})});
-  runner_.move(graph_.routes.size() - 2, member.loaded, CopyMechanism::many, Waits::nobody, kFirstTransfer + number);
   c.fetched.push_back(id);
   refresh();
+  Transfer& load = c.transfers[static_cast<std::size_t>(number)];
+  std::vector<BlockHash> ready;
+  for (const BlockHash hash : load.hashes) (c.tier.holds(hash) ? ready : load.from_disk).push_back(hash);
+  c.tier.load_begins(ready);
+  if (load.from_disk.empty()) return start_load(number);
+  // The last known token is always computed.
+  const bool whole = kv_.block_tokens * member.held.count() >= member.known;
+  const bool last_from_disk = load.from_disk.back() == load.hashes.back();
+  member.from_disk = kv_.block_tokens * std::ssize(load.from_disk) - Tokens(whole && last_from_disk ? 1 : 0);
+  c.disk->read(number, load.from_disk);
+  c.tier.enter(load.from_disk);
+  c.disk->write(c.tier.evicted());
+}
+
+void Instance::start_load(std::int32_t number) {
+  const Blocks count = connector_->transfers[static_cast<std::size_t>(number)].count;
+  runner_.move(graph_.routes.size() - 2, count, CopyMechanism::many, Waits::nobody, kFirstTransfer + number);
+}
+
+bool Instance::advance_disk(SimTime now) {
+  const std::vector<std::int32_t> reads = disk()->advance(now);
+  for (const std::int32_t number : reads) disk_read_ended(number);
+  ledger_.used_disk(disk()->take_counts());
+  return !reads.empty();
+}
+
+void Instance::disk_read_ended(std::int32_t number) {
+  Connector& c = *connector_;
+  Transfer& load = c.transfers[static_cast<std::size_t>(number)];
+  const std::vector<BlockHash> arrived = std::exchange(load.from_disk, {});
+  c.tier.ready(arrived);
+  c.tier.load_begins(arrived);
+  if (table_.alive(load.loads)) return start_load(number);
+  end_transfer(number);
 }
 
 void Instance::take_fetched(std::int32_t m) {
@@ -60,7 +98,8 @@ void Instance::take_fetched(std::int32_t m) {
   std::erase(connector_->fetched, member.id);
   const Tokens on_gpu = kv_.block_tokens * (member.held - member.loaded).count();
   member.cached += member.computed;
-  ledger_.asked_prefix(member.known, member.computed, member.computed - on_gpu);
+  const Tokens from_disk = std::exchange(member.from_disk, Tokens(0));
+  ledger_.asked_prefix(member.known, {member.computed, member.computed - on_gpu - from_disk, from_disk});
 }
 
 void Instance::give_back_fetched(std::int32_t m) {
@@ -138,6 +177,7 @@ void Instance::store_full_blocks(std::int32_t m) {
   }
   bool refused = false;
   const Blocks stored(std::ssize(c.tier.store(stores.storing, stores.hashes, refused)));
+  if (c.disk) c.disk->write(c.tier.evicted());
   if (refused) c.refused.push_back(member.id);
   if (stored == Blocks(0)) return;
   ++stores.copies;

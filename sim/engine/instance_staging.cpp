@@ -336,7 +336,7 @@ void Instance::take_cached_prefix(std::int32_t m) {
   member.held = Blocks(std::ssize(member.blocks));
   member.computed = kv_.block_tokens * member.held.count();
   member.cached += member.computed;
-  ledger_.asked_prefix(member.known, member.computed, kv_.block_tokens * loaded.count());
+  ledger_.asked_prefix(member.known, {.all = member.computed, .on_host = kv_.block_tokens * loaded.count()});
   residency_.tier(kGpuTier).free = cached_->free();
 }
 

@@ -20,15 +20,27 @@ void OffloadingTier::touch(std::span<const BlockHash> blocks) {
   }
 }
 
-Blocks OffloadingTier::look_up(std::span<const BlockHash> blocks, Blocks on_gpu) {
+Blocks OffloadingTier::look_up(std::span<const BlockHash> blocks, Blocks on_gpu, const OnDisk& on_disk) {
   const auto begin = static_cast<std::size_t>(on_gpu.count());
   touch(blocks);
   if (begin >= blocks.size()) return Blocks(0);
   std::int64_t hits = 0;
+  // A block from the disk needs a slot, and a block that the request loads cannot be evicted for it.
+  Blocks slots = slots_ - held() + Blocks(std::ssize(evictable_));
   for (const BlockHash hash : blocks.subspan(begin)) {
     ++counts_.lookups;
     const auto found = entries_.find(hash);
-    if (found == entries_.end() || found->second.loading < 0) break;
+    const bool held = found != entries_.end();
+    if (held && found->second.loading < 0) break;
+    if (!held) {
+      if (!on_disk) break;
+      ++counts_.lookups;
+      if (!on_disk(hash)) break;
+    }
+    if (!held || found->second.loading == 0) {
+      if (slots == Blocks(0)) break;
+      slots -= Blocks(1);
+    }
     ++hits;
   }
   return Blocks(hits);
@@ -52,26 +64,33 @@ void OffloadingTier::load_ended(std::span<const BlockHash> blocks) {
 
 std::vector<BlockHash> OffloadingTier::store(Storing& request, std::span<const BlockHash> blocks, bool& refused) {
   refused = false;
+  evicted_.clear();
   std::vector<BlockHash> fresh;
   if (request.next >= blocks.size()) return fresh;
   const auto range = blocks.subspan(request.next);
   counts_.lookups += std::ssize(range);
   std::ranges::copy_if(range, std::back_inserter(fresh), [this](BlockHash hash) { return !entries_.contains(hash); });
-  const Blocks missing = Blocks(std::ssize(fresh)) - (slots_ - held());
-  if (missing > Blocks(std::ssize(evictable_))) {
+  const Blocks wanted(std::ssize(fresh));
+  if (wanted > slots_ - held() + Blocks(std::ssize(evictable_))) {
     refused = true;
     ++counts_.refused_stores;
     counts_.scanned += std::ssize(entries_) - std::ssize(evictable_);
     fresh.clear();
     return fresh;
   }
-  for (std::int64_t i = 0; i < missing.count(); ++i) evict_first();
+  free_slots(wanted);
   for (const BlockHash hash : fresh) entries_.emplace(hash, Entry{.used = uses_++});
   counts_.stored += Blocks(std::ssize(fresh));
   request.next = blocks.size();
   request.entered.insert(request.entered.end(), fresh.begin(), fresh.end());
   touch(blocks);
   return fresh;
+}
+
+void OffloadingTier::enter(std::span<const BlockHash> blocks) {
+  evicted_.clear();
+  free_slots(Blocks(std::ssize(blocks)));
+  for (const BlockHash hash : std::views::reverse(blocks)) entries_.emplace(hash, Entry{.used = uses_++});
 }
 
 void OffloadingTier::ready(std::span<const BlockHash> blocks) {
@@ -82,8 +101,13 @@ void OffloadingTier::ready(std::span<const BlockHash> blocks) {
   }
 }
 
+void OffloadingTier::free_slots(Blocks count) {
+  while (slots_ - held() < count) evict_first();
+}
+
 void OffloadingTier::evict_first() {
   const auto first = evictable_.begin();
+  evicted_.push_back(first->second);
   entries_.erase(first->second);
   evictable_.erase(first);
   counts_.evicted += Blocks(1);

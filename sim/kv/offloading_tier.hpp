@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <unordered_map>
@@ -55,15 +56,23 @@ class OffloadingTier {
     std::vector<BlockHash> entered;  // blocks of it that are being stored
   };
 
+  /// Can a block be read from the disk behind the tier?
+  using OnDisk = std::function<bool(BlockHash)>;
+
   /// A waiting request with these full blocks is considered; the GPU holds the first `on_gpu` of them. Touches the
-  /// blocks that the tier holds. Returns the ready blocks that follow those on the GPU without a gap.
-  Blocks look_up(std::span<const BlockHash> blocks, Blocks on_gpu);
+  /// blocks that the tier holds. Returns the ready blocks that follow those on the GPU without a gap. Blocks on the
+  /// disk count as far as the tier has slots for them.
+  Blocks look_up(std::span<const BlockHash> blocks, Blocks on_gpu, const OnDisk& on_disk = {});
   void load_begins(std::span<const BlockHash> blocks);
   void load_ended(std::span<const BlockHash> blocks);
   /// A request of a step has these full blocks when the step ends. Returns the blocks to copy: none when the tier
   /// refuses or holds them all. Sets `refused`.
   [[nodiscard]] std::vector<BlockHash> store(Storing& request, std::span<const BlockHash> blocks, bool& refused);
-  /// A request that stored these blocks has finished or been preempted, and all its copies have ended.
+  /// These blocks come from the disk: each takes a slot, in which it is not ready. look_up has found slots for them,
+  /// and blocks of the tier that it found with them are being loaded. They are in the order of a request.
+  void enter(std::span<const BlockHash> blocks);
+  /// A request that stored these blocks has finished or been preempted, and all its copies have ended. Or they have
+  /// arrived from the disk.
   void ready(std::span<const BlockHash> blocks);
   /// So many requests take part in a step.
   void visit(std::int64_t requests) { counts_.visits += requests; }
@@ -72,6 +81,9 @@ class OffloadingTier {
   /// What it did since the last call.
   [[nodiscard]] OffloadingCounts take_counts() { return std::exchange(counts_, {}); }
   [[nodiscard]] Blocks held() const { return Blocks(static_cast<std::int64_t>(entries_.size())); }
+  [[nodiscard]] bool holds(BlockHash hash) const { return entries_.contains(hash); }
+  /// Blocks that the last call of store or enter evicted, in this order.
+  [[nodiscard]] const std::vector<BlockHash>& evicted() const { return evicted_; }
   /// Content of the tier, least recently used first.
   [[nodiscard]] std::vector<BlockHash> order() const;
 
@@ -85,10 +97,13 @@ class OffloadingTier {
   /// Moves blocks that the tier holds to the most recent end, the last one first.
   void touch(std::span<const BlockHash> blocks);
   void evict_first();
+  /// Evicts blocks until `count` slots are free.
+  void free_slots(Blocks count);
 
   Blocks slots_;
   Entries entries_;
   std::map<std::int64_t, BlockHash> evictable_;  // by use
+  std::vector<BlockHash> evicted_;
   std::int64_t uses_ = 0;
   OffloadingCounts counts_;
 };

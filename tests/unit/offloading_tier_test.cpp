@@ -59,6 +59,51 @@ TEST(OffloadingTier, ABlockThatIsLoadedStays) {
   EXPECT_THAT(tier.store(b, Hashes{2}, refused), ElementsAre(2));
 }
 
+// 4 slots: one free, one with a ready block 1, two with blocks that a running request stores. A request of blocks 1, 2
+// and 3, of which 2 and 3 are on the disk, keeps block 1 and gets the free slot for block 2: block 3 finds none, as
+// block 1 cannot be evicted for it. Without the request's own block 1, blocks 2 and 3 both find one.
+TEST(OffloadingTier, BlocksOnTheDisk_CountAsFarAsTheTierHasSlots) {
+  OffloadingTier tier(Blocks(4));
+  OffloadingTier::Storing first, running;
+  bool refused = false;
+  static_cast<void>(tier.store(first, Hashes{1}, refused));
+  tier.ready(first.entered);
+  static_cast<void>(tier.store(running, Hashes{8, 9}, refused));
+  const auto on_disk = [](BlockHash hash) { return hash == 2 || hash == 3; };
+  EXPECT_EQ(tier.look_up(Hashes{1, 2, 3}, Blocks(0), on_disk), Blocks(2));
+  EXPECT_EQ(tier.look_up(Hashes{1, 2, 3}, Blocks(0)), Blocks(1));
+  EXPECT_EQ(tier.look_up(Hashes{2, 3, 4}, Blocks(0), on_disk), Blocks(2));
+  EXPECT_EQ(tier.look_up(Hashes{8, 2}, Blocks(0), on_disk), Blocks(0));  // block 8 is not ready
+  EXPECT_EQ(tier.look_up(Hashes{4, 2}, Blocks(0), on_disk), Blocks(0));  // block 4 is nowhere
+
+  // Block 1 is loaded, so 2 takes the free slot. What a request stores next finds no block to evict until 2 is ready.
+  tier.load_begins(Hashes{1});
+  tier.enter(Hashes{2});
+  EXPECT_THAT(tier.evicted(), IsEmpty());
+  EXPECT_TRUE(tier.holds(2));
+  OffloadingTier::Storing next;
+  EXPECT_THAT(tier.store(next, Hashes{20}, refused), IsEmpty());
+  EXPECT_TRUE(refused);
+  tier.ready(Hashes{2});
+  EXPECT_THAT(tier.store(next, Hashes{20}, refused), ElementsAre(20));
+  EXPECT_THAT(tier.evicted(), ElementsAre(2));
+}
+
+// The tier is full of ready blocks, 1 before 2 before 3 in the order of use. Blocks 7 and 8 of a request come from the
+// disk in the place of 1 and 2, and the first of them is the most recent one.
+TEST(OffloadingTier, BlocksFromTheDisk_EvictTheLeastRecentlyUsed) {
+  OffloadingTier tier(Blocks(3));
+  OffloadingTier::Storing all;
+  bool refused = false;
+  static_cast<void>(tier.store(all, Hashes{3, 2, 1}, refused));
+  tier.ready(all.entered);
+  EXPECT_THAT(tier.order(), ElementsAre(1, 2, 3));
+  tier.enter(Hashes{7, 8});
+  EXPECT_THAT(tier.evicted(), ElementsAre(1, 2));
+  EXPECT_THAT(tier.order(), ElementsAre(3, 8, 7));
+  EXPECT_EQ(tier.look_up(Hashes{7}, Blocks(0)), Blocks(0));  // not ready
+}
+
 /// The rules word by word, over a list of entries.
 class PlainTier {
  public:
