@@ -181,6 +181,52 @@ TEST(OffloadingRun, ACyclicWorkingSet_HitsAsTheRuleSays) {
   }
 }
 
+// 6 GPU blocks, 20 slots; A and B of 2 blocks and a token, 30 tokens each, steps of 10,000 ns.
+//   step 1    Both are computed and store 2 blocks.
+//   step 16   The 48th token fills the third block of both, which they store: the copies end by 164,000 ns.
+//   step 17   A needs a fourth block. B is preempted, and A takes B's third block.
+//   step 18   B's first 2 blocks are on the GPU, the third is ready on the host. But B needs 4 blocks, and A has 4.
+//   300,000   A ends with step 30. B loads its third block in 2,000 ns, and computes its 49th token and 13 more.
+//   visits    30 of A, 16 and 14 of B                                                    = 60
+//   lookups   1 + 1 when they are considered, 2 + 2 and 1 + 1 to store, 14 of B again    = 22
+//   touched   2 + 2 when they are considered, 2 + 2 and 3 + 3 stored, 14 times 3 of B    = 56
+TEST(OffloadingRun, APreemptedRequest_LoadsWhatTheGpuLost) {
+  const WatchingModel model(Duration(10'000));
+  const Replay run = replay("vllm", {}, layout(6, 20), {prompt(0, {1, 2}, 30), prompt(0, {3, 4}, 30)}, model);
+  EXPECT_EQ(run.of(0).end, SimTime(300'000));
+  EXPECT_EQ(run.of(1).end, SimTime(442'000));
+  EXPECT_EQ(run.of(1).preempted_recompute, 1);
+  EXPECT_EQ(run.of(1).cached, Tokens(48));
+  EXPECT_EQ(run.result.statistics.engine.prefix_hit_host, Tokens(16));
+  const OffloadingCounts expected{
+      .visits = 60, .lookups = 22, .touched = 56, .stored = Blocks(6), .evicted = Blocks(0), .loaded = Blocks(1)};
+  EXPECT_EQ(counts(run), expected);
+}
+
+// The same with 4 slots, which the first blocks of both fill. In step 16 both are refused, and pass 4 entries each. In
+// step 17 B has been preempted, so its blocks are ready: A stores its third block in the place of B's second. B's third
+// block is nowhere when B is considered again, and B computes 17 tokens in its step at 300,000 ns. It then stores its
+// third block in the place of A's, which is the least recently used one.
+//   lookups   1 + 1 when they are considered, 2 + 2, 1 + 1, 1 of A and 1 of B to store, 14 of B again = 24
+//   touched   2 + 2 when they are considered, 2 + 2, 3 of A and 3 of B stored, 14 times 3 of B         = 56
+TEST(OffloadingRun, APreemptedRequest_GivesUpItsBlocksOnTheHost) {
+  const WatchingModel model(Duration(10'000));
+  const Replay run = replay("vllm", {}, layout(6, 4), {prompt(0, {1, 2}, 30), prompt(0, {3, 4}, 30)}, model);
+  EXPECT_EQ(run.of(0).end, SimTime(300'000));
+  EXPECT_EQ(run.of(1).end, SimTime(440'000));
+  EXPECT_EQ(run.of(1).preempted_recompute, 1);
+  EXPECT_EQ(run.of(1).cached, Tokens(32));
+  const OffloadingCounts expected{.visits = 60,
+                                  .lookups = 24,
+                                  .touched = 56,
+                                  .scanned = 8,
+                                  .refused_stores = 2,
+                                  .stored = Blocks(6),
+                                  .evicted = Blocks(2),
+                                  .loaded = Blocks(0)};
+  EXPECT_EQ(counts(run), expected);
+}
+
 // 3 requests decode far beyond a GPU of 12 blocks, so some are preempted; prompts repeat, so some load. The run ends,
 // and the links carried what was charged (simulate() checks it).
 TEST(OffloadingRun, PreemptionsAndLoads_EndWell) {
