@@ -57,6 +57,7 @@ void Instance::fetch_from_tier(RequestId id) {
       add_transfer({.loads = id, .count = member.loaded, .hashes = std::exchange(c.looked, {})});
   c.fetched.push_back(id);
   refresh();
+  member.from_disk = Tokens(0);
   Transfer& load = c.transfers[static_cast<std::size_t>(number)];
   std::vector<BlockHash> ready;
   for (const BlockHash hash : load.hashes) (c.tier.holds(hash) ? ready : load.from_disk).push_back(hash);

@@ -123,6 +123,44 @@ TEST(DiskRun, HitsCountForTheTierThatHasTheBlocks) {
   EXPECT_EQ(run.of(2).end, SimTime(215'001));
 }
 
+// The requests of the first test on each of two instances, the second 50,000 ns later. They share a link that slows
+// nothing, so each does what it does alone.
+TEST(DiskRun, InstancesThatShareALink_ReadAsAlone) {
+  const TokenTimeModel model;
+  const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
+  const Settings settings = oracle::policy_settings(policy, {});
+  std::vector<RequestSpec> requests;
+  for (const std::int64_t begin : {0, 50'000, 100'000, 150'000, 200'000, 250'000}) {
+    const bool other = begin == 100'000 || begin == 150'000;
+    requests.push_back(
+        prompt(begin, other ? std::vector<std::uint64_t>{5, 6, 7, 8} : std::vector<std::uint64_t>{1, 2, 3, 4}));
+  }
+  oracle::ListSource source(requests);
+  std::vector<SimTime> ends(requests.size());
+  SimulationConfig config;
+  for (int i = 0; i < 2; ++i) {
+    InstanceConfig& instance = config.instances.emplace_back();
+    instance.model = &model;
+    instance.policy = &policy;
+    instance.settings = &settings;
+    instance.kv = layout(6, 4, 100, 1);
+    instance.max_model_len = Tokens(96);
+    instance.route.h2d = instance.route.d2h = {0};
+  }
+  config.links = {BytesPerSecond(1e15)};
+  config.route = [turn = std::size_t{0}](const RequestSpec&) mutable { return turn++ % 2; };
+  config.source = &source;
+  config.on_request = [&](const RequestRecord& record) { ends[record.index] = record.end; };
+  const SimulationResult result = simulate(config);
+  EXPECT_EQ(ends[4], SimTime(213'001));
+  EXPECT_EQ(ends[5], SimTime(263'001));
+  for (const EngineTotals& one : result.instances) {
+    EXPECT_EQ(one.disk,
+              (DiskCounts{.written = Blocks(7), .read = Blocks(3), .transfers = 3, .waited = Duration(6'000)}));
+  }
+  EXPECT_EQ(totals({{}, result}).disk.read, Blocks(6));
+}
+
 /// What tier and disk do for prompts that come one after the other, each alone, when the GPU keeps only the last and
 /// the disk is done before the next one starts.
 struct NaiveCycle {
