@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <ranges>
 #include <vector>
 
 #include "policies/parts/fcfs_queue.hpp"
@@ -91,7 +90,7 @@ bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& v
     joined(inside, tokens);
     admitted = true;
   }
-  for (const RequestId id : std::views::reverse(passed)) waiting.push_front(id);
+  std::for_each(passed.rbegin(), passed.rend(), [&](RequestId id) { waiting.push_front(id); });
   return admitted;
 }
 

@@ -1,7 +1,6 @@
 #include "sim/kv/disk_tier.hpp"
 
 #include <algorithm>
-#include <ranges>
 
 namespace spillway {
 namespace {
@@ -76,12 +75,12 @@ bool DiskTier::readable(BlockHash hash) const {
 }
 
 void DiskTier::touch(std::span<const BlockHash> blocks) {
-  for (const BlockHash hash : std::views::reverse(blocks)) {
+  std::for_each(blocks.rbegin(), blocks.rend(), [this](BlockHash hash) {
     const std::int32_t block = blocks_.find(hash);
-    if (block < 0 || !blocks_.idle(block)) continue;
+    if (block < 0 || !blocks_.idle(block)) return;
     blocks_.share(block);
     blocks_.release(block);
-  }
+  });
 }
 
 void DiskTier::write(std::span<const BlockHash> blocks) {
@@ -134,10 +133,10 @@ std::vector<std::int32_t> DiskTier::advance(SimTime now) {
   for (const std::int32_t number : queue_.advance(now)) {
     const Transfer ended = std::exchange(transfers_[static_cast<std::size_t>(number)], {});
     free_transfers_.push_back(number);
-    for (const std::int32_t block : std::views::reverse(ended.blocks)) {
+    std::for_each(ended.blocks.rbegin(), ended.blocks.rend(), [this](std::int32_t block) {
       on_the_way_.erase(block);
       blocks_.release(block);
-    }
+    });
     if (ended.ticket < 0) continue;
     --reads_;
     reads.push_back(ended.ticket);

@@ -1,7 +1,6 @@
 #include "sim/kv/offloading_tier.hpp"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "sim/core/error.hpp"
@@ -10,14 +9,14 @@ namespace spillway {
 
 void OffloadingTier::touch(std::span<const BlockHash> blocks) {
   counts_.touched += std::ssize(blocks);
-  for (const BlockHash hash : std::views::reverse(blocks)) {
+  std::for_each(blocks.rbegin(), blocks.rend(), [this](BlockHash hash) {
     const auto found = entries_.find(hash);
-    if (found == entries_.end()) continue;
+    if (found == entries_.end()) return;
     Entry& entry = found->second;
     if (entry.loading == 0) evictable_.erase(entry.used);
     entry.used = uses_++;
     if (entry.loading == 0) evictable_.emplace(entry.used, hash);
-  }
+  });
 }
 
 Blocks OffloadingTier::look_up(std::span<const BlockHash> blocks, Blocks on_gpu, const OnDisk& on_disk) {
@@ -90,7 +89,8 @@ std::vector<BlockHash> OffloadingTier::store(Storing& request, std::span<const B
 void OffloadingTier::enter(std::span<const BlockHash> blocks) {
   evicted_.clear();
   free_slots(Blocks(std::ssize(blocks)));
-  for (const BlockHash hash : std::views::reverse(blocks)) entries_.emplace(hash, Entry{.used = uses_++});
+  const auto take_slot = [this](BlockHash hash) { entries_.emplace(hash, Entry{.used = uses_++}); };
+  std::for_each(blocks.rbegin(), blocks.rend(), take_slot);
 }
 
 void OffloadingTier::ready(std::span<const BlockHash> blocks) {

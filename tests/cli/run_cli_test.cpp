@@ -438,6 +438,7 @@ TEST_F(RunCli, TheDiskBehindTheConnector) {
   EXPECT_EQ(large["disk_dropped_blocks"]["value"], 0.0);
   EXPECT_NEAR(large["disk_cache_hit_fraction"]["value"].get<double>(), 40.0 * 1024.0 / (60.0 * 1030.0), 1e-12);
   EXPECT_EQ(large["host_cache_hit_fraction"]["value"], 0.0);
+  EXPECT_EQ(large["gpu_cache_hit_fraction"]["value"], 0.0);
   json small = metrics({"memory.disk_cache=1GiB"});
   EXPECT_EQ(small["disk_written_blocks"]["value"], 50 * 64);
   EXPECT_EQ(small["disk_read_blocks"]["value"], 0.0);

@@ -80,12 +80,12 @@ TEST(DiskRun, ARead_IsFollowedByTheCopyToTheGpu) {
   EXPECT_EQ(totals(two).disk.waited, Duration(0));
 }
 
-// The same. At 117,000 ns, 1,000 ns after the write of A's blocks has ended, it can be read; at 115,000 it cannot, so
-// the third request computes the 48 tokens behind its first block itself.
+// The same with a disk that takes 25,000 ns to write a block: A's are written from 100,000 to 200,000 ns. The third
+// request can read them then, but not 1 ns before: it computes the 48 tokens behind its first block itself.
 TEST(DiskRun, ABlockIsReadOnceItIsWritten) {
   const TokenTimeModel model;
   KvLayout kv = layout(6, 4, 100, 1);
-  kv.disk->speed.write = BytesPerSecond(2000.0 / 25'000e-9);  // 100,000 ns for 4 blocks: from 100,000 to 200,000
+  kv.disk->speed.write = BytesPerSecond(2000.0 / 25'000e-9);
   const auto third = [&](std::int64_t arrival) {
     return replay("vllm", {}, kv,
                   {prompt(0, {1, 2, 3, 4}), prompt(100'000, {5, 6, 7, 8}), prompt(arrival, {1, 2, 3, 4})}, model);
@@ -172,9 +172,9 @@ struct NaiveCycle {
     return std::ranges::count(blocks, id) > 0;
   }
   static void touch(std::vector<std::uint64_t>& blocks, const std::vector<std::uint64_t>& ids) {
-    for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
-      if (std::erase(blocks, *id) > 0) blocks.push_back(*id);
-    }
+    std::for_each(ids.rbegin(), ids.rend(), [&](std::uint64_t id) {
+      if (std::erase(blocks, id) > 0) blocks.push_back(id);
+    });
   }
   /// The tier evicts blocks, but none of `kept`, until it has room for so many.
   std::vector<std::uint64_t> make_room(std::size_t count, const std::vector<std::uint64_t>& kept) {
@@ -318,6 +318,7 @@ TEST(DiskRun, ARequestThatEndsWhileItsBlocksAreRead_LeavesThemOnTheHost) {
   EXPECT_EQ(records[3].end, SimTime(2'007'001));
   EXPECT_EQ(totals.prefix_hit_host, Tokens(48));
   EXPECT_EQ(totals.disk.read, Blocks(3));
+  EXPECT_EQ(totals.moved_h2d, Bytes(6'000));
 }
 
 }  // namespace

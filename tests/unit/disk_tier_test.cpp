@@ -234,7 +234,7 @@ struct PlainDisk {
     return at != blocks.end() && at->written;
   }
   void touch(const Hashes& hashes) {
-    for (auto hash = hashes.rbegin(); hash != hashes.rend(); ++hash) use(*hash);
+    std::for_each(hashes.rbegin(), hashes.rend(), [this](BlockHash hash) { use(hash); });
   }
   void write(const Hashes& hashes) {
     touch(hashes);
@@ -265,11 +265,12 @@ struct PlainDisk {
     std::vector<std::int32_t> reads;
     for (const std::int32_t number : queue.step()) {
       const Move& move = moves[static_cast<std::size_t>(number)];
-      for (auto hash = move.hashes.rbegin(); hash != move.hashes.rend(); ++hash) {
-        const auto at = find(*hash);
-        move.read ? static_cast<void>(--at->reads) : static_cast<void>(at->written = true);
-        use(*hash);
-      }
+      std::for_each(move.hashes.rbegin(), move.hashes.rend(), [&](BlockHash hash) {
+        Block& block = *find(hash);
+        block.written = true;
+        block.reads -= move.read ? 1 : 0;
+        use(hash);
+      });
       if (move.read) reads.push_back(tickets[static_cast<std::size_t>(number)]);
     }
     return reads;

@@ -105,9 +105,9 @@ struct NaiveCycle {
   /// Returns the blocks that the prompt loads. It takes part in `steps` steps.
   std::int64_t visit(const std::vector<std::uint64_t>& ids, std::int64_t steps) {
     const auto touch = [&] {
-      for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
-        if (std::erase(tier, *id) > 0) tier.push_back(*id);
-      }
+      std::for_each(ids.rbegin(), ids.rend(), [&](std::uint64_t id) {
+        if (std::erase(tier, id) > 0) tier.push_back(id);
+      });
     };
     touch();
     std::int64_t hits = 0;

@@ -18,7 +18,7 @@ using Hashes = std::vector<BlockHash>;
 // one slot is free, one block must go, none may. Each attempt passes the 3 entries. Once A has finished and its copies
 // have ended, a2 is the first to go, and B's blocks come behind: a1 a0 b1 b0. A's prompt then hits a0 and a1.
 TEST(OffloadingTier, ARequestThatRunsKeepsItsBlocks) {
-  constexpr BlockHash a0 = 10, a1 = 11, a2 = 12, b0 = 20, b1 = 21;
+  const BlockHash a0 = 10, a1 = 11, a2 = 12, b0 = 20, b1 = 21;
   OffloadingTier tier(Blocks(4));
   OffloadingTier::Storing a, b;
   bool refused = false;
@@ -159,10 +159,10 @@ class PlainTier {
     return nullptr;
   }
   void touch(const Hashes& blocks) {
-    for (auto hash = blocks.rbegin(); hash != blocks.rend(); ++hash) {
-      const auto at = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.hash == *hash; });
+    std::for_each(blocks.rbegin(), blocks.rend(), [this](BlockHash hash) {
+      const auto at = std::ranges::find(entries_, hash, &Entry::hash);
       if (at != entries_.end()) std::rotate(at, at + 1, entries_.end());
-    }
+    });
   }
   std::size_t slots_;
   std::vector<Entry> entries_;
