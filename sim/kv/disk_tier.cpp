@@ -1,6 +1,9 @@
 #include "sim/kv/disk_tier.hpp"
 
 #include <algorithm>
+#include <string>
+
+#include "sim/core/error.hpp"
 
 namespace spillway {
 namespace {
@@ -12,6 +15,10 @@ constexpr double kLongestSeconds = 1000.0 * 86400.0;
 
 // --- queue
 // ------------------------------------------------------------------------------------------------------------
+
+DiskQueue::DiskQueue(std::int64_t depth) : depth_(static_cast<std::size_t>(depth)) {
+  SPILLWAY_CHECK(depth >= 1 && depth <= kMostDepth, "a disk with " + std::to_string(depth) + " transfers at once");
+}
 
 void DiskQueue::submit(std::int32_t ticket, Duration alone) {
   waiting_.push_back({ticket, {.whole = alone.count()}, now_});

@@ -33,7 +33,8 @@ class DiskQueue {
   /// Up to so many transfers divide a nanosecond into whole parts.
   static constexpr std::int64_t kMostDepth = 16;
 
-  explicit DiskQueue(std::int64_t depth) : depth_(static_cast<std::size_t>(depth)) {}
+  /// 1 <= depth <= kMostDepth.
+  explicit DiskQueue(std::int64_t depth);
 
   /// Adds a transfer that takes `alone` > 0 on an idle disk. advance(now) has been called.
   void submit(std::int32_t ticket, Duration alone);

@@ -118,6 +118,7 @@ std::vector<BlockHash> OffloadingTier::order() const {
   for (const auto& [hash, entry] : entries_) uses.emplace_back(entry.used, hash);
   std::ranges::sort(uses);
   std::vector<BlockHash> hashes;
+  hashes.reserve(uses.size());
   for (const auto& [use, hash] : uses) hashes.push_back(hash);
   return hashes;
 }

@@ -222,8 +222,8 @@ std::vector<MetricEntry> engine() {
          return ratio(number(r.run.engine.prefix_hit.count()), number(r.run.engine.prefix_asked.count()));
        }},
       {{"host_cache_hit_fraction", "fraction",
-        "Prompt tokens copied back from the host tier of the prefix cache / prompt tokens admitted with prefix caching "
-        "on. Part of prefix_cache_hit_fraction.",
+        "Prompt tokens copied back from the host tier of the prefix cache, without those that came from the disk / "
+        "prompt tokens admitted with prefix caching on. Part of prefix_cache_hit_fraction.",
         kLarger},
        [](const RunFigures& r) {
          return ratio(number(r.run.engine.prefix_hit_host.count()), number(r.run.engine.prefix_asked.count()));
