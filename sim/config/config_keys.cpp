@@ -177,7 +177,7 @@ void add_disk(std::vector<Parameter>& table) {
                               "request whose blocks are on the disk waits until they are on the GPU. It needs "
                               "engine.kv_connector=vllm-offloading",
                               "Spillway: off by default, because vLLM 0.11 to 0.13 has no disk tier of its own"));
-  const std::string nvme = "Samsung PM9A3 (NVMe, PCIe 4.0 x4, U.2, 7.68 TB), datasheet: ";
+  const std::string nvme = "Samsung PM9A3 (NVMe, PCIe 4.0 x4), datasheet: up to ";
   const auto rate = [&](const char* direction, const char* default_value, const std::string& source) {
     table.push_back({.name = std::string("memory.disk_") + direction + "_bandwidth",
                      .type = ParameterType::real,
@@ -190,16 +190,16 @@ void add_disk(std::vector<Parameter>& table) {
                             ", per GPU. All transfers share it",
                      .source = nvme + source});
   };
-  rate("read", "6.9", "sequential read 6,900 MB/s");
-  rate("write", "4.1", "sequential write 4,100 MB/s");
+  rate("read", "6.9", "6,900 MB/s, sequential reads");
+  rate("write", "4.1", "4,100 MB/s, sequential writes");
   const auto operations = [&](const char* direction, const char* default_value, const std::string& source) {
     table.push_back(count(std::string("memory.disk_") + direction + "_iops", "operations/s", default_value, 1e9,
                           std::string("Operations per second that memory.disk_cache can ") + direction +
                               ", per GPU; one KV block is one operation",
                           nvme + source));
   };
-  operations("read", "1100000", "random read 1,100,000 operations/s of 4 KB");
-  operations("write", "200000", "random write 200,000 operations/s of 4 KB");
+  operations("read", "1100000", "1,100,000 random reads of 4 KB per second");
+  operations("write", "200000", "200,000 random writes of 4 KB per second");
   table.push_back(count("memory.disk_queue_depth", "transfers", "16", 16,
                         "Transfers of memory.disk_cache in progress at once, which share the disk evenly; others wait, "
                         "first come, first served. A transfer is all blocks that a request reads, or that a store "

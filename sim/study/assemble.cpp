@@ -570,8 +570,9 @@ class Assembler {
     assembly_.instance.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
     if (!assembly_.instance.kv.prefix_caching && assembly_.instance.kv.host_cache_blocks > Blocks(0)) {
       warn(
-          "memory.host_cache has no effect, because prefix caching is off: it needs engine.prefix_caching, and a "
-          "workload that says which prompts share a prefix");
+          fmt::format("memory.host_cache {} no effect, because prefix caching is off: it needs engine.prefix_caching, "
+                      "and a workload that says which prompts share a prefix",
+                      assembly_.instance.kv.disk ? "and memory.disk_cache have" : "has"));
       assembly_.instance.kv.host_cache_blocks = Blocks(0);
       assembly_.instance.kv.connector.reset();
       assembly_.instance.kv.disk.reset();

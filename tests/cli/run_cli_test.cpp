@@ -465,6 +465,8 @@ TEST_F(RunCli, TheDiskBehindTheConnector) {
     return run.err;
   };
   const std::string disk = "memory.disk_cache=1GiB";
+  EXPECT_THAT(with({disk, "engine.prefix_caching=false"}).out,
+              HasSubstr("memory.host_cache and memory.disk_cache have no effect"));
   const Output no_host = spillway({"run", "workload.trace=./cycle.jsonl", disk});
   EXPECT_EQ(no_host.code, 2);
   EXPECT_THAT(no_host.err, HasSubstr("what memory.host_cache evicts, and that is 0B"));
