@@ -420,6 +420,16 @@ std::vector<Problem> check(const Settings& settings) {
     problems.push_back({"policy pensieve keeps the KV of conversations itself, so there is no prefix cache beside it",
                         "engine.prefix_caching", "leave it out, or use policy=vllm"});
   }
+  if (wants_connector(settings)) {
+    problems.push_back(
+        {"policy pensieve keeps the KV of conversations itself, on GPU and host, so there is no prefix "
+         "cache that a connector could extend",
+         "engine.kv_connector", "leave it out, or use policy=vllm"});
+  }
+  if (wants_disk_cache(settings)) {
+    problems.push_back({"policy pensieve keeps the KV of conversations on GPU and host alone", "memory.disk_cache",
+                        "leave it at 0B, or use policy=vllm"});
+  }
   return problems;
 }
 

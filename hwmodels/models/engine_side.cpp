@@ -44,6 +44,7 @@ EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::
       graph_prefill_(engine.cuda_graph_prefill),
       host_fixed_(scales.host * engine.host_fixed_seconds),
       host_per_sequence_(scales.host * engine.host_per_sequence_seconds),
+      host_scale_(scales.host),
       host_overlapped_(engine.host_overlapped) {
   for (const Fitted<CopyModel>& copy : gpu.fitted.copies) {
     copies_.push_back({copy.model, RangeTally(gpu.fitted, copy.record, "block_bytes")});
@@ -58,7 +59,7 @@ IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, Time
   const double gpu = total(before) + layers * total(layer) + total(after);
   check_time("an iteration", gpu);
   const auto sequences = static_cast<double>(shape.sequences());
-  const double host = host_fixed_ + host_per_sequence_ * sequences;
+  const double host = host_fixed_ + host_per_sequence_ * sequences + host_scale_ * shape.connector_seconds;
   before.host += host_overlapped_ ? std::max(0.0, host - gpu) : host;
 
   IterationTime time;

@@ -74,6 +74,7 @@ class EngineSide {
   bool graph_prefill_;
   double host_fixed_;
   double host_per_sequence_;
+  double host_scale_;
   bool host_overlapped_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "policies/parts/fcfs_queue.hpp"
 #include "sim/api/scheduler.hpp"
@@ -36,15 +37,22 @@ inline void wait_for_memory(RequestId head, Fit fit, Decision& decision) {
 }
 
 /// Admits the head of `waiting` as long as the batch has a seat, tokens and memory for it. Fetches the KV of a head
-/// that must come first, and rejects heads that can never run. `entry_of(request)` returns what a request needs.
-/// `joined(request, tokens)` is called for each admitted request after its first `tokens` are staged. Returns true when
-/// a request was admitted.
+/// that must come first, and rejects heads that can never run. A head whose blocks are in the engine's host tier
+/// fetches them and keeps its position; meanwhile the requests behind it are admitted. `entry_of(request)` returns what
+/// a request needs. `joined(request, tokens)` is called for each admitted request after its first `tokens` are staged.
+/// Returns true when a request was admitted.
 template <class EntryOf, class Joined>
 bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& view, const KvSpace& kv,
                     Decision& decision, EntryOf entry_of, Joined joined) {
   bool admitted = false;
+  std::vector<RequestId> passed;  // their blocks are on their way from the engine's host tier
   for (RequestId head = waiting.head(view); head.valid(); head = waiting.head(view)) {
     const RequestView request = view.request(head);
+    if (request.fetching) {
+      waiting.pop_front();
+      passed.push_back(head);
+      continue;
+    }
     const Entry entry = entry_of(request);
     const Fit fit = entry.never ? Fit::never : kv.admits(request, entry.upto);
     if (fit == Fit::never) {
@@ -60,6 +68,15 @@ bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& v
       decision.blocked(Blocked::token_budget);
       break;
     }
+    if (const Blocks found = decision.look_up(head); found > Blocks(0)) {
+      const Blocks there = blocks_for(view.cached_prefix(head).tokens, view.block_tokens()) + found;
+      if (kv.admits(request, std::max(entry.upto, view.block_tokens() * there.count())) != Fit::now) {
+        decision.blocked(Blocked::kv_capacity);
+        break;
+      }
+      decision.fetch(head);
+      continue;
+    }
     if (fit != Fit::now || !entry.placed) {
       wait_for_memory(head, fit, decision);
       break;
@@ -73,6 +90,7 @@ bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& v
     joined(inside, tokens);
     admitted = true;
   }
+  std::for_each(passed.rbegin(), passed.rend(), [&](RequestId id) { waiting.push_front(id); });
   return admitted;
 }
 

@@ -25,6 +25,17 @@ inline void refuse_chunked_prefill(const Settings& settings, const std::string& 
   return settings.has("memory.host_cache") && settings.get<Bytes>("memory.host_cache") > Bytes(0);
 }
 
+[[nodiscard]] inline bool wants_disk_cache(const Settings& settings) {
+  return settings.has("memory.disk_cache") && settings.get<Bytes>("memory.disk_cache") > Bytes(0);
+}
+
+/// Does the user ask for a KV connector, instead of leaving it to the engine?
+[[nodiscard]] inline bool wants_connector(const Settings& settings) {
+  if (!settings.has("engine.kv_connector")) return false;
+  const auto& connector = settings.get<std::string>("engine.kv_connector");
+  return connector != "auto" && connector != "none";
+}
+
 /// Does the user ask for a prefix cache, instead of leaving it to the policy?
 [[nodiscard]] inline bool wants_prefix_cache(const Settings& settings) {
   return settings.has("engine.prefix_caching") && settings.get<std::string>("engine.prefix_caching") == "true";

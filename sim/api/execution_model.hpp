@@ -31,6 +31,7 @@ struct BatchShape {
   std::span<const PrefillChunk> chunks{};
   std::int64_t continued_chunks = 0;   // chunks of the same sequence as the chunk before
   std::int64_t sampled_sequences = 0;  // sequences that emit a token, so they pass the LM head
+  double connector_seconds = 0.0;      // CPU time of the engine's KV connector on the scheduler's thread
   [[nodiscard]] std::int64_t decodes() const { return decode_sequences + cpu_sequences; }
   [[nodiscard]] bool empty() const { return decodes() == 0 && chunks.empty(); }
   [[nodiscard]] std::int64_t sequences() const {

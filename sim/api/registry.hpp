@@ -67,6 +67,8 @@ struct PolicyInfo {
   /// How it copies the layers that it streams, on a GPU whose profile has figures of copies by SMs or has none. Empty:
   /// CopyMechanism::single. Copies slow each other and compute as this mechanism's figures say.
   std::function<CopyMechanism(const Settings&, bool kernel_copies)> layer_copies;
+  /// Its engine has vLLM's offloading connector (engine.kv_connector).
+  bool offloads_prefixes = false;
   /// Returns every problem of a combination of settings. May be empty: the policy accepts everything.
   std::function<std::vector<Problem>(const Settings&)> check;
   std::function<Policy(const PolicyContext&)> make;

@@ -32,6 +32,7 @@ struct RequestView {
   Tokens reusable{};               // while waiting: its first tokens that what is kept for its conversation covers
   TierId tier = kGpuTier;          // in the batch: where its KV is, and its attention; kHostTier: on the CPU
   std::int32_t sub_batch = 0;
+  bool fetching = false;  // waiting, and blocks of it are on their way from the engine's host tier: it cannot join
   [[nodiscard]] Tokens remaining() const { return known - computed; }
 };
 

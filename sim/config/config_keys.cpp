@@ -60,6 +60,17 @@ Parameter name_or_file(std::string name, std::string default_value, std::vector<
           .source = std::move(source)};
 }
 
+Parameter nanoseconds(std::string name, std::string default_value, std::string doc, std::string source) {
+  return {.name = std::move(name),
+          .type = ParameterType::real,
+          .unit = "ns",
+          .default_value = std::move(default_value),
+          .minimum = 0.0,
+          .maximum = 1e9,
+          .doc = std::move(doc),
+          .source = std::move(source)};
+}
+
 Parameter optional_time(std::string name, std::string doc, std::string source) {
   return {.name = std::move(name),
           .type = ParameterType::duration,
@@ -132,8 +143,68 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
   table.push_back(optional_time("engine.request_timeout",
                                 "Time after arrival at which a client gives up; default: never",
                                 "Spillway: by default never, because a hidden timeout would flatter throughput"));
+  table.push_back(
+      choice("engine.kv_connector", "auto", {"auto", "none", "vllm-offloading", "lmcache", "hicache"},
+             "How the prefix cache's blocks reach memory.host_cache and come back: none, an ideal write-through tier; "
+             "vllm-offloading, vLLM's own connector of 0.11 to 0.13; auto: vllm-offloading under policy=vllm, else "
+             "none. lmcache and hicache are not modelled",
+             "vLLM --kv-transfer-config; auto is Spillway's, because vLLM 0.11 to 0.13 has no other tier of its own"));
+  table.push_back(
+      choice("engine.kv_connector_layout", "per-layer", {"per-layer", "cross-layer"},
+             "Copies of vllm-offloading: one per block, layer, and K or V; or one per block, when the KV of "
+             "all layers of a block is contiguous",
+             "vLLM 0.11 to 0.13 allocates KV per layer"));
+  const std::string loop =
+      "measured: a loop of CPython 3.11.7 on an Intel Xeon (family 6, model 167), ordered map of 100,000 entries, "
+      "median of 7 (tests/bench/connector_operations.py); not from a serving result";
+  table.push_back(
+      nanoseconds("engine.kv_connector_visit_ns", "185", "CPU time of vllm-offloading per request of a step", loop));
+  table.push_back(nanoseconds("engine.kv_connector_lookup_ns", "70",
+                              "CPU time of vllm-offloading per block that it searches in its tier", loop));
+  table.push_back(nanoseconds("engine.kv_connector_touch_ns", "139",
+                              "CPU time of vllm-offloading per block that it moves to the most recent end", loop));
+  table.push_back(nanoseconds("engine.kv_connector_scan_ns", "115",
+                              "CPU time of vllm-offloading per entry that a refused store scans", loop));
+  table.push_back(nanoseconds("engine.kv_connector_warning_ns", "7000",
+                              "CPU time of vllm-offloading per refused store, for its line in the log", loop));
   table.push_back(flag("engine.overheads", "true", "false: the engine takes no CPU time, as an ideal engine",
                        "Spillway: on, because real engines take CPU time"));
+}
+
+void add_disk(std::vector<Parameter>& table) {
+  table.push_back(memory_size("memory.disk_cache", "0B",
+                              "Disk, per GPU, for the prefix cache's blocks that memory.host_cache evicts; 0B: none. A "
+                              "request whose blocks are on the disk waits until they are on the GPU. It needs "
+                              "engine.kv_connector=vllm-offloading",
+                              "Spillway: off by default, because vLLM 0.11 to 0.13 has no disk tier of its own"));
+  const std::string nvme = "Samsung PM9A3 (NVMe, PCIe 4.0 x4), datasheet: up to ";
+  const auto rate = [&](const char* direction, const char* default_value, const std::string& source) {
+    table.push_back({.name = std::string("memory.disk_") + direction + "_bandwidth",
+                     .type = ParameterType::real,
+                     .unit = "GB/s",
+                     .default_value = default_value,
+                     .minimum = 0.0,
+                     .maximum = 1e6,
+                     .above_minimum = true,
+                     .doc = std::string("Bytes per second that memory.disk_cache can ") + direction +
+                            ", per GPU. All transfers share it",
+                     .source = nvme + source});
+  };
+  rate("read", "6.9", "6,900 MB/s, sequential reads");
+  rate("write", "4.1", "4,100 MB/s, sequential writes");
+  const auto operations = [&](const char* direction, const char* default_value, const std::string& source) {
+    table.push_back(count(std::string("memory.disk_") + direction + "_iops", "operations/s", default_value, 1e9,
+                          std::string("Operations per second that memory.disk_cache can ") + direction +
+                              ", per GPU; one KV block is one operation",
+                          nvme + source));
+  };
+  operations("read", "1100000", "1,100,000 random reads of 4 KB per second");
+  operations("write", "200000", "200,000 random writes of 4 KB per second");
+  table.push_back(count("memory.disk_queue_depth", "transfers", "16", 16,
+                        "Transfers of memory.disk_cache in progress at once, which share the disk evenly; others wait, "
+                        "first come, first served. A transfer is all blocks that a request reads, or that a store "
+                        "evicts from the host",
+                        "Spillway: an NVMe queue holds up to 65,536 commands, so it limits no transfer of many"));
 }
 
 void add_memory(std::vector<Parameter>& table) {
@@ -156,6 +227,7 @@ void add_memory(std::vector<Parameter>& table) {
                   "Host memory, per GPU, for copies of the prefix cache's blocks, which replace blocks that "
                   "the GPU has dropped; 0B: none",
                   "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
+  add_disk(table);
   table.push_back(count("memory.block_tokens", "tokens", "16", kMostBlockTokens, "Tokens in one KV block",
                         "vLLM block_size, 16 by default"));
   table.push_back(choice("memory.kv_dtype", "auto", {"auto", "fp16", "bf16", "fp8"},

@@ -24,6 +24,7 @@ struct Member {
   bool covered = false;    // holds every block that it will ever need: never grows
   bool answered = false;   // decodes, but generates only padding from now on
   bool delivered = false;  // prefilling: another instance computed its KV, except that of its last known token
+  bool fetching = false;   // waiting: blocks of it are on their way from the connector's tier
   bool on_host = false;    // in the batch: its blocks are on kHostTier, and the CPU attends for it
   std::int32_t sub_batch = 0;
   std::int32_t apart_at = -1;  // decoding: position in Batch::apart(); -1: not in it
@@ -54,6 +55,9 @@ struct Member {
   std::vector<std::int32_t> blocks;  // prefix caching only: its block table
   std::size_t named = 0;             // leading blocks of it whose hash is known
   BlockHash chain = 0;               // hash of the last of these
+  Blocks loaded{};                   // waiting: the last of its blocks came from the connector's tier
+  Tokens from_disk{};                // waiting: tokens of these that came from the disk
+  std::int32_t stores = -1;          // its blocks that the connector stores; -1: none yet
 };
 
 /// Members and their sums. All calls are O(1) unless stated otherwise. start_decoding, stop_decoding and skip are

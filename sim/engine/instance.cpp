@@ -43,7 +43,14 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
                                              retention_ ? Reuse::smallest_value : Reuse::least_recent);
   }
   if (kv_.prefix_caching && kv_.host_cache_blocks > Blocks(0)) {
-    host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
+    if (kv_.connector) {
+      connector_ = std::make_unique<Connector>(Connector{OffloadingTier(kv_.host_cache_blocks), {}, *kv_.connector});
+      if (kv_.disk) {
+        connector_->disk = std::make_unique<DiskTier>(kv_.disk->blocks, kv_.block_bytes, kv_.disk->speed);
+      }
+    } else {
+      host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
+    }
   }
   SPILLWAY_CHECK(!cpu_attention_ || !cached_, "attention on the CPU has no prefix cache");
   SPILLWAY_CHECK(!padding_ || (!cached_ && phases_ == Phases::both),
@@ -133,6 +140,7 @@ void Instance::finish_member(std::int32_t m, Outcome outcome, SimTime now) {
   const RequestId id = members_[m].id;
   // A pool with a prefix cache keeps what it can by itself.
   const bool kept = !cached_ && conversation_of(table_[id]) >= 0 && policy_.space->keeps(*this, request(id), outcome);
+  if (connector_) close_stores(m, /*keep=*/true);
   kept ? keep(m) : release_blocks(m);
   members_.unlink(m);
   promised_ -= members_[m].promised;
@@ -146,6 +154,10 @@ void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
   if (slot.member >= 0) {
     Member& member = members_[slot.member];
     in_batch = this->in_batch(member);
+    if (connector_ && member.phase == Phase::waiting) {
+      give_back_fetched(slot.member);
+      close_stores(slot.member, /*keep=*/false);
+    }
     if (member.holder >= 0) {
       rename_moves(holder(id), Holder{});
       residency_.remove(member.holder);
@@ -208,7 +220,8 @@ void Instance::start(SimTime now) {
   SPILLWAY_CHECK(!busy_, "a decision during an iteration");
   keep_books(now);
   now_ = now;
-  if (host_ || !under_way_.empty()) collect_ended(now);
+  if (host_ || disk() != nullptr || !nothing_under_way()) collect_ended(now);
+  if (connector_) start_stores();
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {
@@ -219,7 +232,9 @@ void Instance::start(SimTime now) {
         tries_left = 2 * table_.live() + 2;
         continue;
       }
-      if (!idle_ && table_.live() > 0)
+      const bool waits = connector_ && connector_->under_way > 0;
+      if (connector_ && !waits && table_.live() > 0 && give_back_last_fetched()) continue;
+      if (!idle_ && !waits && table_.live() > 0)
         broken(kNothing, "run nothing", oldest() + " is unfinished and idle() was not called");
       runner_.start_moves(now);
       return;
@@ -233,6 +248,7 @@ void Instance::start(SimTime now) {
            oldest() + " is stuck");
   }
   announce();
+  if (connector_) offload();
   busy_ = true;
   start_ = now;
   ledger_.started(now);
@@ -286,6 +302,7 @@ std::span<const BatchShape> Instance::shapes() {
   } else {
     fill_shapes();
   }
+  if (connector_) shapes_.front().connector_seconds = connector_->seconds;
   return shapes_;
 }
 
@@ -415,7 +432,7 @@ EngineTotals Instance::totals() const {
 
 Instance::Advanced Instance::advance(SimTime now) {
   SPILLWAY_CHECK(stepped_ || now == next_call(), "nothing is due at this instant");
-  if (stepped_ && !runner_.go_to(now) && (busy_ || under_way_.empty())) return Advanced::nothing;
+  if (stepped_ && !runner_.go_to(now) && (busy_ || nothing_under_way())) return Advanced::nothing;
   keep_books(now);
   now_ = now;
   if (!busy_) return collect_ended(now) ? Advanced::moves : Advanced::nothing;
@@ -429,6 +446,7 @@ Instance::Advanced Instance::advance(SimTime now) {
   if (staged_decodes_ > 0) complete_decodes(now, duration);
   complete_chunks(now, duration);
   if (host_) store_named(now);
+  if (disk() != nullptr) collect_ended(now);
   for (const RequestId id : expired_) expire(id, now);
   expired_.clear();
   if (policy_.layers) report_layers(duration);

@@ -1,6 +1,7 @@
 // One model replica: applies a policy's decisions and what an iteration does to its requests.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -18,7 +19,9 @@
 #include "sim/engine/ledger.hpp"
 #include "sim/engine/request_table.hpp"
 #include "sim/kv/block_store.hpp"
+#include "sim/kv/disk_tier.hpp"
 #include "sim/kv/host_cache.hpp"
+#include "sim/kv/offloading_tier.hpp"
 #include "sim/kv/residency.hpp"
 #include "sim/metrics/fairness.hpp"
 
@@ -49,9 +52,9 @@ class Instance final : public View, private Decision {
   void start(SimTime now);
   /// When advance() must be called; kNever: only after something else has happened.
   [[nodiscard]] SimTime next_call() const {
-    if (stepped_) return runner_.next_event();
-    if (busy_) return end_;
-    return under_way_.empty() ? kNever : runner_.next_copy_event();
+    if (busy_) return stepped_ ? runner_.next_event() : end_;
+    if (stepped_) return std::min(runner_.next_event(), next_disk_event());
+    return nothing_under_way() ? kNever : std::min(runner_.next_copy_event(), next_disk_event());
   }
   enum class Advanced : std::uint8_t { nothing, moves, iteration };
   /// Does what is due at `now` == next_call(); returns what has ended.
@@ -106,6 +109,7 @@ class Instance final : public View, private Decision {
   void join(RequestId id) override;
   void resume(RequestId id) override;
   void fetch(RequestId id) override;
+  [[nodiscard]] Blocks look_up(RequestId id) override;
   void move(const Move& move) override;
   void drop(const Holder& holder, const BlockRange& range, TierId tier) override;
   void chunk(RequestId id, Tokens tokens) override;
@@ -147,6 +151,10 @@ class Instance final : public View, private Decision {
   void name_blocks(std::int32_t m, Tokens computed);
   /// Takes the leading blocks that a cache holds: it shares blocks on the GPU and copies blocks on the host back.
   void take_cached_prefix(std::int32_t m);
+  /// The member of a waiting request, made when it has none.
+  std::int32_t make_member(RequestId id);
+  /// A request that fetched its blocks has them already.
+  void take_fetched(std::int32_t m);
   /// Calls visit(hash, GPU block or -1 when only the host holds it) for each leading block that a cache holds, at most
   /// up to the last known token but one.
   template <class Visit>
@@ -226,6 +234,77 @@ class Instance final : public View, private Decision {
   /// `count` tokens of the gaps have been recomputed.
   void fill_gaps(std::int32_t m, Tokens count);
 
+  // KV connector
+  /// What a request has stored since it last joined the batch for the first time or after a preemption.
+  struct Stores {
+    OffloadingTier::Storing storing{};
+    std::vector<BlockHash> hashes{};     // of its full blocks so far
+    std::int64_t copies = 0;             // that have not ended
+    bool closed = false;                 // it has finished or been preempted
+    std::vector<std::int32_t> blocks{};  // on the GPU, of a finished request, until the copies have ended
+  };
+  /// A copy of blocks between the GPU and the tier.
+  struct Transfer {
+    RequestId loads{};         // kNoRequest: it stores
+    std::int32_t stores = -1;  // of these
+    Blocks count{};
+    std::vector<BlockHash> hashes{};     // loaded
+    std::vector<BlockHash> from_disk{};  // of these, blocks that are being read
+    std::vector<std::int32_t> blocks{};  // GPU blocks of a request that ended meanwhile
+  };
+  struct Connector {
+    OffloadingTier tier;
+    std::unique_ptr<DiskTier> disk;  // behind the tier; null: none
+    ConnectorTimes times{};
+    std::vector<Stores> stores{};
+    std::vector<std::int32_t> free_stores{};
+    std::vector<Transfer> transfers{};
+    std::vector<std::int32_t> free_transfers{};
+    std::vector<std::int32_t> queued{};  // transfers that start with the next step
+    std::int64_t under_way = 0;          // transfers, queued ones too
+    std::vector<std::int32_t> filled{};  // members of which a block fills in the step
+    std::vector<RequestId> refused{};    // requests that try again
+    std::vector<RequestId> fetched{};    // waiting requests that hold fetched blocks, in this order
+    RequestId looked_up{};
+    std::vector<BlockHash> looked{};  // blocks that a fetch would load
+    double seconds = 0.0;             // CPU time of the step
+  };
+  static constexpr std::int32_t kFirstTransfer = 1 << 30;  // tickets of transfers start here
+  [[nodiscard]] bool nothing_under_way() const {
+    return under_way_.empty() && (!connector_ || connector_->under_way == 0);
+  }
+  [[nodiscard]] DiskTier* disk() const { return connector_ ? connector_->disk.get() : nullptr; }
+  void fetch_from_tier(RequestId id);
+  /// The blocks of a load are in the host tier: the copy to the GPU starts.
+  void start_load(std::int32_t number);
+  /// The disk goes on to `now`. Returns whether a read has ended.
+  bool advance_disk(SimTime now);
+  /// The blocks that a load reads have arrived in the host tier.
+  void disk_read_ended(std::int32_t number);
+  /// When a request's blocks may arrive from the disk; kNever: none are on their way.
+  [[nodiscard]] SimTime next_disk_event() const { return disk() != nullptr ? disk()->next_end() : kNever; }
+  [[nodiscard]] std::int32_t add_transfer(Transfer transfer);
+  [[nodiscard]] std::int32_t open_stores();
+  void store_full_blocks(std::int32_t m);
+  void start_stores();
+  /// Stores what the requests of the step fill, and charges the CPU time.
+  void offload();
+  /// Tokens of a member of the step whose KV exists at its end.
+  [[nodiscard]] Tokens computed_after(const Member& member) const {
+    return member.phase == Phase::decoding ? members_.computed(member) + Tokens(1) : member.computed + member.staged;
+  }
+  void end_transfer(std::int32_t number);
+  void release_gpu_blocks(std::vector<std::int32_t>& blocks);
+  /// The request has finished or been preempted. `keep`: its GPU blocks stay until its stores have ended.
+  void close_stores(std::int32_t m, bool keep);
+  /// The request is preempted: it will go on where it stopped.
+  void preempt_stores(std::int32_t m);
+  void settle_stores(std::int32_t number);
+  /// A waiting request ends: what it fetched is free, or will be.
+  void give_back_fetched(std::int32_t m);
+  /// Nothing runs and nothing is on its way: the request that fetched last gives its blocks back. False: none did.
+  bool give_back_last_fetched();
+
   // Layers
   /// Gives the GPU tier the capacity that the policy offers now. Throws BrokenPromise when it is more than announced.
   void resize_gpu();
@@ -301,6 +380,7 @@ class Instance final : public View, private Decision {
   std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
   Retention retention_;                   // the order of its free blocks; empty: LRU
   std::unique_ptr<HostCache> host_;       // only with a host tier of the prefix cache
+  std::unique_ptr<Connector> connector_;  // instead of host_: the tier of the engine's KV connector
   std::vector<BlockHash> named_;          // blocks filled in the iteration in flight; only with a host tier
   /// What few workloads state about a request.
   struct Details {
@@ -342,5 +422,17 @@ class Instance final : public View, private Decision {
   Ledger ledger_;
   std::int64_t silent_iterations_ = 0;  // since the last token
 };
+
+template <class Visit>
+void Instance::visit_cached_prefix(const RequestSlot& slot, Tokens known, Visit visit) const {
+  const std::int64_t most = quotient(known.count() - 1, kv_.block_tokens.count());
+  BlockHash hash = 0;
+  for (std::int64_t b = 0; b < most; ++b) {
+    hash = block_hash(slot, hash, b);
+    const std::int32_t block = cached_->find(hash);
+    if (block < 0 && !(host_ && host_->holds(hash))) return;
+    visit(hash, block);
+  }
+}
 
 }  // namespace spillway

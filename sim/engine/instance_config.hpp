@@ -15,8 +15,30 @@
 #include "sim/api/residency.hpp"
 #include "sim/core/units.hpp"
 #include "sim/exec/copy_links.hpp"
+#include "sim/kv/disk_tier.hpp"
+#include "sim/kv/offloading_tier.hpp"
 
 namespace spillway {
+
+/// CPU time of the offloading connector on the scheduler's thread, by operation.
+struct ConnectorTimes {
+  double visit = 0.0;    // s, per request of a step
+  double lookup = 0.0;   // s, per block searched in the tier
+  double touch = 0.0;    // s, per block moved to the most recent end
+  double scan = 0.0;     // s, per entry that a refused store passes
+  double warning = 0.0;  // s, per refused store: a line in the log
+  [[nodiscard]] double of(const OffloadingCounts& counts) const {
+    const auto times = [](std::int64_t count, double each) { return static_cast<double>(count) * each; };
+    return times(counts.visits, visit) + times(counts.lookups, lookup) + times(counts.touched, touch) +
+           times(counts.scanned, scan) + times(counts.refused_stores, warning);
+  }
+};
+
+/// The disk behind the host tier. With tensor parallelism, the share of one GPU.
+struct DiskLayout {
+  Blocks blocks{};
+  DiskSpeed speed{};
+};
 
 /// The paged KV memory of one instance. With tensor parallelism every GPU holds its share of each block, so block
 /// counts are those of one GPU.
@@ -33,14 +55,20 @@ struct KvLayout {
   Blocks most_gpu_blocks{};  // the largest capacity that a policy may reach; 0: gpu_blocks
   /// Tiers beyond kGpuTier and kHostTier, and the routes to and from them.
   TierGraph further{};
+  /// The host tier is that of vLLM's offloading connector, with these CPU times; empty: an ideal write-through tier.
+  std::optional<ConnectorTimes> connector{};
+  std::optional<DiskLayout> disk{};  // only behind the connector's tier
   [[nodiscard]] Blocks most() const { return std::max(gpu_blocks, most_gpu_blocks); }
-  /// All tiers and routes.
+  /// All tiers and routes. Those of the connector come last: in, then out.
   [[nodiscard]] TierGraph graph() const {
     TierGraph graph{
         {{"gpu", gpu_blocks, most()}, {"host", host_blocks, host_blocks}},
         {{kHostTier, kGpuTier, Stream::h2d, copies_per_block}, {kGpuTier, kHostTier, Stream::d2h, copies_per_block}}};
     graph.tiers.insert(graph.tiers.end(), further.tiers.begin(), further.tiers.end());
     graph.routes.insert(graph.routes.end(), further.routes.begin(), further.routes.end());
+    if (!connector) return graph;
+    graph.routes.push_back({kHostTier, kGpuTier, Stream::h2d, host_cache_copies_per_block});
+    graph.routes.push_back({kGpuTier, kHostTier, Stream::d2h, host_cache_copies_per_block});
     return graph;
   }
 };

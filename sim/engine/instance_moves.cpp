@@ -132,6 +132,7 @@ void Instance::drop(const Holder& holder, const BlockRange& range, TierId tier) 
 void Instance::fetch(RequestId id) {
   const std::int32_t m = member_of(id, kJoin);
   if (m >= 0 && in_batch(members_[m])) broken(kJoin, id, state_of(id));
+  if (connector_) return fetch_from_tier(id);
   policy_.space->fetches(*this, request(id), *this);
 }
 
@@ -329,10 +330,15 @@ void Instance::rename_moves(const Holder& from, const Holder& to) {
 }
 
 bool Instance::collect_ended(SimTime now) {
-  bool any = false;
+  bool any = disk() != nullptr && advance_disk(now);
   for (const std::int32_t ticket : runner_.take_ended(now)) {
     if (ticket == IterationRunner::kStored) {
       host_->stored();
+      continue;
+    }
+    if (ticket >= kFirstTransfer) {
+      end_transfer(ticket - kFirstTransfer);
+      any = true;
       continue;
     }
     const auto ended = std::ranges::find(under_way_, ticket, &UnderWay::key);

@@ -52,6 +52,7 @@ RequestView Instance::request(RequestId id) const {
     view.held = members_.held(member);
     view.tier = tier_of(member);
     view.sub_batch = member.sub_batch;
+    view.fetching = member.fetching;
     elsewhere = elsewhere || member.holder >= 0;
   } else {
     view.computed = delivered(slot);
@@ -121,6 +122,10 @@ View::CachedPrefix Instance::cached_prefix(RequestId id) const {
   CachedPrefix prefix;
   if (!cached_) return prefix;
   const RequestSlot& slot = table_[id];
+  if (connector_ && slot.member >= 0 && members_[slot.member].held > Blocks(0)) {
+    prefix.tokens = members_.computed(members_[slot.member]);
+    return prefix;
+  }
   const Tokens known = slot.member >= 0 ? members_.known(members_[slot.member]) : Tokens(slot.input);
   visit_cached_prefix(slot, known, [&](BlockHash, std::int32_t block) {
     prefix.tokens += kv_.block_tokens;
@@ -131,18 +136,6 @@ View::CachedPrefix Instance::cached_prefix(RequestId id) const {
     }
   });
   return prefix;
-}
-
-template <class Visit>
-void Instance::visit_cached_prefix(const RequestSlot& slot, Tokens known, Visit visit) const {
-  const std::int64_t most = quotient(known.count() - 1, kv_.block_tokens.count());
-  BlockHash hash = 0;
-  for (std::int64_t b = 0; b < most; ++b) {
-    hash = block_hash(slot, hash, b);
-    const std::int32_t block = cached_->find(hash);
-    if (block < 0 && !(host_ && host_->holds(hash))) return;
-    visit(hash, block);
-  }
 }
 
 void Instance::refresh() {
@@ -310,6 +303,7 @@ void Instance::name_blocks(std::int32_t m, Tokens computed) {
     member.chain = block_hash(slot, member.chain, static_cast<std::int64_t>(member.named));
     cached_->name(member.blocks[member.named], member.chain);
     if (host_) named_.push_back(member.chain);
+    if (connector_) connector_->filled.push_back(m);
   }
 }
 
@@ -342,7 +336,7 @@ void Instance::take_cached_prefix(std::int32_t m) {
   member.held = Blocks(std::ssize(member.blocks));
   member.computed = kv_.block_tokens * member.held.count();
   member.cached += member.computed;
-  ledger_.asked_prefix(member.known, member.computed, kv_.block_tokens * loaded.count());
+  ledger_.asked_prefix(member.known, {.all = member.computed, .on_host = kv_.block_tokens * loaded.count()});
   residency_.tier(kGpuTier).free = cached_->free();
 }
 
@@ -354,28 +348,37 @@ void Instance::take_delivered(std::int32_t m) {
   if (cached_) name_blocks(m, delivered(slot));
 }
 
+std::int32_t Instance::make_member(RequestId id) {
+  RequestSlot& slot = table_[id];
+  if (slot.member >= 0) return slot.member;
+  slot.member = members_.create(id);
+  Member& fresh = members_[slot.member];
+  fresh.client_number = slot.client_number;
+  const RequestView view = request(id);
+  fresh.input = fresh.known = view.input;
+  fresh.output = padding_ ? padding_->output : Tokens(slot.output);
+  fresh.promised = blocks_for(view.input + view.max_new_tokens, kv_.block_tokens);
+  return slot.member;
+}
+
 void Instance::join(RequestId id) {
   if (const std::int32_t m = member_of(id, kJoin); m >= 0) static_cast<void>(member_in(id, Phase::waiting, kJoin));
   RequestSlot& slot = table_[id];
-  const bool first_time = slot.member < 0;
+  const bool first_time = slot.member < 0 || members_[slot.member].first_scheduled == kNever;
+  if (slot.member >= 0 && members_[slot.member].fetching) broken(kJoin, id, "its blocks are on their way");
   fairness_.joined(slot.client_number, Tokens(first_time ? slot.input : 0));
-  if (first_time) {
-    slot.member = members_.create(id);
-    Member& fresh = members_[slot.member];
-    fresh.client_number = slot.client_number;
-    const RequestView view = request(id);
-    fresh.input = fresh.known = view.input;
-    fresh.output = padding_ ? padding_->output : Tokens(slot.output);
-    fresh.promised = blocks_for(view.input + view.max_new_tokens, kv_.block_tokens);
-    fresh.first_scheduled = now_;
-  }
-  const std::int32_t m = slot.member;
+  const std::int32_t m = make_member(id);
+  if (first_time) members_[m].first_scheduled = now_;
   decide_tier(m);
   if (conversation_of(slot) >= 0) adopt_conversation(m, first_time);
   members_[m].phase = Phase::prefilling;
   members_.append(m);
   promised_ += members_[m].promised;
-  if (cached_) take_cached_prefix(m);
+  if (connector_ && members_[m].held > Blocks(0)) {
+    take_fetched(m);
+  } else if (cached_) {
+    take_cached_prefix(m);
+  }
   if (first_time && phases_ == Phases::decode) take_delivered(m);
   refresh();
 }
@@ -480,6 +483,7 @@ void Instance::leave(RequestId id, Leave why) {
     member.preempted_swap += why == Leave::preempt_swap ? 1 : 0;
   } else {
     member.phase = Phase::waiting;
+    if (connector_) preempt_stores(m);
     release_blocks(m);
     member.on_host = false;
     member.sub_batch = 0;

@@ -187,10 +187,11 @@ void Ledger::preempted(Leave how) {
   ++(how == Leave::preempt_swap ? totals_.preempted_swap : totals_.preempted_recompute);
 }
 
-void Ledger::asked_prefix(Tokens asked, Tokens hit, Tokens hit_on_host) {
+void Ledger::asked_prefix(Tokens asked, const Hit& hit) {
   totals_.prefix_asked += asked;
-  totals_.prefix_hit += hit;
-  totals_.prefix_hit_host += hit_on_host;
+  totals_.prefix_hit += hit.all;
+  totals_.prefix_hit_host += hit.on_host;
+  totals_.prefix_hit_disk += hit.on_disk;
 }
 
 void Ledger::asked_history(Tokens asked, Tokens on_gpu, Tokens on_host) {

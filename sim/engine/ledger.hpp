@@ -45,10 +45,23 @@ class Ledger {
   void stop(SimTime now, const LinkTimes& copied);
 
   void preempted(Leave how);
-  /// A request was admitted with `asked` known tokens, of which a cache held `hit`, `hit_on_host` of them on the host.
-  void asked_prefix(Tokens asked, Tokens hit, Tokens hit_on_host);
+  /// Known tokens that a cache held.
+  struct Hit {
+    Tokens all{};
+    Tokens on_host{};  // of these
+    Tokens on_disk{};  // of these
+  };
+  /// A request was admitted with `asked` known tokens.
+  void asked_prefix(Tokens asked, const Hit& hit);
   /// A new turn repeats `asked` tokens of its conversation, of which so many are on the GPU and on the host alone.
   void asked_history(Tokens asked, Tokens on_gpu, Tokens on_host);
+  /// The KV connector did so much on the scheduler's thread, in so many seconds.
+  void offloaded(const OffloadingCounts& counts, double seconds) {
+    totals_.offloading += counts;
+    totals_.connector_time += seconds;
+  }
+  /// The disk did so much.
+  void used_disk(const DiskCounts& counts) { totals_.disk += counts; }
   void capacity_changed(SimTime now, Blocks capacity);
 
   /// Throws InvariantError unless the links carried what the iterations were charged with, over the whole run, and

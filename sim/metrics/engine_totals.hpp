@@ -12,6 +12,8 @@
 #include "sim/api/figure.hpp"
 #include "sim/api/layer_policy.hpp"
 #include "sim/core/units.hpp"
+#include "sim/kv/disk_tier.hpp"
+#include "sim/kv/offloading_tier.hpp"
 
 namespace spillway {
 
@@ -76,17 +78,21 @@ struct EngineTotals {
   Bytes moved_d2h{};
   Bytes moved_peer_in{};  // from other GPUs
   Bytes moved_peer_out{};
-  Tokens prefix_hit{};        // prompt tokens taken from the prefix cache, its host tier included
-  Tokens prefix_hit_host{};   // of these, the tokens copied back from the host
-  Tokens prefix_asked{};      // prompt tokens of admissions with prefix caching on
-  Tokens history_asked{};     // tokens that new turns repeat of their conversations, if the policy keeps KV of these
-  Tokens history_on_gpu{};    // of these, the tokens found on the GPU
-  Tokens history_on_host{};   // and found on the host alone; the others are computed again
-  double batch_time = 0.0;    // integral of running requests over busy time, request-seconds
-  double busy_time = 0.0;     // seconds in which an iteration ran
-  double waiting_time = 0.0;  // integral of waiting requests, request-seconds
-  double kv_time = 0.0;       // integral of used GPU blocks, block-seconds
-  double host_kv_time = 0.0;  // integral of used host blocks, block-seconds
+  Tokens prefix_hit{};       // prompt tokens taken from the prefix cache, its host tier included
+  Tokens prefix_hit_host{};  // of these, the tokens copied back from the host
+  Tokens prefix_hit_disk{};  // and of these, the tokens read from the disk
+  Tokens prefix_asked{};     // prompt tokens of admissions with prefix caching on
+  Tokens history_asked{};    // tokens that new turns repeat of their conversations, if the policy keeps KV of these
+  Tokens history_on_gpu{};   // of these, the tokens found on the GPU
+  Tokens history_on_host{};  // and found on the host alone; the others are computed again
+  OffloadingCounts offloading{};  // of the engine's KV connector
+  DiskCounts disk{};              // of the disk behind its tier
+  double connector_time = 0.0;    // CPU seconds of it on the scheduler's thread
+  double batch_time = 0.0;        // integral of running requests over busy time, request-seconds
+  double busy_time = 0.0;         // seconds in which an iteration ran
+  double waiting_time = 0.0;      // integral of waiting requests, request-seconds
+  double kv_time = 0.0;           // integral of used GPU blocks, block-seconds
+  double host_kv_time = 0.0;      // integral of used host blocks, block-seconds
   // Peaks are of states that last: what decisions undo at the same instant does not count.
   std::int64_t peak_batch = 0;
   std::int64_t peak_waiting = 0;
@@ -108,10 +114,14 @@ struct EngineTotals {
     moved_peer_out += other.moved_peer_out;
     prefix_hit += other.prefix_hit;
     prefix_hit_host += other.prefix_hit_host;
+    prefix_hit_disk += other.prefix_hit_disk;
     prefix_asked += other.prefix_asked;
     history_asked += other.history_asked;
     history_on_gpu += other.history_on_gpu;
     history_on_host += other.history_on_host;
+    offloading += other.offloading;
+    disk += other.disk;
+    connector_time += other.connector_time;
     batch_time += other.batch_time;
     busy_time += other.busy_time;
     waiting_time += other.waiting_time;

@@ -222,8 +222,8 @@ std::vector<MetricEntry> engine() {
          return ratio(number(r.run.engine.prefix_hit.count()), number(r.run.engine.prefix_asked.count()));
        }},
       {{"host_cache_hit_fraction", "fraction",
-        "Prompt tokens copied back from the host tier of the prefix cache / prompt tokens admitted with prefix caching "
-        "on. Part of prefix_cache_hit_fraction.",
+        "Prompt tokens copied back from the host tier of the prefix cache, without those that came from the disk / "
+        "prompt tokens admitted with prefix caching on. Part of prefix_cache_hit_fraction.",
         kLarger},
        [](const RunFigures& r) {
          return ratio(number(r.run.engine.prefix_hit_host.count()), number(r.run.engine.prefix_asked.count()));
@@ -252,6 +252,52 @@ std::vector<MetricEntry> engine() {
          if (e.history_asked == Tokens(0)) return std::nullopt;
          return number((e.history_asked - e.history_on_gpu - e.history_on_host).count());
        }},
+      {{"gpu_cache_hit_fraction", "fraction",
+        "Prompt tokens found in the prefix cache on the GPU / prompt tokens admitted with prefix caching on. Part of "
+        "prefix_cache_hit_fraction.",
+        kLarger},
+       [](const RunFigures& r) {
+         const EngineTotals& e = r.run.engine;
+         return ratio(number((e.prefix_hit - e.prefix_hit_host - e.prefix_hit_disk).count()),
+                      number(e.prefix_asked.count()));
+       }},
+      {{"disk_cache_hit_fraction", "fraction",
+        "Prompt tokens found in the prefix cache on the disk alone (memory.disk_cache) / prompt tokens admitted with "
+        "prefix caching on. Part of prefix_cache_hit_fraction.",
+        kLarger},
+       [](const RunFigures& r) {
+         return ratio(number(r.run.engine.prefix_hit_disk.count()), number(r.run.engine.prefix_asked.count()));
+       }},
+      {{"disk_written_blocks", "blocks", "KV blocks that were written to the disk.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.disk.written.count())); }},
+      {{"disk_read_blocks", "blocks", "KV blocks that were read from the disk.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.disk.read.count())); }},
+      {{"disk_dropped_blocks", "blocks",
+        "KV blocks that the host gave up and the disk did not take: transfers under way held all its blocks.",
+        kSmaller},
+       [](const RunFigures& r) { return Value(number(r.run.engine.disk.dropped.count())); }},
+      {{"disk_queue_wait_s", "s",
+        "Time that transfers of the disk waited until they began, because memory.disk_queue_depth others were in "
+        "progress, summed over transfers.",
+        kSmaller},
+       [](const RunFigures& r) { return Value(to_seconds(r.run.engine.disk.waited)); }},
+      {{"connector_stored_blocks", "blocks", "KV blocks that vLLM's offloading connector stored on the host.",
+        kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.offloading.stored.count())); }},
+      {{"connector_evicted_blocks", "blocks", "KV blocks that the connector's tier gave up for others.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.offloading.evicted.count())); }},
+      {{"connector_loaded_blocks", "blocks", "KV blocks that the connector loaded from the host.", kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.engine.offloading.loaded.count())); }},
+      {{"connector_refused_stores", "stores",
+        "Attempts of the connector to store blocks of a request that found too few blocks to evict. The same blocks "
+        "are tried again in the next step.",
+        kSmaller},
+       [](const RunFigures& r) { return Value(number(r.run.engine.offloading.refused_stores)); }},
+      {{"connector_scanned_entries", "entries", "Entries of the connector's tier that refused stores scanned.",
+        kSmaller},
+       [](const RunFigures& r) { return Value(number(r.run.engine.offloading.scanned)); }},
+      {{"connector_cpu_s", "s", "CPU time of the connector on the scheduler's thread.", kSmaller},
+       [](const RunFigures& r) { return Value(r.run.engine.connector_time); }},
   };
   for (MetricEntry& entry : entries) entry.samples = iterations;
   return entries;

@@ -91,9 +91,11 @@ class Table {
                                      weights == kNoWeights ? "" : ", weights " + weights, setup.engine));
     lines_.add("Workload", fmt::format("{}, {} requests", setup.workload, setup.requests));
     const double kv_bytes = static_cast<double>(kv.block_bytes.count()) * static_cast<double>(kv.gpu_blocks.count());
-    const std::string host_cache = kv.host_cache_blocks.count() == 0
-                                       ? ""
-                                       : fmt::format(", {} cache blocks on the host", kv.host_cache_blocks.count());
+    const std::string host_cache =
+        kv.host_cache_blocks.count() == 0
+            ? ""
+            : fmt::format(", {} cache blocks on the host{}", kv.host_cache_blocks.count(),
+                          kv.disk ? fmt::format(", {} on the disk", kv.disk->blocks.count()) : "");
     if (setup.deployment.layers > 0) {
       streamed_layers(host_cache);
       return;
@@ -203,6 +205,20 @@ class Table {
     lines_.add("Links", fmt::format("host to GPU {}, GPU to host {}; preemptions: {} recompute, {} swap",
                                     show("moved_h2d_bytes", bytes), show("moved_d2h_bytes", bytes),
                                     show("recompute_preemptions"), show("swap_preemptions")));
+    if (result_.setup.kv.connector) {
+      lines_.add("Connector",
+                 fmt::format("vllm-offloading of vLLM 0.11 to 0.13: hits on the GPU {}, on the host {}; blocks stored "
+                             "{}, loaded {}, evicted {}; refused stores {}, which scanned {} entries; CPU time {} s",
+                             show("gpu_cache_hit_fraction", percent), show("host_cache_hit_fraction", percent),
+                             show("connector_stored_blocks"), show("connector_loaded_blocks"),
+                             show("connector_evicted_blocks"), show("connector_refused_stores"),
+                             show("connector_scanned_entries"), show("connector_cpu_s")));
+    }
+    if (result_.setup.kv.disk) {
+      lines_.add("Disk", fmt::format("hits {}; blocks written {}, read {}, dropped {}; transfers waited {} s to begin",
+                                     show("disk_cache_hit_fraction", percent), show("disk_written_blocks"),
+                                     show("disk_read_blocks"), show("disk_dropped_blocks"), show("disk_queue_wait_s")));
+    }
     if (result_.setup.deployment.layers > 0) streaming();
   }
 

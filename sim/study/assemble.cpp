@@ -215,6 +215,8 @@ class Assembler {
     kv.block_bytes = capacity_.block_bytes;
     if (!blocks_to_bytes()) return false;
     size_host_tiers(kv);
+    choose_connector();
+    size_disk();
     kv.copies_per_block = llm_.layers * 2;  // vLLM copies K and V of each layer separately
     assembly_.setup.kv_computed = !given;
     assembly_.setup.weights = capacity_.weights;
@@ -230,7 +232,7 @@ class Assembler {
   void size_host_tiers(KvLayout& kv) {
     if (!policy().keeps_conversations) {
       kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
-      kv.host_cache_blocks = host_cache_blocks();
+      kv.host_cache_blocks = cache_blocks("memory.host_cache");
       return;
     }
     kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_cache") / kv.block_bytes);
@@ -327,24 +329,91 @@ class Assembler {
     return true;
   }
 
-  [[nodiscard]] Blocks host_cache_blocks() {
-    const Bytes given = settings().get<Bytes>("memory.host_cache");
+  /// KV blocks of a tier of the prefix cache.
+  [[nodiscard]] Blocks cache_blocks(const char* key) {
+    const Bytes given = settings().get<Bytes>(key);
     const Bytes block = assembly_.instance.kv.block_bytes;
     if (given > Bytes(0) && given < block) {
-      problems_.add(
-          fmt::format("memory.host_cache={} is less than one KV block of {} bytes", format_bytes(given), block.count()),
-          "memory.host_cache", "raise it, or set it to 0B for no host tier");
+      problems_.add(fmt::format("{}={} is less than one KV block of {} bytes", key, format_bytes(given), block.count()),
+                    key, "raise it, or set it to 0B for no such tier");
     }
     // The simulator stores 50 bytes for each block, used or not.
     constexpr std::int64_t kMost = 16'000'000;
     if (given / block > kMost) {
-      problems_.add(fmt::format("memory.host_cache={} holds {} KV blocks of {} bytes, more than the {} that a run can "
-                                "track",
+      problems_.add(fmt::format("{}={} holds {} KV blocks of {} bytes, more than the {} that a run can track", key,
                                 format_bytes(given), given / block, block.count(), kMost),
-                    "memory.host_cache", "lower it, or raise memory.block_tokens");
+                    key, "lower it, or raise memory.block_tokens");
       return Blocks(0);
     }
     return Blocks(given / block);
+  }
+
+  /// Sets the connector of the host cache, and refuses one that the engine does not have.
+  void choose_connector() {
+    KvLayout& kv = assembly_.instance.kv;
+    const std::string wanted = text("engine.kv_connector");
+    if (wanted == "none") return;
+    if (wanted == "lmcache" || wanted == "hicache") {
+      problems_.add(fmt::format("engine.kv_connector={} is not modelled", wanted), "engine.kv_connector",
+                    "use vllm-offloading, or none for an ideal write-through tier");
+      return;
+    }
+    const bool vllm = policy().offloads_prefixes && offloads(engine_.file.name);
+    const bool tier = settings().get<Bytes>("memory.host_cache") > Bytes(0);
+    if (wanted == "auto" && !(vllm && tier)) return;
+    if (!policy().offloads_prefixes) {
+      problems_.add(fmt::format("policy {} has no vllm-offloading: it is a connector of vLLM's V1 engine",
+                                assembly_.config.policy->name),
+                    "engine.kv_connector", "use policy=vllm, or engine.kv_connector=none");
+    } else if (!vllm) {
+      problems_.add(fmt::format("engine {} has no vllm-offloading: vLLM has it since 0.11", engine_.file.name),
+                    "engine.kv_connector", "use engine=vllm-0.11, or engine.kv_connector=none");
+    }
+    if (!tier) {
+      problems_.add("engine.kv_connector=vllm-offloading has no memory: memory.host_cache is 0B", "engine.kv_connector",
+                    "set memory.host_cache, as memory.host_cache=64GiB");
+    }
+    if (text("engine.kv_connector_layout") == "per-layer") kv.host_cache_copies_per_block = llm_.layers * 2;
+    const auto seconds = [this](const char* operation) {
+      if (!settings().get<bool>("engine.overheads")) return 0.0;
+      return settings().get<double>(fmt::format("engine.kv_connector_{}_ns", operation)) * 1e-9;
+    };
+    kv.connector = {seconds("visit"), seconds("lookup"), seconds("touch"), seconds("scan"), seconds("warning")};
+  }
+
+  /// The disk behind the connector's tier.
+  void size_disk() {
+    KvLayout& kv = assembly_.instance.kv;
+    const Bytes given = settings().get<Bytes>("memory.disk_cache");
+    if (given == Bytes(0)) return;
+    if (settings().get<Bytes>("memory.host_cache") == Bytes(0)) {
+      problems_.add("memory.disk_cache holds what memory.host_cache evicts, and that is 0B", "memory.disk_cache",
+                    "set memory.host_cache, as memory.host_cache=64GiB");
+      return;
+    }
+    if (!kv.connector) {
+      problems_.add(
+          "memory.disk_cache needs engine.kv_connector=vllm-offloading: only there does a request wait "
+          "outside the batch while its blocks load",
+          "memory.disk_cache", "use policy=vllm and engine.kv_connector=vllm-offloading, or leave it at 0B");
+      return;
+    }
+    const auto gigabytes_per_second = [this](const char* key) {
+      return BytesPerSecond(settings().get<double>(key) * 1e9);
+    };
+    kv.disk = {.blocks = cache_blocks("memory.disk_cache"),
+               .speed = {.read = gigabytes_per_second("memory.disk_read_bandwidth"),
+                         .write = gigabytes_per_second("memory.disk_write_bandwidth"),
+                         .read_operations = static_cast<double>(integer("memory.disk_read_iops")),
+                         .write_operations = static_cast<double>(integer("memory.disk_write_iops")),
+                         .depth = integer("memory.disk_queue_depth")}};
+  }
+
+  /// Does an engine of this name have vLLM's offloading connector? Without an engine there is no CPU time, but a tier.
+  [[nodiscard]] static bool offloads(const std::string& engine) {
+    if (engine == "none") return true;
+    const std::string vllm = "vllm-0.";
+    return engine.starts_with(vllm) && std::atoi(engine.c_str() + vllm.size()) >= 11;
   }
 
   bool take_given_memory() {
@@ -505,9 +574,17 @@ class Assembler {
     assembly_.instance.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
     if (!assembly_.instance.kv.prefix_caching && assembly_.instance.kv.host_cache_blocks > Blocks(0)) {
       warn(
-          "memory.host_cache has no effect, because prefix caching is off: it needs engine.prefix_caching, and a "
-          "workload that says which prompts share a prefix");
+          fmt::format("memory.host_cache {} no effect, because prefix caching is off: it needs engine.prefix_caching, "
+                      "and a workload that says which prompts share a prefix",
+                      assembly_.instance.kv.disk ? "and memory.disk_cache have" : "has"));
       assembly_.instance.kv.host_cache_blocks = Blocks(0);
+      assembly_.instance.kv.connector.reset();
+      assembly_.instance.kv.disk.reset();
+    }
+    if (assembly_.instance.kv.connector && text("engine.kv_connector") == "auto") {
+      warn(
+          "memory.host_cache is the tier of vLLM's offloading connector, by the rules of vLLM 0.11 to 0.13. "
+          "engine.kv_connector=none makes it an ideal write-through tier");
     }
     if (wanted == "true" && !assembly_.workload.prefix_ids) {
       warn("engine.prefix_caching=true, but the workload does not say which prompts share a prefix: nothing is shared");

@@ -37,6 +37,8 @@ Json setup_json(const Setup& setup) {
             {"host_kv_blocks", setup.kv.host_blocks.count()},
             {"prefix_caching", setup.kv.prefix_caching},
             {"host_cache_blocks", setup.kv.host_cache_blocks.count()},
+            {"disk_cache_blocks", setup.kv.disk ? setup.kv.disk->blocks.count() : 0},
+            {"kv_connector", setup.kv.connector ? "vllm-offloading" : "none"},
             {"max_model_len_tokens", setup.max_model_len.count()}};
   if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;
   if (setup.deployment.layers > 0) {

@@ -353,6 +353,136 @@ TEST_F(RunCli, TheHostTierOfThePrefixCache) {
   EXPECT_THAT(small.err, HasSubstr("less than one KV block of 2097152 bytes"));
 }
 
+// 20 prompts of 64 blocks of 2 MiB, each three times in turn; the GPU has 70 blocks. A tier of 640 blocks holds the
+// last 10 prompts, so a prompt that returns has gone: all 60 store their blocks, and all but the first 10 evict as
+// many. A tier of 1,280 blocks holds all: 20 prompts store, 40 load.
+TEST_F(RunCli, TheConnectorOfVllm) {
+  std::string trace;
+  for (int i = 0; i < 60; ++i) {
+    std::string ids;
+    for (int id = 0; id < 64; ++id) ids += (ids.empty() ? "" : ", ") + std::to_string(64 * (i % 20) + id);
+    trace += "{\"arrival_s\": " + std::to_string(2 * i) +
+             ", \"input_tokens\": 1030, \"output_tokens\": 2, \"prefix_ids\": [" + ids + "]}\n";
+  }
+  write_text(file("cycle.jsonl"), trace);
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"run", "workload.trace=./cycle.jsonl", "memory.gpu_kv=140MiB"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  };
+  const json small = json::parse(with({"--json", "memory.host_cache=1280MiB"}).out);
+  EXPECT_EQ(small["setup"]["kv_connector"], "vllm-offloading");
+  EXPECT_EQ(small["metrics"]["connector_loaded_blocks"]["value"], 0.0);
+  EXPECT_EQ(small["metrics"]["connector_stored_blocks"]["value"], 60 * 64);
+  EXPECT_EQ(small["metrics"]["connector_evicted_blocks"]["value"], 50 * 64);
+  const json large = json::parse(with({"--json", "memory.host_cache=2560MiB"}).out);
+  EXPECT_EQ(large["metrics"]["connector_loaded_blocks"]["value"], 40 * 64);
+  EXPECT_EQ(large["metrics"]["connector_stored_blocks"]["value"], 20 * 64);
+  EXPECT_GT(large["metrics"]["connector_cpu_s"]["value"], 0.0);
+  EXPECT_THAT(large["warnings"].dump(), HasSubstr("engine.kv_connector=none makes it an ideal write-through tier"));
+  const Output table = with({"memory.host_cache=2560MiB"});
+  EXPECT_THAT(table.out, HasSubstr("stored 1280"));
+  EXPECT_THAT(table.out, HasSubstr("vllm-offloading of vLLM 0.11 to 0.13"));
+  const json ideal = json::parse(with({"--json", "memory.host_cache=1GiB", "engine.kv_connector=none"}).out);
+  EXPECT_EQ(ideal["setup"]["kv_connector"], "none");
+
+  const auto refused = [&](const std::vector<std::string>& more) {
+    const Output run = with(more);
+    EXPECT_EQ(run.code, 2);
+    return run.err;
+  };
+  EXPECT_THAT(refused({"engine.kv_connector=lmcache"}), HasSubstr("lmcache is not modelled"));
+  EXPECT_THAT(refused({"engine.kv_connector=hicache"}), HasSubstr("hicache is not modelled"));
+  EXPECT_THAT(refused({"engine.kv_connector=vllm-offloading"}), HasSubstr("set memory.host_cache"));
+  const std::string connector = "engine.kv_connector=vllm-offloading";
+  for (const char* policy : {"vllm-v0", "pie", "sarathi", "tensorrt-llm", "select-n"}) {
+    EXPECT_THAT(refused({connector, "memory.host_cache=1GiB", std::string("policy=") + policy}),
+                HasSubstr("has no vllm-offloading"));
+  }
+  EXPECT_THAT(refused({connector, "memory.host_cache=1GiB", "engine=vllm-0.6.3"}), HasSubstr("vLLM has it since 0.11"));
+}
+
+// The same cycle on a host of 640 blocks. Each prompt that comes for the first time stores its blocks, and the last 10
+// of these 20, and each of the 40 that return, put 64 blocks out: 50 * 64 are evicted, and written once each. A disk of
+// 2,560 blocks holds the working set of 1,280, so the 40 prompts that return read their blocks: from the second round
+// on, a prompt's tokens but the last 6 of 1,030 are on the disk. A disk of 512 blocks holds the 8 prompts that were
+// evicted last, and the host the 10 before: the prompt that returns is in neither, and each of the 60 stores.
+TEST_F(RunCli, TheDiskBehindTheConnector) {
+  std::string trace;
+  for (int i = 0; i < 60; ++i) {
+    std::string ids;
+    for (int id = 0; id < 64; ++id) ids += (ids.empty() ? "" : ", ") + std::to_string(64 * (i % 20) + id);
+    trace += "{\"arrival_s\": " + std::to_string(2 * i) +
+             ", \"input_tokens\": 1030, \"output_tokens\": 2, \"prefix_ids\": [" + ids + "]}\n";
+  }
+  write_text(file("cycle.jsonl"), trace);
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"run", "workload.trace=./cycle.jsonl", "memory.gpu_kv=140MiB",
+                                       "memory.host_cache=1280MiB"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  };
+  const auto metrics = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Output run = with(arguments);
+    EXPECT_EQ(run.code, 0) << run.err;
+    json result = json::parse(run.out);
+    EXPECT_EQ(result["setup"]["kv_connector"], "vllm-offloading");
+    return result["metrics"];
+  };
+  json large = metrics({"memory.disk_cache=5GiB"});
+  EXPECT_EQ(large["disk_written_blocks"]["value"], 20 * 64);
+  EXPECT_EQ(large["disk_read_blocks"]["value"], 40 * 64);
+  EXPECT_EQ(large["connector_evicted_blocks"]["value"], 50 * 64);
+  EXPECT_EQ(large["disk_dropped_blocks"]["value"], 0.0);
+  EXPECT_NEAR(large["disk_cache_hit_fraction"]["value"].get<double>(), 40.0 * 1024.0 / (60.0 * 1030.0), 1e-12);
+  EXPECT_EQ(large["host_cache_hit_fraction"]["value"], 0.0);
+  EXPECT_EQ(large["gpu_cache_hit_fraction"]["value"], 0.0);
+  json small = metrics({"memory.disk_cache=1GiB"});
+  EXPECT_EQ(small["disk_written_blocks"]["value"], 50 * 64);
+  EXPECT_EQ(small["disk_read_blocks"]["value"], 0.0);
+  // 64 blocks of 2 MiB take 1.342 s at 0.1 GB/s, 1.28 s at 50 operations/s, and 19.5 ms as the datasheet says. The disk
+  // is done before the next prompt comes. With one place a write waits for the read before it: prompts 1 to 10 are
+  // written when 11 to 20 store their blocks, without a read, and 11 to 20 when 1 to 10 return.
+  const auto mean = [](json values) { return values["mean_ttft_ms"]["value"].get<double>(); };
+  const double fast = mean(metrics({"memory.disk_cache=5GiB", "memory.disk_queue_depth=1"}));
+  json one = metrics({"memory.disk_cache=5GiB", "memory.disk_queue_depth=1", "memory.disk_read_bandwidth=0.1"});
+  EXPECT_NEAR(mean(one) - fast, 40.0 / 60.0 * 1e3 * (134'217'728 / 0.1e9 - 134'217'728 / 6.9e9), 0.01);
+  const json operations = metrics({"memory.disk_cache=5GiB", "memory.disk_queue_depth=1", "memory.disk_read_iops=50"});
+  EXPECT_NEAR(mean(operations) - fast, 40.0 / 60.0 * 1e3 * (64.0 / 50.0 - 134'217'728 / 6.9e9), 0.01);
+  EXPECT_NEAR(one["disk_queue_wait_s"]["value"].get<double>(), 10 * 1.34217728, 1e-6);
+  EXPECT_EQ(large["disk_queue_wait_s"]["value"], 0.0);
+
+  const Output table = with({"memory.disk_cache=5GiB"});
+  EXPECT_THAT(table.out, HasSubstr("640 cache blocks on the host, 2560 on the disk"));
+  EXPECT_THAT(table.out, HasSubstr("blocks written 1280, read 2560, dropped 0"));
+  EXPECT_THAT(with({}).out, Not(HasSubstr("Disk")));
+
+  const auto refused = [&](const std::vector<std::string>& more) {
+    const Output run = with(more);
+    EXPECT_EQ(run.code, 2);
+    return run.err;
+  };
+  const std::string disk = "memory.disk_cache=1GiB";
+  EXPECT_THAT(with({disk, "engine.prefix_caching=false"}).out,
+              HasSubstr("memory.host_cache and memory.disk_cache have no effect"));
+  const Output no_host = spillway({"run", "workload.trace=./cycle.jsonl", disk});
+  EXPECT_EQ(no_host.code, 2);
+  EXPECT_THAT(no_host.err, HasSubstr("what memory.host_cache evicts, and that is 0B"));
+  EXPECT_THAT(refused({disk, "engine.kv_connector=none"}), HasSubstr("needs engine.kv_connector=vllm-offloading"));
+  EXPECT_THAT(refused({disk, "policy=sarathi"}), HasSubstr("needs engine.kv_connector=vllm-offloading"));
+  EXPECT_THAT(refused({disk, "policy=pensieve"}), HasSubstr("keeps the KV of conversations on GPU and host alone"));
+  EXPECT_THAT(refused({"memory.disk_cache=-1GiB"}), HasSubstr("is negative"));
+  EXPECT_THAT(refused({"memory.disk_cache=1MB"}), HasSubstr("less than one KV block of 2097152 bytes"));
+  EXPECT_THAT(refused({"memory.disk_cache=900TB"}), HasSubstr("that a run can track"));
+  for (const char* zero : {"read_bandwidth", "write_bandwidth", "read_iops", "write_iops", "queue_depth"}) {
+    EXPECT_THAT(refused({disk, std::string("memory.disk_") + zero + "=0"}), HasSubstr("out of range")) << zero;
+    EXPECT_THAT(refused({disk, std::string("memory.disk_") + zero + "=-1"}), HasSubstr("out of range")) << zero;
+  }
+  EXPECT_THAT(refused({disk, "memory.disk_queue_depth=17"}), HasSubstr("at most 16"));
+}
+
 TEST_F(RunCli, EveryHelpHasAnExampleAndTheExitCodes) {
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{},
                                                                                        {"run"},

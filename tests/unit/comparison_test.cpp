@@ -95,7 +95,8 @@ TEST(BetterDirection, EveryNameIsAMetric) {
       EXPECT_EQ(better_direction("p99_" + definition.name), Better::smaller);
     }
   }
-  EXPECT_EQ(directed, 8U + 8U + 5U);  // the last: history of conversations (3), suspensions (2)
+  // The last three: history of conversations (3) and suspensions (2), the connector (4), its disk (3).
+  EXPECT_EQ(directed, 8U + 8U + 5U + 4U + 3U);
   EXPECT_FALSE(better_direction("duration_s"));
   EXPECT_FALSE(better_direction(""));
 }

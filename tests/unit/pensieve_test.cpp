@@ -270,6 +270,11 @@ TEST(Pensieve, Refuses) {
   EXPECT_EQ(where({{"policy.decode_reserve", 1.0}}), "policy.decode_reserve");
   EXPECT_EQ(where({{"engine.prefix_caching", std::string("true")}}), "engine.prefix_caching");
   EXPECT_EQ(where({{"engine.preemption", std::string("swap")}}), "engine.preemption");
+  EXPECT_EQ(where({{"engine.kv_connector", std::string("none")}}), "");
+  for (const char* connector : {"vllm-offloading", "lmcache", "hicache"}) {
+    EXPECT_EQ(where({{"engine.kv_connector", std::string(connector)}}), "engine.kv_connector");
+  }
+  EXPECT_EQ(where({{"memory.disk_cache", Bytes(1'000'000'000)}}), "memory.disk_cache");
   const PolicyInfo& under = *PolicyRegistry::instance().find("pensieve", "vllm");
   const std::vector<Problem> problems = under.check(oracle::policy_settings(under, {}));
   ASSERT_EQ(problems.size(), 1U);
