@@ -74,7 +74,7 @@ void Instance::fetch_from_tier(RequestId id) {
 
 void Instance::start_load(std::int32_t number) {
   const Blocks count = connector_->transfers[static_cast<std::size_t>(number)].count;
-  runner_.move(graph_.routes.size() - 2, count, CopyMechanism::many, Waits::nobody, kFirstTransfer + number);
+  runner_.move(graph_.routes.size() - 2, Move{.range = {Blocks(0), count}}, kFirstTransfer + number);
 }
 
 bool Instance::advance_disk(SimTime now) {
@@ -187,8 +187,9 @@ void Instance::store_full_blocks(std::int32_t m) {
 
 void Instance::start_stores() {
   for (const std::int32_t number : connector_->queued) {
-    runner_.move(graph_.routes.size() - 1, connector_->transfers[static_cast<std::size_t>(number)].count,
-                 CopyMechanism::many, Waits::nobody, kFirstTransfer + number);
+    runner_.move(graph_.routes.size() - 1,
+                 Move{.range = {Blocks(0), connector_->transfers[static_cast<std::size_t>(number)].count}},
+                 kFirstTransfer + number);
   }
   connector_->queued.clear();
 }

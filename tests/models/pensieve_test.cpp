@@ -81,11 +81,13 @@ TEST(PlainPensieve, DecidesAsThePolicyThatKnowsTheNextTurns) {
     settings.set("policy.decode_reserve", 0.1);
     if (dice.chance(50)) config.host_blocks = Blocks(dice.between(0, 6));
     config.request_timeout.reset();
-    const std::int64_t capacity = config.block_tokens.count() * config.gpu_blocks.count();
-    const std::int64_t most = std::min(capacity * 4 / 5, config.max_model_len.count());
+    config.gpu_blocks = std::max(config.gpu_blocks, Blocks(4));
+    const std::int64_t without_reserve = config.gpu_blocks.count() * 9 / 10 * config.block_tokens.count();
+    const std::int64_t most = std::min(without_reserve, config.max_model_len.count());
     for (RequestSpec& request : config.requests) {
-      request.input = std::min(request.input, Tokens(std::max<std::int64_t>(1, most - 12)));
-      request.output = std::min(request.output, Tokens(12));
+      const Tokens half(std::max<std::int64_t>(1, most / 2));
+      request.input = std::min(request.input, half);
+      request.output = std::min(request.output, half);
       request.max_new_tokens = request.output;
     }
   });
