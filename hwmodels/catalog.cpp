@@ -316,6 +316,8 @@ EngineProfile load_engine(std::string_view name_or_file) {
   engine.custom_all_reduce = in.optional_flag("custom_all_reduce");
   engine.fuses_quantisation = in.optional_flag("fuses_quantisation");
   engine.splits_mixed_attention = in.optional_flag("splits_mixed_attention");
+  const double non_attention_factor = in.number_or_zero("non_attention_factor", "1", {0.1, 10.0, "0.1 to 10"});
+  if (non_attention_factor > 0.0) engine.non_attention_factor = non_attention_factor;
   engine.front_end_seconds = in.number_or_zero("front_end", "s", kSeconds);
   engine.non_torch_memory = Bytes(in.integer("non_torch_memory", "bytes", 0, kMany));
   engine.non_torch_memory_tensor_parallel = Bytes(in.integer("non_torch_memory_tensor_parallel", "bytes", 0, kMany));

@@ -150,18 +150,19 @@ struct Hardware {
 /// CPU time of one serving engine, and the GPU memory that it uses besides weights and KV cache.
 struct EngineProfile {
   DataFile file;
-  double launch_floor_seconds = 0.0;         // per layer, when no CUDA graph is replayed
-  std::int64_t cuda_graph_max_tokens = 0;    // iterations of up to this many tokens replay a graph; 0: always eager
-  bool cuda_graph_prefill = false;           // also iterations that hold prefill
-  double host_fixed_seconds = 0.0;           // per iteration
-  double host_per_sequence_seconds = 0.0;    // per iteration and scheduled sequence
-  bool host_overlapped = false;              // only CPU time beyond the GPU's time delays an iteration
-  bool schedules_ahead = false;              // an iteration is decided on when the one before it starts
-  bool custom_all_reduce = false;            // own kernels for small buffers instead of NCCL's
-  bool fuses_quantisation = false;           // norms and activations write fp8; else a kernel of its own does
-  bool splits_mixed_attention = false;       // attention of prompts and of decodes in launches of their own
-  double front_end_seconds = 0.0;            // per request, between its client and the scheduler, both ways together
-  Bytes non_torch_memory{};                  // per GPU
+  double launch_floor_seconds = 0.0;       // per layer, when no CUDA graph is replayed
+  std::int64_t cuda_graph_max_tokens = 0;  // iterations of up to this many tokens replay a graph; 0: always eager
+  bool cuda_graph_prefill = false;         // also iterations that hold prefill
+  double host_fixed_seconds = 0.0;         // per iteration
+  double host_per_sequence_seconds = 0.0;  // per iteration and scheduled sequence
+  bool host_overlapped = false;            // only CPU time beyond the GPU's time delays an iteration
+  bool schedules_ahead = false;            // an iteration is decided on when the one before it starts
+  bool custom_all_reduce = false;          // own kernels for small buffers instead of NCCL's
+  bool fuses_quantisation = false;         // norms and activations write fp8; else a kernel of its own does
+  bool splits_mixed_attention = false;     // attention of prompts and of decodes in launches of their own
+  double non_attention_factor = 1.0;       // time of all kernels but attention, over that of the GPU profile's kernels
+  double front_end_seconds = 0.0;          // per request, between its client and the scheduler, both ways together
+  Bytes non_torch_memory{};                // per GPU
   Bytes non_torch_memory_tensor_parallel{};  // added per GPU when tensor_parallel > 1
   std::int64_t activation_hidden_copies = 0;
   std::int64_t sampler_bytes_per_logit = 0;

@@ -46,6 +46,7 @@ constexpr const char* kChunk = "policy.chunk_tokens";
 constexpr const char* kThreshold = "policy.swap_out_threshold";
 constexpr const char* kReserve = "policy.decode_reserve";
 constexpr const char* kEviction = "policy.eviction";
+constexpr const char* kBeside = "policy.cost_beside_tokens";
 constexpr const char* kUnified = "policy.unified";
 
 constexpr const char* kFarthest = "farthest-next-use";
@@ -187,7 +188,8 @@ class PensieveSpace final : public OffloadPolicy {
     }
     const Tokens chunk(context.settings.get<std::int64_t>(kChunk));
     const ExecutionModel& model = context.deployment.planner();
-    const RetentionCost cost = RetentionCost::profile(model, chunk, context.view.max_model_len());
+    const Tokens beside(context.settings.get<std::int64_t>(kBeside));
+    const RetentionCost cost = RetentionCost::profile(model, chunk, context.view.max_model_len(), beside);
     return [cost](std::int64_t, SimTime since, Tokens tokens) {
       return RetentionCandidate{.cost = cost.at(tokens), .since = since};
     };
@@ -397,7 +399,17 @@ std::vector<Parameter> parameters() {
               "conversation whose next turn comes last, which no real system knows. It is a reference and no bound, "
               "because chunks differ in the cost to compute them again",
        .source = "Pensieve, section 4.3.3; lru is the ablation of section 6.6; farthest next use: Belady, IBM Systems "
-                 "Journal 5(2), 1966"}};
+                 "Journal 5(2), 1966"},
+      {.name = kBeside,
+       .type = ParameterType::integer,
+       .unit = "tokens",
+       .default_value = "0",
+       .minimum = 0,
+       .maximum = 65536,
+       .doc = "Prompt tokens in the iteration for which the cost of a chunk is profiled: the cost is the time that the "
+              "chunk adds to it. 0: the chunk has the iteration to itself, so the weights are read for it alone",
+       .source = "Pensieve, section 4.3.3, profiles a chunk of 32 tokens: 0. Chunks that are computed again share an "
+                 "iteration with others"}};
 }
 
 std::vector<Problem> check(const Settings& settings) {

@@ -220,7 +220,7 @@ class FittedModel final : public EngineModel {
   FittedModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
               std::int64_t kv_dtype_bytes, const OpScales& scales)
       : EngineModel({gpu, engine, llm.layers, scales}),
-        scales_(scales),
+        scales_(with_engine(scales, engine)),
         elementwise_(elementwise_of(gpu, plain_gemm(gpu.fitted, llm).model)),
         work_(elementwise_work(llm, tensor_parallel)),
         reduction_(gpu, engine, tensor_parallel),
@@ -403,6 +403,11 @@ class FittedModel final : public EngineModel {
       kept = {chunk, prefill_.at(chunks)};
     }
     return kept.time;
+  }
+
+  static OpScales with_engine(OpScales scales, const EngineProfile& engine) {
+    scales.gemm *= engine.non_attention_factor;
+    return scales;
   }
 
   void add_attention(TimeShares& layer, const BatchShape& shape) const {

@@ -14,7 +14,7 @@
 //   after      = final norm + gemm(s; LM head) + gather(s) + sampling(s)
 //   sampling   = 3 t_e + 12 s V / p / B_e: logits to fp32, softmax, draw (2 + 4, 4, 2 bytes per logit; assumed)
 //   gather     = all_reduce of s V E bytes, halved: an all-gather moves half as much
-// Times are multiplied by OpScales: attention by `attention`, all others by `gemm`.
+// Times are multiplied by OpScales: attention by `attention`, all others by `gemm` and by the engine's factor for them.
 // Linear layers in a quantised format use the profile's GEMM of that format. Without one they move fewer bytes, and
 // their arithmetic takes as long as without quantisation. An engine that fuses quantisation quantises only the input of
 // the output projection, where x comes from attention. KV in one byte uses the profile's attention fits for it, or

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <span>
 #include <utility>
 
 #include "sim/core/error.hpp"
@@ -13,15 +14,21 @@ RetentionCost::RetentionCost(std::vector<Sample> samples) : samples_(std::move(s
   SPILLWAY_CHECK(!samples_.empty(), "a chunk has no cost");
 }
 
-RetentionCost RetentionCost::profile(const ExecutionModel& model, Tokens chunk, Tokens longest) {
+RetentionCost RetentionCost::profile(const ExecutionModel& model, Tokens chunk, Tokens longest, Tokens beside) {
+  const auto gpu_seconds = [&](std::span<const PrefillChunk> chunks) {
+    BatchShape shape;
+    shape.chunks = chunks;
+    const TimeShares shares = model.iteration(shape).shares;
+    return shares.compute + shares.memory + shares.network;
+  };
+  const std::array<PrefillChunk, 1> others{PrefillChunk{beside, Tokens(0)}};
+  const double without = beside > Tokens(0) ? gpu_seconds(others) : 0.0;
   std::vector<Sample> samples;
   const auto first = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(chunk.count())));
   for (std::int64_t context = first;; context *= 2) {
-    const std::array<PrefillChunk, 1> computed{PrefillChunk{chunk, Tokens(context) - chunk}};
-    BatchShape shape;
-    shape.chunks = computed;
-    const TimeShares shares = model.iteration(shape).shares;
-    samples.push_back({Tokens(context), shares.compute + shares.memory + shares.network});
+    std::vector<PrefillChunk> computed{PrefillChunk{chunk, Tokens(context) - chunk}};
+    if (beside > Tokens(0)) computed.push_back(others.front());
+    samples.push_back({Tokens(context), gpu_seconds(computed) - without});
     if (context >= longest.count()) return RetentionCost(std::move(samples));
   }
 }

@@ -19,9 +19,11 @@ class RetentionCost {
   };
   /// In ascending order of their contexts; at least one.
   explicit RetentionCost(std::vector<Sample> samples);
-  /// Asks `model` for chunks of so many tokens, at every power of two up to the first that is not below `longest`. CPU
-  /// time of the engine does not count: it is the same for every chunk.
-  [[nodiscard]] static RetentionCost profile(const ExecutionModel& model, Tokens chunk, Tokens longest);
+  /// Asks `model` for chunks of so many tokens, at every power of two up to the first that is not below `longest`: what
+  /// each adds to an iteration with `beside` tokens of another prompt; 0: it has the iteration to itself. CPU time of
+  /// the engine does not count: it is the same for every chunk.
+  [[nodiscard]] static RetentionCost profile(const ExecutionModel& model, Tokens chunk, Tokens longest,
+                                             Tokens beside = Tokens(0));
 
   /// Below the first sample: that sample. Beyond the last: along its last line.
   [[nodiscard]] double at(Tokens context) const;

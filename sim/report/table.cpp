@@ -197,11 +197,22 @@ class Table {
                fmt::format("mean {}, peak {} requests; waiting mean {}, peak {}", show("mean_batch_requests"),
                            show("peak_batch_requests"), show("mean_waiting_requests"), show("peak_waiting_requests")));
     const bool host_cache = result_.setup.kv.host_cache_blocks.count() > 0;
-    lines_.add("Memory", fmt::format("GPU KV mean {}, peak {}; host KV mean {}, peak {}; prefix cache hits {}{}",
-                                     show("mean_gpu_kv_fraction", percent), show("peak_gpu_kv_fraction", percent),
-                                     show("mean_host_kv_fraction", percent), show("peak_host_kv_fraction", percent),
-                                     show("prefix_cache_hit_fraction", percent),
-                                     host_cache ? ", host's share " + show("host_cache_hit_fraction", percent) : ""));
+    const Metric* const history = run_.find("history_gpu_hit_fraction");
+    const bool keeps_history = history != nullptr && history->value;
+    const std::string hits =
+        fmt::format("; prefix cache hits {}{}", show("prefix_cache_hit_fraction", percent),
+                    host_cache ? ", host's share " + show("host_cache_hit_fraction", percent) : "");
+    lines_.add("Memory",
+               fmt::format("GPU KV mean {}, peak {}; host KV mean {}, peak {}{}", show("mean_gpu_kv_fraction", percent),
+                           show("peak_gpu_kv_fraction", percent), show("mean_host_kv_fraction", percent),
+                           show("peak_host_kv_fraction", percent), keeps_history ? "" : hits));
+    if (keeps_history) {
+      lines_.add("History",
+                 fmt::format("of earlier turns' tokens {} found on the GPU, {} of the others on the host, {} tokens "
+                             "computed again; suspensions: {}",
+                             show("history_gpu_hit_fraction", percent), show("history_host_hit_fraction", percent),
+                             show("recomputed_history_tokens"), show("suspensions")));
+    }
     lines_.add("Links", fmt::format("host to GPU {}, GPU to host {}; preemptions: {} recompute, {} swap",
                                     show("moved_h2d_bytes", bytes), show("moved_d2h_bytes", bytes),
                                     show("recompute_preemptions"), show("swap_preemptions")));

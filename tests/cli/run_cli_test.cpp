@@ -21,6 +21,43 @@ using RunCli = CliTest;
 
 std::int64_t lines_of(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
+// What the table and the JSON say of the KV of conversations, and of an eviction that knows the future.
+TEST_F(RunCli, PensieveReportsItsHistory) {
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"run",
+                                       "policy=pensieve",
+                                       "model=opt-13b",
+                                       "hardware=a100-80gb-pcie",
+                                       "memory.gpu_kv=40GB",
+                                       "memory.host_cache=60GB",
+                                       "workload.trace=sharegpt-chat",
+                                       "workload.rate=3",
+                                       "workload.requests=1500"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  };
+  const Output lru = with({"policy.eviction=lru"});
+  ASSERT_EQ(lru.code, 0) << lru.err;
+  EXPECT_THAT(lru.out, HasSubstr("History      of earlier turns' tokens "));
+  EXPECT_THAT(lru.out, HasSubstr("suspensions: 0"));
+  EXPECT_THAT(lru.out, Not(HasSubstr("prefix cache hits")));
+  EXPECT_THAT(lru.out, Not(HasSubstr("oracle")));
+  const Output oracle = with({"policy.eviction=farthest-next-use"});
+  EXPECT_THAT(oracle.out, HasSubstr("policy pensieve (oracle), engine"));
+  EXPECT_THAT(oracle.out, HasSubstr("knows when each conversation's next turn arrives"));
+  const auto figures = [&](const std::string& eviction) {
+    return json::parse(with({"policy.eviction=" + eviction, "--json"}).out);
+  };
+  const json known = figures("farthest-next-use");
+  const json unknown = figures("lru");
+  EXPECT_TRUE(known["setup"].contains("knows_future"));
+  EXPECT_FALSE(unknown["setup"].contains("knows_future"));
+  const auto recomputed = [](const json& result) {
+    return result["metrics"]["recomputed_history_tokens"]["value"].get<double>();
+  };
+  EXPECT_LT(recomputed(known), 0.8 * recomputed(unknown));
+}
+
 TEST_F(RunCli, TheDefaultRunFillsOneScreen) {
   // On a slow machine the run is long enough to report progress.
   const Output run = spillway({"run", "--progress", "off"});

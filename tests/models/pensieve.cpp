@@ -15,7 +15,6 @@
 #include "tests/models/pensieve.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
 #include <string>
@@ -71,6 +70,7 @@ class Space final : public OffloadPolicy {
         chunk_tokens_(context.settings.get<std::int64_t>("policy.chunk_tokens")),
         threshold_(context.settings.get<double>("policy.swap_out_threshold")),
         reserve_(context.settings.get<double>("policy.decode_reserve")),
+        beside_(context.settings.get<std::int64_t>("policy.cost_beside_tokens")),
         eviction_(context.settings.get<std::string>("policy.eviction")) {}
 
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
@@ -185,12 +185,17 @@ class Space final : public OffloadPolicy {
 
   /// (c + A(l)) of a chunk that ends so many tokens after the start: sampled at powers of two, linear between them.
   [[nodiscard]] double cost(std::int64_t context) const {
-    const auto sample = [&](std::int64_t end) {
-      const std::array<PrefillChunk, 1> chunks{PrefillChunk{Tokens(chunk_tokens_), Tokens(end - chunk_tokens_)}};
+    const auto length = [&](const std::vector<PrefillChunk>& chunks) {
       BatchShape shape;
       shape.chunks = chunks;
       const IterationTime time = model_.iteration(shape);
       return time.shares.compute + time.shares.memory + time.shares.network;
+    };
+    const auto sample = [&](std::int64_t end) {
+      const PrefillChunk chunk{Tokens(chunk_tokens_), Tokens(end - chunk_tokens_)};
+      if (beside_ == 0) return length({chunk});
+      const PrefillChunk other{Tokens(beside_), Tokens(0)};
+      return length({chunk, other}) - length({other});
     };
     std::int64_t low = 1;
     while (low < chunk_tokens_) low *= 2;
@@ -337,6 +342,7 @@ class Space final : public OffloadPolicy {
   const std::int64_t chunk_tokens_;
   const double threshold_;
   const double reserve_;
+  const std::int64_t beside_;
   const std::string eviction_;
   std::map<std::int64_t, SimTime> active_;  // when the last turn of a conversation ended
   Ids swapped_;

@@ -90,6 +90,8 @@ TEST(Catalog, Names_WhenListed_ThenHoldThePromisedOnes) {
 }
 
 TEST(Catalog, Engines_WhenLoaded_ThenEagerAndGraphEnginesDiffer) {
+  EXPECT_TRUE(load_engine("vllm-0.2.0").splits_mixed_attention);
+  EXPECT_FALSE(load_engine("vllm-0.23").splits_mixed_attention);
   EXPECT_EQ(load_engine("vllm-0.19").launch_floor_seconds, 0.0);
   EXPECT_TRUE(load_engine("vllm-0.19").host_overlapped);
   EXPECT_EQ(load_engine("vllm-0.2.0").cuda_graph_max_tokens, 0);

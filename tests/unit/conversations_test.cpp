@@ -141,6 +141,50 @@ TEST(Conversations, ALaterTurnComesAThinkTimeAfterTheAnswer) {
   EXPECT_EQ(stream.unsent(), 0);
 }
 
+// The next turn is known from the answer on, also while it waits for its own answer, and through a closed loop.
+TEST(Conversations, TheNextTurnIsKnownOnceTheOneBeforeIsAnswered) {
+  StreamPlan plan = plan_for(3);
+  plan.whole_conversations = true;
+  auto inner = std::make_unique<WorkloadStream>(
+      plan, std::nullopt,
+      std::make_unique<ListReader>(std::vector<TraceRow>{at(10, turn(1, 1, 5, 5)), at(10, turn(1, 2, 15, 5, 70)),
+                                                         at(10, turn(1, 3, 25, 5, 30))}),
+      nullptr, 1, 0);
+  ClosedLoop stream(std::move(inner), 4, Duration(0));
+  RequestSpec request;
+  ASSERT_NE(stream.next_arrival(), kNever);
+  ASSERT_TRUE(stream.next(request));
+  const std::int64_t conversation = request.traits.conversation;
+  EXPECT_EQ(stream.next_turn(conversation), kNever);
+  stream.ended(record_of(request, 100));
+  const SimTime due = request.arrival + Duration(100 + 70);
+  EXPECT_EQ(stream.next_turn(conversation), due);
+  EXPECT_EQ(stream.next_arrival(), due);
+  ASSERT_TRUE(stream.next(request));
+  EXPECT_EQ(stream.next_turn(conversation), due);
+  stream.ended(record_of(request, 100));
+  EXPECT_EQ(stream.next_turn(conversation), due + Duration(100 + 30));
+  ASSERT_TRUE(stream.next(request));
+  stream.ended(record_of(request, 100));
+  EXPECT_EQ(stream.next_turn(conversation), kNever);
+  EXPECT_EQ(stream.next_turn(conversation + 1), kNever);
+}
+
+TEST(Conversations, TheNextTurnOfALogIsKnownWhileItsRowIs) {
+  WorkloadStream stream = stream_of(plan_for(2), {at(10, turn(1, 1, 5, 5)), at(50, turn(1, 2, 15, 5))});
+  RequestSpec request;
+  ASSERT_TRUE(stream.next(request));
+  const std::int64_t conversation = request.traits.conversation;
+  const RequestRecord first = record_of(request, 100);
+  EXPECT_EQ(stream.next_arrival(), SimTime(50));
+  EXPECT_FALSE(stream.next(request)) << "the row waits for the answer";
+  stream.ended(first);
+  EXPECT_EQ(stream.next_turn(conversation), SimTime(110));
+  ASSERT_TRUE(stream.next(request));
+  stream.ended(record_of(request, 100));
+  EXPECT_EQ(stream.next_turn(conversation), kNever);
+}
+
 TEST(Conversations, ATurnThatIsNotAnsweredEndsItsConversation) {
   const std::vector<TraceRow> rows{at(0, turn(7, 1, 10, 5)), turn(7, 2, 20, 5, 50), turn(7, 3, 40, 5, 0),
                                    at(9, row(1, 1))};

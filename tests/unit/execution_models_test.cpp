@@ -345,6 +345,35 @@ TEST(FittedModel, Iteration_WhenNothingRuns_ThenTakesNoTime) {
   EXPECT_EQ(time.before + time.layer + time.after, Duration(0));
 }
 
+// An engine with two launches takes the times of a profile without mixed calls, and compares none with their ranges.
+TEST(FittedModel, Iteration_WhenTheEngineSplitsMixedAttention_ThenTheCallsAddUp) {
+  GpuProfile gpu = fitted_gpu();
+  gpu.fitted.mixed_attention = Fitted<MixedAttentionModel>{{1.0, {3e-6, 5e-7}}, {}};
+  EngineProfile engine;
+  const Duration fused = make_fitted_model(gpu, test_llm(), engine, 1, 2)->iteration(mixed()).layer;
+  engine.splits_mixed_attention = true;
+  const Duration apart = make_fitted_model(gpu, test_llm(), engine, 1, 2)->iteration(mixed()).layer;
+  gpu.fitted.mixed_attention.reset();
+  EXPECT_EQ(apart, make_fitted_model(gpu, test_llm(), {}, 1, 2)->iteration(mixed()).layer);
+  EXPECT_NE(apart, fused);
+}
+
+// Attention alone keeps its time when all else takes half as long.
+TEST(FittedModel, Iteration_WhenTheEngineCompiles_ThenAllButAttentionIsFaster) {
+  EngineProfile engine;
+  engine.non_attention_factor = 0.5;
+  const auto times = [&](const EngineProfile& with, const OpScales& scales) {
+    return make_fitted_model(fitted_gpu(), test_llm(), with, 1, 2, scales)->iteration(decode(8, 800));
+  };
+  const IterationTime compiled = times(engine, {});
+  OpScales half;
+  half.gemm = 0.5;
+  const IterationTime scaled = times({}, half);
+  EXPECT_EQ(compiled.layer, scaled.layer);
+  EXPECT_EQ(compiled.after, scaled.after);
+  EXPECT_LT(compiled.layer, times({}, {}).layer);
+}
+
 // 40 us of launch floor more than the layer; 5 ms of CPU time that nothing overlaps.
 TEST(FittedModel, Iteration_WhenTheEngineHasAHostSide_ThenItIsAdded) {
   const auto bare = make_fitted_model(fitted_gpu(), test_llm(), {}, 1, 2)->iteration(decode(8, 800));

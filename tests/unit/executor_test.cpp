@@ -569,6 +569,43 @@ class Script final : public LayerRule {
   std::vector<int> needed_;
 };
 
+class Issued final : public CopySink {
+ public:
+  void issue(const Copy& copy) override { copies.push_back(copy); }
+  std::vector<Copy> copies;
+};
+
+// What yields waits for the copy to the GPU, and then goes one by one; what never started is gone at the end.
+TEST(KvCopies, YieldToCopiesToTheGpu) {
+  KvCopies rule;
+  rule.add_for_layer({.stream = Stream::h2d, .layer = 0});
+  for (const std::int32_t ticket : {7, 8, 9}) rule.add_yielding({.stream = Stream::d2h}, ticket);
+  Issued sink;
+  EXPECT_EQ(rule.quiet(0), 0);
+  rule.at_layer_start(0, 0, sink);
+  ASSERT_EQ(sink.copies.size(), 1U);
+  EXPECT_EQ(sink.copies[0].stream, Stream::h2d);
+  rule.at_copy_done(sink.copies[0], sink);
+  ASSERT_EQ(sink.copies.size(), 2U);
+  EXPECT_EQ(sink.copies[1].stream, Stream::d2h);
+  // KV comes in while the first of them is on its way: the next one waits for that, too.
+  rule.add({.stream = Stream::h2d});
+  rule.at_layer_start(0, 0, sink);
+  ASSERT_EQ(sink.copies.size(), 3U);
+  rule.at_copy_done(sink.copies[1], sink);
+  EXPECT_EQ(sink.copies.size(), 3U);
+  EXPECT_EQ(rule.take_ended(), std::vector<std::int32_t>{7});
+  rule.at_copy_done(sink.copies[2], sink);
+  ASSERT_EQ(sink.copies.size(), 4U);
+  rule.at_layer_start(0, 0, sink);
+  EXPECT_EQ(sink.copies.size(), 4U) << "one at a time";
+  rule.stop();
+  rule.at_copy_done(sink.copies[3], sink);
+  EXPECT_EQ(sink.copies.size(), 4U);
+  EXPECT_EQ(rule.take_ended(), std::vector<std::int32_t>{8});
+  EXPECT_TRUE(rule.none());
+}
+
 TEST(Executor, KvCopies_WhenBlocking_HoldTheFirstLayer) {
   // before 5; swap out 30 and 20 on one stream, swap in 40 on the other: compute waits max(50, 40), then 3 layers
   // of 10.

@@ -103,6 +103,16 @@ TEST(RetentionCost, ProfilesWhatTheGpuSpendsOnAChunk) {
   EXPECT_DOUBLE_EQ(cost.at(Tokens(96)), 0.5 * (expected(64) + expected(128)));
 }
 
+// Beside others a chunk pays for its tokens and its context, not for the 20 ns that each of 3 layers takes anyway.
+// WholeModel drops fractions of a nanosecond per layer: 3 ns at most.
+TEST(RetentionCost, BesideOthersIsWhatAChunkAdds) {
+  const oracle::WholeModel model;
+  const RetentionCost cost = RetentionCost::profile(model, Tokens(24), Tokens(100), Tokens(40));
+  const RetentionCost alone = RetentionCost::profile(model, Tokens(24), Tokens(100));
+  EXPECT_NEAR(alone.at(Tokens(64)) - cost.at(Tokens(64)), 3 * 20e-9, 3.1e-9);
+  EXPECT_NEAR(cost.at(Tokens(128)) - cost.at(Tokens(64)), 3 * 8e-9, 3.1e-9);
+}
+
 // Candidates come, go and change while time goes on; the reference looks at each of them at each step.
 TEST(RetentionOrder, IsThatOfAFullSortAtEveryInstant) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {

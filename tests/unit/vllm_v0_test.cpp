@@ -180,6 +180,21 @@ TEST(VllmV0, EngineDefaults_AreThoseOfTheRelease) {
 //            returns.
 //   22       R4 and R5 take their third and last token.
 // Copying a block takes 1,000 ns, so R4 ends at 22 * 100 + (12 + 19 + 19) * 1,000 ns.
+// Automatic prefix caching came with 0.4.
+TEST(VllmV0, PrefixCaching_IsRefusedWhereTheReleaseHasNone) {
+  const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm-v0");
+  for (const std::string version : {"0.2.0", "0.5.3", "0.6.3"}) {
+    Settings settings = oracle::policy_settings(policy, {{"policy.version", version},
+                                                         {"engine.chunked_prefill", false},
+                                                         {"engine.prefix_caching", std::string("true")}});
+    const std::vector<Problem> problems = policy.check(settings);
+    ASSERT_EQ(problems.size(), version == "0.2.0" ? 1U : 0U) << version;
+    for (const Problem& problem : problems) EXPECT_EQ(problem.where, "engine.prefix_caching");
+    const auto defaults = policy.engine_defaults(settings);
+    EXPECT_EQ(defaults.contains("engine.prefix_caching"), version == "0.2.0") << version;
+  }
+}
+
 TEST(VllmV0, Swap_WhenTheTokenBudgetIsSpent_ThenNobodyReturns) {
   const WatchingModel model(Duration(100));
   const KvLayout kv{Blocks(38), Blocks(40), Tokens(1), Bytes(1000), 1, false};
