@@ -171,8 +171,11 @@ TEST(Conversations, TheNextTurnIsKnownOnceTheOneBeforeIsAnswered) {
 }
 
 TEST(Conversations, TheNextTurnOfALogIsKnownWhileItsRowIs) {
-  WorkloadStream stream = stream_of(plan_for(2), {at(10, turn(1, 1, 5, 5)), at(50, turn(1, 2, 15, 5))});
+  StreamPlan plan = plan_for(2);
+  plan.whole_conversations = false;
+  WorkloadStream stream = stream_of(plan, {at(10, turn(1, 1, 5, 5)), at(50, turn(1, 2, 15, 5))});
   RequestSpec request;
+  ASSERT_EQ(stream.next_arrival(), SimTime(10));
   ASSERT_TRUE(stream.next(request));
   const std::int64_t conversation = request.traits.conversation;
   const RequestRecord first = record_of(request, 100);
@@ -180,6 +183,7 @@ TEST(Conversations, TheNextTurnOfALogIsKnownWhileItsRowIs) {
   EXPECT_FALSE(stream.next(request)) << "the row waits for the answer";
   stream.ended(first);
   EXPECT_EQ(stream.next_turn(conversation), SimTime(110));
+  ASSERT_EQ(stream.next_arrival(), SimTime(110));
   ASSERT_TRUE(stream.next(request));
   stream.ended(record_of(request, 100));
   EXPECT_EQ(stream.next_turn(conversation), kNever);
