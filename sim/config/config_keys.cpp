@@ -225,7 +225,9 @@ void add_memory(std::vector<Parameter>& table) {
   table.push_back(
       memory_size("memory.host_cache", "0B",
                   "Host memory, per GPU, for copies of the prefix cache's blocks, which replace blocks that "
-                  "the GPU has dropped; 0B: none",
+                  "the GPU has dropped; 0B: none. Policy pensieve keeps the KV of conversations there. A tier pays "
+                  "where prompts repeat and it holds what repeats: a hit saves the time to compute its tokens, and "
+                  "costs their bytes over the link (experiments/offload has a map)",
                   "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
   add_disk(table);
   table.push_back(count("memory.block_tokens", "tokens", "16", kMostBlockTokens, "Tokens in one KV block",

@@ -74,7 +74,7 @@ TEST(Catalog, Names_WhenListed_ThenHoldThePromisedOnes) {
   }
   const auto servers = server_names();
   for (const char* name : {"g4dn.4xlarge", "g5.2xlarge", "g5.4xlarge", "g5.8xlarge", "g5.16xlarge", "hgx-h100-8",
-                           "a100-nvlink-2", "a10-pcie-4", "gcp-t4"}) {
+                           "a100-nvlink-2", "a10-pcie-4", "gcp-t4", "nc96ads-a100-v4"}) {
     EXPECT_NE(std::find(servers.begin(), servers.end(), name), servers.end()) << name;
   }
   const auto llms = llm_names();
@@ -420,6 +420,15 @@ TEST(Catalog, LoadHardware_WhenGivenAServer_ThenBringsGpuHostAndLinks) {
   EXPECT_FALSE(load_server("a10-pcie-4").peer.has_value());
   EXPECT_EQ(load_server("g4dn.4xlarge").gpu, "t4-16gb");
   EXPECT_EQ(load_server("a100-nvlink-2").gpus, 2);
+}
+
+// Pensieve's machine has 220 GB and 24 cores per GPU.
+TEST(Catalog, Nc96adsA100V4_WhenLoaded_ThenIsTheMachineOfPensievesPaper) {
+  const Hardware azure = load_hardware("nc96ads-a100-v4");
+  EXPECT_EQ(azure.gpu.file.name, "a100-80gb-pcie");
+  EXPECT_EQ(azure.server->gpus, 4);
+  EXPECT_EQ(azure.host->dram, Bytes(4 * 220'000'000'000));
+  EXPECT_EQ(azure.host->cores, 4 * 24);
 }
 
 // FlexGen's machine has 208 GB. 16 of 28 cores of a socket that reads 0.85 * 128 GB/s.

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# When does a host tier of the prefix cache help? Prints the tables of README.md: mean end-to-end latency with the tier
+# over that without, by share of repeated prompts, context, size of the tier and connector, and by link bandwidth.
+# Usage: map.sh [SPILLWAY]. Takes about a minute on two cores.
+set -euo pipefail
+spillway=${1:-spillway}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+requests=600
+working_set=262144  # tokens of all prompts that repeat: 34 GB of KV, where the GPU has 10
+tokens_per_s=12000  # of prompts that arrive
+
+# Prompts of `context` tokens and 16 more. A share of them is drawn from the working set, the others are new.
+write_workload() {  # share of repeated prompts in percent, context -> file
+  awk -v share="$1" -v context="$2" -v requests="$requests" -v set="$working_set" 'BEGIN {
+    srand(1)
+    groups = int(set / context)
+    for (i = 1; i <= requests; ++i) {
+      repeats = int(i * share / 100) > int((i - 1) * share / 100)
+      id = repeats ? int(rand() * groups) : groups + i
+      printf "{\"input_tokens\": %d, \"output_tokens\": 128, \"prefix_ids\": [%d], \"prefix_block_tokens\": %d}\n",
+             context + 16, id, context
+    }
+  }' >"$folder/$1-$2.jsonl"
+  echo "$folder/$1-$2.jsonl"
+}
+
+# Mean end-to-end latency in ms.
+latency() {  # workload context key=value...
+  local workload=$1 context=$2
+  shift 2
+  "$spillway" run policy=vllm model=llama-3.1-8b memory.gpu_kv=10GB engine.prefix_caching=true \
+    engine.max_model_len=40000 workload.trace="$workload" workload.arrival=poisson warmup=25% \
+    workload.rate="$(awk -v c="$context" -v t="$tokens_per_s" 'BEGIN { print t / c }')" --format csv "$@" 2>/dev/null |
+    awk -F, '$1 == "mean_e2e_ms" { print $2 }'
+}
+
+over() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a / b }'; }
+
+echo "| repeated prompts | context | none, ms | connector, 2 GB | connector, 17 GB | connector, 51 GB | ideal, 17 GB | ideal, 51 GB |"
+echo "|---|---|---|---|---|---|---|---|"
+for context in 1024 4096 16384; do
+  for share in 0 25 50 75 95; do
+    workload=$(write_workload "$share" "$context")
+    none=$(latency "$workload" "$context")
+    row="| $share% | $context | $(printf %.0f "$none") |"
+    for tier in vllm-offloading:2GB vllm-offloading:17GB vllm-offloading:51GB none:17GB none:51GB; do
+      with=$(latency "$workload" "$context" "engine.kv_connector=${tier%:*}" "memory.host_cache=${tier#*:}")
+      row="$row $(over "$with" "$none") |"
+    done
+    echo "$row"
+  done
+done
+
+echo
+echo "| link, GB/s each way | ideal, 51 GB | connector, 51 GB |"
+echo "|---|---|---|"
+profile=$(dirname "${BASH_SOURCE[0]}")/../../hwmodels/profiles/a100-80gb-sxm.json
+workload=$(write_workload 75 4096)
+tokens_per_s=6000
+none=$(latency "$workload" 4096 hardware=a100-80gb-sxm)
+for bandwidth in 1 2 4 8 16 32; do
+  awk -v value="${bandwidth}e9" '
+    link { sub(/"value": [0-9.e+]+/, "\"value\": " value) }
+    { link = $0 ~ /"(h2d|d2h)_bandwidth(_duplex)?": \{/; print }' "$profile" >"$folder/link.json"
+  row="| $bandwidth |"
+  for connector in none vllm-offloading; do
+    with=$(latency "$workload" 4096 hardware="$folder/link.json" "engine.kv_connector=$connector" memory.host_cache=51GB)
+    row="$row $(over "$with" "$none") |"
+  done
+  echo "$row"
+done
