@@ -113,7 +113,8 @@ TEST(Explain, EveryDefaultOfAPolicyIsShown) {
 // vllm-v0 has one default per release, and one combination that it refuses; vllm refuses to swap.
 TEST(Explain, APolicyTellsWhatItsChoicesChangeAndWhatItRefuses) {
   const std::string v0 = cli::explanation("vllm-v0");
-  EXPECT_THAT(v0, HasSubstr("with policy.version=0.2.0: engine=vllm-0.2.0, engine.max_num_batched_tokens=2560, engine.prefix_caching=false\n"));
+  EXPECT_THAT(v0, HasSubstr("with policy.version=0.2.0: engine=vllm-0.2.0, engine.max_num_batched_tokens=2560, "
+                            "engine.prefix_caching=false\n"));
   EXPECT_THAT(v0, HasSubstr("  refuses   engine.chunked_prefill=true with policy.version=0.2.0: vLLM 0.2.0 has no"));
   EXPECT_THAT(cli::explanation("vllm"), HasSubstr("  refuses   engine.preemption=swap: policy vllm cannot swap"));
 }
