@@ -53,6 +53,25 @@ for context in 1024 4096 16384; do
   done
 done
 
+# Long answers fill a small tier with blocks that nobody may evict.
+awk 'BEGIN {
+  srand(2)
+  for (i = 0; i < 6000; ++i) {
+    printf "{\"input_tokens\": 600, \"output_tokens\": 400, \"prefix_ids\": [%d], \"prefix_block_tokens\": 592}\n", int(rand() * 400)
+  }
+}' >"$folder/long.jsonl"
+echo
+echo "| tier | mean TTFT, ms | mean end-to-end latency, ms | host hits | refused stores | CPU time of the connector, s |"
+echo "|---|---|---|---|---|---|"
+for size in 0GB 1GB 2GB 4GB 8GB 40GB; do
+  "$spillway" run policy=vllm model=llama-3.1-8b memory.gpu_kv=20GB engine.prefix_caching=true engine.max_num_seqs=512 \
+    workload.trace="$folder/long.jsonl" workload.arrival=poisson workload.rate=20 memory.host_cache="$size" --format csv \
+    2>/dev/null |
+    awk -F, -v size="$size" '{ value[$1] = $2 }
+      END { printf "| %s | %.0f | %.0f | %.1f%% | %.0f | %.1f |\n", size, value["mean_ttft_ms"], value["mean_e2e_ms"],
+                   100 * value["host_cache_hit_fraction"], value["connector_refused_stores"], value["connector_cpu_s"] }'
+done
+
 echo
 echo "| link, GB/s each way | ideal, 51 GB | connector, 51 GB |"
 echo "|---|---|---|"

@@ -57,8 +57,8 @@ class Decision : public Placement {
   /// OffloadPolicy::fetches brings the KV of a waiting or swapped request to the GPU, while the request stays outside
   /// the batch. It may join or resume once KvSpace answers `now`.
   virtual void fetch(RequestId id) = 0;
-  /// The engine considers a waiting request: its KV connector looks for blocks of it in the host tier, which counts as
-  /// their use. Returns how many the request would load behind its cached prefix; 0 without a connector. After a
+  /// The engine considers a waiting request: its KV connector looks for blocks of it on the host and the disk, which is
+  /// a use of them. Returns how many the request would load behind its cached prefix; 0 without a connector. After a
   /// positive answer `fetch` takes GPU blocks for the prefix and the load, and starts the load. The request is
   /// RequestView::fetching until that has ended; then its tokens are computed.
   [[nodiscard]] virtual Blocks look_up(RequestId /*id*/) { return Blocks(0); }

@@ -177,7 +177,7 @@ void add_disk(std::vector<Parameter>& table) {
                               "request whose blocks are on the disk waits until they are on the GPU. It needs "
                               "engine.kv_connector=vllm-offloading",
                               "Spillway: off by default, because vLLM 0.11 to 0.13 has no disk tier of its own"));
-  const std::string nvme = "Samsung PM9A3 (NVMe, PCIe 4.0 x4), datasheet: up to ";
+  const std::string nvme = "Samsung PM9A3 (NVMe, PCIe 4.0 x4), datasheet, recalled, not looked up: up to ";
   const auto rate = [&](const char* direction, const char* default_value, const std::string& source) {
     table.push_back({.name = std::string("memory.disk_") + direction + "_bandwidth",
                      .type = ParameterType::real,
