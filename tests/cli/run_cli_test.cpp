@@ -390,10 +390,8 @@ TEST_F(RunCli, TheHostTierOfThePrefixCache) {
   EXPECT_THAT(small.err, HasSubstr("less than one KV block of 2097152 bytes"));
 }
 
-// 20 prompts of 64 blocks of 2 MiB, each three times in turn; the GPU has 70 blocks. A tier of 640 blocks holds the
-// last 10 prompts, so a prompt that returns has gone: all 60 store their blocks, and all but the first 10 evict as
-// many. A tier of 1,280 blocks holds all: 20 prompts store, 40 load.
-TEST_F(RunCli, TheConnectorOfVllm) {
+/// 20 prompts of 64 blocks and 6 tokens, each three times in turn.
+std::string cycle_of_prompts() {
   std::string trace;
   for (int i = 0; i < 60; ++i) {
     std::string ids;
@@ -401,7 +399,14 @@ TEST_F(RunCli, TheConnectorOfVllm) {
     trace += "{\"arrival_s\": " + std::to_string(2 * i) +
              ", \"input_tokens\": 1030, \"output_tokens\": 2, \"prefix_ids\": [" + ids + "]}\n";
   }
-  write_text(file("cycle.jsonl"), trace);
+  return trace;
+}
+
+// 20 prompts of 64 blocks of 2 MiB, each three times in turn; the GPU has 70 blocks. A tier of 640 blocks holds the
+// last 10 prompts, so a prompt that returns has gone: all 60 store their blocks, and all but the first 10 evict as
+// many. A tier of 1,280 blocks holds all: 20 prompts store, 40 load.
+TEST_F(RunCli, TheConnectorOfVllm) {
+  write_text(file("cycle.jsonl"), cycle_of_prompts());
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"run", "workload.trace=./cycle.jsonl", "memory.gpu_kv=140MiB"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -445,14 +450,7 @@ TEST_F(RunCli, TheConnectorOfVllm) {
 // on, a prompt's tokens but the last 6 of 1,030 are on the disk. A disk of 512 blocks holds the 8 prompts that were
 // evicted last, and the host the 10 before: the prompt that returns is in neither, and each of the 60 stores.
 TEST_F(RunCli, TheDiskBehindTheConnector) {
-  std::string trace;
-  for (int i = 0; i < 60; ++i) {
-    std::string ids;
-    for (int id = 0; id < 64; ++id) ids += (ids.empty() ? "" : ", ") + std::to_string(64 * (i % 20) + id);
-    trace += "{\"arrival_s\": " + std::to_string(2 * i) +
-             ", \"input_tokens\": 1030, \"output_tokens\": 2, \"prefix_ids\": [" + ids + "]}\n";
-  }
-  write_text(file("cycle.jsonl"), trace);
+  write_text(file("cycle.jsonl"), cycle_of_prompts());
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"run", "workload.trace=./cycle.jsonl", "memory.gpu_kv=140MiB",
                                        "memory.host_cache=1280MiB"};

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tests/oracle/replay.hpp"
+#include "tests/unit/token_time_model.hpp"
 
 namespace spillway {
 namespace {
@@ -11,20 +12,6 @@ namespace {
 using oracle::replay;
 using oracle::Replay;
 using oracle::request;
-
-/// Computing one prompt token takes 1,000 ns, an iteration at least 1 ns; a block's copy takes 2,000 ns.
-class TokenTimeModel final : public ExecutionModel {
- public:
-  [[nodiscard]] std::int32_t layers() const override { return 1; }
-  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
-    std::int64_t tokens = 0;
-    for (const PrefillChunk& chunk : shape.chunks) tokens += chunk.new_tokens.count();
-    return IterationTime{Duration(0), Duration(1 + 1000 * tokens), Duration(0), TimeShares{}};
-  }
-  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
-    return CopyTime{Duration(0), Duration(bytes.count())};
-  }
-};
 
 /// A block takes 2,000 ns to read and 4,000 ns to write, `speedup` times less on a faster disk.
 KvLayout layout(std::int64_t gpu, std::int64_t slots, std::int64_t disk, std::int64_t depth, double speedup = 1.0) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/oracle/replay.hpp"
+#include "tests/unit/token_time_model.hpp"
 
 namespace spillway {
 namespace {
@@ -66,25 +67,6 @@ TEST(HostCache, Room_WhenAllIsOnItsWay_ThenNothingIsStored) {
   EXPECT_TRUE(cache.holds(1));
   EXPECT_FALSE(cache.holds(2));
 }
-
-/// Computing one prompt token takes 1,000 ns, an iteration at least 1 ns; a block's copy takes 2,000 ns.
-class TokenTimeModel final : public ExecutionModel {
- public:
-  explicit TokenTimeModel(const CopySharing& sharing = {}) : sharing_(sharing) {}
-  [[nodiscard]] std::int32_t layers() const override { return 1; }
-  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
-    std::int64_t tokens = 0;
-    for (const PrefillChunk& chunk : shape.chunks) tokens += chunk.new_tokens.count();
-    return IterationTime{Duration(0), Duration(1 + 1000 * tokens), Duration(0), TimeShares{}};
-  }
-  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
-    return CopyTime{Duration(0), Duration(bytes.count())};
-  }
-  [[nodiscard]] CopySharing copy_sharing() const override { return sharing_; }
-
- private:
-  CopySharing sharing_;
-};
 
 KvLayout layout(std::int64_t gpu, std::int64_t host_cache) {
   return KvLayout{Blocks(gpu), Blocks(0), Tokens(16), Bytes(2000), 1, true, Blocks(host_cache)};

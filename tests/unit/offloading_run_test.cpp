@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tests/oracle/replay.hpp"
+#include "tests/unit/token_time_model.hpp"
 
 namespace spillway {
 namespace {
@@ -12,20 +13,6 @@ using oracle::replay;
 using oracle::Replay;
 using oracle::request;
 using oracle::WatchingModel;
-
-/// Computing one prompt token takes 1,000 ns, an iteration at least 1 ns; a block's copy takes 2,000 ns.
-class TokenTimeModel final : public ExecutionModel {
- public:
-  [[nodiscard]] std::int32_t layers() const override { return 1; }
-  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
-    std::int64_t tokens = 0;
-    for (const PrefillChunk& chunk : shape.chunks) tokens += chunk.new_tokens.count();
-    return IterationTime{Duration(0), Duration(1 + 1000 * tokens), Duration(0), TimeShares{}};
-  }
-  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
-    return CopyTime{Duration(0), Duration(bytes.count())};
-  }
-};
 
 KvLayout layout(std::int64_t gpu, std::int64_t slots) {
   KvLayout kv{Blocks(gpu), Blocks(0), Tokens(16), Bytes(2000), 1, true, Blocks(slots)};
