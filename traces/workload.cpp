@@ -186,12 +186,17 @@ class Builder {
     }
   }
 
+  [[nodiscard]] bool prefix_sessions() const { return text("workload.sessions", "none") == "prefix"; }
+
   /// Refuses keys of conversations for a workload without conversations, where they would change nothing.
   void refuse_without_conversations(const char* why) {
     for (const char* key : {"workload.think_time", "workload.max_context", "workload.drop_history", "workload.start"}) {
       if (settings_.has(key))
         problem(key, fmt::format("{}, so {} changes nothing", why, key), fmt::format("leave {} out", key));
     }
+    if (!prefix_sessions()) return;
+    problem("workload.sessions", fmt::format("{}, so workload.sessions=prefix changes nothing", why),
+            "leave workload.sessions out");
   }
 
   /// Prompts are cut so that the requested answer fits after them: some prompt must be left.
@@ -296,6 +301,11 @@ class Builder {
               "workload",
               "leave workload.tokenizer out");
     }
+    if (prefix_sessions()) {
+      problem("workload.sessions",
+              "workload.sessions reads the conversations of a trace file, but workload.trace names a bundled workload",
+              "leave workload.sessions out, or use a trace with prefix ids, such as mooncake-jsonl (hash_ids)");
+    }
     if (value<bool>("workload.skip_bad_rows").value_or(false)) {
       problem("workload.skip_bad_rows", "a bundled workload has no bad rows to skip", "leave it out");
     }
@@ -305,6 +315,10 @@ class Builder {
     if (settings_.has("workload.columns") && text("workload.format", "auto") != "auto") {
       problem("workload.format", "workload.columns says what the columns of the file mean, so it has no other format",
               "leave workload.format out");
+    }
+    if (prefix_sessions() && text("workload.arrival", "trace") != "trace") {
+      problem("workload.arrival", "workload.sessions=prefix keeps the times of the trace: its turns arrive at them",
+              "leave workload.arrival out; workload.rate scales the times of the trace");
     }
     TraceSurvey facts;
     try {
@@ -358,7 +372,8 @@ class Builder {
   [[nodiscard]] ReaderOptions reader_options() const {
     return {.tokenizer = text("workload.tokenizer", "estimate"),
             .skip_bad_rows = value<bool>("workload.skip_bad_rows").value_or(false),
-            .columns = text("workload.columns", "")};
+            .columns = text("workload.columns", ""),
+            .prefix_sessions = prefix_sessions()};
   }
 
   /// Chooses how the file's conversations are played. In a log, rows are in order of time and later turns have their

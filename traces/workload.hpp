@@ -91,6 +91,8 @@ struct Workload {
 ///    rate; how later turns come is said at WorkloadStream, how long their prompts are at TurnPlanner. A prompt and
 ///    its answer are at most workload.max_context long, by default `context_limit`. workload.conversations=false plays
 ///    every turn as a request alone, its prompt as the workload has it.
+///  * workload.sessions=prefix gives a file its conversations as PrefixSessions says. They are a log, so turns keep the
+///    times of the file, and drawn arrivals are refused.
 ///
 /// A file is read once before the run: its rows are counted and checked, so a bad row stops the run before it starts.
 ///

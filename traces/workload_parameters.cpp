@@ -94,6 +94,14 @@ void add_conversations(std::vector<Parameter>& table) {
           "Play conversations: a turn arrives only after the answer to the turn before, and its prompt repeats the "
           "conversation so far. false: every turn is a request alone",
           "Spillway: true, as clients read an answer before they send the next turn"));
+  Parameter sessions =
+      key("workload.sessions", ParameterType::choice, "-", "none",
+          "Conversations of a trace file that names none but has times and prefix ids (hash_ids of mooncake-jsonl). "
+          "prefix: a request continues the latest earlier one whose whole blocks its ids begin with, if its prompt is "
+          "longer and no other request continues that one. none: every request is alone",
+          "Spillway: none, as ids also repeat where users ask several questions about one document");
+  sessions.choices = {"none", "prefix"};
+  table.push_back(std::move(sessions));
   Parameter start =
       key("workload.start", ParameterType::choice, "-", "",
           "Conversations at 0. stationary: those that would be live if conversations had always started at the rate, "

@@ -324,5 +324,25 @@ TEST_F(TraceCommand, ColumnsMayHaveAnyNames) {
   EXPECT_THAT(twice.err, HasSubstr("workload.columns says what the columns of the file mean"));
 }
 
+TEST_F(TraceCommand, SessionsAreConversations) {
+  write_text(file("mine.jsonl"),
+             "{\"timestamp\": 0, \"input_length\": 1000, \"output_length\": 50, \"hash_ids\": [1, 2]}\n"
+             "{\"timestamp\": 1000, \"input_length\": 700, \"output_length\": 5, \"hash_ids\": [8, 9]}\n"
+             "{\"timestamp\": 2000, \"input_length\": 1100, \"output_length\": 80, \"hash_ids\": [1, 3, 4]}\n");
+  const std::string sessions = "workload.sessions=prefix";
+  const json plain = json::parse(spillway({"trace", "info", "mine.jsonl", "--json"}).out);
+  EXPECT_TRUE(plain["conversations"].is_null());
+  const json info = json::parse(spillway({"trace", "info", "mine.jsonl", sessions, "--json"}).out);
+  EXPECT_EQ(info["conversations"]["count"], 2);
+  EXPECT_EQ(spillway({"trace", "convert", "mine.jsonl", "-o", "turns.jsonl", sessions}).code, 0);
+  const json converted = json::parse(spillway({"trace", "info", "turns.jsonl", "--json"}).out);
+  EXPECT_EQ(converted["conversations"], info["conversations"]);
+  const auto whole = outcome({"workload.trace=./mine.jsonl", sessions});
+  EXPECT_EQ(whole[1]["all"]["finished"], 3);
+  const Output refused = spillway({"trace", "info", "turns.jsonl", sessions});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("turns.jsonl names its conversations itself"));
+}
+
 }  // namespace
 }  // namespace spillway::test

@@ -1,11 +1,13 @@
 #include "traces/workload.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 #include <variant>
 
 #include "sim/config/config.hpp"
@@ -79,7 +81,7 @@ TEST(WorkloadParameters, AreDescribed) {
     EXPECT_FALSE(parameter.unit.empty()) << parameter.name;
     table[parameter.name] = parameter;
   }
-  ASSERT_EQ(table.size(), 24U);
+  ASSERT_EQ(table.size(), 25U);
   EXPECT_EQ(table["workload.trace"].choices, bundled_names());
   EXPECT_EQ(table["workload.trace"].default_value, "azure-conv");
   EXPECT_EQ(table["workload.requests"].minimum, 1.0) << "zero requests are refused";
@@ -675,6 +677,90 @@ TEST(Workload, TimesThatGoBackALittleAreSorted) {
   EXPECT_EQ(shifted[0].arrival, SimTime(0)) << "the earliest row starts the run";
   EXPECT_EQ(shifted[0].input, Tokens(2));
   EXPECT_EQ(shifted[1].arrival, SimTime(500'000'000));
+}
+
+TEST(Workload, SessionsOfPrefixesAreALog) {
+  // The first two prompts of Mooncake's blocks of 512 tokens are a conversation: 1,000 tokens and their answer of 50
+  // are repeated and 50 are new. The fourth has no space for the answer of the second, so it repeats its prompt alone.
+  const TempFile file(
+      "{\"timestamp\": 0, \"input_length\": 1000, \"output_length\": 50, \"hash_ids\": [1, 2]}\n"
+      "{\"timestamp\": 1000, \"input_length\": 1100, \"output_length\": 80, \"hash_ids\": [1, 3, 4]}\n"
+      "{\"timestamp\": 2000, \"input_length\": 700, \"output_length\": 5, \"hash_ids\": [8, 9]}\n"
+      "{\"timestamp\": 6000, \"input_length\": 1180, \"output_length\": 5, \"hash_ids\": [1, 3, 5]}\n",
+      ".jsonl");
+  const std::map<std::string, std::string> sessions{{"workload.trace", file.path()}, {"workload.sessions", "prefix"}};
+  const Workload workload = open(sessions);
+  EXPECT_TRUE(workload.conversations);
+  EXPECT_TRUE(workload.prefix_ids);
+  EXPECT_FALSE(workload.random);
+  EXPECT_EQ(workload.mean_turns, 2.0);
+  std::vector<RequestSpec> got;
+  RequestRecord answered;
+  const auto send_until = [&](std::int64_t seconds) {
+    const SimTime end(seconds * 1'000'000'000);
+    while (workload.stream->next_arrival() <= end) {
+      RequestSpec request;
+      if (workload.stream->next(request)) got.push_back(request);
+    }
+  };
+  const auto answer = [&](std::size_t request, std::int64_t seconds) {
+    answered.traits = got[request].traits;
+    answered.end = SimTime(seconds * 1'000'000'000);
+    answered.outcome = Outcome::finished;
+    workload.stream->ended(answered);
+  };
+  send_until(2);
+  ASSERT_EQ(got.size(), 2U) << "the second turn waits for the answer to the first";
+  answer(0, 3);
+  send_until(3);
+  answer(2, 4);
+  send_until(9);
+  ASSERT_EQ(got.size(), 4U);
+  using Sent = std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int32_t, std::int64_t>>;
+  Sent sent;  // ms, prompt, conversation, turn, repeated tokens
+  for (const RequestSpec& request : got) {
+    const RequestTraits& traits = request.traits;
+    sent.emplace_back(request.arrival.ns() / 1'000'000, request.input.count(), traits.conversation, traits.turn,
+                      traits.repeats.count());
+  }
+  EXPECT_EQ(sent, (Sent{{0, 1000, 0, 1, 0}, {2000, 700, 1, 1, 0}, {3000, 1100, 0, 2, 1050}, {6000, 1180, 0, 3, 1100}}));
+  EXPECT_EQ(got[2].prefix_ids.size(), 68U) << "whole blocks of 16 tokens, named by the file";
+  auto faster = sessions;
+  faster["workload.rate"] = "1";  // the file has 3 gaps in 6 s
+  faster["workload.requests"] = "3";
+  const auto scaled = open(faster);
+  EXPECT_EQ(scaled.requests, 3);
+  (void)scaled.stream->next(got[0]);
+  EXPECT_EQ(scaled.stream->next_arrival(), SimTime(500'000'000));
+}
+
+TEST(Workload, SessionsThatCannotBeAreRefused) {
+  EXPECT_EQ(problems_with({{"workload.sessions", "prefix"}}),
+            "exit 2\nworkload.sessions reads the conversations of a trace file, but workload.trace names a bundled "
+            "workload | workload.sessions | leave workload.sessions out, or use a trace with prefix ids, such as "
+            "mooncake-jsonl (hash_ids)");
+  const TempFile azure(kTimed, ".csv");
+  EXPECT_EQ(problems_with({{"workload.trace", azure.path()}, {"workload.sessions", "prefix"}}, azure.path()),
+            "exit 2\nFILE has no prefix ids that tell which prompt extends another | workload.sessions | use a trace "
+            "with them, such as mooncake-jsonl (hash_ids), or leave workload.sessions out");
+  const TempFile alone(
+      "{\"timestamp\": 0, \"input_length\": 1000, \"output_length\": 50, \"hash_ids\": [1, 2]}\n"
+      "{\"timestamp\": 1, \"input_length\": 1100, \"output_length\": 50, \"hash_ids\": [5, 2, 3]}\n",
+      ".mooncake.jsonl");
+  const std::map<std::string, std::string> sessions{{"workload.trace", alone.path()}, {"workload.sessions", "prefix"}};
+  EXPECT_EQ(problems_with(sessions),
+            "exit 2\nthe trace has no conversations of several turns, so workload.sessions=prefix changes nothing | "
+            "workload.sessions | leave workload.sessions out");
+  auto single = sessions;
+  single["workload.conversations"] = "false";
+  EXPECT_THAT(problems_with(single), testing::HasSubstr("so workload.sessions=prefix changes nothing"));
+  auto drawn = sessions;
+  drawn["workload.arrival"] = "poisson";
+  EXPECT_THAT(
+      problems_with(drawn),
+      testing::HasSubstr(
+          "workload.sessions=prefix keeps the times of the trace: its turns arrive at them | workload.arrival | "
+          "leave workload.arrival out; workload.rate scales the times of the trace"));
 }
 
 TEST(Workload, TheRealTraceIsReplayed) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <string_view>
+#include <utility>
 
 #include "sim/core/error.hpp"
 #include "sim/core/text.hpp"
@@ -21,6 +22,7 @@
 #include "traces/readers/native_binary.hpp"
 #include "traces/readers/native_csv.hpp"
 #include "traces/readers/native_jsonl.hpp"
+#include "traces/readers/prefix_sessions.hpp"
 #include "traces/readers/run_requests.hpp"
 #include "traces/readers/sharegpt_json.hpp"
 #include "traces/readers/turns_csv.hpp"
@@ -136,7 +138,9 @@ std::vector<std::string> trace_format_choices() {
   return choices;
 }
 
-OpenedTrace open_trace(const std::string& path, const std::string& format, const ReaderOptions& options) {
+namespace {
+
+OpenedTrace open_rows(const std::string& path, const std::string& format, const ReaderOptions& options) {
   if (!options.columns.empty()) return {kMappedFormat, open_mapped(path, options)};
   if (format == "auto") {
     const Entry& entry = detect(path);
@@ -150,6 +154,14 @@ OpenedTrace open_trace(const std::string& path, const std::string& format, const
   throw ConfigError(fmt::format("unknown trace format \"{}\"", format), "workload.format",
                     near.empty() ? fmt::format("known formats: {}", fmt::join(choices, ", "))
                                  : fmt::format("did you mean \"{}\"?", near));
+}
+
+}  // namespace
+
+OpenedTrace open_trace(const std::string& path, const std::string& format, const ReaderOptions& options) {
+  OpenedTrace trace = open_rows(path, format, options);
+  if (options.prefix_sessions) trace.reader = std::make_unique<PrefixSessions>(path, std::move(trace.reader));
+  return trace;
 }
 
 }  // namespace spillway::traces

@@ -26,9 +26,9 @@ struct OpenedTrace {
 
 /// Opens a file from its start. With options.columns it is CSV or JSON lines of that mapping, and `format` must be auto
 /// or mapped. Else `format` is a name of trace_formats() or "auto", which detects the format by the first
-/// line that is not blank or by the keys of the first JSON object. Any format may be compressed with gzip. Throws
-/// ConfigError for an unknown format, and DataError if the file is missing, empty, a folder or unreadable, or if its
-/// format cannot be detected.
+/// line that is not blank or by the keys of the first JSON object. Any format may be compressed with gzip. With
+/// options.prefix_sessions the rows are those of PrefixSessions. Throws ConfigError for an unknown format, and
+/// DataError if the file is missing, empty, a folder or unreadable, or if its format cannot be detected.
 [[nodiscard]] OpenedTrace open_trace(const std::string& path, const std::string& format,
                                      const ReaderOptions& options = {});
 

@@ -51,6 +51,7 @@ struct ReaderOptions {
   std::string tokenizer = "estimate";  // for formats with texts: see open_tokenizer
   bool skip_bad_rows = false;          // skip rows that are not requests, and count them
   std::string columns{};               // workload.columns: see column_map.hpp; empty: the file has a known format
+  bool prefix_sessions = false;        // workload.sessions=prefix: see PrefixSessions
 };
 
 /// How far the time of a row may be before the latest time so far, as several threads write a log. Earlier rows are

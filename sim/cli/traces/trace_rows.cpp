@@ -33,7 +33,7 @@ auto placing_problems(const ResolvedConfig& config, Open open) {
 }  // namespace
 
 TraceRows rows_of_file(const std::string& path, const ResolvedConfig& config, bool skip_bad_rows) {
-  const std::set<std::string> known{"workload.format", "workload.tokenizer", "workload.columns"};
+  const std::set<std::string> known{"workload.format", "workload.tokenizer", "workload.columns", "workload.sessions"};
   std::vector<Problem> problems;
   for (const ResolvedKey& key : config.keys) {
     if (key.origin != Origin::argument || known.contains(key.parameter.name)) continue;
@@ -48,6 +48,7 @@ TraceRows rows_of_file(const std::string& path, const ResolvedConfig& config, bo
   options.tokenizer = text("workload.tokenizer", options.tokenizer);
   options.columns = text("workload.columns", options.columns);
   options.skip_bad_rows = skip_bad_rows;
+  options.prefix_sessions = text("workload.sessions", "none") == "prefix";
   const traces::OpenedTrace trace = traces::open_trace(path, text("workload.format", "auto"), options);
   const Duration shift = traces::time_before_start(*trace.reader);
   return {path, trace.format, file_sha256(path),
