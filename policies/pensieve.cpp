@@ -249,7 +249,7 @@ class PensieveSpace final : public OffloadPolicy {
 
   void drop(const Chunk& chunk, TierId tier, Placement& placement) {
     placement.drop(chunk.holder, chunk.range, tier);
-    resting_.changed(chunk.holder.conversation);
+    resting_.changed(chunk);
   }
 
   void reclaim(Blocks needed, Placement& placement) {
@@ -277,7 +277,7 @@ class PensieveSpace final : public OffloadPolicy {
                     .to = kHostTier,
                     .keep = true,
                     .yields = true});
-    resting_.changed(chunk.holder.conversation);
+    resting_.changed(chunk);
   }
 
   const View& view_;

@@ -36,7 +36,7 @@ void RestingConversations::rests(const RequestView& request) {
   const bool stale = resting_[slot].stale;
   resting_[slot] = {
       .conversation = request.conversation, .since = view_.now(), .tokens = request.computed, .stale = stale};
-  update(slot, holder(request.id));
+  update(slot, view_.runs(holder(request.id)));
 }
 
 void RestingConversations::ends(std::int64_t conversation) {
@@ -46,26 +46,19 @@ void RestingConversations::ends(std::int64_t conversation) {
   slots_.erase(found);
   counts_ -= resting_[slot].counts;
   resting_[slot].conversation = kNone;
-  dirty_.remove(slot);
-  clean_.remove(slot);
-  on_host_.remove(slot);
+  withdraw(slot);
   free_.push_back(slot);
 }
 
 void RestingConversations::changed(std::int64_t conversation) {
-  const auto found = slots_.find(conversation);
-  if (found == slots_.end()) return;
-  if (view_.kept(conversation) == Tokens(0)) return ends(conversation);
-  update(found->second, holder_of_conversation(conversation));
+  if (const auto found = slots_.find(conversation); found != slots_.end()) refresh(found->second);
 }
 
 void RestingConversations::pin(std::int64_t conversation) {
   const auto found = slots_.find(conversation);
   if (found == slots_.end()) return;
   resting_[found->second].pinned = true;
-  dirty_.remove(found->second);
-  clean_.remove(found->second);
-  on_host_.remove(found->second);
+  withdraw(found->second);
 }
 
 RestingConversations::Counts RestingConversations::counts_without(std::int64_t conversation) const {
@@ -74,20 +67,19 @@ RestingConversations::Counts RestingConversations::counts_without(std::int64_t c
   return counts;
 }
 
-std::optional<RestingConversations::Chunk> RestingConversations::first(RetentionOrder& order,
-                                                                       BlockRange Resting::*range) {
+std::optional<RestingConversations::Chunk> RestingConversations::first(RetentionOrder& order, First Resting::*kind) {
   offer_stale();
   const std::optional<std::size_t> slot = order.least(view_.now());
   if (!slot) return {};
   const Resting& resting = resting_[*slot];
-  return Chunk{holder_of_conversation(resting.conversation), resting.*range, order.at(*slot)};
+  return Chunk{holder_of_conversation(resting.conversation), (resting.*kind).range, order.at(*slot), *slot};
 }
 
-void RestingConversations::update(std::size_t slot, const Holder& holder) {
+void RestingConversations::update(std::size_t slot, std::span<const KvRun> runs) {
   Resting& resting = resting_[slot];
   resting.pinned = false;
   counts_ -= std::exchange(resting.counts, {});
-  resting.dirty = resting.clean = resting.on_host = {};
+  resting.dirty.range = resting.clean.range = resting.on_host.range = {};
   const Blocks end = blocks_for(resting.tokens, view_.block_tokens());
   const auto note = [this](BlockRange& first, const BlockRange& range) {
     if (first.count() > Blocks(0)) return;
@@ -95,7 +87,7 @@ void RestingConversations::update(std::size_t slot, const Holder& holder) {
     first = {range.first, std::min(range.end, chunk_end)};
   };
   Blocks at;
-  for (const KvRun& run : view_.runs(holder)) {
+  for (const KvRun& run : runs) {
     const BlockRange range{at, std::min(end, at + run.blocks)};
     at = range.end;
     if (range.count() <= Blocks(0)) break;
@@ -105,15 +97,29 @@ void RestingConversations::update(std::size_t slot, const Holder& holder) {
     }
     if (run.on(kHostTier)) {
       resting.counts.on_host += range.count();
-      note(resting.on_host, range);
+      note(resting.on_host.range, range);
     }
     if (!run.on(kGpuTier)) continue;
     const bool clean = run.on(kHostTier);
     (clean ? resting.counts.clean : resting.counts.dirty) += range.count();
-    note(clean ? resting.clean : resting.dirty, range);
+    note((clean ? resting.clean : resting.dirty).range, range);
   }
   counts_ += resting.counts;
   if (!std::exchange(resting.stale, true)) stale_.push_back(slot);
+}
+
+void RestingConversations::refresh(std::size_t slot) {
+  const std::int64_t conversation = resting_[slot].conversation;
+  const std::span<const KvRun> runs = view_.runs(holder_of_conversation(conversation));
+  runs.empty() ? ends(conversation) : update(slot, runs);
+}
+
+void RestingConversations::withdraw(std::size_t slot) {
+  Resting& resting = resting_[slot];
+  resting.dirty.offered = resting.clean.offered = resting.on_host.offered = {};
+  dirty_.remove(slot);
+  clean_.remove(slot);
+  on_host_.remove(slot);
 }
 
 void RestingConversations::offer_stale() {
@@ -121,16 +127,18 @@ void RestingConversations::offer_stale() {
     Resting& resting = resting_[slot];
     resting.stale = false;
     if (resting.conversation == kNone || resting.pinned) continue;
-    offer(dirty_, slot, resting.dirty);
-    offer(clean_, slot, resting.clean);
-    offer(on_host_, slot, resting.on_host);
+    offer(dirty_, slot, &Resting::dirty);
+    offer(clean_, slot, &Resting::clean);
+    offer(on_host_, slot, &Resting::on_host);
   }
   stale_.clear();
 }
 
-void RestingConversations::offer(RetentionOrder& order, std::size_t slot, const BlockRange& range) {
+void RestingConversations::offer(RetentionOrder& order, std::size_t slot, First Resting::*kind) {
+  Resting& resting = resting_[slot];
+  const BlockRange& range = (resting.*kind).range;
+  if (std::exchange((resting.*kind).offered, range) == range) return;
   if (range.count() == Blocks(0)) return order.remove(slot);
-  const Resting& resting = resting_[slot];
   const Tokens context = std::min(resting.tokens, view_.block_tokens() * range.end.count());
   RetentionCandidate candidate = candidate_(resting.conversation, resting.since, context);
   candidate.position = range.first.count();

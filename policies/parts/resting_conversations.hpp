@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -29,6 +30,7 @@ class RestingConversations {
     Holder holder{};
     BlockRange range{};
     RetentionCandidate candidate{};
+    std::size_t slot = 0;
   };
   /// Blocks of resting conversations on the GPU, by what became of them there; and all their blocks on the host.
   struct Counts {
@@ -48,6 +50,8 @@ class RestingConversations {
   void ends(std::int64_t conversation);
   /// Its KV has moved or was dropped. Nothing happens when it does not rest.
   void changed(std::int64_t conversation);
+  /// The same for the chunk that went first in the call before, which is of a conversation that rests.
+  void changed(const Chunk& chunk) { refresh(chunk.slot); }
   /// No chunk of it goes first until changed() is called.
   void pin(std::int64_t conversation);
 
@@ -62,24 +66,33 @@ class RestingConversations {
 
  private:
   static constexpr std::int64_t kNone = -1;
+  /// The first chunk of a kind; empty: there is none.
+  struct First {
+    BlockRange range{};
+    BlockRange offered{};  // what competes
+  };
   struct Resting {
     std::int64_t conversation = kNone;
     SimTime since{};
     Tokens tokens{};
     Counts counts{};
-    BlockRange dirty{};  // the first chunk of each kind; empty: there is none
-    BlockRange clean{};
-    BlockRange on_host{};
+    First dirty{};
+    First clean{};
+    First on_host{};
     bool stale = false;  // its slot is in stale_
     bool pinned = false;
   };
 
-  [[nodiscard]] std::optional<Chunk> first(RetentionOrder& order, BlockRange Resting::*range);
-  void update(std::size_t slot, const Holder& holder);
+  [[nodiscard]] std::optional<Chunk> first(RetentionOrder& order, First Resting::*kind);
+  void update(std::size_t slot, std::span<const KvRun> runs);
+  /// Looks where its KV is.
+  void refresh(std::size_t slot);
+  /// None of its chunks competes.
+  void withdraw(std::size_t slot);
   /// The candidates of slots whose chunks have changed, in time for the next question. So a conversation whose chunks
   /// change several times in between competes anew once, and not before the end of its turn is known to all.
   void offer_stale();
-  void offer(RetentionOrder& order, std::size_t slot, const BlockRange& range);
+  void offer(RetentionOrder& order, std::size_t slot, First Resting::*kind);
 
   const View& view_;
   const Blocks chunk_;

@@ -1,6 +1,7 @@
 // Which chunk of KV is worth the least, among the candidates of many conversations, as time goes on.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -35,12 +36,17 @@ struct RetentionCandidate {
 /// when their winner surely stays the winner: a match is played again only then, or after one of its candidates has
 /// changed (a kinetic tournament: Basch, Guibas and Hershberger, Data structures for mobile data, 1999).
 ///
-/// Exact: a match is decided by evicted_before() at a time at which it is played, and is valid from then up to an
+/// The slots that came first of late are in a front of fixed size, outside the tournament. When the chunk of a slot has
+/// been evicted, the next one of its conversation is worth little more, so few conversations at a time take turns in
+/// coming first. A change to one of them costs no match.
+///
+/// Exact: a match is decided as evicted_before() does at a time at which it is played, and is valid from then up to an
 /// instant before the crossing that is early by more than the rounding error of its computation. So least() gives what
 /// a sort of all candidates by evicted_before() gives, unless two values of different cost are equal to the last bit.
 ///
-/// put() and remove() are O(log slots); least() is O(log slots) for each change since the call before, and amortised
-/// O(log slots) for each pair that swaps its places. Memory is O(slots).
+/// put() and remove() are O(1) for slots in the front and O(log slots) for others. least() is O(1), and O(log slots)
+/// for each change since the call before to a slot that was or is outside the front, and amortised O(log slots) for
+/// each pair that swaps its places. Memory is O(slots).
 class RetentionOrder {
  public:
   /// The candidate of a slot, instead of the one before.
@@ -58,15 +64,32 @@ class RetentionOrder {
     std::int32_t winner = kNobody;
     SimTime valid_until = kUnplayed;
   };
+  /// A candidate and its retention value at one time.
+  struct Valued {
+    double value = 0.0;
+    std::int32_t slot = kNobody;
+  };
 
+  [[nodiscard]] Valued valued(std::int32_t slot, SimTime now) const;
+  /// evicted_before() for two values of the same time.
+  [[nodiscard]] bool goes_before(const Valued& a, const Valued& b) const;
+  /// A slot outside the front comes first: it moves there. The one of the front that goes last gives up its place if no
+  /// other is left.
+  void promote(const Valued& candidate);
+  void enter_tournament(std::int32_t slot);
+  void leave_tournament(std::int32_t slot);
   /// The matches of a leaf's path have to be played again.
   void touch(std::size_t slot);
+  /// A match whose winner may not be valid any more.
   void play(std::size_t match, SimTime now);
-  /// Up to when `winner`, which is evicted before `loser` at `now`, surely stays so.
-  [[nodiscard]] static SimTime stays_until(const RetentionCandidate& winner, const RetentionCandidate& loser,
-                                           SimTime now);
   void grow(std::size_t slots);
 
+  static constexpr std::size_t kFrontSize = 64;
+
+  std::array<Valued, kFrontSize> front_;  // in no order
+  std::size_t in_front_ = 0;
+  SimTime valued_at_{};                         // the time of the values in the front
+  std::vector<std::int32_t> places_;            // by slot: where it is in the front, or kNobody
   std::vector<RetentionCandidate> candidates_;  // by slot
   std::vector<Match> matches_;                  // a heap: 1 is the root, the second half are the slots
   std::size_t leaves_ = 0;                      // a power of two, or 0

@@ -142,6 +142,33 @@ void instances(benchmark::State& state) {
 }
 BENCHMARK(instances)->Arg(10)->Arg(1000)->Unit(benchmark::kMillisecond);
 
+/// Pensieve with 10,000 conversations at a time: 0.54 of them begin per second, with 5.56 turns each and 4,000 s
+/// between two turns. Their KV comes to some 5 TB, and to nearly 8 TB at most. The host holds 200 GB of it, so nearly
+/// all is evicted between two turns, or 8 TB, so that nothing is.
+void pensieve(benchmark::State& state, const std::string& eviction, const std::string& host) {
+  const std::vector<std::string> arguments{"policy=pensieve",
+                                           "policy.eviction=" + eviction,
+                                           "model=llama-2-13b-kv10",
+                                           "hardware=a100-80gb-pcie",
+                                           "memory.gpu_kv=40GB",
+                                           "memory.host_cache=" + host,
+                                           "workload.trace=sharegpt-chat",
+                                           "workload.rate=3",
+                                           "workload.requests=100000",
+                                           "workload.think_time=exponential(4000s)"};
+  std::int64_t turns = 0;
+  measure(state, [&] {
+    RunStatistics statistics = run_once(arguments);
+    turns += statistics.all.finished;
+    return statistics;
+  });
+  state.SetItemsProcessed(turns);
+}
+BENCHMARK_CAPTURE(pensieve, retention_all_evicted, "retention", "200GB")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(pensieve, lru_all_evicted, "lru", "200GB")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(pensieve, retention_host_large_enough, "retention", "8TB")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(pensieve, lru_host_large_enough, "lru", "8TB")->Unit(benchmark::kMillisecond);
+
 /// Layers that swap all the time, on a link that is never idle: Pie, OPT-30B on a GH200 with 7 GB for KV.
 void pie_opt_30b(benchmark::State& state) {
   std::vector<std::string> arguments{"policy=pie",        "model=opt-30b",         "hardware=gh200-96gb",

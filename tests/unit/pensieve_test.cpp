@@ -113,6 +113,45 @@ TEST(RetentionCost, BesideOthersIsWhatAChunkAdds) {
   EXPECT_NEAR(cost.at(Tokens(128)) - cost.at(Tokens(64)), 3 * 8e-9, 3.1e-9);
 }
 
+// As conversations are evicted: the chunk that goes first makes place for the next one of its conversation, which costs
+// a little more, or for a conversation that rests since now. More of them take turns than the front of the order holds,
+// and some end meanwhile. The reference looks at all of them.
+TEST(RetentionOrder, IsThatOfAFullSortWhileChunksAreEvicted) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    oracle::Dice dice(seed);
+    RetentionOrder order;
+    std::vector<RetentionCandidate> there;
+    SimTime now{0};
+    const auto begin = [&](std::size_t slot) {
+      there[slot] = {.cost = 1e-3, .since = now, .position = 0, .owner = static_cast<std::int64_t>(slot)};
+      order.put(slot, there[slot]);
+    };
+    for (std::size_t slot = 0; slot < 400; ++slot, now = now + Duration(dice.between(1, 500))) {
+      there.emplace_back();
+      begin(slot);
+    }
+    for (int step = 0; step < 6000; ++step) {
+      if (dice.chance(25)) now = now + Duration(dice.between(0, 500));
+      const auto least = static_cast<std::size_t>(
+          std::ranges::min_element(there, [&](const auto& a, const auto& b) { return evicted_before(a, b, now); }) -
+          there.begin());
+      ASSERT_EQ(order.least(now), least) << "seed " << seed << " step " << step;
+      RetentionCandidate& gone = there[least];
+      if (gone.position == 40) {
+        begin(least);
+      } else {
+        ++gone.position;
+        gone.cost *= 1.01;
+        order.put(least, gone);
+      }
+      if (!dice.chance(5)) continue;
+      const auto ended = static_cast<std::size_t>(dice.between(0, 399));
+      order.remove(ended);
+      begin(ended);
+    }
+  }
+}
+
 // Candidates come, go and change while time goes on; the reference looks at each of them at each step.
 TEST(RetentionOrder, IsThatOfAFullSortAtEveryInstant) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
