@@ -561,7 +561,8 @@ void Instance::end_answers() {
 void Instance::advance_ledger(SimTime now) {
   const TierState& gpu = tier(kGpuTier);
   const TierState& host = tier(kHostTier);
-  const Ledger::Levels levels{gpu.total, gpu.total - gpu.free, host.total - host.free, members_.size(), waiting()};
+  const Ledger::Levels levels{gpu.total, gpu.total - gpu.free,      host.total - host.free, members_.size(),
+                              waiting(), std::ssize(conversations_)};
   if (ledger_.advance(now, span_begin_, levels)) fairness_.begin(span_begin_);
 }
 

@@ -23,6 +23,7 @@
 #include "sim/kv/host_cache.hpp"
 #include "sim/kv/offloading_tier.hpp"
 #include "sim/kv/residency.hpp"
+#include "sim/metrics/conversations.hpp"
 #include "sim/metrics/fairness.hpp"
 
 namespace spillway {
@@ -67,6 +68,8 @@ class Instance final : public View, private Decision {
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
   [[nodiscard]] Blocks gpu_blocks_used() const { return tier(kGpuTier).total - tier(kGpuTier).free; }
+  /// Adds the conversations whose KV is kept. O(them).
+  void count_cached(ConversationCounts& counts) const;
   /// Sums over the measured span up to the last completion (or to `stop`); all zero when none was measured. Throws
   /// BrokenPromise when the policy reports a figure that it does not declare.
   [[nodiscard]] EngineTotals totals() const;
@@ -180,7 +183,8 @@ class Instance final : public View, private Decision {
   /// What is kept for a conversation.
   struct Kept {
     Residency::Key key = -1;
-    Tokens tokens{};  // length of the context
+    Tokens tokens{};           // length of the context
+    std::size_t position = 0;  // in kept_
   };
   struct UnderWay {
     Move move{};
@@ -224,6 +228,8 @@ class Instance final : public View, private Decision {
   void adopt_conversation(std::int32_t m, bool new_turn);
   void keep(std::int32_t m);
   void forget_conversation(std::int64_t conversation);
+  /// Nothing is kept for the conversation any more.
+  void erase_kept(std::int64_t conversation);
   /// Moves of `from` are of `to` from now on.
   void rename_moves(const Holder& from, const Holder& to);
   /// Moves that nobody waited for and that have ended by `now`. Returns whether there were any.
@@ -372,6 +378,7 @@ class Instance final : public View, private Decision {
   Batch members_;
   Residency residency_;
   std::unordered_map<std::int64_t, Kept> conversations_;
+  std::vector<std::int64_t> kept_;                           // their numbers
   std::unordered_map<std::int32_t, std::vector<Gap>> gaps_;  // by member, in the order of the context
   std::vector<UnderWay> under_way_;                          // moves that nobody, or only a request, waits for
   std::vector<Residency::MoveKey> of_layers_;                // moves that layers wait for

@@ -11,15 +11,16 @@ namespace spillway {
 
 std::span<const KvRun> Instance::runs(const Holder& holder) const {
   const Residency::Key key = key_of(holder);
-  const bool all_in_books = holder.request.valid() && key >= 0 && !in_batch(members_[table_[holder.request].member]);
+  const bool request = holder.request.valid();
+  const bool all_in_books = key >= 0 && !(request && in_batch(members_[table_[holder.request].member]));
   if (all_in_books) return residency_.runs(key);
+  if (!request) return {};
   shown_runs_.clear();
   Blocks counted;
   if (key >= 0) {
     shown_runs_ = residency_.runs(key);
     counted = residency_.blocks(key);
   }
-  if (!holder.request.valid()) return shown_runs_;
   const std::int32_t m = table_[holder.request].member;
   const Blocks rest = m < 0 ? Blocks(0) : members_.held(members_[m]) - counted;
   if (rest == Blocks(0)) return shown_runs_;
@@ -42,6 +43,18 @@ const Instance::Kept* Instance::find_kept(std::int64_t conversation) const {
   if (conversations_.empty()) return nullptr;
   const auto found = conversations_.find(conversation);
   return found == conversations_.end() ? nullptr : &found->second;
+}
+
+void Instance::count_cached(ConversationCounts& counts) const {
+  counts.cached += std::ssize(kept_);
+  for (const std::int64_t conversation : kept_) {
+    const std::vector<KvRun>& runs = residency_.runs(conversations_.at(conversation).key);
+    const auto any_on = [&](TierId tier) {
+      return std::ranges::any_of(runs, [tier](const KvRun& run) { return run.on(tier); });
+    };
+    counts.cached_on_gpu += any_on(kGpuTier) ? 1 : 0;
+    counts.cached_on_host += any_on(kHostTier) ? 1 : 0;
+  }
 }
 
 Residency::Key Instance::key_of(const Holder& holder) const {
@@ -269,7 +282,7 @@ void Instance::adopt_conversation(std::int32_t m, bool new_turn) {
   }
   const Kept there = found->second;
   rename_moves(holder_of_conversation(found->first), holder(member.id));
-  conversations_.erase(found);
+  erase_kept(found->first);
   member.computed = usable(there, slot);
   const Tokens context = std::min({there.tokens, repeats(slot), Tokens(slot.input)});
   residency_.shorten(there.key, blocks_for(context, kv_.block_tokens));
@@ -309,7 +322,8 @@ void Instance::keep(std::int32_t m) {
   const std::int64_t conversation = conversation_of(table_[member.id]);
   if (conversations_.contains(conversation)) forget_conversation(conversation);
   rename_moves(holder(member.id), holder_of_conversation(conversation));
-  conversations_[conversation] = {member.holder, member.computed};
+  conversations_[conversation] = {member.holder, member.computed, kept_.size()};
+  kept_.push_back(conversation);
   member.holder = -1;
   member.held = Blocks(0);
 }
@@ -317,6 +331,14 @@ void Instance::keep(std::int32_t m) {
 void Instance::forget_conversation(std::int64_t conversation) {
   rename_moves(holder_of_conversation(conversation), Holder{});
   residency_.remove(conversations_.at(conversation).key);
+  erase_kept(conversation);
+}
+
+void Instance::erase_kept(std::int64_t conversation) {
+  const std::size_t position = conversations_.at(conversation).position;
+  kept_[position] = kept_.back();
+  conversations_.at(kept_[position]).position = position;
+  kept_.pop_back();
   conversations_.erase(conversation);
 }
 

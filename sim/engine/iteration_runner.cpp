@@ -112,10 +112,10 @@ void IterationRunner::prepare_cpu_attention(std::span<const BatchShape> shapes) 
 
 void IterationRunner::move(std::size_t route, const Move& move, std::int32_t ticket) {
   // What is waited for goes as one copy; what is not ends on its own.
-  const auto same = std::ranges::find_if(moves_, [&](const Pending& other) {
-    return other.ticket < 0 && ticket < 0 && other.route == route && other.mechanism == move.mechanism &&
-           other.waits == move.waits;
-  });
+  const auto one_copy = [&](const Pending& other) {
+    return other.route == route && other.mechanism == move.mechanism && other.waits == move.waits;
+  };
+  const auto same = ticket < 0 ? std::ranges::find_if(moves_, one_copy) : moves_.end();
   if (same != moves_.end()) {
     same->blocks += move.range.count();
   } else {
@@ -159,7 +159,8 @@ void IterationRunner::queue(const Pending& move) {
 
 void IterationRunner::queue_copies(Blocks stored) {
   if (moves_.empty() && loaded_ + stored + leaving_blocks_ == Blocks(0)) return;
-  if (moves_.size() > 1) std::ranges::stable_sort(moves_, {}, &Pending::route);
+  const bool in_order = std::ranges::is_sorted(moves_, {}, &Pending::route);
+  if (!in_order) std::ranges::stable_sort(moves_, {}, &Pending::route);
   for (const Pending& move : moves_) queue(move);
   moves_.clear();
   const std::int64_t copies_per_block = kv_.host_cache_copies_per_block;
@@ -220,6 +221,8 @@ const ExecutedIteration& IterationRunner::run(std::span<const BatchShape> shapes
   prepare(shapes, start);
   if (only_computes(stored)) {
     result_.end = executor_.run_alone(start, result_.alone);
+    result_.copied_before.kv = executor_.copying_for_requests() - copied_at_end_.kv;
+    copied_at_end_.kv += result_.copied_before.kv;
     if (between_ != LinkBytes{}) result_.issued = std::exchange(between_, {});
     return result_;
   }
@@ -254,11 +257,9 @@ void IterationRunner::begin_prepared(std::span<const BatchShape> shapes, Blocks 
   }
   if (layers_ != nullptr) at_start_.busy = {executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
   if (layers_ != nullptr || !link_changes_.empty()) copy_until(start);
-  if (layers_ != nullptr) {
-    at_start_.copying = copying();
-    result_.copied_before = {at_start_.copying.h2d - copied_at_end_.h2d, at_start_.copying.d2h - copied_at_end_.d2h};
-  }
   executor_.begin(plan_, start);
+  at_start_.copying = copying();
+  result_.copied_before = at_start_.copying - copied_at_end_;
   running_ = true;
   finished_ = false;
 }
@@ -274,7 +275,7 @@ bool IterationRunner::go_to(SimTime until) {
       account(outcome.time);
       running_ = false;
       finished_ = true;
-      if (layers_ != nullptr) copied_at_end_ = copying();
+      copied_at_end_ = copying();
       between_ = {};
       return true;
     }
@@ -299,13 +300,12 @@ void IterationRunner::account(SimTime end) {
   result_.layer_stall = executor_.use(Stream::compute).stall - at_start_.stalled - result_.stall();
   result_.requests_wait_for = link_of(copies_.waited_on());
   result_.issued = result_.issued + issued_since(at_start_.issued);
+  result_.copying = copying() - at_start_.copying;
   if (layers_ == nullptr) return;
   // A layer that is waited for comes in. When the way out was busy for longer, the layer had to wait for its room.
   const Duration in = executor_.use(Stream::h2d).busy - at_start_.busy.h2d;
   const Duration out = executor_.use(Stream::d2h).busy - at_start_.busy.d2h;
   if (out > in) result_.layers_wait_for = Resource::d2h;
-  const LinkTimes now = copying();
-  result_.copying = {now.h2d - at_start_.copying.h2d, now.d2h - at_start_.copying.d2h};
 }
 
 const ExecutedIteration& IterationRunner::cut(SimTime now) {
@@ -364,10 +364,10 @@ std::vector<std::int32_t> IterationRunner::take_ended(SimTime now) {
 }
 
 LinkTimes IterationRunner::copied_until(SimTime now) {
-  if (layers_ == nullptr || now < executor_.now()) return {};
+  if (now < executor_.now()) return {};
   stop_layers();
-  executor_.run_copies(rule(), now);
-  return {executor_.copying(Stream::h2d) - copied_at_end_.h2d, executor_.copying(Stream::d2h) - copied_at_end_.d2h};
+  copy_and_charge(now);
+  return copying() - copied_at_end_;
 }
 
 LinkBytes IterationRunner::issued() const {

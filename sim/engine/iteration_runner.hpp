@@ -33,10 +33,14 @@ struct LinkBytes {
     return {a.h2d - b.h2d, a.d2h - b.d2h, a.peer_in - b.peer_in, a.peer_out - b.peer_out};
   }
 };
-/// Time in which a copy was under way on each link.
+/// Time in which a copy was under way on each link to the host, and KV of requests on any link.
 struct LinkTimes {
   Duration h2d{};
   Duration d2h{};
+  Duration kv{};  // from the issue of a copy to its end; without copies of layers and of attention on the CPU
+  friend LinkTimes operator-(const LinkTimes& a, const LinkTimes& b) {
+    return {a.h2d - b.h2d, a.d2h - b.d2h, a.kv - b.kv};
+  }
 };
 
 /// What an iteration took and what it was spent on.
@@ -62,8 +66,8 @@ struct ExecutedIteration {
   Resource requests_wait_for = Resource::h2d;
   [[nodiscard]] Duration stall() const { return layer_stall + request_stall + cpu_stall.sum(); }
   LinkBytes issued{};         // copies that the iteration put on the links
-  LinkTimes copying{};        // from start to end; only where layers stream
-  LinkTimes copied_before{};  // from the end of the iteration before to the start; only where layers stream
+  LinkTimes copying{};        // from start to end
+  LinkTimes copied_before{};  // from the end of the iteration before to the start
 };
 
 /// Moves and loads of KV blocks are collected until the next iteration, which issues them. A policy that streams layers
@@ -160,7 +164,7 @@ class IterationRunner final : private CopyObserver {
     Duration stalled{};
     Executor::Waited waited{};
     LinkBytes issued{};
-    LinkTimes busy{};
+    LinkTimes busy{};  // only where layers stream
     LinkTimes copying{};
   };
 
@@ -226,7 +230,9 @@ class IterationRunner final : private CopyObserver {
   void copy_and_charge(SimTime now, bool instant_is_over = false);
   [[nodiscard]] LinkBytes issued() const;
   [[nodiscard]] LinkBytes issued_since(const LinkBytes& before) const { return issued() - before; }
-  [[nodiscard]] LinkTimes copying() const { return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h)}; }
+  [[nodiscard]] LinkTimes copying() const {
+    return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h), executor_.copying_for_requests()};
+  }
 
   const ExecutionModel& model_;
   ClockGovernor clock_;

@@ -52,7 +52,10 @@ bool Ledger::advance(SimTime now, SimTime span_begin, const Levels& levels) {
   const double waiting_time = static_cast<double>(levels.waiting) * seconds;
   const double kv_time = static_cast<double>(levels.gpu_used.count()) * seconds;
   const double host_kv_time = static_cast<double>(levels.host_used.count()) * seconds;
+  const double cached_time = static_cast<double>(levels.cached) * seconds;
   if (!running_) {
+    idle_.cached += cached_time;
+    idle_.peak_cached = std::max(idle_.peak_cached, levels.cached);
     idle_.seconds += seconds;
     idle_.waiting += waiting_time;
     idle_.kv += kv_time;
@@ -62,6 +65,8 @@ bool Ledger::advance(SimTime now, SimTime span_begin, const Levels& levels) {
   totals_.waiting_time += waiting_time;
   totals_.kv_time += kv_time;
   totals_.host_kv_time += host_kv_time;
+  totals_.cached_time += cached_time;
+  totals_.peak_cached = std::max(totals_.peak_cached, levels.cached);
   totals_.busy_time += seconds;
   totals_.batch_time += static_cast<double>(levels.running) * seconds;
   totals_.peak_batch = std::max(totals_.peak_batch, levels.running);
@@ -89,6 +94,8 @@ void Ledger::count_idle_time() {
   totals_.waiting_time += idle_.waiting;
   totals_.kv_time += idle_.kv;
   totals_.host_kv_time += idle_.host_kv;
+  totals_.cached_time += idle_.cached;
+  totals_.peak_cached = std::max(totals_.peak_cached, idle_.peak_cached);
   if (streams_layers_) totals_.layers->capacity_time += idle_.capacity;
   idle_ = IdleTime{};
 }
@@ -103,14 +110,15 @@ void Ledger::started(SimTime now) {
 
 void Ledger::executed(const ExecutedIteration& iteration, bool short_of_kv) {
   iteration_.end = iteration.end;
-  iteration_.copies = streams_layers_ || iteration.issued != LinkBytes{};
+  iteration_.copies = streams_layers_ || iteration.issued != LinkBytes{} || iteration.copying.kv > Duration{};
   if (iteration_.copies) {
     iteration_.layer_stall = iteration.layer_stall;
+    iteration_.request_stall = iteration.request_stall;
     iteration_.issued = iteration.issued;
     iteration_.copying = iteration.copying;
     charged_ = charged_ + iteration.issued;
   }
-  book_copying(iteration.copied_before, previous_end_, iteration.start, iteration.start);
+  book_copying(iteration.copied_before, previous_end_, iteration.start, iteration.start, totals_.kv_copied_idle);
   spend(iteration, short_of_kv);
   if (unspent_ == 0.0) return;
   for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * unspent_;
@@ -161,15 +169,16 @@ void Ledger::book_iteration(SimTime end) {
   totals_.moved_d2h += share(iteration_.issued.d2h, part, length);
   totals_.moved_peer_in += share(iteration_.issued.peer_in, part, length);
   totals_.moved_peer_out += share(iteration_.issued.peer_out, part, length);
-  if (!streams_layers_) return;
-  totals_.layers->stall_time += to_seconds(share(iteration_.layer_stall, part, length));
-  book_copying(iteration_.copying, iteration_.start, end, iteration_.end);
+  totals_.kv_waited_for += share(iteration_.request_stall, part, length);
+  book_copying(iteration_.copying, iteration_.start, end, iteration_.end, totals_.kv_copied_beside);
+  if (streams_layers_) totals_.layers->stall_time += to_seconds(share(iteration_.layer_stall, part, length));
 }
 
-// `copying` is spread evenly from `start` to `whole_end`.
-void Ledger::book_copying(const LinkTimes& copying, SimTime start, SimTime end, SimTime whole_end) {
-  if (!streams_layers_) return;
+void Ledger::book_copying(const LinkTimes& copying, SimTime start, SimTime end, SimTime whole_end, Duration& kv) {
+  if (!streams_layers_ && copying.kv == Duration{}) return;
   const Duration part = std::max(Duration{}, end - std::max(start, begin_));
+  kv += share(copying.kv, part, whole_end - start);
+  if (!streams_layers_) return;
   totals_.layers->h2d_busy += share(copying.h2d, part, whole_end - start);
   totals_.layers->d2h_busy += share(copying.d2h, part, whole_end - start);
 }
@@ -179,7 +188,7 @@ void Ledger::stop(SimTime now, const LinkTimes& copied) {
     book_iteration(now);
   } else {
     count_idle_time();
-    book_copying(copied, iteration_.end, now, now);
+    book_copying(copied, iteration_.end, now, now, totals_.kv_copied_idle);
   }
 }
 

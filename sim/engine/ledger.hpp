@@ -23,6 +23,7 @@ class Ledger {
     Blocks host_used{};
     std::int64_t running = 0;  // in the batch
     std::int64_t waiting = 0;  // not in the batch
+    std::int64_t cached = 0;   // conversations whose KV is kept after a turn
   };
 
   /// Before the run: the policy streams layers, and the GPU offers `gpu_blocks` at the start.
@@ -40,8 +41,8 @@ class Ledger {
   void executed(const ExecutedIteration& iteration, bool short_of_kv);
   /// The iteration ends now.
   void ended();
-  /// The run ends now, perhaps within an iteration. `copied`: time since the iteration before in which each link
-  /// copied, when no iteration runs.
+  /// The run ends now, perhaps within an iteration. `copied`: copying time since the iteration before, when no
+  /// iteration runs.
   void stop(SimTime now, const LinkTimes& copied);
 
   void preempted(Leave how);
@@ -79,6 +80,8 @@ class Ledger {
     double kv = 0.0;
     double host_kv = 0.0;
     double capacity = 0.0;
+    double cached = 0.0;
+    std::int64_t peak_cached = 0;
   };
 
   /// The part of an ExecutedIteration that is booked when it ends.
@@ -87,6 +90,7 @@ class Ledger {
     SimTime end{};
     bool copies = false;  // else the rest is not filled
     Duration layer_stall{};
+    Duration request_stall{};
     LinkBytes issued{};
     LinkTimes copying{};
   };
@@ -98,7 +102,8 @@ class Ledger {
   void spend(const ExecutedIteration& iteration, bool short_of_kv);
   /// Books the iteration in flight up to `end`.
   void book_iteration(SimTime end);
-  void book_copying(const LinkTimes& copying, SimTime start, SimTime end, SimTime whole_end);
+  /// `copying` counts up to `end`; it is spread evenly from `start` to `whole_end`. Adds that of KV to `kv`.
+  void book_copying(const LinkTimes& copying, SimTime start, SimTime end, SimTime whole_end, Duration& kv);
 
   bool streams_layers_ = false;
   EngineTotals totals_;

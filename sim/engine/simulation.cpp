@@ -27,15 +27,20 @@ class Recorder final : public InstanceSink {
     metrics_.ended(record);
     if (config_.on_request) config_.on_request(record);
     config_.source->ended(record);
+    const std::int64_t conversation = record.traits.conversation;
+    if (conversation < 0) return;
+    conversations_.ended(conversation, config_.source->next_turn(conversation) != kNever, record.end);
   }
 
   [[nodiscard]] MetricsCollector& metrics() { return metrics_; }
+  [[nodiscard]] ConversationMeter& conversations() { return conversations_; }
   [[nodiscard]] std::int64_t ended() const { return ended_; }
   [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
 
  private:
   const SimulationConfig& config_;
   MetricsCollector metrics_;
+  ConversationMeter conversations_;
   std::int64_t ended_ = 0;
   std::optional<RequestRecord> first_rejected_;
 };
@@ -68,6 +73,7 @@ class Simulation {
       } else {
         const Event event = queue_.pop();
         observe_before(event.time);
+        sample_before(event.time);
         now_ = event.time;
         handle(event);
       }
@@ -77,6 +83,7 @@ class Simulation {
     }
     if (!over_ && live() > 0) idles_for_ever();
     observe_before(now_ + Duration(1));
+    sample_before(now_ + Duration(1));
     return result();
   }
 
@@ -152,7 +159,10 @@ class Simulation {
     using Advanced = Instance::Advanced;
     const bool due = at(replica).next_call() == now_;
     const Advanced advanced = due ? at(replica).advance(now_) : Advanced::nothing;
-    if (advanced == Advanced::iteration) last_completion_ = now_;
+    if (advanced == Advanced::iteration) {
+      last_completion_ = now_;
+      recorder_.conversations().reached(now_);
+    }
     if (advanced != Advanced::nothing) wake(replica);
     called(replica);
   }
@@ -187,6 +197,14 @@ class Simulation {
     }
   }
 
+  /// The same of the conversations.
+  void sample_before(SimTime time) {
+    if (series_.next() >= time) return;
+    ConversationCounts counts{.live = recorder_.conversations().live()};
+    for (const Replica& one : replicas_) one.instance->count_cached(counts);
+    while (series_.next() < time) series_.add(counts);
+  }
+
   /// Makes sure that the queue has an event for the next arrival. An event for a later arrival stays in the queue and
   /// serves whatever arrives then.
   void expect() {
@@ -203,6 +221,7 @@ class Simulation {
     if (!config_.source->next(spec_)) return;
     recorder_.metrics().submitted(static_cast<std::uint64_t>(submitted_), now_);
     measure();
+    recorder_.conversations().arrived(spec_.traits.conversation, now_);
     const auto serial = static_cast<std::uint32_t>(submitted_);
     ++submitted_;
     SPILLWAY_CHECK(submitted_ < UINT32_MAX, "more requests than a run can number");
@@ -255,6 +274,7 @@ class Simulation {
     if (begin == span_begin_) return;
     span_begin_ = begin;
     for (const Replica& one : replicas_) one.instance->measure_from(begin);
+    recorder_.conversations().measure_from(begin);
   }
 
   void expire() {
@@ -339,9 +359,14 @@ class Simulation {
       host_blocks += config_.instances[i].kv.host_blocks;
     }
     for (const Passing& one : passing_) cut(one);
+    ConversationMeter& conversations = recorder_.conversations();
+    if (over_) conversations.reached(now_);
+    all.live_time = conversations.live_time();
+    all.peak_live = conversations.peak();
     const FairnessTotals fairness = replicas_.size() == 1 ? replicas_[0].instance->fairness() : FairnessTotals{};
     result.statistics = recorder_.metrics().finish(over_ ? now_ : last_completion_, all, gpu_blocks, host_blocks,
                                                    !interrupted_, fairness);
+    if (all.peak_live > 0) result.statistics.conversations = series_.samples();
     result.first_rejected = recorder_.first_rejected();
     return result;
   }
@@ -357,6 +382,7 @@ class Simulation {
   SimTime last_completion_{};
   SimTime span_begin_ = kNever;
   SimTime next_observation_{};
+  ConversationSeries series_;
   RequestSpec spec_;
   std::vector<SimTime> expected_;      // times of the arrival events in the queue, descending
   std::vector<std::size_t> to_start_;  // instances whose policies are asked at this instant, in order of waking

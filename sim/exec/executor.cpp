@@ -118,6 +118,7 @@ void Executor::issue(const Copy& copy) {
   if (at >= links_used_ && at < kLinks) links_used_ = kLinks;
   if (stream.size() == 0) charge_stall(copy.stream, stream.free_since(), now_);
   issued_[at] += copy.bytes;
+  if (copy.owner == kRequestCopies && for_requests_++ == 0) for_requests_since_ = now_;
   if (!others_copy_) links_.expect(copy);
   stream.issue(copy, now_);
   if (stream.size() == 1 && at < kLinks) share_links();
@@ -204,6 +205,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     if (copy.stream != Stream::cpu) share_links();
     use_of(copy.stream).busy += busy;
     use_of(copy.stream).bytes += copy.bytes;
+    if (copy.owner == kRequestCopies && --for_requests_ == 0) copied_for_requests_ += now_ - for_requests_since_;
     if (observer_ != nullptr) observer_->copied(copy, started, now_);
     if (rule == nullptr) continue;
     rule->at_copy_done(copy, *this);

@@ -205,6 +205,11 @@ class Executor final : private CopySink {
   /// Time up to now() in which `stream`, not compute, has copied: its busy time and what has passed of a copy in
   /// flight.
   [[nodiscard]] Duration copying(Stream stream) const;
+  /// Time up to now() in which copies of requests (kRequestCopies), on any link, were under way: from the issue of a
+  /// copy to its end. Several at once count once.
+  [[nodiscard]] Duration copying_for_requests() const {
+    return copied_for_requests_ + (for_requests_ > 0 ? now_ - for_requests_since_ : Duration{});
+  }
   /// When the next copy ends if no slowdown changes; kNever when no copy is in flight.
   [[nodiscard]] SimTime next_copy_done() const {
     const SimTime next = next_host_copy_done();
@@ -269,6 +274,9 @@ class Executor final : private CopySink {
   bool duplexed_ = false;       // both directions of the host link transferred when shares were last computed
   std::array<StreamUse, kStreams> use_{};
   std::array<Bytes, kLanes> issued_{};
+  std::int64_t for_requests_ = 0;   // copies of requests under way
+  SimTime for_requests_since_{};    // since when there is one
+  Duration copied_for_requests_{};  // up to when there was none
   Waited waited_{};
   SimTime timeless_at_{};      // instant of the last copy that took no time
   std::int64_t timeless_ = 0;  // such copies at that instant

@@ -100,10 +100,15 @@ std::size_t Residency::split(Held& held, Blocks block) {
   return run;
 }
 
+bool Residency::joins(const Held& held, std::size_t at, const KvRun& run, MoveKey move) {
+  return same_place(held.runs[at], run) && held.moves[at] == move;
+}
+
 void Residency::merge(Held& held) {
   std::size_t last = 0;
-  for (std::size_t run = 1; run < held.runs.size(); ++run) {
-    if (same_place(held.runs[last], held.runs[run]) && held.moves[last] == held.moves[run]) {
+  while (last + 1 < held.runs.size() && !joins(held, last, held.runs[last + 1], held.moves[last + 1])) ++last;
+  for (std::size_t run = last + 1; run < held.runs.size(); ++run) {
+    if (joins(held, last, held.runs[run], held.moves[run])) {
       held.runs[last].blocks += held.runs[run].blocks;
       continue;
     }
@@ -116,6 +121,29 @@ void Residency::merge(Held& held) {
   held.moves.resize(left);
 }
 
+// Contexts are copied, reclaimed and dropped from their start, chunk by chunk: the chunk is the head of a run, and
+// joins the run before it or stands alone.
+template <class Visit>
+bool Residency::change_head(Held& held, const BlockRange& range, Visit visit) {
+  std::size_t at = 0;
+  Blocks first;
+  for (; at < held.runs.size() && first < range.first; ++at) first += held.runs[at].blocks;
+  if (first != range.first || at == held.runs.size() || held.runs[at].blocks <= range.count()) return false;
+  KvRun head = held.runs[at];
+  head.blocks = range.count();
+  MoveKey move = held.moves[at];
+  visit(head, move);
+  if (joins(held, at, head, move)) return true;
+  held.runs[at].blocks -= head.blocks;
+  if (at > 0 && joins(held, at - 1, head, move)) {
+    held.runs[at - 1].blocks += head.blocks;
+    return true;
+  }
+  held.runs.insert(held.runs.begin() + static_cast<std::ptrdiff_t>(at), head);
+  held.moves.insert(held.moves.begin() + static_cast<std::ptrdiff_t>(at), move);
+  return true;
+}
+
 template <class Visit>
 void Residency::change(Key key, const BlockRange& range, Visit visit) {
   Held& context = held(key);
@@ -124,6 +152,7 @@ void Residency::change(Key key, const BlockRange& range, Visit visit) {
     visit(context.runs.front(), context.moves.front());
     return;
   }
+  if (change_head(context, range, visit)) return;
   std::size_t run = split(context, range.first);
   const std::size_t end = split(context, range.end);
   for (; run < end; ++run) visit(context.runs[run], context.moves[run]);

@@ -102,8 +102,13 @@ class Residency {
   void give_back(TierId id, Blocks count);
   /// Splits runs so that one starts at `block`; returns its index, or the number of runs.
   static std::size_t split(Held& held, Blocks block);
+  /// A run that follows run number `at` is in the same place and goes with the same move.
+  [[nodiscard]] static bool joins(const Held& held, std::size_t at, const KvRun& run, MoveKey move);
   static void merge(Held& held);
   [[nodiscard]] Held& held(Key key) { return holders_[index(key)]; }
+  /// change() where the range is the head of one run, and not all of it. False: it is not, and nothing has happened.
+  template <class Visit>
+  static bool change_head(Held& held, const BlockRange& range, Visit visit);
   /// Calls visit(run, move) for the runs of a range, after splitting those at its ends, and merges neighbours.
   template <class Visit>
   void change(Key key, const BlockRange& range, Visit visit);

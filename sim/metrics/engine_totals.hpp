@@ -78,13 +78,17 @@ struct EngineTotals {
   Bytes moved_d2h{};
   Bytes moved_peer_in{};  // from other GPUs
   Bytes moved_peer_out{};
-  Tokens prefix_hit{};       // prompt tokens taken from the prefix cache, its host tier included
-  Tokens prefix_hit_host{};  // of these, the tokens copied back from the host
-  Tokens prefix_hit_disk{};  // and of these, the tokens read from the disk
-  Tokens prefix_asked{};     // prompt tokens of admissions with prefix caching on
-  Tokens history_asked{};    // tokens that new turns repeat of their conversations, if the policy keeps KV of these
-  Tokens history_on_gpu{};   // of these, the tokens found on the GPU
-  Tokens history_on_host{};  // and found on the host alone; the others are computed again
+  // Time in which KV of requests was under way, without copies of layers and of attention on the CPU.
+  Duration kv_copied_beside{};  // an iteration ran, whether or not it waited
+  Duration kv_waited_for{};     // of that, the time in which the iteration waited for these copies
+  Duration kv_copied_idle{};    // no iteration ran
+  Tokens prefix_hit{};          // prompt tokens taken from the prefix cache, its host tier included
+  Tokens prefix_hit_host{};     // of these, the tokens copied back from the host
+  Tokens prefix_hit_disk{};     // and of these, the tokens read from the disk
+  Tokens prefix_asked{};        // prompt tokens of admissions with prefix caching on
+  Tokens history_asked{};       // tokens that new turns repeat of their conversations, if the policy keeps KV of these
+  Tokens history_on_gpu{};      // of these, the tokens found on the GPU
+  Tokens history_on_host{};     // and found on the host alone; the others are computed again
   OffloadingCounts offloading{};  // of the engine's KV connector
   DiskCounts disk{};              // of the disk behind its tier
   double connector_time = 0.0;    // CPU seconds of it on the scheduler's thread
@@ -93,12 +97,16 @@ struct EngineTotals {
   double waiting_time = 0.0;      // integral of waiting requests, request-seconds
   double kv_time = 0.0;           // integral of used GPU blocks, block-seconds
   double host_kv_time = 0.0;      // integral of used host blocks, block-seconds
+  double cached_time = 0.0;       // integral of conversations whose KV is kept, conversation-seconds
+  double live_time = 0.0;         // integral of live conversations; of the whole simulation, not of an instance
   // Peaks are of states that last: what decisions undo at the same instant does not count.
   std::int64_t peak_batch = 0;
   std::int64_t peak_waiting = 0;
   Blocks peak_kv{};
   double peak_kv_fraction = 0.0;  // of the capacity at the time
   Blocks peak_host_kv{};
+  std::int64_t peak_cached = 0;
+  std::int64_t peak_live = 0;
   std::optional<LayerTotals> layers{};             // only of a policy that streams layers
   std::array<double, kResources> resource_time{};  // seconds by Resource
   std::vector<PolicyFigure> figures{};             // of the policy, of the whole run
@@ -112,6 +120,9 @@ struct EngineTotals {
     moved_d2h += other.moved_d2h;
     moved_peer_in += other.moved_peer_in;
     moved_peer_out += other.moved_peer_out;
+    kv_copied_beside += other.kv_copied_beside;
+    kv_waited_for += other.kv_waited_for;
+    kv_copied_idle += other.kv_copied_idle;
     prefix_hit += other.prefix_hit;
     prefix_hit_host += other.prefix_hit_host;
     prefix_hit_disk += other.prefix_hit_disk;
@@ -127,11 +138,15 @@ struct EngineTotals {
     waiting_time += other.waiting_time;
     kv_time += other.kv_time;
     host_kv_time += other.host_kv_time;
+    cached_time += other.cached_time;
+    live_time += other.live_time;
     peak_batch = std::max(peak_batch, other.peak_batch);
     peak_waiting = std::max(peak_waiting, other.peak_waiting);
     peak_kv = std::max(peak_kv, other.peak_kv);
     peak_kv_fraction = std::max(peak_kv_fraction, other.peak_kv_fraction);
     peak_host_kv = std::max(peak_host_kv, other.peak_host_kv);
+    peak_cached = std::max(peak_cached, other.peak_cached);
+    peak_live = std::max(peak_live, other.peak_live);
     if (!layers) {
       layers = other.layers;
     } else if (other.layers) {

@@ -25,6 +25,12 @@ Value ratio(double numerator, double denominator) {
   return std::nullopt;
 }
 
+/// numerator / denominator; no value when the level that the figure tells of never rose above 0.
+Value counted(std::int64_t peak, double numerator, double denominator) {
+  if (peak > 0) return ratio(numerator, denominator);
+  return std::nullopt;
+}
+
 std::int64_t finished(const RunFigures& r) { return r.run.measured.finished; }
 std::int64_t iterations(const RunFigures& r) { return r.run.engine.iterations; }
 bool has_slos(const RunFigures& r) { return r.good.has_value(); }
@@ -216,6 +222,29 @@ std::vector<MetricEntry> engine() {
       {{"moved_peer_out_bytes", "bytes",
         "Bytes copied to other GPUs in the span, per GPU; a cut iteration as for moved_h2d_bytes.", kNeither},
        [](const RunFigures& r) { return Value(number(r.run.engine.moved_peer_out.count())); }},
+      {{"kv_copy_s", "s",
+        "Time in which KV of requests, of conversations or of the prefix cache was on its way between the GPU and the "
+        "host or another GPU, from the issue of a copy to its end. Several copies at once, in either direction, count "
+        "once. Copies of layers and of attention on the CPU do not count. The sum of hidden_kv_copy_s, "
+        "exposed_kv_copy_s and idle_kv_copy_s; a cut iteration as for moved_h2d_bytes.",
+        kNeither},
+       [](const RunFigures& r) {
+         return Value(to_seconds(r.run.engine.kv_copied_beside + r.run.engine.kv_copied_idle));
+       }},
+      {{"hidden_kv_copy_s", "s", "Part of kv_copy_s in which an iteration ran and did not wait for these copies.",
+        kNeither},
+       [](const RunFigures& r) {
+         return Value(to_seconds(r.run.engine.kv_copied_beside - r.run.engine.kv_waited_for));
+       }},
+      {{"exposed_kv_copy_s", "s",
+        "Part of kv_copy_s in which the iteration waited for these copies: its first layer for what requests swap, any "
+        "layer for its own share.",
+        kSmaller},
+       [](const RunFigures& r) { return Value(to_seconds(r.run.engine.kv_waited_for)); }},
+      {{"idle_kv_copy_s", "s",
+        "Part of kv_copy_s in which no iteration ran: nothing was to do, or all requests waited for KV on its way.",
+        kNeither},
+       [](const RunFigures& r) { return Value(to_seconds(r.run.engine.kv_copied_idle)); }},
       {{"prefix_cache_hit_fraction", "fraction",
         "Prompt tokens taken from the prefix cache / prompt tokens admitted with prefix caching on.", kLarger},
        [](const RunFigures& r) {
@@ -298,6 +327,45 @@ std::vector<MetricEntry> engine() {
        [](const RunFigures& r) { return Value(number(r.run.engine.offloading.scanned)); }},
       {{"connector_cpu_s", "s", "CPU time of the connector on the scheduler's thread.", kSmaller},
        [](const RunFigures& r) { return Value(r.run.engine.connector_time); }},
+  };
+  for (MetricEntry& entry : entries) entry.samples = iterations;
+  return entries;
+}
+
+std::vector<MetricEntry> conversations() {
+  std::vector<MetricEntry> entries{
+      {{"mean_live_conversations", "conversations",
+        "Live conversations, averaged over the span. A conversation lives from the arrival of its first turn in the "
+        "run "
+        "until a turn ends and no other one is to come; a turn that is rejected or times out ends it. In a file whose "
+        "rows have times of their own, the next turn is known once its row has been read. Null if none lives in the "
+        "span.",
+        kNeither},
+       [](const RunFigures& r) { return counted(r.run.engine.peak_live, r.run.engine.live_time, r.span()); }},
+      {{"peak_live_conversations", "conversations",
+        "Most live conversations at once in the span, as for mean_live_conversations.", kNeither},
+       [](const RunFigures& r) { return counted(r.run.engine.peak_live, number(r.run.engine.peak_live), 1.0); }},
+      {{"mean_cached_conversations", "conversations",
+        "Conversations of which the policy keeps KV on the GPU or on the host after a turn, averaged over the span: "
+        "from "
+        "the end of the turn until the next one joins the batch, or the last of the KV is dropped. A conversation that "
+        "is "
+        "over counts as long as its KV is there. Null if KV is kept of none in the span, and for policies that do not "
+        "keep the KV of conversations.",
+        kNeither},
+       [](const RunFigures& r) { return counted(r.run.engine.peak_cached, r.run.engine.cached_time, r.span()); }},
+      {{"peak_cached_conversations", "conversations",
+        "Most conversations of which an instance keeps KV at once in the span, as for mean_cached_conversations.",
+        kNeither},
+       [](const RunFigures& r) { return counted(r.run.engine.peak_cached, number(r.run.engine.peak_cached), 1.0); }},
+      {{"conversations_over_time", "list",
+        "A list in result.json, not a figure: the live conversations (live), and those of which KV is kept after a "
+        "turn "
+        "(cached), some of it on the GPU (cached_on_gpu) or on the host (cached_on_host), at fewer than 256 equally "
+        "spaced instants from the start of the run. Only if a conversation lives in the span. With replications the "
+        "list "
+        "is that of replication 0.",
+        kNeither, false, true}},
   };
   for (MetricEntry& entry : entries) entry.samples = iterations;
   return entries;
@@ -425,7 +493,8 @@ std::vector<MetricEntry> fairness() {
 const std::vector<MetricEntry>& metric_table() {
   static const std::vector<MetricEntry> kTable = [] {
     std::vector<MetricEntry> table;
-    for (const auto& section : {latencies(), requests(), engine(), time_fractions(), layers(), fairness()}) {
+    for (const auto& section :
+         {latencies(), requests(), engine(), conversations(), time_fractions(), layers(), fairness()}) {
       table.insert(table.end(), section.begin(), section.end());
     }
     return table;

@@ -16,6 +16,7 @@
 #include "sim/core/quantile_sketch.hpp"
 #include "sim/core/request.hpp"
 #include "sim/core/units.hpp"
+#include "sim/metrics/conversations.hpp"
 #include "sim/metrics/engine_totals.hpp"
 #include "sim/metrics/fairness.hpp"
 #include "sim/metrics/steady_state.hpp"
@@ -134,6 +135,7 @@ struct RunStatistics {
   std::vector<Metric> metrics;  // every figure, in the order in which it is written
   /// Clients that had a measured request or were served in the measured span, ascending; empty for fewer than two.
   std::vector<ClientStatistics> clients;
+  std::vector<ConversationSample> conversations{};  // of the whole run; empty: the measured span has none
   [[nodiscard]] const Metric* find(const std::string& name) const;
 };
 

@@ -132,6 +132,7 @@ RunStatistics combine_replications(const std::vector<RunStatistics>& runs) {
   if (!steady.empty()) combined.steady = combine_steady_states(steady);
   for (const Metric& metric : runs.front().metrics) combined.metrics.push_back(combine_metric(metric, runs));
   combined.clients = combine_clients(runs);
+  combined.conversations = runs.front().conversations;
   return combined;
 }
 

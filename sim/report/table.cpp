@@ -207,15 +207,21 @@ class Table {
                            show("peak_gpu_kv_fraction", percent), show("mean_host_kv_fraction", percent),
                            show("peak_host_kv_fraction", percent), keeps_history ? "" : hits));
     if (keeps_history) {
-      lines_.add("History",
-                 fmt::format("of earlier turns' tokens {} found on the GPU, {} of the others on the host, {} tokens "
-                             "computed again; suspensions: {}",
-                             show("history_gpu_hit_fraction", percent), show("history_host_hit_fraction", percent),
-                             show("recomputed_history_tokens"), show("suspensions")));
+      lines_.add(
+          "History",
+          fmt::format("of earlier turns' tokens {} found on the GPU, {} of the others on the host, {} tokens "
+                      "computed again; suspensions: {}; KV kept of {} conversations",
+                      show("history_gpu_hit_fraction", percent), show("history_host_hit_fraction", percent),
+                      show("recomputed_history_tokens"), show("suspensions"), show("mean_cached_conversations")));
     }
     lines_.add("Links", fmt::format("host to GPU {}, GPU to host {}; preemptions: {} recompute, {} swap",
                                     show("moved_h2d_bytes", bytes), show("moved_d2h_bytes", bytes),
                                     show("recompute_preemptions"), show("swap_preemptions")));
+    if (const Metric* const copied = run_.find("kv_copy_s"); copied != nullptr && copied->value.value_or(0.0) > 0.0) {
+      lines_.add("KV copies",
+                 fmt::format("under way {} s: hidden {} s, exposed {} s, while nothing ran {} s", show("kv_copy_s"),
+                             show("hidden_kv_copy_s"), show("exposed_kv_copy_s"), show("idle_kv_copy_s")));
+    }
     if (result_.setup.kv.connector) {
       lines_.add("Connector",
                  fmt::format("vllm-offloading of vLLM 0.11 to 0.13: hits on the GPU {}, on the host {}; blocks stored "

@@ -181,6 +181,18 @@ Json expansion_json(const LayerTotals& layers) {
   return changes;
 }
 
+Json conversations_json(const std::vector<ConversationSample>& samples) {
+  Json json = Json::array();
+  for (const auto& [at, counts] : samples) {
+    json.push_back({{"time_s", to_seconds(at - SimTime{})},
+                    {"live", counts.live},
+                    {"cached", counts.cached},
+                    {"cached_on_gpu", counts.cached_on_gpu},
+                    {"cached_on_host", counts.cached_on_host}});
+  }
+  return json;
+}
+
 Json definitions_json() {
   Json json = Json::object();
   for (const MetricDefinition& definition : metric_definitions()) {
@@ -217,11 +229,13 @@ std::string to_json(const Result& result) {
   json["outside_measured_range"] = outside_json(result.outside_range);
   json["metrics"] = metrics_json(run.metrics);
   if (result.perturbation) json["perturbation"] = perturbation_json(*result.perturbation);
-  if (run.engine.layers) {
-    json["expansion_over_time"] = expansion_json(*run.engine.layers);
+  const auto add_series = [&](const std::string& name, Json series) {
+    json[name] = std::move(series);
     const bool replicated = !run.metrics.empty() && !run.metrics.front().replications.empty();
-    if (replicated) json["expansion_over_time_replication"] = 0;
-  }
+    if (replicated) json[name + "_replication"] = 0;
+  };
+  if (run.engine.layers) add_series("expansion_over_time", expansion_json(*run.engine.layers));
+  if (!run.conversations.empty()) add_series("conversations_over_time", conversations_json(run.conversations));
   if (!run.clients.empty()) {
     json["clients"] = clients_json(run);
     json["clients_omitted"] = run.clients.size() - json["clients"].size();

@@ -47,6 +47,7 @@ struct NaiveMove {
 struct Request {
   RequestSpec spec;
   RequestId id;
+  std::size_t position = 0;  // in the list of requests
   RequestRecord record;
   Phase phase = Phase::waiting;
   bool live = false;
@@ -112,6 +113,7 @@ class NaiveLinks final : private CopySink {
     std::function<void(SimTime)> ended{};
     bool yields = false;  // starts when no KV comes in and no other one that yields moves
     bool kv = true;
+    std::size_t journey = 0;  // of KV: position in kv_
   };
   void add(BlockCopy blocks) { to_issue_.push_back(std::move(blocks)); }
   /// KV of prompts that layer Copy::layer computes. The first layer of the next iteration waits for it.
@@ -223,6 +225,18 @@ class NaiveLinks final : private CopySink {
   /// Between layers.
   [[nodiscard]] Duration waited_for_cpu() const { return waited_for_cpu_; }
   [[nodiscard]] Bytes issued(std::size_t lane) const { return issued_[lane]; }
+  /// The time between two instants in which KV blocks were on their way. Every copy has finished.
+  [[nodiscard]] Duration moving_kv(SimTime from, SimTime to) const {
+    Duration total{};
+    SimTime covered = from;
+    for (const auto& [issued, ended] : kv_) {  // in order of issue
+      if (issued >= to) break;
+      if (ended <= covered) continue;
+      total += std::min(ended, to) - std::max(issued, covered);
+      covered = std::min(ended, to);
+    }
+    return total;
+  }
   /// The time between two instants during which finished copies were in flight.
   [[nodiscard]] Duration copying(std::size_t lane, SimTime from, SimTime to) const {
     const auto& done = done_[lane];
@@ -277,6 +291,10 @@ class NaiveLinks final : private CopySink {
   void issue_block(BlockCopy block) {
     block.copy.tag = kBlocks + numbered_++;
     const Copy copy = block.copy;
+    if (block.kv) {
+      block.journey = kv_.size();
+      kv_.emplace_back(now_, kNever);
+    }
     moving_.emplace(copy.tag, std::move(block));
     issue(copy);
   }
@@ -342,6 +360,7 @@ class NaiveLinks final : private CopySink {
     share();
     if (copy.tag >= kBlocks) {
       const BlockCopy blocks = moving_.extract(copy.tag).mapped();
+      if (blocks.kv) kv_[blocks.journey].second = now_;
       if (blocks.ended) blocks.ended(now_);
       issue_yielding();
       return;
@@ -427,6 +446,7 @@ class NaiveLinks final : private CopySink {
   int leaving_ = 0;                                        // issued and not ended
   bool postponed_ = false;                                 // other blocks wait until they have ended
   std::vector<std::pair<SimTime, SimTime>> done_[kLanes];  // start and end of every finished copy
+  std::vector<std::pair<SimTime, SimTime>> kv_;            // issue and end of every copy of KV blocks
 };
 
 PlainSurroundings surroundings_of(const NaiveConfig& config) {
@@ -462,6 +482,7 @@ class NaiveEngine final : public View, private Decision {
   }
 
   NaiveResult run() {
+    turns_.resize(config_.requests.size());
     for (std::size_t i = 0; i < config_.requests.size(); ++i) {
       if (config_.follows[i].after < 0) to_arrive(config_.requests[i].arrival, i);
     }
@@ -478,6 +499,7 @@ class NaiveEngine final : public View, private Decision {
           if (r.live) end(r, given_up ? Outcome::timed_out : Outcome::unfinished);
         }
         cut_those_on_their_way();
+        horizon_ = now_;
         break;
       }
       if (phase == 1 && target == kMoveEnds && (busy_ || !moves_go_on())) continue;
@@ -491,7 +513,8 @@ class NaiveEngine final : public View, private Decision {
         --arrivals_left_;
         const auto n = static_cast<std::uint32_t>(requests_.size());
         Request& r = requests_.emplace_back();
-        r.spec = config_.requests[static_cast<std::size_t>(target)];
+        r.position = static_cast<std::size_t>(target);
+        r.spec = config_.requests[r.position];
         r.spec.arrival = now_ - config_.front_end;
         r.id = RequestId{n, n};
         arrive(r);
@@ -507,6 +530,7 @@ class NaiveEngine final : public View, private Decision {
     }
     sum_up_fairness();
     sum_up_iterations();
+    sum_up_conversations();
     for (const auto& [name, value] : policy_.space->figures()) result_.layers[name] = value;
     if (policy_.layers) {
       finish_copies();
@@ -643,6 +667,7 @@ class NaiveEngine final : public View, private Decision {
     }
   }
   void to_arrive(SimTime time, std::size_t position) {
+    turns_[position] = {.known = now_, .sent = time};
     at(time + config_.front_end, 3, static_cast<int>(position));
     ++arrivals_left_;
   }
@@ -1282,6 +1307,7 @@ class NaiveEngine final : public View, private Decision {
     r.record.end = now_;
     r.record.generated = std::min(Tokens(r.generated), r.record.output);
     result_.records.push_back(r.record);
+    turns_[r.position].end = now_;
     for (std::size_t i = 0; i < config_.follows.size() && outcome == Outcome::finished; ++i) {
       const Follows& follows = config_.follows[i];
       if (follows.after == r.spec.traits.conversation) to_arrive(now_ + follows.think, i);
@@ -1543,6 +1569,7 @@ class NaiveEngine final : public View, private Decision {
       charged_[lane] = links_.issued(lane);
     }
     executed_.back().stall = stall;
+    executed_.back().waited = links_.waited_for_blocks() - waited;
     return end;
   }
   /// The queries and new KV leave, the CPU attends, the outputs return.
@@ -1639,9 +1666,11 @@ class NaiveEngine final : public View, private Decision {
     bool ended = false;
     Bytes bytes[kWays] = {};
     Duration stall{};
+    Duration waited{};  // for KV blocks
   };
   /// Extends the state since the last event up to `until`.
   void observe_peaks(SimTime until) {
+    cached_.push_back({now_, until, static_cast<std::int64_t>(conversations_.size())});
     if (until <= std::max(now_, config_.measured_from)) return;
     std::int64_t waiting = 0;
     for (const Request& r : requests_) waiting += r.live && !r.in_batch ? 1 : 0;
@@ -1658,6 +1687,50 @@ class NaiveEngine final : public View, private Decision {
     __extension__ using Wide = __int128;
     return static_cast<std::int64_t>(Wide{amount} * (to - from).count() / (end - start).count());
   }
+  // --- conversations: what is known of each turn is an entry of a list, and each stretch of time another
+  struct Turn {
+    SimTime known = kNever;  // the list says that it will come, or the answer before has said so
+    SimTime sent = kNever;
+    SimTime end = kNever;
+  };
+  struct Stretch {
+    SimTime from{};
+    SimTime to{};
+    std::int64_t conversations = 0;
+  };
+  /// A conversation with these turns has begun by `from`, and a turn of it is known that has not ended. Nothing changes
+  /// up to the next instant of a turn.
+  [[nodiscard]] static bool lives(const std::vector<Turn>& turns, SimTime from) {
+    const auto sent = [&](const Turn& turn) { return turn.sent <= from; };
+    const auto to_end = [&](const Turn& turn) { return turn.known <= from && from < turn.end; };
+    return std::any_of(turns.begin(), turns.end(), sent) && std::any_of(turns.begin(), turns.end(), to_end);
+  }
+  void sum_up_conversations() {
+    const SimTime last = horizon_.value_or(result_.last_completion);
+    std::set<SimTime> instants{config_.measured_from, last};
+    std::map<std::int64_t, std::vector<Turn>> conversations;
+    for (std::size_t i = 0; i < turns_.size(); ++i) {
+      if (config_.requests[i].traits.conversation < 0) continue;
+      conversations[config_.requests[i].traits.conversation].push_back(turns_[i]);
+      instants.insert({turns_[i].known, turns_[i].sent, turns_[i].end});
+    }
+    std::vector<Stretch> live;
+    for (auto at = instants.begin(); at != std::prev(instants.end()); ++at) {
+      live.push_back({*at, *std::next(at), 0});
+      for (const auto& [number, turns] : conversations) live.back().conversations += lives(turns, *at) ? 1 : 0;
+    }
+    const auto sum_up = [&](const std::vector<Stretch>& stretches, double& time, std::int64_t& peak) {
+      for (const Stretch& one : stretches) {
+        const SimTime from = std::max(one.from, config_.measured_from);
+        const SimTime to = std::min(one.to, last);
+        if (from >= to) continue;
+        time += static_cast<double>(one.conversations) * to_seconds(to - from);
+        peak = std::max(peak, one.conversations);
+      }
+    };
+    sum_up(live, result_.live_time, result_.peak_live);
+    sum_up(cached_, result_.cached_time, result_.peak_cached);
+  }
   void sum_up_iterations() {
     const bool cut = !executed_.empty() && !executed_.back().ended;
     const SimTime last = cut ? now_ : kNever;
@@ -1670,6 +1743,9 @@ class NaiveEngine final : public View, private Decision {
       result_.moved_peer_in += Bytes(part(one.bytes[2].count(), one.start, one.end, last));
       result_.moved_peer_out += Bytes(part(one.bytes[3].count(), one.start, one.end, last));
       result_.stall += Duration(part(one.stall.count(), one.start, one.end, last));
+      result_.kv_waited += Duration(part(one.waited.count(), one.start, one.end, last));
+      add_moving_kv(result_.kv_idle, before, one.start, last);
+      add_moving_kv(result_.kv_beside, one.start, one.end, last);
       for (const std::size_t direction : {0U, 1U}) {
         add_copying(direction, before, one.start, last);
         add_copying(direction, one.start, one.end, last);
@@ -1678,8 +1754,12 @@ class NaiveEngine final : public View, private Decision {
     }
     // The horizon falls into an idle period.
     if (config_.until && now_ == *config_.until && !cut) {
+      add_moving_kv(result_.kv_idle, before, now_, kNever);
       for (const std::size_t direction : {0U, 1U}) add_copying(direction, before, now_, kNever);
     }
+  }
+  void add_moving_kv(Duration& sum, SimTime start, SimTime end, SimTime last) const {
+    sum += Duration(part(links_.moving_kv(start, end).count(), start, end, last));
   }
   void add_copying(std::size_t direction, SimTime start, SimTime end, SimTime last) {
     const Duration copying = links_.copying(direction, start, end);
@@ -1797,7 +1877,10 @@ class NaiveEngine final : public View, private Decision {
   std::set<std::uint32_t> seen_;  // clients with a request that was not rejected at arrival
   std::size_t iterations_since_observation_ = 0;
   std::vector<Executed> executed_;
-  Bytes charged_[kWays] = {};  // bytes of layers and beside them, of all iterations so far
+  std::vector<Turn> turns_;         // by position
+  std::vector<Stretch> cached_;     // between events
+  std::optional<SimTime> horizon_;  // which has ended the run
+  Bytes charged_[kWays] = {};       // bytes of layers and beside them, of all iterations so far
   NaiveResult result_;
 };
 

@@ -64,6 +64,13 @@ struct NaiveResult {
   Bytes moved_d2h{};
   Bytes moved_peer_in{};
   Bytes moved_peer_out{};
+  double live_time = 0.0;    // live conversations, in conversation-seconds
+  double cached_time = 0.0;  // conversations whose KV is kept
+  std::int64_t peak_live = 0;
+  std::int64_t peak_cached = 0;
+  Duration kv_beside{};   // an iteration runs while KV is on its way
+  Duration kv_waited{};   // of that, the time in which it waits for KV
+  Duration kv_idle{};     // no iteration runs while KV is on its way
   Duration stall{};       // of layers
   Duration copying[2]{};  // of layers, h2d and d2h: time with a copy in flight
   std::int64_t peak_batch = 0;

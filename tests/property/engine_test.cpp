@@ -10,6 +10,7 @@
 #include "tests/oracle/naive_engine.hpp"
 #include "tests/oracle/random_case.hpp"
 #include "tests/oracle/resting_policy.hpp"
+#include "tests/oracle/same_run.hpp"
 #include "tests/support/cases.hpp"
 
 namespace spillway {
@@ -56,6 +57,8 @@ void expect_same_books(const NaiveResult& naive, const EngineTotals& totals) {
   ASSERT_EQ(naive.moved_d2h, totals.moved_d2h);
   ASSERT_EQ(naive.moved_peer_in, totals.moved_peer_in);
   ASSERT_EQ(naive.moved_peer_out, totals.moved_peer_out);
+  oracle::expect_same_kv_copies(naive, totals);
+  oracle::expect_same_conversations(naive, totals);
   ASSERT_EQ(naive.peak_batch, totals.peak_batch);
   ASSERT_EQ(naive.peak_waiting, totals.peak_waiting);
   if (!totals.layers) return;

@@ -907,6 +907,30 @@ TEST(Executor, Copying_CountsTheCopyInFlight) {
   EXPECT_EQ(executor.use(Stream::h2d).busy, ns(30));
 }
 
+// Requests: 30 ns to the GPU from 5 on, and 40 ns from it, issued at 25 behind a layer's copy that ends at 55: under
+// way from 5 to 95. The layer's copy alone does not count.
+TEST(Executor, CopyingForRequests_CountsFromIssueToEndAndOnce) {
+  const auto of_request = [](Stream stream, std::int64_t transfer) {
+    Copy one = copy(stream, 0, transfer);
+    one.owner = kRequestCopies;
+    return one;
+  };
+  Script rule({{0, copy(Stream::d2h, 0, 50)}, {0, of_request(Stream::h2d, 30)}, {1, of_request(Stream::d2h, 40)}});
+  const std::vector<SubBatchTimes> sub_batches{{.before = ns(5), .gpu = ns(20)}};
+  Executor executor;
+  executor.begin({2, sub_batches, &rule}, at(0));
+  executor.run({2, sub_batches, &rule}, at(15));
+  EXPECT_EQ(executor.copying_for_requests(), ns(10));
+  executor.run({2, sub_batches, &rule}, kNever);
+  EXPECT_EQ(executor.now(), at(45));
+  EXPECT_EQ(executor.copying_for_requests(), ns(40));
+  executor.run_copies(nullptr, at(200));
+  EXPECT_EQ(executor.copying_for_requests(), ns(90));
+  executor.start_copy(copy(Stream::h2d, 0, 10));
+  executor.run_copies(nullptr, at(210));
+  EXPECT_EQ(executor.copying_for_requests(), ns(90)) << "a copy of layers";
+}
+
 TEST(Executor, Misuse_IsAnInvariantError) {
   const SubBatchTimes times{.gpu = ns(10)};
   const IterationPlan plan{2, {&times, 1}, nullptr};

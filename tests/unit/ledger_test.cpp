@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -154,6 +156,46 @@ TEST(Ledger, CopiesBetweenIterations_CountInPart) {
   idle.stop(at_s(2), {secs(1), {}});
   EXPECT_EQ(idle.totals().layers->h2d_busy, secs(1));
   EXPECT_EQ(spent(idle.totals(), Resource::load), 2.0);
+}
+
+// KV is on its way for 6 s of an iteration of 10 s, which waits 2 s for it, and for 3 s of the 4 s before the next one.
+TEST(Ledger, TimeOfKvCopies_IsHiddenExposedOrIdle) {
+  const auto run = [](std::int64_t span_begin, std::int64_t last) {
+    Ledger ledger;
+    ledger.advance(at_s(0), at_s(span_begin), {});
+    start(ledger, {.end = at_s(10), .alone = secs(8), .request_stall = secs(2), .copying = {.kv = secs(6)}}, false);
+    ledger.advance(at_s(std::min<std::int64_t>(10, last)), at_s(span_begin), {.running = 1});
+    if (last < 10) {
+      ledger.stop(at_s(last), {});
+    } else {
+      ledger.ended();
+      ledger.advance(at_s(14), at_s(span_begin), {});
+      start(ledger, {.start = at_s(14), .end = at_s(15), .copied_before = {.kv = secs(3)}}, false);
+    }
+    const EngineTotals totals = ledger.totals();
+    return std::vector{totals.kv_copied_beside, totals.kv_waited_for, totals.kv_copied_idle};
+  };
+  EXPECT_EQ(run(0, 15), (std::vector{secs(6), secs(2), secs(3)}));
+  EXPECT_EQ(run(5, 15), (std::vector{secs(3), secs(1), secs(3)})) << "5 of 10 s";
+  EXPECT_EQ(run(12, 15), (std::vector{secs(0), secs(0), Duration(1'500'000'000)})) << "2 of 4 s";
+  EXPECT_EQ(run(0, 5), (std::vector{secs(3), secs(1), secs(0)})) << "the horizon is at 5 s";
+}
+
+// KV of 2 conversations is kept during an iteration of 10 s, of 3 for 4 s until the next one, of 1 during that one,
+// which takes 2 s: 20 + 12 + 2. What comes after the last iteration is not in the span.
+TEST(Ledger, ConversationsCount_UpToTheLastCompletion) {
+  Ledger ledger;
+  ledger.advance(at_s(0), at_s(0), {});
+  start(ledger, {.end = at_s(10), .alone = secs(10)}, false);
+  ledger.advance(at_s(10), at_s(0), {.running = 1, .cached = 2});
+  ledger.ended();
+  ledger.advance(at_s(14), at_s(0), {.cached = 3});
+  start(ledger, {.start = at_s(14), .end = at_s(16), .alone = secs(2)}, false);
+  ledger.advance(at_s(16), at_s(0), {.running = 1, .cached = 1});
+  ledger.ended();
+  ledger.advance(at_s(20), at_s(0), {.cached = 9});
+  EXPECT_EQ(ledger.totals().cached_time, 34.0);
+  EXPECT_EQ(ledger.totals().peak_cached, 3);
 }
 
 // 10 s: 2 of stalls, 8 alone: 5 of arithmetic, 3 in which the GPU waits for attention on the CPU.

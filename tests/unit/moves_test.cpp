@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -158,8 +159,11 @@ ScriptedSpace::Script out_then_layer_by_layer(std::vector<std::int64_t>& moved_a
 // of 16
 // + 1 tokens leaves 16 tokens of KV, one block, at 4 ms; it goes to the host while nothing computes, in 4 x 1.5 or 4 x
 // 0.5 ms.
+// The layers wait 1.5 ms for the first share and, after 1 ms of computing, 0.5 ms for each of the other three: 3.0 of
+// the 6 ms that the copies take are exposed. With 0.5 ms only the first layer waits, 0.5 of 2 ms.
 TEST(Moves, ThatLayersWaitFor_AreHiddenLayerByLayer) {
-  for (const auto& [per_layer, ends_after] : {std::pair(1'500'000L, 7'000'000L), std::pair(500'000L, 4'500'000L)}) {
+  for (const auto& [per_layer, ends_after, exposed] :
+       {std::tuple(1'500'000L, 7'000'000L, 3'000'000L), std::tuple(500'000L, 4'500'000L, 500'000L)}) {
     std::vector<std::int64_t> moved_at;
     KvLayout kv = layout(4, 4);
     kv.block_bytes = Bytes(4 * per_layer);
@@ -168,7 +172,16 @@ TEST(Moves, ThatLayersWaitFor_AreHiddenLayerByLayer) {
     EXPECT_THAT(moved_at, ElementsAre(4'000'000 + 4 * per_layer)) << "the move ends as an event of its own";
     EXPECT_EQ(seen.of(1).end.ns(), 50'000'000 + ends_after);
     EXPECT_EQ(model.seen().back().chunks, (std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 16}}));
-    EXPECT_EQ(seen.result.statistics.engine.moved_h2d, Bytes(4 * per_layer));
+    const EngineTotals& totals = seen.result.statistics.engine;
+    EXPECT_EQ(totals.moved_h2d, Bytes(4 * per_layer));
+    EXPECT_EQ(totals.kv_copied_idle, Duration(4 * per_layer)) << "the way out";
+    EXPECT_EQ(totals.kv_copied_beside, Duration(4 * per_layer)) << "the way in";
+    EXPECT_EQ(totals.kv_waited_for, Duration(exposed));
+    const auto metric = [&](const char* name) { return seen.result.statistics.find(name)->value.value_or(-1.0); };
+    EXPECT_DOUBLE_EQ(metric("kv_copy_s"), 8e-9 * static_cast<double>(per_layer));
+    EXPECT_DOUBLE_EQ(metric("idle_kv_copy_s"), 4e-9 * static_cast<double>(per_layer));
+    EXPECT_DOUBLE_EQ(metric("exposed_kv_copy_s"), 1e-9 * static_cast<double>(exposed));
+    EXPECT_DOUBLE_EQ(metric("hidden_kv_copy_s"), 1e-9 * static_cast<double>(4 * per_layer - exposed));
   }
 }
 
@@ -235,6 +248,83 @@ TEST(Moves, FullBlocksOfARunningRequest_CanBeCopiedAhead) {
   EXPECT_EQ(seen.result.statistics.engine.moved_d2h, Bytes(3000));
   EXPECT_EQ(seen.result.statistics.engine.moved_h2d, Bytes(3000));
   EXPECT_EQ(seen.of(1).generated, Tokens(9));
+  // The copy ahead takes 2,000 ns beside an iteration of 10,000. Iterations wait 1,000 ns for the rest to leave and
+  // 3,000 ns for all to return.
+  EXPECT_EQ(seen.result.statistics.engine.kv_copied_beside, Duration(6000));
+  EXPECT_EQ(seen.result.statistics.engine.kv_waited_for, Duration(4000));
+  EXPECT_EQ(seen.result.statistics.engine.kv_copied_idle, Duration(0));
+}
+
+/// Two turns of conversation 0 with 9 s between them, and one of conversation 1, each of 1 s.
+class TwoConversations final : public RequestSource {
+ public:
+  [[nodiscard]] SimTime next_arrival() override {
+    if (sent_ == 0) return SimTime(0);
+    if (sent_ == 1) return SimTime(5'000'000'000);
+    return sent_ == 2 ? next_turn(0) : kNever;
+  }
+  bool next(RequestSpec& spec) override {
+    spec = turn(next_arrival().ns(), sent_ == 2 ? 20 : 16, 1);
+    spec.traits.conversation = sent_++ == 1 ? 1 : 0;
+    return true;
+  }
+  void ended(const RequestRecord& record) override {
+    if (record.traits.conversation != 0) return;
+    second_ = second_ == kNever ? record.end + Duration(9'000'000'000) : kNever;
+  }
+  [[nodiscard]] SimTime next_turn(std::int64_t conversation) const override {
+    return conversation == 0 ? second_ : kNever;
+  }
+
+ private:
+  int sent_ = 0;
+  SimTime second_ = kNever;
+};
+
+// Conversation 0 computes from 0 to 1 s and from 10 to 11 s, conversation 1 from 5 to 6 s; the run ends at 11 s. Live:
+// 0 for 11 s, 1 for 1 s. Between turns with KV kept: 0 from 1 to 10 s, 1 from 6 s on, together 9 + 5 s. KV of
+// conversation 0 is copied to the host at 1 s and stays on the GPU, too; that of conversation 1 is on the GPU alone.
+TEST(Conversations, AreCountedOverTime) {
+  ScriptedSpace::Script script{.places = [](const View& view, Placement& placement) {
+    if (runs(view, kTalk) == Runs{{Blocks(1), kGpuTier}}) {
+      placement.move(whole(kGpuTier, kHostTier, Waits::nobody, /*keep=*/true));
+    }
+  }};
+  const LayeredModel model(1, 1'000'000'000);
+  TwoConversations source;
+  const PolicyInfo policy = scripted(script);
+  const Settings settings = oracle::policy_settings(policy, {});
+  SimulationConfig config;
+  config.source = &source;
+  config.instances.push_back(
+      {.model = &model, .policy = &policy, .settings = &settings, .kv = layout(4, 4), .max_model_len = Tokens(64)});
+  const RunStatistics statistics = simulate(config).statistics;
+  const auto metric = [&](const char* name) { return statistics.find(name)->value.value_or(-1.0); };
+  EXPECT_DOUBLE_EQ(metric("mean_live_conversations"), 12.0 / 11.0);
+  EXPECT_EQ(metric("peak_live_conversations"), 2.0);
+  EXPECT_DOUBLE_EQ(metric("mean_cached_conversations"), 14.0 / 11.0);
+  EXPECT_EQ(metric("peak_cached_conversations"), 2.0);
+  ASSERT_EQ(statistics.conversations.size(), 111U) << "from 0 to 11 s";
+  const auto seen = [&](std::size_t tenth) {
+    const ConversationCounts& counts = statistics.conversations.at(tenth).counts;
+    return std::vector<std::int64_t>{counts.live, counts.cached, counts.cached_on_gpu, counts.cached_on_host};
+  };
+  EXPECT_THAT(seen(0), ElementsAre(1, 0, 0, 0));
+  EXPECT_THAT(seen(20), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(seen(55), ElementsAre(2, 1, 1, 1));
+  EXPECT_THAT(seen(60), ElementsAre(1, 2, 2, 1)) << "a sample shows the end of its instant";
+  EXPECT_THAT(seen(105), ElementsAre(1, 1, 1, 0));
+  EXPECT_THAT(seen(110), ElementsAre(0, 2, 2, 1)) << "the first block of conversation 0 was full";
+}
+
+// No request belongs to a conversation.
+TEST(Conversations, WithoutAny_HaveNoMeans) {
+  const RunStatistics statistics = run({}, layout(4), {request(0, 16, 1)}, LayeredModel(1, 100)).result.statistics;
+  for (const char* name : {"mean_live_conversations", "peak_live_conversations", "mean_cached_conversations",
+                           "peak_cached_conversations"}) {
+    EXPECT_EQ(statistics.find(name)->value, std::nullopt) << name;
+  }
+  EXPECT_TRUE(statistics.conversations.empty());
 }
 
 /// Nobody listens.
