@@ -58,6 +58,58 @@ TEST_F(RunCli, PensieveReportsItsHistory) {
   EXPECT_LT(recomputed(known), 0.8 * recomputed(unknown));
 }
 
+// The table and the JSON of a policy that keeps the KV of conversations: how long KV was on its way, and conversations
+// over time. Every part of the time has a figure, and replications have means.
+TEST_F(RunCli, PensieveReportsItsCopiesAndConversations) {
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"run",
+                                       "policy=pensieve",
+                                       "model=opt-13b",
+                                       "hardware=a100-80gb-pcie",
+                                       "memory.gpu_kv=20GB",
+                                       "workload.trace=sharegpt-chat",
+                                       "workload.rate=2",
+                                       "workload.requests=400",
+                                       "workload.think_time=exponential(30s)"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  };
+  const Output table = with({});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, testing::ContainsRegex("; KV kept of [0-9.]+ conversations"));
+  EXPECT_THAT(table.out, HasSubstr("KV copies    under way "));
+  const json one = json::parse(with({"--json"}).out);
+  const auto figure = [&](const char* name) { return one["metrics"][name]["value"].get<double>(); };
+  EXPECT_GT(figure("hidden_kv_copy_s"), 0.0);
+  EXPECT_GT(figure("exposed_kv_copy_s"), 0.0);
+  EXPECT_NEAR(figure("hidden_kv_copy_s") + figure("exposed_kv_copy_s") + figure("idle_kv_copy_s"), figure("kv_copy_s"),
+              1e-9);
+  const json& samples = one["conversations_over_time"];
+  ASSERT_GE(samples.size(), 128U);
+  ASSERT_LT(samples.size(), 256U);
+  double live = 0.0;
+  for (const json& sample : samples) {
+    live += sample["live"].get<double>() / static_cast<double>(samples.size());
+    EXPECT_LE(sample["cached_on_gpu"], sample["cached"]);
+    EXPECT_LE(sample["cached"].get<int>(), sample["cached_on_gpu"].get<int>() + sample["cached_on_host"].get<int>());
+  }
+  EXPECT_NEAR(live, figure("mean_live_conversations"), 0.05 * live) << "the mean of the samples";
+  EXPECT_FALSE(one.contains("conversations_over_time_replication"));
+  const json two = json::parse(with({"--json", "replications=2"}).out);
+  EXPECT_EQ(two["conversations_over_time"], samples) << "replication 0 is the run without replications";
+  EXPECT_EQ(two["conversations_over_time_replication"], 0);
+  for (const char* name : {"kv_copy_s", "exposed_kv_copy_s", "mean_live_conversations", "peak_cached_conversations"}) {
+    EXPECT_EQ(two["metrics"][name]["n"], 2) << name;
+  }
+  // Without conversations: no samples and no means. Nothing is copied.
+  const Output plain = spillway({"run", "--json", "workload.requests=20"});
+  const json none = json::parse(plain.out);
+  EXPECT_FALSE(none.contains("conversations_over_time"));
+  EXPECT_TRUE(none["metrics"]["mean_live_conversations"]["value"].is_null());
+  EXPECT_EQ(none["metrics"]["kv_copy_s"]["value"], 0.0);
+  EXPECT_THAT(spillway({"run", "workload.requests=20"}).out, Not(HasSubstr("KV copies")));
+}
+
 TEST_F(RunCli, TheDefaultRunFillsOneScreen) {
   // On a slow machine the run is long enough to report progress.
   const Output run = spillway({"run", "--progress", "off"});
