@@ -116,6 +116,9 @@ PolicyInfo info() {
            "fit then, and its request is rejected",
        .source = "exact: orca_scheduler.py of sarathi-serve; buddy: Kwon et al., SOSP 2023, section 6.1"}};
   info.preempts = false;
+  info.scatters_with = [](const Settings& settings) {
+    return std::string(settings.get<std::string>("policy.allocator") == "buddy" ? "policy.allocator=exact" : "");
+  };
   info.default_engine = [](const Settings&) { return "sarathi-serve"; };
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"}, {"engine.max_num_seqs", "128"}};

@@ -32,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/parts/admission.hpp"
 #include "policies/parts/fcfs_queue.hpp"
 #include "policies/parts/refusals.hpp"
 #include "policies/parts/resting_conversations.hpp"
@@ -67,7 +68,7 @@ class PensieveSpace final : public OffloadPolicy {
 
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
     const double whole = count(blocks(request.input + request.max_new_tokens));
-    if (whole > count(total()) * (1.0 - reserve_)) return Fit::never;
+    if (whole > count(total()) * (1.0 - reserve_) || blocks(upto) > total()) return Fit::never;
     return fits(holder_of_conversation(request.conversation), std::max(upto, request.reusable), request.reusable);
   }
   [[nodiscard]] Fit resumes(const RequestView& request) const override {
@@ -122,17 +123,17 @@ class PensieveSpace final : public OffloadPolicy {
   }
 
   /// The head of the queue needs more than is reclaimable: what is missing is copied out.
-  void fetches(const View&, const RequestView& request, Placement& placement) override {
+  void fetches(const View&, const RequestView& request, Tokens upto, Placement& placement) override {
     const bool back = request.phase == Phase::swapped;
     const Holder whose = back ? holder(request.id) : holder_of_conversation(request.conversation);
     const Tokens reusable = back ? request.known : request.reusable;
-    const Blocks needed = missing(whose, request.known, reusable);
+    const Blocks needed = missing(whose, std::max(upto, reusable), reusable);
     const Unused own = unused(whose, reusable);
     resting_.pin(whose.conversation);
     for (;;) {
       const RestingConversations::Counts others = resting_.counts_without(whose.conversation);
       const Blocks soon = free() + own.at_rest + own.leaving + others.clean + others.leaving;
-      if (leaves_enough(soon, needed, blocks(request.known))) break;
+      if (leaves_enough(soon, needed, blocks(std::max(upto, reusable)))) break;
       const auto chunk = resting_.first_dirty();
       if (!chunk) break;
       copy_out(*chunk, placement);
@@ -321,9 +322,9 @@ class PensieveScheduler final : public Scheduler {
     for (RequestId head = waiting_.head(view); head.valid(); head = waiting_.head(view)) {
       const RequestView request = view.request(head);
       const bool back = request.phase == Phase::swapped;
-      const auto fit = [&] { return back ? kv.resumes(request) : kv.admits(request, request.known); };
-      Fit fits = fit();
-      if (fits == Fit::never) {
+      const auto ask = [&] { return back ? kv.resumes(request) : kv.admits(request, request.known); };
+      Fit fit = ask();
+      if (fit == Fit::never) {
         waiting_.pop_front();
         decision.reject(head);
         continue;
@@ -336,13 +337,9 @@ class PensieveScheduler final : public Scheduler {
         decision.blocked(Blocked::token_budget);
         break;
       }
-      if (fits == Fit::after_moves) {
-        decision.fetch(head);
-        fits = fit();  // what finds no place on the host is dropped at once
-      }
-      if (fits != Fit::now) {
-        decision.blocked(Blocked::kv_capacity);
-        if (fits == Fit::after_moves) decision.idle();  // in case nothing else runs
+      fit = fetch_and_ask(head, request.known, fit, decision, ask);
+      if (fit != Fit::now) {
+        wait_for_memory(fit, decision);
         break;
       }
       waiting_.pop_front();
@@ -472,7 +469,7 @@ PolicyInfo info() {
   info.limits =
       "Only the turns of a conversation share KV: no common system prompts. Token ids are always at hand, so dropped "
       "KV can be computed again. The copies of a turn that returns while its chunks are copied out are not taken back. "
-      "Over streamed weights, the length of iterations that bring KV back is not checked against a second model yet.";
+      "Under a scheduler that cuts prompts, the dropped tokens of a turn are cut as its prompt is.";
   info.parameters = parameters();
   info.figures = {{kSuspensions, "suspensions", "Requests that left the batch for the host, to make room for others.",
                    Better::smaller, Merge::mean},
@@ -488,7 +485,7 @@ PolicyInfo info() {
                   : std::string();
   };
   info.engine_defaults = [](const Settings& settings) {
-    std::map<std::string, std::string> defaults{{"memory.host_cache", "200GB"}};
+    std::map<std::string, std::string> defaults{{"memory.host_cache", "200GB"}, {"engine.preemption", "recompute"}};
     if (settings.has(kChunk)) defaults["memory.block_tokens"] = std::to_string(settings.get<std::int64_t>(kChunk));
     return defaults;
   };

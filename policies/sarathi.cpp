@@ -4,6 +4,7 @@
 // microsoft/sarathi-serve (96f9911), sarathi/core/scheduler/sarathi_scheduler.py. Decodes go first,
 // and the chunk never holds them back. Unfinished prompts, then new ones, fill up the rest of the chunk. A request
 // takes the blocks of its whole prompt at admission. On shortage the running request that arrived last is recomputed.
+// Where KV leaves for the host instead, that request comes back once no prompt is unfinished, before new prompts.
 #include <algorithm>
 #include <cmath>
 
@@ -58,16 +59,22 @@ class SarathiScheduler final : public Scheduler {
   void ended(RequestId id, Outcome) override { order_.pieces.forget(id); }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
-    order_.make_room(view, kv, decision, [&] { return view.batch().decoding; });
+    const bool preempted = order_.make_room(view, kv, decision, [&] { return view.batch().decoding; });
+    Tokens left = chunk_.at(Tokens(0)) - Tokens(view.batch().decoding);
+    const bool unfinished = order_.pieces.first().valid();
+    if (!preempted && !unfinished) order_.resume(max_num_seqs_, /*cuts_prompts=*/true, view, kv, decision, left);
     decision.decodes(view.batch().decoding);
 
-    Tokens used(view.batch().decoding);
-    order_.pieces.compute(view, decision, [&](const RequestView& request) {
-      const Tokens tokens = std::min(request.remaining(), chunk_.at(request.computed) - used);
-      used += std::max(tokens, Tokens(0));
-      return tokens;
-    });
-    Tokens left = chunk_.at(Tokens(0)) - used;
+    Tokens used = chunk_.at(Tokens(0)) - left;
+    if (unfinished) {
+      order_.pieces.compute(view, decision, [&](const RequestView& request) {
+        const Tokens tokens = std::min(request.remaining(), chunk_.at(request.computed) - used);
+        used += std::max(tokens, Tokens(0));
+        return tokens;
+      });
+    }
+    if (order_.swapped.head(view).valid()) return;
+    left = chunk_.at(Tokens(0)) - used;
     order_.admit(max_num_seqs_, view, kv, decision, left,
                  [&](const RequestView& request) { return prompt_entry(request, left, left, /*pieces=*/true); });
   }

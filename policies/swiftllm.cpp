@@ -53,20 +53,17 @@ class SwiftLlmScheduler final : public Scheduler {
       const RequestId victim = view.last_joined();
       const Leave how = kv.preempts(view.request(victim));
       decision.leave(victim, how);
-      (how == Leave::preempt_swap ? swapped_ : waiting_).push_front(victim);
+      (how == Leave::preempt_recompute ? waiting_ : swapped_).push_front(victim);
       any = true;
     }
     return any;
   }
 
   void swap_in(const View& view, const KvSpace& kv, Decision& decision) {
-    for (RequestId head = swapped_.head(view); head.valid(); head = swapped_.head(view)) {
-      if (view.batch().running >= max_num_seqs_) return decision.blocked(Blocked::batch_size);
-      const Fit fit = kv.resumes(view.request(head));
-      if (fit != Fit::now) return wait_for_memory(head, fit, decision);
-      swapped_.pop_front();
-      decision.resume(head);
-    }
+    // What comes back has its KV. If some of it was dropped, the missing tokens are computed at once.
+    resume_in_order(swapped_, max_num_seqs_, view, kv, decision, token_budget_, [&](const RequestView& back) {
+      if (back.phase == Phase::prefilling) decision.chunk(back.id, back.remaining());
+    });
   }
 
   const Tokens token_budget_;

@@ -3,7 +3,8 @@
 // Source: NVIDIA/TensorRT-LLM v0.9, docs/source/batch_manager.md and advanced/gpt-attention.md (in-flight batching,
 // GUARANTEED_NO_EVICT, MAX_UTILIZATION, max_num_tokens). Decodes and prompts share one iteration, decodes first.
 // GUARANTEED_NO_EVICT starts a request only when all active requests can run to their max_new_tokens. MAX_UTILIZATION
-// starts it as soon as its prompt fits, and pauses the latest arrivals when decodes run out of memory.
+// starts it as soon as its prompt fits, and pauses the latest arrivals when decodes run out of memory. Where the KV of
+// paused requests is kept, they come back once no prompt is unfinished, before new prompts.
 #include <algorithm>
 
 #include "policies/parts/arrival_order.hpp"
@@ -29,10 +30,12 @@ class TensorRtLlmScheduler final : public Scheduler {
     const auto decodes = [&] { return view.batch().decoding; };
     // Requests pause only under MAX_UTILIZATION: a guaranteed decode always finds free blocks.
     const bool paused = order_.make_room(view, kv, decision, decodes);
-    decision.decodes(decodes());
     Tokens budget = token_budget_ - Tokens(decodes());
-    order_.continue_prompts(view, decision, budget);
-    if (paused) return;
+    const bool unfinished = order_.pieces.first().valid();
+    if (!paused && !unfinished) order_.resume(max_num_seqs_, chunked_prefill_, view, kv, decision, budget);
+    decision.decodes(decodes());
+    if (unfinished) order_.continue_prompts(view, decision, budget);
+    if (paused || order_.swapped.head(view).valid()) return;
     order_.admit(max_num_seqs_, view, kv, decision, budget, [&](const RequestView& request) {
       return prompt_entry(request, budget, token_budget_, chunked_prefill_);
     });

@@ -64,12 +64,7 @@ class VllmV0Scheduler final : public Scheduler {
   }
 
   void swap_in(const View& view, const KvSpace& kv, Decision& decision, Tokens& budget) {
-    for (RequestId head = order_.swapped.head(view); head.valid(); head = order_.swapped.head(view)) {
-      if (view.batch().running >= max_num_seqs_ || budget <= Tokens(0)) return;
-      const Fit fit = kv.resumes(view.request(head));
-      if (fit != Fit::now) return wait_for_memory(head, fit, decision);
-      order_.resume(head, view, decision, budget);
-    }
+    order_.resume(max_num_seqs_, chunked_prefill_, view, kv, decision, budget);
   }
 
   /// Admits waiting requests in order of arrival, each with the blocks of its whole prompt. Returns true if it admitted

@@ -27,7 +27,8 @@ class VllmScheduler final : public Scheduler {
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
     Tokens budget(token_budget_);
-    if (schedule_running(view, kv, decision, budget)) schedule_waiting(view, kv, decision, budget);
+    const bool preempted = !schedule_running(view, kv, decision, budget);
+    if (!preempted && !swapped_.head(view).valid()) schedule_waiting(view, kv, decision, budget);
   }
 
  private:
@@ -37,14 +38,16 @@ class VllmScheduler final : public Scheduler {
     bool preempted = false;
     const auto decodes = [&] { return std::min(view.batch().decoding, budget.count()); };
     while (kv.decodes(decodes()) != Fit::now) {
-      preempt(view.last_joined(), decision);
+      preempt(view.last_joined(), view, kv, decision);
       preempted = true;
     }
+    const RequestId unfinished = pieces_.first();
+    Tokens prompts;  // of requests that come back
+    if (!preempted && !unfinished.valid()) prompts = resume(view, kv, decision, budget - Tokens(decodes()));
     const std::int64_t decoding = decodes();
     decision.decodes(decoding);
-    budget -= Tokens(decoding);
+    budget -= Tokens(decoding) + prompts;
 
-    const RequestId unfinished = pieces_.first();
     if (unfinished.valid() && budget > Tokens(0)) {
       const RequestView request = view.request(unfinished);
       const Tokens tokens = std::min(request.remaining(), budget);
@@ -53,7 +56,7 @@ class VllmScheduler final : public Scheduler {
         pieces_.staged(request, tokens);
         budget -= tokens;
       } else {
-        preempt(unfinished, decision);
+        preempt(unfinished, view, kv, decision);
         preempted = true;
       }
     }
@@ -76,9 +79,25 @@ class VllmScheduler final : public Scheduler {
     admit_in_order(waiting_, max_num_seqs_, view, kv, decision, entry, joined);
   }
 
-  void preempt(RequestId victim, Decision& decision) {
-    decision.leave(victim, Leave::preempt_recompute);
-    waiting_.push_front(victim);
+  /// Where KV leaves for the host, preempted requests come back before new ones, once no prompt is unfinished. Returns
+  /// the prompt tokens that are computed for them.
+  Tokens resume(const View& view, const KvSpace& kv, Decision& decision, Tokens budget) {
+    Tokens prompts;
+    resume_in_order(swapped_, max_num_seqs_, view, kv, decision, budget, [&](const RequestView& back) {
+      const Tokens tokens = chunked_prefill_ ? std::min(back.remaining(), budget) : back.remaining();
+      budget -= tokens;
+      if (back.phase != Phase::prefilling) return;
+      decision.chunk(back.id, tokens);
+      pieces_.staged(back, tokens);
+      prompts += tokens;
+    });
+    return prompts;
+  }
+
+  void preempt(RequestId victim, const View& view, const KvSpace& kv, Decision& decision) {
+    const Leave how = kv.preempts(view.request(victim));
+    decision.leave(victim, how);
+    (how == Leave::preempt_recompute ? waiting_ : swapped_).push_front(victim);
     pieces_.forget(victim);
   }
 
@@ -87,6 +106,7 @@ class VllmScheduler final : public Scheduler {
   const bool chunked_prefill_;
   const bool reserve_full_input_;
   FcfsQueue waiting_;
+  FcfsQueue swapped_;
   PromptPieces pieces_;
 };
 

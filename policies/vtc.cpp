@@ -3,12 +3,14 @@
 // Source: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024, Algorithm 2, and VTC-artifact
 // (192c2e2), slora/server/router/{vtc_req_queue,req_queue,manager}.py. A client pays for its prompts and for every
 // token that it gets. The client that has paid least comes next. A batch decodes ten times, then new prompts have an
-// iteration to themselves: as many as surely fit to their last token. So no request is preempted.
+// iteration to themselves: as many as surely fit to their last token. So no request is preempted. Over the memory of
+// another policy each request reserves its longest answer instead.
 //
 // Cost: O(running + log clients) per request that arrives, is admitted or does not fit.
 #include <optional>
 #include <vector>
 
+#include "policies/parts/admission.hpp"
 #include "policies/parts/fcfs_queue.hpp"
 #include "policies/parts/refusals.hpp"
 #include "policies/parts/token_counters.hpp"
@@ -20,7 +22,8 @@ namespace {
 
 class VtcScheduler final : public Scheduler {
  public:
-  VtcScheduler(const Settings& settings, TokenPool& pool)
+  /// Without a `pool`, which plans the memory of all running requests, each reserves what it may ever need.
+  VtcScheduler(const Settings& settings, TokenPool* pool)
       : pool_(pool),
         clients_(Prices{settings.get<std::string>("policy.cost") == "profile"},
                  settings.get<std::string>("policy.lift") == "last-left"),
@@ -43,7 +46,7 @@ class VtcScheduler final : public Scheduler {
   void iteration_ended() override {
     if (!decoding_) return;
     clients_.decoded();
-    pool_.decoded();
+    if (pool_ != nullptr) pool_->decoded();
     charge_again_ = fair_ && double_charge_;
   }
 
@@ -58,7 +61,7 @@ class VtcScheduler final : public Scheduler {
       charge_again_ = false;
     }
     if (fair_) clients_.left(id, request.client);
-    pool_.left(id);
+    if (pool_ != nullptr) pool_->left(id);
   }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
@@ -79,14 +82,20 @@ class VtcScheduler final : public Scheduler {
     bool any = false;
     for (RequestId head = next(view); head.valid(); head = next(view)) {
       const RequestView request = view.request(head);
-      const Fit fit = request.remaining() > batch_tokens_ ? Fit::never : kv.admits(request, request.input);
+      const auto ask = [&] { return kv.admits(request, longest(request)); };
+      Fit fit = request.remaining() > batch_tokens_ ? Fit::never : ask();
       if (fit == Fit::never) {
         pop(request);
         decision.reject(head);
         continue;
       }
-      if (const auto why = obstacle(view, fit, tokens + request.remaining())) {
+      if (const auto why = obstacle(view, tokens + request.remaining())) {
         decision.blocked(*why);
+        break;
+      }
+      fit = fetch_and_ask(head, longest(request), fit, decision, ask);
+      if (fit != Fit::now) {
+        wait_for_memory(fit, decision);
         break;
       }
       pop(request);
@@ -94,23 +103,24 @@ class VtcScheduler final : public Scheduler {
       tokens += request.remaining();
       any = true;
     }
-    pool_.prefilled();
+    if (pool_ != nullptr) pool_->prefilled();
     return any;
   }
 
-  [[nodiscard]] std::optional<Blocked> obstacle(const View& view, Fit fit, Tokens tokens) const {
+  [[nodiscard]] std::optional<Blocked> obstacle(const View& view, Tokens tokens) const {
     if (view.batch().running >= max_num_seqs_) return Blocked::batch_size;
     if (tokens > batch_tokens_) return Blocked::token_budget;
-    if (fit != Fit::now) return Blocked::kv_capacity;
     return std::nullopt;
   }
+  static Tokens longest(const RequestView& request) { return request.input + request.max_new_tokens; }
 
   void join(const View& view, const RequestView& request, Decision& decision) {
     decision.join(request.id);
+    if (pool_ == nullptr) decision.reserve(request.id, longest(request));
     decision.chunk(request.id, view.request(request.id).remaining());
     known_[request.id.slot].runs = true;
     if (fair_) clients_.joined(request);
-    pool_.joined(request);
+    if (pool_ != nullptr) pool_->joined(request);
   }
 
   [[nodiscard]] RequestId next(const View& view) { return fair_ ? clients_.next(view) : queue_.head(view); }
@@ -132,7 +142,7 @@ class VtcScheduler final : public Scheduler {
     bool runs = false;
   };
 
-  TokenPool& pool_;
+  TokenPool* const pool_;
   TokenCounters clients_;
   FcfsQueue queue_;  // policy.order=fcfs
   const Tokens batch_tokens_;
@@ -219,8 +229,11 @@ PolicyInfo info() {
   info.check = check;
   info.make = [](const PolicyContext& context) {
     auto pool = std::make_unique<TokenPool>(context.view);
-    auto scheduler = std::make_unique<VtcScheduler>(context.settings, *pool);
+    auto scheduler = std::make_unique<VtcScheduler>(context.settings, pool.get());
     return Policy{std::move(scheduler), std::move(pool)};
+  };
+  info.make_scheduler = [](const PolicyContext& context) {
+    return std::make_unique<VtcScheduler>(context.settings, nullptr);
   };
   return info;
 }

@@ -29,11 +29,37 @@ struct Entry {
                .never = !pieces && request.remaining() > most};
 }
 
-/// The head of a queue does not fit now, as `fit` says. If it waits for moves, its KV is fetched.
-inline void wait_for_memory(RequestId head, Fit fit, Decision& decision) {
-  if (fit != Fit::after_moves) return decision.blocked(Blocked::kv_capacity);
-  decision.fetch(head);
-  decision.idle();  // in case nothing else runs
+/// A request may enter with blocks for `upto` tokens as `fit` says, the answer of `ask()`. If copies must bring its KV
+/// or make room first, they start, and the question is asked again: what finds no place elsewhere is dropped at once.
+template <class Ask>
+Fit fetch_and_ask(RequestId id, Tokens upto, Fit fit, Decision& decision, Ask ask) {
+  if (fit != Fit::after_moves) return fit;
+  decision.fetch(id, upto);
+  return ask();
+}
+
+/// The head of a queue does not fit now, as `fit` says.
+inline void wait_for_memory(Fit fit, Decision& decision) {
+  decision.blocked(Blocked::kv_capacity);
+  if (fit == Fit::after_moves) decision.idle();  // in case nothing else runs
+}
+
+/// Brings back the requests of `swapped`, preempted with their KV or suspended, in order, as long as the batch has a
+/// seat and memory for them and the iteration has some of the token `budget` left. Call it before the decodes are
+/// staged. `resumed(request)` is called for each; if some KV of it was dropped, its prompt is incomplete.
+template <class Resumed>
+void resume_in_order(FcfsQueue& swapped, std::int64_t max_num_seqs, const View& view, const KvSpace& kv,
+                     Decision& decision, const Tokens& budget, Resumed resumed) {
+  for (RequestId head = swapped.head(view); head.valid(); head = swapped.head(view)) {
+    if (view.batch().running >= max_num_seqs) return decision.blocked(Blocked::batch_size);
+    if (budget <= Tokens(0)) return decision.blocked(Blocked::token_budget);
+    const auto ask = [&] { return kv.resumes(view.request(head)); };
+    const Fit fit = fetch_and_ask(head, view.request(head).known, ask(), decision, ask);
+    if (fit != Fit::now) return wait_for_memory(fit, decision);
+    swapped.pop_front();
+    decision.resume(head);
+    resumed(view.request(head));
+  }
 }
 
 /// Admits the head of `waiting` as long as the batch has a seat, tokens and memory for it. Fetches the KV of a head
@@ -54,7 +80,8 @@ bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& v
       continue;
     }
     const Entry entry = entry_of(request);
-    const Fit fit = entry.never ? Fit::never : kv.admits(request, entry.upto);
+    const auto ask = [&] { return kv.admits(request, entry.upto); };
+    Fit fit = entry.never ? Fit::never : ask();
     if (fit == Fit::never) {
       waiting.pop_front();
       decision.reject(head);
@@ -74,11 +101,12 @@ bool admit_in_order(FcfsQueue& waiting, std::int64_t max_num_seqs, const View& v
         decision.blocked(Blocked::kv_capacity);
         break;
       }
-      decision.fetch(head);
+      decision.fetch(head, entry.upto);
       continue;
     }
+    if (entry.placed) fit = fetch_and_ask(head, entry.upto, fit, decision, ask);
     if (fit != Fit::now || !entry.placed) {
-      wait_for_memory(head, fit, decision);
+      wait_for_memory(fit, decision);
       break;
     }
     waiting.pop_front();

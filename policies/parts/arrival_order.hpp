@@ -51,17 +51,18 @@ class ArrivalOrder {
     });
   }
 
-  /// The first of the swapped requests runs again: it decodes, or goes on with its prompt within the budget (> 0).
-  void resume(RequestId id, const View& view, Decision& decision, Tokens& budget) {
-    swapped.pop_front();
-    decision.resume(id);
-    running_.insert_by_arrival(id);
-    const RequestView back = view.request(id);
-    const Tokens tokens = std::min(back.remaining(), budget);
-    budget -= tokens;
-    if (back.phase != Phase::prefilling) return;
-    decision.chunk(id, tokens);
-    pieces.staged(back, tokens);
+  /// resume_in_order() of the swapped requests: they decode, or go on with their prompts. Without `cuts_prompts` a
+  /// prompt of which some KV was dropped is computed whole, whatever is left of the budget.
+  void resume(std::int64_t max_num_seqs, bool cuts_prompts, const View& view, const KvSpace& kv, Decision& decision,
+              Tokens& budget) {
+    resume_in_order(swapped, max_num_seqs, view, kv, decision, budget, [&](const RequestView& back) {
+      running_.insert_by_arrival(back.id);
+      const Tokens tokens = cuts_prompts ? std::min(back.remaining(), budget) : back.remaining();
+      budget -= tokens;
+      if (back.phase != Phase::prefilling) return;
+      decision.chunk(back.id, tokens);
+      pieces.staged(back, tokens);
+    });
   }
 
  private:

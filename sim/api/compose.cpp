@@ -15,6 +15,7 @@ using DefaultsOf = std::function<Defaults(const Settings&)>;
 using Check = std::function<std::vector<Problem>(const Settings&)>;
 
 constexpr std::string_view kPolicyGroup = "policy.";
+constexpr const char* kPreemptionKey = "engine.preemption";
 /// Keys of Layout::chosen: what the weights take. The KV part has the rest.
 constexpr const char* kTakenOnGpu = "weights.gpu";
 constexpr const char* kTakenOnHost = "weights.host";
@@ -32,10 +33,12 @@ DefaultsOf merged(const DefaultsOf& own, const DefaultsOf& other) {
 /// The problems of the policy `part` under the scheduler of `host`. `where`: the key that chose the host.
 Check merged_check(const PolicyInfo& host, const PolicyInfo& part, const std::string& where) {
   return [own = part.check, other = host.check, shrinks_without = part.shrinks_without, where, name = host.name,
-          preempts = host.preempts, own_scheduler = part.own_scheduler.has_value(),
+          preempts = host.preempts, own_space = static_cast<bool>(part.make_space),
+          scatters_with = part.keeps_conversations ? host.scatters_with : nullptr,
           part_name = part.name](const Settings& settings) {
     std::vector<Problem> problems;
     if (other) problems = other(settings);
+    if (own_space) std::erase_if(problems, [](const Problem& problem) { return problem.where == kPreemptionKey; });
     if (own) {
       for (Problem& problem : own(settings)) problems.push_back(std::move(problem));
     }
@@ -45,10 +48,24 @@ Check merged_check(const PolicyInfo& host, const PolicyInfo& part, const std::st
           {"policy " + name + " never preempts, but the KV memory may shrink below what running requests use", where,
            "give " + fixed + ", or choose a scheduler that preempts"});
     }
-    if (own_scheduler && name != part_name) {
-      problems.push_back({"policy " + part_name + " has a scheduler of its own, and runs under no other yet: policy " +
-                              name + " does not wait for copies that make room",
-                          where, "leave it out"});
+    const std::string scattered = scatters_with ? scatters_with(settings) : "";
+    if (!scattered.empty()) {
+      problems.push_back({"policy " + name + " gives each request one range of addresses, but policy " + part_name +
+                              " keeps the KV of conversations between them",
+                          where, "give " + scattered + ", or choose another scheduler"});
+    }
+    return problems;
+  };
+}
+
+/// `check`, and no instance to which the KV of every prompt is handed over: policy `name` keeps what was computed here.
+Check with_prompts(const Check& check, const std::string& name) {
+  return [check, name](const Settings& settings) {
+    std::vector<Problem> problems = check(settings);
+    if (phases(settings) == Phases::decode) {
+      problems.push_back({"policy " + name + " keeps KV that the instance has computed, but an instance that only " +
+                              "decodes gets the KV of each prompt with its request",
+                          kWeightsPhaseKey, "leave it out, or use another policy"});
     }
     return problems;
   };
@@ -65,8 +82,10 @@ std::function<Policy(const PolicyContext&)> make_over(const PolicyInfo& host, co
 
 /// The policy that `part` makes, under the scheduler of `host`.
 std::function<Policy(const PolicyContext&)> make_under(const PolicyInfo& host, const PolicyInfo& part) {
-  return [make = host.make, make_space = part.make_space](const PolicyContext& context) {
-    Policy policy = make(context);
+  return [make = host.make, make_scheduler = host.make_scheduler,
+          make_space = part.make_space](const PolicyContext& context) {
+    Policy policy;
+    policy.scheduler = make_scheduler ? make_scheduler(context) : make(context).scheduler;
     policy.space = make_space(context);
     return policy;
   };
@@ -263,7 +282,8 @@ PolicyInfo compose_weights(const PolicyInfo& base, const PolicyInfo& weights) {
   if (weights.default_engine) info.default_engine = weights.default_engine;
   info.engine_defaults = merged(weights.engine_defaults, base.engine_defaults);
   if (!beside) {
-    info.check = merged_check(base, weights, "policy");
+    info.check = base.keeps_conversations ? with_prompts(merged_check(base, weights, "policy"), base.name)
+                                          : merged_check(base, weights, "policy");
     info.make = make_over(base, weights);
     info.layout = weights.layout;
     return info;

@@ -54,9 +54,9 @@ class Decision : public Placement {
   /// swapped -> the phase that the request left, or prefilling if some of its KV was dropped. OffloadPolicy::returns
   /// brings its KV to the GPU. Call it before `decodes` for a request that was decoding.
   virtual void resume(RequestId id) = 0;
-  /// OffloadPolicy::fetches brings the KV of a waiting or swapped request to the GPU, while the request stays outside
-  /// the batch. It may join or resume once KvSpace answers `now`.
-  virtual void fetch(RequestId id) = 0;
+  /// OffloadPolicy::fetches brings the KV of a waiting or swapped request to the GPU, and makes room for its first
+  /// `upto` tokens, while the request stays outside the batch. It may join or resume once KvSpace answers `now`.
+  virtual void fetch(RequestId id, Tokens upto) = 0;
   /// The engine considers a waiting request: its KV connector looks for blocks of it on the host and the disk, which is
   /// a use of them. Returns how many the request would load behind its cached prefix; 0 without a connector. After a
   /// positive answer `fetch` takes GPU blocks for the prefix and the load, and starts the load. The request is

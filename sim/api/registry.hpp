@@ -56,6 +56,9 @@ struct PolicyInfo {
   /// It keeps the KV of conversations between their turns, on the GPU and on kHostTier, which then has
   /// memory.host_cache. So there is no prefix cache beside it.
   bool keeps_conversations = false;
+  /// The key with which it places the KV of a request wherever blocks are free; without it, in one range of addresses.
+  /// Then no policy can keep KV of others in between. Empty, or an empty text: wherever blocks are free.
+  std::function<std::string(const Settings&)> scatters_with;
   /// What it knows of the future, which no real system does: then results are marked as those of an oracle. Empty, or
   /// an empty text: nothing.
   std::function<std::string(const Settings&)> knows_future;
@@ -72,6 +75,8 @@ struct PolicyInfo {
   /// Returns every problem of a combination of settings. May be empty: the policy accepts everything.
   std::function<std::vector<Problem>(const Settings&)> check;
   std::function<Policy(const PolicyContext&)> make;
+  /// Its scheduler alone, over the memory of another policy. Empty: the one that `make` makes.
+  std::function<std::unique_ptr<Scheduler>(const PolicyContext&)> make_scheduler{};
 
   /// How the policy uses memory. Empty: weights and KV on the GPU. Throws ConfigError with what does not fit.
   std::function<Layout(const Deployment&, const Settings&)> layout;
@@ -81,9 +86,11 @@ struct PolicyInfo {
   /// two. If it streams weights and nothing else, it may do so beside any policy that does not (policy.weights).
   std::string default_scheduler;
   std::function<std::unique_ptr<LayerPolicy>(const PolicyContext&)> make_layers;
-  /// Instead of make_layers: the policy decides where KV lives, under a scheduler that can preempt.
+  /// Instead of make_layers: the policy decides where KV lives, and so how requests are preempted: engine.preemption is
+  /// its key alone.
   std::function<std::unique_ptr<OffloadPolicy>(const PolicyContext&)> make_space;
-  /// Only beside make_space: its own scheduler, which goes by its name. default_scheduler is this name then.
+  /// Only beside make_space: its own scheduler, which goes by its name. default_scheduler is this name then. It
+  /// schedules for no other policy.
   struct OwnScheduler {
     std::vector<Parameter> parameters;
     std::function<std::string(const Settings&)> default_engine;

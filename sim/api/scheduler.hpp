@@ -69,8 +69,10 @@ class OffloadPolicy : public KvSpace {
   /// layers that wait for it, or dropped. One that attends() on kHostTier has every block there. Default: everything
   /// comes to the GPU, and the iteration waits; or everything goes to kHostTier likewise.
   virtual void returns(const View& view, const RequestView& request, Placement& placement);
-  /// Decision::fetch of a request: moves for which the request waits. Default: none.
-  virtual void fetches(const View& /*view*/, const RequestView& /*request*/, Placement& /*placement*/) {}
+  /// Decision::fetch of a request, which wants blocks for its first `upto` tokens: moves for which the request waits.
+  /// Default: none.
+  virtual void fetches(const View& /*view*/, const RequestView& /*request*/, Tokens /*upto*/,
+                       Placement& /*placement*/) {}
   /// A step needs `blocks` more blocks of the GPU than are free: drops that many, if it can. Default: nothing.
   virtual void makes_room(const View& /*view*/, Blocks /*blocks*/, Placement& /*placement*/) {}
   /// More blocks of a tier are in use than it has left, or were announced. Called in every decision until that is over.

@@ -111,7 +111,7 @@ class Instance final : public View, private Decision {
   // Decision
   void join(RequestId id) override;
   void resume(RequestId id) override;
-  void fetch(RequestId id) override;
+  void fetch(RequestId id, Tokens upto) override;
   [[nodiscard]] Blocks look_up(RequestId id) override;
   void move(const Move& move) override;
   void drop(const Holder& holder, const BlockRange& range, TierId tier) override;

@@ -142,11 +142,11 @@ void Instance::drop(const Holder& holder, const BlockRange& range, TierId tier) 
   }
 }
 
-void Instance::fetch(RequestId id) {
+void Instance::fetch(RequestId id, Tokens upto) {
   const std::int32_t m = member_of(id, kJoin);
   if (m >= 0 && in_batch(members_[m])) broken(kJoin, id, state_of(id));
   if (connector_) return fetch_from_tier(id);
-  policy_.space->fetches(*this, request(id), *this);
+  policy_.space->fetches(*this, request(id), upto, *this);
 }
 
 // --- out of the batch and back

@@ -106,6 +106,7 @@ class Table {
                     "{}{}; longest request {} tokens",
                     setup.kv_capacity().count(), kv.gpu_blocks.count(), kv.block_tokens.count(), bytes(kv_bytes),
                     kv.host_blocks.count(), kv.prefix_caching ? "on" : "off", host_cache, setup.max_model_len.count()));
+    host_tier();
     repetitions();
   }
 
@@ -126,7 +127,19 @@ class Table {
     lines_.add("Layers", fmt::format("{}; up to {} per GPU on the host", setup.layer_terms,
                                      bytes(static_cast<double>(setup.host_layer_bytes.count()))));
     if (!setup.layer_copies.empty()) lines_.add("Layer copies", setup.layer_copies);
+    host_tier();
     repetitions();
+  }
+
+  /// Whether a hit in the host tier pays.
+  void host_tier() {
+    std::string text;
+    for (const HostTierHit& hit : result_.setup.host_tier_hits) {
+      text += fmt::format("{}a hit of {} tokens loads in {} ms instead of being computed in {} ms",
+                          text.empty() ? "" : ", ", hit.tokens.count(), figure(hit.load_seconds * 1e3),
+                          figure(hit.compute_seconds * 1e3));
+    }
+    if (!text.empty()) lines_.add("Host tier", text);
   }
 
   void repetitions() {

@@ -228,8 +228,24 @@ class Assembler {
     return true;
   }
 
+  /// A host cache that the user gives must be smaller than the host, as far as the host is known.
+  void refuse_large_host_cache() {
+    const Origin origin = assembly_.config.key("memory.host_cache").origin;
+    if (!hardware_.host || origin == Origin::standard || origin == Origin::policy) return;
+    const Bytes given = settings().get<Bytes>("memory.host_cache");
+    const Bytes dram = hardware_.host->dram;
+    if (given * tensor_parallel() <= dram) return;
+    problems_.add(fmt::format("memory.host_cache={}{} is more than the {} of DRAM of {}", format_bytes(given),
+                              tensor_parallel() == 1 ? "" : fmt::format(" for each of {} GPUs", tensor_parallel()),
+                              gigabytes(dram), hardware_.host->file.name),
+                  "memory.host_cache",
+                  fmt::format("give at most {}GB, or hardware={}, a GPU on a host of any size",
+                              dram.count() / tensor_parallel() / 1'000'000'000, hardware_.gpu.file.name));
+  }
+
   /// Memory of the host for swapped KV, and for the prefix cache or the KV of conversations.
   void size_host_tiers(KvLayout& kv) {
+    refuse_large_host_cache();
     if (!policy().keeps_conversations) {
       kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
       kv.host_cache_blocks = cache_blocks("memory.host_cache");
@@ -525,6 +541,7 @@ class Assembler {
     warn_of_engine();
     warn_of_passed_tables();
     decide_prefix_caching();
+    weigh_host_tier();
     if (policy().keeps_conversations && !workload.conversations) {
       warn(
           fmt::format("the workload has no conversations, so policy {} keeps no KV: it schedules requests as without "
@@ -533,7 +550,9 @@ class Assembler {
     }
     if (policy().knows_future) setup.knows_future = policy().knows_future(settings());
     if (!setup.knows_future.empty()) {
-      warn(setup.knows_future + ", which no real system knows: take the results as a reference");
+      // First, as the screen may not have room for all.
+      assembly_.warnings.insert(assembly_.warnings.begin(),
+                                setup.knows_future + ", which no real system knows: take the results as a reference");
     }
     setup.kv = assembly_.instance.kv;
     setup.deployment = assembly_.instance.deployment;
@@ -566,6 +585,27 @@ class Assembler {
     const auto problem = hwmodels::table_model_problem(hardware_.gpu, llm_, tensor_parallel());
     if (problem)
       warn(fmt::format("{}, so the run uses latency_model={}", problem->what, assembly_.setup.latency_model));
+  }
+
+  /// What a hit in the host tier saves and costs: a prompt that has an iteration to itself, and its KV on the link.
+  void weigh_host_tier() {
+    const KvLayout& kv = assembly_.instance.kv;
+    const bool rests = policy().keeps_conversations && kv.host_blocks > Blocks(0);
+    if (!rests && kv.host_cache_blocks == Blocks(0)) return;
+    const std::unique_ptr<ExecutionModel> model = assembly_.make_model({});
+    const std::int64_t copies = rests ? kv.copies_per_block : kv.host_cache_copies_per_block;
+    for (const Tokens tokens : {Tokens(1024), Tokens(8192)}) {
+      if (tokens > assembly_.instance.max_model_len) break;
+      const std::array<PrefillChunk, 1> prompt{PrefillChunk{tokens, Tokens(0)}};
+      BatchShape shape;
+      shape.chunks = prompt;
+      const IterationTime time = model->iteration(shape);
+      const Blocks blocks = blocks_for(tokens, kv.block_tokens);
+      const CopyTime load =
+          model->copy(Stream::h2d, copies * blocks.count(), kv.block_bytes * blocks.count(), CopyMechanism::many);
+      assembly_.setup.host_tier_hits.push_back({tokens, to_seconds(load.launch + load.transfer),
+                                                to_seconds(time.before + time.layer * model->layers() + time.after)});
+    }
   }
 
   void decide_prefix_caching() {

@@ -27,6 +27,13 @@ struct InputFile {
 };
 
 /// Computed properties of the configuration.
+/// Prompt tokens whose KV only the host has: what it takes to load them, and to compute them, each alone.
+struct HostTierHit {
+  Tokens tokens{};
+  double load_seconds = 0.0;
+  double compute_seconds = 0.0;
+};
+
 struct Setup {
   std::string model;
   std::string hardware;  // GPU or server, as the user named it
@@ -41,9 +48,10 @@ struct Setup {
   std::int64_t requests = 0;      // per replication
   std::int64_t skipped_rows = 0;  // invalid rows of the trace
   KvLayout kv{};
-  Deployment deployment{};   // only for policies that stream layers
-  Bytes host_layer_bytes{};  // host memory that such a policy uses, at most
-  std::string layer_terms;   // how the policy chose the deployment, one line
+  std::vector<HostTierHit> host_tier_hits;  // for prompts of some lengths; empty: no host tier keeps KV
+  Deployment deployment{};                  // only for policies that stream layers
+  Bytes host_layer_bytes{};                 // host memory that such a policy uses, at most
+  std::string layer_terms;                  // how the policy chose the deployment, one line
   std::string layer_copies;  // what copies the layers, and the figures of which GPU; empty: the policy has no choice
   Bytes weights{};           // per GPU
   bool kv_computed = false;  // false: memory.gpu_kv was given

@@ -40,6 +40,11 @@ Json setup_json(const Setup& setup) {
             {"disk_cache_blocks", setup.kv.disk ? setup.kv.disk->blocks.count() : 0},
             {"kv_connector", setup.kv.connector ? "vllm-offloading" : "none"},
             {"max_model_len_tokens", setup.max_model_len.count()}};
+  for (const HostTierHit& hit : setup.host_tier_hits) {
+    json["host_tier_hits"].push_back({{"tokens", hit.tokens.count()},
+                                      {"load_ms", hit.load_seconds * 1e3},
+                                      {"compute_ms", hit.compute_seconds * 1e3}});
+  }
   if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;
   if (setup.deployment.layers > 0) {
     json["most_gpu_kv_blocks"] = setup.kv.most().count();

@@ -52,10 +52,57 @@ TEST_F(RunCli, PensieveReportsItsHistory) {
   const json unknown = figures("lru");
   EXPECT_TRUE(known["setup"].contains("knows_future"));
   EXPECT_FALSE(unknown["setup"].contains("knows_future"));
+  // 1,024 tokens of OPT-13B are 839 MB of KV, over 25 GB/s or less; computing them takes 2 x 13e9 x 1,024 FLOPs, of
+  // which an A100 does at most 312e12 per second.
+  const json& hit = known["setup"]["host_tier_hits"][0];
+  EXPECT_EQ(hit["tokens"], 1024);
+  EXPECT_GT(hit["load_ms"], 839e6 / 25e9 * 1e3);
+  EXPECT_LT(hit["load_ms"], 1.5 * 839e6 / 25e9 * 1e3);
+  EXPECT_GT(hit["compute_ms"], 2 * 13e9 * 1024 / 312e12 * 1e3);
+  EXPECT_LT(hit["compute_ms"], 2 * 2 * 13e9 * 1024 / 312e12 * 1e3);
+  EXPECT_EQ(known["setup"]["host_tier_hits"].size(), 1U) << "the model takes 2,048 tokens";
+  EXPECT_THAT(oracle.out, HasSubstr("Host tier    a hit of 1024 tokens loads in "));
+  EXPECT_FALSE(
+      json::parse(spillway({"run", "--json", "workload.requests=20"}).out)["setup"].contains("host_tier_hits"));
   const auto recomputed = [](const json& result) {
     return result["metrics"]["recomputed_history_tokens"]["value"].get<double>();
   };
   EXPECT_LT(recomputed(known), 0.8 * recomputed(unknown));
+}
+
+// Retention under other schedulers, with the defaults of their engines; what cannot work is refused.
+TEST_F(RunCli, PensieveRunsUnderOtherSchedulers) {
+  const auto under = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"run",
+                                       "policy=pensieve",
+                                       "model=opt-13b",
+                                       "hardware=a100-80gb-pcie",
+                                       "memory.gpu_kv=20GB",
+                                       "workload.trace=sharegpt-chat",
+                                       "workload.rate=1",
+                                       "workload.requests=300"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  };
+  for (const char* scheduler : {"orca", "sarathi", "swiftllm", "tensorrt-llm", "vllm", "vllm-v0", "vtc"}) {
+    const Output run = under({std::string("policy.scheduler=") + scheduler, "--json"});
+    ASSERT_EQ(run.code, 0) << scheduler << ": " << run.err;
+    const json metrics = json::parse(run.out)["metrics"];
+    EXPECT_GT(metrics["history_gpu_hit_fraction"]["value"], 0.1) << scheduler;
+    EXPECT_GT(metrics["history_host_hit_fraction"]["value"], 0.1) << scheduler;
+  }
+  const Output chunked = under({"policy.scheduler=sarathi", "policy.weights=select-n", "policy.weights.interval=4"});
+  EXPECT_EQ(chunked.code, 0) << chunked.err;
+  EXPECT_THAT(chunked.out, HasSubstr("engine sarathi-serve"));
+  EXPECT_THAT(chunked.out, HasSubstr("History "));
+  EXPECT_THAT(chunked.out, HasSubstr("10 of 40 layers of "));
+  const Output buddy = under({"policy.scheduler=orca", "policy.allocator=buddy"});
+  EXPECT_EQ(buddy.code, 2);
+  EXPECT_THAT(buddy.err, HasSubstr("policy orca gives each request one range of addresses, but policy pensieve keeps "
+                                   "the KV of conversations between them"));
+  const Output unified = under({"policy.scheduler=sarathi", "policy.unified=false"});
+  EXPECT_EQ(unified.code, 2);
+  EXPECT_THAT(unified.err, HasSubstr("policy.unified"));
 }
 
 // The table and the JSON of a policy that keeps the KV of conversations: how long KV was on its way, and conversations
@@ -641,6 +688,18 @@ TEST_F(RunCli, AServerBringsItsGpuAndHost) {
   EXPECT_EQ(result["inputs"][1]["name"], "hwmodels/servers/hgx-h100-8.json");
   EXPECT_EQ(result["inputs"][2]["role"], "host");
   EXPECT_EQ(result["inputs"][2]["name"], "hwmodels/hosts/hgx-h100-host.json");
+  // 2,199.02 / 4 = 549.76 GB. A host cache above that is refused; of a GPU without a server the host is unknown.
+  const auto cache = [&](const char* hardware, const char* size) {
+    return spillway({"run", std::string("hardware=") + hardware, "tensor_parallel=4",
+                     std::string("memory.host_cache=") + size, "--dry-run"});
+  };
+  EXPECT_EQ(cache("hgx-h100-8", "549GB").code, 0);
+  const Output large = cache("hgx-h100-8", "550GB");
+  EXPECT_EQ(large.code, 2);
+  EXPECT_THAT(large.err, HasSubstr("memory.host_cache=550GB for each of 4 GPUs is more than the 2199.02 GB of DRAM of "
+                                   "hgx-h100-host"));
+  EXPECT_THAT(large.err, HasSubstr("give at most 549GB, or hardware=h100-80gb-sxm, a GPU on a host of any size"));
+  EXPECT_EQ(cache("h100-80gb-sxm", "550GB").code, 0);
   const Output fits =
       spillway({"run", "hardware=hgx-h100-8", "tensor_parallel=4", "memory.host_kv=500GB", "--dry-run", "--json"});
   EXPECT_THAT(json::parse(fits.out)["warnings"].dump(), Not(HasSubstr("of DRAM")));

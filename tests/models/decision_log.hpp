@@ -33,9 +33,9 @@ class LoggedDecision final : public Decision {
     note("resume", id.serial);
     decision_.resume(id);
   }
-  void fetch(RequestId id) override {
+  void fetch(RequestId id, Tokens upto) override {
     note("fetch", id.serial);
-    decision_.fetch(id);
+    decision_.fetch(id, upto);
   }
   void move(const Move& move) override { decision_.move(move); }
   void drop(const Holder& holder, const BlockRange& range, TierId tier) override {

@@ -76,6 +76,7 @@ class Space final : public OffloadPolicy {
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
     const std::int64_t longest = blocks_of(view_, (request.input + request.max_new_tokens).count());
     if (static_cast<double>(longest) > (1.0 - reserve_) * static_cast<double>(total())) return Fit::never;
+    if (blocks_of(view_, upto.count()) > total()) return Fit::never;
     return fit(request, std::max(upto, own(request)));
   }
   [[nodiscard]] Fit resumes(const RequestView& request) const override { return fit(request, request.known); }
@@ -136,13 +137,14 @@ class Space final : public OffloadPolicy {
     }
   }
 
-  void fetches(const View&, const RequestView& request, Placement& placement) override {
+  void fetches(const View&, const RequestView& request, Tokens asked, Placement& placement) override {
+    const Tokens upto = std::max(asked, own(request));
     const std::int64_t spare = request.phase == Phase::swapped ? kNobody : request.conversation;
-    const std::int64_t lacking = lacks(request, request.known);
+    const std::int64_t lacking = lacks(request, upto);
     for (;;) {
       const std::int64_t coming = count(spare, [](const State& s) { return s.clean() || s.leaving; }) +
                                   forgets(request, [](const State& s) { return s.gpu; });
-      if (enough(free() + coming, lacking, request.known)) return;
+      if (enough(free() + coming, lacking, upto)) return;
       const auto dirty = such_pieces([&](const Piece& p) { return p.state.dirty() && p.conversation != spare; });
       if (dirty.empty()) return;
       copy_out(dirty.front(), spare, placement);
@@ -391,7 +393,7 @@ class Unified final : public Scheduler {
         decision.blocked(count(running_) == seats_ ? Blocked::batch_size : Blocked::token_budget);
         return tokens;
       }
-      if (ask() == Fit::after_moves) decision.fetch(id);
+      if (ask() == Fit::after_moves) decision.fetch(id, view.request(id).known);
       if (ask() != Fit::now) {
         decision.blocked(Blocked::kv_capacity);
         if (ask() == Fit::after_moves) decision.idle();

@@ -22,14 +22,15 @@ struct Seen {
   std::int64_t recomputed = 0;
 };
 
-/// `how` sets what the case must be.
+/// `how` sets what the case must be. `own`: under its own scheduler, which has a plain model as well. The others ask
+/// both spaces.
 Seen match_plain(const PolicyInfo& policy, std::uint64_t cases,
-                 const std::function<void(oracle::Dice&, Settings&, NaiveConfig&)>& how) {
+                 const std::function<void(oracle::Dice&, Settings&, NaiveConfig&)>& how, bool own = true) {
   PolicyInfo plain = policy;
-  plain.make = [&policy](const PolicyContext& context) {
+  plain.make = [&policy, own](const PolicyContext& context) {
     Policy made = policy.make(context);
     made.space = oracle::plain_pensieve_space(context);
-    made.scheduler = oracle::plain_pensieve_scheduler(context.settings);
+    if (own) made.scheduler = oracle::plain_pensieve_scheduler(context.settings);
     return made;
   };
   const oracle::WholeModel model = oracle::WholeModel::of(policy);
@@ -64,6 +65,18 @@ TEST(PlainPensieve, DecidesAsThePolicy) {
   EXPECT_GT(seen.on_gpu, 0);
   EXPECT_GT(seen.on_host, 0);
   EXPECT_GT(seen.recomputed, 0);
+}
+
+TEST(PlainPensieve, DecidesAsThePolicyUnderEveryScheduler) {
+  for (const PolicyInfo* const policy : oracle::pensieve_under_others()) {
+    SCOPED_TRACE("under " + oracle::scheduler_of(*policy));
+    const Seen seen = match_plain(
+        *policy, 500, [](oracle::Dice&, Settings&, NaiveConfig&) {}, /*own=*/false);
+    if (HasFailure()) return;
+    EXPECT_GT(seen.on_gpu, 0);
+    EXPECT_GT(seen.on_host, 0);
+    EXPECT_GT(seen.recomputed, 0);
+  }
 }
 
 TEST(PlainPensieve, DecidesAsThePolicyWithoutAHost) {

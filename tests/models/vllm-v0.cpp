@@ -110,7 +110,7 @@ class PlainVllmV0 final : public Scheduler {
   void swap_in(const View& view, Decision& decision) {
     for (const RequestId id : by_arrival(swapped_)) {
       const RequestView request = view.request(id);
-      if (full() || budget_ <= 0) return;
+      if (full() || budget_ <= 0) return decision.blocked(full() ? Blocked::batch_size : Blocked::token_budget);
       const std::int64_t left = free_blocks(view) - promised_ - (request.held.count() + 1);
       if (left < watermark(view.tier(kGpuTier).total.count())) return decision.blocked(Blocked::kv_capacity);
       remove(swapped_, id);

@@ -1037,7 +1037,7 @@ class NaiveEngine final : public View, private Decision {
     hand_over(holder(r.id), holder_of_conversation(conversation));
     conversations_[conversation] = {std::exchange(r.cells, {}), r.computed};
   }
-  void fetch(RequestId id) override { policy_.space->fetches(*this, request(id), *this); }
+  void fetch(RequestId id, Tokens upto) override { policy_.space->fetches(*this, request(id), upto, *this); }
   /// `r.computed` is the length of the context.
   void bring_back(Request& r) {
     rebuild();

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "tests/oracle/random_case.hpp"
 
@@ -18,6 +20,25 @@ inline void draw_pensieve_case(std::uint64_t seed, const PolicyInfo& policy, con
     drawn.set("policy.eviction", std::string(dice.chance(50) ? "retention" : "lru"));
   });
   draw_conversations(seed, config);
+}
+
+/// Pensieve under every scheduler but its own.
+inline std::vector<const PolicyInfo*> pensieve_under_others() {
+  const PolicyRegistry& registry = PolicyRegistry::instance();
+  std::vector<const PolicyInfo*> composed;
+  for (const PolicyInfo* const host : registry.all()) {
+    const PolicyInfo* const under = registry.find("pensieve", host->name);
+    if (under != nullptr && host->name != "pensieve") composed.push_back(under);
+  }
+  return composed;
+}
+
+/// The scheduler of a policy of pensieve_under_others().
+inline std::string scheduler_of(const PolicyInfo& composed) {
+  for (const PolicyInfo* const host : PolicyRegistry::instance().all()) {
+    if (PolicyRegistry::instance().find("pensieve", host->name) == &composed) return host->name;
+  }
+  return "";
 }
 
 }  // namespace spillway::oracle

@@ -69,7 +69,7 @@ class ToyRetention final : public CountingSpace {
     const Fit fit = CountingSpace::resumes(request);
     return fit == Fit::later && view_.batch().running == 0 ? Fit::after_moves : fit;
   }
-  void fetches(const View&, const RequestView& request, Placement& placement) override {
+  void fetches(const View&, const RequestView& request, Tokens, Placement& placement) override {
     if (request.phase == Phase::swapped || CountingSpace::admits(request, request.known) != Fit::now) return;
     bring(holder_of_conversation(request.conversation), request.known, Waits::request, placement);
   }

@@ -16,7 +16,7 @@ inline void admit_whole_prompts(FcfsQueue& waiting, const View& view, const KvSp
   for (RequestId head = waiting.head(view); head.valid(); head = waiting.head(view)) {
     if (view.batch().running >= most) return;
     const Fit fit = kv.admits(view.request(head), view.request(head).known);
-    if (fit == Fit::after_moves) decision.fetch(head);
+    if (fit == Fit::after_moves) decision.fetch(head, view.request(head).known);
     if (fit == Fit::later || fit == Fit::after_moves) return;
     waiting.pop_front();
     if (fit == Fit::never) {

@@ -63,5 +63,39 @@ TEST(Pensieve, MatchesTheNaiveEngine) {
   EXPECT_EQ(seen.unfinished, 0);
 }
 
+TEST(Pensieve, MatchesTheNaiveEngineUnderEveryScheduler) {
+  Seen all;
+  int schedulers = 0;
+  for (const PolicyInfo* const policy : oracle::pensieve_under_others()) {
+    SCOPED_TRACE("under " + oracle::scheduler_of(*policy));
+    const Seen seen = match_naive(*policy, 1000);
+    if (HasFailure()) return;
+    EXPECT_GT(seen.to_gpu, Bytes(0));
+    EXPECT_GT(seen.on_host, 0);
+    EXPECT_GT(seen.recomputed, 0);
+    EXPECT_EQ(seen.suspensions > 0.0, policy->preempts);
+    EXPECT_EQ(seen.unfinished, 0);
+    ++schedulers;
+  }
+  EXPECT_EQ(schedulers, 7) << "orca, sarathi, swiftllm, tensorrt-llm, vllm, vllm-v0, vtc";
+}
+
+// Layers wait for their weights and for KV that comes back, on the same link.
+TEST(Pensieve, MatchesTheNaiveEngineOverStreamedWeights) {
+  const PolicyRegistry& registry = PolicyRegistry::instance();
+  for (const PolicyInfo* const weights : registry.weights()) {
+    for (const char* scheduler : {"pensieve", "sarathi"}) {
+      SCOPED_TRACE("weights of " + weights->name + " under " + scheduler);
+      const PolicyInfo& composed = registry.with_weights(*registry.find("pensieve", scheduler), weights->name);
+      const Seen seen = match_naive(composed, 1000);
+      if (HasFailure()) return;
+      EXPECT_GT(seen.to_gpu, Bytes(0));
+      EXPECT_GT(seen.on_host, 0);
+      EXPECT_GT(seen.suspensions, 0.0);
+      EXPECT_EQ(seen.unfinished, 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace spillway

@@ -325,9 +325,77 @@ TEST(Pensieve, Refuses) {
   }
   EXPECT_EQ(where({{"memory.disk_cache", Bytes(1'000'000'000)}}), "memory.disk_cache");
   const PolicyInfo& under = *PolicyRegistry::instance().find("pensieve", "vllm");
-  const std::vector<Problem> problems = under.check(oracle::policy_settings(under, {}));
-  ASSERT_EQ(problems.size(), 1U);
-  EXPECT_EQ(problems.front().where, kSchedulerKey);
+  EXPECT_TRUE(under.check(oracle::policy_settings(under, {})).empty());
+}
+
+// Where the KV of each prompt comes with its request, nothing is left to keep.
+TEST(Pensieve, RefusesAnInstanceThatOnlyDecodes) {
+  const PolicyRegistry& registry = PolicyRegistry::instance();
+  const PolicyInfo& streamed = registry.with_weights(*registry.find("pensieve"), "select-n");
+  const auto problems = [&](const char* phase) {
+    return streamed.check(oracle::policy_settings(streamed, {{"policy.weights.phase", std::string(phase)}}));
+  };
+  EXPECT_TRUE(problems("both").empty());
+  EXPECT_TRUE(problems("prefill").empty());
+  ASSERT_EQ(problems("decode").size(), 1U);
+  EXPECT_EQ(problems("decode").front().where, "policy.weights.phase");
+}
+
+// 10 blocks of 16 tokens. A and B (64 + 40 tokens) come at 0, C (16 + 1) at 8,000. An iteration takes 100 ns, a block
+// 1,000 ns. With iteration 18, at 1,700, A and B want their sixth block, and none is free: B, which came later, leaves
+// with 5 blocks, for which the iteration waits 5,000 ns. A has its 40th token with iteration 40, at 40 x 100 + 5,000 =
+// 9,000. C would fit from 8,000 on, but B comes first: its 5 blocks are back at 14,000, and the iteration ends at
+// 14,100. C shares it, or has an iteration to itself afterwards where prompts do not run beside decodes. B then has 18
+// of its 40 tokens: 22 iterations to go.
+TEST(PensieveSchedulers, BringBackWhatLeftBeforeNewPrompts) {
+  struct Expected {
+    const char* scheduler;
+    std::int64_t scheduled;
+    std::int64_t end;
+  };
+  for (const auto& [scheduler, scheduled, end] :
+       {Expected{"pensieve", 9000, 16300}, Expected{"sarathi", 9000, 16300}, Expected{"tensorrt-llm", 9000, 16300},
+        Expected{"vllm", 9000, 16300}, Expected{"vllm-v0", 14100, 16400}, Expected{"swiftllm", 14100, 16400}}) {
+    SCOPED_TRACE(scheduler);
+    const WatchingModel model(Duration(100));
+    const Overrides settings{{"policy.chunk_tokens", std::int64_t{16}},
+                             {"policy.decode_reserve", 0.05},
+                             {"policy.swap_out_threshold", 0.05},
+                             {"policy.eviction", std::string("lru")},  // profiles no chunks
+                             {"engine.chunked_prefill", std::string_view(scheduler) != "vllm-v0"}};
+    const Replay run = replay(*PolicyRegistry::instance().find("pensieve", scheduler), settings, layout(10, 100),
+                              {request(0, 64, 40), request(0, 64, 40), request(8000, 16, 1)}, model);
+    EXPECT_EQ(run.of(0).end, SimTime(9000));
+    EXPECT_EQ(run.of(2).first_scheduled, SimTime(scheduled));
+    EXPECT_EQ(run.of(1).end, SimTime(end));
+    std::int64_t computed = 0;
+    for (const SeenIteration& seen : model.seen()) {
+      for (const auto& [tokens, context] : seen.chunks) computed += tokens;
+    }
+    EXPECT_EQ(computed, 64 + 64 + 16) << "nothing is computed twice";
+  }
+}
+
+// Orca and VTC never preempt, so they take the blocks of the longest answer at once. 10 blocks of 16 tokens, of which
+// more than half a block stays free. A and B (16 + 60 tokens: 5 blocks each) come at 0: with A 5 blocks are free, all
+// of which B would take. Each runs alone for 60 iterations of 100 ns. VTC tries to admit after every tenth decode, when
+// nothing runs, or both.
+TEST(PensieveSchedulers, ReserveTheLongestAnswerIfTheyNeverPreempt) {
+  for (const char* scheduler : {"orca", "vtc"}) {
+    SCOPED_TRACE(scheduler);
+    const WatchingModel model(Duration(100));
+    Overrides settings{{"policy.chunk_tokens", std::int64_t{16}},
+                       {"policy.decode_reserve", 0.05},
+                       {"policy.swap_out_threshold", 0.05},
+                       {"engine.chunked_prefill", false}};
+    if (std::string_view(scheduler) == "orca") settings.emplace_back("policy.reserve", std::string("max_tokens"));
+    const Replay run = replay(*PolicyRegistry::instance().find("pensieve", scheduler), settings, layout(10, 100),
+                              {request(0, 16, 60), request(0, 16, 60)}, model);
+    EXPECT_EQ(run.of(0).end, SimTime(6000));
+    EXPECT_EQ(run.of(1).first_scheduled, SimTime(6000));
+    EXPECT_EQ(run.of(1).end, SimTime(12000));
+    EXPECT_EQ(run.result.statistics.engine.peak_kv, Blocks(5));
+  }
 }
 
 }  // namespace

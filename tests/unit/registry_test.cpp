@@ -103,6 +103,55 @@ TEST(Registry, Figures_AreThoseOfAllPoliciesEachOnce) {
   EXPECT_THROW(registry.add(other), InvariantError);
 }
 
+/// A policy that decides where KV lives, under `scheduler`.
+PolicyInfo retention() {
+  PolicyInfo info;
+  info.name = "retention";
+  info.default_scheduler = "scheduler";
+  info.keeps_conversations = true;
+  info.make_space = [](const PolicyContext&) { return nullptr; };
+  return info;
+}
+
+// How requests are preempted is then not the scheduler's choice.
+TEST(Registry, WhereKvLives_DecidesOnPreemption) {
+  PolicyInfo swaps = scheduler(true, true);
+  swaps.check = [](const Settings&) {
+    return std::vector<Problem>{{"it swaps", "engine.preemption", ""}, {"it is tired", "engine.rest", ""}};
+  };
+  PolicyInfo keeps = retention();
+  keeps.check = [](const Settings&) { return std::vector<Problem>{{"it suspends", "engine.preemption", ""}}; };
+  PolicyRegistry registry;
+  registry.add(swaps);
+  registry.add(keeps);
+  std::vector<std::string> what;
+  for (const Problem& problem : registry.find("retention")->check({})) what.push_back(problem.what);
+  EXPECT_EQ(what, (std::vector<std::string>{"it is tired", "it suspends"}));
+}
+
+// A request in one range of addresses leaves no KV of conversations in between. Layers that stream are elsewhere.
+TEST(Registry, RangesOfAddresses_LeaveNoKvInBetween) {
+  PolicyInfo ranges = scheduler(true, true);
+  ranges.scatters_with = [](const Settings& settings) {
+    return std::string(settings.has("policy.scattered") ? "" : "policy.scattered");
+  };
+  PolicyRegistry registry;
+  registry.add(ranges);
+  registry.add(retention());
+  registry.add(layers(true));
+  const std::vector<Problem> problems = registry.find("retention")->check({});
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].what,
+            "policy scheduler gives each request one range of addresses, but policy retention keeps the KV of "
+            "conversations between them");
+  EXPECT_EQ(problems[0].where, kSchedulerKey);
+  EXPECT_EQ(problems[0].fix, "give policy.scattered, or choose another scheduler");
+  Settings scattered;
+  scattered.set("policy.scattered", true);
+  EXPECT_TRUE(registry.find("retention")->check(scattered).empty());
+  EXPECT_TRUE(registry.find("layers")->check({}).empty());
+}
+
 /// Layers that stream weights, with a key `policy.step` of their own.
 PolicyInfo weights(const std::string& name) {
   PolicyInfo info = layers(true);
