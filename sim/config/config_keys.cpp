@@ -132,7 +132,7 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
   table.push_back(
       choice("engine.prefix_caching", "auto", {"auto", "true", "false"},
              "Requests share the KV blocks of equal prefixes; auto: on when the workload says which prompts "
-             "share a prefix",
+             "share a prefix, and under vllm-offloading, which stores the blocks of every request",
              "vLLM enable_prefix_caching; auto is Spillway's, because most traces hold no prefixes"));
   table.push_back(
       choice("engine.quantization", "auto", {"auto", "none", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4"},

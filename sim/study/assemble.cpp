@@ -610,7 +610,9 @@ class Assembler {
 
   void decide_prefix_caching() {
     const std::string& wanted = text("engine.prefix_caching");
-    const bool useful = assembly_.workload.prefix_ids && policy().shares_prefixes;
+    // A connector stores the blocks of every request, also where no prompt repeats.
+    const bool stores = assembly_.workload.prefix_ids || assembly_.instance.kv.connector;
+    const bool useful = stores && policy().shares_prefixes;
     assembly_.instance.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
     if (!assembly_.instance.kv.prefix_caching && assembly_.instance.kv.host_cache_blocks > Blocks(0)) {
       warn(
@@ -626,8 +628,11 @@ class Assembler {
           "memory.host_cache is the tier of vLLM's offloading connector, by the rules of vLLM 0.11 to 0.13. "
           "engine.kv_connector=none makes it an ideal write-through tier");
     }
-    if (wanted == "true" && !assembly_.workload.prefix_ids) {
-      warn("engine.prefix_caching=true, but the workload does not say which prompts share a prefix: nothing is shared");
+    if (assembly_.workload.prefix_ids) return;
+    const bool connector = wanted == "auto" && assembly_.instance.kv.connector;
+    if (wanted == "true" || connector) {
+      warn(fmt::format("{}, but the workload does not say which prompts share a prefix: nothing is shared",
+                       connector ? "the connector stores the blocks of all requests" : "engine.prefix_caching=true"));
     }
   }
 

@@ -482,8 +482,16 @@ TEST_F(RunCli, TheHostTierOfThePrefixCache) {
 
   const Output table = spillway({"run", "workload.trace=./shared.jsonl", "memory.host_cache=1GiB"});
   EXPECT_THAT(table.out, HasSubstr("512 cache blocks on the host"));
-  const Output off = spillway({"run", "memory.host_cache=1GiB", "workload.requests=5"});
+  const Output off = spillway({"run", "memory.host_cache=1GiB", "workload.requests=5", "engine.kv_connector=none"});
   EXPECT_THAT(off.out, HasSubstr("memory.host_cache has no effect, because prefix"));
+  // A connector stores what nobody asks for again, which is what it costs where no prompt repeats.
+  const Output stores = spillway({"run", "memory.host_cache=1GiB", "workload.requests=5", "--json"});
+  const json unshared = json::parse(stores.out);
+  EXPECT_THAT(unshared["warnings"].dump(),
+              HasSubstr("the connector stores the blocks of all requests, but the workload "
+                        "does not say which prompts share a prefix: nothing is shared"));
+  EXPECT_GT(unshared["metrics"]["connector_stored_blocks"]["value"], 0);
+  EXPECT_EQ(unshared["metrics"]["connector_loaded_blocks"]["value"], 0);
   const Output small = spillway({"run", "memory.host_cache=1MB", "workload.requests=5"});
   EXPECT_EQ(small.code, 2);
   EXPECT_THAT(small.err, HasSubstr("less than one KV block of 2097152 bytes"));
