@@ -68,7 +68,7 @@ class PensieveSpace final : public OffloadPolicy {
 
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
     const double whole = count(blocks(request.input + request.max_new_tokens));
-    if (whole > count(total()) * (1.0 - reserve_) || blocks(upto) > total()) return Fit::never;
+    if (whole > count(total()) * (1.0 - reserve_)) return Fit::never;
     return fits(holder_of_conversation(request.conversation), std::max(upto, request.reusable), request.reusable);
   }
   [[nodiscard]] Fit resumes(const RequestView& request) const override {

@@ -76,7 +76,6 @@ class Space final : public OffloadPolicy {
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
     const std::int64_t longest = blocks_of(view_, (request.input + request.max_new_tokens).count());
     if (static_cast<double>(longest) > (1.0 - reserve_) * static_cast<double>(total())) return Fit::never;
-    if (blocks_of(view_, upto.count()) > total()) return Fit::never;
     return fit(request, std::max(upto, own(request)));
   }
   [[nodiscard]] Fit resumes(const RequestView& request) const override { return fit(request, request.known); }
