@@ -187,9 +187,17 @@ TEST(RetentionOrder, IsThatOfAFullSortAtEveryInstant) {
                                           [&](const auto& a, const auto& b) { return key(a.second) < key(b.second); });
       const auto found = order.least(now);
       ASSERT_EQ(found.has_value(), least != there.end()) << "seed " << seed << " step " << step;
-      if (found) {
-        ASSERT_EQ(*found, least->first) << "seed " << seed << " step " << step;
-      }
+      if (!found) continue;
+      ASSERT_EQ(*found, least->first) << "seed " << seed << " step " << step;
+      if (dice.chance(50)) continue;
+      std::map<std::size_t, RetentionCandidate> others = there;
+      others.erase(*found);
+      const auto next = std::min_element(others.begin(), others.end(),
+                                         [&](const auto& a, const auto& b) { return key(a.second) < key(b.second); });
+      const RetentionCandidate* const other = order.runner_up(now);
+      ASSERT_EQ(other == nullptr, others.empty()) << "seed " << seed << " step " << step;
+      if (other == nullptr) continue;
+      ASSERT_EQ(*other, next->second) << "seed " << seed << " step " << step;
     }
   }
 }
