@@ -88,6 +88,11 @@ TEST(RetentionCost, IsLinearBetweenSamplesAndConstantBelowThem) {
   EXPECT_DOUBLE_EQ(cost.at(Tokens(64)), 2.0);
   EXPECT_DOUBLE_EQ(cost.at(Tokens(96)), 4.0);
   EXPECT_DOUBLE_EQ(cost.at(Tokens(160)), 8.0);  // 6 + 32 * 4 / 64
+  const RetentionCost between({{Tokens(10), 1.0}, {Tokens(36), 2.0}, {Tokens(40), 4.0}, {Tokens(60), 5.0}});
+  EXPECT_DOUBLE_EQ(between.at(Tokens(36)), 2.0);
+  EXPECT_DOUBLE_EQ(between.at(Tokens(38)), 3.0);
+  EXPECT_DOUBLE_EQ(between.at(Tokens(50)), 4.5);
+  EXPECT_DOUBLE_EQ(between.at(Tokens(80)), 6.0);
 }
 
 TEST(RetentionCost, ProfilesWhatTheGpuSpendsOnAChunk) {
