@@ -174,6 +174,7 @@ class PensieveSpace final : public OffloadPolicy {
 
  private:
   using Chunk = RestingConversations::Chunk;
+  using Became = RestingConversations::Became;
 
   static RestingConversations::Candidate candidates(const PolicyContext& context) {
     const auto eviction = context.settings.get<std::string>(kEviction);
@@ -250,12 +251,12 @@ class PensieveSpace final : public OffloadPolicy {
 
   void drop(const Chunk& chunk, TierId tier, Placement& placement) {
     placement.drop(chunk.holder, chunk.range, tier);
-    resting_.changed(chunk);
+    resting_.changed(chunk, tier == kGpuTier ? Became::on_host : Became::dropped);
   }
 
   void reclaim(Blocks needed, Placement& placement) {
     while (needed > Blocks(0)) {
-      std::optional<Chunk> chunk = resting_.first_clean();
+      std::optional<Chunk> chunk = resting_.first_clean(needed);
       const bool clean = chunk.has_value();
       if (!clean && host_is_shut()) chunk = resting_.first_dirty();
       if (!chunk) return;
@@ -278,7 +279,7 @@ class PensieveSpace final : public OffloadPolicy {
                     .to = kHostTier,
                     .keep = true,
                     .yields = true});
-    resting_.changed(chunk);
+    resting_.changed(chunk, Became::leaving);
   }
 
   const View& view_;

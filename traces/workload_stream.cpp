@@ -128,6 +128,11 @@ void WorkloadStream::deliver(PlannedTurn& turn, SimTime arrival, RequestSpec& re
   ++delivered_;
   shortened_ += turn.shortened ? 1 : 0;
   std::swap(request, turn.request);
+  if (request.prefix_ids.empty()) {
+    // The memory of the ids of the request before.
+    std::swap(request.prefix_ids, turn.request.prefix_ids);
+    request.prefix_ids.clear();
+  }
   request.arrival = arrival;
   const std::int64_t blocks = (request.input + request.output) / block_tokens_;
   for (std::size_t part = 0; part < turn.content.size(); ++part) {

@@ -6,12 +6,13 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "policies/parts/retention_cost.hpp"
 #include "policies/parts/retention_order.hpp"
 #include "sim/api/view.hpp"
+#include "sim/core/number_map.hpp"
 
 namespace spillway {
 
@@ -20,8 +21,13 @@ namespace spillway {
 /// their place on the GPU, and those on the host may be dropped.
 ///
 /// Within a conversation the value of a chunk grows with its position, so only the first chunk of each kind competes.
-/// Every call costs O(runs of the conversation + log conversations). Memory is O(conversations).
+/// Every call costs O(runs of the conversation + log conversations), and O(1) for each further chunk that goes with the
+/// first. A chunk that goes costs O(log conversations) when the next one is in the same place. Memory is
+/// O(conversations).
 class RestingConversations {
+  struct Resting;
+  struct First;
+
  public:
   /// The candidate for a chunk that ends `context` tokens after the start of a conversation that rests since then.
   using Candidate = std::function<RetentionCandidate(std::int64_t conversation, SimTime since, Tokens context)>;
@@ -31,7 +37,10 @@ class RestingConversations {
     BlockRange range{};
     RetentionCandidate candidate{};
     std::size_t slot = 0;
+    First Resting::*kind = nullptr;
   };
+  /// What became of a chunk.
+  enum class Became : std::uint8_t { leaving, on_host, dropped };
   /// Blocks of resting conversations on the GPU, by what became of them there; and all their blocks on the host.
   struct Counts {
     Blocks dirty{};    // there alone
@@ -50,8 +59,8 @@ class RestingConversations {
   void ends(std::int64_t conversation);
   /// Its KV has moved or was dropped. Nothing happens when it does not rest.
   void changed(std::int64_t conversation);
-  /// The same for the chunk that went first in the call before, which is of a conversation that rests.
-  void changed(const Chunk& chunk) { refresh(chunk.slot); }
+  /// The chunks that went first in the call before are on their way to the host, are there alone, or are no more.
+  void changed(const Chunk& chunk, Became what);
   /// No chunk of it goes first until changed() is called.
   void pin(std::int64_t conversation);
 
@@ -61,7 +70,8 @@ class RestingConversations {
 
   /// The chunk of each kind that goes first now; empty: there is none.
   [[nodiscard]] std::optional<Chunk> first_dirty() { return first(dirty_, &Resting::dirty); }
-  [[nodiscard]] std::optional<Chunk> first_clean() { return first(clean_, &Resting::clean); }
+  /// Of these, together with those of its conversation that go next, up to the first with which they come to `wanted`.
+  [[nodiscard]] std::optional<Chunk> first_clean(Blocks wanted);
   [[nodiscard]] std::optional<Chunk> first_on_host() { return first(on_host_, &Resting::on_host); }
 
  private:
@@ -70,11 +80,13 @@ class RestingConversations {
   struct First {
     BlockRange range{};
     BlockRange offered{};  // what competes
+    Blocks end{};          // all blocks from the range on to here are in the same place, and of no other kind
   };
   struct Resting {
     std::int64_t conversation = kNone;
     SimTime since{};
     Tokens tokens{};
+    Blocks blocks{};  // of these tokens
     Counts counts{};
     First dirty{};
     First clean{};
@@ -84,6 +96,12 @@ class RestingConversations {
   };
 
   [[nodiscard]] std::optional<Chunk> first(RetentionOrder& order, First Resting::*kind);
+  /// The candidate of a chunk.
+  [[nodiscard]] RetentionCandidate candidate(const Resting& resting, const BlockRange& range) const;
+  /// Its candidates are to be offered again.
+  void mark_stale(std::size_t slot) {
+    if (!std::exchange(resting_[slot].stale, true)) stale_.push_back(slot);
+  }
   void update(std::size_t slot, std::span<const KvRun> runs);
   /// Looks where its KV is.
   void refresh(std::size_t slot);
@@ -97,8 +115,8 @@ class RestingConversations {
   const View& view_;
   const Blocks chunk_;
   const Candidate candidate_;
-  std::unordered_map<std::int64_t, std::size_t> slots_;  // by conversation
-  std::vector<Resting> resting_;                         // by slot
+  NumberMap<std::size_t> slots_;  // by conversation
+  std::vector<Resting> resting_;  // by slot
   std::vector<std::size_t> free_;
   std::vector<std::size_t> stale_;
   Counts counts_;

@@ -12,6 +12,11 @@ namespace spillway {
 
 RetentionCost::RetentionCost(std::vector<Sample> samples) : samples_(std::move(samples)) {
   SPILLWAY_CHECK(!samples_.empty(), "a chunk has no cost");
+  std::size_t sample = 0;
+  for (std::size_t bits = 0; bits < first_.size(); ++bits) {
+    while (sample + 1 < samples_.size() && magnitude(samples_[sample].context) < bits) ++sample;
+    first_[bits] = sample;
+  }
 }
 
 RetentionCost RetentionCost::profile(const ExecutionModel& model, Tokens chunk, Tokens longest, Tokens beside) {
@@ -35,9 +40,10 @@ RetentionCost RetentionCost::profile(const ExecutionModel& model, Tokens chunk, 
 
 double RetentionCost::at(Tokens context) const {
   if (context <= samples_.front().context || samples_.size() == 1) return samples_.front().seconds;
-  const auto above = std::ranges::lower_bound(samples_, context, {}, &Sample::context);
-  const auto high = above == samples_.end() ? std::prev(above) : above;
-  const auto low = std::prev(high);
+  std::size_t above = first_[magnitude(context)];
+  while (above + 1 < samples_.size() && samples_[above].context < context) ++above;
+  const Sample* const high = &samples_[above];
+  const Sample* const low = high - 1;
   const double share = static_cast<double>((context - low->context).count()) /
                        static_cast<double>((high->context - low->context).count());
   return low->seconds + share * (high->seconds - low->seconds);

@@ -1,6 +1,10 @@
 // What it costs to compute a chunk of KV again.
 #pragma once
 
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
@@ -10,7 +14,7 @@ namespace spillway {
 
 /// Time that the GPU needs for a chunk at the end of a context: c + A(l) of Pensieve, section 4.3.3, where c is the
 /// time of everything but attention and A(l) attention to a context of l tokens, the chunk included. It is profiled at
-/// powers of two, and linear between them. O(log samples) per call.
+/// powers of two, and linear between them. O(1) per call for such samples, O(samples) for any others.
 class RetentionCost {
  public:
   struct Sample {
@@ -29,7 +33,13 @@ class RetentionCost {
   [[nodiscard]] double at(Tokens context) const;
 
  private:
+  /// The number of bits of the context before: equal for the contexts above one power of two, up to the next.
+  static std::size_t magnitude(Tokens context) {
+    return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(context.count() - 1)));
+  }
+
   std::vector<Sample> samples_;
+  std::array<std::size_t, 65> first_;  // by magnitude of a context above 0: no sample before this one is as long
 };
 
 }  // namespace spillway

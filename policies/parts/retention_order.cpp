@@ -1,9 +1,7 @@
 #include "policies/parts/retention_order.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <span>
 #include <tuple>
 #include <utility>
 
@@ -37,85 +35,113 @@ bool evicted_before(const RetentionCandidate& a, const RetentionCandidate& b, Si
 }
 
 void RetentionOrder::put(std::size_t slot, const RetentionCandidate& candidate) {
-  if (slot >= leaves_) grow(slot + 1);
-  const bool known = places_[slot] != kNobody || matches_[leaves_ + slot].winner != kNobody;
-  if (known && candidates_[slot] == candidate) return;
-  candidates_[slot] = candidate;
-  const auto number = static_cast<std::int32_t>(slot);
-  if (places_[slot] == kNobody) return enter_tournament(number);
-  front_[static_cast<std::size_t>(places_[slot])] = valued(number, valued_at_);
+  if (slot >= seats_.size()) seats_.resize(slot + 1, kNobody);
+  if (seats_[slot] == kNobody) {
+    seats_[slot] = take_seat();
+    of(seats_[slot]) = {candidate, slot};
+    return enter_tournament(seats_[slot]);
+  }
+  const std::int32_t seat = seats_[slot];
+  if (of(seat).candidate == candidate) return;
+  of(seat).candidate = candidate;
+  if (of(seat).place == kNobody) return touch(seat);
+  const auto place = static_cast<std::size_t>(of(seat).place);
+  front_[place] = valued(seat, valued_at_);
+  settle(place);
 }
 
 void RetentionOrder::remove(std::size_t slot) {
-  if (slot >= leaves_) return;
-  const std::int32_t place = std::exchange(places_[slot], kNobody);
-  if (place == kNobody) return leave_tournament(static_cast<std::int32_t>(slot));
-  const Valued last = front_[--in_front_];
-  if (last.slot == static_cast<std::int32_t>(slot)) return;
-  front_[static_cast<std::size_t>(place)] = last;
-  places_[static_cast<std::size_t>(last.slot)] = place;
+  if (slot >= seats_.size() || seats_[slot] == kNobody) return;
+  const std::int32_t seat = std::exchange(seats_[slot], kNobody);
+  free_.push_back(seat);
+  if (of(seat).place == kNobody) return leave_tournament(seat);
+  --in_front_;
+  for (auto at = static_cast<std::size_t>(of(seat).place); at < in_front_; ++at) put_in_front(at, front_[at + 1]);
+  of(seat).place = kNobody;
 }
 
 std::optional<std::size_t> RetentionOrder::least(SimTime now) {
   if (leaves_ == 0) return {};
-  const std::span<Valued> front(front_.data(), in_front_);
-  if (std::exchange(valued_at_, now) != now) {
-    for (Valued& one : front) one = valued(one.slot, now);
-  }
-  Valued first = front.empty() ? Valued{} : front.front();
-  for (const Valued& one : front) {
-    if (one.value <= first.value && goes_before(one, first)) first = one;
-  }
+  if (valued_at_ != now) value_front(now);
+  Valued first = in_front_ == 0 ? Valued{} : front_[in_front_ - 1];
   if (matches_[1].valid_until < now) play(1, now);
   if (const std::int32_t winner = matches_[1].winner; winner != kNobody) {
     const Valued other = valued(winner, now);
-    if (first.slot == kNobody || goes_before(other, first)) {
+    if (first.seat == kNobody || goes_before(other, first)) {
       first = other;
       promote(other);
     }
   }
-  return first.slot == kNobody ? std::nullopt : std::optional(static_cast<std::size_t>(first.slot));
+  return first.seat == kNobody ? std::nullopt : std::optional(of(first.seat).slot);
 }
 
-RetentionOrder::Valued RetentionOrder::valued(std::int32_t slot, SimTime now) const {
-  return {retention_value(at(static_cast<std::size_t>(slot)), now), slot};
+const RetentionCandidate* RetentionOrder::runner_up(SimTime now) {
+  if (matches_[1].valid_until < now) play(1, now);
+  const Valued* const second = in_front_ < 2 ? nullptr : &front_[in_front_ - 2];
+  const std::int32_t winner = matches_[1].winner;
+  if (winner == kNobody) return second == nullptr ? nullptr : &of(second->seat).candidate;
+  const bool in_front = second != nullptr && goes_before(*second, valued(winner, now));
+  return &of(in_front ? second->seat : winner).candidate;
+}
+
+RetentionOrder::Valued RetentionOrder::valued(std::int32_t seat, SimTime now) const {
+  return {retention_value(of(seat).candidate, now), seat};
 }
 
 bool RetentionOrder::goes_before(const Valued& a, const Valued& b) const {
   if (a.value != b.value) return a.value < b.value;
-  const RetentionCandidate& one = at(static_cast<std::size_t>(a.slot));
-  const RetentionCandidate& other = at(static_cast<std::size_t>(b.slot));
+  const RetentionCandidate& one = of(a.seat).candidate;
+  const RetentionCandidate& other = of(b.seat).candidate;
   return std::tuple(one.position, one.owner) < std::tuple(other.position, other.owner);
 }
 
-void RetentionOrder::promote(const Valued& candidate) {
-  leave_tournament(candidate.slot);
-  std::size_t place = in_front_;
-  if (in_front_ < kFrontSize) {
-    ++in_front_;
-  } else {
-    const auto last =
-        std::ranges::max_element(front_, [this](const Valued& a, const Valued& b) { return goes_before(a, b); });
-    place = static_cast<std::size_t>(last - front_.begin());
-    places_[static_cast<std::size_t>(last->slot)] = kNobody;
-    enter_tournament(last->slot);
+void RetentionOrder::value_front(SimTime now) {
+  valued_at_ = now;
+  for (std::size_t place = 0; place < in_front_; ++place) front_[place] = valued(front_[place].seat, now);
+  // Few pairs have swapped their places since the time before.
+  for (std::size_t place = 1; place < in_front_; ++place) {
+    if (goes_before(front_[place - 1], front_[place])) settle(place);
   }
-  front_[place] = candidate;
-  places_[static_cast<std::size_t>(candidate.slot)] = static_cast<std::int32_t>(place);
 }
 
-void RetentionOrder::enter_tournament(std::int32_t slot) {
-  matches_[leaves_ + static_cast<std::size_t>(slot)].winner = slot;
-  touch(static_cast<std::size_t>(slot));
+void RetentionOrder::settle(std::size_t place) {
+  const Valued candidate = front_[place];
+  const std::size_t before = place;
+  for (; place > 0 && goes_before(front_[place - 1], candidate); --place) put_in_front(place, front_[place - 1]);
+  for (; place + 1 < in_front_ && goes_before(candidate, front_[place + 1]); ++place) {
+    put_in_front(place, front_[place + 1]);
+  }
+  if (place != before) put_in_front(place, candidate);
 }
 
-void RetentionOrder::leave_tournament(std::int32_t slot) {
-  std::int32_t& leaf = matches_[leaves_ + static_cast<std::size_t>(slot)].winner;
-  if (std::exchange(leaf, kNobody) != kNobody) touch(static_cast<std::size_t>(slot));
+void RetentionOrder::promote(const Valued& candidate) {
+  leave_tournament(candidate.seat);
+  if (in_front_ == kFrontSize) {
+    constexpr std::size_t kHalf = kFrontSize / 2;
+    for (std::size_t place = 0; place < kHalf; ++place) {
+      const std::int32_t last = front_[place].seat;
+      of(last).place = kNobody;
+      enter_tournament(last);
+    }
+    in_front_ -= kHalf;
+    for (std::size_t place = 0; place < in_front_; ++place) put_in_front(place, front_[place + kHalf]);
+  }
+  put_in_front(in_front_++, candidate);
 }
 
-void RetentionOrder::touch(std::size_t slot) {
-  for (std::size_t match = (leaves_ + slot) / 2; match >= 1 && matches_[match].valid_until != kUnplayed; match /= 2) {
+void RetentionOrder::enter_tournament(std::int32_t seat) {
+  matches_[leaves_ + static_cast<std::size_t>(seat)].winner = seat;
+  touch(seat);
+}
+
+void RetentionOrder::leave_tournament(std::int32_t seat) {
+  matches_[leaves_ + static_cast<std::size_t>(seat)].winner = kNobody;
+  touch(seat);
+}
+
+void RetentionOrder::touch(std::int32_t seat) {
+  std::size_t match = (leaves_ + static_cast<std::size_t>(seat)) / 2;
+  for (; match >= 1 && matches_[match].valid_until != kUnplayed; match /= 2) {
     matches_[match].valid_until = kUnplayed;
   }
 }
@@ -134,8 +160,8 @@ void RetentionOrder::play(std::size_t match, SimTime now) {
     played.winner = std::max(left.winner, right.winner);
     return;
   }
-  const RetentionCandidate& a = at(static_cast<std::size_t>(left.winner));
-  const RetentionCandidate& b = at(static_cast<std::size_t>(right.winner));
+  const RetentionCandidate& a = of(left.winner).candidate;
+  const RetentionCandidate& b = of(right.winner).candidate;
   const double side_of_a = a.cost * rested(b, now);
   const double side_of_b = b.cost * rested(a, now);
   const double error = (side_of_a + side_of_b) * 0x1p-50;
@@ -146,17 +172,23 @@ void RetentionOrder::play(std::size_t match, SimTime now) {
   played.valid_until = std::min(played.valid_until, stays_until(lead, closing, now));
 }
 
-void RetentionOrder::grow(std::size_t slots) {
+std::int32_t RetentionOrder::take_seat() {
+  if (free_.empty()) grow();
+  const std::int32_t seat = free_.back();
+  free_.pop_back();
+  return seat;
+}
+
+void RetentionOrder::grow() {
   const std::size_t before = leaves_;
-  leaves_ = std::bit_ceil(slots);
+  leaves_ = std::max(kFewestLeaves, 2 * before);
   std::vector<Match> matches(2 * leaves_);
-  for (std::size_t leaf = leaves_; leaf < 2 * leaves_; ++leaf) {
-    const std::size_t slot = leaf - leaves_;
-    matches[leaf] = {slot < before ? matches_[before + slot].winner : kNobody, kNever};
+  for (std::size_t seat = 0; seat < leaves_; ++seat) {
+    matches[leaves_ + seat] = {seat < before ? matches_[before + seat].winner : kNobody, kNever};
   }
   matches_ = std::move(matches);
-  candidates_.resize(leaves_);
-  places_.resize(leaves_, kNobody);
+  sitting_.resize(leaves_);
+  for (std::size_t seat = leaves_; seat > before; --seat) free_.push_back(static_cast<std::int32_t>(seat - 1));
 }
 
 }  // namespace spillway

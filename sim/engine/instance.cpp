@@ -561,8 +561,12 @@ void Instance::end_answers() {
 void Instance::advance_ledger(SimTime now) {
   const TierState& gpu = tier(kGpuTier);
   const TierState& host = tier(kHostTier);
-  const Ledger::Levels levels{gpu.total, gpu.total - gpu.free,      host.total - host.free, members_.size(),
-                              waiting(), std::ssize(conversations_)};
+  const Ledger::Levels levels{gpu.total,
+                              gpu.total - gpu.free,
+                              host.total - host.free,
+                              members_.size(),
+                              waiting(),
+                              static_cast<std::int64_t>(conversations_.size())};
   if (ledger_.advance(now, span_begin_, levels)) fairness_.begin(span_begin_);
 }
 

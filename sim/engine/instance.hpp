@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/api/registry.hpp"
+#include "sim/core/number_map.hpp"
 #include "sim/engine/batch.hpp"
 #include "sim/engine/instance_config.hpp"
 #include "sim/engine/instance_sink.hpp"
@@ -68,8 +69,8 @@ class Instance final : public View, private Decision {
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
   [[nodiscard]] Blocks gpu_blocks_used() const { return tier(kGpuTier).total - tier(kGpuTier).free; }
-  /// Adds the conversations whose KV is kept. O(them).
-  void count_cached(ConversationCounts& counts) const;
+  /// Adds the conversations whose KV is kept. O(holders whose KV has moved since the call before).
+  void count_cached(ConversationCounts& counts);
   /// Sums over the measured span up to the last completion (or to `stop`); all zero when none was measured. Throws
   /// BrokenPromise when the policy reports a figure that it does not declare.
   [[nodiscard]] EngineTotals totals() const;
@@ -183,8 +184,13 @@ class Instance final : public View, private Decision {
   /// What is kept for a conversation.
   struct Kept {
     Residency::Key key = -1;
-    Tokens tokens{};           // length of the context
-    std::size_t position = 0;  // in kept_
+    Tokens tokens{};  // length of the context
+  };
+  /// Where the KV of a conversation was when it was last counted.
+  struct Counted {
+    bool kept = false;  // it is a conversation's
+    bool on_gpu = false;
+    bool on_host = false;
   };
   struct UnderWay {
     Move move{};
@@ -229,7 +235,7 @@ class Instance final : public View, private Decision {
   void keep(std::int32_t m);
   void forget_conversation(std::int64_t conversation);
   /// Nothing is kept for the conversation any more.
-  void erase_kept(std::int64_t conversation);
+  void erase_kept(std::int64_t conversation, Residency::Key key);
   /// Moves of `from` are of `to` from now on.
   void rename_moves(const Holder& from, const Holder& to);
   /// Moves that nobody waited for and that have ended by `now`. Returns whether there were any.
@@ -377,10 +383,13 @@ class Instance final : public View, private Decision {
   RequestTable table_;
   Batch members_;
   Residency residency_;
-  std::unordered_map<std::int64_t, Kept> conversations_;
-  std::vector<std::int64_t> kept_;                           // their numbers
+  NumberMap<Kept> conversations_;    // by number
+  std::vector<Counted> counted_;     // by key
+  std::int64_t counted_on_gpu_ = 0;  // of counted_
+  std::int64_t counted_on_host_ = 0;
   std::unordered_map<std::int32_t, std::vector<Gap>> gaps_;  // by member, in the order of the context
   std::vector<UnderWay> under_way_;                          // moves that nobody, or only a request, waits for
+  std::vector<std::size_t> under_way_at_;                    // by key of a move: where it is in under_way_
   std::vector<Residency::MoveKey> of_layers_;                // moves that layers wait for
   std::vector<std::pair<RequestId, Blocks>> changing_;       // blocks that change once they have arrived
   mutable std::vector<KvRun> shown_runs_;

@@ -1,6 +1,7 @@
 // Where the KV of requests and conversations is, and how it moves.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "sim/engine/instance.hpp"
 
@@ -39,22 +40,24 @@ Tokens Instance::kept(std::int64_t conversation) const {
   return there == nullptr ? Tokens(0) : there->tokens;
 }
 
-const Instance::Kept* Instance::find_kept(std::int64_t conversation) const {
-  if (conversations_.empty()) return nullptr;
-  const auto found = conversations_.find(conversation);
-  return found == conversations_.end() ? nullptr : &found->second;
-}
+const Instance::Kept* Instance::find_kept(std::int64_t conversation) const { return conversations_.find(conversation); }
 
-void Instance::count_cached(ConversationCounts& counts) const {
-  counts.cached += std::ssize(kept_);
-  for (const std::int64_t conversation : kept_) {
-    const std::vector<KvRun>& runs = residency_.runs(conversations_.at(conversation).key);
+void Instance::count_cached(ConversationCounts& counts) {
+  residency_.visit_changed([this](Residency::Key key) {
+    const auto at = static_cast<std::size_t>(key);
+    if (at >= counted_.size() || !counted_[at].kept) return;
     const auto any_on = [&](TierId tier) {
-      return std::ranges::any_of(runs, [tier](const KvRun& run) { return run.on(tier); });
+      return std::ranges::any_of(residency_.runs(key), [tier](const KvRun& run) { return run.on(tier); });
     };
-    counts.cached_on_gpu += any_on(kGpuTier) ? 1 : 0;
-    counts.cached_on_host += any_on(kHostTier) ? 1 : 0;
-  }
+    const auto count = [](bool& before, bool now, std::int64_t& sum) {
+      sum += (now ? 1 : 0) - (std::exchange(before, now) ? 1 : 0);
+    };
+    count(counted_[at].on_gpu, any_on(kGpuTier), counted_on_gpu_);
+    count(counted_[at].on_host, any_on(kHostTier), counted_on_host_);
+  });
+  counts.cached += static_cast<std::int64_t>(conversations_.size());
+  counts.cached_on_gpu += counted_on_gpu_;
+  counts.cached_on_host += counted_on_host_;
 }
 
 Residency::Key Instance::key_of(const Holder& holder) const {
@@ -103,7 +106,7 @@ void Instance::move(const Move& move) {
   }
   const Residency::Key key = key_of(move.holder);
   if (key < 0) refuse("it holds nothing");
-  if (!residency_.may_move_whole(key, move.range, move.from, move.to)) {
+  if (!residency_.may_move_at_once(key, move.range, move.from, move.to)) {
     const std::string problem = residency_.problem(key, move.range, move.from, move.to);
     if (!problem.empty()) refuse(problem);
   }
@@ -119,6 +122,8 @@ void Instance::move(const Move& move) {
     of_layers_.push_back(started);
     return pass_on(-1);
   }
+  if (const auto at = static_cast<std::size_t>(started); at >= under_way_at_.size()) under_way_at_.resize(at + 1);
+  under_way_at_[static_cast<std::size_t>(started)] = under_way_.size();
   under_way_.push_back({move, started});
   pass_on(started);
 }
@@ -134,7 +139,10 @@ void Instance::drop(const Holder& holder, const BlockRange& range, TierId tier) 
   if (key < 0) refuse("it holds nothing, or runs with all of it on the GPU");
   if (holder.request.valid() && in_batch(members_[table_[holder.request].member])) refuse("it is in the batch");
   if (cached_) refuse("beside a prefix cache whole requests move");
-  if (const std::string problem = residency_.drop_problem(key, range, tier); !problem.empty()) refuse(problem);
+  if (!residency_.may_drop_at_once(key, range, tier)) {
+    const std::string problem = residency_.drop_problem(key, range, tier);
+    if (!problem.empty()) refuse(problem);
+  }
   residency_.drop(key, range, tier);
   const auto gone = [](const KvRun& run) { return run.tier == kNoTier; };
   if (!holder.request.valid() && std::ranges::all_of(residency_.runs(key), gone)) {
@@ -275,14 +283,15 @@ void Instance::bring_back(std::int32_t m) {
 void Instance::adopt_conversation(std::int32_t m, bool new_turn) {
   Member& member = members_[m];
   const RequestSlot& slot = table_[member.id];
-  const auto found = conversations_.find(conversation_of(slot));
-  if (found == conversations_.end()) {
+  const std::int64_t conversation = conversation_of(slot);
+  const Kept* const found = conversations_.find(conversation);
+  if (found == nullptr) {
     if (new_turn && keeps_conversations_) count_history(m);
     return;
   }
-  const Kept there = found->second;
-  rename_moves(holder_of_conversation(found->first), holder(member.id));
-  erase_kept(found->first);
+  const Kept there = *found;
+  rename_moves(holder_of_conversation(conversation), holder(member.id));
+  erase_kept(conversation, there.key);
   member.computed = usable(there, slot);
   const Tokens context = std::min({there.tokens, repeats(slot), Tokens(slot.input)});
   residency_.shorten(there.key, blocks_for(context, kv_.block_tokens));
@@ -320,25 +329,27 @@ void Instance::keep(std::int32_t m) {
   absorb(m, member.held);
   residency_.shorten(member.holder, blocks_for(member.computed, kv_.block_tokens));
   const std::int64_t conversation = conversation_of(table_[member.id]);
-  if (conversations_.contains(conversation)) forget_conversation(conversation);
+  if (conversations_.find(conversation) != nullptr) forget_conversation(conversation);
   rename_moves(holder(member.id), holder_of_conversation(conversation));
-  conversations_[conversation] = {member.holder, member.computed, kept_.size()};
-  kept_.push_back(conversation);
+  conversations_[conversation] = {member.holder, member.computed};
+  if (const auto at = static_cast<std::size_t>(member.holder); at >= counted_.size()) counted_.resize(at + 1);
+  counted_[static_cast<std::size_t>(member.holder)].kept = true;
+  residency_.note_change(member.holder);
   member.holder = -1;
   member.held = Blocks(0);
 }
 
 void Instance::forget_conversation(std::int64_t conversation) {
   rename_moves(holder_of_conversation(conversation), Holder{});
-  residency_.remove(conversations_.at(conversation).key);
-  erase_kept(conversation);
+  const Residency::Key key = conversations_.find(conversation)->key;
+  residency_.remove(key);
+  erase_kept(conversation, key);
 }
 
-void Instance::erase_kept(std::int64_t conversation) {
-  const std::size_t position = conversations_.at(conversation).position;
-  kept_[position] = kept_.back();
-  conversations_.at(kept_[position]).position = position;
-  kept_.pop_back();
+void Instance::erase_kept(std::int64_t conversation, Residency::Key key) {
+  const Counted counted = std::exchange(counted_[static_cast<std::size_t>(key)], {});
+  counted_on_gpu_ -= counted.on_gpu ? 1 : 0;
+  counted_on_host_ -= counted.on_host ? 1 : 0;
   conversations_.erase(conversation);
 }
 
@@ -363,9 +374,11 @@ bool Instance::collect_ended(SimTime now) {
       any = true;
       continue;
     }
-    const auto ended = std::ranges::find(under_way_, ticket, &UnderWay::key);
-    const Move move = ended->move;
-    under_way_.erase(ended);
+    const std::size_t at = under_way_at_[static_cast<std::size_t>(ticket)];
+    const Move move = under_way_[at].move;
+    under_way_[at] = under_way_.back();
+    under_way_at_[static_cast<std::size_t>(under_way_[at].key)] = at;
+    under_way_.pop_back();
     residency_.end(ticket);
     any = true;
     // Nobody is told of a move whose holder has gone.

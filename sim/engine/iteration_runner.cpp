@@ -358,7 +358,7 @@ void IterationRunner::report(LayerReport report) {
   }
 }
 
-std::vector<std::int32_t> IterationRunner::take_ended(SimTime now) {
+const std::vector<std::int32_t>& IterationRunner::take_ended(SimTime now) {
   if (layers_ != nullptr || !copies_.none()) copy_and_charge(now);
   return copies_.take_ended();
 }

@@ -139,8 +139,8 @@ class IterationRunner final : private CopyObserver {
   /// The iteration has ended: the layer policies get the report, each with its own stall.
   void report(LayerReport report);
   /// Moves that nobody waited for and that have ended by `now`, since the last call: their tickets, and kStored for a
-  /// copy to the host cache. In the order of their ends.
-  [[nodiscard]] std::vector<std::int32_t> take_ended(SimTime now);
+  /// copy to the host cache. In the order of their ends. Valid until the next call.
+  [[nodiscard]] const std::vector<std::int32_t>& take_ended(SimTime now);
   static constexpr std::int32_t kStored = -1;
   /// When a copy on private links may end, if no iteration starts before; kNever: nothing is under way.
   [[nodiscard]] SimTime next_copy_event() const;

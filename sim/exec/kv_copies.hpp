@@ -68,7 +68,12 @@ class KvCopies final : public LayerRule {
   /// Stream of the copy with waiting steps that ended last: the steps waited for this stream.
   [[nodiscard]] Stream waited_on() const { return waited_on_; }
   /// Tickets of the background copies that have ended since the last call, in the order of their ends.
-  [[nodiscard]] std::vector<std::int32_t> take_ended() { return std::exchange(ended_, {}); }
+  /// Valid until the next call.
+  [[nodiscard]] const std::vector<std::int32_t>& take_ended() {
+    taken_.clear();
+    std::swap(taken_, ended_);
+    return taken_;
+  }
 
   /// Starts the background copies that wait for an iteration.
   void issue_background(CopySink& sink) { issue_unless_leaving(sink); }
@@ -133,7 +138,7 @@ class KvCopies final : public LayerRule {
     if (held_back_) return;
     blocking_in_flight_ += blocking_.size();
     issue(blocking_, sink);
-    std::ranges::stable_sort(layered_, {}, &Copy::layer);
+    if (!std::ranges::is_sorted(layered_, {}, &Copy::layer)) std::ranges::stable_sort(layered_, {}, &Copy::layer);
     for (const Copy& copy : layered_) {
       const auto waiting = static_cast<std::size_t>(copy.layer);
       if (of_layer_.size() <= waiting) of_layer_.resize(waiting + 1);
@@ -186,6 +191,7 @@ class KvCopies final : public LayerRule {
   std::size_t layered_in_flight_ = 0;
   std::vector<std::int32_t> of_layer_;  // copies in flight that a layer waits for
   std::vector<std::int32_t> ended_;
+  std::vector<std::int32_t> taken_;  // by the last take_ended()
   Stream waited_on_ = Stream::h2d;
 };
 

@@ -58,8 +58,9 @@ Residency::Key Residency::add() {
 
 void Residency::remove(Key key) {
   if (!runs(key).empty()) drop(key, {Blocks(0), blocks(key)}, kNoTier);
-  held(key).runs.clear();
-  held(key).moves.clear();
+  Held& context = held(key);
+  context.runs.clear();
+  context.moves.clear();
   free_holders_.push_back(key);
 }
 
@@ -121,6 +122,21 @@ void Residency::merge(Held& held) {
   held.moves.resize(left);
 }
 
+std::size_t Residency::join_neighbours(Held& held, std::size_t at) {
+  const auto erase = [&held](std::size_t run) {
+    held.runs.erase(held.runs.begin() + static_cast<std::ptrdiff_t>(run));
+    held.moves.erase(held.moves.begin() + static_cast<std::ptrdiff_t>(run));
+  };
+  if (at + 1 < held.runs.size() && joins(held, at, held.runs[at + 1], held.moves[at + 1])) {
+    held.runs[at].blocks += held.runs[at + 1].blocks;
+    erase(at + 1);
+  }
+  if (at == 0 || !joins(held, at - 1, held.runs[at], held.moves[at])) return at;
+  held.runs[at - 1].blocks += held.runs[at].blocks;
+  erase(at);
+  return at - 1;
+}
+
 // Contexts are copied, reclaimed and dropped from their start, chunk by chunk: the chunk is the head of a run, and
 // joins the run before it or stands alone.
 template <class Visit>
@@ -128,7 +144,12 @@ bool Residency::change_head(Held& held, const BlockRange& range, Visit visit) {
   std::size_t at = 0;
   Blocks first;
   for (; at < held.runs.size() && first < range.first; ++at) first += held.runs[at].blocks;
-  if (first != range.first || at == held.runs.size() || held.runs[at].blocks <= range.count()) return false;
+  if (first != range.first || at == held.runs.size() || held.runs[at].blocks < range.count()) return false;
+  if (held.runs[at].blocks == range.count()) {
+    visit(held.runs[at], held.moves[at]);
+    join_neighbours(held, at);
+    return true;
+  }
   KvRun head = held.runs[at];
   head.blocks = range.count();
   MoveKey move = held.moves[at];
@@ -147,11 +168,6 @@ bool Residency::change_head(Held& held, const BlockRange& range, Visit visit) {
 template <class Visit>
 void Residency::change(Key key, const BlockRange& range, Visit visit) {
   Held& context = held(key);
-  // Whole contexts in one place are by far the most common.
-  if (context.runs.size() == 1 && range == BlockRange{Blocks(0), context.runs.front().blocks}) {
-    visit(context.runs.front(), context.moves.front());
-    return;
-  }
   if (change_head(context, range, visit)) return;
   std::size_t run = split(context, range.first);
   const std::size_t end = split(context, range.end);
@@ -189,8 +205,9 @@ Blocks Residency::detach(Key key, TierId id) {
       }
     }
   }
-  held(key).runs.clear();
-  held(key).moves.clear();
+  Held& context = held(key);
+  context.runs.clear();
+  context.moves.clear();
   return stay;
 }
 
@@ -282,8 +299,8 @@ void Residency::end(MoveKey ended) {
     if (context.moves[run] != ended) continue;
     arrive(context.runs[run], moving.from, moving.to, moving.keep);
     context.moves[run] = -1;
+    run = join_neighbours(context, run);
   }
-  merge(context);
   moving = {};
   free_moves_.push_back(ended);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/api/residency.hpp"
@@ -42,6 +43,21 @@ class Residency {
     }
     return true;
   }
+  /// Lets the next visit_changed() visit a holder whose runs have not changed.
+  void note_change(Key key) {
+    Held& context = holders_[index(key)];
+    if (std::exchange(context.changed, true)) return;
+    changed_.push_back(key);
+  }
+  /// Calls visit(key) for each holder whose runs have changed since the call before, in any order. Some may be gone.
+  template <class Visit>
+  void visit_changed(Visit visit) {
+    for (const Key key : changed_) {
+      holders_[index(key)].changed = false;
+      visit(key);
+    }
+    changed_.clear();
+  }
   /// Length of the context.
   [[nodiscard]] Blocks blocks(Key key) const;
   /// Blocks of the context on a tier, those on their way to it included.
@@ -58,11 +74,10 @@ class Residency {
   /// The holder forgets its runs; their blocks on a tier stay in use and others are given back. Returns how many stay.
   [[nodiscard]] Blocks detach(Key key, TierId id);
 
-  /// The range is the whole context, which is in one place and may move: the common case of a range without problem().
-  [[nodiscard]] bool may_move_whole(Key key, const BlockRange& range, TierId from, TierId to) const {
-    const std::vector<KvRun>& context = runs(key);
-    return context.size() == 1 && context.front() == KvRun{range.end, from} && range.first == Blocks(0) &&
-           fits(to, range.end);
+  /// The range is a part of one run and may move: the common case of a range without problem().
+  [[nodiscard]] bool may_move_at_once(Key key, const BlockRange& range, TierId from, TierId to) const {
+    const KvRun* const run = run_around(key, range);
+    return run != nullptr && *run == KvRun{run->blocks, from} && fits(to, range.count());
   }
   /// Why blocks cannot move; empty: they can.
   [[nodiscard]] std::string problem(Key key, const BlockRange& range, TierId from, TierId to) const;
@@ -72,6 +87,11 @@ class Residency {
   [[nodiscard]] MoveKey start(Key key, const BlockRange& range, TierId from, TierId to, bool keep);
   void end(MoveKey move);
 
+  /// The range is a part of one run and may be dropped: the common case of a range without drop_problem().
+  [[nodiscard]] bool may_drop_at_once(Key key, const BlockRange& range, TierId id) const {
+    const KvRun* const run = run_around(key, range);
+    return run != nullptr && (id == kNoTier || (run->on(id) && !run->moving()));
+  }
   /// Why blocks cannot be dropped from a tier; empty: they can.
   [[nodiscard]] std::string drop_problem(Key key, const BlockRange& range, TierId id) const;
   /// Blocks of the range that are on `id` leave it. kNoTier: they leave every tier.
@@ -81,6 +101,7 @@ class Residency {
   struct Held {
     std::vector<KvRun> runs;
     std::vector<MoveKey> moves;  // by run; -1: not on its way
+    bool changed = false;        // it is in changed_
   };
   struct Moving {
     Key key = -1;
@@ -100,13 +121,30 @@ class Residency {
   /// The run has come from one tier to another.
   void arrive(KvRun& run, TierId from, TierId to, bool keep);
   void give_back(TierId id, Blocks count);
+  /// The run that the range is a part of; null: it is none, or is a part of several.
+  [[nodiscard]] const KvRun* run_around(Key key, const BlockRange& range) const {
+    Blocks end;
+    for (const KvRun& run : runs(key)) {
+      const Blocks first = end;
+      end += run.blocks;
+      if (range.first < end)
+        return first <= range.first && range.first < range.end && range.end <= end ? &run : nullptr;
+    }
+    return nullptr;
+  }
   /// Splits runs so that one starts at `block`; returns its index, or the number of runs.
   static std::size_t split(Held& held, Blocks block);
   /// A run that follows run number `at` is in the same place and goes with the same move.
   [[nodiscard]] static bool joins(const Held& held, std::size_t at, const KvRun& run, MoveKey move);
   static void merge(Held& held);
-  [[nodiscard]] Held& held(Key key) { return holders_[index(key)]; }
-  /// change() where the range is the head of one run, and not all of it. False: it is not, and nothing has happened.
+  /// Run number `at` has changed and joins the runs before and after it if it can. Returns its number then.
+  static std::size_t join_neighbours(Held& held, std::size_t at);
+  /// A holder whose runs will change.
+  [[nodiscard]] Held& held(Key key) {
+    note_change(key);
+    return holders_[index(key)];
+  }
+  /// change() where the range is one run or the head of one. False: it is not, and nothing has happened.
   template <class Visit>
   static bool change_head(Held& held, const BlockRange& range, Visit visit);
   /// Calls visit(run, move) for the runs of a range, after splitting those at its ends, and merges neighbours.
@@ -120,6 +158,7 @@ class Residency {
   bool pool_on_gpu_;
   std::vector<Held> holders_;
   std::vector<Key> free_holders_;
+  std::vector<Key> changed_;
   std::vector<Moving> moves_;
   std::vector<MoveKey> free_moves_;
 };

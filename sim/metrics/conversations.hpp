@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
+#include "sim/core/number_map.hpp"
 #include "sim/core/units.hpp"
 
 namespace spillway {
@@ -25,10 +25,10 @@ class ConversationMeter {
   }
   /// A turn has ended. `goes_on`: another one is to come.
   void ended(std::int64_t conversation, bool goes_on, SimTime now) {
-    const auto found = live_turns_.find(conversation);
-    if (found == live_turns_.end()) return;
+    std::int64_t* const turns = live_turns_.find(conversation);
+    if (turns == nullptr) return;
     advance(now);
-    if (--found->second == 0 && !goes_on) live_turns_.erase(found);
+    if (--*turns == 0 && !goes_on) live_turns_.erase(conversation);
   }
   /// The measured span reaches up to `now` at least.
   void reached(SimTime now) {
@@ -56,7 +56,7 @@ class ConversationMeter {
     so_far_.peak = std::max(so_far_.peak, live());
   }
 
-  std::unordered_map<std::int64_t, std::int64_t> live_turns_;  // turns in flight of each live conversation
+  NumberMap<std::int64_t> live_turns_;  // turns in flight of each live conversation
   SimTime begin_ = kNever;
   SimTime advanced_{};
   Sums so_far_{};

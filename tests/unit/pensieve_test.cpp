@@ -88,6 +88,11 @@ TEST(RetentionCost, IsLinearBetweenSamplesAndConstantBelowThem) {
   EXPECT_DOUBLE_EQ(cost.at(Tokens(64)), 2.0);
   EXPECT_DOUBLE_EQ(cost.at(Tokens(96)), 4.0);
   EXPECT_DOUBLE_EQ(cost.at(Tokens(160)), 8.0);  // 6 + 32 * 4 / 64
+  const RetentionCost between({{Tokens(10), 1.0}, {Tokens(36), 2.0}, {Tokens(40), 4.0}, {Tokens(60), 5.0}});
+  EXPECT_DOUBLE_EQ(between.at(Tokens(36)), 2.0);
+  EXPECT_DOUBLE_EQ(between.at(Tokens(38)), 3.0);
+  EXPECT_DOUBLE_EQ(between.at(Tokens(50)), 4.5);
+  EXPECT_DOUBLE_EQ(between.at(Tokens(80)), 6.0);
 }
 
 TEST(RetentionCost, ProfilesWhatTheGpuSpendsOnAChunk) {
@@ -187,9 +192,17 @@ TEST(RetentionOrder, IsThatOfAFullSortAtEveryInstant) {
                                           [&](const auto& a, const auto& b) { return key(a.second) < key(b.second); });
       const auto found = order.least(now);
       ASSERT_EQ(found.has_value(), least != there.end()) << "seed " << seed << " step " << step;
-      if (found) {
-        ASSERT_EQ(*found, least->first) << "seed " << seed << " step " << step;
-      }
+      if (!found) continue;
+      ASSERT_EQ(*found, least->first) << "seed " << seed << " step " << step;
+      if (dice.chance(50)) continue;
+      std::map<std::size_t, RetentionCandidate> others = there;
+      others.erase(*found);
+      const auto next = std::min_element(others.begin(), others.end(),
+                                         [&](const auto& a, const auto& b) { return key(a.second) < key(b.second); });
+      const RetentionCandidate* const other = order.runner_up(now);
+      ASSERT_EQ(other == nullptr, others.empty()) << "seed " << seed << " step " << step;
+      if (other == nullptr) continue;
+      ASSERT_EQ(*other, next->second) << "seed " << seed << " step " << step;
     }
   }
 }
