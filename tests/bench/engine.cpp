@@ -3,12 +3,16 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "policies/parts/layer_swap.hpp"
+#include "policies/parts/retention_order.hpp"
 #include "policies/parts/weight_stream.hpp"
 #include "sim/cli/arguments.hpp"
+#include "sim/core/random.hpp"
 #include "sim/exec/executor.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/study/assemble.hpp"
@@ -168,6 +172,41 @@ BENCHMARK_CAPTURE(pensieve, retention_all_evicted, "retention", "200GB")->Unit(b
 BENCHMARK_CAPTURE(pensieve, lru_all_evicted, "lru", "200GB")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(pensieve, retention_host_large_enough, "retention", "8TB")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(pensieve, lru_host_large_enough, "lru", "8TB")->Unit(benchmark::kMillisecond);
+
+/// The order of eviction alone: 10,000 resting conversations of 64 chunks. In a turn one of them, drawn at random, ends
+/// its rest and begins the next one, and the 12 least valuable chunks of all leave, each for the next of its
+/// conversation.
+void retention_order(benchmark::State& state) {
+  constexpr std::size_t kConversations = 10'000;
+  constexpr std::int64_t kChunks = 64;
+  RandomStream random(1, 0, "bench.retention");
+  RetentionOrder order;
+  SimTime now{};
+  std::vector<RetentionCandidate> first(kConversations);
+  const auto cost = [](std::int64_t chunk) { return 1e-3 + 6e-6 * static_cast<double>(chunk); };
+  const auto rests = [&](std::size_t slot) {
+    first[slot] = {.cost = cost(0), .since = now, .position = 0, .owner = static_cast<std::int64_t>(slot)};
+    order.put(slot, first[slot]);
+  };
+  const auto pass = [&] { now = now + Duration(1 + static_cast<std::int64_t>(random.uniform() * 200e6)); };
+  for (std::size_t slot = 0; slot < kConversations; ++slot) {
+    pass();
+    rests(slot);
+  }
+  for (auto _ : state) {
+    pass();
+    rests(static_cast<std::size_t>(random.uniform() * kConversations));
+    for (int chunk = 0; chunk < 12; ++chunk) {
+      const std::optional<std::size_t> least = order.least(now);
+      if (!least) break;
+      RetentionCandidate& next = first[*least];
+      next.cost = cost(++next.position);
+      next.position < kChunks ? order.put(*least, next) : order.remove(*least);
+    }
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(retention_order);
 
 /// Layers that swap all the time, on a link that is never idle: Pie, OPT-30B on a GH200 with 7 GB for KV.
 void pie_opt_30b(benchmark::State& state) {
