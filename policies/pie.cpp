@@ -9,17 +9,21 @@
 // capacity. So Spillway judges by what decides in the end: capacity times iterations per second. Capacity follows from
 // m, and only waiting costs iterations. (policies/parts/expansion_controller.hpp)
 //
-//   raise   m + 1, when memory was full in one of the last 8 iterations (less than a tenth of the blocks was free), and
-//           the layer brings more than its waiting takes, summed over these iterations:
-//             blocks(m + 1) / blocks(m) * compute > compute + wait.
-//           A layer that leaves waits for m + 1 swaps of others and comes back with its own: its dwell is (m + 1) t_s +
-//           t_in. It may be away while the others compute, so wait = dwell - (compute - one layer), if that is > 0. If
-//           compute waits already, its waits tell the true dwell, and the planned one grows in proportion. Without
-//           waits, the next raise follows one iteration after the slots have their size, so that the expansion keeps up
-//           with the load. With waits, it follows a window of 8 iterations.
+//   raise   when memory was full in one of the last 8 iterations (less than a tenth of the blocks was free). A layer
+//           that leaves waits for m + 1 swaps of others and comes back with its own: its dwell is (m + 1) t_s + t_in.
+//           It may be away while the others compute, so wait = dwell - (compute - one layer), if that is > 0, summed
+//           over these iterations. If compute waits already, its waits tell the true dwell, and the planned one grows
+//           in proportion.
+//             to the largest m without any wait, at once, as the ratio of compute to copies says that it is free. The
+//             next raise may follow one iteration after the slots have their size.
+//             m + 1, if that waits or compute has waited at m: after a window of 8 iterations at m, and if the layer
+//             brings more than its waiting takes: blocks(m + 1) / blocks(m) * compute > compute + wait.
 //   lower   m - 1, when compute waited for more than the last layer brings, 1 - blocks(m - 1) / blocks(m), in a window
-//           of 8 iterations; or for more than 1% of the time, if memory was not full and no request was kept out. No
-//           raise back follows for 512 iterations. If that level fails again, the pause doubles.
+//           of 8 iterations; or for more than 1% of the time, if memory was not full and no request was kept out. In
+//           the first window after a raise the memory counts as needed, for which it was made. If the raise was by
+//           several layers, up to half of them go: the most that together bring less than the waiting took; and up to
+//           half of these in the next window. No raise to the level that failed follows for 512 iterations. If it fails
+//           again, the pause doubles.
 //   probe   m - 1, when for 512 iterations, in windows of 8, memory was not full, no request was kept out, and a fifth
 //           of the blocks of m - 1 would have stayed free. Then one layer a window, as long as this stays so. So the
 //           bandwidth goes back some time after a burst. A fifth is twice what makes memory full, so the same load does
@@ -27,6 +31,9 @@
 //
 // A request is kept out if requests waited when an iteration started that computes no prompts. A raise that was made
 // because one request needs the capacity stays until no KV is live.
+//
+// The paper raises step by step. With steps of one layer, each of which takes a round of swaps, the expansion took up
+// to twice as long to settle as memory to fill (experiments/pie).
 //
 // The capacity of a raise counts once every layer has been swapped into its new slot. The capacity of a lower is gone
 // at once, and the scheduler preempts by its own rule. Iterations in which slots change their size say nothing about

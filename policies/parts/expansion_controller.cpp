@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
 
 #include "sim/core/error.hpp"
@@ -33,26 +34,34 @@ void ExpansionController::iteration_ended(const LayerReport& report, bool settle
   waiting_ = report.waiting > 0;
   if (!settled) return;
   // A layer that is waited for is away from the end of its compute to its next start.
-  if (report.stall > Duration(0)) now.dwell = report.length - report.layer;
+  if (report.stall > Duration(0)) {
+    now.dwell = report.length - report.layer;
+    waited_ = true;
+  }
   ++window_.iterations;
   window_.length += report.length;
   window_.stall += report.stall;
   window_.busy = window_.busy || now.full || kept_out;
   window_.most_used = std::max(window_.most_used, 1.0 - report.free_share);
 
-  if (raise_pays()) {
+  if (const std::int32_t raise = raise_that_pays(); raise > 0) {
     spare_for_ = 0;
-    return move_to(level_ + 1);
+    move_to(level_ + raise);
+    change_ = raise;
+    return;
   }
   if (window_.iterations < kWindow) return;
   const Window over = std::exchange(window_, {});
+  const std::int32_t change = std::exchange(change_, 0);
   if (level_ == 0 || held_) return;
   spare_for_ = has_spare_layer(over) ? spare_for_ + static_cast<std::int64_t>(kWindow) : 0;
-  if (waits_too_long(over)) {
+  const bool needed = over.busy || change > 0;
+  if (const std::int32_t layers = not_worth(over, needed, std::max(1, std::abs(change) / 2)); layers > 0) {
     pause_ = level_ == failed_ ? 2 * pause_ : kPause;
     failed_ = level_;
     retry_at_ = iteration_ + pause_;
-    move_to(level_ - 1);
+    move_to(level_ - layers);
+    change_ = -layers;
   } else if (spare_for_ >= kPause) {
     failed_ = 0;
     move_to(level_ - 1);
@@ -66,35 +75,48 @@ void ExpansionController::hold(std::int32_t level) {
 
 void ExpansionController::move_to(std::int32_t level) {
   level_ = level;
+  change_ = 0;
+  waited_ = false;
   window_ = {};
   for (Iteration& iteration : last_) iteration.dwell = Duration(0);
 }
 
-bool ExpansionController::raise_pays() const {
-  const std::int32_t next = level_ + 1;
-  if (next == static_cast<std::int32_t>(levels_.size()) || iteration_ < static_cast<std::int64_t>(kWindow))
-    return false;
-  if (failed_ > 0 && next >= failed_ && iteration_ < retry_at_) return false;
-  if (std::none_of(last_.begin(), last_.end(), [](const Iteration& one) { return one.full; })) return false;
+std::int32_t ExpansionController::raise_that_pays() const {
+  if (iteration_ < static_cast<std::int64_t>(kWindow)) return 0;
+  if (std::none_of(last_.begin(), last_.end(), [](const Iteration& one) { return one.full; })) return 0;
 
   Duration seen{};
   for (const Iteration& one : last_) seen = std::max(seen, one.dwell);
-  // Other traffic on the links slows the swaps of the next level as it slows the swaps of this one.
+  // Other traffic on the links slows the swaps of higher levels as it slows the swaps of this one.
   const double slower = level_ > 0 && seen > Duration(0) ? as_double(seen) / as_double(at(level_).dwell) : 1.0;
-  const double dwell = as_double(at(next).dwell) * slower;
   double compute = 0.0;
-  double wait = 0.0;
-  for (const Iteration& one : last_) {
-    compute += as_double(one.compute);
-    wait += std::max(0.0, dwell - as_double(one.compute - one.layer));
-  }
-  if (wait > 0.0 && window_.iterations < kWindow) return false;
-  return ratio(at(next).blocks, at(level_).blocks) * compute > compute + wait;
+  for (const Iteration& one : last_) compute += as_double(one.compute);
+
+  const auto wait = [&](std::int32_t level) { return waits_with(as_double(at(level).dwell) * slower); };
+
+  const bool paused = failed_ > 0 && iteration_ < retry_at_;
+  const std::int32_t highest = paused ? std::min(most(), failed_ - 1) : most();
+  std::int32_t free = level_;
+  while (!waited_ && free < highest && at(free + 1).blocks > at(free).blocks && wait(free + 1) == 0.0) ++free;
+  if (free > level_) return free - level_;
+
+  const std::int32_t next = level_ + 1;
+  if (next > highest || window_.iterations < kWindow) return 0;
+  return ratio(at(next).blocks, at(level_).blocks) * compute > compute + wait(next) ? 1 : 0;
 }
 
-bool ExpansionController::waits_too_long(const Window& window) const {
-  const double worth = 1.0 - ratio(at(level_ - 1).blocks, at(level_).blocks);
-  return as_double(window.stall) > (window.busy ? worth : kStall) * as_double(window.length);
+double ExpansionController::waits_with(double dwell) const {
+  double wait = 0.0;
+  for (const Iteration& one : last_) wait += std::max(0.0, dwell - as_double(one.compute - one.layer));
+  return wait;
+}
+
+std::int32_t ExpansionController::not_worth(const Window& window, bool needed, std::int32_t most) const {
+  const auto waited_for = [&](double share) { return as_double(window.stall) > share * as_double(window.length); };
+  if (!needed) return waited_for(kStall) ? most : 0;
+  std::int32_t layers = most;
+  while (layers > 0 && !waited_for(1.0 - ratio(at(level_ - layers).blocks, at(level_).blocks))) --layers;
+  return layers;
 }
 
 bool ExpansionController::has_spare_layer(const Window& window) const {

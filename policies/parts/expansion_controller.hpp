@@ -20,7 +20,7 @@ struct ExpansionLevel {
                      // directions are busy; > 0 for m > 0
 };
 
-/// O(1) per iteration.
+/// O(1) per iteration, and O(layers raised) per raise.
 class ExpansionController {
  public:
   /// Starts with no layer on the host. `levels[m]` describes m layers on the host; there is at least one level.
@@ -29,7 +29,7 @@ class ExpansionController {
   /// Layers on the host.
   [[nodiscard]] std::int32_t level() const { return level_; }
   /// To be called after every iteration. `settled`: in the whole iteration all slots had the size of level(), and its
-  /// blocks were in use. Changes level() by at most one layer, and only after a settled iteration.
+  /// blocks were in use. Changes level() only after a settled iteration.
   void iteration_ended(const LayerReport& report, bool settled);
   /// From now on `level` layers are on the host, because a request needs their blocks: they do not become fewer while
   /// KV is live.
@@ -55,8 +55,14 @@ class ExpansionController {
 
   void move_to(std::int32_t level);
   [[nodiscard]] const ExpansionLevel& at(std::int32_t level) const { return levels_[static_cast<std::size_t>(level)]; }
-  [[nodiscard]] bool raise_pays() const;
-  [[nodiscard]] bool waits_too_long(const Window& window) const;
+  [[nodiscard]] std::int32_t most() const { return static_cast<std::int32_t>(levels_.size()) - 1; }
+  /// Layers that go to the host now; 0: none.
+  [[nodiscard]] std::int32_t raise_that_pays() const;
+  /// Over the last iterations, if a layer dwells for so many nanoseconds.
+  [[nodiscard]] double waits_with(double dwell) const;
+  /// The layers, at most `most`, that together bring less than compute waited for in the window; 0: none. `needed`:
+  /// their capacity is.
+  [[nodiscard]] std::int32_t not_worth(const Window& window, bool needed, std::int32_t most) const;
   [[nodiscard]] bool has_spare_layer(const Window& window) const;
 
   const std::vector<ExpansionLevel> levels_;
@@ -66,7 +72,9 @@ class ExpansionController {
   std::int64_t iteration_ = 0;
   std::array<Iteration, kWindow> last_{};
   Window window_;
+  bool waited_ = false;  // compute, in a settled iteration since the last change of the level
 
+  std::int32_t change_ = 0;     // layers of the last raise, or < 0, of the last failure; 0: a window has passed since
   std::int64_t spare_for_ = 0;  // iterations of windows without need for the last layer, since the last raise
   std::int32_t failed_ = 0;     // the level that compute waited for too long; 0: none
   std::int64_t pause_ = 0;      // iterations after that failure

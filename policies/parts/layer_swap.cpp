@@ -89,6 +89,12 @@ void LayerSwap::decide(CopySink& sink) {
   if (!going_in_ && hottest != LayerSet::kNone && layers_ - host_.count() < layers_ - on_host_) {
     start(Stream::h2d, hottest, sink);
   }
+  // After a raise by several layers, more than one may have to go before the layer that is waited for has a slot.
+  if (!going_in_ && !going_out_ && !gpu_.has(current_)) {
+    std::int32_t last = current_;
+    while (!gpu_.has(last)) last = last > 0 ? last - 1 : layers_ - 1;
+    start(Stream::d2h, last, sink);
+  }
 }
 
 void LayerSwap::start(Stream stream, std::int32_t layer, CopySink& sink) {

@@ -7,6 +7,8 @@
 //   and
 //             either fewer than m layers are on the host, or one of them is needed sooner than c.
 //   swap-in   the layer on the host that is needed soonest. Starts when none is under way and a GPU slot is free.
+//   make way  if nothing is under way and the layer that is to compute is on the host, too many layers are on the GPU
+//             after a raise by several: the one that is needed last leaves. Otherwise this would be a deadlock.
 // The GPU has n - m slots, including the slot being drained and the slot being filled; the host has m + 2 slots.
 #pragma once
 
@@ -89,8 +91,7 @@ class LayerSwap final : public LayerRule {
   /// Whether every layer has a slot of the new size.
   [[nodiscard]] bool resized() const { return old_.count() == 0; }
   /// Requires that no KV is live: `on_host` layers go to the host, and every slot has its new size at once. Copies in
-  /// flight complete. (Otherwise layers go one by one. With too many layers on the GPU, a resize by several layers ends
-  /// in a deadlock.)
+  /// flight complete.
   void recut(std::int32_t on_host, const SlotCopies& copies);
   /// Changes the bytes of a copy, both for slots of the current size and for slots that still have the old size.
   void set_copies(const SlotCopies& copies, const SlotCopies& old_copies) {

@@ -259,7 +259,7 @@ std::string compare_pie(std::uint64_t seed, const std::string& scheduler = {}) {
   Dice dice(seed);
   Comparison comparison("pie", scheduler);
   Times times;
-  times.layers = static_cast<std::int32_t>(dice.chance(90) ? dice.between(4, 14) : dice.between(15, 140));
+  times.layers = static_cast<std::int32_t>(dice.chance(85) ? dice.between(4, 14) : dice.between(15, 140));
   times.before = dice.between(0, 30);
   times.layer = dice.between(10, 100);
   times.token = dice.chance(50) ? 0 : dice.between(1, 8);
@@ -293,9 +293,9 @@ std::string compare_pie(std::uint64_t seed, const std::string& scheduler = {}) {
     settings.set("memory.host_kv", Bytes(std::max<std::int64_t>(0, bytes - dice.between(0, 1))));
   }
   if (dice.chance(40)) {
-    settings.set("policy.link_traffic", 0.01 * static_cast<double>(dice.between(1, 100)));
+    settings.set("policy.link_traffic", 0.01 * static_cast<double>(dice.between(dice.chance(50) ? 1 : 60, 100)));
     const std::int64_t from = dice.between(0, 200 * n * times.layer);
-    if (dice.chance(70)) settings.set("policy.link_traffic_from", Duration(from));
+    if (dice.chance(50)) settings.set("policy.link_traffic_from", Duration(from));
     if (dice.chance(70)) {
       settings.set("policy.link_traffic_until", Duration(from + dice.between(1, 200 * n * times.layer)));
     }
@@ -330,10 +330,12 @@ TEST(PlainPie, DecidesAsThePolicyWhereItAdapts) {
   for (const auto& [count, what] : std::vector<std::pair<std::int64_t, const char*>>{
            {seen.raises, "raises"},
            {seen.quick_raises, "raises before a window was over"},
+           {seen.large_raises, "raises by several layers"},
            {seen.unneeded_raises, "raises that nobody needed"},
            {seen.paused_raises, "raises to a level that failed"},
            {seen.unpaid_raises, "raises that would not pay"},
            {seen.early_raises, "raises that had to wait for a window"},
+           {seen.distrusted_plans, "raises that had to wait although nothing would by plan"},
            {seen.slow_links, "dwells beyond the plan"},
            {seen.failures, "lowers after waits"},
            {seen.repeated_failures, "levels that failed again"},
@@ -347,9 +349,12 @@ TEST(PlainPie, DecidesAsThePolicyWhereItAdapts) {
            {seen.finished_raises, "expansions that ended a raise"},
            {seen.released, "requests that needed the room and are gone"},
            {seen.new_slots_stayed, "layers with a new slot that stayed"},
+           {seen.made_way, "layers that made way"},
            {seen.waits, "copies that ended while a layer waited"}}) {
     EXPECT_GE(count, kLeast) << what;
   }
+  // A raise of at least four layers is half of it too much: rare.
+  EXPECT_GE(seen.large_lowers, kLeast / 4) << "lowers by several layers";
   EXPECT_GE(seen.most_on_host, 8);
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -172,6 +173,14 @@ class PlainSwap final : public LayerRule {
       if ((filling || hotter) && !stays) copy(c, Stream::d2h, sink);
     }
     if (soonest && count(Where::arriving) == 0 && gpu_slot) copy(*soonest, Stream::h2d, sink);
+    // Nothing moves, and the layer that should compute cannot come in: the one that is needed last makes way.
+    if (at(now_).where == Where::on_gpu || count(Where::leaving) + count(Where::arriving) > 0) return;
+    ++pie_branches().made_way;
+    std::optional<std::int64_t> latest;
+    for (std::int64_t j = 0; j < n(); ++j) {
+      if (at(j).where == Where::on_gpu && (!latest || ahead(j) > ahead(*latest))) latest = j;
+    }
+    copy(*latest, Stream::d2h, sink);
   }
   void copy(std::int64_t j, Stream stream, CopySink& sink) {
     at(j).where = stream == Stream::h2d ? Where::arriving : Where::leaving;
@@ -260,6 +269,7 @@ class PlainPie final : public LayerPolicy {
     swap_.place(m_, moved(m_));
     room_ = memory_.blocks(m_);
     old_at_start_ = false;
+    steps_.push_back(0);  // made for a request, and not by judgement
     changed();
     kept_for_request_ = true;
     return true;
@@ -291,11 +301,12 @@ class PlainPie final : public LayerPolicy {
   void judge() {
     ++judged_;
     const bool window_over = judged_ % 8 == 0;
-    if (raise(window_over)) {
+    if (const std::int64_t layers = raise(window_over); layers > 0) {
       ++pie_branches().raises;
       if (!window_over) ++pie_branches().quick_raises;
+      if (layers > 1) ++pie_branches().large_raises;
       spare_windows_ = 0;
-      return go_to(m_ + 1);
+      return go_to(m_ + layers);
     }
     if (!window_over) return;
     const std::vector<Iteration> window(history_.end() - 8, history_.end());
@@ -316,23 +327,31 @@ class PlainPie final : public LayerPolicy {
       ++pie_branches().lowers_refused;
       return;
     }
-    // The blocks of the last layer, as a share of all.
-    const double lost = 1.0 - blocks(m_ - 1) / blocks(m_);
-    const bool needed = full || kept_out;
+    // A failure takes up to half of the last change back.
+    const std::int64_t half = first_window() ? std::abs(steps_.back()) / 2 : 0;
+    const bool just_raised = first_window() && steps_.back() > 0;
+    const bool needed = full || kept_out || just_raised;
     const bool unused = !full && used <= 0.8 * (blocks(m_ - 1) / blocks(m_));
     if (unused && kept_out) ++pie_branches().kept_out;
     const bool spare = unused && !kept_out;
     if (spare) ++spare_windows_;
     if (!spare) spare_windows_ = 0;
     const double waited = static_cast<double>(stall) / static_cast<double>(length);
-    if (static_cast<double>(stall) > (needed ? lost : 0.01) * static_cast<double>(length)) {
+    std::int64_t back = 0;
+    for (std::int64_t layers = 1; layers <= std::max<std::int64_t>(half, 1); ++layers) {
+      // Of all blocks, so many are lost.
+      const double lost = needed ? 1.0 - blocks(m_ - layers) / blocks(m_) : 0.01;
+      if (static_cast<double>(stall) > lost * static_cast<double>(length)) back = layers;
+    }
+    if (back > 0) {
       ++(needed ? pie_branches().failures : pie_branches().idle_failures);
       const bool again = failed_ == m_;
       if (again) ++pie_branches().repeated_failures;
       pause_ = again ? pause_ + pause_ : 512;
       failed_ = m_;
       failed_at_ = static_cast<std::int64_t>(history_.size());
-      return lower();
+      if (back > 1) ++pie_branches().large_lowers;
+      return lower(back);
     }
     if (waited > 0.01) ++pie_branches().worthwhile_waits;
     if (!spare) return;
@@ -343,60 +362,90 @@ class PlainPie final : public LayerPolicy {
     }
     ++pie_branches().probes;
     failed_.reset();
-    lower();
+    lower(1);
   }
 
-  /// Does a raise pay?
-  bool raise(bool window_over) {
-    if (m_ == limit_ || history_.size() < 8) return false;
-    const std::vector<Iteration> last(history_.end() - 8, history_.end());
-    if (failed_ && m_ + 1 >= *failed_ && static_cast<std::int64_t>(history_.size()) < failed_at_ + pause_) {
+  /// No window of 8 iterations has passed at this m, which is not the first.
+  [[nodiscard]] bool first_window() const { return !steps_.empty() && judged_ <= 8; }
+
+  /// The layers that a raise takes, if it pays.
+  std::int64_t raise(bool window_over) {
+    if (m_ == limit_ || history_.size() < 8) return 0;
+    std::int64_t last_m = limit_;
+    if (failed_ && static_cast<std::int64_t>(history_.size()) < failed_at_ + pause_ && last_m >= *failed_) {
       ++pie_branches().paused_raises;
-      return false;
+      last_m = *failed_ - 1;
     }
-    bool full = false;
+    if (last_m <= m_) return 0;
+    if (!full_of_late()) {
+      ++pie_branches().unneeded_raises;
+      return 0;
+    }
+    // All layers for which nothing waits, if nothing has waited so far.
+    const bool waited = waited_here();
+    if (waited && wait_at(m_ + 1) == 0.0) ++pie_branches().distrusted_plans;
+    std::int64_t to = m_;
+    while (!waited && to < last_m && wait_at(to + 1) == 0.0 && blocks(to + 1) > blocks(to)) ++to;
+    if (to > m_) return to - m_;
+    const double wait = wait_at(m_ + 1);
+    if (!window_over) {
+      ++pie_branches().early_raises;
+      return 0;
+    }
+    const bool pays = blocks(m_ + 1) / blocks(m_) * compute_of_late() > compute_of_late() + wait;
+    if (!pays) ++pie_branches().unpaid_raises;
+    return pays ? 1 : 0;
+  }
+  /// In an iteration that counts, since the last change.
+  [[nodiscard]] bool waited_here() const {
+    return std::any_of(history_.begin(), history_.end(), [&](const Iteration& one) {
+      return one.undisturbed && one.changes == changes_ && one.report.stall > Duration(0);
+    });
+  }
+  [[nodiscard]] std::vector<Iteration> last_eight() const { return {history_.end() - 8, history_.end()}; }
+  [[nodiscard]] bool full_of_late() const {
+    const std::vector<Iteration> last = last_eight();
+    return std::any_of(last.begin(), last.end(), [](const Iteration& one) { return one.report.free_share < 0.1; });
+  }
+  [[nodiscard]] double compute_of_late() const {
+    double compute = 0.0;
+    for (const Iteration& one : last_eight()) {
+      compute += static_cast<double>((one.report.length - one.report.stall).count());
+    }
+    return compute;
+  }
+  /// What the last eight iterations would have waited with m layers on the host.
+  [[nodiscard]] double wait_at(std::int64_t m) const {
     Duration true_dwell{};
-    for (const Iteration& one : last) {
-      full = full || one.report.free_share < 0.1;
+    for (const Iteration& one : last_eight()) {
       // The layer left when it had computed, and came back when it was waited for.
       if (one.undisturbed && one.changes == changes_ && one.report.stall > Duration(0)) {
         true_dwell = std::max(true_dwell, one.report.length - one.report.layer);
       }
     }
-    if (!full) {
-      ++pie_branches().unneeded_raises;
-      return false;
-    }
-    double dwell = static_cast<double>(planned_dwell(m_ + 1).count());
+    double dwell = static_cast<double>(planned_dwell(m).count());
     if (m_ > 0 && true_dwell > Duration(0)) {
       const double slower = static_cast<double>(true_dwell.count()) / static_cast<double>(planned_dwell(m_).count());
       if (slower > 1.0) ++pie_branches().slow_links;
       dwell *= slower;
     }
-    double compute = 0.0;
     double wait = 0.0;
-    for (const Iteration& one : last) {
+    for (const Iteration& one : last_eight()) {
       const Duration busy = one.report.length - one.report.stall;
-      compute += static_cast<double>(busy.count());
       const double missing = dwell - static_cast<double>((busy - one.report.layer).count());
       if (missing > 0.0) wait += missing;
     }
-    if (wait > 0.0 && !window_over) {
-      ++pie_branches().early_raises;
-      return false;
-    }
-    const bool pays = blocks(m_ + 1) / blocks(m_) * compute > compute + wait;
-    if (!pays) ++pie_branches().unpaid_raises;
-    return pays;
+    return wait;
   }
   [[nodiscard]] double blocks(std::int64_t m) const { return static_cast<double>(memory_.blocks(m).count()); }
 
-  void lower() {
-    go_to(m_ - 1);
+  void lower(std::int64_t layers) {
+    go_to(m_ - layers);
     room_ = std::min(room_, memory_.blocks(m_));  // at once
   }
 
   void go_to(std::int64_t m) {
+    steps_.push_back(m - m_);
     m_before_ = m_;
     m_ = m;
     swap_.change(m, moved(m));
@@ -435,10 +484,11 @@ class PlainPie final : public LayerPolicy {
   std::map<std::int32_t, SimTime> left_;
   std::vector<Duration> dwells_;
 
-  std::vector<Iteration> history_;  // of all iterations
-  std::int64_t changes_ = 0;        // of m
-  std::int64_t judged_ = 0;         // undisturbed iterations since the last change
-  bool old_at_start_ = false;       // of the next iteration, some slots are of another size
+  std::vector<Iteration> history_;   // of all iterations
+  std::int64_t changes_ = 0;         // of m
+  std::vector<std::int64_t> steps_;  // layers of each change of m by what iterations say
+  std::int64_t judged_ = 0;          // undisturbed iterations since the last change
+  bool old_at_start_ = false;        // of the next iteration, some slots are of another size
   bool kept_for_request_ = false;
   std::int64_t spare_windows_ = 0;      // in which one layer less would have done
   std::optional<std::int64_t> failed_;  // m at which compute waited for too long
