@@ -470,7 +470,9 @@ PolicyInfo info() {
   info.limits =
       "Only the turns of a conversation share KV: no common system prompts. Token ids are always at hand, so dropped "
       "KV can be computed again. The copies of a turn that returns while its chunks are copied out are not taken back. "
-      "Under a scheduler that cuts prompts, the dropped tokens of a turn are cut as its prompt is.";
+      "Under a scheduler that cuts prompts, the dropped tokens of a turn are cut as its prompt is; under others, those "
+      "of "
+      "a suspended request are computed at once, whatever is left of the token budget.";
   info.parameters = parameters();
   info.figures = {{kSuspensions, "suspensions", "Requests that left the batch for the host, to make room for others.",
                    Better::smaller, Merge::mean},

@@ -61,8 +61,11 @@ class SwiftLlmScheduler final : public Scheduler {
 
   void swap_in(const View& view, const KvSpace& kv, Decision& decision) {
     // What comes back has its KV. If some of it was dropped, the missing tokens are computed at once.
-    resume_in_order(swapped_, max_num_seqs_, view, kv, decision, token_budget_, [&](const RequestView& back) {
-      if (back.phase == Phase::prefilling) decision.chunk(back.id, back.remaining());
+    Tokens budget = token_budget_;
+    resume_in_order(swapped_, max_num_seqs_, view, kv, decision, budget, [&](const RequestView& back) {
+      if (back.phase != Phase::prefilling) return;
+      decision.chunk(back.id, back.remaining());
+      budget -= back.remaining();
     });
   }
 

@@ -55,7 +55,8 @@ PolicyInfo info() {
   info.source = "NVIDIA/TensorRT-LLM v0.9, docs/source/batch_manager.md; defaults of its Triton backend of that time";
   info.limits =
       "One beam. No paged-context reuse across requests beyond engine.prefix_caching, no speculative decoding, no "
-      "pipeline parallelism. A paused request always loses its KV. It is rejected when its prompt and answer so far "
+      "pipeline parallelism. Over its own memory a paused request always loses its KV. It is rejected when its prompt "
+      "and answer so far "
       "have outgrown the token budget. engine.gpu_memory_utilization of the whole GPU sizes the KV pool; the library "
       "uses a share of the memory that is free after loading.";
   info.parameters = {{.name = "policy.batch_scheduler_policy",

@@ -60,6 +60,7 @@ class ArrivalOrder {
       const Tokens tokens = cuts_prompts ? std::min(back.remaining(), budget) : back.remaining();
       budget -= tokens;
       if (back.phase != Phase::prefilling) return;
+      decision.reserve(back.id, back.known);  // later pieces do not ask for memory
       decision.chunk(back.id, tokens);
       pieces.staged(back, tokens);
     });

@@ -215,6 +215,7 @@ PolicyInfo compose_scheduler(const PolicyInfo& part, const PolicyInfo& scheduled
   info.parameters.insert(info.parameters.end(), host.parameters.begin(), host.parameters.end());
   info.figures.insert(info.figures.end(), host.figures.begin(), host.figures.end());
   info.preempts = host.preempts;
+  info.scheduled_by = host.name;
   info.shares_prefixes = part.shares_prefixes && host.shares_prefixes;
   if (!info.default_engine) info.default_engine = host.default_engine;
   info.engine_defaults = merged(part.engine_defaults, host.engine_defaults);
@@ -282,8 +283,10 @@ PolicyInfo compose_weights(const PolicyInfo& base, const PolicyInfo& weights) {
   if (weights.default_engine) info.default_engine = weights.default_engine;
   info.engine_defaults = merged(weights.engine_defaults, base.engine_defaults);
   if (!beside) {
-    info.check = base.keeps_conversations ? with_prompts(merged_check(base, weights, "policy"), base.name)
-                                          : merged_check(base, weights, "policy");
+    PolicyInfo host = base;
+    if (!base.scheduled_by.empty()) host.name = base.scheduled_by;
+    info.check = merged_check(host, weights, base.scheduled_by.empty() ? "policy" : kSchedulerKey);
+    if (base.keeps_conversations) info.check = with_prompts(info.check, base.name);
     info.make = make_over(base, weights);
     info.layout = weights.layout;
     return info;

@@ -14,7 +14,8 @@ namespace spillway {
 enum class Leave : std::uint8_t {
   preempt_recompute,  // KV dropped; its known tokens are computed again when it rejoins
   preempt_swap,       // KV goes where the offload policy puts it
-  suspend             // likewise, but by plan (the end of a slice, a turn that others take): no preemption
+  suspend             // likewise, but by plan (the end of a slice, a turn that others take), so it is no preemption;
+                      // reserved blocks without KV are given back
 };
 
 /// Why the head of the queue was not admitted. The report derives the bottleneck from it.

@@ -85,6 +85,7 @@ struct PolicyInfo {
   /// policy sets make_layers or make_space, not make. The registry composes parameters, defaults, check and make of the
   /// two. If it streams weights and nothing else, it may do so beside any policy that does not (policy.weights).
   std::string default_scheduler;
+  std::string scheduled_by{};  // the policy that schedules, in what the registry composes
   std::function<std::unique_ptr<LayerPolicy>(const PolicyContext&)> make_layers;
   /// Instead of make_layers: the policy decides where KV lives, and so how requests are preempted: engine.preemption is
   /// its key alone.

@@ -222,18 +222,18 @@ void add_memory(std::vector<Parameter>& table) {
                   "vLLM swap_space, 4 GiB by default");
   host_kv.takes_blocks = true;
   table.push_back(std::move(host_kv));
-  table.push_back(
-      memory_size("memory.host_cache", "0B",
-                  "Host memory, per GPU, for copies of the prefix cache's blocks, which replace blocks that "
-                  "the GPU has dropped; 0B: none. Policy pensieve keeps the KV of conversations there. A tier pays "
-                  "where prompts repeat, it holds what repeats, and a hit loads sooner than it is computed. That is so "
-                  "where the link carries more than KV bytes per token x prompt tokens/s of the GPU (8B model on an "
-                  "A100: a little above 2 GB/s), and more so for long contexts, whose attention costs the most. With "
-                  "an 8B model on an H100, mean latency falls by 1 to 5% at 25% of repeated prompts and by 8 to 27% at "
-                  "75%, prompts of 1,024 to 16,384 tokens; a tier of half of what repeats gains little. Under "
-                  "vllm-offloading, a tier that is smaller than the KV of the running requests costs time. A run "
-                  "prints what a hit saves (Host tier); experiments/offload has the map",
-                  "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
+  table.push_back(memory_size(
+      "memory.host_cache", "0B",
+      "Host memory, per GPU, for copies of the prefix cache's blocks, which replace blocks that "
+      "the GPU has dropped; 0B: none. Policy pensieve keeps the KV of conversations there. A tier pays "
+      "where prompts repeat, it holds what repeats, and a hit loads sooner than it is computed. Bandwidth: the link "
+      "must carry more than KV bytes per token x prompt tokens/s of the GPU (8B model on an A100: a little "
+      "above 2 GB/s). Hit rate and context: with an 8B model on an H100, mean latency falls by 1 to 5% if "
+      "25% of the prompts repeat, by 8 to 27% if 75% do; more for long prompts (1,024 to 16,384 tokens). "
+      "Size: a tier of half of what repeats gains little. Under vllm-offloading, a tier that is smaller "
+      "than the KV of the running requests costs time. A run prints what a hit saves (Host tier); "
+      "experiments/offload has the map",
+      "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
   add_disk(table);
   table.push_back(count("memory.block_tokens", "tokens", "16", kMostBlockTokens, "Tokens in one KV block",
                         "vLLM block_size, 16 by default"));

@@ -473,6 +473,11 @@ void Instance::leave(RequestId id, Leave why) {
     member.phase = Phase::swapped;
     if (cached_) release_blocks(m);
     absorb(m, held);
+    if (why == Leave::suspend) {
+      // Blocks that were reserved and hold no KV yet.
+      member.held = std::min(held, blocks_for(member.computed, kv_.block_tokens));
+      residency_.shorten(member.holder, member.held);
+    }
     member.on_host = false;
     member.sub_batch = 0;
     refresh();

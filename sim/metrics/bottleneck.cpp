@@ -20,7 +20,7 @@ constexpr std::array<Verdict, kResources> kVerdicts{{
     {Resource::kv_capacity, "kv_capacity",
      "KV capacity limits: for {} of the time requests waited because the GPU's KV memory was full.",
      "Raise memory.gpu_kv or engine.gpu_memory_utilization, use a smaller memory.kv_dtype or a higher tensor_parallel, "
-     "or a policy that offloads KV with memory.host_kv; a lower workload.rate relieves it too."},
+     "or a policy that keeps KV on the host (list policies); a lower workload.rate relieves it too."},
     {Resource::compute, "compute", "The GPU's arithmetic limits: {} of the time was bound by compute.",
      "Raise tensor_parallel or try faster hardware; with shared prompts engine.prefix_caching=true saves prefill; else "
      "lower workload.rate."},

@@ -162,9 +162,9 @@ class Assembler {
   /// Checks that swap space and prefix cache of all GPUs fit the host's whole memory. The model ignores all other uses
   /// of host memory.
   void check_host_memory() {
-    if (!hardware_.host) return;
-    const Bytes swapped = policy().keeps_conversations ? Bytes(0) : settings().get<Bytes>("memory.host_kv");
-    const Bytes wanted = (swapped + settings().get<Bytes>("memory.host_cache")) * tensor_parallel();
+    if (!hardware_.host || policy().keeps_conversations) return;
+    const Bytes given = settings().get<Bytes>("memory.host_kv") + settings().get<Bytes>("memory.host_cache");
+    const Bytes wanted = given * tensor_parallel();
     if (wanted <= hardware_.host->dram) return;
     warn(fmt::format("memory.host_kv and memory.host_cache total {} for {} GPU{}, more than the {} of DRAM of {}",
                      gigabytes(wanted), tensor_parallel(), tensor_parallel() == 1 ? "" : "s",
@@ -251,7 +251,14 @@ class Assembler {
       kv.host_cache_blocks = cache_blocks("memory.host_cache");
       return;
     }
-    kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_cache") / kv.block_bytes);
+    Bytes cache = settings().get<Bytes>("memory.host_cache");
+    if (hardware_.host && cache * tensor_parallel() > hardware_.host->dram) {
+      cache = Bytes(hardware_.host->dram.count() / tensor_parallel());
+      warn(fmt::format("memory.host_cache is {} per GPU, all of {}: policy {}'s default of {} is more",
+                       gigabytes(cache), hardware_.host->file.name, policy().name,
+                       format_bytes(settings().get<Bytes>("memory.host_cache"))));
+    }
+    kv.host_blocks = Blocks(cache / kv.block_bytes);
     if (assembly_.config.key("memory.host_kv").origin != Origin::standard) {
       warn(fmt::format("memory.host_kv has no effect: policy {} keeps all KV of the host in memory.host_cache",
                        policy().name));
@@ -590,6 +597,7 @@ class Assembler {
   /// What a hit in the host tier saves and costs: a prompt that has an iteration to itself, and its KV on the link.
   void weigh_host_tier() {
     const KvLayout& kv = assembly_.instance.kv;
+    if (policy().layout) return;  // what layers wait for depends on the batch
     const bool rests = policy().keeps_conversations && kv.host_blocks > Blocks(0);
     if (!rests && kv.host_cache_blocks == Blocks(0)) return;
     const std::unique_ptr<ExecutionModel> model = assembly_.make_model({});

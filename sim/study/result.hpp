@@ -26,7 +26,6 @@ struct InputFile {
   std::string error;       // error of results, as the file states it; empty for a workload
 };
 
-/// Computed properties of the configuration.
 /// Prompt tokens whose KV only the host has: what it takes to load them, and to compute them, each alone.
 struct HostTierHit {
   Tokens tokens{};
@@ -34,6 +33,7 @@ struct HostTierHit {
   double compute_seconds = 0.0;
 };
 
+/// Computed properties of the configuration.
 struct Setup {
   std::string model;
   std::string hardware;  // GPU or server, as the user named it

@@ -100,6 +100,11 @@ TEST_F(RunCli, PensieveRunsUnderOtherSchedulers) {
   EXPECT_EQ(buddy.code, 2);
   EXPECT_THAT(buddy.err, HasSubstr("policy orca gives each request one range of addresses, but policy pensieve keeps "
                                    "the KV of conversations between them"));
+  EXPECT_THAT(chunked.out, Not(HasSubstr("Host tier"))) << "layers wait for their weights as well";
+  const Output shrinks = under({"policy.scheduler=orca", "policy.weights=select-n"});
+  EXPECT_EQ(shrinks.code, 2);
+  EXPECT_THAT(shrinks.err, HasSubstr("policy orca never preempts, but the KV memory may shrink"));
+  EXPECT_THAT(shrinks.err, HasSubstr("at argument policy.scheduler=orca"));
   const Output unified = under({"policy.scheduler=sarathi", "policy.unified=false"});
   EXPECT_EQ(unified.code, 2);
   EXPECT_THAT(unified.err, HasSubstr("policy.unified"));
@@ -708,6 +713,14 @@ TEST_F(RunCli, AServerBringsItsGpuAndHost) {
                                    "hgx-h100-host"));
   EXPECT_THAT(large.err, HasSubstr("give at most 549GB, or hardware=h100-80gb-sxm, a GPU on a host of any size"));
   EXPECT_EQ(cache("h100-80gb-sxm", "550GB").code, 0);
+  // Pensieve's default of 200 GB is more than the 64 GiB = 68.72 GB of this host: 68.72e9 / 16.78e6 bytes are 4,096
+  // blocks of 32 tokens of OPT-6.7B (32 layers x 2 x 4,096 x 2 bytes per token).
+  const json small = json::parse(spillway({"run", "hardware=g4dn.4xlarge", "policy=pensieve", "model=opt-6.7b",
+                                           "workload.trace=sharegpt-chat", "memory.gpu_kv=1GB", "--dry-run", "--json"})
+                                     .out);
+  EXPECT_EQ(small["setup"]["host_kv_blocks"], 4096);
+  EXPECT_THAT(small["warnings"].dump(), HasSubstr("memory.host_cache is 68.72 GB per GPU, all of g4dn.4xlarge-host: "
+                                                  "policy pensieve's default of 200GB is more"));
   const Output fits =
       spillway({"run", "hardware=hgx-h100-8", "tensor_parallel=4", "memory.host_kv=500GB", "--dry-run", "--json"});
   EXPECT_THAT(json::parse(fits.out)["warnings"].dump(), Not(HasSubstr("of DRAM")));

@@ -1188,6 +1188,7 @@ class NaiveEngine final : public View, private Decision {
     r.in_batch = false;
     if (why != Leave::preempt_recompute) {
       drop_holes(r);
+      if (why == Leave::suspend) shorten(r.cells, r.computed);
       r.offered = 0;
       r.on_host = false;
       r.sub_batch = 0;
