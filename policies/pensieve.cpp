@@ -48,6 +48,7 @@ constexpr const char* kThreshold = "policy.swap_out_threshold";
 constexpr const char* kReserve = "policy.decode_reserve";
 constexpr const char* kEviction = "policy.eviction";
 constexpr const char* kBeside = "policy.cost_beside_tokens";
+constexpr const char* kLinearShare = "policy.cost_linear_share";
 constexpr const char* kUnified = "policy.unified";
 
 constexpr const char* kFarthest = "farthest-next-use";
@@ -192,8 +193,10 @@ class PensieveSpace final : public OffloadPolicy {
     const ExecutionModel& model = context.deployment.planner();
     const Tokens beside(context.settings.get<std::int64_t>(kBeside));
     const RetentionCost cost = RetentionCost::profile(model, chunk, context.view.max_model_len(), beside);
-    return [cost](std::int64_t, SimTime since, Tokens tokens) {
-      return RetentionCandidate{.cost = cost.at(tokens), .since = since};
+    // The shortest chunk costs next to nothing but c.
+    const double left_out = (1.0 - context.settings.get<double>(kLinearShare)) * cost.at(Tokens(0));
+    return [cost, left_out](std::int64_t, SimTime since, Tokens tokens) {
+      return RetentionCandidate{.cost = cost.at(tokens) - left_out, .since = since};
     };
   }
 
@@ -407,7 +410,17 @@ std::vector<Parameter> parameters() {
        .doc = "Prompt tokens in the iteration for which the cost of a chunk is profiled: the cost is the time that the "
               "chunk adds to it. 0: the chunk has the iteration to itself, so the weights are read for it alone",
        .source = "Pensieve, section 4.3.3, profiles a chunk of 32 tokens: 0. Chunks that are computed again share an "
-                 "iteration with others"}};
+                 "iteration with others"},
+      {.name = kLinearShare,
+       .type = ParameterType::real,
+       .unit = "fraction",
+       .default_value = "1",
+       .minimum = 0.0,
+       .maximum = 1.0,
+       .above_minimum = true,
+       .doc = "Share of c, the cost of a chunk without attention to what is before it, that counts in its value. Below "
+              "1: as if the kernels spent more of their time on attention. Iterations take as long as before",
+       .source = "Spillway, for sensitivity: Pensieve does not print c and A(l) of its kernels"}};
 }
 
 std::vector<Problem> check(const Settings& settings) {

@@ -71,6 +71,7 @@ class Space final : public OffloadPolicy {
         threshold_(context.settings.get<double>("policy.swap_out_threshold")),
         reserve_(context.settings.get<double>("policy.decode_reserve")),
         beside_(context.settings.get<std::int64_t>("policy.cost_beside_tokens")),
+        linear_share_(context.settings.get<double>("policy.cost_linear_share")),
         eviction_(context.settings.get<std::string>("policy.eviction")) {}
 
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
@@ -213,7 +214,7 @@ class Space final : public OffloadPolicy {
     }
     const auto rested = static_cast<double>((view_.now() - active).count());
     if (rested <= 0.0) return std::numeric_limits<double>::infinity();
-    return (eviction_ == "lru" ? 1.0 : cost(context)) / rested;
+    return (eviction_ == "lru" ? 1.0 : cost(context) - (1.0 - linear_share_) * cost(1)) / rested;
   }
 
   /// All chunks of resting conversations, in the order in which they go.
@@ -344,6 +345,7 @@ class Space final : public OffloadPolicy {
   const double threshold_;
   const double reserve_;
   const std::int64_t beside_;
+  const double linear_share_;
   const std::string eviction_;
   std::map<std::int64_t, SimTime> active_;  // when the last turn of a conversation ended
   Ids swapped_;

@@ -17,6 +17,7 @@ inline void draw_pensieve_case(std::uint64_t seed, const PolicyInfo& policy, con
     drawn.set("policy.swap_out_threshold", 0.05 * static_cast<double>(dice.between(1, 19)));
     drawn.set("policy.decode_reserve", dice.chance(30) ? 0.001 : 0.05 * static_cast<double>(dice.between(1, 10)));
     drawn.set("policy.cost_beside_tokens", dice.chance(30) ? std::int64_t{16} : std::int64_t{0});
+    drawn.set("policy.cost_linear_share", dice.chance(30) ? 0.01 : 1.0);
     drawn.set("policy.eviction", std::string(dice.chance(50) ? "retention" : "lru"));
   });
   draw_conversations(seed, config);
