@@ -85,9 +85,9 @@ const std::vector<std::string> kRooms{"base", "io",      "vocabulary", "api",   
 std::string room_of(const std::string& path) {
   const std::set<std::string> vocabulary{"sim/core/event_queue", "sim/core/random", "sim/core/request",
                                          "sim/core/quantile_sketch"};
-  const std::string folder = path.substr(0, path.find('/'));
+  std::string folder = path.substr(0, path.find('/'));
   if (folder != "sim") return folder;
-  const std::string room = path.substr(4, path.find('/', 4) - 4);
+  std::string room = path.substr(4, path.find('/', 4) - 4);
   if (room == "core") return vocabulary.contains(stem(path)) ? "vocabulary" : "base";
   return room;
 }

@@ -154,7 +154,7 @@ TEST(ExpansionController, NeedsWhatItHasJustRaised_ForAWindow) {
 /// of the blocks: 5.3%, 10.5%, 15.8%, 21.1%.
 Told raised_by_9_layers() {
   std::vector<ExpansionLevel> levels{{Blocks(100), Duration(0)}};
-  for (int m = 1; m <= 9; ++m) levels.push_back({Blocks(100 + 10 * m), Duration(10'000 * m)});
+  for (std::int64_t m = 1; m <= 9; ++m) levels.push_back({Blocks(100 + 10 * m), Duration(10'000 * m)});
   Told told(levels);
   EXPECT_EQ(told.after(8, full()), 9);
   return told;
