@@ -297,7 +297,9 @@ std::string compare_pie(std::uint64_t seed, const std::string& scheduler = {}) {
     const std::int64_t from = dice.between(0, 200 * n * times.layer);
     if (dice.chance(50)) settings.set("policy.link_traffic_from", Duration(from));
     if (dice.chance(70)) {
-      settings.set("policy.link_traffic_until", Duration(from + dice.between(1, 200 * n * times.layer)));
+      // A few iterations at times: compute has waited then, and nothing would wait now.
+      const std::int64_t iterations = dice.chance(50) ? 3 : 200;
+      settings.set("policy.link_traffic_until", Duration(from + dice.between(1, iterations * n * times.layer)));
     }
   }
   Deployment deployment = oracle::snug_deployment(model, Blocks(blocks), config.block_bytes, config.block_tokens,
@@ -335,6 +337,7 @@ TEST(PlainPie, DecidesAsThePolicyWhereItAdapts) {
            {seen.paused_raises, "raises to a level that failed"},
            {seen.unpaid_raises, "raises that would not pay"},
            {seen.early_raises, "raises that had to wait for a window"},
+           {seen.distrusted_plans, "raises that had to wait although nothing would by plan"},
            {seen.slow_links, "dwells beyond the plan"},
            {seen.failures, "lowers after waits"},
            {seen.repeated_failures, "levels that failed again"},
@@ -354,8 +357,6 @@ TEST(PlainPie, DecidesAsThePolicyWhereItAdapts) {
   }
   // A raise of at least four layers is half of it too much: rare.
   EXPECT_GE(seen.large_lowers, kLeast / 4) << "lowers by several layers";
-  // Compute has waited, and the arithmetic says that it would not: rare, too (2 of 500 cases under the sanitizers).
-  EXPECT_GE(seen.distrusted_plans, kLeast / 4) << "raises that had to wait although nothing would by plan";
   EXPECT_GE(seen.most_on_host, 8);
 }
 

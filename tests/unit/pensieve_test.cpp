@@ -389,6 +389,31 @@ TEST(PensieveSchedulers, BringBackWhatLeftBeforeNewPrompts) {
   }
 }
 
+// 18 blocks of 16 tokens, and no host. A, B and C (16 tokens each) come at 0; a budget of 16 tokens gives each prompt an
+// iteration of its own, 1 to 3. Decode d is iteration 3 + d and wants 1 + ceil(d / 16) blocks of each request. At d = 81
+// that is 3 x 7 > 18: C leaves with 97 known tokens, which are dropped. At d = 129 it is 2 x 10 > 18: B leaves with 145.
+// A has its 141 tokens with d = 140, iteration 143. B needs 10 blocks and C 7, so both would fit now, but B's 145 tokens
+// take more than the budget: they are computed in iteration 144, and C's 97 in iteration 145, beside B's decode. B then
+// has 131 of its 140 tokens, and C 82 of its 90.
+TEST(PensieveSchedulers, SwiftLlmComputesWhatWasDroppedWithinItsBudget) {
+  const WatchingModel model(Duration(100));
+  const Overrides settings{{"policy.chunk_tokens", std::int64_t{16}},
+                           {"policy.decode_reserve", 0.01},
+                           {"policy.swap_out_threshold", 0.01},
+                           {"policy.eviction", std::string("lru")},  // profiles no chunks
+                           {"engine.max_num_batched_tokens", std::int64_t{16}}};
+  const Replay run = replay(*PolicyRegistry::instance().find("pensieve", "swiftllm"), settings, layout(18, 0),
+                            {request(0, 16, 141), request(0, 16, 140), request(0, 16, 90)}, model);
+  EXPECT_EQ(run.of(0).end, SimTime(14'300));
+  EXPECT_EQ(run.of(1).end, SimTime(14'500 + 9 * 100));
+  EXPECT_EQ(run.of(2).end, SimTime(14'500 + 8 * 100));
+  std::vector<std::int64_t> prompts;
+  for (const SeenIteration& seen : model.seen()) {
+    for (const auto& [tokens, context] : seen.chunks) prompts.push_back(tokens);
+  }
+  EXPECT_EQ(prompts, (std::vector<std::int64_t>{16, 16, 16, 145, 97}));
+}
+
 // Orca and VTC never preempt, so they take the blocks of the longest answer at once. 10 blocks of 16 tokens, of which
 // more than half a block stays free. A and B (16 + 60 tokens: 5 blocks each) come at 0: with A 5 blocks are free, all
 // of which B would take. Each runs alone for 60 iterations of 100 ns. VTC tries to admit after every tenth decode, when
