@@ -275,8 +275,14 @@ void describe(FitReader& io, GemmModel& model) {
   inner.finish();
 }
 
-void describe(FitWriter& io, const DecodeAttentionModel& model) { describe_decode(io, model); }
-void describe(FitReader& io, DecodeAttentionModel& model) { describe_decode(io, model); }
+void describe(FitWriter& io, const DecodeAttentionModel& model) {
+  describe_decode(io, model);
+  if (model.kv_head_seconds) io.number("kv_head_s", *model.kv_head_seconds, kTime);
+}
+void describe(FitReader& io, DecodeAttentionModel& model) {
+  describe_decode(io, model);
+  if (io.find("kv_head_s", true) != nullptr) io.number("kv_head_s", model.kv_head_seconds.emplace(), kTime);
+}
 
 void describe(FitWriter& io, const PrefillAttentionModel& model) {
   describe_prefill(io, model);

@@ -207,8 +207,27 @@ GemmModel fit_gemm(std::span<const GemmRow> rows, const FitHints& hints) {
   return model;
 }
 
+/// k, from single tokens without earlier ones whose blocks all run at once, so that little but the launch takes time.
+std::optional<double> kv_head_seconds(const DecodeAttentionModel& model, std::span<const AttentionRow> rows) {
+  std::vector<AttentionRow> launches;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(launches),
+               [&](const AttentionRow& row) { return row.context == 0 && row.batch * row.kv_heads <= model.sm_count; });
+  if (launches.empty()) return std::nullopt;
+  Best<DecodeAttentionModel> best;
+  try_variant(
+      best, {1e-8}, launches,
+      [&](std::span<const double> p) {
+        DecodeAttentionModel candidate = model;
+        candidate.kv_head_seconds = p[0];
+        return candidate;
+      },
+      decode_ratios);
+  return best.model->kv_head_seconds;
+}
+
 DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, const FitHints& hints) {
-  const std::vector<AttentionRow> few = thinned(rows, attention_key);
+  std::vector<AttentionRow> few = thinned(rows, attention_key);
+  std::erase_if(few, [](const AttentionRow& row) { return row.context == 0; });  // single tokens tell k alone
   Best<DecodeAttentionModel> best;
   for (const bool grouped_only : {false, true}) {
     for (const double norm : kNormExponents) {
@@ -217,12 +236,13 @@ DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, co
           [&](std::span<const double> p) {
             return DecodeAttentionModel{
                 hints.sm_count, p[0], p[1], p[2],         p[3], kTokenBytes / kSmBytesPerSecond + p[4],
-                p[5],           p[6], norm, grouped_only, {}};
+                p[5],           p[6], norm, grouped_only, {},   {}};
           },
           decode_ratios);
     }
   }
   DecodeAttentionModel model = *best.model;
+  model.kv_head_seconds = kv_head_seconds(model, rows);
   const auto points = points_of(rows, [](const AttentionRow& row) {
     return decode_point(real(row.batch), real(row.context + row.new_tokens), row.q_heads, row.kv_heads);
   });

@@ -47,7 +47,7 @@ ResidualPoint prefill_point(double sequences, double chunk, std::int64_t q_heads
 }
 
 DecodeAttentionTime::DecodeAttentionTime(const DecodeAttentionModel& model, const AttentionShape& shape)
-    : launch_(model.launch_seconds),
+    : launch_(model.launch_seconds + model.kv_head_seconds.value_or(0.0) * real(shape.kv_heads)),
       heads_seconds_(model.head_seconds * real(shape.q_heads)),
       blocks_per_sm_(real(shape.kv_heads) / real(model.sm_count)),
       block_seconds_(model.block_seconds),

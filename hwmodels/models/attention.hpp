@@ -4,20 +4,23 @@
 //           E, K             bytes per element of activations and of the KV cache               AttentionShape
 //           SM               streaming multiprocessors                                          both models
 // Decode, of S sequences that attend to X tokens, the longest to x:
-//           t0, h, B         launch, time per query head and sequence, bytes/s                  DecodeAttentionModel
+//           t0, k            launch, its growth with each KV head                               DecodeAttentionModel
+//           h, B             time per query head and sequence, bytes/s
 //           f, c, g, r, p    start of a block, time per token, its growth with G, cost of a split, exponent
 //   blocks(s)  = S KV s, for s = 1, 2, 4, ..., 128 splits of the KV sequence; only s = 1 when G = 1 and the kernel
 //                splits only grouped heads
 //   chain(s)   = max(1, blocks / SM) (f + (X / S) / s c') + (x - X / S) / s c' + [s > 1] r (1 + log2 s)
 //                c' = c (1 + g G)
 //   memory     = (2 X KV d K + 2 S H d E) / B
-//   seconds    = (t0 + h S H + ((min over s of chain)^p + memory^p)^(1/p)) * residual(S, X / S; KV, G)
+//   seconds    = (t0 + k KV + h S H + ((min over s of chain)^p + memory^p)^(1/p)) * residual(S, X / S; KV, G)
 // A call of a single token per sequence, without earlier ones, is a decode too. Where decodes were measured up to 8 KV
-// heads, the residual has more heads from such calls in the table of prefills. So fitted on the B200 of
-// ai-dynamo/aiconfigurator 095f58a, held-out decodes of 12, 24, 48 and 96 KV heads (multi-head, head dimension 128) are
-// 5.8% / 29.1% off (median / p95; 536 calls in bf16) and 5.0% / 21.0% with KV in fp8; without the single tokens 7.2% /
-// 31.6% and 7.9% / 30.8%. In bf16 the same bytes take one of two times there, 1.36 apart, without a pattern: 1.6 GB
-// take 302 us in 24 heads and 234 us in 48. In fp8 they take one time.
+// heads, the residual has more heads from such calls in the table of prefills, and so has k, from those whose blocks
+// all run at once: on a B200 a decode of one sequence takes 9 us in 12 heads and 17 us in 96, whether it has 2 tokens
+// or 512. So fitted on the B200 of ai-dynamo/aiconfigurator 095f58a, held-out decodes of 12, 24, 48 and 96 KV heads
+// (multi-head, head dimension 128) are 5.5% / 26.5% off (median / p95; 536 calls in bf16) and 4.6% / 16.2% with KV in
+// fp8; without k 5.8% / 29.1% and 5.0% / 21.0%, without the single tokens 7.2% / 31.6% and 7.9% / 30.8%. In bf16 the
+// same bytes take one of two times there, 1.36 apart, without a pattern: 1.6 GB take 302 us in 24 heads and 234 us in
+// 48. In fp8 they take one time.
 //
 // Prefill, of chunks with c new tokens after x earlier ones:
 //           t0, B, p         launch, bytes/s, exponent                                          PrefillAttentionModel
@@ -88,6 +91,7 @@ struct DecodeAttentionModel {
   double norm_exponent = 2.0;  // p, one of kNormExponents
   bool splits_grouped_heads_only = false;
   ResidualSurface residual;
+  std::optional<double> kv_head_seconds{};  // k; none: no call had enough KV heads to tell it from the launch
 };
 
 struct PrefillAttentionModel {

@@ -534,12 +534,12 @@ double plain_decode(const DecodeAttentionModel& model, const AttentionShape& sha
   const double memory =
       (2.0 * context * kv_heads * dim * shape.kv_element_bytes + 2.0 * sequences * heads * dim * shape.element_bytes) /
       model.bandwidth;
-  return model.launch_seconds + model.head_seconds * sequences * heads +
-         plain_norm({chain, memory}, model.norm_exponent);
+  return model.launch_seconds + model.kv_head_seconds.value_or(0.0) * kv_heads +
+         model.head_seconds * sequences * heads + plain_norm({chain, memory}, model.norm_exponent);
 }
 
 DecodeAttentionModel usual_decode(double p = 2.0) {
-  return {132, 8e-6, 2e-10, 2.9e12, 1e-6, 3e-9, 0.05, 2e-6, p, false, {}};
+  return {132, 8e-6, 2e-10, 2.9e12, 1e-6, 3e-9, 0.05, 2e-6, p, false, {}, {}};
 }
 
 TEST(DecodeAttention, Modelled_WhenComparedWithThePlainFormula_ThenIsEqual) {
@@ -549,6 +549,7 @@ TEST(DecodeAttention, Modelled_WhenComparedWithThePlainFormula_ThenIsEqual) {
     for (const bool grouped_only : {false, true}) {
       DecodeAttentionModel model = usual_decode(p);
       model.splits_grouped_heads_only = grouped_only;
+      if (grouped_only) model.kv_head_seconds = 7e-8;
       for (const AttentionShape& shape : {AttentionShape{32, 8, 128, 2.0, 2.0}, AttentionShape{40, 40, 128, 2.0, 1.0},
                                           AttentionShape{8, 1, 64, 4.0, 2.0}}) {
         const DecodeAttentionTime time(model, shape);
