@@ -80,7 +80,7 @@ std::string_view known_beyond(std::string_view op, const MeasuredRange& range, c
   const bool few_heads = op.starts_with("decode_attention") && range.quantity == "kv_heads" &&
                          std::any_of(record.ranges.begin(), record.ranges.end(),
                                      [](const MeasuredRange& one) { return one.quantity == kSingleTokenHeads; });
-  return few_heads ? "by a carry-over from single tokens that is 5.5% / 26.5% off on B200" : "";
+  return few_heads ? "by a carry-over from single tokens that is 5.5% / 26.4% off on B200" : "";
 }
 
 std::string error_text(const FittedKernels& kernels) {

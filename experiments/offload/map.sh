@@ -36,17 +36,22 @@ latency() {  # workload context key=value...
     awk -F, '$1 == "mean_e2e_ms" { print $2 }'
 }
 
+# Keys of the ideal tier (none), or of the connector with copies per layer or per block of all layers.
+connector() {
+  if [[ $1 == none ]]; then echo engine.kv_connector=none; else echo "engine.kv_connector_layout=$1"; fi
+}
+
 over() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a / b }'; }
 
-echo "| repeated prompts | context | none, ms | connector, 2 GB | connector, 17 GB | connector, 51 GB | ideal, 17 GB | ideal, 51 GB |"
-echo "|---|---|---|---|---|---|---|---|"
+echo "| repeated prompts | context | none, ms | per layer, 2 GB | per layer, 17 GB | per layer, 51 GB | per block, 17 GB | per block, 51 GB | ideal, 17 GB | ideal, 51 GB |"
+echo "|---|---|---|---|---|---|---|---|---|---|"
 for context in 1024 4096 16384; do
   for share in 0 25 50 75 95; do
     workload=$(write_workload "$share" "$context")
     none=$(latency "$workload" "$context")
     row="| $share% | $context | $(printf %.0f "$none") |"
-    for tier in vllm-offloading:2GB vllm-offloading:17GB vllm-offloading:51GB none:17GB none:51GB; do
-      with=$(latency "$workload" "$context" "engine.kv_connector=${tier%:*}" "memory.host_cache=${tier#*:}")
+    for tier in per-layer:2GB per-layer:17GB per-layer:51GB cross-layer:17GB cross-layer:51GB none:17GB none:51GB; do
+      with=$(latency "$workload" "$context" "$(connector "${tier%:*}")" "memory.host_cache=${tier#*:}")
       row="$row $(over "$with" "$none") |"
     done
     echo "$row"
@@ -61,20 +66,42 @@ awk 'BEGIN {
   }
 }' >"$folder/long.jsonl"
 echo
-echo "| tier | mean TTFT, ms | mean end-to-end latency, ms | host hits | refused stores | CPU time of the connector, s |"
-echo "|---|---|---|---|---|---|"
-for size in 0GB 1GB 2GB 4GB 8GB 40GB; do
+echo "| copies | tier | mean TTFT, ms | mean end-to-end latency, ms | host hits | refused stores | CPU time of scheduler, s | of starting copies, s |"
+echo "|---|---|---|---|---|---|---|---|"
+for tier in cross-layer:0GB cross-layer:1GB cross-layer:2GB cross-layer:4GB cross-layer:8GB cross-layer:40GB per-layer:40GB; do
+  layout=${tier%:*}
+  case $layout in cross-layer) copies="per block" ;; *) copies="per layer" ;; esac
   "$spillway" run policy=vllm model=llama-3.1-8b memory.gpu_kv=20GB engine.prefix_caching=true engine.max_num_seqs=512 \
-    workload.trace="$folder/long.jsonl" workload.arrival=poisson workload.rate=20 memory.host_cache="$size" --format csv \
+    workload.trace="$folder/long.jsonl" workload.arrival=poisson workload.rate=20 memory.host_cache="${tier#*:}" \
+    engine.kv_connector_layout="$layout" --format csv \
     2>/dev/null |
-    awk -F, -v size="$size" '{ value[$1] = $2 }
-      END { printf "| %s | %.0f | %.0f | %.1f%% | %.0f | %.1f |\n", size, value["mean_ttft_ms"], value["mean_e2e_ms"],
-                   100 * value["host_cache_hit_fraction"], value["connector_refused_stores"], value["connector_cpu_s"] }'
+    awk -F, -v layout="$copies" -v size="${tier#*:}" '{ value[$1] = $2 }
+      END { printf "| %s | %s | %.0f | %.0f | %.1f%% | %.0f | %.1f | %.1f |\n", layout, size, value["mean_ttft_ms"], value["mean_e2e_ms"],
+                   100 * value["host_cache_hit_fraction"], value["connector_refused_stores"], value["connector_cpu_s"], value["connector_copy_cpu_s"] }'
+done
+
+# No prompt repeats, and the KV fits the GPU: the tier only costs.
+awk 'BEGIN { for (i = 0; i < 4000; ++i) print "{\"input_tokens\": 1000, \"output_tokens\": 200}" }' >"$folder/new.jsonl"
+echo
+echo "| engine | requests/s | none: finished per s, mean TTFT, ms | per block | per layer |"
+echo "|---|---|---|---|---|"
+for engine in vllm-0.11 vllm-0.23; do
+  for rate in 10 20 30; do
+    row="| $engine | $rate |"
+    for tier in none cross-layer per-layer; do
+      size=$([[ $tier == none ]] && echo 0GB || echo 40GB)
+      row="$row $("$spillway" run policy=vllm engine=$engine model=llama-3.1-8b engine.prefix_caching=true \
+        workload.trace="$folder/new.jsonl" workload.arrival=poisson workload.rate="$rate" "$(connector "$tier")" \
+        memory.host_cache="$size" --format csv 2>/dev/null |
+        awk -F, '{ value[$1] = $2 } END { printf "%.2f, %.0f", value["request_throughput_per_s"], value["mean_ttft_ms"] }') |"
+    done
+    echo "$row"
+  done
 done
 
 echo
-echo "| link, GB/s each way | ideal, 51 GB | connector, 51 GB |"
-echo "|---|---|---|"
+echo "| link, GB/s each way | ideal, 51 GB | per block, 51 GB | per layer, 51 GB |"
+echo "|---|---|---|---|"
 profile=$(dirname "${BASH_SOURCE[0]}")/../../hwmodels/profiles/a100-80gb-sxm.json
 workload=$(write_workload 75 4096)
 tokens_per_s=6000
@@ -84,8 +111,8 @@ for bandwidth in 1 2 4 8 16 32; do
     link { sub(/"value": [0-9.e+]+/, "\"value\": " value) }
     { link = $0 ~ /"(h2d|d2h)_bandwidth(_duplex)?": \{/; print }' "$profile" >"$folder/link.json"
   row="| $bandwidth |"
-  for connector in none vllm-offloading; do
-    with=$(latency "$workload" 4096 hardware="$folder/link.json" "engine.kv_connector=$connector" memory.host_cache=51GB)
+  for tier in none cross-layer per-layer; do
+    with=$(latency "$workload" 4096 hardware="$folder/link.json" "$(connector $tier)" memory.host_cache=51GB)
     row="$row $(over "$with" "$none") |"
   done
   echo "$row"

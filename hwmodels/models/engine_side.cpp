@@ -20,6 +20,11 @@ Slowdown duplex_slowdown(const HostLink& link, const std::optional<BytesPerSecon
   return stated ? slowdown(link.bandwidth.value() / duplex->value()) : Slowdown{};
 }
 
+/// Does the CPU issue the copies one by one, so that it is busy for their launches?
+bool one_by_one(CopyMechanism mechanism) {
+  return mechanism == CopyMechanism::many || mechanism == CopyMechanism::batched;
+}
+
 CopySharing sharing_of(const CopyFigures& copies) {
   return {.h2d = duplex_slowdown(copies.h2d, copies.h2d_duplex),
           .d2h = duplex_slowdown(copies.d2h, copies.d2h_duplex),
@@ -59,8 +64,10 @@ IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, Time
   const double gpu = total(before) + layers * total(layer) + total(after);
   check_time("an iteration", gpu);
   const auto sequences = static_cast<double>(shape.sequences());
-  const double host = host_fixed_ + host_per_sequence_ * sequences + host_scale_ * shape.connector_seconds;
+  const double host = host_fixed_ + host_per_sequence_ * sequences + host_scale_ * shape.connector.scheduler;
   before.host += host_overlapped_ ? std::max(0.0, host - gpu) : host;
+  const double ahead = host_overlapped_ ? shape.connector.ahead : 0.0;
+  before.host += std::max(0.0, shape.connector.worker - ahead);
 
   IterationTime time;
   time.before = round_seconds(total(before));
@@ -107,7 +114,9 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
     const double launch = copy_scale_ * (link.launch_seconds * count);
     const double transfer = copy_scale_ * (bytes / link.bandwidth);
     check_time("a copy", launch + transfer);
-    return {.launch = round_seconds(launch), .transfer = round_seconds(transfer)};
+    return {.launch = round_seconds(launch),
+            .transfer = round_seconds(transfer),
+            .cpu = round_seconds(one_by_one(mechanism) ? launch : 0.0)};
   }
   const double all_bytes = static_cast<double>(bytes.count());
   const double block_bytes = count > 0.0 ? all_bytes / count : 0.0;
@@ -117,8 +126,10 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
                               : copy_scale_ * (all_bytes / fitted->model.bandwidth);
   const double seconds = copy_scale_ * (count * fitted->model.seconds(block_bytes));
   check_time("a copy", seconds);
-  return {.launch = round_seconds(std::max(0.0, seconds - transfer)),
-          .transfer = round_seconds(std::min(seconds, transfer))};
+  const double launch = std::max(0.0, seconds - transfer);
+  return {.launch = round_seconds(launch),
+          .transfer = round_seconds(std::min(seconds, transfer)),
+          .cpu = round_seconds(one_by_one(mechanism) ? launch : 0.0)};
 }
 
 CopyTime EngineSide::relay(Stream direction, std::int64_t copies, Bytes bytes) const {

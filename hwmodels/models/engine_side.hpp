@@ -40,8 +40,9 @@ class EngineSide {
   /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the stream: by SMs for
   /// CopyMechanism::kernel, by the copy engine for any other, and where the profile states nothing of SMs. Between GPUs
   /// the mechanism is CopyMechanism::peer, whatever gathers the blocks. A relay that was not fitted is a copy by the
-  /// host's CPU and CopyMechanism::single after it; only the latter is on the link. Throws ConfigError when the profile
-  /// does not have what a copy needs.
+  /// host's CPU and CopyMechanism::single after it; only the latter is on the link. The CPU is busy for the launches of
+  /// a loop of copies (CopyMechanism::many, batched): small ones take as long as the CPU takes to issue them. Throws
+  /// ConfigError when the profile does not have what a copy needs.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
   /// Uses the plain figures of GpuProfile::layer_copies for the two directions, whatever the mechanism of a copy.
   [[nodiscard]] const CopySharing& copy_sharing() const { return sharing_; }

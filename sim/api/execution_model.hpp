@@ -19,6 +19,13 @@ struct PrefillChunk {
   Tokens context{};     // already computed, attended to
 };
 
+/// CPU time that the engine's KV connector takes for one iteration, seconds.
+struct ConnectorWork {
+  double scheduler = 0.0;  // on the scheduler's thread
+  double worker = 0.0;     // on the worker's thread, before it launches the iteration
+  double ahead = 0.0;      // so much earlier the worker can begin if it runs one iteration ahead of the GPU
+};
+
 /// What one sub-batch computes in one iteration, as sums. Decoding sequences contribute one new token each.
 struct BatchShape {
   std::int64_t decode_sequences = 0;  // that attend on the GPU
@@ -31,7 +38,7 @@ struct BatchShape {
   std::span<const PrefillChunk> chunks{};
   std::int64_t continued_chunks = 0;   // chunks of the same sequence as the chunk before
   std::int64_t sampled_sequences = 0;  // sequences that emit a token, so they pass the LM head
-  double connector_seconds = 0.0;      // CPU time of the engine's KV connector on the scheduler's thread
+  ConnectorWork connector{};
   [[nodiscard]] std::int64_t decodes() const { return decode_sequences + cpu_sequences; }
   [[nodiscard]] bool empty() const { return decodes() == 0 && chunks.empty(); }
   [[nodiscard]] std::int64_t sequences() const {
@@ -55,10 +62,12 @@ struct IterationTime {
   TimeShares shares{};
 };
 
-/// Time of a copy: `launch` does not depend on the link's load, `transfer` is bytes / bandwidth of an idle link.
+/// Time of a copy: `launch` does not depend on the link's load, `transfer` is bytes / bandwidth of an idle link. `cpu`
+/// is the time for which the thread that starts it is busy with that.
 struct CopyTime {
   Duration launch{};
   Duration transfer{};
+  Duration cpu{};
 };
 
 /// Attention on the CPU for the decoding sequences of one sub-batch, for one layer.

@@ -167,6 +167,18 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
                               "CPU time of vllm-offloading per entry that a refused store scans", loop));
   table.push_back(nanoseconds("engine.kv_connector_warning_ns", "7000",
                               "CPU time of vllm-offloading per refused store, for its line in the log", loop));
+  table.push_back(
+      {.name = "engine.kv_connector_launches",
+       .type = ParameterType::real,
+       .unit = "fraction",
+       .default_value = "1",
+       .minimum = 0.0,
+       .maximum = 1.0,
+       .doc = "Share of the time that copies of vllm-offloading take to start for which the worker's thread "
+              "is busy, before it launches the step's kernels. An engine that runs one step ahead begins while "
+              "the GPU computes the step before. 0: another thread starts them",
+       .source = "vLLM 0.11 to 0.13 starts them on the worker's thread, by a loop of cudaMemcpyAsync. A loop "
+                 "of small copies is as fast as the CPU issues it: the launch time of the GPU's profile"});
   table.push_back(flag("engine.overheads", "true", "false: the engine takes no CPU time, as an ideal engine",
                        "Spillway: on, because real engines take CPU time"));
 }
@@ -228,9 +240,10 @@ void add_memory(std::vector<Parameter>& table) {
       "the GPU has dropped; 0B: none. Policy pensieve keeps the KV of conversations there. A tier pays "
       "where prompts repeat, it holds what repeats, and a hit loads sooner than it is computed. Bandwidth: the link "
       "must carry more than KV bytes per token x prompt tokens/s of the GPU (8B model on an A100: a little "
-      "above 2 GB/s). Hit rate and context: with an 8B model on an H100, mean latency falls by 1 to 5% if "
-      "25% of the prompts repeat, by 8 to 27% if 75% do; more for long prompts (1,024 to 16,384 tokens). "
-      "Size: a tier of half of what repeats gains little. Under vllm-offloading, a tier that is smaller "
+      "above 2 GB/s). Hit rate and context: with an 8B model on an H100, mean latency falls by 1 to 6% if "
+      "25% of the prompts repeat, by 8 to 33% if 75% do; more for long prompts (1,024 to 16,384 tokens). "
+      "Size: a tier of half of what repeats gains little. Under vllm-offloading, copies per layer take much of that "
+      "away (engine.kv_connector_layout), and a tier that is smaller "
       "than the KV of the running requests costs time. A run prints what a hit saves (Host tier); "
       "experiments/offload has the map",
       "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));

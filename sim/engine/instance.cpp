@@ -302,7 +302,7 @@ std::span<const BatchShape> Instance::shapes() {
   } else {
     fill_shapes();
   }
-  if (connector_) shapes_.front().connector_seconds = connector_->seconds;
+  if (connector_) shapes_.front().connector = connector_->work;
   return shapes_;
 }
 

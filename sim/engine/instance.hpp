@@ -279,7 +279,8 @@ class Instance final : public View, private Decision {
     std::vector<RequestId> fetched{};    // waiting requests that hold fetched blocks, in this order
     RequestId looked_up{};
     std::vector<BlockHash> looked{};  // blocks that a fetch would load
-    double seconds = 0.0;             // CPU time of the step
+    ConnectorWork work{};             // of the step
+    SimTime worker_free{};            // until then the worker's thread starts copies
   };
   static constexpr std::int32_t kFirstTransfer = 1 << 30;  // tickets of transfers start here
   [[nodiscard]] bool nothing_under_way() const {
@@ -289,6 +290,8 @@ class Instance final : public View, private Decision {
   void fetch_from_tier(RequestId id);
   /// The blocks of a load are in the host tier: the copy to the GPU starts.
   void start_load(std::int32_t number);
+  /// The worker's thread starts the copies of a transfer.
+  void start_transfer(std::size_t route, std::int32_t number);
   /// The disk goes on to `now`. Returns whether a read has ended.
   bool advance_disk(SimTime now);
   /// The blocks that a load reads have arrived in the host tier.

@@ -20,13 +20,14 @@
 
 namespace spillway {
 
-/// CPU time of the offloading connector on the scheduler's thread, by operation.
+/// CPU time of the offloading connector: on the scheduler's thread by operation, and on the worker's.
 struct ConnectorTimes {
-  double visit = 0.0;    // s, per request of a step
-  double lookup = 0.0;   // s, per block searched in the tier
-  double touch = 0.0;    // s, per block moved to the most recent end
-  double scan = 0.0;     // s, per entry that a refused store passes
-  double warning = 0.0;  // s, per refused store: a line in the log
+  double visit = 0.0;     // s, per request of a step
+  double lookup = 0.0;    // s, per block searched in the tier
+  double touch = 0.0;     // s, per block moved to the most recent end
+  double scan = 0.0;      // s, per entry that a refused store passes
+  double warning = 0.0;   // s, per refused store: a line in the log
+  double launches = 0.0;  // share of the time that copies take to start for which the worker's thread is busy
   [[nodiscard]] double of(const OffloadingCounts& counts) const {
     const auto times = [](std::int64_t count, double each) { return static_cast<double>(count) * each; };
     return times(counts.visits, visit) + times(counts.lookups, lookup) + times(counts.touched, touch) +

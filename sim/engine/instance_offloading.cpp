@@ -72,9 +72,15 @@ void Instance::fetch_from_tier(RequestId id) {
   c.disk->write(c.tier.evicted());
 }
 
-void Instance::start_load(std::int32_t number) {
-  const Blocks count = connector_->transfers[static_cast<std::size_t>(number)].count;
-  runner_.move(graph_.routes.size() - 2, Move{.range = {Blocks(0), count}}, kFirstTransfer + number);
+void Instance::start_load(std::int32_t number) { start_transfer(graph_.routes.size() - 2, number); }
+
+void Instance::start_transfer(std::size_t route, std::int32_t number) {
+  Connector& c = *connector_;
+  const Move move{.range = {Blocks(0), c.transfers[static_cast<std::size_t>(number)].count}};
+  const double busy = c.times.launches * to_seconds(runner_.cpu_time(route, move));
+  c.worker_free = std::max(c.worker_free, now_) + round_seconds(busy);
+  ledger_.started_copies(busy);
+  runner_.move(route, move, kFirstTransfer + number);
 }
 
 bool Instance::advance_disk(SimTime now) {
@@ -162,8 +168,11 @@ void Instance::offload() {
   members.clear();
   c.tier.visit(staged_decodes_ + std::ssize(chunk_members_));
   const OffloadingCounts counts = c.tier.take_counts();
-  c.seconds = c.times.of(counts);
-  ledger_.offloaded(counts, c.seconds);
+  const bool follows = end_ == now_;
+  c.work = {.scheduler = c.times.of(counts),
+            .worker = to_seconds(std::max(c.worker_free - now_, Duration{})),
+            .ahead = to_seconds(follows ? now_ - start_ : Duration{})};
+  ledger_.offloaded(counts, c.work.scheduler);
 }
 
 void Instance::store_full_blocks(std::int32_t m) {
@@ -186,11 +195,7 @@ void Instance::store_full_blocks(std::int32_t m) {
 }
 
 void Instance::start_stores() {
-  for (const std::int32_t number : connector_->queued) {
-    runner_.move(graph_.routes.size() - 1,
-                 Move{.range = {Blocks(0), connector_->transfers[static_cast<std::size_t>(number)].count}},
-                 kFirstTransfer + number);
-  }
+  for (const std::int32_t number : connector_->queued) start_transfer(graph_.routes.size() - 1, number);
   connector_->queued.clear();
 }
 

@@ -61,6 +61,8 @@ class Ledger {
     totals_.offloading += counts;
     totals_.connector_time += seconds;
   }
+  /// The worker's thread was busy for so many seconds with starting copies of the KV connector.
+  void started_copies(double seconds) { totals_.connector_start_time += seconds; }
   /// The disk did so much.
   void used_disk(const DiskCounts& counts) { totals_.disk += counts; }
   void capacity_changed(SimTime now, Blocks capacity);

@@ -89,16 +89,17 @@ struct EngineTotals {
   Tokens history_asked{};       // tokens that new turns repeat of their conversations, if the policy keeps KV of these
   Tokens history_on_gpu{};      // of these, the tokens found on the GPU
   Tokens history_on_host{};     // and found on the host alone; the others are computed again
-  OffloadingCounts offloading{};  // of the engine's KV connector
-  DiskCounts disk{};              // of the disk behind its tier
-  double connector_time = 0.0;    // CPU seconds of it on the scheduler's thread
-  double batch_time = 0.0;        // integral of running requests over busy time, request-seconds
-  double busy_time = 0.0;         // seconds in which an iteration ran
-  double waiting_time = 0.0;      // integral of waiting requests, request-seconds
-  double kv_time = 0.0;           // integral of used GPU blocks, block-seconds
-  double host_kv_time = 0.0;      // integral of used host blocks, block-seconds
-  double cached_time = 0.0;       // integral of conversations whose KV is kept, conversation-seconds
-  double live_time = 0.0;         // integral of live conversations; of the whole simulation, not of an instance
+  OffloadingCounts offloading{};      // of the engine's KV connector
+  DiskCounts disk{};                  // of the disk behind its tier
+  double connector_time = 0.0;        // CPU seconds of it on the scheduler's thread
+  double connector_start_time = 0.0;  // and on the worker's, which starts its copies
+  double batch_time = 0.0;            // integral of running requests over busy time, request-seconds
+  double busy_time = 0.0;             // seconds in which an iteration ran
+  double waiting_time = 0.0;          // integral of waiting requests, request-seconds
+  double kv_time = 0.0;               // integral of used GPU blocks, block-seconds
+  double host_kv_time = 0.0;          // integral of used host blocks, block-seconds
+  double cached_time = 0.0;           // integral of conversations whose KV is kept, conversation-seconds
+  double live_time = 0.0;             // integral of live conversations; of the whole simulation, not of an instance
   // Peaks are of states that last: what decisions undo at the same instant does not count.
   std::int64_t peak_batch = 0;
   std::int64_t peak_waiting = 0;
@@ -133,6 +134,7 @@ struct EngineTotals {
     offloading += other.offloading;
     disk += other.disk;
     connector_time += other.connector_time;
+    connector_start_time += other.connector_start_time;
     batch_time += other.batch_time;
     busy_time += other.busy_time;
     waiting_time += other.waiting_time;

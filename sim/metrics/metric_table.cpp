@@ -327,6 +327,8 @@ std::vector<MetricEntry> engine() {
        [](const RunFigures& r) { return Value(number(r.run.engine.offloading.scanned)); }},
       {{"connector_cpu_s", "s", "CPU time of the connector on the scheduler's thread.", kSmaller},
        [](const RunFigures& r) { return Value(r.run.engine.connector_time); }},
+      {{"connector_copy_cpu_s", "s", "CPU time of the worker's thread for starting the connector's copies.", kSmaller},
+       [](const RunFigures& r) { return Value(r.run.engine.connector_start_time); }},
   };
   for (MetricEntry& entry : entries) entry.samples = iterations;
   return entries;

@@ -238,11 +238,12 @@ class Table {
     if (result_.setup.kv.connector) {
       lines_.add("Connector",
                  fmt::format("vllm-offloading of vLLM 0.11 to 0.13: hits on the GPU {}, on the host {}; blocks stored "
-                             "{}, loaded {}, evicted {}; refused stores {}, which scanned {} entries; CPU time {} s",
+                             "{}, loaded {}, evicted {}; refused stores {}, which scanned {} entries; CPU time {} s, "
+                             "and {} s to start copies",
                              show("gpu_cache_hit_fraction", percent), show("host_cache_hit_fraction", percent),
                              show("connector_stored_blocks"), show("connector_loaded_blocks"),
                              show("connector_evicted_blocks"), show("connector_refused_stores"),
-                             show("connector_scanned_entries"), show("connector_cpu_s")));
+                             show("connector_scanned_entries"), show("connector_cpu_s"), show("connector_copy_cpu_s")));
     }
     if (result_.setup.kv.disk) {
       lines_.add("Disk", fmt::format("hits {}; blocks written {}, read {}, dropped {}; transfers waited {} s to begin",

@@ -159,16 +159,20 @@ class Assembler {
     return false;
   }
 
-  /// Checks that swap space and prefix cache of all GPUs fit the host's whole memory. The model ignores all other uses
-  /// of host memory.
+  /// Checks that swap space, prefix cache and streamed layers of all GPUs fit the host's whole memory. The model
+  /// ignores all other uses of host memory.
   void check_host_memory() {
-    if (!hardware_.host || policy().keeps_conversations) return;
-    const Bytes given = settings().get<Bytes>("memory.host_kv") + settings().get<Bytes>("memory.host_cache");
-    const Bytes wanted = given * tensor_parallel();
-    if (wanted <= hardware_.host->dram) return;
-    warn(fmt::format("memory.host_kv and memory.host_cache total {} for {} GPU{}, more than the {} of DRAM of {}",
-                     gigabytes(wanted), tensor_parallel(), tensor_parallel() == 1 ? "" : "s",
-                     gigabytes(hardware_.host->dram), hardware_.host->file.name));
+    if (!hardware_.host) return;
+    const KvLayout& kv = assembly_.instance.kv;
+    const Bytes given = policy().keeps_conversations
+                            ? kv.block_bytes * kv.host_blocks.count()
+                            : settings().get<Bytes>("memory.host_kv") + settings().get<Bytes>("memory.host_cache");
+    const Bytes wanted = (given + streamed_on_host_) * tensor_parallel();
+    if (given == Bytes(0) || wanted <= hardware_.host->dram) return;
+    warn(fmt::format("memory.host_kv{} memory.host_cache{} total {} for {} GPU{}, more than the {} of DRAM of {}",
+                     streamed_on_host_ > Bytes(0) ? "," : " and",
+                     streamed_on_host_ > Bytes(0) ? " and streamed layers" : "", gigabytes(wanted), tensor_parallel(),
+                     tensor_parallel() == 1 ? "" : "s", gigabytes(hardware_.host->dram), hardware_.host->file.name));
   }
 
   void warn_of_unused_gpus() {
@@ -345,6 +349,7 @@ class Assembler {
       kv.host_blocks = swaps ? Blocks(std::max(left, Bytes(0)) / kv.block_bytes) : Blocks(0);
     }
     assembly_.setup.host_layer_bytes = layout.host;
+    streamed_on_host_ = layout.host - layout.host_kv;
     assembly_.setup.layer_terms = layout.terms;
     if (policy().layer_copies) assembly_.setup.layer_copies = hwmodels::layer_copies_text(hardware_.gpu);
     deployment.chosen = layout.chosen;
@@ -401,7 +406,10 @@ class Assembler {
       if (!settings().get<bool>("engine.overheads")) return 0.0;
       return settings().get<double>(fmt::format("engine.kv_connector_{}_ns", operation)) * 1e-9;
     };
-    kv.connector = {seconds("visit"), seconds("lookup"), seconds("touch"), seconds("scan"), seconds("warning")};
+    const bool busy = settings().get<bool>("engine.overheads");
+    kv.connector = {seconds("visit"),   seconds("lookup"),
+                    seconds("touch"),   seconds("scan"),
+                    seconds("warning"), busy ? settings().get<double>("engine.kv_connector_launches") : 0.0};
   }
 
   /// The disk behind the connector's tier.
@@ -651,6 +659,7 @@ class Assembler {
   hwmodels::LlmModel llm_;
   hwmodels::EngineProfile engine_;
   hwmodels::KvCapacity capacity_;
+  Bytes streamed_on_host_{};  // layers, beside memory.host_kv
 };
 
 }  // namespace

@@ -95,8 +95,8 @@ TEST(BetterDirection, EveryNameIsAMetric) {
       EXPECT_EQ(better_direction("p99_" + definition.name), Better::smaller);
     }
   }
-  // The last four: history of conversations (3) and suspensions (2), the connector (4), its disk (3), exposed copies.
-  EXPECT_EQ(directed, 8U + 8U + 5U + 4U + 3U + 1U);
+  // The last four: history of conversations (3) and suspensions (2), the connector (5), its disk (3), exposed copies.
+  EXPECT_EQ(directed, 8U + 8U + 5U + 5U + 3U + 1U);
   EXPECT_FALSE(better_direction("duration_s"));
   EXPECT_FALSE(better_direction(""));
 }

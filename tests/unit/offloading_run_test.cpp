@@ -55,6 +55,77 @@ TEST(OffloadingRun, ALoad_LetsTheBatchGoOn) {
   EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(16'000));
 }
 
+/// Starting a copy of a block keeps the CPU busy for 100 ns, and the connector's CPU time holds up an iteration.
+class BusyWorker final : public ExecutionModel {
+ public:
+  explicit BusyWorker(bool runs_ahead) : runs_ahead_(runs_ahead) {}
+  [[nodiscard]] std::int32_t layers() const override { return 1; }
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    IterationTime time = alone_.iteration(shape);
+    const double hidden = runs_ahead_ ? shape.connector.ahead : 0.0;
+    time.before = round_seconds(shape.connector.scheduler + std::max(0.0, shape.connector.worker - hidden));
+    return time;
+  }
+  [[nodiscard]] CopyTime copy(Stream stream, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const override {
+    CopyTime time = alone_.copy(stream, copies, bytes, mechanism);
+    time.cpu = Duration(100) * copies;
+    return time;
+  }
+  [[nodiscard]] CopySharing copy_sharing() const override { return alone_.copy_sharing(); }
+
+ private:
+  TokenTimeModel alone_;
+  bool runs_ahead_;
+};
+
+// 6 GPU blocks, 3 copies per block. In parentheses with the worker's thread busy for half of the time that copies take
+// to start.
+//   t = 0        A computes 65 tokens: 65,001 ns. Its 4 blocks start to leave with its second step, which takes 1 ns
+//   and
+//                12 x 100 ns before it: it ends at 66,202 (65,602).
+//   t = 100,000  B computes 65 tokens in one step and takes the place of A's last 3 blocks. Its own 4 start to leave
+//   when
+//                it has ended, at 165,001, and hold nothing up.
+//   t = 200,000  A again loads 3 blocks, 6,000 ns, beside C, which computes 10 tokens in 10,001 ns after the 9 x 100 ns
+//                in which the load is started: it ends at 210,901 (210,451). A joins, computes one token in 1,001 ns,
+//                and ends with its second step, at 211,903 (211,453).
+// The worker's thread is busy for 12 + 12 + 9 copies: 3,300 ns (1,650).
+TEST(OffloadingRun, StartingCopies_HoldsUpTheStep) {
+  const BusyWorker model(false);
+  for (const double share : {1.0, 0.5, 0.0}) {
+    KvLayout kv = layout(6, 100);
+    kv.host_cache_copies_per_block = 3;
+    kv.connector->launches = share;
+    const auto busy = [&](std::int64_t copies) { return Duration(static_cast<std::int64_t>(share * 100) * copies); };
+    const Replay run = replay("vllm", {}, kv,
+                              {prompt(0, {1, 2, 3, 4}, 2), prompt(100'000, {5, 6, 7, 8}),
+                               prompt(200'000, {1, 2, 3, 4}, 2), request(200'000, 10, 1)},
+                              model);
+    EXPECT_EQ(run.of(0).end, SimTime(65'002) + busy(12)) << share;
+    EXPECT_EQ(run.of(1).end, SimTime(165'001)) << share;
+    EXPECT_EQ(run.of(3).end, SimTime(210'001) + busy(9)) << share;
+    EXPECT_EQ(run.of(2).end, SimTime(211'003) + busy(9)) << share;
+    EXPECT_NEAR(run.result.statistics.engine.connector_start_time, share * 3.3e-6, 1e-12);
+    EXPECT_EQ(run.result.statistics.engine.connector_time, 0.0);
+  }
+}
+
+// The same requests with an engine that runs one step ahead. A's first step hides what its stores need to start. Before
+// the load nothing ran, so the load begins no earlier.
+TEST(OffloadingRun, StartingCopies_IsHiddenByTheStepBefore) {
+  const BusyWorker model(true);
+  KvLayout kv = layout(6, 100);
+  kv.host_cache_copies_per_block = 3;
+  kv.connector->launches = 1.0;
+  const Replay run = replay("vllm", {}, kv,
+                            {prompt(0, {1, 2, 3, 4}, 2), prompt(100'000, {5, 6, 7, 8}),
+                             prompt(200'000, {1, 2, 3, 4}, 2), request(200'000, 10, 1)},
+                            model);
+  EXPECT_EQ(run.of(0).end, SimTime(65'002));
+  EXPECT_EQ(run.of(3).end, SimTime(210'901));
+  EXPECT_EQ(run.of(2).end, SimTime(211'903));
+}
+
 // 5 GPU blocks. A ends at 65,001, and its blocks leave until 73,001: B, which arrives meanwhile, starts only then.
 TEST(OffloadingRun, BlocksOfAFinishedRequest_StayUntilTheyAreStored) {
   const TokenTimeModel model;
