@@ -80,7 +80,7 @@ std::string_view known_beyond(std::string_view op, const MeasuredRange& range, c
   const bool few_heads = op.starts_with("decode_attention") && range.quantity == "kv_heads" &&
                          std::any_of(record.ranges.begin(), record.ranges.end(),
                                      [](const MeasuredRange& one) { return one.quantity == kSingleTokenHeads; });
-  return few_heads ? "by a carry-over from single tokens that is 5.5% / 26.4% off on B200" : "";
+  return few_heads ? "by a carry-over from single tokens that is 5.4% / 26.7% off on B200" : "";
 }
 
 std::string error_text(const FittedKernels& kernels) {
@@ -160,6 +160,7 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
     model.token_seconds *= sms / decode_bandwidth;  // a block's share of the bandwidth
     if (!same_grid) {
       model.residual = {};  // and with it what single tokens say
+      model.kv_head_seconds.reset();
       std::erase_if(fitted->record.ranges,
                     [](const MeasuredRange& range) { return range.quantity == kSingleTokenHeads; });
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # When does a host tier of the prefix cache help? Prints the tables of README.md: mean end-to-end latency with the tier
 # over that without, by share of repeated prompts, context, size of the tier and connector, and by link bandwidth.
-# Usage: map.sh [SPILLWAY]. Takes 16 s on two cores of an AMD EPYC.
+# Usage: map.sh [SPILLWAY]. Takes 28 s on two cores of an AMD EPYC.
 set -euo pipefail
 spillway=${1:-spillway}
 folder=$(mktemp -d)

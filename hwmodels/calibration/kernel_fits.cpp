@@ -207,15 +207,13 @@ GemmModel fit_gemm(std::span<const GemmRow> rows, const FitHints& hints) {
   return model;
 }
 
-/// k, from single tokens without earlier ones whose blocks all run at once, so that little but the launch takes time.
-std::optional<double> kv_head_seconds(const DecodeAttentionModel& model, std::span<const AttentionRow> rows) {
-  std::vector<AttentionRow> launches;
-  std::copy_if(rows.begin(), rows.end(), std::back_inserter(launches),
-               [&](const AttentionRow& row) { return row.context == 0 && row.batch * row.kv_heads <= model.sm_count; });
-  if (launches.empty()) return std::nullopt;
+/// k, from single tokens whose blocks all run at once, so that little but the launch takes time.
+std::optional<double> kv_head_seconds(const DecodeAttentionModel& model, std::vector<AttentionRow> singles) {
+  std::erase_if(singles, [&](const AttentionRow& row) { return row.batch * row.kv_heads > model.sm_count; });
+  if (singles.empty()) return std::nullopt;
   Best<DecodeAttentionModel> best;
   try_variant(
-      best, {1e-8}, launches,
+      best, {1e-8}, singles,
       [&](std::span<const double> p) {
         DecodeAttentionModel candidate = model;
         candidate.kv_head_seconds = p[0];
@@ -226,8 +224,14 @@ std::optional<double> kv_head_seconds(const DecodeAttentionModel& model, std::sp
 }
 
 DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, const FitHints& hints) {
-  std::vector<AttentionRow> few = thinned(rows, attention_key);
-  std::erase_if(few, [](const AttentionRow& row) { return row.context == 0; });  // single tokens tell k alone
+  std::int64_t most = 0;  // KV heads of decodes
+  for (const AttentionRow& row : rows) most = std::max(most, row.decode() ? row.kv_heads : 0);
+  // Single tokens without earlier ones, of more KV heads than any decode, tell k and the residual alone.
+  std::vector<AttentionRow> decodes;
+  std::vector<AttentionRow> singles;
+  for (const AttentionRow& row : rows)
+    (row.decode() || row.kv_heads <= most || most == 0 ? decodes : singles).push_back(row);
+  const std::vector<AttentionRow> few = thinned(std::span<const AttentionRow>(decodes), attention_key);
   Best<DecodeAttentionModel> best;
   for (const bool grouped_only : {false, true}) {
     for (const double norm : kNormExponents) {
@@ -242,7 +246,7 @@ DecodeAttentionModel fit_decode_attention(std::span<const AttentionRow> rows, co
     }
   }
   DecodeAttentionModel model = *best.model;
-  model.kv_head_seconds = kv_head_seconds(model, rows);
+  model.kv_head_seconds = kv_head_seconds(model, std::move(singles));
   const auto points = points_of(rows, [](const AttentionRow& row) {
     return decode_point(real(row.batch), real(row.context + row.new_tokens), row.q_heads, row.kv_heads);
   });

@@ -17,7 +17,7 @@
 // heads, the residual has more heads from such calls in the table of prefills, and so has k, from those whose blocks
 // all run at once: on a B200 a decode of one sequence takes 9 us in 12 heads and 17 us in 96, whether it has 2 tokens
 // or 512. So fitted on the B200 of ai-dynamo/aiconfigurator 095f58a, held-out decodes of 12, 24, 48 and 96 KV heads
-// (multi-head, head dimension 128) are 5.5% / 26.4% off (median / p95; 536 calls in bf16) and 4.6% / 16.2% with KV in
+// (multi-head, head dimension 128) are 5.4% / 26.7% off (median / p95; 536 calls in bf16) and 4.6% / 16.3% with KV in
 // fp8; without k 5.8% / 29.1% and 5.0% / 21.0%, without the single tokens 7.2% / 31.6% and 7.9% / 30.8%. In bf16 the
 // same bytes take one of two times there, 1.36 apart, without a pattern: 1.6 GB take 302 us in 24 heads and 234 us in
 // 48. In fp8 they take one time.

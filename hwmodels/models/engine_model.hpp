@@ -17,6 +17,10 @@ class EngineModel : public ExecutionModel {
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const final {
     return engine_.copy(direction, copies, bytes, mechanism);
   }
+  [[nodiscard]] Duration copy_start(Stream direction, std::int64_t copies, Bytes bytes,
+                                    CopyMechanism mechanism) const final {
+    return engine_.copy_start(direction, copies, bytes, mechanism);
+  }
   [[nodiscard]] CopySharing copy_sharing() const final { return engine_.copy_sharing(); }
   [[nodiscard]] std::optional<SustainedClock> sustained_clock() const final { return engine_.sustained_clock(); }
   [[nodiscard]] std::vector<RangeUse> range_uses() const final {

@@ -20,10 +20,7 @@ Slowdown duplex_slowdown(const HostLink& link, const std::optional<BytesPerSecon
   return stated ? slowdown(link.bandwidth.value() / duplex->value()) : Slowdown{};
 }
 
-/// Does the CPU issue the copies one by one, so that it is busy for their launches?
-bool one_by_one(CopyMechanism mechanism) {
-  return mechanism == CopyMechanism::many || mechanism == CopyMechanism::batched;
-}
+bool between_gpus(Stream direction) { return direction == Stream::peer_in || direction == Stream::peer_out; }
 
 CopySharing sharing_of(const CopyFigures& copies) {
   return {.h2d = duplex_slowdown(copies.h2d, copies.h2d_duplex),
@@ -66,8 +63,7 @@ IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, Time
   const auto sequences = static_cast<double>(shape.sequences());
   const double host = host_fixed_ + host_per_sequence_ * sequences + host_scale_ * shape.connector.scheduler;
   before.host += host_overlapped_ ? std::max(0.0, host - gpu) : host;
-  const double ahead = host_overlapped_ ? shape.connector.ahead : 0.0;
-  before.host += std::max(0.0, shape.connector.worker - ahead);
+  before.host += host_scale_ * (host_overlapped_ ? shape.connector.worker_ahead : shape.connector.worker);
 
   IterationTime time;
   time.before = round_seconds(total(before));
@@ -88,19 +84,40 @@ void EngineSide::check_time(const char* what, double seconds) const {
       gpu_, "correct the profile, or fit it again");
 }
 
+EngineSide::FittedCopy* EngineSide::fitted_copy(Stream direction, CopyMechanism mechanism) const {
+  const bool peer = between_gpus(direction);
+  const auto fitted = std::find_if(copies_.begin(), copies_.end(), [&](const FittedCopy& copy) {
+    if (peer) return copy.model.mechanism == CopyMechanism::peer;
+    return copy.model.to_device == (direction == Stream::h2d) && copy.model.mechanism == mechanism;
+  });
+  return fitted == copies_.end() ? nullptr : &*fitted;
+}
+
+const HostLink& EngineSide::link_of(Stream direction, CopyMechanism mechanism) const {
+  if (between_gpus(direction)) return peer_;
+  const CopyFigures& host = mechanism == CopyMechanism::kernel ? by_kernel_ : by_engine_;
+  return direction == Stream::h2d ? host.h2d : host.d2h;
+}
+
+Duration EngineSide::copy_start(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const {
+  const bool one_by_one = mechanism == CopyMechanism::many || mechanism == CopyMechanism::batched;
+  if (!one_by_one || between_gpus(direction) || copies == 0) return {};
+  const auto count = static_cast<double>(copies);
+  const FittedCopy* const fitted = fitted_copy(direction, mechanism);
+  if (fitted == nullptr) return round_seconds(count * link_of(direction, mechanism).launch_seconds);
+  const double whole = fitted->model.seconds(static_cast<double>(bytes.count()) / count);
+  return round_seconds(count * std::min(fitted->model.launch_seconds, whole));
+}
+
 CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const {
   SPILLWAY_CHECK(direction != Stream::compute && direction != Stream::cpu, "copies run on the copy streams only");
   const bool to_device = direction == Stream::h2d;
-  const bool peer = direction == Stream::peer_in || direction == Stream::peer_out;
-  if (peer) mechanism = CopyMechanism::peer;
+  const bool peer = between_gpus(direction);
   const auto count = static_cast<double>(copies);
-  const auto fitted = std::find_if(copies_.begin(), copies_.end(), [&](const FittedCopy& copy) {
-    return (peer || copy.model.to_device == to_device) && copy.model.mechanism == mechanism;
-  });
-  if (fitted == copies_.end()) {
-    if (mechanism == CopyMechanism::relay) return relay(direction, copies, bytes);
-    const CopyFigures& host = mechanism == CopyMechanism::kernel ? by_kernel_ : by_engine_;
-    const HostLink& link = peer ? peer_ : to_device ? host.h2d : host.d2h;
+  FittedCopy* const fitted = fitted_copy(direction, mechanism);
+  if (fitted == nullptr) {
+    if (mechanism == CopyMechanism::relay && !peer) return relay(direction, copies, bytes);
+    const HostLink& link = link_of(direction, mechanism);
     if (peer && link.bandwidth.value() <= 0.0) {
       throw ConfigError(fmt::format("{} states no peer_bandwidth of a server, which copies between GPUs require", gpu_),
                         "hardware", "name a server whose GPUs have links to each other (spillway list hardware)");
@@ -114,9 +131,7 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
     const double launch = copy_scale_ * (link.launch_seconds * count);
     const double transfer = copy_scale_ * (bytes / link.bandwidth);
     check_time("a copy", launch + transfer);
-    return {.launch = round_seconds(launch),
-            .transfer = round_seconds(transfer),
-            .cpu = round_seconds(one_by_one(mechanism) ? launch : 0.0)};
+    return {.launch = round_seconds(launch), .transfer = round_seconds(transfer)};
   }
   const double all_bytes = static_cast<double>(bytes.count());
   const double block_bytes = count > 0.0 ? all_bytes / count : 0.0;
@@ -126,10 +141,8 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
                               : copy_scale_ * (all_bytes / fitted->model.bandwidth);
   const double seconds = copy_scale_ * (count * fitted->model.seconds(block_bytes));
   check_time("a copy", seconds);
-  const double launch = std::max(0.0, seconds - transfer);
-  return {.launch = round_seconds(launch),
-          .transfer = round_seconds(std::min(seconds, transfer)),
-          .cpu = round_seconds(one_by_one(mechanism) ? launch : 0.0)};
+  return {.launch = round_seconds(std::max(0.0, seconds - transfer)),
+          .transfer = round_seconds(std::min(seconds, transfer))};
 }
 
 CopyTime EngineSide::relay(Stream direction, std::int64_t copies, Bytes bytes) const {

@@ -40,10 +40,12 @@ class EngineSide {
   /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the stream: by SMs for
   /// CopyMechanism::kernel, by the copy engine for any other, and where the profile states nothing of SMs. Between GPUs
   /// the mechanism is CopyMechanism::peer, whatever gathers the blocks. A relay that was not fitted is a copy by the
-  /// host's CPU and CopyMechanism::single after it; only the latter is on the link. The CPU is busy for the launches of
-  /// a loop of copies (CopyMechanism::many, batched): small ones take as long as the CPU takes to issue them. Throws
+  /// host's CPU and CopyMechanism::single after it; only the latter is on the link. Throws
   /// ConfigError when the profile does not have what a copy needs.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
+  /// The CPU issues a loop of copies (CopyMechanism::many, batched) one by one. A copy without bytes takes as long as
+  /// that, its launch, and no loop is faster. Other mechanisms: 0. Not scaled by scales.copies.
+  [[nodiscard]] Duration copy_start(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
   /// Uses the plain figures of GpuProfile::layer_copies for the two directions, whatever the mechanism of a copy.
   [[nodiscard]] const CopySharing& copy_sharing() const { return sharing_; }
   [[nodiscard]] const std::optional<SustainedClock>& sustained_clock() const { return sustained_clock_; }
@@ -51,6 +53,11 @@ class EngineSide {
   void append_range_uses(std::vector<RangeUse>& uses) const;
 
  private:
+  struct FittedCopy;
+  /// Null: the profile has no fit of it.
+  [[nodiscard]] FittedCopy* fitted_copy(Stream direction, CopyMechanism mechanism) const;
+  /// The link of copies that were not fitted.
+  [[nodiscard]] const HostLink& link_of(Stream direction, CopyMechanism mechanism) const;
   [[nodiscard]] CopyTime relay(Stream direction, std::int64_t copies, Bytes bytes) const;
   /// Throws DataError for a time of more than a day, which would soon overflow the clock.
   void check_time(const char* what, double seconds) const;

@@ -21,9 +21,9 @@ struct PrefillChunk {
 
 /// CPU time that the engine's KV connector takes for one iteration, seconds.
 struct ConnectorWork {
-  double scheduler = 0.0;  // on the scheduler's thread
-  double worker = 0.0;     // on the worker's thread, before it launches the iteration
-  double ahead = 0.0;      // so much earlier the worker can begin if it runs one iteration ahead of the GPU
+  double scheduler = 0.0;     // on the scheduler's thread
+  double worker = 0.0;        // on the worker's thread, before it launches the iteration
+  double worker_ahead = 0.0;  // what is left of that when the worker runs one iteration ahead of the GPU
 };
 
 /// What one sub-batch computes in one iteration, as sums. Decoding sequences contribute one new token each.
@@ -62,12 +62,10 @@ struct IterationTime {
   TimeShares shares{};
 };
 
-/// Time of a copy: `launch` does not depend on the link's load, `transfer` is bytes / bandwidth of an idle link. `cpu`
-/// is the time for which the thread that starts it is busy with that.
+/// Time of a copy: `launch` does not depend on the link's load, `transfer` is bytes / bandwidth of an idle link.
 struct CopyTime {
   Duration launch{};
   Duration transfer{};
-  Duration cpu{};
 };
 
 /// Attention on the CPU for the decoding sequences of one sub-batch, for one layer.
@@ -126,6 +124,12 @@ class ExecutionModel {
   /// `copies` separate copies of `bytes` in total on one stream, neither compute nor cpu.
   [[nodiscard]] virtual CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
                                       CopyMechanism mechanism) const = 0;
+  /// For how long the thread is busy that starts such copies.
+  [[nodiscard]] virtual Duration copy_start(Stream direction, std::int64_t copies, Bytes bytes,
+                                            CopyMechanism mechanism) const {
+    (void)direction, (void)copies, (void)bytes, (void)mechanism;
+    return {};
+  }
   /// Of BatchShape::cpu_sequences. Its GPU work is in iteration(). A model without such attention throws
   /// InvariantError.
   [[nodiscard]] virtual CpuAttentionTime cpu_attention(std::int64_t sequences, Tokens context) const;

@@ -242,7 +242,7 @@ void add_memory(std::vector<Parameter>& table) {
       "must carry more than KV bytes per token x prompt tokens/s of the GPU (8B model on an A100: a little "
       "above 2 GB/s). Hit rate and context: with an 8B model on an H100, mean latency falls by 1 to 6% if "
       "25% of the prompts repeat, by 8 to 33% if 75% do; more for long prompts (1,024 to 16,384 tokens). "
-      "Size: a tier of half of what repeats gains little. Under vllm-offloading, copies per layer take much of that "
+      "Size: a tier of half of what repeats gains less. Under vllm-offloading, copies per layer take much of that "
       "away (engine.kv_connector_layout), and a tier that is smaller "
       "than the KV of the running requests costs time. A run prints what a hit saves (Host tier); "
       "experiments/offload has the map",

@@ -281,6 +281,7 @@ class Instance final : public View, private Decision {
     std::vector<BlockHash> looked{};  // blocks that a fetch would load
     ConnectorWork work{};             // of the step
     SimTime worker_free{};            // until then the worker's thread starts copies
+    SimTime ahead_free{};             // the same of a worker that runs one iteration ahead of the GPU
   };
   static constexpr std::int32_t kFirstTransfer = 1 << 30;  // tickets of transfers start here
   [[nodiscard]] bool nothing_under_way() const {

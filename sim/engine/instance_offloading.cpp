@@ -77,8 +77,11 @@ void Instance::start_load(std::int32_t number) { start_transfer(graph_.routes.si
 void Instance::start_transfer(std::size_t route, std::int32_t number) {
   Connector& c = *connector_;
   const Move move{.range = {Blocks(0), c.transfers[static_cast<std::size_t>(number)].count}};
-  const double busy = c.times.launches * to_seconds(runner_.cpu_time(route, move));
+  const double busy = c.times.launches * to_seconds(runner_.start_time(route, move));
+  // A worker that runs ahead begins what belongs to an iteration when the one before begins.
+  const SimTime earliest = end_ == now_ ? start_ : now_;
   c.worker_free = std::max(c.worker_free, now_) + round_seconds(busy);
+  c.ahead_free = std::max(c.ahead_free, earliest) + round_seconds(busy);
   ledger_.started_copies(busy);
   runner_.move(route, move, kFirstTransfer + number);
 }
@@ -168,10 +171,8 @@ void Instance::offload() {
   members.clear();
   c.tier.visit(staged_decodes_ + std::ssize(chunk_members_));
   const OffloadingCounts counts = c.tier.take_counts();
-  const bool follows = end_ == now_;
-  c.work = {.scheduler = c.times.of(counts),
-            .worker = to_seconds(std::max(c.worker_free - now_, Duration{})),
-            .ahead = to_seconds(follows ? now_ - start_ : Duration{})};
+  const auto left = [this](SimTime free) { return to_seconds(std::max(free - now_, Duration{})); };
+  c.work = {.scheduler = c.times.of(counts), .worker = left(c.worker_free), .worker_ahead = left(c.ahead_free)};
   ledger_.offloaded(counts, c.work.scheduler);
 }
 

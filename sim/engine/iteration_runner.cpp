@@ -123,10 +123,10 @@ void IterationRunner::move(std::size_t route, const Move& move, std::int32_t tic
   }
 }
 
-Duration IterationRunner::cpu_time(std::size_t route, const Move& move) const {
+Duration IterationRunner::start_time(std::size_t route, const Move& move) const {
   const Route& way = graph_.routes[route];
   const std::int64_t blocks = move.range.count().count();
-  return model_.copy(way.stream, way.copies_per_block * blocks, kv_.block_bytes * blocks, move.mechanism).cpu;
+  return model_.copy_start(way.stream, way.copies_per_block * blocks, kv_.block_bytes * blocks, move.mechanism);
 }
 
 Copy IterationRunner::copy_of(Stream stream, Bytes all_bytes, Blocks blocks, std::int64_t copies_per_block,

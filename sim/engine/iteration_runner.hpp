@@ -101,7 +101,7 @@ class IterationRunner final : private CopyObserver {
   /// layer waits for.
   void move(std::size_t route, const Move& move, std::int32_t ticket);
   /// For how long the thread that starts such a move is busy with that.
-  [[nodiscard]] Duration cpu_time(std::size_t route, const Move& move) const;
+  [[nodiscard]] Duration start_time(std::size_t route, const Move& move) const;
   /// Blocks come from the host cache: the next iteration waits for them.
   void load(Blocks blocks) { loaded_ += blocks; }
   /// KV of prompt tokens, in so many blocks, that the next iteration computes leaves for the host layer by layer.

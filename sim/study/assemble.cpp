@@ -159,20 +159,29 @@ class Assembler {
     return false;
   }
 
-  /// Checks that swap space, prefix cache and streamed layers of all GPUs fit the host's whole memory. The model
-  /// ignores all other uses of host memory.
+  /// Checks that what is kept on the host for all GPUs fits its whole memory: KV, and streamed layers unless
+  /// policy.host_memory says what they may take. The model ignores all other uses of host memory.
   void check_host_memory() {
     if (!hardware_.host) return;
     const KvLayout& kv = assembly_.instance.kv;
-    const Bytes given = policy().keeps_conversations
-                            ? kv.block_bytes * kv.host_blocks.count()
-                            : settings().get<Bytes>("memory.host_kv") + settings().get<Bytes>("memory.host_cache");
-    const Bytes wanted = (given + streamed_on_host_) * tensor_parallel();
-    if (given == Bytes(0) || wanted <= hardware_.host->dram) return;
-    warn(fmt::format("memory.host_kv{} memory.host_cache{} total {} for {} GPU{}, more than the {} of DRAM of {}",
-                     streamed_on_host_ > Bytes(0) ? "," : " and",
-                     streamed_on_host_ > Bytes(0) ? " and streamed layers" : "", gigabytes(wanted), tensor_parallel(),
-                     tensor_parallel() == 1 ? "" : "s", gigabytes(hardware_.host->dram), hardware_.host->file.name));
+    const Bytes dram = hardware_.host->dram;
+    const std::string gpus = fmt::format("{} GPU{}", tensor_parallel(), tensor_parallel() == 1 ? "" : "s");
+    if (streamed_on_host_ == Bytes(0)) {
+      if (policy().keeps_conversations) return;
+      const Bytes given = settings().get<Bytes>("memory.host_kv") + settings().get<Bytes>("memory.host_cache");
+      const Bytes wanted = given * tensor_parallel();
+      if (wanted <= dram) return;
+      return warn(fmt::format("memory.host_kv and memory.host_cache total {} for {}, more than the {} of DRAM of {}",
+                              gigabytes(wanted), gpus, gigabytes(dram), hardware_.host->file.name));
+    }
+    const Bytes beside = kv.block_bytes * (kv.host_blocks + kv.host_cache_blocks).count();
+    const Bytes wanted = (streamed_on_host_ + beside) * tensor_parallel();
+    if (beside == Bytes(0) || wanted <= dram) return;
+    warn(
+        fmt::format("streamed layers take {} of the host per GPU and KV beside them {}: {} for {}, more than the {} of "
+                    "DRAM of {}",
+                    gigabytes(streamed_on_host_), gigabytes(beside), gigabytes(wanted), gpus, gigabytes(dram),
+                    hardware_.host->file.name));
   }
 
   void warn_of_unused_gpus() {
@@ -349,7 +358,8 @@ class Assembler {
       kv.host_blocks = swaps ? Blocks(std::max(left, Bytes(0)) / kv.block_bytes) : Blocks(0);
     }
     assembly_.setup.host_layer_bytes = layout.host;
-    streamed_on_host_ = layout.host - layout.host_kv;
+    const bool given_memory = settings().has("policy.host_memory") || settings().has("policy.weights.host_memory");
+    if (!given_memory) streamed_on_host_ = layout.host;
     assembly_.setup.layer_terms = layout.terms;
     if (policy().layer_copies) assembly_.setup.layer_copies = hwmodels::layer_copies_text(hardware_.gpu);
     deployment.chosen = layout.chosen;
@@ -659,7 +669,7 @@ class Assembler {
   hwmodels::LlmModel llm_;
   hwmodels::EngineProfile engine_;
   hwmodels::KvCapacity capacity_;
-  Bytes streamed_on_host_{};  // layers, beside memory.host_kv
+  Bytes streamed_on_host_{};  // per GPU; 0 where policy.host_memory is given
 };
 
 }  // namespace

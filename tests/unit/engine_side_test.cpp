@@ -126,22 +126,24 @@ TEST(EngineSide, HostTime_WhenOverlapped_ThenOnlyWhatIsLongerThanTheGpusIsSeen) 
   EXPECT_EQ(before(false, 4), Duration(6'500'000));
 }
 
-// 0.5 ms of GPU before the layers. The connector takes 7 ms on the worker's thread, of which 6 ms pass while the
-// iteration before runs, if the engine is one ahead; and 3 ms on the scheduler's, of which 4 ms would be hidden.
+// 0.5 ms of GPU before the layers, 4 ms in all. The connector takes 7 ms on the worker's thread, of which 1 ms is left
+// when the engine is one iteration ahead; and 3 ms on the scheduler's, which is hidden then.
 TEST(EngineSide, HostTime_OfAConnector_IsHiddenOnlyByAnEngineThatRunsAhead) {
   EngineProfile profile;
-  const auto before = [&](bool overlapped, const ConnectorWork& work) {
+  const auto before = [&](bool overlapped, double scale) {
     profile.host_overlapped = overlapped;
     BatchShape shape;
     shape.decode_sequences = 1;
-    shape.connector = work;
+    shape.connector = {.scheduler = 3e-3, .worker = 7e-3, .worker_ahead = 1e-3};
     const TimeShares half{.compute = 0.5e-3};
-    return EngineSide(gpu(), profile, 3).iteration(shape, 1.0, half, {.compute = 1e-3}, half).before;
+    OpScales scales;
+    scales.host = scale;
+    return EngineSide(gpu(), profile, 3, scales).iteration(shape, 1.0, half, {.compute = 1e-3}, half).before;
   };
-  const ConnectorWork work{.scheduler = 3e-3, .worker = 7e-3, .ahead = 6e-3};
-  EXPECT_EQ(before(true, work), Duration(1'500'000));
-  EXPECT_EQ(before(false, work), Duration(10'500'000));
-  EXPECT_EQ(before(true, {.scheduler = 0.0, .worker = 7e-3, .ahead = 8e-3}), Duration(500'000));
+  EXPECT_EQ(before(true, 1.0), Duration(1'500'000));
+  EXPECT_EQ(before(false, 1.0), Duration(10'500'000));
+  EXPECT_EQ(before(false, 0.5), Duration(5'500'000));
+  EXPECT_EQ(before(true, 2.0), Duration(4'500'000));  // 6 - 4 ms of the scheduler, 2 ms of the worker
 }
 
 // a100-nvlink-2 states 253 GB/s and 11.6 us per copy between its GPUs: 253 MB take 1 ms.

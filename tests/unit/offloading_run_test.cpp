@@ -58,24 +58,26 @@ TEST(OffloadingRun, ALoad_LetsTheBatchGoOn) {
 /// Starting a copy of a block keeps the CPU busy for 100 ns, and the connector's CPU time holds up an iteration.
 class BusyWorker final : public ExecutionModel {
  public:
-  explicit BusyWorker(bool runs_ahead) : runs_ahead_(runs_ahead) {}
+  explicit BusyWorker(bool runs_ahead, Duration start = Duration(100)) : runs_ahead_(runs_ahead), start_(start) {}
   [[nodiscard]] std::int32_t layers() const override { return 1; }
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     IterationTime time = alone_.iteration(shape);
-    const double hidden = runs_ahead_ ? shape.connector.ahead : 0.0;
-    time.before = round_seconds(shape.connector.scheduler + std::max(0.0, shape.connector.worker - hidden));
+    const double worker = runs_ahead_ ? shape.connector.worker_ahead : shape.connector.worker;
+    time.before = round_seconds(shape.connector.scheduler + worker);
     return time;
   }
   [[nodiscard]] CopyTime copy(Stream stream, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const override {
-    CopyTime time = alone_.copy(stream, copies, bytes, mechanism);
-    time.cpu = Duration(100) * copies;
-    return time;
+    return alone_.copy(stream, copies, bytes, mechanism);
+  }
+  [[nodiscard]] Duration copy_start(Stream, std::int64_t copies, Bytes, CopyMechanism) const override {
+    return start_ * copies;
   }
   [[nodiscard]] CopySharing copy_sharing() const override { return alone_.copy_sharing(); }
 
  private:
   TokenTimeModel alone_;
   bool runs_ahead_;
+  Duration start_;
 };
 
 // 6 GPU blocks, 3 copies per block. In parentheses with the worker's thread busy for half of the time that copies take
@@ -110,20 +112,40 @@ TEST(OffloadingRun, StartingCopies_HoldsUpTheStep) {
   }
 }
 
-// The same requests with an engine that runs one step ahead. A's first step hides what its stores need to start. Before
-// the load nothing ran, so the load begins no earlier.
+// The same requests with an engine that runs one step ahead, and a third token for A's first request. A's first step
+// hides what its stores need to start, and nothing of that is left for its third. Before the load nothing ran, so the
+// load begins no earlier.
 TEST(OffloadingRun, StartingCopies_IsHiddenByTheStepBefore) {
   const BusyWorker model(true);
   KvLayout kv = layout(6, 100);
   kv.host_cache_copies_per_block = 3;
   kv.connector->launches = 1.0;
   const Replay run = replay("vllm", {}, kv,
-                            {prompt(0, {1, 2, 3, 4}, 2), prompt(100'000, {5, 6, 7, 8}),
+                            {prompt(0, {1, 2, 3, 4}, 3), prompt(100'000, {5, 6, 7, 8}),
                              prompt(200'000, {1, 2, 3, 4}, 2), request(200'000, 10, 1)},
                             model);
-  EXPECT_EQ(run.of(0).end, SimTime(65'002));
+  EXPECT_EQ(run.of(0).end, SimTime(65'003));
   EXPECT_EQ(run.of(3).end, SimTime(210'901));
   EXPECT_EQ(run.of(2).end, SimTime(211'903));
+}
+
+// A prompt of two blocks, then another of two blocks of which one is new, that waits for the first. 10 copies per
+// block.
+//   step 1   A computes 33 tokens until 33,001.
+//   step 2   A's second token, 1 ns; it starts 20 copies of A in 2,000 ns, hidden by step 1.
+// B comes at 33,001, so step 2 computes its 33 tokens too: it ends at 33,001 + 33,001.
+//   step 3   B's second token; 20 copies of B are hidden by step 2.
+// With copies that take 10,000 ns each to start, 20 of them take 200,000 ns: those of step 2 begin at 0 and are done at
+// 200,000, so step 2 waits for 166,999 ns and ends at 200,000 + 33,001. Those of step 3 begin at 200,000, when the
+// thread is free, and are done at 400,000: step 3 ends 1 ns later.
+TEST(OffloadingRun, StartingCopies_TakesTheThreadTheWholeTime) {
+  const BusyWorker model(true, Duration(10'000));
+  KvLayout kv = layout(20, 100);
+  kv.host_cache_copies_per_block = 10;
+  kv.connector->launches = 1.0;
+  const Replay run = replay("vllm", {}, kv, {prompt(0, {1, 2}, 2), prompt(33'001, {3, 4}, 2)}, model);
+  EXPECT_EQ(run.of(0).end, SimTime(233'001));
+  EXPECT_EQ(run.of(1).end, SimTime(400'001));
 }
 
 // 5 GPU blocks. A ends at 65,001, and its blocks leave until 73,001: B, which arrives meanwhile, starts only then.
