@@ -389,12 +389,12 @@ TEST(PensieveSchedulers, BringBackWhatLeftBeforeNewPrompts) {
   }
 }
 
-// 18 blocks of 16 tokens, and no host. A, B and C (16 tokens each) come at 0; a budget of 16 tokens gives each prompt an
-// iteration of its own, 1 to 3. Decode d is iteration 3 + d and wants 1 + ceil(d / 16) blocks of each request. At d = 81
-// that is 3 x 7 > 18: C leaves with 97 known tokens, which are dropped. At d = 129 it is 2 x 10 > 18: B leaves with 145.
-// A has its 141 tokens with d = 140, iteration 143. B needs 10 blocks and C 7, so both would fit now, but B's 145 tokens
-// take more than the budget: they are computed in iteration 144, and C's 97 in iteration 145, beside B's decode. B then
-// has 131 of its 140 tokens, and C 82 of its 90.
+// 18 blocks of 16 tokens, and no host. A, B and C (16 tokens each) come at 0; a budget of 16 tokens gives each prompt
+// an iteration of its own, 1 to 3. Decode d is iteration 3 + d and wants 1 + ceil(d / 16) blocks of each request. At d
+// = 81 that is 3 x 7 > 18: C leaves with 97 known tokens, which are dropped. At d = 129 it is 2 x 10 > 18: B leaves
+// with 145. A has its 141 tokens with d = 140, iteration 143. B needs 10 blocks and C 7, so both would fit now, but B's
+// 145 tokens take more than the budget: they are computed in iteration 144, and C's 97 in iteration 145, beside B's
+// decode. B then has 131 of its 140 tokens, and C 82 of its 90.
 TEST(PensieveSchedulers, SwiftLlmComputesWhatWasDroppedWithinItsBudget) {
   const WatchingModel model(Duration(100));
   const Overrides settings{{"policy.chunk_tokens", std::int64_t{16}},
