@@ -12,13 +12,16 @@
 #include "hwmodels/field_reader.hpp"
 #include "hwmodels/gpu_profile.hpp"
 #include "hwmodels/hf_config.hpp"
+#include "hwmodels/topology_json.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
 using nlohmann::json;
 
-constexpr Kind kServer{"hwmodels/servers/", "server", "hardware"};
+constexpr std::array<std::string_view, 1> kServerSections{kTopologySection};
+constexpr Kind kServer{"hwmodels/servers/", "server", "hardware", kServerSections};
+constexpr std::int64_t kMostServers = 100'000;
 constexpr Kind kHost{"hwmodels/hosts/", "host", "host"};
 constexpr Kind kEngine{"hwmodels/engines/", "engine", "engine"};
 constexpr Kind kLlm{"hwmodels/llms/", "llm", "model"};
@@ -95,19 +98,56 @@ std::string read_part(FieldReader& in, const char* key, const Kind& kind, std::s
   return part;
 }
 
-ServerProfile read_server(FieldReader in, std::string_view path) {
+/// Files from before topologies state totals of all GPUs: one link that all of them cross.
+Topology read_totals(FieldReader& in, std::int64_t gpus, bool peers) {
+  const auto limit = [&](const char* key) {
+    return LinkCapacity{.rate = bandwidth_or_null(in, key), .source_kind = {}};
+  };
+  Topology topology;
+  TopologyLink& host = topology.links.emplace_back(TopologyLink{.name = "host-dram", .in = {}, .out = {}, .both = {}});
+  host.in = limit("h2d_aggregate");
+  host.out = limit("d2h_aggregate");
+  host.both = limit("host_shared_bandwidth");
+  GpuPaths paths{.host = {0}, .peer = {}, .network = {}};
+  if (peers) {
+    topology.links.push_back({.name = "peers", .kind = LinkKind::nvlink, .in = {}, .out = {}, .both = {}});
+    paths.peer = {1};
+  }
+  topology.gpus.assign(static_cast<std::size_t>(gpus), paths);
+  return topology;
+}
+
+/// Whether a file may stand for several of another server: that server's file may not.
+enum class Nesting : std::uint8_t { allowed, refused };
+
+ServerProfile read_server(FieldReader in, std::string_view path, Nesting nesting = Nesting::allowed);
+
+/// `servers` of the server that the file names.
+ServerProfile read_several(FieldReader in, std::string_view path, Nesting nesting) {
+  if (nesting == Nesting::refused) in.fail("server", "the file that names this one is already several of a server");
+  const std::string one = read_part(in, "server", kServer, path);
+  const std::int64_t servers = in.integer("servers", "1", 1, kMostServers);
+  DataFile file = in.finish();
+  ServerProfile server = read_server(open_data_file(kServer, one), is_path(one) ? one : "", Nesting::refused);
+  server.servers *= servers;
+  server.of = std::exchange(server.file, std::move(file));
+  return server;
+}
+
+ServerProfile read_server(FieldReader in, std::string_view path, Nesting nesting) {
+  if (in.states("server")) return read_several(std::move(in), path, nesting);
   ServerProfile server;
   server.gpu = read_part(in, "gpu", kGpu, path);
   server.gpus = in.integer("gpus", "1", 1, 1000);
   server.host = read_part(in, "host", kHost, path);
-  server.h2d_aggregate = bandwidth_or_null(in, "h2d_aggregate");
-  server.d2h_aggregate = bandwidth_or_null(in, "d2h_aggregate");
-  server.host_shared_bandwidth = bandwidth_or_null(in, "host_shared_bandwidth");
+  server.servers = in.integer_or_one("servers", "1", kMostServers);
   const auto peer = bandwidth_or_null(in, "peer_bandwidth");
   const auto launch = in.number_or_null("peer_launch", "s", kSeconds);
   if (peer && launch) server.peer = HostLink{*peer, *launch};
   in.require(peer.has_value() == launch.has_value(), "peer_launch", "must be null exactly when peer_bandwidth is");
   in.require(!server.peer || server.gpus > 1, "peer_bandwidth", "must be null: there is one GPU");
+  const bool totals = in.section(kTopologySection) == nullptr && in.states("h2d_aggregate");
+  server.topology = totals ? read_totals(in, server.gpus, server.peer.has_value()) : read_topology(in, server.gpus);
   server.file = in.finish();
   return server;
 }

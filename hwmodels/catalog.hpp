@@ -13,6 +13,7 @@
 #include "hwmodels/data_file.hpp"
 #include "hwmodels/fitted.hpp"
 #include "hwmodels/quantization.hpp"
+#include "hwmodels/topology.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
 
@@ -124,17 +125,17 @@ struct HostProfile {
   std::int64_t sockets = 1;  // they share dram_bandwidth equally: a process reads the memory of one
 };
 
-/// GPUs of one kind, their host and the links between them. The totals limit copies in addition to each GPU's own
-/// links; empty: no figure, so no further limit.
+/// GPUs of one kind, their host and the links between them, or several such servers. The links of the topology limit
+/// copies in addition to each GPU's own link.
 struct ServerProfile {
   DataFile file;
-  std::string gpu;  // a name of gpu_names(), or a file
-  std::int64_t gpus = 0;
-  std::string host;                             // a name of host_names(), or a file
-  std::optional<BytesPerSecond> h2d_aggregate;  // of all GPUs together
-  std::optional<BytesPerSecond> d2h_aggregate;
-  std::optional<BytesPerSecond> host_shared_bandwidth;  // of both directions of all GPUs together
-  std::optional<HostLink> peer;                         // from one GPU to another; empty: no direct copies
+  std::string gpu;               // a name of gpu_names(), or a file
+  std::int64_t gpus = 0;         // of one server
+  std::string host;              // a name of host_names(), or a file
+  std::optional<HostLink> peer;  // from one GPU to another; empty: no direct copies
+  Topology topology;             // of one server
+  std::int64_t servers = 1;      // equal ones
+  std::optional<DataFile> of;    // what `file` is several of, when it names another server's file
 };
 
 /// What `hardware=` names. A GPU stands for as many GPUs as a run requires, on an unknown host.
@@ -285,7 +286,9 @@ struct LlmModel {
 [[nodiscard]] EngineProfile load_engine(std::string_view name_or_file);
 [[nodiscard]] LlmModel load_llm(std::string_view name_or_file);
 
-/// The GPU and the host that the file names must exist. A path in the file is relative to the folder of the file.
+/// The GPU and the host that the file names must exist, and so must the server when the file stands for several of
+/// another server. A path in the file is relative to the folder of the file. A file without a topology may state
+/// h2d_aggregate, d2h_aggregate and host_shared_bandwidth: limits of one link that the copies of all GPUs cross.
 [[nodiscard]] ServerProfile load_server(std::string_view name_or_file);
 /// A GPU, or a server with its GPU and host. The "kind" of a user's file says which one it is.
 [[nodiscard]] Hardware load_hardware(std::string_view name_or_file);

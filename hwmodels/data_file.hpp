@@ -38,6 +38,7 @@ struct Kind {
   std::string_view name;    // the file's "kind"
   std::string_view key;
   std::span<const std::string_view> sections{};  // what the root may hold beside the header and `values`
+  bool has_values = true;                        // false: everything is in the sections
 };
 
 /// The JSON files under hwmodels/ that the build put into the binary.

@@ -30,12 +30,14 @@ FieldReader::FieldReader(const Kind& kind, std::string path, std::string_view co
     throw DataError(fmt::format("not a JSON document: {}", json_fault(error)), file_.path);
   }
   check_header(kind.name);
-  std::vector<std::string> fields{"schema_version", "kind", "name", "stands_for", "error", "source", "values"};
+  std::vector<std::string> fields{"schema_version", "kind", "name", "stands_for", "error", "source"};
+  if (kind.has_values) fields.emplace_back("values");
   fields.insert(fields.end(), kind.sections.begin(), kind.sections.end());
   reject_unknown(document_, kRoot, fields);
   file_.name = text(document_, kRoot, "name");
   file_.stands_for = text(document_, kRoot, "stands_for");
   file_.error = text(document_, kRoot, "error");
+  if (!kind.has_values) return;
   if (document_.contains("values") && document_["values"].is_object()) {
     values_ = document_["values"];
   } else {
@@ -109,6 +111,20 @@ const json* FieldReader::section(std::string_view name) const {
   return it == document_.end() ? nullptr : &*it;
 }
 
+FieldReader::Quantity FieldReader::quantity(const json& entry, const json::json_pointer& at, std::string key,
+                                            const char* unit, const Range& range) {
+  const json* const value = read_entry(entry, at, std::move(key), unit);
+  if (value == nullptr) return {};
+  Quantity read{.row = file_.entries.back()};
+  if (value->is_null()) return read;
+  if (!value->is_number() || value->get<double>() < range.low || value->get<double>() > range.high) {
+    fail(at / "value", fmt::format("must be a number {}, not {}", range.text, value->dump()));
+    return read;
+  }
+  read.value = value->get<double>();
+  return read;
+}
+
 void FieldReader::fail(const char* key, std::string what, std::string fix) {
   fail(kValues / key / "value", std::move(what), std::move(fix));
 }
@@ -179,17 +195,22 @@ const json* FieldReader::field(const char* key, const char* unit) {
   const json::json_pointer at = kValues / key;
   const auto it = values_.find(key);
   if (it == values_.end()) return fail(at, "missing"), nullptr;
-  if (!it->is_object()) {
-    return fail(at, fmt::format("must be an object {{value, unit, source}}, not {}", it->dump())), nullptr;
+  return read_entry(*it, at, key, unit);
+}
+
+const json* FieldReader::read_entry(const json& entry, const json::json_pointer& at, std::string key,
+                                    const char* unit) {
+  if (!entry.is_object()) {
+    return fail(at, fmt::format("must be an object {{value, unit, source}}, not {}", entry.dump())), nullptr;
   }
-  reject_unknown(*it, at, {"value", "unit", "source"});
-  Entry row{.key = key, .value = {}, .unit = text(*it, at, "unit"), .source_kind = {}, .citation = {}};
+  reject_unknown(entry, at, {"value", "unit", "source"});
+  Entry row{.key = std::move(key), .value = {}, .unit = text(entry, at, "unit"), .source_kind = {}, .citation = {}};
   if (!row.unit.empty() && row.unit != unit) {
     fail(at / "unit", fmt::format("must be \"{}\", not \"{}\"", unit, row.unit));
   }
-  read_source(*it, at, row);
-  const auto value = it->find("value");
-  if (value == it->end()) return fail(at / "value", "missing"), nullptr;
+  read_source(entry, at, row);
+  const auto value = entry.find("value");
+  if (value == entry.end()) return fail(at / "value", "missing"), nullptr;
   row.value = value->is_string()         ? value->get<std::string>()
               : value->is_number_float() ? fmt::format("{:.10g}", value->get<double>())
                                          : value->dump();

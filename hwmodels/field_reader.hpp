@@ -47,6 +47,8 @@ class FieldReader {
   std::optional<double> optional_number_or_null(const char* key, const char* unit, const Range& range);
   /// Like integer() from 1 on, but 1 when the file leaves the field out.
   std::int64_t integer_or_one(const char* key, const char* unit, std::int64_t high);
+  /// Whether the file states a field, which the caller need not have read.
+  [[nodiscard]] bool states(const char* key) const { return values_.contains(key); }
   /// The name of another data file, not empty.
   std::string name(const char* key);
   /// A condition between fields. It is checked only while no problem was found.
@@ -54,6 +56,17 @@ class FieldReader {
 
   /// A section of the file's kind, or null when the file has none.
   [[nodiscard]] const nlohmann::json* section(std::string_view name) const;
+  /// Reads {value, unit, source} at a location in a section, like number_or_null(). `row` is called `key`; empty when
+  /// there was no entry to read.
+  struct Quantity {
+    std::optional<double> value{};
+    std::optional<Entry> row{};
+  };
+  Quantity quantity(const nlohmann::json& entry, const nlohmann::json::json_pointer& at, std::string key,
+                    const char* unit, const Range& range);
+  /// Records every field of an object in a section that is not allowed.
+  void reject_unknown(const nlohmann::json& object, const nlohmann::json::json_pointer& at,
+                      const std::vector<std::string>& allowed);
   /// Records a problem with the value of a field.
   void fail(const char* key, std::string what, std::string fix = {});
   /// Records a problem at a location in the file.
@@ -67,11 +80,11 @@ class FieldReader {
 
  private:
   void check_header(std::string_view kind) const;
-  void reject_unknown(const nlohmann::json& object, const nlohmann::json::json_pointer& at,
-                      const std::vector<std::string>& allowed);
   std::string text(const nlohmann::json& object, const nlohmann::json::json_pointer& at, const char* key);
   void read_source(const nlohmann::json& entry, const nlohmann::json::json_pointer& at, Entry& row);
   const nlohmann::json* field(const char* key, const char* unit);
+  const nlohmann::json* read_entry(const nlohmann::json& entry, const nlohmann::json::json_pointer& at, std::string key,
+                                   const char* unit);
   std::optional<std::int64_t> optional_integer(const char* key, const char* unit, std::int64_t low, std::int64_t high,
                                                bool nullable);
   std::optional<double> optional_number(const char* key, const char* unit, const Range& range, bool nullable);

@@ -288,6 +288,7 @@ PolicyInfo info() {
   info.streams = {.kv = true, .weights = true};
   info.parameters = parameters();
   info.preempts = false;
+  info.takes_kv_over = false;
   info.shares_prefixes = false;
   info.default_engine = [](const Settings&) { return "flexgen"; };
   info.engine_defaults = [](const Settings&) {

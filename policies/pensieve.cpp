@@ -72,8 +72,8 @@ class PensieveSpace final : public OffloadPolicy {
     if (whole > count(total()) * (1.0 - reserve_)) return Fit::never;
     return fits(holder_of_conversation(request.conversation), std::max(upto, request.reusable), request.reusable);
   }
-  [[nodiscard]] Fit resumes(const RequestView& request) const override {
-    return fits(holder(request.id), request.known, request.known);
+  [[nodiscard]] Fit resumes(const RequestView& request, Tokens upto) const override {
+    return fits(holder(request.id), upto, request.known);
   }
   [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override {
     return blocks(upto) - request.held <= obtainable() ? Fit::now : Fit::later;
@@ -326,7 +326,7 @@ class PensieveScheduler final : public Scheduler {
     for (RequestId head = waiting_.head(view); head.valid(); head = waiting_.head(view)) {
       const RequestView request = view.request(head);
       const bool back = request.phase == Phase::swapped;
-      const auto ask = [&] { return back ? kv.resumes(request) : kv.admits(request, request.known); };
+      const auto ask = [&] { return back ? kv.resumes(request, request.known) : kv.admits(request, request.known); };
       Fit fit = ask();
       if (fit == Fit::never) {
         waiting_.pop_front();

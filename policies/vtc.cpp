@@ -219,6 +219,7 @@ PolicyInfo info() {
       "tokens at once; Spillway uses a fixed number, engine.max_num_batched_tokens.";
   info.parameters = parameters();
   info.preempts = false;
+  info.takes_kv_over = false;
   info.default_engine = [](const Settings&) { return "s-lora"; };
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"},

@@ -40,6 +40,7 @@ EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::
       cpu_scale_(scales.cpu),
       sharing_(sharing_of(gpu.copy_figures(gpu.layer_copies))),
       sustained_clock_(gpu.sustained_clock),
+      memory_bandwidth_(gpu.memory_bandwidth),
       copy_scale_(scales.copies),
       launch_floor_(scales.host * engine.launch_floor_seconds),
       graph_tokens_(static_cast<double>(engine.cuda_graph_max_tokens)),
@@ -128,7 +129,7 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
                         "hardware",
                         "fit the profile again with --base NAME for the datasheet's figures, or with copies");
     }
-    const double launch = copy_scale_ * (link.launch_seconds * count);
+    const double launch = copy_scale_ * (link.launch_seconds * count + gathering(bytes, mechanism));
     const double transfer = copy_scale_ * (bytes / link.bandwidth);
     check_time("a copy", launch + transfer);
     return {.launch = round_seconds(launch), .transfer = round_seconds(transfer)};
@@ -139,10 +140,17 @@ CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, Co
   const double transfer = mechanism == CopyMechanism::relay
                               ? to_seconds(copy(direction, copies, bytes, CopyMechanism::single).transfer)
                               : copy_scale_ * (all_bytes / fitted->model.bandwidth);
-  const double seconds = copy_scale_ * (count * fitted->model.seconds(block_bytes));
+  // A fit of gathered copies knows of the gathering.
+  const double gather = peer ? gathering(bytes, mechanism) : 0.0;
+  const double seconds = copy_scale_ * (count * fitted->model.seconds(block_bytes) + gather);
   check_time("a copy", seconds);
   return {.launch = round_seconds(std::max(0.0, seconds - transfer)),
           .transfer = round_seconds(std::min(seconds, transfer))};
+}
+
+double EngineSide::gathering(Bytes bytes, CopyMechanism mechanism) const {
+  const bool known = mechanism == CopyMechanism::gather && memory_bandwidth_.value() > 0.0;
+  return known ? 2.0 * (bytes / memory_bandwidth_) : 0.0;
 }
 
 CopyTime EngineSide::relay(Stream direction, std::int64_t copies, Bytes bytes) const {

@@ -39,9 +39,10 @@ class EngineSide {
                                         const TimeShares& after) const;
   /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the stream: by SMs for
   /// CopyMechanism::kernel, by the copy engine for any other, and where the profile states nothing of SMs. Between GPUs
-  /// the mechanism is CopyMechanism::peer, whatever gathers the blocks. A relay that was not fitted is a copy by the
-  /// host's CPU and CopyMechanism::single after it; only the latter is on the link. Throws
-  /// ConfigError when the profile does not have what a copy needs.
+  /// the mechanism is CopyMechanism::peer, whatever gathers the blocks. What was not fitted and is gathered, or
+  /// scattered, by a kernel reads and writes the GPU's memory once more, before or after it is on the link. A relay
+  /// that was not fitted is a copy by the host's CPU and CopyMechanism::single after it; only the latter is on the
+  /// link. Throws ConfigError when the profile does not have what a copy needs.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const;
   /// The CPU issues a loop of copies (CopyMechanism::many, batched) one by one. A copy without bytes takes as long as
   /// that, its launch, and no loop is faster. Other mechanisms: 0. Not scaled by scales.copies.
@@ -58,6 +59,9 @@ class EngineSide {
   [[nodiscard]] FittedCopy* fitted_copy(Stream direction, CopyMechanism mechanism) const;
   /// The link of copies that were not fitted.
   [[nodiscard]] const HostLink& link_of(Stream direction, CopyMechanism mechanism) const;
+  /// Seconds in which a kernel gathers or scatters blocks; 0 for other mechanisms, and where nothing says how fast the
+  /// GPU's memory is.
+  [[nodiscard]] double gathering(Bytes bytes, CopyMechanism mechanism) const;
   [[nodiscard]] CopyTime relay(Stream direction, std::int64_t copies, Bytes bytes) const;
   /// Throws DataError for a time of more than a day, which would soon overflow the clock.
   void check_time(const char* what, double seconds) const;
@@ -75,6 +79,7 @@ class EngineSide {
     CopyModel model;
     RangeTally bytes;  // of one copy
   };
+  BytesPerSecond memory_bandwidth_;
   double copy_scale_;
   mutable std::vector<FittedCopy> copies_;  // the tallies change
   double launch_floor_;

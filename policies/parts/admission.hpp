@@ -53,7 +53,7 @@ void resume_in_order(FcfsQueue& swapped, std::int64_t max_num_seqs, const View& 
   for (RequestId head = swapped.head(view); head.valid(); head = swapped.head(view)) {
     if (view.batch().running >= max_num_seqs) return decision.blocked(Blocked::batch_size);
     if (budget <= Tokens(0)) return decision.blocked(Blocked::token_budget);
-    const auto ask = [&] { return kv.resumes(view.request(head)); };
+    const auto ask = [&] { return kv.resumes(view.request(head), view.request(head).known); };
     const Fit fit = fetch_and_ask(head, view.request(head).known, ask(), decision, ask);
     if (fit != Fit::now) return wait_for_memory(fit, decision);
     swapped.pop_front();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/api/runs.hpp"
+
 namespace spillway {
 
 Parameter watermark_parameter(std::string source) {
@@ -46,21 +48,61 @@ Fit PagedSpace::decodes(std::int64_t count) const {
   return needed <= view_.tier(kGpuTier).free ? Fit::now : Fit::later;
 }
 
-Fit PagedSpace::resumes(const RequestView& request) const {
+Fit PagedSpace::resumes(const RequestView& request, Tokens upto) const {
   // The next tokens of the running requests come first. The request's own next token needs memory too.
   const Blocks free = view_.tier(kGpuTier).free - view_.batch().decode_growth;
-  return free - swap_in_blocks(request) >= watermark(view_.tier(kGpuTier).total) ? Fit::now : Fit::later;
+  return free - swap_in_blocks(request, upto) >= watermark(view_.tier(kGpuTier).total) ? Fit::now : Fit::later;
 }
 
-Blocks PagedSpace::swap_in_blocks(const RequestView& request) const {
-  if (options_.exact_swap_in) return std::max(request.held, blocks_for(request.known, view_.block_tokens()));
+Blocks PagedSpace::swap_in_blocks(const RequestView& request, Tokens upto) const {
+  if (options_.exact_swap_in) return std::max(request.held, blocks_for(upto, view_.block_tokens()));
   return request.held + Blocks(1);
 }
 
+TierId PagedSpace::way_out(const RequestView& request) const {
+  Blocks needed = request.held;
+  if (keeps_copies()) {
+    for (const PlacedRun& run : placed_runs(view_, holder(request.id))) {
+      if (run.copy != kNoTier) needed -= run.blocks;
+    }
+  }
+  for (const TierId tier : options_.swapping.tiers) {
+    if (needed <= view_.tier(tier).free) return tier;
+  }
+  return kNoTier;
+}
+
 Leave PagedSpace::preempts(const RequestView& request) const {
-  const bool room = request.held <= view_.tier(kHostTier).free;
-  const bool can_return = view_.tier(kGpuTier).total - swap_in_blocks(request) >= watermark(view_.tier(kGpuTier).total);
-  return options_.swap && room && can_return ? Leave::preempt_swap : Leave::preempt_recompute;
+  const Blocks total = view_.tier(kGpuTier).total;
+  const bool can_return = total - swap_in_blocks(request, request.known) >= watermark(total);
+  const bool swaps = options_.swap && can_return && way_out(request) != kNoTier;
+  return swaps ? Leave::preempt_swap : Leave::preempt_recompute;
+}
+
+std::int64_t PagedSpace::together(const View& view, const std::function<RequestId()>& next) const {
+  const Blocks spare(options_.spare_block_per_decode ? 1 : 0);
+  Blocks left = view.tier(kGpuTier).total;
+  std::int64_t fit = 0;
+  for (RequestId id = next(); id.valid(); id = next(), ++fit) {
+    left -= blocks_for(view.request(id).known, view.block_tokens()) + spare;
+    if (left < Blocks(0)) break;
+  }
+  return fit;
+}
+
+void PagedSpace::leaves(const View& view, const RequestView& request, Placement& placement) {
+  const TierId room = way_out(request);
+  const Move how{
+      .to = room == kNoTier ? kHostTier : room, .mechanism = options_.swapping.mechanism, .waits = Waits::iteration};
+  send_from_gpu(view, holder(request.id), how, placement);
+}
+
+void PagedSpace::returns(const View& view, const RequestView& request, Placement& placement) {
+  const Move how{.keep = keeps_copies(),
+                 .mechanism = options_.swapping.mechanism,
+                 .waits = Waits::iteration,
+                 .in_turn = options_.swapping.in_turn};
+  bring_to_gpu(view, holder(request.id), kWholeContext, how, placement);
 }
 
 }  // namespace spillway

@@ -28,7 +28,7 @@ class TokenPool final : public OffloadPolicy {
   }
   [[nodiscard]] Fit grows(const RequestView&, Tokens) const override { return Fit::now; }
   [[nodiscard]] Fit decodes(std::int64_t) const override { return Fit::now; }
-  [[nodiscard]] Fit resumes(const RequestView&) const override { return Fit::never; }
+  [[nodiscard]] Fit resumes(const RequestView&, Tokens) const override { return Fit::never; }
   [[nodiscard]] Leave preempts(const RequestView&) const override { return Leave::preempt_recompute; }
 
   void joined(const RequestView& request) {

@@ -101,6 +101,12 @@ void WeightStream::at_copy_done(const Copy& copy, CopySink&) {
   if (copy.tag == kLast) arrived_ = copy.layer;
 }
 
+std::int32_t WeightStream::quiet(std::int32_t layer) const {
+  if (std::min(plan_.interval, plan_.returning) <= 2) return 0;  // a group's first layer issues, its last one may wait
+  const bool issues = layer == 0 || (on_host(layer - 1) && next_copied_ < layers_);
+  return issues ? 0 : next_on_host(layer) - layer;
+}
+
 bool WeightStream::ready(std::int32_t layer, std::int32_t) const { return !on_host(layer) || arrived_ >= layer; }
 
 }  // namespace spillway

@@ -85,6 +85,8 @@ class WeightStream final : public LayerRule {
 
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override;
   void at_copy_done(const Copy& copy, CopySink& sink) override;
+  /// The layers of a group ahead of the one on the host, which only compute.
+  [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override;
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override;
 
  private:

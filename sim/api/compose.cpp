@@ -33,17 +33,24 @@ DefaultsOf merged(const DefaultsOf& own, const DefaultsOf& other) {
 /// The problems of the policy `part` under the scheduler of `host`. `where`: the key that chose the host.
 Check merged_check(const PolicyInfo& host, const PolicyInfo& part, const std::string& where) {
   return [own = part.check, other = host.check, shrinks_without = part.shrinks_without, where, name = host.name,
-          preempts = host.preempts, own_space = static_cast<bool>(part.make_space),
+          preempts = host.preempts, admits_parts = host.admits_parts, own_space = static_cast<bool>(part.make_space),
           scatters_with = part.keeps_conversations ? host.scatters_with : nullptr,
           part_name = part.name](const Settings& settings) {
     std::vector<Problem> problems;
     if (other) problems = other(settings);
     if (own_space) std::erase_if(problems, [](const Problem& problem) { return problem.where == kPreemptionKey; });
     if (own) {
-      for (Problem& problem : own(settings)) problems.push_back(std::move(problem));
+      for (Problem& problem : own(settings)) {
+        const auto same = [&](const Problem& told) { return told.what == problem.what && told.where == problem.where; };
+        if (std::ranges::none_of(problems, same)) problems.push_back(std::move(problem));
+      }
     }
-    const std::string fixed = shrinks_without && !preempts ? shrinks_without(settings) : "";
-    if (!fixed.empty()) {
+    const std::string fixed = shrinks_without ? shrinks_without(settings) : "";
+    if (!fixed.empty() && admits_parts) {
+      problems.push_back(
+          {"policy " + name + " admits prompts with memory for a part of them, but the KV memory changes", where,
+           "give " + fixed + ", or choose another scheduler"});
+    } else if (!fixed.empty() && !preempts) {
       problems.push_back(
           {"policy " + name + " never preempts, but the KV memory may shrink below what running requests use", where,
            "give " + fixed + ", or choose a scheduler that preempts"});
@@ -212,11 +219,18 @@ PolicyInfo compose_scheduler(const PolicyInfo& part, const PolicyInfo& scheduled
                              .choices = std::move(schedulers),
                              .doc = "Policy that schedules requests, with its own keys and defaults",
                              .source = "Spillway: the default is the engine that the paper extends"});
-  info.parameters.insert(info.parameters.end(), host.parameters.begin(), host.parameters.end());
+  for (const Parameter& parameter : host.parameters) {
+    const bool taken =
+        std::ranges::any_of(part.parameters, [&](const Parameter& own) { return own.name == parameter.name; });
+    if (!taken) info.parameters.push_back(parameter);
+  }
   info.figures.insert(info.figures.end(), host.figures.begin(), host.figures.end());
   info.preempts = host.preempts;
   info.scheduled_by = host.name;
+  info.suspends = host.suspends;
+  info.takes_kv_over = part.takes_kv_over && host.takes_kv_over;
   info.shares_prefixes = part.shares_prefixes && host.shares_prefixes;
+  if (!info.borrows && !part.make_space) info.borrows = host.borrows;
   if (!info.default_engine) info.default_engine = host.default_engine;
   info.engine_defaults = merged(part.engine_defaults, host.engine_defaults);
   info.check = merged_check(host, part, kSchedulerKey);

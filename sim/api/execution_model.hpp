@@ -93,6 +93,7 @@ struct Slowdown {
   std::int64_t num = 1;
   std::int64_t den = 1;
   [[nodiscard]] bool none() const { return num == den; }
+  bool operator==(const Slowdown&) const = default;
 };
 
 /// How much copies slow each other and compute. Launches share nothing.

@@ -34,10 +34,12 @@ const PolicyInfo* PolicyRegistry::find(const std::string& name) const {
 const PolicyInfo* PolicyRegistry::find(const std::string& name, const std::string& scheduler) const {
   const auto part = policies_.find(name);
   const auto host = policies_.find(scheduler);
-  const auto runs = [&name](const PolicyInfo& info) {
-    return (info.default_scheduler.empty() && !info.layout) || (info.own_scheduler && info.name == name);
-  };
   if (part == policies_.end() || part->second.default_scheduler.empty()) return nullptr;
+  // What a scheduler suspends must stay somewhere, and conversations that are kept may take the place.
+  const auto runs = [&name, keeps = part->second.keeps_conversations](const PolicyInfo& info) {
+    const bool schedules = info.default_scheduler.empty() && !info.layout && !(info.suspends && keeps);
+    return schedules || (info.own_scheduler && info.name == name);
+  };
   if (host == policies_.end() || !runs(host->second)) return nullptr;
   std::vector<std::string> schedulers;
   for (const auto& [other, info] : policies_) {
@@ -78,8 +80,8 @@ const PolicyInfo& PolicyRegistry::with_weights(const PolicyInfo& base, const std
 
 std::vector<KeyOwner> PolicyRegistry::key_owners() const {
   std::vector<KeyOwner> owners;
-  for (const PolicyInfo* info : all()) owners.push_back({"policy", info});
-  for (const PolicyInfo* info : weights()) owners.push_back({kWeightsKey, info});
+  for (const PolicyInfo* info : all()) owners.push_back({"policy", info->name, &info->parameters});
+  for (const PolicyInfo* info : weights()) owners.push_back({kWeightsKey, info->name, &info->parameters});
   return owners;
 }
 

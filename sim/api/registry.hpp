@@ -50,8 +50,11 @@ struct PolicyInfo {
   /// Figures that its parts report, in the order in which results list them. Policies that report the same figure share
   /// its definition.
   std::vector<FigureDefinition> figures;
-  bool preempts = true;         // false: it promises never to take a running request out of the batch
+  bool preempts = true;   // false: it promises never to take a running request out of the batch
+  bool suspends = false;  // it takes requests out of the batch by plan, with their KV, whatever engine.preemption says
+  bool admits_parts = false;    // its requests join with memory for a part of their prompt: this memory must not change
   bool shares_prefixes = true;  // false: it cannot use a prefix cache
+  bool takes_kv_over = true;    // false: its scheduler does not ask Decision::look_up before a request joins
   bool cpu_attention = false;   // its requests may attend on the CPU, so the latency model must have such attention
   /// It keeps the KV of conversations between their turns, on the GPU and on kHostTier, which then has
   /// memory.host_cache. So there is no prefix cache beside it.
@@ -70,6 +73,8 @@ struct PolicyInfo {
   /// How it copies the layers that it streams, on a GPU whose profile has figures of copies by SMs or has none. Empty:
   /// CopyMechanism::single. Copies slow each other and compute as this mechanism's figures say.
   std::function<CopyMechanism(const Settings&, bool kernel_copies)> layer_copies;
+  /// It keeps KV in memory that other GPUs lend (memory.peer). Empty: it does not.
+  std::function<bool(const Settings&)> borrows;
   /// Its engine has vLLM's offloading connector (engine.kv_connector).
   bool offloads_prefixes = false;
   /// Returns every problem of a combination of settings. May be empty: the policy accepts everything.
@@ -104,10 +109,11 @@ struct PolicyInfo {
   std::function<std::string(const Settings&)> shrinks_without;
 };
 
-/// A choice that brings keys with it: policy=pie, policy.weights=select-n.
+/// A choice that brings keys with it: policy=pie, policy.weights=select-n, router=prefix.
 struct KeyOwner {
   std::string key;
-  const PolicyInfo* policy;  // its name is the value
+  std::string name;  // the value of the key
+  const std::vector<Parameter>* parameters;
 };
 
 class PolicyRegistry {

@@ -20,6 +20,8 @@ inline constexpr TierId kGpuTier{0};
 /// blocks.
 inline constexpr TierId kHostTier{1};
 inline constexpr TierId kNoTier{-1};
+/// Name of the tier of memory that other GPUs lend (memory.peer). Where it is, if it is: TierGraph::find.
+inline constexpr const char* kPeerTier = "peer";
 
 struct TierSpec {
   std::string name;  // as results and messages call it
@@ -40,6 +42,13 @@ struct Route {
 struct TierGraph {
   std::vector<TierSpec> tiers;
   std::vector<Route> routes;
+  /// The tier of that name; kNoTier: there is none.
+  [[nodiscard]] TierId find(const std::string& name) const {
+    for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
+      if (tiers[tier].name == name) return TierId(static_cast<std::int32_t>(tier));
+    }
+    return kNoTier;
+  }
 };
 
 struct TierState {
@@ -91,6 +100,8 @@ enum class Waits : std::uint8_t {
 ///    both hold the same content.
 ///  * For later steps of the same decision, a move that an iteration waits for has ended.
 ///  * Moves of one decision on one route, with one mechanism, that are waited for go as one copy.
+///  * A move in turn is one that an iteration waits for. It starts when all other moves have ended that the iteration
+///    waits for, for example because it takes the place that they leave.
 ///  * A move that yields is one that nobody waits for. It starts when no KV is on its way to the GPU and no other move
 ///    that yields is under way. Once started it goes on.
 struct Move {
@@ -102,6 +113,7 @@ struct Move {
   CopyMechanism mechanism = CopyMechanism::many;
   Waits waits = Waits::nobody;
   bool yields = false;
+  bool in_turn = false;
 };
 
 }  // namespace spillway

@@ -32,10 +32,14 @@ class KvSpace {
   [[nodiscard]] virtual Fit grows(const RequestView& request, Tokens upto) const = 0;
   /// Is memory free for the next token of the first `count` decoding requests in batch order?
   [[nodiscard]] virtual Fit decodes(std::int64_t count) const = 0;
-  /// May a swapped request come back?
-  [[nodiscard]] virtual Fit resumes(const RequestView& request) const = 0;
+  /// May a swapped request come back, with blocks for its first `upto` known tokens?
+  [[nodiscard]] virtual Fit resumes(const RequestView& request, Tokens upto) const = 0;
   /// Where the state of a request should go if it is preempted now.
   [[nodiscard]] virtual Leave preempts(const RequestView& request) const = 0;
+  /// How many of the requests that `next()` names one after the other, until it returns kNoRequest, could be in the
+  /// batch at once, each with blocks for its known tokens, if nobody else were? O(these). Default: as many as the GPU
+  /// has blocks for.
+  [[nodiscard]] virtual std::int64_t together(const View& view, const std::function<RequestId()>& next) const;
 };
 
 /// A block of the prefix cache that holds content, when its last user leaves it.

@@ -60,6 +60,8 @@ class View {
   [[nodiscard]] Tokens block_tokens() const { return block_tokens_; }
   /// The longest request, input + max_new_tokens. Longer requests never reach the policy.
   [[nodiscard]] Tokens max_model_len() const { return max_model_len_; }
+  /// Requests share blocks with equal content. Then whole requests move, and none keeps a copy elsewhere.
+  [[nodiscard]] bool caches_prefixes() const { return caches_prefixes_; }
 
   [[nodiscard]] virtual RequestView request(RequestId id) const = 0;
   /// False once the request has ended. Queues drop such ids lazily.
@@ -105,6 +107,7 @@ class View {
   std::span<const TierState> tiers_{};
   Tokens block_tokens_{16};
   Tokens max_model_len_{};
+  bool caches_prefixes_ = false;
 };
 
 }  // namespace spillway

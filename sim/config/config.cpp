@@ -10,6 +10,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "sim/api/key_owners.hpp"
+#include "sim/api/router.hpp"
+#include "sim/config/not_modelled.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 
@@ -68,6 +71,7 @@ class Resolver {
 
   ResolvedConfig resolve(const std::vector<Assignment>& assignments) {
     choose_policy(assignments);
+    choose_router(assignments);
     for (const Assignment& assignment : assignments) {
       assignment.empty_object ? take_empty_object(assignment) : take(assignment);
     }
@@ -130,6 +134,16 @@ class Resolver {
     if (weights_ != nullptr) insert_after(kWeightsKey, weights_->parameters);
   }
 
+  /// Adds the keys of the router to the table.
+  void choose_router(const std::vector<Assignment>& assignments) {
+    const Parameter* const router = find(kRouterKey);
+    if (router == nullptr) return;
+    const RouterInfo* const info =
+        RouterRegistry::instance().find(strongest_text(assignments, kRouterKey, router->default_value));
+    router_known_ = info != nullptr;
+    if (router_known_) insert_after(kRouterKey, info->parameters);
+  }
+
   void insert_after(const std::string& key, const std::vector<Parameter>& parameters) {
     const auto after = table_.begin() + (find(key) - table_.data()) + 1;
     table_.insert(after, parameters.begin(), parameters.end());
@@ -167,19 +181,20 @@ class Resolver {
     }
   }
 
-  /// The key may be one of the policy or the weights that a misspelt name means.
+  /// The key may be one of the policy, the weights or the router that a misspelt name means.
   [[nodiscard]] bool may_belong_to_unknown(const std::string& key) const {
     const bool of_weights = key.starts_with(std::string(kWeightsKey) + ".");
+    if (key.starts_with(std::string(kRouterKey) + ".")) return !router_known_;
     return of_weights ? !weights_known_ : !policy_known_ && key.starts_with("policy.");
   }
 
   /// {"memory": {}} sets nothing; {"memry": {}} and {"seed": {}} are mistakes.
   void take_empty_object(const Assignment& assignment) {
     const auto in_group = [&](const Parameter& parameter) { return parameter.name.starts_with(assignment.key + "."); };
-    const auto& owners = PolicyRegistry::instance().key_owners();
+    const auto& owners = key_owners();
     if (std::any_of(table_.begin(), table_.end(), in_group) ||
         std::any_of(owners.begin(), owners.end(), [&](const KeyOwner& owner) {
-          return std::any_of(owner.policy->parameters.begin(), owner.policy->parameters.end(), in_group);
+          return std::any_of(owner.parameters->begin(), owner.parameters->end(), in_group);
         })) {
       return;
     }
@@ -195,10 +210,15 @@ class Resolver {
       names.push_back(parameter.name);
       if (parameter.name.starts_with(group + ".")) siblings.push_back(parameter.name);
     }
+    if (const std::string_view nearest = nearest_to_unmodelled(key); !nearest.empty()) {
+      problems_.push_back(
+          {fmt::format("{} is not modelled", brief(key)), where, fmt::format("nearest is {}", nearest)});
+      return;
+    }
     std::string fix = suggestion(key, names);
-    for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
-      for (const Parameter& parameter : info->parameters) {
-        if (parameter.name == key) fix += fmt::format("it is a key of {}={}  ", owner, info->name);
+    for (const KeyOwner& owner : key_owners()) {
+      for (const Parameter& parameter : *owner.parameters) {
+        if (parameter.name == key) fix += fmt::format("it is a key of {}={}  ", owner.key, owner.name);
       }
     }
     fix += siblings.empty() ? "all keys: spillway config show" : fmt::format("allowed: {}", fmt::join(siblings, ", "));
@@ -251,14 +271,15 @@ class Resolver {
     }
   }
 
-  /// Checks a key that takes one of its known names or a file.
+  /// Checks a key that takes a file, or one of its known names or a file.
   void check_name(const ResolvedKey& key) {
     const Parameter& parameter = key.parameter;
     const std::string* name = std::get_if<std::string>(&key.value);
-    if (parameter.type != ParameterType::text || parameter.choices.empty() || name == nullptr) return;
+    const bool file = parameter.unit == kFileUnit;
+    if (parameter.type != ParameterType::text || (parameter.choices.empty() && !file) || name == nullptr) return;
     if (std::count(parameter.choices.begin(), parameter.choices.end(), *name) > 0) return;
     if (parameter.takes_folder && is_folder(*name)) return;
-    if (looks_like_file(*name)) {
+    if (file || looks_like_file(*name)) {
       if (readable_file(*name)) return;
       unreadable_.push_back({fmt::format("{}: cannot read the file {}", parameter.name, brief(*name)), key.where,
                              "check its name and its permissions"});
@@ -283,6 +304,7 @@ class Resolver {
   bool policy_known_ = false;
   const PolicyInfo* weights_ = nullptr;  // as PolicyRegistry::weights() lists it
   bool weights_known_ = false;
+  bool router_known_ = true;
   std::vector<Problem> conflicts_;  // between policy and weights
 };
 
@@ -295,8 +317,8 @@ std::string_view origin_name(Origin origin) {
 
 const Parameter* find_parameter(const std::vector<Parameter>& table, const std::string& key) {
   if (const Parameter* parameter = find_in(table, own_key(table, key))) return parameter;
-  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
-    if (const Parameter* parameter = find_in(info->parameters, key)) return parameter;
+  for (const KeyOwner& owner : key_owners()) {
+    if (const Parameter* parameter = find_in(*owner.parameters, key)) return parameter;
   }
   return nullptr;
 }
@@ -325,12 +347,19 @@ nlohmann::ordered_json canonical_value(const ResolvedKey& key) {
   if (const auto* integer = std::get_if<std::int64_t>(&key.value)) return *integer;
   if (const auto* real = std::get_if<double>(&key.value)) return *real;
   if (std::holds_alternative<std::monostate>(key.value)) return nullptr;
+  if (key.parameter.unit == kListUnit) {
+    auto list = nlohmann::ordered_json::parse(key.text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
+    if (list.is_array()) return list;
+  }
   return key.text;
 }
 
 nlohmann::ordered_json canonical_config(const ResolvedConfig& config) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  const auto is_list = [](const ResolvedKey& key) { return key.parameter.name == kInstancesKey && !key.text.empty(); };
+  const bool instances = std::ranges::any_of(config.keys, is_list);
   for (const ResolvedKey& key : config.keys) {
+    if (instances && key.origin <= Origin::policy) continue;
     if (key.parameter.quiet_default && key.text == key.parameter.default_value) continue;
     json[key.parameter.name] = canonical_value(key);
   }

@@ -29,6 +29,13 @@ struct ConfigNames {
 [[nodiscard]] std::vector<Parameter> config_parameters(const ConfigNames& names,
                                                        const std::vector<Parameter>& workload);
 
+/// The unit of a text parameter that names a file.
+inline constexpr std::string_view kFileUnit = "file";
+/// The unit of a text parameter that is a JSON list of objects; a configuration file has the list itself.
+inline constexpr std::string_view kListUnit = "list";
+/// The key whose list divides a server among several models.
+inline constexpr const char* kInstancesKey = "instances";
+
 /// The form of a value: "a whole number (tokens)", "a size such as 40GB (B, kB, ...)", "one of recompute, swap".
 [[nodiscard]] std::string describe_form(const Parameter& parameter);
 /// "at least 1, at most 64", "more than 0ns, at most 24000h"; empty for a parameter that is not a number.
@@ -105,6 +112,11 @@ struct ResolvedKey {
   std::string where{};  // location of the assignment; empty for defaults
 };
 
+/// The objects of the list that a key has, as parse_config reads each of them. An element that is no object is a
+/// Problem, and is left out. O(length of the list).
+[[nodiscard]] std::vector<std::vector<Assignment>> parse_objects(const ResolvedKey& key,
+                                                                 std::vector<Problem>& problems);
+
 struct ResolvedConfig {
   const PolicyInfo* policy = nullptr;
   Settings settings;
@@ -119,10 +131,10 @@ struct ResolvedConfig {
 [[nodiscard]] ResolvedConfig resolve_config(const std::vector<Parameter>& table,
                                             const std::vector<Assignment>& assignments, std::vector<Problem> problems);
 
-/// The value of a key in its JSON type; null when unset.
+/// The value of a key in its JSON type, a list as a list; null when unset.
 [[nodiscard]] nlohmann::ordered_json canonical_value(const ResolvedKey& key);
-/// Flat dotted keys in a fixed order, without those that are quiet at their default. Resolving the object again gives
-/// the same object.
+/// Flat dotted keys in a fixed order, without those that are quiet at their default. With `instances`, whose defaults
+/// depend on each, only what was given. Resolving the object again gives the same object.
 [[nodiscard]] nlohmann::ordered_json canonical_config(const ResolvedConfig& config);
 
 /// JSON Schema 2020-12 of configuration files, for editors: flat and nested forms, `policy.*` of every policy.

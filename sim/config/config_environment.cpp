@@ -6,6 +6,7 @@
 #include <cctype>
 #include <map>
 
+#include "sim/api/key_owners.hpp"
 #include "sim/config/config.hpp"
 #include "sim/core/printable.hpp"
 
@@ -18,8 +19,8 @@ constexpr std::string_view kPrefix = "SPILLWAY_";
 std::map<std::string, std::string> keys_by_variable(const std::vector<Parameter>& table) {
   std::map<std::string, std::string> keys;
   for (const Parameter& parameter : table) keys.emplace(environment_variable(parameter.name), parameter.name);
-  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
-    for (const Parameter& parameter : info->parameters) {
+  for (const KeyOwner& owner : key_owners()) {
+    for (const Parameter& parameter : *owner.parameters) {
       keys.emplace(environment_variable(parameter.name), parameter.name);
     }
   }

@@ -3,6 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "sim/api/key_owners.hpp"
+#include "sim/api/registry.hpp"
+#include "sim/api/router.hpp"
 #include "sim/config/config.hpp"
 
 namespace spillway {
@@ -248,6 +251,11 @@ void add_memory(std::vector<Parameter>& table) {
       "experiments/offload has the map",
       "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
   add_disk(table);
+  table.push_back(memory_size(
+      "memory.peer", "0B",
+      "Memory that another GPU of the server lends to each GPU of a replica, for KV (policy=aqua); 0B: none. The "
+      "lenders are GPUs beside those of the replicas, and do nothing else",
+      "AQUA (arXiv 2407.21255), section 4: a consumer has one producer; off by default"));
   table.push_back(count("memory.block_tokens", "tokens", "16", kMostBlockTokens, "Tokens in one KV block",
                         "vLLM block_size, 16 by default"));
   table.push_back(choice("memory.kv_dtype", "auto", {"auto", "fp16", "bf16", "fp8"},
@@ -317,6 +325,95 @@ Parameter weights_key() {
   return key;
 }
 
+void add_replicas(std::vector<Parameter>& table) {
+  const auto add = [&table](Parameter key) {
+    key.quiet_default = true;
+    table.push_back(std::move(key));
+  };
+  add(count("replicas", "replicas", "1", 100'000,
+            "Copies of this configuration that serve the workload together, each on tensor_parallel GPUs",
+            "vLLM data_parallel_size, 1 by default"));
+  add(count("servers", "servers", "", 100'000,
+            "Servers that the replicas fill one after the other; default: as many as the server's file "
+            "states, if it is several, else as few as fit. A GPU's name as hardware gives each replica "
+            "a host and links of its own",
+            "Spillway: by default no server is idle"));
+  add({.name = "topology",
+       .type = ParameterType::text,
+       .unit = std::string(kFileUnit),
+       .default_value = "",
+       .doc = "File with the links of one server, in place of the topology that the server's file states: which links "
+              "the copies of each GPU cross, and what each carries",
+       .source = "Spillway: by default the server's own (spillway explain SERVER draws it)"});
+  std::vector<std::string> routers;
+  for (const RouterInfo* const info : RouterRegistry::instance().all()) routers.push_back(info->name);
+  add(choice(kRouterKey, "least-outstanding", routers, "Which replica serves a request",
+             "Spillway: by default the load is balanced by what a gateway knows itself"));
+  add(flag("router.retry", "true",
+           "The router sends requests again that a replica loses when it goes down (events); false: they are lost",
+           "Spillway: gateways retry by default (vllm-router: 5 times)"));
+  add({.name = kInstancesKey,
+       .type = ParameterType::text,
+       .unit = std::string(kListUnit),
+       .default_value = "",
+       .doc =
+           "Several models or settings on one server, in a configuration: a list of "
+           "{\"name\": \"chat\", \"gpus\": \"0-3\", \"share\": 0.5, ...} with any keys of a run but those that "
+           "hold for all of it, such as hardware. gpus are those of the server that it has; share is its part of the "
+           "workload, or it has workload.* keys of its own, which draw with seed plus its position in the list",
+       .source = "Spillway: by default all instances of a run are replicas"});
+  add({.name = "events",
+       .type = ParameterType::text,
+       .unit = std::string(kListUnit),
+       .default_value = "",
+       .doc =
+           "Replicas that go down and come up: a file, or in a configuration a list, of "
+           "{\"at\": \"60s\", \"replica\": 2, \"event\": \"down\"}; events are down and up. A replica that goes down "
+           "loses its KV and its requests",
+       .source = "Spillway: by default nothing fails"});
+  add(count("prefill_replicas", "replicas", "", 100'000,
+            "Replicas that compute prompts and hand the KV over to the decode_replicas; default: every replica does "
+            "both",
+            "DistServe, OSDI 2024; vLLM, SGLang and Dynamo: prefill and decode instances"));
+  add(count("decode_replicas", "replicas", "", 100'000,
+            "Replicas that generate the answers of what the prefill_replicas compute",
+            "as prefill_replicas, which it goes with"));
+  add(choice(
+      "decode_router", "least-outstanding", std::move(routers),
+      "Which of the decode_replicas generates an answer; its router.* keys are those of router=, or the defaults",
+      "Spillway: as router"));
+  add(choice("handover.mode", "whole", {"whole", "layers"},
+             "KV goes from a prefill to a decode replica as a whole, once the prompt has been computed, or layer by "
+             "layer while it is computed. Then the decode replica has to admit the request first",
+             "vLLM nixl_connector: whole"));
+  add(choice("handover.first_token", "auto", {"auto", "prefill", "decode"},
+             "The replica that samples the first token. decode: it computes the last token of the prompt again. auto: "
+             "decode for engines of vLLM, else prefill",
+             "vLLM nixl_connector: the client gets the decode instance's tokens; SGLang and TensorRT-LLM: the prefill "
+             "instance samples"));
+  add(choice("handover.link", "auto", {"auto", "nvlink", "pcie", "network"},
+             "What KV crosses between two replicas. auto: nvlink within a server whose GPUs copy to each other, pcie "
+             "within another one, network between servers and where hardware names a GPU",
+             "Spillway: by default the fastest way that the hardware has"));
+  add({.name = "handover.network_bandwidth",
+       .type = ParameterType::real,
+       .unit = "GB/s",
+       .default_value = "50",
+       .minimum = 1e-6,
+       .maximum = 1e6,
+       .doc = "Bandwidth of each GPU's way to the network, in each direction",
+       .source = "NVIDIA ConnectX-7 data sheet: 400 Gb/s, one for each GPU of a DGX H100; what a transfer reaches is "
+                 "less"});
+  add({.name = "handover.network_launch",
+       .type = ParameterType::duration,
+       .unit = "ns",
+       .default_value = "100us",
+       .minimum = 0,
+       .maximum = kLongestNs,
+       .doc = "Time from the start of a hand-over over the network to its first byte",
+       .source = "assumed: a notification and a read over RDMA; no measurement was found"});
+}
+
 }  // namespace
 
 std::vector<Parameter> config_parameters(const ConfigNames& names, const std::vector<Parameter>& workload) {
@@ -334,6 +431,7 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                                "Spillway: by default the GPU whose profile has the most measurements"));
   table.push_back(count("tensor_parallel", "GPUs", "1", 64, "GPUs that share every layer of the model",
                         "vLLM tensor_parallel_size, 1 by default"));
+  add_replicas(table);
   table.push_back(choice("policy", "vllm", std::move(policies), "Scheduling and offloading policy",
                          "Spillway: by default the scheduler of today's vLLM"));
   table.push_back(weights_key());

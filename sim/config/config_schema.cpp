@@ -4,7 +4,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "sim/api/key_owners.hpp"
 #include "sim/config/config.hpp"
+#include "sim/config/instance_keys.hpp"
 
 namespace spillway {
 namespace {
@@ -45,7 +47,12 @@ Json schema_of(const Parameter& parameter) {
       add_range(schema, parameter);
       break;
     case ParameterType::text:
-      if (parameter.choices.empty()) {
+      if (parameter.unit == kFileUnit) {
+        schema["type"] = {"string", "null"};
+      } else if (parameter.unit == kListUnit) {
+        schema["type"] = {"array", "string", "null"};
+        schema["items"] = {{"type", "object"}};
+      } else if (parameter.choices.empty()) {
         schema["type"] = {"string", "number", "null"};  // a length is a number or a distribution
       } else {
         schema["type"] = {"string", "null"};
@@ -109,12 +116,28 @@ void nest(Json& properties) {
 
 Json config_schema(const std::vector<Parameter>& table) {
   std::vector<Parameter> all = table;
-  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
-    all.insert(all.end(), info->parameters.begin(), info->parameters.end());
+  for (const KeyOwner& owner : key_owners()) {
+    all.insert(all.end(), owner.parameters->begin(), owner.parameters->end());
   }
   Json flat = Json::object();
   for (const Parameter& parameter : all) add_property(flat, parameter.name, schema_of(parameter));
   nest(flat);
+  if (flat.contains(kInstancesKey)) {
+    Json keys = Json::object();
+    for (const Parameter& parameter : all) {
+      if (refusal_in_instance(parameter.name).empty()) add_property(keys, parameter.name, schema_of(parameter));
+    }
+    nest(keys);
+    keys["name"] = {{"type", "string"}, {"description", "What the result calls it"}};
+    keys["gpus"] = {{"type", {"array", "string", "integer"}},
+                    {"description", "GPUs of the server, numbered from 0: 4, \"0-3\" or [0, 1]"}};
+    keys["share"] = {{"type", "number"},
+                     {"exclusiveMinimum", 0},
+                     {"maximum", 1},
+                     {"description", "Its part of the workload; all parts sum to 1"}};
+    flat[kInstancesKey]["items"] = {
+        {"type", "object"}, {"required", {"gpus"}}, {"additionalProperties", false}, {"properties", std::move(keys)}};
+  }
   return {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
           {"title", "Spillway configuration"},
           {"type", "object"},

@@ -319,6 +319,8 @@ std::string describe_form(const Parameter& parameter) {
     case ParameterType::real:
       return "a number" + of;
     case ParameterType::text:
+      if (parameter.unit == kFileUnit) return "a file";
+      if (parameter.unit == kListUnit) return "a JSON list of objects";
       return parameter.choices.empty() ? "text"
                                        : fmt::format("a file or one of {}", fmt::join(parameter.choices, ", "));
     case ParameterType::choice:

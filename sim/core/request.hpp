@@ -35,6 +35,7 @@ struct RequestTraits {
   /// not stated, so they are as many as have been kept.
   Tokens repeats{std::numeric_limits<std::int64_t>::max()};
   std::uint32_t service_class = 0;  // 0: no class named
+  std::uint32_t pool = 0;           // of the instances that serve it, in a run with several kinds of them
   RequestSlo slo{};
   bool operator==(const RequestTraits&) const = default;
 };
@@ -53,12 +54,22 @@ struct RequestSpec {
   std::vector<std::uint64_t> prefix_ids;
 };
 
-enum class Outcome : std::uint8_t { finished, rejected, timed_out, unfinished };
+enum class Outcome : std::uint8_t {
+  finished,
+  rejected,
+  timed_out,
+  unfinished,  // when the run ended
+  lost         // with its replica
+};
 
 /// The life of a request, written when it ends. Times count from the start of the run; kNever: it never happened.
 struct RequestRecord {
   std::uint64_t index = 0;  // position in the workload, from 0
   std::uint32_t client = 0;
+  std::uint32_t replica = 0;  // that it was sent to last, from 0
+  /// With pools: the replica that generated its answer; kNoReplica: none did.
+  std::uint32_t decode_replica = kNoReplica;
+  static constexpr std::uint32_t kNoReplica = UINT32_MAX;
   Outcome outcome = Outcome::unfinished;
   SimTime arrival{};
   SimTime first_scheduled = kNever;

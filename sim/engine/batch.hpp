@@ -20,12 +20,13 @@ namespace spillway {
 struct Member {
   RequestId id{};
   Phase phase = Phase::waiting;
-  bool late = false;       // its last token came before the batch's last decode step
-  bool covered = false;    // holds every block that it will ever need: never grows
-  bool answered = false;   // decodes, but generates only padding from now on
-  bool delivered = false;  // prefilling: another instance computed its KV, except that of its last known token
-  bool fetching = false;   // waiting: blocks of it are on their way from the connector's tier
-  bool on_host = false;    // in the batch: its blocks are on kHostTier, and the CPU attends for it
+  bool late = false;         // its last token came before the batch's last decode step
+  bool covered = false;      // holds every block that it will ever need: never grows
+  bool answered = false;     // decodes, but generates only padding from now on
+  bool handed_over = false;  // it took KV over from another instance, or lost what it took
+  bool delivered = false;    // prefilling: another instance computed its KV, except that of its last known token
+  bool fetching = false;     // waiting: blocks of it are on their way from the connector's tier
+  bool on_host = false;      // in the batch: its blocks are on kHostTier, and the CPU attends for it
   std::int32_t sub_batch = 0;
   std::int32_t apart_at = -1;  // decoding: position in Batch::apart(); -1: not in it
   std::int32_t prev = -1;      // batch order

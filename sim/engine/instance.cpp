@@ -9,6 +9,9 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t kMostSilentIterations = 1'000'000;
+/// Iterations without a token after which a request that waits with KV of another instance gives its blocks back: a
+/// request that runs may need them, and be preempted and computed again for ever.
+constexpr std::int64_t kPatience = 100;
 std::string blocks_text(Blocks blocks) { return std::to_string(blocks.count()) + " KV blocks"; }
 
 constexpr auto kLater = [](const auto& a, const auto& b) { return a.step > b.step; };
@@ -26,6 +29,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       cpu_attention_(config.policy->cpu_attention),
       keeps_conversations_(config.policy->keeps_conversations),
       phases_(config.phases),
+      hands_over_(config.hands_over),
       schedules_ahead_(config.schedules_ahead),
       padding_(config.padding),
       future_(config.future),
@@ -35,6 +39,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       stepped_(stepped) {
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
+  caches_prefixes_ = kv_.prefix_caching;
   tiers_ = residency_.tiers();
   policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_});
   if (kv_.prefix_caching) {
@@ -79,8 +84,10 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTim
   slot.details = keep_details(spec);
   const RequestId id = table_.add(slot);
   const bool longer = padding_ && (spec.input > padding_->input || spec.max_new_tokens > padding_->output);
-  // A prefill instance answers with one token, so it needs capacity for no more.
-  if (longer || spec.input + Tokens(slot.max_new) > max_model_len_) {
+  // A prefill instance answers with one token, so it needs capacity for no more. One that hands KV over accepts what
+  // the other one can hold, too.
+  const Tokens answer = hands_over_ ? spec.max_new_tokens : Tokens(slot.max_new);
+  if (longer || spec.input + answer > max_model_len_) {
     end_request(id, Outcome::rejected, now);
   } else {
     table_[id].client_number = fairness_.arrived(spec.client, now);
@@ -141,7 +148,11 @@ void Instance::finish_member(std::int32_t m, Outcome outcome, SimTime now) {
   // A pool with a prefix cache keeps what it can by itself.
   const bool kept = !cached_ && conversation_of(table_[id]) >= 0 && policy_.space->keeps(*this, request(id), outcome);
   if (connector_) close_stores(m, /*keep=*/true);
-  kept ? keep(m) : release_blocks(m);
+  if (hands_over_ && phases_ == Phases::prefill && outcome == Outcome::finished && sink_.hands_over(id.serial)) {
+    park(m);
+  } else {
+    kept ? keep(m) : release_blocks(m);
+  }
   members_.unlink(m);
   promised_ -= members_[m].promised;
   end_request(id, outcome, now);
@@ -158,6 +169,7 @@ void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
       give_back_fetched(slot.member);
       close_stores(slot.member, /*keep=*/false);
     }
+    if (takes_over() && member.phase == Phase::waiting) give_back_handed_over(slot.member);
     if (member.holder >= 0) {
       rename_moves(holder(id), Holder{});
       residency_.remove(member.holder);
@@ -204,6 +216,8 @@ void Instance::stop(SimTime now) {
   }
 }
 
+void Instance::rest_until(SimTime end) { ledger_.rest_until(end, span_begin_, levels()); }
+
 void Instance::idles_for_ever() const {
   broken(kNothing, "idle", "no event is to come and " + oldest() + " is unfinished");
 }
@@ -232,7 +246,8 @@ void Instance::start(SimTime now) {
         tries_left = 2 * table_.live() + 2;
         continue;
       }
-      const bool waits = connector_ && connector_->under_way > 0;
+      const bool waits = (connector_ && connector_->under_way > 0) || waits_for_handover();
+      if (takes_over() && !waits && give_back_last_handed_over()) continue;
       if (connector_ && !waits && table_.live() > 0 && give_back_last_fetched()) continue;
       if (!idle_ && !waits && table_.live() > 0)
         broken(kNothing, "run nothing", oldest() + " is unfinished and idle() was not called");
@@ -243,6 +258,7 @@ void Instance::start(SimTime now) {
       broken(kProgress, "take requests out again and again", "nothing ran and " + oldest() + " is stuck");
     }
   }
+  if (takes_over() && silent_iterations_ % kPatience == kPatience - 1) static_cast<void>(give_back_last_handed_over());
   if (++silent_iterations_ > kMostSilentIterations) {
     broken(kProgress, "run " + std::to_string(kMostSilentIterations) + " iterations without a token",
            oldest() + " is stuck");
@@ -424,7 +440,14 @@ EngineTotals Instance::totals() const {
   if (!reported.empty()) {
     broken(kFigures, "report " + reported.begin()->first, "it does not declare this figure");
   }
-  if (!totals.layers) return totals;
+  const auto share = [](Blocks part, Blocks all) {
+    return all > Blocks(0) ? static_cast<double>(part.count()) / static_cast<double>(all.count()) : 0.0;
+  };
+  totals.peak_host_kv_fraction = share(totals.peak_host_kv, kv_.host_blocks);
+  if (!totals.layers) {
+    totals.peak_kv_fraction = share(totals.peak_kv, kv_.gpu_blocks);
+    return totals;
+  }
   totals.layers->resident_blocks = std::max(0.0, static_cast<double>(deployment_.gpu_kv.count())) /
                                    static_cast<double>(deployment_.block_bytes.count());
   return totals;
@@ -558,16 +581,19 @@ void Instance::end_answers() {
   }
 }
 
-void Instance::advance_ledger(SimTime now) {
+Ledger::Levels Instance::levels() const {
   const TierState& gpu = tier(kGpuTier);
   const TierState& host = tier(kHostTier);
-  const Ledger::Levels levels{gpu.total,
-                              gpu.total - gpu.free,
-                              host.total - host.free,
-                              members_.size(),
-                              waiting(),
-                              static_cast<std::int64_t>(conversations_.size())};
-  if (ledger_.advance(now, span_begin_, levels)) fairness_.begin(span_begin_);
+  return {gpu.total,
+          gpu.total - gpu.free,
+          host.total - host.free,
+          members_.size(),
+          waiting(),
+          static_cast<std::int64_t>(conversations_.size())};
+}
+
+void Instance::advance_ledger(SimTime now) {
+  if (ledger_.advance(now, span_begin_, levels())) fairness_.begin(span_begin_);
 }
 
 }  // namespace spillway

@@ -63,9 +63,19 @@ class Instance final : public View, private Decision {
   Advanced advance(SimTime now);
   /// A tier has `total` blocks from now on, at most what its graph announced.
   void resize(TierId tier, Blocks total, SimTime now);
+  /// KV that this instance handed over is free. `serial`: of its request.
+  void let_go(std::uint32_t serial, SimTime now);
+  /// The KV that a request awaits has arrived. No effect on a request that has ended.
+  void kv_arrived(RequestId id, SimTime now);
+  /// Before the first call: the instance begins to exist now.
+  void begin_at(SimTime now) { ledger_.begin_at(now); }
   /// The run ends now: every live request is unfinished.
   void stop(SimTime now);
+  /// The run has ended with the last completion of another instance, at `end`.
+  void rest_until(SimTime end);
 
+  /// Something outside the instance is to come: KV that a request awaits, or memory for KV that waits to be fetched.
+  [[nodiscard]] bool waits_for_handover() const { return awaited_ > 0 || !parked_.empty(); }
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
   [[nodiscard]] std::int64_t waiting() const { return table_.live() - members_.size(); }
   [[nodiscard]] Blocks gpu_blocks_used() const { return tier(kGpuTier).total - tier(kGpuTier).free; }
@@ -90,8 +100,11 @@ class Instance final : public View, private Decision {
   // When stepped
   /// All that happens at `now` has happened: copies that waited for that start.
   void settle(SimTime now) { runner_.settle(now); }
-  [[nodiscard]] CopyLinks::Flows add_flows(Links& all) const { return runner_.add_flows(all); }
-  void set_slowdowns(const Slowdowns& slowdowns) { runner_.set_slowdowns(slowdowns); }
+  /// As of the last settle().
+  [[nodiscard]] Transfers transfers() const { return runner_.transfers(); }
+  [[nodiscard]] const CopyLinks& links() const { return runner_.links(); }
+  /// From `now` on, which is not after next_call().
+  void set_slowdowns(const Slowdowns& slowdowns, SimTime now) { runner_.set_slowdowns(slowdowns, now); }
 
   // View
   [[nodiscard]] RequestView request(RequestId id) const override;
@@ -321,6 +334,20 @@ class Instance final : public View, private Decision {
   /// Nothing runs and nothing is on its way: the request that fetched last gives its blocks back. False: none did.
   bool give_back_last_fetched();
 
+  // Hand-over of KV between instances
+  [[nodiscard]] bool takes_over() const { return hands_over_ && phases_ == Phases::decode; }
+  /// A request of the batch has finished, and its blocks stay in use.
+  void park(std::int32_t m);
+  /// Blocks of a waiting request's KV that are not in the prefix cache.
+  [[nodiscard]] Blocks missing_kv(const RequestSlot& slot) const;
+  /// Blocks that it has to take before it joins; 0: it has done so.
+  [[nodiscard]] Blocks to_take_over(const RequestSlot& slot) const;
+  void take_over(RequestId id);
+  /// A waiting request loses the blocks that it took for KV. What has arrived is computed again.
+  void give_back_handed_over(std::int32_t m);
+  /// The same of the last one whose KV has arrived. False: there is none.
+  bool give_back_last_handed_over();
+
   // Layers
   /// Gives the GPU tier the capacity that the policy offers now. Throws BrokenPromise when it is more than announced.
   void resize_gpu();
@@ -368,6 +395,7 @@ class Instance final : public View, private Decision {
     if (!ledger_.is_at(now)) advance_ledger(now);
   }
   void advance_ledger(SimTime now);
+  [[nodiscard]] Ledger::Levels levels() const;
 
   const KvLayout kv_;
   const TierGraph graph_;
@@ -380,6 +408,7 @@ class Instance final : public View, private Decision {
   const bool keeps_conversations_;
   Policy policy_;
   const Phases phases_;
+  const bool hands_over_;
   const bool schedules_ahead_;
   const std::optional<Padding> padding_;
   const RequestSource* const future_;  // null: the policy knows nothing of it
@@ -401,7 +430,15 @@ class Instance final : public View, private Decision {
   Retention retention_;                   // the order of its free blocks; empty: LRU
   std::unique_ptr<HostCache> host_;       // only with a host tier of the prefix cache
   std::unique_ptr<Connector> connector_;  // instead of host_: the tier of the engine's KV connector
-  std::vector<BlockHash> named_;          // blocks filled in the iteration in flight; only with a host tier
+  /// Blocks of a request that has ended here.
+  struct Parked {
+    Blocks count{};
+    std::vector<std::int32_t> blocks{};  // with prefix caching
+  };
+  std::unordered_map<std::uint32_t, Parked> parked_;  // by serial
+  std::vector<RequestId> taken_over_;                 // waiting requests that have blocks for KV, in order of taking
+  std::int64_t awaited_ = 0;                          // requests whose KV is to arrive
+  std::vector<BlockHash> named_;                      // blocks filled in the iteration in flight; only with a host tier
   /// What few workloads state about a request.
   struct Details {
     std::vector<std::uint64_t> prefix_ids;

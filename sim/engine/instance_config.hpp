@@ -59,6 +59,11 @@ struct KvLayout {
   /// The host tier is that of vLLM's offloading connector, with these CPU times; empty: an ideal write-through tier.
   std::optional<ConnectorTimes> connector{};
   std::optional<DiskLayout> disk{};  // only behind the connector's tier
+  /// Memory that other GPUs lend; 0: none.
+  [[nodiscard]] Blocks peer_blocks() const {
+    const TierId peer = further.find(kPeerTier);
+    return peer == kNoTier ? Blocks(0) : further.tiers[static_cast<std::size_t>(peer)].blocks;
+  }
   [[nodiscard]] Blocks most() const { return std::max(gpu_blocks, most_gpu_blocks); }
   /// All tiers and routes. Those of the connector come last: in, then out.
   [[nodiscard]] TierGraph graph() const {
@@ -85,6 +90,9 @@ struct InstanceConfig {
   CopyRoute route{};                   // of its copies, over SimulationConfig::links
   std::vector<LinkTraffic> traffic{};  // of others, on its own links
   Phases phases = Phases::both;
+  /// With a phase: KV comes from an instance that computed the prompt, and takes its time (sim/engine/handover.hpp).
+  /// Else it is there when the request joins.
+  bool hands_over = false;
   std::optional<Padding> padding{};  // empty: requests are not padded
   /// The engine decides on an iteration when the one before it starts, so that the GPU never waits for a decision: the
   /// scheduler hears of a request that arrives during an iteration once the next one has been decided on.

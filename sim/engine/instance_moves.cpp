@@ -101,6 +101,7 @@ void Instance::move(const Move& move) {
     }
   }
   if (move.yields && move.waits != Waits::nobody) refuse("a move that yields is one that nobody waits for");
+  if (move.in_turn && move.waits != Waits::iteration) refuse("a move in turn is one that an iteration waits for");
   if (cached_ && (move.keep || move.waits != Waits::iteration)) {
     refuse("beside a prefix cache whole requests move, and the iteration waits");
   }
@@ -154,6 +155,7 @@ void Instance::fetch(RequestId id, Tokens upto) {
   const std::int32_t m = member_of(id, kJoin);
   if (m >= 0 && in_batch(members_[m])) broken(kJoin, id, state_of(id));
   if (connector_) return fetch_from_tier(id);
+  if (takes_over()) return take_over(id);
   policy_.space->fetches(*this, request(id), upto, *this);
 }
 

@@ -10,8 +10,9 @@ namespace spillway {
 // ------------------------------------------------------------------------------------------------------------
 
 Blocks Instance::look_up(RequestId id) {
-  if (!connector_) return Blocks(0);
   const RequestSlot& slot = table_[id];
+  if (takes_over()) return to_take_over(slot);
+  if (!connector_) return Blocks(0);
   if (slot.member >= 0 && members_[slot.member].held > Blocks(0)) return Blocks(0);
   const Tokens known = slot.member >= 0 ? members_.known(members_[slot.member]) : Tokens(slot.input);
   std::vector<BlockHash>& hashes = connector_->looked;

@@ -17,6 +17,15 @@ class InstanceSink {
   virtual void token_gap(Duration gap, std::int64_t tokens, SimTime now) = 0;
   /// A request has ended, with any outcome. The instance no longer knows it.
   virtual void ended(const RequestRecord& record) = 0;
+  /// Of an instance that hands KV over: the KV of a request that finishes stays until Instance::let_go.
+  [[nodiscard]] virtual bool hands_over(std::uint32_t serial) {
+    (void)serial;
+    return false;
+  }
+  /// Of an instance that hands KV over: the request joins the batch, and its prompt will be computed.
+  virtual void begins_prompt(RequestId id) { (void)id; }
+  /// Of an instance that takes KV over: so many blocks wait for KV of the request, until Instance::kv_arrived.
+  virtual void awaits_kv(RequestId id, Blocks blocks) { (void)id, (void)blocks; }
 };
 
 }  // namespace spillway

@@ -342,6 +342,7 @@ void Instance::take_cached_prefix(std::int32_t m) {
 
 void Instance::take_delivered(std::int32_t m) {
   const RequestSlot& slot = table_[members_[m].id];
+  if (takes_over()) broken(kJoin, members_[m].id, "its KV has not been fetched");
   members_[m].delivered = true;
   members_[m].computed = delivered(slot);
   grow_to(m, delivered(slot), kJoin);
@@ -369,6 +370,7 @@ void Instance::join(RequestId id) {
   fairness_.joined(slot.client_number, Tokens(first_time ? slot.input : 0));
   const std::int32_t m = make_member(id);
   if (first_time) members_[m].first_scheduled = now_;
+  if (first_time && hands_over_ && phases_ == Phases::prefill) sink_.begins_prompt(id);
   decide_tier(m);
   if (conversation_of(slot) >= 0) adopt_conversation(m, first_time);
   members_[m].phase = Phase::prefilling;
@@ -376,10 +378,12 @@ void Instance::join(RequestId id) {
   promised_ += members_[m].promised;
   if (connector_ && members_[m].held > Blocks(0)) {
     take_fetched(m);
-  } else if (cached_) {
-    take_cached_prefix(m);
+  } else if (takes_over() && members_[m].held > Blocks(0)) {
+    std::erase(taken_over_, id);
+  } else {
+    if (cached_) take_cached_prefix(m);
+    if (first_time && phases_ == Phases::decode && !members_[m].handed_over) take_delivered(m);
   }
-  if (first_time && phases_ == Phases::decode) take_delivered(m);
   refresh();
 }
 

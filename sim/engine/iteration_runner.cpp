@@ -113,13 +113,14 @@ void IterationRunner::prepare_cpu_attention(std::span<const BatchShape> shapes) 
 void IterationRunner::move(std::size_t route, const Move& move, std::int32_t ticket) {
   // What is waited for goes as one copy; what is not ends on its own.
   const auto one_copy = [&](const Pending& other) {
-    return other.route == route && other.mechanism == move.mechanism && other.waits == move.waits;
+    return other.route == route && other.mechanism == move.mechanism && other.waits == move.waits &&
+           other.in_turn == move.in_turn;
   };
   const auto same = ticket < 0 ? std::ranges::find_if(moves_, one_copy) : moves_.end();
   if (same != moves_.end()) {
     same->blocks += move.range.count();
   } else {
-    moves_.push_back({route, move.mechanism, move.waits, move.yields, move.range.count(), ticket});
+    moves_.push_back({route, move.mechanism, move.waits, move.yields, move.in_turn, move.range.count(), ticket});
   }
 }
 
@@ -153,7 +154,7 @@ void IterationRunner::queue(const Pending& move) {
     return copy_of(route.stream, move.blocks, route.copies_per_block, move.mechanism, share, shares);
   };
   if (move.waits == Waits::iteration) {
-    copies_.add(copy(0, 1));
+    copies_.add(copy(0, 1), move.in_turn);
   } else if (move.waits == Waits::layers) {
     for (std::int32_t layer = 0; layer < model_.layers(); ++layer) copies_.add_for_layer(copy(layer, model_.layers()));
   } else if (move.yields) {
@@ -323,7 +324,7 @@ const ExecutedIteration& IterationRunner::cut(SimTime now) {
 
 SimTime IterationRunner::next_event() const {
   if (finished_) return result_.end;
-  const SimTime own = executor_.next_event();
+  const SimTime own = running_ ? executor_.next_event(plan_) : executor_.next_event();
   return running_ || own != kNever ? std::min(own, next_change()) : kNever;
 }
 

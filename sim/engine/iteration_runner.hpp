@@ -133,10 +133,11 @@ class IterationRunner final : private CopyObserver {
   [[nodiscard]] SimTime next_event() const;
   /// All else that happens at `now` has happened.
   void settle(SimTime now);
-  [[nodiscard]] CopyLinks::Flows add_flows(Links& all) const {
-    return executor_.links().add_flows(all, executor_.transfers());
-  }
-  void set_slowdowns(const Slowdowns& slowdowns) { executor_.set_slowdowns(slowdowns); }
+  /// As of the last settle().
+  [[nodiscard]] Transfers transfers() const { return executor_.transfers(); }
+  [[nodiscard]] const CopyLinks& links() const { return executor_.links(); }
+  /// From `now` on, which is not after next_event().
+  void set_slowdowns(const Slowdowns& slowdowns, SimTime now) { executor_.set_slowdowns(slowdowns, now); }
 
   /// The iteration has ended: the layer policies get the report, each with its own stall.
   void report(LayerReport report);
@@ -182,6 +183,7 @@ class IterationRunner final : private CopyObserver {
     CopyMechanism mechanism = CopyMechanism::many;
     Waits waits = Waits::nobody;
     bool yields = false;
+    bool in_turn = false;
     Blocks blocks{};
     std::int32_t ticket = -1;
   };

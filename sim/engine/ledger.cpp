@@ -192,6 +192,16 @@ void Ledger::stop(SimTime now, const LinkTimes& copied) {
   }
 }
 
+void Ledger::rest_until(SimTime end, SimTime span_begin, const Levels& levels) {
+  if (advanced_ <= end) {
+    advance(end, span_begin, levels);
+  } else {
+    const double beyond = to_seconds(advanced_ - end);
+    idle_ = IdleTime{.seconds = std::max(0.0, idle_.seconds - beyond)};
+  }
+  count_idle_time();
+}
+
 void Ledger::preempted(Leave how) {
   ++(how == Leave::preempt_swap ? totals_.preempted_swap : totals_.preempted_recompute);
 }

@@ -26,6 +26,8 @@ class Ledger {
     std::int64_t cached = 0;   // conversations whose KV is kept after a turn
   };
 
+  /// Before the first call of advance(): there is nothing to book of the time before `now`.
+  void begin_at(SimTime now) { advanced_ = now; }
   /// Before the run: the policy streams layers, and the GPU offers `gpu_blocks` at the start.
   void stream_layers(Blocks gpu_blocks);
 
@@ -44,6 +46,9 @@ class Ledger {
   /// The run ends now, perhaps within an iteration. `copied`: copying time since the iteration before, when no
   /// iteration runs.
   void stop(SimTime now, const LinkTimes& copied);
+  /// The run ends at `end`, with the last completion of another instance: the time from this one's last completion on
+  /// counts as idle. Books that go beyond `end` add nothing else of that time. Not while an iteration runs.
+  void rest_until(SimTime end, SimTime span_begin, const Levels& levels);
 
   void preempted(Leave how);
   /// Known tokens that a cache held.

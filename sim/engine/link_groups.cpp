@@ -1,58 +1,71 @@
 #include "sim/engine/link_groups.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
-#include "sim/engine/instance.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 namespace {
 
-bool meet(const CopyRoute& a, const CopyRoute& b) {
-  const auto crosses = [](const CopyRoute& route, std::size_t link) {
-    return std::ranges::any_of(route.all(), [link](const auto* links) { return std::ranges::count(*links, link) > 0; });
-  };
-  return std::ranges::any_of(a.all(), [&](const auto* links) {
-    return std::ranges::any_of(*links, [&](std::size_t link) { return crosses(b, link); });
-  });
+/// A forest of instances, one tree per group: parents[i] <= i, and a root is the first instance of its group.
+std::size_t root_of(std::vector<std::size_t>& parents, std::size_t instance) {
+  while (parents[instance] != instance) instance = parents[instance] = parents[parents[instance]];
+  return instance;
+}
+
+std::vector<std::size_t> links_of(const CopyRoute& route) {
+  std::vector<std::size_t> links;
+  for (const auto* const crossings : route.all()) {
+    for (const LinkCrossing& crossing : *crossings) links.push_back(crossing.link);
+  }
+  return links;
 }
 
 }  // namespace
 
 std::vector<LinkGroup> link_groups(std::span<const InstanceConfig> instances) {
-  std::vector<LinkGroup> groups;
-  std::vector<bool> known(instances.size(), false);
-  for (std::size_t first = 0; first < instances.size(); ++first) {
-    if (known[first]) continue;
-    LinkGroup group{first};
-    for (std::size_t next = 0; next < group.size(); ++next) {
-      for (std::size_t other = first + 1; other < instances.size(); ++other) {
-        const bool joins = !known[other] && std::ranges::count(group, other) == 0 &&
-                           meet(instances[group[next]].route, instances[other].route);
-        if (joins) group.push_back(other);
-      }
+  std::vector<std::size_t> parents(instances.size());
+  std::map<std::size_t, std::size_t> first_on;  // by link, the first instance that crosses it
+  for (std::size_t i = 0; i < instances.size(); ++i) {
+    parents[i] = i;
+    for (const std::size_t link : links_of(instances[i].route)) {
+      const std::size_t mine = root_of(parents, i);
+      const std::size_t other = root_of(parents, first_on.try_emplace(link, i).first->second);
+      parents[std::max(mine, other)] = std::min(mine, other);
     }
-    if (group.size() == 1) continue;
-    for (const std::size_t member : group) known[member] = true;
-    std::ranges::sort(group);
-    groups.push_back(std::move(group));
+  }
+  std::vector<LinkGroup> groups;
+  std::vector<std::size_t> group_of(instances.size());  // of roots
+  for (std::size_t i = 0; i < instances.size(); ++i) {
+    const std::vector<std::size_t> links = links_of(instances[i].route);
+    if (links.empty()) continue;
+    const std::size_t root = root_of(parents, i);
+    if (root == i) {
+      group_of[i] = groups.size();
+      groups.emplace_back();
+    }
+    LinkGroup& group = groups[group_of[root]];
+    group.instances.push_back(i);
+    group.links.insert(group.links.end(), links.begin(), links.end());
+  }
+  for (LinkGroup& group : groups) {
+    std::ranges::sort(group.links);
+    group.links.erase(std::unique(group.links.begin(), group.links.end()), group.links.end());
   }
   return groups;
 }
 
-void share_links(Links& links, std::span<Instance* const> members, SimTime now) {
-  const std::size_t shared = links.size();
-  std::vector<CopyLinks::Flows> flows;
-  for (Instance* const member : members) member->settle(now);
-  for (const Instance* const member : members) flows.push_back(member->add_flows(links));
-  links.fill();
-  for (std::size_t m = 0; m < members.size(); ++m) {
-    Slowdowns slowdowns;
-    for (std::size_t lane = 0; lane < slowdowns.size(); ++lane) {
-      if (flows[m][lane]) slowdowns[lane] = slowdown_at(links.rate(*flows[m][lane]));
+CopyRoute route_within(CopyRoute route, std::span<const std::size_t> links) {
+  for (auto* const crossings : route.all()) {
+    for (LinkCrossing& crossing : *crossings) {
+      const auto at = std::ranges::lower_bound(links, crossing.link);
+      SPILLWAY_CHECK(at != links.end() && *at == crossing.link, "a route leaves the links of its group");
+      crossing.link = static_cast<std::size_t>(at - links.begin());
     }
-    members[m]->set_slowdowns(slowdowns);
   }
-  links.keep(shared);
+  return route;
 }
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// Instances whose copies share links: who slows whom down, and by how much.
+// Instances whose copies share links: whom they tie together.
 #pragma once
 
 #include <cstddef>
@@ -7,20 +7,21 @@
 
 #include "sim/core/units.hpp"
 #include "sim/engine/instance_config.hpp"
-#include "sim/exec/links.hpp"
 
 namespace spillway {
 
-class Instance;
+/// Instances that a chain of common links ties together, or one that shares its links with no other, and all links that
+/// they cross. Both are positions, in ascending order.
+struct LinkGroup {
+  std::vector<std::size_t> instances;
+  std::vector<std::size_t> links;
+};
 
-/// Instances that a chain of common links ties together. Instances are known by their positions.
-using LinkGroup = std::vector<std::size_t>;
-
-/// The groups of two or more, each in ascending order.
+/// Every instance that crosses a link is in one group. Groups are in the order of their first instances. O(n log n) in
+/// the number of crossings.
 [[nodiscard]] std::vector<LinkGroup> link_groups(std::span<const InstanceConfig> instances);
 
-/// Settles `members` at `now` and gives each of their transfers its share of the links. `links` holds the shared links
-/// and nothing else, before and after. O(members * (members + links)).
-void share_links(Links& links, std::span<Instance* const> members, SimTime now);
+/// The route with positions in `links`, which holds all its links in ascending order.
+[[nodiscard]] CopyRoute route_within(CopyRoute route, std::span<const std::size_t> links);
 
 }  // namespace spillway

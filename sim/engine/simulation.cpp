@@ -2,29 +2,56 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <deque>
 #include <memory>
 #include <utility>
 
 #include "sim/core/event_queue.hpp"
 #include "sim/engine/instance.hpp"
+#include "sim/engine/journeys.hpp"
 #include "sim/engine/link_groups.hpp"
+#include "sim/engine/link_sharing.hpp"
 
 namespace spillway {
 namespace {
 
-enum Kind : std::uint32_t { kArrival, kEntry, kCall, kShare, kExpire, kHorizon };
+enum Kind : std::uint32_t { kArrival, kEntry, kCall, kStep, kReplica, kTransfer, kExpire, kHorizon };
 
-/// Takes what instances report to metrics, to the caller and to the source, whose later requests may depend on it.
-class Recorder final : public InstanceSink {
+/// Passes what happens to requests on to metrics, to the caller and to the source, whose later requests may depend on
+/// it.
+class Recorder {
  public:
-  explicit Recorder(const SimulationConfig& config) : config_(config), metrics_(config.metrics) {}
+  explicit Recorder(const SimulationConfig& config) : config_(config), metrics_(config.metrics) {
+    for (const PoolConfig& pool : config.pools) {
+      MetricsConfig own = config.metrics;
+      own.front_end = pool.front_end;
+      own.offered = pool.offered;
+      pools_.emplace_back(own);
+    }
+  }
 
-  void token_gap(Duration gap, std::int64_t tokens, SimTime now) override { metrics_.token_gap(gap, tokens, now); }
-  void ended(const RequestRecord& record) override {
+  void submitted(std::uint32_t pool, std::uint64_t index, SimTime now) {
+    metrics_.submitted(index, now);
+    if (!pools_.empty()) pools_[pool].submitted(index, now);
+  }
+  void token_gap(std::size_t pool, Duration gap, std::int64_t tokens, SimTime now) {
+    metrics_.token_gap(gap, tokens, now);
+    if (!pools_.empty()) pools_[pool].token_gap(gap, tokens, now);
+  }
+  /// All measure the same span.
+  void measure_from(SimTime begin) {
+    for (MetricsCollector& pool : pools_) pool.begin_at(begin);
+    conversations_.measure_from(begin);
+  }
+  void ended(const RequestRecord& record) {
     ++ended_;
     if (record.outcome == Outcome::rejected && !first_rejected_) first_rejected_ = record;
-    metrics_.ended(record);
+    const std::uint32_t pool = record.traits.pool;
+    metrics_.ended(record, config_.pools.empty() ? config_.metrics.front_end : config_.pools[pool].front_end);
+    if (!pools_.empty()) pools_[pool].ended(record);
     if (config_.on_request) config_.on_request(record);
     config_.source->ended(record);
     const std::int64_t conversation = record.traits.conversation;
@@ -33,6 +60,7 @@ class Recorder final : public InstanceSink {
   }
 
   [[nodiscard]] MetricsCollector& metrics() { return metrics_; }
+  [[nodiscard]] MetricsCollector& metrics_of(std::size_t pool) { return pools_[pool]; }
   [[nodiscard]] ConversationMeter& conversations() { return conversations_; }
   [[nodiscard]] std::int64_t ended() const { return ended_; }
   [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
@@ -40,38 +68,55 @@ class Recorder final : public InstanceSink {
  private:
   const SimulationConfig& config_;
   MetricsCollector metrics_;
+  std::vector<MetricsCollector> pools_;  // as SimulationConfig::pools
   ConversationMeter conversations_;
   std::int64_t ended_ = 0;
   std::optional<RequestRecord> first_rejected_;
 };
 
-/// One clock and one event queue for all instances. The cost of an event does not depend on their number.
-class Simulation {
+/// One clock and one event queue for all instances. The cost of an event does not depend on their number, only on that
+/// of the instances that share links with the one called.
+class Simulation final : public InstanceSink, public Journeys::Run {
  public:
-  explicit Simulation(const SimulationConfig& config) : config_(config), recorder_(config) {
+  explicit Simulation(const SimulationConfig& config)
+      : config_(config),
+        recorder_(config),
+        replicas_(config.instances.size()),
+        kinds_(kinds_of(config)),
+        pools_(replicas_, now_, kinds_),
+        place_in_group_(config.instances.size()) {
     SPILLWAY_CHECK(!config.instances.empty(), "a simulation without an instance");
-    replicas_.resize(config.instances.size());
-    for (const LinkGroup& members : link_groups(config.instances)) {
-      for (const std::size_t member : members) replicas_[member].group = groups_.size();
-      groups_.push_back({.replicas = members});
+    join_links();
+    for (std::size_t i = 0; i < replicas_.size(); ++i) make_instance(i);
+    if (config.handover || !config.events.empty()) journeys_.emplace(config, pools_, replicas_, *this);
+    for (std::size_t i = 0; i < config.events.size(); ++i) {
+      queue_.push(config.events[i].at, EventPhase::timer, kReplica, static_cast<std::uint32_t>(i));
     }
-    for (std::size_t i = 0; i < replicas_.size(); ++i) {
-      Replica& one = replicas_[i];
-      one.instance = std::make_unique<Instance>(config.instances[i], recorder_, config.links, one.group != kNoGroup);
-      if (one.group != kNoGroup) groups_[one.group].instances.push_back(one.instance.get());
-    }
-    add_shared_links(links_, config.links);
     measure();
   }
+
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
 
   SimulationResult run() {
     expect();
     if (config_.until) queue_.push(*config_.until, EventPhase::observation, kHorizon);
-    while (!over_ && (!to_start_.empty() || !queue_.empty())) {
+    while (!over_) {
+      if (to_start_.empty() && to_share_.empty() && queue_.empty()) {
+        // No replica will come up for the requests that wait for one. What they leave may let others go on.
+        if (!journeys_ || journeys_->held() == 0) break;
+        journeys_->lose_held();
+        journeys_->follow();
+        expect();
+        continue;
+      }
       if (start_is_next()) {
         start_pending();
+      } else if (share_is_next()) {
+        share();
       } else {
-        const Event event = queue_.pop();
+        const Event event = queue_.top();
+        if (!take(event)) continue;
         observe_before(event.time);
         sample_before(event.time);
         now_ = event.time;
@@ -87,40 +132,103 @@ class Simulation {
     return result();
   }
 
-  [[nodiscard]] SimTime now() const { return now_; }
+  [[nodiscard]] SimTime now() const override { return now_; }
   /// The policy of the instance that was called last, for messages.
   [[nodiscard]] const std::string& policy() const { return config_.instances[current_].policy->name; }
 
  private:
-  struct Replica {
-    std::unique_ptr<Instance> instance;
-    SimTime call = kNever;  // of its earliest event in the queue
-    bool to_start = false;  // it is in to_start_
-    std::size_t group = kNoGroup;
-  };
-  static constexpr std::size_t kNoGroup = SIZE_MAX;
-  /// Replicas that share links.
+  /// Replicas that share links, or one with links of its own.
   struct Group {
-    LinkGroup replicas{};
-    std::vector<Instance*> instances{};
-    bool to_share = false;  // an event of this instant will share the links anew
+    LinkGroup joined{};
+    std::vector<BytesPerSecond> capacities{};  // of the links
+    std::optional<LinkSharing> sharing{};      // of several replicas
+    SimTime call = kNever;                     // of its earliest event in the queue
+    bool to_share = false;                     // this instant ends with sharing the links anew
   };
   /// A request on its way from its client to the scheduler.
   struct Passing {
     RequestSpec spec{};
     std::uint32_t serial = 0;
     SimTime sent{};
+    SimTime reaches{};  // the scheduler
+    std::size_t replica = 0;
   };
   struct Deadline {
+    SimTime at{};
     std::size_t replica = 0;
     RequestId id{};
   };
+  static std::vector<PoolConfig> kinds_of(const SimulationConfig& config) {
+    if (!config.pools.empty()) return config.pools;
+    const std::size_t all = config.instances.size();
+    if (!config.handover) return {{all, config.router, config.front_end}};
+    const std::size_t prefill = config.handover->prefill;
+    return {{prefill, config.router, config.front_end}, {all - prefill, config.handover->decode_router, {}}};
+  }
+  void join_links() {
+    for (LinkGroup& joined : link_groups(config_.instances)) {
+      for (const std::size_t replica : joined.instances) replicas_[replica].group = groups_.size();
+      Group& group = groups_.emplace_back();
+      for (const std::size_t link : joined.links) group.capacities.push_back(config_.links.at(link));
+      if (joined.instances.size() > 1) group.sharing.emplace(group.capacities, joined.instances.size());
+      group.joined = std::move(joined);
+      for (std::size_t m = 0; m < group.joined.instances.size(); ++m) place_in_group_[group.joined.instances[m]] = m;
+    }
+  }
 
-  [[nodiscard]] Instance& at(std::size_t replica) {
+  [[nodiscard]] Instance& at(std::size_t replica) override {
     current_ = replica;
+    if (Group* const group = sharing_group(replica)) group->sharing->touch(place_in_group_[replica]);
     return *replicas_[replica].instance;
   }
   [[nodiscard]] std::int64_t live() const { return submitted_ - recorder_.ended(); }
+  /// The group with which a replica shares links; null: it has its links for itself.
+  [[nodiscard]] Group* sharing_group(std::size_t replica) {
+    const std::size_t number = replicas_[replica].group;
+    return number == Replica::kNoGroup || !groups_[number].sharing ? nullptr : &groups_[number];
+  }
+  /// What a share that is computed anew costs depends on the number of links: each group sees its own.
+  void make_instance(std::size_t replica) {
+    Replica& one = replicas_[replica];
+    if (one.group == Replica::kNoGroup) {
+      one.instance = std::make_unique<Instance>(config_.instances[replica], *this);
+      return;
+    }
+    Group& group = groups_[one.group];
+    InstanceConfig config = config_.instances[replica];
+    config.route = route_within(std::move(config.route), group.joined.links);
+    one.instance = std::make_unique<Instance>(config, *this, group.capacities, group.sharing.has_value());
+    if (group.sharing) group.sharing->join(place_in_group_[replica], *one.instance);
+  }
+
+  // InstanceSink; what happens is that of the instance that was called last.
+  void token_gap(Duration gap, std::int64_t tokens, SimTime now) override {
+    recorder_.token_gap(pools_.of(current_), gap, tokens, now);
+  }
+  void ended(const RequestRecord& of_instance) override {
+    const bool lost = losing_ && of_instance.outcome == Outcome::unfinished;
+    const Outcome outcome = lost ? Outcome::lost : of_instance.outcome;
+    replicas_[current_].lost += lost ? 1 : 0;
+    pools_.ended(current_, outcome);
+    if (journeys_) return journeys_->ended(of_instance, current_, outcome);
+    RequestRecord record = of_instance;
+    record.replica = static_cast<std::uint32_t>(current_);
+    recorder_.ended(record);
+  }
+  [[nodiscard]] bool hands_over(std::uint32_t number) override { return journeys_->hands_over(number, current_); }
+  void begins_prompt(RequestId id) override { journeys_->begins_prompt(id.serial); }
+  void awaits_kv(RequestId id, Blocks blocks) override { journeys_->awaits_kv(id.serial, blocks); }
+
+  // Journeys::Run
+  void pass(std::uint32_t serial, std::size_t pool) override {
+    const Duration front_end = kinds_[pool].front_end;
+    if (front_end == Duration{}) return journeys_->passed(serial);
+    pass({.spec = {}, .serial = serial, .sent = {}, .reaches = now_ + front_end, .replica = 0});
+  }
+  void give_deadline(std::uint32_t serial, SimTime sent) override { give_deadline(sent, 0, {0, serial}); }
+  void call_for_transfers(SimTime at) override { queue_.push(at, EventPhase::transfer_done, kTransfer); }
+  void record_gap(Duration gap, SimTime now) override { token_gap(gap, 1, now); }
+  void record(const RequestRecord& record) override { recorder_.ended(record); }
 
   void handle(const Event& event) {
     switch (static_cast<Kind>(event.kind)) {
@@ -133,8 +241,14 @@ class Simulation {
       case kCall:
         call(event.target);
         break;
-      case kShare:
-        share(event.target);
+      case kStep:
+        step(groups_[event.target]);
+        break;
+      case kReplica:
+        change(config_.events[event.target]);
+        break;
+      case kTransfer:
+        journeys_->collect_transfers();
         break;
       case kExpire:
         expire();
@@ -143,6 +257,7 @@ class Simulation {
         over_ = true;
         break;
     }
+    if (journeys_) journeys_->follow();
   }
 
   /// Queues an event for when the instance wants to be called. An earlier event in the queue serves as well.
@@ -154,11 +269,46 @@ class Simulation {
     queue_.push(wanted, EventPhase::compute_done, kCall, static_cast<std::uint32_t>(replica));
   }
 
+  /// The same for the members of a group, which have one event: few are called when they first want to be.
+  void expect_step(std::size_t number) {
+    Group& group = groups_[number];
+    const SimTime wanted = group.sharing->next_call();
+    if (group.to_share || wanted >= group.call) return;
+    group.call = wanted;
+    queue_.push(wanted, EventPhase::compute_done, kStep, static_cast<std::uint32_t>(number));
+  }
+
+  /// Takes the next event from the queue, unless it serves more members of a group at this instant. False: what it was
+  /// for does not happen any more, and time does not come to it.
+  bool take(const Event& event) {
+    if (static_cast<Kind>(event.kind) == kStep) {
+      Group& group = groups_[event.target];
+      if (group.sharing->due(event.time) != LinkSharing::kNobody) return true;
+      queue_.pop();
+      group.call = kNever;
+      expect_step(event.target);
+      return false;
+    }
+    queue_.pop();
+    if (static_cast<Kind>(event.kind) != kCall) return true;
+    Replica& one = replicas_[event.target];
+    if (one.instance->next_call() == event.time) return true;
+    one.call = kNever;
+    expect_call(event.target);
+    return false;
+  }
+
+  /// Calls the member whose turn it is.
+  void step(Group& group) {
+    const std::size_t member = group.sharing->due(now_);
+    group.sharing->forget_call(member);
+    call(group.joined.instances[member]);
+  }
+
   void call(std::size_t replica) {
     replicas_[replica].call = kNever;
     using Advanced = Instance::Advanced;
-    const bool due = at(replica).next_call() == now_;
-    const Advanced advanced = due ? at(replica).advance(now_) : Advanced::nothing;
+    const Advanced advanced = at(replica).advance(now_);
     if (advanced == Advanced::iteration) {
       last_completion_ = now_;
       recorder_.conversations().reached(now_);
@@ -170,24 +320,33 @@ class Simulation {
   /// Copies of the replica may have started or ended now: if it has a group, this shares the links anew when the
   /// instant is over, and only then knows what comes next.
   void called(std::size_t replica) {
-    const std::size_t group = replicas_[replica].group;
-    if (group == kNoGroup) return expect_call(replica);
-    if (groups_[group].to_share) return;
-    groups_[group].to_share = true;
-    queue_.push(now_, EventPhase::start, kShare, static_cast<std::uint32_t>(group));
+    Group* const group = sharing_group(replica);
+    if (group == nullptr) return expect_call(replica);
+    if (group->to_share) return;
+    group->to_share = true;
+    to_share_.push_back(replicas_[replica].group);
   }
 
-  void share(std::size_t group) {
-    groups_[group].to_share = false;
-    share_links(links_, groups_[group].instances, now_);
-    for (const std::size_t replica : groups_[group].replicas) expect_call(replica);
+  /// Shares follow the decisions of their instant, so they need no events either.
+  [[nodiscard]] bool share_is_next() const {
+    return !to_share_.empty() &&
+           (queue_.empty() || queue_.top().time > now_ || queue_.top().phase() > EventPhase::start);
+  }
+
+  void share() {
+    for (const std::size_t group : to_share_) {
+      groups_[group].to_share = false;
+      groups_[group].sharing->share(now_);
+      expect_step(group);
+    }
+    to_share_.clear();
   }
 
   /// An observation shows the state after the last event up to its instant.
   void observe_before(SimTime time) {
     if (!config_.on_observation) return;
     for (; next_observation_ < time; next_observation_ = next_observation_ + config_.observe_every) {
-      Observation seen{.now = next_observation_, .waiting = std::ssize(passing_)};
+      Observation seen{.now = next_observation_, .waiting = outside()};
       for (const Replica& one : replicas_) {
         seen.running += one.instance->live() - one.instance->waiting();
         seen.waiting += one.instance->waiting();
@@ -218,26 +377,46 @@ class Simulation {
   void arrive() {
     expected_.pop_back();
     if (config_.source->next_arrival() != now_) return;
+    // What was sent earlier and has passed the front end comes first; expect() queues this arrival again.
+    if (!passing_.empty() && passing_.front().reaches == now_) return;
     if (!config_.source->next(spec_)) return;
-    recorder_.metrics().submitted(static_cast<std::uint64_t>(submitted_), now_);
+    const std::uint32_t pool = spec_.traits.pool;
+    SPILLWAY_CHECK(pool < (config_.handover ? 1 : pools_.count()), "a request for instances that are not there");
+    recorder_.submitted(pool, static_cast<std::uint64_t>(submitted_), now_);
     measure();
     recorder_.conversations().arrived(spec_.traits.conversation, now_);
     const auto serial = static_cast<std::uint32_t>(submitted_);
     ++submitted_;
     SPILLWAY_CHECK(submitted_ < UINT32_MAX, "more requests than a run can number");
-    if (config_.front_end == Duration{}) return enter(spec_, serial, now_);
-    passing_.push_back({spec_, serial, now_});
-    if (passing_.size() == 1) queue_.push(now_ + config_.front_end, EventPhase::arrival, kEntry);
+    if (journeys_) return journeys_->begin(serial, spec_);
+    const std::size_t replica = pools_.send(spec_, pool);
+    const Duration front_end = kinds_[pool].front_end;
+    if (front_end == Duration{}) return enter(spec_, serial, now_, replica);
+    pass({spec_, serial, now_, now_ + front_end, replica});
   }
 
-  /// The request that left its client first has passed the front end.
+  /// Requests that no instance knows of.
+  [[nodiscard]] std::int64_t outside() const {
+    return std::ssize(passing_) + (journeys_ ? journeys_->held() : std::int64_t{0});
+  }
+
+  void pass(Passing request) {
+    // The last one, unless the front ends of several kinds differ.
+    auto place = passing_.end();
+    while (place != passing_.begin() && std::prev(place)->reaches > request.reaches) --place;
+    const bool first = place == passing_.begin();
+    if (first) queue_.push(request.reaches, EventPhase::arrival, kEntry);
+    passing_.insert(place, std::move(request));
+  }
+
+  /// The request that is due first has passed the front end.
   void enter_next() {
+    if (passing_.empty() || passing_.front().reaches > now_) return;  // an earlier event has seen to it
     const Passing next = std::move(passing_.front());
     passing_.pop_front();
-    if (!passing_.empty()) {
-      queue_.push(passing_.front().sent + config_.front_end, EventPhase::arrival, kEntry);
-    }
-    enter(next.spec, next.serial, next.sent);
+    if (!passing_.empty()) queue_.push(passing_.front().reaches, EventPhase::arrival, kEntry);
+    if (journeys_) return journeys_->passed(next.serial);
+    enter(next.spec, next.serial, next.sent, next.replica);
   }
 
   /// The run ends before the request has reached the scheduler.
@@ -246,6 +425,7 @@ class Simulation {
     record.index = request.serial;
     record.client = request.spec.client;
     record.outcome = Outcome::unfinished;
+    record.replica = static_cast<std::uint32_t>(request.replica);
     record.arrival = request.sent;
     record.end = now_;
     record.input = request.spec.input;
@@ -255,17 +435,21 @@ class Simulation {
   }
 
   /// A request of a client reaches the scheduler.
-  void enter(const RequestSpec& spec, std::uint32_t serial, SimTime sent) {
-    const std::size_t replica = config_.route ? config_.route(spec) : 0;
-    SPILLWAY_CHECK(replica < replicas_.size(), "a request was routed to an instance that does not exist");
+  void enter(const RequestSpec& spec, std::uint32_t serial, SimTime sent, std::size_t replica) {
     const RequestId id = at(replica).submit(spec, serial, sent, now_);
-    if (config_.request_timeout && at(replica).alive(id)) {
-      if (deadlines_.empty()) {
-        queue_.push(std::max(now_, sent + *config_.request_timeout), EventPhase::timer, kExpire);
-      }
-      deadlines_.push_back({replica, id});
-    }
+    if (replicas_[replica].instance->alive(id)) give_deadline(sent, replica, id);
     wake(replica);
+  }
+
+  void give_deadline(SimTime sent, std::size_t replica, RequestId id) {
+    if (!config_.request_timeout) return;
+    const SimTime deadline = sent + *config_.request_timeout;
+    // Nearly always the last one.
+    auto place = deadlines_.end();
+    while (place != deadlines_.begin() && std::prev(place)->at > deadline) --place;
+    const bool first = place == deadlines_.begin();
+    deadlines_.insert(place, {deadline, replica, id});
+    if (first) queue_.push(std::max(now_, deadline), EventPhase::timer, kExpire);
   }
 
   /// Tells the instances when the measured span begins, once that is known.
@@ -274,29 +458,34 @@ class Simulation {
     if (begin == span_begin_) return;
     span_begin_ = begin;
     for (const Replica& one : replicas_) one.instance->measure_from(begin);
-    recorder_.conversations().measure_from(begin);
+    recorder_.measure_from(begin);
+    if (journeys_) journeys_->measure_from(begin);
   }
 
   void expire() {
-    // Every request has the same time-out, so deadlines come in order of arrival and one timer is enough.
+    // Every request has the same time-out, so one timer is enough, for the earliest.
     while (!deadlines_.empty()) {
       const Deadline next = deadlines_.front();
-      Instance& instance = at(next.replica);
-      if (instance.alive(next.id)) {
-        const SimTime deadline = instance.request(next.id).arrival + *config_.request_timeout;
-        if (deadline > now_) {
-          queue_.push(deadline, EventPhase::timer, kExpire);
+      const bool lives =
+          journeys_ ? journeys_->lives(next.id.serial) : replicas_[next.replica].instance->alive(next.id);
+      if (lives) {
+        if (next.at > now_) {
+          queue_.push(next.at, EventPhase::timer, kExpire);
           break;
         }
-        instance.expire(next.id, now_);
-        wake(next.replica);
+        if (journeys_) {
+          journeys_->give_up(next.id.serial);
+        } else {
+          at(next.replica).expire(next.id, now_);
+          wake(next.replica);
+        }
       }
       deadlines_.pop_front();
     }
   }
 
   /// Something has changed for an instance: when nothing runs, its policy is asked once this instant's events are over.
-  void wake(std::size_t replica) {
+  void wake(std::size_t replica) override {
     Replica& one = replicas_[replica];
     if (one.instance->busy() || one.to_start) return;
     one.to_start = true;
@@ -321,13 +510,14 @@ class Simulation {
       if (config_.on_progress && ++decisions_ % config_.progress_iterations == 0) progress();
     }
     to_start_.clear();
+    if (journeys_) journeys_->follow();
   }
 
   void progress() const {
     Progress progress{.now = now_,
                       .submitted = submitted_,
                       .ended = recorder_.ended(),
-                      .waiting = std::ssize(passing_),
+                      .waiting = outside(),
                       .iterations = decisions_};
     for (const Replica& one : replicas_) progress.waiting += one.instance->waiting();
     progress.running = live() - progress.waiting;
@@ -340,42 +530,173 @@ class Simulation {
     at(replica).idles_for_ever();
   }
 
+  // --- failures
+  // ---------------------------------------------------------------------------------------------------------
+
+  void change(const ReplicaEvent& event) {
+    Replica& one = replicas_[event.replica];
+    if (one.up == event.up) return;
+    if (event.up) {
+      one.down.back().second = now_;
+    } else {
+      losing_ = true;
+      at(event.replica).stop(now_);
+      losing_ = false;
+      one.add_totals();
+      one.down.emplace_back(now_, kNever);
+      make_instance(event.replica);
+      one.call = kNever;
+      called(event.replica);
+    }
+    one.instance->begin_at(now_);
+    one.instance->measure_from(span_begin_);
+    pools_.set_up(event.replica, event.up);
+    event.up ? journeys_->came_up() : journeys_->went_down(event.replica);
+  }
+
+  // --- the result
+  // -------------------------------------------------------------------------------------------------------
+
   SimulationResult result() {
     SimulationResult result;
-    Blocks gpu_blocks;
-    Blocks host_blocks;
-    EngineTotals all;
+    const SimTime end = over_ ? now_ : last_completion_;
+    const bool several = replicas_.size() > 1 || !config_.events.empty();
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      Replica& one = replicas_[i];
       Instance& instance = at(i);
-      if (over_) instance.stop(now_);
-      instance.settle_links();
-      result.instances.push_back(instance.totals());
-      if (i == 0) {
-        all = result.instances.back();
-      } else {
-        all.add(result.instances.back());
+      if (over_ && one.up) {
+        instance.stop(now_);
+      } else if (several && one.up) {
+        instance.rest_until(last_completion_);
       }
-      gpu_blocks += config_.instances[i].kv.gpu_blocks;
-      host_blocks += config_.instances[i].kv.host_blocks;
+      SPILLWAY_CHECK(over_ || !instance.waits_for_handover(), "KV waits to be handed over, and the run has ended");
+      one.add_totals();
+      if (!one.down.empty()) count_idle_time(one, recorder_.metrics().begin(), end);
+      result.instances.push_back(*one.totals);
     }
-    for (const Passing& one : passing_) cut(one);
+    if (journeys_) {
+      journeys_->stop();
+    } else {
+      for (const Passing& one : passing_) cut(one);
+    }
+    for (std::size_t pool = 0; pool < config_.pools.size(); ++pool) {
+      const auto [first, last] = pools_.range(pool);
+      Engines engines = engines_of(first, last, end);
+      result.pools.push_back(recorder_.metrics_of(pool).finish(end, engines.totals, engines.gpu_blocks,
+                                                               engines.host_blocks, !interrupted_, engines.fairness,
+                                                               std::move(engines.replicas)));
+    }
+    Engines all = engines_of(0, replicas_.size(), end);
     ConversationMeter& conversations = recorder_.conversations();
     if (over_) conversations.reached(now_);
-    all.live_time = conversations.live_time();
-    all.peak_live = conversations.peak();
-    const FairnessTotals fairness = replicas_.size() == 1 ? replicas_[0].instance->fairness() : FairnessTotals{};
-    result.statistics = recorder_.metrics().finish(over_ ? now_ : last_completion_, all, gpu_blocks, host_blocks,
-                                                   !interrupted_, fairness);
-    if (all.peak_live > 0) result.statistics.conversations = series_.samples();
+    all.totals.live_time = conversations.live_time();
+    all.totals.peak_live = conversations.peak();
+    result.statistics =
+        recorder_.metrics().finish(end, all.totals, all.gpu_blocks, all.host_blocks, !interrupted_, all.fairness,
+                                   std::move(all.replicas), journeys_ ? journeys_->handed_over() : std::nullopt);
+    if (all.totals.peak_live > 0) result.statistics.conversations = series_.samples();
+    result.statistics.links = link_use();
     result.first_rejected = recorder_.first_rejected();
     return result;
+  }
+
+  [[nodiscard]] std::vector<LinkUse> link_use() const {
+    std::vector<LinkUse> links;
+    for (const BytesPerSecond& capacity : config_.handover ? config_.handover->links : config_.links) {
+      links.push_back({capacity.value(), 0.0});
+    }
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      const EngineTotals& totals = *replicas_[i].totals;
+      const std::array<Bytes, kLinks> moved{totals.moved_h2d, totals.moved_d2h, totals.moved_peer_in,
+                                            totals.moved_peer_out};
+      const auto routes = config_.instances[i].route.all();
+      for (std::size_t lane = 0; lane < moved.size(); ++lane) {
+        for (const LinkCrossing& crossing : *routes[lane]) {
+          links[crossing.link].bytes += static_cast<double>(moved[lane].count() * crossing.gpus);
+        }
+      }
+    }
+    const std::vector<double> handed_over = journeys_ ? journeys_->moved() : std::vector<double>();
+    for (std::size_t link = 0; link < handed_over.size(); ++link) links[link].bytes += handed_over[link];
+    return links;
+  }
+
+  /// Replicas together.
+  struct Engines {
+    EngineTotals totals{};
+    Blocks gpu_blocks{};
+    Blocks host_blocks{};
+    FairnessTotals fairness{};                  // of a single one
+    std::vector<ReplicaStatistics> replicas{};  // of several
+  };
+  [[nodiscard]] Engines engines_of(std::size_t first, std::size_t last, SimTime end) {
+    Engines engines;
+    const bool several = last - first > 1 || !config_.events.empty();
+    for (std::size_t i = first; i < last; ++i) {
+      const Replica& one = replicas_[i];
+      if (i == first) {
+        engines.totals = *one.totals;
+      } else {
+        engines.totals.add(*one.totals);
+      }
+      if (several) {
+        engines.replicas.push_back(statistics_of(one, recorder_.metrics().begin(), end));
+        if (config_.handover) engines.replicas.back().pool = static_cast<std::int32_t>(pools_.of(i));
+      }
+      engines.gpu_blocks += config_.instances[i].kv.gpu_blocks;
+      engines.host_blocks += config_.instances[i].kv.host_blocks;
+    }
+    if (pools_.of(first) != pools_.of(last - 1) && !config_.handover) hide_what_differs(first, last, end, engines);
+    if (!several) engines.fairness = replicas_[first].fairness;
+    return engines;
+  }
+
+  /// Figures of policies, and of the layers that they stream, say nothing about instances of other kinds. Blocks that
+  /// come and go count with their mean number.
+  void hide_what_differs(std::size_t first, std::size_t last, SimTime end, Engines& engines) {
+    engines.totals.figures.clear();
+    engines.totals.layers.reset();
+    const double span = to_seconds(end - std::min(recorder_.metrics().begin(), end));
+    for (std::size_t i = first; i < last && span > 0.0; ++i) {
+      const std::optional<LayerTotals>& layers = replicas_[i].totals->layers;
+      if (!layers) continue;
+      engines.gpu_blocks -= config_.instances[i].kv.gpu_blocks;
+      engines.gpu_blocks += Blocks(std::llround(layers->capacity_time / span));
+    }
+  }
+
+  static double down_time(const Replica& one, SimTime begin, SimTime end) {
+    double time = 0.0;
+    for (const auto& [from, to] : one.down) {
+      const Duration down = std::min(to, end) - std::max(from, std::min(begin, end));
+      time += to_seconds(std::max(Duration{}, down));
+    }
+    return time;
+  }
+  /// A replica that was down was idle for the rest of the measured span: an instance does not know where that ends.
+  static void count_idle_time(Replica& one, SimTime begin, SimTime end) {
+    const double up = to_seconds(end - std::min(begin, end)) - down_time(one, begin, end);
+    one.totals->resource_time[static_cast<std::size_t>(Resource::load)] = std::max(0.0, up - one.totals->busy_time);
+  }
+  static ReplicaStatistics statistics_of(const Replica& one, SimTime begin, SimTime end) {
+    return {.sent = one.sent,
+            .finished = one.finished,
+            .lost = one.lost,
+            .engine = *one.totals,
+            .jain_index = jain_index(one.fairness),
+            .max_service_difference = one.fairness.max_service_difference,
+            .down_time = down_time(one, begin, end)};
   }
 
   const SimulationConfig& config_;
   Recorder recorder_;
   std::vector<Replica> replicas_;
+  const std::vector<PoolConfig> kinds_;
+  ReplicaPools pools_;
+  std::optional<Journeys> journeys_;  // if requests may change their replica
+  bool losing_ = false;               // a replica goes down
   std::vector<Group> groups_;
-  Links links_;  // those that replicas share
+  std::vector<std::size_t> place_in_group_;  // by replica
   std::size_t current_ = 0;
   EventQueue queue_;
   SimTime now_{};
@@ -386,12 +707,13 @@ class Simulation {
   RequestSpec spec_;
   std::vector<SimTime> expected_;      // times of the arrival events in the queue, descending
   std::vector<std::size_t> to_start_;  // instances whose policies are asked at this instant, in order of waking
+  std::vector<std::size_t> to_share_;  // groups that share their links anew when this instant ends, in order of calls
   bool over_ = false;
   bool interrupted_ = false;
   std::int64_t submitted_ = 0;
   std::int64_t decisions_ = 0;
-  std::deque<Passing> passing_;     // in order of sending
-  std::deque<Deadline> deadlines_;  // in order of arrival; ended requests are skipped when their turn comes
+  std::deque<Passing> passing_;     // in the order in which they reach the scheduler
+  std::deque<Deadline> deadlines_;  // ascending; ended requests are skipped when their turn comes
 };
 
 }  // namespace

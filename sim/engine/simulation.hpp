@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "sim/api/request_source.hpp"
+#include "sim/engine/handover.hpp"
 #include "sim/engine/instance_config.hpp"
+#include "sim/engine/pool.hpp"
 #include "sim/metrics/metrics.hpp"
 
 namespace spillway {
@@ -32,12 +35,30 @@ struct Observation {
   Blocks gpu_blocks_used{};  // held by requests
 };
 
+/// A replica goes down, or comes up again as it was at the start.
+struct ReplicaEvent {
+  SimTime at{};
+  std::size_t replica = 0;
+  bool up = false;
+};
+
 struct SimulationConfig {
   std::vector<InstanceConfig> instances;  // at least one
+  /// Divides the instances, in order, into several kinds, each behind a router of its own; a request goes to those that
+  /// its traits name. Empty: all are of one kind, behind `router`.
+  std::vector<PoolConfig> pools{};
   /// Links that copies of one or several instances cross: totals of a server's GPUs or of its host.
   std::vector<BytesPerSecond> links{};
-  /// The instance that serves a request; empty: the first.
-  std::function<std::size_t(const RequestSpec&)> route{};
+  /// Makes the router of the instances, or of those that compute prompts; they are numbered from 0, and the view is
+  /// valid for the whole run. Empty: the first instance serves everything.
+  Pool::MakeRouter router{};
+  /// The first instances compute prompts and the others generate the answers. Their configurations have the phases.
+  std::optional<Handover> handover{};
+  /// In order of time. A replica that goes down loses its KV, its caches and its requests.
+  std::vector<ReplicaEvent> events{};
+  /// The requests that a replica loses are sent again, as if they were new; else they are lost. Latencies count from
+  /// when a client sent its request first; what was generated before does not count.
+  bool retry = true;
   RequestSource* source = nullptr;
   /// Between a client and the scheduler, both ways together: a request reaches the scheduler so long after it was sent.
   /// Its latencies count from when it was sent. A client gives up only after that.
@@ -57,8 +78,11 @@ struct SimulationConfig {
 /// The result of a run.
 struct SimulationResult {
   /// Of all instances together. Sums of the engine add; its peaks are those of the instance with the highest. Fairness
-  /// between clients is measured within an instance, so it is left out when there are several.
+  /// between clients is measured within an instance, so with several it is said of each.
   RunStatistics statistics;
+  /// With SimulationConfig::pools the same of each, in the same measured span. Conversations are counted of all
+  /// together.
+  std::vector<RunStatistics> pools;
   std::vector<EngineTotals> instances;  // of each instance
   /// The first request that was rejected because it can never fit, for the warning that names it.
   std::optional<RequestRecord> first_rejected;

@@ -23,11 +23,20 @@ double capacity_of(const Slowdown& slowdown) {
 double times(const Slowdown& slowdown) { return static_cast<double>(slowdown.num) / static_cast<double>(slowdown.den); }
 
 /// Bytes/s. A copy that takes no time loads no shared link.
-double rate_of(const Copy& copy) {
+double rate_of(const TransferSize& copy) {
   return copy.transfer > Duration{} ? static_cast<double>(copy.bytes.count()) / to_seconds(copy.transfer) : 0.0;
 }
+double rate_of(const Copy& copy) { return rate_of({copy.bytes, copy.transfer}); }
 
 }  // namespace
+
+TransferSizes sizes_of(const Transfers& transfers) {
+  TransferSizes sizes;
+  for (std::size_t lane = 0; lane < transfers.size(); ++lane) {
+    if (transfers[lane] != nullptr) sizes[lane] = {transfers[lane]->bytes, transfers[lane]->transfer};
+  }
+  return sizes;
+}
 
 void add_shared_links(Links& links, std::span<const BytesPerSecond> capacities) {
   for (const BytesPerSecond& capacity : capacities) links.add_link(capacity.value());
@@ -37,15 +46,18 @@ CopyLinks::CopyLinks(const CopySharing& sharing) : CopyLinks(sharing, {}, {}) {}
 
 CopyLinks::CopyLinks(const CopySharing& sharing, CopyRoute route, std::span<const BytesPerSecond> shared)
     : route_(std::move(route)), shared_(shared), duplex_{capacity_of(sharing.h2d), capacity_of(sharing.d2h)} {
-  for (const auto* links : route_.all()) {
-    for (const std::size_t link : *links)
-      SPILLWAY_CHECK(link < shared_.size(), "a route over a link that is not there");
+  for (const auto* crossings : route_.all()) {
+    for (const LinkCrossing& crossing : *crossings) {
+      SPILLWAY_CHECK(crossing.link < shared_.size(), "a route over a link that is not there");
+      SPILLWAY_CHECK(crossing.gpus > 0, "a route over a link that no GPU crosses");
+    }
   }
   fill_own();
 }
 
 void CopyLinks::set_traffic(std::vector<double> shares) {
   traffic_ = std::move(shares);
+  ++traffic_changes_;
   std::erase_if(traffic_, [](double& share) { return (share = whole_millionths(share)) <= 0.0; });
   fill_own();
 }
@@ -58,11 +70,10 @@ void CopyLinks::fill_own() {
   duplexed_ = fill({{1.0, 1.0, -1.0, -1.0}});
 }
 
-CopyLinks::Demands CopyLinks::demands_of(const Transfers& transfers) {
+CopyLinks::Demands CopyLinks::demands_of(const TransferSizes& transfers) {
   Demands demands;
   for (std::size_t lane = 0; lane < transfers.size(); ++lane) {
-    const Copy* const copy = transfers[lane];
-    if (copy != nullptr) demands.rate[lane] = rate_of(*copy);
+    if (transfers[lane].bytes >= Bytes(0)) demands.rate[lane] = rate_of(transfers[lane]);
   }
   return demands;
 }
@@ -71,34 +82,26 @@ void CopyLinks::expect_on_shared(const Copy& copy) {
   const auto lane = static_cast<std::size_t>(copy.stream) - static_cast<std::size_t>(Stream::h2d);
   if (lane >= kLinks || rate_of(copy) <= most_[lane]) return;
   most_[lane] = rate_of(copy);
-  const auto routes = route_.all();
-  for (std::size_t link = 0; link < shared_.size(); ++link) {
-    double wanted = 0.0;
-    for (std::size_t other = 0; other < kLinks; ++other) {
-      const auto crossings = std::ranges::count(*routes[other], link);
-      wanted += static_cast<double>(crossings * route_.gpus) * most_[other];
+  const auto routes = std::as_const(route_).all();
+  std::vector<double> wanted(shared_.size());
+  for (std::size_t other = 0; other < kLinks; ++other) {
+    for (const LinkCrossing& crossing : *routes[other]) {
+      double& sum = wanted[crossing.link];
+      sum += static_cast<double>(crossing.gpus) * most_[other];
+      if (sum > shared_[crossing.link].value()) contended_ = true;
     }
-    if (wanted > shared_[link].value()) contended_ = true;
   }
 }
 
-Slowdowns CopyLinks::alone(const Transfers& transfers) {
-  if (!contended_) return transfers[0] != nullptr && transfers[1] != nullptr ? duplexed_ : lone_;
-  // Bytes and time say as much as the rate, and need no division.
-  Asked asked;
-  for (std::size_t lane = 0; lane < transfers.size(); ++lane) {
-    if (transfers[lane] != nullptr) asked[lane] = {transfers[lane]->bytes, transfers[lane]->transfer};
-  }
-  if (asked == Asked{}) return {};
+const Slowdowns& CopyLinks::alone_on_shared(const Transfers& transfers) {
+  const TransferSizes asked = sizes_of(transfers);
   const auto known = std::ranges::find(known_, asked, &Known::asked);
   if (known != known_.end()) return known->slowdowns;
-  const Known now{asked, fill(demands_of(transfers))};
-  if (known_.size() < kMostKnown) {
-    known_.push_back(now);
-  } else {
-    known_[std::exchange(oldest_, (oldest_ + 1) % kMostKnown)] = now;
-  }
-  return now.slowdowns;
+  const Known now{asked, fill(demands_of(asked))};
+  if (known_.size() < kMostKnown) return known_.emplace_back(now).slowdowns;
+  Known& oldest = known_[std::exchange(oldest_, (oldest_ + 1) % kMostKnown)];
+  oldest = now;
+  return oldest.slowdowns;
 }
 
 Slowdowns CopyLinks::fill(const Demands& demands) const {
@@ -113,7 +116,7 @@ Slowdowns CopyLinks::fill(const Demands& demands) const {
   return slowdowns;
 }
 
-CopyLinks::Flows CopyLinks::add_flows(Links& all, const Transfers& transfers) const {
+CopyLinks::Flows CopyLinks::add_flows(Links& all, const TransferSizes& transfers) const {
   return add_flows(all, demands_of(transfers));
 }
 
@@ -136,8 +139,8 @@ CopyLinks::Flows CopyLinks::add_flows(Links& all, const Demands& demands) const 
     };
     cross_own(1.0);
     if (both && to_host && duplex_[lane] < 1.0) cross_own(duplex_[lane]);
-    for (const std::size_t link : *shared[lane]) {
-      route.push_back({static_cast<LinkId>(link), static_cast<double>(route_.gpus) * rate});
+    for (const LinkCrossing& crossing : *shared[lane]) {
+      route.push_back({static_cast<LinkId>(crossing.link), static_cast<double>(crossing.gpus) * rate});
     }
     flows[lane] = all.add_flow({.route = route, .demand = 1.0, .weight = weight});
   }

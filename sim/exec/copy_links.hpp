@@ -10,6 +10,7 @@
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_rule.hpp"
+#include "sim/api/link_crossing.hpp"
 #include "sim/core/units.hpp"
 #include "sim/exec/links.hpp"
 
@@ -19,33 +20,44 @@ namespace spillway {
 inline constexpr std::size_t kLinks = 4;
 
 /// How the copies of an instance reach the host and other GPUs: the instance has links of its own, and crosses some
-/// that others may cross, too.
+/// that others may cross, too. Crossings are those of its tensor-parallel group, in the list of shared links; a stream
+/// crosses a link at most once.
 struct CopyRoute {
-  std::int64_t gpus = 1;           // of its tensor-parallel group: all of them copy the same at the same time
-  std::vector<std::size_t> h2d{};  // positions in the list of shared links
-  std::vector<std::size_t> d2h{};
-  std::vector<std::size_t> peer_in{};
-  std::vector<std::size_t> peer_out{};
-  [[nodiscard]] std::array<const std::vector<std::size_t>*, kLinks> all() const {
+  std::vector<LinkCrossing> h2d{};
+  std::vector<LinkCrossing> d2h{};
+  std::vector<LinkCrossing> peer_in{};
+  std::vector<LinkCrossing> peer_out{};
+  [[nodiscard]] std::array<const std::vector<LinkCrossing>*, kLinks> all() const {
     return {&h2d, &d2h, &peer_in, &peer_out};
   }
+  [[nodiscard]] std::array<std::vector<LinkCrossing>*, kLinks> all() { return {&h2d, &d2h, &peer_in, &peer_out}; }
   [[nodiscard]] bool shares() const { return !(h2d.empty() && d2h.empty() && peer_in.empty() && peer_out.empty()); }
 };
 
 /// The copies that transfer at an instant; null: none.
 using Transfers = std::array<const Copy*, kLinks>;
 using Slowdowns = std::array<Slowdown, kLinks>;
+/// All that shares depend on of a copy that transfers. Bytes and time say as much as the rate, and need no division.
+struct TransferSize {
+  Bytes bytes{-1};  // < 0: none
+  Duration transfer{};
+  bool operator==(const TransferSize&) const = default;
+};
+using TransferSizes = std::array<TransferSize, kLinks>;
+[[nodiscard]] TransferSizes sizes_of(const Transfers& transfers);
 
 /// The copies of one instance are up to four flows, one per stream, whose rates are shares of their own speed alone:
 ///
 ///   own link    of each stream, capacity 1: one copy uses all of it, however fast its mechanism is
 ///   duplex cap  of h2d and d2h, while both transfer: capacity 1 / CopySharing. The profile measures both directions
 ///               busy and neither half busy, so whatever the other direction moves, this is the cap
-///   shared      links that others may cross, capacity in bytes/s: `gpus` times the copy's bytes / transfer
+///   shared      links that others may cross, capacity in bytes/s: `gpus` of the crossing times the copy's bytes /
+///               transfer
 ///   others      each flow of other traffic uses its share of the idle host link, on its own links and caps, and
 ///               divides a link evenly with the copy where both want more than there is
 ///
-/// Flows on a shared link divide it evenly by bytes/s per GPU.
+/// Flows on a shared link divide it evenly by bytes/s per GPU. The copies of a group's GPUs keep step, so the fullest
+/// link that one of them crosses slows all of them down.
 class CopyLinks {
  public:
   /// Links of its own, alone.
@@ -55,7 +67,9 @@ class CopyLinks {
 
   /// From now on, each flow of other traffic uses such a share of the idle links, (0, 1], to a millionth.
   void set_traffic(std::vector<double> shares);
-  /// Such a copy will transfer. O(1), and O(shared links) when it is the fastest of its stream so far.
+  /// How often that has been set.
+  [[nodiscard]] std::int64_t traffic_changes() const { return traffic_changes_; }
+  /// Such a copy will transfer. O(1), and O(shared links + crossings) when it is the fastest of its stream so far.
   void expect(const Copy& copy) {
     if (!contended_ && shares()) expect_on_shared(copy);
   }
@@ -65,41 +79,40 @@ class CopyLinks {
   /// Nothing slows an expected copy down.
   [[nodiscard]] bool idle() const { return own_idle_ && !contended_; }
   [[nodiscard]] bool shares() const { return route_.shares(); }
-  /// How much the transfers, all expected, slow each other down when no other instance copies. O(1) for transfers as
-  /// lately.
-  [[nodiscard]] Slowdowns alone(const Transfers& transfers);
+  /// How much the transfers, all expected, slow each other down when no other instance copies. Valid until the next
+  /// call. O(1) for transfers as lately.
+  [[nodiscard]] const Slowdowns& alone(const Transfers& transfers) {
+    if (contended_) return alone_on_shared(transfers);
+    return transfers[0] != nullptr && transfers[1] != nullptr ? duplexed_ : lone_;
+  }
   /// Adds the flows of the transfers to `all`, which starts with the shared links. Returns them; empty: none.
   using Flows = std::array<std::optional<FlowId>, kLinks>;
-  Flows add_flows(Links& all, const Transfers& transfers) const;
+  Flows add_flows(Links& all, const TransferSizes& transfers) const;
 
  private:
   struct Demands {
     std::array<double, kLinks> rate{-1.0, -1.0, -1.0, -1.0};  // bytes/s; < 0: no transfer
   };
-  static Demands demands_of(const Transfers& transfers);
+  static Demands demands_of(const TransferSizes& transfers);
   Flows add_flows(Links& all, const Demands& demands) const;
   [[nodiscard]] Slowdowns fill(const Demands& demands) const;
   void fill_own();
+  [[nodiscard]] const Slowdowns& alone_on_shared(const Transfers& transfers);
   void expect_on_shared(const Copy& copy);
 
   CopyRoute route_{};
   std::span<const BytesPerSecond> shared_{};
   std::array<double, 2> duplex_{1.0, 1.0};  // capacity of the caps
   std::vector<double> traffic_{};
+  std::int64_t traffic_changes_ = 0;
   bool own_idle_ = true;
   Slowdowns lone_{};                   // without shared links, of one direction while the other rests
   Slowdowns duplexed_{};               // and of both
   std::array<double, kLinks> most_{};  // bytes/s of the fastest copy expected
   bool contended_ = false;
   /// Answers: copies of layers take turns with nothing, or with copies that return.
-  struct Transfer {
-    Bytes bytes{-1};  // < 0: none
-    Duration transfer{};
-    bool operator==(const Transfer&) const = default;
-  };
-  using Asked = std::array<Transfer, kLinks>;
   struct Known {
-    Asked asked{};
+    TransferSizes asked{};
     Slowdowns slowdowns{};
   };
   static constexpr std::size_t kMostKnown = 16;

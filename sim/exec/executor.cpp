@@ -14,11 +14,16 @@ constexpr std::int64_t kMostTimelessCopies = 1'000'000;  // at one instant; beyo
 
 __extension__ using Wide = __int128;  // holds every product of two int64
 
+// A product with a slowdown's term, which is below 2^31, holds 64 bits.
+bool is_short(Duration x) { return (x.count() >> 32) == 0; }
+
 // floor and ceil of x * num / den
 Duration scale_down(Duration x, std::int64_t num, std::int64_t den) {
+  if (is_short(x)) return Duration(x.count() * num / den);
   return Duration(static_cast<std::int64_t>(Wide{x.count()} * num / den));
 }
 Duration scale_up(Duration x, std::int64_t num, std::int64_t den) {
+  if (is_short(x)) return Duration((x.count() * num + den - 1) / den);
   return Duration(static_cast<std::int64_t>((Wide{x.count()} * num + den - 1) / den));
 }
 
@@ -58,6 +63,7 @@ inline void CopyStream::time_rest() {
 }
 
 void CopyStream::set_slowdown(const Slowdown& slowdown, SimTime now) {
+  if (slowdown == slowdown_) return;
   // Shares that come out alike may differ in their last bits, and a copy that is timed anew loses a part of a
   // nanosecond.
   const std::int64_t now_times = slowdown.num * slowdown_.den;  // each below 2^31
@@ -67,7 +73,9 @@ void CopyStream::set_slowdown(const Slowdown& slowdown, SimTime now) {
     const Duration elapsed = now - timed_at_;
     const Duration launched = std::min(elapsed, launch_left_);
     launch_left_ -= launched;
-    transfer_left_ -= std::min(transfer_left_, scale_down(elapsed - launched, slowdown_.den, slowdown_.num));
+    if (elapsed > launched) {
+      transfer_left_ -= std::min(transfer_left_, scale_down(elapsed - launched, slowdown_.den, slowdown_.num));
+    }
     timed_at_ = now;
   }
   slowdown_ = slowdown;
@@ -137,7 +145,7 @@ void Executor::update_shares() {
   if (others_copy_) return;
   if (links_.idle()) launch_at_ = kNever;
   duplexed_ = std::max(in, out) <= now_;
-  const Slowdowns slowdowns = links_.alone(transfers());
+  const Slowdowns& slowdowns = links_.alone(transfers());
   for (std::size_t i = 0; i < links_used_; ++i) copies_[i].set_slowdown(slowdowns[i], now_);
 }
 
@@ -146,10 +154,11 @@ void Executor::set_traffic(std::vector<double> shares) {
   update_shares();
 }
 
-void Executor::set_slowdowns(const Slowdowns& slowdowns) {
+void Executor::set_slowdowns(const Slowdowns& slowdowns, SimTime at) {
   for (std::size_t i = 0; i < slowdowns.size(); ++i) {
+    if (slowdowns[i] == copies_[i].slowdown()) continue;
     check(slowdowns[i]);
-    copies_[i].set_slowdown(slowdowns[i], now_);
+    copies_[i].set_slowdown(slowdowns[i], at);
   }
 }
 
@@ -157,6 +166,14 @@ SimTime Executor::next_event() const {
   if (copies_ended_) return now_;
   if (iteration_start_ == kNever || at_gate_) return next_copy_event();
   return std::min(next_copy_event(), compute_free_);
+}
+
+SimTime Executor::next_event(const IterationPlan& plan) const {
+  const SimTime next = next_event();
+  // A copy in flight that slows the layers down stays in flight until its own event.
+  if (next != compute_free_ || copies_ended_ || at_gate_ || layer_ >= plan.layers || !may_be_quiet(plan)) return next;
+  return std::min(next_copy_event(),
+                  compute_free_ + stretched(plan.sub_batches.front().gpu.at(0)) * quiet_layers(plan));
 }
 
 inline Duration Executor::stretched(Duration work) const {
@@ -322,7 +339,7 @@ inline void Executor::compute(const IterationPlan& plan) {
 
 inline void Executor::compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until) {
   if (at_gate_ || copies_ended_ || layer_ >= plan.layers) return;
-  const std::int32_t quiet = std::min(plan.rule->quiet(layer_), plan.layers - layer_);
+  const std::int32_t quiet = quiet_layers(plan);
   const SimTime first = compute_free_;
   const SimTime last = std::min(next_copy_event() - Duration(1), until);  // that a layer may start
   if (quiet < 2 || last < first) return;
@@ -340,9 +357,9 @@ RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
   SPILLWAY_CHECK(iteration_start_ != kNever, "no iteration has begun");
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
   const SubBatchTimes& first = plan.sub_batches.front();
-  const bool may_be_quiet = plan.rule != nullptr && plan.sub_batches.size() == 1 && first.gpu.same();
+  const bool quiet = may_be_quiet(plan);
   while (layer_ <= plan.layers) {
-    if (may_be_quiet) compute_quiet_layers(plan, first.gpu.at(0), until);
+    if (quiet) compute_quiet_layers(plan, first.gpu.at(0), until);
     const bool reached = layer_ < plan.layers ? reach_layer(plan.rule, until) : reach_after(plan.rule, until);
     if (!reached) return {false, until};
     compute(plan);

@@ -97,6 +97,7 @@ class CopyStream {
   Copy complete();
   /// A ratio that is equal to within 2^-40 changes nothing. O(1).
   void set_slowdown(const Slowdown& slowdown, SimTime now);
+  [[nodiscard]] const Slowdown& slowdown() const { return slowdown_; }
 
  private:
   void start(SimTime now);
@@ -186,10 +187,13 @@ class Executor final : private CopySink {
     return transfers;
   }
   [[nodiscard]] const CopyLinks& links() const { return links_; }
-  /// From now() on, transfers take so many times as long as alone. Initially 1/1.
-  void set_slowdowns(const Slowdowns& slowdowns);
+  /// From `at` >= now() on, transfers take so many times as long as alone. Initially 1/1. No transfer starts or ends
+  /// between the two.
+  void set_slowdowns(const Slowdowns& slowdowns, SimTime at);
   /// No transfer starts or ends before this instant; it may be now(). kNever: not by itself.
   [[nodiscard]] SimTime next_event() const;
+  /// The same of an iteration begun with this plan, whose rule reports quiet layers: they start and end no transfer.
+  [[nodiscard]] SimTime next_event(const IterationPlan& plan) const;
   /// Nothing else happens at now(): does what waits for that, and says whether there was anything.
   bool end_instant(LayerRule* rule);
 
@@ -257,6 +261,14 @@ class Executor final : private CopySink {
   void compute(const IterationPlan& plan);
   /// Computes layers without any other event, up to the next event; `every`: time of each.
   void compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
+  /// The rule may report quiet layers.
+  [[nodiscard]] static bool may_be_quiet(const IterationPlan& plan) {
+    return plan.rule != nullptr && plan.sub_batches.size() == 1 && plan.sub_batches.front().gpu.same();
+  }
+  /// Layers that compute next and are quiet.
+  [[nodiscard]] std::int32_t quiet_layers(const IterationPlan& plan) const {
+    return std::min(plan.rule->quiet(layer_), plan.layers - layer_);
+  }
   /// Charges the idle time of `stream` since `free_since` to work that starts at `start`.
   void charge_stall(Stream stream, SimTime free_since, SimTime start) {
     use_of(stream).stall += std::max(Duration{}, start - std::max(free_since, iteration_start_));

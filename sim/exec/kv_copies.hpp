@@ -19,6 +19,7 @@ namespace spillway {
 ///  * Every step waits until all blocking copies are done: vLLM's swap in and out before the forward pass
 ///    (Worker.execute_model waits for the cache operations before it runs the model), and KV loaded for the prompts of
 ///    this iteration.
+///  * Blocking copies in turn start when the other blocking copies are done, and so do all copies below.
 ///  * A layer waits for the copies of its own share.
 ///  * A copy after a layer starts when that layer has computed. The first layer of the next iteration waits for it, and
 ///    all copies above wait until it has ended: they may take the same blocks further.
@@ -29,9 +30,9 @@ namespace spillway {
 /// for the next iteration.
 class KvCopies final : public LayerRule {
  public:
-  void add(Copy copy) {
+  void add(Copy copy, bool in_turn = false) {
     copy.tag = kBlocking;
-    blocking_.push_back(copy);
+    (in_turn ? in_turn_ : blocking_).push_back(copy);
   }
   /// Copy::layer is the layer that waits.
   void add_for_layer(Copy copy) {
@@ -62,8 +63,8 @@ class KvCopies final : public LayerRule {
   }
   /// No copy waits to be issued and none is in flight.
   [[nodiscard]] bool none() const {
-    return blocking_.empty() && layered_.empty() && background_.empty() && to_yield_.empty() && yielding_.empty() &&
-           after_layers_.empty() && in_flight_ == 0;
+    return blocking_.empty() && in_turn_.empty() && layered_.empty() && background_.empty() && to_yield_.empty() &&
+           yielding_.empty() && after_layers_.empty() && in_flight_ == 0;
   }
   /// Stream of the copy with waiting steps that ended last: the steps waited for this stream.
   [[nodiscard]] Stream waited_on() const { return waited_on_; }
@@ -95,13 +96,13 @@ class KvCopies final : public LayerRule {
   }
   [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
     const bool issues =
-        !after_layers_.empty() ||
-        (layer == 0 && !(blocking_.empty() && layered_.empty() && background_.empty() && to_yield_.empty()));
-    const bool waits = blocking_in_flight_ + layered_in_flight_ + leaving_ > 0;
+        !after_layers_.empty() || (layer == 0 && !(blocking_.empty() && in_turn_.empty() && layered_.empty() &&
+                                                   background_.empty() && to_yield_.empty()));
+    const bool waits = blocking_left_ + layered_in_flight_ + leaving_ > 0;
     return issues || waits ? 0 : std::numeric_limits<std::int32_t>::max();
   }
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override {
-    if (blocking_in_flight_ > 0 || (layer == 0 && leaving_ > 0)) return false;
+    if (blocking_left_ > 0 || (layer == 0 && leaving_ > 0)) return false;
     const auto at = static_cast<std::size_t>(layer);
     return layered_in_flight_ == 0 || at >= of_layer_.size() || of_layer_[at] == 0;
   }
@@ -122,7 +123,8 @@ class KvCopies final : public LayerRule {
   void end_waited(const Copy& copy, CopySink& sink) {
     waited_on_ = copy.stream;
     if (copy.tag == kBlocking) {
-      --blocking_in_flight_;
+      --blocking_left_;
+      if (!in_turn_.empty() && blocking_left_ == in_turn_.size()) issue_in_turn(sink);
     } else if (copy.tag == kAfterLayer) {
       --leaving_;
       if (held_back_) issue_unless_leaving(sink);
@@ -136,8 +138,14 @@ class KvCopies final : public LayerRule {
   void issue_unless_leaving(CopySink& sink) {
     held_back_ = leaving_ > 0;
     if (held_back_) return;
-    blocking_in_flight_ += blocking_.size();
+    const bool at_once = blocking_.empty();
+    blocking_left_ += blocking_.size() + in_turn_.size();
     issue(blocking_, sink);
+    if (at_once || in_turn_.empty()) issue_in_turn(sink);
+  }
+  /// What starts once the first blocking copies are done.
+  void issue_in_turn(CopySink& sink) {
+    issue(in_turn_, sink);
     if (!std::ranges::is_sorted(layered_, {}, &Copy::layer)) std::ranges::stable_sort(layered_, {}, &Copy::layer);
     for (const Copy& copy : layered_) {
       const auto waiting = static_cast<std::size_t>(copy.layer);
@@ -177,6 +185,7 @@ class KvCopies final : public LayerRule {
   }
 
   std::vector<Copy> blocking_;
+  std::vector<Copy> in_turn_;
   std::vector<Copy> layered_;
   std::vector<Copy> background_;
   std::vector<Copy> to_yield_;     // background copies that yield
@@ -187,7 +196,7 @@ class KvCopies final : public LayerRule {
   std::size_t leaving_ = 0;        // those of them in flight
   bool held_back_ = false;         // other copies wait until these have ended
   std::size_t in_flight_ = 0;
-  std::size_t blocking_in_flight_ = 0;
+  std::size_t blocking_left_ = 0;  // in flight or in turn
   std::size_t layered_in_flight_ = 0;
   std::vector<std::int32_t> of_layer_;  // copies in flight that a layer waits for
   std::vector<std::int32_t> ended_;

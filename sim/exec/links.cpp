@@ -27,19 +27,20 @@ LinkId Links::add_link(double capacity) {
 }
 
 FlowId Links::add_flow(const FlowSpec& spec) {
-  SPILLWAY_CHECK(spec.route.size() <= kMaxRoute, "a route has at most kMaxRoute links");
   SPILLWAY_CHECK(spec.demand > 0.0 && spec.weight > 0.0, "a flow has a demand and a weight above 0");
   Flow& flow = flows_.emplace_back();
+  flow.first = hops_.size();
   flow.length = spec.route.size();
   flow.demand = spec.demand;
   flow.weight = spec.weight;
-  std::ranges::copy(spec.route, flow.hops.begin());
+  hops_.insert(hops_.end(), spec.route.begin(), spec.route.end());
   SPILLWAY_CHECK(flow.length > 0 || std::isfinite(flow.demand), "nothing limits a flow");
   return static_cast<FlowId>(flows_.size() - 1);
 }
 
 void Links::keep(std::size_t links) {
   flows_.clear();
+  hops_.clear();
   links_.resize(links);
 }
 
@@ -53,7 +54,7 @@ void Links::fill() {
     for (Flow& flow : flows_) {
       if (!flow.rising) continue;
       const auto is_full = [this](const Hop& hop) { return hop.load > 0.0 && at(hop.link).full; };
-      const bool full = std::ranges::any_of(flow.route(), is_full);
+      const bool full = std::ranges::any_of(route(flow), is_full);
       const bool served = flow.demand / flow.weight <= level;
       if (!full && !served) continue;
       stop(flow, served ? flow.demand : level * flow.weight);
@@ -66,7 +67,7 @@ double Links::next_level(double level) {
   for (Link& link : links_) link.rising = 0.0;
   for (const Flow& flow : flows_) {
     if (!flow.rising) continue;
-    for (const Hop& hop : flow.route()) at(hop.link).rising += hop.load * flow.weight;
+    for (const Hop& hop : route(flow)) at(hop.link).rising += hop.load * flow.weight;
   }
   // Apart from rounding, the level at which a link is full only grows as flows stop.
   const auto full_at = [level](const Link& link) {
@@ -84,7 +85,7 @@ double Links::next_level(double level) {
 void Links::stop(Flow& flow, double rate) {
   flow.rising = false;
   flow.rate = rate;
-  for (const Hop& hop : flow.route()) at(hop.link).left -= hop.load * rate;
+  for (const Hop& hop : route(flow)) at(hop.link).left -= hop.load * rate;
 }
 
 Slowdown slowdown_at(double share) {

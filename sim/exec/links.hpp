@@ -1,7 +1,6 @@
 // Links that several flows share max-min fairly (PCIe switch, a server's total, host DRAM).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,8 +14,6 @@ namespace spillway {
 enum class LinkId : std::int32_t {};
 enum class FlowId : std::int32_t {};
 
-inline constexpr std::size_t kMaxRoute = 8;
-
 /// One link on a flow's way. A rate of 1 takes `load` of the link's capacity: a group of GPUs that copy the same at
 /// once is one flow that takes as much as all of them. > 0, or 0 for a flow that the link does not limit.
 struct Hop {
@@ -26,7 +23,7 @@ struct Hop {
 
 /// What a flow asks for. Rates are in any unit; capacities are in that unit times the load.
 struct FlowSpec {
-  std::span<const Hop> route{};                             // up to kMaxRoute different links
+  std::span<const Hop> route{};                             // different links
   double demand = std::numeric_limits<double>::infinity();  // its rate when nothing else flows; > 0
   double weight = 1.0;                                      // flows that share a link rise in these proportions; > 0
 };
@@ -47,7 +44,7 @@ struct FlowSpec {
 /// 1 h stops at its demand. B has 3 left for g alone, A would be full at level 5: at level 3 B is full and g stops. A
 /// has 7 left for f. Rates 7, 3, 1. Without h, g rises to 4 and f falls to 6.
 ///
-/// fill() takes O(flows * (flows + links)). Nothing is allocated once the buffers have grown.
+/// fill() takes O(flows * (flows + links + hops)). Nothing is allocated once the buffers have grown.
 class Links {
  public:
   /// `capacity` > 0.
@@ -74,23 +71,25 @@ class Links {
     bool full = false;
   };
   struct Flow {
-    std::array<Hop, kMaxRoute> hops{};
+    std::size_t first = 0;  // of its hops
     std::size_t length = 0;
     double demand = 0.0;
     double weight = 0.0;
     double rate = 0.0;
     bool rising = false;
-
-    [[nodiscard]] std::span<const Hop> route() const { return std::span(hops).first(length); }
   };
 
   [[nodiscard]] Link& at(LinkId link) { return links_[static_cast<std::size_t>(link)]; }
+  [[nodiscard]] std::span<const Hop> route(const Flow& flow) const {
+    return std::span(hops_).subspan(flow.first, flow.length);
+  }
   /// The next level at which a flow or a link stops, not below `level`; marks the links that are full there.
   [[nodiscard]] double next_level(double level);
   void stop(Flow& flow, double rate);
 
   std::vector<Link> links_{};
   std::vector<Flow> flows_{};
+  std::vector<Hop> hops_{};  // of all flows, in order
 };
 
 /// How many times as long as alone a flow takes that gets `share`, 0 < share <= 1, of its rate alone: the simplest

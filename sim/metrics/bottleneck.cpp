@@ -70,7 +70,7 @@ Bottleneck find_bottleneck(const RunStatistics& statistics, std::int64_t max_num
     bottleneck.advice = "Lower warmup, or raise workload.requests.";
     return bottleneck;
   }
-  bottleneck.share = time[static_cast<std::size_t>(verdict.resource)] / to_seconds(statistics.span);
+  bottleneck.share = time[static_cast<std::size_t>(verdict.resource)] / statistics.replica_time();
   bottleneck.sentence = fmt::format(fmt::runtime(verdict.sentence), fmt::format("{:.0f}%", bottleneck.share * 100.0));
   const bool below_limit = statistics.engine.peak_batch < max_num_seqs && !verdict.advice_below_batch_limit.empty();
   bottleneck.advice = below_limit ? verdict.advice_below_batch_limit : verdict.advice;
@@ -79,7 +79,7 @@ Bottleneck find_bottleneck(const RunStatistics& statistics, std::int64_t max_num
     bottleneck.sentence = fmt::format("{} of {} requests were rejected, so the figures are those of the others. {}",
                                       measured.rejected, measured.submitted, bottleneck.sentence);
   }
-  const std::int64_t lost = measured.timed_out + measured.rejected;
+  const std::int64_t lost = measured.timed_out + measured.rejected + measured.lost;
   if (bottleneck.resource == Resource::load && lost * 10 > measured.submitted) {
     bottleneck.advice = fmt::format(
         "{} of {} requests timed out or were rejected, so the load is light only for want of work: see the warnings, "

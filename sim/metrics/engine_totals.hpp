@@ -51,8 +51,8 @@ struct LayerTotals {
   static constexpr std::size_t kMostChanges = 4096;
   std::vector<Change> changes{};  // of the whole run: its start, then the first kMostChanges changes
 
-  /// Adds another replication: sums add, peaks are the largest. What cannot be added stays that of the first
-  /// replication: the last capacity and the changes.
+  /// Adds another replication, or another replica: sums add, peaks are the largest. What cannot be added
+  /// stays that of the first one: the last capacity and the changes.
   void add(const LayerTotals& other) {
     capacity_time += other.capacity_time;
     peak_capacity = std::max(peak_capacity, other.peak_capacity);
@@ -106,13 +106,15 @@ struct EngineTotals {
   Blocks peak_kv{};
   double peak_kv_fraction = 0.0;  // of the capacity at the time
   Blocks peak_host_kv{};
+  double peak_host_kv_fraction = 0.0;
   std::int64_t peak_cached = 0;
   std::int64_t peak_live = 0;
   std::optional<LayerTotals> layers{};             // only of a policy that streams layers
   std::array<double, kResources> resource_time{};  // seconds by Resource
   std::vector<PolicyFigure> figures{};             // of the policy, of the whole run
 
-  /// Adds another replication: sums add, peaks are the largest. The policy's figures stay those of the first one.
+  /// Adds another replication, or another replica: sums add, peaks are the largest. The policy's figures stay those of
+  /// the first one.
   void add(const EngineTotals& other) {
     iterations += other.iterations;
     preempted_recompute += other.preempted_recompute;
@@ -147,6 +149,7 @@ struct EngineTotals {
     peak_kv = std::max(peak_kv, other.peak_kv);
     peak_kv_fraction = std::max(peak_kv_fraction, other.peak_kv_fraction);
     peak_host_kv = std::max(peak_host_kv, other.peak_host_kv);
+    peak_host_kv_fraction = std::max(peak_host_kv_fraction, other.peak_host_kv_fraction);
     peak_cached = std::max(peak_cached, other.peak_cached);
     peak_live = std::max(peak_live, other.peak_live);
     if (!layers) {

@@ -32,6 +32,24 @@ std::optional<double> jain_index(const FairnessTotals& totals) {
   return jain_index(rates);
 }
 
+void FairnessTotals::add(const FairnessTotals& other) {
+  if (other.max_service_difference) {
+    max_service_difference = std::max(max_service_difference.value_or(0), *other.max_service_difference);
+  }
+  observations += other.observations;
+  ClientNumbers numbers;
+  for (const ClientService& client : clients) static_cast<void>(numbers.of(client.client));
+  for (const ClientService& client : other.clients) {
+    const std::size_t number = numbers.of(client.client);
+    if (number == clients.size()) {
+      clients.push_back(client);
+    } else {
+      clients[number].service += client.service;
+      clients[number].active += client.active;
+    }
+  }
+}
+
 void FairnessMeter::begin(SimTime begin) {
   measuring_ = true;
   for (Client& client : clients_) {

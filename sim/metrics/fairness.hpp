@@ -44,6 +44,8 @@ struct FairnessTotals {
   std::optional<std::int64_t> max_service_difference{};
   std::int64_t observations = 0;         // at which at least two clients were backlogged
   std::vector<ClientService> clients{};  // in order of first arrival
+  /// Adds another instance that was never live at the same time: service and time add, differences do not. O(clients).
+  void add(const FairnessTotals& other);
 };
 
 /// Jain, Chiu and Hawe, DEC-TR-301, 1984: (sum x)^2 / (n * sum x^2), from 1/n (one gets all) to 1 (equal shares).

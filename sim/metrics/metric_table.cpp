@@ -37,7 +37,7 @@ bool has_slos(const RunFigures& r) { return r.good.has_value(); }
 bool streams_layers(const RunFigures& r) { return r.run.engine.layers.has_value(); }
 
 Value share_of_time(const RunFigures& r, Resource resource) {
-  return ratio(r.run.engine.resource_time[static_cast<std::size_t>(resource)], r.span());
+  return ratio(r.run.engine.resource_time[static_cast<std::size_t>(resource)], r.replica_time());
 }
 
 const LayerTotals& layers_of(const RunFigures& r) { return *r.run.engine.layers; }
@@ -142,7 +142,7 @@ std::vector<MetricEntry> requests() {
        [](const RunFigures& r) -> Value {
          const Metric* const ttft = r.run.find("mean_ttft_ms");
          if (ttft == nullptr || !ttft->value) return std::nullopt;
-         return *ttft->value - to_seconds(r.front_end) * 1e3;
+         return *ttft->value - r.front_end * 1e3;
        }},
       {{"goodput_requests_per_s", "requests/s",
         "Requests that finished in the measured span and met every per-request SLO / span, those of the warm-up "
@@ -170,15 +170,17 @@ std::vector<MetricEntry> engine() {
       {{"iterations", "iterations",
         "Iterations that ended in the measured span. An iteration that `until` cuts does not count.", kNeither},
        [](const RunFigures& r) { return Value(number(r.run.engine.iterations)); }},
-      {{"mean_batch_requests", "requests", "Requests in the batch, averaged over the time in which an iteration ran.",
-        kNeither},
+      {{"mean_batch_requests", "requests",
+        "Requests in the batch of a replica, averaged over the time in which an iteration ran.", kNeither},
        [](const RunFigures& r) { return ratio(r.run.engine.batch_time, r.run.engine.busy_time); }},
-      {{"peak_batch_requests", "requests", "Most requests in the batch.", kNeither},
+      {{"peak_batch_requests", "requests", "Most requests in the batch of a replica.", kNeither},
        [](const RunFigures& r) { return Value(number(r.run.engine.peak_batch)); }},
-      {{"mean_waiting_requests", "requests", "Requests waiting to be scheduled, averaged over the span.", kSmaller},
-       [](const RunFigures& r) { return ratio(r.run.engine.waiting_time, r.span()); }},
+      {{"mean_waiting_requests", "requests",
+        "Requests waiting to be scheduled, averaged over the span and the replicas.", kSmaller},
+       [](const RunFigures& r) { return ratio(r.run.engine.waiting_time, r.replica_time()); }},
       {{"peak_waiting_requests", "requests",
-        "Most requests waiting at once, counted after the decisions of an instant: a request that is scheduled at the "
+        "Most requests waiting at once for one replica, counted after the decisions of an instant: a request that is "
+        "scheduled at the "
         "instant of its arrival never waits.",
         kSmaller},
        [](const RunFigures& r) { return Value(number(r.run.engine.peak_waiting)); }},
@@ -190,8 +192,7 @@ std::vector<MetricEntry> engine() {
       {{"peak_gpu_kv_fraction", "fraction", "Largest share of the GPU's KV blocks in use.", kNeither},
        [](const RunFigures& r) {
          const EngineTotals& e = r.run.engine;
-         return e.layers ? Value(e.peak_kv_fraction)
-                         : ratio(number(e.peak_kv.count()), number(r.run.gpu_blocks.count()));
+         return r.run.gpu_blocks > Blocks(0) || e.layers ? Value(e.peak_kv_fraction) : std::nullopt;
        }},
       {{"mean_host_kv_fraction", "fraction", "Share of the host's KV blocks in use, averaged over the span.", kNeither},
        [](const RunFigures& r) {
@@ -199,7 +200,7 @@ std::vector<MetricEntry> engine() {
        }},
       {{"peak_host_kv_fraction", "fraction", "Largest share of the host's KV blocks in use.", kNeither},
        [](const RunFigures& r) {
-         return ratio(number(r.run.engine.peak_host_kv.count()), number(r.run.host_blocks.count()));
+         return r.run.host_blocks > Blocks(0) ? Value(r.run.engine.peak_host_kv_fraction) : std::nullopt;
        }},
       {{"recompute_preemptions", "preemptions",
         "Preemptions that dropped a request's KV, to be computed again. A request preempted twice counts twice.",
@@ -413,7 +414,9 @@ std::vector<MetricEntry> layers() {
         "layer, averaged over the span. Pie's expansion is n / (n - m), n layers with m of them on the host. Null when "
         "the weights alone do not fit. Results list this metric and those up to expansion_over_time only for a policy "
         "that streams layers."},
-       [](const RunFigures& r) { return ratio(layers_of(r).capacity_time, r.span() * layers_of(r).resident_blocks); }},
+       [](const RunFigures& r) {
+         return ratio(layers_of(r).capacity_time, r.replica_time() * layers_of(r).resident_blocks);
+       }},
       {{"peak_expansion_ratio", "ratio", "Largest expansion in the span."},
        [](const RunFigures& r) {
          return ratio(number(layers_of(r).peak_capacity.count()), layers_of(r).resident_blocks);
@@ -429,11 +432,11 @@ std::vector<MetricEntry> layers() {
       {{"h2d_link_fraction", "fraction",
         "Share of the span in which a copy from host to GPU was under way; a cut iteration as for "
         "layer_stall_fraction."},
-       [](const RunFigures& r) { return ratio(to_seconds(layers_of(r).h2d_busy), r.span()); }},
+       [](const RunFigures& r) { return ratio(to_seconds(layers_of(r).h2d_busy), r.replica_time()); }},
       {{"d2h_link_fraction", "fraction",
         "Share of the span in which a copy from GPU to host was under way; a cut iteration as for "
         "layer_stall_fraction."},
-       [](const RunFigures& r) { return ratio(to_seconds(layers_of(r).d2h_busy), r.span()); }},
+       [](const RunFigures& r) { return ratio(to_seconds(layers_of(r).d2h_busy), r.replica_time()); }},
       {{"expansion_over_time", "list",
         "A list in result.json, not a figure: the KV blocks that the GPU offers and their expansion, at the start of "
         "the run and at each of its first 4096 changes, with the time of the change. With replications the list is "
@@ -490,13 +493,68 @@ std::vector<MetricEntry> fairness() {
   };
 }
 
+/// Time in which the busiest replica of a pool ran iterations / the mean of the pool.
+Value imbalance(const RunFigures& r, std::int32_t pool) {
+  double busiest = 0.0;
+  double sum = 0.0;
+  double count = 0.0;
+  for (const ReplicaStatistics& one : r.run.replicas) {
+    if (one.pool != pool) continue;
+    busiest = std::max(busiest, one.engine.busy_time);
+    sum += one.engine.busy_time;
+    count += 1.0;
+  }
+  return ratio(busiest * count, sum);
+}
+
+std::int64_t replica_count(const RunFigures& r) { return std::ssize(r.run.replicas); }
+std::int64_t transfers(const RunFigures& r) { return r.run.handover->transfers; }
+bool has_replicas(const RunFigures& r) { return !r.run.replicas.empty(); }
+bool has_pools(const RunFigures& r) { return r.run.handover.has_value(); }
+
+std::vector<MetricEntry> replicas() {
+  return {
+      {{"replica_imbalance", "ratio",
+        "Time in which the busiest replica ran iterations / the mean of all replicas: 1 when all had the same work; "
+        "with pools, of those that compute prompts. Only with several replicas. Then counts, bytes and seconds of any "
+        "metric are sums of all replicas; shares and levels (of batches, queues, memory and time) are the mean of all "
+        "replicas, their peaks the largest of any.",
+        kSmaller},
+       [](const RunFigures& r) { return imbalance(r, 0); },
+       replica_count,
+       has_replicas},
+      {{"decode_replica_imbalance", "ratio",
+        "As replica_imbalance, of the replicas that generate answers. This metric and those that follow need pools.",
+        kSmaller},
+       [](const RunFigures& r) { return imbalance(r, 1); },
+       replica_count,
+       has_pools},
+      {{"handed_over_bytes", "bytes", "KV that went from prefill to decode replicas in the whole run, per GPU.",
+        kNeither},
+       [](const RunFigures& r) { return Value(number(r.run.handover->bytes.count())); },
+       transfers,
+       has_pools},
+      {{"mean_handover_wait_ms", "ms",
+        "Time from the end of a prompt until its KV begins to move: until a decode replica has room for it. Of "
+        "requests whose KV arrived.",
+        kSmaller},
+       [](const RunFigures& r) { return ratio(1e3 * r.run.handover->waited, number(transfers(r))); },
+       transfers,
+       has_pools},
+      {{"mean_handover_ms", "ms", "Time from then until the KV has arrived.", kSmaller},
+       [](const RunFigures& r) { return ratio(1e3 * r.run.handover->moved, number(transfers(r))); },
+       transfers,
+       has_pools},
+  };
+}
+
 }  // namespace
 
 const std::vector<MetricEntry>& metric_table() {
   static const std::vector<MetricEntry> kTable = [] {
     std::vector<MetricEntry> table;
     for (const auto& section :
-         {latencies(), requests(), engine(), conversations(), time_fractions(), layers(), fairness()}) {
+         {latencies(), requests(), engine(), conversations(), time_fractions(), layers(), fairness(), replicas()}) {
       table.insert(table.end(), section.begin(), section.end());
     }
     return table;

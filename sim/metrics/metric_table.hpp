@@ -20,12 +20,14 @@ struct RunFigures {
   Tokens input{};   // of finished measured requests
   Tokens output{};  // of finished measured requests
   Served served{};
-  Duration front_end{};                // as MetricsConfig's
+  double front_end = 0.0;              // seconds of the mean TTFT, as MetricsConfig's
   std::optional<std::int64_t> good{};  // finished measured requests that met every SLO; empty without SLOs
   [[nodiscard]] double generated() const {
     return static_cast<double>(served.first_tokens) + static_cast<double>(served.later_tokens);
   }
   [[nodiscard]] double span() const { return to_seconds(run.span); }
+  /// RunStatistics::replica_time.
+  [[nodiscard]] double replica_time() const { return run.replica_time(); }
 };
 
 /// A latency of a finished request in nanoseconds. Not every request has one.

@@ -44,6 +44,9 @@ void count(OutcomeCounts& counts, Outcome outcome) {
     case Outcome::unfinished:
       ++counts.unfinished;
       break;
+    case Outcome::lost:
+      ++counts.lost;
+      break;
   }
 }
 
@@ -126,7 +129,7 @@ void MetricsCollector::submitted(std::uint64_t index, SimTime now) {
   if (begin_ == kNever) begin_ = now;
 }
 
-void MetricsCollector::ended(const RequestRecord& record) {
+void MetricsCollector::ended(const RequestRecord& record, Duration front_end) {
   count(all_, record.outcome);
   if (config_.offered) load_.left(record.end);
   count_served(record);
@@ -143,6 +146,7 @@ void MetricsCollector::ended(const RequestRecord& record) {
                  fmt::format("request {} finished with times out of order", record.index));
   input_tokens_ += record.input;
   output_tokens_ += record.generated;
+  front_end_ += front_end;
   const FinishedRequest row = row_of(record, static_cast<std::uint32_t>(number));
   ++client.finished;
   client.ttft += static_cast<Wide>(row.ttft);
@@ -319,10 +323,11 @@ void MetricsCollector::set_client_quantiles(std::vector<ClientStatistics>& clien
 }
 
 RunStatistics MetricsCollector::finish(SimTime end, const EngineTotals& engine, Blocks gpu_blocks, Blocks host_blocks,
-                                       bool complete, const FairnessTotals& fairness) {
-  const std::int64_t ended = all_.finished + all_.rejected + all_.timed_out + all_.unfinished;
-  SPILLWAY_CHECK(!complete || ended == all_.submitted,
-                 fmt::format("{} requests submitted, {} ended", all_.submitted, ended));
+                                       bool complete, const FairnessTotals& fairness,
+                                       std::vector<ReplicaStatistics> replicas,
+                                       const std::optional<HandoverTotals>& handover) {
+  SPILLWAY_CHECK(!complete || all_.ended() == all_.submitted,
+                 fmt::format("{} requests submitted, {} ended", all_.submitted, all_.ended()));
   if (!sketches_.empty()) sketch_rows();
   RunStatistics statistics;
   statistics.complete = complete;
@@ -335,12 +340,16 @@ RunStatistics MetricsCollector::finish(SimTime end, const EngineTotals& engine, 
   statistics.host_blocks = host_blocks;
   for (std::size_t i = 0; i < latency_metrics().size(); ++i) append_latency(i, statistics.metrics);
   statistics.clients = client_statistics(fairness);
+  statistics.replicas = std::move(replicas);
+  statistics.handover = handover;
+  const double mean_front_end =
+      measured_.finished > 0 ? static_cast<double>(front_end_.count()) / real(measured_.finished) * 1e-9 : 0.0;
   RunFigures figures{.run = statistics,
                      .fairness = fairness,
                      .input = input_tokens_,
                      .output = output_tokens_,
                      .served = served_,
-                     .front_end = config_.front_end};
+                     .front_end = mean_front_end};
   figures.served.later_tokens = itl_.sketch.count();
   if (!slos_.empty() || requests_have_slos_) figures.good = good_;
   append_figures(figures, statistics.metrics);

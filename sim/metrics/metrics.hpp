@@ -97,6 +97,8 @@ struct OutcomeCounts {
   std::int64_t rejected = 0;
   std::int64_t timed_out = 0;
   std::int64_t unfinished = 0;
+  std::int64_t lost = 0;
+  [[nodiscard]] std::int64_t ended() const { return finished + rejected + timed_out + unfinished + lost; }
 };
 
 /// What was served in the measured span, to any request.
@@ -122,6 +124,42 @@ struct ClientStatistics {
   std::int64_t replications = 1;  // in which it appears
 };
 
+/// KV that went from prefill to decode replicas, in the whole run.
+struct HandoverTotals {
+  std::int64_t transfers = 0;  // that ended
+  Bytes bytes{};               // of them, per GPU
+  double waited = 0.0;         // seconds from the end of a prompt to the start of its transfer, summed
+  double moved = 0.0;          // and from there until it has arrived
+  void add(const HandoverTotals& other) {
+    transfers += other.transfers;
+    bytes += other.bytes;
+    waited += other.waited;
+    moved += other.moved;
+  }
+};
+
+/// A link that copies share, in the measured span. Copies count as EngineTotals counts them, and KV that is handed over
+/// when it has arrived: what a boundary of the span cuts is counted by estimate.
+struct LinkUse {
+  double capacity = 0.0;  // bytes/s
+  double bytes = 0.0;     // that crossed it; over replications the sum
+  /// Of what it can carry in so many seconds, at most 1.
+  [[nodiscard]] double fraction(double span) const { return std::min(1.0, bytes / capacity / span); }
+};
+
+/// What one replica did: of requests in the whole run, of all else in the measured span.
+struct ReplicaStatistics {
+  std::int32_t pool = 0;  // 1: it generates the answers of what the others compute
+  std::int64_t sent = 0;  // requests
+  std::int64_t finished = 0;
+  std::int64_t lost = 0;  // when it went down
+  EngineTotals engine{};
+  std::optional<double> jain_index{};                    // as the metric; over replications the least
+  std::optional<std::int64_t> max_service_difference{};  // weighted tokens; over replications the largest
+  double down_time = 0.0;                                // seconds
+  std::int64_t replications = 1;                         // that these sums are of
+};
+
 /// Statistics of one replication.
 struct RunStatistics {
   bool complete = true;  // false: interrupted
@@ -135,6 +173,15 @@ struct RunStatistics {
   std::vector<Metric> metrics;  // every figure, in the order in which it is written
   /// Clients that had a measured request or were served in the measured span, ascending; empty for fewer than two.
   std::vector<ClientStatistics> clients;
+  std::vector<ReplicaStatistics> replicas{};  // in order; empty for one
+  std::optional<HandoverTotals> handover{};   // only with pools
+  std::vector<LinkUse> links{};               // as SimulationConfig::links; with pools as Handover::links
+  /// Seconds of the span in which replicas were up, summed over replicas.
+  [[nodiscard]] double replica_time() const {
+    double time = to_seconds(span) * static_cast<double>(std::max<std::int64_t>(1, std::ssize(replicas)));
+    for (const ReplicaStatistics& one : replicas) time -= one.down_time;
+    return time;
+  }
   std::vector<ConversationSample> conversations{};  // of the whole run; empty: the measured span has none
   [[nodiscard]] const Metric* find(const std::string& name) const;
 };
@@ -162,17 +209,23 @@ class MetricsCollector {
   /// A request was submitted at `now`; its position is `index`. In order of index.
   void submitted(std::uint64_t index, SimTime now);
   /// A request ended, finished or not. Throws InvariantError when a finished request's times are out of order.
-  void ended(const RequestRecord& record);
+  void ended(const RequestRecord& record) { ended(record, config_.front_end); }
+  /// The same when its front end took another time.
+  void ended(const RequestRecord& record, Duration front_end);
   /// `tokens` requests emitted a token `gap` after their previous one, at `now`.
   void token_gap(Duration gap, std::int64_t tokens, SimTime now) {
     if (tokens > 0 && now >= begin_) itl_.add(gap.count(), tokens);
   }
+  /// The measured span has begun, as another collector of the run says.
+  void begin_at(SimTime begin) { begin_ = begin; }
   /// Beginning of the measured span; kNever while it has not begun.
   [[nodiscard]] SimTime begin() const { return begin_; }
   /// `end`: the last completion, or the horizon. Fills metrics, counts and span. Throws InvariantError when the run is
   /// complete and a request that was submitted has not ended.
   [[nodiscard]] RunStatistics finish(SimTime end, const EngineTotals& engine, Blocks gpu_blocks, Blocks host_blocks,
-                                     bool complete, const FairnessTotals& fairness = {});
+                                     bool complete, const FairnessTotals& fairness = {},
+                                     std::vector<ReplicaStatistics> replicas = {},
+                                     const std::optional<HandoverTotals>& handover = {});
 
  private:
   __extension__ using Wide = unsigned __int128;  // exact sums of squared nanoseconds
@@ -234,6 +287,7 @@ class MetricsCollector {
   bool requests_have_slos_ = false;
   Tokens output_tokens_{};
   Tokens input_tokens_{};
+  Duration front_end_{};  // of finished measured requests, summed
   ClientNumbers client_numbers_;
   std::vector<ClientRequests> clients_;  // in order of their first measured request to end
 };
@@ -256,7 +310,7 @@ struct Bottleneck {
   std::string sentence;
   std::string advice;  // what to try next
 };
-/// The advice names engine.max_num_seqs only if the batch reached `max_num_seqs`, the run's limit.
+/// The advice names engine.max_num_seqs only if the batch reached `max_num_seqs`, the limit of each instance.
 [[nodiscard]] Bottleneck find_bottleneck(const RunStatistics& statistics, std::int64_t max_num_seqs);
 
 /// The side of a figure ("p99_ttft_ms", "iterations") that is better; empty when neither is, or the name is unknown.

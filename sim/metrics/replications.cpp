@@ -10,8 +10,8 @@ namespace spillway {
 namespace {
 
 OutcomeCounts operator+(const OutcomeCounts& a, const OutcomeCounts& b) {
-  return {a.submitted + b.submitted, a.finished + b.finished, a.rejected + b.rejected, a.timed_out + b.timed_out,
-          a.unfinished + b.unfinished};
+  return {a.submitted + b.submitted, a.finished + b.finished,     a.rejected + b.rejected,
+          a.timed_out + b.timed_out, a.unfinished + b.unfinished, a.lost + b.lost};
 }
 
 double sum_of(std::span<const double> values) {
@@ -99,6 +99,28 @@ std::vector<ClientStatistics> combine_clients(const std::vector<RunStatistics>& 
   return clients;
 }
 
+/// Sums over the replications.
+std::vector<ReplicaStatistics> combine_replicas(const std::vector<RunStatistics>& runs) {
+  std::vector<ReplicaStatistics> sums = runs.front().replicas;
+  for (std::size_t run = 1; run < runs.size(); ++run) {
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const ReplicaStatistics& more = runs[run].replicas[i];
+      sums[i].sent += more.sent;
+      sums[i].finished += more.finished;
+      sums[i].lost += more.lost;
+      sums[i].down_time += more.down_time;
+      sums[i].engine.add(more.engine);
+      if (more.jain_index) sums[i].jain_index = std::min(sums[i].jain_index.value_or(1.0), *more.jain_index);
+      if (more.max_service_difference) {
+        sums[i].max_service_difference =
+            std::max(sums[i].max_service_difference.value_or(0), *more.max_service_difference);
+      }
+      sums[i].replications += more.replications;
+    }
+  }
+  return sums;
+}
+
 }  // namespace
 
 std::optional<double> half_width_95(std::span<const double> values) {
@@ -133,6 +155,13 @@ RunStatistics combine_replications(const std::vector<RunStatistics>& runs) {
   for (const Metric& metric : runs.front().metrics) combined.metrics.push_back(combine_metric(metric, runs));
   combined.clients = combine_clients(runs);
   combined.conversations = runs.front().conversations;
+  combined.replicas = combine_replicas(runs);
+  combined.links = runs.front().links;
+  for (std::size_t run = 1; run < runs.size(); ++run) {
+    for (std::size_t i = 0; i < combined.links.size(); ++i) combined.links[i].bytes += runs[run].links[i].bytes;
+  }
+  combined.handover = runs.front().handover;
+  for (std::size_t run = 1; run < runs.size() && combined.handover; ++run) combined.handover->add(*runs[run].handover);
   return combined;
 }
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kFlushBytes = 1U << 16U;
 
 std::string_view outcome_name(Outcome outcome) {
-  constexpr std::array<std::string_view, 4> kNames{"finished", "rejected", "timed_out", "unfinished"};
+  constexpr std::array<std::string_view, 5> kNames{"finished", "rejected", "timed_out", "unfinished", "lost"};
   return kNames[static_cast<std::size_t>(outcome)];
 }
 
@@ -69,7 +69,7 @@ class RowWriter {
 constexpr std::string_view kCsvHeader =
     "replication,index,client,outcome,arrival_ns,first_scheduled_ns,first_token_ns,end_ns,ttft_ms,tpot_ms,e2e_ms,"
     "normalised_ms_per_token,queueing_ms_per_token,compute_ms_per_token,input_tokens,output_tokens,generated_tokens,"
-    "cached_tokens,preempted_recompute,preempted_swap,conversation,turn,class\n";
+    "cached_tokens,preempted_recompute,preempted_swap,conversation,turn,class,replica,decode_replica";
 
 /// Latencies as the metrics define them. All latencies except TTFT require a finished request.
 void write_latencies(RowWriter& row, const RequestRecord& record) {
@@ -92,7 +92,8 @@ void write_latencies(RowWriter& row, const RequestRecord& record) {
   row.milliseconds("compute_ms_per_token", computing);
 }
 
-void append_row(std::string& out, bool csv, std::int64_t replication, const RequestRecord& record) {
+void append_row(std::string& out, bool csv, std::int64_t replication, const RequestRecord& record,
+                const std::vector<std::string>& instances) {
   RowWriter row(out, csv);
   row.number("replication", replication);
   row.number("index", static_cast<std::int64_t>(record.index));
@@ -112,19 +113,25 @@ void append_row(std::string& out, bool csv, std::int64_t replication, const Requ
   row.number_or_null("conversation", record.traits.conversation, record.traits.conversation >= 0);
   row.number_or_null("turn", record.traits.turn, record.traits.turn > 0);
   row.number_or_null("class", record.traits.service_class, record.traits.service_class > 0);
+  row.number("replica", record.replica);
+  row.number_or_null("decode_replica", record.decode_replica, record.decode_replica != RequestRecord::kNoReplica);
+  if (!instances.empty()) row.text("instance", instances[record.traits.pool]);
   row.end();
 }
 
 }  // namespace
 
-RequestsFile::RequestsFile(const std::string& path) : file_(path), csv_(path.ends_with(".csv")) {
-  if (csv_) file_.write(kCsvHeader);
+RequestsFile::RequestsFile(const std::string& path, std::vector<std::string> instances)
+    : file_(path), csv_(path.ends_with(".csv")), instances_(std::move(instances)) {
+  if (!csv_) return;
+  file_.write(kCsvHeader);
+  file_.write(instances_.empty() ? "\n" : ",instance\n");
 }
 
 void RequestsFile::write(std::int64_t replication, const RequestRecord& record) {
   const std::lock_guard lock(mutex_);
   std::string& rows = pending_[replication].rows;
-  append_row(rows, csv_, replication, record);
+  append_row(rows, csv_, replication, record, instances_);
   if (replication == current_ && rows.size() >= kFlushBytes) flush_current();
 }
 

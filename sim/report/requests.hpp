@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "sim/core/request.hpp"
 #include "sim/io/atomic_file.hpp"
@@ -16,8 +17,9 @@ namespace spillway {
 /// replication, and within a replication in order of ending. Rows of later replications wait in memory.
 class RequestsFile {
  public:
-  /// Throws ConfigError when the file cannot be created.
-  explicit RequestsFile(const std::string& path);
+  /// `instances`: names of the pools that RequestTraits::pool numbers, for a column of their own; empty: no such
+  /// column. Throws ConfigError when the file cannot be created.
+  explicit RequestsFile(const std::string& path, std::vector<std::string> instances = {});
   void write(std::int64_t replication, const RequestRecord& record);
   /// Declares that the replication has no more rows.
   void finish(std::int64_t replication);
@@ -33,6 +35,7 @@ class RequestsFile {
 
   AtomicFile file_;
   bool csv_;
+  std::vector<std::string> instances_;
   std::mutex mutex_;
   std::int64_t current_ = 0;  // the replication whose rows go to the file
   std::map<std::int64_t, Pending> pending_;

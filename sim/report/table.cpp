@@ -2,10 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <iterator>
+#include <span>
 #include <string_view>
+#include <utility>
 
+#include "sim/api/key_owners.hpp"
 #include "sim/io/lines.hpp"
 #include "sim/report/report.hpp"
+#include "sim/study/instances.hpp"
 #include "sim/study/trust.hpp"
 
 namespace spillway {
@@ -38,15 +44,14 @@ class Table {
     lines_.blank();
     latencies();
     lines_.blank();
+    kinds();
     rates();
     slos();
     use();
+    replicas();
     fairness();
     lines_.blank();
-    const Bottleneck bottleneck =
-        find_bottleneck(run_, result_.config.settings.get<std::int64_t>("engine.max_num_seqs"));
-    lines_.add("Bottleneck", bottleneck.sentence);
-    lines_.add("Try next", bottleneck.advice);
+    bottlenecks();
     const Lines perturbed = perturbation();
     outside_range();
     validity();
@@ -57,8 +62,10 @@ class Table {
 
   std::string build_setup() {
     setup();
-    lines_.add("Weights", bytes(static_cast<double>(result_.setup.weights.count())) + " per GPU");
-    lines_.add("KV memory", result_.setup.kv_terms);
+    if (result_.kinds.empty()) {
+      lines_.add("Weights", bytes(static_cast<double>(result_.setup.weights.count())) + " per GPU");
+      lines_.add("KV memory", result_.setup.kv_terms);
+    }
     validity();
     warnings(kLines - 2);
     lines_.blank();
@@ -81,6 +88,7 @@ class Table {
   [[nodiscard]] std::int64_t replications() const { return result_.config.settings.get<std::int64_t>("replications"); }
 
   void setup() {
+    if (!result_.kinds.empty()) return setup_of_kinds();
     const Setup& setup = result_.setup;
     const KvLayout& kv = setup.kv;
     const std::string server = setup.hardware == setup.gpu ? std::string() : " of " + setup.hardware;
@@ -89,6 +97,23 @@ class Table {
     lines_.add("Set-up", fmt::format("{} on {} x {}{}, policy {}{}{}, engine {}", setup.model, setup.tensor_parallel,
                                      setup.gpu, server, setup.policy, setup.knows_future.empty() ? "" : " (oracle)",
                                      weights == kNoWeights ? "" : ", weights " + weights, setup.engine));
+    if (setup.replicas > 1) {
+      const std::int64_t gpus = setup.replicas * setup.tensor_parallel;
+      const std::string where = setup.servers == 0
+                                    ? ", each with a host and links of its own"
+                                    : fmt::format(" of {} server{}", setup.servers, setup.servers == 1 ? "" : "s");
+      const std::string split = fmt::format(", {} for prompts and {} for answers", setup.prefill_replicas,
+                                            setup.replicas - setup.prefill_replicas);
+      const bool pools = setup.prefill_replicas > 0;
+      lines_.add("Replicas", fmt::format("{} replicas on {} GPUs{}{}, router {}", setup.replicas, gpus, where,
+                                         pools ? split : "", settings.get<std::string>(kRouterKey)));
+      if (pools) {
+        lines_.add("Hand-over", fmt::format("{} over {}, router {}",
+                                            settings.get<std::string>("handover.mode") == "layers" ? "KV layer by layer"
+                                                                                                   : "KV as a whole",
+                                            setup.handover, settings.get<std::string>("decode_router")));
+      }
+    }
     lines_.add("Workload", fmt::format("{}, {} requests", setup.workload, setup.requests));
     const double kv_bytes = static_cast<double>(kv.block_bytes.count()) * static_cast<double>(kv.gpu_blocks.count());
     const std::string host_cache =
@@ -100,14 +125,78 @@ class Table {
       streamed_layers(host_cache);
       return;
     }
-    lines_.add(
-        "KV cache",
-        fmt::format("{} tokens in {} blocks of {} tokens ({} per GPU), {} blocks on the host; prefix caching "
-                    "{}{}; longest request {} tokens",
-                    setup.kv_capacity().count(), kv.gpu_blocks.count(), kv.block_tokens.count(), bytes(kv_bytes),
-                    kv.host_blocks.count(), kv.prefix_caching ? "on" : "off", host_cache, setup.max_model_len.count()));
+    lines_.add("KV cache",
+               fmt::format("{} tokens in {} blocks of {} tokens ({} per GPU), {} blocks on the host{}; prefix caching "
+                           "{}{}; longest request {} tokens",
+                           setup.kv_capacity().count(), kv.gpu_blocks.count(), kv.block_tokens.count(), bytes(kv_bytes),
+                           kv.host_blocks.count(), on_peers(), kv.prefix_caching ? "on" : "off", host_cache,
+                           setup.max_model_len.count()));
     host_tier();
     repetitions();
+  }
+
+  [[nodiscard]] std::string on_peers() const {
+    const KvLayout& kv = result_.setup.kv;
+    if (kv.peer_blocks() == Blocks(0)) return "";
+    const double lent = static_cast<double>((kv.block_bytes * kv.peer_blocks().count()).count());
+    return fmt::format(", {} blocks ({}) lent by another GPU each", kv.peer_blocks().count(), bytes(lent));
+  }
+
+  /// A line for each element of `instances`.
+  void setup_of_kinds() {
+    const Setup& setup = result_.setup;
+    lines_.add("Set-up", fmt::format("{} instances of {} kind{} on {} ({})", setup.replicas, result_.kinds.size(),
+                                     result_.kinds.size() == 1 ? "" : "s", setup.hardware, setup.gpu));
+    for (const KindResult& kind : result_.kinds) {
+      const Setup& own = kind.setup;
+      const std::string replicas = own.replicas == 1 ? "" : fmt::format("{} replicas of ", own.replicas);
+      const std::string router =
+          own.replicas == 1 ? "" : fmt::format(", router {}", kind.config.settings.get<std::string>(kRouterKey));
+      const std::string traffic = kind.share ? fmt::format("{} of the workload", percent(*kind.share))
+                                             : fmt::format("{}, {} requests", own.workload, own.requests);
+      lines_.add(kind.name,
+                 fmt::format("{}{} on GPU{} {}{}, policy {}, engine {}; {} tokens of KV{}; {}", replicas, own.model,
+                             kind.gpus.size() == 1 ? "" : "s", gpus_text(kind.gpus), router, own.policy, own.engine,
+                             own.kv_capacity().count(), own.replicas == 1 ? "" : " each", traffic));
+    }
+    lines_.add("Workload", fmt::format("{}, {} requests", setup.workload, setup.requests));
+    repetitions();
+  }
+
+  /// What became of each element of `instances`.
+  void kinds() {
+    if (result_.kinds.empty()) return;
+    struct Column {
+      std::string_view heading;
+      std::string metric;
+      int width;
+    };
+    const std::array<Column, 7> columns{{{"p50 TTFT", "p50_ttft_ms", 10},
+                                         {"p99 TTFT", "p99_ttft_ms", 10},
+                                         {"p50 TPOT", "p50_tpot_ms", 10},
+                                         {"p99 ITL", "p99_itl_ms", 9},
+                                         {"requests/s", "request_throughput_per_s", 12},
+                                         {"tokens/s", "output_throughput_tokens_per_s", 10},
+                                         {"peak KV", "peak_gpu_kv_fraction", 9}}};
+    constexpr int kName = 18;
+    std::string head = fmt::format("{:<{}}{:>10}", "Instances (ms)", kName, "finished");
+    for (const Column& column : columns) head += fmt::format("{:>{}}", column.heading, column.width);
+    lines_.raw(std::move(head));
+    for (const KindResult& kind : result_.kinds) {
+      std::string row =
+          fmt::format("{:<{}.{}}{:>10}", shown(kind.name), kName, kName - 1, kind.statistics.measured.finished);
+      for (const Column& column : columns) {
+        const Metric* const metric = kind.statistics.find(column.metric);
+        const bool share = column.heading == "peak KV";
+        row += fmt::format("{:>{}}",
+                           metric == nullptr || !metric->value ? "-"
+                           : share                             ? percent(*metric->value)
+                                                               : figure(*metric->value),
+                           column.width);
+      }
+      lines_.raw(std::move(row));
+    }
+    lines_.blank();
   }
 
   /// The GPU's memory under a policy that streams layers between the GPU and the host.
@@ -118,7 +207,8 @@ class Table {
                                                         : fmt::format(", growing to at most {} tokens",
                                                                       (kv.block_tokens * kv.most().count()).count());
     const std::string swap_blocks =
-        kv.host_blocks.count() == 0 ? "" : fmt::format(", {} blocks on the host", kv.host_blocks.count());
+        (kv.host_blocks.count() == 0 ? "" : fmt::format(", {} blocks on the host", kv.host_blocks.count())) +
+        on_peers();
     lines_.add(
         "KV cache",
         fmt::format("{} tokens in {} blocks of {} tokens{}{}; prefix caching {}{}; longest request {} tokens",
@@ -144,7 +234,8 @@ class Table {
 
   void repetitions() {
     if (replications() > 1) {
-      lines_.add("", fmt::format("{} replications: figures are means, +- is the 95% t-interval", replications()));
+      lines_.add("",
+                 fmt::format("{} replications (seeds): figures are means, +- is the 95% t-interval", replications()));
     }
   }
 
@@ -152,6 +243,7 @@ class Table {
     const OutcomeCounts& all = run_.all;
     std::string text = fmt::format("{} submitted = {} finished + {} rejected + {} timed out + {} unfinished",
                                    all.submitted, all.finished, all.rejected, all.timed_out, all.unfinished);
+    if (all.lost > 0) text += fmt::format(" + {} lost", all.lost);
     if (run_.measured.submitted != all.submitted) {
       text += fmt::format("; {} measured after warm-up", run_.measured.submitted);
     }
@@ -193,11 +285,20 @@ class Table {
   }
 
   void slos() {
-    if (!result_.request_slos.empty()) {
+    if (!result_.request_slos.empty() && result_.kinds.empty()) {
       std::vector<std::string> texts;
       for (const Condition& condition : result_.request_slos) texts.push_back(condition.text);
       lines_.add("Goodput", fmt::format("{} requests/s; {} of the requests met {}", show("goodput_requests_per_s"),
                                         show("slo_met_fraction", percent), fmt::join(texts, ", ")));
+    }
+    for (const KindResult& kind : result_.kinds) {
+      const Metric* const good = kind.statistics.find("goodput_requests_per_s");
+      const Metric* const met = kind.statistics.find("slo_met_fraction");
+      if (kind.request_slos.empty() || good == nullptr || !good->value || met == nullptr || !met->value) continue;
+      std::vector<std::string> texts;
+      for (const Condition& condition : kind.request_slos) texts.push_back(condition.text);
+      lines_.add("Goodput", fmt::format("{}: {} requests/s; {} of the requests met {}", kind.name, figure(*good->value),
+                                        percent(*met->value), fmt::join(texts, ", ")));
     }
     for (const Verdict& verdict : result_.run_slos) {
       lines_.add("SLO", fmt::format("{}: {} ({})", verdict.condition.text, verdict.met ? "met" : "not met",
@@ -205,10 +306,26 @@ class Table {
     }
   }
 
+  void bottlenecks() {
+    const auto find = [](const RunStatistics& run, const ResolvedConfig& config) {
+      return find_bottleneck(run, config.settings.get<std::int64_t>("engine.max_num_seqs"));
+    };
+    if (result_.kinds.empty()) {
+      const Bottleneck bottleneck = find(run_, result_.config);
+      lines_.add("Bottleneck", bottleneck.sentence);
+      lines_.add("Try next", bottleneck.advice);
+      return;
+    }
+    for (const KindResult& kind : result_.kinds) {
+      lines_.add("Bottleneck", fmt::format("{}: {}", kind.name, find(kind.statistics, kind.config).sentence));
+    }
+  }
+
   void use() {
     lines_.add("Batch",
-               fmt::format("mean {}, peak {} requests; waiting mean {}, peak {}", show("mean_batch_requests"),
-                           show("peak_batch_requests"), show("mean_waiting_requests"), show("peak_waiting_requests")));
+               fmt::format("mean {}, peak {} requests; waiting mean {}, peak {}{}", show("mean_batch_requests"),
+                           show("peak_batch_requests"), show("mean_waiting_requests"), show("peak_waiting_requests"),
+                           run_.replicas.empty() ? "" : ", of one replica"));
     const bool host_cache = result_.setup.kv.host_cache_blocks.count() > 0;
     const Metric* const history = run_.find("history_gpu_hit_fraction");
     const bool keeps_history = history != nullptr && history->value;
@@ -227,9 +344,18 @@ class Table {
                       show("history_gpu_hit_fraction", percent), show("history_host_hit_fraction", percent),
                       show("recomputed_history_tokens"), show("suspensions"), show("mean_cached_conversations")));
     }
-    lines_.add("Links", fmt::format("host to GPU {}, GPU to host {}; preemptions: {} recompute, {} swap",
-                                    show("moved_h2d_bytes", bytes), show("moved_d2h_bytes", bytes),
+    const std::string peers = result_.setup.kv.peer_blocks() == Blocks(0)
+                                  ? ""
+                                  : fmt::format(", to the lender {}, from it {}", show("moved_peer_out_bytes", bytes),
+                                                show("moved_peer_in_bytes", bytes));
+    lines_.add("Links", fmt::format("host to GPU {}, GPU to host {}{}; preemptions: {} recompute, {} swap",
+                                    show("moved_h2d_bytes", bytes), show("moved_d2h_bytes", bytes), peers,
                                     show("recompute_preemptions"), show("swap_preemptions")));
+    if (run_.find("page_outs") != nullptr) {
+      lines_.add("Slices", fmt::format("{} began; requests left the batch for others {} times", show("slices"),
+                                       show("page_outs")));
+    }
+    busiest_links();
     if (const Metric* const copied = run_.find("kv_copy_s"); copied != nullptr && copied->value.value_or(0.0) > 0.0) {
       lines_.add("KV copies",
                  fmt::format("under way {} s: hidden {} s, exposed {} s, while nothing ran {} s", show("kv_copy_s"),
@@ -251,6 +377,26 @@ class Table {
                                      show("disk_read_blocks"), show("disk_dropped_blocks"), show("disk_queue_wait_s")));
     }
     if (result_.setup.deployment.layers > 0) streaming();
+  }
+
+  /// Of those that copies share, the ones that carried the largest part of what they can.
+  void busiest_links() {
+    constexpr std::size_t kShown = 3;
+    constexpr double kLeast = 0.001;
+    const double span = to_seconds(run_.span);
+    std::vector<std::pair<double, std::string>> used;
+    for (std::size_t i = 0; i < result_.links.size() && span > 0.0; ++i) {
+      const double fraction = run_.links[i].fraction(span);
+      if (fraction >= kLeast) used.emplace_back(fraction, result_.links[i]);
+    }
+    if (used.empty()) return;
+    std::ranges::stable_sort(used, std::ranges::greater(), &std::pair<double, std::string>::first);
+    std::vector<std::string> texts;
+    for (const auto& [fraction, name] : std::span(used).first(std::min(kShown, used.size()))) {
+      texts.push_back(fmt::format("{} {}", name, percent(fraction)));
+    }
+    lines_.add("Server links", fmt::format("of what they carry: {}{}", fmt::join(texts, ", "),
+                                           used.size() > kShown ? ", others less" : ""));
   }
 
   void streaming() {
@@ -282,6 +428,37 @@ class Table {
     lines_.add("Streaming", text);
   }
 
+  /// For several replicas only, a line for each pool.
+  void replicas() {
+    if (run_.replicas.empty() || !result_.kinds.empty()) return;
+    const bool pools = run_.handover.has_value();
+    balance(0, pools ? "Prompts" : "Balance", "replica_imbalance");
+    if (!pools) return;
+    balance(1, "Answers", "decode_replica_imbalance");
+    lines_.add("Hand-over",
+               fmt::format("{}; a prompt's KV waits {} ms for room and moves for {} ms, mean",
+                           show("handed_over_bytes", bytes), show("mean_handover_wait_ms"), show("mean_handover_ms")));
+  }
+  void balance(std::int32_t pool, const std::string& label, const std::string& imbalance) {
+    std::vector<ReplicaStatistics> all;
+    std::ranges::copy_if(run_.replicas, std::back_inserter(all), [pool](const auto& one) { return one.pool == pool; });
+    const auto share = [](const ReplicaStatistics& one) {
+      const auto asked = static_cast<double>(one.engine.prefix_asked.count());
+      return asked > 0.0 ? static_cast<double>(one.engine.prefix_hit.count()) / asked : 0.0;
+    };
+    const auto [fewest, most] = std::ranges::minmax(all, {}, &ReplicaStatistics::sent);
+    std::string text = fmt::format("requests per replica {} to {}; the busiest worked {} times the mean",
+                                   fewest.sent / fewest.replications, most.sent / most.replications, show(imbalance));
+    if (std::ranges::any_of(all, [](const auto& one) { return one.engine.prefix_asked > Tokens(0); })) {
+      const auto [least, best] = std::ranges::minmax(all, {}, share);
+      text += fmt::format("; prefix cache hits {} to {}", percent(share(least)), percent(share(best)));
+    }
+    double down = 0.0;
+    for (const ReplicaStatistics& one : all) down += one.down_time;
+    if (down > 0.0) text += fmt::format("; down for {} s in all", figure(down));
+    lines_.add(label, text);
+  }
+
   /// For several clients only: one line of figures, and the clients with the longest waits.
   void fairness() {
     if (run_.clients.empty()) return;
@@ -289,12 +466,29 @@ class Table {
     for (const ClientStatistics& client : worst_clients(run_, kClients)) {
       if (client.mean_ttft_ms) worst.push_back(fmt::format("{}: {}", client.client, figure(*client.mean_ttft_ms)));
     }
-    lines_.add(
-        "Fairness",
-        fmt::format("{} clients: Jain's index {}, largest service difference {} weighted tokens; worst "
-                    "p99 TTFT {} ms; worst mean TTFT (client: ms) {}",
-                    run_.clients.size(), show("jain_index"), show("max_service_difference_tokens"),
-                    show("worst_client_p99_ttft_ms"), worst.empty() ? "-" : fmt::format("{}", fmt::join(worst, ", "))));
+    lines_.add("Fairness", fmt::format("{} clients: {}; worst p99 TTFT {} ms; worst mean TTFT (client: ms) {}",
+                                       run_.clients.size(), service(), show("worst_client_p99_ttft_ms"),
+                                       worst.empty() ? "-" : fmt::format("{}", fmt::join(worst, ", "))));
+  }
+  /// How evenly a replica serves the clients that it has.
+  [[nodiscard]] std::string service() const {
+    if (run_.replicas.empty()) {
+      return fmt::format("Jain's index {}, largest service difference {} weighted tokens", show("jain_index"),
+                         show("max_service_difference_tokens"));
+    }
+    std::optional<double> least;
+    std::optional<double> most;
+    std::optional<std::int64_t> difference;
+    for (const ReplicaStatistics& one : run_.replicas) {
+      if (one.jain_index) {
+        least = std::min(least.value_or(1.0), *one.jain_index);
+        most = std::max(most.value_or(0.0), *one.jain_index);
+      }
+      if (one.max_service_difference) difference = std::max(difference.value_or(0), *one.max_service_difference);
+    }
+    return fmt::format("Jain's index of a replica {}, largest service difference in one {} weighted tokens",
+                       least ? fmt::format("{} to {}", figure(*least), figure(*most)) : "-",
+                       difference ? figure(static_cast<double>(*difference)) : "-");
   }
 
   /// Quantities outside the measured range, the largest share of calls first.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <utility>
 
 #include "hwmodels/engine_quantization.hpp"
@@ -12,49 +11,18 @@
 #include "hwmodels/models/execution_models.hpp"
 #include "hwmodels/models/logged_models.hpp"
 #include "hwmodels/models/server_share.hpp"
+#include "hwmodels/topology_file.hpp"
+#include "sim/api/key_owners.hpp"
+#include "sim/api/router.hpp"
 #include "sim/core/text.hpp"
+#include "sim/io/file_reader.hpp"
+#include "sim/study/assemble_kinds.hpp"
+#include "sim/study/instances.hpp"
+#include "sim/study/lenders.hpp"
+#include "sim/study/problems.hpp"
 
 namespace spillway {
 namespace {
-
-/// Runs every step, even after a step failed, so that the user sees all problems at once.
-class Problems {
- public:
-  explicit Problems(const ResolvedConfig& config) : config_(config) {}
-
-  /// Returns true when the step threw no error.
-  bool attempt(const std::function<void()>& step) {
-    try {
-      step();
-      return true;
-    } catch (const UserError& error) {
-      for (Problem problem : error.problems()) {
-        problem.where = config_.place(problem.where);
-        (error.code() == ExitCode::data ? data_ : config_problems_).push_back(std::move(problem));
-      }
-      return false;
-    }
-  }
-  void add(const std::string& what, const std::string& key, const std::string& fix) {
-    config_problems_.push_back({what, config_.place(key), fix});
-  }
-  /// The machine lacks what it takes (Problem::infeasible).
-  void add_infeasible(const std::string& what, const std::string& key, const std::string& fix) {
-    config_problems_.push_back({what, config_.place(key), fix, true});
-  }
-  void throw_if_any() {
-    if (!config_problems_.empty()) {
-      config_problems_.insert(config_problems_.end(), data_.begin(), data_.end());
-      throw ConfigError(std::move(config_problems_));
-    }
-    if (!data_.empty()) throw DataError(std::move(data_));
-  }
-
- private:
-  const ResolvedConfig& config_;
-  std::vector<Problem> config_problems_;
-  std::vector<Problem> data_;
-};
 
 InputFile input_of(const std::string& role, const hwmodels::DataFile& file) {
   return {role, file.path, file.sha256, file.stands_for, file.error};
@@ -64,15 +32,17 @@ std::string gigabytes(Bytes bytes) { return fmt::format("{:.2f} GB", static_cast
 
 class Assembler {
  public:
-  Assembler(ResolvedConfig config, const WorkloadOpener& open) : problems_(assembly_.config), open_(open) {
+  Assembler(ResolvedConfig config, const WorkloadOpener& open, const GivenGpus* given = nullptr)
+      : problems_(assembly_.config), open_(open), given_gpus_(given) {
     assembly_.config = std::move(config);
+    if (given != nullptr) assembly_.instance.name = given->name;
   }
 
   Assembly build() {
     const bool hardware = load_hardware();
-    read_slos();
+    read_slos(assembly_, problems_);
     if (hardware && hardware_.host) {
-      hardware_.gpu.host_copy = BytesPerSecond(hwmodels::host_share(*hardware_.host, tensor_parallel()).copy_bandwidth);
+      hardware_.gpu.host_copy = BytesPerSecond(hwmodels::host_share(*hardware_.host, gpus_of_host()).copy_bandwidth);
     }
     if (hardware && policy().layer_copies) {
       hardware_.gpu.layer_copies = policy().layer_copies(settings(), hardware_.gpu.has_kernel_copies());
@@ -89,6 +59,7 @@ class Assembler {
     assembly_.instance.schedules_ahead = engine_.schedules_ahead;
     assembly_.instance.front_end = round_seconds(engine_.front_end_seconds);
     if (hardware) cross_server();
+    if (hardware && assembly_.instance.pools.split()) plan_handover();
     if (hardware && size_memory(model)) limit_length();
     problems_.attempt([&] { assembly_.workload = open_ ? open_(assembly_) : open_workload(assembly_, 0); });
     problems_.throw_if_any();
@@ -113,7 +84,10 @@ class Assembler {
       engine_.front_end_seconds = 0.0;
       engine_.schedules_ahead = false;
     }
+    const bool linked = !hardware || load_topology();
+    if (hardware && !choose_lenders()) return false;
     const bool enough = !hardware || enough_gpus();
+    if (hardware_.server && linked && enough && !connected_replicas()) return false;
     if (llm && hardware) quantise();
     if (llm) {
       if (const auto problem = llm_.tensor_parallel_problem(tensor_parallel())) {
@@ -121,7 +95,19 @@ class Assembler {
         return false;
       }
     }
-    return hardware && enough && llm && engine;
+    return hardware && linked && enough && llm && engine;
+  }
+
+  bool choose_lenders() {
+    lenders_ = Lenders(assembly_.config);
+    if (!lenders_.lend() || given_gpus_ == nullptr) {
+      const std::optional<Problem> problem = lenders_.problem(assembly_.config, hardware_);
+      if (problem) problems_.add(problem->what, problem->where, problem->fix);
+      return !problem;
+    }
+    problems_.add("memory.peer is lent by GPUs that do nothing else, and no element of instances has such GPUs",
+                  "memory.peer", "leave it out here, or run the element alone");
+    return false;
   }
 
   void quantise() {
@@ -132,24 +118,183 @@ class Assembler {
     }
   }
 
-  /// The totals of a server are links that all tensor_parallel GPUs cross.
+  /// What the copies of each replica on a server cross on their way to the host, and to GPUs that lend memory.
   void cross_server() {
     if (!hardware_.server) return;
     InstancePlan& plan = assembly_.instance;
-    plan.route.gpus = tensor_parallel();
-    const auto cross = [&](const std::optional<BytesPerSecond>& total, bool in, bool out) {
-      if (!total) return;
-      if (in) plan.route.h2d.push_back(plan.links.size());
-      if (out) plan.route.d2h.push_back(plan.links.size());
-      plan.links.push_back(*total);
-    };
-    cross(hardware_.server->h2d_aggregate, true, false);
-    cross(hardware_.server->d2h_aggregate, false, true);
-    cross(hardware_.server->host_shared_bandwidth, true, true);
+    const hwmodels::ServerLinks links(hardware_.server->topology);
+    plan.links = links.capacities();
+    plan.link_names = links.names();
+    plan.routes.resize(static_cast<std::size_t>(plan.per_server));
+    for (std::int64_t position = 0; position < plan.per_server; ++position) {
+      CopyRoute& route = plan.routes[static_cast<std::size_t>(position)];
+      route.h2d = links.crossings(gpus_at(position), &hwmodels::GpuPaths::host, hwmodels::LinkDirection::in);
+      route.d2h = links.crossings(gpus_at(position), &hwmodels::GpuPaths::host, hwmodels::LinkDirection::out);
+      if (lenders_.lend()) Lenders::cross(links, gpus_at(position), lenders_of(position), route);
+    }
+  }
+  /// The GPUs of the replica at a position on a server.
+  [[nodiscard]] hwmodels::GpuRange gpus_at(std::int64_t position) const {
+    const std::int64_t first = position * tensor_parallel();
+    if (given_gpus_ == nullptr) return {first, tensor_parallel()};
+    return {given_gpus_->gpus[static_cast<std::size_t>(first)], tensor_parallel()};
+  }
+  /// The GPUs that lend memory to it.
+  [[nodiscard]] hwmodels::GpuRange lenders_of(std::int64_t position) const {
+    return {(assembly_.instance.per_server + position) * tensor_parallel(), tensor_parallel()};
+  }
+
+  /// Replaces the topology of the server by the user's.
+  bool load_topology() {
+    if (!settings().has("topology")) return true;
+    if (!hardware_.server) {
+      problems_.add(fmt::format("topology={}, and {} is no server: it has no links to replace", text("topology"),
+                                hardware_.file().name),
+                    "topology", "leave topology out, or name a server (spillway list hardware)");
+      return false;
+    }
+    return problems_.attempt([&] {
+      hwmodels::TopologyFile own = hwmodels::load_topology(text("topology"), hardware_.server->gpus);
+      hardware_.server->topology = std::move(own.topology);
+      topology_ = std::move(own.file);
+    });
+  }
+
+  /// The GPUs of a replica exchange data in every layer.
+  bool connected_replicas() {
+    for (std::int64_t position = 0; position < assembly_.instance.per_server; ++position) {
+      if (lenders_.lend() && !reaches_lender(position)) return false;
+      const auto islands = hwmodels::islands(hardware_.server->topology, gpus_at(position));
+      if (islands.size() < 2) continue;
+      std::vector<std::string> names;
+      names.reserve(islands.size());
+      for (const auto& island : islands) {
+        names.push_back(fmt::format("GPU{} {}", island.size() == 1 ? "" : "s", fmt::join(island, ", ")));
+      }
+      std::size_t least = islands.front().size();
+      for (const auto& island : islands) least = std::min(least, island.size());
+      problems_.add_infeasible(
+          fmt::format("tensor_parallel={} needs GPUs that are connected, and no peer link of {} joins {}",
+                      tensor_parallel(), topology_ ? topology_->name : hardware_.file().name,
+                      fmt::join(names, " and ")),
+          "tensor_parallel",
+          fmt::format("use tensor_parallel={}, or a topology in which these GPUs list a common link as \"peer\"",
+                      least));
+      return false;
+    }
+    return true;
+  }
+
+  bool reaches_lender(std::int64_t position) {
+    const auto gpu = Lenders::cut_off(hardware_.server->topology, gpus_at(position), lenders_of(position));
+    if (!gpu) return true;
+    const std::int64_t lender = lenders_of(position).first + *gpu - gpus_at(position).first;
+    problems_.add_infeasible(fmt::format("no peer link of {} joins GPU {} and GPU {}, which would lend it memory",
+                                         topology_ ? topology_->name : hardware_.file().name, *gpu, lender),
+                             "memory.peer",
+                             "leave memory.peer out, or give a topology in which they list a common link as \"peer\"");
+    return false;
+  }
+
+  /// Spreads the replicas over servers, in order. A GPU alone stands for one on a host of its own.
+  bool place_replicas() {
+    InstancePlan& plan = assembly_.instance;
+    std::vector<Problem> problems;
+    plan.pools = read_pools(assembly_.config, problems);
+    plan.replicas = plan.per_server = plan.pools.split() ? plan.pools.total() : integer("replicas");
+    if (settings().has("events") && !text("events").empty()) {
+      plan.events = read_events(text("events"), plan.replicas, problems);
+    }
+    if (!problems_.add_all(problems)) return false;
+    if (given_gpus_ != nullptr) return takes_given_gpus();
+    const bool given = settings().has("servers");
+    if (!hardware_.server) {
+      plan.per_server = 1;
+      if (!given) return true;
+      problems_.add(fmt::format("servers={}, and {} is no server: each replica has a host and links of its own",
+                                integer("servers"), hardware_.file().name),
+                    "servers", "leave servers out, or name a server (spillway list hardware)");
+      return false;
+    }
+    const std::int64_t each = lenders_.gpus_taken(tensor_parallel());
+    const std::int64_t fit = hardware_.server->gpus / each;
+    const std::int64_t needed = (plan.replicas + fit - 1) / fit;
+    const std::int64_t stated = hardware_.server->servers;  // above 1: the hardware is these servers, and no more
+    plan.per_server = std::min(plan.replicas, fit);
+    plan.servers = given ? integer("servers") : stated > 1 ? stated : needed;
+    if (stated > 1 && plan.servers > stated) {
+      problems_.add(fmt::format("{} has {} servers, not {}", hardware_.file().name, stated, plan.servers), "servers",
+                    fmt::format("use at most {}{}", stated, or_single_servers()));
+      return false;
+    }
+    if (plan.servers >= needed) return true;
+    const std::string more = stated == 1 || needed <= stated ? fmt::format("give servers={}, or ", needed) : "give ";
+    problems_.add(
+        fmt::format("{} on {} GPU{} each{} need {} servers of {} GPUs", counted_replicas(), each, each == 1 ? "" : "s",
+                    lenders_.lend() ? ", those that lend memory included," : "", needed, hardware_.server->gpus),
+        given                ? "servers"
+        : plan.pools.split() ? "prefill_replicas"
+                             : "replicas",
+        fmt::format("{}at most {}{}{}", more, plan.pools.split() ? "this many in both pools: " : "replicas=",
+                    plan.servers * fit, needed > stated ? or_single_servers() : ""));
+    return false;
+  }
+  /// The GPUs that the user gives it can be those of its replicas.
+  bool takes_given_gpus() {
+    const std::vector<std::int64_t>& gpus = given_gpus_->gpus;
+    SPILLWAY_CHECK(std::ssize(gpus) == assembly_.instance.replicas * tensor_parallel(), "replicas without GPUs");
+    const std::int64_t on_server = hardware_.server->gpus;
+    if (gpus.back() >= on_server) {
+      problems_.add(fmt::format("{} has no GPU {}", hardware_.file().name, gpus.back()), given_gpus_->where,
+                    fmt::format("its GPUs are 0 to {}", on_server - 1));
+      return false;
+    }
+    const auto each = static_cast<std::size_t>(tensor_parallel());
+    for (std::size_t first = 0; first < gpus.size(); first += each) {
+      if (gpus[first + each - 1] - gpus[first] + 1 == tensor_parallel()) continue;
+      const std::vector<std::int64_t> group(gpus.begin() + static_cast<std::ptrdiff_t>(first),
+                                            gpus.begin() + static_cast<std::ptrdiff_t>(first + each));
+      problems_.add(fmt::format("tensor_parallel={} takes GPUs in a row, and not {}", each, gpus_text(group)),
+                    given_gpus_->where, "give gpus that follow each other");
+      return false;
+    }
+    return true;
+  }
+  /// For hardware that is several of a server.
+  [[nodiscard]] std::string or_single_servers() const {
+    if (hardware_.server->servers == 1 || !hardware_.server->of) return "";
+    return fmt::format(", or hardware={}, of which a run takes as many as it needs", hardware_.server->of->name);
+  }
+  [[nodiscard]] std::string counted_replicas() const {
+    const std::int64_t replicas = assembly_.instance.replicas;
+    return fmt::format("{} replica{}", replicas, replicas == 1 ? "" : "s");
+  }
+  [[nodiscard]] std::int64_t gpus_of_replicas() const { return tensor_parallel() * assembly_.instance.per_server; }
+  /// GPUs that share a host.
+  [[nodiscard]] std::int64_t gpus_of_host() const {
+    return given_gpus_ != nullptr ? given_gpus_->gpus_of_host : gpus_of_replicas();
+  }
+
+  /// How KV gets from each prefill to each decode replica.
+  void plan_handover() {
+    InstancePlan& plan = assembly_.instance;
+    plan.first_token = first_token_at_prefill(settings(), engine_.file.name) ? "prefill" : "decode";
+    problems_.attempt([&] {
+      plan.handover_links =
+          std::make_shared<const HandoverLinks>(hardware_, assembly_.config, plan.pools, plan.per_server);
+      assembly_.setup.handover = plan.handover_links->text();
+    });
+    const bool assumed = assembly_.config.key("handover.network_bandwidth").origin == Origin::standard;
+    if (plan.handover_links && plan.handover_links->crosses_unstated_network() && assumed) {
+      warn(
+          fmt::format("{} states no network between replicas: KV crosses one of handover.network_bandwidth={} GB/s for "
+                      "each GPU",
+                      hardware_.file().name, settings().get<double>("handover.network_bandwidth")));
+    }
   }
 
   bool enough_gpus() {
-    if (!hardware_.server || tensor_parallel() <= hardware_.server->gpus) return true;
+    if (!hardware_.server || tensor_parallel() <= hardware_.server->gpus) return place_replicas();
     const std::int64_t gpus = hardware_.server->gpus;
     problems_.add(fmt::format("tensor_parallel={} is more than the {} GPU{} of {}", tensor_parallel(), gpus,
                               gpus == 1 ? "" : "s", hardware_.file().name),
@@ -165,17 +310,21 @@ class Assembler {
     if (!hardware_.host) return;
     const KvLayout& kv = assembly_.instance.kv;
     const Bytes dram = hardware_.host->dram;
-    const std::string gpus = fmt::format("{} GPU{}", tensor_parallel(), tensor_parallel() == 1 ? "" : "s");
+    const std::string gpus = fmt::format("{} GPU{}", gpus_of_replicas(), gpus_of_replicas() == 1 ? "" : "s");
+    Bytes& wanted = assembly_.instance.on_host;
     if (streamed_on_host_ == Bytes(0)) {
-      if (policy().keeps_conversations) return;
+      if (policy().keeps_conversations) {
+        wanted = kv.block_bytes * kv.host_blocks.count() * gpus_of_replicas();
+        return;
+      }
       const Bytes given = settings().get<Bytes>("memory.host_kv") + settings().get<Bytes>("memory.host_cache");
-      const Bytes wanted = given * tensor_parallel();
+      wanted = given * gpus_of_replicas();
       if (wanted <= dram) return;
       return warn(fmt::format("memory.host_kv and memory.host_cache total {} for {}, more than the {} of DRAM of {}",
                               gigabytes(wanted), gpus, gigabytes(dram), hardware_.host->file.name));
     }
     const Bytes beside = kv.block_bytes * (kv.host_blocks + kv.host_cache_blocks).count();
-    const Bytes wanted = (streamed_on_host_ + beside) * tensor_parallel();
+    wanted = (streamed_on_host_ + beside) * gpus_of_replicas();
     if (beside == Bytes(0) || wanted <= dram) return;
     warn(
         fmt::format("streamed layers take {} of the host per GPU and KV beside them {}: {} for {}, more than the {} of "
@@ -185,25 +334,17 @@ class Assembler {
   }
 
   void warn_of_unused_gpus() {
-    if (!hardware_.server) return;
-    const std::int64_t unused = hardware_.server->gpus - tensor_parallel();
+    if (!hardware_.server || given_gpus_ != nullptr) return;
+    const InstancePlan& plan = assembly_.instance;
+    const std::int64_t gpus = hardware_.server->gpus * plan.servers;
+    const std::int64_t unused = gpus - lenders_.gpus_taken(tensor_parallel()) * plan.replicas;
     if (unused <= 0) return;
-    warn(fmt::format("{} of the {} GPUs of {} {} not used, because tensor_parallel={}", unused, hardware_.server->gpus,
-                     hardware_.file().name, unused == 1 ? "is" : "are", tensor_parallel()));
-  }
-
-  void read_slos() {
-    for (const ResolvedKey& key : assembly_.config.keys) {
-      const std::string& name = key.parameter.name;
-      const double* limit = std::get_if<double>(&key.value);
-      if (!name.starts_with("slo.") || limit == nullptr) continue;
-      const std::string metric = name.substr(4);
-      assembly_.request_slos.push_back({Condition::Op::less, metric, *limit, fmt::format("{}<{}", metric, *limit)});
-    }
-    if (!settings().has("slo.run")) return;
-    std::vector<Problem> problems;
-    assembly_.run_slos = parse_conditions(text("slo.run"), "slo.run", false, problems);
-    for (const Problem& problem : problems) problems_.add(problem.what, problem.where, problem.fix);
+    const std::string of = plan.servers == 1 || plan.servers == hardware_.server->servers
+                               ? hardware_.file().name
+                               : fmt::format("{} servers {}", plan.servers, hardware_.file().name);
+    const std::string why = plan.replicas == 1 ? fmt::format("because tensor_parallel={}", tensor_parallel())
+                                               : fmt::format("by {} of {}", counted_replicas(), tensor_parallel());
+    warn(fmt::format("{} of the {} GPUs of {} {} not used, {}", unused, gpus, of, unused == 1 ? "is" : "are", why));
   }
 
   /// Fills the KV layout. Returns false when the KV cache cannot be sized.
@@ -231,6 +372,7 @@ class Assembler {
     choose_connector();
     size_disk();
     kv.copies_per_block = llm_.layers * 2;  // vLLM copies K and V of each layer separately
+    size_lent_memory();
     assembly_.setup.kv_computed = !given;
     assembly_.setup.weights = capacity_.weights;
     assembly_.setup.kv_terms = hwmodels::kv_terms(capacity_);
@@ -241,19 +383,34 @@ class Assembler {
     return true;
   }
 
+  /// The tier that other GPUs lend.
+  void size_lent_memory() {
+    if (!lenders_.warning().empty()) warn(lenders_.warning());
+    if (!lenders_.lend()) return;
+    KvLayout& kv = assembly_.instance.kv;
+    if (lenders_.each() < kv.block_bytes) {
+      problems_.add(fmt::format("memory.peer={} is less than one KV block of {} bytes", given_text("memory.peer"),
+                                kv.block_bytes.count()),
+                    "memory.peer", "raise it, or leave it out");
+      return;
+    }
+    lenders_.add_tier(kv.copies_per_block, kv);
+  }
+
   /// A host cache that the user gives must be smaller than the host, as far as the host is known.
   void refuse_large_host_cache() {
     const Origin origin = assembly_.config.key("memory.host_cache").origin;
     if (!hardware_.host || origin == Origin::standard || origin == Origin::policy) return;
     const Bytes given = settings().get<Bytes>("memory.host_cache");
     const Bytes dram = hardware_.host->dram;
-    if (given * tensor_parallel() <= dram) return;
+    const std::int64_t gpus = gpus_of_replicas();
+    if (given * gpus <= dram) return;
     problems_.add(fmt::format("memory.host_cache={}{} is more than the {} of DRAM of {}", format_bytes(given),
-                              tensor_parallel() == 1 ? "" : fmt::format(" for each of {} GPUs", tensor_parallel()),
-                              gigabytes(dram), hardware_.host->file.name),
+                              gpus == 1 ? "" : fmt::format(" for each of {} GPUs", gpus), gigabytes(dram),
+                              hardware_.host->file.name),
                   "memory.host_cache",
                   fmt::format("give at most {}GB, or hardware={}, a GPU on a host of any size",
-                              dram.count() / tensor_parallel() / 1'000'000'000, hardware_.gpu.file.name));
+                              dram.count() / gpus / 1'000'000'000, hardware_.gpu.file.name));
   }
 
   /// Memory of the host for swapped KV, and for the prefix cache or the KV of conversations.
@@ -265,8 +422,8 @@ class Assembler {
       return;
     }
     Bytes cache = settings().get<Bytes>("memory.host_cache");
-    if (hardware_.host && cache * tensor_parallel() > hardware_.host->dram) {
-      cache = Bytes(hardware_.host->dram.count() / tensor_parallel());
+    if (hardware_.host && cache * gpus_of_host() > hardware_.host->dram) {
+      cache = Bytes(hardware_.host->dram.count() / gpus_of_host());
       warn(fmt::format("memory.host_cache is {} per GPU, all of {}: policy {}'s default of {} is more",
                        gigabytes(cache), hardware_.host->file.name, policy().name,
                        format_bytes(settings().get<Bytes>("memory.host_cache"))));
@@ -336,14 +493,14 @@ class Assembler {
     deployment.gpus = hardware_.server ? hardware_.server->gpus : 1;
     deployment.positions = Tokens(llm_.max_positions);
     if (hardware_.host) {
-      const hwmodels::HostShare share = hwmodels::host_share(*hardware_.host, tensor_parallel());
+      const hwmodels::HostShare share = hwmodels::host_share(*hardware_.host, gpus_of_host());
       deployment.host_memory = share.dram;
       deployment.cpu_attention_bandwidth = share.cpu_attention_bandwidth;
       deployment.cpu_attention_launch = hardware_.host->cpu_attention_launch_seconds;
     }
     KvLayout& kv = assembly_.instance.kv;
     const std::unique_ptr<ExecutionModel> model = assembly_.make_model({});
-    const PlannedCopies planning(*model, assembly_.instance.route, assembly_.instance.links);
+    const PlannedCopies planning(*model, assembly_.instance.routes.front(), assembly_.instance.links);
     Deployment plan = deployment;
     plan.model = model.get();
     plan.planning = &planning;
@@ -353,7 +510,7 @@ class Assembler {
     kv.most_gpu_blocks = layout.most;
     // memory.host_kv is for the layers first. Requests use the rest if they swap at all.
     const Bytes left = settings().get<Bytes>("memory.host_kv") - layout.host_kv;
-    const bool swaps = text("engine.preemption") == "swap";
+    const bool swaps = text("engine.preemption") == "swap" || policy().suspends;
     if (!policy().keeps_conversations) {
       kv.host_blocks = swaps ? Blocks(std::max(left, Bytes(0)) / kv.block_bytes) : Blocks(0);
     }
@@ -547,13 +704,16 @@ class Assembler {
     }
     setup.skipped_rows = workload.skipped_rows;
     setup.tensor_parallel = tensor_parallel();
+    setup.replicas = assembly_.instance.replicas;
+    setup.prefill_replicas = assembly_.instance.pools.prefill;
+    setup.servers = hardware_.server ? assembly_.instance.servers : 0;
     setup.requests = workload.requests;
     InputFile gpu = input_of("gpu", hardware_.gpu.file);
     setup.latency_model =
         hwmodels::resolved_latency_model(hardware_.gpu, llm_, {text("latency_model"), tensor_parallel(), 2});
     gpu.error = hwmodels::validity_text(hardware_.gpu, setup.latency_model);
     assembly_.inputs = {std::move(gpu)};
-    if (hardware_.server) assembly_.inputs.push_back(input_of("server", hardware_.server->file));
+    if (hardware_.server) describe_server();
     if (hardware_.host) assembly_.inputs.push_back(input_of("host", hardware_.host->file));
     assembly_.inputs.push_back(input_of("engine", engine_.file));
     assembly_.inputs.push_back(input_of("model", llm_.file));
@@ -561,6 +721,7 @@ class Assembler {
     for (const traces::WorkloadFile& file : workload.files) {
       assembly_.inputs.push_back({"tokenizer", file.path, file.sha256, "splits texts into tokens", ""});
     }
+    add_events_file(assembly_);
     check_host_memory();
     warn_of_unused_gpus();
     warn_of_engine();
@@ -588,6 +749,14 @@ class Assembler {
     if (integer("replications") > 1 && !workload.random) {
       warn("the workload has no random part, so all replications are equal: set replications=1");
     }
+  }
+
+  void describe_server() {
+    const hwmodels::ServerProfile& server = *hardware_.server;
+    assembly_.inputs.push_back(input_of("server", server.file));
+    if (server.of) assembly_.inputs.push_back(input_of("server", *server.of));
+    if (topology_) assembly_.inputs.push_back(input_of("topology", *topology_));
+    for (const std::string& warning : server.topology.warnings) warn(warning);
   }
 
   /// Unmeasured CPU time matters as much as the GPU's time, so its known error is a warning.
@@ -663,10 +832,13 @@ class Assembler {
   }
 
   Assembly assembly_;
+  Lenders lenders_;
   Problems problems_;
   const WorkloadOpener& open_;
+  const GivenGpus* const given_gpus_;
   hwmodels::Hardware hardware_;
   hwmodels::LlmModel llm_;
+  std::optional<hwmodels::DataFile> topology_;  // the user's own
   hwmodels::EngineProfile engine_;
   hwmodels::KvCapacity capacity_;
   Bytes streamed_on_host_{};  // per GPU; 0 where policy.host_memory is given
@@ -675,18 +847,49 @@ class Assembler {
 }  // namespace
 
 traces::Workload open_workload(const Assembly& assembly, std::int64_t replication) {
+  if (!assembly.kinds.empty()) return open_workload_of_kinds(assembly, replication);
   const Tokens longest = assembly.instance.max_model_len;
   return traces::open_workload(assembly.config.settings, replication,
                                longest > Tokens(0) ? longest : Tokens(traces::kMaxTokens));
 }
 
 Assembly assemble(ResolvedConfig config, const WorkloadOpener& open) {
-  return Assembler(std::move(config), open).build();
+  const ResolvedKey& instances = config.key(kInstancesKey);
+  if (instances.text.empty()) return Assembler(std::move(config), open).build();
+  if (!open) return assemble_kinds(std::move(config));
+  throw ConfigError("a replay has one instance", instances.where, "leave instances out");
+}
+
+Assembly assemble_on(ResolvedConfig config, const GivenGpus& given, const WorkloadOpener& open) {
+  return Assembler(std::move(config), open, &given).build();
+}
+
+void read_slos(Assembly& assembly, Problems& problems) {
+  for (const ResolvedKey& key : assembly.config.keys) {
+    const std::string& name = key.parameter.name;
+    const double* const limit = std::get_if<double>(&key.value);
+    if (!name.starts_with("slo.") || limit == nullptr) continue;
+    const std::string metric = name.substr(4);
+    assembly.request_slos.push_back({Condition::Op::less, metric, *limit, fmt::format("{}<{}", metric, *limit)});
+  }
+  const Settings& settings = assembly.config.settings;
+  if (!settings.has("slo.run")) return;
+  std::vector<Problem> found;
+  assembly.run_slos = parse_conditions(settings.get<std::string>("slo.run"), "slo.run", false, found);
+  problems.add_all(found);
+}
+
+void add_events_file(Assembly& assembly) {
+  const Settings& settings = assembly.config.settings;
+  if (!settings.has("events")) return;
+  const auto& events = settings.get<std::string>("events");
+  if (!is_events_file(events)) return;
+  assembly.inputs.push_back({"events", events, file_sha256(events), "when replicas go down and come up", ""});
 }
 
 SimulationConfig simulation_config(const Assembly& assembly, const ExecutionModel& model, RequestSource& source) {
   const Settings& settings = assembly.config.settings;
-  SimulationConfig simulation;
+  SimulationConfig simulation = run_config(assembly, source);
   InstanceConfig& instance = simulation.instances.emplace_back();
   instance.model = &model;
   instance.policy = assembly.config.policy;
@@ -695,13 +898,19 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   instance.deployment = assembly.instance.deployment;
   instance.deployment.model = &model;
   instance.max_model_len = assembly.instance.max_model_len;
-  instance.route = assembly.instance.route;
+  instance.route = assembly.instance.routes.front();
   instance.schedules_ahead = assembly.instance.schedules_ahead;
   read_surroundings(settings, instance);
+  if (!assembly.setup.knows_future.empty()) instance.future = &source;
+  return simulation;
+}
+
+SimulationConfig run_config(const Assembly& assembly, RequestSource& source) {
+  const Settings& settings = assembly.config.settings;
+  SimulationConfig simulation;
   simulation.links = assembly.instance.links;
   simulation.front_end = simulation.metrics.front_end = assembly.instance.front_end;
   simulation.source = &source;
-  if (!assembly.setup.knows_future.empty()) instance.future = &source;
   if (settings.has("engine.request_timeout")) {
     simulation.request_timeout = settings.get<Duration>("engine.request_timeout");
   }
@@ -718,6 +927,93 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   simulation.metrics.goodput = assembly.request_slos;
   simulation.metrics.percentiles = percentiles_of(assembly.run_slos);
   return simulation;
+}
+
+namespace {
+
+/// `settings`, and the defaults of the parameters that it lacks.
+Settings with_defaults(Settings settings, const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    if (settings.has(parameter.name)) continue;
+    std::vector<Problem> problems;
+    if (const auto value = parse_value(parameter, parameter.default_value, parameter.name, problems)) {
+      settings.set(parameter.name, value->value);
+    }
+  }
+  return settings;
+}
+
+/// Makes two pools of the instances. Each has ports of its own for KV that is handed over.
+void split(const Assembly& assembly, Pool::MakeRouter decode_router, SimulationConfig& simulation) {
+  const InstancePlan& plan = assembly.instance;
+  const auto prefill = static_cast<std::size_t>(plan.pools.prefill);
+  for (std::size_t i = 0; i < simulation.instances.size(); ++i) {
+    simulation.instances[i].phases = i < prefill ? Phases::prefill : Phases::decode;
+    simulation.instances[i].hands_over = true;
+  }
+  Handover& handover = simulation.handover.emplace();
+  handover.prefill = prefill;
+  handover.decode_router = std::move(decode_router);
+  handover.first_token_at_prefill = plan.first_token == "prefill";
+  handover.by_layers = assembly.config.settings.get<std::string>("handover.mode") == "layers";
+  handover.gpus = assembly.config.settings.get<std::int64_t>("tensor_parallel");
+  // The links of the servers, then the way out of each prefill replica and the way into each decode replica.
+  const std::size_t first_port = simulation.links.size();
+  handover.links = simulation.links;
+  handover.links.resize(first_port + simulation.instances.size(), BytesPerSecond(1.0));
+  const auto between = [&plan, prefill](std::size_t from, std::size_t to) {
+    return plan.handover_links->between(static_cast<std::int64_t>(from), static_cast<std::int64_t>(prefill + to));
+  };
+  for (std::size_t from = 0; from < prefill; ++from) {
+    for (std::size_t to = 0; to < simulation.instances.size() - prefill; ++to) {
+      const BytesPerSecond bandwidth = between(from, to).bandwidth;
+      for (const std::size_t port : {first_port + from, first_port + prefill + to}) {
+        handover.links[port] = std::max(handover.links[port], bandwidth);
+      }
+    }
+  }
+  handover.path = [between, first_port, prefill](std::size_t from, std::size_t to) {
+    const HandoverLink link = between(from, to);
+    HandoverPath path{link.launch, link.bandwidth, {{first_port + from}, {first_port + prefill + to}}};
+    for (const auto& [position, share] : link.crossings) path.crossings.push_back({position, share});
+    return path;
+  };
+}
+
+}  // namespace
+
+void replicate(const Assembly& assembly, std::int64_t replication, SimulationConfig& simulation) {
+  const InstancePlan& plan = assembly.instance;
+  if (plan.replicas == 1 && plan.events.empty()) return;
+  simulation.instances.resize(static_cast<std::size_t>(plan.replicas), simulation.instances.front());
+  const std::vector<BytesPerSecond> of_server = simulation.links;
+  const std::int64_t last = (plan.replicas - 1) / plan.per_server;
+  for (std::int64_t server = 0; server < last; ++server) {
+    simulation.links.insert(simulation.links.end(), of_server.begin(), of_server.end());
+  }
+  for (std::int64_t i = 0; i < plan.replicas; ++i) {
+    CopyRoute& route = simulation.instances[static_cast<std::size_t>(i)].route;
+    route = plan.routes[static_cast<std::size_t>(i % plan.per_server)];
+    const std::size_t first = of_server.size() * static_cast<std::size_t>(i / plan.per_server);
+    for (std::vector<LinkCrossing>* const crossings : route.all()) {
+      for (LinkCrossing& crossing : *crossings) crossing.link += first;
+    }
+  }
+  const auto router = [&assembly, replication](const char* key) -> Pool::MakeRouter {
+    const Settings& settings = assembly.config.settings;
+    const RouterInfo* const info = RouterRegistry::instance().find(settings.get<std::string>(key));
+    return [&assembly, &settings, info, replication, key](const Replicas& replicas) {
+      const Settings own = with_defaults(settings, info->parameters);
+      const std::string& kind = assembly.instance.name;
+      const std::string stream = kind.empty() ? key : fmt::format("{}.{}", key, kind);
+      const RandomStream random(settings.get<std::int64_t>("seed"), replication, stream);
+      return info->make({own, replicas, assembly.instance.kv.block_tokens, random});
+    };
+  };
+  simulation.router = router(kRouterKey);
+  simulation.events = plan.events;
+  simulation.retry = assembly.config.settings.get<bool>("router.retry");
+  if (plan.pools.split()) split(assembly, router("decode_router"), simulation);
 }
 
 }  // namespace spillway

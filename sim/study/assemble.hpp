@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,22 +11,46 @@
 #include "sim/api/execution_model.hpp"
 #include "sim/api/op_scales.hpp"
 #include "sim/config/config.hpp"
+#include "sim/study/pools.hpp"
+#include "sim/study/problems.hpp"
+#include "sim/study/replica_events.hpp"
 #include "sim/study/result.hpp"
 #include "traces/workload.hpp"
 
 namespace spillway {
 
+/// The GPUs of a server that instances of one kind have, in a run with several kinds.
+struct GivenGpus {
+  std::string name{};
+  std::string where{};               // in the user's file
+  std::vector<std::int64_t> gpus{};  // replicas * tensor_parallel, ascending
+  std::int64_t gpus_of_host = 0;     // of all kinds together
+};
+
 /// What the simulator builds an instance from.
 struct InstancePlan {
+  std::string name{};  // in a run with several kinds
   KvLayout kv{};
   Deployment deployment{};  // only for policies that stream layers
   Tokens max_model_len{};
-  CopyRoute route{};                    // of its copies
-  std::vector<BytesPerSecond> links{};  // that the route crosses
-  bool schedules_ahead = false;         // as InstanceConfig's
-  Duration front_end{};                 // as SimulationConfig's
+  /// Of the copies of each replica on a server: replica i is at position i % per_server.
+  std::vector<CopyRoute> routes{CopyRoute{}};
+  std::vector<BytesPerSecond> links{};  // of one server
+  std::vector<std::string> link_names{};
+  bool schedules_ahead = false;  // as InstanceConfig's
+  Duration front_end{};          // as SimulationConfig's
+  std::int64_t replicas = 1;
+  PoolSizes pools{};
+  std::string first_token{};  // with pools: prefill or decode
+  std::vector<ReplicaEvent> events{};
+  std::shared_ptr<const HandoverLinks> handover_links{};
+  std::int64_t per_server = 1;  // replicas that share a host and its links; the last server may have fewer
+  std::int64_t servers = 1;
+  Bytes on_host{};  // KV and layers that its replicas keep in the memory of their host, at most
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
 };
+
+struct AssembledKind;
 
 /// Everything that a run needs. `config` is moved in, so settings stay valid as long as the assembly.
 struct Assembly {
@@ -39,6 +64,19 @@ struct Assembly {
   traces::Workload workload;  // of replication 0
   std::vector<Condition> request_slos;
   std::vector<Condition> run_slos;
+  /// Instances of several kinds, in order; then `make_model` is empty, and `instance` has the number of replicas and
+  /// the events alone.
+  std::vector<AssembledKind> kinds;
+};
+
+/// Instances of one kind: an element of the key `instances`.
+struct AssembledKind {
+  std::string name;
+  std::vector<std::int64_t> gpus;
+  std::optional<double> share;  // of the common workload; empty: the workload is its own
+  RequestSlo slo{};             // limits of its requests that state none
+  std::optional<OfferedLoad> offered{};
+  Assembly assembly;  // as if it were alone; its workload has no stream
 };
 
 /// Opens the traffic of a run with the settings in `assembly`, instead of the workload that the settings name.
@@ -49,11 +87,28 @@ using WorkloadOpener = std::function<traces::Workload(const Assembly& assembly)>
 /// tensor_parallel that the model cannot use, a KV cache that is too large or too small, a bad trace row.
 [[nodiscard]] Assembly assemble(ResolvedConfig config, const WorkloadOpener& open = {});
 
-/// The traffic of one replication. Conversations are cut to the longest request that the engine accepts.
+/// The same for instances of one kind, which share the server with others.
+[[nodiscard]] Assembly assemble_on(ResolvedConfig config, const GivenGpus& given, const WorkloadOpener& open);
+
+/// The traffic of one replication. Conversations are cut to the longest request that the engine accepts: of several
+/// kinds of instances that share a workload, the one that accepts the least.
 [[nodiscard]] traces::Workload open_workload(const Assembly& assembly, std::int64_t replication);
 
-/// The simulator's configuration for one replication. It refers to the assembly, the model and the source.
+/// The limits of the slo.* keys.
+void read_slos(Assembly& assembly, Problems& problems);
+/// The file of the key `events`, if it names one.
+void add_events_file(Assembly& assembly);
+
+/// The simulator's configuration of one instance, for one replication. It refers to the assembly, the model and the
+/// source.
 [[nodiscard]] SimulationConfig simulation_config(const Assembly& assembly, const ExecutionModel& model,
                                                  RequestSource& source);
+
+/// The same without an instance: what holds for the whole run.
+[[nodiscard]] SimulationConfig run_config(const Assembly& assembly, RequestSource& source);
+
+/// Makes the one instance of `simulation` as many as there are replicas, each server with links of its own, and gives
+/// them a router. O(replicas).
+void replicate(const Assembly& assembly, std::int64_t replication, SimulationConfig& simulation);
 
 }  // namespace spillway

@@ -11,6 +11,7 @@
 #include <set>
 #include <string_view>
 
+#include "sim/config/config.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 
@@ -95,7 +96,8 @@ class AxisReader {
   [[nodiscard]] std::vector<std::string> parts(const std::string& text) const {
     std::error_code ignored;
     const bool file = parameter_.type == ParameterType::text && std::filesystem::exists(text, ignored);
-    return parameter_.takes_list || file ? std::vector<std::string>{text} : split_list(text);
+    const bool one = parameter_.takes_list || parameter_.unit == kListUnit || file;
+    return one ? std::vector<std::string>{text} : split_list(text);
   }
 
   void read_part(const std::string& part, const std::string& all) {

@@ -14,9 +14,16 @@ namespace {
 std::string setup_of(const PointOutcome& outcome) {
   const auto json = nlohmann::json::parse(outcome.json);
   const auto& config = json.at("config");
-  return fmt::format("{} on {} x {}, {}, {} requests", config.at("model").get<std::string>(),
-                     config.at("tensor_parallel").get<std::int64_t>(), config.at("hardware").get<std::string>(),
-                     json.at("setup").at("workload").get<std::string>(),
+  if (json.contains("instances")) {
+    const auto& setup = json.at("setup");
+    return fmt::format("{} instances on {}, {}, {} requests", setup.at("replicas").get<std::int64_t>(),
+                       setup.at("hardware").get<std::string>(), setup.at("workload").get<std::string>(),
+                       setup.at("requests").get<std::int64_t>());
+  }
+  const auto replicas = json.at("setup").at("replicas").get<std::int64_t>();
+  return fmt::format("{}{} on {} x {}, {}, {} requests", replicas > 1 ? fmt::format("{} replicas of ", replicas) : "",
+                     config.at("model").get<std::string>(), config.at("tensor_parallel").get<std::int64_t>(),
+                     config.at("hardware").get<std::string>(), json.at("setup").at("workload").get<std::string>(),
                      json.at("setup").at("requests").get<std::int64_t>());
 }
 

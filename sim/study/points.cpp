@@ -132,8 +132,8 @@ PointOutcome outcome_from_json(std::string text, const std::string& where) {
     outcome.bottleneck = json["bottleneck"].at("sentence");
     outcome.trust = read_trust(json);
     const Json& counts = json["conservation"].at("measured");
-    outcome.measured = {counts.at("submitted"), counts.at("finished"), counts.at("rejected"), counts.at("timed_out"),
-                        counts.at("unfinished")};
+    outcome.measured = {counts.at("submitted"), counts.at("finished"),   counts.at("rejected"),
+                        counts.at("timed_out"), counts.at("unfinished"), counts.at("lost")};
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("not a result of this version: {}", error.what()), where,
                     "delete the file and run the point again");
@@ -233,8 +233,8 @@ class PointRunner::Tally {
 PointRunner::PointRunner(Options options) : options_(std::move(options)), table_(parameter_table()) {}
 
 std::vector<InputFile> PointRunner::inputs_of(const ResolvedConfig& config) {
-  constexpr std::array<const char*, 7> kFileKeys{
-      "model", "hardware", "engine", "tensor_parallel", "workload.trace", "workload.tokenizer", "workload.format"};
+  constexpr std::array kFileKeys{"model",          "hardware",           "topology",        "engine", "tensor_parallel",
+                                 "workload.trace", "workload.tokenizer", "workload.format", "events", kInstancesKey};
   std::vector<std::string> texts;
   texts.reserve(kFileKeys.size());
   for (const char* key : kFileKeys) texts.push_back(config.key(key).text);

@@ -138,7 +138,7 @@ ProbeFigures layer_times(const Settings& settings, const std::vector<Assignment>
     shape.decode_context = sequence * batch;
   }
   const IterationTime time = model->iteration(shape);
-  const PlannedCopies copies(*model, assembly.instance.route, assembly.instance.links);
+  const PlannedCopies copies(*model, assembly.instance.routes.front(), assembly.instance.links);
   const CopyTime copy = copies.copy(Stream::h2d, 1, deployment.layer_weights, CopyMechanism::single);
   const Duration transfer = copy.launch + copy.transfer;
   const double margin = settings.get<double>("slo_margin");

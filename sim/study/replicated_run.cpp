@@ -72,25 +72,78 @@ struct Run {
   OpScales scales{};
 };
 
+/// What the instances of one kind are simulated with; it must outlive the simulation.
+struct Models {
+  std::unique_ptr<ExecutionModel> model;
+  std::unique_ptr<ExecutionModel> unshared;
+  std::vector<BytesPerSecond> links{};
+  std::vector<PlannedCopies> planning;  // of each position on a server
+};
+
+/// Hand-overs take `times` as long. The links of servers are slower already; those that follow them are the replicas'
+/// own ports.
+void slow_handover(double times, SimulationConfig& config) {
+  Handover& handover = *config.handover;
+  for (BytesPerSecond& port : std::span(handover.links).subspan(config.links.size())) {
+    port = BytesPerSecond(port.value() / times);
+  }
+  handover.path = [path = std::move(handover.path), times](std::size_t prefill, std::size_t decode) {
+    HandoverPath slower = path(prefill, decode);
+    slower.launch = round_seconds(to_seconds(slower.launch) * times);
+    slower.bandwidth = BytesPerSecond(slower.bandwidth.value() / times);
+    return slower;
+  };
+}
+
+/// The simulation of one kind of instances.
+SimulationConfig config_of(const Assembly& assembly, const Run& run, RequestSource& source, Models& models) {
+  models.model = assembly.make_model(run.scales);
+  SimulationConfig config = simulation_config(assembly, *models.model, source);
+  InstanceConfig& instance = config.instances.front();
+  // Slower copies are those of slower links, the server's included.
+  for (BytesPerSecond& link : config.links) link = BytesPerSecond(link.value() / run.scales.copies);
+  if (instance.policy->layout || instance.policy->make_space) {
+    models.unshared = assembly.make_model(run.scales);
+    models.links = config.links;
+    for (const CopyRoute& route : assembly.instance.routes) {
+      models.planning.emplace_back(*models.unshared, route, models.links);
+    }
+    instance.deployment.planning = models.planning.data();
+  }
+  if (instance.deployment.cpu_attention_bandwidth) *instance.deployment.cpu_attention_bandwidth /= run.scales.cpu;
+  instance.deployment.cpu_attention_launch *= run.scales.cpu;
+  replicate(assembly, run.replication, config);
+  if (config.handover && run.scales.copies != 1.0) slow_handover(run.scales.copies, config);
+  for (std::size_t i = 0; !models.planning.empty() && i < config.instances.size(); ++i) {
+    config.instances[i].deployment.planning = &models.planning[i % models.planning.size()];
+  }
+  return config;
+}
+
+/// The simulation of several kinds, on the links of one server.
+SimulationConfig config_of_kinds(const Assembly& assembly, const Run& run, RequestSource& source,
+                                 std::vector<Models>& models) {
+  SimulationConfig config = run_config(assembly, source);
+  config.events = assembly.instance.events;
+  config.retry = assembly.config.settings.get<bool>("router.retry");
+  models.resize(assembly.kinds.size());
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    SimulationConfig own = config_of(assembly.kinds[i].assembly, run, source, models[i]);
+    config.pools.push_back({own.instances.size(), std::move(own.router), own.front_end, assembly.kinds[i].offered});
+    config.instances.insert(config.instances.end(), own.instances.begin(), own.instances.end());
+    config.links = std::move(own.links);  // the same for all
+  }
+  return config;
+}
+
 void run_one(Assembly& assembly, const Run& run, const std::vector<double>& percentiles, const ReplicationHooks& hooks,
              Slot& slot) {
   traces::Workload own;  // assemble already opened and checked the workload of the first run: read it only once
   if (run.index > 0) own = open_workload(assembly, run.replication);
   RequestSource& source = run.index > 0 ? *own.stream : *assembly.workload.stream;
-  const std::unique_ptr<ExecutionModel> model = assembly.make_model(run.scales);
-  SimulationConfig config = simulation_config(assembly, *model, source);
-  InstanceConfig& instance = config.instances.front();
-  // Slower copies are those of slower links, the server's included.
-  for (BytesPerSecond& link : config.links) link = BytesPerSecond(link.value() / run.scales.copies);
-  std::unique_ptr<ExecutionModel> unshared;
-  std::optional<PlannedCopies> planning;
-  if (instance.policy->layout || instance.policy->make_space) {
-    unshared = assembly.make_model(run.scales);
-    planning.emplace(*unshared, instance.route, config.links);
-    instance.deployment.planning = &*planning;
-  }
-  if (instance.deployment.cpu_attention_bandwidth) *instance.deployment.cpu_attention_bandwidth /= run.scales.cpu;
-  instance.deployment.cpu_attention_launch *= run.scales.cpu;
+  std::vector<Models> models(1);
+  SimulationConfig config = assembly.kinds.empty() ? config_of(assembly, run, source, models.front())
+                                                   : config_of_kinds(assembly, run, source, models);
   config.metrics.percentiles.insert(config.metrics.percentiles.end(), percentiles.begin(), percentiles.end());
   config.stop = hooks.stop;
   slot.growth.emplace(assembly.setup.requests);
@@ -110,7 +163,7 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
   slot.unsent = source.unsent();
   slot.shortened = source.shortened();
   slot.held_back = source.held_back();
-  slot.range_uses = model->range_uses();
+  for (const Models& one : models) add_range_uses(one.model->range_uses(), slot.range_uses);
   if (hooks.on_done && run.first_variant) hooks.on_done(run.replication);
 }
 
@@ -118,6 +171,7 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
 ReplicationResults combined(std::span<Slot> slots, std::int64_t requests) {
   ReplicationResults results{.statistics = {}, .first_rejected = {}, .growth = QueueGrowth(requests)};
   std::vector<RunStatistics> statistics;
+  std::vector<std::vector<RunStatistics>> of_kinds;
   for (Slot& slot : slots) {
     results.complete = results.complete && slot.result && slot.result->statistics.complete;
     if (!slot.result) continue;
@@ -130,8 +184,11 @@ ReplicationResults combined(std::span<Slot> slots, std::int64_t requests) {
     results.held_back.longest = std::max(results.held_back.longest, slot.held_back.longest);
     add_range_uses(slot.range_uses, results.range_uses);
     statistics.push_back(std::move(slot.result->statistics));
+    of_kinds.resize(slot.result->pools.size());
+    for (std::size_t i = 0; i < of_kinds.size(); ++i) of_kinds[i].push_back(std::move(slot.result->pools[i]));
   }
   if (!statistics.empty()) results.statistics = combine_replications(statistics);
+  for (const std::vector<RunStatistics>& one : of_kinds) results.kinds.push_back(combine_replications(one));
   return results;
 }
 

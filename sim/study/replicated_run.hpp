@@ -50,7 +50,8 @@ struct ReplicationHooks {
 };
 
 struct ReplicationResults {
-  RunStatistics statistics;  // combined over all replications
+  RunStatistics statistics;            // combined over all replications
+  std::vector<RunStatistics> kinds{};  // the same of each of Assembly::kinds
   bool complete = true;
   std::optional<RequestRecord> first_rejected;  // from the first replication with a rejection
   QueueGrowth growth;

@@ -19,7 +19,7 @@ namespace spillway {
 
 /// A data file that the run read, and its own description.
 struct InputFile {
-  std::string role;        // gpu | server | host | engine | model | workload | tokenizer
+  std::string role;        // gpu | server | topology | host | engine | model | workload | tokenizer | events
   std::string name;        // path in the repository for bundled files, else as the user wrote it
   std::string sha256;      // of its bytes
   std::string stands_for;  // what the file describes
@@ -45,8 +45,12 @@ struct Setup {
   std::string knows_future;  // what the policy knows that no real system does; empty: nothing
   std::string workload;      // "azure-conv, poisson at 4 requests/s"
   std::int64_t tensor_parallel = 1;
-  std::int64_t requests = 0;      // per replication
-  std::int64_t skipped_rows = 0;  // invalid rows of the trace
+  std::int64_t replicas = 1;
+  std::int64_t prefill_replicas = 0;  // of these; 0: there are no pools
+  std::string handover{};             // with pools: the links that KV crosses between them
+  std::int64_t servers = 0;           // 0: each replica has a host and links of its own
+  std::int64_t requests = 0;          // per replication
+  std::int64_t skipped_rows = 0;      // invalid rows of the trace
   KvLayout kv{};
   std::vector<HostTierHit> host_tier_hits;  // for prompts of some lengths; empty: no host tier keeps KV
   Deployment deployment{};                  // only for policies that stream layers
@@ -59,6 +63,17 @@ struct Setup {
   Tokens model_positions{};  // the longest request of the model itself
   Tokens max_model_len{};
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
+};
+
+/// What became of instances of one kind, an element of the key `instances`.
+struct KindResult {
+  std::string name;
+  std::vector<std::int64_t> gpus;  // of the server
+  std::optional<double> share;     // of the common workload; empty: its workload is its own
+  ResolvedConfig config;
+  Setup setup;
+  std::vector<Condition> request_slos{};  // of each of its requests
+  RunStatistics statistics;
 };
 
 /// A condition on the whole run and its outcome. A missing metric does not meet the condition.
@@ -79,6 +94,8 @@ struct Result {
   OpScales scales{};        // scales of the latency model's times, if changed
   std::int64_t unsent = 0;  // later turns of conversations with an unanswered turn
   RunStatistics statistics;
+  std::vector<std::string> links{};        // names of RunStatistics::links
+  std::vector<KindResult> kinds{};         // of which `setup` says only what all have in common
   std::vector<RangeUse> outside_range;     // quantities with calls outside the measured range
   std::optional<Robustness> perturbation;  // with --perturb, unless interrupted; no runs inside if nothing ran
   std::vector<Condition> request_slos;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -16,35 +17,44 @@ using Json = nlohmann::ordered_json;
 constexpr int kResultSchemaVersion = 1;
 constexpr std::size_t kMostClients = 1000;
 
+/// What there is of every run, of several kinds of instances, too.
+Json names_json(const Setup& setup) {
+  return {{"model", setup.model},
+          {"hardware", setup.hardware},
+          {"gpu", setup.gpu},
+          {"latency_model", setup.latency_model},
+          {"engine", setup.engine},
+          {"policy", setup.policy},
+          {"workload", setup.workload},
+          {"requests", setup.requests},
+          {"skipped_rows", setup.skipped_rows}};
+}
+
 Json setup_json(const Setup& setup) {
-  Json json{{"model", setup.model},
-            {"hardware", setup.hardware},
-            {"gpu", setup.gpu},
-            {"latency_model", setup.latency_model},
-            {"engine", setup.engine},
-            {"policy", setup.policy},
-            {"workload", setup.workload},
-            {"requests", setup.requests},
-            {"skipped_rows", setup.skipped_rows},
-            {"tensor_parallel_gpus", setup.tensor_parallel},
-            {"weights_bytes_per_gpu", setup.weights.count()},
-            {"block_tokens", setup.kv.block_tokens.count()},
-            {"block_bytes_per_gpu", setup.kv.block_bytes.count()},
-            {"gpu_kv_blocks", setup.kv.gpu_blocks.count()},
-            {"gpu_kv_tokens", setup.kv_capacity().count()},
-            {"gpu_kv_origin", setup.kv_computed ? "computed" : "memory.gpu_kv"},
-            {"gpu_kv_terms", setup.kv_terms},
-            {"host_kv_blocks", setup.kv.host_blocks.count()},
-            {"prefix_caching", setup.kv.prefix_caching},
-            {"host_cache_blocks", setup.kv.host_cache_blocks.count()},
-            {"disk_cache_blocks", setup.kv.disk ? setup.kv.disk->blocks.count() : 0},
-            {"kv_connector", setup.kv.connector ? "vllm-offloading" : "none"},
-            {"max_model_len_tokens", setup.max_model_len.count()}};
+  Json json = names_json(setup);
+  json.update({{"tensor_parallel_gpus", setup.tensor_parallel},
+               {"replicas", setup.replicas},
+               {"prefill_replicas", setup.prefill_replicas},
+               {"servers", setup.servers},
+               {"weights_bytes_per_gpu", setup.weights.count()},
+               {"block_tokens", setup.kv.block_tokens.count()},
+               {"block_bytes_per_gpu", setup.kv.block_bytes.count()},
+               {"gpu_kv_blocks", setup.kv.gpu_blocks.count()},
+               {"gpu_kv_tokens", setup.kv_capacity().count()},
+               {"gpu_kv_origin", setup.kv_computed ? "computed" : "memory.gpu_kv"},
+               {"gpu_kv_terms", setup.kv_terms},
+               {"host_kv_blocks", setup.kv.host_blocks.count()},
+               {"prefix_caching", setup.kv.prefix_caching},
+               {"host_cache_blocks", setup.kv.host_cache_blocks.count()},
+               {"disk_cache_blocks", setup.kv.disk ? setup.kv.disk->blocks.count() : 0},
+               {"kv_connector", setup.kv.connector ? "vllm-offloading" : "none"},
+               {"max_model_len_tokens", setup.max_model_len.count()}});
   for (const HostTierHit& hit : setup.host_tier_hits) {
     json["host_tier_hits"].push_back({{"tokens", hit.tokens.count()},
                                       {"load_ms", hit.load_seconds * 1e3},
                                       {"compute_ms", hit.compute_seconds * 1e3}});
   }
+  if (setup.kv.peer_blocks() > Blocks(0)) json["peer_kv_blocks"] = setup.kv.peer_blocks().count();
   if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;
   if (setup.deployment.layers > 0) {
     json["most_gpu_kv_blocks"] = setup.kv.most().count();
@@ -52,6 +62,14 @@ Json setup_json(const Setup& setup) {
     if (!setup.layer_copies.empty()) json["layer_copies"] = setup.layer_copies;
     json["host_layer_bytes_per_gpu"] = setup.host_layer_bytes.count();
   }
+  return json;
+}
+
+/// What instances of several kinds have in common.
+Json common_setup_json(const Setup& setup) {
+  Json json = names_json(setup);
+  json["replicas"] = setup.replicas;
+  json["servers"] = setup.servers;
   return json;
 }
 
@@ -77,24 +95,20 @@ Json head(const Result& result) {
             {"config", canonical_config(result.config)}};
   if (result.scales != OpScales{}) json["op_scales"] = scales_json(result.scales);
   json["inputs"] = inputs;
-  json["setup"] = setup_json(result.setup);
+  json["setup"] = result.kinds.empty() ? setup_json(result.setup) : common_setup_json(result.setup);
   json["warnings"] = result.warnings;
   json["validity"] = validity;
   return json;
 }
 
 Json counts_json(const OutcomeCounts& counts) {
-  return {{"submitted", counts.submitted},
-          {"finished", counts.finished},
-          {"rejected", counts.rejected},
-          {"timed_out", counts.timed_out},
-          {"unfinished", counts.unfinished}};
+  return {{"submitted", counts.submitted}, {"finished", counts.finished},     {"rejected", counts.rejected},
+          {"timed_out", counts.timed_out}, {"unfinished", counts.unfinished}, {"lost", counts.lost}};
 }
 
 void check_conservation(const OutcomeCounts& counts) {
-  const std::int64_t ended = counts.finished + counts.rejected + counts.timed_out + counts.unfinished;
-  SPILLWAY_CHECK(counts.submitted == ended,
-                 fmt::format("{} requests were submitted and {} ended", counts.submitted, ended));
+  SPILLWAY_CHECK(counts.submitted == counts.ended(),
+                 fmt::format("{} requests were submitted and {} ended", counts.submitted, counts.ended()));
 }
 
 Json slo_json(const Result& result) {
@@ -119,6 +133,15 @@ Json metrics_json(const std::vector<Metric>& metrics) {
   return json;
 }
 
+/// A kind of instances, before or after the run.
+Json kind_json(const KindResult& kind) {
+  return {{"name", kind.name},
+          {"gpus", kind.gpus},
+          {"workload_share", nullable(kind.share)},
+          {"config", canonical_config(kind.config)},
+          {"setup", setup_json(kind.setup)}};
+}
+
 Json steady_json(const std::optional<SteadyState>& state) {
   if (!state) return nullptr;
   return {{"verdict", verdict_name(state->verdict)},
@@ -131,6 +154,14 @@ Json steady_json(const std::optional<SteadyState>& state) {
           {"growth_half_width", state->growth_error}};
 }
 
+Json bottleneck_json(const RunStatistics& run, const ResolvedConfig& config) {
+  const Bottleneck bottleneck = find_bottleneck(run, config.settings.get<std::int64_t>("engine.max_num_seqs"));
+  return {{"resource", resource_name(bottleneck.resource)},
+          {"share", bottleneck.share},
+          {"sentence", bottleneck.sentence},
+          {"advice", bottleneck.advice}};
+}
+
 Json clients_json(const RunStatistics& run) {
   Json rows = Json::array();
   for (const ClientStatistics& client : worst_clients(run, kMostClients)) {
@@ -141,8 +172,48 @@ Json clients_json(const RunStatistics& run) {
                     {"p50_ttft_ms", nullable(client.p50_ttft_ms)},
                     {"p99_ttft_ms", nullable(client.p99_ttft_ms)},
                     {"output_tokens", client.output_tokens},
-                    {"service_tokens", client.service_tokens},
+                    {"service_tokens", run.replicas.empty() ? Json(client.service_tokens) : Json()},
                     {"replications", client.replications}});
+  }
+  return rows;
+}
+
+/// `kinds`: by replica, the name of its kind; empty: there is one kind.
+Json replicas_json(const std::vector<ReplicaStatistics>& replicas, const std::vector<std::string>& kinds) {
+  const bool pools = std::ranges::any_of(replicas, [](const ReplicaStatistics& one) { return one.pool > 0; });
+  const char* const first_pool = pools ? "prefill" : "all";
+  Json rows = Json::array();
+  const auto share = [](Tokens part, Tokens all) {
+    return all > Tokens(0) ? Json(static_cast<double>(part.count()) / static_cast<double>(all.count())) : Json();
+  };
+  for (const ReplicaStatistics& one : replicas) {
+    rows.push_back({{"replica", rows.size()},
+                    {"pool", kinds.empty() ? Json(one.pool == 0 ? first_pool : "decode") : Json(kinds[rows.size()])},
+                    {"requests", one.sent},
+                    {"finished_requests", one.finished},
+                    {"lost_requests", one.lost},
+                    {"down_s", one.down_time},
+                    {"iterations", one.engine.iterations},
+                    {"busy_s", one.engine.busy_time},
+                    {"prefix_cache_hit_fraction", share(one.engine.prefix_hit, one.engine.prefix_asked)},
+                    {"recompute_preemptions", one.engine.preempted_recompute},
+                    {"swap_preemptions", one.engine.preempted_swap},
+                    {"jain_index", nullable(one.jain_index)},
+                    {"max_service_difference_tokens", nullable(one.max_service_difference)},
+                    {"replications", one.replications}});
+  }
+  return rows;
+}
+
+Json links_json(const Result& result) {
+  Json rows = Json::array();
+  const double span = to_seconds(result.statistics.span);
+  for (std::size_t i = 0; i < result.links.size(); ++i) {
+    const LinkUse& use = result.statistics.links[i];
+    rows.push_back({{"link", result.links[i]},
+                    {"capacity_bytes_per_s", use.capacity},
+                    {"moved_bytes", use.bytes},
+                    {"used_fraction", span > 0.0 ? Json(use.fraction(span)) : Json()}});
   }
   return rows;
 }
@@ -211,6 +282,7 @@ Json definitions_json() {
 
 std::string to_setup_json(const Result& result) {
   Json json = head(result);
+  for (const KindResult& kind : result.kinds) json["instances"].push_back(kind_json(kind));
   if (result.perturbation) json["planned_runs"] = planned_runs(result);
   return json.dump(2) + "\n";
 }
@@ -221,18 +293,26 @@ std::string to_json(const Result& result) {
   const RunStatistics& run = result.statistics;
   check_conservation(run.all);
   check_conservation(run.measured);
-  const Bottleneck bottleneck = find_bottleneck(run, result.config.settings.get<std::int64_t>("engine.max_num_seqs"));
   Json json = head(result);
   json["conservation"] = {
       {"all", counts_json(run.all)}, {"measured", counts_json(run.measured)}, {"unsent", result.unsent}};
   json["steady_state"] = steady_json(run.steady);
   json["slo"] = slo_json(result);
-  json["bottleneck"] = {{"resource", resource_name(bottleneck.resource)},
-                        {"share", bottleneck.share},
-                        {"sentence", bottleneck.sentence},
-                        {"advice", bottleneck.advice}};
+  json["bottleneck"] = bottleneck_json(run, result.config);
   json["outside_measured_range"] = outside_json(result.outside_range);
   json["metrics"] = metrics_json(run.metrics);
+  for (const KindResult& kind : result.kinds) {
+    check_conservation(kind.statistics.all);
+    check_conservation(kind.statistics.measured);
+    Json one = kind_json(kind);
+    one["conservation"] = {{"all", counts_json(kind.statistics.all)},
+                           {"measured", counts_json(kind.statistics.measured)}};
+    one["steady_state"] = steady_json(kind.statistics.steady);
+    for (const Condition& slo : kind.request_slos) one["slo"]["per_request"].push_back(slo.text);
+    one["bottleneck"] = bottleneck_json(kind.statistics, kind.config);
+    one["metrics"] = metrics_json(kind.statistics.metrics);
+    json["instances"].push_back(std::move(one));
+  }
   if (result.perturbation) json["perturbation"] = perturbation_json(*result.perturbation);
   const auto add_series = [&](const std::string& name, Json series) {
     json[name] = std::move(series);
@@ -241,6 +321,14 @@ std::string to_json(const Result& result) {
   };
   if (run.engine.layers) add_series("expansion_over_time", expansion_json(*run.engine.layers));
   if (!run.conversations.empty()) add_series("conversations_over_time", conversations_json(run.conversations));
+  if (!run.replicas.empty()) {
+    std::vector<std::string> kinds;
+    for (const KindResult& kind : result.kinds) {
+      kinds.insert(kinds.end(), static_cast<std::size_t>(kind.setup.replicas), kind.name);
+    }
+    json["replicas"] = replicas_json(run.replicas, kinds);
+  }
+  if (!result.links.empty()) json["links"] = links_json(result);
   if (!run.clients.empty()) {
     json["clients"] = clients_json(run);
     json["clients_omitted"] = run.clients.size() - json["clients"].size();

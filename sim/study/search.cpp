@@ -11,7 +11,7 @@
 namespace spillway {
 namespace {
 
-std::int64_t lost(const OutcomeCounts& counts) { return counts.rejected + counts.timed_out; }
+std::int64_t lost(const OutcomeCounts& counts) { return counts.rejected + counts.timed_out + counts.lost; }
 
 /// A quotient of counts is the double nearest to it, as is a share that the user wrote: 55 of 100 are not below 0.55.
 double answered_share(const OutcomeCounts& counts) {

@@ -11,14 +11,21 @@
 namespace spillway {
 namespace {
 
+/// The kind of instances that a request was for.
+const Assembly& served_by(const Assembly& assembly, const RequestRecord& request) {
+  return assembly.kinds.empty() ? assembly : assembly.kinds[request.traits.pool].assembly;
+}
+
 /// "the first is request 13 of x.csv with 9000 prompt + 100 output tokens; ...": the rejected request and the limits.
 std::string rejection(const Assembly& assembly, const RequestRecord& first) {
-  const Setup& setup = assembly.setup;
+  const Setup& setup = served_by(assembly, first).setup;
   return fmt::format(
       "the first is request {} of {} with {} prompt + {} output tokens; the longest request that can run has {} "
       "tokens, and the KV cache holds {} tokens",
-      first.index + 1, assembly.workload.name, first.input.count(), first.output.count(), setup.max_model_len.count(),
-      setup.kv_capacity().count());
+      first.index + 1,
+      assembly.kinds.empty() ? assembly.workload.name
+                             : fmt::format("the run, of instance {},", assembly.kinds[first.traits.pool].name),
+      first.input.count(), first.output.count(), setup.max_model_len.count(), setup.kv_capacity().count());
 }
 
 /// Whether the policy can process prompts in chunks, if configured to.
@@ -29,7 +36,8 @@ bool can_chunk(const Assembly& assembly) {
   return assembly.config.policy->check(settings).empty();
 }
 
-std::string rejection_fix(const Assembly& assembly, const RequestRecord& first) {
+std::string rejection_fix(const Assembly& whole, const RequestRecord& first) {
+  const Assembly& assembly = served_by(whole, first);
   const std::string more_memory =
       "give the KV cache more memory: raise memory.gpu_kv, engine.gpu_memory_utilization or tensor_parallel, or choose "
       "hardware with more memory";
@@ -62,7 +70,8 @@ void refuse_empty_run(const Assembly& assembly, const ReplicationResults& result
   if (all.submitted == 0 || all.rejected < all.submitted || !results.first_rejected) return;
   throw DataError(fmt::format("all {} requests were rejected for their size: {}", all.rejected,
                               rejection(assembly, *results.first_rejected)),
-                  assembly.config.place("workload.trace"), rejection_fix(assembly, *results.first_rejected));
+                  served_by(assembly, *results.first_rejected).config.place("workload.trace"),
+                  rejection_fix(assembly, *results.first_rejected));
 }
 
 void add_warnings(const Assembly& assembly, const ReplicationResults& results, std::vector<std::string>& warnings) {
@@ -76,6 +85,10 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
     warnings.push_back(
         fmt::format("{} of {} requests timed out and are not in the latencies", all.timed_out, all.submitted));
   }
+  if (all.lost > 0) {
+    warnings.push_back(fmt::format("{} of {} requests were lost with their replica and are not in the latencies",
+                                   all.lost, all.submitted));
+  }
   if (results.unsent > 0) {
     warnings.push_back(
         fmt::format("{} later turns were never sent, because an earlier turn of their conversation was not answered",
@@ -85,9 +98,10 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
     const RequestSource::HeldBack& held = results.held_back;
     warnings.push_back(fmt::format(
         "{} of {} requests were sent later than they were due, {:.3g} s in the mean of these and {:.3g} s at most, "
-        "because workload.concurrency={} were in flight; latencies count from the send",
+        "because {} were in flight; latencies count from the send",
         held.requests, all.submitted, held.seconds / static_cast<double>(held.requests), to_seconds(held.longest),
-        assembly.workload.concurrency));
+        assembly.workload.concurrency > 0 ? fmt::format("workload.concurrency={}", assembly.workload.concurrency)
+                                          : "as many as workload.concurrency allows"));
   }
   if (results.shortened > 0) {
     warnings.push_back(fmt::format(
@@ -103,6 +117,12 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
     warnings.push_back(fmt::format("{} of {} requests were unfinished at the end and are not in the latencies",
                                    all.unfinished, all.submitted));
   }
+  if (results.statistics.measured.finished == 0) {
+    warnings.emplace_back(
+        "no measured request finished, so there are no latencies: check warmup, until and "
+        "engine.request_timeout");
+  }
+  if (!assembly.kinds.empty()) return;  // judge_kinds() says it of each
   const auto growth = results.growth.growth();
   if (growth && assembly.workload.arrival != "all-at-once") {
     warnings.push_back(fmt::format(
@@ -114,11 +134,6 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
                                    results.statistics.steady->sentence));
   } else if (results.statistics.steady && results.statistics.steady->verdict == SteadyState::Verdict::unsteady) {
     warnings.push_back(fmt::format("unsteady: {}; raise workload.requests", results.statistics.steady->sentence));
-  }
-  if (results.statistics.measured.finished == 0) {
-    warnings.emplace_back(
-        "no measured request finished, so there are no latencies: check warmup, until and "
-        "engine.request_timeout");
   }
 }
 
@@ -133,8 +148,50 @@ Result setup_result(const Assembly& assembly) {
   result.inputs = assembly.inputs;
   result.warnings = assembly.warnings;
   result.request_slos = assembly.request_slos;
+  for (const AssembledKind& kind : assembly.kinds) {
+    result.kinds.push_back(
+        {kind.name, kind.gpus, kind.share, kind.assembly.config, kind.assembly.setup, kind.assembly.request_slos, {}});
+  }
   return result;
 }
+
+namespace {
+
+/// A run is as steady as the least steady kind of its instances.
+void judge_kinds(Result& result) {
+  for (const KindResult& kind : result.kinds) {
+    const std::optional<SteadyState>& own = kind.statistics.steady;
+    std::optional<SteadyState>& all = result.statistics.steady;
+    using Verdict = SteadyState::Verdict;
+    if (!own || own->verdict == Verdict::steady) continue;
+    const bool worse = !all || all->verdict == Verdict::steady ||
+                       (all->verdict == Verdict::unsteady && own->verdict == Verdict::saturated);
+    const bool saturated = own->verdict == Verdict::saturated;
+    result.warnings.push_back(fmt::format("{}: {}: {}; {}", kind.name, verdict_name(own->verdict), own->sentence,
+                                          saturated ? "lower its part of the load" : "raise workload.requests"));
+    if (!worse) continue;
+    all = own;
+    all->sentence = fmt::format("{}: {}", kind.name, own->sentence);
+  }
+}
+
+/// The links of each server, then the ways out of prefill and into decode replicas.
+std::vector<std::string> names_of_links(const Assembly& assembly, std::size_t count) {
+  const InstancePlan& plan = assembly.kinds.empty() ? assembly.instance : assembly.kinds.front().assembly.instance;
+  std::vector<std::string> names;
+  const std::int64_t servers = plan.link_names.empty() ? 0 : (plan.replicas - 1) / plan.per_server + 1;
+  for (std::int64_t server = 0; server < servers; ++server) {
+    for (const std::string& name : plan.link_names) {
+      names.push_back(servers == 1 ? name : fmt::format("server {}: {}", server, name));
+    }
+  }
+  for (std::int64_t replica = 0; names.size() < count; ++replica) {
+    names.push_back(fmt::format("hand-overs of replica {} {}", replica, replica < plan.pools.prefill ? "out" : "in"));
+  }
+  return names;
+}
+
+}  // namespace
 
 Result run_result(const Assembly& assembly, ReplicationResults runs) {
   refuse_empty_run(assembly, runs);
@@ -144,6 +201,9 @@ Result run_result(const Assembly& assembly, ReplicationResults runs) {
   result.unsent = runs.unsent;
   result.outside_range = runs.outside_range();
   result.statistics = std::move(runs.statistics);
+  result.links = names_of_links(assembly, result.statistics.links.size());
+  for (std::size_t i = 0; i < runs.kinds.size(); ++i) result.kinds[i].statistics = std::move(runs.kinds[i]);
+  judge_kinds(result);
   for (const Condition& condition : assembly.run_slos) result.run_slos.push_back(judge(condition, result.statistics));
   return result;
 }

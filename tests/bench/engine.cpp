@@ -18,6 +18,7 @@
 #include "sim/study/assemble.hpp"
 #include "sim/study/replicated_run.hpp"
 #include "tests/oracle/list_source.hpp"
+#include "tests/oracle/route_by.hpp"
 
 namespace spillway::cli {
 namespace {
@@ -140,11 +141,52 @@ void instances(benchmark::State& state) {
     SimulationConfig config = simulation_config(assembly, *model, source);
     config.instances.resize(static_cast<std::size_t>(state.range(0)), config.instances.front());
     std::size_t turn = 0;
-    config.route = [&](const RequestSpec&) { return turn++ % 10; };
+    config.router = oracle::route_by([&](const RequestSpec&) { return turn++ % 10; });
     return simulate(config).statistics;
   });
 }
 BENCHMARK(instances)->Arg(10)->Arg(1000)->Unit(benchmark::kMillisecond);
+
+/// Replicas of which each has the same load, alone or on one server.
+void replicas(benchmark::State& state, const std::vector<std::string>& settings) {
+  const std::int64_t count = state.range(0);
+  std::vector<std::string> arguments = settings;
+  arguments.push_back("replicas=" + std::to_string(count));
+  arguments.push_back("workload.rate=" + std::to_string(50 * count));
+  arguments.push_back("workload.requests=" + std::to_string(20'000 * count));
+  measure(state, [&] { return run_once(arguments); });
+}
+BENCHMARK_CAPTURE(replicas, of_their_own, {"policy=vllm", "workload.trace=sharegpt"})
+    ->Arg(1)
+    ->Arg(8)
+    ->Unit(benchmark::kMillisecond);
+/// Every iteration streams layers over the server's PCIe, which the replicas share.
+BENCHMARK_CAPTURE(replicas, on_shared_links,
+                  {"policy=select-n", "policy.interval=4", "hardware=hgx-h100-8", "workload.trace=sharegpt"})
+    ->Arg(1)
+    ->Arg(8)
+    ->Unit(benchmark::kMillisecond);
+
+/// 1,000 requests at a time, of which few are in the batch: the others wait, or are paged out.
+void fair_slices(benchmark::State& state, const std::vector<std::string>& settings) {
+  std::vector<std::string> arguments{
+      "memory.gpu_kv=2GB",       "memory.host_kv=300GB",         "workload.trace=sharegpt",
+      "workload.requests=20000", "workload.arrival=all-at-once", "workload.concurrency=1000"};
+  arguments.insert(arguments.end(), settings.begin(), settings.end());
+  measure(state, [&] { return run_once(arguments); });
+}
+BENCHMARK_CAPTURE(fair_slices, cfs, {"policy=cfs"})->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(fair_slices, aqua, {"policy=aqua", "hardware=hgx-h100-8", "memory.peer=70GB"})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(fair_slices, public_code, {"policy=cfs", "policy.rules=code"})->Unit(benchmark::kMillisecond);
+
+/// A large fleet: most replicas have a few requests.
+void fleet(benchmark::State& state) {
+  measure(state, [&] {
+    return run_once({"policy=vllm", "replicas=1000", "workload.rate=4000", "workload.requests=1000000"});
+  });
+}
+BENCHMARK(fleet)->Unit(benchmark::kMillisecond);
 
 /// Pensieve with 10,000 conversations at a time: 0.54 of them begin per second, with 5.56 turns each and 4,000 s
 /// between two turns. Their KV comes to some 5 TB, and to nearly 8 TB at most. The host holds 200 GB of it, so nearly

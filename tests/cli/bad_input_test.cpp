@@ -107,6 +107,59 @@ TEST_F(BadInput, UnreadableAndTruncatedFiles) {
   refused(3, {"hardware=./gpu.json"}, {"gpu.json"});
 }
 
+/// A topology of four GPUs on two switches; `gpus` are its paths.
+std::string topology_file(const std::string& gpus) {
+  return R"({"schema_version": 1, "kind": "topology", "name": "mine", "stands_for": "a test", "error": "none",
+ "source": {"kind": "assumed", "cite": "a test"},
+ "topology": {
+  "links": [
+   {"names": ["switch-0", "switch-1"], "kind": "pcie-switch", "in": {"value": 24e9, "unit": "bytes/s"}},
+   {"names": ["bridge-0", "bridge-1"], "kind": "nvlink"}],
+  "gpus": )" +
+         gpus + "}}";
+}
+
+TEST_F(BadInput, ATopologyThatDoesNotFitItsServer) {
+  trace("mine.json", topology_file(R"([{"host": ["swich-0"]}, {"host": ["switch-0", "switch-0"]}, {"peer": []}])"));
+  refused(3, {"hardware=a10-pcie-4", "topology=mine.json"},
+          {"there is no link \"swich-0\"", "at mine.json at /topology/gpus/0/host/0", "did you mean \"switch-0\"?",
+           "crosses link \"switch-0\" twice", "/topology/gpus/2/host", "missing", "states 3 GPUs, and the server has 4",
+           "4 errors; nothing was run."});
+  refused(3, {"hardware=a10-pcie-4", "topology=none.json"}, {"topology: cannot read the file none.json"});
+  refused(2, {"topology=mine.json"},
+          {"topology=mine.json, and h100-80gb-sxm is no server", "leave topology out, or name a server"});
+}
+
+TEST_F(BadInput, TensorParallelismAcrossGpusThatATopologyDoesNotConnect) {
+  trace("mine.json", topology_file(R"([
+   {"host": ["switch-0"], "peer": ["bridge-0"]}, {"host": ["switch-0"], "peer": ["bridge-0"]},
+   {"host": ["switch-1"], "peer": ["bridge-1"]}, {"host": ["switch-1"], "peer": ["bridge-1"]}])"));
+  const std::vector<std::string> base{"hardware=nc96ads-a100-v4", "topology=mine.json", "model=opt-6.7b", "--dry-run"};
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> all = base;
+    all.push_back(more);
+    return all;
+  };
+  refused(2, with("tensor_parallel=4"),
+          {"tensor_parallel=4 needs GPUs that are connected, and no peer link of mine joins GPUs 0, 1 and GPUs 2, 3",
+           "use tensor_parallel=2, or a topology in which these GPUs list a common link as \"peer\""});
+  std::vector<std::string> two = with("tensor_parallel=2");
+  two.insert(two.begin(), "run");
+  EXPECT_EQ(spillway(two).code, 0);
+  // By the server's own topology all four copy to each other over PCIe.
+  EXPECT_EQ(spillway({"run", "hardware=nc96ads-a100-v4", "model=opt-6.7b", "tensor_parallel=4", "--dry-run"}).code, 0);
+}
+
+TEST_F(BadInput, MoreServersThanThereAre) {
+  refused(2, {"hardware=hgx-h100-8-pair", "replicas=17"},
+          {"17 replicas on 1 GPU each need 3 servers of 8 GPUs",
+           "give at most replicas=16, or hardware=hgx-h100-8-node, of which a run takes as many as it needs"});
+  refused(2, {"hardware=hgx-h100-8-pair", "servers=3"},
+          {"hgx-h100-8-pair has 2 servers, not 3", "use at most 2, or hardware=hgx-h100-8-node"});
+  refused(2, {"hardware=hgx-h100-8-pair", "replicas=9", "servers=1"},
+          {"9 replicas on 1 GPU each need 2 servers of 8 GPUs", "give servers=2, or at most replicas=8"});
+}
+
 TEST_F(BadInput, AModelThatDoesNotFit) {
   // 70.55 billion parameters of 2 bytes = 141.1 GB; 0.9 of an H100's 85.0 GB are 76.5 GB, so about 66 GB are missing.
   refused(

@@ -135,6 +135,8 @@ TEST_F(Completion, ValuesAfterTheEqualsSign) {
               UnorderedElementsAre("true", "false"));
   EXPECT_THAT(complete("spillway run workload.trace=tr", {"spillway", "run", "workload.trace", "=", "tr"}),
               UnorderedElementsAre("trace.csv", "traces"));
+  EXPECT_THAT(complete("spillway run topology=tr", {"spillway", "run", "topology", "=", "tr"}),
+              UnorderedElementsAre("trace.csv", "traces"));
   EXPECT_THAT(complete("spillway run workload.trace=with", {"spillway", "run", "workload.trace", "=", "with"}),
               ElementsAre("with space.csv"));
   EXPECT_THAT(complete("spillway run workload.trace=traces/", {"spillway", "run", "workload.trace", "=", "traces/"}),

@@ -38,6 +38,7 @@ void expect_key(const std::string& text, const Parameter& key) {
 TEST(Explain, EveryListedNameHasTheFieldsOfItsKind) {
   const std::map<std::string, std::vector<std::string>> fields{
       {"policies", {"what", "source", "limits", "engine", "defaults"}},
+      {"routers", {"what", "source"}},
       {"hardware", {"what", "error", "file", "sha256"}},
       {"models", {"what", "error", "file", "sha256"}},
       {"engines", {"what", "error", "file", "sha256"}},
@@ -132,6 +133,24 @@ TEST(Explain, EveryValueOfAFileShowsItsSource) {
   for (const std::string& name : hwmodels::host_names()) check(hwmodels::load_host(name).file);
   for (const std::string& name : hwmodels::llm_names()) check(hwmodels::load_llm(name).file);
   for (const std::string& name : hwmodels::engine_names()) check(hwmodels::load_engine(name).file);
+}
+
+TEST(Explain, AServerDrawsItsTopology) {
+  const std::string pair = cli::explanation("hgx-h100-8-pair");
+  EXPECT_THAT(pair, HasSubstr("hgx-h100-8-pair (server)\n"));
+  EXPECT_THAT(pair, HasSubstr("hgx-h100-8-node (server, 2 of which make hgx-h100-8-pair)\n"));
+  EXPECT_THAT(pair,
+              HasSubstr("  topology  in: towards the GPUs, out: from them\n"
+                        "    host hgx-h100-host, in each of 2 servers\n"
+                        "    |- numa-node-0: 245.8 GB/s both ways together (borrowed)\n"
+                        "    |  |- pcie-switch-0: 51.7 GB/s in, 49.8 GB/s out, 90 GB/s both ways together (borrowed)\n"
+                        "    |  |  |- GPU 0\n"
+                        "    |  |  |- GPU 1\n"
+                        "    |  |  |- nic-0 of GPU 0: 50 GB/s each way (datasheet)\n"
+                        "    |  |  `- nic-1 of GPU 1: 50 GB/s each way (datasheet)\n"));
+  EXPECT_THAT(pair, HasSubstr("    between GPUs\n"
+                              "    `- nvswitch: no limit known\n"
+                              "       |- nvlink-0 of GPU 0: 450 GB/s each way (datasheet)\n"));
 }
 
 TEST(Explain, AGpuTellsTheErrorOfEveryKernelThatWasFitted) {

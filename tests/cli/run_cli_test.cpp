@@ -672,7 +672,7 @@ TEST_F(RunCli, WithoutAKnownCommandTheCommandsAreNamed) {
 }
 
 TEST_F(RunCli, ListAndExplainCoverEverything) {
-  for (const char* kind : {"policies", "hardware", "models", "engines", "workloads", "metrics"}) {
+  for (const char* kind : {"policies", "routers", "hardware", "models", "engines", "workloads", "metrics"}) {
     const Output list = spillway({"list", kind, "--json"});
     ASSERT_EQ(list.code, 0) << list.err;
     EXPECT_EQ(lines_of(spillway({"list", kind}).out), static_cast<std::int64_t>(json::parse(list.out).size()));
@@ -682,6 +682,62 @@ TEST_F(RunCli, ListAndExplainCoverEverything) {
       EXPECT_THAT(explained.out, HasSubstr(row["name"].get<std::string>()));
     }
   }
+}
+
+TEST_F(RunCli, APairOfServersIsFilledInOrder) {
+  const Output pair = spillway({"run", "hardware=hgx-h100-8-pair", "replicas=3", "tensor_parallel=4",
+                                "model=llama-3.1-70b", "--dry-run", "--json"});
+  ASSERT_EQ(pair.code, 0) << pair.err;
+  const json result = json::parse(pair.out);
+  EXPECT_EQ(result["setup"]["hardware"], "hgx-h100-8-pair");
+  EXPECT_EQ(result["setup"]["servers"], 2);
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("4 of the 16 GPUs of hgx-h100-8-pair are not used"));
+  EXPECT_EQ(result["inputs"][1]["name"], "hwmodels/servers/hgx-h100-8-pair.json");
+  EXPECT_EQ(result["inputs"][2]["role"], "server");
+  EXPECT_EQ(result["inputs"][2]["name"], "hwmodels/servers/hgx-h100-8-node.json");
+}
+
+// A topology in which every GPU has a link of its own lifts the limit that all GPUs of the server share.
+TEST_F(RunCli, ATopologyOfTheUsersOwn) {
+  const auto ask = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"run",
+                                 "--json",
+                                 "hardware=a10-pcie-4",
+                                 "model=opt-13b",
+                                 "policy=deepspeed",
+                                 "replicas=4",
+                                 "workload.requests=20"};
+    all.insert(all.end(), more.begin(), more.end());
+    return spillway(all);
+  };
+  std::string links;
+  std::string gpus;
+  for (const std::string gpu : {"0", "1", "2", "3"}) {
+    links += (links.empty() ? "\"own-" : ", \"own-") + gpu + "\"";
+    gpus += std::string(gpus.empty() ? "" : ", ") + R"({"host": ["own-)" + gpu + "\"]}";
+  }
+  const std::string figures = R"("in": {"value": 24e9, "unit": "bytes/s"}, "out": {"value": 24e9, "unit": "bytes/s"})";
+  write_text(file("own.json"), R"({"schema_version": 1, "kind": "topology", "name": "own-links", "error": "none",
+ "stands_for": "a link for each GPU", "source": {"kind": "assumed", "cite": "a test"},
+ "topology": {"links": [{"names": [)" +
+                                   links + R"(], "kind": "root-port", )" + figures + R"(},
+   {"names": ["idle"], "kind": "nic"}], "gpus": [)" +
+                                   gpus + "]}}");
+  const Output shared = ask({});
+  const Output own = ask({"topology=own.json"});
+  ASSERT_EQ(own.code, 0) << own.err;
+  ASSERT_EQ(shared.code, 0) << shared.err;
+  const json result = json::parse(own.out);
+  EXPECT_EQ(result["config"]["topology"], "own.json");
+  EXPECT_EQ(result["inputs"][2]["role"], "topology");
+  EXPECT_EQ(result["inputs"][2]["name"], "own.json");
+  EXPECT_THAT(result["validity"].dump(), HasSubstr("a link for each GPU"));
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("no GPU crosses link \\\"idle\\\" of the topology"));
+  const auto e2e = [](const Output& run) { return json::parse(run.out)["metrics"]["mean_e2e_ms"]["value"]; };
+  EXPECT_LT(e2e(own), e2e(shared)) << "layers wait for no other replica";
+  const Output drawn = spillway({"explain", "own.json"});
+  EXPECT_THAT(drawn.out, HasSubstr("own-links (topology)\n"));
+  EXPECT_THAT(drawn.out, HasSubstr("    |- own-0 (root-port) of GPU 0: 24 GB/s each way (assumed)\n"));
 }
 
 TEST_F(RunCli, AServerBringsItsGpuAndHost) {

@@ -79,7 +79,7 @@ class Space final : public OffloadPolicy {
     if (static_cast<double>(longest) > (1.0 - reserve_) * static_cast<double>(total())) return Fit::never;
     return fit(request, std::max(upto, own(request)));
   }
-  [[nodiscard]] Fit resumes(const RequestView& request) const override { return fit(request, request.known); }
+  [[nodiscard]] Fit resumes(const RequestView& request, Tokens upto) const override { return fit(request, upto); }
   [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override {
     return blocks_of(view_, upto.count()) <= request.held.count() + within_reach() ? Fit::now : Fit::later;
   }
@@ -383,7 +383,7 @@ class Unified final : public Scheduler {
       const bool back = view.request(id).phase == Phase::swapped;
       const auto ask = [&] {
         const RequestView request = view.request(id);
-        return back ? kv.resumes(request) : kv.admits(request, request.known);
+        return back ? kv.resumes(request, request.known) : kv.admits(request, request.known);
       };
       if (ask() == Fit::never) {
         decision.reject(id);

@@ -16,7 +16,7 @@ class UnaskedSpace final : public OffloadPolicy {
   [[nodiscard]] Fit admits(const RequestView&, Tokens) const override { return unasked(); }
   [[nodiscard]] Fit grows(const RequestView&, Tokens) const override { return unasked(); }
   [[nodiscard]] Fit decodes(std::int64_t) const override { return unasked(); }
-  [[nodiscard]] Fit resumes(const RequestView&) const override { return unasked(); }
+  [[nodiscard]] Fit resumes(const RequestView&, Tokens) const override { return unasked(); }
   [[nodiscard]] Leave preempts(const RequestView&) const override {
     unasked();
     return Leave::preempt_recompute;

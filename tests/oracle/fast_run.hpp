@@ -36,12 +36,9 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
   instance.phases = config.phases;
   instance.padding = config.padding;
   instance.schedules_ahead = config.schedules_ahead;
-  instance.route.gpus = config.links.gpus;
   for (const PlainTotal& total : config.links.totals) {
-    CopyRoute& route = instance.route;
-    const std::array links{&route.h2d, &route.d2h, &route.peer_in, &route.peer_out};
     for (std::size_t way = 0; way < kWays; ++way) {
-      if (total.counts[way]) links[way]->push_back(simulation.links.size());
+      if (total.gpus[way] > 0) instance.route.all()[way]->push_back({simulation.links.size(), total.gpus[way]});
     }
     simulation.links.emplace_back(total.bytes_per_second);
   }
@@ -56,7 +53,7 @@ inline FastRun run_fast(SimulationConfig simulation, const NaiveConfig& config) 
   FastRun run;
   FollowingSource source(config.requests, config.follows);
   simulation.source = &source;
-  simulation.instances.front().future = &source;
+  for (InstanceConfig& instance : simulation.instances) instance.future = &source;
   simulation.on_request = [&](const RequestRecord& record) { run.records.push_back(record); };
   run.result = simulate(simulation);
   return run;

@@ -114,6 +114,7 @@ class NaiveLinks final : private CopySink {
     bool yields = false;  // starts when no KV comes in and no other one that yields moves
     bool kv = true;
     std::size_t journey = 0;  // of KV: position in kv_
+    bool in_turn = false;     // starts, as all behind it do, when what the iteration waits for has ended
   };
   void add(BlockCopy blocks) { to_issue_.push_back(std::move(blocks)); }
   /// KV of prompts that layer Copy::layer computes. The first layer of the next iteration waits for it.
@@ -302,12 +303,31 @@ class NaiveLinks final : private CopySink {
     postponed_ = leaving_ > 0;
     if (postponed_) return;
     for (BlockCopy& blocks : std::exchange(to_issue_, {})) {
-      if (blocks.yields) {
-        yielding_.push_back(std::move(blocks));
-      } else {
+      if (blocks.waits == Waits::iteration && !blocks.in_turn) {
         issue_block(std::move(blocks));
+      } else {
+        behind_.push_back(std::move(blocks));
       }
     }
+    issue_behind();
+  }
+  void issue_behind() {
+    const auto waited_for = [](const auto& one) { return one.second.waits == Waits::iteration; };
+    if (std::any_of(moving_.begin(), moving_.end(), waited_for)) {
+      const auto in_turn = [](const BlockCopy& blocks) { return blocks.in_turn; };
+      if (std::any_of(behind_.begin(), behind_.end(), in_turn)) return;
+    }
+    for (const bool turn : {true, false}) {
+      for (BlockCopy& blocks : behind_) {
+        if (blocks.in_turn != turn) continue;
+        if (blocks.yields) {
+          yielding_.push_back(blocks);
+        } else {
+          issue_block(blocks);
+        }
+      }
+    }
+    behind_.clear();
     issue_yielding();
   }
   void issue_yielding() {
@@ -321,6 +341,7 @@ class NaiveLinks final : private CopySink {
     issue_block(first);
   }
   [[nodiscard]] bool blocks_are_waited_for(int layer) const {
+    if (!behind_.empty()) return true;
     return std::any_of(moving_.begin(), moving_.end(), [&](const auto& one) {
       const BlockCopy& blocks = one.second;
       return blocks.waits == Waits::iteration || (blocks.waits == Waits::layers && blocks.copy.layer == layer);
@@ -362,6 +383,7 @@ class NaiveLinks final : private CopySink {
       const BlockCopy blocks = moving_.extract(copy.tag).mapped();
       if (blocks.kv) kv_[blocks.journey].second = now_;
       if (blocks.ended) blocks.ended(now_);
+      issue_behind();
       issue_yielding();
       return;
     }
@@ -435,6 +457,7 @@ class NaiveLinks final : private CopySink {
   SimTime shared_at_ = kNever;  // the last instant at which launches and other traffic were looked at
   Bytes issued_[kLanes] = {};
   std::vector<BlockCopy> to_issue_;
+  std::vector<BlockCopy> behind_;  // wait for what the iteration waits for
   std::list<BlockCopy> yielding_;
   std::map<std::int32_t, BlockCopy> moving_;  // by tag
   std::int32_t numbered_ = 0;
@@ -455,13 +478,16 @@ PlainSurroundings surroundings_of(const NaiveConfig& config) {
   return around;
 }
 
-class NaiveEngine final : public View, private Decision {
+class NaiveEngine final : public View, public NaiveReplica, private Decision {
   static constexpr int kMoveEnds = -2;  // an event's target
 
  public:
-  explicit NaiveEngine(const NaiveConfig& config) : config_(config), links_(surroundings_of(config), config.traffic) {
+  /// `cluster`: null when it is the only engine, which then sends its requests itself.
+  explicit NaiveEngine(const NaiveConfig& config, NaiveSurroundings* cluster = nullptr)
+      : config_(config), cluster_(cluster), links_(surroundings_of(config), config.traffic) {
     block_tokens_ = config.block_tokens;
     max_model_len_ = config.max_model_len;
+    caches_prefixes_ = config.prefix_caching;
     graph_ = {{{"gpu", config.gpu_blocks, std::max(config.gpu_blocks, config.most_gpu_blocks)},
                {"host", config.host_blocks, config.host_blocks}},
               {{kHostTier, kGpuTier, Stream::h2d, config.copies_per_block},
@@ -488,58 +514,72 @@ class NaiveEngine final : public View, private Decision {
     }
     if (config_.until) at(*config_.until, 6, 0);
     while (!events_.empty()) {
-      const auto [key, target] = *events_.begin();
-      events_.erase(events_.begin());
-      observe_peaks(std::get<0>(key));
-      now_ = std::get<0>(key);
-      const int phase = std::get<1>(key);
-      if (phase == 6) {
-        for (Request& r : requests_) {
-          const bool given_up = std::count(expired_.begin(), expired_.end(), r.id) > 0;
-          if (r.live) end(r, given_up ? Outcome::timed_out : Outcome::unfinished);
-        }
-        cut_those_on_their_way();
-        horizon_ = now_;
-        break;
-      }
-      if (phase == 1 && target == kMoveEnds && (busy_ || !moves_go_on())) continue;
-      if (phase == 1 && target != kMoveEnds) complete();
-      if (phase == 2) {
-        Request& late = requests_[static_cast<std::size_t>(target)];
-        if (!late.live) continue;  // nothing happens
-        expire(late);
-      }
-      if (phase == 3) {
-        --arrivals_left_;
-        const auto n = static_cast<std::uint32_t>(requests_.size());
-        Request& r = requests_.emplace_back();
-        r.position = static_cast<std::size_t>(target);
-        r.spec = config_.requests[r.position];
-        r.spec.arrival = now_ - config_.front_end;
-        r.id = RequestId{n, n};
-        arrive(r);
-      }
-      if (phase == 4) decide();
-      // The policy is asked once when this instant's events are over.
-      const bool asked = std::any_of(events_.begin(), events_.end(), [this](const auto& event) {
-        return std::get<0>(event.first) == now_ && std::get<1>(event.first) == 4;
-      });
-      if (phase != 4 && !busy_ && !asked) at(now_, 4, 0);
+      step();
       const bool any = std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.live; });
-      if (!any && arrivals_left_ == 0) break;
+      if (horizon_ || (!any && arrivals_left_ == 0)) break;
     }
-    sum_up_fairness();
-    sum_up_iterations();
-    sum_up_conversations();
-    for (const auto& [name, value] : policy_.space->figures()) result_.layers[name] = value;
-    if (policy_.layers) {
-      finish_copies();
-      for (const auto& [name, value] : policy_.layers->figures()) result_.layers[name] = value;
+    return sum_up();
+  }
+
+  [[nodiscard]] std::optional<NaiveInstant> next_event() const override {
+    if (events_.empty()) return std::nullopt;
+    return events_.begin()->first;
+  }
+  void step() override {
+    const auto [key, target] = *events_.begin();
+    events_.erase(events_.begin());
+    go_to(std::get<0>(key));
+    const int phase = std::get<1>(key);
+    if (phase == 6) return cut();
+    if (phase == 1 && target == kMoveEnds && (busy_ || !moves_go_on())) return;
+    if (phase == 1 && target != kMoveEnds) complete();
+    if (phase == 2) {
+      Request& late = requests_[static_cast<std::size_t>(target)];
+      if (!late.live) return;  // nothing happens
+      expire(late);
     }
-    if (policy_.weights) {
-      for (const auto& [name, value] : policy_.weights->figures()) result_.layers["weights_" + name] = value;
+    if (phase == 3) {
+      --arrivals_left_;
+      const auto position = static_cast<std::size_t>(target);
+      RequestSpec spec = config_.requests[position];
+      spec.arrival = now_ - config_.front_end;
+      receive(spec, static_cast<std::uint32_t>(requests_.size()), position);
     }
-    return result_;
+    if (phase == 4) decide();
+    if (phase != 4) ask();
+  }
+  void enter(const RequestSpec& spec, std::uint32_t serial, SimTime now) override {
+    go_to(now);
+    receive(spec, serial, 0);
+    ask();
+  }
+  void expire(std::uint32_t serial, SimTime now) override {
+    go_to(now);
+    for (Request& r : requests_) {
+      if (r.live && r.id.serial == serial) expire(r);
+    }
+    ask();
+  }
+  [[nodiscard]] Blocks gpu_blocks() const override { return states_[0].total; }
+  [[nodiscard]] Blocks gpu_blocks_used() const override { return states_[0].total - states_[0].free; }
+  std::vector<RequestRecord> go_down(SimTime now) override {
+    std::vector<RequestRecord> live;
+    for (const Request& r : requests_) {
+      if (!r.live) continue;
+      RequestRecord& record = live.emplace_back(r.record);
+      record.outcome = gives_up(r) ? Outcome::timed_out : Outcome::lost;
+      record.end = now;
+      record.generated = std::min(Tokens(r.generated), record.output);
+    }
+    std::sort(live.begin(), live.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+    return live;
+  }
+  NaiveResult stop(std::optional<SimTime> horizon) override {
+    if (horizon) {
+      go_to(*horizon);
+      cut();
+    }
+    return sum_up();
   }
 
   // The view is rebuilt after every change.
@@ -619,6 +659,7 @@ class NaiveEngine final : public View, private Decision {
     return Tokens(kept == conversations_.end() ? 0 : kept->second.tokens);
   }
   [[nodiscard]] SimTime next_turn(std::int64_t conversation) const override {
+    if (cluster_ != nullptr) return cluster_->next_turn(conversation);
     SimTime next = kNever;
     for (const auto& [key, target] : events_) {
       const bool arrival = std::get<1>(key) == 3;
@@ -647,6 +688,52 @@ class NaiveEngine final : public View, private Decision {
  private:
   [[nodiscard]] std::int64_t per_block() const { return block_tokens_.count(); }
 
+  void go_to(SimTime time) {
+    observe_peaks(time);
+    now_ = time;
+  }
+  /// The policy is asked once when this instant's events are over.
+  void ask() {
+    const bool asked = std::any_of(events_.begin(), events_.end(), [this](const auto& event) {
+      return std::get<0>(event.first) == now_ && std::get<1>(event.first) == 4;
+    });
+    if (!busy_ && !asked) at(now_, 4, 0);
+  }
+  /// A request reaches the scheduler. `spec.arrival` is when its client sent it.
+  void receive(const RequestSpec& spec, std::uint32_t serial, std::size_t position) {
+    const auto slot = static_cast<std::uint32_t>(requests_.size());
+    Request& r = requests_.emplace_back();
+    r.position = position;
+    r.spec = spec;
+    r.id = RequestId{slot, serial};
+    arrive(r);
+  }
+  /// Its client has given up, which the scheduler hears of when the iteration has ended.
+  [[nodiscard]] bool gives_up(const Request& r) const { return std::count(expired_.begin(), expired_.end(), r.id) > 0; }
+  /// The horizon ends the run.
+  void cut() {
+    for (Request& r : requests_) {
+      if (r.live) end(r, gives_up(r) ? Outcome::timed_out : Outcome::unfinished);
+    }
+    cut_those_on_their_way();
+    horizon_ = now_;
+  }
+  NaiveResult sum_up() {
+    sum_up_fairness();
+    sum_up_iterations();
+    sum_up_conversations();
+    for (const auto& [name, value] : policy_.scheduler->figures()) result_.layers[name] = value;
+    for (const auto& [name, value] : policy_.space->figures()) result_.layers[name] = value;
+    if (policy_.layers) {
+      finish_copies();
+      for (const auto& [name, value] : policy_.layers->figures()) result_.layers[name] = value;
+    }
+    if (policy_.weights) {
+      for (const auto& [name, value] : policy_.weights->figures()) result_.layers["weights_" + name] = value;
+    }
+    return result_;
+  }
+
   /// Requests that were sent and have not reached the scheduler when the run ends.
   void cut_those_on_their_way() {
     std::size_t index = requests_.size();
@@ -671,7 +758,9 @@ class NaiveEngine final : public View, private Decision {
     at(time + config_.front_end, 3, static_cast<int>(position));
     ++arrivals_left_;
   }
-  void at(SimTime time, int phase, int target) { events_.emplace(std::tuple(time, phase, sequence_++), target); }
+  void at(SimTime time, int phase, int target) {
+    events_.emplace(NaiveInstant(time, phase, cluster_ != nullptr ? cluster_->next_sequence() : sequence_++), target);
+  }
 
   [[nodiscard]] std::vector<RequestId> decoding() const {
     std::vector<RequestId> ids;
@@ -1267,7 +1356,7 @@ class NaiveEngine final : public View, private Decision {
     r.heard = false;
     const bool computes = busy_ || (!executed_.empty() && executed_.back().end == now_);
     if (!config_.schedules_ahead || !computes) hear();
-    if (config_.request_timeout)
+    if (config_.request_timeout && cluster_ == nullptr)
       at(std::max(now_, r.spec.arrival + *config_.request_timeout), 2, static_cast<int>(r.id.slot));
   }
   /// The scheduler hears of every request that it has not heard of. Returns whether there was one.
@@ -1308,6 +1397,10 @@ class NaiveEngine final : public View, private Decision {
     r.record.end = now_;
     r.record.generated = std::min(Tokens(r.generated), r.record.output);
     result_.records.push_back(r.record);
+    if (cluster_ != nullptr) {
+      cluster_->ended(r.record);
+      return rebuild();
+    }
     turns_[r.position].end = now_;
     for (std::size_t i = 0; i < config_.follows.size() && outcome == Outcome::finished; ++i) {
       const Follows& follows = config_.follows[i];
@@ -1403,10 +1496,11 @@ class NaiveEngine final : public View, private Decision {
     CopyMechanism mechanism = CopyMechanism::many;
     Stream stream = Stream::h2d;
     std::int64_t copies_per_block = 1;
+    bool in_turn = false;
   };
   [[nodiscard]] Way way_of(const Move& move) const {
     const std::size_t route = route_of(move);
-    return {route, move.mechanism, graph_.routes[route].stream, graph_.routes[route].copies_per_block};
+    return {route, move.mechanism, graph_.routes[route].stream, graph_.routes[route].copies_per_block, move.in_turn};
   }
   /// Takes the waiting moves with this waiter: blocks that go together, in the order of their routes.
   [[nodiscard]] std::vector<std::pair<Way, std::int64_t>> waited_for(Waits waits) {
@@ -1419,7 +1513,10 @@ class NaiveEngine final : public View, private Decision {
         move.issued = true;
         const Way way = way_of(move.move);
         std::size_t at = first;
-        while (at < together.size() && together[at].first.mechanism != way.mechanism) ++at;
+        const auto goes_with = [&](const Way& other) {
+          return other.mechanism == way.mechanism && other.in_turn == way.in_turn;
+        };
+        while (at < together.size() && !goes_with(together[at].first)) ++at;
         if (at == together.size()) together.emplace_back(way, 0);
         together[at].second += move.move.range.count().count();
       }
@@ -1480,7 +1577,7 @@ class NaiveEngine final : public View, private Decision {
   void queue_blocks() {
     const Way host_in{.stream = Stream::h2d, .copies_per_block = config_.host_cache_copies_per_block};
     const Way host_out{.stream = Stream::d2h, .copies_per_block = config_.host_cache_copies_per_block};
-    for (const auto& [way, blocks] : waited_for(Waits::iteration)) queue(way, blocks, {});
+    for (const auto& [way, blocks] : waited_for(Waits::iteration)) queue(way, blocks, {.in_turn = way.in_turn});
     queue(host_in, std::exchange(loaded_, 0), {});
     const std::int64_t layers = config_.model->layers();
     const auto of_layers = waited_for(Waits::layers);
@@ -1839,6 +1936,7 @@ class NaiveEngine final : public View, private Decision {
   }
 
   const NaiveConfig& config_;
+  NaiveSurroundings* const cluster_;
   Policy policy_;
   NaiveLinks links_;
   LayerReport report_;
@@ -1851,7 +1949,7 @@ class NaiveEngine final : public View, private Decision {
   std::vector<Block> blocks_;
   std::list<int> free_;
   Retention retention_;  // empty: LRU
-  std::multimap<std::tuple<SimTime, int, std::uint64_t>, int> events_;
+  std::multimap<NaiveInstant, int> events_;
   std::uint64_t sequence_ = 0;
   std::int64_t arrivals_left_ = 0;  // arrivals that are known
   bool busy_ = false;
@@ -1895,5 +1993,9 @@ void read_surroundings(NaiveConfig& config) {
 }
 
 NaiveResult run_naive(const NaiveConfig& config) { return NaiveEngine(config).run(); }
+
+std::unique_ptr<NaiveReplica> make_naive_replica(const NaiveConfig& config, NaiveSurroundings& cluster) {
+  return std::make_unique<NaiveEngine>(config, &cluster);
+}
 
 }  // namespace spillway::oracle

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
@@ -96,5 +98,39 @@ struct NaiveResult {
 };
 
 NaiveResult run_naive(const NaiveConfig& config);
+
+/// Where an event stands among all events: time, phase of that instant, and number in the order of becoming known.
+using NaiveInstant = std::tuple<SimTime, int, std::uint64_t>;
+
+/// What an engine sees of the cluster of which it is a part.
+class NaiveSurroundings {
+ public:
+  virtual ~NaiveSurroundings() = default;
+  [[nodiscard]] virtual std::uint64_t next_sequence() = 0;
+  [[nodiscard]] virtual SimTime next_turn(std::int64_t conversation) const = 0;
+  virtual void ended(const RequestRecord& record) = 0;
+};
+
+/// An engine as one of several on one clock. It is told what reaches it, and goes on event by event.
+class NaiveReplica {
+ public:
+  virtual ~NaiveReplica() = default;
+  [[nodiscard]] virtual std::optional<NaiveInstant> next_event() const = 0;
+  virtual void step() = 0;
+  /// A request reaches the scheduler; `spec.arrival` is when its client sent it.
+  virtual void enter(const RequestSpec& spec, std::uint32_t serial, SimTime now) = 0;
+  [[nodiscard]] virtual Blocks gpu_blocks() const = 0;
+  [[nodiscard]] virtual Blocks gpu_blocks_used() const = 0;
+  /// The client of a live request gives up.
+  virtual void expire(std::uint32_t serial, SimTime now) = 0;
+  /// The replica goes down. Returns the records of what was live, in order of serial numbers: lost, or timed out where
+  /// the client has given up during the iteration that is aborted. Call nothing after it.
+  [[nodiscard]] virtual std::vector<RequestRecord> go_down(SimTime now) = 0;
+  /// Call last. `horizon`: what is live ends there as unfinished.
+  virtual NaiveResult stop(std::optional<SimTime> horizon) = 0;
+};
+
+/// `config` states no requests and must outlive the replica, as must `cluster`.
+std::unique_ptr<NaiveReplica> make_naive_replica(const NaiveConfig& config, NaiveSurroundings& cluster);
 
 }  // namespace spillway::oracle

@@ -79,16 +79,15 @@ inline constexpr std::size_t kWays = 4;
 /// Bytes/s of a copy on each way, or its share of them; < 0: none moves.
 using PlainRates = std::array<Real, kWays>;
 
-/// A total of a server, for copies of some ways.
+/// A link of a server: how many GPUs of the group cross it on each way.
 struct PlainTotal {
   double bytes_per_second = 0.0;
-  std::array<bool, kWays> counts{true, true, false, false};
+  std::array<std::int64_t, kWays> gpus{1, 1, 0, 0};
 };
 
 /// What the copies of one group of GPUs cross.
 struct PlainSurroundings {
   CopySharing sharing{};
-  std::int64_t gpus = 1;
   std::vector<PlainTotal> totals{};
   /// Shares that have been asked for: bisection is slow.
   using Asked = std::pair<std::vector<double>, PlainRates>;
@@ -123,8 +122,8 @@ inline PlainRates find_shares(const PlainSurroundings& around, const std::vector
   for (const PlainTotal& total : around.totals) {
     PlainLink link{total.bytes_per_second};
     for (std::size_t way = 0; way < kWays; ++way) {
-      if (rates[way] < 0 || !total.counts[way]) continue;
-      link.loads.emplace_back(mine[way], static_cast<Real>(around.gpus) * rates[way]);
+      if (rates[way] < 0 || total.gpus[way] == 0) continue;
+      link.loads.emplace_back(mine[way], static_cast<Real>(total.gpus[way]) * rates[way]);
     }
     links.push_back(link);
   }

@@ -188,6 +188,12 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
   config.prefix_caching = dice.chance(50);
   if (config.prefix_caching && dice.chance(60)) config.host_cache_blocks = Blocks(dice.between(1, 60));
   config.host_cache_copies_per_block = dice.between(1, 3);
+  if (policy.borrows) {
+    const Blocks lent(dice.chance(30) ? 0 : dice.between(1, 40));
+    config.further = {{{kPeerTier, lent, lent}},
+                      {{TierId(2), kGpuTier, Stream::peer_in, config.copies_per_block},
+                       {kGpuTier, TierId(2), Stream::peer_out, config.copies_per_block}}};
+  }
   if (policy.make_space) {
     config.deployment = snug_deployment(model, config.gpu_blocks, config.block_bytes, config.block_tokens, Bytes(64));
   }

@@ -27,8 +27,8 @@ class CountingSpace : public OffloadPolicy {
     return fits(missing(holder(request.id), upto));
   }
   [[nodiscard]] Fit decodes(std::int64_t count) const override { return fits(view_.decode_growth(count)); }
-  [[nodiscard]] Fit resumes(const RequestView& request) const override {
-    return fits(view_.batch().decode_growth + missing(holder(request.id), request.known));
+  [[nodiscard]] Fit resumes(const RequestView& request, Tokens upto) const override {
+    return fits(view_.batch().decode_growth + missing(holder(request.id), upto));
   }
   [[nodiscard]] Leave preempts(const RequestView& request) const override {
     return request.held <= view_.tier(kHostTier).free ? Leave::preempt_swap : Leave::preempt_recompute;
@@ -65,8 +65,8 @@ class ToyRetention final : public CountingSpace {
     const bool waits = fit == Fit::now && request.conversation % 2 == 0 && away > Blocks(0);
     return moves_hold_it || waits ? Fit::after_moves : fit;
   }
-  [[nodiscard]] Fit resumes(const RequestView& request) const override {
-    const Fit fit = CountingSpace::resumes(request);
+  [[nodiscard]] Fit resumes(const RequestView& request, Tokens upto) const override {
+    const Fit fit = CountingSpace::resumes(request, upto);
     return fit == Fit::later && view_.batch().running == 0 ? Fit::after_moves : fit;
   }
   void fetches(const View&, const RequestView& request, Tokens, Placement& placement) override {
@@ -135,7 +135,7 @@ class ToyFcfs final : public Scheduler {
       (how == Leave::preempt_recompute ? waiting_ : swapped_).push_front(victim);
     }
     for (RequestId head = swapped_.head(view); !preempted && head.valid(); head = swapped_.head(view)) {
-      if (kv.resumes(view.request(head)) != Fit::now) break;
+      if (kv.resumes(view.request(head), view.request(head).known) != Fit::now) break;
       decision.resume(head);
       swapped_.pop_front();
       if (view.request(head).phase == Phase::prefilling) decision.chunk(head, view.request(head).remaining());
@@ -198,6 +198,12 @@ class ToyPeerSwap final : public CountingSpace {
     placement.move(
         {holder(request.id), {Blocks(0), request.held}, kGpuTier, to, false, CopyMechanism::gather, Waits::iteration});
   }
+  /// Two of three come back into the place of those that leave.
+  void returns(const View&, const RequestView& request, Placement& placement) override {
+    const Move how{
+        .mechanism = CopyMechanism::gather, .waits = Waits::iteration, .in_turn = request.id.serial % 3 != 0};
+    bring_to_gpu(view_, holder(request.id), kWholeContext, how, placement);
+  }
 };
 
 /// Two of three requests attend on the CPU as long as the host has room for them; the others, and those, on the GPU.
@@ -217,8 +223,8 @@ class ToyCpuSpace final : public CountingSpace {
     const bool host_fits = view_.batch().host_growth <= view_.tier(kHostTier).free;
     return host_fits ? CountingSpace::decodes(count) : Fit::later;
   }
-  [[nodiscard]] Fit resumes(const RequestView& request) const override {
-    return attends(view_, request) == kHostTier ? Fit::now : CountingSpace::resumes(request);
+  [[nodiscard]] Fit resumes(const RequestView& request, Tokens upto) const override {
+    return attends(view_, request) == kHostTier ? Fit::now : CountingSpace::resumes(request, upto);
   }
   [[nodiscard]] Leave preempts(const RequestView& request) const override {
     return request.tier == kHostTier ? Leave::suspend : CountingSpace::preempts(request);

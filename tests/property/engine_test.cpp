@@ -217,7 +217,9 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
     cached += naive.prefix_hit.count();
     from_host += naive.prefix_hit_host.count();
     host_evictions += naive.host_evictions;
-    if (const auto figure = naive.layers.find("suspensions"); figure != naive.layers.end()) suspended += figure->second;
+    for (const char* const name : {"suspensions", "page_outs"}) {
+      if (const auto figure = naive.layers.find(name); figure != naive.layers.end()) suspended += figure->second;
+    }
     const OutcomeCounts& all = fast.result.statistics.all;
     outcomes.finished += all.finished;
     outcomes.rejected += all.rejected;
@@ -233,6 +235,9 @@ TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
     EXPECT_GT(recomputed, 0) << who << "declares PolicyInfo::preempts = true, but it never recomputed";
   } else {
     EXPECT_GT(recomputed + swapped, 0) << who << "declares PolicyInfo::preempts = true, but it never preempted";
+  }
+  if (policy().suspends) {
+    EXPECT_GT(suspended, 0.0) << who << "declares PolicyInfo::suspends = true, but no request left by plan";
   }
   EXPECT_GT(full_gpu, 0) << who << "never filled the GPU's KV blocks";
   EXPECT_EQ(cached > 0, policy().shares_prefixes)
@@ -293,10 +298,12 @@ TEST_P(EveryPolicy, SharedLinksMatchTheNaiveEngine) {
     NaiveConfig config;
     oracle::draw_case(seed, policy(), model, 1, settings, config);
     // The model copies 32 GB/s in and 64 / 3 GB/s out.
-    config.links.gpus = dice.between(1, 4);
+    const std::int64_t gpus = dice.between(1, 4);  // of the group; some or all of them cross a link
     for (std::int64_t n = dice.between(0, 2); n > 0; --n) {
       const std::int64_t ways = dice.between(1, 3);
-      config.links.totals.push_back({1e9 * static_cast<double>(dice.between(4, 160)), {ways != 1, ways != 2}});
+      const auto crossing = [&](bool crosses) { return crosses ? dice.between(1, gpus) : 0; };
+      config.links.totals.push_back(
+          {1e9 * static_cast<double>(dice.between(4, 160)), {crossing(ways != 1), crossing(ways != 2), 0, 0}});
     }
     for (std::int64_t n = dice.between(0, 2); n > 0; --n) {
       const SimTime from(dice.between(0, 20'000));

@@ -347,12 +347,12 @@ Case make_case(std::uint64_t seed) {
     c.around.links.sharing = {.h2d = slowdown(), .d2h = slowdown(), .compute = slowdown()};
   }
   // Copies of up to 1,000 bytes that take up to 2 * scale ns: totals of that order, in bytes/s.
-  c.around.links.gpus = random.in(1, 4);
+  const auto crossing = [&](int percent) { return random.chance(percent) ? random.in(1, 4) : 0; };
   for (std::int64_t n = random.chance(40) ? random.in(1, 3) : 0; n > 0 && !c.around.others_copy; --n) {
     const double bytes_per_second = static_cast<double>(random.in(50, 2000)) * 1e9 / static_cast<double>(c.scale);
     oracle::PlainTotal& total = c.around.links.totals.emplace_back();
-    total = {bytes_per_second, {random.chance(50), random.chance(50), random.chance(30), random.chance(30)}};
-    total.counts[static_cast<std::size_t>(random.in(0, 3))] = true;
+    total = {bytes_per_second, {crossing(50), crossing(50), crossing(30), crossing(30)}};
+    total.gpus[static_cast<std::size_t>(random.in(0, 3))] = random.in(1, 4);
   }
   std::stable_sort(c.changes.begin(), c.changes.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
   return c;
@@ -460,12 +460,11 @@ oracle::Uses uses_of(const Executor& executor) {
 Trace run_executor(const Case& c, int cut_percent) {
   Recorder rule(make_rule(c));
   Random random(c.seed + 1);
-  CopyRoute route{.gpus = c.around.links.gpus};
+  CopyRoute route;
   std::vector<BytesPerSecond> totals;
   for (const oracle::PlainTotal& total : c.around.links.totals) {
-    const std::array links{&route.h2d, &route.d2h, &route.peer_in, &route.peer_out};
     for (std::size_t way = 0; way < oracle::kWays; ++way) {
-      if (total.counts[way]) links[way]->push_back(totals.size());
+      if (total.gpus[way] > 0) route.all()[way]->push_back({totals.size(), total.gpus[way]});
     }
     totals.emplace_back(total.bytes_per_second);
   }
@@ -477,7 +476,7 @@ Trace run_executor(const Case& c, int cut_percent) {
   const auto apply = [&] {
     if (c.around.others_copy) {
       slowdowns[change->link] = {change->num, change->den};
-      executor.set_slowdowns(slowdowns);
+      executor.set_slowdowns(slowdowns, executor.now());
     } else {
       executor.set_traffic(change->traffic);
     }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,7 +10,9 @@
 
 #include "sim/engine/simulation.hpp"
 #include "tests/oracle/fast_run.hpp"
+#include "tests/oracle/one_copy.hpp"
 #include "tests/oracle/random_case.hpp"
+#include "tests/oracle/route_by.hpp"
 
 namespace spillway {
 namespace {
@@ -37,11 +38,12 @@ std::vector<std::string> records_of(const std::vector<RequestRecord>& records, s
 /// `links`: capacities of links in and out that all instances cross; empty: none.
 oracle::FastRun run(const NaiveConfig& config, std::size_t instances, const std::vector<BytesPerSecond>& links = {}) {
   SimulationConfig simulation = oracle::simulation_of(config);
-  if (!links.empty()) simulation.instances.front().route = {.gpus = 1, .h2d = {0}, .d2h = {1}};
+  if (!links.empty()) simulation.instances.front().route = {.h2d = {{0}}, .d2h = {{1}}};
   simulation.links = links;
   simulation.instances.resize(instances, simulation.instances.front());
   if (instances > 1) {
-    simulation.route = [](const RequestSpec& request) { return instance_of(request.traits.conversation); };
+    simulation.router =
+        oracle::route_by([](const RequestSpec& request) { return instance_of(request.traits.conversation); });
   }
   return oracle::run_fast(std::move(simulation), config);
 }
@@ -94,86 +96,17 @@ TEST(Instances, ThatShareNothing_RunAsIfAlone) {
 
 // --- a link that two instances share
 
-/// 10 GB/s for every copy, and layers of 1 ns.
-class TenGigabytes final : public ExecutionModel {
- public:
-  [[nodiscard]] std::int32_t layers() const override { return 1; }
-  [[nodiscard]] IterationTime iteration(const BatchShape&) const override { return {.layer = Duration(1)}; }
-  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
-    return {.transfer = Duration(bytes.count() / 10)};
-  }
-};
-
-/// Each iteration waits for one copy in.
-class OneCopy final : public LayerPolicy, private LayerRule {
- public:
-  OneCopy(const ExecutionModel& model, Blocks blocks) : model_(model), blocks_(blocks) {}
-  [[nodiscard]] Blocks capacity() const override { return blocks_; }
-  [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override {
-    there_ = false;
-    return this;
-  }
-
- private:
-  void at_layer_start(std::int32_t, std::int32_t, CopySink& sink) override {
-    const Bytes bytes(100'000'000);
-    const CopyTime time = model_.copy(Stream::h2d, 1, bytes, CopyMechanism::single);
-    sink.issue({.stream = Stream::h2d, .bytes = bytes, .launch = time.launch, .transfer = time.transfer});
-  }
-  void at_copy_done(const Copy&, CopySink&) override { there_ = true; }
-  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return there_; }
-
-  const ExecutionModel& model_;
-  const Blocks blocks_;
-  bool there_ = false;
-};
-
 /// When requests that arrive at `arrivals`, each at an instance of its own, have their one token. The instances share a
 /// link of 10 GB/s.
 std::vector<std::int64_t> ends_on_one_link(const std::vector<std::int64_t>& arrivals,
                                            std::optional<SimTime> until = std::nullopt) {
-  const TenGigabytes model;
-  PolicyInfo policy = *PolicyRegistry::instance().find("vllm-v0");
-  policy.make = [&model, make = policy.make](const PolicyContext& context) {
-    Policy made = make(context);
-    made.layers = std::make_unique<OneCopy>(model, Blocks(10));
-    return made;
-  };
-  const Settings settings = oracle::policy_settings(policy, {});
-  NaiveConfig config;
-  config.model = &model;
-  config.policy = &policy;
-  config.settings = &settings;
-  config.gpu_blocks = Blocks(10);
-  config.block_bytes = Bytes(1);
-  config.max_model_len = Tokens(100);
-  for (const std::int64_t arrival : arrivals) {
-    RequestSpec request;
-    request.arrival = SimTime(arrival);
-    request.input = Tokens(8);
-    request.output = request.max_new_tokens = Tokens(1);
-    request.traits.conversation = std::ssize(config.requests);
-    config.requests.push_back(request);
-  }
-  config.follows.resize(config.requests.size());
-  SimulationConfig simulation = oracle::simulation_of(config);
-  simulation.instances.front().route = {.gpus = 1, .h2d = {0}};
-  simulation.instances.resize(arrivals.size(), simulation.instances.front());
-  simulation.links = {BytesPerSecond(10e9)};
-  simulation.until = until;
-  simulation.route = [](const RequestSpec& request) { return static_cast<std::size_t>(request.traits.conversation); };
-  const oracle::FastRun ran = oracle::run_fast(std::move(simulation), config);
-  std::vector<std::int64_t> ends(arrivals.size());
-  for (const RequestRecord& record : ran.records) {
-    ends[static_cast<std::size_t>(record.traits.conversation)] = record.end.ns();
-  }
+  const std::vector<CopyRoute> routes(arrivals.size(), CopyRoute{.h2d = {{0}}});
+  const oracle::CopiedOnce copied = oracle::copy_once(arrivals, routes, {BytesPerSecond(10e9)}, until);
   // Every byte was carried once.
-  Bytes moved;
-  for (const EngineTotals& totals : ran.result.instances) moved += totals.moved_h2d;
   if (!until) {
-    EXPECT_EQ(moved, Bytes(100'000'000 * std::ssize(arrivals)));
+    EXPECT_EQ(copied.moved, oracle::kOneCopy * std::ssize(arrivals));
   }
-  return ends;
+  return copied.ends;
 }
 
 constexpr std::int64_t kMs = 1'000'000;
@@ -187,8 +120,28 @@ TEST(Instances, ThatShareALink_DivideItWhileBothCopy) {
   // A third each from 8 ms on. A: 40 MB by 4 ms, 20 by 8 ms, its last 40 by 20 ms. B: 20 and 40 by 20 ms, its last 40
   // by 28 ms at 5 GB/s. C: 40 by 20 ms, 40 by 28 ms, its last 20 alone by 30 ms.
   EXPECT_EQ(ends_on_one_link({0, 4 * kMs, 8 * kMs}), (Ends{20 * kMs + 1, 28 * kMs + 1, 30 * kMs + 1}));
+  // A third instance that comes when the first two have gone finds the link free.
+  EXPECT_EQ(ends_on_one_link({0, 4 * kMs, 30 * kMs}), (Ends{16 * kMs + 1, 20 * kMs + 1, 40 * kMs + 1}));
   // The horizon cuts both.
   EXPECT_EQ(ends_on_one_link({0, 4 * kMs}, SimTime(12 * kMs)), (Ends{12 * kMs, 12 * kMs}));
+}
+
+const std::vector<CopyRoute> kTwoOnOneLink(2, CopyRoute{.h2d = {{0}}});
+
+TEST(Instances, ThatShareALink_StartTheirCopiesInTime) {
+  // Five layers of 1 ms; the copy starts with the last one and has arrived before it computes. A copies 80 MB alone
+  // from 4 ms to 12 ms, when B begins to copy. 20 MB are left, at 5 GB/s until 16 ms. B has 80 MB left then: 24 ms.
+  const oracle::CopiedOnce copied = oracle::copy_once({0, 8 * kMs}, kTwoOnOneLink, {BytesPerSecond(10e9)}, std::nullopt,
+                                                      oracle::TenGigabytes(5, Duration(kMs)));
+  EXPECT_EQ(copied.ends, (std::vector<std::int64_t>{17 * kMs, 25 * kMs}));
+}
+
+TEST(Instances, ThatShareALink_HaveItAlone_WhenTheOthersGoDown) {
+  // Both copy at 5 GB/s. At 4 ms, when B goes down, A has copied 20 MB; it copies 80 MB alone until 12 ms.
+  const oracle::CopiedOnce copied =
+      oracle::copy_once({0, 0}, kTwoOnOneLink, {BytesPerSecond(10e9)}, std::nullopt, oracle::TenGigabytes(),
+                        {{.at = SimTime(4 * kMs), .replica = 1, .up = false}});
+  EXPECT_EQ(copied.ends, (std::vector<std::int64_t>{12 * kMs + 1, 4 * kMs}));
 }
 
 }  // namespace

@@ -60,7 +60,10 @@ void expect_complete(const DataFile& file, const std::string& name, std::size_t 
 
 TEST(Catalog, EmbeddedFiles_WhenLoaded_ThenAreCompleteAndNamedAsTheirFile) {
   for (const std::string& name : gpu_names()) expect_complete(load_gpu(name).file, name);
-  for (const std::string& name : server_names()) expect_complete(load_server(name).file, name, 8);
+  for (const std::string& name : server_names()) {
+    const ServerProfile server = load_server(name);
+    expect_complete(server.file, name, server.of ? 2 : 8);
+  }
   for (const std::string& name : host_names()) expect_complete(load_host(name).file, name, 7);
   for (const std::string& name : engine_names()) expect_complete(load_engine(name).file, name);
   for (const std::string& name : llm_names()) expect_complete(load_llm(name).file, name);
@@ -413,9 +416,9 @@ TEST(Catalog, LoadHardware_WhenGivenAServer_ThenBringsGpuHostAndLinks) {
   ASSERT_TRUE(hgx.server && hgx.host && hgx.server->peer);
   EXPECT_EQ(hgx.server->gpus, 8);
   // Eight links of 52.4 GB/s would be 419.2.
-  EXPECT_EQ(hgx.server->h2d_aggregate, BytesPerSecond(278e9));
+  EXPECT_EQ(hgx.server->topology.links.front().in.rate, BytesPerSecond(278e9));
   EXPECT_EQ(hgx.server->peer->bandwidth, BytesPerSecond(342e9));
-  EXPECT_EQ(load_server("a10-pcie-4").h2d_aggregate, BytesPerSecond(24e9));
+  EXPECT_EQ(load_server("a10-pcie-4").topology.links.front().in.rate, BytesPerSecond(24e9));
   EXPECT_EQ(load_server("a10-pcie-4").gpus, 4);
   EXPECT_FALSE(load_server("a10-pcie-4").peer.has_value());
   EXPECT_EQ(load_server("g4dn.4xlarge").gpu, "t4-16gb");
@@ -500,10 +503,10 @@ TEST(Catalog, LoadServer_WhenGpuOrHostDoNotExist_ThenNamesTheFieldsAndTheNearest
 
 TEST(Catalog, LoadServer_WhenValuesAreImpossible_ThenRefuses) {
   json document = g5_server();
-  document["values"]["h2d_aggregate"]["value"] = 25;  // 25 GB/s without its unit
+  document["topology"]["links"][0]["in"]["value"] = 25;  // 25 GB/s without its unit
   document["values"]["peer_launch"]["value"] = -1e-6;
   const auto problems = data_problems(load_server, document.dump());
-  EXPECT_TRUE(mentions(problems, "/values/h2d_aggregate/value", "not 25"));
+  EXPECT_TRUE(mentions(problems, "/topology/links/0/in/value", "not 25"));
   EXPECT_TRUE(mentions(problems, "/values/peer_launch/value", "between 0 and 10 s"));
   EXPECT_EQ(problems.size(), 2U);
   document = g5_server();
@@ -513,6 +516,65 @@ TEST(Catalog, LoadServer_WhenValuesAreImpossible_ThenRefuses) {
   EXPECT_TRUE(mentions(data_problems(load_server, document.dump()), "/values/peer_bandwidth/value", "one GPU"));
   document["schema_version"] = 2;
   EXPECT_TRUE(mentions(data_problems(load_server, document.dump()), "/schema_version", "must be 1, not 2"));
+}
+
+// A server's file from before topologies: three totals of all GPUs, here of two.
+json totals_server() {
+  json document = g5_server();
+  document.erase("topology");
+  json& values = document["values"];
+  values["gpus"]["value"] = 2;
+  for (const char* key : {"h2d_aggregate", "d2h_aggregate", "host_shared_bandwidth"}) {
+    values[key] = values["peer_bandwidth"];
+  }
+  values["h2d_aggregate"]["value"] = 24e9;
+  values["host_shared_bandwidth"]["value"] = 30e9;
+  values["peer_bandwidth"]["value"] = 20e9;
+  values["peer_launch"]["value"] = 1e-5;
+  return document;
+}
+
+TEST(Catalog, LoadServer_WhenItStatesTotals_ThenTheyAreOneLinkOfAllGpus) {
+  json document = totals_server();
+  const ServerProfile server = load_server(temporary_file(document.dump()));
+  ASSERT_EQ(server.topology.links.size(), 2U);
+  EXPECT_EQ(server.topology.links[0].in.rate, BytesPerSecond(24e9));
+  EXPECT_FALSE(server.topology.links[0].out.rate.has_value());
+  EXPECT_EQ(server.topology.links[0].both.rate, BytesPerSecond(30e9));
+  ASSERT_EQ(server.topology.gpus.size(), 2U);
+  EXPECT_EQ(server.topology.gpus[1].host, std::vector<std::size_t>{0});
+  EXPECT_TRUE(directly_connected(server.topology, 0, 1));
+  document["values"].erase("host_shared_bandwidth");
+  EXPECT_TRUE(mentions(data_problems(load_server, document.dump()), "/values/host_shared_bandwidth", "missing"));
+  document["values"].erase("h2d_aggregate");
+  EXPECT_TRUE(mentions(data_problems(load_server, document.dump()), "/topology", "missing"));
+  document = totals_server();
+  document["topology"] = g5_server()["topology"];
+  const auto both = data_problems(load_server, document.dump());
+  EXPECT_TRUE(mentions(both, "/values/h2d_aggregate", "unknown field")) << "the topology says it all";
+  EXPECT_TRUE(mentions(both, "/topology/gpus", "states 1 GPU, and the server has 2"));
+}
+
+TEST(Catalog, LoadServer_WhenItIsSeveralOfAServer_ThenTakesItsParts) {
+  json document = json::parse(embedded("hwmodels/servers/hgx-h100-8-pair.json"));
+  document["values"]["servers"]["value"] = 4;
+  const ServerProfile four = load_server(temporary_file(document.dump()));
+  EXPECT_EQ(four.servers, 4);
+  EXPECT_EQ(four.file.name, "hgx-h100-8-pair");
+  EXPECT_EQ(four.gpu, "h100-80gb-sxm");
+  EXPECT_EQ(four.topology.gpus.size(), 8U);
+  document["values"]["server"]["value"] = "hgx-h100-8-pair";
+  try {
+    static_cast<void>(load_server(temporary_file(document.dump())));
+    ADD_FAILURE() << "several of several servers";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.problems().at(0).where, "hwmodels/servers/hgx-h100-8-pair.json at /values/server/value");
+  }
+  document["values"]["server"]["value"] = "hgx-h100-9";
+  document["values"]["servers"]["value"] = 0;
+  const auto problems = data_problems(load_server, document.dump());
+  EXPECT_TRUE(mentions(problems, "/values/server/value", "there is no server \"hgx-h100-9\""));
+  EXPECT_TRUE(mentions(problems, "/values/servers/value", "between 1 and 100000, not 0"));
 }
 
 TEST(Catalog, LoadHost_WhenValuesAreImpossible_ThenRefuses) {

@@ -95,8 +95,9 @@ TEST(BetterDirection, EveryNameIsAMetric) {
       EXPECT_EQ(better_direction("p99_" + definition.name), Better::smaller);
     }
   }
-  // The last four: history of conversations (3) and suspensions (2), the connector (5), its disk (3), exposed copies.
-  EXPECT_EQ(directed, 8U + 8U + 5U + 5U + 3U + 1U);
+  // The last five: history of conversations (3) and suspensions (2), the connector (5), its disk (3), exposed copies,
+  // clusters (4), requests that are paged out.
+  EXPECT_EQ(directed, 8U + 8U + 5U + 5U + 3U + 1U + 4U + 1U);
   EXPECT_FALSE(better_direction("duration_s"));
   EXPECT_FALSE(better_direction(""));
 }

@@ -74,20 +74,20 @@ TEST(CopyLinks, OtherTraffic_TakesItsShareUpToHalf) {
 TEST(CopyLinks, AGroup_SharesTheServersTotal) {
   // Four GPUs of up to 25 GB/s; together 24 GB/s in, 30 GB/s out.
   const std::vector<BytesPerSecond> totals{BytesPerSecond(24e9), BytesPerSecond(30e9)};
-  CopyLinks links({}, {.gpus = 4, .h2d = {0}, .d2h = {1}}, totals);
+  CopyLinks links({}, {.h2d = {{0, 4}}, .d2h = {{1, 4}}}, totals);
   EXPECT_TRUE(links.shares());
   EXPECT_EQ(ask(links, {.in = 25.0}).first, Parts(25, 6)) << "6 of 25";
   EXPECT_EQ(ask(links, {.in = 8.0}).first, Parts(4, 3)) << "6 of 8";
   EXPECT_EQ(ask(links, {.in = 5.0}).first, kAlone) << "small copies do not fill the total: 20 of 24";
   EXPECT_EQ(ask(links, {.in = 25.0, .out = 25.0}), std::pair(Parts(25, 6), Parts(10, 3)));
-  CopyLinks two({}, {.gpus = 2, .h2d = {0}, .d2h = {1}}, totals);
+  CopyLinks two({}, {.h2d = {{0, 2}}, .d2h = {{1, 2}}}, totals);
   EXPECT_EQ(ask(two, {.in = 25.0}).first, Parts(25, 12));
 }
 
 TEST(CopyLinks, SharedLinks_MatterOnceExpectedCopiesCanFillOne) {
   // Two GPUs over a host of 40 GB/s: 2 * 10 in and 2 * 8 out fit, 2 * 12.5 and 2 * 8 do not.
   const std::vector<BytesPerSecond> totals{BytesPerSecond(40e9)};
-  CopyLinks links({}, {.gpus = 2, .h2d = {0}, .d2h = {0}}, totals);
+  CopyLinks links({}, {.h2d = {{0, 2}}, .d2h = {{0, 2}}}, totals);
   EXPECT_TRUE(links.idle()) << "nothing is expected";
   for (const auto& [stream, speed] : {std::pair(Stream::h2d, 5.0), {Stream::d2h, 8.0}, {Stream::h2d, 10.0}}) {
     links.expect(copy(stream, speed));
@@ -106,7 +106,7 @@ TEST(CopyLinks, SharedLinks_MatterOnceExpectedCopiesCanFillOne) {
   EXPECT_TRUE(links.contended()) << "a fast copy may come back";
 
   // The two directions slow each other down on their own links all the same.
-  CopyLinks duplex({.h2d = {2, 1}}, {.gpus = 1, .h2d = {0}, .d2h = {0}}, totals);
+  CopyLinks duplex({.h2d = {2, 1}}, {.h2d = {{0}}, .d2h = {{0}}}, totals);
   EXPECT_FALSE(duplex.idle());
   EXPECT_EQ(ask(duplex, {.in = 25.0, .out = 10.0}), std::pair(Parts(2, 1), kAlone));
   EXPECT_FALSE(duplex.contended());
@@ -115,19 +115,19 @@ TEST(CopyLinks, SharedLinks_MatterOnceExpectedCopiesCanFillOne) {
 TEST(CopyLinks, WhatBothDirectionsShare_IsDividedEvenly) {
   // One GPU, 50 GB/s in and 20 out, over a host of 40 GB/s: 20 each. With 10 out, 30 are left for in.
   const std::vector<BytesPerSecond> totals{BytesPerSecond(40e9)};
-  CopyLinks links({}, {.gpus = 1, .h2d = {0}, .d2h = {0}}, totals);
+  CopyLinks links({}, {.h2d = {{0}}, .d2h = {{0}}}, totals);
   EXPECT_EQ(ask(links, {.in = 50.0}).first, Parts(5, 4));
   EXPECT_EQ(ask(links, {.in = 50.0, .out = 20.0}), std::pair(Parts(5, 2), kAlone));
   EXPECT_EQ(ask(links, {.in = 50.0, .out = 10.0}), std::pair(Parts(5, 3), kAlone));
   // The duplex cap of 15 in leaves 25, of which out has its 20.
-  CopyLinks duplex({.h2d = {10, 3}}, {.gpus = 1, .h2d = {0}, .d2h = {0}}, totals);
+  CopyLinks duplex({.h2d = {10, 3}}, {.h2d = {{0}}, .d2h = {{0}}}, totals);
   EXPECT_EQ(ask(duplex, {.in = 50.0, .out = 20.0}), std::pair(Parts(10, 3), kAlone));
 }
 
 TEST(CopyLinks, Contention_IsNotCountedTwice) {
   // A cap of half and a total of half: half, not a quarter. The cap shows only beside the other direction.
   const std::vector<BytesPerSecond> totals{BytesPerSecond(5e9)};
-  CopyLinks links({.h2d = {2, 1}}, {.gpus = 1, .h2d = {0}, .d2h = {}}, totals);
+  CopyLinks links({.h2d = {2, 1}}, {.h2d = {{0}}}, totals);
   EXPECT_EQ(ask(links, {.in = 10.0, .out = 10.0}), std::pair(Parts(2, 1), kAlone));
   EXPECT_EQ(ask(links, {.in = 10.0}).first, Parts(2, 1));
   EXPECT_EQ(ask(links, {.in = 4.0}).first, kAlone);
@@ -135,14 +135,14 @@ TEST(CopyLinks, Contention_IsNotCountedTwice) {
 }
 
 TEST(CopyLinks, ARouteOverNoLink_IsAnInvariantError) {
-  EXPECT_THROW(CopyLinks({}, {.gpus = 1, .h2d = {0}, .d2h = {}}, {}), InvariantError);
+  EXPECT_THROW(CopyLinks({}, {.h2d = {{0}}}, {}), InvariantError);
 }
 
 TEST(PlannedCopies, TakeWhatTheLinksWillGive) {
   // WholeModel: 64 bytes take 2 ns in, 3 ns out, so 32 and 21.3 GB/s. Two GPUs over 32 GB/s in, 160 / 3 GB/s out.
   const oracle::WholeModel model(1, 1, {.h2d = {3, 2}, .d2h = {2, 1}, .compute = {5, 4}});
   const std::vector<BytesPerSecond> totals{BytesPerSecond(32e9), BytesPerSecond(160e9 / 3.0)};
-  const PlannedCopies planned(model, {.gpus = 2, .h2d = {0}, .d2h = {1}}, totals);
+  const PlannedCopies planned(model, {.h2d = {{0, 2}}, .d2h = {{1, 2}}}, totals);
   const CopyTime in = planned.copy(Stream::h2d, 3, Bytes(6400), CopyMechanism::single);
   EXPECT_EQ(in.launch, Duration(3));
   EXPECT_EQ(in.transfer, Duration(400)) << "16 of 32 GB/s: twice as long as 200";

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/api/key_owners.hpp"
 #include "sim/cli/environment.hpp"
 #include "sim/config/config.hpp"
 #include "sim/metrics/metrics.hpp"
@@ -25,8 +26,8 @@ using testing::HasSubstr;
 /// The real table, and the keys of every policy and of all weights.
 std::vector<Parameter> all_parameters() {
   std::vector<Parameter> all = parameter_table();
-  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
-    all.insert(all.end(), info->parameters.begin(), info->parameters.end());
+  for (const KeyOwner& owner : key_owners()) {
+    all.insert(all.end(), owner.parameters->begin(), owner.parameters->end());
   }
   return all;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tests/oracle/replay.hpp"
+#include "tests/oracle/route_by.hpp"
 #include "tests/unit/token_time_model.hpp"
 
 namespace spillway {
@@ -132,10 +133,10 @@ TEST(DiskRun, InstancesThatShareALink_ReadAsAlone) {
     instance.settings = &settings;
     instance.kv = layout(6, 4, 100, 1);
     instance.max_model_len = Tokens(96);
-    instance.route.h2d = instance.route.d2h = {0};
+    instance.route = {.h2d = {{0}}, .d2h = {{0}}};
   }
   config.links = {BytesPerSecond(1e15)};
-  config.route = [turn = std::size_t{0}](const RequestSpec&) mutable { return turn++ % 2; };
+  config.router = oracle::route_by([turn = std::size_t{0}](const RequestSpec&) mutable { return turn++ % 2; });
   config.source = &source;
   config.on_request = [&](const RequestRecord& record) { ends[record.index] = record.end; };
   const SimulationResult result = simulate(config);

@@ -50,6 +50,32 @@ TEST(EngineSide, CopySharing_WhenAProfileHasNoFigure_ThenNothingIsShared) {
   EXPECT_TRUE(engine({}).copy_sharing().h2d.none());
 }
 
+// A kernel that gathers blocks reads and writes them once: 2 x 1 GB / 2,000 GB/s = 1 ms, besides the launch of 1 us;
+// the link is busy for 1 GB / 40 GB/s. Between GPUs likewise, over 200 GB/s at a launch of 5 us. A fit of gathered
+// copies knows of the gathering: 2 us + 1 GB / 25 GB/s.
+TEST(EngineSide, GatheredCopies_PassThroughTheMemoryOnceMore) {
+  GpuProfile profile = gpu();
+  profile.memory_bandwidth = gb(2000);
+  profile.peer = HostLink{gb(200), 5e-6};
+  const Bytes gigabyte(1'000'000'000);
+  const CopyTime out = engine(profile).copy(Stream::d2h, 1, gigabyte, CopyMechanism::gather);
+  EXPECT_EQ(out.launch, Duration(1'001'000));
+  EXPECT_EQ(out.transfer, Duration(25'000'000));
+  const CopyTime lent = engine(profile).copy(Stream::peer_out, 1, gigabyte, CopyMechanism::gather);
+  EXPECT_EQ(lent.launch, Duration(1'005'000));
+  EXPECT_EQ(lent.transfer, Duration(5'000'000));
+  Fitted<CopyModel> fitted;
+  fitted.model.mechanism = CopyMechanism::gather;
+  fitted.model.to_device = false;
+  fitted.model.launch_seconds = 2e-6;
+  fitted.model.bandwidth = 25e9;
+  profile.fitted.copies.push_back(fitted);
+  const CopyTime known = engine(profile).copy(Stream::d2h, 1, gigabyte, CopyMechanism::gather);
+  EXPECT_EQ(known.launch + known.transfer, Duration(40'002'000));
+  profile.memory_bandwidth = BytesPerSecond(0.0);  // null in the file
+  EXPECT_EQ(engine(profile).copy(Stream::peer_in, 1, gigabyte, CopyMechanism::gather).launch, Duration(5'000));
+}
+
 // SMs reach 25 GB/s in, at 3 us a copy, and 20 while the other direction is busy. Of the way out the profile states
 // nothing of SMs: the copy engine's 40 GB/s, 1 us, and 25 GB/s counts.
 TEST(EngineSide, Copy_BySms_UsesTheirFiguresAndTheEnginesForTheRest) {
@@ -146,12 +172,13 @@ TEST(EngineSide, HostTime_OfAConnector_IsHiddenOnlyByAnEngineThatRunsAhead) {
   EXPECT_EQ(before(true, 2.0), Duration(4'500'000));  // 6 - 4 ms of the scheduler, 2 ms of the worker
 }
 
-// a100-nvlink-2 states 253 GB/s and 11.6 us per copy between its GPUs: 253 MB take 1 ms.
+// a100-nvlink-2 states 253 GB/s and 11.6 us per copy between its GPUs: 253 MB take 1 ms. A kernel that gathers them
+// reads and writes as many, at 2,039 GB/s: 248.161 us.
 TEST(EngineSide, Copy_BetweenGpus_UsesTheServersLink) {
   const EngineSide server = engine(load_hardware("a100-nvlink-2").gpu);
   for (const Stream stream : {Stream::peer_in, Stream::peer_out}) {
     const CopyTime gathered = server.copy(stream, 1, Bytes(253'000'000), CopyMechanism::gather);
-    EXPECT_EQ(gathered.launch, Duration(11'600));
+    EXPECT_EQ(gathered.launch, Duration(11'600 + 248'161));
     EXPECT_EQ(gathered.transfer, Duration(1'000'000));
     EXPECT_EQ(server.copy(stream, 3, Bytes(253'000'000), CopyMechanism::many).launch, Duration(34'800));
   }

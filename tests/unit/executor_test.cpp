@@ -683,7 +683,7 @@ TEST(Executor, Slowdown_StretchesOnlyTheTransferThatIsLeft) {
     executor.begin(plan, at(0));
     for (const Change& change : changes) {
       EXPECT_FALSE(executor.run(plan, at(change.time)).finished);
-      executor.set_slowdowns({Slowdown{change.num, change.den}, Slowdown{}});
+      executor.set_slowdowns({Slowdown{change.num, change.den}, Slowdown{}}, executor.now());
     }
     return executor.run(plan, kNever).time;
   };
@@ -781,7 +781,7 @@ TEST(Executor, Interference_StretchesStepsThatStartBesideACopy) {
 TEST(Executor, Cut_ChangesNothing) {
   const auto run_with_cuts = [](std::int64_t every) {
     Executor executor = beside_others();
-    executor.set_slowdowns({Slowdown{7, 4}, Slowdown{}});
+    executor.set_slowdowns({Slowdown{7, 4}, Slowdown{}}, executor.now());
     Pie rule(9, 4, 5, false, executor);
     const std::vector<SubBatchTimes> sub_batches{{ns(2), ns(3), ns(1)}, {ns(0), ns(2), ns(3)}};
     const IterationPlan plan{9, sub_batches, &rule};
@@ -957,7 +957,8 @@ TEST(Executor, Misuse_IsAnInvariantError) {
   const IterationPlan plan{2, {&times, 1}, nullptr};
   Executor executor;
   EXPECT_THROW(executor.run(plan, at(1)), InvariantError) << "not begun";
-  EXPECT_THROW(executor.set_slowdowns({Slowdown{1, 2}, Slowdown{}}), InvariantError) << "faster than alone";
+  EXPECT_THROW(executor.set_slowdowns({Slowdown{1, 2}, Slowdown{}}, executor.now()), InvariantError)
+      << "faster than alone";
   EXPECT_THROW(Executor({.d2h = {1, 2}}), InvariantError) << "faster than alone";
   EXPECT_THROW(static_cast<void>(executor.issued(Stream::compute)), InvariantError) << "no copy stream";
   EXPECT_THROW(executor.begin({2, {}, nullptr}, at(0)), InvariantError) << "no sub-batch";

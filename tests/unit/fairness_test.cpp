@@ -248,5 +248,18 @@ TEST(FairnessMeter, ASpanThatNeverBegan_HasNoClients) {
   EXPECT_TRUE(meter.totals().clients.empty());
 }
 
+TEST(FairnessTotals, OfTwoInstancesAddUp) {
+  FairnessTotals sum{.max_service_difference = 5, .observations = 2, .clients = {{1, 10, Duration(100)}}};
+  sum.add({.max_service_difference = 9, .observations = 3, .clients = {{2, 7, Duration(50)}, {1, 5, Duration(30)}}});
+  sum.add({.max_service_difference = {}, .observations = 0, .clients = {}});
+  EXPECT_EQ(sum.max_service_difference, 9);
+  EXPECT_EQ(sum.observations, 5);
+  ASSERT_EQ(sum.clients.size(), 2U);
+  EXPECT_EQ(sum.clients[0].client, 1U);
+  EXPECT_EQ(sum.clients[0].service, 15);
+  EXPECT_EQ(sum.clients[0].active, Duration(130));
+  EXPECT_EQ(sum.clients[1].service, 7);
+}
+
 }  // namespace
 }  // namespace spillway

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "sim/api/registry.hpp"
 
@@ -356,7 +358,7 @@ TEST(Metrics, EngineSums_BecomeMeansAndFractions) {
   engine.busy_time = 4.0;
   engine.waiting_time = 20.0;  // / 10 s span = 2 requests
   engine.kv_time = 250.0;      // / (10 s * 100 blocks) = 0.25
-  engine.peak_kv = Blocks(80);
+  engine.peak_kv_fraction = 0.8;
   engine.peak_batch = 5;
   engine.peak_waiting = 6;
   engine.preempted_recompute = 1;
@@ -386,6 +388,53 @@ TEST(Metrics, EngineSums_BecomeMeansAndFractions) {
   EXPECT_EQ(value_of(s, "memory_time_fraction"), 0.3);
   EXPECT_EQ(value_of(s, "cpu_attention_time_fraction"), 0.1);
   EXPECT_EQ(value_of(s, "network_time_fraction"), 0.0);
+}
+
+// Two replicas over 10 s, of which the second was down for 2 s: 18 s in all. The first ran for 4 s, the second for 2.
+TEST(Metrics, ReplicasAreMeansOrSums) {
+  EngineTotals engine;
+  engine.iterations = 7;
+  engine.busy_time = 6.0;
+  engine.batch_time = 12.0;    // / 6 s busy = 2 requests
+  engine.waiting_time = 36.0;  // / 18 s = 2 requests
+  engine.kv_time = 250.0;      // / (10 s * 100 blocks of both)
+  engine.peak_kv_fraction = 0.5;
+  engine.resource_time[static_cast<std::size_t>(Resource::load)] = 12.0;
+  engine.resource_time[static_cast<std::size_t>(Resource::memory)] = 6.0;
+  std::vector<ReplicaStatistics> replicas(2);
+  replicas[0].engine.busy_time = 4.0;
+  replicas[1].engine.busy_time = 2.0;
+  replicas[1].down_time = 2.0;
+  MetricsCollector collector{MetricsConfig{}};
+  const RunStatistics s = collector.finish(at_ms(10'000), engine, Blocks(100), Blocks(0), true, {}, replicas);
+  EXPECT_EQ(s.replica_time(), 18.0);
+  EXPECT_EQ(value_of(s, "mean_batch_requests"), 2.0);
+  EXPECT_EQ(value_of(s, "mean_waiting_requests"), 2.0);
+  EXPECT_EQ(value_of(s, "peak_gpu_kv_fraction"), 0.5);
+  EXPECT_DOUBLE_EQ(value_of(s, "load_time_fraction"), 12.0 / 18.0);
+  EXPECT_DOUBLE_EQ(value_of(s, "memory_time_fraction"), 6.0 / 18.0);
+  EXPECT_DOUBLE_EQ(value_of(s, "replica_imbalance"), 4.0 / 3.0);
+  EXPECT_EQ(s.find("decode_replica_imbalance"), nullptr);
+  EXPECT_DOUBLE_EQ(find_bottleneck(s, 256).share, 12.0 / 18.0);
+}
+
+// Pools of two and one: 4 s over a mean of 3, and 5 s over itself. Three transfers.
+TEST(Metrics, PoolsCountApart) {
+  std::vector<ReplicaStatistics> replicas(3);
+  for (std::size_t i = 0; i < 3; ++i) replicas[i].engine.busy_time = std::array{4.0, 2.0, 5.0}[i];
+  replicas[2].pool = 1;
+  const HandoverTotals handover{.transfers = 3, .bytes = Bytes(700), .waited = 0.006, .moved = 0.0015};
+  MetricsCollector collector{MetricsConfig{}};
+  const RunStatistics s = collector.finish(at_ms(10'000), {}, Blocks(1), Blocks(0), true, {}, replicas, handover);
+  EXPECT_DOUBLE_EQ(value_of(s, "replica_imbalance"), 4.0 / 3.0);
+  EXPECT_DOUBLE_EQ(value_of(s, "decode_replica_imbalance"), 1.0);
+  EXPECT_EQ(value_of(s, "handed_over_bytes"), 700.0);
+  EXPECT_DOUBLE_EQ(value_of(s, "mean_handover_wait_ms"), 2.0);
+  EXPECT_DOUBLE_EQ(value_of(s, "mean_handover_ms"), 0.5);
+  const RunStatistics both = combine_replications({s, s});
+  EXPECT_EQ(both.handover->transfers, 6);
+  EXPECT_EQ(both.handover->bytes, Bytes(1400));
+  EXPECT_EQ(both.replicas[2].replications, 2);
 }
 
 // Client 4: TTFT 10 and 30 ms, mean 20, p99 at rank 0.99: 10 + 0.99 * 20. Client 2: 50 ms. Client 9 finished nothing.
@@ -450,7 +499,9 @@ TEST(Metrics, Names_AreUniqueAndDefined) {
   EngineTotals engine;
   engine.layers.emplace();  // of a policy that streams layers: it has them all
   for (const FigureDefinition& figure : PolicyRegistry::instance().figures()) engine.figures.push_back({figure, 1.0});
-  const RunStatistics s = finish(MetricsCollector(config), 0, engine);
+  // Of two pools, too.
+  const RunStatistics s = MetricsCollector(config).finish(SimTime(0), engine, Blocks(100), Blocks(0), true, {},
+                                                          std::vector<ReplicaStatistics>(2), HandoverTotals());
   std::size_t expected = 0;
   for (const MetricDefinition& d : metric_definitions()) expected += d.distribution ? 9 : d.series ? 0 : 1;
   EXPECT_EQ(s.metrics.size(), expected);

@@ -262,7 +262,7 @@ TEST(Registry, Weights_HaveTheirOwnKeys) {
   const std::vector<KeyOwner> owners = registry.key_owners();
   ASSERT_EQ(owners.size(), 3U);
   EXPECT_EQ(owners[2].key, "policy.weights");
-  EXPECT_EQ(owners[2].policy->parameters.front().name, "policy.weights.step");
+  EXPECT_EQ(owners[2].parameters->front().name, "policy.weights.step");
 }
 
 // KV memory that follows the weights needs a scheduler that preempts, unless a part beside them holds it.

@@ -331,13 +331,13 @@ TEST(Requests, JsonLines) {
             R"("first_scheduled_ns":2000000,"first_token_ns":6000000,"end_ns":13000000,"ttft_ms":5,"tpot_ms":3.5,)"
             R"("e2e_ms":12,"normalised_ms_per_token":4,"queueing_ms_per_token":1,"compute_ms_per_token":3,)"
             R"("input_tokens":10,"output_tokens":3,"generated_tokens":3,"cached_tokens":0,"preempted_recompute":0,)"
-            R"("preempted_swap":0,"conversation":null,"turn":null,"class":null})"
+            R"("preempted_swap":0,"conversation":null,"turn":null,"class":null,"replica":0,"decode_replica":null})"
             "\n"
             R"({"replication":0,"index":0,"client":0,"outcome":"rejected","arrival_ns":0,"first_scheduled_ns":null,)"
             R"("first_token_ns":null,"end_ns":5,"ttft_ms":null,"tpot_ms":null,"e2e_ms":null,)"
             R"("normalised_ms_per_token":null,"queueing_ms_per_token":null,"compute_ms_per_token":null,)"
             R"("input_tokens":0,"output_tokens":0,"generated_tokens":0,"cached_tokens":0,"preempted_recompute":0,)"
-            R"("preempted_swap":0,"conversation":null,"turn":null,"class":null})"
+            R"("preempted_swap":0,"conversation":null,"turn":null,"class":null,"replica":0,"decode_replica":null})"
             "\n");
 }
 
@@ -351,8 +351,8 @@ TEST(Requests, CsvHasTheSameColumnsEmptyForNull) {
   file.commit();
   const std::string csv = content(folder / "r.csv");
   EXPECT_THAT(csv, HasSubstr("replication,index,client,outcome,arrival_ns,first_scheduled_ns,first_token_ns,end_ns,"));
-  EXPECT_THAT(csv, HasSubstr("\n0,7,3,finished,1000000,2000000,6000000,13000000,5,3.5,12,4,1,3,10,3,3,0,0,0,,,\n"));
-  EXPECT_THAT(csv, HasSubstr("\n0,0,0,rejected,0,,,,,,,,,,0,0,0,0,0,0,,,\n"));
+  EXPECT_THAT(csv, HasSubstr("\n0,7,3,finished,1000000,2000000,6000000,13000000,5,3.5,12,4,1,3,10,3,3,0,0,0,,,,0,\n"));
+  EXPECT_THAT(csv, HasSubstr("\n0,0,0,rejected,0,,,,,,,,,,0,0,0,0,0,0,,,,0,\n"));
 }
 
 TEST(Requests, ReplicationsAppearInOrderWhicheverEndsFirst) {

@@ -51,6 +51,24 @@ std::int64_t group_by_group(std::int32_t layers, std::int32_t interval, std::int
   return now + left * c;
 }
 
+// Every fourth of ten layers is on the host: layers 3 and 7. A group's first layer issues the copy of its last one.
+TEST(WeightStream, LayersAheadOfTheOneOnTheHost_AreQuiet) {
+  struct Ignored final : CopySink {
+    void issue(const Copy&) override {}
+  } sink;
+  WeightStream rule(10);
+  rule.stream({.interval = 4, .weights = weights(10)});
+  EXPECT_EQ(rule.quiet(0), 0) << "the copy of layer 3";
+  rule.at_layer_start(0, 0, sink);
+  EXPECT_EQ(rule.quiet(1), 2);
+  EXPECT_EQ(rule.quiet(2), 1);
+  EXPECT_EQ(rule.quiet(3), 0) << "it may wait";
+  EXPECT_EQ(rule.quiet(4), 0) << "the copy of layer 7";
+  rule.at_layer_start(4, 0, sink);
+  EXPECT_EQ(rule.quiet(5), 2);
+  EXPECT_GE(rule.quiet(8), 2) << "no copy is left";
+}
+
 // A copy of one byte has no half: all of it, its time included, follows when its buffer is free.
 TEST(WeightStream, Prefetch_OfLessThanAByte_IsNoPrefetch) {
   const auto length = [](double fraction) {

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "hwmodels/catalog.hpp"
+#include "sim/api/key_owners.hpp"
 #include "sim/cli/about/list.hpp"
 #include "sim/core/embedded_file.hpp"
 #include "sim/io/output.hpp"
@@ -241,10 +242,9 @@ class Candidates {
   /// policy, the keys of every policy; if it names neither, those of all weights too.
   [[nodiscard]] std::vector<Parameter> keys_of_line() const {
     std::vector<Parameter> keys = parameter_table();
-    const std::vector<KeyOwner> owners = PolicyRegistry::instance().key_owners();
+    const std::vector<KeyOwner> owners = key_owners();
     const auto on_line = [&](const KeyOwner& owner) {
-      return std::find(line_.words.begin(), line_.words.end(), owner.key + "=" + owner.policy->name) !=
-             line_.words.end();
+      return std::find(line_.words.begin(), line_.words.end(), owner.key + "=" + owner.name) != line_.words.end();
     };
     const auto named = [&](const std::string& key) {
       return std::any_of(owners.begin(), owners.end(),
@@ -255,7 +255,7 @@ class Candidates {
     for (const KeyOwner& owner : owners) {
       const bool chosen = owner.key == "policy" ? policy : weights;
       if (chosen && !on_line(owner)) continue;
-      keys.insert(keys.end(), owner.policy->parameters.begin(), owner.policy->parameters.end());
+      keys.insert(keys.end(), owner.parameters->begin(), owner.parameters->end());
     }
     return keys;
   }
@@ -266,7 +266,8 @@ class Candidates {
     const std::string prefix = comma == std::string::npos ? parameter.name + "=" : line_.current.substr(0, comma + 1);
     if (parameter.type == ParameterType::boolean) add_all({"false", "true"}, prefix);
     add_all(parameter.choices, prefix);
-    if (parameter.type == ParameterType::text && !parameter.choices.empty()) add_files("files", prefix);
+    const bool takes_file = !parameter.choices.empty() || parameter.unit == kFileUnit;
+    if (parameter.type == ParameterType::text && takes_file) add_files("files", prefix);
   }
 
   const Line& line_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "sim/api/key_owners.hpp"
 #include "sim/cli/arguments.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/io/output.hpp"
@@ -47,8 +48,10 @@ ExitCode config_show(const std::vector<std::string>& arguments, bool json) {
   std::string text;
   for (const ResolvedKey& key : config.keys) {
     const bool unset = std::holds_alternative<std::monostate>(key.value);
-    text += fmt::format("{:<34} {:<22} {}\n", key.parameter.name, unset ? "null" : printable(key.text),
-                        printable(origin(key)));
+    const bool list = key.parameter.unit == kListUnit;
+    text +=
+        fmt::format("{:<34} {:<22} {}\n", key.parameter.name,
+                    unset ? "null" : printable(list ? canonical_value(key).dump() : key.text), printable(origin(key)));
   }
   print_result(text);
   return ExitCode::ok;
@@ -62,10 +65,10 @@ ExitCode config_schema_command() {
 std::string keys_help() {
   std::string text = "Keys [default]:\n";
   for (const Parameter& parameter : parameter_table()) text += key_help(parameter);
-  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
-    if (info->parameters.empty()) continue;
-    text += fmt::format("Keys of {}={} [default]:\n", owner, info->name);
-    for (const Parameter& parameter : info->parameters) text += key_help(parameter);
+  for (const KeyOwner& owner : key_owners()) {
+    if (owner.parameters->empty()) continue;
+    text += fmt::format("Keys of {}={} [default]:\n", owner.key, owner.name);
+    for (const Parameter& parameter : *owner.parameters) text += key_help(parameter);
   }
   return text;
 }

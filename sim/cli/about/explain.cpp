@@ -8,7 +8,11 @@
 #include <set>
 
 #include "hwmodels/catalog.hpp"
+#include "hwmodels/topology_file.hpp"
+#include "sim/api/key_owners.hpp"
+#include "sim/api/router.hpp"
 #include "sim/cli/about/list.hpp"
+#include "sim/cli/about/topology_drawing.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 #include "sim/io/output.hpp"
@@ -77,6 +81,25 @@ std::string explain_gpu(const hwmodels::GpuProfile& gpu) {
   return text;
 }
 
+std::string explain_server(const hwmodels::ServerProfile& server) {
+  std::string text = explain_data("server", server.file);
+  if (server.of) {
+    const std::string kind = fmt::format("server, {} of which make {}", server.servers, printable(server.file.name));
+    text += explain_data(kind, *server.of);
+  }
+  for (const std::string& warning : server.topology.warnings) text += explain_field("warning", printable(warning));
+  const std::filesystem::path host_file(server.host);
+  const std::string host = (host_file.extension() == ".json" ? host_file.stem() : host_file).string();
+  return text + "  topology  in: towards the GPUs, out: from them\n" +
+         draw_topology(server.topology, fmt::format("host {}", printable(host)), server.servers);
+}
+
+std::string explain_topology(const hwmodels::TopologyFile& own) {
+  std::string text = explain_data("topology", own.file);
+  for (const std::string& warning : own.topology.warnings) text += explain_field("warning", printable(warning));
+  return text + "  topology  in: towards the GPUs, out: from them\n" + draw_topology(own.topology, "host", 1);
+}
+
 /// Whether `name` is a path: no policy, key or model has such a name.
 bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".json"); }
 
@@ -94,7 +117,8 @@ std::string explain_file(const std::string& name) {
   const std::string path = folder || is_path(name) ? name : "./" + name;
   const std::string kind = folder ? "" : hwmodels::stated_kind(path);
   if (kind == "gpu") return explain_gpu(hwmodels::load_gpu(path));
-  if (kind == "server") return explain_data("server", hwmodels::load_server(path).file);
+  if (kind == "server") return explain_server(hwmodels::load_server(path));
+  if (kind == "topology") return explain_topology(hwmodels::load_topology(path, 0));
   if (kind == "host") return explain_data("host of a server", hwmodels::load_host(path).file);
   if (kind == "engine") return explain_data("engine", hwmodels::load_engine(path).file);
   return explain_data("model", hwmodels::load_llm(path).file);
@@ -155,6 +179,13 @@ std::string with_prefix(const std::vector<std::string>& names, const std::string
   return fmt::format("{}", fmt::join(members, ", "));
 }
 
+std::string explain_router(const RouterInfo& info) {
+  std::vector<std::string> keys;
+  for (const Parameter& parameter : info.parameters) keys.push_back(parameter.name);
+  return fmt::format("{} (router)\n", info.name) + explain_field("what", info.summary) +
+         explain_field("source", info.source) + explain_field("keys", fmt::format("{}", fmt::join(keys, ", ")));
+}
+
 /// The members of a group such as "memory", "policy." or "llama-3": "explain one of the keys memory.block_tokens, ...".
 std::string members_of(const std::string& group) {
   std::string texts;
@@ -210,8 +241,8 @@ std::vector<std::string> explainable_names() {
     for (const Claim& claim : one.experiment.claims) names.push_back(claim.id);
   }
   for (const Parameter& parameter : parameter_table()) names.push_back(parameter.name);
-  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
-    for (const Parameter& parameter : info->parameters) names.push_back(parameter.name);
+  for (const KeyOwner& owner : key_owners()) {
+    for (const Parameter& parameter : *owner.parameters) names.push_back(parameter.name);
   }
   // A policy and its engine may share a name; several policies may share a key.
   std::set<std::string> seen;
@@ -222,8 +253,9 @@ std::vector<std::string> explainable_names() {
 std::string explanation(const std::string& name) {
   std::string text;
   if (const PolicyInfo* info = PolicyRegistry::instance().find(name)) text += explain_policy(*info);
+  if (const RouterInfo* info = RouterRegistry::instance().find(name)) text += explain_router(*info);
   if (contains(hwmodels::gpu_names(), name)) text += explain_gpu(hwmodels::load_gpu(name));
-  if (contains(hwmodels::server_names(), name)) text += explain_data("server", hwmodels::load_server(name).file);
+  if (contains(hwmodels::server_names(), name)) text += explain_server(hwmodels::load_server(name));
   if (contains(hwmodels::host_names(), name)) text += explain_data("host of a server", hwmodels::load_host(name).file);
   if (contains(hwmodels::llm_names(), name)) text += explain_data("model", hwmodels::load_llm(name).file);
   if (contains(hwmodels::engine_names(), name)) text += explain_data("engine", hwmodels::load_engine(name).file);
@@ -232,9 +264,9 @@ std::string explanation(const std::string& name) {
   for (const Parameter& parameter : parameter_table()) {
     if (parameter.name == name) text += explain_key(parameter, "");
   }
-  for (const auto& [owner, info] : PolicyRegistry::instance().key_owners()) {
-    for (const Parameter& parameter : info->parameters) {
-      if (parameter.name == name) text += explain_key(parameter, fmt::format(" of {} {}", owner, info->name));
+  for (const KeyOwner& owner : key_owners()) {
+    for (const Parameter& parameter : *owner.parameters) {
+      if (parameter.name == name) text += explain_key(parameter, fmt::format(" of {} {}", owner.key, owner.name));
     }
   }
   text += explain_experiment(name);

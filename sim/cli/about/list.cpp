@@ -7,6 +7,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/registry.hpp"
+#include "sim/api/router.hpp"
 #include "sim/config/config.hpp"
 #include "sim/io/output.hpp"
 #include "sim/metrics/metrics.hpp"
@@ -19,6 +20,12 @@ namespace {
 std::vector<Listed> policies() {
   std::vector<Listed> all;
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) all.push_back({info->name, info->summary});
+  return all;
+}
+
+std::vector<Listed> routers() {
+  std::vector<Listed> all;
+  for (const RouterInfo* info : RouterRegistry::instance().all()) all.push_back({info->name, info->summary});
   return all;
 }
 
@@ -75,13 +82,14 @@ std::vector<Listed> experiments() {
 }  // namespace
 
 const std::vector<std::string>& list_kinds() {
-  static const std::vector<std::string> kKinds{"policies",  "hardware", "models",     "engines",
-                                               "workloads", "metrics",  "experiments"};
+  static const std::vector<std::string> kKinds{"policies", "routers",   "hardware", "models",
+                                               "engines",  "workloads", "metrics",  "experiments"};
   return kKinds;
 }
 
 std::vector<Listed> listed(const std::string& kind) {
   if (kind == "policies") return policies();
+  if (kind == "routers") return routers();
   if (kind == "hardware") return hardware();
   if (kind == "models") return data_files(hwmodels::llm_names(), hwmodels::load_llm);
   if (kind == "engines") return data_files(hwmodels::engine_names(), hwmodels::load_engine);

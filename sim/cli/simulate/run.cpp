@@ -37,7 +37,7 @@ std::string render(const Result& result, const std::string& format) {
 /// gets its name after the run. Without `commit` nothing remains, not even a new folder.
 class OutputFiles {
  public:
-  explicit OutputFiles(const RunOptions& options) : directory_(options.directory) {
+  OutputFiles(const RunOptions& options, const std::vector<AssembledKind>& kinds) : directory_(options.directory) {
     if (!directory_.empty()) {
       std::error_code error;
       created_ = std::filesystem::create_directories(directory_, error);
@@ -51,7 +51,11 @@ class OutputFiles {
         result_ = std::make_unique<AtomicFile>(in_directory("result.json"));
         config_ = std::make_unique<AtomicFile>(in_directory("config.resolved.json"));
       }
-      if (!options.requests_file.empty()) requests_ = std::make_unique<RequestsFile>(options.requests_file);
+      std::vector<std::string> names;
+      for (const AssembledKind& kind : kinds) names.push_back(kind.name);
+      if (!options.requests_file.empty()) {
+        requests_ = std::make_unique<RequestsFile>(options.requests_file, std::move(names));
+      }
     } catch (...) {
       discard();
       throw;
@@ -182,7 +186,7 @@ ExitCode run(const RunOptions& options) {
     print_result(options.format == "json" ? to_setup_json(result) : to_setup_table(result));
     return ExitCode::ok;
   }
-  OutputFiles files(options);
+  OutputFiles files(options, assembly.kinds);
   try {
     return run_assembled(assembly, options, extras, files);
   } catch (const UserError& error) {

@@ -1,0 +1,39 @@
+// AQUA: requests are paged to memory that other GPUs lend, over the links between GPUs.
+//
+// Source: AQUA (arXiv 2407.21255), sections 4 and 7; aquaml/aqua (0ed7c15). All blocks of the requests that leave are
+// gathered into one buffer and go in one copy, and so do those that come back, after the others have left. Where nobody
+// lends memory, or once it is full, requests go to the host. Who runs is decided by a scheduler of its own kind, cfs,
+// unless policy.scheduler names another.
+#include <memory>
+
+#include "policies/parts/paging.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "aqua";
+  info.summary = "AQUA: requests page to memory that other GPUs lend, under completely fair scheduling";
+  info.source = "AQUA (arXiv 2407.21255), sections 4 and 7; aquaml/aqua (0ed7c15)";
+  info.limits =
+      "memory.peer is lent for the whole run by GPUs that do nothing else: a lender's own load, and memory that it "
+      "takes back, are not modelled.";
+  info.parameters = paging_parameters("peer", "gathered");
+  info.engine_defaults = [](const Settings&) {
+    return std::map<std::string, std::string>{{"engine.preemption", "recompute"}, {"memory.host_kv", "20GB"}};
+  };
+  info.check = [](const Settings& settings) { return paging_problems("aqua", settings); };
+  info.borrows = [](const Settings& settings) { return pages_to_peer(settings); };
+  info.default_scheduler = "cfs";
+  info.make_space = [](const PolicyContext& context) {
+    return std::make_unique<PagedSpace>(context.view, paging_options(context));
+  };
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway

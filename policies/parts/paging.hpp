@@ -1,0 +1,26 @@
+// Paging of whole requests between the GPU and a tier of memory elsewhere, as AQUA and its baseline do it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "policies/parts/paged_space.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+
+/// `policy.swap_tier`, `policy.swap_copies` and `policy.incremental_swap_out`, with these defaults of the first two.
+[[nodiscard]] std::vector<Parameter> paging_parameters(const std::string& tier, const std::string& copies);
+
+/// What the policy `name` cannot do with these settings.
+[[nodiscard]] std::vector<Problem> paging_problems(const std::string& name, const Settings& settings);
+
+/// Requests go to memory that other GPUs lend.
+[[nodiscard]] bool pages_to_peer(const Settings& settings);
+
+/// Requests that must leave go to the swap tier: to memory that other GPUs lend as long as it has room, else to the
+/// host. Those that come back wait until the others have left. With policy.rules=code the GPU's blocks are those of
+/// vLLM 0.3: a watermark of 1%, and a free block for every decode.
+[[nodiscard]] PagedSpaceOptions paging_options(const PolicyContext& context);
+
+}  // namespace spillway

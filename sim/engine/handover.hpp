@@ -1,0 +1,102 @@
+// Prefill and decode pools: KV on its way from the instance that computed a prompt to the one that generates the
+// answer.
+//
+// The way of a request, with the KV handed over as a whole:
+//
+//   prefill    A replica of the first pool computes the prompt. It keeps the KV until the hand-over has ended.
+//   choice     The second pool's router chooses a replica when the prompt has been computed.
+//   admission  Its scheduler admits the request as any other one, and takes blocks for the KV; the request waits
+//   outside
+//              the batch, and those behind it go on.
+//   transfer   The copy starts when the blocks are there. What the decode replica has in its prefix cache stays out.
+//   answer     The request joins the batch of the decode replica. It computes one token first: the last one of the
+//              prompt, so that the first token is sampled here, or the first token, which the prefill replica sampled.
+//
+// A request that waits with its KV keeps its blocks while others run. When no other one can run, or none has generated
+// a token for 100 iterations, the last that took blocks gives them back, and computes its prompt itself.
+//
+// Layer by layer, the choice and the admission come first: the prompt is sent to the prefill replica when the blocks
+// are there. All layers but the last move while the prompt is computed, from when it joins the batch; the last one
+// moves when both they and the prompt are done. So a transfer alone that takes t, for a prompt that is computed in c,
+// ends max(t (L - 1) / L - c, 0) + t / L after the prompt, with a launch for each part. That a layer may leave before
+// it is computed, when the link is faster than the prompt, changes no end: the last layer waits.
+//
+// Failures. A request whose prompt, or whose KV before it has arrived, is lost with its prefill replica starts anew.
+// When the decode replica goes down before the KV has arrived, KV that moves as a whole stays where it is and goes to
+// another one; layer by layer the request starts anew, because its KV could hold the memory for which the prompts wait
+// that the other replica admits first. After the hand-over, the request starts anew.
+//
+// Sources: vLLM 0.11, nixl_connector (whole, first token sampled by the decode instance); SGLang 0.5, disaggregation
+// (the decode instance allocates first; the prefill instance samples); DistServe (OSDI 2024) §4.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sim/api/router.hpp"
+#include "sim/core/units.hpp"
+#include "sim/exec/executor.hpp"
+#include "sim/exec/links.hpp"
+
+namespace spillway {
+
+/// How KV gets from one instance to another.
+struct HandoverPath {
+  /// A copy that moves at 1 byte/s takes `share` bytes/s of the link.
+  struct Crossing {
+    std::size_t link = 0;  // position in Handover::links
+    double share = 1.0;
+  };
+  Duration launch{};
+  BytesPerSecond bandwidth{};  // of the whole copy, by all GPUs of the instance, when nothing else is on the way
+  std::vector<Crossing> crossings{};
+};
+
+struct Handover {
+  std::size_t prefill = 0;  // instances of the first pool, >= 1; the others are the second one
+  std::function<std::unique_ptr<Router>(const Replicas&)> decode_router{};
+  bool first_token_at_prefill = false;
+  bool by_layers = false;
+  std::int64_t gpus = 1;                // of an instance: each has KvLayout::block_bytes of a block
+  std::vector<BytesPerSecond> links{};  // that transfers share
+  /// From an instance of the first pool to one of the second, by their numbers within the pools.
+  std::function<HandoverPath(std::size_t prefill, std::size_t decode)> path{};
+};
+
+/// The transfers under way. Those that cross a link share it max-min fairly; one alone takes launch + bytes /
+/// bandwidth. A change costs O(transfers * (transfers + links)).
+class KvTransfers {
+ public:
+  explicit KvTransfers(std::span<const BytesPerSecond> links);
+  /// Bytes that moved over each link, in transfers that ended in the measured span.
+  [[nodiscard]] const std::vector<double>& moved() const { return moved_; }
+  /// `transfer`: of `path`'s bandwidth, without its launch.
+  void start(std::uint32_t serial, const HandoverPath& path, Duration transfer, SimTime now);
+  /// No effect on one that is not under way.
+  void cancel(std::uint32_t serial, SimTime now);
+  /// The next instant at which collect() is due; kNever: nothing is under way.
+  [[nodiscard]] SimTime next() const;
+  /// The transfers that end at `now`, in order of their start.
+  [[nodiscard]] std::vector<std::uint32_t> collect(SimTime now, bool measured);
+
+ private:
+  struct Transfer {
+    std::uint32_t serial = 0;
+    HandoverPath path{};
+    Duration transfer{};
+    bool launched = false;  // it moves bytes
+    CopyStream stream{};    // the transfer is its only copy
+  };
+  void share(SimTime now);
+
+  Links links_;
+  std::size_t shared_ = 0;
+  std::vector<Transfer> under_way_;
+  std::vector<double> moved_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,57 @@
+#include "sim/engine/pool.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace spillway {
+
+Pool::Pool(std::size_t first, std::span<Replica> replicas, const SimTime& now, const MakeRouter& make_router)
+    : first_(first), replicas_(replicas), now_(now), up_(replicas.size()) {
+  std::iota(up_.begin(), up_.end(), std::size_t{0});
+  if (make_router) router_ = make_router(*this);
+}
+
+std::size_t Pool::send(const RequestSpec& request) {
+  SPILLWAY_CHECK(any_up(), "a request is sent while no replica is up");
+  const std::size_t chosen = router_ ? router_->choose(request) : up_.front();
+  SPILLWAY_CHECK(chosen < replicas_.size() && replicas_[chosen].up, "a request was routed to a replica that is not up");
+  ++replicas_[chosen].sent;
+  return first_ + chosen;
+}
+
+void Pool::ended(std::size_t replica, Outcome outcome) {
+  Replica& one = replicas_[replica - first_];
+  ++one.ended;
+  one.finished += outcome == Outcome::finished ? 1 : 0;
+  if (router_) router_->ended(replica - first_);
+}
+
+void Pool::set_up(std::size_t replica, bool up) {
+  const std::size_t number = replica - first_;
+  replicas_[number].up = up;
+  const auto place = std::ranges::lower_bound(up_, number);
+  if (up) {
+    up_.insert(place, number);
+  } else {
+    up_.erase(place);
+  }
+  if (router_) router_->changed(number, up);
+}
+
+double Pool::kv_used(std::size_t replica) const {
+  const Instance& instance = *replicas_[replica].instance;
+  const auto number = [](Blocks blocks) { return static_cast<double>(blocks.count()); };
+  return number(instance.gpu_blocks_used()) / number(instance.tier(kGpuTier).total);
+}
+
+ReplicaPools::ReplicaPools(std::span<Replica> replicas, const SimTime& now, std::span<const PoolConfig> pools) {
+  for (const PoolConfig& pool : pools) {
+    const std::size_t first = pool_of_.size();
+    SPILLWAY_CHECK(0 < pool.replicas && pool.replicas <= replicas.size() - first, "a pool without a replica");
+    pool_of_.resize(first + pool.replicas, pools_.size());
+    pools_.push_back(std::make_unique<Pool>(first, replicas.subspan(first, pool.replicas), now, pool.router));
+  }
+  SPILLWAY_CHECK(pool_of_.size() == replicas.size(), "a replica without a pool");
+}
+
+}  // namespace spillway

@@ -1,0 +1,129 @@
+// Fair scheduling over memory that other GPUs lend, from the command line.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/command.hpp"
+
+namespace spillway::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Lenders : public CliTest {
+ protected:
+  using Texts = std::vector<std::string>;
+  /// Two GPUs with little room for KV, in a burst.
+  static Texts burst(Texts more) {
+    Texts arguments{"run",
+                    "hardware=hgx-h100-8",
+                    "model=llama-3.1-70b",
+                    "tensor_parallel=2",
+                    "memory.gpu_kv=1.45GB",
+                    "workload.trace=sharegpt",
+                    "workload.rate=3",
+                    "workload.requests=60"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  double metric(const json& result, const std::string& name) { return result["metrics"][name]["value"].get<double>(); }
+};
+
+// 30 GB hold 11,444 blocks of 16 tokens: 327,680 B per token on two GPUs, 2,621,440 B per block on each.
+TEST_F(Lenders, RequestsPageToLentMemory_AndTheRunSaysSo) {
+  const auto run = spillway(burst({"policy=aqua", "memory.peer=30GB", "--json"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  EXPECT_EQ(result["setup"]["peer_kv_blocks"], 11444);
+  EXPECT_GT(metric(result, "page_outs"), 0.0);
+  EXPECT_GT(metric(result, "slices"), metric(result, "page_outs") / 60);
+  EXPECT_GT(metric(result, "moved_peer_out_bytes"), 0.0);
+  EXPECT_EQ(metric(result, "moved_peer_out_bytes"), metric(result, "moved_peer_in_bytes"));
+  EXPECT_EQ(metric(result, "moved_d2h_bytes"), 0.0);
+  const auto table = spillway(burst({"policy=aqua", "memory.peer=30GB"}));
+  EXPECT_THAT(table.out, AllOf(HasSubstr("lent by"), HasSubstr("to the lender"), HasSubstr("left the batch for others"),
+                               HasSubstr("4 of the 8 GPUs of hgx-h100-8 are not used")));
+}
+
+// The same scheduler over the host pages as much, and waits longer: 160 launches a block, and PCIe.
+TEST_F(Lenders, TheHostIsTheSlowerLender) {
+  const json aqua = json::parse(spillway(burst({"policy=aqua", "memory.peer=30GB", "--json"})).out);
+  const json cfs = json::parse(spillway(burst({"policy=cfs", "--json"})).out);
+  EXPECT_GT(metric(cfs, "moved_d2h_bytes"), 0.0);
+  EXPECT_GT(metric(cfs, "exposed_kv_copy_s"), 10.0 * metric(aqua, "exposed_kv_copy_s"));
+  EXPECT_GT(metric(cfs, "mean_tpot_ms"), metric(aqua, "mean_tpot_ms"));
+}
+
+// The server's own figures: a switch joins GPUs and lenders, and two replicas with lenders of their own fit, not three.
+TEST_F(Lenders, EachReplicaHasLendersOfItsOwn) {
+  const auto two = spillway(burst({"policy=aqua", "memory.peer=30GB", "replicas=2", "--json"}));
+  ASSERT_EQ(two.code, 0) << two.err;
+  EXPECT_EQ(json::parse(two.out)["setup"]["peer_kv_blocks"], 11444);
+  const auto three = spillway(burst({"policy=aqua", "memory.peer=30GB", "replicas=3", "servers=1"}));
+  EXPECT_EQ(three.code, 2);
+  EXPECT_THAT(three.err, HasSubstr("3 replicas on 4 GPUs each, those that lend memory included, need 2 servers"));
+}
+
+TEST_F(Lenders, WithoutALender_AquaPagesToTheHostAndSaysSo) {
+  const auto run = spillway(burst({"policy=aqua", "--json"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  EXPECT_GT(metric(result, "moved_d2h_bytes"), 0.0);
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("no GPU lends memory (memory.peer), so policy aqua pages"));
+}
+
+TEST_F(Lenders, MemoryThatNobodyUses_IsTold) {
+  const auto warnings = [&](const char* policy) {
+    const auto run =
+        spillway({"run", policy, "hardware=hgx-h100-8", "memory.peer=30GB", "workload.requests=10", "--json"});
+    EXPECT_EQ(run.code, 0) << run.err;
+    return json::parse(run.out)["warnings"].dump();
+  };
+  EXPECT_THAT(warnings("policy=vllm"), HasSubstr("memory.peer has no effect: policy vllm keeps no KV"));
+  EXPECT_THAT(warnings("policy=cfs"), HasSubstr("lend without policy.swap_tier=peer"));
+}
+
+TEST_F(Lenders, BadInputIsTold) {
+  const auto refused = [&](Texts arguments) {
+    arguments.insert(arguments.begin(), {"run", "workload.requests=10"});
+    const auto run = spillway(arguments);
+    EXPECT_EQ(run.code, 2);
+    return run.err;
+  };
+  EXPECT_THAT(refused({"policy=aqua", "memory.peer=30GB"}),
+              AllOf(HasSubstr("h100-80gb-sxm is a GPU alone"), HasSubstr("hardware=hgx-h100-8")));
+  EXPECT_THAT(refused({"policy=aqua", "hardware=a10-pcie-4", "memory.peer=3GB"}),
+              HasSubstr("no GPU of a10-pcie-4 reaches the memory of another one"));
+  EXPECT_THAT(refused({"policy=aqua", "hardware=hgx-h100-8", "memory.peer=90GB"}),
+              HasSubstr("memory.peer=90GB is more than the"));
+  EXPECT_THAT(refused({"policy=aqua", "hardware=hgx-h100-8", "memory.peer=1kB"}),
+              HasSubstr("memory.peer=1kB is less than one KV block"));
+  EXPECT_THAT(refused({"policy=aqua", "hardware=hgx-h100-8", "memory.peer=30GB", "tensor_parallel=8"}),
+              AllOf(HasSubstr("takes 8 GPUs that lend beside 8 that compute"), HasSubstr("tensor_parallel=4")));
+  EXPECT_THAT(refused({"policy=cfs", "policy.slice=0"}), HasSubstr("policy.slice"));
+  EXPECT_THAT(refused({"policy=cfs", "engine.preemption=swap"}), HasSubstr("has no choice of preemption"));
+  EXPECT_THAT(refused({"policy=cfs", "policy.rules=code", "engine.chunked_prefill=true"}),
+              HasSubstr("computes whole prompts"));
+}
+
+// What no paper shows: fair scheduling over Pie's expanded memory. The memory must not change, because prompts join
+// with room for a part of them. Pensieve drops what it suspends when the host is full, so slices could compute it for
+// ever.
+TEST_F(Lenders, FairSchedulingComposes) {
+  const auto pie = spillway({"run", "policy=pie", "policy.scheduler=cfs", "policy.expansion=1.4", "hardware=gh200-96gb",
+                             "model=opt-13b", "memory.gpu_kv=3GB", "memory.host_kv=40GB", "workload.trace=sharegpt",
+                             "workload.rate=12", "workload.requests=100", "--json"});
+  ASSERT_EQ(pie.code, 0) << pie.err;
+  EXPECT_GT(metric(json::parse(pie.out), "page_outs"), 0.0);
+  const auto adaptive = spillway({"run", "policy=pie", "policy.scheduler=cfs", "hardware=gh200-96gb", "model=opt-13b"});
+  EXPECT_EQ(adaptive.code, 2);
+  EXPECT_THAT(adaptive.err, HasSubstr("admits prompts with memory for a part of them, but the KV memory changes"));
+  const auto pensieve = spillway({"run", "policy=pensieve", "policy.scheduler=cfs", "workload.trace=sharegpt-chat"});
+  EXPECT_EQ(pensieve.code, 2);
+  EXPECT_THAT(pensieve.err, HasSubstr("policy.scheduler"));
+}
+
+}  // namespace
+}  // namespace spillway::test
