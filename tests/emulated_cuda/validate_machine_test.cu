@@ -19,12 +19,14 @@
 namespace spillway::calibrate {
 namespace {
 
-/// Launches of copies take no time, so copies of many blocks equal gathered copies. Directions share no bandwidth.
+/// Launches of copies and the kernel that gathers blocks take no time, as on the emulated streams, so copies of many
+/// blocks equal gathered copies. Directions share no bandwidth.
 const Predictor& predictor() {
   static const Predictor kPredictor = [] {
     hwmodels::GpuProfile gpu = hwmodels::load_gpu("t4-16gb");
     gpu.fitted.copies.clear();
     gpu.h2d.launch_seconds = gpu.d2h.launch_seconds = 0.0;
+    gpu.memory_bandwidth = {};
     gpu.h2d_bandwidth_duplex.reset();
     gpu.d2h_bandwidth_duplex.reset();
     return Predictor(gpu, hwmodels::load_host("g4dn.4xlarge-host"), 8);
