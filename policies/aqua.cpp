@@ -18,8 +18,11 @@ PolicyInfo info() {
   info.summary = "AQUA: requests page to memory that other GPUs lend, under completely fair scheduling";
   info.source = "AQUA (arXiv 2407.21255), sections 4 and 7; aquaml/aqua (0ed7c15)";
   info.limits =
-      "memory.peer is lent for the whole run by GPUs that do nothing else: a lender's own load, and memory that it "
-      "takes back, are not modelled.";
+      "memory.peer is lent for the whole run by GPUs that do nothing else. Beside memory.lender the lender's GPU "
+      "memory "
+      "is as busy with the copies as their bytes keep it, which lengthens its next iteration, whatever limits that. "
+      "What "
+      "is reclaimed goes to the host over the links of the GPU that borrowed it.";
   info.parameters = paging_parameters("peer", "gathered");
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.preemption", "recompute"}, {"memory.host_kv", "20GB"}};
@@ -27,9 +30,7 @@ PolicyInfo info() {
   info.check = [](const Settings& settings) { return paging_problems("aqua", settings); };
   info.borrows = [](const Settings& settings) { return pages_to_peer(settings); };
   info.default_scheduler = "cfs";
-  info.make_space = [](const PolicyContext& context) {
-    return std::make_unique<PagedSpace>(context.view, paging_options(context));
-  };
+  info.make_space = make_paging;
   return info;
 }
 

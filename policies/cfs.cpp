@@ -643,9 +643,7 @@ PolicyInfo info() {
   };
   info.check = check;
   info.borrows = [](const Settings& settings) { return pages_to_peer(settings); };
-  info.make = [](const PolicyContext& context) {
-    return Policy{make_scheduler(context), std::make_unique<PagedSpace>(context.view, paging_options(context))};
-  };
+  info.make = [](const PolicyContext& context) { return Policy{make_scheduler(context), make_paging(context)}; };
   info.make_scheduler = make_scheduler;
   return info;
 }

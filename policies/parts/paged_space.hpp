@@ -43,7 +43,7 @@ struct PagedSpaceOptions {
 
 /// Source: vLLM's block managers (vllm/core/block_manager_v1.py and _v2.py at v0.2.0..v0.6.3; vllm/v1/core at v0.19).
 /// Every answer is O(1), or O(cached blocks) with prefix caching.
-class PagedSpace final : public OffloadPolicy {
+class PagedSpace : public OffloadPolicy {
  public:
   PagedSpace(const View& view, PagedSpaceOptions options) : view_(view), options_(std::move(options)) {}
 

@@ -1,5 +1,6 @@
 #include "policies/parts/paging.hpp"
 
+#include "policies/parts/lent_space.hpp"
 #include "policies/parts/refusals.hpp"
 
 namespace spillway {
@@ -7,11 +8,15 @@ namespace {
 
 constexpr const char* kTier = "policy.swap_tier";
 constexpr const char* kCopies = "policy.swap_copies";
+constexpr const char* kPoll = "policy.lender_poll";
+constexpr const char* kLender = "memory.lender";
 constexpr const char* kIncremental = "policy.incremental_swap_out";
 
 bool of_public_code(const Settings& settings) {
   return settings.has("policy.rules") && settings.get<std::string>("policy.rules") == "code";
 }
+
+bool borrows(const Settings& settings) { return settings.has(kLender) && pages_to_peer(settings); }
 
 bool incremental(const Settings& settings) {
   const auto& wanted = settings.get<std::string>(kIncremental);
@@ -45,7 +50,16 @@ std::vector<Parameter> paging_parameters(const std::string& tier, const std::str
        .choices = {"auto", "true", "false"},
        .doc = "true: the copy of a request stays in the swap tier until the request ends, so only blocks leave that "
               "have changed since (not beside a prefix cache); auto: true with policy.rules=code",
-       .source = "aquaml/vllm_cfs (ba90bac) keeps the copies; the paper does not mention them"}};
+       .source = "aquaml/vllm_cfs (ba90bac) keeps the copies; the paper does not mention them"},
+      {.name = kPoll,
+       .type = ParameterType::duration,
+       .unit = "ns",
+       .default_value = "4s",
+       .minimum = 0.0,
+       .maximum = 3.6e12,
+       .doc = "How often, at most, the end of a decision asks whether lent memory is reclaimed, or offered again "
+              "(memory.lender)",
+       .source = "aquaml/aqua (0ed7c15), dynamic_policy.py: 4 s"}};
 }
 
 std::vector<Problem> paging_problems(const std::string& name, const Settings& settings) {
@@ -56,10 +70,23 @@ std::vector<Problem> paging_problems(const std::string& name, const Settings& se
     problems.push_back({"copies that stay in the swap tier are not modelled beside a prefix cache", kIncremental,
                         "set engine.prefix_caching=false, or policy.incremental_swap_out=false"});
   }
+  if (incremental(settings) && borrows(settings)) {
+    problems.push_back({"copies that stay in the swap tier are not modelled where the lender may want it back",
+                        kIncremental, "set policy.incremental_swap_out=false"});
+  }
   return problems;
 }
 
 bool pages_to_peer(const Settings& settings) { return settings.get<std::string>(kTier) == "peer"; }
+
+std::unique_ptr<OffloadPolicy> make_paging(const PolicyContext& context) {
+  const TierId lender = context.graph.find(kPeerTier);
+  if (!borrows(context.settings) || lender == kNoTier) {
+    return std::make_unique<PagedSpace>(context.view, paging_options(context));
+  }
+  return std::make_unique<LentSpace>(context.view, paging_options(context), lender,
+                                     context.settings.get<Duration>(kPoll));
+}
 
 PagedSpaceOptions paging_options(const PolicyContext& context) {
   PagedSpaceOptions options;

@@ -1,6 +1,7 @@
 // Paging of whole requests between the GPU and a tier of memory elsewhere, as AQUA and its baseline do it.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,8 @@
 
 namespace spillway {
 
-/// `policy.swap_tier`, `policy.swap_copies` and `policy.incremental_swap_out`, with these defaults of the first two.
+/// `policy.swap_tier`, `policy.swap_copies`, with these defaults, `policy.incremental_swap_out` and
+/// `policy.lender_poll`.
 [[nodiscard]] std::vector<Parameter> paging_parameters(const std::string& tier, const std::string& copies);
 
 /// What the policy `name` cannot do with these settings.
@@ -22,5 +24,8 @@ namespace spillway {
 /// host. Those that come back wait until the others have left. With policy.rules=code the GPU's blocks are those of
 /// vLLM 0.3: a watermark of 1%, and a free block for every decode.
 [[nodiscard]] PagedSpaceOptions paging_options(const PolicyContext& context);
+
+/// The memory of a policy that pages. Where another instance lends it may want it back (LentSpace).
+[[nodiscard]] std::unique_ptr<OffloadPolicy> make_paging(const PolicyContext& context);
 
 }  // namespace spillway

@@ -256,6 +256,27 @@ void add_memory(std::vector<Parameter>& table) {
       "Memory that another GPU of the server lends to each GPU of a replica, for KV (policy=aqua); 0B: none. The "
       "lenders are GPUs beside those of the replicas, and do nothing else",
       "AQUA (arXiv 2407.21255), section 4: a consumer has one producer; off by default"));
+  table.push_back({.name = "memory.lender",
+                   .type = ParameterType::text,
+                   .unit = "-",
+                   .default_value = "",
+                   .doc =
+                       "Element of instances whose GPUs lend memory for KV, each to one GPU (policy=aqua): an LLM that "
+                       "lends what it does not need, or GPUs with free_memory",
+                   .source = "AQUA (arXiv 2407.21255), section 4: a consumer has one producer; by default none"});
+  const std::string informer = "aquaml/aqua (0ed7c15), informers/llm.py; beside memory.lender";
+  table.push_back(memory_size("memory.lend_retain", "5GB",
+                              "KV memory, per GPU, that an instance keeps while it lends the rest to another",
+                              informer + "; AQUA's site: a producer retains 5 GB"));
+  Parameter offer_at =
+      count("memory.lend_offer_at", "requests", "2", kMostRequests,
+            "An instance offers memory while at most so many requests wait at the end of an iteration, "
+            "and its requests use less than memory.lend_retain",
+            informer);
+  offer_at.minimum = 0.0;
+  table.push_back(std::move(offer_at));
+  table.push_back(count("memory.lend_reclaim_at", "requests", "10", kMostRequests,
+                        "An instance wants the memory back that it lends once so many requests wait", informer));
   table.push_back(count("memory.block_tokens", "tokens", "16", kMostBlockTokens, "Tokens in one KV block",
                         "vLLM block_size, 16 by default"));
   table.push_back(choice("memory.kv_dtype", "auto", {"auto", "fp16", "bf16", "fp8"},

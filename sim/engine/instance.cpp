@@ -33,6 +33,10 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       schedules_ahead_(config.schedules_ahead),
       padding_(config.padding),
       future_(config.future),
+      borrows_(config.borrows),
+      borrowed_tier_(graph_.find(kPeerTier)),
+      lends_(config.lends),
+      lending_rule_(config.lending_rule),
       members_(config.kv.block_tokens, config.kv.prefix_caching),
       residency_(graph_.tiers, /*pool_on_gpu=*/kv_.prefix_caching),
       runner_(*config.model, kv_, graph_, {config.route, links, stepped}),
@@ -65,6 +69,8 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
     ledger_.stream_layers(kv_.gpu_blocks);
   }
   runner_.set_traffic(config.traffic);
+  // What an instance before this one held went with it.
+  if (borrows_ != nullptr) report_held(/*copying=*/false);
 }
 
 // --- arrivals and departures
@@ -181,6 +187,7 @@ void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
   }
   if (slot.client_number >= 0) fairness_.ended(slot.client_number, in_batch, now);
   if (slot.details >= 0) free_details_.push_back(slot.details);
+  needs_all_ = false;
   table_.remove(id);
 }
 
@@ -236,6 +243,7 @@ void Instance::start(SimTime now) {
   now_ = now;
   if (host_ || disk() != nullptr || !nothing_under_way()) collect_ended(now);
   if (connector_) start_stores();
+  if (waits_for_memory()) static_cast<void>(lends_->take_back(now));
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {
@@ -246,12 +254,14 @@ void Instance::start(SimTime now) {
         tries_left = 2 * table_.live() + 2;
         continue;
       }
-      const bool waits = (connector_ && connector_->under_way > 0) || waits_for_handover();
+      if (lends_ != nullptr && members_.size() == 0 && waiting() > 0 && reclaim_for_large_request()) continue;
+      const bool waits = waits_for_memory() || (connector_ && connector_->under_way > 0) || waits_for_handover();
       if (takes_over() && !waits && give_back_last_handed_over()) continue;
       if (connector_ && !waits && table_.live() > 0 && give_back_last_fetched()) continue;
       if (!idle_ && !waits && table_.live() > 0)
         broken(kNothing, "run nothing", oldest() + " is unfinished and idle() was not called");
       runner_.start_moves(now);
+      if (borrows_ != nullptr) report_held(/*copying=*/false);
       return;
     }
     if (--tries_left <= 0) {
@@ -268,6 +278,8 @@ void Instance::start(SimTime now) {
   busy_ = true;
   start_ = now;
   ledger_.started(now);
+  if (borrows_ != nullptr) report_held(/*copying=*/true);
+  if (lends_ != nullptr) runner_.share_memory(lends_->take_busy());
   const Blocks stored = host_ ? host_->take_stores() : Blocks(0);
   if (stepped_) {
     runner_.begin(shapes(), now, stored);
@@ -287,6 +299,7 @@ void Instance::executed(const ExecutedIteration& iteration) {
   end_ = iteration.end;
   if (policy_.layers) layer_report_ = LayerReport{.layer = iteration.layer};
   ledger_.executed(iteration, blocked_ == Blocked::kv_capacity);
+  if (borrows_ != nullptr) borrows_->copied(iteration.issued.peer_in + iteration.issued.peer_out, iteration.start);
 }
 
 bool Instance::stage() {
@@ -297,7 +310,8 @@ bool Instance::stage() {
   changed_ = false;
   blocked_.reset();
   refresh();
-  if (policy_.layers) resize_gpu();
+  if (policy_.layers || lends_ != nullptr) resize_gpu();
+  if (borrows_ != nullptr) borrow();
   report_shrunk_tiers();
   policy_.scheduler->decide(*this, *policy_.space, *this);
   if (staged_decodes_ < 0) decodes(members_.decoding());
@@ -404,12 +418,17 @@ void Instance::store_named(SimTime now) {
   named_.clear();
 }
 
-void Instance::resize_gpu() {
-  const TierState& gpu = tier(kGpuTier);
+Blocks Instance::gpu_capacity() const {
+  if (!policy_.layers) return lends_->offered() > Bytes(0) ? retained() : kv_.gpu_blocks;
   const Blocks capacity = policy_.layers->capacity();
-  if (capacity == gpu.total) return;
-  if (capacity > gpu.most)
-    broken(kOffer, "offer " + blocks_text(capacity), "its layout announced " + blocks_text(gpu.most));
+  const Blocks most = tier(kGpuTier).most;
+  if (capacity > most) broken(kOffer, "offer " + blocks_text(capacity), "its layout announced " + blocks_text(most));
+  return capacity;
+}
+
+void Instance::resize_gpu() {
+  const Blocks capacity = gpu_capacity();
+  if (capacity == tier(kGpuTier).total) return;
   residency_.resize(kGpuTier, capacity);
   if (cached_) cached_->resize(capacity);
   ledger_.capacity_changed(now_, capacity);
@@ -473,6 +492,8 @@ Instance::Advanced Instance::advance(SimTime now) {
   for (const RequestId id : expired_) expire(id, now);
   expired_.clear();
   if (policy_.layers) report_layers(duration);
+  if (borrows_ != nullptr) report_held(/*copying=*/false);
+  if (lends_ != nullptr) inform();
   fairness_.iteration_ended();
   return Advanced::iteration;
 }

@@ -18,6 +18,7 @@
 #include "sim/engine/instance_sink.hpp"
 #include "sim/engine/iteration_runner.hpp"
 #include "sim/engine/ledger.hpp"
+#include "sim/engine/lending.hpp"
 #include "sim/engine/request_table.hpp"
 #include "sim/kv/block_store.hpp"
 #include "sim/kv/disk_tier.hpp"
@@ -74,6 +75,8 @@ class Instance final : public View, private Decision {
   /// The run has ended with the last completion of another instance, at `end`.
   void rest_until(SimTime end);
 
+  /// It has reclaimed memory, and nothing of it may be left with the borrower: when nothing runs, it wants to be asked.
+  [[nodiscard]] bool waits_for_memory() const { return lends_ != nullptr && lends_->reclaimed(); }
   /// Something outside the instance is to come: KV that a request awaits, or memory for KV that waits to be fetched.
   [[nodiscard]] bool waits_for_handover() const { return awaited_ > 0 || !parked_.empty(); }
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
@@ -348,8 +351,23 @@ class Instance final : public View, private Decision {
   /// The same of the last one whose KV has arrived. False: there is none.
   bool give_back_last_handed_over();
 
+  // Lent memory
+  /// Gives the borrowed tier the size that the lender grants now.
+  void borrow();
+  /// Tells the lender what is in use. `copying`: an iteration starts, in which what leaves is still on its way.
+  void report_held(bool copying);
+  /// An iteration of the lender has ended: it may offer memory, or want it back.
+  void inform();
+  /// What is retained is too little for a request: the only one of the batch leaves it, or one waits while nothing
+  /// runs. So what is lent is wanted back, and nothing offered again before a request has ended. True: it has come
+  /// back at once.
+  bool reclaim_for_large_request();
+  [[nodiscard]] Blocks retained() const;
+
   // Layers
-  /// Gives the GPU tier the capacity that the policy offers now. Throws BrokenPromise when it is more than announced.
+  /// Blocks of the GPU that there are now: as many as the layers leave, without those that are lent. Throws
+  /// BrokenPromise when the policy offers more than it announced.
+  [[nodiscard]] Blocks gpu_capacity() const;
   void resize_gpu();
   void report_layers(Duration length);
 
@@ -412,6 +430,11 @@ class Instance final : public View, private Decision {
   const bool schedules_ahead_;
   const std::optional<Padding> padding_;
   const RequestSource* const future_;  // null: the policy knows nothing of it
+  LentMemory* const borrows_;          // null: nothing of its memory is borrowed
+  const TierId borrowed_tier_;
+  LentMemory* const lends_;  // null: it lends nothing
+  const LendingRule* const lending_rule_;
+  bool needs_all_ = false;  // a request does, as far as is known
 
   RequestTable table_;
   Batch members_;

@@ -79,6 +79,9 @@ struct KvLayout {
   }
 };
 
+class LentMemory;
+struct LendingRule;
+
 /// One model replica: a policy over a device group. The pointers must outlive the instance.
 struct InstanceConfig {
   const ExecutionModel* model = nullptr;
@@ -97,6 +100,11 @@ struct InstanceConfig {
   /// The engine decides on an iteration when the one before it starts, so that the GPU never waits for a decision: the
   /// scheduler hears of a request that arrives during an iteration once the next one has been decided on.
   bool schedules_ahead = false;
+  /// The memory behind its tier kPeerTier; null: that tier is all its own, if it has one. It outlives the instance.
+  LentMemory* borrows = nullptr;
+  /// The memory that it lends out of that for its own KV, and when; null: it lends none. They outlive the instance.
+  LentMemory* lends = nullptr;
+  const LendingRule* lending_rule = nullptr;
   /// Tells a policy that knows the future when the next turns of conversations arrive. Null for all others.
   const RequestSource* future = nullptr;
 };

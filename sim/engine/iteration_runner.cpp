@@ -86,6 +86,12 @@ void IterationRunner::time_sub_batches(std::span<const BatchShape> shapes) {
   if (sub_batches_.empty()) {
     for (const BatchShape& shape : shapes) add_sub_batch(shape, Duration{});
   }
+  if (memory_busy_ > Duration{}) {
+    const Duration busy = std::exchange(memory_busy_, {});
+    sub_batches_.front().before += busy;
+    times_.before += busy;
+    times_.shares.memory += to_seconds(busy);
+  }
   result_.layer = times_.layer;
   result_.alone = times_.before + times_.layer * model_.layers() + times_.after;
   result_.shares = times_.shares;

@@ -109,6 +109,9 @@ class IterationRunner final : private CopyObserver {
     leaving_tokens_ += tokens;
     leaving_blocks_ += blocks;
   }
+  /// The GPU's memory was busy for so long with copies of others, which read it or write to it. The iteration that
+  /// starts next makes up for that: work that memory limits takes as much longer as these copies took beside it.
+  void share_memory(Duration busy) { memory_busy_ += busy; }
   /// No iteration starts now: the moves that none waits for begin all the same.
   void start_moves(SimTime now);
   /// Executes the iteration that starts now; the result is valid until the next call. `stored` blocks go to the host
@@ -247,6 +250,7 @@ class IterationRunner final : private CopyObserver {
   Executor executor_;
   std::vector<Pending> moves_;  // of the next iteration, or beside it
   Blocks loaded_{};
+  Duration memory_busy_{};  // by others, which no iteration has made up for
   Tokens leaving_tokens_{};
   Blocks leaving_blocks_{};
   KvCopies copies_;  // of KV blocks

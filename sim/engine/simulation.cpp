@@ -12,6 +12,7 @@
 #include "sim/core/event_queue.hpp"
 #include "sim/engine/instance.hpp"
 #include "sim/engine/journeys.hpp"
+#include "sim/engine/lending.hpp"
 #include "sim/engine/link_groups.hpp"
 #include "sim/engine/link_sharing.hpp"
 
@@ -86,6 +87,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
         pools_(replicas_, now_, kinds_),
         place_in_group_(config.instances.size()) {
     SPILLWAY_CHECK(!config.instances.empty(), "a simulation without an instance");
+    lend_memory();
     join_links();
     for (std::size_t i = 0; i < replicas_.size(); ++i) make_instance(i);
     if (config.handover || !config.events.empty()) journeys_.emplace(config, pools_, replicas_, *this);
@@ -187,15 +189,48 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     const std::size_t number = replicas_[replica].group;
     return number == Replica::kNoGroup || !groups_[number].sharing ? nullptr : &groups_[number];
   }
+  void lend_memory() {
+    lent_.reserve(config_.loans.size());
+    lent_series_.resize(config_.loans.size());
+    loan_of_.resize(config_.loans.empty() ? 0 : replicas_.size(), nullptr);
+    for (const Loan& loan : config_.loans) {
+      lent_.emplace_back(loan);
+      SPILLWAY_CHECK(loan_of_.at(loan.borrower) == nullptr, "an instance borrows twice, or borrows and lends");
+      loan_of_[loan.borrower] = &loan;
+      if (!loan.lender) continue;
+      SPILLWAY_CHECK(loan_of_.at(*loan.lender) == nullptr, "an instance lends twice, or borrows and lends");
+      loan_of_[*loan.lender] = &loan;
+    }
+  }
+  [[nodiscard]] InstanceConfig with_loan(std::size_t replica) {
+    InstanceConfig config = config_.instances[replica];
+    if (loan_of_.empty() || loan_of_[replica] == nullptr) return config;
+    const Loan& loan = *loan_of_[replica];
+    LentMemory& lent = lent_[static_cast<std::size_t>(&loan - config_.loans.data())];
+    if (loan.borrower == replica) {
+      config.borrows = &lent;
+    } else {
+      config.lends = &lent;
+      config.lending_rule = &loan.rule;
+    }
+    return config;
+  }
+  /// The replica may have let go of memory for which its lender waits.
+  void returned(std::size_t replica) {
+    if (loan_of_.empty() || loan_of_[replica] == nullptr) return;
+    const Loan& loan = *loan_of_[replica];
+    if (loan.borrower != replica || !loan.lender) return;
+    if (replicas_[*loan.lender].up && replicas_[*loan.lender].instance->waits_for_memory()) wake(*loan.lender);
+  }
   /// What a share that is computed anew costs depends on the number of links: each group sees its own.
   void make_instance(std::size_t replica) {
     Replica& one = replicas_[replica];
     if (one.group == Replica::kNoGroup) {
-      one.instance = std::make_unique<Instance>(config_.instances[replica], *this);
+      one.instance = std::make_unique<Instance>(with_loan(replica), *this);
       return;
     }
     Group& group = groups_[one.group];
-    InstanceConfig config = config_.instances[replica];
+    InstanceConfig config = with_loan(replica);
     config.route = route_within(std::move(config.route), group.joined.links);
     one.instance = std::make_unique<Instance>(config, *this, group.capacities, group.sharing.has_value());
     if (group.sharing) group.sharing->join(place_in_group_[replica], *one.instance);
@@ -314,6 +349,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       recorder_.conversations().reached(now_);
     }
     if (advanced != Advanced::nothing) wake(replica);
+    returned(replica);
     called(replica);
   }
 
@@ -356,8 +392,11 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     }
   }
 
-  /// The same of the conversations.
+  /// The same of the conversations, and of what is lent.
   void sample_before(SimTime time) {
+    for (std::size_t i = 0; i < lent_.size(); ++i) {
+      while (lent_series_[i].next() < time) lent_series_[i].add(lent_[i].state());
+    }
     if (series_.next() >= time) return;
     ConversationCounts counts{.live = recorder_.conversations().live()};
     for (const Replica& one : replicas_) one.instance->count_cached(counts);
@@ -459,6 +498,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     span_begin_ = begin;
     for (const Replica& one : replicas_) one.instance->measure_from(begin);
     recorder_.measure_from(begin);
+    for (LentMemory& lent : lent_) lent.measure_from(begin);
     if (journeys_) journeys_->measure_from(begin);
   }
 
@@ -503,9 +543,12 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       over_ = interrupted_ = true;
       return;
     }
-    for (const std::size_t replica : to_start_) {
+    // A decision may wake another replica.
+    for (std::size_t next = 0; next < to_start_.size(); ++next) {
+      const std::size_t replica = to_start_[next];
       replicas_[replica].to_start = false;
       at(replica).start(now_);
+      returned(replica);
       called(replica);
       if (config_.on_progress && ++decisions_ % config_.progress_iterations == 0) progress();
     }
@@ -596,6 +639,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
                                    std::move(all.replicas), journeys_ ? journeys_->handed_over() : std::nullopt);
     if (all.totals.peak_live > 0) result.statistics.conversations = series_.samples();
     result.statistics.links = link_use();
+    result.statistics.lending = lending_use(end);
     result.first_rejected = recorder_.first_rejected();
     return result;
   }
@@ -619,6 +663,16 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     const std::vector<double> handed_over = journeys_ ? journeys_->moved() : std::vector<double>();
     for (std::size_t link = 0; link < handed_over.size(); ++link) links[link].bytes += handed_over[link];
     return links;
+  }
+
+  [[nodiscard]] std::vector<LendingUse> lending_use(SimTime end) const {
+    std::vector<LendingUse> uses;
+    for (std::size_t i = 0; i < lent_.size(); ++i) {
+      const Loan& loan = config_.loans[i];
+      uses.push_back({loan.borrower, loan.lender, loan.memory_bandwidth.value(), lent_[i].figures(end),
+                      lent_series_[i].samples()});
+    }
+    return uses;
   }
 
   /// Replicas together.
@@ -704,6 +758,9 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   SimTime span_begin_ = kNever;
   SimTime next_observation_{};
   ConversationSeries series_;
+  std::vector<LentMemory> lent_;            // by loan; instances refer to them
+  std::vector<LendingSeries> lent_series_;  // likewise
+  std::vector<const Loan*> loan_of_;        // by replica, in which it takes part; empty: there are no loans
   RequestSpec spec_;
   std::vector<SimTime> expected_;      // times of the arrival events in the queue, descending
   std::vector<std::size_t> to_start_;  // instances whose policies are asked at this instant, in order of waking

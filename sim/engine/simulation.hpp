@@ -12,6 +12,7 @@
 #include "sim/api/request_source.hpp"
 #include "sim/engine/handover.hpp"
 #include "sim/engine/instance_config.hpp"
+#include "sim/engine/lending.hpp"
 #include "sim/engine/pool.hpp"
 #include "sim/metrics/metrics.hpp"
 
@@ -49,6 +50,8 @@ struct SimulationConfig {
   std::vector<PoolConfig> pools{};
   /// Links that copies of one or several instances cross: totals of a server's GPUs or of its host.
   std::vector<BytesPerSecond> links{};
+  /// Of memory. An instance borrows once, and from one that does not borrow; each GPU lends to one.
+  std::vector<Loan> loans{};
   /// Makes the router of the instances, or of those that compute prompts; they are numbered from 0, and the view is
   /// valid for the whole run. Empty: the first instance serves everything.
   Pool::MakeRouter router{};

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "sim/core/number_map.hpp"
 #include "sim/core/units.hpp"
+#include "sim/metrics/sample_series.hpp"
 
 namespace spillway {
 
@@ -70,35 +69,7 @@ struct ConversationCounts {
   std::int64_t cached_on_gpu = 0;
   std::int64_t cached_on_host = 0;
 };
-struct ConversationSample {
-  SimTime at{};
-  ConversationCounts counts{};
-};
-
-/// Equally spaced samples of a run from 0 on, however long the run is: when there are kMost, every second one is
-/// dropped and the spacing doubles.
-class ConversationSeries {
- public:
-  static constexpr std::size_t kMost = 256;
-  static constexpr Duration kFirstSpacing{100'000'000};
-
-  /// When the next sample is due.
-  [[nodiscard]] SimTime next() const { return next_; }
-  void add(const ConversationCounts& counts) {
-    samples_.push_back({next_, counts});
-    if (samples_.size() == kMost) {
-      for (std::size_t i = 0; 2 * i < kMost; ++i) samples_[i] = samples_[2 * i];
-      samples_.resize(kMost / 2);
-      spacing_ = spacing_ * 2;
-    }
-    next_ = samples_.back().at + spacing_;
-  }
-  [[nodiscard]] const std::vector<ConversationSample>& samples() const { return samples_; }
-
- private:
-  std::vector<ConversationSample> samples_;
-  Duration spacing_ = kFirstSpacing;
-  SimTime next_{};
-};
+using ConversationSeries = SampleSeries<ConversationCounts>;
+using ConversationSample = ConversationSeries::Sample;
 
 }  // namespace spillway

@@ -19,6 +19,7 @@
 #include "sim/metrics/conversations.hpp"
 #include "sim/metrics/engine_totals.hpp"
 #include "sim/metrics/fairness.hpp"
+#include "sim/metrics/lending.hpp"
 #include "sim/metrics/steady_state.hpp"
 
 namespace spillway {
@@ -176,6 +177,7 @@ struct RunStatistics {
   std::vector<ReplicaStatistics> replicas{};  // in order; empty for one
   std::optional<HandoverTotals> handover{};   // only with pools
   std::vector<LinkUse> links{};               // as SimulationConfig::links; with pools as Handover::links
+  std::vector<LendingUse> lending{};          // as SimulationConfig::loans
   /// Seconds of the span in which replicas were up, summed over replicas.
   [[nodiscard]] double replica_time() const {
     double time = to_seconds(span) * static_cast<double>(std::max<std::int64_t>(1, std::ssize(replicas)));

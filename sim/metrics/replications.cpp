@@ -160,6 +160,12 @@ RunStatistics combine_replications(const std::vector<RunStatistics>& runs) {
   for (std::size_t run = 1; run < runs.size(); ++run) {
     for (std::size_t i = 0; i < combined.links.size(); ++i) combined.links[i].bytes += runs[run].links[i].bytes;
   }
+  combined.lending = runs.front().lending;
+  for (std::size_t run = 1; run < runs.size(); ++run) {
+    for (std::size_t i = 0; i < combined.lending.size(); ++i) {
+      combined.lending[i].figures.add(runs[run].lending[i].figures);
+    }
+  }
   combined.handover = runs.front().handover;
   for (std::size_t run = 1; run < runs.size() && combined.handover; ++run) combined.handover->add(*runs[run].handover);
   return combined;

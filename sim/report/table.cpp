@@ -355,6 +355,7 @@ class Table {
       lines_.add("Slices", fmt::format("{} began; requests left the batch for others {} times", show("slices"),
                                        show("page_outs")));
     }
+    lending();
     busiest_links();
     if (const Metric* const copied = run_.find("kv_copy_s"); copied != nullptr && copied->value.value_or(0.0) > 0.0) {
       lines_.add("KV copies",
@@ -397,6 +398,41 @@ class Table {
     }
     lines_.add("Server links", fmt::format("of what they carry: {}{}", fmt::join(texts, ", "),
                                            used.size() > kShown ? ", others less" : ""));
+  }
+
+  /// Who lends to whom, all replicas together; figures are of one GPU.
+  void lending() {
+    const double span = to_seconds(run_.span);
+    if (span <= 0.0) return;
+    for (std::size_t first = 0; first < result_.loans.size();) {
+      const LoanSides& sides = result_.loans[first];
+      LendingUse all = run_.lending[first];
+      std::size_t end = first + 1;
+      for (; end < result_.loans.size() && result_.loans[end].borrower == sides.borrower; ++end) {
+        all.figures.add(run_.lending[end].figures);
+      }
+      const auto loans = static_cast<double>(end - first);
+      first = end;
+      const LendingFigures& figures = all.figures;
+      std::string text =
+          fmt::format("{} lend{} {} of a GPU{}, mean; in use {}, peak {}",
+                      sides.lender.empty() ? "other GPUs" : sides.lender, sides.lender.empty() ? "" : "s",
+                      bytes(figures.offered_time / span / loans), sides.borrower.empty() ? "" : " to " + sides.borrower,
+                      bytes(figures.held_time / span / loans), bytes(static_cast<double>(figures.peak_held.count())));
+      if (all.lender) {
+        text += fmt::format("; {} offers, {} reclaims", figures.offers, figures.reclaims);
+        if (figures.returns > 0) {
+          text += fmt::format(", back after {} s, mean, {} s at most",
+                              figure(figures.return_time / static_cast<double>(figures.returns)),
+                              figure(figures.longest_return));
+        }
+      }
+      if (const auto share = all.memory_share(span * loans)) {
+        text += fmt::format("; copies take {} of its memory bandwidth", percent(*share));
+        if (sides.busy) text += fmt::format(", its own model {}", percent(*sides.busy));
+      }
+      lines_.add("Lending", text);
+    }
   }
 
   void streaming() {

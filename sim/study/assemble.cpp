@@ -99,15 +99,21 @@ class Assembler {
   }
 
   bool choose_lenders() {
-    lenders_ = Lenders(assembly_.config);
-    if (!lenders_.lend() || given_gpus_ == nullptr) {
-      const std::optional<Problem> problem = lenders_.problem(assembly_.config, hardware_);
-      if (problem) problems_.add(problem->what, problem->where, problem->fix);
-      return !problem;
+    const bool named = given_gpus_ != nullptr && given_gpus_->lender;
+    if (settings().has("memory.lender") && !named) {
+      problems_.add("memory.lender names an element of instances, and this run has none", "memory.lender",
+                    "give memory.peer: the memory of a GPU that does nothing else");
+      return false;
     }
-    problems_.add("memory.peer is lent by GPUs that do nothing else, and no element of instances has such GPUs",
-                  "memory.peer", "leave it out here, or run the element alone");
-    return false;
+    if (!named && given_gpus_ != nullptr && settings().get<Bytes>("memory.peer") > Bytes(0)) {
+      problems_.add("memory.peer is lent by GPUs that do nothing else, and no element of instances has such GPUs",
+                    "memory.peer", "add an element with free_memory, and name it with memory.lender");
+      return false;
+    }
+    lenders_ = Lenders(assembly_.config, named ? &*given_gpus_->lender : nullptr);
+    const std::optional<Problem> problem = lenders_.problem(assembly_.config, hardware_);
+    if (problem) problems_.add(problem->what, problem->where, problem->fix);
+    return !problem;
   }
 
   void quantise() {
@@ -141,7 +147,7 @@ class Assembler {
   }
   /// The GPUs that lend memory to it.
   [[nodiscard]] hwmodels::GpuRange lenders_of(std::int64_t position) const {
-    return {(assembly_.instance.per_server + position) * tensor_parallel(), tensor_parallel()};
+    return lenders_.of(position, assembly_.instance.per_server, tensor_parallel());
   }
 
   /// Replaces the topology of the server by the user's.
@@ -191,8 +197,8 @@ class Assembler {
     const std::int64_t lender = lenders_of(position).first + *gpu - gpus_at(position).first;
     problems_.add_infeasible(fmt::format("no peer link of {} joins GPU {} and GPU {}, which would lend it memory",
                                          topology_ ? topology_->name : hardware_.file().name, *gpu, lender),
-                             "memory.peer",
-                             "leave memory.peer out, or give a topology in which they list a common link as \"peer\"");
+                             lenders_.given() ? "memory.lender" : "memory.peer",
+                             "let nobody lend, or give a topology in which they list a common link as \"peer\"");
     return false;
   }
 
@@ -389,12 +395,19 @@ class Assembler {
     if (!lenders_.lend()) return;
     KvLayout& kv = assembly_.instance.kv;
     if (lenders_.each() < kv.block_bytes) {
-      problems_.add(fmt::format("memory.peer={} is less than one KV block of {} bytes", given_text("memory.peer"),
-                                kv.block_bytes.count()),
-                    "memory.peer", "raise it, or leave it out");
-      return;
+      if (lenders_.given()) {
+        return problems_.add(fmt::format("{} lends {} bytes of each GPU, less than one KV block of {} bytes",
+                                         given_gpus_->lender->name, lenders_.each().count(), kv.block_bytes.count()),
+                             "memory.lender", "leave it out, or let its lender have more to spare");
+      }
+      return problems_.add(fmt::format("memory.peer={} is less than one KV block of {} bytes",
+                                       given_text("memory.peer"), kv.block_bytes.count()),
+                           "memory.peer", "raise it, or leave it out");
     }
     lenders_.add_tier(kv.copies_per_block, kv);
+    assembly_.loan = LoanPlan{.lender = lenders_.given() ? given_gpus_->lender->name : "",
+                              .offered = lenders_.each(),
+                              .memory_bandwidth = hardware_.gpu.memory_bandwidth};
   }
 
   /// A host cache that the user gives must be smaller than the host, as far as the host is known.
@@ -903,6 +916,20 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   read_surroundings(settings, instance);
   if (!assembly.setup.knows_future.empty()) instance.future = &source;
   return simulation;
+}
+
+void borrow(const Assembly& assembly, std::size_t first, const std::vector<std::size_t>& first_of_kind,
+            SimulationConfig& simulation) {
+  if (!assembly.loan) return;
+  const LoanPlan& plan = *assembly.loan;
+  for (std::size_t replica = 0; replica < static_cast<std::size_t>(assembly.instance.replicas); ++replica) {
+    Loan loan{.borrower = first + replica,
+              .offered = plan.offered,
+              .rule = plan.rule,
+              .memory_bandwidth = plan.memory_bandwidth};
+    if (plan.kind) loan.lender = first_of_kind[*plan.kind] + replica;
+    simulation.loans.push_back(loan);
+  }
 }
 
 SimulationConfig run_config(const Assembly& assembly, RequestSource& source) {

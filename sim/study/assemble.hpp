@@ -11,6 +11,8 @@
 #include "sim/api/execution_model.hpp"
 #include "sim/api/op_scales.hpp"
 #include "sim/config/config.hpp"
+#include "sim/engine/lending.hpp"
+#include "sim/study/lenders.hpp"
 #include "sim/study/pools.hpp"
 #include "sim/study/problems.hpp"
 #include "sim/study/replica_events.hpp"
@@ -22,9 +24,20 @@ namespace spillway {
 /// The GPUs of a server that instances of one kind have, in a run with several kinds.
 struct GivenGpus {
   std::string name{};
-  std::string where{};               // in the user's file
-  std::vector<std::int64_t> gpus{};  // replicas * tensor_parallel, ascending
-  std::int64_t gpus_of_host = 0;     // of all kinds together
+  std::string where{};                  // in the user's file
+  std::vector<std::int64_t> gpus{};     // replicas * tensor_parallel, ascending
+  std::int64_t gpus_of_host = 0;        // of all kinds together
+  std::optional<GivenLender> lender{};  // that memory.lender names
+};
+
+/// The memory that the replicas of an assembly borrow: each from a replica, or from GPUs, of its own.
+struct LoanPlan {
+  std::optional<std::size_t> kind{};  // the kind of instances that lends; empty: GPUs that serve nothing
+  std::string lender{};               // its name
+  Bytes offered{};                    // by each GPU, from the start on
+  LendingRule rule{};                 // of instances that lend
+  BytesPerSecond memory_bandwidth{};  // of a GPU that lends; 0: unknown
+  std::optional<double> busy{};       // share of it that the lender's own model uses; empty: not stated
 };
 
 /// What the simulator builds an instance from.
@@ -64,6 +77,7 @@ struct Assembly {
   traces::Workload workload;  // of replication 0
   std::vector<Condition> request_slos;
   std::vector<Condition> run_slos;
+  std::optional<LoanPlan> loan{};
   /// Instances of several kinds, in order; then `make_model` is empty, and `instance` has the number of replicas and
   /// the events alone.
   std::vector<AssembledKind> kinds;
@@ -106,6 +120,11 @@ void add_events_file(Assembly& assembly);
 
 /// The same without an instance: what holds for the whole run.
 [[nodiscard]] SimulationConfig run_config(const Assembly& assembly, RequestSource& source);
+
+/// The replicas of an assembly, from the instance `first` of the simulation on, borrow what its plan says.
+/// `first_of_kind`: the first instance of each kind.
+void borrow(const Assembly& assembly, std::size_t first, const std::vector<std::size_t>& first_of_kind,
+            SimulationConfig& simulation);
 
 /// Makes the one instance of `simulation` as many as there are replicas, each server with links of its own, and gives
 /// them a router. O(replicas).

@@ -41,18 +41,15 @@ class KindsAssembler {
     std::vector<InstanceEntry> entries = read_instances(assembly_.config, found);
     const bool listed = problems_.add_all(found);
     if (!listed) {
-      for (const InstanceEntry& entry : entries)
-        problems_.attempt([&] { static_cast<void>(resolve(entry)); }, entry.name);
+      for (const InstanceEntry& entry : entries) {
+        if (!entry.lends) problems_.attempt([&] { static_cast<void>(resolve(entry)); }, entry.name);
+      }
     }
     refuse_pools();
     load_server(listed);
     problems_.throw_if_any();
-    std::int64_t gpus = 0;
-    for (const InstanceEntry& entry : entries) gpus += std::ssize(entry.gpus);
-    for (InstanceEntry& entry : entries) {
-      const std::string name = entry.name;
-      problems_.attempt([&] { add_kind(std::move(entry), gpus); }, name);
-    }
+    for (const InstanceEntry& entry : entries) (entry.lends ? lending_gpus_ : serving_gpus_) += std::ssize(entry.gpus);
+    add_kinds(entries);
     read_slos(assembly_, problems_);
     if (problems_.empty()) read_failures();
     check_blocks();
@@ -60,7 +57,7 @@ class KindsAssembler {
     problems_.throw_if_any();
     problems_.attempt([&] { assembly_.workload = open_workload_of_kinds(assembly_, 0); });
     problems_.throw_if_any();
-    describe(gpus);
+    describe();
     return std::move(assembly_);
   }
 
@@ -98,9 +95,142 @@ class KindsAssembler {
     }
   }
 
-  void add_kind(InstanceEntry entry, std::int64_t gpus) {
+  /// What an instance can lend is known once it is assembled. So those that borrow come last; results list all in the
+  /// order of the file.
+  void add_kinds(const std::vector<InstanceEntry>& entries) {
+    std::vector<std::optional<AssembledKind>> kinds(entries.size());
+    const auto assemble_each = [&](bool borrowers) {
+      for (std::size_t i = 0; i < entries.size(); ++i) {
+        const InstanceEntry& entry = entries[i];
+        if (entry.lends || borrows(entry) != borrowers) continue;
+        problems_.attempt(
+            [&] {
+              std::optional<GivenLender> lender;
+              if (borrowers) lender = lender_of(entry, entries, kinds);
+              if (!borrowers || lender) kinds[i] = assemble_kind(entry, std::move(lender));
+            },
+            entry.name);
+      }
+    };
+    for (const InstanceEntry& entry : entries) {
+      if (entry.lends) problems_.attempt([&] { check_lender(entry); }, entry.name);
+    }
+    assemble_each(/*borrowers=*/false);
+    assemble_each(/*borrowers=*/true);
+    std::vector<std::size_t> number(entries.size());  // of its kind
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      number[i] = assembly_.kinds.size();
+      if (kinds[i]) assembly_.kinds.push_back(std::move(*kinds[i]));
+    }
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (!borrows(entries[i]) || number[i] >= assembly_.kinds.size()) continue;
+      std::optional<LoanPlan>& loan = assembly_.kinds[number[i]].assembly.loan;
+      if (loan) complete(*loan, entries, number);
+    }
+  }
+
+  static std::string lender_named_by(const InstanceEntry& entry) {
+    std::string name;
+    for (const Assignment& own : entry.assignments) {
+      if (own.key == "memory.lender") name = own.text.value_or("");
+    }
+    return name;
+  }
+  static bool borrows(const InstanceEntry& entry) { return !lender_named_by(entry).empty(); }
+
+  void check_lender(const InstanceEntry& entry) {
+    const std::int64_t on_server = hardware_.server->gpus;
+    if (entry.gpus.back() >= on_server) {
+      problems_.add(fmt::format("{} has no GPU {}", hardware_.file().name, entry.gpus.back()), entry.where,
+                    fmt::format("its GPUs are 0 to {}", on_server - 1));
+    }
+    const Bytes memory = hardware_.gpu.memory;
+    if (entry.lends->free > memory) {
+      problems_.add(fmt::format("{} has free_memory of {:.1f} GB, more than the {:.1f} GB of {}", entry.name,
+                                gigabytes(entry.lends->free), gigabytes(memory), hardware_.gpu.file.name),
+                    entry.where, "give what its model leaves of the GPU's memory");
+    }
+  }
+
+  /// The element that lends to another one. Empty, with the reason in problems_: it cannot.
+  std::optional<GivenLender> lender_of(const InstanceEntry& borrower, const std::vector<InstanceEntry>& entries,
+                                       const std::vector<std::optional<AssembledKind>>& kinds) {
+    const std::string wanted = lender_named_by(borrower);
+    const auto refuse = [&](const std::string& what, const std::string& fix) -> std::optional<GivenLender> {
+      problems_.add(what, borrower.where, fix);
+      return std::nullopt;
+    };
+    const auto found = std::ranges::find(entries, wanted, &InstanceEntry::name);
+    if (found == entries.end() || found->name == borrower.name) {
+      std::vector<std::string> others;
+      for (const InstanceEntry& one : entries) {
+        if (one.name != borrower.name) others.push_back(one.name);
+      }
+      return refuse(fmt::format("memory.lender={} is no other element of instances", wanted),
+                    suggestion(wanted, others) + fmt::format("the others are: {}", fmt::join(others, ", ")));
+    }
+    for (const InstanceEntry& one : entries) {
+      if (&one == &borrower) break;
+      if (lender_named_by(one) != wanted) continue;
+      return refuse(fmt::format("{} lends to {}, and a lender has one borrower", wanted, one.name),
+                    "name another lender");
+    }
+    if (borrows(*found)) {
+      return refuse(fmt::format("{} borrows memory itself", wanted), "name a lender that does not");
+    }
+    if (found->gpus.size() != borrower.gpus.size()) {
+      return refuse(fmt::format("{} has {} GPU{}, and {} {}: each GPU borrows from one", borrower.name,
+                                borrower.gpus.size(), borrower.gpus.size() == 1 ? "" : "s", wanted, found->gpus.size()),
+                    "name a lender with as many");
+    }
+    GivenLender lender{found->name, found->where, found->gpus, {}};
+    if (found->lends) {
+      // The public code: a static producer keeps 5 GiB.
+      constexpr Bytes kKept(5LL << 30U);
+      lender.most = std::max(Bytes(0), found->lends->free - kKept);
+      return lender;
+    }
+    const std::optional<AssembledKind>& kind = kinds[static_cast<std::size_t>(found - entries.begin())];
+    if (!kind) return std::nullopt;  // its own problems are told
+    const Settings& own = kind->assembly.config.settings;
+    const PolicyInfo& policy = *kind->assembly.config.policy;
+    if (!policy.preempts || policy.admits_parts || policy.layout || policy.keeps_conversations) {
+      return refuse(fmt::format("{} cannot lend: the KV memory of policy {} must not change", wanted, policy.name),
+                    "let it have policy=vllm, or another one that preempts and keeps no layers on the host");
+    }
+    if (own.get<std::int64_t>("tensor_parallel") != count_of(borrower, "tensor_parallel")) {
+      return refuse(fmt::format("{} and {} differ in tensor_parallel", borrower.name, wanted),
+                    "let them have the same: the GPUs of a replica lend to those of a replica");
+    }
+    const KvLayout& kv = kind->assembly.instance.kv;
+    const Bytes retained = kv.block_bytes * (own.get<Bytes>("memory.lend_retain") / kv.block_bytes);
+    lender.most = std::max(Bytes(0), kv.block_bytes * kv.gpu_blocks.count() - retained);
+    return lender;
+  }
+  static std::int64_t count_of(const InstanceEntry& entry, const std::string& key) {
+    return resolve(entry).settings.get<std::int64_t>(key);
+  }
+
+  /// What the plan of a loan says of the lender. An instance offers nothing at first.
+  void complete(LoanPlan& loan, const std::vector<InstanceEntry>& entries, const std::vector<std::size_t>& number) {
+    const auto found = std::ranges::find(entries, loan.lender, &InstanceEntry::name);
+    if (found->lends) {
+      loan.busy = found->lends->busy;
+      return;
+    }
+    loan.kind = number[static_cast<std::size_t>(found - entries.begin())];
+    loan.offered = Bytes(0);
+    const Settings& own = assembly_.kinds[*loan.kind].assembly.config.settings;
+    loan.rule = {.retained = own.get<Bytes>("memory.lend_retain"),
+                 .offer_at = own.get<std::int64_t>("memory.lend_offer_at"),
+                 .reclaim_at = own.get<std::int64_t>("memory.lend_reclaim_at")};
+  }
+
+  static double gigabytes(Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-9; }
+
+  AssembledKind assemble_kind(const InstanceEntry& entry, std::optional<GivenLender> lender) {
     ResolvedConfig config = resolve(entry);
-    const GivenGpus given{entry.name, entry.where, entry.gpus, gpus};
+    const GivenGpus given{entry.name, entry.where, entry.gpus, serving_gpus_, std::move(lender)};
     // What is said about a common workload is the same for all that have a part of it; each opens it as it would alone.
     Assembly own = assemble_on(std::move(config), given, {});
     own.workload.stream.reset();
@@ -113,7 +243,7 @@ class KindsAssembler {
     const std::optional<double> share = entry.own_workload ? std::nullopt : entry.share;
     const std::optional<OfferedLoad> offered = offered_of(own.workload, share.value_or(1.0));
     if (share) own.setup.requests = std::llround(*share * static_cast<double>(own.setup.requests));
-    assembly_.kinds.push_back({std::move(entry.name), std::move(entry.gpus), share, slo, offered, std::move(own)});
+    return {entry.name, entry.gpus, share, slo, offered, std::move(own)};
   }
 
   /// Of a part of a workload. Keeping each arrival with probability p makes of gaps whose squared coefficient of
@@ -152,7 +282,7 @@ class KindsAssembler {
     problems_.add_all(found);
   }
 
-  void describe(std::int64_t gpus) {
+  void describe() {
     Setup& setup = assembly_.setup;
     Texts models;
     Texts engines;
@@ -190,7 +320,7 @@ class KindsAssembler {
     }
     add_events_file(assembly_);
     add_warnings();
-    const std::int64_t unused = hardware_.server->gpus - gpus;
+    const std::int64_t unused = hardware_.server->gpus - serving_gpus_ - lending_gpus_;
     if (unused > 0) {
       warn(fmt::format("{} of the {} GPUs of {} {} not used", unused, hardware_.server->gpus, setup.hardware,
                        unused == 1 ? "is" : "are"));
@@ -230,7 +360,6 @@ class KindsAssembler {
     }
     const Bytes dram = hardware_.host->dram;
     if (wanted <= dram || most > dram) return;  // a single one has said so
-    const auto gigabytes = [](Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-9; };
     warn(fmt::format("all instances together keep up to {:.2f} GB on the host, more than the {:.2f} GB of DRAM of {}",
                      gigabytes(wanted), gigabytes(dram), hardware_.host->file.name));
   }
@@ -261,6 +390,8 @@ class KindsAssembler {
   Assembly assembly_;
   Problems problems_;
   hwmodels::Hardware hardware_;
+  std::int64_t serving_gpus_ = 0;
+  std::int64_t lending_gpus_ = 0;  // that serve nothing
 };
 
 /// The load of independent streams together: gaps vary as the streams' do, weighted by their rates.

@@ -24,6 +24,10 @@ namespace spillway {
 namespace {
 
 constexpr std::string_view kTrace = "workload.trace";
+constexpr const char* kFreeMemory = "free_memory";
+constexpr const char* kHbmShare = "hbm_share";
+/// What is no key of a run.
+constexpr std::array<std::string_view, 5> kOfElement{"name", "gpus", "share", kFreeMemory, kHbmShare};
 /// Of one server; no topology has more.
 constexpr std::int64_t kMostGpus = 100'000;
 
@@ -62,7 +66,13 @@ class ListReader {
     check_names(entries);
     check_gpus(entries);
     set_shares(entries, list.where);
-    for (std::size_t i = 0; i < entries.size(); ++i) complete(entries[i], i);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (!entries[i].lends) complete(entries[i], i);
+    }
+    if (std::ranges::all_of(entries, [](const InstanceEntry& entry) { return entry.lends.has_value(); })) {
+      problems_.push_back(
+          {"no element of instances serves requests: all have free_memory", list.where, "give an element without it"});
+    }
     return entries;
   }
 
@@ -73,8 +83,10 @@ class ListReader {
     entry.name = fmt::format("instance-{}", number);
     entry.where = object.empty() ? config_.key(kInstancesKey).where : object.front().where;
     std::set<std::string> said;  // of what only an element has
+    StaticLender lender;
+    std::optional<Assignment> busy;
     for (const Assignment& given : object) {
-      const bool of_element = given.key == "name" || given.key == "gpus" || given.key == "share";
+      const bool of_element = std::ranges::count(kOfElement, given.key) > 0;
       if (of_element && !said.insert(given.key).second) {
         problems_.push_back({fmt::format("{} is given twice", given.key), given.where, "remove one of the two"});
       } else if (given.key == "name") {
@@ -83,6 +95,10 @@ class ListReader {
         read_gpus(given, entry);
       } else if (given.key == "share") {
         read_share(given, entry);
+      } else if (given.key == kFreeMemory) {
+        read_free_memory(given, lender);
+      } else if (given.key == kHbmShare) {
+        busy = given;
       } else {
         read_key(given, entry);
       }
@@ -91,7 +107,52 @@ class ListReader {
       problems_.push_back({fmt::format("{} has no gpus", entry.name), entry.where,
                            R"(give the GPUs of the server that it has, such as "gpus": "0-3")"});
     }
+    if (busy) read_hbm_share(*busy, said.contains(kFreeMemory), lender);
+    if (said.contains(kFreeMemory)) {
+      refuse_keys(entry, said.contains("share"));
+      entry.lends = lender;
+    }
     return entry;
+  }
+
+  void read_free_memory(const Assignment& given, StaticLender& lender) {
+    Parameter size = *find_parameter(table_, "memory.peer");
+    size.name = kFreeMemory;
+    const auto parsed = given.text ? parse_value(size, *given.text, given.where, problems_) : std::nullopt;
+    if (parsed) {
+      lender.free = std::get<Bytes>(parsed->value);
+    } else if (!given.text) {
+      problems_.push_back({"free_memory is no size", given.where, "write a size such as \"35GB\""});
+    }
+  }
+
+  void read_hbm_share(const Assignment& given, bool lends, StaticLender& lender) {
+    if (!lends) {
+      problems_.push_back({"hbm_share is said of GPUs that serve nothing, and this element has no free_memory",
+                           given.where, "leave it out, or give free_memory"});
+      return;
+    }
+    if (!given.text && !given.list) return;  // null
+    char* end = nullptr;
+    const double share = given.text ? std::strtod(given.text->c_str(), &end) : 0.0;
+    if (given.text && end == given.text->c_str() + given.text->size() && share >= 0.0 && share <= 1.0) {
+      lender.busy = share;
+      return;
+    }
+    problems_.push_back({fmt::format("hbm_share is {}", given.text ? brief(*given.text) : "no number"), given.where,
+                         "give a part of the memory bandwidth, 0 to 1, or leave it out"});
+  }
+
+  void refuse_keys(const InstanceEntry& entry, bool share) {
+    if (share) {
+      problems_.push_back({fmt::format("{} has free_memory, so it serves nothing and has no share", entry.name),
+                           entry.where, "leave out share"});
+    }
+    for (const Assignment& own : entry.assignments) {
+      problems_.push_back(
+          {fmt::format("{} has free_memory, so it serves nothing and {} has no effect", entry.name, own.key), own.where,
+           "leave it out, or leave out free_memory: an instance lends what it does not need"});
+    }
   }
 
   void read_name(const Assignment& given, InstanceEntry& entry) {
@@ -199,14 +260,14 @@ class ListReader {
         problems_.push_back({fmt::format("{} has a share and a workload of its own", entry.name), entry.where,
                              "leave out share, or the workload.* keys"});
       }
-      if (entry.own_workload) continue;
+      if (entry.own_workload || entry.lends) continue;
       ++sharing;
       stated += entry.share ? 1 : 0;
       sum += entry.share.value_or(0.0);
     }
     if (stated == 0) {
       for (InstanceEntry& entry : entries) {
-        if (!entry.own_workload) entry.share = 1.0 / static_cast<double>(sharing);
+        if (!entry.own_workload && !entry.lends) entry.share = 1.0 / static_cast<double>(sharing);
       }
       return;
     }

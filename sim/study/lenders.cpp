@@ -9,6 +9,7 @@ namespace spillway {
 namespace {
 
 constexpr const char* kKey = "memory.peer";
+constexpr const char* kLender = "memory.lender";
 
 /// Both crossings of a copy in one list: a GPU may reach its lender over a link that both have.
 std::vector<LinkCrossing> together(std::vector<LinkCrossing> crossings, const std::vector<LinkCrossing>& more) {
@@ -26,19 +27,28 @@ std::vector<LinkCrossing> together(std::vector<LinkCrossing> crossings, const st
 
 }  // namespace
 
-Lenders::Lenders(const ResolvedConfig& config) {
+Lenders::Lenders(const ResolvedConfig& config, const GivenLender* given) {
   const PolicyInfo& policy = *config.policy;
-  const Bytes given = config.settings.has(kKey) ? config.settings.get<Bytes>(kKey) : Bytes(0);
   const bool borrows = policy.borrows && policy.borrows(config.settings);
+  const Bytes peer = config.settings.has(kKey) ? config.settings.get<Bytes>(kKey) : Bytes(0);
+  const Bytes offered = given != nullptr ? given->most : peer;
   if (borrows) {
-    each_ = given;
-    if (given == Bytes(0)) {
-      warning_ = fmt::format("no GPU lends memory (memory.peer), so policy {} pages requests to the host", policy.name);
+    each_ = offered;
+    given_ = given;
+    if (offered == Bytes(0)) {
+      warning_ = fmt::format("no GPU lends memory ({}), so policy {} pages requests to the host",
+                             given != nullptr ? given->name + " has none to spare" : kKey, policy.name);
     }
-  } else if (given > Bytes(0)) {
-    warning_ = fmt::format("memory.peer has no effect: policy {} keeps no KV in memory that other GPUs lend{}",
-                           policy.name, policy.borrows ? " without policy.swap_tier=peer" : "");
+  } else if (given != nullptr || peer > Bytes(0)) {
+    warning_ = fmt::format("{} has no effect: policy {} keeps no KV in memory that other GPUs lend{}",
+                           given != nullptr ? kLender : kKey, policy.name,
+                           policy.borrows ? " without policy.swap_tier=peer" : "");
   }
+}
+
+hwmodels::GpuRange Lenders::of(std::int64_t position, std::int64_t per_server, std::int64_t gpus) const {
+  if (given_ == nullptr) return {(per_server + position) * gpus, gpus};
+  return {given_->gpus[static_cast<std::size_t>(position * gpus)], gpus};
 }
 
 std::optional<Problem> Lenders::problem(const ResolvedConfig& config, const hwmodels::Hardware& hardware) const {
@@ -50,9 +60,10 @@ std::optional<Problem> Lenders::problem(const ResolvedConfig& config, const hwmo
   }
   if (!hardware.server->peer) {
     return Problem{
-        fmt::format("no GPU of {} reaches the memory of another one: its file states no peer_bandwidth", name), kKey,
-        "use a server whose GPUs have links to each other (spillway list hardware)"};
+        fmt::format("no GPU of {} reaches the memory of another one: its file states no peer_bandwidth", name),
+        given() ? kLender : kKey, "use a server whose GPUs have links to each other (spillway list hardware)"};
   }
+  if (given()) return std::nullopt;
   if (each_ > hardware.gpu.memory) {
     return Problem{fmt::format("memory.peer={} is more than the {:.1f} GB of {}, which lends it", config.key(kKey).text,
                                static_cast<double>(hardware.gpu.memory.count()) * 1e-9, hardware.gpu.file.name),
@@ -93,6 +104,9 @@ void Lenders::add_tier(std::int64_t copies_per_block, KvLayout& kv) const {
   kv.further.tiers.push_back({kPeerTier, blocks, blocks});
   kv.further.routes.push_back({peer, kGpuTier, Stream::peer_in, copies_per_block});
   kv.further.routes.push_back({kGpuTier, peer, Stream::peer_out, copies_per_block});
+  if (!given()) return;
+  kv.further.routes.push_back({kHostTier, peer, Stream::h2d, copies_per_block});
+  kv.further.routes.push_back({peer, kHostTier, Stream::d2h, copies_per_block});
 }
 
 }  // namespace spillway

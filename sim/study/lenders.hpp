@@ -1,9 +1,11 @@
-// GPUs of a server that lend their memory to the replicas of a run (memory.peer).
+// GPUs of a server that lend their memory to the replicas of a run (memory.peer), or of an element of instances
+// (memory.lender).
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "hwmodels/catalog.hpp"
 #include "hwmodels/topology.hpp"
@@ -13,16 +15,30 @@
 
 namespace spillway {
 
-/// Each GPU of a replica borrows memory.peer from a GPU of its own, which does nothing else. On a server the lenders
-/// stand behind all replicas, in the order of these.
+/// The element of instances that lends to another: an instance, or GPUs that serve no request of the run.
+struct GivenLender {
+  std::string name{};
+  std::string where{};               // in the user's file
+  std::vector<std::int64_t> gpus{};  // ascending: the first lends to the borrower's first GPU
+  Bytes most{};                      // that each of them lends
+};
+
+/// Each GPU of a replica borrows from a GPU of its own: with memory.peer from one that does nothing else, with
+/// memory.lender from one of that element. On a server the lenders of memory.peer stand behind all replicas, in the
+/// order of these.
 class Lenders {
  public:
-  /// The run borrows when it gives memory.peer, and its policy makes use of it.
+  /// The run borrows when it gives memory.peer or memory.lender, and its policy makes use of it.
   Lenders() = default;
-  explicit Lenders(const ResolvedConfig& config);
+  /// `given`: the element that memory.lender names, if it does; it must outlive this.
+  explicit Lenders(const ResolvedConfig& config, const GivenLender* given = nullptr);
   [[nodiscard]] bool lend() const { return each_ > Bytes(0); }
   /// What one GPU lends.
   [[nodiscard]] Bytes each() const { return each_; }
+  /// The memory is lent by an element of instances.
+  [[nodiscard]] bool given() const { return given_ != nullptr; }
+  /// The GPUs that lend to the replica at a position on a server that has `per_server` of `gpus` GPUs.
+  [[nodiscard]] hwmodels::GpuRange of(std::int64_t position, std::int64_t per_server, std::int64_t gpus) const;
   /// GPUs that a replica of `gpus` takes, its lenders included.
   [[nodiscard]] std::int64_t gpus_taken(std::int64_t gpus) const { return lend() ? 2 * gpus : gpus; }
 
@@ -38,10 +54,12 @@ class Lenders {
   /// What copies from and to the lender cross: the ports of both sides, and what joins them.
   static void cross(const hwmodels::ServerLinks& links, const hwmodels::GpuRange& own, const hwmodels::GpuRange& lender,
                     CopyRoute& route);
-  /// Adds the tier and the ways to it, on which vLLM's swap copies each block in `copies_per_block` pieces.
+  /// Adds the tier and the ways to it, on which vLLM's swap copies each block in `copies_per_block` pieces. To an
+  /// element of instances and back there is a way from the host, too: over the links of the GPU that borrows.
   void add_tier(std::int64_t copies_per_block, KvLayout& kv) const;
 
  private:
+  const GivenLender* given_ = nullptr;
   Bytes each_{};
   std::string warning_;
 };

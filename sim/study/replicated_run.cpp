@@ -127,12 +127,15 @@ SimulationConfig config_of_kinds(const Assembly& assembly, const Run& run, Reque
   config.events = assembly.instance.events;
   config.retry = assembly.config.settings.get<bool>("router.retry");
   models.resize(assembly.kinds.size());
+  std::vector<std::size_t> first;  // instance of each kind
   for (std::size_t i = 0; i < models.size(); ++i) {
     SimulationConfig own = config_of(assembly.kinds[i].assembly, run, source, models[i]);
+    first.push_back(config.instances.size());
     config.pools.push_back({own.instances.size(), std::move(own.router), own.front_end, assembly.kinds[i].offered});
     config.instances.insert(config.instances.end(), own.instances.begin(), own.instances.end());
     config.links = std::move(own.links);  // the same for all
   }
+  for (std::size_t i = 0; i < first.size(); ++i) borrow(assembly.kinds[i].assembly, first[i], first, config);
   return config;
 }
 
@@ -144,6 +147,7 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
   std::vector<Models> models(1);
   SimulationConfig config = assembly.kinds.empty() ? config_of(assembly, run, source, models.front())
                                                    : config_of_kinds(assembly, run, source, models);
+  if (assembly.kinds.empty()) borrow(assembly, 0, {}, config);
   config.metrics.percentiles.insert(config.metrics.percentiles.end(), percentiles.begin(), percentiles.end());
   config.stop = hooks.stop;
   slot.growth.emplace(assembly.setup.requests);

@@ -76,6 +76,13 @@ struct KindResult {
   RunStatistics statistics;
 };
 
+/// The two sides of RunStatistics::lending.
+struct LoanSides {
+  std::string borrower{};        // an element of instances; empty: the run has none
+  std::string lender{};          // likewise; empty: GPUs that do nothing else
+  std::optional<double> busy{};  // share of a lending GPU's memory bandwidth that its own model uses, if stated
+};
+
 /// A condition on the whole run and its outcome. A missing metric does not meet the condition.
 struct Verdict {
   Condition condition;
@@ -95,6 +102,7 @@ struct Result {
   std::int64_t unsent = 0;  // later turns of conversations with an unanswered turn
   RunStatistics statistics;
   std::vector<std::string> links{};        // names of RunStatistics::links
+  std::vector<LoanSides> loans{};          // of each of RunStatistics::lending
   std::vector<KindResult> kinds{};         // of which `setup` says only what all have in common
   std::vector<RangeUse> outside_range;     // quantities with calls outside the measured range
   std::optional<Robustness> perturbation;  // with --perturb, unless interrupted; no runs inside if nothing ran

@@ -218,6 +218,41 @@ Json links_json(const Result& result) {
   return rows;
 }
 
+Json lending_json(const Result& result) {
+  Json rows = Json::array();
+  const double span = to_seconds(result.statistics.span);
+  const auto mean = [span](double sum) { return span > 0.0 ? Json(sum / span) : Json(); };
+  for (std::size_t i = 0; i < result.loans.size(); ++i) {
+    const LoanSides& sides = result.loans[i];
+    const LendingUse& use = result.statistics.lending[i];
+    const LendingFigures& figures = use.figures;
+    const auto text = [](const std::string& name) { return name.empty() ? Json() : Json(name); };
+    Json series = Json::array();
+    for (const auto& [at, state] : use.series) {
+      series.push_back({{"time_s", to_seconds(at - SimTime{})},
+                        {"offered_bytes", state.offered.count()},
+                        {"held_bytes", state.held.count()}});
+    }
+    rows.push_back({{"borrower", text(sides.borrower)},
+                    {"borrower_replica", use.borrower},
+                    {"lender", text(sides.lender)},
+                    {"lender_replica", use.lender ? Json(*use.lender) : Json()},
+                    {"mean_offered_bytes", mean(figures.offered_time)},
+                    {"mean_held_bytes", mean(figures.held_time)},
+                    {"peak_held_bytes", figures.peak_held.count()},
+                    {"offers", figures.offers},
+                    {"reclaims", figures.reclaims},
+                    {"mean_return_s",
+                     figures.returns > 0 ? Json(figures.return_time / static_cast<double>(figures.returns)) : Json()},
+                    {"longest_return_s", figures.returns > 0 ? Json(figures.longest_return) : Json()},
+                    {"copied_bytes", figures.copied.count()},
+                    {"lender_memory_bandwidth_fraction", nullable(use.memory_share(span))},
+                    {"lender_own_memory_bandwidth_fraction", nullable(sides.busy)},
+                    {"over_time", std::move(series)}});
+  }
+  return rows;
+}
+
 Json outside_json(const std::vector<RangeUse>& uses) {
   Json rows = Json::array();
   for (const RangeUse& use : uses) {
@@ -329,6 +364,7 @@ std::string to_json(const Result& result) {
     json["replicas"] = replicas_json(run.replicas, kinds);
   }
   if (!result.links.empty()) json["links"] = links_json(result);
+  if (!result.loans.empty()) json["lending"] = lending_json(result);
   if (!run.clients.empty()) {
     json["clients"] = clients_json(run);
     json["clients_omitted"] = run.clients.size() - json["clients"].size();

@@ -191,6 +191,32 @@ std::vector<std::string> names_of_links(const Assembly& assembly, std::size_t co
   return names;
 }
 
+std::vector<LoanSides> sides_of_loans(const Assembly& assembly) {
+  std::vector<LoanSides> sides;
+  const auto add = [&sides](const Assembly& borrower, const std::string& name) {
+    if (!borrower.loan) return;
+    sides.insert(sides.end(), static_cast<std::size_t>(borrower.instance.replicas),
+                 {name, borrower.loan->lender, borrower.loan->busy});
+  };
+  if (assembly.kinds.empty()) add(assembly, "");
+  for (const AssembledKind& kind : assembly.kinds) add(kind.assembly, kind.name);
+  return sides;
+}
+
+/// Copies of peers and the lender's own model share its memory.
+void warn_of_busy_lenders(Result& result) {
+  const double span = to_seconds(result.statistics.span);
+  for (std::size_t i = 0; i < result.loans.size(); ++i) {
+    const LoanSides& sides = result.loans[i];
+    const std::optional<double> share = result.statistics.lending[i].memory_share(span);
+    if (!sides.busy || !share || *sides.busy + *share <= 1.0) continue;
+    result.warnings.push_back(
+        fmt::format("{} uses {:.0f}% of its GPUs' memory bandwidth and {}'s copies {:.0f}%: more than there is, so "
+                    "both take longer than the run says",
+                    sides.lender, 100.0 * *sides.busy, sides.borrower, 100.0 * *share));
+  }
+}
+
 }  // namespace
 
 Result run_result(const Assembly& assembly, ReplicationResults runs) {
@@ -202,6 +228,8 @@ Result run_result(const Assembly& assembly, ReplicationResults runs) {
   result.outside_range = runs.outside_range();
   result.statistics = std::move(runs.statistics);
   result.links = names_of_links(assembly, result.statistics.links.size());
+  result.loans = sides_of_loans(assembly);
+  warn_of_busy_lenders(result);
   for (std::size_t i = 0; i < runs.kinds.size(); ++i) result.kinds[i].statistics = std::move(runs.kinds[i]);
   judge_kinds(result);
   for (const Condition& condition : assembly.run_slos) result.run_slos.push_back(judge(condition, result.statistics));

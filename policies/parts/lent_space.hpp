@@ -1,0 +1,41 @@
+// Paging to memory that other GPUs lend, and may want back.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "policies/parts/paged_space.hpp"
+
+namespace spillway {
+
+/// The memory of a consumer. A request that leaves goes to the lender if that has room for all of it, else to the host:
+/// AQUA's coordinator grants a tensor whole or not at all. At the end of a decision, but at most once in `poll`, the
+/// consumer asks the coordinator what has become of its loan:
+///  * It is reclaimed: all that it holds there goes to the host, as far as that has room, and the iteration waits.
+///  * It holds nothing there, and the lender has room for all that it has on the host: that goes to the lender, and the
+///    iteration waits. So it returns once another offer follows.
+///
+/// Source: AQUA (arXiv 2407.21255), section 4; aquaml/aqua (0ed7c15), dynamic_policy.py, which polls every 4 s.
+/// Asking is O(requests that are paged out).
+class LentSpace final : public PagedSpace {
+ public:
+  LentSpace(const View& view, PagedSpaceOptions options, TierId lender, Duration poll)
+      : PagedSpace(view, std::move(options)), lender_(lender), poll_(poll) {}
+
+  void leaves(const View& view, const RequestView& request, Placement& placement) override;
+  void places(const View& view, Placement& placement) override;
+
+ private:
+  /// What of the requests outside the batch is on a tier goes to another, request by request, while that has room.
+  void move_all(const View& view, TierId from, TierId to, Placement& placement);
+  /// Blocks on the tier of requests outside the batch.
+  [[nodiscard]] Blocks paged_out(const View& view, TierId tier) const;
+  void forget_those_back(const View& view);
+
+  const TierId lender_;
+  const Duration poll_;
+  SimTime next_poll_{};
+  std::vector<RequestId> away_;  // requests that were paged out, in this order; some may be back, or have ended
+};
+
+}  // namespace spillway

@@ -1,0 +1,85 @@
+// Memory that one instance lends to another: the coordinator between the two, and the informer of the one that lends.
+//
+// Source: AQUA (arXiv 2407.21255), sections 4 and 6; aquaml/aqua (0ed7c15): coordinator/, aqua/dynamic_policy.py,
+// aqua/informers/llm.py.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "sim/core/units.hpp"
+#include "sim/metrics/lending.hpp"
+
+namespace spillway {
+
+/// When an instance that serves an LLM lends memory that is for its KV, and when it wants it back. It asks itself at
+/// the end of each iteration. A request waits as long as it is not in the batch. Besides, it wants the memory back that
+/// a request needs for itself, which leaves a batch in which it was alone, or waits while nothing runs; and offers none
+/// before a request has ended. The public code does not see such a request, which would never end.
+struct LendingRule {
+  Bytes retained{};              // KV memory of one GPU that it keeps
+  std::int64_t offer_at = 2;     // it offers the rest while at most so many requests wait, and less than that is in use
+  std::int64_t reclaim_at = 10;  // it reclaims what it has offered once so many wait
+};
+
+/// An instance borrows memory of GPUs of the same server, each of its GPUs from one of them.
+struct Loan {
+  std::size_t borrower = 0;             // an instance
+  std::optional<std::size_t> lender{};  // empty: GPUs that serve no request of the run, and never reclaim
+  Bytes offered{};                      // per GPU, from the start on
+  LendingRule rule{};                   // of the lender
+  BytesPerSecond memory_bandwidth{};    // of a GPU that lends; 0: unknown
+};
+
+/// What the coordinator knows of a loan, in bytes of one GPU. Both sides ask it: the lender offers and reclaims, the
+/// borrower takes blocks as long as nothing is reclaimed, and memory returns to the lender once nothing is held of it.
+/// O(1) per call.
+class LentMemory {
+ public:
+  explicit LentMemory(const Loan& loan);
+
+  [[nodiscard]] Bytes offered() const { return state_.offered; }
+  [[nodiscard]] Bytes held() const { return state_.held; }
+  [[nodiscard]] bool reclaimed() const { return reclaimed_since_ != kNever; }
+  /// What the borrower may hold in all. Nothing of what is reclaimed: it may take nothing more.
+  [[nodiscard]] Bytes available() const { return reclaimed() ? Bytes(0) : state_.offered; }
+
+  // The lender
+  /// Nothing may be offered yet.
+  void offer(Bytes bytes, SimTime now);
+  /// The lender wants back what it has offered. No effect if it does already.
+  void reclaim(SimTime now);
+  /// What is reclaimed is the lender's again, if nothing is held of it. Returns whether it is.
+  bool take_back(SimTime now);
+  /// Time for which the lender's memory was busy with copies of the borrower since the last call: each byte is read
+  /// there, or written.
+  [[nodiscard]] Duration take_busy();
+
+  // The borrower
+  /// So much is in use, or on its way from or to the lender. At most what is offered.
+  void hold(Bytes bytes, SimTime now);
+  /// So many bytes have been put on the way, in both directions.
+  void copied(Bytes bytes, SimTime now);
+
+  // The run
+  /// The measured span begins then, not before the last change; kNever, as at first: not known yet.
+  void measure_from(SimTime begin) { begin_ = begin; }
+  [[nodiscard]] LentState state() const { return state_; }
+  /// Of the measured span up to `end`, not before the last change in it.
+  [[nodiscard]] LendingFigures figures(SimTime end) const;
+
+ private:
+  /// The state has lasted until `now`.
+  void advance(SimTime now);
+  [[nodiscard]] bool measures(SimTime now) const { return begin_ != kNever && now >= begin_; }
+
+  const BytesPerSecond memory_bandwidth_;
+  LentState state_{};
+  SimTime reclaimed_since_ = kNever;
+  Bytes copied_{};  // since the lender last asked
+  SimTime begin_ = kNever;
+  SimTime advanced_{};
+  LendingFigures figures_{};
+};
+
+}  // namespace spillway
