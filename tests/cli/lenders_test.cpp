@@ -108,6 +108,113 @@ TEST_F(Lenders, BadInputIsTold) {
               HasSubstr("computes whole prompts"));
 }
 
+// --- elements of instances that lend
+// -------------------------------------------------------------------------------
+
+/// A consumer with little memory on GPUs 0 and 1, and what else there is on the server.
+std::string consumer_beside(const std::string& others, const std::string& more = "") {
+  return R"({"hardware": "hgx-h100-8", "instances": [{"name": "chat", "gpus": "0-1", "model": "llama-3.1-70b",
+      "policy": "aqua", "memory": {"gpu_kv": "1.45GB", "lender": "small"}, )" +
+         more + R"("workload": {"trace": "sharegpt", "rate": 3, "requests": 100}}, )" + others + "]}";
+}
+constexpr const char* kSmall = R"({"name": "small", "gpus": "2-3", "model": "llama-3.1-8b", "policy": "vllm",
+    "engine.max_num_seqs": 16, "memory.lend_reclaim_at": 3,
+    "workload": {"trace": "sharegpt", "arrival": "gamma", "cv": 4, "rate": 10, "requests": 300}})";
+
+// The lender keeps 5 GB. Its bursts keep more than 16 requests waiting, so it reclaims and offers, again and again.
+TEST_F(Lenders, AnLlmLendsWhatItDoesNotNeed) {
+  write_text(file("l.json"), consumer_beside(kSmall));
+  const auto run = spillway({"run", "l.json", "--json"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  ASSERT_EQ(result["lending"].size(), 1U);
+  const json& loan = result["lending"][0];
+  EXPECT_EQ(loan["borrower"], "chat");
+  EXPECT_EQ(loan["lender"], "small");
+  EXPECT_GT(loan["offers"], 1);
+  EXPECT_GT(loan["reclaims"], 1);
+  EXPECT_GT(loan["mean_return_s"], 0.0);
+  EXPECT_LE(loan["longest_return_s"], 4.5);  // the consumer asks every 4 s, at the end of an iteration
+  EXPECT_GT(loan["peak_held_bytes"], 0);
+  EXPECT_GT(loan["over_time"].size(), 100U);
+  const json& chat = result["instances"][0];
+  const json& small = result["instances"][1];
+  EXPECT_EQ(chat["setup"]["peer_kv_blocks"],
+            (small["setup"]["gpu_kv_blocks"].get<std::int64_t>() * 1'048'576 - 4'999'610'368) / 2'621'440);
+  EXPECT_EQ(loan["copied_bytes"].get<double>(),
+            metric(chat, "moved_peer_out_bytes") + metric(chat, "moved_peer_in_bytes"));
+  const auto table = spillway({"run", "l.json"});
+  EXPECT_THAT(table.out, AllOf(HasSubstr("Lending      small lends"), HasSubstr("reclaims, back after")));
+}
+
+// 35 GB without 5 GiB. Nobody reclaims them, and the copies' share of the memory bandwidth is told beside the model's.
+TEST_F(Lenders, GpusThatServeNothing_LendTheirFreeMemory) {
+  write_text(file("s.json"),
+             consumer_beside(R"({"name": "small", "gpus": "2-3", "free_memory": "35GB", "hbm_share": 0.999})"));
+  const auto run = spillway({"run", "s.json", "--json"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  const json& loan = result["lending"][0];
+  EXPECT_EQ(loan["reclaims"], 0);
+  EXPECT_NEAR(loan["mean_offered_bytes"].get<double>(), 35e9 - 5.0 * (1 << 30), 1.0);
+  EXPECT_EQ(loan["lender_own_memory_bandwidth_fraction"], 0.999);
+  EXPECT_GT(loan["lender_memory_bandwidth_fraction"], 0.001);
+  EXPECT_EQ(result["instances"].size(), 1U);
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("more than there is, so both take longer"));
+}
+
+// 3 GB are less than the 5 GiB that it keeps.
+TEST_F(Lenders, ALenderWithoutMemoryToSpare_IsWarnedOf) {
+  write_text(file("n.json"), consumer_beside(R"({"name": "small", "gpus": "2-3", "free_memory": "3GB"})"));
+  const auto run = spillway({"run", "n.json", "--json"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("no GPU lends memory (small has none to spare)"));
+  EXPECT_EQ(result.count("lending"), 0U);
+  EXPECT_GT(metric(result, "moved_d2h_bytes"), 0.0);
+}
+
+TEST_F(Lenders, LendersThatCannotLend_AreTold) {
+  const auto refused = [&](const std::string& text) {
+    write_text(file("r.json"), text);
+    const auto run = spillway({"run", "r.json"});
+    EXPECT_EQ(run.code, 2);
+    return run.err;
+  };
+  EXPECT_THAT(refused(consumer_beside(R"({"name": "smal", "gpus": "2-3", "free_memory": "35GB"})")),
+              AllOf(HasSubstr("memory.lender=small is no other element"), HasSubstr("smal")));
+  EXPECT_THAT(refused(consumer_beside(R"({"name": "small", "gpus": "2-3", "free_memory": "95GB"})")),
+              HasSubstr("small has free_memory of 95.0 GB, more than the"));
+  EXPECT_THAT(refused(consumer_beside(R"({"name": "small", "gpus": 2, "free_memory": "35GB"})")),
+              HasSubstr("chat has 2 GPUs, and small 1: each GPU borrows from one"));
+  EXPECT_THAT(refused(consumer_beside(R"({"name": "small", "gpus": "2-3", "free_memory": "much"})")),
+              HasSubstr("free_memory"));
+  EXPECT_THAT(
+      refused(consumer_beside(R"({"name": "small", "gpus": "2-3", "free_memory": "35GB", "model": "opt-13b"})")),
+      HasSubstr("small has free_memory, so it serves nothing and model has no effect"));
+  EXPECT_THAT(refused(consumer_beside(R"({"name": "small", "gpus": "2-3", "hbm_share": 0.5})")),
+              HasSubstr("this element has no free_memory"));
+  EXPECT_THAT(refused(consumer_beside(R"({"name": "small", "gpus": "2-3", "free_memory": "35GB", "hbm_share": 2})")),
+              HasSubstr("hbm_share is 2"));
+  EXPECT_THAT(refused(consumer_beside(
+                  R"({"name": "small", "gpus": "2-3", "model": "opt-13b", "policy": "orca",
+                      "workload": {"trace": "alpaca", "rate": 1, "requests": 10}})")),
+              HasSubstr("small cannot lend: the KV memory of policy orca must not change"));
+  EXPECT_THAT(refused(consumer_beside(
+                  R"({"name": "small", "gpus": "2-3", "free_memory": "35GB"},
+                     {"name": "other", "gpus": "4-5", "model": "llama-3.1-70b", "policy": "aqua",
+                      "memory.gpu_kv": "2GB", "memory.lender": "small",
+                      "workload": {"trace": "alpaca", "rate": 1, "requests": 10}})")),
+              HasSubstr("small lends to chat, and a lender has one borrower"));
+  EXPECT_THAT(refused(consumer_beside(
+                  R"({"name": "small", "gpus": "2-3", "model": "llama-3.1-8b", "policy": "aqua",
+                      "memory.lender": "chat", "workload": {"trace": "alpaca", "rate": 1, "requests": 10}})")),
+              HasSubstr("small borrows memory itself"));
+  const auto alone = spillway({"run", "policy=aqua", "memory.lender=small", "hardware=hgx-h100-8"});
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("memory.lender names an element of instances, and this run has none"));
+}
+
 // What no paper shows: fair scheduling over Pie's expanded memory. The memory must not change, because prompts join
 // with room for a part of them. Pensieve drops what it suspends when the host is full, so slices could compute it for
 // ever.
