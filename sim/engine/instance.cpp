@@ -70,12 +70,14 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
 // --- arrivals and departures
 // ------------------------------------------------------------------------------------------
 
-RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTime sent, SimTime now) {
+RequestId Instance::submit(const RequestSpec& spec, std::uint32_t number, std::uint32_t content, SimTime sent,
+                           SimTime now) {
   keep_books(now);
   now_ = now;
   RequestSlot slot;
   slot.arrival = sent;
-  slot.serial = serial;
+  slot.serial = number;
+  slot.content = content;
   slot.client = spec.client;
   slot.input = static_cast<std::int32_t>(spec.input.count());
   slot.output = static_cast<std::int32_t>(spec.output.count());

@@ -68,6 +68,7 @@ void Instance::take_over(RequestId id) {
     member.held = Blocks(std::ssize(member.blocks));
   }
   take_blocks(m, std::max(Blocks(1), missing), kJoin);
+  promised_ += member.promised;
   member.handed_over = member.fetching = true;
   taken_over_.push_back(id);
   ++awaited_;
@@ -92,6 +93,7 @@ void Instance::kv_arrived(RequestId id, SimTime now) {
 void Instance::give_back_handed_over(std::int32_t m) {
   Member& member = members_[m];
   if (member.fetching) --awaited_;
+  if (member.held > Blocks(0)) promised_ -= member.promised;
   member.fetching = member.delivered = false;
   std::erase(taken_over_, member.id);
   release_blocks(m);
