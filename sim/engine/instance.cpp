@@ -181,6 +181,7 @@ void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
   } else {
     record(slot, nullptr, outcome, now);
   }
+  if (!parked_.empty()) silent_iterations_ = 0;
   if (slot.client_number >= 0) fairness_.ended(slot.client_number, in_batch, now);
   if (slot.details >= 0) free_details_.push_back(slot.details);
   table_.remove(id);
@@ -238,6 +239,7 @@ void Instance::start(SimTime now) {
   now_ = now;
   if (host_ || disk() != nullptr || !nothing_under_way()) collect_ended(now);
   if (connector_) start_stores();
+  if (rests_for_handovers()) return;
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {

@@ -340,6 +340,8 @@ class Instance final : public View, private Decision {
   [[nodiscard]] bool takes_over() const { return hands_over_ && phases_ == Phases::decode; }
   /// A request of the batch has finished, and its blocks stay in use.
   void park(std::int32_t m);
+  /// KV that waits to be fetched leaves too little memory for any prompt, and nothing has left since that was clear.
+  [[nodiscard]] bool rests_for_handovers() const;
   /// Blocks of a waiting request's KV that are not in the prefix cache.
   [[nodiscard]] Blocks missing_kv(const RequestSlot& slot) const;
   /// Blocks that it has to take before it joins; 0: it has done so.

@@ -36,6 +36,12 @@ void Instance::let_go(std::uint32_t serial, SimTime now) {
     gpu.free += found->second.count;
   }
   parked_.erase(found);
+  silent_iterations_ = 0;
+}
+
+// Each iteration computes a token at least. After as many as the memory has tokens, what is computed is lost again.
+bool Instance::rests_for_handovers() const {
+  return !parked_.empty() && silent_iterations_ >= (kv_.block_tokens * tier(kGpuTier).total.count()).count();
 }
 
 // --- the instance that goes on

@@ -570,6 +570,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     need(parked != parked_.end(), "no KV to let go");
     for (; !parked->second.empty(); parked->second.pop_back()) lose(parked->second.back());
     parked_.erase(parked);
+    silent_ = 0;
     rebuild();
     ask();
   }
@@ -1498,6 +1499,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   }
   void end(Request& r, Outcome outcome) {
     r.live = false;
+    if (!parked_.empty()) silent_ = 0;
     r.phase = Phase::waiting;
     r.record.outcome = outcome;
     r.record.end = now_;
@@ -1521,6 +1523,8 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     if (looks_at_host || moves_under_way()) links_.advance(now_);
     collect();
     collect_moves();
+    // KV of others leaves no prompt enough memory: as many tokens have been computed as fit, and no prompt is complete.
+    if (!parked_.empty() && silent_ >= total_.count() * per_block()) return start_moves();
     do {  // until something runs, or nothing changes
       decodes_staged_ = false;
       changed_ = false;

@@ -147,6 +147,24 @@ TEST(Handover, RequestsThatComeAgainKeepTheirOrder) {
   EXPECT_EQ(cluster.of(1).end, SimTime(4'100 + (33 + 17) * 2'000));
 }
 
+// --- memory
+
+// The decode replica never comes up. The KV of 0, complete at 6,000, keeps 3 of the prefill replica's 4 blocks. 1 has
+// room for a chunk of 16 tokens, is preempted for its second one, and begins again, until 64 iterations have passed
+// without a token: at 134,000 the replica rests. Nothing is to come, so 0 is lost. Now 1 goes on behind its first 16
+// tokens, and is lost when its prompt has been computed, at 138,000.
+TEST(Handover, APrefillReplicaRestsWhenKvLeavesTooLittleMemory) {
+  Cluster cluster(2, 2, false, "vllm",
+                  {{"policy.reserve_full_input", false}, {"engine.max_num_batched_tokens", std::int64_t{16}}});
+  cluster.config.instances[0].kv.gpu_blocks = Blocks(4);
+  cluster.config.events = {{SimTime(0), 1, false}};
+  cluster.split(1).run({request(0, 33, 3), request(6'000, 33, 3)});
+  EXPECT_EQ(cluster.of(0).outcome, Outcome::lost);
+  EXPECT_EQ(cluster.of(0).end, SimTime(134'000));
+  EXPECT_EQ(cluster.of(1).outcome, Outcome::lost);
+  EXPECT_EQ(cluster.of(1).end, SimTime(138'000));
+}
+
 // --- transfers that are not wanted any more
 
 // 0 is computed until 2,000, and 1 waits for that. At 1,000 the decode replica goes down that 1 was admitted to. When
