@@ -165,6 +165,22 @@ TEST(Handover, APrefillReplicaRestsWhenKvLeavesTooLittleMemory) {
   EXPECT_EQ(cluster.of(1).end, SimTime(138'000));
 }
 
+// The KV of 1, complete at 7,000, keeps 3 of 4 blocks. 0 comes from a replica that went down, and the replica rests
+// from 135,000 on, after 64 iterations without a token. The client of 0 gives up at 136,000, which leaves 2 a block: it
+// runs at once, and not when the client of 1 gives up, at 137,000.
+TEST(Handover, APrefillReplicaThatRestsGoesOnWhenARequestEnds) {
+  Cluster cluster(3, 2, false, "vllm",
+                  {{"policy.reserve_full_input", false}, {"engine.max_num_batched_tokens", std::int64_t{16}}});
+  cluster.prefill_choices = {1, 0};
+  cluster.config.instances[0].kv.gpu_blocks = Blocks(4);
+  cluster.config.request_timeout = Duration(136'000);
+  cluster.config.events = {{SimTime(0), 2, false}, {SimTime(5'000), 1, false}};
+  cluster.split(2).run({request(0, 33, 3), request(1'000, 33, 3), request(100'000, 10, 3)});
+  EXPECT_EQ(cluster.of(0).end, SimTime(136'000));
+  EXPECT_EQ(cluster.of(1).end, SimTime(137'000));
+  EXPECT_EQ(cluster.of(2).first_scheduled, SimTime(136'000));
+}
+
 // --- transfers that are not wanted any more
 
 // 0 is computed until 2,000, and 1 waits for that. At 1,000 the decode replica goes down that 1 was admitted to. When
