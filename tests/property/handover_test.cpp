@@ -205,27 +205,27 @@ class Handovers : public testing::TestWithParam<std::string> {
       if (!fail) {
         ASSERT_NO_FATAL_FAILURE(expect_same_totals(naive, fast));
       }
-      count(config, naive, reached);
+      count(config, naive, reached_);
     }
   }
 
-  Reached reached{};
+  Reached reached_{};
 };
 
 TEST_P(Handovers, AreThoseOfAPlainModel) {
   ASSERT_NO_FATAL_FAILURE(compare(random_cases(500), /*fail=*/false));
-  EXPECT_GT(reached.by_layers, 0);
-  EXPECT_GT(reached.whole, 0);
-  EXPECT_GT(reached.timed_out, 0);
-  EXPECT_GT(reached.cut, 0);
+  EXPECT_GT(reached_.by_layers, 0);
+  EXPECT_GT(reached_.whole, 0);
+  EXPECT_GT(reached_.timed_out, 0);
+  EXPECT_GT(reached_.cut, 0);
 }
 
 TEST_P(Handovers, BetweenReplicasThatGoDownAreThoseOfAPlainModel) {
   ASSERT_NO_FATAL_FAILURE(compare(random_cases(500), /*fail=*/true));
-  EXPECT_GT(reached.by_layers, 0);
-  EXPECT_GT(reached.whole, 0);
-  EXPECT_GT(reached.lost, 0);
-  EXPECT_GT(reached.again, 0);
+  EXPECT_GT(reached_.by_layers, 0);
+  EXPECT_GT(reached_.whole, 0);
+  EXPECT_GT(reached_.lost, 0);
+  EXPECT_GT(reached_.again, 0);
 }
 
 std::vector<std::string> policies() {

@@ -181,6 +181,20 @@ TEST(Handover, APrefillReplicaThatRestsGoesOnWhenARequestEnds) {
   EXPECT_EQ(cluster.of(2).first_scheduled, SimTime(136'000));
 }
 
+// The KV of 0 and 1 keeps 2 blocks and 1 block of 4. 2 begins at 6,000, and the replica rests from 134,000 on. The
+// client of 0 gives up at 140,000: 2 goes on behind its first 16 tokens at once, and not when the KV of 1 leaves, too.
+TEST(Handover, APrefillReplicaThatRestsGoesOnWhenKvLeaves) {
+  Cluster cluster(2, 2, false, "vllm",
+                  {{"policy.reserve_full_input", false}, {"engine.max_num_batched_tokens", std::int64_t{16}}});
+  cluster.config.instances[0].kv.gpu_blocks = Blocks(4);
+  cluster.config.request_timeout = Duration(140'000);
+  cluster.config.events = {{SimTime(0), 1, false}};
+  cluster.split(1, false, true).run({request(0, 17, 3), request(1'000, 16, 3), request(5'000, 33, 3)});
+  EXPECT_EQ(cluster.of(0).first_token, SimTime(4'000));
+  EXPECT_EQ(cluster.of(1).first_token, SimTime(6'000));
+  EXPECT_EQ(cluster.of(2).first_token, SimTime(144'000));
+}
+
 // --- transfers that are not wanted any more
 
 // 0 is computed until 2,000, and 1 waits for that. At 1,000 the decode replica goes down that 1 was admitted to. When
