@@ -26,9 +26,15 @@ Fit PagedSpace::admits(const RequestView& request, Tokens upto) const {
   const TierState& gpu = view_.tier(kGpuTier);
   const Blocks whole = blocks_for(upto, view_.block_tokens());
   if (gpu.most - whole < watermark(gpu.most)) return Fit::never;
-  if (options_.guarantee_completion) {
+  // A request whose KV came before it joins has blocks already, and what it may need is promised.
+  const bool has_blocks = request.held > Blocks(0);
+  if (options_.guarantee_completion && !has_blocks) {
     const Blocks at_most = blocks_for(request.input + request.max_new_tokens, view_.block_tokens());
     if (view_.batch().promised + at_most > gpu.total) return Fit::later;
+  }
+  if (has_blocks) {
+    const Blocks missing = std::max(whole - request.held, Blocks(0));
+    return gpu.free - missing >= watermark(gpu.total) ? Fit::now : Fit::later;
   }
   const View::CachedPrefix cached = view_.cached_prefix(request.id);
   const Blocks there = blocks_for(cached.tokens, view_.block_tokens()) - cached.host_blocks;

@@ -11,7 +11,7 @@
 namespace spillway {
 
 enum class Phase : std::uint8_t {
-  waiting,     // holds no KV, not in the batch
+  waiting,     // not in the batch; holds no KV, unless some has been fetched
   prefilling,  // in the batch; some known tokens are not computed yet
   decoding,    // in the batch; every known token but the last is computed
   swapped      // preempted with its KV, which the offload policy has placed, or suspended; not in the batch
@@ -32,7 +32,8 @@ struct RequestView {
   Tokens reusable{};               // while waiting: its first tokens that what is kept for its conversation covers
   TierId tier = kGpuTier;          // in the batch: where its KV is, and its attention; kHostTier: on the CPU
   std::int32_t sub_batch = 0;
-  bool fetching = false;  // waiting, and blocks of it are on their way from the engine's host tier: it cannot join
+  /// Waiting, and blocks of it are on their way from the engine's host tier or from another instance: it cannot join.
+  bool fetching = false;
   [[nodiscard]] Tokens remaining() const { return known - computed; }
 };
 
@@ -43,7 +44,9 @@ struct BatchTotals {
   Tokens decode_context{};  // sum of the tokens that the decoding requests attend to in their next step
   Blocks decode_growth{};   // blocks of the GPU that the decoding requests need for their next token
   Blocks host_growth{};     // blocks of kHostTier that they need
-  Blocks promised{};        // blocks of input + max_new_tokens over all running requests: the most the batch may need
+  /// Blocks of input + max_new_tokens over all running requests, and those that took blocks for KV of another instance
+  /// and wait: the most that they may need.
+  Blocks promised{};
 };
 
 /// Contract

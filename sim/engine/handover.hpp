@@ -12,6 +12,10 @@
 //   answer     The request joins the batch of the decode replica. It computes one token first: the last one of the
 //              prompt, so that the first token is sampled here, or the first token, which the prefill replica sampled.
 //
+// KV that waits may leave a prefill replica too little memory for any prompt, so that prompts preempt each other for
+// ever. When it has run as many iterations without a token as its memory has tokens, it rests until KV or a request
+// leaves.
+//
 // A request that waits with its KV keeps its blocks while others run. When no other one can run, or none has generated
 // a token for 100 iterations, the last that took blocks gives them back, and computes its prompt itself.
 //
@@ -22,7 +26,8 @@
 // it is computed, when the link is faster than the prompt, changes no end: the last layer waits.
 //
 // Failures. A request whose prompt, or whose KV before it has arrived, is lost with its prefill replica starts anew.
-// When the decode replica goes down before the KV has arrived, KV that moves as a whole stays where it is and goes to
+// Without SimulationConfig::retry it is lost, and so is one whose decode replica goes down, at once. With retry, when
+// the decode replica goes down before the KV has arrived, KV that moves as a whole stays where it is and goes to
 // another one; layer by layer the request starts anew, because its KV could hold the memory for which the prompts wait
 // that the other replica admits first. After the hand-over, the request starts anew.
 //

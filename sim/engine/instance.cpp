@@ -76,12 +76,14 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
 // --- arrivals and departures
 // ------------------------------------------------------------------------------------------
 
-RequestId Instance::submit(const RequestSpec& spec, std::uint32_t serial, SimTime sent, SimTime now) {
+RequestId Instance::submit(const RequestSpec& spec, std::uint32_t number, std::uint32_t content, SimTime sent,
+                           SimTime now) {
   keep_books(now);
   now_ = now;
   RequestSlot slot;
   slot.arrival = sent;
-  slot.serial = serial;
+  slot.serial = number;
+  slot.content = content;
   slot.client = spec.client;
   slot.input = static_cast<std::int32_t>(spec.input.count());
   slot.output = static_cast<std::int32_t>(spec.output.count());
@@ -185,6 +187,7 @@ void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
   } else {
     record(slot, nullptr, outcome, now);
   }
+  if (!parked_.empty()) silent_iterations_ = 0;
   if (slot.client_number >= 0) fairness_.ended(slot.client_number, in_batch, now);
   if (slot.details >= 0) free_details_.push_back(slot.details);
   needs_all_ = false;
@@ -244,6 +247,7 @@ void Instance::start(SimTime now) {
   if (host_ || disk() != nullptr || !nothing_under_way()) collect_ended(now);
   if (connector_) start_stores();
   if (waits_for_memory()) static_cast<void>(lends_->take_back(now));
+  if (rests_for_handovers()) return;
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
   std::int64_t tries_left = 2 * table_.live() + 2;
   while (!stage()) {

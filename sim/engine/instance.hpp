@@ -45,8 +45,10 @@ class Instance final : public View, private Decision {
   /// known from the start.
   void measure_from(SimTime begin) { span_begin_ = begin; }
 
-  /// A request arrives that its client sent at `sent` <= now; `serial` is its position in the workload.
-  RequestId submit(const RequestSpec& spec, std::uint32_t serial, SimTime sent, SimTime now);
+  /// A request arrives that its client sent at `sent` <= now. `number` is what it is known by here. `content` names
+  /// what is only its own: a request that comes again finds blocks in the prefix cache that it left under another
+  /// number.
+  RequestId submit(const RequestSpec& spec, std::uint32_t number, std::uint32_t content, SimTime sent, SimTime now);
   /// The client gives up. No effect on a request that has ended; a request in the iteration in flight ends with it.
   void expire(RequestId id, SimTime now);
   /// An iteration is in flight.
@@ -341,6 +343,8 @@ class Instance final : public View, private Decision {
   [[nodiscard]] bool takes_over() const { return hands_over_ && phases_ == Phases::decode; }
   /// A request of the batch has finished, and its blocks stay in use.
   void park(std::int32_t m);
+  /// KV that waits to be fetched leaves too little memory for any prompt, and nothing has left since that was clear.
+  [[nodiscard]] bool rests_for_handovers() const;
   /// Blocks of a waiting request's KV that are not in the prefix cache.
   [[nodiscard]] Blocks missing_kv(const RequestSlot& slot) const;
   /// Blocks that it has to take before it joins; 0: it has done so.

@@ -36,6 +36,12 @@ void Instance::let_go(std::uint32_t serial, SimTime now) {
     gpu.free += found->second.count;
   }
   parked_.erase(found);
+  silent_iterations_ = 0;
+}
+
+// Each iteration computes a token at least. After as many as the memory has tokens, what is computed is lost again.
+bool Instance::rests_for_handovers() const {
+  return !parked_.empty() && silent_iterations_ >= (kv_.block_tokens * tier(kGpuTier).total.count()).count();
 }
 
 // --- the instance that goes on
@@ -68,6 +74,7 @@ void Instance::take_over(RequestId id) {
     member.held = Blocks(std::ssize(member.blocks));
   }
   take_blocks(m, std::max(Blocks(1), missing), kJoin);
+  promised_ += member.promised;
   member.handed_over = member.fetching = true;
   taken_over_.push_back(id);
   ++awaited_;
@@ -92,6 +99,7 @@ void Instance::kv_arrived(RequestId id, SimTime now) {
 void Instance::give_back_handed_over(std::int32_t m) {
   Member& member = members_[m];
   if (member.fetching) --awaited_;
+  if (member.held > Blocks(0)) promised_ -= member.promised;
   member.fetching = member.delivered = false;
   std::erase(taken_over_, member.id);
   release_blocks(m);

@@ -115,7 +115,7 @@ BlockHash Instance::block_hash(const RequestSlot& slot, BlockHash parent, std::i
     const auto& ids = details_[static_cast<std::size_t>(slot.details)].prefix_ids;
     if (block < static_cast<std::int64_t>(ids.size())) return chain_hash(parent, ids[static_cast<std::size_t>(block)]);
   }
-  return chain_hash(chain_hash(parent, kPrivate), slot.serial);
+  return chain_hash(chain_hash(parent, kPrivate), slot.content);
 }
 
 View::CachedPrefix Instance::cached_prefix(RequestId id) const {
@@ -375,11 +375,12 @@ void Instance::join(RequestId id) {
   if (conversation_of(slot) >= 0) adopt_conversation(m, first_time);
   members_[m].phase = Phase::prefilling;
   members_.append(m);
-  promised_ += members_[m].promised;
-  if (connector_ && members_[m].held > Blocks(0)) {
-    take_fetched(m);
-  } else if (takes_over() && members_[m].held > Blocks(0)) {
+  const bool took_over = takes_over() && members_[m].held > Blocks(0);
+  if (!took_over) promised_ += members_[m].promised;
+  if (took_over) {
     std::erase(taken_over_, id);
+  } else if (connector_ && members_[m].held > Blocks(0)) {
+    take_fetched(m);
   } else {
     if (cached_) take_cached_prefix(m);
     if (first_time && phases_ == Phases::decode && !members_[m].handed_over) take_delivered(m);

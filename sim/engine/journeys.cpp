@@ -59,7 +59,9 @@ void Journeys::follow_prompt_end(std::uint32_t serial, Journey& journey, const E
   if (one.outcome != Outcome::finished || !is_handed_over(journey)) return finish_as(serial, one.record, one.outcome);
   if (journey.given_up) {
     let_go(journey);
-    return finish_as(serial, one.record, Outcome::timed_out);
+    RequestRecord record = one.record;
+    count_no_token(record);
+    return finish_as(serial, record, Outcome::timed_out);
   }
   journey.prompt = one.record;
   if (journey.restart) return lose(serial);
@@ -70,13 +72,16 @@ void Journeys::follow_prompt_end(std::uint32_t serial, Journey& journey, const E
 void Journeys::follow_answer_end(std::uint32_t serial, Journey& journey, const Ended& one) {
   journey.decode_there = false;
   if (one.outcome != Outcome::lost) return finish(serial, one.record);
-  if (journey.handed_over) return config_.retry ? lose(serial) : finish_as(serial, one.record, Outcome::lost);
+  // A client that has given up while the prompt is computed hears that, when the iteration has ended.
+  if (!config_.retry && !journey.given_up) return finish_as(serial, one.record, Outcome::lost);
+  if (journey.handed_over) return lose(serial);
   transfers_->cancel(serial, run_.now());
   if (!handover().by_layers) return choose_decode(serial);  // the KV is where it was computed
   // A prompt whose KV waits until another replica admits the request could hold the memory that this admission waits
   // for: layer by layer, it starts anew.
   if (!journey.there) return lose(serial);
   journey.restart = true;
+  journey.admitted = false;  // no more layers go there
 }
 
 void Journeys::follow_admission(const Admitted& one) {
@@ -167,8 +172,9 @@ std::uint32_t Journeys::number_of(std::uint32_t serial, Journey& journey, std::s
     journey.known_to.push_back(replica);
     return serial;
   }
-  aliases_.emplace(--next_alias_, serial);
-  return next_alias_;
+  SPILLWAY_CHECK(next_alias_ < UINT32_MAX, "requests come again more often than a run can number");
+  aliases_.emplace(next_alias_, serial);
+  return next_alias_++;
 }
 
 std::uint32_t Journeys::serial_of(std::uint32_t number) const {
@@ -181,7 +187,7 @@ void Journeys::submit_prompt(std::uint32_t serial) {
   journey.unreached = false;
   journey.there = true;
   const std::uint32_t number = number_of(serial, journey, journey.replica);
-  journey.id = run_.at(journey.replica).submit(journey.spec, number, journey.sent, run_.now());
+  journey.id = run_.at(journey.replica).submit(journey.spec, number, serial, journey.sent, run_.now());
   run_.wake(journey.replica);
 }
 
@@ -190,7 +196,7 @@ void Journeys::submit_answer(std::uint32_t serial) {
   journey.decode_unreached = false;
   journey.decode_there = true;
   const std::uint32_t number = number_of(serial, journey, journey.decode);
-  journey.decode_id = run_.at(journey.decode).submit(answer_spec(journey), number, journey.sent, run_.now());
+  journey.decode_id = run_.at(journey.decode).submit(answer_spec(journey), number, serial, journey.sent, run_.now());
   run_.wake(journey.decode);
 }
 
@@ -242,7 +248,6 @@ Bytes Journeys::bytes_of(const Journey& journey) const {
 
 void Journeys::collect_transfers() {
   next_call_ = kNever;
-  if (transfers_->next() > run_.now()) return;
   for (const std::uint32_t serial : transfers_->collect(run_.now(), run_.now() >= measured_from_)) {
     Journey& journey = journeys_.at(serial);
     if (journey.layers == Layers::moving) {
@@ -252,6 +257,13 @@ void Journeys::collect_transfers() {
       hand_over(serial);
     }
   }
+}
+
+bool Journeys::is_transfer_due(SimTime at) {
+  if (transfers_->next() <= at) return true;
+  if (at == next_call_) next_call_ = kNever;
+  expect_transfers();
+  return false;
 }
 
 void Journeys::expect_transfers() {
@@ -308,6 +320,7 @@ void Journeys::lose_held() {
 }
 
 void Journeys::lose(std::uint32_t serial) {
+  if (!config_.retry) return end(serial, Outcome::lost);
   Journey& journey = journeys_.at(serial);
   leave(serial, journey);
   journey = Journey{.spec = std::move(journey.spec),
@@ -315,7 +328,7 @@ void Journeys::lose(std::uint32_t serial) {
                     .has_deadline = journey.has_deadline,
                     .known_to = std::move(journey.known_to),
                     .last = journey.last};
-  config_.retry ? set_out(serial) : end(serial, Outcome::lost);
+  set_out(serial);
 }
 
 void Journeys::leave(std::uint32_t serial, Journey& journey) {
@@ -344,10 +357,7 @@ void Journeys::end(std::uint32_t serial, Outcome outcome) {
   Journey& journey = journeys_.at(serial);
   if (!stopped_) leave(serial, journey);
   RequestRecord record = journey.prompt.value_or(RequestRecord{});
-  if (journey.prompt && !handover().first_token_at_prefill) {
-    record.first_token = kNever;
-    record.generated = Tokens(0);
-  }
+  if (journey.prompt) count_no_token(record);
   record.index = serial;
   record.client = journey.spec.client;
   record.outcome = outcome;
@@ -380,6 +390,12 @@ void Journeys::finish(std::uint32_t serial, RequestRecord record) {
   }
   journeys_.erase(serial);
   run_.record(record);
+}
+
+void Journeys::count_no_token(RequestRecord& prompt) const {
+  if (handover().first_token_at_prefill) return;
+  prompt.first_token = kNever;
+  prompt.generated = Tokens(0);
 }
 
 void Journeys::add_prompt(const RequestRecord& prompt, RequestRecord& record) {

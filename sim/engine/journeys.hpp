@@ -24,6 +24,8 @@ struct SimulationConfig;
 /// O(log live requests), but those that say otherwise.
 class Journeys {
  public:
+  static constexpr std::uint32_t kFirstAlias = std::uint32_t{1} << 31U;  // serials are below
+
   /// What the journeys need of the run.
   class Run {
    public:
@@ -37,7 +39,7 @@ class Journeys {
     virtual void pass(std::uint32_t serial, std::size_t pool) = 0;
     /// give_up() follows when the client's time is over, unless lives() is false then.
     virtual void give_deadline(std::uint32_t serial, SimTime sent) = 0;
-    /// collect_transfers() follows at that instant.
+    /// collect_transfers() follows at that instant, unless is_transfer_due() is false then.
     virtual void call_for_transfers(SimTime at) = 0;
     virtual void record_gap(Duration gap, SimTime now) = 0;
     virtual void record(const RequestRecord& record) = 0;
@@ -53,6 +55,9 @@ class Journeys {
   void passed(std::uint32_t serial);
   [[nodiscard]] bool lives(std::uint32_t serial) const { return journeys_.contains(serial); }
   void give_up(std::uint32_t serial);
+  /// Run::call_for_transfers was called for `at`. False: what was to happen then does not, because a transfer was
+  /// cancelled or has become slower.
+  [[nodiscard]] bool is_transfer_due(SimTime at);
   void collect_transfers();
   /// The replica has lost its requests and is down. O(live requests).
   void went_down(std::size_t replica);
@@ -143,8 +148,9 @@ class Journeys {
   /// Once for each request.
   void give_deadline(std::uint32_t serial);
   void reach(std::uint32_t serial);
-  /// The number under which an instance knows a request: its serial, or one of its own when the instance has known it
-  /// before, because policies may still hold the old one.
+  /// The number under which an instance knows a request: its serial, or an alias when the instance has known it before,
+  /// because policies may still hold the old one. Policies order requests by these numbers, so aliases rise, above all
+  /// serials: who comes again has come last.
   [[nodiscard]] std::uint32_t number_of(std::uint32_t serial, Journey& journey, std::size_t replica);
   [[nodiscard]] std::uint32_t serial_of(std::uint32_t number) const;
   void submit_prompt(std::uint32_t serial);
@@ -177,6 +183,8 @@ class Journeys {
   /// The request ends as an instance reports.
   void finish(std::uint32_t serial, RequestRecord record);
   void finish_as(std::uint32_t serial, RequestRecord record, Outcome outcome);
+  /// A prompt has been computed and nobody heard of its first token, unless the prefill replica samples it.
+  void count_no_token(RequestRecord& prompt) const;
   /// The record of an answer tells of the prompt, too, which another replica computed.
   void add_prompt(const RequestRecord& prompt, RequestRecord& record);
 
@@ -191,7 +199,7 @@ class Journeys {
   std::vector<Admitted> admitted_;
   std::vector<std::uint32_t> begun_;                // prompts
   std::map<std::uint32_t, std::uint32_t> aliases_;  // serials of live requests, by the numbers that instances know
-  std::uint32_t next_alias_ = UINT32_MAX;
+  std::uint32_t next_alias_ = kFirstAlias;
   std::optional<KvTransfers> transfers_;  // only with pools
   HandoverTotals handed_over_{};
   SimTime measured_from_ = kNever;

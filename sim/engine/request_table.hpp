@@ -15,6 +15,7 @@ namespace spillway {
 struct RequestSlot {
   SimTime arrival{};
   std::uint32_t serial = UINT32_MAX;  // UINT32_MAX: the slot is free
+  std::uint32_t content = 0;          // names what is only its own: the same whenever it comes again
   std::uint32_t client = 0;
   std::int32_t input = 0;
   std::int32_t output = 0;  // the truth

@@ -126,7 +126,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       }
       expect();
       // Nothing is left that a later horizon could cut.
-      if (live() == 0 && expected_.empty()) break;
+      if (live() == 0 && expected_.empty() && at_rest()) break;
     }
     if (!over_ && live() > 0) idles_for_ever();
     observe_before(now_ + Duration(1));
@@ -184,6 +184,10 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     return *replicas_[replica].instance;
   }
   [[nodiscard]] std::int64_t live() const { return submitted_ - recorder_.ended(); }
+  /// No instance has a request. One may be withdrawn within an iteration, which goes on with it.
+  [[nodiscard]] bool at_rest() const {
+    return std::ranges::none_of(replicas_, [](const Replica& one) { return one.instance->live() > 0; });
+  }
   /// The group with which a replica shares links; null: it has its links for itself.
   [[nodiscard]] Group* sharing_group(std::size_t replica) {
     const std::size_t number = replicas_[replica].group;
@@ -325,6 +329,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       return false;
     }
     queue_.pop();
+    if (static_cast<Kind>(event.kind) == kTransfer) return journeys_->is_transfer_due(event.time);
     if (static_cast<Kind>(event.kind) != kCall) return true;
     Replica& one = replicas_[event.target];
     if (one.instance->next_call() == event.time) return true;
@@ -426,7 +431,8 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     recorder_.conversations().arrived(spec_.traits.conversation, now_);
     const auto serial = static_cast<std::uint32_t>(submitted_);
     ++submitted_;
-    SPILLWAY_CHECK(submitted_ < UINT32_MAX, "more requests than a run can number");
+    SPILLWAY_CHECK(submitted_ < (journeys_ ? Journeys::kFirstAlias : UINT32_MAX),
+                   "more requests than a run can number");
     if (journeys_) return journeys_->begin(serial, spec_);
     const std::size_t replica = pools_.send(spec_, pool);
     const Duration front_end = kinds_[pool].front_end;
@@ -475,7 +481,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
 
   /// A request of a client reaches the scheduler.
   void enter(const RequestSpec& spec, std::uint32_t serial, SimTime sent, std::size_t replica) {
-    const RequestId id = at(replica).submit(spec, serial, sent, now_);
+    const RequestId id = at(replica).submit(spec, serial, serial, sent, now_);
     if (replicas_[replica].instance->alive(id)) give_deadline(sent, replica, id);
     wake(replica);
   }

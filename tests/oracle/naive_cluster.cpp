@@ -13,41 +13,11 @@
 namespace spillway::oracle {
 namespace {
 
-/// One step of SplitMix64 from `state`.
-std::uint64_t mixed(std::uint64_t state) {
-  std::uint64_t z = state + 0x9E3779B97F4A7C15ULL;
-  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31U);
-}
-
-/// Jump consistent hash: Lamping and Veach, arXiv 1406.2294.
-std::size_t jump_hash(std::uint64_t key, std::size_t buckets) {
-  std::int64_t bucket = -1;
-  for (std::int64_t next = 0; next < static_cast<std::int64_t>(buckets);) {
-    bucket = next;
-    key = key * 2862933555777941757ULL + 1;
-    const double draw = static_cast<double>(std::int64_t{1} << 31U) / static_cast<double>((key >> 33U) + 1);
-    next = static_cast<std::int64_t>(static_cast<double>(bucket + 1) * draw);
-  }
-  return static_cast<std::size_t>(bucket);
-}
-
 struct ClusterRequest {
   RequestSpec spec{};  // its arrival is when its client sent it
   SimTime end = kNever;
   SimTime deadline = kNever;  // once it has reached a scheduler or has had to wait for a replica
   bool given_up = false;
-};
-
-/// A request is sent to a replica: by its client, or again by the router.
-struct Sending {
-  std::size_t serial = 0;
-  SimTime at{};
-  std::size_t replica = 0;
-  SimTime end = kNever;
-  bool entered = false;    // it has passed the front end
-  bool forgotten = false;  // the replica has gone down since
 };
 
 class NaiveCluster final : private NaiveSurroundings {
@@ -56,6 +26,7 @@ class NaiveCluster final : private NaiveSurroundings {
     of_each_.requests.clear();
     of_each_.follows.clear();
     for (std::size_t i = 0; i < config.replicas; ++i) replicas_.push_back(make_naive_replica(of_each_, *this));
+    router_ = make_naive_router(config.routing, config.engine.block_tokens, replicas_, 0, config.replicas);
     for (std::size_t i = 0; i < config.engine.requests.size(); ++i) {
       if (config.engine.follows[i].after < 0) coming_.emplace(config.engine.requests[i].arrival, i);
     }
@@ -102,7 +73,7 @@ class NaiveCluster final : private NaiveSurroundings {
       }
     } while (!coming_.empty() || std::any_of(requests_.begin(), requests_.end(), live));
     result_.sent.assign(replicas_.size(), 0);
-    for (const Sending& one : sent_) ++result_.sent[one.replica];
+    for (const Sending& one : router_->sent()) ++result_.sent[one.replica];
     for (const auto& replica : replicas_) {
       if (replica && !over_) result_.replicas.push_back(replica->stop(std::nullopt));
     }
@@ -111,7 +82,9 @@ class NaiveCluster final : private NaiveSurroundings {
 
  private:
   // --- clients and the front end
-  [[nodiscard]] SimTime enters(std::size_t sending) const { return sent_[sending].at + config_.engine.front_end; }
+  [[nodiscard]] SimTime enters(std::size_t sending) const {
+    return router_->sent()[sending].at + config_.engine.front_end;
+  }
   void arrive() {
     ClusterRequest& request = requests_.emplace_back();
     request.spec = config_.engine.requests[coming_.begin()->second];
@@ -120,28 +93,27 @@ class NaiveCluster final : private NaiveSurroundings {
     send(requests_.size() - 1);
   }
   void send(std::size_t serial) {
-    if (up().empty()) {
+    if (!router_->any_up()) {
       waiting_.push_back(serial);
       may_give_up(serial);
       return;
     }
-    const std::size_t replica = choose(requests_[serial].spec);
-    on_the_way_.push_back(sent_.size());
-    sent_.push_back({.serial = serial, .at = now_, .replica = replica});
+    on_the_way_.push_back(router_->send(serial, requests_[serial].spec, now_));
     if (config_.engine.front_end == Duration{}) enter();
   }
   /// What was sent first has passed the front end. At one instant that comes before what is sent then.
   void enter() {
     const std::size_t sending = on_the_way_.front();
     on_the_way_.pop_front();
-    const std::size_t serial = sent_[sending].serial;
-    const std::unique_ptr<NaiveReplica>& replica = replicas_[sent_[sending].replica];
+    const std::size_t serial = router_->sent()[sending].serial;
+    const std::unique_ptr<NaiveReplica>& replica = replicas_[router_->sent()[sending].replica];
     if (!replica) {
-      sent_[sending].end = now_;
+      router_->sent()[sending].end = now_;
       return config_.retry ? send(serial) : end(serial, Outcome::lost);
     }
-    sent_[sending].entered = true;
-    replica->enter(requests_[serial].spec, static_cast<std::uint32_t>(serial), now_);
+    router_->sent()[sending].entered = true;
+    const auto number = static_cast<std::uint32_t>(serial);
+    replica->enter(requests_[serial].spec, number, number, now_);
     if (requests_[serial].end == kNever) may_give_up(serial);
   }
   void may_give_up(std::size_t serial) {
@@ -153,7 +125,7 @@ class NaiveCluster final : private NaiveSurroundings {
   }
   [[nodiscard]] std::vector<std::size_t> outside() const {
     std::vector<std::size_t> serials(waiting_.begin(), waiting_.end());
-    for (const std::size_t sending : on_the_way_) serials.push_back(sent_[sending].serial);
+    for (const std::size_t sending : on_the_way_) serials.push_back(router_->sent()[sending].serial);
     return serials;
   }
   /// The request whose client gives up next: of equal deadlines the one that was known first.
@@ -174,7 +146,7 @@ class NaiveCluster final : private NaiveSurroundings {
     }
     end(serial, Outcome::timed_out);
     waiting_.remove(serial);
-    on_the_way_.remove_if([&](std::size_t sending) { return sent_[sending].serial == serial; });
+    on_the_way_.remove_if([&](std::size_t sending) { return router_->sent()[sending].serial == serial; });
   }
   void give_up_waiting() {
     if (waiting_.empty()) throw std::logic_error("requests wait for ever");
@@ -204,13 +176,6 @@ class NaiveCluster final : private NaiveSurroundings {
   }
 
   // --- replicas that go down
-  [[nodiscard]] std::vector<std::size_t> up() const {
-    std::vector<std::size_t> up;
-    for (std::size_t replica = 0; replica < replicas_.size(); ++replica) {
-      if (replicas_[replica]) up.push_back(replica);
-    }
-    return up;
-  }
   void change(const NaiveFailure& failure) {
     std::unique_ptr<NaiveReplica>& replica = replicas_[failure.replica];
     if (failure.up) {
@@ -220,7 +185,7 @@ class NaiveCluster final : private NaiveSurroundings {
     }
     const std::vector<RequestRecord> live = replica->go_down(now_);
     replica.reset();
-    for (Sending& one : sent_) one.forgotten = one.forgotten || one.replica == failure.replica;
+    router_->forget(failure.replica);
     for (const RequestRecord& record : live) {
       if (record.outcome != Outcome::lost || !config_.retry) {
         ended(record);
@@ -247,7 +212,7 @@ class NaiveCluster final : private NaiveSurroundings {
   /// Null: the request was never sent.
   [[nodiscard]] Sending* last_sending(std::size_t serial) {
     Sending* last = nullptr;
-    for (Sending& one : sent_) {
+    for (Sending& one : router_->sent()) {
       if (one.serial == serial) last = &one;
     }
     return last;
@@ -269,140 +234,16 @@ class NaiveCluster final : private NaiveSurroundings {
     }
   }
 
-  // --- routing
-  /// Whether the router knows by now of what happened at `time`.
-  [[nodiscard]] bool knows(SimTime time) const { return time != kNever && time + config_.routing.staleness <= now_; }
-  [[nodiscard]] std::int64_t outstanding(std::size_t replica) const {
-    return std::count_if(sent_.begin(), sent_.end(), [&](const Sending& one) {
-      return one.replica == replica && knows(one.at) && !knows(one.end);
-    });
-  }
-  /// The first of the replicas that are up with the least `cost`.
-  template <class Cost>
-  [[nodiscard]] std::size_t least(const Cost& cost) const {
-    std::size_t best = up().front();
-    for (const std::size_t replica : up()) {
-      if (cost(replica) < cost(best)) best = replica;
-    }
-    return best;
-  }
-  [[nodiscard]] std::size_t least_outstanding() const {
-    return least([this](std::size_t replica) { return outstanding(replica); });
-  }
-  [[nodiscard]] std::size_t drawn(std::size_t count) const {
-    return static_cast<std::size_t>(std::floor(config_.routing.uniform() * static_cast<double>(count)));
-  }
-
-  [[nodiscard]] std::size_t choose(const RequestSpec& request) {
-    const std::string& rule = config_.routing.rule;
-    if (rule == "least-outstanding") return least_outstanding();
-    if (rule == "round-robin") return in_turn();
-    if (rule == "random") return up()[drawn(up().size())];
-    if (rule == "power-of-two") return one_of_two();
-    if (rule == "least-kv") return least_kv();
-    if (rule == "session") return of_session(request.traits.conversation);
-    if (rule == "prefix") return of_prefix(request);
-    throw std::logic_error("no plain form of router " + rule);
-  }
-  [[nodiscard]] std::size_t in_turn() const {
-    if (sent_.empty()) return up().front();
-    std::size_t replica = sent_.back().replica;
-    do {
-      replica = (replica + 1) % replicas_.size();
-    } while (!replicas_[replica]);
-    return replica;
-  }
-  [[nodiscard]] std::size_t one_of_two() const {
-    const std::vector<std::size_t> up = this->up();
-    if (up.size() == 1) return up.front();
-    const std::size_t first = drawn(up.size());
-    std::size_t second = drawn(up.size() - 1);
-    if (second >= first) ++second;
-    return outstanding(up[second]) < outstanding(up[first]) ? up[second] : up[first];
-  }
-  [[nodiscard]] std::size_t least_kv() const {
-    const auto fuller = [this](std::size_t a, std::size_t b) {  // as fractions, exactly
-      return replicas_[a]->gpu_blocks_used().count() * replicas_[b]->gpu_blocks().count() >
-             replicas_[b]->gpu_blocks_used().count() * replicas_[a]->gpu_blocks().count();
-    };
-    std::size_t best = up().front();
-    for (const std::size_t replica : up()) {
-      const bool same = !fuller(best, replica) && !fuller(replica, best);
-      if (fuller(best, replica) || (same && outstanding(replica) < outstanding(best))) best = replica;
-    }
-    return best;
-  }
-  [[nodiscard]] std::size_t of_session(std::int64_t conversation) const {
-    if (conversation < 0) return least_outstanding();
-    const std::uint64_t key = mixed(static_cast<std::uint64_t>(conversation));
-    const std::size_t home = jump_hash(key, replicas_.size());
-    return replicas_[home] ? home : up()[jump_hash(mixed(key), up().size())];
-  }
-
-  /// What the router knows to have been sent to a replica.
-  struct Record {
-    std::set<std::vector<std::uint64_t>> chains;  // every beginning of every prompt, in whole blocks
-    std::int64_t tokens = 0;
-  };
-  /// What a client sends is the prompt: ids of the answer are left out.
-  [[nodiscard]] std::vector<std::uint64_t> blocks_of(const RequestSpec& request) const {
-    std::vector<std::uint64_t> ids = request.prefix_ids;
-    while (std::ssize(ids) * config_.engine.block_tokens.count() > request.input.count()) ids.pop_back();
-    return ids;
-  }
-  [[nodiscard]] Record record_of(std::size_t replica) const {
-    const std::int64_t per_block = config_.engine.block_tokens.count();
-    Record record;
-    for (const Sending& one : sent_) {
-      if (one.replica != replica || one.forgotten || !knows(one.at)) continue;
-      const RequestSpec& spec = requests_[one.serial].spec;
-      const std::vector<std::uint64_t> ids = blocks_of(spec);
-      for (auto end = ids.begin(); end != ids.end(); ++end) record.chains.emplace(ids.begin(), std::next(end));
-      record.tokens += spec.input.count() - std::ssize(ids) * per_block;
-    }
-    record.tokens += std::ssize(record.chains) * per_block;
-    return record;
-  }
-  /// Leading blocks of the prompt that the record has.
-  [[nodiscard]] static std::int64_t shared(const Record& record, const std::vector<std::uint64_t>& ids) {
-    std::int64_t blocks = 0;
-    while (blocks < std::ssize(ids) && record.chains.contains({ids.begin(), ids.begin() + blocks + 1})) ++blocks;
-    return blocks;
-  }
-  [[nodiscard]] std::size_t of_prefix(const RequestSpec& request) const {
-    std::vector<std::int64_t> sent;
-    std::map<std::size_t, Record> records;
-    std::int64_t longest = 0;
-    const std::vector<std::uint64_t> ids = blocks_of(request);
-    for (const std::size_t replica : up()) {
-      sent.push_back(outstanding(replica));
-      records[replica] = record_of(replica);
-      longest = std::max(longest, shared(records[replica], ids));
-    }
-    const auto [fewest, most] = std::minmax_element(sent.begin(), sent.end());
-    const NaiveRouting& routing = config_.routing;
-    const bool apart = *most - *fewest > routing.balance_abs;
-    if (apart && static_cast<double>(*most) > routing.balance_rel * static_cast<double>(*fewest)) {
-      return least_outstanding();
-    }
-    const auto covered = static_cast<double>(longest * config_.engine.block_tokens.count());
-    const bool follows = covered > routing.cache_threshold * static_cast<double>(request.input.count());
-    return least([&](std::size_t replica) {
-      const bool passed_over = follows && shared(records.at(replica), ids) < longest;
-      return std::pair(passed_over, records.at(replica).tokens);
-    });
-  }
-
   const NaiveClusterConfig& config_;
   NaiveConfig of_each_;
   std::vector<std::unique_ptr<NaiveReplica>> replicas_;  // null: down
   std::multimap<SimTime, std::size_t> coming_;           // positions of requests that clients will send, if known
   std::vector<ClusterRequest> requests_;                 // by serial number
-  std::vector<Sending> sent_;                            // in order
-  std::vector<std::size_t> patience_;                    // serial numbers, in the order of knowing their deadlines
-  std::list<std::size_t> on_the_way_;                    // of sent_: those in the front end
-  std::list<std::size_t> waiting_;                       // serial numbers of those that wait for a replica
-  std::size_t failed_ = 0;                               // failures so far
+  std::unique_ptr<NaiveRouter> router_;
+  std::vector<std::size_t> patience_;  // serial numbers, in the order of knowing their deadlines
+  std::list<std::size_t> on_the_way_;  // of what the router has sent: what is in the front end
+  std::list<std::size_t> waiting_;     // serial numbers of those that wait for a replica
+  std::size_t failed_ = 0;             // failures so far
   std::uint64_t sequence_ = 0;
   SimTime now_{};
   bool over_ = false;

@@ -1,26 +1,15 @@
-// Plain engines on one clock behind a plain router, as an oracle. A router keeps the list of what it has sent and
-// counts it anew for every question.
+// Plain engines on one clock behind a plain router, as an oracle.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "sim/core/request.hpp"
 #include "tests/oracle/naive_engine.hpp"
+#include "tests/oracle/naive_router.hpp"
 
 namespace spillway::oracle {
-
-struct NaiveRouting {
-  std::string rule;                   // a router's name
-  std::function<double()> uniform{};  // draws in [0, 1), for rules that draw
-  std::int64_t balance_abs = 64;
-  double balance_rel = 1.5;
-  double cache_threshold = 0.3;
-  Duration staleness{};
-};
 
 /// A replica goes down, or comes up again.
 struct NaiveFailure {

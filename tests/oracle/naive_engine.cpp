@@ -47,7 +47,8 @@ struct NaiveMove {
 struct Request {
   RequestSpec spec;
   RequestId id;
-  std::size_t position = 0;  // in the list of requests
+  std::uint64_t content = 0;  // names what is only its own
+  std::size_t position = 0;   // in the list of requests
   RequestRecord record;
   Phase phase = Phase::waiting;
   bool live = false;
@@ -55,6 +56,8 @@ struct Request {
   bool runs_now = false;   // decodes in this iteration
   bool heard = true;       // the scheduler knows it
   bool delivered = false;  // arrives with the KV of its input except the last token
+  bool took_over = false;  // it took blocks for KV of another engine, though it may have lost them since
+  bool awaits_kv = false;  // that KV is on its way
   bool on_host = false;    // in the batch: its blocks are on the host, and the CPU attends
   std::size_t sub_batch = 0;
   std::int64_t generated = 0;
@@ -543,21 +546,45 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       const auto position = static_cast<std::size_t>(target);
       RequestSpec spec = config_.requests[position];
       spec.arrival = now_ - config_.front_end;
-      receive(spec, static_cast<std::uint32_t>(requests_.size()), position);
+      const auto serial = static_cast<std::uint32_t>(requests_.size());
+      receive(spec, serial, serial, position);
     }
     if (phase == 4) decide();
     if (phase != 4) ask();
   }
-  void enter(const RequestSpec& spec, std::uint32_t serial, SimTime now) override {
+  void enter(const RequestSpec& spec, std::uint32_t number, std::uint32_t content, SimTime now) override {
     go_to(now);
-    receive(spec, serial, 0);
+    receive(spec, number, content, 0);
     ask();
   }
-  void expire(std::uint32_t serial, SimTime now) override {
+  void expire(std::uint32_t number, SimTime now) override {
     go_to(now);
     for (Request& r : requests_) {
-      if (r.live && r.id.serial == serial) expire(r);
+      if (r.live && r.id.serial == number) expire(r);
     }
+    ask();
+  }
+  void let_go(std::uint32_t number, SimTime now) override {
+    go_to(now);
+    const auto parked = parked_.find(number);
+    need(parked != parked_.end(), "no KV to let go");
+    for (; !parked->second.empty(); parked->second.pop_back()) lose(parked->second.back());
+    parked_.erase(parked);
+    silent_ = 0;
+    rebuild();
+    ask();
+  }
+  void kv_arrived(std::uint32_t number, SimTime now) override {
+    go_to(now);
+    for (Request& r : requests_) {
+      if (!r.live || r.id.serial != number) continue;
+      need(r.awaits_kv, "KV that nobody awaits");
+      r.awaits_kv = false;
+      r.delivered = true;
+      r.computed = r.spec.input.count() - 1;
+      name(r, r.computed);
+    }
+    rebuild();
     ask();
   }
   [[nodiscard]] Blocks gpu_blocks() const override { return states_[0].total; }
@@ -598,6 +625,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     view.conversation = r.spec.traits.conversation;
     if (r.on_host) view.tier = kHostTier;
     view.sub_batch = static_cast<std::int32_t>(r.sub_batch);
+    view.fetching = r.awaits_kv;
     const bool waits = r.phase == Phase::waiting && !r.in_batch;
     if (const auto kept = conversations_.find(view.conversation); waits && kept != conversations_.end()) {
       view.computed = Tokens(there(kept->second.cells, shared(kept->second, r)));
@@ -700,12 +728,13 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     if (!busy_ && !asked) at(now_, 4, 0);
   }
   /// A request reaches the scheduler. `spec.arrival` is when its client sent it.
-  void receive(const RequestSpec& spec, std::uint32_t serial, std::size_t position) {
+  void receive(const RequestSpec& spec, std::uint32_t number, std::uint32_t content, std::size_t position) {
     const auto slot = static_cast<std::uint32_t>(requests_.size());
     Request& r = requests_.emplace_back();
     r.position = position;
     r.spec = spec;
-    r.id = RequestId{slot, serial};
+    r.id = RequestId{slot, number};
+    r.content = content;
     arrive(r);
   }
   /// Its client has given up, which the scheduler hears of when the iteration has ended.
@@ -773,10 +802,10 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   void rebuild() {
     batch_ = BatchTotals{};
     for (const Request& r : requests_) {
+      const std::int64_t most = r.spec.input.count() + r.spec.max_new_tokens.count();
+      if (r.in_batch || holds_kv_outside(r)) batch_.promised += Blocks((most + per_block() - 1) / per_block());
       if (!r.in_batch) continue;
       ++batch_.running;
-      const std::int64_t most = r.spec.input.count() + r.spec.max_new_tokens.count();
-      batch_.promised += Blocks((most + per_block() - 1) / per_block());
       if (r.phase != Phase::decoding) continue;
       ++batch_.decoding;
       batch_.decode_context += Tokens(r.computed + 1);
@@ -838,7 +867,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     for (std::int64_t b = 0; b <= last; ++b) {
       const bool known = b < static_cast<std::int64_t>(r.spec.prefix_ids.size());
       prefix.push_back(known ? 0 : 1);
-      prefix.push_back(known ? r.spec.prefix_ids[static_cast<std::size_t>(b)] : r.id.serial);
+      prefix.push_back(known ? r.spec.prefix_ids[static_cast<std::size_t>(b)] : r.content);
     }
     return prefix;
   }
@@ -1126,7 +1155,76 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     hand_over(holder(r.id), holder_of_conversation(conversation));
     conversations_[conversation] = {std::exchange(r.cells, {}), r.computed};
   }
-  void fetch(RequestId id, Tokens upto) override { policy_.space->fetches(*this, request(id), upto, *this); }
+  void fetch(RequestId id, Tokens upto) override {
+    if (takes_over()) return take_over(requests_[id.slot]);
+    policy_.space->fetches(*this, request(id), upto, *this);
+  }
+
+  // --- KV of another engine
+  [[nodiscard]] bool takes_over() const { return config_.hands_over && config_.phases == Phases::decode; }
+  /// A waiting request has blocks for KV of another engine, or the KV.
+  [[nodiscard]] bool holds_kv_outside(const Request& r) const {
+    return takes_over() && r.live && !r.in_batch && r.phase == Phase::waiting && !r.cells.empty();
+  }
+  /// Blocks of the prompt without its last token that are not in the prefix cache.
+  [[nodiscard]] std::int64_t missing_kv(const Request& r) const {
+    const std::int64_t tokens = r.spec.input.count() - 1;
+    std::int64_t there = 0;
+    while (config_.prefix_caching && (there + 1) * per_block() <= tokens && find(content(r, there)) >= 0) ++there;
+    return (tokens + per_block() - 1) / per_block() - there;
+  }
+  /// One block at least, for the token that the request computes first.
+  [[nodiscard]] Blocks look_up(RequestId id) override {
+    const Request& r = requests_[id.slot];
+    if (!takes_over() || r.took_over) return Blocks(0);
+    return Blocks(std::max<std::int64_t>(1, missing_kv(r)));
+  }
+  void take_over(Request& r) {
+    need(r.live && r.phase == Phase::waiting && !r.in_batch && r.cells.empty() && !r.took_over, "take over");
+    const std::int64_t missing = missing_kv(r);
+    share_prefix(r);
+    r.offered = r.blocks();
+    for (std::int64_t left = std::max<std::int64_t>(1, missing); left > 0; --left)
+      r.cells.push_back({.gpu = allocate()});
+    r.took_over = r.awaits_kv = true;
+    r.computed = 0;
+    taken_.push_back(r.id);
+    rebuild();
+    cluster_->awaits_kv(r.id.serial, Blocks(missing));
+  }
+  void give_back(Request& r) {
+    std::erase(taken_, r.id);
+    r.awaits_kv = r.delivered = false;
+    r.computed = 0;
+    release(r);
+    rebuild();
+  }
+  /// Of the waiting requests whose KV has arrived, the last that took blocks gives them back. Returns whether there is
+  /// one.
+  bool last_gives_back() {
+    for (std::size_t i = taken_.size(); i-- > 0;) {
+      Request& r = requests_[taken_[i].slot];
+      if (r.awaits_kv) continue;
+      give_back(r);
+      return true;
+    }
+    return false;
+  }
+  /// Nothing can run, and no KV is on its way.
+  bool makes_way() {
+    const auto awaits = [](const Request& r) { return r.live && r.awaits_kv; };
+    return takes_over() && std::none_of(requests_.begin(), requests_.end(), awaits) && last_gives_back();
+  }
+  /// The leading blocks that the GPU holds, up to the last known token but one.
+  void share_prefix(Request& r) {
+    while (config_.prefix_caching && (r.blocks() + 1) * per_block() < r.known()) {
+      const int block = find(content(r, r.blocks()));
+      if (block < 0 && !on_host(content(r, r.blocks()))) break;
+      if (block >= 0 && blocks_[static_cast<std::size_t>(block)].users++ == 0) free_.remove(block);
+      if (block >= 0) ++blocks_[static_cast<std::size_t>(block)].hits;
+      r.cells.push_back(Cell{.gpu = block});
+    }
+  }
   /// `r.computed` is the length of the context.
   void bring_back(Request& r) {
     rebuild();
@@ -1179,6 +1277,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     if (new_turn) {
       r.record.first_scheduled = now_;
       serve(r, r.record.input.count());
+      if (config_.hands_over && config_.phases == Phases::prefill) cluster_->begins_prompt(id.serial);
     }
     const bool adopts = kept != conversations_.end();
     if (new_turn && r.spec.traits.conversation >= 0) {
@@ -1203,13 +1302,11 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       shorten(r.cells, std::min({tokens, r.spec.traits.repeats.count(), r.spec.input.count()}));
       bring_back(r);
     }
-    while (config_.prefix_caching && (r.blocks() + 1) * per_block() < r.known()) {
-      const int block = find(content(r, r.blocks()));
-      if (block < 0 && !on_host(content(r, r.blocks()))) break;
-      if (block >= 0 && blocks_[static_cast<std::size_t>(block)].users++ == 0) free_.remove(block);
-      if (block >= 0) ++blocks_[static_cast<std::size_t>(block)].hits;
-      r.cells.push_back(Cell{.gpu = block});
+    if (holds_kv_outside(r)) {
+      std::erase(taken_, id);
+      return enter_batch(r);
     }
+    share_prefix(r);
     for (std::size_t b = 0; config_.prefix_caching && b < r.cells.size(); ++b) {
       if (r.cells[b].gpu >= 0) continue;
       r.cells[b].gpu = allocate();
@@ -1229,9 +1326,12 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     } else if (!adopts) {
       r.computed = found;
     }
+    enter_batch(r);
+  }
+  void enter_batch(Request& r) {
     r.phase = Phase::prefilling;
     r.in_batch = true;
-    order_.push_back(id);
+    order_.push_back(r.id);
     rebuild();
   }
   void resume(RequestId id) override {
@@ -1305,6 +1405,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   }
   void reject(RequestId id) override {
     changed_ = true;
+    if (holds_kv_outside(requests_[id.slot])) give_back(requests_[id.slot]);
     end(requests_[id.slot], Outcome::rejected);
   }
   void decodes(std::int64_t count) override {
@@ -1334,7 +1435,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     const bool was_backlogged = backlogged(r.spec.client);
     r.live = true;
     if (config_.phases == Phases::decode) {
-      r.delivered = true;
+      r.delivered = !config_.hands_over;
       r.computed = r.spec.input.count() - 1;
     }
     r.record.index = r.id.serial;
@@ -1343,8 +1444,11 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     r.record.input = r.spec.input;
     r.record.output = config_.phases == Phases::prefill ? Tokens(1) : r.spec.output;
     r.record.traits = r.spec.traits;
+    // The engine that goes on with a request must be able to hold its answer, too.
+    const Tokens asked = r.spec.max_new_tokens;
     if (config_.phases == Phases::prefill) r.spec.output = r.spec.max_new_tokens = Tokens(1);
-    if (r.spec.input + r.spec.max_new_tokens > config_.max_model_len) return end(r, Outcome::rejected);
+    const Tokens answer = config_.hands_over ? asked : r.spec.max_new_tokens;
+    if (r.spec.input + answer > config_.max_model_len) return end(r, Outcome::rejected);
     if (config_.padding) {
       if (r.spec.input > config_.padding->input) return end(r, Outcome::rejected);
       if (r.spec.max_new_tokens > config_.padding->output) return end(r, Outcome::rejected);
@@ -1385,13 +1489,17 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       keep(r);
     }
     std::erase(order_, r.id);
-    r.in_batch = false;
+    std::erase(taken_, r.id);
+    r.in_batch = r.awaits_kv = false;
+    const bool parks = config_.hands_over && config_.phases == Phases::prefill && outcome == Outcome::finished;
+    if (parks && cluster_->hands_over(r.id.serial)) parked_[r.id.serial] = std::exchange(r.cells, {});
     release(r);
     end(r, outcome);
     policy_.scheduler->ended(r.id, outcome);
   }
   void end(Request& r, Outcome outcome) {
     r.live = false;
+    if (!parked_.empty()) silent_ = 0;
     r.phase = Phase::waiting;
     r.record.outcome = outcome;
     r.record.end = now_;
@@ -1415,6 +1523,8 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     if (looks_at_host || moves_under_way()) links_.advance(now_);
     collect();
     collect_moves();
+    // KV of others leaves no prompt enough memory: as many tokens have been computed as fit, and no prompt is complete.
+    if (!parked_.empty() && silent_ >= total_.count() * per_block()) return start_moves();
     do {  // until something runs, or nothing changes
       decodes_staged_ = false;
       changed_ = false;
@@ -1427,7 +1537,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       policy_.scheduler->decide(*this, *policy_.space, *this);
       if (!decodes_staged_) decodes(static_cast<std::int64_t>(decoding().size()));
       policy_.space->places(*this, *this);
-    } while ((changed_ || hear() || expands()) && chunks_.empty() && batch_.decoding == 0);
+    } while (chunks_.empty() && batch_.decoding == 0 && (changed_ || hear() || expands() || makes_way()));
     hear();
 
     // The standing decision as a list.
@@ -1479,6 +1589,9 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     }
     std::erase_if(shapes, [](const BatchShape& shape) { return shape.empty(); });
     if (shapes.empty()) return start_moves();
+    // A request that waits with its KV gives it back after 100 iterations without a token.
+    if (takes_over() && silent_ % 100 == 99) static_cast<void>(last_gives_back());
+    ++silent_;
     for (int layer = 0; leaving_blocks > 0 && layer < config_.model->layers(); ++layer) {
       const Bytes all(config_.block_bytes.count() * leaving_tokens / per_block());
       links_.add_computed(part_of_blocks({.stream = Stream::d2h, .copies_per_block = config_.copies_per_block},
@@ -1741,6 +1854,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     observe_fairness();
   }
   void emit(Request& r) {
+    silent_ = 0;
     const bool padding = r.generated >= r.record.output.count();
     if (r.record.first_token == kNever) {
       r.record.first_token = now_;
@@ -1959,6 +2073,9 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   SimTime start_{};
   std::vector<RequestId> chunks_;
   std::vector<RequestId> expired_;
+  std::map<std::uint32_t, Context> parked_;  // KV to be handed over of requests that have ended here
+  std::vector<RequestId> taken_;             // waiting requests with blocks for KV, in order of taking
+  std::int64_t silent_ = 0;                  // iterations since the last token
   TierGraph graph_;
   std::vector<TierState> states_;
   std::map<std::int64_t, Kept> conversations_;

@@ -46,6 +46,7 @@ struct NaiveConfig {
   PlainSurroundings links{};           // of its copies; `sharing` is the model's
   std::vector<LinkTraffic> traffic{};  // of others
   Phases phases = Phases::both;
+  bool hands_over = false;  // with a phase: KV moves from engine to engine and takes its time
   std::optional<Padding> padding{};
   bool schedules_ahead = false;
   Duration front_end{};
@@ -109,6 +110,12 @@ class NaiveSurroundings {
   [[nodiscard]] virtual std::uint64_t next_sequence() = 0;
   [[nodiscard]] virtual SimTime next_turn(std::int64_t conversation) const = 0;
   virtual void ended(const RequestRecord& record) = 0;
+  // Of engines that hand KV over, by the numbers under which they know requests:
+  /// Whether the KV of a request that finishes stays until NaiveReplica::let_go.
+  [[nodiscard]] virtual bool hands_over(std::uint32_t /*number*/) { return false; }
+  virtual void begins_prompt(std::uint32_t /*number*/) {}
+  /// The request has its blocks, of which so many wait for KV.
+  virtual void awaits_kv(std::uint32_t /*number*/, Blocks /*blocks*/) {}
 };
 
 /// An engine as one of several on one clock. It is told what reaches it, and goes on event by event.
@@ -117,13 +124,16 @@ class NaiveReplica {
   virtual ~NaiveReplica() = default;
   [[nodiscard]] virtual std::optional<NaiveInstant> next_event() const = 0;
   virtual void step() = 0;
-  /// A request reaches the scheduler; `spec.arrival` is when its client sent it.
-  virtual void enter(const RequestSpec& spec, std::uint32_t serial, SimTime now) = 0;
+  /// A request reaches the scheduler; `spec.arrival` is when its client sent it. `content` names what is only its own.
+  virtual void enter(const RequestSpec& spec, std::uint32_t number, std::uint32_t content, SimTime now) = 0;
   [[nodiscard]] virtual Blocks gpu_blocks() const = 0;
   [[nodiscard]] virtual Blocks gpu_blocks_used() const = 0;
   /// The client of a live request gives up.
-  virtual void expire(std::uint32_t serial, SimTime now) = 0;
-  /// The replica goes down. Returns the records of what was live, in order of serial numbers: lost, or timed out where
+  virtual void expire(std::uint32_t number, SimTime now) = 0;
+  /// The KV of a request that has finished here is elsewhere, or nobody wants it.
+  virtual void let_go(std::uint32_t number, SimTime now) = 0;
+  virtual void kv_arrived(std::uint32_t number, SimTime now) = 0;
+  /// The replica goes down. Returns the records of what was live, in order of numbers: lost, or timed out where
   /// the client has given up during the iteration that is aborted. Call nothing after it.
   [[nodiscard]] virtual std::vector<RequestRecord> go_down(SimTime now) = 0;
   /// Call last. `horizon`: what is live ends there as unfinished.

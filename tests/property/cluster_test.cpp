@@ -12,6 +12,7 @@
 #include "tests/oracle/fast_run.hpp"
 #include "tests/oracle/naive_cluster.hpp"
 #include "tests/oracle/random_case.hpp"
+#include "tests/oracle/random_cluster.hpp"
 #include "tests/support/cases.hpp"
 
 namespace spillway {
@@ -24,82 +25,7 @@ using oracle::NaiveClusterResult;
 using oracle::NaiveConfig;
 using oracle::NaiveFailure;
 using oracle::NaiveResult;
-using oracle::NaiveRouting;
 using oracle::WholeModel;
-
-/// Few conversations, and some requests of none. No request follows an answer.
-void number_conversations(Dice& dice, NaiveConfig& config) {
-  for (RequestSpec& request : config.requests) {
-    request.traits.conversation = dice.chance(20) ? -1 : dice.between(0, 9);
-  }
-  config.follows.assign(config.requests.size(), {.after = -2});
-}
-
-/// Prompts of few families: each begins as the others of its family do, and goes on as no other.
-void name_prompts(Dice& dice, NaiveConfig& config) {
-  const std::int64_t families = dice.between(1, 5);
-  for (RequestSpec& request : config.requests) {
-    if (dice.chance(20)) continue;
-    const auto family = static_cast<std::uint64_t>(dice.between(1, families));
-    const std::int64_t blocks = request.input.count() / config.block_tokens.count();
-    const std::int64_t common = dice.between(0, blocks);
-    const std::int64_t named = dice.chance(30) ? dice.between(0, blocks) : blocks;
-    for (std::int64_t b = 0; b < named; ++b) {
-      const auto number = static_cast<std::uint64_t>(b);
-      request.prefix_ids.push_back(b < common ? 1000 * family + number : dice.roll());
-    }
-  }
-}
-
-/// Some requests come at once with others.
-void make_bursts(Dice& dice, NaiveConfig& config) {
-  std::int64_t left = 0;
-  for (std::size_t i = 0; i < config.requests.size(); ++i) {
-    if (left-- > 0) {
-      config.requests[i].arrival = config.requests[i - 1].arrival;
-    } else {
-      left = dice.between(0, 12);
-    }
-  }
-}
-
-/// Requests are sent at the instants at which others have passed the front end.
-void meet_in_front_end(NaiveConfig& config) {
-  if (config.front_end == Duration{}) return;
-  for (RequestSpec& request : config.requests) {
-    request.arrival = SimTime(request.arrival.ns() / config.front_end.count() * config.front_end.count());
-  }
-}
-
-NaiveRouting draw_routing(Dice& dice, const std::string& rule) {
-  NaiveRouting routing{.rule = rule};
-  if (dice.chance(70)) routing.balance_abs = dice.between(0, 10);
-  if (dice.chance(70)) routing.balance_rel = 1.0 + 0.25 * static_cast<double>(dice.between(0, 8));
-  if (dice.chance(50)) routing.cache_threshold = 0.125 * static_cast<double>(dice.between(0, 8));
-  if (rule == "prefix" && dice.chance(50)) routing.staleness = Duration(dice.between(1, 3000));
-  return routing;
-}
-
-/// Replicas go down, at times all of them and at the instant of an arrival, and mostly come up again.
-void draw_failures(Dice& dice, NaiveClusterConfig& config) {
-  const std::vector<RequestSpec>& requests = config.engine.requests;
-  const std::int64_t span = requests.back().arrival.ns() + 3000;
-  for (std::size_t replica = 0; replica < config.replicas; ++replica) {
-    if (dice.chance(30)) continue;
-    const auto any = static_cast<std::size_t>(dice.between(0, std::ssize(requests) - 1));
-    std::int64_t now = dice.chance(20) ? requests[any].arrival.ns() : dice.between(0, span);
-    for (std::int64_t left = dice.between(1, 3); left > 0; --left) {
-      config.failures.push_back({.at = SimTime(now), .replica = replica, .up = false});
-      if (dice.chance(20)) break;
-      now += dice.between(1, span / 2);
-      config.failures.push_back({.at = SimTime(now), .replica = replica, .up = true});
-      now += dice.between(1, span / 2);
-    }
-  }
-  std::stable_sort(config.failures.begin(), config.failures.end(),
-                   [](const NaiveFailure& a, const NaiveFailure& b) { return a.at < b.at; });
-  config.retry = dice.chance(70);
-}
 
 /// A random case of one policy behind one router.
 struct Case {
@@ -118,61 +44,28 @@ void draw(std::uint64_t seed, const std::string& router, const PolicyInfo& polic
   if (dice.chance(30)) {
     oracle::draw_conversations(seed, config);
   } else if (dice.chance(50)) {
-    number_conversations(dice, config);
+    oracle::number_conversations(dice, config);
   }
-  if (!config.prefix_caching && dice.chance(70)) name_prompts(dice, config);
-  if (dice.chance(50)) make_bursts(dice, config);
-  if (dice.chance(40)) meet_in_front_end(config);
-  drawn.config.routing = draw_routing(dice, router);
+  if (!config.prefix_caching && dice.chance(70)) oracle::name_prompts(dice, config);
+  if (dice.chance(50)) oracle::make_bursts(dice, config);
+  if (dice.chance(40)) oracle::meet_in_front_end(config);
+  drawn.config.routing = oracle::draw_routing(dice, router);
 }
-
-RandomStream draws_of(const Case& drawn) { return {drawn.seed, 0, "router"}; }
 
 FastRun run_fast(const Case& drawn, std::size_t replicas) {
   const NaiveConfig& config = drawn.config.engine;
-  const NaiveRouting& routing = drawn.config.routing;
-  const RouterInfo& router = *RouterRegistry::instance().find(routing.rule);
-  Settings settings = drawn.settings;
-  for (const Parameter& parameter : router.parameters) {
-    settings.set(parameter.name, oracle::default_value(parameter));
-  }
-  if (routing.rule == "prefix") {
-    settings.set("router.balance_abs", routing.balance_abs);
-    settings.set("router.balance_rel", routing.balance_rel);
-    settings.set("router.cache_threshold", routing.cache_threshold);
-    settings.set("router.staleness", routing.staleness);
-  }
   SimulationConfig simulation = oracle::simulation_of(config);
   simulation.instances.resize(replicas, simulation.instances.front());
   for (const NaiveFailure& one : drawn.config.failures) simulation.events.push_back({one.at, one.replica, one.up});
   simulation.retry = drawn.config.retry;
-  simulation.router = [&](const Replicas& all) {
-    return router.make(RouterContext{settings, all, config.block_tokens, draws_of(drawn)});
-  };
+  simulation.router = oracle::router_of(drawn.config.routing, config.block_tokens, drawn.seed);
   return oracle::run_fast(std::move(simulation), config);
 }
 
 NaiveClusterResult run_naive(const Case& drawn) {
   NaiveClusterConfig config = drawn.config;
-  config.routing.uniform = [draws = draws_of(drawn)]() mutable { return draws.uniform(); };
+  oracle::draw_from(config.routing, drawn.seed);
   return oracle::run_naive_cluster(config);
-}
-
-std::string text(const RequestRecord& record) { return oracle::text(record) + "at " + std::to_string(record.replica); }
-
-/// Fails the test unless every field of every record is the same. In which order requests end at one instant is not
-/// compared, as replicas may end iterations at the same instant.
-void expect_same_records(std::vector<RequestRecord> naive, std::vector<RequestRecord> fast) {
-  for (std::vector<RequestRecord>* const records : {&naive, &fast}) {
-    std::sort(records->begin(), records->end(), [](const RequestRecord& a, const RequestRecord& b) {
-      return std::pair(a.end, a.index) < std::pair(b.end, b.index);
-    });
-  }
-  ASSERT_EQ(naive.size(), fast.size());
-  for (std::size_t i = 0; i < naive.size(); ++i) {
-    ASSERT_EQ(text(naive[i]), text(fast[i]));
-    ASSERT_EQ(naive[i], fast[i]);
-  }
 }
 
 /// Every request that a client has sent ends once.
@@ -245,7 +138,7 @@ TEST_P(Cluster, IsThatOfPlainEnginesBehindAPlainRouter) {
       draw(seed, GetParam(), *policy, model, drawn);
       const FastRun fast = run_fast(drawn, drawn.config.replicas);
       const NaiveClusterResult naive = run_naive(drawn);
-      ASSERT_NO_FATAL_FAILURE(expect_same_records(naive.records, fast.records));
+      ASSERT_NO_FATAL_FAILURE(oracle::expect_same_records(naive.records, fast.records));
       ASSERT_NO_FATAL_FAILURE(expect_nothing_lost(drawn.config, fast));
       ASSERT_NO_FATAL_FAILURE(expect_sums_of_replicas(drawn.config, fast));
       ASSERT_NO_FATAL_FAILURE(expect_same_totals(naive, fast));
@@ -265,10 +158,11 @@ TEST_P(Cluster, WhoseReplicasGoDownIsThatOfPlainEngines) {
       draw(seed, GetParam(), *policy, model, drawn);
       Dice dice(seed + 3'000'000);
       drawn.config.replicas = static_cast<std::size_t>(dice.between(1, 4));
-      draw_failures(dice, drawn.config);
+      drawn.config.failures = oracle::draw_failures(dice, drawn.config.engine.requests, drawn.config.replicas);
+      drawn.config.retry = dice.chance(70);
       const FastRun fast = run_fast(drawn, drawn.config.replicas);
       const NaiveClusterResult naive = run_naive(drawn);
-      ASSERT_NO_FATAL_FAILURE(expect_same_records(naive.records, fast.records));
+      ASSERT_NO_FATAL_FAILURE(oracle::expect_same_records(naive.records, fast.records));
       ASSERT_NO_FATAL_FAILURE(expect_nothing_lost(drawn.config, fast));
       if (drawn.config.replicas > 1) {
         ASSERT_NO_FATAL_FAILURE(expect_sums_of_replicas(drawn.config, fast));
@@ -294,7 +188,7 @@ TEST_P(Cluster, OfOneReplicaRunsAsWithoutARouter) {
       draw(seed, GetParam(), *policy, model, drawn);
       const FastRun routed = run_fast(drawn, 1);
       const FastRun plain = oracle::run_fast(drawn.config.engine);
-      ASSERT_NO_FATAL_FAILURE(expect_same_records(plain.records, routed.records));
+      ASSERT_NO_FATAL_FAILURE(oracle::expect_same_records(plain.records, routed.records));
       ASSERT_EQ(routed.result.statistics.engine.iterations, plain.result.statistics.engine.iterations);
       ASSERT_EQ(routed.result.statistics.span, plain.result.statistics.span);
     }

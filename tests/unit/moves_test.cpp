@@ -351,7 +351,7 @@ TEST(Moves, ATierThatShrinksBelowItsUse_IsReportedInEachDecision) {
   Instance instance(
       {.model = &model, .policy = &policy, .settings = &settings, .kv = layout(4, 4), .max_model_len = Tokens(64)},
       sink);
-  static_cast<void>(instance.submit(turn(0, 16, 1), 0, SimTime(0), SimTime(0)));
+  static_cast<void>(instance.submit(turn(0, 16, 1), 0, 0, SimTime(0), SimTime(0)));
   instance.start(SimTime(0));
   EXPECT_EQ(instance.advance(SimTime(100)), Instance::Advanced::iteration);
   instance.start(SimTime(100));
