@@ -93,13 +93,17 @@ class Descent {
     for (bool improved = true; improved && left_ > 0;) {
       improved = false;
       for (std::size_t a = 0; a + 1 < loads.servers(); ++a) {
-        for (std::size_t b = a + 1; b < loads.servers(); ++b) improved = exchange_any(loads, a, b) || improved;
+        for (std::size_t b = a + 1; b < loads.servers() && left_ > 0; ++b) {
+          improved = exchange_any(loads, a, b) || improved;
+        }
       }
     }
   }
 
   bool exchange_any(ServerLoads& loads, std::size_t a, std::size_t b) {
     bool improved = false;
+    constexpr std::int64_t kClassesPerMove = 16;  // that are looked up in the time of a move
+    left_ -= 1 + std::ssize(classes_.list) / kClassesPerMove;
     const std::vector<std::size_t> from_b = present(loads, b);
     for (const std::size_t c : present(loads, a)) {
       for (const std::size_t d : from_b) {

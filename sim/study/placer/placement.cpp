@@ -22,19 +22,24 @@ std::string plural(std::int64_t count, const char* what) {
 /// What no placement can meet, whatever it does.
 std::vector<Problem> hopeless(const PlacementProblem& problem) {
   std::vector<Problem> problems;
+  const auto add = [&problems](Problem one) {
+    // Copies of a model have the same problem.
+    const auto same = [&one](const Problem& other) { return other.what == one.what; };
+    if (std::ranges::none_of(problems, same)) problems.push_back(std::move(one));
+  };
   std::int64_t gpus = 0;
   for (const PlacedModel& model : problem.models) {
     gpus += model.gpus;
     const Bytes own = problem.gpu_memory * model.gpus;
     if (model.balance > own) {
-      problems.push_back({fmt::format("{} lends {}, and {} of {} have {}", model.name, format_bytes(model.balance),
-                                      plural(model.gpus, "GPU"), format_bytes(problem.gpu_memory), format_bytes(own)),
-                          model.name, "lower lends: a model lends HBM that it leaves free", true});
+      add({fmt::format("{} lends {}, and {} of {} have {}", model.name, format_bytes(model.balance),
+                       plural(model.gpus, "GPU"), format_bytes(problem.gpu_memory), format_bytes(own)),
+           model.name, "lower lends: a model lends HBM that it leaves free", true});
     }
     if (model.gpus > problem.gpus_per_server && !problem.compat) {
-      problems.push_back({fmt::format("no placement keeps a model on one server: {} takes {}, and a server has {}",
-                                      model.name, plural(model.gpus, "GPU"), problem.gpus_per_server),
-                          model.name, "lower tensor_parallel, or use larger servers", true});
+      add({fmt::format("no placement keeps a model on one server: {} takes {}, and a server has {}", model.name,
+                       plural(model.gpus, "GPU"), problem.gpus_per_server),
+           model.name, "lower tensor_parallel, or use larger servers", true});
     }
   }
   const std::int64_t there = problem.servers * problem.gpus_per_server;
@@ -158,7 +163,9 @@ Placement place(const PlacementProblem& problem, const PlacementEffort& effort) 
   std::optional<ServerLoads> best = greedy_placement(classes);
   if (best) best = improve(classes, std::move(*best), effort.moves);
   std::int64_t bound = objective_value(classes, classes.least_memory(), classes.least_surplus());
-  if (!best || best->value() > bound) {
+  constexpr std::int64_t kMostColumns = 10'000;  // whose first linear program takes about a second
+  const bool small = std::ssize(classes.list) * classes.servers <= kMostColumns;
+  if (!best || best->value() >= kForbidden || (small && best->value() > bound)) {
     ExactOutcome exact = solve_exactly(classes, best, effort.pivots);
     if (exact.better && (!best || exact.better->value() < best->value())) best = std::move(exact.better);
     if (!best) throw no_packing(problem, !exact.solvable);

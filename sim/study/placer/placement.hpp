@@ -20,7 +20,7 @@ struct PlacedModel {
 
 /// Equal servers, each with `gpus_per_server` GPUs of `gpu_memory`.
 struct PlacementProblem {
-  std::vector<PlacedModel> models;
+  std::vector<PlacedModel> models{};
   std::int64_t servers = 1;
   std::int64_t gpus_per_server = 1;
   Bytes gpu_memory{};  // of one GPU, as in the published code; it weighs a surplus of producers
@@ -69,7 +69,8 @@ struct PlacementEffort {
 
 /// The best placement found: local search, then GLPK's branch and bound, which ends when it has proven that none is
 /// better or at the limit of the effort. GLPK does not run where the local search meets the bound that the means over
-/// servers give, each mean rounded up to what sums of balances and of signs can be.
+/// servers give, each mean rounded up to what sums of balances and of signs can be; nor, once there is a placement, for
+/// more than 10,000 classes times servers.
 ///
 /// Throws ConfigError naming the constraint when there is no placement: a model that lends more than its GPUs have or
 /// takes more GPUs than a server has, more models than GPUs, models that no packing keeps on one server each, or in
