@@ -21,6 +21,10 @@ constexpr std::array<const char*, 3> kWorthMetrics{"p99_ttft_ms", "mean_tpot_ms"
 
 std::string gigabytes(Bytes bytes) { return figure(static_cast<double>(bytes.count()) * 1e-9) + " GB"; }
 
+std::string plural(std::int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 std::string role(const std::optional<Bytes>& balance) {
   const Bytes known = balance.value_or(Bytes(0));
   if (known == Bytes(0)) return "lends nothing";
@@ -124,19 +128,20 @@ std::string to_placement_table(const PlacementReport& report) {
   for (const placer::ClusterModel& model : cluster.models) gpus += model.gpus * model.copies;
   const std::int64_t each = cluster.hardware.server->gpus;
   Lines head;
-  head.add("Cluster", fmt::format("{} x {} of {} GPUs with {}; {} models take {} of {} GPUs{}", cluster.servers,
+  head.add("Cluster", fmt::format("{} x {} of {} GPUs with {}; {} for {} of {} GPUs{}", cluster.servers,
                                   shown(cluster.hardware_name), each, gigabytes(cluster.hardware.gpu.memory),
-                                  placement.servers.size(), gpus, cluster.servers * each,
+                                  plural(std::ssize(placement.servers), "model"), gpus, cluster.servers * each,
                                   report.compat ? "; placed as AQUA's published code does" : ""));
   for (const placer::ProfiledModel& one : report.profiled) {
     head.add("Profile", fmt::format("{}: {}", shown(cluster.models[one.element].name), one.terms));
   }
-  head.add("Objective", fmt::format("{}: {} left to lend, and {} of one GPU times a surplus of {} producers",
-                                    gigabytes(placement.value), gigabytes(placement.objective.memory),
-                                    gigabytes(cluster.hardware.gpu.memory), placement.objective.surplus));
+  head.add("Objective",
+           fmt::format("{}: {} left to lend, and {} of one GPU times a surplus of {}", gigabytes(placement.value),
+                       gigabytes(placement.objective.memory), gigabytes(cluster.hardware.gpu.memory),
+                       plural(placement.objective.surplus, "producer")));
   head.add("Gap", gap_text(placement));
-  head.add("Pairs", fmt::format("{} consumers have a lender on their server, {} have none and page to host DRAM",
-                                placement.pairs.size(), placement.unmatched.size()));
+  head.add("Pairs", fmt::format("{} with a producer on the same server to borrow from, {} without, paging to host DRAM",
+                                plural(std::ssize(placement.pairs), "consumer"), placement.unmatched.size()));
   for (const std::string& warning : cluster.warnings) head.add("Warning", warning);
   std::string text = head.text() + "\n" + servers_table(report);
   if (!report.worth || report.worth->empty()) return text;

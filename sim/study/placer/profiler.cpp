@@ -44,12 +44,7 @@ class Profiler {
   std::optional<ProfiledModel> run() {
     if (model_.prompts > 0) {
       from_contexts();
-    } else if (!find_rate() || !measure_free()) {
-      return std::nullopt;
-    } else if (balance_of(found_.free, Bytes(0)) > Bytes(0)) {
-      found_.balance = found_.free;
-      found_.terms = at_rate() + ", which it lends";
-    } else if (!measure_demand()) {
+    } else if (!measure()) {
       return std::nullopt;
     }
     model_.balance = found_.balance;
@@ -67,6 +62,15 @@ class Profiler {
                                model_.context.count(), per_token.count(), gigabytes(Bytes(0) - found_.balance));
   }
 
+  /// The steps below return false when interrupted.
+  bool measure() {
+    if (!find_rate() || !measure_free()) return false;
+    if (balance_of(found_.free, Bytes(0)) <= Bytes(0)) return measure_demand();
+    found_.balance = found_.free;
+    found_.terms = at_rate() + ", which it lends";
+    return true;
+  }
+
   [[nodiscard]] Point point() const {
     Point point{model_.assignments, {}};
     std::erase_if(point.assignments, [](const Assignment& one) { return one.key == kRate; });
@@ -74,7 +78,6 @@ class Profiler {
     return point;
   }
 
-  /// Returns false when interrupted.
   bool find_rate() {
     const std::vector<Parameter> table = parameter_table();
     std::vector<Problem> problems;
@@ -100,7 +103,6 @@ class Profiler {
     return true;
   }
 
-  /// Returns false when interrupted.
   bool measure_free() {
     Point run = point();
     run.assignments.push_back(placed(kRate, fmt::format("{}", found_.stable_rate)));
@@ -113,7 +115,6 @@ class Profiler {
     return true;
   }
 
-  /// Returns false when interrupted.
   bool measure_demand() {
     std::vector<Point> points;
     for (const double burst : kBursts) {
