@@ -10,9 +10,7 @@ namespace {
 
 using nlohmann::json;
 using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 
 class Place : public CliTest {
  protected:
