@@ -139,6 +139,20 @@ TEST_F(Place, Profiler_MeasuresALanguageModelThatBorrows) {
   EXPECT_THAT(result["profiles"][0]["terms"].get<std::string>(), HasSubstr("bursts swap"));
 }
 
+// Keys of the consumer's scheduler hold for its runs, and not for the rate search, whose policy has none of them.
+TEST_F(Place, KeysOfTheFairScheduler_AreAConsumers) {
+  const auto mean_e2e = [&](const std::string& slice) {
+    const Output run = place(cluster(R"({"name": "sd", "lends": "30GB"},
+      {"name": "llama", "model": "llama-3.1-8b", "memory.gpu_kv": "1GB", "policy.slice": )" +
+                                     slice + R"(,
+       "workload": {"trace": "uniform", "input_tokens": 1000, "output_tokens": 200, "rate": 10, "requests": 200}})"),
+                             {"--json"});
+    EXPECT_EQ(run.code, 0) << run.err;
+    return json::parse(run.out)["worth"][0]["host"]["mean_e2e_ms"].get<double>();
+  };
+  EXPECT_LT(mean_e2e("50"), mean_e2e("3"));  // fewer requests page to the host
+}
+
 TEST_F(Place, Profiler_AModelThatMissesTheLimits_IsNamed) {
   const Output run = place(cluster(R"({"name": "slow", "model": "llama-3.1-70b", "tensor_parallel": 2,
       "workload": {"trace": "uniform", "input_tokens": 20000, "output_tokens": 2, "requests": 300}})"));
@@ -173,6 +187,7 @@ TEST_F(Place, BadInput_NamesTheConstraint) {
        "/models/0"},
       {cluster(R"({"name": "opt", "lends": "1GB", "copies": 0})"), "copies is 0", "/models/0/copies"},
       {cluster(R"({"name": "opt", "lends": "1GB", "policy": "pie"})"), "policy has no place here", "/models/0/policy"},
+      {cluster(R"({"name": "opt", "lends": "1GB", "policy.expansion": 2})"), "policy.expansion", "/models/0"},
       {cluster(R"({"name": "a", "lends": "1GB"}, {"name": "a", "lends": "2GB"})"), "two models are called a",
        "/models/1"},
       {cluster(R"({"name": "a", "lends": "1GB", "tensor_parallel": 0})"), "tensor_parallel",

@@ -195,10 +195,12 @@ class ClusterReader {
     }
   }
 
-  /// Checks what a run would refuse.
+  /// Checks what a run would refuse. Keys policy.* are those of a consumer's run.
   void resolve(ClusterModel& model) {
     try {
-      const ResolvedConfig config = resolve_config(table_, model.assignments, {});
+      std::vector<Assignment> run = model.assignments;
+      run.push_back({"policy", "aqua", Origin::file, model.where, {}});
+      const ResolvedConfig config = resolve_config(table_, run, {});
       model.gpus = config.settings.get<std::int64_t>("tensor_parallel");
     } catch (const UserError& error) {
       for (const Problem& problem : error.problems()) {

@@ -53,7 +53,7 @@ class Profiler {
 
  private:
   void from_contexts() {
-    const Assembly assembly = assemble(resolve_config(parameter_table(), model_.assignments, {}));
+    const Assembly assembly = assemble(resolve_config(parameter_table(), with_default_policy().assignments, {}));
     const KvLayout& kv = assembly.instance.kv;
     // A block is whole, and so are the bytes of its tokens.
     const Bytes per_token(kv.block_bytes.count() * model_.gpus / kv.block_tokens.count());
@@ -71,8 +71,14 @@ class Profiler {
     return true;
   }
 
-  [[nodiscard]] Point point() const {
+  /// Keys policy.* are those of a consumer's scheduler.
+  [[nodiscard]] Point with_default_policy() const {
     Point point{model_.assignments, {}};
+    std::erase_if(point.assignments, [](const Assignment& one) { return one.key.starts_with("policy."); });
+    return point;
+  }
+  /// A run at a rate that the caller adds.
+  [[nodiscard]] static Point in_chunks(Point point) {
     std::erase_if(point.assignments, [](const Assignment& one) { return one.key == kRate; });
     point.assignments.push_back(placed("engine.max_num_batched_tokens", "512"));
     return point;
@@ -84,7 +90,7 @@ class Profiler {
     Criterion criterion{.conditions = parse_conditions(kLimits, "place", false, problems)};
     SPILLWAY_CHECK(problems.empty(), "the profiler's limits are no conditions");
     PointGrid grid;
-    grid.shared = point().assignments;
+    grid.shared = in_chunks(with_default_policy()).assignments;
     SearchReport report;
     report.key = kRate;
     Search search(std::move(grid), *find_parameter(table, kRate), std::move(criterion), std::move(report),
@@ -104,7 +110,7 @@ class Profiler {
   }
 
   bool measure_free() {
-    Point run = point();
+    Point run = in_chunks(with_default_policy());
     run.assignments.push_back(placed(kRate, fmt::format("{}", found_.stable_rate)));
     const std::vector<PointOutcome> outcomes = runner_.run({run});
     const PointOutcome& outcome = outcomes.front();
@@ -118,7 +124,7 @@ class Profiler {
   bool measure_demand() {
     std::vector<Point> points;
     for (const double burst : kBursts) {
-      Point run = point();
+      Point run = in_chunks({model_.assignments, {}});
       const double rate = burst * found_.stable_rate;
       std::erase_if(run.assignments, [](const Assignment& one) { return one.key == "workload.requests"; });
       run.assignments.push_back(placed("policy", "cfs"));
