@@ -23,7 +23,7 @@ packages_for() {
       echo "libssl-dev||SHA-256 of the inputs"
       echo "zlib1g-dev||traces compressed with gzip"
       echo "libeigen3-dev||fits of latency models to measurements"
-      echo "libglpk-dev||linear programs of FlexGen's policy search"
+      echo "libglpk-dev||FlexGen's policy search and AQUA's placer"
       echo "libpcre2-dev||tokens of text, GPT-2"
       echo "liblua5.4-dev||rules of published claims"
       echo "libsentencepiece-dev||tokens of text, SentencePiece"

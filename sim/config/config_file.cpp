@@ -135,7 +135,9 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
   }
   /// The value of the key is a list of objects, which the key's reader reads from the text.
   [[nodiscard]] bool structured() const {
-    return path_.size() == 1 && (path_.front() == "events" || path_.front() == kInstancesKey);
+    // "models" is the list of a cluster file (spillway place).
+    return path_.size() == 1 &&
+           (path_.front() == "events" || path_.front() == kInstancesKey || path_.front() == "models");
   }
   [[nodiscard]] std::string dotted_path() const { return fmt::format("{}", fmt::join(path_, ".")); }
   [[nodiscard]] std::string where() const {

@@ -109,6 +109,7 @@ TEST_F(Completion, KeysAndConfigurationFiles) {
   EXPECT_THAT(complete("spillway run ", {"spillway", "run", ""}),
               IsSupersetOf({"model=", "workload.rate=", "slo.ttft_ms=", "my.json", "other.json", "traces"}));
   EXPECT_THAT(complete("spillway config check my", {"spillway", "config", "check", "my"}), ElementsAre("my.json"));
+  EXPECT_THAT(complete("spillway place my", {"spillway", "place", "my"}), ElementsAre("my.json"));
   EXPECT_THAT(complete("spillway run tr", {"spillway", "run", "tr"}), ElementsAre("traces"));  // no trace.csv
   EXPECT_THAT(complete("spillway run my.json workload.rat", {"spillway", "run", "my.json", "workload.rat"}),
               ElementsAre("workload.rate="));

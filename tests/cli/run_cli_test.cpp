@@ -657,7 +657,7 @@ TEST_F(RunCli, WithoutAKnownCommandTheCommandsAreNamed) {
   for (const auto& [arguments, what, fix] : std::vector<std::tuple<std::vector<std::string>, std::string, std::string>>{
            {{},
             "A subcommand is required",
-            "commands: run, sweep, compare, search, merge, list, explain, config, trace, calibrate, validate, "
+            "commands: run, sweep, compare, search, place, merge, list, explain, config, trace, calibrate, validate, "
             "reproduce, completion; see spillway --help"},
            {{"help"}, "unknown command \"help\"", "did you mean \"--help\"?"},
            {{"rnu", "seed=2"}, "unknown command \"rnu\"", "did you mean \"run\"?"},

@@ -210,6 +210,8 @@ class Candidates {
     } else if (type == "MODEL") {
       add_all(hwmodels::llm_names(), prefix);
       add_files("json", prefix);
+    } else if (type == "CLUSTER.json") {
+      add_files("json", prefix);
     } else if (type == "KEY") {
       for (const Parameter& parameter : keys_of_line()) add(prefix + parameter.name);
     } else if (type == "CLAIM") {

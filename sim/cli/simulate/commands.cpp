@@ -1,8 +1,9 @@
-// Flags of run, sweep, compare, search and merge.
+// Flags of run, sweep, compare, search, place and merge.
 #include "sim/cli/commands.hpp"
 
 #include "sim/cli/environment.hpp"
 #include "sim/cli/simulate/compare_command.hpp"
+#include "sim/cli/simulate/place_command.hpp"
 #include "sim/cli/simulate/run.hpp"
 #include "sim/cli/simulate/search_command.hpp"
 #include "sim/cli/simulate/sweep_command.hpp"
@@ -92,6 +93,27 @@ void add_search_flags(CLI::App& sub, SearchOptions& options) {
   add_perturb(sub, options.perturb, kPerturbAgain);
 }
 
+void add_place_flags(CLI::App& sub, PlaceOptions& options) {
+  sub.add_option("cluster", options.cluster, "The servers, and the models to place")
+      ->required()
+      ->type_name("CLUSTER.json");
+  add_format(sub, options.format, {"table", "json"});
+  sub.add_flag("--compat", options.compat,
+               "Place as AQUA's published code does: each GPU of a model alone, neither maximum below 0");
+  sub.add_flag("--place-only", options.place_only, "Do not simulate what the placement is worth");
+  add_progress(sub, options.progress);
+  add_jobs(sub, options.jobs, "Threads");
+}
+
+std::string cluster_help() {
+  return "CLUSTER.json: {\"hardware\": \"hgx-h100-8\", \"servers\": 2, \"models\": [\n"
+         "  {\"name\": \"sd\", \"copies\": 4, \"lends\": \"30GB\"},\n"
+         "  {\"name\": \"opt\", \"borrows\": \"20GB\", \"model\": \"opt-30b\", \"workload\": {\"rate\": 4}}]}\n"
+         "A model that neither lends nor borrows is measured with its workload. Any key of a run may stand in a model, "
+         "or\n"
+         "beside the list for all.\n";
+}
+
 void add_merge_flags(CLI::App& sub, MergeOptions& options) {
   sub.add_option("folders", options.folders, "The folders of all shards")->required()->type_name("DIR");
   sub.add_option("-o,--out", options.directory, "Folder for the whole sweep")->required()->type_name("DIR");
@@ -129,6 +151,10 @@ void add_simulation_commands(CLI::App& app, Command& command) {
                         "search policy=vllm,sarathi --max workload.rate --slo \"ttft_ms<500\" -j 2",
                         "search --min memory.gpu_kv memory.gpu_kv=20GB workload.rate=8 --slo \"p99_ttft_ms<500\""},
                        grid_help);
+  set_footer(add_command<PlaceOptions>(app, command, "place",
+                                       "Place models on servers so that each consumer has a lender of memory (AQUA)",
+                                       add_place_flags, place),
+             {"place cluster.json", "place cluster.json --compat --json"}, cluster_help);
   set_footer(add_command<MergeOptions>(app, command, "merge", "Join the shards of a sweep, or report what is missing",
                                        add_merge_flags, merge),
              {"merge out/shards/* -o out"});
