@@ -163,7 +163,6 @@ void expect_same_totals(const NaivePoolsResult& naive, const FastRun& fast) {
 struct Reached {
   std::int64_t by_layers = 0;
   std::int64_t whole = 0;
-  std::int64_t preempted = 0;
   std::int64_t timed_out = 0;
   std::int64_t cut = 0;
   std::int64_t lost = 0;   // for good
@@ -177,7 +176,6 @@ void count(const NaivePoolsConfig& config, const NaivePoolsResult& naive, Reache
     reached.timed_out += record.outcome == Outcome::timed_out ? 1 : 0;
     reached.cut += record.outcome == Outcome::unfinished ? 1 : 0;
     lost += record.outcome == Outcome::lost ? 1 : 0;
-    reached.preempted += record.preempted_recompute + record.preempted_swap;
   }
   reached.lost += lost;
   for (const std::int64_t by_replica : naive.lost) reached.again += by_replica;
