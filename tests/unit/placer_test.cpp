@@ -251,6 +251,17 @@ TEST(Placer, ALimitedSearchStatesItsGap) {
   EXPECT_DOUBLE_EQ(first.gap(), 1.0 - gigabytes(first.bound) / gigabytes(first.value));
 }
 
+// Balances are multiples of 10 GB, so the mean of 30 + 20 - 10 - 10 - 10 = 20 over three servers, 6.7 GB, rounds up to
+// 10, whatever the memory of a GPU is. 30 - 10 - 10, 20 - 10 and nothing have 10, 10 and 0, and a surplus of 0; the sum
+// of the signs is -1, so no placement has less than 0.
+TEST(Placer, BoundsAreMultiplesOfTheBalances) {
+  PlacementProblem problem = problem_of(3, 3, {{30}, {20}, {-10}, {-10}, {-10}});
+  problem.gpu_memory = Bytes(85'021'163'521);  // has no divisor in common with 10 GB
+  const Placement placement = place(problem, {.moves = 100'000, .pivots = 0});
+  EXPECT_EQ(gigabytes(placement.value), 10);
+  EXPECT_TRUE(placement.optimal());
+}
+
 TEST(Placer, IsTheSameEachTime) {
   const PlacementProblem problem = test::placer_sample(16, 5);
   EXPECT_EQ(place(problem).servers, place(problem).servers);

@@ -65,13 +65,14 @@ std::int64_t Classes::total_sign() const {
   return total;
 }
 
-std::int64_t Classes::unit() const {
-  std::int64_t unit = gpu_memory;
+std::int64_t Classes::balance_unit() const {
+  std::int64_t unit = 0;
   for (const ModelClass& one : list) unit = std::gcd(unit, one.balance);
-  return unit;
+  return std::max<std::int64_t>(1, unit);  // all balances may be 0
 }
+std::int64_t Classes::unit() const { return std::gcd(gpu_memory, balance_unit()); }
 
-std::int64_t Classes::least_memory() const { return least_maximum(total_balance(), servers, unit(), compat); }
+std::int64_t Classes::least_memory() const { return least_maximum(total_balance(), servers, balance_unit(), compat); }
 
 std::int64_t Classes::least_surplus() const {
   const std::int64_t least = least_maximum(total_sign(), servers, 1, compat);

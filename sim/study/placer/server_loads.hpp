@@ -30,7 +30,9 @@ struct Classes {
   explicit Classes(const PlacementProblem& problem);
   [[nodiscard]] std::int64_t total_balance() const;
   [[nodiscard]] std::int64_t total_sign() const;
-  /// All balances, and the memory of a GPU, are multiples of it.
+  /// The common divisor of all balances; what a server has left to lend is a multiple of it.
+  [[nodiscard]] std::int64_t balance_unit() const;
+  /// The common divisor of all balances and the memory of a GPU; the objective is a multiple of it.
   [[nodiscard]] std::int64_t unit() const;
   /// A bound of each maximum, from the means over servers.
   [[nodiscard]] std::int64_t least_memory() const;
