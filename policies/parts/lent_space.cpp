@@ -49,8 +49,7 @@ void LentSpace::forget_those_back(const View& view) {
   const auto back = [&](RequestId id) { return !view.alive(id) || view.request(id).phase != Phase::swapped; };
   std::erase_if(away_, back);
   std::ranges::sort(away_, {}, &RequestId::serial);
-  const auto twice = std::ranges::unique(away_);
-  away_.erase(twice.begin(), twice.end());
+  away_.erase(std::unique(away_.begin(), away_.end()), away_.end());
 }
 
 }  // namespace spillway

@@ -72,6 +72,7 @@ TEST(IntervalCoordinator, EqualSplitsGoFirst) {
 /// Every combination, one after the other.
 std::vector<std::int32_t> by_trial(const std::vector<BusUser>& gpus, double bus) {
   std::vector<std::int32_t> at;
+  at.reserve(gpus.size());
   for (const BusUser& gpu : gpus) at.push_back(gpu.least);
   std::vector<std::int32_t> best;
   std::vector<std::int64_t> best_rank;

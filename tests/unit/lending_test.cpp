@@ -8,6 +8,10 @@
 #include <vector>
 
 #include "sim/core/error.hpp"
+#include "sim/engine/iteration_runner.hpp"
+#include "sim/engine/simulation.hpp"
+#include "tests/oracle/list_source.hpp"
+#include "tests/oracle/replay.hpp"
 
 namespace spillway {
 namespace {
@@ -155,6 +159,109 @@ TEST(LentMemory, BytesBalanceInRandomStorms) {
   }
   EXPECT_GT(returns, 500);
   EXPECT_EQ(lent.figures(at(6'000)).returns, returns);
+}
+
+/// A lender with one seat and 10 blocks of 16 tokens, of which it retains 4, beside a borrower without requests. It
+/// offers while at most 2 wait and reclaims at 4. Every iteration takes 100 ns. A prompt of 16 tokens with an answer of
+/// one token is one iteration and one block.
+struct Lone {
+  oracle::WatchingModel model{};
+  std::vector<RequestRecord> records;
+  SimulationResult result;
+
+  explicit Lone(const std::vector<RequestSpec>& requests, Bytes retained = Bytes(256)) {
+    const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
+    const PolicyInfo& borrowing = *PolicyRegistry::instance().find("aqua");
+    const Settings settings = oracle::policy_settings(
+        policy, {{"engine.max_num_seqs", std::int64_t{1}}, {"engine.max_num_batched_tokens", std::int64_t{1'000}}});
+    const Settings of_borrower = oracle::policy_settings(borrowing, {{"memory.lender", std::string("lender")}});
+    oracle::ListSource source(requests);
+    SimulationConfig config;
+    config.source = &source;
+    InstanceConfig lender;
+    lender.model = &model;
+    lender.policy = &policy;
+    lender.settings = &settings;
+    lender.kv = {.gpu_blocks = Blocks(10), .block_tokens = Tokens(16), .block_bytes = Bytes(64)};
+    lender.max_model_len = Tokens(160);
+    InstanceConfig borrower = lender;
+    borrower.policy = &borrowing;
+    borrower.settings = &of_borrower;
+    borrower.kv.further = {{{kPeerTier, Blocks(10), Blocks(10)}}, {}};
+    config.instances = {lender, borrower};
+    config.loans.push_back(
+        {.borrower = 1, .lender = 0, .rule = {.retained = retained, .offer_at = 2, .reclaim_at = 4}});
+    config.on_request = [this](const RequestRecord& record) { records.push_back(record); };
+    result = simulate(config);
+  }
+  [[nodiscard]] const LendingFigures& figures() const { return result.statistics.lending.at(0).figures; }
+  [[nodiscard]] std::int64_t end_of(std::uint64_t index) const {
+    for (const RequestRecord& record : records) {
+      if (record.index == index) return record.end.ns();
+    }
+    return -1;
+  }
+};
+
+std::vector<RequestSpec> burst(std::int64_t at_ns, std::size_t count) {
+  return std::vector<RequestSpec>(count, oracle::request(at_ns, 16, 1));
+}
+
+// Six at once: 5, 4, 3 wait at the ends of the first iterations, and 2 at the end of the fourth, at 400 ns. So 6 blocks
+// are offered until the last iteration ends at 600 ns.
+TEST(Informer, OffersWhileFewWait) {
+  const Lone run(burst(0, 6));
+  EXPECT_EQ(run.figures().offers, 1);
+  EXPECT_EQ(run.figures().reclaims, 0);
+  EXPECT_NEAR(run.figures().offered_time, 6 * 64 * 200e-9, 1e-15);
+}
+
+// A second burst, of 5 at 1,000 ns: 4 wait at 1,100 ns, so it reclaims, and has its memory back at once. It offers
+// again at 1,300 ns, when 2 wait.
+TEST(Informer, ReclaimsWhenManyWait) {
+  std::vector<RequestSpec> requests = burst(0, 6);
+  for (const RequestSpec& request : burst(1'000, 5)) requests.push_back(request);
+  const Lone run(requests);
+  EXPECT_EQ(run.figures().offers, 2);
+  EXPECT_EQ(run.figures().reclaims, 1);
+  EXPECT_EQ(run.figures().returns, 1);
+  EXPECT_NEAR(run.figures().offered_time, 6 * 64 * (1'100 - 400 + 1'500 - 1'300) * 1e-9, 1e-15);
+}
+
+// 96 tokens need 6 blocks, and 4 are retained: nothing runs, so it takes the others back, at once. It ends at 1,100 ns,
+// and what it used is no reason not to offer again.
+TEST(Informer, ReclaimsForARequestThatNeedsMore) {
+  std::vector<RequestSpec> requests = burst(0, 1);
+  requests.push_back(oracle::request(1'000, 96, 1));
+  const Lone run(requests);
+  EXPECT_EQ(run.end_of(1), 1'100);
+  EXPECT_EQ(run.figures().offers, 2);
+  EXPECT_EQ(run.figures().reclaims, 1);
+}
+
+// A prompt of 64 tokens uses all that is retained, and its answer of two tokens one block more. Nothing is offered
+// before it has ended, at 200 ns; nor is anything that is retained.
+TEST(Informer, OffersNothingWhileWhatItRetainsIsInUse) {
+  const Lone run({oracle::request(0, 64, 2), oracle::request(500, 16, 1)});
+  EXPECT_EQ(run.figures().offers, 1);
+  EXPECT_NEAR(run.figures().offered_time, 6 * 64 * 400e-9, 1e-15);
+  const Lone all(burst(0, 3), Bytes(640));
+  EXPECT_EQ(all.figures().offers, 0);
+}
+
+// Copies of others took 70 ns of the memory's time: the next iteration takes as much longer, and the one after it not.
+TEST(Informer, CopiesOfOthersLengthenTheNextIteration) {
+  const oracle::WatchingModel model;
+  const KvLayout kv{.gpu_blocks = Blocks(10), .block_tokens = Tokens(16), .block_bytes = Bytes(64)};
+  const TierGraph graph = kv.graph();
+  IterationRunner runner(model, kv, graph, {});
+  const BatchShape shape{.decode_sequences = 1, .decode_context = Tokens(5), .sampled_sequences = 1};
+  runner.share_memory(Duration(30));
+  runner.share_memory(Duration(40));
+  const ExecutedIteration first = runner.run({&shape, 1}, SimTime(0), Blocks(0));
+  EXPECT_EQ(first.end, SimTime(170));
+  EXPECT_NEAR(first.shares.memory, 70e-9, 1e-15);
+  EXPECT_EQ(runner.run({&shape, 1}, SimTime(170), Blocks(0)).end, SimTime(270));
 }
 
 }  // namespace

@@ -1,0 +1,177 @@
+// What a borrower does when it asks what has become of its loan, on requests written down by hand.
+#include "policies/parts/lent_space.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+constexpr TierId kLender{2};
+
+/// Requests that hold blocks in one place each, outside the batch unless said otherwise. A move is over at once.
+class Desk final : public View, public Placement {
+ public:
+  /// GPU, host, lender.
+  Desk(std::int64_t host, std::int64_t lent) : states_{{state(100), state(host), state(lent)}} { tiers_ = states_; }
+
+  void lends(std::int64_t blocks) {
+    TierState& lent = states_[2];
+    lent.free += Blocks(blocks) - lent.total;
+    lent.total = Blocks(blocks);
+  }
+  void add(std::uint32_t serial, std::int64_t blocks, TierId tier) {
+    requests_[serial] = {{Blocks(blocks), tier}};
+    states_[static_cast<std::size_t>(tier)].free -= Blocks(blocks);
+  }
+  void ends(std::uint32_t serial) {
+    const KvRun run = requests_.at(serial).front();
+    states_[static_cast<std::size_t>(run.tier)].free += run.blocks;
+    requests_.erase(serial);
+  }
+  void joins(std::uint32_t serial) { in_batch_ = serial; }
+  void at(std::int64_t ms) { now_ = SimTime(ms * 1'000'000); }
+  static RequestId id(std::uint32_t serial) { return {serial, serial}; }
+  /// "1: 4 to host; 2: 3 to host", the moves since the last call.
+  std::string moves() { return std::exchange(moves_, {}); }
+  [[nodiscard]] TierId place(std::uint32_t serial) const { return requests_.at(serial).front().tier; }
+
+  void move(const Move& move) override {
+    KvRun& run = requests_.at(move.holder.request.serial).front();
+    EXPECT_EQ(run.tier, move.from);
+    EXPECT_EQ(move.range, (BlockRange{Blocks(0), run.blocks}));
+    EXPECT_EQ(move.waits, Waits::iteration);
+    EXPECT_LE(run.blocks, states_[static_cast<std::size_t>(move.to)].free);
+    states_[static_cast<std::size_t>(move.from)].free += run.blocks;
+    states_[static_cast<std::size_t>(move.to)].free -= run.blocks;
+    run.tier = move.to;
+    const std::array<const char*, 3> names{"gpu", "host", "lender"};
+    moves_ += (moves_.empty() ? "" : "; ") + std::to_string(move.holder.request.serial) + ": " +
+              std::to_string(run.blocks.count()) + " to " + names.at(static_cast<std::size_t>(move.to));
+  }
+  void drop(const Holder&, const BlockRange&, TierId) override { ADD_FAILURE() << "nothing is dropped"; }
+
+  [[nodiscard]] std::span<const KvRun> runs(const Holder& holder) const override {
+    const auto found = requests_.find(holder.request.serial);
+    return found == requests_.end() ? std::span<const KvRun>() : std::span<const KvRun>(found->second);
+  }
+  [[nodiscard]] RequestView request(RequestId id) const override {
+    return {.id = id,
+            .phase = id.serial == in_batch_ ? Phase::decoding : Phase::swapped,
+            .held = requests_.at(id.serial).front().blocks};
+  }
+  [[nodiscard]] bool alive(RequestId id) const override { return requests_.contains(id.serial); }
+  [[nodiscard]] RequestId last_joined() const override { return kNoRequest; }
+  [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return Blocks(0); }
+  [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
+  [[nodiscard]] bool grows_next(RequestId) const override { return false; }
+  [[nodiscard]] Tokens kept(std::int64_t) const override { return Tokens(0); }
+  [[nodiscard]] SimTime waiting_since() const override { return now(); }
+  [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
+
+ private:
+  static TierState state(std::int64_t blocks) { return {Blocks(blocks), Blocks(blocks), Blocks(100)}; }
+
+  std::array<TierState, 3> states_;
+  std::map<std::uint32_t, std::vector<KvRun>> requests_;
+  std::uint32_t in_batch_ = UINT32_MAX;
+  std::string moves_;
+};
+
+/// A borrower that asks every 4 s.
+class LentSpaceTest : public testing::Test {
+ protected:
+  static PagedSpaceOptions options() {
+    PagedSpaceOptions options;
+    options.swap = options.exact_swap_in = true;
+    options.swapping.tiers = {kLender, kHostTier};
+    return options;
+  }
+  /// The request leaves the batch.
+  void page_out(std::uint32_t serial, std::int64_t blocks) {
+    desk_.add(serial, blocks, kGpuTier);
+    space_.leaves(desk_, desk_.request(Desk::id(serial)), desk_);
+  }
+  std::string places_at(std::int64_t ms) {
+    desk_.at(ms);
+    space_.places(desk_, desk_);
+    return desk_.moves();
+  }
+
+  Desk desk_{10, 10};
+  LentSpace space_{desk_, options(), kLender, round_seconds(4.0)};
+};
+
+// A tensor is granted whole or not at all: 6 of 10 blocks, then 5 do not fit beside them, but 4 do.
+TEST_F(LentSpaceTest, RequestsGoToTheLender_OrToTheHostAsAWhole) {
+  page_out(1, 6);
+  page_out(2, 5);
+  page_out(3, 4);
+  EXPECT_EQ(desk_.moves(), "1: 6 to lender; 2: 5 to host; 3: 4 to lender");
+}
+
+// It asks at 0 s, at 4 s and at 8 s. What is reclaimed in between stays until then, and others go to the host.
+TEST_F(LentSpaceTest, WhatIsReclaimedGoesToTheHost_WithTheNextQuestion) {
+  EXPECT_EQ(places_at(0), "");
+  page_out(1, 4);
+  page_out(2, 3);
+  EXPECT_EQ(desk_.moves(), "1: 4 to lender; 2: 3 to lender");
+  desk_.lends(0);
+  EXPECT_EQ(places_at(3'999), "");
+  page_out(3, 2);
+  EXPECT_EQ(desk_.moves(), "3: 2 to host");
+  EXPECT_EQ(places_at(4'000), "1: 4 to host; 2: 3 to host");
+  EXPECT_EQ(places_at(7'999), "");
+  EXPECT_EQ(places_at(8'000), "");
+}
+
+// The host has room for one of the two: the other one goes with the next question, once there is room.
+TEST_F(LentSpaceTest, WhatTheHostHasNoRoomFor_Stays) {
+  page_out(1, 4);
+  page_out(2, 5);
+  desk_.add(9, 5, kHostTier);
+  static_cast<void>(desk_.moves());
+  desk_.lends(0);
+  EXPECT_EQ(places_at(0), "1: 4 to host");
+  EXPECT_EQ(desk_.place(2), kLender);
+  desk_.ends(1);
+  EXPECT_EQ(places_at(4'000), "2: 5 to host");
+}
+
+// All of it, and only if nothing is held there.
+TEST_F(LentSpaceTest, ComesBackAfterTheNextOffer) {
+  desk_.lends(0);
+  page_out(1, 4);
+  page_out(2, 3);
+  EXPECT_EQ(desk_.moves(), "1: 4 to host; 2: 3 to host");
+  desk_.lends(6);
+  EXPECT_EQ(places_at(0), "");  // 7 do not fit
+  desk_.lends(7);
+  EXPECT_EQ(places_at(4'000), "1: 4 to lender; 2: 3 to lender");
+  desk_.lends(10);
+  page_out(3, 3);
+  page_out(4, 2);
+  EXPECT_EQ(desk_.moves(), "3: 3 to lender; 4: 2 to host");
+  EXPECT_EQ(places_at(8'000), "");  // it holds something there
+}
+
+// Requests that are back in the batch, or have ended, have nothing to move.
+TEST_F(LentSpaceTest, MovesThoseOutsideTheBatchAlone) {
+  page_out(1, 4);
+  page_out(2, 3);
+  page_out(3, 2);
+  static_cast<void>(desk_.moves());
+  desk_.ends(1);
+  desk_.ends(2);
+  desk_.add(2, 3, kGpuTier);
+  desk_.joins(2);
+  desk_.lends(0);
+  EXPECT_EQ(places_at(0), "3: 2 to host");
+}
+
+}  // namespace
+}  // namespace spillway
