@@ -156,6 +156,7 @@ TEST_F(LentSpaceTest, ComesBackAfterTheNextOffer) {
   page_out(3, 3);
   page_out(4, 2);
   EXPECT_EQ(desk_.moves(), "3: 3 to lender; 4: 2 to host");
+  desk_.ends(3);                    // so 2 blocks would fit
   EXPECT_EQ(places_at(8'000), "");  // it holds something there
 }
 
