@@ -180,6 +180,30 @@ BENCHMARK_CAPTURE(fair_slices, aqua, {"policy=aqua", "hardware=hgx-h100-8", "mem
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(fair_slices, public_code, {"policy=cfs", "policy.rules=code"})->Unit(benchmark::kMillisecond);
 
+/// Eight models on a server: each of four borrows memory of another one, whose bursts reclaim it again and again.
+void lending(benchmark::State& state) {
+  std::string elements;
+  for (int pair = 0; pair < 4; ++pair) {
+    elements += fmt::format(
+        R"({}{{"name": "borrower{}", "gpus": {}, "model": "llama-3.1-8b", "policy": "aqua", "memory.gpu_kv": "1.5GB",
+           "memory.lender": "lender{}", "workload": {{"trace": "sharegpt", "rate": 6, "requests": 6000}}}},
+           {{"name": "lender{}", "gpus": {}, "model": "llama-3.1-8b", "policy": "vllm", "engine.max_num_seqs": 64,
+            "memory.lend_reclaim_at": 3, "workload": {{"trace": "sharegpt", "arrival": "gamma", "cv": 5, "rate": 10,
+                                                      "requests": 10000}}}})",
+        pair == 0 ? "" : ", ", pair, 2 * pair, pair, pair, 2 * pair + 1);
+  }
+  const std::vector<std::string> arguments{"hardware=hgx-h100-8", "instances=[" + elements + "]"};
+  std::int64_t reclaims = 0;
+  measure(state, [&] {
+    RunStatistics statistics = run_once(arguments);
+    reclaims = 0;
+    for (const LendingUse& use : statistics.lending) reclaims += use.figures.reclaims;
+    return statistics;
+  });
+  state.counters["reclaims"] = static_cast<double>(reclaims);
+}
+BENCHMARK(lending)->Unit(benchmark::kMillisecond);
+
 /// A large fleet: most replicas have a few requests.
 void fleet(benchmark::State& state) {
   measure(state, [&] {
