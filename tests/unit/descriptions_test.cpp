@@ -118,6 +118,16 @@ TEST(Descriptions, TheSchemaSaysUnitAndRange) {
   }
 }
 
+// What an element of instances may have besides the keys of a run.
+TEST(Descriptions, TheSchemaKnowsWhatOnlyElementsHave) {
+  const auto properties = config_schema(parameter_table())["properties"]["instances"]["items"]["properties"];
+  for (const char* const key : {"name", "gpus", "share", "free_memory", "hbm_share"}) {
+    EXPECT_TRUE(properties.contains(key)) << key;
+  }
+  EXPECT_THAT(properties["free_memory"]["pattern"].dump(), HasSubstr("[kKMGT]?B"));
+  EXPECT_EQ(properties["hbm_share"]["maximum"], 1);
+}
+
 // SPILLWAY_A_B could be a.b or a_b. No two keys may be that similar, and no key may resemble a variable of another
 // purpose.
 TEST(Descriptions, NoTwoKeysShareAVariable) {
