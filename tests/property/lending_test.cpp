@@ -143,7 +143,7 @@ TEST(Lending, BytesBalanceInStormsOfReclaims) {
   EXPECT_GT(returns, 100);
   EXPECT_GT(lent, 0);
   EXPECT_GT(to_host, 10);
-  EXPECT_GT(failures, 100);
+  EXPECT_GT(failures, 30);
 }
 
 // GPUs that never want their memory back: then it is as if it were the borrower's.
