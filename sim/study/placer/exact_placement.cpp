@@ -116,7 +116,10 @@ class IntegerProgram {
     const int status = glp_mip_status(problem_);
     outcome.solvable = status != GLP_NOFEAS;
     if (status == GLP_OPT || status == GLP_FEAS) outcome.better = loads();
-    const double bound = limit.reached ? limit.bound : status == GLP_OPT ? glp_mip_obj_val(problem_) : 0.0;
+    // Without any bound of the solver yet, as low as bytes can say.
+    constexpr double kLowestBytes = -4e18;
+    const double of_solver = limit.reached ? limit.bound : status == GLP_OPT ? glp_mip_obj_val(problem_) : 0.0;
+    const double bound = std::max(of_solver, kLowestBytes / static_cast<double>(unit_));
     constexpr double kTolerance = 1e-6;
     if (exact_units()) {  // objectives are multiples of the unit
       outcome.bound = static_cast<std::int64_t>(std::ceil(bound - kTolerance)) * unit_;
