@@ -69,6 +69,11 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
     ledger_.stream_layers(kv_.gpu_blocks);
   }
   runner_.set_traffic(config.traffic);
+}
+
+void Instance::begin_at(SimTime now) {
+  now_ = now;
+  ledger_.begin_at(now);
   // What an instance before this one held went with it.
   if (borrows_ != nullptr) report_held(/*copying=*/false);
 }

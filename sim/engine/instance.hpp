@@ -71,7 +71,7 @@ class Instance final : public View, private Decision {
   /// The KV that a request awaits has arrived. No effect on a request that has ended.
   void kv_arrived(RequestId id, SimTime now);
   /// Before the first call: the instance begins to exist now.
-  void begin_at(SimTime now) { ledger_.begin_at(now); }
+  void begin_at(SimTime now);
   /// The run ends now: every live request is unfinished.
   void stop(SimTime now);
   /// The run has ended with the last completion of another instance, at `end`.

@@ -550,8 +550,8 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       return;
     }
     // A decision may wake another replica.
-    for (std::size_t next = 0; next < to_start_.size(); ++next) {
-      const std::size_t replica = to_start_[next];
+    for (std::size_t next = 0; next < to_start_.size();) {
+      const std::size_t replica = to_start_[next++];
       replicas_[replica].to_start = false;
       at(replica).start(now_);
       returned(replica);
@@ -599,6 +599,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     }
     one.instance->begin_at(now_);
     one.instance->measure_from(span_begin_);
+    returned(event.replica);
     pools_.set_up(event.replica, event.up);
     event.up ? journeys_->came_up() : journeys_->went_down(event.replica);
   }

@@ -13,7 +13,7 @@ namespace spillway::test {
 inline constexpr std::int64_t kGigabyte = 1'000'000'000;
 
 /// A model for each of `servers` x 8 GPUs of 80 GB: a producer or a consumer by a fair coin, of the producers half
-/// language models. The values are those of aqua_placer/allocate.py (algorithms.md, section 3.2), in GB.
+/// language models. The values are those of the published placer (aquaml/aqua, aqua_placer/allocate.py), in GB.
 inline placer::PlacementProblem placer_sample(std::int64_t servers, std::int64_t seed) {
   constexpr std::array<std::int64_t, 2> kLanguageModels{45, 40};      // mistral, llama-8B
   constexpr std::array<std::int64_t, 5> kOthers{30, 20, 40, 35, 15};  // sd, sdxl, kand, audiogen, musicgen
