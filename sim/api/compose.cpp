@@ -200,9 +200,9 @@ Policy make_beside(const PolicyInfo& base, const PolicyInfo& weights, const Poli
   const Settings& chosen = context.deployment.chosen;
   const Deployment left =
       beside_weights(context.deployment, chosen.get<Bytes>(kTakenOnGpu), chosen.get<Bytes>(kTakenOnHost));
-  Policy policy = base.make({context.settings, context.view, left, context.graph});
-  policy.weights =
-      weights.make_layers({context.settings, context.view, for_weights(context.deployment), context.graph});
+  Policy policy = base.make({context.settings, context.view, left, context.graph, context.on_bus});
+  policy.weights = weights.make_layers(
+      {context.settings, context.view, for_weights(context.deployment), context.graph, context.on_bus});
   return policy;
 }
 
@@ -264,7 +264,7 @@ PolicyInfo as_weights(const PolicyInfo& policy) {
   }
   info.make_layers = [make_layers = policy.make_layers, keys](const PolicyContext& context) {
     const Settings settings = keys.inside(context.settings);
-    return make_layers({settings, context.view, context.deployment, context.graph});
+    return make_layers({settings, context.view, context.deployment, context.graph, context.on_bus});
   };
   info.layout = [layout = policy.layout, keys](const Deployment& deployment, const Settings& settings) {
     try {

@@ -11,6 +11,7 @@
 #include "sim/api/figure.hpp"
 #include "sim/api/layer_rule.hpp"
 #include "sim/api/parameter.hpp"
+#include "sim/api/view.hpp"
 #include "sim/core/units.hpp"
 
 namespace spillway {
@@ -62,6 +63,9 @@ struct Layout {
   Bytes weights{};    // GPU memory that weights take, at most, staging buffers included; for gpu_kv_held
   std::string terms;  // how the layout was found, one line
   Settings chosen{};  // the policy's choices, for `make`: a run with a scaled model keeps its layout
+  /// The least that the copies of one GPU ask of the link to the host while the instance runs any batch as its policy
+  /// promises. Instances that share a link cannot all keep such promises when they ask for all of it. 0: no promise.
+  BytesPerSecond least_rate{};
 };
 
 /// One of several sub-batches of an iteration.
@@ -88,6 +92,9 @@ struct LayerReport {
 ///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`.
 ///    The links are not its own: blocks that requests swap, load or store may stand before its copies.
 ///  * Only `copied` is told times, and they serve figures alone. View::waiting_since is for deadlines.
+///  * `rests` follows a decision after which nothing runs. The next `begin` ends the rest.
+///  * `admits` is asked during a decision, for requests whose memory is free. It answers the same until the batch
+///    changes, or another instance's does.
 ///  * Two of them may stream different state (PolicyInfo::streams): one KV, the other weights. Each has its own rule,
 ///    hears of its own copies and is told of its own stalls. Only the one that streams KV is asked for `capacity`,
 ///    `split` and `expand`. It holds its GPU memory in the whole run, so the weights never take more than their
@@ -105,6 +112,11 @@ class LayerPolicy {
   [[nodiscard]] virtual LayerRule* begin(const BatchShape& shape, Duration layer) = 0;
   virtual void copied(const Copy& /*copy*/, SimTime /*started*/, SimTime /*ended*/) {}
   virtual void iteration_ended(const LayerReport& /*report*/) {}
+  virtual void rests() {}
+  /// May a waiting request join, as far as copies are concerned? False: schedulers hear Fit::never and reject it.
+  [[nodiscard]] virtual bool admits(const RequestView& /*request*/) const { return true; }
+  /// The scheduler has rejected a request that `admits` refuses.
+  virtual void refused() {}
   /// Called when nothing runs, no KV is live, and the head of the queue needs more capacity. Returns true if capacity()
   /// has grown; the prefix cache is empty then.
   [[nodiscard]] virtual bool expand() { return false; }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sim/api/figure.hpp"
+#include "sim/api/host_bus.hpp"
 #include "sim/api/layer_policy.hpp"
 #include "sim/api/parameter.hpp"
 #include "sim/api/scheduler.hpp"
@@ -23,6 +24,7 @@ struct PolicyContext {
   const View& view;
   const Deployment& deployment;
   const TierGraph& graph;  // valid for the whole run
+  OnBus on_bus{};          // the link to the GPU that it shares with other instances; valid likewise
 };
 
 /// State of layers that a policy moves between host and GPU.

@@ -71,6 +71,7 @@ struct RequestRecord {
   std::uint32_t decode_replica = kNoReplica;
   static constexpr std::uint32_t kNoReplica = UINT32_MAX;
   Outcome outcome = Outcome::unfinished;
+  bool refused = false;  // rejected for the sake of other requests, not for its size
   SimTime arrival{};
   SimTime first_scheduled = kNever;
   SimTime first_token = kNever;

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "sim/engine/guarded_space.hpp"
+
 namespace spillway {
 namespace {
 
@@ -45,7 +47,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
   max_model_len_ = config.max_model_len;
   caches_prefixes_ = kv_.prefix_caching;
   tiers_ = residency_.tiers();
-  policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_});
+  policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_, config.on_bus});
   if (kv_.prefix_caching) {
     retention_ = policy_.space->retention();
     cached_ = std::make_unique<CachedBlocks>(kv_.gpu_blocks, kv_.most(),
@@ -206,6 +208,7 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
   record.outcome = outcome;
   record.arrival = slot.arrival;
   record.end = now;
+  record.refused = slot.refused;
   record.input = Tokens(slot.input);
   record.output = Tokens(slot.output);
   if (slot.details >= 0) record.traits = details_[static_cast<std::size_t>(slot.details)].traits;
@@ -271,6 +274,9 @@ void Instance::start(SimTime now) {
         broken(kNothing, "run nothing", oldest() + " is unfinished and idle() was not called");
       runner_.start_moves(now);
       if (borrows_ != nullptr) report_held(/*copying=*/false);
+      for (LayerPolicy* const layers : {policy_.layers.get(), policy_.weights.get()}) {
+        if (layers != nullptr) layers->rests();
+      }
       return;
     }
     if (--tries_left <= 0) {
@@ -322,7 +328,11 @@ bool Instance::stage() {
   if (policy_.layers || lends_ != nullptr) resize_gpu();
   if (borrows_ != nullptr) borrow();
   report_shrunk_tiers();
-  policy_.scheduler->decide(*this, *policy_.space, *this);
+  if (policy_.layers) {
+    policy_.scheduler->decide(*this, GuardedSpace(policy_), *this);
+  } else {
+    policy_.scheduler->decide(*this, *policy_.space, *this);
+  }
   if (staged_decodes_ < 0) decodes(members_.decoding());
   policy_.space->places(*this, *this);
   return staged_decodes_ > 0 || !chunk_members_.empty();

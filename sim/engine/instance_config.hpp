@@ -91,6 +91,7 @@ struct InstanceConfig {
   Deployment deployment{};
   Tokens max_model_len{};              // longer requests (input + max_new_tokens) are rejected on arrival
   CopyRoute route{};                   // of its copies, over SimulationConfig::links
+  OnBus on_bus{};                      // set by the simulation, from the routes of all
   std::vector<LinkTraffic> traffic{};  // of others, on its own links
   Phases phases = Phases::both;
   /// With a phase: KV comes from an instance that computed the prompt, and takes its time (sim/engine/handover.hpp).

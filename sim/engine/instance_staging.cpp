@@ -509,6 +509,12 @@ void Instance::leave(RequestId id, Leave why) {
 void Instance::reject(RequestId id) {
   if (const std::int32_t m = member_of(id, kReject); m >= 0) static_cast<void>(member_in(id, Phase::waiting, kReject));
   changed_ = true;
+  for (LayerPolicy* const layers : {policy_.layers.get(), policy_.weights.get()}) {
+    if (layers == nullptr || layers->admits(request(id))) continue;
+    layers->refused();
+    table_[id].refused = true;
+    break;
+  }
   end_request(id, Outcome::rejected, now_);
 }
 

@@ -1,6 +1,7 @@
 #include "sim/engine/link_groups.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -55,6 +56,35 @@ std::vector<LinkGroup> link_groups(std::span<const InstanceConfig> instances) {
     group.links.erase(std::unique(group.links.begin(), group.links.end()), group.links.end());
   }
   return groups;
+}
+
+std::vector<std::optional<LinkCrossing>> shared_buses(std::span<const CopyRoute* const> routes,
+                                                      std::span<const BytesPerSecond> links) {
+  struct Users {
+    std::int64_t instances = 0;
+    std::int64_t gpus = 0;
+  };
+  std::map<std::size_t, Users> users;  // by link
+  for (const CopyRoute* const route : routes) {
+    for (const LinkCrossing& crossing : route->h2d) {
+      Users& of_link = users[crossing.link];
+      ++of_link.instances;
+      of_link.gpus += crossing.gpus;
+    }
+  }
+  std::vector<std::optional<LinkCrossing>> buses;
+  for (const CopyRoute* const route : routes) {
+    std::optional<LinkCrossing>& bus = buses.emplace_back();
+    double least = std::numeric_limits<double>::infinity();  // bytes/s for each GPU
+    for (const LinkCrossing& crossing : route->h2d) {
+      const Users& of_link = users.at(crossing.link);
+      const double each = links[crossing.link].value() / static_cast<double>(of_link.gpus);
+      if (of_link.instances < 2 || each >= least) continue;
+      bus = crossing;
+      least = each;
+    }
+  }
+  return buses;
 }
 
 CopyRoute route_within(CopyRoute route, std::span<const std::size_t> links) {

@@ -23,6 +23,7 @@ struct RequestSlot {
   std::int32_t member = -1;         // index of its Member; -1: never scheduled; free slot: next free slot
   std::int32_t details = -1;        // index of its prefix ids and traits; -1: none
   std::int32_t client_number = -1;  // of the FairnessMeter; -1: rejected on arrival
+  bool refused = false;             // rejected by what streams layers
 };
 static_assert(sizeof(RequestSlot) <= 48);
 

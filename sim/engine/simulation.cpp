@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -49,7 +50,11 @@ class Recorder {
   }
   void ended(const RequestRecord& record) {
     ++ended_;
-    if (record.outcome == Outcome::rejected && !first_rejected_) first_rejected_ = record;
+    if (record.refused) {
+      ++refused_;
+    } else if (record.outcome == Outcome::rejected && !first_rejected_) {
+      first_rejected_ = record;
+    }
     const std::uint32_t pool = record.traits.pool;
     metrics_.ended(record, config_.pools.empty() ? config_.metrics.front_end : config_.pools[pool].front_end);
     if (!pools_.empty()) pools_[pool].ended(record);
@@ -65,6 +70,7 @@ class Recorder {
   [[nodiscard]] ConversationMeter& conversations() { return conversations_; }
   [[nodiscard]] std::int64_t ended() const { return ended_; }
   [[nodiscard]] const std::optional<RequestRecord>& first_rejected() const { return first_rejected_; }
+  [[nodiscard]] std::int64_t refused() const { return refused_; }
 
  private:
   const SimulationConfig& config_;
@@ -73,6 +79,7 @@ class Recorder {
   ConversationMeter conversations_;
   std::int64_t ended_ = 0;
   std::optional<RequestRecord> first_rejected_;
+  std::int64_t refused_ = 0;
 };
 
 /// One clock and one event queue for all instances. The cost of an event does not depend on their number, only on that
@@ -89,6 +96,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     SPILLWAY_CHECK(!config.instances.empty(), "a simulation without an instance");
     lend_memory();
     join_links();
+    find_buses();
     for (std::size_t i = 0; i < replicas_.size(); ++i) make_instance(i);
     if (config.handover || !config.events.empty()) journeys_.emplace(config, pools_, replicas_, *this);
     for (std::size_t i = 0; i < config.events.size(); ++i) {
@@ -178,6 +186,15 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     }
   }
 
+  void find_buses() {
+    std::vector<const CopyRoute*> routes;
+    for (const InstanceConfig& instance : config_.instances) routes.push_back(&instance.route);
+    buses_ = shared_buses(routes, config_.links);
+    for (const std::optional<LinkCrossing>& crossing : buses_) {
+      if (crossing) bus_of_link_.try_emplace(crossing->link, config_.links[crossing->link]);
+    }
+  }
+
   [[nodiscard]] Instance& at(std::size_t replica) override {
     current_ = replica;
     if (Group* const group = sharing_group(replica)) group->sharing->touch(place_in_group_[replica]);
@@ -206,6 +223,12 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       loan_of_[*loan.lender] = &loan;
     }
   }
+  [[nodiscard]] InstanceConfig on_bus(std::size_t replica) {
+    InstanceConfig config = with_loan(replica);
+    const std::optional<LinkCrossing>& crossing = buses_[replica];
+    if (crossing) config.on_bus = {&bus_of_link_.at(crossing->link), crossing->gpus};
+    return config;
+  }
   [[nodiscard]] InstanceConfig with_loan(std::size_t replica) {
     InstanceConfig config = config_.instances[replica];
     if (loan_of_.empty() || loan_of_[replica] == nullptr) return config;
@@ -230,11 +253,11 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   void make_instance(std::size_t replica) {
     Replica& one = replicas_[replica];
     if (one.group == Replica::kNoGroup) {
-      one.instance = std::make_unique<Instance>(with_loan(replica), *this);
+      one.instance = std::make_unique<Instance>(on_bus(replica), *this);
       return;
     }
     Group& group = groups_[one.group];
-    InstanceConfig config = with_loan(replica);
+    InstanceConfig config = on_bus(replica);
     config.route = route_within(std::move(config.route), group.joined.links);
     one.instance = std::make_unique<Instance>(config, *this, group.capacities, group.sharing.has_value());
     if (group.sharing) group.sharing->join(place_in_group_[replica], *one.instance);
@@ -648,6 +671,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     result.statistics.links = link_use();
     result.statistics.lending = lending_use(end);
     result.first_rejected = recorder_.first_rejected();
+    result.refused = recorder_.refused();
     return result;
   }
 
@@ -707,9 +731,30 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       engines.gpu_blocks += config_.instances[i].kv.gpu_blocks;
       engines.host_blocks += config_.instances[i].kv.host_blocks;
     }
+    merge_figures(first, last, engines.totals.figures);
     if (pools_.of(first) != pools_.of(last - 1) && !config_.handover) hide_what_differs(first, last, end, engines);
     if (!several) engines.fairness = replicas_[first].fairness;
     return engines;
+  }
+
+  /// Makes the figures of the first replica those of all, each as it merges: means are of the replicas that have one.
+  void merge_figures(std::size_t first, std::size_t last, std::vector<PolicyFigure>& figures) const {
+    for (PolicyFigure& figure : figures) {
+      double sum = 0.0;
+      double largest = 0.0;
+      std::int64_t count = 0;
+      for (std::size_t i = first; i < last; ++i) {
+        const std::vector<PolicyFigure>& own = replicas_[i].totals->figures;
+        const auto same = std::ranges::find(own, figure.definition, &PolicyFigure::definition);
+        if (same == own.end() || !same->value) continue;
+        sum += *same->value;
+        largest = count == 0 ? *same->value : std::max(largest, *same->value);
+        ++count;
+      }
+      if (count == 0) continue;
+      if (figure.definition.merge == Merge::mean) sum /= static_cast<double>(count);
+      figure.value = figure.definition.merge == Merge::largest ? largest : sum;
+    }
   }
 
   /// Figures of policies, and of the layers that they stream, say nothing about instances of other kinds. Blocks that
@@ -751,6 +796,8 @@ class Simulation final : public InstanceSink, public Journeys::Run {
 
   const SimulationConfig& config_;
   Recorder recorder_;
+  std::vector<std::optional<LinkCrossing>> buses_;  // by replica
+  std::map<std::size_t, HostBus> bus_of_link_;      // policies refer to them
   std::vector<Replica> replicas_;
   const std::vector<PoolConfig> kinds_;
   ReplicaPools pools_;

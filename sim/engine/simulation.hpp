@@ -89,6 +89,7 @@ struct SimulationResult {
   std::vector<EngineTotals> instances;  // of each instance
   /// The first request that was rejected because it can never fit, for the warning that names it.
   std::optional<RequestRecord> first_rejected;
+  std::int64_t refused = 0;  // requests that were rejected for the sake of others (RequestRecord::refused)
 };
 
 /// Instances whose routes have a link in common share it max-min fairly, and so do those that others tie together. They

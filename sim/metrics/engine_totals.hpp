@@ -114,7 +114,7 @@ struct EngineTotals {
   std::vector<PolicyFigure> figures{};             // of the policy, of the whole run
 
   /// Adds another replication, or another replica: sums add, peaks are the largest. The policy's figures stay those of
-  /// the first one.
+  /// the first one: FigureDefinition::merge says how they become one.
   void add(const EngineTotals& other) {
     iterations += other.iterations;
     preempted_recompute += other.preempted_recompute;
