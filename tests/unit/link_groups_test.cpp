@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <optional>
 #include <vector>
 
 #include "sim/core/error.hpp"
@@ -45,6 +46,29 @@ TEST(LinkGroups, ARouteCountsTheLinksOfItsGroup) {
   EXPECT_THAT(route.h2d, ElementsAre(LinkCrossing{1, 2}));
   EXPECT_THAT(route.peer_out, ElementsAre(LinkCrossing{2, 1}, LinkCrossing{0, 4}));
   EXPECT_THROW(static_cast<void>(route_within({.d2h = {{4}}}, links)), InvariantError);
+}
+
+TEST(LinkGroups, ABusIsTheSharedLinkThatCarriesTheLeastForEachGpu) {
+  const std::vector<BytesPerSecond> links{BytesPerSecond(50e9), BytesPerSecond(50e9), BytesPerSecond(90e9),
+                                          BytesPerSecond(1e9)};
+  const auto buses = [&](const std::vector<CopyRoute>& routes) {
+    std::vector<const CopyRoute*> all;
+    for (const CopyRoute& route : routes) all.push_back(&route);
+    return shared_buses(all, links);
+  };
+  const std::optional<LinkCrossing> none;
+  // Links 0 and 1 carry 25 GB/s for each of two GPUs, link 2 carries 30 for each of three. Link 3 has one user.
+  const CopyRoute pair{.h2d = {{0}, {2}}};
+  const CopyRoute other{.h2d = {{2}, {3}}, .d2h = {{0}, {1}}};
+  EXPECT_THAT(buses({pair, pair, other}), ElementsAre(LinkCrossing{0, 1}, LinkCrossing{0, 1}, LinkCrossing{2, 1}));
+  // With four GPUs on link 2 it carries the least.
+  const CopyRoute group{.h2d = {{1, 2}, {2, 2}}};
+  EXPECT_THAT(buses({pair, pair, group}), ElementsAre(LinkCrossing{2, 1}, LinkCrossing{2, 1}, LinkCrossing{2, 2}));
+  // Of equal links the first.
+  const CopyRoute both{.h2d = {{1}, {0}}};
+  EXPECT_THAT(buses({both, both}), ElementsAre(LinkCrossing{1, 1}, LinkCrossing{1, 1}));
+  // One instance has its links for itself, and copies to the host are not asked about.
+  EXPECT_THAT(buses({group, {.d2h = {{1}, {2}}}, {}}), ElementsAre(none, none, none));
 }
 
 }  // namespace
