@@ -3,8 +3,8 @@
 //
 // Source: Ma et al., "Memory Offloading for Large Language Model Inference with Latency SLO Guarantees" (Select-N),
 // 2025: section 4.1 (the offline analyser's performance record, policies/parts/performance_record.hpp), 4.2 (the
-// runtime, policies/parts/weight_stream.hpp), Fig. 8 (the interval of a request, between SLO and memory). One GPU
-// only: its smallest interval is the one that the bus coordinator would choose with idle peers.
+// runtime, policies/parts/weight_stream.hpp), Fig. 8 (the interval of a request, between SLO and memory; the
+// coordinator of a bus, policies/parts/bus_coordinator.hpp).
 //
 // With policy.interval everything is constant. Else, at each iteration,
 //   the wanted interval  is the record's for the batch: its requests and their mean length for decode, the prompts and
@@ -16,6 +16,13 @@
 // Weights move with the iterations. Normally an iteration runs at the interval of the iteration before. The layers that
 // stream in it then stay on the GPU if the new interval keeps them there. When KV needs the memory of a smaller
 // interval at once, its layers leave at once, and the layers of both intervals stream.
+//
+// Coordinator. Instances whose copies to the GPU meet on one bus agree on their intervals: each states the smallest
+// that its SLO allows and the largest that leaves memory for its KV, and the coordinator chooses between them, so that
+// the weights of all fit the bus. An instance takes the interval that is chosen for it in its next iteration. The
+// coordinator also refuses requests that would break the SLO of others, which their schedulers then reject: Spillway's
+// upper level is the client. A request is judged by its prompt and what runs, without the time that it has waited:
+// lateness harms nobody else. One that was preempted comes back unasked.
 //
 // KV capacity. Weights that would leave for a batch must not keep that batch out. When nothing runs, the instance
 // offers the capacity of the largest batch, of any length, that fits the capacity of its own entry in the record. When
@@ -29,12 +36,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "policies/parts/bus_coordinator.hpp"
 #include "policies/parts/layer_figures.hpp"
 #include "policies/parts/performance_record.hpp"
 #include "policies/parts/single_copy.hpp"
@@ -67,6 +76,11 @@ std::int64_t power_of_two(std::int64_t value) {
 }
 
 constexpr const char* kCountsWaiting = "policy.slo_counts_waiting";
+constexpr const char* kCoordinate = "policy.coordinate";
+
+bool coordinated(const Settings& settings) {
+  return !fixed(settings) && (!settings.has(kCoordinate) || settings.get<bool>(kCoordinate));
+}
 
 /// The latency SLO of an iteration: a time, or a margin over the iteration's best time.
 struct Slo {
@@ -165,6 +179,37 @@ class Analyser {
   RecordAxes axes_{};
 };
 
+/// A batch as a record knows it.
+struct Load {
+  std::int64_t prompts = 0;  // of an iteration
+  Tokens prompt{};           // mean length of these
+  std::int64_t requests = 0;
+  Tokens length{};  // mean context of these
+
+  /// Of an iteration.
+  static Load of(const BatchTotals& batch, const BatchShape& shape) {
+    Load load{.prompts = std::ssize(shape.chunks), .requests = batch.running};
+    std::int64_t sequences = shape.decode_sequences;
+    Tokens tokens = shape.decode_context;
+    Tokens prompt_tokens;
+    for (const PrefillChunk& chunk : shape.chunks) {
+      ++sequences;
+      tokens += chunk.context + chunk.new_tokens;
+      prompt_tokens += chunk.new_tokens;
+    }
+    if (load.prompts > 0) load.prompt = Tokens(prompt_tokens.count() / load.prompts);
+    load.length = Tokens(tokens.count() / sequences);
+    return load;
+  }
+  /// Of the iteration in which a request joins. Prompts that join with it count as prompts of its length.
+  static Load with(const RequestView& request, const BatchTotals& batch) {
+    return {.prompts = batch.running - batch.decoding + 1,
+            .prompt = request.known,
+            .requests = batch.running + 1,
+            .length = Tokens((batch.decode_context + request.known).count() / (batch.decoding + 1))};
+  }
+};
+
 /// The intervals that the record wants, and the KV capacity that they leave.
 class RecordedIntervals {
  public:
@@ -187,24 +232,21 @@ class RecordedIntervals {
 
   /// The smallest interval that the SLO allows to an iteration whose requests have waited for up to `waited`;
   /// kAllResident when nothing meets it.
-  [[nodiscard]] std::int32_t wanted(const BatchTotals& batch, const BatchShape& shape, Duration waited) const {
-    std::int64_t sequences = shape.decode_sequences;
-    Tokens tokens = shape.decode_context;
-    Tokens prompt_tokens;
-    for (const PrefillChunk& chunk : shape.chunks) {
-      ++sequences;
-      tokens += chunk.context + chunk.new_tokens;
-      prompt_tokens += chunk.new_tokens;
-    }
-    const auto prompts = static_cast<std::int64_t>(shape.chunks.size());
+  [[nodiscard]] std::int32_t wanted(const Load& load, Duration waited) const {
     std::int32_t interval = 1;
-    if (prefill_ && prompts > 0) {
-      interval = smallest(*prefill_, prompts, Tokens(prompt_tokens.count() / prompts), waited);
-    }
-    if (decode_) {
-      interval = std::max(interval, smallest(*decode_, batch.running, Tokens(tokens.count() / sequences), waited));
-    }
+    if (prefill_ && load.prompts > 0) interval = smallest(*prefill_, load.prompts, load.prompt, waited);
+    if (decode_) interval = std::max(interval, smallest(*decode_, load.requests, load.length, waited));
     return interval;
+  }
+  /// The SLO of the iteration as a time, > 0; of both phases, the tighter one.
+  [[nodiscard]] Duration slo(const Load& load) const {
+    std::optional<Duration> tightest;
+    if (prefill_ && load.prompts > 0) tightest = slo(*prefill_, load.prompts, load.prompt);
+    if (decode_) {
+      const Duration token = slo(*decode_, load.requests, load.length);
+      tightest = std::min(tightest.value_or(token), token);
+    }
+    return std::max(Duration(1), tightest.value_or(Duration(1)));
   }
   [[nodiscard]] bool counts_waiting() const { return slo_.counts_waiting; }
 
@@ -228,6 +270,23 @@ class RecordedIntervals {
     for_each_entry(longest,
                    [&](std::int64_t batch, Tokens sequence) { least = std::min(least, smallest(batch, sequence)); });
     return least;
+  }
+  /// The least rate at which a GPU streams while it runs a batch that its SLO and its memory allow. O(entries *
+  /// layers).
+  [[nodiscard]] BytesPerSecond least_rate() const {
+    double least = std::numeric_limits<double>::infinity();
+    for_each_entry(longest_, [&](std::int64_t batch, Tokens sequence) {
+      const std::optional<std::int32_t> most = room_.largest(kv_of(batches(batch).first, sequence));
+      if (!most || *most < smallest(batch, sequence)) return;
+      const Duration iteration = slo({.prompts = batch, .prompt = sequence, .requests = batch, .length = sequence});
+      least = std::min(least, streaming_rate(user(*most, *most, iteration), *most).value());
+    });
+    return BytesPerSecond(least);
+  }
+  /// One GPU on a bus.
+  [[nodiscard]] BusUser user(std::int32_t least, std::int32_t most, Duration iteration) const {
+    return {
+        .layers = room_.layers(), .layer = room_.memory().layer, .iteration = iteration, .least = least, .most = most};
   }
   [[nodiscard]] Blocks least_room() const { return least_room_; }
   [[nodiscard]] Blocks widest() const { return widest_; }
@@ -276,6 +335,10 @@ class RecordedIntervals {
     const std::int32_t interval = found ? found->min_interval.value_or(kAllResident) : kAllResident;
     return std::max(interval, room_.smallest());
   }
+  /// Sequences below the shortest are taken as the shortest, which a margin has no entry for.
+  [[nodiscard]] Duration slo(const PerformanceRecord& record, std::int64_t batch, Tokens sequence) const {
+    return slo_.time ? *slo_.time : look_up(record, batch, std::max(sequence, kShortest))->slo;
+  }
   /// The interval for all phases that the instance runs.
   [[nodiscard]] std::int32_t smallest(std::int64_t batch, Tokens sequence) const {
     const std::int32_t prefill = prefill_ ? smallest(*prefill_, batch, sequence) : 1;
@@ -315,6 +378,9 @@ class SelectNLayers final : public LayerPolicy {
         record_(context.deployment, context.settings, room_),
         streamer_(context.deployment, {.double_buffer = context.settings.get<bool>("policy.double_buffer")}) {
     if (context.deployment.gpu_kv_held) beside_held_kv_ = room_.beside_held_kv();
+    if (context.on_bus.bus != nullptr && coordinated(context.settings)) {
+      bus_.emplace(context.on_bus.bus->shared<BusCoordinator>(), context.on_bus.gpus);
+    }
   }
 
   [[nodiscard]] Blocks capacity() const override {
@@ -328,9 +394,12 @@ class SelectNLayers final : public LayerPolicy {
 
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration /*layer*/) override {
     const Duration waited = record_.counts_waiting() ? view_.now() - view_.waiting_since() : Duration{};
-    const std::int32_t wanted = record_.wanted(view_.batch(), shape, waited);
-    const std::int32_t next = leaves_kv(wanted) ? wanted : largest();
-    const std::int32_t last = std::exchange(interval_, next).value_or(next);
+    const Load load = Load::of(view_.batch(), shape);
+    const std::int32_t wanted = record_.wanted(load, waited);
+    const std::optional<std::int32_t> before = interval();
+    choose(load, wanted);
+    const std::int32_t next = *interval();
+    const std::int32_t last = before.value_or(next);
     const bool room = leaves_kv(last);
     const std::int32_t now = room ? last : next;
     ++iterations_;
@@ -338,29 +407,63 @@ class SelectNLayers final : public LayerPolicy {
     return streamer_.iterate(now, room ? kAllResident : last);
   }
 
+  void rests() override {
+    if (bus_) bus_->rest(view_.now());
+  }
+
+  [[nodiscard]] bool admits(const RequestView& request) const override {
+    const bool preempted = request.known > request.input;
+    if (!bus_ || preempted) return true;
+    const Load load = Load::with(request, view_.batch());
+    // Its memory is free, so some interval leaves it.
+    const Blocks kv = std::min(in_use() + blocks_for(request.known, view_.block_tokens()), view_.tier(kGpuTier).total);
+    return bus_->admits(record_.user(record_.wanted(load, Duration{}), largest(kv), record_.slo(load)),
+                        /*residents=*/view_.batch().running > 0);
+  }
+  void refused() override { ++refused_; }
+
   [[nodiscard]] Figures figures() const override {
     Figures figures = streamer_.figures();
+    if (bus_) {
+      figures.merge(bus_->figures());
+      figures[kRefusedRequests] = static_cast<double>(refused_);
+    }
     if (iterations_ > 0) figures[kSloRisk] = static_cast<double>(risky_) / static_cast<double>(iterations_);
     return figures;
   }
 
  private:
+  /// Of the weights from now on; empty before the first iteration.
+  [[nodiscard]] std::optional<std::int32_t> interval() const { return bus_ ? bus_->interval() : interval_; }
+  /// Chooses the interval, alone or with the others on the bus.
+  void choose(const Load& load, std::int32_t wanted) {
+    const std::int32_t least = leaves_kv(wanted) ? wanted : largest(in_use());
+    if (bus_) {
+      bus_->run(record_.user(least, largest(in_use()), record_.slo(load)), view_.now());
+    } else {
+      interval_ = least;
+    }
+  }
   [[nodiscard]] Blocks in_use() const { return view_.tier(kGpuTier).total - view_.tier(kGpuTier).free; }
   /// Whether the KV in use, or the KV memory that another part holds, fits beside the weights of an interval.
   [[nodiscard]] bool leaves_kv(std::int32_t interval) const {
     return beside_held_kv_ ? interval <= *beside_held_kv_ : room_.blocks(interval) >= in_use();
   }
-  /// The largest interval that does.
-  [[nodiscard]] std::int32_t largest() const { return beside_held_kv_ ? *beside_held_kv_ : *room_.largest(in_use()); }
+  /// The largest interval that leaves memory for `kv`.
+  [[nodiscard]] std::int32_t largest(Blocks kv) const {
+    return beside_held_kv_ ? *beside_held_kv_ : *room_.largest(kv);
+  }
 
   const View& view_;
   const WeightRoom room_;
   std::optional<std::int32_t> beside_held_kv_{};
   const RecordedIntervals record_;
   WeightStreamer streamer_;
-  std::optional<std::int32_t> interval_{};  // of the weights from now on; empty before the first iteration
+  std::optional<BusSeat> bus_{};            // shared with others, and coordinated
+  std::optional<std::int32_t> interval_{};  // without bus_
   std::int64_t iterations_ = 0;
   std::int64_t risky_ = 0;  // iterations that streamed more layers than their SLO allows
+  std::int64_t refused_ = 0;
 };
 
 Layout layout(const Deployment& deployment, const Settings& settings) {
@@ -389,7 +492,8 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
           .weights = room.gpu(least),
           .terms = fmt::format("Select-N follows its {} record of an SLO of {}; at most {}{}",
                                settings.get<std::string>("policy.record"), Slo::of(settings).text(),
-                               room.placement(most), room.length_text(most))};
+                               room.placement(most), room.length_text(most)),
+          .least_rate = coordinated(settings) ? record.least_rate() : BytesPerSecond(0.0)};
 }
 
 std::vector<Problem> check(const Settings& settings) {
@@ -408,6 +512,11 @@ std::vector<Problem> check(const Settings& settings) {
     problems.push_back(
         {fmt::format("{} has no effect without policy.slo: a margin is over the iteration's own time", kCountsWaiting),
          kCountsWaiting, fmt::format("give policy.slo, or leave out {}", kCountsWaiting)});
+  }
+  if (fixed(settings) && settings.has(kCoordinate) && settings.get<bool>(kCoordinate)) {
+    problems.push_back(
+        {fmt::format("a fixed policy.interval is not coordinated, so {} would have no effect", kCoordinate),
+         kCoordinate, fmt::format("leave out policy.interval or {}", kCoordinate)});
   }
   return problems;
 }
@@ -469,6 +578,14 @@ std::vector<Parameter> parameters() {
            "With policy.slo. true (default): an iteration must end within policy.slo less the time that its requests "
            "have already waited, since they were sent or since their last token; false: waiting does not count",
        .source = "Select-N, section 4.2: the SLO of a request less its waiting time"},
+      {.name = kCoordinate,
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "",
+       .doc = "How instances whose copies to the GPU share a link choose their intervals. true (default, without "
+              "policy.interval): a coordinator chooses all of them, so that the weights fit the link, and refuses "
+              "requests that would break the SLO of others: these are rejected; false: each instance for itself",
+       .source = "Select-N, section 4.1 and Fig. 8"},
       {.name = "policy.double_buffer",
        .type = ParameterType::boolean,
        .unit = "-",
@@ -487,12 +604,17 @@ PolicyInfo info() {
       "Ma et al., Memory Offloading for Large Language Model Inference with Latency SLO Guarantees (Select-N), 2025, "
       "section 4";
   info.limits =
-      "One GPU: instances that share a bus are not coordinated. A decode instance does not pay for the transfer of KV "
-      "from the prefill instance. The host is assumed to have a copy of every layer that leaves the GPU; only the "
+      "The coordinator knows instances of select-n that follow an SLO. Where these share several links, "
+      "the one that carries the least for each GPU counts. The coordinator does not know other traffic, or instances "
+      "with "
+      "policy.interval. A request that it refuses is rejected at once and not sent to another instance. A decode "
+      "instance does not pay for the transfer of KV from the prefill instance. The host is assumed to have a copy of "
+      "every layer that leaves the GPU; only the "
       "layers that live there count. An SLO holds back admission only: running requests go on when their batch has "
       "outgrown it, or when weights cannot come back because KV fills the GPU (metric slo_risk_fraction). "
       "policy.slo_margin compares an iteration with its own time without offloading.";
   info.figures = layer_figures();
+  for (FigureDefinition& figure : bus_figures()) info.figures.push_back(std::move(figure));
   info.parameters = parameters();
   info.check = check;
   info.streams = {.weights = true};

@@ -92,7 +92,7 @@ BusChoice coordinate_intervals(std::span<const BusUser> gpus, BytesPerSecond bus
   std::set<std::int32_t> intervals;
   double least_rate = 0.0;
   for (const BusUser& gpu : gpus) {
-    SPILLWAY_CHECK(gpu.iteration > Duration{} && 1 <= gpu.least && gpu.least <= gpu.most && gpu.most <= gpu.layers,
+    SPILLWAY_CHECK(gpu.iteration > Duration{} && 1 <= gpu.least && gpu.least <= gpu.most && gpu.most <= gpu.layers + 1,
                    "a GPU on a bus whose intervals are not in order");
     options.push_back(options_of(gpu));
     least_rate += options.back().back().rate;

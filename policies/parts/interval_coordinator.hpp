@@ -16,10 +16,11 @@ struct BusUser {
   std::int32_t layers = 0;
   Bytes layer{};         // weights of one layer
   Duration iteration{};  // of its tightest SLO, or its own; > 0
-  /// Intervals that the SLO and the memory of its requests allow, 1 <= least <= most <= layers. Idle: least = most = 1
-  /// does not matter, because it is left out.
+  /// Intervals that the SLO and the memory of its requests allow, 1 <= least <= most <= layers + 1. At layers + 1 no
+  /// layer is on the host. An idle GPU is left out.
   std::int32_t least = 1;
   std::int32_t most = 1;
+  bool operator==(const BusUser&) const = default;
 };
 
 /// The intervals of all GPUs, or why there are none.
