@@ -454,8 +454,16 @@ class Table {
       const std::string risk = part + "slo_risk_fraction";
       const std::string dwell = part + "mean_dwell_ms";
       const std::string host = part + "peak_host_layer_bytes";
+      const std::string demand = part + "mean_bus_demand_gb_per_s";
+      const std::string overload = part + "bus_overload_fraction";
+      const std::string refused = part + "refused_requests";
       if (has(interval)) text += fmt::format("; offloading interval mean {}", show(interval));
       if (has(risk)) text += fmt::format("; SLO at risk in {} of iterations", show(risk, percent));
+      if (has(demand)) {
+        text += fmt::format("; coordinated demand on the bus {} GB/s, too much in {} of the time", show(demand),
+                            show(overload, percent));
+      }
+      if (has(refused)) text += fmt::format("; {} requests refused", show(refused));
       if (has(dwell)) text += fmt::format("; dwell mean {} ms, max {} ms", show(dwell), show(part + "max_dwell_ms"));
       if (has(host)) {
         text += fmt::format("; host memory {}{}", part.empty() ? "" : "of weights ", show(host, bytes));

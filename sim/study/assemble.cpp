@@ -17,6 +17,7 @@
 #include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
 #include "sim/study/assemble_kinds.hpp"
+#include "sim/study/bus_promises.hpp"
 #include "sim/study/instances.hpp"
 #include "sim/study/lenders.hpp"
 #include "sim/study/problems.hpp"
@@ -521,6 +522,8 @@ class Assembler {
     if (!problems_.attempt([&] { layout = policy().layout(plan, settings()); })) return false;
     kv.gpu_blocks = layout.blocks;
     kv.most_gpu_blocks = layout.most;
+    assembly_.instance.least_rate = layout.least_rate;
+    if (given_gpus_ == nullptr && !share_bus()) return false;
     // memory.host_kv is for the layers first. Requests use the rest if they swap at all.
     const Bytes left = settings().get<Bytes>("memory.host_kv") - layout.host_kv;
     const bool swaps = text("engine.preemption") == "swap" || policy().suspends;
@@ -535,6 +538,17 @@ class Assembler {
     deployment.chosen = layout.chosen;
     if (!given && capacity_.blocks > Blocks(0)) warn(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;
+  }
+
+  /// The replicas of one server can keep what they promise.
+  bool share_bus() {
+    const InstancePlan& plan = assembly_.instance;
+    std::vector<BusInstance> replicas;
+    for (const CopyRoute& route : plan.routes) replicas.push_back({&route, plan.least_rate});
+    const auto problem =
+        broken_promises(replicas, plan.links, plan.link_names, plan.pools.split() ? "prefill_replicas" : "replicas");
+    if (problem) problems_.add(*problem);
+    return !problem;
   }
 
   /// KV blocks of a tier of the prefix cache.

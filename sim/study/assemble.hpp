@@ -59,7 +59,8 @@ struct InstancePlan {
   std::shared_ptr<const HandoverLinks> handover_links{};
   std::int64_t per_server = 1;  // replicas that share a host and its links; the last server may have fewer
   std::int64_t servers = 1;
-  Bytes on_host{};  // KV and layers that its replicas keep in the memory of their host, at most
+  BytesPerSecond least_rate{};  // Layout::least_rate
+  Bytes on_host{};              // KV and layers that its replicas keep in the memory of their host, at most
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
 };
 

@@ -11,6 +11,7 @@
 #include "hwmodels/catalog.hpp"
 #include "sim/config/instance_keys.hpp"
 #include "sim/core/text.hpp"
+#include "sim/study/bus_promises.hpp"
 #include "sim/study/instances.hpp"
 #include "sim/study/parameter_table.hpp"
 #include "traces/mixed_source.hpp"
@@ -53,6 +54,7 @@ class KindsAssembler {
     read_slos(assembly_, problems_);
     if (problems_.empty()) read_failures();
     check_blocks();
+    if (problems_.empty()) share_bus();
     if (problems_.empty()) refuse_unused_keys();
     problems_.throw_if_any();
     problems_.attempt([&] { assembly_.workload = open_workload_of_kinds(assembly_, 0); });
@@ -269,6 +271,19 @@ class KindsAssembler {
       problems_.add(fmt::format("instances that share a workload need blocks of one size: {} has {} tokens, {} has {}",
                                 first->name, of_first.count(), kind.name, block.count()),
                     kInstancesKey, "give memory.block_tokens beside instances");
+    }
+  }
+
+  /// The instances can keep what they promise, with the links that they share.
+  void share_bus() {
+    std::vector<BusInstance> instances;
+    for (const AssembledKind& kind : assembly_.kinds) {
+      const InstancePlan& plan = kind.assembly.instance;
+      for (const CopyRoute& route : plan.routes) instances.push_back({&route, plan.least_rate});
+    }
+    const InstancePlan& first = assembly_.kinds.front().assembly.instance;
+    if (const auto problem = broken_promises(instances, first.links, first.link_names, kInstancesKey)) {
+      problems_.add(*problem);
     }
   }
 

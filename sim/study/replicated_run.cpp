@@ -180,6 +180,7 @@ ReplicationResults combined(std::span<Slot> slots, std::int64_t requests) {
     results.complete = results.complete && slot.result && slot.result->statistics.complete;
     if (!slot.result) continue;
     if (!results.first_rejected) results.first_rejected = slot.result->first_rejected;
+    results.refused += slot.result->refused;
     results.growth.merge(*slot.growth);
     results.unsent += slot.unsent;
     results.shortened += slot.shortened;

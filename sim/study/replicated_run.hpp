@@ -54,6 +54,7 @@ struct ReplicationResults {
   std::vector<RunStatistics> kinds{};  // the same of each of Assembly::kinds
   bool complete = true;
   std::optional<RequestRecord> first_rejected;  // from the first replication with a rejection
+  std::int64_t refused = 0;                     // requests that were rejected for the sake of others
   QueueGrowth growth;
   std::int64_t unsent = 0;              // later turns after an unanswered turn
   std::int64_t shortened = 0;           // turns whose prompt was cut to the longest context

@@ -77,9 +77,16 @@ void refuse_empty_run(const Assembly& assembly, const ReplicationResults& result
 void add_warnings(const Assembly& assembly, const ReplicationResults& results, std::vector<std::string>& warnings) {
   const OutcomeCounts& all = results.statistics.all;
   if (all.rejected > 0 && results.first_rejected) {
-    warnings.push_back(fmt::format("{} of {} requests were rejected for their size: {}; {}", all.rejected,
-                                   all.submitted, rejection(assembly, *results.first_rejected),
-                                   rejection_fix(assembly, *results.first_rejected)));
+    warnings.push_back(fmt::format(
+        "{} of {} requests were rejected for their size: {}; {}", all.rejected - results.refused, all.submitted,
+        rejection(assembly, *results.first_rejected), rejection_fix(assembly, *results.first_rejected)));
+  }
+  if (results.refused > 0) {
+    warnings.push_back(fmt::format(
+        "{} of {} requests were rejected because running requests would have missed their SLO: the weights "
+        "that instances on one bus stream leave no bandwidth, or the KV in use no memory. Lower the rate of "
+        "requests, loosen the SLO, or set policy.coordinate=false and see what latency becomes",
+        results.refused, all.submitted));
   }
   if (all.timed_out > 0) {
     warnings.push_back(
