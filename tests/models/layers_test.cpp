@@ -1,5 +1,6 @@
 // Pie and Select-N against their plain models where a case of draw_case does not lead: expansions that rise and fall,
 // links that others use, intervals and SLOs at the edge. The policy runs in the engine, the model in the naive engine.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,8 +16,10 @@
 #include "tests/models/plain_policy.hpp"
 #include "tests/models/select-n.hpp"
 #include "tests/oracle/fast_run.hpp"
+#include "tests/oracle/list_source.hpp"
 #include "tests/oracle/naive_engine.hpp"
 #include "tests/oracle/random_case.hpp"
+#include "tests/oracle/route_by.hpp"
 #include "tests/support/cases.hpp"
 
 namespace spillway {
@@ -474,6 +477,157 @@ TEST(PlainSelectN, DecidesAsThePolicyUnderEveryScheduler) {
       const std::string differs = compare_select_n(seed, host->name);
       ASSERT_TRUE(differs.empty()) << host->name << " seed " << seed << ": " << differs;
     }
+  }
+}
+
+// --- instances on one bus
+
+/// Everything that one of them is built from.
+struct OnOneBus {
+  Settings settings;
+  std::optional<ChosenModel> model;
+  InstanceConfig config;
+};
+
+/// Times, memory and SLO of one instance; false: it cannot run.
+bool draw_on_bus(Dice& dice, const PolicyInfo& policy, Times times, OnOneBus& one) {
+  times.layer = dice.between(1, 20);
+  times.token = dice.chance(50) ? 0 : dice.between(1, 3);
+  const Bytes weights(64 * dice.between(1, 20));
+  // A copy takes 0 to 8 layers.
+  times.in_per_1000 = 1 + times.layer * dice.between(0, 800) * 10 / weights.count();
+  one.model.emplace(times);
+  one.settings = engine_settings(dice, policy, {});
+  // Plain instances have no scheduler's keys of their own.
+  for (const Parameter& parameter : PolicyRegistry::instance().find("vllm-v0")->parameters) {
+    if (!one.settings.all().contains(parameter.name))
+      one.settings.set(parameter.name, oracle::default_value(parameter));
+  }
+  one.settings.set("policy.phase", one_of<std::string>(dice, {"both", "both", "prefill", "decode"}));
+  one.settings.set("policy.record", one_of<std::string>(dice, {"exact", "exact", "paper"}));
+  if (dice.chance(50)) {
+    const IterationTime time = one.model->iteration({.decode_sequences = 4, .decode_context = Tokens(100)});
+    const std::int64_t best = (time.before + time.layer * times.layers + time.after).count();
+    one.settings.set("policy.slo", Duration(best * dice.between(100, 400) / 100 + 2'000'000));
+    if (dice.chance(50)) one.settings.set("policy.slo_counts_waiting", false);
+  } else {
+    one.settings.set("policy.slo_margin", one_of<double>(dice, {0.1, 0.5, 1.0, 3.0}));
+  }
+  if (dice.chance(10)) one.settings.set("policy.interval", dice.between(1, times.layers));
+  if (dice.chance(10)) one.settings.set("policy.coordinate", false);
+  if (!policy.check(one.settings).empty()) return false;
+  one.config.kv.block_tokens = Tokens(dice.between(1, 16));
+  one.config.kv.block_bytes = Bytes(64 * dice.between(1, 20));
+  Deployment deployment = oracle::snug_deployment(*one.model, Blocks(dice.between(1, 40)), one.config.kv.block_bytes,
+                                                  one.config.kv.block_tokens, weights);
+  if (dice.chance(60)) deployment.memory = deployment.memory - weights * dice.between(0, times.layers);
+  try {
+    const Layout layout = policy.layout(deployment, one.settings);
+    one.config.kv.gpu_blocks = layout.blocks;
+    one.config.kv.most_gpu_blocks = layout.most;
+  } catch (const ConfigError&) {
+    return false;
+  }
+  one.config.model = &*one.model;
+  one.config.settings = &one.settings;
+  one.config.deployment = deployment;
+  one.config.max_model_len = one.config.kv.block_tokens * one.config.kv.most().count();
+  read_surroundings(one.settings, one.config);
+  return true;
+}
+
+/// What is seen of instances on a bus, as text.
+std::string seen_on_bus(const SimulationConfig& config, const std::vector<RequestSpec>& requests) {
+  oracle::ListSource source(requests);
+  SimulationConfig simulation = config;
+  std::string seen;
+  simulation.source = &source;
+  simulation.on_request = [&](const RequestRecord& record) {
+    seen += fmt::format("{}{}\n", oracle::text(record), record.refused ? "refused" : "");
+  };
+  const SimulationResult result = simulate(simulation);
+  for (const EngineTotals& totals : result.instances) {
+    seen += fmt::format("{}", totals.moved_h2d.count());
+    for (const PolicyFigure& figure : totals.figures) {
+      seen += figure.value ? fmt::format(" {:.9g}", *figure.value) : " none";
+    }
+    seen += "\n";
+  }
+  return seen;
+}
+
+std::string compare_on_a_bus(std::uint64_t seed) {
+  Dice dice(seed);
+  const PolicyInfo& real = *PolicyRegistry::instance().find("select-n");
+  PolicyInfo plain = real;
+  plain.make = [](const PolicyContext& context) {
+    // Plain schedulers do not ask whether a request may join.
+    Policy made = PolicyRegistry::instance().find("vllm-v0")->make(context);
+    made.layers = oracle::find_plain("select-n")->make(context).layers;
+    return made;
+  };
+  Times times;
+  times.layers = static_cast<std::int32_t>(dice.between(2, 12));
+  times.unit = one_of<std::int64_t>(dice, {10'000, 50'000, 99'991});
+  std::vector<OnOneBus> instances(static_cast<std::size_t>(dice.between(2, 4)));
+  const bool equal = dice.chance(50);
+  const std::uint64_t common = dice.roll();
+  for (OnOneBus& one : instances) {
+    Dice own(equal ? common : dice.roll());
+    if (!equal) times.layers = static_cast<std::int32_t>(own.between(2, 12));
+    if (!draw_on_bus(own, real, times, one)) return {};
+    one.config.route.h2d = {{.link = 0, .gpus = dice.chance(20) ? 2 : 1}};
+  }
+  SimulationConfig config;
+  // From a fraction of what the copies of one GPU take to more than all take.
+  const Deployment& first = instances.front().config.deployment;
+  const CopyTime copy = first.model->copy(Stream::h2d, 1, first.layer_weights, CopyMechanism::single);
+  const double rate = static_cast<double>(first.layer_weights.count()) / std::max(1e-9, to_seconds(copy.transfer));
+  config.links = {BytesPerSecond(rate * 0.01 * static_cast<double>(dice.between(20, 400)))};
+  std::vector<RequestSpec> requests;
+  SimTime now;
+  const std::int64_t pace = times.layers * times.layer * times.unit;
+  for (std::int64_t count = dice.between(2, 40); count > 0; --count) {
+    now = now + Duration(dice.between(0, dice.chance(20) ? 200 * pace : 4 * pace));
+    RequestSpec request;
+    request.arrival = now;
+    request.client = static_cast<std::uint32_t>(dice.between(0, std::ssize(instances) - 1));
+    const std::int64_t most = std::min<std::int64_t>(200, instances[request.client].config.max_model_len.count());
+    request.input = Tokens(dice.between(1, std::max<std::int64_t>(1, most / 2)));
+    request.output = request.max_new_tokens = Tokens(dice.between(1, std::max<std::int64_t>(1, most / 4)));
+    requests.push_back(request);
+  }
+  config.router = oracle::route_by([](const RequestSpec& request) { return request.client; });
+  const auto run = [&](const PolicyInfo& policy) {
+    config.instances.clear();
+    for (const OnOneBus& one : instances) config.instances.push_back(one.config);
+    for (InstanceConfig& instance : config.instances) instance.policy = &policy;
+    return seen_on_bus(config, requests);
+  };
+  try {
+    const std::string by_model = run(plain);
+    const std::string by_policy = run(real);
+    return by_model == by_policy ? "" : fmt::format("plain\n{}real\n{}", by_model, by_policy);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+TEST(PlainSelectN, DecidesAsThePolicyOnASharedBus) {
+  oracle::SelectNBranches& seen = oracle::select_n_branches();
+  seen = {};
+  for (std::uint64_t seed = 1; seed <= kCases; ++seed) {
+    const std::string differs = compare_on_a_bus(seed);
+    ASSERT_TRUE(differs.empty()) << "seed " << seed << ": " << differs;
+  }
+  for (const auto& [count, what] : std::vector<std::pair<std::int64_t, const char*>>{
+           {seen.alone_on_bus, "instances that were alone"},
+           {seen.bus_shared, "choices for several"},
+           {seen.bus_full, "buses that were too small for any choice"},
+           {seen.refused_for_memory, "requests that memory cannot serve"},
+           {seen.refused_for_bus, "requests that the bus cannot serve"},
+           {seen.served_at_its_own_risk, "requests that harm nobody else"}}) {
+    EXPECT_GE(count, kLeast) << what;
   }
 }
 

@@ -203,6 +203,28 @@ class Record {
     return std::max(prefill, decode);
   }
 
+  [[nodiscard]] bool prefills() const { return prefills_; }
+  [[nodiscard]] bool decodes() const { return decodes_; }
+  /// The SLO of an iteration of the entry's batch, ns.
+  [[nodiscard]] std::int64_t slo(Kind kind, std::int64_t requests, std::int64_t sequence) const {
+    const auto [batch, length] = entry(requests, std::max(sequence, kShortest));
+    return time_ ? *time_ : work_out(kind, batch, length, 0).second;
+  }
+  /// Of an iteration: the tighter one of its phases.
+  [[nodiscard]] std::int64_t slo(std::int64_t running, const BatchShape& shape) const {
+    const auto prompts = static_cast<std::int64_t>(shape.chunks.size());
+    std::int64_t prompt_tokens = 0;
+    std::int64_t tokens = shape.decode_context.count();
+    for (const PrefillChunk& chunk : shape.chunks) {
+      prompt_tokens += chunk.new_tokens.count();
+      tokens += (chunk.context + chunk.new_tokens).count();
+    }
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    if (prefills_ && prompts > 0) least = std::min(least, slo(Kind::prefill, prompts, prompt_tokens / prompts));
+    if (decodes_) least = std::min(least, slo(Kind::decode, running, tokens / (shape.decode_sequences + prompts)));
+    return std::max<std::int64_t>(1, least);
+  }
+
   /// What is free with the fewest layers on the host that leave any.
   [[nodiscard]] Blocks least_room() const { return room_.blocks(room_.largest(Blocks(1)).value_or(room_.smallest())); }
   /// The most KV of requests of that length whose number has an entry with room for all of them.
@@ -378,6 +400,186 @@ std::int64_t fixed_interval(const Settings& settings) {
   return i == 0 ? kNone : i;
 }
 
+/// Fig. 8, for any number of instances: every combination of intervals is tried out.
+class PlainBus {
+ public:
+  struct Instance {
+    std::int64_t gpus = 1;
+    bool busy = false;
+    std::int64_t turn = 0;  // of its last change, among all changes on the bus
+    // Of its batch
+    std::int64_t layers = 0;
+    std::int64_t bytes = 0;  // of a layer, on one GPU
+    std::int64_t time = 1;   // ns of an iteration by its SLO
+    std::int64_t least = 0;
+    std::int64_t most = 0;
+    std::optional<std::int64_t> interval;
+  };
+
+  explicit PlainBus(BytesPerSecond rate) : rate_(rate.value()) {}
+
+  std::size_t add(std::int64_t gpus) {
+    instances_.emplace_back().gpus = gpus;
+    return instances_.size() - 1;
+  }
+  [[nodiscard]] std::optional<std::int64_t> interval(std::size_t i) const { return instances_[i].interval; }
+
+  void runs(std::size_t i, Instance batch, SimTime now) {
+    Instance& before = instances_[i];
+    const auto bounds = [](const Instance& one) {
+      return std::tuple(one.layers, one.bytes, one.time, one.least, one.most);
+    };
+    if (before.busy && bounds(before) == bounds(batch)) return;
+    pass(now);
+    batch.gpus = before.gpus;
+    batch.interval = before.interval;
+    batch.busy = true;
+    batch.turn = ++turns_;
+    before = batch;
+    choose();
+  }
+  void rests(std::size_t i, SimTime now) {
+    if (!instances_[i].busy) return;
+    pass(now);
+    instances_[i].busy = false;
+    choose();
+  }
+
+  /// `alone`: the request has no others in its batch.
+  [[nodiscard]] bool admits(std::size_t i, Instance batch, bool alone) const {
+    SelectNBranches& seen = select_n_branches();
+    if (batch.least > batch.most && !alone) {
+      ++seen.refused_for_memory;
+      return false;
+    }
+    batch.gpus = instances_[i].gpus;
+    if (layers_at(batch, batch.most) == 0) return true;
+    struct Wants {
+      double each = 0.0;
+      std::int64_t gpus = 1;
+      bool runs_others = true;
+    };
+    std::vector<Wants> all{{rate_at(batch, batch.most) / static_cast<double>(batch.gpus), batch.gpus, !alone}};
+    for (std::size_t other = 0; other < instances_.size(); ++other) {
+      const Instance& peer = instances_[other];
+      if (other == i || !peer.busy) continue;
+      all.push_back({rate_at(peer, peer.most) / static_cast<double>(peer.gpus), peer.gpus, true});
+    }
+    if (all.size() == 1) return true;
+    double sum = 0.0;
+    for (const Wants& one : all) sum += one.each * static_cast<double>(one.gpus);
+    if (sum < rate_) return true;
+    // The water rises evenly until the bus is full.
+    double level = 0.0;
+    double left = rate_;
+    std::vector<double> marks;
+    for (const Wants& one : all) marks.push_back(one.each);
+    std::ranges::sort(marks);
+    for (const double mark : marks) {
+      double width = 0.0;
+      for (const Wants& one : all) width += one.each >= mark ? static_cast<double>(one.gpus) : 0.0;
+      const double rise = std::min(mark - level, left / width);
+      level += rise;
+      left -= rise * width;
+    }
+    for (const Wants& one : all) {
+      if (one.runs_others && one.each > level * (1 + 1e-12)) {
+        ++seen.refused_for_bus;
+        return false;
+      }
+    }
+    ++seen.served_at_its_own_risk;
+    return true;
+  }
+
+  [[nodiscard]] Figures figures() const {
+    if (busy_ == 0) return {};
+    return {{"mean_bus_demand_gb_per_s", asked_time_ / static_cast<double>(busy_) * 1e-9},
+            {"bus_overload_fraction", static_cast<double>(overloaded_) / static_cast<double>(busy_)}};
+  }
+
+ private:
+  static std::int64_t layers_at(const Instance& one, std::int64_t i) { return layers_on_host(one.layers, i); }
+  static double rate_at(const Instance& one, std::int64_t i) {
+    return static_cast<double>(layers_at(one, i) * one.bytes * one.gpus) / (static_cast<double>(one.time) * 1e-9);
+  }
+  /// The instances that are busy, the newcomer last.
+  [[nodiscard]] std::vector<Instance*> busy() {
+    std::vector<Instance*> all;
+    for (Instance& one : instances_) {
+      if (one.busy) all.push_back(&one);
+    }
+    std::ranges::sort(all, {}, &Instance::turn);
+    return all;
+  }
+  void pass(SimTime now) {
+    const std::vector<Instance*> all = busy();
+    const std::int64_t time = (now - last_).count();
+    last_ = now;
+    if (all.empty()) return;
+    busy_ += time;
+    if (full_) overloaded_ += time;
+    double asked = 0.0;
+    for (const Instance* one : all) asked += rate_at(*one, one->interval.value());
+    asked_time_ += asked * static_cast<double>(time);
+  }
+  void choose() {
+    const std::vector<Instance*> all = busy();
+    full_ = false;
+    if (all.size() == 1) {
+      all.front()->interval = all.front()->least;
+      ++select_n_branches().alone_on_bus;
+    }
+    if (all.size() < 2) return;
+    std::vector<std::int64_t> at(all.size());
+    best_.clear();
+    try_from(0, all, at);
+    full_ = best_.empty();
+    ++(full_ ? select_n_branches().bus_full : select_n_branches().bus_shared);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i]->interval = full_ ? all[i]->most : best_[i];
+  }
+  void try_from(std::size_t first, const std::vector<Instance*>& all, std::vector<std::int64_t>& at) {
+    if (first == all.size()) return rank(all, at);
+    const Instance& one = *all[first];
+    std::vector<std::int64_t> choices;
+    for (std::int64_t i = one.least; i <= std::min(one.most, one.layers); ++i) choices.push_back(i);
+    if (one.most == kNone) choices.push_back(kNone);
+    std::int64_t before = -1;
+    for (const std::int64_t i : choices) {
+      if (std::exchange(before, layers_at(one, i)) == layers_at(one, i)) continue;  // the same as a smaller one
+      at[first] = i;
+      try_from(first + 1, all, at);
+    }
+  }
+  void rank(const std::vector<Instance*>& all, const std::vector<std::int64_t>& at) {
+    double rate = 0.0;
+    std::int64_t bytes = 0;
+    std::vector<std::int64_t> numbers;  // keeping all layers is one more than keeping all but one
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      rate += rate_at(*all[i], at[i]);
+      bytes += layers_at(*all[i], at[i]) * all[i]->bytes * all[i]->gpus;
+      numbers.push_back(std::min(at[i], all[i]->layers + 1));
+    }
+    if (rate >= rate_) return;
+    std::vector<std::int64_t> rank{-bytes, *std::ranges::max_element(numbers) - *std::ranges::min_element(numbers)};
+    rank.insert(rank.end(), numbers.rbegin(), numbers.rend());
+    if (!best_.empty() && rank >= best_rank_) return;
+    best_ = at;
+    best_rank_ = rank;
+  }
+
+  double rate_;
+  std::vector<Instance> instances_;
+  std::int64_t turns_ = 0;
+  bool full_ = false;
+  std::vector<std::int64_t> best_;
+  std::vector<std::int64_t> best_rank_;
+  SimTime last_;
+  std::int64_t busy_ = 0;  // ns
+  std::int64_t overloaded_ = 0;
+  double asked_time_ = 0.0;
+};
+
 class PlainSelectN final : public LayerPolicy {
  public:
   explicit PlainSelectN(const PolicyContext& context)
@@ -387,6 +589,11 @@ class PlainSelectN final : public LayerPolicy {
         record_(context.deployment, context.settings),
         stream_(context.deployment) {
     if (context.settings.has("policy.interval")) fixed_ = fixed_interval(context.settings);
+    const bool alone = context.settings.has("policy.coordinate") && !context.settings.get<bool>("policy.coordinate");
+    if (context.on_bus.bus != nullptr && !fixed_ && !alone) {
+      bus_ = context.on_bus.bus->shared<PlainBus>();
+      place_ = bus_->add(context.on_bus.gpus);
+    }
   }
 
   [[nodiscard]] Blocks capacity() const override {
@@ -413,6 +620,12 @@ class PlainSelectN final : public LayerPolicy {
       next = record_.room().largest(in_use).value();
       ++select_n_branches().for_kv;
     }
+    if (bus_) {
+      const std::optional<std::int64_t> last = bus_->interval(place_);
+      bus_->runs(place_, bounds(next, in_use, record_.slo(view_.batch().running, shape)), view_.now());
+      next = bus_->interval(place_).value();
+      current_ = last;
+    }
     const std::int64_t before = current_.value_or(next);
     current_ = next;
     if (leaves_room(before)) {
@@ -426,8 +639,42 @@ class PlainSelectN final : public LayerPolicy {
     return run(next, before);
   }
 
+  void rests() override {
+    if (bus_) bus_->rests(place_, view_.now());
+  }
+
+  [[nodiscard]] bool admits(const RequestView& request) const override {
+    if (!bus_ || request.known != request.input) return true;
+    // The request's prompt, beside prompts of its length and what decodes.
+    const BatchTotals& batch = view_.batch();
+    const std::vector<PrefillChunk> prompts(static_cast<std::size_t>(batch.running - batch.decoding + 1),
+                                            PrefillChunk{request.known, Tokens(0)});
+    const std::int64_t mean = (batch.decode_context + request.known).count() / (batch.decoding + 1);
+    // A shape of which the record sees this mean.
+    const std::int64_t requests = batch.running + 1;
+    std::int64_t wanted = 1;
+    std::int64_t slo = std::numeric_limits<std::int64_t>::max();
+    if (record_.prefills()) {
+      wanted = std::max(wanted, record_.interval(Kind::prefill, std::ssize(prompts), request.known.count()));
+      slo = std::min(slo, record_.slo(Kind::prefill, std::ssize(prompts), request.known.count()));
+    }
+    if (record_.decodes()) {
+      wanted = std::max(wanted, record_.interval(Kind::decode, requests, mean));
+      slo = std::min(slo, record_.slo(Kind::decode, requests, mean));
+    }
+    const TierState& gpu = view_.tier(kGpuTier);
+    const std::int64_t block = view_.block_tokens().count();
+    const Blocks kv = std::min(gpu.total, gpu.total - gpu.free + Blocks((request.known.count() + block - 1) / block));
+    return bus_->admits(place_, bounds(wanted, kv, std::max<std::int64_t>(1, slo)), batch.running == 0);
+  }
+  void refused() override { ++refused_; }
+
   [[nodiscard]] Figures figures() const override {
     Figures figures;
+    if (bus_) {
+      figures = bus_->figures();
+      figures["refused_requests"] = static_cast<double>(refused_);
+    }
     std::int64_t sum = 0;
     std::int64_t streamed = 0;
     std::int64_t most = 0;
@@ -446,6 +693,15 @@ class PlainSelectN final : public LayerPolicy {
   }
 
  private:
+  [[nodiscard]] PlainBus::Instance bounds(std::int64_t least, Blocks kv, std::int64_t slo) const {
+    PlainBus::Instance batch;
+    batch.layers = deployment_.layers;
+    batch.bytes = deployment_.layer_weights.count();
+    batch.time = slo;
+    batch.least = least;
+    batch.most = record_.room().largest(kv).value();
+    return batch;
+  }
   void note(bool risky) {
     risky_.push_back(risky);
     select_n_branches().too_small += risky ? 1 : 0;
@@ -461,6 +717,9 @@ class PlainSelectN final : public LayerPolicy {
   const View& view_;
   const bool double_buffer_;
   std::optional<std::int64_t> fixed_;
+  std::shared_ptr<PlainBus> bus_;
+  std::size_t place_ = 0;
+  std::int64_t refused_ = 0;
   Record record_;
   PlainStream stream_;
   std::optional<std::int64_t> current_;

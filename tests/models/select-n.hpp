@@ -23,6 +23,13 @@ struct SelectNBranches {
   std::int64_t offered = 0;          // room is what is offered to a batch
   std::int64_t part_of_batch = 0;    // an entry's room ends within its batches
   std::int64_t smallest_binds = 0;   // the host holds no more layers
+  // On a bus
+  std::int64_t alone_on_bus = 0;        // choices for the only busy instance
+  std::int64_t bus_shared = 0;          // choices for several
+  std::int64_t bus_full = 0;            // several for which there was none
+  std::int64_t refused_for_memory = 0;  // answers of no to requests
+  std::int64_t refused_for_bus = 0;
+  std::int64_t served_at_its_own_risk = 0;  // requests with which the bus is full, and no other suffers
 };
 
 SelectNBranches& select_n_branches();
