@@ -343,5 +343,58 @@ TEST_F(LayerStreaming, ProbesAreRunSetsToo) {
   broken({{"probe", "layer-times"}, {"set", {{"policy", "vllm"}}}}, "streams no layers");
 }
 
+// OPT-6.7B has 32 layers of 402.7 MB, and the GPUs share 24 GB/s. Alone, each would stream 5 layers within 100 ms.
+TEST_F(LayerStreaming, ReplicasOnOneBusAgreeOnTheirIntervals) {
+  const Texts two{"run",
+                  "policy=select-n",
+                  "policy.slo=100ms",
+                  "hardware=a10-pcie-4",
+                  "model=opt-6.7b",
+                  "workload.trace=sharegpt",
+                  "workload.rate=1",
+                  "workload.requests=100",
+                  "replicas=2"};
+  const auto value = [](const Output& run, const char* name) { return json::parse(run.out)["metrics"][name]["value"]; };
+  const Output shared = spillway(with(two, {"--json"}));
+  const Output apart = spillway(with(two, {"policy.coordinate=false", "--json"}));
+  ASSERT_EQ(shared.code, 0) << shared.err;
+  ASSERT_EQ(apart.code, 0) << apart.err;
+  EXPECT_LT(value(shared, "mean_tpot_ms").get<double>(), 100.0);
+  EXPECT_GT(value(apart, "mean_tpot_ms").get<double>(), 120.0);
+  EXPECT_GT(value(shared, "mean_interval_layers").get<double>(), value(apart, "mean_interval_layers").get<double>());
+  EXPECT_GT(value(shared, "mean_bus_demand_gb_per_s").get<double>(), 12.0);
+  EXPECT_LT(value(shared, "mean_bus_demand_gb_per_s").get<double>(), 24.0);
+  EXPECT_EQ(value(shared, "refused_requests"), 0.0);
+  EXPECT_TRUE(value(apart, "mean_bus_demand_gb_per_s").is_null());
+  EXPECT_THAT(spillway(two).out, HasSubstr("coordinated demand on the bus"));
+}
+
+// OPT-13B needs an interval of 3 for any KV: 13 layers of 0.629 GB, or 20.4 GB/s together at 800 ms.
+TEST_F(LayerStreaming, ABusThatIsTooSmall) {
+  const Texts large{"run",           "policy=select-n",         "hardware=a10-pcie-4", "replicas=2",
+                    "model=opt-13b", "workload.trace=sharegpt", "workload.rate=0.2",   "workload.requests=60"};
+  const Output some = spillway(with(large, {"policy.slo=800ms", "--json"}));
+  ASSERT_EQ(some.code, 0) << some.err;
+  const json result = json::parse(some.out);
+  const auto refused = static_cast<std::int64_t>(result["metrics"]["refused_requests"]["value"].get<double>());
+  EXPECT_GT(refused, 10);
+  EXPECT_EQ(result["conservation"]["all"]["rejected"], refused);
+  EXPECT_THAT(result["warnings"].dump(),
+              AllOf(HasSubstr(" of 60 requests were rejected because running requests would have missed their SLO"),
+                    Not(HasSubstr("for their size"))));
+  const Output none = spillway(with(large, {"policy.slo=500ms"}));
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, AllOf(HasSubstr("the 2 instances that stream weights over \"pcie-bus in\""),
+                              HasSubstr("they need 32.72 GB/s, and it carries 24.00 GB/s"), HasSubstr("replicas=2")));
+  EXPECT_EQ(spillway(with(large, {"policy.slo=500ms", "policy.coordinate=false"})).code, 0);
+  write_text(file("kinds.json"), R"({"hardware": "a10-pcie-4", "policy": "select-n", "policy.slo": "500ms",
+    "workload.requests": 20, "instances": [{"gpus": 0, "model": "opt-13b"}, {"gpus": 1, "model": "opt-13b"}]})");
+  const Output kinds = spillway({"run", file("kinds.json")});
+  EXPECT_EQ(kinds.code, 2);
+  EXPECT_THAT(kinds.err, HasSubstr("they need 32.72 GB/s, and it carries 24.00 GB/s"));
+  // One GPU of the two has weights for both.
+  EXPECT_EQ(spillway({"run", file("kinds.json"), "policy.slo=900ms"}).code, 0);
+}
+
 }  // namespace
 }  // namespace spillway::test
