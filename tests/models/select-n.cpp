@@ -473,6 +473,7 @@ class PlainBus {
     double level = 0.0;
     double left = rate_;
     std::vector<double> marks;
+    marks.reserve(all.size());
     for (const Wants& one : all) marks.push_back(one.each);
     std::ranges::sort(marks);
     for (const double mark : marks) {

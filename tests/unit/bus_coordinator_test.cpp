@@ -230,7 +230,7 @@ class BusModel final : public ExecutionModel {
 /// Two instances of `policy` with 40 layers on one bus. `memory`: layers' worth of weights that fit beside KV.
 class TwoOnABus {
  public:
-  explicit TwoOnABus(std::vector<std::int64_t> memory, const Overrides& overrides = {}) : model_(40) {
+  explicit TwoOnABus(const std::vector<std::int64_t>& memory, const Overrides& overrides = {}) : model_(40) {
     Overrides all{{"engine.chunked_prefill", false},
                   {"engine.max_num_seqs", std::int64_t{8}},
                   {"policy.watermark", 0.0},

@@ -53,6 +53,7 @@ TEST(LinkGroups, ABusIsTheSharedLinkThatCarriesTheLeastForEachGpu) {
                                           BytesPerSecond(1e9)};
   const auto buses = [&](const std::vector<CopyRoute>& routes) {
     std::vector<const CopyRoute*> all;
+    all.reserve(routes.size());
     for (const CopyRoute& route : routes) all.push_back(&route);
     return shared_buses(all, links);
   };
