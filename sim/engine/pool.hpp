@@ -17,10 +17,14 @@
 
 namespace spillway {
 
-/// One instance and what the run knows of it.
-struct Replica {
+/// One instance and what the run knows of it. Every event of the instance needs the first line.
+struct alignas(64) Replica {
   static constexpr std::size_t kNoGroup = SIZE_MAX;
-  std::unique_ptr<Instance> instance;
+  /// Ends an instance whose memory belongs to another object.
+  struct Destroy {
+    void operator()(Instance* instance) const { std::destroy_at(instance); }
+  };
+  std::unique_ptr<Instance, Destroy> instance;
   SimTime call = kNever;  // of its earliest event in the queue
   bool to_start = false;  // its policy will be asked at this instant
   std::size_t group = kNoGroup;
