@@ -26,6 +26,8 @@ class EventQueue {
  public:
   [[nodiscard]] bool empty() const { return heap_.empty(); }
   [[nodiscard]] const Event& top() const { return heap_.front(); }
+  /// The event after the top one; null: there is none. O(1).
+  [[nodiscard]] const Event* second() const { return heap_.size() < 2 ? nullptr : &heap_[least_child(1)]; }
 
   void push(SimTime time, EventPhase phase, std::uint32_t kind, std::uint32_t target = 0) {
     const std::uint64_t order = (static_cast<std::uint64_t>(phase) << 56U) | sequence_++;
@@ -51,16 +53,19 @@ class EventQueue {
 
  private:
   static bool before(const Event& a, const Event& b) { return a.time != b.time ? a.time < b.time : a.order < b.order; }
+  /// The earliest of the siblings of which number `child` is the first.
+  [[nodiscard]] std::size_t least_child(std::size_t child) const {
+    std::size_t least = child;
+    const std::size_t end = child + 4 < heap_.size() ? child + 4 : heap_.size();
+    for (std::size_t i = child + 1; i < end; ++i) least = before(heap_[i], heap_[least]) ? i : least;
+    return least;
+  }
   void sift_down(const Event& event) {
     std::size_t hole = 0;
     for (;;) {
       const std::size_t child = 4 * hole + 1;
       if (child >= heap_.size()) break;
-      std::size_t least = child;
-      const std::size_t end = child + 4 < heap_.size() ? child + 4 : heap_.size();
-      for (std::size_t i = child + 1; i < end; ++i) {
-        if (before(heap_[i], heap_[least])) least = i;
-      }
+      const std::size_t least = least_child(child);
       if (!before(heap_[least], event)) break;
       heap_[hole] = heap_[least];
       hole = least;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "sim/api/view.hpp"
+#include "sim/core/prefetch.hpp"
 #include "sim/core/request.hpp"
 #include "sim/core/units.hpp"
 #include "sim/kv/block_store.hpp"
@@ -65,13 +67,16 @@ struct Member {
 /// amortised O(log n) in the n decodes, and allocate nothing once the batch has had its largest size.
 class Batch {
  public:
-  explicit Batch(Tokens block_tokens, bool with_identity)
+  /// What every step uses comes from `memory`, which must outlive the batch.
+  Batch(Tokens block_tokens, bool with_identity, std::pmr::memory_resource* memory)
       : block_(block_tokens),
         with_identity_(with_identity),
-        growth_count_(static_cast<std::size_t>(block_.count())),
-        host_growth_count_(static_cast<std::size_t>(block_.count())),
+        members_(memory),
+        growth_count_(static_cast<std::size_t>(block_.count()), memory),
+        host_growth_count_(static_cast<std::size_t>(block_.count()), memory),
         growth_(with_identity ? static_cast<std::size_t>(block_.count()) : 0),
-        ring_(1024, -1) {}
+        longest_(memory),
+        ring_(1024, -1, memory) {}
 
   // --- members -------------------------------------------------------------------------------------------------------
   [[nodiscard]] std::int32_t create(RequestId id);
@@ -154,6 +159,14 @@ class Batch {
   [[nodiscard]] const std::vector<std::int32_t>& late() const { return late_; }
   void clear_late();
 
+  /// A step will be taken soon: asks the caches for what it uses outside of this object.
+  SPILLWAY_PREFETCHES void prefetch_pointees() const {
+    prefetch(growth_count_.data() + step_class_, 2 * sizeof(std::int64_t));
+    prefetch(host_growth_count_.data() + step_class_, 2 * sizeof(std::int64_t));
+    prefetch(ring_.data() + place_in_ring(steps_ + Tokens(1)), sizeof(std::int32_t));
+    prefetch(longest_.data(), sizeof(Length));
+  }
+
  private:
   /// A member decoded with `computed` tokens at some time, relative to the steps as in Member.
   struct Length {
@@ -197,7 +210,7 @@ class Batch {
 
   Tokens block_;
   bool with_identity_;
-  std::vector<Member> members_;
+  std::pmr::vector<Member> members_;
   std::vector<std::int32_t> free_;
   std::int32_t first_ = -1;
   std::int32_t last_ = -1;
@@ -208,13 +221,13 @@ class Batch {
   std::size_t step_class_ = 0;  // steps_ mod block
   Duration decode_time_{};
   std::int64_t decoding_ = 0;
-  Tokens context_{};                               // sum of Member::computed over decodes
-  std::vector<std::int64_t> growth_count_;         // decodes on the GPU by growth class
-  std::vector<std::int64_t> host_growth_count_;    // decodes on the host by growth class
-  std::vector<std::vector<std::int32_t>> growth_;  // with identity: decodes by growth class, covered ones too
+  Tokens context_{};                                  // sum of Member::computed over decodes
+  std::pmr::vector<std::int64_t> growth_count_;       // decodes on the GPU by growth class
+  std::pmr::vector<std::int64_t> host_growth_count_;  // decodes on the host by growth class
+  std::vector<std::vector<std::int32_t>> growth_;     // with identity: decodes by growth class, covered ones too
   std::vector<std::int32_t> apart_;
-  std::vector<Length> longest_;     // a heap, the largest on top; O(decodes) entries
-  std::vector<std::int32_t> ring_;  // by finish step modulo its size: first member
+  std::pmr::vector<Length> longest_;     // a heap, the largest on top; O(decodes) entries
+  std::pmr::vector<std::int32_t> ring_;  // by finish step modulo its size: first member
   std::vector<std::int32_t> scratch_;
   std::vector<std::int32_t> late_;
   SimTime last_step_end_{};

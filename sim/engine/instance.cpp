@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/core/prefetch.hpp"
 #include "sim/engine/guarded_space.hpp"
 
 namespace spillway {
@@ -21,28 +22,30 @@ constexpr auto kLater = [](const auto& a, const auto& b) { return a.step > b.ste
 }  // namespace
 
 Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<const BytesPerSecond> links,
-                   bool stepped)
+                   bool stepped, std::pmr::memory_resource* memory)
     : kv_(config.kv),
       graph_(kv_.graph()),
       deployment_(config.deployment),
-      sink_(sink),
       policy_name_(config.policy->name),
       figures_(config.policy->figures),
+      future_(config.future),
+      borrowed_tier_(graph_.find(kPeerTier)),
+      lending_rule_(config.lending_rule),
+      residency_(graph_.tiers, /*pool_on_gpu=*/kv_.prefix_caching, memory),
       cpu_attention_(config.policy->cpu_attention),
       keeps_conversations_(config.policy->keeps_conversations),
       phases_(config.phases),
       hands_over_(config.hands_over),
       schedules_ahead_(config.schedules_ahead),
-      padding_(config.padding),
-      future_(config.future),
+      stepped_(stepped),
+      sink_(sink),
       borrows_(config.borrows),
-      borrowed_tier_(graph_.find(kPeerTier)),
       lends_(config.lends),
-      lending_rule_(config.lending_rule),
-      members_(config.kv.block_tokens, config.kv.prefix_caching),
-      residency_(graph_.tiers, /*pool_on_gpu=*/kv_.prefix_caching),
-      runner_(*config.model, kv_, graph_, {config.route, links, stepped}),
-      stepped_(stepped) {
+      padding_(config.padding),
+      shapes_(memory),
+      table_(memory),
+      members_(config.kv.block_tokens, config.kv.prefix_caching, memory),
+      runner_(*config.model, kv_, graph_, {config.route, links, stepped}, memory) {
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
   caches_prefixes_ = kv_.prefix_caching;
@@ -78,6 +81,25 @@ void Instance::begin_at(SimTime now) {
   ledger_.begin_at(now);
   // What an instance before this one held went with it.
   if (borrows_ != nullptr) report_held(/*copying=*/false);
+}
+
+void Instance::prefetch_members() const {
+  const auto up_to = [](const void* first, const void* last) {
+    prefetch(first, static_cast<std::size_t>(static_cast<const char*>(last) - static_cast<const char*>(first)));
+  };
+  prefetch(static_cast<const View*>(this), sizeof(View));
+  up_to(&cpu_attention_, &runner_);
+  runner_.prefetch_members();
+}
+
+void Instance::prefetch_pointees() const {
+  // The decision: what most schedulers and offload policies read of themselves when nothing waits.
+  prefetch(policy_.scheduler.get(), 256);
+  prefetch(policy_.space.get(), 64);
+  prefetch(tiers_.data(), tiers_.size_bytes());
+  members_.prefetch_pointees();
+  prefetch(shapes_.data(), sizeof(BatchShape));
+  runner_.prefetch_pointees();
 }
 
 // --- arrivals and departures

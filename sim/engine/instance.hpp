@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -37,9 +38,10 @@ namespace spillway {
 /// when the policy breaks the contract of Decision.
 class Instance final : public View, private Decision {
  public:
-  /// The sink and the shared links must outlive the instance. `stepped`: other instances copy over these links, too.
+  /// The sink, the shared links and `memory`, from which comes what every iteration uses, must outlive the instance.
+  /// `stepped`: other instances copy over these links, too.
   explicit Instance(const InstanceConfig& config, InstanceSink& sink, std::span<const BytesPerSecond> links = {},
-                    bool stepped = false);
+                    bool stepped = false, std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
   /// The measured span begins then; kNever, as at first: not known yet. Not before the last call's `now`, unless it was
   /// known from the start.
@@ -61,6 +63,12 @@ class Instance final : public View, private Decision {
     if (stepped_) return std::min(runner_.next_event(), next_disk_event());
     return nothing_under_way() ? kNever : std::min(runner_.next_copy_event(), next_disk_event());
   }
+  /// The instance will be called soon: asks the caches for its members that an iteration uses. Changes nothing.
+  void prefetch_members() const;
+  /// The same, later, of what these members point to.
+  void prefetch_pointees() const;
+  /// Where its policy's objects are, which come from the heap.
+  [[nodiscard]] const void* policy_address() const { return policy_.scheduler.get(); }
   enum class Advanced : std::uint8_t { nothing, moves, iteration };
   /// Does what is due at `now` == next_call(); returns what has ended.
   Advanced advance(SimTime now);
@@ -422,50 +430,29 @@ class Instance final : public View, private Decision {
   const KvLayout kv_;
   const TierGraph graph_;
   const Deployment deployment_;
-  InstanceSink& sink_;
-  SimTime span_begin_ = kNever;
   const std::string policy_name_;
   const std::vector<FigureDefinition>& figures_;
-  const bool cpu_attention_;
-  const bool keeps_conversations_;
-  Policy policy_;
-  const Phases phases_;
-  const bool hands_over_;
-  const bool schedules_ahead_;
-  const std::optional<Padding> padding_;
   const RequestSource* const future_;  // null: the policy knows nothing of it
-  LentMemory* const borrows_;          // null: nothing of its memory is borrowed
   const TierId borrowed_tier_;
-  LentMemory* const lends_;  // null: it lends nothing
   const LendingRule* const lending_rule_;
   bool needs_all_ = false;  // a request does, as far as is known
 
-  RequestTable table_;
-  Batch members_;
   Residency residency_;
-  NumberMap<Kept> conversations_;    // by number
   std::vector<Counted> counted_;     // by key
   std::int64_t counted_on_gpu_ = 0;  // of counted_
   std::int64_t counted_on_host_ = 0;
   std::unordered_map<std::int32_t, std::vector<Gap>> gaps_;  // by member, in the order of the context
-  std::vector<UnderWay> under_way_;                          // moves that nobody, or only a request, waits for
   std::vector<std::size_t> under_way_at_;                    // by key of a move: where it is in under_way_
-  std::vector<Residency::MoveKey> of_layers_;                // moves that layers wait for
   std::vector<std::pair<RequestId, Blocks>> changing_;       // blocks that change once they have arrived
   mutable std::vector<KvRun> shown_runs_;
-  std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
-  Retention retention_;                   // the order of its free blocks; empty: LRU
-  std::unique_ptr<HostCache> host_;       // only with a host tier of the prefix cache
-  std::unique_ptr<Connector> connector_;  // instead of host_: the tier of the engine's KV connector
+  Retention retention_;  // the order of the free blocks of cached_; empty: LRU
   /// Blocks of a request that has ended here.
   struct Parked {
     Blocks count{};
     std::vector<std::int32_t> blocks{};  // with prefix caching
   };
-  std::unordered_map<std::uint32_t, Parked> parked_;  // by serial
-  std::vector<RequestId> taken_over_;                 // waiting requests that have blocks for KV, in order of taking
-  std::int64_t awaited_ = 0;                          // requests whose KV is to arrive
-  std::vector<BlockHash> named_;                      // blocks filled in the iteration in flight; only with a host tier
+  std::vector<RequestId> taken_over_;  // waiting requests that have blocks for KV, in order of taking
+  std::vector<BlockHash> named_;       // blocks filled in the iteration in flight; only with a host tier
   /// What few workloads state about a request.
   struct Details {
     std::vector<std::uint64_t> prefix_ids;
@@ -473,18 +460,7 @@ class Instance final : public View, private Decision {
   };
   std::vector<Details> details_;
   std::vector<std::int32_t> free_details_;
-
-  // The decision being staged, then the iteration in flight.
-  std::int64_t staged_decodes_ = -1;  // -1: not staged yet
-  std::vector<std::int32_t> chunk_members_;
-  std::vector<PrefillChunk> chunks_;
-  std::vector<BatchShape> shapes_;  // one for each sub-batch
-  bool chunks_apart_ = false;       // a chunk is staged of a request that is not in sub-batch 0 or attends on the CPU
-  Blocks promised_{};
-  IterationRunner runner_;
   LayerReport layer_report_;  // of the iteration in flight
-  std::int64_t tokens_ = 0;   // generated in it
-
   /// With padding: the decode step that ends the answer of a request.
   struct AnswerEnd {
     Tokens step{};
@@ -492,19 +468,50 @@ class Instance final : public View, private Decision {
   };
   std::vector<AnswerEnd> answer_ends_;  // a heap, the earliest on top; ended requests are skipped
   std::int64_t answering_ = 0;          // decodes that generate more than padding
+
+  // Every iteration reads or writes most of what follows. In a fleet it comes from far away each time, so it lies
+  // together, and prefetch_members() asks for it.
+  const bool cpu_attention_;  // the first of them
+  const bool keeps_conversations_;
+  const Phases phases_;
+  const bool hands_over_;
+  const bool schedules_ahead_;
+  const bool stepped_;
+  InstanceSink& sink_;
+  bool chunks_apart_ = false;  // a chunk is staged of a request that is not in sub-batch 0 or attends on the CPU
   bool idle_ = false;
   bool changed_ = false;
-  std::optional<Blocked> blocked_;
-  const bool stepped_;
   bool busy_ = false;
+  std::optional<Blocked> blocked_;
+  SimTime span_begin_ = kNever;
   SimTime start_{};
-  SimTime end_ = kNever;            // of the iteration in flight, or of the last one
-  std::vector<RequestId> expired_;  // in the iteration in flight
-  std::vector<RequestId> unheard_;  // the scheduler does not know them yet; in order of arrival
-
+  SimTime end_ = kNever;                // of the iteration in flight, or of the last one
+  std::int64_t staged_decodes_ = -1;    // of the decision being staged, then of the iteration in flight; -1: not yet
+  std::int64_t tokens_ = 0;             // generated in that iteration
+  std::int64_t silent_iterations_ = 0;  // since the last token
+  Blocks promised_{};
+  std::int64_t awaited_ = 0;  // requests whose KV is to arrive
+  Policy policy_;
+  LentMemory* const borrows_;             // null: nothing of its memory is borrowed
+  LentMemory* const lends_;               // null: it lends nothing
+  std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
+  std::unique_ptr<HostCache> host_;       // only with a host tier of the prefix cache
+  std::unique_ptr<Connector> connector_;  // instead of host_: the tier of the engine's KV connector
+  const std::optional<Padding> padding_;
+  std::vector<std::int32_t> chunk_members_;  // of the decision being staged, then of the iteration in flight
+  std::vector<PrefillChunk> chunks_;
+  std::pmr::vector<BatchShape> shapes_;               // one for each sub-batch
+  std::vector<RequestId> expired_;                    // in the iteration in flight
+  std::vector<RequestId> unheard_;                    // the scheduler does not know them yet; in order of arrival
+  std::vector<UnderWay> under_way_;                   // moves that nobody, or only a request, waits for
+  std::vector<Residency::MoveKey> of_layers_;         // moves that layers wait for
+  std::unordered_map<std::uint32_t, Parked> parked_;  // by serial
+  NumberMap<Kept> conversations_;                     // by number
+  RequestTable table_;
+  Batch members_;
   FairnessMeter fairness_;
   Ledger ledger_;
-  std::int64_t silent_iterations_ = 0;  // since the last token
+  IterationRunner runner_;  // what every iteration touches comes first in it
 };
 
 template <class Visit>

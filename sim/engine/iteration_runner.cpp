@@ -26,13 +26,14 @@ Resource link_of(Stream stream) {
 }  // namespace
 
 IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph,
-                                 Surroundings surroundings)
+                                 Surroundings surroundings, std::pmr::memory_resource* memory)
     : model_(model),
       clock_(model.sustained_clock()),
-      kv_(kv),
-      graph_(graph),
+      sub_batches_(memory),
       surroundings_(std::move(surroundings)),
-      executor_(make_executor()) {
+      executor_(make_executor()),
+      kv_(kv),
+      graph_(graph) {
   part(kRequestCopies).rule = &copies_;
 }
 

@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/layer_policy.hpp"
+#include "sim/core/prefetch.hpp"
 #include "sim/core/units.hpp"
 #include "sim/engine/clock_governor.hpp"
 #include "sim/engine/instance_config.hpp"
@@ -87,8 +89,9 @@ class IterationRunner final : private CopyObserver {
     std::span<const BytesPerSecond> links{};  // the shared ones; they outlive the runner
     bool others_copy = false;
   };
-  /// The graph must outlive the runner.
-  IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph, Surroundings surroundings);
+  /// The graph and `memory` must outlive the runner.
+  IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph, Surroundings surroundings,
+                  std::pmr::memory_resource* memory = std::pmr::get_default_resource());
   IterationRunner(const IterationRunner&) = delete;
   IterationRunner& operator=(const IterationRunner&) = delete;
 
@@ -158,6 +161,15 @@ class IterationRunner final : private CopyObserver {
   [[nodiscard]] LinkBytes uncharged() const { return between_; }
   /// Lets every copy arrive that was issued; returns the bytes that the links carried in the whole run.
   [[nodiscard]] LinkBytes drain();
+
+  /// An iteration without copies will run soon: asks the caches for what it uses, and later for what that points to.
+  SPILLWAY_PREFETCHES void prefetch_members() const {
+    prefetch(
+        this,
+        static_cast<std::size_t>(reinterpret_cast<const char*>(&copies_) - reinterpret_cast<const char*>(this)) + 16);
+    prefetch(&executor_, Executor::kHead);
+  }
+  SPILLWAY_PREFETCHES void prefetch_pointees() const { prefetch(sub_batches_.data(), sizeof(SubBatchTimes)); }
 
  private:
   /// From `at` on, each flow of other traffic uses such a share of the idle links.
@@ -241,35 +253,36 @@ class IterationRunner final : private CopyObserver {
     return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h), executor_.copying_for_requests()};
   }
 
+  // Every iteration reads or writes most of what comes before `executor_`, and the head of that.
   const ExecutionModel& model_;
-  ClockGovernor clock_;
-  const KvLayout& kv_;
-  const TierGraph& graph_;
-  const Surroundings surroundings_;
   LayerPolicy* layers_ = nullptr;
-  Executor executor_;
+  ClockGovernor clock_;
   std::vector<Pending> moves_;  // of the next iteration, or beside it
   Blocks loaded_{};
   Duration memory_busy_{};  // by others, which no iteration has made up for
   Tokens leaving_tokens_{};
   Blocks leaving_blocks_{};
-  KvCopies copies_;  // of KV blocks
-  CpuAttention attention_;
-  std::vector<CpuAttentionWork> attention_work_;
+  std::vector<LinkChange> link_changes_;  // to come, the next one last
+  bool several_ = false;                  // parts that may copy
+  bool running_ = false;                  // the iteration has begun and not ended
+  bool finished_ = false;                 // it has ended at result_.end, and nobody has taken its result
+  bool copies_count_ = false;             // copies may slow it down, or are issued in it
   std::array<Part, static_cast<std::size_t>(kCopyOwners)> parts_;  // by owner of copies
-  bool several_ = false;                                           // parts that may copy
-  RuleSet rules_;                                                  // of the parts, if there are several
-  std::vector<LinkChange> link_changes_;                           // to come, the next one last
-  std::vector<SubBatchTimes> sub_batches_;                         // of the iteration
+  std::pmr::vector<SubBatchTimes> sub_batches_;                    // of the iteration
   IterationTime times_;                                            // their sums
-  IterationPlan plan_;
-  bool running_ = false;       // the iteration has begun and not ended
-  bool finished_ = false;      // it has ended at result_.end, and nobody has taken its result
-  bool copies_count_ = false;  // copies may slow it down, or are issued in it
-  Totals at_start_;
   ExecutedIteration result_;
   LinkTimes copied_at_end_{};  // of the last iteration
   LinkBytes between_{};        // issued since that iteration
+  KvCopies copies_;            // of KV blocks; its head says whether there are any
+  const Surroundings surroundings_;
+  Executor executor_;
+  const KvLayout& kv_;
+  const TierGraph& graph_;
+  CpuAttention attention_;
+  std::vector<CpuAttentionWork> attention_work_;
+  RuleSet rules_;  // of the parts, if there are several
+  IterationPlan plan_;
+  Totals at_start_;
 };
 
 }  // namespace spillway

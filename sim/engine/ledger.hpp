@@ -112,9 +112,9 @@ class Ledger {
   /// `copying` counts up to `end`; it is spread evenly from `start` to `whole_end`. Adds that of KV to `kv`.
   void book_copying(const LinkTimes& copying, SimTime start, SimTime end, SimTime whole_end, Duration& kv);
 
-  bool streams_layers_ = false;
-  EngineTotals totals_;
   std::vector<LayerTotals::Change> capacities_;
+  EngineTotals totals_;
+  bool streams_layers_ = false;
   LinkBytes charged_{};  // bytes of all iterations so far, booked or not
   bool measuring_ = false;
   SimTime begin_{};  // of the measured span, once it has begun

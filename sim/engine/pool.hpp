@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,14 +13,18 @@
 #include "sim/api/router.hpp"
 #include "sim/core/units.hpp"
 #include "sim/engine/instance.hpp"
-#include "sim/metrics/steady_state.hpp"
+#include "sim/engine/pool_config.hpp"
 
 namespace spillway {
 
-/// One instance and what the run knows of it.
-struct Replica {
+/// One instance and what the run knows of it. Every event of the instance needs the first line.
+struct alignas(64) Replica {
   static constexpr std::size_t kNoGroup = SIZE_MAX;
-  std::unique_ptr<Instance> instance;
+  /// Ends an instance whose memory belongs to another object.
+  struct Destroy {
+    void operator()(Instance* instance) const { std::destroy_at(instance); }
+  };
+  std::unique_ptr<Instance, Destroy> instance;
   SimTime call = kNever;  // of its earliest event in the queue
   bool to_start = false;  // its policy will be asked at this instant
   std::size_t group = kNoGroup;
@@ -50,7 +53,6 @@ struct Replica {
 /// the run; the router knows them from 0.
 class Pool final : private Replicas {
  public:
-  using MakeRouter = std::function<std::unique_ptr<Router>(const Replicas&)>;
   /// The replicas from `first` on. They and `now`, the run's clock, must outlive the pool and stay where they are.
   /// Without a router the first replica serves everything.
   Pool(std::size_t first, std::span<Replica> replicas, const SimTime& now, const MakeRouter& make_router);
@@ -77,14 +79,6 @@ class Pool final : private Replicas {
   const SimTime& now_;
   std::vector<std::size_t> up_;  // as the router knows them, ascending
   std::unique_ptr<Router> router_;
-};
-
-/// The size of a pool, and its router.
-struct PoolConfig {
-  std::size_t replicas = 1;
-  Pool::MakeRouter router{};
-  Duration front_end{};                  // as SimulationConfig::front_end, of what this pool serves
-  std::optional<OfferedLoad> offered{};  // to judge whether it was steady; empty: it is not judged
 };
 
 /// All replicas of a run, in order: pools of instances of different kinds, which serve requests of their own, or the

@@ -5,7 +5,7 @@
 namespace spillway {
 
 void RequestTable::grow() {
-  chunks_.push_back(std::make_unique<RequestSlot[]>(kChunk));
+  chunks_.emplace_back(kChunk);
   for (std::uint32_t i = kChunk; i-- > 0;) {
     at(capacity_ + i).member = free_;
     free_ = static_cast<std::int32_t>(capacity_ + i);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <memory_resource>
 #include <vector>
 
 #include "sim/api/view.hpp"
@@ -31,6 +31,9 @@ static_assert(sizeof(RequestSlot) <= 48);
 /// per request in steady state, and a growing queue is never copied. O(1) per call.
 class RequestTable {
  public:
+  /// `memory` must outlive the table.
+  explicit RequestTable(std::pmr::memory_resource* memory) : chunks_(memory) {}
+
   [[nodiscard]] RequestId add(const RequestSlot& request) {
     if (free_ < 0) grow();
     const auto slot = static_cast<std::uint32_t>(free_);
@@ -62,14 +65,15 @@ class RequestTable {
   [[nodiscard]] std::vector<RequestId> all() const;
 
  private:
-  static constexpr std::uint32_t kChunk = 4096;
+  // Few: most instances of a fleet have few requests, and their slots should lie side by side.
+  static constexpr std::uint32_t kChunk = 64;
   [[nodiscard]] RequestSlot& at(std::uint32_t slot) { return chunks_[slot / kChunk][slot % kChunk]; }
   [[nodiscard]] const RequestSlot& at(std::uint32_t slot) const { return chunks_[slot / kChunk][slot % kChunk]; }
   void grow();
   /// Throws InvariantError. Apart, so that the look-up is small enough to be inlined.
   [[noreturn]] static void refuse(RequestId id);
 
-  std::vector<std::unique_ptr<RequestSlot[]>> chunks_;
+  std::pmr::vector<std::pmr::vector<RequestSlot>> chunks_;
   std::uint32_t capacity_ = 0;
   std::int32_t free_ = -1;
   std::int64_t live_ = 0;

@@ -8,9 +8,13 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <memory_resource>
+#include <new>
 #include <utility>
 
 #include "sim/core/event_queue.hpp"
+#include "sim/core/huge_pages.hpp"
+#include "sim/core/prefetch.hpp"
 #include "sim/engine/instance.hpp"
 #include "sim/engine/journeys.hpp"
 #include "sim/engine/lending.hpp"
@@ -89,6 +93,10 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   explicit Simulation(const SimulationConfig& config)
       : config_(config),
         recorder_(config),
+        is_fleet_(config.instances.size() >= kFleet),
+        memory_(is_fleet_ ? static_cast<std::pmr::memory_resource*>(&pools_of_blocks_)
+                          : std::pmr::new_delete_resource()),
+        places_(config.instances.size(), is_fleet_ ? &blocks_ : memory_),
         replicas_(config.instances.size()),
         kinds_(kinds_of(config)),
         pools_(replicas_, now_, kinds_),
@@ -98,6 +106,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     join_links();
     find_buses();
     for (std::size_t i = 0; i < replicas_.size(); ++i) make_instance(i);
+    if (is_fleet_) gather_policies();
     if (config.handover || !config.events.empty()) journeys_.emplace(config, pools_, replicas_, *this);
     for (std::size_t i = 0; i < config.events.size(); ++i) {
       queue_.push(config.events[i].at, EventPhase::timer, kReplica, static_cast<std::uint32_t>(i));
@@ -127,6 +136,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       } else {
         const Event event = queue_.top();
         if (!take(event)) continue;
+        if (is_fleet_) prefetch_second();
         observe_before(event.time);
         sample_before(event.time);
         now_ = event.time;
@@ -249,18 +259,25 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     if (loan.borrower != replica || !loan.lender) return;
     if (replicas_[*loan.lender].up && replicas_[*loan.lender].instance->waits_for_memory()) wake(*loan.lender);
   }
+  void gather_policies() const {
+    const auto address = [](const Replica& one) { return one.instance->policy_address(); };
+    const auto [first, last] = std::ranges::minmax_element(replicas_, {}, address);
+    HugePages::gather(address(*first), address(*last));
+  }
   /// What a share that is computed anew costs depends on the number of links: each group sees its own.
   void make_instance(std::size_t replica) {
     Replica& one = replicas_[replica];
-    if (one.group == Replica::kNoGroup) {
-      one.instance = std::make_unique<Instance>(on_bus(replica), *this);
-      return;
-    }
-    Group& group = groups_[one.group];
     InstanceConfig config = on_bus(replica);
-    config.route = route_within(std::move(config.route), group.joined.links);
-    one.instance = std::make_unique<Instance>(config, *this, group.capacities, group.sharing.has_value());
-    if (group.sharing) group.sharing->join(place_in_group_[replica], *one.instance);
+    Group* const group = one.group == Replica::kNoGroup ? nullptr : &groups_[one.group];
+    std::span<const BytesPerSecond> links;
+    if (group != nullptr) {
+      config.route = route_within(std::move(config.route), group->joined.links);
+      links = group->capacities;
+    }
+    const bool shares = group != nullptr && group->sharing;
+    one.instance.reset();  // the next one takes its place
+    one.instance.reset(::new (&places_[replica]) Instance(config, *this, links, shares, memory_));
+    if (shares) group->sharing->join(place_in_group_[replica], *one.instance);
   }
 
   // InstanceSink; what happens is that of the instance that was called last.
@@ -359,6 +376,24 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     one.call = kNever;
     expect_call(event.target);
     return false;
+  }
+
+  /// In a fleet, what an event touches of its instance has left the nearest caches since that instance's last event.
+  /// Asking for it while the events before are handled hides most of the time that it takes to come: the members two
+  /// events ahead, and then, once these are there, what they point to.
+  void prefetch_next() const {
+    if (queue_.empty() || static_cast<Kind>(queue_.top().kind) != kCall) return;
+    instance_at(queue_.top().target).prefetch_pointees();
+  }
+  void prefetch_second() const {
+    const Event* const second = queue_.second();
+    if (second == nullptr || static_cast<Kind>(second->kind) != kCall) return;
+    prefetch(&replicas_[second->target], 1);
+    instance_at(second->target).prefetch_members();
+  }
+  /// The instance of a replica, without a look at the replica.
+  [[nodiscard]] const Instance& instance_at(std::size_t replica) const {
+    return *std::launder(reinterpret_cast<const Instance*>(&places_[replica]));
   }
 
   /// Calls the member whose turn it is.
@@ -568,6 +603,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   }
 
   void start_pending() {
+    if (is_fleet_) prefetch_next();
     if (config_.stop != nullptr && config_.stop->load(std::memory_order_relaxed)) {
       over_ = interrupted_ = true;
       return;
@@ -794,10 +830,24 @@ class Simulation final : public InstanceSink, public Journeys::Run {
             .down_time = down_time(one, begin, end)};
   }
 
+  static constexpr std::size_t kFleet = 64;  // so many instances do not fit the nearest caches
+
+  /// Where an instance of a replica is, and after its failure the next one.
+  struct alignas(Instance) Place {
+    std::array<std::byte, sizeof(Instance)> bytes;
+  };
+
   const SimulationConfig& config_;
   Recorder recorder_;
   std::vector<std::optional<LinkCrossing>> buses_;  // by replica
   std::map<std::size_t, HostBus> bus_of_link_;      // policies refer to them
+  const bool is_fleet_;
+  // Memory for a fleet, as large blocks, as their parts, and as parts that are used again.
+  HugePages huge_pages_;
+  std::pmr::monotonic_buffer_resource blocks_{HugePages::kPage, &huge_pages_};
+  std::pmr::unsynchronized_pool_resource pools_of_blocks_{&blocks_};
+  std::pmr::memory_resource* const memory_;
+  std::pmr::vector<Place> places_;  // by replica
   std::vector<Replica> replicas_;
   const std::vector<PoolConfig> kinds_;
   ReplicaPools pools_;

@@ -13,7 +13,7 @@
 #include "sim/engine/handover.hpp"
 #include "sim/engine/instance_config.hpp"
 #include "sim/engine/lending.hpp"
-#include "sim/engine/pool.hpp"
+#include "sim/engine/pool_config.hpp"
 #include "sim/metrics/metrics.hpp"
 
 namespace spillway {
@@ -54,7 +54,7 @@ struct SimulationConfig {
   std::vector<Loan> loans{};
   /// Makes the router of the instances, or of those that compute prompts; they are numbered from 0, and the view is
   /// valid for the whole run. Empty: the first instance serves everything.
-  Pool::MakeRouter router{};
+  MakeRouter router{};
   /// The first instances compute prompts and the others generate the answers. Their configurations have the phases.
   std::optional<Handover> handover{};
   /// In order of time. A replica that goes down loses its KV, its caches and its requests.

@@ -126,6 +126,7 @@ void Executor::issue(const Copy& copy) {
   if (at >= links_used_ && at < kLinks) links_used_ = kLinks;
   if (stream.size() == 0) charge_stall(copy.stream, stream.free_since(), now_);
   issued_[at] += copy.bytes;
+  ++copies_under_way_;
   if (copy.owner == kRequestCopies && for_requests_++ == 0) for_requests_since_ = now_;
   if (!others_copy_) links_.expect(copy);
   stream.issue(copy, now_);
@@ -218,6 +219,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     const SimTime started = next.started();
     const Duration busy = now_ - started;
     const Copy copy = next.complete();
+    --copies_under_way_;
     if (busy == Duration{}) count_timeless(copy);
     if (copy.stream != Stream::cpu) share_links();
     use_of(copy.stream).busy += busy;

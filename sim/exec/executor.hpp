@@ -165,7 +165,7 @@ class Executor final : private CopySink {
   RunOutcome run(const IterationPlan& plan, SimTime until);
   /// The same as begin() and run() for an iteration without a rule, whose work is `work`, while nothing copies. O(1).
   SimTime run_alone(SimTime start, Duration work) {
-    SPILLWAY_CHECK(iteration_start_ == kNever && now_ <= start && next_copy_done() == kNever,
+    SPILLWAY_CHECK(iteration_start_ == kNever && now_ <= start && copies_under_way_ == 0,
                    "an iteration runs alone beside another one or beside copies");
     use_of(Stream::compute).busy += work;
     return now_ = start + work;
@@ -222,6 +222,9 @@ class Executor final : private CopySink {
   /// When a copy ends, or a launch whose end changes shares, if nothing changes earlier.
   [[nodiscard]] SimTime next_copy_event() const { return std::min(next_copy_done(), launch_at_); }
 
+  /// Bytes at the start of the object that an iteration without copies uses.
+  static constexpr std::size_t kHead = 96;
+
  private:
   static constexpr std::size_t kLanes = kStreams - 1;  // every stream but compute
   static std::size_t lane(Stream stream);
@@ -274,27 +277,29 @@ class Executor final : private CopySink {
     use_of(stream).stall += std::max(Duration{}, start - std::max(free_since, iteration_start_));
   }
 
+  // An iteration without copies needs only the head, up to use_[compute].
+  SimTime now_{};
+  SimTime iteration_start_ = kNever;   // kNever between iterations
+  std::int64_t copies_under_way_ = 0;  // in flight and queued
+  std::int64_t for_requests_ = 0;      // of them, copies of requests
+  SimTime for_requests_since_{};       // since when there is one
+  Duration copied_for_requests_{};     // up to when there was none
+  std::array<StreamUse, kStreams> use_{};
   Slowdown interference_;  // of compute by copies
   CopyObserver* observer_;
   bool others_copy_;
-  SimTime now_{};
   bool copies_ended_ = false;  // now; the rule does not know it yet
   std::array<CopyStream, kLanes> copies_{};
   std::size_t lanes_used_ = 2;  // 2: nothing but host copies so far; else kLanes
   std::size_t links_used_ = 2;  // the same, of the lanes that are links
   SimTime launch_at_ = kNever;  // the next end of a launch that changes shares
   bool duplexed_ = false;       // both directions of the host link transferred when shares were last computed
-  std::array<StreamUse, kStreams> use_{};
   std::array<Bytes, kLanes> issued_{};
-  std::int64_t for_requests_ = 0;   // copies of requests under way
-  SimTime for_requests_since_{};    // since when there is one
-  Duration copied_for_requests_{};  // up to when there was none
   Waited waited_{};
   SimTime timeless_at_{};      // instant of the last copy that took no time
   std::int64_t timeless_ = 0;  // such copies at that instant
 
-  SimTime iteration_start_ = kNever;  // kNever between iterations
-  std::int32_t layer_ = 0;            // the step that computes next; layer == layers is `after`
+  std::int32_t layer_ = 0;  // the step that computes next; layer == layers is `after`
   std::int32_t sub_batch_ = 0;
   bool at_gate_ = false;  // the gate has opened, and the rule was told
   SimTime compute_free_{};

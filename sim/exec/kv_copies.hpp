@@ -32,40 +32,43 @@ class KvCopies final : public LayerRule {
  public:
   void add(Copy copy, bool in_turn = false) {
     copy.tag = kBlocking;
+    ++here_;
     (in_turn ? in_turn_ : blocking_).push_back(copy);
   }
   /// Copy::layer is the layer that waits.
   void add_for_layer(Copy copy) {
     copy.tag = kLayered;
+    ++here_;
     layered_.push_back(copy);
   }
   /// Copy::layer is the layer that computes what is copied.
   void add_after_layer(Copy copy) {
     copy.tag = kAfterLayer;
+    ++here_;
     after_layers_.push_back(copy);
   }
   /// `ticket` >= 0 names the copy when it has ended.
   void add_background(Copy copy, std::int32_t ticket) {
     copy.tag = kBackground;
+    ++here_;
     copy.layer = ticket;
     background_.push_back(copy);
   }
   /// A background copy that yields.
   void add_yielding(Copy copy, std::int32_t ticket) {
     copy.tag = kYielding;
+    ++here_;
     copy.layer = ticket;
     to_yield_.push_back(copy);
   }
   /// The run is over: copies that yield and have not started never do.
   void stop() {
+    here_ -= to_yield_.size() + yielding_.size();
     to_yield_.clear();
     yielding_.clear();
   }
   /// No copy waits to be issued and none is in flight.
-  [[nodiscard]] bool none() const {
-    return blocking_.empty() && in_turn_.empty() && layered_.empty() && background_.empty() && to_yield_.empty() &&
-           yielding_.empty() && after_layers_.empty() && in_flight_ == 0;
-  }
+  [[nodiscard]] bool none() const { return here_ == 0; }
   /// Stream of the copy with waiting steps that ended last: the steps waited for this stream.
   [[nodiscard]] Stream waited_on() const { return waited_on_; }
   /// Tickets of the background copies that have ended since the last call, in the order of their ends.
@@ -84,7 +87,7 @@ class KvCopies final : public LayerRule {
     layer == 0 ? issue_unless_leaving(sink) : issue_computed(layer, sink);
   }
   void at_copy_done(const Copy& copy, CopySink& sink) override {
-    --in_flight_;
+    --here_;
     if (inbound(copy)) --inbound_in_flight_;
     if (copy.tag == kYielding) yields_in_flight_ = false;
     if (copy.tag == kBackground || copy.tag == kYielding) {
@@ -162,7 +165,6 @@ class KvCopies final : public LayerRule {
   void issue_yielding(CopySink& sink) {
     if (yielding_.empty() || yields_in_flight_ || inbound_in_flight_ + leaving_ > 0) return;
     yields_in_flight_ = true;
-    ++in_flight_;
     sink.issue(yielding_.front());
     yielding_.pop_front();
   }
@@ -171,19 +173,18 @@ class KvCopies final : public LayerRule {
     while (!after_layers_.empty() && after_layers_.front().layer < layer) {
       const Copy copy = after_layers_.front();
       after_layers_.pop_front();
-      ++in_flight_;
       ++leaving_;
       sink.issue(copy);
     }
   }
 
   void issue(std::vector<Copy>& copies, CopySink& sink) {
-    in_flight_ += copies.size();
     inbound_in_flight_ += static_cast<std::size_t>(std::ranges::count_if(copies, inbound));
     for (const Copy& copy : copies) sink.issue(copy);
     copies.clear();
   }
 
+  std::size_t here_ = 0;  // copies that wait to be issued or are in flight
   std::vector<Copy> blocking_;
   std::vector<Copy> in_turn_;
   std::vector<Copy> layered_;
@@ -195,7 +196,6 @@ class KvCopies final : public LayerRule {
   std::deque<Copy> after_layers_;  // in the order of the layers
   std::size_t leaving_ = 0;        // those of them in flight
   bool held_back_ = false;         // other copies wait until these have ended
-  std::size_t in_flight_ = 0;
   std::size_t blocking_left_ = 0;  // in flight or in turn
   std::size_t layered_in_flight_ = 0;
   std::vector<std::int32_t> of_layer_;  // copies in flight that a layer waits for

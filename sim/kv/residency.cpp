@@ -20,7 +20,8 @@ std::string text(const BlockRange& range) {
 
 }  // namespace
 
-Residency::Residency(const std::vector<TierSpec>& tiers, bool pool_on_gpu) : pool_on_gpu_(pool_on_gpu) {
+Residency::Residency(const std::vector<TierSpec>& tiers, bool pool_on_gpu, std::pmr::memory_resource* memory)
+    : tiers_(memory), pool_on_gpu_(pool_on_gpu) {
   for (const TierSpec& spec : tiers) tiers_.push_back({spec.blocks, spec.blocks, std::max(spec.blocks, spec.most)});
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,9 +24,11 @@ class Residency {
   using MoveKey = std::int32_t;
 
   /// `pool_on_gpu`: another pool counts the blocks of kGpuTier and sets its `free`.
-  explicit Residency(const std::vector<TierSpec>& tiers, bool pool_on_gpu = false);
+  /// The tiers come from `memory`, which must outlive the books.
+  explicit Residency(const std::vector<TierSpec>& tiers, bool pool_on_gpu = false,
+                     std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
-  [[nodiscard]] const std::vector<TierState>& tiers() const { return tiers_; }
+  [[nodiscard]] std::span<const TierState> tiers() const { return tiers_; }
   [[nodiscard]] TierState& tier(TierId id) { return tiers_[static_cast<std::size_t>(id)]; }
   [[nodiscard]] const TierState& tier(TierId id) const { return tiers_[static_cast<std::size_t>(id)]; }
   /// The tier has `total` blocks from now on; blocks in use stay.
@@ -154,7 +157,7 @@ class Residency {
   template <class ProblemOf>
   [[nodiscard]] std::string first_problem(Key key, const BlockRange& range, ProblemOf problem_of) const;
 
-  std::vector<TierState> tiers_;
+  std::pmr::vector<TierState> tiers_;
   bool pool_on_gpu_;
   std::vector<Held> holders_;
   std::vector<Key> free_holders_;

@@ -985,7 +985,7 @@ Settings with_defaults(Settings settings, const std::vector<Parameter>& paramete
 }
 
 /// Makes two pools of the instances. Each has ports of its own for KV that is handed over.
-void split(const Assembly& assembly, Pool::MakeRouter decode_router, SimulationConfig& simulation) {
+void split(const Assembly& assembly, MakeRouter decode_router, SimulationConfig& simulation) {
   const InstancePlan& plan = assembly.instance;
   const auto prefill = static_cast<std::size_t>(plan.pools.prefill);
   for (std::size_t i = 0; i < simulation.instances.size(); ++i) {
@@ -1040,7 +1040,7 @@ void replicate(const Assembly& assembly, std::int64_t replication, SimulationCon
       for (LinkCrossing& crossing : *crossings) crossing.link += first;
     }
   }
-  const auto router = [&assembly, replication](const char* key) -> Pool::MakeRouter {
+  const auto router = [&assembly, replication](const char* key) -> MakeRouter {
     const Settings& settings = assembly.config.settings;
     const RouterInfo* const info = RouterRegistry::instance().find(settings.get<std::string>(key));
     return [&assembly, &settings, info, replication, key](const Replicas& replicas) {

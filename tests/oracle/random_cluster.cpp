@@ -75,7 +75,7 @@ namespace {
 RandomStream stream_of(std::int64_t seed) { return {seed, 0, "router"}; }
 }  // namespace
 
-Pool::MakeRouter router_of(const NaiveRouting& routing, Tokens block_tokens, std::int64_t seed) {
+MakeRouter router_of(const NaiveRouting& routing, Tokens block_tokens, std::int64_t seed) {
   return [routing, block_tokens, seed](const Replicas& replicas) {
     const RouterInfo& router = *RouterRegistry::instance().find(routing.rule);
     Settings settings;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/engine/pool.hpp"
+#include "sim/engine/pool_config.hpp"
 #include "tests/oracle/fast_run.hpp"
 #include "tests/oracle/naive_cluster.hpp"
 #include "tests/oracle/random_case.hpp"
@@ -35,7 +35,7 @@ NaiveRouting draw_routing(Dice& dice, const std::string& rule);
 std::vector<NaiveFailure> draw_failures(Dice& dice, const std::vector<RequestSpec>& requests, std::size_t replicas);
 
 /// The simulator's router of the same rule, which draws from the stream of `seed`.
-Pool::MakeRouter router_of(const NaiveRouting& routing, Tokens block_tokens, std::int64_t seed);
+MakeRouter router_of(const NaiveRouting& routing, Tokens block_tokens, std::int64_t seed);
 /// The plain router draws the same.
 void draw_from(NaiveRouting& routing, std::int64_t seed);
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "sim/engine/pool.hpp"
+#include "sim/engine/pool_config.hpp"
 
 namespace spillway::oracle {
 
@@ -20,7 +20,7 @@ class RouteBy final : public Router {
   Choice choice_;
 };
 
-inline Pool::MakeRouter route_by(RouteBy::Choice choice) {
+inline MakeRouter route_by(RouteBy::Choice choice) {
   return [choice = std::move(choice)](const Replicas&) { return std::make_unique<RouteBy>(choice); };
 }
 

@@ -52,7 +52,7 @@ void draw_failures(Dice& dice, Kind& kind) {
   std::ranges::stable_sort(kind.events, {}, &ReplicaEvent::at);
 }
 
-Pool::MakeRouter in_turn(std::size_t replicas) {
+MakeRouter in_turn(std::size_t replicas) {
   return [replicas](const Replicas& all) {
     return std::make_unique<oracle::RouteBy>([&all, replicas, turn = std::size_t{0}](const RequestSpec&) mutable {
       while (!std::ranges::binary_search(all.up(), turn % replicas)) ++turn;

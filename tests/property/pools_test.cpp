@@ -34,7 +34,7 @@ struct Reached {
   std::int64_t rejected = 0;
 };
 
-Pool::MakeRouter router_of(Dice& dice) {
+MakeRouter router_of(Dice& dice) {
   const std::vector<const RouterInfo*> all = RouterRegistry::instance().all();
   const RouterInfo* const info = all[static_cast<std::size_t>(dice.between(0, std::ssize(all) - 1))];
   return [info](const Replicas& replicas) {

@@ -41,5 +41,17 @@ TEST(EventQueue, WhenPushedAndPoppedAtRandom_ThenOrderedAsASet) {
   }
 }
 
+TEST(EventQueue, KnowsTheSecondEvent) {
+  EventQueue queue;
+  EXPECT_EQ(queue.second(), nullptr);
+  for (const std::int64_t at : {5, 3, 8, 1, 9, 2, 7}) queue.push(SimTime(at), EventPhase::arrival, 0);
+  for (const std::int64_t next : {2, 3, 5, 7, 8, 9}) {
+    ASSERT_NE(queue.second(), nullptr);
+    EXPECT_EQ(queue.second()->time, SimTime(next));
+    queue.pop();
+  }
+  EXPECT_EQ(queue.second(), nullptr);
+}
+
 }  // namespace
 }  // namespace spillway
