@@ -287,7 +287,6 @@ void Instance::start(SimTime now) {
   busy_ = true;
   start_ = now;
   ledger_.started(now);
-  if (borrows_ != nullptr) report_held(/*copying=*/true);
   if (lends_ != nullptr) runner_.share_memory(lends_->take_busy());
   const Blocks stored = host_ ? host_->take_stores() : Blocks(0);
   if (stepped_) {
@@ -295,6 +294,8 @@ void Instance::start(SimTime now) {
   } else {
     executed(runner_.run(shapes(), now, stored));
   }
+  // Layers take lent memory when the iteration begins.
+  if (borrows_ != nullptr) report_held(/*copying=*/true);
 }
 
 bool Instance::announce() {

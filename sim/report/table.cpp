@@ -119,7 +119,8 @@ class Table {
     const std::string host_cache =
         kv.host_cache_blocks.count() == 0
             ? ""
-            : fmt::format(", {} cache blocks on the host{}", kv.host_cache_blocks.count(),
+            : fmt::format(", {} cache blocks {}{}", kv.host_cache_blocks.count(),
+                          kv.cache_is_lent ? "lent by another GPU each" : "on the host",
                           kv.disk ? fmt::format(", {} on the disk", kv.disk->blocks.count()) : "");
     if (setup.deployment.layers > 0) {
       streamed_layers(host_cache);
@@ -331,7 +332,9 @@ class Table {
     const bool keeps_history = history != nullptr && history->value;
     const std::string hits =
         fmt::format("; prefix cache hits {}{}", show("prefix_cache_hit_fraction", percent),
-                    host_cache ? ", host's share " + show("host_cache_hit_fraction", percent) : "");
+                    host_cache ? (result_.setup.kv.cache_is_lent ? ", lent memory's share " : ", host's share ") +
+                                     show("host_cache_hit_fraction", percent)
+                               : "");
     lines_.add("Memory",
                fmt::format("GPU KV mean {}, peak {}; host KV mean {}, peak {}{}", show("mean_gpu_kv_fraction", percent),
                            show("peak_gpu_kv_fraction", percent), show("mean_host_kv_fraction", percent),

@@ -54,6 +54,7 @@ Json setup_json(const Setup& setup) {
                                       {"load_ms", hit.load_seconds * 1e3},
                                       {"compute_ms", hit.compute_seconds * 1e3}});
   }
+  if (setup.kv.cache_is_lent) json["host_cache_is_lent"] = true;
   if (setup.kv.peer_blocks() > Blocks(0)) json["peer_kv_blocks"] = setup.kv.peer_blocks().count();
   if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;
   if (setup.deployment.layers > 0) {
