@@ -263,7 +263,8 @@ void Instance::start(SimTime now) {
         tries_left = 2 * table_.live() + 2;
         continue;
       }
-      if (lends_ != nullptr && members_.size() == 0 && waiting() > 0 && reclaim_for_large_request()) continue;
+      const bool lacks_memory = members_.size() == 0 && waiting() > 0 && !waits_for_handover();
+      if (lends_ != nullptr && lacks_memory && reclaim_for_large_request()) continue;
       const bool waits = waits_for_memory() || (connector_ && connector_->under_way > 0) || waits_for_handover();
       if (takes_over() && !waits && give_back_last_handed_over()) continue;
       if (connector_ && !waits && table_.live() > 0 && give_back_last_fetched()) continue;

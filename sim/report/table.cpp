@@ -150,7 +150,11 @@ class Table {
                                      result_.kinds.size() == 1 ? "" : "s", setup.hardware, setup.gpu));
     for (const KindResult& kind : result_.kinds) {
       const Setup& own = kind.setup;
-      const std::string replicas = own.replicas == 1 ? "" : fmt::format("{} replicas of ", own.replicas);
+      const std::string replicas = own.prefill_replicas > 0
+                                       ? fmt::format("{} replicas for prompts and {} for answers of ",
+                                                     own.prefill_replicas, own.replicas - own.prefill_replicas)
+                                   : own.replicas == 1 ? ""
+                                                       : fmt::format("{} replicas of ", own.replicas);
       const std::string router =
           own.replicas == 1 ? "" : fmt::format(", router {}", kind.config.settings.get<std::string>(kRouterKey));
       const std::string traffic = kind.share ? fmt::format("{} of the workload", percent(*kind.share))
@@ -469,11 +473,15 @@ class Table {
 
   /// For several replicas only, a line for each pool.
   void replicas() {
-    if (run_.replicas.empty() || !result_.kinds.empty()) return;
     const bool pools = run_.handover.has_value();
+    if (pools && !result_.kinds.empty()) return handover();
+    if (run_.replicas.empty() || !result_.kinds.empty()) return;
     balance(0, pools ? "Prompts" : "Balance", "replica_imbalance");
     if (!pools) return;
     balance(1, "Answers", "decode_replica_imbalance");
+    handover();
+  }
+  void handover() {
     lines_.add("Hand-over",
                fmt::format("{}; a prompt's KV waits {} ms for room and moves for {} ms, mean",
                            show("handed_over_bytes", bytes), show("mean_handover_wait_ms"), show("mean_handover_ms")));

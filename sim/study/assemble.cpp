@@ -288,8 +288,9 @@ class Assembler {
     InstancePlan& plan = assembly_.instance;
     plan.first_token = first_token_at_prefill(settings(), engine_.file.name) ? "prefill" : "decode";
     problems_.attempt([&] {
-      plan.handover_links =
-          std::make_shared<const HandoverLinks>(hardware_, assembly_.config, plan.pools, plan.per_server);
+      plan.handover_links = std::make_shared<const HandoverLinks>(
+          hardware_, assembly_.config, plan.pools, plan.per_server,
+          given_gpus_ != nullptr ? given_gpus_->gpus : std::vector<std::int64_t>());
       assembly_.setup.handover = plan.handover_links->text();
     });
     const bool assumed = assembly_.config.key("handover.network_bandwidth").origin == Origin::standard;
@@ -973,7 +974,7 @@ void borrow(const Assembly& assembly, std::size_t first, const std::vector<std::
               .offered = plan.offered,
               .rule = plan.rule,
               .memory_bandwidth = plan.memory_bandwidth};
-    if (plan.kind) loan.lender = first_of_kind[*plan.kind] + replica;
+    if (plan.kind) loan.lender = first_of_kind[*plan.kind] + plan.first_replica + replica;
     simulation.loans.push_back(loan);
   }
 }

@@ -360,7 +360,12 @@ std::string to_json(const Result& result) {
   if (!run.replicas.empty()) {
     std::vector<std::string> kinds;
     for (const KindResult& kind : result.kinds) {
-      kinds.insert(kinds.end(), static_cast<std::size_t>(kind.setup.replicas), kind.name);
+      const std::int64_t prompts = kind.setup.prefill_replicas;
+      const auto add = [&kinds](std::int64_t count, std::string name) {
+        kinds.insert(kinds.end(), static_cast<std::size_t>(count), std::move(name));
+      };
+      if (prompts > 0) add(prompts, kind.name + " prefill");
+      add(kind.setup.replicas - prompts, prompts > 0 ? kind.name + " decode" : kind.name);
     }
     json["replicas"] = replicas_json(run.replicas, kinds);
   }

@@ -290,7 +290,7 @@ struct LongPrompt {
     borrower.policy = &flexgen;
     borrower.settings = &of_borrower;
     borrower.kv.further = {{{kPeerTier, Blocks(10), Blocks(10)}}, {}};
-    borrower.deployment = oracle::snug_deployment(model, Blocks(10), Bytes(64), Tokens(16), Bytes(1'000));
+    borrower.deployment = oracle::snug_deployment(model, Blocks(1'000), Bytes(64), Tokens(16), Bytes(1'000));
     const Layout layout = flexgen.layout(borrower.deployment, of_borrower);
     borrower.deployment.chosen = layout.chosen;
     borrower.kv.gpu_blocks = layout.blocks;
