@@ -6,6 +6,7 @@
 // unless policy.scheduler names another.
 #include <memory>
 
+#include "policies/parts/borrowing.hpp"
 #include "policies/parts/paging.hpp"
 #include "sim/api/registry.hpp"
 
@@ -28,7 +29,8 @@ PolicyInfo info() {
     return std::map<std::string, std::string>{{"engine.preemption", "recompute"}, {"memory.host_kv", "20GB"}};
   };
   info.check = [](const Settings& settings) { return paging_problems("aqua", settings); };
-  info.borrows = [](const Settings& settings) { return pages_to_peer(settings); };
+  info.borrows = borrows_memory;
+  info.prefix_copies = paging_mechanism;
   info.default_scheduler = "cfs";
   info.make_space = make_paging;
   return info;

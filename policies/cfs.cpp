@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "policies/parts/admission.hpp"
+#include "policies/parts/borrowing.hpp"
 #include "policies/parts/fair_ranking.hpp"
 #include "policies/parts/fcfs_queue.hpp"
 #include "policies/parts/paging.hpp"
@@ -175,7 +176,7 @@ class FairScheduler final : public Scheduler {
     mark(id).chosen = slices_;
   }
   [[nodiscard]] static bool may_leave(const View& view, const KvSpace& kv, RequestId id) {
-    return kv.preempts(view.request(id)) != Leave::preempt_recompute;
+    return kv.suspends_whole(view.request(id));
   }
 
   /// One request of the batch makes room for those that were less served. False: nobody can.
@@ -492,7 +493,7 @@ class PublicCodeScheduler final : public Scheduler {
     return count > 0;
   }
   bool page_out_first(const View& view, const KvSpace& kv, Decision& decision) {
-    if (running_.empty() || kv.preempts(view.request(running_.front())) == Leave::preempt_recompute) return false;
+    if (running_.empty() || !kv.suspends_whole(view.request(running_.front()))) return false;
     ranking_.update(view.request(running_.front()));
     page_out(running_.front(), decision);
     running_.erase(running_.begin());
@@ -522,7 +523,7 @@ class PublicCodeScheduler final : public Scheduler {
     std::ranges::sort(leaving, {}, [&](RequestId id) { return ranking_.standing(id); });
     for (const RequestId id : leaving) {
       std::erase(running_, id);
-      if (kv.preempts(view.request(id)) != Leave::preempt_recompute) {
+      if (kv.suspends_whole(view.request(id))) {
         page_out(id, decision);
       } else {
         decision.leave(id, Leave::preempt_recompute);
@@ -642,7 +643,8 @@ PolicyInfo info() {
                                               {"memory.host_kv", "20GB"}};
   };
   info.check = check;
-  info.borrows = [](const Settings& settings) { return pages_to_peer(settings); };
+  info.borrows = borrows_memory;
+  info.prefix_copies = paging_mechanism;
   info.make = [](const PolicyContext& context) { return Policy{make_scheduler(context), make_paging(context)}; };
   info.make_scheduler = make_scheduler;
   return info;

@@ -16,6 +16,10 @@
 // the thread that also starts the copies, so the next layer's weights come first. Without CPU attention that share is
 // loaded. After a step the KV that it adds to the host's share is stored. Queries to the CPU and results from it cost
 // no copies here, as in FlexGen's cost model: they have the size of one token, and the CPU reads the KV of thousands.
+//
+// With policy.swap_tier=peer that share is in memory that another GPU lends, as long as it does: the long prompts of
+// AQUA (arXiv 2407.21255, section 9.3). A request block asks for memory for all of it
+// (policies/parts/lent_tensors.hpp).
 #include <fmt/format.h>
 
 #include <cmath>
@@ -25,6 +29,7 @@
 #include <vector>
 
 #include "policies/parts/admission.hpp"
+#include "policies/parts/borrowing.hpp"
 #include "policies/parts/flexgen_layers.hpp"
 #include "policies/parts/flexgen_placement.hpp"
 #include "policies/parts/host_memory.hpp"
@@ -84,14 +89,51 @@ void check_gpu(const Deployment& deployment, const Settings& settings, const Fle
             "policy.batches");
 }
 
+/// Where the KV is that the GPU does not keep.
+enum class CachePlace : std::uint8_t {
+  host,
+  lender_or_host,  // on the host while the memory is reclaimed
+  lender
+};
+
+CachePlace cache_place(const Deployment& deployment, const FlexgenNeeds& needs) {
+  if (bytes_of(deployment.lent) < needs.host_cache()) return CachePlace::host;
+  return deployment.lent_for_good ? CachePlace::lender : CachePlace::lender_or_host;
+}
+
+/// On the host, at most.
+double host_cache(const Deployment& deployment, const FlexgenNeeds& needs) {
+  return cache_place(deployment, needs) == CachePlace::lender ? 0.0 : needs.host_cache();
+}
+
+double on_host(const Deployment& deployment, const FlexgenNeeds& needs) {
+  return needs.host() - needs.host_cache() + host_cache(deployment, needs);
+}
+
+std::string cache_text(const Deployment& deployment, const FlexgenNeeds& needs, bool attends) {
+  if (deployment.lent == Bytes(0)) return attends ? " (the CPU attends to it)" : "";
+  const double size = gigabytes(needs.host_cache());
+  switch (cache_place(deployment, needs)) {
+    case CachePlace::host:
+      return fmt::format(" (on the host: {:.2f} GB, and another GPU lends {:.2f} GB)", size,
+                         gigabytes(deployment.lent));
+    case CachePlace::lender_or_host:
+      return fmt::format(" ({:.2f} GB in memory that another GPU lends, on the host when it is reclaimed)", size);
+    case CachePlace::lender:
+      break;
+  }
+  return fmt::format(" ({:.2f} GB in memory that another GPU lends)", size);
+}
+
 void check_host(const Deployment& deployment, const Settings& settings, const FlexgenNeeds& needs) {
   const std::optional<Bytes> memory = host_memory(deployment, settings);
-  if (!memory || needs.host() <= bytes_of(*memory)) return;
+  const double needed = on_host(deployment, needs);
+  if (!memory || needed <= bytes_of(*memory)) return;
   throw ConfigError::infeasible(
       fmt::format("weights {:.3f} GB + KV {:.3f} GB + hidden states {:.3f} GB = {:.3f} GB do not fit the {:.3f} GB of "
                   "the host",
-                  gigabytes(needs.host_weights()), gigabytes(needs.host_cache()), gigabytes(needs.host_hidden()),
-                  gigabytes(needs.host()), gigabytes(bytes_of(*memory))),
+                  gigabytes(needs.host_weights()), gigabytes(host_cache(deployment, needs)),
+                  gigabytes(needs.host_hidden()), gigabytes(needed), gigabytes(bytes_of(*memory))),
       "policy.host_memory",
       "lower policy.gpu_batch, policy.batches or the shares on the host, choose a server with more DRAM, or set "
       "policy.host_memory for a host that has more");
@@ -110,15 +152,15 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
   check_gpu(deployment, settings, needs);
   check_host(deployment, settings, needs);
   const Blocks blocks = blocks_for(padding.input + padding.output, deployment.block_tokens) * plan.block();
-  Layout layout{
-      .blocks = blocks,
-      .most = blocks,
-      .host = Bytes(static_cast<std::int64_t>(std::round(needs.host()))),
-      .terms = fmt::format("FlexGen: blocks of {} x {} requests of {} + {} tokens, {:.4g}% of the weights, "
-                           "{:.4g}% of the KV{} and {:.4g}% of the hidden states on the host, {}",
-                           plan.gpu_batch, plan.batches, padding.input.count(), padding.output.count(),
-                           100.0 * needs.weights_on_host().on_host, 100.0 * plan.cache_host,
-                           attends ? " (the CPU attends to it)" : "", 100.0 * needs.hidden_share(), choice.how)};
+  Layout layout{.blocks = blocks,
+                .most = blocks,
+                .host = Bytes(static_cast<std::int64_t>(std::round(on_host(deployment, needs)))),
+                .terms = fmt::format("FlexGen: blocks of {} x {} requests of {} + {} tokens, {:.4g}% of the weights, "
+                                     "{:.4g}% of the KV{} and {:.4g}% of the hidden states {}, {}",
+                                     plan.gpu_batch, plan.batches, padding.input.count(), padding.output.count(),
+                                     100.0 * needs.weights_on_host().on_host, 100.0 * plan.cache_host,
+                                     cache_text(deployment, needs, attends), 100.0 * needs.hidden_share(),
+                                     deployment.lent == Bytes(0) ? "on the host" : "off the GPU", choice.how)};
   plan.write(layout.chosen);
   return layout;
 }
@@ -145,9 +187,26 @@ void check_placement(const Settings& settings, std::vector<Problem>& problems) {
                       given.front(), fmt::format("give {} too, or none of them", fmt::join(missing, ", "))});
 }
 
+/// KV in memory that another GPU lends.
+void check_lent_cache(const Settings& settings, std::vector<Problem>& problems) {
+  if (!borrows_memory(settings)) return;
+  if (settings.has("policy.slo_margin")) {
+    problems.push_back({"policy.slo_margin leaves all KV on the GPU, so none goes to memory that other GPUs lend",
+                        kSwapTierKey, "set it to host, or give the placement and leave out policy.slo_margin"});
+  } else if (!settings.has(kFlexgenPlacement[3])) {
+    problems.push_back({"FlexGen's policy search places KV by the speed of the host, not of another GPU", kSwapTierKey,
+                        fmt::format("give the whole placement: {}", fmt::join(kFlexgenPlacement, ", "))});
+  }
+  if (settings.get<bool>("policy.cpu_attention")) {
+    problems.push_back({"the CPU cannot attend to KV in memory that other GPUs lend", "policy.cpu_attention",
+                        "set policy.cpu_attention=false, or policy.swap_tier=host"});
+  }
+}
+
 std::vector<Problem> check(const Settings& settings) {
   std::vector<Problem> problems;
   check_placement(settings, problems);
+  check_lent_cache(settings, problems);
   refuse_swap(settings, "policy flexgen never preempts, so it cannot swap", "leave engine.preemption at recompute",
               problems);
   refuse_chunked_prefill(settings, "flexgen", problems);
@@ -266,7 +325,11 @@ std::vector<Parameter> parameters() {
        .minimum = 1.0,
        .maximum = 1e15,
        .doc = "Host memory for weights, KV and hidden states of one GPU. Default: the host's DRAM per GPU, if known",
-       .source = "FlexGen, experimental/cost_model.py: --cpu-mem"}};
+       .source = "FlexGen, experimental/cost_model.py: --cpu-mem"},
+      swap_tier_parameter("host",
+                          "Where the host's share of the KV is. host: DRAM; peer: all of it in memory that another GPU "
+                          "lends (memory.peer, memory.lender), and on the host where that has no room for all of it"),
+      lender_poll_parameter()};
 }
 
 PolicyInfo info() {
@@ -287,6 +350,7 @@ PolicyInfo info() {
   info.figures = layer_figures();
   info.streams = {.kv = true, .weights = true};
   info.parameters = parameters();
+  info.borrows = borrows_memory;
   info.preempts = false;
   info.takes_kv_over = false;
   info.shares_prefixes = false;

@@ -4,10 +4,18 @@
 #include <cmath>
 #include <optional>
 
+#include "policies/parts/borrowing.hpp"
 #include "policies/parts/layer_figures.hpp"
 #include "policies/parts/single_copy.hpp"
 
 namespace spillway {
+namespace {
+
+TierId lender_of(const PolicyContext& context) {
+  return borrows_memory(context.settings) ? context.graph.find(kPeerTier) : kNoTier;
+}
+
+}  // namespace
 
 FlexgenLayers::FlexgenLayers(const PolicyContext& context, const FlexgenPlan& plan)
     : deployment_(context.deployment),
@@ -17,7 +25,9 @@ FlexgenLayers::FlexgenLayers(const PolicyContext& context, const FlexgenPlan& pl
       cpu_attention_(context.settings.get<bool>("policy.cpu_attention")),
       padding_(flexgen_padding(context.settings)),
       weights_(load_of_weights(context.settings.get<bool>("policy.pin_weights"))),
-      prompts_(static_cast<std::size_t>(plan.gpu_batch), PrefillChunk{padding_.input, Tokens(0)}) {}
+      prompts_(static_cast<std::size_t>(plan.gpu_batch), PrefillChunk{padding_.input, Tokens(0)}),
+      tensors_(view_, lender_of(context), deployment_.block_bytes, context.settings.get<Duration>(kLenderPollKey)),
+      on_host_(needs_.host() - (lender_of(context) == kNoTier ? 0.0 : needs_.host_cache())) {}
 
 std::span<const SubBatchShape> FlexgenLayers::split(const BatchShape& shape) {
   prefills_ = !shape.chunks.empty();
@@ -34,7 +44,14 @@ std::span<const SubBatchShape> FlexgenLayers::split(const BatchShape& shape) {
 }
 
 LayerRule* FlexgenLayers::begin(const BatchShape& /*shape*/, Duration /*layer*/) {
-  if (prefills_) rule_.end_block();
+  Copy moved;
+  if (prefills_) {
+    rule_.end_block();
+    tensors_.allocate(FlexgenNeeds::part(real(block_) / real(plan_.block()), needs_.host_cache()));
+  } else if (tensors_.poll()) {
+    moved = relocation();
+  }
+  if (!tensors_.lent()) on_host_ = needs_.host();
   ++generated_;
   copies_.clear();
   const std::int64_t last = block_ - plan_.gpu_batch * static_cast<std::int64_t>(sub_batches_.size() - 1);
@@ -50,11 +67,15 @@ LayerRule* FlexgenLayers::begin(const BatchShape& /*shape*/, Duration /*layer*/)
     next = step(std::min(block_, plan_.gpu_batch), false, attended);
   }
   rule_.begin_iteration(deployment_.layers, static_cast<std::int32_t>(sub_batches_.size()), copies_, next,
-                        !prefills_ && attends_on_cpu());
+                        !prefills_ && attends_on_cpu(), moved);
   return &rule_;
 }
 
-Figures FlexgenLayers::figures() const { return {{kPeakHostLayers, std::round(needs_.host())}}; }
+void FlexgenLayers::iteration_ended(const LayerReport& /*report*/) {
+  if (ends_block()) tensors_.release();
+}
+
+Figures FlexgenLayers::figures() const { return {{kPeakHostLayers, std::round(on_host_)}}; }
 
 SubBatchShape FlexgenLayers::sub_batch(std::int64_t requests) const {
   SubBatchShape part;
@@ -82,9 +103,10 @@ ZigzagCopies FlexgenLayers::step(std::int64_t requests, bool prefills, Tokens co
   if (plan_.cache_host > 0.0) {
     const double token = plan_.cache_host * needs_.token_cache();
     if (!prefills && !cpu_attention_) {
-      copies.kv_load = copy(Stream::h2d, token * real(requests * (context.count() - 1)));
+      const Stream in = tensors_.lent() ? Stream::peer_in : Stream::h2d;
+      copies.kv_load = copy(in, token * real(requests * (context.count() - 1)));
     }
-    if (!ends_block()) copies.kv_store = copy(Stream::d2h, token * computed);
+    if (!ends_block()) copies.kv_store = copy(tensors_.lent() ? Stream::peer_out : Stream::d2h, token * computed);
   }
   if (plan_.hidden_host > 0.0 && sub_batches_.size() > 1) {
     const double states = plan_.hidden_host * needs_.token_hidden() * computed;
@@ -100,6 +122,13 @@ Copy FlexgenLayers::load_of_weights(bool pinned) const {
   const CopyTime time = deployment_.model->copy(Stream::h2d, needs_.weights_on_host().matrices, bytes,
                                                 pinned ? CopyMechanism::single : CopyMechanism::relay);
   return {.stream = Stream::h2d, .bytes = bytes, .launch = time.launch, .transfer = time.transfer};
+}
+
+Copy FlexgenLayers::relocation() const {
+  const Stream stream = tensors_.lent() ? Stream::h2d : Stream::d2h;
+  const std::int64_t tensors = 2 * deployment_.layers;  // keys and values of each layer
+  const CopyTime time = deployment_.model->copy(stream, tensors, tensors_.bytes(), CopyMechanism::single);
+  return {.stream = stream, .bytes = tensors_.bytes(), .launch = time.launch, .transfer = time.transfer};
 }
 
 Copy FlexgenLayers::copy(Stream stream, double amount) const {

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "policies/parts/flexgen_plan.hpp"
+#include "policies/parts/lent_tensors.hpp"
 #include "policies/parts/zigzag_rule.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
 
-/// Runs the iterations of one request block after another by a plan. O(layers * micro-batches) per iteration.
+/// Runs the iterations of one request block after another by a plan. With policy.swap_tier=peer the KV that the GPU
+/// does not keep is that of LentTensors, allocated for a request block. O(layers * micro-batches) per iteration.
 class FlexgenLayers final : public LayerPolicy {
  public:
   FlexgenLayers(const PolicyContext& context, const FlexgenPlan& plan);
@@ -19,6 +21,8 @@ class FlexgenLayers final : public LayerPolicy {
   [[nodiscard]] Blocks capacity() const override { return view_.tier(kGpuTier).total; }
   [[nodiscard]] std::span<const SubBatchShape> split(const BatchShape& shape) override;
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration layer) override;
+  void iteration_ended(const LayerReport& report) override;
+  [[nodiscard]] Bytes held_of_lender() const override { return tensors_.held(); }
   [[nodiscard]] Figures figures() const override;
 
  private:
@@ -30,6 +34,8 @@ class FlexgenLayers final : public LayerPolicy {
   [[nodiscard]] bool attends_on_cpu() const { return cpu_attention_ && plan_.cache_host > 0.0; }
   /// A layer's matrices on the host, each with a copy of its own.
   [[nodiscard]] Copy load_of_weights(bool pinned) const;
+  /// The tensors of the KV go to where they are from now on.
+  [[nodiscard]] Copy relocation() const;
   /// No copy when `amount` rounds to 0 bytes.
   [[nodiscard]] Copy copy(Stream stream, double amount) const;
 
@@ -42,6 +48,8 @@ class FlexgenLayers final : public LayerPolicy {
   const Copy weights_;
   const std::vector<PrefillChunk> prompts_;  // of a whole micro-batch
   ZigzagRule rule_;
+  LentTensors tensors_;   // the KV of the request block that the GPU does not keep
+  double on_host_ = 0.0;  // bytes, the most so far
 
   // The request block that runs
   std::int64_t block_ = 0;      // requests at its start

@@ -85,6 +85,11 @@ Leave PagedSpace::preempts(const RequestView& request) const {
   return swaps ? Leave::preempt_swap : Leave::preempt_recompute;
 }
 
+bool PagedSpace::suspends_whole(const RequestView& request) const {
+  if (options_.swapping.stay_off_host && way_out(request) == kHostTier) return false;
+  return OffloadPolicy::suspends_whole(request);
+}
+
 std::int64_t PagedSpace::together(const View& view, const std::function<RequestId()>& next) const {
   const Blocks spare(options_.spare_block_per_decode ? 1 : 0);
   Blocks left = view.tier(kGpuTier).total;

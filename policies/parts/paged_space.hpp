@@ -29,6 +29,8 @@ struct PagedSpaceOptions {
     /// A copy stays where a request was swapped to, so the next time only blocks leave that have changed since. Not
     /// beside a prefix cache.
     bool incremental = false;
+    /// Requests go to the host only if memory is short, and not so that others run: AQUA's fallback.
+    bool stay_off_host = false;
   };
   Swapping swapping{};
   /// A request is admitted only if it and all running requests could generate max_new_tokens each (TensorRT-LLM's
@@ -52,6 +54,7 @@ class PagedSpace : public OffloadPolicy {
   [[nodiscard]] Fit decodes(std::int64_t count) const override;
   [[nodiscard]] Fit resumes(const RequestView& request, Tokens upto) const override;
   [[nodiscard]] Leave preempts(const RequestView& request) const override;
+  [[nodiscard]] bool suspends_whole(const RequestView& request) const override;
   [[nodiscard]] std::int64_t together(const View& view, const std::function<RequestId()>& next) const override;
   void leaves(const View& view, const RequestView& request, Placement& placement) override;
   void returns(const View& view, const RequestView& request, Placement& placement) override;

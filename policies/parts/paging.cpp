@@ -1,22 +1,25 @@
 #include "policies/parts/paging.hpp"
 
+#include <limits>
+
+#include "policies/parts/borrowing.hpp"
 #include "policies/parts/lent_space.hpp"
 #include "policies/parts/refusals.hpp"
 
 namespace spillway {
 namespace {
 
-constexpr const char* kTier = "policy.swap_tier";
 constexpr const char* kCopies = "policy.swap_copies";
-constexpr const char* kPoll = "policy.lender_poll";
 constexpr const char* kLender = "memory.lender";
 constexpr const char* kIncremental = "policy.incremental_swap_out";
+constexpr const char* kFallback = "policy.fallback";
+constexpr const char* kKeepPrefixes = "policy.keep_prefixes";
 
 bool of_public_code(const Settings& settings) {
   return settings.has("policy.rules") && settings.get<std::string>("policy.rules") == "code";
 }
 
-bool borrows(const Settings& settings) { return settings.has(kLender) && pages_to_peer(settings); }
+bool borrows(const Settings& settings) { return settings.has(kLender) && borrows_memory(settings); }
 
 bool incremental(const Settings& settings) {
   const auto& wanted = settings.get<std::string>(kIncremental);
@@ -27,14 +30,9 @@ bool incremental(const Settings& settings) {
 
 std::vector<Parameter> paging_parameters(const std::string& tier, const std::string& copies) {
   return {
-      {.name = kTier,
-       .type = ParameterType::choice,
-       .unit = "-",
-       .default_value = tier,
-       .choices = {"host", "peer"},
-       .doc = "Where requests are paged out to. host: DRAM of the host (memory.host_kv); peer: memory that other "
-              "GPUs lend (memory.peer), and the host once that is full",
-       .source = "AQUA, sections 4 and 7: its tensors are on a peer GPU, or else in DRAM"},
+      swap_tier_parameter(tier,
+                          "Where requests are paged out to. host: DRAM of the host (memory.host_kv); peer: memory that "
+                          "other GPUs lend (memory.peer), and the host once that is full"),
       {.name = kCopies,
        .type = ParameterType::choice,
        .unit = "-",
@@ -51,21 +49,39 @@ std::vector<Parameter> paging_parameters(const std::string& tier, const std::str
        .doc = "true: the copy of a request stays in the swap tier until the request ends, so only blocks leave that "
               "have changed since (not beside a prefix cache); auto: true with policy.rules=code",
        .source = "aquaml/vllm_cfs (ba90bac) keeps the copies; the paper does not mention them"},
-      {.name = kPoll,
-       .type = ParameterType::duration,
-       .unit = "ns",
-       .default_value = "4s",
-       .minimum = 0.0,
-       .maximum = 3.6e12,
-       .doc = "How often, at most, the end of a decision asks whether lent memory is reclaimed, or offered again "
-              "(memory.lender)",
-       .source = "aquaml/aqua (0ed7c15), dynamic_policy.py: 4 s"}};
+      lender_poll_parameter(),
+      {.name = kFallback,
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "none",
+       .choices = {"none", "fcfs"},
+       .doc = "fcfs: while no memory is lent, or it is full, nobody leaves for the host so that another request runs: "
+              "requests are served first come, first served",
+       .source = "AQUA, section 7: a fallback where the tensors are in DRAM"},
+      {.name = kKeepPrefixes,
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "true",
+       .doc =
+           "false: the GPU forgets a block of the prefix cache when its last user leaves it, so a context comes from "
+           "the memory below each time (memory.host_cache, memory.peer_cache)",
+       .source = "AQUA, section 9.3: contexts that many prompts share are kept in the swap tier"}};
 }
 
 std::vector<Problem> paging_problems(const std::string& name, const Settings& settings) {
   std::vector<Problem> problems;
   refuse_swap(settings, "policy " + name + " pages requests out itself, so it has no choice of preemption",
               "leave engine.preemption at recompute", problems);
+  if (settings.get<std::string>(kFallback) == "fcfs") {
+    if (!borrows_memory(settings)) {
+      problems.push_back({"policy.fallback=fcfs is for requests that page to lent memory, and these page to the host",
+                          kFallback, "set policy.swap_tier=peer, or leave it at none"});
+    }
+    if (of_public_code(settings)) {
+      problems.push_back(
+          {"the public code of cfs has no fallback", kFallback, "leave it at none, or use policy.rules=paper"});
+    }
+  }
   if (incremental(settings) && wants_prefix_cache(settings)) {
     problems.push_back({"copies that stay in the swap tier are not modelled beside a prefix cache", kIncremental,
                         "set engine.prefix_caching=false, or policy.incremental_swap_out=false"});
@@ -77,15 +93,17 @@ std::vector<Problem> paging_problems(const std::string& name, const Settings& se
   return problems;
 }
 
-bool pages_to_peer(const Settings& settings) { return settings.get<std::string>(kTier) == "peer"; }
-
 std::unique_ptr<OffloadPolicy> make_paging(const PolicyContext& context) {
   const TierId lender = context.graph.find(kPeerTier);
   if (!borrows(context.settings) || lender == kNoTier) {
     return std::make_unique<PagedSpace>(context.view, paging_options(context));
   }
   return std::make_unique<LentSpace>(context.view, paging_options(context), lender,
-                                     context.settings.get<Duration>(kPoll));
+                                     context.settings.get<Duration>(kLenderPollKey));
+}
+
+CopyMechanism paging_mechanism(const Settings& settings) {
+  return settings.get<std::string>(kCopies) == "gathered" ? CopyMechanism::gather : CopyMechanism::many;
 }
 
 PagedSpaceOptions paging_options(const PolicyContext& context) {
@@ -97,13 +115,16 @@ PagedSpaceOptions paging_options(const PolicyContext& context) {
     options.spare_block_per_decode = true;
   }
   const TierId peer = context.graph.find(kPeerTier);
-  if (pages_to_peer(context.settings) && peer != kNoTier) {
+  if (borrows_memory(context.settings) && peer != kNoTier) {
     options.swapping.tiers.insert(options.swapping.tiers.begin(), peer);
   }
-  const bool gathered = context.settings.get<std::string>(kCopies) == "gathered";
-  options.swapping.mechanism = gathered ? CopyMechanism::gather : CopyMechanism::many;
+  options.swapping.mechanism = paging_mechanism(context.settings);
   options.swapping.in_turn = true;
+  options.swapping.stay_off_host = context.settings.get<std::string>(kFallback) == "fcfs";
   options.swapping.incremental = incremental(context.settings);
+  if (!context.settings.get<bool>(kKeepPrefixes)) {
+    options.retention = [](const View&, const FreedBlock&) { return -std::numeric_limits<double>::infinity(); };
+  }
   return options;
 }
 

@@ -10,15 +10,14 @@
 
 namespace spillway {
 
-/// `policy.swap_tier`, `policy.swap_copies`, with these defaults, `policy.incremental_swap_out` and
-/// `policy.lender_poll`.
+/// `policy.swap_tier` and `policy.swap_copies`, with these defaults, and the other keys of paging.
 [[nodiscard]] std::vector<Parameter> paging_parameters(const std::string& tier, const std::string& copies);
 
 /// What the policy `name` cannot do with these settings.
 [[nodiscard]] std::vector<Problem> paging_problems(const std::string& name, const Settings& settings);
 
-/// Requests go to memory that other GPUs lend.
-[[nodiscard]] bool pages_to_peer(const Settings& settings);
+/// How blocks go to the swap tier, and the prefix cache's to the memory below it.
+[[nodiscard]] CopyMechanism paging_mechanism(const Settings& settings);
 
 /// Requests that must leave go to the swap tier: to memory that other GPUs lend as long as it has room, else to the
 /// host. Those that come back wait until the others have left. With policy.rules=code the GPU's blocks are those of

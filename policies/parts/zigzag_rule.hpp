@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "sim/api/layer_rule.hpp"
 #include "sim/core/error.hpp"
@@ -15,9 +16,9 @@ namespace spillway {
 /// GPU, or the CPU attends to it.
 struct ZigzagCopies {
   Copy weights{};       // h2d, the layer's share on the host; only that of micro-batch 0 counts
-  Copy kv_load{};       // h2d, the KV that the step attends to
+  Copy kv_load{};       // h2d, the KV that the step attends to; peer_in if another GPU holds it
   Copy hidden_load{};   // h2d, the step's input
-  Copy kv_store{};      // d2h, the step's new KV
+  Copy kv_store{};      // d2h, the step's new KV; peer_out likewise
   Copy hidden_store{};  // d2h, the step's output
 };
 
@@ -33,6 +34,9 @@ struct ZigzagCopies {
 ///
 /// Where a thread of the engine attends on the CPU, it cannot start copies meanwhile. Then (`weights_first`) the step
 /// with k = 0 issues the weights of layer j + 1 alone, and the rest and its compute start when they are there.
+///
+/// KV that moves to another place between two iterations (`relocation`) does so before the first step, after all copies
+/// of the last one, its stores included, and beside nothing else.
 ///
 /// With one micro-batch the input of a step is the output of the step before, so it could not be loaded in time: the
 /// hidden states must stay on the GPU.
@@ -54,7 +58,8 @@ class ZigzagRule final : public LayerRule {
   /// span must outlive the iteration. `next`: the first step of the following iteration of this request block, if
   /// known.
   void begin_iteration(std::int32_t layers, std::int32_t micro_batches, std::span<const ZigzagCopies> copies,
-                       const std::optional<ZigzagCopies>& next = std::nullopt, bool weights_first = false) {
+                       const std::optional<ZigzagCopies>& next = std::nullopt, bool weights_first = false,
+                       const Copy& relocation = {}) {
     const auto steps = static_cast<std::size_t>(layers) * static_cast<std::size_t>(micro_batches);
     SPILLWAY_CHECK(layers > 0 && micro_batches > 0 && copies.size() == steps, "an iteration has copies for each step");
     SPILLWAY_CHECK(copies_.empty(), "every step of the iteration before has started");
@@ -64,6 +69,7 @@ class ZigzagRule final : public LayerRule {
     next_ = next;
     step_ = 0;
     weights_first_ = weights_first;
+    relocation_ = relocation;
   }
   /// The request block ends between two iterations. The stores of its last step are dropped.
   void end_block() {
@@ -87,6 +93,11 @@ class ZigzagRule final : public LayerRule {
   /// Starts the waiting step once all copies are done.
   void go_on(CopySink& sink) {
     if (in_flight_ > 0) return;
+    if (relocation_.bytes > Bytes(0)) {
+      store_last(sink);
+      if (in_flight_ == 0) relocate(sink);
+      return;
+    }
     if (step_ == 0 && !first_is_loaded_) {
       first_is_loaded_ = true;
       store_last(sink);
@@ -111,6 +122,10 @@ class ZigzagRule final : public LayerRule {
       step_ = 0;
     }
   }
+  void relocate(CopySink& sink) {
+    ++in_flight_;
+    sink.issue(std::exchange(relocation_, Copy{}));
+  }
   void issue_next_weights(CopySink& sink) {
     const std::size_t next_layer = step_ + micro_batches_;
     if (next_layer < copies_.size()) {
@@ -120,12 +135,12 @@ class ZigzagRule final : public LayerRule {
     }
   }
   void load(const ZigzagCopies& step, CopySink& sink) {
-    issue(step.kv_load, Stream::h2d, sink);
+    issue(step.kv_load, step.kv_load.stream == Stream::peer_in ? Stream::peer_in : Stream::h2d, sink);
     issue(step.hidden_load, Stream::h2d, sink);
   }
   /// Issues the stores of the step before, once.
   void store_last(CopySink& sink) {
-    issue(last_.kv_store, Stream::d2h, sink);
+    issue(last_.kv_store, last_.kv_store.stream == Stream::peer_out ? Stream::peer_out : Stream::d2h, sink);
     issue(last_.hidden_store, Stream::d2h, sink);
     last_ = {};
   }
@@ -141,6 +156,7 @@ class ZigzagRule final : public LayerRule {
   std::optional<ZigzagCopies> next_{};
   std::size_t step_ = 0;  // the next step
   ZigzagCopies last_{};   // the step that started last, until its stores are issued
+  Copy relocation_{};     // of KV, which is still to be issued; 0 bytes: none
   bool first_is_loaded_ = false;
   bool weights_first_ = false;
   bool next_weights_issued_ = false;  // by the waiting step, whose other copies are not

@@ -35,6 +35,8 @@ struct Deployment {
   /// what Layout::weights leaves.
   bool gpu_kv_held = false;
   std::optional<Bytes> host_memory{};  // DRAM of the host; empty: unknown
+  Bytes lent{};                        // by another GPU, at most; 0: the policy borrows nothing, or nobody lends
+  bool lent_for_good = false;          // nothing of it is ever reclaimed
   std::int64_t hidden = 0;             // width of the residual stream
   std::int64_t ffn = 0;
   std::int64_t query_width = 0;                     // heads * head_dim on this GPU
@@ -117,6 +119,9 @@ class LayerPolicy {
   [[nodiscard]] virtual bool admits(const RequestView& /*request*/) const { return true; }
   /// The scheduler has rejected a request that `admits` refuses.
   virtual void refused() {}
+  /// Lent memory of one GPU that it holds for itself, beside blocks of requests: at most what View::tier() says when it
+  /// takes it, in `begin`. What it gives up there counts until the iteration has ended, because it may be on its way.
+  [[nodiscard]] virtual Bytes held_of_lender() const { return {}; }
   /// Called when nothing runs, no KV is live, and the head of the queue needs more capacity. Returns true if capacity()
   /// has grown; the prefix cache is empty then.
   [[nodiscard]] virtual bool expand() { return false; }

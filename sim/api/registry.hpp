@@ -77,6 +77,9 @@ struct PolicyInfo {
   std::function<CopyMechanism(const Settings&, bool kernel_copies)> layer_copies;
   /// It keeps KV in memory that other GPUs lend (memory.peer). Empty: it does not.
   std::function<bool(const Settings&)> borrows;
+  /// How it copies blocks of the prefix cache from and to the memory below: many, a copy for K and V of each layer of a
+  /// block, or gather. Empty: many, a copy for each block.
+  std::function<CopyMechanism(const Settings&)> prefix_copies;
   /// Its engine has vLLM's offloading connector (engine.kv_connector).
   bool offloads_prefixes = false;
   /// Returns every problem of a combination of settings. May be empty: the policy accepts everything.

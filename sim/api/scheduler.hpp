@@ -36,6 +36,10 @@ class KvSpace {
   [[nodiscard]] virtual Fit resumes(const RequestView& request, Tokens upto) const = 0;
   /// Where the state of a request should go if it is preempted now.
   [[nodiscard]] virtual Leave preempts(const RequestView& request) const = 0;
+  /// Would a request that is suspended now keep all its KV? Default: preempted, it would.
+  [[nodiscard]] virtual bool suspends_whole(const RequestView& request) const {
+    return preempts(request) != Leave::preempt_recompute;
+  }
   /// How many of the requests that `next()` names one after the other, until it returns kNoRequest, could be in the
   /// batch at once, each with blocks for its known tokens, if nobody else were? O(these). Default: as many as the GPU
   /// has blocks for.
@@ -49,7 +53,7 @@ struct FreedBlock {
   std::int64_t hits = 0;       // requests that found the content on the GPU since the block holds it
 };
 
-/// What the content of a free block is worth. Not NaN.
+/// What the content of a free block is worth. Not NaN. Minus infinity: nothing, so that it is forgotten at once.
 using Retention = std::function<double(const View&, const FreedBlock&)>;
 
 /// Decides where state lives. Constructed for one run, over the View of that run. A scheduler sees only the KvSpace.

@@ -256,6 +256,11 @@ void add_memory(std::vector<Parameter>& table) {
       "Memory that another GPU of the server lends to each GPU of a replica, for KV (policy=aqua); 0B: none. The "
       "lenders are GPUs beside those of the replicas, and do nothing else",
       "AQUA (arXiv 2407.21255), section 4: a consumer has one producer; off by default"));
+  table.push_back(
+      memory_size("memory.peer_cache", "0B",
+                  "Part of memory.peer, for each GPU of a replica, that is the tier below the prefix cache in place of "
+                  "memory.host_cache; 0B: none. policy.keep_prefixes=false leaves contexts to it alone",
+                  "AQUA (arXiv 2407.21255), section 9.3: contexts of prompts in its tensors; off by default"));
   table.push_back({.name = "memory.lender",
                    .type = ParameterType::text,
                    .unit = "-",

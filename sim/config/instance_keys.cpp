@@ -13,10 +13,6 @@ std::string refusal_in_instance(const std::string& key) {
                                                     kInstancesKey,  "seed",     "warmup",  "replications",
                                                     "router.retry", "until",    "slo.run", "engine.request_timeout"};
   if (std::ranges::find(kOfRun, key) != kOfRun.end()) return "holds for all instances";
-  constexpr std::array<std::string_view, 3> kOfPools{"prefill_replicas", "decode_replicas", "decode_router"};
-  if (std::ranges::find(kOfPools, key) != kOfPools.end() || key.starts_with("handover.")) {
-    return "needs pools, which no element of instances has";
-  }
   // Limits that a request can have of its own (RequestSlo).
   constexpr std::array<std::string_view, 3> kOfRequests{"slo.ttft_ms", "slo.tpot_ms", "slo.e2e_ms"};
   if (key.starts_with("slo.") && std::ranges::find(kOfRequests, key) == kOfRequests.end()) {

@@ -62,7 +62,9 @@ struct HandoverPath {
 };
 
 struct Handover {
-  std::size_t prefill = 0;  // instances of the first pool, >= 1; the others are the second one
+  /// Which of SimulationConfig::pools it is that has two pools of its own, one after the other; 0 without these.
+  std::size_t kind = 0;
+  std::size_t prefill = 0;  // instances of its first pool, >= 1; its others are the second one
   std::function<std::unique_ptr<Router>(const Replicas&)> decode_router{};
   bool first_token_at_prefill = false;
   bool by_layers = false;
@@ -70,6 +72,13 @@ struct Handover {
   std::vector<BytesPerSecond> links{};  // that transfers share
   /// From an instance of the first pool to one of the second, by their numbers within the pools.
   std::function<HandoverPath(std::size_t prefill, std::size_t decode)> path{};
+
+  // Pools, of all kinds in order:
+  [[nodiscard]] std::size_t prompts() const { return kind; }
+  [[nodiscard]] std::size_t answers() const { return kind + 1; }
+  /// The pool to which the requests of a kind go.
+  [[nodiscard]] std::size_t pool_of(std::size_t of_kind) const { return of_kind > kind ? of_kind + 1 : of_kind; }
+  [[nodiscard]] std::size_t kind_of(std::size_t pool) const { return pool > kind ? pool - 1 : pool; }
 };
 
 /// The transfers under way. Those that cross a link share it max-min fairly; one alone takes launch + bytes /

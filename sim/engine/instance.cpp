@@ -288,7 +288,8 @@ void Instance::start(SimTime now) {
         tries_left = 2 * table_.live() + 2;
         continue;
       }
-      if (lends_ != nullptr && members_.size() == 0 && waiting() > 0 && reclaim_for_large_request()) continue;
+      const bool lacks_memory = members_.size() == 0 && waiting() > 0 && !waits_for_handover();
+      if (lends_ != nullptr && lacks_memory && reclaim_for_large_request()) continue;
       const bool waits = waits_for_memory() || (connector_ && connector_->under_way > 0) || waits_for_handover();
       if (takes_over() && !waits && give_back_last_handed_over()) continue;
       if (connector_ && !waits && table_.live() > 0 && give_back_last_fetched()) continue;
@@ -315,7 +316,6 @@ void Instance::start(SimTime now) {
   busy_ = true;
   start_ = now;
   ledger_.started(now);
-  if (borrows_ != nullptr) report_held(/*copying=*/true);
   if (lends_ != nullptr) runner_.share_memory(lends_->take_busy());
   const Blocks stored = host_ ? host_->take_stores() : Blocks(0);
   if (stepped_) {
@@ -323,6 +323,8 @@ void Instance::start(SimTime now) {
   } else {
     executed(runner_.run(shapes(), now, stored));
   }
+  // Layers take lent memory when the iteration begins.
+  if (borrows_ != nullptr) report_held(/*copying=*/true);
 }
 
 bool Instance::announce() {

@@ -50,10 +50,12 @@ struct KvLayout {
   Bytes block_bytes{};                // of one block on one GPU, all layers
   std::int64_t copies_per_block = 1;  // separate host-side copies when a block moves between tiers
   bool prefix_caching = false;
-  Blocks host_cache_blocks{};  // host tier of the prefix cache; 0: none
+  Blocks host_cache_blocks{};  // memory below the prefix cache, on the host or lent; 0: none
   /// Copies of a block that moves between GPU and host cache. 1: its layers are contiguous (vLLM since 0.12).
   std::int64_t host_cache_copies_per_block = 1;
-  Blocks most_gpu_blocks{};  // the largest capacity that a policy may reach; 0: gpu_blocks
+  CopyMechanism host_cache_mechanism = CopyMechanism::many;
+  bool cache_is_lent = false;  // its host tier is in memory that other GPUs lend, for the whole run
+  Blocks most_gpu_blocks{};    // the largest capacity that a policy may reach; 0: gpu_blocks
   /// Tiers beyond kGpuTier and kHostTier, and the routes to and from them.
   TierGraph further{};
   /// The host tier is that of vLLM's offloading connector, with these CPU times; empty: an ideal write-through tier.

@@ -13,7 +13,9 @@ void Instance::borrow() {
 
 void Instance::report_held(bool copying) {
   const TierState& peer = tier(borrowed_tier_);
-  const Bytes held = kv_.block_bytes * (peer.total - peer.free).count();
+  const Bytes of_layers = policy_.layers ? policy_.layers->held_of_lender() : Bytes(0);
+  const Blocks cache = kv_.cache_is_lent ? kv_.host_cache_blocks : Blocks(0);
+  const Bytes held = of_layers + kv_.block_bytes * (cache + peer.total - peer.free).count();
   borrows_->hold(copying ? std::max(held, borrows_->held()) : held, now_);
 }
 

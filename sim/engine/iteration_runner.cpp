@@ -178,11 +178,14 @@ void IterationRunner::queue_copies(Blocks stored) {
   for (const Pending& move : moves_) queue(move);
   moves_.clear();
   const std::int64_t copies_per_block = kv_.host_cache_copies_per_block;
+  const CopyMechanism mechanism = kv_.host_cache_mechanism;
   if (loaded_ > Blocks(0)) {
-    copies_.add(copy_of(Stream::h2d, std::exchange(loaded_, Blocks(0)), copies_per_block, CopyMechanism::many));
+    const Stream in = kv_.cache_is_lent ? Stream::peer_in : Stream::h2d;
+    copies_.add(copy_of(in, std::exchange(loaded_, Blocks(0)), copies_per_block, mechanism));
   }
   if (stored > Blocks(0)) {
-    copies_.add_background(copy_of(Stream::d2h, stored, copies_per_block, CopyMechanism::many), kStored);
+    const Stream out = kv_.cache_is_lent ? Stream::peer_out : Stream::d2h;
+    copies_.add_background(copy_of(out, stored, copies_per_block, mechanism), kStored);
   }
   if (leaving_blocks_ > Blocks(0)) send_computed();
 }
@@ -269,7 +272,7 @@ void IterationRunner::begin_prepared(std::span<const BatchShape> shapes, Blocks 
     at_start_.waited = executor_.waited();
     at_start_.issued = issued();
   }
-  if (layers_ != nullptr) at_start_.busy = {executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy};
+  if (layers_ != nullptr) at_start_.busy = busy_links();
   if (layers_ != nullptr || !link_changes_.empty()) copy_until(start);
   executor_.begin(plan_, start);
   at_start_.copying = copying();
@@ -317,9 +320,11 @@ void IterationRunner::account(SimTime end) {
   result_.copying = copying() - at_start_.copying;
   if (layers_ == nullptr) return;
   // A layer that is waited for comes in. When the way out was busy for longer, the layer had to wait for its room.
-  const Duration in = executor_.use(Stream::h2d).busy - at_start_.busy.h2d;
-  const Duration out = executor_.use(Stream::d2h).busy - at_start_.busy.d2h;
+  const Busy now = busy_links();
+  const Duration in = now.h2d - at_start_.busy.h2d;
+  const Duration out = now.d2h - at_start_.busy.d2h;
   if (out > in) result_.layers_wait_for = Resource::d2h;
+  if (now.peer - at_start_.busy.peer > std::max(in, out)) result_.layers_wait_for = Resource::peer;
 }
 
 const ExecutedIteration& IterationRunner::cut(SimTime now) {

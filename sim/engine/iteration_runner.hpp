@@ -177,12 +177,18 @@ class IterationRunner final : private CopyObserver {
     SimTime at{};
     std::vector<double> shares{};
   };
+  /// Time for which copies kept links busy; those to other GPUs in both directions together.
+  struct Busy {
+    Duration h2d{};
+    Duration d2h{};
+    Duration peer{};
+  };
   /// Totals at the start of the iteration.
   struct Totals {
     Duration stalled{};
     Executor::Waited waited{};
     LinkBytes issued{};
-    LinkTimes busy{};  // only where layers stream
+    Busy busy{};  // only where layers stream
     LinkTimes copying{};
   };
 
@@ -249,6 +255,10 @@ class IterationRunner final : private CopyObserver {
   void copy_and_charge(SimTime now, bool instant_is_over = false);
   [[nodiscard]] LinkBytes issued() const;
   [[nodiscard]] LinkBytes issued_since(const LinkBytes& before) const { return issued() - before; }
+  [[nodiscard]] Busy busy_links() const {
+    return {executor_.use(Stream::h2d).busy, executor_.use(Stream::d2h).busy,
+            executor_.use(Stream::peer_in).busy + executor_.use(Stream::peer_out).busy};
+  }
   [[nodiscard]] LinkTimes copying() const {
     return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h), executor_.copying_for_requests()};
   }

@@ -100,13 +100,18 @@ bool Journeys::is_at(const Journey& journey, std::size_t replica, std::uint32_t 
 }
 
 bool Journeys::computes_prompts(std::size_t replica) const {
-  return !config_.handover || pools_.of(replica) == ReplicaPools::kPrompts;
+  return !config_.handover || pools_.of(replica) != handover().answers();
 }
 
 const Handover& Journeys::handover() const { return *config_.handover; }
 
+std::size_t Journeys::pool_of(const RequestSpec& spec) const {
+  return config_.handover ? handover().pool_of(spec.traits.pool) : spec.traits.pool;
+}
+
 bool Journeys::is_handed_over(const Journey& journey) const {
-  return config_.handover && !(handover().first_token_at_prefill && journey.spec.output == Tokens(1));
+  if (!config_.handover || journey.spec.traits.pool != handover().kind) return false;
+  return !handover().first_token_at_prefill || journey.spec.output > Tokens(1);
 }
 
 bool Journeys::admits_first(const Journey& journey) const { return is_handed_over(journey) && handover().by_layers; }
@@ -124,20 +129,21 @@ RequestSpec Journeys::answer_spec(const Journey& journey) const {
 // ---------------------------------------------------------------------------------------------------------
 
 void Journeys::begin(std::uint32_t serial, const RequestSpec& spec) {
-  journeys_.emplace(serial, Journey{.spec = spec, .sent = run_.now(), .last = pools_.range(spec.traits.pool).first});
+  const std::size_t first = pools_.range(pool_of(spec)).first;
+  journeys_.emplace(serial, Journey{.spec = spec, .sent = run_.now(), .last = first});
   set_out(serial);
 }
 
 void Journeys::set_out(std::uint32_t serial) {
   Journey& journey = journeys_.at(serial);
   const bool both = admits_first(journey);
-  const std::size_t pool = journey.spec.traits.pool;
-  const bool up = pools_.any_up(pool) && (!both || pools_.any_up(ReplicaPools::kAnswers));
+  const std::size_t pool = pool_of(journey.spec);
+  const bool up = pools_.any_up(pool) && (!both || pools_.any_up(handover().answers()));
   if (!up) return hold(serial);
   journey.last = journey.replica = pools_.send(journey.spec, pool);
   journey.unreached = true;
   if (both) {
-    journey.decode = pools_.send(answer_spec(journey), ReplicaPools::kAnswers);
+    journey.decode = pools_.send(answer_spec(journey), handover().answers());
     journey.decode_unreached = true;
   }
   journey.passing = true;
@@ -204,8 +210,8 @@ void Journeys::choose_decode(std::uint32_t serial) {
   Journey& journey = journeys_.at(serial);
   journey.decode = kNowhere;
   journey.admitted = false;
-  if (!pools_.any_up(ReplicaPools::kAnswers)) return hold(serial);
-  journey.decode = pools_.send(answer_spec(journey), ReplicaPools::kAnswers);
+  if (!pools_.any_up(handover().answers())) return hold(serial);
+  journey.decode = pools_.send(answer_spec(journey), handover().answers());
   submit_answer(serial);
 }
 
@@ -236,7 +242,8 @@ std::int32_t Journeys::layers_of(const Journey& journey) const {
 }
 
 void Journeys::move_part(std::uint32_t serial, const Journey& journey, std::int32_t layers) {
-  const HandoverPath path = handover().path(journey.replica, journey.decode - handover().prefill);
+  const std::size_t first = pools_.range(handover().prompts()).first;
+  const HandoverPath path = handover().path(journey.replica - first, journey.decode - first - handover().prefill);
   const auto all = static_cast<double>((bytes_of(journey) * handover().gpus).count());
   const double part = static_cast<double>(layers) / static_cast<double>(layers_of(journey));
   transfers_->start(serial, path, round_seconds(all * part / path.bandwidth.value()), run_.now());

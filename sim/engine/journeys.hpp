@@ -134,6 +134,8 @@ class Journeys {
   [[nodiscard]] bool is_at(const Journey& journey, std::size_t replica, std::uint32_t number) const;
   [[nodiscard]] bool computes_prompts(std::size_t replica) const;
   [[nodiscard]] const Handover& handover() const;
+  /// The first pool that a request goes to.
+  [[nodiscard]] std::size_t pool_of(const RequestSpec& spec) const;
   [[nodiscard]] bool is_handed_over(const Journey& journey) const;
   [[nodiscard]] bool admits_first(const Journey& journey) const;
   /// Its KV is where it was computed, and stays there.

@@ -81,13 +81,10 @@ class Pool final : private Replicas {
   std::unique_ptr<Router> router_;
 };
 
-/// All replicas of a run, in order: pools of instances of different kinds, which serve requests of their own, or the
-/// pool of prompts and then that of answers.
+/// All replicas of a run, in order: pools of instances of different kinds, which serve requests of their own. The kind
+/// that hands KV over has two: that of prompts and then that of answers.
 class ReplicaPools {
  public:
-  // With a hand-over:
-  static constexpr std::size_t kPrompts = 0;
-  static constexpr std::size_t kAnswers = 1;
   /// As Pool. The pools together are all replicas.
   ReplicaPools(std::span<Replica> replicas, const SimTime& now, std::span<const PoolConfig> pools);
 

@@ -98,8 +98,8 @@ class Simulation final : public InstanceSink, public Journeys::Run {
                           : std::pmr::new_delete_resource()),
         places_(config.instances.size(), is_fleet_ ? &blocks_ : memory_),
         replicas_(config.instances.size()),
-        kinds_(kinds_of(config)),
-        pools_(replicas_, now_, kinds_),
+        pool_configs_(pools_of(config)),
+        pools_(replicas_, now_, pool_configs_),
         place_in_group_(config.instances.size()) {
     SPILLWAY_CHECK(!config.instances.empty(), "a simulation without an instance");
     lend_memory();
@@ -178,12 +178,29 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     std::size_t replica = 0;
     RequestId id{};
   };
-  static std::vector<PoolConfig> kinds_of(const SimulationConfig& config) {
-    if (!config.pools.empty()) return config.pools;
-    const std::size_t all = config.instances.size();
-    if (!config.handover) return {{all, config.router, config.front_end}};
-    const std::size_t prefill = config.handover->prefill;
-    return {{prefill, config.router, config.front_end}, {all - prefill, config.handover->decode_router, {}}};
+  static std::vector<PoolConfig> pools_of(const SimulationConfig& config) {
+    std::vector<PoolConfig> pools = config.pools;
+    if (pools.empty()) pools = {{config.instances.size(), config.router, config.front_end}};
+    if (!config.handover) return pools;
+    const Handover& handover = *config.handover;
+    PoolConfig& prompts = pools.at(handover.kind);
+    const PoolConfig answers{prompts.replicas - handover.prefill, handover.decode_router, {}};
+    prompts.replicas = handover.prefill;
+    pools.insert(pools.begin() + static_cast<std::ptrdiff_t>(handover.answers()), answers);
+    return pools;
+  }
+  [[nodiscard]] std::size_t pool_of(std::size_t kind) const {
+    return config_.handover ? config_.handover->pool_of(kind) : kind;
+  }
+  [[nodiscard]] std::size_t kind_of(std::size_t replica) const {
+    const std::size_t pool = pools_.of(replica);
+    return config_.handover ? config_.handover->kind_of(pool) : pool;
+  }
+  /// The replicas of a kind, first and end.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> replicas_of(std::size_t kind) const {
+    const bool split = config_.handover && config_.handover->kind == kind;
+    return {pools_.range(pool_of(kind)).first,
+            pools_.range(split ? config_.handover->answers() : pool_of(kind)).second};
   }
   void join_links() {
     for (LinkGroup& joined : link_groups(config_.instances)) {
@@ -282,7 +299,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
 
   // InstanceSink; what happens is that of the instance that was called last.
   void token_gap(Duration gap, std::int64_t tokens, SimTime now) override {
-    recorder_.token_gap(pools_.of(current_), gap, tokens, now);
+    recorder_.token_gap(kind_of(current_), gap, tokens, now);
   }
   void ended(const RequestRecord& of_instance) override {
     const bool lost = losing_ && of_instance.outcome == Outcome::unfinished;
@@ -300,7 +317,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
 
   // Journeys::Run
   void pass(std::uint32_t serial, std::size_t pool) override {
-    const Duration front_end = kinds_[pool].front_end;
+    const Duration front_end = pool_configs_[pool].front_end;
     if (front_end == Duration{}) return journeys_->passed(serial);
     pass({.spec = {}, .serial = serial, .sent = {}, .reaches = now_ + front_end, .replica = 0});
   }
@@ -482,9 +499,9 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     // What was sent earlier and has passed the front end comes first; expect() queues this arrival again.
     if (!passing_.empty() && passing_.front().reaches == now_) return;
     if (!config_.source->next(spec_)) return;
-    const std::uint32_t pool = spec_.traits.pool;
-    SPILLWAY_CHECK(pool < (config_.handover ? 1 : pools_.count()), "a request for instances that are not there");
-    recorder_.submitted(pool, static_cast<std::uint64_t>(submitted_), now_);
+    const std::uint32_t kind = spec_.traits.pool;
+    SPILLWAY_CHECK(kind < std::max<std::size_t>(1, config_.pools.size()), "a request for instances that are not there");
+    recorder_.submitted(kind, static_cast<std::uint64_t>(submitted_), now_);
     measure();
     recorder_.conversations().arrived(spec_.traits.conversation, now_);
     const auto serial = static_cast<std::uint32_t>(submitted_);
@@ -492,8 +509,8 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     SPILLWAY_CHECK(submitted_ < (journeys_ ? Journeys::kFirstAlias : UINT32_MAX),
                    "more requests than a run can number");
     if (journeys_) return journeys_->begin(serial, spec_);
-    const std::size_t replica = pools_.send(spec_, pool);
-    const Duration front_end = kinds_[pool].front_end;
+    const std::size_t replica = pools_.send(spec_, kind);
+    const Duration front_end = pool_configs_[kind].front_end;
     if (front_end == Duration{}) return enter(spec_, serial, now_, replica);
     pass({spec_, serial, now_, now_ + front_end, replica});
   }
@@ -688,10 +705,10 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     } else {
       for (const Passing& one : passing_) cut(one);
     }
-    for (std::size_t pool = 0; pool < config_.pools.size(); ++pool) {
-      const auto [first, last] = pools_.range(pool);
+    for (std::size_t kind = 0; kind < config_.pools.size(); ++kind) {
+      const auto [first, last] = replicas_of(kind);
       Engines engines = engines_of(first, last, end);
-      result.pools.push_back(recorder_.metrics_of(pool).finish(end, engines.totals, engines.gpu_blocks,
+      result.pools.push_back(recorder_.metrics_of(kind).finish(end, engines.totals, engines.gpu_blocks,
                                                                engines.host_blocks, !interrupted_, engines.fairness,
                                                                std::move(engines.replicas)));
     }
@@ -762,13 +779,13 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       }
       if (several) {
         engines.replicas.push_back(statistics_of(one, recorder_.metrics().begin(), end));
-        if (config_.handover) engines.replicas.back().pool = static_cast<std::int32_t>(pools_.of(i));
+        engines.replicas.back().pool = config_.handover && pools_.of(i) == config_.handover->answers() ? 1 : 0;
       }
       engines.gpu_blocks += config_.instances[i].kv.gpu_blocks;
       engines.host_blocks += config_.instances[i].kv.host_blocks;
     }
     merge_figures(first, last, engines.totals.figures);
-    if (pools_.of(first) != pools_.of(last - 1) && !config_.handover) hide_what_differs(first, last, end, engines);
+    if (kind_of(first) != kind_of(last - 1)) hide_what_differs(first, last, end, engines);
     if (!several) engines.fairness = replicas_[first].fairness;
     return engines;
   }
@@ -849,7 +866,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   std::pmr::memory_resource* const memory_;
   std::pmr::vector<Place> places_;  // by replica
   std::vector<Replica> replicas_;
-  const std::vector<PoolConfig> kinds_;
+  const std::vector<PoolConfig> pool_configs_;
   ReplicaPools pools_;
   std::optional<Journeys> journeys_;  // if requests may change their replica
   bool losing_ = false;               // a replica goes down

@@ -55,7 +55,8 @@ struct SimulationConfig {
   /// Makes the router of the instances, or of those that compute prompts; they are numbered from 0, and the view is
   /// valid for the whole run. Empty: the first instance serves everything.
   MakeRouter router{};
-  /// The first instances compute prompts and the others generate the answers. Their configurations have the phases.
+  /// The first instances compute prompts and the others generate the answers: all, or those of one kind. Their
+  /// configurations have the phases.
   std::optional<Handover> handover{};
   /// In order of time. A replica that goes down loses its KV, its caches and its requests.
   std::vector<ReplicaEvent> events{};

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -54,11 +55,14 @@ class CachedBlocks {
   /// the smallest value first.
   void release(std::int32_t block);
   /// Likewise, in such a pool. `value(hits)` gives the value of a block with content whose last user leaves. `hits`:
-  /// how often its content was shared since the block holds it.
+  /// how often its content was shared since the block holds it. Minus infinity: the content is forgotten.
   template <class Value>
   void release(std::int32_t block, const Value& value) {
     const Block& b = blocks_[index(block)];
-    if (b.users == 1 && b.named) return release_ordered(block, value(hits_[index(block)]));
+    if (b.users > 1 || !b.named) return release(block);
+    const double worth = value(hits_[index(block)]);
+    if (worth != -std::numeric_limits<double>::infinity()) return release_ordered(block, worth);
+    forget(block);
     release(block);
   }
   /// The block is full and holds `hash`. It stays unnamed if another block already holds `hash`.

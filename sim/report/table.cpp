@@ -119,7 +119,8 @@ class Table {
     const std::string host_cache =
         kv.host_cache_blocks.count() == 0
             ? ""
-            : fmt::format(", {} cache blocks on the host{}", kv.host_cache_blocks.count(),
+            : fmt::format(", {} cache blocks {}{}", kv.host_cache_blocks.count(),
+                          kv.cache_is_lent ? "lent by another GPU each" : "on the host",
                           kv.disk ? fmt::format(", {} on the disk", kv.disk->blocks.count()) : "");
     if (setup.deployment.layers > 0) {
       streamed_layers(host_cache);
@@ -149,7 +150,11 @@ class Table {
                                      result_.kinds.size() == 1 ? "" : "s", setup.hardware, setup.gpu));
     for (const KindResult& kind : result_.kinds) {
       const Setup& own = kind.setup;
-      const std::string replicas = own.replicas == 1 ? "" : fmt::format("{} replicas of ", own.replicas);
+      const std::string replicas = own.prefill_replicas > 0
+                                       ? fmt::format("{} replicas for prompts and {} for answers of ",
+                                                     own.prefill_replicas, own.replicas - own.prefill_replicas)
+                                   : own.replicas == 1 ? ""
+                                                       : fmt::format("{} replicas of ", own.replicas);
       const std::string router =
           own.replicas == 1 ? "" : fmt::format(", router {}", kind.config.settings.get<std::string>(kRouterKey));
       const std::string traffic = kind.share ? fmt::format("{} of the workload", percent(*kind.share))
@@ -331,7 +336,9 @@ class Table {
     const bool keeps_history = history != nullptr && history->value;
     const std::string hits =
         fmt::format("; prefix cache hits {}{}", show("prefix_cache_hit_fraction", percent),
-                    host_cache ? ", host's share " + show("host_cache_hit_fraction", percent) : "");
+                    host_cache ? (result_.setup.kv.cache_is_lent ? ", lent memory's share " : ", host's share ") +
+                                     show("host_cache_hit_fraction", percent)
+                               : "");
     lines_.add("Memory",
                fmt::format("GPU KV mean {}, peak {}; host KV mean {}, peak {}{}", show("mean_gpu_kv_fraction", percent),
                            show("peak_gpu_kv_fraction", percent), show("mean_host_kv_fraction", percent),
@@ -474,11 +481,15 @@ class Table {
 
   /// For several replicas only, a line for each pool.
   void replicas() {
-    if (run_.replicas.empty() || !result_.kinds.empty()) return;
     const bool pools = run_.handover.has_value();
+    if (pools && !result_.kinds.empty()) return handover();
+    if (run_.replicas.empty() || !result_.kinds.empty()) return;
     balance(0, pools ? "Prompts" : "Balance", "replica_imbalance");
     if (!pools) return;
     balance(1, "Answers", "decode_replica_imbalance");
+    handover();
+  }
+  void handover() {
     lines_.add("Hand-over",
                fmt::format("{}; a prompt's KV waits {} ms for room and moves for {} ms, mean",
                            show("handed_over_bytes", bytes), show("mean_handover_wait_ms"), show("mean_handover_ms")));

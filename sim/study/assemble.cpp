@@ -25,6 +25,8 @@
 namespace spillway {
 namespace {
 
+constexpr const char* kPeerCache = "memory.peer_cache";
+
 InputFile input_of(const std::string& role, const hwmodels::DataFile& file) {
   return {role, file.path, file.sha256, file.stands_for, file.error};
 }
@@ -287,8 +289,9 @@ class Assembler {
     InstancePlan& plan = assembly_.instance;
     plan.first_token = first_token_at_prefill(settings(), engine_.file.name) ? "prefill" : "decode";
     problems_.attempt([&] {
-      plan.handover_links =
-          std::make_shared<const HandoverLinks>(hardware_, assembly_.config, plan.pools, plan.per_server);
+      plan.handover_links = std::make_shared<const HandoverLinks>(
+          hardware_, assembly_.config, plan.pools, plan.per_server,
+          given_gpus_ != nullptr ? given_gpus_->gpus : std::vector<std::int64_t>());
       assembly_.setup.handover = plan.handover_links->text();
     });
     const bool assumed = assembly_.config.key("handover.network_bandwidth").origin == Origin::standard;
@@ -330,7 +333,8 @@ class Assembler {
       return warn(fmt::format("memory.host_kv and memory.host_cache total {} for {}, more than the {} of DRAM of {}",
                               gigabytes(wanted), gpus, gigabytes(dram), hardware_.host->file.name));
     }
-    const Bytes beside = kv.block_bytes * (kv.host_blocks + kv.host_cache_blocks).count();
+    const Blocks cache = kv.cache_is_lent ? Blocks(0) : kv.host_cache_blocks;
+    const Bytes beside = kv.block_bytes * (kv.host_blocks + cache).count();
     wanted = (streamed_on_host_ + beside) * gpus_of_replicas();
     if (beside == Bytes(0) || wanted <= dram) return;
     warn(
@@ -427,12 +431,48 @@ class Assembler {
                               dram.count() / gpus / 1'000'000'000, hardware_.gpu.file.name));
   }
 
+  /// The tier below the prefix cache is to be in lent memory, and can be.
+  bool wants_lent_cache() {
+    const Bytes wanted = settings().get<Bytes>(kPeerCache);
+    if (wanted == Bytes(0)) return false;
+    const auto refuse = [&](const std::string& what, const std::string& fix) {
+      problems_.add(what, kPeerCache, fix);
+      return false;
+    };
+    if (settings().get<Bytes>("memory.host_cache") > Bytes(0)) {
+      return refuse(
+          "memory.peer_cache and memory.host_cache exclude each other: the prefix cache has one tier below it",
+          "leave out one of them");
+    }
+    if (lenders_.given()) {
+      return refuse(
+          "memory.peer_cache is not modelled beside memory.lender: contexts stay while nothing runs, and the lender "
+          "may want its memory back",
+          "lend with memory.peer, or use memory.host_cache");
+    }
+    if (!lenders_.lend()) {
+      return refuse("memory.peer_cache is a part of memory.peer, and the run borrows no memory",
+                    "set memory.peer and policy=aqua, or use memory.host_cache");
+    }
+    if (wanted > lenders_.each()) {
+      return refuse(fmt::format("memory.peer_cache={} is more than memory.peer={}", given_text(kPeerCache),
+                                given_text("memory.peer")),
+                    "lower it, or raise memory.peer");
+    }
+    return true;
+  }
+
   /// Memory of the host for swapped KV, and for the prefix cache or the KV of conversations.
   void size_host_tiers(KvLayout& kv) {
     refuse_large_host_cache();
     if (!policy().keeps_conversations) {
       kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
-      kv.host_cache_blocks = cache_blocks("memory.host_cache");
+      kv.cache_is_lent = wants_lent_cache();
+      kv.host_cache_blocks = cache_blocks(kv.cache_is_lent ? kPeerCache : "memory.host_cache");
+      if (policy().prefix_copies) {
+        kv.host_cache_mechanism = policy().prefix_copies(settings());
+        kv.host_cache_copies_per_block = llm_.layers * 2;
+      }
       return;
     }
     Bytes cache = settings().get<Bytes>("memory.host_cache");
@@ -506,6 +546,8 @@ class Assembler {
     deployment.layer_copies = hardware_.gpu.layer_copies;
     deployment.gpus = hardware_.server ? hardware_.server->gpus : 1;
     deployment.positions = Tokens(llm_.max_positions);
+    deployment.lent = lenders_.each();
+    deployment.lent_for_good = !lenders_.given();
     if (hardware_.host) {
       const hwmodels::HostShare share = hwmodels::host_share(*hardware_.host, gpus_of_host());
       deployment.host_memory = share.dram;
@@ -823,8 +865,10 @@ class Assembler {
       shape.chunks = prompt;
       const IterationTime time = model->iteration(shape);
       const Blocks blocks = blocks_for(tokens, kv.block_tokens);
-      const CopyTime load =
-          model->copy(Stream::h2d, copies * blocks.count(), kv.block_bytes * blocks.count(), CopyMechanism::many);
+      const Bytes bytes = kv.block_bytes * blocks.count();
+      const CopyMechanism mechanism = rests ? CopyMechanism::many : kv.host_cache_mechanism;
+      const std::int64_t pieces = mechanism == CopyMechanism::gather ? 1 : copies * blocks.count();
+      const CopyTime load = model->copy(kv.cache_is_lent ? Stream::peer_in : Stream::h2d, pieces, bytes, mechanism);
       assembly_.setup.host_tier_hits.push_back({tokens, to_seconds(load.launch + load.transfer),
                                                 to_seconds(time.before + time.layer * model->layers() + time.after)});
     }
@@ -837,11 +881,14 @@ class Assembler {
     const bool useful = stores && policy().shares_prefixes;
     assembly_.instance.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
     if (!assembly_.instance.kv.prefix_caching && assembly_.instance.kv.host_cache_blocks > Blocks(0)) {
-      warn(
-          fmt::format("memory.host_cache {} no effect, because prefix caching is off: it needs engine.prefix_caching, "
-                      "and a workload that says which prompts share a prefix",
-                      assembly_.instance.kv.disk ? "and memory.disk_cache have" : "has"));
+      warn(fmt::format(
+          "{} no effect, because prefix caching is off: it needs engine.prefix_caching, and a workload that "
+          "says which prompts share a prefix",
+          assembly_.instance.kv.cache_is_lent ? "memory.peer_cache has"
+          : assembly_.instance.kv.disk        ? "memory.host_cache and memory.disk_cache have"
+                                              : "memory.host_cache has"));
       assembly_.instance.kv.host_cache_blocks = Blocks(0);
+      assembly_.instance.kv.cache_is_lent = false;
       assembly_.instance.kv.connector.reset();
       assembly_.instance.kv.disk.reset();
     }
@@ -941,7 +988,7 @@ void borrow(const Assembly& assembly, std::size_t first, const std::vector<std::
               .offered = plan.offered,
               .rule = plan.rule,
               .memory_bandwidth = plan.memory_bandwidth};
-    if (plan.kind) loan.lender = first_of_kind[*plan.kind] + replica;
+    if (plan.kind) loan.lender = first_of_kind[*plan.kind] + plan.first_replica + replica;
     simulation.loans.push_back(loan);
   }
 }

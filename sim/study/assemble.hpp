@@ -33,6 +33,7 @@ struct GivenGpus {
 /// The memory that the replicas of an assembly borrow: each from a replica, or from GPUs, of its own.
 struct LoanPlan {
   std::optional<std::size_t> kind{};  // the kind of instances that lends; empty: GPUs that serve nothing
+  std::size_t first_replica = 0;      // of that kind which lends
   std::string lender{};               // its name
   Bytes offered{};                    // by each GPU, from the start on
   LendingRule rule{};                 // of instances that lend

@@ -46,7 +46,7 @@ class KindsAssembler {
         if (!entry.lends) problems_.attempt([&] { static_cast<void>(resolve(entry)); }, entry.name);
       }
     }
-    refuse_pools();
+    refuse_pools(entries);
     load_server(listed);
     problems_.throw_if_any();
     for (const InstanceEntry& entry : entries) (entry.lends ? lending_gpus_ : serving_gpus_) += std::ssize(entry.gpus);
@@ -70,12 +70,22 @@ class KindsAssembler {
     return resolve_config(parameter_table(), entry.assignments, {});
   }
 
-  void refuse_pools() {
+  /// What is known of pools before the elements are assembled. One element may have them.
+  void refuse_pools(const std::vector<InstanceEntry>& entries) {
     for (const char* const key : {"prefill_replicas", "decode_replicas"}) {
       if (settings().has(key)) {
-        problems_.add(fmt::format("{} and instances exclude each other: no element of instances has pools", key), key,
-                      "leave out one of them");
+        problems_.add(fmt::format("{} is given beside instances, where it would be that of each", key), key,
+                      "give it in one element of instances");
       }
+    }
+    const InstanceEntry* split = nullptr;
+    for (const InstanceEntry& entry : entries) {
+      if (entry.lends || !has_pools(entry)) continue;
+      if (split != nullptr) {
+        problems_.add(fmt::format("{} and {} have pools, and one element of instances may", split->name, entry.name),
+                      entry.where, "leave out prefill_replicas and decode_replicas of one of them");
+      }
+      split = &entry;
     }
     if (settings().has("servers")) {
       problems_.add("servers has no effect beside instances, which are on one server", "servers", "leave it out");
@@ -131,6 +141,10 @@ class KindsAssembler {
     }
   }
 
+  static bool has_pools(const InstanceEntry& entry) {
+    return std::ranges::any_of(
+        entry.assignments, [](const Assignment& own) { return own.key == "prefill_replicas" && own.text.has_value(); });
+  }
   static std::string lender_named_by(const InstanceEntry& entry) {
     std::string name;
     for (const Assignment& own : entry.assignments) {
@@ -180,20 +194,23 @@ class KindsAssembler {
     if (borrows(*found)) {
       return refuse(fmt::format("{} borrows memory itself", wanted), "name a lender that does not");
     }
-    if (found->gpus.size() != borrower.gpus.size()) {
-      return refuse(fmt::format("{} has {} GPU{}, and {} {}: each GPU borrows from one", borrower.name,
-                                borrower.gpus.size(), borrower.gpus.size() == 1 ? "" : "s", wanted, found->gpus.size()),
+    GivenLender lender{found->name, found->where, found->gpus, {}};
+    const std::optional<AssembledKind>& kind = kinds[static_cast<std::size_t>(found - entries.begin())];
+    if (!found->lends && !kind) return std::nullopt;  // its own problems are told
+    const auto prompts = static_cast<std::ptrdiff_t>(kind ? gpus_of_prompts(*kind) : 0);
+    lender.gpus.erase(lender.gpus.begin(), lender.gpus.begin() + prompts);
+    if (lender.gpus.size() != borrower.gpus.size()) {
+      return refuse(fmt::format("{} has {} GPU{}, and {} {}{}: each GPU borrows from one", borrower.name,
+                                borrower.gpus.size(), borrower.gpus.size() == 1 ? "" : "s", wanted, lender.gpus.size(),
+                                prompts > 0 ? " that decode" : ""),
                     "name a lender with as many");
     }
-    GivenLender lender{found->name, found->where, found->gpus, {}};
     if (found->lends) {
       // The public code: a static producer keeps 5 GiB.
       constexpr Bytes kKept(5LL << 30U);
       lender.most = std::max(Bytes(0), found->lends->free - kKept);
       return lender;
     }
-    const std::optional<AssembledKind>& kind = kinds[static_cast<std::size_t>(found - entries.begin())];
-    if (!kind) return std::nullopt;  // its own problems are told
     const Settings& own = kind->assembly.config.settings;
     const PolicyInfo& policy = *kind->assembly.config.policy;
     if (!policy.preempts || policy.admits_parts || policy.layout || policy.keeps_conversations) {
@@ -209,6 +226,10 @@ class KindsAssembler {
     lender.most = std::max(Bytes(0), kv.block_bytes * kv.gpu_blocks.count() - retained);
     return lender;
   }
+  /// Of two pools, that of answers lends: KV that is handed over leaves the other one soon.
+  static std::int64_t gpus_of_prompts(const AssembledKind& kind) {
+    return kind.assembly.instance.pools.prefill * kind.assembly.config.settings.get<std::int64_t>("tensor_parallel");
+  }
   static std::int64_t count_of(const InstanceEntry& entry, const std::string& key) {
     return resolve(entry).settings.get<std::int64_t>(key);
   }
@@ -221,6 +242,7 @@ class KindsAssembler {
       return;
     }
     loan.kind = number[static_cast<std::size_t>(found - entries.begin())];
+    loan.first_replica = static_cast<std::size_t>(assembly_.kinds[*loan.kind].assembly.instance.pools.prefill);
     loan.offered = Bytes(0);
     const Settings& own = assembly_.kinds[*loan.kind].assembly.config.settings;
     loan.rule = {.retained = own.get<Bytes>("memory.lend_retain"),

@@ -304,7 +304,9 @@ class ListReader {
     all.insert(all.end(), entry.assignments.begin(), entry.assignments.end());
     entry.assignments = std::move(all);
     if (entry.own_workload) draw_apart(entry, number);
-    const std::int64_t replicas = count_of(entry, "replicas").value_or(1);
+    const std::int64_t in_pools =
+        count_of(entry, "prefill_replicas").value_or(0) + count_of(entry, "decode_replicas").value_or(0);
+    const std::int64_t replicas = count_of(entry, "replicas").value_or(std::max<std::int64_t>(1, in_pools));
     const auto gpus = std::ssize(entry.gpus);
     if (!has_tensor_parallel && gpus % replicas == 0) {
       entry.assignments.push_back(

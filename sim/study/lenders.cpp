@@ -36,7 +36,7 @@ Lenders::Lenders(const ResolvedConfig& config, const GivenLender* given) {
     each_ = offered;
     given_ = given;
     if (offered == Bytes(0)) {
-      warning_ = fmt::format("no GPU lends memory ({}), so policy {} pages requests to the host",
+      warning_ = fmt::format("no GPU lends memory ({}), so policy {} uses the host in its place",
                              given != nullptr ? given->name + " has none to spare" : kKey, policy.name);
     }
   } else if (given != nullptr || peer > Bytes(0)) {
@@ -99,7 +99,8 @@ void Lenders::cross(const hwmodels::ServerLinks& links, const hwmodels::GpuRange
 }
 
 void Lenders::add_tier(std::int64_t copies_per_block, KvLayout& kv) const {
-  const Blocks blocks(each_ / kv.block_bytes);
+  const Blocks cache = kv.cache_is_lent ? kv.host_cache_blocks : Blocks(0);
+  const Blocks blocks = Blocks(each_ / kv.block_bytes) - cache;
   const auto peer = TierId(static_cast<std::int32_t>(kv.graph().tiers.size()));
   kv.further.tiers.push_back({kPeerTier, blocks, blocks});
   kv.further.routes.push_back({peer, kGpuTier, Stream::peer_in, copies_per_block});

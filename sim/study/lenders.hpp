@@ -54,8 +54,9 @@ class Lenders {
   /// What copies from and to the lender cross: the ports of both sides, and what joins them.
   static void cross(const hwmodels::ServerLinks& links, const hwmodels::GpuRange& own, const hwmodels::GpuRange& lender,
                     CopyRoute& route);
-  /// Adds the tier and the ways to it, on which vLLM's swap copies each block in `copies_per_block` pieces. To an
-  /// element of instances and back there is a way from the host, too: over the links of the GPU that borrows.
+  /// Adds the tier, less what the prefix cache has of it, and the ways to it, on which vLLM's swap copies each block in
+  /// `copies_per_block` pieces. To an element of instances and back there is a way from the host, too: over the links
+  /// of the GPU that borrows.
   void add_tier(std::int64_t copies_per_block, KvLayout& kv) const;
 
  private:

@@ -76,9 +76,11 @@ constexpr const char* kNetworkKey = "handover.network_bandwidth";
 /// The way of one pair of replicas.
 class WayFinder {
  public:
-  WayFinder(const hwmodels::Hardware& hardware, const ResolvedConfig& config)
+  WayFinder(const hwmodels::Hardware& hardware, const ResolvedConfig& config,
+            const std::vector<std::int64_t>& given_gpus)
       : hardware_(hardware),
         config_(config),
+        given_gpus_(given_gpus),
         wanted_(config.settings.get<std::string>(kLinkKey)),
         gpus_(config.settings.get<std::int64_t>("tensor_parallel")) {}
 
@@ -90,8 +92,8 @@ class WayFinder {
           kLinkKey, "use handover.link=auto or network, or fewer replicas");
     }
     if (!hardware_.server || (same_server && wanted_ == "network")) return stated_network();
-    const hwmodels::GpuGroup source{0, {from * gpus_, gpus_}};
-    const hwmodels::GpuGroup target{same_server ? 0 : 1, {to * gpus_, gpus_}};
+    const hwmodels::GpuGroup source{0, {first_gpu(from), gpus_}};
+    const hwmodels::GpuGroup target{same_server ? 0 : 1, {first_gpu(to), gpus_}};
     const auto found = hwmodels::copy_path(*hardware_.server, hardware_.gpu, source, target);
     if (const auto* const path = std::get_if<hwmodels::CopyPath>(&found)) return along(*path);
     // A server whose file knows of no network has the one of the keys.
@@ -102,6 +104,10 @@ class WayFinder {
  private:
   using Way = hwmodels::CopyPath::Way;
 
+  /// Of the replica at a position on its server.
+  [[nodiscard]] std::int64_t first_gpu(std::int64_t position) const {
+    return given_gpus_.empty() ? position * gpus_ : given_gpus_[static_cast<std::size_t>(position * gpus_)];
+  }
   [[nodiscard]] HandoverLink stated_network() const {
     const double each = config_.settings.get<double>(kNetworkKey) * 1e9;
     return {"network", network_launch(), BytesPerSecond(each * static_cast<double>(gpus_))};
@@ -129,6 +135,7 @@ class WayFinder {
 
   const hwmodels::Hardware& hardware_;
   const ResolvedConfig& config_;
+  const std::vector<std::int64_t>& given_gpus_;
   const std::string wanted_;
   const std::int64_t gpus_;
 };
@@ -136,10 +143,10 @@ class WayFinder {
 }  // namespace
 
 HandoverLinks::HandoverLinks(const hwmodels::Hardware& hardware, const ResolvedConfig& config, const PoolSizes& pools,
-                             std::int64_t per_server)
+                             std::int64_t per_server, const std::vector<std::int64_t>& given_gpus)
     : per_server_(per_server), servers_(hardware.server.has_value()) {
   if (hardware.server) links_of_server_ = hwmodels::ServerLinks(hardware.server->topology).capacities().size();
-  const WayFinder finder(hardware, config);
+  const WayFinder finder(hardware, config, given_gpus);
   const auto gpus = static_cast<double>(config.settings.get<std::int64_t>("tensor_parallel"));
   std::map<bool, const HandoverLink*> shown;  // by same_server
   for (std::int64_t from = 0; from < pools.prefill; ++from) {

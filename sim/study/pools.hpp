@@ -38,9 +38,10 @@ struct HandoverLink {
 /// a server each for itself.
 class HandoverLinks {
  public:
-  /// Throws ConfigError if some replica of the first pool cannot reach some of the second.
+  /// `gpus`: those of the replicas, in order, on one server; empty: the first ones of each server. Throws ConfigError
+  /// if some replica of the first pool cannot reach some of the second.
   HandoverLinks(const hwmodels::Hardware& hardware, const ResolvedConfig& config, const PoolSizes& pools,
-                std::int64_t per_server);
+                std::int64_t per_server, const std::vector<std::int64_t>& gpus = {});
   /// By their numbers in the run. O(crossings).
   [[nodiscard]] HandoverLink between(std::int64_t from, std::int64_t to) const;
   /// "nvlink at 342 GB/s per GPU within a server, network at 50 GB/s per GPU between servers".

@@ -134,6 +134,10 @@ SimulationConfig config_of_kinds(const Assembly& assembly, const Run& run, Reque
     config.pools.push_back({own.instances.size(), std::move(own.router), own.front_end, assembly.kinds[i].offered});
     config.instances.insert(config.instances.end(), own.instances.begin(), own.instances.end());
     config.links = std::move(own.links);  // the same for all
+    if (own.handover) {
+      config.handover = std::move(own.handover);
+      config.handover->kind = i;
+    }
   }
   for (std::size_t i = 0; i < first.size(); ++i) borrow(assembly.kinds[i].assembly, first[i], first, config);
   return config;

@@ -54,6 +54,7 @@ Json setup_json(const Setup& setup) {
                                       {"load_ms", hit.load_seconds * 1e3},
                                       {"compute_ms", hit.compute_seconds * 1e3}});
   }
+  if (setup.kv.cache_is_lent) json["host_cache_is_lent"] = true;
   if (setup.kv.peer_blocks() > Blocks(0)) json["peer_kv_blocks"] = setup.kv.peer_blocks().count();
   if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;
   if (setup.deployment.layers > 0) {
@@ -359,7 +360,12 @@ std::string to_json(const Result& result) {
   if (!run.replicas.empty()) {
     std::vector<std::string> kinds;
     for (const KindResult& kind : result.kinds) {
-      kinds.insert(kinds.end(), static_cast<std::size_t>(kind.setup.replicas), kind.name);
+      const std::int64_t prompts = kind.setup.prefill_replicas;
+      const auto add = [&kinds](std::int64_t count, std::string name) {
+        kinds.insert(kinds.end(), static_cast<std::size_t>(count), std::move(name));
+      };
+      if (prompts > 0) add(prompts, kind.name + " prefill");
+      add(kind.setup.replicas - prompts, prompts > 0 ? kind.name + " decode" : kind.name);
     }
     json["replicas"] = replicas_json(run.replicas, kinds);
   }

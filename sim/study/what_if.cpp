@@ -192,8 +192,14 @@ std::vector<std::string> names_of_links(const Assembly& assembly, std::size_t co
       names.push_back(servers == 1 ? name : fmt::format("server {}: {}", server, name));
     }
   }
+  // Of several kinds, one has pools.
+  const auto split = std::ranges::find_if(
+      assembly.kinds, [](const AssembledKind& kind) { return kind.assembly.instance.pools.split(); });
+  const InstancePlan& pools = split == assembly.kinds.end() ? plan : split->assembly.instance;
+  const std::string whose = split == assembly.kinds.end() ? "" : split->name + " ";
   for (std::int64_t replica = 0; names.size() < count; ++replica) {
-    names.push_back(fmt::format("hand-overs of replica {} {}", replica, replica < plan.pools.prefill ? "out" : "in"));
+    names.push_back(
+        fmt::format("hand-overs of {}replica {} {}", whose, replica, replica < pools.pools.prefill ? "out" : "in"));
   }
   return names;
 }

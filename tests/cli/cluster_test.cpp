@@ -361,9 +361,14 @@ TEST_F(ClusterCli, InstancesThatCannotBe_AreRefused) {
   bad(R"([{"gpus": 0, "name": "a,b"}])", {"is no name of an instance"});
   bad(R"([{"gpus": 0, "seed": 3}])", {"seed holds for all instances", "give it beside instances"});
   bad(R"([{"gpus": 0, "slo.run": "p99_ttft_ms<5"}])", {"slo.run holds for all instances"});
-  bad(R"([{"gpus": 0, "handover.mode": "whole"}])", {"handover.mode needs pools"});
-  bad(R"([{"gpus": 0}])", {"prefill_replicas and instances exclude each other"},
+  bad(R"([{"gpus": 0, "handover.mode": "whole"}])", {"handover.mode has no effect without pools"});
+  bad(R"([{"gpus": 0}])", {"prefill_replicas is given beside instances", "give it in one element"},
       {"prefill_replicas=1", "decode_replicas=1"});
+  bad(R"([{"name": "a", "gpus": "0-1", "prefill_replicas": 1, "decode_replicas": 1},
+          {"name": "b", "gpus": "2-3", "prefill_replicas": 1, "decode_replicas": 1}])",
+      {"a and b have pools, and one element of instances may"});
+  bad(R"([{"name": "a", "gpus": "0-2", "prefill_replicas": 1, "decode_replicas": 1}])",
+      {"a has 3 GPUs, and 2 replicas"});
   bad(R"([{"gpus": 0}])", {"servers has no effect beside instances"}, {"servers=1"});
   bad(R"([{"gpus": 0}])", {"h100-80gb-sxm is one GPU", "name a server"}, {"hardware=h100-80gb-sxm"});
   bad(R"([{"gpus": 0}])", {"hgx-h100-8-pair is 2", "use hardware=hgx-h100-8-node"}, {"hardware=hgx-h100-8-pair"});

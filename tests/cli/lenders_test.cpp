@@ -71,7 +71,7 @@ TEST_F(Lenders, WithoutALender_AquaPagesToTheHostAndSaysSo) {
   ASSERT_EQ(run.code, 0) << run.err;
   const json result = json::parse(run.out);
   EXPECT_GT(metric(result, "moved_d2h_bytes"), 0.0);
-  EXPECT_THAT(result["warnings"].dump(), HasSubstr("no GPU lends memory (memory.peer), so policy aqua pages"));
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("no GPU lends memory (memory.peer), so policy aqua uses the host"));
 }
 
 TEST_F(Lenders, MemoryThatNobodyUses_IsTold) {
@@ -215,9 +215,41 @@ TEST_F(Lenders, LendersThatCannotLend_AreTold) {
   EXPECT_THAT(alone.err, HasSubstr("memory.lender names an element of instances, and this run has none"));
 }
 
+// What no paper shows: the replicas that generate answers lend, on GPUs 3 and 4, and the one that computes prompts does
+// not. GPUs 1 and 2 have a model of the same tensor_parallel.
+TEST_F(Lenders, ADecodePoolLends) {
+  write_text(file("pools.json"), R"({"hardware": "hgx-h100-8", "instances": [
+    {"name": "chat", "gpus": "0-1", "model": "llama-3.1-8b", "policy": "aqua", "replicas": 2,
+     "memory": {"gpu_kv": "0.6GB", "lender": "pools"}, "workload": {"trace": "sharegpt", "rate": 20, "requests": 100}},
+    {"name": "pools", "gpus": "2-4", "model": "llama-3.1-8b", "policy": "vllm",
+     "prefill_replicas": 1, "decode_replicas": 2,
+     "workload": {"trace": "sharegpt", "rate": 10, "requests": 100}}]})");
+  const auto run = spillway({"run", "./pools.json", "--json"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  EXPECT_EQ(result["conservation"]["all"]["finished"], 200);
+  ASSERT_EQ(result["lending"].size(), 2U);
+  for (const json& loan : result["lending"]) {
+    EXPECT_EQ(loan["lender"], "pools");
+    EXPECT_GT(loan["peak_held_bytes"].get<double>(), 0.0);
+  }
+  ASSERT_EQ(result["replicas"].size(), 5U);
+  EXPECT_EQ(result["replicas"][1]["pool"], "chat");
+  EXPECT_EQ(result["replicas"][2]["pool"], "pools prefill");
+  EXPECT_EQ(result["replicas"][4]["pool"], "pools decode");
+  EXPECT_GT(metric(result, "handed_over_bytes"), 0.0);
+  const auto table = spillway({"run", "./pools.json"});
+  EXPECT_THAT(table.out,
+              AllOf(HasSubstr("1 replicas for prompts and 2 for answers of llama-3.1-8b"), HasSubstr("Hand-over")));
+  write_text(file("one.json"), R"({"hardware": "hgx-h100-8", "instances": [
+    {"name": "chat", "gpus": 0, "policy": "aqua", "memory": {"lender": "pools"}},
+    {"name": "pools", "gpus": "2-4", "policy": "vllm", "prefill_replicas": 1, "decode_replicas": 2}]})");
+  EXPECT_THAT(spillway({"run", "./one.json"}).err, HasSubstr("chat has 1 GPU, and pools 2 that decode"));
+}
+
 // What no paper shows: fair scheduling over Pie's expanded memory. The memory must not change, because prompts join
-// with room for a part of them. Pensieve drops what it suspends when the host is full, so slices could compute it for
-// ever.
+// with room for a part of them. Over Pensieve's conversations nobody leaves once the host cannot keep its KV: on a host
+// of 1 GB slices would else compute the same tokens for ever.
 TEST_F(Lenders, FairSchedulingComposes) {
   const auto pie = spillway({"run", "policy=pie", "policy.scheduler=cfs", "policy.expansion=1.4", "hardware=gh200-96gb",
                              "model=opt-13b", "memory.gpu_kv=3GB", "memory.host_kv=40GB", "workload.trace=sharegpt",
@@ -227,9 +259,97 @@ TEST_F(Lenders, FairSchedulingComposes) {
   const auto adaptive = spillway({"run", "policy=pie", "policy.scheduler=cfs", "hardware=gh200-96gb", "model=opt-13b"});
   EXPECT_EQ(adaptive.code, 2);
   EXPECT_THAT(adaptive.err, HasSubstr("admits prompts with memory for a part of them, but the KV memory changes"));
-  const auto pensieve = spillway({"run", "policy=pensieve", "policy.scheduler=cfs", "workload.trace=sharegpt-chat"});
-  EXPECT_EQ(pensieve.code, 2);
-  EXPECT_THAT(pensieve.err, HasSubstr("policy.scheduler"));
+  for (const char* const host : {"50GB", "1GB", "0B"}) {
+    SCOPED_TRACE(host);
+    const auto pensieve =
+        spillway({"run", "policy=pensieve", "policy.scheduler=cfs", "model=opt-13b", "hardware=a100-80gb-pcie",
+                  "memory.gpu_kv=6GB", std::string("memory.host_cache=") + host, "workload.trace=sharegpt-chat",
+                  "workload.rate=3", "workload.requests=200", "--json"});
+    ASSERT_EQ(pensieve.code, 0) << pensieve.err;
+    const json result = json::parse(pensieve.out);
+    EXPECT_EQ(
+        result["conservation"]["all"]["finished"].get<int>() + result["conservation"]["all"]["rejected"].get<int>(),
+        200);
+    EXPECT_EQ(metric(result, "page_outs") > 0.0, std::string(host) != "0B");
+  }
+}
+
+// Long prompts keep half of their KV on another GPU, and each token waits for NVLink, not for PCIe.
+TEST_F(Lenders, LongPromptsKeepTheirKvInLentMemory) {
+  const auto run = [this](Texts more) {
+    Texts arguments{"run",
+                    "hardware=hgx-h100-8",
+                    "model=opt-30b",
+                    "policy=flexgen",
+                    "policy.gpu_batch=1",
+                    "policy.batches=1",
+                    "policy.weights_host=0",
+                    "policy.cache_host=0.5",
+                    "policy.hidden_host=0",
+                    "policy.pad_input=1920",
+                    "policy.pad_output=128",
+                    "policy.cpu_attention=false",
+                    "workload.trace=uniform",
+                    "workload.input_tokens=1920",
+                    "workload.output_tokens=128",
+                    "workload.requests=2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  };
+  const json host = json::parse(run({"--json"}).out);
+  const json lent = json::parse(run({"policy.swap_tier=peer", "memory.peer=5GB", "--json"}).out);
+  EXPECT_EQ(metric(lent, "moved_h2d_bytes"), 0.0);
+  EXPECT_EQ(metric(lent, "moved_peer_in_bytes"), metric(host, "moved_h2d_bytes"));
+  EXPECT_LT(metric(lent, "mean_tpot_ms"), metric(host, "mean_tpot_ms"));
+  // 2,048 tokens of 1,376,256 B, a half of them.
+  EXPECT_EQ(lent["lending"][0]["peak_held_bytes"].get<double>(), 1'409'286'144.0);
+  EXPECT_THAT(run({"policy.swap_tier=peer", "memory.peer=5GB"}).out, HasSubstr("(1.41 GB in memory that another GPU"));
+  const auto small = run({"policy.swap_tier=peer", "memory.peer=1GB", "--json"});
+  EXPECT_EQ(metric(json::parse(small.out), "moved_peer_in_bytes"), 0.0);
+  EXPECT_THAT(small.out, HasSubstr("on the host: 1.41 GB, and another GPU lends 1.00 GB"));
+  const auto attends =
+      spillway({"run", "hardware=hgx-h100-8", "policy=flexgen", "policy.swap_tier=peer", "memory.peer=5GB"});
+  EXPECT_EQ(attends.code, 2);
+  EXPECT_THAT(attends.err, AllOf(HasSubstr("the CPU cannot attend to KV in memory that other GPUs lend"),
+                                 HasSubstr("give the whole placement: policy.gpu_batch")));
+}
+
+TEST_F(Lenders, ContextsAreKeptInLentMemory) {
+  std::string rows;
+  for (int i = 0; i < 20; ++i) {
+    rows += R"({"input_tokens": 4112, "output_tokens": 8, "prefix_ids": [1], "prefix_block_tokens": 4096})"
+            "\n";
+  }
+  write_text(file("contexts.jsonl"), rows);
+  const auto run = [this](Texts more) {
+    Texts arguments{"run",
+                    "hardware=hgx-h100-8",
+                    "policy=aqua",
+                    "engine.prefix_caching=true",
+                    "policy.keep_prefixes=false",
+                    "workload.trace=./contexts.jsonl",
+                    "workload.rate=1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  };
+  const json lent = json::parse(run({"memory.peer=10GB", "memory.peer_cache=4GB", "--json"}).out);
+  const json host = json::parse(run({"memory.peer=10GB", "memory.host_cache=4GB", "--json"}).out);
+  EXPECT_EQ(metric(lent, "moved_h2d_bytes"), 0.0);
+  // 4,096 tokens of 131,072 B, for all prompts but those that come before the first has been stored.
+  EXPECT_GT(metric(lent, "moved_peer_in_bytes"), 15 * 536'870'912.0);
+  EXPECT_GT(metric(host, "moved_h2d_bytes"), 15 * 536'870'912.0);
+  EXPECT_EQ(metric(host, "moved_peer_in_bytes"), 0.0);
+  EXPECT_TRUE(lent["setup"]["host_cache_is_lent"].get<bool>());
+  EXPECT_GE(lent["lending"][0]["peak_held_bytes"].get<double>(), 3.9e9);
+  // The cache is as much less for requests that are paged out.
+  EXPECT_EQ(lent["setup"]["peer_kv_blocks"].get<int>() + lent["setup"]["host_cache_blocks"].get<int>(),
+            host["setup"]["peer_kv_blocks"].get<int>());
+  const auto refused = [&](Texts more, const std::string& what) {
+    EXPECT_THAT(run(std::move(more)).err, HasSubstr(what));
+  };
+  refused({"memory.peer_cache=4GB"}, "the run borrows no memory");
+  refused({"memory.peer=3GB", "memory.peer_cache=4GB"}, "memory.peer_cache=4GB is more than memory.peer=3GB");
+  refused({"memory.peer=10GB", "memory.peer_cache=4GB", "memory.host_cache=1GB"}, "exclude each other");
 }
 
 }  // namespace

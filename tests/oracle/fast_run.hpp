@@ -27,6 +27,8 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
   instance.kv = KvLayout{
       config.gpu_blocks,       config.host_blocks,    config.block_tokens,      config.block_bytes,
       config.copies_per_block, config.prefix_caching, config.host_cache_blocks, config.host_cache_copies_per_block};
+  instance.kv.host_cache_mechanism = config.host_cache_mechanism;
+  instance.kv.cache_is_lent = config.cache_is_lent;
   instance.kv.most_gpu_blocks = config.most_gpu_blocks;
   instance.kv.further = config.further;
   instance.deployment = config.deployment;

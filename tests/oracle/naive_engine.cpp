@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -930,6 +931,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       Block& block = blocks_[static_cast<std::size_t>(number)];
       if (block.users > 1 || block.content.empty()) continue;
       block.value = retention_(*this, {leaving, Blocks(position), block.hits});
+      if (block.value == -std::numeric_limits<double>::infinity()) block.content.clear();
     }
   }
   [[nodiscard]] int allocate() {
@@ -1688,8 +1690,13 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   }
   /// Queues the copies of the iteration's blocks on the links.
   void queue_blocks() {
-    const Way host_in{.stream = Stream::h2d, .copies_per_block = config_.host_cache_copies_per_block};
-    const Way host_out{.stream = Stream::d2h, .copies_per_block = config_.host_cache_copies_per_block};
+    const auto way_of_cache = [this](Stream host, Stream peer) {
+      return Way{.mechanism = config_.host_cache_mechanism,
+                 .stream = config_.cache_is_lent ? peer : host,
+                 .copies_per_block = config_.host_cache_copies_per_block};
+    };
+    const Way host_in = way_of_cache(Stream::h2d, Stream::peer_in);
+    const Way host_out = way_of_cache(Stream::d2h, Stream::peer_out);
     for (const auto& [way, blocks] : waited_for(Waits::iteration)) queue(way, blocks, {.in_turn = way.in_turn});
     queue(host_in, std::exchange(loaded_, 0), {});
     const std::int64_t layers = config_.model->layers();

@@ -42,6 +42,8 @@ struct NaiveConfig {
   bool prefix_caching = false;
   Blocks host_cache_blocks{};
   std::int64_t host_cache_copies_per_block = 1;
+  CopyMechanism host_cache_mechanism = CopyMechanism::many;
+  bool cache_is_lent = false;  // the host tier of the prefix cache is in memory that other GPUs lend
   Tokens max_model_len{};
   PlainSurroundings links{};           // of its copies; `sharing` is the model's
   std::vector<LinkTraffic> traffic{};  // of others

@@ -193,7 +193,9 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
     config.further = {{{kPeerTier, lent, lent}},
                       {{TierId(2), kGpuTier, Stream::peer_in, config.copies_per_block},
                        {kGpuTier, TierId(2), Stream::peer_out, config.copies_per_block}}};
+    config.cache_is_lent = dice.chance(50);
   }
+  if (policy.prefix_copies) config.host_cache_mechanism = policy.prefix_copies(settings);
   if (policy.make_space) {
     config.deployment = snug_deployment(model, config.gpu_blocks, config.block_bytes, config.block_tokens, Bytes(64));
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "tests/oracle/random_case.hpp"
 #include "tests/oracle/random_cluster.hpp"
 #include "tests/support/cases.hpp"
+#include "traces/mixed_source.hpp"
 
 namespace spillway {
 namespace {
@@ -87,7 +89,8 @@ void draw(std::uint64_t seed, const PolicyInfo& policy, const WholeModel& model,
   config.answers = oracle::draw_routing(dice, draw_router(dice));
 }
 
-FastRun run_fast(const Case& drawn) {
+/// `drawn` and the simulation's source must outlive it.
+SimulationConfig simulation_of(const Case& drawn) {
   const NaivePoolsConfig& config = drawn.config;
   SimulationConfig simulation = oracle::simulation_of(config.engine);
   simulation.instances.resize(config.gpu_blocks.size(), simulation.instances.front());
@@ -114,7 +117,45 @@ FastRun run_fast(const Case& drawn) {
   handover.decode_router = oracle::router_of(config.answers, block, drawn.seed + 1);
   for (const NaiveFailure& one : config.failures) simulation.events.push_back({one.at, one.replica, one.up});
   simulation.retry = config.retry;
-  return oracle::run_fast(std::move(simulation), config.engine);
+  return simulation;
+}
+
+FastRun run_fast(const Case& drawn) { return oracle::run_fast(simulation_of(drawn), drawn.config.engine); }
+
+/// The same pools beside an instance of another kind, which has requests and links of its own. The records of what the
+/// pools served, numbered as if they were alone.
+std::vector<RequestRecord> run_beside(const Case& drawn, const NaiveConfig& other, bool pools_first) {
+  SimulationConfig simulation = simulation_of(drawn);
+  const std::size_t replicas = simulation.instances.size();
+  const InstanceConfig beside = oracle::simulation_of(other).instances.front();
+  const NaiveConfig& engine = drawn.config.engine;
+  const PoolConfig kind{replicas, std::move(simulation.router), engine.front_end};
+  const std::size_t number = pools_first ? 0 : 1;
+  simulation.instances.insert(pools_first ? simulation.instances.end() : simulation.instances.begin(), beside);
+  simulation.pools = {PoolConfig{}};
+  simulation.pools.insert(pools_first ? simulation.pools.begin() : simulation.pools.end(), kind);
+  simulation.handover->kind = number;
+  std::vector<traces::MixedPart> parts;
+  parts.push_back({std::make_unique<oracle::FollowingSource>(engine.requests, engine.follows),
+                   {{static_cast<std::uint32_t>(number), 1.0, {}}}});
+  parts.push_back({std::make_unique<oracle::FollowingSource>(other.requests, other.follows),
+                   {{static_cast<std::uint32_t>(1 - number), 1.0, {}}}});
+  traces::MixedSource source(std::move(parts), 1, 0);
+  simulation.source = &source;
+  std::vector<RequestRecord> records;
+  simulation.on_request = [&](const RequestRecord& record) {
+    if (record.traits.pool != number) return;
+    records.push_back(record);
+    records.back().traits.pool = 0;
+    const std::uint32_t before = pools_first ? 0 : 1;
+    records.back().replica -= before;
+    if (record.decode_replica != RequestRecord::kNoReplica) records.back().decode_replica -= before;
+  };
+  const SimulationResult result = simulate(simulation);
+  EXPECT_EQ(std::ssize(records), result.pools.at(number).all.submitted);
+  std::ranges::sort(records, {}, &RequestRecord::index);
+  for (std::size_t i = 0; i < records.size(); ++i) records[i].index = i;
+  return records;
 }
 
 NaivePoolsResult run_naive(const Case& drawn) {
@@ -224,6 +265,25 @@ TEST_P(Handovers, BetweenReplicasThatGoDownAreThoseOfAPlainModel) {
   EXPECT_GT(reached_.whole, 0);
   EXPECT_GT(reached_.lost, 0);
   EXPECT_GT(reached_.again, 0);
+}
+
+TEST_P(Handovers, BesideInstancesOfAnotherKind_AreAsAlone) {
+  const PolicyInfo& policy = *PolicyRegistry::instance().find(GetParam());
+  for (std::uint64_t seed = 1; seed <= random_cases(100); ++seed) {
+    SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
+    const WholeModel model(1, 1, {}, static_cast<std::int32_t>(1 + seed % 3));
+    Case drawn;
+    draw(seed, policy, model, drawn);
+    Dice dice(seed + 6'000'000);
+    Settings settings;
+    NaiveConfig other;
+    oracle::draw_case(seed + 500, *PolicyRegistry::instance().find("vllm"), model, 1, settings, other);
+    other.phases = Phases::both;
+    other.padding.reset();
+    FastRun alone = run_fast(drawn);
+    std::ranges::sort(alone.records, {}, &RequestRecord::index);
+    ASSERT_EQ(run_beside(drawn, other, dice.chance(50)), alone.records);
+  }
 }
 
 std::vector<std::string> policies() {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -144,6 +145,60 @@ TEST(Lending, BytesBalanceInStormsOfReclaims) {
   EXPECT_GT(lent, 0);
   EXPECT_GT(to_host, 10);
   EXPECT_GT(failures, 30);
+}
+
+// The same with a lender that generates the answers of prompts that another instance computes: KV is on its way to it
+// while it lends and reclaims.
+TEST(Lending, ADecodePoolLends) {
+  std::int64_t reclaims = 0;
+  std::int64_t returns = 0;
+  std::int64_t lent = 0;
+  std::int64_t handed_over = 0;
+  for (std::uint64_t seed = 1; seed <= random_cases(300); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed + 9'200'000);
+    Side borrower;
+    Side lender;
+    draw_borrower(2 * seed, dice, borrower);
+    draw(2 * seed + 1, policy(dice.chance(50) ? "vllm" : "vllm-v0"), lender);
+    SimulationConfig simulation = both(borrower, lender);
+    simulation.instances.push_back(simulation.instances.back());
+    simulation.pools = {{1, {}, {}}, {2, {}, {}}};
+    for (InstanceConfig& one : std::span(simulation.instances).subspan(1)) {
+      one.phases = &one == &simulation.instances.back() ? Phases::decode : Phases::prefill;
+      one.hands_over = true;
+    }
+    Handover& handover = simulation.handover.emplace();
+    handover.kind = 1;
+    handover.prefill = 1;
+    handover.by_layers = dice.chance(50);
+    handover.first_token_at_prefill = dice.chance(50);
+    handover.links = {BytesPerSecond(1e9)};
+    handover.path = [](std::size_t, std::size_t) {
+      return HandoverPath{Duration(10), BytesPerSecond(1e9), {{0, 1.0}}};
+    };
+    const Blocks all = lender.config.gpu_blocks;
+    add_lent_tier(Blocks(bytes_of(lender, all) / borrower.config.block_bytes), simulation.instances.front());
+    Loan loan{.borrower = 0, .lender = 2};
+    loan.rule = {.retained = bytes_of(lender, Blocks(dice.between(1, all.count()))),
+                 .offer_at = dice.between(0, 4),
+                 .reclaim_at = dice.between(1, 6)};
+    simulation.loans.push_back(loan);
+    const SimulationResult result = run(simulation, borrower, lender).result;
+    const OutcomeCounts& counts = result.statistics.all;
+    ASSERT_EQ(counts.submitted, counts.finished + counts.rejected);
+    const LendingUse& use = result.statistics.lending.at(0);
+    ASSERT_EQ(use.figures.copied, result.instances.at(0).moved_peer_in + result.instances.at(0).moved_peer_out);
+    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all) - loan.rule.retained);
+    reclaims += use.figures.reclaims;
+    returns += use.figures.returns;
+    lent += use.figures.copied.count();
+    handed_over += result.statistics.handover->transfers;
+  }
+  EXPECT_GT(reclaims, 20);
+  EXPECT_GT(returns, 20);
+  EXPECT_GT(lent, 0);
+  EXPECT_GT(handed_over, 100);
 }
 
 // GPUs that never want their memory back: then it is as if it were the borrower's.

@@ -234,6 +234,35 @@ TEST(Aqua, RequestsGoToLentMemory_OrToTheHostWhenItIsFull) {
   }
 }
 
+// With the fallback nobody leaves for the host: A runs to its end, then B. Lent memory is used as ever.
+TEST(Aqua, Fallback_ServesInOrderOfArrival_WhileNothingIsLent) {
+  for (const std::int64_t lent : {4, 0}) {
+    SCOPED_TRACE(lent);
+    const WatchingModel model(Duration(100));
+    Overrides settings = slices(2, 8, 512);
+    settings.emplace_back("policy.fallback", std::string("fcfs"));
+    const Replay run =
+        replay("aqua", settings, with_lender(layout(1, 4), lent), {request(0, 10, 4), request(0, 10, 4)}, model);
+    EXPECT_EQ(run.of(0).end, SimTime(lent > 0 ? 3600 : 400));
+    EXPECT_EQ(run.of(1).end, SimTime(lent > 0 ? 4800 : 800));
+    EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(0));
+  }
+}
+
+TEST(Aqua, Fallback_IsForThePapersRulesAndLentMemory) {
+  const auto problems = [](const std::string& policy, Overrides settings) {
+    settings.emplace_back("policy.fallback", std::string("fcfs"));
+    const PolicyInfo& info = *PolicyRegistry::instance().find(policy);
+    std::string all;
+    for (const Problem& problem : info.check(oracle::policy_settings(info, settings))) all += problem.what + "; ";
+    return all;
+  };
+  EXPECT_EQ(problems("aqua", {{"engine.chunked_prefill", true}}), "");
+  EXPECT_THAT(problems("cfs", {{"engine.chunked_prefill", true}}), testing::HasSubstr("page to the host"));
+  EXPECT_THAT(problems("aqua", {{"engine.chunked_prefill", false}, {"policy.rules", std::string("code")}}),
+              testing::HasSubstr("has no fallback"));
+}
+
 // The public code: prompts come first, and a slice counts decodes only. 2 blocks of 16 tokens, k = 2, host of 4.
 // A (10 tokens, 5 outputs) at 0, B (10 tokens, 5 outputs) at 150. A block to spare per decode: one decode at a time.
 //   0      A's prompt. 100: A decodes: 2 tokens at 200.

@@ -137,6 +137,78 @@ TEST(Flexgen, Cache_OnTheHost_WithoutCpuAttention_IsLoadedAtEveryStep) {
   EXPECT_EQ(model.seen()[2], (SeenIteration{1, 17, {}}));
 }
 
+/// layout(100), and blocks of 1,000 bytes that another GPU lends.
+KvLayout lent_layout(std::int64_t blocks) {
+  KvLayout kv = layout(100);
+  kv.further = {{{kPeerTier, Blocks(blocks), Blocks(blocks)}}, {}};
+  return kv;
+}
+
+// The case before with the KV of another GPU: the same times. 2 requests of 19 tokens have 2,375 bytes of KV, which 3
+// blocks hold and 2 do not; then all of it is on the host. Half of the request block fits these, and takes a half: the
+// 16 tokens of the prompt are stored and loaded, then 62.5 bytes are stored and 17 tokens loaded.
+TEST(Flexgen, Cache_InLentMemory_CrossesTheLinksBetweenGpus) {
+  const Overrides settings =
+      placed(1, 2, 0, 1, 0, 16, 3, {{"policy.cpu_attention", false}, {"policy.swap_tier", std::string("peer")}});
+  const std::vector<RequestSpec> requests{request(0, 16, 3), request(0, 16, 3)};
+  for (const std::int64_t blocks : {3, 2}) {
+    SCOPED_TRACE(blocks);
+    const WatchingModel model(Duration(100));
+    const Replay run = replay("flexgen", settings, lent_layout(blocks), requests, model);
+    EXPECT_EQ(run.of(0).end, SimTime(2100 + 2 * 1063 + 100));
+    const EngineTotals& totals = run.result.statistics.engine;
+    const Bytes loaded(2 * 1000 + 2 * 1063);
+    const Bytes stored(2 * 1000 + 2 * 63);
+    EXPECT_EQ(totals.moved_peer_in, blocks == 3 ? loaded : Bytes(0));
+    EXPECT_EQ(totals.moved_peer_out, blocks == 3 ? stored : Bytes(0));
+    EXPECT_EQ(totals.moved_h2d, blocks == 3 ? Bytes(0) : loaded);
+    EXPECT_EQ(totals.moved_d2h, blocks == 3 ? Bytes(0) : stored);
+    const auto waited = [&totals](Resource link) { return totals.resource_time[static_cast<std::size_t>(link)]; };
+    EXPECT_EQ(waited(Resource::peer) > 0.0, blocks == 3);
+    EXPECT_EQ(waited(Resource::h2d) > 0.0, blocks == 2);
+  }
+  const WatchingModel model(Duration(100));
+  const Replay half = replay("flexgen", settings, lent_layout(2), {request(0, 16, 3)}, model);
+  EXPECT_EQ(half.result.statistics.engine.moved_peer_in, Bytes(1000 + 1063));
+  EXPECT_EQ(half.result.statistics.engine.moved_h2d, Bytes(0));
+}
+
+TEST(Flexgen, LentMemory_NeedsAPlacementAndTheGpusAttention) {
+  const auto problems = [](Overrides settings) {
+    settings.emplace_back("policy.swap_tier", std::string("peer"));
+    settings.emplace_back("engine.chunked_prefill", false);
+    std::string all;
+    const PolicyInfo& policy = *PolicyRegistry::instance().find("flexgen");
+    for (const Problem& problem : policy.check(oracle::policy_settings(policy, settings))) all += problem.what + "; ";
+    return all;
+  };
+  EXPECT_THAT(problems({}), AllOf(HasSubstr("places KV by the speed of the host"), HasSubstr("cannot attend")));
+  EXPECT_THAT(problems({{"policy.slo_margin", 0.5}, {"policy.gpu_batch", std::int64_t{1}}}),
+              HasSubstr("leaves all KV on the GPU"));
+  EXPECT_EQ(problems(placed(1, 2, 0, 1, 0, 16, 3, {{"policy.cpu_attention", false}})), "");
+}
+
+// KV that stays lent needs no host memory. 19 tokens of 62.5 bytes are 1,187.5; the host has 1,000.
+TEST(Flexgen, Layout_OfLentMemory) {
+  const PolicyInfo& policy = *PolicyRegistry::instance().find("flexgen");
+  const Settings settings = oracle::policy_settings(policy, placed(1, 1, 0, 1, 0, 16, 3,
+                                                                   {{"policy.cpu_attention", false},
+                                                                    {"policy.swap_tier", std::string("peer")},
+                                                                    {"policy.host_memory", Bytes(1'000)}}));
+  const WatchingModel model(Duration(100));
+  Deployment deployment = oracle::snug_deployment(model, Blocks(100), Bytes(1'000), Tokens(16), Bytes(1'000));
+  deployment.lent = Bytes(1'188);
+  deployment.lent_for_good = true;
+  EXPECT_THAT(policy.layout(deployment, settings).terms, HasSubstr("in memory that another GPU lends) and"));
+  EXPECT_EQ(policy.layout(deployment, settings).host, Bytes(0));
+  deployment.lent_for_good = false;
+  EXPECT_THROW(static_cast<void>(policy.layout(deployment, settings)), ConfigError);
+  deployment.host_memory.reset();
+  deployment.lent = Bytes(1'187);
+  deployment.lent_for_good = true;
+  EXPECT_THROW(static_cast<void>(policy.layout(deployment, settings)), ConfigError);
+}
+
 // Hidden states of 64 numbers: a prompt of 4 tokens takes 512 bytes in and out, a decode 128. Prompts: the first step
 // waits 512 for its input; the second starts once its own is there, at 1024, and ends at 1124. The third iteration's
 // first step has been loaded by 1024 + 128.

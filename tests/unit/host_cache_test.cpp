@@ -159,5 +159,31 @@ TEST(HostCacheRun, Stores_DelayNoIteration) {
   EXPECT_GT(with.result.statistics.engine.moved_d2h, Bytes(0));
 }
 
+// A GPU that keeps no prefixes has the third prompt's 2 blocks loaded, which it would have found. Where the tier is
+// lent, they come from another GPU, and all 3 blocks went there.
+TEST(HostCacheRun, AGpuThatKeepsNoPrefixes_LoadsThemEachTime) {
+  const std::vector<RequestSpec> requests{prompt(0, {1, 2}), prompt(100'000, {7}), prompt(200'000, {1, 2})};
+  const auto run = [&](bool keeps, bool lent) {
+    const TokenTimeModel model;
+    KvLayout kv = layout(20, 100);
+    kv.cache_is_lent = lent;
+    return replay("cfs", {{"policy.keep_prefixes", keeps}, {"engine.chunked_prefill", true}}, kv, requests, model);
+  };
+  const Replay keeps = run(true, false);
+  EXPECT_EQ(keeps.of(2).cached, Tokens(32));
+  EXPECT_EQ(keeps.result.statistics.engine.prefix_hit_host, Tokens(0));
+  for (const bool lent : {false, true}) {
+    SCOPED_TRACE(lent);
+    const Replay forgets = run(false, lent);
+    EXPECT_EQ(forgets.of(2).cached, Tokens(32));
+    const EngineTotals& totals = forgets.result.statistics.engine;
+    EXPECT_EQ(totals.prefix_hit_host, Tokens(32));
+    EXPECT_EQ(totals.moved_h2d, Bytes(lent ? 0 : 4'000));
+    EXPECT_EQ(totals.moved_peer_in, Bytes(lent ? 4'000 : 0));
+    EXPECT_EQ(totals.moved_d2h, Bytes(lent ? 0 : 6'000));
+    EXPECT_EQ(totals.moved_peer_out, Bytes(lent ? 6'000 : 0));
+  }
+}
+
 }  // namespace
 }  // namespace spillway

@@ -249,6 +249,98 @@ TEST(Informer, OffersNothingWhileWhatItRetainsIsInUse) {
   EXPECT_EQ(all.figures().offers, 0);
 }
 
+/// The same lender beside FlexGen with one prompt of 16 tokens at 150 ns and an answer of 8. Its KV, 4 bytes per token,
+/// is not on the GPU: 96 bytes of tensors, which it asks about before each iteration. Copies take 1 ns per byte. The
+/// lender has offered 6 blocks of 64 bytes when its first request has ended, at 100 ns.
+struct LongPrompt {
+  oracle::WatchingModel model{};
+  std::vector<RequestRecord> records{};
+  SimulationResult result{};
+
+  explicit LongPrompt(std::int64_t burst_at) {
+    const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
+    const PolicyInfo& flexgen = *PolicyRegistry::instance().find("flexgen");
+    const Settings settings = oracle::policy_settings(
+        policy, {{"engine.max_num_seqs", std::int64_t{1}}, {"engine.max_num_batched_tokens", std::int64_t{1'000}}});
+    Settings of_borrower = oracle::policy_settings(flexgen, {{"policy.gpu_batch", std::int64_t{1}},
+                                                             {"policy.batches", std::int64_t{1}},
+                                                             {"policy.weights_host", 0.0},
+                                                             {"policy.cache_host", 1.0},
+                                                             {"policy.hidden_host", 0.0},
+                                                             {"policy.pad_input", std::int64_t{16}},
+                                                             {"policy.pad_output", std::int64_t{8}},
+                                                             {"policy.cpu_attention", false},
+                                                             {"policy.swap_tier", std::string("peer")},
+                                                             {"policy.lender_poll", Duration(0)},
+                                                             {"engine.chunked_prefill", false}});
+    std::vector<RequestSpec> requests = burst(0, 1);
+    requests.push_back(oracle::request(150, 16, 8));
+    requests.back().traits.pool = 1;
+    for (const RequestSpec& request : burst(burst_at, 5)) requests.push_back(request);
+    oracle::ListSource source(requests);
+    SimulationConfig config;
+    config.source = &source;
+    InstanceConfig lender;
+    lender.model = &model;
+    lender.policy = &policy;
+    lender.settings = &settings;
+    lender.kv = {.gpu_blocks = Blocks(10), .block_tokens = Tokens(16), .block_bytes = Bytes(64)};
+    lender.max_model_len = Tokens(160);
+    InstanceConfig borrower = lender;
+    borrower.policy = &flexgen;
+    borrower.settings = &of_borrower;
+    borrower.kv.further = {{{kPeerTier, Blocks(10), Blocks(10)}}, {}};
+    borrower.deployment = oracle::snug_deployment(model, Blocks(1'000), Bytes(64), Tokens(16), Bytes(1'000));
+    const Layout layout = flexgen.layout(borrower.deployment, of_borrower);
+    borrower.deployment.chosen = layout.chosen;
+    borrower.kv.gpu_blocks = layout.blocks;
+    read_surroundings(of_borrower, borrower);
+    config.instances = {lender, borrower};
+    config.pools = {PoolConfig{}, PoolConfig{}};
+    config.loans.push_back(
+        {.borrower = 1, .lender = 0, .rule = {.retained = Bytes(256), .offer_at = 2, .reclaim_at = 4}});
+    config.on_request = [this](const RequestRecord& record) { records.push_back(record); };
+    result = simulate(config);
+  }
+  [[nodiscard]] const LendingFigures& figures() const { return result.statistics.lending.at(0).figures; }
+  [[nodiscard]] const EngineTotals& borrower() const { return result.instances.at(1); }
+  [[nodiscard]] SimTime end() const {
+    for (const RequestRecord& record : records) {
+      if (record.index == 1) return record.end;
+    }
+    return SimTime{};
+  }
+};
+
+// The lender reclaims at 500 ns, when 4 of 5 requests wait. FlexGen's iterations take 100 ns, and the fifth begins at
+// 550: the KV of the token before is stored there, 4 ns, then all 96 bytes go to the host, and it computes from 650 to
+// 750. Three more end at 1,050. Their loads cost no time. The lender, whose iterations end at 600, 700 and 800, has its
+// memory back after the third. Stored there: the prompt's 64 bytes and three tokens; on the host the tensors and then
+// three tokens, as the last one is never read. The loads of the second to fifth iteration come from the lender, 16 to
+// 19 tokens; those of the sixth to eighth from the host, 20 to 22.
+TEST(Tensors, OfALongPrompt_GoToTheHostWhenReclaimed) {
+  const LongPrompt run(400);
+  EXPECT_EQ(run.end(), SimTime(1'050));
+  EXPECT_EQ(run.figures().reclaims, 1);
+  EXPECT_EQ(run.figures().returns, 1);
+  EXPECT_NEAR(run.figures().return_time, 300e-9, 1e-15);
+  EXPECT_EQ(run.figures().peak_held, Bytes(96));
+  EXPECT_EQ(run.borrower().moved_peer_out, Bytes(64 + 3 * 4));
+  EXPECT_EQ(run.borrower().moved_d2h, Bytes(96 + 3 * 4));
+  EXPECT_EQ(run.borrower().moved_peer_in, Bytes(4 * (16 + 17 + 18 + 19)));
+  EXPECT_EQ(run.borrower().moved_h2d, Bytes(4 * (20 + 21 + 22)));
+}
+
+// The request block has ended at 950 ns, when the lender reclaims: nothing is held, so it has its memory at once.
+TEST(Tensors, OfARequestBlockThatHasEnded_AreGone) {
+  const LongPrompt run(2'000);
+  EXPECT_EQ(run.end(), SimTime(950));
+  EXPECT_EQ(run.figures().reclaims, 1);
+  EXPECT_EQ(run.figures().return_time, 0.0);
+  EXPECT_EQ(run.borrower().moved_d2h, Bytes(0));
+  EXPECT_NEAR(run.figures().held_time, 96 * 800e-9, 1e-15);
+}
+
 // Copies of others took 70 ns of the memory's time: the next iteration takes as much longer, and the one after it not.
 TEST(Informer, CopiesOfOthersLengthenTheNextIteration) {
   const oracle::WatchingModel model;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "policies/parts/lent_tensors.hpp"
+
 namespace spillway {
 namespace {
 
@@ -172,6 +174,71 @@ TEST_F(LentSpaceTest, MovesThoseOutsideTheBatchAlone) {
   desk_.joins(2);
   desk_.lends(0);
   EXPECT_EQ(places_at(0), "3: 2 to host");
+}
+
+/// Tensors of a consumer that asks every 4 s, in blocks of 100 bytes. The lender has 10.
+class LentTensorsTest : public testing::Test {
+ protected:
+  bool move_at(std::int64_t ms) {
+    desk_.at(ms);
+    return tensors_.poll();
+  }
+
+  Desk desk_{10, 10};
+  LentTensors tensors_{desk_, kLender, Bytes(100), round_seconds(4.0)};
+};
+
+TEST_F(LentTensorsTest, AreLentWhole_OrNotAtAll) {
+  tensors_.allocate(Bytes(1'000));
+  EXPECT_TRUE(tensors_.lent());
+  EXPECT_EQ(tensors_.held(), Bytes(1'000));
+  tensors_.allocate(Bytes(1'001));
+  EXPECT_FALSE(tensors_.lent());
+  EXPECT_EQ(tensors_.held(), Bytes(0));
+  EXPECT_EQ(tensors_.bytes(), Bytes(1'001));
+  tensors_.allocate(Bytes(0));
+  EXPECT_FALSE(tensors_.lent());
+}
+
+// Asked at 0 s, so that the reclaim of 1 s is heard of at 4 s, and the offer of 5 s at 8 s.
+TEST_F(LentTensorsTest, FollowReclaimsAndOffers_WithTheNextQuestion) {
+  tensors_.allocate(Bytes(600));
+  EXPECT_FALSE(move_at(0));
+  desk_.lends(0);
+  EXPECT_FALSE(move_at(3'999));
+  EXPECT_TRUE(tensors_.lent());
+  EXPECT_TRUE(move_at(4'000));
+  EXPECT_FALSE(tensors_.lent());
+  EXPECT_EQ(tensors_.held(), Bytes(0));
+  desk_.lends(10);
+  EXPECT_FALSE(move_at(7'999));
+  EXPECT_TRUE(move_at(8'000));
+  EXPECT_EQ(tensors_.held(), Bytes(600));
+  EXPECT_FALSE(move_at(12'000));
+}
+
+TEST_F(LentTensorsTest, StayWhereAnOfferIsTooSmall) {
+  desk_.lends(0);
+  tensors_.allocate(Bytes(600));
+  desk_.lends(5);
+  EXPECT_FALSE(move_at(0));
+  desk_.lends(6);
+  EXPECT_TRUE(move_at(4'000));
+}
+
+TEST_F(LentTensorsTest, ThatWereReleased_HoldNothingAndDoNotMove) {
+  tensors_.allocate(Bytes(600));
+  tensors_.release();
+  EXPECT_EQ(tensors_.held(), Bytes(0));
+  EXPECT_FALSE(move_at(0));
+}
+
+TEST(LentTensors, WithoutALender_AreOnTheHost) {
+  Desk desk(10, 10);
+  LentTensors tensors(desk, kNoTier, Bytes(100), Duration(0));
+  tensors.allocate(Bytes(1));
+  EXPECT_FALSE(tensors.lent());
+  EXPECT_FALSE(tensors.poll());
 }
 
 }  // namespace

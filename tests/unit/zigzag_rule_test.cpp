@@ -135,6 +135,41 @@ TEST(ZigzagRule, AnIterationThatIsKnownToFollow_IsLoadedByTheLastLayer) {
   EXPECT_THAT(e.recorder.starts, ElementsAre(12, 42, 52, 67, 77, 107, 117, 130));
 }
 
+// The example of TwoLayersOfTwoMicroBatches, 20 ns later: KV of 20 ns moves to the host before everything else.
+TEST(ZigzagRule, KvThatMoves_GoesBeforeTheFirstStep) {
+  Example plain;
+  plain.rule.begin_iteration(2, 2, plain.steps);
+  const std::int64_t end = iterate(plain.executor, plain.plan, 0);
+  Example moved;
+  moved.rule.begin_iteration(2, 2, moved.steps, std::nullopt, false, copy(Stream::d2h, 20, 99));
+  EXPECT_EQ(iterate(moved.executor, moved.plan, 0), end + 20);
+  std::vector<std::pair<std::int64_t, std::int32_t>> later{{0, 99}};
+  for (const auto& [time, tag] : plain.recorder.issued) later.emplace_back(time + 20, tag);
+  EXPECT_EQ(moved.recorder.issued, later);
+}
+
+// KV of another GPU has links of its own. One layer, one micro-batch, two iterations. The first computes from 9, when
+// weights of 9 ns and KV of 5 ns are there, until 19; meanwhile the next weights come, until 18, and the next KV, until
+// 14. The second computes from 19 until 29, and the KV of the first step is stored, 12 ns on peer_out.
+TEST(ZigzagRule, KvOfAnotherGpu_CrossesItsOwnLinks) {
+  ZigzagCopies step{.weights = copy(Stream::h2d, 9, 1),
+                    .kv_load = copy(Stream::peer_in, 5, 2),
+                    .kv_store = copy(Stream::peer_out, 12, 3)};
+  const std::vector<ZigzagCopies> steps{step};
+  const std::vector<SubBatchTimes> compute(1, {.gpu = ns(10)});
+  ZigzagRule rule;
+  Recorder recorder(rule);
+  Executor executor;
+  recorder.watch(executor);
+  const IterationPlan plan{1, compute, &recorder};
+  rule.begin_iteration(1, 1, steps, step);
+  EXPECT_EQ(iterate(executor, plan, 0), 19);
+  rule.begin_iteration(1, 1, steps);
+  EXPECT_EQ(iterate(executor, plan, 19), 29);
+  const std::vector<std::pair<std::int64_t, std::int32_t>> issued{{0, 1}, {0, 2}, {9, 1}, {9, 2}, {19, 3}};
+  EXPECT_EQ(recorder.issued, issued);
+}
+
 TEST(ZigzagRule, EndOfABlock_DropsWhatTheLastStepWouldStore) {
   Example e;
   e.rule.begin_iteration(2, 2, e.steps);
