@@ -96,7 +96,8 @@ class TableModel final : public EngineModel {
     const ByTokens& fixed = by_tokens(tokens);
     ranges_.add_kernels(tokens, engine().layers());
     TimeShares layer = fixed.layer;
-    layer.memory += scales_.attention * attention(shape);
+    const double attended = scales_.attention * attention(shape);
+    layer.memory += attended;
     TimeShares after{.memory = fixed.final_norm};
     if (shape.sampled_sequences > 0) {
       ranges_.add_kernels(real(shape.sampled_sequences), 1);
@@ -104,7 +105,7 @@ class TableModel final : public EngineModel {
         after.memory += scales_.gemm * at(tables_.per_sequence, kernel, real(shape.sampled_sequences));
       }
     }
-    return engine().iteration(shape, tokens, {.memory = fixed.embedding}, layer, after);
+    return engine().iteration(shape, tokens, {.memory = fixed.embedding}, layer, after, attended);
   }
 
   void append_kernel_uses(std::vector<RangeUse>& uses) const override { ranges_.append_to(uses); }
@@ -195,7 +196,8 @@ class LoggedIterations final : public EngineModel {
     const TimeShares layer{
         .compute = model_.pair_seconds * pairs / layers,
         .memory = (model_.fixed_seconds + model_.token_seconds * tokens + model_.context_seconds * context) / layers};
-    return engine().iteration(shape, tokens, {}, layer, {});
+    const double attention = model_.pair_seconds * pairs + model_.context_seconds * context;
+    return engine().iteration(shape, tokens, {}, layer, {}, attention / layers);
   }
 
   void append_kernel_uses(std::vector<RangeUse>& uses) const override {
