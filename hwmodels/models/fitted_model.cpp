@@ -413,6 +413,7 @@ class FittedModel final : public EngineModel {
   }
 
   void add_attention(TimeShares& layer, const BatchShape& shape) const {
+    if (shape.chunks.empty() && shape.decode_sequences == 0) return;  // all of it on the CPU
     const double decodes = real(shape.decode_sequences);
     const double context = real(shape.decode_context.count());
     const double mean = decodes > 0.0 ? context / decodes : 0.0;

@@ -126,6 +126,7 @@ class TableModel final : public EngineModel {
   /// Tables hold calls with one chunk. For several chunks, the decodes add what they add to one chunk of all their
   /// tokens. Each chunk adds its time alone beyond the shortest call, which stands for the launch that they share.
   [[nodiscard]] double attention(const BatchShape& shape) const {
+    if (shape.chunks.empty() && shape.decode_sequences == 0) return 0.0;  // all of it on the CPU
     const double decodes = real(shape.decode_sequences);
     const double context = decodes > 0.0 ? real(shape.decode_context.count()) / decodes : 0.0;
     const MergedChunk all = merged(shape.chunks);
