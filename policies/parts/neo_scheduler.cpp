@@ -69,7 +69,7 @@ void NeoScheduler::ended(RequestId id, Outcome /*outcome*/) {
   // One that waits is dropped when its turn comes.
 }
 
-std::deque<NeoScheduler::OnHost>::iterator NeoScheduler::forget(std::deque<OnHost>::iterator request) {
+std::deque<NeoScheduler::OnHost>::iterator NeoScheduler::forget(const std::deque<OnHost>::iterator& request) {
   host_blocks_ -= blocks(request->known);
   if (request->runs) host_running_ -= request->known;
   return host_.erase(request);

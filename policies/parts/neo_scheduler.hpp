@@ -103,7 +103,7 @@ class NeoScheduler final : public Scheduler {
   void start_prompts(Decision& decision);
   /// A request of the host's queue, whose blocks count from now on.
   [[nodiscard]] OnHost enter_host(RequestId id, Tokens known);
-  std::deque<OnHost>::iterator forget(std::deque<OnHost>::iterator request);
+  std::deque<OnHost>::iterator forget(const std::deque<OnHost>::iterator& request);
 
   const View& view_;
   NeoSpace& space_;

@@ -138,6 +138,19 @@ TEST(NeoChoice, OnlyShorterDecodesAreTriedAfterARefusal) {
   EXPECT_THAT(std::vector(choice.sub_batch.begin() + 26, choice.sub_batch.end()), ElementsAre(-1, 0, -1, 1));
 }
 
+// Ten decodes of 1 token behind the refused one take 0.0001 each and lengthen the linear layers of their sub-batch by
+// 0.01: five in each leave slacks of 0.01 + 0.05 - 0.0005, enough for another of 400. It is skipped all the same.
+TEST(NeoChoice, OneAsLongAsARefusedDecodeIsSkippedEvenWhereItWouldFit) {
+  Queue queue = queue_b();
+  queue.cpu_decodes = tokens(27, 400);
+  for (int i = 0; i < 10; ++i) queue.cpu_decodes.emplace_back(1);
+  queue.cpu_decodes.emplace_back(400);
+  const NeoChoice choice = queue.choose();
+  EXPECT_EQ(in(choice, 0) + in(choice, 1), 36);
+  EXPECT_DOUBLE_EQ(choice.slack[0] / kMs, 0.0595);
+  EXPECT_EQ(choice.sub_batch.back(), NeoChoice::kRests);
+}
+
 // Without launch and pref the paper's inequalities are ca1 <= l0 and ca0 <= l1 + ga0. Batch 1 comes first: with n
 // there, 0.04 n <= 1.2 holds up to n = 30, where 1.2 = 1.2. Each of the other 30 lengthens l0 in batch 0 by 0.01 ms,
 // and ca0 by 0.04 up to 1.3 + 0.2 = 1.5 at 37. So every fourth that joins batch 0 makes place for one more in batch 1.
@@ -455,17 +468,18 @@ TEST(NeoScheduler, ARequestTooLargeToComeBack_StopsThePublicCode_AndRunsOnTheCpu
   }
 }
 
-// C - G = 30 - 20 = 10 blocks for prompts, wherever they go. A prompt of 11 blocks never fits, one of more tokens than
-// an iteration has neither.
+// C - G = 30 - 20 = 10 blocks for prompts, wherever they go: 160 tokens fit, 161 never do.
 TEST(NeoScheduler, RejectsWhatCanNeverRun) {
   const PlainModel model;
+  const Replay run = replay("neo", kSwaps, layout(21, 30), {request(0, 161, 2), request(0, 160, 2)}, model);
+  EXPECT_EQ(run.of(0).outcome, Outcome::rejected);
+  EXPECT_EQ(run.of(1).outcome, Outcome::finished);
+  // An iteration of 159 tokens never computes 160.
   Overrides overrides = kSwaps;
   overrides.emplace_back("engine.max_num_batched_tokens", std::int64_t{159});
-  const Replay run =
-      replay("neo", overrides, layout(21, 30), {request(0, 161, 2), request(0, 160, 2), request(0, 150, 2)}, model);
-  EXPECT_EQ(run.of(0).outcome, Outcome::rejected);
-  EXPECT_EQ(run.of(1).outcome, Outcome::rejected);
-  EXPECT_EQ(run.of(2).outcome, Outcome::finished);
+  const Replay shorter = replay("neo", overrides, layout(21, 30), {request(0, 160, 2), request(0, 150, 2)}, model);
+  EXPECT_EQ(shorter.of(0).outcome, Outcome::rejected);
+  EXPECT_EQ(shorter.of(1).outcome, Outcome::finished);
 }
 
 // FastDecode keeps nothing on the GPU.
