@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -55,7 +56,7 @@ EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::
 }
 
 IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
-                                    const TimeShares& after) const {
+                                    const TimeShares& after, double attention) const {
   const auto layers = static_cast<double>(layers_);
   const bool graph = tokens <= graph_tokens_ && (graph_prefill_ || shape.chunks.empty());
   if (!graph) layer.host += std::max(0.0, launch_floor_ - total(layer));
@@ -74,6 +75,7 @@ IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, Time
   time.shares.memory = before.memory + layers * layer.memory + after.memory;
   time.shares.network = before.network + layers * layer.network + after.network;
   time.shares.host = before.host + layers * layer.host + after.host;
+  time.attention = std::min(round_seconds(attention), time.layer);
   return time;
 }
 

@@ -33,10 +33,10 @@ class EngineSide {
   EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::int64_t layers, const OpScales& scales = {});
 
   [[nodiscard]] std::int64_t layers() const { return layers_; }
-  /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them. Like copy(), throws DataError when the
-  /// time exceeds a day.
+  /// Parts of an iteration of `tokens` tokens and `shape`, by what bounds them. `attention`: seconds of `layer` in
+  /// which the GPU attends. Like copy(), throws DataError when the time exceeds a day.
   [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
-                                        const TimeShares& after) const;
+                                        const TimeShares& after, double attention) const;
   /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the stream: by SMs for
   /// CopyMechanism::kernel, by the copy engine for any other, and where the profile states nothing of SMs. Between GPUs
   /// the mechanism is CopyMechanism::peer, whatever gathers the blocks. What was not fitted and is gathered, or

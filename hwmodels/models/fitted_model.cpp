@@ -269,11 +269,13 @@ class FittedModel final : public EngineModel {
     const ByTokens& fixed = by_tokens(tokens);
     const BySamples& sampled = by_samples(shape.sampled_sequences);
     TimeShares layer = fixed.layer;
+    const double others = layer.compute + layer.memory;
     add_attention(layer, shape);
+    const double attention = layer.compute + layer.memory - others;
     const TimeShares after{.compute = sampled.shares.compute,
                            .memory = fixed.final_norm + sampled.shares.memory,
                            .network = sampled.shares.network};
-    return engine().iteration(shape, real(tokens), fixed.before, layer, after);
+    return engine().iteration(shape, real(tokens), fixed.before, layer, after, attention);
   }
 
   void append_kernel_uses(std::vector<RangeUse>& uses) const override {
@@ -411,6 +413,7 @@ class FittedModel final : public EngineModel {
   }
 
   void add_attention(TimeShares& layer, const BatchShape& shape) const {
+    if (shape.chunks.empty() && shape.decode_sequences == 0) return;  // all of it on the CPU
     const double decodes = real(shape.decode_sequences);
     const double context = real(shape.decode_context.count());
     const double mean = decodes > 0.0 ? context / decodes : 0.0;

@@ -96,7 +96,8 @@ class TableModel final : public EngineModel {
     const ByTokens& fixed = by_tokens(tokens);
     ranges_.add_kernels(tokens, engine().layers());
     TimeShares layer = fixed.layer;
-    layer.memory += scales_.attention * attention(shape);
+    const double attended = scales_.attention * attention(shape);
+    layer.memory += attended;
     TimeShares after{.memory = fixed.final_norm};
     if (shape.sampled_sequences > 0) {
       ranges_.add_kernels(real(shape.sampled_sequences), 1);
@@ -104,7 +105,7 @@ class TableModel final : public EngineModel {
         after.memory += scales_.gemm * at(tables_.per_sequence, kernel, real(shape.sampled_sequences));
       }
     }
-    return engine().iteration(shape, tokens, {.memory = fixed.embedding}, layer, after);
+    return engine().iteration(shape, tokens, {.memory = fixed.embedding}, layer, after, attended);
   }
 
   void append_kernel_uses(std::vector<RangeUse>& uses) const override { ranges_.append_to(uses); }
@@ -125,6 +126,7 @@ class TableModel final : public EngineModel {
   /// Tables hold calls with one chunk. For several chunks, the decodes add what they add to one chunk of all their
   /// tokens. Each chunk adds its time alone beyond the shortest call, which stands for the launch that they share.
   [[nodiscard]] double attention(const BatchShape& shape) const {
+    if (shape.chunks.empty() && shape.decode_sequences == 0) return 0.0;  // all of it on the CPU
     const double decodes = real(shape.decode_sequences);
     const double context = decodes > 0.0 ? real(shape.decode_context.count()) / decodes : 0.0;
     const MergedChunk all = merged(shape.chunks);
@@ -195,7 +197,8 @@ class LoggedIterations final : public EngineModel {
     const TimeShares layer{
         .compute = model_.pair_seconds * pairs / layers,
         .memory = (model_.fixed_seconds + model_.token_seconds * tokens + model_.context_seconds * context) / layers};
-    return engine().iteration(shape, tokens, {}, layer, {});
+    const double attention = model_.pair_seconds * pairs + model_.context_seconds * context;
+    return engine().iteration(shape, tokens, {}, layer, {}, attention / layers);
   }
 
   void append_kernel_uses(std::vector<RangeUse>& uses) const override {

@@ -61,8 +61,10 @@ class Roofline final : public EngineModel {
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
     const double tokens = tokens_of(shape);
+    double attention = 0.0;
+    const TimeShares layer = layer_time(shape, tokens, attention);
     return engine().iteration(shape, tokens, {.memory = embedding_.at(tokens), .network = all_reduce_.at(tokens)},
-                              layer_time(shape, tokens), after_time(real(shape.sampled_sequences), tokens));
+                              layer, after_time(real(shape.sampled_sequences), tokens), attention);
   }
 
  private:
@@ -121,16 +123,19 @@ class Roofline final : public EngineModel {
     }
   }
 
-  [[nodiscard]] TimeShares layer_time(const BatchShape& shape, double tokens) const {
+  /// `attention`: its seconds of attention.
+  [[nodiscard]] TimeShares layer_time(const BatchShape& shape, double tokens, double& attention) const {
     TimeShares layer;
     for (const Gemm& gemm : layer_gemms_) gemm.add_to(layer, tokens);
     layer.memory += elementwise_.at(tokens);
+    const double others = layer.compute + layer.memory;
     if (shape.decode_sequences > 0) {
       layer.memory += attention_overhead_ + kv_seconds_ * real(shape.decode_context.count()) +
                       query_seconds_ * real(shape.decode_sequences);
     }
     if (!shape.chunks.empty()) layer.memory += attention_overhead_;
     for (const PrefillChunk& chunk : shape.chunks) add_prefill(layer, chunk);
+    attention = layer.compute + layer.memory - others;
     layer.network = 2.0 * all_reduce_.at(tokens);
     return layer;
   }

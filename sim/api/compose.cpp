@@ -280,6 +280,7 @@ PolicyInfo as_weights(const PolicyInfo& policy) {
 
 std::string weights_conflict(const PolicyInfo& base, const PolicyInfo& weights) {
   if (base.streams.weights) return "policy " + base.name + " streams the weights itself";
+  if (base.cpu_attention) return "policy " + base.name + " has sub-batches, which streamed weights are not planned for";
   if (chooses_phases(base) && chooses_phases(weights)) {
     return "policy " + base.name + " chooses the phases that the instance runs itself";
   }

@@ -60,6 +60,7 @@ struct IterationTime {
   Duration layer{};   // one transformer layer
   Duration after{};   // final norm, LM head, sampling
   TimeShares shares{};
+  Duration attention{};  // the part of `layer` in which the GPU attends; 0: the model does not tell it apart
 };
 
 /// Time of a copy: `launch` does not depend on the link's load, `transfer` is bytes / bandwidth of an idle link.

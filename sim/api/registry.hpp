@@ -156,6 +156,8 @@ class PolicyRegistry {
 
 /// The key that chooses the scheduler of a policy that streams layers.
 inline constexpr const char* kSchedulerKey = "policy.scheduler";
+/// Of policies with PolicyInfo::cpu_attention: threads that attend, for each GPU.
+inline constexpr const char* kCpuThreadsKey = "policy.cpu_threads";
 /// The key that chooses who streams the weights beside `policy`.
 inline constexpr const char* kWeightsKey = "policy.weights";
 inline constexpr const char* kNoWeights = "none";

@@ -32,6 +32,9 @@ class GuardedSpace final : public KvSpace {
     return policy_.space->resumes(request, upto);
   }
   [[nodiscard]] Leave preempts(const RequestView& request) const override { return policy_.space->preempts(request); }
+  [[nodiscard]] bool suspends_whole(const RequestView& request) const override {
+    return policy_.space->suspends_whole(request);
+  }
   [[nodiscard]] std::int64_t together(const View& view, const std::function<RequestId()>& next) const override {
     return policy_.space->together(view, next);
   }

@@ -68,6 +68,7 @@ void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attent
   clock_.slow(time, model_.layers());
   const Duration layer = time.layer + cpu_attention;
   sub_batches_.push_back({time.before, LayerTimes(layer), time.after});
+  attention_of_.push_back(time.attention);
   times_.before += time.before;
   times_.layer += layer;
   times_.after += time.after;
@@ -81,6 +82,7 @@ void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attent
 void IterationRunner::time_sub_batches(std::span<const BatchShape> shapes) {
   times_ = IterationTime{};
   sub_batches_.clear();
+  attention_of_.clear();
   if (layers_ != nullptr && shapes.size() == 1) {
     for (const SubBatchShape& part : layers_->split(shapes.front())) add_sub_batch(part.shape, part.cpu_attention);
   }
@@ -98,8 +100,18 @@ void IterationRunner::time_sub_batches(std::span<const BatchShape> shapes) {
   result_.shares = times_.shares;
 }
 
+// While the CPU attends for a sub-batch, the GPU attends for it, too, and computes the next one.
+void IterationRunner::attend_beside_next() {
+  for (std::size_t s = 0; s + 1 < sub_batches_.size(); ++s) {
+    const Duration moved = attention_of_[s];
+    sub_batches_[s].gpu = LayerTimes(sub_batches_[s].gpu.at(0) - moved);
+    sub_batches_[s + 1].gpu = LayerTimes(sub_batches_[s + 1].gpu.at(0) + moved);
+  }
+}
+
 void IterationRunner::prepare_cpu_attention(std::span<const BatchShape> shapes) {
   SPILLWAY_CHECK(sub_batches_.size() == shapes.size(), "sub-batches that attend on the CPU are split further");
+  attend_beside_next();
   attention_work_.clear();
   for (const BatchShape& shape : shapes) {
     CpuAttentionWork& work = attention_work_.emplace_back();

@@ -233,6 +233,9 @@ class IterationRunner final : private CopyObserver {
   void begin_prepared(std::span<const BatchShape> shapes, Blocks stored);
   /// Fills sub_batches_ and the figures of result_ that do not depend on copies.
   void time_sub_batches(std::span<const BatchShape> shapes);
+  /// Moves the GPU's attention of each sub-batch but the last to the step of the one after it: a step of sub-batch s is
+  /// then its linear layers and the attention of s - 1, which is NEO's two stages per layer.
+  void attend_beside_next();
   /// Attention on the CPU takes part in the iteration.
   void prepare_cpu_attention(std::span<const BatchShape> shapes);
   void add_sub_batch(const BatchShape& shape, Duration cpu_attention);
@@ -279,6 +282,7 @@ class IterationRunner final : private CopyObserver {
   bool copies_count_ = false;             // copies may slow it down, or are issued in it
   std::array<Part, static_cast<std::size_t>(kCopyOwners)> parts_;  // by owner of copies
   std::pmr::vector<SubBatchTimes> sub_batches_;                    // of the iteration
+  std::vector<Duration> attention_of_;                             // of each of them, per layer, on the GPU
   IterationTime times_;                                            // their sums
   ExecutedIteration result_;
   LinkTimes copied_at_end_{};  // of the last iteration

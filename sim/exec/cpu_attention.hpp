@@ -18,8 +18,8 @@ struct CpuAttentionWork {
   Copy outputs{.stream = Stream::h2d};
 };
 
-/// When the GPU's part of (layer k, sub-batch s) has ended, the queries go to the CPU, the CPU attends, the outputs
-/// come back, and only then may (k + 1, s), or the work after the layers of s, start. The GPU computes other
+/// When the step of (layer k, sub-batch s) on the GPU has ended, the queries go to the CPU, the CPU attends, the
+/// outputs come back, and only then may (k + 1, s), or the work after the layers of s, start. The GPU computes other
 /// sub-batches meanwhile. With two sub-batches this is NEO's pipeline (Jiang et al., NEO, §3.2), with one the GPU
 /// waits.
 class CpuAttention final : public LayerRule {

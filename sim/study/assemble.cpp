@@ -8,6 +8,7 @@
 
 #include "hwmodels/engine_quantization.hpp"
 #include "hwmodels/kv_capacity.hpp"
+#include "hwmodels/models/attending_model.hpp"
 #include "hwmodels/models/execution_models.hpp"
 #include "hwmodels/models/logged_models.hpp"
 #include "hwmodels/models/server_share.hpp"
@@ -52,9 +53,10 @@ class Assembler {
     }
     const bool model = hardware && problems_.attempt([&] {
       assembly_.make_model = [gpu = hardware_.gpu, llm = llm_, engine = engine_, name = text("latency_model"),
-                              tensor_parallel = tensor_parallel(),
-                              kv_dtype = kv_dtype_bytes()](const OpScales& scales) {
-        return hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype, scales});
+                              tensor_parallel = tensor_parallel(), kv_dtype = kv_dtype_bytes(),
+                              on_cpu = cpu_attention()](const OpScales& scales) {
+        auto on_gpu = hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype, scales});
+        return on_cpu ? hwmodels::make_attending_model(std::move(on_gpu), *on_cpu, scales) : std::move(on_gpu);
       };
       // Build one model now, so that errors appear before the run.
       static_cast<void>(assembly_.make_model({}));
@@ -77,6 +79,36 @@ class Assembler {
   [[nodiscard]] std::int64_t tensor_parallel() const { return integer("tensor_parallel"); }
   [[nodiscard]] std::int64_t kv_dtype_bytes() const { return hwmodels::kv_dtype_bytes(text("memory.kv_dtype"), llm_); }
   void warn(std::string warning) { assembly_.warnings.push_back(std::move(warning)); }
+
+  /// Attention on the CPU, for a policy that has it.
+  [[nodiscard]] std::optional<hwmodels::CpuAttention> cpu_attention() const {
+    if (!policy().cpu_attention) return std::nullopt;
+    if (!hardware_.host) {
+      throw ConfigError(
+          fmt::format("policy {} attends on the CPU, and {} states no host", policy().name, hardware_.file().name),
+          "hardware", "name a server, as hardware=g5.16xlarge");
+    }
+    const hwmodels::HostShare share = hwmodels::host_share(*hardware_.host, gpus_of_host());
+    const std::int64_t cores = std::max<std::int64_t>(1, hardware_.host->cores / gpus_of_host());
+    const std::int64_t threads = settings().has(kCpuThreadsKey) ? integer(kCpuThreadsKey) : cores;
+    if (threads > cores) {
+      throw ConfigError(fmt::format("{}={} is more than the {} core{} of {} for each GPU", kCpuThreadsKey, threads,
+                                    cores, cores == 1 ? "" : "s", hardware_.host->file.name),
+                        kCpuThreadsKey, "lower it, or leave it out: one thread per core");
+    }
+    double bandwidth = share.cpu_attention_bandwidth;
+    if (const auto& one = hardware_.host->dram_bandwidth_per_thread) {
+      bandwidth = std::min(bandwidth, one->value() * static_cast<double>(threads));
+    }
+    return hwmodels::CpuAttention{.bandwidth = bandwidth,
+                                  .call_seconds = hardware_.host->cpu_attention_launch_seconds,
+                                  .kernel_launch_seconds = engine_.launch_floor_seconds,
+                                  .threads = threads,
+                                  .query_width = llm_.heads / tensor_parallel() * llm_.head_dim,
+                                  .kv_width = llm_.kv_heads_per_gpu(tensor_parallel()) * llm_.head_dim,
+                                  .element_bytes = kv_dtype_bytes(),
+                                  .block_tokens = Tokens(integer("memory.block_tokens"))};
+  }
 
   bool load_hardware() {
     const bool hardware = problems_.attempt([&] { hardware_ = hwmodels::load_hardware(text("hardware")); });

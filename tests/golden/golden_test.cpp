@@ -77,6 +77,14 @@ void pad(const PolicyInfo& policy, Trace& trace) {
                                                {"policy.hidden_host", 1.0}});
 }
 
+/// For a policy that attends on the CPU: a host that holds all KV beside what the GPU's requests may need there, and a
+/// launch in proportion to the model's times.
+void attend_on_cpu(const PolicyInfo& policy, Trace& trace) {
+  if (!policy.cpu_attention) return;
+  trace.kv.host_blocks = trace.kv.gpu_blocks + Blocks(40);
+  trace.settings.emplace_back("policy.launch", Duration(10));
+}
+
 std::string instant(SimTime t) { return t == kNever ? "-" : std::to_string(t.ns()); }
 
 std::string run(const PolicyInfo& policy, bool swap) {
@@ -85,6 +93,7 @@ std::string run(const PolicyInfo& policy, bool swap) {
       "trace request outcome arrival scheduled first_token end computing generated cached recomputed swapped\n";
   for (Trace& trace : traces()) {
     pad(policy, trace);
+    attend_on_cpu(policy, trace);
     if (swap) trace.settings.emplace_back("engine.preemption", std::string("swap"));
     const auto model = oracle::WholeModel::of(policy, 1, 0);  // the longest decode takes no time of its own
     const oracle::Replay replay = oracle::replay(policy.name, trace.settings, trace.kv, trace.requests, model);

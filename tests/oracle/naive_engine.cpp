@@ -1759,12 +1759,18 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       }
     }
     keep_clock(times);
+    // Beside attention on the CPU, the GPU attends for a sub-batch in the step of the next one.
+    std::vector<Duration> step;
+    for (const IterationTime& time : times) step.push_back(time.layer);
+    const auto works = [](const NaiveLinks::CpuWork& work) { return !work.empty(); };
+    for (std::size_t s = 1; s < times.size() && std::ranges::any_of(on_cpu, works); ++s) {
+      step[s - 1] -= times[s - 1].attention;
+      step[s] += times[s - 1].attention;
+    }
     SimTime start = now_;
-    std::vector<Duration> layer;
     report_ = LayerReport{};
     for (const IterationTime& time : times) {
       start = start + time.before;
-      layer.push_back(time.layer);
       report_.layer += time.layer;
     }
     for (Streamer& streamer : links_.streamers) {
@@ -1779,7 +1785,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     after.reserve(times.size());
     for (const IterationTime& time : times) after.push_back(time.after);
     const Duration on_cpu_before = links_.waited_for_cpu();
-    const SimTime end = links_.run(start, layer, config_.model->layers(), on_cpu, after);
+    const SimTime end = links_.run(start, step, config_.model->layers(), on_cpu, after);
     const Duration others = links_.waited_for_blocks() - waited + links_.waited_for_cpu() - on_cpu_before;
     const Duration stall = links_.layers_end() - start - report_.layer * config_.model->layers() - others;
     for (std::size_t lane = 0; lane < kWays; ++lane) {

@@ -22,7 +22,8 @@ Value draw_value(const Parameter& parameter, std::int64_t scale, Dice& dice) {
   // A policy that pads needs lengths for small workloads.
   if (parameter.name.starts_with("policy.pad_")) return dice.between(1, 24);
   // Models here take nanoseconds where machines take milliseconds.
-  if (parameter.name.ends_with("fetch_overhead")) return Duration(scale * dice.between(0, 20));
+  if (parameter.name.ends_with("fetch_overhead") || parameter.name == "policy.launch")
+    return Duration(scale * dice.between(0, 20));
   if (parameter.type == ParameterType::integer && open && dice.chance(60)) {
     return static_cast<std::int64_t>(parameter.minimum) + dice.between(0, 4);
   }
@@ -205,6 +206,8 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
   if (policy.layout) {
     while (!lay_out(policy, settings, model, scale, dice, config)) config.gpu_blocks += Blocks(dice.between(1, 20));
   }
+  // NEO admits prompts only while the host could take all that is on the GPU, too.
+  if (policy.cpu_attention && dice.chance(70)) config.host_blocks += config.gpu_blocks;
   config.prefix_caching = config.prefix_caching && policy.shares_prefixes;
   const std::int64_t capacity =
       std::max(config.gpu_blocks, config.most_gpu_blocks).count() * config.block_tokens.count();

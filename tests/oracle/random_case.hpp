@@ -57,6 +57,7 @@ class WholeModel final : public ExecutionModel {
     IterationTime time;
     time.before = Duration(scale_ * (5 + shape.decodes() + longest_ * shape.decode_longest.count()));
     time.layer = Duration(scale_ * (20 + 3 * tokens + context / 8));
+    time.attention = Duration(scale_ * (context / 8));
     time.after = Duration(scale_ * (2 + shape.sampled_sequences));
     time.shares.compute = to_seconds(time.layer * layers_);
     time.shares.host = to_seconds(time.before + time.after);

@@ -85,7 +85,7 @@ inline Replay replay(const PolicyInfo& policy, const std::vector<std::pair<std::
     instance.kv.gpu_blocks = layout.blocks;
     instance.kv.most_gpu_blocks = layout.most;
     // Beside layers, caches are replayed with swaps. Without swaps the links are the layers' own, as in their papers.
-    if (settings.get<std::string>("engine.preemption") != "swap") {
+    if (settings.get<std::string>("engine.preemption") != "swap" && !policy.suspends) {
       instance.kv.host_blocks = instance.kv.host_cache_blocks = Blocks(0);
       instance.kv.prefix_caching = instance.kv.prefix_caching && layout.most == layout.blocks;
     }

@@ -144,7 +144,7 @@ TEST(EngineSide, HostTime_WhenOverlapped_ThenOnlyWhatIsLongerThanTheGpusIsSeen) 
     BatchShape shape;
     shape.decode_sequences = sequences;
     const TimeShares half{.compute = 0.5e-3};
-    return EngineSide(gpu(), profile, 3).iteration(shape, 1.0, half, {.compute = 1e-3}, half).before;
+    return EngineSide(gpu(), profile, 3).iteration(shape, 1.0, half, {.compute = 1e-3}, half, 0.0).before;
   };
   EXPECT_EQ(before(true, 1), Duration(500'000));
   EXPECT_EQ(before(true, 4), Duration(2'500'000));
@@ -164,7 +164,7 @@ TEST(EngineSide, HostTime_OfAConnector_IsHiddenOnlyByAnEngineThatRunsAhead) {
     const TimeShares half{.compute = 0.5e-3};
     OpScales scales;
     scales.host = scale;
-    return EngineSide(gpu(), profile, 3, scales).iteration(shape, 1.0, half, {.compute = 1e-3}, half).before;
+    return EngineSide(gpu(), profile, 3, scales).iteration(shape, 1.0, half, {.compute = 1e-3}, half, 0.0).before;
   };
   EXPECT_EQ(before(true, 1.0), Duration(1'500'000));
   EXPECT_EQ(before(false, 1.0), Duration(10'500'000));

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "hwmodels/models/attending_model.hpp"
 #include "hwmodels/models/elementwise_bytes.hpp"
 #include "hwmodels/models/fitted_model.hpp"
 #include "hwmodels/models/logged_models.hpp"
@@ -555,6 +556,47 @@ GpuProfile table_gpu() {
 
 IterationTime table_time(const BatchShape& shape, const LlmModel& llm = test_llm()) {
   return make_table_model(table_gpu(), llm, {}, 1)->iteration(shape);
+}
+
+// Five decodes that attend on the CPU: the GPU computes as many tokens as for any five, and attends to nothing.
+TEST(CpuAttention, LeavesTheGpuItsLinearLayers) {
+  const BatchShape on_cpu{.cpu_sequences = 5, .cpu_context = Tokens(5'000), .sampled_sequences = 5};
+  const BatchShape on_gpu = decode(5, 5'000);
+  const auto check = [&](const ExecutionModel& model) {
+    const IterationTime cpu = model.iteration(on_cpu);
+    const IterationTime gpu = model.iteration(on_gpu);
+    EXPECT_EQ(cpu.attention, Duration(0));
+    EXPECT_GT(gpu.attention, Duration(0));
+    EXPECT_NEAR(to_seconds(cpu.layer), to_seconds(gpu.layer - gpu.attention), 2e-9) << "rounded once each";
+  };
+  check(*make_fitted_model(fitted_gpu(), test_llm(), {}, 1, 2));
+  check(*make_table_model(table_gpu(), test_llm(), {}, 1));
+}
+
+// 1,000 tokens are 63 blocks of 16: 16 for each of 4 threads, 1,024 tokens in all. A token has 2 x 100 x 2 = 400 bytes:
+// 409.6 us at 1 GB/s. Launch 77 + 600 us. 3 sequences: (300 + 200) x 2 bytes of queries, keys and values each, and
+// 4 x 300 bytes of outputs. An OpScales::cpu of 2 doubles the attention and the 77 us, not the 600 us of kernels.
+TEST(CpuAttention, ByHand) {
+  const CpuAttention attention{.bandwidth = 1e9,
+                               .call_seconds = 77e-6,
+                               .kernel_launch_seconds = 600e-6,
+                               .threads = 4,
+                               .query_width = 300,
+                               .kv_width = 100,
+                               .element_bytes = 2,
+                               .block_tokens = Tokens(16)};
+  const auto model = [&](const OpScales& scales) {
+    return make_attending_model(make_fitted_model(fitted_gpu(), test_llm(), {}, 1, 2), attention, scales)
+        ->cpu_attention(3, Tokens(1000));
+  };
+  EXPECT_EQ(model({}).attention, Duration(409'600));
+  EXPECT_EQ(model({}).launch, Duration(677'000));
+  EXPECT_EQ(model({}).kv, Bytes(400'000));
+  EXPECT_EQ(model({}).queries, Bytes(3'000));
+  EXPECT_EQ(model({}).outputs, Bytes(3'600));
+  EXPECT_EQ(model({.cpu = 2.0}).attention, Duration(819'200));
+  EXPECT_EQ(model({.cpu = 2.0}).launch, Duration(754'000));
+  EXPECT_EQ(model({.host = 2.0}).launch, Duration(1'277'000));
 }
 
 // 51 sequences of 150 tokens: qkv 10 + 50 / 10 = 15 us, o 51, the others 30 + 15 + 3 + 4, two norms 4; attention

@@ -1,0 +1,44 @@
+// NEO: attention of some decodes on the CPU, in two sub-batches of different kinds that use GPU and CPU side by side.
+//
+// Source: NEO (Jiang et al., MLSys 2025), section 3.2 and appendix A; its public code (NEO-MLSys25/NEO, b55aaab). The
+// ten steps of an iteration are in parts/neo_scheduler.hpp, the choice of sub-batches in parts/neo_choice.hpp, what it
+// predicts in parts/neo_predictor.hpp. What is charged is the engine's: two stages per layer, filled and drained
+// (sim/exec/cpu_attention.hpp).
+#include "policies/parts/neo_scheduler.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr const char* kRules = "policy.rules";
+
+NeoOptions options(const Settings& settings) {
+  NeoOptions options;
+  options.rules = settings.get<std::string>(kRules) == "paper" ? NeoRules::paper : NeoRules::code;
+  return options;
+}
+
+PolicyInfo info() {
+  PolicyInfo info = neo_policy("neo", options);
+  info.summary = "NEO: decodes beyond the GPU's memory attend on the CPU, in a pipeline of two unequal sub-batches";
+  info.source = "NEO (Jiang et al., MLSys 2025), section 3.2 and appendix A; NEO-MLSys25/NEO (b55aaab)";
+  info.limits =
+      "One sequence per request. A request that can never run is rejected; the public code asserts. The public code "
+      "does not check that the host has memory for the next tokens: Spillway recomputes the last request of the host's "
+      "queue. The staging layer costs memory, but a layer does not wait until the layer before it has left. No prefix "
+      "cache.";
+  info.parameters.push_back({.name = kRules,
+                             .type = ParameterType::choice,
+                             .unit = "-",
+                             .default_value = "code",
+                             .choices = {"code", "paper"},
+                             .doc = "code: the inequalities have the prompts' attention and the launch, a decode goes "
+                                    "to the sub-batch with more slack, and one as long as a refused one is skipped; "
+                                    "paper: neither term, the second sub-batch first, then the first, none skipped",
+                             .source = "NEO, appendix A; NEO-MLSys25/NEO (b55aaab), swiftllm/server/scheduler.py"});
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway
