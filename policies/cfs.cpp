@@ -523,13 +523,7 @@ class PublicCodeScheduler final : public Scheduler {
     std::ranges::sort(leaving, {}, [&](RequestId id) { return ranking_.standing(id); });
     for (const RequestId id : leaving) {
       std::erase(running_, id);
-      if (kv.suspends_whole(view.request(id))) {
-        page_out(id, decision);
-      } else {
-        decision.leave(id, Leave::preempt_recompute);
-        ranking_.remove(id);
-        waiting_.push_front(id);
-      }
+      leave(view, kv, decision, id);
     }
     for (const RequestId id : chosen) {
       const RequestView request = view.request(id);
@@ -540,6 +534,20 @@ class PublicCodeScheduler final : public Scheduler {
       std::erase(swapped_, id);
       running_.push_back(id);
     }
+    // Memory that keeps KV of others, too, may have less for decodes than blocks.
+    while (!running_.empty() && kv.decodes(std::ssize(running_)) != Fit::now) {
+      const auto last = std::ranges::max_element(running_, {}, [&](RequestId id) { return ranking_.standing(id); });
+      const RequestId id = *last;
+      running_.erase(last);
+      leave(view, kv, decision, id);
+    }
+  }
+  /// It is paged out, or recomputed.
+  void leave(const View& view, const KvSpace& kv, Decision& decision, RequestId id) {
+    if (kv.suspends_whole(view.request(id))) return page_out(id, decision);
+    decision.leave(id, Leave::preempt_recompute);
+    ranking_.remove(id);
+    waiting_.push_front(id);
   }
 
   const Tokens prompt_tokens_;

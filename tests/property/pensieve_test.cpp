@@ -77,7 +77,7 @@ TEST(Pensieve, MatchesTheNaiveEngineUnderEveryScheduler) {
     EXPECT_EQ(seen.unfinished, 0);
     ++schedulers;
   }
-  EXPECT_EQ(schedulers, 7) << "orca, sarathi, swiftllm, tensorrt-llm, vllm, vllm-v0, vtc";
+  EXPECT_EQ(schedulers, 8) << "cfs, orca, sarathi, swiftllm, tensorrt-llm, vllm, vllm-v0, vtc";
 }
 
 // Layers wait for their weights and for KV that comes back, on the same link.
