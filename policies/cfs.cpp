@@ -39,6 +39,9 @@ Figures figures_of(std::int64_t slices, std::int64_t page_outs) {
 ///  * A batch that lacks memory for its next tokens is chosen anew before its slice is over.
 ///  * Where nothing can be paged out, requests are served first come, first served: decodes, prompts in the batch, then
 ///    others. If nothing can go on, the request that arrived last is recomputed. So the one that arrived first ends.
+///  * Once a request had to be recomputed, this holds until one has ended, whether requests can be paged out or not:
+///  two
+///    prompts could else take each other's memory for ever.
 class FairScheduler final : public Scheduler {
  public:
   explicit FairScheduler(const Settings& settings)
@@ -55,6 +58,7 @@ class FairScheduler final : public Scheduler {
     ranking_.remove(id);
     if (std::erase(batch_, id) > 0) left_ = 0;
     std::erase(prompts_, id);
+    short_ = false;
   }
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
@@ -121,7 +125,7 @@ class FairScheduler final : public Scheduler {
     for (const RequestId id : batch_) ranking_.update(view.request(id));
     Tokens for_prompts = budget_ - Tokens(decodes_that_fit(view, kv));
     line_up(view, for_prompts);
-    fair_ = leaving_.empty() || may_leave(view, kv, leaving_.back());
+    fair_ = !short_ && (leaving_.empty() || may_leave(view, kv, leaving_.back()));
     if (!fair_) for_prompts = Tokens(0);
     const Tokens taken = admit_prompts(view, kv, decision, for_prompts);
     choose_decodes(view, kv, decision, budget_ - taken);
@@ -182,7 +186,7 @@ class FairScheduler final : public Scheduler {
   /// One request of the batch makes room for those that were less served. False: nobody can.
   bool page_out_one(const View& view, const KvSpace& kv, Decision& decision) {
     while (!leaving_.empty() && chosen(leaving_.back())) leaving_.pop_back();
-    if (leaving_.empty() || !may_leave(view, kv, leaving_.back())) return false;
+    if (short_ || leaving_.empty() || !may_leave(view, kv, leaving_.back())) return false;
     page_out(leaving_.back(), decision);
     leaving_.pop_back();
     return true;
@@ -215,11 +219,14 @@ class FairScheduler final : public Scheduler {
   std::optional<Fit> enter(const View& view, const KvSpace& kv, Decision& decision, RequestId id, Tokens tokens) {
     if (mark(id).left == slices_) return Fit::later;
     const RequestView request = view.request(id);
-    const Tokens upto = request.phase == Phase::waiting ? first_part(view, request, tokens)
-                                                        : request.computed + std::min(request.remaining(), tokens);
+    // Who leaves may take a part of the prefix with it that a waiting request would have found.
+    const auto upto = [&] {
+      return request.phase == Phase::waiting ? first_part(view, request, tokens)
+                                             : request.computed + std::min(request.remaining(), tokens);
+    };
     if (request.phase == Phase::prefilling) {
       mark(id).chosen = slices_;  // it does not make room for itself
-      const Fit fit = make_room(view, kv, decision, [&] { return kv.grows(request, upto); });
+      const Fit fit = make_room(view, kv, decision, [&] { return kv.grows(request, upto()); });
       if (fit == Fit::now) {
         chosen_.push_back(id);
       } else {
@@ -229,7 +236,7 @@ class FairScheduler final : public Scheduler {
       return fit;
     }
     const auto ask = [&] {
-      return request.phase == Phase::waiting ? kv.admits(request, upto) : kv.resumes(request, upto);
+      return request.phase == Phase::waiting ? kv.admits(request, upto()) : kv.resumes(request, upto());
     };
     if (ask() == Fit::never) {
       decision.reject(id);
@@ -237,7 +244,8 @@ class FairScheduler final : public Scheduler {
       return std::nullopt;
     }
     if (!make_seat(view, kv, decision)) return Fit::later;
-    const Fit fit = fetch_and_ask(id, upto, make_room(view, kv, decision, ask), decision, ask);
+    const Fit room = make_room(view, kv, decision, ask);
+    const Fit fit = fetch_and_ask(id, upto(), room, decision, ask);
     if (fit != Fit::now) return fit;
     request.phase == Phase::waiting ? decision.join(id) : decision.resume(id);
     choose(id);
@@ -299,7 +307,7 @@ class FairScheduler final : public Scheduler {
     }
     std::erase_if(leaving_, [&](RequestId id) {
       const bool decodes = view.request(id).phase == Phase::decoding;
-      if (decodes && !chosen(id) && may_leave(view, kv, id)) page_out(id, decision);
+      if (decodes && !chosen(id) && !short_ && may_leave(view, kv, id)) page_out(id, decision);
       return decodes;
     });
   }
@@ -374,6 +382,7 @@ class FairScheduler final : public Scheduler {
     std::ranges::for_each(batch_, later);
     std::ranges::for_each(chosen_, later);
     decision.leave(last, Leave::preempt_recompute);
+    short_ = true;
     ranking_.put_first(last);
     mark(last).chosen = 0;
     std::erase(batch_, last);
@@ -415,6 +424,7 @@ class FairScheduler final : public Scheduler {
   std::int64_t left_ = 0;             // iterations of the slice
   std::int64_t slices_ = 0;
   std::int64_t page_outs_ = 0;
+  bool short_ = false;  // a request had to be recomputed, and none has ended since
   // While a batch is chosen:
   std::vector<RequestId> first_prompts_;  // for which p tokens are enough
   std::vector<RequestId> leaving_;        // of the batch, the first to leave last; the chosen ones stay
@@ -533,13 +543,6 @@ class PublicCodeScheduler final : public Scheduler {
       decision.resume(id);
       std::erase(swapped_, id);
       running_.push_back(id);
-    }
-    // Memory that keeps KV of others, too, may have less for decodes than blocks.
-    while (!running_.empty() && kv.decodes(std::ssize(running_)) != Fit::now) {
-      const auto last = std::ranges::max_element(running_, {}, [&](RequestId id) { return ranking_.standing(id); });
-      const RequestId id = *last;
-      running_.erase(last);
-      leave(view, kv, decision, id);
     }
   }
   /// It is paged out, or recomputed.

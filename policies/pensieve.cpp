@@ -83,10 +83,6 @@ class PensieveSpace final : public OffloadPolicy {
   }
   [[nodiscard]] Leave preempts(const RequestView&) const override { return Leave::suspend; }
 
-  [[nodiscard]] bool suspends_whole(const RequestView& request) const override {
-    return lacking_on_host(holder(request.id)) <= view_.tier(kHostTier).free + resting_.counts().on_host;
-  }
-
   [[nodiscard]] bool keeps(const View&, const RequestView& request, Outcome outcome) override {
     if (outcome != Outcome::finished) return false;
     resting_.rests(request);
@@ -106,7 +102,11 @@ class PensieveSpace final : public OffloadPolicy {
     ++suspensions_;
     lagging_ += resting_.counts().dirty + resting_.counts().leaving > Blocks(0) ? 1 : 0;
     const Holder whose = holder(request.id);
-    const Blocks lacking = lacking_on_host(whose);
+    Blocks lacking;
+    for (const KvRun& run : view_.runs(whose)) {
+      const bool only_on_gpu = run.on(kGpuTier) && !run.on(kHostTier) && !run.moving();
+      lacking += only_on_gpu ? run.blocks : Blocks(0);
+    }
     while (view_.tier(kHostTier).free < lacking) {
       const auto least = resting_.first_on_host();
       if (!least) break;
@@ -205,15 +205,6 @@ class PensieveSpace final : public OffloadPolicy {
   [[nodiscard]] Blocks total() const { return view_.tier(kGpuTier).total; }
   /// What the next tokens of the running requests leave.
   [[nodiscard]] Blocks free() const { return view_.tier(kGpuTier).free - view_.batch().decode_growth; }
-  /// Blocks that are on the GPU, and neither on the host nor on their way.
-  [[nodiscard]] Blocks lacking_on_host(const Holder& whose) const {
-    Blocks lacking;
-    for (const KvRun& run : view_.runs(whose)) {
-      const bool only_on_gpu = run.on(kGpuTier) && !run.on(kHostTier) && !run.moving();
-      lacking += only_on_gpu ? run.blocks : Blocks(0);
-    }
-    return lacking;
-  }
   /// The host has no place and nothing to drop.
   [[nodiscard]] bool host_is_shut() const {
     return view_.tier(kHostTier).free + resting_.counts().on_host <= Blocks(0);

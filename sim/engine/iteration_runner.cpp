@@ -409,7 +409,10 @@ LinkBytes IterationRunner::issued() const {
 LinkBytes IterationRunner::drain() {
   stop_layers();
   copies_.stop();
-  executor_.run_copies(rule(), kNever);
+  LayerRule* const last = rule();
+  // An iteration that was cut attends no further on the CPU.
+  if (std::exchange(part(kCpuAttention).rule, nullptr) != nullptr) rules_.set(kCpuAttention, nullptr);
+  executor_.run_copies(last, kNever);
   return {executor_.use(Stream::h2d).bytes, executor_.use(Stream::d2h).bytes, executor_.use(Stream::peer_in).bytes,
           executor_.use(Stream::peer_out).bytes};
 }

@@ -11,13 +11,15 @@
 //     elsewhere, nobody else of this kind enters.
 //  4. Who is not chosen leaves.
 //  5. When from the start nobody can leave, decodes come first, then prompts in the batch, then others, all prompts in
-//     order of arrival. Where decodes lack blocks, or nothing can go on, the last arrival is recomputed.
+//     order of arrival. Where decodes lack blocks, or nothing can go on, the last arrival is recomputed. From then on
+//     nobody leaves, and this rule holds, until a request has ended.
 // In the iterations in between the decodes go on, and the chosen prompts with what the decodes leave.
 //
 // Public code. Whole prompts have iterations of their own as soon as one fits; the request that has run longest leaves
 // for the first of them. Else decodes run, those with the fewest tokens, as many as fit with a block to spare each (at
 // least one), for k iterations of decodes.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -41,6 +43,7 @@ class PlainPages {
     gathers_ = context.settings.get<std::string>("policy.swap_copies") == "gathered";
     const auto wanted = context.settings.get<std::string>("policy.incremental_swap_out");
     const bool code = context.settings.get<std::string>("policy.rules") == "code";
+    stays_ = context.settings.get<std::string>("policy.fallback") == "fcfs";
     copies_stay_ = (wanted == "true" || (wanted == "auto" && code)) && !view_.caches_prefixes();
   }
   /// The first tier with room for what is not there already.
@@ -59,7 +62,8 @@ class PlainPages {
     const RequestView request = view_.request(id);
     const std::int64_t back = std::max(request.held.count(), blocks_of(view_, request.known.count()));
     const std::int64_t total = view_.tier(kGpuTier).total.count();
-    return place(request) != kNoTier && total - back >= watermark();
+    const TierId to = place(request);
+    return to != kNoTier && !(stays_ && to == kHostTier) && total - back >= watermark();
   }
   [[nodiscard]] bool copies_stay() const { return copies_stay_; }
   [[nodiscard]] CopyMechanism mechanism() const { return gathers_ ? CopyMechanism::gather : CopyMechanism::many; }
@@ -72,13 +76,18 @@ class PlainPages {
   const bool spare_;
   std::vector<TierId> tiers_;
   bool gathers_ = false;
+  bool stays_ = false;  // nobody leaves for the host
   bool copies_stay_ = false;
 };
 
 class PlainPaging final : public OffloadPolicy {
  public:
   PlainPaging(const PolicyContext& context, std::shared_ptr<const PlainPages> pages)
-      : view_(context.view), pages_(std::move(pages)) {}
+      : view_(context.view), pages_(std::move(pages)), keeps_(context.settings.get<bool>("policy.keep_prefixes")) {}
+  [[nodiscard]] Retention retention() const override {
+    if (keeps_) return {};
+    return [](const View&, const FreedBlock&) { return -std::numeric_limits<double>::infinity(); };
+  }
   [[nodiscard]] Fit admits(const RequestView&, Tokens) const override { return unasked_.admits({}, {}); }
   [[nodiscard]] Fit grows(const RequestView&, Tokens) const override { return unasked_.grows({}, {}); }
   [[nodiscard]] Fit decodes(std::int64_t) const override { return unasked_.decodes({}); }
@@ -125,6 +134,7 @@ class PlainPaging final : public OffloadPolicy {
   UnaskedSpace unasked_;
   const View& view_;
   std::shared_ptr<const PlainPages> pages_;
+  const bool keeps_;  // blocks of the prefix cache without users
 };
 
 class PlainFair final : public Scheduler {
@@ -144,6 +154,7 @@ class PlainFair final : public Scheduler {
     remove(live_, id);
     if (std::erase(batch_, id) > 0) done_ = k_;
     remove(going_on_, id);
+    nobody_leaves_ = false;
   }
   void decide(const View& view, const KvSpace&, Decision& decision) override {
     if (done_ < k_ && goes_on(view)) {
@@ -227,7 +238,7 @@ class PlainFair final : public Scheduler {
   }
   bool one_leaves(const View& view, Decision& decision) {
     const RequestId last = last_in_line(view);
-    if (!last.valid() || !pages_->may_leave(last)) return false;
+    if (nobody_leaves_ || !last.valid() || !pages_->may_leave(last)) return false;
     decision.leave(last, Leave::suspend);
     return true;
   }
@@ -275,6 +286,7 @@ class PlainFair final : public Scheduler {
   void recompute(const View& view, Decision& decision) {
     const RequestId last = by_arrival(running(live_, view)).back();
     decision.leave(last, Leave::preempt_recompute);
+    nobody_leaves_ = true;
     service_[last] = {};
     remove(chosen_, last);
     parts_.erase(last.serial);
@@ -300,7 +312,7 @@ class PlainFair final : public Scheduler {
       left -= view.request(id).remaining().count();
     }
     const RequestId last = last_in_line(view);
-    const bool fair = !last.valid() || pages_->may_leave(last);
+    const bool fair = !nobody_leaves_ && (!last.valid() || pages_->may_leave(last));
     if (!fair) prompts = 0;
     std::int64_t left = prompts;
     for (const RequestId id : Ids(firsts_)) {
@@ -321,7 +333,7 @@ class PlainFair final : public Scheduler {
       --left;
     }
     for (const RequestId id : Ids(line_of_decodes(view))) {
-      if (pages_->may_leave(id)) decision.leave(id, Leave::suspend);
+      if (!nobody_leaves_ && pages_->may_leave(id)) decision.leave(id, Leave::suspend);
     }
     decodes_staged_ = true;
     left = budget_ - total(parts_) - count(decoding(live_, view));
@@ -404,6 +416,7 @@ class PlainFair final : public Scheduler {
   Ids batch_;
   Ids going_on_;  // prompts of the slice that are not complete
   std::int64_t done_ = 0;
+  bool nobody_leaves_ = false;
   // Of one decision:
   std::map<RequestId, Service> service_;
   Ids was_in_batch_;

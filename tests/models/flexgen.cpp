@@ -142,6 +142,13 @@ class StepByStep final : public LayerRule {
   int under_way_ = 0;
 };
 
+/// Of so many requests, padded, in all layers.
+double kv_of(double requests, const Deployment& deployment, const Settings& settings) {
+  const std::int64_t tokens =
+      settings.get<std::int64_t>("policy.pad_input") + settings.get<std::int64_t>("policy.pad_output");
+  return requests * number(tokens) * number(deployment.block_bytes) / number(deployment.block_tokens);
+}
+
 class FlexgenSteps final : public LayerPolicy {
  public:
   explicit FlexgenSteps(const PolicyContext& context)
@@ -153,7 +160,14 @@ class FlexgenSteps final : public LayerPolicy {
         pad_output_(context.settings.get<std::int64_t>("policy.pad_output")),
         cpu_attention_(context.settings.get<bool>("policy.cpu_attention")),
         pinned_(context.settings.get<bool>("policy.pin_weights")),
-        prompts_(static_cast<std::size_t>(placement_.gpu_batch), PrefillChunk{Tokens(pad_input_), Tokens(0)}) {}
+        prompts_(static_cast<std::size_t>(placement_.gpu_batch), PrefillChunk{Tokens(pad_input_), Tokens(0)}) {
+    const double most = number(placement_.gpu_batch * placement_.batches);
+    away_ = placement_.cache_host * kv_of(most, deployment_, context.settings);
+    if (context.settings.get<std::string>("policy.swap_tier") != "peer") return;
+    for (const TierSpec& tier : context.graph.tiers) {
+      if (tier.name == "peer") lent_ = deployment_.block_bytes * tier.blocks.count();
+    }
+  }
 
   [[nodiscard]] Blocks capacity() const override { return view_.tier(kGpuTier).total; }
 
@@ -161,6 +175,9 @@ class FlexgenSteps final : public LayerPolicy {
     if (!shape.chunks.empty()) {
       requests_ = static_cast<std::int64_t>(shape.chunks.size());
       tokens_ = 0;
+      // A block asks the other GPU for all that its own does not keep.
+      const Bytes wanted = whole(number(requests_) / number(placement_.gpu_batch * placement_.batches) * away_);
+      on_peer_ = wanted > Bytes(0) && wanted <= lent_;
     }
     ++tokens_;
     sizes_.clear();
@@ -246,14 +263,16 @@ class FlexgenSteps final : public LayerPolicy {
   void load(StepByStep::Copies& copies, std::int64_t size, std::int64_t token) const {
     if (token > 1 && !cpu_attention_) {
       const std::int64_t stored = size * (attended(token) - 1);
-      add(copies, Stream::h2d, whole(placement_.cache_host * amounts_.bytes_of_kv * number(stored)));
+      add(copies, on_peer_ ? Stream::peer_in : Stream::h2d,
+          whole(placement_.cache_host * amounts_.bytes_of_kv * number(stored)));
     }
     add(copies, Stream::h2d, hidden(size, token));
   }
   void store(StepByStep::Copies& copies, std::int64_t size, std::int64_t token) const {
     if (token < pad_output_) {
       const double fresh = number(computed(size, token));
-      add(copies, Stream::d2h, whole(placement_.cache_host * amounts_.bytes_of_kv * fresh));
+      add(copies, on_peer_ ? Stream::peer_out : Stream::d2h,
+          whole(placement_.cache_host * amounts_.bytes_of_kv * fresh));
     }
     add(copies, Stream::d2h, hidden(size, token));
   }
@@ -285,6 +304,9 @@ class FlexgenSteps final : public LayerPolicy {
   std::vector<SubBatchShape> shapes_;
   std::vector<std::int64_t> sizes_;  // of the micro-batches
   std::int64_t requests_ = 0;        // of the block, as it began
+  double away_ = 0.0;                // bytes of KV that the GPU does not keep, of the largest block
+  Bytes lent_{};                     // by another GPU
+  bool on_peer_ = false;             // the block's KV that the GPU does not keep is there
   std::int64_t tokens_ = 0;          // that the block has generated when this iteration is over
   StepByStep::Copies left_;          // by the step before
   StepByStep rule_;
@@ -296,13 +318,6 @@ class FlexgenSteps final : public LayerPolicy {
 double gpu_bytes(const Deployment& deployment) {
   const Bytes given = deployment.weights + deployment.gpu_kv;
   return number(deployment.gpu_kv_given && given < deployment.memory ? given : deployment.memory);
-}
-
-/// Of so many requests, padded, in all layers.
-double kv_of(double requests, const Deployment& deployment, const Settings& settings) {
-  const std::int64_t tokens =
-      settings.get<std::int64_t>("policy.pad_input") + settings.get<std::int64_t>("policy.pad_output");
-  return requests * number(tokens) * number(deployment.block_bytes) / number(deployment.block_tokens);
 }
 
 FlexgenPlacement place(const Deployment& deployment, const Settings& settings) {

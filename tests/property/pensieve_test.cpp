@@ -31,8 +31,11 @@ Seen match_naive(const PolicyInfo& policy, std::uint64_t cases) {
     Settings settings;
     NaiveConfig config;
     oracle::draw_pensieve_case(seed, policy, model, settings, config);
-    const oracle::NaiveResult naive = oracle::run_naive(config);
-    const oracle::FastRun fast = oracle::run_fast(config);
+    oracle::NaiveResult naive;
+    oracle::FastRun fast;
+    EXPECT_NO_THROW(fast = oracle::run_fast(config));
+    EXPECT_NO_THROW(naive = oracle::run_naive(config));
+    if (testing::Test::HasFailure()) return {};
     oracle::expect_same_run(naive, fast);
     const EngineTotals& totals = fast.result.statistics.engine;
     EXPECT_EQ(naive.history_asked, totals.history_asked);
@@ -77,7 +80,7 @@ TEST(Pensieve, MatchesTheNaiveEngineUnderEveryScheduler) {
     EXPECT_EQ(seen.unfinished, 0);
     ++schedulers;
   }
-  EXPECT_EQ(schedulers, 8) << "cfs, orca, sarathi, swiftllm, tensorrt-llm, vllm, vllm-v0, vtc";
+  EXPECT_EQ(schedulers, 7) << "orca, sarathi, swiftllm, tensorrt-llm, vllm, vllm-v0, vtc";
 }
 
 // Layers wait for their weights and for KV that comes back, on the same link.

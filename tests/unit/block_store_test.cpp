@@ -117,7 +117,7 @@ TEST(OrderedBlocks, TheSmallestValue_ThenTheLeastRecentlyFreed_IsReusedFirst) {
 // Two of three blocks hold content. The third was freed last, but holds nothing: it is reused before the others.
 TEST(OrderedBlocks, ABlockWithoutContent_IsReusedFirst) {
   CachedBlocks blocks(Blocks(3), Blocks(3), Reuse::smallest_value);
-  fill(blocks, 1, -std::numeric_limits<double>::infinity());
+  fill(blocks, 1, std::numeric_limits<double>::lowest());
   fill(blocks, 2, 1.0);
   const std::int32_t empty = blocks.allocate();
   const auto never = [](std::int64_t) -> double { throw InvariantError("a block without content has no value"); };

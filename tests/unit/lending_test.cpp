@@ -314,13 +314,16 @@ struct LongPrompt {
 
 // The lender reclaims at 500 ns, when 4 of 5 requests wait. FlexGen's iterations take 100 ns, and the fifth begins at
 // 550: the KV of the token before is stored there, 4 ns, then all 96 bytes go to the host, and it computes from 650 to
-// 750. Three more end at 1,050. Their loads cost no time. The lender, whose iterations end at 600, 700 and 800, has its
-// memory back after the third. Stored there: the prompt's 64 bytes and three tokens; on the host the tensors and then
-// three tokens, as the last one is never read. The loads of the second to fifth iteration come from the lender, 16 to
-// 19 tokens; those of the sixth to eighth from the host, 20 to 22.
+// 750. Two more end at 950. The lender, whose iterations end at 600, 700 and 800, has its memory back after the third,
+// and offers it again at 900, when nobody waits: at 950 the KV of the token before is stored on the host, 4 ns, the
+// tensors come back, 96 ns, and the last iteration ends at 1,150. Its token is never read, so it is not stored: there,
+// the prompt's 64 bytes and three tokens; on the host the tensors and three tokens. Loads cost no time. Those of the
+// second to fifth iteration come from the lender, 16 to 19 tokens; those of the sixth to eighth from the host, 20
+// to 22.
 TEST(Tensors, OfALongPrompt_GoToTheHostWhenReclaimed) {
   const LongPrompt run(400);
-  EXPECT_EQ(run.end(), SimTime(1'050));
+  EXPECT_EQ(run.end(), SimTime(1'150));
+  EXPECT_EQ(run.figures().offers, 2);
   EXPECT_EQ(run.figures().reclaims, 1);
   EXPECT_EQ(run.figures().returns, 1);
   EXPECT_NEAR(run.figures().return_time, 300e-9, 1e-15);
@@ -328,7 +331,7 @@ TEST(Tensors, OfALongPrompt_GoToTheHostWhenReclaimed) {
   EXPECT_EQ(run.borrower().moved_peer_out, Bytes(64 + 3 * 4));
   EXPECT_EQ(run.borrower().moved_d2h, Bytes(96 + 3 * 4));
   EXPECT_EQ(run.borrower().moved_peer_in, Bytes(4 * (16 + 17 + 18 + 19)));
-  EXPECT_EQ(run.borrower().moved_h2d, Bytes(4 * (20 + 21 + 22)));
+  EXPECT_EQ(run.borrower().moved_h2d, Bytes(4 * (20 + 21 + 22) + 96));
 }
 
 // The request block has ended at 950 ns, when the lender reclaims: nothing is held, so it has its memory at once.
