@@ -9,6 +9,7 @@
 #include "policies/parts/admission.hpp"
 #include "policies/parts/paged_space.hpp"
 #include "policies/parts/refusals.hpp"
+#include "policies/parts/swap_copies.hpp"
 #include "sim/api/registry.hpp"
 
 namespace spillway {
@@ -96,14 +97,15 @@ PolicyInfo info() {
       "that does not fit memory.host_kv, or rejects it if it has outgrown the token limit. SwiftLLM waits for ever at "
       "a prompt beyond its limits; Spillway rejects the prompt. Upstream keeps 2,048 host blocks of any size: set "
       "memory.host_kv.";
-  info.parameters = {{.name = "policy.piggyback",
-                      .type = ParameterType::boolean,
-                      .unit = "-",
-                      .default_value = "false",
-                      .doc =
-                          "true: while no request is swapped out, decodes run beside new prompts in one batch; false: "
-                          "decodes wait for new prompts",
-                      .source = "false: SwiftLLM upstream; true: the GPU-only base of NEO's artifact"}};
+  info.parameters = {
+      {.name = "policy.piggyback",
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "false",
+       .doc = "true: while no request is swapped out, decodes run beside new prompts in one batch; false: "
+              "decodes wait for new prompts",
+       .source = "false: SwiftLLM upstream; true: the GPU-only base of NEO's artifact"},
+      swap_copies_key()};
   info.default_engine = [](const Settings&) { return "swiftllm"; };
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"},
@@ -117,6 +119,7 @@ PolicyInfo info() {
     PagedSpaceOptions options;
     options.swap = true;
     options.exact_swap_in = true;
+    options.swapping.mechanism = swap_copies(context.settings);
     return Policy{std::make_unique<SwiftLlmScheduler>(context.settings),
                   std::make_unique<PagedSpace>(context.view, options)};
   };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policies/parts/refusals.hpp"
+#include "policies/parts/swap_copies.hpp"
 #include "sim/core/error.hpp"
 
 namespace spillway {
@@ -17,10 +18,11 @@ constexpr const char* kSwapIns = "swap_ins";
 constexpr const char* kRests = "cpu_rests";
 constexpr const char* kPredictionError = "prediction_error_fraction";
 
-PagedSpaceOptions space_options() {
+PagedSpaceOptions space_options(CopyMechanism copies) {
   PagedSpaceOptions options;
   options.swap = true;
   options.exact_swap_in = true;
+  options.swapping.mechanism = copies;
   return options;
 }
 
@@ -34,7 +36,7 @@ Blocks neo_swap_in_limit(Blocks gpu) {
   return Blocks(whole + (up ? 1 : 0));
 }
 
-NeoSpace::NeoSpace(const View& view) : PagedSpace(view, space_options()) {}
+NeoSpace::NeoSpace(const View& view, CopyMechanism copies) : PagedSpace(view, space_options(copies)) {}
 
 TierId NeoSpace::attends(const View& /*view*/, const RequestView& /*request*/) const { return tier_; }
 
@@ -288,6 +290,10 @@ Layout layout(const Deployment& deployment, const Settings& settings, const NeoO
   const Blocks whole(deployment.gpu_kv.count() / deployment.block_bytes.count());
   // One layer more than the model has: prompts for the host pass through it.
   const Blocks blocks(whole.count() * deployment.layers / (deployment.layers + 1));
+  if (whole < Blocks(1)) {
+    throw ConfigError("the weights leave no GPU memory for KV", "model",
+                      "raise tensor_parallel, choose hardware with more memory, or a smaller model");
+  }
   if (blocks < Blocks(1)) {
     throw ConfigError("policy " + name + " has no KV block on the GPU: of " + std::to_string(whole.count()) +
                           " blocks, one of " + std::to_string(deployment.layers + 1) + " layers stages prompts",
@@ -358,7 +364,8 @@ PolicyInfo neo_policy(const std::string& name, NeoOptions (*options)(const Setti
        .minimum = -0.99,
        .maximum = 100.0,
        .doc = "Error of the predicted times of attention on the CPU: 0.2 predicts 20% too much. What is charged stays",
-       .source = "assumed: to study a wrong predictor"}};
+       .source = "assumed: to study a wrong predictor"},
+      swap_copies_key()};
   info.figures = {
       {kPipelined, "fraction", "Share of the iterations in which decodes attend on the CPU.", std::nullopt,
        Merge::mean},
@@ -385,7 +392,7 @@ PolicyInfo neo_policy(const std::string& name, NeoOptions (*options)(const Setti
                                               {"engine.max_num_seqs", "512"},
                                               {"engine.max_num_batched_tokens", "20480"},
                                               {"engine.gpu_memory_utilization", "0.97"},
-                                              {"memory.host_kv", "20GB"}};
+                                              {"memory.host_kv", ""}};
   };
   info.check = [options, name](const Settings& settings) { return check(settings, options(settings), name); };
   info.layout = [options, name](const Deployment& deployment, const Settings& settings) {
@@ -397,7 +404,7 @@ PolicyInfo neo_policy(const std::string& name, NeoOptions (*options)(const Setti
     chosen.cpu_error = context.settings.get<double>(kNeoErrorKey);
     chosen.tokens = Tokens(context.settings.get<std::int64_t>("engine.max_num_batched_tokens"));
     chosen.sequences = context.settings.get<std::int64_t>("engine.max_num_seqs");
-    auto space = std::make_unique<NeoSpace>(context.view);
+    auto space = std::make_unique<NeoSpace>(context.view, swap_copies(context.settings));
     auto scheduler = std::make_unique<NeoScheduler>(context.view, *space, context.deployment.planner(), chosen);
     return Policy{std::move(scheduler), std::move(space)};
   };

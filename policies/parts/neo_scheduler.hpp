@@ -20,7 +20,7 @@ namespace spillway {
 /// KV is as a whole on the GPU or on the host. Its scheduler says where, just before a request joins or resumes.
 class NeoSpace final : public PagedSpace {
  public:
-  explicit NeoSpace(const View& view);
+  NeoSpace(const View& view, CopyMechanism copies);
   void attend_on(TierId tier) { tier_ = tier; }
   [[nodiscard]] TierId attends(const View& view, const RequestView& request) const override;
   void returns(const View& view, const RequestView& request, Placement& placement) override;

@@ -39,6 +39,7 @@ enum class Wait : std::uint8_t {
 };
 inline constexpr std::size_t kWaits = 6;
 [[nodiscard]] constexpr Wait wait_for(std::int32_t owner) { return static_cast<Wait>(owner); }
+[[nodiscard]] constexpr bool waits_for_cpu(Wait wait) { return wait >= Wait::cpu_attention; }
 
 /// One copy, as a layer rule issues it, or one piece of attention on the CPU, whose bytes cross no link.
 struct Copy {

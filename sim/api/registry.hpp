@@ -70,7 +70,8 @@ struct PolicyInfo {
   Streams streams{};  // what its layer policy moves; two policies that move the same do not compose
   /// The engine file (hwmodels/engines) whose CPU times the policy uses unless `engine` names another.
   std::function<std::string(const Settings&)> default_engine;
-  /// Defaults of `engine.*` keys that differ by policy: key -> text form.
+  /// Defaults of `engine.*` and `memory.*` keys that differ by policy: key -> text form. An empty text leaves the key
+  /// without a value; of keys that have a value otherwise, memory.host_kv can be so.
   std::function<std::map<std::string, std::string>(const Settings&)> engine_defaults;
   /// How it copies the layers that it streams, on a GPU whose profile has figures of copies by SMs or has none. Empty:
   /// CopyMechanism::single. Copies slow each other and compute as this mechanism's figures say.

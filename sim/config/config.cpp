@@ -267,7 +267,11 @@ class Resolver {
       if (key->origin != Origin::standard) continue;
       key->text = text;
       key->origin = Origin::policy;
-      parse(*key);
+      if (text.empty()) {
+        key->value = {};
+      } else {
+        parse(*key);
+      }
     }
   }
 

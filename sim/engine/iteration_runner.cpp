@@ -97,6 +97,7 @@ void IterationRunner::time_sub_batches(std::span<const BatchShape> shapes) {
   }
   result_.layer = times_.layer;
   result_.alone = times_.before + times_.layer * model_.layers() + times_.after;
+  result_.around = times_.before + times_.after;
   result_.shares = times_.shares;
 }
 
@@ -282,6 +283,8 @@ void IterationRunner::begin_prepared(std::span<const BatchShape> shapes, Blocks 
   if (copies_count_) {
     at_start_.stalled = executor_.use(Stream::compute).stall;
     at_start_.waited = executor_.waited();
+    at_start_.bubbles = executor_.bubbles();
+    at_start_.cpu_busy = executor_.copying(Stream::cpu);
     at_start_.issued = issued();
   }
   if (layers_ != nullptr) at_start_.busy = busy_links();
@@ -325,6 +328,10 @@ void IterationRunner::account(SimTime end) {
   part(kLayerCopies).stall = waited(Wait::layers);
   result_.request_stall = waited(Wait::requests);
   result_.cpu_stall = {waited(Wait::queries), waited(Wait::cpu_attention), waited(Wait::outputs)};
+  for (std::size_t i = 0; i < result_.bubbles.size(); ++i) {
+    result_.bubbles[i] = executor_.bubbles()[i] - at_start_.bubbles[i];
+  }
+  result_.cpu_busy = executor_.copying(Stream::cpu) - at_start_.cpu_busy;
   result_.layer_stall = Duration{};
   result_.layer_stall = executor_.use(Stream::compute).stall - at_start_.stalled - result_.stall();
   result_.requests_wait_for = link_of(copies_.waited_on());

@@ -51,6 +51,7 @@ struct ExecutedIteration {
   SimTime end{};
   Duration layer{};          // compute of one layer, all sub-batches, attention on the CPU included
   Duration alone{};          // length without stalls and without the slowdown by copies
+  Duration around{};         // part of `alone` before and after the layers
   TimeShares shares{};       // of `alone`, without attention on the CPU
   Duration cpu_attention{};  // part of `alone` in which the GPU waits for attention on the CPU
   /// Compute waited for copies of layers, for KV that requests swap or load, for queries on the way to the CPU, for
@@ -64,6 +65,8 @@ struct ExecutedIteration {
     [[nodiscard]] Duration sum() const { return queries + attention + outputs; }
   };
   CpuStall cpu_stall{};
+  Executor::Bubbles bubbles{};  // the same by the sub-batch that waited
+  Duration cpu_busy{};          // attention on the CPU beside the GPU
   Resource layers_wait_for = Resource::h2d;
   Resource requests_wait_for = Resource::h2d;
   [[nodiscard]] Duration stall() const { return layer_stall + request_stall + cpu_stall.sum(); }
@@ -187,6 +190,8 @@ class IterationRunner final : private CopyObserver {
   struct Totals {
     Duration stalled{};
     Executor::Waited waited{};
+    Executor::Bubbles bubbles{};
+    Duration cpu_busy{};
     LinkBytes issued{};
     Busy busy{};  // only where layers stream
     LinkTimes copying{};

@@ -74,7 +74,7 @@ bool Ledger::advance(SimTime now, SimTime span_begin, const Levels& levels) {
     unspent_ += seconds;
     return begins;
   }
-  for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * seconds;
+  spend_time(seconds);
   return begins;
 }
 
@@ -116,20 +116,27 @@ void Ledger::executed(const ExecutedIteration& iteration, bool short_of_kv) {
     iteration_.request_stall = iteration.request_stall;
     iteration_.issued = iteration.issued;
     iteration_.copying = iteration.copying;
+    iteration_.bubbles = iteration.bubbles;
+    iteration_.cpu_busy = iteration.cpu_busy;
     charged_ = charged_ + iteration.issued;
   }
   book_copying(iteration.copied_before, previous_end_, iteration.start, iteration.start, totals_.kv_copied_idle);
   spend(iteration, short_of_kv);
   if (unspent_ == 0.0) return;
-  for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * unspent_;
+  spend_time(unspent_);
   unspent_ = 0.0;
 }
 
 void Ledger::spend(const ExecutedIteration& iteration, bool short_of_kv) {
   spending_.fill(0.0);
+  on_gpu_ = in_layers_ = 0.0;
   const Duration length = iteration.end - iteration.start;
   const double seconds = to_seconds(length);
   if (seconds <= 0.0) return;
+  // A run that ends within an iteration has done only a part of what the iteration was to do.
+  const double computing = to_seconds(length - iteration.stall() - iteration.cpu_attention) - iteration.shares.host;
+  on_gpu_ = std::max(0.0, computing / seconds);
+  in_layers_ = std::max(0.0, to_seconds(length - iteration.around) / seconds);
   const auto spend_on = [&](Resource resource, double share_seconds) {
     if (share_seconds == 0.0) return;  // most resources take no part in an iteration, and a division is slow
     spending_[static_cast<std::size_t>(resource)] += share_seconds / seconds;
@@ -172,6 +179,13 @@ void Ledger::book_iteration(SimTime end) {
   totals_.kv_waited_for += share(iteration_.request_stall, part, length);
   book_copying(iteration_.copying, iteration_.start, end, iteration_.end, totals_.kv_copied_beside);
   if (streams_layers_) totals_.layers->stall_time += to_seconds(share(iteration_.layer_stall, part, length));
+  if (iteration_.cpu_busy == Duration{}) return;
+  if (!totals_.on_cpu) totals_.on_cpu.emplace();
+  CpuAttentionTotals& on_cpu = *totals_.on_cpu;
+  on_cpu.busy += share(iteration_.cpu_busy, part, length);
+  for (std::size_t i = 0; i < on_cpu.bubbles.size(); ++i) {
+    on_cpu.bubbles[i] += share(iteration_.bubbles[i], part, length);
+  }
 }
 
 void Ledger::book_copying(const LinkTimes& copying, SimTime start, SimTime end, SimTime whole_end, Duration& kv) {

@@ -100,11 +100,19 @@ class Ledger {
     Duration request_stall{};
     LinkBytes issued{};
     LinkTimes copying{};
+    Executor::Bubbles bubbles{};
+    Duration cpu_busy{};
   };
 
   [[nodiscard]] EngineTotals zero() const;
   void advance_layers(double seconds, const Levels& levels);
   void count_idle_time();
+  /// So many measured seconds of the iteration in flight have passed.
+  void spend_time(double seconds) {
+    for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * seconds;
+    totals_.gpu_time += on_gpu_ * seconds;
+    totals_.layer_time += in_layers_ * seconds;
+  }
   /// Sets what the time of the iteration that starts is spent on.
   void spend(const ExecutedIteration& iteration, bool short_of_kv);
   /// Books the iteration in flight up to `end`.
@@ -124,6 +132,8 @@ class Ledger {
   InFlight iteration_;                         // while running_, else the last one
   SimTime previous_end_{};                     // of the iteration before
   std::array<double, kResources> spending_{};  // of the iteration in flight, shares of its length
+  double on_gpu_ = 0.0;                        // likewise, without waits and the engine's CPU time
+  double in_layers_ = 0.0;                     // likewise
   double unspent_ = 0.0;                       // measured seconds of it before these shares were known
 };
 

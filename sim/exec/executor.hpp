@@ -202,6 +202,10 @@ class Executor final : private CopySink {
   /// The parts of the compute stream's stall, by what a step waited for.
   using Waited = std::array<Duration, kWaits>;
   [[nodiscard]] const Waited& waited() const { return waited_; }
+  /// Of these, waits for attention on the CPU, its queries and outputs included: of steps of the first sub-batch, and
+  /// of the others.
+  using Bubbles = std::array<Duration, 2>;
+  [[nodiscard]] const Bubbles& bubbles() const { return bubbles_; }
   /// Copies in flight and queued on `stream`, which is not compute.
   [[nodiscard]] std::size_t pending_copies(Stream stream) const { return copies_[lane(stream)].size(); }
   /// Bytes of the copies that were issued on `stream`, which is not compute.
@@ -296,6 +300,7 @@ class Executor final : private CopySink {
   bool duplexed_ = false;       // both directions of the host link transferred when shares were last computed
   std::array<Bytes, kLanes> issued_{};
   Waited waited_{};
+  Bubbles bubbles_{};
   SimTime timeless_at_{};      // instant of the last copy that took no time
   std::int64_t timeless_ = 0;  // such copies at that instant
 

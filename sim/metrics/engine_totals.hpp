@@ -62,6 +62,19 @@ struct LayerTotals {
   }
 };
 
+/// Sums of decodes that attend on the CPU while the GPU computes (sim/exec/cpu_attention.hpp).
+struct CpuAttentionTotals {
+  Duration busy{};  // of the CPU
+  /// Time in which the GPU waited for the first sub-batch's attention on the CPU, queries and outputs on their way
+  /// included, and for that of the others.
+  std::array<Duration, 2> bubbles{};
+
+  void add(const CpuAttentionTotals& other) {
+    busy += other.busy;
+    for (std::size_t i = 0; i < bubbles.size(); ++i) bubbles[i] += other.bubbles[i];
+  }
+};
+
 /// A figure that a policy declares, and its value in a run.
 struct PolicyFigure {
   FigureDefinition definition;
@@ -109,7 +122,10 @@ struct EngineTotals {
   double peak_host_kv_fraction = 0.0;
   std::int64_t peak_cached = 0;
   std::int64_t peak_live = 0;
+  double gpu_time = 0.0;                           // of busy_time, without waits and the engine's CPU time
+  double layer_time = 0.0;                         // of busy_time, what layers took, their waits included
   std::optional<LayerTotals> layers{};             // only of a policy that streams layers
+  std::optional<CpuAttentionTotals> on_cpu{};      // only where decodes attended on the CPU beside the GPU
   std::array<double, kResources> resource_time{};  // seconds by Resource
   std::vector<PolicyFigure> figures{};             // of the policy, of the whole run
 
@@ -139,6 +155,8 @@ struct EngineTotals {
     connector_start_time += other.connector_start_time;
     batch_time += other.batch_time;
     busy_time += other.busy_time;
+    gpu_time += other.gpu_time;
+    layer_time += other.layer_time;
     waiting_time += other.waiting_time;
     kv_time += other.kv_time;
     host_kv_time += other.host_kv_time;
@@ -156,6 +174,11 @@ struct EngineTotals {
       layers = other.layers;
     } else if (other.layers) {
       layers->add(*other.layers);
+    }
+    if (!on_cpu) {
+      on_cpu = other.on_cpu;
+    } else if (other.on_cpu) {
+      on_cpu->add(*other.on_cpu);
     }
     for (std::size_t i = 0; i < resource_time.size(); ++i) resource_time[i] += other.resource_time[i];
   }

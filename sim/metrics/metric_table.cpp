@@ -35,6 +35,7 @@ std::int64_t finished(const RunFigures& r) { return r.run.measured.finished; }
 std::int64_t iterations(const RunFigures& r) { return r.run.engine.iterations; }
 bool has_slos(const RunFigures& r) { return r.good.has_value(); }
 bool streams_layers(const RunFigures& r) { return r.run.engine.layers.has_value(); }
+bool attends_on_cpu(const RunFigures& r) { return r.run.engine.on_cpu.has_value(); }
 
 Value share_of_time(const RunFigures& r, Resource resource) {
   return ratio(r.run.engine.resource_time[static_cast<std::size_t>(resource)], r.replica_time());
@@ -402,6 +403,14 @@ std::vector<MetricEntry> time_fractions() {
         "Share of the span in which computing waited for a copy from or to another GPU. The shares from "
         "load_time_fraction to this one sum to 1."},
        [](const RunFigures& r) { return share_of_time(r, Resource::peer); }},
+      {{"gpu_busy_fraction", "fraction",
+        "Share of the span in which the GPU worked: an iteration ran, the GPU did not wait for a copy or for attention "
+        "on the CPU, and the engine's CPU time did not hold it up."},
+       [](const RunFigures& r) { return ratio(r.run.engine.gpu_time, r.replica_time()); }},
+      {{"layer_time_fraction", "fraction",
+        "Share of the time in which an iteration ran that its transformer layers took, their waits included. The rest "
+        "is the engine's CPU time, the embedding, logits and sampling."},
+       [](const RunFigures& r) { return ratio(r.run.engine.layer_time, r.run.engine.busy_time); }},
   };
   for (MetricEntry& entry : entries) entry.samples = iterations;
   return entries;
@@ -446,6 +455,27 @@ std::vector<MetricEntry> layers() {
   for (MetricEntry& entry : entries) {
     entry.samples = iterations;
     entry.applies = streams_layers;
+  }
+  return entries;
+}
+
+std::vector<MetricEntry> cpu_attention() {
+  std::vector<MetricEntry> entries{
+      {{"cpu_busy_fraction", "fraction",
+        "Share of the span in which the CPU attended beside the GPU. Results list this metric and the bubbles only if "
+        "a decode attended there."},
+       [](const RunFigures& r) { return ratio(to_seconds(r.run.engine.on_cpu->busy), r.replica_time()); }},
+      {{"first_bubble_fraction", "fraction",
+        "Share of the time in which an iteration ran that the GPU waited for attention of the first sub-batch on the "
+        "CPU, its queries and outputs on their way included. Of an iteration that a boundary of the span cuts, its "
+        "waits count in proportion to its part in the span."},
+       [](const RunFigures& r) { return ratio(to_seconds(r.run.engine.on_cpu->bubbles[0]), r.run.engine.busy_time); }},
+      {{"second_bubble_fraction", "fraction", "The same of the second sub-batch."},
+       [](const RunFigures& r) { return ratio(to_seconds(r.run.engine.on_cpu->bubbles[1]), r.run.engine.busy_time); }},
+  };
+  for (MetricEntry& entry : entries) {
+    entry.samples = iterations;
+    entry.applies = attends_on_cpu;
   }
   return entries;
 }
@@ -553,8 +583,8 @@ std::vector<MetricEntry> replicas() {
 const std::vector<MetricEntry>& metric_table() {
   static const std::vector<MetricEntry> kTable = [] {
     std::vector<MetricEntry> table;
-    for (const auto& section :
-         {latencies(), requests(), engine(), conversations(), time_fractions(), layers(), fairness(), replicas()}) {
+    for (const auto& section : {latencies(), requests(), engine(), conversations(), time_fractions(), layers(),
+                                cpu_attention(), fairness(), replicas()}) {
       table.insert(table.end(), section.begin(), section.end());
     }
     return table;

@@ -219,8 +219,11 @@ class Table {
         fmt::format("{} tokens in {} blocks of {} tokens{}{}; prefix caching {}{}; longest request {} tokens",
                     (kv.block_tokens * kv.gpu_blocks.count()).count(), kv.gpu_blocks.count(), kv.block_tokens.count(),
                     most, swap_blocks, kv.prefix_caching ? "on" : "off", host_cache, setup.max_model_len.count()));
-    lines_.add("Layers", fmt::format("{}; up to {} per GPU on the host", setup.layer_terms,
-                                     bytes(static_cast<double>(setup.host_layer_bytes.count()))));
+    const Bytes on_host = setup.host_layer_bytes;
+    lines_.add("Layers",
+               setup.layer_terms + (on_host == Bytes(0) ? ""
+                                                        : fmt::format("; up to {} per GPU on the host",
+                                                                      bytes(static_cast<double>(on_host.count())))));
     if (!setup.layer_copies.empty()) lines_.add("Layer copies", setup.layer_copies);
     host_tier();
     repetitions();
@@ -384,7 +387,8 @@ class Table {
                                      show("disk_cache_hit_fraction", percent), show("disk_written_blocks"),
                                      show("disk_read_blocks"), show("disk_dropped_blocks"), show("disk_queue_wait_s")));
     }
-    if (result_.setup.deployment.layers > 0) streaming();
+    if (run_.engine.layers) streaming();
+    if (run_.engine.on_cpu) attention_on_cpu();
   }
 
   /// Of those that copies share, the ones that carried the largest part of what they can.
@@ -477,6 +481,18 @@ class Table {
       }
     }
     lines_.add("Streaming", text);
+  }
+
+  /// Decodes attended on the CPU beside the GPU.
+  void attention_on_cpu() {
+    std::string text = fmt::format("{} of iterations pipelined; {} tokens attended there; CPU busy {}, GPU {}",
+                                   show("pipelined_iterations_fraction", percent), show("cpu_attention_tokens"),
+                                   show("cpu_busy_fraction", percent), show("gpu_busy_fraction", percent));
+    text += fmt::format("; the GPU waited for sub-batch 0 {} and for sub-batch 1 {} of the time",
+                        show("first_bubble_fraction", percent), show("second_bubble_fraction", percent));
+    text += fmt::format("; predicted times {} off; {} requests moved to the host, {} back",
+                        show("prediction_error_fraction", percent), show("swap_outs"), show("swap_ins"));
+    lines_.add("On the CPU", text);
   }
 
   /// For several replicas only, a line for each pool.

@@ -410,6 +410,7 @@ class Assembler {
     if (!sized) return false;
     kv.block_tokens = wanted.block_tokens;
     kv.block_bytes = capacity_.block_bytes;
+    if (!settings().has("memory.host_kv")) assembly_.config.settings.set("memory.host_kv", half_of_host());
     if (!blocks_to_bytes()) return false;
     size_host_tiers(kv);
     choose_connector();
@@ -492,6 +493,12 @@ class Assembler {
                     "lower it, or raise memory.peer");
     }
     return true;
+  }
+
+  /// Half of one GPU's share of the host's DRAM; of a host of any size, none.
+  [[nodiscard]] Bytes half_of_host() const {
+    if (!hardware_.host) return Bytes(0);
+    return Bytes(hwmodels::host_share(*hardware_.host, gpus_of_host()).dram.count() / 2);
   }
 
   /// Memory of the host for swapped KV, and for the prefix cache or the KV of conversations.

@@ -1657,8 +1657,8 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   [[nodiscard]] Copy part_of_blocks(const Way& way, std::int64_t blocks, Bytes all_bytes, std::int64_t layer,
                                     std::int64_t layers) const {
     const auto share = [&](std::int64_t all) { return all / layers + (layer + 1 == layers ? all % layers : 0); };
-    const bool gathered = way.mechanism == CopyMechanism::gather;
-    const std::int64_t copies = gathered ? 1 : std::max<std::int64_t>(1, share(way.copies_per_block * blocks));
+    const bool one = way.mechanism == CopyMechanism::gather || way.mechanism == CopyMechanism::single;
+    const std::int64_t copies = one ? 1 : std::max<std::int64_t>(1, share(way.copies_per_block * blocks));
     const Bytes bytes(share(all_bytes.count()));
     const CopyTime time = config_.model->copy(way.stream, copies, bytes, way.mechanism);
     return {.stream = way.stream,

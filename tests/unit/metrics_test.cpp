@@ -497,7 +497,8 @@ TEST(Metrics, Names_AreUniqueAndDefined) {
   MetricsConfig config;
   config.goodput = parse_conditions("ttft_ms<5", "--slo", true, problems);
   EngineTotals engine;
-  engine.layers.emplace();  // of a policy that streams layers: it has them all
+  engine.layers.emplace();  // of a policy that streams layers, and one that attends on the CPU: it has them all
+  engine.on_cpu.emplace();
   for (const FigureDefinition& figure : PolicyRegistry::instance().figures()) engine.figures.push_back({figure, 1.0});
   // Of two pools, too.
   const RunStatistics s = MetricsCollector(config).finish(SimTime(0), engine, Blocks(100), Blocks(0), true, {},

@@ -412,7 +412,7 @@ PolicyInfo neo_with(Change change) {
     options.sequences = context.settings.get<std::int64_t>("engine.max_num_seqs");
     options.launch = 0.8 * kMs;
     change(options);
-    auto space = std::make_unique<NeoSpace>(context.view);
+    auto space = std::make_unique<NeoSpace>(context.view, CopyMechanism::many);
     auto scheduler = std::make_unique<NeoScheduler>(context.view, *space, *context.deployment.model, options);
     return Policy{std::move(scheduler), std::move(space)};
   };
