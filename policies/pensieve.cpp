@@ -22,10 +22,11 @@
 // conversation has rested (policies/parts/retention_order.hpp).
 //
 // Where the paper is silent: a head of the queue that needs more than swap-out keeps free has the rest copied out for
-// it (else it would wait for ever). So has a request in the batch for which a scheduler fetches memory to grow. A request
-// that leaves no tenth of the GPU free even alone is admitted when it fits, and rejected if prompt and answer are longer
-// than the rest. Suspended KV that finds no place on the host is dropped, from the start of its context. A copy of a
-// chunk whose conversation returns meanwhile goes on, and the chunk is clean then, because its tokens stay the same.
+// it (else it would wait for ever). So has a request in the batch for which a scheduler fetches memory to grow. A
+// request that leaves no tenth of the GPU free even alone is admitted when it fits, and rejected if prompt and answer
+// are longer than the rest. Suspended KV that finds no place on the host is dropped, from the start of its context. A
+// copy of a chunk whose conversation returns meanwhile goes on, and the chunk is clean then, because its tokens stay
+// the same.
 #include <algorithm>
 #include <cmath>
 #include <string>
