@@ -40,8 +40,9 @@ Figures figures_of(std::int64_t slices, std::int64_t page_outs) {
 ///  * Where nothing can be paged out, requests are served first come, first served: decodes, prompts in the batch, then
 ///    others. If nothing can go on, the request that arrived last is recomputed. So the one that arrived first ends.
 ///  * Once a request had to be recomputed, this holds until one has ended, whether requests can be paged out or not:
-///  two
-///    prompts could else take each other's memory for ever.
+///    two prompts could else take each other's memory for ever.
+///  * Over memory that keeps KV of others outside the batch (Pensieve's conversations), a prompt waits in the batch for
+///    copies that make room for its tokens, and so does a decode that is alone. Nothing is lost for such room.
 class FairScheduler final : public Scheduler {
  public:
   explicit FairScheduler(const Settings& settings)
@@ -128,12 +129,13 @@ class FairScheduler final : public Scheduler {
     fair_ = !short_ && (leaving_.empty() || may_leave(view, kv, leaving_.back()));
     if (!fair_) for_prompts = Tokens(0);
     const Tokens taken = admit_prompts(view, kv, decision, for_prompts);
-    choose_decodes(view, kv, decision, budget_ - taken);
-    decision.decodes(view.batch().decoding);
+    const bool decode = choose_decodes(view, kv, decision, budget_ - taken);
+    decision.decodes(decode ? view.batch().decoding : 0);
     compute_prompts(view, kv, decision);
     page_out_the_rest(view, kv, decision);
+    const bool somebody_left = !paged_out_.empty();
     remember(view);
-    if (parts_.empty() && view.batch().decoding == 0) stuck(view, decision);
+    if (parts_.empty() && !(decode && view.batch().decoding > 0)) stuck(view, decision, somebody_left);
   }
 
   /// d: decodes that could be in memory together.
@@ -226,8 +228,10 @@ class FairScheduler final : public Scheduler {
     };
     if (request.phase == Phase::prefilling) {
       mark(id).chosen = slices_;  // it does not make room for itself
-      const Fit fit = make_room(view, kv, decision, [&] { return kv.grows(request, upto()); });
-      if (fit == Fit::now) {
+      const auto ask = [&] { return kv.grows(request, upto()); };
+      const Fit room = make_room(view, kv, decision, ask);
+      const Fit fit = fetch_and_ask(id, upto(), room, decision, ask);
+      if (fit == Fit::now || fit == Fit::after_moves) {
         chosen_.push_back(id);
       } else {
         mark(id).chosen = 0;
@@ -285,9 +289,22 @@ class FairScheduler final : public Scheduler {
     return fit == Fit::now;
   }
 
+  /// The next token of a decode waits for memory that others outside the batch give up.
+  bool awaits_room(const View& view, const KvSpace& kv, Decision& decision, RequestId id) {
+    const RequestView request = view.request(id);
+    const auto ask = [&] { return kv.grows(request, request.known); };
+    const Fit fit = fetch_and_ask(id, request.known, ask(), decision, ask);
+    if (take(fit) || fit != Fit::after_moves) return false;
+    choose(id);
+    std::erase(leaving_, id);
+    return true;
+  }
+
   /// Step 3, decodes: those in the batch keep their memory and get more; less served ones come in.
-  void choose_decodes(const View& view, const KvSpace& kv, Decision& decision, Tokens left) {
+  /// False: one that is alone waits for the memory of its next token.
+  bool choose_decodes(const View& view, const KvSpace& kv, Decision& decision, Tokens left) {
     while (kv.decodes(view.batch().decoding) != Fit::now) {
+      if (view.batch().running == 1 && awaits_room(view, kv, decision, view.last_joined())) return false;
       if (!page_out_one(view, kv, decision)) recompute_last(view, decision);
     }
     for (const FairRanking::Rank& rank : ranking_.decodes()) {
@@ -310,6 +327,7 @@ class FairScheduler final : public Scheduler {
       if (decodes && !chosen(id) && !short_ && may_leave(view, kv, id)) page_out(id, decision);
       return decodes;
     });
+    return true;
   }
 
   /// Step 3, what the decodes leave: prompts get it, those first that have some already. Then all parts are computed.
@@ -401,9 +419,10 @@ class FairScheduler final : public Scheduler {
     batch_.insert(batch_.end(), chosen_.begin(), chosen_.end());
   }
 
-  /// Nothing can go on.
-  void stuck(const View& view, Decision& decision) {
+  /// Nothing can go on. Who has left makes room for a new decision.
+  void stuck(const View& view, Decision& decision, bool somebody_left) {
     left_ = 0;
+    if (somebody_left) return;
     if (awaits_moves_) return decision.idle();
     if (view.batch().running > 1) recompute_last(view, decision);
   }
@@ -452,9 +471,12 @@ class PublicCodeScheduler final : public Scheduler {
 
   void decide(const View& view, const KvSpace& kv, Decision& decision) override {
     if (admit(view, kv, decision)) return decision.decodes(0);
-    if (left_ == 0 || running_.empty() || kv.decodes(std::ssize(running_)) != Fit::now) choose(view, kv, decision);
+    bool somebody_left = false;
+    if (left_ == 0 || running_.empty() || kv.decodes(std::ssize(running_)) != Fit::now) {
+      somebody_left = choose(view, kv, decision);
+    }
     --left_;
-    if (running_.empty()) decision.idle();
+    if (running_.empty() && !somebody_left) decision.idle();
   }
 
   [[nodiscard]] Figures figures() const override { return figures_of(slices_, page_outs_); }
@@ -515,8 +537,8 @@ class PublicCodeScheduler final : public Scheduler {
     swapped_.push_back(id);
   }
 
-  /// The least served, as many as fit, for a slice.
-  void choose(const View& view, const KvSpace& kv, Decision& decision) {
+  /// The least served, as many as fit, for a slice. True: somebody left.
+  bool choose(const View& view, const KvSpace& kv, Decision& decision) {
     left_ = slice_;
     ++slices_;
     for (const RequestId id : running_) ranking_.update(view.request(id));
@@ -535,6 +557,7 @@ class PublicCodeScheduler final : public Scheduler {
       std::erase(running_, id);
       leave(view, kv, decision, id);
     }
+    bool somebody_left = !leaving.empty();
     for (const RequestId id : chosen) {
       const RequestView request = view.request(id);
       const auto ask = [&] { return kv.resumes(request, request.known); };
@@ -544,6 +567,21 @@ class PublicCodeScheduler final : public Scheduler {
       std::erase(swapped_, id);
       running_.push_back(id);
     }
+    // Memory that keeps KV of others, too, may have less for decodes than blocks.
+    while (!running_.empty() && lack_memory(view, kv)) {
+      const auto last = std::ranges::max_element(running_, {}, [&](RequestId id) { return ranking_.standing(id); });
+      const RequestId id = *last;
+      running_.erase(last);
+      leave(view, kv, decision, id);
+      somebody_left = true;
+    }
+    return somebody_left;
+  }
+  /// A request that is alone goes on without a spare block.
+  [[nodiscard]] bool lack_memory(const View& view, const KvSpace& kv) const {
+    if (running_.size() > 1) return kv.decodes(std::ssize(running_)) != Fit::now;
+    const RequestView request = view.request(running_.front());
+    return kv.grows(request, request.known) != Fit::now;
   }
   /// It is paged out, or recomputed.
   void leave(const View& view, const KvSpace& kv, Decision& decision, RequestId id) {

@@ -22,10 +22,11 @@
 // conversation has rested (policies/parts/retention_order.hpp).
 //
 // Where the paper is silent: a head of the queue that needs more than swap-out keeps free has the rest copied out for
-// it (else it would wait for ever). A request that leaves no tenth of the GPU free even alone is admitted when it fits,
-// and rejected if prompt and answer are longer than the rest. Suspended KV that finds no place on the host is dropped,
-// from the start of its context. A copy of a chunk whose conversation returns meanwhile goes on, and the chunk is clean
-// then, because its tokens stay the same.
+// it (else it would wait for ever). So has a request in the batch for which a scheduler fetches memory to grow. A
+// request that leaves no tenth of the GPU free even alone is admitted when it fits, and rejected if prompt and answer
+// are longer than the rest. Suspended KV that finds no place on the host is dropped, from the start of its context. A
+// copy of a chunk whose conversation returns meanwhile goes on, and the chunk is clean then, because its tokens stay
+// the same.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -70,18 +71,25 @@ class PensieveSpace final : public OffloadPolicy {
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
     const double whole = count(blocks(request.input + request.max_new_tokens));
     if (whole > count(total()) * (1.0 - reserve_)) return Fit::never;
-    return fits(holder_of_conversation(request.conversation), std::max(upto, request.reusable), request.reusable);
+    return fits(outside(request), blocks_with(request, upto), request.reusable);
   }
   [[nodiscard]] Fit resumes(const RequestView& request, Tokens upto) const override {
-    return fits(holder(request.id), upto, request.known);
+    return fits(outside(request), blocks_with(request, upto), request.known);
   }
   [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override {
-    return blocks(upto) - request.held <= obtainable() ? Fit::now : Fit::later;
+    const Blocks needed = blocks(upto) - request.held;
+    if (needed <= obtainable()) return Fit::now;
+    const Blocks soon = soon_free() + resting_.counts().dirty;
+    // When nothing else runs, what is not free is on its way.
+    return needed <= soon || view_.batch().running == 1 ? Fit::after_moves : Fit::later;
   }
   [[nodiscard]] Fit decodes(std::int64_t count) const override {
     return view_.decode_growth(count) <= obtainable() ? Fit::now : Fit::later;
   }
   [[nodiscard]] Leave preempts(const RequestView&) const override { return Leave::suspend; }
+  [[nodiscard]] bool suspends_whole(const RequestView& request) const override {
+    return lacking_on_host(holder(request.id)) <= view_.tier(kHostTier).free + resting_.counts().on_host;
+  }
 
   [[nodiscard]] bool keeps(const View&, const RequestView& request, Outcome outcome) override {
     if (outcome != Outcome::finished) return false;
@@ -102,11 +110,7 @@ class PensieveSpace final : public OffloadPolicy {
     ++suspensions_;
     lagging_ += resting_.counts().dirty + resting_.counts().leaving > Blocks(0) ? 1 : 0;
     const Holder whose = holder(request.id);
-    Blocks lacking;
-    for (const KvRun& run : view_.runs(whose)) {
-      const bool only_on_gpu = run.on(kGpuTier) && !run.on(kHostTier) && !run.moving();
-      lacking += only_on_gpu ? run.blocks : Blocks(0);
-    }
+    const Blocks lacking = lacking_on_host(whose);
     while (view_.tier(kHostTier).free < lacking) {
       const auto least = resting_.first_on_host();
       if (!least) break;
@@ -123,22 +127,23 @@ class PensieveSpace final : public OffloadPolicy {
     send_from_gpu(view_, whose, {.to = kHostTier, .waits = Waits::iteration}, placement);
   }
 
-  /// The head of the queue needs more than is reclaimable: what is missing is copied out.
+  /// A request needs more than is reclaimable: what is missing is copied out.
   void fetches(const View&, const RequestView& request, Tokens upto, Placement& placement) override {
-    const bool back = request.phase == Phase::swapped;
-    const Holder whose = back ? holder(request.id) : holder_of_conversation(request.conversation);
-    const Tokens reusable = back ? request.known : request.reusable;
-    const Blocks needed = missing(whose, std::max(upto, reusable), reusable);
+    if (request.phase == Phase::prefilling || request.phase == Phase::decoding) {
+      const Blocks needed = blocks(upto) - request.held;
+      return copy_out_until([&] { return soon_free() >= needed; }, placement);
+    }
+    const Tokens reusable = request.phase == Phase::swapped ? request.known : request.reusable;
+    const Holder whose = outside(request);
+    const Blocks whole = blocks_with(request, upto);
+    const Blocks needed = missing(whose, whole, reusable);
     const Unused own = unused(whose, reusable);
     resting_.pin(whose.conversation);
-    for (;;) {
+    const auto enough = [&] {
       const RestingConversations::Counts others = resting_.counts_without(whose.conversation);
-      const Blocks soon = free() + own.at_rest + own.leaving + others.clean + others.leaving;
-      if (leaves_enough(soon, needed, blocks(std::max(upto, reusable)))) break;
-      const auto chunk = resting_.first_dirty();
-      if (!chunk) break;
-      copy_out(*chunk, placement);
-    }
+      return leaves_enough(free() + own.at_rest + own.leaving + others.clean + others.leaving, needed, whole);
+    };
+    copy_out_until(enough, placement);
     resting_.changed(whose.conversation);
   }
 
@@ -160,13 +165,7 @@ class PensieveSpace final : public OffloadPolicy {
       }
     }
     const double wanted = threshold_ * count(total());
-    for (;;) {
-      const RestingConversations::Counts& counts = resting_.counts();
-      if (count(view_.tier(kGpuTier).free + counts.clean + counts.leaving) >= wanted) return;
-      const auto chunk = resting_.first_dirty();
-      if (!chunk) return;
-      copy_out(*chunk, placement);
-    }
+    copy_out_until([&] { return count(soon_free()) >= wanted; }, placement);
   }
 
   [[nodiscard]] Figures figures() const override {
@@ -205,6 +204,30 @@ class PensieveSpace final : public OffloadPolicy {
   [[nodiscard]] Blocks total() const { return view_.tier(kGpuTier).total; }
   /// What the next tokens of the running requests leave.
   [[nodiscard]] Blocks free() const { return view_.tier(kGpuTier).free - view_.batch().decode_growth; }
+  /// Whose KV a request has that is not in the batch.
+  [[nodiscard]] static Holder outside(const RequestView& request) {
+    return request.phase == Phase::swapped ? holder(request.id) : holder_of_conversation(request.conversation);
+  }
+  /// Blocks that such a request has on the GPU once it is in the batch with blocks for its first `upto` tokens: parts
+  /// of its context that were dropped get their blocks at once.
+  [[nodiscard]] Blocks blocks_with(const RequestView& request, Tokens upto) const {
+    const Blocks context = request.phase == Phase::swapped ? request.held : blocks(request.reusable);
+    return std::max(blocks(upto), context);
+  }
+  /// Blocks that are on the GPU, and neither on the host nor on their way.
+  [[nodiscard]] Blocks lacking_on_host(const Holder& whose) const {
+    Blocks lacking;
+    for (const KvRun& run : view_.runs(whose)) {
+      const bool only_on_gpu = run.on(kGpuTier) && !run.on(kHostTier) && !run.moving();
+      lacking += only_on_gpu ? run.blocks : Blocks(0);
+    }
+    return lacking;
+  }
+  /// Blocks of the GPU that are free, reclaimable, or about to be.
+  [[nodiscard]] Blocks soon_free() const {
+    const RestingConversations::Counts& counts = resting_.counts();
+    return view_.tier(kGpuTier).free + counts.clean + counts.leaving;
+  }
   /// The host has no place and nothing to drop.
   [[nodiscard]] bool host_is_shut() const {
     return view_.tier(kHostTier).free + resting_.counts().on_host <= Blocks(0);
@@ -214,9 +237,10 @@ class PensieveSpace final : public OffloadPolicy {
     const RestingConversations::Counts& counts = resting_.counts();
     return view_.tier(kGpuTier).free + counts.clean + (host_is_shut() ? counts.dirty : Blocks(0));
   }
-  /// Blocks of a context of `upto` tokens that the GPU lacks, when the first `reusable` of what is kept will be used.
-  [[nodiscard]] Blocks missing(const Holder& whose, Tokens upto, Tokens reusable) const {
-    return blocks(upto) - blocks_on(view_, whose, kGpuTier, blocks(reusable));
+  /// Blocks of a context of `whole` blocks that the GPU lacks, when the first `reusable` tokens of what is kept will be
+  /// used.
+  [[nodiscard]] Blocks missing(const Holder& whose, Blocks whole, Tokens reusable) const {
+    return whole - blocks_on(view_, whose, kGpuTier, blocks(reusable));
   }
   /// `needed` blocks out of `available` leave the reserve for decodes free. A context of `whole` blocks that could
   /// never leave it only has to fit.
@@ -241,15 +265,15 @@ class PensieveSpace final : public OffloadPolicy {
     }
     return unused;
   }
-  [[nodiscard]] Fit fits(const Holder& whose, Tokens upto, Tokens reusable) const {
-    const Blocks needed = missing(whose, upto, reusable);
+  [[nodiscard]] Fit fits(const Holder& whose, Blocks whole, Tokens reusable) const {
+    const Blocks needed = missing(whose, whole, reusable);
     const RestingConversations::Counts others = resting_.counts_without(whose.conversation);
     const Unused own = unused(whose, reusable);
     const Blocks at_once = free() + own.at_rest + others.clean + (host_is_shut() ? others.dirty : Blocks(0));
-    if (leaves_enough(at_once, needed, blocks(upto))) return Fit::now;
+    if (leaves_enough(at_once, needed, whole)) return Fit::now;
     const Blocks soon = free() + own.at_rest + own.leaving + others.clean + others.dirty + others.leaving;
     // When nothing runs, what is not free is on its way.
-    return leaves_enough(soon, needed, blocks(upto)) || view_.batch().running == 0 ? Fit::after_moves : Fit::later;
+    return leaves_enough(soon, needed, whole) || view_.batch().running == 0 ? Fit::after_moves : Fit::later;
   }
 
   void drop(const Chunk& chunk, TierId tier, Placement& placement) {
@@ -268,6 +292,15 @@ class PensieveSpace final : public OffloadPolicy {
     }
   }
 
+  /// Chunks go to the host, least valuable first, until enough are on their way.
+  template <class Enough>
+  void copy_out_until(Enough enough, Placement& placement) {
+    while (!enough()) {
+      const auto chunk = resting_.first_dirty();
+      if (!chunk) return;
+      copy_out(*chunk, placement);
+    }
+  }
   void copy_out(const Chunk& chunk, Placement& placement) {
     while (view_.tier(kHostTier).free < chunk.range.count()) {
       const auto least = resting_.first_on_host();

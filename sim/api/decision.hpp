@@ -56,7 +56,8 @@ class Decision : public Placement {
   /// brings its KV to the GPU. Call it before `decodes` for a request that was decoding.
   virtual void resume(RequestId id) = 0;
   /// OffloadPolicy::fetches brings the KV of a waiting or swapped request to the GPU, and makes room for its first
-  /// `upto` tokens, while the request stays outside the batch. It may join or resume once KvSpace answers `now`.
+  /// `upto` tokens, while the request stays outside the batch. It may join or resume once KvSpace answers `now`. A
+  /// request in the batch only gets room to grow, and stays there.
   virtual void fetch(RequestId id, Tokens upto) = 0;
   /// The engine considers a waiting request: its KV connector looks for blocks of it on the host and the disk, which is
   /// a use of them. Returns how many the request would load behind its cached prefix; 0 without a connector. After a

@@ -35,9 +35,8 @@ const PolicyInfo* PolicyRegistry::find(const std::string& name, const std::strin
   const auto part = policies_.find(name);
   const auto host = policies_.find(scheduler);
   if (part == policies_.end() || part->second.default_scheduler.empty()) return nullptr;
-  // What a scheduler suspends must stay somewhere, and conversations that are kept may take the place.
-  const auto runs = [&name, keeps = part->second.keeps_conversations](const PolicyInfo& info) {
-    const bool schedules = info.default_scheduler.empty() && !info.layout && !(info.suspends && keeps);
+  const auto runs = [&name](const PolicyInfo& info) {
+    const bool schedules = info.default_scheduler.empty() && !info.layout;
     return schedules || (info.own_scheduler && info.name == name);
   };
   if (host == policies_.end() || !runs(host->second)) return nullptr;

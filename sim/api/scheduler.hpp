@@ -78,7 +78,7 @@ class OffloadPolicy : public KvSpace {
   /// comes to the GPU, and the iteration waits; or everything goes to kHostTier likewise.
   virtual void returns(const View& view, const RequestView& request, Placement& placement);
   /// Decision::fetch of a request, which wants blocks for its first `upto` tokens: moves for which the request waits.
-  /// Default: none.
+  /// In the batch it has its KV already, and waits for blocks alone. Default: none.
   virtual void fetches(const View& /*view*/, const RequestView& /*request*/, Tokens /*upto*/,
                        Placement& /*placement*/) {}
   /// A step needs `blocks` more blocks of the GPU than are free: drops that many, if it can. Default: nothing.

@@ -153,7 +153,7 @@ void Instance::drop(const Holder& holder, const BlockRange& range, TierId tier) 
 
 void Instance::fetch(RequestId id, Tokens upto) {
   const std::int32_t m = member_of(id, kJoin);
-  if (m >= 0 && in_batch(members_[m])) broken(kJoin, id, state_of(id));
+  if (m >= 0 && in_batch(members_[m]) && (connector_ || takes_over())) broken(kJoin, id, state_of(id));
   if (connector_) return fetch_from_tier(id);
   if (takes_over()) return take_over(id);
   policy_.space->fetches(*this, request(id), upto, *this);

@@ -248,8 +248,8 @@ TEST_F(Lenders, ADecodePoolLends) {
 }
 
 // What no paper shows: fair scheduling over Pie's expanded memory. The memory must not change, because prompts join
-// with room for a part of them. Pensieve drops what it suspends when the host is full, so slices could compute it for
-// ever.
+// with room for a part of them. Over Pensieve's conversations nobody leaves once the host cannot keep its KV: on a host
+// of 1 GB slices would else compute the same tokens for ever.
 TEST_F(Lenders, FairSchedulingComposes) {
   const auto pie = spillway({"run", "policy=pie", "policy.scheduler=cfs", "policy.expansion=1.4", "hardware=gh200-96gb",
                              "model=opt-13b", "memory.gpu_kv=3GB", "memory.host_kv=40GB", "workload.trace=sharegpt",
@@ -259,9 +259,17 @@ TEST_F(Lenders, FairSchedulingComposes) {
   const auto adaptive = spillway({"run", "policy=pie", "policy.scheduler=cfs", "hardware=gh200-96gb", "model=opt-13b"});
   EXPECT_EQ(adaptive.code, 2);
   EXPECT_THAT(adaptive.err, HasSubstr("admits prompts with memory for a part of them, but the KV memory changes"));
-  const auto pensieve = spillway({"run", "policy=pensieve", "policy.scheduler=cfs", "workload.trace=sharegpt-chat"});
-  EXPECT_EQ(pensieve.code, 2);
-  EXPECT_THAT(pensieve.err, HasSubstr("policy.scheduler"));
+  for (const char* const host : {"50GB", "1GB", "0B"}) {
+    SCOPED_TRACE(host);
+    const auto pensieve =
+        spillway({"run", "policy=pensieve", "policy.scheduler=cfs", "model=opt-13b", "hardware=a100-80gb-pcie",
+                  "memory.gpu_kv=6GB", std::string("memory.host_cache=") + host, "workload.trace=sharegpt-chat",
+                  "workload.rate=3", "workload.requests=200", "--json"});
+    ASSERT_EQ(pensieve.code, 0) << pensieve.err;
+    const json result = json::parse(pensieve.out);
+    EXPECT_EQ(result["conservation"]["all"]["finished"], 200);
+    EXPECT_EQ(metric(result, "page_outs") > 0.0, std::string(host) != "0B");
+  }
 }
 
 // Long prompts keep half of their KV on another GPU, and each token waits for NVLink, not for PCIe.

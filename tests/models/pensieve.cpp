@@ -77,16 +77,27 @@ class Space final : public OffloadPolicy {
   [[nodiscard]] Fit admits(const RequestView& request, Tokens upto) const override {
     const std::int64_t longest = blocks_of(view_, (request.input + request.max_new_tokens).count());
     if (static_cast<double>(longest) > (1.0 - reserve_) * static_cast<double>(total())) return Fit::never;
-    return fit(request, std::max(upto, own(request)));
+    return fit(request, with_context(request, upto));
   }
-  [[nodiscard]] Fit resumes(const RequestView& request, Tokens upto) const override { return fit(request, upto); }
+  [[nodiscard]] Fit resumes(const RequestView& request, Tokens upto) const override {
+    return fit(request, with_context(request, upto));
+  }
   [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override {
-    return blocks_of(view_, upto.count()) <= request.held.count() + within_reach() ? Fit::now : Fit::later;
+    const std::int64_t more = blocks_of(view_, upto.count()) - request.held.count();
+    if (more <= within_reach()) return Fit::now;
+    const bool alone = view_.batch().running == 1;
+    const std::int64_t resting = count(kNobody, [](const State& s) { return s.gpu; });
+    return alone || more <= free_blocks(view_) + resting ? Fit::after_moves : Fit::later;
   }
   [[nodiscard]] Fit decodes(std::int64_t count) const override {
     return view_.decode_growth(count).count() <= within_reach() ? Fit::now : Fit::later;
   }
   [[nodiscard]] Leave preempts(const RequestView&) const override { return Leave::suspend; }
+  [[nodiscard]] bool suspends_whole(const RequestView& request) const override {
+    const std::vector<State> states = states_of(view_, holder(request.id));
+    const std::int64_t go = std::count_if(states.begin(), states.end(), [](const State& s) { return s.dirty(); });
+    return go <= host_free() + count(kNobody, [](const State& s) { return s.stored(); });
+  }
 
   [[nodiscard]] bool keeps(const View&, const RequestView& request, Outcome outcome) override {
     if (outcome == Outcome::finished) active_[request.conversation] = view_.now();
@@ -138,7 +149,9 @@ class Space final : public OffloadPolicy {
   }
 
   void fetches(const View&, const RequestView& request, Tokens asked, Placement& placement) override {
-    const Tokens upto = std::max(asked, own(request));
+    if (request.phase == Phase::prefilling || request.phase == Phase::decoding)
+      return make_way(request, asked, placement);
+    const Tokens upto = with_context(request, asked);
     const std::int64_t spare = request.phase == Phase::swapped ? kNobody : request.conversation;
     const std::int64_t lacking = lacks(request, upto);
     for (;;) {
@@ -277,6 +290,20 @@ class Space final : public OffloadPolicy {
       lacking -= states[i].gpu ? 1 : 0;
     }
     return lacking;
+  }
+  /// The request gets room to grow to `upto` tokens.
+  void make_way(const RequestView& request, Tokens upto, Placement& placement) {
+    const std::int64_t more = blocks_of(view_, upto.count()) - request.held.count();
+    while (free_blocks(view_) + count(kNobody, [](const State& s) { return s.clean() || s.leaving; }) < more) {
+      const auto dirty = such_pieces([](const Piece& piece) { return piece.state.dirty(); });
+      if (dirty.empty()) return;
+      copy_out(dirty.front(), kNobody, placement);
+    }
+  }
+  /// `upto` tokens, or all of the context that comes back, with its gaps.
+  [[nodiscard]] Tokens with_context(const RequestView& request, Tokens upto) const {
+    const bool back = request.phase == Phase::swapped;
+    return std::max(upto, back ? view_.block_tokens() * request.held.count() : own(request));
   }
   /// For a context of `tokens`.
   [[nodiscard]] bool enough(std::int64_t available, std::int64_t lacking, Tokens tokens) const {

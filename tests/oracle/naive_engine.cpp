@@ -1519,6 +1519,11 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     rebuild();
   }
 
+  /// Requests may decode, and none take a token.
+  [[nodiscard]] bool runs_something() const {
+    const auto decodes = [&](RequestId id) { return requests_[id.slot].runs_now; };
+    return !chunks_.empty() || std::any_of(order_.begin(), order_.end(), decodes);
+  }
   void decide() {
     if (busy_) return;
     const bool looks_at_host = config_.prefix_caching && config_.host_cache_blocks > Blocks(0);
@@ -1539,7 +1544,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       policy_.scheduler->decide(*this, *policy_.space, *this);
       if (!decodes_staged_) decodes(static_cast<std::int64_t>(decoding().size()));
       policy_.space->places(*this, *this);
-    } while (chunks_.empty() && batch_.decoding == 0 && (changed_ || hear() || expands() || makes_way()));
+    } while (!runs_something() && (changed_ || hear() || expands() || makes_way()));
     hear();
 
     // The standing decision as a list.

@@ -71,7 +71,7 @@ TEST(Pensieve, MatchesTheNaiveEngineUnderEveryScheduler) {
   int schedulers = 0;
   for (const PolicyInfo* const policy : oracle::pensieve_under_others()) {
     SCOPED_TRACE("under " + oracle::scheduler_of(*policy));
-    const Seen seen = match_naive(*policy, 1000);
+    const Seen seen = match_naive(*policy, policy->suspends ? 6000 : 1000);
     if (HasFailure()) return;
     EXPECT_GT(seen.to_gpu, Bytes(0));
     EXPECT_GT(seen.on_host, 0);
@@ -80,7 +80,7 @@ TEST(Pensieve, MatchesTheNaiveEngineUnderEveryScheduler) {
     EXPECT_EQ(seen.unfinished, 0);
     ++schedulers;
   }
-  EXPECT_EQ(schedulers, 7) << "orca, sarathi, swiftllm, tensorrt-llm, vllm, vllm-v0, vtc";
+  EXPECT_EQ(schedulers, 8) << "cfs, orca, sarathi, swiftllm, tensorrt-llm, vllm, vllm-v0, vtc";
 }
 
 // Layers wait for their weights and for KV that comes back, on the same link.

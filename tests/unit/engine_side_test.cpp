@@ -76,6 +76,21 @@ TEST(EngineSide, GatheredCopies_PassThroughTheMemoryOnceMore) {
   EXPECT_EQ(engine(profile).copy(Stream::peer_in, 1, gigabyte, CopyMechanism::gather).launch, Duration(5'000));
 }
 
+// AQUA-19, the law of its section 7 for a buffer between two A100: 64 us + bytes / 250 GB/s, gathering included. 4 MB
+// take 64 + 16 = 80 us, 50 GB/s; 64 MB take 64 + 256 = 320 us, 200 GB/s.
+TEST(EngineSide, GatheredCopiesBetweenGpus_FollowAquasLaw) {
+  GpuProfile profile = gpu();
+  profile.memory_bandwidth = BytesPerSecond(0.0);  // no figure: the law has the gathering
+  profile.peer = HostLink{gb(250), 64e-6};
+  for (const auto& [bytes, transfer] : {std::pair{4'000'000, 16'000}, std::pair{64'000'000, 256'000}}) {
+    for (const Stream way : {Stream::peer_in, Stream::peer_out}) {
+      const CopyTime copy = engine(profile).copy(way, 1, Bytes(bytes), CopyMechanism::gather);
+      EXPECT_EQ(copy.launch, Duration(64'000));
+      EXPECT_EQ(copy.transfer, Duration(transfer));
+    }
+  }
+}
+
 // SMs reach 25 GB/s in, at 3 us a copy, and 20 while the other direction is busy. Of the way out the profile states
 // nothing of SMs: the copy engine's 40 GB/s, 1 us, and 25 GB/s counts.
 TEST(EngineSide, Copy_BySms_UsesTheirFiguresAndTheEnginesForTheRest) {

@@ -414,6 +414,44 @@ TEST(PensieveSchedulers, SwiftLlmComputesWhatWasDroppedWithinItsBudget) {
   EXPECT_EQ(prompts, (std::vector<std::int64_t>{16, 16, 16, 145, 97}));
 }
 
+/// 10 blocks of 16 tokens. A conversation rests with 79 + 2 - 1 tokens in 5 of them, on the GPU alone; swap-out starts
+/// once no block is free. A request comes at 100,000 under fair scheduling, which computes 48 tokens of a prompt at a
+/// time, in 100 ns. A block is copied in 1,000 ns.
+Replay beside_a_conversation(const RequestSpec& late, const WatchingModel& model) {
+  const Overrides settings{{"policy.chunk_tokens", std::int64_t{16}},
+                           {"policy.decode_reserve", 0.05},
+                           {"policy.swap_out_threshold", 0.05},
+                           {"policy.eviction", std::string("lru")},  // profiles no chunks
+                           {"engine.max_num_batched_tokens", std::int64_t{48}}};
+  return replay(*PolicyRegistry::instance().find("pensieve", "cfs"), settings, layout(10, 100),
+                {turn_of(1, 0, 79, 2), late}, model);
+}
+
+// 48 tokens take 3 of the 5 free blocks, 96 take 6: one block of the conversation is copied out from 100,100 on. With
+// them nothing is free, so another block goes at 101,100, for which the last 16 tokens wait until 102,100.
+TEST(PensieveSchedulers, CfsLetsAPromptWaitInTheBatch_WhileConversationsMakeRoom) {
+  const WatchingModel model(Duration(100));
+  const Replay run = beside_a_conversation(turn_of(-1, 100'000, 112, 1), model);
+  EXPECT_EQ(run.of(1).end, SimTime(102'200));
+  EXPECT_EQ(figure(run, "suspensions"), 0.0);
+  const std::vector<SeenIteration>& seen = model.seen();
+  ASSERT_EQ(seen.size(), 6U) << "48 and 31 tokens and a decode of the conversation, 48, 48 and 16 tokens";
+  EXPECT_EQ(seen[3], (SeenIteration{0, 0, {{48, 0}}}));
+  EXPECT_EQ(seen[4], (SeenIteration{0, 0, {{48, 48}}}));
+  EXPECT_EQ(seen[5], (SeenIteration{0, 0, {{16, 96}}}));
+}
+
+// 48 and 31 tokens take all 5 free blocks at 100,100, so a block of the conversation is copied out until 101,100. The
+// second token, at 100,300, fits in the last block. The third waits for the copy.
+TEST(PensieveSchedulers, CfsLetsADecodeThatIsAloneWait_WhileConversationsMakeRoom) {
+  const WatchingModel model(Duration(100));
+  const Replay run = beside_a_conversation(turn_of(-1, 100'000, 79, 3), model);
+  EXPECT_EQ(run.of(1).end, SimTime(101'200));
+  EXPECT_EQ(run.of(1).preempted_recompute, 0);
+  EXPECT_EQ(figure(run, "suspensions"), 0.0);
+  EXPECT_EQ(model.seen().size(), 7U) << "3 iterations of the conversation, 4 of the request";
+}
+
 // Orca and VTC never preempt, so they take the blocks of the longest answer at once. 10 blocks of 16 tokens, of which
 // more than half a block stays free. A and B (16 + 60 tokens: 5 blocks each) come at 0: with A 5 blocks are free, all
 // of which B would take. Each runs alone for 60 iterations of 100 ns. VTC tries to admit after every tenth decode, when
