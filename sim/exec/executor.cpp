@@ -36,7 +36,14 @@ void check(const Slowdown& slowdown) {
 
 void CopyStream::issue(const Copy& copy, SimTime now) {
   if (!busy()) {
-    in_flight_ = copy;
+    // Field by field: the caller has just written some of them, and wider reads would have to wait for that.
+    in_flight_.stream = copy.stream;
+    in_flight_.layer = copy.layer;
+    in_flight_.bytes = copy.bytes;
+    in_flight_.launch = copy.launch;
+    in_flight_.transfer = copy.transfer;
+    in_flight_.tag = copy.tag;
+    in_flight_.owner = copy.owner;
     return start(now);
   }
   if (queued_.full()) queued_.set_capacity(std::max<std::size_t>(8, 2 * queued_.capacity()));
@@ -64,7 +71,14 @@ inline void CopyStream::start(SimTime now) {
 }
 
 inline void CopyStream::time_rest() {
-  const Duration transfer = slowdown_.none() ? transfer_left_ : scale_up(transfer_left_, slowdown_.num, slowdown_.den);
+  Duration transfer = transfer_left_;
+  if (!slowdown_.none()) {
+    // Layers move the same bytes again and again, so most copies take as long as the one before.
+    if (transfer_left_ != known_.transfer || slowdown_ != known_.slowdown) {
+      known_ = {transfer_left_, slowdown_, scale_up(transfer_left_, slowdown_.num, slowdown_.den)};
+    }
+    transfer = known_.slowed;
+  }
   finish_ = timed_at_ + launch_left_ + transfer;
 }
 
@@ -80,7 +94,9 @@ void CopyStream::set_slowdown(const Slowdown& slowdown, SimTime now) {
     const Duration launched = std::min(elapsed, launch_left_);
     launch_left_ -= launched;
     if (elapsed > launched) {
-      transfer_left_ -= std::min(transfer_left_, scale_down(elapsed - launched, slowdown_.den, slowdown_.num));
+      const Duration slowed = elapsed - launched;
+      const Duration done = slowdown_.none() ? slowed : scale_down(slowed, slowdown_.den, slowdown_.num);
+      transfer_left_ -= std::min(transfer_left_, done);
     }
     timed_at_ = now;
   }

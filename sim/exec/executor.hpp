@@ -112,6 +112,13 @@ class CopyStream {
   Duration launch_left_{};
   Duration transfer_left_{};  // at slowdown 1
   Slowdown slowdown_{};
+  /// How long a transfer takes with a slowdown.
+  struct Known {
+    Duration transfer{};
+    Slowdown slowdown{};
+    Duration slowed{};
+  };
+  Known known_{};
   Copy in_flight_{};
   boost::circular_buffer<Copy> queued_;
 };
