@@ -45,10 +45,10 @@ inline constexpr std::size_t kWaits = 6;
 struct Copy {
   Stream stream = Stream::h2d;        // not compute
   std::int32_t layer = 0;             // what is copied, numbered by the rule
-  std::int32_t tag = 0;               // free for the rule
   Bytes bytes{};                      // charged to the link; cpu: KV that the CPU reads
   Duration launch{};                  // fixed part; a slower link does not stretch it
   Duration transfer{};                // bytes / bandwidth of an idle link, rounded by the copy model
+  std::int32_t tag = 0;               // free for the rule
   std::int32_t owner = kLayerCopies;  // which of several rules issued it; set by the engine
 };
 

@@ -45,7 +45,10 @@ void add_shared_links(Links& links, std::span<const BytesPerSecond> capacities) 
 CopyLinks::CopyLinks(const CopySharing& sharing) : CopyLinks(sharing, {}, {}) {}
 
 CopyLinks::CopyLinks(const CopySharing& sharing, CopyRoute route, std::span<const BytesPerSecond> shared)
-    : route_(std::move(route)), shared_(shared), duplex_{capacity_of(sharing.h2d), capacity_of(sharing.d2h)} {
+    : route_(std::move(route)),
+      shares_(route_.shares()),
+      shared_(shared),
+      duplex_{capacity_of(sharing.h2d), capacity_of(sharing.d2h)} {
   for (const auto* crossings : route_.all()) {
     for (const LinkCrossing& crossing : *crossings) {
       SPILLWAY_CHECK(crossing.link < shared_.size(), "a route over a link that is not there");

@@ -78,12 +78,14 @@ class CopyLinks {
   [[nodiscard]] bool contended() const { return contended_; }
   /// Nothing slows an expected copy down.
   [[nodiscard]] bool idle() const { return own_idle_ && !contended_; }
-  [[nodiscard]] bool shares() const { return route_.shares(); }
+  [[nodiscard]] bool shares() const { return shares_; }
+  /// How much the two directions of the host link slow each other down: `both` transfer, or one.
+  [[nodiscard]] const Slowdowns& on_host_link(bool both) const { return both ? duplexed_ : lone_; }
   /// How much the transfers, all expected, slow each other down when no other instance copies. Valid until the next
   /// call. O(1) for transfers as lately.
   [[nodiscard]] const Slowdowns& alone(const Transfers& transfers) {
     if (contended_) return alone_on_shared(transfers);
-    return transfers[0] != nullptr && transfers[1] != nullptr ? duplexed_ : lone_;
+    return on_host_link(transfers[0] != nullptr && transfers[1] != nullptr);
   }
   /// Adds the flows of the transfers to `all`, which starts with the shared links. Returns them; empty: none.
   using Flows = std::array<std::optional<FlowId>, kLinks>;
@@ -101,6 +103,7 @@ class CopyLinks {
   void expect_on_shared(const Copy& copy);
 
   CopyRoute route_{};
+  bool shares_ = false;  // it crosses shared links
   std::span<const BytesPerSecond> shared_{};
   std::array<double, 2> duplex_{1.0, 1.0};  // capacity of the caps
   std::vector<double> traffic_{};

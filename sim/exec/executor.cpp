@@ -35,30 +35,50 @@ void check(const Slowdown& slowdown) {
 }  // namespace
 
 void CopyStream::issue(const Copy& copy, SimTime now) {
-  if (fifo_.full()) fifo_.set_capacity(std::max<std::size_t>(8, 2 * fifo_.capacity()));
-  fifo_.push_back(copy);
-  if (fifo_.size() == 1) start(now);
+  if (!busy()) {
+    // Field by field: the caller has just written some of them, and wider reads would have to wait for that.
+    in_flight_.stream = copy.stream;
+    in_flight_.layer = copy.layer;
+    in_flight_.bytes = copy.bytes;
+    in_flight_.launch = copy.launch;
+    in_flight_.transfer = copy.transfer;
+    in_flight_.tag = copy.tag;
+    in_flight_.owner = copy.owner;
+    return start(now);
+  }
+  if (queued_.full()) queued_.set_capacity(std::max<std::size_t>(8, 2 * queued_.capacity()));
+  queued_.push_back(copy);
 }
 
 inline Copy CopyStream::complete() {
-  const Copy done = fifo_.front();
-  fifo_.pop_front();
+  const Copy done = in_flight_;
   free_since_ = finish_;
   finish_ = launched_ = kNever;
-  if (!fifo_.empty()) start(free_since_);
+  if (!queued_.empty()) {
+    in_flight_ = queued_.front();
+    queued_.pop_front();
+    start(free_since_);
+  }
   return done;
 }
 
 inline void CopyStream::start(SimTime now) {
   started_ = timed_at_ = now;
-  launch_left_ = fifo_.front().launch;
-  transfer_left_ = fifo_.front().transfer;
+  launch_left_ = in_flight_.launch;
+  transfer_left_ = in_flight_.transfer;
   launched_ = now + launch_left_;
   time_rest();
 }
 
 inline void CopyStream::time_rest() {
-  const Duration transfer = slowdown_.none() ? transfer_left_ : scale_up(transfer_left_, slowdown_.num, slowdown_.den);
+  Duration transfer = transfer_left_;
+  if (!slowdown_.none()) {
+    // Layers move the same bytes again and again, so most copies take as long as the one before.
+    if (transfer_left_ != known_.transfer || slowdown_ != known_.slowdown) {
+      known_ = {transfer_left_, slowdown_, scale_up(transfer_left_, slowdown_.num, slowdown_.den)};
+    }
+    transfer = known_.slowed;
+  }
   finish_ = timed_at_ + launch_left_ + transfer;
 }
 
@@ -69,17 +89,19 @@ void CopyStream::set_slowdown(const Slowdown& slowdown, SimTime now) {
   const std::int64_t now_times = slowdown.num * slowdown_.den;  // each below 2^31
   const std::int64_t then_times = slowdown_.num * slowdown.den;
   if (std::abs(now_times - then_times) <= now_times >> 40) return;
-  if (!fifo_.empty()) {
+  if (busy()) {
     const Duration elapsed = now - timed_at_;
     const Duration launched = std::min(elapsed, launch_left_);
     launch_left_ -= launched;
     if (elapsed > launched) {
-      transfer_left_ -= std::min(transfer_left_, scale_down(elapsed - launched, slowdown_.den, slowdown_.num));
+      const Duration slowed = elapsed - launched;
+      const Duration done = slowdown_.none() ? slowed : scale_down(slowed, slowdown_.den, slowdown_.num);
+      transfer_left_ -= std::min(transfer_left_, done);
     }
     timed_at_ = now;
   }
   slowdown_ = slowdown;
-  if (!fifo_.empty()) time_rest();
+  if (busy()) time_rest();
 }
 
 Executor::Executor(const CopySharing& sharing, CopyObserver* observer)
@@ -124,30 +146,37 @@ void Executor::issue(const Copy& copy) {
   CopyStream& stream = copies_[at];
   if (at >= lanes_used_) lanes_used_ = kLanes;
   if (at >= links_used_ && at < kLinks) links_used_ = kLinks;
-  if (stream.size() == 0) charge_stall(copy.stream, stream.free_since(), now_);
+  const bool starts = !stream.busy();
+  if (starts) charge_stall(copy.stream, stream.free_since(), now_);
   issued_[at] += copy.bytes;
   ++copies_under_way_;
   if (copy.owner == kRequestCopies && for_requests_++ == 0) for_requests_since_ = now_;
   if (!others_copy_) links_.expect(copy);
   stream.issue(copy, now_);
-  if (stream.size() == 1 && at < kLinks) share_links();
+  if (!starts || at >= kLinks) return;
+  // Copies that share nothing but the host link can wait for others of this instant.
+  shares_due_ = shares_host_link_only();
+  if (!shares_due_) share_links();
 }
 
 void Executor::update_shares() {
-  const SimTime in = copies_[0].launched();
-  const SimTime out = copies_[1].launched();
-  const auto to_come = [this](SimTime time) { return time > now_ ? time : kNever; };
-  // Without contention, the first transfer of two goes on as if alone until the other one starts.
-  const bool each = others_copy_ || links_.contended();
-  launch_at_ = each ? std::min(to_come(in), to_come(out)) : to_come(std::max(in, out));
-  for (std::size_t i = 2; each && i < links_used_; ++i) {
-    launch_at_ = std::min(launch_at_, to_come(copies_[i].launched()));
+  if (shares_host_link_only()) {
+    set_duplexed(both_directions());
+    if (links_.idle()) launch_at_ = kNever;
+    return;
   }
+  const auto to_come = [this](SimTime time) { return time > now_ ? time : kNever; };
+  launch_at_ = kNever;
+  for (std::size_t i = 0; i < links_used_; ++i) launch_at_ = std::min(launch_at_, to_come(copies_[i].launched()));
   if (others_copy_) return;
-  if (links_.idle()) launch_at_ = kNever;
-  duplexed_ = std::max(in, out) <= now_;
   const Slowdowns& slowdowns = links_.alone(transfers());
   for (std::size_t i = 0; i < links_used_; ++i) copies_[i].set_slowdown(slowdowns[i], now_);
+}
+
+void Executor::set_duplexed(bool both) {
+  duplexed_ = both;
+  const Slowdowns& slowdowns = links_.on_host_link(both);
+  for (std::size_t i = 0; i < 2; ++i) copies_[i].set_slowdown(slowdowns[i], now_);
 }
 
 void Executor::set_traffic(std::vector<double> shares) {
@@ -185,6 +214,7 @@ inline Duration Executor::stretched(Duration work) const {
 void Executor::settle(LayerRule* rule) {
   if (!std::exchange(copies_ended_, false) || rule == nullptr) return;
   rule->at_copies_done(*this);
+  share_started();
 }
 
 void Executor::count_timeless(const Copy& copy) {
@@ -228,6 +258,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     if (observer_ != nullptr) observer_->copied(copy, started, now_);
     if (rule == nullptr) continue;
     rule->at_copy_done(copy, *this);
+    share_started();
     copies_ended_ = true;
   }
   if (until != kNever) now_ = until;
@@ -299,6 +330,7 @@ inline bool Executor::reach_layer(LayerRule* rule, SimTime until) {
     at_gate_ = true;
     copies_ended_ = false;
     rule->at_layer_start(layer_, sub_batch_, *this);
+    share_started();
     finish_copies(rule);
   }
   while (!rule->ready(layer_, sub_batch_)) {
@@ -314,7 +346,10 @@ bool Executor::reach_after(LayerRule* rule, SimTime until) {
     if (!reach(rule, compute_free_, until)) return false;
     if (rule == nullptr) return true;
     at_gate_ = true;
-    if (sub_batch_ == 0) rule->at_layers_end(*this);
+    if (sub_batch_ == 0) {
+      rule->at_layers_end(*this);
+      share_started();
+    }
   }
   while (rule->unfinished(sub_batch_)) {
     finish_copies(rule);

@@ -87,10 +87,11 @@ class CopyStream {
   [[nodiscard]] SimTime launched() const { return launched_; }
   /// End of the last copy that ended.
   [[nodiscard]] SimTime free_since() const { return free_since_; }
+  [[nodiscard]] bool busy() const { return finish_ != kNever; }
   /// Copies in flight (at most one) and queued.
-  [[nodiscard]] std::size_t size() const { return fifo_.size(); }
+  [[nodiscard]] std::size_t size() const { return (busy() ? 1 : 0) + queued_.size(); }
   /// The copy that transfers at `now`; null: none is in flight, or it launches.
-  [[nodiscard]] const Copy* transferring(SimTime now) const { return launched_ <= now ? &fifo_.front() : nullptr; }
+  [[nodiscard]] const Copy* transferring(SimTime now) const { return launched_ <= now ? &in_flight_ : nullptr; }
 
   void issue(const Copy& copy, SimTime now);
   /// Ends the copy in flight at finish() and starts the next one.
@@ -103,7 +104,6 @@ class CopyStream {
   void start(SimTime now);
   void time_rest();
 
-  boost::circular_buffer<Copy> fifo_;
   SimTime finish_ = kNever;
   SimTime started_{};
   SimTime launched_ = kNever;
@@ -112,6 +112,15 @@ class CopyStream {
   Duration launch_left_{};
   Duration transfer_left_{};  // at slowdown 1
   Slowdown slowdown_{};
+  /// How long a transfer takes with a slowdown.
+  struct Known {
+    Duration transfer{};
+    Slowdown slowdown{};
+    Duration slowed{};
+  };
+  Known known_{};
+  Copy in_flight_{};
+  boost::circular_buffer<Copy> queued_;
 };
 
 /// Is told of every copy that has ended, before the rule is.
@@ -174,7 +183,10 @@ class Executor final : private CopySink {
   /// `rule` may be null.
   void run_copies(LayerRule* rule, SimTime until);
   /// Between iterations: a copy joins the end of its stream's FIFO now.
-  void start_copy(const Copy& copy) { issue(copy); }
+  void start_copy(const Copy& copy) {
+    issue(copy);
+    share_started();
+  }
 
   /// From now() on, each flow of other traffic uses such a share of the idle links. Initially none.
   void set_traffic(std::vector<double> shares);
@@ -239,21 +251,36 @@ class Executor final : private CopySink {
   StreamUse& use_of(Stream stream) { return use_[static_cast<std::size_t>(stream)]; }
 
   void issue(const Copy& copy) override;
-  /// Gives each transfer its share of the links. Called after a copy has started or ended, and at `launch_at_`.
+  /// Only the two directions of the instance's own host link may slow each other down.
+  [[nodiscard]] bool shares_host_link_only() const { return !others_copy_ && !links_.contended(); }
+  /// Gives each transfer its share of the links. Called after copies have started or ended, and at `launch_at_`.
   void share_links() {
-    if (!others_copy_) {
-      if (links_.idle()) return;
-      // A transfer is then slowed down while the other direction transfers, too, and not otherwise.
-      if (!links_.contended()) {
-        const SimTime later = std::max(copies_[0].launched(), copies_[1].launched());
-        const bool both = later <= now_;
-        launch_at_ = both ? kNever : later;
-        if (both == duplexed_) return;
-      }
-    }
-    update_shares();
+    if (!shares_host_link_only()) return update_shares();
+    if (links_.idle()) return;
+    const bool both = both_directions();
+    if (both == duplexed_ || copies_end_now()) return;
+    set_duplexed(both);
+  }
+  /// The same for copies that a rule has issued together: between them, no time passes.
+  void share_started() {
+    if (std::exchange(shares_due_, false)) share_links();
   }
   void update_shares();
+  /// A transfer is slowed down while the other direction transfers, too. Sets `launch_at_`. While nothing transfers,
+  /// the answer may be that of the instant at which both launches end.
+  [[nodiscard]] bool both_directions() {
+    const SimTime in = copies_[0].launched();
+    const SimTime out = copies_[1].launched();
+    const bool both = std::max(in, out) <= now_ || (in == out && in != kNever);
+    launch_at_ = both ? kNever : std::max(in, out);
+    return both;
+  }
+  /// What is in flight on the host link ends now, so shares change nothing before the next copy starts.
+  [[nodiscard]] bool copies_end_now() const {
+    const auto ends = [this](const CopyStream& copies) { return !copies.busy() || copies.finish() == now_; };
+    return ends(copies_[0]) && ends(copies_[1]);
+  }
+  void set_duplexed(bool both);
   /// `work` that the compute stream starts now.
   [[nodiscard]] Duration stretched(Duration work) const;
   /// Calls at_copies_done if copies have ended now and no layer has started since.
@@ -297,7 +324,8 @@ class Executor final : private CopySink {
   std::size_t lanes_used_ = 2;  // 2: nothing but host copies so far; else kLanes
   std::size_t links_used_ = 2;  // the same, of the lanes that are links
   SimTime launch_at_ = kNever;  // the next end of a launch that changes shares
-  bool duplexed_ = false;       // both directions of the host link transferred when shares were last computed
+  bool duplexed_ = false;       // the slowdowns of host copies are those of transfers in both directions
+  bool shares_due_ = false;     // copies have started since shares were last computed
   std::array<Bytes, kLanes> issued_{};
   Waited waited_{};
   Bubbles bubbles_{};

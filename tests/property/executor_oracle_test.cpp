@@ -52,10 +52,10 @@ class RandomRule : public LayerRule {
   Copy make(Stream stream, std::int32_t layer) {
     return {.stream = stream,
             .layer = layer,
-            .tag = tag_++,
             .bytes = Bytes(random_.in(0, 1000)),
             .launch = Duration(random_.chance(50) ? random_.in(0, scale_) : 0),
-            .transfer = Duration(random_.chance(5) ? 0 : random_.in(1 + scale_ / 50, 2 * scale_))};
+            .transfer = Duration(random_.chance(5) ? 0 : random_.in(1 + scale_ / 50, 2 * scale_)),
+            .tag = tag_++};
   }
   Copy anywhere(std::int32_t layer) {
     constexpr std::array kStream{Stream::h2d, Stream::d2h, Stream::peer_in, Stream::peer_out, Stream::cpu};

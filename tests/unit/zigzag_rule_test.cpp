@@ -26,7 +26,7 @@ constexpr Duration ns(std::int64_t count) { return Duration(count); }
 /// A copy with as many bytes as nanoseconds, so that a copy of 0 ns has no bytes and is not made. `tag` identifies it.
 Copy copy(Stream stream, std::int64_t time, std::int32_t tag = 0) {
   const std::int64_t launch = time / 3;
-  return {.stream = stream, .tag = tag, .bytes = Bytes(time), .launch = ns(launch), .transfer = ns(time - launch)};
+  return {.stream = stream, .bytes = Bytes(time), .launch = ns(launch), .transfer = ns(time - launch), .tag = tag};
 }
 
 ZigzagCopies copies(std::int64_t weights, std::int64_t kv_load, std::int64_t hidden_load, std::int64_t kv_store,
