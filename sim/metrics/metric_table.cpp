@@ -407,7 +407,7 @@ std::vector<MetricEntry> time_fractions() {
         "Share of the span in which the GPU worked: an iteration ran, the GPU did not wait for a copy or for attention "
         "on the CPU, and the engine's CPU time did not hold it up."},
        [](const RunFigures& r) { return ratio(r.run.engine.gpu_time, r.replica_time()); }},
-      {{"layer_time_fraction", "fraction",
+      {{"layers_fraction", "fraction",
         "Share of the time in which an iteration ran that its transformer layers took, their waits included. The rest "
         "is the engine's CPU time, the embedding, logits and sampling."},
        [](const RunFigures& r) { return ratio(r.run.engine.layer_time, r.run.engine.busy_time); }},

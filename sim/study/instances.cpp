@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -58,13 +59,20 @@ class ListReader {
     for (const std::vector<Assignment>& object : parse_objects(list, problems_)) {
       entries.push_back(entry(object, entries.size()));
     }
-    if (problems_.size() > before) return {};
+    if (problems_.size() > before) {
+      std::ranges::move(typos_, std::back_inserter(problems_));
+      return {};
+    }
     if (entries.empty()) {
       problems_.push_back({"instances is an empty list", list.where, "leave it out, or give an instance"});
       return entries;
     }
     check_names(entries);
     check_gpus(entries);
+    if (!typos_.empty()) {
+      std::ranges::move(typos_, std::back_inserter(problems_));
+      return entries;
+    }
     set_shares(entries, list.where);
     for (std::size_t i = 0; i < entries.size(); ++i) {
       if (!entries[i].lends) complete(entries[i], i);
@@ -85,6 +93,7 @@ class ListReader {
     std::set<std::string> said;  // of what only an element has
     StaticLender lender;
     std::optional<Assignment> busy;
+    std::vector<std::pair<const Assignment*, std::string>> typos;  // and what was meant
     for (const Assignment& given : object) {
       const bool of_element = std::ranges::count(kOfElement, given.key) > 0;
       if (of_element && !said.insert(given.key).second) {
@@ -99,6 +108,9 @@ class ListReader {
         read_free_memory(given, lender);
       } else if (given.key == kHbmShare) {
         busy = given;
+      } else if (std::string meant = mistyped(given.key); !meant.empty()) {
+        said.insert(meant);
+        typos.emplace_back(&given, std::move(meant));
       } else {
         read_key(given, entry);
       }
@@ -107,12 +119,23 @@ class ListReader {
       problems_.push_back({fmt::format("{} has no gpus", entry.name), entry.where,
                            R"(give the GPUs of the server that it has, such as "gpus": "0-3")"});
     }
+    for (const auto& [given, meant] : typos) {
+      typos_.push_back({fmt::format("{}: unknown key \"{}\"", entry.name, brief(given->key)), given->where,
+                        fmt::format("did you mean \"{}\"?", meant)});
+    }
     if (busy) read_hbm_share(*busy, said.contains(kFreeMemory), lender);
     if (said.contains(kFreeMemory)) {
       refuse_keys(entry, said.contains("share"));
       entry.lends = lender;
     }
     return entry;
+  }
+
+  /// The name of an element's own that `key`, which is none of a run, comes close to; empty: none.
+  [[nodiscard]] std::string mistyped(const std::string& key) const {
+    if (find_parameter(table_, key) != nullptr || key.find('.') != key.npos) return "";
+    const std::vector<std::string> names(kOfElement.begin(), kOfElement.end());
+    return nearest_name(key, names);
   }
 
   void read_free_memory(const Assignment& given, StaticLender& lender) {
@@ -340,6 +363,7 @@ class ListReader {
 
   const ResolvedConfig& config_;
   std::vector<Problem>& problems_;
+  std::vector<Problem> typos_;  // told beside what else is wrong
   std::vector<Parameter> table_;
 };
 

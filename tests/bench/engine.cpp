@@ -180,6 +180,17 @@ BENCHMARK_CAPTURE(fair_slices, aqua, {"policy=aqua", "hardware=hgx-h100-8", "mem
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(fair_slices, public_code, {"policy=cfs", "policy.rules=code"})->Unit(benchmark::kMillisecond);
 
+/// 264 requests at a time, of which about 64 have their KV on the GPU: the greedy step sees 200 on the host.
+void neo(benchmark::State& state, const std::string& policy) {
+  measure(state, [&] {
+    return run_once({"policy=" + policy, "hardware=g5.16xlarge", "memory.gpu_kv=5GB", "engine.max_model_len=2000",
+                     "workload.trace=uniform", "workload.input_tokens=400", "workload.output_tokens=200",
+                     "workload.requests=10000", "workload.arrival=all-at-once", "workload.concurrency=264"});
+  });
+}
+BENCHMARK_CAPTURE(neo, pipelined, "neo")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(neo, fastdecode, "fastdecode")->Unit(benchmark::kMillisecond);
+
 /// Eight models on a server: each of four borrows memory of another one, whose bursts reclaim it again and again.
 void lending(benchmark::State& state) {
   std::string elements;

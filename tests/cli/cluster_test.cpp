@@ -351,6 +351,8 @@ TEST_F(ClusterCli, InstancesThatCannotBe_AreRefused) {
   bad(R"([{"gpus": "x-y"}])", {"\"x-y\" is no GPU of a server"});
   bad(R"([{"gpus": []}])", {"gpus: none is given"});
   bad(R"([{"name": "a"}])", {"a has no gpus"});
+  bad(R"([{"nam": "a", "gpu": 0}])", {"instance-0: unknown key \"nam\"", "did you mean \"name\"?",
+                                      "instance-0: unknown key \"gpu\"", "did you mean \"gpus\"?"});
   bad(R"([{"gpus": "0-3", "tensor_parallel": 2}])",
       {"instance-0 has 4 GPUs, and 1 replica of tensor_parallel=2 takes 2"});
   bad(R"([{"gpus": 0, "share": 0.5}, {"gpus": 1, "share": 0.6}])", {"the shares sum to 1.1"});

@@ -11,6 +11,7 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class Lenders : public CliTest {
  protected:
@@ -183,6 +184,9 @@ TEST_F(Lenders, LendersThatCannotLend_AreTold) {
   };
   EXPECT_THAT(refused(consumer_beside(R"({"name": "smal", "gpus": "2-3", "free_memory": "35GB"})")),
               AllOf(HasSubstr("memory.lender=small is no other element"), HasSubstr("smal")));
+  EXPECT_THAT(refused(consumer_beside(R"({"name": "small", "gpus": "2-3", "free_memry": "35GB", "hbm_share": 0.1})")),
+              AllOf(HasSubstr("small: unknown key \"free_memry\""), HasSubstr("did you mean \"free_memory\"?"),
+                    Not(HasSubstr("this element has no free_memory"))));
   EXPECT_THAT(refused(consumer_beside(R"({"name": "small", "gpus": "2-3", "free_memory": "95GB"})")),
               HasSubstr("small has free_memory of 95.0 GB, more than the"));
   EXPECT_THAT(refused(consumer_beside(R"({"name": "small", "gpus": 2, "free_memory": "35GB"})")),

@@ -222,6 +222,38 @@ TEST(Ledger, AttentionOnTheCpu_HasAShareOfItsOwn) {
   EXPECT_EQ(spent_on(Resource::cpu_attention, true), 0.0);
 }
 
+// 10 s, of which 4 are in the span: 8 alone, 1.5 of them CPU time of the engine and 1 before and after the layers; 2 of
+// waits for the CPU, which attends for 5. The GPU works for 8 - 1.5 s, the layers take 10 - 1.
+TEST(Ledger, TimeOfGpuLayersAndCpu_CountsInPart) {
+  Ledger ledger;
+  ledger.advance(at_s(0), at_s(0), {});
+  start(ledger,
+        {.end = at_s(10),
+         .alone = secs(8),
+         .around = secs(1),
+         .shares = {.compute = 6.5, .host = 1.5},
+         .cpu_stall = {.attention = secs(2)},
+         .bubbles = {Duration(500'000'000), Duration(1'500'000'000)},
+         .cpu_busy = secs(5),
+         .issued = {.d2h = Bytes(10)}},
+        false);
+  ledger.advance(at_s(4), at_s(0), {});
+  ledger.stop(at_s(4), {});
+  const EngineTotals totals = ledger.totals();
+  EXPECT_DOUBLE_EQ(totals.gpu_time, 0.4 * 6.5);
+  EXPECT_DOUBLE_EQ(totals.layer_time, 0.4 * 9.0);
+  ASSERT_TRUE(totals.on_cpu.has_value());
+  EXPECT_EQ(totals.on_cpu->busy, secs(2));
+  EXPECT_EQ(totals.on_cpu->bubbles[0], Duration(200'000'000));
+  EXPECT_EQ(totals.on_cpu->bubbles[1], Duration(600'000'000));
+  EngineTotals both = totals;
+  both.add(totals);
+  EXPECT_DOUBLE_EQ(both.gpu_time, 0.8 * 6.5);
+  EXPECT_DOUBLE_EQ(both.layer_time, 0.8 * 9.0);
+  EXPECT_EQ(both.on_cpu->busy, secs(4));
+  EXPECT_EQ(both.on_cpu->bubbles[1], Duration(1'200'000'000));
+}
+
 TEST(Ledger, BytesThatNoIterationWasChargedWith_AreABrokenInvariant) {
   Ledger ledger;
   EXPECT_NO_THROW(ledger.check_links({}, {}));

@@ -280,23 +280,38 @@ class PlainModel final : public ExecutionModel {
   }
 };
 
-double charged_ms(const std::vector<BatchShape>& shapes) {
+struct Charged {
+  double ms = 0.0;
+  double cpu_busy_ms = 0.0;
+  std::array<double, 2> bubbles_ms{};
+};
+
+Charged charged(const std::vector<BatchShape>& shapes) {
   const PlainModel model;
   const KvLayout kv = layout(100, 100);
   const TierGraph graph = kv.graph();
   IterationRunner runner(model, kv, graph, {});
   const ExecutedIteration& iteration = runner.run(shapes, SimTime(0), Blocks(0));
-  return to_seconds(iteration.end - iteration.start) * 1e3;
+  const auto ms = [](Duration time) { return to_seconds(time) * 1e3; };
+  return {ms(iteration.end - iteration.start),
+          ms(iteration.cpu_busy),
+          {ms(iteration.bubbles[0]), ms(iteration.bubbles[1])}};
 }
+
+double charged_ms(const std::vector<BatchShape>& shapes) { return charged(shapes).ms; }
 
 // A, charged. Stage of batch 0: linear, 11.2 ms; of batch 1: its linear layers and the attention of batch 0,
 // 1.6 + 1.2 = 2.8 ms. A layer of the GPU takes 14 ms. Batch 1 attends on the CPU for 0.8 + 2.4 = 3.2 ms beside the next
-// 11.2 ms, except after the last layer: 32 x 14 + 3.2 = 451.2 ms.
+// 11.2 ms, except after the last layer: 32 x 14 + 3.2 = 451.2 ms. That is the GPU's only wait, for sub-batch 1. The CPU
+// works for 32 x 3.2 = 102.4 ms.
 TEST(NeoCharged, A_FillsAndDrainsThePipeline) {
   const std::array<PrefillChunk, 1> prompt{{{Tokens(1000), Tokens(0)}}};
-  EXPECT_DOUBLE_EQ(charged_ms({{.decode_sequences = 20, .decode_context = Tokens(10'000), .chunks = prompt},
-                               {.cpu_sequences = 60, .cpu_context = Tokens(24'000)}}),
-                   451.2);
+  const Charged a = charged({{.decode_sequences = 20, .decode_context = Tokens(10'000), .chunks = prompt},
+                             {.cpu_sequences = 60, .cpu_context = Tokens(24'000)}});
+  EXPECT_DOUBLE_EQ(a.ms, 451.2);
+  EXPECT_DOUBLE_EQ(a.cpu_busy_ms, 102.4);
+  EXPECT_EQ(a.bubbles_ms[0], 0.0);
+  EXPECT_DOUBLE_EQ(a.bubbles_ms[1], 3.2);
 }
 
 // B, charged. Stages: 1.33 ms of linear layers of batch 0, then 1.13 + 0.2 = 1.33 ms. Each sub-batch attends on the CPU
@@ -311,13 +326,14 @@ TEST(NeoCharged, B_TheGpuAttendsBesideTheCpu) {
                    85.12 + 1.32);
 }
 
-// One batch: 32 (1.33 + 0.2 + 1.32).
+// One batch: 32 (1.33 + 0.2 + 1.32). The GPU waits while the CPU attends.
 TEST(NeoCharged, OneSubBatchWaitsForTheCpu) {
-  EXPECT_DOUBLE_EQ(charged_ms({{.decode_sequences = 20,
-                                .decode_context = Tokens(10'000),
-                                .cpu_sequences = 13,
-                                .cpu_context = Tokens(5'200)}}),
-                   32 * 2.85);
+  const Charged one = charged(
+      {{.decode_sequences = 20, .decode_context = Tokens(10'000), .cpu_sequences = 13, .cpu_context = Tokens(5'200)}});
+  EXPECT_DOUBLE_EQ(one.ms, 32 * 2.85);
+  EXPECT_DOUBLE_EQ(one.cpu_busy_ms, 32 * 1.32);
+  EXPECT_DOUBLE_EQ(one.bubbles_ms[0], 32 * 1.32);
+  EXPECT_EQ(one.bubbles_ms[1], 0.0);
 }
 
 // 1 to 3, then 4, 8, 16: between 8 and 16 a straight line.

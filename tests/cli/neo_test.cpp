@@ -1,0 +1,81 @@
+// Policies that attend on the CPU, from the command line: memory on the host, figures, refused settings.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/command.hpp"
+
+namespace spillway::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Neo : public CliTest {
+ protected:
+  static std::int64_t host_blocks(const Output& run) {
+    return json::parse(run.out)["setup"]["host_kv_blocks"].get<std::int64_t>();
+  }
+};
+
+// Half of 256 GiB are 65,536 blocks of 16 tokens, 32 layers, 2 x 8 heads of 128 elements of 2 bytes: 2 MiB. Of 512 GiB
+// for two GPUs, one of which runs, half are 131,072 blocks.
+TEST_F(Neo, WithoutAWord_KvTakesHalfOfTheHost) {
+  for (const auto& [hardware, blocks] :
+       {std::pair{"hardware=g5.16xlarge", 65'536}, {"hardware=a100-nvlink-2", 131'072}}) {
+    const auto run = spillway({"run", "policy=neo", hardware, "workload.requests=20", "--json"});
+    ASSERT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(host_blocks(run), blocks) << hardware;
+  }
+  const auto given =
+      spillway({"run", "policy=neo", "hardware=g5.16xlarge", "memory.host_kv=10GiB", "workload.requests=20", "--json"});
+  EXPECT_EQ(host_blocks(given), 5'120) << given.err;
+}
+
+TEST_F(Neo, ARunSaysWhatTheCpuDoes) {
+  const std::vector<std::string> arguments{"run",
+                                           "policy=neo",
+                                           "hardware=g4dn.4xlarge",
+                                           "model=llama-2-7b",
+                                           "memory.gpu_kv=54 blocks",
+                                           "engine.max_model_len=832",
+                                           "workload.trace=osc",
+                                           "workload.rate=2",
+                                           "workload.requests=200"};
+  const auto table = spillway(arguments);
+  EXPECT_THAT(table.out,
+              AllOf(HasSubstr("On the CPU"), HasSubstr("of iterations pipelined"), Not(HasSubstr("Streaming"))));
+  auto with_json = arguments;
+  with_json.push_back("--json");
+  const json metrics = json::parse(spillway(with_json).out)["metrics"];
+  const auto value = [&](const char* name) { return metrics[name]["value"].get<double>(); };
+  EXPECT_GT(value("cpu_busy_fraction"), 0.1);
+  EXPECT_GT(value("gpu_busy_fraction"), value("cpu_busy_fraction"));
+  EXPECT_LT(value("gpu_busy_fraction"), 1.0);
+  EXPECT_GT(value("layers_fraction"), 0.9);
+  EXPECT_LT(value("layers_fraction"), 1.0);
+  EXPECT_GT(value("second_bubble_fraction"), 0.0);
+  const json others = json::parse(spillway({"run", "workload.requests=20", "--json"}).out)["metrics"];
+  EXPECT_TRUE(others.contains("gpu_busy_fraction"));
+  EXPECT_FALSE(others.contains("cpu_busy_fraction"));
+}
+
+TEST_F(Neo, RefusesWhatCannotRun) {
+  const auto refused = [&](std::vector<std::string> settings, const char* text) {
+    settings.insert(settings.begin(), "run");
+    const auto run = spillway(settings);
+    EXPECT_EQ(run.code, 2) << text;
+    EXPECT_THAT(run.err, HasSubstr(text));
+  };
+  refused({"policy=neo"}, "attends on the CPU, and h100-80gb-sxm states no host");
+  refused({"policy=neo", "hardware=g5.4xlarge", "policy.cpu_threads=9"}, "more than the 8 cores");
+  refused({"policy=neo", "hardware=g5.4xlarge", "memory.host_kv=1GB"}, "no prompt fits");
+  refused({"policy=fastdecode", "hardware=g5.4xlarge", "memory.host_kv=1MB"}, "no prompt fits");
+  refused({"policy=neo", "hardware=g5.4xlarge", "memory.gpu_kv=1 blocks"}, "has no KV block on the GPU");
+  refused({"policy=neo", "hardware=g4dn.4xlarge"}, "the weights leave no GPU memory for KV");
+}
+
+}  // namespace
+}  // namespace spillway::test
