@@ -11,7 +11,7 @@
 namespace spillway::oracle {
 
 /// A plain model is one object: its scheduler counts blocks itself, so nothing asks its space.
-class UnaskedSpace final : public OffloadPolicy {
+class UnaskedSpace : public OffloadPolicy {
  public:
   [[nodiscard]] Fit admits(const RequestView&, Tokens) const override { return unasked(); }
   [[nodiscard]] Fit grows(const RequestView&, Tokens) const override { return unasked(); }

@@ -10,9 +10,12 @@
 //  4. piggyback: instead of 1., waiting requests enter after 3., with the tokens that decodes leave; provided that
 //     nobody was swapped out when the step began, nor during it.
 //
+//  5. Blocks that leave or come back together go as one copy, or each layer's K and V of each block on its own.
+//
 // A prompt above the token limit can never run, and is rejected at the head of the queue.
 #include <memory>
 
+#include "sim/api/runs.hpp"
 #include "tests/models/counting.hpp"
 #include "tests/models/plain_policy.hpp"
 
@@ -96,15 +99,35 @@ class SwiftLlm final : public Scheduler {
   Ids swapped_;
 };
 
-const RegisterPlain kRegistered{PlainPolicy{.name = "swiftllm",
-                                            .make =
-                                                [](const PolicyContext& context) {
-                                                  Policy policy;
-                                                  policy.scheduler = std::make_unique<SwiftLlm>(context.settings);
-                                                  policy.space = std::make_unique<UnaskedSpace>();
-                                                  return policy;
-                                                },
-                                            .explains_waiting = true}};
+class Swapping final : public UnaskedSpace {
+ public:
+  explicit Swapping(bool merged)
+      : how_{.mechanism = merged ? CopyMechanism::single : CopyMechanism::many, .waits = Waits::iteration} {}
+
+  void leaves(const View& view, const RequestView& request, Placement& placement) override {
+    Move out = how_;
+    out.to = kHostTier;
+    send_from_gpu(view, holder(request.id), out, placement);
+  }
+  void returns(const View& view, const RequestView& request, Placement& placement) override {
+    bring_to_gpu(view, holder(request.id), kWholeContext, how_, placement);
+  }
+
+ private:
+  const Move how_;
+};
+
+const RegisterPlain kRegistered{PlainPolicy{
+    .name = "swiftllm",
+    .make =
+        [](const PolicyContext& context) {
+          Policy policy;
+          policy.scheduler = std::make_unique<SwiftLlm>(context.settings);
+          policy.space =
+              std::make_unique<Swapping>(context.settings.get<std::string>("policy.swap_copies") == "merged");
+          return policy;
+        },
+    .explains_waiting = true}};
 
 }  // namespace
 }  // namespace spillway::oracle
