@@ -34,9 +34,9 @@ const Predictor& predictor() {
   return kPredictor;
 }
 
-/// As the host's file says: 77 us for a call, and 0.8 of 39.89 GB/s.
+/// As the host's file says: 77 us for a call, and 0.8 of 47 GB/s.
 double attention_seconds(const HostAttention& attention) {
-  return 77e-6 + static_cast<double>(kv_bytes(attention)) / (0.8 * 39.89e9);
+  return 77e-6 + static_cast<double>(kv_bytes(attention)) / (0.8 * 47e9);
 }
 
 class EmulatedAttention final : public Case {
