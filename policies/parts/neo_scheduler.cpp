@@ -297,9 +297,7 @@ Layout layout(const Deployment& deployment, const Settings& settings, const NeoO
   if (blocks < Blocks(1)) {
     throw ConfigError("policy " + name + " has no KV block on the GPU: of " + std::to_string(whole.count()) +
                           " blocks, one of " + std::to_string(deployment.layers + 1) + " layers stages prompts",
-                      "memory.gpu_kv",
-                      options.residents ? "raise it, or use policy=fastdecode, which keeps no request on the GPU"
-                                        : "raise it: prompts pass through these blocks");
+                      "memory.gpu_kv", "raise it: prompts for the host pass through these blocks, too");
   }
   const Blocks host(settings.get<Bytes>("memory.host_kv") / deployment.block_bytes);
   const Blocks kept = options.residents ? blocks : Blocks(0);

@@ -404,8 +404,12 @@ TEST(NeoLayout, TheStagingLayerCostsBlocks) {
   EXPECT_EQ(laid_out("neo", 1650, 5000).blocks, Blocks(1600));
 }
 
+// Of one block, 1 x 32 / 33 are none, whether or not requests stay there.
 TEST(NeoLayout, NamesWhatDoesNotFit) {
-  EXPECT_THAT(refusal("neo", 1, 5000), HasSubstr("use policy=fastdecode"));
+  for (const char* const policy : {"neo", "fastdecode"}) {
+    EXPECT_THAT(refusal(policy, 1, 5000), HasSubstr("of 1 blocks, one of 33 layers stages prompts; raise it"));
+  }
+  EXPECT_THAT(refusal("neo", 0, 5000), HasSubstr("the weights leave no GPU memory for KV"));
   EXPECT_THAT(refusal("neo", 54, 52), HasSubstr("memory.host_kv holds 52 KV blocks, and policy neo keeps 52 free"));
   EXPECT_EQ(laid_out("fastdecode", 54, 1).blocks, Blocks(52)) << "it keeps nothing on the GPU";
   EXPECT_THAT(refusal("fastdecode", 54, 0), HasSubstr("no prompt fits"));
