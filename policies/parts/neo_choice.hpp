@@ -13,6 +13,8 @@
 //   slack_1 = linear(S_0)               - (cdec_1 + launch)
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -46,7 +48,7 @@ struct NeoChoice {
   std::size_t cpu_prompts = 0;           // the first ones of them run
   std::vector<std::int8_t> sub_batch{};  // of each decode on the CPU; kRests: it does not run
   double predicted = 0.0;                // time of a layer
-  double slack[2] = {0.0, 0.0};          // of the sub-batches, once they were complete
+  std::array<double, 2> slack{};         // of the sub-batches, once they were complete
   /// What was compared: sequences and time of a layer.
   struct Mode {
     std::int64_t sequences = 0;
@@ -59,6 +61,9 @@ struct NeoChoice {
 /// `launch`: in the predictor's unit. O(prompts + decodes on the CPU) predictions. The result is valid for the same
 /// predictor only.
 void neo_choose(const NeoCandidates& candidates, NeoRules rules, const NeoPredictor& predictor, double launch,
+                NeoChoice& choice);
+/// The same, without a virtual call for each prediction.
+void neo_choose(const NeoCandidates& candidates, NeoRules rules, const NeoTables& predictor, double launch,
                 NeoChoice& choice);
 
 }  // namespace spillway

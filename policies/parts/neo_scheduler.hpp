@@ -32,6 +32,52 @@ class NeoSpace final : public PagedSpace {
 /// Blocks up to which requests come back to the GPU: 95% of its blocks, rounded half to even as by Python's round().
 [[nodiscard]] Blocks neo_swap_in_limit(Blocks gpu);
 
+/// Requests whose KV is on the host, in the order in which they may come to the GPU. Each iteration reads all of them,
+/// so each of their figures is a list of its own.
+class NeoHostQueue {
+ public:
+  /// One that does not run is in this sub-batch.
+  static constexpr std::int8_t kRests = NeoChoice::kRests;
+
+  explicit NeoHostQueue(Tokens block_tokens) : block_(block_tokens) {}
+  [[nodiscard]] std::size_t size() const { return ids_.size(); }
+  [[nodiscard]] bool empty() const { return ids_.empty(); }
+  [[nodiscard]] RequestId id(std::size_t at) const { return ids_[at]; }
+  [[nodiscard]] Tokens known(std::size_t at) const { return known_[at]; }
+  [[nodiscard]] std::int8_t sub_batch(std::size_t at) const { return sub_batch_[at]; }
+  [[nodiscard]] bool runs(std::size_t at) const { return sub_batch_[at] != kRests; }
+  /// Known tokens, and sub-batches, in order.
+  [[nodiscard]] const std::vector<Tokens>& contexts() const { return known_; }
+  [[nodiscard]] const std::vector<std::int8_t>& sub_batches() const { return sub_batch_; }
+  /// Blocks of the known tokens.
+  [[nodiscard]] Blocks blocks() const { return blocks_; }
+  /// Known tokens of those that run.
+  [[nodiscard]] Tokens running() const { return running_; }
+  [[nodiscard]] std::int64_t count_running() const { return count_running_; }
+
+  void push_front(RequestId id, Tokens known) { insert(0, id, known, kRests); }
+  void push_back(RequestId id, Tokens known, std::int8_t sub_batch) { insert(size(), id, known, sub_batch); }
+  void erase(std::size_t at);
+  /// O(size). False: it is not in the queue.
+  bool erase(RequestId id);
+  void place(std::size_t at, std::int8_t sub_batch);
+  /// Each one that runs has taken a token. O(size).
+  void step();
+
+ private:
+  void insert(std::size_t at, RequestId id, Tokens known, std::int8_t sub_batch);
+  void count(std::size_t at, std::int64_t sign);
+
+  Tokens block_;
+  std::vector<RequestId> ids_;
+  std::vector<Tokens> known_;
+  std::vector<std::int64_t> left_;  // tokens that the last block still takes
+  std::vector<std::int8_t> sub_batch_;
+  Blocks blocks_{};
+  Tokens running_{};
+  std::int64_t count_running_ = 0;
+};
+
 struct NeoOptions {
   NeoRules rules = NeoRules::code;
   bool residents = true;   // false: no request stays on the GPU (FastDecode+)
@@ -71,14 +117,6 @@ class NeoScheduler final : public Scheduler {
   [[nodiscard]] Figures figures() const override;
 
  private:
-  /// A request whose KV is on the host.
-  struct OnHost {
-    RequestId id{};
-    Tokens known{};
-    std::int64_t left = 0;  // tokens that its last block still takes
-    bool runs = false;      // it is in the batch
-    std::int8_t sub_batch = 0;
-  };
   /// What steps 1 to 4 have found.
   struct Plan {
     Blocks gpu_blocks{};  // of the decodes on the GPU, and of prompts that stay there
@@ -101,9 +139,6 @@ class NeoScheduler final : public Scheduler {
   void choose(const Plan& plan);
   void place_decodes(Decision& decision);
   void start_prompts(Decision& decision);
-  /// A request of the host's queue, whose blocks count from now on.
-  [[nodiscard]] OnHost enter_host(RequestId id, Tokens known);
-  std::deque<OnHost>::iterator forget(const std::deque<OnHost>::iterator& request);
 
   const View& view_;
   NeoSpace& space_;
@@ -113,16 +148,13 @@ class NeoScheduler final : public Scheduler {
 
   std::deque<RequestId> waiting_;
   std::vector<RequestId> gpu_;  // in the order in which they came there
-  std::deque<OnHost> host_;
-  Blocks host_blocks_{};   // of the known tokens of host_
-  Tokens host_running_{};  // known tokens of those that run
+  NeoHostQueue host_;
 
   // Of the last decision. The prompts are the first ones of waiting_ before it.
   std::vector<Tokens> gpu_lengths_;
   std::vector<Tokens> cpu_lengths_;
-  std::vector<Tokens> contexts_;
   NeoChoice choice_;
-  std::int64_t host_decodes_ = 0;
+  std::int64_t host_decodes_ = 0;  // that ran
 
   // Figures.
   SimTime started_{};
