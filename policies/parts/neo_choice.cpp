@@ -57,9 +57,9 @@ class Chooser {
     all_.to_host = in_.cpu_prompts.size();
     all_.tokens = Tokens(in_.gpu_decodes);
     for (const auto& prompts : {in_.gpu_prompts, in_.cpu_prompts}) {
-      for (const Tokens length : prompts) {
-        all_.tokens += length;
-        all_.time += predict_.prompt(length);
+      for (const NeoPrompt& prompt : prompts) {
+        all_.tokens += prompt.computed();
+        all_.time += time_of(prompt);
       }
     }
     decodes_ = predict_.gpu_decodes(in_.gpu_context);
@@ -67,6 +67,10 @@ class Chooser {
     shrink(batches_[0], all_);
   }
 
+  /// The attention of a prompt. f(0) = 0.
+  [[nodiscard]] double time_of(const NeoPrompt& prompt) const {
+    return predict_.prompt(prompt.length) - predict_.prompt(prompt.cached);
+  }
   /// `batch`, which is batch 0, keeps these prompts.
   void shrink(Batch& batch, const Prompts& prompts) const {
     batch.tokens = prompts.tokens + Tokens(batch.on_cpu);
@@ -93,8 +97,8 @@ class Chooser {
   template <class May>
   Prompts drop_prompts(Prompts prompts, Tokens others, May may) const {
     while (prompts.to_host > 0) {
-      const Tokens length = in_.cpu_prompts[prompts.to_host - 1];
-      const Prompts left{prompts.to_host - 1, prompts.tokens - length, prompts.time - predict_.prompt(length)};
+      const NeoPrompt& last = in_.cpu_prompts[prompts.to_host - 1];
+      const Prompts left{prompts.to_host - 1, prompts.tokens - last.computed(), prompts.time - time_of(last)};
       if (left.tokens + others < kEnoughTokens || !may(left)) break;
       prompts = left;
     }

@@ -40,6 +40,8 @@ NeoSpace::NeoSpace(const View& view, CopyMechanism copies) : PagedSpace(view, sp
 
 TierId NeoSpace::attends(const View& /*view*/, const RequestView& /*request*/) const { return tier_; }
 
+bool NeoSpace::takes_prefix(const View& /*view*/, const RequestView& /*request*/) const { return takes_prefix_; }
+
 void NeoSpace::returns(const View& view, const RequestView& request, Placement& placement) {
   // What attends on the CPU rested on the host.
   if (tier_ == kGpuTier) PagedSpace::returns(view, request, placement);
@@ -199,10 +201,12 @@ bool NeoScheduler::never_fits(const RequestView& request) const {
 }
 
 void NeoScheduler::find_prompts(Plan& plan, Decision& decision) {
-  gpu_lengths_.clear();
-  cpu_lengths_.clear();
-  Blocks staged;  // pass through the staging layer
+  gpu_prompts_.clear();
+  cpu_prompts_.clear();
+  Blocks staged;    // pass through the staging layer
+  Blocks borrowed;  // of the GPU, for prefixes of prompts for the host
   Blocks on_host = host_.blocks();
+  const Blocks gpu = view_.tier(kGpuTier).total;
   for (std::size_t i = 0; i < waiting_.size();) {
     const auto drop = [&] { waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i)); };
     if (!view_.alive(waiting_[i])) {
@@ -216,20 +220,28 @@ void NeoScheduler::find_prompts(Plan& plan, Decision& decision) {
       continue;
     }
     const Blocks needed = blocks(request.known);
-    const bool fits = staged + needed <= view_.tier(kGpuTier).total &&
-                      on_host + needed <= view_.tier(kHostTier).total - gpu_capacity();
+    const View::CachedPrefix prefix = view_.cached_prefix(request.id);
+    // Unused cached blocks count as free until a request takes them, and those on the host need a block of the GPU.
+    const Blocks for_prefix = prefix.idle_blocks + prefix.host_blocks;
+    const Blocks taken = needed - blocks(prefix.tokens) + for_prefix;
+    const bool to_gpu = cpu_prompts_.empty() && plan.gpu_blocks + taken <= gpu_capacity();
+    const bool takes = to_gpu || plan.gpu_blocks + borrowed + for_prefix <= gpu;
+    const NeoPrompt prompt{request.known, takes ? prefix.tokens : Tokens(0)};
+    const Blocks computed = needed - blocks(prompt.cached);
+    const bool fits = staged + computed <= gpu && on_host + needed <= view_.tier(kHostTier).total - gpu_capacity();
     if (!fits) return decision.blocked(Blocked::kv_capacity);
     if (plan.seats < 1) return decision.blocked(Blocked::batch_size);
-    if (plan.tokens < request.known) return decision.blocked(Blocked::token_budget);
+    if (plan.tokens < prompt.computed()) return decision.blocked(Blocked::token_budget);
     --plan.seats;
-    plan.tokens -= request.known;
-    if (cpu_lengths_.empty() && plan.gpu_blocks + needed <= gpu_capacity()) {
-      plan.gpu_blocks += needed;
-      gpu_lengths_.push_back(request.known);
+    plan.tokens -= prompt.computed();
+    if (to_gpu) {
+      plan.gpu_blocks += taken;
+      gpu_prompts_.push_back(prompt);
     } else {
-      staged += needed;
+      staged += computed;
+      borrowed += takes ? for_prefix : Blocks(0);
       on_host += needed;
-      cpu_lengths_.push_back(request.known);
+      cpu_prompts_.push_back(prompt);
     }
     ++i;
   }
@@ -238,18 +250,21 @@ void NeoScheduler::find_prompts(Plan& plan, Decision& decision) {
 void NeoScheduler::choose(const Plan& plan) {
   if (!tables_) {
     const Tokens block = view_.block_tokens();
+    // Requests that share a block attend to it each.
+    const Tokens on_gpu = view_.caches_prefixes() ? view_.max_model_len() * options_.sequences
+                                                  : block * view_.tier(kGpuTier).total.count();
     tables_.emplace(model_,
                     NeoRanges{.batch = options_.tokens,
                               .longest = view_.max_model_len(),
-                              .gpu_context = block * view_.tier(kGpuTier).total.count(),
+                              .gpu_context = on_gpu,
                               .sequences = options_.sequences,
                               .cpu_context = block * view_.tier(kHostTier).total.count()},
                     options_.cpu_error);
   }
-  const bool decodes_alone = gpu_.empty() && gpu_lengths_.empty() && cpu_lengths_.empty() && !host_.empty();
+  const bool decodes_alone = gpu_.empty() && gpu_prompts_.empty() && cpu_prompts_.empty() && !host_.empty();
   const bool stuck = decodes_alone && (options_.rules == NeoRules::code || options_.rules == NeoRules::paper);
-  NeoCandidates candidates{.gpu_prompts = gpu_lengths_,
-                           .cpu_prompts = cpu_lengths_,
+  NeoCandidates candidates{.gpu_prompts = gpu_prompts_,
+                           .cpu_prompts = cpu_prompts_,
                            .gpu_decodes = std::ssize(gpu_),
                            .gpu_context = view_.batch().decode_context - host_.running(),
                            .cpu_decodes = host_.contexts(),
@@ -280,19 +295,28 @@ void NeoScheduler::place_decodes(Decision& decision) {
   host_decodes_ = host_.count_running();
 }
 
+bool NeoScheduler::start(const NeoPrompt& prompt, TierId tier, Decision& decision) {
+  const RequestId id = waiting_.front();
+  if (view_.cached_prefix(id).tokens < prompt.cached) return false;
+  waiting_.pop_front();
+  space_.attend_on(tier, tier == kGpuTier || prompt.cached > Tokens(0));
+  decision.join(id);
+  // A prompt before it may have filled more of its prefix.
+  decision.chunk(id, prompt.length - view_.request(id).computed);
+  if (tier == kGpuTier) {
+    gpu_.push_back(id);
+  } else {
+    host_.push_back(id, prompt.length, 0);
+  }
+  return true;
+}
+
 void NeoScheduler::start_prompts(Decision& decision) {
-  const auto start = [&](Tokens known) {
-    const RequestId id = waiting_.front();
-    waiting_.pop_front();
-    decision.join(id);
-    decision.chunk(id, known);
-    return id;
-  };
-  space_.attend_on(kGpuTier);
-  for (const Tokens known : gpu_lengths_) gpu_.push_back(start(known));
-  space_.attend_on(kHostTier);
+  for (const NeoPrompt& prompt : gpu_prompts_) {
+    if (!start(prompt, kGpuTier, decision)) return;
+  }
   for (std::size_t i = 0; i < choice_.cpu_prompts; ++i) {
-    host_.push_back(start(cpu_lengths_[i]), cpu_lengths_[i], 0);
+    if (!start(cpu_prompts_[i], kHostTier, decision)) return;
   }
 }
 
@@ -348,11 +372,6 @@ std::vector<Problem> check(const Settings& settings, const NeoOptions& options, 
                         "engine.preemption", "leave engine.preemption at recompute"});
   }
   refuse_chunked_prefill(settings, name, problems);
-  if (wants_prefix_cache(settings)) {
-    problems.push_back(
-        {"policy " + name + " attends on the CPU, and there is no prefix cache whose blocks the CPU reads",
-         "engine.prefix_caching", "leave it at auto, or use policy=vllm"});
-  }
   return problems;
 }
 
@@ -404,7 +423,6 @@ PolicyInfo neo_policy(const std::string& name, NeoOptions (*options)(const Setti
        "before and after the layers, transfers, and the pipeline's start and end.",
        std::nullopt, Merge::mean}};
   info.suspends = true;
-  info.shares_prefixes = false;
   info.takes_kv_over = false;
   info.cpu_attention = true;
   info.default_engine = [](const Settings&) { return "swiftllm"; };

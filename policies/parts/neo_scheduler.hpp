@@ -21,12 +21,18 @@ namespace spillway {
 class NeoSpace final : public PagedSpace {
  public:
   NeoSpace(const View& view, CopyMechanism copies);
-  void attend_on(TierId tier) { tier_ = tier; }
+  /// Requests that join or resume from now on attend there, and prompts take what the prefix cache holds, or nothing.
+  void attend_on(TierId tier, bool take_prefix = true) {
+    tier_ = tier;
+    takes_prefix_ = take_prefix;
+  }
   [[nodiscard]] TierId attends(const View& view, const RequestView& request) const override;
+  [[nodiscard]] bool takes_prefix(const View& view, const RequestView& request) const override;
   void returns(const View& view, const RequestView& request, Placement& placement) override;
 
  private:
   TierId tier_ = kGpuTier;
+  bool takes_prefix_ = true;
 };
 
 /// Blocks up to which requests come back to the GPU: 95% of its blocks, rounded half to even as by Python's round().
@@ -103,8 +109,18 @@ struct NeoOptions {
 ///  * It never checks that the host has memory for the next tokens of the decodes there. Here the last one of the
 ///    host's queue is computed again, and so is a request for which the host has no memory when it must leave the GPU.
 ///  * It asserts that every prompt fits. Here a prompt that can never run is rejected.
+///  * It has no prefix cache. Here a prompt computes only what the cache lacks, wherever its KV goes.
+///      to the GPU   It shares the cached blocks, as in any engine, and takes those it lacks.
+///      to the host  The GPU attends to its prompt, so cached blocks serve it on the GPU while the prompt is computed:
+///                   idle ones and blocks that memory.host_cache returns need free memory there for that iteration. If
+///                   it is short, the prompt is computed whole. Then all of its KV is on the host, the cached part as a
+///                   copy, and the GPU's blocks go back to the cache. Only tokens that are computed pass through the
+///                   staging layer.
+///    Blocks of the GPU stay in the cache until they are reused. What is computed for the host never fills a block of
+///    the GPU. It is in memory.host_cache instead, at the end of the iteration that fills a block: no link copies it.
+///    A prompt whose prefix went while prompts before it took blocks waits for the next iteration.
 ///
-/// O(prompts that may run + decodes on the host) per iteration, O(batch) when a request ends.
+/// O(prompts that may run and their cached blocks + decodes on the host) per iteration, O(batch) when a request ends.
 class NeoScheduler final : public Scheduler {
  public:
   /// `view`, `space` and `model` outlive it. `model` times the predictor's tables.
@@ -139,6 +155,8 @@ class NeoScheduler final : public Scheduler {
   void choose(const Plan& plan);
   void place_decodes(Decision& decision);
   void start_prompts(Decision& decision);
+  /// The next prompt joins. False: it does not, because less of its prefix is cached than planned.
+  [[nodiscard]] bool start(const NeoPrompt& prompt, TierId tier, Decision& decision);
 
   const View& view_;
   NeoSpace& space_;
@@ -151,8 +169,8 @@ class NeoScheduler final : public Scheduler {
   NeoHostQueue host_;
 
   // Of the last decision. The prompts are the first ones of waiting_ before it.
-  std::vector<Tokens> gpu_lengths_;
-  std::vector<Tokens> cpu_lengths_;
+  std::vector<NeoPrompt> gpu_prompts_;
+  std::vector<NeoPrompt> cpu_prompts_;
   NeoChoice choice_;
   std::int64_t host_decodes_ = 0;  // that ran
 

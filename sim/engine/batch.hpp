@@ -57,7 +57,7 @@ struct Member {
   Tokens cached{};
   std::int32_t preempted_recompute = 0;
   std::int32_t preempted_swap = 0;
-  std::vector<std::int32_t> blocks;  // prefix caching only: its block table
+  std::vector<std::int32_t> blocks;  // prefix caching only: its block table; on_host: its prefix, until it decodes
   std::size_t named = 0;             // leading blocks of it whose hash is known
   BlockHash chain = 0;               // hash of the last of these
   Blocks loaded{};                   // waiting: the last of its blocks came from the connector's tier

@@ -66,7 +66,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
     }
   }
-  SPILLWAY_CHECK(!cpu_attention_ || !cached_, "attention on the CPU has no prefix cache");
+  SPILLWAY_CHECK(!cpu_attention_ || !connector_, "a KV connector stores no blocks that the CPU attends to");
   SPILLWAY_CHECK(!padding_ || (!cached_ && phases_ == Phases::both),
                  "padded requests have no prefix cache and no phases");
   if (policy_.layers) {
@@ -468,6 +468,8 @@ void Instance::store_named(SimTime now) {
   collect_ended(now);
   for (const BlockHash hash : named_) host_->store(hash);
   named_.clear();
+  for (const BlockHash hash : named_on_host_) host_->put(hash);
+  named_on_host_.clear();
 }
 
 Blocks Instance::gpu_capacity() const {
@@ -600,6 +602,8 @@ void Instance::complete_chunks(SimTime now, Duration duration) {
     member.computed += member.staged;
     member.staged = Tokens();
     member.computing += duration;
+    // Its prefix was used on the GPU, and all of its KV is on the host now, or on the way before what follows.
+    if (member.on_host && cached_) release_cached(m);
     if (member.computed == member.known) emit_token(m, now);
   }
 }
