@@ -4,6 +4,10 @@
 // ten steps of an iteration are in parts/neo_scheduler.hpp, the choice of sub-batches in parts/neo_choice.hpp, what it
 // predicts in parts/neo_predictor.hpp. What is charged is the engine's: two stages per layer, filled and drained
 // (sim/exec/cpu_attention.hpp).
+//
+// Beside a prefix cache, which the original lacks, a prompt computes only what is not cached. One whose KV goes to the
+// host uses the cached blocks on the GPU while it is computed. Then all of its KV is on the host, the cached part as a
+// copy. Where its blocks are cached afterwards is in parts/neo_scheduler.hpp.
 #include "policies/parts/neo_scheduler.hpp"
 
 namespace spillway {
@@ -24,8 +28,8 @@ PolicyInfo info() {
   info.limits =
       "One sequence per request. A request that can never run is rejected; the public code asserts. The public code "
       "does not check that the host has memory for the next tokens: Spillway recomputes the last request of the host's "
-      "queue. The staging layer costs memory, but a layer does not wait until the layer before it has left. No prefix "
-      "cache.";
+      "queue. The staging layer costs memory, but a layer does not wait until the layer before it has left. The public "
+      "code has no prefix cache: what a cached prefix saves is Spillway's rule (policies/parts/neo_scheduler.hpp).";
   info.parameters.push_back({.name = kRules,
                              .type = ParameterType::choice,
                              .unit = "-",

@@ -11,8 +11,13 @@
 //
 //   slack_0 = linear(S_1) + pref + gdec - (cdec_0 + launch)      the code; the paper has neither pref nor launch
 //   slack_1 = linear(S_0)               - (cdec_1 + launch)
+//
+// Not in the original: a prompt whose first c tokens are cached counts as its other tokens, and its attention as
+// prompt(length) - prompt(c), which is exact where the table is a sum over pairs of tokens.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -31,9 +36,16 @@ enum class NeoRules : std::uint8_t {
   no_overlap,  // everything in one batch: the GPU waits for the CPU in every layer
 };
 
+/// A prompt, whose first `cached` tokens the prefix cache holds: the rest is computed.
+struct NeoPrompt {
+  Tokens length{};
+  Tokens cached{};
+  [[nodiscard]] Tokens computed() const { return length - cached; }
+};
+
 struct NeoCandidates {
-  std::span<const Tokens> gpu_prompts{};  // lengths of prompts whose KV stays on the GPU
-  std::span<const Tokens> cpu_prompts{};  // and of those whose KV goes to the host, in order
+  std::span<const NeoPrompt> gpu_prompts{};  // their KV stays on the GPU
+  std::span<const NeoPrompt> cpu_prompts{};  // theirs goes to the host, in order
   std::int64_t gpu_decodes = 0;
   Tokens gpu_context{};                   // that they attend to
   std::span<const Tokens> cpu_decodes{};  // context of each, in the order of their queue
@@ -46,7 +58,7 @@ struct NeoChoice {
   std::size_t cpu_prompts = 0;           // the first ones of them run
   std::vector<std::int8_t> sub_batch{};  // of each decode on the CPU; kRests: it does not run
   double predicted = 0.0;                // time of a layer
-  double slack[2] = {0.0, 0.0};          // of the sub-batches, once they were complete
+  std::array<double, 2> slack{};         // of the sub-batches, once they were complete
   /// What was compared: sequences and time of a layer.
   struct Mode {
     std::int64_t sequences = 0;
@@ -59,6 +71,9 @@ struct NeoChoice {
 /// `launch`: in the predictor's unit. O(prompts + decodes on the CPU) predictions. The result is valid for the same
 /// predictor only.
 void neo_choose(const NeoCandidates& candidates, NeoRules rules, const NeoPredictor& predictor, double launch,
+                NeoChoice& choice);
+/// The same, without a virtual call for each prediction.
+void neo_choose(const NeoCandidates& candidates, NeoRules rules, const NeoTables& predictor, double launch,
                 NeoChoice& choice);
 
 }  // namespace spillway

@@ -13,27 +13,14 @@ NeoAxis::NeoAxis(std::int64_t each, std::int64_t most) : each_(each) {
   SPILLWAY_CHECK(std::has_single_bit(static_cast<std::uint64_t>(each + 1)), "an axis of NEO's with other powers");
   while (numbers_.back() < std::min(each, most)) numbers_.push_back(numbers_.back() + 1);
   for (std::int64_t power = each + 1; numbers_.back() < most; power *= 2) numbers_.push_back(power);
-}
-
-NeoAxis::Position NeoAxis::find(std::int64_t x) const {
-  SPILLWAY_CHECK(x >= 0 && x <= numbers_.back(), "NEO's predictor is asked beyond its tables");
-  if (x <= each_) return {static_cast<std::size_t>(x), 0.0};
-  // each_ is 2^n - 1 and its index is each_. Behind it come 2^n, 2^(n + 1), ...
-  const auto bits = [](std::int64_t number) { return std::bit_width(static_cast<std::uint64_t>(number)); };
-  const auto lower = static_cast<std::size_t>(each_) + static_cast<std::size_t>(bits(x) - bits(each_));
-  const std::int64_t power = numbers_[lower];
-  return {lower, static_cast<double>(x - power) / static_cast<double>(power)};
+  last_ = numbers_.back();
+  // each is 2^n - 1 and its index is each. Behind it come 2^n, 2^(n + 1), ...
+  first_power_ = each - static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(each)));
 }
 
 NeoTable::NeoTable(NeoAxis axis, std::vector<double> values) : axis_(std::move(axis)), values_(std::move(values)) {
   SPILLWAY_CHECK(axis_.numbers().size() == values_.size() && values_.front() == 0.0,
                  "a table of NEO's without f(0) = 0");
-}
-
-double NeoTable::at(std::int64_t x) const {
-  const NeoAxis::Position position = axis_.find(x);
-  const double lower = values_[position.lower];
-  return position.way == 0.0 ? lower : lower + position.way * (values_[position.lower + 1] - lower);
 }
 
 namespace {
@@ -74,17 +61,6 @@ NeoTables::NeoTables(const ExecutionModel& model, const NeoRanges& ranges, doubl
           none ? 0.0 : (1.0 + cpu_error) * nanoseconds(model.cpu_attention(sequences, Tokens(context)).attention));
     }
   }
-}
-
-double NeoTables::cpu_decodes(std::int64_t sequences, Tokens context) const {
-  const NeoAxis::Position row = sequences_.find(sequences);
-  const NeoAxis::Position column = context_.find(context.count());
-  const auto along = [&](std::size_t of_row) {
-    const double* const values = &cpu_decodes_[of_row * context_.numbers().size() + column.lower];
-    return column.way == 0.0 ? values[0] : values[0] + column.way * (values[1] - values[0]);
-  };
-  const double lower = along(row.lower);
-  return row.way == 0.0 ? lower : lower + row.way * (along(row.lower + 1) - lower);
 }
 
 }  // namespace spillway

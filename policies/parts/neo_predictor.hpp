@@ -3,10 +3,13 @@
 // Source: NEO's public code (NEO-MLSys25/NEO, b55aaab), swiftllm/perfpredictor.py.
 #pragma once
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
+#include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
 
 namespace spillway {
@@ -38,10 +41,25 @@ class NeoAxis {
     double way = 0.0;  // in [0, 1)
   };
   /// O(1). Throws InvariantError beyond the last number.
-  [[nodiscard]] Position find(std::int64_t x) const;
+  [[nodiscard]] Position find(std::int64_t x) const {
+    SPILLWAY_CHECK(x >= 0 && x <= last_, "NEO's predictor is asked beyond its tables");
+    if (x <= each_) return {static_cast<std::size_t>(x), 0.0};
+    const auto width = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(x)));
+    const std::int64_t power = std::int64_t{1} << (width - 1);
+    return {static_cast<std::size_t>(first_power_ + width), static_cast<double>(x - power) * inverse_power(width - 1)};
+  }
 
  private:
+  /// 2^-exponent: the product with it is the quotient by 2^exponent, without a division.
+  static double inverse_power(int exponent) {
+    constexpr std::uint64_t kBias = 1023;
+    constexpr unsigned kMantissaBits = 52;
+    return std::bit_cast<double>((kBias - static_cast<std::uint64_t>(exponent)) << kMantissaBits);
+  }
+
   std::int64_t each_ = 0;
+  std::int64_t last_ = 0;
+  std::int64_t first_power_ = 0;  // index of each_ + 1, less the bits of that
   std::vector<std::int64_t> numbers_{0};
 };
 
@@ -51,7 +69,11 @@ class NeoTable {
   NeoTable() = default;
   NeoTable(NeoAxis axis, std::vector<double> values);
   /// Throws InvariantError beyond the end of the table. O(1).
-  [[nodiscard]] double at(std::int64_t x) const;
+  [[nodiscard]] double at(std::int64_t x) const {
+    const NeoAxis::Position position = axis_.find(x);
+    const double lower = values_[position.lower];
+    return position.way == 0.0 ? lower : lower + position.way * (values_[position.lower + 1] - lower);
+  }
 
  private:
   NeoAxis axis_;
@@ -78,7 +100,16 @@ class NeoTables final : public NeoPredictor {
   [[nodiscard]] double linear(Tokens tokens) const override { return linear_.at(tokens.count()); }
   [[nodiscard]] double prompt(Tokens length) const override { return prompt_.at(length.count()); }
   [[nodiscard]] double gpu_decodes(Tokens context) const override { return gpu_decodes_.at(context.count()); }
-  [[nodiscard]] double cpu_decodes(std::int64_t sequences, Tokens context) const override;
+  [[nodiscard]] double cpu_decodes(std::int64_t sequences, Tokens context) const override {
+    const NeoAxis::Position row = sequences_.find(sequences);
+    const NeoAxis::Position column = context_.find(context.count());
+    const auto along = [&](std::size_t of_row) {
+      const double* const values = &cpu_decodes_[of_row * context_.numbers().size() + column.lower];
+      return column.way == 0.0 ? values[0] : values[0] + column.way * (values[1] - values[0]);
+    };
+    const double lower = along(row.lower);
+    return row.way == 0.0 ? lower : lower + row.way * (along(row.lower + 1) - lower);
+  }
 
  private:
   NeoTable linear_;

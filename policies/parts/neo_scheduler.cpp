@@ -40,13 +40,67 @@ NeoSpace::NeoSpace(const View& view, CopyMechanism copies) : PagedSpace(view, sp
 
 TierId NeoSpace::attends(const View& /*view*/, const RequestView& /*request*/) const { return tier_; }
 
+bool NeoSpace::takes_prefix(const View& /*view*/, const RequestView& /*request*/) const { return takes_prefix_; }
+
 void NeoSpace::returns(const View& view, const RequestView& request, Placement& placement) {
   // What attends on the CPU rested on the host.
   if (tier_ == kGpuTier) PagedSpace::returns(view, request, placement);
 }
 
+void NeoHostQueue::insert(std::size_t at, RequestId id, Tokens known, std::int8_t sub_batch) {
+  const auto put = [at](auto& list, auto value) { list.insert(list.begin() + static_cast<std::ptrdiff_t>(at), value); };
+  put(ids_, id);
+  put(known_, known);
+  put(left_, (block_ * blocks_for(known, block_).count() - known).count());
+  put(sub_batch_, sub_batch);
+  blocks_ += blocks_for(known, block_);
+  if (runs(at)) count(at, 1);
+}
+
+void NeoHostQueue::count(std::size_t at, std::int64_t sign) {
+  running_ += known_[at] * sign;
+  count_running_ += sign;
+}
+
+void NeoHostQueue::erase(std::size_t at) {
+  blocks_ -= blocks_for(known_[at], block_);
+  if (runs(at)) count(at, -1);
+  const auto drop = [at](auto& list) { list.erase(list.begin() + static_cast<std::ptrdiff_t>(at)); };
+  drop(ids_);
+  drop(known_);
+  drop(left_);
+  drop(sub_batch_);
+}
+
+bool NeoHostQueue::erase(RequestId id) {
+  const auto found = std::ranges::find(ids_, id);
+  if (found == ids_.end()) return false;
+  erase(static_cast<std::size_t>(found - ids_.begin()));
+  return true;
+}
+
+void NeoHostQueue::place(std::size_t at, std::int8_t sub_batch) {
+  const bool ran = runs(at);
+  sub_batch_[at] = sub_batch;
+  if (runs(at) != ran) count(at, ran ? -1 : 1);
+}
+
+void NeoHostQueue::step() {
+  std::int64_t grown = 0;
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    const std::int64_t token = runs(i) ? 1 : 0;
+    const std::int64_t left = left_[i] - token;
+    const bool grows = left < 0;
+    known_[i] += Tokens(token);
+    left_[i] = grows ? block_.count() - 1 : left;
+    grown += grows ? 1 : 0;
+  }
+  blocks_ += Blocks(grown);
+  running_ += Tokens(count_running_);
+}
+
 NeoScheduler::NeoScheduler(const View& view, NeoSpace& space, const ExecutionModel& model, const NeoOptions& options)
-    : view_(view), space_(space), model_(model), options_(options) {}
+    : view_(view), space_(space), model_(model), options_(options), host_(view.block_tokens()) {}
 
 void NeoScheduler::iteration_ended() {
   ++iterations_;
@@ -54,32 +108,12 @@ void NeoScheduler::iteration_ended() {
   predicted_sum_ += choice_.predicted * static_cast<double>(model_.layers());
   lasted_sum_ += static_cast<double>((view_.now() - started_).count());
   cpu_tokens_ += static_cast<double>(host_decodes_);
-  for (OnHost& request : host_) {
-    if (!request.runs) continue;
-    request.known += Tokens(1);
-    host_running_ += Tokens(1);
-    if (--request.left >= 0) continue;
-    request.left = view_.block_tokens().count() - 1;
-    host_blocks_ += Blocks(1);
-  }
+  host_.step();
 }
 
 void NeoScheduler::ended(RequestId id, Outcome /*outcome*/) {
-  if (std::erase(gpu_, id) > 0) return;
-  const auto found = std::ranges::find(host_, id, &OnHost::id);
-  if (found != host_.end()) forget(found);
   // One that waits is dropped when its turn comes.
-}
-
-std::deque<NeoScheduler::OnHost>::iterator NeoScheduler::forget(const std::deque<OnHost>::iterator& request) {
-  host_blocks_ -= blocks(request->known);
-  if (request->runs) host_running_ -= request->known;
-  return host_.erase(request);
-}
-
-NeoScheduler::OnHost NeoScheduler::enter_host(RequestId id, Tokens known) {
-  host_blocks_ += blocks(known);
-  return {.id = id, .known = known, .left = (view_.block_tokens() * blocks(known).count() - known).count()};
+  if (std::erase(gpu_, id) == 0) host_.erase(id);
 }
 
 void NeoScheduler::decide(const View& view, const KvSpace& /*kv*/, Decision& decision) {
@@ -113,9 +147,9 @@ bool NeoScheduler::swap_out(Plan& plan, Decision& decision) {
     const RequestId victim = gpu_.back();
     gpu_.pop_back();
     const Tokens known = view_.request(victim).known;
-    if (host_blocks_ + blocks(known) <= view_.tier(kHostTier).total) {
+    if (host_.blocks() + blocks(known) <= view_.tier(kHostTier).total) {
       decision.leave(victim, Leave::preempt_swap);
-      host_.push_front(enter_host(victim, known));
+      host_.push_front(victim, known);
       ++swap_outs_;
     } else {
       decision.leave(victim, Leave::preempt_recompute);
@@ -132,13 +166,13 @@ bool NeoScheduler::swap_out(Plan& plan, Decision& decision) {
 void NeoScheduler::swap_in(Plan& plan, Decision& decision) {
   const Blocks limit = neo_swap_in_limit(gpu_capacity());
   while (!host_.empty() && plan.seats > 0 && plan.tokens > Tokens(0)) {
-    const OnHost head = host_.front();
-    if (plan.gpu_blocks + blocks(head.known) > limit) return;
-    if (head.runs) decision.leave(head.id, Leave::suspend);
-    forget(host_.begin());
+    const RequestId head = host_.id(0);
+    if (plan.gpu_blocks + blocks(host_.known(0)) > limit) return;
+    if (host_.runs(0)) decision.leave(head, Leave::suspend);
+    host_.erase(0);
     space_.attend_on(kGpuTier);
-    decision.resume(head.id);
-    gpu_.push_back(head.id);
+    decision.resume(head);
+    gpu_.push_back(head);
     ++swap_ins_;
     --plan.seats;
     plan.tokens -= Tokens(1);
@@ -147,15 +181,16 @@ void NeoScheduler::swap_in(Plan& plan, Decision& decision) {
 }
 
 void NeoScheduler::recompute_beyond_host(Decision& decision) {
-  while (host_blocks_ > view_.tier(kHostTier).total) {
-    const OnHost last = host_.back();
-    if (!last.runs) {
+  while (host_.blocks() > view_.tier(kHostTier).total) {
+    const std::size_t last = host_.size() - 1;
+    const RequestId id = host_.id(last);
+    if (!host_.runs(last)) {
       space_.attend_on(kHostTier);
-      decision.resume(last.id);
+      decision.resume(id);
     }
-    decision.leave(last.id, Leave::preempt_recompute);
-    forget(host_.end() - 1);
-    waiting_.push_front(last.id);
+    decision.leave(id, Leave::preempt_recompute);
+    host_.erase(last);
+    waiting_.push_front(id);
   }
 }
 
@@ -166,10 +201,12 @@ bool NeoScheduler::never_fits(const RequestView& request) const {
 }
 
 void NeoScheduler::find_prompts(Plan& plan, Decision& decision) {
-  gpu_lengths_.clear();
-  cpu_lengths_.clear();
-  Blocks staged;  // pass through the staging layer
-  Blocks on_host = host_blocks_;
+  gpu_prompts_.clear();
+  cpu_prompts_.clear();
+  Blocks staged;    // pass through the staging layer
+  Blocks borrowed;  // of the GPU, for prefixes of prompts for the host
+  Blocks on_host = host_.blocks();
+  const Blocks gpu = view_.tier(kGpuTier).total;
   for (std::size_t i = 0; i < waiting_.size();) {
     const auto drop = [&] { waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i)); };
     if (!view_.alive(waiting_[i])) {
@@ -183,20 +220,28 @@ void NeoScheduler::find_prompts(Plan& plan, Decision& decision) {
       continue;
     }
     const Blocks needed = blocks(request.known);
-    const bool fits = staged + needed <= view_.tier(kGpuTier).total &&
-                      on_host + needed <= view_.tier(kHostTier).total - gpu_capacity();
+    const View::CachedPrefix prefix = view_.cached_prefix(request.id);
+    // Unused cached blocks count as free until a request takes them, and those on the host need a block of the GPU.
+    const Blocks for_prefix = prefix.idle_blocks + prefix.host_blocks;
+    const Blocks taken = needed - blocks(prefix.tokens) + for_prefix;
+    const bool to_gpu = cpu_prompts_.empty() && plan.gpu_blocks + taken <= gpu_capacity();
+    const bool takes = to_gpu || plan.gpu_blocks + borrowed + for_prefix <= gpu;
+    const NeoPrompt prompt{request.known, takes ? prefix.tokens : Tokens(0)};
+    const Blocks computed = needed - blocks(prompt.cached);
+    const bool fits = staged + computed <= gpu && on_host + needed <= view_.tier(kHostTier).total - gpu_capacity();
     if (!fits) return decision.blocked(Blocked::kv_capacity);
     if (plan.seats < 1) return decision.blocked(Blocked::batch_size);
-    if (plan.tokens < request.known) return decision.blocked(Blocked::token_budget);
+    if (plan.tokens < prompt.computed()) return decision.blocked(Blocked::token_budget);
     --plan.seats;
-    plan.tokens -= request.known;
-    if (cpu_lengths_.empty() && plan.gpu_blocks + needed <= gpu_capacity()) {
-      plan.gpu_blocks += needed;
-      gpu_lengths_.push_back(request.known);
+    plan.tokens -= prompt.computed();
+    if (to_gpu) {
+      plan.gpu_blocks += taken;
+      gpu_prompts_.push_back(prompt);
     } else {
-      staged += needed;
+      staged += computed;
+      borrowed += takes ? for_prefix : Blocks(0);
       on_host += needed;
-      cpu_lengths_.push_back(request.known);
+      cpu_prompts_.push_back(prompt);
     }
     ++i;
   }
@@ -205,23 +250,24 @@ void NeoScheduler::find_prompts(Plan& plan, Decision& decision) {
 void NeoScheduler::choose(const Plan& plan) {
   if (!tables_) {
     const Tokens block = view_.block_tokens();
+    // Requests that share a block attend to it each.
+    const Tokens on_gpu = view_.caches_prefixes() ? view_.max_model_len() * options_.sequences
+                                                  : block * view_.tier(kGpuTier).total.count();
     tables_.emplace(model_,
                     NeoRanges{.batch = options_.tokens,
                               .longest = view_.max_model_len(),
-                              .gpu_context = block * view_.tier(kGpuTier).total.count(),
+                              .gpu_context = on_gpu,
                               .sequences = options_.sequences,
                               .cpu_context = block * view_.tier(kHostTier).total.count()},
                     options_.cpu_error);
   }
-  contexts_.clear();
-  for (const OnHost& request : host_) contexts_.push_back(request.known);
-  const bool decodes_alone = gpu_.empty() && gpu_lengths_.empty() && cpu_lengths_.empty() && !host_.empty();
+  const bool decodes_alone = gpu_.empty() && gpu_prompts_.empty() && cpu_prompts_.empty() && !host_.empty();
   const bool stuck = decodes_alone && (options_.rules == NeoRules::code || options_.rules == NeoRules::paper);
-  NeoCandidates candidates{.gpu_prompts = gpu_lengths_,
-                           .cpu_prompts = cpu_lengths_,
+  NeoCandidates candidates{.gpu_prompts = gpu_prompts_,
+                           .cpu_prompts = cpu_prompts_,
                            .gpu_decodes = std::ssize(gpu_),
-                           .gpu_context = view_.batch().decode_context - host_running_,
-                           .cpu_decodes = contexts_,
+                           .gpu_context = view_.batch().decode_context - host_.running(),
+                           .cpu_decodes = host_.contexts(),
                            .budget = std::min(plan.seats, plan.tokens.count())};
   if (stuck && !options_.resolves_livelock) candidates.budget = 0;
   neo_choose(candidates, stuck ? NeoRules::fastdecode : options_.rules, *tables_, options_.launch, choice_);
@@ -229,46 +275,48 @@ void NeoScheduler::choose(const Plan& plan) {
 }
 
 void NeoScheduler::place_decodes(Decision& decision) {
-  host_decodes_ = 0;
-  space_.attend_on(kHostTier);
-  for (std::size_t i = 0; i < host_.size(); ++i) {
-    OnHost& request = host_[i];
-    const std::int8_t to = choice_.sub_batch[i];
-    if (to == NeoChoice::kRests) {
-      if (!request.runs) continue;
-      decision.leave(request.id, Leave::suspend);
-      request.runs = false;
-      host_running_ -= request.known;
-      ++rests_;
-      continue;
+  const std::vector<std::int8_t>& chosen = choice_.sub_batch;
+  if (chosen != host_.sub_batches()) {
+    space_.attend_on(kHostTier);
+    for (std::size_t i = 0; i < host_.size(); ++i) {
+      const std::int8_t from = host_.sub_batch(i);
+      const std::int8_t to = chosen[i];
+      if (to == from) continue;
+      if (to == NeoHostQueue::kRests) {
+        decision.leave(host_.id(i), Leave::suspend);
+        ++rests_;
+      } else {
+        if (from == NeoHostQueue::kRests) decision.resume(host_.id(i));
+        if (to != 0 || from != NeoHostQueue::kRests) decision.sub_batch(host_.id(i), to);
+      }
+      host_.place(i, to);
     }
-    ++host_decodes_;
-    if (!request.runs) {
-      decision.resume(request.id);
-      request.runs = true;
-      request.sub_batch = 0;
-      host_running_ += request.known;
-    }
-    if (request.sub_batch != to) decision.sub_batch(request.id, to);
-    request.sub_batch = to;
   }
+  host_decodes_ = host_.count_running();
+}
+
+bool NeoScheduler::start(const NeoPrompt& prompt, TierId tier, Decision& decision) {
+  const RequestId id = waiting_.front();
+  if (view_.cached_prefix(id).tokens < prompt.cached) return false;
+  waiting_.pop_front();
+  space_.attend_on(tier, tier == kGpuTier || prompt.cached > Tokens(0));
+  decision.join(id);
+  // A prompt before it may have filled more of its prefix.
+  decision.chunk(id, prompt.length - view_.request(id).computed);
+  if (tier == kGpuTier) {
+    gpu_.push_back(id);
+  } else {
+    host_.push_back(id, prompt.length, 0);
+  }
+  return true;
 }
 
 void NeoScheduler::start_prompts(Decision& decision) {
-  const auto start = [&](Tokens known) {
-    const RequestId id = waiting_.front();
-    waiting_.pop_front();
-    decision.join(id);
-    decision.chunk(id, known);
-    return id;
-  };
-  space_.attend_on(kGpuTier);
-  for (const Tokens known : gpu_lengths_) gpu_.push_back(start(known));
-  space_.attend_on(kHostTier);
+  for (const NeoPrompt& prompt : gpu_prompts_) {
+    if (!start(prompt, kGpuTier, decision)) return;
+  }
   for (std::size_t i = 0; i < choice_.cpu_prompts; ++i) {
-    host_.push_back(enter_host(start(cpu_lengths_[i]), cpu_lengths_[i]));
-    host_.back().runs = true;
-    host_running_ += cpu_lengths_[i];
+    if (!start(cpu_prompts_[i], kHostTier, decision)) return;
   }
 }
 
@@ -324,11 +372,6 @@ std::vector<Problem> check(const Settings& settings, const NeoOptions& options, 
                         "engine.preemption", "leave engine.preemption at recompute"});
   }
   refuse_chunked_prefill(settings, name, problems);
-  if (wants_prefix_cache(settings)) {
-    problems.push_back(
-        {"policy " + name + " attends on the CPU, and there is no prefix cache whose blocks the CPU reads",
-         "engine.prefix_caching", "leave it at auto, or use policy=vllm"});
-  }
   return problems;
 }
 
@@ -380,7 +423,6 @@ PolicyInfo neo_policy(const std::string& name, NeoOptions (*options)(const Setti
        "before and after the layers, transfers, and the pipeline's start and end.",
        std::nullopt, Merge::mean}};
   info.suspends = true;
-  info.shares_prefixes = false;
   info.takes_kv_over = false;
   info.cpu_attention = true;
   info.default_engine = [](const Settings&) { return "swiftllm"; };

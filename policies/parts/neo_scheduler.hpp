@@ -21,16 +21,68 @@ namespace spillway {
 class NeoSpace final : public PagedSpace {
  public:
   NeoSpace(const View& view, CopyMechanism copies);
-  void attend_on(TierId tier) { tier_ = tier; }
+  /// Requests that join or resume from now on attend there, and prompts take what the prefix cache holds, or nothing.
+  void attend_on(TierId tier, bool take_prefix = true) {
+    tier_ = tier;
+    takes_prefix_ = take_prefix;
+  }
   [[nodiscard]] TierId attends(const View& view, const RequestView& request) const override;
+  [[nodiscard]] bool takes_prefix(const View& view, const RequestView& request) const override;
   void returns(const View& view, const RequestView& request, Placement& placement) override;
 
  private:
   TierId tier_ = kGpuTier;
+  bool takes_prefix_ = true;
 };
 
 /// Blocks up to which requests come back to the GPU: 95% of its blocks, rounded half to even as by Python's round().
 [[nodiscard]] Blocks neo_swap_in_limit(Blocks gpu);
+
+/// Requests whose KV is on the host, in the order in which they may come to the GPU. Each iteration reads all of them,
+/// so each of their figures is a list of its own.
+class NeoHostQueue {
+ public:
+  /// One that does not run is in this sub-batch.
+  static constexpr std::int8_t kRests = NeoChoice::kRests;
+
+  explicit NeoHostQueue(Tokens block_tokens) : block_(block_tokens) {}
+  [[nodiscard]] std::size_t size() const { return ids_.size(); }
+  [[nodiscard]] bool empty() const { return ids_.empty(); }
+  [[nodiscard]] RequestId id(std::size_t at) const { return ids_[at]; }
+  [[nodiscard]] Tokens known(std::size_t at) const { return known_[at]; }
+  [[nodiscard]] std::int8_t sub_batch(std::size_t at) const { return sub_batch_[at]; }
+  [[nodiscard]] bool runs(std::size_t at) const { return sub_batch_[at] != kRests; }
+  /// Known tokens, and sub-batches, in order.
+  [[nodiscard]] const std::vector<Tokens>& contexts() const { return known_; }
+  [[nodiscard]] const std::vector<std::int8_t>& sub_batches() const { return sub_batch_; }
+  /// Blocks of the known tokens.
+  [[nodiscard]] Blocks blocks() const { return blocks_; }
+  /// Known tokens of those that run.
+  [[nodiscard]] Tokens running() const { return running_; }
+  [[nodiscard]] std::int64_t count_running() const { return count_running_; }
+
+  void push_front(RequestId id, Tokens known) { insert(0, id, known, kRests); }
+  void push_back(RequestId id, Tokens known, std::int8_t sub_batch) { insert(size(), id, known, sub_batch); }
+  void erase(std::size_t at);
+  /// O(size). False: it is not in the queue.
+  bool erase(RequestId id);
+  void place(std::size_t at, std::int8_t sub_batch);
+  /// Each one that runs has taken a token. O(size).
+  void step();
+
+ private:
+  void insert(std::size_t at, RequestId id, Tokens known, std::int8_t sub_batch);
+  void count(std::size_t at, std::int64_t sign);
+
+  Tokens block_;
+  std::vector<RequestId> ids_;
+  std::vector<Tokens> known_;
+  std::vector<std::int64_t> left_;  // tokens that the last block still takes
+  std::vector<std::int8_t> sub_batch_;
+  Blocks blocks_{};
+  Tokens running_{};
+  std::int64_t count_running_ = 0;
+};
 
 struct NeoOptions {
   NeoRules rules = NeoRules::code;
@@ -57,8 +109,18 @@ struct NeoOptions {
 ///  * It never checks that the host has memory for the next tokens of the decodes there. Here the last one of the
 ///    host's queue is computed again, and so is a request for which the host has no memory when it must leave the GPU.
 ///  * It asserts that every prompt fits. Here a prompt that can never run is rejected.
+///  * It has no prefix cache. Here a prompt computes only what the cache lacks, wherever its KV goes.
+///      to the GPU   It shares the cached blocks, as in any engine, and takes those it lacks.
+///      to the host  The GPU attends to its prompt, so cached blocks serve it on the GPU while the prompt is computed:
+///                   idle ones and blocks that memory.host_cache returns need free memory there for that iteration. If
+///                   it is short, the prompt is computed whole. Then all of its KV is on the host, the cached part as a
+///                   copy, and the GPU's blocks go back to the cache. Only tokens that are computed pass through the
+///                   staging layer.
+///    Blocks of the GPU stay in the cache until they are reused. What is computed for the host never fills a block of
+///    the GPU. It is in memory.host_cache instead, at the end of the iteration that fills a block: no link copies it.
+///    A prompt whose prefix went while prompts before it took blocks waits for the next iteration.
 ///
-/// O(prompts that may run + decodes on the host) per iteration, O(batch) when a request ends.
+/// O(prompts that may run and their cached blocks + decodes on the host) per iteration, O(batch) when a request ends.
 class NeoScheduler final : public Scheduler {
  public:
   /// `view`, `space` and `model` outlive it. `model` times the predictor's tables.
@@ -71,14 +133,6 @@ class NeoScheduler final : public Scheduler {
   [[nodiscard]] Figures figures() const override;
 
  private:
-  /// A request whose KV is on the host.
-  struct OnHost {
-    RequestId id{};
-    Tokens known{};
-    std::int64_t left = 0;  // tokens that its last block still takes
-    bool runs = false;      // it is in the batch
-    std::int8_t sub_batch = 0;
-  };
   /// What steps 1 to 4 have found.
   struct Plan {
     Blocks gpu_blocks{};  // of the decodes on the GPU, and of prompts that stay there
@@ -101,9 +155,8 @@ class NeoScheduler final : public Scheduler {
   void choose(const Plan& plan);
   void place_decodes(Decision& decision);
   void start_prompts(Decision& decision);
-  /// A request of the host's queue, whose blocks count from now on.
-  [[nodiscard]] OnHost enter_host(RequestId id, Tokens known);
-  std::deque<OnHost>::iterator forget(const std::deque<OnHost>::iterator& request);
+  /// The next prompt joins. False: it does not, because less of its prefix is cached than planned.
+  [[nodiscard]] bool start(const NeoPrompt& prompt, TierId tier, Decision& decision);
 
   const View& view_;
   NeoSpace& space_;
@@ -113,16 +166,13 @@ class NeoScheduler final : public Scheduler {
 
   std::deque<RequestId> waiting_;
   std::vector<RequestId> gpu_;  // in the order in which they came there
-  std::deque<OnHost> host_;
-  Blocks host_blocks_{};   // of the known tokens of host_
-  Tokens host_running_{};  // known tokens of those that run
+  NeoHostQueue host_;
 
   // Of the last decision. The prompts are the first ones of waiting_ before it.
-  std::vector<Tokens> gpu_lengths_;
-  std::vector<Tokens> cpu_lengths_;
-  std::vector<Tokens> contexts_;
+  std::vector<NeoPrompt> gpu_prompts_;
+  std::vector<NeoPrompt> cpu_prompts_;
   NeoChoice choice_;
-  std::int64_t host_decodes_ = 0;
+  std::int64_t host_decodes_ = 0;  // that ran
 
   // Figures.
   SimTime started_{};

@@ -50,6 +50,7 @@ struct Copy {
   Duration transfer{};                // bytes / bandwidth of an idle link, rounded by the copy model
   std::int32_t tag = 0;               // free for the rule
   std::int32_t owner = kLayerCopies;  // which of several rules issued it; set by the engine
+  bool operator==(const Copy&) const = default;
 };
 
 /// Takes the copies that a rule wants to start. A copy joins the end of its stream's FIFO at once.
@@ -82,6 +83,11 @@ class CopySink {
 ///  * `quiet(layer)` returns how many layers from `layer` on, each with a single sub-batch, are ready and would start
 ///    without issuing a copy as long as no copy ends; 0: unknown. For that many layers, or fewer, one call of
 ///    `skip(first, count)` may replace their at_layer_start and must have the same effect.
+///  * `recurs(layer)` returns for how many layers from `layer` on the calls of the rule depend on nothing but its state
+///    and the calls before, whatever the number of the layer, and that state as a number; 0 layers: unknown. Called
+///    where the first step of `layer` is next. If the state and the streams are then as they were one layer before, all
+///    of these layers repeat that one. For `count` of them, `repeat(first, count)` may replace all calls and must have
+///    the same effect.
 ///  * Several rules may share the streams: weights, KV slots, the blocks that requests swap. A rule hears only of its
 ///    own copies, which may queue behind those of others, and a step computes when every rule is ready.
 ///  * A rule that leaves a step waiting with no copy in flight deadlocks. The executor reports a broken invariant.
@@ -93,6 +99,12 @@ class LayerRule {
   virtual void at_copies_done(CopySink& /*sink*/) {}
   [[nodiscard]] virtual std::int32_t quiet(std::int32_t /*layer*/) const { return 0; }
   virtual void skip(std::int32_t /*first*/, std::int32_t /*count*/) {}
+  struct Recurrence {
+    std::int32_t layers = 0;
+    std::uint64_t state = 0;
+  };
+  [[nodiscard]] virtual Recurrence recurs(std::int32_t /*layer*/) const { return {}; }
+  virtual void repeat(std::int32_t /*first*/, std::int32_t /*count*/) {}
   [[nodiscard]] virtual bool ready(std::int32_t layer, std::int32_t sub_batch) const = 0;
   /// What a step waits for, while it is not ready.
   [[nodiscard]] virtual Wait waits_for(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const {

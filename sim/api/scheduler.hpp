@@ -73,6 +73,10 @@ class OffloadPolicy : public KvSpace {
   /// its prompt, which is computed in one chunk, leaves the GPU layer by layer. The next iteration waits until that is
   /// there. Default: kGpuTier.
   [[nodiscard]] virtual TierId attends(const View& /*view*/, const RequestView& /*request*/) const { return kGpuTier; }
+  /// A request joins that the prefix cache knows a prefix of: whether it takes these blocks, and computes the rest. One
+  /// that attends() on kHostTier uses them on the GPU until its prompt is computed, and all of its KV leaves for the
+  /// host. Default: yes.
+  [[nodiscard]] virtual bool takes_prefix(const View& /*view*/, const RequestView& /*request*/) const { return true; }
   /// A request joins or resumes: afterwards each of its blocks is on the GPU, or on its way there with an iteration or
   /// layers that wait for it, or dropped. One that attends() on kHostTier has every block there. Default: everything
   /// comes to the GPU, and the iteration waits; or everything goes to kHostTier likewise.

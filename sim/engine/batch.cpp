@@ -62,12 +62,21 @@ void Batch::start_decoding(std::int32_t m) {
 
 void Batch::enter_group(std::int32_t m) {
   Member& member = (*this)[m];
-  if (!member.on_host && member.sub_batch == 0) return enter_longest(m);
+  if (member.on_host) return count_on_host(member, 1);
+  if (member.sub_batch == 0) return enter_longest(m);
   member.apart_at = static_cast<std::int32_t>(apart_.size());
   apart_.push_back(m);
 }
 
-void Batch::leave_apart(std::int32_t m) {
+void Batch::count_on_host(const Member& member, std::int64_t sign) {
+  OnHost& group = on_host_[static_cast<std::size_t>(member.sub_batch)];
+  group.sequences += sign;
+  group.context += member.computed * sign;
+  hosted_ += sign;
+}
+
+void Batch::leave_group(std::int32_t m) {
+  if ((*this)[m].on_host) return count_on_host((*this)[m], -1);
   const std::int32_t at = std::exchange((*this)[m].apart_at, -1);
   if (at < 0) return;
   const std::int32_t last = apart_.back();
@@ -79,7 +88,7 @@ void Batch::leave_apart(std::int32_t m) {
 
 void Batch::set_sub_batch(std::int32_t m, std::int32_t number) {
   Member& member = (*this)[m];
-  if (member.phase == Phase::decoding) leave_apart(m);
+  if (member.phase == Phase::decoding) leave_group(m);
   member.sub_batch = number;
   if (member.phase != Phase::decoding) return;
   enter_group(m);
@@ -90,7 +99,7 @@ void Batch::stop_decoding(std::int32_t m, Phase phase) {
   Member& member = (*this)[m];
   leave_growth(m);
   leave_ring(m);
-  leave_apart(m);
+  leave_group(m);
   context_ -= member.computed;
   --decoding_;
   member.last_token = last_token(member);
@@ -110,6 +119,7 @@ void Batch::skip(std::int32_t m, Duration duration) {
   leave_ring(m);
   member.computed -= Tokens(1);
   context_ -= Tokens(1);
+  if (member.on_host) on_host_[static_cast<std::size_t>(member.sub_batch)].context -= Tokens(1);
   member.finish_step += Tokens(1);
   member.computing -= duration;
   enter_ring(m);
@@ -124,7 +134,7 @@ void Batch::enter_longest(std::int32_t m) {
     longest_.clear();
     for (std::int32_t other = first_; other >= 0; other = (*this)[other].next) {
       const Member& member = (*this)[other];
-      if (member.phase == Phase::decoding && member.apart_at < 0) longest_.push_back({member.computed, other});
+      if (in_longest(member)) longest_.push_back({member.computed, other});
     }
     std::make_heap(longest_.begin(), longest_.end());
   }

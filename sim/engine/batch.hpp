@@ -1,10 +1,12 @@
 // The standing batch as aggregates: the cost of an iteration follows what changed in the batch, not its size.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory_resource>
 #include <vector>
 
+#include "sim/api/decision.hpp"
 #include "sim/api/view.hpp"
 #include "sim/core/prefetch.hpp"
 #include "sim/core/request.hpp"
@@ -55,7 +57,7 @@ struct Member {
   Tokens cached{};
   std::int32_t preempted_recompute = 0;
   std::int32_t preempted_swap = 0;
-  std::vector<std::int32_t> blocks;  // prefix caching only: its block table
+  std::vector<std::int32_t> blocks;  // prefix caching only: its block table; on_host: its prefix, until it decodes
   std::size_t named = 0;             // leading blocks of it whose hash is known
   BlockHash chain = 0;               // hash of the last of these
   Blocks loaded{};                   // waiting: the last of its blocks came from the connector's tier
@@ -119,8 +121,19 @@ class Batch {
   [[nodiscard]] std::int64_t decoding() const { return decoding_; }
   /// Sum of the tokens that the decodes attend to in their next step.
   [[nodiscard]] Tokens decode_context() const { return context_ + (steps_ + Tokens(1)) * decoding_; }
-  /// The decodes that are not in sub-batch 0, or attend on the CPU. In any order.
+  /// The decodes on the GPU that are not in sub-batch 0. In any order.
   [[nodiscard]] const std::vector<std::int32_t>& apart() const { return apart_; }
+  /// The decodes of a sub-batch that attend on the CPU, and what they attend to in their next step.
+  struct OnHost {
+    std::int64_t sequences = 0;
+    Tokens context{};
+  };
+  [[nodiscard]] OnHost on_host(std::int32_t sub_batch) const {
+    const OnHost& relative = on_host_[static_cast<std::size_t>(sub_batch)];
+    return {relative.sequences, relative.context + (steps_ + Tokens(1)) * relative.sequences};
+  }
+  /// Decodes on the GPU in sub-batch 0, and those that are neither.
+  [[nodiscard]] bool all_together() const { return apart_.empty() && hosted_ == 0; }
   /// Moves a member of the batch to another sub-batch.
   void set_sub_batch(std::int32_t m, std::int32_t number);
   /// The most tokens that one decode attends to in its next step, those apart left out; 0 without decodes.
@@ -168,6 +181,10 @@ class Batch {
   }
 
  private:
+  /// A decode on the GPU in sub-batch 0.
+  [[nodiscard]] static bool in_longest(const Member& member) {
+    return member.phase == Phase::decoding && member.apart_at < 0 && !member.on_host;
+  }
   /// A member decoded with `computed` tokens at some time, relative to the steps as in Member.
   struct Length {
     Tokens computed{};
@@ -176,7 +193,7 @@ class Batch {
   };
   [[nodiscard]] bool is_true(const Length& length) const {
     const Member& member = (*this)[length.member];
-    return member.phase == Phase::decoding && member.apart_at < 0 && member.computed == length.computed;
+    return in_longest(member) && member.computed == length.computed;
   }
 
   /// A decode needs a block before the steps s with s mod block == this value: there (computed + s) mod block is 0.
@@ -198,9 +215,11 @@ class Batch {
   void leave_ring(std::int32_t m);
   // Covered members never grow. With identity they are listed too, because their blocks fill.
   void enter_growth(std::int32_t m);
-  /// Joins apart_ or the heap of lengths.
+  /// Joins the sums of its sub-batch on the host, apart_, or the heap of lengths.
   void enter_group(std::int32_t m);
-  void leave_apart(std::int32_t m);
+  /// Leaves them; its entries in the heap are outdated then.
+  void leave_group(std::int32_t m);
+  void count_on_host(const Member& member, std::int64_t sign);
   void leave_growth(std::int32_t m);
   void grow_ring(Tokens span);
   // Heap entries may be outdated. Each decoding member has at least one current entry. The top entry is current.
@@ -226,8 +245,10 @@ class Batch {
   std::pmr::vector<std::int64_t> host_growth_count_;  // decodes on the host by growth class
   std::vector<std::vector<std::int32_t>> growth_;     // with identity: decodes by growth class, covered ones too
   std::vector<std::int32_t> apart_;
-  std::pmr::vector<Length> longest_;     // a heap, the largest on top; O(decodes) entries
-  std::pmr::vector<std::int32_t> ring_;  // by finish step modulo its size: first member
+  std::array<OnHost, kMostSubBatches> on_host_{};  // by sub-batch; contexts are sums of Member::computed
+  std::int64_t hosted_ = 0;                        // decodes in them
+  std::pmr::vector<Length> longest_;               // a heap, the largest on top; O(decodes) entries
+  std::pmr::vector<std::int32_t> ring_;            // by finish step modulo its size: first member
   std::vector<std::int32_t> scratch_;
   std::vector<std::int32_t> late_;
   SimTime last_step_end_{};

@@ -66,7 +66,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       host_ = std::make_unique<HostCache>(kv_.host_cache_blocks);
     }
   }
-  SPILLWAY_CHECK(!cpu_attention_ || !cached_, "attention on the CPU has no prefix cache");
+  SPILLWAY_CHECK(!cpu_attention_ || !connector_, "a KV connector stores no blocks that the CPU attends to");
   SPILLWAY_CHECK(!padding_ || (!cached_ && phases_ == Phases::both),
                  "padded requests have no prefix cache and no phases");
   if (policy_.layers) {
@@ -370,7 +370,7 @@ void Instance::report_shrunk_tiers() {
 
 std::span<const BatchShape> Instance::shapes() {
   shapes_.resize(1);
-  if (members_.apart().empty() && !chunks_apart_) {
+  if (members_.all_together() && !chunks_apart_) {
     fill(shapes_.front());
   } else {
     fill_shapes();
@@ -396,11 +396,20 @@ void Instance::fill_shapes() {
   };
   const auto attended = [this](std::int32_t m) { return members_.computed(members_[m]) + Tokens(1); };
   if (staged_decodes_ == members_.decoding()) {
-    // The others, by their sums.
+    // By their sums, except those apart.
     BatchShape& first = all.front();
     first.decode_sequences = first.sampled_sequences = staged_decodes_ - std::ssize(members_.apart());
     first.decode_context = members_.decode_context();
     first.decode_longest = members_.longest_decode();
+    for (std::size_t s = 0; s < all.size(); ++s) {
+      const Batch::OnHost on_host = members_.on_host(static_cast<std::int32_t>(s));
+      first.decode_sequences -= on_host.sequences;
+      first.sampled_sequences -= on_host.sequences;
+      first.decode_context -= on_host.context;
+      all[s].cpu_sequences = on_host.sequences;
+      all[s].cpu_context = on_host.context;
+      all[s].sampled_sequences += on_host.sequences;
+    }
     for (const std::int32_t m : members_.apart()) first.decode_context -= attended(m);
     for (const std::int32_t m : members_.apart()) add_decode(m, attended(m));
   } else {
@@ -459,6 +468,8 @@ void Instance::store_named(SimTime now) {
   collect_ended(now);
   for (const BlockHash hash : named_) host_->store(hash);
   named_.clear();
+  for (const BlockHash hash : named_on_host_) host_->put(hash);
+  named_on_host_.clear();
 }
 
 Blocks Instance::gpu_capacity() const {
@@ -591,6 +602,8 @@ void Instance::complete_chunks(SimTime now, Duration duration) {
     member.computed += member.staged;
     member.staged = Tokens();
     member.computing += duration;
+    // Its prefix was used on the GPU, and all of its KV is on the host now, or on the way before what follows.
+    if (member.on_host && cached_) release_cached(m);
     if (member.computed == member.known) emit_token(m, now);
   }
 }

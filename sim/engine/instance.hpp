@@ -176,8 +176,10 @@ class Instance final : public View, private Decision {
   /// Asks the offload policy for blocks that are missing on the GPU. Returns how many are free then.
   Blocks make_room(Blocks needed);
   void release_blocks(std::int32_t m);
-  /// The blocks of a member go back to the prefix cache.
+  /// The blocks of a member's table go back to the prefix cache.
   void release_cached(std::int32_t m);
+  /// The same, and what the table was known to hold is forgotten.
+  void forget_table(std::int32_t m);
   void name_blocks(std::int32_t m, Tokens computed);
   /// Takes the leading blocks that a cache holds: it shares blocks on the GPU and copies blocks on the host back.
   void take_cached_prefix(std::int32_t m);
@@ -452,7 +454,9 @@ class Instance final : public View, private Decision {
     std::vector<std::int32_t> blocks{};  // with prefix caching
   };
   std::vector<RequestId> taken_over_;  // waiting requests that have blocks for KV, in order of taking
-  std::vector<BlockHash> named_;       // blocks filled in the iteration in flight; only with a host tier
+  // Blocks filled in the iteration in flight, only with a host tier: on the GPU, and on the host itself.
+  std::vector<BlockHash> named_;
+  std::vector<BlockHash> named_on_host_;
   /// What few workloads state about a request.
   struct Details {
     std::vector<std::uint64_t> prefix_ids;

@@ -253,14 +253,8 @@ void Instance::release_blocks(std::int32_t m) {
     gaps_.erase(m);
     member.missing = Tokens(0);
   }
-  if (cached_) {
-    release_cached(m);
-    member.named = 0;
-    member.chain = 0;
-    gpu.free = cached_->free();
-  } else {
-    residency_.tier(tier_of(member)).free += member.held;
-  }
+  if (cached_) forget_table(m);
+  if (!cached_ || member.on_host) residency_.tier(tier_of(member)).free += member.held;
   if (member.holder >= 0) {
     // The books give back the blocks that they count.
     if (!cached_) residency_.tier(tier_of(member)).free -= residency_.blocks(member.holder);
@@ -272,22 +266,29 @@ void Instance::release_blocks(std::int32_t m) {
   SPILLWAY_CHECK(gpu.free <= gpu.total, "more GPU blocks freed than there are");
 }
 
+void Instance::forget_table(std::int32_t m) {
+  release_cached(m);
+  members_[m].named = 0;
+  members_[m].chain = 0;
+}
+
 void Instance::release_cached(std::int32_t m) {
   std::vector<std::int32_t>& blocks = members_[m].blocks;
   // In reverse order, so that the end of a sequence is reused before its beginning.
   if (!retention_) {
     for (; !blocks.empty(); blocks.pop_back()) cached_->release(blocks.back());
-    return;
+  } else {
+    const RequestView leaving = request(members_[m].id);
+    for (; !blocks.empty(); blocks.pop_back()) {
+      const auto value = [&](std::int64_t hits) {
+        const double worth = retention_(*this, {leaving, Blocks(std::ssize(blocks) - 1), hits});
+        if (std::isnan(worth)) broken(kRetain, leaving.id, "their value is not a number");
+        return worth;
+      };
+      cached_->release(blocks.back(), value);
+    }
   }
-  const RequestView leaving = request(members_[m].id);
-  for (; !blocks.empty(); blocks.pop_back()) {
-    const auto value = [&](std::int64_t hits) {
-      const double worth = retention_(*this, {leaving, Blocks(std::ssize(blocks) - 1), hits});
-      if (std::isnan(worth)) broken(kRetain, leaving.id, "their value is not a number");
-      return worth;
-    };
-    cached_->release(blocks.back(), value);
-  }
+  residency_.tier(kGpuTier).free = cached_->free();
 }
 
 void Instance::grow_to(std::int32_t m, Tokens tokens, const Deed& deed) {
@@ -297,10 +298,16 @@ void Instance::grow_to(std::int32_t m, Tokens tokens, const Deed& deed) {
 
 void Instance::name_blocks(std::int32_t m, Tokens computed) {
   Member& member = members_[m];
+  // Blocks on the host are in no cache of the GPU.
+  if (member.on_host && !host_) return;
   const auto full = static_cast<std::size_t>(quotient(computed.count(), kv_.block_tokens.count()));
   const RequestSlot& slot = table_[member.id];
   for (; member.named < full; ++member.named) {
     member.chain = block_hash(slot, member.chain, static_cast<std::int64_t>(member.named));
+    if (member.on_host) {
+      named_on_host_.push_back(member.chain);
+      continue;
+    }
     cached_->name(member.blocks[member.named], member.chain);
     if (host_) named_.push_back(member.chain);
     if (connector_) connector_->filled.push_back(m);
@@ -333,8 +340,9 @@ void Instance::take_cached_prefix(std::int32_t m) {
   }
   runner_.load(loaded);
   member.named = member.blocks.size();
-  member.held = Blocks(std::ssize(member.blocks));
-  member.computed = kv_.block_tokens * member.held.count();
+  member.computed = kv_.block_tokens * std::ssize(member.blocks);
+  // What attends on the CPU has all of its own blocks there.
+  if (!member.on_host) member.held = Blocks(std::ssize(member.blocks));
   member.cached += member.computed;
   ledger_.asked_prefix(member.known, {.all = member.computed, .on_host = kv_.block_tokens * loaded.count()});
   residency_.tier(kGpuTier).free = cached_->free();
@@ -382,7 +390,10 @@ void Instance::join(RequestId id) {
   } else if (connector_ && members_[m].held > Blocks(0)) {
     take_fetched(m);
   } else {
-    if (cached_) take_cached_prefix(m);
+    if (cached_) {
+      const bool takes = policy_.space->takes_prefix(*this, request(id));
+      takes ? take_cached_prefix(m) : ledger_.asked_prefix(members_[m].known, {});
+    }
     if (first_time && phases_ == Phases::decode && !members_[m].handed_over) take_delivered(m);
   }
   refresh();
@@ -435,10 +446,8 @@ void Instance::chunk(RequestId id, Tokens tokens) {
            "it has " + counted(remaining.count(), "known token") + " left");
   }
   if (member.on_host) {
-    if (member.computed > Tokens(0) || tokens < remaining) {
-      broken(kChunk, id, "the CPU attends for it, so its prompt is computed in one chunk");
-    }
-    runner_.send_out(tokens, blocks_for(tokens, kv_.block_tokens));
+    if (tokens < remaining) broken(kChunk, id, "the CPU attends for it, so its prompt is computed in one chunk");
+    runner_.send_out(member.known, blocks_for(member.known, kv_.block_tokens));
   }
   chunks_apart_ = chunks_apart_ || member.on_host || member.sub_batch > 0;
   // What was dropped has its blocks already, and comes first.
@@ -477,7 +486,7 @@ void Instance::leave(RequestId id, Leave why) {
     const Blocks held = member.held;
     drop_gaps(m);
     member.phase = Phase::swapped;
-    if (cached_) release_blocks(m);
+    if (cached_) member.on_host ? forget_table(m) : release_blocks(m);
     absorb(m, held);
     if (why == Leave::suspend) {
       // Blocks that were reserved and hold no KV yet.
@@ -548,11 +557,14 @@ void Instance::decodes(std::int64_t count) {
   if (!cached_) {
     gpu.free -= growth;
   } else if (count == members_.decoding()) {
-    for (const std::int32_t m : members_.growing()) members_[m].blocks.push_back(cached_->allocate());
+    for (const std::int32_t m : members_.growing()) {
+      if (!members_[m].on_host) members_[m].blocks.push_back(cached_->allocate());
+    }
     for (const std::int32_t m : members_.filling()) name_blocks(m, members_.computed(members_[m]) + Tokens(1));
   } else {
     visit_decodes(count, [&](std::int32_t m) {
-      if (members_.grows_next(members_[m])) members_[m].blocks.push_back(cached_->allocate());
+      const bool on_gpu = !members_[m].on_host;
+      if (on_gpu && members_.grows_next(members_[m])) members_[m].blocks.push_back(cached_->allocate());
     });
     visit_decodes(count, [&](std::int32_t m) { name_blocks(m, members_.computed(members_[m]) + Tokens(1)); });
   }

@@ -1,6 +1,7 @@
 #include "sim/exec/executor.hpp"
 
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -102,6 +103,34 @@ void CopyStream::set_slowdown(const Slowdown& slowdown, SimTime now) {
   }
   slowdown_ = slowdown;
   if (busy()) time_rest();
+}
+
+void CopyStream::note(SimTime start, SimTime now, State& state) const {
+  state.slowdown = slowdown_;
+  state.queued.assign(queued_.begin(), queued_.end());
+  if (busy()) {
+    state.free_since = {};
+    state.timed_at = timed_at_ - now;
+    state.started = started_ - now;
+    state.launch_left = launch_left_;
+    state.transfer_left = transfer_left_;
+    state.in_flight = in_flight_;
+    return;
+  }
+  // Work before the iteration decides nothing in it.
+  state.free_since = used_since(start) ? free_since_ - now : Duration(std::numeric_limits<std::int64_t>::min());
+  state.timed_at = state.started = state.launch_left = state.transfer_left = {};
+  state.in_flight = {};
+}
+
+void CopyStream::shift(SimTime start, Duration by) {
+  if (!used_since(start)) return;
+  free_since_ = free_since_ + by;
+  if (!busy()) return;
+  finish_ = finish_ + by;
+  launched_ = launched_ + by;
+  started_ = started_ + by;
+  timed_at_ = timed_at_ + by;
 }
 
 Executor::Executor(const CopySharing& sharing, CopyObserver* observer)
@@ -391,12 +420,64 @@ inline void Executor::compute_quiet_layers(const IterationPlan& plan, Duration e
   layer_ += count;
 }
 
+void Executor::note(std::uint64_t rule, Noted& noted) const {
+  noted.at = now_;
+  noted.state.rule = rule;
+  noted.state.compute_free = compute_free_ - now_;
+  noted.state.launch = launch_at_ == kNever ? std::nullopt : std::optional(launch_at_ - now_);
+  noted.state.duplexed = duplexed_;
+  noted.state.contended = links_.contended();
+  noted.state.for_requests = for_requests_;
+  for (std::size_t i = 0; i < kLanes; ++i) copies_[i].note(iteration_start_, now_, noted.state.copies[i]);
+  noted.use = use_;
+  noted.waited = waited_;
+  noted.bubbles = bubbles_;
+  noted.issued = issued_;
+  noted.for_requests_since = for_requests_since_;
+  noted.copied_for_requests = copied_for_requests_;
+}
+
+void Executor::repeat_layers(const IterationPlan& plan, SimTime until) {
+  const LayerRule::Recurrence recurs = plan.rule->recurs(layer_);
+  if (recurs.layers == 0 || copies_ended_) return;
+  note(recurs.state, next_noted_);
+  // Copies of requests are under way all the time, or again and again.
+  const bool since_then = for_requests_ > 0 && noted_.for_requests_since != next_noted_.for_requests_since;
+  const bool alike = !since_then || noted_.for_requests_since - noted_.at == for_requests_since_ - now_;
+  const bool repeats = noted_layer_ == layer_ - 1 && alike && noted_.state == next_noted_.state;
+  std::swap(noted_, next_noted_);
+  noted_layer_ = layer_;
+  if (!repeats) return;
+  const Duration period = noted_.at - next_noted_.at;
+  std::int64_t count = std::min(recurs.layers, plan.layers - layer_);
+  if (period > Duration{}) count = std::min(count, (until - now_) / period);
+  const auto repeat = [count](auto& totals, const auto& before) {
+    for (std::size_t i = 0; i < totals.size(); ++i) totals[i] = totals[i] + (totals[i] - before[i]) * count;
+  };
+  repeat(use_, next_noted_.use);
+  repeat(waited_, next_noted_.waited);
+  repeat(bubbles_, next_noted_.bubbles);
+  repeat(issued_, next_noted_.issued);
+  const Duration by = period * count;
+  copied_for_requests_ += (copied_for_requests_ - next_noted_.copied_for_requests) * count;
+  if (since_then) for_requests_since_ = for_requests_since_ + by;
+  now_ = now_ + by;
+  compute_free_ = compute_free_ + by;
+  if (launch_at_ != kNever) launch_at_ = launch_at_ + by;
+  for (CopyStream& copies : copies_) copies.shift(iteration_start_, by);
+  plan.rule->repeat(layer_, static_cast<std::int32_t>(count));
+  layer_ += static_cast<std::int32_t>(count);
+}
+
 RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
   SPILLWAY_CHECK(iteration_start_ != kNever, "no iteration has begun");
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
   const SubBatchTimes& first = plan.sub_batches.front();
   const bool quiet = may_be_quiet(plan);
+  const bool recurs = may_recur(plan);
+  noted_layer_ = -1;  // what slows copies down may have changed since
   while (layer_ <= plan.layers) {
+    if (recurs && sub_batch_ == 0 && !at_gate_ && layer_ < plan.layers) repeat_layers(plan, until);
     if (quiet) compute_quiet_layers(plan, first.gpu.at(0), until);
     const bool reached = layer_ < plan.layers ? reach_layer(plan.rule, until) : reach_after(plan.rule, until);
     if (!reached) return {false, until};

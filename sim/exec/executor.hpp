@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -68,6 +69,12 @@ struct StreamUse {
   friend StreamUse operator-(const StreamUse& a, const StreamUse& b) {
     return {a.busy - b.busy, a.stall - b.stall, a.bytes - b.bytes};
   }
+  friend StreamUse operator+(const StreamUse& a, const StreamUse& b) {
+    return {a.busy + b.busy, a.stall + b.stall, a.bytes + b.bytes};
+  }
+  friend StreamUse operator*(const StreamUse& a, std::int64_t times) {
+    return {a.busy * times, a.stall * times, a.bytes * times};
+  }
   bool operator==(const StreamUse&) const = default;
 };
 
@@ -100,7 +107,26 @@ class CopyStream {
   void set_slowdown(const Slowdown& slowdown, SimTime now);
   [[nodiscard]] const Slowdown& slowdown() const { return slowdown_; }
 
+  /// All that decides what the stream does from an instant on. Times count from there.
+  struct State {
+    Duration free_since{};  // while it is free
+    Duration timed_at{};    // and these while it is not
+    Duration started{};
+    Duration launch_left{};
+    Duration transfer_left{};
+    Slowdown slowdown{};
+    Copy in_flight{};
+    std::vector<Copy> queued{};
+    bool operator==(const State&) const = default;
+  };
+  /// Its state at `now` in an iteration that began at `start`.
+  void note(SimTime start, SimTime now, State& state) const;
+  /// The same state `by` later.
+  void shift(SimTime start, Duration by);
+
  private:
+  /// It has worked in the iteration that began at `start`.
+  [[nodiscard]] bool used_since(SimTime start) const { return busy() || free_since_ > start; }
   void start(SimTime now);
   void time_rest();
 
@@ -155,7 +181,10 @@ struct RunOutcome {
 /// layers end, at_copies_done, residency check. `until` is inclusive: a run cut at t has done everything that happens
 /// at t.
 ///
-/// O(steps + copies) per iteration, O(copies) where the rule reports quiet layers. O(sub-batches) without a rule and
+/// Layers that repeat the one before (LayerRule::recurs) to the nanosecond are not executed one by one.
+///
+/// O(steps + copies) per iteration, those of repeated layers left out, O(copies) where the rule reports quiet layers.
+/// O(sub-batches) without a rule and
 /// times per layer, and with no copy in flight that slows compute down. Allocates only when a queue outgrows its
 /// buffer. Throws InvariantError when a step waits with no copy in flight, and when a rule issues copies
 /// that take no time for ever.
@@ -295,6 +324,13 @@ class Executor final : private CopySink {
   void compute(const IterationPlan& plan);
   /// Computes layers without any other event, up to the next event; `every`: time of each.
   void compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
+  /// Layers may repeat the one before: they take the same times, and nobody follows each copy.
+  [[nodiscard]] bool may_recur(const IterationPlan& plan) const {
+    return plan.rule != nullptr && observer_ == nullptr &&
+           std::ranges::all_of(plan.sub_batches, [](const SubBatchTimes& sub) { return sub.gpu.same(); });
+  }
+  /// Skips layers that do as the last one did, to the nanosecond. Before the first step of a layer.
+  void repeat_layers(const IterationPlan& plan, SimTime until);
   /// The rule may report quiet layers.
   [[nodiscard]] static bool may_be_quiet(const IterationPlan& plan) {
     return plan.rule != nullptr && plan.sub_batches.size() == 1 && plan.sub_batches.front().gpu.same();
@@ -337,6 +373,33 @@ class Executor final : private CopySink {
   bool at_gate_ = false;  // the gate has opened, and the rule was told
   SimTime compute_free_{};
   CopyLinks links_;
+
+  /// Before the first step of a layer: what decides all that follows, and the totals so far.
+  struct Noted {
+    /// Times count from `at`.
+    struct State {
+      std::uint64_t rule = 0;
+      Duration compute_free{};
+      std::optional<Duration> launch{};
+      bool duplexed = false;
+      bool contended = false;
+      std::int64_t for_requests = 0;
+      std::array<CopyStream::State, kLanes> copies{};
+      bool operator==(const State&) const = default;
+    };
+    State state{};
+    SimTime at{};
+    std::array<StreamUse, kStreams> use{};
+    Waited waited{};
+    Bubbles bubbles{};
+    std::array<Bytes, kLanes> issued{};
+    SimTime for_requests_since{};
+    Duration copied_for_requests{};
+  };
+  void note(std::uint64_t rule, Noted& noted) const;
+  Noted noted_{};                  // before the layer noted_layer_
+  Noted next_noted_{};             // kept for its memory
+  std::int32_t noted_layer_ = -1;  // -1: none in this run
 };
 
 }  // namespace spillway

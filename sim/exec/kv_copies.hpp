@@ -104,6 +104,28 @@ class KvCopies final : public LayerRule {
     const bool waits = blocking_left_ + layered_in_flight_ + leaving_ > 0;
     return issues || waits ? 0 : std::numeric_limits<std::int32_t>::max();
   }
+  /// What is in flight is in the streams. Layers repeat while nothing waits but copies after layers that are like the
+  /// last one that left, one for each layer.
+  [[nodiscard]] Recurrence recurs(std::int32_t layer) const override {
+    if (layer == 0 || blocking_left_ + layered_in_flight_ > 0 || held_back_) return {};
+    if (after_layers_.empty()) return {leaving_ > 0 ? 0 : std::numeric_limits<std::int32_t>::max(), 0};
+    if (!yielding_.empty() || left_last_.layer != layer - 2) return {};
+    Copy like = left_last_;
+    std::int32_t layers = 0;
+    for (const Copy& copy : after_layers_) {
+      ++like.layer;
+      if (copy != like) break;
+      ++layers;
+    }
+    return {layers, 0};
+  }
+  void repeat(std::int32_t /*first*/, std::int32_t count) override {
+    if (after_layers_.empty()) return;
+    // As many have left and ended.
+    after_layers_.erase(after_layers_.begin(), after_layers_.begin() + count);
+    here_ -= static_cast<std::size_t>(count);
+    left_last_.layer += count;
+  }
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t /*sub_batch*/) const override {
     if (blocking_left_ > 0 || (layer == 0 && leaving_ > 0)) return false;
     const auto at = static_cast<std::size_t>(layer);
@@ -171,9 +193,11 @@ class KvCopies final : public LayerRule {
   /// The layers before `layer` have computed.
   void issue_computed(std::int32_t layer, CopySink& sink) {
     while (!after_layers_.empty() && after_layers_.front().layer < layer) {
-      const Copy copy = after_layers_.front();
+      left_last_ = after_layers_.front();
       after_layers_.pop_front();
       ++leaving_;
+      Copy copy = left_last_;
+      copy.layer = 0;  // so that copies after all layers are alike
       sink.issue(copy);
     }
   }
@@ -194,6 +218,7 @@ class KvCopies final : public LayerRule {
   bool yields_in_flight_ = false;  // one of them is
   std::size_t inbound_in_flight_ = 0;
   std::deque<Copy> after_layers_;  // in the order of the layers
+  Copy left_last_{.layer = -1};    // the last of them that was issued
   std::size_t leaving_ = 0;        // those of them in flight
   bool held_back_ = false;         // other copies wait until these have ended
   std::size_t blocking_left_ = 0;  // in flight or in turn

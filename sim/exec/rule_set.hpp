@@ -58,6 +58,22 @@ class RuleSet final : public LayerRule {
       if (rule != nullptr) rule->skip(first, count);
     }
   }
+  /// Unknown where more than one rule has a state.
+  [[nodiscard]] Recurrence recurs(std::int32_t layer) const override {
+    Recurrence all{std::numeric_limits<std::int32_t>::max(), 0};
+    for (const LayerRule* rule : rules_) {
+      if (rule == nullptr) continue;
+      const Recurrence one = rule->recurs(layer);
+      if (one.layers == 0 || (one.state != 0 && all.state != 0)) return {};
+      all = {std::min(all.layers, one.layers), all.state | one.state};
+    }
+    return all;
+  }
+  void repeat(std::int32_t first, std::int32_t count) override {
+    for (LayerRule* rule : rules_) {
+      if (rule != nullptr) rule->repeat(first, count);
+    }
+  }
   [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
     return std::all_of(rules_.begin(), rules_.end(),
                        [&](const LayerRule* rule) { return rule == nullptr || rule->ready(layer, sub_batch); });

@@ -6,17 +6,25 @@
 
 namespace spillway {
 
-void HostCache::store(BlockHash hash) {
+std::int32_t HostCache::make(BlockHash hash) {
   const std::int32_t present = blocks_.find(hash);
-  if (present >= 0) {
-    if (blocks_.idle(present)) use(present);
-    return;
-  }
-  if (blocks_.free() == Blocks(0)) return;
+  if (present >= 0 && blocks_.idle(present)) use(present);
+  if (present >= 0 || blocks_.free() == Blocks(0)) return -1;
   const std::int32_t block = blocks_.allocate();
   blocks_.name(block, hash);
+  return block;
+}
+
+void HostCache::store(BlockHash hash) {
+  const std::int32_t block = make(hash);
+  if (block < 0) return;
   on_the_way_.push_back(block);
   ++queued_;
+}
+
+void HostCache::put(BlockHash hash) {
+  const std::int32_t block = make(hash);
+  if (block >= 0) blocks_.release(block);
 }
 
 Blocks HostCache::take_stores() {

@@ -29,12 +29,16 @@ class HostCache {
   /// Queues a block for the next copy. A full cache evicts its least recently used block. A block already stored only
   /// counts as used. Does nothing while blocks on their way fill the cache.
   void store(BlockHash hash);
+  /// Stores a block that is in the host's memory already, so no link copies it. Otherwise as store().
+  void put(BlockHash hash);
   /// Blocks queued since the last call; they now go to the host in one copy.
   [[nodiscard]] Blocks take_stores();
   /// The oldest of these copies has ended.
   void stored();
 
  private:
+  /// A block for content that the cache does not have, in use; -1: it has it, or has no room.
+  std::int32_t make(BlockHash hash);
   void use(std::int32_t block) {
     blocks_.share(block);
     blocks_.release(block);

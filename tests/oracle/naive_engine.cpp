@@ -65,6 +65,7 @@ struct Request {
   std::int64_t computed = 0;
   std::int64_t staged = 0;  // prompt tokens computed in this iteration
   Context cells;
+  std::vector<int> borrowed;     // on_host: blocks of the GPU with its prefix, until its prompt is computed
   std::set<std::int64_t> holes;  // positions of its context that were dropped and not yet recomputed
   std::int64_t offered = 0;      // leading blocks that were full at the last check
   SimTime last_token{};
@@ -883,7 +884,8 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
                        [&](const Stored& kept) { return kept.content == content && kept.found; });
   }
   /// Uses a block of the host tier, or stores a new block there. The list starts with the least recently used block.
-  void keep(const std::vector<std::uint64_t>& content) {
+  /// `there`: it is in the host's memory already, so it is not copied.
+  void keep(const std::vector<std::uint64_t>& content, bool there = false) {
     for (auto kept = host_.begin(); kept != host_.end(); ++kept) {
       if (kept->content != content) continue;
       if (kept->found) host_.splice(host_.end(), host_, kept);
@@ -895,8 +897,8 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       host_.erase(oldest);
       ++result_.host_evictions;
     }
-    host_.push_back(Stored{content});
-    ++put_down_;
+    host_.push_back(Stored{.content = content, .sent = there, .found = there});
+    put_down_ += there ? 0 : 1;
   }
   /// Processes finished copies to the host in order: each makes its block the most recently used one.
   void collect() {
@@ -968,6 +970,10 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   void name(Request& r, std::int64_t computed) {
     if (!config_.prefix_caching) return;
     for (; r.offered < computed / per_block(); ++r.offered) {
+      if (r.on_host) {
+        named_on_host_.push_back(content(r, r.offered));
+        continue;
+      }
       Block& block = blocks_[static_cast<std::size_t>(r.cells[static_cast<std::size_t>(r.offered)].gpu)];
       if (find(content(r, r.offered)) < 0) block.content = content(r, r.offered);
       named_.push_back(content(r, r.offered));
@@ -975,10 +981,16 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   }
   void release(Request& r) {
     value_blocks(r);
+    give_back_prefix(r);
     for (; !r.cells.empty(); r.cells.pop_back()) lose(r.cells.back());
     r.holes.clear();
     disown(holder(r.id));
     r.offered = 0;
+  }
+
+  /// The end of the prefix is freed first.
+  void give_back_prefix(Request& r) {
+    for (; !r.borrowed.empty(); r.borrowed.pop_back()) free_block(r.borrowed.back());
   }
 
   // --- contexts and moves, block by block
@@ -1308,8 +1320,9 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       std::erase(taken_, id);
       return enter_batch(r);
     }
-    share_prefix(r);
-    for (std::size_t b = 0; config_.prefix_caching && b < r.cells.size(); ++b) {
+    const bool shares = config_.prefix_caching && policy_.space->takes_prefix(*this, request(id));
+    if (shares) share_prefix(r);
+    for (std::size_t b = 0; shares && b < r.cells.size(); ++b) {
       if (r.cells[b].gpu >= 0) continue;
       r.cells[b].gpu = allocate();
       const auto what = content(r, static_cast<std::int64_t>(b));
@@ -1319,6 +1332,9 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       result_.prefix_hit_host += block_tokens_;
     }
     r.offered = config_.prefix_caching ? r.blocks() : 0;
+    if (r.on_host && shares) {
+      for (const Cell& cell : std::exchange(r.cells, {})) r.borrowed.push_back(cell.gpu);
+    }
     const std::int64_t found = r.offered * per_block();
     r.record.cached += Tokens(found);
     result_.prefix_hit += Tokens(found);
@@ -1586,8 +1602,8 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       }
       if (r.computed + r.staged == r.known()) ++shape.sampled_sequences;
       if (!r.on_host) continue;
-      leaving_tokens += r.staged;
-      leaving_blocks += (r.staged + per_block() - 1) / per_block();
+      leaving_tokens += r.known();
+      leaving_blocks += (r.known() + per_block() - 1) / per_block();
     }
     prefills_ = false;
     for (std::size_t s = 0; s < shapes.size(); ++s) {
@@ -1858,6 +1874,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       r.computed += r.staged;
       r.staged = 0;
       r.record.computing += now_ - start_;
+      give_back_prefix(r);
       if (r.computed == r.known()) emit(r);
     }
     rebuild();
@@ -1866,6 +1883,10 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       if (config_.host_cache_blocks > Blocks(0)) keep(content);
     }
     named_.clear();
+    for (const auto& content : named_on_host_) {
+      if (config_.host_cache_blocks > Blocks(0)) keep(content, /*there=*/true);
+    }
+    named_on_host_.clear();
     for (const RequestId id : expired_) expire(requests_[id.slot]);
     expired_.clear();
     if (policy_.layers) report_layers();
@@ -2102,8 +2123,9 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   std::vector<int> ends_with_iteration_;
   std::vector<int> over_;  // moves beside iterations that have ended, in the order of their ends
   mutable std::vector<KvRun> shown_;
-  std::list<Stored> host_;  // ordered by use
-  std::vector<std::vector<std::uint64_t>> named_;
+  std::list<Stored> host_;                         // ordered by use
+  std::vector<std::vector<std::uint64_t>> named_;  // blocks filled in the iteration, on the GPU
+  std::vector<std::vector<std::uint64_t>> named_on_host_;
   std::int64_t put_down_ = 0;
   std::int64_t loaded_ = 0;
   std::vector<Service> served_;

@@ -17,7 +17,7 @@ struct ListedBatch {
 
   [[nodiscard]] std::int64_t tokens() const {
     std::int64_t sum = static_cast<std::int64_t>(gpu.size() + cpu.size());
-    for (const NaiveNeoRequest& prompt : prompts) sum += prompt.known;
+    for (const NaiveNeoRequest& prompt : prompts) sum += prompt.known - prompt.cached;
     return sum;
   }
   [[nodiscard]] std::int64_t sequences() const {
@@ -49,7 +49,7 @@ struct Decision {
 
   [[nodiscard]] double prompt_time(const ListedBatch& batch) const {
     double sum = 0.0;
-    for (const NaiveNeoRequest& prompt : batch.prompts) sum += times.prompt(prompt.known);
+    for (const NaiveNeoRequest& prompt : batch.prompts) sum += times.prompt(prompt.known) - times.prompt(prompt.cached);
     return sum;
   }
   /// GPU time of a batch: linear layers, prompts unless the paper's rules leave them out, decodes.
@@ -119,11 +119,14 @@ NaiveNeoIteration naive_neo(const NaiveNeoSetting& setting, const NaiveNeoTimes&
       queues.waiting.erase(queues.waiting.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
     }
-    if (by.blocks(for_host) + needed > setting.gpu) break;
+    std::int64_t staged = needed - candidate.cached / setting.block;
+    for (const NaiveNeoRequest& other : for_host) staged += by.blocks(other) - other.cached / setting.block;
+    if (staged > setting.gpu) break;
     if (by.blocks(queues.host) + by.blocks(for_host) + needed > room_on_host) break;
-    if (seats < 1 || tokens < candidate.known) break;
+    const std::int64_t computed = candidate.known - candidate.cached;
+    if (seats < 1 || tokens < computed) break;
     seats -= 1;
-    tokens -= candidate.known;
+    tokens -= computed;
     const std::int64_t on_gpu = by.blocks(queues.gpu) + by.blocks(first.prompts) + needed;
     (for_host.empty() && on_gpu <= by.residents() ? first.prompts : for_host).push_back(candidate);
     ++i;
@@ -197,7 +200,8 @@ NaiveNeoIteration naive_neo(const NaiveNeoSetting& setting, const NaiveNeoTimes&
     for (const NaiveNeoRequest& decode : batches[j].cpu) result.cpu_decodes[j].push_back(decode.name);
   }
   for (std::size_t i = 0; i < runs.prompts.size(); ++i) {
-    (i + runs.to_host < runs.prompts.size() ? queues.gpu : queues.host).push_back(runs.prompts[i]);
+    const NaiveNeoRequest& prompt = runs.prompts[i];
+    (i + runs.to_host < runs.prompts.size() ? queues.gpu : queues.host).push_back({prompt.name, prompt.known});
   }
   return result;
 }

@@ -31,10 +31,12 @@ struct NaiveNeoSetting {
   std::int64_t seats = 0;
 };
 
-/// Known tokens of each request, by a number that the caller chooses.
+/// Known tokens of each request, by a number that the caller chooses. `cached`: of one that waits, those that a prefix
+/// cache holds, whole blocks. Memory is then taken to suffice for all of them.
 struct NaiveNeoRequest {
   std::int64_t name = 0;
   std::int64_t known = 0;
+  std::int64_t cached = 0;
 };
 
 /// The queues before an iteration, and after it. A decode takes its token outside of this model.

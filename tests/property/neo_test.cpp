@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/oracle/naive_neo.hpp"
@@ -14,13 +17,14 @@ namespace {
 
 using oracle::NaiveNeoRules;
 
-/// What a sub-batch computes: decodes on the GPU and on the CPU, what they attend to, and prompts.
+/// What a sub-batch computes: decodes on the GPU and on the CPU, what they attend to, and prompts: new tokens and those
+/// before them.
 struct Work {
   std::int64_t gpu = 0;
   std::int64_t gpu_context = 0;
   std::int64_t cpu = 0;
   std::int64_t cpu_context = 0;
-  std::vector<std::int64_t> prompts{};
+  std::vector<std::pair<std::int64_t, std::int64_t>> prompts{};
   bool operator==(const Work&) const = default;
 };
 
@@ -32,7 +36,9 @@ class NotingModel final : public ExecutionModel {
     if (shape.sampled_sequences > 0) {
       Work& work = seen_.emplace_back();
       work = {shape.decode_sequences, shape.decode_context.count(), shape.cpu_sequences, shape.cpu_context.count(), {}};
-      for (const PrefillChunk& chunk : shape.chunks) work.prompts.push_back(chunk.new_tokens.count());
+      for (const PrefillChunk& chunk : shape.chunks) {
+        work.prompts.emplace_back(chunk.new_tokens.count(), chunk.context.count());
+      }
     }
     return model_.iteration(shape);
   }
@@ -88,9 +94,50 @@ oracle::NaiveNeoTimes predictions(std::int64_t longest, std::int64_t launch) {
   return times;
 }
 
-/// All requests are there from the start. Every request that runs gets a token.
+/// A prefix cache that never loses a block: the contents of full blocks, as paths in a tree.
+class PlainCache {
+ public:
+  PlainCache(std::int64_t block, const std::vector<RequestSpec>& requests) : block_(block) {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      int node = 0;
+      std::vector<int>& path = paths_.emplace_back();
+      for (std::int64_t b = 0; (b + 1) * block <= (requests[i].input + requests[i].output).count(); ++b) {
+        const auto at = static_cast<std::size_t>(b);
+        const auto& ids = requests[i].prefix_ids;
+        // What the request does not state is its own.
+        const std::int64_t id =
+            at < ids.size() ? static_cast<std::int64_t>(ids[at]) : -1 - static_cast<std::int64_t>(i);
+        node = nodes_.try_emplace({node, id}, static_cast<int>(nodes_.size()) + 1).first->second;
+        path.push_back(node);
+      }
+    }
+  }
+  /// Tokens of a prompt of so many that are cached: whole blocks, and at least one token is left.
+  [[nodiscard]] std::int64_t cached(std::int64_t request, std::int64_t known) const {
+    std::int64_t blocks = 0;
+    const std::vector<int>& path = paths_[static_cast<std::size_t>(request)];
+    while ((blocks + 1) * block_ < known && there_.contains(path[static_cast<std::size_t>(blocks)])) ++blocks;
+    return blocks * block_;
+  }
+  /// The KV of so many tokens of the request exists.
+  void fill(std::int64_t request, std::int64_t tokens) {
+    const std::vector<int>& path = paths_[static_cast<std::size_t>(request)];
+    there_.insert(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(tokens / block_));
+  }
+
+ private:
+  std::int64_t block_;
+  std::map<std::pair<int, std::int64_t>, int> nodes_;
+  std::vector<std::vector<int>> paths_;  // of each request
+  std::set<int> there_;
+};
+
+/// All requests are there from the start. Every request that runs gets a token. `caches`: prefixes are shared.
 std::vector<Work> expected(const oracle::NaiveNeoSetting& setting, const oracle::NaiveNeoTimes& times,
-                           const std::vector<RequestSpec>& requests) {
+                           const std::vector<RequestSpec>& requests, bool caches) {
+  PlainCache cache(setting.block, requests);
+  // On the GPU a block is in the cache as soon as it is to be computed, on the host at the end of the iteration.
+  const bool at_once = setting.rules != NaiveNeoRules::fastdecode;
   oracle::NaiveNeoQueues queues;
   std::vector<std::int64_t> known;
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -99,6 +146,7 @@ std::vector<Work> expected(const oracle::NaiveNeoSetting& setting, const oracle:
   }
   std::vector<Work> all;
   while (!queues.waiting.empty() || !queues.gpu.empty() || !queues.host.empty()) {
+    for (auto& one : queues.waiting) one.cached = caches ? cache.cached(one.name, one.known) : 0;
     const oracle::NaiveNeoIteration runs = oracle::naive_neo(setting, times, queues);
     Work work[2];
     std::vector<std::int64_t> got;
@@ -108,8 +156,11 @@ std::vector<Work> expected(const oracle::NaiveNeoSetting& setting, const oracle:
       got.push_back(name);
     };
     for (const std::int64_t name : runs.prompts) {
-      work[0].prompts.push_back(known[static_cast<std::size_t>(name)]);
+      const std::int64_t length = known[static_cast<std::size_t>(name)];
+      const std::int64_t found = caches ? cache.cached(name, length) : 0;
+      work[0].prompts.emplace_back(length - found, found);
       got.push_back(name);
+      if (at_once) cache.fill(name, length);
     }
     for (const std::int64_t name : runs.gpu_decodes) count(name, work[0].gpu, work[0].gpu_context);
     for (int j = 0; j < 2; ++j) {
@@ -118,7 +169,10 @@ std::vector<Work> expected(const oracle::NaiveNeoSetting& setting, const oracle:
     for (const Work& one : work) {
       if (one != Work{}) all.push_back(one);
     }
-    for (const std::int64_t name : got) ++known[static_cast<std::size_t>(name)];
+    for (const std::int64_t name : got) {
+      cache.fill(name, known[static_cast<std::size_t>(name)]);
+      ++known[static_cast<std::size_t>(name)];
+    }
     for (auto* const queue : {&queues.waiting, &queues.gpu, &queues.host}) {
       for (auto& one : *queue) one.known = known[static_cast<std::size_t>(one.name)];
       std::erase_if(*queue, [&](const auto& one) {
@@ -135,19 +189,30 @@ struct Seen {
   std::int64_t sequential = 0;
   std::int64_t both_attend = 0;  // sub-batch 0 has decodes on the CPU beside a second one
   std::int64_t prompts = 0;
+  std::int64_t cached = 0;  // prompts that begin with cached tokens
 };
 
-Seen match(const std::string& name, NaiveNeoRules rules, std::uint64_t first_seed) {
+/// Blocks that the request shares with others: those of one of three prefixes, up to a point.
+std::vector<std::uint64_t> shared_blocks(oracle::Dice& dice, std::int64_t blocks) {
+  const std::int64_t prefix = dice.between(1, 3);
+  std::vector<std::uint64_t> ids;
+  for (std::int64_t b = dice.between(0, blocks); b > 0; --b) ids.push_back(static_cast<std::uint64_t>(prefix));
+  return ids;
+}
+
+/// `caches`: with a prefix cache, on the GPU or, for FastDecode, on the host, in memory that suffices for everything.
+Seen match(const std::string& name, NaiveNeoRules rules, std::uint64_t first_seed, bool caches = false) {
   Seen seen;
   for (std::uint64_t seed = first_seed; seed < first_seed + random_cases(3000); ++seed) {
     SCOPED_TRACE(name + " seed " + std::to_string(seed));
     oracle::Dice dice(seed);
-    const std::int64_t block = dice.between(1, 16);
-    const std::int64_t gpu = dice.between(2, 60);
+    const std::int64_t block = dice.between(caches ? 8 : 1, 16);
+    // 40 requests of up to 450 tokens fill at most 40 x 57 blocks.
+    const std::int64_t gpu = caches ? 4'000 : dice.between(2, 60);
     oracle::NaiveNeoSetting setting{.rules = rules,
                                     .block = block,
                                     .gpu = gpu * 6 / 7,
-                                    .host = dice.between(1, 200),
+                                    .host = caches ? 40'000 : dice.between(1, 200),
                                     .tokens = dice.chance(30) ? dice.between(1, 60) : dice.between(60, 900),
                                     .seats = dice.chance(30) ? dice.between(1, 6) : dice.between(6, 60)};
     const std::int64_t longest = setting.gpu * block;
@@ -157,9 +222,11 @@ Seen match(const std::string& name, NaiveNeoRules rules, std::uint64_t first_see
     for (std::int64_t n = dice.between(1, 40); n > 0; --n) {
       const std::int64_t input = dice.between(1, std::min<std::int64_t>(longest - 2, dice.chance(60) ? 40 : 400));
       requests.push_back(oracle::request(0, input, dice.between(1, std::min<std::int64_t>(longest - input, 50))));
+      if (caches) requests.back().prefix_ids = shared_blocks(dice, 2 + input / block);
     }
     const NotingModel model;
-    const KvLayout kv{Blocks(gpu), Blocks(setting.host), Tokens(block), Bytes(640), 2, false};
+    KvLayout kv{Blocks(gpu), Blocks(setting.host), Tokens(block), Bytes(640), 2, caches};
+    if (caches && name == "fastdecode") kv.host_cache_blocks = Blocks(40'000);
     std::vector<std::pair<std::string, Value>> settings{
         {"engine.max_num_batched_tokens", setting.tokens},
         {"engine.max_num_seqs", setting.seats},
@@ -169,7 +236,7 @@ Seen match(const std::string& name, NaiveNeoRules rules, std::uint64_t first_see
     if (name == "neo")
       settings.emplace_back("policy.rules", std::string(rules == NaiveNeoRules::paper ? "paper" : "code"));
     static_cast<void>(oracle::replay(name, settings, kv, requests, model));
-    const std::vector<Work> all = expected(setting, predictions(longest, launch), requests);
+    const std::vector<Work> all = expected(setting, predictions(longest, launch), requests, caches);
     EXPECT_EQ(model.seen().size(), all.size());
     for (std::size_t i = 0; i < std::min(all.size(), model.seen().size()); ++i) {
       const Work& a = model.seen()[i];
@@ -182,6 +249,7 @@ Seen match(const std::string& name, NaiveNeoRules rules, std::uint64_t first_see
       seen.sequential += a.cpu == 0 ? 1 : 0;
       seen.both_attend += a.cpu > 0 && a.gpu > 0 ? 1 : 0;
       seen.prompts += static_cast<std::int64_t>(a.prompts.size());
+      for (const auto& [computed, found] : a.prompts) seen.cached += found > 0 ? 1 : 0;
     }
     if (testing::Test::HasFailure()) return seen;
   }
@@ -200,6 +268,16 @@ TEST(NaiveNeo, AgreesWithTheRulesOfThePaper) {
   const Seen seen = match("neo", NaiveNeoRules::paper, 1'000'001);
   EXPECT_GT(seen.pipelined, 0);
   EXPECT_GT(seen.both_attend, 0);
+}
+
+TEST(NaiveNeo, AgreesOnPrefixesOnTheGpu) {
+  EXPECT_GT(match("neo", NaiveNeoRules::code, 3'000'001, /*caches=*/true).cached, 0);
+}
+
+TEST(NaiveNeo, AgreesOnPrefixesOnTheHost) {
+  const Seen seen = match("fastdecode", NaiveNeoRules::fastdecode, 4'000'001, /*caches=*/true);
+  EXPECT_GT(seen.cached, 0);
+  EXPECT_GT(seen.pipelined, 0);
 }
 
 TEST(NaiveNeo, AgreesWithFastDecode) {

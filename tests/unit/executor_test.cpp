@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -967,6 +968,79 @@ TEST(Executor, Misuse_IsAnInvariantError) {
   EXPECT_THROW(executor.run(plan, at(4)), InvariantError) << "back in time";
   Script computes({{0, copy(Stream::compute, 0, 1)}});
   EXPECT_THROW(iterate(1, {times}, &computes), InvariantError) << "a copy on the compute stream";
+}
+
+/// Attention on the CPU, and how many steps it was told of.
+class ToldAttention final : public LayerRule {
+ public:
+  ToldAttention(std::span<const CpuAttentionWork> work, bool recurs) : recurs_(recurs) { rule_.begin(work); }
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    ++told_;
+    rule_.at_layer_start(layer, sub_batch, sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override { rule_.at_copy_done(copy, sink); }
+  void at_layers_end(CopySink& sink) override { rule_.at_layers_end(sink); }
+  [[nodiscard]] Recurrence recurs(std::int32_t layer) const override {
+    return recurs_ ? rule_.recurs(layer) : Recurrence{};
+  }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
+    return rule_.ready(layer, sub_batch);
+  }
+  [[nodiscard]] Wait waits_for(std::int32_t layer, std::int32_t sub_batch) const override {
+    return rule_.waits_for(layer, sub_batch);
+  }
+  [[nodiscard]] std::optional<Wait> unfinished(std::int32_t sub_batch) const override {
+    return rule_.unfinished(sub_batch);
+  }
+  [[nodiscard]] int told() const { return told_; }
+
+ private:
+  CpuAttention rule_;
+  bool recurs_;
+  int told_ = 0;
+};
+
+// Two sub-batches of 10 ns per layer attend on the CPU for 2 + 5 + 3 ns, which the other one hides: 1,000 layers of 20,
+// then the second sub-batch waits for 10. Before layer 1 the second sub-batch has not used the CPU, before layers 2 and
+// 3 all is alike: three layers are executed, and 997 repeat the last one.
+TEST(ExecutorRecurrence, LayersThatRepeatTheOneBefore_AreNotExecuted) {
+  constexpr std::int32_t kLayers = 1000;
+  const CpuAttentionWork work{copy(Stream::d2h, 0, 2), copy(Stream::cpu, 0, 5), copy(Stream::h2d, 0, 3)};
+  const std::vector<CpuAttentionWork> both{work, work};
+  const std::vector<SubBatchTimes> times(2, SubBatchTimes{.gpu = LayerTimes(ns(10))});
+  for (const bool recurs : {true, false}) {
+    ToldAttention rule(both, recurs);
+    Executor executor;
+    EXPECT_EQ(iterate(executor, {kLayers, times, &rule}), ns(20'010));
+    EXPECT_EQ(rule.told(), recurs ? 2 * 3 : 2 * kLayers);
+    EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(20'000), ns(10), Bytes(0)}));
+    EXPECT_EQ(executor.use(Stream::cpu).busy, ns(2 * 5 * kLayers));
+    EXPECT_EQ(executor.use(Stream::h2d).bytes, Bytes(2 * 10 * kLayers));
+    EXPECT_EQ(executor.issued(Stream::d2h), Bytes(2 * 10 * kLayers));
+    EXPECT_EQ(executor.bubbles(), (Executor::Bubbles{ns(0), ns(10)}));
+  }
+}
+
+// The same, cut at 10,005 ns, within the first step of layer 500. Then the CPU has attended for 998 steps of layers 0
+// to 498 and for the first one of layer 499, and since 10,002 ns for the second one. Before the cut three layers are
+// executed and the step in which it falls. After it come the other step of layer 500, and layer 501, which is like it.
+TEST(ExecutorRecurrence, ACutEndsTheRepetition) {
+  constexpr std::int32_t kLayers = 1000;
+  const CpuAttentionWork work{copy(Stream::d2h, 0, 2), copy(Stream::cpu, 0, 5), copy(Stream::h2d, 0, 3)};
+  const std::vector<CpuAttentionWork> both{work, work};
+  const std::vector<SubBatchTimes> times(2, SubBatchTimes{.gpu = LayerTimes(ns(10))});
+  ToldAttention rule(both, true);
+  Executor executor;
+  const IterationPlan plan{kLayers, times, &rule};
+  executor.begin(plan, at(0));
+  const RunOutcome cut = executor.run(plan, at(10'005));
+  EXPECT_FALSE(cut.finished);
+  EXPECT_EQ(executor.now(), at(10'005));
+  EXPECT_EQ(executor.use(Stream::cpu).busy, ns(5 * 999));
+  EXPECT_EQ(executor.copying(Stream::cpu), ns(5 * 999 + 3));
+  EXPECT_EQ(rule.told(), 2 * 3 + 1);
+  EXPECT_EQ(executor.run(plan, kNever).time, at(20'010));
+  EXPECT_EQ(rule.told(), 2 * 3 + 4);
 }
 
 }  // namespace

@@ -35,6 +35,27 @@ TEST(HostCache, Block_WhenItsCopyHasEnded_ThenFound) {
   EXPECT_TRUE(cache.holds(3));
 }
 
+// A block that is in the host's memory already is found at once, and no copy takes it. Two blocks fit. Block 1 is put
+// again, so block 2 leaves for block 3. Block 4 is on its way and 3 is used, so 1 leaves.
+TEST(HostCache, WhatIsOnTheHost_IsPutWithoutACopy) {
+  HostCache cache(Blocks(2));
+  cache.put(1);
+  EXPECT_TRUE(cache.holds(1));
+  EXPECT_EQ(cache.take_stores(), Blocks(0));
+  cache.put(2);
+  cache.put(1);
+  cache.put(3);
+  EXPECT_TRUE(cache.holds(1) && cache.holds(3));
+  EXPECT_FALSE(cache.holds(2));
+  cache.store(4);
+  EXPECT_FALSE(cache.holds(1));
+  cache.put(4);
+  EXPECT_FALSE(cache.holds(4)) << "it is still on its way";
+  EXPECT_EQ(cache.take_stores(), Blocks(1));
+  cache.stored();
+  EXPECT_TRUE(cache.holds(4));
+}
+
 // Three blocks fit: 1, 2, 3. Block 1 is loaded and block 2 stored again, so block 3 is the least recently used.
 TEST(HostCache, Room_IsMadeByTheLeastRecentlyUsed) {
   HostCache cache(Blocks(3));

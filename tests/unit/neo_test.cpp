@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/parts/neo_choice.hpp"
@@ -41,8 +42,8 @@ class PlainPredictor final : public NeoPredictor {
 
 /// A queue as the tests state it.
 struct Queue {
-  std::vector<Tokens> gpu_prompts{};
-  std::vector<Tokens> cpu_prompts{};
+  std::vector<NeoPrompt> gpu_prompts{};
+  std::vector<NeoPrompt> cpu_prompts{};
   std::int64_t gpu_decodes = 0;
   Tokens gpu_context{};
   std::vector<Tokens> cpu_decodes{};
@@ -69,7 +70,7 @@ double in_ms(double layer) { return kLayers * layer / kMs; }
 std::vector<Tokens> tokens(std::size_t count, std::int64_t each) { return {count, Tokens(each)}; }
 
 Queue queue_a() {
-  return {.gpu_prompts = {Tokens(1000)},
+  return {.gpu_prompts = {{Tokens(1000)}},
           .gpu_decodes = 20,
           .gpu_context = Tokens(20 * 500),
           .cpu_decodes = tokens(60, 400)};
@@ -169,7 +170,7 @@ TEST(NeoChoice, ThePaperFillsTheSecondSubBatchFirst) {
 // positive. So it is A.
 TEST(NeoChoice, C_PromptsForTheHostWaitWhereTheBatchIsLargeWithoutThem) {
   Queue queue = queue_a();
-  queue.cpu_prompts = {Tokens(800), Tokens(600)};
+  queue.cpu_prompts = {{Tokens(800)}, {Tokens(600)}};
   const NeoChoice choice = queue.choose();
   EXPECT_EQ(choice.cpu_prompts, 0U);
   EXPECT_TRUE(choice.pipelined);
@@ -181,7 +182,7 @@ TEST(NeoChoice, C_PromptsForTheHostWaitWhereTheBatchIsLargeWithoutThem) {
 
 // 127 decodes and prompts of 1 and 100 for the host: without the last the batch has 128 tokens, without both 127.
 TEST(NeoChoice, PromptsForTheHostStayWhereTheBatchWouldHaveLessThan128Tokens) {
-  const Queue queue{.cpu_prompts = {Tokens(1), Tokens(100)}, .gpu_decodes = 127, .gpu_context = Tokens(127)};
+  const Queue queue{.cpu_prompts = {{Tokens(1)}, {Tokens(100)}}, .gpu_decodes = 127, .gpu_context = Tokens(127)};
   EXPECT_EQ(queue.choose().cpu_prompts, 1U);
   EXPECT_FALSE(queue.choose().pipelined);
   Queue more = queue;
@@ -195,7 +196,7 @@ TEST(NeoChoice, PromptsForTheHostStayWhereTheBatchWouldHaveLessThan128Tokens) {
 // 0.0126, 30.5 per ms. So the GPU runs alone, and the prompt waits.
 TEST(NeoChoice, PromptsOfThePipelineStayForTheCpusTime) {
   Queue queue{
-      .cpu_prompts = {Tokens(100)}, .gpu_decodes = 130, .gpu_context = Tokens(130), .cpu_decodes = {Tokens(24'000)}};
+      .cpu_prompts = {{Tokens(100)}}, .gpu_decodes = 130, .gpu_context = Tokens(130), .cpu_decodes = {Tokens(24'000)}};
   const NeoChoice choice = queue.choose();
   EXPECT_DOUBLE_EQ(choice.slack[1] / kMs, 0.1);
   EXPECT_EQ(choice.both.sequences, 132) << "with the prompt";
@@ -255,8 +256,19 @@ TEST(NeoChoice, WithoutOverlapTheTimesAddUp) {
   EXPECT_DOUBLE_EQ(choice.predicted / kMs, 5.2);
 }
 
+// A, whose prompt has 600 of its 1,000 tokens in the prefix cache: batch 0 has 400 + 20 tokens, linear 5.2, and the
+// prompt's attention is 1 - 0.36 = 0.64. The GPU alone: 5.2 + 0.64 + 0.2.
+TEST(NeoChoice, APromptCountsAsWhatIsNotCached) {
+  Queue queue = queue_a();
+  queue.gpu_prompts = {{Tokens(1000), Tokens(600)}};
+  EXPECT_DOUBLE_EQ(queue.choose().gpu_only.time / kMs, 6.04);
+  // 100 decodes and a prompt of 500 for the host, 472 of them cached: 128 tokens with it, fewer without it.
+  const Queue host{.cpu_prompts = {{Tokens(500), Tokens(472)}, {Tokens(500), Tokens(472)}}, .gpu_decodes = 100};
+  EXPECT_EQ(host.choose().cpu_prompts, 1U);
+}
+
 /// The times of PlainPredictor as an execution model of 32 layers.
-class PlainModel final : public ExecutionModel {
+class PlainModel : public ExecutionModel {
  public:
   [[nodiscard]] std::int32_t layers() const override { return kLayers; }
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
@@ -500,6 +512,137 @@ TEST(NeoScheduler, RejectsWhatCanNeverRun) {
   const Replay shorter = replay("neo", overrides, layout(21, 30), {request(0, 160, 2), request(0, 150, 2)}, model);
   EXPECT_EQ(shorter.of(0).outcome, Outcome::rejected);
   EXPECT_EQ(shorter.of(1).outcome, Outcome::finished);
+}
+
+/// Notes the chunks that run: new tokens and context. Shapes that only fill tables have no samples.
+class ChunkModel final : public PlainModel {
+ public:
+  using Chunks = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    for (const PrefillChunk& chunk : shape.chunks) {
+      if (shape.sampled_sequences > 0) seen_.emplace_back(chunk.new_tokens.count(), chunk.context.count());
+    }
+    return PlainModel::iteration(shape);
+  }
+  [[nodiscard]] const Chunks& seen() const { return seen_; }
+
+ private:
+  mutable Chunks seen_;
+};
+
+/// Arrives `second` seconds after the start, with these blocks of 16 as its prefix.
+RequestSpec prompt(std::int64_t second, std::int64_t input, std::int64_t output, std::vector<std::uint64_t> prefix) {
+  RequestSpec spec = request(second * 1'000'000'000, input, output);
+  spec.prefix_ids = std::move(prefix);
+  return spec;
+}
+
+KvLayout caching(std::int64_t gpu, std::int64_t host, std::int64_t host_cache = 0) {
+  KvLayout kv = layout(gpu, host);
+  kv.prefix_caching = true;
+  kv.host_cache_blocks = Blocks(host_cache);
+  return kv;
+}
+
+// Five blocks of R0's 100 tokens are R1's, too: it computes 20 tokens, which attend to 80.
+TEST(NeoPrefix, APromptForTheGpuComputesTheRest) {
+  const ChunkModel model;
+  const std::vector<std::uint64_t> prefix{1, 2, 3, 4, 5};
+  const Replay run =
+      replay("neo", kSwaps, caching(34, 100), {prompt(0, 100, 2, prefix), prompt(9, 100, 2, prefix)}, model);
+  EXPECT_THAT(model.seen(), ElementsAre(std::pair(100, 0), std::pair(20, 80)));
+  EXPECT_EQ(run.of(1).cached, Tokens(80));
+  EXPECT_EQ(run.result.statistics.engine.prefix_hit, Tokens(80));
+  EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(0));
+}
+
+// 10 blocks on the GPU. R0 leaves 4 blocks of its 64 tokens in the cache. R1 takes 6 of the others, and R2, whose 80
+// tokens begin with those 4 blocks, would take 5: it goes to the host. While it computes 16 tokens, which attend to 64,
+// it uses the 4 on the GPU: 10 in all. Then its whole KV is on the host, 5 blocks of 1,000 bytes. (Without R2 the batch
+// has 96 tokens, fewer than 128, so it is not dropped.)
+TEST(NeoPrefix, APromptForTheHostUsesThePrefixOnTheGpu) {
+  const ChunkModel model;
+  const std::vector<std::uint64_t> prefix{1, 2, 3, 4};
+  const Replay run = replay("neo", kSwaps, caching(11, 40),
+                            {prompt(0, 64, 2, prefix), prompt(9, 96, 2, {}), prompt(9, 80, 2, prefix)}, model);
+  EXPECT_THAT(model.seen(), ElementsAre(std::pair(64, 0), std::pair(96, 0), std::pair(16, 64)));
+  EXPECT_EQ(run.of(2).cached, Tokens(64));
+  EXPECT_EQ(run.result.statistics.engine.peak_kv, Blocks(10));
+  EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(5000));
+  for (const std::uint32_t i : {0U, 1U, 2U}) EXPECT_EQ(run.of(i).outcome, Outcome::finished);
+}
+
+// As above, but R1's 112 tokens take 7 blocks: with the 4 of the prefix 11 would be in use. So R2 computes all of its
+// 80 tokens.
+TEST(NeoPrefix, APromptForTheHostIsComputedWholeWhereItsPrefixDoesNotFitBesideTheOthers) {
+  const ChunkModel model;
+  const std::vector<std::uint64_t> prefix{1, 2, 3, 4};
+  const Replay run = replay("neo", kSwaps, caching(11, 40),
+                            {prompt(0, 64, 2, prefix), prompt(9, 112, 2, {}), prompt(9, 80, 2, prefix)}, model);
+  EXPECT_THAT(model.seen(), ElementsAre(std::pair(64, 0), std::pair(112, 0), std::pair(80, 0)));
+  EXPECT_EQ(run.of(2).cached, Tokens(0));
+  EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(5000));
+}
+
+// Two prompts of the same 64 tokens and 16 of their own: the second one shares what the first one computes beside it.
+TEST(NeoPrefix, PromptsOfAnIterationShare) {
+  const ChunkModel model;
+  const std::vector<std::uint64_t> prefix{1, 2, 3, 4};
+  static_cast<void>(
+      replay("neo", kSwaps, caching(34, 100), {prompt(0, 80, 2, prefix), prompt(0, 80, 2, prefix)}, model));
+  EXPECT_THAT(model.seen(), ElementsAre(std::pair(80, 0), std::pair(16, 64)));
+}
+
+// 10 blocks: those that R0 fills come first in the order of reuse once R1 has used the others. R2 needs 5 blocks and
+// takes 4 of R0's. R3 has 5, 4 of them with R0's prefix, which R2 takes before it. So it waits for the next iteration,
+// whose prompt is 80 tokens long.
+TEST(NeoPrefix, APromptWhosePrefixGoesWaits) {
+  const ChunkModel model;
+  const std::vector<std::uint64_t> prefix{1, 2, 3, 4};
+  const Replay run = replay("neo", kSwaps, caching(11, 40),
+                            {prompt(0, 64, 1, prefix), prompt(3, 96, 1, {6, 7, 8, 9, 10, 11}), prompt(9, 80, 1, {}),
+                             prompt(9, 80, 1, prefix)},
+                            model);
+  EXPECT_THAT(model.seen(), ElementsAre(std::pair(64, 0), std::pair(96, 0), std::pair(80, 0), std::pair(80, 0)));
+  EXPECT_EQ(run.of(3).cached, Tokens(0));
+  EXPECT_GT(run.of(3).first_token, run.of(2).first_token);
+}
+
+// FastDecode computes R0's 64 tokens for the host: 4 blocks of 1,000 bytes leave the GPU, which keeps none. They are in
+// memory.host_cache. R1 begins with them: they come back, it computes 16 tokens, and 5 blocks leave. Now the GPU has
+// the 4 in its cache, so for R2 none comes.
+TEST(NeoPrefix, TheHostsCacheReturnsPrefixes) {
+  const ChunkModel model;
+  const std::vector<std::uint64_t> prefix{1, 2, 3, 4};
+  const Replay run = replay("fastdecode", {{"engine.chunked_prefill", false}}, caching(11, 40, 20),
+                            {prompt(0, 64, 2, prefix), prompt(9, 80, 2, prefix), prompt(18, 80, 2, prefix)}, model);
+  EXPECT_THAT(model.seen(), ElementsAre(std::pair(64, 0), std::pair(16, 64), std::pair(16, 64)));
+  const EngineTotals& totals = run.result.statistics.engine;
+  EXPECT_EQ(totals.prefix_asked, Tokens(64 + 80 + 80)) << "R0 takes no prefix, but was looked up";
+  EXPECT_EQ(totals.prefix_hit, Tokens(128));
+  EXPECT_EQ(totals.prefix_hit_host, Tokens(64));
+  EXPECT_EQ(totals.moved_h2d, Bytes(4000));
+  EXPECT_EQ(totals.moved_d2h, Bytes(4000 + 5000 + 5000));
+  EXPECT_EQ(totals.peak_kv, Blocks(4)) << "only while a prompt is computed";
+}
+
+// Without memory.host_cache nothing of FastDecode's prompts is in a cache.
+TEST(NeoPrefix, WhatIsComputedForTheHostFillsNoBlockOfTheGpu) {
+  const ChunkModel model;
+  const std::vector<std::uint64_t> prefix{1, 2, 3, 4};
+  static_cast<void>(replay("fastdecode", {{"engine.chunked_prefill", false}}, caching(11, 40),
+                           {prompt(0, 64, 2, prefix), prompt(9, 80, 2, prefix)}, model));
+  EXPECT_THAT(model.seen(), ElementsAre(std::pair(64, 0), std::pair(80, 0)));
+}
+
+// Decodes on the host fill blocks, too. R0 has 30 tokens and generates 20: at the end the KV of 49 exists, 3 blocks.
+// R1 repeats them: of its 49 tokens 48 are cached.
+TEST(NeoPrefix, DecodesOnTheHostFillBlocksOfTheHostsCache) {
+  const ChunkModel model;
+  const std::vector<std::uint64_t> prefix{1, 2, 3};
+  static_cast<void>(replay("fastdecode", {{"engine.chunked_prefill", false}}, caching(11, 40, 20),
+                           {prompt(0, 30, 20, prefix), prompt(9, 49, 1, prefix)}, model));
+  EXPECT_THAT(model.seen(), ElementsAre(std::pair(30, 0), std::pair(1, 48)));
 }
 
 // FastDecode keeps nothing on the GPU.
