@@ -368,13 +368,11 @@ class Instance final : public View, private Decision {
   void borrow();
   /// Tells the lender what is in use. `copying`: an iteration starts, in which what leaves is still on its way.
   void report_held(bool copying);
-  /// An iteration of the lender has ended: it may offer memory, or want it back.
-  void inform();
-  /// What is retained is too little for a request: the only one of the batch leaves it, or one waits while nothing
-  /// runs. So what is lent is wanted back, and nothing offered again before a request has ended. True: it has come
-  /// back at once.
-  bool reclaim_for_large_request();
-  [[nodiscard]] Blocks retained() const;
+  /// Of its own memory, to the borrower.
+  [[nodiscard]] Blocks lent() const;
+  [[nodiscard]] LenderView lender_view() const;
+  /// Does what the informer has decided. True: memory that was reclaimed has come back.
+  bool lend(const LendingDecision& decision);
 
   // Layers
   /// Blocks of the GPU that there are now: as many as the layers leave, without those that are lent. Throws
@@ -434,8 +432,6 @@ class Instance final : public View, private Decision {
   const std::vector<FigureDefinition>& figures_;
   const RequestSource* const future_;  // null: the policy knows nothing of it
   const TierId borrowed_tier_;
-  const LendingRule* const lending_rule_;
-  bool needs_all_ = false;  // a request does, as far as is known
 
   Residency residency_;
   std::vector<Counted> counted_;     // by key
@@ -492,11 +488,12 @@ class Instance final : public View, private Decision {
   Blocks promised_{};
   std::int64_t awaited_ = 0;  // requests whose KV is to arrive
   Policy policy_;
-  LentMemory* const borrows_;             // null: nothing of its memory is borrowed
-  LentMemory* const lends_;               // null: it lends nothing
-  std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
-  std::unique_ptr<HostCache> host_;       // only with a host tier of the prefix cache
-  std::unique_ptr<Connector> connector_;  // instead of host_: the tier of the engine's KV connector
+  LentMemory* const borrows_;                 // null: nothing of its memory is borrowed
+  LentMemory* const lends_;                   // null: it lends nothing
+  const std::unique_ptr<Informer> informer_;  // beside lends_
+  std::unique_ptr<CachedBlocks> cached_;      // only with prefix caching
+  std::unique_ptr<HostCache> host_;           // only with a host tier of the prefix cache
+  std::unique_ptr<Connector> connector_;      // instead of host_: the tier of the engine's KV connector
   const std::optional<Padding> padding_;
   std::vector<std::int32_t> chunk_members_;  // of the decision being staged, then of the iteration in flight
   std::vector<PrefillChunk> chunks_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
+#include "sim/api/informer.hpp"
 #include "sim/api/link_traffic.hpp"
 #include "sim/api/padding.hpp"
 #include "sim/api/phases.hpp"
@@ -82,7 +83,6 @@ struct KvLayout {
 };
 
 class LentMemory;
-struct LendingRule;
 
 /// One model replica: a policy over a device group. The pointers must outlive the instance.
 struct InstanceConfig {
@@ -105,9 +105,9 @@ struct InstanceConfig {
   bool schedules_ahead = false;
   /// The memory behind its tier kPeerTier; null: that tier is all its own, if it has one. It outlives the instance.
   LentMemory* borrows = nullptr;
-  /// The memory that it lends out of that for its own KV, and when; null: it lends none. They outlive the instance.
+  /// The memory that it lends out of that for its own KV; null: it lends none. It outlives the instance.
   LentMemory* lends = nullptr;
-  const LendingRule* lending_rule = nullptr;
+  MakeInformer informer{};  // decides when; only beside `lends`
   /// Tells a policy that knows the future when the next turns of conversations arrive. Null for all others.
   const RequestSource* future = nullptr;
 };

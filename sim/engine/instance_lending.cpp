@@ -19,25 +19,20 @@ void Instance::report_held(bool copying) {
   borrows_->hold(copying ? std::max(held, borrows_->held()) : held, now_);
 }
 
-Blocks Instance::retained() const { return Blocks(lending_rule_->retained / kv_.block_bytes); }
+Blocks Instance::lent() const { return Blocks(lends_->offered() / kv_.block_bytes); }
 
-void Instance::inform() {
+LenderView Instance::lender_view() const {
   const TierState& gpu = tier(kGpuTier);
-  if (lends_->offered() == Bytes(0)) {
-    const Blocks spare = kv_.gpu_blocks - retained();
-    if (needs_all_ || waiting() > lending_rule_->offer_at || gpu.total - gpu.free >= retained() || spare <= Blocks(0))
-      return;
-    return lends_->offer(kv_.block_bytes * spare.count(), now_);
-  }
-  if (waiting() >= lending_rule_->reclaim_at) lends_->reclaim(now_);
-  if (lends_->reclaimed()) static_cast<void>(lends_->take_back(now_));
+  return {.waiting = waiting(), .all = kv_.gpu_blocks, .used = gpu.total - gpu.free, .lent = lent()};
 }
 
-bool Instance::reclaim_for_large_request() {
-  if (lends_->offered() == Bytes(0)) return false;
-  needs_all_ = true;
-  lends_->reclaim(now_);
-  return lends_->take_back(now_);
+bool Instance::lend(const LendingDecision& decision) {
+  if (decision.offer > Blocks(0)) {
+    SPILLWAY_CHECK(lender_view().used + decision.offer <= kv_.gpu_blocks, "an informer offers memory that is in use");
+    lends_->offer(kv_.block_bytes * decision.offer.count(), now_);
+  }
+  if (decision.reclaim) lends_->reclaim(now_);
+  return waits_for_memory() && lends_->take_back(now_);
 }
 
 }  // namespace spillway

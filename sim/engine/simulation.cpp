@@ -265,7 +265,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       config.borrows = &lent;
     } else {
       config.lends = &lent;
-      config.lending_rule = &loan.rule;
+      config.informer = loan.informer;
     }
     return config;
   }

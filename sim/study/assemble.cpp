@@ -1025,7 +1025,7 @@ void borrow(const Assembly& assembly, std::size_t first, const std::vector<std::
   for (std::size_t replica = 0; replica < static_cast<std::size_t>(assembly.instance.replicas); ++replica) {
     Loan loan{.borrower = first + replica,
               .offered = plan.offered,
-              .rule = plan.rule,
+              .informer = plan.informer,
               .memory_bandwidth = plan.memory_bandwidth};
     if (plan.kind) loan.lender = first_of_kind[*plan.kind] + plan.first_replica + replica;
     simulation.loans.push_back(loan);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/parts/queue_informer.hpp"
 #include "sim/engine/simulation.hpp"
 #include "tests/oracle/fast_run.hpp"
 #include "tests/oracle/random_case.hpp"
@@ -86,6 +87,12 @@ void draw_borrower(std::uint64_t seed, Dice& dice, Side& borrower) {
   borrower.settings.set("policy.lender_poll", Duration(dice.between(0, 3'000)));
 }
 
+LendingThresholds draw_thresholds(Dice& dice, Blocks all) {
+  const std::int64_t retained = dice.between(1, all.count());
+  const std::int64_t offer_at = dice.between(0, 4);
+  return {Blocks(retained), offer_at, dice.between(1, 6)};
+}
+
 Bytes bytes_of(const Side& side, Blocks blocks) { return side.config.block_bytes * blocks.count(); }
 
 // What is counted on both sides agrees: copies to and from the lender; and each byte that goes to the host comes back,
@@ -108,9 +115,8 @@ TEST(Lending, BytesBalanceInStormsOfReclaims) {
     const Blocks all = lender.config.gpu_blocks;
     add_lent_tier(Blocks(bytes_of(lender, all) / borrower.config.block_bytes), simulation.instances.front());
     Loan loan{.borrower = 0, .lender = 1, .memory_bandwidth = BytesPerSecond(dice.chance(50) ? 1e10 : 0.0)};
-    loan.rule = {.retained = bytes_of(lender, Blocks(dice.between(1, all.count()))),
-                 .offer_at = dice.between(0, 4),
-                 .reclaim_at = dice.between(1, 6)};
+    const LendingThresholds thresholds = draw_thresholds(dice, all);
+    loan.informer = queue_informer(thresholds);
     simulation.loans.push_back(loan);
     if (dice.chance(40)) {
       const std::int64_t down = dice.between(0, 30'000);
@@ -134,7 +140,7 @@ TEST(Lending, BytesBalanceInStormsOfReclaims) {
     ASSERT_LE(use.figures.held_time, use.figures.offered_time * (1.0 + 1e-12));
     ASSERT_LE(use.figures.returns, use.figures.reclaims);
     ASSERT_LE(use.figures.reclaims, use.figures.returns + 1);
-    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all) - loan.rule.retained);
+    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all - thresholds.retained));
     reclaims += use.figures.reclaims;
     returns += use.figures.returns;
     lent += use.figures.copied.count();
@@ -180,16 +186,15 @@ TEST(Lending, ADecodePoolLends) {
     const Blocks all = lender.config.gpu_blocks;
     add_lent_tier(Blocks(bytes_of(lender, all) / borrower.config.block_bytes), simulation.instances.front());
     Loan loan{.borrower = 0, .lender = 2};
-    loan.rule = {.retained = bytes_of(lender, Blocks(dice.between(1, all.count()))),
-                 .offer_at = dice.between(0, 4),
-                 .reclaim_at = dice.between(1, 6)};
+    const LendingThresholds thresholds = draw_thresholds(dice, all);
+    loan.informer = queue_informer(thresholds);
     simulation.loans.push_back(loan);
     const SimulationResult result = run(simulation, borrower, lender).result;
     const OutcomeCounts& counts = result.statistics.all;
     ASSERT_EQ(counts.submitted, counts.finished + counts.rejected);
     const LendingUse& use = result.statistics.lending.at(0);
     ASSERT_EQ(use.figures.copied, result.instances.at(0).moved_peer_in + result.instances.at(0).moved_peer_out);
-    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all) - loan.rule.retained);
+    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all - thresholds.retained));
     reclaims += use.figures.reclaims;
     returns += use.figures.returns;
     lent += use.figures.copied.count();

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "policies/parts/queue_informer.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engine/iteration_runner.hpp"
 #include "sim/engine/simulation.hpp"
@@ -169,7 +170,7 @@ struct Lone {
   std::vector<RequestRecord> records;
   SimulationResult result;
 
-  explicit Lone(const std::vector<RequestSpec>& requests, Bytes retained = Bytes(256)) {
+  explicit Lone(const std::vector<RequestSpec>& requests, Blocks retained = Blocks(4)) {
     const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
     const PolicyInfo& borrowing = *PolicyRegistry::instance().find("aqua");
     const Settings settings = oracle::policy_settings(
@@ -189,8 +190,9 @@ struct Lone {
     borrower.settings = &of_borrower;
     borrower.kv.further = {{{kPeerTier, Blocks(10), Blocks(10)}}, {}};
     config.instances = {lender, borrower};
-    config.loans.push_back(
-        {.borrower = 1, .lender = 0, .rule = {.retained = retained, .offer_at = 2, .reclaim_at = 4}});
+    config.loans.push_back({.borrower = 1,
+                            .lender = 0,
+                            .informer = queue_informer({.retained = retained, .offer_at = 2, .reclaim_at = 4})});
     config.on_request = [this](const RequestRecord& record) { records.push_back(record); };
     result = simulate(config);
   }
@@ -245,19 +247,21 @@ TEST(Informer, OffersNothingWhileWhatItRetainsIsInUse) {
   const Lone run({oracle::request(0, 64, 2), oracle::request(500, 16, 1)});
   EXPECT_EQ(run.figures().offers, 1);
   EXPECT_NEAR(run.figures().offered_time, 6 * 64 * 400e-9, 1e-15);
-  const Lone all(burst(0, 3), Bytes(640));
+  const Lone all(burst(0, 3), Blocks(10));
   EXPECT_EQ(all.figures().offers, 0);
 }
 
 /// The same lender beside FlexGen with one prompt of 16 tokens at 150 ns and an answer of 8. Its KV, 4 bytes per token,
 /// is not on the GPU: 96 bytes of tensors, which it asks about before each iteration. Copies take 1 ns per byte. The
-/// lender has offered 6 blocks of 64 bytes when its first request has ended, at 100 ns.
+/// lender has offered 6 blocks of 64 bytes when its first request has ended, at 100 ns. `bursts`: when 5 requests come
+/// to the lender.
 struct LongPrompt {
   oracle::WatchingModel model{};
   std::vector<RequestRecord> records{};
   SimulationResult result{};
 
-  explicit LongPrompt(std::int64_t burst_at) {
+  explicit LongPrompt(const std::vector<std::int64_t>& bursts, Duration poll = {},
+                      const std::vector<ReplicaEvent>& events = {}) {
     const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
     const PolicyInfo& flexgen = *PolicyRegistry::instance().find("flexgen");
     const Settings settings = oracle::policy_settings(
@@ -271,12 +275,14 @@ struct LongPrompt {
                                                              {"policy.pad_output", std::int64_t{8}},
                                                              {"policy.cpu_attention", false},
                                                              {"policy.swap_tier", std::string("peer")},
-                                                             {"policy.lender_poll", Duration(0)},
+                                                             {"policy.lender_poll", poll},
                                                              {"engine.chunked_prefill", false}});
     std::vector<RequestSpec> requests = burst(0, 1);
     requests.push_back(oracle::request(150, 16, 8));
     requests.back().traits.pool = 1;
-    for (const RequestSpec& request : burst(burst_at, 5)) requests.push_back(request);
+    for (const std::int64_t at_ns : bursts) {
+      for (const RequestSpec& request : burst(at_ns, 5)) requests.push_back(request);
+    }
     oracle::ListSource source(requests);
     SimulationConfig config;
     config.source = &source;
@@ -297,8 +303,10 @@ struct LongPrompt {
     read_surroundings(of_borrower, borrower);
     config.instances = {lender, borrower};
     config.pools = {PoolConfig{}, PoolConfig{}};
-    config.loans.push_back(
-        {.borrower = 1, .lender = 0, .rule = {.retained = Bytes(256), .offer_at = 2, .reclaim_at = 4}});
+    config.events = events;
+    config.loans.push_back({.borrower = 1,
+                            .lender = 0,
+                            .informer = queue_informer({.retained = Blocks(4), .offer_at = 2, .reclaim_at = 4})});
     config.on_request = [this](const RequestRecord& record) { records.push_back(record); };
     result = simulate(config);
   }
@@ -321,7 +329,7 @@ struct LongPrompt {
 // second to fifth iteration come from the lender, 16 to 19 tokens; those of the sixth to eighth from the host, 20
 // to 22.
 TEST(Tensors, OfALongPrompt_GoToTheHostWhenReclaimed) {
-  const LongPrompt run(400);
+  const LongPrompt run({400});
   EXPECT_EQ(run.end(), SimTime(1'150));
   EXPECT_EQ(run.figures().offers, 2);
   EXPECT_EQ(run.figures().reclaims, 1);
@@ -336,12 +344,31 @@ TEST(Tensors, OfALongPrompt_GoToTheHostWhenReclaimed) {
 
 // The request block has ended at 950 ns, when the lender reclaims: nothing is held, so it has its memory at once.
 TEST(Tensors, OfARequestBlockThatHasEnded_AreGone) {
-  const LongPrompt run(2'000);
+  const LongPrompt run({2'000});
   EXPECT_EQ(run.end(), SimTime(950));
   EXPECT_EQ(run.figures().reclaims, 1);
   EXPECT_EQ(run.figures().return_time, 0.0);
   EXPECT_EQ(run.borrower().moved_d2h, Bytes(0));
   EXPECT_NEAR(run.figures().held_time, 96 * 800e-9, 1e-15);
+}
+
+// The lender reclaims at 500 ns, and at 900 ns it has nothing left to run. The consumer does not ask: its tensors are
+// on the lender until its request block ends, at 950 ns. The lender has its memory then, and not at its next request.
+TEST(Tensors, ThatAreReleased_ReturnToALenderWithNothingToRun) {
+  const LongPrompt run({400, 5'000}, Duration(1'000'000));
+  EXPECT_EQ(run.end(), SimTime(950));
+  EXPECT_EQ(run.figures().reclaims, 1);
+  EXPECT_EQ(run.figures().returns, 1);
+  EXPECT_NEAR(run.figures().longest_return, 450e-9, 1e-15);
+  EXPECT_NEAR(run.figures().held_time, 96 * 800e-9, 1e-15);
+}
+
+// The same, but the consumer fails at 930 ns: what it held is the lender's from then on.
+TEST(Tensors, OfAConsumerThatFails_ReturnAtThatTime) {
+  const LongPrompt run({400, 5'000}, Duration(1'000'000), {{SimTime(930), 1, false}});
+  EXPECT_EQ(run.figures().returns, 1);
+  EXPECT_NEAR(run.figures().longest_return, 430e-9, 1e-15);
+  EXPECT_NEAR(run.figures().held_time, 96 * 780e-9, 1e-15);
 }
 
 // Copies of others took 70 ns of the memory's time: the next iteration takes as much longer, and the one after it not.
