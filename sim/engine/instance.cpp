@@ -276,6 +276,7 @@ void Instance::start(SimTime now) {
   now_ = now;
   if (host_ || disk() != nullptr || !nothing_under_way()) collect_ended(now);
   if (connector_) start_stores();
+  if (kv_.cache_moves && contexts_ < 0) hold_contexts();
   if (waits_for_memory()) static_cast<void>(lends_->take_back(now));
   if (rests_for_handovers()) return;
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.

@@ -87,6 +87,8 @@ class Instance final : public View, private Decision {
 
   /// It has reclaimed memory, and nothing of it may be left with the borrower: when nothing runs, it wants to be asked.
   [[nodiscard]] bool waits_for_memory() const { return lends_ != nullptr && lends_->reclaimed(); }
+  /// It has nothing to run, and contexts that the lender may wait for.
+  [[nodiscard]] bool rests_with_contexts() const { return contexts_ >= 0 && !busy_ && table_.live() == 0; }
   /// Something outside the instance is to come: KV that a request awaits, or memory for KV that waits to be fetched.
   [[nodiscard]] bool waits_for_handover() const { return awaited_ > 0 || !parked_.empty(); }
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
@@ -364,6 +366,8 @@ class Instance final : public View, private Decision {
   bool give_back_last_handed_over();
 
   // Lent memory
+  /// Takes memory for the contexts.
+  void hold_contexts();
   /// Gives the borrowed tier the size that the lender grants now.
   void borrow();
   /// Tells the lender what is in use. `copying`: an iteration starts, in which what leaves is still on its way.
@@ -432,6 +436,7 @@ class Instance final : public View, private Decision {
   const std::vector<FigureDefinition>& figures_;
   const RequestSource* const future_;  // null: the policy knows nothing of it
   const TierId borrowed_tier_;
+  Residency::Key contexts_ = -1;  // only with KvLayout::cache_moves, from the first decision on
 
   Residency residency_;
   std::vector<Counted> counted_;     // by key

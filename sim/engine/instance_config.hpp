@@ -56,7 +56,10 @@ struct KvLayout {
   std::int64_t host_cache_copies_per_block = 1;
   CopyMechanism host_cache_mechanism = CopyMechanism::many;
   bool cache_is_lent = false;  // its host tier is in memory that other GPUs lend, for the whole run
-  Blocks most_gpu_blocks{};    // the largest capacity that a policy may reach; 0: gpu_blocks
+  /// Its host tier is a holder, the contexts, on kPeerTier if that has room for all of it at first, else on kHostTier.
+  /// The offload policy moves it.
+  bool cache_moves = false;
+  Blocks most_gpu_blocks{};  // the largest capacity that a policy may reach; 0: gpu_blocks
   /// Tiers beyond kGpuTier and kHostTier, and the routes to and from them.
   TierGraph further{};
   /// The host tier is that of vLLM's offloading connector, with these CPU times; empty: an ideal write-through tier.

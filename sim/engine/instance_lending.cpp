@@ -11,6 +11,14 @@ void Instance::borrow() {
   if (lent != peer.total) residency_.resize(borrowed_tier_, lent);
 }
 
+void Instance::hold_contexts() {
+  if (borrows_ != nullptr) borrow();
+  const bool lent = borrows_ != nullptr && kv_.host_cache_blocks <= tier(borrowed_tier_).free;
+  contexts_ = residency_.add();
+  residency_.append(contexts_, kv_.host_cache_blocks, lent ? borrowed_tier_ : kHostTier);
+  runner_.place_cache(lent);
+}
+
 void Instance::report_held(bool copying) {
   const TierState& peer = tier(borrowed_tier_);
   const Bytes of_layers = policy_.layers ? policy_.layers->held_of_lender() : Bytes(0);

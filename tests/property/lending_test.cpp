@@ -153,6 +153,60 @@ TEST(Lending, BytesBalanceInStormsOfReclaims) {
   EXPECT_GT(failures, 30);
 }
 
+// The consumer keeps contexts below its prefix cache, in lent memory or on the host. The simulator itself checks that
+// the lender gets all of its memory back, and that a request finds a context only where it is.
+TEST(Lending, ContextsFollowTheLender) {
+  std::int64_t reclaims = 0;
+  std::int64_t returns = 0;
+  std::int64_t hits = 0;
+  std::int64_t from_both = 0;
+  for (std::uint64_t seed = 1; seed <= random_cases(300); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed + 9'400'000);
+    Side borrower;
+    Side lender;
+    draw_borrower(2 * seed, dice, borrower);
+    draw(2 * seed + 1, policy(dice.chance(50) ? "vllm" : "vllm-v0"), lender);
+    borrower.config.prefix_caching = true;
+    borrower.settings.set("policy.keep_prefixes", dice.chance(20));
+    SimulationConfig simulation = both(borrower, lender);
+    const Blocks all = lender.config.gpu_blocks;
+    InstanceConfig& consumer = simulation.instances.front();
+    add_lent_tier(Blocks(bytes_of(lender, all) / borrower.config.block_bytes), consumer);
+    consumer.kv.host_cache_blocks = Blocks(dice.between(1, 20));
+    consumer.kv.host_blocks += consumer.kv.host_cache_blocks;
+    consumer.kv.cache_is_lent = false;
+    consumer.kv.cache_moves = true;
+    Loan loan{.borrower = 0, .lender = 1, .memory_bandwidth = BytesPerSecond(dice.chance(50) ? 1e10 : 0.0)};
+    const LendingThresholds thresholds = draw_thresholds(dice, all);
+    loan.informer = queue_informer(thresholds);
+    simulation.loans.push_back(loan);
+    const bool fails = dice.chance(30);
+    if (fails) {
+      const std::int64_t down = dice.between(0, 30'000);
+      simulation.events = {{SimTime(down), 0, false}, {SimTime(down + dice.between(1, 20'000)), 0, true}};
+    }
+    const SimulationResult result = run(simulation, borrower, lender).result;
+    const OutcomeCounts& counts = result.statistics.all;
+    ASSERT_EQ(counts.submitted, counts.finished + counts.rejected);
+    const LendingUse& use = result.statistics.lending.at(0);
+    const EngineTotals& totals = result.instances.at(0);
+    if (!fails) {
+      ASSERT_EQ(use.figures.copied, totals.moved_peer_in + totals.moved_peer_out);
+    }
+    ASSERT_LE(use.figures.reclaims, use.figures.returns + 1);
+    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all - thresholds.retained));
+    reclaims += use.figures.reclaims;
+    returns += use.figures.returns;
+    hits += totals.prefix_hit_host > Tokens(0) ? 1 : 0;
+    from_both += totals.moved_peer_in > Bytes(0) && totals.moved_h2d > Bytes(0) ? 1 : 0;
+  }
+  EXPECT_GT(reclaims, 50);
+  EXPECT_GT(returns, 50);
+  EXPECT_GT(hits, 30);
+  EXPECT_GT(from_both, 20);
+}
+
 // The same with a lender that generates the answers of prompts that another instance computes: KV is on its way to it
 // while it lends and reclaims.
 TEST(Lending, ADecodePoolLends) {
